@@ -39,6 +39,7 @@
 #endif
 
 #include "gpumem.h"
+#include "gpumem_copy.h"
 
 /* The namespaces keep apart what is compiled with and without exceptions, so that one program can have
  * both. */
@@ -340,6 +341,11 @@ private:
 
 /* ---- buffer */
 
+inline gpumem_copy_options copy_options() noexcept
+{
+	return GPUMEM_COPY_OPTIONS_INIT;
+}
+
 inline gpumem_buffer_options buffer_options() noexcept
 {
 	return GPUMEM_BUFFER_OPTIONS_INIT;
@@ -514,6 +520,40 @@ public:
 	bool lost(std::uint64_t value) const noexcept
 	{
 		return gpumem_buffer_lost(get(), value) != GPUMEM_OK;
+	}
+	/* Copies, as gpumem_copy_in(3) describes them. The progress function must not throw. */
+	result<gpumem_copy_result> copy_in(std::size_t offset, const void *from, std::size_t bytes,
+		gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_copy_options &options = copy_options()) const noexcept
+	{
+		gpumem_copy_result done = GPUMEM_COPY_RESULT_INIT;
+		if (gpumem_status status =
+				gpumem_copy_in(get(), offset, from, bytes, stream, &options, &done))
+			return detail::last_error(status);
+		return done;
+	}
+	result<gpumem_copy_result> copy_out(std::size_t offset, void *to, std::size_t bytes,
+		gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_copy_options &options = copy_options()) const noexcept
+	{
+		gpumem_copy_result done = GPUMEM_COPY_RESULT_INIT;
+		if (gpumem_status status =
+				gpumem_copy_out(get(), offset, to, bytes, stream, &options, &done))
+			return detail::last_error(status);
+		return done;
+	}
+	/* The whole file. */
+	result<gpumem_copy_result> copy_file_in(std::size_t offset, const char *path,
+		gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_copy_options &options = copy_options()) const noexcept
+	{
+		gpumem_copy_result done = GPUMEM_COPY_RESULT_INIT;
+		gpumem_copy_file file = GPUMEM_COPY_FILE_INIT;
+		file.path = path;
+		if (gpumem_status status =
+				gpumem_copy_file_in(get(), offset, &file, stream, &options, &done))
+			return detail::last_error(status);
+		return done;
 	}
 	/* Says that the buffer is used now, for gpumem_leaks() and gpumemctl buffers. */
 	void touch() const noexcept

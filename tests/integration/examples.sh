@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -51,6 +51,9 @@ else
 		grep -q '^1 TiB is refused' "$dir/cxx" && echo "a worker in C++ gets memory"
 fi
 "$build/examples/copy" >"$dir/copy" 2>&1 && grep -q '^"hello" at 0x' "$dir/copy" && echo "data goes to the device and back"
+head -c 20000003 /dev/zero | tr '\0' a >"$dir/weights"
+"$build/examples/load_file" "$dir/weights" >"$dir/load" 2>&1 && grep -q '^100%$' "$dir/load" && grep -q '^20000003 bytes, staged, with' "$dir/load" &&
+	grep -q '^it begins with 61 61 61 61 61 61 61 61$' "$dir/load" && echo "a file is loaded into a buffer"
 "$build/examples/async" >"$dir/async" 2>&1 && grep -q '^64 buffers of 4194304 bytes on .*, 0 failed$' "$dir/async" && echo "an event loop gets its buffers"
 "$build/examples/leaks" >"$dir/leaks" 2>"$dir/leaks.err" && grep -q '^not freed: 16 MiB, layer 1, weights, bf16$' "$dir/leaks" &&
 	grep -q '^4 in all' "$dir/leaks" && echo "what is not freed is found"
@@ -94,4 +97,4 @@ grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" 
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir"/cxx* "$dir/copy" "$dir/load" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/log"

@@ -288,6 +288,24 @@ static void signals_pass_between_two_sessions()
 	REQUIRE(!opened->lost(1) && opened->wait(nullptr, 2).status() == GPUMEM_E_CANCELLED);
 }
 
+static void bytes_go_to_a_buffer_and_back()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto buffer = gpumem::buffer::create(*session, 0, 4 * MIB);
+	REQUIRE(buffer);
+	char text[] = "to and fro", back[sizeof(text)] = "";
+	auto in = buffer->copy_in(5, text, sizeof(text));
+	REQUIRE(in && in->bytes == sizeof(text) && in->strategy == GPUMEM_COPY_SYNC);
+	REQUIRE(buffer->copy_out(5, back, sizeof(back), GPUMEM_STREAM_DONE));
+	REQUIRE(std::strcmp(text, back) == 0);
+	REQUIRE(buffer->copy_in(4 * MIB, text, 1).status() == GPUMEM_E_INVALID);
+	REQUIRE(buffer->copy_file_in(0, "/nowhere").status() == GPUMEM_E_NOT_FOUND);
+	gpumem_copy_options options = gpumem::copy_options();
+	options.strategy = GPUMEM_COPY_STAGED;
+	REQUIRE(buffer->copy_in(0, text, 3, GPUMEM_STREAM_DONE, options));
+}
+
 static void a_container_can_have_pinned_host_memory()
 {
 	auto session = gpumem::session::connect();
@@ -423,6 +441,7 @@ int main()
 	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
 	RUN(signals_pass_between_two_sessions);
+	RUN(bytes_go_to_a_buffer_and_back);
 	RUN(a_container_can_have_pinned_host_memory);
 #if GPUMEM_HPP_EXCEPTIONS
 	RUN(an_error_that_is_thrown_frees_everything);
