@@ -14,6 +14,7 @@
 #include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/mapping.h"
+#include "client/memory/pinned.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 
@@ -153,30 +154,28 @@ static size_t copy_slot_bytes(const struct gm_transfer *copy)
 }
 
 /* Whether the pinned memory of this session is of the kind that is registered each time. */
-static bool copy_registers(const struct gpumem_session *session)
+static bool copy_registers(struct gpumem_session *session)
 {
-	const struct gm_map_ops *map = NULL;
-
-	if (session->counted < session->devices)
-		map = atomic_load_explicit(
-			&session->device[session->counted].map, memory_order_acquire);
-	return map && map->whole;
+	return session->counted < session->devices &&
+	       gm_mapping_open(session, session->counted) == GPUMEM_OK &&
+	       gm_pinned_apart(session, session->counted);
 }
 
 static gpumem_copy_strategy copy_choose(const struct gm_transfer *copy, bool known)
 {
 	gpumem_copy_strategy given = copy->options.strategy;
-	uint64_t from =
-		copy_registers(copy->session) ? COPY_STAGE_REGISTERED_FROM : COPY_STAGE_FROM;
 
 	if (given == GPUMEM_COPY_SYNC || known)
 		return GPUMEM_COPY_SYNC;
 	if (given == GPUMEM_COPY_STAGED)
 		return GPUMEM_COPY_STAGED;
+	if (copy->total < COPY_STAGE_FROM)
+		return GPUMEM_COPY_SYNC;
 	/* A file has to go through slots in any case. */
-	if (!copy->visible && copy->memory)
-		return copy->total >= from ? GPUMEM_COPY_STAGED : GPUMEM_COPY_SYNC;
-	return copy->total >= COPY_STAGE_FROM ? GPUMEM_COPY_STAGED : GPUMEM_COPY_SYNC;
+	return copy->visible || !copy->memory || copy->total >= COPY_STAGE_REGISTERED_FROM ||
+			       !copy_registers(copy->session)
+		       ? GPUMEM_COPY_STAGED
+		       : GPUMEM_COPY_SYNC;
 }
 
 /* ---- doing it */
@@ -270,23 +269,38 @@ static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
 	return status;
 }
 
-gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
+/*
+ * Refuses a stream that is being captured: a graph would copy again at each launch, from memory that is not
+ * there any more. Also refuses a default stream while a stream is captured that may wait for it: a copy
+ * there would break the capture. Recording an event asks for both.
+ */
+static gpumem_status copy_check_stream(const struct gm_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
+	struct gm_map_event *event;
 
+	(void)d->map->here(d->backend);
+	int r = d->map->record_on(d->backend, copy->stream, &event);
+	if (r == -EAGAIN)
+		return gm_error(GPUMEM_E_BUSY,
+			"a stream is being captured into a graph: copy after the capture, or on "
+			"another stream that has no part in it");
+	/* Of all else, the copy itself tells. */
+	if (r == 0)
+		d->map->forget(d->backend, event);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
+{
 	copy->result.strategy = copy_choose(copy, known);
 	if (copy->visible)
 		return copy_run_cpu(copy);
-	if (d->map->here)
-		(void)d->map->here(d->backend);
 	if (copy->stream == GPUMEM_STREAM_ANY || copy->stream == GPUMEM_STREAM_DONE)
 		return copy_run_unnamed(copy);
-	/* A graph would copy again at each launch, from memory that is not there any more. */
-	if (copy->stream && d->map->captured_into &&
-		d->map->captured_into(d->backend, copy->stream))
-		return gm_error(GPUMEM_E_BUSY,
-			"the stream is being captured into a graph: copy after the capture");
-	return copy_run_gpu(copy);
+
+	gpumem_status status = copy_check_stream(copy);
+	return status ? status : copy_run_gpu(copy);
 }
 
 /* ---- the ways without a pipe */
@@ -323,11 +337,9 @@ static gpumem_status copy_run_async(struct gm_transfer *copy)
 		return gm_error(GPUMEM_E_INVALID,
 			"stream must be a stream: an asynchronous copy has to be launched on one");
 	copy->result.strategy = GPUMEM_COPY_ASYNC;
-	(void)d->map->here(d->backend);
-	if (copy->stream && d->map->captured_into &&
-		d->map->captured_into(d->backend, copy->stream))
-		return gm_error(GPUMEM_E_BUSY,
-			"the stream is being captured into a graph: copy after the capture");
+	gpumem_status status = copy_check_stream(copy);
+	if (status)
+		return status;
 
 	int r = d->map->copy(d->backend, copy->out ? here : copy->at, copy->out ? copy->at : here,
 		copy->total, copy->stream);

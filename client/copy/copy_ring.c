@@ -3,6 +3,7 @@
  * a block costs a message and a call of the driver. */
 #include "client/copy/copy_ring.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/arith.h"
@@ -46,17 +47,16 @@ static bool ring_worth_trying(gpumem_status status)
 	       status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_HOST_MEMORY;
 }
 
-bool gm_copy_ring_init(
-	struct gm_copy_ring *ring, struct gpumem_session *session, uint32_t n, size_t slot_bytes)
+/* Gets the largest ring that can be had, at most as large as it says. */
+static bool ring_get(struct gm_copy_ring *ring)
 {
 	void *slots;
 
-	*ring = (struct gm_copy_ring){.session = session, .n = n, .slot_bytes = slot_bytes};
 	for (;;) {
-		gpumem_status status = ring_alloc(session, ring->n * ring->slot_bytes, &slots);
+		gpumem_status status =
+			ring_alloc(ring->session, ring->n * ring->slot_bytes, &slots);
 		if (!status) {
 			ring->slots = slots;
-			ring->pinned = true;
 			return true;
 		}
 		if (!ring->refused)
@@ -70,6 +70,20 @@ bool gm_copy_ring_init(
 		else
 			return false;
 	}
+}
+
+bool gm_copy_ring_init(
+	struct gm_copy_ring *ring, struct gpumem_session *session, uint32_t n, size_t slot_bytes)
+{
+	char before[GM_ERROR_BYTES];
+
+	*ring = (struct gm_copy_ring){.session = session, .n = n, .slot_bytes = slot_bytes};
+	snprintf(before, sizeof(before), "%s", gm_error_text());
+	ring->pinned = ring_get(ring);
+	/* A refusal stands in the result. The program's call has not failed. */
+	if (ring->refused)
+		(void)gm_error(GPUMEM_OK, "%s", before);
+	return ring->pinned;
 }
 
 bool gm_copy_ring_init_pageable(

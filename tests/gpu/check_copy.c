@@ -83,6 +83,9 @@ static void copier(int channel, void *argument)
 				GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
 				GM_REQUIRE_EQ(result.slots, 5);
 			}
+			if (strategies[i] == GPUMEM_COPY_AUTO)
+				GM_REQUIRE_EQ(result.strategy,
+					registers() ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED);
 			require_there(buffer, from, BYTES);
 			OK(gpumem_copy_out(buffer, 1, to, BYTES - 1, streams[s], &options, NULL));
 			GM_REQUIRE(memcmp(to, from + 1, BYTES - 1) == 0);
@@ -199,11 +202,18 @@ static void capturer(int channel, void *argument)
 	use_gpu_of(0);
 	gpumem_buffer *buffer = create(8 * MIB, GPUMEM_TRANSPORT_AUTO);
 	uint8_t *bytes = pattern(8 * MIB, 5);
-	gm_cu_stream stream = stream_new();
+	gm_cu_stream stream;
+	CU(cuda->cuStreamCreate(&stream, 0)); /* one that waits for the default stream */
 	begin_capture(stream);
 	for (unsigned i = 0; i < 4; i++) {
 		gpumem_copy_options options = by(strategies[i]);
 		REFUSED(gpumem_copy_in(buffer, 0, bytes, 8 * MIB, stream, &options, NULL),
+			GPUMEM_E_BUSY, "captured");
+	}
+	/* So is the default stream, which a stream that is captured may be waiting for. */
+	for (unsigned i = 0; i < 4; i++) {
+		gpumem_copy_options options = by(strategies[i]);
+		REFUSED(gpumem_copy_in(buffer, 0, bytes, 8 * MIB, NULL, &options, NULL),
 			GPUMEM_E_BUSY, "captured");
 	}
 	/* The capture is as it was. */

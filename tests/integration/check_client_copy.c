@@ -470,8 +470,11 @@ START_TEST(a_limit_makes_the_ring_smaller)
 		GM_REQUIRE_EQ(result.ring, GPUMEM_E_LIMIT);
 	}
 
+	/* What was refused in between is not the failure of a call. */
+	REFUSED(gpumem_copy_in(NULL, 0, "", 1, NULL, NULL, NULL), GPUMEM_E_INVALID, "buffer");
 	OK(gpumem_copy_set_limit(session, 0));
 	round_trip(1, ROOM - 1, &options, &result);
+	GM_REQUIRE(strstr(gpumem_error_detail(), "buffer must not be NULL"));
 	GM_REQUIRE_EQ(result.slots, 0);
 	GM_REQUIRE_EQ(result.strategy, gm_on_gpu() ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED);
 	GM_REQUIRE_EQ(result.ring, gm_on_gpu() ? GPUMEM_E_LIMIT : GPUMEM_OK);
