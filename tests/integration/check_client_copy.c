@@ -447,6 +447,39 @@ START_TEST(threads_copy_to_one_buffer_at_the_same_time)
 }
 END_TEST
 
+/* New threads would need more address space than there is. */
+static void allow_no_threads(bool none)
+{
+	static pthread_attr_t before;
+	pthread_attr_t attr;
+	if (none) {
+		GM_REQUIRE(pthread_getattr_default_np(&before) == 0);
+		GM_REQUIRE(pthread_attr_init(&attr) == 0);
+		GM_REQUIRE(pthread_attr_setstacksize(&attr, (size_t)1 << 50) == 0);
+	}
+	GM_REQUIRE(pthread_setattr_default_np(none ? &attr : &before) == 0);
+}
+
+START_TEST(without_threads_the_caller_copies_alone)
+{
+	gpumem_copy_options options = staged(4, 3);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	uint8_t *from = pattern(ROOM, 4), *to = calloc(1, ROOM);
+	GM_REQUIRE(to);
+	allow_no_threads(true);
+	OK(gpumem_copy_in(buffer, 0, from, ROOM, NULL, &options, &result));
+	GM_REQUIRE_EQ(result.threads, 0);
+	GM_REQUIRE_EQ(result.bytes, ROOM);
+	OK(gpumem_copy_out(buffer, 0, to, ROOM, NULL, &options, &result));
+	GM_REQUIRE_EQ(result.threads, 0);
+	GM_REQUIRE_EQ(result.slots, gm_on_gpu() ? 3 : 0);
+	allow_no_threads(false);
+	GM_REQUIRE(memcmp(from, to, ROOM) == 0);
+	free(from);
+	free(to);
+}
+END_TEST
+
 /* ---- little pinned memory, and none */
 
 START_TEST(a_limit_makes_the_ring_smaller)
@@ -592,6 +625,7 @@ int main(void)
 	tcase_add_test(tc, a_cancelled_transfer_says_what_arrived);
 	tcase_add_test(tc, another_thread_cancels_a_transfer);
 	tcase_add_test(tc, threads_copy_to_one_buffer_at_the_same_time);
+	tcase_add_test(tc, without_threads_the_caller_copies_alone);
 	tcase_add_test(tc, a_limit_makes_the_ring_smaller);
 	tcase_add_test(tc, used_up_pinned_memory_makes_the_ring_smaller);
 	tcase_add_test(tc, a_ring_goes_back_like_all_cached_memory);
