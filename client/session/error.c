@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/status_table.h"
 #include "gpumem/gpumem.h"
@@ -22,6 +23,15 @@ gpumem_status gm_error(gpumem_status status, const char *format, ...)
 	int n = vsnprintf(next, sizeof(next), format, args);
 	va_end(args);
 	snprintf(text, sizeof(text), "%s", n < 0 ? gm_status_text(status) : next);
+	return status;
+}
+
+gpumem_status gm_error_plain(gpumem_status status, const char *sentence)
+{
+	size_t n = strnlen(sentence, sizeof(text) - 1);
+
+	memmove(text, sentence, n);
+	text[n] = '\0';
 	return status;
 }
 

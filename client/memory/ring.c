@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One end of a ring, over memory that is there already. gpumem_ring_device.h has the sending and
+ * receiving itself, the same as a kernel uses; this file adds what only a process can do: it waits, wakes
+ * the other end, and says in a sentence what is wrong.
+ */
+#include "client/memory/ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/memory/ring_owner.h"
+#include "client/memory/ring_wait.h"
+#include "client/session/gpumem_session.h"
+#include "common/arith.h"
+#include "common/cancel.h"
+
+/* A place begins at a multiple of this, an array of places at a multiple of the next. */
+#define RING_PLACE_ALIGN 16
+#define RING_ARRAY_ALIGN 256
+/* Two cache lines: processors fetch them in pairs. */
+#define RING_APART 128
+
+struct gpumem_ring {
+	gpumem_buffer *buffer;   /* NULL: the memory is not the ring's */
+	gpumem_session *session; /* NULL: the same */
+	void *memory;
+	struct gm_ring_shape shape;
+	bool far;
+	bool lent;   /* a kernel has this end now */
+	bool silent; /* this end has hung up */
+	gpumem_ring_full full;
+	uint32_t wait_ms;
+
+	/* Each is used by one thread. */
+	__attribute__((aligned(RING_APART))) gpumem_ring_sender sender;
+	uint64_t told_head; /* the receiver was woken for all messages before */
+	__attribute__((aligned(RING_APART))) gpumem_ring_receiver receiver;
+	uint64_t told_tail;
+};
+
+/* ---- geometry */
+
+static uint64_t ring_next_power(uint64_t value)
+{
+	return value > 1 ? UINT64_C(1) << (64 - __builtin_clzll(value - 1)) : 1;
+}
+
+gpumem_status gm_ring_shape_of(size_t message_bytes, size_t messages, struct gm_ring_shape *ret)
+{
+	if (!message_bytes || message_bytes > GPUMEM_RING_MESSAGE_MOST)
+		return gm_error(GPUMEM_E_INVALID,
+			"message_bytes must be from 1 to %llu; %llu was given",
+			(unsigned long long)GPUMEM_RING_MESSAGE_MOST,
+			(unsigned long long)message_bytes);
+	if (!messages || messages > GPUMEM_RING_MESSAGES_MOST)
+		return gm_error(GPUMEM_E_INVALID, "messages must be from 1 to %llu; %llu was given",
+			(unsigned long long)GPUMEM_RING_MESSAGES_MOST,
+			(unsigned long long)messages);
+
+	/* Nothing overflows: both are at most 2^30. */
+	ret->message_bytes = (uint32_t)message_bytes;
+	ret->place_bytes = (uint32_t)gm_round_up(message_bytes, RING_PLACE_ALIGN);
+	ret->messages = (uint32_t)ring_next_power(messages);
+	ret->apart = gm_round_up((uint64_t)ret->place_bytes * ret->messages, RING_ARRAY_ALIGN);
+	ret->bytes = GPUMEM_RING_PLACES + 2 * ret->apart;
+	return GPUMEM_OK;
+}
+
+static gpumem_status ring_is_none(const char *why)
+{
+	return gm_error(GPUMEM_E_INVALID,
+		"there is no ring in this buffer (%s): open one that came from gpumem_ring_buffer()",
+		why);
+}
+
+gpumem_status gm_ring_shape_read(const void *memory, size_t bytes, struct gm_ring_shape *ret)
+{
+	const gpumem_ring_control *control = memory;
+	struct gm_ring_shape shape;
+
+	if (bytes < GPUMEM_RING_PLACES)
+		return ring_is_none("it is too small");
+	if (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != GPUMEM_RING_MAGIC)
+		return ring_is_none("it does not begin with one");
+
+	/* Each word is read once, so that what was checked is what is used. */
+	uint32_t messages = __atomic_load_n(&control->messages, __ATOMIC_RELAXED);
+	uint32_t message_bytes = __atomic_load_n(&control->message_bytes, __ATOMIC_RELAXED);
+	gpumem_status status = gm_ring_shape_of(message_bytes, messages, &shape);
+	if (status)
+		return status;
+	if (shape.messages != messages)
+		return ring_is_none("its number of messages is no power of two");
+	if (shape.bytes > bytes)
+		return ring_is_none("it would not fit");
+	*ret = shape;
+	return GPUMEM_OK;
+}
+
+void gm_ring_format(void *memory, const struct gm_ring_shape *shape, uint64_t first)
+{
+	gpumem_ring_control *control = memory;
+
+	memset(control, 0, 2 * sizeof(*control));
+	for (int i = 0; i < 2; i++) {
+		control[i].message_bytes = shape->message_bytes;
+		control[i].messages = shape->messages;
+		control[i].first = first;
+		control[i].head = first;
+		control[i].tail = first;
+	}
+	__atomic_store_n(&control[0].sender, gm_ring_owner(GPUMEM_RING_PROCESS), __ATOMIC_RELAXED);
+	__atomic_store_n(&control[1].magic, GPUMEM_RING_MAGIC, __ATOMIC_RELEASE);
+	__atomic_store_n(&control[0].magic, GPUMEM_RING_MAGIC, __ATOMIC_RELEASE);
+}
+
+gpumem_ring_view gm_ring_end_of(
+	void *memory, const struct gm_ring_shape *shape, bool far, uint32_t flush_every)
+{
+	gpumem_ring_control *control = memory;
+	unsigned char *places = (unsigned char *)memory + GPUMEM_RING_PLACES;
+
+	return (gpumem_ring_view){
+		.out = &control[far],
+		.in = &control[!far],
+		.out_places = places + (far ? shape->apart : 0),
+		.in_places = places + (far ? 0 : shape->apart),
+		.message_bytes = shape->message_bytes,
+		.place_bytes = shape->place_bytes,
+		.messages = shape->messages,
+		.flush_every = flush_every,
+	};
+}
+
+/* ---- an end */
+
+gpumem_status gm_ring_options_check(
+	const gpumem_ring_options *options, gpumem_ring_options *ret_given)
+{
+	gpumem_ring_options given = GPUMEM_RING_OPTIONS_INIT;
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
+
+	if (given.full != GPUMEM_RING_FAIL && given.full != GPUMEM_RING_WAIT &&
+		given.full != GPUMEM_RING_DROP)
+		return gm_error(GPUMEM_E_INVALID,
+			"full must be GPUMEM_RING_FAIL, _WAIT or _DROP; %d was given",
+			(int)given.full);
+	if (given.flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
+		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
+	*ret_given = given;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_ring_new(void *memory, const struct gm_ring_shape *shape, bool far,
+	const gpumem_ring_options *options, gpumem_ring **ret_ring)
+{
+	gpumem_ring *ring = aligned_alloc(RING_APART, sizeof(*ring));
+	if (!ring)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a ring");
+
+	memset(ring, 0, sizeof(*ring));
+	ring->memory = memory;
+	ring->shape = *shape;
+	ring->far = far;
+	ring->full = options->full;
+	ring->wait_ms = options->wait_ms;
+
+	gpumem_ring_view view = gm_ring_end_of(memory, shape, far, options->flush_every);
+	gpumem_ring_sender_begin(&ring->sender, &view);
+	gpumem_ring_receiver_begin(&ring->receiver, &view);
+	ring->told_head = ring->sender.published;
+	ring->told_tail = ring->receiver.published;
+	*ret_ring = ring;
+	return GPUMEM_OK;
+}
+
+void gm_ring_set_buffer(gpumem_ring *ring, gpumem_buffer *buffer, gpumem_session *session)
+{
+	ring->buffer = buffer;
+	ring->session = session;
+}
+
+static gpumem_status ring_check(const gpumem_ring *ring)
+{
+	if (!ring)
+		return gm_error(GPUMEM_E_INVALID, "ring must not be NULL");
+	if (ring->session && !gm_session_ok(ring->session))
+		return gm_session_refused(ring->session);
+	return GPUMEM_OK;
+}
+
+static gpumem_status ring_check_use(const gpumem_ring *ring, const void *message)
+{
+	gpumem_status status = ring_check(ring);
+	if (status)
+		return status;
+	if (!message)
+		return gm_error(GPUMEM_E_INVALID, "message must not be NULL");
+	if (ring->lent)
+		return gm_error(GPUMEM_E_BUSY,
+			"this end of the ring belongs to a kernel since gpumem_ring_far_end()");
+	return GPUMEM_OK;
+}
+
+/* Wakes the receiver, if messages were published and it sleeps. */
+static void ring_tell_receiver(gpumem_ring *ring)
+{
+	gpumem_ring_control *control = ring->sender.control;
+
+	if (ring->told_head == ring->sender.published)
+		return;
+	ring->told_head = ring->sender.published;
+	if (__atomic_load_n(&control->receiver_sleeps, __ATOMIC_SEQ_CST))
+		gm_ring_wake(&control->head);
+}
+
+/* Wakes the sender, if places were freed and it sleeps. */
+static void ring_tell_sender(gpumem_ring *ring)
+{
+	gpumem_ring_control *control = ring->receiver.control;
+
+	if (ring->told_tail == ring->receiver.published)
+		return;
+	ring->told_tail = ring->receiver.published;
+	if (__atomic_load_n(&control->sender_sleeps, __ATOMIC_SEQ_CST))
+		gm_ring_wake(&control->tail);
+}
+
+static gpumem_status ring_is_broken(void)
+{
+	return gm_error_plain(GPUMEM_E_PROTOCOL,
+		"the other end of the ring has written numbers that make no sense, so this ring "
+		"cannot be used any more: close it and make another one");
+}
+
+static gpumem_status ring_is_over(void)
+{
+	return gm_error_plain(GPUMEM_E_CANCELLED,
+		"the other end of the ring was closed, has hung up, or its process has ended");
+}
+
+/* ---- sending */
+
+/* Waits for a place, and sends. */
+static gpumem_status ring_send_later(gpumem_ring *ring, const void *message)
+{
+	gpumem_ring_control *control = ring->sender.control;
+	struct gm_ring_wait wait = {
+		.word = &control->tail,
+		.seen = ring->sender.tail,
+		.sleeps = &control->sender_sleeps,
+		.other = &ring->receiver.control->sender,
+		.gone_from = GPUMEM_RING_CLOSED,
+	};
+	GM_UNCANCELLED;
+
+	/* Any number but the one that was seen means a place, or nonsense. */
+	gpumem_status status = gm_ring_wait(&wait, ring->wait_ms);
+	if (status == GPUMEM_E_TIMEOUT)
+		return gm_error_plain(status, "the ring was full all the time: nobody reads it");
+	if (status)
+		return ring_is_over();
+	return gpumem_ring_sender_send(&ring->sender, message) == 1 ? GPUMEM_OK : ring_is_broken();
+}
+
+gpumem_status gpumem_ring_send(gpumem_ring *ring, const void *message)
+{
+	gpumem_status status = ring_check_use(ring, message);
+	if (status)
+		return status;
+	if (ring->silent)
+		return gm_error_plain(GPUMEM_E_CANCELLED,
+			"this end has hung up (gpumem_ring_hang_up), so it sends no more");
+
+	int sent = gpumem_ring_sender_send(&ring->sender, message);
+	ring_tell_receiver(ring);
+	if (sent == 1)
+		return GPUMEM_OK;
+	if (sent < 0)
+		return ring_is_broken();
+
+	switch (ring->full) {
+	case GPUMEM_RING_DROP:
+		gpumem_ring_sender_drop(&ring->sender);
+		return GPUMEM_OK;
+	case GPUMEM_RING_WAIT:
+		status = ring_send_later(ring, message);
+		ring_tell_receiver(ring);
+		return status;
+	default:
+		return gm_error_plain(GPUMEM_E_BUSY,
+			"the ring is full: try again when the other end has read messages, or use "
+			"GPUMEM_RING_WAIT or GPUMEM_RING_DROP");
+	}
+}
+
+gpumem_status gpumem_ring_flush(gpumem_ring *ring)
+{
+	gpumem_status status = ring_check_use(ring, ring);
+	if (status)
+		return status;
+	gpumem_ring_sender_flush(&ring->sender);
+	ring_tell_receiver(ring);
+	return GPUMEM_OK;
+}
+
+/* ---- receiving */
+
+static gpumem_status ring_receive_later(gpumem_ring *ring, void *message, uint32_t wait_ms)
+{
+	gpumem_ring_control *control = ring->receiver.control;
+	struct gm_ring_wait wait = {
+		.word = &control->head,
+		.seen = ring->receiver.head,
+		.sleeps = &control->receiver_sleeps,
+		.other = &control->sender,
+		.gone_from = GPUMEM_RING_SILENT,
+	};
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_ring_wait(&wait, wait_ms);
+	if (status == GPUMEM_E_TIMEOUT)
+		return gm_error_plain(status, "no message has come");
+	if (status)
+		return ring_is_over();
+	return gpumem_ring_receiver_receive(&ring->receiver, message) == 1 ? GPUMEM_OK
+									   : ring_is_broken();
+}
+
+gpumem_status gpumem_ring_receive(gpumem_ring *ring, void *message, uint32_t wait_ms)
+{
+	gpumem_status status = ring_check_use(ring, message);
+	if (status)
+		return status;
+
+	int got = gpumem_ring_receiver_receive(&ring->receiver, message);
+	if (got == 0 && !wait_ms && gpumem_ring_receiver_closed(&ring->receiver)) {
+		/* In this order: what was sent before the end is there now. */
+		got = gpumem_ring_receiver_receive(&ring->receiver, message);
+		status = got == 0 ? ring_is_over() : GPUMEM_OK;
+	} else if (got == 0 && !wait_ms) {
+		status = gm_error_plain(GPUMEM_E_TIMEOUT, "there is no message");
+	} else if (got == 0) {
+		ring_tell_sender(ring);
+		status = ring_receive_later(ring, message, wait_ms);
+	}
+	ring_tell_sender(ring);
+	return got < 0 ? ring_is_broken() : status;
+}
+
+/* ---- ending */
+
+/* Says what this end is from now on, and wakes the other end to see it. */
+static void ring_become(gpumem_ring *ring, unsigned state)
+{
+	gpumem_ring_sender_flush(&ring->sender);
+	__atomic_store_n(&ring->sender.control->sender, gm_ring_owner(state), __ATOMIC_SEQ_CST);
+	gm_ring_wake(&ring->sender.control->head);
+	gm_ring_wake(&ring->receiver.control->tail);
+}
+
+gpumem_status gpumem_ring_hang_up(gpumem_ring *ring)
+{
+	gpumem_status status = ring_check_use(ring, ring);
+	if (status)
+		return status;
+	ring->silent = true;
+	ring_become(ring, GPUMEM_RING_SILENT);
+	return GPUMEM_OK;
+}
+
+void gpumem_ring_close(gpumem_ring *ring)
+{
+	if (!ring)
+		return;
+	/* A forked child leaves the parent's ring alone. */
+	if (!ring->session || gm_session_ok(ring->session)) {
+		if (!ring->lent)
+			gpumem_ring_receiver_flush(&ring->receiver);
+		ring_become(ring, GPUMEM_RING_CLOSED);
+	}
+	gpumem_buffer_destroy(ring->buffer);
+	free(ring);
+}
+
+/* ---- asking */
+
+gpumem_status gpumem_ring_far_end(
+	gpumem_ring *ring, const gpumem_ring_options *options, gpumem_ring_view *ret_view)
+{
+	gpumem_ring_options given;
+	GM_UNCANCELLED;
+
+	gpumem_status status = ring_check(ring);
+	if (status)
+		return status;
+	if (!ret_view)
+		return gm_error(GPUMEM_E_INVALID, "ret_view must not be NULL");
+	status = gm_ring_options_check(options, &given);
+	if (status)
+		return status;
+
+	gpumem_ring_view view = gm_ring_end_of(ring->memory, &ring->shape, true, given.flush_every);
+	uint64_t owner = __atomic_load_n(&view.out->sender, __ATOMIC_ACQUIRE);
+	bool kept = ring->far || gm_ring_owner_state(owner) == GPUMEM_RING_KERNEL;
+	status = gm_ring_owner_claim(&view.out->sender, GPUMEM_RING_KERNEL, kept);
+	if (status)
+		return status;
+	if (ring->far && !ring->lent) {
+		gpumem_ring_sender_flush(&ring->sender);
+		gpumem_ring_receiver_flush(&ring->receiver);
+		ring->lent = true;
+	}
+	*ret_view = view;
+	return GPUMEM_OK;
+}
+
+gpumem_buffer *gpumem_ring_buffer(const gpumem_ring *ring)
+{
+	return ring->buffer;
+}
+
+size_t gpumem_ring_message_bytes(const gpumem_ring *ring)
+{
+	return ring->shape.message_bytes;
+}
+
+size_t gpumem_ring_messages(const gpumem_ring *ring)
+{
+	return ring->shape.messages;
+}
+
+static gpumem_ring_flow ring_flow(const gpumem_ring_control *control)
+{
+	uint64_t first = gpumem_ring_read_(&control->first);
+
+	return (gpumem_ring_flow){
+		.sent = gpumem_ring_read_(&control->head) - first,
+		.received = gpumem_ring_read_(&control->tail) - first,
+		.dropped = gpumem_ring_read_(&control->dropped),
+		.high_water = gpumem_ring_read_(&control->high_water),
+	};
+}
+
+gpumem_status gpumem_ring_stats(const gpumem_ring *ring, gpumem_ring_stats_t *ret_stats)
+{
+	gpumem_ring_stats_t stats = GPUMEM_RING_STATS_INIT;
+	gpumem_status status = ring_check(ring);
+	if (status)
+		return status;
+	if (!ret_stats)
+		return gm_error(GPUMEM_E_INVALID, "ret_stats must not be NULL");
+
+	stats.out = ring_flow(ring->sender.control);
+	stats.in = ring_flow(ring->receiver.control);
+	return gm_sized_out(ret_stats, &stats, sizeof(stats));
+}

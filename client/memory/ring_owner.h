@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MEMORY_RING_OWNER_H
+#define GM_CLIENT_MEMORY_RING_OWNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpumem/gpumem_ring_device.h"
+#include "gpumem/status.h"
+
+/* Who has an end of a ring: the word sender of its control block. */
+
+/* The word for this process, with one of GPUMEM_RING_PROCESS and so on. */
+uint64_t gm_ring_owner(unsigned state);
+/* Whether the process that wrote this word has ended. False if that cannot be known. */
+bool gm_ring_owner_gone(uint64_t owner);
+/* Whether the word is of this process. */
+bool gm_ring_owner_here(uint64_t owner);
+static inline unsigned gm_ring_owner_state(uint64_t owner)
+{
+	return owner & 0xff;
+}
+/* Takes an end whose word this is. GPUMEM_E_BUSY: somebody has it. kept: if this process has it already,
+ * it may keep it. */
+gpumem_status gm_ring_owner_claim(uint64_t *word, unsigned state, bool kept);
+
+#endif
