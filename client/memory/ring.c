@@ -34,8 +34,10 @@ struct gpumem_ring {
 
 	/* Each is used by one thread. */
 	__attribute__((aligned(RING_APART))) gpumem_ring_sender sender;
+	struct gm_ring_spin sender_spin;
 	uint64_t told_head; /* the receiver was woken for all messages before */
 	__attribute__((aligned(RING_APART))) gpumem_ring_receiver receiver;
+	struct gm_ring_spin receiver_spin;
 	uint64_t told_tail;
 };
 
@@ -252,6 +254,7 @@ static gpumem_status ring_send_later(gpumem_ring *ring, const void *message)
 		.word = &control->tail,
 		.seen = ring->sender.tail,
 		.sleeps = &control->sender_sleeps,
+		.spin = &ring->sender_spin,
 		.other = &ring->receiver.control->sender,
 		.gone_from = GPUMEM_RING_CLOSED,
 	};
@@ -316,6 +319,7 @@ static gpumem_status ring_receive_later(gpumem_ring *ring, void *message, uint32
 		.word = &control->head,
 		.seen = ring->receiver.head,
 		.sleeps = &control->receiver_sleeps,
+		.spin = &ring->receiver_spin,
 		.other = &control->sender,
 		.gone_from = GPUMEM_RING_SILENT,
 	};

@@ -19,8 +19,11 @@
 #include "common/clock.h"
 #include "gpumem/gpumem.h"
 
-/* First it looks without sleeping: most answers come soon. */
-#define WAIT_SPIN_NS (10 * GM_NS_PER_US)
+/* First it looks without sleeping, because answers often come soon. Where they do not, or where the other end
+ * has no processor to itself, it looks half as long each time, and seldom as long as at first. */
+#define WAIT_SPIN_NS      (10 * GM_NS_PER_US)
+#define WAIT_SPIN_SHORTER 7
+#define WAIT_SPIN_AGAIN   64
 /* How long it sleeps at most before it looks whether the other end is still there. */
 #define WAIT_SLICE_NS (50 * GM_NS_PER_MS)
 /* How often it looks where nobody wakes it. */
@@ -47,18 +50,34 @@ static void wait_relax(void)
 #endif
 }
 
-static bool wait_spin(const struct gm_ring_wait *wait, uint64_t until_ns)
+static bool wait_look(const struct gm_ring_wait *wait, uint64_t ns)
 {
-	uint64_t end_ns = gm_min(gm_clock_ns() + WAIT_SPIN_NS, until_ns);
+	uint64_t end_ns = gm_clock_ns() + ns;
 
 	do {
-		for (int i = 0; i < 32; i++) {
+		for (int i = 0; i < 16; i++) {
 			if (wait_is_over(wait))
 				return true;
 			wait_relax();
 		}
 	} while (gm_clock_ns() < end_ns);
 	return false;
+}
+
+static bool wait_spin(const struct gm_ring_wait *wait)
+{
+	struct gm_ring_spin *spin = wait->spin;
+
+	if (spin->waits++ % WAIT_SPIN_AGAIN == 0)
+		spin->shorter = 0;
+	if (spin->shorter > WAIT_SPIN_SHORTER)
+		return wait_is_over(wait);
+	if (!wait_look(wait, WAIT_SPIN_NS >> spin->shorter)) {
+		spin->shorter++;
+		return false;
+	}
+	spin->shorter -= spin->shorter > 0;
+	return true;
 }
 
 static struct timespec wait_time(uint64_t ns)
@@ -94,7 +113,7 @@ gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint32_t wait_ms)
 		wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX : now + wait_ms * GM_NS_PER_MS;
 	bool futex = true;
 
-	if (wait_spin(wait, until_ns))
+	if (wait_spin(wait))
 		return GPUMEM_OK;
 
 	for (;;) {

@@ -8,12 +8,19 @@
 
 /* Waiting for a word that the other end of a ring changes. */
 
+/* How long an end that waits looks before it sleeps. Begins with zeros. */
+struct gm_ring_spin {
+	uint32_t waits;
+	uint32_t shorter; /* so often looking was in vain */
+};
+
 struct gm_ring_wait {
 	uint64_t *word;        /* what the other end changes */
 	uint64_t seen;         /* the word's value for which there was nothing to do */
 	uint32_t *sleeps;      /* tells the other end that it must wake this one */
 	const uint64_t *other; /* who has the other end */
-	unsigned gone_from;    /* from this state on, the other end will not change the word */
+	struct gm_ring_spin *spin;
+	unsigned gone_from; /* from this state on, the other end will not change the word */
 };
 
 /* Waits until the word has another value. GPUMEM_E_TIMEOUT; GPUMEM_E_CANCELLED: it will not have one. */

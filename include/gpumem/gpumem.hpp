@@ -3,7 +3,7 @@
 #define GPUMEM_HPP
 
 /*
- * libgpumem-client for C++17 and later: sessions, buffers and batches that end by themselves.
+ * libgpumem-client for C++17 and later: sessions, buffers, batches and rings that end by themselves.
  *
  * Errors. The static functions (session::connect(), buffer::create(), …) return a result, which holds
  * the object or an error. The constructors throw the error. result::value() throws it, too: so a
@@ -11,7 +11,7 @@
  * and value() ends the program if there is no value.
  *
  * Lifetime. All objects can be moved and not copied; one that was moved from holds nothing. Buffers,
- * batches and host_resources keep their session alive: it ends when the last of them is gone, in
+ * batches, rings and host_resources keep their session alive: it ends when the last of them is gone, in
  * whatever order they go. So the last of them must not go in the function given to gpumem_on_event(),
  * where a session cannot end.
  *
@@ -40,6 +40,7 @@
 
 #include "gpumem.h"
 #include "gpumem_copy.h"
+#include "gpumem_ring.h"
 
 /* The namespaces keep apart what is compiled with and without exceptions, so that one program can have
  * both. */
@@ -679,6 +680,131 @@ private:
 	}
 
 	detail::owned<gpumem_batch, gpumem_batch_destroy> owned_;
+};
+
+/* ---- ring */
+
+inline gpumem_ring_options ring_options() noexcept
+{
+	return GPUMEM_RING_OPTIONS_INIT;
+}
+
+/* One end of a ring whose messages are of type T: see gpumem_ring_create(3). It is closed by itself. */
+template <class T> class ring
+{
+	static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>,
+		"a message is copied as bytes");
+
+public:
+	static result<ring> create(const session &session, std::size_t messages,
+		const gpumem_ring_options &options = ring_options()) noexcept
+	{
+		gpumem_ring *handle = nullptr;
+		gpumem_status status =
+			gpumem_ring_create(session.get(), sizeof(T), messages, &options, &handle);
+		if (status)
+			return detail::last_error(status);
+		return ring(session.use(), handle);
+	}
+	/* The far end of a ring that another process shared. */
+	static result<ring> open(const session &session, const gpumem_token &token,
+		const gpumem_ring_options &options = ring_options()) noexcept
+	{
+		gpumem_buffer *buffer = nullptr;
+		if (gpumem_status status = gpumem_open(session.get(), &token, &buffer))
+			return detail::last_error(status);
+		return take(session, buffer, options);
+	}
+	/* The far end of a ring that another process published. */
+	static result<ring> attach(const session &session, const char *name,
+		const gpumem_ring_options &options = ring_options()) noexcept
+	{
+		gpumem_buffer *buffer = nullptr;
+		if (gpumem_status status = gpumem_attach(session.get(), name, &buffer))
+			return detail::last_error(status);
+		return take(session, buffer, options);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	ring(const session &session, std::size_t messages,
+		const gpumem_ring_options &options = ring_options())
+	    : ring(create(session, messages, options).value())
+	{
+	}
+#endif
+
+	gpumem_ring *get() const noexcept
+	{
+		return owned_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+	/* To be shared or published; it belongs to the ring. */
+	gpumem_buffer *buffer() const noexcept
+	{
+		return gpumem_ring_buffer(get());
+	}
+	/* How many messages there is room for in each direction. */
+	std::size_t messages() const noexcept
+	{
+		return gpumem_ring_messages(get());
+	}
+	result<void> send(const T &message) noexcept
+	{
+		return done(gpumem_ring_send(get(), &message));
+	}
+	result<void> flush() noexcept
+	{
+		return done(gpumem_ring_flush(get()));
+	}
+	result<T> receive(std::uint32_t wait_ms = GPUMEM_WAIT_FOREVER) noexcept
+	{
+		T message;
+		if (gpumem_status status = gpumem_ring_receive(get(), &message, wait_ms))
+			return detail::last_error(status);
+		return message;
+	}
+	/* Says that this end sends no more. */
+	result<void> hang_up() noexcept
+	{
+		return done(gpumem_ring_hang_up(get()));
+	}
+	gpumem_ring_stats_t stats() const noexcept
+	{
+		gpumem_ring_stats_t stats = GPUMEM_RING_STATS_INIT;
+		(void)gpumem_ring_stats(get(), &stats);
+		return stats;
+	}
+
+private:
+	ring(detail::session_use use, gpumem_ring *handle) noexcept : owned_(std::move(use), handle)
+	{
+	}
+
+	/* Takes ownership of the buffer, even on error. */
+	static result<ring> take(const session &session, gpumem_buffer *buffer,
+		const gpumem_ring_options &options) noexcept
+	{
+		gpumem_ring *handle = nullptr;
+		if (gpumem_status status = gpumem_ring_open(buffer, &options, &handle)) {
+			error why = detail::last_error(status);
+			gpumem_buffer_destroy(buffer);
+			return why;
+		}
+		ring taken(session.use(), handle);
+		if (gpumem_ring_message_bytes(handle) != sizeof(T))
+			return error(GPUMEM_E_INVALID, "the ring's messages have another size");
+		return taken;
+	}
+	static result<void> done(gpumem_status status) noexcept
+	{
+		if (status)
+			return detail::last_error(status);
+		return {};
+	}
+
+	detail::owned<gpumem_ring, gpumem_ring_close> owned_;
 };
 
 /* ---- pinned host memory for containers */

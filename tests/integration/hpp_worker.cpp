@@ -16,6 +16,7 @@
 static_assert(!std::is_copy_constructible_v<gpumem::session>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::buffer>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::batch>, "move-only");
+static_assert(!std::is_copy_constructible_v<gpumem::ring<int>>, "move-only");
 static_assert(std::is_nothrow_move_constructible_v<gpumem::session>, "movable");
 static_assert(std::is_nothrow_move_assignable_v<gpumem::buffer>, "movable");
 static_assert(std::is_nothrow_move_assignable_v<gpumem::batch>, "movable");
@@ -197,6 +198,46 @@ static void a_batch_that_does_not_fit_names_its_entry()
 	auto refused = gpumem::batch::create(*session, 0, many.data(), many.size());
 	REQUIRE(!refused && refused.failure().entry() == GPUMEM_BATCH_NO_ENTRY);
 	REQUIRE(everything_is_back());
+}
+
+static void a_ring_carries_messages_of_its_type()
+{
+	struct point {
+		double x, y;
+	};
+	auto one = gpumem::session::connect(), other = gpumem::session::connect();
+	REQUIRE(one && other);
+	auto near = gpumem::ring<point>::create(*one, 100);
+	REQUIRE(near && near->messages() == 128);
+	gpumem_token token;
+	REQUIRE(!gpumem_share(near->buffer(), nullptr, &token));
+
+	auto wrong = gpumem::ring<double>::open(*other, token);
+	REQUIRE(!wrong && wrong.status() == GPUMEM_E_INVALID);
+	auto far = gpumem::ring<point>::open(*other, token);
+	REQUIRE(far);
+	auto taken = gpumem::ring<point>::open(*other, token);
+	REQUIRE(!taken && taken.status() == GPUMEM_E_BUSY);
+
+	REQUIRE(near->send({1, 2}) && near->send({3, 4}));
+	auto got = far->receive();
+	REQUIRE(got && got->x == 1 && got->y == 2);
+	REQUIRE(far->send({5, 6}) && near->receive()->y == 6);
+	REQUIRE(near->receive(0).status() == GPUMEM_E_TIMEOUT);
+	REQUIRE(near->hang_up());
+	REQUIRE(far->receive()->x == 3);
+	REQUIRE(far->receive().status() == GPUMEM_E_CANCELLED);
+	REQUIRE(far->stats().in.received == 2 && far->stats().out.sent == 1);
+
+	auto none = gpumem::ring<point>::create(*one, 0);
+	REQUIRE(!none && none.status() == GPUMEM_E_INVALID);
+	{
+		auto moved = std::move(*far);
+		REQUIRE(moved && !*far);
+	}
+	REQUIRE(near->receive().status() == GPUMEM_E_CANCELLED);
+	*near = gpumem::ring<point>::create(*one, 1).value();
+	REQUIRE(near->messages() == 1);
 }
 
 static void a_buffer_can_be_opened_by_its_token()
@@ -440,6 +481,7 @@ int main()
 	RUN(a_buffer_can_be_opened_by_its_token);
 	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
+	RUN(a_ring_carries_messages_of_its_type);
 	RUN(signals_pass_between_two_sessions);
 	RUN(bytes_go_to_a_buffer_and_back);
 	RUN(a_container_can_have_pinned_host_memory);
