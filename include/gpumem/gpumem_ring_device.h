@@ -56,7 +56,7 @@ typedef struct gpumem_ring_control {
 	uint64_t head;          /* messages that may be read, counted from first */
 	uint64_t dropped;       /* messages that found no place */
 	uint64_t high_water;    /* the most messages that were in the ring, as the sender saw it */
-	uint32_t sender_sleeps; /* not 0: a sender waits for tail to change, and must be woken */
+	uint32_t sender_sleeps; /* not 0: a sender waits for tail to change: wake it */
 	uint32_t magic;         /* GPUMEM_RING_MAGIC */
 	uint64_t sender;        /* which process has this end, and how: for the library */
 	uint64_t reserved;
@@ -64,9 +64,8 @@ typedef struct gpumem_ring_control {
 	uint32_t messages; /* a power of two */
 	uint64_t first;    /* what head and tail began with */
 
-	uint64_t tail; /* messages that were read, counted from first */
-	uint32_t
-		receiver_sleeps; /* not 0: a receiver waits for head to change, and must be woken */
+	uint64_t tail;            /* messages that were read, counted from first */
+	uint32_t receiver_sleeps; /* not 0: a receiver waits for head to change: wake it */
 	uint32_t reserved_line[13];
 } gpumem_ring_control;
 
