@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/buffer_tail.h"
 #include "client/memory/elsewhere.h"
@@ -261,7 +262,7 @@ static int resize_await(const struct buffer_resize *r)
 	int error = d->map->record(d->backend, &event);
 	if (error < 0)
 		return error;
-	error = gm_mapping_await(d, event);
+	error = gm_await_event(d, event);
 	d->map->forget(d->backend, event);
 	return error;
 }

@@ -8,18 +8,12 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_host.h"
 #include "client/map/map_pinned.h"
 #include "client/session/gpumem_session.h"
-#include "common/arith.h"
 #include "common/cancel.h"
-#include "common/clock.h"
-
-#define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
-#define AWAIT_MOST_NS  GM_NS_PER_MS
 
 static bool mapping_is(const struct gm_session_device *d, const char *backend)
 {
@@ -121,19 +115,6 @@ void gm_mapping_close(struct gm_session_device *d)
 	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
 	if (map)
 		map->close(d->backend);
-}
-
-int gm_mapping_await(const struct gm_session_device *d, struct gm_map_event *event)
-{
-	uint64_t pause_ns = AWAIT_LEAST_NS;
-	int r;
-
-	/* -EAGAIN: another thread captures a stream. The event passes after that. */
-	while ((r = d->map->passed(d->backend, event)) == 0 || r == -EAGAIN) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
-	}
-	return r < 0 ? r : 0;
 }
 
 const char *gm_mapping_error(const struct gm_session_device *d, int error)

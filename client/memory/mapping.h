@@ -20,9 +20,6 @@ struct gm_session_device;
 gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device);
 /* Nothing of the device may be mapped any more. */
 void gm_mapping_close(struct gm_session_device *device);
-/* Waits until the event has passed, also while another thread captures a stream into a graph. Returns 0,
- * or a negative errno of the device's map_ops. */
-int gm_mapping_await(const struct gm_session_device *device, struct gm_map_event *event);
 /* Why a call of the device's map_ops failed: the driver's own words if it has any, else
  * strerror(). */
 const char *gm_mapping_error(const struct gm_session_device *device, int error);
