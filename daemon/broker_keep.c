@@ -192,10 +192,10 @@ static enum gm_keep_kind broker_keep_kind_of(enum gm_item item)
 }
 
 int gm_broker_keep_deposit(
-	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
+	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request)
 {
 	struct gm_broker *broker = ctx;
-	int r = gm_keep_deposit(broker->keep, broker_keep_kind_of(item), id, fd, lease);
+	int r = gm_keep_deposit(broker->keep, broker_keep_kind_of(item), id, fd, request);
 	if (r != GM_KEEP_E_WAIT)
 		return r;
 	if (item == GM_ITEM_WORD)

@@ -524,10 +524,10 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	gm_env_leave(&core->env);
 }
 
-void gm_core_word_deposited(struct gm_core *core, struct gm_lease *lease)
+void gm_core_word_deposited(struct gm_core *core, struct gm_request *request)
 {
 	gm_env_enter(&core->env);
-	gm_word_deposited(lease);
+	gm_request_go_on(request);
 	gm_env_leave(&core->env);
 }
 

@@ -208,8 +208,8 @@ void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret);
  * backend is out of memory; -EXFULL: the keeper has no room for it). */
 void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result);
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
-/* The keeper has the control block of this lease, for which deposit() had to wait. */
-void gm_core_word_deposited(struct gm_core *core, struct gm_lease *lease);
+/* The keeper has the control block of this request's lease, for which deposit() had to wait. */
+void gm_core_word_deposited(struct gm_core *core, struct gm_request *request);
 /*
  * How much of the device was free when the device thread looked. Corrects foreign, and so the
  * ceiling. The samples, creations and destructions of one device must be reported in the order in

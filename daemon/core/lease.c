@@ -41,7 +41,7 @@ struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_sessi
 	lease->transport = transport;
 	lease->domain = maker ? maker->info.domain : GM_DOMAIN_NOBODY;
 	lease->reusable = maker && maker->info.pooling;
-	lease->word.fd = -1;
+	lease->word = -1;
 	lease->maker = maker;
 	lease->estate = gm_estate_ref(estate);
 	if (tag)
@@ -435,8 +435,8 @@ void gm_lease_info(
 		.user_bytes = lease->user_bytes,
 		.read_only = hold ? hold->read_only : true,
 		.version = lease->version,
-		.signals = lease->word.fd >= 0,
-		.word = lease->word.fd,
+		.signals = lease->word >= 0,
+		.word = lease->word,
 		.made = lease->maker,
 		.tag = lease->tag,
 	};

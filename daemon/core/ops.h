@@ -12,7 +12,7 @@
 #include "daemon/core/event.h"
 #include "daemon/core/say.h"
 
-struct gm_lease;
+struct gm_request;
 
 /* A memfd of core's that outlives the daemon. */
 enum gm_item {
@@ -123,9 +123,10 @@ struct gm_core_ops {
 	 * Puts a copy of a memfd of core's where it outlives the daemon. The fd stays core's, and stays open
 	 * until it is withdrawn. Returns 0 when the copy is safe whatever happens to the daemon. Otherwise
 	 * nothing is kept: -EAGAIN (it may be possible soon; of metadata only), -ENOSPC, -ENOMEM; or
-	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_word_deposited() will be called with the lease.
+	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_word_deposited() will be called with the request.
 	 */
-	int (*deposit)(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease);
+	int (*deposit)(
+		void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request);
 	/* Gives up that copy. Comes with deposit. */
 	void (*withdraw)(void *ctx, enum gm_item item, uint64_t id);
 	/* Closes a descriptor of this user that may be the last of a large file. That takes the kernel

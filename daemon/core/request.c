@@ -476,6 +476,7 @@ gpumem_status gm_request_admit(
 
 	struct gm_lease *target = request->lease;
 	struct gm_chunk *created = NULL;
+	bool waits = false;
 	if (!target)
 		target = gm_lease_new(session->core, 0, session, session->estate, device, transport,
 			request->tag);
@@ -491,7 +492,7 @@ gpumem_status gm_request_admit(
 		target->signals = request->signals;
 	}
 	if (request->signals) {
-		status = gm_word_make(target, request, detail);
+		status = gm_word_make(target, request, &waits, detail);
 		if (status != GPUMEM_OK) {
 			request_free_chunks(device, created);
 			gm_lease_free(target);
@@ -505,7 +506,7 @@ gpumem_status gm_request_admit(
 	(void)r;
 
 	request_gather(request, device, transport, &plan, created);
-	request->missing += target->word.request != NULL;
+	request->missing += waits;
 	gm_device_make_room(device, session->info.domain);
 	if (gm_fd_budget_short(device->env->fds))
 		gm_device_settle_fds(device->env, false);

@@ -192,16 +192,9 @@ struct gm_lease {
 	enum gm_transport transport;
 	gm_domain domain;
 	bool reusable;
-	bool across;     /* a session of another domain has opened it */
-	bool for_others; /* it may be shared outside its domain: its chunks were fresh */
-	bool signals;    /* its openers are told when its maker leaves */
-	/* With signals: its control block. */
-	struct {
-		int fd; /* -1: none; or the daemon before lost it, and nobody else gets it */
-		bool deposited;             /* the keeper has it, or will */
-		struct gm_fds_user *fds;    /* is charged for the descriptor */
-		struct gm_request *request; /* is granted when the keeper has it; NULL: it has */
-	} word;
+	bool across;              /* a session of another domain has opened it */
+	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
+	bool signals;             /* its openers are told when its maker leaves */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
@@ -222,6 +215,8 @@ struct gm_lease {
 	bool counted;   /* in the maker's n_leaving */
 	bool ending;    /* in gm_device.ending */
 	uint32_t place; /* of its record */
+	bool word_kept; /* the keeper has its control block, or will */
+	int word;       /* with signals: the fd of that; -1: none, or the daemon before lost it */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */
 	uint64_t bytes, user_bytes;
@@ -437,12 +432,10 @@ uint64_t gm_expiry_next(const struct gm_core *core);
 
 /* ---- word.c */
 
-/* Makes the control block of a new lease. If the keeper cannot have it yet, lease->word.request is set, and
- * the request goes on when it has. After an error, gm_lease_free() undoes what was done. */
-gpumem_status gm_word_make(
-	struct gm_lease *lease, struct gm_request *request, char detail[GM_DETAIL_BYTES]);
-/* The keeper has it: the request goes on. */
-void gm_word_deposited(struct gm_lease *lease);
+/* Makes the control block of a new lease. If the keeper cannot have it yet, *ret_waits is set, and
+ * gm_request_go_on() will be called when it has. After an error, gm_lease_free() undoes what was done. */
+gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
+	char detail[GM_DETAIL_BYTES]);
 /* Ends it, if there is one. */
 void gm_word_drop(struct gm_lease *lease);
 /* Takes it over from the daemon before. If it is not sound, the lease goes without. Owns fd. */

@@ -31,58 +31,51 @@ static int word_create(int *ret_fd)
 	return 0;
 }
 
-gpumem_status gm_word_make(
-	struct gm_lease *lease, struct gm_request *request, char detail[GM_DETAIL_BYTES])
+/* Who is charged, with or without the maker. */
+static struct gm_fds_user *word_payer(const struct gm_lease *lease)
+{
+	return lease->estate->session->fds;
+}
+
+gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
+	char detail[GM_DETAIL_BYTES])
 {
 	struct gm_env *env = lease->device->env;
-	int fd = -1, r = word_create(&fd);
 
+	*ret_waits = false;
+	int r = word_create(&lease->word);
 	if (r < 0)
 		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
 			"the daemon has no memory, or no file descriptor, for signals; try again");
-	lease->word.fd = fd;
-	lease->word.fds = request->session->fds;
-	gm_fds_take(env, lease->word.fds);
+	gm_fds_take(env, word_payer(lease));
 	if (!env->ops.deposit)
 		return GPUMEM_OK;
 
-	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, fd, lease);
-	if (r == GM_DEPOSIT_WAITS) {
-		lease->word.request = request;
-		r = 0;
-	}
+	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
 	if (r < 0)
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"the keeper has no room for the file descriptor of signals; return some "
 			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
-	lease->word.deposited = true;
+	*ret_waits = r == GM_DEPOSIT_WAITS;
+	lease->word_kept = true;
 	GM_STEP("signals: deposited");
 	return GPUMEM_OK;
-}
-
-void gm_word_deposited(struct gm_lease *lease)
-{
-	struct gm_request *request = gm_steal_ptr(&lease->word.request);
-
-	if (request)
-		gm_request_go_on(request);
 }
 
 void gm_word_drop(struct gm_lease *lease)
 {
 	struct gm_env *env = lease->device->env;
 
-	if (lease->word.fd < 0)
+	if (lease->word < 0)
 		return;
-	if (lease->word.deposited)
+	if (lease->word_kept)
 		env->ops.withdraw(env->ctx, GM_ITEM_WORD, lease->id);
-	lease->word.fd = gm_close(lease->word.fd);
-	gm_fds_give(env, lease->word.fds);
+	lease->word = gm_close(lease->word);
+	gm_fds_give(env, word_payer(lease));
 }
 
 void gm_word_adopt(struct gm_lease *lease, int fd)
 {
-	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
 	struct gm_env *env = lease->device->env;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -95,8 +88,7 @@ void gm_word_adopt(struct gm_lease *lease, int fd)
 		return;
 	}
 
-	lease->word.fd = fd;
-	lease->word.fds = payer->fds;
-	lease->word.deposited = env->ops.deposit != NULL;
-	gm_fds_take(env, lease->word.fds);
+	lease->word = fd;
+	lease->word_kept = env->ops.deposit != NULL;
+	gm_fds_take(env, word_payer(lease));
 }

@@ -106,10 +106,10 @@ static void erase(void *ctx, uint32_t *place)
 	pause_failures(false);
 }
 
-static int deposit(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
+static int deposit(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request)
 {
 	pause_failures(true);
-	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, item, id, fd, lease);
+	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, item, id, fd, request);
 	pause_failures(false);
 	return r;
 }

@@ -144,8 +144,8 @@ static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint
 	return NULL;
 }
 
-int fake_ledger_deposit(
-	struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease)
+int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd,
+	struct gm_request *request)
 {
 	if (ledger->refuses_deposits < 0)
 		return ledger->refuses_deposits;
@@ -161,7 +161,7 @@ int fake_ledger_deposit(
 		ledger->last_id = id;
 	if (item != GM_ITEM_WORD || !ledger->refuses_deposits)
 		return 0;
-	ledger->awaited = lease;
+	ledger->awaited = request;
 	return GM_DEPOSIT_WAITS;
 }
 

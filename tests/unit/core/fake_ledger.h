@@ -51,7 +51,7 @@ struct fake_ledger {
 	struct fake_deposit *deposits;
 	size_t n_deposits;
 	int refuses_deposits; /* 0, or the negative errno with which it does; or GM_DEPOSIT_WAITS */
-	struct gm_lease *awaited; /* the last one whose control block had to wait */
+	struct gm_request *awaited; /* the last one whose control block had to wait */
 };
 
 void fake_ledger_deinit(struct fake_ledger *ledger);
@@ -62,8 +62,8 @@ int fake_ledger_record(struct fake_ledger *ledger, uint32_t kind, uint64_t id, u
 void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place);
 void fake_ledger_created(struct fake_ledger *ledger, const struct gm_chunk *chunk);
 void fake_ledger_destroyed(struct fake_ledger *ledger, const struct gm_chunk *chunk);
-int fake_ledger_deposit(
-	struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd, struct gm_lease *lease);
+int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd,
+	struct gm_request *request);
 void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id);
 /* The nth record of a kind, from 0; NULL: there are fewer. */
 struct fake_record *fake_ledger_find(struct fake_ledger *ledger, uint32_t kind, size_t n);
