@@ -326,6 +326,16 @@ public:
 		return get();
 	}
 
+	/* A device with room for so many bytes: advice, as gpumem_place() gives it. */
+	result<gpumem_placement> place(
+		std::uint64_t bytes, gpumem_fit at_worst = GPUMEM_FIT_RECLAIM) const noexcept
+	{
+		gpumem_placement placement = GPUMEM_PLACEMENT_INIT;
+		if (gpumem_status status = gpumem_place(get(), bytes, at_worst, &placement))
+			return detail::last_error(status);
+		return placement;
+	}
+
 	/* For the objects of this header: one more use. */
 	detail::session_use use() const noexcept
 	{

@@ -255,6 +255,19 @@ static void a_buffer_can_be_opened_by_its_token()
 	REQUIRE(!wrong && wrong.status() == GPUMEM_E_NOT_FOUND);
 }
 
+static void a_session_finds_a_device_with_room()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto place = session->place(4 * MIB);
+	REQUIRE(place && place->device == 0 && place->fit == GPUMEM_FIT_NOW);
+	auto buffer = gpumem::buffer::create(*session, place->device, 4 * MIB);
+	REQUIRE(buffer);
+	auto none = session->place(std::uint64_t(1) << 45, GPUMEM_FIT_WAIT);
+	REQUIRE(!none && none.status() == GPUMEM_E_NO_MEMORY);
+	REQUIRE(std::strstr(none.failure().what(), "which it can never give"));
+}
+
 static void a_buffer_grows_where_it_is()
 {
 	auto session = gpumem::session::connect();
@@ -479,6 +492,7 @@ int main()
 	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
 	RUN(a_batch_that_does_not_fit_names_its_entry);
 	RUN(a_buffer_can_be_opened_by_its_token);
+	RUN(a_session_finds_a_device_with_room);
 	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
 	RUN(a_ring_carries_messages_of_its_type);
