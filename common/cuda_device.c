@@ -98,6 +98,25 @@ static bool cuda_device_has_ipc(const struct gm_cuda *cuda, struct gm_cuda_devic
 	return !why;
 }
 
+/*
+ * A GPU that reaches pageable memory (HMM, or one coherent memory), or managed memory while the CPU does,
+ * shares it at any time. Whether the GPU is integrated does not matter: an integrated one without
+ * concurrent access moves pages no less. On WSL2, memory cannot be used by both at a time, whatever the driver says.
+ */
+static enum gm_visibility cuda_device_visibility(
+	const struct gm_cuda *cuda, gm_cu_device number, bool wsl)
+{
+	bool pageable =
+		cuda_device_can(cuda, number, GM_CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+	bool managed = cuda_device_can(cuda, number, GM_CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+	bool concurrent =
+		cuda_device_can(cuda, number, GM_CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+
+	if (!wsl && (pageable || (managed && concurrent)))
+		return GM_VISIBILITY_SYSTEM;
+	return managed ? GM_VISIBILITY_DEVICE : GM_VISIBILITY_EXPLICIT;
+}
+
 int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 	struct gm_cuda_device *ret, char why[GM_CUDA_WHY_BYTES])
 {
@@ -131,6 +150,7 @@ int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,
 		GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 	device.fabric = cuda_device_can(
 		cuda, device.number, GM_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+	device.visibility = cuda_device_visibility(cuda, device.number, wsl);
 	*ret = device;
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "common/cuda.h"
 #include "common/limits.h"
+#include "common/types.h"
 
 /* What the driver says about a GPU, and what the GPU can do for the broker. Needs no context. */
 
@@ -16,11 +17,12 @@ struct gm_cuda_device {
 	uint8_t uuid[GM_UUID_BYTES];
 	char pci[32];
 	uint64_t total;
-	bool fd;           /* memory can be handed over as a file descriptor */
-	bool ipc;          /* memory can be handed over as a CUDA IPC handle */
-	bool rdma;         /* other devices on the bus may read chunks */
-	bool host_numa;    /* pinned host memory can be handed over as a file descriptor */
-	bool fabric;       /* memory can be handed over to other machines as a fabric handle */
+	bool fd;        /* memory can be handed over as a file descriptor */
+	bool ipc;       /* memory can be handed over as a CUDA IPC handle */
+	bool rdma;      /* other devices on the bus may read chunks */
+	bool host_numa; /* pinned host memory can be handed over as a file descriptor */
+	bool fabric;    /* memory can be handed over to other machines as a fabric handle */
+	enum gm_visibility visibility;
 	char fd_why[128];  /* why fd is false, or "" */
 	char ipc_why[128]; /* why ipc is false, or "" */
 };

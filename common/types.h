@@ -22,6 +22,15 @@ enum gm_transport {
 	GM_TRANSPORT_IPC = 2,
 };
 
+/* How far programs on the CPU see what a GPU writes to managed memory. The values are those of the
+ * wire. */
+enum gm_visibility {
+	GM_VISIBILITY_UNKNOWN = 0,
+	GM_VISIBILITY_SYSTEM = 1,   /* at any time */
+	GM_VISIBILITY_DEVICE = 2,   /* while the GPU does nothing */
+	GM_VISIBILITY_EXPLICIT = 3, /* never: it must be copied */
+};
+
 /* Pressure levels, in the order of the thresholds that separate them. */
 enum gm_level {
 	GM_LEVEL_LOW,

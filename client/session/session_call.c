@@ -294,6 +294,8 @@ static int session_devices_take(
 		if (device->uuid.len == GM_UUID_BYTES)
 			memcpy(info->uuid, device->uuid.data, GM_UUID_BYTES);
 		info->total = device->total;
+		if ((unsigned)device->visibility <= GPUMEM_VISIBILITY_EXPLICIT)
+			info->visibility = (gpumem_visibility)device->visibility;
 		info->capacity = device->capacity;
 		info->available = device->available;
 		info->transports =

@@ -29,6 +29,7 @@ struct gm_backend_device {
 	bool transport_ipc;
 	/* Why it does not have the one or the other transport, for a client that asks for it. */
 	char fd_why[GM_BACKEND_WHY], ipc_why[GM_BACKEND_WHY];
+	enum gm_visibility visibility;
 	bool mig;      /* an instance of a GPU that is in MIG mode */
 	bool measured; /* how much of it is free can be sampled */
 	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */

@@ -134,6 +134,7 @@ static int cuda_open_device(struct backend *backend, int ordinal, bool wsl, char
 	_Static_assert(sizeof found.pci == sizeof device->info.pci, "one size for addresses");
 	memcpy(device->info.pci, found.pci, sizeof found.pci);
 	device->info.total = found.total;
+	device->info.visibility = found.visibility;
 	device->info.transport_fd = found.fd;
 	device->info.transport_ipc = found.ipc;
 	_Static_assert(sizeof found.fd_why == GM_BACKEND_WHY, "one size for reasons");
@@ -196,6 +197,7 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 	device->info.total = gm_backend_pinned_bound(&backend->pinned, config->host_limit);
 	device->info.transport_fd = true;
 	device->info.pinned = true;
+	device->info.visibility = GM_VISIBILITY_SYSTEM;
 	snprintf(device->info.ipc_why, sizeof device->info.ipc_why,
 		"host memory has no CUDA IPC handles");
 	pthread_mutex_init(&device->trouble_lock, NULL);

@@ -142,6 +142,7 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	memset(ret, 0, sizeof(*ret));
 	ret->total = d->total;
 	ret->transport_fd = true;
+	ret->visibility = GM_VISIBILITY_SYSTEM;
 	snprintf(ret->ipc_why, sizeof(ret->ipc_why), "host memory has no CUDA IPC handles");
 	if (d->pinned) {
 		snprintf(ret->name, sizeof(ret->name), "%s", GM_BACKEND_PINNED_NAME);

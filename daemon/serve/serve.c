@@ -76,6 +76,7 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 	ret->name = (char *)info->name;
 	ret->pinned = info->pinned;
 	ret->mig = info->mig;
+	ret->visibility = (Gm__Wire__Visibility)info->visibility;
 	if (!info->pinned) {
 		ret->uuid.data = (uint8_t *)info->uuid;
 		ret->uuid.len = sizeof(info->uuid);

@@ -121,6 +121,14 @@ typedef enum gpumem_transport {
 	GPUMEM_TRANSPORT_IPC = 2,  /* as one CUDA IPC handle, at an address the driver chooses */
 } gpumem_transport;
 
+/* How far the CPU sees what a device writes to managed memory (cuMemAllocManaged). */
+typedef enum gpumem_visibility {
+	GPUMEM_VISIBILITY_UNKNOWN = 0,  /* the daemon is older than this question */
+	GPUMEM_VISIBILITY_SYSTEM = 1,   /* both may use it at the same time */
+	GPUMEM_VISIBILITY_DEVICE = 2,   /* only while the device does nothing: WSL2, small GPUs */
+	GPUMEM_VISIBILITY_EXPLICIT = 3, /* there is no managed memory: data must be copied */
+} gpumem_visibility;
+
 typedef struct gpumem_device_info {
 	size_t size;
 	uint32_t number;
@@ -133,14 +141,13 @@ typedef struct gpumem_device_info {
 	uint32_t transports;        /* the device's transports: bits 1 << GPUMEM_TRANSPORT_… */
 	gpumem_transport transport; /* what GPUMEM_TRANSPORT_AUTO means on this device */
 	char pci[32];               /* "0000:A0:00.0", or "" if the device has no PCI address */
+	gpumem_visibility visibility;
 } gpumem_device_info_t;
 
 #define GPUMEM_DEVICE_INFO_INIT \
 	{ \
 		sizeof(gpumem_device_info_t), 0, {0}, {0}, {0}, 0, 0, 0, 0, GPUMEM_TRANSPORT_AUTO, \
-		{ \
-			0 \
-		} \
+			{0}, GPUMEM_VISIBILITY_UNKNOWN \
 	}
 
 /*

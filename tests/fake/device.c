@@ -398,6 +398,15 @@ FAKE_API gm_cu_result cuDeviceGetAttribute(
 			return GM_CUDA_ERROR_INVALID_VALUE; /* not known to it yet */
 		*value = !fake_without("ipc");
 		break;
+	case GM_CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+		*value = !fake_without("managed");
+		break;
+	case GM_CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+		*value = !fake_without("pageable");
+		break;
+	case GM_CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+		*value = !fake_without("concurrent");
+		break;
 	case GM_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
 		*value = !fake_without("memops");
 		break;

@@ -30,7 +30,7 @@
  * - GPUMEM_FAKE_DELAY, a list of CALL:MICROSECONDS.
  * - GPUMEM_FAKE_GATE, a list of CALL:PATH: each such call first reads a byte from that FIFO.
  * - GPUMEM_FAKE_WITHOUT, a list of vmm, fd, ipc, rdma, hostnuma, p2p, streamid, ctxevent, ctxid,
- * memops, nvml, uuid (NVML knows no device by its UUID): what cannot be had.
+ * memops, managed, pageable, concurrent, nvml, uuid (NVML knows no device by its UUID): what cannot be had.
  * - GPUMEM_FAKE_VERSION: of the driver (default 13000).
  * - CUDA_VISIBLE_DEVICES: numbers or UUIDs, as the real one has it.
  * - The file gpuN.lost in the folder: device N has fallen off the bus. gpuN.nopm: persistence mode

@@ -229,6 +229,22 @@ START_TEST(wrong_arguments_are_named)
 }
 END_TEST
 
+/* The CPU reaches host memory at any time, and managed memory of the fake GPU, too. */
+START_TEST(a_device_tells_how_far_its_memory_is_seen)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	GM_REQUIRE_EQ(info.visibility, GPUMEM_VISIBILITY_UNKNOWN);
+	OK(gpumem_device_info(session, 1, &info));
+	GM_REQUIRE_EQ(info.visibility, GPUMEM_VISIBILITY_SYSTEM);
+
+	/* A program that was built before does not get it. */
+	info = (gpumem_device_info_t){.size = offsetof(gpumem_device_info_t, visibility)};
+	OK(gpumem_device_info(session, 1, &info));
+	GM_REQUIRE_EQ(info.number, 1);
+	GM_REQUIRE_EQ(info.visibility, GPUMEM_VISIBILITY_UNKNOWN);
+}
+END_TEST
+
 /* The figures are explained in tests/unit/common/check_estimate.c. */
 START_TEST(a_model_is_estimated_without_a_session)
 {
@@ -281,6 +297,7 @@ int main(void)
 	tcase_add_test(tc, memory_that_others_cache_is_room);
 	tcase_add_test(tc, a_restart_is_not_noticed);
 	tcase_add_test(tc, wrong_arguments_are_named);
+	tcase_add_test(tc, a_device_tells_how_far_its_memory_is_seen);
 	tcase_add_test(own, limits_of_the_user_count);
 	tcase_add_test(own, a_model_is_estimated_without_a_session);
 	suite_add_tcase(suite, tc);

@@ -149,6 +149,29 @@ START_TEST(a_device_without_ipc_says_so)
 }
 END_TEST
 
+START_TEST(how_far_the_cpu_sees_managed_memory_follows_from_the_driver)
+{
+	static const struct {
+		const char *without;
+		enum gm_visibility visibility;
+	} cases[] = {
+		{"", GM_VISIBILITY_SYSTEM},
+		{"pageable", GM_VISIBILITY_SYSTEM},
+		{"concurrent", GM_VISIBILITY_SYSTEM},
+		{"pageable,concurrent", GM_VISIBILITY_DEVICE},
+		{"pageable,managed", GM_VISIBILITY_EXPLICIT},
+		{"pageable,concurrent,managed", GM_VISIBILITY_EXPLICIT},
+	};
+	struct gm_backend_device info;
+
+	setenv("GPUMEM_FAKE_WITHOUT", cases[_i].without, 1);
+	open_it();
+	ops->device_info(backend, 0, &info);
+	ck_assert_int_eq(info.visibility, cases[_i].visibility);
+	ops->close(backend);
+}
+END_TEST
+
 /* The attribute that tells is younger than what it tells of. */
 START_TEST(an_older_driver_that_cannot_say_is_taken_to_have_ipc)
 {
@@ -314,6 +337,8 @@ START_TEST(on_wsl_the_fd_transport_is_tried_and_ipc_left_alone)
 	ck_assert_str_eq(info.fd_why, "");
 	before = free_of(0);
 	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of the trial */
+	/* Whatever the driver says about it. */
+	ck_assert_int_eq(info.visibility, GM_VISIBILITY_DEVICE);
 	ops->close(backend);
 }
 END_TEST
@@ -344,6 +369,8 @@ int main(void)
 		tcase, a_mig_instance_is_found_by_its_own_uuid_and_measured_by_it, 0, 2);
 	tcase_add_test(tcase, what_a_device_cannot_do_is_known);
 	tcase_add_test(tcase, a_device_without_ipc_says_so);
+	tcase_add_loop_test(
+		tcase, how_far_the_cpu_sees_managed_memory_follows_from_the_driver, 0, 6);
 	tcase_add_test(tcase, an_older_driver_that_cannot_say_is_taken_to_have_ipc);
 	tcase_add_loop_test(tcase,
 		of_more_gpus_than_there_are_numbers_the_first_are_served_and_none_is_pinned, 0, 3);
