@@ -34,12 +34,20 @@ static const struct fault faults[] = {
 	{"cuEventRecord:2+:719,cuCtxRecordEvent:0:719", GPUMEM_E_SYSTEM, "CUDA_ERROR", NULL},
 };
 
+/* Bytes that tell where they belong: each page begins with its number. Page by page, because with every
+ * access of ours watched, a loop over so many bytes takes minutes. */
 static uint8_t *pattern(unsigned seed)
 {
-	uint8_t *bytes = malloc(BYTES);
+	const size_t n = BYTES;
+	uint8_t page[4096], *bytes = malloc(n + 1);
 	GM_REQUIRE(bytes);
-	for (size_t i = 0; i < BYTES; i++)
-		bytes[i] = (uint8_t)(i * 31 + (i >> 12) * 7 + seed);
+	for (size_t i = 0; i < sizeof(page); i++)
+		page[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
+	for (size_t at = 0; at < n; at += sizeof(page)) {
+		size_t number = at / sizeof(page) + seed;
+		memcpy(page, &number, sizeof(number));
+		memcpy(bytes + at, page, n - at < sizeof(page) ? n - at : sizeof(page));
+	}
 	return bytes;
 }
 
