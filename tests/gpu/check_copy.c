@@ -14,7 +14,7 @@
 #include "tests/scratch.h"
 #include "tests/tap.h"
 
-#define BYTES (24 * MIB + 4321)
+#define BYTES (9 * MIB + 4321)
 
 static gpumem_copy_options by(gpumem_copy_strategy strategy)
 {
