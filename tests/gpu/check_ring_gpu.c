@@ -19,7 +19,7 @@
 #include "tests/tap.h"
 
 #define UID_A    54321
-#define MESSAGES 1000000
+#define MESSAGES 500000
 
 static void tear_down_all(void)
 {
@@ -104,7 +104,7 @@ struct traffic {
 	uint32_t flush_every;
 };
 
-static void send_a_million(int channel, void *argument)
+static void send_very_many(int channel, void *argument)
 {
 	const struct traffic *traffic = argument;
 	gpumem_ring_stats_t stats = GPUMEM_RING_STATS_INIT;
@@ -126,7 +126,7 @@ static void send_a_million(int channel, void *argument)
 	leave(ring);
 }
 
-static void return_a_million(int channel, void *argument)
+static void return_very_many(int channel, void *argument)
 {
 	const struct traffic *traffic = argument;
 	uint64_t got[3];
@@ -146,8 +146,8 @@ static void exchange(struct traffic traffic)
 {
 	struct gm_worker near, far;
 
-	gm_worker_start(&near, send_a_million, &traffic);
-	gm_worker_start(&far, return_a_million, &traffic);
+	gm_worker_start(&near, send_very_many, &traffic);
+	gm_worker_start(&far, return_very_many, &traffic);
 	pass_token(&near, &far);
 	gm_worker_join(&far);
 	end_worker(&near);
