@@ -35,6 +35,8 @@ static void setup(void)
 
 static void teardown(void)
 {
+	for (struct gm_session *each; (each = fake_next_session(&fake, NULL));)
+		fake_ledger_leave(&fake, each, true);
 	fake_core_deinit(&fake);
 	fake_ledger_deinit(&ledger);
 }
