@@ -55,7 +55,7 @@ enum gm_kept {
 	 * events with their bell, its account of the limit of its name, and its debts. */
 	GM_KEPT_SESSIONS = 4096 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
-	GM_KEPT_BARE_LEASES = 448,
+	GM_KEPT_BARE_LEASES = 456,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
 	GM_KEPT_METADATA = 1,       /* whole pages, and one for what else each costs */

@@ -104,7 +104,10 @@ static void create(struct actor *actor, unsigned i)
 {
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	options.flags = GPUMEM_BUFFER_FOR_OTHERS;
-	options.max_size = 64 * MIB;
+	if (i == 0)
+		options.flags |= GPUMEM_BUFFER_SIGNALS; /* such a buffer cannot grow */
+	else
+		options.max_size = 64 * MIB;
 	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], &options, &actor->buffers[i]));
 	mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i], (uint8_t)(1 + i));
 }
