@@ -49,6 +49,7 @@ void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 
 	pthread_mutex_lock(&session->lock);
 	LL_PREPEND(session->leaving, leaver);
+	session->n_leaving++;
 	pthread_mutex_unlock(&session->lock);
 	gm_session_wake(session);
 }
@@ -73,29 +74,30 @@ struct gm_leaver *gm_leaving_take(struct gpumem_session *session)
 {
 	struct gm_leaver *list = leaving_take_all(session), *leaver, *tmp;
 	struct gm_leaver *done = NULL, *waiting = NULL;
+	size_t n = 0;
 
 	LL_FOREACH_SAFE (list, leaver, tmp) {
 		leaving_try_record(leaver);
 		if (leaver->event && leaving_passed(leaver) == 1) {
 			leaving_forget(leaver);
 			LL_PREPEND(done, leaver);
+			n++;
 		} else {
 			LL_PREPEND(waiting, leaver);
 		}
 	}
 
-	if (waiting) {
-		pthread_mutex_lock(&session->lock);
-		LL_CONCAT(session->leaving, waiting);
-		pthread_mutex_unlock(&session->lock);
-	}
+	pthread_mutex_lock(&session->lock);
+	LL_CONCAT(session->leaving, waiting);
+	session->n_leaving -= n;
+	pthread_mutex_unlock(&session->lock);
 	return done;
 }
 
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns)
 {
 	pthread_mutex_lock(&session->lock);
-	bool any = session->leaving != NULL;
+	bool any = session->n_leaving > 0;
 	pthread_mutex_unlock(&session->lock);
 	return any ? now_ns + POLL_NS : UINT64_MAX;
 }
@@ -104,8 +106,10 @@ struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 {
 	struct timespec pause = {.tv_nsec = AWAIT_NS};
 	struct gm_leaver *list = leaving_take_all(session), *leaver;
+	size_t n = 0;
 
 	LL_FOREACH (list, leaver) {
+		n++;
 		leaving_try_record(leaver);
 		if (!leaver->event)
 			continue;
@@ -113,5 +117,9 @@ struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 			nanosleep(&pause, NULL);
 		leaving_forget(leaver);
 	}
+
+	pthread_mutex_lock(&session->lock);
+	session->n_leaving -= n;
+	pthread_mutex_unlock(&session->lock);
 	return list;
 }

@@ -158,6 +158,7 @@ struct gpumem_session {
 	struct gpumem_batch *batches;   /* that are not destroyed */
 	struct gpumem_buffer *list;     /* buffers that are not destroyed */
 	struct gm_leaver *leaving;   /* buffers that are freed, but the device may still use them */
+	size_t n_leaving;            /* with those that a thread has taken to look at them */
 	struct gpumem_buffer *ended; /* destroyed, but still mapped: gm_buffer_settle() */
 };
 
