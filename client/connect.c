@@ -40,7 +40,7 @@
 #include "common/units.h"
 
 #define TIMEOUT_MS 10000
-/* What the rings of transfers may have until gpumem_copy_set_limit() says otherwise. */
+/* So many bytes the rings of all transfers may have, unless gpumem_copy_set_limit() was called. */
 #define COPY_LIMIT (UINT64_C(256) << 20)
 
 #define TEXT_(x) #x

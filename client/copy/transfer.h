@@ -31,7 +31,7 @@ struct gm_transfer {
 	uint8_t *memory;       /* NULL: a file */
 	bool serial;           /* the input has an order: one thread reads it */
 	_Atomic bool stopping; /* a move() that waits for input gives up: -ECANCELED */
-	/* What to say of another error of move(), after result.bytes have arrived. */
+	/* Leaves the sentence for another error of move(); result.bytes have arrived. */
 	gpumem_status (*explain)(const struct gm_transfer *copy, int error);
 };
 

@@ -57,7 +57,7 @@ static int planning_take(
 			return -EPROTO;
 		to->placement = (gpumem_placement)GPUMEM_PLACEMENT_INIT;
 		to->placement.device = from->device;
-		/* What this library does not know is no room. */
+		/* A newer daemon may answer something that this library does not know. */
 		to->placement.fit = (unsigned)from->fit <= GPUMEM_FIT_WAIT ? (gpumem_fit)from->fit
 									   : GPUMEM_FIT_NONE;
 		to->placement.room = from->room;

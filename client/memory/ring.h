@@ -8,8 +8,8 @@
 #include "gpumem/gpumem_ring_device.h"
 
 /*
- * What a ring is in memory, and how an end is used. Nothing here asks the daemon: gpumem_ring.c gets the
- * memory. Private copies decide where this process reads and writes; what lies in the ring is only
+ * The layout of a ring in memory, and the use of its ends. Nothing here asks the daemon, except that
+ * closing a ring destroys its buffer; ring_calls.c gets the memory. Private copies decide where this process reads and writes; what lies in the ring is only
  * looked at, and checked.
  */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who has an end of a ring: one word in its control block, written by the end itself. It says the state,
+ * Each end of a ring writes one word into its control block. The word says the state,
  * the process, and in which pid namespace that number means something. The word may be a lie; then this
  * process believes that an end is there, or is not, which the other end can make it believe anyway.
  */
