@@ -9,8 +9,8 @@
 
 /*
  * The layout of a ring in memory, and the use of its ends. Nothing here asks the daemon, except that
- * closing a ring destroys its buffer; ring_calls.c gets the memory. Private copies decide where this process reads and writes; what lies in the ring is only
- * looked at, and checked.
+ * closing a ring destroys its buffer; ring_calls.c gets the memory. Private copies decide where this
+ * process reads and writes; what lies in the ring is only looked at, and checked.
  */
 
 /* The ring's geometry. */
