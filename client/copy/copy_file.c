@@ -222,11 +222,11 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	const gpumem_copy_file *file, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result)
 {
+	GM_UNCANCELLED; /* until the file is closed */
 	gpumem_copy_file given = GPUMEM_COPY_FILE_INIT;
 	GM_AUTO_FD int opened = -1;
 	struct copy_file source = {0};
 	struct gm_transfer *copy = &source.copy;
-	GM_UNCANCELLED;
 
 	if (!file)
 		return gm_error(GPUMEM_E_INVALID, "file must not be NULL");

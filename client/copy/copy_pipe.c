@@ -133,10 +133,14 @@ static void *pipe_run_thread(void *ctx)
 /* Returns how many threads there are: as many as the system lets the program have. */
 static uint32_t pipe_start_threads(struct copy_pipe *pipe, pthread_t *threads, uint32_t wanted)
 {
+	/* A fault in the program's memory is for the program's handler, if it has one. */
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 	sigset_t all, old;
 	uint32_t n = 0;
 
 	sigfillset(&all);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
+		sigdelset(&all, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (n < wanted && pthread_create(&threads[n], NULL, pipe_run_thread, pipe) == 0)
 		(void)pthread_setname_np(threads[n++], "gpumem-copy");

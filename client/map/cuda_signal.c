@@ -233,14 +233,13 @@ int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	return signal_launch(contexts, stream, (struct signal_word *)word, value, signal_write);
 }
 
-/* Notes that a stream will wait. Returns what it was before. */
-static uint64_t signal_note(struct signal_word *word, uint64_t value)
+/* Notes that a stream waits. */
+static void signal_note(struct signal_word *word, uint64_t value)
 {
 	uint64_t before = atomic_load(&word->awaited);
 
 	while (before < value && !atomic_compare_exchange_weak(&word->awaited, &before, value))
 		;
-	return before;
 }
 
 int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
@@ -248,12 +247,11 @@ int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream
 {
 	struct signal_word *word = (struct signal_word *)base;
 
+	/* Whoever looks whether a stream waits holds the lock for writing. */
 	pthread_rwlock_rdlock(&words.waiting);
-	uint64_t before = signal_note(word, value), noted = value;
 	int r = signal_launch(contexts, stream, word, value, signal_wait);
-	/* No stream waits for it, unless another thread has noted the same or more since. */
-	if (r && before < value)
-		(void)atomic_compare_exchange_strong(&word->awaited, &noted, before);
+	if (r == 0)
+		signal_note(word, value);
 	pthread_rwlock_unlock(&words.waiting);
 	return r;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/session/session_call.h"
+#include "common/cancel.h"
 #include "common/estimate.h"
 
 gpumem_status gpumem_estimate_inference(const gpumem_model *model, gpumem_estimate *ret_estimate)
@@ -125,6 +126,7 @@ gpumem_status gpumem_place(gpumem_session *session, uint64_t bytes, gpumem_fit a
 	gpumem_placement *ret_placement)
 {
 	struct planning_call *place;
+	GM_UNCANCELLED;
 
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
@@ -150,6 +152,7 @@ gpumem_status gpumem_place_each(
 	gpumem_session *session, uint64_t bytes, gpumem_placement_fn fn, void *user)
 {
 	struct planning_call *place;
+	GM_UNCANCELLED;
 
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);

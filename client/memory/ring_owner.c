@@ -53,8 +53,9 @@ bool gm_ring_owner_gone(uint64_t owner)
 		return false;
 
 	int fd = (int)syscall(SYS_pidfd_open, owner_pid(owner), 0);
+	/* EINVAL, ENOENT: the number is a thread's by now. */
 	if (fd < 0)
-		return errno == ESRCH;
+		return errno == ESRCH || errno == EINVAL || errno == ENOENT;
 
 	/* A process that has ended is readable, also while its parent has not asked for its status. */
 	struct pollfd ended = {.fd = fd, .events = POLLIN};

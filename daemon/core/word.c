@@ -52,6 +52,9 @@ gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, b
 		return GPUMEM_OK;
 
 	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
+	if (r == -ENOMEM)
+		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+			"the daemon has no memory for signals; try again");
 	if (r < 0)
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"the keeper has no room for the file descriptor of signals; return some "
