@@ -72,7 +72,7 @@ int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_
 	char **ret_error);
 /* Logs each line of the text, which is changed. */
 void gm_broker_config_log(enum gm_log_level level, char *text);
-/* The group of administrators; -1: there is none. */
+/* Returns the group of administrators, or -1 if the configuration names none. */
 gid_t gm_broker_config_admin_group(const struct gm_config *config);
 /* Applies what the other parts ask for: who is who, and how many connections a user may have. */
 void gm_broker_config_apply_bounds(struct gm_broker *broker);

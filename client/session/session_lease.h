@@ -35,7 +35,7 @@ struct gm_session_lease {
 	uint64_t version;    /* of the name that it was attached by; 0: none */
 	bool read_only;
 	bool signals;    /* it has a control block: common/control.h */
-	int control;     /* its fd; -1: the library has mapped it, or there is none */
+	int control;     /* fd of the control block, until the library maps that; then -1 */
 	bool maker_gone; /* and its maker had left when it was opened */
 	bool opened;     /* and not made here */
 	char tag[GM_LIMIT_NAME_BYTES + 1];

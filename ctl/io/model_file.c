@@ -4,7 +4,7 @@
 /*
  * Reads the dimensions of a model from its config.json, as the transformers library writes it. The file
  * may come from anywhere: it is bounded in size, jansson bounds its depth, and every value is checked.
- * What is wrong is said with the line and the key.
+ * An error names the line and the key.
  */
 
 #include "ctl/io/model_file.h"

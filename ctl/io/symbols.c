@@ -187,7 +187,7 @@ static void symbols_child(int out, uid_t uid, const struct gm_symbol *symbols, s
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; null >= 0 && fd < 3; fd++)
 		(void)dup2(null, fd);
-	/* The connection to the daemon is none of the child's business: it reads files of the client. */
+	/* The child reads files of the client, so it must not keep the connection to the daemon. */
 	if (out != ANSWER_FD && dup2(out, ANSWER_FD) < 0)
 		_exit(1);
 	out = ANSWER_FD;

@@ -7,7 +7,7 @@
 #include "common/limits.h"
 #include "ctl/verb/verb.h"
 
-/* What the daemon says about each device to a question for room: the best device comes first. */
+/* The list of devices that the daemon sends when it is asked for room: the best one comes first. */
 
 struct gm_placement_item {
 	uint32_t device;

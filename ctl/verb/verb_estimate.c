@@ -57,7 +57,7 @@ static gpumem_status estimate_refuse(struct gm_ctl *ctl, const struct gm_model_f
 	return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s: %s: %s", path, d->key, wrong);
 }
 
-/* What the options say goes before what the file says. */
+/* An option overrides what the file says. */
 static void estimate_merge(const struct gm_options *options, gpumem_model *model)
 {
 	gpumem_model given = options->model;

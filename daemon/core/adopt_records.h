@@ -45,7 +45,7 @@ int gm_adopt_records_add(struct gm_adopt_records *records, uint32_t kind, uint64
  * not keep it. */
 void gm_adopt_records_sort(struct gm_adopt_records *records,
 	void (*drop)(void *ctx, uint32_t kind, struct gm_adopt_entry *entry), void *ctx);
-/* They are sorted by id. NULL: there is none. */
+/* Finds an entry by its id: the lists are sorted. Returns NULL if there is none. */
 struct gm_adopt_entry *gm_adopt_records_find(
 	const struct gm_adopt_records *records, uint32_t kind, uint64_t id);
 

@@ -15,7 +15,7 @@ struct gm_core;
 struct gm_session;
 struct gm_session_info;
 
-/* What would become of a request. The better ones come first. */
+/* How the daemon would answer a request. The better answers come first. */
 enum gm_fit {
 	GM_FIT_NOW,     /* it would be granted at once */
 	GM_FIT_RECLAIM, /* clients say that they could return what it lacks */

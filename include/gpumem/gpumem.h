@@ -297,7 +297,7 @@ typedef struct gpumem_estimate {
 GPUMEM_API gpumem_status gpumem_estimate_inference(
 	const gpumem_model *model, gpumem_estimate *ret_estimate);
 
-/* What would become of a request for memory on a device. The better ones come first. */
+/* How the daemon would answer a request for memory on a device. The better answers come first. */
 typedef enum gpumem_fit {
 	GPUMEM_FIT_NOW = 0,     /* it would be granted at once */
 	GPUMEM_FIT_RECLAIM = 1, /* other clients say that they could return what it lacks */
