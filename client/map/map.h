@@ -18,7 +18,8 @@
  * All functions of the table may be called from any thread. They return 0 or a negative errno,
  * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
  * device or its driver has none. None of them waits for the GPU, except detach(),
- * word_settle() and, for host memory that is registered with the driver, unreserve().
+ * word_settle()transfer(), detach()
+ * and, for host memory that is registered with the driver, unreserve().
  *
  * An address range consists of whole chunks.
  */
@@ -50,8 +51,8 @@ struct gm_map_ops {
 	/* Lets the device (host: the CPU) use the range. One call may cover many adjacent
 	 * chunks. */
 	int (*access)(void *backend, void *addr, uint64_t bytes, bool read_only);
-	/* Moves a mapped chunk that nobody uses to another place in a reservation. Its contents may
-	 * be lost, and it needs access() again. */
+	/* Moves a mapped chunk that nobody uses to another place in a reservation, with its content.
+	 * It needs access() again. */
 	int (*move)(void *backend, void *from, void *to, uint64_t bytes);
 	/* Unmaps a chunk. Its place stays reserved and is empty again. */
 	int (*unmap)(void *backend, void *addr, uint64_t bytes);
@@ -78,6 +79,11 @@ struct gm_map_ops {
 	 * was launched there. NULL: there are no streams. */
 	int (*stream_open)(void *backend, gpumem_stream *ret_stream);
 	void (*stream_close)(void *backend, gpumem_stream stream);
+
+	/* Copies between memory of this device and pinned host memory, and returns when that is done.
+	 * Nothing may use the memory meanwhile. It waits for no stream of the program's. NULL: this
+	 * kind of memory is not copied that way. */
+	int (*transfer)(void *backend, void *to, const void *from, uint64_t bytes);
 
 	/*
 	 * Records an event. It passes when all work is done that was launched before, on any stream

@@ -4,7 +4,7 @@
  * promises. It keeps no handle of a chunk, because the driver finds a mapped chunk from its
  * address. cuda_context.c chooses the context for each call, and cuda_event.c does the events.
  *
- * It must never wait for the GPU, except to close a block of the ipc transport and in word_settle().
+ * It must never wait for the GPU, except to close a block of the ipc transport and in word_settle().transport and for a transfer.
  */
 #include "client/map/map_cuda.h"
 
@@ -18,6 +18,7 @@
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_event.h"
 #include "client/map/cuda_signal.h"
+#include "client/map/cuda_transfer.h"
 #include "client/map/ipc_cache.h"
 #include "common/cuda.h"
 
@@ -396,6 +397,15 @@ static void cuda_stream_close(void *ctx, gpumem_stream stream)
 	cuda_leave(backend, &entered);
 }
 
+static int cuda_transfer(void *ctx, void *to, const void *from, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+
+	last_error = "";
+	return cuda_outcome(
+		backend, (gm_cu_result)gm_cuda_transfer(backend->contexts, to, from, bytes));
+}
+
 /* ---- the ipc transport */
 
 /* One for the whole process: the driver counts openings per process, not per session. */
@@ -671,6 +681,7 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.known = cuda_known,
 		.stream_open = cuda_stream_open,
 		.stream_close = cuda_stream_close,
+		.transfer = cuda_transfer,
 		.attach = cuda_attach,
 		.detach = cuda_detach,
 		.record = cuda_record,

@@ -124,6 +124,12 @@ static void host_word_close(void *backend, struct gm_map_word *word)
 	free(word);
 }
 
+static int host_transfer(void *backend, void *to, const void *from, uint64_t bytes)
+{
+	memcpy(to, from, bytes);
+	return 0;
+}
+
 /* There is no state to free. */
 static void host_close(void *backend)
 {
@@ -143,6 +149,7 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.word_close = host_word_close,
 		.unmap = host_unmap,
 		.copy = host_copy,
+		.transfer = host_transfer,
 	};
 
 	return &ops;

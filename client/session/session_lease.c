@@ -549,6 +549,8 @@ void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_
 	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
 
 	*wait_ms = asked_ms;
+	if (wait->impatient)
+		call->impatient = call->call.impatient = true;
 	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	call->call.again = wait->again;
 	call->call.again_ctx = wait->again_ctx;
