@@ -19,6 +19,7 @@
 
 #include "client/memory/alloc.h"
 #include "client/memory/buffer.h"
+#include "client/memory/evict.h"
 #include "client/memory/listing.h"
 #include "client/memory/request_step.h"
 #include "client/memory/signals.h"
@@ -50,7 +51,7 @@ struct gm_thread {
 	int bell;                   /* for events; -1 while away */
 	struct gm_page_heard heard; /* events that the program was told */
 	uint64_t losses;            /* of the session, as far as the program was told */
-	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at;
+	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at, evict_at;
 
 	pthread_mutex_t calling; /* held while fn runs */
 	gpumem_event_fn fn;
@@ -96,13 +97,21 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 /* ---- events from the daemon */
 
 /* Returns unused memory of a device, until so many bytes went back, or all of it if that is urgent.
- * Returns how many bytes are still wanted. UINT64_MAX: everything that is unused. */
+ * Returns how many bytes are still wanted. UINT64_MAX: everything that is unused. spill: how many bytes
+ * of evictable buffers are wanted, too, as far as the unused memory is not enough. */
 static uint64_t thread_give_back(
-	struct gm_thread *thread, uint32_t device, bool urgent, uint64_t wanted)
+	struct gm_thread *thread, uint32_t device, bool urgent, uint64_t wanted, uint64_t spill)
 {
-	gm_buffer_settle(thread->session);
+	struct gpumem_session *session = thread->session;
+	gm_buffer_settle(session);
 
-	uint64_t returned = gm_alloc_trim(thread->session, device, urgent ? UINT64_MAX : wanted);
+	uint64_t returned = gm_alloc_trim(session, device, urgent ? UINT64_MAX : wanted);
+	if (spill) {
+		uint64_t spilled, most = wanted == UINT64_MAX ? spill : gm_max(wanted, spill);
+		gm_evict_want(session, device, gm_minus(most, returned));
+		thread->evict_at = gm_evict_step(session, gm_clock_ns(), &spilled);
+		returned += spilled;
+	}
 	return wanted == UINT64_MAX ? wanted : gm_minus(wanted, returned);
 }
 
@@ -120,8 +129,8 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 		event.kind = GPUMEM_EVENT_RECLAIM;
 		event.urgent = said->urgent;
 		/* Return what the library itself can, before the program hears of it. */
-		event.bytes = thread_give_back(
-			thread, said->device, said->urgent, said->bytes ? said->bytes : UINT64_MAX);
+		event.bytes = thread_give_back(thread, said->device, said->urgent,
+			said->bytes ? said->bytes : UINT64_MAX, said->spill);
 		break;
 	case GM_PAGE_EVENT_LIMITS:
 		event.kind = GPUMEM_EVENT_LIMITS;
@@ -142,7 +151,7 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 
 	/* The program may have freed memory when it heard of the reclaim. */
 	if (event.kind == GPUMEM_EVENT_RECLAIM && event.bytes)
-		thread_give_back(thread, said->device, event.urgent, event.bytes);
+		thread_give_back(thread, said->device, event.urgent, event.bytes, 0);
 }
 
 /* Tells the program about all events that are new on the daemon's page. */
@@ -241,7 +250,8 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
-	return gm_min(gm_min(gm_min(thread->tick_at, thread->publish_at), thread->makers_at),
+	return gm_min(gm_min(gm_min(thread->tick_at, thread->publish_at),
+			      gm_min(thread->makers_at, thread->evict_at)),
 		gm_min(gm_min(gm_absence_retry_at(thread->session), thread->request_at),
 			gm_min(thread->return_at, thread->look_at)));
 }
@@ -271,6 +281,8 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	else if (woken || now >= thread->return_at)
 		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
 	gm_absence_retry(session);
+	if (now >= thread->evict_at)
+		thread->evict_at = gm_evict_step(session, now, NULL);
 	thread->request_at = gm_requests_step(session);
 	if (atomic_exchange(&session->makers_due, false) || now >= thread->makers_at)
 		thread->makers_at = gm_buffer_signal_settle(session);
@@ -350,7 +362,7 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 	thread->session = session;
 	thread->bell = bell;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
-	thread->request_at = thread->makers_at = NEVER;
+	thread->request_at = thread->makers_at = thread->evict_at = NEVER;
 	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */

@@ -85,7 +85,8 @@ struct gm_page_device {
 	uint64_t reclaim_event;
 	uint64_t limits_event;
 	uint64_t wanted; /* bytes, by the last reclaim; 0: everything unused */
-	uint64_t reserved[3];
+	uint64_t spill;  /* bytes of them that evictable buffers have; 0: nothing is to be moved */
+	uint64_t reserved[2];
 };
 
 struct gm_page_daemon {
@@ -108,7 +109,8 @@ struct gm_page_use {
 	uint64_t untracked; /* active buffers for which no row was free */
 	uint64_t slack;     /* neither in use nor cached, because of rounding */
 	uint64_t opened;    /* in use in buffers that other clients made */
-	uint64_t reserved[4];
+	uint64_t evictable; /* in use, but it could be moved to host memory; from version 3 on */
+	uint64_t reserved[3];
 };
 
 /* How a buffer grows, and how much of it is used; from version 3 on. Sizes are in units of
@@ -122,6 +124,11 @@ struct gm_page_growth {
 	uint16_t use_known;
 };
 
+/* Where a buffer is, from version 3 on: a sum of these. 0: it was not made evictable, and does not move. */
+#define GM_PAGE_PLACE_EVICTABLE UINT32_C(1)
+#define GM_PAGE_PLACE_PINNED    UINT32_C(2)
+#define GM_PAGE_PLACE_HOST      UINT32_C(4) /* its content is in host memory */
+
 /* One tracked buffer. bytes == 0: the row is free. */
 struct gm_page_row {
 	_Atomic uint32_t seq;
@@ -130,7 +137,8 @@ struct gm_page_row {
 	uint64_t born_ns; /* CLOCK_MONOTONIC */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_page_growth growth;
-	uint8_t reserved[16];
+	uint32_t place; /* GM_PAGE_PLACE_… */
+	uint8_t reserved[12];
 };
 
 /*

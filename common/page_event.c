@@ -34,7 +34,8 @@ static void page_event_of_device(const struct gm_page_device *block, uint32_t de
 			.sequence = block->reclaim_event,
 			.epoch = block->reclaim_epoch,
 			.urgent = block->urgent,
-			.bytes = block->wanted};
+			.bytes = block->wanted,
+			.spill = block->spill};
 	if (page_event_is_next(block->limits_event, heard->limits[device], found))
 		*found = (struct gm_page_event){.kind = GM_PAGE_EVENT_LIMITS,
 			.device = device,

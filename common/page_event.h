@@ -15,7 +15,7 @@
 
 enum gm_page_event_kind {
 	GM_PAGE_EVENT_PRESSURE, /* level, pressure_ppm */
-	GM_PAGE_EVENT_RECLAIM,  /* epoch, urgent, bytes (0: everything unused) */
+	GM_PAGE_EVENT_RECLAIM,  /* epoch, urgent, bytes (0: everything unused), spill */
 	GM_PAGE_EVENT_LIMITS,   /* bytes: the most that the client may hold; UINT64_MAX: no limit */
 	GM_PAGE_EVENT_GOODBYE,  /* restart, reason */
 	GM_PAGE_EVENT_MAKERS,   /* a lease with signals that the client opened lost its maker */
@@ -26,7 +26,7 @@ struct gm_page_event {
 	uint32_t device;
 	uint64_t sequence; /* 0 for a goodbye and for makers */
 	uint32_t level, pressure_ppm;
-	uint64_t epoch, bytes;
+	uint64_t epoch, bytes, spill;
 	bool urgent, restart;
 	char reason[GM_PAGE_REASON_BYTES];
 };

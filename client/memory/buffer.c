@@ -18,7 +18,9 @@
 #include "client/map/map.h"
 #include "client/memory/buffer_tail.h"
 #include "client/memory/elsewhere.h"
+#include "client/memory/evict.h"
 #include "client/memory/mapping.h"
+#include "client/memory/spill.h"
 #include "client/memory/use.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
@@ -114,6 +116,9 @@ static int buffer_reserve(struct gpumem_buffer *buffer)
 		bool grows = reach > buffer->bytes && !d->map->whole;
 		uint64_t room =
 			grows ? gm_max(buffer_room_for(reach), buffer->bytes) : buffer->bytes;
+		/* When it comes back, its chunks may be others, and more of them. */
+		if (buffer->wish.evictable)
+			room = gm_max(room, buffer_room_for(buffer->bytes));
 
 		r = d->map->reserve(d->backend, room, &addr);
 		if (r == 0) {
@@ -166,6 +171,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	pthread_mutex_lock(&session->lock);
 	DL_APPEND(session->list, buffer);
 	buffer->counted = true;
+	buffer->evict.able = buffer->wish.evictable && !buffer->carved;
 	if (!buffer->carved) {
 		d->buffer_in_use += buffer->size;
 		d->buffers++;
@@ -209,6 +215,7 @@ void gm_buffer_relist(struct gpumem_buffer *buffer)
 	buffer->growth.max = grows ? (uint32_t)(buffer->reach / GM_CHUNK_MIN) : 0;
 	gm_session_pages_row_size(
 		&session->pages, buffer->row, buffer->addr, buffer->size, &buffer->growth);
+	gm_evict_relist(buffer);
 }
 
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
@@ -227,9 +234,12 @@ void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
 static void buffer_unlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
-	struct gm_session_device *d = &session->device[buffer->device];
+	uint64_t bytes;
 
 	pthread_mutex_lock(&session->lock);
+	uint32_t device = gm_evict_place(buffer, &bytes);
+	struct gm_session_device *d = &session->device[device];
+	gm_evict_end(buffer);
 	DL_DELETE(session->list, buffer);
 	buffer->counted = false;
 	if (!buffer->carved) {
@@ -239,13 +249,13 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	if (buffer->opened) {
 		d->buffer_opened -= buffer->size;
 	} else {
-		d->buffer_held -= buffer->bytes;
+		d->buffer_held -= bytes;
 		d->buffer_returns += buffer->chunks;
 	}
 	pthread_mutex_unlock(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
-	(void)gm_use_publish(session, buffer->device);
+	(void)gm_use_publish(session, device);
 }
 
 static void buffer_free(struct gpumem_buffer *buffer)
@@ -332,6 +342,19 @@ out:
 	return status;
 }
 
+static gpumem_status buffer_check_evictable(
+	struct gpumem_session *session, uint32_t device, const gpumem_buffer_options *options)
+{
+	if (options->flags & GPUMEM_BUFFER_SIGNALS)
+		return gm_error(GPUMEM_E_INVALID,
+			"a buffer with signals cannot be evictable: others wait for them where they are");
+	if (options->transport == GPUMEM_TRANSPORT_IPC)
+		return gm_error(GPUMEM_E_INVALID,
+			"an evictable buffer cannot be on the ipc transport, which chooses the address "
+			"itself");
+	return gm_spill_check(session, device);
+}
+
 /* Checks what is asked for, and prepares the device for mapping. */
 static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options)
@@ -350,7 +373,8 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 		options->transport != GPUMEM_TRANSPORT_IPC)
 		return gm_error(
 			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
-	if (options->flags & ~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS))
+	if (options->flags & ~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS |
+					 GPUMEM_BUFFER_EVICTABLE))
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
 	if (options->max_size &&
 		(options->max_size < size || options->max_size > GM_LEASE_BYTES_MAX))
@@ -360,7 +384,9 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 	if (options->max_size && options->flags & GPUMEM_BUFFER_SIGNALS)
 		return gm_error(GPUMEM_E_INVALID,
 			"a buffer with signals cannot grow, so max_size must be 0");
-	if (options->flags & GPUMEM_BUFFER_SIGNALS)
+	if (options->flags & GPUMEM_BUFFER_EVICTABLE)
+		status = buffer_check_evictable(session, device, options);
+	if (!status && options->flags & GPUMEM_BUFFER_SIGNALS)
 		status = gm_signals_check(session, device, options->transport);
 	return status ? status : gm_mapping_open(session, device);
 }
@@ -397,7 +423,15 @@ struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
 		.wait_ms = options->wait_ms,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
 		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
+		.evictable = options->flags & GPUMEM_BUFFER_EVICTABLE,
 	};
+}
+
+enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options)
+{
+	/* Only the fd transport maps memory at addresses of the library's choice. */
+	return options->flags & GPUMEM_BUFFER_EVICTABLE ? GM_TRANSPORT_FD
+							: (enum gm_transport)options->transport;
 }
 
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
@@ -431,7 +465,7 @@ static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device
 	const struct gm_lease_what what = {
 		.device = device,
 		.bytes = size,
-		.transport = (enum gm_transport)options->transport,
+		.transport = gm_buffer_transport_of(options),
 		.tag = options->tag,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
 		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
@@ -522,6 +556,19 @@ static void buffer_all_left(struct gpumem_session *session, struct gm_leaver *li
 	}
 }
 
+/* Whether a thread moves the destroyed buffer; then it stays in the list of those. */
+static bool buffer_is_moving(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+
+	pthread_mutex_lock(&session->lock);
+	bool moves = gm_evict_moves(buffer);
+	if (moves)
+		LL_PREPEND(session->ended, buffer);
+	pthread_mutex_unlock(&session->lock);
+	return moves;
+}
+
 void gm_buffer_settle(struct gpumem_session *session)
 {
 	struct gpumem_buffer *list, *buffer, *tmp;
@@ -536,9 +583,12 @@ void gm_buffer_settle(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 
 	LL_FOREACH_SAFE (list, buffer, tmp) {
+		if (buffer_is_moving(buffer))
+			continue;
+		gm_evict_drop(buffer, true);
 		/* A buffer that cannot be unmapped stays leased and charged until the session
 		 * ends. */
-		if (buffer_unmap(buffer))
+		if (buffer_unmap(buffer) && buffer->lease)
 			gm_session_lease_give(session, buffer->lease);
 		buffer_free(buffer);
 		atomic_fetch_sub(&session->unsettled, 1);
@@ -553,6 +603,7 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		buffer_unlist(buffer);
+		gm_evict_drop(buffer, false);
 		(void)buffer_unmap(buffer);
 		buffer_free(buffer);
 	}

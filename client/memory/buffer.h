@@ -30,6 +30,7 @@ gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_sessi
 	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
 	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
 struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options);
+enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options);
 /* The buffer has another size or growth now: counts and lists that. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
 /* The same, if only the growth has changed. The session is locked. */
@@ -44,7 +45,8 @@ void gm_buffer_made_here(gpumem_buffer *buffer);
 /*
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
  * were destroyed before the call, also those that another thread was working on. It also
- * destroys the buffers of gm_buffer_leave() that the device has finished with.
+ * destroys the buffers of gm_buffer_leave() that the device has finished with. A buffer that is being
+ * evicted is given back a moment later.
  *
  * The driver needs hundreds of microseconds to unmap a large buffer. So gpumem_buffer_destroy()
  * only lists the buffer, and the library's thread or the next caller that needs memory calls this
@@ -55,8 +57,10 @@ void gm_buffer_settle(struct gpumem_session *session);
  * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 
-/* Checks that the program may share or publish this buffer. */
-gpumem_status gm_buffer_share_check(gpumem_buffer *buffer);
+/* Checks that the program may share or publish this buffer. If so, the buffer is not evicted before
+ * gm_buffer_share_end(). */
+gpumem_status gm_buffer_share_begin(gpumem_buffer *buffer);
+void gm_buffer_share_end(gpumem_buffer *buffer);
 /* Passes the status of such a request on, unless the daemon forgot the buffer while the request waited
  * for it. */
 gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status);

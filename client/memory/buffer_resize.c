@@ -19,6 +19,7 @@
 #include "client/memory/buffer.h"
 #include "client/memory/buffer_tail.h"
 #include "client/memory/elsewhere.h"
+#include "client/memory/evict.h"
 #include "client/memory/mapping.h"
 #include "client/memory/use.h"
 #include "common/arith.h"
@@ -340,7 +341,8 @@ static gpumem_status resize_move(struct buffer_resize *r)
 	options.tag = tag;
 	options.transport = (gpumem_transport)buffer->transport;
 	options.wait_ms = r->wait_ms;
-	options.flags = buffer->wish.for_others ? GPUMEM_BUFFER_FOR_OTHERS : 0;
+	options.flags = (buffer->wish.for_others ? GPUMEM_BUFFER_FOR_OTHERS : 0) |
+			(buffer->wish.evictable ? GPUMEM_BUFFER_EVICTABLE : 0);
 	options.max_size = resize_new_max(r);
 
 	/* Nobody else may have the buffer. */
@@ -422,6 +424,8 @@ gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool g
 		.wait_ms = wait_ms,
 	};
 	gpumem_status status = resize_check(buffer, size);
+	if (!status)
+		status = gm_evict_hold(buffer);
 	if (status)
 		return status;
 
@@ -429,6 +433,7 @@ gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool g
 	if (size > buffer->size || (size < buffer->size && !grow_only))
 		status = resize_run(&resize);
 	pthread_mutex_unlock(&buffer->lock);
+	gm_evict_release(buffer);
 	if (!status && ret_moved)
 		*ret_moved = resize.moved;
 	return status;

@@ -10,6 +10,7 @@
 
 #include "client/memory/buffer.h"
 #include "client/memory/buffer_tail.h"
+#include "client/memory/evict.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/session/session_lease.h"
@@ -40,16 +41,9 @@ static void share_late(struct gm_call *call)
 
 static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
 
-gpumem_status gm_buffer_share_check(gpumem_buffer *buffer)
+/* Whether the daemon still knows the buffer. */
+static gpumem_status share_known(gpumem_buffer *buffer)
 {
-	if (!buffer)
-		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
-	if (!gm_session_ok(buffer->session))
-		return gm_session_refused(buffer->session);
-	if (buffer->opened)
-		return gm_error(
-			GPUMEM_E_DENIED, "only the process that created a buffer can share it");
-
 	pthread_mutex_lock(&buffer->lock);
 	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
 	pthread_mutex_unlock(&buffer->lock);
@@ -60,12 +54,38 @@ gpumem_status gm_buffer_share_check(gpumem_buffer *buffer)
 	return GPUMEM_OK;
 }
 
+gpumem_status gm_buffer_share_begin(gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
+	if (!gm_session_ok(buffer->session))
+		return gm_session_refused(buffer->session);
+	if (buffer->opened)
+		return gm_error(
+			GPUMEM_E_DENIED, "only the process that created a buffer can share it");
+
+	gpumem_status status = gm_evict_hold(buffer);
+	if (status)
+		return status;
+	status = share_known(buffer);
+	if (status)
+		gm_evict_release(buffer);
+	return status;
+}
+
+void gm_buffer_share_end(gpumem_buffer *buffer)
+{
+	gm_evict_release(buffer);
+}
+
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer)
 {
 	gm_buffer_settle(buffer->session);
 	pthread_mutex_lock(&buffer->lock);
-	if (!gm_buffer_tail_has(buffer))
+	if (!gm_buffer_tail_has(buffer)) {
+		gm_evict_note_shared(buffer);
 		return GPUMEM_OK;
+	}
 	pthread_mutex_unlock(&buffer->lock);
 	return gm_error(GPUMEM_E_BUSY,
 		"this buffer was made smaller, and the device may still use what was cut off: try "
@@ -74,8 +94,7 @@ gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer)
 
 gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status)
 {
-	gpumem_status forgotten =
-		status == GPUMEM_E_NOT_FOUND ? gm_buffer_share_check(buffer) : GPUMEM_OK;
+	gpumem_status forgotten = status == GPUMEM_E_NOT_FOUND ? share_known(buffer) : GPUMEM_OK;
 	return forgotten ? forgotten : status;
 }
 
@@ -93,28 +112,13 @@ gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options)
 	return GPUMEM_OK;
 }
 
-gpumem_status gpumem_share(
+static gpumem_status share_send(
 	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
 {
-	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
-	GM_UNCANCELLED;
-
-	gpumem_status status = gm_buffer_share_check(buffer);
-	if (status)
-		return status;
-	if (!ret_token)
-		return gm_error(GPUMEM_E_INVALID, "ret_token must not be NULL");
-	status = gm_sized_in(&given, sizeof(given), options);
-	if (status)
-		return status;
-	status = gm_buffer_share_options_check(&given);
-	if (status)
-		return status;
-
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
-	status = gm_buffer_share_lock(buffer);
+	gpumem_status status = gm_buffer_share_lock(buffer);
 	if (status) {
 		free(share);
 		return status;
@@ -124,10 +128,10 @@ gpumem_status gpumem_share(
 
 	Gm__Wire__Share body = GM__WIRE__SHARE__INIT;
 	body.lease = buffer->lease->held.lease;
-	body.audience = (Gm__Wire__Audience)given.audience;
-	body.audience_id = given.id;
-	body.read_only = given.mode == GPUMEM_SHARE_READ_ONLY;
-	body.readers_can_write = given.flags & GPUMEM_READERS_CAN_WRITE;
+	body.audience = (Gm__Wire__Audience)options->audience;
+	body.audience_id = options->id;
+	body.read_only = options->mode == GPUMEM_SHARE_READ_ONLY;
+	body.readers_can_write = options->flags & GPUMEM_READERS_CAN_WRITE;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(SHARE, share, &body);
 
 	struct gm_call *call = &share->call;
@@ -137,6 +141,27 @@ gpumem_status gpumem_share(
 		*ret_token = share->token;
 	free(call);
 	return gm_buffer_share_status(buffer, status);
+}
+
+gpumem_status gpumem_share(
+	gpumem_buffer *buffer, const gpumem_share_options *options, gpumem_token *ret_token)
+{
+	gpumem_share_options given = GPUMEM_SHARE_OPTIONS_INIT;
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_buffer_share_begin(buffer);
+	if (status)
+		return status;
+	if (!ret_token)
+		status = gm_error(GPUMEM_E_INVALID, "ret_token must not be NULL");
+	if (!status)
+		status = gm_sized_in(&given, sizeof(given), options);
+	if (!status)
+		status = gm_buffer_share_options_check(&given);
+	if (!status)
+		status = share_send(buffer, &given, ret_token);
+	gm_buffer_share_end(buffer);
+	return status;
 }
 
 gpumem_status gpumem_open(
@@ -161,7 +186,7 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 {
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_buffer_share_check(buffer);
+	gpumem_status status = gm_buffer_share_begin(buffer);
 	if (status)
 		return status;
 	pthread_mutex_lock(&buffer->lock);
@@ -170,7 +195,9 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
 	pthread_mutex_unlock(&buffer->lock);
-	return gm_buffer_share_status(buffer, status);
+	status = gm_buffer_share_status(buffer, status);
+	gm_buffer_share_end(buffer);
+	return status;
 }
 
 /* ---- tokens as text */

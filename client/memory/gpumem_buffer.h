@@ -2,6 +2,7 @@
 #ifndef GM_CLIENT_MEMORY_GPUMEM_BUFFER_H
 #define GM_CLIENT_MEMORY_GPUMEM_BUFFER_H
 
+#include "client/memory/evict_state.h"
 #include "client/memory/leaving.h"
 #include "client/memory/signals.h"
 #include "client/session/gpumem_session.h"
@@ -13,7 +14,7 @@ struct gm_buffer_tail;
 struct gm_buffer_wish {
 	uint64_t max_size; /* 0: none */
 	uint32_t wait_ms;
-	bool for_others, signals;
+	bool for_others, signals, evictable;
 };
 
 /* A lease that is mapped into an address range of its own. */
@@ -22,7 +23,8 @@ struct gpumem_buffer {
 	struct gpumem_session *session;
 	/* Held while the buffer is resized, shared or published, across messages. */
 	pthread_mutex_t lock;
-	struct gm_session_lease *lease; /* a move replaces it, under the lock */
+	/* A move replaces it, under the lock. NULL while an evictable buffer is in host memory. */
+	struct gm_session_lease *lease;
 	uint32_t device;
 	enum gm_transport transport;
 	bool opened;                      /* another process made it and is charged for it */
@@ -32,7 +34,8 @@ struct gpumem_buffer {
 	uint64_t room;          /* of the range, fd transport; a move changes it, under the lock */
 	_Atomic uint64_t reach; /* how far the buffer can grow there */
 	/* Only a resize, or a tail that goes, changes these, with the session's settling held and,
-	 * because they are counted, the session's lock. */
+	 * because they are counted, the session's lock; or an eviction, which has the buffer for
+	 * itself, with the session's lock. */
 	uint64_t bytes;      /* whole chunks, with the tail */
 	uint64_t mapped;     /* how much of the range is mapped, from its start */
 	_Atomic size_t size; /* as requested */
@@ -42,6 +45,7 @@ struct gpumem_buffer {
 	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
 	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
 	struct gm_signals signals;
+	struct gm_evict evict;
 	_Atomic uint32_t row; /* in the client's page; 0: not listed */
 	struct gm_buffer_wish wish;
 	struct gm_page_growth growth; /* of its row; the session's lock protects it */

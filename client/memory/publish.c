@@ -140,6 +140,22 @@ static gpumem_status publish_send_all(gpumem_buffer *buffer, const char *name,
 	}
 }
 
+static gpumem_status publish_check(
+	const char *name, const gpumem_publish_options *options, gpumem_publish_options *ret_given)
+{
+	const char *wrong = gm_share_name_check(name);
+	if (wrong)
+		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
+	gpumem_status status = gm_sized_in(ret_given, sizeof(*ret_given), options);
+	if (status)
+		return status;
+	status = gm_buffer_share_options_check(&(gpumem_share_options){sizeof(gpumem_share_options),
+		ret_given->audience, ret_given->id, ret_given->mode, ret_given->flags});
+	if (status)
+		return status;
+	return gm_publish_metadata_check(ret_given->metadata, ret_given->metadata_size);
+}
+
 gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 	const gpumem_publish_options *options, gpumem_stream stream, uint64_t *ret_version)
 {
@@ -147,27 +163,15 @@ gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 	uint64_t version = 0;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_buffer_share_check(buffer);
+	gpumem_status status = gm_buffer_share_begin(buffer);
 	if (status)
 		return status;
-	const char *wrong = gm_share_name_check(name);
-	if (wrong)
-		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
-	status = gm_sized_in(&given, sizeof(given), options);
-	if (status)
-		return status;
-	status = gm_buffer_share_options_check(&(gpumem_share_options){
-		sizeof(gpumem_share_options), given.audience, given.id, given.mode, given.flags});
-	if (status)
-		return status;
-
-	status = gm_publish_metadata_check(given.metadata, given.metadata_size);
-	if (status)
-		return status;
-
-	status = publish_await(buffer, stream);
+	status = publish_check(name, options, &given);
+	if (!status)
+		status = publish_await(buffer, stream);
 	if (!status)
 		status = publish_send_all(buffer, name, &given, &version);
+	gm_buffer_share_end(buffer);
 	if (status)
 		return status;
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/memory/evict.h"
 #include "client/session/session_call.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -191,13 +192,16 @@ gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, siz
 		return gm_error(GPUMEM_E_INVALID, "%s must not be NULL",
 			ret_data ? "ret_size" : "ret_data");
 
+	gpumem_status status = gm_evict_hold(buffer);
+	if (status)
+		return status;
 	Gm__Wire__GetMetadata body = GM__WIRE__GET_METADATA__INIT;
 	pthread_mutex_lock(&buffer->lock);
 	const struct gm_held *held = &buffer->lease->held;
 	body.lease = held->lease;
-	gpumem_status status =
-		metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
+	status = metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
 	pthread_mutex_unlock(&buffer->lock);
+	gm_evict_release(buffer);
 	if (status == GPUMEM_E_NOT_FOUND)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted and does not know this buffer: it keeps working "

@@ -184,7 +184,7 @@ gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t name,
 		return request_no_memory();
 
 	request->for_buffer = true;
-	request->transport = (enum gm_transport)given.transport;
+	request->transport = gm_buffer_transport_of(&given);
 	request->wish = gm_buffer_wish_of(&given);
 	snprintf(request->tag, sizeof(request->tag), "%s", given.tag ? given.tag : "");
 	snprintf(request->type, sizeof(request->type), "%s", given.type ? given.type : "");

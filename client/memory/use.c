@@ -14,6 +14,7 @@
 struct use_figures {
 	gpumem_stats_t stats;
 	uint64_t opened; /* part of in_use: bytes that other processes pay for */
+	uint64_t evictable;
 };
 
 static void use_collect(
@@ -44,6 +45,7 @@ static void use_collect(
 	stats.returns = heap.returns + d->buffer_returns;
 	stats.active_buffers = heap.active + d->buffers;
 	ret_figures->opened = d->buffer_opened;
+	ret_figures->evictable = d->evictable;
 	pthread_mutex_unlock(&session->lock);
 
 	uint64_t asked = stats.hits + stats.misses;
@@ -75,6 +77,7 @@ bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 		.active_buffers = stats->active_buffers,
 		.slack = stats->slack,
 		.opened = figures.opened,
+		.evictable = figures.evictable,
 	};
 	return gm_session_pages_use(&session->pages, device, &use);
 }

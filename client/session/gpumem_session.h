@@ -59,6 +59,12 @@ struct gm_session_device {
 	uint64_t buffer_misses;  /* buffers ever made */
 	uint64_t buffer_returns; /* chunks given back */
 	uint64_t peak;           /* the highest use of the device that was seen, heap included */
+	uint64_t evictable;      /* bytes of the buffers that could be evicted */
+	struct gpumem_buffer *evictables; /* those, the ones first that were not used for longest */
+
+	/* Used only by the library's thread. */
+	uint64_t spill_wanted;   /* bytes that evictable buffers should give back */
+	uint64_t spill_until_ns; /* when that is forgotten */
 };
 
 /* How this session tracks memory. */
@@ -104,6 +110,7 @@ struct gpumem_session {
 	gpumem_status (*resume)(struct gpumem_session *session);
 	struct gm_call goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
+	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
 
 	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
 	_Atomic uint64_t copy_used;  /* that they have now */

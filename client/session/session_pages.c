@@ -431,6 +431,20 @@ void gm_session_pages_row_stack(struct gm_session_pages *pages, uint32_t row, ui
 	pthread_mutex_unlock(&pages->lock);
 }
 
+void gm_session_pages_row_place(struct gm_session_pages *pages, uint32_t row, uint32_t place)
+{
+	if (!row || row == GM_PAGES_UNTRACKED)
+		return;
+	pthread_mutex_lock(&pages->lock);
+	struct gm_page_row *there = pages_row(pages, row), value;
+	if (there->place != place) {
+		memcpy(&value, there, sizeof(value));
+		value.place = place;
+		gm_page_write(there, &value, sizeof(value));
+	}
+	pthread_mutex_unlock(&pages->lock);
+}
+
 void gm_session_pages_row_touch(struct gm_session_pages *pages, uint32_t row)
 {
 	uint64_t now_ns = pages_coarse_ns();

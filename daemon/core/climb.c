@@ -116,7 +116,7 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	}
 }
 
-/* Returns whether there was anything to spill. Reserved: no client has evictable memory yet. */
+/* Returns whether there was anything to spill. */
 static bool climb_spill(struct gm_device *device)
 {
 	struct gm_ladder_plan plan;

@@ -27,12 +27,10 @@ enum gm_trigger {
 
 /* The rungs of the ladder, in the order in which core climbs them. */
 enum gm_rung {
-	GM_RUNG_POOL,   /* pooled chunks are destroyed */
-	GM_RUNG_CACHED, /* clients are asked to return cached chunks */
-	GM_RUNG_UNUSED, /* clients are told to return everything unused, now */
-	/* Clients are told to move evictable buffers to host memory. Reserved: no client has
-	 * evictable memory yet. */
-	GM_RUNG_SPILL,
+	GM_RUNG_POOL,      /* pooled chunks are destroyed */
+	GM_RUNG_CACHED,    /* clients are asked to return cached chunks */
+	GM_RUNG_UNUSED,    /* clients are told to return everything unused, now */
+	GM_RUNG_SPILL,     /* clients are told to move evictable buffers to host memory */
 	GM_RUNG_HOLD,      /* new leases of lower priority are refused, or wait */
 	GM_RUNG_TERMINATE, /* a client of the lowest priority is terminated */
 	GM_RUNGS,
@@ -51,6 +49,7 @@ struct gm_reclaim {
 	enum gm_trigger trigger;
 	enum gm_rung rung;    /* CACHED, UNUSED or SPILL */
 	uint64_t bytes;       /* so many are wanted; from UNUSED on, more is welcome */
+	uint64_t spill;       /* SPILL: so many of them by moving evictable buffers, else 0 */
 	bool urgent;          /* rung >= UNUSED: the client returns all it does not use, now */
 	uint64_t deadline_ns; /* on core's clock */
 };

@@ -42,8 +42,30 @@ void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint
 	*plan = (struct gm_ladder_plan){.device = device->number, .trigger = trigger, .need = need};
 }
 
+/* The client has a step of another rung already: it is asked for both at once. What it does not use, it
+ * is asked for whole, so moving buffers only helps to return as much. */
+static void ladder_join_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
+{
+	struct gm_ladder_step *other = &plan->steps[step->account->asked.step - 1];
+	uint64_t more =
+		other->rung == GM_RUNG_UNUSED ? 0 : gm_min(step->bytes, step->held - other->bytes);
+
+	plan->rungs[other->rung] -= other->bytes;
+	other->rung = step->rung;
+	other->bytes += more;
+	other->spill = gm_min(step->bytes, other->bytes);
+	other->claimed = other->claimed || step->claimed;
+	plan->planned += more;
+	plan->rungs[other->rung] += other->bytes;
+}
+
 static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
+	if (step->account && step->account->asked.step) {
+		ladder_join_step(plan, step);
+		return 0;
+	}
+
 	/* The room doubles whenever the number of steps is a power of two. */
 	if ((plan->n_steps & (plan->n_steps - 1)) == 0) {
 		size_t room = plan->n_steps ? plan->n_steps * 2 : 1;
@@ -52,7 +74,10 @@ static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_s
 			return -ENOMEM;
 		plan->steps = steps;
 	}
-	plan->steps[plan->n_steps++] = *step;
+	plan->steps[plan->n_steps] = *step;
+	if (step->rung == GM_RUNG_SPILL)
+		plan->steps[plan->n_steps].spill = step->bytes;
+	plan->n_steps++;
 	plan->planned += step->bytes;
 	plan->rungs[step->rung] += step->bytes;
 	return 0;
@@ -160,6 +185,24 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *acc
 	}
 }
 
+/* Notes which accounts have a step in the plan already. */
+static void ladder_note_steps(struct gm_device *device, const struct gm_ladder_plan *plan)
+{
+	struct gm_account *account;
+
+	DL_FOREACH (device->ledger.holders, account)
+		account->asked.step = 0;
+	for (size_t i = 0; i < plan->n_steps; i++)
+		if (plan->steps[i].account)
+			plan->steps[i].account->asked.step = (uint32_t)i + 1;
+}
+
+/* Whether a request may make another client move its buffers, which slows that client down. */
+static bool ladder_may_spill(const struct gm_account *account, const struct gm_account *self)
+{
+	return !self || account->priority <= self->priority;
+}
+
 /* Whether the client can be asked now, for this trigger. */
 static bool ladder_may_ask(const struct gm_account *account, const struct gm_tally *tally,
 	enum gm_trigger trigger, uint64_t now)
@@ -199,6 +242,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	size_t n = 0;
 	if (!list)
 		return -ENOMEM;
+	ladder_note_steps(device, plan);
 
 	/* An account goes to the end of the list when it is looked at, so that each comes once. */
 	struct gm_account *next = device->ledger.holders;
@@ -206,7 +250,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		struct gm_account *account = next;
 		next = account->next;
 		device->ladder.steps++;
-		if (!ladder_may_ask(account, tally, plan->trigger, now))
+		if (!ladder_may_ask(account, tally, plan->trigger, now) ||
+			(rung == GM_RUNG_SPILL && !ladder_may_spill(account, self)))
 			continue;
 		struct ladder_candidate c = {.id = account->payer->id,
 			.self = account == self,
@@ -359,6 +404,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 			.trigger = plan->trigger,
 			.rung = step->rung,
 			.bytes = step->bytes,
+			.spill = step->spill,
 			.urgent = step->rung >= GM_RUNG_UNUSED,
 			.deadline_ns = deadline,
 		});
@@ -542,12 +588,18 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	int r = 0;
 	if (!widely)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
+	if (r == 0 && !widely && plan.planned < bytes)
+		r = gm_ladder_plan_clients(
+			device, self, tally, GM_RUNG_SPILL, bytes - plan.planned, &plan);
 	if (r == 0 && plan.planned < bytes) {
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
 		gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
+		if (r == 0)
+			r = gm_ladder_plan_clients(
+				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
 	}
 
 	uint64_t asked = r == 0 && (!fully || plan.planned >= bytes) ? plan.planned : 0;

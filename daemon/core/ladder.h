@@ -14,9 +14,10 @@
  *
  * What triggers a reclaim, and what it climbs:
  *
- *   request    CACHED for exactly what is missing, from the clients that say they have it. If that
- *              is not enough, or did not come, UNUSED from every client that holds memory. (Pooled
- *              chunks are in nobody's way: a request takes their room by itself.)
+ *   request    CACHED for exactly what is missing, from the clients that say they have it, then
+ *              SPILL for the rest. If that is not enough, or did not come, UNUSED from every client
+ *              that holds memory, and SPILL from those that have evictable memory. (Pooled chunks
+ *              are in nobody's way: a request takes their room by itself.)
  *   pressure   medium:   the reserve is not filled any more.
  *              high:     POOL, and CACHED for what takes the level back.
  *              critical: POOL, UNUSED from every client, nothing is pooled, HOLD. If that did not
@@ -24,7 +25,9 @@
  *   min_free   POOL for what is missing.
  *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
  *
- * SPILL is reserved: no client has evictable memory yet, so that rung never gives anything.
+ * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none, and a
+ * request asks nobody of a higher priority than its own. A client that is asked on another rung as well
+ * gets one message for both, and returns what it does not use first.
  *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
  * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
@@ -49,6 +52,7 @@ struct gm_ladder_step {
 	struct gm_session *session; /* NULL: the pool */
 	struct gm_account *account; /* its account on the device */
 	uint64_t bytes;             /* wanted from it */
+	uint64_t spill;             /* so many of them by moving evictable buffers */
 	uint64_t held;              /* by it, on the device */
 	int32_t priority;
 	bool claimed; /* the client says that it has them */

@@ -74,6 +74,7 @@ struct gm_asked {
 	uint64_t wanted;   /* what it was asked for */
 	uint64_t bytes;    /* what it still owes of that */
 	uint64_t quiet_ns; /* it is left alone until then */
+	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by

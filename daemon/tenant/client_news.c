@@ -120,7 +120,7 @@ uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool ur
 	client_news_write(clients, device);
 	DL_FOREACH (clients->list, client) {
 		if (client->events && gm_session_held(client->session, device)) {
-			gm_events_reclaim(client->events, device, urgent, 0);
+			gm_events_reclaim(client->events, device, urgent, 0, 0);
 			asked++;
 		}
 	}
@@ -153,7 +153,8 @@ void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim
 	/* A request lacks so much and no more. Urgent pressure wants all that can be spared. */
 	bool all = ask->urgent && ask->trigger == GM_TRIGGER_PRESSURE;
 	if (client && client->events)
-		gm_events_reclaim(client->events, ask->device, ask->urgent, all ? 0 : ask->bytes);
+		gm_events_reclaim(
+			client->events, ask->device, ask->urgent, all ? 0 : ask->bytes, ask->spill);
 }
 
 void gm_clients_maker_left(struct gm_session *session)
@@ -173,7 +174,9 @@ void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *
 
 	*ret = (struct gm_use){0};
 	if (client && client->events && gm_pages_read_use(&client->pages, device, held, &said) == 0)
-		*ret = (struct gm_use){.cached = said.cached, .rough = client->pages.version < 2};
+		*ret = (struct gm_use){.cached = said.cached,
+			.evictable = said.evictable,
+			.rough = client->pages.version < 2};
 }
 
 void gm_clients_goodbye(struct gm_clients *clients, const char *reason, bool restart)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/bell.h"
 #include "common/clock.h"
 #include "common/page_event.h"
@@ -34,6 +35,7 @@ struct gm_events {
 	bool makers;                        /* a maker has left, which waits to be told */
 	uint32_t urgent;                    /* of those that wait or were told */
 	uint64_t wanted[GM_LIMIT_DEVICES];  /* the same; 0: everything unused */
+	uint64_t spill[GM_LIMIT_DEVICES];   /* the same: bytes that evictable buffers have */
 	uint64_t max[GM_LIMIT_DEVICES];
 	struct gm_lane *lane;
 	struct gm_lane_task task; /* posted while something waits */
@@ -86,6 +88,7 @@ static void events_write_device(struct gm_events *events, uint32_t device)
 	struct gm_pages_event event = {
 		.urgent = events->urgent & bit,
 		.wanted = events->wanted[device],
+		.spill = events->spill[device],
 		.max = events->max[device],
 	};
 
@@ -140,7 +143,8 @@ void gm_events_pressure(struct gm_events *events, uint32_t device)
 	gm_lane_post(events->lane, &events->task);
 }
 
-void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes)
+void gm_events_reclaim(
+	struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes, uint64_t spill)
 {
 	uint32_t bit = UINT32_C(1) << device;
 
@@ -151,6 +155,7 @@ void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, u
 	if (!counts_on) {
 		events->urgent &= ~bit;
 		events->wanted[device] = bytes;
+		events->spill[device] = 0;
 	} else if (bytes == 0 || events->wanted[device] == 0) {
 		events->wanted[device] = 0;
 	} else if (bytes > events->wanted[device]) {
@@ -158,6 +163,7 @@ void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, u
 	}
 
 	events->reclaim |= bit;
+	events->spill[device] = gm_max(events->spill[device], spill);
 	if (urgent)
 		events->urgent |= bit;
 	gm_lane_post(events->lane, &events->task);

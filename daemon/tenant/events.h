@@ -27,7 +27,8 @@ void gm_events_free(struct gm_events *events);
 void gm_events_pressure(struct gm_events *events, uint32_t device);
 /* Asks for bytes, or for everything unused if bytes is 0. Of those that the client has not heard yet,
  * the largest counts. */
-void gm_events_reclaim(struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes);
+void gm_events_reclaim(
+	struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes, uint64_t spill);
 /* Tells the client how much it may hold from now on. */
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);
 /* Tells the client that a lease with signals that it opened has no maker any more. */

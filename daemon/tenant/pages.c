@@ -157,6 +157,7 @@ void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
 		block->reclaim_event = event->reclaim;
 		block->urgent = event->urgent;
 		block->wanted = event->wanted;
+		block->spill = event->spill;
 	}
 	if (event->limits) {
 		block->limits_event = event->limits;
@@ -171,6 +172,7 @@ static void pages_bound_use(struct gm_page_use *use, uint64_t held)
 	use->in_use = gm_min(use->in_use, held);
 	use->cached = gm_min(use->cached, held - use->in_use);
 	use->slack = held - use->in_use - use->cached;
+	use->evictable = gm_min(use->evictable, held - use->cached);
 }
 
 int gm_pages_read_use(
@@ -190,6 +192,8 @@ int gm_pages_read_use(
 		return -ENODATA;
 	if (pages->version < 2)
 		use.slack = use.opened = 0;
+	if (pages->version < GM_PAGE_VERSION_EVENTS)
+		use.evictable = 0;
 	pages_bound_use(&use, held);
 	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
 	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);

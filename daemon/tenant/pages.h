@@ -38,6 +38,7 @@ struct gm_pages_event {
 	uint64_t pressure, reclaim, limits;
 	bool urgent;     /* of the reclaim */
 	uint64_t wanted; /* by the reclaim; 0: everything unused */
+	uint64_t spill;  /* of evictable buffers, by the reclaim */
 	uint64_t max;    /* of the limits */
 };
 /* Writes events with the figures that they are about. */

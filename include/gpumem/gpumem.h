@@ -516,6 +516,9 @@ typedef struct gpumem_buffer gpumem_buffer;
 /* The buffer has signals: see gpumem_buffer_signal(). */
 #define GPUMEM_BUFFER_SIGNALS 2u
 
+/* The buffer may move to host memory while it is not pinned: gpumem_evict.h. */
+#define GPUMEM_BUFFER_EVICTABLE 4u
+
 typedef struct gpumem_buffer_options {
 	size_t size;
 	const char *tag;            /* at most 63 bytes; may be NULL */

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pins and unpins evictable buffers, and brings evicted ones back. This file promises that a buffer keeps
+ * its content if it cannot be brought back, and that it is brought back to the same address. It must
+ * never hold a lock while content is copied. Unpinning never waits.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <utlist.h>
+
+#include "client/map/map.h"
+#include "client/memory/elsewhere.h"
+#include "client/memory/evict_private.h"
+#include "client/memory/mapping.h"
+#include "client/memory/spill.h"
+#include "client/memory/use.h"
+#include "common/arith.h"
+#include "common/cancel.h"
+#include "common/clock.h"
+#include "common/status_table.h"
+#include "gpumem/gpumem_evict.h"
+
+#define AWAIT_NS (GM_NS_PER_MS / 5)
+
+/* ---- bringing a buffer back */
+
+/* A pin of a buffer whose content is in host memory. The buffer is COMING. */
+struct buffer_pin {
+	struct gpumem_buffer *buffer;
+	struct gpumem_session *session;
+	struct gm_session_device *d;
+	const gpumem_pin_options *options;
+	struct gm_session_lease *lease; /* device memory for it */
+	struct gm_session_chunk *chunks;
+};
+
+static bool pin_host_ok(const struct buffer_pin *pin)
+{
+	return pin->options->flags & GPUMEM_PIN_HOST_OK;
+}
+
+/* Leases device memory. */
+static gpumem_status pin_lease(struct buffer_pin *pin)
+{
+	struct gpumem_buffer *buffer = pin->buffer;
+	struct gm_elsewhere elsewhere = {.session = pin->session, .device = buffer->device};
+	uint64_t ms = pin->options->wait_ms;
+	char tag[sizeof(buffer->tag)];
+
+	if (ms == GPUMEM_WAIT_FOREVER)
+		ms = GM_LEASE_WAIT_MOST;
+	else if (!ms && pin_host_ok(pin))
+		ms = GM_LEASE_NO_WAIT;
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
+
+	pthread_mutex_lock(&pin->session->lock);
+	memcpy(tag, buffer->tag, sizeof(tag));
+	pthread_mutex_unlock(&pin->session->lock);
+	const struct gm_lease_what what = {
+		.device = buffer->device,
+		.bytes = buffer->size,
+		.transport = GM_TRANSPORT_FD,
+		.tag = tag,
+		.for_others = buffer->wish.for_others,
+	};
+	return gm_session_lease_take(pin->session, &what, &wait, &pin->lease, &pin->chunks);
+}
+
+/* Maps the device memory and copies the content. On error, *ret_stuck: it is still mapped. */
+static gpumem_status pin_fill(struct buffer_pin *pin, uint64_t *ret_mapped, bool *ret_stuck)
+{
+	struct gpumem_buffer *buffer = pin->buffer;
+	const struct gm_session_device *d = pin->d;
+	gpumem_status status = gm_spill_lift(buffer->evict.spill);
+	uint64_t mapped = 0;
+
+	*ret_stuck = false;
+	if (status)
+		return status;
+	int r = gm_spill_map_chunks(d, buffer->addr, buffer->room, pin->chunks, &mapped, ret_stuck);
+	if (r < 0) {
+		bool known = r == -ENOMEM || r == -ENOBUFS;
+		return gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
+			"cannot map device memory for an evicted buffer: %.200s",
+			gm_mapping_error(d, r));
+	}
+
+	status = gm_spill_in(buffer->evict.spill, buffer->addr);
+	if (status)
+		*ret_stuck = d->map->unmap(d->backend, buffer->addr, mapped) < 0;
+	else
+		*ret_mapped = mapped;
+	return status;
+}
+
+/* The buffer has device memory again, with its content, and is pinned. */
+static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
+{
+	struct gpumem_buffer *buffer = pin->buffer;
+	struct gpumem_session *session = pin->session;
+	struct gm_spill *spill = buffer->evict.spill;
+	const struct gm_session_chunk *chunk;
+
+	pthread_mutex_lock(&session->lock);
+	gm_evict_count(buffer, false);
+	buffer->evict.spill = NULL;
+	buffer->lease = pin->lease;
+	buffer->parts = pin->chunks;
+	buffer->bytes = buffer->mapped = mapped;
+	LL_COUNT(buffer->parts, chunk, buffer->chunks);
+	gm_evict_count(buffer, true);
+	buffer->evict.pins++;
+	gm_evict_move_ended(buffer, GM_EVICT_HERE);
+	pthread_mutex_unlock(&session->lock);
+
+	gm_spill_drop(spill);
+	(void)gm_use_publish(session, session->counted);
+	(void)gm_use_publish(session, buffer->device);
+}
+
+/* The device memory cannot be had or used. Keeps the sentence. */
+static void pin_undo(struct buffer_pin *pin, bool stuck)
+{
+	char text[GM_ERROR_BYTES];
+
+	if (!pin->lease)
+		return;
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	if (stuck)
+		atomic_store(&pin->session->kept, true);
+	else
+		gm_session_lease_give(pin->session, pin->lease);
+	gm_session_chunks_free(pin->chunks);
+	gm_error(GPUMEM_OK, "%s", text);
+}
+
+/* The content stays in host memory. If the program allows that, the buffer is pinned there. */
+static gpumem_status pin_stay(struct buffer_pin *pin, gpumem_status status, bool stuck)
+{
+	struct gpumem_buffer *buffer = pin->buffer;
+	struct gm_spill *spill = buffer->evict.spill;
+
+	pin_undo(pin, stuck);
+	bool under = spill->under != NULL;
+	if (pin_host_ok(pin) && !under && !stuck)
+		under = gm_spill_lay_under(spill, buffer->addr, buffer->room) == GPUMEM_OK;
+	bool pinned = under && pin_host_ok(pin);
+
+	pthread_mutex_lock(&pin->session->lock);
+	buffer->evict.pins += pinned;
+	gm_evict_move_ended(buffer, under ? GM_EVICT_UNDER : GM_EVICT_AWAY);
+	pthread_mutex_unlock(&pin->session->lock);
+	return pinned ? GPUMEM_OK : status;
+}
+
+/* The program may have used the host memory, on streams. Waits for them, unless it may stay there. */
+static bool pin_await_idle(struct buffer_pin *pin)
+{
+	while (!gm_evict_idle(pin->buffer)) {
+		if (pin_host_ok(pin))
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = AWAIT_NS}, NULL);
+	}
+	return true;
+}
+
+static gpumem_status pin_bring(struct buffer_pin *pin)
+{
+	uint64_t mapped = 0;
+	bool stuck = false;
+
+	if (!pin_await_idle(pin))
+		return pin_stay(pin, GPUMEM_OK, false);
+	gpumem_status status = pin_lease(pin);
+	if (!status)
+		status = pin_fill(pin, &mapped, &stuck);
+	if (status)
+		return pin_stay(pin, status, stuck);
+	pin_finish(pin, mapped);
+	return GPUMEM_OK;
+}
+
+/* ---- pinning */
+
+/* Pins the buffer where it is, if it can be used there. The session is locked. */
+static bool pin_in_place(struct gpumem_buffer *buffer, const gpumem_pin_options *options)
+{
+	struct gm_evict *e = &buffer->evict;
+	bool shared = e->state == GM_EVICT_UNDER && e->pins && options->flags & GPUMEM_PIN_HOST_OK;
+
+	if (e->state != GM_EVICT_HERE && !shared)
+		return false;
+	e->pins++;
+	gm_evict_changed(buffer);
+	return true;
+}
+
+/* Waits while another thread moves the buffer. The session is locked. */
+static void pin_await_move(struct gpumem_buffer *buffer)
+{
+	while (gm_evict_moves(buffer)) {
+		buffer->evict.recalled = true;
+		pthread_cond_wait(&buffer->session->changed, &buffer->session->lock);
+	}
+}
+
+static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_options *options)
+{
+	struct gpumem_session *session = buffer->session;
+	struct buffer_pin pin = {
+		.buffer = buffer,
+		.session = session,
+		.d = &session->device[buffer->device],
+		.options = options,
+	};
+
+	pthread_mutex_lock(&session->lock);
+	pin_await_move(buffer);
+	bool pinned = pin_in_place(buffer, options);
+	bool busy = !pinned && buffer->evict.pins;
+	if (!pinned && !busy)
+		buffer->evict.state = GM_EVICT_COMING;
+	pthread_mutex_unlock(&session->lock);
+
+	if (pinned)
+		return GPUMEM_OK;
+	if (busy)
+		return gm_error(GPUMEM_E_BUSY,
+			"the buffer is pinned in host memory, and cannot move before it is unpinned");
+	return pin_bring(&pin);
+}
+
+gpumem_status gpumem_buffer_pin(
+	gpumem_buffer *buffer, const gpumem_pin_options *options, gpumem_location *ret_location)
+{
+	gpumem_pin_options given = GPUMEM_PIN_OPTIONS_INIT;
+	GM_UNCANCELLED;
+
+	gpumem_status status = gm_evict_check(buffer);
+	if (!status)
+		status = gm_sized_in(&given, sizeof(given), options);
+	if (!status && given.flags & ~(uint32_t)GPUMEM_PIN_HOST_OK)
+		status = gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
+	if (!status)
+		status = pin_run(buffer, &given);
+	if (status)
+		return status;
+
+	(void)gm_use_publish(buffer->session, buffer->device);
+	if (ret_location)
+		*ret_location = gpumem_buffer_location(buffer);
+	return GPUMEM_OK;
+}
+
+gpumem_location gpumem_buffer_location(const gpumem_buffer *buffer)
+{
+	if (!buffer)
+		return GPUMEM_LOCATION_DEVICE;
+	if (buffer->device >= buffer->session->counted)
+		return GPUMEM_LOCATION_HOST;
+	pthread_mutex_lock(&buffer->session->lock);
+	bool host = buffer->evict.spill != NULL;
+	pthread_mutex_unlock(&buffer->session->lock);
+	return host ? GPUMEM_LOCATION_HOST : GPUMEM_LOCATION_DEVICE;
+}
+
+/* ---- unpinning */
+
+static gpumem_status pin_end_capturing(void)
+{
+	return gm_error(GPUMEM_E_BUSY,
+		"the stream is being captured into a graph, which uses the buffer whenever it is "
+		"launched: unpin the buffer after the last launch");
+}
+
+static gpumem_status pin_end_refused(void)
+{
+	return gm_error(GPUMEM_E_INVALID,
+		"the buffer is not pinned: it was unpinned more often than it was pinned");
+}
+
+/* Records the work after which the buffer may move. NULL: there is none. */
+static gpumem_status pin_end_record(
+	struct gpumem_buffer *buffer, gpumem_stream stream, struct gm_map_event **ret_event)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+
+	*ret_event = NULL;
+	if (stream == GPUMEM_STREAM_DONE || !d->map->record)
+		return GPUMEM_OK;
+	if (d->map->here)
+		(void)d->map->here(d->backend);
+	bool any = stream == GPUMEM_STREAM_ANY;
+	if (stream && !any && d->map->captured_into && d->map->captured_into(d->backend, stream))
+		return pin_end_capturing();
+
+	int r = any ? d->map->record(d->backend, ret_event)
+		    : d->map->record_on(d->backend, stream, ret_event);
+	if (r == -EAGAIN)
+		return pin_end_capturing();
+	if (r < 0)
+		return gm_error(GPUMEM_E_SYSTEM,
+			"cannot record the work on the buffer, so it stays pinned: %.200s",
+			gm_mapping_error(d, r));
+	return GPUMEM_OK;
+}
+
+/* Adds the event. If there are too many, the buffer gets rid of those that have passed. Returns false if
+ * there are still too many. The session is locked. */
+static bool pin_end_add_event(struct gpumem_buffer *buffer, struct gm_map_event *event)
+{
+	struct gm_evict *e = &buffer->evict;
+
+	if (!event)
+		return true;
+	if (e->n_events == GM_EVICT_EVENTS)
+		(void)gm_evict_idle(buffer);
+	if (e->n_events == GM_EVICT_EVENTS)
+		return false;
+	e->events[e->n_events++] = event;
+	return true;
+}
+
+/* One event for all streams takes the place of those that the buffer has. The session is locked. */
+static void pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_event *event)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_evict *e = &buffer->evict;
+
+	while (e->n_events)
+		d->map->forget(d->backend, e->events[--e->n_events]);
+	e->events[e->n_events++] = event;
+}
+
+static gpumem_status pin_end(struct gpumem_buffer *buffer, gpumem_stream stream)
+{
+	struct gpumem_session *session = buffer->session;
+	const struct gm_session_device *d = &session->device[buffer->device];
+	struct gm_map_event *event;
+
+	gpumem_status status = pin_end_record(buffer, stream, &event);
+	if (status)
+		return status;
+	pthread_mutex_lock(&session->lock);
+	bool pinned = buffer->evict.pins > 0, added = pinned && pin_end_add_event(buffer, event);
+	if (pinned && !added && stream == GPUMEM_STREAM_ANY) {
+		pin_end_replace_events(buffer, event);
+		added = true;
+	}
+	if (added) {
+		buffer->evict.pins--;
+		gm_evict_changed(buffer);
+	}
+	pthread_mutex_unlock(&session->lock);
+
+	if (added)
+		return GPUMEM_OK;
+	if (event)
+		d->map->forget(d->backend, event);
+	/* So many streams have not finished yet: all of them will do. */
+	return pinned ? pin_end(buffer, GPUMEM_STREAM_ANY) : pin_end_refused();
+}
+
+gpumem_status gpumem_buffer_unpin(gpumem_buffer *buffer, gpumem_stream stream)
+{
+	GM_UNCANCELLED;
+	gpumem_status status = gm_evict_check(buffer);
+
+	if (status)
+		return status;
+	pthread_mutex_lock(&buffer->session->lock);
+	bool pinned = buffer->evict.pins > 0;
+	pthread_mutex_unlock(&buffer->session->lock);
+	if (!pinned)
+		return pin_end_refused();
+
+	status = pin_end(buffer, stream);
+	if (!status)
+		(void)gm_use_publish(buffer->session, buffer->device);
+	return status;
+}

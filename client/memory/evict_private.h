@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MEMORY_EVICT_PRIVATE_H
+#define GM_CLIENT_MEMORY_EVICT_PRIVATE_H
+
+#include "client/memory/evict.h"
+
+/* What evict.c and buffer_pin.c share. */
+
+/* Checks that the program may pin, unpin or evict this buffer. */
+gpumem_status gm_evict_check(const struct gpumem_buffer *buffer);
+/* Whether the last work on the buffer is done, as far as it was said when the buffer was unpinned. For the
+ * thread that moves the buffer. */
+bool gm_evict_idle(struct gpumem_buffer *buffer);
+
+/* ---- the session is locked */
+
+/* The buffer's state, pins or memory have changed: counts it among the evictable ones, or not, and says so
+ * in its row. */
+void gm_evict_changed(struct gpumem_buffer *buffer);
+/* Adds the buffer to the figures of the device that has its memory, or takes it out of them. */
+void gm_evict_count(struct gpumem_buffer *buffer, bool more);
+/* A move has ended, and the buffer is in this state now. Unless it is locked for longer, the buffer may be
+ * gone when the session is unlocked. */
+void gm_evict_move_ended(struct gpumem_buffer *buffer, enum gm_evict_state state);
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Evictable buffers against a real daemon: they go to host memory and come back to their address with
+ * their content, when the program says so and when the daemon asks; what is refused changes nothing; and
+ * the daemon's books are those of the client.
+ */
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpumem/gpumem_evict.h"
+#include "tests/integration/client_fixture.h"
+#include "tests/integration/device.h"
+#include "tests/tap.h"
+
+#define CONFIG_WITH(host_limit, device_size) \
+	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" \
+	"pressure_dwell = 1h\nhost_limit = " host_limit "\n[device 0]\nsize = " device_size "\n"
+
+static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
+{
+	if (got != status || !strstr(gpumem_error_detail(), says))
+		gm_fail(__FILE__, line, "%s: %s", gpumem_status_text(got), gpumem_error_detail());
+}
+#define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
+
+static void set_up_with(const char *config)
+{
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
+	session = join("the test");
+}
+
+static void set_up_small(void)
+{
+	set_up_with(CONFIG_WITH("256M", "64M"));
+}
+
+static void set_up_none(void)
+{
+	set_up_with(CONFIG_WITH("0", "64M"));
+}
+
+static void set_up_full(void)
+{
+	set_up_with(CONFIG_WITH("16M", "64M"));
+}
+
+static gpumem_buffer *create_in(gpumem_session *s, size_t size)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer = NULL;
+	options.tag = "evictable";
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	options.wait_ms = GM_PATIENCE_MS;
+	OK(gpumem_buffer_create(s, 0, size, &options, &buffer));
+	return buffer;
+}
+
+static gpumem_buffer *create(size_t size)
+{
+	return create_in(session, size);
+}
+
+static void pin(gpumem_buffer *buffer)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_location where = GPUMEM_LOCATION_HOST;
+	options.wait_ms = GM_PATIENCE_MS;
+	OK(gpumem_buffer_pin(buffer, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
+}
+
+static void unpin(gpumem_buffer *buffer)
+{
+	OK(gpumem_buffer_unpin(buffer, NULL));
+}
+
+/* On a GPU, the device may need a moment after it was unpinned. */
+static void evict(gpumem_buffer *buffer)
+{
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "idle")) {
+		gpumem_status status = gpumem_buffer_evict(buffer);
+		if (status != GPUMEM_E_BUSY) {
+			OK(status);
+			return;
+		}
+	}
+}
+
+static void fill(gpumem_buffer *buffer, uint8_t byte)
+{
+	gm_device_set(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte);
+}
+
+static void require(const gpumem_buffer *buffer, uint8_t byte)
+{
+	GM_REQUIRE(gm_device_is(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte));
+}
+
+static gpumem_buffer *filled(size_t size, uint8_t byte)
+{
+	gpumem_buffer *buffer = create(size);
+	pin(buffer);
+	fill(buffer, byte);
+	unpin(buffer);
+	return buffer;
+}
+
+static uint64_t leased_on(uint32_t device)
+{
+	struct gm_figures f;
+	gm_figures_of(&daemon_, device, &f);
+	return f.leased;
+}
+
+static void require_leased(uint64_t device, uint64_t host)
+{
+	GM_REQUIRE_EQ(leased_on(0), device);
+	GM_REQUIRE_EQ(leased_on(1), host);
+}
+
+static gpumem_stats_t stats_of(uint32_t device)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, device, &stats));
+	return stats;
+}
+
+/* ---- by the program */
+
+START_TEST(an_evicted_buffer_comes_back_to_its_address_with_its_content)
+{
+	gpumem_buffer *buffer = filled(6 * MIB, 7);
+	const void *place = gpumem_buffer_ptr(buffer);
+	require_leased(6 * MIB, 0);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_DEVICE);
+
+	for (int i = 0; i < 3; i++) {
+		evict(buffer);
+		GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+		require_leased(0, 6 * MIB);
+		GM_REQUIRE_EQ(stats_of(0).allocated, 0);
+		GM_REQUIRE_EQ(stats_of(0).in_use, 0);
+		GM_REQUIRE_EQ(stats_of(GPUMEM_DEVICE_HOST).in_use, 6 * MIB);
+		OK(gpumem_buffer_evict(buffer));
+
+		pin(buffer);
+		GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+		require_leased(6 * MIB, 0);
+		GM_REQUIRE_EQ(stats_of(0).in_use, 6 * MIB);
+		GM_REQUIRE_EQ(stats_of(GPUMEM_DEVICE_HOST).allocated, 0);
+		require(buffer, (uint8_t)(7 + i));
+		fill(buffer, (uint8_t)(8 + i));
+		unpin(buffer);
+	}
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+START_TEST(an_evicted_buffer_that_is_destroyed_gives_its_host_memory_back)
+{
+	gpumem_buffer *buffer = filled(4 * MIB, 1);
+	evict(buffer);
+	require_leased(0, 4 * MIB);
+	gpumem_buffer_destroy(buffer);
+	GM_UNTIL(leased_on(1) == 0);
+	buffer = filled(4 * MIB, 1);
+	evict(buffer);
+	/* The session's end gives back the next one. */
+}
+END_TEST
+
+START_TEST(wrong_calls_are_refused_and_change_nothing)
+{
+	gpumem_buffer *buffer = create(4 * MIB), *plain = NULL;
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_token token;
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &plain));
+	REFUSED(gpumem_buffer_unpin(buffer, NULL), GPUMEM_E_INVALID, "not pinned");
+	pin(buffer);
+	pin(buffer);
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "pinned");
+	unpin(buffer);
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "pinned");
+	unpin(buffer);
+	REFUSED(gpumem_buffer_unpin(buffer, NULL), GPUMEM_E_INVALID, "not pinned");
+
+	REFUSED(gpumem_buffer_pin(plain, NULL, NULL), GPUMEM_E_UNSUPPORTED,
+		"GPUMEM_BUFFER_EVICTABLE");
+	REFUSED(gpumem_buffer_unpin(plain, NULL), GPUMEM_E_UNSUPPORTED, "GPUMEM_BUFFER_EVICTABLE");
+	REFUSED(gpumem_buffer_evict(plain), GPUMEM_E_UNSUPPORTED, "GPUMEM_BUFFER_EVICTABLE");
+	REFUSED(gpumem_buffer_pin(NULL, NULL, NULL), GPUMEM_E_INVALID, "buffer");
+	REFUSED(gpumem_buffer_unpin(NULL, NULL), GPUMEM_E_INVALID, "buffer");
+	options.flags = 8;
+	REFUSED(gpumem_buffer_pin(buffer, &options, NULL), GPUMEM_E_INVALID, "flags 0x8");
+	options.size = 0;
+	REFUSED(gpumem_buffer_pin(buffer, &options, NULL), GPUMEM_E_INVALID, "size");
+
+	/* What needs the lease needs a pin. */
+	REFUSED(gpumem_buffer_resize(buffer, 8 * MIB, NULL, NULL), GPUMEM_E_BUSY, "pin");
+	REFUSED(gpumem_share(buffer, NULL, &token), GPUMEM_E_BUSY, "pin");
+	REFUSED(gpumem_publish(buffer, "x", NULL, NULL, NULL), GPUMEM_E_BUSY, "pin");
+	evict(buffer);
+	REFUSED(gpumem_buffer_resize(buffer, 8 * MIB, NULL, NULL), GPUMEM_E_BUSY, "pin");
+	pin(buffer);
+	OK(gpumem_buffer_resize(buffer, 8 * MIB, NULL, NULL));
+	fill(buffer, 3);
+	unpin(buffer);
+	evict(buffer);
+	pin(buffer);
+	require(buffer, 3);
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(plain);
+}
+END_TEST
+
+START_TEST(a_buffer_is_evictable_only_where_it_can_be)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.flags = GPUMEM_BUFFER_EVICTABLE | GPUMEM_BUFFER_SIGNALS;
+	REFUSED(gpumem_buffer_create(session, 0, MIB, &options, &buffer), GPUMEM_E_INVALID,
+		"signals");
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	options.transport = GPUMEM_TRANSPORT_IPC;
+	REFUSED(gpumem_buffer_create(session, 0, MIB, &options, &buffer), GPUMEM_E_INVALID, "ipc");
+	options.transport = GPUMEM_TRANSPORT_AUTO;
+	REFUSED(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, MIB, &options, &buffer),
+		GPUMEM_E_UNSUPPORTED, "host memory already");
+}
+END_TEST
+
+START_TEST(without_host_memory_nothing_is_evictable)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	REFUSED(gpumem_buffer_create(session, 0, MIB, &options, &buffer), GPUMEM_E_UNSUPPORTED,
+		"host_limit");
+}
+END_TEST
+
+START_TEST(a_shared_buffer_stays_until_nobody_can_have_it)
+{
+	gpumem_buffer *buffer = filled(4 * MIB, 5), *view = NULL;
+	gpumem_session *other = join("other");
+	gpumem_token token;
+	pin(buffer);
+	OK(gpumem_share(buffer, NULL, &token));
+	OK(gpumem_open(other, &token, &view));
+	unpin(buffer);
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "");
+	pin(buffer);
+	OK(gpumem_unshare(buffer));
+	unpin(buffer);
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "");
+	gpumem_buffer_destroy(view);
+	gpumem_disconnect(other);
+	evict(buffer);
+	pin(buffer);
+	require(buffer, 5);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- in host memory */
+
+START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_location where = GPUMEM_LOCATION_DEVICE;
+	gpumem_buffer *buffer = filled(32 * MIB, 9), *large = NULL;
+	const void *place = gpumem_buffer_ptr(buffer);
+	evict(buffer);
+	OK(gpumem_buffer_create(session, 0, 60 * MIB, NULL, &large));
+
+	options.wait_ms = 1;
+	GM_REQUIRE_EQ(gpumem_buffer_pin(buffer, &options, NULL), GPUMEM_E_TIMEOUT);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	options.wait_ms = 0;
+	options.flags = GPUMEM_PIN_HOST_OK;
+	for (int i = 0; i < 2; i++) {
+		OK(gpumem_buffer_pin(buffer, &options, &where));
+		GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+		GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
+		require(buffer, (uint8_t)(9 + i));
+		fill(buffer, (uint8_t)(10 + i));
+		/* Another thread's pin must not move it. */
+		OK(gpumem_buffer_pin(buffer, &options, &where));
+		REFUSED(gpumem_buffer_pin(buffer, NULL, NULL), GPUMEM_E_BUSY, "host memory");
+		REFUSED(gpumem_buffer_resize(buffer, MIB, NULL, NULL), GPUMEM_E_BUSY,
+			"host memory");
+		unpin(buffer);
+		unpin(buffer);
+		OK(gpumem_buffer_evict(buffer));
+		require_leased(60 * MIB, 32 * MIB);
+	}
+
+	/* Where there is room, it is brought back although it need not be. */
+	gpumem_buffer_destroy(large);
+	GM_UNTIL(leased_on(0) == 0);
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "back")) {
+		OK(gpumem_buffer_pin(buffer, &options, &where));
+		require(buffer, 11);
+		if (where == GPUMEM_LOCATION_DEVICE)
+			break;
+		unpin(buffer);
+	}
+	require_leased(32 * MIB, 0);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- by the daemon */
+
+START_TEST(what_was_not_used_for_longest_makes_room)
+{
+	gpumem_buffer *buffers[4], *large = NULL;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	for (int i = 0; i < 4; i++)
+		buffers[i] = filled(16 * MIB, (uint8_t)i);
+	/* 1 is pinned, and 0 was used last. */
+	pin(buffers[1]);
+	pin(buffers[0]);
+	unpin(buffers[0]);
+	options.wait_ms = GM_PATIENCE_MS;
+	OK(gpumem_buffer_create(session, 0, 16 * MIB, &options, &large));
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffers[0]), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffers[1]), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffers[2]), GPUMEM_LOCATION_HOST);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffers[3]), GPUMEM_LOCATION_DEVICE);
+	unpin(buffers[1]);
+	for (int i = 0; i < 4; i++) {
+		pin(buffers[i]);
+		require(buffers[i], (uint8_t)i);
+		unpin(buffers[i]);
+		gpumem_buffer_destroy(buffers[i]);
+	}
+	gpumem_buffer_destroy(large);
+}
+END_TEST
+
+START_TEST(three_times_the_memory_works_in_turn)
+{
+	gpumem_buffer *buffers[24];
+	for (int i = 0; i < 24; i++)
+		buffers[i] = filled(8 * MIB, (uint8_t)i);
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < 24; i++) {
+			pin(buffers[i]);
+			require(buffers[i], (uint8_t)(i + round));
+			fill(buffers[i], (uint8_t)(i + round + 1));
+			unpin(buffers[i]);
+		}
+	for (int i = 0; i < 24; i++)
+		gpumem_buffer_destroy(buffers[i]);
+}
+END_TEST
+
+START_TEST(when_the_host_is_full_nothing_moves_and_nothing_is_lost)
+{
+	gpumem_buffer *a = filled(32 * MIB, 1), *b = filled(32 * MIB, 2), *large = NULL;
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	REFUSED(gpumem_buffer_evict(a), GPUMEM_E_NO_MEMORY, "");
+	options.wait_ms = 1;
+	GM_REQUIRE_EQ(
+		gpumem_buffer_create(session, 0, 2 * MIB, &options, &large), GPUMEM_E_TIMEOUT);
+	GM_REQUIRE_EQ(gpumem_buffer_location(a), GPUMEM_LOCATION_DEVICE);
+	pin(a);
+	pin(b);
+	require(a, 1);
+	require(b, 2);
+	gpumem_buffer_destroy(a);
+	gpumem_buffer_destroy(b);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client_evict");
+	TCase *tc = tcase_create("evict");
+	tcase_set_timeout(tc, 0);
+	tcase_add_checked_fixture(tc, set_up_small, tear_down);
+	tcase_add_test(tc, an_evicted_buffer_comes_back_to_its_address_with_its_content);
+	tcase_add_test(tc, an_evicted_buffer_that_is_destroyed_gives_its_host_memory_back);
+	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
+	tcase_add_test(tc, a_buffer_is_evictable_only_where_it_can_be);
+	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
+	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
+	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);
+	tcase_add_test(tc, three_times_the_memory_works_in_turn);
+	suite_add_tcase(suite, tc);
+
+	TCase *none = tcase_create("none");
+	tcase_set_timeout(none, 0);
+	tcase_add_checked_fixture(none, set_up_none, tear_down);
+	tcase_add_test(none, without_host_memory_nothing_is_evictable);
+	suite_add_tcase(suite, none);
+
+	TCase *full = tcase_create("full");
+	tcase_set_timeout(full, 0);
+	tcase_add_checked_fixture(full, set_up_full, tear_down);
+	tcase_add_test(full, when_the_host_is_full_nothing_moves_and_nothing_is_lost);
+	suite_add_tcase(suite, full);
+	return gm_tap_run(suite);
+}
