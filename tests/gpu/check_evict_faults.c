@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Evictable buffers on a fake GPU whose driver fails: whichever call it is, the buffer keeps its content,
+ * what was leased for the move goes back, and the next try works.
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpumem/gpumem_evict.h"
+#include "tests/gpu/worker.h"
+#include "tests/integration/raw.h"
+#include "tests/tap.h"
+
+static struct gm_daemon daemon_;
+
+static const char config[] =
+	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n"
+	"pressure_dwell = 1h\nhost_limit = 128M\n";
+
+#define BYTES (30 * MIB) /* four chunks */
+
+static uint64_t leased_on(uint32_t device)
+{
+	struct gm_figures f;
+	gm_figures_of(&daemon_, device, &f);
+	return f.leased;
+}
+
+static gpumem_buffer *evictable(gm_cu_stream stream, unsigned char value)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	OK(gpumem_buffer_create(session, 0, BYTES, &options, &buffer));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	fill(gpumem_buffer_ptr(buffer), BYTES, value, stream);
+	CU(cuda->cuStreamSynchronize(stream));
+	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+	return buffer;
+}
+
+static void fail_by(const char *plan)
+{
+	if (plan)
+		setenv("GPUMEM_FAKE_FAIL", plan, 1);
+	else
+		unsetenv("GPUMEM_FAKE_FAIL");
+}
+
+/* ---- on the way out */
+
+static const char *const out_plans[] = {
+	"cuMemcpyAsync:0:999",
+	"cuStreamCreate:0:2",
+	"cuStreamQuery:0:999",
+	"cuMemImportFromShareableHandle:0:999",
+	"cuMemMap:0:2",
+	"cuMemSetAccess:0:999",
+	"cuMemAddressReserve:0:2",
+};
+#define OUT_PLANS ((int)(sizeof(out_plans) / sizeof(*out_plans)))
+
+static void cannot_leave(int channel, void *argument)
+{
+	join_at(daemon_.socket, "cannot leave");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(stream, 5);
+	gpumem_location where;
+
+	fail_by(out_plans[*(const int *)argument]);
+	gpumem_status status = gpumem_buffer_evict(buffer);
+	fail_by(NULL);
+	GM_REQUIRE(status != GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(leased_on(0), BYTES);
+	GM_UNTIL(leased_on(1) == 0);
+
+	OK(gpumem_buffer_evict(buffer));
+	GM_REQUIRE_EQ(leased_on(0), 0);
+	OK(gpumem_buffer_pin(buffer, NULL, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 5, stream));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_that_cannot_leave_stays_as_it_was)
+{
+	one_worker(cannot_leave, &_i);
+}
+END_TEST
+
+/* ---- on the way back */
+
+static const char *const in_plans[] = {
+	"cuMemcpyAsync:0:999",
+	"cuStreamCreate:0:2",
+	"cuMemImportFromShareableHandle:0:999",
+	"cuMemMap:0:2",
+	"cuMemSetAccess:0:999",
+};
+#define IN_PLANS ((int)(sizeof(in_plans) / sizeof(*in_plans)))
+
+static void cannot_return(int channel, void *argument)
+{
+	join_at(daemon_.socket, "cannot return");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(stream, 6);
+	OK(gpumem_buffer_evict(buffer));
+	uint64_t host = leased_on(1);
+	GM_REQUIRE(host >= BYTES);
+
+	fail_by(in_plans[*(const int *)argument]);
+	gpumem_status status = gpumem_buffer_pin(buffer, NULL, NULL);
+	fail_by(NULL);
+	GM_REQUIRE(status != GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	GM_REQUIRE_EQ(gpumem_buffer_unpin(buffer, NULL), GPUMEM_E_INVALID);
+	GM_UNTIL(leased_on(0) == 0);
+	GM_REQUIRE_EQ(leased_on(1), host);
+
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 6, stream));
+	GM_REQUIRE_EQ(leased_on(1), 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_that_cannot_return_keeps_its_content_in_host_memory)
+{
+	one_worker(cannot_return, &_i);
+}
+END_TEST
+
+/* The device has no room, so it should lie in host memory; but the driver does not map that there. */
+static void cannot_lie_under(int channel, void *argument)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_location where;
+	join_at(daemon_.socket, "cannot lie under");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(stream, 7), *large;
+	OK(gpumem_buffer_evict(buffer));
+	OK(gpumem_buffer_create(session, 0, 240 * MIB, NULL, &large));
+
+	options.flags = GPUMEM_PIN_HOST_OK;
+	fail_by(*(const int *)argument ? "cuMemSetAccess:0:999" : "cuMemMap:0:2");
+	GM_REQUIRE(gpumem_buffer_pin(buffer, &options, &where) != GPUMEM_OK);
+	fail_by(NULL);
+	OK(gpumem_buffer_pin(buffer, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 7, stream));
+	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+	gpumem_buffer_destroy(large);
+	GM_UNTIL(leased_on(0) == 0);
+	OK(gpumem_buffer_pin(buffer, NULL, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 7, stream));
+	gpumem_disconnect(session);
+}
+
+START_TEST(host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content)
+{
+	one_worker(cannot_lie_under, &_i);
+}
+END_TEST
+
+/* ---- setting up */
+
+static void set_up(void)
+{
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
+}
+
+static void tear_down(void)
+{
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	GM_REQUIRE_EQ(leased_on(0) + leased_on(1), 0);
+	gm_daemon_stop(&daemon_);
+}
+
+int main(void)
+{
+	if (!getenv("GPUMEM_FAKE_DIR")) {
+		printf("1..0 # SKIP what goes wrong is made to by the fake driver\n");
+		return 0;
+	}
+	Suite *suite = suite_create("evict_faults");
+	TCase *tc = tcase_create("evict_faults");
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, a_buffer_that_cannot_leave_stays_as_it_was, 0, OUT_PLANS);
+	tcase_add_loop_test(
+		tc, a_buffer_that_cannot_return_keeps_its_content_in_host_memory, 0, IN_PLANS);
+	tcase_add_loop_test(
+		tc, host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content, 0, 2);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
