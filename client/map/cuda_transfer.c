@@ -38,8 +38,12 @@ static gm_cu_result transfer_copy(
 		return result;
 	result = cuda->cuMemcpyAsync(
 		(gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, bytes, stream);
-	if (!result)
+	if (!result) {
 		result = transfer_await(cuda, stream);
+		/* Whatever is wrong, the copy must not go on when this returns. */
+		if (result)
+			(void)cuda->cuStreamSynchronize(stream);
+	}
 	(void)cuda->cuStreamDestroy(stream);
 	return result;
 }

@@ -11,6 +11,7 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/buffer.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/evict_private.h"
 #include "client/memory/mapping.h"
@@ -49,6 +50,8 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 	uint64_t ms = pin->options->wait_ms;
 	char tag[sizeof(buffer->tag)];
 
+	/* What the program has destroyed may be what it needs now. */
+	gm_buffer_settle(pin->session);
 	if (ms == GPUMEM_WAIT_FOREVER)
 		ms = GM_LEASE_WAIT_MOST;
 	else if (!ms && pin_host_ok(pin))

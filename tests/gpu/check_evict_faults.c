@@ -19,7 +19,7 @@ static struct gm_daemon daemon_;
 
 static const char config[] =
 	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n"
-	"pressure_dwell = 1h\nhost_limit = 128M\n";
+	"host_limit = 128M\n";
 
 #define BYTES (30 * MIB) /* four chunks */
 

@@ -18,9 +18,11 @@
 #include "tests/integration/device.h"
 #include "tests/tap.h"
 
-#define CONFIG_WITH(host_limit, device_size) \
+/* The device is never as full as to make pressure critical, which would evict more than a test expects. */
+#define CONFIG_WITH(host_limit) \
 	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" \
-	"pressure_dwell = 1h\nhost_limit = " host_limit "\n[device 0]\nsize = " device_size "\n"
+	"pressure_medium = 0.98\npressure_high = 0.99\npressure_critical = 1.0\n" \
+	"pressure_hysteresis = 0\nhost_limit = " host_limit "\n[device 0]\nsize = 66M\n"
 
 static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
 {
@@ -37,17 +39,17 @@ static void set_up_with(const char *config)
 
 static void set_up_small(void)
 {
-	set_up_with(CONFIG_WITH("256M", "64M"));
+	set_up_with(CONFIG_WITH("256M"));
 }
 
 static void set_up_none(void)
 {
-	set_up_with(CONFIG_WITH("0", "64M"));
+	set_up_with(CONFIG_WITH("0"));
 }
 
 static void set_up_full(void)
 {
-	set_up_with(CONFIG_WITH("16M", "64M"));
+	set_up_with(CONFIG_WITH("16M"));
 }
 
 static gpumem_buffer *create_in(gpumem_session *s, size_t size)
@@ -369,7 +371,7 @@ START_TEST(when_the_host_is_full_nothing_moves_and_nothing_is_lost)
 	REFUSED(gpumem_buffer_evict(a), GPUMEM_E_NO_MEMORY, "");
 	options.wait_ms = 1;
 	GM_REQUIRE_EQ(
-		gpumem_buffer_create(session, 0, 2 * MIB, &options, &large), GPUMEM_E_TIMEOUT);
+		gpumem_buffer_create(session, 0, 4 * MIB, &options, &large), GPUMEM_E_TIMEOUT);
 	GM_REQUIRE_EQ(gpumem_buffer_location(a), GPUMEM_LOCATION_DEVICE);
 	pin(a);
 	pin(b);

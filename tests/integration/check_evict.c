@@ -77,7 +77,7 @@ static void start_daemon(void)
 	unsigned all = WORKERS * n_buffers() * 2;
 	snprintf(config, sizeof(config),
 		"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%%\n"
-		"pressure_dwell = 1h\nhost_limit = %uM\n[device 0]\nsize = %uM\n",
+		"host_limit = %uM\n[device 0]\nsize = %uM\n",
 		all + 64, all / 3 / 2 * 2);
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
 	board = mmap(

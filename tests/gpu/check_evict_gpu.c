@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Evictable buffers on GPUs, with work on streams: a buffer moves only after the work that was launched
+ * before it was unpinned, unpinning never waits for that work, and a pin waits for nothing but the copy.
+ * See broker.h.
+ */
+
+#include "gpumem/gpumem_evict.h"
+#include "tests/gpu/broker.h"
+
+#define PLAIN \
+	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\n" \
+	"host_limit = 256M\n"
+
+static uint64_t leased_on(uint32_t device)
+{
+	struct gm_figures f;
+	gm_figures_of(&daemon_, device, &f);
+	return f.leased;
+}
+
+static gpumem_buffer *evictable(uint64_t bytes)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	OK(gpumem_buffer_create(session, 0, bytes, &options, &buffer));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	return buffer;
+}
+
+static void run(gm_worker_fn fn)
+{
+	start_with(PLAIN);
+	one_worker(fn, NULL);
+	tear_down();
+}
+
+static void wait_for(int channel, void *argument)
+{
+	join("waits for the work");
+	use_gpu();
+	gm_cu_stream busy = stream_new(), other = stream_new();
+	gpumem_buffer *buffer = evictable(32 * MIB);
+	void *ptr = gpumem_buffer_ptr(buffer);
+	fill(ptr, 32 * MIB, 1, other);
+	CU(cuda->cuStreamSynchronize(other));
+
+	keep_busy(busy);
+	fill(ptr, 32 * MIB, 2, busy);
+	OK(gpumem_buffer_unpin(buffer, busy));
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "still uses");
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_DEVICE);
+	/* To pin it again needs no waiting either, as often as the program likes. */
+	for (int i = 0; i < 20; i++) {
+		OK(gpumem_buffer_pin(buffer, NULL, NULL));
+		OK(gpumem_buffer_unpin(buffer, i % 2 ? busy : other));
+	}
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "still uses");
+
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "idle")) {
+		gpumem_status status = gpumem_buffer_evict(buffer);
+		if (status == GPUMEM_OK)
+			break;
+		GM_REQUIRE_EQ(status, GPUMEM_E_BUSY);
+	}
+	GM_REQUIRE_EQ(leased_on(0), 0);
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(gpumem_buffer_ptr(buffer) == ptr);
+	GM_REQUIRE(all(ptr, 32 * MIB, 2, other));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_moves_only_after_the_work_on_the_stream)
+{
+	run(wait_for);
+}
+END_TEST
+
+/* A program whose default stream is busy evicts and pins other buffers meanwhile. */
+static void beside_work(int channel, void *argument)
+{
+	join("beside work");
+	use_gpu();
+	gm_cu_stream busy = stream_new(), other = stream_new();
+	gpumem_buffer *buffer = evictable(8 * MIB);
+	fill(gpumem_buffer_ptr(buffer), 8 * MIB, 3, other);
+	CU(cuda->cuStreamSynchronize(other));
+	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+
+	keep_busy(busy);
+	OK(gpumem_buffer_evict(buffer));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 8 * MIB, 3, other));
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	gpumem_disconnect(session);
+}
+
+START_TEST(moving_a_buffer_does_not_wait_for_other_work)
+{
+	run(beside_work);
+}
+END_TEST
+
+static void capturing(int channel, void *argument)
+{
+	join("capturing");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(4 * MIB);
+	begin_capture(stream);
+	fill(gpumem_buffer_ptr(buffer), 4 * MIB, 9, stream);
+	REFUSED(gpumem_buffer_unpin(buffer, stream), GPUMEM_E_BUSY, "captured");
+	(void)end_capture(stream);
+	OK(gpumem_buffer_unpin(buffer, stream));
+	REFUSED(gpumem_buffer_unpin(buffer, stream), GPUMEM_E_INVALID, "not pinned");
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_captured_stream_keeps_the_buffer_pinned)
+{
+	run(capturing);
+}
+END_TEST
+
+/* The daemon asks while the work of the buffer that should go is still under way: the buffer goes when the
+ * work is done. */
+static void asked_early(int channel, void *argument)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_request *request;
+	gpumem_buffer *large;
+	join("asked early");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	OK(gpumem_device_info(session, 0, &info));
+	gpumem_buffer *buffer = evictable(32 * MIB);
+	keep_busy(busy);
+	fill(gpumem_buffer_ptr(buffer), 32 * MIB, 4, busy);
+	OK(gpumem_buffer_unpin(buffer, busy));
+
+	options.wait_ms = GM_PATIENCE_MS;
+	OK(gpumem_buffer_create_begin(session, 0, info.available - 16 * MIB, &options, &request));
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_DEVICE);
+	open_gate();
+	OK(gpumem_request_wait(request, GM_PATIENCE_MS));
+	OK(gpumem_buffer_take(request, &large));
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	gpumem_buffer_destroy(large);
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 32 * MIB, 4, busy));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_that_the_daemon_wants_goes_when_its_work_is_done)
+{
+	run(asked_early);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("evict_gpu");
+	TCase *tc = tcase_create("evict_gpu");
+	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, a_buffer_moves_only_after_the_work_on_the_stream);
+	tcase_add_test(tc, moving_a_buffer_does_not_wait_for_other_work);
+	tcase_add_test(tc, a_captured_stream_keeps_the_buffer_pinned);
+	tcase_add_test(tc, a_buffer_that_the_daemon_wants_goes_when_its_work_is_done);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
