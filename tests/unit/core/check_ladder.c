@@ -84,6 +84,74 @@ START_TEST(who_says_it_has_nothing_is_asked_when_the_others_have_not_enough)
 }
 END_TEST
 
+START_TEST(what_is_evictable_is_asked_for_after_what_is_cached)
+{
+	no_levels();
+	struct gm_lease *mine = fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, b, d, 30 * GiB);
+	fake_lease(&fake, c, d, 30 * GiB);
+	fake_says(&fake, a, d, 4 * GiB, 20 * GiB);
+	fake_says(&fake, b, d, 2 * GiB, 0);
+	static struct fake_request q;
+	struct gm_session *late = fake_session(&fake, 6, 6);
+	fake_ask(&fake, &q, late, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	/* One message to each; c has nothing to give and is left alone. */
+	ck_assert_uint_eq(fake.n_asks, 2);
+	const struct gm_reclaim *r = fake_asked(&fake, a);
+	ck_assert_int_eq(r->rung, GM_RUNG_SPILL);
+	ck_assert_uint_eq(r->bytes, 8 * GiB);
+	ck_assert_uint_eq(r->spill, 4 * GiB);
+	r = fake_asked(&fake, b);
+	ck_assert_int_eq(r->rung, GM_RUNG_CACHED);
+	ck_assert_uint_eq(r->bytes, 2 * GiB);
+	ck_assert_uint_eq(r->spill, 0);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	give_back(a, mine, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(a_request_makes_nobody_of_a_higher_priority_move_its_buffers)
+{
+	no_levels();
+	give(1, GM_QUOTA_PRIORITY, 0, 1);
+	fake_lease(&fake, a, d, 50 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, b, d, 50 * GiB);
+	fake_says(&fake, a, d, 0, 50 * GiB);
+	fake_says(&fake, b, d, 0, 10 * GiB);
+	static struct fake_request q;
+	fake_ask(&fake, &q, c, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake.n_asks, 1);
+	ck_assert_uint_eq(fake_asked(&fake, b)->spill, 5 * GiB);
+	give_back(b, lease, 5 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+
+	/* When all are asked, a may return what it does not use, but moves nothing. */
+	fake_says(&fake, b, d, 0, 0);
+	fake_ask(&fake, &q, c, d, 60 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 0);
+	ck_assert_int_eq(fake_asked(&fake, a)->rung, GM_RUNG_UNUSED);
+}
+END_TEST
+
+START_TEST(a_client_moves_its_own_buffers_for_its_own_request)
+{
+	no_levels();
+	struct gm_lease *lease = fake_lease(&fake, a, d, 100 * GiB);
+	fake_says(&fake, a, d, 0, 50 * GiB);
+	static struct fake_request q;
+	fake_ask(&fake, &q, a, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake.n_asks, 1);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 5 * GiB);
+	give_back(a, lease, 5 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(nobody_is_disturbed_when_it_could_not_be_enough)
 {
 	fake_lease(&fake, a, d, 10 * GiB);
@@ -427,6 +495,9 @@ int main(void)
 	tcase_add_test(tcase, a_request_that_does_not_fit_gets_what_is_missing_and_no_more);
 	tcase_add_test(tcase, victims_are_the_lowest_priority_then_the_largest_then_the_oldest);
 	tcase_add_test(tcase, who_says_it_has_nothing_is_asked_when_the_others_have_not_enough);
+	tcase_add_test(tcase, what_is_evictable_is_asked_for_after_what_is_cached);
+	tcase_add_test(tcase, a_request_makes_nobody_of_a_higher_priority_move_its_buffers);
+	tcase_add_test(tcase, a_client_moves_its_own_buffers_for_its_own_request);
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
 	tcase_add_test(
 		tcase, a_client_that_ignores_it_costs_the_deadline_and_is_left_alone_for_a_while);
