@@ -136,6 +136,13 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 		event.kind = GPUMEM_EVENT_LIMITS;
 		event.bytes = said->bytes;
 		break;
+	case GM_PAGE_EVENT_EVICT:
+		if (said->restore)
+			gm_evict_restore(thread->session, said->device, said->row);
+		else
+			thread->evict_at =
+				gm_evict_by_hand(thread->session, said->device, said->row);
+		return;
 	case GM_PAGE_EVENT_MAKERS:
 		/* The program hears of it where it waits. */
 		atomic_store(&thread->session->makers_due, true);

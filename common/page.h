@@ -86,7 +86,10 @@ struct gm_page_device {
 	uint64_t limits_event;
 	uint64_t wanted; /* bytes, by the last reclaim; 0: everything unused */
 	uint64_t spill;  /* bytes of them that evictable buffers have; 0: nothing is to be moved */
-	uint64_t reserved[2];
+	/* The client is to move the buffer of a row, by number from 1 on, or (0) all buffers. */
+	uint64_t evict_event;
+	uint32_t evict_row;
+	uint32_t restore; /* back to the device */
 };
 
 struct gm_page_daemon {
@@ -128,6 +131,7 @@ struct gm_page_growth {
 #define GM_PAGE_PLACE_EVICTABLE UINT32_C(1)
 #define GM_PAGE_PLACE_PINNED    UINT32_C(2)
 #define GM_PAGE_PLACE_HOST      UINT32_C(4) /* its content is in host memory */
+#define GM_PAGE_PLACE_SHARED    UINT32_C(8) /* others may have it */
 
 /* One tracked buffer. bytes == 0: the row is free. */
 struct gm_page_row {

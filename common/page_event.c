@@ -41,6 +41,12 @@ static void page_event_of_device(const struct gm_page_device *block, uint32_t de
 			.device = device,
 			.sequence = block->limits_event,
 			.bytes = block->max};
+	if (page_event_is_next(block->evict_event, heard->evict[device], found))
+		*found = (struct gm_page_event){.kind = GM_PAGE_EVENT_EVICT,
+			.device = device,
+			.sequence = block->evict_event,
+			.row = block->evict_row,
+			.restore = block->restore};
 }
 
 static void page_event_note(struct gm_page_heard *heard, const struct gm_page_event *event)
@@ -49,6 +55,8 @@ static void page_event_note(struct gm_page_heard *heard, const struct gm_page_ev
 		heard->pressure[event->device] = event->sequence;
 	else if (event->kind == GM_PAGE_EVENT_RECLAIM)
 		heard->reclaim[event->device] = event->sequence;
+	else if (event->kind == GM_PAGE_EVENT_EVICT)
+		heard->evict[event->device] = event->sequence;
 	else
 		heard->limits[event->device] = event->sequence;
 }

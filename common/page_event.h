@@ -18,6 +18,7 @@ enum gm_page_event_kind {
 	GM_PAGE_EVENT_RECLAIM,  /* epoch, urgent, bytes (0: everything unused), spill */
 	GM_PAGE_EVENT_LIMITS,   /* bytes: the most that the client may hold; UINT64_MAX: no limit */
 	GM_PAGE_EVENT_GOODBYE,  /* restart, reason */
+	GM_PAGE_EVENT_EVICT,    /* row (0: all), restore */
 	GM_PAGE_EVENT_MAKERS,   /* a lease with signals that the client opened lost its maker */
 };
 
@@ -27,7 +28,8 @@ struct gm_page_event {
 	uint64_t sequence; /* 0 for a goodbye and for makers */
 	uint32_t level, pressure_ppm;
 	uint64_t epoch, bytes, spill;
-	bool urgent, restart;
+	bool urgent, restart, restore;
+	uint32_t row;
 	char reason[GM_PAGE_REASON_BYTES];
 };
 
@@ -36,6 +38,7 @@ struct gm_page_heard {
 	uint64_t pressure[GM_LIMIT_DEVICES];
 	uint64_t reclaim[GM_LIMIT_DEVICES];
 	uint64_t limits[GM_LIMIT_DEVICES];
+	uint64_t evict[GM_LIMIT_DEVICES];
 	uint32_t makers;
 	bool goodbye;
 };

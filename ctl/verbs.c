@@ -21,6 +21,8 @@
 	X(place) \
 	X(estimate) \
 	X(drain) \
+	X(evict) \
+	X(restore) \
 	X(kill) \
 	X(stop) \
 	X(watch) \

@@ -33,6 +33,7 @@ struct buffer_pin {
 	struct gpumem_session *session;
 	struct gm_session_device *d;
 	const gpumem_pin_options *options;
+	bool restore; /* by the library's thread: the buffer is not pinned, and nothing is waited for */
 	struct gm_session_lease *lease; /* device memory for it */
 	struct gm_session_chunk *chunks;
 };
@@ -57,6 +58,8 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 	else if (!ms && pin_host_ok(pin))
 		ms = GM_LEASE_NO_WAIT;
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
+	if (pin->restore)
+		wait = (struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT, .impatient = true};
 
 	pthread_mutex_lock(&pin->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
@@ -105,6 +108,7 @@ static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 	struct gpumem_session *session = pin->session;
 	struct gm_spill *spill = buffer->evict.spill;
 	const struct gm_session_chunk *chunk;
+	uint32_t device = buffer->device;
 
 	pthread_mutex_lock(&session->lock);
 	gm_evict_count(buffer, false);
@@ -114,13 +118,13 @@ static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 	buffer->bytes = buffer->mapped = mapped;
 	LL_COUNT(buffer->parts, chunk, buffer->chunks);
 	gm_evict_count(buffer, true);
-	buffer->evict.pins++;
+	buffer->evict.pins += !pin->restore;
 	gm_evict_move_ended(buffer, GM_EVICT_HERE);
 	pthread_mutex_unlock(&session->lock);
 
 	gm_spill_drop(spill);
 	(void)gm_use_publish(session, session->counted);
-	(void)gm_use_publish(session, buffer->device);
+	(void)gm_use_publish(session, device);
 }
 
 /* The device memory cannot be had or used. Keeps the sentence. */
@@ -255,6 +259,47 @@ gpumem_status gpumem_buffer_pin(
 	if (ret_location)
 		*ret_location = gpumem_buffer_location(buffer);
 	return GPUMEM_OK;
+}
+
+/* ---- by hand */
+
+/* Claims an evicted buffer that nobody uses: that of the row, or (0) any that comes later in the list
+ * than the one of the last call. The session is locked. */
+static struct gpumem_buffer *pin_claim_evicted(
+	struct gpumem_session *session, uint32_t device, uint32_t row, uint64_t round)
+{
+	struct gpumem_buffer *buffer;
+
+	DL_FOREACH (session->list, buffer) {
+		struct gm_evict *e = &buffer->evict;
+		if (e->state != GM_EVICT_AWAY || buffer->device != device || e->round == round ||
+			(row && buffer->row != row))
+			continue;
+		e->round = round;
+		e->state = GM_EVICT_COMING;
+		return buffer;
+	}
+	return NULL;
+}
+
+void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row)
+{
+	static const gpumem_pin_options none = GPUMEM_PIN_OPTIONS_INIT;
+	uint64_t round = ++session->spill_rounds;
+	gpumem_status status = GPUMEM_OK;
+
+	while (!status) {
+		struct buffer_pin pin = {.session = session,
+			.d = &session->device[device],
+			.options = &none,
+			.restore = true};
+		pthread_mutex_lock(&session->lock);
+		pin.buffer = pin_claim_evicted(session, device, row, round);
+		pthread_mutex_unlock(&session->lock);
+		if (!pin.buffer)
+			break;
+		status = pin_bring(&pin);
+	}
 }
 
 gpumem_location gpumem_buffer_location(const gpumem_buffer *buffer)

@@ -53,7 +53,8 @@ void gm_evict_changed(struct gpumem_buffer *buffer)
 	if (!e->ended)
 		gm_session_pages_row_place(&buffer->session->pages, buffer->row,
 			GM_PAGE_PLACE_EVICTABLE | (e->pins ? GM_PAGE_PLACE_PINNED : 0) |
-				(host ? GM_PAGE_PLACE_HOST : 0));
+				(host ? GM_PAGE_PLACE_HOST : 0) |
+				(e->shared ? GM_PAGE_PLACE_SHARED : 0));
 }
 
 uint32_t gm_evict_place(const struct gpumem_buffer *buffer, uint64_t *ret_bytes)
@@ -348,6 +349,10 @@ gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer)
 
 /* ---- what the daemon wants */
 
+/* The library's thread must not wait: it is the one that resumes the session, and that answers the
+ * daemon. */
+static const struct gm_lease_wait without_waiting = {.ms = GM_LEASE_NO_WAIT, .impatient = true};
+
 void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t bytes)
 {
 	struct gm_session_device *d = &session->device[device];
@@ -371,6 +376,22 @@ static struct gpumem_buffer *evict_claim_next(
 	return buffer;
 }
 
+/* Claims the buffer of a row. */
+static struct gpumem_buffer *evict_claim_row(
+	struct gpumem_session *session, uint32_t device, uint32_t row)
+{
+	struct gpumem_buffer *buffer;
+
+	pthread_mutex_lock(&session->lock);
+	DL_FOREACH2 (session->device[device].evictables, buffer, evict.next)
+		if (buffer->row == row)
+			break;
+	if (buffer && evict_claim(buffer))
+		buffer = NULL;
+	pthread_mutex_unlock(&session->lock);
+	return buffer;
+}
+
 /* Whether another buffer may fare better. */
 static bool evict_worth_trying(gpumem_status status)
 {
@@ -382,9 +403,6 @@ static bool evict_worth_trying(gpumem_status status)
 static uint64_t evict_some(
 	struct gpumem_session *session, uint32_t device, uint64_t round, bool *ret_busy)
 {
-	/* The library's thread must not wait: it is the one that resumes the session, and that answers
-	 * the daemon. */
-	const struct gm_lease_wait wait = {.ms = GM_LEASE_NO_WAIT, .impatient = true};
 	struct gm_session_device *d = &session->device[device];
 	gpumem_status status = GPUMEM_OK;
 	uint64_t sum = 0;
@@ -395,7 +413,7 @@ static uint64_t evict_some(
 		uint64_t bytes = 0;
 		if (!buffer)
 			break;
-		status = evict_out(buffer, &wait, &bytes);
+		status = evict_out(buffer, &without_waiting, &bytes);
 		*ret_busy = *ret_busy || status == GPUMEM_E_BUSY;
 		sum += bytes;
 	}
@@ -403,26 +421,56 @@ static uint64_t evict_some(
 	return sum;
 }
 
+/* Evicts the buffer of a row. Returns how much went back; *ret_busy: the device still uses it. */
+static uint64_t evict_row(
+	struct gpumem_session *session, uint32_t device, uint32_t row, bool *ret_busy)
+{
+	struct gpumem_buffer *buffer = evict_claim_row(session, device, row);
+	uint64_t bytes = 0;
+	gpumem_status status = buffer ? evict_out(buffer, &without_waiting, &bytes) : GPUMEM_OK;
+
+	*ret_busy = status == GPUMEM_E_BUSY;
+	return bytes;
+}
+
+/* The part of gm_evict_step() for one device. Returns whether to look again soon. */
+static bool evict_step_device(
+	struct gpumem_session *session, uint32_t device, uint64_t now_ns, uint64_t *sum)
+{
+	struct gm_session_device *d = &session->device[device];
+	bool busy_row = false, busy = false;
+
+	if (d->spill_row)
+		*sum += evict_row(session, device, d->spill_row, &busy_row);
+	if (d->spill_wanted) {
+		uint64_t bytes = evict_some(session, device, ++session->spill_rounds, &busy);
+		*sum += bytes;
+		d->spill_wanted = gm_minus(d->spill_wanted, bytes);
+	}
+
+	bool over = now_ns >= d->spill_until_ns;
+	if (!busy_row || over)
+		d->spill_row = 0;
+	if (!busy || over)
+		d->spill_wanted = 0;
+	return d->spill_row || d->spill_wanted;
+}
+
 uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t *ret_bytes)
 {
-	uint64_t sum = 0, next_ns = UINT64_MAX, round = 0;
+	uint64_t sum = 0;
+	bool again = false;
 
-	for (uint32_t i = 0; i < session->counted; i++) {
-		struct gm_session_device *d = &session->device[i];
-		bool busy;
-		if (!d->spill_wanted)
-			continue;
-
-		round = round ? round : ++session->spill_rounds;
-		uint64_t bytes = evict_some(session, i, round, &busy);
-		sum += bytes;
-		d->spill_wanted = gm_minus(d->spill_wanted, bytes);
-		if (!busy || now_ns >= d->spill_until_ns)
-			d->spill_wanted = 0;
-		else if (d->spill_wanted)
-			next_ns = now_ns + LOOK_NS;
-	}
+	for (uint32_t i = 0; i < session->counted; i++)
+		again = evict_step_device(session, i, now_ns, &sum) || again;
 	if (ret_bytes)
 		*ret_bytes = sum;
-	return next_ns;
+	return again ? now_ns + LOOK_NS : UINT64_MAX;
+}
+
+uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row)
+{
+	gm_evict_want(session, device, row ? 0 : UINT64_MAX);
+	session->device[device].spill_row = row;
+	return gm_evict_step(session, gm_clock_ns(), NULL);
 }

@@ -43,4 +43,10 @@ void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t byt
  * still uses, or UINT64_MAX. ret_bytes may be NULL: how much went back. */
 uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t *ret_bytes);
 
+/* Somebody asked by hand: moves the buffer of this row, or (0) all buffers of the device that can move, to
+ * host memory. Returns as gm_evict_step(). */
+uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row);
+/* The same, back to the device. Ends when the device is full. */
+void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row);
+
 #endif

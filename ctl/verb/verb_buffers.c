@@ -7,6 +7,8 @@
  * left behind, so that the rows add up to what gpumemctl clients shows.
  */
 
+#include <stdio.h>
+
 #include "common/arith.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/stack_list.h"
@@ -18,6 +20,9 @@ static const struct gm_column columns[] = {
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"kind", "KIND", 0},
+	{"location", "WHERE", GM_COLUMN_OPTIONAL},
+	{"pinned", NULL, 0},
+	{"buffer", "BUFFER", GM_COLUMN_OPTIONAL},
 	{"tag", "TAG", GM_COLUMN_NAME},
 	{"type", "TYPE", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"precision", "PREC", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
@@ -35,6 +40,7 @@ static const struct gm_column columns[] = {
 	{"growth_ceiling", "CEILING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 };
 #define GROWTH_COLUMNS 5
+#define PLACE_COLUMNS  3
 
 struct buffers_answer {
 	const struct gm_options *options;
@@ -63,6 +69,21 @@ static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *b
 	gm_table_known(table, growth && growth->percent);
 	buffers_add_size(table, growth ? growth->step : 0);
 	buffers_add_size(table, growth ? growth->ceiling : 0);
+}
+
+/* Where an evictable buffer is, and its name for gpumemctl evict. */
+static void buffers_add_place(struct gm_table *table, const Gm__Wire__Buffer *buffer)
+{
+	char name[48];
+
+	if (!buffer->evictable) {
+		gm_table_nones(table, PLACE_COLUMNS);
+		return;
+	}
+	gm_table_text(table, buffer->in_host ? "host" : "device");
+	gm_table_bool(table, buffer->pinned);
+	snprintf(name, sizeof(name), "%llu/%u", (unsigned long long)buffer->session, buffer->row);
+	gm_table_text(table, name);
 }
 
 /* The number of the stack, and its frames, which all buffers with this stack share. */
@@ -100,6 +121,7 @@ static void buffers_add(struct buffers_answer *answer, const Gm__Wire__Buffer *b
 	gm_table_size(table, buffer->bytes);
 	gm_table_count(table, buffer->device);
 	gm_table_text(table, "buffer");
+	buffers_add_place(table, buffer);
 	gm_table_text(table, buffer->tag);
 	gm_table_text(table, buffer->type);
 	gm_table_text(table, buffer->precision);
@@ -120,7 +142,7 @@ static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__Buff
 	gm_table_size(table, bytes);
 	gm_table_count(table, totals->device);
 	gm_table_text(table, kind);
-	gm_table_nones(table, 5);
+	gm_table_nones(table, 5 + PLACE_COLUMNS);
 	gm_verb_add_client(table, totals->session, totals->pid, totals->uid, totals->client);
 	gm_table_nones(table, GROWTH_COLUMNS);
 }
@@ -172,7 +194,7 @@ static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Clie
 	gm_table_size(table, bytes);
 	gm_table_count(table, device);
 	gm_table_text(table, kind);
-	gm_table_nones(table, 5);
+	gm_table_nones(table, 5 + PLACE_COLUMNS);
 	gm_table_count(table, client->session);
 	gm_table_none(table);
 	gm_table_count(table, client->uid);
@@ -328,6 +350,8 @@ const struct gm_verb gm_verb_buffers = {
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
 		"size (1.5 is half as much again), by multiples of STEP, at most to CEILING.\n\n"
+		"WHERE is shown if a client has evictable buffers: such a buffer is on its device,\n"
+		"or in host memory. BUFFER is its name for 'gpumemctl evict' and 'restore'.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n\n"
 		"IDLE is the time since the program said that it uses the buffer. TYPE and PREC\n"

@@ -59,6 +59,8 @@ static const char *cleanup_step_word(Gm__Wire__Rung rung)
 		return "cached";
 	case GM__WIRE__RUNG__RUNG_UNUSED:
 		return "unused";
+	case GM__WIRE__RUNG__RUNG_SPILL:
+		return "spill";
 	default:
 		return "other";
 	}

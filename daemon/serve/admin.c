@@ -345,6 +345,12 @@ static bool admin_list_rows(
 		buffer->type = found->type;
 		buffer->precision = found->precision;
 		buffer->stack = found->stack;
+		buffer->row = found->number;
+		buffer->evictable = found->place & GM_PAGE_PLACE_EVICTABLE;
+		buffer->pinned = found->place & GM_PAGE_PLACE_PINNED;
+		buffer->in_host = found->place & GM_PAGE_PLACE_HOST;
+		buffer->shared = found->place & GM_PAGE_PLACE_SHARED;
+		buffer->home = found->home;
 		admin_add_growth(buffer, &found->growth, &out->growth[out->n]);
 		out->n++;
 	}

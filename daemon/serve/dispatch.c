@@ -8,6 +8,7 @@
 #include "daemon/serve/admin.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_drain.h"
+#include "daemon/serve/admin_evict.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
@@ -60,6 +61,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_GET_BUFFERS, NEED_HELLO, gm_admin_get_buffers},
 	{GM__WIRE__PACKET__BODY_GET_STACKS, NEED_HELLO, gm_admin_get_stacks},
 	{GM__WIRE__PACKET__BODY_TRIM, NEED_HELLO, gm_admin_trim},
+	{GM__WIRE__PACKET__BODY_EVICT, NEED_HELLO, gm_admin_evict},
 	{GM__WIRE__PACKET__BODY_GET_CONFIG, NEED_HELLO, gm_admin_get_config},
 	{GM__WIRE__PACKET__BODY_GET_LIMITS, NEED_HELLO, gm_admin_get_limits},
 	{GM__WIRE__PACKET__BODY_SET_LIMIT, NEED_HELLO, gm_admin_set_limit},

@@ -32,10 +32,13 @@ struct gm_events {
 	uint64_t rung_ns;                   /* when */
 	uint32_t pressure, reclaim, limits; /* what waits: a bit per device */
 	uint32_t asked;                     /* reclaims that were told, and may not be heard yet */
-	bool makers;                        /* a maker has left, which waits to be told */
-	uint32_t urgent;                    /* of those that wait or were told */
-	uint64_t wanted[GM_LIMIT_DEVICES];  /* the same; 0: everything unused */
-	uint64_t spill[GM_LIMIT_DEVICES];   /* the same: bytes that evictable buffers have */
+	uint32_t evict, evict_told;         /* the same for buffers that are to move */
+	uint32_t evict_row[GM_LIMIT_DEVICES];
+	uint32_t restore;                  /* they are to move back: a bit per device */
+	bool makers;                       /* a maker has left, which waits to be told */
+	uint32_t urgent;                   /* of those that wait or were told */
+	uint64_t wanted[GM_LIMIT_DEVICES]; /* the same; 0: everything unused */
+	uint64_t spill[GM_LIMIT_DEVICES];  /* the same: bytes that evictable buffers have */
 	uint64_t max[GM_LIMIT_DEVICES];
 	struct gm_lane *lane;
 	struct gm_lane_task task; /* posted while something waits */
@@ -90,6 +93,8 @@ static void events_write_device(struct gm_events *events, uint32_t device)
 		.wanted = events->wanted[device],
 		.spill = events->spill[device],
 		.max = events->max[device],
+		.row = events->evict_row[device],
+		.restore = events->restore & bit,
 	};
 
 	/* The order in which a client hears of them. */
@@ -99,19 +104,22 @@ static void events_write_device(struct gm_events *events, uint32_t device)
 		event.reclaim = ++events->hub->sequence;
 	if (events->limits & bit)
 		event.limits = ++events->hub->sequence;
+	if (events->evict & bit)
+		event.evict = ++events->hub->sequence;
 	gm_core_device_figures(events->core, device, &figures);
 	gm_pages_write_event(events->pages, device, &figures, &event);
 }
 
 static void events_write_waiting(struct gm_events *events)
 {
-	uint32_t waiting = events->pressure | events->reclaim | events->limits;
+	uint32_t waiting = events->pressure | events->reclaim | events->limits | events->evict;
 
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		if (waiting & UINT32_C(1) << i)
 			events_write_device(events, i);
 	events->asked |= events->reclaim;
-	events->pressure = events->reclaim = events->limits = 0;
+	events->evict_told |= events->evict;
+	events->pressure = events->reclaim = events->limits = events->evict = 0;
 	if (events->makers)
 		gm_page_event_makers(events->pages->daemon);
 	events->makers = false;
@@ -174,6 +182,22 @@ void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
 	events->limits |= UINT32_C(1) << device;
 	events->max[device] = max;
 	gm_lane_post(events->lane, &events->task);
+}
+
+int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, bool restore)
+{
+	uint32_t bit = UINT32_C(1) << device;
+
+	if (events->evict_told && events_heard(events))
+		events->evict_told = 0;
+	if ((events->evict | events->evict_told) & bit)
+		return -EBUSY;
+
+	events->evict |= bit;
+	events->evict_row[device] = row;
+	events->restore = restore ? events->restore | bit : events->restore & ~bit;
+	gm_lane_post(events->lane, &events->task);
+	return 0;
 }
 
 void gm_events_makers(struct gm_events *events)

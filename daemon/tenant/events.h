@@ -29,6 +29,9 @@ void gm_events_pressure(struct gm_events *events, uint32_t device);
  * the largest counts. */
 void gm_events_reclaim(
 	struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes, uint64_t spill);
+/* The client is to move the buffer of a row, or (0) all of them, to host memory or back. -EBUSY: it has not
+ * heard the last one yet. */
+int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, bool restore);
 /* Tells the client how much it may hold from now on. */
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);
 /* Tells the client that a lease with signals that it opened has no maker any more. */

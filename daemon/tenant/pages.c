@@ -163,6 +163,11 @@ void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
 		block->limits_event = event->limits;
 		block->max = event->max;
 	}
+	if (event->evict) {
+		block->evict_event = event->evict;
+		block->evict_row = event->row;
+		block->restore = event->restore;
+	}
 	gm_page_write_end(&block->seq);
 }
 
@@ -324,10 +329,16 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 
 		const struct gm_page_note *note = &rows->notes[*at - rows->first];
 		const struct gm_page_row *row = &rows->rows[(*at)++ - rows->first];
-		if (row->bytes == 0 || row->device >= pages->devices ||
-			row->bytes > held[row->device] || row->born_ns > now_ns)
+		uint32_t place = pages->version < GM_PAGE_VERSION_NOTES ? 0 : row->place;
+		/* Pinned host memory is the last device. */
+		uint32_t device = place & GM_PAGE_PLACE_HOST ? pages->devices - 1 : row->device;
+		if (row->bytes == 0 || row->device >= pages->devices || row->bytes > held[device] ||
+			row->born_ns > now_ns)
 			continue;
-		ret->device = row->device;
+		ret->number = *at;
+		ret->device = device;
+		ret->home = row->device;
+		ret->place = place;
 		ret->bytes = row->bytes;
 		ret->born_ns = row->born_ns;
 		pages_copy_text(ret->tag, row->tag, sizeof(row->tag));

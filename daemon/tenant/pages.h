@@ -35,11 +35,13 @@ void gm_pages_write_held(struct gm_pages *pages, uint32_t device, uint64_t held,
 
 /* Events of a device: their sequence numbers, 0: there is no such event. */
 struct gm_pages_event {
-	uint64_t pressure, reclaim, limits;
+	uint64_t pressure, reclaim, limits, evict;
 	bool urgent;     /* of the reclaim */
 	uint64_t wanted; /* by the reclaim; 0: everything unused */
 	uint64_t spill;  /* of evictable buffers, by the reclaim */
 	uint64_t max;    /* of the limits */
+	uint32_t row;    /* of the buffer that is to move; 0: all */
+	bool restore;    /* back */
 };
 /* Writes events with the figures that they are about. */
 void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
@@ -56,7 +58,10 @@ int gm_pages_read_use(
 
 /* A buffer that the client tracks on its page. */
 struct gm_pages_row {
-	uint32_t device;
+	uint32_t number; /* of the row, from 1 on */
+	uint32_t device; /* that the memory is charged on */
+	uint32_t home;   /* that it comes back to, if it is in host memory; otherwise the same */
+	uint32_t place;  /* GM_PAGE_PLACE_… */
 	uint64_t bytes;
 	uint64_t born_ns;
 	uint64_t used_ns; /* not before born_ns, and not after now */

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "gpumem/gpumem_evict.h"
 #include "tests/integration/client_fixture.h"
@@ -318,6 +320,88 @@ START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
 }
 END_TEST
 
+/* ---- by hand */
+
+/* Runs gpumemctl. Returns its exit status, and what it says in one line. */
+static int ctl(const char *arguments, char said[512])
+{
+	char command[1024];
+	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s %s 2>&1",
+		getenv("top_builddir"), daemon_.socket, arguments);
+	FILE *out = popen(command, "re");
+	GM_REQUIRE(out);
+	size_t n = fread(said, 1, 511, out);
+	said[n] = '\0';
+	return WEXITSTATUS(pclose(out));
+}
+
+/* The names of the evictable buffers, in order of their sizes. */
+static void buffer_names(char names[2][64])
+{
+	char said[512];
+	GM_REQUIRE_EQ(
+		ctl("buffers --csv --no-header --sort bytes --columns buffer,bytes", said), 0);
+	GM_REQUIRE_EQ(sscanf(said, "%63[^,],%*s\n%63[^,],", names[0], names[1]), 2);
+}
+
+START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
+{
+	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
+	char names[2][64], line[128], said[512];
+	buffer_names(names);
+
+	snprintf(line, sizeof(line), "evict %s", names[0]);
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_HOST);
+	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(ctl("buffers --csv --no-header --sort bytes --columns location", said), 0);
+	GM_REQUIRE(strncmp(said, "host\ndevice\n", 12) == 0);
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "in host memory already"));
+
+	snprintf(line, sizeof(line), "restore %s", names[0]);
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
+
+	/* A pinned one is refused by the name of its client, and stays when all are meant. */
+	pin(small);
+	snprintf(line, sizeof(line), "evict %s", names[0]);
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "the test") && strstr(said, "pinned"));
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (8.0M)"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_HOST);
+	require(small, 1);
+	unpin(small);
+	snprintf(line, sizeof(line), "restore %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	pin(large);
+	require(large, 2);
+	gpumem_buffer_destroy(small);
+	gpumem_buffer_destroy(large);
+}
+END_TEST
+
+START_TEST(gpumemctl_says_what_it_cannot_move)
+{
+	gpumem_buffer *plain = NULL;
+	char line[128], said[512];
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &plain));
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "no evictable buffer"));
+	GM_REQUIRE_EQ(ctl("evict", said), 2);
+	GM_REQUIRE_EQ(ctl("evict x", said), 2);
+	GM_REQUIRE_EQ(ctl("restore 1/0", said), 2);
+	GM_REQUIRE(ctl("evict 1/1", said) != 0);
+	GM_REQUIRE(strstr(said, "no such client"));
+	gpumem_buffer_destroy(plain);
+}
+END_TEST
+
 /* ---- by the daemon */
 
 START_TEST(what_was_not_used_for_longest_makes_room)
@@ -394,6 +478,8 @@ int main(void)
 	tcase_add_test(tc, a_buffer_is_evictable_only_where_it_can_be);
 	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
+	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
+	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);
 	tcase_add_test(tc, three_times_the_memory_works_in_turn);
 	suite_add_tcase(suite, tc);

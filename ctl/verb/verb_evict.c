@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl evict and restore: have a client move evictable buffers to host memory, or back. The client
+ * moves them by itself, so gpumemctl asks, and then looks until they are there or the time is over.
+ */
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/arith.h"
+#include "common/clock.h"
+#include "common/units.h"
+#include "ctl/verb/verb.h"
+
+/* How long to wait between two looks, at first and at most. */
+#define EVICT_FIRST_MS 10
+#define EVICT_MOST_MS  500
+
+struct evict_answer {
+	bool restore;
+	uint64_t session;                  /* 0: not found yet */
+	uint32_t row;                      /* 0: all buffers of the client */
+	uint64_t pid;                      /* as given, if it may be one */
+	uint64_t buffers, bytes;           /* that the client was asked to move */
+	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
+};
+
+/* Reads SESSION/ROW, SESSION or PID. */
+static bool evict_parse(const char *word, struct evict_answer *ret)
+{
+	char first[32];
+	const char *slash = strchr(word, '/');
+	size_t n = slash ? (size_t)(slash - word) : strlen(word);
+	uint64_t number, row = 0;
+
+	if (n == 0 || n >= sizeof(first))
+		return false;
+	memcpy(first, word, n);
+	first[n] = '\0';
+	if (gm_parse_u64(first, &number) < 0 || !number)
+		return false;
+	if (slash && (gm_parse_u64(slash + 1, &row) < 0 || !row || row > UINT32_MAX))
+		return false;
+	ret->row = (uint32_t)row;
+	ret->session = slash ? number : 0;
+	ret->pid = number;
+	return true;
+}
+
+/* Finds the session by its number or, if there is none, by its pid. */
+static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
+{
+	struct evict_answer *answer = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = packet->clients->clients[i];
+		bool by_pid = client->pid > 0 && (uint64_t)client->pid == answer->pid;
+		if (!client->left &&
+			(client->session == answer->pid || (by_pid && !answer->session)))
+			answer->session = client->session;
+	}
+}
+
+static void evict_take(void *user, const Gm__Wire__Packet *packet)
+{
+	struct evict_answer *answer = user;
+
+	answer->buffers = packet->evict_reply->buffers;
+	answer->bytes = packet->evict_reply->bytes;
+}
+
+static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
+{
+	struct evict_answer *answer = user;
+
+	for (size_t i = 0; i < packet->buffers->n_buffers; i++) {
+		const Gm__Wire__Buffer *buffer = packet->buffers->buffers[i];
+		bool meant = buffer->session == answer->session && buffer->evictable &&
+			     (answer->row ? buffer->row == answer->row
+					  : !buffer->pinned && !buffer->shared);
+		if (meant && buffer->in_host == answer->restore) {
+			answer->left_buffers++;
+			answer->left_bytes += buffer->bytes;
+		}
+	}
+}
+
+static gpumem_status evict_find(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	if (answer->session)
+		return GPUMEM_OK;
+	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
+	request.get_clients = &body;
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+		evict_take_clients, answer, &ctl->trouble);
+	if (status == GPUMEM_OK && !answer->session)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"there is no client '%.64s'; see 'gpumemctl clients'",
+			ctl->options->args[0]);
+	return status;
+}
+
+static gpumem_status evict_ask(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+	body.session = answer->session;
+	body.row = answer->row;
+	body.restore = answer->restore;
+	request.body_case = GM__WIRE__PACKET__BODY_EVICT;
+	request.evict = &body;
+	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_EVICT_REPLY, evict_take,
+		answer, &ctl->trouble);
+}
+
+/* Looks until the buffers have moved, or the time is over. */
+static gpumem_status evict_await(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	uint64_t end_ns = gm_clock_ns() + ctl->options->timeout_ms * GM_NS_PER_MS;
+	uint64_t pause_ms = EVICT_FIRST_MS;
+
+	for (;;) {
+		Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
+		Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+
+		answer->left_buffers = answer->left_bytes = 0;
+		request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
+		request.get_buffers = &body;
+		gpumem_status status = gm_ctl_conn_ask(conn, &request,
+			GM__WIRE__PACKET__BODY_BUFFERS, evict_take_buffers, answer, &ctl->trouble);
+		if (status != GPUMEM_OK || !answer->left_buffers || gm_clock_ns() >= end_ns)
+			return status;
+		nanosleep(&(struct timespec){.tv_sec = (time_t)(pause_ms / 1000),
+				  .tv_nsec = (long)(pause_ms % 1000 * GM_NS_PER_MS)},
+			NULL);
+		pause_ms = gm_min(2 * pause_ms, EVICT_MOST_MS);
+	}
+}
+
+static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
+{
+	uint64_t moved = gm_minus(answer->buffers, answer->left_buffers);
+	uint64_t bytes = gm_minus(answer->bytes, answer->left_bytes);
+	char text[GM_UNITS_TEXT];
+
+	gm_writer_count(ctl->writer, "buffers", moved);
+	gm_writer_size(ctl->writer, "bytes", bytes);
+	gm_writer_count(ctl->writer, "left", answer->left_buffers);
+	gm_writer_line(ctl->writer, "", "Moved %llu buffer%s (%s) to %s.",
+		(unsigned long long)moved, moved == 1 ? "" : "s",
+		gm_writer_bytes(ctl->writer, bytes, text),
+		answer->restore ? "the device" : "host memory");
+	if (answer->left_buffers) {
+		gm_writer_line(ctl->writer, "",
+			"%llu did not move: the device still uses them, or there is no %s left.",
+			(unsigned long long)answer->left_buffers,
+			answer->restore ? "device memory" : "pinned host memory");
+		ctl->status = GPUMEM_E_BUSY;
+	}
+}
+
+static gpumem_status evict_move(struct gm_ctl *ctl, bool restore)
+{
+	struct evict_answer answer = {.restore = restore};
+	struct gm_ctl_conn *conn;
+
+	if (!ctl->options->n_args || !evict_parse(ctl->options->args[0], &answer))
+		return gm_verb_wrong_use(ctl,
+			"'%s' needs a client, by its pid or session, or a buffer, as 'gpumemctl buffers' shows them",
+			restore ? "restore" : "evict");
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	status = evict_find(ctl, conn, &answer);
+	if (status == GPUMEM_OK)
+		status = evict_ask(ctl, conn, &answer);
+	if (status == GPUMEM_OK)
+		status = evict_await(ctl, conn, &answer);
+	gm_ctl_conn_free(conn);
+	if (status == GPUMEM_OK)
+		evict_tell(ctl, &answer);
+	return status;
+}
+
+static gpumem_status evict_run(struct gm_ctl *ctl)
+{
+	return evict_move(ctl, false);
+}
+
+static gpumem_status evict_run_restore(struct gm_ctl *ctl)
+{
+	return evict_move(ctl, true);
+}
+
+const struct gm_verb gm_verb_evict = {
+	.name = "evict",
+	.arguments = "CLIENT | BUFFER",
+	.summary = "move evictable buffers to host memory",
+	.help = "CLIENT is a pid or the number of a session; all its evictable buffers move that\n"
+		"are not pinned or shared. BUFFER is one of them, as 'gpumemctl buffers' shows it:\n"
+		"SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes back\n"
+		"when its program pins it. You may move buffers of your own processes, and\n"
+		"administrators may move all.\n",
+	.max_args = 1,
+	.run = evict_run,
+};
+
+const struct gm_verb gm_verb_restore = {
+	.name = "restore",
+	.arguments = "CLIENT | BUFFER",
+	.summary = "move evicted buffers back to their device",
+	.help = "CLIENT and BUFFER are as for 'gpumemctl evict'. Buffers move back as long as the\n"
+		"device has room for them.\n",
+	.max_args = 1,
+	.run = evict_run_restore,
+};
