@@ -272,6 +272,46 @@ START_TEST(a_shared_buffer_stays_until_nobody_can_have_it)
 }
 END_TEST
 
+/* ---- by several threads */
+
+enum { THREADS = 4, SHARED = 3, ROUNDS = 60 };
+static gpumem_buffer *shared[SHARED];
+
+static void *pin_and_evict(void *argument)
+{
+	unsigned seed = (unsigned)(uintptr_t)argument;
+	for (int i = 0; i < ROUNDS; i++) {
+		unsigned which = (unsigned)rand_r(&seed) % SHARED;
+		gpumem_buffer *buffer = shared[which];
+		if (rand_r(&seed) % 3 == 0) {
+			gpumem_status status = gpumem_buffer_evict(buffer);
+			GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_BUSY ||
+				   status == GPUMEM_E_CANCELLED);
+			continue;
+		}
+		pin(buffer);
+		require(buffer, (uint8_t)(which + 1));
+		OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+	}
+	return NULL;
+}
+
+START_TEST(a_pin_wins_over_an_eviction_or_waits_for_it)
+{
+	pthread_t threads[THREADS];
+	for (unsigned i = 0; i < SHARED; i++)
+		shared[i] = filled(2 * MIB, (uint8_t)(i + 1));
+	for (uintptr_t i = 0; i < THREADS; i++)
+		GM_REQUIRE_EQ(pthread_create(&threads[i], NULL, pin_and_evict, (void *)(i + 1)), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < SHARED; i++) {
+		REFUSED(gpumem_buffer_unpin(shared[i], NULL), GPUMEM_E_INVALID, "not pinned");
+		gpumem_buffer_destroy(shared[i]);
+	}
+}
+END_TEST
+
 /* ---- in host memory */
 
 START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
@@ -477,6 +517,7 @@ int main(void)
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_is_evictable_only_where_it_can_be);
 	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
+	tcase_add_test(tc, a_pin_wins_over_an_eviction_or_waits_for_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
 	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
