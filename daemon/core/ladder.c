@@ -21,6 +21,9 @@
 
 /* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
+/* How long a client may take to move content to host memory, besides what the copy takes, and in all. */
+#define SPILL_FIRST_NS UINT64_C(1000000000)
+#define SPILL_MOST_NS  UINT64_C(60000000000)
 
 void gm_ladder_init(struct gm_ladder *ladder)
 {
@@ -410,11 +413,20 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 		});
 }
 
+/* How much longer clients have because they must copy content first. */
+static uint64_t ladder_spill_ns(const struct gm_ladder_plan *plan)
+{
+	uint64_t bytes = plan->rungs[GM_RUNG_SPILL];
+
+	/* At the least, a gigabyte per second. */
+	return bytes ? gm_min(gm_plus(SPILL_FIRST_NS, bytes), SPILL_MOST_NS) : 0;
+}
+
 void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
-	uint64_t deadline =
-		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
+	uint64_t deadline = gm_plus(gm_device_now(device),
+		gm_policy_reclaim_ns(&device->info.policy) + ladder_spill_ns(plan));
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, and includes what was missing before.
@@ -504,7 +516,8 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t kept = ladder_kept_back(device, account);
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
-	bool claimed = asked->claimed;
+	/* Work of the program's may keep an evictable buffer where it is: that is nobody's fault. */
+	bool claimed = asked->claimed && asked->rung != GM_RUNG_SPILL;
 
 	ladder_settle_account(device, account);
 	if (claimed) {

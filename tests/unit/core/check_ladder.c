@@ -137,6 +137,26 @@ START_TEST(a_request_makes_nobody_of_a_higher_priority_move_its_buffers)
 }
 END_TEST
 
+START_TEST(a_client_that_moves_buffers_has_the_time_that_a_copy_takes)
+{
+	no_levels();
+	struct gm_lease *lease = fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	for (int i = 0; i < 8; i++) {
+		fake_says(&fake, a, d, 0, 20 * GiB);
+		fake_wait(&fake, &q, b, d, 5 * GiB, 100 * SECOND);
+		ck_assert_uint_eq(asks(), 1);
+		/* It takes longer than anybody may take who only returns what it caches. */
+		fake_pass(&fake, 3 * SECOND);
+		ck_assert_uint_eq(q.ended, 0);
+		give_back(a, lease, 5 * GiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+	}
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+}
+END_TEST
+
 START_TEST(a_client_moves_its_own_buffers_for_its_own_request)
 {
 	no_levels();
@@ -497,6 +517,7 @@ int main(void)
 	tcase_add_test(tcase, who_says_it_has_nothing_is_asked_when_the_others_have_not_enough);
 	tcase_add_test(tcase, what_is_evictable_is_asked_for_after_what_is_cached);
 	tcase_add_test(tcase, a_request_makes_nobody_of_a_higher_priority_move_its_buffers);
+	tcase_add_test(tcase, a_client_that_moves_buffers_has_the_time_that_a_copy_takes);
 	tcase_add_test(tcase, a_client_moves_its_own_buffers_for_its_own_request);
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
 	tcase_add_test(
