@@ -20,6 +20,7 @@
 #include "client/memory/leaks.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
+#include "client/memory/region.h"
 #include "client/memory/request_list.h"
 #include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
@@ -80,6 +81,7 @@ static void connect_session_free(struct gpumem_session *session)
 	if (session->report && session->devices)
 		gm_leaks_report(session);
 	gm_batch_drop_all(session);
+	gm_region_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
 	gm_alloc_drop_all(session);

@@ -27,7 +27,7 @@ cat "$headers"/*.h | sed -z 's,/\*[^*]*\*\+\([^/*][^*]*\*\+\)*/,,g' >"$work/code
 # A name that ends in an underscore is a header's own.
 functions=$(grep -o '\bgpumem_[a-z_]*(' "$work/code" | tr -d '(' | grep -v '_$' | sort -u)
 constants=$(grep -ohE '^(#define )?\s*GPUMEM_[A-Z_]+\b' "$work/code" | grep -o 'GPUMEM_.*' |
-	grep -vE '^GPUMEM_(([A-Z_]+_)?H|API|STATUS_MAP|STATUS_ENUM)$|_$''^GPUMEM_(H|[A-Z]+_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
+	grep -vE '^GPUMEM_(([A-Z_]+_)?H|API|STATUS_MAP|STATUS_ENUM)$|_$''^GPUMEM_(H|[A-Z]+_H|API|STATUS_MAP|STATUS_ENUM)$''^GPUMEM_(H|[A-Z]+_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
 # STRUCT MEMBER, one line each.
 awk '/^typedef struct [a-z_]+ \{/ { name = $3 }
 	/^}/ { name = "" }
@@ -50,8 +50,8 @@ report every_public_function_has_its_prototype_in_one_page "$complaint"
 # A declaration that differs from the header's is an error. The macros are those of the header.
 {
 	printffor header in "$top_srcdir"/include/gpumem/*.h; do
-		echo <gpumem/%s>\n' gpumem.h gpumem_ring.h gpumem_ring_device.h"#include <gpumem/${header##*/}>"
-	done
+		for header in "$headers"/*.h; do echo <gpumem/%s>\n'"#include <gpumem/${header##*/}>"; gpumem.h gpumem_ring.h gpumem_ring_device.h"#include <gpumem/${header##*/}>"
+	donedone
 	for page in "$man"/*.3.scd; do
 		sed -n '/^# SYNOPSIS/,/^# DESCRIPTION/p' "$page" | sed -n '/^```/,/^```/p' | grep -vE '^(```|#define|GPUMEM_AUTO_)'
 	done

@@ -42,6 +42,11 @@ static int arena_reserve(struct gm_arena *arena)
 		return config->ops->attach ? 0 : -EOPNOTSUPP;
 
 	bytes &= ~(GM_CHUNK_MIN - 1);
+	if (config->range) {
+		arena->base = (uint64_t)(uintptr_t)config->range;
+		arena->reserved = bytes;
+		return 0;
+	}
 	for (;;) {
 		r = config->ops->reserve(config->backend, bytes, &addr);
 		if (r == 0)
@@ -81,7 +86,7 @@ static void arena_drop(struct gm_arena *arena)
 	gm_heap_deinit(&arena->heap);
 	gm_pending_deinit(&arena->pending);
 	gm_ptrmap_deinit(&arena->blocks);
-	if (arena->reserved)
+	if (arena->reserved && !config->range)
 		config->ops->unreserve(config->backend, (void *)arena->base, arena->reserved);
 	pthread_cond_destroy(&arena->changed);
 	pthread_mutex_destroy(&arena->lock);

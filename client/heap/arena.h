@@ -41,6 +41,11 @@ struct gm_arena_config {
 	bool regions;
 	/* Address space to reserve; halved until the platform has that much. 0: 4 TiB. */
 	uint64_t reserve;
+	/* A range of reserve bytes that the caller owns. Then chunks lie side by side from its start,
+	 * in the order in which the source gave them, and stay there: the arena never moves one. The
+	 * caller uses GM_ARENA_LISTED, one thread at a time allocates, and nobody trims. NULL: the
+	 * arena reserves its range itself. */
+	void *range;
 	/* How long an unused chunk stays here. 0: it goes back at the next tick. */
 	uint64_t decay_ns;
 	/*

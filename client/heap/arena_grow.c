@@ -151,6 +151,14 @@ static void grow_refused(struct gm_arena_want *want, uint64_t bytes)
 	want->refused = want->status == GPUMEM_E_DISCONNECTED ? 0 : bytes;
 }
 
+/* How many chunks may be moved to where they are needed. */
+static unsigned grow_moves_max(const struct gm_arena *arena, enum grow_stage stage)
+{
+	if (arena->config.range)
+		return 0;
+	return stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX;
+}
+
 /* Tries once to get a block. Call with the lock held; it is let go in between. 0: *ret_block is in
  * use. Otherwise AGAIN, GM_ARENA_E_SOURCE, GM_ARENA_E_SPACE or a negative errno. */
 static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
@@ -185,8 +193,8 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 
 	r = gm_arena_growth_begin(&g, room);
 	if (r == 0)
-		missing = gm_arena_growth_choose(&g, missing,
-			stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX, stage >= STAGE_ALL);
+		missing = gm_arena_growth_choose(
+			&g, missing, grow_moves_max(arena, stage), stage >= STAGE_ALL);
 	asks = r == 0 && missing && grow_may_ask(want, stage, missing + more);
 	if (asks)
 		grow_ask_begin(arena, &ask, more + spare, false);

@@ -164,6 +164,7 @@ struct gpumem_session {
 	unsigned asking_older;          /* those of them that began before the last resume */
 	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
 	struct gpumem_batch *batches;   /* that are not destroyed */
+	struct gpumem_region *regions;  /* likewise */
 	struct gpumem_buffer *list;     /* buffers that are not destroyed */
 	struct gm_leaver *leaving;   /* buffers that are freed, but the device may still use them */
 	size_t n_leaving;            /* with those that a thread has taken to look at them */

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See ground.h. This file promises that memory goes back only after it was unmapped. It maps all chunks
+ * of a lease before it lets the device use them, and unmaps everything in one call: each call of the
+ * driver costs as much as a large chunk.
+ */
+#include "client/memory/ground.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "client/map/map.h"
+#include "client/memory/mapping.h"
+#include "common/arith.h"
+#include "common/cleanup.h"
+#include "common/status_table.h"
+
+static const struct gm_session_device *ground_device(const struct gm_ground *ground)
+{
+	return &ground->session->device[ground->device];
+}
+
+static gpumem_status ground_failed(
+	const struct gm_ground *ground, int error, const char *what, uint64_t bytes)
+{
+	/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
+	bool known = error == -ENOMEM || error == -ENOBUFS || error == -EOPNOTSUPP;
+
+	return gm_error(known ? gm_status_from_errno(error) : GPUMEM_E_SYSTEM,
+		"cannot %s %llu bytes: %.200s", what, (unsigned long long)bytes,
+		gm_mapping_error(ground_device(ground), error));
+}
+
+gpumem_status gm_ground_init(
+	struct gm_ground *ground, struct gpumem_session *session, uint32_t device, uint64_t reach)
+{
+	const struct gm_session_device *d = &session->device[device];
+	/* The daemon may round up by 1/64, and then to whole chunks. */
+	uint64_t room = gm_round_up(reach + reach / 64 + GM_CHUNK_MIN, GM_CHUNK_MIN);
+	void *addr;
+
+	*ground = (struct gm_ground){.session = session, .device = device};
+	int r = d->map->reserve(d->backend, room, &addr);
+	if (r < 0)
+		return ground_failed(ground, r, "reserve addresses for", room);
+	ground->base = addr;
+	ground->room = room;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_ground_ask(const struct gm_ground *ground, uint64_t bytes, const char *tag,
+	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
+{
+	const struct gm_lease_what what = {
+		.device = ground->device,
+		.bytes = bytes,
+		.transport = GM_TRANSPORT_FD,
+		.tag = tag,
+	};
+	return gm_session_lease_take(ground->session, &what, wait, ret_lease, ret_chunks);
+}
+
+void gm_ground_refuse(const struct gm_ground *ground, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks)
+{
+	/* The daemon pools only what nobody has open. */
+	gm_session_chunks_free(chunks);
+	gm_session_lease_give(ground->session, lease);
+}
+
+/* Makes room in the list of leases, so that adding one cannot fail later. */
+static int ground_make_space(struct gm_ground *ground)
+{
+	if (ground->n < ground->space)
+		return 0;
+	size_t space = ground->space ? 2 * ground->space : 4;
+	void *leases = reallocarray(ground->leases, space, sizeof(*ground->leases));
+	if (!leases)
+		return -ENOMEM;
+	ground->leases = leases;
+	ground->space = space;
+	return 0;
+}
+
+/* Maps chunks behind what is there. On error, says how many bytes of them are still mapped. */
+static int ground_map(const struct gm_ground *ground, struct gm_session_chunk *chunks,
+	uint64_t *ret_mapped, size_t *ret_n)
+{
+	const struct gm_session_device *d = ground_device(ground);
+	uint8_t *start = ground->base + ground->mapped;
+	uint64_t mapped = 0;
+	struct gm_session_chunk *chunk;
+	size_t n = 0;
+	int r = 0;
+
+	LL_FOREACH (chunks, chunk) {
+		r = ground->mapped + mapped + chunk->bytes > ground->room
+			    ? -ENOMEM
+			    : d->map->map(d->backend, start + mapped, chunk->bytes, chunk->fd);
+		if (r < 0)
+			break;
+		chunk->fd = gm_close(chunk->fd);
+		mapped += chunk->bytes;
+		n++;
+	}
+	if (r == 0)
+		r = d->map->access(d->backend, start, mapped, false);
+	if (r < 0 && mapped && d->map->unmap(d->backend, start, mapped) == 0)
+		mapped = 0;
+	*ret_mapped = mapped;
+	*ret_n = n;
+	return r;
+}
+
+gpumem_status gm_ground_add(
+	struct gm_ground *ground, struct gm_session_lease *lease, struct gm_session_chunk *chunks)
+{
+	uint64_t bytes = lease->bytes, mapped = 0;
+	size_t n;
+	int r = ground_make_space(ground);
+
+	if (r == 0)
+		r = ground_map(ground, chunks, &mapped, &n);
+	if (r == 0) {
+		ground->leases[ground->n++] = lease;
+		ground->mapped += mapped;
+		ground->chunks += n;
+		gm_session_chunks_free(chunks);
+		return GPUMEM_OK;
+	}
+
+	gpumem_status status = ground_failed(ground, r, "map", bytes);
+	char text[GM_ERROR_BYTES];
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	if (mapped) {
+		/* They stay leased: the session's end cannot unmap them either. */
+		atomic_store(&ground->session->kept, true);
+		gm_session_chunks_free(chunks);
+	} else {
+		gm_ground_refuse(ground, lease, chunks);
+	}
+	return gm_error(status, "%s", text);
+}
+
+static int ground_unmap(struct gm_ground *ground)
+{
+	const struct gm_session_device *d = ground_device(ground);
+	int r = ground->mapped ? d->map->unmap(d->backend, ground->base, ground->mapped) : 0;
+
+	if (r == 0)
+		ground->mapped = ground->chunks = 0;
+	return r;
+}
+
+static void ground_give(struct gm_ground *ground)
+{
+	for (size_t i = 0; i < ground->n; i++)
+		gm_session_lease_give(ground->session, ground->leases[i]);
+	ground->n = 0;
+}
+
+gpumem_status gm_ground_clear(struct gm_ground *ground)
+{
+	uint64_t bytes = ground->mapped;
+	int r = ground_unmap(ground);
+
+	if (r < 0)
+		return ground_failed(ground, r, "unmap", bytes);
+	ground_give(ground);
+	return GPUMEM_OK;
+}
+
+void gm_ground_deinit(struct gm_ground *ground, bool give)
+{
+	if (!ground->base)
+		return;
+	const struct gm_session_device *d = ground_device(ground);
+
+	if (ground_unmap(ground) < 0) {
+		atomic_store(&ground->session->kept, true);
+	} else {
+		d->map->unreserve(d->backend, ground->base, ground->room);
+		if (give)
+			ground_give(ground);
+	}
+	free(ground->leases);
+	*ground = (struct gm_ground){0};
+}

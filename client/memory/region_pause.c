@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pauses and resumes regions. This file promises that a pause or a resume that fails leaves the region as
+ * it was, and that no memory goes back while the device may use it. While a region is being paused
+ * or resumed, its ground belongs to the thread that does so, and no lock is held.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "client/memory/buffer.h"
+#include "client/memory/elsewhere.h"
+#include "client/memory/mapping.h"
+#include "client/memory/region.h"
+#include "common/cancel.h"
+
+static gpumem_status pause_await(const struct gpumem_region *region)
+{
+	int r = gm_region_await(region);
+
+	if (r == -EAGAIN)
+		return gm_error(GPUMEM_E_BUSY,
+			"a stream is being captured into a graph, so nobody can know when its work "
+			"is done: pause the region \"%s\" after the capture",
+			region->tag);
+	if (r < 0)
+		return gm_error(GPUMEM_E_SYSTEM,
+			"cannot wait for the work on the region \"%s\", so it is not paused: %s",
+			region->tag, gm_mapping_error(&region->session->device[region->device], r));
+	return GPUMEM_OK;
+}
+
+static gpumem_status pause_run(struct gpumem_region *region)
+{
+	if (!region->ground.mapped)
+		return GPUMEM_OK;
+	gpumem_status status = pause_await(region);
+	return status ? status : gm_ground_clear(&region->ground);
+}
+
+gpumem_status gpumem_region_pause(
+	gpumem_session *session, const char *tag, gpumem_region_content content)
+{
+	struct gpumem_region *region;
+	GM_UNCANCELLED;
+
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!tag)
+		return gm_error(GPUMEM_E_INVALID, "tag must not be NULL");
+	if (content != GPUMEM_REGION_DROP && content != GPUMEM_REGION_KEEP)
+		return gm_error(GPUMEM_E_INVALID,
+			"content must be GPUMEM_REGION_DROP or GPUMEM_REGION_KEEP, and is %d",
+			(int)content);
+	if (content != GPUMEM_REGION_DROP)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"the content of a region cannot be kept yet: use GPUMEM_REGION_DROP");
+	gpumem_status status =
+		gm_region_begin(session, tag, GPUMEM_REGION_ACTIVE, GPUMEM_REGION_PAUSING, &region);
+	if (status)
+		return status;
+	status = pause_run(region);
+	gm_region_end(region, status ? GPUMEM_REGION_ACTIVE : GPUMEM_REGION_PAUSED);
+	return status;
+}
+
+static gpumem_status pause_undo(struct gpumem_region *region, uint32_t wait_ms)
+{
+	struct gm_elsewhere elsewhere = {.session = region->session, .device = region->device};
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+
+	if (!region->handed)
+		return GPUMEM_OK;
+	gm_buffer_settle(region->session);
+	const struct gm_lease_wait wait = gm_elsewhere_wait(
+		&elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
+	gpumem_status status =
+		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
+	return status ? status : gm_ground_add(&region->ground, lease, chunks);
+}
+
+gpumem_status gpumem_region_resume(gpumem_session *session, const char *tag, uint32_t wait_ms)
+{
+	struct gpumem_region *region;
+	GM_UNCANCELLED;
+
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!tag)
+		return gm_error(GPUMEM_E_INVALID, "tag must not be NULL");
+	gpumem_status status = gm_region_begin(
+		session, tag, GPUMEM_REGION_PAUSED, GPUMEM_REGION_RESUMING, &region);
+	if (status)
+		return status;
+	status = pause_undo(region, wait_ms);
+	gm_region_end(region, status ? GPUMEM_REGION_PAUSED : GPUMEM_REGION_ACTIVE);
+	return status;
+}
