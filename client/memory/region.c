@@ -131,35 +131,57 @@ static gpumem_status region_no_such(const char *tag)
 		"this session has no region \"%.63s\": make it with gpumem_region_create()", tag);
 }
 
-/* Locked: the session. A region without memory has no row, because a row says where memory is. */
+/* Locked: the session. A row says where memory is: on the device or, for kept content, on the host. A
+ * region that has none has no row. */
 static void region_relist(struct gpumem_region *region)
 {
 	struct gm_session_pages *pages = &region->session->pages;
+	bool away = !region->counted && region->kept;
+	uint32_t device = away ? region->session->counted : region->device;
+	uint64_t bytes = away ? region->kept : region->counted;
 	const struct gm_page_growth growth = {
-		.used = gm_min(region->in_use, region->counted),
+		.used = gm_min(region->in_use, bytes),
 		.max = (uint32_t)(region->max / GM_CHUNK_MIN),
 		.use_known = 1,
 	};
 
-	if (!region->counted) {
-		gm_session_pages_row_remove(pages, region->device, region->row);
+	if (!bytes || device != region->row_device) {
+		gm_session_pages_row_remove(pages, region->row_device, region->row);
 		region->row = 0;
+	}
+	region->row_device = device;
+	if (!bytes)
 		return;
-	}
 	if (!region->row) {
-		region->row = gm_session_pages_row_add(
-			pages, region->device, region->counted, region->tag);
+		region->row = gm_session_pages_row_add(pages, device, bytes, region->tag);
 		gm_session_pages_row_note(pages, region->row,
-			&(struct gm_pages_about){.ptr = region->ground.base, .type = "region"});
+			&(struct gm_pages_about){
+				.ptr = region->ground.base,
+				.type = "region",
+				.precision = away ? "paused" : NULL,
+			});
 	}
-	gm_session_pages_row_size(
-		pages, region->row, region->ground.base, region->counted, &growth);
+	gm_session_pages_row_size(pages, region->row, region->ground.base, bytes, &growth);
+}
+
+/* Locked: the session. */
+static void region_count_kept(struct gpumem_region *region, uint64_t kept, uint64_t held)
+{
+	struct gm_session_device *host = &region->session->device[region->session->counted];
+
+	if (kept == region->kept && held == region->kept_held)
+		return;
+	host->buffer_held += held - region->kept_held;
+	host->buffer_in_use += kept - region->kept;
+	region->kept = kept;
+	region->kept_held = held;
 }
 
 void gm_region_count(struct gpumem_region *region)
 {
 	struct gpumem_session *session = region->session;
 	struct gm_session_device *d = region_device(region);
+	const struct gm_spill *content = region->content;
 	uint64_t bytes = region->ground.mapped;
 
 	pthread_mutex_lock(&session->lock);
@@ -171,10 +193,13 @@ void gm_region_count(struct gpumem_region *region)
 	d->buffer_in_use += bytes - region->counted;
 	region->counted = bytes;
 	region->counted_chunks = region->ground.chunks;
-
+	region_count_kept(region, content ? content->bytes : 0, content ? content->mapped : 0);
 	region_relist(region);
 	pthread_mutex_unlock(&session->lock);
+
 	(void)gm_use_publish(session, region->device);
+	if (session->counted < session->devices)
+		(void)gm_use_publish(session, session->counted);
 }
 
 static gpumem_status region_not_in(
@@ -479,6 +504,10 @@ static void region_free(struct gpumem_region *region, bool give)
 	/* Waits for the device, if it may still use what was freed. */
 	(void)gm_arena_free(region->arena);
 	gm_ground_deinit(&region->ground, give);
+	if (give)
+		gm_spill_drop(region->content);
+	else
+		gm_spill_forget(region->content);
 	pthread_mutex_destroy(&region->lock);
 	free(region);
 }
@@ -521,7 +550,7 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a region");
 	pthread_mutex_init(&region->lock, NULL);
 	region->session = session;
-	region->device = device;
+	region->device = region->row_device = device;
 	region->max = gm_round_up(max_size, GM_CHUNK_MIN);
 	snprintf(region->tag, sizeof(region->tag), "%s", tag);
 
@@ -571,9 +600,13 @@ static void region_unlist(struct gpumem_region *region)
 	d->buffer_held -= region->counted;
 	d->buffer_in_use -= region->counted;
 	d->buffer_returns += region->counted_chunks;
-	gm_session_pages_row_remove(&session->pages, region->device, region->row);
+	region_count_kept(region, 0, 0);
+	gm_session_pages_row_remove(&session->pages, region->row_device, region->row);
 	pthread_mutex_unlock(&session->lock);
+
 	(void)gm_use_publish(session, region->device);
+	if (session->counted < session->devices)
+		(void)gm_use_publish(session, session->counted);
 }
 
 gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, const char *tag,
@@ -660,6 +693,7 @@ gpumem_status gpumem_region_stats(
 		stats.in_use = region->in_use;
 		stats.peak = region->peak;
 		stats.needed = region->needed;
+		stats.kept = region->kept;
 		stats.allocations = region->allocations;
 		stats.pauses = region->pauses;
 	}

@@ -8,6 +8,7 @@
 
 #include "client/map/map.h"
 #include "client/memory/ground.h"
+#include "client/memory/spill.h"
 #include "client/session/gpumem_session.h"
 #include "gpumem/gpumem_region.h"
 
@@ -31,10 +32,11 @@ struct gpumem_region {
 	/* Held while something is allocated or the ground gets memory, but not while the daemon is asked. A
 	 * thread that changes the state from ACTIVE takes it once, and then nobody allocates any more. */
 	pthread_mutex_t lock;
-	struct gm_ground
-		ground;  /* in another state than ACTIVE, of the thread that set the state */
-	uint64_t handed; /* bytes of the ground that the heap has; they come first */
-	uint64_t last;   /* the last piece of them; its id is how many there were */
+	/* In another state than ACTIVE, these two belong to the thread that set the state. */
+	struct gm_ground ground;
+	struct gm_spill *content; /* of a paused region; NULL: it was dropped, or there is none */
+	uint64_t handed;          /* bytes of the ground that the heap has; they come first */
+	uint64_t last;            /* the last piece of them; its id is how many there were */
 	uint64_t serial;
 	/* What the heap asked for last, and did not get; 0: that would be more than the region's size. */
 	uint64_t wanted;
@@ -44,7 +46,9 @@ struct gpumem_region {
 	uint64_t in_use, peak, allocations, pauses;
 	uint64_t needed;                  /* by the next resume */
 	uint64_t counted, counted_chunks; /* of the ground, in the figures of the device */
+	uint64_t kept, kept_held;         /* of the content, in those of the host */
 	uint32_t row;                     /* in the client's page; 0: not listed */
+	uint32_t row_device;
 	struct gpumem_region *prev, *next;
 };
 

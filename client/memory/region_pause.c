@@ -29,12 +29,36 @@ static gpumem_status pause_await(const struct gpumem_region *region)
 	return GPUMEM_OK;
 }
 
-static gpumem_status pause_run(struct gpumem_region *region)
+/* The content is on the device. The sentence about an error stays as it is. */
+static void pause_forget(struct gpumem_region *region)
 {
+	char text[GM_ERROR_BYTES];
+
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	gm_spill_drop(region->content);
+	region->content = NULL;
+	(void)gm_error(GPUMEM_OK, "%s", text);
+}
+
+static gpumem_status pause_run(struct gpumem_region *region, gpumem_region_content content)
+{
+	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
+	const struct gm_lease_wait wait = {0};
+	gpumem_status status;
+
 	if (!region->ground.mapped)
 		return GPUMEM_OK;
-	gpumem_status status = pause_await(region);
-	return status ? status : gm_ground_clear(&region->ground);
+	status = pause_await(region);
+	if (!status && content == GPUMEM_REGION_KEEP && region->handed)
+		status = gm_spill_out(region->session, region->device, region->ground.base,
+			region->handed, region->tag, &wait, &region->content);
+	if (status)
+		return status;
+
+	status = gm_ground_clear(&region->ground);
+	if (status)
+		pause_forget(region);
+	return status;
 }
 
 gpumem_status gpumem_region_pause(
@@ -51,32 +75,55 @@ gpumem_status gpumem_region_pause(
 		return gm_error(GPUMEM_E_INVALID,
 			"content must be GPUMEM_REGION_DROP or GPUMEM_REGION_KEEP, and is %d",
 			(int)content);
-	if (content != GPUMEM_REGION_DROP)
-		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"the content of a region cannot be kept yet: use GPUMEM_REGION_DROP");
 	gpumem_status status =
 		gm_region_begin(session, tag, GPUMEM_REGION_ACTIVE, GPUMEM_REGION_PAUSING, &region);
 	if (status)
 		return status;
-	status = pause_run(region);
+	status = pause_run(region, content);
 	gm_region_end(region, status ? GPUMEM_REGION_ACTIVE : GPUMEM_REGION_PAUSED);
 	return status;
 }
 
-static gpumem_status pause_undo(struct gpumem_region *region, uint32_t wait_ms)
+/* Gets memory for everything that the heap has, all or none. */
+static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wait_ms)
 {
 	struct gm_elsewhere elsewhere = {.session = region->session, .device = region->device};
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
-	if (!region->handed)
-		return GPUMEM_OK;
 	gm_buffer_settle(region->session);
 	const struct gm_lease_wait wait = gm_elsewhere_wait(
 		&elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
 	gpumem_status status =
 		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
 	return status ? status : gm_ground_add(&region->ground, lease, chunks);
+}
+
+/* The content stays where it is, and the memory that was to get it goes back. */
+static gpumem_status pause_stay(struct gpumem_region *region, gpumem_status status)
+{
+	char text[GM_ERROR_BYTES];
+
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	if (gm_ground_clear(&region->ground))
+		atomic_store(&region->session->kept, true);
+	return gm_error(status, "%s", text);
+}
+
+static gpumem_status pause_undo(struct gpumem_region *region, uint32_t wait_ms)
+{
+	if (!region->handed)
+		return GPUMEM_OK;
+	/* An earlier resume may have left it, because the driver did not unmap it. */
+	gpumem_status status =
+		region->ground.mapped ? GPUMEM_OK : pause_get_memory(region, wait_ms);
+	if (status || !region->content)
+		return status;
+	status = gm_spill_in(region->content, region->ground.base);
+	if (status)
+		return pause_stay(region, status);
+	pause_forget(region);
+	return GPUMEM_OK;
 }
 
 gpumem_status gpumem_region_resume(gpumem_session *session, const char *tag, uint32_t wait_ms)

@@ -12,20 +12,17 @@
  *   GPUMEM_TEST_SEED   which random moments and steps
  */
 
-#include <dirent.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tests/end_keeper.h"
+#include "tests/integration/device_bytes.h"
 #include "tests/integration/scene.h"
 #include "tests/integration/storm.h"
 #include "tests/tap.h"
@@ -54,57 +51,14 @@ static unsigned environment(const char *name, unsigned otherwise)
 	return value ? (unsigned)strtoul(value, NULL, 10) : otherwise;
 }
 
-/* ---- what the device says */
-
-/* How many bytes of chunks a process has open on the host backend. */
-static uint64_t chunk_bytes_of(pid_t pid)
-{
-	char path[64], name[PATH_MAX], target[128];
-	ino_t seen[4096];
-	size_t n = 0;
-	uint64_t sum = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-	DIR *d = opendir(path);
-	GM_REQUIRE(d);
-	for (struct dirent *e = readdir(d); e; e = readdir(d)) {
-		struct stat st;
-		snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
-		ssize_t length = readlink(name, target, sizeof(target) - 1);
-		target[length < 0 ? 0 : length] = '\0';
-		if (strncmp(target, "/memfd:gpumem-chunk", 19) != 0 || stat(name, &st) < 0)
-			continue;
-		bool known = false;
-		for (size_t i = 0; i < n && !known; i++)
-			known = seen[i] == st.st_ino;
-		GM_REQUIRE(n < sizeof(seen) / sizeof(*seen));
-		if (!known) {
-			seen[n++] = st.st_ino;
-			sum += (uint64_t)st.st_size;
-		}
-	}
-	closedir(d);
-	return sum;
-}
-
 static pid_t keeper(void)
 {
-	char folder[128];
-	snprintf(folder, sizeof(folder), "%s/run", daemon_.folder);
-	return gm_keeper_in(folder);
+	return gm_device_keeper(&daemon_);
 }
 
-/* How much memory of the device exists, whatever the daemon says. */
 static uint64_t device_bytes(void)
 {
-	struct statvfs fs;
-	char path[PATH_MAX];
-
-	if (!gm_on_gpu())
-		return chunk_bytes_of(daemon_.pid) + chunk_bytes_of(keeper());
-	snprintf(path, sizeof(path), "%s/gpu0", getenv("GPUMEM_FAKE_DIR"));
-	GM_REQUIRE(statvfs(path, &fs) == 0);
-	return (fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+	return gm_device_bytes(&daemon_);
 }
 
 /* ---- what the books say */
