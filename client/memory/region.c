@@ -407,7 +407,7 @@ static gpumem_status region_take(struct gpumem_region *region, struct region_wan
 		return gm_error(refusal, "%s", text);
 	}
 	/* The region is full, but the stream may have to wait for what was freed. */
-	if (r == GM_ARENA_E_SOURCE && status == GPUMEM_E_NO_MEMORY)
+	if (r == GM_ARENA_E_SPACE || (r == GM_ARENA_E_SOURCE && status == GPUMEM_E_NO_MEMORY))
 		r = region_try(region, w, false, &status);
 	return r ? region_failed(region, w, r, status) : GPUMEM_OK;
 }
