@@ -41,6 +41,7 @@
 #include "gpumem.h"
 #include "gpumem_copy.h"
 #include "gpumem_ring.h"
+#include "gpumem_region.h"
 
 /* The namespaces keep apart what is compiled with and without exceptions, so that one program can have
  * both. */
@@ -271,6 +272,7 @@ public:
 	~owned() { End(handle_); }
 
 	H *handle() const noexcept { return handle_; }
+	gpumem_session *session() const noexcept { return session_.handle(); }
 
 private:
 	session_use session_;
@@ -815,6 +817,94 @@ private:
 	}
 
 	detail::owned<gpumem_ring, gpumem_ring_close> owned_;
+};
+
+/* ---- region */
+
+inline gpumem_region_options region_options() noexcept
+{
+	return GPUMEM_REGION_OPTIONS_INIT;
+}
+
+class region
+{
+public:
+	static result<region> create(const session &session, std::uint32_t device, const char *tag,
+		std::size_t max_size,
+		const gpumem_region_options &options = region_options()) noexcept
+	{
+		gpumem_region *handle = nullptr;
+		if (gpumem_status status = gpumem_region_create(
+			    session.get(), device, tag, max_size, &options, &handle))
+			return detail::last_error(status);
+		return region(session.use(), handle, tag);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	region(const session &session, std::uint32_t device, const char *tag, std::size_t max_size,
+		const gpumem_region_options &options = region_options())
+	    : region(create(session, device, tag, max_size, options).value())
+	{
+	}
+#endif
+
+	gpumem_region *get() const noexcept
+	{
+		return owned_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+	const char *tag() const noexcept
+	{
+		return tag_;
+	}
+
+	/* Memory of the region. The region frees nothing of it before its own end. */
+	result<void *> alloc(std::size_t size, gpumem_stream stream,
+		const gpumem_alloc_options &options = GPUMEM_ALLOC_OPTIONS_INIT) noexcept
+	{
+		void *ptr = nullptr;
+		if (gpumem_status status = gpumem_region_alloc(get(), size, stream, &options, &ptr))
+			return detail::last_error(status);
+		return ptr;
+	}
+	result<void> free(void *ptr, gpumem_stream stream = GPUMEM_STREAM_ANY) noexcept
+	{
+		if (gpumem_status status = gpumem_region_free(get(), ptr, stream))
+			return detail::last_error(status);
+		return {};
+	}
+	result<void> pause(gpumem_region_content content) noexcept
+	{
+		if (gpumem_status status = gpumem_region_pause(owned_.session(), tag_, content))
+			return detail::last_error(status);
+		return {};
+	}
+	result<void> resume(std::uint32_t wait_ms = 0) noexcept
+	{
+		if (gpumem_status status = gpumem_region_resume(owned_.session(), tag_, wait_ms))
+			return detail::last_error(status);
+		return {};
+	}
+	result<gpumem_region_stats_t> stats() const noexcept
+	{
+		gpumem_region_stats_t stats = GPUMEM_REGION_STATS_INIT;
+		if (gpumem_status status = gpumem_region_stats(owned_.session(), tag_, &stats))
+			return detail::last_error(status);
+		return stats;
+	}
+
+private:
+	region(detail::session_use use, gpumem_region *handle, const char *tag) noexcept
+	    : owned_(std::move(use), handle)
+	{
+		/* The library has checked that it is no longer. */
+		std::strncpy(tag_, tag, sizeof(tag_) - 1);
+	}
+
+	detail::owned<gpumem_region, gpumem_region_destroy> owned_;
+	char tag_[64] = {};
 };
 
 /* ---- pinned host memory for containers */

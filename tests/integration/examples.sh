@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -96,9 +96,11 @@ grep -q '^process [0-9]* read about publish-example, version 1: {"type": "text",
 	echo "its metadata is read without it"
 grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
+"$build/examples/turns" >"$dir/turns" 2>&1 || echo "turns: status $?" >>"$dir/turns"
+[ "$(grep -cE '^(train|serve): 3 turns, and the weights were always there$' "$dir/turns")" = 2 ] && echo "two programs take turns"
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
 "$build/examples/ring" >"$dir/ring" 2>&1 || echo "ring: status $?" >>"$dir/ring"
 grep -qE '^10000 questions, 10000 answers from a process, at most [0-9]+ under way$' "$dir/ring" && echo "a ring carries questions and answers"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir"/cxx* "$dir/copy" "$dir/load" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/pipeline" "$dir/ring" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir"/cxx* "$dir/copy" "$dir/load" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir/pipeline" "$dir/ring" "$dir/log"

@@ -146,6 +146,25 @@ static void a_session_lives_as_long_as_its_buffers_and_batches()
 	REQUIRE(buffer->data());
 }
 
+static void a_region_is_paused_and_resumed()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto region = gpumem::region::create(*session, 0, "work", 8 * MIB);
+	REQUIRE(region && std::string_view(region->tag()) == "work");
+	auto memory = region->alloc(MIB, nullptr);
+	REQUIRE(memory && *memory);
+	REQUIRE(region->pause(GPUMEM_REGION_DROP));
+	REQUIRE(!region->alloc(MIB, nullptr));
+	REQUIRE(region->stats()->state == GPUMEM_REGION_PAUSED);
+	auto moved = *std::move(region);
+	REQUIRE(moved.resume());
+	REQUIRE(moved.free(*memory));
+	REQUIRE(moved.stats()->in_use == 0);
+	auto twice = gpumem::region::create(*session, 0, "work", 8 * MIB);
+	REQUIRE(twice.status() == GPUMEM_E_BUSY);
+}
+
 static void a_batch_has_typed_entries_that_are_freed_one_by_one()
 {
 	auto session = gpumem::session::connect();
@@ -489,6 +508,7 @@ int main()
 	RUN(a_buffer_is_a_view_of_elements);
 	RUN(what_is_moved_changes_its_owner);
 	RUN(a_session_lives_as_long_as_its_buffers_and_batches);
+	RUN(a_region_is_paused_and_resumed);
 	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
 	RUN(a_batch_that_does_not_fit_names_its_entry);
 	RUN(a_buffer_can_be_opened_by_its_token);
