@@ -335,8 +335,10 @@ static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, u
 		gm_ground_refuse(ground, lease, chunks);
 		return region_paused(region);
 	}
-	/* Another thread may have been faster. */
-	if (ground->mapped - region->handed >= bytes) {
+	/* Another thread may have been faster, so that this is not needed, or is too much: then the heap
+	 * says anew what it needs. */
+	if (ground->mapped - region->handed >= bytes ||
+		ground->mapped + lease->bytes > ground->room) {
 		gm_ground_refuse(ground, lease, chunks);
 		return GPUMEM_OK;
 	}

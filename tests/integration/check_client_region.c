@@ -597,6 +597,32 @@ START_TEST(several_threads_allocate_pause_and_resume)
 }
 END_TEST
 
+static void *grow_there(void *ctx)
+{
+	void *ptr;
+	for (int i = 0; i < 3; i++)
+		OK(gpumem_region_alloc(ctx, 32 * MIB, NULL, NULL, &ptr));
+	return NULL;
+}
+
+START_TEST(several_threads_make_a_region_grow_up_to_its_size)
+{
+	gpumem_region *region = create("growing", THREADS * 3 * 32 * MIB);
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		GM_REQUIRE_EQ(pthread_create(&threads[i], NULL, grow_there, region), 0);
+	for (int i = 0; i < THREADS; i++)
+		GM_REQUIRE_EQ(pthread_join(threads[i], NULL), 0);
+	gpumem_region_stats_t stats = stats_of("growing");
+	GM_REQUIRE_EQ(stats.in_use, stats.max_size);
+	GM_REQUIRE_EQ(leased(), stats.held);
+	OK(gpumem_region_pause(session, "growing", GPUMEM_REGION_DROP));
+	OK(gpumem_region_resume(session, "growing", 0));
+	require_held("growing", stats.max_size);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
 /* ---- content that is kept */
 
 #define KEEPING(host) \
@@ -845,6 +871,7 @@ int main(void)
 	tcase_add_test(tc, a_restart_of_the_daemon_changes_nothing);
 	tcase_add_test(tc, a_forked_child_cannot_use_its_parents_regions);
 	tcase_add_test(tc, several_threads_allocate_pause_and_resume);
+	tcase_add_test(tc, several_threads_make_a_region_grow_up_to_its_size);
 	suite_add_tcase(suite, tc);
 
 	tc = tcase_create("client region that keeps its content");
