@@ -517,8 +517,6 @@ static void region_free(struct gpumem_region *region, bool give)
 static gpumem_status region_check(struct gpumem_session *session, uint32_t device, const char *tag,
 	size_t max_size, const gpumem_region_options *options)
 {
-	const struct gm_session_device *d = &session->device[device];
-
 	if (device == GPUMEM_DEVICE_HOST)
 		return gm_error(
 			GPUMEM_E_INVALID, "a region lies on a device: GPUMEM_DEVICE_HOST has none");
@@ -536,7 +534,7 @@ static gpumem_status region_check(struct gpumem_session *session, uint32_t devic
 		return gm_error(GPUMEM_E_INVALID,
 			"initial must be at most max_size, %zu, and is %zu", max_size,
 			options->initial);
-	if (!(d->info.transports & 1u << GPUMEM_TRANSPORT_FD))
+	if (!(session->device[device].info.transports & 1u << GPUMEM_TRANSPORT_FD))
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"device %u has no fd transport, which regions need: its driver cannot map "
 			"memory at given addresses",
