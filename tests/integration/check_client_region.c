@@ -263,6 +263,13 @@ END_TEST
 
 START_TEST(a_resume_takes_the_chunks_that_the_pause_left_in_the_pool)
 {
+	/* Where a buffer's memory is not pooled, a region's is not either. */
+	gpumem_buffer *buffer;
+	OK(gpumem_buffer_create(session, 0, 512 * MIB, NULL, &buffer));
+	gpumem_buffer_destroy(buffer);
+	GM_UNTIL(leased() == 0);
+	if (gm_figures_now(&daemon_).pooled != 512 * MIB)
+		return;
 	gpumem_region *region = create("weights", 512 * MIB);
 	(void)take(region, 512 * MIB);
 	uint64_t chunks = gm_figures_now(&daemon_).chunks;
