@@ -92,7 +92,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
 		if (what !~ /^"(common|daemon|client|ctl|keeper)\//)
-			return what ~ /^<|^"(autoconf\.h|(status|gpumem)\.h|gpumem\/|proto\/)/ ? ""(autoconf\.h|status\.h|gpumem\.h|gpumem\/|proto\/)/ ? ""(autoconf\.h|status\.h|gpumem\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
+			return what ~ /^<|^"(autoconf\.h|(status|gpumem)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""
 		return theirs in known ? "that is upwards, or into another program" : "that folder is not in the list of tests/check-layers.sh"

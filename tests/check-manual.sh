@@ -27,7 +27,7 @@ cat "$headers"/*.h | sed -z 's,/\*[^*]*\*\+\([^/*][^*]*\*\+\)*/,,g' >"$work/code
 # A name that ends in an underscore is a header's own.
 functions=$(grep -o '\bgpumem_[a-z_]*(' "$work/code" | tr -d '(' | grep -v '_$' | sort -u)
 constants=$(grep -ohE '^(#define )?\s*GPUMEM_[A-Z_]+\b' "$work/code" | grep -o 'GPUMEM_.*' |
-	grep -vE '^GPUMEM_(([A-Z_]+_)?H|API|STATUS_MAP|STATUS_ENUM)$|_$''^GPUMEM_(H|[A-Z]+_H|API|STATUS_MAP|STATUS_ENUM)$''^GPUMEM_(H|[A-Z]+_H|API|STATUS_MAP|STATUS_ENUM)$' | sort -u)
+	grep -vE '^GPUMEM_(([A-Z_]+_)?H|API|STATUS_MAP|STATUS_ENUM)$|_$' | sort -u)
 # STRUCT MEMBER, one line each.
 awk '/^typedef struct [a-z_]+ \{/ { name = $3 }
 	/^}/ { name = "" }

@@ -17,9 +17,8 @@
  *
  * All functions of the table may be called from any thread. They return 0 or a negative errno,
  * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
- * device or its driver has none. None of them waits for the GPU, except detach(),
- * word_settle()transfer(), detach()
- * and, for host memory that is registered with the driver, unreserve().
+ * device or its driver has none. None of them waits for the GPU, except transfer(), detach(),
+ * word_settle() and, for host memory that is registered with the driver, unreserve().
  *
  * An address range consists of whole chunks.
  */

@@ -4,7 +4,8 @@
  * promises. It keeps no handle of a chunk, because the driver finds a mapped chunk from its
  * address. cuda_context.c chooses the context for each call, and cuda_event.c does the events.
  *
- * It must never wait for the GPU, except to close a block of the ipc transport and in word_settle().transport and for a transfer.
+ * It must never wait for the GPU, except to close a block of the ipc transport, in word_settle() and for
+ * a transfer.
  */
 #include "client/map/map_cuda.h"
 
