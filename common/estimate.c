@@ -26,7 +26,7 @@ struct estimate_dimension {
 /* A sum of products. */
 struct estimate_sum {
 	uint64_t sum;
-	bool passed; /* 2^63 */
+	bool passed; /* the sum is above 2^63 */
 	struct estimate_dimension largest;
 };
 
@@ -126,7 +126,7 @@ static struct estimate_shape estimate_shape_of(const gpumem_model *m)
 		.heads = {"heads", m->heads},
 		.kv_heads = {"kv_heads", m->kv_heads},
 		.context = {"context", m->context},
-		/* If it follows from others, one of those is wrong. */
+		/* A value that follows from others has no name of its own: the others are to blame. */
 		.head_dim = {m->head_dim ? "head_dim" : NULL,
 			m->head_dim ? m->head_dim : m->hidden / m->heads},
 		.value = {NULL, m->bytes_per_value ? m->bytes_per_value : least},

@@ -45,8 +45,8 @@ static const char *path_why_not_found(void)
 	return errno == EACCES || errno == EPERM ? "not permitted" : "not there";
 }
 
-/* Why it is not taken that the path exists in a folder that only the user or root can change. NULL: it
- * is. */
+/* Why the socket is not used, or NULL: it must exist, in a folder that only the user or root can
+ * change. */
 static const char *path_objection(const char *path, uid_t uid)
 {
 	char folder[GM_PATH_BYTES];

@@ -34,8 +34,8 @@ bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
  */
 int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
 /*
- * For the message that nobody answers at the socket that was chosen for this reason: what about the
- * other one of the user's and the system's? "; also looked at /run/user/7/gpumemd/socket (the user's daemon): not
+ * What to add to a message that nobody answers at the socket that was chosen for this reason: what is
+ * with the other one of the two, the user's and the system's. "; also looked at /run/user/7/gpumemd/socket (the user's daemon): not
  * there". Empty if the choice was neither. Returns text.
  */
 #define GM_PATH_OTHER_BYTES 256

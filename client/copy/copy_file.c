@@ -131,7 +131,8 @@ static gpumem_status file_explain(const struct gm_transfer *copy, int error)
 
 static gpumem_status file_open(const gpumem_copy_file *given, int *ret_fd)
 {
-	int fd = open(given->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	/* A pipe that nobody writes to yet is waited for later, where the transfer can be cancelled. */
+	int fd = open(given->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	if (fd < 0) {
 		int error = errno;
 		gpumem_status status = error == ENOENT || error == ENOTDIR ? GPUMEM_E_NOT_FOUND
@@ -215,7 +216,11 @@ static gpumem_status file_load(struct copy_file *file, uint64_t wanted)
 	if (copy->total)
 		return gm_copy_run(copy, false);
 	copy->result.strategy = GPUMEM_COPY_SYNC;
-	return GPUMEM_OK;
+	if (!file->to_end)
+		return GPUMEM_OK;
+	size_t none;
+	int r = file_move_serial(file, 0, NULL, 0, &none);
+	return r ? file_explain(copy, r) : GPUMEM_OK;
 }
 
 gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,

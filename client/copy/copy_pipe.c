@@ -12,7 +12,7 @@
  * slot is used again when its last piece has come to the end of its way.
  *
  * This module must never return while a thread of its own runs, or while the device uses the program's
- * memory, unless the device does not say so any more.
+ * memory, unless the driver can no longer tell whether it has finished.
  */
 #include "client/copy/copy_pipe.h"
 
@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/map/map.h"
 #include "client/memory/await.h"
@@ -156,14 +157,20 @@ static void pipe_refused(struct copy_pipe *pipe, int r)
 	snprintf(pipe->why, sizeof(pipe->why), "%s", gm_mapping_error(pipe->copy->device, r));
 }
 
-/* Records an event after the piece that was sent last. */
-static int pipe_record(struct copy_pipe *pipe, struct gm_map_event **ret_event)
+/*
+ * Records an event after the pieces that were sent: only an event says that the device has finished with
+ * the memory. -EAGAIN: a stream is being captured; later it can be recorded.
+ */
+static int pipe_record(struct copy_pipe *pipe, struct pipe_slot *slot)
 {
 	const struct gm_session_device *d = pipe->copy->device;
-	int r = d->map->record_on(d->backend, pipe->copy->stream, ret_event);
+	int r = d->map->record_on(d->backend, pipe->copy->stream, &slot->event);
 
-	/* Only an event says that the device has finished with the memory. */
-	return r < 0 ? d->map->record(d->backend, ret_event) : 0;
+	if (r < 0)
+		r = d->map->record(d->backend, &slot->event);
+	if (r < 0)
+		slot->event = NULL;
+	return r;
 }
 
 /* Gives the driver the next piece. false: it refuses. */
@@ -180,16 +187,17 @@ static bool pipe_send(struct copy_pipe *pipe)
 
 	int r = d->map->copy(
 		d->backend, copy->out ? here : there, copy->out ? there : here, n, copy->stream);
-	if (r == 0) {
-		r = pipe_record(pipe, &pipe->slot[k % pipe->slots].event);
-		pipe->unsure = r < 0;
-	}
 	if (r < 0) {
 		pipe_refused(pipe, r);
 		return false;
 	}
+
 	pipe->sent++;
-	return true;
+	r = pipe_record(pipe, &pipe->slot[k % pipe->slots]);
+	/* From now on nothing is sent; what was sent is waited for. */
+	if (r < 0)
+		pipe_refused(pipe, r);
+	return r == 0;
 }
 
 /* Whether the oldest piece has landed. */
@@ -236,6 +244,16 @@ static void pipe_drive(struct copy_pipe *pipe, uint64_t moved, uint64_t pieces)
 			return;
 }
 
+/* Makes sure that there is an event for a piece that was sent. Waits for the end of a capture. */
+static int pipe_await_record(struct copy_pipe *pipe, struct pipe_slot *slot)
+{
+	int r = 0;
+
+	while (!slot->event && (r = pipe_record(pipe, slot)) == -EAGAIN)
+		nanosleep(&(struct timespec){.tv_nsec = PIPE_ASK_MOST_NS}, NULL);
+	return r;
+}
+
 /* Waits for all pieces that the driver has. Those after one that failed do not count as landed. */
 static void pipe_drain(struct copy_pipe *pipe)
 {
@@ -244,10 +262,13 @@ static void pipe_drain(struct copy_pipe *pipe)
 
 	for (uint64_t k = pipe->landed; k < pipe->sent; k++) {
 		struct pipe_slot *slot = &pipe->slot[k % pipe->slots];
-		int r = gm_await_event(d, slot->event);
+		int r = pipe_await_record(pipe, slot);
 
-		d->map->forget(d->backend, slot->event);
-		slot->event = NULL;
+		if (r == 0) {
+			r = gm_await_event(d, slot->event);
+			d->map->forget(d->backend, slot->event);
+			slot->event = NULL;
+		}
 		if (r < 0 && !pipe->refused)
 			pipe_refused(pipe, r);
 		if (r < 0)

@@ -19,8 +19,8 @@ struct gm_copy_ring {
 		refused; /* why there are fewer or smaller slots than wanted, or none pinned */
 };
 
-/* Gets n slots of that size, or fewer, or smaller ones. false: no pinned memory can be had. Never waits
- * for memory or for an absent daemon. */
+/* Gets n slots of that size, or fewer, or smaller ones. false: no pinned memory can be had. Waits
+ * for memory or for an absent daemon no longer than a moment. */
 bool gm_copy_ring_init(
 	struct gm_copy_ring *ring, struct gpumem_session *session, uint32_t n, size_t slot_bytes);
 /* Two slots of ordinary memory instead. false: there is no memory. */

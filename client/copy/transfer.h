@@ -9,7 +9,7 @@
 
 /* Moves bytes between a place that the CPU sees (a slot, or the buffer itself) and the program's
  * memory or file; at counts from the beginning of the transfer. Several threads call it at a time.
- * Returns 0 or a negative errno. If it moved fewer bytes than n, the input ends there. */
+ * Returns 0, or a negative number that the transfer's explain() knows: an errno, or one of its own. If it moved fewer bytes than n, the input ends there. */
 typedef int (*gm_transfer_move)(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n);
 
 /* One transfer. */

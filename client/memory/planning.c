@@ -83,7 +83,7 @@ static int planning_repeat(struct gm_call *base)
 static const struct gm_call_ops planning_ops = {
 	.take = planning_take, .late = planning_late, .repeat = planning_repeat};
 
-/* On success the caller frees *ret_call.. */
+/* On success the caller frees *ret_call. */
 static gpumem_status planning_ask(
 	gpumem_session *session, uint64_t bytes, struct planning_call **ret_call)
 {

@@ -11,7 +11,7 @@
 /* How long an end that waits looks before it sleeps. Begins with zeros. */
 struct gm_ring_spin {
 	uint32_t waits;
-	uint32_t shorter; /* so often looking was in vain */
+	uint32_t shorter; /* how often looking found nothing */
 };
 
 struct gm_ring_wait {

@@ -215,8 +215,8 @@ static struct gm_chunk *lease_pick(struct gm_lease *lease)
 	return chunk;
 }
 
-/* A client that no longer waited for a resize returns the chunks that it brought, and means the size
- * from before. */
+/* If the client gave up on a resize, it returns the chunks that came with it. Then the size from before
+ * holds again. */
 static void lease_clamp(struct gm_lease *lease)
 {
 	if (lease->user_bytes <= lease->bytes)

@@ -39,7 +39,7 @@ struct gm_placement {
 /*
  * Says for each of n devices what would become of a request for a new lease of so many bytes, and puts
  * the best first: by fit, then those with most room, then by number. The request is the session's, or,
- * if session is NULL, that of a new client with this info, which is otherwise ignored. Nothing is
+ * if session is NULL, that of a new client with this info. (With a session, info is not used.) Nothing is
  * reserved, nobody is asked for memory and no device is probed, so all of it may be wrong a moment later.
  *
  * GPUMEM_E_INVALID: no request is for so many bytes. GPUMEM_E_DISCONNECTED: core is about to end.

@@ -438,7 +438,7 @@ gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, b
 	char detail[GM_DETAIL_BYTES]);
 /* Ends it, if there is one. */
 void gm_word_drop(struct gm_lease *lease);
-/* Takes it over from the daemon before. If it is not sound, the lease goes without. Owns fd. */
+/* Takes it over from the daemon before. If it is not sound, the lease goes without. Takes fd. */
 void gm_word_adopt(struct gm_lease *lease, int fd);
 
 /* ---- metadata.c */

@@ -97,8 +97,8 @@ typedef struct gpumem_copy_result {
 	uint32_t threads;              /* that copied or read beside the calling one */
 	uint32_t slots;                /* pinned slots that were used; 0: none */
 	size_t slot_bytes;
-	/* Why the ring has fewer or smaller slots than it should have, or none: what the daemon
-	 * answered. GPUMEM_OK: it has all, or needs none. */
+	/* Why the ring has fewer or smaller slots than it should have, or none: because of the limit of
+	 * gpumem_copy_set_limit(), or what the daemon answered. GPUMEM_OK: it has all, or needs none. */
 	gpumem_status ring;
 } gpumem_copy_result;
 

@@ -53,7 +53,8 @@
  * 256 bytes on. A place is a message rounded up to 16 bytes.
  */
 typedef struct gpumem_ring_control {
-	uint64_t head;          /* messages that may be read, counted from first */
+	uint64_t
+		head; /* the number of the next message to come; the first one had the number in first */
 	uint64_t dropped;       /* messages that found no place */
 	uint64_t high_water;    /* the most messages that were in the ring, as the sender saw it */
 	uint32_t sender_sleeps; /* not 0: a sender waits for tail to change: wake it */
@@ -64,7 +65,7 @@ typedef struct gpumem_ring_control {
 	uint32_t messages; /* a power of two */
 	uint64_t first;    /* what head and tail began with */
 
-	uint64_t tail;            /* messages that were read, counted from first */
+	uint64_t tail;            /* the number of the next message to be read */
 	uint32_t receiver_sleeps; /* not 0: a receiver waits for head to change: wake it */
 	uint32_t reserved_line[13];
 } gpumem_ring_control;
