@@ -21,9 +21,12 @@
 
 /* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
-/* How long a client may take to move content to host memory, besides what the copy takes, and in all. */
-#define SPILL_FIRST_NS UINT64_C(1000000000)
-#define SPILL_MOST_NS  UINT64_C(60000000000)
+/* The same for a client that had nothing to return but evictable buffers: its program's work may have kept
+ * them where they are. */
+#define QUIET_DOUBLED_SPILL 2
+/* How much longer a client has because it must copy content first. One that needs still longer is asked
+ * again later. This is short because other requests ask nobody meanwhile, and the client may be lying. */
+#define SPILL_NS UINT64_C(2000000000)
 
 void gm_ladder_init(struct gm_ladder *ladder)
 {
@@ -413,20 +416,12 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 		});
 }
 
-/* How much longer clients have because they must copy content first. */
-static uint64_t ladder_spill_ns(const struct gm_ladder_plan *plan)
-{
-	uint64_t bytes = plan->rungs[GM_RUNG_SPILL];
-
-	/* At the least, a gigabyte per second. */
-	return bytes ? gm_min(gm_plus(SPILL_FIRST_NS, bytes), SPILL_MOST_NS) : 0;
-}
-
 void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
-	uint64_t deadline = gm_plus(gm_device_now(device),
-		gm_policy_reclaim_ns(&device->info.policy) + ladder_spill_ns(plan));
+	uint64_t allowed = gm_policy_reclaim_ns(&device->info.policy) +
+			   (plan->rungs[GM_RUNG_SPILL] > 0 ? SPILL_NS : 0);
+	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, and includes what was missing before.
@@ -438,13 +433,15 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	} else {
 		memset(run->rungs, 0, sizeof(run->rungs));
 		run->active = true;
+		run->deadline_ns = 0;
 		run->need = plan->need;
 		run->level = device->ladder.level;
 		ladder_tell_run(
 			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
 
-	run->deadline_ns = deadline;
+	/* Those that were asked before may have longer. */
+	run->deadline_ns = gm_max(run->deadline_ns, deadline);
 	device->reclaim_epoch++;
 
 	for (size_t i = 0; i < plan->n_steps; i++) {
@@ -516,13 +513,12 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t kept = ladder_kept_back(device, account);
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
-	/* Work of the program's may keep an evictable buffer where it is: that is nobody's fault. */
-	bool claimed = asked->claimed && asked->rung != GM_RUNG_SPILL;
+	bool spill = asked->rung == GM_RUNG_SPILL, claimed = asked->claimed && !(spill && came);
 
 	ladder_settle_account(device, account);
 	if (claimed) {
 		/* The client had said that it has them. */
-		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
+		quiet <<= gm_min(asked->ignored, spill ? QUIET_DOUBLED_SPILL : QUIET_DOUBLED);
 		if (asked->ignored < UINT8_MAX)
 			asked->ignored++;
 	}

@@ -34,8 +34,9 @@
  * owner, so a plan for a request of another owner leaves it out.
  *
  * A client that was asked for memory is not asked again before it has returned that much or the
- * deadline (reclaim_ns; for SPILL a second more, and the time for a copy at 1 GB/s) has passed. A client that let a deadline pass is left alone for settle_ns,
- * twice as long each time (64 times at most), until it returns something. After an action of the
+ * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that let a deadline pass is left alone
+ * for settle_ns, twice as long each time (64 times at most; 4 times for SPILL), until it returns
+ * something. One that moved a part of its buffers in time is not blamed. After an action of the
  * pressure ladder, the next one waits for settle_ns. Only a higher level acts at once.
  *
  * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among

@@ -66,15 +66,15 @@ struct gm_tally {
 
 /* What the client was asked to give back. Kept by ladder.c. */
 struct gm_asked {
-	bool owing;        /* it still owes bytes, and the deadline has not passed */
-	bool claimed;      /* it had said that it has them */
+	bool owing : 1;    /* it still owes bytes, and the deadline has not passed */
+	bool claimed : 1;  /* it had said that it has them */
 	uint8_t trigger;   /* enum gm_trigger */
 	uint8_t rung;      /* enum gm_rung */
 	uint8_t ignored;   /* how many deadlines in a row it let pass */
+	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 	uint64_t wanted;   /* what it was asked for */
 	uint64_t bytes;    /* what it still owes of that */
 	uint64_t quiet_ns; /* it is left alone until then */
-	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by

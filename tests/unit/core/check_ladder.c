@@ -147,7 +147,7 @@ START_TEST(a_client_that_moves_buffers_has_the_time_that_a_copy_takes)
 		fake_wait(&fake, &q, b, d, 5 * GiB, 100 * SECOND);
 		ck_assert_uint_eq(asks(), 1);
 		/* It takes longer than anybody may take who only returns what it caches. */
-		fake_pass(&fake, 3 * SECOND);
+		fake_pass(&fake, 2 * SECOND);
 		ck_assert_uint_eq(q.ended, 0);
 		give_back(a, lease, 5 * GiB);
 		fake_core_run(&fake);
