@@ -208,9 +208,9 @@ const struct gm_verb gm_verb_evict = {
 	.arguments = "CLIENT | BUFFER",
 	.summary = "move evictable buffers to host memory",
 	.help = "CLIENT is a pid or the number of a session; all its evictable buffers move that\n"
-		"are not pinned or shared. BUFFER is one of them, as 'gpumemctl buffers' shows it:\n"
-		"SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes back\n"
-		"when its program pins it. You may move buffers of your own processes, and\n"
+		"are not pinned or shared. BUFFER is one of them, as 'gpumemctl buffers' shows\n"
+		"it: SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes\n"
+		"back when its program pins it. You may move buffers of your own processes, and\n"
 		"administrators may move all.\n",
 	.max_args = 1,
 	.run = evict_run,

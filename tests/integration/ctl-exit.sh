@@ -32,6 +32,8 @@ cleanup --need 2G               | 3 3 4 6
 place 1M                        | 3 3 4 0
 place 2T                        | 3 3 4 1
 estimate --hidden 64 --intermediate 64 --layers 1 --vocab 64 --heads 1 --context 64 | 0 0 0 0
+evict 999999                    | 3 3 4 1
+restore 999999/1                | 3 3 4 1
 drain 0                         | 3 3 4 0
 drain 0 --undo                  | 3 3 4 0
 kill nobody                     | 3 3 4 1
