@@ -600,6 +600,8 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 {
 	buffer_all_left(session, gm_leaving_await(session));
 	gm_buffer_settle(session);
+	/* What buffers had in host memory leaves after them. */
+	buffer_all_left(session, gm_leaving_await(session));
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		buffer_unlist(buffer);

@@ -277,10 +277,27 @@ gpumem_status gm_spill_lift(struct gm_spill *spill)
 
 /* ---- the end */
 
+static void spill_left(struct gm_leaver *leaver)
+{
+	struct gm_spill *spill = (struct gm_spill *)leaver;
+
+	spill_free(spill, !spill_unmap(spill));
+}
+
 void gm_spill_drop(struct gm_spill *spill)
 {
-	if (spill)
-		spill_free(spill, !spill_unmap(spill));
+	if (!spill)
+		return;
+	const struct gm_session_device *d = spill_mapper(spill);
+	if (spill->direct || !gm_leaving_needed(d)) {
+		spill_left(&spill->leaver);
+		return;
+	}
+
+	/* So that gm_buffer_settle() looks after it. */
+	atomic_fetch_add(&spill->session->unsettled, 1);
+	spill->leaver.left = spill_left;
+	gm_leaving_add(spill->session, &spill->leaver, d);
 }
 
 void gm_spill_forget(struct gm_spill *spill)

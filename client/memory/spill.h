@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/memory/leaving.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_lease.h"
 
@@ -20,6 +21,7 @@
  * lock meanwhile. One spill is used by one thread at a time.
  */
 struct gm_spill {
+	struct gm_leaver leaver; /* first: the pointers are converted */
 	struct gpumem_session *session;
 	uint32_t device; /* of the range, by its index */
 	uint64_t bytes;  /* of content */
@@ -54,7 +56,9 @@ gpumem_status gm_spill_lay_under(struct gm_spill *spill, void *addr, uint64_t ro
 gpumem_status gm_spill_lift(struct gm_spill *spill);
 
 /* Unmaps the host memory, gives it back and frees the spill, which may be NULL. The content goes. If the
- * memory cannot be unmapped, it stays leased, and the session's kept is set. */
+ * memory cannot be unmapped, it stays leased, and the session's kept is set. Never waits: memory that was
+ * registered for the driver leaves when the work is done that was launched before (leaving.h), because the
+ * driver ends no registration earlier. */
 void gm_spill_drop(struct gm_spill *spill);
 /* The same at the end of the session, without a message. */
 void gm_spill_forget(struct gm_spill *spill);
