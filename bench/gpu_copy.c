@@ -101,7 +101,7 @@ static double try_shape(uint32_t threads, uint32_t slots, uint32_t slot_kib, dou
 	options.slot_bytes = (size_t)slot_kib * 1024;
 	double figure = measure(ours_in, &options);
 	snprintf(text, sizeof(text), "  %u threads, %u slots of %u KiB", threads, slots, slot_kib);
-	gm_print_ratio(text, figure, peer, "GB/s", -1);
+	gm_print_speed(text, figure, peer, "GB/s", -1);
 	return figure;
 }
 
@@ -161,18 +161,18 @@ static void compare(void)
 	gpumem_copy_options automatic = GPUMEM_COPY_OPTIONS_INIT;
 	void *pageable = memory, *pinned;
 	double in = measure(driver_in, NULL);
-	gm_print_ratio("pageable memory to the GPU; peer cuMemcpyHtoD",
+	gm_print_speed("pageable memory to the GPU; peer cuMemcpyHtoD",
 		measure(ours_in, &automatic), in, "GB/s", 3);
-	gm_print_ratio("a file in the page cache; peer cuMemcpyHtoD",
+	gm_print_speed("a file in the page cache; peer cuMemcpyHtoD",
 		measure(ours_file, &automatic), in, "GB/s", -1);
 	if (copy_to_host)
-		gm_print_ratio("the GPU to pageable memory; peer cuMemcpyDtoH",
+		gm_print_speed("the GPU to pageable memory; peer cuMemcpyDtoH",
 			measure(ours_out, &automatic), measure(driver_out, NULL), "GB/s", -1);
 	if (gpumem_host_alloc(session, bytes, NULL, &pinned))
 		return;
 	memset(pinned, 2, bytes);
 	memory = pinned;
-	gm_print_ratio("pinned memory to the GPU; peer cuMemcpyHtoD", measure(ours_in, &automatic),
+	gm_print_speed("pinned memory to the GPU; peer cuMemcpyHtoD", measure(ours_in, &automatic),
 		measure(driver_in, NULL), "GB/s", -1);
 	memory = pageable;
 	OK(gpumem_host_free(session, pinned));

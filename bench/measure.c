@@ -37,12 +37,23 @@ void gm_print_title(const char *title)
 	fflush(stdout);
 }
 
-void gm_print_ratio(const char *what, double figure, double peer, const char *unit, double asked)
+static void print_ratio(const char *what, double figure, double peer, const char *unit,
+	const char *bound, double asked)
 {
 	printf("  %-44s %10.2f %-3s  peer %10.2f %-3s  ratio %6.2f", what, figure, unit, peer, unit,
 		peer > 0 ? figure / peer : 0);
 	if (asked >= 0)
-		printf("  (asked: at most %.2f)", asked);
+		printf("  (asked: at %s %.2f)", bound, asked);
 	printf("\n");
 	fflush(stdout);
+}
+
+void gm_print_ratio(const char *what, double figure, double peer, const char *unit, double asked)
+{
+	print_ratio(what, figure, peer, unit, "most", asked);
+}
+
+void gm_print_speed(const char *what, double figure, double peer, const char *unit, double asked)
+{
+	print_ratio(what, figure, peer, unit, "least", asked);
 }

@@ -14,6 +14,8 @@ double gm_median(double *samples, size_t n);
 /* Prints one line: what was measured, the figure, its peer from the same run, their ratio, and the
  * goal, unless asked is negative. */
 void gm_print_ratio(const char *what, double figure, double peer, const char *unit, double asked);
+/* The same for a figure that is better the larger it is. */
+void gm_print_speed(const char *what, double figure, double peer, const char *unit, double asked);
 void gm_print_title(const char *title);
 
 #endif

@@ -293,6 +293,7 @@ static gpumem_status copy_check_stream(const struct gm_transfer *copy)
 
 gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
 {
+	copy->pageable = !known;
 	copy->result.strategy = copy_choose(copy, known);
 	if (copy->visible)
 		return copy_run_cpu(copy);

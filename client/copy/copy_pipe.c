@@ -53,7 +53,8 @@ struct copy_pipe {
 
 	/* Used only by the calling thread. */
 	uint64_t sent, landed;
-	uint64_t told; /* bytes */
+	uint64_t told;               /* bytes */
+	struct gm_map_event *before; /* nothing is sent until it has passed; NULL: none */
 	bool cancelled;
 	int refused; /* by the driver; 0: nothing */
 	bool unsure; /* the device does not say when it is done */
@@ -173,6 +174,48 @@ static int pipe_record(struct copy_pipe *pipe, struct pipe_slot *slot)
 	return r;
 }
 
+/* Whether the driver itself would put the bytes into pinned memory. */
+static bool pipe_is_pageable(const struct copy_pipe *pipe)
+{
+	return pipe->ring ? !pipe->ring->pinned
+			  : pipe->way == GM_COPY_WAY_DRIVER && pipe->copy->pageable;
+}
+
+/*
+ * Lets a transfer of pageable memory begin only when the stream's work is done. The driver's call would wait
+ * for that, and until it returns, other threads that make a stream or allocate memory wait, too: if one of
+ * them is what the stream waits for, for good.
+ */
+static void pipe_begin(struct copy_pipe *pipe)
+{
+	const struct gm_session_device *d = pipe->copy->device;
+	if (!pipe_is_pageable(pipe))
+		return;
+
+	int r = d->map->record_on(d->backend, pipe->copy->stream, &pipe->before);
+	if (r < 0) {
+		pipe->before = NULL;
+		pipe_refused(pipe, r);
+	}
+}
+
+/* Whether the stream's work before the transfer is done. */
+static bool pipe_begun(struct copy_pipe *pipe)
+{
+	const struct gm_session_device *d = pipe->copy->device;
+	if (!pipe->before)
+		return true;
+
+	int r = d->map->passed(d->backend, pipe->before);
+	if (r < 0 && r != -EAGAIN)
+		pipe_refused(pipe, r);
+	if (r <= 0)
+		return false;
+	d->map->forget(d->backend, pipe->before);
+	pipe->before = NULL;
+	return true;
+}
+
 /* Gives the driver the next piece. false: it refuses. */
 static bool pipe_send(struct copy_pipe *pipe)
 {
@@ -236,6 +279,8 @@ static uint64_t pipe_sendable(const struct copy_pipe *pipe, uint64_t moved, uint
 /* Sends what can be sent and sees what has landed. */
 static void pipe_drive(struct copy_pipe *pipe, uint64_t moved, uint64_t pieces)
 {
+	if (!pipe_begun(pipe))
+		return;
 	while (!pipe->refused && pipe->sent < pipe_sendable(pipe, moved, pieces))
 		if (!pipe_send(pipe))
 			return;
@@ -260,6 +305,8 @@ static void pipe_drain(struct copy_pipe *pipe)
 	const struct gm_session_device *d = pipe->copy->device;
 	bool failed = false;
 
+	if (pipe->before)
+		d->map->forget(d->backend, pipe->before);
 	for (uint64_t k = pipe->landed; k < pipe->sent; k++) {
 		struct pipe_slot *slot = &pipe->slot[k % pipe->slots];
 		int r = pipe_await_record(pipe, slot);
@@ -319,7 +366,7 @@ static void pipe_tell(struct copy_pipe *pipe, uint64_t done)
 /* Sleeps until a thread has moved a piece, or until it is time to ask the device again. Locked. */
 static void pipe_sleep(struct copy_pipe *pipe, uint64_t *pause_ns)
 {
-	bool device = pipe->landed < pipe->sent;
+	bool device = pipe->before || pipe->landed < pipe->sent;
 
 	(void)gm_cond_wait_until(
 		&pipe->came, &pipe->lock, gm_clock_ns() + (device ? *pause_ns : PIPE_LOOK_NS));
@@ -407,10 +454,13 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 	pthread_cond_init(&pipe.room, NULL);
 	pipe_tell(&pipe, 0);
 
-	threads = pipe.cancelled ? 0 : (uint32_t)gm_min(threads, pipe.pieces);
+	if (!pipe.cancelled)
+		pipe_begin(&pipe);
+
+	threads = pipe.cancelled || pipe.refused ? 0 : (uint32_t)gm_min(threads, pipe.pieces);
 	uint32_t n = pipe_start_threads(&pipe, thread, threads);
 	pthread_mutex_lock(&pipe.lock);
-	pipe.stop = pipe.cancelled;
+	pipe.stop = pipe.cancelled || pipe.refused;
 	pipe_loop(&pipe, n == 0);
 	pthread_mutex_unlock(&pipe.lock);
 	for (uint32_t i = 0; i < n; i++)

@@ -9,7 +9,8 @@
 
 /* Moves bytes between a place that the CPU sees (a slot, or the buffer itself) and the program's
  * memory or file; at counts from the beginning of the transfer. Several threads call it at a time.
- * Returns 0, or a negative number that the transfer's explain() knows: an errno, or one of its own. If it moved fewer bytes than n, the input ends there. */
+ * Returns 0, or a negative number that the transfer's explain() knows: an errno, or one of its own. If it
+ * moved fewer bytes than n, the input ends there. */
 typedef int (*gm_transfer_move)(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n);
 
 /* One transfer. */
@@ -21,6 +22,7 @@ struct gm_transfer {
 	uint64_t total; /* bytes of the transfer */
 	bool out;       /* from the buffer */
 	bool visible;   /* the CPU sees the buffer */
+	bool pageable;  /* the driver does not know the program's memory */
 	gpumem_stream stream;
 	gpumem_copy_options options;
 	gpumem_copy_result result;

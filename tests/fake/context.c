@@ -5,7 +5,7 @@
  * everything with it that was made in it. The handle of one that was destroyed may come again, but
  * not while it is current in a thread.
  */
-#include "tests/fake/fake.h"
+#include "tests/fake/stream.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -385,6 +385,7 @@ FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuMemAlloc");
+	fake_staging_pass();
 	if (!ptr || !bytes)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))

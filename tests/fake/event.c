@@ -90,6 +90,8 @@ FAKE_API gm_cu_result cuEventRecord(gm_cu_event event, gm_cu_stream handle)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
+	if (!result)
+		fake_stream_await_staging(stream);
 	if (!result && known(event) && event->context != stream->context)
 		result = GM_CUDA_ERROR_INVALID_HANDLE;
 	if (!result)

@@ -3,7 +3,7 @@
  * Host memory that devices of the fake driver reach: allocated by the driver, or the program's own,
  * registered. It belongs to the context that was current. Ranges do not overlap.
  */
-#include "tests/fake/fake.h"
+#include "tests/fake/stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -122,6 +122,7 @@ FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flag
 	void *made;
 
 	FAKE_ENTER("cuMemHostAlloc");
+	fake_staging_pass();
 	if (!ptr || !bytes || flags > 7) /* portable, mapped, write-combined */
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
@@ -157,6 +158,7 @@ FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int
 	gm_cu_result result;
 
 	FAKE_ENTER("cuMemHostRegister");
+	fake_staging_pass();
 	if (!ptr || !bytes || flags > 15) /* portable, mapped, of a device, read-only */
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))

@@ -193,7 +193,31 @@ static gm_cu_result enqueue(struct fake_stream *stream, struct fake_op *op)
 	return GM_CUDA_SUCCESS;
 }
 
-gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *template)
+/* Held by the call that copies pageable memory, before fake_streams.lock. */
+static pthread_mutex_t staging = PTHREAD_MUTEX_INITIALIZER;
+
+void fake_staging_pass(void)
+{
+	pthread_mutex_lock(&staging);
+	pthread_mutex_unlock(&staging);
+}
+
+void fake_stream_await_staging(const struct fake_stream *stream)
+{
+	while (stream->staging)
+		pthread_cond_wait(&fake_streams.moved, &fake_streams.lock);
+}
+
+/* With the lock held. */
+static void await(const struct fake_stream *stream)
+{
+	uint64_t until = stream->submitted;
+
+	while (stream->completed < until)
+		pthread_cond_wait(&fake_streams.moved, &fake_streams.lock);
+}
+
+static gm_cu_result submit(gm_cu_stream handle, const struct fake_op *template, bool staged)
 {
 	struct fake_op *op = malloc(sizeof *op);
 	struct fake_stream *stream;
@@ -208,14 +232,36 @@ gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *template)
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)
+		fake_stream_await_staging(stream);
+	if (!result)
 		result = fake_capture_use(stream, &captured);
 	if (!result && !captured)
 		result = enqueue(stream, op);
 	if (result || captured) {
 		free(op->after.at);
 		free(op);
+	} else if (staged) {
+		stream->staging = true;
+		await(stream);
+		stream->staging = false;
+		pthread_cond_broadcast(&fake_streams.moved);
 	}
 	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *op)
+{
+	return submit(handle, op, false);
+}
+
+gm_cu_result fake_submit_staged(gm_cu_stream handle, const struct fake_op *op)
+{
+	gm_cu_result result;
+
+	pthread_mutex_lock(&staging);
+	result = submit(handle, op, true);
+	pthread_mutex_unlock(&staging);
 	return result;
 }
 
@@ -228,15 +274,6 @@ static void stream_end(struct fake_stream *stream)
 	if (stream->capture)
 		stream->capture->broken = true;
 	pthread_cond_broadcast(&fake_streams.moved);
-}
-
-/* With the lock held. */
-static void await(const struct fake_stream *stream)
-{
-	uint64_t until = stream->submitted;
-
-	while (stream->completed < until)
-		pthread_cond_wait(&fake_streams.moved, &fake_streams.lock);
 }
 
 void fake_sync_all(void)
@@ -282,6 +319,7 @@ FAKE_API gm_cu_result cuStreamCreate(gm_cu_stream *ret, unsigned int flags)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuStreamCreate");
+	fake_staging_pass();
 	if (!ret || (flags & ~(unsigned)GM_CU_STREAM_NON_BLOCKING))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)))

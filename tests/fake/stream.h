@@ -52,6 +52,7 @@ struct fake_stream {
 	bool legacy;
 	bool blocking; /* waits for the legacy stream, and it for this one */
 	bool destroyed;
+	bool staging; /* a call copies pageable memory: nobody else can submit to the stream */
 	bool threaded;
 	pthread_t thread;
 	uint64_t submitted, completed;
@@ -95,6 +96,13 @@ bool fake_points_now(struct fake_points *points, struct fake_stream *stream);
 gm_cu_result fake_stream_context(
 	gm_cu_stream handle, struct fake_device **ret_device, int *ret_context);
 gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *op);
+/* The same for a copy that the calling thread itself takes part in: returns when it is done. Until then
+ * others that call this, or fake_staging_pass(), or submit to this stream, wait. */
+gm_cu_result fake_submit_staged(gm_cu_stream handle, const struct fake_op *op);
+/* Waits until no call copies pageable memory. */
+void fake_staging_pass(void);
+/* With the lock held. Waits until the stream takes something. */
+void fake_stream_await_staging(const struct fake_stream *stream);
 
 /* work.c: what a stream's thread does for an operation. */
 void fake_perform(const struct fake_op *op);

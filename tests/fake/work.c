@@ -232,6 +232,24 @@ FAKE_API gm_cu_result cuMemsetD8Async(
 			.kind = FAKE_SET, .device = number, .to = to, .value = value, .n = n});
 }
 
+/* The driver copies pageable memory with the thread that calls, but for a little on the way to a device,
+ * which it puts aside. */
+#define ASIDE ((size_t)64 << 10)
+
+static bool is_staged(gm_cu_ptr to, gm_cu_ptr from, size_t n, int device)
+{
+	enum kind to_kind, from_kind;
+	size_t piece;
+
+	if (!n)
+		return false;
+	pthread_mutex_lock(&fake.lock);
+	to_kind = kind_at(to, 1, device, &piece);
+	from_kind = kind_at(from, 1, device, &piece);
+	pthread_mutex_unlock(&fake.lock);
+	return to_kind == PAGEABLE || (from_kind == PAGEABLE && n > ASIDE);
+}
+
 FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_cu_stream stream);
 FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_cu_stream stream)
 {
@@ -245,9 +263,9 @@ FAKE_API gm_cu_result cuMemcpyAsync(gm_cu_ptr to, gm_cu_ptr from, size_t n, gm_c
 	number = (int)(device - fake.device);
 	if (!range_ok(to, n, number, false) || !range_ok(from, n, number, false))
 		return GM_CUDA_ERROR_INVALID_VALUE;
-	return fake_submit(stream,
-		&(struct fake_op){
-			.kind = FAKE_COPY, .device = number, .to = to, .from = from, .n = n});
+	struct fake_op op = {.kind = FAKE_COPY, .device = number, .to = to, .from = from, .n = n};
+	return is_staged(to, from, n, number) ? fake_submit_staged(stream, &op)
+					      : fake_submit(stream, &op);
 }
 
 /* Returns when the copy is done. Only programs outside of the broker call it. */

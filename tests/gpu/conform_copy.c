@@ -5,6 +5,11 @@
  */
 #include "tests/gpu/conformance.h"
 
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
 static void the_driver_knows_its_memory_and_no_other(void)
 {
 	struct puppet p = conform_begin(true);
@@ -62,8 +67,71 @@ static void an_event_after_a_copy_passes_when_it_is_done(void)
 	conform_end("an event after a copy from pinned memory passes when the copy is done");
 }
 
+/* Whether the call waits for the word at *cpu that a stream waits for, too. It may come before the copy of
+ * another thread that it shall wait for: then it is made again. */
+static void waits_for_the_copy(
+	struct puppet *p, const char *what, const struct puppet_call *call, _Atomic uint64_t *cpu)
+{
+	bool waits = false;
+
+	for (int i = 0; i < 100 && !waits; i++) {
+		puppet_begin(p, call);
+		nanosleep(&(struct timespec){0, 20000000}, NULL);
+		waits = !puppet_finished(p);
+		if (!waits)
+			conform_expect(what, puppet_finish(p).result, GM_CUDA_SUCCESS);
+	}
+	conform_true(what, waits);
+	atomic_fetch_add(cpu, 1);
+	if (waits)
+		conform_expect(what, puppet_finish(p).result, GM_CUDA_SUCCESS);
+}
+
+/* So the library lets the driver copy pageable memory only on a stream whose work is done. */
+static void a_copy_of_pageable_memory_keeps_others_waiting(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t t = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t pages = OK(&p, PAGES, .a = 16 * MIB), other = OK(&p, PAGES, .a = 2 * MIB);
+	uint64_t device = OK(&p, ALLOC, .a = 16 * MIB), pinned = OK(&p, HOST_ALLOC, .a = 2 * MIB);
+	uint64_t event = OK(&p, EVENT_NEW, .a = GM_CU_EVENT_DISABLE_TIMING), n = 0;
+	const struct {
+		const char *what;
+		struct puppet_call call;
+	} calls[] = {
+		{"cuStreamCreate waits", {.op = PUPPET_STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING}},
+		{"cuMemHostAlloc waits", {.op = PUPPET_HOST_ALLOC, .a = MIB}},
+		{"cuMemAlloc waits", {.op = PUPPET_ALLOC, .a = MIB}},
+		{"cuEventRecord on the stream waits",
+			{.op = PUPPET_EVENT_RECORD, .a = event, .b = s}},
+		{"another such copy waits",
+			{.op = PUPPET_COPY, .a = device, .b = other, .c = 2 * MIB, .d = t}},
+	};
+	_Atomic uint64_t *cpu;
+	int fd = conform_words_new(&cpu);
+	uint64_t word = conform_words_map(&p, fd);
+
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		OK(&p, AWAIT_WORD, .a = s, .b = word, .c = ++n);
+		OK(&p, COPY_BESIDE, .a = device, .b = pages, .c = 9 * MIB, .d = s);
+		/* What the library does on other streams goes on. */
+		OK(&p, COPY, .a = device + 8 * MIB, .b = pinned, .c = MIB, .d = t);
+		OK(&p, EVENT_RECORD, .a = event, .b = t);
+		OK(&p, SYNC, .a = t);
+		waits_for_the_copy(&p, calls[i].what, &calls[i].call, cpu);
+		OK(&p, CONTEXT_SYNC);
+	}
+	puppet_stop(&p);
+	close(fd);
+	munmap(cpu, CONFORM_WORDS_BYTES);
+	conform_end(
+		"while a copy of pageable memory waits for its stream, other threads wait for it");
+}
+
 void conform_copy(void)
 {
+	a_copy_of_pageable_memory_keeps_others_waiting();
 	the_driver_knows_its_memory_and_no_other();
 	an_event_after_a_copy_passes_when_it_is_done();
 }

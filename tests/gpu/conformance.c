@@ -6,7 +6,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 static int tests, failures, wrong_here, strange;
 
@@ -97,6 +99,30 @@ int conform_export(struct puppet *p, uint64_t handle)
 struct puppet_answer conform_import(struct puppet *p, int fd)
 {
 	return puppet_do(p, &(struct puppet_call){.op = PUPPET_IMPORT}, fd, NULL);
+}
+
+uint64_t conform_words_map(struct puppet *p, int fd)
+{
+	const struct puppet_call call = {.op = PUPPET_PAGES, .a = CONFORM_WORDS_BYTES};
+	uint64_t pages = puppet_do(p, &call, fd, NULL).value;
+
+	OK(p, REGISTER, .a = pages, .b = CONFORM_WORDS_BYTES);
+	return OK(p, DEVICE_PTR, .a = pages);
+}
+
+int conform_words_new(_Atomic uint64_t **ret_cpu)
+{
+	int fd = memfd_create("words", MFD_CLOEXEC);
+	void *at = MAP_FAILED;
+
+	if (fd >= 0 && ftruncate(fd, CONFORM_WORDS_BYTES) == 0)
+		at = mmap(NULL, CONFORM_WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED) {
+		perror("memfd_create");
+		exit(1);
+	}
+	*ret_cpu = at;
+	return fd;
 }
 
 uint64_t conform_free(struct puppet *watcher)

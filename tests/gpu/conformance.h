@@ -77,6 +77,11 @@ struct puppet conform_begin(bool context);
 uint64_t conform_place(struct puppet *p, uint64_t handle, uint64_t bytes);
 int conform_export(struct puppet *p, uint64_t handle);
 struct puppet_answer conform_import(struct puppet *p, int fd);
+/* Words of 0 in a file that processes share: where the CPU of this process has them. Each process that uses
+ * them registers them, and its device has them where conform_words_map() says. */
+#define CONFORM_WORDS_BYTES 4096
+int conform_words_new(_Atomic uint64_t **ret_cpu);
+uint64_t conform_words_map(struct puppet *p, int fd);
 /* What the device has free, as one that uses it no further sees it. */
 uint64_t conform_free(struct puppet *watcher);
 /* Memory comes back some time after the end of a process: waits, with a bound, for at least that

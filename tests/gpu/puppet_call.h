@@ -44,6 +44,7 @@ enum puppet_op {
 			 on stream d) */
 	PUPPET_CPU_COUNT,   /* the same, read by the CPU */
 	PUPPET_COPY,        /* a to, b from, c bytes, d stream */
+	PUPPET_COPY_BESIDE, /* the same, begun by a thread of its own; nobody hears what came of it */
 	PUPPET_MEMORY_TYPE, /* a address → what the driver takes its memory for */
 	PUPPET_PAGES, /* a bytes → address of host memory that the driver does not know; of the
 				 file that came along, shared, if one did */
