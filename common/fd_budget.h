@@ -22,8 +22,9 @@
  * By the shares alone, each user would leave an eighth to the next, and the fourth got nothing. With
  * 1,024 descriptors the reserve is enough for about ten further users with a client each.
  *
- * A released chunk keeps its descriptor until the device's thread has destroyed it. So a new chunk
- * may have to wait for that. Connections need not: chunks leave a quarter of the reserve to them.
+ * A released chunk keeps its descriptor until the device's thread has destroyed it. So a new chunk, or
+ * the control block of a lease with signals, may have to wait for that. Connections need not: chunks
+ * leave a quarter of the reserve to them.
  *
  * daemon/net counts connections and daemon/core counts chunks. Neither knows the other: this account
  * is all they share. Administrators' connections are not counted, because their listener has a
@@ -35,7 +36,7 @@ struct gm_fd_budget {
 	uint64_t chunks;      /* held by chunks that are leased, or admitted for a lease */
 	uint64_t spare;   /* held by chunks that nobody has, or that are being made for nobody */
 	uint64_t dying;   /* held by chunks that are being destroyed */
-	uint64_t waiting; /* of chunks: not made yet, because descriptors are short */
+	uint64_t waiting; /* of chunks: not opened yet, because descriptors are short */
 	/* Releases spare chunks where there are too many (all: every one), and goes on with what
 	 * waits for descriptors. NULL: nobody has chunks. */
 	void (*settle)(void *ctx, bool all);

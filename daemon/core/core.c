@@ -62,6 +62,7 @@ static void core_pump(struct gm_core *core)
 	env->depth++;
 	for (unsigned rounds = 0; env->woken && rounds < PUMP_ROUNDS; rounds++) {
 		env->woken = false;
+		gm_word_make_waiting(env);
 		for (uint32_t n = 0; n < env->n_devices; n++) {
 			struct gm_device *d = &core->devices[n];
 			gm_climb_act(d);
@@ -147,6 +148,7 @@ void gm_core_free(struct gm_core *core)
 		gm_device_deinit(&core->devices[d]);
 	}
 	assert(!core_has_chunks(core) && !core->env.fd_users && !core->env.fd_waiting);
+	assert(!core->env.word_waiting);
 	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
@@ -156,7 +158,15 @@ void gm_core_free(struct gm_core *core)
 static void core_settle_fds(void *ctx, bool all)
 {
 	struct gm_core *core = ctx;
-	gm_device_settle_fds(&core->env, all);
+	struct gm_env *env = &core->env;
+	env->word_denied = false;
+	gm_device_settle_fds(env, all);
+	/* The caller may be in the middle of a connection's end, which no answer to a client must
+	 * disturb. So a control block waits for a tick. */
+	if (env->woken && env->depth == 0 && env->ops.wake_at) {
+		env->armed_ns = gm_env_now(env);
+		env->ops.wake_at(env->ctx, env->armed_ns);
+	}
 }
 
 void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
@@ -544,6 +554,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	free(chunk);
 
 	gm_env_enter(&core->env);
+	core->env.word_denied = false;
 	if (core->env.fds->waiting > 0)
 		gm_device_settle_fds(&core->env, false);
 	/* A request that was denied memory may get it now. */

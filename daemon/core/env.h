@@ -37,7 +37,12 @@ struct gm_env {
 
 	struct gm_fd_budget *fds;     /* never NULL */
 	struct gm_fds_user *fd_users; /* by payer_uid (fds.c) */
-	struct gm_chunk *fd_waiting;  /* for a descriptor, longest first (fds.c) */
+	/* For a descriptor, longest first (fds.c, word.c): chunks, and requests for a control block. They
+	 * take turns. */
+	struct gm_chunk *fd_waiting;
+	struct gm_request *word_waiting;
+	bool word_turn;
+	bool word_denied; /* the kernel had none; cleared when the next one is closed */
 
 	bool adopting; /* core takes over from an earlier daemon: nothing is created yet */
 

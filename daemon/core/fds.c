@@ -107,13 +107,16 @@ void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column 
 
 /* ---- waiting */
 
+bool gm_fds_short(const struct gm_env *env)
+{
+	const struct gm_fd_budget *fds = env->fds;
+	return fds->waiting > 0 ||
+	       fds->connections + fds->chunks + fds->spare + fds->dying > fds->total;
+}
+
 bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk)
 {
-	/* Its own descriptor is in the account already. */
-	const struct gm_fd_budget *fds = env->fds;
-	return chunk->transport == GM_TRANSPORT_FD &&
-	       (fds->waiting > 0 ||
-		       fds->connections + fds->chunks + fds->spare + fds->dying > fds->total);
+	return chunk->transport == GM_TRANSPORT_FD && gm_fds_short(env);
 }
 
 void gm_fds_wait(struct gm_env *env, struct gm_chunk *chunk)
@@ -136,8 +139,15 @@ bool gm_fds_stop_waiting(struct gm_env *env, struct gm_chunk *chunk)
 struct gm_chunk *gm_fds_next(struct gm_env *env)
 {
 	struct gm_chunk *chunk = env->fd_waiting;
-	if (!chunk || !gm_fd_budget_may_open(env->fds))
+	if (env->fds->waiting == 0 || !gm_fd_budget_may_open(env->fds))
+		return NULL;
+	if (env->word_waiting && !env->word_denied && (env->word_turn || !chunk)) {
+		env->woken = true;
+		return NULL;
+	}
+	if (!chunk)
 		return NULL;
 	gm_fds_stop_waiting(env, chunk);
+	env->word_turn = true;
 	return chunk;
 }

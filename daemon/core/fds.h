@@ -41,14 +41,16 @@ void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
 void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
 	struct gm_fds_user *user);
 
+/* Whether a descriptor that is in the account already must wait until others are closed. */
+bool gm_fds_short(const struct gm_env *env);
 /* Whether the creation of a chunk must wait until others are destroyed. */
 bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk);
 /* Keeps the chunk until gm_fds_next() hands it out. */
 void gm_fds_wait(struct gm_env *env, struct gm_chunk *chunk);
 /* Takes out a chunk that waits. Returns false if it does not. */
 bool gm_fds_stop_waiting(struct gm_env *env, struct gm_chunk *chunk);
-/* Takes out the chunk that has waited for longest, if it can be made now. Returns NULL if none can.
- */
+/* Takes out the chunk that has waited for longest, if it can be made now. Returns NULL if none can, or if
+ * it is the turn of a control block: the pump will see to that. */
 struct gm_chunk *gm_fds_next(struct gm_env *env);
 
 #endif

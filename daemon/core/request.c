@@ -52,6 +52,8 @@ static void request_undo(struct gm_request *request)
 	struct gm_account *account = gm_session_account(session, device);
 	struct gm_chunk *chunk, *next;
 	gm_request_unlink(request);
+	if (request->signals)
+		gm_word_stop_waiting(device->env, request);
 
 	DL_FOREACH_SAFE (request->chunks, chunk, next) {
 		DL_DELETE(request->chunks, chunk);
@@ -82,9 +84,9 @@ void gm_request_refuse(struct gm_request *request, gpumem_status status, const c
 	request->done(request, status, detail);
 }
 
-/* Ends a request that waits or is admitted, without success. It is marked cold so that a pool hit,
+/* It is marked cold so that a pool hit,
  * which never comes here, does not pay for it. */
-static __attribute__((cold)) void request_fail(
+__attribute__((cold)) void gm_request_fail(
 	struct gm_request *request, gpumem_status status, const char *detail)
 {
 	if (request->waiting.queued) {
@@ -121,18 +123,18 @@ static void request_finish(struct gm_request *request)
 	GM_STEP("grant: every chunk is there");
 	/* Since it was asked for, chunks may have gone back, or somebody may have got a token. */
 	if (request->user_bytes && !request_may_resize(request)) {
-		request_fail(request, GPUMEM_E_BUSY,
+		gm_request_fail(request, GPUMEM_E_BUSY,
 			"the buffer was shared, or a part of it was returned, while it grew");
 		return;
 	}
 	if (gm_commit_grant(lease, request->chunks, request->id, more) < 0) {
-		request_fail(request, GPUMEM_E_HOST_MEMORY,
+		gm_request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon's ledger has no room for another lease; return some");
 		return;
 	}
 	if (!request->lease && gm_lease_begin(lease) < 0) {
 		gm_commit_undo(lease, request->chunks);
-		request_fail(request, GPUMEM_E_HOST_MEMORY,
+		gm_request_fail(request, GPUMEM_E_HOST_MEMORY,
 			"the daemon has no memory for another lease");
 		return;
 	}
@@ -154,7 +156,7 @@ static void request_finish(struct gm_request *request)
 void gm_request_cancel_all(struct gm_session *session)
 {
 	while (session->pending)
-		request_fail(session->pending, GPUMEM_E_CANCELLED, "the session went away");
+		gm_request_fail(session->pending, GPUMEM_E_CANCELLED, "the session went away");
 }
 
 void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
@@ -162,7 +164,7 @@ void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
 	struct gm_request *request = session->pending;
 	while (request) {
 		if (request->lease == lease) {
-			request_fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
+			gm_request_fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
 			/* done() may have changed the list. */
 			request = session->pending;
 		} else {
@@ -208,7 +210,7 @@ static void request_refuse_backend(
 
 	gm_ledger_unadmit(
 		&device->ledger, gm_session_account(request->session, device), chunk->bytes);
-	request_fail(request, status, detail);
+	gm_request_fail(request, status, detail);
 }
 
 /* The request fits, but the device has no memory for it. It gives back what it has, and waits like
@@ -426,9 +428,10 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 	char name[GM_UID_NAME_PAYER_TEXT];
 
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
-		"%s has %llu chunks and asked for %llu more; each needs a file descriptor of "
-		"the daemon; %llu of %llu are left, and others must be able to have some; return some, "
-		"ask for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
+		"%s holds %llu file descriptors of the daemon and asked for %llu more (each chunk "
+		"needs one, and so do signals and metadata); %llu of %llu are left, and others must be "
+		"able to have some; return some, ask for larger leases, or raise LimitNOFILE= of the "
+		"daemon and its keeper",
 		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
 		(unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
@@ -515,7 +518,7 @@ gpumem_status gm_request_admit(
 	return GPUMEM_OK;
 }
 
-/* Submits the creations that a request lacks. Cold for the same reason as request_fail(): next to
+/* Submits the creations that a request lacks. Cold for the same reason as gm_request_fail(): next to
  * the backend's time, the cost does not matter. */
 static __attribute__((cold)) void request_submit(struct gm_request *request)
 {
@@ -626,5 +629,5 @@ void gm_request_begin(struct gm_core *core, struct gm_request *request)
 
 void gm_request_cancel(struct gm_request *request)
 {
-	request_fail(request, GPUMEM_E_CANCELLED, "the client took the request back");
+	gm_request_fail(request, GPUMEM_E_CANCELLED, "the client took the request back");
 }

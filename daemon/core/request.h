@@ -80,11 +80,12 @@ struct gm_request {
 	/* core's own; core sets it up */
 	uint64_t first_index;
 	uint64_t charged;        /* bytes admitted for it */
-	uint32_t missing;        /* creations under way */
+	uint32_t missing;        /* creations under way, and the control block if that waits */
 	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
 	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
-	struct gm_request *prev, *next; /* of the session's pending ones */
-	struct gm_waiting waiting;      /* while it is in the queue */
+	struct gm_request *prev, *next;           /* of the session's pending ones */
+	struct gm_request *word_prev, *word_next; /* of those whose control blocks wait (word.c) */
+	struct gm_waiting waiting;                /* while it is in the queue */
 };
 #define GM_WAIT_NEVER   UINT64_MAX
 #define GM_WAIT_FOREVER (UINT64_MAX - 1)

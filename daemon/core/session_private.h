@@ -212,11 +212,12 @@ struct gm_lease {
 	/* Those of them that the maker has returned and that are to be released, in slices if there are
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
-	bool counted;   /* in the maker's n_leaving */
-	bool ending;    /* in gm_device.ending */
-	uint32_t place; /* of its record */
-	bool word_kept; /* the keeper has its control block, or will */
-	int word;       /* with signals: the fd of that; -1: none, or the daemon before lost it */
+	bool counted;      /* in the maker's n_leaving */
+	bool ending;       /* in gm_device.ending */
+	uint32_t place;    /* of its record */
+	bool word_counted; /* its control block is in the account of descriptors */
+	bool word_kept;    /* the keeper has it, or will */
+	int word; /* with signals: the fd of that; -1: none, or the daemon before lost it */
 	uint64_t next_index;
 	uint64_t grants; /* how many requests brought it chunks */
 	uint64_t bytes, user_bytes;
@@ -432,10 +433,15 @@ uint64_t gm_expiry_next(const struct gm_core *core);
 
 /* ---- word.c */
 
-/* Makes the control block of a new lease. If the keeper cannot have it yet, *ret_waits is set, and
- * gm_request_go_on() will be called when it has. After an error, gm_lease_free() undoes what was done. */
+/* Makes the control block of a new lease. If there is no descriptor for it yet, or the keeper cannot have
+ * it yet, *ret_waits is set, and gm_request_go_on() will be called when it has, or gm_request_fail(). After
+ * an error, gm_lease_free() undoes what was done. */
 gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
 	char detail[GM_DETAIL_BYTES]);
+/* The request, which gm_word_make() was called for, does not want it any more. */
+void gm_word_stop_waiting(struct gm_env *env, struct gm_request *request);
+/* Makes those that wait, as far as there are descriptors. */
+void gm_word_make_waiting(struct gm_env *env);
 /* Ends it, if there is one. */
 void gm_word_drop(struct gm_lease *lease);
 /* Takes it over from the daemon before. If it is not sound, the lease goes without. Takes fd. */
@@ -525,6 +531,8 @@ gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_dev
 void gm_request_start(struct gm_request *request);
 /* Ends a request that holds nothing and is in no list. */
 void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail);
+/* Ends a request that waits or is admitted, without success. */
+void gm_request_fail(struct gm_request *request, gpumem_status status, const char *detail);
 /* Puts the request into its session's list of pending ones, or takes it out. */
 void gm_request_link(struct gm_request *request);
 void gm_request_unlink(struct gm_request *request);

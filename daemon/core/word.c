@@ -37,43 +37,126 @@ static struct gm_fds_user *word_payer(const struct gm_lease *lease)
 	return lease->estate->session->fds;
 }
 
+/* ---- making */
+
+/* Whether it failed for want of a descriptor, which may come. */
+static bool word_is_short(int r)
+{
+	return r == -EMFILE || r == -ENFILE;
+}
+
+static void word_wait(struct gm_env *env, struct gm_request *request)
+{
+	DL_APPEND2(env->word_waiting, request, word_prev, word_next);
+	env->fds->waiting++;
+}
+
+void gm_word_stop_waiting(struct gm_env *env, struct gm_request *request)
+{
+	if (!request->word_prev)
+		return;
+	DL_DELETE2(env->word_waiting, request, word_prev, word_next);
+	request->word_prev = request->word_next = NULL;
+	env->fds->waiting--;
+}
+
+/* Returns 0, GM_DEPOSIT_WAITS, or a negative errno: -ENOSPC if the keeper is full. */
+static int word_open(struct gm_lease *lease, struct gm_request *request)
+{
+	struct gm_env *env = lease->device->env;
+	int r = word_create(&lease->word);
+	if (r < 0 || !env->ops.deposit)
+		return r;
+
+	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
+	if (r < 0)
+		return r;
+	lease->word_kept = true;
+	GM_STEP("signals: deposited");
+	return r;
+}
+
+static gpumem_status word_refuse(int r, char detail[GM_DETAIL_BYTES])
+{
+	if (r == -ENOSPC)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the keeper has no room for the file descriptor of signals; return some "
+			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
+	if (word_is_short(r))
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+	return gm_refuse(
+		GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for signals; try again");
+}
+
 gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
 	char detail[GM_DETAIL_BYTES])
 {
 	struct gm_env *env = lease->device->env;
+	int r = -EMFILE;
 
-	*ret_waits = false;
-	int r = word_create(&lease->word);
-	if (r < 0)
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
-			"the daemon has no memory, or no file descriptor, for signals; try again");
+	request->word_prev = request->word_next = NULL;
 	gm_fds_take(env, word_payer(lease));
-	if (!env->ops.deposit)
-		return GPUMEM_OK;
+	lease->word_counted = true;
+	if (!gm_fds_short(env)) {
+		r = word_open(lease, request);
+		/* The pump tries again. It may take descriptors from the pool, which is none of a
+		 * request's business as long as it has a plan. */
+		env->woken = env->woken || word_is_short(r);
+	}
 
-	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
-	if (r == -ENOMEM)
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
-			"the daemon has no memory for signals; try again");
-	if (r < 0)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"the keeper has no room for the file descriptor of signals; return some "
-			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
-	*ret_waits = r == GM_DEPOSIT_WAITS;
-	lease->word_kept = true;
-	GM_STEP("signals: deposited");
+	*ret_waits = word_is_short(r) || r == GM_DEPOSIT_WAITS;
+	if (word_is_short(r))
+		word_wait(env, request);
+	else if (r < 0)
+		return word_refuse(r, detail);
 	return GPUMEM_OK;
 }
+
+/* The kernel has no descriptor. Returns whether there will be one. */
+static bool word_wait_again(struct gm_env *env, struct gm_request *request)
+{
+	gm_device_settle_fds(env, true);
+	if (env->fds->dying == 0)
+		return false;
+	word_wait(env, request);
+	env->word_denied = true;
+	return true;
+}
+
+void gm_word_make_waiting(struct gm_env *env)
+{
+	while (env->word_waiting && !env->word_denied && gm_fd_budget_may_open(env->fds)) {
+		struct gm_request *request = env->word_waiting;
+		char detail[GM_DETAIL_BYTES];
+
+		gm_word_stop_waiting(env, request);
+		int r = word_open(request->target, request);
+		if (word_is_short(r) && word_wait_again(env, request))
+			return;
+		if (r == 0)
+			gm_request_go_on(request);
+		else if (r < 0)
+			gm_request_fail(request, word_refuse(r, detail), detail);
+
+		/* A chunk has its turn. */
+		env->word_turn = false;
+		gm_device_settle_fds(env, false);
+	}
+}
+
+/* ---- the end, and another daemon */
 
 void gm_word_drop(struct gm_lease *lease)
 {
 	struct gm_env *env = lease->device->env;
 
-	if (lease->word < 0)
+	if (!lease->word_counted)
 		return;
 	if (lease->word_kept)
 		env->ops.withdraw(env->ctx, GM_ITEM_WORD, lease->id);
 	lease->word = gm_close(lease->word);
+	lease->word_counted = false;
 	gm_fds_give(env, word_payer(lease));
 }
 
@@ -92,6 +175,7 @@ void gm_word_adopt(struct gm_lease *lease, int fd)
 	}
 
 	lease->word = fd;
+	lease->word_counted = true;
 	lease->word_kept = env->ops.deposit != NULL;
 	gm_fds_take(env, word_payer(lease));
 }

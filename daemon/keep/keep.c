@@ -260,7 +260,8 @@ uint64_t gm_keep_settle(struct gm_keep *keep)
 	HASH_ITER (hh, keep->items, item, next) {
 		if (!item->owned || item->closing)
 			continue;
-		item->closing = item->silent = true;
+		gm_keep_item_set_closing(keep, item, true);
+		item->silent = true;
 		gm_keep_link_send(keep, item);
 		n++;
 	}
@@ -270,7 +271,10 @@ uint64_t gm_keep_settle(struct gm_keep *keep)
 int gm_keep_deposit(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, int fd, void *user)
 {
 	struct gm_keep_item *item = gm_keep_item_find(keep, kind, id);
-	if (!item && keep->phase == KEEP_CONNECTED && HASH_COUNT(keep->items) >= keep->capacity)
+	/* The keeper does what it is told in that order. So whatever it is to close is closed before it
+	 * takes another item. */
+	uint64_t n = HASH_COUNT(keep->items) - keep->closing;
+	if (!item && keep->phase == KEEP_CONNECTED && n >= keep->capacity)
 		return -ENOSPC;
 	if (!item)
 		item = gm_keep_item_add(keep, kind, id, fd);
@@ -280,7 +284,8 @@ int gm_keep_deposit(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, i
 	gm_keep_item_dequeue(keep, item);
 	if (item->owned)
 		gm_close(item->fd);
-	item->owned = item->closing = item->silent = false;
+	gm_keep_item_set_closing(keep, item, false);
+	item->owned = item->silent = false;
 	item->fd = fd;
 	item->user = user;
 	int r = gm_keep_link_send(keep, item);
@@ -299,7 +304,7 @@ int gm_keep_withdraw(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, 
 	}
 
 	gm_keep_item_dequeue(keep, item);
-	item->closing = true;
+	gm_keep_item_set_closing(keep, item, true);
 	item->user = user;
 	gm_keep_link_send(keep, item);
 	return GM_KEEP_E_WAIT;

@@ -51,9 +51,16 @@ void gm_keep_item_dequeue(struct gm_keep *keep, struct gm_keep_item *item)
 	DL_DELETE(keep->queue, item);
 }
 
+void gm_keep_item_set_closing(struct gm_keep *keep, struct gm_keep_item *item, bool closing)
+{
+	keep->closing += (uint64_t)closing - item->closing;
+	item->closing = closing;
+}
+
 void gm_keep_item_drop(struct gm_keep *keep, struct gm_keep_item *item)
 {
 	gm_keep_item_dequeue(keep, item);
+	gm_keep_item_set_closing(keep, item, false);
 	HASH_DEL(keep->items, item);
 	if (item->owned)
 		gm_close(item->fd);

@@ -189,7 +189,8 @@ static int keep_take_item(struct gm_keep *keep, const struct gm_keeper_message *
 	item->held = item->owned = true;
 	if (!keep->opening) {
 		/* Nobody knows it any more. */
-		item->closing = item->silent = true;
+		gm_keep_item_set_closing(keep, item, true);
+		item->silent = true;
 		gm_keep_item_enqueue(keep, item);
 	}
 	return 0;

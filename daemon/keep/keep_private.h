@@ -59,6 +59,7 @@ struct gm_keep {
 
 	struct gm_keep_item *items, *queue;
 	struct gm_records *records;
+	uint64_t closing; /* of items */
 	uint64_t capacity, waiting, restarts, lost, ready_ns, lost_ns;
 };
 
@@ -71,6 +72,8 @@ struct gm_keep_item *gm_keep_item_add(
 /* Something is to be sent about the item, or nothing any more. */
 void gm_keep_item_enqueue(struct gm_keep *keep, struct gm_keep_item *item);
 void gm_keep_item_dequeue(struct gm_keep *keep, struct gm_keep_item *item);
+/* The keeper is to close the item, or is to have it after all. It must not be in the queue. */
+void gm_keep_item_set_closing(struct gm_keep *keep, struct gm_keep_item *item, bool closing);
 void gm_keep_item_drop(struct gm_keep *keep, struct gm_keep_item *item);
 
 /* ---- keep_link.c: the connection */

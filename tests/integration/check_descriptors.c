@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/end_keeper.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
@@ -232,6 +234,105 @@ START_TEST(a_request_waits_for_descriptors_that_the_pool_gives_up)
 		return_all(&raw, leases, n);
 	}
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
+/* ---- control blocks */
+
+static const struct gm_daemon_options fewest = {
+	.config = GM_DAEMON_CONFIG_WITH("", "8G"), .nofile = 128};
+
+static uint64_t ask_with_signals(struct gm_raw *raw)
+{
+	Gm__Wire__Lease ask = GM__WIRE__LEASE__INIT;
+
+	ask.bytes = GM_CHUNK_MIN;
+	ask.signals = true;
+	return gm_raw_send(raw, GM_RAW_PACKET(LEASE, lease, &ask));
+}
+
+/* Why the last request was refused. */
+static char refusal[512];
+
+/* Reads until the daemon has taken all that was sent. Returns the lease that the request got, or 0, and
+ * closes its descriptors. */
+static uint64_t lease_so_far(struct gm_raw *raw, uint64_t request)
+{
+	Gm__Wire__GetConfig get = GM__WIRE__GET_CONFIG__INIT;
+	uint64_t id = gm_raw_send(raw, GM_RAW_PACKET(GET_CONFIG, get_config, &get)), lease = 0;
+
+	do {
+		GM_REQUIRE(gm_raw_receive(raw));
+		if (raw->packet->id != request)
+			continue;
+		if (raw->packet->body_case == GM__WIRE__PACKET__BODY_FAILURE)
+			snprintf(refusal, sizeof(refusal), "%s", gm_raw_detail(raw));
+		else
+			lease = raw->packet->lease_reply->lease;
+	} while (raw->packet->id != id || raw->packet->more);
+	return lease;
+}
+
+static uint64_t expect_lease(struct gm_raw *raw, uint64_t request)
+{
+	uint64_t lease;
+
+	while (!(lease = lease_so_far(raw, request))) {
+		if (refusal[0])
+			GM_FAIL("%s", refusal);
+		poll(NULL, 0, 1);
+	}
+	return lease;
+}
+
+/* Leases and returns a pooled chunk with signals, until no answer comes at once, or many times. */
+static void churn_signals(int channel, void *argument)
+{
+	struct gm_raw raw;
+	int n = 0;
+
+	gm_become_stranger_if_possible();
+	gm_raw_join(&raw, argument);
+	uint64_t lease = expect_lease(&raw, ask_with_signals(&raw));
+	gm_say_word(channel, 'j');
+	gm_hear_word(channel, 'b');
+	do
+		GM_REQUIRE_EQ(gm_raw_return(&raw, lease, NULL, 0), GPUMEM_OK);
+	while (n++ < MANY && (lease = lease_so_far(&raw, ask_with_signals(&raw))));
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+/* The keeper is slow to close what one user has returned. It must not seem to be full to another user. */
+START_TEST(a_user_that_churns_leases_with_signals_makes_nobody_elses_fail)
+{
+	struct gm_daemon daemon;
+	struct gm_worker worker;
+	struct gm_raw raw;
+	char folder[128];
+
+	gm_daemon_start(&daemon, &fewest);
+	gm_raw_join(&raw, &daemon);
+	gm_worker_start(&worker, churn_signals, &daemon);
+	gm_hear_word(worker.channel, 'j');
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(daemon.socket, '/') - daemon.socket),
+		daemon.socket);
+	pid_t keeper = gm_keeper_in(folder);
+	GM_REQUIRE(keeper > 0);
+	GM_REQUIRE_EQ(kill(keeper, SIGSTOP), 0);
+	gm_say_word(worker.channel, 'b');
+	gm_hear_word(worker.channel, 'f');
+
+	uint64_t id = ask_with_signals(&raw);
+	bool granted = lease_so_far(&raw, id);
+	GM_REQUIRE_EQ(kill(keeper, SIGCONT), 0);
+	if (!granted)
+		expect_lease(&raw, id);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
 }
@@ -597,6 +698,7 @@ int main(void)
 	tcase_add_test(tc, so_it_is_with_very_few);
 	tcase_add_test(tc, a_request_waits_for_descriptors_that_the_pool_gives_up);
 	tcase_add_test(tc, descriptors_that_are_kept_over_a_restart_count_once);
+	tcase_add_test(tc, a_user_that_churns_leases_with_signals_makes_nobody_elses_fail);
 	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
 	/* On a GPU a returned chunk is destroyed, and lingers without a descriptor. */

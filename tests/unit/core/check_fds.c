@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/fd_budget.h"
 #include "tests/tap.h"
@@ -19,7 +20,7 @@ static uint32_t d;
 static void set_up(void)
 {
 	struct gm_core_device_info info = fake_info(4 * GiB);
-	fake_core_init(&fake);
+	fake_core_init_asking(&fake);
 	fake.calls_off = true;
 	fds = (struct gm_fd_budget){.total = 64};
 	gm_core_share_fds(fake.core, &fds);
@@ -43,7 +44,9 @@ START_TEST(a_user_leaves_a_quarter_of_the_descriptors_to_others)
 	ck_assert_uint_eq(fds.chunks, 36);
 	fake_ask(&fake, &q, s, d, 2 * MiB, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
-	ck_assert_ptr_nonnull(strstr(q.detail, "uid 1000 has 36 chunks and asked for 1 more"));
+	ck_assert_ptr_nonnull(
+		strstr(q.detail, "uid 1000 holds 36 file descriptors of the daemon and "
+				 "asked for 1 more"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "12 of 48 are left"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "LimitNOFILE="));
 	/* Another session of the uid has no share of its own. */
@@ -108,11 +111,16 @@ START_TEST(pooled_chunks_hold_half_at_most)
 }
 END_TEST
 
-/* Makes a request that needs a descriptor which the pool has to give up first. */
-static void ask_and_wait(void)
+static void fill_pool_and_connect(void)
 {
 	fill_pool();
 	fds.connections = 40; /* the pool has all the others */
+}
+
+/* Makes a request that needs a descriptor which the pool has to give up first. */
+static void ask_and_wait(void)
+{
+	fill_pool_and_connect();
 	fake_ask(&fake, &q, other, d, 2 * MiB, GM_TRANSPORT_AUTO);
 	ck_assert_uint_eq(q.ended, 0);
 	ck_assert_uint_eq(fds.waiting, 1);
@@ -203,6 +211,161 @@ START_TEST(without_a_pool_there_is_nothing_to_wait_for)
 }
 END_TEST
 
+/* ---- control blocks */
+
+static void destroy_one(void)
+{
+	size_t i = 0;
+
+	while (i < fake.n_jobs && !fake.jobs[i].destroy)
+		i++;
+	fake_core_complete(&fake, i, 0);
+}
+
+/* The same as ask_and_wait(), for a lease with signals. */
+static void ask_for_signals_and_wait(void)
+{
+	fill_pool_and_connect();
+	fake.signals = true;
+	fake_ask(&fake, &q, other, d, 2 * MiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fds.waiting, 2); /* the chunk and the block */
+	ck_assert_uint_eq(fake_core_count(&fake, false), 0);
+}
+
+START_TEST(a_control_block_waits_as_a_chunk_does)
+{
+	ask_for_signals_and_wait();
+	size_t dying = fds.dying;
+	for (int i = 2; i-- > 0;) {
+		destroy_one();
+		ck_assert_uint_eq(fds.waiting, i);
+		ck_assert_uint_eq(fds.dying, --dying);
+	}
+	ck_assert_uint_eq(q.ended, 0);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+/* A request that the pool can serve lacks nothing but its block. */
+START_TEST(a_request_from_the_pool_waits_for_its_control_block_alone)
+{
+	fill_pool();
+	fds.dying = 48; /* somebody else's */
+	fake.signals = true;
+	fake_ask(&fake, &q, s, d, 4 * MiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fds.waiting, 1);
+	fds.dying = 0;
+	gm_fd_budget_disconnect(&fds, 0);
+	fake_pass(&fake, 1);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(fake_core_count(&fake, false), 0);
+}
+END_TEST
+
+START_TEST(a_connection_that_ends_lets_a_control_block_go_on)
+{
+	ask_for_signals_and_wait();
+	gm_fd_budget_disconnect(&fds, 40);
+	/* Nobody hears of it while a connection ends. */
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fake.wake_ns, fake.now);
+	fake_pass(&fake, 1);
+	ck_assert_uint_eq(fds.waiting, 0);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(a_request_whose_control_block_waits_can_be_cancelled)
+{
+	ask_for_signals_and_wait();
+	gm_core_cancel(fake.core, &q.r);
+	ck_assert_int_eq(q.status, GPUMEM_E_CANCELLED);
+	ck_assert_uint_eq(fds.waiting + fds.chunks, 0);
+	fake_core_run(&fake);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+/* Each user's requests wait for a chunk and a block. Neither kind lets the other wait for long. */
+START_TEST(control_blocks_and_chunks_take_turns)
+{
+	static struct fake_request many[6];
+
+	ask_for_signals_and_wait();
+	for (int i = 0; i < 6; i++)
+		fake_ask(&fake, &many[i], fake_session(&fake, 10 + i, 3000 + i), d, 2 * MiB,
+			GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fds.waiting, 14);
+	while (fds.waiting > 0) {
+		size_t before = fake_core_count(&fake, false);
+		uint64_t waiting = fds.waiting;
+		destroy_one();
+		destroy_one();
+		ck_assert_uint_eq(fds.waiting, waiting - 2);
+		ck_assert_uint_eq(fake_core_count(&fake, false), before + 1);
+	}
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	for (int i = 0; i < 6; i++)
+		ck_assert_int_eq(many[i].status, GPUMEM_OK);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+static rlim_t limit_descriptors(rlim_t n)
+{
+	struct rlimit limit;
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	rlim_t before = limit.rlim_cur;
+	limit.rlim_cur = n;
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	return before;
+}
+
+START_TEST(the_pool_gives_up_all_when_there_is_no_descriptor_for_a_control_block)
+{
+	fill_pool();
+	fake.signals = true;
+	rlim_t before = limit_descriptors(0);
+	fake_ask(&fake, &q, other, d, 2 * MiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 0);
+	size_t dying = fake_core_count(&fake, true);
+	ck_assert_uint_eq(dying, 24);
+
+	/* It tries again with each one that is gone. */
+	for (size_t i = 0; i + 1 < dying; i++) {
+		destroy_one();
+		ck_assert_uint_eq(q.ended, 0);
+		ck_assert_uint_eq(fds.waiting, 1);
+	}
+	limit_descriptors(before);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(without_a_pool_a_lease_with_signals_is_refused)
+{
+	fake.signals = true;
+	rlim_t before = limit_descriptors(0);
+	fake_ask(&fake, &q, s, d, 2 * MiB, GM_TRANSPORT_AUTO);
+	limit_descriptors(before);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(q.detail, "LimitNOFILE="));
+	ck_assert_uint_eq(fds.chunks + fds.waiting, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fds");
@@ -217,6 +380,13 @@ int main(void)
 	tcase_add_test(tc, the_reserve_takes_none_that_others_need);
 	tcase_add_test(tc, the_pool_gives_up_all_when_the_backend_has_no_descriptor);
 	tcase_add_test(tc, without_a_pool_there_is_nothing_to_wait_for);
+	tcase_add_test(tc, a_control_block_waits_as_a_chunk_does);
+	tcase_add_test(tc, a_request_from_the_pool_waits_for_its_control_block_alone);
+	tcase_add_test(tc, a_connection_that_ends_lets_a_control_block_go_on);
+	tcase_add_test(tc, a_request_whose_control_block_waits_can_be_cancelled);
+	tcase_add_test(tc, control_blocks_and_chunks_take_turns);
+	tcase_add_test(tc, the_pool_gives_up_all_when_there_is_no_descriptor_for_a_control_block);
+	tcase_add_test(tc, without_a_pool_a_lease_with_signals_is_refused);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

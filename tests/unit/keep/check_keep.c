@@ -351,6 +351,46 @@ static void start_small_keeper(const char *path, rlim_t limit)
 	ck_assert_int_eq(status, 0);
 }
 
+START_TEST(what_a_full_keeper_is_to_close_makes_room_at_once)
+{
+	struct keep_world world;
+	char path[256];
+	int fd = world_memory(1), again = -1;
+
+	world_scratch(path);
+	start_small_keeper(path, 64);
+	world_open(&world, path);
+	uint64_t capacity = world_state(&world).capacity;
+	for (uint64_t id = 1; id < capacity; id++)
+		ck_assert_int_eq(gm_keep_deposit(world.keep, GM_KEEP_CHUNK, id, fd, NULL), 0);
+
+	pid_t keeper = world_state(&world).pid;
+	ck_assert_int_eq(kill(keeper, SIGSTOP), 0);
+	for (uint64_t id = 1; id <= 3; id++) {
+		ck_assert_int_eq(
+			gm_keep_withdraw(world.keep, GM_KEEP_CHUNK, id, NULL), GM_KEEP_E_WAIT);
+		ck_assert_int_eq(
+			gm_keep_deposit(world.keep, GM_KEEP_WORD, capacity + id, fd, NULL), 0);
+		ck_assert_int_eq(
+			gm_keep_deposit(world.keep, GM_KEEP_WORD, capacity, fd, NULL), -ENOSPC);
+	}
+	ck_assert_int_eq(kill(keeper, SIGCONT), 0);
+	WORLD_WAIT(&world, world.withdrawn == 3);
+	ck_assert_int_eq(gm_keep_deposit(world.keep, GM_KEEP_WORD, capacity, fd, NULL), -ENOSPC);
+	ck_assert_uint_eq(world_state(&world).lost, 0);
+	world_close(&world, false);
+
+	world_open(&world, path);
+	ck_assert_uint_eq(world_state(&world).items, capacity);
+	for (uint64_t id = 1; id <= 3; id++) {
+		ck_assert_int_eq(gm_keep_claim(world.keep, GM_KEEP_WORD, capacity + id, &again), 0);
+		close(again);
+	}
+	close(fd);
+	world_close(&world, true);
+}
+END_TEST
+
 START_TEST(a_full_keeper_refuses_and_loses_nothing)
 {
 	struct keep_world world;
@@ -589,6 +629,7 @@ int main(void)
 	tcase_add_test(tc, the_next_keeper_gets_everything_again);
 	tcase_add_test(tc, what_a_dead_keeper_was_to_close_is_closed);
 	tcase_add_test(tc, deposits_wait_while_the_keeper_does_not_read);
+	tcase_add_test(tc, what_a_full_keeper_is_to_close_makes_room_at_once);
 	tcase_add_test(tc, a_full_keeper_refuses_and_loses_nothing);
 	tcase_add_test(tc, a_second_daemon_is_refused_while_the_first_one_lives);
 	tcase_add_test(tc, a_keeper_that_is_not_there_is_named);
