@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -102,4 +103,16 @@ bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
 		       !memcmp(name->pci, address, sizeof(address));
 	}
 	return false;
+}
+
+const char *gm_device_name_before(
+	uint32_t number, const char *sentence, char text[GM_DEVICE_NAME_BEFORE])
+{
+	int n = snprintf(text, GM_DEVICE_NAME_BEFORE, "device %u ", number);
+
+	if (strncmp(sentence, text, (size_t)n) == 0)
+		text[0] = '\0';
+	else
+		snprintf(text, GM_DEVICE_NAME_BEFORE, "device %u: ", number);
+	return text;
 }

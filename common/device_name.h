@@ -37,4 +37,12 @@ bool gm_device_name_same(const struct gm_device_name *a, const struct gm_device_
 bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
 	const uint8_t uuid[GM_UUID_BYTES], const char *pci);
 
+#define GM_DEVICE_NAME_BEFORE 24
+/*
+ * What to write before a sentence of the daemon, so that it says which device it is about: "device 3: ",
+ * or "" if the sentence begins with the device. Returns text.
+ */
+const char *gm_device_name_before(
+	uint32_t number, const char *sentence, char text[GM_DEVICE_NAME_BEFORE]);
+
 #endif

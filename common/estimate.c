@@ -114,10 +114,20 @@ struct estimate_shape {
 	struct estimate_dimension head_dim, value;
 };
 
+void gm_estimate_fill(gpumem_model *model)
+{
+	if (!model->head_dim)
+		model->head_dim = model->hidden / model->heads;
+	if (!model->bytes_per_value)
+		model->bytes_per_value =
+			(uint32_t)gm_max(2, estimate_ceil(model->bytes_per_weight));
+}
+
 static struct estimate_shape estimate_shape_of(const gpumem_model *m)
 {
-	uint64_t least = gm_max(2, estimate_ceil(m->bytes_per_weight));
+	gpumem_model filled = *m;
 
+	gm_estimate_fill(&filled);
 	return (struct estimate_shape){
 		.hidden = {"hidden", m->hidden},
 		.intermediate = {"intermediate", m->intermediate},
@@ -127,9 +137,8 @@ static struct estimate_shape estimate_shape_of(const gpumem_model *m)
 		.kv_heads = {"kv_heads", m->kv_heads},
 		.context = {"context", m->context},
 		/* A value that follows from others has no name of its own: the others are to blame. */
-		.head_dim = {m->head_dim ? "head_dim" : NULL,
-			m->head_dim ? m->head_dim : m->hidden / m->heads},
-		.value = {NULL, m->bytes_per_value ? m->bytes_per_value : least},
+		.head_dim = {m->head_dim ? "head_dim" : NULL, filled.head_dim},
+		.value = {NULL, filled.bytes_per_value},
 	};
 }
 

@@ -16,4 +16,8 @@
 gpumem_status gm_estimate_inference(
 	const gpumem_model *model, gpumem_estimate *ret_estimate, char wrong[GM_ESTIMATE_WRONG]);
 
+/* Sets the members that may be 0 (head_dim, bytes_per_value) to what the estimate uses. The model must be
+ * one that gm_estimate_inference() accepts. */
+void gm_estimate_fill(gpumem_model *model);
+
 #endif

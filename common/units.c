@@ -106,13 +106,13 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 	return parsed < 0 ? parsed : units_scale(&d, UINT64_C(1) << shift, ret_bytes);
 }
 
-int gm_parse_duration(const char *text, uint64_t *ret_ns)
+/* The nanoseconds of a unit, whose name has n letters. 0: there is no such unit. */
+static uint64_t units_of_time(const char *name, size_t n)
 {
 	static const struct {
 		const char *name;
 		uint64_t ns;
 	} units[] = {
-		{"", GM_NS_PER_S},
 		{"ns", 1},
 		{"us", GM_NS_PER_US},
 		{"ms", GM_NS_PER_MS},
@@ -122,15 +122,43 @@ int gm_parse_duration(const char *text, uint64_t *ret_ns)
 		{"h", 3600 * GM_NS_PER_S},
 		{"d", 86400 * GM_NS_PER_S},
 	};
-	struct units_decimal d;
-	int parsed = units_parse_decimal(&text, &d);
 
-	if (parsed == -EINVAL)
-		return parsed;
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (strcmp(text, units[i].name) == 0)
-			return parsed < 0 ? parsed : units_scale(&d, units[i].ns, ret_ns);
-	return -EINVAL;
+		if (strlen(units[i].name) == n && !strncmp(name, units[i].name, n))
+			return units[i].ns;
+	return 0;
+}
+
+int gm_parse_duration(const char *text, uint64_t *ret_ns)
+{
+	uint64_t sum = 0, before = UINT64_MAX;
+	bool range = false;
+
+	for (const char *at = text;;) {
+		struct units_decimal d;
+		uint64_t part = 0;
+		int parsed = units_parse_decimal(&at, &d);
+		if (parsed == -EINVAL)
+			return parsed;
+
+		/* A number without a unit stands alone. */
+		size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz");
+		bool alone = !*at && before == UINT64_MAX;
+		uint64_t unit = alone ? GM_NS_PER_S : units_of_time(at, n);
+		if (!unit || unit >= before)
+			return -EINVAL;
+		before = unit;
+		at += n;
+		range |= parsed < 0 || units_scale(&d, unit, &part) < 0 ||
+			 __builtin_add_overflow(sum, part, &sum);
+		if (!*at)
+			break;
+		at += *at == ' ';
+	}
+	if (range)
+		return -ERANGE;
+	*ret_ns = sum;
+	return 0;
 }
 
 int gm_parse_fraction(const char *text, double *ret_fraction)

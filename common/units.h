@@ -13,7 +13,8 @@
 
 /* 4096, 64K, 512M, 1.5G, 2T. Units are powers of 1024; "iB" or "B" may follow. */
 int gm_parse_size(const char *text, uint64_t *ret_bytes);
-/* 250us, 100ms, 10s, 5min (or 5m), 2h, 1d. A number without a unit is in seconds. */
+/* 250us, 100ms, 10s, 5min (or 5m), 2h, 1d. A number without a unit is in seconds. Several parts are
+ * added, the largest unit first: 1m30s, "1min 30s". */
 int gm_parse_duration(const char *text, uint64_t *ret_ns);
 /* 0.9 or 90%. The result is at least 0 and at most 1. */
 int gm_parse_fraction(const char *text, double *ret_fraction);

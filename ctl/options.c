@@ -42,7 +42,9 @@ enum {
 	OPTION_MAY_WAIT,
 	OPTION_DTYPE,
 	OPTION_TIED,
-	OPTION_DIMENSION, /* and so many numbers behind it */
+	OPTION_NO_TIED,
+	OPTION_KV_BYTES,
+	OPTION_DIMENSION, /* of a model; its other dimensions follow */
 	OPTION_DRY_RUN = OPTION_DIMENSION + GM_MODEL_N_DIMENSIONS,
 	OPTION_SORT,
 	OPTION_COLUMNS,
@@ -55,6 +57,9 @@ enum {
 	OPTION_WAIT,
 	OPTION_COLOR,
 };
+
+#define OPTION_OF_DIMENSION(member, name, key) \
+	{name, required_argument, NULL, OPTION_DIMENSION + GM_MODEL_##member},
 
 static const struct option long_options[] = {
 	{"help", no_argument, NULL, 'h'},
@@ -76,15 +81,9 @@ static const struct option long_options[] = {
 	{"may-wait", no_argument, NULL, OPTION_MAY_WAIT},
 	{"dtype", required_argument, NULL, OPTION_DTYPE},
 	{"tied", no_argument, NULL, OPTION_TIED},
-	{"hidden", required_argument, NULL, OPTION_DIMENSION},
-	{"intermediate", required_argument, NULL, OPTION_DIMENSION + 1},
-	{"layers", required_argument, NULL, OPTION_DIMENSION + 2},
-	{"vocab", required_argument, NULL, OPTION_DIMENSION + 3},
-	{"heads", required_argument, NULL, OPTION_DIMENSION + 4},
-	{"kv-heads", required_argument, NULL, OPTION_DIMENSION + 5},
-	{"context", required_argument, NULL, OPTION_DIMENSION + 6},
-	{"head-dim", required_argument, NULL, OPTION_DIMENSION + 7},
-	{"dry-run", no_argument, NULL, OPTION_DRY_RUN},
+	{"no-tied", no_argument, NULL, OPTION_NO_TIED},
+	{"kv-bytes", required_argument, NULL, OPTION_KV_BYTES},
+	GM_MODEL_DIMENSIONS(OPTION_OF_DIMENSION){"dry-run", no_argument, NULL, OPTION_DRY_RUN},
 	{"sort", required_argument, NULL, OPTION_SORT},
 	{"columns", required_argument, NULL, OPTION_COLUMNS},
 	{"user", required_argument, NULL, OPTION_USER},
@@ -112,11 +111,26 @@ static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	return -EINVAL;
 }
 
+/* The word that getopt_long() has just refused. It stays at a word with several short options until
+ * it has read the last of them. */
+static const char *options_refused_word(char **argv)
+{
+	const char *before = argv[optind - 1];
+
+	if (strncmp(before, "--", 2) == 0 ||
+		(before[0] == '-' && optopt && before[strlen(before) - 1] == optopt))
+		return before;
+	return argv[optind];
+}
+
 /* Says why getopt_long() does not accept this word. */
 static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[N_LONG_OPTIONS + 1] = {0};
 	char name[33];
+
+	if (word[0] == '-' && word[1] >= '0' && word[1] <= '9')
+		return options_fail(error, "'%s' is negative; sizes and times are 0 or more", word);
 
 	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
 		names[i] = long_options[i].name;
@@ -286,7 +300,16 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 		options->given |= GM_OPTION_MODEL;
 		return 0;
 	case OPTION_TIED:
-		options->model.tied = 1;
+	case OPTION_NO_TIED:
+		options->model.tied = option == OPTION_TIED;
+		options->untied = option == OPTION_NO_TIED;
+		options->given |= GM_OPTION_MODEL;
+		return 0;
+	case OPTION_KV_BYTES:
+		if (gm_parse_u64(optarg, &n) < 0 || n < 1 || n > 16)
+			return options_fail(error,
+				"--kv-bytes '%s' is not a whole number from 1 to 16", optarg);
+		options->model.bytes_per_value = (uint32_t)n;
 		options->given |= GM_OPTION_MODEL;
 		return 0;
 	case OPTION_DRY_RUN:
@@ -417,16 +440,14 @@ int gm_options_parse(
 	optind = 0; /* how to restart GNU getopt, so that it may change the order of argv */
 	opterr = 0;
 	for (;;) {
-		int at = optind ? optind : 1;
 		int option = getopt_long(argc, argv, ":h", long_options, NULL);
 		if (option == -1)
 			break;
 
-		/* The wrong word is the one before optind or, within short options, the current. */
 		if (option == ':')
 			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
 		if (option == '?')
-			return options_wrong_option(argv[optind > at ? optind - 1 : at], error);
+			return options_wrong_option(options_refused_word(argv), error);
 
 		r = options_take(&options, &texts, option, error);
 		if (r < 0)

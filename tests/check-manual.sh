@@ -115,8 +115,9 @@ if command -v groff >/dev/null; then
 		[ "$(wc -l <"$work/text")" -ge 20 ] || echo "$page: renders to nearly nothing"
 		# Names are not hyphenated. Prototypes and examples are not broken, so they must fit.
 		sed -e 's/\x1b\[[0-9;]*m//g' -e 's/.\x08//g' "$work/text" | awk -v page="$page" -v prefix="$prefix/" '
+			/[(]/ && !header { header = 1; if (!/^[^ ]+[)] .* [^ ]+[)]$/) print page ": the header has no room: " $0 }
 			/[a-z]_[a-z_]*-$/ { print page ": a name is hyphenated: " $0 }
-			page ~ /3$/ && length > 80 && !index($0, prefix) { print page ": too wide: " $0 }'
+			length > 80 && !index($0, prefix) { print page ": too wide: " $0 }'
 	done)
 	report every_page_renders_in_the_C_locale_without_warnings "$complaint"
 else

@@ -10,6 +10,7 @@
 
 #include "client/session/session_call.h"
 #include "common/cancel.h"
+#include "common/device_name.h"
 #include "common/estimate.h"
 
 gpumem_status gpumem_estimate_inference(const gpumem_model *model, gpumem_estimate *ret_estimate)
@@ -108,15 +109,15 @@ static gpumem_status planning_ask(
 /* Nothing is good enough. The sentence has as many of the reasons as it has room for. */
 static gpumem_status planning_refuse(const struct planning_call *place)
 {
-	char text[GM_ERROR_BYTES];
+	char text[GM_ERROR_BYTES], before[GM_DEVICE_NAME_BEFORE];
 	size_t at = 0;
 
 	if (place->n == 0)
 		return gm_error(GPUMEM_E_NO_MEMORY, "the daemon serves no device");
 	for (uint32_t i = 0; i < place->n && at < sizeof(text); i++) {
 		const gpumem_placement *p = &place->answers[i].placement;
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%son device %u: %s",
-			i ? "; " : "", p->device, p->why);
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s%s", i ? "; " : "",
+			gm_device_name_before(p->device, p->why, before), p->why);
 	}
 	gpumem_status status = place->answers[0].status;
 	return gm_error(status ? status : GPUMEM_E_NO_MEMORY, "%s", text);

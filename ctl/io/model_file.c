@@ -210,6 +210,61 @@ static int model_take_type(const struct model_source *from, struct gm_model_file
 	return 0;
 }
 
+/* Types of models that are built as gpumem_estimate_inference(3) says. */
+static const struct {
+	const char *name;
+	bool tied; /* unless the file says otherwise */
+} model_types[] = {
+	{"arcee", false},
+	{"cohere", true},
+	{"cohere2", true},
+	{"gemma", true},
+	{"gemma2", true},
+	{"gemma3_text", true},
+	{"glm", false},
+	{"glm4", false},
+	{"granite", false},
+	{"internlm2", false},
+	{"llama", false},
+	{"ministral", false},
+	{"mistral", false},
+	{"olmo", false},
+	{"olmo2", false},
+	{"phi3", false},
+	{"qwen2", false},
+	{"qwen3", false},
+	{"seed_oss", false},
+	{"smollm3", true},
+	{"stablelm", false},
+};
+
+static int model_take_kind(const struct model_source *from, struct gm_model_file *file)
+{
+	const json_t *type = model_get(from, "model_type");
+
+	if (json_is_true(model_get(from, "is_encoder_decoder")))
+		return model_wrong(
+			from, "is_encoder_decoder", "a model with an encoder is not estimated");
+	if (model_get(from, "kv_lora_rank"))
+		return model_wrong(from, "kv_lora_rank",
+			"a model with a compressed KV cache is not estimated");
+	if (model_get(from, "n_embd") && !model_get(from, "hidden_size"))
+		return model_wrong(from, "n_embd",
+			"a model like GPT-2, whose MLP has no gate, is not estimated");
+	if (!type)
+		return 0;
+	if (!json_is_string(type))
+		return model_wrong(from, "model_type", "is not a text");
+
+	for (size_t i = 0; i < sizeof(model_types) / sizeof(*model_types); i++)
+		if (!strcmp(json_string_value(type), model_types[i].name)) {
+			file->model.tied = model_types[i].tied;
+			return 0;
+		}
+	snprintf(file->strange, sizeof(file->strange), "%s", json_string_value(type));
+	return 0;
+}
+
 static int model_take_rest(const struct model_source *from, struct gm_model_file *file)
 {
 	static const char *const experts[] = {
@@ -218,7 +273,8 @@ static int model_take_rest(const struct model_source *from, struct gm_model_file
 
 	if (tied && !json_is_boolean(tied))
 		return model_wrong(from, "tie_word_embeddings", "is neither true nor false");
-	file->model.tied = json_is_true(tied);
+	if (tied)
+		file->model.tied = json_is_true(tied);
 
 	for (size_t i = 0; i < sizeof(experts) / sizeof(*experts); i++) {
 		const json_t *value = model_get(from, experts[i]);
@@ -254,6 +310,8 @@ int gm_model_file_read(
 		r = model_take_dimensions(&from, &file);
 	if (r == 0)
 		r = model_take_type(&from, &file);
+	if (r == 0)
+		r = model_take_kind(&from, &file);
 	if (r == 0)
 		r = model_take_rest(&from, &file);
 	json_decref(root);

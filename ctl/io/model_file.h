@@ -20,11 +20,14 @@
 	X(context, "context", "max_position_embeddings") \
 	X(head_dim, "head-dim", "head_dim")
 
+#define GM_MODEL_DIMENSION(member, option, key) GM_MODEL_##member,
+enum { GM_MODEL_DIMENSIONS(GM_MODEL_DIMENSION) GM_MODEL_N_DIMENSIONS };
+#undef GM_MODEL_DIMENSION
+
 struct gm_model_dimension {
 	const char *member, *option, *key;
 	size_t offset; /* of the member, a uint64_t */
 };
-#define GM_MODEL_N_DIMENSIONS 8
 extern const struct gm_model_dimension gm_model_dimensions[GM_MODEL_N_DIMENSIONS];
 
 static inline uint64_t *gm_model_dimension(gpumem_model *model, size_t i)
@@ -39,6 +42,7 @@ static inline uint64_t *gm_model_dimension(gpumem_model *model, size_t i)
 struct gm_model_file {
 	gpumem_model model; /* 0: the file does not say */
 	bool quantised;     /* the weights are smaller than bytes_per_weight says */
+	char strange[32]; /* the type of the model, if the formulas may not hold for it; else "" */
 	unsigned lines[GM_MODEL_N_DIMENSIONS]; /* where each dimension stands; 0: not known */
 };
 

@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#include "common/device_name.h"
+
 static void placement_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_placement_list *list = user;
@@ -50,10 +52,9 @@ const char *gm_placement_list_fit(uint32_t fit)
 struct gm_table *gm_placement_list_table(const struct gm_placement_list *list)
 {
 	static const struct gm_column columns[] = {
-		{"device", "DEV", GM_COLUMN_RIGHT},
-		{"fit", "FIT", 0},
+		{"device", "DEV", GM_COLUMN_RIGHT}, {"fit", "FIT", 0},
 		{"room", "ROOM", GM_COLUMN_RIGHT},
-		{"why", "WHY", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+		{"why", NULL, 0}, /* too long for a column: gm_placement_list_explain() */
 	};
 	static const enum gm_mark marks[] = {GM_MARK_GOOD, GM_MARK_GOOD, GM_MARK_WARN, GM_MARK_BAD};
 	struct gm_table *table = GM_TABLE_NEW(columns);
@@ -69,4 +70,17 @@ struct gm_table *gm_placement_list_table(const struct gm_placement_list *list)
 		gm_table_text(table, item->why);
 	}
 	return table;
+}
+
+void gm_placement_list_explain(const struct gm_placement_list *list, struct gm_writer *writer)
+{
+	char before[GM_DEVICE_NAME_BEFORE];
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct gm_placement_item *item = &list->items[i];
+
+		if (*item->why)
+			gm_writer_line(writer, "", "  %s%s",
+				gm_device_name_before(item->device, item->why, before), item->why);
+	}
 }

@@ -28,5 +28,7 @@ gpumem_status gm_placement_list_ask(
 const char *gm_placement_list_fit(uint32_t fit);
 /* A row for each device. Returns NULL if out of memory. */
 struct gm_table *gm_placement_list_table(const struct gm_placement_list *list);
+/* For people: a line for each device that does not fit at once, with the reason. */
+void gm_placement_list_explain(const struct gm_placement_list *list, struct gm_writer *writer);
 
 #endif

@@ -40,7 +40,7 @@ enum gm_option_bits {
 	GM_OPTION_UNDO = 8192,
 	GM_OPTION_WAIT = 16384,
 	GM_OPTION_STACKS = 32768,
-	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, --dtype and --tied */
+	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, and what else describes it */
 	GM_OPTION_MAY_WAIT = 1 << 25,
 };
 #define GM_OPTIONS_OF_LISTS \
@@ -83,6 +83,7 @@ struct gm_options {
 	uint32_t at_least; /* a level of pressure, 0 to 3 */
 	uint64_t need;
 	gpumem_model model;  /* what was given of it; the rest is 0 */
+	bool untied;         /* its embeddings, although the file says otherwise */
 	struct gm_view view; /* --sort and --columns, or the verb's own order */
 	uid_t user;
 	const char *name; /* a pattern */

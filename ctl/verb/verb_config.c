@@ -142,7 +142,7 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	gm_writer_bool(ctl->writer, "ok", r == 0);
 	/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
 	if (r < 0)
-		ctl->status = GPUMEM_E_INVALID;
+		ctl->exit_status = EXIT_FAILURE;
 	struct gm_table *errors = config_lines(ctl, report.errors, true);
 	config_name_files(ctl, &report, r == 0);
 	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, false));

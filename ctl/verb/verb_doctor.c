@@ -6,6 +6,8 @@
  * daemon. The exit status tells whether something keeps the daemon from serving what is configured.
  */
 
+#include <stdlib.h>
+
 #include "common/platform.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/verb/verb.h"
@@ -50,7 +52,7 @@ static gpumem_status doctor_run(struct gm_ctl *ctl)
 	gm_writer_bool(ctl->writer, "ok", !doctor.failed);
 	gm_writer_table(ctl->writer, "checks", doctor.table);
 	if (doctor.failed)
-		ctl->status = GPUMEM_E_INVALID;
+		ctl->exit_status = EXIT_FAILURE;
 	return GPUMEM_OK;
 }
 

@@ -71,17 +71,19 @@ static void estimate_merge(const struct gm_options *options, gpumem_model *model
 		model->bytes_per_weight = given.bytes_per_weight;
 	if (!(model->bytes_per_weight > 0))
 		model->bytes_per_weight = ESTIMATE_BYTES;
-	model->tied |= given.tied;
+	if (given.bytes_per_value)
+		model->bytes_per_value = given.bytes_per_value;
+	if (given.tied || options->untied)
+		model->tied = given.tied;
 }
 
-static void estimate_write(
-	struct gm_writer *writer, const gpumem_model *model, const gpumem_estimate *estimate)
+static void estimate_write(struct gm_writer *writer, const gpumem_model *model,
+	const gpumem_estimate *estimate, bool longest)
 {
 	gpumem_model used = *model;
 	char text[GM_UNITS_TEXT];
 
-	if (!used.head_dim)
-		used.head_dim = used.hidden / used.heads;
+	gm_estimate_fill(&used);
 	gm_writer_count(writer, "parameters", estimate->parameters);
 	gm_writer_size(writer, "weights", estimate->weights);
 	gm_writer_size(writer, "kv_cache", estimate->kv_cache);
@@ -93,18 +95,41 @@ static void estimate_write(
 			writer, gm_model_dimensions[i].member, *gm_model_dimension(&used, i));
 	gm_writer_share(
 		writer, "bytes_per_weight", (uint64_t)(model->bytes_per_weight * 1e6 + 0.5));
+	gm_writer_count(writer, "bytes_per_value", used.bytes_per_value);
 	gm_writer_bool(writer, "tied", model->tied != 0);
 	gm_writer_group(writer, NULL);
 
 	gm_writer_line(writer, "parameters", "%llu", (unsigned long long)estimate->parameters);
 	gm_writer_line(writer, "weights", "%s (%g bytes each)",
 		gm_writer_bytes(writer, estimate->weights, text), model->bytes_per_weight);
-	gm_writer_line(writer, "KV cache", "%s (%llu tokens)",
+	gm_writer_line(writer, "KV cache", "%s (%llu tokens%s)",
 		gm_writer_bytes(writer, estimate->kv_cache, text),
-		(unsigned long long)model->context);
+		(unsigned long long)model->context,
+		longest ? ", the most that this model allows; see --context" : "");
 	gm_writer_line(
 		writer, "activations", "%s", gm_writer_bytes(writer, estimate->activations, text));
 	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, estimate->total, text));
+}
+
+/* Says where the estimate may be wrong. */
+static void estimate_warn(struct gm_ctl *ctl, const struct gm_model_file *file)
+{
+	const gpumem_model *given = &ctl->options->model;
+
+	gm_writer_notes(ctl->writer);
+	if (*file->strange)
+		gm_writer_note(ctl->writer, "model-type", GM_MARK_WARN,
+			"the formulas are for models like Llama, and may be wrong for a model of the "
+			"type '%s'; see gpumem_estimate_inference(3)",
+			file->strange);
+	if (file->quantised && !(given->bytes_per_weight > 0))
+		gm_writer_note(ctl->writer, "quantised", GM_MARK_WARN,
+			"the weights are quantised; give their size, for example --dtype int4");
+	if (file->model.context && given->context > file->model.context)
+		gm_writer_note(ctl->writer, "context", GM_MARK_WARN,
+			"the model allows for %llu tokens, and --context is %llu",
+			(unsigned long long)file->model.context,
+			(unsigned long long)given->context);
 }
 
 /* Whether it fits, device by device, if a daemon runs. */
@@ -116,6 +141,7 @@ static void estimate_write_devices(struct gm_ctl *ctl, uint64_t total)
 		gm_writer_blank_line(ctl->writer);
 		gm_writer_table_or(ctl->writer, "placements", gm_placement_list_table(&list),
 			"The daemon serves no device.");
+		gm_placement_list_explain(&list, ctl->writer);
 		return;
 	}
 	list.n = 0;
@@ -139,11 +165,9 @@ static gpumem_status estimate_run(struct gm_ctl *ctl)
 	if (gm_estimate_inference(&model, &estimate, wrong) != GPUMEM_OK)
 		return estimate_refuse(ctl, &file, &model, wrong);
 
-	estimate_write(ctl->writer, &model, &estimate);
-	gm_writer_notes(ctl->writer);
-	if (file.quantised && !(options->model.bytes_per_weight > 0))
-		gm_writer_note(ctl->writer, "quantised", GM_MARK_WARN,
-			"the weights are quantised; give their size, for example --dtype int4");
+	estimate_write(
+		ctl->writer, &model, &estimate, options->n_args > 0 && !options->model.context);
+	estimate_warn(ctl, &file);
 	/* Without a table, CSV has the estimate itself. */
 	if (!options->csv)
 		estimate_write_devices(ctl, estimate.total);
@@ -152,22 +176,28 @@ static gpumem_status estimate_run(struct gm_ctl *ctl)
 
 const struct gm_verb gm_verb_estimate = {
 	.name = "estimate",
-	.arguments = "[CONFIG.JSON] ...",
+	.arguments = "[CONFIG.JSON]",
 	.summary = "how much memory a model needs",
-	.help = "  --context N       tokens of prompt and answer together; 32K is 32768\n"
-		"  --dtype TYPE      of the weights: float32, bfloat16, int8, int4, or how many\n"
-		"                    bytes each has; without it, as the file says, else 2\n"
+	.help = "  --context N       tokens of prompt and answer together; 32K is 32768; without\n"
+		"                    it, as many as the file says that the model allows\n"
+		"  --dtype TYPE      the type of the weights: float32, bfloat16, int8, int4, or\n"
+		"                    the bytes of each; without it, as the file says, else 2\n"
+		"  --kv-bytes N      the bytes of a value in the KV cache and the activations;\n"
+		"                    without it, those of a weight, but at least 2\n"
 		"  --hidden N        the width of the model\n"
 		"  --intermediate N  the width of its MLP\n"
 		"  --layers N        the number of layers\n"
-		"  --vocab N         the number of tokens\n"
-		"  --heads N         the number of heads of attention\n"
-		"  --kv-heads N      the number of heads of keys and values; without it, as many\n"
-		"  --head-dim N      the width of a head; without it, hidden / heads\n"
-		"  --tied            the output layer uses the weights of the embeddings\n\n"
-		"Takes the dimensions of a language model from its config.json, and from the\n"
-		"options, which go first. gpumem_estimate_inference(3) has the formulas. If a\n"
-		"daemon runs, shows on which devices the model would fit; see 'place'.\n",
+		"  --vocab N         the size of the vocabulary, in tokens\n"
+		"  --heads N         the number of attention heads\n"
+		"  --kv-heads N      the number of key and value heads; without it, as --heads\n"
+		"  --head-dim N      the width of a head; without it, --hidden / --heads\n"
+		"  --tied            the output layer shares the weights of the embeddings\n"
+		"  --no-tied         it has weights of its own\n\n"
+		"Reads the dimensions of a language model from its config.json, as the\n"
+		"transformers library writes it. An option overrides the file. Without a file,\n"
+		"give --context and all dimensions. gpumem_estimate_inference(3) has the\n"
+		"formulas. If a daemon runs, also shows on which devices the model would fit; see\n"
+		"'place'.\n",
 	.takes = GM_OPTION_MODEL,
 	.max_args = 1,
 	.run = estimate_run,

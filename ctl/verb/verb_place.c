@@ -7,7 +7,9 @@
  */
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "common/device_name.h"
 #include "common/units.h"
 #include "ctl/io/message.h"
 #include "ctl/verb/placement_list.h"
@@ -15,7 +17,7 @@
 /* Says for each device why it has no room. */
 static void place_explain(const struct gm_placement_list *list, const char *size)
 {
-	char text[512];
+	char text[512], before[GM_DEVICE_NAME_BEFORE];
 
 	snprintf(text, sizeof(text),
 		list->n ? "no device has room for %s"
@@ -25,26 +27,27 @@ static void place_explain(const struct gm_placement_list *list, const char *size
 	for (size_t i = 0; i < list->n; i++) {
 		const struct gm_placement_item *item = &list->items[i];
 
-		snprintf(text, sizeof(text), "  device %u%s: %s", item->device,
+		snprintf(text, sizeof(text), "  %s%s%s",
+			gm_device_name_before(item->device, item->why, before), item->why,
 			item->fit == GM__WIRE__FIT__FIT_WAIT
-				? " (a request could wait, see --may-wait)"
-				: "",
-			item->why);
+				? "; a request could wait, see --may-wait"
+				: "");
 		gm_message(NULL, text);
 	}
 }
 
-static void place_say(struct gm_writer *writer, const struct gm_placement_item *best)
+static void place_say(
+	struct gm_writer *writer, const struct gm_placement_item *best, uint64_t bytes)
 {
-	static const char *const words[] = {
-		"a request would be granted at once",
-		"clients say that they could return what a request lacks",
-		"a request would have to wait for memory in use",
+	static const char *const formats[] = {
+		"Device %u: %s at once, and up to %s.",
+		"Device %u: %s once clients return cached memory; %s at once.",
+		"Device %u: %s once clients free memory that they use; %s at once.",
 	};
-	char room[GM_UNITS_TEXT];
+	char asked[GM_UNITS_TEXT], room[GM_UNITS_TEXT];
 
-	gm_writer_line(writer, "", "Device %u has %s of room: %s.", best->device,
-		gm_writer_bytes(writer, best->room, room), words[best->fit]);
+	gm_writer_line(writer, "", formats[best->fit], best->device,
+		gm_writer_bytes(writer, bytes, asked), gm_writer_bytes(writer, best->room, room));
 }
 
 static gpumem_status place_run(struct gm_ctl *ctl)
@@ -75,18 +78,18 @@ static gpumem_status place_run(struct gm_ctl *ctl)
 	gm_writer_size(ctl->writer, "bytes", bytes);
 	gm_writer_count(ctl->writer, "device", best ? best->device : UINT64_MAX);
 	gm_writer_text(ctl->writer, "fit",
-		gm_placement_list_fit(best ? best->fit : GM__WIRE__FIT__FIT_NONE));
+		gm_placement_list_fit(list.n ? list.items[0].fit : GM__WIRE__FIT__FIT_NONE));
 	gm_writer_data(ctl->writer, "placements", gm_placement_list_table(&list));
 
 	if (best && quiet)
 		gm_writer_line(ctl->writer, "", "%u", best->device);
 	else if (best)
-		place_say(ctl->writer, best);
+		place_say(ctl->writer, best, bytes);
 	else if (!quiet && !options->json && !options->csv)
 		place_explain(&list, gm_writer_bytes(ctl->writer, bytes, size));
 	/* "None" is an answer, too, which the exit status tells. */
 	if (!best)
-		ctl->status = GPUMEM_E_INVALID;
+		ctl->exit_status = EXIT_FAILURE;
 	return GPUMEM_OK;
 }
 
@@ -94,14 +97,14 @@ const struct gm_verb gm_verb_place = {
 	.name = "place",
 	.arguments = "SIZE",
 	.summary = "which device has room for so much memory",
-	.help = "  --may-wait  a device will do where a request would have to wait until others\n"
-		"              free memory that they use\n"
+	.help = "  --may-wait  also accept a device where a request would have to wait until\n"
+		"              others free memory that they use\n"
 		"  --quiet     write only the number of the device\n\n"
 		"Chooses a device where a request of yours would be granted at once, or else one\n"
-		"where clients could return what they do not use; among equals the one with most\n"
-		"room. Your limits count, and what is guaranteed to others. If no device has\n"
-		"room, the exit status is 1, and stderr has the reason for each. This is advice:\n"
-		"nothing is reserved.\n",
+		"where clients could return memory that they have cached. Among equals, it is\n"
+		"the one with the most room. Your limits count, and so does what is guaranteed\n"
+		"to others. If no device has room, the exit status is 1, and stderr has the\n"
+		"reason for each. This is advice: nothing is reserved.\n",
 	.takes = GM_OPTION_MAY_WAIT | GM_OPTION_QUIET,
 	.max_args = 1,
 	.run = place_run,

@@ -6,6 +6,8 @@
  * status.
  */
 
+#include <stdlib.h>
+
 #include "ctl/io/device_table.h"
 #include "ctl/verb/verb.h"
 
@@ -57,7 +59,7 @@ static void pressure_tell_quietly(struct gm_ctl *ctl, const struct pressure_answ
 	if (!(ctl->options->given & GM_OPTION_AT_LEAST))
 		ctl->exit_status = 10 * (int)answer->level;
 	else if (!answer->reached)
-		ctl->status = GPUMEM_E_INVALID;
+		ctl->exit_status = EXIT_FAILURE;
 }
 
 static gpumem_status pressure_run(struct gm_ctl *ctl)
@@ -87,7 +89,7 @@ static gpumem_status pressure_run(struct gm_ctl *ctl)
 		gm_writer_bool(ctl->writer, "reached", answer.reached);
 		/* "No" is an answer, too, which the exit status tells. */
 		if (!answer.reached)
-			ctl->status = GPUMEM_E_INVALID;
+			ctl->exit_status = EXIT_FAILURE;
 	}
 	return GPUMEM_OK;
 }

@@ -154,8 +154,9 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			device->number, gm_format_size(refusal->denied, a),
 			gm_format_size(foreign, b));
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-		"device %u has %s available of %s, asked for %s%s%s%s%s; see gpumemctl clients",
-		device->number, gm_format_size(of, a), gm_format_size(capacity, b), asked, never,
+		"device %u has %s available of %s, asked for %s%s%s%s%s; %s", device->number,
+		gm_format_size(of, a), gm_format_size(capacity, b), asked, never,
 		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
-		foreign ? " are used outside the broker" : "");
+		foreign ? " are used outside the broker" : "",
+		refusal->never ? "ask for less, or use another device" : "see gpumemctl clients");
 }

@@ -244,14 +244,14 @@ for words in "${every[@]}"; do
 done
 
 run 0 place 128M
-check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0 has '" "says 'a request would be granted at once'"
+check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0: 128.0M at once, and up to '"
 run 0 place 128M --quiet
 check "place --quiet: only the number" all '[ "$(cat "$dir/stdout")" = 0 ]' "silent stderr"
 run 0 place 128M --json
 check "place: for programs" all "is device 0" "is bytes 134217728" "is fit now" "is placements.# 1" "is placements.0.fit now" "is placements.0.why null"
 run 1 place 2G
 check "place: none, and why" all "[ $status = 1 ]" "silent stdout" "complains 'no device has room for 2.0G'" \
-	"complains 'device 0: device 0 has '" "complains 'which it can never give'"
+	"complains '  device 0 has '" "complains 'which it can never give; ask for less, or use another device'"
 run 1 place 2G --quiet
 check "place --quiet: none" all "[ $status = 1 ]" "silent stdout" "silent stderr"
 run 1 place 2G --json
@@ -259,7 +259,9 @@ check "place: none, for programs" all "[ $status = 1 ]" "is device null" "is fit
 run 1 place 900M
 check "place: what others use is not room" all "[ $status = 1 ]" "complains 'a request could wait'"
 run 0 place 900M --may-wait
-check "unless one may wait" all "[ $status = 0 ]" "says 'would have to wait for memory in use'"
+check "unless one may wait" all "[ $status = 0 ]" "says 'Device 0: 900.0M once clients free memory that they use; '"
+run 1 place 900M --json
+check "programs see that, too" all "[ $status = 1 ]" "is device null" "is fit wait" "is placements.0.fit wait"
 run 1 place 65T
 check "place: more than any request has" all "[ $status = 1 ]" "complains 'a request is for 1 byte to 64.0T'"
 run 0 estimate "$dir/small.json" --json

@@ -66,7 +66,7 @@ grep -Eq '^gpumem:   (6.0M in 3 allocations|2.0M in 1 allocation) on device 0, t
 "$build/examples/place" 4096 14336 32 32000 32 8 4096 2 >>"$dir/place" 2>&1 || echo "place: status $?" >>"$dir/place"
 grep -q '^55976448 parameters: weights 107 MiB, KV cache 4 MiB, activations 4 MiB$' "$dir/place" && grep -q '^got 115 MiB on device 0$' "$dir/place" &&
 	grep -q '^7241732096 parameters: weights 13813 MiB' "$dir/place" &&
-	grep -q '^place: on device 0: device 0 has .*, asked for 14.3G, which it can never give' "$dir/place" && echo "a model finds its device"
+	grep -q '^place: device 0 has .*, asked for 14.3G, which it can never give' "$dir/place" && echo "a model finds its device"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do

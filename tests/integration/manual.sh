@@ -145,7 +145,7 @@ while IFS= read -r -d '' text; do
 done < <(awk '/^```$/ { if (open && text ~ /^\[|\n\[/) printf "%s%c", text, 0; open = !open; text = ""; next } open { text = text $0 "\n" }' \
 	"$source/man/gpumemd.conf.5.scd")
 is "they were found" yes "$([ "$i" -ge 6 ] && echo yes)"
-printf '[gpumemd]\n\nfractoin = 0.5\n\n\n\ntrust = containr\n\n[device 16]\n' >"$dir/my.conf"
+printf '[gpumemd]\n\nfractoin = 0.5\n\n\n\ndecay = soon\n\nmin_free = much\n' >"$dir/my.conf"
 is "a slip looks as gpumemd.conf(5) says" "$(block gpumemd.conf.5.scd '$ gpumemd --check-config --config my.conf' | tail -n +2)" \
 	"$(cd "$dir" && "$build/daemon/gpumemd" --check-config --config my.conf 2>&1)"
 

@@ -63,6 +63,17 @@ START_TEST(a_device_goes_by_its_pci_address_however_its_domain_is_written)
 }
 END_TEST
 
+START_TEST(a_sentence_says_once_which_device_it_is_about)
+{
+	char text[GM_DEVICE_NAME_BEFORE];
+
+	ck_assert_str_eq(gm_device_name_before(3, "device 3 is full", text), "");
+	ck_assert_str_eq(gm_device_name_before(3, "device 31 is full", text), "device 3: ");
+	ck_assert_str_eq(gm_device_name_before(3, "uid 7 may hold 1.0G", text), "device 3: ");
+	ck_assert_str_eq(gm_device_name_before(UINT32_MAX, "", text), "device 4294967295: ");
+}
+END_TEST
+
 START_TEST(what_is_no_name_is_refused_and_changes_nothing)
 {
 	static const char *const texts[] = {"", " ", "-1", "+1", " 1", "1 ", "0x1", "1.5", "GPU-",
@@ -93,6 +104,7 @@ int main(void)
 	tcase_add_test(tcase, a_device_goes_by_its_number);
 	tcase_add_test(tcase, a_device_goes_by_its_uuid_as_nvidia_smi_has_it);
 	tcase_add_test(tcase, a_device_goes_by_its_pci_address_however_its_domain_is_written);
+	tcase_add_test(tcase, a_sentence_says_once_which_device_it_is_about);
 	tcase_add_test(tcase, what_is_no_name_is_refused_and_changes_nothing);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);

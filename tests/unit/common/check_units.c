@@ -127,6 +127,23 @@ START_TEST(durations_are_read_with_their_units)
 		{"1mins", -EINVAL, 0},
 		{"1s1s", -EINVAL, 0},
 		{"1e9", -EINVAL, 0},
+		/* Several parts, as gm_format_duration() writes them. */
+		{"1m30s", 0, UINT64_C(90000000000)},
+		{"1min 30s", 0, UINT64_C(90000000000)},
+		{"2h 5min", 0, UINT64_C(7500000000000)},
+		{"1d2h3min4s5ms6us7ns", 0, UINT64_C(93784005006007)},
+		{"1min 1m", -EINVAL, 0},
+		{"30s 1min", -EINVAL, 0},
+		{"1min 30", -EINVAL, 0},
+		{"0min 30", -EINVAL, 0},
+		{"30 5ms", -EINVAL, 0},
+		{"1min ", -EINVAL, 0},
+		{"1min  30s", -EINVAL, 0},
+		{" 1min", -EINVAL, 0},
+		{"1min -30s", -EINVAL, 0},
+		{"213503d 86400s", -ERANGE, 0},
+		{"213503d 99999999999999999999999s", -ERANGE, 0},
+		{"99999999999999999999999h 1x", -EINVAL, 0},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

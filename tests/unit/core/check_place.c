@@ -103,8 +103,8 @@ START_TEST(a_device_that_is_too_small_is_last_and_says_why)
 	is(1, 1, GM_FIT_NOW, 8 * GiB);
 	is(2, 0, GM_FIT_NONE, 4 * GiB);
 	ck_assert_str_eq(placements[2].detail,
-		"device 0 has 4.0G available of 4.0G, asked for 8.0G, which it can never give; see "
-		"gpumemctl clients");
+		"device 0 has 4.0G available of 4.0G, asked for 8.0G, which it can never give; "
+		"ask for less, or use another device");
 	ck_assert_int_eq(placements[2].status, GPUMEM_E_NO_MEMORY);
 }
 END_TEST

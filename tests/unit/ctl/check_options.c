@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ctl/io/model_file.h"
 #include "ctl/options.h"
 #include "ctl/verbs.h"
 #include "tests/limit.h"
@@ -92,6 +93,53 @@ START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
 	ck_assert_int_eq(PARSE("-z"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "'-z'"));
 	ck_assert_int_eq(PARSE("-hz"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'-hz'"));
+	ck_assert_int_eq(PARSE("shares", "remove", "-zx", "y"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '-zx'; see 'gpumemctl help'");
+	ck_assert_int_eq(PARSE("status", "-z", "y"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'-z'"));
+	ck_assert_int_eq(PARSE("shares", "remove", "--jsn", "y"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "'--jsn'"));
+	ck_assert_int_eq(PARSE("shares", "remove", "--json=x", "y"), -EINVAL);
+	ck_assert_str_eq(error, "option '--json' takes no value");
+}
+END_TEST
+
+START_TEST(a_negative_value_is_named_as_such)
+{
+	ck_assert_int_eq(PARSE("place", "-1G"), -EINVAL);
+	ck_assert_str_eq(error, "'-1G' is negative; sizes and times are 0 or more");
+	ck_assert_int_eq(PARSE("shares", "expire", "x", "-5s"), -EINVAL);
+	ck_assert_str_eq(error, "'-5s' is negative; sizes and times are 0 or more");
+	ck_assert_int_eq(PARSE("shares", "expire", "x", "-5"), -EINVAL);
+	ck_assert_str_eq(error, "'-5' is negative; sizes and times are 0 or more");
+	/* Behind --, it is an argument. */
+	ck_assert_int_eq(PARSE("place", "--", "-1G"), 0);
+	ck_assert_str_eq(options.args[0], "-1G");
+}
+END_TEST
+
+START_TEST(the_dimensions_of_a_model_have_an_option_each)
+{
+	for (size_t i = 0; i < GM_MODEL_N_DIMENSIONS; i++) {
+		char word[64];
+		snprintf(word, sizeof(word), "--%s=%zu", gm_model_dimensions[i].option, i + 7);
+		ck_assert_int_eq(PARSE("estimate", word), 0);
+		for (size_t k = 0; k < GM_MODEL_N_DIMENSIONS; k++)
+			ck_assert_uint_eq(
+				*gm_model_dimension(&options.model, k), k == i ? i + 7 : 0);
+	}
+	ck_assert_int_eq(PARSE("estimate", "--context=128K"), 0);
+	ck_assert_uint_eq(options.model.context, 131072);
+	ck_assert_int_eq(PARSE("estimate", "--kv-bytes=1", "--no-tied"), 0);
+	ck_assert_uint_eq(options.model.bytes_per_value, 1);
+	ck_assert(options.untied);
+	ck_assert_int_eq(PARSE("estimate", "--no-tied", "--tied"), 0);
+	ck_assert(!options.untied && options.model.tied);
+	ck_assert_int_eq(PARSE("estimate", "--kv-bytes=17"), -EINVAL);
+	ck_assert_str_eq(error, "--kv-bytes '17' is not a whole number from 1 to 16");
+	ck_assert_int_eq(PARSE("estimate", "--layers=0"), -EINVAL);
+	ck_assert_str_eq(error, "--layers '0' is not a whole number of 1 or more");
 }
 END_TEST
 
@@ -264,6 +312,8 @@ int main(void)
 	tcase_add_test(tcase, every_verb_is_found_and_takes_the_options_of_all);
 	tcase_add_test(tcase, a_misspelt_verb_is_told_what_it_may_have_meant);
 	tcase_add_test(tcase, a_misspelt_option_is_told_what_it_may_have_meant);
+	tcase_add_test(tcase, a_negative_value_is_named_as_such);
+	tcase_add_test(tcase, the_dimensions_of_a_model_have_an_option_each);
 	tcase_add_test(tcase, a_word_of_any_length_is_safe);
 	tcase_add_test(tcase, a_value_that_is_missing_or_not_wanted_is_named);
 	tcase_add_test(tcase, nonsense_values_are_refused);

@@ -121,8 +121,51 @@ START_TEST(wrong_values_are_named_with_line_and_key)
 		"counts");
 	refused("{\"text_config\": {\"hidden_size\": 1}}",
 		":1: text_config: has the dimensions; a model with several parts is not estimated");
+	refused("{\n\"is_encoder_decoder\": true}",
+		":2: is_encoder_decoder: a model with an encoder is not estimated");
+	refused("{\n\"hidden_size\": 1,\n\"kv_lora_rank\": 512}",
+		":3: kv_lora_rank: a model with a compressed KV cache is not estimated");
+	refused("{\n\"model_type\": \"gpt2\",\n\"n_embd\": 768}",
+		":3: n_embd: a model like GPT-2, whose MLP has no gate, is not estimated");
+	refused("{\n\"model_type\": 7}", ":2: model_type: is not a text");
 	/* A key that is written with escapes is the same key, but its line is not found. */
 	refused("{\"vocab\\u005fsize\": 0}", ": vocab_size: is not a whole number of 1 or more");
+}
+END_TEST
+
+START_TEST(models_that_are_built_otherwise_are_noticed)
+{
+	static const char *const known[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3"};
+	static const char *const strange[] = {"bert", "roberta", "opt", "", "llamas", "qwen"};
+	char text[128];
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		snprintf(text, sizeof(text), "{\"model_type\": \"%s\"}", known[i]);
+		reads(text);
+		ck_assert_msg(!*file.strange, "%s", known[i]);
+	}
+	for (size_t i = 0; i < sizeof(strange) / sizeof(*strange); i++) {
+		snprintf(text, sizeof(text), "{\"model_type\": \"%s\"}", strange[i]);
+		reads(text);
+		ck_assert_str_eq(file.strange, strange[i]);
+	}
+	/* A long one is cut. */
+	reads("{\"model_type\": \"0123456789012345678901234567890123456789\"}");
+	ck_assert_uint_eq(strlen(file.strange), sizeof(file.strange) - 1);
+
+	reads("{\"is_encoder_decoder\": false, \"kv_lora_rank\": null}");
+	ck_assert(!*file.strange);
+}
+END_TEST
+
+START_TEST(embeddings_are_tied_by_default_where_the_model_does_so)
+{
+	reads("{\"model_type\": \"gemma2\"}");
+	ck_assert_uint_eq(file.model.tied, 1);
+	reads("{\"model_type\": \"gemma\", \"tie_word_embeddings\": false}");
+	ck_assert_uint_eq(file.model.tied, 0);
+	reads("{\"model_type\": \"llama\"}");
+	ck_assert_uint_eq(file.model.tied, 0);
 }
 END_TEST
 
@@ -196,6 +239,8 @@ int main(void)
 	tcase_add_test(tc, the_keys_of_a_model_are_read);
 	tcase_add_test(tc, what_is_missing_is_no_error);
 	tcase_add_test(tc, wrong_values_are_named_with_line_and_key);
+	tcase_add_test(tc, models_that_are_built_otherwise_are_noticed);
+	tcase_add_test(tc, embeddings_are_tied_by_default_where_the_model_does_so);
 	tcase_add_test(tc, damaged_files_are_refused);
 	tcase_add_test(tc, huge_and_deep_files_are_refused);
 	tcase_add_test(tc, files_that_cannot_be_read_are_named);

@@ -117,12 +117,87 @@ START_TEST(people_see_the_parts_and_the_devices)
 	char *text = run("estimate", script_place, false, &options);
 	has(text, "7241732096");
 	has(text, "13.5G (2 bytes each)");
-	has(text, "512.0M (4096 tokens)");
+	has(text, "512.0M (4096 tokens)\n");
 	has(text, "14.3G");
 	has(text, "DEV FIT");
-	has(text, "device 0 is too small");
-	fits_screen(text, 12);
+	/* The reasons are below the table, whole. */
+	has(text, "\n  device 2 is full\n  device 0 is too small\n");
+	fits_screen(text, 14);
 	free(text);
+}
+END_TEST
+
+START_TEST(the_context_is_what_the_model_allows_unless_one_says_less)
+{
+	struct gm_options options = {.args = {path}, .n_args = 1};
+	write_file("32", "");
+	char *text = run("estimate", script_place, false, &options);
+	has(text, "512.0M (4096 tokens, the most that this model allows; see --context)\n");
+	free(text);
+
+	options.given = GM_OPTION_MODEL;
+	options.model.context = 4096;
+	text = run("estimate", script_place, false, &options);
+	has(text, "512.0M (4096 tokens)\n");
+	ck_assert_ptr_null(strstr(text, "!"));
+	free(text);
+
+	options.model.context = 8192;
+	text = run("estimate", script_place, false, &options);
+	has(text, "! the model allows for 4096 tokens, and --context is 8192\n");
+	free(text);
+	json_t *json = parse(run("estimate", script_place, true, &options));
+	equals(json, "warnings", 0, "kind", "context");
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(a_model_of_another_build_has_a_warning)
+{
+	struct gm_options options = {.args = {path}, .n_args = 1};
+	write_file("32", ", \"model_type\": \"bert\"");
+	json_t *json = parse(run("estimate", script_place, true, &options));
+	equals(json, "warnings", 0, "kind", "model-type");
+	equals(json, "warnings", 0, "text",
+		"the formulas are for models like Llama, and may be wrong for a model of the type "
+		"'bert'; see gpumem_estimate_inference(3)");
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(values_of_the_cache_have_a_size_of_their_own)
+{
+	struct gm_options options = mistral();
+	options.model.bytes_per_value = 1;
+	json_t *json = parse(run("estimate", script_place, true, &options));
+	ck_assert_int_eq(field(json, "weights"), 14483464192);
+	ck_assert_int_eq(field(json, "kv_cache"), 536870912 / 2);
+	ck_assert_int_eq(field(json_object_get(json, "model"), "bytes_per_value"), 1);
+	json_decref(json);
+
+	/* It follows from the weights if nobody says. */
+	options.model.bytes_per_value = 0;
+	options.model.bytes_per_weight = 4;
+	json = parse(run("estimate", script_place, true, &options));
+	ck_assert_int_eq(field(json_object_get(json, "model"), "bytes_per_value"), 4);
+	json_decref(json);
+}
+END_TEST
+
+START_TEST(embeddings_can_be_untied)
+{
+	struct gm_options options = {.args = {path}, .n_args = 1};
+	write_file("32", ", \"tie_word_embeddings\": true");
+	json_t *json = parse(run("estimate", script_place, true, &options));
+	ck_assert_int_eq(field(json, "parameters"), 7241732096 - 131072000);
+	json_decref(json);
+
+	options.given = GM_OPTION_MODEL;
+	options.untied = true;
+	json = parse(run("estimate", script_place, true, &options));
+	ck_assert_int_eq(field(json, "parameters"), 7241732096);
+	ck_assert(json_is_false(json_object_get(json_object_get(json, "model"), "tied")));
+	json_decref(json);
 }
 END_TEST
 
@@ -212,6 +287,10 @@ int main(void)
 	tcase_add_test(tcase, dimensions_are_options_and_the_daemon_is_asked_for_the_total);
 	tcase_add_test(tcase, a_file_says_the_same_and_options_go_first);
 	tcase_add_test(tcase, people_see_the_parts_and_the_devices);
+	tcase_add_test(tcase, the_context_is_what_the_model_allows_unless_one_says_less);
+	tcase_add_test(tcase, a_model_of_another_build_has_a_warning);
+	tcase_add_test(tcase, values_of_the_cache_have_a_size_of_their_own);
+	tcase_add_test(tcase, embeddings_can_be_untied);
 	tcase_add_test(tcase, as_many_heads_of_keys_as_heads_if_nobody_says);
 	tcase_add_test(tcase, quantised_weights_want_a_type);
 	tcase_add_test(tcase, what_is_wrong_is_named_where_it_comes_from);

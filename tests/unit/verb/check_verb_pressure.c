@@ -34,7 +34,7 @@ START_TEST(pressure_is_shown_and_asked_for_by_its_level)
 		json_t *json = parse(run("pressure", script_devices, true, &options));
 		ck_assert(json_is_boolean(json_object_get(json, "reached")));
 		ck_assert_int_eq(json_is_true(json_object_get(json, "reached")), level <= 2);
-		ck_assert_int_eq(gm_status_exit(ended), level <= 2 ? 0 : 1);
+		ck_assert_int_eq(exits, level <= 2 ? 0 : 1);
 		equals(json, "pressure", 2, "level", "high");
 		ck_assert(json_is_null(at(json, "pressure", 2, "foreign")));
 		ck_assert_double_eq_tol(
@@ -48,7 +48,7 @@ START_TEST(pressure_is_shown_and_asked_for_by_its_level)
 	json_t *json = parse(run("pressure", script_devices, true, &options));
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "pressure")), 1);
 	ck_assert(json_is_false(json_object_get(json, "reached")));
-	ck_assert_int_eq(gm_status_exit(ended), 1);
+	ck_assert_int_eq(exits, 1);
 	json_decref(json);
 	options.device = 3;
 	ck_assert_ptr_null(run("pressure", script_devices, false, &options));

@@ -20,6 +20,7 @@ static struct gm_fake fake;
 static struct gm_trouble trouble;
 static bool usage;          /* it was called in a wrong way */
 static gpumem_status ended; /* how a verb that has an answer ends all the same */
+static int exits;           /* the exit status of such a verb */
 
 static inline void setup(void)
 {
@@ -54,6 +55,7 @@ static inline char *run(
 	trouble = ctl.trouble;
 	usage = ctl.usage;
 	ended = ctl.status;
+	exits = ctl.exit_status ? ctl.exit_status : gm_status_exit(ctl.status);
 	if (status == GPUMEM_OK) {
 		FILE *out = open_memstream(&bytes, &n);
 		ck_assert_int_eq(gm_writer_finish(ctl.writer, out), 0);
