@@ -9,15 +9,16 @@ ctl=$build/ctl/gpumemctl
 . "$source/tests/integration/functions.sh"
 dir=${GPUMEM_MANUAL_DIR:-}
 
-# ---- outside: alice and bob, and the group of an example
+# ---- outside: alice, bob and jo, and the group of an example
 
 if [ -z "$dir" ]; then
 	scratch manual
 	chmod 755 "$dir"
 	{
-		grep -v -e '^alice:' -e '^bob:' -e '^[^:]*:[^:]*:100[23]:' /etc/passwd
+		grep -v -e '^alice:' -e '^bob:' -e '^jo:' -e '^[^:]*:[^:]*:100[235]:' /etc/passwd
 		echo 'alice:x:1002:1002::/:/bin/sh'
 		echo 'bob:x:1003:1003::/:/bin/sh'
+		echo 'jo:x:1005:1005::/:/bin/sh'
 	} >"$dir/passwd"
 	{
 		grep -v -e '^inference:' /etc/group
@@ -199,24 +200,24 @@ stop
 
 sed -i 's/decay = 1h/decay = 0/' "$dir/conf"
 start
-"$ctl" limit set uid:alice max=48G priority=-10 >/dev/null
+"$ctl" limit set uid:jo max=48G priority=-10 >/dev/null
 "$ctl" limit set uid:bob priority=10 >/dev/null
-client alice1 1002 trainer
-client alice2 1002 other
+client jo1 1005 tuner
+client jo2 1005 other
 client bob 1003 server
 client carol 1004 neighbour
-must alice1 alloc 30G
-must alice2 alloc 16G
-say alice1 alloc 40G forever
+must jo1 alloc 30G
+must jo2 alloc 16G
+say jo1 alloc 40G forever
 until_says ' 40.0G ' "$ctl" queue
 # It fits below the limit, so it is served although the other one waits. That is no overtaking: only a request that waits for the
 # device counts.
-must alice2 alloc 2G
+must jo2 alloc 2G
 must bob alloc 12G
 must carol alloc 12G
 say bob alloc 2G 30s
 until_says ' 2.0G ' "$ctl" queue
-times() { plain | sed -E 's/ (alice|bob) ([^ ]+) ([^ ]+) ([^ ]+) [^ ]+ (-|[^ ]+) / \1 \2 \3 \4 TIME \5 /; /bob/s/ TIME [^ ]+ / TIME LEFT /; s/^0 [0-9]+ /0 PID /'; }
+times() { plain | sed -E 's/ (jo|bob) ([^ ]+) ([^ ]+) ([^ ]+) [^ ]+ (-|[^ ]+) / \1 \2 \3 \4 TIME \5 /; /bob/s/ TIME [^ ]+ / TIME LEFT /; s/^0 [0-9]+ /0 PID /'; }
 is "who waits is shown as gpumemctl(1) says" "$(block gpumemctl.1.scd '$ gpumemctl queue' | tail -n +2 | times)" \
 	"$("$ctl" queue | times)"
 must carol free
