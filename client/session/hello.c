@@ -127,7 +127,7 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 		reason = "the socket is of another type, so another program listens there";
 		break;
 	}
-	return gm_error(status, "cannot connect to gpumemd at %s (%s): %s%s", ask->path, ask->why,
+	return gm_error(status, "cannot reach gpumemd at %s (%s): %s%s", ask->path, ask->why,
 		reason, gm_path_other(ask->why, other));
 }
 

@@ -81,7 +81,7 @@ static int view_unknown(const struct gm_column *columns, size_t n_columns, const
 			names[count++] = gm_view_name(&columns[i]);
 	for (size_t i = 0; i < count && used < sizeof(text); i++)
 		used += (size_t)snprintf(
-			text + used, sizeof(text) - used, "%s%s", i ? "," : "", names[i]);
+			text + used, sizeof(text) - used, "%s%s", i ? ", " : "", names[i]);
 
 	snprintf(copy, sizeof(copy), "%.*s", (int)(n < sizeof(copy) ? n : sizeof(copy) - 1), word);
 	const char *closest = gm_closest(copy, names);

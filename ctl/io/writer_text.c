@@ -61,17 +61,40 @@ static const char *text_colour_end(const struct writer_text *writer, enum gm_mar
 	return writer->style.colour && mark != GM_MARK_NONE ? GM_COLOUR_END : "";
 }
 
+/* Writes a text, and breaks it into lines where the terminal ends. The first
+ * line begins where it is, the others at this column. */
+static void text_put_wrapped(struct writer_text *writer, char *clean, size_t indent)
+{
+	size_t columns = writer->style.columns;
+
+	if (columns >= indent + LISTS_FROM)
+		gm_text_wrap(clean, columns - indent);
+	for (char *line = clean, *end; line; line = end) {
+		end = strchr(line, '\n');
+		if (end)
+			*end++ = '\0';
+		fprintf(writer->stream, "%*s%s%s", line == clean ? 0 : (int)indent, "", line,
+			end ? "\n" : "");
+	}
+}
+
 static void text_line(struct gm_writer *base, const char *label, const char *text)
 {
 	struct writer_text *writer = (struct writer_text *)base;
 	char *clean = gm_text_clean(text, writer->style.ascii);
 
-	if (!clean)
+	if (!clean) {
 		base->error = -ENOMEM;
-	else if (*label)
-		fprintf(writer->stream, "%*s: %s\n", LABEL_COLUMNS, label, clean);
-	else
-		fprintf(writer->stream, "%s\n", clean);
+		return;
+	}
+	size_t blanks = strspn(clean, " ");
+	fprintf(writer->stream, "%*s%s%.*s", *label ? LABEL_COLUMNS : 0, label, *label ? ": " : "",
+		(int)blanks, clean);
+	text_put_wrapped(writer, clean + blanks,
+		*label   ? LABEL_COLUMNS + 2
+		: blanks ? blanks + 2
+			 : 0);
+	fputc('\n', writer->stream);
 	free(clean);
 }
 
@@ -382,10 +405,10 @@ static void text_put_spared(struct writer_text *writer, const struct text_layout
 	const struct gm_table *table, size_t n)
 {
 	for (size_t i = layout->n; i < n; i++)
-		fprintf(writer->stream, "%s%s", i == layout->n ? "! no room for " : ", ",
+		fprintf(writer->stream, "%s%s", i == layout->n ? "! not shown, too narrow: " : ", ",
 			table->columns[layout->columns[i].column].title);
 	if (layout->n < n)
-		fputs(": see --columns and --json\n", writer->stream);
+		fputs("; see --columns\n", writer->stream);
 }
 
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
@@ -418,11 +441,13 @@ static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mar
 	struct writer_text *writer = (struct writer_text *)base;
 	char *clean = gm_text_clean(text, writer->style.ascii);
 
-	if (!clean)
+	if (!clean) {
 		base->error = -ENOMEM;
-	else
-		fprintf(writer->stream, "%s! %s%s\n", text_colour(writer, mark), clean,
-			text_colour_end(writer, mark));
+		return;
+	}
+	fprintf(writer->stream, "%s! ", text_colour(writer, mark));
+	text_put_wrapped(writer, clean, 2);
+	fprintf(writer->stream, "%s\n", text_colour_end(writer, mark));
 	free(clean);
 }
 

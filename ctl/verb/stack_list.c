@@ -238,13 +238,21 @@ uint32_t gm_stack_list_count(
 	return 0;
 }
 
-static const struct gm_column frame_columns[] = {
-	{"function", NULL, 0},
-	{"file", NULL, 0},
-	{"line", NULL, 0},
-	{"module", NULL, 0},
-	{"offset", NULL, 0},
-};
+/* clang-format off */
+#define FRAME_COLUMNS \
+	{"function", NULL, 0}, {"file", NULL, 0}, {"line", NULL, 0}, {"module", NULL, 0}, {"offset", NULL, 0}
+/* clang-format on */
+static const struct gm_column frame_columns[] = {FRAME_COLUMNS};
+
+static void stack_list_put_frame(struct gm_table *table, const struct gm_symbol *frame)
+{
+	gm_table_text(table, frame->function);
+	gm_table_text(table, frame->file);
+	gm_table_count(table, frame->line);
+	gm_table_known(table, frame->line != 0);
+	gm_table_text(table, frame->path);
+	gm_table_count(table, frame->offset);
+}
 
 const struct gm_table *gm_stack_list_frames(struct gm_stack_list *list, uint32_t number)
 {
@@ -254,15 +262,27 @@ const struct gm_table *gm_stack_list_frames(struct gm_stack_list *list, uint32_t
 
 	struct gm_table *table = entry->table = GM_TABLE_NEW(frame_columns);
 	for (size_t i = 0; i < entry->n; i++) {
-		const struct gm_symbol *frame = &list->frames[entry->first + i];
-
 		gm_table_row(table);
-		gm_table_text(table, frame->function);
-		gm_table_text(table, frame->file);
-		gm_table_count(table, frame->line);
-		gm_table_known(table, frame->line != 0);
-		gm_table_text(table, frame->path);
-		gm_table_count(table, frame->offset);
+		stack_list_put_frame(table, &list->frames[entry->first + i]);
+	}
+	return table;
+}
+
+struct gm_table *gm_stack_list_table(const struct gm_stack_list *list)
+{
+	static const struct gm_column numbered_columns[] = {
+		{"stack", NULL, 0}, {"frame", NULL, 0}, FRAME_COLUMNS};
+	struct gm_table *table = GM_TABLE_NEW(numbered_columns);
+
+	for (uint32_t number = 1; number <= list->numbers; number++) {
+		const struct stack_entry *entry = &list->entries[list->numbered[number - 1]];
+
+		for (size_t i = 0; i < entry->n; i++) {
+			gm_table_row(table);
+			gm_table_count(table, number);
+			gm_table_count(table, i);
+			stack_list_put_frame(table, &list->frames[entry->first + i]);
+		}
 	}
 	return table;
 }

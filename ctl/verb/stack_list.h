@@ -27,6 +27,9 @@ uint32_t gm_stack_list_count(
 /* The frames of a stack with that number, for programs. They belong to the list, which makes them once.
  * NULL if out of memory. */
 const struct gm_table *gm_stack_list_frames(struct gm_stack_list *list, uint32_t number);
+/* All frames of the stacks that were counted, with the numbers of the stacks, for CSV. NULL if out of
+ * memory. */
+struct gm_table *gm_stack_list_table(const struct gm_stack_list *list);
 /* Shows the stacks that were counted to people. */
 void gm_stack_list_write(const struct gm_stack_list *list, struct gm_writer *writer);
 

@@ -8,6 +8,7 @@
  */
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/arith.h"
 #include "ctl/io/user.h"
@@ -26,7 +27,7 @@ static const struct gm_column columns[] = {
 	{"tag", "TAG", GM_COLUMN_NAME},
 	{"type", "TYPE", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
 	{"precision", "PREC", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
-	{NULL, "STACK", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"stack", "STACK", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_FLAT},
 	{"stack", NULL, GM_COLUMN_NESTED},
 	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
@@ -293,10 +294,19 @@ static const char *buffers_none(const struct gm_options *options, uint64_t hidde
 	return hidden ? "No client of yours holds memory." : "No client holds memory.";
 }
 
+/* Whether --columns asks for the stacks. */
+static bool buffers_shows_stack(const struct gm_options *options)
+{
+	for (size_t i = 0; i < options->view.n_shown; i++)
+		if (!strcmp(columns[options->view.shown[i]].key, "stack"))
+			return true;
+	return false;
+}
+
 static gpumem_status buffers_run(struct gm_ctl *ctl)
 {
 	struct buffers_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
-	bool stacks = ctl->options->given & GM_OPTION_STACKS;
+	bool stacks = ctl->options->given & GM_OPTION_STACKS || buffers_shows_stack(ctl->options);
 
 	if (stacks)
 		answer.stacks = gm_stack_list_new();
@@ -309,11 +319,14 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 						     "no memory for the call stacks");
 	}
 
+	bool shown = answer.table && answer.table->n_rows;
 	gm_view_apply(&ctl->options->view, answer.table);
 	gm_writer_table_or(
 		ctl->writer, "buffers", answer.table, buffers_none(ctl->options, answer.hidden));
 
-	if (answer.stacks)
+	if (answer.stacks && ctl->options->csv)
+		gm_writer_data(ctl->writer, "stacks", gm_stack_list_table(answer.stacks));
+	else if (answer.stacks)
 		gm_stack_list_write(answer.stacks, ctl->writer);
 	gm_stack_list_free(answer.stacks);
 
@@ -324,9 +337,9 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 		gm_writer_note(ctl->writer, "untracked", GM_MARK_WARN,
 			"%llu more buffer%s found no room in the tables of their clients",
 			(unsigned long long)answer.untracked, answer.untracked == 1 ? "" : "s");
-	if (stacks && !answer.has_stacks)
+	if (stacks && shown && !answer.has_stacks)
 		gm_writer_line(ctl->writer, "",
-			"! no client here keeps stacks: start programs with GPUMEM_TRACK=stacks");
+			"! none of these has a stack: start programs with GPUMEM_TRACK=stacks");
 	if (answer.hidden)
 		gm_writer_note(ctl->writer, "hidden", GM_MARK_NONE,
 			"%llu more client%s memory; only %s and administrators see %s buffers",

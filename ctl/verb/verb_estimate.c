@@ -105,7 +105,7 @@ static void estimate_write(struct gm_writer *writer, const gpumem_model *model,
 	gm_writer_line(writer, "KV cache", "%s (%llu tokens%s)",
 		gm_writer_bytes(writer, estimate->kv_cache, text),
 		(unsigned long long)model->context,
-		longest ? ", the most that this model allows; see --context" : "");
+		longest ? ", the model's maximum; see --context" : "");
 	gm_writer_line(
 		writer, "activations", "%s", gm_writer_bytes(writer, estimate->activations, text));
 	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, estimate->total, text));
@@ -146,7 +146,8 @@ static void estimate_write_devices(struct gm_ctl *ctl, uint64_t total)
 	}
 	list.n = 0;
 	gm_writer_data(ctl->writer, "placements", gm_placement_list_table(&list));
-	gm_writer_note(ctl->writer, "no-daemon", GM_MARK_NONE, "whether it fits is not known: %s",
+	gm_writer_note(ctl->writer, "no-daemon", GM_MARK_NONE,
+		"no daemon answers, so it is not known where the model fits: %s",
 		ctl->trouble.text);
 }
 

@@ -26,7 +26,7 @@ START_TEST(no_daemon_is_told_with_a_remedy)
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = "/nonexistent/socket";
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
-	says("cannot connect to gpumemd at /nonexistent/socket");
+	says("cannot reach gpumemd at /nonexistent/socket");
 }
 END_TEST
 

@@ -173,7 +173,7 @@ START_TEST(a_wrong_column_is_refused_with_what_there_is)
 	ck_assert_int_eq(show("nmae"), -EINVAL);
 	ck_assert_str_eq(why, "there is no column 'nmae'; did you mean 'name'?");
 	ck_assert_int_eq(show("xyzzy"), -EINVAL);
-	ck_assert_str_eq(why, "there is no column 'xyzzy'; there are name,in_use,change,device");
+	ck_assert_str_eq(why, "there is no column 'xyzzy'; there are name, in_use, change, device");
 	ck_assert_int_eq(show("name,dev,Name"), -EINVAL);
 	ck_assert_str_eq(why, "column 'name' is named twice");
 }

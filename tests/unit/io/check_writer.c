@@ -179,7 +179,42 @@ START_TEST(what_can_be_spared_is_left_out_from_the_end_and_named)
 	is_text(writer, "ONE   TWO                               FOUR\n"
 			"short 01234567890123456789012345678901… "
 			"0123456789012345678901234567890123456789\n"
-			"! no room for THREE, FIVE: see --columns and --json\n");
+			"! not shown, too narrow: THREE, FIVE; see --columns\n");
+}
+END_TEST
+
+START_TEST(long_lines_and_notes_are_wrapped_where_the_terminal_ends)
+{
+	struct gm_writer *writer = text_writer(40, true, false);
+
+	gm_writer_line(writer, "label", "one two three four five six seven eight");
+	gm_writer_line(writer, "", "  one two three four five six seven eight nine");
+	gm_writer_line(writer, "", "one two three four five six seven eight nine");
+	gm_writer_notes(writer);
+	gm_writer_note(writer, "kind", GM_MARK_NONE, "one two three four five six seven eight");
+	gm_writer_note(writer, "kind", GM_MARK_NONE, "%s",
+		"a /path/that/is/much/longer/than/a/line/of/the/terminal ends");
+	is_text(writer, "      label: one two three four five six\n"
+			"             seven eight\n"
+			"  one two three four five six seven\n"
+			"    eight nine\n"
+			"one two three four five six seven eight\n"
+			"nine\n"
+			"! one two three four five six seven\n"
+			"  eight\n"
+			"! a\n"
+			"  /path/that/is/much/longer/than/a/line/of/the/terminal\n"
+			"  ends\n");
+}
+END_TEST
+
+START_TEST(nothing_is_wrapped_in_a_file_or_on_a_tiny_terminal)
+{
+	for (size_t i = 0; i < 2; i++) {
+		struct gm_writer *writer = text_writer(i ? 15 : 0, true, false);
+		gm_writer_line(writer, "label", "one two three four five six seven");
+		is_text(writer, "      label: one two three four five six seven\n");
+	}
 }
 END_TEST
 
@@ -522,6 +557,8 @@ int main(void)
 	tcase_add_test(tcase, a_narrow_terminal_cuts_the_widest_column_that_may_shrink);
 	tcase_add_loop_test(tcase, a_name_is_cut_after_all_others, 0, 4);
 	tcase_add_test(tcase, what_can_be_spared_is_left_out_from_the_end_and_named);
+	tcase_add_test(tcase, long_lines_and_notes_are_wrapped_where_the_terminal_ends);
+	tcase_add_test(tcase, nothing_is_wrapped_in_a_file_or_on_a_tiny_terminal);
 	tcase_add_loop_test(tcase, where_a_table_does_not_fit_its_rows_are_lists, 0, 2);
 	tcase_add_test(tcase, a_terminal_narrower_than_any_table_still_gets_one);
 	tcase_add_test(tcase, names_from_clients_cannot_command_the_terminal);

@@ -191,6 +191,37 @@ START_TEST(stacks_are_listed_below_the_table)
 }
 END_TEST
 
+START_TEST(stacks_are_in_csv_as_a_table_of_their_own)
+{
+	struct gm_options options = {.given = GM_OPTION_STACKS, .csv = true};
+
+	with_stacks = true;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, ",precision,stack,session,");
+	has(text, "\n\nstack,frame,function,file,line,module,offset\n"
+		  "1,0,,,,/nowhere/libmodel.so,4660\n");
+	free(text);
+}
+END_TEST
+
+START_TEST(the_column_of_stacks_can_be_chosen_and_asks_for_them)
+{
+	struct gm_options options = {0};
+	const struct gm_verb *verb = gm_verb_find(gm_verbs, "buffers");
+	char why[GM_VIEW_WHY];
+
+	ck_assert_int_eq(
+		gm_view_show(&options.view, verb->columns, verb->n_columns, "bytes,STACK", why), 0);
+	with_stacks = true;
+	char *text = run("buffers", script, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "SIZE STACK\n1.0G     1\n");
+	has(text, "stack 1: 2.0G in 2 buffers\n");
+	free(text);
+}
+END_TEST
+
 START_TEST(where_no_client_keeps_stacks_a_line_says_how_to_have_them)
 {
 	struct gm_options options = {.given = GM_OPTION_STACKS};
@@ -201,6 +232,14 @@ START_TEST(where_no_client_keeps_stacks_a_line_says_how_to_have_them)
 	has(text, "GPUMEM_TRACK=stacks\n");
 	fits_screen(text, 8);
 	free(text);
+
+	/* Nothing is said of clients that are not shown. */
+	options.given |= GM_OPTION_NAME;
+	options.name = "nobody has this name";
+	text = run("buffers", script, false, &options);
+	ck_assert_str_eq(text, "No buffer matches.\n");
+	free(text);
+	options = (struct gm_options){.given = GM_OPTION_STACKS};
 
 	json_t *json = parse(run("buffers", script, true, &options));
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 0);
@@ -220,7 +259,7 @@ START_TEST(what_finds_no_room_is_left_out_and_named)
 	has(text, " STACK ");
 	has(text, "a tag that is l");
 	has(text,
-		"! no room for IDLE, USED, MAX, FACTOR, STEP, CEILING: see --columns and --json\n");
+		"! not shown, too narrow: IDLE, USED, MAX, FACTOR, STEP, CEILING; see --columns\n");
 	fits_screen(text, 31);
 	free(text);
 
@@ -229,7 +268,7 @@ START_TEST(what_finds_no_room_is_left_out_and_named)
 	text = run_text("buffers", script);
 	has(text, "a tag that is l");
 	has(text, " USED ");
-	has(text, "! no room for FACTOR, STEP, CEILING: see");
+	has(text, "! not shown, too narrow: FACTOR, STEP, CEILING; see");
 	fits_screen(text, 8);
 	free(text);
 
@@ -286,6 +325,8 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, what_programs_say_about_a_buffer_is_shown);
 	tcase_add_test(tc, stacks_are_listed_below_the_table);
+	tcase_add_test(tc, stacks_are_in_csv_as_a_table_of_their_own);
+	tcase_add_test(tc, the_column_of_stacks_can_be_chosen_and_asks_for_them);
 	tcase_add_test(tc, where_no_client_keeps_stacks_a_line_says_how_to_have_them);
 	tcase_add_test(tc, what_finds_no_room_is_left_out_and_named);
 	tcase_add_test(tc, a_stack_takes_its_memory_once_for_all_buffers);

@@ -132,7 +132,7 @@ START_TEST(the_context_is_what_the_model_allows_unless_one_says_less)
 	struct gm_options options = {.args = {path}, .n_args = 1};
 	write_file("32", "");
 	char *text = run("estimate", script_place, false, &options);
-	has(text, "512.0M (4096 tokens, the most that this model allows; see --context)\n");
+	has(text, "512.0M (4096 tokens, the model's maximum; see --context)\n");
 	free(text);
 
 	options.given = GM_OPTION_MODEL;

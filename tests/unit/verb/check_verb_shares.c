@@ -65,7 +65,7 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	has(text, "a name that has");
 	has(text, "uid:root");
 	has(text, " 2h 3min");
-	has(text, "! no room for ");
+	has(text, "! not shown, too narrow: ");
 	fits_screen(text, 7);
 	free(text);
 
