@@ -96,6 +96,7 @@ static void broker_on_stop(void *ctx, bool forget)
 {
 	struct gm_broker *broker = ctx;
 	broker->forget = broker->forget || (forget && !broker->stopping);
+	broker->asked_to_stop = true;
 	raise(SIGTERM);
 }
 
@@ -107,7 +108,10 @@ static void broker_on_signal(uv_signal_t *handle, int number)
 			gm_broker_config_reload(broker);
 		return;
 	}
-	gm_log(GM_LOG_INFO, "stopping on SIG%s", number == SIGTERM ? "TERM" : "INT");
+	if (broker->asked_to_stop && number == SIGTERM)
+		gm_log(GM_LOG_INFO, "stopping because gpumemctl stop asks for it");
+	else
+		gm_log(GM_LOG_INFO, "stopping on SIG%s", number == SIGTERM ? "TERM" : "INT");
 	broker_begin_stop(broker, "the daemon is stopping");
 }
 

@@ -59,8 +59,9 @@ struct gm_broker {
 	uint32_t resample;                      /* a bit per device whose sample was dropped */
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
-	bool forget; /* when it stops, all that clients hold ends */
-	bool stuck;  /* a backend call did not return in time */
+	bool forget;        /* when it stops, all that clients hold ends */
+	bool asked_to_stop; /* by an administrator, not by a signal from outside */
+	bool stuck;         /* a backend call did not return in time */
 };
 
 /* broker_config.c: the configuration, at the start and when it is reloaded. */

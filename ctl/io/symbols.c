@@ -20,6 +20,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #ifdef HAVE_LIBDW
@@ -28,10 +29,13 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "ctl/io/message.h"
 
 #define FIND_NS (20 * GM_NS_PER_S)
 #define FIND_S  20
-#define NOBODY  65534
+/* How long a child that was killed may take to end. */
+#define END_NS (2 * GM_NS_PER_S)
+#define NOBODY 65534
 /* Where the child writes. It has no other descriptors but the standard ones. */
 #define ANSWER_FD 3
 /* Larger files are no programs. */
@@ -235,6 +239,27 @@ static bool symbols_read(int in, void *bytes, size_t n)
 	return n == 0;
 }
 
+/* Ends the child. If a file system does not answer it, it cannot be killed. Then it is left behind, and ends
+ * when the file system answers. */
+static void symbols_end(pid_t child)
+{
+	GM_AUTO_FD int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+	uint64_t until_ns = gm_clock_ns() + END_NS;
+	char text[160];
+
+	kill(child, SIGKILL);
+	while (pidfd >= 0 && poll(&ended, 1, gm_clock_poll_ms(until_ns)) < 0 && errno == EINTR)
+		;
+	if (waitpid(child, NULL, WNOHANG) != 0)
+		return;
+	snprintf(text, sizeof(text),
+		"process %d, which reads the files of a client, does not end, and is left behind; a "
+		"file system may not answer it",
+		(int)child);
+	gm_message("gpumemctl", text);
+}
+
 void gm_symbols_find(uid_t uid, struct gm_symbol *symbols, size_t n)
 {
 	int ends[2];
@@ -262,10 +287,7 @@ void gm_symbols_find(uid_t uid, struct gm_symbol *symbols, size_t n)
 			symbols[i].line = records[i].line;
 		}
 	gm_close(ends[0]);
-	if (child > 0) {
-		kill(child, SIGKILL);
-		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
+	if (child > 0)
+		symbols_end(child);
 	free(records);
 }

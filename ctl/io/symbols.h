@@ -26,7 +26,7 @@ struct gm_symbol {
  *
  * The paths come from a client, which may lie, and the files may be made to harm their reader. So a child
  * process reads them, with the rights of that user alone and for a bounded time. If it fails, nothing
- * is found.
+ * is found. A child that cannot be killed is left behind, with a message.
  */
 void gm_symbols_find(uid_t uid, struct gm_symbol *symbols, size_t n);
 

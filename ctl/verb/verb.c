@@ -187,7 +187,8 @@ void gm_verb_add_client(
 	char user[GM_USER_TEXT];
 
 	gm_table_count(table, session);
-	gm_table_count(table, pid > 0 ? (uint64_t)pid : 0);
+	gm_table_count(table, (uint64_t)pid);
+	gm_table_known(table, pid > 0); /* what a client left behind has no process */
 	gm_table_count(table, uid);
 	gm_table_text(table, gm_user_name(uid, user));
 	gm_table_text(table, name);

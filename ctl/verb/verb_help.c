@@ -5,6 +5,8 @@
  * gpumemctl help [VERB]: prints the help texts of the verbs; with --json, lists the verbs.
  */
 
+#include <string.h>
+
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -12,6 +14,19 @@ static const struct gm_column columns[] = {
 	{"arguments", NULL, 0},
 	{"summary", NULL, 0},
 };
+
+/* Whether the help of a verb explains this word after it: a line begins with the word. */
+static bool help_explains(const struct gm_verb *verb, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *line = verb->help; line; line = strchr(line, '\n')) {
+		line += strspn(line, "\n ");
+		if (n && !strncmp(line, word, n) && line[n] == ' ')
+			return true;
+	}
+	return false;
+}
 
 static gpumem_status help_run(struct gm_ctl *ctl)
 {
@@ -21,6 +36,9 @@ static gpumem_status help_run(struct gm_ctl *ctl)
 	if (name && !about)
 		return gm_verb_unknown(
 			ctl, "", name, gm_verb_closest(ctl->verbs, name), "see 'gpumemctl help'");
+	/* 'help shares expire': the help of the verb has that, too. */
+	if (ctl->options->n_args > 1 && !help_explains(about, ctl->options->args[1]))
+		return gm_verb_too_many(ctl, 1);
 	if (!ctl->options->json && !ctl->options->csv) {
 		gm_verb_print_help(ctl->verbs, about);
 		return GPUMEM_OK;
@@ -45,6 +63,6 @@ const struct gm_verb gm_verb_help = {
 	.arguments = "[VERB]",
 	.summary = "a summary of all verbs, or help on one verb",
 	.help = "",
-	.max_args = 1,
+	.max_args = 2,
 	.run = help_run,
 };

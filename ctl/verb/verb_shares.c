@@ -166,6 +166,70 @@ static void shares_take_done(void *user, const Gm__Wire__Packet *packet)
 {
 }
 
+/* Looks for the name among those of other users. */
+struct shares_search {
+	const char *name;
+	bool found;
+	uid_t owner;
+};
+
+static void shares_take_search(void *user, const Gm__Wire__Packet *packet)
+{
+	struct shares_search *search = user;
+
+	for (size_t i = 0; i < packet->names->n_names; i++) {
+		const Gm__Wire__Name *name = packet->names->names[i];
+
+		if (search->found || strcmp(name->name, search->name) != 0)
+			continue;
+		search->found = true;
+		search->owner = name->owner;
+	}
+}
+
+/* There is no such name: says whose name may be meant. */
+static gpumem_status shares_explain(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const struct gm_share_name *name)
+{
+	struct shares_search search = {.name = name->name};
+	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	char user[GM_USER_TEXT];
+
+	if (name->foreign)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"user %s has no such name; see 'gpumemctl shares'",
+			gm_user_name(name->owner, user));
+
+	request.body_case = GM__WIRE__PACKET__BODY_GET_NAMES;
+	request.get_names = &body;
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
+		shares_take_search, &search, &ctl->trouble);
+	if (status == GPUMEM_OK && search.found)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"you have no such name; for that of user %s, write uid:%s/%s",
+			gm_user_name(search.owner, user), user, search.name);
+	return gm_trouble_set(
+		&ctl->trouble, GPUMEM_E_NOT_FOUND, "you have no such name; see 'gpumemctl shares'");
+}
+
+/* Asks the daemon to change a name. */
+static gpumem_status shares_change(
+	struct gm_ctl *ctl, const struct gm_share_name *name, Gm__Wire__Packet *request)
+{
+	struct gm_ctl_conn *conn;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	status = gm_ctl_conn_ask(
+		conn, request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL, &ctl->trouble);
+	if (status == GPUMEM_E_NOT_FOUND)
+		status = shares_explain(ctl, conn, name);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
 static gpumem_status shares_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
@@ -189,7 +253,7 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 
 	request.body_case = GM__WIRE__PACKET__BODY_UNPUBLISH;
 	request.unpublish = &body;
-	status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL);
+	status = shares_change(ctl, &name, &request);
 	if (status != GPUMEM_OK)
 		return status;
 
@@ -210,7 +274,7 @@ static gpumem_status shares_parse_lifetime(
 		return GPUMEM_OK;
 	if (gm_parse_duration(text, &ns) < 0)
 		return gm_verb_wrong_use(
-			ctl, "'%s' is no time; write 90s, 12h or 7d, for example, or never", text);
+			ctl, "'%s' is not a time; use 90s, 12h or 7d, or never", text);
 	*ret_lifetime_ms = ns / GM_NS_PER_MS;
 	if (*ret_lifetime_ms == 0)
 		return gm_verb_wrong_use(ctl, "to end a name now, use 'shares remove'");
@@ -244,7 +308,7 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 	body.owner = name.owner;
 	request.body_case = GM__WIRE__PACKET__BODY_EXPIRE_NAME;
 	request.expire_name = &body;
-	status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL);
+	status = shares_change(ctl, &name, &request);
 	if (status != GPUMEM_OK)
 		return status;
 

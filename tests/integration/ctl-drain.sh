@@ -169,6 +169,7 @@ run 1 drain 0 --wait 0s
 run 0 limit set client:nobody max=1G
 run 0 stop --forget
 wait "${pid[daemon]}"
+check "the log says who stopped the daemon" all "grep -q 'stopping because gpumemctl stop asks for it' '$dir/log'" "! grep -q 'stopping on SIGTERM' '$dir/log'"
 start_daemon
 run 0 status --json
 check "stop --forget forgets the drain, too" all "is devices.0.drained false" "is devices.0.quarantined 0"

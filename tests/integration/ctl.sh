@@ -134,7 +134,7 @@ check "a file that is named must exist" all "[ $status = 1 ]" "complains missing
 check "and nothing else is said about it" silent stdout
 run 1 config check "$dir"
 check "a folder is no file" all "[ $status = 1 ]" "complains 'cannot be read: Is a directory'" "silent stdout"
-for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" \
+for words in stauts "status now" --jsn "trim --device x" "buffers --older-than soon" "config frob" config "help nonsense" "help shares nonsense" "help status status" "help nonsense nonsense" \
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
@@ -162,6 +162,7 @@ complete_is() {
 }
 offered=${verbs//$'\n'/ }
 check "completion knows every verb" complete_is ""
+check "help on a word after a verb is the help of the verb" all "run 0 help shares expire" "says 'expire NAME TIME'" "run 0 help config show" "says 'gpumemctl config'"
 "$gpumemctl" help >"$dir/stdout"
 in_columns() {
 	sed '/^Verbs:/,/^$/!d; /^  /!d' "$dir/stdout" | awk '
@@ -302,7 +303,7 @@ check "shares: what is left" says " 2h "
 run 0 shares expire weights never --json
 check "shares expire: for programs" all "[ $status = 0 ]" "is expires weights" "is left_ms null"
 run 1 shares expire mistral 2h
-check "shares expire: no such name" all "[ $status = 1 ]" "complains 'no such name'"
+check "shares expire: no such name" all "[ $status = 1 ]" "complains 'you have no such name; see '"
 run 0 shares remove weights
 check "shares remove: a name ends" all "[ $status = 0 ]" "says 'Removed weights.'"
 run 0 shares

@@ -135,7 +135,7 @@ END_TEST
 #ifdef HAVE_LIBDW
 /* What the child finds when it begins to read files, in memory that it shares with the test. */
 static struct {
-	enum { READ_ON, END, CRASH, BE_KILLED } then;
+	enum { READ_ON, END, CRASH, BE_KILLED, STAY } then;
 	bool began, may_have_much_memory, asks_servers;
 	unsigned alarm_s;
 	int death_signal;
@@ -181,10 +181,23 @@ Dwfl *__wrap_dwfl_begin(const Dwfl_Callbacks *callbacks)
 	case BE_KILLED:
 		raise(SIGKILL);
 		break;
+	case STAY:
+		alarm(0);
+		close(3); /* nothing more comes */
+		for (;;)
+			pause();
 	case READ_ON:
 		break;
 	}
 	return __real_dwfl_begin(callbacks);
+}
+
+/* A process that cannot be killed: it waits for a file system that does not answer, for example. */
+int __real_kill(pid_t pid, int number);
+int __wrap_kill(pid_t pid, int number);
+int __wrap_kill(pid_t pid, int number)
+{
+	return child && child->then == STAY ? 0 : __real_kill(pid, number);
 }
 
 static void share_child(void)
@@ -247,6 +260,34 @@ START_TEST(a_process_that_ends_early_finds_nothing)
 	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
 }
 END_TEST
+
+START_TEST(a_process_that_cannot_be_killed_is_left_behind)
+{
+	struct gm_symbol symbols[] = {here};
+	char said[256] = "", expected[256];
+	int ends[2], before = dup(STDERR_FILENO);
+
+	share_child();
+	child->then = STAY;
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	gm_symbols_find(getuid(), symbols, 1);
+	dup2(before, STDERR_FILENO);
+
+	ck_assert_str_eq(symbols[0].function, "");
+	ck_assert_int_gt(read(ends[0], said, sizeof(said) - 1), 0);
+	snprintf(expected, sizeof(expected),
+		"gpumemctl: process %d, which reads the files of a client, does not end, and is left "
+		"behind; a file system may not answer it\n",
+		child->pid);
+	ck_assert_str_eq(said, expected);
+
+	/* It is there still. */
+	ck_assert_int_eq(waitpid(child->pid, NULL, WNOHANG), 0);
+	ck_assert_int_eq(__real_kill(child->pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child->pid, NULL, 0), child->pid);
+}
+END_TEST
 #endif
 
 /* Files that the client's user may not read are not read for them, even by root. Whoever is root in a
@@ -279,6 +320,7 @@ int main(void)
 #ifdef HAVE_LIBDW
 	tcase_add_test(tc, a_static_function_is_found);
 	tcase_add_test(tc, the_process_that_reads_files_is_bounded);
+	tcase_add_test(tc, a_process_that_cannot_be_killed_is_left_behind);
 	tcase_add_loop_test(tc, a_process_that_ends_early_finds_nothing, END, BE_KILLED + 1);
 #endif
 	tcase_add_test(tc, a_file_with_another_build_id_says_nothing);

@@ -41,8 +41,9 @@ static void script_clients(struct gm_fake *f, uint64_t held)
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
 	Gm__Wire__ClientUse here = GM__WIRE__CLIENT_USE__INIT, there = GM__WIRE__CLIENT_USE__INIT;
 	Gm__Wire__Client ann = GM__WIRE__CLIENT__INIT, ben = GM__WIRE__CLIENT__INIT;
+	Gm__Wire__Client left = GM__WIRE__CLIENT__INIT;
 	Gm__Wire__ClientUse *use_of_ann[] = {&here}, *use_of_ben[] = {&there};
-	Gm__Wire__Client *clients[] = {&ann, &ben};
+	Gm__Wire__Client *clients[] = {&ann, &ben, &left};
 	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
 	if (!packet)
 		return;
@@ -59,7 +60,10 @@ static void script_clients(struct gm_fake *f, uint64_t held)
 	ann.use = use_of_ann;
 	ben.use = use_of_ben;
 	ben.name = (char *)"ben";
-	reply.n_clients = 2;
+	left.left = left.details = true;
+	left.n_use = 1;
+	left.use = use_of_ann;
+	reply.n_clients = 3;
 	reply.clients = clients;
 	answer.id = packet->id;
 	answer.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
@@ -106,6 +110,8 @@ START_TEST(who_holds_memory_when_the_time_is_over_is_shown_and_it_fails)
 	has(text, "Device 3 is drained, but not empty: 2.0G are still held.");
 	has(text, "ann");
 	ck_assert_ptr_null(strstr(text, "ben"));
+	/* What a client left behind has no process. */
+	has(text, "\n   - root");
 	ck_assert_int_eq(ended, GPUMEM_E_BUSY);
 	free(text);
 
@@ -113,7 +119,8 @@ START_TEST(who_holds_memory_when_the_time_is_over_is_shown_and_it_fails)
 	ck_assert(json_is_true(json_object_get(json, "drained")));
 	ck_assert(json_is_false(json_object_get(json, "empty")));
 	json_t *holders = json_object_get(json, "holders");
-	ck_assert_uint_eq(json_array_size(holders), 1);
+	ck_assert_uint_eq(json_array_size(holders), 2);
+	ck_assert(json_is_null(json_object_get(json_array_get(holders, 1), "pid")));
 	ck_assert_uint_eq(
 		(uint64_t)json_integer_value(json_object_get(json_array_get(holders, 0), "held")),
 		2 * G);

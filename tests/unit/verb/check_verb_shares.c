@@ -216,6 +216,59 @@ START_TEST(a_name_is_told_when_it_ends)
 }
 END_TEST
 
+/* The daemon does not know the name, and then lists the names that it has. */
+static void script_unknown(struct gm_fake *f, void *user)
+{
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
+	Gm__Wire__Name row = GM__WIRE__NAME__INIT, *list[] = {&row};
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_EXPIRE_NAME);
+	if (!request)
+		return;
+	begin();
+	bool foreign = request->expire_name->foreign;
+	failure.status = GPUMEM_E_NOT_FOUND;
+	failure.detail = (char *)"there is no such name";
+	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	packet.failure = &failure;
+	packet.id = request->id;
+	gm_fake_send(f, &packet);
+	if (foreign) {
+		gm_fake_wait_end(f);
+		return;
+	}
+
+	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_NAMES);
+	row.name = (char *)"llama";
+	row.owner = 4000000000;
+	reply.names = list;
+	reply.n_names = none ? 0 : 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_NAMES;
+	packet.names = &reply;
+	if (id)
+		send_answer(f, &packet, id, false);
+}
+
+START_TEST(a_name_that_another_user_has_is_pointed_to)
+{
+	struct gm_options options = {.args = {"expire", "llama", "2h"}, .n_args = 3};
+	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
+	ck_assert_str_eq(trouble.text,
+		"you have no such name; for that of user 4000000000, write uid:4000000000/llama");
+	ck_assert_int_eq(trouble.status, GPUMEM_E_NOT_FOUND);
+	ck_assert(!usage);
+
+	options.args[1] = "mistral";
+	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
+	ck_assert_str_eq(trouble.text, "you have no such name; see 'gpumemctl shares'");
+	options.args[1] = "uid:root/llama";
+	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
+	ck_assert_str_eq(trouble.text, "user root has no such name; see 'gpumemctl shares'");
+}
+END_TEST
+
 /* Runs it where nobody listens: it must not get so far. */
 static bool is_wrong_usage(struct gm_options options)
 {
@@ -274,6 +327,7 @@ int main(void)
 	tcase_add_test(tcase, names_are_shown_with_whose_they_are_and_for_whom);
 	tcase_add_test(tcase, no_names_are_said_in_words_and_an_empty_list);
 	tcase_add_test(tcase, a_name_is_removed_by_its_owner_or_with_the_owner);
+	tcase_add_test(tcase, a_name_that_another_user_has_is_pointed_to);
 	tcase_add_test(tcase, wrong_names_never_reach_the_daemon);
 	tcase_add_test(tcase, a_name_is_told_when_it_ends);
 	tcase_add_test(tcase, wrong_times_never_reach_the_daemon);
