@@ -2,7 +2,7 @@
 #ifndef GM_COMMON_ESTIMATE_H
 #define GM_COMMON_ESTIMATE_H
 
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_plan.h"
 
 /* How much memory a model takes for inference. */
 

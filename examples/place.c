@@ -7,7 +7,7 @@
  *   place HIDDEN INTERMEDIATE LAYERS VOCAB HEADS KV_HEADS CONTEXT BYTES        one of your own
  *   place 4096 14336 32 32000 32 8 4096 2                                      Mistral 7B
  */
-#include <gpumem/gpumem.h>
+#include <gpumem/gpumem_plan.h>
 #include <stdio.h>
 #include <stdlib.h>
 

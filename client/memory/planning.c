@@ -12,6 +12,7 @@
 #include "common/cancel.h"
 #include "common/device_name.h"
 #include "common/estimate.h"
+#include "gpumem/gpumem_plan.h"
 
 gpumem_status gpumem_estimate_inference(const gpumem_model *model, gpumem_estimate *ret_estimate)
 {
@@ -34,6 +35,12 @@ gpumem_status gpumem_estimate_inference(const gpumem_model *model, gpumem_estima
 }
 
 /* ---- which device has room */
+
+/* The wire has the same numbers as the public header. */
+_Static_assert((int)GPUMEM_FIT_NOW == (int)GM__WIRE__FIT__FIT_NOW, "now");
+_Static_assert((int)GPUMEM_FIT_RECLAIM == (int)GM__WIRE__FIT__FIT_RECLAIM, "reclaim");
+_Static_assert((int)GPUMEM_FIT_WAIT == (int)GM__WIRE__FIT__FIT_WAIT, "wait");
+_Static_assert((int)GPUMEM_FIT_NONE == (int)GM__WIRE__FIT__FIT_NONE, "none");
 
 struct planning_call {
 	struct gm_call call;

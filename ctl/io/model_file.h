@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_plan.h"
 
 /* The dimensions of a model: as options of gpumemctl, and as keys of a config.json. */
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_plan.h"
 #include "common/device_name.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/view.h"

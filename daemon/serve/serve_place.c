@@ -7,6 +7,12 @@
 
 #include "daemon/serve/answer.h"
 
+/* The wire has the same numbers as core. */
+_Static_assert((int)GM_FIT_NOW == (int)GM__WIRE__FIT__FIT_NOW, "now");
+_Static_assert((int)GM_FIT_RECLAIM == (int)GM__WIRE__FIT__FIT_RECLAIM, "reclaim");
+_Static_assert((int)GM_FIT_WAIT == (int)GM__WIRE__FIT__FIT_WAIT, "wait");
+_Static_assert((int)GM_FIT_NONE == (int)GM__WIRE__FIT__FIT_NONE, "none");
+
 static void serve_fill_placement(struct gm_placement *from, Gm__Wire__Placement *ret)
 {
 	gm__wire__placement__init(ret);

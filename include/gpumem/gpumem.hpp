@@ -40,6 +40,7 @@
 
 #include "gpumem.h"
 #include "gpumem_copy.h"
+#include "gpumem_plan.h"
 #include "gpumem_ring.h"
 #include "gpumem_region.h"
 
@@ -64,9 +65,9 @@ inline namespace GPUMEM_HPP_NAMESPACE
 class error : public std::exception
 {
 public:
-	error(gpumem_status status, const char *text,
-		std::size_t entry = GPUMEM_BATCH_NO_ENTRY) noexcept
-	    : status_(status), entry_(entry)
+	error(gpumem_status status, const char *text, std::size_t entry = GPUMEM_BATCH_NO_ENTRY,
+		std::uint64_t bytes = 0) noexcept
+	    : status_(status), entry_(entry), bytes_(bytes)
 	{
 		std::strncpy(text_, text, sizeof(text_) - 1);
 	}
@@ -75,10 +76,13 @@ public:
 	const char *what() const noexcept override { return text_; }
 	/* The entry of a batch that is wrong or did not fit, or GPUMEM_BATCH_NO_ENTRY. */
 	std::size_t entry() const noexcept { return entry_; }
+	/* How many bytes of a copy arrived before it failed; 0 for other calls. */
+	std::uint64_t bytes() const noexcept { return bytes_; }
 
 private:
 	gpumem_status status_;
 	std::size_t entry_;
+	std::uint64_t bytes_;
 	char text_[512] = {};
 };
 
@@ -89,6 +93,12 @@ namespace detail
 inline error last_error(gpumem_status status, std::size_t entry = GPUMEM_BATCH_NO_ENTRY) noexcept
 {
 	return error(status, gpumem_error_detail(), entry);
+}
+
+/* This thread's last failure, which was that of a copy. */
+inline error copy_error(gpumem_status status, const gpumem_copy_result &done) noexcept
+{
+	return error(status, gpumem_error_detail(), GPUMEM_BATCH_NO_ENTRY, done.bytes);
 }
 
 [[noreturn]] inline void fail(const error &why)
@@ -542,7 +552,7 @@ public:
 		gpumem_copy_result done = GPUMEM_COPY_RESULT_INIT;
 		if (gpumem_status status =
 				gpumem_copy_in(get(), offset, from, bytes, stream, &options, &done))
-			return detail::last_error(status);
+			return detail::copy_error(status, done);
 		return done;
 	}
 	result<gpumem_copy_result> copy_out(std::size_t offset, void *to, std::size_t bytes,
@@ -552,7 +562,7 @@ public:
 		gpumem_copy_result done = GPUMEM_COPY_RESULT_INIT;
 		if (gpumem_status status =
 				gpumem_copy_out(get(), offset, to, bytes, stream, &options, &done))
-			return detail::last_error(status);
+			return detail::copy_error(status, done);
 		return done;
 	}
 	/* The whole file. */
@@ -565,7 +575,7 @@ public:
 		file.path = path;
 		if (gpumem_status status =
 				gpumem_copy_file_in(get(), offset, &file, stream, &options, &done))
-			return detail::last_error(status);
+			return detail::copy_error(status, done);
 		return done;
 	}
 	/* Says that the buffer is used now, for gpumem_leaks() and gpumemctl buffers. */

@@ -6,6 +6,7 @@
  * have of the GPU; and a GPU says how far the CPU sees managed memory. See broker.h.
  */
 
+#include "gpumem/gpumem_plan.h"
 #include "tests/gpu/broker.h"
 
 #define BYTES (32 * MIB)

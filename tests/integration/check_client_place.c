@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpumem/gpumem_plan.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/tap.h"
 

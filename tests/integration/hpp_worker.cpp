@@ -12,6 +12,7 @@
 
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 static_assert(!std::is_copy_constructible_v<gpumem::session>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::buffer>, "move-only");
@@ -379,6 +380,47 @@ static void bytes_go_to_a_buffer_and_back()
 	REQUIRE(buffer->copy_in(0, text, 3, GPUMEM_STREAM_DONE, options));
 }
 
+/* A transfer that fails says how many bytes arrived, also to programs in C++. */
+static void a_failed_copy_knows_how_far_it_came()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto buffer = gpumem::buffer::create(*session, 0, 64 * MIB);
+	REQUIRE(buffer);
+	std::vector<char> much(64 * MIB, 'x'), back(64 * MIB);
+	std::uint64_t seen = 0;
+	gpumem_copy_options options = gpumem::copy_options();
+	options.user = &seen;
+	options.progress = [](void *user, std::uint64_t done, std::uint64_t) -> int {
+		*static_cast<std::uint64_t *>(user) = done;
+		return 1;
+	};
+	options.strategy = GPUMEM_COPY_STAGED;
+	options.threads = 1;
+	options.slot_bytes = GPUMEM_COPY_SLOT_LEAST;
+
+	auto in = buffer->copy_in(0, much.data(), much.size(), GPUMEM_STREAM_DONE, options);
+	REQUIRE(in.status() == GPUMEM_E_CANCELLED);
+	REQUIRE(seen > 0 && in.failure().bytes() >= seen && in.failure().bytes() < much.size());
+	REQUIRE(buffer->copy_out(0, back.data(), in.failure().bytes(), GPUMEM_STREAM_DONE));
+	REQUIRE(std::memcmp(much.data(), back.data(), in.failure().bytes()) == 0);
+
+	auto out = buffer->copy_out(0, back.data(), back.size(), GPUMEM_STREAM_DONE, options);
+	REQUIRE(out.status() == GPUMEM_E_CANCELLED && out.failure().bytes() >= seen);
+
+	char path[64];
+	std::FILE *sparse = std::tmpfile();
+	REQUIRE(sparse && ftruncate(fileno(sparse), 64 * MIB) == 0);
+	std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fileno(sparse));
+	auto file = buffer->copy_file_in(0, path, GPUMEM_STREAM_DONE, options);
+	REQUIRE(file.status() == GPUMEM_E_CANCELLED);
+	REQUIRE(file.failure().bytes() >= seen && file.failure().bytes() < 64 * MIB);
+	std::fclose(sparse);
+
+	/* Of other failures there is nothing to know. */
+	REQUIRE(buffer->copy_in(64 * MIB, much.data(), 1).failure().bytes() == 0);
+}
+
 static void a_container_can_have_pinned_host_memory()
 {
 	auto session = gpumem::session::connect();
@@ -518,6 +560,7 @@ int main()
 	RUN(a_ring_carries_messages_of_its_type);
 	RUN(signals_pass_between_two_sessions);
 	RUN(bytes_go_to_a_buffer_and_back);
+	RUN(a_failed_copy_knows_how_far_it_came);
 	RUN(a_container_can_have_pinned_host_memory);
 #if GPUMEM_HPP_EXCEPTIONS
 	RUN(an_error_that_is_thrown_frees_everything);
