@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loads a file into a buffer, as a program loads the weights of a model: load_file [FILE]. It shows how
- * far it is, and can be interrupted with Ctrl-C. Then it copies the beginning back.
+ * far it is, and can be interrupted with Ctrl-C. Then it copies the beginning back. FILE may be a pipe.
  */
+#include <errno.h>
 #include <gpumem/gpumem_copy.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+
+/* Room for a pipe, whose length nobody knows. */
+#define PIPE_MOST (64 << 20)
 
 static uint32_t cancel;
 
@@ -47,18 +52,24 @@ int main(int argc, char **argv)
 	struct stat st;
 
 	file.path = argc > 1 ? argv[1] : argv[0];
-	if (stat(file.path, &st) || st.st_size == 0) {
-		fprintf(stderr, "load_file: there is nothing in %s\n", file.path);
+	if (stat(file.path, &st)) {
+		fprintf(stderr, "load_file: %s: %s\n", file.path, strerror(errno));
 		return 1;
 	}
+	if (S_ISREG(st.st_mode) && st.st_size == 0) {
+		fprintf(stderr, "load_file: %s is empty\n", file.path);
+		return 1;
+	}
+	size_t room = S_ISREG(st.st_mode) ? (size_t)st.st_size : PIPE_MOST;
+
 	signal(SIGINT, on_interrupt);
-	options.progress = show;
+	options.progress = S_ISREG(st.st_mode) ? show : NULL;
 	options.user = &percent;
 	options.cancel = &cancel;
 
 	/* The stream says after which work the copy may begin. Nothing uses a new buffer. */
 	if (gpumem_connect(NULL, &session) ||
-		gpumem_buffer_create(session, 0, (size_t)st.st_size, NULL, &weights) ||
+		gpumem_buffer_create(session, 0, room, NULL, &weights) ||
 		gpumem_copy_file_in(weights, 0, &file, GPUMEM_STREAM_DONE, &options, &result))
 		return fail();
 	printf("%llu bytes, %s, with %u threads and %u pinned slots\n",
@@ -66,12 +77,11 @@ int main(int argc, char **argv)
 		result.slots);
 
 	/* Short copies need no options. */
-	if (gpumem_copy_out(weights, 0, first,
-		    st.st_size < (off_t)sizeof(first) ? (size_t)st.st_size : sizeof(first),
-		    GPUMEM_STREAM_DONE, NULL, NULL))
+	size_t n = result.bytes < sizeof(first) ? (size_t)result.bytes : sizeof(first);
+	if (gpumem_copy_out(weights, 0, first, n, GPUMEM_STREAM_DONE, NULL, NULL))
 		return fail();
 	printf("it begins with");
-	for (size_t i = 0; i < sizeof(first); i++)
+	for (size_t i = 0; i < n; i++)
 		printf(" %02x", first[i]);
 	printf("\n");
 	return 0;

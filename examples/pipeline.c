@@ -89,6 +89,8 @@ static int produce(int consumer)
 	gpumem_buffer *frames, *taken;
 	char text[TEXT] = "", word;
 
+	if (write(consumer, "r", 1) != 1)
+		fail("start", "the other process is gone");
 	exchange(session, consumer, &frames, &taken);
 	for (uint64_t i = 1; i <= FRAMES; i++) {
 		if (i > 1)
@@ -106,10 +108,13 @@ static int produce(int consumer)
 
 static int consume(int producer)
 {
-	gpumem_session *session = join();
 	gpumem_buffer *frames, *taken;
-	char text[TEXT];
+	char text[TEXT], word;
 
+	/* If the producer cannot begin, it has said why. */
+	if (read(producer, &word, 1) != 1)
+		return 1;
+	gpumem_session *session = join();
 	exchange(session, producer, &taken, &frames);
 	for (uint64_t i = 1;; i++) {
 		gpumem_status status = gpumem_buffer_wait(frames, NULL, i);

@@ -23,6 +23,13 @@ static void show(void *user, const gpumem_placement *p)
 		fits[p->fit], *p->why ? ": " : "", p->why);
 }
 
+static int usage(void)
+{
+	fprintf(stderr,
+		"usage: place [HIDDEN INTERMEDIATE LAYERS VOCAB HEADS KV_HEADS CONTEXT BYTES]\n");
+	return 2;
+}
+
 int main(int argc, char **argv)
 {
 	GPUMEM_AUTO_SESSION gpumem_session *session = NULL;
@@ -32,8 +39,14 @@ int main(int argc, char **argv)
 	gpumem_placement place = GPUMEM_PLACEMENT_INIT;
 	uint64_t dimensions[7] = {512, 1376, 8, 32000, 8, 4, 512};
 
-	for (int i = 0; i < 7 && argc == 9; i++)
-		dimensions[i] = strtoull(argv[i + 1], NULL, 10);
+	if (argc != 1 && argc != 9)
+		return usage();
+	for (int i = 0; i < 7 && argc == 9; i++) {
+		char *end;
+		dimensions[i] = strtoull(argv[i + 1], &end, 10);
+		if (*end)
+			return usage();
+	}
 	model.hidden = dimensions[0];
 	model.intermediate = dimensions[1];
 	model.layers = dimensions[2];

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -56,6 +56,10 @@ fi
 head -c 20000003 /dev/zero | tr '\0' a >"$dir/weights"
 "$build/examples/load_file" "$dir/weights" >"$dir/load" 2>&1 && grep -q '^100%$' "$dir/load" && grep -q '^20000003 bytes, staged, with' "$dir/load" &&
 	grep -q '^it begins with 61 61 61 61 61 61 61 61$' "$dir/load" && echo "a file is loaded into a buffer"
+head -c 3000001 "$dir/weights" | "$build/examples/load_file" /dev/stdin >"$dir/load.pipe" 2>&1 && grep -q '^3000001 bytes, ' "$dir/load.pipe" &&
+	grep -q '^it begins with 61 61 61 61 61 61 61 61$' "$dir/load.pipe" && echo "and so is a pipe"
+! "$build/examples/load_file" "$dir/nowhere" >"$dir/load.none" 2>&1 &&
+	[ "$(cat "$dir/load.none")" = "load_file: $dir/nowhere: No such file or directory" ] && echo "a file that is not there is named"
 "$build/examples/async" >"$dir/async" 2>&1 && grep -q '^64 buffers of 4194304 bytes on .*, 0 failed$' "$dir/async" && echo "an event loop gets its buffers"
 "$build/examples/leaks" >"$dir/leaks" 2>"$dir/leaks.err" && grep -q '^not freed: 16 MiB, layer 1, weights, bf16$' "$dir/leaks" &&
 	grep -q '^4 in all' "$dir/leaks" && echo "what is not freed is found"
@@ -98,9 +102,14 @@ grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" 
 	echo "and its name is removed"
 "$build/examples/turns" >"$dir/turns" 2>&1 || echo "turns: status $?" >>"$dir/turns"
 [ "$(grep -cE '^(train|serve): 3 turns, and the weights were always there$' "$dir/turns")" = 2 ] && echo "two programs take turns"
+! "$build/examples/place" --help >"$dir/place.help" 2>&1 && grep -q '^usage: place \[HIDDEN ' "$dir/place.help" &&
+	! "$build/examples/place" 4096 x 32 32000 32 8 4096 2 >"$dir/place.help" 2>&1 && grep -q '^usage: place ' "$dir/place.help" &&
+	echo "wrong words are answered with the right ones"
+! GPUMEM_SOCKET=$dir/nowhere "$build/examples/pipeline" >"$dir/pipeline.none" 2>&1 && [ "$(wc -l <"$dir/pipeline.none")" = 1 ] &&
+	grep -q '^pipeline: connect: cannot reach gpumemd' "$dir/pipeline.none" && echo "one process says that there is no daemon"
 "$build/examples/pipeline" >"$dir/pipeline" 2>&1 || echo "pipeline: status $?" >>"$dir/pipeline"
 [ "$(grep -c '^got frame [1-5]$' "$dir/pipeline")" = 5 ] && echo "frames arrive in order"
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
 "$build/examples/ring" >"$dir/ring" 2>&1 || echo "ring: status $?" >>"$dir/ring"
 grep -qE '^10000 questions, 10000 answers from a process, at most [0-9]+ under way$' "$dir/ring" && echo "a ring carries questions and answers"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir"/cxx* "$dir/copy" "$dir/load" "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir/pipeline" "$dir/ring" "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir/ring" "$dir/log"
