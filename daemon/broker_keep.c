@@ -48,16 +48,11 @@ void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, in
 	gm_core_created(broker->core, chunk, result);
 }
 
-static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+/* A chunk that had to wait for the keeper is there now, so core may hear of it. */
+static void broker_keep_on_chunk(struct gm_broker *broker, struct gm_chunk *chunk)
 {
-	struct gm_broker *broker = ctx;
-	struct gm_chunk *chunk = user;
-	if (kind == GM_KEEP_WORD)
-		gm_core_word_deposited(broker->core, user);
-	if (kind != GM_KEEP_CHUNK)
-		return;
-
 	uint32_t device = chunk->device;
+
 	broker->undeposited[device]--;
 	gm_core_created(broker->core, chunk, 0);
 	if (!broker->undeposited[device] && broker->resample & UINT32_C(1) << device) {
@@ -65,6 +60,25 @@ static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t
 		gm_worker_sample(broker->workers[device]);
 	}
 	gm_broker_check_idle(broker);
+}
+
+static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+{
+	struct gm_broker *broker = ctx;
+	switch (kind) {
+	case GM_KEEP_CHUNK:
+		broker_keep_on_chunk(broker, user);
+		break;
+	case GM_KEEP_WORD:
+		gm_core_word_deposited(broker->core, user);
+		break;
+	case GM_KEEP_LEDGER:
+	case GM_KEEP_PROCESS:
+	case GM_KEEP_PAGE:
+	case GM_KEEP_FORMER:
+	case GM_KEEP_METADATA:
+		break; /* nobody waits for these */
+	}
 }
 
 bool gm_broker_keep_hides(struct gm_broker *broker, uint32_t device, bool latest)

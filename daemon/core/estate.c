@@ -39,10 +39,16 @@ static struct gm_estate *estate_find(
 	return NULL;
 }
 
-static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t payer_uid)
+struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid)
 {
 	struct gm_estate_user *user;
 	HASH_FIND(hh, core->estates, &payer_uid, sizeof(payer_uid), user);
+	return user;
+}
+
+static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t payer_uid)
+{
+	struct gm_estate_user *user = gm_estate_user_find(core, payer_uid);
 	if (user)
 		return user;
 

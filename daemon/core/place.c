@@ -44,8 +44,7 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 
 	p->detail[0] = '\0';
 	p->room = gm_session_room(session, p->device);
-	/* A client that does not exist has no leases yet. */
-	if (session->estate && gm_session_full(session, p->detail))
+	if (gm_session_full(session, p->detail))
 		p->status = GPUMEM_E_LIMIT;
 	else
 		p->status = gm_request_foresee(&request, device, &refusal, p->detail);

@@ -202,7 +202,11 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_estate_user *user = session->estate->user;
+	/* A client that does not exist yet has no estate, but its user may have one. */
+	const struct gm_estate_user *user =
+		session->estate ? session->estate->user
+				: gm_estate_user_find(session->core, session->payer.payer_uid);
+	uint64_t own = user ? user->n_bare : 0;
 	char name[GM_UID_NAME_PAYER_TEXT];
 	if (session->n_views >= GM_LIMIT_LEASES_PER_CLIENT) {
 		gm_say(detail,
@@ -210,13 +214,13 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 			GM_LIMIT_LEASES_PER_CLIENT);
 		return true;
 	}
-	if (gm_leaves_enough(user->n_bare, session->core->n_bare, GM_LIMIT_BARE_LEASES))
+	if (gm_leaves_enough(own, session->core->n_bare, GM_LIMIT_BARE_LEASES))
 		return false;
 	gm_say(detail,
 		"%s has %llu leases that it opened or that are empty, as many as it leaves "
 		"to others; the most is %d for all; return some",
-		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
-		(unsigned long long)user->n_bare, GM_LIMIT_BARE_LEASES);
+		gm_uid_name_say_payer(session->payer.payer_uid, session->info.uid, name),
+		(unsigned long long)own, GM_LIMIT_BARE_LEASES);
 	return true;
 }
 

@@ -144,6 +144,8 @@ struct gm_estate_user {
 	UT_hash_handle hh;
 };
 
+/* Returns NULL if the user has no estate. */
+struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid);
 /* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
  * -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(

@@ -2,6 +2,7 @@
 /* daemon/core/share.c and who pays for what is shared. */
 #include <string.h>
 
+#include "daemon/core/place.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
@@ -409,6 +410,21 @@ START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
 	fake_ask(&fake, &q, opener, d, MiB, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
 	ck_assert_str_eq(q.detail, detail);
+
+	/* Who asks for a place hears the same, also without a session. */
+	struct gm_session_info visitor = {.pid = 7, .uid = 1001, .gid = 1001};
+	struct gm_placement place = {.device = d, .transport = GM_TRANSPORT_AUTO};
+	char wrong[GM_DETAIL_BYTES];
+	ck_assert_int_eq(gm_place(fake.core, opener, NULL, MiB, &place, 1, wrong), GPUMEM_OK);
+	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
+	place = (struct gm_placement){.device = d, .transport = GM_TRANSPORT_AUTO};
+	ck_assert_int_eq(gm_place(fake.core, NULL, &visitor, MiB, &place, 1, wrong), GPUMEM_OK);
+	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
+	ck_assert_int_eq(place.fit, GM_FIT_NONE);
+	ck_assert_str_eq(place.detail, detail);
+	visitor.uid = 4711;
+	ck_assert_int_eq(gm_place(fake.core, NULL, &visitor, MiB, &place, 1, wrong), GPUMEM_OK);
+	ck_assert_int_eq(place.status, GPUMEM_OK);
 
 	/* Others are served. An empty lease that grows, or ends, makes room. */
 	fake_lease(&fake, stranger, d, MiB);
