@@ -94,8 +94,6 @@ static int file_move_serial(void *ctx, uint64_t at, void *place, size_t n, size_
 			break;
 		got += (size_t)r;
 	}
-	if (got < n && !file->to_end)
-		return FILE_E_ENDED;
 	/* The end of a pipe has to come before the end of the buffer, or with it. */
 	if (file->to_end && at + got == file->copy.room) {
 		ssize_t r = file_read_next(file, &more, 1);
@@ -213,8 +211,12 @@ static gpumem_status file_load(struct copy_file *file, uint64_t wanted)
 			"%llu bytes of %.200s do not fit: the buffer has %llu bytes at this offset",
 			(unsigned long long)copy->total, file->name,
 			(unsigned long long)file->copy.room);
-	if (copy->total)
-		return gm_copy_run(copy, false);
+	if (copy->total) {
+		status = gm_copy_run(copy, false);
+		if (!status && copy->serial && !file->to_end && copy->result.bytes < copy->total)
+			status = file_explain(copy, FILE_E_ENDED);
+		return status;
+	}
 	copy->result.strategy = GPUMEM_COPY_SYNC;
 	if (!file->to_end)
 		return GPUMEM_OK;
@@ -245,7 +247,8 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	if (copy->options.strategy == GPUMEM_COPY_ASYNC ||
 		copy->options.strategy == GPUMEM_COPY_MANAGED)
 		return gm_error(GPUMEM_E_INVALID,
-			"strategy must be automatic, synchronous or staged for a file");
+			"strategy must be GPUMEM_COPY_AUTO, GPUMEM_COPY_SYNC or GPUMEM_COPY_STAGED "
+			"for a file");
 	if (given.fd < 0)
 		status = file_open(&given, &opened);
 	if (status)

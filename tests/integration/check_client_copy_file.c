@@ -119,9 +119,10 @@ START_TEST(wrong_parts_and_files_are_named)
 	REFUSED(load(ROOM - 999, at_path(path), NULL, NULL), GPUMEM_E_INVALID, "do not fit");
 	REFUSED(load(ROOM + 1, at_path(path), NULL, NULL), GPUMEM_E_INVALID, "offset");
 	options.strategy = GPUMEM_COPY_ASYNC;
-	REFUSED(load(0, at_path(path), &options, NULL), GPUMEM_E_INVALID, "strategy");
+	REFUSED(load(0, at_path(path), &options, NULL), GPUMEM_E_INVALID,
+		"strategy must be GPUMEM_COPY_AUTO, GPUMEM_COPY_SYNC or GPUMEM_COPY_STAGED");
 	options.strategy = GPUMEM_COPY_MANAGED;
-	REFUSED(load(0, at_path(path), &options, NULL), GPUMEM_E_INVALID, "strategy");
+	REFUSED(load(0, at_path(path), &options, NULL), GPUMEM_E_INVALID, "GPUMEM_COPY_STAGED");
 	REFUSED(load(0, at_path("/nowhere/at/all"), NULL, NULL), GPUMEM_E_NOT_FOUND,
 		"/nowhere/at/all");
 	REFUSED(load(0, at_path("/tmp"), NULL, NULL), GPUMEM_E_INVALID, "/tmp is a folder");
@@ -244,8 +245,18 @@ START_TEST(a_pipe_is_read_in_its_order)
 			GPUMEM_E_INVALID, "the pipe has more than the 196608 bytes");
 		free(bytes);
 		REFUSED(load_pipe(2 * SLOT + 1, 3 * SLOT, 0, i, &result, &bytes), GPUMEM_E_SYSTEM,
-			"the pipe ended early");
-		GM_REQUIRE(result.bytes <= 2 * SLOT);
+			"the pipe ended early: 131073 of 196608 bytes arrived");
+		/* What came before that is there, to the last byte. */
+		GM_REQUIRE_EQ(result.bytes, 2 * SLOT + 1);
+		gm_device_set(gpumem_buffer_ptr(buffer), ROOM, 0xee);
+		REFUSED(load_pipe(100, 200, 3, i, &result, &bytes), GPUMEM_E_SYSTEM,
+			"the pipe ended early: 100 of 200 bytes arrived");
+		GM_REQUIRE_EQ(result.bytes, 100);
+		require_in_buffer(3, bytes, 100, 0xee);
+		free(bytes);
+		REFUSED(load_pipe(0, 200, 3, i, &result, &bytes), GPUMEM_E_SYSTEM,
+			"the pipe ended early: 0 of 200 bytes arrived");
+		GM_REQUIRE_EQ(result.bytes, 0);
 		free(bytes);
 		REFUSED(load_pipe(1, 2, ROOM - 1, i, &result, &bytes), GPUMEM_E_INVALID,
 			"do not fit");
