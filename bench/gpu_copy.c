@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "bench/measure.h"
-#include "gpumem/gpumem_copy.h"
 #include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
+#include "tests/integration/transfer.h"
 #include "tests/scratch.h"
 
 #define ROUNDS 5
@@ -93,12 +93,9 @@ static double measure(
 
 static double try_shape(uint32_t threads, uint32_t slots, uint32_t slot_kib, double peer)
 {
-	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
+	gpumem_copy_options options =
+		by_threads(GPUMEM_COPY_STAGED, threads, slots, (size_t)slot_kib * 1024);
 	char text[96];
-	options.strategy = GPUMEM_COPY_STAGED;
-	options.threads = threads;
-	options.slots = slots;
-	options.slot_bytes = (size_t)slot_kib * 1024;
 	double figure = measure(ours_in, &options);
 	snprintf(text, sizeof(text), "  %u threads, %u slots of %u KiB", threads, slots, slot_kib);
 	gm_print_speed(text, figure, peer, "GB/s", -1);

@@ -6,7 +6,6 @@
 #include "client/copy/copy.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 #include "client/copy/copy_pipe.h"
@@ -17,6 +16,7 @@
 #include "client/memory/pinned.h"
 #include "common/arith.h"
 #include "common/cancel.h"
+#include "common/processors.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -69,7 +69,7 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 		.stream = stream,
 		.options = GPUMEM_COPY_OPTIONS_INIT,
 		.result = GPUMEM_COPY_RESULT_INIT};
-	copy->visible = !copy->device->map->record || buffer->device >= copy->session->counted;
+	copy->visible = gm_buffer_visible(buffer);
 
 	gpumem_status status = gm_sized_in(&copy->options, sizeof(copy->options), options);
 	if (!status)
@@ -84,6 +84,8 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 	uint8_t *start = buffer->addr;
 	size_t size = buffer->size;
 	bool read_only = buffer->lease->read_only;
+	gm_buffer_transfer_begin(buffer);
+	copy->buffer = buffer;
 	pthread_mutex_unlock(&buffer->lock);
 
 	if (offset > size || bytes > size - offset)
@@ -96,6 +98,12 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 	copy->at = start + offset;
 	copy->room = size - offset;
 	return GPUMEM_OK;
+}
+
+void gm_copy_deinit(struct gm_transfer *copy)
+{
+	if (copy->buffer)
+		gm_buffer_transfer_end(copy->buffer);
 }
 
 /* The name of the argument with the program's memory. */
@@ -126,22 +134,12 @@ static gpumem_status copy_check_memory(const struct gm_transfer *copy)
 
 /* ---- choosing */
 
-/* How many processors this thread may use. */
-static uint32_t copy_processors(void)
-{
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return 1;
-	return (uint32_t)gm_max(CPU_COUNT(&set), 1);
-}
-
 static uint32_t copy_threads(const struct gm_transfer *copy)
 {
 	if (copy->serial)
 		return 1;
 	return copy->options.threads ? copy->options.threads
-				     : (uint32_t)gm_min(copy_processors(), COPY_THREADS);
+				     : (uint32_t)gm_min(gm_processors(), COPY_THREADS);
 }
 
 /* The size of a slot. That of a short transfer is smaller, so that all threads have something to do. */
@@ -186,9 +184,7 @@ static gpumem_status copy_await(const struct gm_transfer *copy)
 	int r = gm_await_stream(copy->device, copy->stream);
 
 	if (r == -EAGAIN)
-		return gm_error(GPUMEM_E_BUSY,
-			"a stream is being captured into a graph, so nobody can know when its work "
-			"is done; copy after the capture, or with GPUMEM_STREAM_DONE");
+		return gm_await_captured("copy", ", or with GPUMEM_STREAM_DONE");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on the stream, so nothing was copied: %s",
@@ -269,10 +265,15 @@ static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
 	return status;
 }
 
+static gpumem_status copy_is_captured(void)
+{
+	return gm_await_captured("copy", ", or on another stream that has no part in it");
+}
+
 /*
  * Refuses a stream that is being captured: a graph would copy again at each launch, from memory that is not
  * there any more. Also refuses a default stream while a stream is captured that may wait for it: a copy
- * there would break the capture. Recording an event asks for both.
+ * there would break the capture. Recording an event asks for both, before there are slots and threads.
  */
 static gpumem_status copy_check_stream(const struct gm_transfer *copy)
 {
@@ -282,9 +283,7 @@ static gpumem_status copy_check_stream(const struct gm_transfer *copy)
 	(void)d->map->here(d->backend);
 	int r = d->map->record_on(d->backend, copy->stream, &event);
 	if (r == -EAGAIN)
-		return gm_error(GPUMEM_E_BUSY,
-			"a stream is being captured into a graph: copy after the capture, or on "
-			"another stream that has no part in it");
+		return copy_is_captured();
 	/* Of all else, the copy itself tells. */
 	if (r == 0)
 		d->map->forget(d->backend, event);
@@ -338,12 +337,12 @@ static gpumem_status copy_run_async(struct gm_transfer *copy)
 		return gm_error(GPUMEM_E_INVALID,
 			"stream must be a stream: an asynchronous copy has to be launched on one");
 	copy->result.strategy = GPUMEM_COPY_ASYNC;
-	gpumem_status status = copy_check_stream(copy);
-	if (status)
-		return status;
+	(void)d->map->here(d->backend);
 
 	int r = d->map->copy(d->backend, copy->out ? here : copy->at, copy->out ? copy->at : here,
 		copy->total, copy->stream);
+	if (r == -EAGAIN)
+		return copy_is_captured();
 	if (r < 0)
 		return gm_error(r == -EINVAL ? GPUMEM_E_INVALID : GPUMEM_E_SYSTEM,
 			"the driver refused the copy, and nothing was copied (%s): stream must be "
@@ -386,7 +385,7 @@ static gpumem_status copy_memory(gpumem_buffer *buffer, size_t offset, void *mem
 	bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result)
 {
-	struct gm_transfer copy;
+	__attribute__((cleanup(gm_copy_deinit))) struct gm_transfer copy = {0};
 	gpumem_status status =
 		gm_copy_init(&copy, buffer, offset, bytes, out, stream, options, ret_result);
 	copy.memory = memory;

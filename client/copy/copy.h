@@ -11,10 +11,13 @@
  * a program would, and the device's mapping.
  */
 
-/* Checks the arguments that all calls have, and begins the transfer of that range of the buffer. */
+/* Checks the arguments that all calls have, and begins the transfer of that range of the buffer. The
+ * transfer is all zeros before. */
 gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size_t offset,
 	uint64_t bytes, bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	const gpumem_copy_result *result);
+/* Ends what gm_copy_init() began, also if that failed. */
+void gm_copy_deinit(struct gm_transfer *copy);
 /* Runs it by its strategy, SYNC or STAGED, and fills in its result. If the driver knows the host's
  * memory, no ring is needed. */
 gpumem_status gm_copy_run(struct gm_transfer *copy, bool known);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads files into buffers. The file is read into the slots of a ring, or into the buffer itself where
- * the CPU sees it. This file must never map the file: reading a mapping of a file that shrank ends the
+ * Loads files into buffers. The file is read into slots, or into the buffer itself where the CPU sees
+ * it. This file must never map the file: reading a mapping of a file that shrank ends the
  * process.
  */
 #include <errno.h>
@@ -19,17 +19,20 @@
 /* How soon a thread that waits for a pipe notices that nobody wants the bytes any more. */
 #define FILE_POLL_MS 10
 
-/* Errors of reading that no errno stands for. */
-#define FILE_E_SHORTER (-10001) /* the file has become shorter */
-#define FILE_E_MORE    (-10002) /* the pipe has more than fits */
-#define FILE_E_ENDED   (-10003) /* the pipe ended early */
+/* What can come of reading beside an errno. */
+enum {
+	FILE_E_SHORTER = 1, /* the file has become shorter */
+	FILE_E_MORE,        /* there is more than fits */
+	FILE_E_ENDED,       /* the input ended early */
+};
 
 struct copy_file {
 	struct gm_transfer copy; /* comes first */
 	const char *name;
 	int fd;
 	uint64_t offset;
-	bool to_end; /* a pipe is read to its end */
+	bool placed; /* it has places, so it is read by them and its position stays */
+	bool to_end; /* what is read in its order is read to its end */
 };
 
 /* ---- reading */
@@ -61,8 +64,8 @@ static bool file_unwanted(const struct copy_file *file)
 	       (cancel && __atomic_load_n(cancel, __ATOMIC_ACQUIRE));
 }
 
-/* Reads what comes next from a pipe. 0: its end. */
-static ssize_t file_read_next(const struct copy_file *file, void *to, size_t n)
+/* Reads what comes next, which is at that place. 0: the end. */
+static ssize_t file_read_next(const struct copy_file *file, uint64_t at, void *to, size_t n)
 {
 	for (;;) {
 		struct pollfd p = {.fd = file->fd, .events = POLLIN};
@@ -72,7 +75,8 @@ static ssize_t file_read_next(const struct copy_file *file, void *to, size_t n)
 		int ready = poll(&p, 1, FILE_POLL_MS);
 		if (ready == 0 || (ready < 0 && errno == EINTR))
 			continue;
-		ssize_t r = read(file->fd, to, n);
+		ssize_t r = file->placed ? pread(file->fd, to, n, (off_t)(file->offset + at))
+					 : read(file->fd, to, n);
 		if (r >= 0)
 			return r;
 		if (errno != EINTR && errno != EAGAIN)
@@ -87,16 +91,16 @@ static int file_move_serial(void *ctx, uint64_t at, void *place, size_t n, size_
 	uint8_t more;
 
 	while (got < n) {
-		ssize_t r = file_read_next(file, (uint8_t *)place + got, n - got);
+		ssize_t r = file_read_next(file, at + got, (uint8_t *)place + got, n - got);
 		if (r < 0)
 			return (int)r;
 		if (r == 0)
 			break;
 		got += (size_t)r;
 	}
-	/* The end of a pipe has to come before the end of the buffer, or with it. */
+	/* The end has to come before the end of the buffer, or with it. */
 	if (file->to_end && at + got == file->copy.room) {
-		ssize_t r = file_read_next(file, &more, 1);
+		ssize_t r = file_read_next(file, at + got, &more, 1);
 		if (r)
 			return r > 0 ? FILE_E_MORE : (int)r;
 	}
@@ -129,8 +133,13 @@ static gpumem_status file_explain(const struct gm_transfer *copy, int error)
 
 static gpumem_status file_open(const gpumem_copy_file *given, int *ret_fd)
 {
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
 	/* A pipe that nobody writes to yet is waited for later, where the transfer can be cancelled. */
-	int fd = open(given->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int fd = open(given->path, flags | O_NONBLOCK);
+
+	/* Another process has a lease of the file (fcntl(2)). The kernel bounds the wait for it. */
+	if (fd < 0 && errno == EWOULDBLOCK)
+		fd = open(given->path, flags);
 	if (fd < 0) {
 		int error = errno;
 		gpumem_status status = error == ENOENT || error == ENOTDIR ? GPUMEM_E_NOT_FOUND
@@ -163,6 +172,24 @@ static gpumem_status file_measure(
 	return GPUMEM_OK;
 }
 
+/* Whether a file has bytes at its offset although its length is said to be 0, as files of /proc have. */
+static bool file_has_more(const struct copy_file *file, uint64_t bytes)
+{
+	uint8_t byte;
+
+	return bytes && pread(file->fd, &byte, 1, (off_t)file->offset) > 0;
+}
+
+/* It is read in its order: nobody knows how many bytes there are. */
+static gpumem_status file_look_serial(struct copy_file *file, uint64_t bytes, uint64_t *ret_bytes)
+{
+	file->copy.move = file_move_serial;
+	file->copy.serial = true;
+	file->to_end = bytes == GPUMEM_COPY_REST;
+	*ret_bytes = file->to_end ? file->copy.room : bytes;
+	return GPUMEM_OK;
+}
+
 /* Finds out how many bytes are to be read, and how. */
 static gpumem_status file_look(struct copy_file *file, uint64_t bytes, uint64_t *ret_bytes)
 {
@@ -174,6 +201,9 @@ static gpumem_status file_look(struct copy_file *file, uint64_t bytes, uint64_t 
 	if (S_ISDIR(st.st_mode))
 		return gm_error(GPUMEM_E_INVALID, "%.200s is a folder", file->name);
 	file->copy.move = file_move;
+	file->placed = S_ISREG(st.st_mode) && !st.st_size && file_has_more(file, bytes);
+	if (file->placed)
+		return file_look_serial(file, bytes, ret_bytes);
 	if (S_ISREG(st.st_mode))
 		return file_measure(file, (uint64_t)st.st_size, bytes, ret_bytes);
 	if (S_ISBLK(st.st_mode)) {
@@ -190,11 +220,7 @@ static gpumem_status file_look(struct copy_file *file, uint64_t bytes, uint64_t 
 	if (file->offset)
 		return gm_error(GPUMEM_E_INVALID,
 			"%.200s can only be read from where it is: offset must be 0", file->name);
-	file->copy.move = file_move_serial;
-	file->copy.serial = true;
-	file->to_end = bytes == GPUMEM_COPY_REST;
-	*ret_bytes = file->to_end ? file->copy.room : bytes;
-	return GPUMEM_OK;
+	return file_look_serial(file, bytes, ret_bytes);
 }
 
 /* ---- the call */
@@ -225,6 +251,11 @@ static gpumem_status file_load(struct copy_file *file, uint64_t wanted)
 	return r ? file_explain(copy, r) : GPUMEM_OK;
 }
 
+static void file_deinit(struct copy_file *file)
+{
+	gm_copy_deinit(&file->copy);
+}
+
 gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	const gpumem_copy_file *file, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result)
@@ -232,7 +263,7 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	GM_UNCANCELLED; /* until the file is closed */
 	gpumem_copy_file given = GPUMEM_COPY_FILE_INIT;
 	GM_AUTO_FD int opened = -1;
-	struct copy_file source = {0};
+	__attribute__((cleanup(file_deinit))) struct copy_file source = {0};
 	struct gm_transfer *copy = &source.copy;
 
 	if (!file)

@@ -95,7 +95,7 @@ static void pipe_move(struct copy_pipe *pipe)
 	int r = copy->move(copy->ctx, k * pipe->piece, pipe_place(pipe, k), n, &got);
 	pthread_mutex_lock(&pipe->lock);
 
-	if (r < 0) {
+	if (r) {
 		if (!pipe->error)
 			pipe->error = r;
 		pipe->stop = true;
@@ -167,8 +167,6 @@ static int pipe_record(struct copy_pipe *pipe, struct pipe_slot *slot)
 	const struct gm_session_device *d = pipe->copy->device;
 	int r = d->map->record_on(d->backend, pipe->copy->stream, &slot->event);
 
-	if (r < 0)
-		r = d->map->record(d->backend, &slot->event);
 	if (r < 0)
 		slot->event = NULL;
 	return r;
@@ -250,7 +248,7 @@ static bool pipe_land(struct copy_pipe *pipe)
 	struct pipe_slot *slot = &pipe->slot[pipe->landed % pipe->slots];
 	int r = d->map->passed(d->backend, slot->event);
 
-	if (r < 0 && r != -EAGAIN)
+	if (r < 0)
 		pipe_refused(pipe, r);
 	if (r <= 0)
 		return false;
@@ -419,8 +417,8 @@ static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 		return GPUMEM_OK;
 	if (pipe->refused == -EAGAIN)
 		return gm_error(GPUMEM_E_BUSY,
-			"a stream is being captured into a graph, so nothing can be copied on it: "
-			"%llu of %llu bytes were copied; copy after the capture",
+			GM_AWAIT_CAPTURED ", so nothing more can be copied: %llu of %llu bytes "
+					  "were copied; copy after the capture",
 			bytes, asked);
 	if (pipe->refused == -EINVAL)
 		return gm_error(GPUMEM_E_INVALID,

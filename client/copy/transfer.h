@@ -9,20 +9,21 @@
 
 /* Moves bytes between a place that the CPU sees (a slot, or the buffer itself) and the program's
  * memory or file; at counts from the beginning of the transfer. Several threads call it at a time.
- * Returns 0, or a negative number that the transfer's explain() knows: an errno, or one of its own. If it
- * moved fewer bytes than n, the input ends there. */
+ * Returns 0, a negative errno, or a positive number that the transfer's explain() knows. If it moved
+ * fewer bytes than n, the input ends there. */
 typedef int (*gm_transfer_move)(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n);
 
 /* One transfer. */
 struct gm_transfer {
 	struct gpumem_session *session;
 	const struct gm_session_device *device;
-	uint8_t *at;    /* the place in the buffer */
-	uint64_t room;  /* bytes of the buffer from there on */
-	uint64_t total; /* bytes of the transfer */
-	bool out;       /* from the buffer */
-	bool visible;   /* the CPU sees the buffer */
-	bool pageable;  /* the driver does not know the program's memory */
+	struct gpumem_buffer *buffer; /* whose memory it uses; NULL: it has not begun */
+	uint8_t *at;                  /* the place in the buffer */
+	uint64_t room;                /* bytes of the buffer from there on */
+	uint64_t total;               /* bytes of the transfer */
+	bool out;                     /* from the buffer */
+	bool visible;                 /* the CPU sees the buffer */
+	bool pageable;                /* the driver does not know the program's memory */
 	gpumem_stream stream;
 	gpumem_copy_options options;
 	gpumem_copy_result result;

@@ -16,7 +16,8 @@
 #include "common/cancel.h"
 #include "common/limits.h"
 
-/* NULL stands for the default stream, which cannot be captured. So NULL marks a free place. */
+/* NULL stands for the default stream, which cannot be captured, so NULL marks a free place. While a
+ * stream that waits for it is, the default stream has a place by its other name. */
 struct gm_capture_places {
 	gpumem_stream at[GM_CUDA_CAPTURED_PLACES];
 	struct gm_capture_places *next;
@@ -43,14 +44,17 @@ static bool cuda_capture_any(const struct gm_captured *on)
 	return atomic_load_explicit(&on->n, memory_order_acquire) != 0;
 }
 
-/* Asks the driver whether a stream is being captured. */
+/* Asks the driver whether a stream is being captured, or, of a default stream, whether a stream is that
+ * waits for it. Neither breaks a capture. */
 static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return cuda->cuStreamIsCapturing &&
-	       cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status) == GM_CUDA_SUCCESS &&
-	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
+	if (!cuda->cuStreamIsCapturing)
+		return false;
+	gm_cu_result result = cuda->cuStreamIsCapturing((gm_cu_stream)stream, &status);
+	return result == GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+	       (result == GM_CUDA_SUCCESS && status != GM_CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 /* ---- places; the callers hold the lock */
@@ -153,9 +157,11 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 	GM_UNCANCELLED;
 	pthread_mutex_lock(&lock);
 	is = cuda_capture_asked(cuda, stream);
+	if (!stream)
+		stream = (gpumem_stream)(uintptr_t)GM_CU_STREAM_LEGACY;
 	if (is)
 		cuda_capture_remember(cuda, on, stream);
-	else if (stream && (place = cuda_capture_find(on, stream)))
+	else if ((place = cuda_capture_find(on, stream)))
 		cuda_capture_forget(on, place);
 	pthread_mutex_unlock(&lock);
 	return is;
@@ -174,4 +180,10 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 	is = cuda_capture_any(on);
 	pthread_mutex_unlock(&lock);
 	return is;
+}
+
+bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
+{
+	return gm_cuda_captured(cuda, device, stream) ||
+	       ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD && gm_cuda_capturing(cuda, device));
 }

@@ -19,12 +19,16 @@
 /* How many captures at once need no memory. */
 #define GM_CUDA_CAPTURED_PLACES 16
 
-/* Whether this stream, which the program has just named, is being captured. */
+/* Whether this stream, which the program has just named, is being captured; of a default stream: whether
+ * one is that waits for it. */
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 /* The stream is not being captured. It is forgotten and never asked again, so the program may
  * destroy it. */
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream);
 /* Whether a stream that was seen being captured still is. */
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
+/* Whether nothing may be launched on this stream now: it would become a part of the graph that the stream is
+ * captured into, or, on a default stream, break the capture of a stream that waits for it. */
+bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 
 #endif

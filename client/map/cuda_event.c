@@ -245,10 +245,7 @@ int gm_cuda_event_record_on(
 	struct gm_cuda_event *event;
 	gm_cu_result result;
 
-	/* A default stream cannot be used while a stream that waits for it is being captured. */
-	if (gm_cuda_captured(contexts->cuda, contexts->device, stream) ||
-		((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD &&
-			gm_cuda_capturing(contexts->cuda, contexts->device)))
+	if (gm_cuda_capture_forbids(contexts->cuda, contexts->device, stream))
 		return -EAGAIN;
 	result = gm_cuda_contexts_enter(contexts, &entered);
 	if (result)

@@ -179,11 +179,8 @@ static int signal_enter(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 {
 	if (!gm_cuda_signal_able(contexts->cuda, contexts->device))
 		return -EOPNOTSUPP;
-	/* A graph would do it again at each launch. A default stream cannot be used while a stream
-	 * that waits for it is being captured. */
-	if (gm_cuda_captured(contexts->cuda, contexts->device, stream) ||
-		((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD &&
-			gm_cuda_capturing(contexts->cuda, contexts->device)))
+	/* A graph would do it again at each launch. */
+	if (gm_cuda_capture_forbids(contexts->cuda, contexts->device, stream))
 		return -EAGAIN;
 	return (int)gm_cuda_contexts_enter(contexts, ret_entered);
 }

@@ -66,8 +66,9 @@ struct gm_map_ops {
 	int (*attach)(void *backend, const uint8_t handle[GM_IPC_HANDLE_BYTES], void **ret_addr);
 	int (*detach)(void *backend, void *addr);
 
-	/* Copies memory of this device, after all that was launched on the stream, which must not
-	 * be one that is being captured. Host memory that no GPU uses is copied at once. */
+	/* Copies memory of this device, after all that was launched on the stream. Host memory that
+	 * no GPU uses is copied at once. -EAGAIN: the stream is being captured, or is a default stream
+	 * that cannot be used because of a capture. */
 	int (*copy)(
 		void *backend, void *to, const void *from, uint64_t bytes, gpumem_stream stream);
 
@@ -96,7 +97,7 @@ struct gm_map_ops {
 	/*
 	 * The same for one stream: the event passes when the work is done that was launched on it
 	 * before. If the stream is of a context that is not current, the event may cover more.
-	 * -EAGAIN: the stream is being captured.
+	 * -EAGAIN: as of copy().
 	 */
 	int (*record_on)(void *backend, gpumem_stream stream, struct gm_map_event **ret_event);
 	/* 1: the event has passed. 0: not yet. */

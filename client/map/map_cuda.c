@@ -344,6 +344,8 @@ static int cuda_copy(void *ctx, void *to, const void *from, uint64_t bytes, gpum
 	last_error = "";
 	if (!backend->cuda->cuMemcpyAsync)
 		return -EOPNOTSUPP;
+	if (gm_cuda_capture_forbids(backend->cuda, backend->device, stream))
+		return -EAGAIN;
 	result = cuda_enter(backend, &entered);
 	if (!result) {
 		result = backend->cuda->cuMemcpyAsync(

@@ -17,8 +17,7 @@ int gm_await_event(const struct gm_session_device *device, struct gm_map_event *
 	uint64_t pause_ns = AWAIT_LEAST_NS;
 	int r;
 
-	/* -EAGAIN: another thread captures a stream. The event passes after that. */
-	while ((r = device->map->passed(device->backend, event)) == 0 || r == -EAGAIN) {
+	while ((r = device->map->passed(device->backend, event)) == 0) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
 		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
 	}
@@ -45,4 +44,12 @@ int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream
 	r = gm_await_event(device, event);
 	map->forget(device->backend, event);
 	return r;
+}
+
+gpumem_status gm_await_captured(const char *what, const char *or_else)
+{
+	return gm_error(GPUMEM_E_BUSY,
+		GM_AWAIT_CAPTURED
+		", so nobody can know when its work is done; %s after the capture%s",
+		what, or_else);
 }

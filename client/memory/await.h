@@ -13,4 +13,9 @@ int gm_await_event(const struct gm_session_device *device, struct gm_map_event *
  * GPUMEM_STREAM_DONE: for nothing. -EAGAIN: the stream is being captured into a graph. */
 int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream);
 
+/* The refusal of a call because of -EAGAIN: what the program can do after the capture ("copy"), and else:
+ * "" or ", or …". */
+#define GM_AWAIT_CAPTURED "a stream is being captured into a graph"
+gpumem_status gm_await_captured(const char *what, const char *or_else);
+
 #endif

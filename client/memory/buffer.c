@@ -507,11 +507,20 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	return buffer_take(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 }
 
+bool gm_buffer_visible(const struct gpumem_buffer *buffer)
+{
+	const struct gpumem_session *session = buffer->session;
+
+	return !session->device[buffer->device].map->record || buffer->device >= session->counted;
+}
+
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
 {
 	/* In a forked child there is nothing to end: mapping and connection belong to the
 	 * parent. */
 	if (!buffer || !gm_session_ok(buffer->session))
+		return;
+	if (gm_buffer_transfer_doom(buffer))
 		return;
 	struct gpumem_session *session = buffer->session;
 	buffer_unlist(buffer);

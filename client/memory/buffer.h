@@ -38,6 +38,8 @@ void gm_buffer_relist(struct gpumem_buffer *buffer);
 /* gpumem_buffer_resize() with another wait_ms. grow_only: a larger buffer stays as it is. */
 gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool grow_only,
 	gpumem_stream stream, uint32_t wait_ms, int *ret_moved);
+/* Whether the CPU sees the buffer's memory at its address. */
+bool gm_buffer_visible(const struct gpumem_buffer *buffer);
 /* Says in the buffer's row what it is for; either text may be NULL. */
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision);
 /* Says in its row that the calling thread made it here, if the session keeps stacks. */
@@ -68,6 +70,19 @@ gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status
  * has not gone back yet, and others would get it, too; then it is not locked. */
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer);
 gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
+
+/* ---- buffer_transfer.c */
+
+/*
+ * A transfer uses the buffer's memory from its begin to its end. Meanwhile the buffer cannot be resized,
+ * and if the program destroys it, it goes with the end of the last transfer. The buffer is locked when
+ * a transfer begins.
+ */
+void gm_buffer_transfer_begin(struct gpumem_buffer *buffer);
+void gm_buffer_transfer_end(struct gpumem_buffer *buffer);
+bool gm_buffer_transferring(struct gpumem_buffer *buffer);
+/* The program destroys the buffer. true: the last transfer will do it. */
+bool gm_buffer_transfer_doom(struct gpumem_buffer *buffer);
 
 /* ---- buffer_signal.c */
 

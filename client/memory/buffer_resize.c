@@ -62,6 +62,13 @@ static gpumem_status resize_forgotten(void)
 		"cannot be resized; create a new one");
 }
 
+static gpumem_status resize_transferring(void)
+{
+	return gm_error(GPUMEM_E_BUSY,
+		"a transfer copies to or from this buffer: resize it when gpumem_copy_in(), "
+		"gpumem_copy_out() or gpumem_copy_file_in() has returned");
+}
+
 /* Passes the status of a request on, unless the daemon forgot the buffer while the request waited. */
 static gpumem_status resize_status(const struct buffer_resize *r, gpumem_status status)
 {
@@ -252,37 +259,21 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 
 /* ---- moving */
 
-/* Waits until all work is done that was launched before. */
-static int resize_await(const struct buffer_resize *r)
-{
-	const struct gm_session_device *d = r->d;
-	struct gm_map_event *event;
-
-	if (!d->map->record)
-		return 0;
-	int error = d->map->record(d->backend, &event);
-	if (error < 0)
-		return error;
-	error = gm_await_event(d, event);
-	d->map->forget(d->backend, event);
-	return error;
-}
-
 static gpumem_status resize_copy(const struct buffer_resize *r, struct gpumem_buffer *to)
 {
 	bool named = resize_names_stream(r->stream);
-	int error = r->stream == GPUMEM_STREAM_ANY ? resize_await(r) : 0;
+	int error = r->stream == GPUMEM_STREAM_ANY ? gm_await_stream(r->d, GPUMEM_STREAM_ANY) : 0;
 
 	if (error == 0)
 		error = r->d->map->copy(r->d->backend, to->addr, r->buffer->addr,
 			gm_min(r->buffer->size, r->size), named ? r->stream : NULL);
 	if (error == 0 && !named)
-		error = resize_await(r);
+		error = gm_await_stream(r->d, GPUMEM_STREAM_ANY);
 	if (error == 0)
 		return GPUMEM_OK;
 	return gm_error(error == -EAGAIN ? GPUMEM_E_BUSY : GPUMEM_E_SYSTEM,
 		"the buffer has to move, and its content cannot be copied: %.200s",
-		error == -EAGAIN ? "a stream is being captured into a graph"
+		error == -EAGAIN ? GM_AWAIT_CAPTURED "; resize it after the capture"
 				 : gm_mapping_error(r->d, error));
 }
 
@@ -431,7 +422,8 @@ gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool g
 
 	pthread_mutex_lock(&buffer->lock);
 	if (size > buffer->size || (size < buffer->size && !grow_only))
-		status = resize_run(&resize);
+		status = gm_buffer_transferring(buffer) ? resize_transferring()
+							: resize_run(&resize);
 	pthread_mutex_unlock(&buffer->lock);
 	gm_evict_release(buffer);
 	if (!status && ret_moved)

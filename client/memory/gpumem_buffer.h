@@ -46,6 +46,9 @@ struct gpumem_buffer {
 	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
 	struct gm_signals signals;
 	struct gm_evict evict;
+	/* Of transfers that use its memory; the session's lock protects both. */
+	uint32_t transfers;
+	bool doomed;          /* the last of them destroys it */
 	_Atomic uint32_t row; /* in the client's page; 0: not listed */
 	struct gm_buffer_wish wish;
 	struct gm_page_growth growth; /* of its row; the session's lock protects it */

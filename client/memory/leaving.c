@@ -6,14 +6,13 @@
  */
 #include "client/memory/leaving.h"
 
-#include <time.h>
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/await.h"
 #include "common/clock.h"
 
-#define POLL_NS  (5 * GM_NS_PER_MS)
-#define AWAIT_NS (GM_NS_PER_MS / 5)
+#define POLL_NS (5 * GM_NS_PER_MS)
 
 bool gm_leaving_needed(const struct gm_session_device *device)
 {
@@ -104,7 +103,6 @@ uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns)
 
 struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 {
-	struct timespec pause = {.tv_nsec = AWAIT_NS};
 	struct gm_leaver *list = leaving_take_all(session), *leaver;
 	size_t n = 0;
 
@@ -113,8 +111,7 @@ struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 		leaving_try_record(leaver);
 		if (!leaver->event)
 			continue;
-		while (leaving_passed(leaver) == 0)
-			nanosleep(&pause, NULL);
+		(void)gm_await_event(leaver->device, leaver->event);
 		leaving_forget(leaver);
 	}
 

@@ -27,13 +27,6 @@
 
 /* ---- the program's work on the buffer */
 
-static gpumem_status publish_capturing(void)
-{
-	return gm_error(GPUMEM_E_BUSY,
-		"a stream is being captured into a graph, so nobody can know when its work is done; "
-		"publish after the capture, or with GPUMEM_STREAM_DONE");
-}
-
 /* Waits for what may still write to the buffer: the work of the stream, or of all streams. */
 static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream stream)
 {
@@ -41,7 +34,7 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 	int r = gm_await_stream(d, stream);
 
 	if (r == -EAGAIN)
-		return publish_capturing();
+		return gm_await_captured("publish", ", or with GPUMEM_STREAM_DONE");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on this buffer, so it is not published: %s",

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "client/map/map.h"
+#include "client/memory/await.h"
 #include "client/memory/mapping.h"
 #include "client/session/session_lease.h"
 #include "common/cleanup.h"
@@ -21,10 +22,7 @@ void gm_signals_deinit(struct gm_signals *signals)
 gpumem_status gm_signals_failed(const struct gm_session_device *d, int r, const char *what)
 {
 	if (r == -EAGAIN)
-		return gm_error(GPUMEM_E_BUSY,
-			"a stream is being captured into a graph, so nobody can know when its work is "
-			"done; %s after the capture",
-			what);
+		return gm_await_captured(what, "");
 	if (r == -EOPNOTSUPP)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"device %u (%s) or its driver has no 64-bit memory operations on streams, "

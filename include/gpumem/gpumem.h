@@ -455,8 +455,9 @@ GPUMEM_API gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t 
 GPUMEM_API gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t device,
 	size_t size, const gpumem_buffer_options *options, gpumem_request **ret_request);
 GPUMEM_API gpumem_status gpumem_buffer_take(gpumem_request *request, gpumem_buffer **ret_buffer);
-/* Nothing may be using the memory any more. If another process created the buffer, this only closes
- * the view of it here. buffer may be NULL. */
+/* Nothing may be using the memory any more, except a transfer (gpumem_copy.h): then the buffer goes when
+ * that ends. If another process created the buffer, this only closes the view of it here. buffer may be
+ * NULL. */
 GPUMEM_API void gpumem_buffer_destroy(gpumem_buffer *buffer);
 GPUMEM_API void *gpumem_buffer_ptr(const gpumem_buffer *buffer);
 GPUMEM_API size_t gpumem_buffer_size(const gpumem_buffer *buffer);
@@ -509,8 +510,9 @@ GPUMEM_API gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer);
  *
  * If the call fails, nothing has changed:
  *
- *   GPUMEM_E_BUSY    The buffer has a token or a name, another process has it open, or the stream is
- *                    being captured into a graph.
+ *   GPUMEM_E_BUSY    The buffer has a token or a name, another process has it open, a transfer
+ *                    (gpumem_copy.h) uses it, or the stream is being captured into a graph. If the
+ *                    buffer has to move: or the copy would break the capture of another stream.
  *   GPUMEM_E_DENIED  Another process made the buffer.
  *   GPUMEM_E_INVALID The size is 0 or too large.
  *

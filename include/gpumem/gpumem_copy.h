@@ -21,8 +21,9 @@
  *     content.
  *   - A transfer needs the daemon for its pinned slots only, and goes on without them if they
  *     cannot be had. So no transfer fails because the daemon is away.
- *   - Threads may copy at the same time, also to and from one buffer. While a transfer runs,
- *     nobody may resize or destroy its buffer, or end the session.
+ *   - Threads may copy at the same time, also to and from one buffer. While a transfer runs, its
+ *     buffer is not resized (gpumem_buffer_resize() returns GPUMEM_E_BUSY), and a buffer that is
+ *     destroyed goes when its transfers end. Nobody may end the session.
  */
 
 #include "gpumem.h"
@@ -115,7 +116,9 @@ typedef struct gpumem_copy_result {
  *   GPUMEM_E_INVALID      The range is not inside the buffer, or another argument is wrong; or the
  *                         driver refused the stream: it is closed, or not one of the device's.
  *   GPUMEM_E_CANCELLED    The transfer was cancelled.
- *   GPUMEM_E_BUSY         The stream is being captured into a graph.
+ *   GPUMEM_E_BUSY         The stream is being captured into a graph, or is a default stream and one
+ *                         that waits for it is. If that begins while the transfer runs, the transfer
+ *                         ends with what has arrived, and the capture goes on.
  *   GPUMEM_E_DENIED       gpumem_copy_in(): the buffer was opened for reading only.
  *   GPUMEM_E_UNSUPPORTED  GPUMEM_COPY_MANAGED: the CPU cannot see the buffer.
  *   GPUMEM_E_SYSTEM       The copy failed. The sentence says how many bytes arrived.
@@ -135,7 +138,8 @@ GPUMEM_API gpumem_status gpumem_copy_out(gpumem_buffer *buffer, size_t offset, v
  * does not move the descriptor's position.
  *
  * Pipes, sockets and character devices are read in their order by one thread, from where they are.
- * Their offset must be 0.
+ * Their offset must be 0. The call waits for a writer of a named pipe, and can be cancelled meanwhile.
+ * A regular file that has bytes although its length is 0, as in /proc, is also read by one thread.
  */
 typedef struct gpumem_copy_file {
 	size_t size;

@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 
-#include "gpumem/gpumem_copy.h"
 #include "tests/gpu/pinned.h"
+#include "tests/integration/transfer.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 
@@ -18,28 +18,7 @@
 
 static gpumem_copy_options by(gpumem_copy_strategy strategy)
 {
-	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
-	options.strategy = strategy;
-	options.threads = 3;
-	options.slots = 5;
-	options.slot_bytes = MIB;
-	return options;
-}
-
-/* Bytes that tell where they belong: each page begins with its number. Page by page, because with every
- * access of ours watched, a loop over so many bytes takes minutes. */
-static uint8_t *pattern(size_t n, unsigned seed)
-{
-	uint8_t page[4096], *bytes = malloc(n + 1);
-	GM_REQUIRE(bytes);
-	for (size_t i = 0; i < sizeof(page); i++)
-		page[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
-	for (size_t at = 0; at < n; at += sizeof(page)) {
-		size_t number = at / sizeof(page) + seed;
-		memcpy(page, &number, sizeof(number));
-		memcpy(bytes + at, page, n - at < sizeof(page) ? n - at : sizeof(page));
-	}
-	return bytes;
+	return by_threads(strategy, 3, 5, MIB);
 }
 
 /* The buffer has these bytes from its start, once the device has done all. */

@@ -6,8 +6,8 @@
  * arrived, they are there, nothing of the ring stays in use, and the next transfer works. See pinned.h.
  */
 
-#include "gpumem/gpumem_copy.h"
 #include "tests/gpu/pinned.h"
+#include "tests/integration/transfer.h"
 #include "tests/tap.h"
 
 #define BYTES (6 * MIB + 99)
@@ -34,31 +34,9 @@ static const struct fault faults[] = {
 	{"cuEventRecord:2+:719,cuCtxRecordEvent:0:719", GPUMEM_E_SYSTEM, "CUDA_ERROR", NULL},
 };
 
-/* Bytes that tell where they belong: each page begins with its number. Page by page, because with every
- * access of ours watched, a loop over so many bytes takes minutes. */
-static uint8_t *pattern(unsigned seed)
-{
-	const size_t n = BYTES;
-	uint8_t page[4096], *bytes = malloc(n + 1);
-	GM_REQUIRE(bytes);
-	for (size_t i = 0; i < sizeof(page); i++)
-		page[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
-	for (size_t at = 0; at < n; at += sizeof(page)) {
-		size_t number = at / sizeof(page) + seed;
-		memcpy(page, &number, sizeof(number));
-		memcpy(bytes + at, page, n - at < sizeof(page) ? n - at : sizeof(page));
-	}
-	return bytes;
-}
-
 static gpumem_copy_options staged(void)
 {
-	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
-	options.strategy = GPUMEM_COPY_STAGED;
-	options.threads = 2;
-	options.slots = 3;
-	options.slot_bytes = SLOT;
-	return options;
+	return by_threads(GPUMEM_COPY_STAGED, 2, 3, SLOT);
 }
 
 static void read_back(gpumem_buffer *buffer, uint8_t *to)
@@ -83,7 +61,7 @@ static void unlucky(int channel, void *argument)
 	gpumem_copy_options options = staged();
 	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
 	gpumem_buffer *buffer;
-	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	uint8_t *bytes = pattern(BYTES, 1), *there = calloc(1, BYTES);
 	GM_REQUIRE(there);
 	join("unlucky");
 	use_gpu_of(0);
@@ -130,7 +108,7 @@ static void out_of_luck(int channel, void *argument)
 	gpumem_copy_options options = staged();
 	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
 	gpumem_buffer *buffer;
-	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	uint8_t *bytes = pattern(BYTES, 1), *there = calloc(1, BYTES);
 	GM_REQUIRE(there);
 	join("out of luck");
 	use_gpu_of(0);
@@ -161,7 +139,7 @@ static void without_pinned(int channel, void *argument)
 	gpumem_copy_options options = staged();
 	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
 	gpumem_buffer *buffer;
-	uint8_t *bytes = pattern(1), *there = calloc(1, BYTES);
+	uint8_t *bytes = pattern(BYTES, 1), *there = calloc(1, BYTES);
 	GM_REQUIRE(there);
 	join("without");
 	use_gpu_of(0);

@@ -21,6 +21,7 @@
 #include "gpumem/gpumem.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/ok.h"
+#include "tests/integration/refused.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -33,18 +34,6 @@ static inline void require_cuda_(gm_cu_result result, const char *what, const ch
 		gm_fail(file, line, "%s: %s", what, gm_cuda_error(cuda, result));
 }
 #define CU(call) require_cuda_((call), #call, __FILE__, __LINE__)
-
-/* Fails with that status, and says that. */
-static inline void require_refused_(gpumem_status got, gpumem_status status, const char *says,
-	const char *what, const char *file, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(file, line, "%s: %s: %s, not %s with '%s' in it", what,
-			gpumem_status_text(got), gpumem_error_detail(), gpumem_status_text(status),
-			says);
-}
-#define REFUSED(call, status, says) \
-	require_refused_((call), (status), (says), #call, __FILE__, __LINE__)
 
 /* The test's side: a worker that does that and ends well. */
 static inline void one_worker(gm_worker_fn fn, void *argument)

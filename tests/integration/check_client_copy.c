@@ -8,8 +8,10 @@
  */
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/integration/copy_fixture.h"
@@ -17,9 +19,7 @@
 
 static gpumem_copy_options by(gpumem_copy_strategy strategy)
 {
-	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
-	options.strategy = strategy;
-	return options;
+	return by_threads(strategy, 0, 0, 0);
 }
 
 /* Copies there and back; both must be right, and what lies around must be as it was. */
@@ -415,6 +415,136 @@ START_TEST(another_thread_cancels_a_transfer)
 }
 END_TEST
 
+/* ---- what a program does meanwhile */
+
+enum meddling { GROW, SHRINK, ENSURE, DESTROY };
+
+struct meddler {
+	enum meddling with;
+	gpumem_buffer *buffer;
+	size_t calls;
+};
+
+static int meddle(void *user, uint64_t done, uint64_t total)
+{
+	struct meddler *m = user;
+	int moved;
+	m->calls++;
+	switch (m->with) {
+	case GROW:
+		REFUSED(gpumem_buffer_resize(m->buffer, 2 * ROOM, GPUMEM_STREAM_DONE, &moved),
+			GPUMEM_E_BUSY, "a transfer copies to or from this buffer");
+		break;
+	case SHRINK:
+		REFUSED(gpumem_buffer_resize(m->buffer, ROOM / 2, GPUMEM_STREAM_ANY, NULL),
+			GPUMEM_E_BUSY, "a transfer copies to or from this buffer");
+		OK(gpumem_buffer_resize(m->buffer, ROOM, GPUMEM_STREAM_ANY, NULL));
+		break;
+	case ENSURE:
+		OK(gpumem_buffer_ensure(m->buffer, ROOM, GPUMEM_STREAM_DONE, NULL));
+		REFUSED(gpumem_buffer_ensure(m->buffer, ROOM + 1, GPUMEM_STREAM_DONE, NULL),
+			GPUMEM_E_BUSY, "a transfer copies to or from this buffer");
+		break;
+	case DESTROY:
+		if (m->calls == 1)
+			gpumem_buffer_destroy(m->buffer);
+		break;
+	}
+	return 0;
+}
+
+/* A progress function may call anything but gpumem_disconnect(). */
+START_TEST(a_buffer_is_not_resized_or_unmapped_under_a_transfer)
+{
+	uint8_t *bytes = pattern(ROOM, 9), *there = malloc(ROOM);
+	GM_REQUIRE(there);
+	for (int i = 0; i < 12; i++) {
+		struct meddler m = {.with = (enum meddling)(i % 4)};
+		gpumem_copy_options options = staged(2, 3);
+		gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+		options.progress = meddle;
+		options.user = &m;
+		options.strategy = i >= 8 ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED;
+		OK(gpumem_buffer_create(session, 0, ROOM, NULL, &m.buffer));
+		uint64_t in_use = stats_of(0).in_use;
+		gm_device_write(gpumem_buffer_ptr(m.buffer), bytes, ROOM);
+		memset(there, 0, ROOM);
+		if (i & 4)
+			OK(gpumem_copy_in(m.buffer, 0, bytes, ROOM, NULL, &options, &result));
+		else
+			OK(gpumem_copy_out(m.buffer, 0, there, ROOM, NULL, &options, &result));
+		GM_REQUIRE_EQ(result.bytes, ROOM);
+		GM_REQUIRE(m.calls > 0);
+		if (!(i & 4))
+			GM_REQUIRE(memcmp(there, bytes, ROOM) == 0);
+		if (m.with == DESTROY) {
+			/* It has gone with the end of the transfer. */
+			GM_REQUIRE(stats_of(0).in_use < in_use);
+			continue;
+		}
+		/* Afterwards everything works again. */
+		OK(gpumem_buffer_resize(m.buffer, ROOM / 2, GPUMEM_STREAM_DONE, NULL));
+		gpumem_buffer_destroy(m.buffer);
+	}
+	free(bytes);
+	free(there);
+}
+END_TEST
+
+/* A call that is refused leaves nothing behind that would make the buffer busy. */
+START_TEST(a_refused_transfer_does_not_hold_its_buffer)
+{
+	gpumem_copy_options options = staged(2, 3);
+	gpumem_copy_file none = GPUMEM_COPY_FILE_INIT;
+	uint8_t byte = 0;
+	options.threads = GPUMEM_COPY_THREADS_MOST + 1;
+	GM_REQUIRE(gpumem_copy_in(buffer, 0, &byte, 1, NULL, &options, NULL));
+	GM_REQUIRE(gpumem_copy_in(buffer, ROOM, &byte, 1, NULL, NULL, NULL));
+	GM_REQUIRE(gpumem_copy_in(buffer, 0, NULL, 1, NULL, NULL, NULL));
+	GM_REQUIRE(gpumem_copy_file_in(buffer, 0, &none, NULL, NULL, NULL));
+	none.path = "/nowhere/at/all";
+	GM_REQUIRE(gpumem_copy_file_in(buffer, 0, &none, NULL, NULL, NULL));
+	OK(gpumem_buffer_resize(buffer, 2 * ROOM, GPUMEM_STREAM_DONE, NULL));
+}
+END_TEST
+
+/* ---- memory that faults */
+
+static uint8_t *faulty;
+static _Atomic unsigned faults;
+
+/* As a program does that keeps parts of its memory elsewhere until somebody wants them. */
+static void bring_page(int signal, siginfo_t *info, void *context)
+{
+	uintptr_t page = (uintptr_t)info->si_addr & ~(uintptr_t)4095;
+	if (page < (uintptr_t)faulty || page >= (uintptr_t)faulty + ROOM)
+		abort();
+	atomic_fetch_add(&faults, 1);
+	if (mprotect((void *)page, 4096, PROT_READ | PROT_WRITE))
+		abort();
+}
+
+START_TEST(faults_in_copying_threads_are_for_the_programs_handler)
+{
+	struct sigaction action = {.sa_sigaction = bring_page, .sa_flags = SA_SIGINFO}, before;
+	gpumem_copy_options options = staged(3, 4);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	uint8_t *bytes = pattern(ROOM, 5);
+	faulty = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	GM_REQUIRE(faulty != MAP_FAILED);
+	memcpy(faulty, bytes, ROOM);
+	GM_REQUIRE(mprotect(faulty, ROOM, PROT_NONE) == 0);
+	GM_REQUIRE(sigaction(SIGSEGV, &action, &before) == 0);
+	OK(gpumem_copy_in(buffer, 0, faulty, ROOM, NULL, &options, &result));
+	GM_REQUIRE(result.threads > 0);
+	GM_REQUIRE(atomic_load(&faults) > 0);
+	GM_REQUIRE(sigaction(SIGSEGV, &before, NULL) == 0);
+	require_in_buffer(0, bytes, ROOM, 0);
+	munmap(faulty, ROOM);
+	free(bytes);
+}
+END_TEST
+
 /* ---- several at once */
 
 struct copier {
@@ -635,6 +765,9 @@ int main(void)
 	tcase_add_test(tc, progress_goes_up_to_the_end);
 	tcase_add_test(tc, a_cancelled_transfer_says_what_arrived);
 	tcase_add_test(tc, another_thread_cancels_a_transfer);
+	tcase_add_test(tc, a_buffer_is_not_resized_or_unmapped_under_a_transfer);
+	tcase_add_test(tc, a_refused_transfer_does_not_hold_its_buffer);
+	tcase_add_test(tc, faults_in_copying_threads_are_for_the_programs_handler);
 	tcase_add_test(tc, threads_copy_to_one_buffer_at_the_same_time);
 	tcase_add_test(tc, without_threads_the_caller_copies_alone);
 	tcase_add_test(tc, a_limit_makes_the_ring_smaller);

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include "tests/integration/copy_fixture.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
+#include "tests/unit/open_fds.h"
 
 static char path[256];
 
@@ -317,6 +319,200 @@ START_TEST(a_load_from_an_idle_pipe_can_be_cancelled)
 }
 END_TEST
 
+static char fifo[256];
+
+static void make_fifo(void)
+{
+	gm_scratch_path("fifo", fifo, sizeof(fifo));
+	GM_REQUIRE(mkfifo(fifo, 0600) == 0);
+}
+
+struct loading {
+	uint32_t cancel;
+	gpumem_status status;
+	char detail[256];
+	uint64_t bytes;
+};
+
+static void *load_from_fifo(void *ctx)
+{
+	struct loading *loading = ctx;
+	gpumem_copy_options options = staged(2, 2);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	options.cancel = &loading->cancel;
+	loading->status = load(0, at_path(fifo), &options, &result);
+	loading->bytes = result.bytes;
+	snprintf(loading->detail, sizeof(loading->detail), "%s", gpumem_error_detail());
+	return NULL;
+}
+
+/* The load waits for its first byte, before and after the call has opened the pipe. */
+START_TEST(a_load_from_a_fifo_without_a_writer_can_be_cancelled)
+{
+	make_fifo();
+	for (int i = 0; i < 3; i++) {
+		struct loading loading = {.cancel = i == 0};
+		pthread_t thread;
+		GM_REQUIRE(pthread_create(&thread, NULL, load_from_fifo, &loading) == 0);
+		/* It has the pipe open: a writer finds a reader. This one says nothing, and stays. */
+		int writer = -1;
+		if (i == 2)
+			GM_UNTIL((writer = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC)) >= 0);
+		gpumem_copy_cancel(&loading.cancel);
+		pthread_join(thread, NULL);
+		if (writer >= 0)
+			close(writer);
+		GM_REQUIRE_EQ(loading.status, GPUMEM_E_CANCELLED);
+		GM_REQUIRE_EQ(loading.bytes, 0);
+	}
+}
+END_TEST
+
+/* The writer comes when the load has waited for it: an open pipe without a writer is not at its end. */
+START_TEST(a_load_from_a_fifo_waits_for_its_writer)
+{
+	for (int i = 0; i < 2; i++) {
+		struct loading loading = {0};
+		uint8_t *bytes = pattern(SLOT, 3);
+		pthread_t thread;
+		int writer;
+		make_fifo();
+		GM_REQUIRE(pthread_create(&thread, NULL, load_from_fifo, &loading) == 0);
+		GM_UNTIL((writer = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC)) >= 0);
+		GM_REQUIRE(fcntl(writer, F_SETFL, 0) == 0);
+		if (i)
+			GM_REQUIRE_EQ(write(writer, bytes, SLOT), SLOT);
+		close(writer);
+		pthread_join(thread, NULL);
+		if (loading.status)
+			GM_FAIL("%s", loading.detail);
+		GM_REQUIRE_EQ(loading.bytes, i ? SLOT : 0);
+		GM_REQUIRE(unlink(fifo) == 0);
+		free(bytes);
+	}
+}
+END_TEST
+
+/* A buffer that is full already has room for a pipe that brings nothing, and for no other. */
+START_TEST(a_pipe_into_no_room_must_be_empty)
+{
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	uint8_t *bytes;
+	for (int i = 0; i < 2; i++) {
+		OK(load_pipe(0, GPUMEM_COPY_REST, ROOM, i, &result, &bytes));
+		GM_REQUIRE_EQ(result.bytes, 0);
+		free(bytes);
+		REFUSED(load_pipe(1, GPUMEM_COPY_REST, ROOM, i, &result, &bytes), GPUMEM_E_INVALID,
+			"the pipe has more than the 0 bytes");
+		GM_REQUIRE_EQ(result.bytes, 0);
+		free(bytes);
+		OK(load_pipe(1, 0, ROOM, i, &result, &bytes));
+		free(bytes);
+	}
+}
+END_TEST
+
+/* Its length is said to be 0. */
+START_TEST(files_of_proc_are_read_to_their_end)
+{
+	static const char name[] = "/proc/self/limits"; /* does not change */
+	gpumem_copy_options options = staged(2, 2);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	uint8_t bytes[16384];
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	GM_REQUIRE(fd >= 0);
+	size_t n = 0;
+	for (ssize_t r; (r = read(fd, bytes + n, sizeof(bytes) - n)) > 0;)
+		n += (size_t)r;
+	GM_REQUIRE(n > 100 && n < sizeof(bytes));
+
+	OK(load(3, at_path(name), &options, &result));
+	GM_REQUIRE_EQ(result.bytes, n);
+	require_in_buffer(3, bytes, n, 0xee);
+
+	/* By its descriptor, whose position is at the end and stays there; from an offset; and a part. */
+	gpumem_copy_file file = of_fd(fd);
+	file.offset = 17;
+	OK(load(ROOM / 2, file, NULL, &result));
+	GM_REQUIRE_EQ(result.bytes, n - 17);
+	require_in_buffer(ROOM / 2, bytes + 17, n - 17, 0xee);
+	file.bytes = 50;
+	OK(load(ROOM - 50, file, NULL, &result));
+	require_in_buffer(ROOM - 50, bytes + 17, 50, 0xee);
+	GM_REQUIRE_EQ(lseek(fd, 0, SEEK_CUR), n);
+
+	file.bytes = n;
+	REFUSED(load(0, file, NULL, &result), GPUMEM_E_SYSTEM, "ended early");
+	file.offset = n + 1;
+	REFUSED(load(0, file, NULL, NULL), GPUMEM_E_INVALID, "past the end");
+	REFUSED(load(ROOM - n + 1, at_path(name), &options, NULL), GPUMEM_E_INVALID,
+		"/proc/self/limits has more than");
+	close(fd);
+}
+END_TEST
+
+/* Has a lease of the file until somebody opens it. */
+static void holder(int channel, void *argument)
+{
+	sigset_t broken;
+	int number;
+	sigemptyset(&broken);
+	sigaddset(&broken, SIGIO);
+	GM_REQUIRE(sigprocmask(SIG_BLOCK, &broken, NULL) == 0);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	GM_REQUIRE(fd >= 0);
+	GM_REQUIRE(fcntl(fd, F_SETLEASE, F_WRLCK) == 0);
+	gm_say_word(channel, 'l');
+	GM_REQUIRE(sigwait(&broken, &number) == 0);
+	GM_REQUIRE(fcntl(fd, F_SETLEASE, F_UNLCK) == 0);
+	close(fd);
+}
+
+START_TEST(a_file_that_another_process_has_a_lease_of_is_waited_for)
+{
+	struct gm_worker worker;
+	uint8_t *bytes = pattern(SLOT, 7);
+	make_file(SLOT, 7);
+	start_worker(&worker, holder);
+	gm_hear_word(worker.channel, 'l');
+	OK(gpumem_buffer_create(session, 0, ROOM, NULL, &buffer));
+	gm_device_set(gpumem_buffer_ptr(buffer), ROOM, 0);
+	OK(load(0, at_path(path), NULL, NULL));
+	require_in_buffer(0, bytes, SLOT, 0);
+	gm_worker_join(&worker);
+	free(bytes);
+}
+END_TEST
+
+/* A thread that is cancelled ends after the call, and the file is closed. */
+static void *load_cancelled(void *ctx)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cancel(pthread_self());
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	*(gpumem_status *)ctx = load(0, at_path(path), NULL, NULL);
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST(a_cancelled_thread_closes_its_file)
+{
+	make_file(SLOT, 1);
+	OK(load(0, at_path(path), NULL, NULL));
+	unsigned before = open_fds();
+	for (int i = 0; i < 3; i++) {
+		gpumem_status status = GPUMEM_E_SYSTEM;
+		pthread_t thread;
+		void *result;
+		GM_REQUIRE(pthread_create(&thread, NULL, load_cancelled, &status) == 0);
+		GM_REQUIRE(pthread_join(thread, &result) == 0);
+		GM_REQUIRE(result == PTHREAD_CANCELED);
+		GM_REQUIRE_EQ(status, GPUMEM_OK);
+	}
+	GM_REQUIRE_EQ(open_fds(), before);
+}
+END_TEST
+
 START_TEST(character_devices_are_read_like_pipes)
 {
 	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
@@ -366,6 +562,12 @@ int main(void)
 	tcase_add_test(tc, a_file_that_shrinks_is_an_error_that_names_it);
 	tcase_add_test(tc, a_pipe_is_read_in_its_order);
 	tcase_add_test(tc, a_load_from_an_idle_pipe_can_be_cancelled);
+	tcase_add_test(tc, a_load_from_a_fifo_without_a_writer_can_be_cancelled);
+	tcase_add_test(tc, a_load_from_a_fifo_waits_for_its_writer);
+	tcase_add_test(tc, a_pipe_into_no_room_must_be_empty);
+	tcase_add_test(tc, files_of_proc_are_read_to_their_end);
+	tcase_add_test(tc, a_file_that_another_process_has_a_lease_of_is_waited_for);
+	tcase_add_test(tc, a_cancelled_thread_closes_its_file);
 	tcase_add_test(tc, character_devices_are_read_like_pipes);
 	tcase_add_test(tc, a_file_is_loaded_without_pinned_memory);
 	suite_add_tcase(suite, tc);

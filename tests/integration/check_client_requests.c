@@ -18,6 +18,7 @@
 #include "common/limits.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
+#include "tests/integration/refused.h"
 #include "tests/tap.h"
 
 const char *__tsan_default_options(void);
@@ -154,12 +155,6 @@ START_TEST(wrong_arguments_are_named_and_change_nothing)
 	gpumem_buffer_options wrong = GPUMEM_BUFFER_OPTIONS_INIT;
 	gpumem_buffer *buffer;
 	void *ptr;
-#define REFUSED(call, status, word) \
-	do { \
-		GM_REQUIRE_EQ(call, status); \
-		if (!strstr(gpumem_error_detail(), word)) \
-			GM_FAIL("%s is not in: %s", word, gpumem_error_detail()); \
-	} while (0)
 	REFUSED(gpumem_alloc_begin(NULL, 0, 1, NULL, NULL, &request), GPUMEM_E_INVALID, "session");
 	REFUSED(gpumem_alloc_begin(session, 0, 1, NULL, NULL, NULL), GPUMEM_E_INVALID,
 		"ret_request");

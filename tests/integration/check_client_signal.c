@@ -18,6 +18,7 @@
 #include "tests/end_keeper.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/raw.h"
+#include "tests/integration/refused.h"
 #include "tests/tap.h"
 
 #define BYTES (3 * MIB + 5)
@@ -45,14 +46,6 @@ static gpumem_buffer *with_signals(gpumem_session *s, size_t bytes)
 	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), bytes);
 	return buffer;
 }
-
-static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(__FILE__, line, "%s: %s, not %s with '%s'", gpumem_status_text(got),
-			gpumem_error_detail(), gpumem_status_text(status), says);
-}
-#define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
 
 /* ---- two processes that answer one another */
 

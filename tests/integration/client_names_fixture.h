@@ -8,6 +8,7 @@
 
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
+#include "tests/integration/refused.h"
 
 #define BYTES (5 * MIB + 7)
 
@@ -24,14 +25,5 @@ static inline bool has_all(const gpumem_buffer *buffer, uint8_t byte)
 	return gpumem_buffer_size(buffer) == BYTES &&
 	       gm_device_is(gpumem_buffer_ptr(buffer), BYTES, byte);
 }
-
-static inline void refused_(
-	gpumem_status got, gpumem_status status, const char *says, const char *file, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(file, line, "%s: %s, not %s with '%s'", gpumem_status_text(got),
-			gpumem_error_detail(), gpumem_status_text(status), says);
-}
-#define REFUSED(call, status, says) refused_((call), (status), (says), __FILE__, __LINE__)
 
 #endif

@@ -2,16 +2,13 @@
 #ifndef GM_TESTS_INTEGRATION_COPY_FIXTURE_H
 #define GM_TESTS_INTEGRATION_COPY_FIXTURE_H
 
-/* A private daemon with pinned memory, bytes that tell where they belong, and what a transfer must not
- * leave behind. */
+/* A private daemon with pinned memory, and what a transfer must not leave behind. */
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "gpumem/gpumem_copy.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
+#include "tests/integration/transfer.h"
 
 #define KIB  (UINT64_C(1) << 10)
 #define SLOT ((size_t)(64 * KIB))
@@ -69,22 +66,6 @@ static inline void copy_tear_down(void)
 	tear_down();
 }
 
-/* Bytes that tell where they belong: each page begins with its number. Page by page, because with every
- * access of ours watched, a loop over so many bytes takes minutes. */
-static inline uint8_t *pattern(size_t n, unsigned seed)
-{
-	uint8_t page[4096], *bytes = malloc(n + 1);
-	GM_REQUIRE(bytes);
-	for (size_t i = 0; i < sizeof(page); i++)
-		page[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + seed);
-	for (size_t at = 0; at < n; at += sizeof(page)) {
-		size_t number = at / sizeof(page) + seed;
-		memcpy(page, &number, sizeof(number));
-		memcpy(bytes + at, page, n - at < sizeof(page) ? n - at : sizeof(page));
-	}
-	return bytes;
-}
-
 /* The buffer has these bytes there, and what was before around them. */
 static inline void require_in_buffer(size_t offset, const void *bytes, size_t n, uint8_t around)
 {
@@ -99,26 +80,9 @@ static inline void require_in_buffer(size_t offset, const void *bytes, size_t n,
 	free(there);
 }
 
-/* Fails with that status, and says that. */
-#define REFUSED(call, status, says) \
-	require_refused_((call), (status), (says), #call, __FILE__, __LINE__)
-static inline void require_refused_(gpumem_status got, gpumem_status status, const char *says,
-	const char *what, const char *file, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(file, line, "%s: %s: %s, not %s with '%s' in it", what,
-			gpumem_status_text(got), gpumem_error_detail(), gpumem_status_text(status),
-			says);
-}
-
 static inline gpumem_copy_options staged(uint32_t threads, uint32_t slots)
 {
-	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
-	options.strategy = GPUMEM_COPY_STAGED;
-	options.threads = threads;
-	options.slots = slots;
-	options.slot_bytes = SLOT;
-	return options;
+	return by_threads(GPUMEM_COPY_STAGED, threads, slots, SLOT);
 }
 
 #endif
