@@ -259,22 +259,40 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 
 /* ---- moving */
 
-static gpumem_status resize_copy(const struct buffer_resize *r, struct gpumem_buffer *to)
+static gpumem_status resize_not_copied(const struct buffer_resize *r, int error)
 {
-	bool named = resize_names_stream(r->stream);
-	int error = r->stream == GPUMEM_STREAM_ANY ? gm_await_stream(r->d, GPUMEM_STREAM_ANY) : 0;
-
-	if (error == 0)
-		error = r->d->map->copy(r->d->backend, to->addr, r->buffer->addr,
-			gm_min(r->buffer->size, r->size), named ? r->stream : NULL);
-	if (error == 0 && !named)
-		error = gm_await_stream(r->d, GPUMEM_STREAM_ANY);
-	if (error == 0)
-		return GPUMEM_OK;
 	return gm_error(error == -EAGAIN ? GPUMEM_E_BUSY : GPUMEM_E_SYSTEM,
 		"the buffer has to move, and its content cannot be copied: %.200s",
 		error == -EAGAIN ? GM_AWAIT_CAPTURED "; resize it after the capture"
 				 : gm_mapping_error(r->d, error));
+}
+
+/*
+ * Waits for what the copy has to come after. A copy without a stream of the program's is on the default
+ * stream, so it waits for that one anyway. Beside the capture of a stream that waits for the default
+ * stream, this is refused, where an event for all streams would break the capture.
+ */
+static gpumem_status resize_await(const struct buffer_resize *r)
+{
+	int error = resize_names_stream(r->stream) ? 0 : gm_await_stream(r->d, NULL);
+
+	if (error == 0 && r->stream == GPUMEM_STREAM_ANY)
+		error = gm_await_stream(r->d, GPUMEM_STREAM_ANY);
+	return error ? resize_not_copied(r, error) : GPUMEM_OK;
+}
+
+/* If it fails, *ret_launched says whether the device may be at work in the new memory. */
+static gpumem_status resize_copy(
+	const struct buffer_resize *r, struct gpumem_buffer *to, bool *ret_launched)
+{
+	gpumem_stream stream = resize_names_stream(r->stream) ? r->stream : NULL;
+	int error = r->d->map->copy(
+		r->d->backend, to->addr, r->buffer->addr, gm_min(r->buffer->size, r->size), stream);
+
+	*ret_launched = error == 0;
+	if (error == 0 && !resize_names_stream(r->stream))
+		error = gm_await_stream(r->d, NULL);
+	return error ? resize_not_copied(r, error) : GPUMEM_OK;
 }
 
 #define SWAP(a, b) \
@@ -325,6 +343,7 @@ static gpumem_status resize_move(struct buffer_resize *r)
 	struct gpumem_buffer *buffer = r->buffer, *other;
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	char tag[sizeof(buffer->tag)];
+	bool launched;
 
 	pthread_mutex_lock(&r->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
@@ -340,13 +359,15 @@ static gpumem_status resize_move(struct buffer_resize *r)
 	gpumem_status status = resize_status(
 		r, gm_session_lease_set_size(r->session, buffer->lease, buffer->size));
 	if (!status)
+		status = resize_await(r);
+	if (!status)
 		status = gm_buffer_make(
 			r->session, buffer->device, r->size, &options, GM_BUFFER_CARVED, &other);
 	if (status)
 		return status;
-	status = resize_copy(r, other);
+	status = resize_copy(r, other, &launched);
 	if (status) {
-		gm_buffer_leave(other, false);
+		gm_buffer_leave(other, !launched);
 		return status;
 	}
 

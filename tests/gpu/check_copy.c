@@ -216,6 +216,67 @@ START_TEST(a_captured_stream_is_refused_and_the_capture_goes_on)
 }
 END_TEST
 
+struct surprise {
+	gm_cu_stream captured; /* begins to be when the first bytes have arrived */
+	uint64_t at;
+};
+
+static int begin_to_capture(void *user, uint64_t done, uint64_t total)
+{
+	struct surprise *surprise = user;
+	if (!surprise->at && done) {
+		surprise->at = done;
+		begin_capture(surprise->captured);
+	}
+	return 0;
+}
+
+/* The copy's own stream, or one that waits for the default stream, which the copy is on. The library hears
+ * of neither. */
+static void surprised(int channel, void *argument)
+{
+	const bool own = *(const int *)argument & 1, out = *(const int *)argument & 2;
+	join("surprised");
+	use_gpu_of(0);
+	struct surprise surprise = {0};
+	gpumem_copy_options options = by(GPUMEM_COPY_STAGED);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer = create(BYTES, GPUMEM_TRANSPORT_AUTO);
+	uint8_t *bytes = pattern(BYTES, 5), *to = calloc(1, BYTES);
+	GM_REQUIRE(to);
+	CU(cuda->cuStreamCreate(&surprise.captured, 0));
+	gpumem_stream stream = own ? (gpumem_stream)surprise.captured : NULL;
+	fill(gpumem_buffer_ptr(buffer), BYTES, 0x55, NULL);
+	if (out)
+		OK(gpumem_copy_in(buffer, 0, bytes, BYTES, NULL, NULL, NULL));
+	CU(cuda->cuCtxSynchronize());
+
+	options.progress = begin_to_capture;
+	options.user = &surprise;
+	gpumem_status status =
+		out ? gpumem_copy_out(buffer, 0, to, BYTES, stream, &options, &result)
+		    : gpumem_copy_in(buffer, 0, bytes, BYTES, stream, &options, &result);
+	REFUSED(status, GPUMEM_E_BUSY, "captured");
+	GM_REQUIRE(result.bytes >= surprise.at && result.bytes < BYTES);
+	/* The capture is as it was, and has nothing of the copy in it. */
+	(void)end_capture(surprise.captured);
+	if (out)
+		GM_REQUIRE(memcmp(to, bytes, result.bytes) == 0);
+	else
+		require_there(buffer, bytes, result.bytes);
+	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, stream, NULL, NULL));
+	require_there(buffer, bytes, BYTES);
+	free(bytes);
+	free(to);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_capture_that_begins_during_a_copy_ends_the_copy_and_goes_on)
+{
+	one_worker(surprised, &_i);
+}
+END_TEST
+
 /* ---- contexts and threads */
 
 static void stranger(int channel, void *argument)
@@ -325,6 +386,8 @@ int main(void)
 		tc, a_copy_comes_after_the_work_on_its_stream_and_waits_for_no_other, 0, 2);
 	tcase_add_test(tc, an_asynchronous_copy_does_not_wait_for_its_stream);
 	tcase_add_test(tc, a_captured_stream_is_refused_and_the_capture_goes_on);
+	tcase_add_loop_test(
+		tc, a_capture_that_begins_during_a_copy_ends_the_copy_and_goes_on, 0, 4);
 	tcase_add_test(tc, copies_work_in_any_context_and_in_none);
 	tcase_add_test(tc, threads_copy_on_streams_of_their_own);
 	tcase_add_test(tc, a_file_is_loaded_through_pinned_slots);

@@ -6,6 +6,8 @@
  * cut off while the GPU is at work in it. See broker.h.
  */
 
+#include <pthread.h>
+
 #include "tests/gpu/broker.h"
 
 /* Without a reserve, it is known which chunks a buffer gets. */
@@ -274,6 +276,60 @@ END_TEST
 
 /* ---- pinned host memory */
 
+struct captor {
+	gm_cu_stream stream;
+	gm_cu_ctx context;
+	sem_t begun, enough;
+};
+
+/* Captures a stream that waits for the default stream, and never names it to the library. */
+static void *capture_meanwhile(void *ctx)
+{
+	struct captor *captor = ctx;
+	CU(cuda->cuCtxSetCurrent(captor->context));
+	begin_capture(captor->stream);
+	sem_post(&captor->begun);
+	sem_wait(&captor->enough);
+	(void)end_capture(captor->stream); /* nobody broke it */
+	return NULL;
+}
+
+static void mover_beside_a_capture(int channel, void *argument)
+{
+	static const gpumem_stream streams[] = {NULL, GPUMEM_STREAM_DONE, GPUMEM_STREAM_ANY};
+	struct captor captor;
+	pthread_t thread;
+	join("mover");
+	use_gpu();
+	gpumem_buffer *buffer = create_growing(0, 4 * MIB, 0, GPUMEM_TRANSPORT_IPC);
+	fill_part(buffer, 0, 4 * MIB, 9, NULL);
+	CU(cuda->cuStreamSynchronize(NULL));
+	for (size_t i = 0; i < 3; i++) {
+		GM_REQUIRE(sem_init(&captor.begun, 0, 0) == 0);
+		GM_REQUIRE(sem_init(&captor.enough, 0, 0) == 0);
+		CU(cuda->cuStreamCreate(&captor.stream, 0));
+		CU(cuda->cuCtxGetCurrent(&captor.context));
+		GM_REQUIRE(pthread_create(&thread, NULL, capture_meanwhile, &captor) == 0);
+		while (sem_wait(&captor.begun) < 0 && errno == EINTR)
+			;
+		REFUSED(gpumem_buffer_resize(buffer, (8 + 4 * i) * MIB, streams[i], NULL),
+			GPUMEM_E_BUSY, "captured");
+		GM_REQUIRE_EQ(gpumem_buffer_size(buffer), (4 + 4 * i) * MIB);
+		sem_post(&captor.enough);
+		pthread_join(thread, NULL);
+		resize_to(buffer, (8 + 4 * i) * MIB, streams[i], 1);
+		GM_REQUIRE(part_is(buffer, 0, 4 * MIB, 9, NULL));
+	}
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_buffer_that_has_to_move_breaks_no_capture_of_another_thread)
+{
+	run(CONFIG(""), mover_beside_a_capture, NULL);
+}
+END_TEST
+
 static void pinned(int channel, void *argument)
 {
 	const int moves = *(const int *)argument;
@@ -351,6 +407,7 @@ int main(void)
 	tcase_add_test(tc, a_buffer_that_was_cut_is_published_without_what_was_cut_off);
 	tcase_add_test(tc, a_stream_that_is_captured_keeps_the_buffer_as_it_is);
 	tcase_add_loop_test(tc, a_buffer_that_has_to_move_is_copied_on_the_stream, 0, 2);
+	tcase_add_test(tc, a_buffer_that_has_to_move_breaks_no_capture_of_another_thread);
 	tcase_add_loop_test(tc, pinned_host_memory_grows_too, 0, 2);
 	tcase_add_test(tc, a_buffer_grows_when_the_daemon_is_back);
 	suite_add_tcase(suite, tc);
