@@ -26,6 +26,7 @@ client/heap:    common client/map
 client/session: common
 client/memory:  common client/map client/heap client/session
 client/copy:    common client/map client/session client/memory
+client/ring:    common client/session client/memory
 client:         common client/session client/memory
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io

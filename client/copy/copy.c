@@ -12,6 +12,7 @@
 #include "client/map/map.h"
 #include "client/memory/await.h"
 #include "client/memory/buffer.h"
+#include "client/memory/buffer_transfer.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
 #include "common/arith.h"
@@ -24,7 +25,7 @@
 #define COPY_SLOTS      16u
 #define COPY_SLOT       (4 * MIB)
 #define COPY_SLOT_LEAST (MIB / 4)
-/* From how many bytes on several threads pay: they have to be started, and the ring has to be got. The
+/* From how many bytes on several threads pay: they have to be started, and the slots have to be got. The
  * second one is for pinned memory that has to be registered with the driver each time. */
 #define COPY_STAGE_FROM            (8 * MIB)
 #define COPY_STAGE_REGISTERED_FROM (512 * MIB)
@@ -102,8 +103,8 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 
 void gm_copy_deinit(struct gm_transfer *copy)
 {
-	if (copy->buffer)
-		gm_buffer_transfer_end(copy->buffer);
+	if (copy->buffer && gm_buffer_transfer_end(copy->buffer))
+		gpumem_buffer_destroy(copy->buffer);
 }
 
 /* The name of the argument with the program's memory. */
@@ -203,34 +204,34 @@ static gpumem_status copy_run_cpu(struct gm_transfer *copy)
 				staged ? copy_threads(copy) : 0, &unused);
 }
 
-/* Runs a transfer through a ring. *ret_none: there is no ring, so nothing was done. */
-static gpumem_status copy_run_ring(struct gm_transfer *copy, bool *ret_none)
+/* Runs a transfer through slots. *ret_none: there are none, so nothing was done. */
+static gpumem_status copy_run_slots(struct gm_transfer *copy, bool *ret_none)
 {
 	bool staged = copy->result.strategy == GPUMEM_COPY_STAGED, done;
 	size_t slot_bytes = copy_slot_bytes(copy);
 	uint64_t pieces = (copy->total + slot_bytes - 1) / slot_bytes;
-	uint32_t slots = copy->options.slots ? copy->options.slots : COPY_SLOTS;
-	struct gm_copy_ring ring;
+	uint32_t wanted = copy->options.slots ? copy->options.slots : COPY_SLOTS;
+	struct gm_copy_slots slots;
 
-	bool pinned = gm_copy_ring_init(
-		&ring, copy->session, (uint32_t)gm_min(slots, gm_max(pieces, 2)), slot_bytes);
-	copy->result.ring = ring.refused;
+	bool pinned = gm_copy_slots_init(
+		&slots, copy->session, (uint32_t)gm_min(wanted, gm_max(pieces, 2)), slot_bytes);
+	copy->result.ring_status = slots.refused;
 	*ret_none = !pinned && copy->memory;
 	if (*ret_none)
 		return GPUMEM_OK;
-	if (!pinned && !gm_copy_ring_init_pageable(&ring, copy->session, COPY_SLOT_LEAST))
+	if (!pinned && !gm_copy_slots_init_pageable(&slots, copy->session, COPY_SLOT_LEAST))
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to read the file into");
 
 	if (pinned) {
-		copy->result.slots = ring.n;
-		copy->result.slot_bytes = ring.slot_bytes;
+		copy->result.slots = slots.n;
+		copy->result.slot_bytes = slots.slot_bytes;
 	} else {
 		copy->result.strategy = GPUMEM_COPY_SYNC;
 		staged = false;
 	}
 	gpumem_status status = gm_copy_pipe(copy, copy->out ? GM_COPY_WAY_OUT : GM_COPY_WAY_IN,
-		&ring, ring.slot_bytes, staged ? copy_threads(copy) : 0, &done);
-	gm_copy_ring_deinit(&ring, done);
+		&slots, slots.slot_bytes, staged ? copy_threads(copy) : 0, &done);
+	gm_copy_slots_deinit(&slots, done);
 	return status;
 }
 
@@ -240,7 +241,7 @@ static gpumem_status copy_run_gpu(struct gm_transfer *copy)
 	gpumem_status status = GPUMEM_OK;
 
 	if (copy->result.strategy == GPUMEM_COPY_STAGED || !copy->memory)
-		status = copy_run_ring(copy, &none);
+		status = copy_run_slots(copy, &none);
 	if (!none)
 		return status;
 	copy->result.strategy = GPUMEM_COPY_SYNC;

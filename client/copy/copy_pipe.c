@@ -46,7 +46,7 @@ struct pipe_slot {
 struct copy_pipe {
 	struct gm_transfer *copy;
 	enum gm_copy_way way;
-	const struct gm_copy_ring *ring;
+	const struct gm_copy_slots *through; /* NULL: the pieces need no slots of their own */
 	size_t piece;
 	uint32_t slots;
 	uint64_t asked; /* bytes */
@@ -80,8 +80,8 @@ static size_t pipe_length(const struct copy_pipe *pipe, uint64_t k)
 
 static uint8_t *pipe_place(const struct copy_pipe *pipe, uint64_t k)
 {
-	return pipe->ring ? pipe->ring->slots + k % pipe->slots * pipe->piece
-			  : pipe->copy->at + k * pipe->piece;
+	return pipe->through ? pipe->through->memory + k % pipe->slots * pipe->piece
+			     : pipe->copy->at + k * pipe->piece;
 }
 
 /* Moves the next piece. The lock is held, but not meanwhile. */
@@ -435,16 +435,16 @@ static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 }
 
 gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
-	const struct gm_copy_ring *ring, size_t piece, uint32_t threads, bool *ret_done)
+	const struct gm_copy_slots *through, size_t piece, uint32_t threads, bool *ret_done)
 {
 	pthread_t thread[GPUMEM_COPY_THREADS_MOST];
 	struct copy_pipe pipe = {.copy = copy,
 		.asked = copy->total,
 		.total = copy->total,
 		.way = way,
-		.ring = ring,
+		.through = through,
 		.piece = piece,
-		.slots = ring ? ring->n : GPUMEM_COPY_SLOTS_MOST,
+		.slots = through ? through->n : GPUMEM_COPY_SLOTS_MOST,
 		.pieces = (copy->total + piece - 1) / piece};
 
 	pthread_mutex_init(&pipe.lock, NULL);

@@ -2,7 +2,7 @@
 #ifndef GM_CLIENT_COPY_PIPE_H
 #define GM_CLIENT_COPY_PIPE_H
 
-#include "client/copy/copy_ring.h"
+#include "client/copy/copy_slots.h"
 #include "client/copy/transfer.h"
 
 enum gm_copy_way {
@@ -17,10 +17,10 @@ enum gm_copy_way {
  * arrive in their order. Only the calling thread calls the driver and the program's function, so the
  * stream may be the calling thread's own. With threads = 0 it also moves the bytes.
  *
- * The ring is NULL for the last two ways. *ret_done gets false if the device may still use the ring: it
+ * through is NULL for the last two ways. *ret_done gets false if the device may still use the slots: it
  * does not say when it has finished.
  */
 gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
-	const struct gm_copy_ring *ring, size_t piece, uint32_t threads, bool *ret_done);
+	const struct gm_copy_slots *through, size_t piece, uint32_t threads, bool *ret_done);
 
 #endif

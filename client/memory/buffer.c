@@ -17,6 +17,7 @@
 
 #include "client/map/map.h"
 #include "client/memory/buffer_tail.h"
+#include "client/memory/buffer_transfer.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/evict.h"
 #include "client/memory/mapping.h"

@@ -71,19 +71,6 @@ gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer);
 gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
 
-/* ---- buffer_transfer.c */
-
-/*
- * A transfer uses the buffer's memory from its begin to its end. Meanwhile the buffer cannot be resized,
- * and if the program destroys it, it goes with the end of the last transfer. The buffer is locked when
- * a transfer begins.
- */
-void gm_buffer_transfer_begin(struct gpumem_buffer *buffer);
-void gm_buffer_transfer_end(struct gpumem_buffer *buffer);
-bool gm_buffer_transferring(struct gpumem_buffer *buffer);
-/* The program destroys the buffer. true: the last transfer will do it. */
-bool gm_buffer_transfer_doom(struct gpumem_buffer *buffer);
-
 /* ---- buffer_signal.c */
 
 /*

@@ -18,6 +18,7 @@
 #include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/buffer_tail.h"
+#include "client/memory/buffer_transfer.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/evict.h"
 #include "client/memory/mapping.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts the transfers (client/copy) that use a buffer's memory. A program can resize or destroy the
- * buffer meanwhile, from another thread or from a transfer's progress function. Neither may take the
- * memory away from under the transfer. */
-#include "client/memory/buffer.h"
+#include "client/memory/buffer_transfer.h"
 
 void gm_buffer_transfer_begin(struct gpumem_buffer *buffer)
 {
@@ -28,12 +25,10 @@ bool gm_buffer_transfer_doom(struct gpumem_buffer *buffer)
 	return is;
 }
 
-void gm_buffer_transfer_end(struct gpumem_buffer *buffer)
+bool gm_buffer_transfer_end(struct gpumem_buffer *buffer)
 {
 	pthread_mutex_lock(&buffer->session->lock);
 	bool last = --buffer->transfers == 0 && buffer->doomed;
 	pthread_mutex_unlock(&buffer->session->lock);
-
-	if (last)
-		gpumem_buffer_destroy(buffer);
+	return last;
 }

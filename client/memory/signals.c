@@ -71,8 +71,25 @@ void gm_signals_end(struct gm_signals *signals, const struct gm_session_device *
 	signals->word = NULL;
 }
 
+/* Kernels of this process that run until a message tells them to end. */
+static _Atomic uint32_t kernels;
+
+void gm_signals_kernel_begins(void)
+{
+	atomic_fetch_add(&kernels, 1);
+}
+
+void gm_signals_kernel_ends(void)
+{
+	atomic_fetch_sub(&kernels, 1);
+}
+
 void gm_signals_settle(struct gpumem_session *session)
 {
+	/* The driver would wait for the kernel, and keep this process from launching anything meanwhile. */
+	if (atomic_load(&kernels))
+		return;
+
 	for (uint32_t i = 0; i < session->devices; i++) {
 		const struct gm_session_device *d = &session->device[i];
 		const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);

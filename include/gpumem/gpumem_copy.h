@@ -100,7 +100,7 @@ typedef struct gpumem_copy_result {
 	size_t slot_bytes;
 	/* Why the ring has fewer or smaller slots than it should have, or none: because of the limit of
 	 * gpumem_copy_set_limit(), or what the daemon answered. GPUMEM_OK: it has all, or needs none. */
-	gpumem_status ring;
+	gpumem_status ring_status;
 } gpumem_copy_result;
 
 #define GPUMEM_COPY_RESULT_INIT \

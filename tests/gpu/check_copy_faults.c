@@ -149,7 +149,7 @@ static void without_pinned(int channel, void *argument)
 	setenv("GPUMEM_FAKE_FAIL", "", 1);
 	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_SYNC);
 	GM_REQUIRE_EQ(result.slots, 0);
-	GM_REQUIRE(result.ring != GPUMEM_OK);
+	GM_REQUIRE(result.ring_status != GPUMEM_OK);
 	read_back(buffer, there);
 	GM_REQUIRE(memcmp(there, bytes, BYTES) == 0);
 	gpumem_disconnect(session);

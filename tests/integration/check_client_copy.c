@@ -66,7 +66,7 @@ START_TEST(staged_copies_are_right_around_the_borders_of_slots)
 			} else {
 				GM_REQUIRE_EQ(result.slots, 0);
 			}
-			GM_REQUIRE_EQ(result.ring, GPUMEM_OK);
+			GM_REQUIRE_EQ(result.ring_status, GPUMEM_OK);
 		}
 }
 END_TEST
@@ -633,7 +633,7 @@ START_TEST(a_limit_makes_the_ring_smaller)
 	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
 	if (gm_on_gpu()) {
 		GM_REQUIRE_EQ(result.slots, 4);
-		GM_REQUIRE_EQ(result.ring, GPUMEM_E_LIMIT);
+		GM_REQUIRE_EQ(result.ring_status, GPUMEM_E_LIMIT);
 	}
 
 	OK(gpumem_copy_set_limit(session, 600 * KIB));
@@ -641,7 +641,7 @@ START_TEST(a_limit_makes_the_ring_smaller)
 	if (gm_on_gpu()) {
 		GM_REQUIRE_EQ(result.slots, 2);
 		GM_REQUIRE_EQ(result.slot_bytes, 256 * KIB);
-		GM_REQUIRE_EQ(result.ring, GPUMEM_E_LIMIT);
+		GM_REQUIRE_EQ(result.ring_status, GPUMEM_E_LIMIT);
 	}
 
 	/* What was refused in between is not the failure of a call. */
@@ -651,7 +651,7 @@ START_TEST(a_limit_makes_the_ring_smaller)
 	GM_REQUIRE(strstr(gpumem_error_detail(), "buffer must not be NULL"));
 	GM_REQUIRE_EQ(result.slots, 0);
 	GM_REQUIRE_EQ(result.strategy, gm_on_gpu() ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED);
-	GM_REQUIRE_EQ(result.ring, gm_on_gpu() ? GPUMEM_E_LIMIT : GPUMEM_OK);
+	GM_REQUIRE_EQ(result.ring_status, gm_on_gpu() ? GPUMEM_E_LIMIT : GPUMEM_OK);
 }
 END_TEST
 
@@ -666,7 +666,7 @@ START_TEST(used_up_pinned_memory_makes_the_ring_smaller)
 	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
 	if (gm_on_gpu()) {
 		GM_REQUIRE(result.slots >= 2 && result.slots <= 4);
-		GM_REQUIRE(result.ring == GPUMEM_E_NO_MEMORY || result.ring == GPUMEM_E_TIMEOUT);
+		GM_REQUIRE(result.ring_status == GPUMEM_E_NO_MEMORY || result.ring_status == GPUMEM_E_TIMEOUT);
 	}
 	gpumem_buffer_destroy(most);
 }
@@ -680,7 +680,7 @@ START_TEST(without_pinned_memory_copies_are_synchronous)
 	round_trip(1, ROOM - 1, &options, &result);
 	GM_REQUIRE_EQ(result.slots, 0);
 	GM_REQUIRE_EQ(result.strategy, gm_on_gpu() ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED);
-	GM_REQUIRE_EQ(result.ring, gm_on_gpu() ? GPUMEM_E_UNSUPPORTED : GPUMEM_OK);
+	GM_REQUIRE_EQ(result.ring_status, gm_on_gpu() ? GPUMEM_E_UNSUPPORTED : GPUMEM_OK);
 	gpumem_buffer_destroy(buffer);
 	tear_down();
 }
@@ -721,7 +721,7 @@ START_TEST(a_transfer_does_not_need_the_daemon)
 
 	/* The daemon is away. The ring is cached, or there is none. */
 	round_trip(1, ROOM - 1, &options, &result);
-	GM_REQUIRE(result.strategy == GPUMEM_COPY_STAGED || result.ring == GPUMEM_E_DISCONNECTED);
+	GM_REQUIRE(result.strategy == GPUMEM_COPY_STAGED || result.ring_status == GPUMEM_E_DISCONNECTED);
 	free(bytes);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	/* The next request comes through again. */

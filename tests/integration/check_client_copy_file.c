@@ -545,7 +545,7 @@ START_TEST(a_file_is_loaded_without_pinned_memory)
 	require_in_buffer(5, bytes, 3 * MIB, 0xee);
 	GM_REQUIRE_EQ(result.slots, 0);
 	GM_REQUIRE_EQ(result.strategy, gm_on_gpu() ? GPUMEM_COPY_SYNC : GPUMEM_COPY_STAGED);
-	GM_REQUIRE_EQ(result.ring, gm_on_gpu() ? GPUMEM_E_LIMIT : GPUMEM_OK);
+	GM_REQUIRE_EQ(result.ring_status, gm_on_gpu() ? GPUMEM_E_LIMIT : GPUMEM_OK);
 	free(bytes);
 }
 END_TEST

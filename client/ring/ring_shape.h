@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_MEMORY_RING_H
-#define GM_CLIENT_MEMORY_RING_H
+#ifndef GM_CLIENT_RING_RING_SHAPE_H
+#define GM_CLIENT_RING_RING_SHAPE_H
 
 #include <stdbool.h>
 
-#include "gpumem/gpumem_ring.h"
+#include "gpumem/gpumem.h"
 #include "gpumem/gpumem_ring_device.h"
-
-/*
- * The layout of a ring in memory, and the use of its ends. Nothing here asks the daemon, except that
- * closing a ring destroys its buffer; ring_calls.c gets the memory. Private copies decide where this
- * process reads and writes; what lies in the ring is only looked at, and checked.
- */
 
 /* The ring's geometry. */
 struct gm_ring_shape {
@@ -29,14 +23,5 @@ void gm_ring_format(void *memory, const struct gm_ring_shape *shape, uint64_t fi
 /* One end of the ring, as its owner uses it. */
 gpumem_ring_view gm_ring_end_of(
 	void *memory, const struct gm_ring_shape *shape, bool far, uint32_t flush_every);
-
-/* ---- an end */
-
-/* Makes an end in memory. It has no buffer and no session yet. The options have all fields. */
-gpumem_status gm_ring_new(void *memory, const struct gm_ring_shape *shape, bool far,
-	const gpumem_ring_options *options, gpumem_ring **ret_ring);
-void gm_ring_set_buffer(gpumem_ring *ring, gpumem_buffer *buffer, gpumem_session *session);
-gpumem_status gm_ring_options_check(
-	const gpumem_ring_options *options, gpumem_ring_options *ret_given);
 
 #endif

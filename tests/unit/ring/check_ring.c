@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "common/random.h"
-#include "tests/unit/memory/ring_fixture.h"
+#include "tests/unit/ring/ring_fixture.h"
 
 #define FAIL ring_options(GPUMEM_RING_FAIL, 0, 1)
 #define DROP ring_options(GPUMEM_RING_DROP, 0, 1)

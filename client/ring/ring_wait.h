@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_MEMORY_RING_WAIT_H
-#define GM_CLIENT_MEMORY_RING_WAIT_H
+#ifndef GM_CLIENT_RING_RING_WAIT_H
+#define GM_CLIENT_RING_RING_WAIT_H
 
 #include <stdint.h>
 
@@ -23,8 +23,10 @@ struct gm_ring_wait {
 	unsigned gone_from; /* from this state on, the other end will not change the word */
 };
 
+/* When a wait of so many milliseconds ends that begins now. */
+uint64_t gm_ring_wait_end(uint32_t wait_ms);
 /* Waits until the word has another value. GPUMEM_E_TIMEOUT; GPUMEM_E_CANCELLED: it will not have one. */
-gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint32_t wait_ms);
+gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint64_t until_ns);
 /* Wakes whoever waits for the word to change. */
 void gm_ring_wake(const uint64_t *word);
 

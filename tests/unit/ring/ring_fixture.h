@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_TESTS_UNIT_MEMORY_RING_FIXTURE_H
-#define GM_TESTS_UNIT_MEMORY_RING_FIXTURE_H
+#ifndef GM_TESTS_UNIT_RING_RING_FIXTURE_H
+#define GM_TESTS_UNIT_RING_RING_FIXTURE_H
 
 /* Rings in memory of the test's own, without a daemon. On both sides of the memory lies a page that
  * nobody may touch, and it ends where the ring ends, as nearly as its alignment allows. */
@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/memory/ring.h"
-#include "client/memory/ring_owner.h"
+#include "client/ring/ring.h"
+#include "client/ring/ring_owner.h"
 #include "tests/tap.h"
 
 struct ring_memory {

@@ -4,20 +4,18 @@
  * receiving itself, the same as a kernel uses; this file adds what only a process can do: it waits, wakes
  * the other end, and says in a sentence what is wrong.
  */
-#include "client/memory/ring.h"
+#include "client/ring/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/memory/ring_owner.h"
-#include "client/memory/ring_wait.h"
+#include "client/memory/signals.h"
+#include "client/ring/ring_owner.h"
+#include "client/ring/ring_wait.h"
 #include "client/session/gpumem_session.h"
-#include "common/arith.h"
 #include "common/cancel.h"
+#include "common/clock.h"
 
-/* A place begins at a multiple of this, an array of places at a multiple of the next. */
-#define RING_PLACE_ALIGN 16
-#define RING_ARRAY_ALIGN 256
 /* Two cache lines: processors fetch them in pairs. */
 #define RING_APART 128
 
@@ -28,6 +26,7 @@ struct gpumem_ring {
 	struct gm_ring_shape shape;
 	bool far;
 	bool lent;   /* a kernel has this end now */
+	bool kernel; /* a kernel has the far end, which may be this one */
 	bool silent; /* this end has hung up */
 	gpumem_ring_full full;
 	uint32_t wait_ms;
@@ -40,100 +39,6 @@ struct gpumem_ring {
 	struct gm_ring_spin receiver_spin;
 	uint64_t told_tail;
 };
-
-/* ---- geometry */
-
-static uint64_t ring_next_power(uint64_t value)
-{
-	return value > 1 ? UINT64_C(1) << (64 - __builtin_clzll(value - 1)) : 1;
-}
-
-gpumem_status gm_ring_shape_of(size_t message_bytes, size_t messages, struct gm_ring_shape *ret)
-{
-	if (!message_bytes || message_bytes > GPUMEM_RING_MESSAGE_MOST)
-		return gm_error(GPUMEM_E_INVALID,
-			"message_bytes must be from 1 to %llu; %llu was given",
-			(unsigned long long)GPUMEM_RING_MESSAGE_MOST,
-			(unsigned long long)message_bytes);
-	if (!messages || messages > GPUMEM_RING_MESSAGES_MOST)
-		return gm_error(GPUMEM_E_INVALID, "messages must be from 1 to %llu; %llu was given",
-			(unsigned long long)GPUMEM_RING_MESSAGES_MOST,
-			(unsigned long long)messages);
-
-	/* Nothing overflows: both are at most 2^30. */
-	ret->message_bytes = (uint32_t)message_bytes;
-	ret->place_bytes = (uint32_t)gm_round_up(message_bytes, RING_PLACE_ALIGN);
-	ret->messages = (uint32_t)ring_next_power(messages);
-	ret->apart = gm_round_up((uint64_t)ret->place_bytes * ret->messages, RING_ARRAY_ALIGN);
-	ret->bytes = GPUMEM_RING_PLACES + 2 * ret->apart;
-	return GPUMEM_OK;
-}
-
-static gpumem_status ring_is_none(const char *why)
-{
-	return gm_error(GPUMEM_E_INVALID,
-		"there is no ring in this buffer (%s): open one that came from gpumem_ring_buffer()",
-		why);
-}
-
-gpumem_status gm_ring_shape_read(const void *memory, size_t bytes, struct gm_ring_shape *ret)
-{
-	const gpumem_ring_control *control = memory;
-	struct gm_ring_shape shape;
-
-	if (bytes < GPUMEM_RING_PLACES)
-		return ring_is_none("it is too small");
-	if (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != GPUMEM_RING_MAGIC)
-		return ring_is_none("it does not begin with one");
-
-	/* Each word is read once, so that what was checked is what is used. */
-	uint32_t messages = __atomic_load_n(&control->messages, __ATOMIC_RELAXED);
-	uint32_t message_bytes = __atomic_load_n(&control->message_bytes, __ATOMIC_RELAXED);
-	gpumem_status status = gm_ring_shape_of(message_bytes, messages, &shape);
-	if (status)
-		return status;
-	if (shape.messages != messages)
-		return ring_is_none("its number of messages is no power of two");
-	if (shape.bytes > bytes)
-		return ring_is_none("it would not fit");
-	*ret = shape;
-	return GPUMEM_OK;
-}
-
-void gm_ring_format(void *memory, const struct gm_ring_shape *shape, uint64_t first)
-{
-	gpumem_ring_control *control = memory;
-
-	memset(control, 0, 2 * sizeof(*control));
-	for (int i = 0; i < 2; i++) {
-		control[i].message_bytes = shape->message_bytes;
-		control[i].messages = shape->messages;
-		control[i].first = first;
-		control[i].head = first;
-		control[i].tail = first;
-	}
-	__atomic_store_n(&control[0].sender, gm_ring_owner(GPUMEM_RING_PROCESS), __ATOMIC_RELAXED);
-	__atomic_store_n(&control[1].magic, GPUMEM_RING_MAGIC, __ATOMIC_RELEASE);
-	__atomic_store_n(&control[0].magic, GPUMEM_RING_MAGIC, __ATOMIC_RELEASE);
-}
-
-gpumem_ring_view gm_ring_end_of(
-	void *memory, const struct gm_ring_shape *shape, bool far, uint32_t flush_every)
-{
-	gpumem_ring_control *control = memory;
-	unsigned char *places = (unsigned char *)memory + GPUMEM_RING_PLACES;
-
-	return (gpumem_ring_view){
-		.out = &control[far],
-		.in = &control[!far],
-		.out_places = places + (far ? shape->apart : 0),
-		.in_places = places + (far ? 0 : shape->apart),
-		.message_bytes = shape->message_bytes,
-		.place_bytes = shape->place_bytes,
-		.messages = shape->messages,
-		.flush_every = flush_every,
-	};
-}
 
 /* ---- an end */
 
@@ -258,15 +163,22 @@ static gpumem_status ring_send_later(gpumem_ring *ring, const void *message)
 		.other = &ring->receiver.control->sender,
 		.gone_from = GPUMEM_RING_CLOSED,
 	};
+	uint64_t until_ns = gm_ring_wait_end(ring->wait_ms);
 	GM_UNCANCELLED;
 
-	/* Any number but the one that was seen means a place, or nonsense. */
-	gpumem_status status = gm_ring_wait(&wait, ring->wait_ms);
-	if (status == GPUMEM_E_TIMEOUT)
-		return gm_error_plain(status, "the ring was full all the time: nobody reads it");
-	if (status)
-		return ring_is_over();
-	return gpumem_ring_sender_send(&ring->sender, message) == 1 ? GPUMEM_OK : ring_is_broken();
+	for (;;) {
+		gpumem_status status = gm_ring_wait(&wait, until_ns);
+		int sent = status ? 0 : gpumem_ring_sender_send(&ring->sender, message);
+
+		if (sent)
+			return sent == 1 ? GPUMEM_OK : ring_is_broken();
+		if (status == GPUMEM_E_TIMEOUT || (!status && gm_clock_ns() >= until_ns))
+			return gm_error_plain(GPUMEM_E_TIMEOUT,
+				"the ring was full all the time: nobody reads it");
+		if (status)
+			return ring_is_over();
+		/* The number was another one, and is the old one again: wait on. */
+	}
 }
 
 gpumem_status gpumem_ring_send(gpumem_ring *ring, const void *message)
@@ -323,15 +235,21 @@ static gpumem_status ring_receive_later(gpumem_ring *ring, void *message, uint32
 		.other = &control->sender,
 		.gone_from = GPUMEM_RING_SILENT,
 	};
+	uint64_t until_ns = gm_ring_wait_end(wait_ms);
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_ring_wait(&wait, wait_ms);
-	if (status == GPUMEM_E_TIMEOUT)
-		return gm_error_plain(status, "no message has come");
-	if (status)
-		return ring_is_over();
-	return gpumem_ring_receiver_receive(&ring->receiver, message) == 1 ? GPUMEM_OK
-									   : ring_is_broken();
+	for (;;) {
+		gpumem_status status = gm_ring_wait(&wait, until_ns);
+		int got = status ? 0 : gpumem_ring_receiver_receive(&ring->receiver, message);
+
+		if (got)
+			return got == 1 ? GPUMEM_OK : ring_is_broken();
+		if (status == GPUMEM_E_TIMEOUT || (!status && gm_clock_ns() >= until_ns))
+			return gm_error_plain(GPUMEM_E_TIMEOUT, "no message has come");
+		if (status)
+			return ring_is_over();
+		/* The number was another one, and is the old one again: wait on. */
+	}
 }
 
 gpumem_status gpumem_ring_receive(gpumem_ring *ring, void *message, uint32_t wait_ms)
@@ -385,6 +303,8 @@ void gpumem_ring_close(gpumem_ring *ring)
 		if (!ring->lent)
 			gpumem_ring_receiver_flush(&ring->receiver);
 		ring_become(ring, GPUMEM_RING_CLOSED);
+		if (ring->kernel)
+			gm_signals_kernel_ends();
 	}
 	gpumem_buffer_destroy(ring->buffer);
 	free(ring);
@@ -418,6 +338,9 @@ gpumem_status gpumem_ring_far_end(
 		gpumem_ring_receiver_flush(&ring->receiver);
 		ring->lent = true;
 	}
+	if (!ring->kernel)
+		gm_signals_kernel_begins();
+	ring->kernel = true;
 	*ret_view = view;
 	return GPUMEM_OK;
 }

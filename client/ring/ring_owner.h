@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_MEMORY_RING_OWNER_H
-#define GM_CLIENT_MEMORY_RING_OWNER_H
+#ifndef GM_CLIENT_RING_RING_OWNER_H
+#define GM_CLIENT_RING_RING_OWNER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_COPY_RING_H
-#define GM_CLIENT_COPY_RING_H
+#ifndef GM_CLIENT_COPY_SLOTS_H
+#define GM_CLIENT_COPY_SLOTS_H
 
 #include "client/session/gpumem_session.h"
 
@@ -9,9 +9,9 @@
  * from gpumem_host_alloc(): the session's heap of pinned memory keeps what was freed, answers the
  * daemon's reclaim with it, and lets it go after a while. So nothing is kept here.
  */
-struct gm_copy_ring {
+struct gm_copy_slots {
 	struct gpumem_session *session;
-	uint8_t *slots;
+	uint8_t *memory;
 	uint32_t n;
 	size_t slot_bytes;
 	bool pinned;
@@ -21,12 +21,12 @@ struct gm_copy_ring {
 
 /* Gets n slots of that size, or fewer, or smaller ones. false: no pinned memory can be had. Waits
  * for memory or for an absent daemon no longer than a moment. */
-bool gm_copy_ring_init(
-	struct gm_copy_ring *ring, struct gpumem_session *session, uint32_t n, size_t slot_bytes);
+bool gm_copy_slots_init(
+	struct gm_copy_slots *slots, struct gpumem_session *session, uint32_t n, size_t slot_bytes);
 /* Two slots of ordinary memory instead. false: there is no memory. */
-bool gm_copy_ring_init_pageable(
-	struct gm_copy_ring *ring, struct gpumem_session *session, size_t slot_bytes);
+bool gm_copy_slots_init_pageable(
+	struct gm_copy_slots *slots, struct gpumem_session *session, size_t slot_bytes);
 /* done: the device has finished with all slots. */
-void gm_copy_ring_deinit(struct gm_copy_ring *ring, bool done);
+void gm_copy_slots_deinit(struct gm_copy_slots *slots, bool done);
 
 #endif

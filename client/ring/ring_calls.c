@@ -3,12 +3,9 @@
  * Gets the memory of rings: a buffer of pinned host memory, which the CPU and all GPUs reach at the same
  * address, and which another process can open.
  */
-#include <string.h>
-
-#include "client/map/map.h"
 #include "client/memory/buffer.h"
-#include "client/memory/ring.h"
-#include "client/memory/ring_owner.h"
+#include "client/ring/ring.h"
+#include "client/ring/ring_owner.h"
 #include "common/cancel.h"
 
 gpumem_status gpumem_ring_create(gpumem_session *session, size_t message_bytes, size_t messages,
@@ -53,7 +50,7 @@ static gpumem_status ring_calls_check(const gpumem_buffer *buffer)
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
-	if (!strcmp(buffer->session->device[buffer->device].map->name, "cuda"))
+	if (!gm_buffer_visible(buffer))
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"this buffer is on a GPU, where the CPU cannot reach it, so it cannot be a "
 			"ring: open one that gpumem_ring_create() made");

@@ -4,7 +4,7 @@
  * this one looks again and again, at growing intervals. Each sleep is short, because nobody wakes this
  * process if the other one dies.
  */
-#include "client/memory/ring_wait.h"
+#include "client/ring/ring_wait.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/memory/ring_owner.h"
+#include "client/ring/ring_owner.h"
 #include "client/session/error.h"
 #include "common/arith.h"
 #include "common/clock.h"
@@ -106,11 +106,14 @@ void gm_ring_wake(const uint64_t *word)
 	(void)syscall(SYS_futex, wait_low_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint32_t wait_ms)
+uint64_t gm_ring_wait_end(uint32_t wait_ms)
+{
+	return wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+}
+
+gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint64_t until_ns)
 {
 	uint64_t now = gm_clock_ns(), look_ns = now + WAIT_SLICE_NS, nap_ns = WAIT_LEAST_NS;
-	uint64_t until_ns =
-		wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX : now + wait_ms * GM_NS_PER_MS;
 	bool futex = true;
 
 	if (wait_spin(wait))

@@ -7,12 +7,15 @@
  */
 
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "tests/unit/memory/ring_fixture.h"
+#include "tests/unit/ring/ring_fixture.h"
 
 #define MESSAGES 5000
 #define FOREVER  ring_options(GPUMEM_RING_WAIT, GPUMEM_WAIT_FOREVER, 1)
@@ -324,6 +327,84 @@ START_TEST(an_end_is_free_again_when_its_process_has_ended)
 }
 END_TEST
 
+/* The kernel gives the number of a process that has ended to threads, too. */
+struct numbered {
+	_Atomic pid_t number;
+	sem_t enough;
+};
+
+static void *have_a_number(void *argument)
+{
+	struct numbered *numbered = argument;
+	atomic_store(&numbered->number, gettid());
+	while (sem_wait(&numbered->enough) < 0)
+		;
+	return NULL;
+}
+
+START_TEST(a_number_that_is_a_threads_by_now_is_of_no_process)
+{
+	struct numbered numbered = {0};
+	pthread_t thread;
+
+	ck_assert_int_eq(sem_init(&numbered.enough, 0, 0), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, have_a_number, &numbered), 0);
+	while (!atomic_load(&numbered.number))
+		sched_yield();
+	uint64_t mine = gm_ring_owner(GPUMEM_RING_PROCESS);
+	uint64_t its = (mine & ~UINT64_C(0xffffffff)) | (uint64_t)numbered.number << 8 |
+		       GPUMEM_RING_PROCESS;
+	ck_assert(gm_ring_owner_gone(its));
+	ck_assert(!gm_ring_owner_gone(mine));
+	ck_assert_int_eq(gm_ring_owner_claim(&its, GPUMEM_RING_PROCESS, false), GPUMEM_OK);
+	ck_assert_int_eq(sem_post(&numbered.enough), 0);
+	pthread_join(thread, NULL);
+}
+END_TEST
+
+/* ---- a number that goes and comes back */
+
+struct wavering {
+	uint64_t *word;
+	_Atomic bool enough;
+};
+
+static void *waver(void *argument)
+{
+	struct wavering *wavering = argument;
+	while (!atomic_load(&wavering->enough)) {
+		__atomic_store_n(wavering->word, 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(wavering->word, 0, __ATOMIC_SEQ_CST);
+	}
+	return NULL;
+}
+
+/* The waiting end sees that the number is another one, and then finds the old one again. It waits on: only what
+ * cannot be is nonsense. */
+START_TEST(a_number_that_came_back_is_waited_for_again)
+{
+	for (int i = 0; i < 400; i++) {
+		struct ring_memory memory = ring_memory_new(8, 1, 0);
+		gpumem_ring *ring =
+			ring_near(&memory, ring_options(GPUMEM_RING_WAIT, 3600 * 1000, 1));
+		struct wavering wavering = {.word = i % 2 ? &ring_control(&memory, false)->tail
+							  : &ring_control(&memory, true)->head};
+		uint64_t message = 7;
+		pthread_t thread;
+
+		ck_assert_int_eq(gpumem_ring_send(ring, &message), GPUMEM_OK);
+		ck_assert_int_eq(pthread_create(&thread, NULL, waver, &wavering), 0);
+		gpumem_status status = i % 2 ? gpumem_ring_send(ring, &message)
+					     : gpumem_ring_receive(ring, &message, 3600 * 1000);
+		ck_assert_int_eq(status, GPUMEM_OK);
+		atomic_store(&wavering.enough, true);
+		pthread_join(thread, NULL);
+		gpumem_ring_close(ring);
+		ring_memory_free(&memory);
+	}
+}
+END_TEST
+
 START_TEST(a_process_of_another_namespace_is_never_taken_for_ended)
 {
 	uint64_t here = gm_ring_owner(GPUMEM_RING_PROCESS);
@@ -344,6 +425,8 @@ int main(void)
 	Suite *suite = suite_create("ring_wait");
 	TCase *tc = tcase_create("ring_wait");
 
+	tcase_add_test(tc, a_number_that_is_a_threads_by_now_is_of_no_process);
+	tcase_add_test(tc, a_number_that_came_back_is_waited_for_again);
 	tcase_add_test(tc, all_messages_arrive_whole_and_in_order);
 	tcase_add_test(tc, an_end_that_wakes_nobody_is_polled);
 	tcase_add_test(tc, a_wait_for_nobody_ends_with_its_timeout);

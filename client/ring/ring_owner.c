@@ -4,7 +4,7 @@
  * the process, and in which pid namespace that number means something. The word may be a lie; then this
  * process believes that an end is there, or is not, which the other end can make it believe anyway.
  */
-#include "client/memory/ring_owner.h"
+#include "client/ring/ring_owner.h"
 
 #include <errno.h>
 #include <poll.h>
