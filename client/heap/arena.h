@@ -43,8 +43,9 @@ struct gm_arena_config {
 	uint64_t reserve;
 	/* A range of reserve bytes that the caller owns. Then chunks lie side by side from its start,
 	 * in the order in which the source gave them, and stay there: the arena never moves one. The
-	 * caller uses GM_ARENA_LISTED, one thread at a time allocates, and nobody trims. NULL: the
-	 * arena reserves its range itself. */
+	 * caller uses GM_ARENA_LISTED, one thread at a time allocates, and gm_arena_range_cut() and
+	 * gm_arena_range_settle() take the place of trims and ticks. NULL: the arena reserves its
+	 * range itself. */
 	void *range;
 	/* How long an unused chunk stays here. 0: it goes back at the next tick. */
 	uint64_t decay_ns;
@@ -154,6 +155,30 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes);
  * on CLOCK_MONOTONIC. Returns the time of the next call on the same clock; GM_ARENA_NEVER: not
  * before wake(). One thread at a time. */
 uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns);
+
+/*
+ * For an arena over a range of the caller's. Everything is counted in bytes from the start of the range.
+ */
+
+/* A piece of the range. */
+struct gm_arena_piece {
+	uint64_t offset;
+	uint64_t bytes;
+};
+
+/* Looks after memory that waited for the device. Returns when to call again, as gm_arena_tick() does. */
+uint64_t gm_arena_range_settle(struct gm_arena *arena, uint64_t now_ns);
+/* Where the last block ends that is alive or waits for the device, in whole units of GM_CHUNK_MIN. */
+uint64_t gm_arena_range_used(struct gm_arena *arena);
+/* Forgets the memory behind that, without a call of the source: the caller takes it back. Nobody may
+ * allocate meanwhile. Returns where the memory of the arena ends now, which may be later if the host has
+ * no memory. */
+uint64_t gm_arena_range_cut(struct gm_arena *arena);
+/* Lists what is alive, lowest first. Blocks with less than gap bytes between them are one piece. What
+ * waits for the device is not alive. The caller frees the list; it is NULL if nothing is alive.
+ * -ENOMEM. */
+int gm_arena_range_live(
+	struct gm_arena *arena, uint64_t gap, struct gm_arena_piece **ret_pieces, size_t *ret_n);
 
 struct gm_arena_stats {
 	uint64_t held;     /* bytes of all chunks, including those on their way in or out */

@@ -73,6 +73,14 @@ void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chun
 	chunks_map_set(chunks, chunk, 0);
 }
 
+void gm_arena_chunks_shorten(
+	struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk, uint64_t bytes)
+{
+	for (uint64_t a = bytes; a < chunk->bytes; a += GM_CHUNK_MIN)
+		gm_ptrmap_set(&chunks->map, chunk->addr + a, 0);
+	chunk->bytes = bytes;
+}
+
 /* The source may give a little more than it was asked for if that needs fewer chunks. This is how
  * much room must be left for that. */
 static uint64_t chunks_slack(uint64_t bytes)

@@ -59,6 +59,10 @@ static inline struct gm_arena_chunk *gm_arena_chunks_at(
 	return (struct gm_arena_chunk *)gm_ptrmap_get(&chunks->map, addr);
 }
 
+/* Makes a chunk of the table smaller, at its end. bytes: a multiple of GM_CHUNK_MIN, and not 0. */
+void gm_arena_chunks_shorten(
+	struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk, uint64_t bytes);
+
 /* A gap, and what to put into it so that a block fits. */
 struct gm_arena_place {
 	uint64_t addr;                      /* of the gap */

@@ -19,7 +19,7 @@
  *
  *   arena.c, arena_small.c           blocks in and out
  *   arena_grow.c                     more chunks, with arena_growth.c and arena_region.c
- *   arena_shrink.c                   fewer chunks
+ *   arena_shrink.c, arena_range.c    fewer chunks
  *   arena_list.c, arena_stats.c      what is alive, and the counters
  *
  * "Call with the lock held" and "call without the lock" in comments mean the lock of struct
