@@ -127,11 +127,14 @@ struct gm_page_growth {
 	uint16_t use_known;
 };
 
-/* Where a buffer is, from version 3 on: a sum of these. 0: it was not made evictable, and does not move. */
+/* Where a buffer is, from version 3 on: a sum of these. 0: on its device, which it does not leave. */
 #define GM_PAGE_PLACE_EVICTABLE UINT32_C(1)
 #define GM_PAGE_PLACE_PINNED    UINT32_C(2)
 #define GM_PAGE_PLACE_HOST      UINT32_C(4) /* its content is in host memory */
 #define GM_PAGE_PLACE_SHARED    UINT32_C(8) /* others may have it */
+/* It is a region that its program has paused. bytes is what its content takes in host memory; without
+ * GM_PAGE_PLACE_HOST, it has no memory, and bytes is what it will need on its device. */
+#define GM_PAGE_PLACE_PAUSED UINT32_C(16)
 
 /* One tracked buffer. bytes == 0: the row is free. */
 struct gm_page_row {

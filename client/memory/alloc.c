@@ -22,6 +22,7 @@
 #include "client/memory/listing.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
+#include "client/memory/region_shrink.h"
 #include "client/memory/supply.h"
 #include "client/memory/use.h"
 #include "client/session/absence.h"
@@ -88,10 +89,12 @@ void gm_alloc_drop_all(struct gpumem_session *session)
 
 uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t bytes)
 {
-	struct gm_arena *arena = device < session->devices ? alloc_arena(session, device) : NULL;
-	if (!arena)
+	if (device >= session->devices)
 		return 0;
-	uint64_t returned = gm_arena_trim(arena, bytes);
+	struct gm_arena *arena = alloc_arena(session, device);
+	uint64_t returned = arena ? gm_arena_trim(arena, bytes) : 0;
+	if (returned < bytes)
+		returned += gm_region_trim(session, device, bytes - returned);
 	(void)gm_use_publish(session, device);
 	return returned;
 }
@@ -99,7 +102,7 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
 	gm_buffer_settle(session);
-	uint64_t next = gm_leaving_next(session, now_ns);
+	uint64_t next = gm_min(gm_leaving_next(session, now_ns), gm_region_tick(session, now_ns));
 
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
@@ -628,6 +631,7 @@ gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_
 		return gm_error(GPUMEM_E_INVALID, "ret_stats must not be NULL");
 	gpumem_stats_t stats;
 	gm_listing_publish(session, device);
+	gm_region_recount(session, device);
 	(void)gm_use_publish(session, device);
 	gm_use_read(session, device, &stats);
 	return gm_sized_out(ret_stats, &stats, sizeof(stats));

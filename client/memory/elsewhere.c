@@ -2,13 +2,14 @@
 /*
  * Looking for memory in this process while the daemon is asked for it, or awaited. This file
  * promises that memory which another thread frees in time is not missed: the heap, the caches of
- * all threads and what waits for the GPU are searched, and unused chunks go back to the daemon. It
- * must never wait for the GPU, and it must not strip a heap that other threads use all the time:
- * chunks go back every TRIM_NS at most.
+ * all threads and what waits for the GPU are searched, and unused chunks of the heap and of regions go
+ * back to the daemon. It must never wait for the GPU, and it must not strip a heap that other threads
+ * use all the time: chunks go back every TRIM_NS at most.
  */
 #include "client/memory/elsewhere.h"
 
 #include "client/heap/arena.h"
+#include "client/memory/region_shrink.h"
 #include "client/session/absence.h"
 #include "common/arith.h"
 #include "common/clock.h"
@@ -26,10 +27,10 @@ static uint64_t elsewhere_again(void *ctx)
 		&elsewhere->session->device[elsewhere->device].arena, memory_order_acquire);
 	uint64_t now = gm_clock_ns(), next = now + elsewhere->delay_ns;
 	elsewhere->delay_ns = gm_min(2 * elsewhere->delay_ns, MOST_NS);
-	if (!arena || elsewhere->found)
-		return elsewhere->found ? 0 : next;
+	if (elsewhere->found)
+		return 0;
 
-	if (elsewhere->take) {
+	if (arena && elsewhere->take) {
 		/* Empties the caches of all threads, and gives nothing back yet. */
 		(void)gm_arena_trim(arena, 0);
 		elsewhere->found = elsewhere->take(elsewhere->ctx);
@@ -42,14 +43,18 @@ static uint64_t elsewhere_again(void *ctx)
 		elsewhere->trim_ns = now + TRIM_NS;
 	if (now >= elsewhere->trim_ns) {
 		elsewhere->trim_ns = now + TRIM_NS;
-		if (gm_arena_trim(arena, UINT64_MAX))
+		uint64_t returned =
+			(arena ? gm_arena_trim(arena, UINT64_MAX) : 0) +
+			gm_region_trim(elsewhere->session, elsewhere->device, UINT64_MAX);
+		if (returned)
 			gm_session_stir(elsewhere->session);
 	} else {
 		next = gm_min(next, elsewhere->trim_ns);
 	}
 
-	struct gm_arena_stats stats;
-	gm_arena_stats(arena, &stats);
+	struct gm_arena_stats stats = {0};
+	if (arena)
+		gm_arena_stats(arena, &stats);
 	return stats.pending ? gm_min(next, now + PENDING_NS) : next;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See ground.h. This file promises that memory goes back only after it was unmapped. It maps all chunks
- * of a lease before it lets the device use them, and unmaps everything in one call: each call of the
+ * of a lease before it lets the device use them, and unmaps all that goes in one call: each call of the
  * driver costs as much as a large chunk.
  */
 #include "client/memory/ground.h"
@@ -125,7 +125,7 @@ gpumem_status gm_ground_add(
 	if (r == 0)
 		r = ground_map(ground, chunks, &mapped, &n);
 	if (r == 0) {
-		ground->leases[ground->n++] = lease;
+		ground->leases[ground->n++] = (struct gm_ground_lease){lease, mapped, n};
 		ground->mapped += mapped;
 		ground->chunks += n;
 		gm_session_chunks_free(chunks);
@@ -145,31 +145,85 @@ gpumem_status gm_ground_add(
 	return gm_error(status, "%s", text);
 }
 
-static int ground_unmap(struct gm_ground *ground)
+/* Unmaps the last bytes of what is mapped. */
+static int ground_unmap(struct gm_ground *ground, uint64_t bytes)
 {
 	const struct gm_session_device *d = ground_device(ground);
-	int r = ground->mapped ? d->map->unmap(d->backend, ground->base, ground->mapped) : 0;
+	uint8_t *from = ground->base + ground->mapped - bytes;
+	int r = bytes ? d->map->unmap(d->backend, from, bytes) : 0;
 
 	if (r == 0)
-		ground->mapped = ground->chunks = 0;
+		ground->mapped -= bytes;
 	return r;
 }
 
-static void ground_give(struct gm_ground *ground)
+/* How many leases are left if those go that lie behind keep, until so many bytes are gone. */
+static size_t ground_left(
+	const struct gm_ground *ground, uint64_t keep, uint64_t bytes, uint64_t *ret_spare)
+{
+	uint64_t end = ground->mapped;
+	size_t left = ground->n;
+
+	while (left && ground->mapped - end < bytes && end - ground->leases[left - 1].bytes >= keep)
+		end -= ground->leases[--left].bytes;
+	*ret_spare = ground->mapped - end;
+	return left;
+}
+
+uint64_t gm_ground_spare(const struct gm_ground *ground, uint64_t keep)
+{
+	uint64_t spare;
+
+	(void)ground_left(ground, keep, UINT64_MAX, &spare);
+	return spare;
+}
+
+uint64_t gm_ground_shrink(struct gm_ground *ground, uint64_t keep, uint64_t bytes,
+	struct gm_ground_lease **ret_gone, size_t *ret_n)
+{
+	uint64_t spare;
+	size_t left = ground_left(ground, keep, bytes, &spare), n = ground->n - left;
+	struct gm_ground_lease *gone = n ? calloc(n, sizeof(*gone)) : NULL;
+
+	if (!gone || ground_unmap(ground, spare) < 0) {
+		free(gone);
+		*ret_gone = NULL;
+		*ret_n = 0;
+		return 0;
+	}
+	for (size_t i = 0; i < n; i++) {
+		gone[i] = ground->leases[left + i];
+		ground->chunks -= gone[i].chunks;
+	}
+	ground->n = left;
+	*ret_gone = gone;
+	*ret_n = n;
+	return spare;
+}
+
+void gm_ground_give(struct gpumem_session *session, struct gm_ground_lease *gone, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		gm_session_lease_give(session, gone[i].lease);
+	free(gone);
+}
+
+/* Gives all leases back, which are unmapped. */
+static void ground_give_all(struct gm_ground *ground)
 {
 	for (size_t i = 0; i < ground->n; i++)
-		gm_session_lease_give(ground->session, ground->leases[i]);
-	ground->n = 0;
+		gm_session_lease_give(ground->session, ground->leases[i].lease);
+	ground->n = ground->chunks = 0;
 }
 
 gpumem_status gm_ground_clear(struct gm_ground *ground)
 {
 	uint64_t bytes = ground->mapped;
-	int r = ground_unmap(ground);
+	int r = ground_unmap(ground, bytes);
 
 	if (r < 0)
 		return ground_failed(ground, r, "unmap", bytes);
-	ground_give(ground);
+	ground_give_all(ground);
 	return GPUMEM_OK;
 }
 
@@ -179,12 +233,12 @@ void gm_ground_deinit(struct gm_ground *ground, bool give)
 		return;
 	const struct gm_session_device *d = ground_device(ground);
 
-	if (ground_unmap(ground) < 0) {
+	if (ground_unmap(ground, ground->mapped) < 0) {
 		atomic_store(&ground->session->kept, true);
 	} else {
 		d->map->unreserve(d->backend, ground->base, ground->room);
 		if (give)
-			ground_give(ground);
+			ground_give_all(ground);
 	}
 	free(ground->leases);
 	*ground = (struct gm_ground){0};

@@ -13,26 +13,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "client/heap/arena.h"
+#include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/mapping.h"
-#include "client/memory/use.h"
+#include "client/memory/region_state.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
-#include "common/clock.h"
 #include "common/status_table.h"
 #include "common/units.h"
 
 /* A region asks for so much at least, if the device has it. */
 #define STEP (UINT64_C(256) << 20)
-
-#define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
-#define AWAIT_MOST_NS  GM_NS_PER_MS
 
 static struct gm_session_device *region_device(const struct gpumem_region *region)
 {
@@ -107,174 +103,10 @@ static int region_arena_new(struct gpumem_region *region)
 		.source = {.ctx = region, .get = region_get, .put = region_put},
 		.reserve = region->ground.room,
 		.range = region->ground.base,
-		.decay_ns = UINT64_MAX / 2,
+		.wake = gm_session_wake,
+		.wake_ctx = region->session,
 	};
 	return gm_arena_new(&config, &region->arena);
-}
-
-/* ---- the list, the figures and the state */
-
-/* Locked: the session. */
-static struct gpumem_region *region_find(struct gpumem_session *session, const char *tag)
-{
-	struct gpumem_region *region;
-
-	DL_FOREACH (session->regions, region)
-		if (strcmp(region->tag, tag) == 0)
-			return region;
-	return NULL;
-}
-
-static gpumem_status region_no_such(const char *tag)
-{
-	return gm_error(GPUMEM_E_NOT_FOUND,
-		"this session has no region \"%.63s\": make it with gpumem_region_create()", tag);
-}
-
-/* Locked: the session. A row says where memory is: on the device or, for kept content, on the host. A
- * region that has none has no row. */
-static void region_relist(struct gpumem_region *region)
-{
-	struct gm_session_pages *pages = &region->session->pages;
-	bool away = !region->counted && region->kept;
-	uint32_t device = away ? region->session->counted : region->device;
-	uint64_t bytes = away ? region->kept : region->counted;
-	const struct gm_page_growth growth = {
-		.used = gm_min(region->in_use, bytes),
-		.max = (uint32_t)(region->max / GM_CHUNK_MIN),
-		.use_known = 1,
-	};
-
-	if (!bytes || device != region->row_device) {
-		gm_session_pages_row_remove(pages, region->row_device, region->row);
-		region->row = 0;
-	}
-	region->row_device = device;
-	if (!bytes)
-		return;
-	if (!region->row) {
-		region->row = gm_session_pages_row_add(pages, device, bytes, region->tag);
-		gm_session_pages_row_note(pages, region->row,
-			&(struct gm_pages_about){
-				.ptr = region->ground.base,
-				.type = "region",
-				.precision = away ? "paused" : NULL,
-			});
-	}
-	gm_session_pages_row_size(pages, region->row, region->ground.base, bytes, &growth);
-}
-
-/* Locked: the session. */
-static void region_count_kept(struct gpumem_region *region, uint64_t kept, uint64_t held)
-{
-	struct gm_session_device *host = &region->session->device[region->session->counted];
-
-	if (kept == region->kept && held == region->kept_held)
-		return;
-	host->buffer_held += held - region->kept_held;
-	host->buffer_in_use += kept - region->kept;
-	region->kept = kept;
-	region->kept_held = held;
-}
-
-void gm_region_count(struct gpumem_region *region)
-{
-	struct gpumem_session *session = region->session;
-	struct gm_session_device *d = region_device(region);
-	const struct gm_spill *content = region->content;
-	uint64_t bytes = region->ground.mapped;
-
-	pthread_mutex_lock(&session->lock);
-	if (bytes > region->counted)
-		d->buffer_misses++;
-	else if (bytes < region->counted)
-		d->buffer_returns += region->counted_chunks;
-	d->buffer_held += bytes - region->counted;
-	d->buffer_in_use += bytes - region->counted;
-	region->counted = bytes;
-	region->counted_chunks = region->ground.chunks;
-	region_count_kept(region, content ? content->bytes : 0, content ? content->mapped : 0);
-	region_relist(region);
-	pthread_mutex_unlock(&session->lock);
-
-	(void)gm_use_publish(session, region->device);
-	if (session->counted < session->devices)
-		(void)gm_use_publish(session, session->counted);
-}
-
-static gpumem_status region_not_in(
-	const struct gpumem_region *region, gpumem_region_state state, gpumem_region_state wanted)
-{
-	switch (state) {
-	case GPUMEM_REGION_PAUSING:
-	case GPUMEM_REGION_RESUMING:
-		return gm_error(GPUMEM_E_BUSY, "another thread is %s the region \"%s\"",
-			state == GPUMEM_REGION_PAUSING ? "pausing" : "resuming", region->tag);
-	case GPUMEM_REGION_PAUSED:
-		return gm_error(
-			GPUMEM_E_INVALID, "the region \"%s\" is paused already", region->tag);
-	default:
-		return gm_error(GPUMEM_E_INVALID,
-			"the region \"%s\" is not paused, so it cannot be resumed", region->tag);
-	}
-}
-
-gpumem_status gm_region_begin(struct gpumem_session *session, const char *tag,
-	gpumem_region_state from, gpumem_region_state to, struct gpumem_region **ret_region)
-{
-	pthread_mutex_lock(&session->lock);
-	struct gpumem_region *region = region_find(session, tag);
-	gpumem_status status = GPUMEM_OK;
-	if (!region)
-		status = region_no_such(tag);
-	else if (atomic_load(&region->state) != from)
-		status = region_not_in(region, atomic_load(&region->state), from);
-	else
-		atomic_store(&region->state, to);
-	pthread_mutex_unlock(&session->lock);
-	if (status)
-		return status;
-
-	/* A thread that allocates has seen the new state, or has finished. */
-	pthread_mutex_lock(&region->lock);
-	pthread_mutex_unlock(&region->lock);
-	*ret_region = region;
-	return GPUMEM_OK;
-}
-
-void gm_region_end(struct gpumem_region *region, gpumem_region_state state)
-{
-	gm_region_count(region);
-	pthread_mutex_lock(&region->session->lock);
-	if (state == GPUMEM_REGION_PAUSED && atomic_load(&region->state) == GPUMEM_REGION_PAUSING)
-		region->pauses++;
-	region->needed = state == GPUMEM_REGION_PAUSED ? region->handed : 0;
-	atomic_store(&region->state, state);
-	pthread_mutex_unlock(&region->session->lock);
-}
-
-int gm_region_await(const struct gpumem_region *region)
-{
-	const struct gm_session_device *d = region_device(region);
-	uint64_t pause_ns = AWAIT_LEAST_NS;
-	struct gm_map_event *event;
-	int r;
-
-	if (!d->map->record)
-		return 0;
-	if (d->map->here)
-		(void)d->map->here(d->backend);
-	r = d->map->record(d->backend, &event);
-	if (r < 0)
-		return r;
-
-	/* -EAGAIN: another thread captures a stream. The event passes after that. */
-	while ((r = d->map->passed(d->backend, event)) == 0 || r == -EAGAIN) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
-	}
-	d->map->forget(d->backend, event);
-	return r < 0 ? r : 0;
 }
 
 /* ---- more memory */
@@ -285,11 +117,6 @@ static gpumem_status region_paused(const struct gpumem_region *region)
 	return gm_error(GPUMEM_E_BUSY,
 		"the region \"%s\" is paused, so nothing can be allocated from it: resume it first",
 		region->tag);
-}
-
-static bool region_active(struct gpumem_region *region)
-{
-	return atomic_load(&region->state) == GPUMEM_REGION_ACTIVE;
 }
 
 /* Asks for a large lease and, if there is none, for what is needed. */
@@ -331,7 +158,7 @@ static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, u
 	if (status)
 		return status;
 
-	if (!region_active(region)) {
+	if (!gm_region_active(region)) {
 		gm_ground_refuse(ground, lease, chunks);
 		return region_paused(region);
 	}
@@ -396,9 +223,9 @@ static gpumem_status region_take(struct gpumem_region *region, struct region_wan
 
 	while ((r = region_try(region, w, true, &status)) == GM_ARENA_E_SOURCE && region->wanted) {
 		refusal = region_grow(region, region->wanted, w->options.wait_ms);
-		if (!refusal && region_active(region))
+		if (!refusal && gm_region_active(region))
 			continue;
-		if (!region_active(region))
+		if (!gm_region_active(region))
 			return region_paused(region);
 
 		/* Without more memory, the stream may have to wait for what was freed. */
@@ -427,19 +254,6 @@ static gpumem_status region_captured(const struct gpumem_region *region, gpumem_
 	return GPUMEM_OK;
 }
 
-/* Something was allocated (1) or freed (-1). */
-static void region_tally(struct gpumem_region *region, size_t size, int sign)
-{
-	struct gpumem_session *session = region->session;
-
-	pthread_mutex_lock(&session->lock);
-	region->in_use = sign > 0 ? region->in_use + size : region->in_use - size;
-	region->peak = gm_max(region->peak, region->in_use);
-	region->allocations += sign > 0 ? 1 : UINT64_MAX;
-	region_relist(region);
-	pthread_mutex_unlock(&session->lock);
-}
-
 gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size, gpumem_stream stream,
 	const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -461,11 +275,14 @@ gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size, gpumem_str
 		return status;
 
 	pthread_mutex_lock(&region->lock);
-	status = region_active(region) ? region_take(region, &wanted) : region_paused(region);
+	status = gm_region_active(region) ? region_take(region, &wanted) : region_paused(region);
+	/* Memory that the region could have given back may be in use now. */
+	if (!status && region->spare)
+		gm_region_count(region);
 	pthread_mutex_unlock(&region->lock);
 	if (status)
 		return status;
-	region_tally(region, size, 1);
+	gm_region_tally(region, size, 1);
 	*ret_ptr = wanted.ptr;
 	return GPUMEM_OK;
 }
@@ -492,7 +309,7 @@ gpumem_status gpumem_region_free(gpumem_region *region, void *ptr, gpumem_stream
 	if (r)
 		return gm_error(gm_arena_status(r), "cannot free %p in the region \"%s\": %s", ptr,
 			region->tag, gm_arena_text(r) ? gm_arena_text(r) : "");
-	region_tally(region, (size_t)size, -1);
+	gm_region_tally(region, (size_t)size, -1);
 	return GPUMEM_OK;
 }
 
@@ -510,6 +327,7 @@ static void region_free(struct gpumem_region *region, bool give)
 		gm_spill_drop(region->content);
 	else
 		gm_spill_forget(region->content);
+	free(region->pieces);
 	pthread_mutex_destroy(&region->lock);
 	free(region);
 }
@@ -543,15 +361,16 @@ static gpumem_status region_check(struct gpumem_session *session, uint32_t devic
 }
 
 static gpumem_status region_new(struct gpumem_session *session, uint32_t device, const char *tag,
-	size_t max_size, struct gpumem_region **ret_region)
+	size_t max_size, size_t initial, struct gpumem_region **ret_region)
 {
 	struct gpumem_region *region = calloc(1, sizeof(*region));
 	if (!region)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a region");
 	pthread_mutex_init(&region->lock, NULL);
 	region->session = session;
-	region->device = region->row_device = device;
+	region->device = device;
 	region->max = gm_round_up(max_size, GM_CHUNK_MIN);
+	region->least = gm_round_up(initial, GM_CHUNK_MIN);
 	snprintf(region->tag, sizeof(region->tag), "%s", tag);
 
 	gpumem_status status = gm_ground_init(&region->ground, session, device, region->max);
@@ -569,46 +388,6 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 	return GPUMEM_OK;
 }
 
-/* Adds a region to the session, unless there is one with its tag. */
-static gpumem_status region_enlist(struct gpumem_region *region)
-{
-	struct gpumem_session *session = region->session;
-
-	pthread_mutex_lock(&session->lock);
-	bool taken = region_find(session, region->tag) != NULL;
-	if (!taken) {
-		DL_APPEND(session->regions, region);
-		region_device(region)->buffers++;
-	}
-	pthread_mutex_unlock(&session->lock);
-	if (taken)
-		return gm_error(GPUMEM_E_BUSY,
-			"this session has a region \"%s\" already: destroy it first, or use "
-			"another tag",
-			region->tag);
-	return GPUMEM_OK;
-}
-
-static void region_unlist(struct gpumem_region *region)
-{
-	struct gpumem_session *session = region->session;
-	struct gm_session_device *d = region_device(region);
-
-	pthread_mutex_lock(&session->lock);
-	DL_DELETE(session->regions, region);
-	d->buffers--;
-	d->buffer_held -= region->counted;
-	d->buffer_in_use -= region->counted;
-	d->buffer_returns += region->counted_chunks;
-	region_count_kept(region, 0, 0);
-	gm_session_pages_row_remove(&session->pages, region->row_device, region->row);
-	pthread_mutex_unlock(&session->lock);
-
-	(void)gm_use_publish(session, region->device);
-	if (session->counted < session->devices)
-		(void)gm_use_publish(session, session->counted);
-}
-
 gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, const char *tag,
 	size_t max_size, const gpumem_region_options *options, gpumem_region **ret_region)
 {
@@ -624,11 +403,11 @@ gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, con
 	if (!status)
 		status = region_check(session, device, tag, max_size, &given);
 	if (!status)
-		status = region_new(session, device, tag, max_size, &region);
+		status = region_new(session, device, tag, max_size, given.initial, &region);
 	if (status)
 		return status;
 
-	status = region_enlist(region);
+	status = gm_region_enlist(region);
 	if (status) {
 		region_free(region, true);
 		return status;
@@ -658,8 +437,8 @@ void gpumem_region_destroy(gpumem_region *region)
 		return;
 	/* If no event can be recorded, nobody can know, and this does not wait. */
 	if (region->ground.mapped)
-		(void)gm_region_await(region);
-	region_unlist(region);
+		(void)gm_await_stream(region_device(region), GPUMEM_STREAM_ANY);
+	gm_region_unlist(region);
 	region_free(region, true);
 }
 
@@ -670,33 +449,4 @@ void gm_region_drop_all(struct gpumem_session *session)
 	DL_FOREACH_SAFE (session->regions, region, tmp)
 		region_free(region, false);
 	session->regions = NULL;
-}
-
-/* ---- figures */
-
-gpumem_status gpumem_region_stats(
-	gpumem_session *session, const char *tag, gpumem_region_stats_t *ret_stats)
-{
-	if (!gm_session_ok(session))
-		return gm_session_refused(session);
-	if (!tag || !ret_stats)
-		return gm_error(GPUMEM_E_INVALID, "%s must not be NULL", tag ? "ret_stats" : "tag");
-
-	gpumem_region_stats_t stats = GPUMEM_REGION_STATS_INIT;
-	pthread_mutex_lock(&session->lock);
-	const struct gpumem_region *region = region_find(session, tag);
-	if (region) {
-		stats.state = atomic_load(&region->state);
-		stats.device = gm_session_device_name(session, region->device);
-		stats.max_size = region->max;
-		stats.held = region->counted;
-		stats.in_use = region->in_use;
-		stats.peak = region->peak;
-		stats.needed = region->needed;
-		stats.kept = region->kept;
-		stats.allocations = region->allocations;
-		stats.pauses = region->pauses;
-	}
-	pthread_mutex_unlock(&session->lock);
-	return region ? gm_sized_out(ret_stats, &stats, sizeof(stats)) : region_no_such(tag);
 }

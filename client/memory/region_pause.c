@@ -6,16 +6,30 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "client/heap/arena.h"
+#include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/elsewhere.h"
 #include "client/memory/mapping.h"
-#include "client/memory/region.h"
+#include "client/memory/region_shrink.h"
+#include "client/memory/region_state.h"
+#include "common/arith.h"
 #include "common/cancel.h"
+#include "common/clock.h"
+
+/* One copy of so many bytes takes about as long as beginning another. */
+#define PAUSE_GAP (UINT64_C(4) << 20)
 
 static gpumem_status pause_await(const struct gpumem_region *region)
 {
-	int r = gm_region_await(region);
+	const struct gm_session_device *d = &region->session->device[region->device];
+
+	/* An event for what was freed, so that it is settled once all work is done. */
+	(void)gm_arena_range_settle(region->arena, gm_clock_ns());
+	int r = gm_await_stream(d, GPUMEM_STREAM_ANY);
+	(void)gm_arena_range_settle(region->arena, gm_clock_ns());
 
 	if (r == -EAGAIN)
 		return gm_error(GPUMEM_E_BUSY,
@@ -25,7 +39,7 @@ static gpumem_status pause_await(const struct gpumem_region *region)
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on the region \"%s\", so it is not paused: %s",
-			region->tag, gm_mapping_error(&region->session->device[region->device], r));
+			region->tag, gm_mapping_error(d, r));
 	return GPUMEM_OK;
 }
 
@@ -36,26 +50,56 @@ static void pause_forget(struct gpumem_region *region)
 
 	snprintf(text, sizeof(text), "%s", gm_error_text());
 	gm_spill_drop(region->content);
+	free(region->pieces);
 	region->content = NULL;
+	region->pieces = NULL;
+	region->n_pieces = 0;
 	(void)gm_error(GPUMEM_OK, "%s", text);
+}
+
+/* Copies what is allocated to host memory. */
+static gpumem_status pause_keep(struct gpumem_region *region)
+{
+	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
+	const struct gm_lease_wait wait = {0};
+	struct gm_spill_part *parts = NULL;
+	gpumem_status status = gm_spill_check(region->session, region->device);
+
+	if (status)
+		return status;
+	int r = gm_arena_range_live(region->arena, PAUSE_GAP, &region->pieces, &region->n_pieces);
+	if (r == 0 && !region->n_pieces)
+		return GPUMEM_OK;
+	if (r == 0)
+		parts = calloc(region->n_pieces, sizeof(*parts));
+	if (!parts)
+		return gm_error(GPUMEM_E_HOST_MEMORY,
+			"no memory to list what is allocated from the region \"%s\"", region->tag);
+	for (size_t i = 0; i < region->n_pieces; i++)
+		parts[i] = (struct gm_spill_part){
+			region->ground.base + region->pieces[i].offset, region->pieces[i].bytes};
+
+	status = gm_spill_out_parts(region->session, region->device, parts, region->n_pieces,
+		region->tag, &wait, &region->content);
+	free(parts);
+	return status;
 }
 
 static gpumem_status pause_run(struct gpumem_region *region, gpumem_region_content content)
 {
-	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
-	const struct gm_lease_wait wait = {0};
 	gpumem_status status;
 
 	if (!region->ground.mapped)
 		return GPUMEM_OK;
 	status = pause_await(region);
-	if (!status && content == GPUMEM_REGION_KEEP && region->handed)
-		status = gm_spill_out(region->session, region->device, region->ground.base,
-			region->handed, region->tag, &wait, &region->content);
 	if (status)
 		return status;
-
-	status = gm_ground_clear(&region->ground);
+	/* What is free at the end is neither kept nor asked for again. */
+	gm_region_cut(region);
+	if (content == GPUMEM_REGION_KEEP)
+		status = pause_keep(region);
+	if (!status)
+		status = gm_ground_clear(&region->ground);
 	if (status)
 		pause_forget(region);
 	return status;
@@ -110,16 +154,42 @@ static gpumem_status pause_stay(struct gpumem_region *region, gpumem_status stat
 	return gm_error(status, "%s", text);
 }
 
+/* Copies the content back. What was freed while the region was paused may have no memory any more. */
+static gpumem_status pause_bring_back(struct gpumem_region *region)
+{
+	uint64_t at = 0;
+	gpumem_status status = GPUMEM_OK;
+
+	for (size_t i = 0; !status && i < region->n_pieces; i++) {
+		const struct gm_arena_piece *piece = &region->pieces[i];
+		uint64_t end = gm_min(piece->offset + piece->bytes, region->ground.mapped);
+		const struct gm_spill_part part = {
+			region->ground.base + piece->offset, gm_minus(end, piece->offset)};
+
+		if (part.bytes)
+			status = gm_spill_in_part(region->content, at, &part);
+		at += piece->bytes;
+	}
+	return status;
+}
+
 static gpumem_status pause_undo(struct gpumem_region *region, uint32_t wait_ms)
 {
-	if (!region->handed)
+	/* Something may have been freed meanwhile. */
+	if (!region->ground.mapped) {
+		(void)gm_arena_range_settle(region->arena, gm_clock_ns());
+		gm_region_cut(region);
+	}
+	if (!region->handed) {
+		pause_forget(region);
 		return GPUMEM_OK;
+	}
 	/* An earlier resume may have left it, because the driver did not unmap it. */
 	gpumem_status status =
 		region->ground.mapped ? GPUMEM_OK : pause_get_memory(region, wait_ms);
 	if (status || !region->content)
 		return status;
-	status = gm_spill_in(region->content, region->ground.base);
+	status = pause_bring_back(region);
 	if (status)
 		return pause_stay(region, status);
 	pause_forget(region);

@@ -143,9 +143,34 @@ static bool spill_unmap(struct gm_spill *spill)
 	return true;
 }
 
+/* Copies the parts to the host memory, one after the other. */
+static gpumem_status spill_copy_out(
+	const struct gm_spill *spill, const struct gm_spill_part *parts, size_t n)
+{
+	const struct gm_session_device *d = spill_device(spill);
+	uint8_t *to = spill->place;
+
+	for (size_t i = 0; i < n; i++) {
+		int r = d->map->transfer(d->backend, to, parts[i].addr, parts[i].bytes);
+		if (r < 0)
+			return spill_failed(d, r, parts[i].bytes, "copy to host memory");
+		to += parts[i].bytes;
+	}
+	return GPUMEM_OK;
+}
+
 gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, const void *addr,
 	uint64_t bytes, const char *tag, const struct gm_lease_wait *wait,
 	struct gm_spill **ret_spill)
+{
+	const struct gm_spill_part all = {(void *)addr, bytes};
+
+	return gm_spill_out_parts(session, device, &all, 1, tag, wait, ret_spill);
+}
+
+gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
+	const struct gm_spill_part *parts, size_t n, const char *tag,
+	const struct gm_lease_wait *wait, struct gm_spill **ret_spill)
 {
 	struct gm_session_device *d = &session->device[device];
 	gpumem_status status = gm_spill_check(session, device);
@@ -158,29 +183,26 @@ gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, cons
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to move content");
 	spill->session = session;
 	spill->device = device;
-	spill->bytes = bytes;
+	for (size_t i = 0; i < n; i++)
+		spill->bytes += parts[i].bytes;
 	spill->direct = !strcmp(d->info.backend, spill_host(session)->info.backend);
 
 	const struct gm_lease_what what = {
 		.device = session->counted,
-		.bytes = bytes,
+		.bytes = spill->bytes,
 		.transport = GM_TRANSPORT_FD,
 		.tag = tag,
 	};
 	status = gm_session_lease_take(session, &what, wait, &spill->lease, &spill->chunks);
 	if (!status)
 		status = spill_map(spill, &stuck);
-	if (!status) {
-		int r = d->map->transfer(d->backend, spill->place, addr, bytes);
-		if (r < 0) {
-			status = spill_failed(d, r, bytes, "copy to host memory");
-			stuck = !spill_unmap(spill);
-		}
-	}
+	bool mapped = !status;
+	if (!status)
+		status = spill_copy_out(spill, parts, n);
 	if (status) {
 		char text[GM_ERROR_BYTES];
 		snprintf(text, sizeof(text), "%s", gm_error_text());
-		spill_free(spill, stuck);
+		spill_free(spill, mapped ? !spill_unmap(spill) : stuck);
 		return gm_error(status, "%s", text);
 	}
 	*ret_spill = spill;
@@ -189,10 +211,17 @@ gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, cons
 
 gpumem_status gm_spill_in(const struct gm_spill *spill, void *addr)
 {
-	const struct gm_session_device *d = spill_device(spill);
-	int r = d->map->transfer(d->backend, addr, spill->place, spill->bytes);
+	return gm_spill_in_part(spill, 0, &(struct gm_spill_part){addr, spill->bytes});
+}
 
-	return r < 0 ? spill_failed(d, r, spill->bytes, "copy from host memory") : GPUMEM_OK;
+gpumem_status gm_spill_in_part(
+	const struct gm_spill *spill, uint64_t offset, const struct gm_spill_part *part)
+{
+	const struct gm_session_device *d = spill_device(spill);
+	int r = d->map->transfer(
+		d->backend, part->addr, (uint8_t *)spill->place + offset, part->bytes);
+
+	return r < 0 ? spill_failed(d, r, part->bytes, "copy from host memory") : GPUMEM_OK;
 }
 
 /* ---- under a range */

@@ -33,6 +33,12 @@ struct gm_spill {
 	bool direct; /* it can lie under a range of the device */
 };
 
+/* A part of the content. */
+struct gm_spill_part {
+	void *addr;
+	uint64_t bytes;
+};
+
 /* Whether content of this device can be moved to host memory; if not, says why. Prepares the host memory
  * for mapping. */
 gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device);
@@ -42,9 +48,16 @@ gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device);
 gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, const void *addr,
 	uint64_t bytes, const char *tag, const struct gm_lease_wait *wait,
 	struct gm_spill **ret_spill);
+/* The same for parts of a range, which lie one after the other in the host memory. */
+gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
+	const struct gm_spill_part *parts, size_t n, const char *tag,
+	const struct gm_lease_wait *wait, struct gm_spill **ret_spill);
 /* Copies the content to a range that has device memory. The host memory must be at its place. On error
  * the spill still has the content. */
 gpumem_status gm_spill_in(const struct gm_spill *spill, void *addr);
+/* Copies a part of the content, from this offset in the host memory on. On error as before. */
+gpumem_status gm_spill_in_part(
+	const struct gm_spill *spill, uint64_t offset, const struct gm_spill_part *part);
 
 /*
  * Maps the host memory under an empty range, so that the device reaches the content there, more slowly.

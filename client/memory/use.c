@@ -31,8 +31,9 @@ static void use_collect(
 	pthread_mutex_lock(&session->lock);
 	stats.allocated = heap.held + d->buffer_held;
 	stats.in_use = heap.in_use + d->buffer_in_use;
-	stats.pooled = heap.cached;
-	stats.slack = heap.slack + d->buffer_held - (d->buffer_in_use - d->buffer_opened);
+	stats.pooled = heap.cached + d->buffer_unused;
+	stats.slack = heap.slack + d->buffer_held - d->buffer_unused -
+		      (d->buffer_in_use - d->buffer_opened);
 	/* The peaks of heap and buffers may lie at different times, so they are not added: only
 	 * sums that were really seen count. */
 	if (stats.in_use > d->peak)

@@ -55,6 +55,7 @@ struct gm_session_device {
 	uint64_t buffer_in_use;  /* bytes requested */
 	uint64_t buffer_opened;  /* part of it: in leases of other processes, which pay for them */
 	uint64_t buffer_held;    /* bytes of the leases that this process made */
+	uint64_t buffer_unused;  /* part of it: leases that regions could give back now */
 	uint64_t buffers;        /* not destroyed yet */
 	uint64_t buffer_misses;  /* buffers ever made */
 	uint64_t buffer_returns; /* chunks given back */
@@ -118,6 +119,7 @@ struct gpumem_session {
 	struct gm_captures captures; /* memory that graphs use */
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
+	pthread_mutex_t walking;     /* held while a thread goes through the regions without the lock */
 	pthread_mutex_t settling;    /* held while destroyed buffers are unmapped and given back */
 	pthread_mutex_t flushing;    /* held while kept returns are sent */
 	_Atomic uint64_t unsettled;  /* buffers that leave or are destroyed, and not given back */

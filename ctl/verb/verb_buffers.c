@@ -72,13 +72,15 @@ static void buffers_add_growth(struct gm_table *table, const Gm__Wire__Buffer *b
 	buffers_add_size(table, growth ? growth->ceiling : 0);
 }
 
-/* Where an evictable buffer is, and its name for gpumemctl evict. */
+/* Where an evictable buffer or a region is, and the buffer's name for gpumemctl evict. */
 static void buffers_add_place(struct gm_table *table, const Gm__Wire__Buffer *buffer)
 {
 	char name[48];
 
 	if (!buffer->evictable) {
-		gm_table_nones(table, PLACE_COLUMNS);
+		if (buffer->paused)
+			gm_table_text(table, "paused");
+		gm_table_nones(table, PLACE_COLUMNS - buffer->paused);
 		return;
 	}
 	gm_table_text(table, buffer->in_host ? "host" : "device");
@@ -363,8 +365,9 @@ const struct gm_verb gm_verb_buffers = {
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
 		"size (1.5 is half as much again), by multiples of STEP, at most to CEILING.\n\n"
-		"WHERE is shown if a client has evictable buffers: such a buffer is on its\n"
-		"device, or in host memory. BUFFER is its name for 'gpumemctl evict' and\n"
+		"WHERE is shown if a client has evictable buffers, which are on their device or\n"
+		"in host memory, or paused regions. SIZE is what the content of such a region\n"
+		"takes in host memory. BUFFER is a buffer's name for 'gpumemctl evict' and\n"
 		"'restore'.\n\n"
 		"A buffer that is much older than the work it was for may be a leak. The key\n"
 		"'track' in gpumemd.conf(5) sets which buffers clients track.\n\n"

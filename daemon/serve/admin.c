@@ -350,6 +350,7 @@ static bool admin_list_rows(
 		buffer->pinned = found->place & GM_PAGE_PLACE_PINNED;
 		buffer->in_host = found->place & GM_PAGE_PLACE_HOST;
 		buffer->shared = found->place & GM_PAGE_PLACE_SHARED;
+		buffer->paused = found->place & GM_PAGE_PLACE_PAUSED;
 		buffer->home = found->home;
 		admin_add_growth(buffer, &found->growth, &out->growth[out->n]);
 		out->n++;

@@ -332,14 +332,17 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		uint32_t place = pages->version < GM_PAGE_VERSION_NOTES ? 0 : row->place;
 		/* Pinned host memory is the last device. */
 		uint32_t device = place & GM_PAGE_PLACE_HOST ? pages->devices - 1 : row->device;
-		if (row->bytes == 0 || row->device >= pages->devices || row->bytes > held[device] ||
+		/* A paused region whose content is not kept holds nothing. */
+		bool nothing = (place & GM_PAGE_PLACE_PAUSED) && !(place & GM_PAGE_PLACE_HOST);
+		uint64_t bytes = nothing ? 0 : row->bytes;
+		if (row->bytes == 0 || row->device >= pages->devices || bytes > held[device] ||
 			row->born_ns > now_ns)
 			continue;
 		ret->number = *at;
 		ret->device = device;
 		ret->home = row->device;
 		ret->place = place;
-		ret->bytes = row->bytes;
+		ret->bytes = bytes;
 		ret->born_ns = row->born_ns;
 		pages_copy_text(ret->tag, row->tag, sizeof(row->tag));
 		pages_take_note(note, now_ns, ret);

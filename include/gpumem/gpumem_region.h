@@ -21,7 +21,7 @@ typedef struct gpumem_region gpumem_region;
 
 typedef struct gpumem_region_options {
 	size_t size;
-	size_t initial;   /* memory to get at once; 0: none before the first allocation */
+	size_t initial;   /* memory to get at once, and to keep; 0: none before the first allocation */
 	uint32_t wait_ms; /* how long to wait for it if the device is full, see gpumem.h */
 } gpumem_region_options;
 
@@ -32,8 +32,9 @@ typedef struct gpumem_region_options {
 
 /*
  * Makes a region on a device, and reserves addresses for max_size bytes. The region gets memory when
- * allocations need it, 256 MiB or more at a time where the device and max_size allow that. It keeps that
- * memory until it is paused or destroyed, also what was freed: gpumem_trim() does not return it.
+ * allocations need it, 256 MiB or more at a time where the device and max_size allow that. What lies
+ * behind the last allocation can go back in the same pieces, beyond options->initial: gpumem_trim()
+ * returns it, and the library does if others need it.
  *
  * The tag has 1 to 63 bytes and is the only one of its kind in the session: GPUMEM_E_BUSY if there is
  * another region with it. GPUMEM_E_UNSUPPORTED: the device has no fd transport. device may not be
@@ -81,8 +82,8 @@ typedef enum gpumem_region_content {
  * GPUMEM_STREAM_ANY means in gpumem_free(). Work that is launched during the call must not use the
  * region.
  *
- * With GPUMEM_REGION_KEEP, the content is copied to pinned host memory, which the broker charges to this
- * client and host_limit bounds. If the call fails, nothing has changed, and the region can be used:
+ * With GPUMEM_REGION_KEEP, what is allocated is copied to pinned host memory, which the broker charges to
+ * this client and host_limit bounds. If the call fails, nothing has changed, and the region can be used:
  *
  *   GPUMEM_E_NOT_FOUND  There is no region with this tag in the session.
  *   GPUMEM_E_INVALID    It is paused already.
@@ -119,7 +120,7 @@ typedef struct gpumem_region_stats_t {
 	uint64_t held;        /* device memory that the region has now; 0 while it is paused */
 	uint64_t in_use;      /* allocated and not freed, paused or not */
 	uint64_t peak;        /* the highest in_use so far */
-	uint64_t needed;      /* device memory that the resume of a paused region asks for */
+	uint64_t needed;      /* device memory for the resume of a paused region, at most */
 	uint64_t kept;        /* content in host memory, while it is paused */
 	uint64_t allocations; /* not freed yet */
 	uint64_t pauses;      /* that succeeded */

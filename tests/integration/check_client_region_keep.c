@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Regions against a real daemon that keep their content in host memory while they are paused: it comes back byte
+ * for byte, whatever happens meanwhile.
+ */
+
+#include "tests/integration/region_fixture.h"
+START_TEST(content_that_is_kept_comes_back_byte_for_byte)
+{
+	enum { N = 9 };
+	gpumem_region *region = create("weights", 128 * MIB);
+	void *blocks[N];
+	for (unsigned i = 0; i < N; i++) {
+		blocks[i] = take(region, (1 + i) * MIB);
+		write_pattern(blocks[i], (1 + i) * MIB, i);
+	}
+	for (unsigned round = 0; round < 3; round++) {
+		OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+		GM_REQUIRE_EQ(leased(), 0);
+		gpumem_region_stats_t stats = stats_of("weights");
+		GM_REQUIRE_EQ(stats.held, 0);
+		GM_REQUIRE_EQ(stats.kept, 45 * MIB);
+		GM_REQUIRE(stats.kept <= stats.needed && stats.kept <= on_host());
+		/* Somebody else has the memory meanwhile. */
+		gpumem_buffer *other;
+		OK(gpumem_buffer_create(session, 0, 1024 * MIB, NULL, &other));
+		gm_device_set(gpumem_buffer_ptr(other), 1024 * MIB, 0xee);
+		gpumem_buffer_destroy(other);
+
+		OK(gpumem_region_resume(session, "weights", 0));
+		GM_UNTIL(on_host() == 0);
+		GM_REQUIRE_EQ(stats_of("weights").kept, 0);
+		for (unsigned i = 0; i < N; i++)
+			require_pattern(blocks[i], (1 + i) * MIB, i);
+	}
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(the_host_pays_for_what_is_kept_and_says_so)
+{
+	gpumem_region *region = create("weights", 128 * MIB);
+	(void)take(region, 100 * MIB);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	gpumem_stats_t device = GPUMEM_STATS_INIT, host = GPUMEM_STATS_INIT;
+	OK(gpumem_stats(session, 0, &device));
+	OK(gpumem_stats(session, GPUMEM_DEVICE_HOST, &host));
+	GM_REQUIRE_EQ(device.allocated + device.in_use + device.slack, 0);
+	GM_REQUIRE_EQ(host.in_use, 100 * MIB);
+	GM_REQUIRE_EQ(host.allocated, on_host());
+	GM_REQUIRE_EQ(host.slack, host.allocated - host.in_use);
+	gpumem_region_destroy(region);
+	OK(gpumem_stats(session, GPUMEM_DEVICE_HOST, &host));
+	GM_REQUIRE_EQ(host.allocated + host.in_use + host.slack, 0);
+	GM_UNTIL(on_host() == 0);
+}
+END_TEST
+
+/* What gpumemctl buffers learns about the only row. */
+static void require_row(uint32_t device, uint64_t bytes, uint64_t used, bool paused)
+{
+	struct gm_raw raw;
+	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
+	gm_raw_observe(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
+	GM_REQUIRE_EQ(raw.packet->buffers->n_buffers, bytes || paused);
+	if (bytes || paused) {
+		const Gm__Wire__Buffer *row = raw.packet->buffers->buffers[0];
+		GM_REQUIRE_EQ(row->device, device);
+		GM_REQUIRE_EQ(row->bytes, bytes);
+		GM_REQUIRE_EQ(row->used_bytes, used);
+		GM_REQUIRE_EQ(row->max_bytes, 128 * MIB);
+		GM_REQUIRE(strcmp(row->tag, "weights") == 0);
+		GM_REQUIRE(strcmp(row->type, "region") == 0);
+		GM_REQUIRE_EQ(row->paused, paused);
+		GM_REQUIRE_EQ(row->home, 0);
+		GM_REQUIRE_EQ(row->in_host, device == 1);
+		GM_REQUIRE(!row->evictable);
+	}
+	gm_raw_close(&raw);
+}
+
+START_TEST(others_see_where_a_region_is)
+{
+	gpumem_region *region = create("weights", 128 * MIB);
+	require_row(0, 0, 0, false);
+	void *a = take(region, 3 * MIB);
+	require_row(0, 128 * MIB, 3 * MIB, false);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	require_row(1, 3 * MIB, 3 * MIB, true);
+	OK(gpumem_region_resume(session, "weights", 0));
+	require_row(0, 4 * MIB, 3 * MIB, false);
+	/* Without its content it has nothing, but it is there. */
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
+	require_row(0, 0, 3 * MIB, true);
+	OK(gpumem_region_resume(session, "weights", 0));
+	require_row(0, 4 * MIB, 3 * MIB, false);
+	OK(gpumem_region_free(region, a, NULL));
+	require_row(0, 4 * MIB, 0, false);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
+	require_row(0, 0, 0, false);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(content_that_finds_no_host_memory_stays_on_the_device)
+{
+	gpumem_region *region = create("weights", 640 * MIB);
+	void *a = take(region, 600 * MIB), *b = take(region, MIB);
+	write_pattern(b, MIB, 7);
+	gm_device_set(a, 600 * MIB, 1);
+	REFUSED(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP), GPUMEM_E_NO_MEMORY,
+		"");
+	GM_REQUIRE_EQ(stats_of("weights").state, GPUMEM_REGION_ACTIVE);
+	GM_REQUIRE_EQ(stats_of("weights").pauses, 0);
+	GM_UNTIL(on_host() == 0);
+	require_pattern(b, MIB, 7);
+	GM_REQUIRE(gm_device_is(a, 600 * MIB, 1));
+	/* What needs no host memory still works. */
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(kept_content_survives_a_resume_that_fails)
+{
+	gpumem_region *region = create("weights", 400 * MIB);
+	void *a = take(region, 400 * MIB);
+	write_pattern(a, 400 * MIB, 1);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	gpumem_buffer *other;
+	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
+	REFUSED(gpumem_region_resume(session, "weights", 0), GPUMEM_E_NO_MEMORY, "");
+	REFUSED(gpumem_region_resume(session, "weights", 1), GPUMEM_E_TIMEOUT, "");
+	GM_REQUIRE_EQ(stats_of("weights").kept, 400 * MIB);
+	gpumem_buffer_destroy(other);
+	OK(gpumem_region_resume(session, "weights", 0));
+	require_pattern(a, 400 * MIB, 1);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(kept_content_survives_restarts_of_the_daemon)
+{
+	gpumem_region *region = create("weights", 64 * MIB);
+	void *a = take(region, 40 * MIB);
+	write_pattern(a, 40 * MIB, 1);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	restart();
+	GM_UNTIL(on_host() >= 40 * MIB);
+	OK(gpumem_region_resume(session, "weights", 0));
+	require_pattern(a, 40 * MIB, 1);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+
+	/* Away: the resume waits for it. */
+	gm_daemon_kill(&daemon_);
+	struct resumer r = {.tag = "weights"};
+	resume_begin(&r);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	resume_end(&r);
+	require_pattern(a, 40 * MIB, 1);
+	GM_UNTIL(on_host() == 0);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(kept_content_ends_with_its_session)
+{
+	gpumem_session *mine = session;
+	session = join("forgetful");
+	gpumem_region *a = create("a", 64 * MIB);
+	(void)take(a, MIB);
+	OK(gpumem_region_pause(session, "a", GPUMEM_REGION_KEEP));
+	gpumem_disconnect(session);
+	session = mine;
+	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
+	GM_UNTIL(on_host() == 0);
+}
+END_TEST
+
+START_TEST(what_was_freed_while_content_is_kept_is_free_afterwards)
+{
+	gpumem_region *region = create("weights", 64 * MIB);
+	void *a = take(region, 20 * MIB), *b = take(region, 20 * MIB), *c;
+	write_pattern(b, 20 * MIB, 2);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	OK(gpumem_region_free(region, a, GPUMEM_STREAM_ANY));
+	OK(gpumem_region_resume(session, "weights", 0));
+	c = take(region, 20 * MIB);
+	GM_REQUIRE(c == a);
+	write_pattern(c, 20 * MIB, 3);
+	require_pattern(b, 20 * MIB, 2);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client region keep");
+	TCase *tc = tcase_create("client region keep");
+	tcase_add_checked_fixture(tc, set_up_keeping, tear_down);
+	tcase_set_timeout(tc, 180);
+	tcase_add_test(tc, content_that_is_kept_comes_back_byte_for_byte);
+	tcase_add_test(tc, the_host_pays_for_what_is_kept_and_says_so);
+	tcase_add_test(tc, others_see_where_a_region_is);
+	tcase_add_test(tc, content_that_finds_no_host_memory_stays_on_the_device);
+	tcase_add_test(tc, kept_content_survives_a_resume_that_fails);
+	tcase_add_test(tc, kept_content_survives_restarts_of_the_daemon);
+	tcase_add_test(tc, kept_content_ends_with_its_session);
+	tcase_add_test(tc, what_was_freed_while_content_is_kept_is_free_afterwards);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
