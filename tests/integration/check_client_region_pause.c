@@ -54,24 +54,22 @@ START_TEST(a_pause_gives_the_memory_back_and_a_resume_gets_it_again)
 }
 END_TEST
 
+/* The daemon cannot know who has the overflow uid, so it pools nothing of such clients. */
+#define OVERFLOW_UID 65534
+
 START_TEST(a_resume_takes_the_chunks_that_the_pause_left_in_the_pool)
 {
-	/* Where a buffer's memory is not pooled, a region's is not either. */
-	gpumem_buffer *buffer;
-	OK(gpumem_buffer_create(session, 0, 512 * MIB, NULL, &buffer));
-	gpumem_buffer_destroy(buffer);
-	GM_UNTIL(leased() == 0);
-	if (gm_figures_now(&daemon_).pooled != 512 * MIB)
-		return;
+	const bool pools = getuid() != OVERFLOW_UID;
 	gpumem_region *region = create("weights", 512 * MIB);
 	(void)take(region, 512 * MIB);
 	uint64_t chunks = gm_figures_now(&daemon_).chunks;
 	for (int i = 0; i < 5; i++) {
 		OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
 		struct gm_figures f = gm_figures_now(&daemon_);
-		GM_REQUIRE_EQ(f.pooled, 512 * MIB);
+		GM_REQUIRE_EQ(f.pooled, pools ? 512 * MIB : 0);
 		GM_REQUIRE_EQ(f.lingering, 0);
-		GM_REQUIRE_EQ(f.chunks, chunks);
+		if (pools)
+			GM_REQUIRE_EQ(f.chunks, chunks);
 		OK(gpumem_region_resume(session, "weights", 0));
 		GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
 		require_held("weights", 512 * MIB);
