@@ -41,6 +41,19 @@ result "the library needs libc and protobuf-c only"
 readelf -d "$lib" | grep -q NODELETE 2>"$work/why"
 result "the library stays loaded"
 
+# The preloaded library: its names are those of the calls that it stands in for, without a version, and dlsym().
+preload=$top_builddir/preload/.libs/libgpumem-preload.so
+nm -D --defined-only "$preload" | awk '{ print $3 }' | sort >"$work/exported"
+sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-zA-Z_0-9]*\);.*/\1/p' "$top_srcdir/preload/libgpumem-preload.map" | sort >"$work/listed"
+printf '#include "preload/preload_calls.h"\n#define ROW(symbol, name, version, flags, parameters) row: symbol\nGM_PRELOAD_CALLS(ROW)\n' |
+	${CC:-cc} -I"$top_srcdir" -E -P - | grep -o 'row: [a-zA-Z_0-9]*' | sed 's/row: //' | { cat; echo dlsym; } | sort >"$work/declared"
+[ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
+result "the preloaded library exports what its version script lists"
+diff "$work/declared" "$work/exported" >"$work/why" 2>&1
+result "the preloaded library exports the calls of preload_calls.h, and dlsym"
+! readelf -d "$preload" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libpthread|libdl|ld-linux.*)\.so' >"$work/why" 2>&1
+result "the preloaded library needs the C library only"
+
 for header in "$headers"/*.h; do
 	name=$(basename "$header")
 	printf '#include <gpumem/%s>\nint main(void) { return 0; }\n' "$name" >"$work/alone.c"

@@ -93,6 +93,12 @@ struct fake_device *fake_context_device(int context)
 	return &fake.device[context < FAKE_DEVICES ? context : own[context - FAKE_DEVICES].device];
 }
 
+gm_cu_ctx fake_context_handle(int context)
+{
+	return context < FAKE_DEVICES ? context_of(&fake.device[context])
+				      : (gm_cu_ctx)&own[context - FAKE_DEVICES];
+}
+
 gm_cu_result fake_hold(gm_cu_ctx ctx)
 {
 	struct fake_device *device;

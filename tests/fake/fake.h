@@ -212,6 +212,7 @@ gm_cu_result fake_find_context(struct fake_device **ret_device);
 gm_cu_result fake_allow_no_context(void);
 int fake_context(void); /* the current one's number; there is one */
 struct fake_device *fake_context_device(int context);
+gm_cu_ctx fake_context_handle(int context);
 /* A thread has it current once more, or once less. A destroyed one that no thread has ends the
  * program. */
 gm_cu_result fake_hold(gm_cu_ctx ctx);

@@ -11,14 +11,32 @@
 static const struct {
 	const char *name, *exported;
 	int version;
-	const char *ability; /* absent when GPUMEM_FAKE_WITHOUT names it */
+	gm_cu_u64 flags; /* 2: of those who mean their thread's own default stream by 0 */
 } symbols[] = {
-#define SYMBOL(name, symbol, version, needed, parameters) {#name, symbol, version, NULL},
+#define SYMBOL(name, symbol, version, needed, parameters) {#name, symbol, version, 0},
 	GM_CU_FUNCTIONS(SYMBOL) GM_CU_OLD_FUNCTIONS(SYMBOL)
 #undef SYMBOL
-		{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, NULL},
-	{"cuStreamEndCapture", "cuStreamEndCapture", 10000, NULL},
-	{"cuGraphDestroy", "cuGraphDestroy", 10000, NULL},
+	/* The last that fits is the answer. */
+	{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, 0},
+	{"cuStreamEndCapture", "cuStreamEndCapture", 10000, 0},
+	{"cuGraphDestroy", "cuGraphDestroy", 10000, 0},
+	{"cuGetProcAddress", "cuGetProcAddress", 11030, 0},
+	{"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0},
+	{"cuMemAllocPitch", "cuMemAllocPitch_v2", 3020, 0},
+	{"cuMemGetAddressRange", "cuMemGetAddressRange_v2", 3020, 0},
+	{"cuPointerGetAttributes", "cuPointerGetAttributes", 7000, 0},
+	{"cuStreamGetCtx", "cuStreamGetCtx", 9020, 0},
+	{"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2", 11000, 0},
+	{"cuDeviceGetDefaultMemPool", "cuDeviceGetDefaultMemPool", 11020, 0},
+	{"cuDeviceGetMemPool", "cuDeviceGetMemPool", 11020, 0},
+	{"cuDeviceSetMemPool", "cuDeviceSetMemPool", 11020, 0},
+	{"cuMemPoolCreate", "cuMemPoolCreate", 11020, 0},
+	{"cuMemAllocAsync", "cuMemAllocAsync", 11020, 0},
+	{"cuMemAllocAsync", "cuMemAllocAsync_ptsz", 11020, 2},
+	{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", 11020, 0},
+	{"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", 11020, 2},
+	{"cuMemFreeAsync", "cuMemFreeAsync", 11020, 0},
+	{"cuMemFreeAsync", "cuMemFreeAsync_ptsz", 11020, 2},
 };
 
 /*
@@ -45,34 +63,42 @@ static bool absent(const char *name)
 
 FAKE_API gm_cu_result cuGetProcAddress_v2(
 	const char *name, void **fn, int version, gm_cu_u64 flags, gm_cu_query_result *status);
+
+/* A function of this library itself: another one may have put its own in front of it. */
+static void *own(const char *symbol)
+{
+	Dl_info self;
+	void *handle = NULL;
+
+	if (dladdr((void *)cuGetProcAddress_v2, &self))
+		handle = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	return handle ? dlsym(handle, symbol) : NULL;
+}
+
 FAKE_API gm_cu_result cuGetProcAddress_v2(
 	const char *name, void **fn, int version, gm_cu_u64 flags, gm_cu_query_result *status)
 {
 	int driver = (int)fake_bytes_env("GPUMEM_FAKE_VERSION", 13000);
+	bool known = false;
 
-	(void)flags;
 	if (!name || !fn)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	*fn = NULL;
 	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
 		if (strcmp(symbols[i].name, name) == 0 && !absent(name)) {
-			int enough = symbols[i].version <= version && symbols[i].version <= driver;
-			if (status)
-				*status = enough ? 0 : 2;
-			if (!enough)
-				return GM_CUDA_ERROR_NOT_FOUND;
-			*fn = dlsym(RTLD_DEFAULT, own_name(i));
-			if (!*fn) {
-				Dl_info self;
-				if (dladdr((void *)cuGetProcAddress_v2, &self)) {
-					void *handle =
-						dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-					*fn = handle ? dlsym(handle, own_name(i)) : NULL;
-				}
-			}
-			return *fn ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_FOUND;
+			known = true;
+			if (symbols[i].version <= version && symbols[i].version <= driver &&
+				(symbols[i].flags & flags) == symbols[i].flags)
+				*fn = own(own_name(i));
 		}
 	if (status)
-		*status = 1;
-	return GM_CUDA_ERROR_NOT_FOUND;
+		*status = *fn ? 0 : known ? 2 : 1;
+	return *fn ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_NOT_FOUND;
+}
+
+/* As drivers before CUDA 12 have it. */
+FAKE_API gm_cu_result cuGetProcAddress(const char *name, void **fn, int version, gm_cu_u64 flags);
+FAKE_API gm_cu_result cuGetProcAddress(const char *name, void **fn, int version, gm_cu_u64 flags)
+{
+	return cuGetProcAddress_v2(name, fn, version, flags, NULL);
 }

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that is allocated and freed in the order of a stream. The default pool of a device is the
+ * broker's. Other pools, and what a stream allocates while it is captured, are the driver's.
+ */
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "preload/hook_capture.h"
+#include "preload/preload_blocks.h"
+#include "preload/preload_broker.h"
+
+/* Set for good once the program has given a device another pool. */
+static atomic_bool async_pools_set;
+
+/* The device of a stream. */
+static bool async_device(
+	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_device *ret_device)
+{
+	gm_cu_ctx ctx, other;
+
+	if ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx)
+		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
+	if (driver->cuStreamGetCtx(stream, &ctx) || driver->cuCtxGetCurrent(&other))
+		return false;
+	if (ctx == other)
+		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
+	if (driver->cuCtxPushCurrent_v2(ctx))
+		return false;
+	gm_cu_result result = driver->cuCtxGetDevice(ret_device);
+	(void)driver->cuCtxPopCurrent_v2(&other);
+	return result == GM_CUDA_SUCCESS;
+}
+
+/* Whether the pool is the one that the device began with; pool NULL: the one that it has now. */
+static bool async_default(const struct gm_driver *driver, gm_cu_device device, gm_cu_pool pool)
+{
+	gm_cu_pool first = NULL;
+
+	if (!pool) {
+		if (!atomic_load_explicit(&async_pools_set, memory_order_acquire))
+			return true;
+		if (!driver->cuDeviceGetMemPool || driver->cuDeviceGetMemPool(&pool, device))
+			return false;
+	}
+	return driver->cuDeviceGetDefaultMemPool &&
+	       driver->cuDeviceGetDefaultMemPool(&first, device) == GM_CUDA_SUCCESS &&
+	       first == pool;
+}
+
+/* true: the broker has served the call, with *ret_result. false: it is the driver's. */
+static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t bytes,
+	gm_cu_pool pool, gm_cu_stream stream, gm_cu_result *ret_result)
+{
+	struct gm_preload_block block = {.bytes = bytes};
+	gm_cu_device device;
+	uint32_t number;
+
+	if (!ptr || !bytes)
+		return false;
+	enum gm_broker_answer answer = gm_broker_begin();
+	if (answer == GM_BROKER_REFUSED) {
+		*ret_result = GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		return true;
+	}
+	if (answer != GM_BROKER_READY || gm_capture_of(driver, stream) ||
+		!async_device(driver, stream, &device) ||
+		!gm_broker_device(driver, device, &number) ||
+		!async_default(driver, device, pool)) {
+		gm_broker_count_passed();
+		return false;
+	}
+
+	*ret_result = gm_broker_alloc(number, bytes, stream, &block.base);
+	if (*ret_result)
+		return true;
+	if (gm_blocks_add(&block)) {
+		*ptr = block.base;
+	} else {
+		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	return true;
+}
+
+static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stream stream)
+{
+	struct gm_preload_block block;
+
+	if (!gm_broker_there() || !gm_blocks_near(ptr) || gm_capture_of(driver, stream) ||
+		!gm_blocks_take(ptr, &block))
+		return false;
+	gm_broker_free(ptr, stream);
+	return true;
+}
+
+/* The thread's own default stream, where the program means that one by 0. */
+#define ASYNC_STREAM(stream, zero) \
+	((uintptr_t)(stream) ? (stream) : (gm_cu_stream)(uintptr_t)(zero))
+
+#define ASYNC_CALLS(suffix, zero) \
+	gm_cu_result cuMemAllocAsync##suffix(gm_cu_ptr *ptr, size_t bytes, gm_cu_stream stream) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, cuMemAllocAsync##suffix); \
+		gm_cu_result result; \
+		return async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &result) \
+			       ? result \
+			       : driver->cuMemAllocAsync##suffix(ptr, bytes, stream); \
+	} \
+\
+	gm_cu_result cuMemAllocFromPoolAsync##suffix( \
+		gm_cu_ptr *ptr, size_t bytes, gm_cu_pool pool, gm_cu_stream stream) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, cuMemAllocFromPoolAsync##suffix); \
+		gm_cu_result result; \
+		return pool && async_alloc(driver, ptr, bytes, pool, ASYNC_STREAM(stream, zero), \
+				       &result) \
+			       ? result \
+			       : driver->cuMemAllocFromPoolAsync##suffix( \
+					 ptr, bytes, pool, stream); \
+	} \
+\
+	gm_cu_result cuMemFreeAsync##suffix(gm_cu_ptr ptr, gm_cu_stream stream) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, cuMemFreeAsync##suffix); \
+		return async_free(driver, ptr, ASYNC_STREAM(stream, zero)) \
+			       ? GM_CUDA_SUCCESS \
+			       : driver->cuMemFreeAsync##suffix(ptr, stream); \
+	}
+
+ASYNC_CALLS(, 0)
+ASYNC_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
+
+gm_cu_result cuDeviceSetMemPool(gm_cu_device device, gm_cu_pool pool)
+{
+	GM_DRIVER_OR_RETURN(driver, cuDeviceSetMemPool);
+	gm_cu_result result = driver->cuDeviceSetMemPool(device, pool);
+
+	if (result == GM_CUDA_SUCCESS)
+		atomic_store_explicit(&async_pools_set, true, memory_order_release);
+	return result;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that is allocated and freed in the order of the program's calls, and what ends it: its context.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "preload/hook_capture.h"
+#include "preload/preload_blocks.h"
+#include "preload/preload_broker.h"
+
+/* Allocates in the current context. */
+static gm_cu_result memory_alloc(gm_cu_ctx ctx, uint32_t number, size_t bytes, gm_cu_ptr *ret_ptr)
+{
+	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx};
+	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+	if (result)
+		return result;
+	if (!gm_blocks_add(&block)) {
+		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+
+	*ret_ptr = block.base;
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemAlloc_v2);
+	gm_cu_ctx ctx;
+	uint32_t number;
+
+	if (!ptr || !bytes)
+		return driver->cuMemAlloc_v2(ptr, bytes);
+	switch (gm_broker_begin()) {
+	case GM_BROKER_REFUSED:
+		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+	case GM_BROKER_READY:
+		if (gm_broker_current(driver, &ctx, &number))
+			return memory_alloc(ctx, number, bytes, ptr);
+		break;
+	case GM_BROKER_ABSENT:
+		break;
+	}
+	gm_broker_count_passed();
+	return driver->cuMemAlloc_v2(ptr, bytes);
+}
+
+/* As the driver's: rows begin where it begins them. */
+#define MEMORY_PITCH 512
+
+gm_cu_result cuMemAllocPitch_v2(
+	gm_cu_ptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemAllocPitch_v2);
+	size_t row, bytes;
+	gm_cu_ctx ctx;
+	uint32_t number;
+
+	/* The driver says what is wrong. */
+	if (!ptr || !pitch || !width || !height ||
+		(element != 4 && element != 8 && element != 16) ||
+		__builtin_add_overflow(width, MEMORY_PITCH - 1, &row))
+		return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+	row &= ~(size_t)(MEMORY_PITCH - 1);
+	if (__builtin_mul_overflow(row, height, &bytes))
+		return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+
+	switch (gm_broker_begin()) {
+	case GM_BROKER_REFUSED:
+		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+	case GM_BROKER_READY:
+		if (gm_broker_current(driver, &ctx, &number)) {
+			gm_cu_result result = memory_alloc(ctx, number, bytes, ptr);
+			if (result == GM_CUDA_SUCCESS)
+				*pitch = row;
+			return result;
+		}
+		break;
+	case GM_BROKER_ABSENT:
+		break;
+	}
+	gm_broker_count_passed();
+	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+}
+
+/* Waits for the context of a block, or the current one, as the driver does before it frees. */
+static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
+{
+	gm_cu_ctx current = NULL;
+
+	if (!ctx || (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && current == ctx))
+		return driver->cuCtxSynchronize();
+	gm_cu_result result = driver->cuCtxPushCurrent_v2(ctx);
+	if (result)
+		return result;
+	result = driver->cuCtxSynchronize();
+	(void)driver->cuCtxPopCurrent_v2(&current);
+	return result;
+}
+
+gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemFree_v2);
+	struct gm_preload_block block;
+
+	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block))
+		return driver->cuMemFree_v2(ptr);
+	if (gm_capture_any() && gm_capture_keep(&block))
+		return GM_CUDA_SUCCESS;
+
+	gm_cu_result result = memory_await(driver, block.ctx);
+	/* After a failure the device may still use it, or will never again. The library finds out. */
+	gm_broker_free(ptr, result || !block.ctx ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE);
+	return result;
+}
+
+/* ---- contexts: what was allocated in one ends with it */
+
+struct memory_ended {
+	struct gm_preload_block block;
+	struct memory_ended *next;
+};
+
+/* Takes out what was allocated in a context, before another one can have its handle. */
+static struct memory_ended *memory_take_of(gm_cu_ctx ctx)
+{
+	struct memory_ended *list = NULL, *ended;
+
+	while (gm_broker_there() && (ended = malloc(sizeof *ended))) {
+		if (!gm_blocks_take_of(ctx, &ended->block)) {
+			free(ended);
+			break;
+		}
+		ended->next = list;
+		list = ended;
+	}
+	return list;
+}
+
+/* The context has ended, or not: then everything is as it was. */
+static void memory_end(struct memory_ended *list, bool ended)
+{
+	struct memory_ended *next;
+
+	for (; list; list = next) {
+		next = list->next;
+		if (!ended)
+			(void)gm_blocks_add(&list->block);
+		else if (!gm_capture_any() || !gm_capture_keep(&list->block))
+			gm_broker_free(list->block.base, GPUMEM_STREAM_ANY);
+		free(list);
+	}
+}
+
+#define MEMORY_DESTROY(symbol) \
+	gm_cu_result symbol(gm_cu_ctx ctx) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		gm_cu_result result = driver->symbol(ctx); \
+		memory_end(list, result == GM_CUDA_SUCCESS); \
+		return result; \
+	}
+
+MEMORY_DESTROY(cuCtxDestroy)
+MEMORY_DESTROY(cuCtxDestroy_v2)
+
+/* The primary context of a device; NULL: it is not active. */
+static gm_cu_ctx memory_primary(const struct gm_driver *driver, gm_cu_device device)
+{
+	gm_cu_ctx ctx = NULL;
+	unsigned int flags;
+	int active = 0;
+
+	if (!driver->cuDevicePrimaryCtxGetState || !driver->cuDevicePrimaryCtxRetain ||
+		!driver->cuDevicePrimaryCtxRelease_v2 ||
+		driver->cuDevicePrimaryCtxGetState(device, &flags, &active) || !active ||
+		driver->cuDevicePrimaryCtxRetain(&ctx, device))
+		return NULL;
+	(void)driver->cuDevicePrimaryCtxRelease_v2(device);
+	return ctx;
+}
+
+#define MEMORY_RESET(symbol) \
+	gm_cu_result symbol(gm_cu_device device) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_cu_ctx ctx = gm_broker_there() ? memory_primary(driver, device) : NULL; \
+		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		gm_cu_result result = driver->symbol(device); \
+		memory_end(list, result == GM_CUDA_SUCCESS); \
+		return result; \
+	}
+
+MEMORY_RESET(cuDevicePrimaryCtxReset)
+MEMORY_RESET(cuDevicePrimaryCtxReset_v2)

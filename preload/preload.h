@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_PRELOAD_H
+#define GM_PRELOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * libgpumem-preload.so puts a program that knows nothing of gpumemd under it: it stands between the
+ * program and the CUDA driver, and takes device memory from the daemon. It must never know messages or
+ * the inside of the client library, which it loads at run time and calls by its public functions.
+ *
+ * What it promises:
+ *   - A program reaches its functions however it looks for the driver's: linked, by dlopen() and
+ *     dlsym(), and by every version of cuGetProcAddress() (preload_lookup.h).
+ *   - A call that it does not know goes to the driver untouched. A call that it knows is one row in
+ *     preload_calls.h.
+ *   - A program that never calls for device memory pays nothing: no library is loaded, no daemon is
+ *     asked, and no thread is started before the first such call (preload_broker.h).
+ *   - In a program with more rights than its user (AT_SECURE) it does nothing.
+ *   - A forked child does not use its parent's session: its calls go to the driver.
+ *   - It prints nothing, unless gpumem-run was told to.
+ *
+ * It is a convenience and not a security boundary: a program that wants to can reach the driver by
+ * other ways.
+ */
+
+/*
+ * What gpumem-run tells the library, in the environment. All of it may be missing: the library can be
+ * used without gpumem-run.
+ *   GPUMEM_RUN_NAME      the client's name; else the program's
+ *   GPUMEM_RUN_LIMIT     bytes; what the program is told to be the size of each GPU
+ *   GPUMEM_RUN_WAIT      milliseconds that an allocation may wait if the device is full
+ *   GPUMEM_RUN_OPTIONAL  1: without a daemon the program runs on the plain driver
+ *   GPUMEM_RUN_SEE_ALL   1: the program is told the driver's own figures
+ *   GPUMEM_RUN_REPORT    1: says on stderr, when the program ends, what went where
+ */
+struct gm_preload_settings {
+	const char *name; /* NULL: none was given */
+	uint64_t limit;   /* UINT64_MAX: none was given */
+	uint32_t wait_ms;
+	bool optional;
+	bool see_all;
+	bool report;
+	bool off; /* this process must not be touched */
+};
+
+/* Read when first asked for, and the same from then on. Thread-safe. */
+const struct gm_preload_settings *gm_preload_settings(void);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/preload_broker.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "preload/preload.h"
+#include "preload/preload_next.h"
+
+/* What is used of the client library. X(function, its type's result, parameters). */
+#define BROKER_CLIENT(X) \
+	X(gpumem_connect) \
+	X(gpumem_device_count) \
+	X(gpumem_device_info) \
+	X(gpumem_alloc) \
+	X(gpumem_free) \
+	X(gpumem_stats) \
+	X(gpumem_place_each) \
+	X(gpumem_error_detail)
+
+static struct broker_client {
+#define BROKER_MEMBER(name) __typeof__(&name) name;
+	BROKER_CLIENT(BROKER_MEMBER)
+#undef BROKER_MEMBER
+} broker_client;
+
+enum broker_state {
+	BROKER_NEW,
+	BROKER_SESSION,
+	BROKER_PLAIN, /* there is no daemon, and the program may run without */
+};
+
+#define BROKER_DEVICES 64
+
+static pthread_mutex_t broker_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic enum broker_state broker_state;
+static atomic_bool broker_forked;
+static gpumem_session *broker_session;
+/* 0: not looked for; 1: the daemon does not have it; else the daemon's number + 2. */
+static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
+
+static _Atomic uint64_t broker_allocations, broker_refusals, broker_bytes, broker_passed;
+
+/* ---- the session */
+
+static void broker_after_fork(void)
+{
+	atomic_store(&broker_forked, true);
+}
+
+static bool broker_load(const char **ret_why)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} functions[] = {
+#define BROKER_ROW(name) {#name, offsetof(struct broker_client, name)},
+		BROKER_CLIENT(BROKER_ROW)
+#undef BROKER_ROW
+	};
+	void *library = dlopen("libgpumem-client.so.0", RTLD_NOW | RTLD_LOCAL);
+
+	for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
+		void *fn = gm_next_symbol(library, functions[i].name);
+		if (!fn)
+			library = NULL;
+		else
+			memcpy((char *)&broker_client + functions[i].offset, &fn, sizeof fn);
+	}
+
+	if (!library)
+		*ret_why = dlerror();
+	return library;
+}
+
+static bool broker_connect(const char **ret_why)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+
+	if (!broker_client.gpumem_connect && !broker_load(ret_why))
+		return false;
+	options.name = gm_preload_settings()->name;
+	if (broker_client.gpumem_connect(&options, &broker_session)) {
+		*ret_why = broker_client.gpumem_error_detail();
+		return false;
+	}
+
+	pthread_atfork(NULL, NULL, broker_after_fork);
+	return true;
+}
+
+/* With the lock held. */
+static enum broker_state broker_try(void)
+{
+	const char *why = NULL;
+
+	if (broker_connect(&why))
+		return BROKER_SESSION;
+	if (!gm_preload_settings()->optional)
+		return BROKER_NEW; /* the next call tries again */
+	fprintf(stderr, "gpumem-run: the program runs without gpumemd: %s\n", why ? why : "");
+	return BROKER_PLAIN;
+}
+
+bool gm_broker_there(void)
+{
+	return atomic_load_explicit(&broker_state, memory_order_acquire) == BROKER_SESSION &&
+	       !atomic_load_explicit(&broker_forked, memory_order_relaxed);
+}
+
+enum gm_broker_answer gm_broker_begin(void)
+{
+	if (__builtin_expect(gm_broker_there(), 1))
+		return GM_BROKER_READY;
+	if (gm_preload_settings()->off || atomic_load(&broker_forked) ||
+		atomic_load(&broker_state) == BROKER_PLAIN)
+		return GM_BROKER_ABSENT;
+
+	pthread_mutex_lock(&broker_lock);
+	enum broker_state state = atomic_load(&broker_state);
+	if (state == BROKER_NEW) {
+		state = broker_try();
+		atomic_store_explicit(&broker_state, state, memory_order_release);
+	}
+	pthread_mutex_unlock(&broker_lock);
+
+	return state == BROKER_SESSION ? GM_BROKER_READY
+	       : state == BROKER_PLAIN ? GM_BROKER_ABSENT
+				       : GM_BROKER_REFUSED;
+}
+
+/* ---- devices */
+
+/* The number + 2 of the device with that UUID among the daemon's, or 1. */
+static uint32_t broker_find(const gm_cu_uuid *uuid)
+{
+	uint32_t n = 0;
+
+	if (broker_client.gpumem_device_count(broker_session, &n))
+		return 1;
+	for (uint32_t i = 0; i < n; i++) {
+		gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+		if (broker_client.gpumem_device_info(broker_session, i, &info) == GPUMEM_OK &&
+			strcmp(info.backend, "cuda") == 0 &&
+			memcmp(info.uuid, uuid->bytes, sizeof info.uuid) == 0)
+			return i + 2;
+	}
+	return 1;
+}
+
+bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number)
+{
+	gm_cu_uuid uuid;
+
+	if (device < 0 || device >= BROKER_DEVICES)
+		return false;
+	uint32_t known = atomic_load_explicit(&broker_numbers[device], memory_order_relaxed);
+	if (!known) {
+		if (!driver->cuDeviceGetUuid_v2 || driver->cuDeviceGetUuid_v2(&uuid, device))
+			return false;
+		known = broker_find(&uuid);
+		atomic_store_explicit(&broker_numbers[device], known, memory_order_relaxed);
+	}
+	if (known < 2)
+		return false;
+
+	*ret_number = known - 2;
+	return true;
+}
+
+bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number)
+{
+	gm_cu_ctx ctx = NULL;
+	gm_cu_device device;
+
+	if (driver->cuCtxGetCurrent(&ctx) || !ctx || driver->cuCtxGetDevice(&device) ||
+		!gm_broker_device(driver, device, ret_number))
+		return false;
+	*ret_ctx = ctx;
+	return true;
+}
+
+/* ---- memory */
+
+static gm_cu_result broker_result(gpumem_status status)
+{
+	switch (status) {
+	case GPUMEM_OK:
+		return GM_CUDA_SUCCESS;
+	case GPUMEM_E_NO_MEMORY:
+	case GPUMEM_E_LIMIT:
+	case GPUMEM_E_TIMEOUT:
+	case GPUMEM_E_DEADLOCK:
+	case GPUMEM_E_HOST_MEMORY:
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	case GPUMEM_E_DISCONNECTED:
+		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+	case GPUMEM_E_FORKED:
+		return GM_CUDA_ERROR_NOT_INITIALIZED;
+	default:
+		return GM_CUDA_ERROR_UNKNOWN;
+	}
+}
+
+/* As the driver aligns: textures may be bound to memory of cuMemAlloc(). */
+#define BROKER_ALIGNMENT 512
+
+gm_cu_result gm_broker_alloc(
+	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr;
+
+	options.alignment = BROKER_ALIGNMENT;
+	options.wait_ms = gm_preload_settings()->wait_ms;
+	gpumem_status status =
+		broker_client.gpumem_alloc(broker_session, number, bytes, stream, &options, &ptr);
+	if (status) {
+		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+		return broker_result(status);
+	}
+
+	atomic_fetch_add_explicit(&broker_allocations, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_bytes, bytes, memory_order_relaxed);
+	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
+	return GM_CUDA_SUCCESS;
+}
+
+void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
+{
+	/* It can fail only for pointers that are not the library's. */
+	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
+}
+
+struct broker_asked {
+	uint32_t number;
+	bool found;
+	uint64_t room;
+};
+
+static void broker_placement(void *user, const gpumem_placement *placement)
+{
+	struct broker_asked *asked = user;
+
+	if (placement->device == asked->number) {
+		asked->found = true;
+		asked->room = placement->room;
+	}
+}
+
+bool gm_broker_room(uint32_t number, uint64_t *ret_bytes)
+{
+	struct broker_asked asked = {.number = number};
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+
+	if (broker_client.gpumem_place_each(broker_session, 1, broker_placement, &asked) ||
+		!asked.found || broker_client.gpumem_stats(broker_session, number, &stats))
+		return false;
+	*ret_bytes = asked.room + stats.pooled;
+	return true;
+}
+
+/* ---- the report */
+
+void gm_broker_count_passed(void)
+{
+	atomic_fetch_add_explicit(&broker_passed, 1, memory_order_relaxed);
+}
+
+static __attribute__((destructor)) void broker_report(void)
+{
+	if (!gm_preload_settings()->report || atomic_load(&broker_forked) ||
+		!(atomic_load(&broker_allocations) + atomic_load(&broker_refusals) +
+			atomic_load(&broker_passed)))
+		return;
+	fprintf(stderr,
+		"gpumem-run: %s: %llu allocations from gpumemd, %llu bytes in all, %llu refused; %llu calls that make memory went to the driver\n",
+		program_invocation_short_name, (unsigned long long)atomic_load(&broker_allocations),
+		(unsigned long long)atomic_load(&broker_bytes),
+		(unsigned long long)atomic_load(&broker_refusals),
+		(unsigned long long)atomic_load(&broker_passed));
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_PRELOAD_BROKER_H
+#define GM_PRELOAD_BROKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpumem/gpumem.h"
+#include "preload/preload_driver.h"
+
+/*
+ * The session with the daemon: begun by the first call that needs it, and never ended, because the
+ * program's last destructors may still free memory. The daemon takes everything back when the process
+ * ends. The client library is loaded with it.
+ *
+ * After fork(), the child has no session. Its calls go to the driver, which refuses them, because the
+ * parent had used CUDA.
+ */
+
+enum gm_broker_answer {
+	GM_BROKER_READY,   /* there is a session */
+	GM_BROKER_ABSENT,  /* there is none and need not be: the driver serves the call */
+	GM_BROKER_REFUSED, /* there is none, and there must be: the call fails */
+};
+
+/* Begins the session if there is none. Thread-safe, as all calls here. */
+enum gm_broker_answer gm_broker_begin(void);
+/* Whether there is a session. Begins none. */
+bool gm_broker_there(void);
+
+/* The daemon's number of a device of the driver's. false: the daemon does not serve it. */
+bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number);
+/* The same for the device of the current context. */
+bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number);
+
+/* Allocates, after the daemon's own reclaim and wait. A result of the driver: CUDA_ERROR_OUT_OF_MEMORY if
+ * there is no memory. *ret_ptr is unwritten on failure. */
+gm_cu_result gm_broker_alloc(
+	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
+void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
+/* How many bytes the program could have on a device now. false: nobody knows. */
+bool gm_broker_room(uint32_t number, uint64_t *ret_bytes);
+
+/* Counts a call that the driver served although it makes memory, for the report. */
+void gm_broker_count_passed(void);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_PRELOAD_CALLS_H
+#define GM_PRELOAD_CALLS_H
+
+#include "common/cuda_abi.h"
+
+/*
+ * The calls of the driver that the library stands in for. doc/compat.md says what becomes of each of
+ * them, and of those that are not here.
+ *
+ * X(exported symbol, name, CUDA version that has this signature, flags of cuGetProcAddress, parameters).
+ * The name and the version are what a program gives cuGetProcAddress(). A symbol that ends in _ptsz
+ * takes the thread's own default stream for the stream 0.
+ *
+ * To intercept one more call, add its row here, write the function of that name in a hook_*.c, and list
+ * the symbol in libgpumem-preload.map.
+ */
+
+typedef struct gm_cu_pool_opaque *gm_cu_pool;
+typedef struct gm_cu_graph_opaque *gm_cu_graph;
+
+#define GM_PRELOAD_PER_THREAD 2 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+
+#define GM_PRELOAD_CALLS(X) \
+	GM_PRELOAD_LOOKUP_CALLS(X) \
+	GM_PRELOAD_MEMORY_CALLS(X) \
+	GM_PRELOAD_STREAM_CALLS(X, , 0) \
+	GM_PRELOAD_STREAM_CALLS(X, _ptsz, GM_PRELOAD_PER_THREAD) \
+	GM_PRELOAD_CONTEXT_CALLS(X)
+
+#define GM_PRELOAD_LOOKUP_CALLS(X) \
+	X(cuGetProcAddress, "cuGetProcAddress", 11030, 0, \
+		(const char *name, void **fn, int version, gm_cu_u64 flags)) \
+	X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0, \
+		(const char *name, void **fn, int version, gm_cu_u64 flags, \
+			gm_cu_query_result *status))
+
+#define GM_PRELOAD_MEMORY_CALLS(X) \
+	X(cuMemAlloc_v2, "cuMemAlloc", 3020, 0, (gm_cu_ptr * ptr, size_t bytes)) \
+	X(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0, \
+		(gm_cu_ptr * ptr, size_t * pitch, size_t width, size_t height, \
+			unsigned int element)) \
+	X(cuMemFree_v2, "cuMemFree", 3020, 0, (gm_cu_ptr ptr)) \
+	X(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0, (size_t * free_bytes, size_t * total)) \
+	X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0, (size_t * bytes, gm_cu_device device)) \
+	X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, 0, \
+		(gm_cu_ptr * base, size_t * bytes, gm_cu_ptr ptr)) \
+	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, 0, \
+		(void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr)) \
+	X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0, \
+		(unsigned int n, gm_cu_pointer_attribute *attributes, void **data, gm_cu_ptr ptr)) \
+	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, \
+		(gm_cu_device device, gm_cu_pool pool))
+
+/* Each exists twice: for the default stream that all threads share, and for a thread's own. */
+#define GM_PRELOAD_STREAM_CALLS(X, suffix, flags) \
+	X(cuMemAllocAsync##suffix, "cuMemAllocAsync", 11020, flags, \
+		(gm_cu_ptr * ptr, size_t bytes, gm_cu_stream stream)) \
+	X(cuMemAllocFromPoolAsync##suffix, "cuMemAllocFromPoolAsync", 11020, flags, \
+		(gm_cu_ptr * ptr, size_t bytes, gm_cu_pool pool, gm_cu_stream stream)) \
+	X(cuMemFreeAsync##suffix, "cuMemFreeAsync", 11020, flags, \
+		(gm_cu_ptr ptr, gm_cu_stream stream)) \
+	X(cuStreamBeginCapture##suffix, "cuStreamBeginCapture", 10000, flags, \
+		(gm_cu_stream stream)) \
+	X(cuStreamBeginCapture_v2##suffix, "cuStreamBeginCapture", 10010, flags, \
+		(gm_cu_stream stream, gm_cu_capture_mode mode)) \
+	X(cuStreamBeginCaptureToGraph##suffix, "cuStreamBeginCaptureToGraph", 12030, flags, \
+		(gm_cu_stream stream, gm_cu_graph graph, const void *dependencies, \
+			const void *edges, size_t n, gm_cu_capture_mode mode)) \
+	X(cuStreamEndCapture##suffix, "cuStreamEndCapture", 10000, flags, \
+		(gm_cu_stream stream, gm_cu_graph * graph))
+
+#define GM_PRELOAD_CONTEXT_CALLS(X) \
+	X(cuCtxDestroy, "cuCtxDestroy", 2000, 0, (gm_cu_ctx ctx)) \
+	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0, (gm_cu_ctx ctx)) \
+	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, (gm_cu_device device)) \
+	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0, (gm_cu_device device))
+
+/* What the library calls itself and leaves to the driver. X(exported symbol, parameters). */
+#define GM_PRELOAD_USED(X) \
+	X(cuCtxGetCurrent, (gm_cu_ctx * ctx)) \
+	X(cuCtxGetDevice, (gm_cu_device * device)) \
+	X(cuCtxSynchronize, (void)) \
+	X(cuCtxPushCurrent_v2, (gm_cu_ctx ctx)) \
+	X(cuCtxPopCurrent_v2, (gm_cu_ctx * ctx)) \
+	X(cuDevicePrimaryCtxGetState, (gm_cu_device device, unsigned int *flags, int *active)) \
+	X(cuDevicePrimaryCtxRetain, (gm_cu_ctx * ctx, gm_cu_device device)) \
+	X(cuDevicePrimaryCtxRelease_v2, (gm_cu_device device)) \
+	X(cuDeviceGetUuid_v2, (gm_cu_uuid * uuid, gm_cu_device device)) \
+	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
+	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
+	X(cuStreamGetCtx, (gm_cu_stream stream, gm_cu_ctx * ctx)) \
+	X(cuStreamIsCapturing, (gm_cu_stream stream, gm_cu_capture_status * status))
+
+#define GM_PRELOAD_API __attribute__((visibility("default")))
+
+#define GM_PRELOAD_DECLARE(symbol, name, version, flags, parameters) \
+	GM_PRELOAD_API gm_cu_result symbol parameters;
+GM_PRELOAD_CALLS(GM_PRELOAD_DECLARE)
+#undef GM_PRELOAD_DECLARE
+
+#endif

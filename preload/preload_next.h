@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_PRELOAD_NEXT_H
+#define GM_PRELOAD_NEXT_H
+
+#include <stdatomic.h>
+
+/* The dlsym() that a program would call without this library: that of the next preloaded library which
+ * has one, or the C library's. */
+typedef void *(*gm_next_fn)(void *handle, const char *name);
+gm_next_fn gm_next(void);
+
+/* The same once gm_next() was called, for code that jumps to it. */
+extern __attribute__((visibility("hidden"))) _Atomic(gm_next_fn) gm_next_dlsym;
+
+/* What it finds under a name, for this library itself. */
+void *gm_next_symbol(void *handle, const char *name);
+
+#endif

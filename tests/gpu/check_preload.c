@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Programs that know nothing of gpumemd, under libgpumem-preload.so: every call that it stands in for, by
+ * every way in which a program finds it, and every way in which a program ends. See preload_actor.h.
+ */
+
+#include <fcntl.h>
+
+#include "tests/gpu/broker.h"
+#include "tests/gpu/preload_actor.h"
+#include "tests/scratch.h"
+
+static const char *const routes[] = {"linked", "dlsym", "default", "proc", "proc2"};
+#define ROUTES (int)(sizeof routes / sizeof *routes)
+
+struct play {
+	const char *route, *scene;
+	const char *env;    /* one more NAME=VALUE, or NULL */
+	const char *output; /* where its stderr goes; NULL: as the test's */
+	bool nowhere;       /* no daemon listens where it looks */
+	bool beside;        /* another library is preloaded, too */
+};
+
+/* A file of the build, or of a staged folder. */
+static void built(char path[512], const char *folder, const char *name)
+{
+	const char *top = getenv("top_builddir");
+
+	snprintf(path, 512, "%s/%s/.libs/%s", top ? top : ".", folder, name);
+	if (access(path, F_OK) < 0)
+		snprintf(path, 512, "%s/%s/%s", top ? top : ".", folder, name);
+}
+
+/* In the worker: becomes the program. */
+static void act(int channel, void *argument)
+{
+	const struct play *play = argument;
+	char preload[1024], client[512], program[512], path[1024];
+	const char *before = getenv("LD_LIBRARY_PATH");
+
+	built(preload, "preload", "libgpumem-preload.so");
+	built(client, "client", "libgpumem-client.so.0");
+	built(program, "tests/gpu",
+		strcmp(play->route, "linked") == 0 ? "preload_linked" : "preload_actor");
+	*strrchr(client, '/') = 0;
+	snprintf(path, sizeof path, "%s%s%s", client, before ? ":" : "", before ? before : "");
+
+	setenv("LD_LIBRARY_PATH", path, 1);
+	if (play->beside) {
+		strcat(preload, ":");
+		built(preload + strlen(preload), "tests/gpu", "libbeside.so");
+	}
+	setenv("LD_PRELOAD", preload, 1);
+	setenv("GPUMEM_SOCKET", play->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
+	if (play->env)
+		putenv((char *)play->env);
+	if (play->output) {
+		int fd = open(play->output, O_WRONLY | O_CREAT | O_APPEND, 0600);
+		GM_REQUIRE(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+	}
+	GM_REQUIRE(dup2(channel, ACTOR_CHANNEL) == ACTOR_CHANNEL);
+	fcntl(ACTOR_CHANNEL, F_SETFD, 0);
+	execl(program, program, play->route, play->scene, (char *)NULL);
+	GM_FAIL("cannot run %s: %s", program, strerror(errno));
+}
+
+/* Runs a scene until it shows what it holds, which is the daemon's. */
+static void begin(struct gm_worker *worker, struct play *play)
+{
+	gm_worker_start(worker, act, play);
+	gm_hear_word(worker->channel, 'h');
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE(f.leased >= ACTOR_BYTES);
+	GM_REQUIRE_EQ(f.clients, 1);
+}
+
+static void go_on(struct gm_worker *worker)
+{
+	gm_say_word(worker->channel, 'g');
+}
+
+static void play(const char *route, const char *scene, const char *env)
+{
+	struct play one = {.route = route, .scene = scene, .env = env};
+	struct gm_worker worker;
+
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_worker_join(&worker);
+}
+
+static void start(void)
+{
+	start_with(CONFIG(""));
+}
+
+/* ---- calls */
+
+START_TEST(each_way_to_a_call_leads_to_the_broker)
+{
+	static const char *const scenes[] = {"alloc", "pitch", "async", "figures", "pointers"};
+
+	start();
+	for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+		play(routes[_i], scenes[i], NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_default_stream_of_each_thread_is_meant_where_the_program_says_so)
+{
+	start();
+	play("proc2", "per-thread", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(the_limit_is_the_size_of_the_gpu)
+{
+	start();
+	play("dlsym", "figures", "GPUMEM_RUN_LIMIT=67108864");
+	tear_down();
+}
+END_TEST
+
+START_TEST(free_waits_for_the_work_that_was_launched)
+{
+	struct play one = {.route = "dlsym", .scene = "wait"};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'w');
+	gm_say_word(worker.channel, 'o');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_capture_goes_on_while_memory_is_allocated_and_freed)
+{
+	start();
+	play("dlsym", "capture", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(memory_ends_with_its_context)
+{
+	start();
+	play("dlsym", "reset", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_full_device_is_out_of_memory)
+{
+	/* On a real GPU, too, that is soon full. */
+	char config[256];
+	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 128M\n", getuid());
+	start_with(config);
+	play("dlsym", "fill", NULL);
+	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= UINT64_C(128) << 20);
+	tear_down();
+}
+END_TEST
+
+/* ---- ends */
+
+static int end_of(struct gm_worker *worker)
+{
+	int status;
+
+	GM_REQUIRE(waitpid(worker->pid, &status, 0) == worker->pid);
+	close(worker->channel);
+	return status;
+}
+
+START_TEST(everything_comes_back_however_the_program_ends)
+{
+	static const struct {
+		const char *scene;
+		int status;
+	} ends[] = {{"destructor", 0}, {"abort", SIGABRT}, {"exit", 0}, {"thread", 0}};
+	struct play one = {.route = "dlsym", .scene = ends[_i].scene};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	go_on(&worker);
+	GM_REQUIRE_EQ(end_of(&worker) & 0x7f, ends[_i].status);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_program_that_is_killed_leaves_nothing)
+{
+	struct play one = {.route = "proc2", .scene = "alloc"};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	gm_worker_kill(&worker);
+	tear_down();
+}
+END_TEST
+
+/* ---- processes */
+
+START_TEST(a_forked_child_does_not_use_the_session_of_its_parent)
+{
+	start();
+	play("dlsym", "fork", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(parent_and_child_each_have_a_session)
+{
+	struct play one = {.route = "dlsym", .scene = "fork-first"};
+	struct gm_worker worker;
+
+	start();
+	gm_worker_start(&worker, act, &one);
+	gm_hear_word(worker.channel, 'h');
+	gm_hear_word(worker.channel, 'h');
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE(f.leased >= 2 * ACTOR_BYTES);
+	GM_REQUIRE_EQ(f.clients, 2);
+	go_on(&worker);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_program_that_takes_no_memory_has_no_session)
+{
+	struct play one = {.route = "dlsym", .scene = "idle"};
+	struct gm_worker worker;
+
+	start();
+	gm_worker_start(&worker, act, &one);
+	gm_hear_word(worker.channel, 'i');
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).clients, 0);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(another_preloaded_library_works_as_before)
+{
+	struct play one = {.route = "dlsym", .scene = "beside", .beside = true};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_program_without_the_driver_finds_no_driver)
+{
+	struct play one = {.route = "none", .scene = "no-driver", .nowhere = true};
+
+	one_worker(act, &one);
+}
+END_TEST
+
+/* ---- without a daemon */
+
+static void read_file(const char *path, char *text, size_t room)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, room - 1);
+
+	GM_REQUIRE(n >= 0);
+	text[n] = 0;
+	if (fd >= 0)
+		close(fd);
+}
+
+START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
+{
+	char output[128], text[1024];
+	gm_scratch_path("preload-refused", output, sizeof output);
+	struct play one = {.route = "dlsym", .scene = "refused", .nowhere = true, .output = output};
+
+	one_worker(act, &one);
+	read_file(output, text, sizeof text);
+	ck_assert_str_eq(text, "");
+}
+END_TEST
+
+START_TEST(an_optional_daemon_that_is_missing_is_said_once)
+{
+	char output[128], text[1024];
+	gm_scratch_path("preload-plain", output, sizeof output);
+	struct play one = {.route = "dlsym",
+		.scene = "plain",
+		.nowhere = true,
+		.output = output,
+		.env = "GPUMEM_RUN_OPTIONAL=1"};
+
+	one_worker(act, &one);
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, "gpumem-run: the program runs without gpumemd: ") == text);
+	GM_REQUIRE(strchr(text, '\n') == text + strlen(text) - 1);
+}
+END_TEST
+
+START_TEST(the_report_says_what_went_where)
+{
+	char output[128], text[1024];
+	gm_scratch_path("preload-report", output, sizeof output);
+	struct play one = {
+		.route = "dlsym", .scene = "plain", .output = output, .env = "GPUMEM_RUN_REPORT=1"};
+
+	start();
+	one_worker(act, &one);
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, "1 allocations from gpumemd, 25165824 bytes in all, 0 refused") !=
+		   NULL);
+	tear_down();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("preload");
+	TCase *tc = tcase_create("preload");
+	tcase_set_timeout(tc, 120);
+	tcase_add_loop_test(tc, each_way_to_a_call_leads_to_the_broker, 0, ROUTES);
+	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
+	tcase_add_test(tc, the_limit_is_the_size_of_the_gpu);
+	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
+	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
+	tcase_add_test(tc, memory_ends_with_its_context);
+	tcase_add_test(tc, a_full_device_is_out_of_memory);
+	tcase_add_loop_test(tc, everything_comes_back_however_the_program_ends, 0, 4);
+	tcase_add_test(tc, a_program_that_is_killed_leaves_nothing);
+	tcase_add_test(tc, a_forked_child_does_not_use_the_session_of_its_parent);
+	tcase_add_test(tc, parent_and_child_each_have_a_session);
+	tcase_add_test(tc, a_program_that_takes_no_memory_has_no_session);
+	tcase_add_test(tc, another_preloaded_library_works_as_before);
+	tcase_add_test(tc, a_program_without_the_driver_finds_no_driver);
+	tcase_add_test(tc, without_a_daemon_memory_is_refused_and_nothing_is_printed);
+	tcase_add_test(tc, an_optional_daemon_that_is_missing_is_said_once);
+	tcase_add_test(tc, the_report_says_what_went_where);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}

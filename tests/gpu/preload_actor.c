@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See preload_actor.h. A scene that fails ends the program and says why. */
+#include "tests/gpu/preload_actor.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/integration/harness.h"
+
+#define CU(call) GM_REQUIRE_EQ(call, GM_CUDA_SUCCESS)
+
+static struct {
+#define MEMBER(name, symbol, version, parameters) gm_cu_result(*name) parameters;
+	ACTOR_CALLS(MEMBER)
+#undef MEMBER
+} cu;
+
+/* ---- routes */
+
+#ifdef ACTOR_LINKED
+#define DECLARE(name, symbol, version, parameters) extern gm_cu_result symbol parameters;
+ACTOR_CALLS(DECLARE)
+#undef DECLARE
+#endif
+
+typedef gm_cu_result (*proc2_fn)(const char *, void **, int, uint64_t, int *);
+
+/* As a program of 12.0 and later asks; cuGetProcAddress itself by that, once more. */
+static void *by_proc2(void *library, const char *name, int version, uint64_t flags)
+{
+	proc2_fn first = (proc2_fn)dlsym(library, "cuGetProcAddress_v2"), proc;
+	void *fn = NULL;
+	int status;
+
+	CU(first("cuGetProcAddress", (void **)&proc, 12000, 0, &status));
+	CU(proc(name, &fn, version, flags, &status));
+	GM_REQUIRE_EQ(status, 0);
+	return fn;
+}
+
+#ifndef ACTOR_LINKED
+typedef gm_cu_result (*proc_fn)(const char *, void **, int, uint64_t);
+
+static void *find(const char *route, const char *name, const char *symbol, int version)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), *fn = NULL;
+	GM_REQUIRE(library);
+
+	if (strcmp(route, "dlsym") == 0)
+		return dlsym(library, symbol);
+	if (strcmp(route, "default") == 0)
+		return dlsym(RTLD_DEFAULT, symbol);
+	if (strcmp(route, "proc2") == 0)
+		return by_proc2(library, name, version, 0);
+	GM_REQUIRE(strcmp(route, "proc") == 0);
+	CU(((proc_fn)dlsym(library, "cuGetProcAddress"))(name, &fn, version, 0));
+	return fn;
+}
+#endif
+
+static void find_all(const char *route)
+{
+#ifdef ACTOR_LINKED
+	GM_REQUIRE(strcmp(route, "linked") == 0);
+#define FIND(name, symbol, version, parameters) cu.name = symbol;
+#else
+#define FIND(name, symbol, version, parameters) \
+	cu.name = (gm_cu_result(*) parameters)find(route, #name, #symbol, version); \
+	if (!cu.name) \
+		GM_FAIL("no %s", #symbol);
+#endif
+	ACTOR_CALLS(FIND)
+#undef FIND
+}
+
+static gm_cu_ctx use_gpu(void)
+{
+	gm_cu_ctx ctx;
+
+	CU(cu.cuInit(0));
+	CU(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+	CU(cu.cuCtxSetCurrent(ctx));
+	return ctx;
+}
+
+/* ---- memory */
+
+/* The device writes all of it, and what the CPU reads is that. */
+static void use(gm_cu_ptr ptr, size_t bytes, unsigned char value)
+{
+	unsigned char *copy = malloc(bytes);
+	GM_REQUIRE(copy);
+
+	CU(cu.cuMemsetD8Async(ptr, value, bytes, NULL));
+	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)copy, ptr, bytes, NULL));
+	CU(cu.cuStreamSynchronize(NULL));
+	GM_REQUIRE(copy[0] == value && memcmp(copy, copy + 1, bytes - 1) == 0);
+	free(copy);
+}
+
+/* Shows the test what the daemon has meanwhile. */
+static void show(char word)
+{
+	gm_say_word(ACTOR_CHANNEL, word);
+	gm_hear_word(ACTOR_CHANNEL, 'g');
+}
+
+static void scene_alloc(void)
+{
+	gm_cu_ptr a, b;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
+	CU(cu.cuMemAlloc(&b, 1));
+	GM_REQUIRE_EQ(a % 512 + b % 512, 0);
+	use(a, ACTOR_BYTES, 0x5a);
+	show('h');
+
+	/* Wrong calls get the driver's own errors. */
+	GM_REQUIRE_EQ(cu.cuMemAlloc(&a, 0), GM_CUDA_ERROR_INVALID_VALUE);
+	GM_REQUIRE_EQ(cu.cuMemFree(a + 512), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuMemFree(0));
+	CU(cu.cuMemFree(b));
+	CU(cu.cuMemFree(a));
+	GM_REQUIRE_EQ(cu.cuMemFree(a), GM_CUDA_ERROR_INVALID_VALUE);
+}
+
+static void scene_pitch(void)
+{
+	gm_cu_ptr ptr;
+	size_t pitch = 0;
+
+	use_gpu();
+	CU(cu.cuMemAllocPitch(&ptr, &pitch, 1000, ACTOR_BYTES / 1024, 4));
+	GM_REQUIRE(pitch >= 1000 && pitch % 4 == 0);
+	use(ptr, pitch * (ACTOR_BYTES / 1024), 0x11);
+	show('h');
+	CU(cu.cuMemFree(ptr));
+	GM_REQUIRE_EQ(cu.cuMemAllocPitch(&ptr, &pitch, 1000, 4, 3), GM_CUDA_ERROR_INVALID_VALUE);
+}
+
+static void scene_async(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr a, b;
+	void *pool;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	CU(cu.cuMemAllocAsync(&a, ACTOR_BYTES, stream));
+	CU(cu.cuMemAllocFromPoolAsync(&b, 4096, pool, NULL));
+	CU(cu.cuStreamSynchronize(stream));
+	use(a, ACTOR_BYTES, 0x22);
+	show('h');
+	CU(cu.cuMemFreeAsync(a, stream));
+	CU(cu.cuMemFree(b));
+	GM_REQUIRE(cu.cuMemFreeAsync(a, stream) != GM_CUDA_SUCCESS);
+	CU(cu.cuStreamSynchronize(stream));
+}
+
+/* A program compiled for a default stream of each thread asks so. */
+static void scene_per_thread(void)
+{
+	gm_cu_result (*alloc)(gm_cu_ptr *, size_t, gm_cu_stream);
+	gm_cu_result (*release)(gm_cu_ptr, gm_cu_stream);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	gm_cu_ptr ptr;
+
+	*(void **)&alloc = by_proc2(library, "cuMemAllocAsync", 12000, 2);
+	*(void **)&release = by_proc2(library, "cuMemFreeAsync", 12000, 2);
+	GM_REQUIRE((void *)alloc != (void *)cu.cuMemAllocAsync);
+	use_gpu();
+	CU(alloc(&ptr, ACTOR_BYTES, NULL));
+	CU(cu.cuStreamSynchronize((gm_cu_stream)GM_CU_STREAM_PER_THREAD));
+	use(ptr, ACTOR_BYTES, 0x33);
+	show('h');
+	CU(release(ptr, NULL));
+}
+
+/* ---- what the program is told */
+
+static void scene_figures(void)
+{
+	size_t total, free_before, free_after, all;
+	const char *limit = getenv("GPUMEM_RUN_LIMIT");
+	gm_cu_ptr ptr;
+
+	CU(cu.cuInit(0));
+	CU(cu.cuDeviceTotalMem(&all, 0));
+	use_gpu();
+	CU(cu.cuMemGetInfo(&free_before, &total));
+	GM_REQUIRE_EQ(total, all);
+	GM_REQUIRE(free_before <= total && free_before >= ACTOR_BYTES);
+	if (limit)
+		GM_REQUIRE_EQ(total, atoll(limit));
+
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuMemGetInfo(&free_after, &total));
+	GM_REQUIRE(free_after <= free_before);
+	if (!limit)
+		GM_REQUIRE(free_after + ACTOR_BYTES <= free_before);
+	CU(cu.cuMemFree(ptr));
+}
+
+static void scene_pointers(void)
+{
+	gm_cu_ptr a, b, base = 0, start = 0;
+	size_t bytes = 0, range = 0;
+	unsigned int kind = 0;
+	gm_cu_ctx ctx = use_gpu(), of = NULL;
+	unsigned long long ids[2] = {0};
+	int attributes[] = {1, 2, 11, 12};
+	void *data[] = {&of, &kind, &start, &range};
+
+	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
+	CU(cu.cuMemAlloc(&b, 1000));
+	show('h');
+	CU(cu.cuMemGetAddressRange(&base, &bytes, a + ACTOR_BYTES - 1));
+	GM_REQUIRE(base == a && bytes == ACTOR_BYTES);
+	CU(cu.cuMemGetAddressRange(&base, NULL, b + 999));
+	GM_REQUIRE(base == b);
+
+	CU(cu.cuPointerGetAttributes(4, attributes, data, a + 12345));
+	GM_REQUIRE(of == ctx && kind == GM_CU_MEMORYTYPE_DEVICE);
+	GM_REQUIRE(start == a && range == ACTOR_BYTES);
+	CU(cu.cuPointerGetAttribute(&ids[0], 7, a + 1));
+	CU(cu.cuPointerGetAttribute(&ids[1], 7, b));
+	GM_REQUIRE(ids[0] != ids[1]);
+	CU(cu.cuPointerGetAttribute(&kind, 2, a + 1));
+	GM_REQUIRE_EQ(kind, GM_CU_MEMORYTYPE_DEVICE);
+
+	CU(cu.cuMemFree(a));
+	CU(cu.cuMemFree(b));
+	/* Where nothing is any more, nobody says that something is. */
+	GM_REQUIRE(cu.cuPointerGetAttribute(&start, 11, a) != GM_CUDA_SUCCESS);
+}
+
+/* ---- waiting, captures, contexts */
+
+static sem_t gate;
+
+static void pass_gate(void *unused)
+{
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static void *open_gate(void *unused)
+{
+	gm_say_word(ACTOR_CHANNEL, 'w');
+	gm_hear_word(ACTOR_CHANNEL, 'o');
+	sem_post(&gate);
+	return NULL;
+}
+
+/* cuMemFree() returns when the work is done that was launched before. */
+static void scene_wait(void)
+{
+	unsigned char done = 0;
+	gm_cu_stream stream;
+	pthread_t opener;
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	sem_init(&gate, 0, 0);
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	CU(cu.cuMemsetD8Async(ptr, 0x77, ACTOR_BYTES, stream));
+	CU(cu.cuStreamSynchronize(stream));
+	CU(cu.cuLaunchHostFunc(stream, pass_gate, NULL));
+	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)&done, ptr, 1, stream));
+	show('h');
+	GM_REQUIRE(pthread_create(&opener, NULL, open_gate, NULL) == 0);
+	CU(cu.cuMemFree(ptr));
+	GM_REQUIRE_EQ(done, 0x77);
+	pthread_join(opener, NULL);
+}
+
+/* What is freed during a capture neither breaks it nor is used by others. */
+static void scene_capture(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr kept, freed, more;
+	void *graph = NULL;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&kept, ACTOR_BYTES));
+	CU(cu.cuMemAlloc(&freed, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemsetD8Async(kept, 1, ACTOR_BYTES, stream));
+	CU(cu.cuMemFree(freed));
+	CU(cu.cuMemAlloc(&more, ACTOR_BYTES));
+	GM_REQUIRE(more != freed);
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	CU(cu.cuMemFree(more));
+	CU(cu.cuMemFree(kept));
+	GM_REQUIRE(cu.cuMemFree(freed) != GM_CUDA_SUCCESS);
+}
+
+/* What was allocated in a context ends with it. */
+static void scene_reset(void)
+{
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuDevicePrimaryCtxReset(0));
+	use_gpu();
+	GM_REQUIRE(cu.cuMemFree(ptr) != GM_CUDA_SUCCESS);
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	use(ptr, ACTOR_BYTES, 0x66);
+	CU(cu.cuMemFree(ptr));
+}
+
+/* ---- ends */
+
+static gm_cu_ptr late_ptr;
+static char late; /* how the program ends: f, a, e, t, or 0 */
+
+static __attribute__((destructor)) void free_late(void)
+{
+	/* The driver may have ended before. */
+	if (late == 'f')
+		(void)cu.cuMemFree(late_ptr);
+}
+
+static void *outlive(void *unused)
+{
+	for (;;) {
+		gm_cu_ptr ptr;
+		if (cu.cuMemAlloc(&ptr, 4096) == GM_CUDA_SUCCESS)
+			(void)cu.cuMemFree(ptr);
+	}
+	return NULL;
+}
+
+static void scene_end(char how)
+{
+	pthread_t thread;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&late_ptr, ACTOR_BYTES));
+	show('h');
+	late = how;
+	switch (how) {
+	case 'a':
+		abort();
+	case 'e':
+		_exit(0);
+	case 't':
+		/* It goes on while main() returns. */
+		GM_REQUIRE(pthread_create(&thread, NULL, outlive, NULL) == 0);
+		break;
+	}
+}
+
+static void scene_destructor(void)
+{
+	scene_end('f');
+}
+static void scene_abort(void)
+{
+	scene_end('a');
+}
+static void scene_exit(void)
+{
+	scene_end('e');
+}
+static void scene_thread(void)
+{
+	scene_end('t');
+}
+
+/* ---- processes */
+
+/* A child without exec() has the driver's own answer, and does its parent's memory no harm. */
+static void scene_fork(void)
+{
+	gm_cu_ptr ptr, other;
+	int status;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	pid_t child = fork();
+	GM_REQUIRE(child >= 0);
+	if (child == 0) {
+		size_t total, free_bytes;
+		GM_REQUIRE_EQ(cu.cuMemAlloc(&other, 4096), GM_CUDA_ERROR_NOT_INITIALIZED);
+		GM_REQUIRE_EQ(cu.cuMemFree(ptr), GM_CUDA_ERROR_NOT_INITIALIZED);
+		GM_REQUIRE_EQ(cu.cuMemGetInfo(&free_bytes, &total), GM_CUDA_ERROR_NOT_INITIALIZED);
+		_exit(0);
+	}
+	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+	use(ptr, ACTOR_BYTES, 0x44);
+	CU(cu.cuMemFree(ptr));
+}
+
+/* A child of a process that has not used CUDA yet, which then does: both are the broker's. */
+static void scene_fork_first(void)
+{
+	pid_t child = fork();
+	int status;
+
+	GM_REQUIRE(child >= 0);
+	scene_alloc();
+	if (child == 0)
+		_exit(0);
+	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* A program that only asks what there is. */
+static void scene_idle(void)
+{
+	size_t all;
+
+	CU(cu.cuInit(0));
+	CU(cu.cuDeviceTotalMem(&all, 0));
+	show('i');
+}
+
+/* There is no daemon. */
+static void scene_refused(void)
+{
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	GM_REQUIRE_EQ(cu.cuMemAlloc(&ptr, ACTOR_BYTES), GM_CUDA_ERROR_SYSTEM_NOT_READY);
+}
+
+static void scene_plain(void)
+{
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	use(ptr, ACTOR_BYTES, 0x12);
+	CU(cu.cuMemFree(ptr));
+}
+
+/* Takes all there is, in pieces: what is refused is CUDA_ERROR_OUT_OF_MEMORY, and what is freed can be had
+ * again. */
+static void scene_fill(void)
+{
+	gm_cu_ptr ptrs[4096];
+	gm_cu_result result = GM_CUDA_SUCCESS;
+	size_t n = 0;
+
+	use_gpu();
+	while (n < 4096 && (result = cu.cuMemAlloc(&ptrs[n], ACTOR_BYTES)) == GM_CUDA_SUCCESS)
+		n++;
+	GM_REQUIRE(n > 0);
+	GM_REQUIRE_EQ(result, GM_CUDA_ERROR_OUT_OF_MEMORY);
+	show('h');
+	CU(cu.cuMemFree(ptrs[0]));
+	CU(cu.cuMemAlloc(&ptrs[0], ACTOR_BYTES));
+	while (n)
+		CU(cu.cuMemFree(ptrs[--n]));
+}
+
+/* Whatever has nothing to do with the driver is found where the program would find it without us, also by
+ * another preloaded library. */
+static void scene_beside(void)
+{
+	int (*calls)(void);
+
+	*(void **)&calls = dlsym(RTLD_DEFAULT, "beside_calls");
+	GM_REQUIRE(calls);
+	GM_REQUIRE(getppid() > 0);
+	GM_REQUIRE_EQ(calls(), 1);
+	GM_REQUIRE(dlsym(RTLD_DEFAULT, "malloc") == dlsym(RTLD_NEXT, "malloc"));
+	(void)dlerror();
+	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuNothingOfThatName") && dlerror());
+	scene_alloc();
+}
+
+/* A program without the driver finds none of its functions: it would take them for a driver. */
+static void scene_no_driver(void)
+{
+	void *self = dlopen(NULL, RTLD_NOW);
+
+	(void)dlerror();
+	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") && dlerror());
+	GM_REQUIRE(!dlsym(self, "cuMemAlloc_v2") && dlerror());
+	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2") && dlerror());
+}
+
+static const struct {
+	const char *name;
+	void (*scene)(void);
+} scenes[] = {
+	{"alloc", scene_alloc},
+	{"pitch", scene_pitch},
+	{"async", scene_async},
+	{"per-thread", scene_per_thread},
+	{"figures", scene_figures},
+	{"pointers", scene_pointers},
+	{"wait", scene_wait},
+	{"capture", scene_capture},
+	{"reset", scene_reset},
+	{"destructor", scene_destructor},
+	{"abort", scene_abort},
+	{"exit", scene_exit},
+	{"thread", scene_thread},
+	{"fork", scene_fork},
+	{"fork-first", scene_fork_first},
+	{"idle", scene_idle},
+	{"refused", scene_refused},
+	{"plain", scene_plain},
+	{"fill", scene_fill},
+	{"beside", scene_beside},
+	{"no-driver", scene_no_driver},
+};
+
+int main(int argc, char **argv)
+{
+	if (argc != 3)
+		return 2;
+	if (strcmp(argv[1], "none") != 0)
+		find_all(argv[1]);
+	for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+		if (strcmp(scenes[i].name, argv[2]) == 0) {
+			scenes[i].scene();
+			return 0;
+		}
+	return 2;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_GPU_PRELOAD_ACTOR_H
+#define GM_TESTS_GPU_PRELOAD_ACTOR_H
+
+#include "common/cuda_abi.h"
+
+/*
+ * A program that uses the driver as any program does and knows nothing of gpumemd: check_preload.c runs
+ * it with libgpumem-preload.so. preload_actor ROUTE SCENE; its channel to the test is fd 3.
+ *
+ * A route is how it finds the driver's functions: "dlsym", "default" (RTLD_DEFAULT), "proc" and "proc2"
+ * (both versions of cuGetProcAddress), "none", or "linked", which only preload_linked has.
+ */
+
+#define ACTOR_CHANNEL 3
+#define ACTOR_BYTES   ((size_t)24 << 20)
+
+/* X(name, exported symbol, version, parameters) */
+#define ACTOR_CALLS(X) \
+	X(cuInit, cuInit, 2000, (unsigned int flags)) \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, \
+		(gm_cu_ctx * ctx, gm_cu_device device)) \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (gm_cu_device device)) \
+	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (gm_cu_ctx ctx)) \
+	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (gm_cu_ctx ctx)) \
+	X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void)) \
+	X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t * bytes, gm_cu_device device)) \
+	X(cuMemAlloc, cuMemAlloc_v2, 3020, (gm_cu_ptr * ptr, size_t bytes)) \
+	X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, \
+		(gm_cu_ptr * ptr, size_t * pitch, size_t width, size_t height, \
+			unsigned int element)) \
+	X(cuMemFree, cuMemFree_v2, 3020, (gm_cu_ptr ptr)) \
+	X(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t * free_bytes, size_t * total)) \
+	X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, \
+		(gm_cu_ptr * base, size_t * bytes, gm_cu_ptr ptr)) \
+	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, \
+		(void *data, int attribute, gm_cu_ptr ptr)) \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, \
+		(unsigned int n, int *attributes, void **data, gm_cu_ptr ptr)) \
+	X(cuMemAllocAsync, cuMemAllocAsync, 11020, \
+		(gm_cu_ptr * ptr, size_t bytes, gm_cu_stream stream)) \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, \
+		(gm_cu_ptr * ptr, size_t bytes, void *pool, gm_cu_stream stream)) \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020, (gm_cu_ptr ptr, gm_cu_stream stream)) \
+	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, \
+		(void **pool, gm_cu_device device)) \
+	X(cuMemsetD8Async, cuMemsetD8Async, 3020, \
+		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
+	X(cuMemcpyAsync, cuMemcpyAsync, 4000, \
+		(gm_cu_ptr to, gm_cu_ptr from, size_t bytes, gm_cu_stream stream)) \
+	X(cuStreamCreate, cuStreamCreate, 2000, (gm_cu_stream * stream, unsigned int flags)) \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000, (gm_cu_stream stream)) \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (gm_cu_stream stream, int mode)) \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (gm_cu_stream stream, void **graph)) \
+	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, \
+		(gm_cu_stream stream, gm_cu_host_fn fn, void *user))
+
+#endif
