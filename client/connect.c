@@ -206,6 +206,26 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 	return GPUMEM_OK;
 }
 
+/*
+ * All processes below a gpumem-run are one owner to the daemon, whether they use this library by
+ * themselves or by the preloaded one. What gpumem-run says about them is in the environment; without it,
+ * or if it makes no sense, there is no run.
+ */
+static void connect_find_run(struct gpumem_session *session)
+{
+	const char *run = getenv("GPUMEM_RUN"), *max = getenv("GPUMEM_RUN_LIMIT"),
+		   *priority = getenv("GPUMEM_RUN_PRIORITY");
+	uint64_t value;
+
+	if (!run || strlen(run) > GM_LIMIT_RUN_BYTES)
+		return;
+	snprintf(session->run, sizeof(session->run), "%s", run);
+	if (max && gm_parse_u64(max, &value) == 0)
+		session->run_max = value;
+	if (priority && *priority == '-' && gm_parse_u64(priority + 1, &value) == 0)
+		session->run_priority = -(int32_t)gm_min(value, INT32_MAX);
+}
+
 /* Decides how the session tracks memory: as the program says, or else its environment. */
 static gpumem_status connect_find_tracking(struct gpumem_session *session, gpumem_track given)
 {
@@ -327,6 +347,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 		status = connect_find_name(session, given.name);
 	if (!status)
 		status = connect_find_tracking(session, given.track);
+	connect_find_run(session);
 	if (!status)
 		status = connect_greet(session);
 	if (status) {

@@ -46,21 +46,22 @@ enum gm_kept {
 	GM_KEPT_UNREAD_BYTES = 1,
 	GM_KEPT_SOCKET_BYTES = 0, /* of a connection */
 	GM_KEPT_NAME_BYTES = 0,
+	GM_KEPT_RUN_BYTES = 0,
 	GM_KEPT_CONNECTIONS = GM_KEPT_CONNECTION,
 	GM_KEPT_ADMIN_CONNECTIONS = GM_KEPT_CONNECTION,
 	GM_KEPT_LEASES_PER_CLIENT = 0, /* in BARE_LEASES, or of a chunk */
 	GM_KEPT_SHARES_PER_CLIENT = 0,
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
-	 * events with their bell, its account of the limit of its name, and its debts. */
-	GM_KEPT_SESSIONS = 4096 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 3584 +
+	 * events with their bell, its accounts of the limits of its name and of its run, and its debts. */
+	GM_KEPT_SESSIONS = 4352 + 2048 + 736 + 2048 + 2048 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
 	GM_KEPT_BARE_LEASES = 456,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
 	GM_KEPT_METADATA = 1,       /* whole pages, and one for what else each costs */
 	GM_KEPT_METADATA_BYTES = 0, /* in METADATA */
-	GM_KEPT_ESTATES = 4096 + 2048 + 256,
+	GM_KEPT_ESTATES = 4352 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

@@ -30,6 +30,7 @@
 		"much as it leaves to others, and always one packet") \
 	X(SOCKET_BYTES, 212992, "further answers wait until the peer reads") \
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
+	X(RUN_BYTES, 32, "a longer name of a run is refused") \
 	X(CONNECTIONS, 8192, \
 		"a further connection is refused; if its uid has none, it gets the place of one " \
 		"without a session, of the uid that has most") \

@@ -144,6 +144,9 @@ static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *c
 	hello.major = GM_WIRE_MAJOR;
 	hello.minor = GM_WIRE_MINOR;
 	hello.name = (char *)ask->name;
+	hello.run = (char *)ask->run;
+	hello.run_max = ask->run_max;
+	hello.run_priority = ask->run_priority;
 	if (ask->session) {
 		hello.session = ask->session;
 		hello.token.data = (uint8_t *)ask->token;

@@ -14,7 +14,11 @@ struct gm_hello_ask {
 	const char *path; /* of the socket */
 	const char *why;  /* why that path, for messages: "the user's daemon", … */
 	const char *name; /* may be "" */
-	uint64_t session; /* the session to resume, or 0 for a new one */
+	/* The run of gpumem-run that this process is part of, or "", and what it says about it. */
+	const char *run;
+	uint64_t run_max;     /* 0: no limit */
+	int32_t run_priority; /* 0: none */
+	uint64_t session;     /* the session to resume, or 0 for a new one */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t deadline_ns;
 	_Atomic uint64_t *ids;   /* for gm_conn_new() */

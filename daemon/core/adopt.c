@@ -200,6 +200,7 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		!adopt_is_name(record->unit, sizeof(record->unit)) ||
 		!adopt_is_name(record->container, sizeof(record->container)) ||
 		!adopt_is_name(record->name, sizeof(record->name)) ||
+		!adopt_is_name(record->run, sizeof(record->run)) ||
 		adopt_payer_exists(adopt, entry->id))
 		return 0;
 
@@ -212,6 +213,10 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		.unit = record->unit,
 		.container = record->container,
 		.name = record->name,
+		.run = record->run,
+		.run_limit = {.set = record->run_set & (GM_QUOTA_MAX | GM_QUOTA_PRIORITY),
+			.max = record->run_max,
+			.priority = record->run_priority},
 	};
 	int r = adopt->ops->client(
 		adopt->ctx, entry->id, other->place, client, &info.domain, &info.pooling);

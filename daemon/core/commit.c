@@ -46,6 +46,9 @@ int gm_commit_session(struct gm_session *session)
 		.pid = info->pid,
 		.gid = info->gid,
 		.payer_uid = info->payer_uid,
+		.run_max = info->run_limit.max,
+		.run_priority = info->run_limit.priority,
+		.run_set = info->run_limit.set,
 	};
 	gm_record_begin(
 		&record.head, GM_RECORD_SESSION, session->payer.id, sizeof(record), info->uid);
@@ -54,6 +57,8 @@ int gm_commit_session(struct gm_session *session)
 	commit_copy_name(record.unit, info->unit);
 	commit_copy_name(record.container, info->container);
 	commit_copy_name(record.name, info->name);
+	if (info->run)
+		strncpy(record.run, info->run, GM_LIMIT_RUN_BYTES);
 	r = gm_env_record(&core->env, GM_RECORD_SESSION, session->payer.id, &session->place,
 		&record, sizeof(record));
 	GM_STEP("session: recorded");

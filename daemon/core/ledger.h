@@ -62,7 +62,7 @@ struct gm_tally {
 };
 
 /* An account has one tally at most for each kind of owner. */
-#define GM_TALLIES 6
+#define GM_TALLIES 7
 
 /* What the client was asked to give back. Kept by ladder.c. */
 struct gm_asked {

@@ -16,11 +16,12 @@
 #include "common/units.h"
 
 static const char *const kind_names[GM_OWNER_KINDS] = {
-	"uid", "gid", "unit", "container", "client", "session"};
+	"uid", "gid", "unit", "container", "client", "session", "run"};
 
 static bool owner_has_name(enum gm_owner_kind kind)
 {
-	return kind == GM_OWNER_UNIT || kind == GM_OWNER_CONTAINER || kind == GM_OWNER_NAME;
+	return kind == GM_OWNER_UNIT || kind == GM_OWNER_CONTAINER || kind == GM_OWNER_NAME ||
+	       kind == GM_OWNER_RUN;
 }
 
 void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner)

@@ -8,6 +8,7 @@
 #include <uthash.h>
 
 #include "daemon/core/ledger.h"
+#include "daemon/core/owner.h"
 
 /*
  * The one that memory is charged to: the part of a session that the modules below sessions need to
@@ -25,6 +26,7 @@ struct gm_payer {
 	/* It stands for what other sessions left behind, and has no process of its own: nobody can
 	 * ask it or end it. quarantined is set, too. */
 	bool estate;
+	struct gm_quota_values run;   /* the limit of its run; nothing is set: it has none */
 	UT_hash_handle hh;            /* of gm_env.payers */
 	struct gm_account accounts[]; /* one per device, in order of number */
 };

@@ -9,6 +9,7 @@
 #include "daemon/core/quota_private.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +224,15 @@ static gpumem_status quota_check_device(const struct gm_quotas *quotas, uint32_t
 	return GPUMEM_OK;
 }
 
+/* Users have as many runs as sessions. They do not count here, or users could use up what there is. */
+static size_t quota_count(const struct gm_quotas *quotas)
+{
+	size_t n = 0;
+	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next)
+		n += q->owner.kind != GM_OWNER_RUN;
+	return n;
+}
+
 /* The last step of a change: hands out the changed copy if it is valid, frees it otherwise. */
 static gpumem_status quota_check(const struct gm_policy *policies, struct gm_quotas *next,
 	struct gm_quotas *ret_next, char *detail)
@@ -232,7 +242,7 @@ static gpumem_status quota_check(const struct gm_policy *policies, struct gm_quo
 	gpumem_status status = GPUMEM_OK;
 
 	quota_drop_empty(next);
-	if (HASH_COUNT(next->by_owner) > GM_LIMIT_QUOTAS)
+	if (quota_count(next) > GM_LIMIT_QUOTAS)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
 
@@ -314,7 +324,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 {
 	struct gm_env *env = quotas->env;
 	static const enum gm_owner_kind by_rank[] = {GM_OWNER_SESSION, GM_OWNER_CONTAINER,
-		GM_OWNER_UNIT, GM_OWNER_UID, GM_OWNER_GID, GM_OWNER_NAME};
+		GM_OWNER_UNIT, GM_OWNER_UID, GM_OWNER_GID, GM_OWNER_NAME, GM_OWNER_RUN};
 	bool ranked[GM_LIMIT_DEVICES] = {false};
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		struct gm_account *account = &payer->accounts[d];
@@ -342,7 +352,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 			gm_ledger_join(&env->devices[d].ledger, account, &quota->devices[d].tally);
 			if (!(v.set & GM_QUOTA_PRIORITY))
 				continue;
-			if (by_rank[k] == GM_OWNER_NAME) {
+			if (by_rank[k] == GM_OWNER_NAME || by_rank[k] == GM_OWNER_RUN) {
 				if (v.priority < account->priority)
 					account->priority = v.priority;
 			} else if (!ranked[d]) {
@@ -453,6 +463,9 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	if (values->set == 0)
 		return gm_refuse(
 			GPUMEM_E_INVALID, detail, "a limit needs a max, a guarantee or a priority");
+	if (owner->kind == GM_OWNER_RUN)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"the limit of a run comes from gpumem-run --limit; set one for its user");
 	if (owner->kind == GM_OWNER_SESSION) {
 		const struct gm_payer *payer;
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
@@ -496,6 +509,8 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 		return status;
 
 	for (struct gm_quota *q = next.by_owner; q; q = q->hh.next) {
+		if (q->owner.kind == GM_OWNER_RUN)
+			continue;
 		if (owner && memcmp(&q->owner, owner, sizeof(*owner)) != 0)
 			continue;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -521,7 +536,7 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 	for (const struct gm_quota *old = quotas->by_owner; old; old = old->hh.next) {
 		struct gm_quota *q = quota_find(ret_next, &old->owner);
 		uint32_t place = old->place;
-		if (old->model)
+		if (old->model || old->owner.kind == GM_OWNER_RUN)
 			continue;
 		if (owner && memcmp(&old->owner, owner, sizeof(*owner)) != 0)
 			continue;
@@ -534,6 +549,25 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 }
 
 /* ---- payers and listings */
+
+int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
+{
+	struct gm_owner owner;
+	if (!payer->run.set || !quotas->owner_of(payer->session, GM_OWNER_RUN, &owner))
+		return 0;
+	if (quota_find(quotas, &owner))
+		return 0;
+
+	struct gm_quota *quota = quota_get(quotas, &owner);
+	if (!quota)
+		return -ENOMEM;
+	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
+		quota->devices[d].run_time = payer->run;
+		quota->devices[d].tally = (struct gm_tally){
+			.quota = quota, .max = quota_in_force(&quota->devices[d]).max};
+	}
+	return 0;
+}
 
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer)
 {
@@ -562,7 +596,7 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 			quota_free_user(quotas, quota);
 			continue;
 		}
-		if (kind != GM_OWNER_SESSION)
+		if (kind != GM_OWNER_SESSION && !(kind == GM_OWNER_RUN && quota->clients == 0))
 			continue;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			const struct gm_tally *tally = &quota->devices[d].tally;

@@ -15,7 +15,8 @@
  * time lies over it, value by value, and survives a reload until it is reset. If several limits
  * match a client, every max applies. All that the owner's clients are charged counts against a
  * limit: leased, quarantined and admitted, in whole chunks. A limit of a client's name is counted for
- * each user by itself, because anybody may choose that name.
+ * each user by itself, because anybody may choose that name. The limit of a run comes with its clients, is a user's own, and
+ * is not one of GM_LIMIT_QUOTAS: there are no more of them than sessions.
  *
  * A guarantee is kept free for its owner. To all others,
  *     available = available - sum of (guarantee - held, where positive).
@@ -24,23 +25,11 @@
  * is lowered later is no error: then whatever there is is kept.
  *
  * A client's priority is that of the first of its session, container, unit, uid and gid that has
- * one, else 0. A priority given to its name can only lower it. More is better.
+ * one, else 0. A priority given to its name or its run can only lower it. More is better.
  *
  * Charges can pass a max in one way only, which is shown as over: the limit was set below what was
  * held.
  */
-
-enum {
-	GM_QUOTA_MAX = 1,
-	GM_QUOTA_GUARANTEE = 2,
-	GM_QUOTA_PRIORITY = 4,
-};
-struct gm_quota_values {
-	unsigned set; /* which of the values below are set */
-	uint64_t max; /* UINT64_MAX: none, which also lifts a configured one */
-	uint64_t guarantee;
-	int32_t priority;
-};
 
 #define GM_ALL_DEVICES UINT32_MAX
 

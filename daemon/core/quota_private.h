@@ -51,10 +51,14 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next);
 const struct gm_tally *gm_quotas_moved(
 	const struct gm_quotas *quotas, const struct gm_tally *old, uint32_t device);
 
+/* Makes the limit of the payer's run, if it has one and is the first of it: before gm_quotas_join().
+ * -ENOMEM. */
+int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer);
 /* Finds a payer's limits and keeps them with its accounts until limits change. The payer must not
  * hold anything yet. */
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer);
-/* The payer holds nothing any more. Limits for it alone are removed. */
+/* The payer holds nothing any more. Limits for it alone, and for a run that it was the last of, are
+ * removed. */
 void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer);
 /* See gm_core_quota_each(). */
 bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place,

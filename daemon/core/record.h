@@ -117,7 +117,11 @@ struct gm_record_session {
 	char container[GM_OWNER_NAME_BYTES + 1];
 	char name[GM_OWNER_NAME_BYTES + 1];
 	struct gm_token_hash domain;  /* since format 2: of its trust domain's key; 0: not known */
-	uint32_t payer_uid, reserved; /* since format 2 */
+	uint32_t payer_uid, reserved; /* since format 2, like all that follows */
+	uint64_t run_max;
+	int32_t run_priority;
+	uint32_t run_set; /* which of the two its run has */
+	char run[GM_LIMIT_RUN_BYTES + 1];
 };
 
 /* The same session, as daemon/tenant knows it; it has the same id. */

@@ -31,10 +31,11 @@ static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_T
 /* Copies the names that limits can be given to. */
 static int session_copy_names(struct gm_session *session, const struct gm_session_info *info)
 {
-	const char *from[] = {info->unit, info->container, info->name};
-	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name};
-	size_t sizes[3], total = 0;
-	for (int i = 0; i < 3; i++) {
+	const char *from[] = {info->unit, info->container, info->name, info->run};
+	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name,
+		&session->info.run};
+	size_t sizes[4], total = 0;
+	for (int i = 0; i < 4; i++) {
 		size_t n = from[i] ? strnlen(from[i], GM_OWNER_NAME_BYTES + 1) : 0;
 		sizes[i] = n > 0 && n <= GM_OWNER_NAME_BYTES ? n + 1 : 0;
 		total += sizes[i];
@@ -47,7 +48,7 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	char *at = session->names = malloc(total);
 	if (!at)
 		return -ENOMEM;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		if (sizes[i] == 0)
 			continue;
 		*to[i] = memcpy(at, from[i], sizes[i]);
@@ -83,6 +84,7 @@ struct gm_session *gm_session_make(
 	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
 	payer->pid = info->pid;
 	payer->estate = payer->quarantined = estate;
+	payer->run = info->run_limit;
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		payer->accounts[d].payer = payer;
 	session->fds = gm_fds_user_get(env, payer->payer_uid);
@@ -93,6 +95,11 @@ struct gm_session *gm_session_make(
 
 	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
 	if (!GM_TABLE_ADDED(payer)) {
+		session_free(session);
+		return NULL;
+	}
+	if (gm_quotas_begin_run(&core->quotas, payer) < 0) {
+		HASH_DEL(env->payers, payer);
 		session_free(session);
 		return NULL;
 	}
@@ -249,6 +256,12 @@ bool gm_session_owner(
 	case GM_OWNER_SESSION:
 		gm_owner_by_id(kind, session->payer.id, ret_owner);
 		return !session->payer.estate;
+	case GM_OWNER_RUN:
+		if (session->payer.estate || !session->payer.run.set ||
+			gm_owner_by_name(kind, info->run, ret_owner) < 0)
+			return false;
+		ret_owner->id = UINT64_C(1) + info->payer_uid;
+		return true;
 	default:
 		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
 		return true;

@@ -9,6 +9,7 @@
 
 #include "common/limits.h"
 #include "daemon/core/chunk.h"
+#include "daemon/core/owner.h"
 
 /* Sessions. A session is a client process, whether it is connected or not. */
 
@@ -31,6 +32,11 @@ struct gm_session_info {
 	 * is the client's own word and can only tighten its limits. A string that is longer than
 	 * GM_OWNER_NAME_BYTES counts as none. */
 	const char *unit, *container, *name;
+	/* The run that it is part of, by its own word, and that run's limit: max, and a priority that
+	 * can only lower the session's. It holds for all sessions of the user's run together. The first
+	 * of them has decided it. NULL or "": none. Core copies the name. */
+	const char *run;
+	struct gm_quota_values run_limit;
 };
 
 /* The uid that bounds, turns and limits of users count by: uid, or the owner of the subordinate

@@ -40,6 +40,12 @@ static bool answer_is_of(const struct gm_client *client, const struct gm_owner *
 		return strcmp(client->identity->cgroup.unit, owner->name) == 0;
 	case GM_OWNER_CONTAINER:
 		return strcmp(gm_cgroup_limit_name(&client->identity->cgroup), owner->name) == 0;
+	case GM_OWNER_RUN:
+		return owner->id == UINT64_C(1) + client->identity->payer_uid &&
+		       strcmp(gm_session_info(client->session)->run
+				       ? gm_session_info(client->session)->run
+				       : "",
+			       owner->name) == 0;
 	default:
 		return strcmp(client->name, owner->name) == 0;
 	}

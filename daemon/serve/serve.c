@@ -17,7 +17,7 @@ bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)
 bool gm_serve_is_private(const struct gm_owner *owner)
 {
 	return owner && (owner->kind == GM_OWNER_UNIT || owner->kind == GM_OWNER_CONTAINER ||
-				owner->kind == GM_OWNER_NAME);
+				owner->kind == GM_OWNER_NAME || owner->kind == GM_OWNER_RUN);
 }
 
 enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t device)

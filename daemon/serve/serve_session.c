@@ -155,6 +155,28 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 	}
 }
 
+static bool serve_run_ok(const char *run)
+{
+	size_t n = strspn(run, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+	return run[n] == 0 && n <= GM_LIMIT_RUN_BYTES;
+}
+
+static struct gm_client_run serve_run(const Gm__Wire__Hello *hello)
+{
+	struct gm_client_run run = {.id = hello->run};
+
+	if (hello->run_max) {
+		run.limit.set |= GM_QUOTA_MAX;
+		run.limit.max = hello->run_max;
+	}
+	if (hello->run_priority < 0) {
+		run.limit.set |= GM_QUOTA_PRIORITY;
+		run.limit.priority = hello->run_priority;
+	}
+	return run;
+}
+
 void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Hello *hello = packet->hello;
@@ -190,11 +212,18 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
+	if (!serve_run_ok(hello->run)) {
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID,
+			"a run is named by at most 32 letters and digits");
+		return;
+	}
+
 	struct gm_client *client;
 	struct gm_client_welcome welcome;
-	int r = gm_clients_join(serve->clients, peer, hello->name, GM_PAGE_VERSION_AT(hello->minor),
-		hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS, serve->config->trust, hello->session,
-		hello->token.data, &client, &welcome);
+	struct gm_client_run run = serve_run(hello);
+	int r = gm_clients_join(serve->clients, peer, hello->name, &run,
+		GM_PAGE_VERSION_AT(hello->minor), hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS,
+		serve->config->trust, hello->session, hello->token.data, &client, &welcome);
 	if (r < 0) {
 		serve_refuse_join(peer, packet->id, r);
 		return;

@@ -357,7 +357,8 @@ int gm_client_enter(struct gm_client *client, struct gm_identity *identity)
 }
 
 static int client_new(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES], struct gm_client **ret_client)
+	const struct gm_client_run *run, enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES],
+	struct gm_client **ret_client)
 {
 	struct gm_identity *identity = gm_peer_identity(peer);
 	struct gm_client *client = calloc(1, sizeof(*client));
@@ -375,6 +376,8 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		.unit = identity->cgroup.unit,
 		.container = gm_cgroup_limit_name(&identity->cgroup),
 		.name = name,
+		.run = run->id,
+		.run_limit = run->limit,
 	};
 
 	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
@@ -456,9 +459,9 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 }
 
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	uint32_t page_version, bool unique_ids, enum gm_trust trust, uint64_t resume_id,
-	const uint8_t *resume_token, struct gm_client **ret_client,
-	struct gm_client_welcome *ret_welcome)
+	const struct gm_client_run *run, uint32_t page_version, bool unique_ids,
+	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
+	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
 	struct gm_client_welcome welcome = {.bell = -1, .daemon_page = -1, .client_page = -1};
@@ -468,7 +471,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 		r = client_resume(clients, peer, resume_id, resume_token, welcome.token, &client);
 	welcome.resumed = r == 0;
 	if (r == -ENOENT)
-		r = client_new(clients, peer, name, trust, welcome.token, &client);
+		r = client_new(clients, peer, name, run, trust, welcome.token, &client);
 	if (r < 0)
 		return r;
 

@@ -35,6 +35,12 @@ struct gm_client_welcome {
 };
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 
+/* The run of gpumem-run that a client says it is part of. */
+struct gm_client_run {
+	const char *id; /* "": none */
+	struct gm_quota_values limit;
+};
+
 /*
  * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
  * client can resume it, and only with the right token. A client that has ended is made anew.
@@ -48,9 +54,9 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
  *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	uint32_t page_version, bool unique_ids, enum gm_trust trust, uint64_t resume_id,
-	const uint8_t *resume_token, struct gm_client **ret_client,
-	struct gm_client_welcome *ret_welcome);
+	const struct gm_client_run *run, uint32_t page_version, bool unique_ids,
+	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
+	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
 /* The client's connection has ended. This may end the client. */
 void gm_client_disconnected(struct gm_client *client);
 /* The client said goodbye: it has unmapped everything. Ends the client. */

@@ -290,6 +290,31 @@ START_TEST(a_name_that_is_too_long_or_not_printable_is_refused)
 }
 END_TEST
 
+START_TEST(a_run_is_named_by_a_few_letters_and_digits)
+{
+	GM_LIMIT_TEST(RUN_BYTES);
+	char run[GM_LIMIT_RUN_BYTES + 2];
+	memset(run, 'r', sizeof(run));
+	run[GM_LIMIT_RUN_BYTES + 1] = '\0';
+	const char *bad[] = {run, "a b", "a:b", "\xc3\xa4", "a\n"};
+	struct gm_raw raw;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.run_max = 8 * GM_CHUNK_MIN;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		hello.run = (char *)(uintptr_t)bad[i];
+		gpumem_status status = gm_raw_hello(&raw, witness.daemon.socket, &hello);
+		GM_REQUIRE_EQ(status, GPUMEM_E_INVALID);
+		gm_raw_close(&raw);
+	}
+	run[GM_LIMIT_RUN_BYTES] = '\0';
+	hello.run = run;
+	GM_REQUIRE_EQ(gm_raw_hello(&raw, witness.daemon.socket, &hello), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+END_TEST
+
 START_TEST(an_unknown_lease_share_or_device_is_not_found)
 {
 	struct gm_raw_lease lease = {.id = UINT64_C(0x123456789abcdef)};
@@ -482,6 +507,7 @@ int main(void)
 	tcase_add_test(tc, a_newer_minor_version_is_welcome);
 	tcase_add_test(tc, a_field_that_a_newer_client_added_is_skipped);
 	tcase_add_test(tc, a_name_that_is_too_long_or_not_printable_is_refused);
+	tcase_add_test(tc, a_run_is_named_by_a_few_letters_and_digits);
 	tcase_add_test(tc, an_unknown_lease_share_or_device_is_not_found);
 	tcase_add_test(tc, a_token_of_the_wrong_length_is_refused);
 	tcase_add_test(tc, an_audience_that_does_not_exist_is_refused);

@@ -133,6 +133,25 @@ START_TEST(everything_is_back_after_a_restart)
 }
 END_TEST
 
+START_TEST(the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first)
+{
+	uint8_t tokens[2][GM_TOKEN_BYTES];
+	struct gm_session *a = fake_ledger_join_run(&fake, 100, NULL, "r", 16 * MiB, tokens[0]);
+	struct gm_session *b = fake_ledger_join_run(&fake, 100, NULL, "r", 16 * MiB, tokens[1]);
+	uint64_t id = gm_session_id(b);
+
+	ask(a, NULL, 12 * MiB, 1, GPUMEM_OK);
+	ask(b, NULL, 2 * MiB, 1, GPUMEM_OK);
+	restart();
+	b = back(id, tokens[1]);
+	ck_assert_uint_eq(gm_session_room(b, 0), 2 * MiB);
+	ask(b, NULL, 4 * MiB, 2, GPUMEM_E_LIMIT);
+	ask(b, NULL, 2 * MiB, 3, GPUMEM_OK);
+	ck_assert_uint_eq(
+		gm_session_room(fake_ledger_join(&fake, 100, NULL, token), 0), GiB - 16 * MiB);
+}
+END_TEST
+
 START_TEST(a_kill_forgets_few_counts_and_no_peak)
 {
 	struct gm_core_counters before, after;
@@ -660,6 +679,7 @@ int main(void)
 	TCase *tcase = tcase_create("adopt");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
+	tcase_add_test(tcase, the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first);
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);

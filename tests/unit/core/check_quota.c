@@ -127,6 +127,7 @@ START_TEST(owners_are_written_as_they_are_read)
 	static const char *const good[][2] = {{"uid:1002", "uid 1002"}, {"gid:0", "gid 0"},
 		{"unit:training.service", "unit training.service"},
 		{"container:web:1", "container web:1"}, {"client:a b", "client a b"},
+		{"run:1f", "run 1f"},
 		{"session:18446744073709551615", "session 18446744073709551615"}};
 	static const char *const bad[] = {"container:\xff\xfe", "unit:a\x1b[2J", "client:\xc3", "",
 		"uid", "uid:", "uid:x", "uid:-1", "uid:4294967295", "user:1",
@@ -475,6 +476,101 @@ START_TEST(a_single_clients_limit_goes_with_it)
 }
 END_TEST
 
+/* A client of a run; max 0: it says nothing about a limit. */
+static struct gm_session *runner(uid_t uid, const char *run, uint64_t max, int32_t priority)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_session *session;
+	struct gm_session_info info = {.pid = 1,
+		.uid = uid,
+		.gid = uid,
+		.domain = uid + 1,
+		.pooling = true,
+		.run = run,
+		.run_limit = {.set = (max ? GM_QUOTA_MAX : 0) | (priority ? GM_QUOTA_PRIORITY : 0),
+			.max = max,
+			.priority = priority}};
+	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &session), 0);
+	return session;
+}
+
+START_TEST(all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it)
+{
+	struct gm_session *a = runner(7, "r", 4 * GiB, 0), *b = runner(7, "r", 4 * GiB, 0);
+	struct gm_session *other = runner(8, "r", 2 * GiB, 0),
+			  *free_of = client(7, 7, NULL, NULL, NULL);
+
+	ck_assert_uint_eq(count(), 2); /* each user has its own */
+	ck_assert_int_eq(ask(a, 3 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(b, 2 * GiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "run r"));
+	ck_assert_uint_eq(gm_session_room(b, d), GiB);
+	ck_assert_int_eq(ask(b, GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(a, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(ask(other, 2 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(free_of, 8 * GiB), GPUMEM_OK);
+
+	/* What one of them had, the next one can have. */
+	gm_session_end_died(a);
+	fake_core_run(&fake);
+	ck_assert_int_eq(ask(b, 3 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(b, 2 * MiB), GPUMEM_E_LIMIT);
+	gm_session_end_died(b);
+	ck_assert_uint_eq(count(), 1);
+	gm_session_end_died(other);
+	ck_assert_uint_eq(count(), 0);
+}
+END_TEST
+
+START_TEST(the_limit_of_a_run_is_its_own)
+{
+	struct gm_session *a = runner(7, "r", 4 * GiB, 0);
+	struct gm_quota_rule rule = {.owner = owner("uid:7"),
+		.device = GM_ALL_DEVICES,
+		.values = {.set = GM_QUOTA_MAX, .max = 6 * GiB}};
+	struct gm_owner run = owner("run:r");
+
+	/* Nobody else sets or resets it, and a reload leaves it as it is. */
+	ck_assert_int_eq(ask(a, 3 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(set("run:r", 8 * GiB, 0), GPUMEM_E_INVALID);
+	ck_assert_int_eq(
+		gm_core_reset_quota(fake.core, &run, GM_ALL_DEVICES, detail), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_reset_quota(fake.core, NULL, GM_ALL_DEVICES, detail), GPUMEM_OK);
+	ck_assert_uint_eq(shown("run r").held, 3 * GiB);
+	ck_assert_uint_eq(gm_session_room(a, d), GiB);
+
+	/* Later clients do not change it. One that says nothing about it is not of the run. */
+	struct gm_session *more = runner(7, "r", 20 * GiB, 0), *none = runner(7, "r", 0, 0);
+	ck_assert_uint_eq(gm_session_room(more, d), GiB);
+	ck_assert_uint_eq(gm_session_room(none, d), 3 * GiB);
+	ck_assert_uint_eq(shown("run r").clients, 2);
+	gm_session_end_died(none);
+	gm_session_end_died(more);
+	ck_assert_uint_eq(shown("run r").clients, 1);
+	ck_assert_int_eq(ask(a, 2 * GiB), GPUMEM_E_LIMIT);
+}
+END_TEST
+
+START_TEST(a_run_can_only_lower_its_priority)
+{
+	ck_assert_int_eq(prefer("uid:7", 3), GPUMEM_OK);
+	ck_assert_int_eq(fake_priority(runner(7, "low", 0, -5), d), -5);
+	ck_assert_int_eq(fake_priority(runner(7, "high", 0, 100), d), 3);
+}
+END_TEST
+
+START_TEST(runs_of_users_leave_room_for_limits)
+{
+	char run[32];
+	for (int i = 0; i < GM_LIMIT_QUOTAS; i++) {
+		snprintf(run, sizeof(run), "run%d", i);
+		runner(7, run, GiB, 0);
+	}
+	ck_assert_int_eq(set("uid:8", GiB, 0), GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has_left)
 {
 	struct gm_session *maker = client(7, 70, "u.service", "box", "n");
@@ -565,7 +661,11 @@ START_TEST(without_memory_nothing_changes)
 	for (uint64_t n = 1;; n++) {
 		uint8_t token[GM_TOKEN_BYTES];
 		struct gm_session *made;
-		struct gm_session_info info = {.domain = 1, .unit = "a", .name = "b"};
+		struct gm_session_info info = {.domain = 1,
+			.unit = "a",
+			.name = "b",
+			.run = "r",
+			.run_limit = {.set = GM_QUOTA_MAX, .max = GiB}};
 		failing_malloc_arm(n);
 		int r = gm_session_new(fake.core, &info, token, &made);
 		if (!failing_malloc_fired())
@@ -654,6 +754,10 @@ int main(void)
 	tcase_add_test(tcase, what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset);
 	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_keeps_the_old_one);
 	tcase_add_test(tcase, a_single_clients_limit_goes_with_it);
+	tcase_add_test(tcase, all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it);
+	tcase_add_test(tcase, the_limit_of_a_run_is_its_own);
+	tcase_add_test(tcase, a_run_can_only_lower_its_priority);
+	tcase_add_test(tcase, runs_of_users_leave_room_for_limits);
 	tcase_add_test(
 		tcase, a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has_left);
 	tcase_add_test(tcase, clients_hear_of_a_new_limit);

@@ -207,13 +207,21 @@ static void ledger_free_client(struct gm_session *session)
 struct gm_session *fake_ledger_join(
 	struct fake_core *fake, uid_t uid, const char *unit, uint8_t ret_token[GM_TOKEN_BYTES])
 {
+	return fake_ledger_join_run(fake, uid, unit, NULL, 0, ret_token);
+}
+
+struct gm_session *fake_ledger_join_run(struct fake_core *fake, uid_t uid, const char *unit,
+	const char *run, uint64_t max, uint8_t ret_token[GM_TOKEN_BYTES])
+{
 	struct gm_session_info info = {.pid = 1000 + (pid_t)uid,
 		.uid = uid,
 		.gid = uid,
 		.domain = uid,
 		.pooling = true,
 		.unit = unit,
-		.name = "worker"};
+		.name = "worker",
+		.run = run,
+		.run_limit = {.set = max ? GM_QUOTA_MAX : 0, .max = max}};
 	struct gm_session *session;
 	ck_assert_int_eq(gm_session_new(fake->core, &info, ret_token, &session), 0);
 

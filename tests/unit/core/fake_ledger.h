@@ -72,6 +72,9 @@ size_t fake_ledger_count(const struct fake_ledger *ledger, uint32_t kind);
 /* A session with both of its records. */
 struct gm_session *fake_ledger_join(
 	struct fake_core *fake, uid_t uid, const char *unit, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* The same, of a run. */
+struct gm_session *fake_ledger_join_run(struct fake_core *fake, uid_t uid, const char *unit,
+	const char *run, uint64_t max, uint8_t ret_token[GM_TOKEN_BYTES]);
 void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool died);
 
 /*
