@@ -22,6 +22,7 @@ daemon/serve:   common daemon/core daemon/config daemon/net daemon/keep daemon/t
 daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
 keeper:         common
 preload:        common
+run:            common
 client/map:     common
 client/heap:    common client/map
 client/session: common
@@ -56,16 +57,16 @@ rules='
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^ctl/                only gpumemctl uses jansson
 ^<sys/(socket|un)\.h ^(common|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
-^<                   ^(common|daemon|client|ctl|keeper|preload)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
-^"autoconf\.h        ^(common|daemon|client|ctl|keeper|preload)/.*\.c  autoconf.h is for .c files
-^"gpumem/            ^(common|daemon|client|ctl|preload)/       public headers include one another by their bare names
+^<                   ^(common|daemon|client|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
+^"autoconf\.h        ^(common|daemon|client|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
+^"gpumem/            ^(common|daemon|client|ctl|preload|run)/       public headers include one another by their bare names
 ^"(status|gpumem)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
 ^"common/wire\.h     ^(common/wire\.c|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
 ^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
 '
 
-files=$(cd "$src" && find common daemon client ctl keeper preload include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
+files=$(cd "$src" && find common daemon client ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks
 verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	BEGIN {
@@ -93,7 +94,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	function objection(file, what,   r, mine, theirs) {
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
-		if (what !~ /^"(common|daemon|client|ctl|keeper|preload)\//)
+		if (what !~ /^"(common|daemon|client|ctl|keeper|preload|run)\//)
 			return what ~ /^<|^"(autoconf\.h|(status|gpumem)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""

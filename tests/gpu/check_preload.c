@@ -6,11 +6,7 @@
  * every way in which a program finds it, and every way in which a program ends. See preload_actor.h.
  */
 
-#include <fcntl.h>
-
-#include "tests/gpu/broker.h"
-#include "tests/gpu/preload_actor.h"
-#include "tests/scratch.h"
+#include "tests/gpu/preload_fixture.h"
 
 static const char *const routes[] = {"linked", "dlsym", "default", "proc", "proc2"};
 #define ROUTES (int)(sizeof routes / sizeof *routes)
@@ -23,31 +19,16 @@ struct play {
 	bool beside;        /* another library is preloaded, too */
 };
 
-/* A file of the build, or of a staged folder. */
-static void built(char path[512], const char *folder, const char *name)
-{
-	const char *top = getenv("top_builddir");
-
-	snprintf(path, 512, "%s/%s/.libs/%s", top ? top : ".", folder, name);
-	if (access(path, F_OK) < 0)
-		snprintf(path, 512, "%s/%s/%s", top ? top : ".", folder, name);
-}
-
 /* In the worker: becomes the program. */
 static void act(int channel, void *argument)
 {
 	const struct play *play = argument;
-	char preload[1024], client[512], program[512], path[1024];
-	const char *before = getenv("LD_LIBRARY_PATH");
+	char preload[1024], program[512];
 
 	built(preload, "preload", "libgpumem-preload.so");
-	built(client, "client", "libgpumem-client.so.0");
 	built(program, "tests/gpu",
 		strcmp(play->route, "linked") == 0 ? "preload_linked" : "preload_actor");
-	*strrchr(client, '/') = 0;
-	snprintf(path, sizeof path, "%s%s%s", client, before ? ":" : "", before ? before : "");
-
-	setenv("LD_LIBRARY_PATH", path, 1);
+	prepare_program(channel);
 	if (play->beside) {
 		strcat(preload, ":");
 		built(preload + strlen(preload), "tests/gpu", "libbeside.so");
@@ -56,12 +37,8 @@ static void act(int channel, void *argument)
 	setenv("GPUMEM_SOCKET", play->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
 	if (play->env)
 		putenv((char *)play->env);
-	if (play->output) {
-		int fd = open(play->output, O_WRONLY | O_CREAT | O_APPEND, 0600);
-		GM_REQUIRE(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
-	}
-	GM_REQUIRE(dup2(channel, ACTOR_CHANNEL) == ACTOR_CHANNEL);
-	fcntl(ACTOR_CHANNEL, F_SETFD, 0);
+	if (play->output)
+		redirect(play->output, STDERR_FILENO);
 	execl(program, program, play->route, play->scene, (char *)NULL);
 	GM_FAIL("cannot run %s: %s", program, strerror(errno));
 }
@@ -170,15 +147,6 @@ END_TEST
 
 /* ---- ends */
 
-static int end_of(struct gm_worker *worker)
-{
-	int status;
-
-	GM_REQUIRE(waitpid(worker->pid, &status, 0) == worker->pid);
-	close(worker->channel);
-	return status;
-}
-
 START_TEST(everything_comes_back_however_the_program_ends)
 {
 	static const struct {
@@ -274,17 +242,6 @@ START_TEST(a_program_without_the_driver_finds_no_driver)
 END_TEST
 
 /* ---- without a daemon */
-
-static void read_file(const char *path, char *text, size_t room)
-{
-	int fd = open(path, O_RDONLY);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, room - 1);
-
-	GM_REQUIRE(n >= 0);
-	text[n] = 0;
-	if (fd >= 0)
-		close(fd);
-}
 
 START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
 {

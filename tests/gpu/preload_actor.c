@@ -498,6 +498,38 @@ static void scene_no_driver(void)
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2") && dlerror());
 }
 
+/* One of many that want more together than there is. */
+static void scene_race(void)
+{
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	gm_cu_result result = cu.cuMemAlloc(&ptr, ACTOR_PIECE);
+	GM_REQUIRE(result == GM_CUDA_SUCCESS || result == GM_CUDA_ERROR_OUT_OF_MEMORY);
+	gm_say_word(ACTOR_CHANNEL, result == GM_CUDA_SUCCESS ? 'y' : 'n');
+	gm_hear_word(ACTOR_CHANNEL, 'g');
+	if (result == GM_CUDA_SUCCESS)
+		CU(cu.cuMemFree(ptr));
+}
+
+/* The daemon restarts while it is shown what there is. */
+static void scene_restart(void)
+{
+	gm_cu_ptr a, b, c;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuMemAlloc(&b, ACTOR_BYTES));
+	use(a, ACTOR_BYTES, 1);
+	use(b, ACTOR_BYTES, 2);
+	GM_REQUIRE_EQ(cu.cuMemAlloc(&c, ACTOR_BYTES), GM_CUDA_ERROR_OUT_OF_MEMORY);
+	CU(cu.cuMemFree(a));
+	CU(cu.cuMemAlloc(&c, ACTOR_BYTES));
+	CU(cu.cuMemFree(b));
+	CU(cu.cuMemFree(c));
+}
+
 static const struct {
 	const char *name;
 	void (*scene)(void);
@@ -523,6 +555,8 @@ static const struct {
 	{"fill", scene_fill},
 	{"beside", scene_beside},
 	{"no-driver", scene_no_driver},
+	{"race", scene_race},
+	{"restart", scene_restart},
 };
 
 int main(int argc, char **argv)

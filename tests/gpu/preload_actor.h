@@ -14,6 +14,7 @@
 
 #define ACTOR_CHANNEL 3
 #define ACTOR_BYTES   ((size_t)24 << 20)
+#define ACTOR_PIECE   ((size_t)4 << 20)
 
 /* X(name, exported symbol, version, parameters) */
 #define ACTOR_CALLS(X) \

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run/run_program.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+
+static int program_try(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	if (S_ISDIR(st.st_mode) || access(path, X_OK) < 0)
+		return -EACCES;
+	return 0;
+}
+
+int gm_program_find(const char *name, char *path, size_t room)
+{
+	const char *at = getenv("PATH");
+	int found = -ENOENT;
+
+	if (strchr(name, '/')) {
+		if ((size_t)snprintf(path, room, "%s", name) >= room)
+			return -ENAMETOOLONG;
+		return program_try(path);
+	}
+
+	for (at = at ? at : "/usr/local/bin:/usr/bin:/bin"; at; at = *at ? at + 1 : NULL) {
+		size_t n = strcspn(at, ":");
+		int written = snprintf(path, room, "%.*s%s%s", (int)n, at, n ? "/" : "", name);
+		at += n;
+		if (written < 0 || (size_t)written >= room)
+			continue;
+		int r = program_try(path);
+		if (r == 0)
+			return 0;
+		if (r == -EACCES)
+			found = r;
+	}
+	return found;
+}
+
+/* Whether it is an ELF file that is loaded without the dynamic linker. */
+static bool program_static(const char *path)
+{
+	Elf64_Ehdr head;
+	Elf64_Phdr part;
+	GM_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, &head, sizeof head) != sizeof head ||
+		memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+		head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof part)
+		return false;
+	for (unsigned i = 0; i < head.e_phnum; i++) {
+		off_t place = (off_t)(head.e_phoff + i * sizeof part);
+		if (pread(fd, &part, sizeof part, place) != sizeof part || part.p_type == PT_INTERP)
+			return false;
+	}
+	return head.e_phnum > 0;
+}
+
+const char *gm_program_closed(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return NULL;
+	if ((st.st_mode & S_ISUID && st.st_uid != getuid()) ||
+		(st.st_mode & S_ISGID && st.st_mode & S_IXGRP && st.st_gid != getgid()))
+		return "runs with the rights of another user (setuid), so no library can be put in front of its driver; "
+		       "run gpumem-run as that user";
+	if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
+		return "runs with capabilities of its own, so no library can be put in front of its driver";
+	if (program_static(path))
+		return "is linked statically, so no library can be put in front of its driver";
+	return NULL;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumem-run: what it tells the program, one limit for all processes that the program starts, and what it
+ * says to those who use it wrongly. See preload_fixture.h.
+ */
+
+#include <sys/stat.h>
+
+#include "tests/gpu/preload_fixture.h"
+
+#define LIMIT       "64M"
+#define LIMIT_BYTES (UINT64_C(64) << 20)
+
+/* ---- running it */
+
+struct command {
+	const char *const *arguments; /* NULL-ended */
+	const char *output;           /* where stdout and stderr go; NULL: as the test's */
+	bool nowhere;                 /* no daemon listens where it looks */
+};
+
+static void run(int channel, void *argument)
+{
+	const struct command *command = argument;
+	char program[512], preload[512], actor[512];
+
+	built(program, "run", "gpumem-run");
+	built(preload, "preload", "libgpumem-preload.so");
+	built(actor, "tests/gpu", "preload_actor");
+	prepare_program(channel);
+	setenv("GPUMEM_PRELOAD", preload, 1);
+	setenv("ACTOR", actor, 1);
+	setenv("GPUMEM_SOCKET", command->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
+	if (command->output) {
+		redirect(command->output, STDOUT_FILENO);
+		redirect(command->output, STDERR_FILENO);
+	}
+
+	const char *arguments[32] = {program};
+	for (size_t i = 0; command->arguments[i]; i++)
+		arguments[i + 1] = command->arguments[i];
+	execv(program, (char **)(uintptr_t)arguments);
+	GM_FAIL("cannot run %s: %s", program, strerror(errno));
+}
+
+/* Runs it to its end: its exit status, and what it printed. */
+static int outcome(const struct command *command, char text[4096])
+{
+	struct command quiet = *command;
+	char output[128];
+	struct gm_worker worker;
+
+	gm_scratch_path("run", output, sizeof output);
+	quiet.output = output;
+	gm_worker_start(&worker, run, &quiet);
+	int status = end_of(&worker);
+	read_file(output, text, 4096);
+	unlink(output);
+	GM_REQUIRE(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+#define ARGUMENTS(...) \
+	(const char *const[]) \
+	{ \
+		__VA_ARGS__, NULL \
+	}
+
+/* ---- what it says */
+
+START_TEST(wrong_use_is_explained)
+{
+	const struct {
+		const char *const *arguments;
+		int status;
+		const char *says;
+	} cases[] = {
+		{(const char *const[]){"--limt", "1G", "true", NULL}, 2, "did you mean --limit?"},
+		{(const char *const[]){"-x", "true", NULL}, 2, "there is no option -x"},
+		{(const char *const[]){"--limit", "much", "true", NULL}, 2, "'much' is no size"},
+		{(const char *const[]){"--limit", "0", "true", NULL}, 2, "'0' is no size"},
+		{(const char *const[]){"--limit", "101%", "true", NULL}, 2, "'101%' is no size"},
+		{(const char *const[]){"--limit", "900T", "true", NULL}, 2,
+			"900T is more than the GPU has"},
+		{(const char *const[]){"--limit", NULL}, 2, "--limit needs a value"},
+		{(const char *const[]){"--wait", "soon", "true", NULL}, 2, "'soon' is no time"},
+		{(const char *const[]){"--priority", "1", "true", NULL}, 2,
+			"only an administrator can raise a priority"},
+		{(const char *const[]){"--device", "77", "true", NULL}, 2,
+			"there is no device 77; gpumemd has "},
+		{(const char *const[]){"--device", "first", "true", NULL}, 2,
+			"'first' is no number of a device"},
+		{(const char *const[]){"--name", "a\nb", "true", NULL}, 2, "printable UTF-8"},
+		{(const char *const[]){"--report", NULL}, 2, "which program is to run?"},
+		{(const char *const[]){"no-such-program", NULL}, 127,
+			"cannot run no-such-program: there is no such program"},
+		{(const char *const[]){"/dev/null", NULL}, 126, "cannot run /dev/null"},
+		{(const char *const[]){"/tmp", NULL}, 126, "cannot run /tmp"},
+		{(const char *const[]){"--help", NULL}, 0, "Usage: gpumem-run"},
+		{(const char *const[]){"--version", NULL}, 0, "gpumem-run " PACKAGE_VERSION},
+	};
+	char text[4096];
+
+	start_with(CONFIG(""));
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct command command = {.arguments = cases[i].arguments};
+		int status = outcome(&command, text);
+		if (status != cases[i].status || !strstr(text, cases[i].says))
+			GM_FAIL("case %zu: status %d, and: %s", i, status, text);
+	}
+	tear_down();
+}
+END_TEST
+
+/* A file of another user that runs with its rights; false: this machine has none. */
+static bool find_setuid(char path[256])
+{
+	static const char *const known[] = {"/usr/bin/su", "/bin/su", "/usr/bin/passwd"};
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (stat(known[i], &st) == 0 && st.st_mode & S_ISUID && st.st_uid != getuid()) {
+			snprintf(path, 256, "%s", known[i]);
+			return true;
+		}
+	gm_scratch_path("run-setuid", path, 256);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+	GM_REQUIRE(fd >= 0);
+	bool made = fchown(fd, UID_A, UID_A) == 0 && fchmod(fd, 04755) == 0;
+	close(fd);
+	return made;
+}
+
+START_TEST(a_setuid_program_is_refused)
+{
+	char path[256], text[4096];
+
+	if (!find_setuid(path))
+		return;
+	start_with(CONFIG(""));
+	struct command command = {.arguments = ARGUMENTS("--", path)};
+	GM_REQUIRE_EQ(outcome(&command, text), 126);
+	GM_REQUIRE(strstr(text, path) && strstr(text, "(setuid)"));
+	tear_down();
+}
+END_TEST
+
+START_TEST(without_a_daemon_it_starts_only_if_that_is_optional)
+{
+	char text[4096];
+	struct command command = {.arguments = ARGUMENTS("echo", "here"), .nowhere = true};
+
+	GM_REQUIRE_EQ(outcome(&command, text), 3);
+	GM_REQUIRE(strstr(text, "gpumem-run: cannot connect to gpumemd at /nowhere/socket"));
+	command.arguments = ARGUMENTS("--required", "echo", "here");
+	GM_REQUIRE_EQ(outcome(&command, text), 3);
+	command.arguments = ARGUMENTS("--optional", "--limit", "1G", "echo", "here");
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	ck_assert_str_eq(text, "here\n");
+}
+END_TEST
+
+/* ---- what the program gets */
+
+START_TEST(the_program_is_told_what_the_user_wants)
+{
+	char text[4096];
+	struct command command = {
+		.arguments = ARGUMENTS("--limit", LIMIT, "--name", "a b", "--wait", "2s",
+			"--priority", "-3", "--see-all", "--device", "0", "--", "sh", "-c",
+			"echo $GPUMEM_RUN_LIMIT,$GPUMEM_RUN_NAME,$GPUMEM_RUN_WAIT,"
+			"$GPUMEM_RUN_PRIORITY,$GPUMEM_RUN_SEE_ALL; "
+			"echo $CUDA_VISIBLE_DEVICES | cut -c-4; exit 5")};
+
+	start_with(CONFIG(""));
+	GM_REQUIRE_EQ(outcome(&command, text), 5);
+	ck_assert_str_eq(text, "67108864,a b,2000,-3,1\nGPU-\n");
+
+	/* What an outer run has set does not stay where the inner one does not set it. */
+	char program[512];
+	built(program, "run", "gpumem-run");
+	command.arguments = (const char *const[]){"--see-all", "sh", "-c",
+		"\"$0\" sh -c 'echo $GPUMEM_RUN_SEE_ALL.'; \"$0\" --limit 1M true", program, NULL};
+	GM_REQUIRE_EQ(outcome(&command, text), 2);
+	GM_REQUIRE(strncmp(text, ".\n", 2) == 0);
+	GM_REQUIRE(strstr(text, "this is part of another gpumem-run already"));
+	tear_down();
+}
+END_TEST
+
+/* The actor, started by a shell that gpumem-run started. */
+static void begin_actor(struct gm_worker *worker, const char *const *arguments)
+{
+	struct command command = {.arguments = arguments};
+
+	gm_worker_start(worker, run, &command);
+}
+
+START_TEST(the_limit_holds_for_what_the_program_starts)
+{
+	struct gm_worker worker;
+	struct gm_client_row row;
+
+	start_with(CONFIG(""));
+	begin_actor(&worker, ARGUMENTS("--limit", LIMIT, "--name", "trainer", "--", "sh", "-c",
+				     "\"$ACTOR\" dlsym fill && \"$ACTOR\" dlsym fill"));
+	for (int i = 0; i < 2; i++) {
+		gm_hear_word(worker.channel, 'h');
+		GM_REQUIRE_EQ(gm_client_rows(&daemon_, &row, 1), 1);
+		ck_assert_str_eq(row.name, "trainer");
+		GM_REQUIRE(row.held <= LIMIT_BYTES && row.held >= ACTOR_BYTES);
+		gm_say_word(worker.channel, 'g');
+	}
+	gm_worker_join(&worker);
+	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= LIMIT_BYTES);
+	tear_down();
+}
+END_TEST
+
+/* A GPU that is not a fake one has contexts, which take their part. */
+#define RACERS (getenv("GPUMEM_FAKE_DIR") ? 100 : 10)
+
+START_TEST(programs_that_race_for_a_limit_never_pass_it)
+{
+	struct gm_worker worker;
+	char count[16];
+	int got = 0;
+
+	start_with(CONFIG(""));
+	snprintf(count, sizeof count, "%d", RACERS);
+	begin_actor(&worker,
+		ARGUMENTS("--limit", LIMIT, "--", "sh", "-c",
+			"i=0; while [ $i -lt $0 ]; do \"$ACTOR\" dlsym race & i=$((i + 1)); done; "
+			"wait",
+			count));
+	for (int i = 0; i < RACERS; i++) {
+		char answer;
+		gm_hear(worker.channel, &answer, 1);
+		GM_REQUIRE(answer == 'y' || answer == 'n');
+		got += answer == 'y';
+	}
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE(got > 0 && got <= (int)(LIMIT_BYTES / ACTOR_PIECE));
+	GM_REQUIRE(f.leased <= LIMIT_BYTES && f.leased >= (uint64_t)got * ACTOR_PIECE);
+	GM_REQUIRE(f.peak_charged <= LIMIT_BYTES);
+	for (int i = 0; i < RACERS; i++)
+		gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= LIMIT_BYTES);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays)
+{
+	struct gm_worker worker;
+
+	start_with(CONFIG(""));
+	begin_actor(&worker,
+		ARGUMENTS("--limit", "56M", "--", "sh", "-c", "exec \"$ACTOR\" proc2 restart"));
+	gm_hear_word(worker.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("gpumem-run");
+	TCase *tc = tcase_create("gpumem-run");
+	tcase_set_timeout(tc, 240);
+	tcase_add_test(tc, wrong_use_is_explained);
+	tcase_add_test(tc, a_setuid_program_is_refused);
+	tcase_add_test(tc, without_a_daemon_it_starts_only_if_that_is_optional);
+	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
+	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
+	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);
+	tcase_add_test(tc, a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
