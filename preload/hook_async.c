@@ -67,7 +67,8 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		!async_device(driver, stream, &device) ||
 		!gm_broker_device(driver, device, &number) ||
 		!async_default(driver, device, pool)) {
-		gm_broker_count_passed();
+		gm_broker_count_passed(
+			pool ? GM_CALL_cuMemAllocFromPoolAsync : GM_CALL_cuMemAllocAsync);
 		return false;
 	}
 
@@ -130,6 +131,16 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 
 ASYNC_CALLS(, 0)
 ASYNC_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
+
+gm_cu_result cuMemSetMemPool(gm_cu_location *location, int type, gm_cu_pool pool)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemSetMemPool);
+	gm_cu_result result = driver->cuMemSetMemPool(location, type, pool);
+
+	if (result == GM_CUDA_SUCCESS)
+		atomic_store_explicit(&async_pools_set, true, memory_order_release);
+	return result;
+}
 
 gm_cu_result cuDeviceSetMemPool(gm_cu_device device, gm_cu_pool pool)
 {

@@ -44,7 +44,7 @@ gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 	case GM_BROKER_ABSENT:
 		break;
 	}
-	gm_broker_count_passed();
+	gm_broker_count_passed(GM_CALL_cuMemAlloc_v2);
 	return driver->cuMemAlloc_v2(ptr, bytes);
 }
 
@@ -82,7 +82,7 @@ gm_cu_result cuMemAllocPitch_v2(
 	case GM_BROKER_ABSENT:
 		break;
 	}
-	gm_broker_count_passed();
+	gm_broker_count_passed(GM_CALL_cuMemAllocPitch_v2);
 	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
 }
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "preload/preload.h"
 #include "preload/preload_next.h"
@@ -44,7 +45,8 @@ static gpumem_session *broker_session;
 /* 0: not looked for; 1: the daemon does not have it; else the daemon's number + 2. */
 static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
 
-static _Atomic uint64_t broker_allocations, broker_refusals, broker_bytes, broker_passed;
+static _Atomic uint64_t broker_allocations, broker_refusals, broker_bytes;
+static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
 
 /* ---- the session */
 
@@ -85,6 +87,7 @@ static bool broker_connect(const char **ret_why)
 	if (!broker_client.gpumem_connect && !broker_load(ret_why))
 		return false;
 	options.name = gm_preload_settings()->name;
+	options.peers = 1; /* as memory of cuMemAlloc() after cuCtxEnablePeerAccess() */
 	if (broker_client.gpumem_connect(&options, &broker_session)) {
 		*ret_why = broker_client.gpumem_error_detail();
 		return false;
@@ -267,21 +270,44 @@ bool gm_broker_room(uint32_t number, uint64_t *ret_bytes)
 
 /* ---- the report */
 
-void gm_broker_count_passed(void)
+void gm_broker_count_passed(enum gm_preload_call call)
 {
-	atomic_fetch_add_explicit(&broker_passed, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_passed[call], 1, memory_order_relaxed);
 }
 
+/* ", cuMemCreate 3": the calls that went to the driver, as far as there is room. */
+static void broker_report_passed(char *text, size_t room)
+{
+	static const char *const symbols[] = {
+#define BROKER_SYMBOL(symbol, name, version, flags, parameters) name,
+		GM_PRELOAD_CALLS(BROKER_SYMBOL)
+#undef BROKER_SYMBOL
+	};
+	size_t n = 0;
+
+	for (unsigned i = 0; i < GM_PRELOAD_CALLS_N && n < room; i++) {
+		uint64_t count = atomic_load(&broker_passed[i]);
+		if (count)
+			n += (size_t)snprintf(text + n, room - n, "%s%s %llu",
+				n ? ", " : "; served by the driver: ", symbols[i],
+				(unsigned long long)count);
+	}
+}
+
+/* One line for each process that took memory. */
 static __attribute__((destructor)) void broker_report(void)
 {
-	if (!gm_preload_settings()->report || atomic_load(&broker_forked) ||
-		!(atomic_load(&broker_allocations) + atomic_load(&broker_refusals) +
-			atomic_load(&broker_passed)))
+	char passed[512] = "";
+
+	if (!gm_preload_settings()->report || atomic_load(&broker_forked))
+		return;
+	broker_report_passed(passed, sizeof passed);
+	if (!atomic_load(&broker_allocations) && !atomic_load(&broker_refusals) && !*passed)
 		return;
 	fprintf(stderr,
-		"gpumem-run: %s: %llu allocations from gpumemd, %llu bytes in all, %llu refused; %llu calls that make memory went to the driver\n",
-		program_invocation_short_name, (unsigned long long)atomic_load(&broker_allocations),
+		"gpumem-run: %s (%d): %llu allocations from gpumemd, %llu bytes in all, %llu refused%s\n",
+		program_invocation_short_name, (int)getpid(),
+		(unsigned long long)atomic_load(&broker_allocations),
 		(unsigned long long)atomic_load(&broker_bytes),
-		(unsigned long long)atomic_load(&broker_refusals),
-		(unsigned long long)atomic_load(&broker_passed));
+		(unsigned long long)atomic_load(&broker_refusals), passed);
 }

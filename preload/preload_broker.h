@@ -41,7 +41,7 @@ void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
 /* How many bytes the program could have on a device now. false: nobody knows. */
 bool gm_broker_room(uint32_t number, uint64_t *ret_bytes);
 
-/* Counts a call that the driver served although it makes memory, for the report. */
-void gm_broker_count_passed(void);
+/* Counts a call that the driver serves although it makes memory, for the report. */
+void gm_broker_count_passed(enum gm_preload_call call);
 
 #endif

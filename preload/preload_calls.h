@@ -26,7 +26,8 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	GM_PRELOAD_MEMORY_CALLS(X) \
 	GM_PRELOAD_STREAM_CALLS(X, , 0) \
 	GM_PRELOAD_STREAM_CALLS(X, _ptsz, GM_PRELOAD_PER_THREAD) \
-	GM_PRELOAD_CONTEXT_CALLS(X)
+	GM_PRELOAD_CONTEXT_CALLS(X) \
+	GM_PRELOAD_PASSED_CALLS(X)
 
 #define GM_PRELOAD_LOOKUP_CALLS(X) \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, 0, \
@@ -50,7 +51,9 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0, \
 		(unsigned int n, gm_cu_pointer_attribute *attributes, void **data, gm_cu_ptr ptr)) \
 	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, \
-		(gm_cu_device device, gm_cu_pool pool))
+		(gm_cu_device device, gm_cu_pool pool)) \
+	X(cuMemSetMemPool, "cuMemSetMemPool", 13000, 0, \
+		(gm_cu_location * location, int type, gm_cu_pool pool))
 
 /* Each exists twice: for the default stream that all threads share, and for a thread's own. */
 #define GM_PRELOAD_STREAM_CALLS(X, suffix, flags) \
@@ -76,6 +79,21 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, (gm_cu_device device)) \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0, (gm_cu_device device))
 
+/* Calls that make device memory and go to the driver. They are counted for the report. */
+#define GM_PRELOAD_PASSED_CALLS(X) \
+	X(cuMemCreate, "cuMemCreate", 10020, 0, \
+		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
+			unsigned long long flags)) \
+	X(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0, \
+		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
+	X(cuArrayCreate_v2, "cuArrayCreate", 3020, 0, (void **array, const void *description)) \
+	X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0, (void **array, const void *description)) \
+	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0, \
+		(void **array, const void *description, unsigned int levels)) \
+	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0, \
+		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
+			void *parameters))
+
 /* What the library calls itself and leaves to the driver. X(exported symbol, parameters). */
 #define GM_PRELOAD_USED(X) \
 	X(cuCtxGetCurrent, (gm_cu_ctx * ctx)) \
@@ -91,6 +109,14 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuStreamGetCtx, (gm_cu_stream stream, gm_cu_ctx * ctx)) \
 	X(cuStreamIsCapturing, (gm_cu_stream stream, gm_cu_capture_status * status))
+
+/* A number for each call. */
+enum gm_preload_call {
+#define GM_PRELOAD_NUMBER(symbol, name, version, flags, parameters) GM_CALL_##symbol,
+	GM_PRELOAD_CALLS(GM_PRELOAD_NUMBER)
+#undef GM_PRELOAD_NUMBER
+		GM_PRELOAD_CALLS_N
+};
 
 #define GM_PRELOAD_API __attribute__((visibility("default")))
 

@@ -93,10 +93,16 @@ complaint=$(for f in $functions; do
 done)
 report every_function_has_a_page_of_its_name "$complaint"
 
+complaint=$(sed -nE 's/^\s*X\(.[a-zA-Z].,\s*"([a-z-]+)".*/\1/p' "$top_srcdir/run/run_options.c" | while read -r option; do
+	grep -qE "^\*--$option\*|, \*--$option\*$" "$man/gpumem-run.1.scd" || echo "--$option"
+done)
+[ "$(grep -cE '^\s*X\(' "$top_srcdir/run/run_options.c")" -ge 10 ] || complaint="the options were not found"
+report every_option_of_gpumem_run_is_explained "$complaint"
+
 docdir=$(printf 'include Makefile\nprint:\n\t@echo $(docdir)\n' | make -s --no-print-directory -C "$top_builddir" -f - print)
 complaint=$(grep -l '@[a-z]*dir@' "$top_builddir"/man/*.[1-8] | sed 's/$/: a folder has no name/'
 	for page in $(cd "$man" && grep -l '@docdir@' *.scd); do
-		sed 's/\\&//g' "$top_builddir/man/${page%.scd}" | grep -qF "$docdir/examples" || echo "${page%.scd}: does not name $docdir"
+		sed 's/\\&//g' "$top_builddir/man/${page%.scd}" | grep -qF "$docdir/" || echo "${page%.scd}: does not name $docdir"
 	done
 	grep -ohE '\*[a-z_.-]+\*\([1358]\)' "$man"/*.scd | sort -u | tr -d '*' | grep gpumem | while IFS='()' read -r name section; do
 		[ -e "$top_builddir/man/$name.$section" ] || echo "$name($section) is named and does not exist"

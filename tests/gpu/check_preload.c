@@ -282,8 +282,12 @@ START_TEST(the_report_says_what_went_where)
 	start();
 	one_worker(act, &one);
 	read_file(output, text, sizeof text);
-	GM_REQUIRE(strstr(text, "1 allocations from gpumemd, 25165824 bytes in all, 0 refused") !=
+	GM_REQUIRE(strstr(text, "1 allocations from gpumemd, 25165824 bytes in all, 0 refused\n") !=
 		   NULL);
+	one.scene = "passed";
+	one_worker(act, &one);
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, "0 refused; served by the driver: cuMemCreate 1\n") != NULL);
 	tear_down();
 }
 END_TEST

@@ -498,6 +498,18 @@ static void scene_no_driver(void)
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2") && dlerror());
 }
 
+/* Memory that the driver makes, and says so: it is not the broker's. */
+static void scene_passed(void)
+{
+	gm_cu_prop prop = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	gm_cu_mem handle;
+
+	use_gpu();
+	CU(cu.cuMemCreate(&handle, ACTOR_PIECE, &prop, 0));
+	CU(cu.cuMemRelease(handle));
+}
+
 /* One of many that want more together than there is. */
 static void scene_race(void)
 {
@@ -556,6 +568,7 @@ static const struct {
 	{"beside", scene_beside},
 	{"no-driver", scene_no_driver},
 	{"race", scene_race},
+	{"passed", scene_passed},
 	{"restart", scene_restart},
 };
 

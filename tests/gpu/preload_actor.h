@@ -45,6 +45,10 @@
 	X(cuMemFreeAsync, cuMemFreeAsync, 11020, (gm_cu_ptr ptr, gm_cu_stream stream)) \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, \
 		(void **pool, gm_cu_device device)) \
+	X(cuMemCreate, cuMemCreate, 10020, \
+		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
+			unsigned long long flags)) \
+	X(cuMemRelease, cuMemRelease, 10020, (gm_cu_mem handle)) \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, \
 		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, \

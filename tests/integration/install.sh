@@ -26,6 +26,11 @@ conf=$root$sysconfdir/gpumemd/gpumemd.conf
 
 programs() { [ -x "$root$bindir/gpumemd" ] && [ -x "$root$bindir/gpumemctl" ] && [ -x "$root$bindir/gpumem-keeper" ]; }
 check "gpumemd, gpumemctl and gpumem-keeper are in one folder, $bindir" programs
+run_library() { [ -x "$root$bindir/gpumem-run" ] && [ -e "$root$libdir/gpumemd/libgpumem-preload.so" ] && grep -qaF "$libdir/gpumemd/libgpumem-preload.so" "$root$bindir/gpumem-run"; }
+check "gpumem-run knows where its library is" run_library
+# It finds the client library beside it, wherever both were installed.
+run_client() { readelf -d "$root$libdir/gpumemd/libgpumem-preload.so" | grep -qF '$ORIGIN/..' && [ -e "$root$libdir/libgpumem-client.so.0" ]; }
+check "that library knows where the client library is" run_client
 # The search path of a user of Debian who is not root has no sbin.
 check "no program is where only root looks" [ -z "$(find "$root" -path '*/sbin/*')" ]
 check "it says its version" "$root$bindir/gpumemd" --version
@@ -62,6 +67,7 @@ manual_of() { # NAME WORDS
 if command -v man >/dev/null; then
 	check "man finds a function" manual_of gpumem_free 'gpumem_status gpumem_free('
 	check "man finds the daemon" manual_of gpumemd 'GPU memory broker'
+	check "man finds gpumem-run" manual_of gpumem-run 'under gpumemd'
 else
 	ok "man finds a function # SKIP man is not installed"
 fi
