@@ -11,7 +11,7 @@ set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") stage=$3
 machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
 read -ra suite <<<"$4 $5"
-programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
+programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl run/gpumem-run examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
 
 if [ "$machine" != x86_64 ]; then
 	if [ "$(id -u)" = 0 ]; then
@@ -65,6 +65,17 @@ for program in "${programs[@]}"; do
 	cp "$(real "$build/$program")" "$stage/$program"
 	needs "$stage/$program"
 done
+# What programs load at run time, and the helpers of check_preload, which are programs and libraries of their own.
+mkdir -p "$stage/preload" "$stage/client"
+make -s -C "$build" tests/gpu/libbeside.la
+cp "$build/preload/.libs/libgpumem-preload.so" "$stage/preload/"
+cp "$build/tests/gpu/.libs/libbeside.so" "$stage/tests/gpu/"
+cp -L "$build/client/.libs/libgpumem-client.so.0" "$stage/client/"
+needs "$stage/client/libgpumem-client.so.0"
+cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/torch_train.py" "$stage/tests/gpu/"
+if command -v nvcc >/dev/null && [ "$machine" = x86_64 ]; then
+	nvcc -cudart static -o "$stage/tests/gpu/cudart_actor" "$source_dir/tests/gpu/cudart_actor.cu" || rm -f "$stage/tests/gpu/cudart_actor"
+fi
 # Every file must be for the machine that it goes to, whatever this machine is.
 find "$stage" -type f | while read -r file; do
 	case $(readelf -h "$file" 2>/dev/null | sed -n 's/^ *Machine: *//p') in

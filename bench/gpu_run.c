@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * A program under gpumem-run, beside the same program on the plain driver, by turns:
+ *   - a call that the preloaded library hands on to the driver;
+ *   - a pair of cuMemAlloc and cuMemFree of 2 MiB, with nothing to wait for;
+ *   - a pair of cuMemAllocAsync and cuMemFreeAsync of 2 MiB on a stream;
+ *   - the start of a program that does not use CUDA, and of gpumem-run itself.
+ * Needs a GPU. The fake driver is enough to try it out; it frees memory on a stream more slowly than a real one.
+ */
+
+#include <stdio.h>
+
+#include "bench/measure.h"
+#include "tests/gpu/preload_fixture.h"
+
+#define TURNS   5
+#define PAIRS   2000
+#define STARTS  31
+#define FIGURES 3
+
+/* ---- the program that is measured */
+
+struct calls {
+	gm_cu_result (*init)(unsigned int);
+	gm_cu_result (*retain)(gm_cu_ctx *, gm_cu_device);
+	gm_cu_result (*set_current)(gm_cu_ctx);
+	gm_cu_result (*alloc)(gm_cu_ptr *, size_t);
+	gm_cu_result (*release)(gm_cu_ptr);
+	gm_cu_result (*alloc_async)(gm_cu_ptr *, size_t, gm_cu_stream);
+	gm_cu_result (*free_async)(gm_cu_ptr, gm_cu_stream);
+	gm_cu_result (*stream_create)(gm_cu_stream *, unsigned int);
+	gm_cu_result (*synchronize)(gm_cu_stream);
+};
+
+static void *find(const char *symbol)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *fn;
+	if (!library)
+		GM_FAIL("no driver: %s", dlerror());
+	fn = dlsym(library, symbol);
+	if (!fn)
+		GM_FAIL("the driver has no %s", symbol);
+	return fn;
+}
+
+static struct calls find_calls(void)
+{
+	struct calls c;
+	*(void **)&c.init = find("cuInit");
+	*(void **)&c.retain = find("cuDevicePrimaryCtxRetain");
+	*(void **)&c.set_current = find("cuCtxSetCurrent");
+	*(void **)&c.alloc = find("cuMemAlloc_v2");
+	*(void **)&c.release = find("cuMemFree_v2");
+	*(void **)&c.alloc_async = find("cuMemAllocAsync");
+	*(void **)&c.free_async = find("cuMemFreeAsync");
+	*(void **)&c.stream_create = find("cuStreamCreate");
+	*(void **)&c.synchronize = find("cuStreamSynchronize");
+	return c;
+}
+
+#define DO(call) GM_REQUIRE_EQ(call, GM_CUDA_SUCCESS)
+
+/* The median time of one of many, in ns. */
+#define MEASURE(n, inner, code) \
+	({ \
+		static double samples_[n]; \
+		for (int i_ = -10; i_ < (n); i_++) { \
+			uint64_t start_ = gm_monotonic_ns(); \
+			for (int j_ = 0; j_ < (inner); j_++) \
+				code; \
+			if (i_ >= 0) \
+				samples_[i_] = (double)(gm_monotonic_ns() - start_) / (inner); \
+		} \
+		gm_median(samples_, n); \
+	})
+
+static int measured(void)
+{
+	struct calls c = find_calls();
+	double figures[FIGURES];
+	gm_cu_stream stream;
+	gm_cu_ctx ctx;
+	gm_cu_ptr ptr;
+
+	DO(c.init(0));
+	DO(c.retain(&ctx, 0));
+	DO(c.set_current(ctx));
+	DO(c.stream_create(&stream, GM_CU_STREAM_NON_BLOCKING));
+	DO(c.alloc(&ptr, 2 * MIB));
+	DO(c.release(ptr));
+
+	/* Freeing nothing: the library looks at the pointer and hands the call on. */
+	figures[0] = MEASURE(PAIRS, 100, DO(c.release(0)));
+	figures[1] = MEASURE(PAIRS, 1, {
+		DO(c.alloc(&ptr, 2 * MIB));
+		DO(c.release(ptr));
+	});
+	figures[2] = MEASURE(PAIRS, 1, {
+		DO(c.alloc_async(&ptr, 2 * MIB, stream));
+		DO(c.free_async(ptr, stream));
+	});
+	DO(c.synchronize(stream));
+	gm_say(ACTOR_CHANNEL, figures, sizeof figures);
+	return 0;
+}
+
+/* ---- the turns */
+
+struct turn {
+	bool under;          /* gpumem-run */
+	const char *program; /* NULL: this one */
+};
+
+static void take_turn(int channel, void *argument)
+{
+	const struct turn *turn = argument;
+	char run[512], preload[512], self[512];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+	GM_REQUIRE(n > 0);
+	self[n] = 0;
+
+	built(run, "run", "gpumem-run");
+	built(preload, "preload", "libgpumem-preload.so");
+	prepare_program(channel);
+	setenv("GPUMEM_PRELOAD", preload, 1);
+	setenv("GPUMEM_SOCKET", daemon_.socket, 1);
+	const char *program = turn->program ? turn->program : self;
+	if (turn->under)
+		execl(run, run, "--", program, "measured", (char *)NULL);
+	else
+		execl(program, program, "measured", (char *)NULL);
+	GM_FAIL("cannot run %s: %s", program, strerror(errno));
+}
+
+static void compare_calls(void)
+{
+	double plain[FIGURES][TURNS], under[FIGURES][TURNS], heard[FIGURES];
+	double p[FIGURES], u[FIGURES];
+
+	for (int i = 0; i < TURNS; i++)
+		for (int k = 0; k < 2; k++) {
+			struct turn turn = {.under = k};
+			struct gm_worker worker;
+			gm_worker_start(&worker, take_turn, &turn);
+			gm_hear(worker.channel, heard, sizeof heard);
+			gm_worker_join(&worker);
+			for (int f = 0; f < FIGURES; f++)
+				(k ? under : plain)[f][i] = heard[f];
+		}
+	for (int f = 0; f < FIGURES; f++) {
+		p[f] = gm_median(plain[f], TURNS);
+		u[f] = gm_median(under[f], TURNS);
+	}
+	gm_print_ratio("cuMemFree(0), handed on; peer: the plain driver", u[0], p[0], "ns", -1);
+	printf("    (%.1f ns more; asked: at most 20)\n", u[0] - p[0]);
+	gm_print_ratio(
+		"cuMemAlloc + cuMemFree, 2 MiB; peer: the plain driver", u[1], p[1], "ns", 0.01);
+	gm_print_ratio("cuMemAllocAsync + cuMemFreeAsync, 2 MiB; peer: the plain driver", u[2],
+		p[2], "ns", 1);
+}
+
+static void compare_starts(void)
+{
+	double plain[STARTS], under[STARTS];
+
+	for (int i = -1; i < STARTS; i++)
+		for (int k = 0; k < 2; k++) {
+			struct turn turn = {.under = k, .program = "/bin/true"};
+			uint64_t start = gm_monotonic_ns();
+			one_worker(take_turn, &turn);
+			if (i >= 0)
+				(k ? under : plain)[i] = (double)(gm_monotonic_ns() - start) / 1e6;
+		}
+	double p = gm_median(plain, STARTS), u = gm_median(under, STARTS);
+	gm_print_ratio("start and end of true; peer: without gpumem-run", u, p, "ms", -1);
+	printf("    (%.2f ms more; asked: at most 5)\n", u - p);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && strcmp(argv[1], "measured") == 0)
+		return measured();
+
+	gm_print_title("gpumem-run");
+	start_with(CONFIG(""));
+	compare_calls();
+	compare_starts();
+	tear_down();
+	return 0;
+}

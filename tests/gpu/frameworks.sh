@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Programs of others under gpumem-run, on a real GPU: frameworks.sh, in a staged folder (make gpu-stage) or a build tree. Prints TAP.
+# PyTorch with its three allocators must train to the same losses, bit for bit, with and without gpumem-run; two trainers at once have
+# 40% and 20% of the GPU, one of them at its limit; a program with a static CUDA runtime meets its limit.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+top=${top_builddir:-$(cd "$here/../.." && pwd)}
+export LD_LIBRARY_PATH=$top/lib:$top/client/.libs:$top/client${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+first() { local f; for f; do [ ! -e "$f" ] || { echo "$f"; return; }; done; }
+GPUMEM_PRELOAD=$(first "$top/preload/.libs/libgpumem-preload.so" "$top/preload/libgpumem-preload.so")
+export GPUMEM_PRELOAD
+run=$(first "$top/run/.libs/gpumem-run" "$top/run/gpumem-run")
+work=$(mktemp -d) n=0 daemon=
+finish() {
+	[ -z "$daemon" ] || { kill "$daemon" 2>/dev/null; wait "$daemon"; }
+	rm -rf "$work"
+}
+trap finish EXIT
+result() { # STATUS NAME
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/# /' "$work"/*.err | tail -n 20; fi
+	rm -f "$work"/*.err
+}
+
+printf '[gpumemd]\nfraction = 0.95\n' >"$work/conf"
+"$top/daemon/gpumemd" --backend cuda --config "$work/conf" --socket "$work/socket" 2>"$work/log" &
+daemon=$!
+while [ ! -S "$work/socket" ]; do kill -0 "$daemon" 2>/dev/null || { echo "Bail out! gpumemd: $(cat "$work/log")"; exit 1; }; sleep 0.1; done
+export GPUMEM_SOCKET=$work/socket
+
+if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+	export CUBLAS_WORKSPACE_CONFIG=:4096:8
+	for allocator in native expandable_segments:True backend:cudaMallocAsync; do
+		[ "$allocator" = native ] && unset PYTORCH_CUDA_ALLOC_CONF || export PYTORCH_CUDA_ALLOC_CONF=$allocator
+		python3 "$here/torch_train.py" >"$work/plain" 2>"$work/plain.err" &&
+			"$run" --report -- python3 "$here/torch_train.py" >"$work/under" 2>"$work/under.err" && cmp "$work/plain" "$work/under" >>"$work/under.err"
+		status=$?
+		sed -n 's/^gpumem-run: /# /p' "$work/under.err"
+		result $status "PyTorch, $allocator: the same losses with and without gpumem-run"
+	done
+	unset PYTORCH_CUDA_ALLOC_CONF
+	"$run" --limit 40% -- python3 "$here/torch_train.py" full >"$work/full" 2>"$work/full.err" &
+	full=$!
+	"$run" --limit 20% -- python3 "$here/torch_train.py" >"$work/other" 2>"$work/other.err"
+	status=$?
+	wait "$full" && grep -q 'out of memory after' "$work/full.err" && cmp "$work/full" "$work/other" >>"$work/full.err" || status=1
+	result $status "PyTorch: a trainer at its limit gets its error, goes on, and the other one never notices"
+else
+	echo "ok $((n += 1)) - PyTorch # SKIP it is not installed"
+fi
+
+actor=$(first "$here/cudart_actor" "$top/tests/gpu/cudart_actor")
+if [ -n "$actor" ]; then
+	"$run" --limit 1G --report -- "$actor" >"$work/cudart" 2>"$work/cudart.err"
+	result $? "a program with a static CUDA runtime is under its limit"
+else
+	echo "ok $((n += 1)) - static CUDA runtime # SKIP nvcc was not there when the folder was made"
+fi
+echo "1..$n"
