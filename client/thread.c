@@ -52,6 +52,7 @@ struct gm_thread {
 	struct gm_page_heard heard; /* events that the program was told */
 	uint64_t losses;            /* of the session, as far as the program was told */
 	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at, evict_at;
+	uint64_t back_at; /* for buffers that may return from host memory */
 
 	pthread_mutex_t calling; /* held while fn runs */
 	gpumem_event_fn fn;
@@ -124,6 +125,8 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 		event.kind = GPUMEM_EVENT_PRESSURE;
 		event.level = (gpumem_level)gm_min(said->level, GPUMEM_LEVEL_CRITICAL);
 		event.pressure = said->pressure_ppm / 1e6;
+		gm_evict_on_pressure(thread->session, said->device, event.level);
+		thread->back_at = 0;
 		break;
 	case GM_PAGE_EVENT_RECLAIM:
 		event.kind = GPUMEM_EVENT_RECLAIM;
@@ -258,7 +261,7 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
 	return gm_min(gm_min(gm_min(thread->tick_at, thread->publish_at),
-			      gm_min(thread->makers_at, thread->evict_at)),
+			      gm_min(thread->makers_at, gm_min(thread->evict_at, thread->back_at))),
 		gm_min(gm_min(gm_absence_retry_at(thread->session), thread->request_at),
 			gm_min(thread->return_at, thread->look_at)));
 }
@@ -290,6 +293,8 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	gm_absence_retry(session);
 	if (now >= thread->evict_at)
 		thread->evict_at = gm_evict_step(session, now, NULL);
+	if (woken || now >= thread->back_at)
+		thread->back_at = gm_evict_return_step(session, now);
 	thread->request_at = gm_requests_step(session);
 	if (atomic_exchange(&session->makers_due, false) || now >= thread->makers_at)
 		thread->makers_at = gm_buffer_signal_settle(session);
@@ -369,7 +374,7 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 	thread->session = session;
 	thread->bell = bell;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
-	thread->request_at = thread->makers_at = thread->evict_at = NEVER;
+	thread->request_at = thread->makers_at = thread->evict_at = thread->back_at = NEVER;
 	pthread_mutex_init(&thread->calling, NULL);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */

@@ -107,13 +107,14 @@ struct gm_page_use {
 	uint64_t hits;
 	uint64_t misses;
 	uint64_t returns;
-	uint64_t cpu_fallbacks; /* reserved, always 0 */
+	uint64_t cpu_fallbacks; /* buffers made in host memory; 0 before version 3 */
 	uint64_t active_buffers;
 	uint64_t untracked; /* active buffers for which no row was free */
 	uint64_t slack;     /* neither in use nor cached, because of rounding */
 	uint64_t opened;    /* in use in buffers that other clients made */
 	uint64_t evictable; /* in use, but it could be moved to host memory; from version 3 on */
-	uint64_t reserved[3];
+	uint64_t in_host;   /* content of this device's buffers, not held here; from version 3 on */
+	uint64_t reserved[2];
 };
 
 /* How a buffer grows, and how much of it is used; from version 3 on. Sizes are in units of

@@ -30,6 +30,9 @@
 #include "common/status_table.h"
 #include "common/units.h"
 
+/* What a program allows if its buffer is evictable. */
+#define EVICTABLE ((uint32_t)(GPUMEM_BUFFER_EVICTABLE | GPUMEM_BUFFER_CPU_OK))
+
 gpumem_status gm_buffer_tag_check(const char *tag)
 {
 	if (tag && !gm_name_ok(tag))
@@ -162,14 +165,26 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 	return d->map->access(d->backend, buffer->addr, buffer->bytes, buffer->lease->read_only);
 }
 
+static gpumem_status buffer_map_failed(const struct gpumem_buffer *buffer, int r)
+{
+	/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
+	bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
+
+	return gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
+		"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
+		gm_mapping_error(&buffer->session->device[buffer->device], r));
+}
+
 /* ---- making and ending */
 
 static void buffer_enlist(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
-	struct gm_session_device *d = &session->device[buffer->device];
+	uint64_t bytes;
 
 	pthread_mutex_lock(&session->lock);
+	uint32_t device = gm_evict_place(buffer, &bytes);
+	struct gm_session_device *d = &session->device[device];
 	DL_APPEND(session->list, buffer);
 	buffer->counted = true;
 	buffer->evict.able = buffer->wish.evictable && !buffer->carved;
@@ -180,12 +195,12 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	if (buffer->opened) {
 		d->buffer_opened += buffer->size;
 	} else {
-		d->buffer_held += buffer->bytes;
+		d->buffer_held += bytes;
 		d->buffer_misses++;
 	}
 	gm_buffer_relist(buffer);
 	pthread_mutex_unlock(&session->lock);
-	(void)gm_use_publish(session, buffer->device);
+	(void)gm_use_publish(session, device);
 }
 
 /* The session is locked. */
@@ -211,7 +226,7 @@ void gm_buffer_relist(struct gpumem_buffer *buffer)
 	}
 
 	/* Up to its chunks any buffer can grow, but that is not what it was made for. */
-	bool grows = buffer->wish.max_size && buffer->parts &&
+	bool grows = buffer->wish.max_size && (buffer->parts || buffer->evict.able) &&
 		     !session->device[buffer->device].map->whole;
 	buffer->growth.max = grows ? (uint32_t)(buffer->reach / GM_CHUNK_MIN) : 0;
 	gm_session_pages_row_size(
@@ -257,6 +272,8 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
 	(void)gm_use_publish(session, device);
+	if (device != buffer->device)
+		(void)gm_use_publish(session, buffer->device);
 }
 
 static void buffer_free(struct gpumem_buffer *buffer)
@@ -304,11 +321,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 	atomic_init(&buffer->version, lease->version);
 	int r = buffer_map(buffer, chunks);
 	if (r < 0) {
-		/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
-		bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
-		status = gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
-			"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
-			gm_mapping_error(&session->device[lease->device], r));
+		status = buffer_map_failed(buffer, r);
 		goto out;
 	}
 
@@ -343,6 +356,41 @@ out:
 	return status;
 }
 
+gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t device, size_t size,
+	const char *tag, const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer)
+{
+	struct gpumem_buffer *buffer = calloc(1, sizeof(*buffer));
+	if (!buffer)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a buffer");
+
+	pthread_mutex_init(&buffer->lock, NULL);
+	gm_signals_init(&buffer->signals);
+	buffer->session = session;
+	buffer->device = device;
+	buffer->transport = GM_TRANSPORT_FD;
+	buffer->wish = *wish;
+	buffer->size = size;
+	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
+
+	buffer->bytes = gm_round_up(size, GM_CHUNK_MIN);
+	int r = buffer_reserve(buffer);
+	gpumem_status status = r < 0 ? buffer_map_failed(buffer, r) : GPUMEM_OK;
+	buffer->bytes = 0; /* of the device */
+	if (!status)
+		status = gm_spill_make(session, device, buffer->addr, buffer->room, size,
+			buffer->tag, &buffer->evict.spill);
+	if (status) {
+		(void)buffer_unmap(buffer);
+		buffer_free(buffer);
+		return status;
+	}
+
+	buffer->evict.state = GM_EVICT_UNDER;
+	buffer_enlist(buffer);
+	*ret_buffer = buffer;
+	return GPUMEM_OK;
+}
+
 static gpumem_status buffer_check_evictable(
 	struct gpumem_session *session, uint32_t device, const gpumem_buffer_options *options)
 {
@@ -374,8 +422,8 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 		options->transport != GPUMEM_TRANSPORT_IPC)
 		return gm_error(
 			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
-	if (options->flags & ~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS |
-					 GPUMEM_BUFFER_EVICTABLE))
+	if (options->flags &
+		~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS | EVICTABLE))
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
 	if (options->max_size &&
 		(options->max_size < size || options->max_size > GM_LEASE_BYTES_MAX))
@@ -385,7 +433,7 @@ static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t dev
 	if (options->max_size && options->flags & GPUMEM_BUFFER_SIGNALS)
 		return gm_error(GPUMEM_E_INVALID,
 			"a buffer with signals cannot grow, so max_size must be 0");
-	if (options->flags & GPUMEM_BUFFER_EVICTABLE)
+	if (options->flags & EVICTABLE)
 		status = buffer_check_evictable(session, device, options);
 	if (!status && options->flags & GPUMEM_BUFFER_SIGNALS)
 		status = gm_signals_check(session, device, options->transport);
@@ -424,15 +472,15 @@ struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
 		.wait_ms = options->wait_ms,
 		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
 		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
-		.evictable = options->flags & GPUMEM_BUFFER_EVICTABLE,
+		.evictable = options->flags & EVICTABLE,
+		.cpu_ok = options->flags & GPUMEM_BUFFER_CPU_OK,
 	};
 }
 
 enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options)
 {
 	/* Only the fd transport maps memory at addresses of the library's choice. */
-	return options->flags & GPUMEM_BUFFER_EVICTABLE ? GM_TRANSPORT_FD
-							: (enum gm_transport)options->transport;
+	return options->flags & EVICTABLE ? GM_TRANSPORT_FD : (enum gm_transport)options->transport;
 }
 
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
@@ -457,55 +505,43 @@ void gm_buffer_made_here(gpumem_buffer *buffer)
 static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
 {
-	gm_buffer_settle(session);
+	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
+	struct gm_elsewhere elsewhere = {.session = session, .device = device};
+	uint64_t ms = options->wait_ms;
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
-	struct gm_elsewhere elsewhere = {.session = session, .device = device};
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere,
-		options->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : options->wait_ms);
+
+	gm_buffer_settle(session);
+	if (ms == GPUMEM_WAIT_FOREVER)
+		ms = GM_LEASE_WAIT_MOST;
+	else if (!ms && wish.cpu_ok)
+		ms = GM_LEASE_NO_WAIT;
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
 	const struct gm_lease_what what = {
 		.device = device,
 		.bytes = size,
 		.transport = gm_buffer_transport_of(options),
 		.tag = options->tag,
-		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
-		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
+		.for_others = wish.for_others,
+		.signals = wish.signals,
 	};
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
-	if (status)
-		return status;
-	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
-	status = gm_buffer_of_lease(
-		session, lease, chunks, size, options->tag, kind, &wish, ret_buffer);
-	if (!status) {
-		gm_buffer_note(*ret_buffer, options->type, options->precision);
-		gm_buffer_made_here(*ret_buffer);
-	}
-	return status;
+	return status ? status
+		      : gm_buffer_of_lease(session, lease, chunks, size, options->tag, kind, &wish,
+				ret_buffer);
 }
 
 gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
 {
 	gpumem_status status = buffer_prepare(session, device, size, options);
-	return status ? status : buffer_take(session, device, size, options, kind, ret_buffer);
-}
-
-gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_t size,
-	const gpumem_buffer_options *options, gpumem_buffer **ret_buffer)
-{
-	uint32_t device;
-	gpumem_buffer_options given;
-	GM_UNCANCELLED;
-
-	if (!gm_session_ok(session))
-		return gm_session_refused(session);
-	if (!ret_buffer)
-		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
-	gpumem_status status = gm_buffer_check(session, name, size, options, &given, &device);
-	if (status)
-		return status;
-	return buffer_take(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
+	if (!status)
+		status = buffer_take(session, device, size, options, kind, ret_buffer);
+	if (!status) {
+		gm_buffer_note(*ret_buffer, options->type, options->precision);
+		gm_buffer_made_here(*ret_buffer);
+	}
+	return status;
 }
 
 bool gm_buffer_visible(const struct gpumem_buffer *buffer)

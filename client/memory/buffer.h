@@ -15,6 +15,10 @@ enum gm_buffer_kind {
 gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, enum gm_buffer_kind kind,
 	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
+/* Makes a buffer of a device whose content lies in host memory, under its addresses. For an evictable
+ * buffer. */
+gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t device, size_t size,
+	const char *tag, const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
 /* gpumem_buffer_create() for a device by its index. The options have all fields. */
 gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);

@@ -173,12 +173,22 @@ static bool pin_await_idle(struct buffer_pin *pin)
 	return true;
 }
 
+/* Whether a buffer that can be used where it is should stay there, because the device is full. Others are
+ * not asked for memory each time it is pinned. */
+static bool pin_is_settled(const struct buffer_pin *pin)
+{
+	const struct gpumem_buffer *buffer = pin->buffer;
+
+	return pin_host_ok(pin) && !pin->options->wait_ms && buffer->evict.spill->under &&
+	       gm_evict_room(pin->session, buffer->device) < buffer->size;
+}
+
 static gpumem_status pin_bring(struct buffer_pin *pin)
 {
 	uint64_t mapped = 0;
 	bool stuck = false;
 
-	if (!pin_await_idle(pin))
+	if (pin_is_settled(pin) || !pin_await_idle(pin))
 		return pin_stay(pin, GPUMEM_OK, false);
 	gpumem_status status = pin_lease(pin);
 	if (!status)
@@ -272,7 +282,9 @@ static struct gpumem_buffer *pin_claim_evicted(
 
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
-		if (e->state != GM_EVICT_AWAY || buffer->device != device || e->round == round ||
+		bool idle = e->state == GM_EVICT_AWAY ||
+			    (e->state == GM_EVICT_UNDER && !e->pins && gm_evict_idle(buffer));
+		if (!idle || buffer->device != device || e->round == round ||
 			(row && buffer->row != row))
 			continue;
 		e->round = round;
@@ -282,23 +294,33 @@ static struct gpumem_buffer *pin_claim_evicted(
 	return NULL;
 }
 
-void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row)
+gpumem_status gm_evict_bring(struct gpumem_buffer *buffer)
 {
 	static const gpumem_pin_options none = GPUMEM_PIN_OPTIONS_INIT;
+	struct gpumem_session *session = buffer->session;
+	struct buffer_pin pin = {
+		.buffer = buffer,
+		.session = session,
+		.d = &session->device[buffer->device],
+		.options = &none,
+		.restore = true,
+	};
+
+	return pin_bring(&pin);
+}
+
+void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row)
+{
 	uint64_t round = ++session->spill_rounds;
 	gpumem_status status = GPUMEM_OK;
 
 	while (!status) {
-		struct buffer_pin pin = {.session = session,
-			.d = &session->device[device],
-			.options = &none,
-			.restore = true};
 		pthread_mutex_lock(&session->lock);
-		pin.buffer = pin_claim_evicted(session, device, row, round);
+		struct gpumem_buffer *buffer = pin_claim_evicted(session, device, row, round);
 		pthread_mutex_unlock(&session->lock);
-		if (!pin.buffer)
+		if (!buffer)
 			break;
-		status = pin_bring(&pin);
+		status = gm_evict_bring(buffer);
 	}
 }
 
@@ -382,6 +404,17 @@ static void pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_e
 	e->events[e->n_events++] = event;
 }
 
+/* The library's thread may have waited for this to move the buffer to the device. The session is locked. */
+static void pin_end_note(struct gpumem_buffer *buffer)
+{
+	struct gm_session_device *d = &buffer->session->device[buffer->device];
+
+	if (!d->relieved || !buffer->wish.cpu_ok || buffer->evict.pins || !buffer->evict.spill)
+		return;
+	d->return_due = true;
+	gm_session_wake(buffer->session);
+}
+
 static gpumem_status pin_end(struct gpumem_buffer *buffer, gpumem_stream stream)
 {
 	struct gpumem_session *session = buffer->session;
@@ -400,6 +433,7 @@ static gpumem_status pin_end(struct gpumem_buffer *buffer, gpumem_stream stream)
 	if (added) {
 		buffer->evict.pins--;
 		gm_evict_changed(buffer);
+		pin_end_note(buffer);
 	}
 	pthread_mutex_unlock(&session->lock);
 

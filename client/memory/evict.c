@@ -50,6 +50,10 @@ void gm_evict_changed(struct gpumem_buffer *buffer)
 	d->evictable += bytes - e->offered;
 	e->offered = bytes;
 
+	bytes = e->spill && !e->ended ? buffer->size : 0;
+	d->in_host += bytes - e->in_host;
+	e->in_host = bytes;
+
 	if (!e->ended)
 		gm_session_pages_row_place(&buffer->session->pages, buffer->row,
 			GM_PAGE_PLACE_EVICTABLE | (e->pins ? GM_PAGE_PLACE_PINNED : 0) |
@@ -177,6 +181,16 @@ void gm_evict_drop(struct gpumem_buffer *buffer, bool told)
 	e->spill = NULL;
 }
 
+uint64_t gm_evict_room(const struct gpumem_session *session, uint32_t device)
+{
+	const struct gm_session_pages *pages = &session->pages;
+	struct gm_page_device page;
+
+	if (pages->daemon->header.version < 2 || gm_session_pages_device(pages, device, &page) < 0)
+		return 0;
+	return page.room;
+}
+
 /* ---- moving out */
 
 bool gm_evict_idle(struct gpumem_buffer *buffer)
@@ -269,6 +283,7 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 	uint32_t device = buffer->device;
 	uint64_t bytes = buffer->bytes;
 
+	spill->cpu = buffer->wish.cpu_ok;
 	pthread_mutex_lock(&session->lock);
 	gm_evict_count(buffer, false);
 	buffer->lease = NULL;

@@ -43,6 +43,13 @@ void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t byt
  * still uses, or UINT64_MAX. ret_bytes may be NULL: how much went back. */
 uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t *ret_bytes);
 
+/* The pressure on the device has reached this level. */
+void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint32_t level);
+/* Moves buffers that were made with GPUMEM_BUFFER_CPU_OK to the device, if pressure there has fallen, and
+ * while it has room. Returns when to call it again for buffers that the device still uses, or
+ * UINT64_MAX. */
+uint64_t gm_evict_return_step(struct gpumem_session *session, uint64_t now_ns);
+
 /* Somebody asked by hand: moves the buffer of this row, or (0) all buffers of the device that can move, to
  * host memory. Returns as gm_evict_step(). */
 uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row);

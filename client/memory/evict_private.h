@@ -4,13 +4,19 @@
 
 #include "client/memory/evict.h"
 
-/* What evict.c and buffer_pin.c share. */
+/* What evict.c, buffer_pin.c and buffer_fallback.c share. */
 
 /* Checks that the program may pin, unpin or evict this buffer. */
 gpumem_status gm_evict_check(const struct gpumem_buffer *buffer);
 /* Whether the last work on the buffer is done, as far as it was said when the buffer was unpinned. For the
  * thread that moves the buffer. */
 bool gm_evict_idle(struct gpumem_buffer *buffer);
+
+/* Brings a buffer to the device that was claimed for that, with GM_EVICT_COMING. Does not pin it, and does
+ * not wait for memory. The buffer may be gone afterwards. */
+gpumem_status gm_evict_bring(struct gpumem_buffer *buffer);
+/* How much this client could get of the device right now, by the daemon's page; 0: that is not known. */
+uint64_t gm_evict_room(const struct gpumem_session *session, uint32_t device);
 
 /* ---- the session is locked */
 

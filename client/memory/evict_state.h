@@ -45,7 +45,8 @@ struct gm_evict {
 	uint32_t pins, holds; /* by the program, and by the library while it uses the lease */
 	uint64_t
 		offered; /* bytes that it counts for among the evictable ones; 0: it is not listed */
-	uint64_t round;  /* in which it was tried last */
+	uint64_t in_host; /* bytes that it counts for among those in host memory */
+	uint64_t round;   /* in which it was tried last */
 	size_t n_events;
 	struct gm_map_event *events[GM_EVICT_EVENTS];
 	struct gm_spill *spill;            /* AWAY, UNDER, COMING */

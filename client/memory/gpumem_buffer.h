@@ -15,6 +15,7 @@ struct gm_buffer_wish {
 	uint64_t max_size; /* 0: none */
 	uint32_t wait_ms;
 	bool for_others, signals, evictable;
+	bool cpu_ok; /* it is evictable, and may be made in host memory */
 };
 
 /* A lease that is mapped into an address range of its own. */

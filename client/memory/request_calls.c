@@ -177,6 +177,10 @@ gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t name,
 	if (!ret_request)
 		return gm_error(GPUMEM_E_INVALID, "ret_request must not be NULL");
 	gpumem_status status = gm_buffer_check(session, name, size, options, &given, &device);
+	if (!status && given.flags & GPUMEM_BUFFER_CPU_OK)
+		status = gm_error(GPUMEM_E_UNSUPPORTED,
+			"a request waits for memory of its device: call gpumem_buffer_create() for "
+			"GPUMEM_BUFFER_CPU_OK");
 	if (status)
 		return status;
 	struct gpumem_request *request = request_new(session, device, size, given.wait_ms);

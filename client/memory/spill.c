@@ -46,6 +46,12 @@ static gpumem_status spill_failed(
 		gm_mapping_error(d, error));
 }
 
+static gpumem_status spill_not_direct(void)
+{
+	return gm_error(GPUMEM_E_UNSUPPORTED,
+		"registered host memory cannot lie at addresses of a GPU (host_memory = memfd)");
+}
+
 gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device)
 {
 	const struct gm_session_device *d = &session->device[device];
@@ -96,6 +102,37 @@ int gm_spill_map_chunks(const struct gm_session_device *device, void *addr, uint
 	return 0;
 }
 
+/* Leases host memory, which is not mapped yet. */
+static gpumem_status spill_lease(struct gpumem_session *session, uint32_t device, uint64_t bytes,
+	const char *tag, bool fallback, const struct gm_lease_wait *wait,
+	struct gm_spill **ret_spill)
+{
+	struct gm_session_device *d = &session->device[device];
+	const struct gm_lease_what what = {
+		.device = session->counted,
+		.bytes = bytes,
+		.transport = GM_TRANSPORT_FD,
+		.tag = tag,
+		.fallback = fallback,
+	};
+	struct gm_spill *spill = calloc(1, sizeof(*spill));
+
+	if (!spill)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to move content");
+	spill->session = session;
+	spill->device = device;
+	spill->bytes = bytes;
+	spill->direct = !strcmp(d->info.backend, spill_host(session)->info.backend);
+
+	gpumem_status status =
+		gm_session_lease_take(session, &what, wait, &spill->lease, &spill->chunks);
+	if (status)
+		free(spill);
+	else
+		*ret_spill = spill;
+	return status;
+}
+
 /* Gives the host memory back, unless it could not be unmapped. */
 static void spill_free(struct gm_spill *spill, bool stuck)
 {
@@ -107,9 +144,23 @@ static void spill_free(struct gm_spill *spill, bool stuck)
 	free(spill);
 }
 
-static gpumem_status spill_map(struct gm_spill *spill, bool *ret_stuck)
+/* Frees a spill that could not be used. Keeps the sentence. */
+static gpumem_status spill_fail(struct gm_spill *spill, gpumem_status status, bool stuck)
+{
+	char text[GM_ERROR_BYTES];
+
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	spill_free(spill, stuck);
+	return gm_error(status, "%s", text);
+}
+
+/* Maps the host memory at its place or, if under is not NULL, under that range. On error, *ret_stuck: it
+ * is mapped all the same. */
+static gpumem_status spill_map(struct gm_spill *spill, void *under, uint64_t room, bool *ret_stuck)
 {
 	const struct gm_session_device *d = spill_mapper(spill);
+	/* Through this one, the CPU can use it, too. */
+	const struct gm_session_device *through = under ? spill_host(spill->session) : d;
 	const struct gm_session_chunk *chunk;
 	uint64_t bytes = 0;
 
@@ -123,12 +174,16 @@ static gpumem_status spill_map(struct gm_spill *spill, bool *ret_stuck)
 	int r = d->map->reserve(d->backend, bytes, &spill->place);
 	if (r < 0)
 		return spill_failed(d, r, bytes, "reserve addresses for");
-	r = gm_spill_map_chunks(d, spill->place, bytes, spill->chunks, &spill->mapped, ret_stuck);
-	if (r == 0)
+	r = gm_spill_map_chunks(through, under ? under : spill->place, under ? room : bytes,
+		spill->chunks, &spill->mapped, ret_stuck);
+	if (r == 0) {
+		spill->under = under;
 		return GPUMEM_OK;
-	if (!*ret_stuck)
+	}
+	gpumem_status status = spill_failed(through, r, bytes, "map pinned host memory:");
+	if (under || !*ret_stuck)
 		d->map->unreserve(d->backend, spill->place, bytes);
-	return spill_failed(d, r, bytes, "map pinned host memory:");
+	return status;
 }
 
 /* Unmaps the host memory, wherever it is. Returns false if it is still mapped. */
@@ -172,39 +227,45 @@ gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device
 	const struct gm_spill_part *parts, size_t n, const char *tag,
 	const struct gm_lease_wait *wait, struct gm_spill **ret_spill)
 {
-	struct gm_session_device *d = &session->device[device];
 	gpumem_status status = gm_spill_check(session, device);
+	struct gm_spill *spill;
 	bool stuck = false;
+	uint64_t bytes = 0;
 
+	for (size_t i = 0; i < n; i++)
+		bytes += parts[i].bytes;
+	if (!status)
+		status = spill_lease(session, device, bytes, tag, false, wait, &spill);
 	if (status)
 		return status;
-	struct gm_spill *spill = calloc(1, sizeof(*spill));
-	if (!spill)
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to move content");
-	spill->session = session;
-	spill->device = device;
-	for (size_t i = 0; i < n; i++)
-		spill->bytes += parts[i].bytes;
-	spill->direct = !strcmp(d->info.backend, spill_host(session)->info.backend);
 
-	const struct gm_lease_what what = {
-		.device = session->counted,
-		.bytes = spill->bytes,
-		.transport = GM_TRANSPORT_FD,
-		.tag = tag,
-	};
-	status = gm_session_lease_take(session, &what, wait, &spill->lease, &spill->chunks);
+	status = spill_map(spill, NULL, 0, &stuck);
+	if (status)
+		return spill_fail(spill, status, stuck);
+	status = spill_copy_out(spill, parts, n);
+	if (status)
+		return spill_fail(spill, status, !spill_unmap(spill));
+	*ret_spill = spill;
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_spill_make(struct gpumem_session *session, uint32_t device, void *addr,
+	uint64_t room, uint64_t bytes, const char *tag, struct gm_spill **ret_spill)
+{
+	const struct gm_lease_wait wait = {.ms = GM_LEASE_NO_WAIT};
+	gpumem_status status = gm_spill_check(session, device);
+	struct gm_spill *spill;
+	bool stuck = false;
+
 	if (!status)
-		status = spill_map(spill, &stuck);
-	bool mapped = !status;
-	if (!status)
-		status = spill_copy_out(spill, parts, n);
-	if (status) {
-		char text[GM_ERROR_BYTES];
-		snprintf(text, sizeof(text), "%s", gm_error_text());
-		spill_free(spill, mapped ? !spill_unmap(spill) : stuck);
-		return gm_error(status, "%s", text);
-	}
+		status = spill_lease(session, device, bytes, tag, true, &wait, &spill);
+	if (status)
+		return status;
+
+	spill->cpu = true;
+	status = spill->direct ? spill_map(spill, addr, room, &stuck) : spill_not_direct();
+	if (status)
+		return spill_fail(spill, status, stuck);
 	*ret_spill = spill;
 	return GPUMEM_OK;
 }
@@ -226,8 +287,17 @@ gpumem_status gm_spill_in_part(
 
 /* ---- under a range */
 
-/* Moves so many bytes of chunks, from the first on, and lets the device use them. On error, says how
- * many bytes lie at the new place. */
+/* Lets the device use the host memory at a place; under a range also the CPU, if it may. */
+static int spill_allow(const struct gm_spill *spill, void *at)
+{
+	const struct gm_session_device *d =
+		spill->cpu && at != spill->place ? spill_host(spill->session) : spill_device(spill);
+
+	return d->map->access(d->backend, at, spill->mapped, false);
+}
+
+/* Moves the chunks, from the first on, and lets the device use them. On error, says how many bytes lie at
+ * the new place. */
 static int spill_shift(const struct gm_spill *spill, void *from, void *to, uint64_t *ret_there)
 {
 	const struct gm_session_device *d = spill_device(spill);
@@ -243,7 +313,7 @@ static int spill_shift(const struct gm_spill *spill, void *from, void *to, uint6
 		at += chunk->bytes;
 	}
 	if (r == 0)
-		r = d->map->access(d->backend, to, at, false);
+		r = spill_allow(spill, to);
 	*ret_there = at;
 	return r;
 }
@@ -263,7 +333,7 @@ static bool spill_shift_back(const struct gm_spill *spill, void *from, void *to,
 			return false;
 		at += chunk->bytes;
 	}
-	return d->map->access(d->backend, to, spill->mapped, false) == 0;
+	return spill_allow(spill, to) == 0;
 }
 
 static gpumem_status spill_move(struct gm_spill *spill, void *from, void *to)
@@ -284,10 +354,11 @@ static gpumem_status spill_move(struct gm_spill *spill, void *from, void *to)
 
 gpumem_status gm_spill_lay_under(struct gm_spill *spill, void *addr, uint64_t room)
 {
-	if (!spill->direct || spill->mapped > room)
-		return gm_error(GPUMEM_E_UNSUPPORTED, "%s",
-			spill->direct ? "the host memory is larger than the range of addresses"
-				      : "registered host memory cannot lie at addresses of a GPU");
+	if (!spill->direct)
+		return spill_not_direct();
+	if (spill->mapped > room)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"the host memory is larger than the range of addresses");
 	gpumem_status status = spill_move(spill, spill->place, addr);
 	if (!status)
 		spill->under = addr;

@@ -31,6 +31,7 @@ struct gm_spill {
 	void *place;                     /* addresses of its own, for as many bytes */
 	void *under; /* the range that the host memory lies under; NULL: it is at its place */
 	bool direct; /* it can lie under a range of the device */
+	bool cpu;    /* the CPU can use it while it lies there */
 };
 
 /* A part of the content. */
@@ -52,6 +53,10 @@ gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, cons
 gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
 	const struct gm_spill_part *parts, size_t n, const char *tag,
 	const struct gm_lease_wait *wait, struct gm_spill **ret_spill);
+/* Leases host memory with any content in place of a full device's, and maps it under an empty range that
+ * has this room, for the device and the CPU. On error nothing is held. */
+gpumem_status gm_spill_make(struct gpumem_session *session, uint32_t device, void *addr,
+	uint64_t room, uint64_t bytes, const char *tag, struct gm_spill **ret_spill);
 /* Copies the content to a range that has device memory. The host memory must be at its place. On error
  * the spill still has the content. */
 gpumem_status gm_spill_in(const struct gm_spill *spill, void *addr);
@@ -60,8 +65,8 @@ gpumem_status gm_spill_in_part(
 	const struct gm_spill *spill, uint64_t offset, const struct gm_spill_part *part);
 
 /*
- * Maps the host memory under an empty range, so that the device reaches the content there, more slowly.
- * The range must have room for mapped bytes. On error, the host memory is at its place.
+ * Maps the host memory under an empty range, so that the device reaches the content there, more slowly;
+ * and the CPU, if cpu is set. The range must have room for mapped bytes. On error, the host memory is at its place.
  * GPUMEM_E_UNSUPPORTED: it cannot lie there.
  */
 gpumem_status gm_spill_lay_under(struct gm_spill *spill, void *addr, uint64_t room);

@@ -14,7 +14,7 @@
 struct use_figures {
 	gpumem_stats_t stats;
 	uint64_t opened; /* part of in_use: bytes that other processes pay for */
-	uint64_t evictable;
+	uint64_t evictable, in_host;
 };
 
 static void use_collect(
@@ -47,6 +47,8 @@ static void use_collect(
 	stats.active_buffers = heap.active + d->buffers;
 	ret_figures->opened = d->buffer_opened;
 	ret_figures->evictable = d->evictable;
+	ret_figures->in_host = d->in_host;
+	stats.cpu_fallbacks = d->fallbacks;
 	pthread_mutex_unlock(&session->lock);
 
 	uint64_t asked = stats.hits + stats.misses;
@@ -79,6 +81,8 @@ bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 		.slack = stats->slack,
 		.opened = figures.opened,
 		.evictable = figures.evictable,
+		.in_host = figures.in_host,
+		.cpu_fallbacks = stats->cpu_fallbacks,
 	};
 	return gm_session_pages_use(&session->pages, device, &use);
 }

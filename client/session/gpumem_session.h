@@ -61,6 +61,11 @@ struct gm_session_device {
 	uint64_t buffer_returns; /* chunks given back */
 	uint64_t peak;           /* the highest use of the device that was seen, heap included */
 	uint64_t evictable;      /* bytes of the buffers that could be evicted */
+	uint64_t in_host;        /* bytes of this device's buffers that are in host memory */
+	uint64_t fallbacks;      /* buffers that were made there */
+	uint32_t level;          /* of pressure, by the last event */
+	bool relieved;           /* the last event said that pressure has fallen */
+	bool return_due;         /* so buffers may return from host memory */
 	struct gpumem_buffer *evictables; /* those, the ones first that were not used for longest */
 
 	/* Used only by the library's thread. */

@@ -585,6 +585,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.tag = (char *)(what->tag ? what->tag : "");
 	body.for_others = what->for_others;
 	body.signals = what->signals;
+	body.fallback = what->fallback;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;

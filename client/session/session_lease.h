@@ -50,6 +50,7 @@ struct gm_lease_what {
 	const char *tag; /* may be NULL */
 	bool for_others; /* it may be shared outside its trust domain */
 	bool signals;    /* it is to have a control block */
+	bool fallback;   /* it is host memory in place of a full device's */
 };
 
 /* How a request waits if the device is full. */

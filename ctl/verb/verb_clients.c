@@ -34,7 +34,12 @@ static const struct gm_column columns[] = {
 	{"misses", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"returns", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"active_buffers", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"evictable", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"in_host", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"cpu_fallbacks", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"lingering", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{NULL, "EVICTABLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{NULL, "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -50,9 +55,12 @@ static const struct gm_column use_columns[] = {
 	{"misses", NULL, 0},
 	{"returns", NULL, 0},
 	{"active_buffers", NULL, 0},
+	{"evictable", NULL, 0},
+	{"in_host", NULL, 0},
+	{"cpu_fallbacks", NULL, 0},
 	{"lingering", NULL, 0},
 };
-#define COLUMNS_OF_DETAILS 8
+#define COLUMNS_OF_DETAILS 11
 
 struct clients_answer {
 	const struct gm_options *options;
@@ -79,6 +87,9 @@ static void clients_add_use(
 	gm_table_count(table, use->misses);
 	gm_table_count(table, use->returns);
 	gm_table_count(table, use->active_buffers);
+	gm_table_size(table, use->evictable);
+	gm_table_size(table, use->in_host);
+	gm_table_count(table, use->cpu_fallbacks);
 	gm_table_size(table, use->lingering);
 }
 
@@ -103,6 +114,13 @@ static const char *clients_state(const Gm__Wire__Client *client)
 	if (client->left)
 		return "left";
 	return client->quarantined ? "quarantined" : "connected";
+}
+
+/* Adds a size, for a column that is hidden if all of them are 0. */
+static void clients_add_if_any(struct gm_table *table, uint64_t bytes)
+{
+	gm_table_size(table, bytes);
+	gm_table_known(table, bytes > 0);
 }
 
 /* Adds the values of a row. use: one device; NULL: the client holds nothing anywhere. */
@@ -142,6 +160,8 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
 		gm_table_size(table, 0);
 	}
+	clients_add_if_any(table, use ? use->evictable : 0);
+	clients_add_if_any(table, use ? use->in_host : 0);
 	if (use && use->lingering)
 		gm_table_text(table, "lingering");
 	else
@@ -151,7 +171,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, *client->container ? client->container : client->unit);
 }
 
-/* A row for each device on which the client holds memory. */
+/* A row for each device on which the client holds memory, or of which it has content in host memory. */
 static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Client *client)
 {
 	const struct gm_options *options = answer->options;
@@ -160,7 +180,8 @@ static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Cl
 	for (size_t i = 0; i < client->n_use; i++) {
 		const Gm__Wire__ClientUse *use = client->use[i];
 
-		if (!use->held || !gm_verb_wants(options, use->device, client->uid, client->name))
+		if ((!use->held && !use->in_host) ||
+			!gm_verb_wants(options, use->device, client->uid, client->name))
 			continue;
 		if (first)
 			gm_table_row(answer->table);

@@ -131,6 +131,7 @@ static int config_fill(const struct gm_config_reader *reader, struct gm_config *
 	config->track = (enum gm_track)NUMBER(TRACK);
 	config->host_limit = NUMBER(HOST_LIMIT);
 	config->host_memory = (enum gm_host_memory)NUMBER(HOST_MEMORY);
+	config->cpu_fallback = NUMBER(CPU_FALLBACK);
 	config->decay_ns = NUMBER(DECAY);
 	config->hello_deadline_ns = NUMBER(HELLO_DEADLINE);
 	config->terminate_grace_ns = NUMBER(TERMINATE_GRACE);

@@ -55,6 +55,7 @@ struct gm_config {
 	uint32_t connections_per_uid;
 	uint64_t host_limit; /* pinned host memory; 0: none; UINT64_MAX: a quarter of RAM */
 	enum gm_host_memory host_memory;
+	bool cpu_fallback; /* pinned host memory may stand in for a full device */
 	struct gm_config_device pinned;
 	uint32_t n_devices; /* how many the files name: the highest number + 1 */
 	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */

@@ -44,6 +44,7 @@
 	X(RESERVE, "reserve", SIZE, BOTH, "64M", "256M", "16M", 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(HOST_LIMIT, "host_limit", HOST_LIMIT, GENERAL, "auto", NULL, NULL, GM_CHUNK_MIN, GM_CONFIG_SIZE_MAX, NULL) \
 	X(HOST_MEMORY, "host_memory", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto memfd") \
+	X(CPU_FALLBACK, "cpu_fallback", CHOICE, GENERAL, "yes", NULL, NULL, 0, 0, "no yes") \
 	X(DECAY, "decay", DURATION, GENERAL, "10s", "60s", "1s", 0, 24 * GM_CONFIG_HOUR, NULL) \
 	X(PRESSURE_MEDIUM, "pressure_medium", FRACTION, GENERAL, "0.60", NULL, NULL, 1, 1000000, NULL) \
 	X(PRESSURE_HIGH, "pressure_high", FRACTION, GENERAL, "0.80", NULL, NULL, 1, 1000000, NULL) \

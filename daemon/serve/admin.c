@@ -169,7 +169,10 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		use->hits = said.hits;
 		use->misses = said.misses;
 		use->returns = said.returns;
+		use->cpu_fallbacks = said.cpu_fallbacks;
 		use->active_buffers = said.active_buffers;
+		use->evictable = said.evictable;
+		use->in_host = said.in_host;
 	}
 }
 

@@ -218,6 +218,24 @@ static void serve_no_transport(const struct gm_serve *serve, const Gm__Wire__Lea
 		ipc ? "ipc" : "fd", ipc ? device->ipc_why : device->fd_why, remedy);
 }
 
+/* Whether pinned host memory may stand in for a device; if not, answers. */
+static bool serve_check_fallback(
+	const struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	if (!serve->devices[packet->lease->device].pinned) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"only pinned host memory can stand in for a device");
+		return false;
+	}
+	if (!serve->config->cpu_fallback) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_DENIED,
+			"gpumemd.conf does not allow host memory in place of a device's "
+			"(cpu_fallback = no)");
+		return false;
+	}
+	return true;
+}
+
 void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Lease *lease = packet->lease;
@@ -254,6 +272,8 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
+	if (lease->fallback && !serve_check_fallback(serve, peer, packet))
+		return;
 	if (lease->signals && transport != GM_TRANSPORT_FD) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
 			"signals need the fd transport; ask for fd, or for no signals");

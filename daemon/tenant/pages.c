@@ -198,9 +198,10 @@ int gm_pages_read_use(
 	if (pages->version < 2)
 		use.slack = use.opened = 0;
 	if (pages->version < GM_PAGE_VERSION_EVENTS)
-		use.evictable = 0;
+		use.evictable = use.in_host = use.cpu_fallbacks = 0;
 	pages_bound_use(&use, held);
 	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
+	use.in_host = gm_min(use.in_host, GM_LEASE_BYTES_MAX);
 	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
 	use.untracked = gm_min(use.untracked, use.active_buffers);
 	*ret = use;

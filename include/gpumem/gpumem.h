@@ -227,7 +227,7 @@ typedef struct gpumem_stats_t {
 	uint64_t misses;         /* allocations that needed the daemon */
 	double hit_rate;         /* hits / (hits + misses), or 0 if there were none */
 	uint64_t returns;        /* chunks returned to the daemon */
-	uint64_t cpu_fallbacks;  /* reserved, always 0 */
+	uint64_t cpu_fallbacks;  /* buffers made in host memory: GPUMEM_BUFFER_CPU_OK */
 	uint64_t active_buffers; /* pointers, buffers and entries of batches not freed yet */
 	uint64_t slack;          /* neither in use nor pooled: rounding, free pieces of chunks that
 				    are partly in use, freed entries of batches that have others,
@@ -428,6 +428,9 @@ typedef struct gpumem_buffer gpumem_buffer;
 
 /* The buffer may move to host memory while it is not pinned: gpumem_evict.h. */
 #define GPUMEM_BUFFER_EVICTABLE 4u
+
+/* The same; and if the device is full, the buffer is made in pinned host memory: gpumem_evict.h. */
+#define GPUMEM_BUFFER_CPU_OK 8u
 
 typedef struct gpumem_buffer_options {
 	size_t size;

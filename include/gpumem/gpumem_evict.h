@@ -6,6 +6,11 @@
  * Evictable buffers: memory that the program does not use right now, and that may move to host memory
  * when the device is full. A buffer that is created with GPUMEM_BUFFER_EVICTABLE may be used only between
  * gpumem_buffer_pin() and gpumem_buffer_unpin(). Its address does not change.
+ *
+ * A buffer with GPUMEM_BUFFER_CPU_OK is evictable, too. If the device is full, it is made in pinned host
+ * memory: pin it with GPUMEM_PIN_HOST_OK to use it there. While it is pinned and its location is
+ * GPUMEM_LOCATION_HOST, the CPU may touch it as well. It moves to the device only while it is not pinned:
+ * by a pin, or by itself when pressure on the device falls.
  */
 
 #include "gpumem.h"
@@ -26,7 +31,8 @@ typedef struct gpumem_pin_options {
 	size_t size;
 	uint32_t flags; /* GPUMEM_PIN_HOST_OK, or 0 */
 	/* How long to wait for device memory, as in gpumem_buffer_options. With GPUMEM_PIN_HOST_OK, 0
-	 * means not at all. */
+	 * means not at all; and a buffer that can be used in host memory then moves only if the device
+	 * has room. */
 	uint32_t wait_ms;
 } gpumem_pin_options;
 

@@ -512,6 +512,7 @@ static const char *const bad_values[][3] = {
 	{"host_limit", "65T", "\"65T\" is too large; the most is 64.0T"},
 	{"host_limit", "25%", "\"25%\" is not a size, such as 512M or 1.5G"},
 	{"host_limit", "", "has no value"},
+	{"cpu_fallback", "maybe", "\"maybe\" is not one of no, yes"},
 	{"host_memory", "driver", "\"driver\" is not one of auto, memfd"},
 	{"decay", "10 parsecs", "\"10 parsecs\" is not a time, such as 100ms, 10s or 5min"},
 	{"decay", "2d", "\"2d\" is not between 0s and 1d"},
@@ -647,6 +648,9 @@ START_TEST(pinned_memory_has_its_limit_for_capacity_and_no_reserve)
 	accept_text("[gpumemd]\nhost_limit=0\nhost_memory=memfd\n");
 	ck_assert_uint_eq(config->host_limit, 0);
 	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_MEMFD);
+	ck_assert(config->cpu_fallback);
+	accept_text("[gpumemd]\ncpu_fallback=no\n");
+	ck_assert(!config->cpu_fallback);
 }
 END_TEST
 
