@@ -175,8 +175,8 @@ static int pipe_record(struct copy_pipe *pipe, struct pipe_slot *slot)
 /* Whether the driver itself would put the bytes into pinned memory. */
 static bool pipe_is_pageable(const struct copy_pipe *pipe)
 {
-	return pipe->ring ? !pipe->ring->pinned
-			  : pipe->way == GM_COPY_WAY_DRIVER && pipe->copy->pageable;
+	return pipe->through ? !pipe->through->pinned
+			     : pipe->way == GM_COPY_WAY_DRIVER && pipe->copy->pageable;
 }
 
 /*
