@@ -5,6 +5,10 @@
  * which in turn waits for one of this process, neither would ever go on. So registrations end only while
  * no stream of this process waits for a signal, and many at a time. If streams wait all the time, a page
  * for each block that was closed stays until the process ends.
+ *
+ * Whether a stream still waits, an event tells that was recorded after the wait. This module must never
+ * decide that by what a block says: other processes write there, and one that takes a signal back, or
+ * punches a hole into the memfd, would make the driver wait for ever.
  */
 #include "client/map/cuda_signal.h"
 
@@ -16,6 +20,7 @@
 #include <utlist.h>
 
 #include "client/map/cuda_capture.h"
+#include "client/map/cuda_event.h"
 
 /* So many blocks that nobody needs may stay registered. */
 #define SIGNAL_CLOSED 64
@@ -23,11 +28,14 @@
 struct signal_word {
 	struct gm_map_word word; /* comes first */
 	_Atomic gm_cu_ptr at;    /* where the device has the control block */
-	/* The largest value that a stream of this process was told to wait for. When the block has
-	 * reached it, nothing waits any more. */
-	_Atomic uint64_t awaited;
-	bool closed;
-	struct signal_word *prev, *next;
+	struct signal_word *next;
+};
+
+/* A stream was told to wait. When the event has passed, it does not wait any more. */
+struct signal_wait {
+	struct gm_cuda_contexts *contexts; /* whom this wait uses */
+	struct gm_cuda_event *event;
+	struct signal_wait *prev, *next;
 };
 
 /* All of the process: the driver waits for the streams of all sessions. */
@@ -35,8 +43,10 @@ static struct {
 	/* Held for reading while a stream is told to wait, and for writing while registrations end. */
 	pthread_rwlock_t waiting;
 	pthread_mutex_t lock; /* protects the rest */
-	struct signal_word *list;
-	size_t closed;
+	struct signal_word *closed;
+	size_t n_closed;
+	struct signal_wait *waits;
+	bool lost; /* there is a wait without an event: no registration ends any more */
 } words = {.waiting = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
@@ -96,38 +106,87 @@ int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map
 		free(word);
 		return (int)result;
 	}
-
-	pthread_mutex_lock(&words.lock);
-	DL_APPEND(words.list, word);
-	pthread_mutex_unlock(&words.lock);
 	*ret_word = &word->word;
 	return 0;
 }
 
-/* ---- ending registrations */
+/* ---- streams that wait */
 
-static bool signal_is_awaited(const struct signal_word *word)
+static void signal_wait_free(struct signal_wait *wait)
 {
-	uint64_t value = atomic_load(&word->word.control->value);
-
-	return (int64_t)(value - atomic_load(&word->awaited)) < 0;
+	gm_cuda_event_forget(wait->event);
+	gm_cuda_contexts_put(wait->contexts);
+	free(wait);
 }
 
-/* Takes the closed blocks out of the list, unless a stream may wait for any block. */
+/* Looks at n waits, those that were looked at longest ago, and forgets those that have ended. */
+static void signal_forget_ended(size_t n)
+{
+	struct signal_wait *wait, *first = NULL;
+
+	while (n-- > 0) {
+		pthread_mutex_lock(&words.lock);
+		wait = words.waits;
+		if (wait == first)
+			wait = NULL;
+		if (wait)
+			DL_DELETE(words.waits, wait);
+		pthread_mutex_unlock(&words.lock);
+		if (!wait)
+			return;
+
+		/* After an error, the stream counts as one that waits. */
+		if (gm_cuda_event_passed(wait->event) == 0) {
+			signal_wait_free(wait);
+			continue;
+		}
+		first = first ? first : wait;
+		pthread_mutex_lock(&words.lock);
+		DL_APPEND(words.waits, wait);
+		pthread_mutex_unlock(&words.lock);
+	}
+}
+
+/* Notes that the stream waits. */
+static void signal_note(struct gm_cuda_contexts *contexts, gpumem_stream stream)
+{
+	struct signal_wait *wait = calloc(1, sizeof(*wait));
+	bool noted = wait &&
+		     gm_cuda_contexts_get(contexts->cuda, contexts->device, &wait->contexts) == 0;
+
+	noted = noted && gm_cuda_event_record_on(contexts, stream, &wait->event) == 0;
+	pthread_mutex_lock(&words.lock);
+	if (noted)
+		DL_APPEND(words.waits, wait);
+	else
+		words.lost = true;
+	pthread_mutex_unlock(&words.lock);
+	if (!noted && wait)
+		signal_wait_free(wait);
+}
+
+void gm_cuda_signal_leave(void)
+{
+	pthread_rwlock_rdlock(&words.waiting);
+	signal_forget_ended(SIZE_MAX);
+	pthread_rwlock_unlock(&words.waiting);
+}
+
+/* ---- ending registrations */
+
+/* Takes the closed blocks, unless a stream may wait for any block. The caller holds waiting for writing,
+ * so that no wait is added, or taken out for a look. */
 static struct signal_word *signal_take_closed(void)
 {
-	struct signal_word *word, *tmp, *taken = NULL;
-	bool awaited = false;
+	struct signal_word *taken = NULL;
 
+	signal_forget_ended(SIZE_MAX);
 	pthread_mutex_lock(&words.lock);
-	DL_FOREACH (words.list, word)
-		awaited = awaited || signal_is_awaited(word);
-	DL_FOREACH_SAFE (awaited ? NULL : words.list, word, tmp)
-		if (word->closed) {
-			DL_DELETE(words.list, word);
-			LL_PREPEND(taken, word);
-			words.closed--;
-		}
+	if (!words.waits && !words.lost) {
+		taken = words.closed;
+		words.closed = NULL;
+		words.n_closed = 0;
+	}
 	pthread_mutex_unlock(&words.lock);
 	return taken;
 }
@@ -156,16 +215,18 @@ static void signal_end_closed(struct gm_cuda_contexts *contexts)
 
 void gm_cuda_signal_close(struct gm_map_word *word)
 {
+	struct signal_word *closed = (struct signal_word *)word;
+
 	pthread_mutex_lock(&words.lock);
-	((struct signal_word *)word)->closed = true;
-	words.closed++;
+	LL_PREPEND(words.closed, closed);
+	words.n_closed++;
 	pthread_mutex_unlock(&words.lock);
 }
 
 void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts)
 {
 	pthread_mutex_lock(&words.lock);
-	bool many = words.closed > SIGNAL_CLOSED;
+	bool many = words.n_closed > SIGNAL_CLOSED;
 	pthread_mutex_unlock(&words.lock);
 	if (many)
 		signal_end_closed(contexts);
@@ -230,15 +291,6 @@ int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	return signal_launch(contexts, stream, (struct signal_word *)word, value, signal_write);
 }
 
-/* Notes that a stream waits. */
-static void signal_note(struct signal_word *word, uint64_t value)
-{
-	uint64_t before = atomic_load(&word->awaited);
-
-	while (before < value && !atomic_compare_exchange_weak(&word->awaited, &before, value))
-		;
-}
-
 int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	struct gm_map_word *base, uint64_t value)
 {
@@ -248,7 +300,9 @@ int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream
 	pthread_rwlock_rdlock(&words.waiting);
 	int r = signal_launch(contexts, stream, word, value, signal_wait);
 	if (r == 0)
-		signal_note(word, value);
+		signal_note(contexts, stream);
+	/* So there are never many more than streams wait. */
+	signal_forget_ended(2);
 	pthread_rwlock_unlock(&words.waiting);
 	return r;
 }

@@ -27,6 +27,9 @@ void gm_cuda_signal_close(struct gm_map_word *word);
 /* Ends the registrations of blocks that were closed, if there are many and no stream of this process waits
  * for a signal. May wait for the device. */
 void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts);
+/* A session leaves. A stream that waits for a signal uses the GPU's contexts until it goes on; this forgets
+ * those that did. */
+void gm_cuda_signal_leave(void);
 
 /* Writes the value to the block, first as the last one and then as the value, after all work that was
  * launched on the stream before. */

@@ -166,6 +166,7 @@ static void cuda_close(void *ctx)
 
 	if (!backend)
 		return;
+	gm_cuda_signal_leave();
 	gm_cuda_contexts_put(backend->contexts);
 	pthread_mutex_destroy(&backend->lock);
 	free(backend);

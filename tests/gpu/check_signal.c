@@ -6,6 +6,10 @@
  * on when the producer is killed. See broker.h.
  */
 
+#include <inttypes.h>
+#include <stdatomic.h>
+
+#include "common/control.h"
 #include "tests/gpu/broker.h"
 
 #define BYTES  (3 * MIB)
@@ -239,6 +243,106 @@ START_TEST(a_producer_that_dies_while_the_daemon_is_away_is_noticed)
 }
 END_TEST
 
+/* ---- a producer that lies */
+
+/* The control block of the only buffer with signals, as the library has it mapped. */
+static struct gm_control *find_block(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	uintptr_t at = 0;
+
+	GM_REQUIRE(maps);
+	while (!at && fgets(line, sizeof(line), maps))
+		if (strstr(line, "memfd:gpumem-signals"))
+			GM_REQUIRE_EQ(sscanf(line, "%" SCNxPTR, &at), 1);
+	fclose(maps);
+	GM_REQUIRE(at);
+	return (struct gm_control *)at;
+}
+
+/* On v it signals 2 and on r takes that back, behind the library's back. */
+static void lie(int channel, void *argument)
+{
+	gpumem_token token;
+
+	(void)argument;
+	join("liar");
+	use_gpu();
+	gpumem_buffer *buffer = with_signals();
+	OK(gpumem_share(buffer, NULL, &token));
+	gm_say(channel, &token, sizeof(token));
+	gm_hear_word(channel, 'v');
+	atomic_store(&find_block()->value, 2);
+	gm_say_word(channel, 'v');
+	gm_hear_word(channel, 'r');
+	atomic_store(&find_block()->value, 0);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'e'); /* it is killed before */
+	gpumem_buffer_destroy(buffer);
+}
+
+/* More than may stay registered. */
+static void others_come_and_go(void)
+{
+	for (int i = 0; i < 100; i++)
+		gpumem_buffer_destroy(with_signals());
+}
+
+/* Its stream has not come to the wait yet, so what the block says now is not what the stream will see. */
+static void believe(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gpumem_token token;
+
+	(void)argument;
+	join("believer");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gm_hear(channel, &token, sizeof(token));
+	OK(gpumem_open(session, &token, &buffer));
+	keep_busy(stream);
+	OK(gpumem_buffer_wait(buffer, stream, 2));
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'v');
+	others_come_and_go();
+	GM_REQUIRE_EQ(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'r');
+	open_gate();
+	others_come_and_go();
+	GM_REQUIRE_EQ(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
+	gm_say_word(channel, 's');
+	/* The library's thread ends the wait for a producer that is dead. It must not be stuck. */
+	CU(cuda->cuStreamSynchronize(stream));
+	others_come_and_go();
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_signal_that_is_taken_back_hangs_no_other_buffer)
+{
+	struct gm_worker liar, believer;
+
+	start_with(CONFIG(""));
+	gm_worker_start(&liar, lie, NULL);
+	gm_worker_start(&believer, believe, NULL);
+	pass_token(&liar, &believer);
+	gm_hear_word(believer.channel, 'w');
+	gm_say_word(liar.channel, 'v');
+	gm_hear_word(liar.channel, 'v');
+	gm_say_word(believer.channel, 'v');
+	gm_hear_word(believer.channel, 'd');
+	gm_say_word(liar.channel, 'r');
+	gm_hear_word(liar.channel, 'r');
+	gm_say_word(believer.channel, 'r');
+	gm_hear_word(believer.channel, 's');
+	gm_worker_kill(&liar);
+	gm_worker_join(&believer);
+	tear_down();
+}
+END_TEST
+
 /* ---- what is refused */
 
 static void refuses(int channel, void *argument)
@@ -303,6 +407,7 @@ int main(void)
 	tcase_add_loop_test(tc, streams_that_wait_for_a_killed_producer_go_on, 0, 5);
 	tcase_add_test(tc, streams_that_wait_for_a_producer_that_leaves_go_on);
 	tcase_add_loop_test(tc, a_producer_that_dies_while_the_daemon_is_away_is_noticed, 0, 2);
+	tcase_add_test(tc, a_signal_that_is_taken_back_hangs_no_other_buffer);
 	tcase_add_loop_test(tc, what_cannot_be_signalled_is_refused, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
