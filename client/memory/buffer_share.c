@@ -176,6 +176,7 @@ gpumem_status gpumem_open(
 			GPUMEM_E_INVALID, "%s must not be NULL", token ? "ret_buffer" : "token");
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
+	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
 	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
 	if (status)
 		return status;

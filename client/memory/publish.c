@@ -189,6 +189,7 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
+	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
 	status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
 	if (status)
 		return status;

@@ -6,6 +6,7 @@
  * half filled, and what is refused names the argument.
  */
 
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -527,6 +528,47 @@ START_TEST(a_name_is_taken_once_and_a_buffer_has_one)
 }
 END_TEST
 
+/* ---- many openings */
+
+static sem_t entered, leave;
+
+static void stay_in_event(void *user, const gpumem_event *event)
+{
+	sem_post(&entered);
+	while (sem_wait(&leave) < 0)
+		continue;
+}
+
+/* The library's thread, which ends what was destroyed, does not get to it. */
+START_TEST(a_buffer_that_was_destroyed_is_no_opening_any_more)
+{
+	gpumem_buffer *buffer = filled(session, 1), *large = NULL, *view;
+	gpumem_token token;
+
+	sem_init(&entered, 0, 0);
+	sem_init(&leave, 0, 0);
+	OK(gpumem_publish(buffer, "x", NULL, NULL, NULL));
+	OK(gpumem_share(buffer, NULL, &token));
+	OK(gpumem_on_event(session, stay_in_event, NULL));
+	OK(gpumem_buffer_create(session, 0, 1000 * MIB, NULL, &large));
+	while (sem_wait(&entered) < 0)
+		continue;
+	for (int i = 0; i <= GM_LIMIT_OPENERS_PER_LEASE; i++) {
+		if (_i)
+			OK(gpumem_open(session, &token, &view));
+		else
+			OK(gpumem_attach(session, "x", &view));
+		gpumem_buffer_destroy(view);
+	}
+	gpumem_buffer_destroy(large);
+	for (int i = 0; i < 16; i++)
+		sem_post(&leave);
+	OK(gpumem_on_event(session, NULL, NULL));
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "x"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client names");
@@ -549,6 +591,7 @@ int main(void)
 	tcase_add_test(tc, bad_names_are_refused_and_change_nothing);
 	tcase_add_test(tc, bad_options_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_name_is_taken_once_and_a_buffer_has_one);
+	tcase_add_loop_test(tc, a_buffer_that_was_destroyed_is_no_opening_any_more, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

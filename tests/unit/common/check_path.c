@@ -160,15 +160,16 @@ START_TEST(a_file_in_the_folders_place_is_not_believed)
 }
 END_TEST
 
+START_TEST(a_users_own_folder_is_believed)
+{
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	make_file(socket_path);
+	expect(socket_path, "the user's daemon");
+}
+END_TEST
+
 START_TEST(another_users_folder_is_not_believed_and_roots_is)
 {
-	/* Needs two uids: as root the test becomes somebody else, otherwise there is only one. */
-	if (geteuid() != 0) {
-		ck_assert_int_eq(mkdir(folder, 0700), 0);
-		make_file(socket_path);
-		expect(socket_path, "the user's daemon");
-		return;
-	}
 	ck_assert_int_eq(chmod(base, 0755), 0);
 	ck_assert_int_eq(mkdir(folder, 0755), 0);
 	make_file(socket_path);
@@ -275,7 +276,9 @@ int main(void)
 	tcase_add_test(tc, a_folder_that_others_can_write_to_is_not_believed);
 	tcase_add_test(tc, a_link_to_a_folder_is_not_believed);
 	tcase_add_test(tc, a_file_in_the_folders_place_is_not_believed);
-	tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
+	tcase_add_test(tc, a_users_own_folder_is_believed);
+	if (GM_TAP_WITH_USERS(another_users_folder_is_not_believed_and_roots_is))
+		tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
 	tcase_add_test(tc, the_socket_that_was_not_chosen_is_named_with_the_reason);
 	if (geteuid() != 0 || GM_TAP_WITH_USERS(a_folder_that_may_not_be_entered_is_named_as_such))
 		tcase_add_test(tc, a_folder_that_may_not_be_entered_is_named_as_such);
