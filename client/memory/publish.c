@@ -198,15 +198,27 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 
 /* ---- removing */
 
+/* How often to begin again if others publish under the name meanwhile. */
+#define REMOVE_TRIES 64
+
 struct publish_remove_call {
 	struct gm_call call;
-	bool again; /* it was sent before, and the daemon may have done it */
+	bool again;           /* it was sent before, and the daemon may have done it */
+	uint64_t id, version; /* which one the name is; 0: it is to be ended */
 };
 
 static int publish_remove_take(
 	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
 {
-	return packet->body_case == GM__WIRE__PACKET__BODY_DONE ? 0 : -EPROTO;
+	struct publish_remove_call *call = (struct publish_remove_call *)base;
+
+	if (packet->body_case == GM__WIRE__PACKET__BODY_DONE)
+		return 0;
+	if (packet->body_case != GM__WIRE__PACKET__BODY_PUBLISH_REPLY || !packet->publish_reply->id)
+		return -EPROTO;
+	call->id = packet->publish_reply->id;
+	call->version = packet->publish_reply->version;
+	return 0;
 }
 
 static int publish_remove_repeat(struct gm_call *base)
@@ -218,6 +230,28 @@ static int publish_remove_repeat(struct gm_call *base)
 static const struct gm_call_ops publish_remove_ops = {
 	.take = publish_remove_take, .late = publish_late, .repeat = publish_remove_repeat};
 
+/* Looks which one the name is, or ends that one, as body says. A request that is repeated after its answer
+ * was lost must not end one that was published since. */
+static gpumem_status publish_remove_send(
+	gpumem_session *session, Gm__Wire__Unpublish *body, bool *ret_again)
+{
+	struct publish_remove_call *remove = calloc(1, sizeof(*remove));
+	if (!remove)
+		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+	remove->call.ops = &publish_remove_ops;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNPUBLISH, unpublish, body);
+
+	struct gm_call *call = &remove->call;
+	gpumem_status status = gm_session_call(session, NULL, &packet, &call);
+	*ret_again = call && remove->again;
+	if (!status && body->look) {
+		body->id = remove->id;
+		body->version = remove->version;
+	}
+	free(call);
+	return status;
+}
+
 gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 {
 	struct gm_share_name parsed;
@@ -227,21 +261,24 @@ gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 	if (status)
 		return status;
 
-	struct publish_remove_call *unpublish = calloc(1, sizeof(*unpublish));
-	if (!unpublish)
-		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
-	unpublish->call.ops = &publish_remove_ops;
-
 	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
 	body.name = (char *)parsed.name;
 	body.foreign = parsed.foreign;
 	body.owner = parsed.owner;
-	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNPUBLISH, unpublish, &body);
+	for (int i = 0; i < REMOVE_TRIES; i++) {
+		bool again;
 
-	struct gm_call *call = &unpublish->call;
-	status = gm_session_call(session, NULL, &packet, &call);
-	if (status == GPUMEM_E_NOT_FOUND && call && unpublish->again)
-		status = GPUMEM_OK;
-	free(call);
-	return status;
+		body.look = true;
+		status = publish_remove_send(session, &body, &again);
+		if (status)
+			return status;
+		body.look = false;
+		status = publish_remove_send(session, &body, &again);
+		if (status != GPUMEM_E_NOT_FOUND)
+			return status;
+		if (again)
+			return GPUMEM_OK;
+	}
+	return gm_error(GPUMEM_E_BUSY,
+		"others publish under this name all the time; stop them, or try again");
 }

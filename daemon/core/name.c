@@ -353,11 +353,31 @@ gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *leas
 	return status;
 }
 
-gpumem_status gm_core_unpublish(
+/* Finds a name that the asker may end; NULL: there is none. */
+static struct gm_name *name_find_own(
 	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text)
 {
 	struct gm_name *name = name_is_sound(text) ? name_find(core, uid, text) : NULL;
-	if (!name || !name_is_own(name, asker))
+
+	return name && name_is_own(name, asker) ? name : NULL;
+}
+
+gpumem_status gm_core_which_name(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
+	const char *text, struct gm_name_which *ret_which)
+{
+	const struct gm_name *name = name_find_own(core, asker, uid, text);
+
+	if (!name)
+		return GPUMEM_E_NOT_FOUND;
+	*ret_which = (struct gm_name_which){.id = name->id, .version = name->version};
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_core_unpublish(
+	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text)
+{
+	struct gm_name *name = name_find_own(core, asker, uid, text);
+	if (!name)
 		return GPUMEM_E_NOT_FOUND;
 
 	uint64_t slice = GM_LEASE_SLICE;
@@ -367,11 +387,22 @@ gpumem_status gm_core_unpublish(
 	return GPUMEM_OK;
 }
 
+gpumem_status gm_core_unpublish_which(struct gm_core *core, const struct gm_name_asker *asker,
+	uid_t uid, const char *text, const struct gm_name_which *which)
+{
+	struct gm_name_which now;
+	gpumem_status status = gm_core_which_name(core, asker, uid, text, &now);
+
+	if (status == GPUMEM_OK && (now.id != which->id || now.version != which->version))
+		status = GPUMEM_E_NOT_FOUND;
+	return status == GPUMEM_OK ? gm_core_unpublish(core, asker, uid, text) : status;
+}
+
 gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
 	const char *text, uint64_t lifetime_ns)
 {
-	struct gm_name *name = name_is_sound(text) ? name_find(core, uid, text) : NULL;
-	if (!name || !name_is_own(name, asker))
+	struct gm_name *name = name_find_own(core, asker, uid, text);
+	if (!name)
 		return GPUMEM_E_NOT_FOUND;
 	if (gm_expiry_make_room(core) < 0)
 		return GPUMEM_E_HOST_MEMORY;

@@ -78,6 +78,18 @@ struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
 gpumem_status gm_core_unpublish(
 	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text);
 
+/* One of all that ever had a name: no two names have the same id, and replacing changes the version. */
+struct gm_name_which {
+	uint64_t id, version;
+};
+/* Which one the name is now. GPUMEM_E_NOT_FOUND: as with gm_core_unpublish() */
+gpumem_status gm_core_which_name(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
+	const char *text, struct gm_name_which *ret_which);
+/* Ends this one only, so that a request which is repeated ends no newer one. GPUMEM_E_NOT_FOUND: as with
+ * gm_core_unpublish(), or it has ended */
+gpumem_status gm_core_unpublish_which(struct gm_core *core, const struct gm_name_asker *asker,
+	uid_t uid, const char *text, const struct gm_name_which *which);
+
 /* The name ends after this time, from now on; 0: it does not end by itself. GPUMEM_E_NOT_FOUND: as with
  * the last one. GPUMEM_E_HOST_MEMORY */
 gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,

@@ -236,6 +236,22 @@ void gm_serve_expire_name(
 					     : "the daemon is out of memory");
 }
 
+static void share_say_which(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+	const struct gm_name_asker *asker, uid_t owner, const char *name)
+{
+	Gm__Wire__PublishReply reply = GM__WIRE__PUBLISH_REPLY__INIT;
+	struct gm_name_which which;
+	gpumem_status status = gm_core_which_name(serve->core, asker, owner, name, &which);
+
+	if (status != GPUMEM_OK) {
+		gm_serve_answer_status(peer, id, status, "there is no such name");
+		return;
+	}
+	reply.id = which.id;
+	reply.version = which.version;
+	gm_answer_send(peer, id, GM__WIRE__PACKET__BODY_PUBLISH_REPLY, &reply);
+}
+
 void gm_serve_unpublish(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
@@ -246,9 +262,16 @@ void gm_serve_unpublish(
 		    "removing a name of another user", &owner))
 		return;
 	const struct gm_name_asker asker = gm_serve_asker(serve, peer);
-	gm_serve_answer_status(peer, packet->id,
-		gm_core_unpublish(serve->core, &asker, owner, unpublish->name),
-		"there is no such name");
+	struct gm_name_which which = {.id = unpublish->id, .version = unpublish->version};
+	if (unpublish->look) {
+		share_say_which(serve, peer, packet->id, &asker, owner, unpublish->name);
+		return;
+	}
+	gpumem_status status =
+		which.id ? gm_core_unpublish_which(
+				   serve->core, &asker, owner, unpublish->name, &which)
+			 : gm_core_unpublish(serve->core, &asker, owner, unpublish->name);
+	gm_serve_answer_status(peer, packet->id, status, "there is no such name");
 	GM_STEP("unpublish: answered");
 }
 

@@ -45,6 +45,60 @@ START_TEST(published_memory_outlives_its_maker_and_the_daemon)
 }
 END_TEST
 
+static void publish_llama(struct gm_raw *raw)
+{
+	Gm__Wire__Publish publish = GM__WIRE__PUBLISH__INIT;
+	struct gm_raw_lease lease;
+	uint64_t version;
+
+	publish.name = (char *)"llama";
+	publish.audience = GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN;
+	GM_REQUIRE_EQ(gm_raw_lease(raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	publish.lease = lease.id;
+	GM_REQUIRE_EQ(gm_raw_publish(raw, &publish, &version), GPUMEM_OK);
+	GM_REQUIRE_EQ(version, 1);
+	gm_raw_lease_clear(&lease);
+}
+
+/* The answer to a removal was lost with the daemon, and somebody else was quicker to publish again than
+ * the client to repeat its request. */
+START_TEST(a_removal_that_is_repeated_ends_no_newer_name)
+{
+	Gm__Wire__Unpublish remove = GM__WIRE__UNPUBLISH__INIT;
+	struct gm_raw raw;
+
+	remove.name = (char *)"llama";
+	for (int i = 0; i < 2; i++) {
+		gm_raw_join(&raw, &daemon_);
+		publish_llama(&raw);
+		if (i == 0) {
+			remove.look = true;
+			GM_REQUIRE_EQ(
+				gm_raw_call(&raw, GM_RAW_PACKET(UNPUBLISH, unpublish, &remove)),
+				GPUMEM_OK);
+			remove.look = false;
+			remove.id = raw.packet->publish_reply->id;
+			remove.version = raw.packet->publish_reply->version;
+			GM_REQUIRE(remove.id > 0);
+			GM_REQUIRE_EQ(remove.version, 1);
+		}
+		GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(UNPUBLISH, unpublish, &remove)),
+			i == 0 ? GPUMEM_OK : GPUMEM_E_NOT_FOUND);
+		GM_REQUIRE_EQ(gm_raw_count_names(&raw), i);
+		gm_raw_close(&raw);
+		if (i == 0) {
+			gm_daemon_kill(&daemon_);
+			GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		}
+	}
+
+	gm_raw_observe(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_unpublish(&raw, OWN, "llama"), GPUMEM_OK);
+	gm_raw_close(&raw);
+	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
+}
+END_TEST
+
 START_TEST(a_newer_version_leaves_readers_what_they_have)
 {
 	struct maker maker = {.name = "llama", .byte = 1, .replace = true};
@@ -239,6 +293,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, published_memory_outlives_its_maker_and_the_daemon);
+	tcase_add_test(tc, a_removal_that_is_repeated_ends_no_newer_name);
 	tcase_add_test(tc, a_newer_version_leaves_readers_what_they_have);
 	tcase_add_test(tc, a_publisher_that_dies_before_leaves_nothing);
 	if (GM_TAP_WITH_USERS(only_the_audience_sees_a_name))

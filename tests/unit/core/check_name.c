@@ -40,6 +40,40 @@ static size_t count_names(void)
 	return n_found;
 }
 
+START_TEST(a_removal_that_is_repeated_ends_no_newer_name)
+{
+	struct gm_name_which first, second;
+
+	ck_assert_int_eq(gm_core_which_name(fake.core, &administrator, 100, "llama", &first),
+		GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(publish(maker, fake_lease(&fake, maker, 0, 2 * MiB), "llama"), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_core_which_name(fake.core, &administrator, 100, "llama", &first), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_unpublish_which(fake.core, &administrator, 100, "llama", &first),
+		GPUMEM_OK);
+
+	/* It has the same version, and is another one. */
+	ck_assert_int_eq(publish(maker, fake_lease(&fake, maker, 0, 2 * MiB), "llama"), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_unpublish_which(fake.core, &administrator, 100, "llama", &first),
+		GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(count_names(), 1);
+	ck_assert_int_eq(
+		gm_core_which_name(fake.core, &administrator, 100, "llama", &second), GPUMEM_OK);
+	ck_assert_uint_eq(second.version, first.version);
+	ck_assert_uint_gt(second.id, first.id);
+
+	/* The same one in another version. */
+	first = second;
+	first.version++;
+	ck_assert_int_eq(gm_core_unpublish_which(fake.core, &administrator, 100, "llama", &first),
+		GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(count_names(), 1);
+	ck_assert_int_eq(gm_core_unpublish_which(fake.core, &administrator, 100, "llama", &second),
+		GPUMEM_OK);
+	ck_assert_uint_eq(count_names(), 0);
+}
+END_TEST
+
 START_TEST(a_published_lease_outlives_its_maker)
 {
 	struct gm_lease *lease = fake_lease(&fake, maker, 0, 8 * MiB);
@@ -385,6 +419,7 @@ int main(void)
 	TCase *tcase = tcase_create("name");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_published_lease_outlives_its_maker);
+	tcase_add_test(tcase, a_removal_that_is_repeated_ends_no_newer_name);
 	tcase_add_test(tcase, a_name_belongs_to_its_uid);
 	tcase_add_test(tcase, the_domain_is_known_by_its_key);
 	tcase_add_test(tcase, another_container_of_the_uid_has_no_say);
