@@ -153,6 +153,50 @@ START_TEST(a_pause_waits_for_the_gpus_work)
 }
 END_TEST
 
+/* The daemon restarts while a thread is in gpumem_region_pause(), and again while the region is paused. */
+static void pauser_in_restarts(int channel, void *argument)
+{
+	pthread_t thread;
+	join("at work");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_region *region = region_of("weights");
+	uint8_t *a = take(region, 32 * MIB, stream);
+	keep_busy(stream);
+	fill(a, 32 * MIB, 1, stream);
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, pause_there, NULL), 0);
+	gpumem_region_stats_t stats = GPUMEM_REGION_STATS_INIT;
+	do {
+		OK(gpumem_region_stats(session, "weights", &stats));
+	} while (stats.state != GPUMEM_REGION_PAUSING);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'd');
+	open_gate();
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	GM_UNTIL(leased() == 0);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'd');
+	OK(gpumem_region_resume(session, "weights", 0));
+	GM_REQUIRE(all(a, 32 * MIB, 1, stream));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_restart_of_the_daemon_during_a_pause_loses_nothing)
+{
+	struct gm_worker worker;
+	start_with(KEEPING);
+	gm_worker_start(&worker, pauser_in_restarts, NULL);
+	for (int i = 0; i < 2; i++) {
+		gm_hear_word(worker.channel, 'r');
+		gm_daemon_kill(&daemon_);
+		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		gm_say_word(worker.channel, 'd');
+	}
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 static void orderer(int channel, void *argument)
 {
 	join("ordered");
@@ -265,6 +309,7 @@ int main(void)
 	tcase_add_test(tc, content_comes_back_from_registered_memory);
 	tcase_add_test(tc, a_resume_takes_the_same_chunks_out_of_the_pool);
 	tcase_add_test(tc, a_pause_waits_for_the_gpus_work);
+	tcase_add_test(tc, a_restart_of_the_daemon_during_a_pause_loses_nothing);
 	tcase_add_test(tc, memory_of_a_region_is_ordered_by_streams);
 	tcase_add_test(tc, a_region_cannot_be_paused_while_a_stream_is_captured);
 	tcase_add_test(tc, two_programs_take_turns);

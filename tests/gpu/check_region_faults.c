@@ -82,6 +82,15 @@ START_TEST(a_pause_that_fails_leaves_the_region_as_it_was)
 }
 END_TEST
 
+START_TEST(content_whose_host_memory_cannot_be_pinned_stays_on_the_device)
+{
+	/* The driver pins what it did not make itself when it is registered. */
+	start_with(KEEPING "host_memory = memfd\n");
+	one_worker(pauser, (void *)"cuMemHostRegister");
+	tear_down();
+}
+END_TEST
+
 static void resumer(int channel, void *argument)
 {
 	gm_cu_stream stream;
@@ -141,6 +150,7 @@ int main(void)
 	tcase_set_timeout(tc, 180);
 	tcase_add_loop_test(tc, a_pause_that_fails_leaves_the_region_as_it_was, 0,
 		sizeof(pausing) / sizeof(*pausing));
+	tcase_add_test(tc, content_whose_host_memory_cannot_be_pinned_stays_on_the_device);
 	tcase_add_loop_test(
 		tc, a_resume_that_fails_keeps_the_content, 0, sizeof(resuming) / sizeof(*resuming));
 	tcase_add_loop_test(tc, a_region_that_cannot_grow_now_grows_later, 0,

@@ -166,6 +166,79 @@ START_TEST(kept_content_survives_restarts_of_the_daemon)
 }
 END_TEST
 
+START_TEST(a_restart_while_a_resume_waits_for_its_turn_loses_nothing)
+{
+	gpumem_region *region = create("weights", 400 * MIB);
+	void *a = take(region, 400 * MIB);
+	write_pattern(a, 400 * MIB, 5);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	gpumem_buffer *other;
+	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
+	struct resumer r = {.tag = "weights", .wait_ms = GPUMEM_WAIT_FOREVER};
+	resume_begin(&r);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+
+	/* The library asks the new daemon again, which knows who has what. */
+	restart();
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_REQUIRE_EQ(stats_of("weights").state, GPUMEM_REGION_RESUMING);
+	GM_UNTIL(on_host() >= 400 * MIB && leased() >= 704 * MIB);
+	gpumem_buffer_destroy(other);
+	resume_end(&r);
+	require_pattern(a, 400 * MIB, 5);
+	GM_UNTIL(on_host() == 0);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
+START_TEST(a_resume_that_fails_can_be_followed_by_anything)
+{
+	gpumem_region *region = create("weights", 400 * MIB);
+	void *a = take(region, 200 * MIB), *b = take(region, 200 * MIB);
+	write_pattern(a, 200 * MIB, 1);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	gpumem_buffer *other;
+	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
+	REFUSED(gpumem_region_resume(session, "weights", 0), GPUMEM_E_NO_MEMORY, "");
+
+	/* With less to bring back, there is room. */
+	OK(gpumem_region_free(region, b, GPUMEM_STREAM_DONE));
+	OK(gpumem_region_resume(session, "weights", 0));
+	require_pattern(a, 200 * MIB, 1);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	gpumem_buffer *more;
+	OK(gpumem_buffer_create(session, 0, 256 * MIB, NULL, &more));
+	REFUSED(gpumem_region_resume(session, "weights", 0), GPUMEM_E_NO_MEMORY, "");
+	gpumem_region_destroy(region);
+	GM_UNTIL(on_host() == 0);
+	gpumem_buffer_destroy(other);
+	gpumem_buffer_destroy(more);
+}
+END_TEST
+
+START_TEST(the_content_of_several_regions_shares_host_limit)
+{
+	gpumem_region *one = create("one", 320 * MIB), *two = create("two", 320 * MIB);
+	void *a = take(one, 300 * MIB), *b = take(two, 300 * MIB);
+	write_pattern(a, 300 * MIB, 1);
+	write_pattern(b, 300 * MIB, 2);
+	OK(gpumem_region_pause(session, "one", GPUMEM_REGION_KEEP));
+	/* 512 MiB are not enough for both. */
+	REFUSED(gpumem_region_pause(session, "two", GPUMEM_REGION_KEEP), GPUMEM_E_NO_MEMORY, "");
+	GM_REQUIRE_EQ(stats_of("two").state, GPUMEM_REGION_ACTIVE);
+	require_pattern(b, 300 * MIB, 2);
+	(void)take(two, MIB);
+	OK(gpumem_region_resume(session, "one", 0));
+	GM_UNTIL(on_host() == 0);
+	OK(gpumem_region_pause(session, "two", GPUMEM_REGION_KEEP));
+	require_pattern(a, 300 * MIB, 1);
+	OK(gpumem_region_resume(session, "two", 0));
+	require_pattern(b, 300 * MIB, 2);
+	gpumem_region_destroy(one);
+	gpumem_region_destroy(two);
+}
+END_TEST
+
 START_TEST(kept_content_ends_with_its_session)
 {
 	gpumem_session *mine = session;
@@ -208,6 +281,9 @@ int main(void)
 	tcase_add_test(tc, content_that_finds_no_host_memory_stays_on_the_device);
 	tcase_add_test(tc, kept_content_survives_a_resume_that_fails);
 	tcase_add_test(tc, kept_content_survives_restarts_of_the_daemon);
+	tcase_add_test(tc, a_restart_while_a_resume_waits_for_its_turn_loses_nothing);
+	tcase_add_test(tc, a_resume_that_fails_can_be_followed_by_anything);
+	tcase_add_test(tc, the_content_of_several_regions_shares_host_limit);
 	tcase_add_test(tc, kept_content_ends_with_its_session);
 	tcase_add_test(tc, what_was_freed_while_content_is_kept_is_free_afterwards);
 	suite_add_tcase(suite, tc);
