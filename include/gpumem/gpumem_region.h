@@ -32,9 +32,9 @@ typedef struct gpumem_region_options {
 
 /*
  * Makes a region on a device, and reserves addresses for max_size bytes. The region gets memory when
- * allocations need it, 256 MiB or more at a time where the device and max_size allow that. What lies
- * behind the last allocation can go back in the same pieces, beyond options->initial: gpumem_trim()
- * returns it, and the library does if others need it.
+ * allocations need it, 256 MiB or more at a time where the device and max_size allow that. What lies above
+ * the highest allocation can go back in the same pieces, except for options->initial: gpumem_trim()
+ * returns it, and the library does so by itself if others need it.
  *
  * The tag has 1 to 63 bytes and is the only one of its kind in the session: GPUMEM_E_BUSY if there is
  * another region with it. GPUMEM_E_UNSUPPORTED: the device has no fd transport. device may not be
@@ -68,7 +68,7 @@ GPUMEM_API gpumem_status gpumem_region_free(gpumem_region *region, void *ptr, gp
 
 /* What becomes of the content of a region that is paused. */
 typedef enum gpumem_region_content {
-	GPUMEM_REGION_DROP = 0, /* it is lost: after the resume, the memory has any content */
+	GPUMEM_REGION_DROP = 0, /* it is lost: after the resume, nothing is known about it */
 	GPUMEM_REGION_KEEP = 1, /* it goes to pinned host memory, and comes back */
 } gpumem_region_content;
 
