@@ -265,6 +265,41 @@ START_TEST(rows_are_listed_in_order_and_senseless_ones_passed_over)
 }
 END_TEST
 
+START_TEST(paused_regions_are_listed_with_what_they_hold)
+{
+	static const struct {
+		uint32_t place;
+		uint64_t bytes;
+	} said[] = {
+		/* Without content: what the region will need, which may be more than is there. */
+		{GM_PAGE_PLACE_PAUSED, UINT64_MAX},
+		{GM_PAGE_PLACE_PAUSED, 4096},
+		/* With content, which cannot be more than is held in host memory. */
+		{GM_PAGE_PLACE_PAUSED | GM_PAGE_PLACE_HOST, 512},
+		{GM_PAGE_PLACE_PAUSED | GM_PAGE_PLACE_HOST, UINT64_MAX},
+	};
+	for (uint32_t i = 0; i < sizeof(said) / sizeof(*said); i++) {
+		struct gm_page_row row = {
+			.bytes = said[i].bytes, .place = said[i].place, .born_ns = 10};
+		row.growth.used = 64;
+		gm_page_write(&client->rows[i], &row, sizeof(row));
+	}
+
+	struct gm_pages_rows rows = {.valid = false};
+	struct gm_pages_row row;
+	uint32_t at = 0;
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 1);
+		ck_assert_uint_eq(row.number, i + 1);
+		ck_assert_uint_eq(row.bytes, i < 2 ? 0 : 512);
+		ck_assert_uint_eq(row.device, i < 2 ? 0 : 1);
+		ck_assert_uint_eq(row.home, 0);
+		ck_assert_uint_eq(row.growth.used, 64);
+	}
+	ck_assert_int_eq(gm_pages_next_row(&pages, &rows, held, NOW, &at, &row), 0);
+}
+END_TEST
+
 static void put_note(uint32_t at, uint64_t born, uint64_t used, uint32_t stack, const char *type)
 {
 	struct gm_page_note note = {.born_ns = born, .used_ns = used, .stack = stack};
@@ -482,6 +517,7 @@ int main(void)
 	tcase_add_test(tests, a_client_of_version_1_gets_its_pages_and_is_understood);
 	tcase_add_test(tests, nonsense_is_held_within_what_the_daemon_knows);
 	tcase_add_test(tests, rows_are_listed_in_order_and_senseless_ones_passed_over);
+	tcase_add_test(tests, paused_regions_are_listed_with_what_they_hold);
 	tcase_add_test(tests, notes_are_taken_if_they_are_about_the_row_and_can_be_true);
 	tcase_add_test(tests, stacks_and_modules_are_read_within_their_bounds);
 	tcase_add_test(tests, random_pages_are_read_within_bounds);
