@@ -91,7 +91,9 @@ static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
 {
 	gm_cu_ctx current = NULL;
 
-	if (!ctx || (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && current == ctx))
+	if (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && (!ctx || current == ctx))
+		return current ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
+	if (!ctx)
 		return driver->cuCtxSynchronize();
 	gm_cu_result result = driver->cuCtxPushCurrent_v2(ctx);
 	if (result)

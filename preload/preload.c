@@ -8,9 +8,11 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 
 static struct gm_preload_settings preload_read;
+static char preload_name[64];    /* the program may change its environment */
 static atomic_int preload_state; /* 0: not read, 1: being read, 2: read */
 
 static bool preload_yes(const char *name)
@@ -39,7 +41,9 @@ static void preload_settings_read(struct gm_preload_settings *settings)
 		return;
 
 	uint64_t wait_ms = preload_number("GPUMEM_RUN_WAIT", 0);
-	settings->name = getenv("GPUMEM_RUN_NAME");
+	const char *name = getenv("GPUMEM_RUN_NAME");
+	if (name && *name && strlen(name) < sizeof preload_name)
+		settings->name = strcpy(preload_name, name);
 	settings->limit = preload_number("GPUMEM_RUN_LIMIT", UINT64_MAX);
 	settings->wait_ms = wait_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)wait_ms;
 	settings->optional = preload_yes("GPUMEM_RUN_OPTIONAL");

@@ -95,9 +95,10 @@ report every_function_has_a_page_of_its_name "$complaint"
 
 complaint=$(sed -nE 's/^\s*X\(.[a-zA-Z].,\s*"([a-z-]+)".*/\1/p' "$top_srcdir/run/run_options.c" | while read -r option; do
 	grep -qE "^\*--$option\*|, \*--$option\*$" "$man/gpumem-run.1.scd" || echo "--$option"
+	grep -qE "local options=.*--$option\b" "$top_srcdir/ctl/completion/gpumem-run" || echo "--$option is not completed"
 done)
 [ "$(grep -cE '^\s*X\(' "$top_srcdir/run/run_options.c")" -ge 10 ] || complaint="the options were not found"
-report every_option_of_gpumem_run_is_explained "$complaint"
+report every_option_of_gpumem_run_is_explained_and_completed "$complaint"
 
 docdir=$(printf 'include Makefile\nprint:\n\t@echo $(docdir)\n' | make -s --no-print-directory -C "$top_builddir" -f - print)
 complaint=$(grep -l '@[a-z]*dir@' "$top_builddir"/man/*.[1-8] | sed 's/$/: a folder has no name/'

@@ -45,11 +45,11 @@ real() {
 	beside=$(dirname "$1")/.libs/$(basename "$1")
 	if [ -x "$beside" ]; then echo "$beside"; else echo "$1"; fi
 }
-# Copies the libraries that a file needs, from where the linker would take them, except those of the C library.
+# Copies the libraries that a file needs, from where the linker would take them, except those of the C library and of the driver.
 needs() {
 	local name
 	for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
-		case $name in libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
+		case $name in libcuda.so.*|libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
 		local found=
 		for folder in "$build/client/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
 			if [ -e "$folder/$name" ]; then found=$folder/$name; break; fi
@@ -66,13 +66,10 @@ for program in "${programs[@]}"; do
 	needs "$stage/$program"
 done
 # What programs load at run time, and the helpers of check_preload, which are programs and libraries of their own.
-mkdir -p "$stage/preload" "$stage/client"
+mkdir -p "$stage/preload"
 make -s -C "$build" tests/gpu/libbeside.la
 cp "$build/preload/.libs/libgpumem-preload.so" "$stage/preload/"
 cp "$build/tests/gpu/.libs/libbeside.so" "$stage/tests/gpu/"
-cp -L "$build/client/.libs/libgpumem-client.so.0" "$stage/client/"
-needs "$stage/client/libgpumem-client.so.0"
-cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/torch_train.py" "$stage/tests/gpu/"
 if command -v nvcc >/dev/null && [ "$machine" = x86_64 ]; then
 	nvcc -cudart static -o "$stage/tests/gpu/cudart_actor" "$source_dir/tests/gpu/cudart_actor.cu" || rm -f "$stage/tests/gpu/cudart_actor"
 fi
@@ -84,6 +81,7 @@ find "$stage" -type f | while read -r file; do
 	esac
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
+cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/torch_train.py" "$stage/tests/gpu/"
 chmod +x "$stage/run.sh"
 git -C "$source_dir" rev-parse --short HEAD >"$stage/commit" 2>/dev/null || rm -f "$stage/commit"
 size=$(du -sm "$stage" | cut -f1)
