@@ -145,6 +145,16 @@ START_TEST(a_full_device_is_out_of_memory)
 }
 END_TEST
 
+START_TEST(threads_allocate_and_free_at_once)
+{
+	struct play one = {.route = "proc2", .scene = "threads"};
+
+	start();
+	one_worker(act, &one);
+	tear_down();
+}
+END_TEST
+
 /* ---- ends */
 
 START_TEST(everything_comes_back_however_the_program_ends)
@@ -304,6 +314,7 @@ int main(void)
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
 	tcase_add_test(tc, memory_ends_with_its_context);
 	tcase_add_test(tc, a_full_device_is_out_of_memory);
+	tcase_add_test(tc, threads_allocate_and_free_at_once);
 	tcase_add_loop_test(tc, everything_comes_back_however_the_program_ends, 0, 4);
 	tcase_add_test(tc, a_program_that_is_killed_leaves_nothing);
 	tcase_add_test(tc, a_forked_child_does_not_use_the_session_of_its_parent);

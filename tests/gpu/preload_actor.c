@@ -481,7 +481,7 @@ static void scene_beside(void)
 	GM_REQUIRE(calls);
 	GM_REQUIRE(getppid() > 0);
 	GM_REQUIRE_EQ(calls(), 1);
-	GM_REQUIRE(dlsym(RTLD_DEFAULT, "malloc") == dlsym(RTLD_NEXT, "malloc"));
+	GM_REQUIRE(dlsym(RTLD_DEFAULT, "getpagesize") == dlsym(RTLD_NEXT, "getpagesize"));
 	(void)dlerror();
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuNothingOfThatName") && dlerror());
 	scene_alloc();
@@ -508,6 +508,44 @@ static void scene_passed(void)
 	use_gpu();
 	CU(cu.cuMemCreate(&handle, ACTOR_PIECE, &prop, 0));
 	CU(cu.cuMemRelease(handle));
+}
+
+/* Several threads that allocate, ask and free at once. */
+#define THREADS 6
+static gm_cu_ctx shared_ctx;
+
+static void *work(void *argument)
+{
+	size_t seed = (size_t)(uintptr_t)argument;
+	gm_cu_ptr ptrs[8] = {0}, base;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	for (int i = 0; i < 400; i++) {
+		gm_cu_ptr *ptr = &ptrs[i % 8];
+		size_t bytes = 4096 * (1 + (seed = seed * 69069 + 12345) % 64), found;
+		if (*ptr)
+			CU(i % 3 ? cu.cuMemFree(*ptr)
+				 : cu.cuMemFreeAsync(*ptr, (gm_cu_stream)GM_CU_STREAM_PER_THREAD));
+		CU(i % 2 ? cu.cuMemAlloc(ptr, bytes)
+			 : cu.cuMemAllocAsync(ptr, bytes, (gm_cu_stream)GM_CU_STREAM_PER_THREAD));
+		CU(cu.cuMemGetAddressRange(&base, &found, *ptr + bytes / 2));
+		GM_REQUIRE(base == *ptr && found == bytes);
+	}
+	for (int i = 0; i < 8; i++)
+		CU(cu.cuMemFree(ptrs[i]));
+	return NULL;
+}
+
+static void scene_threads(void)
+{
+	pthread_t threads[THREADS];
+
+	shared_ctx = use_gpu();
+	for (size_t i = 0; i < THREADS; i++)
+		GM_REQUIRE(
+			pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)(i + 1)) == 0);
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
 }
 
 /* One of many that want more together than there is. */
@@ -569,6 +607,7 @@ static const struct {
 	{"no-driver", scene_no_driver},
 	{"race", scene_race},
 	{"passed", scene_passed},
+	{"threads", scene_threads},
 	{"restart", scene_restart},
 };
 
