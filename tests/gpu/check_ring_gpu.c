@@ -630,6 +630,47 @@ START_TEST(a_kernel_answers_while_it_runs)
 }
 END_TEST
 
+/* To end a registration, the driver waits for all that runs, and keeps the program from launching: a kernel
+ * that waits for the program's next message would hang both. */
+static void signals_beside_a_kernel(int channel, void *argument)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_ring_view view;
+	gpumem_buffer *buffer;
+	gpumem_ring *ring;
+
+	join("signals");
+	use_gpu_of(0);
+	options.flags = GPUMEM_BUFFER_SIGNALS;
+	OK(gpumem_ring_create(session, 8, 16, NULL, &ring));
+	OK(gpumem_ring_far_end(ring, NULL, &view));
+	OK(gpumem_ring_far_end(ring, NULL, &view)); /* the same kernel */
+	int before = registered();
+	for (int i = 0; i < 200; i++) {
+		OK(gpumem_buffer_create(session, 0, MIB, &options, &buffer));
+		gpumem_buffer_destroy(buffer);
+		OK(gpumem_trim(session, NULL));
+	}
+	if (on_fake())
+		GM_UNTIL(registered() == before + 200);
+	gpumem_ring_close(ring);
+	/* Each destroyed buffer wakes the library's thread, which ends what it may. */
+	do {
+		OK(gpumem_buffer_create(session, 0, MIB, &options, &buffer));
+		gpumem_buffer_destroy(buffer);
+		OK(gpumem_trim(session, NULL));
+	} while (registered() > before + 100);
+	gpumem_disconnect(session);
+}
+
+START_TEST(no_registration_ends_while_a_kernel_may_wait_for_a_message)
+{
+	set_up();
+	one_worker(signals_beside_a_kernel, NULL);
+	tear_down_all();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ring_gpu");
@@ -640,6 +681,7 @@ int main(void)
 	tcase_add_test(tc, millions_of_messages_arrive_in_order_between_processes);
 	tcase_add_test(tc, a_killed_process_is_noticed_and_the_next_one_goes_on);
 	tcase_add_test(tc, what_a_killed_maker_sent_is_received_and_then_its_end_noticed);
+	tcase_add_test(tc, no_registration_ends_while_a_kernel_may_wait_for_a_message);
 	tcase_add_test(tc, a_ring_works_while_the_daemon_is_away);
 	tcase_add_test(tc, a_ring_is_found_by_its_name);
 	if (GM_TAP_WITH_USERS(two_users_have_one_end_each))

@@ -6,6 +6,7 @@
  * first is larger on the host, and both are alike on GPUs.
  */
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -285,6 +286,42 @@ START_TEST(a_model_is_estimated_without_a_session)
 }
 END_TEST
 
+static gpumem_status cancelled_status[2];
+
+static void look_at_none(void *user, const gpumem_placement *placement)
+{
+}
+
+/* Ends as soon as a call lets it. */
+static void *place_cancelled(void *unused)
+{
+	static gpumem_placement placement = GPUMEM_PLACEMENT_INIT;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cancel(pthread_self());
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	cancelled_status[0] = gpumem_place(session, MIB, GPUMEM_FIT_NOW, &placement);
+	cancelled_status[1] = gpumem_place_each(session, MIB, look_at_none, NULL);
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST(a_cancelled_thread_ends_after_its_question)
+{
+	pthread_t thread;
+	void *result;
+
+	cancelled_status[0] = cancelled_status[1] = GPUMEM_E_SYSTEM;
+	GM_REQUIRE(pthread_create(&thread, NULL, place_cancelled, NULL) == 0);
+	GM_REQUIRE(pthread_join(thread, &result) == 0);
+	GM_REQUIRE(result == PTHREAD_CANCELED);
+	GM_REQUIRE_EQ(cancelled_status[0], GPUMEM_OK);
+	GM_REQUIRE_EQ(cancelled_status[1], GPUMEM_OK);
+	/* Nobody else is held up. */
+	(void)place(MIB, GPUMEM_FIT_NOW);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_place");
@@ -294,6 +331,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, start_plain, tear_down);
 	tcase_add_test(tc, the_device_with_most_room_is_chosen_and_gives_it);
 	tcase_add_test(tc, if_there_is_none_each_device_has_its_sentence);
+	tcase_add_test(tc, a_cancelled_thread_ends_after_its_question);
 	tcase_add_test(tc, memory_in_use_must_be_waited_for);
 	tcase_add_test(tc, memory_that_others_cache_is_room);
 	tcase_add_test(tc, a_restart_is_not_noticed);

@@ -214,6 +214,19 @@ START_TEST(a_keeper_that_is_full_refuses_the_lease)
 }
 END_TEST
 
+START_TEST(a_daemon_without_memory_does_not_blame_the_keeper)
+{
+	struct fake_request q;
+
+	ledger.refuses_deposits = -ENOMEM;
+	fake_ask(&fake, &q, maker, 0, 2 * MiB, GM_TRANSPORT_FD);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_HOST_MEMORY);
+	ck_assert_ptr_nonnull(strstr(q.detail, "the daemon has no memory for signals"));
+	nothing_is_left();
+}
+END_TEST
+
 /* ---- the next daemon */
 
 static void restart(void)
@@ -329,6 +342,7 @@ int main(void)
 	tcase_add_test(tc, a_lease_is_granted_when_the_keeper_has_its_block);
 	tcase_add_loop_test(tc, a_request_that_waits_for_the_keeper_can_be_cancelled, 0, 2);
 	tcase_add_test(tc, a_keeper_that_is_full_refuses_the_lease);
+	tcase_add_test(tc, a_daemon_without_memory_does_not_blame_the_keeper);
 	tcase_add_test(tc, a_later_daemon_has_the_block);
 	tcase_add_loop_test(
 		tc, a_lease_whose_block_is_damaged_or_gone_is_kept_without_signals, 0, 3);

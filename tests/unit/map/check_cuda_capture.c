@@ -110,6 +110,39 @@ static void capture_many(int n)
 }
 
 /* Each in turn is the one that goes on, whether the others' ends are seen or not. */
+/* The driver tells of it without harm, so the library need not have heard of the captured stream. */
+START_TEST(a_default_stream_is_left_alone_while_one_that_waits_for_it_is_captured)
+{
+	gpumem_stream defaults[] = {NULL, (gpumem_stream)(uintptr_t)GM_CU_STREAM_LEGACY};
+	struct gm_map_event *event;
+	gm_cu_stream waits, other;
+	char from = 1, to = 0;
+
+	ck_assert_int_eq(cuda->cuStreamCreate(&waits, 0), 0);
+	ck_assert_int_eq(cuda->cuStreamCreate(&other, GM_CU_STREAM_NON_BLOCKING), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(begin(waits, GM_CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+		ck_assert_int_eq(ops->copy(map, &to, &from, 1, defaults[i]), -EAGAIN);
+		ck_assert_int_eq(ops->record_on(map, defaults[i], &event), -EAGAIN);
+		ck_assert_int_eq(record_any(), -EAGAIN);
+		ck_assert_int_eq(ops->record_on(map, (gpumem_stream)other, &event), 0);
+		ck_assert_int_eq(ops->order(map, defaults[i], event), -EAGAIN);
+		ops->forget(map, event);
+		end_whole(waits);
+
+		ck_assert_int_eq(ops->record_on(map, defaults[i], &event), 0);
+		ops->forget(map, event);
+		ck_assert_int_eq(record_any(), 0);
+	}
+	/* A stream that is captured itself would make the copy a part of its graph. */
+	ck_assert_int_eq(begin(other, GM_CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+	ck_assert_int_eq(ops->copy(map, &to, &from, 1, (gpumem_stream)other), -EAGAIN);
+	end_whole(other);
+	seen_over(other);
+	ck_assert_int_eq(to, 0);
+}
+END_TEST
+
 START_TEST(no_capture_of_many_is_forgotten)
 {
 	int stays = _i / 2;
@@ -229,6 +262,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
 	tcase_add_loop_test(tcase, of_two_captures_the_one_that_goes_on_is_left_whole, 0, 4);
+	tcase_add_test(
+		tcase, a_default_stream_is_left_alone_while_one_that_waits_for_it_is_captured);
 	tcase_add_loop_test(tcase, no_capture_of_many_is_forgotten, 0, 2 * MANY);
 	tcase_add_test(tcase, the_place_of_a_capture_that_is_over_is_used_again_without_memory);
 	tcase_add_test(tcase, a_capture_that_there_is_no_memory_for_is_taken_to_go_on);

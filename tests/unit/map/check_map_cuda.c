@@ -8,17 +8,20 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_pinned.h"
 #include "client/map/map_word.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/map/map_fixture.h"
 
@@ -419,6 +422,85 @@ START_TEST(a_store_releases_all_streams_that_wait)
 }
 END_TEST
 
+/* How often this process has a file open. */
+static unsigned times_open(const char *path)
+{
+	char name[64], target[256];
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 256; fd++) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+		ssize_t length = readlink(name, target, sizeof(target) - 1);
+		if (length > 0) {
+			target[length] = 0;
+			n += strcmp(target, path) == 0;
+		}
+	}
+	return n;
+}
+
+struct awaiting {
+	struct gm_map_word *word;
+	gm_cu_stream stream;
+	int r;
+};
+
+static void *await_five(void *ctx)
+{
+	struct awaiting *awaiting = ctx;
+
+	awaiting->r = ops->await(map, (gpumem_stream)awaiting->stream, awaiting->word, 5);
+	return NULL;
+}
+
+/* Two threads wait for one value. One of the waits cannot be launched; the other one counts. */
+START_TEST(a_wait_that_fails_does_not_undo_the_note_of_another)
+{
+	char path[256], gated[300];
+	struct awaiting a[2];
+	pthread_t thread[2];
+	int (*registered)(void);
+
+	open_it();
+	use(0);
+	*(void **)&registered = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_registered");
+	gm_scratch_path("gate", path, sizeof(path));
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	snprintf(gated, sizeof(gated), "cuStreamWaitValue64:%s", path);
+	setenv("GPUMEM_FAKE_GATE", gated, 1);
+	setenv("GPUMEM_FAKE_FAIL", "cuStreamWaitValue64:1:999", 1);
+	struct gm_map_word *word = word_new();
+	for (unsigned i = 0; i < 2; i++)
+		a[i] = (struct awaiting){.word = word, .stream = stream_new()};
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, await_five, &a[i]), 0);
+		while (times_open(path) < i + 1) /* it is at the gate */
+			sched_yield();
+	}
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, "ab", 2), 2);
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	close(fd);
+	unsetenv("GPUMEM_FAKE_GATE");
+	unsetenv("GPUMEM_FAKE_FAIL");
+	ck_assert_int_eq(a[0].r, -EIO);
+	ck_assert_int_eq(a[1].r, 0);
+
+	for (int i = 0; i < 200; i++)
+		ops->word_close(map, word_new());
+	ops->word_settle(map);
+	ck_assert_int_eq(registered(), 201);
+	atomic_store(&word->control->value, 5);
+	ck_assert_int_eq(cuda->cuStreamSynchronize(a[1].stream), 0);
+	ops->word_settle(map);
+	ck_assert_int_eq(registered(), 1);
+	ops->word_close(map, word);
+	ops->close(map);
+}
+END_TEST
+
 /* The driver would wait for the stream, and hold up every launch until it goes on. */
 START_TEST(no_registration_ends_while_a_stream_waits)
 {
@@ -803,6 +885,7 @@ int main(void)
 	tcase_add_test(tcase, a_thread_without_a_context_has_none_afterwards);
 	tcase_add_test(tcase, an_event_on_one_stream_does_not_wait_for_another);
 	tcase_add_test(tcase, a_store_releases_all_streams_that_wait);
+	tcase_add_test(tcase, a_wait_that_fails_does_not_undo_the_note_of_another);
 	tcase_add_test(tcase, no_registration_ends_while_a_stream_waits);
 	tcase_add_test(tcase, a_block_works_after_the_context_in_which_it_was_registered);
 	tcase_add_test(tcase, a_memfd_that_somebody_could_cut_is_refused);
