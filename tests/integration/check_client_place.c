@@ -288,8 +288,10 @@ END_TEST
 
 static gpumem_status cancelled_status[2];
 
-static void look_at_none(void *user, const gpumem_placement *placement)
+/* As each function does that writes or reads. The answers would be lost if the thread ended here. */
+static void end_here(void *user, const gpumem_placement *placement)
 {
+	pthread_testcancel();
 }
 
 /* Ends as soon as a call lets it. */
@@ -301,7 +303,7 @@ static void *place_cancelled(void *unused)
 	pthread_cancel(pthread_self());
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	cancelled_status[0] = gpumem_place(session, MIB, GPUMEM_FIT_NOW, &placement);
-	cancelled_status[1] = gpumem_place_each(session, MIB, look_at_none, NULL);
+	cancelled_status[1] = gpumem_place_each(session, MIB, end_here, NULL);
 	pthread_testcancel();
 	return NULL;
 }
