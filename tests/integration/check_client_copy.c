@@ -666,7 +666,8 @@ START_TEST(used_up_pinned_memory_makes_the_ring_smaller)
 	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
 	if (gm_on_gpu()) {
 		GM_REQUIRE(result.slots >= 2 && result.slots <= 4);
-		GM_REQUIRE(result.ring_status == GPUMEM_E_NO_MEMORY || result.ring_status == GPUMEM_E_TIMEOUT);
+		GM_REQUIRE(result.ring_status == GPUMEM_E_NO_MEMORY ||
+			   result.ring_status == GPUMEM_E_TIMEOUT);
 	}
 	gpumem_buffer_destroy(most);
 }
@@ -721,7 +722,8 @@ START_TEST(a_transfer_does_not_need_the_daemon)
 
 	/* The daemon is away. The ring is cached, or there is none. */
 	round_trip(1, ROOM - 1, &options, &result);
-	GM_REQUIRE(result.strategy == GPUMEM_COPY_STAGED || result.ring_status == GPUMEM_E_DISCONNECTED);
+	GM_REQUIRE(result.strategy == GPUMEM_COPY_STAGED ||
+		   result.ring_status == GPUMEM_E_DISCONNECTED);
 	free(bytes);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	/* The next request comes through again. */
