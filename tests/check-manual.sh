@@ -62,6 +62,12 @@ complaint=$(diff "$work/members" "$work/explained" | sed -n -e 's/^< \(.*\) \(.*
 [ -s "$work/members" ] || complaint="no structure was found in the headers"
 report every_member_of_every_public_structure_is_explained "$complaint"
 
+complaint=$(awk -v FS='[ \t]' '/^\.SS struct / { name = $3 } /^\.S[HS] / && !/^\.SS struct / { name = "" }
+	name && /^\\fI[a-z_]+\\fR(\\&)?$/ { print FILENAME ": " name ": no type: " $0 }' "$top_builddir"/man/*.3)
+grep -q '^uint32_t \*\\fIcancel\\fR' "$top_builddir/man/gpumem_copy_in.3" || complaint="$complaint
+gpumem_copy_in(3): the type of cancel is missing"
+report every_member_is_shown_with_its_type "$complaint"
+
 complaint=$(for c in $constants; do grep -qE "\b$c\b" "$man"/*.3.scd || echo "$c is not explained"; done)
 [ -n "$constants" ] || complaint="no constant was found in the headers"
 report every_public_constant_is_explained "$complaint"
