@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -38,8 +39,12 @@ void gm_message(const char *from, const char *text)
 		clean = gm_text_clean(line, false);
 		free(line);
 	}
-	if (clean && columns)
-		gm_text_wrap(clean, columns);
-	fprintf(stderr, "%s\n", clean ? clean : "out of memory");
+	if (clean) {
+		/* What continues an item of a list is indented further. */
+		size_t blanks = strspn(clean, " ");
+		fprintf(stderr, "%*s", (int)blanks, "");
+		gm_text_put(stderr, clean + blanks, columns, blanks ? blanks + 2 : 0);
+	}
+	fputs(clean ? "\n" : "out of memory\n", stderr);
 	free(clean);
 }

@@ -16,6 +16,9 @@
 #include <string.h>
 #include <wchar.h>
 
+/* Fewer columns than these are no room for words. */
+#define WRAP_LEAST 20
+
 void gm_text_init(bool *ret_utf8)
 {
 	setlocale(LC_CTYPE, "");
@@ -154,6 +157,19 @@ void gm_text_wrap(char *clean, size_t columns)
 			return;
 		*at = ' ';
 		blank = at;
+	}
+}
+
+void gm_text_put(FILE *stream, char *clean, size_t columns, size_t indent)
+{
+	if (columns >= indent + WRAP_LEAST)
+		gm_text_wrap(clean, columns - indent);
+	for (char *line = clean, *end; line; line = end) {
+		end = strchr(line, '\n');
+		if (end)
+			*end++ = '\0';
+		fprintf(stream, "%*s%s%s", line == clean ? 0 : (int)indent, "", line,
+			end ? "\n" : "");
 	}
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/units.h"
 
@@ -41,6 +42,11 @@ char *gm_text_fit(const char *clean, size_t columns, bool ascii);
 /* Breaks a cleaned text into lines of at most so many columns: blanks become line ends. A longer word has a
  * line of its own. */
 void gm_text_wrap(char *clean, size_t columns);
+
+/* Writes a cleaned text in lines of at most so many columns; 0, or too few for words: in one line. The
+ * first line begins where the stream is, at most at the column indent, and the others are indented. Changes
+ * the text. */
+void gm_text_put(FILE *stream, char *clean, size_t columns, size_t indent);
 
 /* Formats a number of milliseconds as gm_format_duration() does. Returns text. */
 const char *gm_text_duration(uint64_t ms, char text[GM_UNITS_TEXT]);

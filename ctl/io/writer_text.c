@@ -61,23 +61,6 @@ static const char *text_colour_end(const struct writer_text *writer, enum gm_mar
 	return writer->style.colour && mark != GM_MARK_NONE ? GM_COLOUR_END : "";
 }
 
-/* Writes a text, and breaks it into lines where the terminal ends. The first
- * line begins where it is, the others at this column. */
-static void text_put_wrapped(struct writer_text *writer, char *clean, size_t indent)
-{
-	size_t columns = writer->style.columns;
-
-	if (columns >= indent + LISTS_FROM)
-		gm_text_wrap(clean, columns - indent);
-	for (char *line = clean, *end; line; line = end) {
-		end = strchr(line, '\n');
-		if (end)
-			*end++ = '\0';
-		fprintf(writer->stream, "%*s%s%s", line == clean ? 0 : (int)indent, "", line,
-			end ? "\n" : "");
-	}
-}
-
 static void text_line(struct gm_writer *base, const char *label, const char *text)
 {
 	struct writer_text *writer = (struct writer_text *)base;
@@ -90,7 +73,7 @@ static void text_line(struct gm_writer *base, const char *label, const char *tex
 	size_t blanks = strspn(clean, " ");
 	fprintf(writer->stream, "%*s%s%.*s", *label ? LABEL_COLUMNS : 0, label, *label ? ": " : "",
 		(int)blanks, clean);
-	text_put_wrapped(writer, clean + blanks,
+	gm_text_put(writer->stream, clean + blanks, writer->style.columns,
 		*label   ? LABEL_COLUMNS + 2
 		: blanks ? blanks + 2
 			 : 0);
@@ -446,7 +429,7 @@ static void text_note(struct gm_writer *base, const char *kind, enum gm_mark mar
 		return;
 	}
 	fprintf(writer->stream, "%s! ", text_colour(writer, mark));
-	text_put_wrapped(writer, clean, 2);
+	gm_text_put(writer->stream, clean, writer->style.columns, 2);
 	fprintf(writer->stream, "%s\n", text_colour_end(writer, mark));
 	free(clean);
 }
