@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -115,4 +115,8 @@ grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" 
 grep -q '^lost: .*its last signal was 5, and 6 will not come$' "$dir/pipeline" && echo "and a producer that ended is noticed"
 "$build/examples/ring" >"$dir/ring" 2>&1 || echo "ring: status $?" >>"$dir/ring"
 grep -qE '^10000 questions, 10000 answers from a process, at most [0-9]+ under way$' "$dir/ring" && echo "a ring carries questions and answers"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir/ring" "$dir/log"
+"$build/examples/ring_processes" >"$dir/ring.processes" 2>&1 || echo "ring_processes: status $?" >>"$dir/ring.processes"
+[ "$(cat "$dir/ring.processes")" = "north: north, to be sure (1)
+east: east, to be sure (2)
+south: south, to be sure (3)" ] && echo "also between processes that wait"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir"/ring* "$dir/log"
