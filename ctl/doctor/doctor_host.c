@@ -402,9 +402,10 @@ void gm_doctor_keeper(struct gm_doctor *doctor)
 			(unsigned long long)daemon->fd_limit);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "keeper", GM_DOCTOR_NO_DEVICE, NULL,
-			"pid %llu holds %llu descriptors for the next daemon",
+			"pid %llu holds %llu descriptor%s for the next daemon",
 			(unsigned long long)daemon->keeper_pid,
-			(unsigned long long)daemon->keeper_items);
+			(unsigned long long)daemon->keeper_items,
+			daemon->keeper_items == 1 ? "" : "s");
 }
 
 /* How many devices have chunks. Pinned host memory counts as one, unless it is turned off. */

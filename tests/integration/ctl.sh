@@ -138,7 +138,7 @@ for words in stauts "status now" --jsn "trim --device x" "buffers --older-than s
 	"limit frob" "limit set uid:0" "limit set uid:0 max" "limit set uid:0 max=much" "limit set uid:no-such-user max=1G" \
 	"limit set uid:0 priority=1001" "limit show uid:0" "limit reset a b" "pressure --at-least much" "cleanup --need x" \
 	"clients --sort mood" "clients --columns held,held" "clients --user no-such-user" "clients --json --csv" "watch --csv" \
-	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" "shares remove x y" "shares expire" "shares expire x" "shares expire x soon" "shares expire x 0s" "shares expire a/b 1h" "shares expire x 1h --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" place "place much" "place 0" "place 1G 2G" "place 1G --quiet --json" "trim --may-wait" "trim --hidden 7" estimate "estimate --hidden 0" "estimate --hidden x" "estimate --dtype float7" "estimate --dtype nan" "estimate a b" evict "evict x" "evict 1 2" restore "restore 1/0" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
+	"queue --sort pid" "shares frob" "shares remove" "shares remove a/b" "shares remove uid:no-such-user/x" "shares remove x --device 0" "shares remove x y" "shares expire" "shares expire x" "shares expire x soon" "shares expire x 0s" "shares expire a/b 1h" "shares expire x 1h --device 0" kill "kill a b" "kill a --signal NONE" "kill a --signal 0" "stop now" "trim --forget" place "place much" "place 0" "place 1G 2G" "place 1G --quiet --json" "trim --may-wait" "trim --hidden 7" estimate "estimate --hidden 0" "estimate --hidden x" "estimate --dtype float7" "estimate --dtype nan" "estimate --kv-bytes 17" "place -1G" "shares expire x -5s" "estimate a b" evict "evict x" "evict 1 2" restore "restore 1/0" drain "drain x" "drain 0 1" "drain 0 --wait soon" "drain 0 --undo --wait 1s" "trim --undo" "status --color=blue" "queue --need 1G" "status --dry-run" "watch --at-least low"; do
 	# shellcheck disable=SC2086 # the words are meant to be split
 	run 2 $words
 	check "wrong use ends with 2: $words" all "[ $status = 2 ]" "silent stdout" "complains gpumemctl:"
@@ -269,7 +269,7 @@ run 0 estimate "$dir/small.json" --json
 check "estimate: figures and devices" all "is parameters 55976448" "is weights 111952896" "is kv_cache 4194304" "is placements.0.fit now" \
 	"is model.context 512" "is model.head_dim 64" "is warnings.# 0"
 run 0 estimate "$dir/small.json" --dtype float32 --context 1K --tied --json
-check "estimate: options go before the file" all "is parameters 39592448" "is weights 158369792" "is model.context 1024" "is model.tied true"
+check "estimate: an option overrides the file" all "is parameters 39592448" "is weights 158369792" "is model.context 1024" "is model.tied true"
 run 0 estimate --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 --heads 32 --kv-heads 8 --context 4096
 check "estimate: Mistral 7B, which does not fit" all "says 7241732096" "says '13.5G (2 bytes each)'" "says none"
 sed 's/"num_attention_heads": 8/"num_attention_heads": 7/' "$dir/small.json" >"$dir/wrong.json"

@@ -90,7 +90,7 @@ START_TEST(dimensions_are_options_and_the_daemon_is_asked_for_the_total)
 }
 END_TEST
 
-START_TEST(a_file_says_the_same_and_options_go_first)
+START_TEST(a_file_says_the_same_and_an_option_overrides_it)
 {
 	struct gm_options options = {.args = {path}, .n_args = 1};
 	write_file("32", ", \"torch_dtype\": \"float32\"");
@@ -285,7 +285,7 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, make_file, remove_file);
 	tcase_add_test(tcase, dimensions_are_options_and_the_daemon_is_asked_for_the_total);
-	tcase_add_test(tcase, a_file_says_the_same_and_options_go_first);
+	tcase_add_test(tcase, a_file_says_the_same_and_an_option_overrides_it);
 	tcase_add_test(tcase, people_see_the_parts_and_the_devices);
 	tcase_add_test(tcase, the_context_is_what_the_model_allows_unless_one_says_less);
 	tcase_add_test(tcase, a_model_of_another_build_has_a_warning);
