@@ -19,9 +19,12 @@ static struct gm_daemon daemon_;
 
 static const char config[] =
 	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n"
-	"host_limit = 128M\n";
+	"host_limit = 128M\npressure_dwell = 1h\n"; /* so that nothing returns by itself */
 
 #define BYTES (30 * MIB) /* four chunks */
+/* The daemon makes one chunk when it starts, to see what the driver can do, and tries twice. */
+#define REFUSE_DEVICE "cuMemCreate:2:2,cuMemCreate:3:2"
+#define REFUSE_ALL    "cuMemCreate:2+:2"
 
 static uint64_t leased_on(uint32_t device)
 {
@@ -170,11 +173,122 @@ START_TEST(host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content)
 }
 END_TEST
 
+/* ---- in place of a full device */
+
+static gpumem_status make_fallback(uint64_t bytes, gpumem_buffer **ret_buffer)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.flags = GPUMEM_BUFFER_CPU_OK;
+	return gpumem_buffer_create(session, 0, bytes, &options, ret_buffer);
+}
+
+static const char *const make_plans[] = {
+	"cuMemImportFromShareableHandle:0:999",
+	"cuMemMap:0:2",
+	"cuMemSetAccess:0:999",
+	"cuMemAddressReserve:0:2",
+};
+#define MAKE_PLANS ((int)(sizeof(make_plans) / sizeof(*make_plans)))
+
+/* The device is full, and host memory cannot be mapped: nothing is held. Then it can. */
+static void cannot_be_made(int channel, void *argument)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_buffer *large, *buffer = NULL;
+	gpumem_location where;
+	join_at(daemon_.socket, "cannot be made");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	OK(gpumem_buffer_create(session, 0, 240 * MIB, NULL, &large));
+
+	fail_by(make_plans[*(const int *)argument]);
+	REFUSED(make_fallback(BYTES, &buffer), GPUMEM_E_NO_MEMORY, "nor can it be in host memory");
+	fail_by(NULL);
+	GM_REQUIRE(!buffer);
+	GM_UNTIL(leased_on(1) == 0);
+
+	OK(make_fallback(BYTES, &buffer));
+	options.flags = GPUMEM_PIN_HOST_OK;
+	OK(gpumem_buffer_pin(buffer, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+	memset(gpumem_buffer_ptr(buffer), 8, BYTES);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 8, stream));
+	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+
+	/* It cannot move to the device at first, and keeps its content. */
+	gpumem_buffer_destroy(large);
+	GM_UNTIL(leased_on(0) == 0);
+	fail_by("cuMemcpyAsync:0:999");
+	GM_REQUIRE(gpumem_buffer_pin(buffer, NULL, NULL) != GPUMEM_OK);
+	fail_by(NULL);
+	OK(gpumem_buffer_pin(buffer, NULL, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 8, stream));
+	gpumem_disconnect(session);
+}
+
+START_TEST(host_memory_that_cannot_be_mapped_is_not_kept)
+{
+	one_worker(cannot_be_made, &_i);
+}
+END_TEST
+
+static void device_refuses(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	join_at(daemon_.socket, "the device refuses");
+	use_gpu();
+	OK(make_fallback(32 * MIB, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	GM_REQUIRE_EQ(leased_on(0), 0);
+	gpumem_disconnect(session);
+}
+
+/* The daemon believes that the device has room, but the driver has none. */
+START_TEST(a_driver_that_refuses_memory_is_a_full_device)
+{
+	one_worker(device_refuses, NULL);
+}
+END_TEST
+
+static void both_refuse(int channel, void *argument)
+{
+	gpumem_buffer *buffer = NULL;
+	join_at(daemon_.socket, "both refuse");
+	use_gpu();
+	REFUSED(make_fallback(32 * MIB, &buffer), GPUMEM_E_NO_MEMORY,
+		"nor can it be in host memory");
+	GM_REQUIRE_EQ(leased_on(0) + leased_on(1), 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_driver_that_refuses_both_is_named_for_both)
+{
+	one_worker(both_refuse, NULL);
+}
+END_TEST
+
 /* ---- setting up */
 
 static void set_up(void)
 {
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
+}
+
+static void set_up_refusing(const char *plan)
+{
+	const char *env[] = {plan, NULL};
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config, .env = env});
+}
+
+static void set_up_refusing_first(void)
+{
+	set_up_refusing("GPUMEM_FAKE_FAIL=" REFUSE_DEVICE);
+}
+
+static void set_up_refusing_all(void)
+{
+	set_up_refusing("GPUMEM_FAKE_FAIL=" REFUSE_ALL);
 }
 
 static void tear_down(void)
@@ -199,6 +313,18 @@ int main(void)
 		tc, a_buffer_that_cannot_return_keeps_its_content_in_host_memory, 0, IN_PLANS);
 	tcase_add_loop_test(
 		tc, host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content, 0, 2);
+	tcase_add_loop_test(tc, host_memory_that_cannot_be_mapped_is_not_kept, 0, MAKE_PLANS);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("refusing");
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, set_up_refusing_first, tear_down);
+	tcase_add_test(tc, a_driver_that_refuses_memory_is_a_full_device);
+	suite_add_tcase(suite, tc);
+	tc = tcase_create("refusing all");
+	tcase_set_timeout(tc, 120);
+	tcase_add_checked_fixture(tc, set_up_refusing_all, tear_down);
+	tcase_add_test(tc, a_driver_that_refuses_both_is_named_for_both);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * An evictable buffer of 1 GiB on a GPU that is evicted and brought back, beside a copy of the driver
+ * between the same kinds of memory in the same run: at most twice its time is asked. And the same buffer
+ * made in host memory because the device is full, and moved to the device.
+ * Needs a GPU. On a smaller one, such as the fake, sizes are divided by 128.
+ */
+
+#include <stdio.h>
+
+#include "bench/measure.h"
+#include "gpumem/gpumem_evict.h"
+#include "tests/gpu/worker.h"
+#include "tests/integration/raw.h"
+
+#define ROUNDS 11
+#define CONFIG \
+	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 100%\ntrack = off\n" \
+	"host_limit = 8G\n"
+
+static struct gm_daemon daemon_;
+static uint64_t unit; /* 1 GiB, or less on a small device */
+
+static double ms_since(uint64_t start)
+{
+	return (double)(gm_monotonic_ns() - start) / 1e6;
+}
+
+/* The driver copies between pinned host memory and the device, in one direction. */
+static double driver_copies(void *to, const void *from)
+{
+	uint64_t start = gm_monotonic_ns();
+	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, unit, NULL));
+	CU(cuda->cuStreamSynchronize(NULL));
+	return ms_since(start);
+}
+
+static gpumem_buffer *create(uint64_t bytes, uint32_t flags)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	options.flags = flags;
+	OK(gpumem_buffer_create(session, 0, bytes, &options, &buffer));
+	return buffer;
+}
+
+static void measure_evict(void)
+{
+	double out[ROUNDS], in[ROUNDS], peer_out[ROUNDS], peer_in[ROUNDS];
+	gpumem_buffer *buffer = create(unit, GPUMEM_BUFFER_EVICTABLE);
+	void *host;
+
+	/* The peer's host memory is the broker's, too. */
+	OK(gpumem_host_alloc(session, unit, NULL, &host));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	for (int i = -1; i < ROUNDS; i++) {
+		double c = driver_copies(host, gpumem_buffer_ptr(buffer));
+		double d = driver_copies(gpumem_buffer_ptr(buffer), host);
+		OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+		uint64_t start = gm_monotonic_ns();
+		OK(gpumem_buffer_evict(buffer));
+		double a = ms_since(start);
+		start = gm_monotonic_ns();
+		OK(gpumem_buffer_pin(buffer, NULL, NULL));
+		double b = ms_since(start);
+		/* The first one makes the host's chunks, which are pooled from then on. */
+		if (i < 0) {
+			printf("    (the first time, with host memory made for it: %.1f ms out, %.1f in)\n",
+				a, b);
+			continue;
+		}
+		out[i] = a, in[i] = b, peer_out[i] = c, peer_in[i] = d;
+	}
+	gm_print_ratio("evict 1 GiB; peer: a pinned copy; asked: 2 times", gm_median(out, ROUNDS),
+		gm_median(peer_out, ROUNDS), "ms", 2);
+	gm_print_ratio("bring 1 GiB back; peer: a pinned copy; asked: 2 times",
+		gm_median(in, ROUNDS), gm_median(peer_in, ROUNDS), "ms", 2);
+	OK(gpumem_host_free(session, host));
+	gpumem_buffer_destroy(buffer);
+}
+
+/* Memory of the device that leaves too little for one more buffer. */
+static gpumem_buffer *fill_device(void)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	OK(gpumem_device_info(session, 0, &info));
+	return create(info.available - unit / 2, 0);
+}
+
+static void measure_fallback(void)
+{
+	double made[ROUNDS], moved[ROUNDS];
+
+	for (int i = -1; i < ROUNDS; i++) {
+		gpumem_buffer *large = fill_device();
+		uint64_t start = gm_monotonic_ns();
+		gpumem_buffer *buffer = create(unit, GPUMEM_BUFFER_CPU_OK);
+		double a = ms_since(start);
+		GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+		/* So that it does not move by itself. */
+		gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+		options.flags = GPUMEM_PIN_HOST_OK;
+		OK(gpumem_buffer_pin(buffer, &options, NULL));
+		gpumem_buffer_destroy(large);
+		OK(gpumem_trim(session, NULL));
+		OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+		start = gm_monotonic_ns();
+		OK(gpumem_buffer_pin(buffer, NULL, NULL));
+		double b = ms_since(start);
+		gpumem_buffer_destroy(buffer);
+		if (i >= 0)
+			made[i] = a, moved[i] = b;
+	}
+	printf("    a buffer of 1 GiB in host memory: made in %.1f ms, moved to the device in %.1f ms\n",
+		gm_median(made, ROUNDS), gm_median(moved, ROUNDS));
+}
+
+int main(void)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	struct gm_daemon_options options = {.config = CONFIG, .args = args};
+	char why[GM_CUDA_WHY_BYTES];
+	size_t total = 0;
+
+	gm_print_title("A buffer that is evicted and comes back");
+	gm_daemon_prepare(&daemon_, &options);
+	if (!try_gpu(0, why)) {
+		printf("  no GPU: %s\n", why);
+		return 0;
+	}
+	if (gm_daemon_spawn(&daemon_) != -1)
+		GM_FAIL("the daemon does not start");
+	join_at(daemon_.socket, "bench");
+
+	CU(cuda->cuDeviceTotalMem(&total, 0));
+	unit = total > 8 * 1024 * MIB ? 1024 * MIB : 8 * MIB;
+	measure_evict();
+	measure_fallback();
+
+	gpumem_disconnect(session);
+	gm_daemon_stop(&daemon_);
+	return 0;
+}
