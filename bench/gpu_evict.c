@@ -16,6 +16,7 @@
 #include "tests/integration/raw.h"
 
 #define ROUNDS 11
+#define FILL   32 /* buffers at most that fill the device */
 #define CONFIG \
 	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 100%\ntrack = off\n" \
 	"host_limit = 8G\n"
@@ -81,12 +82,20 @@ static void measure_evict(void)
 	gpumem_buffer_destroy(buffer);
 }
 
-/* Memory of the device that leaves too little for one more buffer. */
-static gpumem_buffer *fill_device(void)
+/* Takes memory of the device until there is not enough left for one more buffer. Returns how many. */
+static int fill_device(gpumem_buffer *large[FILL])
 {
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	int n = 0;
+
+	OK(gpumem_trim(session, NULL));
 	OK(gpumem_device_info(session, 0, &info));
-	return create(info.available - unit / 2, 0);
+	for (uint64_t size = info.total / 2; size >= unit && n < FILL;)
+		if (gpumem_buffer_create(session, 0, size, NULL, &large[n]) == GPUMEM_OK)
+			n++;
+		else
+			size /= 2;
+	return n;
 }
 
 static void measure_fallback(void)
@@ -94,7 +103,8 @@ static void measure_fallback(void)
 	double made[ROUNDS], moved[ROUNDS];
 
 	for (int i = -1; i < ROUNDS; i++) {
-		gpumem_buffer *large = fill_device();
+		gpumem_buffer *large[FILL];
+		int n = fill_device(large);
 		uint64_t start = gm_monotonic_ns();
 		gpumem_buffer *buffer = create(unit, GPUMEM_BUFFER_CPU_OK);
 		double a = ms_since(start);
@@ -103,8 +113,10 @@ static void measure_fallback(void)
 		gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
 		options.flags = GPUMEM_PIN_HOST_OK;
 		OK(gpumem_buffer_pin(buffer, &options, NULL));
-		gpumem_buffer_destroy(large);
+		while (n)
+			gpumem_buffer_destroy(large[--n]);
 		OK(gpumem_trim(session, NULL));
+		GM_UNTIL(gm_figures_now(&daemon_).available >= unit);
 		OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
 		start = gm_monotonic_ns();
 		OK(gpumem_buffer_pin(buffer, NULL, NULL));

@@ -41,6 +41,7 @@
 #include "gpumem.h"
 #include "gpumem_copy.h"
 #include "gpumem_plan.h"
+#include "gpumem_evict.h"
 #include "gpumem_ring.h"
 #include "gpumem_region.h"
 
@@ -512,6 +513,18 @@ public:
 	{
 		return gpumem_buffer_max_size(get());
 	}
+	/* Where it is; unless it is pinned (class pin), that may change at any time. */
+	gpumem_location location() const noexcept
+	{
+		return gpumem_buffer_location(get());
+	}
+	/* Moves an evictable buffer to host memory now. */
+	result<void> evict() const noexcept
+	{
+		if (gpumem_status status = gpumem_buffer_evict(get()))
+			return detail::last_error(status);
+		return {};
+	}
 	/* Puts the buffer under a name, where it outlives this object. */
 	result<void> publish(const char *name, gpumem_stream stream = GPUMEM_STREAM_ANY,
 		const gpumem_publish_options &options = publish_options()) const noexcept
@@ -596,6 +609,81 @@ private:
 	}
 
 	detail::owned<gpumem_buffer, gpumem_buffer_destroy> owned_;
+};
+
+/* ---- pin */
+
+inline gpumem_pin_options pin_options() noexcept
+{
+	return GPUMEM_PIN_OPTIONS_INIT;
+}
+
+/*
+ * Keeps an evictable buffer where it is: see gpumem_buffer_pin(3). Ends with an unpin for work on the stream
+ * that was given. The buffer must live longer.
+ */
+class pin
+{
+public:
+	static result<pin> create(const buffer &buffer, gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_pin_options &options = pin_options()) noexcept
+	{
+		gpumem_location location = GPUMEM_LOCATION_DEVICE;
+		if (gpumem_status status = gpumem_buffer_pin(buffer.get(), &options, &location))
+			return detail::last_error(status);
+		return pin(buffer.get(), stream, location);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	explicit pin(const buffer &buffer, gpumem_stream stream = GPUMEM_STREAM_ANY,
+		const gpumem_pin_options &options = pin_options())
+	    : pin(create(buffer, stream, options).value())
+	{
+	}
+#endif
+	pin(pin &&other) noexcept
+	    : handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_),
+	      location_(other.location_)
+	{
+	}
+	pin &operator=(pin &&other) noexcept
+	{
+		std::swap(handle_, other.handle_);
+		std::swap(stream_, other.stream_);
+		std::swap(location_, other.location_);
+		return *this;
+	}
+	pin(const pin &) = delete;
+	pin &operator=(const pin &) = delete;
+	~pin()
+	{
+		(void)end();
+	}
+
+	/* Where the buffer is, until the pin ends. */
+	gpumem_location location() const noexcept
+	{
+		return location_;
+	}
+	/* Ends the pin now. If that fails, because the stream is being captured, the buffer stays
+	 * pinned. */
+	result<void> end() noexcept
+	{
+		gpumem_buffer *handle = std::exchange(handle_, nullptr);
+		gpumem_status status = handle ? gpumem_buffer_unpin(handle, stream_) : GPUMEM_OK;
+		if (status)
+			return detail::last_error(status);
+		return {};
+	}
+
+private:
+	pin(gpumem_buffer *handle, gpumem_stream stream, gpumem_location location) noexcept
+	    : handle_(handle), stream_(stream), location_(location)
+	{
+	}
+
+	gpumem_buffer *handle_;
+	gpumem_stream stream_;
+	gpumem_location location_;
 };
 
 /* ---- batch */

@@ -17,6 +17,7 @@
 static_assert(!std::is_copy_constructible_v<gpumem::session>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::buffer>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::batch>, "move-only");
+static_assert(!std::is_copy_constructible_v<gpumem::pin>, "move-only");
 static_assert(!std::is_copy_constructible_v<gpumem::ring<int>>, "move-only");
 static_assert(std::is_nothrow_move_constructible_v<gpumem::session>, "movable");
 static_assert(std::is_nothrow_move_assignable_v<gpumem::buffer>, "movable");
@@ -145,6 +146,29 @@ static void a_session_lives_as_long_as_its_buffers_and_batches()
 	/* In whatever order, and in whatever thread. */
 	std::thread([held = *std::move(batch)] {}).join();
 	REQUIRE(buffer->data());
+}
+
+static void a_pin_keeps_a_buffer_until_it_ends()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	auto options = gpumem::buffer_options();
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	auto buffer = gpumem::buffer::create(*session, 0, 2 * MIB, options);
+	REQUIRE(buffer && buffer->evict());
+	REQUIRE(buffer->location() == GPUMEM_LOCATION_HOST);
+	{
+		auto pin = gpumem::pin::create(*buffer, GPUMEM_STREAM_DONE);
+		REQUIRE(pin && pin->location() == GPUMEM_LOCATION_DEVICE);
+		auto moved = *std::move(pin);
+		REQUIRE(buffer->evict().status() == GPUMEM_E_BUSY);
+	}
+	REQUIRE(buffer->evict());
+	auto pin = gpumem::pin::create(*buffer, GPUMEM_STREAM_DONE);
+	REQUIRE(pin && pin->end() && pin->end());
+	REQUIRE(gpumem_buffer_unpin(buffer->get(), nullptr) == GPUMEM_E_INVALID);
+	auto plain = gpumem::buffer::create(*session, 0, MIB);
+	REQUIRE(plain && gpumem::pin::create(*plain).status() == GPUMEM_E_UNSUPPORTED);
 }
 
 static void a_region_is_paused_and_resumed()
@@ -550,6 +574,7 @@ int main()
 	RUN(a_buffer_is_a_view_of_elements);
 	RUN(what_is_moved_changes_its_owner);
 	RUN(a_session_lives_as_long_as_its_buffers_and_batches);
+	RUN(a_pin_keeps_a_buffer_until_it_ends);
 	RUN(a_region_is_paused_and_resumed);
 	RUN(a_batch_has_typed_entries_that_are_freed_one_by_one);
 	RUN(a_batch_that_does_not_fit_names_its_entry);
