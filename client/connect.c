@@ -17,6 +17,7 @@
 #include "client/memory/alloc.h"
 #include "client/memory/batch.h"
 #include "client/memory/buffer.h"
+#include "client/memory/managed.h"
 #include "client/memory/leaks.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
@@ -84,6 +85,7 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_region_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
+	gm_managed_drop_all(session);
 	gm_alloc_drop_all(session);
 	/* Without a goodbye, the daemon keeps the memory aside while this process lives and has its
 	 * page. */
@@ -110,6 +112,7 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_close(session->wake);
 	pthread_cond_destroy(&session->changed);
 	pthread_mutex_destroy(&session->lock);
+	pthread_mutex_destroy(&session->declaring);
 	pthread_mutex_destroy(&session->flushing);
 	pthread_mutex_destroy(&session->settling);
 	pthread_mutex_destroy(&session->walking);
@@ -154,6 +157,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	gm_cond_init(&session->changed);
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->flushing, NULL);
+	pthread_mutex_init(&session->declaring, NULL);
 	pthread_mutex_init(&session->settling, NULL);
 	pthread_mutex_init(&session->walking, NULL);
 	pthread_mutex_init(&session->listing, NULL);

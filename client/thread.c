@@ -20,11 +20,13 @@
 #include "client/memory/alloc.h"
 #include "client/memory/buffer.h"
 #include "client/memory/evict.h"
+#include "client/memory/managed.h"
 #include "client/memory/listing.h"
 #include "client/memory/request_step.h"
 #include "client/memory/signals.h"
 #include "client/memory/use.h"
 #include "client/session/absence.h"
+#include "client/session/declared.h"
 #include "client/session/returns.h"
 #include "common/arith.h"
 #include "common/bell.h"
@@ -274,9 +276,12 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	if (woken) {
 		gm_buffer_settle(session);
 		gm_signals_settle(session);
+		gm_declared_flush(session);
 	}
 	if (woken || now >= thread->tick_at)
 		thread->tick_at = gm_alloc_tick(session, now);
+
+	gm_managed_settle(session);
 
 	if (woken && thread->publish_at == NEVER &&
 		(atomic_load_explicit(&session->stirred, memory_order_relaxed) &

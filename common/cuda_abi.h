@@ -64,6 +64,7 @@ typedef int gm_cu_capture_status;
 typedef int gm_cu_capture_mode;
 typedef int gm_cu_query_result;
 typedef int gm_cu_pointer_attribute;
+typedef int gm_cu_advice;
 typedef void (*gm_cu_host_fn)(void *user);
 #endif
 
@@ -144,6 +145,14 @@ typedef void (*gm_cu_host_fn)(void *user);
 	X(CU_STREAM_WRITE_VALUE_DEFAULT, 0) \
 	X(CU_EVENT_DISABLE_TIMING, 2) \
 	X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1) \
+	X(CU_MEM_ATTACH_GLOBAL, 1) \
+	X(CU_MEM_ATTACH_HOST, 2) \
+	X(CU_MEM_ADVISE_SET_READ_MOSTLY, 1) \
+	X(CU_MEM_ADVISE_UNSET_READ_MOSTLY, 2) \
+	X(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 3) \
+	X(CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 4) \
+	X(CU_MEM_ADVISE_SET_ACCESSED_BY, 5) \
+	X(CU_MEM_ADVISE_UNSET_ACCESSED_BY, 6) \
 	X(CU_MEMHOSTREGISTER_PORTABLE, 1) \
 	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2) \
 	X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2) \
@@ -232,6 +241,8 @@ enum gm_cu_value {
 		(gm_cu_ptr ptr, size_t bytes, const gm_cu_access *access, size_t n)) \
 	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0, \
 		(gm_cu_mem * handle, void *addr)) \
+	X(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0, \
+		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
 	X(cuMemHostAlloc, "cuMemHostAlloc", 2020, 1, \
 		(void **ptr, size_t bytes, unsigned int flags)) \
 	X(cuMemFreeHost, "cuMemFreeHost", 2000, 1, (void *ptr)) \
@@ -272,6 +283,10 @@ enum gm_cu_value {
 #define GM_CU_OLD_FUNCTIONS(X) \
 	X(cuCtxCreate, "cuCtxCreate_v2", 3020, 0, \
 		(gm_cu_ctx * ctx, unsigned int flags, gm_cu_device device)) \
+	X(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, 0, \
+		(gm_cu_ptr ptr, size_t bytes, gm_cu_device device, gm_cu_stream stream)) \
+	X(cuMemAdvise, "cuMemAdvise", 8000, 0, \
+		(gm_cu_ptr ptr, size_t bytes, gm_cu_advice advice, gm_cu_device device)) \
 	X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010, 0, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id))
 

@@ -164,10 +164,20 @@ static enum gm_fate broker_core_fate(void *ctx, pid_t pid, uint64_t began)
 	return ended ? GM_FATE_GONE : GM_FATE_ALIVE;
 }
 
+/* What is foreign depends on what clients declared, too, as far as the driver counts that. */
+static void broker_measure(struct gm_broker *broker, uint32_t device)
+{
+	struct gm_device_figures figures;
+	gm_core_device_figures(broker->core, device, &figures);
+	if (figures.declared && broker->ops->processes && !broker->ops->exclusive &&
+		!broker->serve.devices[device].pinned)
+		gm_worker_count(broker->workers[device]);
+	gm_worker_sample(broker->workers[device]);
+}
+
 static void broker_core_probe(void *ctx, uint32_t device)
 {
-	struct gm_broker *broker = ctx;
-	gm_worker_sample(broker->workers[device]);
+	broker_measure(ctx, device);
 }
 
 /* ---- what the device threads and the clock tell core */
@@ -327,5 +337,5 @@ void gm_broker_on_sample(uv_timer_t *timer)
 	struct gm_broker *broker = timer->data;
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		if (broker->serve.devices[i].measured)
-			gm_worker_sample(broker->workers[i]);
+			broker_measure(broker, i);
 }

@@ -17,7 +17,7 @@
  *
  * All functions of the table may be called from any thread. They return 0 or a negative errno,
  * unless their comment says otherwise: -ENOMEM means that the host has no memory, -ENOBUFS that the
- * device or its driver has none. None of them waits for the GPU, except transfer(), detach(),
+ * device or its driver has none. None of them waits for the GPU, except transfer(), detach(), managed_free(),
  * word_settle() and, for host memory that is registered with the driver, unreserve().
  *
  * An address range consists of whole chunks.
@@ -106,6 +106,16 @@ struct gm_map_ops {
 	int (*order)(void *backend, gpumem_stream stream, struct gm_map_event *event);
 	/* Frees an event, which may be NULL. */
 	void (*forget)(void *backend, struct gm_map_event *event);
+	/*
+	 * Managed memory, which the driver moves between the device and the host. A range of it begins
+	 * anywhere. advice is as in gpumem_managed.h. managed_free() may wait for the device. NULL: this
+	 * kind of memory has none. -EOPNOTSUPP: the device or its driver has none.
+	 */
+	int (*managed_make)(void *backend, uint64_t bytes, bool attach_host, void **ret_addr);
+	int (*managed_free)(void *backend, void *addr, uint64_t bytes);
+	int (*managed_prefetch)(
+		void *backend, void *addr, uint64_t bytes, bool to_host, gpumem_stream stream);
+	int (*managed_advise)(void *backend, void *addr, uint64_t bytes, int advice, bool host);
 	/*
 	 * The control blocks of buffers with signals, by which processes order their work: map_word.h.
 	 * word_open() maps the memfd of one, which stays the caller's. read_only: the CPU will not write

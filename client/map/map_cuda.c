@@ -18,6 +18,7 @@
 
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_event.h"
+#include "client/map/cuda_managed.h"
 #include "client/map/cuda_signal.h"
 #include "client/map/cuda_transfer.h"
 #include "client/map/ipc_cache.h"
@@ -410,6 +411,68 @@ static int cuda_transfer(void *ctx, void *to, const void *from, uint64_t bytes)
 		backend, (gm_cu_result)gm_cuda_transfer(backend->contexts, to, from, bytes));
 }
 
+/* ---- managed memory */
+
+static int cuda_managed_make(void *ctx, uint64_t bytes, bool attach_host, void **ret_addr)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	last_error = "";
+	gm_cu_result result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = gm_cuda_managed_make(backend->cuda, bytes, attach_host, ret_addr);
+		cuda_leave(backend, &entered);
+	}
+	return cuda_outcome(backend, result);
+}
+
+static int cuda_managed_free(void *ctx, void *addr, uint64_t bytes)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	last_error = "";
+	gm_cu_result result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = gm_cuda_managed_free(backend->cuda, addr);
+		cuda_leave(backend, &entered);
+	}
+	/* When the driver went, it freed everything. */
+	return result == GM_CUDA_ERROR_DEINITIALIZED ? 0 : cuda_outcome(backend, result);
+}
+
+static int cuda_managed_prefetch(
+	void *ctx, void *addr, uint64_t bytes, bool to_host, gpumem_stream stream)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	last_error = "";
+	gm_cu_result result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = gm_cuda_managed_prefetch(
+			backend->cuda, addr, bytes, backend->device, to_host, (gm_cu_stream)stream);
+		cuda_leave(backend, &entered);
+	}
+	return cuda_outcome(backend, result);
+}
+
+static int cuda_managed_advise(void *ctx, void *addr, uint64_t bytes, int advice, bool host)
+{
+	struct gm_map_cuda *backend = ctx;
+	struct gm_cuda_entered entered;
+
+	last_error = "";
+	gm_cu_result result = cuda_enter(backend, &entered);
+	if (!result) {
+		result = gm_cuda_managed_advise(
+			backend->cuda, addr, bytes, advice, backend->device, host);
+		cuda_leave(backend, &entered);
+	}
+	return cuda_outcome(backend, result);
+}
+
 /* ---- the ipc transport */
 
 /* One for the whole process: the driver counts openings per process, not per session. */
@@ -686,6 +749,10 @@ const struct gm_map_ops *gm_map_cuda_ops(void)
 		.stream_open = cuda_stream_open,
 		.stream_close = cuda_stream_close,
 		.transfer = cuda_transfer,
+		.managed_make = cuda_managed_make,
+		.managed_free = cuda_managed_free,
+		.managed_prefetch = cuda_managed_prefetch,
+		.managed_advise = cuda_managed_advise,
 		.attach = cuda_attach,
 		.detach = cuda_detach,
 		.record = cuda_record,

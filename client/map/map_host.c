@@ -130,6 +130,36 @@ static int host_transfer(void *backend, void *to, const void *from, uint64_t byt
 	return 0;
 }
 
+static int host_managed_make(void *backend, uint64_t bytes, bool attach_host, void **ret_addr)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	/* A forked child has no part in it, as on a GPU. */
+	(void)madvise(p, bytes, MADV_DONTFORK);
+	*ret_addr = p;
+	return 0;
+}
+
+static int host_managed_free(void *backend, void *addr, uint64_t bytes)
+{
+	return munmap(addr, bytes) < 0 ? -errno : 0;
+}
+
+/* The memory is where it is. */
+static int host_managed_prefetch(
+	void *backend, void *addr, uint64_t bytes, bool to_host, gpumem_stream stream)
+{
+	return 0;
+}
+
+static int host_managed_advise(void *backend, void *addr, uint64_t bytes, int advice, bool host)
+{
+	return 0;
+}
+
 /* There is no state to free. */
 static void host_close(void *backend)
 {
@@ -150,6 +180,10 @@ const struct gm_map_ops *gm_map_host_ops(void)
 		.unmap = host_unmap,
 		.copy = host_copy,
 		.transfer = host_transfer,
+		.managed_make = host_managed_make,
+		.managed_free = host_managed_free,
+		.managed_prefetch = host_managed_prefetch,
+		.managed_advise = host_managed_advise,
 	};
 
 	return &ops;

@@ -57,6 +57,8 @@ struct gm_session_device {
 	uint64_t buffer_held;    /* bytes of the leases that this process made */
 	uint64_t buffer_unused;  /* part of it: leases that regions could give back now */
 	uint64_t buffers;        /* not destroyed yet */
+	uint64_t declared;       /* bytes that the daemon charges this session for: declared.c */
+	uint64_t undeclared;     /* that it must still be told to give back */
 	uint64_t buffer_misses;  /* buffers ever made */
 	uint64_t buffer_returns; /* chunks given back */
 	uint64_t peak;           /* the highest use of the device that was seen, heap included */
@@ -130,6 +132,8 @@ struct gpumem_session {
 	pthread_mutex_t walking;     /* held while a thread goes through the regions without the lock */
 	pthread_mutex_t settling;    /* held while destroyed buffers are unmapped and given back */
 	pthread_mutex_t flushing;    /* held while kept returns are sent */
+	pthread_mutex_t declaring;   /* held while the daemon is told of less declared memory */
+	_Atomic bool declares;       /* something was ever declared */
 	_Atomic uint64_t unsettled;  /* buffers that leave or are destroyed, and not given back */
 	_Atomic bool kept;           /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
@@ -175,7 +179,9 @@ struct gpumem_session {
 	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
 	struct gpumem_batch *batches;   /* that are not destroyed */
 	struct gpumem_region *regions;  /* likewise */
-	struct gpumem_buffer *list;     /* buffers that are not destroyed */
+	struct gpumem_managed *managed; /* managed memory that is not destroyed */
+	struct gpumem_managed *managed_left; /* destroyed, and the device has finished with it */
+	struct gpumem_buffer *list;          /* buffers that are not destroyed */
 	struct gm_leaver *leaving;   /* buffers that are freed, but the device may still use them */
 	size_t n_leaving;            /* with those that a thread has taken to look at them */
 	struct gpumem_buffer *ended; /* destroyed, but still mapped: gm_buffer_settle() */

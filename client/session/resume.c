@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/session/declared.h"
 #include "client/session/returns.h"
 #include "client/session/session_call.h"
 #include "client/session/session_reconcile.h"
@@ -77,8 +78,9 @@ static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hel
 		return gm_error(gm_status_from_errno(r), "cannot map the session's pages: %s",
 			strerror(-r));
 
-	if (!greeted->resumed)
-		return GPUMEM_OK;
+	status = gm_declared_resume(session, greeted->conn);
+	if (status || !greeted->resumed)
+		return status;
 	return gm_session_reconcile(session, greeted->conn, greeted->leases, greeted->n_leases);
 }
 
@@ -100,6 +102,7 @@ gpumem_status gm_resume(struct gpumem_session *session)
 		gm_session_adopt(session, &greeted);
 		if (!greeted.resumed)
 			(void)gm_returns_flush(session, NULL);
+		gm_declared_flush(session);
 	}
 
 	gm_hello_deinit(&greeted);

@@ -95,8 +95,8 @@ struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backen
 		counted->known = r == 0;
 		for (size_t i = 0; i < n; i++)
 			if (list[i].bytes != GM_BACKEND_UNKNOWN)
-				counted->list[counted->n++] =
-					(struct gm_counted_process){list[i].pid, list[i].bytes};
+				counted->list[counted->n++] = (struct gm_counted_process){
+					.pid = list[i].pid, .bytes = list[i].bytes};
 		if (counted->n)
 			qsort(counted->list, counted->n, sizeof(counted->list[0]), usage_by_pid);
 	}

@@ -5,8 +5,8 @@
  * can crash core, or move memory from one uid to another. It must never create memory, nor pool
  * anything.
  *
- * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks, opened
- * leases, shares, names, metadata, limits.
+ * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks,
+ * declarations, opened leases, shares, names, metadata, limits.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -392,6 +392,15 @@ static int adopt_chunk(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	return 1;
 }
 
+static int adopt_declared(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_declared *record = (const void *)entry->record;
+	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, entry->id);
+	if (!session || session->info.uid != record->head.uid)
+		return 0;
+	return gm_declare_adopt(session, entry->place, record);
+}
+
 static int adopt_hold(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_hold *record = (const void *)entry->record;
@@ -631,6 +640,7 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_LEASE, adopt_lease},
 		{GM_RECORD_CHUNK, adopt_chunk},
 		{GM_RECORD_DEBT, adopt_debt},
+		{GM_RECORD_DECLARED, adopt_declared},
 		{GM_RECORD_HOLD, adopt_hold},
 		{GM_RECORD_SHARE, adopt_share},
 		{GM_RECORD_NAME, adopt_name},

@@ -102,14 +102,14 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	DL_FOREACH (device->ledger.holders, account) {
 		const struct gm_payer *p = account->payer;
 		if (p->ending || p->quarantined || account->asked.owing ||
-			account->held == account->admitted)
+			gm_account_in_chunks(account) == 0)
 			continue;
 		env->ops.reclaim(env->ctx, p->session,
 			&(struct gm_reclaim){
 				.device = device->number,
 				.trigger = GM_TRIGGER_PRESSURE,
 				.rung = GM_RUNG_UNUSED,
-				.bytes = account->held - account->admitted,
+				.bytes = gm_account_in_chunks(account),
 				.urgent = true,
 				.deadline_ns = deadline,
 			});

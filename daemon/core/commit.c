@@ -260,6 +260,32 @@ int gm_commit_share(struct gm_share *share)
 	return r;
 }
 
+int gm_commit_declared(struct gm_session *session)
+{
+	const struct gm_env *env = &session->core->env;
+	struct gm_record_declared record = {0};
+	if (!env->ops.record)
+		return 0;
+
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		uint64_t bytes = session->payer.accounts[d].declared;
+		if (bytes == 0)
+			continue;
+		record.devices[record.n_devices].device = env->devices[d].key;
+		record.devices[record.n_devices++].bytes = bytes;
+	}
+	if (record.n_devices == 0) {
+		gm_env_erase(env, &session->declared_place);
+		return 0;
+	}
+	gm_record_begin(&record.head, GM_RECORD_DECLARED, session->payer.id, sizeof(record),
+		session->info.uid);
+	int r = gm_env_record(env, GM_RECORD_DECLARED, session->payer.id, &session->declared_place,
+		&record, sizeof(record));
+	GM_STEP("declare: recorded");
+	return r;
+}
+
 void gm_commit_debt(struct gm_debt *debt)
 {
 	const struct gm_env *env = debt->device->env;

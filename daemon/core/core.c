@@ -306,6 +306,8 @@ void gm_core_device_figures(
 		.leased = d->ledger.leased,
 		.quarantined = d->ledger.quarantined,
 		.lingering = d->ledger.lingering,
+		.declared = d->ledger.declared,
+		.seen = d->ledger.seen,
 		.admitted = d->ledger.admitted,
 		.pooled = d->ledger.pooled,
 		.created = gm_ledger_created(&d->ledger),
@@ -595,6 +597,7 @@ void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *c
 
 	gm_env_enter(&core->env);
 	bool changed = gm_debt_count(d, counted);
+	gm_declare_count(d);
 	/* What is owed was foreign, so foreign must be right before anybody looks at the sum. */
 	if (sampled)
 		gm_core_sample(core, device, free_bytes);

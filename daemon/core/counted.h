@@ -13,6 +13,7 @@
 struct gm_counted_process {
 	pid_t pid;
 	uint64_t bytes;
+	uint64_t spoken_for; /* of them: what sessions of the process owe or declared (declare.c) */
 };
 
 /* A count is one block of malloc(). */

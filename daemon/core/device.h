@@ -35,8 +35,10 @@ struct gm_device_figures {
 	uint64_t total, foreign, capacity, ceiling, available;
 	uint64_t leased, quarantined, admitted, pooled, created;
 	uint64_t lingering; /* part of quarantined: destroyed, but a process may still map it */
+	uint64_t declared;  /* made by clients themselves, and charged to them */
+	uint64_t seen;      /* part of declared: the driver counts it for their processes */
 	uint64_t dying;     /* being destroyed */
-	uint64_t free;      /* total - foreign - created - dying */
+	uint64_t free;      /* total - foreign - created - dying - seen */
 	bool measured;      /* foreign comes from a sample; false: it is not known */
 	uint64_t peak_charged;
 	uint64_t chunks;

@@ -124,7 +124,7 @@ static const struct gm_said *ladder_look(
 	const struct gm_device *device, struct gm_session *session, struct gm_account *account)
 {
 	const struct gm_env *env = device->env;
-	uint64_t held = account->held - account->admitted;
+	uint64_t held = gm_account_in_chunks(account);
 	struct gm_use use = {0};
 
 	if (env->ops.use)
@@ -154,7 +154,7 @@ static const struct gm_said *ladder_use_of(
 	struct gm_device *device, struct gm_account *account, uint32_t *looks)
 {
 	struct gm_said *said = &account->said;
-	uint64_t held = account->held - account->admitted;
+	uint64_t held = gm_account_in_chunks(account);
 	if (gm_device_now(device) < said->until_ns && said->held == held)
 		return said;
 	if (*looks == 0) {
@@ -185,7 +185,7 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *acc
 	case GM_RUNG_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
 		*ret_claimed = said->cached > 0 && !said->rough;
-		return self ? said->cached : account->held - account->admitted;
+		return self ? said->cached : gm_account_in_chunks(account);
 	default:
 		return 0;
 	}
@@ -215,7 +215,7 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 {
 	const struct gm_payer *payer = account->payer;
 	const struct gm_asked *asked = &account->asked;
-	if (payer->ending || payer->quarantined || account->held == account->admitted)
+	if (payer->ending || payer->quarantined || gm_account_in_chunks(account) == 0)
 		return false;
 	if (tally && !gm_account_counts_for(account, tally))
 		return false;
@@ -264,7 +264,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 			.step = {.rung = rung,
 				.session = account->payer->session,
 				.account = account,
-				.held = account->held - account->admitted,
+				.held = gm_account_in_chunks(account),
 				.priority = account->priority}};
 		c.step.bytes =
 			ladder_offer_of(device, account, rung, c.self, &looks, &c.step.claimed);
@@ -312,7 +312,7 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		next = account->next;
 		device->ladder.steps++;
 		if (p->ending || p->quarantined || (p->payer_uid == self->payer_uid && !with_own) ||
-			account->asked.ignored > 0 || account->held == account->admitted)
+			account->asked.ignored > 0 || gm_account_in_chunks(account) == 0)
 			continue;
 		const struct gm_said *said = ladder_use_of(device, account, &looks);
 		struct gm_tally *kept = account->guaranteed;

@@ -19,8 +19,11 @@ static void ledger_check(const struct gm_ledger *ledger, const struct gm_account
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
 	assert(ledger->lingering <= ledger->quarantined);
+	assert(ledger->seen <= ledger->declared);
 	if (account) {
 		assert(account->admitted <= account->held);
+		assert(account->declared <= account->held - account->admitted);
+		assert(account->seen <= account->declared);
 		assert(account->held <= ledger->held);
 		assert(!account->quarantined || account->admitted == 0);
 		assert(account->lingering <= ledger->lingering);
@@ -97,7 +100,7 @@ static void ledger_uncharge_admitted(
 static void ledger_uncharge_created(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	assert(account->held - account->admitted - account->lingering >= bytes);
+	assert(gm_account_in_chunks(account) - account->lingering >= bytes);
 	ledger_take(ledger_created_of(ledger, account), bytes);
 	ledger_uncharge(ledger, account, bytes);
 }
@@ -285,6 +288,48 @@ void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uin
 	ledger_check(ledger, account);
 }
 
+static void ledger_charge_declared(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_put(&ledger->declared, bytes);
+	ledger_put(&account->declared, bytes);
+	ledger_charge(ledger, account, bytes);
+	if (ledger->peak_charged < ledger->held)
+		ledger->peak_charged = ledger->held;
+	ledger_check(ledger, account);
+}
+
+int gm_ledger_declare(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes)
+{
+	assert(!account->quarantined);
+	if (bytes > gm_ledger_room(ledger, account, ceiling))
+		return GM_LEDGER_E_NO_ROOM;
+	ledger_charge_declared(ledger, account, bytes);
+	return 0;
+}
+
+void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_charge_declared(ledger, account, bytes);
+}
+
+void gm_ledger_see(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_take(&ledger->seen, account->seen);
+	account->seen = bytes < account->declared ? bytes : account->declared;
+	ledger_put(&ledger->seen, account->seen);
+}
+
+void gm_ledger_undeclare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	ledger_take(&ledger->declared, bytes);
+	ledger_take(&account->declared, bytes);
+	gm_ledger_see(ledger, account, account->seen);
+	ledger_uncharge(ledger, account, bytes);
+	ledger_check(ledger, account);
+}
+
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
 {
@@ -298,8 +343,8 @@ void gm_ledger_move(
 void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account)
 {
 	assert(!account->quarantined && account->admitted == 0);
-	ledger_take(&ledger->leased, account->held);
-	ledger_put(&ledger->quarantined, account->held);
+	ledger_take(&ledger->leased, gm_account_in_chunks(account));
+	ledger_put(&ledger->quarantined, gm_account_in_chunks(account));
 	account->quarantined = true;
 	ledger_check(ledger, account);
 }
@@ -307,21 +352,21 @@ void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account)
 void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account)
 {
 	assert(account->quarantined);
-	ledger_take(&ledger->quarantined, account->held);
-	ledger_put(&ledger->leased, account->held);
+	ledger_take(&ledger->quarantined, gm_account_in_chunks(account));
+	ledger_put(&ledger->leased, gm_account_in_chunks(account));
 	account->quarantined = false;
 	ledger_check(ledger, account);
 }
 
 uint64_t gm_ledger_free(const struct gm_ledger *ledger)
 {
-	uint64_t used = ledger->foreign + gm_ledger_created(ledger) + ledger->doomed;
+	uint64_t used = ledger->foreign + gm_ledger_created(ledger) + ledger->doomed + ledger->seen;
 	return used < ledger->total ? ledger->total - used : 0;
 }
 
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes)
 {
-	uint64_t ours = gm_ledger_created(ledger) + ledger->doomed;
+	uint64_t ours = gm_ledger_created(ledger) + ledger->doomed + ledger->seen;
 	uint64_t used = free_bytes < ledger->total ? ledger->total - free_bytes : 0;
 	uint64_t foreign = used > ours ? used - ours : 0;
 

@@ -13,12 +13,14 @@
  *   leased        created, charged to a session that is connected
  *   quarantined   created, charged to a session that is disconnected, or lingering: no client has it
  *                 any more, but a process may still reach it
+ *   declared      charged to a session, and made by its process itself: not by the daemon, and in no
+ *                 chunk
  *   pooled        created, charged to nobody
  *   unclaimed     under creation for nobody: the reserve, and what a cancelled request asked for
  *   doomed        handed over for destruction; the device still has it until that is done
  *
- * At all times, charged = admitted + leased + quarantined = the sum of held over all accounts. An
- * owner that has a limit has a tally: the sum of held over the accounts that count for it. unmet is
+ * At all times, charged = admitted + leased + quarantined + declared = the sum of held over all
+ * accounts. An owner that has a limit has a tally: the sum of held over the accounts that count for it. unmet is
  * the sum over all tallies of guarantee - held, where positive.
  */
 struct gm_ledger {
@@ -27,6 +29,9 @@ struct gm_ledger {
 	bool measured; /* foreign comes from the last sample */
 	uint64_t admitted, leased, quarantined;
 	uint64_t lingering; /* part of quarantined */
+	uint64_t declared;
+	uint64_t
+		seen; /* part of declared: the driver counts it for the processes that declared it */
 	uint64_t pooled, unclaimed, doomed;
 	uint64_t held; /* of all accounts */
 	uint64_t unmet;
@@ -91,6 +96,8 @@ struct gm_account {
 	uint64_t held;      /* including admitted */
 	uint64_t admitted;  /* 0 while quarantined: pending requests have ended by then */
 	uint64_t lingering; /* part of held; quarantined in any case */
+	uint64_t declared;  /* part of held, whether quarantined or not */
+	uint64_t seen;      /* part of declared */
 	bool quarantined;
 	uint8_t n_tallies;
 	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
@@ -108,6 +115,12 @@ struct gm_account {
 	struct gm_account *owing_prev, *owing_next; /* of gm_ladder.owing */
 };
 
+/* What the account has in chunks. */
+static inline uint64_t gm_account_in_chunks(const struct gm_account *account)
+{
+	return account->held - account->admitted - account->declared;
+}
+
 /* Whether what the account is charged counts for this owner. */
 static inline bool gm_account_counts_for(
 	const struct gm_account *account, const struct gm_tally *tally)
@@ -124,7 +137,7 @@ void gm_ledger_deinit(struct gm_ledger *ledger);
 
 static inline uint64_t gm_ledger_charged(const struct gm_ledger *ledger)
 {
-	return ledger->admitted + ledger->leased + ledger->quarantined;
+	return ledger->admitted + ledger->leased + ledger->quarantined + ledger->declared;
 }
 
 static inline uint64_t gm_ledger_created(const struct gm_ledger *ledger)
@@ -196,15 +209,27 @@ void gm_ledger_adopt_lingering(
 void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
+/* Charges an account for what its process makes itself. GM_LEDGER_E_NO_ROOM is as in
+ * gm_ledger_admit(). */
+int gm_ledger_declare(
+	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes);
+/* The process does not have that any more. */
+void gm_ledger_undeclare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+/* The same for what was declared to an earlier daemon. */
+void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+/* So much of what the account declared is in the driver's figures; no more than that counts. */
+void gm_ledger_see(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+
 /* Moves the charge for something created to another account. */
 void gm_ledger_move(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
 void gm_ledger_quarantine(struct gm_ledger *ledger, struct gm_account *account);
 void gm_ledger_resume(struct gm_ledger *ledger, struct gm_account *account);
 
-/* What nobody has: total - foreign - all that is ours, including doomed. */
+/* What nobody has: total - foreign - all that is ours, including doomed and seen. */
 uint64_t gm_ledger_free(const struct gm_ledger *ledger);
-/* Sets foreign = total - free - all that is ours, including doomed. Returns whether it changed. */
+/* Sets foreign = total - free - all that is ours, including doomed and seen. Returns whether it
+ * changed. */
 bool gm_ledger_sample(struct gm_ledger *ledger, uint64_t free_bytes);
 
 #endif

@@ -48,7 +48,8 @@
 	X(NAME, 11, gm_record_name, "names") \
 	X(DRAIN, 12, gm_record_drain, "drains") \
 	X(DEBT, 13, gm_record_debt, "debts") \
-	X(METADATA, 14, gm_record_metadata, "metadata")
+	X(METADATA, 14, gm_record_metadata, "metadata") \
+	X(DECLARED, 15, gm_record_declared, "declarations")
 
 enum gm_record_kind {
 	GM_RECORD_NONE = 0,
@@ -245,6 +246,16 @@ static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_
 struct gm_record_drain {
 	struct gm_record head;
 	uint64_t since_ns;
+};
+
+/* What a session declared, on each device. It has the id of the session, and goes before it. */
+struct gm_record_declared {
+	struct gm_record head;
+	uint64_t n_devices;
+	struct {
+		uint64_t device;
+		uint64_t bytes;
+	} devices[GM_LIMIT_DEVICES];
 };
 
 /* Memory that was destroyed and that a process still maps, as far as it is charged (debt.c). */

@@ -32,7 +32,7 @@ void gm_request_unlink(struct gm_request *request)
 		return;
 	DL_DELETE(session->pending, request);
 	request->prev = request->next = NULL;
-	if (!request->lease)
+	if (!request->lease && !request->declares)
 		session->n_new--;
 }
 
@@ -40,7 +40,7 @@ void gm_request_link(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	DL_APPEND(session->pending, request);
-	if (!request->lease)
+	if (!request->lease && !request->declares)
 		session->n_new++;
 }
 
@@ -321,7 +321,7 @@ static gpumem_status request_check(
 	}
 
 	gpumem_status status = gm_device_check_number(env, request->device, detail);
-	if (status != GPUMEM_OK)
+	if (status != GPUMEM_OK || request->declares)
 		return status;
 	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
 		return gm_refuse(GPUMEM_E_INVALID, detail, "the tag is longer than %d bytes",
@@ -473,6 +473,8 @@ gpumem_status gm_request_admit(
 	struct gm_account *account = gm_session_account(session, device);
 	enum gm_transport transport;
 	struct gm_plan plan;
+	if (request->declares)
+		return gm_declare_admit(request, device, detail);
 	gpumem_status status = request_plan(request, device, &transport, &plan, detail);
 	if (status != GPUMEM_OK)
 		return status;
@@ -539,7 +541,9 @@ static __attribute__((cold)) void request_submit(struct gm_request *request)
 
 void gm_request_start(struct gm_request *request)
 {
-	if (request->missing == 0)
+	if (request->declares)
+		gm_declare_finish(request);
+	else if (request->missing == 0)
 		request_finish(request);
 	else
 		request_submit(request);
@@ -589,7 +593,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 
 	struct gm_device *device =
 		request->lease ? request->lease->device : &env->devices[request->device];
-	uint64_t exact = gm_plan_exact(request->bytes);
+	uint64_t exact = request->declares ? request->bytes : gm_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
 	bool fits = request_fits(device, request, exact, &refusal);
 	if (fits) {
@@ -601,7 +605,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 
 	/* A transport that the device does not have is no reason to wait. */
 	enum gm_transport transport;
-	if (!request->lease)
+	if (!request->lease && !request->declares)
 		status = request_pick_transport(device, request->transport, &transport, detail);
 	if (status == GPUMEM_OK)
 		status = gm_queue_enter(device, request, exact, &refusal, detail);

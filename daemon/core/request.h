@@ -69,7 +69,10 @@ struct gm_request {
 	const char *tag;             /* of a new lease; may be NULL; copied */
 	bool for_others;             /* of a new lease: it may be shared outside its trust domain */
 	bool signals;                /* of a new lease: it has a control block */
-	uint64_t id;                 /* of the client's packet; 0: it has none */
+	/* The client will make that memory itself. The session is charged for it, and there is no lease:
+	 * see declare.h. */
+	bool declares;
+	uint64_t id; /* of the client's packet; 0: it has none */
 	/* How long it may wait for room, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */

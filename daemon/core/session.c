@@ -360,6 +360,7 @@ static void session_end(struct gm_session *session, bool died)
 	GM_STEP("end: begun");
 	while (session->holds)
 		gm_lease_drop(session->holds->lease, session->holds, died, &slice);
+	gm_declare_end(session);
 	assert(session->n_shares == 0 && session->n_new == 0);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], payer);

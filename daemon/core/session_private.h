@@ -21,7 +21,7 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in twenty files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c,
+ * wait. They are one object in 21 files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, declare.c,
  * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c,
  * grant.c, commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
  */
@@ -71,6 +71,7 @@ struct gm_session {
 	struct gm_grant *grants;     /* by id of the request (grant.c) */
 	size_t n_grants;
 	uint32_t place;           /* of its record */
+	uint32_t declared_place;  /* of the record of what it declared */
 	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
 	char *names;              /* what info's unit, container and name point to */
 	struct gm_estate *estate; /* pays for what the session leaves behind */
@@ -360,6 +361,20 @@ void gm_debt_retire(struct gm_device *device);
 /* Forgives all debts. */
 void gm_debt_end_all(struct gm_device *device);
 
+/* ---- declare.c */
+
+/* The two halves of a request that fits and declares: gm_request_admit(), and gm_request_start(). */
+gpumem_status gm_declare_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
+void gm_declare_finish(struct gm_request *request);
+/* The session ends, and with it all that it declared. */
+void gm_declare_end(struct gm_session *session);
+/* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
+bool gm_declare_adopt(
+	struct gm_session *session, uint32_t place, const struct gm_record_declared *record);
+/* Finds what was declared on the device in the last count, which debts have been counted in. */
+void gm_declare_count(struct gm_device *device);
+
 /* ---- share.c */
 
 /* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
@@ -493,6 +508,8 @@ int gm_commit_grant(
 	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes);
 /* Takes back a grant that made the lease. */
 void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
+/* What the session declared. Only the first write can fail. */
+int gm_commit_declared(struct gm_session *session);
 /* The debt as it stands; one of 0 bytes has no record. */
 void gm_commit_debt(struct gm_debt *debt);
 /* The counts of a device, if they have changed. Core writes them in each tick, and at a grant that

@@ -19,6 +19,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/units.h"
+#include "daemon/core/declare.h"
 #include "daemon/keep/keep.h"
 #include "daemon/serve/answer.h"
 
@@ -160,7 +161,9 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		gm__wire__client_use__init(use);
 		use->device = i;
 		use->held = gm_session_held(client->session, i);
-		if (!details || gm_pages_read_use(&client->pages, i, use->held, &said) < 0)
+		use->declared = gm_declare_sum(client->session, i);
+		uint64_t in_chunks = use->held - use->declared;
+		if (!details || gm_pages_read_use(&client->pages, i, in_chunks, &said) < 0)
 			continue;
 		use->in_use = said.in_use;
 		use->cached = said.cached;
@@ -372,9 +375,10 @@ static uint64_t admin_add_totals(
 		uint64_t held = gm_session_held(client->session, i);
 		struct gm_page_use said = {0};
 
+		uint64_t declared = gm_declare_sum(client->session, i);
 		if (!held)
 			continue;
-		if (gm_pages_read_use(&client->pages, i, held, &said) == 0)
+		if (gm_pages_read_use(&client->pages, i, held - declared, &said) == 0)
 			untracked += said.untracked;
 
 		Gm__Wire__BufferTotals *totals = &out->totals[out->n_totals];
@@ -385,6 +389,7 @@ static uint64_t admin_add_totals(
 		totals->client = (char *)client->name;
 		totals->device = i;
 		totals->held = held;
+		totals->declared = declared;
 		totals->in_use = said.in_use;
 		totals->cached = said.cached;
 		totals->tracked = gm_min(at->tracked[i], held);

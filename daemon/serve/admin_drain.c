@@ -19,7 +19,7 @@ static void drain_answer(struct gm_serve *serve, struct gm_peer *peer,
 	reply.drained = figures.drain.on;
 	reply.changed = changed;
 	reply.clients_asked = asked;
-	reply.held = figures.leased + figures.quarantined + figures.admitted;
+	reply.held = figures.leased + figures.quarantined + figures.admitted + figures.declared;
 	reply.going = figures.pooled + figures.dying;
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_DRAIN_REPLY, &reply);
 }

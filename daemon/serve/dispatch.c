@@ -15,6 +15,7 @@
 #include "daemon/serve/admin_stacks.h"
 #include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
+#include "daemon/serve/serve_declare.h"
 #include "daemon/serve/serve_lease.h"
 #include "daemon/serve/serve_metadata.h"
 #include "daemon/serve/serve_place.h"
@@ -52,6 +53,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_UNPUBLISH, NEED_HELLO, gm_serve_unpublish},
 	{GM__WIRE__PACKET__BODY_EXPIRE_NAME, NEED_HELLO, gm_serve_expire_name},
 	{GM__WIRE__PACKET__BODY_GET_MAKERS, NEED_SESSION, gm_serve_get_makers},
+	{GM__WIRE__PACKET__BODY_DECLARE, NEED_SESSION, gm_serve_declare},
 	{GM__WIRE__PACKET__BODY_GET_NAMES, NEED_HELLO, gm_admin_get_names},
 	{GM__WIRE__PACKET__BODY_PLACE, NEED_HELLO, gm_serve_place},
 	{GM__WIRE__PACKET__BODY_GET_STATUS, NEED_HELLO, gm_admin_get_status},

@@ -89,6 +89,8 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 	ret->leased = figures.leased;
 	ret->quarantined = figures.quarantined;
 	ret->lingering = figures.lingering;
+	ret->declared = figures.declared;
+	ret->declared_seen = figures.seen;
 	ret->admitted = figures.admitted;
 	ret->pooled = figures.pooled;
 	ret->foreign = figures.foreign;

@@ -15,6 +15,7 @@
 #include "common/step.h"
 #include "common/units.h"
 #include "common/zeroed.h"
+#include "daemon/core/declare.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
 #include "daemon/tenant/client_news.h"
@@ -59,6 +60,14 @@ static void serve_note_refused(struct gm_client *client, uint64_t id, uint32_t r
 		(struct gm_client_refused){.id = id, .repeats = repeats};
 }
 
+void gm_serve_answer_declared(
+	struct gm_peer *peer, uint64_t id, const struct gm_session *session, uint32_t device)
+{
+	Gm__Wire__DeclareReply reply = GM__WIRE__DECLARE_REPLY__INIT;
+	reply.bytes = gm_declare_sum(session, device);
+	gm_answer_send(peer, id, GM__WIRE__PACKET__BODY_DECLARE_REPLY, &reply);
+}
+
 static void serve_on_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
 	struct gm_serve_asked *asked = (struct gm_serve_asked *)request;
@@ -76,6 +85,12 @@ static void serve_on_done(struct gm_request *request, gpumem_status status, cons
 		}
 		free(asked);
 		gm_peer_send_failure(peer, id, status, detail);
+		return;
+	}
+
+	if (request->declares) {
+		gm_serve_answer_declared(peer, id, request->session, request->device);
+		free(asked);
 		return;
 	}
 
@@ -113,7 +128,7 @@ static bool serve_set_wait(const struct gm_serve *serve, uint32_t device, uint64
 	return oom != GM_OOM_REFUSE;
 }
 
-static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+void gm_serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	const struct gm_request *what, uint64_t wait_ms, bool no_wait, uint64_t again_of)
 {
 	struct gm_client *client = gm_peer_user(peer);
@@ -121,8 +136,9 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 
 	if (what->bytes == 0 || what->bytes > GM_LEASE_BYTES_MAX) {
 		snprintf(detail, sizeof(detail),
-			"a lease of %llu bytes: the size must be from 1 to %llu",
-			(unsigned long long)what->bytes, (unsigned long long)GM_LEASE_BYTES_MAX);
+			"a %s of %llu bytes: the size must be from 1 to %llu",
+			what->declares ? "declaration" : "lease", (unsigned long long)what->bytes,
+			(unsigned long long)GM_LEASE_BYTES_MAX);
 		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 		return;
 	}
@@ -290,7 +306,8 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.tag = lease->tag,
 		.for_others = lease->for_others,
 	};
-	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait, lease->again_of);
+	gm_serve_ask(
+		serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait, lease->again_of);
 }
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -324,7 +341,7 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		.bytes = packet->grow->bytes,
 		.user_bytes = packet->grow->user_bytes,
 	};
-	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
+	gm_serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
 		packet->grow->again_of);
 }
 

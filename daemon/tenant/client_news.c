@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "common/uid_name.h"
+#include "daemon/core/declare.h"
 
 /* How old the figures of a device on the pages may be. */
 #define GM_CLIENTS_INTERVAL_MS 50
@@ -169,7 +170,7 @@ void gm_clients_maker_left(struct gm_session *session)
 void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	struct gm_client *client = gm_session_info(session)->user;
-	uint64_t held = gm_session_held(session, device);
+	uint64_t held = gm_session_held(session, device) - gm_declare_sum(session, device);
 	struct gm_page_use said;
 
 	*ret = (struct gm_use){0};

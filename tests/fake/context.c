@@ -171,6 +171,7 @@ static void context_end(struct fake_device *device, int context, int *fd)
 			map->mem->handles = 0;
 			fake_map_remove(map, false);
 		}
+	fake_managed_end(context);
 	fake_hosts_end(context);
 	if (fstat(*fd, &st) == 0)
 		fake_account(device, -(int64_t)st.st_size);
@@ -452,5 +453,8 @@ FAKE_API gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	if ((result = fake_allow_no_context()) || (result = fake_capture_forbids()))
 		return result;
 	fake_sync_all(); /* as the real one: it waits for the device */
-	return fake_drop_plain(ptr, false);
+	pthread_mutex_lock(&fake.lock);
+	bool managed = fake_managed_drop((uintptr_t)ptr);
+	pthread_mutex_unlock(&fake.lock);
+	return managed ? GM_CUDA_SUCCESS : fake_drop_plain(ptr, false);
 }

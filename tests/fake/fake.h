@@ -231,6 +231,13 @@ gm_cu_ctx fake_pop(void); /* there is one */
 bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n);
 bool fake_host_numbered(uint32_t number);
 void fake_hosts_end(int context);
+/* Memory of the driver's own, of the current context; and its end, which frees it. */
+gm_cu_result fake_host_add(void *ptr, size_t bytes);
+bool fake_host_drop(void *ptr);
+
+/* managed.c, with the lock held: frees managed memory that begins there. False: there is none. */
+bool fake_managed_drop(uintptr_t addr);
+void fake_managed_end(int context);
 
 /* stream.c */
 struct fake_stream;

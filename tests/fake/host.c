@@ -67,6 +67,11 @@ static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 	return GM_CUDA_SUCCESS;
 }
 
+gm_cu_result fake_host_add(void *ptr, size_t bytes)
+{
+	return add(ptr, bytes, fake_context(), true);
+}
+
 static void drop(struct fake_host *host)
 {
 	DL_DELETE(hosts, host);
@@ -76,18 +81,29 @@ static void drop(struct fake_host *host)
 	free(host);
 }
 
-static bool drop_at(void *ptr, bool allocated)
+static bool drop_locked(void *ptr, bool allocated)
 {
 	struct fake_host *host;
 
-	pthread_mutex_lock(&fake.lock);
 	DL_FOREACH (hosts, host)
 		if (host->va == (uintptr_t)ptr && host->allocated == allocated)
 			break;
 	if (host)
 		drop(host);
-	pthread_mutex_unlock(&fake.lock);
 	return host;
+}
+
+static bool drop_at(void *ptr, bool allocated)
+{
+	pthread_mutex_lock(&fake.lock);
+	bool found = drop_locked(ptr, allocated);
+	pthread_mutex_unlock(&fake.lock);
+	return found;
+}
+
+bool fake_host_drop(void *ptr)
+{
+	return drop_locked(ptr, true);
 }
 
 void fake_hosts_end(int context)

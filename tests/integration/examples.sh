@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "managed memory is charged" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -74,6 +74,9 @@ grep -Eq '^gpumem:   (6.0M in 3 allocations|2.0M in 1 allocation) on device 0, t
 grep -q '^55976448 parameters: weights 107 MiB, KV cache 4 MiB, activations 4 MiB$' "$dir/place" && grep -q '^got 115 MiB on device 0$' "$dir/place" &&
 	grep -q '^7241732096 parameters: weights 13813 MiB' "$dir/place" &&
 	grep -q '^place: device 0 has .*, asked for 14.3G, which it can never give' "$dir/place" && echo "a model finds its device"
+"$build/examples/managed" >"$dir/managed" 2>&1 || echo "managed: status $?" >>"$dir/managed"
+grep -q '^with managed memory: 16.0 MiB are declared$' "$dir/managed" && grep -q '^the sum of its bytes is 2139095040$' "$dir/managed" &&
+	grep -q '^4 MiB more may be made now$' "$dir/managed" && echo "managed memory is charged"
 # Every program of the manual compiles as printed, and runs to its end.
 found=0 ran=0
 for page in "$source"/man/*.3.scd; do
@@ -119,4 +122,4 @@ grep -qE '^10000 questions, 10000 answers from a process, at most [0-9]+ under w
 [ "$(cat "$dir/ring.processes")" = "north: north, to be sure (1)
 east: east, to be sure (2)
 south: south, to be sure (3)" ] && echo "also between processes that wait"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir"/ring* "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/managed" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir"/ring* "$dir/log"

@@ -565,6 +565,9 @@ static void raw_fill_figures(const struct gm_raw *raw, uint32_t device, struct g
 		.leased = d->leased,
 		.quarantined = d->quarantined,
 		.lingering = d->lingering,
+		.declared = d->declared,
+		.declared_seen = d->declared_seen,
+		.free = d->free,
 		.admitted = d->admitted,
 		.pooled = d->pooled,
 		.foreign = d->foreign,
@@ -635,6 +638,7 @@ static void raw_fill_row(const Gm__Wire__Client *c, struct gm_client_row *ret)
 		ret->in_use = c->use[0]->in_use;
 		ret->cached = c->use[0]->cached;
 		ret->active_buffers = c->use[0]->active_buffers;
+		ret->declared = c->use[0]->declared;
 	}
 }
 

@@ -141,6 +141,7 @@ struct gm_figures {
 	uint64_t clients, quarantined_clients, leases, requests, refusals;
 	uint64_t total, capacity, ceiling, available;
 	uint64_t leased, quarantined, lingering, admitted, pooled, foreign, chunks, peak_charged;
+	uint64_t declared, declared_seen, free;
 	uint64_t generation;
 	uint64_t kept, records; /* descriptors in the keeper, and records of the ledger */
 };
@@ -152,7 +153,7 @@ struct gm_figures gm_figures_now(const struct gm_daemon *daemon);
 bool gm_figures_try(const struct gm_daemon *daemon, struct gm_figures *ret);
 /* One client as GetClients shows it to this process; false: not there. */
 struct gm_client_row {
-	uint64_t session, leases, held, in_use, cached, active_buffers;
+	uint64_t session, leases, held, in_use, cached, active_buffers, declared;
 	int64_t pid;
 	uint32_t uid;
 	bool quarantined, details, left;

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Declarations: see declared.h. The sums change when an answer is read, not when its caller looks at
+ * it: so they are right whenever a connection has ended. What the daemon must still be told to give
+ * back is kept as a sum, too, and is void once the session was resumed.
+ */
+#include "client/session/declared.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "client/session/returns.h"
+#include "client/session/session_call.h"
+#include "common/arith.h"
+#include "common/cancel.h"
+#include "common/clock.h"
+
+/* As with leases, a wait that is longer counts as forever. */
+#define DECLARED_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
+
+struct declared_call {
+	struct gm_call call;
+	struct gpumem_session *session;
+	uint32_t device;
+	uint64_t bytes; /* more */
+	uint64_t *wait_ms;
+	uint64_t wait_end_ns; /* 0: there is no such end */
+};
+
+static int declared_take_answer(
+	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+{
+	struct declared_call *call = (struct declared_call *)base;
+
+	if (packet->body_case != GM__WIRE__PACKET__BODY_DECLARE_REPLY)
+		return -EPROTO;
+	pthread_mutex_lock(&call->session->lock);
+	call->session->device[call->device].declared += call->bytes;
+	pthread_mutex_unlock(&call->session->lock);
+	return 0;
+}
+
+/* The answer comes after its caller has given up, so what it granted goes back. */
+static void declared_late(struct gm_call *base)
+{
+	struct declared_call *call = (struct declared_call *)base;
+
+	if (base->result == 0 && base->status == GPUMEM_OK && call->bytes) {
+		struct gm_session_device *d = &call->session->device[call->device];
+		pthread_mutex_lock(&call->session->lock);
+		d->declared -= call->bytes;
+		d->undeclared += call->bytes;
+		pthread_mutex_unlock(&call->session->lock);
+		gm_session_wake(call->session);
+	}
+	free(call);
+}
+
+static int declared_repeat(struct gm_call *base)
+{
+	struct declared_call *call = (struct declared_call *)base;
+
+	/* It has waited for some time already. */
+	if (call->wait_end_ns) {
+		uint64_t left_ns = gm_minus(call->wait_end_ns, gm_clock_ns());
+		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
+		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
+	}
+	return 0;
+}
+
+static const struct gm_call_ops declared_ops = {
+	.take = declared_take_answer, .late = declared_late, .repeat = declared_repeat};
+
+static struct declared_call *declared_call_new(struct gpumem_session *session, uint32_t device)
+{
+	struct declared_call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return NULL;
+	call->call.ops = &declared_ops;
+	call->session = session;
+	call->device = device;
+	return call;
+}
+
+static gpumem_status declared_no_memory(void)
+{
+	return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
+}
+
+/* Sends the request, and frees the call unless the connection still owns it. */
+static gpumem_status declared_send(struct gpumem_session *session, struct gm_conn *via,
+	struct declared_call *call, Gm__Wire__Declare *body)
+{
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(DECLARE, declare, body);
+	struct gm_call *base = &call->call;
+	gpumem_status status = gm_session_call(session, via, &packet, &base);
+	free(base);
+	return status;
+}
+
+gpumem_status gm_declared_add(
+	struct gpumem_session *session, uint32_t device, uint64_t bytes, uint32_t wait_ms)
+{
+	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
+	uint64_t asked_ms = wait_ms == GPUMEM_WAIT_FOREVER ? DECLARED_WAIT_MOST : wait_ms;
+	uint64_t patience_ms = asked_ms ? asked_ms : gm_session_wait_ms(session);
+
+	atomic_store(&session->declares, true);
+	gm_declared_flush(session);
+	gm_returns_first(session);
+	struct declared_call *call = declared_call_new(session, device);
+	if (!call)
+		return declared_no_memory();
+	body.device = device;
+	body.how = GM__WIRE__DECLARE_HOW__DECLARE_MORE;
+	body.bytes = call->bytes = bytes;
+	body.wait_ms = asked_ms;
+	call->call.extra_ns = gm_min(patience_ms, DECLARED_WAIT_MOST) * GM_NS_PER_MS;
+	call->wait_ms = &body.wait_ms;
+	if (asked_ms && asked_ms < DECLARED_WAIT_MOST) {
+		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
+		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
+	}
+	return declared_send(session, NULL, call, &body);
+}
+
+/* Tells the daemon of a device what it must still be told. The caller holds declaring. */
+static void declared_flush_device(struct gpumem_session *session, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
+
+	pthread_mutex_lock(&session->lock);
+	uint64_t bytes = session->state == GM_SESSION_UP ? d->undeclared : 0;
+	pthread_mutex_unlock(&session->lock);
+	if (!bytes)
+		return;
+	struct declared_call *call = declared_call_new(session, device);
+	if (!call)
+		return;
+	call->call.impatient = true;
+	body.device = device;
+	body.how = GM__WIRE__DECLARE_HOW__DECLARE_LESS;
+	body.bytes = bytes;
+	gpumem_status status = declared_send(session, NULL, call, &body);
+	/* If the answer is late, the daemon has read the request or will. */
+	if (status != GPUMEM_OK && status != GPUMEM_E_TIMEOUT)
+		return;
+	pthread_mutex_lock(&session->lock);
+	d->undeclared -= gm_min(d->undeclared, bytes);
+	pthread_mutex_unlock(&session->lock);
+}
+
+void gm_declared_flush(struct gpumem_session *session)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&session->lock);
+	for (uint32_t i = 0; i < session->devices; i++)
+		any |= session->device[i].undeclared > 0;
+	pthread_mutex_unlock(&session->lock);
+	if (!any)
+		return;
+
+	GM_UNCANCELLED;
+	pthread_mutex_lock(&session->declaring);
+	for (uint32_t i = 0; i < session->devices; i++)
+		declared_flush_device(session, i);
+	pthread_mutex_unlock(&session->declaring);
+}
+
+bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t bytes)
+{
+	struct gm_session_device *d = &session->device[device];
+
+	pthread_mutex_lock(&session->lock);
+	bool has = d->declared >= bytes;
+	if (has) {
+		d->declared -= bytes;
+		d->undeclared += bytes;
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (has)
+		gm_declared_flush(session);
+	return has;
+}
+
+uint64_t gm_declared_sum(struct gpumem_session *session, uint32_t device)
+{
+	pthread_mutex_lock(&session->lock);
+	uint64_t bytes = session->device[device].declared;
+	pthread_mutex_unlock(&session->lock);
+	return bytes;
+}
+
+/* Says the sum of a device. The caller holds declaring, so nobody says less at the same time. */
+static gpumem_status declared_resume_device(
+	struct gpumem_session *session, struct gm_conn *via, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
+	struct declared_call *call = declared_call_new(session, device);
+	if (!call)
+		return declared_no_memory();
+
+	pthread_mutex_lock(&session->lock);
+	uint64_t undeclared = d->undeclared;
+	body.bytes = d->declared;
+	pthread_mutex_unlock(&session->lock);
+	body.device = device;
+	body.how = GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY;
+	body.no_wait = true;
+	gpumem_status status = declared_send(session, via, call, &body);
+	/* A daemon that has forgotten the session may refuse. The memory is there all the same. */
+	if (status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_HOST_MEMORY ||
+		status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_PROTOCOL)
+		return status;
+	pthread_mutex_lock(&session->lock);
+	d->undeclared -= gm_min(d->undeclared, undeclared);
+	pthread_mutex_unlock(&session->lock);
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_declared_resume(struct gpumem_session *session, struct gm_conn *via)
+{
+	gpumem_status status = GPUMEM_OK;
+
+	/* A session that never declared anything says nothing, so an older daemon need not know this. */
+	if (!atomic_load(&session->declares))
+		return GPUMEM_OK;
+	pthread_mutex_lock(&session->declaring);
+	for (uint32_t i = 0; i < session->devices && !status; i++)
+		status = declared_resume_device(session, via, i);
+	pthread_mutex_unlock(&session->declaring);
+	return status;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Declarations: see declare.h. This file promises that a declaration is charged and recorded before
+ * the client hears that it may make the memory, and that no byte which the driver counts for a process
+ * is taken for declared twice. It must never refuse to give a charge back.
+ */
+#include "daemon/core/hash_table.h"
+#include "daemon/core/declare.h"
+
+#include <assert.h>
+
+#include "common/arith.h"
+#include "common/step.h"
+#include "daemon/core/reserve.h"
+#include "daemon/core/session_private.h"
+
+uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].declared : 0;
+}
+
+/* ---- more */
+
+gpumem_status gm_declare_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_session *session = request->session;
+	struct gm_account *account = gm_session_account(session, device);
+	int r = gm_ledger_declare(
+		&device->ledger, account, gm_device_ceiling(device), request->bytes);
+	assert(r == 0); /* gm_admit_now() said that it fits */
+	(void)r;
+
+	if (gm_commit_declared(session) < 0) {
+		gm_ledger_undeclare(&device->ledger, account, request->bytes);
+		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+			"the daemon's ledger has no room for another declaration");
+	}
+	GM_STEP("declare: charged");
+	request->charged = request->bytes;
+	gm_device_make_room(device, session->info.domain);
+	if (device->queue.length > 0)
+		gm_turn_overtake(device, account, request->waiting.order);
+	return GPUMEM_OK;
+}
+
+void gm_declare_finish(struct gm_request *request)
+{
+	struct gm_session *session = request->session;
+	struct gm_device *device = &session->core->env.devices[request->device];
+
+	gm_request_unlink(request);
+	gm_session_changed(session, device);
+	gm_device_settle(device);
+
+	/* done() may free the request: do not use it from here on. */
+	request->done(request, GPUMEM_OK, NULL);
+	gm_reserve_refill(device);
+}
+
+/* ---- less */
+
+static void declare_give_back(struct gm_session *session, struct gm_device *device, uint64_t bytes)
+{
+	struct gm_account *account = gm_session_account(session, device);
+	gm_ledger_undeclare(&device->ledger, account, bytes);
+	gm_deadlock_returned(device, account);
+}
+
+uint64_t gm_declare_less(struct gm_session *session, uint32_t number, uint64_t bytes)
+{
+	struct gm_env *env = &session->core->env;
+	uint64_t has = gm_declare_sum(session, number);
+	if (bytes >= has)
+		return has;
+
+	struct gm_device *device = &env->devices[number];
+	gm_env_enter(env);
+	declare_give_back(session, device, has - bytes);
+	(void)gm_commit_declared(session); /* it has a record already */
+	gm_session_changed(session, device);
+	gm_reserve_settle(device);
+	gm_env_leave(env);
+	return bytes;
+}
+
+void gm_declare_end(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		uint64_t bytes = session->payer.accounts[d].declared;
+		if (bytes > 0)
+			declare_give_back(session, &env->devices[d], bytes);
+	}
+	gm_env_erase(env, &session->declared_place);
+}
+
+/* ---- after a restart */
+
+bool gm_declare_adopt(
+	struct gm_session *session, uint32_t place, const struct gm_record_declared *record)
+{
+	const struct gm_env *env = &session->core->env;
+	if (record->n_devices == 0 || record->n_devices > GM_LIMIT_DEVICES)
+		return false;
+
+	for (uint64_t i = 0; i < record->n_devices; i++) {
+		uint64_t bytes = record->devices[i].bytes;
+		struct gm_device *device = gm_device_by_key(env, record->devices[i].device);
+		/* A device may be gone, and what was declared there is gone with it. */
+		if (!device)
+			continue;
+		struct gm_account *account = gm_session_account(session, device);
+		if (bytes <= GM_LEASE_BYTES_MAX && account->declared == 0)
+			gm_ledger_adopt_declared(&device->ledger, account, bytes);
+	}
+	session->declared_place = place;
+	return true;
+}
+
+/* ---- what the driver counts */
+
+void gm_declare_count(struct gm_device *device)
+{
+	struct gm_counted *counted = device->debts.last;
+	if (device->ledger.declared == 0)
+		return;
+
+	for (size_t i = 0; counted && i < counted->n; i++)
+		counted->list[i].spoken_for = 0;
+	const struct gm_debt *debt;
+	DL_FOREACH (device->debts.list, debt) {
+		struct gm_counted_process *process = gm_counted_find(counted, debt->pid);
+		if (process)
+			process->spoken_for =
+				gm_min(process->bytes, process->spoken_for + debt->bytes);
+	}
+
+	/* A process may have several sessions. What one of them finds, the next one does not. */
+	struct gm_account *account;
+	DL_FOREACH (device->ledger.holders, account) {
+		if (account->declared == 0)
+			continue;
+		struct gm_counted_process *process = gm_counted_find(counted, account->payer->pid);
+		uint64_t left = process ? process->bytes - process->spoken_for : 0;
+		gm_ledger_see(&device->ledger, account, left);
+		if (process)
+			process->spoken_for += account->seen;
+	}
+}
