@@ -32,6 +32,7 @@ static const struct gm_column columns[] = {
 	{"quarantined", NULL, 0},
 	{"admitted", NULL, 0},
 	{"pooled", "POOLED", GM_COLUMN_RIGHT},
+	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
 	{"free", NULL, 0},
 	{"measured", NULL, 0},
@@ -41,6 +42,8 @@ static const struct gm_column columns[] = {
 	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
 	{"level", "LEVEL", 0},
 	{"lingering", NULL, 0},
+	{"declared", NULL, 0},
+	{"declared_seen", NULL, 0},
 	{"drained", NULL, 0},
 	{"drained_by", NULL, 0},
 	{"drained_ms", NULL, 0},
@@ -75,6 +78,8 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_size(table, device->quarantined);
 	gm_table_size(table, device->admitted);
 	gm_table_size(table, device->pooled);
+	gm_table_size(table, device->declared);
+	gm_table_known(table, device->declared > 0);
 	gm_table_size(table, device->foreign);
 	gm_table_known(table, device->measured);
 	gm_table_size(table, device->free);
@@ -87,6 +92,8 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_text(table, gm_device_level(device->level));
 	gm_table_mark(table, gm_device_level_mark(device->level));
 	gm_table_size(table, device->lingering);
+	gm_table_size(table, device->declared);
+	gm_table_size(table, device->declared_seen);
 	gm_table_bool(table, device->drainer);
 	gm_table_count(table, device->drainer ? device->drainer->uid : 0);
 	gm_table_known(table, device->drainer);

@@ -154,7 +154,7 @@ static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__Buff
 static void buffers_add_rest(struct buffers_answer *answer, const Gm__Wire__BufferTotals *totals)
 {
 	/* The client says what it uses and caches. The daemon says what it holds, which is true. */
-	uint64_t left = gm_minus(totals->held, totals->tracked);
+	uint64_t left = gm_minus(gm_minus(totals->held, totals->declared), totals->tracked);
 	uint64_t small = gm_min(gm_minus(totals->in_use, totals->tracked), left);
 
 	left -= small;
@@ -163,6 +163,7 @@ static void buffers_add_rest(struct buffers_answer *answer, const Gm__Wire__Buff
 	buffers_add_part(answer, totals, "small", small);
 	buffers_add_part(answer, totals, "cached", cached);
 	buffers_add_part(answer, totals, "slack", left - cached);
+	buffers_add_part(answer, totals, "declared", gm_min(totals->declared, totals->held));
 }
 
 static void buffers_take(void *user, const Gm__Wire__Packet *packet)
@@ -359,9 +360,9 @@ const struct gm_verb gm_verb_buffers = {
 		"  --stacks              show where they were allocated, if clients track that\n" GM_VERB_HELP_OF_LISTS
 		"\nA row is a tracked buffer or, by its KIND, all small and untracked blocks of a\n"
 		"client on a device, what it caches, or its slack: memory that it holds because\n"
-		"of rounding. What clients left behind is 'left' while others have it open, and\n"
-		"'lingering' while a process still maps it. The rows of a client add up to its\n"
-		"HELD in 'gpumemctl clients'.\n\n"
+		"of rounding; or memory that it made itself and 'declared'. What clients left\n"
+		"behind is 'left' while others have it open, and 'lingering' while a process\n"
+		"still maps it. The rows of a client add up to its HELD in 'gpumemctl clients'.\n\n"
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
 		"size (1.5 is half as much again), by multiples of STEP, at most to CEILING.\n\n"

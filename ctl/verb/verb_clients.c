@@ -38,8 +38,10 @@ static const struct gm_column columns[] = {
 	{"in_host", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"cpu_fallbacks", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"lingering", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"declared", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{NULL, "EVICTABLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -59,6 +61,7 @@ static const struct gm_column use_columns[] = {
 	{"in_host", NULL, 0},
 	{"cpu_fallbacks", NULL, 0},
 	{"lingering", NULL, 0},
+	{"declared", NULL, 0},
 };
 #define COLUMNS_OF_DETAILS 11
 
@@ -77,6 +80,7 @@ static void clients_add_use(
 	if (!client->details || client->left) {
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
 		gm_table_size(table, use->lingering);
+		gm_table_size(table, use->declared);
 		return;
 	}
 	gm_table_size(table, use->in_use);
@@ -91,6 +95,7 @@ static void clients_add_use(
 	gm_table_size(table, use->in_host);
 	gm_table_count(table, use->cpu_fallbacks);
 	gm_table_size(table, use->lingering);
+	gm_table_size(table, use->declared);
 }
 
 static struct gm_table *clients_use_table(
@@ -159,9 +164,11 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 		gm_table_size(table, 0);
 		gm_table_nones(table, COLUMNS_OF_DETAILS);
 		gm_table_size(table, 0);
+		gm_table_size(table, 0);
 	}
 	clients_add_if_any(table, use ? use->evictable : 0);
 	clients_add_if_any(table, use ? use->in_host : 0);
+	clients_add_if_any(table, use ? use->declared : 0);
 	if (use && use->lingering)
 		gm_table_text(table, "lingering");
 	else
@@ -258,8 +265,8 @@ const struct gm_verb gm_verb_clients = {
 	.summary = "clients and the memory that they hold",
 	.help = GM_VERB_HELP_OF_LISTS
 	"\nHELD is what the daemon charges. IN USE, CACHED and SLACK are what the client\n"
-	"says about it: CACHED could come back now, SLACK cannot (rounding). You see only\n"
-	"the totals of other users' clients, unless you are an administrator. A\n"
+	"says about it: CACHED could come back now, SLACK cannot (rounding). DECLARED is\n"
+	"memory that it made itself, such as managed memory. You see only the totals of other users' clients, unless you are an administrator. A\n"
 	"quarantined client has lost its connection, but its process lives. Its memory\n"
 	"stays charged until it reconnects or its process ends. A row in the state left\n"
 	"has no process: the user's processes shared buffers and are done with them, but\n"

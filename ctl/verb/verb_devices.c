@@ -97,12 +97,13 @@ static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
 
 /*
  * Adds the foreign memory that belongs to no listed process: a process only has an fd of it, or uses
- * the device without a context. What lingers on a GPU is not foreign, but processes are listed with it.
+ * the device without a context. What lingers on a GPU, or was declared, is not foreign, but processes are
+ * listed with it.
  */
 static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
-	uint64_t others = device->foreign + device->lingering;
+	uint64_t others = device->foreign + device->lingering + device->declared_seen;
 
 	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
 		!answer->sums[device->number].complete ||
@@ -165,6 +166,10 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 		gm_writer_line(writer, "quarantined", "%s",
 			gm_writer_bytes(writer, device->quarantined, a));
 	gm_writer_line(writer, "pooled", "%s", gm_writer_bytes(writer, device->pooled, a));
+	if (device->declared)
+		gm_writer_line(writer, "declared", "%s (%s of it seen by the driver)",
+			gm_writer_bytes(writer, device->declared, a),
+			gm_writer_bytes(writer, device->declared_seen, b));
 	if (device->pinned) {
 		/* No memory of it can be foreign. */
 		gm_writer_line(writer, "free", "%s", gm_writer_bytes(writer, device->free, a));
@@ -178,7 +183,9 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 	}
 
 	gm_writer_line(writer, "charged", "%s (of which %s admitted), at most %s so far",
-		gm_writer_bytes(writer, device->leased + device->quarantined + device->admitted, a),
+		gm_writer_bytes(writer,
+			device->leased + device->quarantined + device->admitted + device->declared,
+			a),
 		gm_writer_bytes(writer, device->admitted, b),
 		gm_writer_bytes(writer, device->peak_charged, c));
 	gm_writer_line(writer, "chunks", "%llu", (unsigned long long)device->chunks);
@@ -265,6 +272,7 @@ const struct gm_verb gm_verb_devices = {
 		"device by themselves. A client is listed with the memory that it uses besides\n"
 		"its leases: its CUDA context. That counts as foreign, too. Lingering memory is\n"
 		"part of quarantined: no client has it any more, but a process may still map it.\n"
-		"On a GPU, it is in the figure of that process, too.\n",
+		"On a GPU, it is in the figure of that process, too. Memory that clients make\n"
+		"themselves and declare is charged; what the driver sees of it is a sixth part.\n",
 	.run = devices_run,
 };

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -208,6 +209,78 @@ START_TEST(several_threads_do_not_disturb_one_another)
 }
 END_TEST
 
+START_TEST(a_limit_refuses_before_memory_is_made)
+{
+	char config[512];
+	gpumem_managed *managed = NULL, *first;
+	snprintf(config, sizeof(config), "%s[limit uid:%u]\nmax = 64M\n", GM_DAEMON_CONFIG,
+		getuid());
+	gm_daemon_reload(&daemon_, config);
+	first = make(48 * MIB);
+	REFUSED(gpumem_managed_create(session, 0, 17 * MIB, NULL, &managed), GPUMEM_E_LIMIT,
+		"may hold 64.0M, holds 48.0M");
+	GM_REQUIRE(!managed);
+	/* A second session of the user does not get around it. */
+	gpumem_session *other = join("another");
+	GM_REQUIRE_EQ(gpumem_declare(other, 0, 16 * MIB + 1, 0), GPUMEM_E_LIMIT);
+	OK(gpumem_declare(other, 0, 16 * MIB, 0));
+	GM_REQUIRE_EQ(charged(), 64 * MIB);
+	gpumem_disconnect(other);
+	GM_UNTIL(charged() == 48 * MIB);
+	gpumem_managed_destroy(first);
+}
+END_TEST
+
+/* ---- clients that know no library */
+
+static gpumem_status raw_declare(
+	struct gm_raw *raw, uint32_t device, int how, uint64_t bytes, uint64_t *ret_bytes)
+{
+	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
+	body.device = device;
+	body.how = (Gm__Wire__DeclareHow)how;
+	body.bytes = bytes;
+	body.no_wait = true;
+	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(DECLARE, declare, &body));
+	if (status)
+		return status;
+	GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_DECLARE_REPLY);
+	*ret_bytes = raw->packet->declare_reply->bytes;
+	return GPUMEM_OK;
+}
+
+START_TEST(the_daemon_takes_no_nonsense)
+{
+	enum { MORE, LESS, EXACTLY, NONSENSE };
+	struct gm_raw raw;
+	uint64_t bytes = 77;
+	gm_raw_join(&raw, &daemon_);
+	GM_REQUIRE_EQ(raw_declare(&raw, 0, NONSENSE, 1, &bytes), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(raw_declare(&raw, 9, MORE, 1, &bytes), GPUMEM_E_NOT_FOUND);
+	GM_REQUIRE_EQ(raw_declare(&raw, 0, MORE, 0, &bytes), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(raw_declare(&raw, 0, MORE, UINT64_MAX, &bytes), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(raw_declare(&raw, 0, EXACTLY, UINT64_MAX, &bytes), GPUMEM_E_INVALID);
+	GM_REQUIRE_EQ(raw_declare(&raw, 0, MORE, UINT64_C(1) << 46, &bytes), GPUMEM_E_NO_MEMORY);
+	GM_REQUIRE_EQ(bytes, 77);
+	OK(raw_declare(&raw, 0, LESS, UINT64_MAX, &bytes));
+	GM_REQUIRE_EQ(bytes, 0);
+	OK(raw_declare(&raw, 0, MORE, 5 * MIB, &bytes));
+	OK(raw_declare(&raw, 0, EXACTLY, 7 * MIB, &bytes));
+	GM_REQUIRE_EQ(bytes, 7 * MIB);
+	OK(raw_declare(&raw, 0, EXACTLY, 3, &bytes));
+	GM_REQUIRE_EQ(bytes, 3);
+	OK(raw_declare(&raw, 0, LESS, 2, &bytes));
+	GM_REQUIRE_EQ(bytes, 1);
+	OK(raw_declare(&raw, 0, LESS, 2, &bytes));
+	GM_REQUIRE_EQ(bytes, 0);
+	OK(raw_declare(&raw, 0, MORE, MIB, &bytes));
+	GM_REQUIRE_EQ(charged(), MIB);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	GM_UNTIL(charged() == 0);
+}
+END_TEST
+
 /* ---- restarts */
 
 START_TEST(a_restart_loses_nothing)
@@ -362,6 +435,8 @@ int main(void)
 	tcase_add_test(tc, a_lease_waits_for_declared_memory_and_the_other_way_round);
 	tcase_add_test(tc, declaring_ten_thousand_times_keeps_nothing_more);
 	tcase_add_test(tc, several_threads_do_not_disturb_one_another);
+	tcase_add_test(tc, a_limit_refuses_before_memory_is_made);
+	tcase_add_test(tc, the_daemon_takes_no_nonsense);
 	tcase_add_test(tc, a_restart_loses_nothing);
 	tcase_add_test(tc, requests_that_a_restart_interrupts_are_charged_once);
 	suite_add_tcase(suite, tc);

@@ -392,7 +392,7 @@ START_TEST(a_debt_is_not_foreign)
 	uint64_t available = fake_figures(&fake, 0).available;
 	*counted = (struct gm_counted){
 		.known = true, .sampled = true, .free_bytes = 4 * GiB - CONTEXT - 64 * MiB, .n = 1};
-	counted->list[0] = (struct gm_counted_process){PID, CONTEXT + 64 * MiB};
+	counted->list[0] = (struct gm_counted_process){.pid = PID, .bytes = CONTEXT + 64 * MiB};
 	gm_core_counted(fake.core, 0, counted);
 	ck_assert_uint_eq(lingering(), 64 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).foreign, CONTEXT);

@@ -56,6 +56,8 @@ static void script_status(struct gm_fake *f, void *user)
 	devices[1].available = G;
 	devices[1].ceiling = 60 * G;
 	devices[1].foreign = 72 * G;
+	devices[1].declared = 3 * G;
+	devices[1].declared_seen = 2 * G;
 	reply.version = (char *)"0.1.0";
 	reply.pid = 812;
 	reply.uptime_ms = 200000;
@@ -86,6 +88,8 @@ START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
 	has(text, "! device 1: foreign memory is 72.0G, so 66.0G of the capacity cannot be leased");
 	has(text, "! 1 client in quarantine, holding 2.0G");
 	has(text, "critical");
+	has(text, "DECLARED");
+	has(text, " 3.0G ");
 	ck_assert_ptr_null(strstr(text, "! device 0"));
 	fits_screen(text, 24);
 	free(text);
@@ -100,6 +104,9 @@ START_TEST(status_gives_programs_bytes)
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "quarantined_clients")), 1);
 	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "total")), (int64_t)(140 * G));
 	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "ceiling")), (int64_t)(60 * G));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "declared")), (int64_t)(3 * G));
+	ck_assert_int_eq(
+		json_integer_value(at(json, "devices", 1, "declared_seen")), (int64_t)(2 * G));
 	ck_assert_double_eq_tol(
 		json_real_value(at(json, "devices", 0, "pressure")), 0.428571, 1e-9);
 	ck_assert_double_eq_tol(json_real_value(at(json, "devices", 0, "fraction")), 0.9, 1e-9);
@@ -298,6 +305,9 @@ START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
 }
 END_TEST
 
+/* What the client made itself. */
+static uint64_t declared_bytes;
+
 static void script_clients(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -331,6 +341,7 @@ static void script_clients(struct gm_fake *f, void *user)
 	use[0].in_host = 4096;
 	use[0].cpu_fallbacks = 3;
 	use[1].device = 1;
+	use[1].declared = declared_bytes;
 	client.n_use = 2;
 	client.use = uses;
 	send_answer(f, &packet, id, true);
@@ -347,6 +358,7 @@ START_TEST(clients_are_shown_per_device_and_within_the_screen)
 	has(text, "4194303");
 	has(text, "\\x1b");
 	has(text, "quarantined");
+	ck_assert_ptr_null(strstr(text, "DECLARED"));
 	ck_assert_ptr_null(strchr(text, '\033'));
 	fits_screen(text, 24);
 	free(text);
@@ -374,7 +386,25 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert_int_gt(json_integer_value(json_object_get(use, "held")), 0);
 	ck_assert(json_is_null(json_object_get(use, "in_use")));
 	ck_assert(json_is_null(json_object_get(use, "active_buffers")));
+	ck_assert_int_eq(json_integer_value(json_object_get(use, "declared")), 0);
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(what_clients_declared_has_a_column_if_there_is_any)
+{
+	declared_bytes = G / 2;
+	char *text = run_text("clients", script_clients);
+	has(text, " DECLARED ");
+	has(text, " 512.0M ");
+	fits_screen(text, 24);
+	free(text);
+
+	json_t *json = run_json("clients", script_clients);
+	json_t *use = json_array_get(at(json, "clients", 0, "use"), 1);
+	ck_assert_int_eq(json_integer_value(json_object_get(use, "declared")), (int64_t)(G / 2));
+	json_decref(json);
+	declared_bytes = 0;
 }
 END_TEST
 
@@ -472,8 +502,13 @@ static void script_buffers(struct gm_fake *f, void *user)
 	buffer.tag = (char *)"重みの重みの重みの重みの重みの重みの";
 	buffer.client = (char *)"a worker with a name of its own, and a long one at that";
 	buffer.bytes = G;
+	Gm__Wire__BufferTotals totals = GM__WIRE__BUFFER_TOTALS__INIT, *totals_list = &totals;
+	totals.session = 4242;
+	totals.held = totals.declared = G;
+	reply.totals = &totals_list;
 	for (uint64_t age = 1; age <= 5; age++) {
 		buffer.age_ms = (age * 7) % 5 * 60000;
+		reply.n_totals = age == 5 && !asked_older_than;
 		send_answer(f, &packet, id, age < 5);
 	}
 	if (!asked_older_than)
@@ -488,13 +523,16 @@ START_TEST(buffers_come_oldest_first)
 			json_integer_value(at(json, "buffers", i, "age_ms")), (4 - (int)i) * 60000);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "untracked")), 3);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "hidden_clients")), 1);
-	ck_assert_uint_eq(json_array_size(json_object_get(json, "buffers")), 7);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "buffers")), 8);
+	json_t *declared = json_array_get(json_object_get(json, "buffers"), 6);
+	ck_assert_str_eq(json_string_value(json_object_get(declared, "kind")), "declared");
+	ck_assert_int_eq(json_integer_value(json_object_get(declared, "session")), 4242);
 	ck_assert_str_eq(json_string_value(at(json, "buffers", 5, "kind")), "left");
 	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "bytes")), 2 * (int64_t)G);
 	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "session")), 4711);
 	ck_assert(json_is_null(at(json, "buffers", 5, "pid")));
-	ck_assert_str_eq(json_string_value(at(json, "buffers", 6, "kind")), "lingering");
-	ck_assert_int_eq(json_integer_value(at(json, "buffers", 6, "bytes")), (int64_t)G);
+	ck_assert_str_eq(json_string_value(at(json, "buffers", 7, "kind")), "lingering");
+	ck_assert_int_eq(json_integer_value(at(json, "buffers", 7, "bytes")), (int64_t)G);
 	json_decref(json);
 	char *text = run_text("buffers", script_buffers);
 	has(text, "! 3 more buffers found no room");
