@@ -19,6 +19,7 @@ files="
 	client/map/cuda_context.c
 	client/map/cuda_event.c
 	client/map/cuda_keeper.c
+	client/map/cuda_managed.c
 	client/map/ipc_cache.c
 	client/map/map_cuda.c
 	client/map/map_pinned.c

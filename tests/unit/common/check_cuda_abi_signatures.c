@@ -35,6 +35,7 @@ typedef CUstreamCaptureStatus gm_cu_capture_status;
 typedef CUstreamCaptureMode gm_cu_capture_mode;
 typedef CUdriverProcAddressQueryResult gm_cu_query_result;
 typedef CUpointer_attribute gm_cu_pointer_attribute;
+typedef CUmem_advise gm_cu_advice;
 typedef CUhostFn gm_cu_host_fn;
 #define GM_CU_ABI_TYPES_GIVEN
 #include "common/cuda_abi.h"
