@@ -266,13 +266,14 @@ const struct gm_verb gm_verb_clients = {
 	.help = GM_VERB_HELP_OF_LISTS
 	"\nHELD is what the daemon charges. IN USE, CACHED and SLACK are what the client\n"
 	"says about it: CACHED could come back now, SLACK cannot (rounding). DECLARED is\n"
-	"memory that it made itself, such as managed memory. You see only the totals of other users' clients, unless you are an administrator. A\n"
-	"quarantined client has lost its connection, but its process lives. Its memory\n"
-	"stays charged until it reconnects or its process ends. A row in the state left\n"
-	"has no process: the user's processes shared buffers and are done with them, but\n"
-	"others still have them open. The user is charged until the last of them closes.\n"
-	"In the state lingering, the row has memory that no client has any more, but that\n"
-	"a process still maps. The user is charged until that process lets go or ends.\n",
+	"memory that it made itself, such as managed memory. You see only the totals of\n"
+	"other users' clients, unless you are an administrator. A quarantined client has\n"
+	"lost its connection, but its process lives. Its memory stays charged until it\n"
+	"reconnects or its process ends. A row in the state left has no process: the\n"
+	"user's processes shared buffers and are done with them, but others still have\n"
+	"them open. The user is charged until the last of them closes. In the state\n"
+	"lingering, the row has memory that no client has any more, but that a process\n"
+	"still maps. The user is charged until that process lets go or ends.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),
