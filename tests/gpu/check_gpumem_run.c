@@ -198,6 +198,19 @@ static void begin_actor(struct gm_worker *worker, const char *const *arguments)
 	gm_worker_start(worker, run, &command);
 }
 
+/* gpumemctl shows the run's limit, and what its processes hold. */
+static void require_listed(void)
+{
+	char ctl[512], command[1200];
+
+	built(ctl, "ctl", "gpumemctl");
+	snprintf(command, sizeof command,
+		"'%s' --socket '%s' --bytes --csv limit show | grep -qE '^run:[0-9a-f]{16},[^,]*,0,%llu,'",
+		ctl, daemon_.socket, (unsigned long long)LIMIT_BYTES);
+	if (system(command) != 0)
+		GM_FAIL("not listed: %s", command);
+}
+
 START_TEST(the_limit_holds_for_what_the_program_starts)
 {
 	struct gm_worker worker;
@@ -211,6 +224,7 @@ START_TEST(the_limit_holds_for_what_the_program_starts)
 		GM_REQUIRE_EQ(gm_client_rows(&daemon_, &row, 1), 1);
 		ck_assert_str_eq(row.name, "trainer");
 		GM_REQUIRE(row.held <= LIMIT_BYTES && row.held >= ACTOR_BYTES);
+		require_listed();
 		gm_say_word(worker.channel, 'g');
 	}
 	gm_worker_join(&worker);
