@@ -42,11 +42,13 @@ int gm_program_find(const char *name, char *path, size_t room)
 		at += n;
 		if (written < 0 || (size_t)written >= room)
 			continue;
-		int r = program_try(path);
-		if (r == 0)
+		/* A folder that this user may not look into has nothing for it. */
+		struct stat st;
+		if (stat(path, &st) < 0)
+			continue;
+		if (program_try(path) == 0)
 			return 0;
-		if (r == -EACCES)
-			found = r;
+		found = -EACCES;
 	}
 	return found;
 }
