@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
 #include "preload/preload_next.h"
 
