@@ -328,7 +328,7 @@ static int broker_keep_adopt_client(void *ctx, uint64_t id, uint32_t place,
 	(void)gm_keep_claim(broker->keep, GM_KEEP_FORMER, id, &former);
 	int r = gm_clients_adopt(&broker->clients, broker->config->trust, id, place, record, pidfd,
 		page, former, ret_domain, ret_pooling);
-	if (r < 0) {
+	if (r < 0 && !gm_adopt_is_shortage(r)) {
 		broker_keep_withdraw_item(broker, GM_CLIENT_PROCESS, id);
 		broker_keep_withdraw_item(broker, GM_CLIENT_PAGE, id);
 		broker_keep_withdraw_item(broker, GM_CLIENT_FORMER, id);
@@ -345,7 +345,7 @@ static int broker_keep_adopt_chunk(
 	if (r < 0)
 		return r;
 	r = broker->ops->adopt(broker->backend, device, fd, bytes, ret_handle);
-	if (r < 0) {
+	if (r < 0 && !gm_adopt_is_shortage(r)) {
 		gm_close(fd);
 		(void)gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, id, NULL);
 	}

@@ -116,8 +116,14 @@ static uid_t adopt_lease_uid(const struct gm_lease *lease)
 	return lease->estate->session->info.uid;
 }
 
+bool gm_adopt_is_shortage(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
 /*
- * ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; -ENOMEM
+ * ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; or
+ * what gm_adopt_is_shortage() is about
  *
  * No bound counts here. The daemon before kept its own, clients still use what it granted, and to give
  * that up would take memory from them which they map. Bounds hold again for what is new.
@@ -221,13 +227,13 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	int r = adopt->ops->client(
 		adopt->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
+		return gm_adopt_is_shortage(r) ? r : 0;
 	assert(info.domain != GM_DOMAIN_FRESH);
 
 	struct gm_estate *estate;
 	r = gm_estate_get(core, &info, &estate);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
+		return gm_adopt_is_shortage(r) ? r : 0;
 	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
 	if (!session) {
 		gm_estate_unref(estate);
@@ -319,6 +325,8 @@ static int adopt_memory(struct gm_adopt *adopt, struct gm_adopt_entry *entry,
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	struct gm_handle handle;
 	int r = adopt->ops->chunk(adopt->ctx, entry->id, device->number, record->bytes, &handle);
+	if (r < 0 && gm_adopt_is_shortage(r))
+		return r;
 	if (r < 0) {
 		adopt->result.lost++;
 		return 0;

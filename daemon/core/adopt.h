@@ -58,7 +58,11 @@ struct gm_adopt_result {
 	uint64_t unfinished;               /* records of what the daemon had begun when it ended */
 	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
 };
-/* All records were added. Frees adopt. -ENOMEM: some of it was adopted, and nothing was erased; the
+/* Whether the error says nothing about what is to be adopted: -ENOMEM, -EMFILE, -ENFILE. Then nothing must be
+ * given up for it. */
+bool gm_adopt_is_shortage(int error);
+
+/* All records were added. Frees adopt. A shortage: some of it was adopted, and nothing was erased; the
  * daemon must end without another call into core. */
 int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
 	struct gm_adopt_result *ret_result);

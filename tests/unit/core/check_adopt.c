@@ -152,6 +152,26 @@ START_TEST(the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first)
 }
 END_TEST
 
+/* A daemon that lacks memory or descriptors ends. It takes nothing for damaged, so the next one has all. */
+START_TEST(a_shortage_is_no_damage)
+{
+	static const int errors[] = {-ENOMEM, -EMFILE, -ENFILE};
+	struct fake_books before, after;
+
+	ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
+	restart();
+	fake_books_read(&fake, &before);
+	ledger.short_of = errors[_i];
+	restart();
+	fake_books_read(&fake, &after);
+	fake_books_equal(&before, &after);
+	ck_assert_uint_eq(all_damaged() + result.lost, 0);
+	ck_assert_uint_eq(result.adopted[GM_RECORD_SESSION], 1);
+	fake_books_deinit(&before);
+	fake_books_deinit(&after);
+}
+END_TEST
+
 START_TEST(a_kill_forgets_few_counts_and_no_peak)
 {
 	struct gm_core_counters before, after;
@@ -680,6 +700,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
 	tcase_add_test(tcase, the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first);
+	tcase_add_loop_test(tcase, a_shortage_is_no_damage, 0, 3);
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);

@@ -52,6 +52,9 @@ struct fake_ledger {
 	size_t n_deposits;
 	int refuses_deposits; /* 0, or the negative errno with which it does; or GM_DEPOSIT_WAITS */
 	struct gm_request *awaited; /* the last one whose control block had to wait */
+	/* Of this the next daemon has too little to adopt a client: a negative errno. It ends at once, and
+	 * the one after it has enough. 0: there is enough */
+	int short_of;
 };
 
 void fake_ledger_deinit(struct fake_ledger *ledger);
