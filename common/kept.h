@@ -71,7 +71,8 @@ enum gm_kept {
 	GM_KEPT_KIND_BYTES = 0,
 	GM_KEPT_STACKS = 0, /* in the pages of a session */
 	GM_KEPT_STACK_MODULES = 0,
-	GM_KEPT_QUOTAS = 4096,
+	/* Twice: what is configured, and what an earlier daemon was told beside it. */
+	GM_KEPT_QUOTAS = 2 * 4096,
 	GM_KEPT_PROCESSES = 256 * GM_LIMIT_DEVICES,
 	GM_KEPT_GROUPS = 0, /* of a connection */
 	GM_KEPT_LOGGED_UIDS = 128,

@@ -233,16 +233,19 @@ static size_t quota_count(const struct gm_quotas *quotas)
 	return n;
 }
 
-/* The last step of a change: hands out the changed copy if it is valid, frees it otherwise. */
-static gpumem_status quota_check(const struct gm_policy *policies, struct gm_quotas *next,
-	struct gm_quotas *ret_next, char *detail)
+/* The last step of a change of quotas: hands out the changed copy if it is valid, frees it otherwise. The
+ * configuration and what an earlier daemon was told may together be too many. Then no limit is given up, and
+ * every change goes that adds none. */
+static gpumem_status quota_check(const struct gm_quotas *quotas, const struct gm_policy *policies,
+	struct gm_quotas *next, struct gm_quotas *ret_next, char *detail)
 {
 	const struct gm_env *env = next->env;
 	const struct gm_quota *guaranteed = NULL;
 	gpumem_status status = GPUMEM_OK;
 
 	quota_drop_empty(next);
-	if (quota_count(next) > GM_LIMIT_QUOTAS)
+	size_t n = quota_count(next);
+	if (n > GM_LIMIT_QUOTAS && n > quota_count(quotas) && !env->adopting)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
 
@@ -449,7 +452,7 @@ gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct 
 					quota_put(&q->devices[d].configured, &rule->values);
 		}
 	}
-	return quota_check(policies, &next, ret_next, detail);
+	return quota_check(quotas, policies, &next, ret_next, detail);
 }
 
 gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_owner *owner,
@@ -484,7 +487,7 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		if (device == GM_ALL_DEVICES || d == device)
 			quota_put(&q->devices[d].run_time, values);
-	status = quota_check(NULL, &next, ret_next, detail);
+	status = quota_check(quotas, NULL, &next, ret_next, detail);
 	if (status != GPUMEM_OK || env->adopting)
 		return status;
 
@@ -528,7 +531,7 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 			"nothing was set for %s at run time; see gpumemctl limit show",
 			gm_owner_format(owner, text));
 	}
-	status = quota_check(NULL, &next, ret_next, detail);
+	status = quota_check(quotas, NULL, &next, ret_next, detail);
 	if (status != GPUMEM_OK)
 		return status;
 

@@ -172,6 +172,42 @@ START_TEST(a_shortage_is_no_damage)
 }
 END_TEST
 
+/* The configuration has grown since an administrator set a limit. */
+START_TEST(a_limit_that_was_set_stays_however_many_are_configured)
+{
+	static struct gm_quota_rule rules[GM_LIMIT_QUOTAS];
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 100 * MiB};
+	char detail[GM_DETAIL_BYTES];
+	struct gm_owner owner, other;
+
+	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
+	gm_owner_by_id(GM_OWNER_UID, 101, &other);
+	for (size_t i = 0; i < GM_LIMIT_QUOTAS; i++) {
+		gm_owner_by_id(GM_OWNER_UID, 1000 + i, &rules[i].owner);
+		rules[i].device = GM_ALL_DEVICES;
+		rules[i].values = (struct gm_quota_values){.set = GM_QUOTA_MAX, .max = GiB};
+	}
+	ck_assert_int_eq(
+		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+
+	ledger.rules = rules;
+	ledger.n_rules = GM_LIMIT_QUOTAS;
+	restart();
+	ck_assert_uint_eq(all_damaged(), 0);
+	ck_assert_uint_eq(gm_session_max(fake_next_session(&fake, NULL), 0), 100 * MiB);
+
+	/* It can be changed and reset. There is no room for another one. */
+	ck_assert_int_eq(gm_core_set_quota(fake.core, &other, GM_ALL_DEVICES, &values, detail),
+		GPUMEM_E_LIMIT);
+	values.max = 200 * MiB;
+	ck_assert_int_eq(
+		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_max(fake_next_session(&fake, NULL), 0), 200 * MiB);
+	ck_assert_int_eq(gm_core_reset_quota(fake.core, &owner, GM_ALL_DEVICES, detail), GPUMEM_OK);
+	ledger.n_rules = 0;
+}
+END_TEST
+
 START_TEST(a_kill_forgets_few_counts_and_no_peak)
 {
 	struct gm_core_counters before, after;
@@ -701,6 +737,7 @@ int main(void)
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
 	tcase_add_test(tcase, the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first);
 	tcase_add_loop_test(tcase, a_shortage_is_no_damage, 0, 3);
+	tcase_add_test(tcase, a_limit_that_was_set_stays_however_many_are_configured);
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);

@@ -421,6 +421,11 @@ void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_inf
 	fake->in_use = in_use;
 	for (uint32_t d = 0; d < n_devices; d++)
 		fake_core_add(fake, &devices[d]);
+	char detail[GM_DETAIL_BYTES];
+	if (ledger->n_rules > 0)
+		ck_assert_int_eq(
+			gm_core_configure(fake->core, NULL, ledger->rules, ledger->n_rules, detail),
+			GPUMEM_OK);
 	ledger_adopt_all(fake, strict, ret_result);
 	ledger_drop_unclaimed(fake);
 	gm_core_end_adoption(fake->core);

@@ -55,6 +55,9 @@ struct fake_ledger {
 	/* Of this the next daemon has too little to adopt a client: a negative errno. It ends at once, and
 	 * the one after it has enough. 0: there is enough */
 	int short_of;
+	/* What the next daemon is configured with before it adopts. */
+	const struct gm_quota_rule *rules;
+	size_t n_rules;
 };
 
 void fake_ledger_deinit(struct fake_ledger *ledger);
