@@ -390,6 +390,8 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		env->devices[d].ledger.unmet = env->devices[d].guaranteed = 0;
 	quota_tops_changed(env);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		env->devices[d].top_most = INT32_MAX;
 
 	for (struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		q->clients = 0;
@@ -574,11 +576,15 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer)
 {
-	quota_tops_changed(quotas->env);
-	if (!quotas->by_owner)
-		return;
-	quota_join(quotas, payer);
-	quota_set_limited(quotas->env, payer);
+	struct gm_env *env = quotas->env;
+	quota_tops_changed(env);
+	if (quotas->by_owner) {
+		quota_join(quotas, payer);
+		quota_set_limited(env, payer);
+	}
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		if (payer->accounts[d].priority > env->devices[d].top_most)
+			env->devices[d].top_most = payer->accounts[d].priority;
 }
 
 void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
@@ -626,10 +632,13 @@ int32_t gm_quota_top(struct gm_device *device)
 
 	device->top_stale = false;
 	device->top_priority = INT32_MIN;
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next)
+	/* Most have the same one, so that this is soon over. */
+	for (const struct gm_payer *p = device->env->payers;
+		p && device->top_priority < device->top_most; p = p->hh.next)
 		if (!p->ending && !p->estate &&
 			p->accounts[device->number].priority > device->top_priority)
 			device->top_priority = p->accounts[device->number].priority;
+	device->top_most = device->top_priority;
 	return device->top_priority;
 }
 
