@@ -163,7 +163,7 @@ struct gm_device {
 	uint64_t freed;          /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t guaranteed;     /* the sum of all guarantees (quota.c) */
 	int32_t top_priority;    /* of all payers, unless top_stale (quota.c) */
-	int32_t top_most; /* no payer has a higher one */
+	int32_t top_most;        /* no payer has a higher one */
 	bool top_stale;
 	uint64_t key;                 /* its name in records; no other device has the same */
 	struct gm_record_device kept; /* its record, as it was written last */
