@@ -413,6 +413,7 @@ void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_inf
 			fake_core_add(fake, &devices[d]);
 		ledger_adopt_all(fake, strict, ret_result);
 		ledger_ended = fake->core;
+		free(fake->jobs);
 		ledger->short_of = 0;
 		fake_core_init_keeping(fake, ledger);
 	}
