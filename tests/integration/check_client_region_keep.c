@@ -170,7 +170,7 @@ START_TEST(a_restart_while_a_resume_waits_for_its_turn_loses_nothing)
 {
 	gpumem_region *region = create("weights", 400 * MIB);
 	void *a = take(region, 400 * MIB);
-	write_pattern(a, 400 * MIB, 5);
+	write_pattern(a, 16 * MIB, 5);
 	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
 	gpumem_buffer *other;
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
@@ -185,7 +185,7 @@ START_TEST(a_restart_while_a_resume_waits_for_its_turn_loses_nothing)
 	GM_UNTIL(on_host() >= 400 * MIB && leased() >= 704 * MIB);
 	gpumem_buffer_destroy(other);
 	resume_end(&r);
-	require_pattern(a, 400 * MIB, 5);
+	require_pattern(a, 16 * MIB, 5);
 	GM_UNTIL(on_host() == 0);
 	gpumem_region_destroy(region);
 }
@@ -195,7 +195,7 @@ START_TEST(a_resume_that_fails_can_be_followed_by_anything)
 {
 	gpumem_region *region = create("weights", 400 * MIB);
 	void *a = take(region, 200 * MIB), *b = take(region, 200 * MIB);
-	write_pattern(a, 200 * MIB, 1);
+	write_pattern(a, 16 * MIB, 1);
 	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
 	gpumem_buffer *other;
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
@@ -204,7 +204,7 @@ START_TEST(a_resume_that_fails_can_be_followed_by_anything)
 	/* With less to bring back, there is room. */
 	OK(gpumem_region_free(region, b, GPUMEM_STREAM_DONE));
 	OK(gpumem_region_resume(session, "weights", 0));
-	require_pattern(a, 200 * MIB, 1);
+	require_pattern(a, 16 * MIB, 1);
 	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
 	gpumem_buffer *more;
 	OK(gpumem_buffer_create(session, 0, 256 * MIB, NULL, &more));
@@ -220,20 +220,20 @@ START_TEST(the_content_of_several_regions_shares_host_limit)
 {
 	gpumem_region *one = create("one", 320 * MIB), *two = create("two", 320 * MIB);
 	void *a = take(one, 300 * MIB), *b = take(two, 300 * MIB);
-	write_pattern(a, 300 * MIB, 1);
-	write_pattern(b, 300 * MIB, 2);
+	write_pattern(a, 16 * MIB, 1);
+	write_pattern(b, 16 * MIB, 2);
 	OK(gpumem_region_pause(session, "one", GPUMEM_REGION_KEEP));
 	/* 512 MiB are not enough for both. */
 	REFUSED(gpumem_region_pause(session, "two", GPUMEM_REGION_KEEP), GPUMEM_E_NO_MEMORY, "");
 	GM_REQUIRE_EQ(stats_of("two").state, GPUMEM_REGION_ACTIVE);
-	require_pattern(b, 300 * MIB, 2);
+	require_pattern(b, 16 * MIB, 2);
 	(void)take(two, MIB);
 	OK(gpumem_region_resume(session, "one", 0));
 	GM_UNTIL(on_host() == 0);
 	OK(gpumem_region_pause(session, "two", GPUMEM_REGION_KEEP));
-	require_pattern(a, 300 * MIB, 1);
+	require_pattern(a, 16 * MIB, 1);
 	OK(gpumem_region_resume(session, "two", 0));
-	require_pattern(b, 300 * MIB, 2);
+	require_pattern(b, 16 * MIB, 2);
 	gpumem_region_destroy(one);
 	gpumem_region_destroy(two);
 }

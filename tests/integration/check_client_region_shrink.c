@@ -28,7 +28,7 @@ START_TEST(a_trim_returns_whole_leases_behind_the_last_allocation)
 {
 	gpumem_region *region = create("kv", 1000 * MIB);
 	uint8_t *a = take(region, 100 * MIB), *b = take(region, 400 * MIB), *c = take(region, MIB);
-	gm_device_set(a, 100 * MIB, 1);
+	gm_device_set(a, 4 * MIB, 1);
 	uint64_t held = stats_of("kv").held;
 	GM_REQUIRE_EQ(held, 512 * MIB);
 	GM_REQUIRE_EQ(trim(), 0);
@@ -47,19 +47,19 @@ START_TEST(a_trim_returns_whole_leases_behind_the_last_allocation)
 	GM_REQUIRE_EQ(trim(), 256 * MIB);
 	GM_REQUIRE_EQ(leased(), 256 * MIB);
 	require_held("kv", 256 * MIB);
-	GM_REQUIRE(gm_device_is(a, 100 * MIB, 1));
+	GM_REQUIRE(gm_device_is(a, 4 * MIB, 1));
 
 	/* It grows again as before. */
 	b = take(region, 500 * MIB);
-	gm_device_set(b, 500 * MIB, 2);
-	GM_REQUIRE(gm_device_is(a, 100 * MIB, 1));
+	gm_device_set(b + 496 * MIB, 4 * MIB, 2);
+	GM_REQUIRE(gm_device_is(a, 4 * MIB, 1));
 	OK(gpumem_region_free(region, a, GPUMEM_STREAM_ANY));
 	OK(gpumem_region_free(region, b, GPUMEM_STREAM_ANY));
 	GM_UNTIL(figures().in_use == 0);
 	(void)trim();
 	require_held("kv", 0);
 	a = take(region, 10 * MIB);
-	gm_device_set(a, 10 * MIB, 3);
+	gm_device_set(a, 4 * MIB, 3);
 	gpumem_region_destroy(region);
 }
 END_TEST
@@ -98,7 +98,7 @@ START_TEST(others_get_what_a_region_no_longer_uses)
 	gpumem_session *other = join("other");
 	gpumem_region *region = create("kv", 1000 * MIB);
 	uint8_t *a = take(region, 200 * MIB), *b = take(region, 700 * MIB);
-	gm_device_set(a, 200 * MIB, 1);
+	gm_device_set(a, 4 * MIB, 1);
 	OK(gpumem_region_free(region, b, GPUMEM_STREAM_ANY));
 
 	/* The daemon asks for it, and the library gives it back by itself. */
@@ -106,8 +106,8 @@ START_TEST(others_get_what_a_region_no_longer_uses)
 	gpumem_buffer *buffer;
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	OK(gpumem_buffer_create(other, 0, 700 * MIB, &options, &buffer));
-	gm_device_set(gpumem_buffer_ptr(buffer), 700 * MIB, 2);
-	GM_REQUIRE(gm_device_is(a, 200 * MIB, 1));
+	gm_device_set(gpumem_buffer_ptr(buffer), 4 * MIB, 2);
+	GM_REQUIRE(gm_device_is(a, 4 * MIB, 1));
 	GM_REQUIRE(stats_of("kv").held <= 324 * MIB);
 	gpumem_buffer_destroy(buffer);
 	gpumem_region_destroy(region);
@@ -123,7 +123,7 @@ START_TEST(a_region_gets_what_another_of_its_session_no_longer_uses)
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	OK(gpumem_region_alloc(two, 800 * MIB, NULL, &options, &b));
-	gm_device_set(b, 800 * MIB, 1);
+	gm_device_set(b, 4 * MIB, 1);
 	gpumem_region_destroy(one);
 	gpumem_region_destroy(two);
 }
@@ -140,7 +140,7 @@ START_TEST(a_resume_does_not_ask_for_what_was_free_at_the_end)
 	GM_REQUIRE_EQ(stats_of("kv").needed, 100 * MIB);
 	OK(gpumem_region_resume(session, "kv", 0));
 	require_held("kv", 100 * MIB);
-	gm_device_set(a, 100 * MIB, 1);
+	gm_device_set(a, 4 * MIB, 1);
 
 	/* Freed while it is paused. */
 	b = take(region, 300 * MIB);
@@ -152,7 +152,7 @@ START_TEST(a_resume_does_not_ask_for_what_was_free_at_the_end)
 	OK(gpumem_region_free(region, a, GPUMEM_STREAM_DONE));
 	OK(gpumem_region_resume(session, "kv", 0));
 	require_held("kv", 0);
-	gm_device_set(take(region, 50 * MIB), 50 * MIB, 2);
+	gm_device_set(take(region, 50 * MIB), 4 * MIB, 2);
 	gpumem_region_destroy(region);
 }
 END_TEST
