@@ -72,6 +72,7 @@ struct gm_probe {
  * ladder.c. */
 struct gm_ladder_run {
 	bool active;
+	bool spills; /* somebody was asked to move buffers */
 	uint64_t deadline_ns;
 	uint64_t need;
 	enum gm_level level;      /* pressure: the level to get below */

@@ -419,8 +419,9 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
-	uint64_t allowed = gm_policy_reclaim_ns(&device->info.policy) +
-			   (plan->rungs[GM_RUNG_SPILL] > 0 ? SPILL_NS : 0);
+	const struct gm_policy *policy = &device->info.policy;
+	uint64_t allowed = plan->rungs[GM_RUNG_SPILL] ? gm_ladder_spill_ns(policy)
+						      : gm_policy_reclaim_ns(policy);
 	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
@@ -433,6 +434,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	} else {
 		memset(run->rungs, 0, sizeof(run->rungs));
 		run->active = true;
+		run->spills = false;
 		run->deadline_ns = 0;
 		run->need = plan->need;
 		run->level = device->ladder.level;
@@ -442,6 +444,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 
 	/* Those that were asked before may have longer. */
 	run->deadline_ns = gm_max(run->deadline_ns, deadline);
+	run->spills = run->spills || plan->rungs[GM_RUNG_SPILL] > 0;
 	device->reclaim_epoch++;
 
 	for (size_t i = 0; i < plan->n_steps; i++) {
@@ -467,6 +470,18 @@ uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger)
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
 {
 	return device->ladder.runs[trigger].owing > 0;
+}
+
+uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+
+	return run->active && run->spills ? run->deadline_ns : 0;
+}
+
+uint64_t gm_ladder_spill_ns(const struct gm_policy *policy)
+{
+	return gm_policy_reclaim_ns(policy) + SPILL_NS;
 }
 
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)

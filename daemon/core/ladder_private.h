@@ -52,6 +52,10 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
+/* Until when clients have time to move buffers for the trigger; 0: none of them was asked to. */
+uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger);
+/* How long a client has that must copy content first. */
+uint64_t gm_ladder_spill_ns(const struct gm_policy *policy);
 /* An account that was asked for memory returned a chunk. Returns whether the chunk must be
  * destroyed. */
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes);

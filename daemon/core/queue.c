@@ -16,9 +16,6 @@
 #include "daemon/core/plan.h"
 #include "daemon/core/probe.h"
 
-/* A parked request stays for so many rounds of asking clients. */
-#define PARKED_ROUNDS 2
-
 /* ---- order */
 
 void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
@@ -162,7 +159,7 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
 	bool parked = wait == GM_WAIT_NEVER;
 	if (parked)
-		wait = PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+		wait = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
 
 	request->waiting = (struct gm_waiting){
 		.parked = parked,
@@ -333,7 +330,7 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 		return false;
 	if (now < w->until_ns &&
 		(gm_ask_under_way(device, w) ||
-			(w->rounds < PARKED_ROUNDS && gm_ask_for(device, request))))
+			(w->rounds < GM_PARKED_ROUNDS && gm_ask_for(device, request))))
 		return false;
 	/* Clients have had time to free memory since the last probe. */
 	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&

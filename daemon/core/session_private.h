@@ -593,6 +593,8 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 
 /* ---- ask.c */
 
+/* A parked request stays for so many rounds of asking clients. */
+#define GM_PARKED_ROUNDS 2
 /* Asks clients for what the request lacks. Returns whether something may come. */
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* Whether clients still have time to return something that helps the request. */

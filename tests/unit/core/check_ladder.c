@@ -157,6 +157,44 @@ START_TEST(a_client_that_moves_buffers_has_the_time_that_a_copy_takes)
 }
 END_TEST
 
+START_TEST(a_request_that_may_not_wait_stays_while_buffers_move_for_it)
+{
+	no_levels();
+	struct gm_lease *lease = fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	fake_says(&fake, a, d, 0, 20 * GiB);
+	fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 5 * GiB);
+	/* Long after it would have been refused if a only had to return what it caches. */
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(q.ended, 0);
+	give_back(a, lease, 5 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(a_request_that_may_not_wait_does_not_wait_for_a_liar_for_long)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	static struct fake_request q;
+	/* It claims buffers and moves none. */
+	for (int i = 0; i < 100; i++) {
+		fake_says(&fake, a, d, 0, 20 * GiB);
+		uint64_t begin = fake.now;
+		fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+		for (int step = 0; step < 50 && !q.ended; step++)
+			fake_pass(&fake, 100 * MS);
+		ck_assert_uint_eq(q.ended, 1);
+		ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+		/* Two rounds, each with the time for a copy. */
+		ck_assert_uint_le(fake.now - begin, 2 * (2 * SECOND + 100 * MS) + 100 * MS);
+	}
+}
+END_TEST
+
 START_TEST(a_client_moves_its_own_buffers_for_its_own_request)
 {
 	no_levels();
@@ -518,6 +556,8 @@ int main(void)
 	tcase_add_test(tcase, what_is_evictable_is_asked_for_after_what_is_cached);
 	tcase_add_test(tcase, a_request_makes_nobody_of_a_higher_priority_move_its_buffers);
 	tcase_add_test(tcase, a_client_that_moves_buffers_has_the_time_that_a_copy_takes);
+	tcase_add_test(tcase, a_request_that_may_not_wait_stays_while_buffers_move_for_it);
+	tcase_add_test(tcase, a_request_that_may_not_wait_does_not_wait_for_a_liar_for_long);
 	tcase_add_test(tcase, a_client_moves_its_own_buffers_for_its_own_request);
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
 	tcase_add_test(

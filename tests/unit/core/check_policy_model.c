@@ -81,7 +81,8 @@ static void step_ask(struct model *m)
 	r->waits = model_roll(m, 2);
 	r->endless = r->waits && model_roll(m, 4);
 	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
-	r->wait = r->waits ? wait : 2 * GM_RECLAIM_NS;
+	/* Longer than two rounds of returning what is cached, if somebody has buffers to move. */
+	r->wait = r->waits ? wait : 2 * (GM_RECLAIM_NS + 2 * SECOND);
 	if (r->endless)
 		r->wait = wait = GM_WAIT_FOREVER;
 	r->asked_ns = m->fake.now;

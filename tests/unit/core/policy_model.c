@@ -11,7 +11,7 @@
  * nothing;
  *   3. the queue lists exactly the requests that are neither done nor under creation, by priority
  * and then by arrival, none of them past its time, none that could never be granted, and those that
- *      may not wait no longer than twice the deadline of a reclaim;
+ *      may not wait no longer than twice the deadline of a reclaim, with the time to move buffers;
  *   4. a waiting request fits only if one before it holds it back, if pressure is critical and a
  *      client of a higher priority is there, or if the backend had no memory for it;
  *   5. a request that holds others back was overtaken often enough, is covered by what is available
