@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/* gpumemctl evict and restore against a scripted daemon: what they ask for, how long they look, and what
+ * they say. */
+
+#include "tests/tap.h"
+#include "tests/unit/verb/verbs_fixture.h"
+
+static Gm__Wire__Evict asked;
+static int looks;      /* how often the client's buffers were looked at */
+static int moved_from; /* they have moved from this look on */
+
+static void script_clients(struct gm_fake *f)
+{
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+	Gm__Wire__Client gone = GM__WIRE__CLIENT__INIT, ann = GM__WIRE__CLIENT__INIT;
+	Gm__Wire__Client *clients[] = {&gone, &ann};
+	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
+	if (!packet)
+		return;
+
+	/* What a client with the same pid left behind is not meant. */
+	gone.session = 16;
+	gone.pid = ann.pid = 4711;
+	gone.left = true;
+	ann.session = 17;
+	reply.n_clients = 2;
+	reply.clients = clients;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	answer.clients = &reply;
+	gm_fake_send(f, &answer);
+}
+
+static bool script_ask(struct gm_fake *f)
+{
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__EvictReply reply = GM__WIRE__EVICT_REPLY__INIT;
+	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_EVICT);
+	if (!packet)
+		return false;
+	asked = *packet->evict;
+	reply.buffers = 2;
+	reply.bytes = 3 * G;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_EVICT_REPLY;
+	answer.evict_reply = &reply;
+	gm_fake_send(f, &answer);
+	return true;
+}
+
+/* The client's two buffers, one that is pinned, and one of another client. */
+static bool script_look(struct gm_fake *f)
+{
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
+	Gm__Wire__Buffer buffers[4], *list[4];
+	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_BUFFERS);
+	if (!packet)
+		return false;
+	bool there = ++looks >= moved_from;
+	for (int i = 0; i < 4; i++) {
+		gm__wire__buffer__init(list[i] = &buffers[i]);
+		buffers[i].session = i == 3 ? 18 : 17;
+		buffers[i].row = (uint32_t)i + 1;
+		buffers[i].bytes = (uint64_t)(i + 1) * G;
+		buffers[i].evictable = true;
+		buffers[i].pinned = i == 2;
+		buffers[i].in_host = there && i < 2 ? !asked.restore : asked.restore;
+	}
+	reply.n_buffers = 4;
+	reply.buffers = list;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_BUFFERS;
+	answer.buffers = &reply;
+	gm_fake_send(f, &answer);
+	return !there;
+}
+
+static void script_client(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	script_clients(f);
+	if (script_ask(f))
+		while (script_look(f))
+			;
+	gm_fake_wait_end(f);
+}
+
+static void script_buffer(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	if (script_ask(f))
+		while (script_look(f))
+			;
+	gm_fake_wait_end(f);
+}
+
+static char *run_verb(const char *verb, gm_fake_script script, const char *word, bool json)
+{
+	struct gm_options options = {.args = {word}, .n_args = 1};
+	looks = 0;
+	return run(verb, script, json, &options);
+}
+
+START_TEST(a_pid_means_the_session_that_is_there)
+{
+	moved_from = 3;
+	char *text = run_verb("evict", script_client, "4711", false);
+	ck_assert_ptr_nonnull(text);
+	has(text, "Moved 2 buffers (3.0G) to host memory.");
+	ck_assert_uint_eq(asked.session, 17);
+	ck_assert_uint_eq(asked.row, 0);
+	ck_assert(!asked.restore);
+	ck_assert_int_eq(looks, 3);
+	ck_assert_int_eq(ended, GPUMEM_OK);
+	free(text);
+}
+END_TEST
+
+START_TEST(a_buffer_is_asked_for_by_its_row)
+{
+	moved_from = 1;
+	json_t *json = parse(run_verb("restore", script_buffer, "17/2", true));
+	ck_assert_uint_eq(asked.session, 17);
+	ck_assert_uint_eq(asked.row, 2);
+	ck_assert(asked.restore);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "buffers")), 2);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "left")), 0);
+	json_decref(json);
+}
+END_TEST
+
+/* Asks for all, and says that it is refused: the client is using what it has. */
+static void script_refuses(struct gm_fake *f, void *user)
+{
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_EVICT);
+	if (!packet)
+		return;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_FAILURE;
+	answer.failure = &failure;
+	failure.status = GPUMEM_E_BUSY;
+	failure.detail = (char *)"client 17 (ann, pid 4711) has pinned this buffer";
+	gm_fake_send(f, &answer);
+	gm_fake_wait_end(f);
+}
+
+START_TEST(a_refusal_is_passed_on_with_the_name_of_the_holder)
+{
+	char *text = run_verb("evict", script_refuses, "17/3", false);
+	ck_assert_ptr_null(text);
+	has(trouble.text, "ann");
+	has(trouble.text, "pinned");
+	ck_assert_int_eq(trouble.status, GPUMEM_E_BUSY);
+}
+END_TEST
+
+static void script_no_such_client(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	script_clients(f);
+	gm_fake_wait_end(f);
+}
+
+START_TEST(a_client_that_is_not_there_is_named)
+{
+	char *text = run_verb("restore", script_no_such_client, "4712", false);
+	ck_assert_ptr_null(text);
+	has(trouble.text, "there is no client '4712'");
+	ck_assert_int_eq(trouble.status, GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("verb_evict");
+	TCase *tcase = tcase_create("evict");
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_add_test(tcase, a_pid_means_the_session_that_is_there);
+	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
+	tcase_add_test(tcase, a_refusal_is_passed_on_with_the_name_of_the_holder);
+	tcase_add_test(tcase, a_client_that_is_not_there_is_named);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
