@@ -183,6 +183,76 @@ START_TEST(a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_und
 }
 END_TEST
 
+static Gm__Wire__Packet *evict(
+	struct wire_client *client, uint64_t session, uint32_t row, bool restore)
+{
+	Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	body.session = session;
+	body.row = row;
+	body.restore = restore;
+	packet.body_case = GM__WIRE__PACKET__BODY_EVICT;
+	packet.evict = &body;
+	return wire_call(client, &packet);
+}
+
+START_TEST(only_buffers_that_can_move_are_asked_for)
+{
+	start();
+	struct wire_client *client = wire_join(path, false), *observer = wire_join(path, true);
+	wire_lease(client, 8 * MIB);
+	struct gm_page_client *page = mmap(
+		NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, client->client_page, 0);
+	ck_assert_ptr_ne(page, MAP_FAILED);
+	static const uint32_t places[] = {0, GM_PAGE_PLACE_EVICTABLE | GM_PAGE_PLACE_PINNED,
+		GM_PAGE_PLACE_EVICTABLE | GM_PAGE_PLACE_SHARED, UINT32_MAX};
+
+	wire_expect_failure(evict(observer, 0, 0, false), GPUMEM_E_NOT_FOUND);
+	wire_expect_failure(evict(observer, client->session + 1, 0, false), GPUMEM_E_NOT_FOUND);
+	wire_expect_failure(evict(observer, client->session, 0, false), GPUMEM_E_NOT_FOUND);
+	wire_expect_failure(evict(observer, client->session, 1, false), GPUMEM_E_NOT_FOUND);
+	wire_expect_failure(evict(observer, client->session, UINT32_MAX, true), GPUMEM_E_NOT_FOUND);
+
+	page->rows[0].bytes = MIB;
+	page->rows[0].born_ns = 1;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		page->rows[0].place = places[i];
+		gpumem_status status = places[i] ? GPUMEM_E_BUSY : GPUMEM_E_UNSUPPORTED;
+		wire_expect_failure(evict(observer, client->session, 1, false), status);
+		wire_expect_failure(evict(observer, client->session, 1, true), status);
+	}
+
+	page->rows[0].place = GM_PAGE_PLACE_EVICTABLE;
+	wire_expect_failure(evict(observer, client->session, 1, true), GPUMEM_E_BUSY);
+	Gm__Wire__Packet *answer = evict(observer, client->session, 1, false);
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_EVICT_REPLY);
+	ck_assert_uint_eq(answer->evict_reply->buffers, 1);
+	ck_assert_uint_eq(answer->evict_reply->bytes, MIB);
+	const struct gm_page_event *event = wire_hear(client);
+	ck_assert_int_eq(event->kind, GM_PAGE_EVENT_EVICT);
+	ck_assert_uint_eq(event->row, 1);
+	ck_assert(!event->restore);
+	munmap(page, sizeof(*page));
+	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
+
+START_TEST(only_host_memory_stands_in_for_a_device)
+{
+	start();
+	struct wire_client *client = wire_join(path, false);
+	Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_LEASE;
+	packet.lease = &body;
+	body.bytes = MIB;
+	body.fallback = true;
+	wire_expect_failure(wire_call(client, &packet), GPUMEM_E_INVALID);
+	wire_close(client);
+}
+END_TEST
+
 START_TEST(an_ordinary_user_sees_totals_and_changes_nothing)
 {
 	start();
@@ -298,6 +368,8 @@ int main(void)
 	tcase_add_test(tests, a_client_and_an_observer_learn_where_memory_would_find_room);
 	tcase_add_test(
 		tests, a_drain_tells_holders_says_how_much_is_left_and_shows_until_it_is_undone);
+	tcase_add_test(tests, only_buffers_that_can_move_are_asked_for);
+	tcase_add_test(tests, only_host_memory_stands_in_for_a_device);
 	if (GM_TAP_WITH_USERS(an_ordinary_user_sees_totals_and_changes_nothing))
 		tcase_add_test(tests, an_ordinary_user_sees_totals_and_changes_nothing);
 	tcase_add_test(tests, tracked_buffers_are_listed_whatever_the_client_wrote);
