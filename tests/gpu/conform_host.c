@@ -144,6 +144,34 @@ static void host_allocations_are_freed_once(void)
 	conform_end("host memory of the driver's is freed once, by its own address");
 }
 
+/* Where a platform cannot be told to move pages, it refuses the device. */
+static void managed_memory_serves_cpu_and_gpu(void)
+{
+	struct puppet p = conform_begin(true);
+	uint64_t ptr = OK(&p, MANAGED, .a = 4 * MIB, .b = GM_CU_MEM_ATTACH_GLOBAL);
+
+	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, MANAGED, .a = 2 * MIB, .b = 0);
+	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, MANAGED, .a = 0, .b = GM_CU_MEM_ATTACH_GLOBAL);
+	OK(&p, SET, .a = ptr, .b = 4 * MIB, .c = 0x51);
+	OK(&p, SYNC, .a = 0);
+	conform_value("what the GPU wrote, read by the CPU",
+		OK(&p, CPU_COUNT, .a = ptr, .b = 4 * MIB, .c = 0x51), 4 * MIB);
+	BELIEVED(GM_CUDA_SUCCESS, &p, PREFETCH, .a = ptr, .b = 4 * MIB, .c = 0, .d = 0);
+	BELIEVED(GM_CUDA_SUCCESS, &p, ADVISE, .a = ptr, .b = MIB,
+		.c = GM_CU_MEM_ADVISE_SET_READ_MOSTLY, .d = 0);
+	BELIEVED(GM_CUDA_SUCCESS, &p, ADVISE, .a = ptr, .b = MIB,
+		.c = GM_CU_MEM_ADVISE_SET_PREFERRED_LOCATION, .d = (uint64_t)-1);
+	OK(&p, SYNC, .a = 0);
+	conform_value("what was moved, read by the CPU",
+		OK(&p, CPU_COUNT, .a = ptr, .b = 4 * MIB, .c = 0x51), 4 * MIB);
+	BELIEVED(GM_CUDA_SUCCESS, &p, PREFETCH, .a = ptr, .b = 4 * MIB, .c = (uint64_t)-1, .d = 0);
+	OK(&p, SYNC, .a = 0);
+	OK(&p, FREE, .a = ptr);
+	FAILS(GM_CUDA_ERROR_INVALID_VALUE, &p, FREE, .a = ptr);
+	puppet_stop(&p);
+	conform_end("managed memory has the same bytes for the CPU and the GPU, and is freed once");
+}
+
 void conform_host(void)
 {
 	host_chunks_serve_cpu_and_gpu();
@@ -152,4 +180,5 @@ void conform_host(void)
 	host_memory_is_registered_once();
 	what_is_not_there_cannot_be_registered();
 	host_allocations_are_freed_once();
+	managed_memory_serves_cpu_and_gpu();
 }

@@ -458,6 +458,18 @@ void puppet_call_make(
 	case PUPPET_HOST_ALLOC:
 		answer->result = cuda->cuMemHostAlloc((void **)value, call->a, 0);
 		break;
+	case PUPPET_MANAGED:
+		answer->result =
+			cuda->cuMemAllocManaged((gm_cu_ptr *)value, call->a, (unsigned int)call->b);
+		break;
+	case PUPPET_PREFETCH:
+		answer->result = cuda->cuMemPrefetchAsync(
+			call->a, call->b, (gm_cu_device)call->c, (gm_cu_stream)(uintptr_t)call->d);
+		break;
+	case PUPPET_ADVISE:
+		answer->result = cuda->cuMemAdvise(
+			call->a, call->b, (gm_cu_advice)call->c, (gm_cu_device)call->d);
+		break;
 	case PUPPET_HOST_FREE:
 		answer->result = cuda->cuMemFreeHost((void *)(uintptr_t)call->a);
 		break;

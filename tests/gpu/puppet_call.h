@@ -53,6 +53,9 @@ enum puppet_op {
 	PUPPET_UNREGISTER,    /* a address */
 	PUPPET_HOST_ALLOC,    /* a bytes → address */
 	PUPPET_HOST_FREE,     /* a address */
+	PUPPET_MANAGED,       /* a bytes, b flags → address of managed memory */
+	PUPPET_PREFETCH,      /* a address, b bytes, c device (-1: the CPU), d stream */
+	PUPPET_ADVISE,        /* a address, b bytes, c advice, d device (-1: the CPU) */
 	PUPPET_SYNC,          /* a stream */
 	PUPPET_BUSY,          /* stream a works until told otherwise */
 	PUPPET_IDLE,          /* … which is now, for all streams */
