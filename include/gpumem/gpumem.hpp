@@ -42,6 +42,7 @@
 #include "gpumem_copy.h"
 #include "gpumem_plan.h"
 #include "gpumem_evict.h"
+#include "gpumem_managed.h"
 #include "gpumem_ring.h"
 #include "gpumem_region.h"
 
@@ -790,6 +791,87 @@ private:
 	}
 
 	detail::owned<gpumem_batch, gpumem_batch_destroy> owned_;
+};
+
+/* ---- managed memory */
+
+inline gpumem_managed_options managed_options() noexcept
+{
+	return GPUMEM_MANAGED_OPTIONS_INIT;
+}
+
+/* Managed memory, which the CPU and the device both use: see gpumem_managed_create(3). */
+class managed
+{
+public:
+	static result<managed> create(const session &session, std::uint32_t device,
+		std::size_t bytes,
+		const gpumem_managed_options &options = managed_options()) noexcept
+	{
+		gpumem_managed *handle = nullptr;
+		gpumem_status status =
+			gpumem_managed_create(session.get(), device, bytes, &options, &handle);
+		if (status)
+			return detail::last_error(status);
+		return adopt(session, handle);
+	}
+	/* Takes ownership of managed memory of the session. */
+	static managed adopt(const session &session, gpumem_managed *handle) noexcept
+	{
+		return managed(session.use(), handle);
+	}
+#if GPUMEM_HPP_EXCEPTIONS
+	managed(const session &session, std::uint32_t device, std::size_t bytes,
+		const gpumem_managed_options &options = managed_options())
+	    : managed(create(session, device, bytes, options).value())
+	{
+	}
+#endif
+
+	gpumem_managed *get() const noexcept
+	{
+		return owned_.handle();
+	}
+	explicit operator bool() const noexcept
+	{
+		return get();
+	}
+	void *data() const noexcept
+	{
+		return gpumem_managed_ptr(get());
+	}
+	std::size_t size() const noexcept
+	{
+		return gpumem_managed_size(get());
+	}
+	template <class T> span<T> as() const noexcept
+	{
+		return detail::view<T>(data(), size());
+	}
+
+	/* Moves all of it. */
+	result<void> prefetch(gpumem_managed_place place, gpumem_stream stream) noexcept
+	{
+		if (gpumem_status status = gpumem_managed_prefetch(get(), 0, size(), place, stream))
+			return detail::last_error(status);
+		return {};
+	}
+	/* About all of it. */
+	result<void> advise(gpumem_managed_advice advice,
+		gpumem_managed_place place = GPUMEM_MANAGED_ON_DEVICE) noexcept
+	{
+		if (gpumem_status status = gpumem_managed_advise(get(), 0, size(), advice, place))
+			return detail::last_error(status);
+		return {};
+	}
+
+private:
+	managed(detail::session_use use, gpumem_managed *handle) noexcept
+	    : owned_(std::move(use), handle)
+	{
+	}
+
+	detail::owned<gpumem_managed, gpumem_managed_destroy> owned_;
 };
 
 /* ---- ring */

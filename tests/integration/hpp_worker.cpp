@@ -312,6 +312,27 @@ static void a_session_finds_a_device_with_room()
 	REQUIRE(std::strstr(none.failure().what(), "which it can never give"));
 }
 
+static void managed_memory_is_charged_while_its_object_lives()
+{
+	auto session = gpumem::session::connect();
+	REQUIRE(session);
+	std::uint64_t declared = 0;
+	{
+		auto managed = gpumem::managed::create(*session, 0, 3 * MIB);
+		REQUIRE(managed && *managed && managed->size() == 3 * MIB);
+		managed->as<int>()[0] = 4711;
+		REQUIRE(managed->advise(GPUMEM_MANAGED_READ_MOSTLY));
+		REQUIRE(managed->prefetch(GPUMEM_MANAGED_ON_DEVICE, nullptr));
+		REQUIRE(managed->as<int>()[0] == 4711);
+		REQUIRE(gpumem_declared(session->get(), 0, &declared) == GPUMEM_OK);
+		REQUIRE(declared == 4 * MIB);
+		auto moved = *std::move(managed);
+		REQUIRE(moved && !*managed);
+	}
+	auto nothing = gpumem::managed::create(*session, 0, 0);
+	REQUIRE(!nothing && nothing.failure().status() == GPUMEM_E_INVALID);
+}
+
 static void a_buffer_grows_where_it_is()
 {
 	auto session = gpumem::session::connect();
@@ -580,6 +601,7 @@ int main()
 	RUN(a_batch_that_does_not_fit_names_its_entry);
 	RUN(a_buffer_can_be_opened_by_its_token);
 	RUN(a_session_finds_a_device_with_room);
+	RUN(managed_memory_is_charged_while_its_object_lives);
 	RUN(a_buffer_grows_where_it_is);
 	RUN(a_published_buffer_outlives_its_object);
 	RUN(a_ring_carries_messages_of_its_type);
