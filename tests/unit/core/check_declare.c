@@ -42,6 +42,9 @@ static void setup(void)
 
 static void teardown(void)
 {
+	struct gm_session *session;
+	while (fake.ledger && (session = fake_next_session(&fake, NULL)))
+		fake_ledger_leave(&fake, session, true);
 	fake_core_deinit(&fake);
 	fake_ledger_deinit(&ledger);
 }
