@@ -428,10 +428,9 @@ static __attribute__((cold)) gpumem_status request_refuse_fds(
 	char name[GM_UID_NAME_PAYER_TEXT];
 
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
-		"%s holds %llu file descriptors of the daemon and asked for %llu more (each chunk "
-		"needs one, and so do signals and metadata); %llu of %llu are left, and others must be "
-		"able to have some; return some, ask for larger leases, or raise LimitNOFILE= of the "
-		"daemon and its keeper",
+		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
+		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
+		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
 		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
 		(unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),

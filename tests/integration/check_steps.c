@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_managed.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/device.h"
 #include "tests/integration/ok.h"
@@ -60,6 +60,7 @@ struct actor {
 	void *pointers[POINTERS];
 };
 
+#define DECLARED (3 * MIB)
 static const size_t buffer_bytes[] = {6 * MIB, 2 * MIB};
 static const size_t pointer_bytes[] = {2 * MIB, 5 * MIB};
 
@@ -241,6 +242,12 @@ static void act(struct actor *actor, char word)
 	case 'm':
 		read_metadata(actor);
 		break;
+	case 'e': /* memory of its own making */
+		OK(gpumem_declare(actor->session, 0, DECLARED, 0));
+		break;
+	case 'E':
+		OK(gpumem_undeclare(actor->session, 0, DECLARED));
+		break;
 	case 'c':
 	case 'C':
 		destroy(&actor->views[word == 'C']);
@@ -303,7 +310,7 @@ static void tend(int other)
 /* What the books must say: what the workers hold, and what is left of a buffer that its maker has
  * destroyed and the other one still has open. */
 struct expected {
-	uint64_t held[2], left;
+	uint64_t held[2], left, declared[2];
 	unsigned clients;
 };
 
@@ -316,13 +323,14 @@ static bool books_agree(const struct expected *expected)
 		return false;
 	last_difference = f.leased != expected->held[0] + expected->held[1] + expected->left
 				  ? "leased"
-			  : f.clients != expected->clients ? "clients"
-			  : f.quarantined_clients          ? "quarantined clients"
-			  : f.quarantined                  ? "quarantined"
-			  : f.lingering                    ? "lingering"
-			  : f.admitted                     ? "admitted"
-			  : f.foreign                      ? "foreign"
-							   : NULL;
+			  : f.declared != expected->declared[0] + expected->declared[1] ? "declared"
+			  : f.clients != expected->clients                              ? "clients"
+			  : f.quarantined_clients ? "quarantined clients"
+			  : f.quarantined         ? "quarantined"
+			  : f.lingering           ? "lingering"
+			  : f.admitted            ? "admitted"
+			  : f.foreign             ? "foreign"
+						  : NULL;
 	return !last_difference;
 }
 
@@ -365,7 +373,11 @@ static const char *const script_of_tokens[] = {
 	"1d", /* shared no more */
 	"2b",
 	"2B",
+	"2e",
 	"2k", /* killed while it holds something */
+	"1e",
+	"1e",
+	"1E", /* declares memory of its own */
 	"1B",
 	"1g",
 	"1h",
@@ -412,7 +424,7 @@ static void perform(struct gm_worker workers[2], const char *line, struct expect
 	unsigned who = line[0] == '2';
 	if (line[1] == 'k') {
 		gm_worker_kill(&workers[who]);
-		expected->held[who] = 0;
+		expected->held[who] = expected->declared[who] = 0;
 		expected->clients--;
 		return;
 	}
@@ -426,6 +438,12 @@ static void perform(struct gm_worker workers[2], const char *line, struct expect
 		expected->clients++;
 	else if (line[1] == 'q')
 		expected->clients--;
+	if (line[1] == 'e')
+		expected->declared[who] += DECLARED;
+	else if (line[1] == 'E')
+		expected->declared[who] -= DECLARED;
+	else if (line[1] == 'q')
+		expected->declared[who] = 0;
 	if (line[2] == '*')
 		expected->left += before - expected->held[who];
 	else if (line[2] == '.')
@@ -442,6 +460,7 @@ static bool nothing_is_left(void)
 		return false;
 	last_difference = f.clients + f.leases                      ? "clients"
 			  : f.leased + f.quarantined + f.lingering  ? "leased"
+			  : f.declared                              ? "declared"
 			  : f.admitted + f.foreign                  ? "foreign"
 			  : f.kept != f.chunks + 1 /* the ledger */ ? "what the keeper has"
 			  : records_of_nobody && f.records != records_of_nobody ? "records"

@@ -30,6 +30,9 @@ static struct {
 	unsigned record_fails_at;
 	unsigned record_fails_for; /* so many times */
 	int record_fails_with;
+
+	bool pageable;      /* the memory that the driver is given */
+	unsigned busy_asks; /* how often the stream's earlier work is still not done */
 } device_;
 
 static int device_copy(
@@ -48,7 +51,7 @@ static int device_record_on(void *backend, gpumem_stream stream, struct gm_map_e
 	if (device_.copied == device_.record_fails_at && device_.asked++ < device_.record_fails_for)
 		return device_.record_fails_with;
 	device_.events++;
-	*ret_event = (struct gm_map_event *)(uintptr_t)device_.copied;
+	*ret_event = (struct gm_map_event *)(uintptr_t)(device_.copied + 1);
 	return 0;
 }
 
@@ -56,10 +59,15 @@ static int device_record_on(void *backend, gpumem_stream stream, struct gm_map_e
 static int device_passed(void *backend, struct gm_map_event *event)
 {
 	static unsigned n;
+	if ((uintptr_t)event == 1 && device_.busy_asks > 0) {
+		ck_assert_uint_eq(device_.copied, 0);
+		device_.busy_asks--;
+		return 0;
+	}
 	if (++n % 2)
 		return 0;
-	if (device_.ended < (uintptr_t)event)
-		device_.ended = (unsigned)(uintptr_t)event;
+	if (device_.ended + 1 < (uintptr_t)event)
+		device_.ended = (unsigned)(uintptr_t)event - 1;
 	return 1;
 }
 
@@ -87,12 +95,14 @@ static int pipe_move_bytes(void *ctx, uint64_t at, void *place, size_t n, size_t
 static gpumem_status run(enum gm_copy_way way, uint64_t *ret_bytes, bool *ret_done)
 {
 	static uint8_t memory[2 * PIECE];
-	struct gm_copy_slots slots = {.memory = memory, .n = 2, .slot_bytes = PIECE};
+	struct gm_copy_slots slots = {
+		.memory = memory, .n = 2, .slot_bytes = PIECE, .pinned = !device_.pageable};
 	struct gm_session_device device = {.map = &ops};
 	struct gm_transfer copy = {.device = &device,
 		.at = there,
 		.total = sizeof(here),
 		.memory = here,
+		.pageable = device_.pageable,
 		.move = pipe_move_bytes,
 		.ctx = &copy};
 
@@ -121,6 +131,21 @@ START_TEST(all_pieces_arrive)
 	ck_assert_int_eq(run(ways[_i], &bytes, &done), GPUMEM_OK);
 	ck_assert_uint_eq(bytes, sizeof(here));
 	ck_assert_uint_eq(device_.ended, PIECES);
+	ck_assert(done);
+}
+END_TEST
+
+/* While the driver waits for a stream with pageable memory, other threads wait for the driver. */
+START_TEST(pageable_memory_is_sent_when_the_streams_work_is_done)
+{
+	uint64_t bytes;
+	bool done = false;
+
+	device_.pageable = true;
+	device_.busy_asks = 5;
+	ck_assert_int_eq(run(ways[_i], &bytes, &done), GPUMEM_OK);
+	ck_assert_uint_eq(bytes, sizeof(here));
+	ck_assert_uint_eq(device_.busy_asks, 0);
 	ck_assert(done);
 }
 END_TEST
@@ -179,6 +204,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, set_up, NULL);
 	tcase_add_loop_test(tc, all_pieces_arrive, 0, 2);
+	tcase_add_loop_test(tc, pageable_memory_is_sent_when_the_streams_work_is_done, 0, 2);
 	tcase_add_loop_test(
 		tc, a_capture_that_begins_after_a_piece_was_launched_is_waited_for, 0, 2);
 	tcase_add_loop_test(
