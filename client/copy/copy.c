@@ -13,6 +13,7 @@
 #include "client/memory/await.h"
 #include "client/memory/buffer.h"
 #include "client/memory/buffer_transfer.h"
+#include "client/memory/evict.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
 #include "common/arith.h"
@@ -81,10 +82,14 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 		return gm_error(GPUMEM_E_INVALID,
 			"the size of ret_result is 0: initialise it with GPUMEM_COPY_RESULT_INIT");
 
+	status = gm_evict_use(buffer);
+	if (status)
+		return status;
 	pthread_mutex_lock(&buffer->lock);
 	uint8_t *start = buffer->addr;
 	size_t size = buffer->size;
-	bool read_only = buffer->lease->read_only;
+	/* A buffer in host memory has no lease of its own. */
+	bool read_only = buffer->lease && buffer->lease->read_only;
 	gm_buffer_transfer_begin(buffer);
 	copy->buffer = buffer;
 	pthread_mutex_unlock(&buffer->lock);
@@ -103,7 +108,10 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 
 void gm_copy_deinit(struct gm_transfer *copy)
 {
-	if (copy->buffer && gm_buffer_transfer_end(copy->buffer))
+	if (!copy->buffer)
+		return;
+	gm_evict_release(copy->buffer);
+	if (gm_buffer_transfer_end(copy->buffer))
 		gpumem_buffer_destroy(copy->buffer);
 }
 

@@ -205,7 +205,8 @@ static gpumem_status pin_bring(struct buffer_pin *pin)
 static bool pin_in_place(struct gpumem_buffer *buffer, const gpumem_pin_options *options)
 {
 	struct gm_evict *e = &buffer->evict;
-	bool shared = e->state == GM_EVICT_UNDER && e->pins && options->flags & GPUMEM_PIN_HOST_OK;
+	bool shared = e->state == GM_EVICT_UNDER && (e->pins || e->holds) &&
+		      options->flags & GPUMEM_PIN_HOST_OK;
 
 	if (e->state != GM_EVICT_HERE && !shared)
 		return false;
@@ -236,7 +237,7 @@ static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_opti
 	pthread_mutex_lock(&session->lock);
 	pin_await_move(buffer);
 	bool pinned = pin_in_place(buffer, options);
-	bool busy = !pinned && buffer->evict.pins;
+	bool busy = !pinned && (buffer->evict.pins || buffer->evict.holds);
 	if (!pinned && !busy)
 		buffer->evict.state = GM_EVICT_COMING;
 	pthread_mutex_unlock(&session->lock);
@@ -283,7 +284,8 @@ static struct gpumem_buffer *pin_claim_evicted(
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool idle = e->state == GM_EVICT_AWAY ||
-			    (e->state == GM_EVICT_UNDER && !e->pins && gm_evict_idle(buffer));
+			    (e->state == GM_EVICT_UNDER && !e->pins && !e->holds &&
+				    gm_evict_idle(buffer));
 		if (!idle || buffer->device != device || e->round == round ||
 			(row && buffer->row != row))
 			continue;

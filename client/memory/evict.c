@@ -133,6 +133,24 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
 	return status;
 }
 
+gpumem_status gm_evict_use(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+	struct gm_evict *e = &buffer->evict;
+	gpumem_status status = GPUMEM_OK;
+
+	if (!e->able)
+		return GPUMEM_OK;
+	pthread_mutex_lock(&session->lock);
+	if (!e->pins || (e->state != GM_EVICT_HERE && e->state != GM_EVICT_UNDER))
+		status = gm_error(GPUMEM_E_BUSY,
+			"an evictable buffer must be pinned for this: call gpumem_buffer_pin() first");
+	else
+		e->holds++;
+	pthread_mutex_unlock(&session->lock);
+	return status;
+}
+
 void gm_evict_release(struct gpumem_buffer *buffer)
 {
 	if (!buffer->evict.able)

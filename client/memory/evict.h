@@ -19,6 +19,10 @@
 /* Keeps an evictable buffer where it is, so that its lease can be used. The program must have pinned it:
  * if not, GPUMEM_E_BUSY, with a sentence. Any other buffer is fine as it is. */
 gpumem_status gm_evict_hold(struct gpumem_buffer *buffer);
+/* The same for who uses the memory and not the lease: the buffer may lie in host memory, too, if it is pinned
+ * there. */
+gpumem_status gm_evict_use(struct gpumem_buffer *buffer);
+/* Ends either. */
 void gm_evict_release(struct gpumem_buffer *buffer);
 /* The held buffer is about to be shared or published. */
 void gm_evict_note_shared(struct gpumem_buffer *buffer);

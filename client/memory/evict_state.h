@@ -42,7 +42,7 @@ struct gm_evict {
 	bool recalled;        /* a pin waits for a move that has not gone too far */
 	bool ended;           /* the program has destroyed the buffer */
 	bool shared;          /* others may have the buffer: the daemon must be asked */
-	uint32_t pins, holds; /* by the program, and by the library while it uses the lease */
+	uint32_t pins, holds; /* by the program, and by the library while it uses the lease or the memory */
 	uint64_t
 		offered; /* bytes that it counts for among the evictable ones; 0: it is not listed */
 	uint64_t in_host; /* bytes that it counts for among those in host memory */

@@ -54,6 +54,9 @@ static gpumem_status ring_calls_check(const gpumem_buffer *buffer)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"this buffer is on a GPU, where the CPU cannot reach it, so it cannot be a "
 			"ring: open one that gpumem_ring_create() made");
+	if (buffer->evict.able)
+		return gm_error(GPUMEM_E_UNSUPPORTED,
+			"an evictable buffer cannot be a ring: its memory may move away");
 	if (buffer->lease->read_only)
 		return gm_error(GPUMEM_E_DENIED,
 			"this buffer is read-only, and both ends of a ring write to it: share it with "

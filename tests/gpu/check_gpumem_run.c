@@ -153,7 +153,7 @@ START_TEST(without_a_daemon_it_starts_only_if_that_is_optional)
 	struct command command = {.arguments = ARGUMENTS("echo", "here"), .nowhere = true};
 
 	GM_REQUIRE_EQ(outcome(&command, text), 3);
-	GM_REQUIRE(strstr(text, "gpumem-run: cannot connect to gpumemd at /nowhere/socket"));
+	GM_REQUIRE(strstr(text, "gpumem-run: cannot reach gpumemd at /nowhere/socket"));
 	command.arguments = ARGUMENTS("--required", "echo", "here");
 	GM_REQUIRE_EQ(outcome(&command, text), 3);
 	command.arguments = ARGUMENTS("--optional", "--limit", "1G", "echo", "here");

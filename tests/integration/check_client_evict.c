@@ -15,7 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpumem/gpumem_copy.h"
 #include "gpumem/gpumem_evict.h"
+#include "gpumem/gpumem_ring.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
 #include "tests/tap.h"
@@ -314,6 +316,35 @@ END_TEST
 
 /* ---- in host memory */
 
+/* Bytes go to the end of a pinned buffer and back, wherever it is. */
+static void copy_both_ways(gpumem_buffer *buffer)
+{
+	static uint8_t from[3 * MIB], to[3 * MIB];
+	size_t at = gpumem_buffer_size(buffer) - sizeof(to);
+	OK(gpumem_copy_out(buffer, at, to, sizeof(to), NULL, NULL, NULL));
+	memset(from, 0x77, sizeof(from));
+	OK(gpumem_copy_in(buffer, at, from, sizeof(from), NULL, NULL, NULL));
+	memcpy(from, to, sizeof(to));
+	OK(gpumem_copy_out(buffer, at, to, sizeof(to), NULL, NULL, NULL));
+	GM_REQUIRE(to[0] == 0x77 && memcmp(to, to + 1, sizeof(to) - 1) == 0);
+	OK(gpumem_copy_in(buffer, at, from, sizeof(from), NULL, NULL, NULL));
+}
+
+START_TEST(bytes_are_copied_only_to_a_buffer_that_is_pinned)
+{
+	uint8_t byte = 1;
+	gpumem_buffer *buffer = filled(8 * MIB, 1);
+	REFUSED(gpumem_copy_in(buffer, 0, &byte, 1, NULL, NULL, NULL), GPUMEM_E_BUSY, "pinned");
+	evict(buffer);
+	REFUSED(gpumem_copy_out(buffer, 0, &byte, 1, NULL, NULL, NULL), GPUMEM_E_BUSY, "pinned");
+	REFUSED(gpumem_ring_open(buffer, NULL, &(gpumem_ring *){NULL}), GPUMEM_E_UNSUPPORTED, "");
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	copy_both_ways(buffer);
+	require(buffer, 1);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
 START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
 {
 	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
@@ -334,6 +365,7 @@ START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
 		GM_REQUIRE(gpumem_buffer_ptr(buffer) == place);
 		require(buffer, (uint8_t)(9 + i));
 		fill(buffer, (uint8_t)(10 + i));
+		copy_both_ways(buffer);
 		/* Another thread's pin must not move it. */
 		OK(gpumem_buffer_pin(buffer, &options, &where));
 		REFUSED(gpumem_buffer_pin(buffer, NULL, NULL), GPUMEM_E_BUSY, "host memory");
@@ -519,6 +551,7 @@ int main(void)
 	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
 	tcase_add_test(tc, a_pin_wins_over_an_eviction_or_waits_for_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
+	tcase_add_test(tc, bytes_are_copied_only_to_a_buffer_that_is_pinned);
 	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);

@@ -225,9 +225,9 @@ static void a_batch_that_does_not_fit_names_its_entry()
 	REQUIRE(session);
 	auto batch = gpumem::batch::create(*session, 0,
 		{
-			{300 * MIB, 0, nullptr},
-			{300 * MIB, 0, nullptr},
-			{900 * MIB, 0, "too much"},
+			{untouched / 4, 0, nullptr},
+			{untouched / 4, 0, nullptr},
+			{untouched, 0, "too much"},
 		});
 	REQUIRE(!batch && batch.status() == GPUMEM_E_NO_MEMORY);
 	REQUIRE(batch.failure().entry() == 2);
