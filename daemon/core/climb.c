@@ -2,7 +2,7 @@
 /*
  * The ladder under pressure: which rung to climb now, and when the next. This file promises:
  *   - A higher level acts at once. Otherwise settle_ns pass between two actions, so that the first
- *     has time to work.
+ *     has time to work. While clients copy buffers out of the way, their deadline is awaited.
  *   - Nothing is done about a level that pressure has left.
  *   - A client is terminated only where the administrator chose that, after everything else.
  *
@@ -342,6 +342,12 @@ static void climb_at_critical(struct gm_device *device, bool rising)
 	}
 }
 
+/* When the next action is due: not while clients still have time to move their buffers. */
+static uint64_t climb_next(const struct gm_device *device)
+{
+	return gm_max(device->ladder.next_ns, gm_ladder_spill_until(device, GM_TRIGGER_PRESSURE));
+}
+
 void gm_climb_act(struct gm_device *device)
 {
 	struct gm_ladder *ladder = &device->ladder;
@@ -361,7 +367,7 @@ void gm_climb_act(struct gm_device *device)
 	bool rising = level > ladder->level;
 	ladder->level = level;
 	uint64_t now = gm_device_now(device);
-	if (!rising && now < ladder->next_ns)
+	if (!rising && now < climb_next(device))
 		return;
 	ladder->next_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
 	if (!rising && climb_has_left(device, level))
@@ -377,7 +383,7 @@ void gm_climb_act(struct gm_device *device)
 
 uint64_t gm_climb_due(const struct gm_device *device)
 {
-	uint64_t due = device->ladder.next_ns;
+	uint64_t due = climb_next(device);
 	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
 		const struct gm_ladder_run *run = &device->ladder.runs[t];
 		if (run->active && run->deadline_ns < due)

@@ -52,6 +52,44 @@ START_TEST(only_oom_terminate_ends_a_client_and_the_right_one)
 }
 END_TEST
 
+START_TEST(nobody_is_terminated_or_asked_again_while_buffers_may_still_move)
+{
+	when_out_of_memory(_i ? GM_OOM_TERMINATE : GM_OOM_WAIT);
+	fake_lease(&fake, a, d, 96 * GiB);
+	fake_says(&fake, a, d, 0, 30 * GiB);
+	asks();
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(asks(), 1);
+	ck_assert_int_eq(fake.asks[0].ask.rung, GM_RUNG_SPILL);
+
+	fake_pass(&fake, fake.asks[0].ask.deadline_ns - fake.now - 1);
+	ck_assert_uint_eq(fake.victims, 0);
+	ck_assert_uint_eq(asks(), 0);
+	ck_assert(fake_reclaims(&fake, d, GM_TRIGGER_PRESSURE));
+	fake_pass(&fake, 1);
+	ck_assert(!fake_reclaims(&fake, d, GM_TRIGGER_PRESSURE));
+	ck_assert_uint_eq(fake.victims, _i ? 1 : 0);
+}
+END_TEST
+
+START_TEST(a_client_that_has_moved_too_little_is_not_waited_for)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 96 * GiB);
+	fake_says(&fake, a, d, 0, GiB);
+	asks();
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(asks(), 1);
+	ck_assert_uint_eq(fake.asks[0].ask.bytes, GiB);
+	give_back(a, lease, GiB);
+	fake_says(&fake, a, d, 0, 0);
+	fake_pass(&fake, SECOND - 1);
+	ck_assert_uint_eq(fake.victims, 0);
+	fake_pass(&fake, 1);
+	victim_is(1, a);
+}
+END_TEST
+
 /* A level is left below its threshold less the hysteresis: there it still is, and something is
  * missing. */
 START_TEST(on_the_border_of_a_level_there_is_something_to_do)
@@ -252,6 +290,9 @@ int main(void)
 	TCase *tcase = tcase_create("ladder");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, only_oom_terminate_ends_a_client_and_the_right_one);
+	tcase_add_loop_test(
+		tcase, nobody_is_terminated_or_asked_again_while_buffers_may_still_move, 0, 2);
+	tcase_add_test(tcase, a_client_that_has_moved_too_little_is_not_waited_for);
 	tcase_add_test(tcase, on_the_border_of_a_level_there_is_something_to_do);
 	tcase_add_test(tcase, nobody_is_terminated_while_the_level_only_waits_for_its_dwell);
 	tcase_add_test(tcase, cleanup_comes_a_second_before_the_first_termination);
