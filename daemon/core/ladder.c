@@ -45,16 +45,39 @@ void gm_ladder_plan_deinit(struct gm_ladder_plan *plan)
 void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint64_t need,
 	struct gm_ladder_plan *plan)
 {
+	struct gm_account *account;
+
 	*plan = (struct gm_ladder_plan){.device = device->number, .trigger = trigger, .need = need};
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->guaranteed)
+			account->guaranteed->planned = 0;
 }
 
-/* The client has a step of another rung already: it is asked for both at once. What it does not use, it
- * is asked for whole, so moving buffers only helps to return as much. */
-static void ladder_join_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
+/* The step of another rung that the client has already; NULL: none. */
+static struct gm_ladder_step *ladder_other_step(
+	const struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
-	struct gm_ladder_step *other = &plan->steps[step->account->asked.step - 1];
-	uint64_t more =
-		other->rung == GM_RUNG_UNUSED ? 0 : gm_min(step->bytes, step->held - other->bytes);
+	if (!step->account || !step->account->asked.step)
+		return NULL;
+	return &plan->steps[step->account->asked.step - 1];
+}
+
+/* How much more the client is asked for by this step. What it does not use, it is asked for whole, so
+ * moving buffers only helps to return as much. */
+static uint64_t ladder_more(const struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
+{
+	const struct gm_ladder_step *other = ladder_other_step(plan, step);
+
+	if (!other)
+		return step->bytes;
+	return other->rung == GM_RUNG_UNUSED ? 0 : gm_min(step->bytes, step->held - other->bytes);
+}
+
+/* The client is asked for both steps at once. */
+static void ladder_join_step(struct gm_ladder_plan *plan, struct gm_ladder_step *other,
+	const struct gm_ladder_step *step)
+{
+	uint64_t more = ladder_more(plan, step);
 
 	plan->rungs[other->rung] -= other->bytes;
 	other->rung = step->rung;
@@ -67,8 +90,9 @@ static void ladder_join_step(struct gm_ladder_plan *plan, const struct gm_ladder
 
 static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
-	if (step->account && step->account->asked.step) {
-		ladder_join_step(plan, step);
+	struct gm_ladder_step *other = ladder_other_step(plan, step);
+	if (other) {
+		ladder_join_step(plan, other, step);
 		return 0;
 	}
 
@@ -230,6 +254,19 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 	}
 }
 
+/* Lowers the step to what its owner holds beyond its guarantee. All steps of a plan count together. */
+static void ladder_spare_guarantee(
+	const struct gm_ladder_plan *plan, struct gm_ladder_step *step, struct gm_tally *kept)
+{
+	const struct gm_ladder_step *other = ladder_other_step(plan, step);
+	uint64_t over = gm_minus(kept->held, kept->guarantee);
+	uint64_t most = other && other->rung == GM_RUNG_UNUSED ? other->bytes
+							       : gm_minus(over, kept->planned);
+
+	step->bytes = gm_min(step->bytes, most);
+	kept->planned += ladder_more(plan, step);
+}
+
 int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, enum gm_rung rung, uint64_t bytes,
 	struct gm_ladder_plan *plan)
@@ -270,8 +307,6 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 			ladder_offer_of(device, account, rung, c.self, &looks, &c.step.claimed);
 		if (c.step.bytes == 0)
 			continue;
-		if (account->guaranteed)
-			account->guaranteed->planned = 0;
 		list[n++] = c;
 	}
 	qsort(list, n, sizeof(*list), ladder_compare);
@@ -281,11 +316,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		struct gm_ladder_step *step = &list[i].step;
 		struct gm_tally *kept = step->account->guaranteed;
 		step->bytes = gm_min(step->bytes, bytes);
-		if (guarded && kept && kept != own) {
-			uint64_t over = gm_minus(kept->held, kept->guarantee);
-			step->bytes = gm_min(step->bytes, gm_minus(over, kept->planned));
-			kept->planned += step->bytes;
-		}
+		if (guarded && kept && kept != own)
+			ladder_spare_guarantee(plan, step, kept);
 		if (step->bytes == 0)
 			continue;
 		bytes -= step->bytes;

@@ -113,6 +113,48 @@ START_TEST(what_is_evictable_is_asked_for_after_what_is_cached)
 }
 END_TEST
 
+START_TEST(a_guarantee_counts_once_for_all_that_is_asked_of_its_owner)
+{
+	no_levels();
+	struct gm_session *other = fake_session(&fake, 4, 1);
+	struct gm_session *late = fake_session(&fake, 6, 6);
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, other, d, 30 * GiB);
+	fake_lease(&fake, c, d, 30 * GiB);
+	/* The owner of both holds 10 GiB beyond it. */
+	give(1, GM_QUOTA_GUARANTEE, 60 * GiB, 0);
+	fake_says(&fake, a, d, 8 * GiB, 0);
+	fake_says(&fake, other, d, 0, 30 * GiB);
+	fake_says(&fake, c, d, 0, 5 * GiB);
+	static struct fake_request q;
+	fake_ask(&fake, &q, late, d, 15 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 8 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, other)->bytes, 2 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 5 * GiB);
+}
+END_TEST
+
+START_TEST(a_client_asked_for_what_it_does_not_use_may_move_buffers_for_it)
+{
+	no_levels();
+	struct gm_session *other = fake_session(&fake, 4, 1);
+	struct gm_session *late = fake_session(&fake, 6, 6);
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, other, d, 30 * GiB);
+	fake_lease(&fake, c, d, 30 * GiB);
+	give(1, GM_QUOTA_GUARANTEE, 60 * GiB, 0);
+	fake_says(&fake, a, d, 0, 4 * GiB);
+	fake_says(&fake, other, d, 0, 4 * GiB);
+	/* What they say is not enough, so all are asked, but not for what the guarantee covers. */
+	static struct fake_request q;
+	fake_ask(&fake, &q, late, d, 35 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 10 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 4 * GiB);
+	ck_assert_ptr_null(fake_asked(&fake, other));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 25 * GiB);
+}
+END_TEST
+
 START_TEST(a_request_makes_nobody_of_a_higher_priority_move_its_buffers)
 {
 	no_levels();
@@ -554,6 +596,8 @@ int main(void)
 	tcase_add_test(tcase, victims_are_the_lowest_priority_then_the_largest_then_the_oldest);
 	tcase_add_test(tcase, who_says_it_has_nothing_is_asked_when_the_others_have_not_enough);
 	tcase_add_test(tcase, what_is_evictable_is_asked_for_after_what_is_cached);
+	tcase_add_test(tcase, a_guarantee_counts_once_for_all_that_is_asked_of_its_owner);
+	tcase_add_test(tcase, a_client_asked_for_what_it_does_not_use_may_move_buffers_for_it);
 	tcase_add_test(tcase, a_request_makes_nobody_of_a_higher_priority_move_its_buffers);
 	tcase_add_test(tcase, a_client_that_moves_buffers_has_the_time_that_a_copy_takes);
 	tcase_add_test(tcase, a_request_that_may_not_wait_stays_while_buffers_move_for_it);
