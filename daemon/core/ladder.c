@@ -553,6 +553,17 @@ static uint64_t ladder_kept_back(const struct gm_device *device, struct gm_accou
 	return said->rough ? 0 : gm_min(asked->bytes, said->cached);
 }
 
+/* Whether the client still has some of what it owes. Nobody is blamed for evictable buffers that stay:
+ * the program's work may keep them where they are. */
+static bool ladder_has_still(const struct gm_device *device, struct gm_account *account)
+{
+	const struct gm_asked *asked = &account->asked;
+	if (ladder_kept_back(device, account) > 0)
+		return true;
+	return asked->owing && asked->claimed && asked->rung == GM_RUNG_SPILL &&
+	       !account->said.rough && account->said.evictable > 0;
+}
+
 static void ladder_give_up_on(struct gm_device *device, struct gm_account *account)
 {
 	const struct gm_payer *payer = account->payer;
@@ -601,10 +612,10 @@ static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigg
 	if (run->need != UINT64_MAX)
 		return sum >= run->need;
 
-	/* If all there is was wanted, it came if no client still caches what it owes. */
+	/* If all there is was wanted, it came if no client still has what it owes. */
 	struct gm_account *account;
 	DL_FOREACH2 (device->ladder.owing, account, owing_next)
-		if (account->asked.trigger == trigger && ladder_kept_back(device, account) > 0)
+		if (account->asked.trigger == trigger && ladder_has_still(device, account))
 			return false;
 	return true;
 }

@@ -96,6 +96,20 @@ START_TEST(a_cleanup_of_all_there_is_fails_only_if_a_client_still_caches_what_it
 }
 END_TEST
 
+START_TEST(a_cleanup_of_all_there_is_fails_if_evictable_buffers_stay_but_blames_nobody)
+{
+	no_levels();
+	struct gm_ladder_plan plan;
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_says(&fake, a, d, 0, 15 * GiB);
+	ck_assert_int_eq(gm_core_cleanup(fake.core, d, 0, &plan, detail), GPUMEM_OK);
+	gm_ladder_plan_deinit(&plan);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert(!fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->event.reached);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_IGNORED), 0);
+}
+END_TEST
+
 START_TEST(a_cleanup_of_more_than_there_is_says_so_and_does_nothing)
 {
 	no_levels();
@@ -289,6 +303,8 @@ int main(void)
 		a_dry_run_names_the_victims_of_the_real_one_and_each_gives_what_the_plan_said);
 	tcase_add_test(
 		tcase, a_cleanup_of_all_there_is_fails_only_if_a_client_still_caches_what_it_owes);
+	tcase_add_test(
+		tcase, a_cleanup_of_all_there_is_fails_if_evictable_buffers_stay_but_blames_nobody);
 	tcase_add_test(tcase, a_cleanup_of_more_than_there_is_says_so_and_does_nothing);
 	tcase_add_test(tcase, without_memory_for_a_plan_nobody_is_asked);
 	tcase_add_test(tcase, many_dry_runs_look_at_each_client_once_in_a_while);
