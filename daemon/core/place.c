@@ -18,8 +18,8 @@
 
 /* Whether clients say that they could return what a request lacks. Returns GM_FIT_WAIT if they do not,
  * or if the daemon has no memory to find out. */
-static enum gm_fit place_find_cached(struct gm_device *device, const struct gm_account *account,
-	uint64_t exact, const struct gm_refusal *refusal)
+static enum gm_fit place_find_reclaimable(struct gm_device *device,
+	const struct gm_account *account, uint64_t exact, const struct gm_refusal *refusal)
 {
 	struct gm_ladder_plan plan;
 	if (refusal->block != GM_BLOCK_QUOTA && refusal->block != GM_BLOCK_DEVICE &&
@@ -30,6 +30,9 @@ static enum gm_fit place_find_cached(struct gm_device *device, const struct gm_a
 	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, missing, &plan);
 	int r = gm_ladder_plan_clients(
 		device, account, refusal->tally, GM_RUNG_CACHED, missing, &plan);
+	if (r == 0 && plan.planned < missing)
+		r = gm_ladder_plan_clients(device, account, refusal->tally, GM_RUNG_SPILL,
+			missing - plan.planned, &plan);
 	bool enough = r == 0 && plan.planned >= missing;
 	gm_ladder_plan_deinit(&plan);
 	return enough ? GM_FIT_RECLAIM : GM_FIT_WAIT;
@@ -54,7 +57,7 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 	else if (refusal.block == GM_BLOCK_NONE || refusal.never)
 		p->fit = GM_FIT_NONE;
 	else
-		p->fit = place_find_cached(device, gm_session_account(session, device),
+		p->fit = place_find_reclaimable(device, gm_session_account(session, device),
 			gm_plan_exact(bytes), &refusal);
 }
 

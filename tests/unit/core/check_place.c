@@ -134,6 +134,23 @@ START_TEST(what_others_cache_is_better_than_what_they_use)
 }
 END_TEST
 
+START_TEST(evictable_buffers_count_as_far_as_a_request_would_move_them)
+{
+	struct gm_session *a = fake_session(&fake, 1, 1000), *b = fake_session(&fake, 2, 1001);
+
+	fake_lease(&fake, b, 0, 4 * GiB);
+	fake_lease(&fake, b, 1, 8 * GiB);
+	fake_lease(&fake, b, 2, 16 * GiB);
+	fake_says(&fake, b, 0, GiB, GiB);
+	fake_says(&fake, b, 1, 0, GiB);
+	place(a, 2 * GiB);
+	is(0, 0, GM_FIT_RECLAIM, 0);
+	is(1, 1, GM_FIT_WAIT, 0);
+	is(2, 2, GM_FIT_WAIT, 0);
+	ck_assert_uint_eq(fake.n_asks, 0);
+}
+END_TEST
+
 START_TEST(a_client_that_lets_deadlines_pass_is_not_believed)
 {
 	struct gm_session *a = fake_session(&fake, 1, 1000), *b = fake_session(&fake, 2, 1001);
@@ -333,6 +350,7 @@ int main(void)
 	tcase_add_test(tc, equal_devices_come_by_number);
 	tcase_add_test(tc, a_device_that_is_too_small_is_last_and_says_why);
 	tcase_add_test(tc, what_others_cache_is_better_than_what_they_use);
+	tcase_add_test(tc, evictable_buffers_count_as_far_as_a_request_would_move_them);
 	tcase_add_test(tc, a_client_that_lets_deadlines_pass_is_not_believed);
 	tcase_add_test(tc, limits_of_the_asker_count);
 	tcase_add_test(tc, guarantees_of_others_count);
