@@ -158,16 +158,15 @@ static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, u
 	if (status)
 		return status;
 
-	if (!gm_region_active(region)) {
-		gm_ground_refuse(ground, lease, chunks);
-		return region_paused(region);
-	}
 	/* Another thread may have been faster, so that this is not needed, or is too much: then the heap
 	 * says anew what it needs. */
-	if (ground->mapped - region->handed >= bytes ||
+	bool active = gm_region_active(region);
+	if (!active || ground->mapped - region->handed >= bytes ||
 		ground->mapped + lease->bytes > ground->room) {
+		pthread_mutex_unlock(&region->lock);
 		gm_ground_refuse(ground, lease, chunks);
-		return GPUMEM_OK;
+		pthread_mutex_lock(&region->lock);
+		return active ? GPUMEM_OK : region_paused(region);
 	}
 	status = gm_ground_add(ground, lease, chunks);
 	if (!status)
@@ -371,6 +370,7 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 	region->device = device;
 	region->max = gm_round_up(max_size, GM_CHUNK_MIN);
 	region->least = gm_round_up(initial, GM_CHUNK_MIN);
+	atomic_init(&region->state, GPUMEM_REGION_RESUMING);
 	snprintf(region->tag, sizeof(region->tag), "%s", tag);
 
 	gpumem_status status = gm_ground_init(&region->ground, session, device, region->max);
@@ -386,6 +386,19 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 	}
 	*ret_region = region;
 	return GPUMEM_OK;
+}
+
+/* Gets the memory that a new region begins with. The region is still this thread's. */
+static gpumem_status region_get_first(struct gpumem_region *region, uint32_t wait_ms)
+{
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+
+	if (!region->least)
+		return GPUMEM_OK;
+	gpumem_status status =
+		region_ask(region, region->least, region->max, wait_ms, &lease, &chunks);
+	return status ? status : gm_ground_add(&region->ground, lease, chunks);
 }
 
 gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, const char *tag,
@@ -412,18 +425,15 @@ gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, con
 		region_free(region, true);
 		return status;
 	}
-	if (given.initial) {
-		pthread_mutex_lock(&region->lock);
-		status = region_grow(
-			region, gm_round_up(given.initial, GM_CHUNK_MIN), given.wait_ms);
-		pthread_mutex_unlock(&region->lock);
-	}
+	status = region_get_first(region, given.wait_ms);
 	if (status) {
 		char text[GM_ERROR_BYTES];
 		snprintf(text, sizeof(text), "%s", gm_error_text());
 		gpumem_region_destroy(region);
 		return gm_error(status, "%s", text);
 	}
+	/* From here on, others may use it by its tag. */
+	gm_region_end(region, GPUMEM_REGION_ACTIVE);
 	*ret_region = region;
 	return GPUMEM_OK;
 }

@@ -168,14 +168,16 @@ void gm_region_unlist(struct gpumem_region *region)
 
 /* ---- states */
 
-static gpumem_status region_not_in(
-	const struct gpumem_region *region, gpumem_region_state state, gpumem_region_state wanted)
+static gpumem_status region_not_in(const struct gpumem_region *region, gpumem_region_state state)
 {
 	switch (state) {
 	case GPUMEM_REGION_PAUSING:
 	case GPUMEM_REGION_RESUMING:
 		return gm_error(GPUMEM_E_BUSY, "another thread is %s the region \"%s\"",
-			state == GPUMEM_REGION_PAUSING ? "pausing" : "resuming", region->tag);
+			!region->made                    ? "making"
+			: state == GPUMEM_REGION_PAUSING ? "pausing"
+							 : "resuming",
+			region->tag);
 	case GPUMEM_REGION_PAUSED:
 		return gm_error(
 			GPUMEM_E_INVALID, "the region \"%s\" is paused already", region->tag);
@@ -194,7 +196,7 @@ gpumem_status gm_region_begin(struct gpumem_session *session, const char *tag,
 	if (!region)
 		status = region_no_such(tag);
 	else if (atomic_load(&region->state) != from)
-		status = region_not_in(region, atomic_load(&region->state), from);
+		status = region_not_in(region, atomic_load(&region->state));
 	else
 		atomic_store(&region->state, to);
 	pthread_mutex_unlock(&session->lock);
@@ -221,6 +223,7 @@ void gm_region_end(struct gpumem_region *region, gpumem_region_state state)
 
 	/* From here on, the region is no longer this thread's. */
 	pthread_mutex_lock(&session->lock);
+	region->made = true;
 	atomic_store(&region->state, state);
 	pthread_mutex_unlock(&session->lock);
 }

@@ -237,6 +237,47 @@ START_TEST(a_region_can_be_paused_while_an_allocation_waits_for_memory)
 }
 END_TEST
 
+struct maker {
+	gpumem_region *region;
+	gpumem_status status;
+};
+
+static void *make_there(void *ctx)
+{
+	struct maker *maker = ctx;
+	gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
+	options.initial = 500 * MIB;
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	maker->status =
+		gpumem_region_create(session, 0, "weights", 600 * MIB, &options, &maker->region);
+	return NULL;
+}
+
+START_TEST(a_region_that_waits_for_its_first_memory_is_its_makers_alone)
+{
+	struct maker maker = {0};
+	gpumem_region *second;
+	gpumem_buffer *other;
+	pthread_t thread;
+	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, make_there, &maker), 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+
+	REFUSED(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP), GPUMEM_E_BUSY,
+		"another thread is making the region \"weights\"");
+	REFUSED(gpumem_region_resume(session, "weights", 0), GPUMEM_E_BUSY,
+		"another thread is making");
+	REFUSED(gpumem_region_create(session, 0, "weights", MIB, NULL, &second), GPUMEM_E_BUSY,
+		"has a region \"weights\" already");
+	gpumem_buffer_destroy(other);
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	GM_REQUIRE_EQ(maker.status, GPUMEM_OK);
+	GM_REQUIRE_EQ(stats_of("weights").state, GPUMEM_REGION_ACTIVE);
+	(void)take(maker.region, 500 * MIB);
+	gpumem_region_destroy(maker.region);
+}
+END_TEST
+
 /* ---- ends, restarts, forks */
 
 START_TEST(paused_regions_end_with_their_session)
@@ -327,6 +368,7 @@ int main(void)
 	tcase_add_test(tc, a_resume_that_finds_no_memory_leaves_the_region_paused);
 	tcase_add_test(tc, a_resume_waits_for_its_turn_and_others_see_that);
 	tcase_add_test(tc, a_region_can_be_paused_while_an_allocation_waits_for_memory);
+	tcase_add_test(tc, a_region_that_waits_for_its_first_memory_is_its_makers_alone);
 	tcase_add_test(tc, paused_regions_end_with_their_session);
 	tcase_add_test(tc, a_restart_of_the_daemon_changes_nothing);
 	tcase_add_test(tc, a_forked_child_cannot_use_its_parents_regions);
