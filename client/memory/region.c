@@ -5,7 +5,7 @@
  * An allocation first uses what the heap has. If that is not enough, the region asks the daemon for a
  * large lease, or for what is needed if the device has no more, maps it behind what it has, and lets the
  * heap try again. No lock is held while the daemon is asked: whoever finds the region paused afterwards
- * gives the lease back.
+ * gives the lease back. A call that waits also takes what other threads free in the region meanwhile.
  */
 #include "client/memory/region.h"
 
@@ -24,6 +24,7 @@
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
+#include "common/clock.h"
 #include "common/status_table.h"
 #include "common/units.h"
 
@@ -111,6 +112,24 @@ static int region_arena_new(struct gpumem_region *region)
 
 /* ---- more memory */
 
+struct region_wanted {
+	size_t size;
+	gpumem_stream stream;
+	gpumem_alloc_options options;
+	void *ptr;
+	bool found; /* ptr came from what another thread freed, while the daemon was asked for more */
+};
+
+static int region_try(
+	struct gpumem_region *region, struct region_wanted *w, bool easy, gpumem_status *ret_status)
+{
+	unsigned flags = GM_ARENA_LISTED | GM_ARENA_HERE | (easy ? GM_ARENA_EASY : 0);
+
+	region->wanted = 0;
+	return gm_arena_alloc(region->arena, w->size, w->options.alignment, w->stream, flags, NULL,
+		&w->ptr, ret_status);
+}
+
 /* Another thread changed the region while this one was not looking. */
 static gpumem_status region_paused(const struct gpumem_region *region)
 {
@@ -119,12 +138,45 @@ static gpumem_status region_paused(const struct gpumem_region *region)
 		region->tag);
 }
 
+/* A call that waits for the daemon. */
+struct region_search {
+	struct gpumem_region *region;
+	struct region_wanted *wanted; /* NULL: only the daemon can grant it */
+	struct gm_elsewhere elsewhere;
+	uint64_t (*elsewhere_again)(void *ctx);
+};
+
+/* Looks in the region, and then where all calls look. The region is not locked. */
+static uint64_t region_again(void *ctx)
+{
+	struct region_search *search = ctx;
+	struct gpumem_region *region = search->region;
+	struct region_wanted *w = search->wanted;
+	uint64_t settle_ns = GM_ARENA_NEVER;
+	gpumem_status status;
+
+	if (w && !w->found) {
+		pthread_mutex_lock(&region->lock);
+		if (gm_region_active(region)) {
+			settle_ns = gm_arena_range_settle(region->arena, gm_clock_ns());
+			w->found = region_try(region, w, true, &status) == 0;
+		}
+		pthread_mutex_unlock(&region->lock);
+	}
+	if (w && w->found)
+		return 0;
+	return gm_min(search->elsewhere_again(&search->elsewhere), settle_ns);
+}
+
 /* Asks for a large lease and, if there is none, for what is needed. */
-static gpumem_status region_ask(struct gpumem_region *region, uint64_t needed, uint64_t most,
-	uint32_t wait_ms, struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
+static gpumem_status region_ask(struct gpumem_region *region, struct region_wanted *wanted,
+	uint64_t needed, uint64_t most, uint32_t wait_ms, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks)
 {
 	struct gpumem_session *session = region->session;
-	struct gm_elsewhere elsewhere = {.session = session, .device = region->device};
+	struct region_search search = {.region = region,
+		.wanted = wanted,
+		.elsewhere = {.session = session, .device = region->device}};
 	uint64_t large = gm_min(gm_round_up(needed, STEP), most), refused = 0;
 
 	gm_buffer_settle(session);
@@ -137,14 +189,18 @@ static gpumem_status region_ask(struct gpumem_region *region, uint64_t needed, u
 	}
 
 	struct gm_lease_wait wait = gm_elsewhere_wait(
-		&elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
+		&search.elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
+	search.elsewhere_again = wait.again;
+	wait.again = region_again;
+	wait.again_ctx = &search;
 	wait.refused = &refused;
 	return gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
 }
 
-/* Gets memory, so that the heap can have so many bytes more. The region is locked; the lock is let go in
- * between. */
-static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, uint32_t wait_ms)
+/* Gets memory, so that the heap can have so many bytes more, unless the wanted block is found meanwhile.
+ * The region is locked; the lock is let go in between. */
+static gpumem_status region_grow(
+	struct gpumem_region *region, uint64_t bytes, struct region_wanted *wanted)
 {
 	struct gm_ground *ground = &region->ground;
 	struct gm_session_lease *lease;
@@ -153,10 +209,13 @@ static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, u
 	uint64_t most = gm_max(region->max - gm_min(ground->mapped, region->max), needed);
 
 	pthread_mutex_unlock(&region->lock);
-	gpumem_status status = region_ask(region, needed, most, wait_ms, &lease, &chunks);
+	gpumem_status status =
+		region_ask(region, wanted, needed, most, wanted->options.wait_ms, &lease, &chunks);
+	if (!status && wanted->found)
+		gm_ground_refuse(ground, lease, chunks);
 	pthread_mutex_lock(&region->lock);
-	if (status)
-		return status;
+	if (status || wanted->found)
+		return wanted->found ? GPUMEM_OK : status;
 
 	/* Another thread may have been faster, so that this is not needed, or is too much: then the heap
 	 * says anew what it needs. */
@@ -175,23 +234,6 @@ static gpumem_status region_grow(struct gpumem_region *region, uint64_t bytes, u
 }
 
 /* ---- allocations */
-
-struct region_wanted {
-	size_t size;
-	gpumem_stream stream;
-	gpumem_alloc_options options;
-	void *ptr;
-};
-
-static int region_try(
-	struct gpumem_region *region, struct region_wanted *w, bool easy, gpumem_status *ret_status)
-{
-	unsigned flags = GM_ARENA_LISTED | GM_ARENA_HERE | (easy ? GM_ARENA_EASY : 0);
-
-	region->wanted = 0;
-	return gm_arena_alloc(region->arena, w->size, w->options.alignment, w->stream, flags, NULL,
-		&w->ptr, ret_status);
-}
 
 static gpumem_status region_failed(const struct gpumem_region *region,
 	const struct region_wanted *w, int outcome, gpumem_status refusal)
@@ -221,7 +263,9 @@ static gpumem_status region_take(struct gpumem_region *region, struct region_wan
 	int r;
 
 	while ((r = region_try(region, w, true, &status)) == GM_ARENA_E_SOURCE && region->wanted) {
-		refusal = region_grow(region, region->wanted, w->options.wait_ms);
+		refusal = region_grow(region, region->wanted, w);
+		if (w->found)
+			return GPUMEM_OK;
 		if (!refusal && gm_region_active(region))
 			continue;
 		if (!gm_region_active(region))
@@ -309,6 +353,7 @@ gpumem_status gpumem_region_free(gpumem_region *region, void *ptr, gpumem_stream
 		return gm_error(gm_arena_status(r), "cannot free %p in the region \"%s\": %s", ptr,
 			region->tag, gm_arena_text(r) ? gm_arena_text(r) : "");
 	gm_region_tally(region, (size_t)size, -1);
+	gm_session_stir_freed(region->session);
 	return GPUMEM_OK;
 }
 
@@ -397,7 +442,7 @@ static gpumem_status region_get_first(struct gpumem_region *region, uint32_t wai
 	if (!region->least)
 		return GPUMEM_OK;
 	gpumem_status status =
-		region_ask(region, region->least, region->max, wait_ms, &lease, &chunks);
+		region_ask(region, NULL, region->least, region->max, wait_ms, &lease, &chunks);
 	return status ? status : gm_ground_add(&region->ground, lease, chunks);
 }
 

@@ -129,6 +129,35 @@ START_TEST(a_region_gets_what_another_of_its_session_no_longer_uses)
 }
 END_TEST
 
+static void *allocate_freed_there(void *ctx)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr;
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	OK(gpumem_region_alloc(ctx, 500 * MIB, NULL, &options, &ptr));
+	return ptr;
+}
+
+/* The memory lies before another block, so it cannot go back to the daemon. _i: the stream may still use
+ * it for a moment. */
+START_TEST(an_allocation_that_waits_gets_what_another_thread_frees_in_the_region)
+{
+	gpumem_region *region = create("kv", 2000 * MIB);
+	void *a = take(region, 600 * MIB), *b = take(region, 400 * MIB), *c = NULL;
+	pthread_t thread;
+	GM_REQUIRE(a < b);
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, allocate_freed_there, region), 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+
+	OK(gpumem_region_free(region, a, _i ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE));
+	GM_REQUIRE_EQ(pthread_join(thread, &c), 0);
+	GM_REQUIRE(c >= a && c < b);
+	gm_device_set(c, 4 * MIB, 1);
+	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	gpumem_region_destroy(region);
+}
+END_TEST
+
 /* ---- in a pause */
 
 START_TEST(a_resume_does_not_ask_for_what_was_free_at_the_end)
@@ -291,6 +320,8 @@ int main(void)
 	tcase_add_test(tc, memory_that_a_region_could_return_counts_as_used_once_it_is_allocated);
 	tcase_add_test(tc, others_get_what_a_region_no_longer_uses);
 	tcase_add_test(tc, a_region_gets_what_another_of_its_session_no_longer_uses);
+	tcase_add_loop_test(
+		tc, an_allocation_that_waits_gets_what_another_thread_frees_in_the_region, 0, 2);
 	tcase_add_test(tc, a_resume_does_not_ask_for_what_was_free_at_the_end);
 	tcase_add_test(tc, regions_shrink_while_threads_allocate_and_others_come_and_go);
 	suite_add_tcase(suite, tc);
