@@ -144,6 +144,7 @@ struct region_search {
 	struct region_wanted *wanted; /* NULL: only the daemon can grant it */
 	struct gm_elsewhere elsewhere;
 	uint64_t (*elsewhere_again)(void *ctx);
+	bool settled; /* this call looked after memory that waits for the device */
 };
 
 /* Looks in the region, and then where all calls look. The region is not locked. */
@@ -159,6 +160,7 @@ static uint64_t region_again(void *ctx)
 		pthread_mutex_lock(&region->lock);
 		if (gm_region_active(region)) {
 			settle_ns = gm_arena_range_settle(region->arena, gm_clock_ns());
+			search->settled = true;
 			w->found = region_try(region, w, true, &status) == 0;
 		}
 		pthread_mutex_unlock(&region->lock);
@@ -194,7 +196,12 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 	wait.again = region_again;
 	wait.again_ctx = &search;
 	wait.refused = &refused;
-	return gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
+	gpumem_status status =
+		gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
+	/* The library's thread goes on with that. */
+	if (search.settled)
+		gm_session_wake(session);
+	return status;
 }
 
 /* Gets memory, so that the heap can have so many bytes more, unless the wanted block is found meanwhile.
