@@ -392,10 +392,12 @@ static bool pin_end_add_event(struct gpumem_buffer *buffer, struct gm_map_event 
 	if (e->n_events == GM_EVICT_EVENTS)
 		return false;
 	e->events[e->n_events++] = event;
+	e->added++;
 	return true;
 }
 
-/* One event for all streams takes the place of those that the buffer has. The session is locked. */
+/* One event for all streams takes the place of those that the buffer has, which are older. The session is
+ * locked. */
 static void pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_event *event)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
@@ -404,6 +406,7 @@ static void pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_e
 	while (e->n_events)
 		d->map->forget(d->backend, e->events[--e->n_events]);
 	e->events[e->n_events++] = event;
+	e->added++;
 }
 
 /* The library's thread may have waited for this to move the buffer to the device. The session is locked. */
@@ -417,34 +420,52 @@ static void pin_end_note(struct gpumem_buffer *buffer)
 	gm_session_wake(buffer->session);
 }
 
-static gpumem_status pin_end(struct gpumem_buffer *buffer, gpumem_stream stream)
+/* Unpins the buffer. Returns false if so many streams have not finished yet that their events have no
+ * place. */
+static bool pin_end_try(
+	struct gpumem_buffer *buffer, gpumem_stream stream, gpumem_status *ret_status)
 {
 	struct gpumem_session *session = buffer->session;
 	const struct gm_session_device *d = &session->device[buffer->device];
+	struct gm_evict *e = &buffer->evict;
 	struct gm_map_event *event;
 
-	gpumem_status status = pin_end_record(buffer, stream, &event);
-	if (status)
-		return status;
 	pthread_mutex_lock(&session->lock);
-	bool pinned = buffer->evict.pins > 0, added = pinned && pin_end_add_event(buffer, event);
-	if (pinned && !added && stream == GPUMEM_STREAM_ANY) {
+	uint64_t before = e->added;
+	pthread_mutex_unlock(&session->lock);
+	*ret_status = pin_end_record(buffer, stream, &event);
+	if (*ret_status)
+		return true;
+
+	pthread_mutex_lock(&session->lock);
+	bool pinned = e->pins > 0, added = pinned && pin_end_add_event(buffer, event);
+	/* An event that another thread has added meanwhile may be newer than this one. */
+	if (pinned && !added && stream == GPUMEM_STREAM_ANY && e->added == before) {
 		pin_end_replace_events(buffer, event);
 		added = true;
 	}
 	if (added) {
-		buffer->evict.pins--;
+		e->pins--;
 		gm_evict_changed(buffer);
 		pin_end_note(buffer);
 	}
 	pthread_mutex_unlock(&session->lock);
 
-	if (added)
-		return GPUMEM_OK;
-	if (event)
+	if (!added && event)
 		d->map->forget(d->backend, event);
-	/* So many streams have not finished yet: all of them will do. */
-	return pinned ? pin_end(buffer, GPUMEM_STREAM_ANY) : pin_end_refused();
+	if (!pinned)
+		*ret_status = pin_end_refused();
+	return added || !pinned;
+}
+
+static gpumem_status pin_end(struct gpumem_buffer *buffer, gpumem_stream stream)
+{
+	gpumem_status status;
+
+	/* If there are too many streams, all of them will do. */
+	while (!pin_end_try(buffer, stream, &status))
+		stream = GPUMEM_STREAM_ANY;
+	return status;
 }
 
 gpumem_status gpumem_buffer_unpin(gpumem_buffer *buffer, gpumem_stream stream)

@@ -18,7 +18,9 @@ struct gpumem_buffer;
  *          it failed, or the             it failed            (the program allows
  *          buffer was pinned                                   host memory)
  *
- * A buffer in UNDER is pinned or not. If it is pinned again, it goes through COMING like one in AWAY.
+ * A buffer in UNDER is pinned or not. If it is pinned again, or goes to the device by itself, it goes
+ * through COMING like one in AWAY. A buffer begins in HERE; or in UNDER, if it was made in host memory
+ * because the device was full.
  */
 enum gm_evict_state {
 	GM_EVICT_HERE,    /* the buffer has device memory */
@@ -47,6 +49,7 @@ struct gm_evict {
 		offered; /* bytes that it counts for among the evictable ones; 0: it is not listed */
 	uint64_t in_host; /* bytes that it counts for among those in host memory */
 	uint64_t round;   /* in which it was tried last */
+	uint64_t added;   /* how many events were added so far */
 	size_t n_events;
 	struct gm_map_event *events[GM_EVICT_EVENTS];
 	struct gm_spill *spill;            /* AWAY, UNDER, COMING */
