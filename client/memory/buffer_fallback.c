@@ -101,9 +101,11 @@ static struct gpumem_buffer *buffer_fallback_claim(struct gpumem_session *sessio
 		if (!buffer->wish.cpu_ok || buffer->device != device || !there || e->pins || e->holds ||
 			e->round == round || buffer->size > room)
 			continue;
-		if (gm_evict_idle(buffer))
+		int idle = gm_evict_idle(buffer);
+		if (idle == 1)
 			break;
-		*ret_busy = true;
+		/* If the driver fails, there is nothing to wait for. */
+		*ret_busy = *ret_busy || idle == 0;
 	}
 	if (buffer) {
 		buffer->evict.round = round;

@@ -162,15 +162,15 @@ static gpumem_status pin_stay(struct buffer_pin *pin, gpumem_status status, bool
 	return pinned ? GPUMEM_OK : status;
 }
 
-/* The program may have used the host memory, on streams. Waits for them, unless it may stay there. */
-static bool pin_await_idle(struct buffer_pin *pin)
+/* The program may have used the host memory, on streams. Waits for them, unless it may stay there. Returns
+ * as gm_evict_idle(). */
+static int pin_await_idle(struct buffer_pin *pin)
 {
-	while (!gm_evict_idle(pin->buffer)) {
-		if (pin_host_ok(pin))
-			return false;
+	int idle;
+
+	while ((idle = gm_evict_idle(pin->buffer)) == 0 && !pin_host_ok(pin))
 		nanosleep(&(struct timespec){.tv_nsec = AWAIT_NS}, NULL);
-	}
-	return true;
+	return idle;
 }
 
 /* Whether a buffer that can be used where it is should stay there, because the device is full. Others are
@@ -188,8 +188,10 @@ static gpumem_status pin_bring(struct buffer_pin *pin)
 	uint64_t mapped = 0;
 	bool stuck = false;
 
-	if (pin_is_settled(pin) || !pin_await_idle(pin))
-		return pin_stay(pin, GPUMEM_OK, false);
+	int idle = pin_is_settled(pin) ? 0 : pin_await_idle(pin);
+	if (idle <= 0)
+		return pin_stay(
+			pin, idle < 0 ? gm_evict_idle_error(pin->buffer, idle) : GPUMEM_OK, false);
 	gpumem_status status = pin_lease(pin);
 	if (!status)
 		status = pin_fill(pin, &mapped, &stuck);
@@ -285,7 +287,7 @@ static struct gpumem_buffer *pin_claim_evicted(
 		struct gm_evict *e = &buffer->evict;
 		bool idle = e->state == GM_EVICT_AWAY ||
 			    (e->state == GM_EVICT_UNDER && !e->pins && !e->holds &&
-				    gm_evict_idle(buffer));
+				    gm_evict_idle(buffer) == 1);
 		if (!idle || buffer->device != device || e->round == round ||
 			(row && buffer->row != row))
 			continue;

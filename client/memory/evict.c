@@ -211,20 +211,30 @@ uint64_t gm_evict_room(const struct gpumem_session *session, uint32_t device)
 
 /* ---- moving out */
 
-bool gm_evict_idle(struct gpumem_buffer *buffer)
+int gm_evict_idle(struct gpumem_buffer *buffer)
 {
 	const struct gm_session_device *d = evict_device(buffer);
 	struct gm_evict *e = &buffer->evict;
 	size_t left = 0;
+	int error = 0;
 
 	for (size_t i = 0; i < e->n_events; i++) {
-		if (d->map->passed(d->backend, e->events[i]) == 1)
+		int r = d->map->passed(d->backend, e->events[i]);
+		if (r == 1)
 			d->map->forget(d->backend, e->events[i]);
 		else
 			e->events[left++] = e->events[i];
+		error = r < 0 ? r : error;
 	}
 	e->n_events = left;
-	return left == 0;
+	return error ? error : left == 0;
+}
+
+gpumem_status gm_evict_idle_error(const struct gpumem_buffer *buffer, int r)
+{
+	return gm_error(GPUMEM_E_SYSTEM,
+		"the driver does not say whether the work on the buffer is done: %.200s",
+		gm_mapping_error(evict_device(buffer), r));
 }
 
 /* Claims a buffer for a move. The session is locked. */
@@ -327,7 +337,10 @@ static gpumem_status evict_out(
 	struct gm_spill *spill = NULL;
 	gpumem_status status;
 
-	if (!gm_evict_idle(buffer) || gm_buffer_tail_has(buffer))
+	int idle = gm_evict_idle(buffer);
+	if (idle < 0)
+		status = gm_evict_idle_error(buffer, idle);
+	else if (!idle || gm_buffer_tail_has(buffer))
 		status = gm_error(GPUMEM_E_BUSY, "the device still uses the buffer");
 	else
 		status = evict_copy(buffer, wait, &spill);

@@ -8,9 +8,12 @@
 
 /* Checks that the program may pin, unpin or evict this buffer. */
 gpumem_status gm_evict_check(const struct gpumem_buffer *buffer);
-/* Whether the last work on the buffer is done, as far as it was said when the buffer was unpinned. For the
- * thread that moves the buffer. */
-bool gm_evict_idle(struct gpumem_buffer *buffer);
+/* 1: the last work on the buffer is done, as far as it was said when the buffer was unpinned. 0: not yet.
+ * A negative errno code: the driver does not say, and may never. For the thread that moves the buffer. */
+int gm_evict_idle(struct gpumem_buffer *buffer);
+
+/* Says what the driver said when gm_evict_idle() failed with this code. */
+gpumem_status gm_evict_idle_error(const struct gpumem_buffer *buffer, int r);
 
 /* Brings a buffer to the device that was claimed for that, with GM_EVICT_COMING. Does not pin it, and does
  * not wait for memory. The buffer may be gone afterwards. */

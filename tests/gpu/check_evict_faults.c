@@ -139,6 +139,46 @@ START_TEST(a_buffer_that_cannot_return_keeps_its_content_in_host_memory)
 }
 END_TEST
 
+/* The driver does not say whether the work on the buffer is done: nobody waits for that. */
+static void cannot_be_asked(int channel, void *argument)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_buffer *large;
+	gpumem_location where;
+	join_at(daemon_.socket, "cannot be asked");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(stream, 9);
+
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	OK(gpumem_buffer_unpin(buffer, stream));
+	fail_by("cuEventQuery:0:999");
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_SYSTEM, "does not say");
+	fail_by(NULL);
+	OK(gpumem_buffer_evict(buffer));
+
+	OK(gpumem_buffer_create(session, 0, 240 * MIB, NULL, &large));
+	options.flags = GPUMEM_PIN_HOST_OK;
+	OK(gpumem_buffer_pin(buffer, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+	OK(gpumem_buffer_unpin(buffer, stream));
+	gpumem_buffer_destroy(large);
+	GM_UNTIL(leased_on(0) == 0);
+	fail_by("cuEventQuery:0:999");
+	REFUSED(gpumem_buffer_pin(buffer, NULL, NULL), GPUMEM_E_SYSTEM, "does not say");
+	fail_by(NULL);
+	OK(gpumem_buffer_pin(buffer, NULL, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 9, stream));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_driver_that_does_not_say_whether_work_is_done_is_not_waited_for)
+{
+	one_worker(cannot_be_asked, NULL);
+}
+END_TEST
+
 /* The device has no room, so it should lie in host memory; but the driver does not map that there. */
 static void cannot_lie_under(int channel, void *argument)
 {
@@ -311,6 +351,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_buffer_that_cannot_leave_stays_as_it_was, 0, OUT_PLANS);
 	tcase_add_loop_test(
 		tc, a_buffer_that_cannot_return_keeps_its_content_in_host_memory, 0, IN_PLANS);
+	tcase_add_test(tc, a_driver_that_does_not_say_whether_work_is_done_is_not_waited_for);
 	tcase_add_loop_test(
 		tc, host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content, 0, 2);
 	tcase_add_loop_test(tc, host_memory_that_cannot_be_mapped_is_not_kept, 0, MAKE_PLANS);
