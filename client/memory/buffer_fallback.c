@@ -81,9 +81,8 @@ void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint3
 	if (device >= session->counted)
 		return;
 	pthread_mutex_lock(&session->lock);
-	d->relieved = level < d->level;
-	d->return_due = d->relieved;
-	d->level = level;
+	/* What the level was before is not always known. The room decides whether something returns. */
+	d->relieved = d->return_due = level < GPUMEM_LEVEL_HIGH;
 	pthread_mutex_unlock(&session->lock);
 }
 

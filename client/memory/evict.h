@@ -49,8 +49,8 @@ uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t
 
 /* The pressure on the device has reached this level. */
 void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint32_t level);
-/* Moves buffers that were made with GPUMEM_BUFFER_CPU_OK to the device, if pressure there has fallen, and
- * while it has room. Returns when to call it again for buffers that the device still uses, or
+/* Moves buffers that were made with GPUMEM_BUFFER_CPU_OK to the device, if pressure there is not high,
+ * and while it has room. Returns when to call it again for buffers that the device still uses, or
  * UINT64_MAX. */
 uint64_t gm_evict_return_step(struct gpumem_session *session, uint64_t now_ns);
 

@@ -327,6 +327,22 @@ START_TEST(it_returns_by_itself_when_pressure_falls)
 }
 END_TEST
 
+/* Such a session has never heard how high pressure was. */
+START_TEST(it_returns_by_itself_in_a_session_that_came_later)
+{
+	gpumem_buffer *large = fill_device(), *buffer = NULL;
+	char said[1024];
+	GM_UNTIL(ctl("pressure --device 0 --at-least medium", said) == 0);
+	gpumem_session *late = join("late");
+	OK(create_in(late, BYTES, &buffer));
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	gpumem_buffer_destroy(large);
+	GM_UNTIL(gpumem_buffer_location(buffer) == GPUMEM_LOCATION_DEVICE);
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(late);
+}
+END_TEST
+
 START_TEST(it_stays_while_it_is_pinned)
 {
 	gpumem_buffer *large = fill_device(), *pinned = create_in_host(1);
@@ -436,6 +452,7 @@ int main(void)
 	tcase_add_test(tc, what_needs_the_device_is_refused_in_host_memory);
 	tcase_add_test(tc, a_pin_brings_it_to_the_device_on_request);
 	tcase_add_test(tc, it_returns_by_itself_when_pressure_falls);
+	tcase_add_test(tc, it_returns_by_itself_in_a_session_that_came_later);
 	tcase_add_test(tc, it_stays_while_it_is_pinned);
 	tcase_add_test(tc, gpumemctl_shows_it_and_moves_it);
 	tcase_add_test(tc, it_outlives_the_daemon);
