@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
+#include "client/memory/evict.h"
 #include "client/memory/use.h"
 #include "common/arith.h"
 
@@ -69,6 +70,7 @@ static void tail_give(struct gpumem_buffer *buffer)
 		d->buffer_held -= bytes;
 		d->buffer_returns += n;
 	}
+	gm_evict_relist(buffer);
 	pthread_mutex_unlock(&session->lock);
 
 	gm_buffer_tail_forget(buffer);

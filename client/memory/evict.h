@@ -27,7 +27,7 @@ void gm_evict_release(struct gpumem_buffer *buffer);
 /* The held buffer is about to be shared or published. */
 void gm_evict_note_shared(struct gpumem_buffer *buffer);
 
-/* The buffer is new, or its row is. The session is locked. */
+/* The buffer is new, or its row is, or it has less memory. The session is locked. */
 void gm_evict_relist(struct gpumem_buffer *buffer);
 /* The program destroys the buffer. The session is locked. */
 void gm_evict_end(struct gpumem_buffer *buffer);
