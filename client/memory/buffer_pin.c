@@ -101,7 +101,7 @@ static gpumem_status pin_fill(struct buffer_pin *pin, uint64_t *ret_mapped, bool
 	return status;
 }
 
-/* The buffer has device memory again, with its content, and is pinned. */
+/* The buffer has device memory again, with its content. Unless the library has moved it, it is pinned. */
 static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 {
 	struct gpumem_buffer *buffer = pin->buffer;
@@ -135,11 +135,12 @@ static void pin_undo(struct buffer_pin *pin, bool stuck)
 	if (!pin->lease)
 		return;
 	snprintf(text, sizeof(text), "%s", gm_error_text());
+	/* The daemon keeps a chunk back that somebody still has open. */
+	gm_session_chunks_free(pin->chunks);
 	if (stuck)
 		atomic_store(&pin->session->kept, true);
 	else
 		gm_session_lease_give(pin->session, pin->lease);
-	gm_session_chunks_free(pin->chunks);
 	gm_error(GPUMEM_OK, "%s", text);
 }
 
