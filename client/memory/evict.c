@@ -126,7 +126,8 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
 			"an evictable buffer must be pinned for this: call gpumem_buffer_pin() first");
 	else if (e->state != GM_EVICT_HERE)
 		status = gm_error(GPUMEM_E_BUSY,
-			"the buffer lies in host memory: pin it without GPUMEM_PIN_HOST_OK first");
+			"the buffer lies in host memory: unpin it, then pin it without "
+			"GPUMEM_PIN_HOST_OK");
 	else
 		e->holds++;
 	pthread_mutex_unlock(&session->lock);

@@ -243,7 +243,7 @@ START_TEST(what_needs_the_device_is_refused_in_host_memory)
 	gpumem_token token;
 	REFUSED(gpumem_buffer_pin(buffer, NULL, NULL), GPUMEM_E_NO_MEMORY, "");
 	GM_REQUIRE_EQ(pin(buffer, GPUMEM_PIN_HOST_OK), GPUMEM_LOCATION_HOST);
-	REFUSED(gpumem_share(buffer, NULL, &token), GPUMEM_E_BUSY, "host memory");
+	REFUSED(gpumem_share(buffer, NULL, &token), GPUMEM_E_BUSY, "unpin it, then pin it");
 	REFUSED(gpumem_buffer_resize(buffer, 2 * BYTES, NULL, NULL), GPUMEM_E_BUSY, "host memory");
 	REFUSED(gpumem_buffer_pin(buffer, NULL, NULL), GPUMEM_E_BUSY, "host memory");
 	require(buffer, 1);
