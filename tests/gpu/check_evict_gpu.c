@@ -7,6 +7,9 @@
  * See broker.h.
  */
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "gpumem/gpumem_evict.h"
 #include "tests/gpu/broker.h"
 
@@ -165,6 +168,56 @@ START_TEST(a_buffer_that_the_daemon_wants_goes_when_its_work_is_done)
 }
 END_TEST
 
+/* What gpumemctl says that could be evicted of this process. */
+static uint64_t offered(void)
+{
+	char command[512], line[256] = "";
+	unsigned long long bytes = 0;
+	snprintf(command, sizeof(command),
+		"%s/ctl/gpumemctl --socket %s clients --csv --no-header --columns evictable",
+		getenv("top_builddir"), daemon_.socket);
+	FILE *out = popen(command, "re");
+	GM_REQUIRE(out);
+	GM_REQUIRE(fgets(line, sizeof(line), out));
+	while (fgetc(out) != EOF)
+		;
+	GM_REQUIRE_EQ(pclose(out), 0);
+	GM_REQUIRE_EQ(sscanf(line, "%llu", &bytes), 1);
+	return bytes;
+}
+
+/* What a resize cut off goes back after the buffer was unpinned. */
+static void cut_off(int channel, void *argument)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer, *other;
+	join("cut off");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	options.max_size = 64 * MIB;
+	OK(gpumem_buffer_create(session, 0, 30 * MIB, &options, &buffer));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	keep_busy(busy);
+	OK(gpumem_buffer_resize(buffer, 16 * MIB, busy, NULL));
+	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
+	GM_REQUIRE_EQ(leased_on(0), 30 * MIB);
+
+	open_gate();
+	CU(cuda->cuStreamSynchronize(busy));
+	/* To make another looks after what the device has finished with. */
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &other));
+	GM_UNTIL(leased_on(0) == 18 * MIB);
+	GM_UNTIL(offered() == 16 * MIB);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_part_that_was_cut_off_is_not_offered)
+{
+	run(cut_off);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("evict_gpu");
@@ -174,6 +227,7 @@ int main(void)
 	tcase_add_test(tc, moving_a_buffer_does_not_wait_for_other_work);
 	tcase_add_test(tc, a_captured_stream_keeps_the_buffer_pinned);
 	tcase_add_test(tc, a_buffer_that_the_daemon_wants_goes_when_its_work_is_done);
+	tcase_add_test(tc, a_part_that_was_cut_off_is_not_offered);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
