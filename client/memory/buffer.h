@@ -71,8 +71,11 @@ void gm_buffer_share_end(gpumem_buffer *buffer);
  * for it. */
 gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status);
 /* Locks the buffer for such a request, so that nobody resizes it. GPUMEM_E_BUSY: a part that was cut off
- * has not gone back yet, and others would get it, too; then it is not locked. */
-gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer);
+ * has not gone back yet, and others would get it, too; then it is not locked. *ret_before is for
+ * gm_buffer_share_unlock(). */
+gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before);
+/* refused: the daemon has answered that it does not share the buffer. */
+void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused);
 gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
 
 /* ---- buffer_signal.c */

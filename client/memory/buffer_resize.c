@@ -318,6 +318,8 @@ static void resize_exchange(const struct buffer_resize *r, struct gpumem_buffer 
 	buffer->reach = (uint64_t)other->reach;
 	other->reach = reach;
 	buffer->wish.max_size = other->wish.max_size;
+	/* Nobody else has the old memory, and nobody knows the new. */
+	buffer->evict.shared = false;
 	SWAP(buffer->lease, other->lease);
 	SWAP(buffer->room, other->room);
 	SWAP(buffer->bytes, other->bytes);

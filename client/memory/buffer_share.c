@@ -19,6 +19,7 @@
 
 struct share_call {
 	struct gm_call call;
+	bool repeated; /* it may have been done before it was refused */
 	gpumem_token token;
 };
 
@@ -39,7 +40,14 @@ static void share_late(struct gm_call *call)
 	free(call);
 }
 
-static const struct gm_call_ops share_ops = {.take = share_take, .late = share_late};
+static int share_repeat(struct gm_call *call)
+{
+	((struct share_call *)call)->repeated = true;
+	return 0;
+}
+
+static const struct gm_call_ops share_ops = {
+	.take = share_take, .late = share_late, .repeat = share_repeat};
 
 /* Whether the daemon still knows the buffer. */
 static gpumem_status share_known(gpumem_buffer *buffer)
@@ -78,12 +86,19 @@ void gm_buffer_share_end(gpumem_buffer *buffer)
 	gm_evict_release(buffer);
 }
 
-gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer)
+void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused)
+{
+	if (refused && !before)
+		(void)gm_evict_note_shared(buffer, false);
+	pthread_mutex_unlock(&buffer->lock);
+}
+
+gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before)
 {
 	gm_buffer_settle(buffer->session);
 	pthread_mutex_lock(&buffer->lock);
 	if (!gm_buffer_tail_has(buffer)) {
-		gm_evict_note_shared(buffer);
+		*ret_before = gm_evict_note_shared(buffer, true);
 		return GPUMEM_OK;
 	}
 	pthread_mutex_unlock(&buffer->lock);
@@ -118,7 +133,8 @@ static gpumem_status share_send(
 	struct share_call *share = calloc(1, sizeof(*share));
 	if (!share)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
-	gpumem_status status = gm_buffer_share_lock(buffer);
+	bool before;
+	gpumem_status status = gm_buffer_share_lock(buffer, &before);
 	if (status) {
 		free(share);
 		return status;
@@ -136,7 +152,7 @@ static gpumem_status share_send(
 
 	struct gm_call *call = &share->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_buffer_share_unlock(buffer, before, call && call->status && !share->repeated);
 	if (!status)
 		*ret_token = share->token;
 	free(call);

@@ -162,12 +162,14 @@ void gm_evict_release(struct gpumem_buffer *buffer)
 	pthread_mutex_unlock(&buffer->session->lock);
 }
 
-void gm_evict_note_shared(struct gpumem_buffer *buffer)
+bool gm_evict_note_shared(struct gpumem_buffer *buffer, bool shared)
 {
 	pthread_mutex_lock(&buffer->session->lock);
-	buffer->evict.shared = true;
+	bool before = buffer->evict.shared;
+	buffer->evict.shared = shared;
 	gm_evict_changed(buffer);
 	pthread_mutex_unlock(&buffer->session->lock);
+	return before;
 }
 
 void gm_evict_relist(struct gpumem_buffer *buffer)

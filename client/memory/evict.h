@@ -24,8 +24,8 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer);
 gpumem_status gm_evict_use(struct gpumem_buffer *buffer);
 /* Ends either. */
 void gm_evict_release(struct gpumem_buffer *buffer);
-/* The held buffer is about to be shared or published. */
-void gm_evict_note_shared(struct gpumem_buffer *buffer);
+/* Notes whether others may have the held buffer. Returns what was noted before. */
+bool gm_evict_note_shared(struct gpumem_buffer *buffer, bool shared);
 
 /* The buffer is new, or its row is, or it has less memory. The session is locked. */
 void gm_evict_relist(struct gpumem_buffer *buffer);

@@ -46,6 +46,7 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 
 struct publish_call {
 	struct gm_call call;
+	bool repeated; /* it may have been done before it was refused */
 	uint64_t version;
 	bool resend;
 };
@@ -68,7 +69,14 @@ static void publish_late(struct gm_call *call)
 	free(call);
 }
 
-static const struct gm_call_ops publish_ops = {.take = publish_take, .late = publish_late};
+static int publish_repeat(struct gm_call *call)
+{
+	((struct publish_call *)call)->repeated = true;
+	return 0;
+}
+
+static const struct gm_call_ops publish_ops = {
+	.take = publish_take, .late = publish_late, .repeat = publish_repeat};
 
 static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	const gpumem_publish_options *options, uint64_t *ret_version, bool *ret_resend)
@@ -76,7 +84,8 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	struct publish_call *publish = calloc(1, sizeof(*publish));
 	if (!publish)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
-	gpumem_status status = gm_buffer_share_lock(buffer);
+	bool before;
+	gpumem_status status = gm_buffer_share_lock(buffer, &before);
 	if (status) {
 		free(publish);
 		return status;
@@ -99,7 +108,7 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 
 	struct gm_call *call = &publish->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_buffer_share_unlock(buffer, before, call && call->status && !publish->repeated);
 	if (!status) {
 		*ret_version = publish->version;
 		*ret_resend = publish->resend;

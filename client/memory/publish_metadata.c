@@ -36,7 +36,8 @@ gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metada
 {
 	if (!size)
 		return GPUMEM_OK;
-	gpumem_status status = gm_buffer_share_lock(buffer);
+	bool before;
+	gpumem_status status = gm_buffer_share_lock(buffer, &before);
 	if (status)
 		return status;
 
@@ -52,7 +53,8 @@ gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metada
 		Gm__Wire__Packet packet = GM_WIRE_PACKET(PUT_METADATA, put_metadata, &body);
 		status = gm_session_tell(buffer->session, NULL, &packet, held->epoch, false);
 	}
-	pthread_mutex_unlock(&buffer->lock);
+	/* Nobody gets the buffer by its metadata. */
+	gm_buffer_share_unlock(buffer, before, true);
 	return gm_buffer_share_status(buffer, status);
 }
 

@@ -457,6 +457,25 @@ START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
 }
 END_TEST
 
+/* A buffer that the daemon did not publish moves like any other. */
+START_TEST(a_buffer_whose_name_was_refused_can_be_evicted)
+{
+	gpumem_buffer *taken = NULL, *buffer = filled(4 * MIB, 6);
+	char line[64], said[512];
+	OK(gpumem_buffer_create(session, 0, MIB, NULL, &taken));
+	OK(gpumem_publish(taken, "taken", NULL, NULL, NULL));
+	pin(buffer);
+	GM_REQUIRE(gpumem_publish(buffer, "taken", NULL, NULL, NULL) != GPUMEM_OK);
+	unpin(buffer);
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "taken"));
+	gpumem_buffer_destroy(taken);
+}
+END_TEST
+
 START_TEST(gpumemctl_says_what_it_cannot_move)
 {
 	gpumem_buffer *plain = NULL;
@@ -549,6 +568,7 @@ int main(void)
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_is_evictable_only_where_it_can_be);
 	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
+	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
 	tcase_add_test(tc, a_pin_wins_over_an_eviction_or_waits_for_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
 	tcase_add_test(tc, bytes_are_copied_only_to_a_buffer_that_is_pinned);
