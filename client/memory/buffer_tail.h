@@ -22,8 +22,7 @@ struct gm_buffer_tail {
 
 /* NULL: no memory. */
 struct gm_buffer_tail *gm_buffer_tail_new(struct gpumem_buffer *buffer);
-/* Whether the buffer has a tail. Neither the session nor its settling is locked; the buffer is locked or
- * being moved, so that nobody cuts one off. */
+/* Whether the buffer has a tail. The buffer is locked. */
 bool gm_buffer_tail_has(const struct gpumem_buffer *buffer);
 static inline uint64_t gm_buffer_tail_bytes(const struct gpumem_buffer *buffer)
 {

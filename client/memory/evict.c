@@ -11,7 +11,6 @@
 #include <utlist.h>
 
 #include "client/map/map.h"
-#include "client/memory/buffer_tail.h"
 #include "client/memory/evict_private.h"
 #include "client/memory/mapping.h"
 #include "client/memory/spill.h"
@@ -333,6 +332,15 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 	return bytes;
 }
 
+/* Whether a part that was cut off has not gone back yet. (buffer_tail.c calls this file.) */
+static bool evict_has_tail(const struct gpumem_buffer *buffer)
+{
+	pthread_mutex_lock(&buffer->session->settling);
+	bool has = buffer->tail != NULL;
+	pthread_mutex_unlock(&buffer->session->settling);
+	return has;
+}
+
 /* Evicts a claimed buffer. */
 static gpumem_status evict_out(
 	struct gpumem_buffer *buffer, const struct gm_lease_wait *wait, uint64_t *ret_bytes)
@@ -343,7 +351,7 @@ static gpumem_status evict_out(
 	int idle = gm_evict_idle(buffer);
 	if (idle < 0)
 		status = gm_evict_idle_error(buffer, idle);
-	else if (!idle || gm_buffer_tail_has(buffer))
+	else if (!idle || evict_has_tail(buffer))
 		status = gm_error(GPUMEM_E_BUSY, "the device still uses the buffer");
 	else
 		status = evict_copy(buffer, wait, &spill);
