@@ -215,13 +215,15 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
  * themselves or by the preloaded one. What gpumem-run says about them is in the environment; without it,
  * or if it makes no sense, there is no run.
  */
+#define RUN_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 static void connect_find_run(struct gpumem_session *session)
 {
 	const char *run = getenv("GPUMEM_RUN"), *max = getenv("GPUMEM_RUN_LIMIT"),
 		   *priority = getenv("GPUMEM_RUN_PRIORITY");
 	uint64_t value;
 
-	if (!run || strlen(run) > GM_LIMIT_RUN_BYTES)
+	if (!run || strlen(run) > GM_LIMIT_RUN_BYTES || run[strspn(run, RUN_LETTERS)])
 		return;
 	snprintf(session->run, sizeof(session->run), "%s", run);
 	if (max && gm_parse_u64(max, &value) == 0)

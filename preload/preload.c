@@ -44,7 +44,9 @@ static void preload_settings_read(struct gm_preload_settings *settings)
 	const char *name = getenv("GPUMEM_RUN_NAME");
 	if (name && *name && strlen(name) < sizeof preload_name)
 		settings->name = strcpy(preload_name, name);
-	settings->limit = preload_number("GPUMEM_RUN_LIMIT", UINT64_MAX);
+	/* The daemon enforces a limit only for a run, and 0 is none. */
+	uint64_t limit = getenv("GPUMEM_RUN") ? preload_number("GPUMEM_RUN_LIMIT", 0) : 0;
+	settings->limit = limit ? limit : UINT64_MAX;
 	settings->wait_ms = wait_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)wait_ms;
 	settings->optional = preload_yes("GPUMEM_RUN_OPTIONAL");
 	settings->see_all = preload_yes("GPUMEM_RUN_SEE_ALL");

@@ -67,16 +67,20 @@ static bool broker_load(const char **ret_why)
 #undef BROKER_ROW
 	};
 	void *library = dlopen("libgpumem-client.so.0", RTLD_NOW | RTLD_LOCAL);
+	struct broker_client found;
 
 	for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
 		void *fn = gm_next_symbol(library, functions[i].name);
 		if (!fn)
 			library = NULL;
 		else
-			memcpy((char *)&broker_client + functions[i].offset, &fn, sizeof fn);
+			memcpy((char *)&found + functions[i].offset, &fn, sizeof fn);
 	}
 
-	if (!library)
+	/* An older library may have a part of them. */
+	if (library)
+		broker_client = found;
+	else
 		*ret_why = dlerror();
 	return library;
 }
@@ -201,6 +205,7 @@ static gm_cu_result broker_result(gpumem_status status)
 	case GPUMEM_E_TIMEOUT:
 	case GPUMEM_E_DEADLOCK:
 	case GPUMEM_E_HOST_MEMORY:
+	case GPUMEM_E_INVALID: /* of all arguments, only the size can be: it is more than any memory */
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	case GPUMEM_E_DISCONNECTED:
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;

@@ -97,8 +97,8 @@ static struct gpumem_buffer *buffer_fallback_claim(struct gpumem_session *sessio
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool there = e->state == GM_EVICT_AWAY || e->state == GM_EVICT_UNDER;
-		if (!buffer->wish.cpu_ok || buffer->device != device || !there || e->pins || e->holds ||
-			e->round == round || buffer->size > room)
+		if (!buffer->wish.cpu_ok || buffer->device != device || !there || e->pins ||
+			e->holds || e->round == round || buffer->size > room)
 			continue;
 		int idle = gm_evict_idle(buffer);
 		if (idle == 1)

@@ -136,11 +136,12 @@ static gpumem_status spill_lease(struct gpumem_session *session, uint32_t device
 /* Gives the host memory back, unless it could not be unmapped. */
 static void spill_free(struct gm_spill *spill, bool stuck)
 {
+	/* The daemon pools only what nobody has open. */
+	gm_session_chunks_free(spill->chunks);
 	if (stuck)
 		atomic_store(&spill->session->kept, true);
 	else if (spill->lease)
 		gm_session_lease_give(spill->session, spill->lease);
-	gm_session_chunks_free(spill->chunks);
 	free(spill);
 }
 

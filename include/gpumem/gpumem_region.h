@@ -87,7 +87,7 @@ typedef enum gpumem_region_content {
  *
  *   GPUMEM_E_NOT_FOUND  There is no region with this tag in the session.
  *   GPUMEM_E_INVALID    It is paused already.
- *   GPUMEM_E_BUSY       Another thread is pausing or resuming it, or a stream is being captured into a
+ *   GPUMEM_E_BUSY       Another thread is making, pausing or resuming it, or a stream is being captured into a
  *                       graph.
  *
  * or as gpumem_host_alloc(), if there is no host memory for the content.
