@@ -41,10 +41,11 @@ enum gm_evict_state {
 struct gm_evict {
 	bool able; /* the buffer was made evictable; does not change */
 	enum gm_evict_state state;
-	bool recalled;        /* a pin waits for a move that has not gone too far */
-	bool ended;           /* the program has destroyed the buffer */
-	bool shared;          /* others may have the buffer: the daemon must be asked */
-	uint32_t pins, holds; /* by the program, and by the library while it uses the lease or the memory */
+	bool recalled; /* a pin waits for a move that has not gone too far */
+	bool ended;    /* the program has destroyed the buffer */
+	bool shared;   /* others may have the buffer: the daemon must be asked */
+	uint32_t pins,
+		holds; /* by the program, and by the library while it uses the lease or the memory */
 	uint64_t
 		offered; /* bytes that it counts for among the evictable ones; 0: it is not listed */
 	uint64_t in_host; /* bytes that it counts for among those in host memory */

@@ -128,13 +128,13 @@ struct gpumem_session {
 	struct gm_captures captures; /* memory that graphs use */
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
-	pthread_mutex_t walking;     /* held while a thread goes through the regions without the lock */
-	pthread_mutex_t settling;    /* held while destroyed buffers are unmapped and given back */
-	pthread_mutex_t flushing;    /* held while kept returns are sent */
-	pthread_mutex_t declaring;   /* held while the daemon is told of less declared memory */
-	_Atomic bool declares;       /* something was ever declared */
-	_Atomic uint64_t unsettled;  /* buffers that leave or are destroyed, and not given back */
-	_Atomic bool kept;           /* something could not be unmapped and is still mapped */
+	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
+	pthread_mutex_t settling;   /* held while destroyed buffers are unmapped and given back */
+	pthread_mutex_t flushing;   /* held while kept returns are sent */
+	pthread_mutex_t declaring;  /* held while the daemon is told of less declared memory */
+	_Atomic bool declares;      /* something was ever declared */
+	_Atomic uint64_t unsettled; /* buffers that leave or are destroyed, and not given back */
+	_Atomic bool kept;          /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
 
 	pthread_mutex_t lock; /* of the fields below and of buffer figures; held only briefly */

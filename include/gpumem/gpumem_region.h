@@ -21,7 +21,7 @@ typedef struct gpumem_region gpumem_region;
 
 typedef struct gpumem_region_options {
 	size_t size;
-	size_t initial;   /* memory to get at once, and to keep; 0: none before the first allocation */
+	size_t initial; /* memory to get at once, and to keep; 0: none before the first allocation */
 	uint32_t wait_ms; /* how long to wait for it if the device is full, see gpumem.h */
 } gpumem_region_options;
 
