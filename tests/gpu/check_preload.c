@@ -97,7 +97,9 @@ END_TEST
 START_TEST(the_limit_is_the_size_of_the_gpu)
 {
 	start();
+	GM_REQUIRE(setenv("GPUMEM_RUN", "limited", 1) == 0);
 	play("dlsym", "figures", "GPUMEM_RUN_LIMIT=67108864");
+	unsetenv("GPUMEM_RUN");
 	tear_down();
 }
 END_TEST
