@@ -124,7 +124,7 @@ START_TEST(a_block_counts_as_a_descriptor_of_its_user)
 	fake_ask(&fake, &q, maker, 0, 2 * MiB, GM_TRANSPORT_FD);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(q.detail, "asked for 2 more"));
-	ck_assert_ptr_nonnull(strstr(q.detail, "so do signals"));
+	ck_assert_ptr_nonnull(strstr(q.detail, "signals and metadata"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "LimitNOFILE="));
 	ck_assert_uint_eq(maker->fds->held, held);
 	ck_assert_uint_eq(ledger.n_deposits, 0);
