@@ -131,7 +131,7 @@ enum part { LEASE, IMPORT, MAP, ACCESS, UNMAP, GIVE, PARTS };
 static const char *const part_names[PARTS] = {
 	"lease", "import", "map", "access", "unmap", "return"};
 
-/* What a resume and a pause do to so much memory of a device, step by step. Returns false if its chunks
+/* Does to so much memory of a device what a resume and a pause do, step by step. Returns false if its chunks
  * cannot be imported: then they are memfds. */
 static bool measure_once(struct gm_raw *raw, uint32_t device, uint64_t bytes, double ms[PARTS])
 {

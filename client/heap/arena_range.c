@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arenas over a range of the caller's: what is alive there, and giving up the end of it. Such an arena has
- * memory from the start of its range on, without a hole, so only its end can go.
+ * Arenas over a range of the caller's: they list the blocks that are alive, and give up their end. Such an
+ * arena has memory from the start of its range on, without a hole, so only its end can go.
  *
  * This file must never map or unmap anything, nor call the source: the memory is the caller's.
  */
@@ -44,7 +44,7 @@ static uint64_t range_end(const struct gm_arena *arena)
 	return first ? first->prev->addr + first->prev->bytes : arena->base;
 }
 
-/* The free block at the end; NULL: there is none. */
+/* Finds the free block at the end; NULL: there is none. */
 static struct gm_heap_block *range_free_end(struct gm_arena *arena)
 {
 	struct gm_heap_block *last = gm_heap_last_before(&arena->heap, range_end(arena));

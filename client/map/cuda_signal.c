@@ -296,7 +296,7 @@ int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream
 {
 	struct signal_word *word = (struct signal_word *)base;
 
-	/* Whoever looks whether a stream waits holds the lock for writing. */
+	/* A thread that looks whether a stream waits holds the lock for writing. */
 	pthread_rwlock_rdlock(&words.waiting);
 	int r = signal_launch(contexts, stream, word, value, signal_wait);
 	if (r == 0)

@@ -40,7 +40,7 @@ static gm_cu_result transfer_copy(
 		(gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, bytes, stream);
 	if (!result) {
 		result = transfer_await(cuda, stream);
-		/* Whatever is wrong, the copy must not go on when this returns. */
+		/* The device must have finished with the copy when this returns, also after an error. */
 		if (result)
 			(void)cuda->cuStreamSynchronize(stream);
 	}

@@ -30,7 +30,7 @@
 #include "common/status_table.h"
 #include "common/units.h"
 
-/* What a program allows if its buffer is evictable. */
+/* The flags that let the library move a buffer. */
 #define EVICTABLE ((uint32_t)(GPUMEM_BUFFER_EVICTABLE | GPUMEM_BUFFER_CPU_OK))
 
 gpumem_status gm_buffer_tag_check(const char *tag)
@@ -646,7 +646,7 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 {
 	buffer_all_left(session, gm_leaving_await(session));
 	gm_buffer_settle(session);
-	/* What buffers had in host memory leaves after them. */
+	/* The buffers' content in host memory leaves after them. */
 	buffer_all_left(session, gm_leaving_await(session));
 	struct gpumem_buffer *buffer, *tmp;
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {

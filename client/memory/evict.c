@@ -111,28 +111,6 @@ gpumem_status gm_evict_check(const struct gpumem_buffer *buffer)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
-{
-	struct gpumem_session *session = buffer->session;
-	struct gm_evict *e = &buffer->evict;
-	gpumem_status status = GPUMEM_OK;
-
-	if (!e->able)
-		return GPUMEM_OK;
-	pthread_mutex_lock(&session->lock);
-	if (!e->pins)
-		status = gm_error(GPUMEM_E_BUSY,
-			"an evictable buffer must be pinned for this: call gpumem_buffer_pin() first");
-	else if (e->state != GM_EVICT_HERE)
-		status = gm_error(GPUMEM_E_BUSY,
-			"the buffer lies in host memory: unpin it, then pin it without "
-			"GPUMEM_PIN_HOST_OK");
-	else
-		e->holds++;
-	pthread_mutex_unlock(&session->lock);
-	return status;
-}
-
 gpumem_status gm_evict_use(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
@@ -159,6 +137,23 @@ void gm_evict_release(struct gpumem_buffer *buffer)
 	buffer->evict.holds--;
 	gm_evict_changed(buffer);
 	pthread_mutex_unlock(&buffer->session->lock);
+}
+
+gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
+{
+	gpumem_status status = gm_evict_use(buffer);
+	if (status)
+		return status;
+
+	/* Now it stays where it is. */
+	pthread_mutex_lock(&buffer->session->lock);
+	bool here = buffer->evict.state == GM_EVICT_HERE;
+	pthread_mutex_unlock(&buffer->session->lock);
+	if (here)
+		return GPUMEM_OK;
+	gm_evict_release(buffer);
+	return gm_error(GPUMEM_E_BUSY,
+		"the buffer lies in host memory: unpin it, then pin it without GPUMEM_PIN_HOST_OK");
 }
 
 bool gm_evict_note_shared(struct gpumem_buffer *buffer, bool shared)
