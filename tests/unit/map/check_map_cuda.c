@@ -363,6 +363,7 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 	ck_assert_int_eq(cuda->cuStreamDestroy(stream), 0);
 	ck_assert_int_eq(ops->record(map, &event), 0);
 	ops->forget(map, event);
+	ops->word_close(map, word);
 	ops->close(map);
 }
 END_TEST
