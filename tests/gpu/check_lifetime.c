@@ -3,15 +3,15 @@
 
 /*
  * Lifetime by scope on a GPU: GPUMEM_AUTO_SESSION, _BUFFER and _BATCH free what a function leaves behind, on
- * its way out by an error, too, and while the GPU still works with it. Then the program in C++ with its
- * cases of gpumem.hpp. See broker.h.
+ * its way out by an error, too, a batch also while the GPU still works with it. Then the program in C++ with
+ * its cases of gpumem.hpp. See broker.h.
  */
 
 #include "tests/gpu/broker.h"
 
 #define BYTES (8 * MIB)
 
-/* Takes everything, lets a stream work with it, and fails. */
+/* Takes everything, lets a stream work with the batch, and fails. */
 static gpumem_status fail_half_way(gm_cu_stream stream)
 {
 	static const gpumem_batch_entry entries[] = {{.bytes = BYTES}, {.bytes = BYTES}};
@@ -26,6 +26,8 @@ static gpumem_status fail_half_way(gm_cu_stream stream)
 	OK(gpumem_buffer_create(own, 0, BYTES, NULL, &buffer));
 	OK(gpumem_batch_create(own, 0, entries, 2, NULL, &batch));
 	fill(gpumem_buffer_ptr(buffer), BYTES, 1, stream);
+	/* A batch may be destroyed while work uses it, a buffer may not. */
+	CU(cuda->cuStreamSynchronize(stream));
 	fill(gpumem_batch_ptr(batch, 1), BYTES, 2, stream);
 	return gpumem_buffer_create(own, 0, UINT64_C(1) << 45, NULL, &never);
 }
