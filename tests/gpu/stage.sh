@@ -13,7 +13,7 @@ machine=${GPUMEM_STAGE_MACHINE:-$(uname -m)}
 read -ra suite <<<"$4 $5"
 programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl run/gpumem-run examples/copy examples/cuda_worker examples/ipc_open bench/fairness "${suite[@]}")
 
-strip=strip
+strip="strip"
 if [ "$machine" != x86_64 ]; then
 	strip=x86_64-linux-gnu-strip
 	if [ "$(id -u)" = 0 ]; then
