@@ -698,7 +698,8 @@ int main(void)
 	tcase_add_test(tc, so_it_is_with_very_few);
 	tcase_add_test(tc, a_request_waits_for_descriptors_that_the_pool_gives_up);
 	tcase_add_test(tc, descriptors_that_are_kept_over_a_restart_count_once);
-	tcase_add_test(tc, a_user_that_churns_leases_with_signals_makes_nobody_elses_fail);
+	if (GM_TAP_WITH_USERS(a_user_that_churns_leases_with_signals_makes_nobody_elses_fail))
+		tcase_add_test(tc, a_user_that_churns_leases_with_signals_makes_nobody_elses_fail);
 	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
 	/* On a GPU a returned chunk is destroyed, and lingers without a descriptor. */
