@@ -19,7 +19,7 @@
 /* How soon a thread that waits for a pipe notices that nobody wants the bytes any more. */
 #define FILE_POLL_MS 10
 
-/* What reading a file returns if it fails without an errno. */
+/* file_move() and file_move_serial() return these where no errno says what happened. */
 enum {
 	FILE_E_SHORTER = 1, /* the file has become shorter */
 	FILE_E_MORE,        /* there is more than fits */

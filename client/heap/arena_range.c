@@ -44,7 +44,7 @@ static uint64_t range_end(const struct gm_arena *arena)
 	return first ? first->prev->addr + first->prev->bytes : arena->base;
 }
 
-/* Finds the free block at the end; NULL: there is none. */
+/* Returns the free block at the end, or NULL if the last block is in use. */
 static struct gm_heap_block *range_free_end(struct gm_arena *arena)
 {
 	struct gm_heap_block *last = gm_heap_last_before(&arena->heap, range_end(arena));

@@ -81,7 +81,7 @@ void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint3
 	if (device >= session->counted)
 		return;
 	pthread_mutex_lock(&session->lock);
-	/* What the level was before is not always known. The room decides whether something returns. */
+	/* The library may have missed the level before. The room decides whether a buffer returns. */
 	d->relieved = d->return_due = level < GPUMEM_LEVEL_HIGH;
 	pthread_mutex_unlock(&session->lock);
 }

@@ -51,7 +51,7 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 	uint64_t ms = pin->options->wait_ms;
 	char tag[sizeof(buffer->tag)];
 
-	/* What the program has destroyed may be what it needs now. */
+	/* The pin may need memory of buffers that the program has just destroyed. */
 	gm_buffer_settle(pin->session);
 	if (ms == GPUMEM_WAIT_FOREVER)
 		ms = GM_LEASE_WAIT_MOST;
@@ -356,7 +356,7 @@ static gpumem_status pin_end_refused(void)
 		"the buffer is not pinned: it was unpinned more often than it was pinned");
 }
 
-/* Records the work after which the buffer may move. NULL: there is none. */
+/* Records an event after the work that uses the buffer. NULL: no work does. */
 static gpumem_status pin_end_record(
 	struct gpumem_buffer *buffer, gpumem_stream stream, struct gm_map_event **ret_event)
 {

@@ -4,7 +4,7 @@
 
 #include "client/memory/evict.h"
 
-/* What evict.c, buffer_pin.c and buffer_fallback.c share. */
+/* evict.c, buffer_pin.c and buffer_fallback.c are one object; only they include this. */
 
 /* Checks that the program may pin, unpin or evict this buffer. */
 gpumem_status gm_evict_check(const struct gpumem_buffer *buffer);

@@ -36,7 +36,7 @@ struct gm_ground {
 gpumem_status gm_ground_init(
 	struct gm_ground *ground, struct gpumem_session *session, uint32_t device, uint64_t reach);
 /* Unmaps everything and frees the range. give: the leases go back; else the session's end gives them back.
- * What cannot be unmapped stays leased, and the session's kept is set. ground may be all 0. */
+ * Memory that the driver does not unmap stays leased, and the session's kept is set. ground may be all 0. */
 void gm_ground_deinit(struct gm_ground *ground, bool give);
 
 /* Asks the daemon for memory of the ground's device. */

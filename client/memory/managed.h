@@ -8,7 +8,7 @@
 /* Frees what was destroyed and the device has finished with, and gives its charge back. May wait for
  * the device: it is for the library's thread. */
 void gm_managed_settle(struct gpumem_session *session);
-/* Frees all of it. The session ends. */
+/* The end of a session calls this: frees all managed memory that is left. */
 void gm_managed_drop_all(struct gpumem_session *session);
 
 #endif
