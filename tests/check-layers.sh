@@ -30,6 +30,7 @@ client/memory:  common client/map client/heap client/session
 client/copy:    common client/map client/session client/memory
 client/ring:    common client/session client/memory
 client:         common client/session client/memory
+weights:        common
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io
 ctl/verb:       common daemon/config ctl/io ctl/doctor
@@ -55,18 +56,18 @@ rules='
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
-^<jansson            ^ctl/                only gpumemctl uses jansson
+^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
 ^<sys/(socket|un)\.h ^(common|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
-^<                   ^(common|daemon|client|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
-^"autoconf\.h        ^(common|daemon|client|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
-^"gpumem/            ^(common|daemon|client|ctl|preload|run)/       public headers include one another by their bare names
-^"(status|gpumem)\.h ^include/            includes are written from the top folder
+^<                   ^(common|daemon|client|weights|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
+^"autoconf\.h        ^(common|daemon|client|weights|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
+^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
+^"(status|gpumem|gpumem_copy)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
 ^"common/wire\.h     ^(common/wire\.c|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
 ^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
 '
 
-files=$(cd "$src" && find common daemon client ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
+files=$(cd "$src" && find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks
 verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	BEGIN {
@@ -94,8 +95,8 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	function objection(file, what,   r, mine, theirs) {
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
-		if (what !~ /^"(common|daemon|client|ctl|keeper|preload|run)\//)
-			return what ~ /^<|^"(autoconf\.h|(status|gpumem)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
+		if (what !~ /^"(common|daemon|client|weights|ctl|keeper|preload|run)\//)
+			return what ~ /^<|^"(autoconf\.h|(status|gpumem|gpumem_copy)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""
 		return theirs in known ? "that is upwards, or into another program" : "that folder is not in the list of tests/check-layers.sh"

@@ -25,8 +25,11 @@ result() {
 nm -D --defined-only "$lib" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$work/exported"
 sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-z_0-9]*\);.*/\1/p' "$map" | sort >"$work/listed"
 # A declaration may span lines. Its name stands before the first parenthesis after GPUMEM_API.
-cat "$headers"/*.h | tr '\n' ' ' | grep -o 'GPUMEM_API[^;(]*(' | grep -v '__attribute__' |
-	sed 's/.*[ *]\([a-z_0-9]*\)($/\1/' | sort >"$work/declared"
+declared() { # HEADER...
+	cat "$@" | tr '\n' ' ' | grep -o 'GPUMEM_API[^;(]*(' | grep -v '__attribute__' | sed 's/.*[ *]\([a-z_0-9]*\)($/\1/' | sort
+}
+shopt -s extglob
+declared "$headers"/!(gpumem_weights).h >"$work/declared"
 
 [ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
 result "the library exports what its version script lists"
@@ -40,6 +43,21 @@ result "every symbol has a version"
 result "the library needs libc and protobuf-c only"
 readelf -d "$lib" | grep -q NODELETE 2>"$work/why"
 result "the library stays loaded"
+
+# libgpumem-weights stands on the client library, and alone needs jansson.
+weights=$top_builddir/weights/.libs/libgpumem-weights.so
+nm -D --defined-only "$weights" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort >"$work/exported"
+sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-z_0-9]*\);.*/\1/p' "$top_srcdir/weights/libgpumem-weights.map" | sort >"$work/listed"
+declared "$headers/gpumem_weights.h" >"$work/declared"
+[ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
+result "libgpumem-weights exports what its version script lists"
+[ -s "$work/declared" ] && diff "$work/declared" "$work/exported" >"$work/why" 2>&1
+result "libgpumem-weights exports what its header declares"
+! nm -D --defined-only "$weights" | awk '$2 != "A"' | grep -v '@@GPUMEM_WEIGHTS_0$' >"$work/why" 2>&1
+result "every symbol of libgpumem-weights has a version"
+! readelf -d "$weights" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+	grep -Ev '^(libc|libpthread|libgpumem-client|libjansson|ld-linux.*|lib(a|t|ub)san.*|libgcc_s|libm|librt|libdl|libresolv|libstdc\+\+)\.so' >"$work/why" 2>&1
+result "libgpumem-weights needs libc, jansson and the client library only"
 
 # The preloaded library: its names are those of the calls that it stands in for, without a version, and dlsym().
 preload=$top_builddir/preload/.libs/libgpumem-preload.so
@@ -77,7 +95,7 @@ for std in c++17 c++20; do
 done
 
 cat >"$work/use.cc" <<'END'
-#include <gpumem/gpumem.h>
+#include <gpumem/gpumem_weights.h>
 int main()
 {
 	gpumem_connect_options connect = GPUMEM_CONNECT_OPTIONS_INIT;
@@ -87,10 +105,12 @@ int main()
 	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
 	gpumem_share_options share = GPUMEM_SHARE_OPTIONS_INIT;
 	gpumem_publish_options publish = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_name name = GPUMEM_NAME_INIT;
+	gpumem_weights_options weights = GPUMEM_WEIGHTS_OPTIONS_INIT;
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	void *ptr = GPUMEM_STREAM_ANY;
-	return connect.size && alloc.size && buffer.size && batch.size && policy.size && share.size && publish.size && info.size && stats.size &&
+	return connect.size && alloc.size && buffer.size && batch.size && policy.size && share.size && publish.size && name.size && weights.size && info.size && stats.size &&
 	       ptr ? 0 : 1;
 }
 END

@@ -40,6 +40,11 @@ const char *gm_error_text(void)
 	return text;
 }
 
+gpumem_status gpumem_error_set(gpumem_status status, const char *sentence)
+{
+	return gm_error_plain(status, sentence ? sentence : gm_status_text(status));
+}
+
 const char *gpumem_error_detail(void)
 {
 	return text;

@@ -57,6 +57,9 @@ GPUMEM_API const char *gpumem_status_text(gpumem_status status);
 /* Why this thread's last failed call failed, and what to do about it. Never NULL. Valid until this
  * thread's next call into the library. */
 GPUMEM_API const char *gpumem_error_detail(void);
+/* For libraries on top of this one: leaves a sentence of theirs for gpumem_error_detail(), and returns the
+ * status, so that a failure is one line. A long sentence is cut after 511 bytes. */
+GPUMEM_API gpumem_status gpumem_error_set(gpumem_status status, const char *sentence);
 /* The library's version, "0.1.0". */
 GPUMEM_API const char *gpumem_version(void);
 
@@ -691,6 +694,32 @@ GPUMEM_API gpumem_status gpumem_buffer_metadata(
 	gpumem_buffer *buffer, void **ret_data, size_t *ret_size);
 /* data may be NULL. */
 GPUMEM_API void gpumem_metadata_free(void *data);
+
+/* A name that this process may see. */
+typedef struct gpumem_name {
+	size_t size;
+	uint32_t owner;   /* the uid whose name it is */
+	uint32_t device;  /* where the buffer is */
+	const char *name; /* without its owner; valid only during the call, as tag */
+	const char *tag;  /* of the buffer; "": it has none, or this process may not attach */
+	uint64_t version;
+	uint64_t bytes;          /* as requested */
+	uint64_t metadata_bytes; /* 0: there is no metadata */
+	uint32_t readers;        /* how often it is attached now */
+} gpumem_name;
+
+#define GPUMEM_NAME_INIT \
+	{ \
+		sizeof(gpumem_name), 0, 0, NULL, NULL, 0, 0, 0, 0 \
+	}
+
+/*
+ * Calls fn for each name of the caller's user, and of others that this process may attach to; administrators
+ * see all. fn runs on the calling thread, without any lock held, and may call everything in this library
+ * except gpumem_disconnect().
+ */
+typedef void (*gpumem_name_fn)(void *user, const gpumem_name *name);
+GPUMEM_API gpumem_status gpumem_names(gpumem_session *session, gpumem_name_fn fn, void *user);
 /* The version that the buffer was published or attached as; 0: neither. */
 GPUMEM_API uint64_t gpumem_buffer_version(const gpumem_buffer *buffer);
 

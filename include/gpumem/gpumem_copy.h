@@ -170,6 +170,25 @@ GPUMEM_API gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offse
 	const gpumem_copy_file *file, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result);
 
+/*
+ * Writes the bytes [at, at + bytes) of a transfer to memory. Returns 0, or an errno, which ends the
+ * transfer. Several threads of the library call it at a time, each for another part and in no order. It may
+ * not call this library, and must not wait for the thread that called gpumem_copy_read_in().
+ */
+typedef int (*gpumem_copy_read_fn)(void *user, uint64_t at, void *to, size_t bytes);
+
+/*
+ * Fills a part of a buffer with what a function writes: for sources that are neither memory nor one file,
+ * such as the parts of several files, or compressed data. The function writes into pinned slots, or into the
+ * buffer itself where the CPU sees it, so nothing is copied twice. The strategy may be GPUMEM_COPY_AUTO,
+ * GPUMEM_COPY_SYNC (the calling thread calls read) or GPUMEM_COPY_STAGED. user is handed to read.
+ *
+ *   GPUMEM_E_SYSTEM  read returned an errno. The sentence has its text, and says how many bytes arrived.
+ */
+GPUMEM_API gpumem_status gpumem_copy_read_in(gpumem_buffer *buffer, size_t offset, size_t bytes,
+	gpumem_copy_read_fn read, void *user, gpumem_stream stream,
+	const gpumem_copy_options *options, gpumem_copy_result *ret_result);
+
 /* Cancels the transfers that have this word in their options: sets it to 1, safely from any thread and
  * from a signal handler. The transfers end when the pieces that are under way have arrived. */
 GPUMEM_API void gpumem_copy_cancel(uint32_t *cancel);

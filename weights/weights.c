@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights as a process has them: attaching to a name, and the tensors that are there then. */
+#include "weights/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "weights/weights_error.h"
+#include "weights/weights_metadata.h"
+
+/* How often metadata is read again that was replaced meanwhile. */
+#define WEIGHTS_TRIES 16
+
+/* ---- the object */
+
+gpumem_status gm_weights_new(
+	gpumem_buffer *buffer, struct gm_weights_table *table, gpumem_weights **ret_weights)
+{
+	gpumem_weights *weights = calloc(1, sizeof(*weights));
+	gpumem_weights_tensor *tensors = calloc(table->n + 1, sizeof(*tensors));
+
+	if (!weights || !tensors) {
+		free(weights);
+		free(tensors);
+		gm_weights_table_deinit(table);
+		gpumem_buffer_destroy(buffer);
+		return gm_weights_error(GPUMEM_E_HOST_MEMORY, "no memory for the table of tensors");
+	}
+
+	uint8_t *start = gpumem_buffer_ptr(buffer);
+	for (size_t i = 0; i < table->n; i++) {
+		const struct gm_weights_row *row = &table->rows[i];
+
+		tensors[i] = (gpumem_weights_tensor){.name = row->name,
+			.dtype = row->dtype,
+			.shape = row->shape,
+			.bytes = row->bytes,
+			.ptr = start + row->place,
+			.ndim = row->ndim,
+			.bits = row->bits};
+	}
+	*weights = (gpumem_weights){.buffer = buffer,
+		.table = *table,
+		.tensors = tensors,
+		.version = gpumem_buffer_version(buffer),
+		.bytes = gm_weights_table_bytes(table)};
+	*table = (struct gm_weights_table){0};
+	*ret_weights = weights;
+	return GPUMEM_OK;
+}
+
+void gpumem_weights_detach(gpumem_weights *weights)
+{
+	if (!weights)
+		return;
+	gpumem_buffer_destroy(weights->buffer);
+	gm_weights_table_deinit(&weights->table);
+	free(weights->tensors);
+	free(weights);
+}
+
+size_t gpumem_weights_count(const gpumem_weights *weights)
+{
+	return weights->table.n;
+}
+
+const gpumem_weights_tensor *gpumem_weights_at(const gpumem_weights *weights, size_t index)
+{
+	return index < weights->table.n ? &weights->tensors[index] : NULL;
+}
+
+const gpumem_weights_tensor *gpumem_weights_find(const gpumem_weights *weights, const char *name)
+{
+	const struct gm_weights_row *row =
+		name ? gm_weights_table_find(&weights->table, name) : NULL;
+
+	return row ? &weights->tensors[row - weights->table.rows] : NULL;
+}
+
+uint64_t gpumem_weights_version(const gpumem_weights *weights)
+{
+	return weights->version;
+}
+
+uint32_t gpumem_weights_device(const gpumem_weights *weights)
+{
+	return gpumem_buffer_device(weights->buffer);
+}
+
+uint64_t gpumem_weights_bytes(const gpumem_weights *weights)
+{
+	return weights->bytes;
+}
+
+gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights)
+{
+	return weights->buffer;
+}
+
+/* ---- looking */
+
+gpumem_status gm_weights_look(
+	gpumem_session *session, const char *name, struct gm_weights_found *ret_found)
+{
+	struct gm_weights_found found = {0};
+	struct gm_weights_head head;
+	gpumem_status status = GPUMEM_E_BUSY;
+	void *data = NULL;
+	size_t size = 0;
+
+	for (int i = 0; i < WEIGHTS_TRIES && status == GPUMEM_E_BUSY; i++)
+		status = gpumem_metadata_read(session, name, &data, &size, &found.version);
+	if (status && status != GPUMEM_E_NOT_FOUND)
+		return status;
+	found.exists = !status;
+	found.weights = found.exists && gm_weights_head_read(data, size, &head) == 0;
+	if (found.exists)
+		gpumem_metadata_free(data);
+	if (found.weights) {
+		found.tensors = head.count;
+		found.bytes = head.bytes;
+		gm_weights_head_deinit(&head);
+	}
+	*ret_found = found;
+	return GPUMEM_OK;
+}
+
+/* ---- attaching */
+
+/* Copies the table of tensors that is in the buffer. */
+static gpumem_status weights_copy_table(gpumem_buffer *buffer, const struct gm_weights_head *head,
+	const char *name, char **ret_bytes)
+{
+	size_t n = (size_t)(head->end - head->begin);
+
+	if (head->end > gpumem_buffer_size(buffer) ||
+		head->end - head->begin > 4 * (uint64_t)GPUMEM_WEIGHTS_HEADER_MOST)
+		return gm_weights_damaged(
+			name, 0, NULL, "its table of tensors is not in the buffer, or too long");
+	GM_AUTO_FREE char *bytes = malloc(n);
+	if (!bytes)
+		return gm_weights_error(GPUMEM_E_HOST_MEMORY, "no memory for the table of tensors");
+
+	gpumem_status status = gpumem_copy_out(
+		buffer, (size_t)head->begin, bytes, n, GPUMEM_STREAM_DONE, NULL, NULL);
+	if (!status)
+		*ret_bytes = gm_steal_ptr(&bytes);
+	return status;
+}
+
+static gpumem_status weights_read_table(
+	gpumem_buffer *buffer, const char *name, struct gm_weights_table *ret_table)
+{
+	GM_AUTO_FREE char *bytes = NULL;
+	struct gm_weights_head head;
+	void *data;
+	size_t size;
+
+	gpumem_status status = gpumem_buffer_metadata(buffer, &data, &size);
+	if (status)
+		return status;
+	int r = gm_weights_head_read(data, size, &head);
+	gpumem_metadata_free(data);
+	if (r < 0)
+		return gm_weights_error(GPUMEM_E_NOT_FOUND,
+			"%.80s is the name of a buffer without weights, or with weights of a newer "
+			"library; see 'gpumemctl weights list'",
+			name);
+
+	if (head.end)
+		status = weights_copy_table(buffer, &head, name, &bytes);
+	if (!status)
+		status = gm_weights_head_tensors(
+			&head, name, bytes, gpumem_buffer_size(buffer), ret_table);
+	gm_weights_head_deinit(&head);
+	return status;
+}
+
+gpumem_status gpumem_weights_attach(
+	gpumem_session *session, const char *name, uint64_t version, gpumem_weights **ret_weights)
+{
+	struct gm_weights_table table;
+	gpumem_buffer *buffer;
+
+	if (!ret_weights)
+		return gm_weights_error(GPUMEM_E_INVALID, "ret_weights must not be NULL");
+	gpumem_status status = gpumem_attach(session, name, &buffer);
+	if (status)
+		return status;
+
+	uint64_t now = gpumem_buffer_version(buffer);
+	if (version && now != version)
+		status = gm_weights_error(GPUMEM_E_NOT_FOUND,
+			"%.80s has version %llu now, and version %llu is not there for new readers; "
+			"attach without a version, or publish that one under a name of its own",
+			name, (unsigned long long)now, (unsigned long long)version);
+	if (!status)
+		status = weights_read_table(buffer, name, &table);
+	if (status) {
+		gpumem_buffer_destroy(buffer);
+		return status;
+	}
+	return gm_weights_new(buffer, &table, ret_weights);
+}
