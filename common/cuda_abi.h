@@ -56,6 +56,17 @@ typedef struct gm_cu_access {
 	int flags;
 } gm_cu_access;
 
+/* Of a memory pool. Before CUDA 12, what follows win32_security was reserved, and 0. */
+typedef struct gm_cu_pool_props {
+	int type;
+	int handle_types;
+	gm_cu_location location;
+	void *win32_security;
+	size_t max_size; /* 0: as the driver likes */
+	unsigned short usage;
+	unsigned char reserved[54];
+} gm_cu_pool_props;
+
 /* Enumerations of the driver. All are as wide as an int. */
 typedef int gm_cu_attribute;
 typedef int gm_cu_handle_type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is allocated and freed in the order of a stream. The default pool of a device is the
- * broker's. Other pools, and what a stream allocates while it is captured, are the driver's.
+ * Memory that is allocated and freed in the order of a stream. preload_pools.h says which pools the
+ * broker serves. The others, and what a stream allocates while it is captured, are the driver's.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -9,6 +9,7 @@
 #include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
+#include "preload/preload_pools.h"
 
 /* Set for good once the program has given a device another pool. */
 static atomic_bool async_pools_set;
@@ -32,27 +33,45 @@ static bool async_device(
 	return result == GM_CUDA_SUCCESS;
 }
 
-/* Whether the pool is the one that the device began with; pool NULL: the one that it has now. */
-static bool async_default(const struct gm_driver *driver, gm_cu_device device, gm_cu_pool pool)
+/* The pool that is meant, if the broker serves it; handle NULL: the one that the device has now. To be
+ * given to gm_pools_put(). */
+static struct gm_preload_pool *async_pool(
+	const struct gm_driver *driver, gm_cu_device device, gm_cu_pool handle)
 {
-	gm_cu_pool first = NULL;
-
-	if (!pool) {
+	if (!handle) {
 		if (!atomic_load_explicit(&async_pools_set, memory_order_acquire))
-			return true;
-		if (!driver->cuDeviceGetMemPool || driver->cuDeviceGetMemPool(&pool, device))
-			return false;
+			return gm_pools_first(driver, device);
+		if (!driver->cuDeviceGetMemPool || driver->cuDeviceGetMemPool(&handle, device))
+			return NULL;
 	}
-	return driver->cuDeviceGetDefaultMemPool &&
-	       driver->cuDeviceGetDefaultMemPool(&first, device) == GM_CUDA_SUCCESS &&
-	       first == pool;
+	return gm_pools_get(driver, handle);
+}
+
+/* Allocates for a pool, which the block keeps. */
+static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, size_t bytes,
+	gpumem_stream stream, gm_cu_ptr *ret_ptr)
+{
+	struct gm_preload_block block = {.bytes = bytes, .pool = pool};
+	gm_cu_result result = gm_broker_alloc(number, bytes, stream, &block.base);
+	if (result)
+		return result;
+
+	if (gm_pools_enter(pool, bytes)) {
+		if (gm_blocks_add(&block)) {
+			*ret_ptr = block.base;
+			return GM_CUDA_SUCCESS;
+		}
+		gm_pools_leave(pool, bytes);
+	}
+	gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* true: the broker has served the call, with *ret_result. false: it is the driver's. */
 static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t bytes,
-	gm_cu_pool pool, gm_cu_stream stream, gm_cu_result *ret_result)
+	gm_cu_pool handle, gm_cu_stream stream, gm_cu_result *ret_result)
 {
-	struct gm_preload_block block = {.bytes = bytes};
+	struct gm_preload_pool *pool = NULL;
 	gm_cu_device device;
 	uint32_t number;
 
@@ -65,22 +84,20 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 	}
 	if (answer != GM_BROKER_READY || gm_capture_of(driver, stream) ||
 		!async_device(driver, stream, &device) ||
-		!gm_broker_device(driver, device, &number) ||
-		!async_default(driver, device, pool)) {
+		!(pool = async_pool(driver, device, handle)) ||
+		!gm_broker_device(driver, gm_pools_device(pool), &number)) {
+		if (pool)
+			gm_pools_put(pool);
 		gm_broker_count_passed(
-			pool ? GM_CALL_cuMemAllocFromPoolAsync : GM_CALL_cuMemAllocAsync);
+			handle ? GM_CALL_cuMemAllocFromPoolAsync : GM_CALL_cuMemAllocAsync);
 		return false;
 	}
 
-	*ret_result = gm_broker_alloc(number, bytes, stream, &block.base);
+	/* A pool may be of another device than the stream. */
+	*ret_result = async_serve(pool, number, bytes,
+		gm_pools_device(pool) == device ? (gpumem_stream)stream : GPUMEM_STREAM_ANY, ptr);
 	if (*ret_result)
-		return true;
-	if (gm_blocks_add(&block)) {
-		*ptr = block.base;
-	} else {
-		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
-		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
-	}
+		gm_pools_put(pool);
 	return true;
 }
 
@@ -91,6 +108,7 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	if (!gm_broker_there() || !gm_blocks_near(ptr) || gm_capture_of(driver, stream) ||
 		!gm_blocks_take(ptr, &block))
 		return false;
+	gm_pools_free(&block);
 	gm_broker_free(ptr, stream);
 	return true;
 }

@@ -7,6 +7,7 @@
 #include "preload/preload.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
+#include "preload/preload_pools.h"
 
 static uint64_t figures_min(uint64_t a, uint64_t b)
 {
@@ -56,6 +57,7 @@ enum {
 	FIGURES_RANGE_START = 11,
 	FIGURES_RANGE_SIZE = 12,
 	FIGURES_HANDLE_TYPES = 14,
+	FIGURES_POOL = 17,
 };
 
 static bool figures_block(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
@@ -68,9 +70,7 @@ static bool figures_attribute(const struct gm_preload_block *block, int attribut
 {
 	switch (attribute) {
 	case FIGURES_CONTEXT:
-		if (!block->ctx)
-			return false;
-		*(gm_cu_ctx *)data = block->ctx;
+		*(gm_cu_ctx *)data = block->ctx; /* NULL, for memory of a pool */
 		return true;
 	case FIGURES_BUFFER_ID:
 		/* Far from the driver's own numbers, which begin at 0. */
@@ -84,6 +84,9 @@ static bool figures_attribute(const struct gm_preload_block *block, int attribut
 		return true;
 	case FIGURES_HANDLE_TYPES:
 		*(unsigned long long *)data = 0; /* it cannot be exported */
+		return true;
+	case FIGURES_POOL:
+		*(gm_cu_pool *)data = block->pool ? gm_pools_handle(block->pool) : NULL;
 		return true;
 	default:
 		return false;

@@ -9,6 +9,7 @@
 #include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
+#include "preload/preload_pools.h"
 
 /* Allocates in the current context. */
 static gm_cu_result memory_alloc(gm_cu_ctx ctx, uint32_t number, size_t bytes, gm_cu_ptr *ret_ptr)
@@ -110,6 +111,7 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 
 	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block))
 		return driver->cuMemFree_v2(ptr);
+	gm_pools_free(&block);
 	if (gm_capture_any() && gm_capture_keep(&block))
 		return GM_CUDA_SUCCESS;
 

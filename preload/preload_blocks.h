@@ -15,9 +15,10 @@
 
 struct gm_preload_block {
 	gm_cu_ptr base;
-	uint64_t bytes;  /* as asked for */
-	gm_cu_ctx ctx;   /* it ends with this context; NULL: it was made in stream order */
-	uint64_t serial; /* no two blocks of a process have the same */
+	uint64_t bytes; /* as asked for */
+	gm_cu_ctx ctx;  /* it ends with this context; NULL: it was made in stream order */
+	struct gm_preload_pool *pool; /* it was made from, and counts there; NULL: from none */
+	uint64_t serial;              /* no two blocks of a process have the same */
 };
 
 /* Sets the serial. false: the host has no memory. */

@@ -22,6 +22,7 @@
 	X(gpumem_alloc) \
 	X(gpumem_free) \
 	X(gpumem_stats) \
+	X(gpumem_trim) \
 	X(gpumem_place_each) \
 	X(gpumem_error_detail)
 
@@ -244,6 +245,20 @@ void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
 {
 	/* It can fail only for pointers that are not the library's. */
 	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
+}
+
+uint64_t gm_broker_cached(uint32_t number)
+{
+	gpumem_stats_t stats = GPUMEM_STATS_INIT;
+
+	if (broker_client.gpumem_stats(broker_session, number, &stats))
+		return 0;
+	return stats.allocated > stats.in_use ? stats.allocated - stats.in_use : 0;
+}
+
+void gm_broker_trim(void)
+{
+	(void)broker_client.gpumem_trim(broker_session, NULL);
 }
 
 struct broker_asked {

@@ -18,6 +18,7 @@
 
 typedef struct gm_cu_pool_opaque *gm_cu_pool;
 typedef struct gm_cu_graph_opaque *gm_cu_graph;
+typedef int gm_cu_pool_attribute;
 
 #define GM_PRELOAD_PER_THREAD 2 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 
@@ -53,7 +54,15 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, \
 		(gm_cu_device device, gm_cu_pool pool)) \
 	X(cuMemSetMemPool, "cuMemSetMemPool", 13000, 0, \
-		(gm_cu_location * location, int type, gm_cu_pool pool))
+		(gm_cu_location * location, int type, gm_cu_pool pool)) \
+	X(cuMemPoolCreate, "cuMemPoolCreate", 11020, 0, \
+		(gm_cu_pool * pool, const gm_cu_pool_props *props)) \
+	X(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0, (gm_cu_pool pool)) \
+	X(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0, (gm_cu_pool pool, size_t keep)) \
+	X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020, 0, \
+		(gm_cu_pool pool, gm_cu_pool_attribute attribute, void *value)) \
+	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, 0, \
+		(gm_cu_pool pool, gm_cu_pool_attribute attribute, void *value))
 
 /* Each exists twice: for the default stream that all threads share, and for a thread's own. */
 #define GM_PRELOAD_STREAM_CALLS(X, suffix, flags) \
@@ -104,6 +113,7 @@ typedef struct gm_cu_graph_opaque *gm_cu_graph;
 	X(cuDevicePrimaryCtxGetState, (gm_cu_device device, unsigned int *flags, int *active)) \
 	X(cuDevicePrimaryCtxRetain, (gm_cu_ctx * ctx, gm_cu_device device)) \
 	X(cuDevicePrimaryCtxRelease_v2, (gm_cu_device device)) \
+	X(cuDeviceGetCount, (int *count)) \
 	X(cuDeviceGetUuid_v2, (gm_cu_uuid * uuid, gm_cu_device device)) \
 	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \

@@ -97,6 +97,8 @@ struct fake_map {
 	unsigned device_write;  /* likewise that may write it */
 	bool plain;             /* made by cuMemAlloc or an IPC open, not by cuMemMap */
 	int context;            /* then: its number */
+	struct fake_pool *pool; /* then: the pool that it comes from; NULL: none */
+	size_t pool_bytes;      /* then: what was asked for */
 	struct fake_map *prev, *next;
 };
 
@@ -234,6 +236,10 @@ void fake_hosts_end(int context);
 /* Memory of the driver's own, of the current context; and its end, which frees it. */
 gm_cu_result fake_host_add(void *ptr, size_t bytes);
 bool fake_host_drop(void *ptr);
+
+/* mempool.c, with the lock held: memory of a pool is freed. */
+struct fake_pool;
+void fake_pool_leave(struct fake_pool *pool, size_t bytes);
 
 /* managed.c, with the lock held: frees managed memory that begins there. False: there is none. */
 bool fake_managed_drop(uintptr_t addr);

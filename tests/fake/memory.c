@@ -179,6 +179,8 @@ void fake_map_remove(struct fake_map *map, bool keep_reserved)
 		fake_place_leave(map->va, map->size);
 	munmap(map->shadow, map->size);
 	DL_DELETE(fake.maps, map);
+	if (map->pool)
+		fake_pool_leave(map->pool, map->pool_bytes);
 	map->mem->mappings--;
 	fake_mem_put(map->mem);
 	free(map);

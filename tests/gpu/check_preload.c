@@ -86,6 +86,35 @@ START_TEST(each_way_to_a_call_leads_to_the_broker)
 }
 END_TEST
 
+START_TEST(pools_are_served_and_answer_for_themselves)
+{
+	struct play one = {.route = routes[_i], .scene = "pools"};
+	struct gm_worker worker;
+
+	start();
+	gm_worker_start(&worker, act, &one);
+	gm_hear_word(worker.channel, 'h');
+	GM_REQUIRE(gm_figures_now(&daemon_).leased >= 2 * ACTOR_BYTES);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 't');
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE(f.leased >= ACTOR_BYTES && f.leased < 2 * ACTOR_BYTES);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(pools_come_and_go_in_several_threads)
+{
+	struct play one = {.route = "dlsym", .scene = "pool-threads"};
+
+	start();
+	one_worker(act, &one);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_default_stream_of_each_thread_is_meant_where_the_program_says_so)
 {
 	start();
@@ -310,6 +339,8 @@ int main(void)
 	TCase *tc = tcase_create("preload");
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, each_way_to_a_call_leads_to_the_broker, 0, ROUTES);
+	tcase_add_loop_test(tc, pools_are_served_and_answer_for_themselves, 0, ROUTES);
+	tcase_add_test(tc, pools_come_and_go_in_several_threads);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_test(tc, the_limit_is_the_size_of_the_gpu);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);

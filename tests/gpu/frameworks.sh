@@ -50,6 +50,13 @@ else
 	echo "ok $((n += 1)) - PyTorch # SKIP it is not installed"
 fi
 
+if python3 -c 'import cupy; cupy.zeros(1)' 2>/dev/null; then
+	"$run" --report -- python3 "$here/cupy_pools.py" >"$work/cupy" 2>"$work/cupy.err"
+	result $? "CuPy: the statistics of an asynchronous pool"
+else
+	echo "ok $((n += 1)) - CuPy # SKIP it is not installed"
+fi
+
 actor=$(first "$here/cudart_actor" "$top/tests/gpu/cudart_actor")
 if [ -n "$actor" ]; then
 	"$run" --limit 1G --report -- "$actor" >"$work/cudart" 2>"$work/cudart.err"

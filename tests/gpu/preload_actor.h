@@ -45,6 +45,19 @@
 	X(cuMemFreeAsync, cuMemFreeAsync, 11020, (gm_cu_ptr ptr, gm_cu_stream stream)) \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, \
 		(void **pool, gm_cu_device device)) \
+	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **pool, gm_cu_device device)) \
+	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (gm_cu_device device, void *pool)) \
+	X(cuMemPoolCreate, cuMemPoolCreate, 11020, (void **pool, const gm_cu_pool_props *props)) \
+	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (void *pool)) \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *pool, size_t keep)) \
+	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, \
+		(void *pool, int attribute, void *value)) \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, \
+		(void *pool, int attribute, void *value)) \
+	X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020, \
+		(int *flags, void *pool, gm_cu_location *location)) \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, \
+		(void *pool, const gm_cu_access *access, size_t n)) \
 	X(cuMemCreate, cuMemCreate, 10020, \
 		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
 			unsigned long long flags)) \

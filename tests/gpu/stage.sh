@@ -85,7 +85,7 @@ find "$stage" -type f | while read -r file; do
 	esac
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
-cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/torch_train.py" "$stage/tests/gpu/"
+cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/"*.py "$stage/tests/gpu/"
 chmod +x "$stage/run.sh"
 git -C "$source_dir" rev-parse --short HEAD >"$stage/commit" 2>/dev/null || rm -f "$stage/commit"
 size=$(du -sm "$stage" | cut -f1)

@@ -39,5 +39,10 @@ static.fill_(3)
 graph.replay()
 torch.cuda.synchronize()
 print("graph", result.sum().item())
-if torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0:
-    sys.exit("memory_stats() says that nothing was allocated")
+stats = torch.cuda.memory_stats()
+if stats["allocated_bytes.all.peak"] == 0 or stats["reserved_bytes.all.current"] < stats["allocated_bytes.all.current"]:
+    sys.exit(f"memory_stats() says {stats}")
+torch.cuda.reset_peak_memory_stats()
+if torch.cuda.max_memory_allocated() != torch.cuda.memory_allocated():
+    sys.exit("the peak is not what is allocated after it was reset")
+torch.cuda.empty_cache()

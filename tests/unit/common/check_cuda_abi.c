@@ -41,6 +41,11 @@ SAME_OFFSET(gm_cu_prop, alloc_flags.usage, CUmemAllocationProp, allocFlags.usage
 SAME_SIZE(gm_cu_access, CUmemAccessDesc);
 SAME_OFFSET(gm_cu_access, location, CUmemAccessDesc, location);
 SAME_OFFSET(gm_cu_access, flags, CUmemAccessDesc, flags);
+SAME_SIZE(gm_cu_pool_props, CUmemPoolProps);
+SAME_OFFSET(gm_cu_pool_props, type, CUmemPoolProps, allocType);
+SAME_OFFSET(gm_cu_pool_props, handle_types, CUmemPoolProps, handleTypes);
+SAME_OFFSET(gm_cu_pool_props, location, CUmemPoolProps, location);
+SAME_OFFSET(gm_cu_pool_props, win32_security, CUmemPoolProps, win32SecurityAttributes);
 SAME_SIZE(gm_cu_attribute, CUdevice_attribute);
 SAME_SIZE(gm_cu_handle_type, CUmemAllocationHandleType);
 SAME_SIZE(gm_cu_granularity, CUmemAllocationGranularity_flags);
