@@ -550,6 +550,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	d->jobs--;
 	gm_ledger_destroyed(&d->ledger, chunk->bytes);
 	d->freed += chunk->bytes;
+	d->destroyed += chunk->bytes;
 	bool decayed = chunk->decayed;
 	gm_fds_move(&core->env, chunk, GM_FDS_NONE, NULL);
 	gm_debt_destroyed(d, chunk);
@@ -562,6 +563,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	/* A request that was denied memory may get it now. */
 	if (d->queue.denied > 0)
 		gm_device_wake_queue(d);
+	gm_declare_destroyed(d);
 	if (decayed)
 		gm_decay_destroyed(d);
 	gm_env_leave(&core->env);

@@ -7,9 +7,10 @@
  * those who had the chunks, while the driver's figure stays above the one from before.
  *
  * This file promises that a process whose figure did not grow when its chunks were destroyed owes
- * nothing, and that nobody owes more than was destroyed. Whatever cannot be told is no debt. A debt
- * of 0 bytes keeps no estate: pooled chunks refer to it long after the last session has ended. It must
- * never ask the driver itself: the device's thread does, at moments of its own choice.
+ * nothing, that memory which it declared and then made is no debt, and that nobody owes more than was
+ * destroyed. Whatever cannot be told is no debt. A debt of 0 bytes keeps no estate: pooled chunks refer
+ * to it long after the last session has ended. It must never ask the driver itself: the device's thread
+ * does, at moments of its own choice.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -221,7 +222,7 @@ static uint64_t debt_estimate(struct gm_debt *debt, struct gm_counted_process *l
 {
 	uint64_t growth = 0;
 	if (debt->destroyed)
-		growth = gm_minus(now->bytes, last ? last->bytes : 0);
+		growth = gm_minus(now->bytes, last ? last->bytes + last->expected : 0);
 	if (growth == 0 && debt->bytes == 0)
 		return 0;
 
@@ -252,6 +253,8 @@ bool gm_debt_count(struct gm_device *device, struct gm_counted *counted)
 	struct gm_debt *debt, *next;
 
 	debts->due_ns = UINT64_MAX;
+	if (debts->list)
+		gm_declare_expect(device);
 	DL_FOREACH_SAFE (debts->list, debt, next) {
 		struct gm_counted_process *now = gm_counted_find(counted, debt->pid);
 		uint64_t bytes = debt->bytes, before = debt->before;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Declarations: see declare.h. This file promises that a declaration is charged and recorded before
- * the client hears that it may make the memory, and that no byte which the driver counts for a process
- * is taken for declared twice. It must never refuse to give a charge back.
+ * the client hears that it may make the memory, that the device has the room by then, and that no byte
+ * which the driver counts for a process is taken for declared twice. It must never refuse to give a
+ * charge back.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/declare.h"
@@ -21,40 +22,117 @@ uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 
 /* ---- more */
 
-gpumem_status gm_declare_admit(
-	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES])
+/*
+ * How much the device must still destroy before it has the room that is charged by now. All that is
+ * charged later waits for destructions of its own, and a chunk that is doomed later was counted here as
+ * pooled or charged. So others cannot make this wait longer.
+ */
+static uint64_t declare_lacks(const struct gm_device *device)
+{
+	const struct gm_ledger *ledger = &device->ledger;
+	uint64_t taken = gm_ledger_charged(ledger) + ledger->pooled + ledger->doomed;
+	return gm_min(ledger->doomed, gm_minus(taken, gm_device_ceiling(device)));
+}
+
+void gm_declare_admit(struct gm_request *request, struct gm_device *device)
 {
 	struct gm_session *session = request->session;
 	struct gm_account *account = gm_session_account(session, device);
-	int r = gm_ledger_declare(
+	int r = gm_ledger_admit(
 		&device->ledger, account, gm_device_ceiling(device), request->bytes);
 	assert(r == 0); /* gm_admit_now() said that it fits */
 	(void)r;
 
-	if (gm_commit_declared(session) < 0) {
-		gm_ledger_undeclare(&device->ledger, account, request->bytes);
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
-			"the daemon's ledger has no room for another declaration");
-	}
-	GM_STEP("declare: charged");
 	request->charged = request->bytes;
 	gm_device_make_room(device, session->info.domain);
+	request->room_at = device->destroyed + declare_lacks(device);
 	if (device->queue.length > 0)
 		gm_turn_overtake(device, account, request->waiting.order);
-	return GPUMEM_OK;
 }
 
-void gm_declare_finish(struct gm_request *request)
+/* What the last count says of a process. UINT64_MAX: nothing. */
+static uint64_t declare_figure(struct gm_device *device, pid_t pid)
+{
+	const struct gm_counted_process *process = gm_counted_find(device->debts.last, pid);
+	return process ? process->bytes : UINT64_MAX;
+}
+
+static void declare_finish(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = &session->core->env.devices[request->device];
+	struct gm_account *account = gm_session_account(session, device);
+	gpumem_status status = GPUMEM_OK;
+	const char *detail = NULL;
 
 	gm_request_unlink(request);
+	if (account->declared == 0)
+		account->undeclared = declare_figure(device, session->payer.pid);
+	gm_ledger_declare(&device->ledger, account, request->bytes);
+	if (gm_commit_declared(session) < 0) {
+		gm_ledger_undeclare(&device->ledger, account, request->bytes);
+		status = GPUMEM_E_HOST_MEMORY;
+		detail = "the daemon's ledger has no room for another declaration";
+	}
+	GM_STEP("declare: charged");
 	gm_session_changed(session, device);
 	gm_device_settle(device);
 
 	/* done() may free the request: do not use it from here on. */
-	request->done(request, GPUMEM_OK, NULL);
+	if (status == GPUMEM_OK)
+		request->done(request, status, NULL);
+	else
+		gm_request_refuse(request, status, detail);
+	gm_reserve_refill(device);
+}
+
+static int declare_compare(const struct gm_request *a, const struct gm_request *b)
+{
+	return a->room_at < b->room_at ? -1 : a->room_at > b->room_at;
+}
+
+void gm_declare_start(struct gm_request *request)
+{
+	struct gm_session *session = request->session;
+	struct gm_device *device = &session->core->env.devices[request->device];
+	if (request->room_at <= device->destroyed) {
+		declare_finish(request);
+		return;
+	}
+
+	gm_queue_note(device, request);
+	gm_request_link(request);
+	DL_INSERT_INORDER2(device->declaring, request, declare_compare, room_prev, room_next);
+	gm_session_changed(session, device);
+	gm_device_settle(device);
+}
+
+static void declare_stop_waiting(struct gm_device *device, struct gm_request *request)
+{
+	DL_DELETE2(device->declaring, request, room_prev, room_next);
+	request->room_prev = request->room_next = NULL;
+}
+
+void gm_declare_destroyed(struct gm_device *device)
+{
+	struct gm_request *request;
+	while ((request = device->declaring) && request->room_at <= device->destroyed) {
+		declare_stop_waiting(device, request);
+		declare_finish(request);
+	}
+}
+
+void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct gm_session *session = request->session;
+	struct gm_device *device = &session->core->env.devices[request->device];
+
+	declare_stop_waiting(device, request);
+	gm_request_unlink(request);
+	gm_ledger_unadmit(&device->ledger, gm_session_account(session, device), request->bytes);
+	gm_session_changed(session, device);
+	gm_device_settle(device);
+	gm_request_refuse(request, status, detail);
 	gm_reserve_refill(device);
 }
 
@@ -111,14 +189,43 @@ bool gm_declare_adopt(
 		if (!device)
 			continue;
 		struct gm_account *account = gm_session_account(session, device);
-		if (bytes <= GM_LEASE_BYTES_MAX && account->declared == 0)
-			gm_ledger_adopt_declared(&device->ledger, account, bytes);
+		if (bytes > GM_LEASE_BYTES_MAX || account->declared > 0)
+			continue;
+		account->undeclared = UINT64_MAX;
+		gm_ledger_adopt_declared(&device->ledger, account, bytes);
 	}
 	session->declared_place = place;
 	return true;
 }
 
 /* ---- what the driver counts */
+
+void gm_declare_expect(struct gm_device *device)
+{
+	struct gm_counted *last = device->debts.last;
+	if (!last || device->ledger.declared == 0)
+		return;
+
+	for (size_t i = 0; i < last->n; i++) {
+		last->list[i].expected = 0;
+		last->list[i].before = UINT64_MAX;
+	}
+	const struct gm_account *account;
+	DL_FOREACH (device->ledger.holders, account) {
+		struct gm_counted_process *process =
+			account->declared ? gm_counted_find(last, account->payer->pid) : NULL;
+		if (!process)
+			continue;
+		process->expected += account->declared;
+		process->before = gm_min(process->before, account->undeclared);
+	}
+	/* What came to the process since then may be declared memory. The rest of that is still to come. */
+	for (size_t i = 0; i < last->n; i++) {
+		struct gm_counted_process *process = &last->list[i];
+		process->expected =
+			gm_minus(process->expected, gm_minus(process->bytes, process->before));
+	}
+}
 
 void gm_declare_count(struct gm_device *device)
 {

@@ -16,11 +16,14 @@
  * To declare more is a request (gm_core_request(), with declares set): it may be refused, or wait. To
  * declare less happens at once. The declarations end with the session.
  *
+ * The request ends when the device has destroyed what must go to make room: then the client can make
+ * the memory at once.
+ *
  * Declared memory is foreign to the daemon until the driver's count of the process shows it: of what
  * the sessions of a process declared, as much is not foreign as the driver counts for the process,
  * without what it owes (debt.c). If the driver counts nothing, because it cannot or because the
- * process is in a pid namespace that the daemon does not see, all of it is foreign, too. So the room
- * of a device is never overestimated.
+ * process is in a pid namespace that the daemon does not see, all of it is foreign, too. The driver's
+ * figure includes the context of the process, which is not told apart: doc/decisions.md has an example.
  */
 
 /* What the session declared on a device. */

@@ -158,13 +158,15 @@ struct gm_device {
 	struct gm_probe probe;
 	struct gm_linger linger;
 	struct gm_debts debts;
-	struct gm_drain drain;   /* kept by drain.c */
-	uint32_t drain_place;    /* of its record */
-	struct gm_lease *ending; /* leases whose chunks go in ticks: all, or some (lease.c) */
-	uint64_t freed;          /* bytes since the start: destroyed, or no longer foreign */
-	uint64_t guaranteed;     /* the sum of all guarantees (quota.c) */
-	int32_t top_priority;    /* of all payers, unless top_stale (quota.c) */
-	int32_t top_most;        /* no payer has a higher one */
+	struct gm_drain drain;        /* kept by drain.c */
+	uint32_t drain_place;         /* of its record */
+	struct gm_lease *ending;      /* leases whose chunks go in ticks: all, or some (lease.c) */
+	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
+	uint64_t destroyed;           /* bytes since the start */
+	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */
+	uint64_t guaranteed;          /* the sum of all guarantees (quota.c) */
+	int32_t top_priority;         /* of all payers, unless top_stale (quota.c) */
+	int32_t top_most;             /* no payer has a higher one */
 	bool top_stale;
 	uint64_t key;                 /* its name in records; no other device has the same */
 	struct gm_record_device kept; /* its record, as it was written last */

@@ -288,8 +288,17 @@ void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uin
 	ledger_check(ledger, account);
 }
 
-static void ledger_charge_declared(
-	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+void gm_ledger_declare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+{
+	assert(!account->quarantined);
+	ledger_take(&ledger->admitted, bytes);
+	ledger_take(&account->admitted, bytes);
+	ledger_put(&ledger->declared, bytes);
+	ledger_put(&account->declared, bytes);
+	ledger_check(ledger, account);
+}
+
+void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	ledger_put(&ledger->declared, bytes);
 	ledger_put(&account->declared, bytes);
@@ -297,21 +306,6 @@ static void ledger_charge_declared(
 	if (ledger->peak_charged < ledger->held)
 		ledger->peak_charged = ledger->held;
 	ledger_check(ledger, account);
-}
-
-int gm_ledger_declare(
-	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes)
-{
-	assert(!account->quarantined);
-	if (bytes > gm_ledger_room(ledger, account, ceiling))
-		return GM_LEDGER_E_NO_ROOM;
-	ledger_charge_declared(ledger, account, bytes);
-	return 0;
-}
-
-void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
-{
-	ledger_charge_declared(ledger, account, bytes);
 }
 
 void gm_ledger_see(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)

@@ -98,6 +98,9 @@ struct gm_account {
 	uint64_t lingering; /* part of held; quarantined in any case */
 	uint64_t declared;  /* part of held, whether quarantined or not */
 	uint64_t seen;      /* part of declared */
+	/* What the driver counted for the process before it declared anything (kept by declare.c).
+	 * UINT64_MAX: nobody can tell. */
+	uint64_t undeclared;
 	bool quarantined;
 	uint8_t n_tallies;
 	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
@@ -209,13 +212,11 @@ void gm_ledger_adopt_lingering(
 void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
-/* Charges an account for what its process makes itself. GM_LEDGER_E_NO_ROOM is as in
- * gm_ledger_admit(). */
-int gm_ledger_declare(
-	struct gm_ledger *ledger, struct gm_account *account, uint64_t ceiling, uint64_t bytes);
+/* Something admitted is what the process of the account makes itself. */
+void gm_ledger_declare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 /* The process does not have that any more. */
 void gm_ledger_undeclare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* The same for what was declared to an earlier daemon. */
+/* Charges an account for what was declared to an earlier daemon. */
 void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 /* So much of what the account declared is in the driver's figures; no more than that counts. */
 void gm_ledger_see(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);

@@ -93,6 +93,10 @@ __attribute__((cold)) void gm_request_fail(
 		gm_queue_end(request, status, detail);
 		return;
 	}
+	if (request->declares) {
+		gm_declare_fail(request, status, detail);
+		return;
+	}
 
 	struct gm_device *device = request->target->device;
 	request_undo(request);
@@ -472,8 +476,10 @@ gpumem_status gm_request_admit(
 	struct gm_account *account = gm_session_account(session, device);
 	enum gm_transport transport;
 	struct gm_plan plan;
-	if (request->declares)
-		return gm_declare_admit(request, device, detail);
+	if (request->declares) {
+		gm_declare_admit(request, device);
+		return GPUMEM_OK;
+	}
 	gpumem_status status = request_plan(request, device, &transport, &plan, detail);
 	if (status != GPUMEM_OK)
 		return status;
@@ -541,7 +547,7 @@ static __attribute__((cold)) void request_submit(struct gm_request *request)
 void gm_request_start(struct gm_request *request)
 {
 	if (request->declares)
-		gm_declare_finish(request);
+		gm_declare_start(request);
 	else if (request->missing == 0)
 		request_finish(request);
 	else

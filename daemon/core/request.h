@@ -88,7 +88,11 @@ struct gm_request {
 	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
 	struct gm_request *prev, *next;           /* of the session's pending ones */
 	struct gm_request *word_prev, *word_next; /* of those whose control blocks wait (word.c) */
-	struct gm_waiting waiting;                /* while it is in the queue */
+	/* Of those that declare and wait for room (declare.c): until the device has destroyed so many
+	 * bytes since the start. */
+	struct gm_request *room_prev, *room_next;
+	uint64_t room_at;
+	struct gm_waiting waiting; /* while it is in the queue */
 };
 #define GM_WAIT_NEVER   UINT64_MAX
 #define GM_WAIT_FOREVER (UINT64_MAX - 1)

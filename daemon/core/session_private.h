@@ -363,15 +363,22 @@ void gm_debt_end_all(struct gm_device *device);
 
 /* ---- declare.c */
 
-/* The two halves of a request that fits and declares: gm_request_admit(), and gm_request_start(). */
-gpumem_status gm_declare_admit(
-	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
-void gm_declare_finish(struct gm_request *request);
+/* The two halves of a request that fits and declares: gm_request_admit(), and gm_request_start(). The
+ * request ends when the device has destroyed what must go to make room for it. */
+void gm_declare_admit(struct gm_request *request, struct gm_device *device);
+void gm_declare_start(struct gm_request *request);
+/* Ends a request that waits for that. */
+void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail);
+/* Ends all requests for which the device has destroyed enough. */
+void gm_declare_destroyed(struct gm_device *device);
 /* The session ends, and with it all that it declared. */
 void gm_declare_end(struct gm_session *session);
 /* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
 bool gm_declare_adopt(
 	struct gm_session *session, uint32_t place, const struct gm_record_declared *record);
+/* Notes in the last count how much of what its processes declared is not in it, as far as anybody can
+ * tell. Without declarations it is 0. */
+void gm_declare_expect(struct gm_device *device);
 /* Finds what was declared on the device in the last count, which debts have been counted in. */
 void gm_declare_count(struct gm_device *device);
 

@@ -162,13 +162,89 @@ START_TEST(nobody_declares_more_than_the_device_has)
 }
 END_TEST
 
-START_TEST(the_pool_makes_room_for_what_is_declared)
+/* The client makes the memory as soon as it has the answer: the room must be there by then. */
+START_TEST(the_pool_makes_room_before_the_answer)
 {
+	struct fake_request q;
 	gm_lease_return(s, fake_lease(&fake, s, 0, GiB));
 	ck_assert_uint_eq(fake_figures(&fake, 0).pooled, GiB);
-	ck_assert_int_eq(declare(s, TOTAL - GiB / 2), GPUMEM_OK);
+	begin(&q, s, TOTAL - GiB / 2, GM_WAIT_NEVER);
 	ck_assert_uint_le(fake_figures(&fake, 0).pooled, GiB / 2);
+	ck_assert_uint_eq(q.ended, 0);
+	/* It is charged, but not declared yet. */
+	ck_assert_uint_eq(gm_session_held(s, 0), TOTAL - GiB / 2);
+	ck_assert_uint_eq(gm_declare_sum(s, 0), 0);
 	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(gm_declare_sum(s, 0), TOTAL - GiB / 2);
+	ck_assert_uint_eq(gm_session_held(s, 0), TOTAL - GiB / 2);
+}
+END_TEST
+
+START_TEST(a_declaration_that_fits_beside_what_is_destroyed_does_not_wait)
+{
+	info.policy.pooling = false;
+	gm_core_set_policy(fake.core, 0, &info.policy);
+	gm_lease_return(s, fake_lease(&fake, s, 0, GiB));
+	ck_assert_uint_eq(fake_figures(&fake, 0).dying, GiB);
+	ck_assert_int_eq(declare(s, 2 * GiB), GPUMEM_OK);
+	ck_assert_uint_eq(fake_figures(&fake, 0).dying, GiB);
+	fake_core_run(&fake);
+}
+END_TEST
+
+/* Each of them waits for as much as it lacks, and not for what was doomed after it. */
+START_TEST(what_is_doomed_later_makes_no_declaration_wait_longer)
+{
+	struct gm_session *other = join(OTHER, 8);
+	struct fake_request first, second;
+	info.policy.pooling = false;
+	gm_core_set_policy(fake.core, 0, &info.policy);
+	struct gm_lease *a = fake_lease(&fake, s, 0, 512 * MiB),
+			*b = fake_lease(&fake, s, 0, 512 * MiB),
+			*later = fake_lease(&fake, other, 0, GiB);
+	gm_lease_return(s, a);
+	gm_lease_return(s, b);
+	uint64_t dying = fake_figures(&fake, 0).dying;
+	ck_assert_uint_eq(dying, GiB);
+	begin(&first, s, 2 * GiB + 256 * MiB, GM_WAIT_NEVER);
+	begin(&second, other, 512 * MiB, GM_WAIT_NEVER);
+	gm_lease_return(other, later);
+	ck_assert_uint_eq(first.ended + second.ended, 0);
+
+	while (fake_figures(&fake, 0).dying + 256 * MiB > 2 * GiB) {
+		ck_assert_uint_eq(first.ended, 0);
+		fake_core_complete(&fake, 0, 0);
+	}
+	ck_assert_uint_eq(first.ended, 1);
+	while (fake_figures(&fake, 0).dying + 768 * MiB > 2 * GiB) {
+		ck_assert_uint_eq(second.ended, 0);
+		fake_core_complete(&fake, 0, 0);
+	}
+	ck_assert_uint_eq(second.ended, 1);
+	fake_core_run(&fake);
+}
+END_TEST
+
+START_TEST(a_declaration_that_waits_for_room_can_be_cancelled)
+{
+	struct fake_request q, gone;
+	struct gm_session *other = join(OTHER, 8);
+	gm_lease_return(s, fake_lease(&fake, s, 0, GiB));
+	begin(&q, s, 3 * GiB + 256 * MiB, GM_WAIT_NEVER);
+	begin(&gone, other, 512 * MiB, GM_WAIT_NEVER);
+	ck_assert_uint_eq(q.ended + gone.ended, 0);
+	gm_core_cancel(fake.core, &q.r);
+	ck_assert_int_eq(q.status, GPUMEM_E_CANCELLED);
+	ck_assert_uint_eq(gm_session_held(s, 0), 0);
+	gm_session_quarantine(other);
+	ck_assert_int_eq(gone.status, GPUMEM_E_CANCELLED);
+	gm_session_end_died(other);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_uint_eq(gone.ended, 1);
+	ck_assert_uint_eq(fake_figures(&fake, 0).available, TOTAL);
 }
 END_TEST
 
@@ -233,6 +309,7 @@ START_TEST(what_the_driver_counts_for_the_process_is_not_foreign_too)
 	/* All else than the context of the process is somebody else's. */
 	ck_assert_int_eq(declare(s, GiB), GPUMEM_OK);
 	count(CONTEXT + 100 * MiB, 1, PID, CONTEXT);
+	/* The driver does not tell a context from declared memory: see doc/decisions.md. */
 	ck_assert_uint_eq(foreign(), 100 * MiB);
 	/* Now it has made all of it. */
 	count(CONTEXT + GiB + 100 * MiB, 1, PID, CONTEXT + GiB);
@@ -306,6 +383,52 @@ START_TEST(a_debt_and_a_declaration_do_not_hide_the_same_bytes)
 	ck_assert_uint_eq(fake_figures(&fake, 0).seen, CONTEXT);
 	ck_assert_uint_eq(foreign(), 0);
 	count(CONTEXT, 1, PID, CONTEXT);
+}
+END_TEST
+
+/* The process makes what it declared while chunks of it are destroyed: it is charged once. */
+START_TEST(declared_memory_that_is_made_is_no_debt)
+{
+	info.policy.pooling = false;
+	gm_core_set_policy(fake.core, 0, &info.policy);
+	count(CONTEXT, 1, PID, CONTEXT);
+	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
+	ck_assert_int_eq(declare(s, 64 * MiB), GPUMEM_OK);
+	/* By this count, its context covers what it declared, and nothing of that is made yet. */
+	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT);
+	ck_assert_uint_eq(fake_figures(&fake, 0).seen, 64 * MiB);
+	fake_core_run(&fake);
+	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
+	ck_assert_uint_eq(gm_session_held(s, 0), 64 * MiB);
+
+	/* All of it is there now. What comes with the next chunk is owed. */
+	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
+	fake_core_run(&fake);
+	count(CONTEXT + 128 * MiB, 1, PID, CONTEXT + 128 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).seen, 64 * MiB);
+	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
+}
+END_TEST
+
+/* Of two sessions, one made its memory before the other declared. */
+START_TEST(sessions_of_a_process_expect_only_what_is_not_made)
+{
+	struct gm_session *second = join(PID, 7);
+	info.policy.pooling = false;
+	gm_core_set_policy(fake.core, 0, &info.policy);
+	count(CONTEXT, 1, PID, CONTEXT);
+	ck_assert_int_eq(declare(s, 128 * MiB), GPUMEM_OK);
+	count(CONTEXT + 128 * MiB, 1, PID, CONTEXT + 128 * MiB);
+	ck_assert_int_eq(declare(second, 32 * MiB), GPUMEM_OK);
+	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
+	fake_core_run(&fake);
+	count(CONTEXT + 224 * MiB, 1, PID, CONTEXT + 224 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
+	count(CONTEXT + 160 * MiB, 1, PID, CONTEXT + 160 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
 }
 END_TEST
 
@@ -412,7 +535,10 @@ int main(void)
 	tcase_add_test(tc, declared_memory_is_charged_like_leased_memory_and_is_not_created);
 	tcase_add_test(tc, a_limit_refuses_before_anything_is_charged);
 	tcase_add_test(tc, nobody_declares_more_than_the_device_has);
-	tcase_add_test(tc, the_pool_makes_room_for_what_is_declared);
+	tcase_add_test(tc, the_pool_makes_room_before_the_answer);
+	tcase_add_test(tc, a_declaration_that_fits_beside_what_is_destroyed_does_not_wait);
+	tcase_add_test(tc, what_is_doomed_later_makes_no_declaration_wait_longer);
+	tcase_add_test(tc, a_declaration_that_waits_for_room_can_be_cancelled);
 	tcase_add_test(tc, a_declaration_waits_its_turn_and_gets_what_others_return);
 	tcase_add_test(tc, a_client_is_not_asked_for_what_it_declared);
 	tcase_add_test(tc, a_quarantined_session_keeps_what_it_declared_and_a_dead_one_does_not);
@@ -421,6 +547,8 @@ int main(void)
 	tcase_add_test(tc, a_lie_makes_no_room);
 	tcase_add_test(tc, without_a_count_declared_memory_is_foreign_as_well);
 	tcase_add_test(tc, a_debt_and_a_declaration_do_not_hide_the_same_bytes);
+	tcase_add_test(tc, declared_memory_that_is_made_is_no_debt);
+	tcase_add_test(tc, sessions_of_a_process_expect_only_what_is_not_made);
 	tcase_add_test(tc, the_next_daemon_knows_what_was_declared);
 	tcase_add_test(tc, the_record_goes_with_the_session);
 	tcase_add_test(tc, without_room_for_its_record_nothing_is_declared);
