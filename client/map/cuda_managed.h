@@ -8,10 +8,11 @@
 #include "common/cuda.h"
 
 /* Managed memory of a GPU, for map_cuda.c. The caller has a context of the GPU current, in which the
- * memory then is: when the program destroys that context, the driver frees it. */
-gm_cu_result gm_cuda_managed_make(
-	const struct gm_cuda *cuda, uint64_t bytes, bool attach_host, void **ret_addr);
-gm_cu_result gm_cuda_managed_free(const struct gm_cuda *cuda, void *addr);
+ * memory then is: when the program destroys that context, the driver frees it. gm_cuda_managed_free()
+ * finds that out by the id, and leaves alone what has the address by then. 0: this driver has no ids. */
+gm_cu_result gm_cuda_managed_make(const struct gm_cuda *cuda, uint64_t bytes, bool attach_host,
+	void **ret_addr, uint64_t *ret_id);
+gm_cu_result gm_cuda_managed_free(const struct gm_cuda *cuda, void *addr, uint64_t id);
 gm_cu_result gm_cuda_managed_prefetch(const struct gm_cuda *cuda, void *addr, uint64_t bytes,
 	gm_cu_device device, bool to_host, gm_cu_stream stream);
 gm_cu_result gm_cuda_managed_advise(const struct gm_cuda *cuda, void *addr, uint64_t bytes,

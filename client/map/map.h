@@ -108,11 +108,14 @@ struct gm_map_ops {
 	void (*forget)(void *backend, struct gm_map_event *event);
 	/*
 	 * Managed memory, which the driver moves between the device and the host. A range of it begins
-	 * anywhere. advice is as in gpumem_managed.h. managed_free() may wait for the device. NULL: this
-	 * kind of memory has none. -EOPNOTSUPP: the device or its driver has none.
+	 * anywhere. advice is as in gpumem_managed.h. managed_free() may wait for the device. If the
+	 * program has ended the context that the memory was made in, the memory is gone, and others may
+	 * have its address: *ret_id tells managed_free() that it is not theirs. NULL: this kind of memory
+	 * has none. -EOPNOTSUPP: the device or its driver has none.
 	 */
-	int (*managed_make)(void *backend, uint64_t bytes, bool attach_host, void **ret_addr);
-	int (*managed_free)(void *backend, void *addr, uint64_t bytes);
+	int (*managed_make)(
+		void *backend, uint64_t bytes, bool attach_host, void **ret_addr, uint64_t *ret_id);
+	int (*managed_free)(void *backend, void *addr, uint64_t bytes, uint64_t id);
 	int (*managed_prefetch)(
 		void *backend, void *addr, uint64_t bytes, bool to_host, gpumem_stream stream);
 	int (*managed_advise)(void *backend, void *addr, uint64_t bytes, int advice, bool host);

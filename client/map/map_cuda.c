@@ -413,7 +413,8 @@ static int cuda_transfer(void *ctx, void *to, const void *from, uint64_t bytes)
 
 /* ---- managed memory */
 
-static int cuda_managed_make(void *ctx, uint64_t bytes, bool attach_host, void **ret_addr)
+static int cuda_managed_make(
+	void *ctx, uint64_t bytes, bool attach_host, void **ret_addr, uint64_t *ret_id)
 {
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
@@ -421,13 +422,13 @@ static int cuda_managed_make(void *ctx, uint64_t bytes, bool attach_host, void *
 	last_error = "";
 	gm_cu_result result = cuda_enter(backend, &entered);
 	if (!result) {
-		result = gm_cuda_managed_make(backend->cuda, bytes, attach_host, ret_addr);
+		result = gm_cuda_managed_make(backend->cuda, bytes, attach_host, ret_addr, ret_id);
 		cuda_leave(backend, &entered);
 	}
 	return cuda_outcome(backend, result);
 }
 
-static int cuda_managed_free(void *ctx, void *addr, uint64_t bytes)
+static int cuda_managed_free(void *ctx, void *addr, uint64_t bytes, uint64_t id)
 {
 	struct gm_map_cuda *backend = ctx;
 	struct gm_cuda_entered entered;
@@ -435,7 +436,7 @@ static int cuda_managed_free(void *ctx, void *addr, uint64_t bytes)
 	last_error = "";
 	gm_cu_result result = cuda_enter(backend, &entered);
 	if (!result) {
-		result = gm_cuda_managed_free(backend->cuda, addr);
+		result = gm_cuda_managed_free(backend->cuda, addr, id);
 		cuda_leave(backend, &entered);
 	}
 	/* When the driver went, it freed everything. */

@@ -130,7 +130,8 @@ static int host_transfer(void *backend, void *to, const void *from, uint64_t byt
 	return 0;
 }
 
-static int host_managed_make(void *backend, uint64_t bytes, bool attach_host, void **ret_addr)
+static int host_managed_make(
+	void *backend, uint64_t bytes, bool attach_host, void **ret_addr, uint64_t *ret_id)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -140,10 +141,11 @@ static int host_managed_make(void *backend, uint64_t bytes, bool attach_host, vo
 	/* A forked child has no part in it, as on a GPU. */
 	(void)madvise(p, bytes, MADV_DONTFORK);
 	*ret_addr = p;
+	*ret_id = 0;
 	return 0;
 }
 
-static int host_managed_free(void *backend, void *addr, uint64_t bytes)
+static int host_managed_free(void *backend, void *addr, uint64_t bytes, uint64_t id)
 {
 	return munmap(addr, bytes) < 0 ? -errno : 0;
 }

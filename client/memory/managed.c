@@ -24,6 +24,7 @@ struct gpumem_managed {
 	struct gpumem_session *session;
 	uint32_t device;
 	void *addr;
+	uint64_t id;      /* by which its backend knows it again */
 	size_t bytes;     /* that were asked for */
 	uint64_t charged; /* and that the memory has: whole chunks of the smallest size */
 	struct gpumem_managed *prev, *next;
@@ -54,7 +55,8 @@ static gpumem_status managed_make(struct gpumem_managed *managed, bool attach_ho
 
 	if (!d->map->managed_make)
 		return managed_fail(d, "make managed memory", -EOPNOTSUPP);
-	int r = d->map->managed_make(d->backend, managed->charged, attach_host, &managed->addr);
+	int r = d->map->managed_make(
+		d->backend, managed->charged, attach_host, &managed->addr, &managed->id);
 	return r < 0 ? managed_fail(d, "make managed memory", r) : GPUMEM_OK;
 }
 
@@ -195,7 +197,7 @@ static void managed_free(struct gpumem_managed *managed)
 {
 	const struct gm_session_device *d = &managed->session->device[managed->device];
 
-	if (d->map->managed_free(d->backend, managed->addr, managed->charged) == 0)
+	if (d->map->managed_free(d->backend, managed->addr, managed->charged, managed->id) == 0)
 		(void)gm_declared_take(managed->session, managed->device, managed->charged);
 	free(managed);
 }

@@ -244,6 +244,8 @@ void fake_pool_leave(struct fake_pool *pool, size_t bytes);
 /* managed.c, with the lock held: frees managed memory that begins there. False: there is none. */
 bool fake_managed_drop(uintptr_t addr);
 void fake_managed_end(int context);
+/* The same: the buffer id of managed memory at the address. 0: there is none. */
+uint64_t fake_managed_id(uintptr_t addr);
 
 /* stream.c */
 struct fake_stream;

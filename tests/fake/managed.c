@@ -15,6 +15,7 @@
 #include "tests/fake/stream.h"
 
 struct fake_managed {
+	uint64_t id;
 	uintptr_t va;
 	size_t size;
 	int device;
@@ -24,6 +25,7 @@ struct fake_managed {
 	struct fake_managed *prev, *next;
 };
 static struct fake_managed *all; /* behind fake.lock */
+static uint64_t last_id;         /* the same */
 
 static struct fake_managed *find(uintptr_t addr, size_t bytes)
 {
@@ -71,6 +73,13 @@ bool fake_managed_drop(uintptr_t addr)
 	return true;
 }
 
+uint64_t fake_managed_id(uintptr_t addr)
+{
+	struct fake_managed *m = find(addr, 1);
+
+	return m ? m->id : 0;
+}
+
 void fake_managed_end(int context)
 {
 	struct fake_managed *m, *tmp;
@@ -116,8 +125,11 @@ FAKE_API gm_cu_result cuMemAllocManaged(gm_cu_ptr *ptr, size_t bytes, unsigned i
 	m->context = fake_context();
 	pthread_mutex_lock(&fake.lock);
 	result = fake_host_add(made, size);
-	if (!result)
+	if (!result) {
+		/* Far from the numbers of other memory. */
+		m->id = UINT64_C(1) << 48 | ++last_id;
 		DL_APPEND(all, m);
+	}
 	pthread_mutex_unlock(&fake.lock);
 	if (result) {
 		close(m->fd);

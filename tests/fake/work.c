@@ -295,7 +295,8 @@ FAKE_API gm_cu_result cuPointerGetAttribute(
 	size_t piece;
 
 	FAKE_ENTER("cuPointerGetAttribute");
-	if (!data || attribute != GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+	if (!data || (attribute != GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+			     attribute != GM_CU_POINTER_ATTRIBUTE_BUFFER_ID))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)))
 		return result;
@@ -305,9 +306,15 @@ FAKE_API gm_cu_result cuPointerGetAttribute(
 		kind = map->plain ? PLAIN : map->mem->device < 0 ? HOST : DEVICE;
 	else
 		kind = kind_at(ptr, 1, (int)(device - fake.device), &piece);
+	/* Only memory that programs allocate by itself needs an id here. */
+	uint64_t id = map ? map->mem->id : fake_managed_id((uintptr_t)ptr);
 	pthread_mutex_unlock(&fake.lock);
 	if (kind == NOWHERE || kind == PAGEABLE)
 		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (attribute == GM_CU_POINTER_ATTRIBUTE_BUFFER_ID) {
+		*(unsigned long long *)data = id;
+		return GM_CUDA_SUCCESS;
+	}
 	*(unsigned int *)data = kind == REGISTERED || kind == HOST ? GM_CU_MEMORYTYPE_HOST
 								   : GM_CU_MEMORYTYPE_DEVICE;
 	return GM_CUDA_SUCCESS;

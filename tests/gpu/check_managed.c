@@ -83,6 +83,50 @@ START_TEST(the_cpu_and_the_device_see_the_same_bytes)
 }
 END_TEST
 
+/* Its context ends, and with it the memory. Another allocation may then have its address, and is not
+ * ours to free. */
+static void survivor(int channel, void *argument)
+{
+	enum { OTHERS = 4 };
+	gm_cu_ptr other[OTHERS];
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context, next;
+	(void)channel;
+	(void)argument;
+	join("survivor");
+	if (gm_cuda_load(&cuda, why) < 0)
+		GM_FAIL("%s", why);
+	CU(cuda->cuCtxCreate(&context, 0, 0));
+	gpumem_managed *managed = make(BYTES);
+	uintptr_t addr = (uintptr_t)gpumem_managed_ptr(managed);
+	CU(cuda->cuCtxDestroy(context));
+	CU(cuda->cuCtxCreate(&next, 0, 0));
+	bool reused = false;
+	for (int i = 0; i < OTHERS; i++) {
+		CU(cuda->cuMemAllocManaged(&other[i], BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+		reused |= other[i] == addr;
+	}
+	if (!reused)
+		printf("# the address was not used again\n");
+
+	gpumem_managed_destroy(managed);
+	GM_UNTIL(declared() == 0);
+	for (int i = 0; i < OTHERS; i++) {
+		memset((void *)(uintptr_t)other[i], i, BYTES);
+		CU(cuda->cuMemAdvise(other[i], BYTES, GM_CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+		CU(cuda->cuMemFree(other[i]));
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_has_the_address_of_memory_that_went_with_its_context_is_left_alone)
+{
+	start_with(CONFIG(""));
+	one_worker(survivor, NULL);
+	tear_down();
+}
+END_TEST
+
 /* ---- the books */
 
 /* Has memory on the device, and says whether it could be moved there. */
@@ -204,6 +248,7 @@ int main(void)
 	TCase *tc = tcase_create("managed");
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, the_cpu_and_the_device_see_the_same_bytes);
+	tcase_add_test(tc, what_has_the_address_of_memory_that_went_with_its_context_is_left_alone);
 	tcase_add_test(tc, what_the_driver_counts_is_not_foreign_as_well);
 	tcase_add_test(tc, a_killed_process_is_charged_no_more);
 	if (getenv("GPUMEM_FAKE_DIR"))
