@@ -67,6 +67,26 @@ typedef struct gm_cu_pool_props {
 	unsigned char reserved[54];
 } gm_cu_pool_props;
 
+/* Shapes of arrays, and what one of them needs. */
+typedef struct gm_cu_array_2d {
+	size_t width, height;
+	int format;
+	unsigned int channels;
+} gm_cu_array_2d;
+
+typedef struct gm_cu_array {
+	size_t width, height, depth;
+	int format;
+	unsigned int channels;
+	unsigned int flags;
+} gm_cu_array;
+
+typedef struct gm_cu_array_needs {
+	size_t size;
+	size_t alignment;
+	unsigned int reserved[4];
+} gm_cu_array_needs;
+
 /* Enumerations of the driver. All are as wide as an int. */
 typedef int gm_cu_attribute;
 typedef int gm_cu_handle_type;

@@ -9,6 +9,7 @@
 #include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
+#include "preload/preload_charges.h"
 #include "preload/preload_pools.h"
 
 /* Set for good once the program has given a device another pool. */
@@ -67,14 +68,21 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* true: the broker has served the call, with *ret_result. false: it is the driver's. */
+/*
+ * true: the broker has served the call, with *ret_result. false: it is the driver's, and what becomes of it
+ * is to be told async_made().
+ */
 static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t bytes,
-	gm_cu_pool handle, gm_cu_stream stream, gm_cu_result *ret_result)
+	gm_cu_pool handle, gm_cu_stream stream, struct gm_preload_charge *ret_charge,
+	gm_cu_result *ret_result)
 {
+	enum gm_preload_call call =
+		handle ? GM_CALL_cuMemAllocFromPoolAsync : GM_CALL_cuMemAllocAsync;
 	struct gm_preload_pool *pool = NULL;
 	gm_cu_device device;
 	uint32_t number;
 
+	*ret_charge = (struct gm_preload_charge){0};
 	if (!ptr || !bytes)
 		return false;
 	enum gm_broker_answer answer = gm_broker_begin();
@@ -84,15 +92,22 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 	}
 	if (answer != GM_BROKER_READY || gm_capture_of(driver, stream) ||
 		!async_device(driver, stream, &device) ||
-		!(pool = async_pool(driver, device, handle)) ||
-		!gm_broker_device(driver, gm_pools_device(pool), &number)) {
-		if (pool)
-			gm_pools_put(pool);
-		gm_broker_count_passed(
-			handle ? GM_CALL_cuMemAllocFromPoolAsync : GM_CALL_cuMemAllocAsync);
+		!(pool = async_pool(driver, device, handle))) {
+		gm_broker_count_passed(call);
 		return false;
 	}
 
+	if (!gm_pools_is_served(pool)) {
+		*ret_result =
+			gm_charges_begin_on(driver, call, gm_pools_device(pool), bytes, ret_charge);
+		gm_pools_put(pool);
+		return *ret_result;
+	}
+	if (!gm_broker_device(driver, gm_pools_device(pool), &number)) {
+		gm_pools_put(pool);
+		gm_broker_count_passed(call);
+		return false;
+	}
 	/* A pool may be of another device than the stream. */
 	*ret_result = async_serve(pool, number, bytes,
 		gm_pools_device(pool) == device ? (gpumem_stream)stream : GPUMEM_STREAM_ANY, ptr);
@@ -101,13 +116,28 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 	return true;
 }
 
-static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stream stream)
+/* The driver has answered. */
+static gm_cu_result async_made(
+	const struct gm_preload_charge *charge, const gm_cu_ptr *ptr, gm_cu_result result)
+{
+	if (charge->bytes)
+		gm_charges_settle(charge, result ? 0 : *ptr);
+	return result;
+}
+
+/* false: it is the driver's, and what was charged for it is to be settled. */
+static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stream stream,
+	struct gm_preload_charge *ret_charge)
 {
 	struct gm_preload_block block;
 
-	if (!gm_broker_there() || !gm_blocks_near(ptr) || gm_capture_of(driver, stream) ||
-		!gm_blocks_take(ptr, &block))
+	*ret_charge = (struct gm_preload_charge){0};
+	if (!gm_broker_there() || gm_capture_of(driver, stream))
 		return false;
+	if (!gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
+		*ret_charge = gm_charges_take(ptr);
+		return false;
+	}
 	gm_pools_free(&block);
 	gm_broker_free(ptr, stream);
 	return true;
@@ -121,30 +151,37 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	gm_cu_result cuMemAllocAsync##suffix(gm_cu_ptr *ptr, size_t bytes, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemAllocAsync##suffix); \
+		struct gm_preload_charge charge; \
 		gm_cu_result result; \
-		return async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &result) \
-			       ? result \
-			       : driver->cuMemAllocAsync##suffix(ptr, bytes, stream); \
+		if (async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &charge, \
+			    &result)) \
+			return result; \
+		return async_made( \
+			&charge, ptr, driver->cuMemAllocAsync##suffix(ptr, bytes, stream)); \
 	} \
 \
 	gm_cu_result cuMemAllocFromPoolAsync##suffix( \
 		gm_cu_ptr *ptr, size_t bytes, gm_cu_pool pool, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemAllocFromPoolAsync##suffix); \
+		struct gm_preload_charge charge = {0}; \
 		gm_cu_result result; \
-		return pool && async_alloc(driver, ptr, bytes, pool, ASYNC_STREAM(stream, zero), \
-				       &result) \
-			       ? result \
-			       : driver->cuMemAllocFromPoolAsync##suffix( \
-					 ptr, bytes, pool, stream); \
+		if (pool && async_alloc(driver, ptr, bytes, pool, ASYNC_STREAM(stream, zero), \
+				    &charge, &result)) \
+			return result; \
+		return async_made(&charge, ptr, \
+			driver->cuMemAllocFromPoolAsync##suffix(ptr, bytes, pool, stream)); \
 	} \
 \
 	gm_cu_result cuMemFreeAsync##suffix(gm_cu_ptr ptr, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemFreeAsync##suffix); \
-		return async_free(driver, ptr, ASYNC_STREAM(stream, zero)) \
-			       ? GM_CUDA_SUCCESS \
-			       : driver->cuMemFreeAsync##suffix(ptr, stream); \
+		struct gm_preload_charge charge; \
+		if (async_free(driver, ptr, ASYNC_STREAM(stream, zero), &charge)) \
+			return GM_CUDA_SUCCESS; \
+		gm_cu_result result = driver->cuMemFreeAsync##suffix(ptr, stream); \
+		gm_charges_settle(&charge, result ? ptr : 0); \
+		return result; \
 	}
 
 ASYNC_CALLS(, 0)

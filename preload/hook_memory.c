@@ -9,6 +9,7 @@
 #include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
+#include "preload/preload_charges.h"
 #include "preload/preload_pools.h"
 
 /* Allocates in the current context. */
@@ -109,8 +110,12 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	GM_DRIVER_OR_RETURN(driver, cuMemFree_v2);
 	struct gm_preload_block block;
 
-	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block))
-		return driver->cuMemFree_v2(ptr);
+	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
+		struct gm_preload_charge charge = gm_charges_take(ptr);
+		gm_cu_result result = driver->cuMemFree_v2(ptr);
+		gm_charges_settle(&charge, result ? ptr : 0);
+		return result;
+	}
 	gm_pools_free(&block);
 	if (gm_capture_any() && gm_capture_keep(&block))
 		return GM_CUDA_SUCCESS;
@@ -164,8 +169,10 @@ static void memory_end(struct memory_ended *list, bool ended)
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(ctx); \
 		memory_end(list, result == GM_CUDA_SUCCESS); \
+		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}
 
@@ -194,8 +201,10 @@ static gm_cu_ctx memory_primary(const struct gm_driver *driver, gm_cu_device dev
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		gm_cu_ctx ctx = gm_broker_there() ? memory_primary(driver, device) : NULL; \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(device); \
 		memory_end(list, result == GM_CUDA_SUCCESS); \
+		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}
 

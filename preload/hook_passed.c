@@ -15,11 +15,6 @@
 PASSED(cuMemCreate,
 	(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, unsigned long long flags),
 	(handle, bytes, prop, flags))
-PASSED(cuMemAllocManaged, (gm_cu_ptr * ptr, size_t bytes, unsigned int flags), (ptr, bytes, flags))
-PASSED(cuArrayCreate_v2, (void **array, const void *description), (array, description))
-PASSED(cuArray3DCreate_v2, (void **array, const void *description), (array, description))
-PASSED(cuMipmappedArrayCreate, (void **array, const void *description, unsigned int levels),
-	(array, description, levels))
 PASSED(cuGraphAddMemAllocNode,
 	(void **node, gm_cu_graph graph, const void *dependencies, size_t n, void *parameters),
 	(node, graph, dependencies, n, parameters))

@@ -17,12 +17,11 @@ enum {
 	POOLS_USED_HIGH = 8,
 };
 
-/* Plain device memory that stays in the process. */
+/* Plain memory that stays in the process. */
 static bool pools_served(const gm_cu_pool_props *props)
 {
 	return props->type == GM_CU_MEM_ALLOCATION_TYPE_PINNED &&
-	       props->handle_types == GM_CU_MEM_HANDLE_TYPE_NONE &&
-	       props->location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE && !props->usage;
+	       props->handle_types == GM_CU_MEM_HANDLE_TYPE_NONE && !props->usage;
 }
 
 gm_cu_result cuMemPoolCreate(gm_cu_pool *pool, const gm_cu_pool_props *props)
@@ -31,8 +30,8 @@ gm_cu_result cuMemPoolCreate(gm_cu_pool *pool, const gm_cu_pool_props *props)
 	gm_cu_result result = driver->cuMemPoolCreate(pool, props);
 
 	/* If it cannot be noted down, the driver serves it. */
-	if (result == GM_CUDA_SUCCESS && pools_served(props))
-		(void)gm_pools_add(*pool, props->location.id, props->max_size);
+	if (result == GM_CUDA_SUCCESS && props->location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE)
+		(void)gm_pools_add(*pool, props->location.id, pools_served(props), props->max_size);
 	return result;
 }
 
@@ -60,7 +59,7 @@ gm_cu_result cuMemPoolTrimTo(gm_cu_pool pool, size_t keep)
 
 	if (result || !gm_broker_there() || !(own = gm_pools_get(driver, pool)))
 		return result;
-	if (keep <= gm_pools_used(own))
+	if (gm_pools_is_served(own) && keep <= gm_pools_used(own))
 		gm_broker_trim();
 	gm_pools_put(own);
 	return result;

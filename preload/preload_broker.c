@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
 #include "preload/preload_next.h"
@@ -23,6 +24,8 @@
 	X(gpumem_free) \
 	X(gpumem_stats) \
 	X(gpumem_trim) \
+	X(gpumem_declare) \
+	X(gpumem_undeclare) \
 	X(gpumem_place_each) \
 	X(gpumem_error_detail)
 
@@ -245,6 +248,31 @@ void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
 {
 	/* It can fail only for pointers that are not the library's. */
 	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
+}
+
+gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged)
+{
+	uint32_t wait_ms = gm_preload_settings()->wait_ms;
+	gpumem_status status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
+	uint64_t trimmed = 0;
+
+	/* What the library only caches may be what is in the way. */
+	if (status && broker_result(status) == GM_CUDA_ERROR_OUT_OF_MEMORY &&
+		broker_client.gpumem_trim(broker_session, &trimmed) == GPUMEM_OK && trimmed)
+		status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
+	if (status == GPUMEM_E_UNSUPPORTED) {
+		*ret_charged = false;
+		return GM_CUDA_SUCCESS;
+	}
+	if (status)
+		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+	*ret_charged = !status;
+	return broker_result(status);
+}
+
+void gm_broker_undeclare(uint32_t number, uint64_t bytes)
+{
+	(void)broker_client.gpumem_undeclare(broker_session, number, bytes);
 }
 
 uint64_t gm_broker_cached(uint32_t number)

@@ -38,6 +38,10 @@ bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint3
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
+/* Has the daemon charge for memory that the driver is about to make, after the same reclaim and wait. false
+ * in *ret_charged: the daemon does not know how to. */
+gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged);
+void gm_broker_undeclare(uint32_t number, uint64_t bytes);
 /* How much memory the library holds on a device that the program does not use. */
 uint64_t gm_broker_cached(uint32_t number);
 /* Gives back to the daemon what the library only caches. */

@@ -28,6 +28,7 @@ typedef int gm_cu_pool_attribute;
 	GM_PRELOAD_STREAM_CALLS(X, , 0) \
 	GM_PRELOAD_STREAM_CALLS(X, _ptsz, GM_PRELOAD_PER_THREAD) \
 	GM_PRELOAD_CONTEXT_CALLS(X) \
+	GM_PRELOAD_DECLARED_CALLS(X) \
 	GM_PRELOAD_PASSED_CALLS(X)
 
 #define GM_PRELOAD_LOOKUP_CALLS(X) \
@@ -88,23 +89,32 @@ typedef int gm_cu_pool_attribute;
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, (gm_cu_device device)) \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0, (gm_cu_device device))
 
+/* The driver serves these, and the daemon charges for what they make. */
+#define GM_PRELOAD_DECLARED_CALLS(X) \
+	X(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0, \
+		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
+	X(cuArrayCreate_v2, "cuArrayCreate", 3020, 0, \
+		(void **array, const gm_cu_array_2d *description)) \
+	X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0, \
+		(void **array, const gm_cu_array *description)) \
+	X(cuArrayDestroy, "cuArrayDestroy", 2000, 0, (void *array)) \
+	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0, \
+		(void **array, const gm_cu_array *description, unsigned int levels)) \
+	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0, (void *array))
+
 /* Calls that make device memory and go to the driver. They are counted for the report. */
 #define GM_PRELOAD_PASSED_CALLS(X) \
 	X(cuMemCreate, "cuMemCreate", 10020, 0, \
 		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
 			unsigned long long flags)) \
-	X(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0, \
-		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
-	X(cuArrayCreate_v2, "cuArrayCreate", 3020, 0, (void **array, const void *description)) \
-	X(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0, (void **array, const void *description)) \
-	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0, \
-		(void **array, const void *description, unsigned int levels)) \
 	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0, \
 		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
 			void *parameters))
 
 /* What the library calls itself and leaves to the driver. X(exported symbol, parameters). */
 #define GM_PRELOAD_USED(X) \
+	X(cuArrayGetMemoryRequirements, \
+		(gm_cu_array_needs * needs, void *array, gm_cu_device device)) \
 	X(cuCtxGetCurrent, (gm_cu_ctx * ctx)) \
 	X(cuCtxGetDevice, (gm_cu_device * device)) \
 	X(cuCtxSynchronize, (void)) \

@@ -21,8 +21,7 @@ static atomic_size_t charges_count; /* written with the lock held */
 
 static struct gm_charges_list **charges_place(uint64_t key)
 {
-	struct gm_charges_list **place =
-		&charges_table[key * UINT64_C(0x9e3779b97f4a7c15) >> 52];
+	struct gm_charges_list **place = &charges_table[key * UINT64_C(0x9e3779b97f4a7c15) >> 52];
 
 	while (*place && (*place)->key != key)
 		place = &(*place)->next;
@@ -49,7 +48,9 @@ static gm_cu_result charges_begin(enum gm_broker_answer answer, bool found,
 {
 	if (answer == GM_BROKER_REFUSED)
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
-	if (charge->bytes && found)
+	if (!charge->bytes)
+		return GM_CUDA_SUCCESS;
+	if (found)
 		return charges_ask(call, charge);
 	charge->bytes = 0;
 	gm_broker_count_passed(call);
@@ -73,8 +74,8 @@ gm_cu_result gm_charges_begin_on(const struct gm_driver *driver, enum gm_preload
 	enum gm_broker_answer answer = gm_broker_begin();
 
 	*ret_charge = (struct gm_preload_charge){.bytes = bytes};
-	bool found = answer == GM_BROKER_READY &&
-		     gm_broker_device(driver, device, &ret_charge->number);
+	bool found =
+		answer == GM_BROKER_READY && gm_broker_device(driver, device, &ret_charge->number);
 	return charges_begin(answer, found, call, ret_charge);
 }
 

@@ -13,6 +13,7 @@ struct gm_preload_pool {
 	gm_cu_pool handle;
 	gm_cu_device device;
 	bool first;
+	bool served;
 	uint64_t most;
 	_Atomic uint64_t used, used_high, reserved_high;
 	atomic_uint refs; /* the table, each allocation, and each gm_pools_get() */
@@ -50,6 +51,7 @@ static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_dri
 			struct gm_preload_pool *pool = &pools_firsts[i];
 			pool->device = i;
 			pool->first = true;
+			pool->served = true;
 			pool->most = UINT64_MAX;
 			if (driver->cuDeviceGetDefaultMemPool(&pool->handle, i))
 				pool->handle = NULL;
@@ -100,7 +102,7 @@ void gm_pools_return(struct gm_preload_pool *pool)
 		gm_pools_put(before);
 }
 
-bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, uint64_t most)
+bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, bool served, uint64_t most)
 {
 	struct gm_preload_pool *pool = calloc(1, sizeof *pool);
 	if (!pool)
@@ -108,6 +110,7 @@ bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, uint64_t most)
 
 	pool->handle = handle;
 	pool->device = device;
+	pool->served = served;
 	pool->most = most ? most : UINT64_MAX;
 	atomic_init(&pool->refs, 1);
 	gm_pools_return(pool);
@@ -154,6 +157,11 @@ gm_cu_pool gm_pools_handle(const struct gm_preload_pool *pool)
 gm_cu_device gm_pools_device(const struct gm_preload_pool *pool)
 {
 	return pool->device;
+}
+
+bool gm_pools_is_served(const struct gm_preload_pool *pool)
+{
+	return pool->served;
 }
 
 bool gm_pools_is_first(const struct gm_preload_pool *pool)

@@ -9,21 +9,22 @@
 #include "preload/preload_driver.h"
 
 /*
- * The memory pools that the broker serves: the default pool of each device, and those of the program
- * that hold device memory and cannot be exported. Their handles are real pools of the driver, which stay
- * empty. The driver keeps their settings; what is allocated from them is counted here.
+ * Memory pools. The broker serves the default pool of each device, and those of the program that hold
+ * device memory and cannot be exported. Their handles are real pools of the driver, which stay empty. The
+ * driver keeps their settings; what is allocated from them is counted here. Of other pools only the
+ * device is known.
  *
  * Thread-safe. An allocation from a default pool takes no lock here.
  */
 
 struct gm_preload_pool;
 
-/* A pool that the driver has made. false: the host has no memory. most: it may not have more bytes; 0: it
- * may. */
-bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, uint64_t most);
+/* A pool that the driver has made, and that the broker serves or not. false: the host has no memory. most:
+ * it may not have more bytes; 0: it may. */
+bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, bool served, uint64_t most);
 /* The default pool of a device. NULL: it has none. It needs no gm_pools_put(). */
 struct gm_preload_pool *gm_pools_first(const struct gm_driver *driver, gm_cu_device device);
-/* Finds a pool by its handle, and keeps it until gm_pools_put(). NULL: it is the driver's alone. */
+/* Finds a pool by its handle, and keeps it until gm_pools_put(). NULL: it is not known. */
 struct gm_preload_pool *gm_pools_get(const struct gm_driver *driver, gm_cu_pool handle);
 void gm_pools_put(struct gm_preload_pool *pool);
 /* The handle means nothing any more. Returns what had it, which the caller gives to gm_pools_put() or, if
@@ -33,6 +34,8 @@ void gm_pools_return(struct gm_preload_pool *pool);
 
 gm_cu_pool gm_pools_handle(const struct gm_preload_pool *pool);
 gm_cu_device gm_pools_device(const struct gm_preload_pool *pool);
+/* Whether the broker serves it. */
+bool gm_pools_is_served(const struct gm_preload_pool *pool);
 /* Whether it is the default one. The memory that the library caches counts as reserved there. */
 bool gm_pools_is_first(const struct gm_preload_pool *pool);
 

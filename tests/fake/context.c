@@ -172,6 +172,7 @@ static void context_end(struct fake_device *device, int context, int *fd)
 			fake_map_remove(map, false);
 		}
 	fake_managed_end(context);
+	fake_arrays_end(context);
 	fake_hosts_end(context);
 	if (fstat(*fd, &st) == 0)
 		fake_account(device, -(int64_t)st.st_size);

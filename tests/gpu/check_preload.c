@@ -123,6 +123,45 @@ START_TEST(a_default_stream_of_each_thread_is_meant_where_the_program_says_so)
 }
 END_TEST
 
+START_TEST(what_only_the_driver_can_make_is_charged)
+{
+	/* At each show() of the scene. */
+	static const uint64_t expected_charges[] = {ACTOR_BYTES, ACTOR_BYTES + ACTOR_SOLID,
+		ACTOR_SOLID, 0, ACTOR_BYTES, ACTOR_MIPMAP, 0, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0,
+		ACTOR_BYTES + ACTOR_SOLID, 0};
+	struct play one = {.route = routes[_i], .scene = "declared"};
+	struct gm_worker worker;
+
+	start();
+	gm_worker_start(&worker, act, &one);
+	for (size_t i = 0; i < sizeof expected_charges / sizeof *expected_charges; i++) {
+		gm_hear_word(worker.channel, 'd');
+		GM_REQUIRE_EQ(gm_figures_now(&daemon_).declared, expected_charges[i]);
+		go_on(&worker);
+	}
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_limit_holds_for_what_the_driver_makes)
+{
+	struct play one = {
+		.route = "dlsym", .scene = "declared-limit", .env = "GPUMEM_RUN_LIMIT=67108864"};
+	struct gm_worker worker;
+
+	start();
+	GM_REQUIRE(setenv("GPUMEM_RUN", "charged", 1) == 0);
+	gm_worker_start(&worker, act, &one);
+	unsetenv("GPUMEM_RUN");
+	gm_hear_word(worker.channel, 'd');
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).declared, 2 * ACTOR_BYTES);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 START_TEST(the_limit_is_the_size_of_the_gpu)
 {
 	start();
@@ -342,6 +381,8 @@ int main(void)
 	tcase_add_loop_test(tc, pools_are_served_and_answer_for_themselves, 0, ROUTES);
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
+	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
+	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
 	tcase_add_test(tc, the_limit_is_the_size_of_the_gpu);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);

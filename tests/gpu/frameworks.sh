@@ -53,6 +53,8 @@ fi
 if python3 -c 'import cupy; cupy.zeros(1)' 2>/dev/null; then
 	"$run" --report -- python3 "$here/cupy_pools.py" >"$work/cupy" 2>"$work/cupy.err"
 	result $? "CuPy: the statistics of an asynchronous pool"
+	"$run" --limit 1G -- python3 "$here/cupy_managed.py" >"$work/managed" 2>"$work/managed.err"
+	result $? "CuPy: managed memory is charged to the run"
 else
 	echo "ok $((n += 1)) - CuPy # SKIP it is not installed"
 fi

@@ -15,6 +15,9 @@
 #define ACTOR_CHANNEL 3
 #define ACTOR_BYTES   ((size_t)24 << 20)
 #define ACTOR_PIECE   ((size_t)4 << 20)
+/* What an array of the actor has, and what a mipmap has on three levels, in whole 2 MiB. */
+#define ACTOR_SOLID  ((size_t)16 << 20)
+#define ACTOR_MIPMAP ((size_t)22 << 20)
 
 /* X(name, exported symbol, version, parameters) */
 #define ACTOR_CALLS(X) \
@@ -58,6 +61,14 @@
 		(int *flags, void *pool, gm_cu_location *location)) \
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, \
 		(void *pool, const gm_cu_access *access, size_t n)) \
+	X(cuMemAllocManaged, cuMemAllocManaged, 6000, \
+		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
+	X(cuArrayCreate, cuArrayCreate_v2, 3020, (void **array, const gm_cu_array_2d *shape)) \
+	X(cuArray3DCreate, cuArray3DCreate_v2, 3020, (void **array, const gm_cu_array *shape)) \
+	X(cuArrayDestroy, cuArrayDestroy, 2000, (void *array)) \
+	X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, \
+		(void **array, const gm_cu_array *shape, unsigned int levels)) \
+	X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, (void *array)) \
 	X(cuMemCreate, cuMemCreate, 10020, \
 		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
 			unsigned long long flags)) \

@@ -41,6 +41,12 @@ SAME_OFFSET(gm_cu_prop, alloc_flags.usage, CUmemAllocationProp, allocFlags.usage
 SAME_SIZE(gm_cu_access, CUmemAccessDesc);
 SAME_OFFSET(gm_cu_access, location, CUmemAccessDesc, location);
 SAME_OFFSET(gm_cu_access, flags, CUmemAccessDesc, flags);
+SAME_SIZE(gm_cu_array_2d, CUDA_ARRAY_DESCRIPTOR);
+SAME_OFFSET(gm_cu_array_2d, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels);
+SAME_SIZE(gm_cu_array, CUDA_ARRAY3D_DESCRIPTOR);
+SAME_OFFSET(gm_cu_array, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
+SAME_OFFSET(gm_cu_array, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+SAME_SIZE(gm_cu_array_needs, CUDA_ARRAY_MEMORY_REQUIREMENTS);
 SAME_SIZE(gm_cu_pool_props, CUmemPoolProps);
 SAME_OFFSET(gm_cu_pool_props, type, CUmemPoolProps, allocType);
 SAME_OFFSET(gm_cu_pool_props, handle_types, CUmemPoolProps, handleTypes);
