@@ -335,10 +335,12 @@ enum gm_cu_value {
 	X(NVML_ERROR_INSUFFICIENT_SIZE, 7) \
 	X(NVML_ERROR_DRIVER_NOT_LOADED, 9) \
 	X(NVML_ERROR_LIBRARY_NOT_FOUND, 12) \
+	X(NVML_ERROR_FUNCTION_NOT_FOUND, 13) \
 	X(NVML_ERROR_GPU_IS_LOST, 15) \
 	X(NVML_ERROR_RESET_REQUIRED, 16) \
 	X(NVML_ERROR_OPERATING_SYSTEM, 17) \
 	X(NVML_ERROR_LIB_RM_VERSION_MISMATCH, 18) \
+	X(NVML_ERROR_ARGUMENT_VERSION_MISMATCH, 25) \
 	X(NVML_ERROR_UNKNOWN, 999)
 
 enum gm_nvml_value {
@@ -358,6 +360,14 @@ typedef struct gm_nvml_memory {
 	unsigned long long free;
 	unsigned long long used;
 } gm_nvml_memory;
+
+typedef struct gm_nvml_memory_v2 {
+	unsigned int version;
+	unsigned long long total;
+	unsigned long long reserved; /* nobody can have it; it is no part of used */
+	unsigned long long free;
+	unsigned long long used;
+} gm_nvml_memory_v2;
 
 typedef struct gm_nvml_process {
 	unsigned int pid;

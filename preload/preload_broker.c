@@ -165,6 +165,16 @@ static uint32_t broker_find(const gm_cu_uuid *uuid)
 	return 1;
 }
 
+bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
+{
+	uint32_t found = broker_find(uuid);
+
+	if (found < 2)
+		return false;
+	*ret_number = found - 2;
+	return true;
+}
+
 bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number)
 {
 	gm_cu_uuid uuid;

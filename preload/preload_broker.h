@@ -30,6 +30,8 @@ bool gm_broker_there(void);
 
 /* The daemon's number of a device of the driver's. false: the daemon does not serve it. */
 bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number);
+/* The same by its UUID. */
+bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number);
 /* The same for the device of the current context. */
 bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number);
 

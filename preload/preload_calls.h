@@ -111,6 +111,11 @@ typedef int gm_cu_pool_attribute;
 		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
 			void *parameters))
 
+/* Of NVML. X(exported symbol, parameters). */
+#define GM_PRELOAD_NVML_CALLS(X) \
+	X(nvmlDeviceGetMemoryInfo, (gm_nvml_device device, gm_nvml_memory * memory)) \
+	X(nvmlDeviceGetMemoryInfo_v2, (gm_nvml_device device, gm_nvml_memory_v2 * memory))
+
 /* What the library calls itself and leaves to the driver. X(exported symbol, parameters). */
 #define GM_PRELOAD_USED(X) \
 	X(cuArrayGetMemoryRequirements, \
@@ -144,5 +149,9 @@ enum gm_preload_call {
 	GM_PRELOAD_API gm_cu_result symbol parameters;
 GM_PRELOAD_CALLS(GM_PRELOAD_DECLARE)
 #undef GM_PRELOAD_DECLARE
+
+#define GM_PRELOAD_DECLARE_NVML(symbol, parameters) GM_PRELOAD_API gm_nvml_return symbol parameters;
+GM_PRELOAD_NVML_CALLS(GM_PRELOAD_DECLARE_NVML)
+#undef GM_PRELOAD_DECLARE_NVML
 
 #endif

@@ -100,11 +100,18 @@ __asm__(".text\n"
 #error "dlsym() must be written for this architecture"
 #endif
 
-static const struct lookup_row *lookup_row(const char *symbol)
+/* What stands in for a symbol. NULL: nothing. */
+static void *lookup_hook(const char *symbol)
 {
-	for (size_t i = 0; i < LOOKUP_ROWS; i++)
-		if (strcmp(lookup_rows[i].symbol, symbol) == 0)
-			return &lookup_rows[i];
+	if (symbol[0] == 'c' && symbol[1] == 'u')
+		for (size_t i = 0; i < LOOKUP_ROWS; i++)
+			if (strcmp(lookup_rows[i].symbol, symbol) == 0)
+				return lookup_rows[i].hook;
+#define LOOKUP_NVML(nvml, parameters) \
+	if (symbol[0] == 'n' && strcmp(symbol, #nvml) == 0) \
+		return (void *)nvml;
+	GM_PRELOAD_NVML_CALLS(LOOKUP_NVML)
+#undef LOOKUP_NVML
 	return NULL;
 }
 
@@ -129,19 +136,17 @@ void *gm_lookup_dlsym(void *handle, const char *name, void *caller)
 {
 	gm_next_fn next = gm_next();
 
-	if (!name || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT)
-		return FORWARD;
-	const struct lookup_row *row = lookup_row(name);
-	if (!row || gm_preload_settings()->off)
+	void *hook = name && handle != RTLD_NEXT ? lookup_hook(name) : NULL;
+	if (!hook || gm_preload_settings()->off)
 		return FORWARD;
 
 	/* What the program would have found without us. In the global scope, we come first. */
-	void *found = handle == RTLD_DEFAULT ? row->hook : next(handle, name);
-	if (found == row->hook)
+	void *found = handle == RTLD_DEFAULT ? hook : next(handle, name);
+	if (found == hook)
 		found = next(RTLD_NEXT, name);
 	if (!found)
 		return NULL;
-	return lookup_exempt(caller) ? found : row->hook;
+	return lookup_exempt(caller) ? found : hook;
 }
 
 /* ---- cuGetProcAddress() */

@@ -140,6 +140,48 @@ API gm_nvml_return nvmlDeviceGetMemoryInfo(gm_nvml_device device, gm_nvml_memory
 	return GM_NVML_SUCCESS;
 }
 
+API gm_nvml_return nvmlDeviceGetMemoryInfo_v2(gm_nvml_device device, gm_nvml_memory_v2 *memory);
+API gm_nvml_return nvmlDeviceGetMemoryInfo_v2(gm_nvml_device device, gm_nvml_memory_v2 *memory)
+{
+	gm_nvml_memory first;
+	gm_nvml_return result = nvmlDeviceGetMemoryInfo(device, &first);
+
+	if (result)
+		return result;
+	if (memory->version != (sizeof *memory | 2 << 24))
+		return GM_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	memory->total = first.total;
+	memory->reserved = EXTRA;
+	memory->free = first.free;
+	memory->used = first.used - EXTRA;
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlDeviceGetUUID(gm_nvml_device device, char *uuid, unsigned int room);
+API gm_nvml_return nvmlDeviceGetUUID(gm_nvml_device device, char *uuid, unsigned int room)
+{
+	gm_nvml_return result = enter(device);
+
+	if (result)
+		return result;
+	if (!uuid || room < 41)
+		return GM_NVML_ERROR_INSUFFICIENT_SIZE;
+	snprintf(uuid, room, "%s-f46b6500-6770-756d-656d-64000000%02x%02x",
+		is_instance(device) ? "MIG" : "GPU", is_instance(device), number_of(device));
+	return GM_NVML_SUCCESS;
+}
+
+API gm_nvml_return nvmlDeviceGetHandleByIndex_v2(unsigned int index, gm_nvml_device *device);
+API gm_nvml_return nvmlDeviceGetHandleByIndex_v2(unsigned int index, gm_nvml_device *device)
+{
+	if (!initialised)
+		return GM_NVML_ERROR_UNINITIALIZED;
+	if (!device || index >= FAKE_DEVICES || !is_there((int)index, ""))
+		return GM_NVML_ERROR_INVALID_ARGUMENT;
+	*device = &devices[index];
+	return GM_NVML_SUCCESS;
+}
+
 /* ---- processes */
 
 /* Memory that its maker, or an fd from its maker, still has. */

@@ -172,6 +172,18 @@ START_TEST(the_limit_is_the_size_of_the_gpu)
 }
 END_TEST
 
+START_TEST(nvml_says_what_the_driver_says)
+{
+	start();
+	play("dlsym", "nvml", NULL);
+	play("dlsym", "nvml", "GPUMEM_RUN_SEE_ALL=1");
+	GM_REQUIRE(setenv("GPUMEM_RUN", "limited", 1) == 0);
+	play("dlsym", "nvml", "GPUMEM_RUN_LIMIT=67108864");
+	unsetenv("GPUMEM_RUN");
+	tear_down();
+}
+END_TEST
+
 START_TEST(free_waits_for_the_work_that_was_launched)
 {
 	struct play one = {.route = "dlsym", .scene = "wait"};
@@ -384,6 +396,7 @@ int main(void)
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
 	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
 	tcase_add_test(tc, the_limit_is_the_size_of_the_gpu);
+	tcase_add_test(tc, nvml_says_what_the_driver_says);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
 	tcase_add_test(tc, memory_ends_with_its_context);

@@ -334,6 +334,52 @@ static void scene_figures(void)
 	CU(cu.cuMemFree(ptr));
 }
 
+/* NVML says the same, before there is a session and with one. */
+static void scene_nvml(void)
+{
+	gm_nvml_return (*init)(void), (*get)(unsigned int, gm_nvml_device *);
+	gm_nvml_return (*info)(gm_nvml_device, gm_nvml_memory *);
+	gm_nvml_return (*info2)(gm_nvml_device, gm_nvml_memory_v2 *);
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	const char *limit = getenv("GPUMEM_RUN_LIMIT");
+	gm_nvml_memory_v2 second = {.version = sizeof second | 2 << 24};
+	gm_nvml_memory memory;
+	gm_nvml_device device;
+	size_t total, free_bytes;
+	gm_cu_ptr ptr;
+
+	GM_REQUIRE(library);
+	*(void **)&init = dlsym(library, "nvmlInit_v2");
+	*(void **)&get = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **)&info = dlsym(library, "nvmlDeviceGetMemoryInfo");
+	*(void **)&info2 = dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
+	CU(init());
+	CU(get(0, &device));
+	CU(info(device, &memory));
+	GM_REQUIRE(memory.free + memory.used == memory.total);
+	if (limit)
+		GM_REQUIRE_EQ(memory.total, atoll(limit));
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuMemGetInfo(&free_bytes, &total));
+	CU(info(device, &memory));
+	CU(info2(device, &second));
+	GM_REQUIRE_EQ(memory.total, second.total);
+	GM_REQUIRE(memory.free + memory.used == memory.total);
+	GM_REQUIRE(second.free + second.used + second.reserved == second.total);
+	if (limit) {
+		GM_REQUIRE_EQ(memory.total, total);
+		GM_REQUIRE(memory.used >= ACTOR_BYTES && second.used >= ACTOR_BYTES);
+		GM_REQUIRE_EQ(second.reserved, 0);
+		GM_REQUIRE_EQ(memory.free, free_bytes);
+	}
+	second.version = 7;
+	GM_REQUIRE(info2(device, &second) != GM_NVML_SUCCESS);
+	CU(cu.cuMemFree(ptr));
+}
+
 static void scene_pointers(void)
 {
 	gm_cu_ptr a, b, base = 0, start = 0;
@@ -711,9 +757,12 @@ static void scene_declared_limit(void)
 	CU(cu.cuMemFree(a));
 	CU(cu.cuMemAllocManaged(&a, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
 	CU(cu.cuMemAllocManaged(&b, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	/* The driver is not asked: a fake one would say something else. */
+	setenv("GPUMEM_FAKE_FAIL", "cuMemAllocManaged:0:999,cuArrayCreate:0:999", 1);
 	GM_REQUIRE_EQ(cu.cuMemAllocManaged(&more, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL),
 		GM_CUDA_ERROR_OUT_OF_MEMORY);
 	GM_REQUIRE_EQ(cu.cuArrayCreate(&array, &flat), GM_CUDA_ERROR_OUT_OF_MEMORY);
+	unsetenv("GPUMEM_FAKE_FAIL");
 	GM_REQUIRE_EQ(cu.cuMipmappedArrayCreate(&array, &square, 3), GM_CUDA_ERROR_OUT_OF_MEMORY);
 	GM_REQUIRE_EQ(cu.cuMemAlloc(&more, ACTOR_BYTES), GM_CUDA_ERROR_OUT_OF_MEMORY);
 	show('d');
@@ -845,6 +894,7 @@ static const struct {
 	{"pool-threads", scene_pool_threads},
 	{"per-thread", scene_per_thread},
 	{"figures", scene_figures},
+	{"nvml", scene_nvml},
 	{"pointers", scene_pointers},
 	{"wait", scene_wait},
 	{"capture", scene_capture},
