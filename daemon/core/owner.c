@@ -46,6 +46,16 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 	return 0;
 }
 
+/* Containers of one user that have the same hash would share a run only if they have its random name, too. */
+uint64_t gm_owner_run_id(uint32_t uid, const char *container)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+	for (; container && *container; container++)
+		hash = (hash ^ (unsigned char)*container) * UINT64_C(0x100000001b3);
+	return (hash >> 33 << 33) + UINT64_C(1) + uid;
+}
+
 static const char *owner_write(const struct gm_owner *owner, char between, char text[GM_OWNER_TEXT])
 {
 	assert(owner->kind < GM_OWNER_KINDS);

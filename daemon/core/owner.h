@@ -14,8 +14,8 @@ enum gm_owner_kind {
 	GM_OWNER_CONTAINER,
 	GM_OWNER_NAME,    /* the name that a client gave itself */
 	GM_OWNER_SESSION, /* one client; its limits are set at run time, and end with it */
-	/* All processes of one gpumem-run. A user's runs are its own: two users may have one of the
-	 * same name. Its limit comes with its first client, and ends with the last. */
+	/* All processes of one gpumem-run. A user's runs are its own, and so are a container's: two of them
+	 * may have one of the same name. Its limit comes with its first client, and ends with the last. */
 	GM_OWNER_RUN,
 	GM_OWNER_KINDS,
 };
@@ -26,12 +26,15 @@ enum gm_owner_kind {
  */
 struct gm_owner {
 	uint64_t kind; /* enum gm_owner_kind */
-	uint64_t id;   /* of a uid, gid or session; of a run, its uid + 1 */
+	uint64_t id;   /* of a uid, gid or session; of a run, gm_owner_run_id() */
 	char name[GM_OWNER_NAME_BYTES + 1];
 };
 void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner);
-/* A run gets its uid from gm_session_owner(). -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or the kind has no names. */
+/* A run gets its id from gm_session_owner(). -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or the kind has no names. */
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
+
+/* What tells runs of the same name apart. The container may be NULL or empty: there is none. */
+uint64_t gm_owner_run_id(uint32_t uid, const char *container);
 
 /* What a limit of an owner can say (quota.h). */
 enum {

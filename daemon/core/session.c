@@ -260,7 +260,7 @@ bool gm_session_owner(
 		if (session->payer.estate || !session->payer.run.set ||
 			gm_owner_by_name(kind, info->run, ret_owner) < 0)
 			return false;
-		ret_owner->id = UINT64_C(1) + info->payer_uid;
+		ret_owner->id = gm_owner_run_id(info->payer_uid, info->container);
 		return true;
 	default:
 		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);

@@ -41,7 +41,8 @@ static bool answer_is_of(const struct gm_client *client, const struct gm_owner *
 	case GM_OWNER_CONTAINER:
 		return strcmp(gm_cgroup_limit_name(&client->identity->cgroup), owner->name) == 0;
 	case GM_OWNER_RUN:
-		return owner->id == UINT64_C(1) + client->identity->payer_uid &&
+		return owner->id == gm_owner_run_id(client->identity->payer_uid,
+					    gm_cgroup_limit_name(&client->identity->cgroup)) &&
 		       strcmp(gm_session_info(client->session)->run
 				       ? gm_session_info(client->session)->run
 				       : "",

@@ -476,8 +476,9 @@ START_TEST(a_single_clients_limit_goes_with_it)
 }
 END_TEST
 
-/* A client of a run; max 0: it says nothing about a limit. */
-static struct gm_session *runner(uid_t uid, const char *run, uint64_t max, int32_t priority)
+/* A client of a run in a container; max 0: it says nothing about a limit. */
+static struct gm_session *contained(
+	uid_t uid, const char *container, const char *run, uint64_t max, int32_t priority)
 {
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_session *session;
@@ -486,12 +487,18 @@ static struct gm_session *runner(uid_t uid, const char *run, uint64_t max, int32
 		.gid = uid,
 		.domain = uid + 1,
 		.pooling = true,
+		.container = container,
 		.run = run,
 		.run_limit = {.set = (max ? GM_QUOTA_MAX : 0) | (priority ? GM_QUOTA_PRIORITY : 0),
 			.max = max,
 			.priority = priority}};
 	ck_assert_int_eq(gm_session_new(fake.core, &info, token, &session), 0);
 	return session;
+}
+
+static struct gm_session *runner(uid_t uid, const char *run, uint64_t max, int32_t priority)
+{
+	return contained(uid, NULL, run, max, priority);
 }
 
 START_TEST(all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it)
@@ -519,6 +526,22 @@ START_TEST(all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it)
 	ck_assert_uint_eq(count(), 1);
 	gm_session_end_died(other);
 	ck_assert_uint_eq(count(), 0);
+}
+END_TEST
+
+START_TEST(containers_of_one_user_do_not_share_a_run)
+{
+	struct gm_session *a = contained(7, "box1", "r", 4 * GiB, 0);
+	struct gm_session *b = contained(7, "box2", "r", 2 * GiB, 0);
+	struct gm_session *c = contained(7, "box1", "r", 4 * GiB, 0);
+	struct gm_session *outside = runner(7, "r", GiB, 0);
+
+	ck_assert_uint_eq(count(), 3);
+	ck_assert_int_eq(ask(a, 4 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(c, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(ask(b, 2 * GiB), GPUMEM_OK);
+	ck_assert_int_eq(ask(b, 2 * MiB), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(ask(outside, GiB), GPUMEM_OK);
 }
 END_TEST
 
@@ -755,6 +778,7 @@ int main(void)
 	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_keeps_the_old_one);
 	tcase_add_test(tcase, a_single_clients_limit_goes_with_it);
 	tcase_add_test(tcase, all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it);
+	tcase_add_test(tcase, containers_of_one_user_do_not_share_a_run);
 	tcase_add_test(tcase, the_limit_of_a_run_is_its_own);
 	tcase_add_test(tcase, a_run_can_only_lower_its_priority);
 	tcase_add_test(tcase, runs_of_users_leave_room_for_limits);
