@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "weights/weights_error.h"
@@ -100,30 +101,56 @@ gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights)
 
 /* ---- looking */
 
+struct weights_search {
+	const char *name;
+	struct gm_weights_found found;
+};
+
+static void weights_take_name(void *user, const gpumem_name *name)
+{
+	struct weights_search *search = user;
+
+	if (name->owner != geteuid() || strcmp(name->name, search->name) != 0)
+		return;
+	search->found = (struct gm_weights_found){.exists = true,
+		.weights = !strcmp(name->tag, GM_WEIGHTS_TAG) && name->metadata_bytes,
+		.version = name->version,
+		.bytes = name->bytes};
+}
+
+static void weights_take_metadata(void *data, size_t size, struct gm_weights_found *found)
+{
+	struct gm_weights_head head;
+
+	found->exists = true;
+	if (gm_weights_head_read(data, size, &head) < 0)
+		return;
+	found->weights = true;
+	found->tensors = head.count;
+	found->bytes = head.bytes;
+	gm_weights_head_deinit(&head);
+}
+
 gpumem_status gm_weights_look(
 	gpumem_session *session, const char *name, struct gm_weights_found *ret_found)
 {
-	struct gm_weights_found found = {0};
-	struct gm_weights_head head;
+	struct weights_search search = {.name = name};
 	gpumem_status status = GPUMEM_E_BUSY;
 	void *data = NULL;
 	size_t size = 0;
 
 	for (int i = 0; i < WEIGHTS_TRIES && status == GPUMEM_E_BUSY; i++)
-		status = gpumem_metadata_read(session, name, &data, &size, &found.version);
-	if (status && status != GPUMEM_E_NOT_FOUND)
-		return status;
-	found.exists = !status;
-	found.weights = found.exists && gm_weights_head_read(data, size, &head) == 0;
-	if (found.exists)
+		status = gpumem_metadata_read(session, name, &data, &size, &search.found.version);
+	if (status == GPUMEM_OK) {
+		weights_take_metadata(data, size, &search.found);
 		gpumem_metadata_free(data);
-	if (found.weights) {
-		found.tensors = head.count;
-		found.bytes = head.bytes;
-		gm_weights_head_deinit(&head);
 	}
-	*ret_found = found;
-	return GPUMEM_OK;
+	/* It may be one that this user published for others only. */
+	if (status == GPUMEM_E_NOT_FOUND)
+		status = gpumem_names(session, weights_take_name, &search);
+	if (!status)
+		*ret_found = search.found;
+	return status;
 }
 
 /* ---- attaching */

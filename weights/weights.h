@@ -24,7 +24,7 @@ struct gpumem_weights {
 gpumem_status gm_weights_new(
 	gpumem_buffer *buffer, struct gm_weights_table *table, gpumem_weights **ret_weights);
 
-/* What the metadata of a name says. */
+/* What a name stands for. tensors is 0 where nobody but its audience can know. */
 struct gm_weights_found {
 	bool exists, weights;
 	uint64_t version, tensors, bytes; /* if they are weights */

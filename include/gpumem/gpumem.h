@@ -701,7 +701,7 @@ typedef struct gpumem_name {
 	uint32_t owner;   /* the uid whose name it is */
 	uint32_t device;  /* where the buffer is */
 	const char *name; /* without its owner; valid only during the call, as tag */
-	const char *tag;  /* of the buffer; "": it has none, or this process may not attach */
+	const char *tag;  /* of the buffer; "": it has none */
 	uint64_t version;
 	uint64_t bytes;          /* as requested */
 	uint64_t metadata_bytes; /* 0: there is no metadata */

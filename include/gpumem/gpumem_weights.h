@@ -116,19 +116,19 @@ GPUMEM_API uint64_t gpumem_weights_bytes(const gpumem_weights *weights);
 /* The buffer with all tensors, which belongs to the weights; for example for gpumem_copy_out(). */
 GPUMEM_API gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights);
 
-/* Weights that this process may attach to. This struct does not grow in later versions. */
+/* Weights under a name. This struct does not grow in later versions. */
 typedef struct gpumem_weights_entry {
 	const char *name; /* as gpumem_weights_attach() takes it */
 	uint64_t version;
-	uint64_t tensors;
-	uint64_t bytes; /* of all tensors */
+	uint64_t tensors; /* 0: not known, because they are for others only */
+	uint64_t bytes;   /* of all tensors */
 	uint32_t device;
 	uint32_t owner;   /* uid */
 	uint32_t readers; /* how often they are attached now */
 } gpumem_weights_entry;
 
-/* Lists the weights that this process may attach to, by name. *ret_entries is to be freed with
- * gpumem_weights_list_free(); it is NULL if there are none. */
+/* Lists the weights of the caller's user, and those of others that this process may attach to. *ret_entries is to be
+ * freed with gpumem_weights_list_free(); it is NULL if there are none. */
 GPUMEM_API gpumem_status gpumem_weights_list(
 	gpumem_session *session, gpumem_weights_entry **ret_entries, size_t *ret_count);
 /* entries may be NULL. */
