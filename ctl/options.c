@@ -52,6 +52,7 @@ enum {
 	OPTION_NAME,
 	OPTION_SIGNAL,
 	OPTION_QUIET,
+	OPTION_REPLACE,
 	OPTION_FORGET,
 	OPTION_UNDO,
 	OPTION_WAIT,
@@ -90,6 +91,7 @@ static const struct option long_options[] = {
 	{"name", required_argument, NULL, OPTION_NAME},
 	{"signal", required_argument, NULL, OPTION_SIGNAL},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
+	{"replace", no_argument, NULL, OPTION_REPLACE},
 	{"forget", no_argument, NULL, OPTION_FORGET},
 	{"undo", no_argument, NULL, OPTION_UNDO},
 	{"wait", required_argument, NULL, OPTION_WAIT},
@@ -346,6 +348,9 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 	case OPTION_FORGET:
 		options->given |= GM_OPTION_FORGET;
 		return 0;
+	case OPTION_REPLACE:
+		options->given |= GM_OPTION_REPLACE;
+		return 0;
 	case OPTION_UNDO:
 		options->given |= GM_OPTION_UNDO;
 		return 0;
@@ -389,6 +394,7 @@ static const char *options_first_name(unsigned set)
 		{GM_OPTION_NAME, "--name"},
 		{GM_OPTION_SIGNAL, "--signal"},
 		{GM_OPTION_QUIET, "--quiet"},
+		{GM_OPTION_REPLACE, "--replace"},
 		{GM_OPTION_FORGET, "--forget"},
 		{GM_OPTION_UNDO, "--undo"},
 		{GM_OPTION_WAIT, "--wait"},

@@ -13,6 +13,7 @@
 	X(clients) \
 	X(buffers) \
 	X(shares) \
+	X(weights) \
 	X(trim) \
 	X(limit) \
 	X(pressure) \

@@ -40,6 +40,7 @@ enum gm_option_bits {
 	GM_OPTION_UNDO = 8192,
 	GM_OPTION_WAIT = 16384,
 	GM_OPTION_STACKS = 32768,
+	GM_OPTION_REPLACE = 1 << 29,
 	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, and what else describes it */
 	GM_OPTION_MAY_WAIT = 1 << 25,
 };

@@ -19,6 +19,10 @@ clients                         | 3 3 4 0
 buffers                         | 3 3 4 0
 shares                          | 3 3 4 0
 shares remove nobody            | 3 3 4 1
+weights                         | 3 3 4 0
+weights list                    | 3 3 4 0
+weights load CONF --name x      | 3 3 4 1
+weights remove nobody           | 3 3 4 1
 trim                            | 3 3 4 0
 limit                           | 3 3 4 0
 limit set client:nobody max=1G  | 3 3 4 0

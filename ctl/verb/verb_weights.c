@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * gpumemctl weights: loads the weights of a model and publishes them under a name, lists them, and removes them. This
+ * verb is a client for as long as it runs: it holds memory while it loads. What it has published stays.
+ */
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/closest.h"
+#include "common/units.h"
+#include "ctl/io/user.h"
+#include "ctl/verb/verb.h"
+#include "gpumem/gpumem_weights.h"
+
+#define WEIGHTS_BAR 30
+
+static const struct gm_column columns[] = {
+	{"uid", NULL, 0},
+	{"user", "OWNER", GM_COLUMN_SHRINK},
+	{"name", "NAME", GM_COLUMN_NAME},
+	{"version", "VERSION", GM_COLUMN_RIGHT},
+	{"device", "DEV", GM_COLUMN_RIGHT},
+	{"bytes", "SIZE", GM_COLUMN_RIGHT},
+	{"tensors", "TENSORS", GM_COLUMN_RIGHT},
+	{"readers", "READERS", GM_COLUMN_RIGHT},
+};
+
+/* Passes on what the library said. */
+static gpumem_status weights_failed(struct gm_ctl *ctl, gpumem_status status)
+{
+	return gm_trouble_set(&ctl->trouble, status, "%s", gpumem_error_detail());
+}
+
+/* Connects as a client. Before that, as all verbs do: so the words are the same if there is no daemon. */
+static gpumem_status weights_connect(struct gm_ctl *ctl, gpumem_session **ret_session)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	uint64_t timeout_ms = ctl->options->timeout_ms;
+	struct gm_ctl_conn *conn = NULL;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = gm_verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK) {
+		options.socket = gm_ctl_conn_path(conn);
+		options.name = "gpumemctl";
+		options.timeout_ms = timeout_ms < UINT32_MAX ? (uint32_t)timeout_ms : UINT32_MAX;
+		options.away_ms = options.timeout_ms;
+		status = gpumem_connect(&options, ret_session);
+		if (status != GPUMEM_OK)
+			weights_failed(ctl, status);
+	}
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
+/* ---- list */
+
+static void weights_add(struct gm_table *table, const gpumem_weights_entry *entry)
+{
+	const char *slash = strchr(entry->name, '/');
+	char user[GM_USER_TEXT];
+
+	gm_table_row(table);
+	gm_table_count(table, entry->owner);
+	gm_table_text(table, gm_user_name(entry->owner, user));
+	gm_table_text(table, slash ? slash + 1 : entry->name);
+	gm_table_count(table, entry->version);
+	gm_table_count(table, entry->device);
+	gm_table_size(table, entry->bytes);
+	gm_table_count(table, entry->tensors);
+	gm_table_known(table, entry->tensors != 0);
+	gm_table_count(table, entry->readers);
+}
+
+static gpumem_status weights_list(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	gpumem_weights_entry *entries = NULL;
+	gpumem_session *session = NULL;
+	size_t n = 0;
+
+	if (options->n_args > 1)
+		return gm_verb_too_many(ctl, 1);
+	if (options->given & GM_OPTION_REPLACE)
+		return gm_verb_wrong_use(ctl, "--replace is for 'weights load'");
+	gpumem_status status = weights_connect(ctl, &session);
+	if (status != GPUMEM_OK)
+		return status;
+	status = gpumem_weights_list(session, &entries, &n);
+	if (status != GPUMEM_OK)
+		weights_failed(ctl, status);
+	gpumem_disconnect(session);
+	if (status != GPUMEM_OK)
+		return status;
+
+	struct gm_table *table = GM_TABLE_NEW(columns);
+	for (size_t i = 0; table && i < n; i++) {
+		const char *slash = strchr(entries[i].name, '/');
+
+		if (gm_verb_wants(options, entries[i].device, entries[i].owner,
+			    slash ? slash + 1 : entries[i].name))
+			weights_add(table, &entries[i]);
+	}
+	gpumem_weights_list_free(entries);
+	if (table)
+		gm_view_apply(&options->view, table);
+	gm_writer_table_or(ctl->writer, "weights", table,
+		options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)
+			? "No weights match."
+			: "There are no weights; see 'gpumemctl weights --help' on how to load some.");
+	return GPUMEM_OK;
+}
+
+/* ---- load */
+
+struct weights_bar {
+	bool shown;
+	unsigned percent;
+};
+
+/* Draws a bar on the terminal: one line of fewer than 80 columns. */
+static int weights_progress(void *user, uint64_t done, uint64_t total)
+{
+	struct weights_bar *bar = user;
+	unsigned percent = total ? (unsigned)((double)done / (double)total * 100) : 100;
+	char drawn[WEIGHTS_BAR + 1], of[GM_UNITS_TEXT], all[GM_UNITS_TEXT];
+
+	if (bar->shown && percent == bar->percent)
+		return 0;
+	bar->shown = true;
+	bar->percent = percent;
+	for (unsigned i = 0; i < WEIGHTS_BAR; i++)
+		drawn[i] = i * 100 < percent * WEIGHTS_BAR ? '#' : '.';
+	drawn[WEIGHTS_BAR] = '\0';
+	fprintf(stderr, "\r[%s] %3u%%  %s of %s\033[K", drawn, percent, gm_format_size(done, of),
+		gm_format_size(total, all));
+	fflush(stderr);
+	return 0;
+}
+
+static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
+{
+	const unsigned takes = GM_OPTION_NAME | GM_OPTION_DEVICE | GM_OPTION_REPLACE;
+	const struct gm_options *options = ctl->options;
+
+	if (options->n_args < 2)
+		return gm_verb_wrong_use(ctl,
+			"'weights load' needs a safetensors file, or a folder with one or with its "
+			"index");
+	if (options->n_args > 2)
+		return gm_verb_too_many(ctl, 2);
+	if (!options->name)
+		return gm_verb_wrong_use(ctl, "'weights load' needs --name NAME");
+	if (options->given & ~takes)
+		return gm_verb_wrong_use(
+			ctl, "'weights load' takes --name, --device and --replace only");
+	return GPUMEM_OK;
+}
+
+static void weights_say(struct gm_ctl *ctl, const gpumem_weights *weights)
+{
+	char size[GM_UNITS_TEXT];
+
+	gm_writer_text(ctl->writer, "loaded", ctl->options->name);
+	gm_writer_count(ctl->writer, "version", gpumem_weights_version(weights));
+	gm_writer_count(ctl->writer, "device", gpumem_weights_device(weights));
+	gm_writer_count(ctl->writer, "tensors", gpumem_weights_count(weights));
+	gm_writer_size(ctl->writer, "bytes", gpumem_weights_bytes(weights));
+	gm_writer_line(ctl->writer, "", "Loaded %s, version %llu: %zu tensors, %s on device %u.",
+		ctl->options->name, (unsigned long long)gpumem_weights_version(weights),
+		gpumem_weights_count(weights),
+		gm_writer_bytes(ctl->writer, gpumem_weights_bytes(weights), size),
+		gpumem_weights_device(weights));
+}
+
+static gpumem_status weights_load(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	gpumem_weights_options load = GPUMEM_WEIGHTS_OPTIONS_INIT;
+	struct weights_bar bar = {0};
+	gpumem_session *session = NULL;
+	gpumem_weights *weights = NULL;
+
+	gpumem_status status = weights_load_arguments(ctl);
+	if (status == GPUMEM_OK)
+		status = weights_connect(ctl, &session);
+	if (status != GPUMEM_OK)
+		return status;
+
+	load.replace = (options->given & GM_OPTION_REPLACE) != 0;
+	if (isatty(STDERR_FILENO) && !options->json && !options->csv) {
+		load.progress = weights_progress;
+		load.user = &bar;
+	}
+	status = gpumem_weights_load(
+		session, options->device, options->args[1], options->name, &load, &weights);
+	if (bar.shown)
+		fputs("\r\033[K", stderr);
+	if (status == GPUMEM_OK)
+		weights_say(ctl, weights);
+	else
+		weights_failed(ctl, status);
+	gpumem_weights_detach(weights);
+	gpumem_disconnect(session);
+	return status;
+}
+
+/* ---- remove */
+
+static gpumem_status weights_remove(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	gpumem_session *session = NULL;
+
+	if (options->n_args < 2)
+		return gm_verb_wrong_use(ctl,
+			"'weights remove' needs a name; see 'gpumemctl weights' for the names");
+	if (options->n_args > 2)
+		return gm_verb_too_many(ctl, 2);
+	if (options->given)
+		return gm_verb_wrong_use(ctl, "'weights remove' takes no options of the list");
+	gpumem_status status = weights_connect(ctl, &session);
+	if (status != GPUMEM_OK)
+		return status;
+
+	status = gpumem_weights_remove(session, options->args[1]);
+	if (status != GPUMEM_OK)
+		weights_failed(ctl, status);
+	gpumem_disconnect(session);
+	if (status != GPUMEM_OK)
+		return status;
+	gm_writer_text(ctl->writer, "removed", options->args[1]);
+	gm_writer_line(ctl->writer, "",
+		"Removed %s. Processes that attached to it keep the weights.", options->args[1]);
+	return GPUMEM_OK;
+}
+
+static gpumem_status weights_run(struct gm_ctl *ctl)
+{
+	static const char *const words[] = {"load", "list", "remove", NULL};
+	const char *word = ctl->options->n_args ? ctl->options->args[0] : "list";
+
+	if (!strcmp(word, "list"))
+		return weights_list(ctl);
+	if (!strcmp(word, "load"))
+		return weights_load(ctl);
+	if (!strcmp(word, "remove"))
+		return weights_remove(ctl);
+	return gm_verb_unknown(ctl, "weights ", word, gm_closest(word, words),
+		"use 'weights list', 'weights load PATH --name NAME' or 'weights remove NAME'");
+}
+
+const struct gm_verb gm_verb_weights = {
+	.name = "weights",
+	.arguments = "[load | remove]",
+	.summary = "weights of models that stay on their device",
+	.help = "  load PATH             load a safetensors file, or a folder with one or with\n"
+		"                        shards and their index, and publish the weights\n"
+		"    --name NAME         under this name of yours\n"
+		"    --device N          on this device; without it, on device 0\n"
+		"    --replace           as the next version, if there are weights of that name\n"
+		"  list                  show the weights that you may attach to\n"
+		"    --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
+		"    --columns COLUMN,...  show these columns, in this order\n"
+		"    --device N          only on this device\n"
+		"    --user USER         only those of this user (a name or a number)\n"
+		"    --name PATTERN      only names like this; *, ? and [...] match as in a shell\n"
+		"  remove NAME           remove the name; processes that attached keep them\n"
+		"\nThe weights stay on the device when this program has ended, and when the daemon\n"
+		"restarts, and you pay for them. Programs attach to them within milliseconds:\n"
+		"gpumem_weights_load(3). READERS says how often they are attached now. A damaged\n"
+		"file is refused with the place in it, and nothing is published.\n",
+	.takes = GM_OPTIONS_OF_LISTS | GM_OPTION_REPLACE,
+	.max_args = 3,
+	.columns = columns,
+	.n_columns = sizeof(columns) / sizeof(*columns),
+	.sort = "user,name",
+	.run = weights_run,
+};

@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gpumemctl weights against a private daemon: what it loads outlives it, what it shows, and what it refuses.
+# shellcheck disable=SC2016 # conditions of all() are expanded there
+set -u
+umask 022 # other users must be able to read what this makes
+build=${top_builddir:-.} source=${top_srcdir:-.}
+. "$source/tests/integration/functions.sh"
+. "$source/tests/integration/ctl-functions.sh"
+
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+start_daemon
+
+# length N: 8 bytes, little-endian.
+length() { printf '%016x' "$1" | sed 's/\(..\)/\1 /g' | awk '{ for (i = 8; i > 0; i--) printf "\\x%s", $i }' | { read -r text; printf '%b' "$text"; }; }
+# model FILE HEADER BYTES: a safetensors file with so much data.
+model() { { length ${#2}; printf '%s' "$2"; head -c "$3" /dev/urandom; } >"$1"; }
+tensor() { printf '"%s":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}' "$1" "$3" "$2" $(($2 + $3)); }
+model "$dir/one.safetensors" "{$(tensor a 0 1000),$(tensor b 1000 2000000)}" 2001000
+mkdir "$dir/folder"
+model "$dir/folder/1" "{$(tensor a 0 1000)}" 1000
+model "$dir/folder/2" "{$(tensor b 0 1000),$(tensor c 1000 1)}" 1001
+echo '{"weight_map":{"a":"1","b":"2","c":"2"}}' >"$dir/folder/model.safetensors.index.json"
+
+run 0 weights
+check "at first there are none" all "[ $status = 0 ]" "says 'There are no weights'" "silent stderr"
+run 0 weights load "$dir/one.safetensors" --name llama
+check "a file is loaded" all "[ $status = 0 ]" "says 'Loaded llama, version 1: 2 tensors, 1.9M on device 0.'" "silent stderr" fits
+run 0 weights load "$dir/folder" --name shards --device 0 --json
+check "and a folder with shards" all "[ $status = 0 ]" "is loaded shards" "is version 1" "is tensors 3" "is bytes 2001" "is device 0" "silent stderr"
+run 0 weights list --json
+check "they outlive the program that loaded them" all "[ $status = 0 ]" "is weights.# 2" "is weights.0.name llama" "is weights.0.bytes 2001000" \
+	"is weights.0.tensors 2" "is weights.0.readers 0" "is weights.1.name shards" 'is weights.0.uid "$(id -u)"'
+run 0 weights list --name 'sh*' --csv --no-header --columns name,tensors
+check "and are chosen by their name" all "[ $status = 0 ]" '[ "$(cat "$dir/stdout")" = shards,3 ]'
+run 0 weights
+check "the table fits" all "[ $status = 0 ]" "says TENSORS" "says llama" fits
+run 0 shares --csv --no-header --columns name,tag
+check "among all shares, a tag tells that they are weights" all "says llama,weights" "says shards,weights"
+
+run 1 weights load "$dir/one.safetensors" --name llama
+check "a name that is taken is not replaced" all "[ $status = 1 ]" "complains 'already, version 1'" "complains -- --replace" "silent stdout"
+run 0 weights load "$dir/one.safetensors" --name llama --replace
+check "unless that is wanted" all "[ $status = 0 ]" "says 'Loaded llama, version 2'"
+
+# ---- what is wrong
+
+model "$dir/bad" "{$(tensor a 0 1000),$(tensor b 999 1001)}" 2000
+run 1 weights load "$dir/bad" --name bad
+check "a damaged file is refused with the place in it" all "[ $status = 1 ]" \
+	"complains '$dir/bad, byte 67: tensor \"b\" overlaps with tensor \"a\"'" "silent stdout"
+{ length 1; printf 'x'; } >"$dir/bad"
+run 1 weights load "$dir/bad" --name bad
+check "and so is one that is no model" all "[ $status = 1 ]" "complains 'this may be no safetensors file'"
+mkfifo "$dir/pipe"
+run 1 weights load "$dir/pipe" --name bad
+check "a pipe is refused without waiting" all "[ $status = 1 ]" "complains 'is a pipe, a socket or a device'"
+run 1 weights load "$dir/nowhere" --name bad
+check "a file that is not there is named" all "[ $status = 1 ]" 'complains "$dir/nowhere"'
+run 1 weights load "$dir/one.safetensors" --name bad --device 7
+check "and so is a device that is not there" all "[ $status = 1 ]" "complains 7"
+run 0 weights --json
+check "nothing of this is published" is weights.# 2
+run 2 weights load --name x
+check "load needs a path" all "[ $status = 2 ]" "complains 'needs a safetensors file'"
+run 2 weights load "$dir/one.safetensors"
+check "load needs a name" all "[ $status = 2 ]" "complains -- '--name NAME'"
+run 2 weights load a b --name x
+check "load takes one path" all "[ $status = 2 ]" "complains 'too many'"
+run 2 weights load "$dir/one.safetensors" --name x --user root
+check "load takes no options of the list" all "[ $status = 2 ]" "complains -- '--replace only'"
+run 2 weights list --replace
+check "list takes no options of load" all "[ $status = 2 ]" "complains -- --replace"
+run 2 weights lod
+check "a misspelt word is corrected" all "[ $status = 2 ]" "complains load"
+run 2 weights remove
+check "remove needs a name" all "[ $status = 2 ]" "complains 'needs a name'"
+run 1 weights remove nobody
+check "remove says what is not there" all "[ $status = 1 ]" "complains 'there are no weights with the name nobody'"
+
+# ---- the bar
+
+script -qec "'$gpumemctl' weights load '$dir/one.safetensors' --name bar" "$dir/typescript" </dev/null >/dev/null 2>&1
+check "a terminal shows a bar" all "grep -q '\[#*\] 100%  1.9M of 1.9M' '$dir/typescript'" "grep -q 'Loaded bar, version 1' '$dir/typescript'" \
+	"! tr '\r' '\n' <'$dir/typescript' | awk '/%/ && length > 90 { bad = 1 } END { exit !bad }'"
+run 0 weights remove bar
+
+for name in llama shards; do
+	run 0 weights remove "$name"
+	check "$name is removed" all "[ $status = 0 ]" "says 'Removed $name'"
+done
+run 0 weights --json
+check "nothing is left" is weights.# 0
+echo "1..$n"
