@@ -53,7 +53,7 @@ needs() {
 	for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
 		case $name in libcuda.so.*|libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
 		local found=
-		for folder in "$build/client/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
+		for folder in "$build/client/.libs" "$build/weights/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
 			if [ -e "$folder/$name" ]; then found=$folder/$name; break; fi
 		done
 		[ -n "$found" ] || { echo "stage: $1 needs $name, which was not found" >&2; exit 1; }

@@ -12,7 +12,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "managed memory is charged" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
+		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "managed memory is charged" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "weights are loaded once and attached by others" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -106,6 +106,11 @@ grep -q '^process [0-9]* read about publish-example, version 1: {"type": "text",
 	echo "its metadata is read without it"
 grep -q '^publish-example is removed$' "$dir/publish" && "$build/ctl/gpumemctl" shares --json | grep -q '"shares": \[\]' &&
 	echo "and its name is removed"
+"$build/examples/weights" >"$dir/weights.out" 2>&1 || echo "weights: status $?" >>"$dir/weights.out"
+grep -q '^process [0-9]* loaded weights-example, version 1, and ends$' "$dir/weights.out" &&
+	grep -q '^process [0-9]* attached to weights-example, version 1: 144 bytes on device 0$' "$dir/weights.out" &&
+	grep -q '^embedding F32 \[8, 4\] at 0x' "$dir/weights.out" && grep -q '^weights-example, version 1: 2 tensors$' "$dir/weights.out" &&
+	grep -q '^weights-example is removed$' "$dir/weights.out" && echo "weights are loaded once and attached by others"
 "$build/examples/turns" >"$dir/turns" 2>&1 || echo "turns: status $?" >>"$dir/turns"
 [ "$(grep -cE '^(train|serve): 3 turns, and the weights were always there$' "$dir/turns")" = 2 ] && echo "two programs take turns"
 ! "$build/examples/place" --help >"$dir/place.help" 2>&1 && grep -q '^usage: place \[HIDDEN ' "$dir/place.help" &&
@@ -122,4 +127,4 @@ grep -qE '^10000 questions, 10000 answers from a process, at most [0-9]+ under w
 [ "$(cat "$dir/ring.processes")" = "north: north, to be sure (1)
 east: east, to be sure (2)
 south: south, to be sure (3)" ] && echo "also between processes that wait"
-cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/managed" "$dir/cc" "$dir/share" "$dir/publish" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir"/ring* "$dir/log"
+cat "$dir/worker" "$dir/batch" "$dir/resize" "$dir/evict" "$dir/fallback" "$dir"/cxx* "$dir/copy" "$dir"/load* "$dir/async" "$dir"/leaks* "$dir/place" "$dir/managed" "$dir/cc" "$dir/share" "$dir/publish" "$dir/weights.out" "$dir/turns" "$dir"/pipeline* "$dir"/place.* "$dir"/ring* "$dir/log"
