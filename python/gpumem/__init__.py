@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpumem: GPU memory from gpumemd, the broker that lets processes share a GPU.
+
+    import gpumem
+
+    with gpumem.Session() as session:
+        with session.alloc(64 << 20, tag="example") as buffer:
+            ...  # cupy.asarray(buffer), torch.from_dlpack(buffer.view("float32")), on host memory buffer.numpy()
+
+Importing the package needs no GPU, no daemon and no library. What is missing is said when it is used first. doc/python.md is the guide.
+"""
+
+import threading
+from typing import Optional
+
+from ._aio import AsyncSession
+from ._arrays import ForeignArray, View, from_dlpack
+from ._core import FOREVER, HOST, DeviceInfo
+from ._events import Event, EventIterator, Subscription
+from ._memory import Batch, BatchEntry, Block, Buffer, Memory, Metadata
+from ._region import Region, RegionStats
+from ._session import Placement, Pressure, Session, Stats
+from .errors import (BusyError, CancelledError, ClosedError, DeadlockError, DeniedError, DisconnectedError, ForkedError, GpumemError,
+                     HostMemoryError, InvalidError, LibraryNotFoundError, LimitError, NotFoundError, OutOfMemoryError, Status,
+                     UnsupportedError, WaitTimeoutError)
+
+__version__ = "0.1.0"
+
+_lock = threading.Lock()
+_default: Optional[Session] = None
+_default_pid = 0
+
+
+def default_session() -> Session:
+    """The session of this process, for everything that names none. It is made when it is needed first, and again if it was closed, or in a
+    forked child."""
+    import os
+
+    global _default, _default_pid
+    with _lock:
+        if _default is None or _default.closed or _default_pid != os.getpid():
+            _default, _default_pid = Session(), os.getpid()
+        return _default
+
+
+def alloc(size: int, device: int = 0, **options: object) -> Buffer:
+    """Session.alloc() of the default session."""
+    return default_session().alloc(size, device, **options)  # type: ignore[arg-type, no-any-return]
+
+
+def pause(tag: str, keep: bool = True) -> None:
+    """Gives the memory of the region with this tag to others. keep=False: its content is lost. See gpumem.torch.region()."""
+    default_session().pause(tag, keep)
+
+
+def resume(tag: str, wait: Optional[float] = None) -> None:
+    """Gets the memory of a paused region back, at the same addresses. wait: seconds, if others have it; gpumem.FOREVER."""
+    default_session().resume(tag, wait)
+
+
+def library_version() -> str:
+    """The version of the client library that is loaded."""
+    from ._capi import library
+
+    return library().gpumem_version().decode()  # type: ignore[no-any-return]
+
+
+__all__ = [
+    "AsyncSession", "Batch", "BatchEntry", "Block", "Buffer", "BusyError", "CancelledError", "ClosedError", "DeadlockError",
+    "DeniedError", "DeviceInfo", "DisconnectedError", "Event", "EventIterator", "FOREVER", "ForeignArray", "ForkedError",
+    "GpumemError", "HOST", "HostMemoryError", "InvalidError", "LibraryNotFoundError", "LimitError", "Memory", "Metadata",
+    "NotFoundError", "OutOfMemoryError", "Placement", "Pressure", "Region", "RegionStats", "Session", "Stats", "Status",
+    "Subscription", "UnsupportedError", "View", "WaitTimeoutError", "alloc", "default_session", "from_dlpack", "library_version",
+    "pause", "resume",
+]

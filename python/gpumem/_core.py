@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who keeps what alive.
+
+A Hold is one piece of memory of the C library, and a Core is one session. A Hold keeps its Core. Everything that may still touch the
+memory keeps the Hold: the Buffer until it is closed, and each export (an array, a memoryview, a DLPack tensor) until its consumer
+drops it. So Python's own counting frees the memory exactly when the last of them has gone, on any thread, without a lock. A call into
+the library that is under way has a reference of its own.
+"""
+
+import atexit
+import os
+import threading
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from . import _capi, _cuda
+from .errors import ClosedError, GpumemError, InvalidError
+
+HOST = _capi.DEVICE_HOST
+FOREVER = float("inf")
+
+
+class DeviceInfo(NamedTuple):
+    """A device of the daemon."""
+
+    number: int
+    name: str
+    backend: str  # "host" or "cuda"
+    uuid: bytes
+    total: int
+    capacity: int  # the most that the daemon hands out
+    available: int  # what it could hand out now
+    transport: str
+    pci: str
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether only the GPU can use the memory."""
+        return self.backend == "cuda" and self.number != HOST
+
+
+# ---- arguments
+
+
+def check_int(what: str, value: Any, least: int = 0, most: int = (1 << 63) - 1) -> int:
+    """C would take any other number for a different one, without a word."""
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise InvalidError("%s must be a whole number, not %r" % (what, value)) from None
+    if not least <= number <= most:
+        raise InvalidError("%s must be from %d to %d, not %d" % (what, least, most, number))
+    return int(number)
+
+
+def check_device(device: Any) -> int:
+    return HOST if device == "host" else check_int("a device", device, 0, HOST)
+
+
+def milliseconds(seconds: Optional[float]) -> int:
+    """None: not at all."""
+    if seconds is None:
+        return 0
+    if seconds == FOREVER:
+        return _capi.WAIT_FOREVER
+    if not 0 <= seconds < 4294967:
+        raise InvalidError("a time to wait must be from 0 to 4294966 seconds, or gpumem.FOREVER, not %r" % (seconds,))
+    return int(seconds * 1000)
+
+
+def text(value: Optional[str]) -> Optional[bytes]:
+    if value is None:
+        return None
+    encoded = value.encode()
+    if b"\0" in encoded:
+        raise InvalidError("%r has a zero byte in it" % value)
+    return encoded
+
+
+def stream_of(stream: Any) -> int:
+    """A stream as the C library takes it: of an int, None (the default stream), or an object of PyTorch, CuPy or Numba."""
+    if stream is None:
+        return 0
+    if hasattr(stream, "__cuda_stream__"):
+        found = stream.__cuda_stream__
+        return int((found() if callable(found) else found)[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    if hasattr(stream, "handle"):
+        handle = stream.handle
+        return int(getattr(handle, "value", handle) or 0)
+    return check_int("a stream", stream, 0, (1 << 64) - 1)
+
+
+# ---- sessions
+
+_cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
+_in_callback = threading.local()
+
+
+def in_callback() -> bool:
+    """Whether this thread runs a function that an event has called."""
+    return getattr(_in_callback, "depth", 0) > 0
+
+
+def _disconnect(library: Any, pointer: int, pid: int, keep: List[Any]) -> None:
+    if os.getpid() != pid:
+        return  # the parent's
+    if in_callback():
+        # The library's own thread cannot end its session.
+        threading.Thread(target=_disconnect, args=(library, pointer, pid, keep)).start()
+        return
+    library.gpumem_disconnect(pointer)
+    keep.clear()
+
+
+class Core:
+    """A session of the C library. Ends when nothing keeps it any more."""
+
+    def __init__(self, pointer: int) -> None:
+        self.library = _capi.library()
+        self.pointer = pointer
+        self.pid = os.getpid()
+        self.keep: List[Any] = []  # functions that the library may call until the session has ended
+        self.later: List[Callable[[], None]] = []  # what could not be freed yet
+        self._devices: Dict[int, DeviceInfo] = {}
+        weakref.finalize(self, _disconnect, self.library, pointer, self.pid, self.keep).atexit = False
+        _cores.add(self)
+
+    def device(self, number: int, fresh: bool = False) -> DeviceInfo:
+        if fresh or number not in self._devices:
+            info = _capi.DeviceInfoStruct()
+            _capi.check(self.library.gpumem_device_info(self.pointer, number, info))
+            transport = [name for name, value in _capi.TRANSPORT.items() if value == info.transport]
+            self._devices[number] = DeviceInfo(
+                info.number, info.name.decode("utf-8", "replace"), info.backend.decode(), bytes(info.uuid), info.total,
+                info.capacity, info.available, transport[0] if transport else "auto", info.pci.decode())
+        return self._devices[number]
+
+    def free_later(self) -> None:
+        """Frees what could not be freed while a stream was being captured."""
+        while self.later:
+            try:
+                self.later.pop()()
+            except IndexError:
+                return  # another thread was quicker
+
+    def listen(self, function: Any) -> None:
+        """Has the library call a C function for events, until the session ends."""
+        self.keep.append(function)
+        _capi.check(self.library.gpumem_on_event(self.pointer, function, None))
+
+
+@atexit.register
+def _quiet() -> None:
+    """The interpreter ends: no thread of the library may call into it any more."""
+    for core in list(_cores):
+        if core.keep and core.pid == os.getpid():
+            core.library.gpumem_on_event(core.pointer, _capi.EVENT_FN(), None)
+
+
+# ---- memory
+
+
+class Export:
+    """Somebody else's use of the memory: what they hold keeps this object, and this object keeps the Hold."""
+
+    __slots__ = ("hold", "__weakref__")
+
+    def __init__(self, hold: "Hold") -> None:
+        self.hold = hold
+
+
+class _Fate:
+    """How a piece of memory is freed. The finalizer has it when the Hold has gone."""
+
+    __slots__ = ("core", "free", "exported", "stream", "device", "pid")
+
+    def __init__(self, core: Core, device: DeviceInfo, free: Callable[["_Fate"], None]) -> None:
+        self.core, self.device, self.free, self.pid = core, device, free, os.getpid()
+        self.exported, self.stream = False, 0
+
+    def end(self) -> None:
+        if os.getpid() == self.pid:
+            self.free(self)
+
+
+class Hold:
+    """A piece of memory. It is freed when nothing keeps this object any more."""
+
+    def __init__(self, core: Core, device: DeviceInfo, pointer: int, size: int, free: Callable[[_Fate], None],
+                 handle: Optional[int] = None) -> None:
+        self.core, self.device, self.pointer, self.size, self.handle = core, device, pointer, size, handle
+        self.lock = threading.Lock()  # of resizing: no export may begin meanwhile
+        self.exports: "weakref.WeakSet[Export]" = weakref.WeakSet()
+        self.fate = _Fate(core, device, free)
+        self.read_only = False
+        weakref.finalize(self, self.fate.end).atexit = False
+
+    def export(self) -> Export:
+        with self.lock:
+            self.fate.exported = True
+            export = Export(self)
+            self.exports.add(export)
+            return export
+
+
+def free_buffer(handle: int) -> Callable[[_Fate], None]:
+    """Destroys a buffer. Consumers of its arrays launch work that nobody here knows of, so this waits for the device first."""
+
+    def free(fate: _Fate) -> None:
+        if fate.exported and fate.device.on_gpu:
+            try:
+                _cuda.synchronize(_cuda.ordinal(fate.device.uuid))
+            except GpumemError:
+                fate.core.later.append(fate.end)  # a stream is being captured
+                return
+        fate.core.library.gpumem_buffer_destroy(handle)
+
+    return free
+
+
+def free_block(pointer: int) -> Callable[[_Fate], None]:
+    def free(fate: _Fate) -> None:
+        stream = _capi.STREAM_ANY if fate.exported else fate.stream
+        fate.core.library.gpumem_free(fate.core.pointer, pointer, stream)
+
+    return free
+
+
+def closed(what: str) -> ClosedError:
+    return ClosedError("this %s is closed: its memory has gone back" % what)

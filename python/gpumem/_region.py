@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions: memory that a program gives away for a while and gets back at the same addresses."""
+
+from ctypes import byref, c_void_p
+from typing import Any, NamedTuple, Optional
+
+from . import _capi
+from ._core import Core, Hold, check_int, closed, milliseconds, stream_of, text
+from ._memory import Block
+
+
+class RegionStats(NamedTuple):
+    """What a region has and is."""
+
+    state: str  # "active", "pausing", "paused" or "resuming"
+    device: int
+    max_size: int
+    held: int  # device memory that it has now
+    in_use: int
+    peak: int
+    needed: int  # for the resume of a paused region, at most
+    kept: int  # content in host memory, while it is paused
+    allocations: int
+    pauses: int
+
+
+def region_stats(core: Core, tag: str) -> RegionStats:
+    stats = _capi.RegionStatsStruct()
+    _capi.check(core.library.gpumem_region_stats(core.pointer, text(tag), byref(stats)))
+    return RegionStats(_capi.REGION_STATES[stats.state], *(getattr(stats, name) for name in RegionStats._fields[1:]))
+
+
+class Region:
+    """A range of addresses with memory of its own. Blocks are carved out of it; pause() gives the memory of all of them to others, and
+    resume() gets it back, at the same addresses. While it is paused, nothing may touch its blocks: a kernel that does fails, and
+    on the host backend so does the program."""
+
+    def __init__(self, core: Core, device: int, tag: str, max_size: int, initial: int, wait: Optional[float]) -> None:
+        handle = c_void_p()
+        options = _capi.RegionOptions(initial=check_int("a size", initial), wait_ms=milliseconds(wait))
+        _capi.check(core.library.gpumem_region_create(
+            core.pointer, device, text(tag), check_int("a size", max_size, 1), byref(options), byref(handle)))
+        pointer = handle.value
+        self.tag = tag
+        # Blocks keep it, so that it ends after the last of them.
+        self._hold: Optional[Hold] = Hold(core, core.device(device), 0, 0,
+                                          lambda fate: fate.core.library.gpumem_region_destroy(pointer), pointer)
+
+    def _hold_now(self) -> Hold:
+        hold = self._hold
+        if hold is None:
+            raise closed("region")
+        return hold
+
+    def alloc(self, size: int, *, stream: Any = None, wait: Optional[float] = None) -> Block:
+        """A block of the region."""
+        hold, pointer = self._hold_now(), c_void_p()
+        options = _capi.AllocOptions(wait_ms=milliseconds(wait))
+        _capi.check(hold.core.library.gpumem_region_alloc(
+            hold.handle, check_int("a size", size, 1), stream_of(stream), byref(options), byref(pointer)))
+        address = pointer.value or 0
+
+        def free(fate: Any) -> None:
+            fate.core.library.gpumem_region_free(hold.handle, address, _capi.STREAM_ANY if fate.exported else fate.stream)
+
+        piece = Hold(hold.core, hold.device, address, size, free)
+        piece.fate.stream = stream_of(stream)
+        return Block(piece)
+
+    def pause(self, keep: bool = True) -> None:
+        """Gives the memory to others. keep: the content goes to pinned host memory, and comes back. Waits for the device's work."""
+        hold = self._hold_now()
+        _capi.check(hold.core.library.gpumem_region_pause(hold.core.pointer, text(self.tag), int(keep)))
+
+    def resume(self, wait: Optional[float] = None) -> None:
+        """Gets the memory back. wait: seconds, if others have it."""
+        hold = self._hold_now()
+        _capi.check(hold.core.library.gpumem_region_resume(hold.core.pointer, text(self.tag), milliseconds(wait)))
+
+    def stats(self) -> RegionStats:
+        """Its state and figures. Sends no message."""
+        return region_stats(self._hold_now().core, self.tag)
+
+    def close(self) -> None:
+        """Ends the region when the last of its blocks has gone."""
+        self._hold = None
+
+    def __enter__(self) -> "Region":
+        self._hold_now()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<gpumem.Region %r%s>" % (self.tag, "" if self._hold else ", closed")

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy on memory from gpumemd:
+
+    import gpumem.cupy; gpumem.cupy.enable()
+
+CuPy keeps its own pool, which is quick, and the pool takes its memory from gpumemd. When others need memory, the pool returns what it does
+not use.
+"""
+
+import threading
+from typing import Any, Optional
+
+from . import default_session
+from ._cuda import ordinal
+from .errors import LibraryNotFoundError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
+
+_lock = threading.Lock()
+_pool: Optional[Any] = None
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise LibraryNotFoundError("gpumem.cupy needs CuPy, which cannot be imported (%s): pip install cupy-cuda12x" % error) from None
+    return cupy
+
+
+def enable() -> Any:
+    """Has CuPy take its GPU memory from gpumemd. Returns the pool, a cupy.cuda.MemoryPool."""
+    global _pool
+    cupy = _cupy()
+    with _lock:
+        if _pool is None:
+            session = default_session()
+            numbers = {ordinal(info.uuid): info.number for info in session.devices if info.backend == "cuda"}
+            if not numbers:
+                raise UnsupportedError("gpumemd serves no GPU: see gpumemctl status")
+
+            def allocate(size: int) -> Any:
+                device = cupy.cuda.runtime.getDevice()
+                if device not in numbers:
+                    raise UnsupportedError("gpumemd does not serve GPU %d" % device)
+                try:
+                    block = session.malloc(max(size, 1), numbers[device], stream=cupy.cuda.get_current_stream().ptr)
+                except (OutOfMemoryError, WaitTimeoutError) as error:
+                    # The pool then returns what it has cached, and tries again.
+                    raise cupy.cuda.runtime.CUDARuntimeError(cupy.cuda.runtime.errorMemoryAllocation) from error
+                block._hold_now().fate.exported = True  # any stream may use it
+                return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, block, device), 0)
+
+            pool = cupy.cuda.MemoryPool(allocate)
+            _Emptier(pool, session)
+            cupy.cuda.set_allocator(pool.malloc)
+            _pool = pool
+        return _pool
+
+
+class _Emptier:
+    """Returns what the pool does not use when others need memory, on a thread of its own."""
+
+    def __init__(self, pool: Any, session: Any) -> None:
+        self._pool, self._wanted = pool, threading.Event()
+        threading.Thread(target=self._run, name="gpumem-cupy", daemon=True).start()
+        session.on_event(self._heard, ["pressure", "reclaim"])
+
+    def _heard(self, event: Any) -> None:
+        if event.kind == "reclaim" or event.level in ("high", "critical"):
+            self._wanted.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            self._pool.free_all_blocks()
+
+
+__all__ = ["enable"]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numba on memory from gpumemd, as its external memory manager:
+
+    import gpumem.numba; gpumem.numba.enable()
+
+The environment variable NUMBA_CUDA_MEMORY_MANAGER=gpumem.numba does the same without a change of the program.
+"""
+
+import ctypes
+from typing import Any
+
+from . import default_session
+from ._cuda import ordinal
+from .errors import LibraryNotFoundError, UnsupportedError
+
+
+def _manager() -> Any:
+    try:
+        from numba import config, cuda
+    except ImportError as error:
+        raise LibraryNotFoundError("gpumem.numba needs Numba, which cannot be imported (%s): pip install numba" % error) from None
+
+    class GpumemManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc, name-defined]
+        """Device memory from gpumemd; pinned and mapped host memory as Numba makes it."""
+
+        def initialize(self) -> None:
+            super().initialize()
+            self._session = default_session()
+            self._numbers = {ordinal(info.uuid): info.number for info in self._session.devices if info.backend == "cuda"}
+
+        def _number(self) -> int:
+            device = int(self.context.device.id)
+            if device not in self._numbers:
+                raise UnsupportedError("gpumemd does not serve GPU %d" % device)
+            return self._numbers[device]
+
+        def memalloc(self, size: int) -> Any:
+            block = self._session.malloc(max(int(size), 1), self._number())
+            block._hold_now().fate.exported = True  # any stream may use it
+            address, allocations = block.ptr, self.allocations
+            allocations[address] = block
+
+            def finalizer() -> None:
+                allocations.pop(address, None)
+
+            if getattr(config, "CUDA_USE_NVIDIA_BINDING", False):
+                from cuda.cuda import CUdeviceptr  # type: ignore[import-not-found]
+
+                pointer: Any = CUdeviceptr(address)
+            else:
+                pointer = ctypes.c_uint64(address)
+            return cuda.MemoryPointer(self.context, pointer, size, finalizer=finalizer)
+
+        def get_ipc_handle(self, memory: Any) -> Any:
+            raise UnsupportedError("memory from gpumemd is shared with Buffer.share(), not with Numba's IPC handles")
+
+        def get_memory_info(self) -> Any:
+            number = self._number()
+            return cuda.MemoryInfo(free=self._session.room(number), total=self._session.device(number).capacity)
+
+        @property
+        def interface_version(self) -> int:
+            return 1
+
+    return GpumemManager
+
+
+def enable() -> Any:
+    """Has Numba take its device memory from gpumemd. To be called before Numba's first use of a GPU. Returns the memory manager."""
+    manager = _manager()
+    from numba import cuda
+
+    cuda.set_memory_manager(manager)
+    return manager
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_numba_memory_manager":  # what NUMBA_CUDA_MEMORY_MANAGER looks for
+        return _manager()
+    raise AttributeError(name)
+
+
+__all__ = ["enable"]

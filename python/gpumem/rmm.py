@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RAPIDS (cuDF, cuML and others) on memory from gpumemd, through RMM:
+
+    import gpumem.rmm; gpumem.rmm.enable()
+"""
+
+import threading
+from typing import Any, Dict
+
+from . import default_session
+from ._cuda import ordinal
+from .errors import LibraryNotFoundError, UnsupportedError
+
+
+def enable(device: int = 0) -> Any:
+    """Makes gpumemd the memory resource of RMM for a GPU. Returns the resource, an rmm.mr.CallbackMemoryResource."""
+    try:
+        import rmm
+    except ImportError as error:
+        raise LibraryNotFoundError("gpumem.rmm needs RMM, which cannot be imported (%s): pip install rmm-cu12" % error) from None
+    session = default_session()
+    numbers = {ordinal(info.uuid): info.number for info in session.devices if info.backend == "cuda"}
+    if device not in numbers:
+        raise UnsupportedError("gpumemd does not serve GPU %d" % device)
+    blocks: Dict[int, Any] = {}
+    lock = threading.Lock()
+
+    def allocate(size: int, stream: Any = None) -> int:
+        block = session.malloc(max(int(size), 1), numbers[device])  # an exception becomes RMM's own
+        block._hold_now().fate.exported = True  # any stream may use it
+        with lock:
+            blocks[block.ptr] = block
+        return block.ptr
+
+    def deallocate(pointer: int, size: int, stream: Any = None) -> None:
+        with lock:
+            blocks.pop(pointer, None)
+
+    resource = rmm.mr.CallbackMemoryResource(allocate, deallocate)
+    rmm.mr.set_per_device_resource(device, resource)
+    return resource
+
+
+__all__ = ["enable"]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the Python package share. tests/integration/python.sh starts the daemon and runs them; with GPUMEM_TEST_TAP, results
+are also written there as TAP."""
+import gc
+import os
+
+import pytest
+
+import gpumem
+
+BACKEND = os.environ.get("GPUMEM_TEST_BACKEND", "host")
+
+
+@pytest.fixture
+def session():
+    with gpumem.Session(name="pytest") as session:
+        yield session
+
+
+@pytest.fixture
+def on_host():
+    if BACKEND != "host":
+        pytest.skip("the memory is on a GPU")
+
+
+@pytest.fixture
+def on_gpu():
+    if BACKEND == "host":
+        pytest.skip("the memory is not on a GPU")
+
+
+@pytest.fixture
+def numpy():
+    return pytest.importorskip("numpy")
+
+
+@pytest.fixture
+def leaks_nothing():
+    """After the test, this process holds no memory of the daemon's."""
+    with gpumem.Session(name="pytest-leaks") as session:
+        yield session
+        gc.collect()
+        assert session.stats().in_use == 0
+
+
+class Tap:
+    def __init__(self, path):
+        self.file, self.number = open(path, "w"), 0
+
+    def pytest_runtest_logreport(self, report):
+        name = report.nodeid.split("/")[-1]
+        if report.when == "call" or report.outcome != "passed":
+            if report.when == "teardown" and report.outcome == "passed":
+                return
+            self.number += 1
+            word = "not ok" if report.outcome == "failed" else "ok"
+            why = ""
+            if report.outcome == "skipped":
+                why = " # SKIP %s" % str(report.longrepr[2] if isinstance(report.longrepr, tuple) else "").replace("Skipped: ", "")
+            print("%s %d - %s%s" % (word, self.number, name.replace("#", ""), why), file=self.file)
+            if report.outcome == "failed":
+                print("\n".join("# " + line for line in str(report.longrepr).splitlines()), file=self.file)
+            self.file.flush()
+
+    def pytest_sessionfinish(self, session, exitstatus):
+        print("1..%d" % self.number, file=self.file)
+        self.file.close()
+
+
+def pytest_configure(config):
+    if os.environ.get("GPUMEM_TEST_TAP"):
+        config.pluginmanager.register(Tap(os.environ["GPUMEM_TEST_TAP"]), "tap")

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""asyncio and events."""
+import asyncio
+import os
+import subprocess
+import threading
+
+import pytest
+
+import gpumem
+
+MIB = 1 << 20
+
+
+def test_alloc_is_awaited():
+    async def main():
+        async with gpumem.AsyncSession(name="pytest-async") as session:
+            buffers = await asyncio.gather(*(session.alloc(MIB, tag=str(i)) for i in range(40)))
+            assert sorted(int(buffer.tag) for buffer in buffers) == list(range(40))
+            blocks = await asyncio.gather(*(session.malloc(MIB) for _ in range(40)))
+            buffers[0].write(b"one")
+            blocks[0].write(b"two")
+            assert session.stats().in_use == 80 * MIB
+            with pytest.raises(gpumem.OutOfMemoryError):
+                await session.alloc(1 << 40)
+            with pytest.raises(gpumem.InvalidError):
+                await session.alloc(0)
+        assert buffers[0].closed
+        with pytest.raises(gpumem.ClosedError):
+            await session.alloc(MIB)
+
+    asyncio.run(main())
+
+
+def fill(session):
+    """Everything that the device has for this client, but for less than 2 MiB."""
+    kept, size = [], 256 * MIB
+    while size >= 2 * MIB:
+        try:
+            kept.append(session.alloc(size))
+        except gpumem.OutOfMemoryError:
+            size //= 2
+    return kept
+
+
+def test_the_loop_goes_on_while_a_request_waits():
+    async def main():
+        with gpumem.Session() as other:
+            kept = fill(other)
+            async with gpumem.AsyncSession() as session:
+                task = asyncio.ensure_future(session.alloc(8 * MIB, wait=20))
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert not task.done()
+                kept.clear()
+                other.trim()
+                assert (await task).size == 8 * MIB
+
+    asyncio.run(main())
+
+
+def test_cancelling_ends_the_request():
+    async def main():
+        with gpumem.Session() as other:
+            kept = fill(other)
+            async with gpumem.AsyncSession() as session:
+                tasks = [asyncio.ensure_future(session.alloc(8 * MIB, wait=20)) for _ in range(5)]
+                await asyncio.sleep(0)
+                for task in tasks:
+                    task.cancel()
+                for task in tasks:
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                assert not session._requests._waiting and not session._requests._loops
+                kept.clear()
+                other.trim()
+                assert (await session.alloc(8 * MIB, wait=20)).size == 8 * MIB
+
+    asyncio.run(main())
+
+
+def test_closing_ends_what_waits():
+    async def main():
+        with gpumem.Session() as other:
+            kept = fill(other)
+            session = gpumem.AsyncSession()
+            task = asyncio.ensure_future(session.alloc(8 * MIB, wait=20))
+            await asyncio.sleep(0)
+            session.close()
+            with pytest.raises(gpumem.ClosedError):
+                await task
+            assert kept
+
+    asyncio.run(main())
+
+
+def test_two_loops_share_a_session():
+    with gpumem.AsyncSession() as session:
+        errors = []
+
+        async def work():
+            for _ in range(20):
+                async def one():
+                    (await session.alloc(MIB)).close()
+
+                await asyncio.gather(*(one() for _ in range(4)))
+
+        def run():
+            try:
+                asyncio.run(work())
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+
+
+def press(session):
+    """Makes the device full and empty again, until everybody who listens was told that its level rose. The daemon tells no level twice, and
+    the tests before this one had the memory, so that once may not be enough."""
+    full = threading.Event()
+    with session.on_pressure(lambda event: full.set() if event.level in ("high", "critical") else None):
+        for _ in range(60):
+            kept = fill(session)
+            assert kept
+            if full.wait(1):
+                break
+            del kept
+            session.trim()
+            full.wait(1)
+        assert full.is_set()
+    del kept
+    session.trim()
+
+
+def test_pressure_is_told_to_a_function(session):
+    told, levels = threading.Event(), []
+
+    def function(event):
+        levels.append((event.kind, event.device, event.level))
+        if event.level == "low" and len(levels) > 1:
+            told.set()
+
+    def wrong(event):
+        raise RuntimeError("this is logged, and the others are called")
+
+    with session.on_pressure(wrong), session.on_pressure(function):
+        press(session)
+        assert told.wait(20)
+    assert all(kind == "pressure" and device == 0 for kind, device, level in levels)
+    assert {"high", "critical"} & {level for _, _, level in levels}
+    with pytest.raises(gpumem.InvalidError):
+        session.on_event(function, ["weather"])
+
+
+def test_reclaim_gets_memory_back():
+    with gpumem.Session() as idle:
+        cached, freed = idle.alloc(256 * MIB), threading.Event()
+
+        def give(event):
+            nonlocal cached
+            cached = None
+            freed.set()
+
+        idle.on_reclaim(give)
+        with gpumem.Session() as other:
+            wanted = other.device().available + 128 * MIB
+            buffer = other.alloc(wanted, wait=20)
+            assert freed.is_set() and buffer.size == wanted
+
+
+def test_a_limit_is_told(session):
+    told, limits = threading.Event(), []
+
+    def function(event):
+        limits.append(event.bytes)
+        told.set()
+
+    control = [os.environ["GPUMEM_TEST_CTL"], "limit"]
+    owner = "uid:%d" % os.getuid()
+    with session.on_limits(function):
+        done = subprocess.run(control + ["set", owner, "max=100M"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        assert done.returncode == 0, done.stdout
+        try:
+            assert told.wait(20)
+            with pytest.raises(gpumem.LimitError) as error:
+                session.alloc(200 * MIB)
+            assert error.value.status == gpumem.Status.LIMIT
+        finally:
+            subprocess.run(control + ["reset", owner], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_events_are_iterated():
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            events = session.events(["pressure"])
+            loop = asyncio.get_running_loop()
+            with gpumem.Session() as other:
+                await loop.run_in_executor(None, press, other)
+                seen = []
+                async for event in events:
+                    seen.append(event.level)
+                    if len(seen) > 1 and event.level == "low":
+                        break
+            assert {"high", "critical"} & set(seen)
+            rest = session.events()
+        async for event in rest:
+            pass  # it ends with the session
+
+    asyncio.run(main())
+
+
+def test_a_function_cannot_close_its_session(session):
+    told, errors = threading.Event(), []
+
+    def function(event):
+        try:
+            session.close()
+        except gpumem.BusyError as error:
+            errors.append(error)
+        told.set()
+
+    session.on_event(function)
+    press(session)
+    assert told.wait(20)
+    assert errors and not session.closed
+
+
+def test_a_session_that_ends_in_its_own_function_ends():
+    import weakref
+
+    sessions, told, ended = [gpumem.Session()], threading.Event(), threading.Event()
+    weakref.finalize(sessions[0]._core, ended.set)
+
+    def function(event):
+        sessions.clear()
+        told.set()
+
+    sessions[0].on_event(function)
+    with gpumem.Session() as other:
+        press(other)
+        assert told.wait(20) and ended.wait(20)
