@@ -39,6 +39,12 @@ struct gm_call_ops {
 	 * locked. On error, returns a negative errno. NULL: there is nothing to forget.
 	 */
 	int (*repeat)(struct gm_call *call);
+	/*
+	 * For the session: gets a call each time before it is sent, when the session is up. It may
+	 * change the request. Runs on the caller's thread, with nothing locked. NULL: there is nothing
+	 * to do.
+	 */
+	void (*prepare)(struct gm_call *call);
 };
 
 /* One request. It must be in memory that can outlive the caller's patience. */

@@ -3,6 +3,11 @@
  * Declarations: see declared.h. The sums change when an answer is read, not when its caller looks at
  * it: so they are right whenever a connection has ended. What the daemon must still be told to give
  * back is kept as a sum, too, and is void once the session was resumed.
+ *
+ * A daemon that has forgotten the session may refuse the sum of a session that is resumed, although the
+ * memory is there. What it refused is kept as uncharged: it is the first to be given back, and the next
+ * declaration asks for it, too. So at all times what the daemon charges, less undeclared, plus uncharged
+ * is what was declared.
  */
 #include "client/session/declared.h"
 
@@ -22,9 +27,11 @@ struct declared_call {
 	struct gm_call call;
 	struct gpumem_session *session;
 	uint32_t device;
-	uint64_t bytes; /* more */
-	uint64_t *wait_ms;
-	uint64_t wait_end_ns; /* 0: there is no such end */
+	uint64_t bytes;          /* more */
+	uint64_t owed;           /* and uncharged ones, which the request is for as well */
+	uint64_t sum;            /* that the daemon answered */
+	Gm__Wire__Declare *body; /* while the caller waits */
+	uint64_t wait_end_ns;    /* 0: there is no such end */
 };
 
 static int declared_take_answer(
@@ -32,12 +39,34 @@ static int declared_take_answer(
 {
 	struct declared_call *call = (struct declared_call *)base;
 
+	struct gm_session_device *d = &call->session->device[call->device];
+
 	if (packet->body_case != GM__WIRE__PACKET__BODY_DECLARE_REPLY)
 		return -EPROTO;
+	call->sum = packet->declare_reply->bytes;
 	pthread_mutex_lock(&call->session->lock);
-	call->session->device[call->device].declared += call->bytes;
+	/* Some of what it owed may have been freed or paid for by another request meanwhile. */
+	uint64_t paid = gm_min(call->owed, d->uncharged);
+	d->declared += call->bytes;
+	d->uncharged -= paid;
+	d->undeclared += call->owed - paid;
 	pthread_mutex_unlock(&call->session->lock);
+	if (call->owed > paid)
+		gm_session_wake(call->session);
 	return 0;
+}
+
+/* Sets what the request is for. The daemon that it goes to may have refused a sum just now. */
+static void declared_prepare(struct gm_call *base)
+{
+	struct declared_call *call = (struct declared_call *)base;
+
+	if (call->body->how != GM__WIRE__DECLARE_HOW__DECLARE_MORE)
+		return;
+	pthread_mutex_lock(&call->session->lock);
+	call->owed = call->session->device[call->device].uncharged;
+	pthread_mutex_unlock(&call->session->lock);
+	call->body->bytes = call->bytes + call->owed;
 }
 
 /* The answer comes after its caller has given up, so what it granted goes back. */
@@ -63,14 +92,16 @@ static int declared_repeat(struct gm_call *base)
 	/* It has waited for some time already. */
 	if (call->wait_end_ns) {
 		uint64_t left_ns = gm_minus(call->wait_end_ns, gm_clock_ns());
-		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
-		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
+		call->body->wait_ms = left_ns / GM_NS_PER_MS + 1;
+		base->extra_ns = call->body->wait_ms * GM_NS_PER_MS;
 	}
 	return 0;
 }
 
-static const struct gm_call_ops declared_ops = {
-	.take = declared_take_answer, .late = declared_late, .repeat = declared_repeat};
+static const struct gm_call_ops declared_ops = {.prepare = declared_prepare,
+	.take = declared_take_answer,
+	.late = declared_late,
+	.repeat = declared_repeat};
 
 static struct declared_call *declared_call_new(struct gpumem_session *session, uint32_t device)
 {
@@ -88,15 +119,84 @@ static gpumem_status declared_no_memory(void)
 	return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 }
 
-/* Sends the request, and frees the call unless the connection still owns it. */
+/* Sends the request, and frees the call unless the connection still owns it. *ret_sum, which may be
+ * NULL: what the daemon charges now. */
 static gpumem_status declared_send(struct gpumem_session *session, struct gm_conn *via,
-	struct declared_call *call, Gm__Wire__Declare *body)
+	struct declared_call *call, Gm__Wire__Declare *body, uint64_t *ret_sum)
 {
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(DECLARE, declare, body);
 	struct gm_call *base = &call->call;
+
+	call->body = body;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
+	if (!status && ret_sum)
+		*ret_sum = call->sum;
 	free(base);
 	return status;
+}
+
+/* Tells the daemon of a device what it must still be told. The caller holds declaring. Returns whether
+ * it was told. */
+static bool declared_flush_device(struct gpumem_session *session, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
+
+	pthread_mutex_lock(&session->lock);
+	uint64_t bytes = session->state == GM_SESSION_UP ? d->undeclared : 0;
+	pthread_mutex_unlock(&session->lock);
+	if (!bytes)
+		return false;
+	struct declared_call *call = declared_call_new(session, device);
+	if (!call)
+		return false;
+	call->call.impatient = true;
+	body.device = device;
+	body.how = GM__WIRE__DECLARE_HOW__DECLARE_LESS;
+	body.bytes = bytes;
+	gpumem_status status = declared_send(session, NULL, call, &body, NULL);
+	/* If the answer is late, the daemon has read the request or will. */
+	if (status != GPUMEM_OK && status != GPUMEM_E_TIMEOUT)
+		return false;
+	pthread_mutex_lock(&session->lock);
+	d->undeclared -= gm_min(d->undeclared, bytes);
+	pthread_mutex_unlock(&session->lock);
+	return true;
+}
+
+static bool declared_has_news(struct gpumem_session *session)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&session->lock);
+	for (uint32_t i = 0; i < session->devices; i++)
+		any |= session->device[i].undeclared > 0;
+	pthread_mutex_unlock(&session->lock);
+	return any;
+}
+
+/* wait: also for a thread that tells the daemon now. Otherwise that thread goes on with what came in
+ * the meantime. */
+static void declared_flush(struct gpumem_session *session, bool wait)
+{
+	bool told = true;
+	GM_UNCANCELLED;
+
+	while (told && declared_has_news(session)) {
+		if (wait)
+			pthread_mutex_lock(&session->declaring);
+		else if (pthread_mutex_trylock(&session->declaring))
+			return;
+		told = false;
+		for (uint32_t i = 0; i < session->devices; i++)
+			told |= declared_flush_device(session, i);
+		pthread_mutex_unlock(&session->declaring);
+	}
+}
+
+void gm_declared_flush(struct gpumem_session *session)
+{
+	declared_flush(session, false);
 }
 
 gpumem_status gm_declared_add(
@@ -107,67 +207,21 @@ gpumem_status gm_declared_add(
 	uint64_t patience_ms = asked_ms ? asked_ms : gm_session_wait_ms(session);
 
 	atomic_store(&session->declares, true);
-	gm_declared_flush(session);
+	declared_flush(session, true);
 	gm_returns_first(session);
 	struct declared_call *call = declared_call_new(session, device);
 	if (!call)
 		return declared_no_memory();
 	body.device = device;
 	body.how = GM__WIRE__DECLARE_HOW__DECLARE_MORE;
-	body.bytes = call->bytes = bytes;
 	body.wait_ms = asked_ms;
+	call->bytes = bytes;
 	call->call.extra_ns = gm_min(patience_ms, DECLARED_WAIT_MOST) * GM_NS_PER_MS;
-	call->wait_ms = &body.wait_ms;
 	if (asked_ms && asked_ms < DECLARED_WAIT_MOST) {
 		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
 		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
 	}
-	return declared_send(session, NULL, call, &body);
-}
-
-/* Tells the daemon of a device what it must still be told. The caller holds declaring. */
-static void declared_flush_device(struct gpumem_session *session, uint32_t device)
-{
-	struct gm_session_device *d = &session->device[device];
-	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
-
-	pthread_mutex_lock(&session->lock);
-	uint64_t bytes = session->state == GM_SESSION_UP ? d->undeclared : 0;
-	pthread_mutex_unlock(&session->lock);
-	if (!bytes)
-		return;
-	struct declared_call *call = declared_call_new(session, device);
-	if (!call)
-		return;
-	call->call.impatient = true;
-	body.device = device;
-	body.how = GM__WIRE__DECLARE_HOW__DECLARE_LESS;
-	body.bytes = bytes;
-	gpumem_status status = declared_send(session, NULL, call, &body);
-	/* If the answer is late, the daemon has read the request or will. */
-	if (status != GPUMEM_OK && status != GPUMEM_E_TIMEOUT)
-		return;
-	pthread_mutex_lock(&session->lock);
-	d->undeclared -= gm_min(d->undeclared, bytes);
-	pthread_mutex_unlock(&session->lock);
-}
-
-void gm_declared_flush(struct gpumem_session *session)
-{
-	bool any = false;
-
-	pthread_mutex_lock(&session->lock);
-	for (uint32_t i = 0; i < session->devices; i++)
-		any |= session->device[i].undeclared > 0;
-	pthread_mutex_unlock(&session->lock);
-	if (!any)
-		return;
-
-	GM_UNCANCELLED;
-	pthread_mutex_lock(&session->declaring);
-	for (uint32_t i = 0; i < session->devices; i++)
-		declared_flush_device(session, i);
-	pthread_mutex_unlock(&session->declaring);
+	return declared_send(session, NULL, call, &body, NULL);
 }
 
 bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t bytes)
@@ -177,8 +231,10 @@ bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t 
 	pthread_mutex_lock(&session->lock);
 	bool has = d->declared >= bytes;
 	if (has) {
+		uint64_t unknown = gm_min(d->uncharged, bytes);
 		d->declared -= bytes;
-		d->undeclared += bytes;
+		d->uncharged -= unknown;
+		d->undeclared += bytes - unknown;
 	}
 	pthread_mutex_unlock(&session->lock);
 	if (has)
@@ -194,30 +250,46 @@ uint64_t gm_declared_sum(struct gpumem_session *session, uint32_t device)
 	return bytes;
 }
 
-/* Says the sum of a device. The caller holds declaring, so nobody says less at the same time. */
-static gpumem_status declared_resume_device(
-	struct gpumem_session *session, struct gm_conn *via, uint32_t device)
+/* Sends a request on the connection on which the session is being resumed. */
+static gpumem_status declared_say(struct gpumem_session *session, struct gm_conn *via,
+	uint32_t device, Gm__Wire__DeclareHow how, uint64_t bytes, uint64_t *ret_sum)
 {
-	struct gm_session_device *d = &session->device[device];
 	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
 	struct declared_call *call = declared_call_new(session, device);
 	if (!call)
 		return declared_no_memory();
 
-	pthread_mutex_lock(&session->lock);
-	uint64_t undeclared = d->undeclared;
-	body.bytes = d->declared;
-	pthread_mutex_unlock(&session->lock);
 	body.device = device;
-	body.how = GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY;
+	body.how = how;
+	body.bytes = bytes;
 	body.no_wait = true;
-	gpumem_status status = declared_send(session, via, call, &body);
-	/* A daemon that has forgotten the session may refuse. The memory is there all the same. */
-	if (status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_HOST_MEMORY ||
-		status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_PROTOCOL)
+	return declared_send(session, via, call, &body, ret_sum);
+}
+
+/* Says the sum of a device. The caller holds declaring, so nobody says less at the same time. */
+static gpumem_status declared_resume_device(
+	struct gpumem_session *session, struct gm_conn *via, uint32_t device)
+{
+	struct gm_session_device *d = &session->device[device];
+	uint64_t sum = 0;
+
+	pthread_mutex_lock(&session->lock);
+	uint64_t undeclared = d->undeclared, bytes = d->declared;
+	pthread_mutex_unlock(&session->lock);
+	gpumem_status status = declared_say(
+		session, via, device, GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY, bytes, &sum);
+	/* A daemon that has forgotten the session may refuse. The memory is there all the same. To
+	 * declare 0 bytes less changes nothing, and the answer has the sum. */
+	if (status && status != GPUMEM_E_DISCONNECTED && status != GPUMEM_E_HOST_MEMORY &&
+		status != GPUMEM_E_TIMEOUT && status != GPUMEM_E_PROTOCOL)
+		status = declared_say(
+			session, via, device, GM__WIRE__DECLARE_HOW__DECLARE_LESS, 0, &sum);
+	if (status)
 		return status;
+
 	pthread_mutex_lock(&session->lock);
 	d->undeclared -= gm_min(d->undeclared, undeclared);
+	d->uncharged = gm_minus(d->declared + d->undeclared, sum);
 	pthread_mutex_unlock(&session->lock);
 	return GPUMEM_OK;
 }

@@ -57,8 +57,9 @@ struct gm_session_device {
 	uint64_t buffer_held;    /* bytes of the leases that this process made */
 	uint64_t buffer_unused;  /* part of it: leases that regions could give back now */
 	uint64_t buffers;        /* not destroyed yet */
-	uint64_t declared;       /* bytes that the daemon charges this session for: declared.c */
-	uint64_t undeclared;     /* that it must still be told to give back */
+	uint64_t declared;       /* bytes that this session has declared: declared.c */
+	uint64_t undeclared;     /* that the daemon must still be told to give back */
+	uint64_t uncharged;      /* part of declared: the daemon did not take it over */
 	uint64_t buffer_misses;  /* buffers ever made */
 	uint64_t buffer_returns; /* chunks given back */
 	uint64_t peak;           /* the highest use of the device that was seen, heap included */

@@ -111,6 +111,8 @@ static gpumem_status session_call_prepare(
 			session->path);
 	if (again && call->ops->repeat && call->ops->repeat(call) < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to repeat a request");
+	if (call->ops->prepare)
+		call->ops->prepare(call);
 	call->epoch = epoch;
 	return GPUMEM_OK;
 }

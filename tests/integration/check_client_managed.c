@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "gpumem/gpumem_managed.h"
+#include "tests/end_keeper.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/tap.h"
 
@@ -327,6 +328,68 @@ START_TEST(requests_that_a_restart_interrupts_are_charged_once)
 }
 END_TEST
 
+/* The next daemon knows nothing of the session, and a limit is lower than what it has. */
+START_TEST(what_a_daemon_that_forgot_all_refuses_is_asked_for_again)
+{
+	char config[512], run[128];
+	OK(gpumem_declare(session, 0, 48 * MIB, 0));
+	snprintf(config, sizeof(config), "%s[limit uid:%u]\nmax = 32M\n", GM_DAEMON_CONFIG,
+		getuid());
+	gm_daemon_configure(&daemon_, config);
+	snprintf(run, sizeof(run), "%.*s", (int)(strrchr(daemon_.socket, '/') - daemon_.socket),
+		daemon_.socket);
+	pid_t keeper = gm_keeper_in(run);
+	GM_REQUIRE(keeper > 0);
+	gm_daemon_kill(&daemon_);
+	gm_keeper_signal(keeper, SIGKILL);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+
+	/* Nothing more is made while what is there is not charged. */
+	REFUSED(gpumem_declare(session, 0, MIB, 0), GPUMEM_E_LIMIT, "asked for 49.0M");
+	GM_REQUIRE_EQ(charged(), 0);
+	GM_REQUIRE_EQ(declared(session), 48 * MIB);
+	/* What is given back is what the daemon does not know. */
+	OK(gpumem_undeclare(session, 0, 24 * MIB));
+	OK(gpumem_declare(session, 0, 4 * MIB, 0));
+	GM_REQUIRE_EQ(charged(), 28 * MIB);
+	GM_REQUIRE_EQ(declared(session), 28 * MIB);
+	OK(gpumem_undeclare(session, 0, 3 * MIB));
+	GM_REQUIRE_EQ(charged(), 25 * MIB);
+	OK(gpumem_undeclare(session, 0, 25 * MIB));
+	GM_REQUIRE_EQ(charged(), 0);
+}
+END_TEST
+
+static _Atomic int told;
+
+static void *undeclare_one(void *unused)
+{
+	OK(gpumem_undeclare(session, 0, 1));
+	told++;
+	return unused;
+}
+
+/* One thread tells the daemon, which does not answer. The other one leaves the rest to it. */
+START_TEST(no_thread_waits_for_another_one_that_declares_less)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	pthread_t threads[2];
+	gpumem_disconnect(session);
+	options.timeout_ms = 600000;
+	session = join_as(options, "the test");
+	OK(gpumem_declare(session, 0, 2, 0));
+	told = 0;
+	gm_daemon_signal(&daemon_, SIGSTOP);
+	for (int i = 0; i < 2; i++)
+		GM_REQUIRE_EQ(pthread_create(&threads[i], NULL, undeclare_one, NULL), 0);
+	GM_UNTIL(told > 0);
+	gm_daemon_signal(&daemon_, SIGCONT);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	GM_UNTIL(charged() == 0);
+}
+END_TEST
+
 /* ---- several processes; the test itself does not use the driver */
 
 static void set_up_alone(void)
@@ -439,6 +502,8 @@ int main(void)
 	tcase_add_test(tc, the_daemon_takes_no_nonsense);
 	tcase_add_test(tc, a_restart_loses_nothing);
 	tcase_add_test(tc, requests_that_a_restart_interrupts_are_charged_once);
+	tcase_add_test(tc, what_a_daemon_that_forgot_all_refuses_is_asked_for_again);
+	tcase_add_test(tc, no_thread_waits_for_another_one_that_declares_less);
 	suite_add_tcase(suite, tc);
 
 	tc = tcase_create("several processes");
