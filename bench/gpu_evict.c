@@ -8,11 +8,8 @@
  * Needs a GPU. On a smaller one, such as the fake, sizes are divided by 128.
  */
 
-#include <stdio.h>
-
-#include "bench/measure.h"
+#include "bench/gpu.h"
 #include "gpumem/gpumem_evict.h"
-#include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 
 #define ROUNDS 11
@@ -20,23 +17,6 @@
 #define CONFIG \
 	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 100%\ntrack = off\n" \
 	"host_limit = 8G\n"
-
-static struct gm_daemon daemon_;
-static uint64_t unit; /* 1 GiB, or less on a small device */
-
-static double ms_since(uint64_t start)
-{
-	return (double)(gm_monotonic_ns() - start) / 1e6;
-}
-
-/* The driver copies between pinned host memory and the device, in one direction. */
-static double driver_copies(void *to, const void *from)
-{
-	uint64_t start = gm_monotonic_ns();
-	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, unit, NULL));
-	CU(cuda->cuStreamSynchronize(NULL));
-	return ms_since(start);
-}
 
 static gpumem_buffer *create(uint64_t bytes, uint32_t flags)
 {
@@ -57,8 +37,8 @@ static void measure_evict(void)
 	OK(gpumem_host_alloc(session, unit, NULL, &host));
 	OK(gpumem_buffer_pin(buffer, NULL, NULL));
 	for (int i = -1; i < ROUNDS; i++) {
-		double c = driver_copies(host, gpumem_buffer_ptr(buffer));
-		double d = driver_copies(gpumem_buffer_ptr(buffer), host);
+		double c = driver_copies(host, gpumem_buffer_ptr(buffer), unit);
+		double d = driver_copies(gpumem_buffer_ptr(buffer), host, unit);
 		OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
 		uint64_t start = gm_monotonic_ns();
 		OK(gpumem_buffer_evict(buffer));
@@ -131,27 +111,11 @@ static void measure_fallback(void)
 
 int main(void)
 {
-	static const char *const args[] = {"--backend", "cuda", NULL};
-	struct gm_daemon_options options = {.config = CONFIG, .args = args};
-	char why[GM_CUDA_WHY_BYTES];
-	size_t total = 0;
-
-	gm_print_title("A buffer that is evicted and comes back");
-	gm_daemon_prepare(&daemon_, &options);
-	if (!try_gpu(0, why)) {
-		printf("  no GPU: %s\n", why);
+	if (!gpu_begin("A buffer that is evicted and comes back", CONFIG, 8 * 1024 * MIB))
 		return 0;
-	}
-	if (gm_daemon_spawn(&daemon_) != -1)
-		GM_FAIL("the daemon does not start");
-	join_at(daemon_.socket, "bench");
 
-	CU(cuda->cuDeviceTotalMem(&total, 0));
-	unit = total > 8 * 1024 * MIB ? 1024 * MIB : 8 * MIB;
 	measure_evict();
 	measure_fallback();
-
-	gpumem_disconnect(session);
-	gm_daemon_stop(&daemon_);
+	gpu_end();
 	return 0;
 }

@@ -12,12 +12,10 @@
  * Needs a GPU. On a smaller one, such as the fake, all sizes are divided by 128.
  */
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/measure.h"
+#include "bench/gpu.h"
 #include "gpumem/gpumem_region.h"
-#include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 
 #define ROUNDS 11
@@ -25,26 +23,9 @@
 	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = 100%\ntrack = off\n" \
 	"host_limit = 24G\n"
 
-static struct gm_daemon daemon_;
-static uint64_t unit; /* 1 GiB, or less on a small device */
-
-static double ms_since(uint64_t start)
-{
-	return (double)(gm_monotonic_ns() - start) / 1e6;
-}
-
 static double per_gib(uint64_t bytes, double ms)
 {
 	return ms * (double)(1024 * MIB) / (double)bytes;
-}
-
-/* The driver copies so many bytes between pinned host memory and the device, in one direction. */
-static double driver_copies(void *to, const void *from, uint64_t bytes)
-{
-	uint64_t start = gm_monotonic_ns();
-	CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, (gm_cu_ptr)(uintptr_t)from, bytes, NULL));
-	CU(cuda->cuStreamSynchronize(NULL));
-	return per_gib(bytes, ms_since(start));
 }
 
 /* How long the driver takes to free and allocate as much. */
@@ -102,7 +83,8 @@ static void measure_keep(uint8_t *memory, uint64_t bytes)
 	/* The peer's host memory is the broker's, too, and large enough to be measured. */
 	OK(gpumem_host_alloc(session, unit, NULL, &host));
 	for (int i = -1; i < ROUNDS; i++) {
-		double c = driver_copies(host, memory, unit), d = driver_copies(memory, host, unit);
+		double c = per_gib(unit, driver_copies(host, memory, unit));
+		double d = per_gib(unit, driver_copies(memory, host, unit));
 		uint64_t start = gm_monotonic_ns();
 		OK(gpumem_region_pause(session, "work", GPUMEM_REGION_KEEP));
 		double a = per_gib(bytes, ms_since(start));
@@ -202,25 +184,12 @@ static void measure_parts(const char *what, uint32_t device, uint64_t bytes)
 
 int main(void)
 {
-	static const char *const args[] = {"--backend", "cuda", NULL};
-	struct gm_daemon_options options = {.config = CONFIG, .args = args};
 	gpumem_region *region;
-	char why[GM_CUDA_WHY_BYTES];
-	size_t total = 0;
 	void *memory;
 
-	gm_print_title("A region that is paused and resumed");
-	gm_daemon_prepare(&daemon_, &options);
-	if (!try_gpu(0, why)) {
-		printf("  no GPU: %s\n", why);
+	if (!gpu_begin("A region that is paused and resumed", CONFIG, 48 * 1024 * MIB))
 		return 0;
-	}
-	if (gm_daemon_spawn(&daemon_) != -1)
-		GM_FAIL("the daemon does not start");
-	join_at(daemon_.socket, "bench");
 
-	CU(cuda->cuDeviceTotalMem(&total, 0));
-	unit = total > 48 * 1024 * MIB ? 1024 * MIB : 8 * MIB;
 	OK(gpumem_region_create(session, 0, "work", 16 * unit, NULL, &region));
 	OK(gpumem_region_alloc(region, 16 * unit, NULL, NULL, &memory));
 	measure_drop();
@@ -232,7 +201,6 @@ int main(void)
 	measure_parts("16 GiB of pinned host memory", 1, 16 * unit);
 
 	gpumem_region_destroy(region);
-	gpumem_disconnect(session);
-	gm_daemon_stop(&daemon_);
+	gpu_end();
 	return 0;
 }

@@ -10,10 +10,7 @@
  * Needs a GPU. On a smaller one, such as the fake, all sizes are divided by 128.
  */
 
-#include <stdio.h>
-
-#include "bench/measure.h"
-#include "tests/gpu/worker.h"
+#include "bench/gpu.h"
 #include "tests/integration/raw.h"
 
 #define ROUNDS 11
@@ -21,13 +18,11 @@
 	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nmax_pool = " max_pool \
 	"\ntrack = off\nhost_limit = 0\n"
 
-static struct gm_daemon daemon_;
-static uint64_t unit; /* 1 GiB, or less on a small device */
-static double added;  /* how many GiB it grows by */
+static double added; /* how many GiB it grows by */
 
 static double ms_per_gib(uint64_t start)
 {
-	return (double)(gm_monotonic_ns() - start) / 1e6 / added;
+	return ms_since(start) / added;
 }
 
 /* The content of a buffer of 1 GiB moves to one of 16. */
@@ -86,25 +81,13 @@ static void measure(gpumem_buffer *buffer, bool pooled, double asked_ms)
 
 int main(void)
 {
-	static const char *const args[] = {"--backend", "cuda", NULL};
-	struct gm_daemon_options options = {.config = CONFIG("50%"), .args = args};
 	gpumem_buffer_options growing = GPUMEM_BUFFER_OPTIONS_INIT;
 	gpumem_buffer *buffer;
-	char why[GM_CUDA_WHY_BYTES];
-	size_t total = 0;
 
-	gm_print_title("A buffer that grows at its address, against the driver's own way");
-	gm_daemon_prepare(&daemon_, &options);
-	if (!try_gpu(0, why)) {
-		printf("  no GPU: %s\n", why);
+	if (!gpu_begin("A buffer that grows at its address, against the driver's own way",
+		    CONFIG("50%"), 48 * 1024 * MIB))
 		return 0;
-	}
-	if (gm_daemon_spawn(&daemon_) != -1)
-		GM_FAIL("the daemon does not start");
-	join_at(daemon_.socket, "bench");
 
-	CU(cuda->cuDeviceTotalMem(&total, 0));
-	unit = total > 48 * 1024 * MIB ? 1024 * MIB : 8 * MIB;
 	added = 15.0 * (double)unit / (double)(1024 * MIB);
 	growing.max_size = 16 * unit;
 	OK(gpumem_buffer_create(session, 0, unit, &growing, &buffer));
@@ -114,7 +97,6 @@ int main(void)
 	measure(buffer, false, 3);
 
 	gpumem_buffer_destroy(buffer);
-	gpumem_disconnect(session);
-	gm_daemon_stop(&daemon_);
+	gpu_end();
 	return 0;
 }
