@@ -5,6 +5,35 @@
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 . "$source/tests/integration/functions.sh"
+# What the runs below print when an example did as it should; one name on each line, sorted.
+names="a batch gives many tensors
+a buffer grows where it is
+a buffer is seen in another process
+a buffer outlives its maker
+a file is loaded into a buffer
+a file that is not there is named
+a model finds its device
+a ring carries questions and answers
+a table works in host memory
+a worker gets memory
+a worker in C++ gets memory
+also between processes that wait
+an event loop gets its buffers
+and a producer that ended is noticed
+and its name is removed
+and reported with its place
+and so is a pipe
+and so is what is written later
+data goes to the device and back
+evicted buffers come back
+frames arrive in order
+its metadata is read without it
+managed memory is charged
+one process says that there is no daemon
+the programs in the manual run
+two programs take turns
+what is not freed is found
+wrong words are answered with the right ones"
 if [ "${1:-}" != inside ]; then
 	export top_builddir=$build top_srcdir=$source
 	for kind in host cuda; do
@@ -12,7 +41,7 @@ if [ "${1:-}" != inside ]; then
 		[ "$kind" = host ] || run=("$source/tests/fake/with-fake-gpu" "${run[@]}")
 		output=$("${run[@]}" 2>&1)
 		status=$?
-		for name in "a worker gets memory" "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "managed memory is charged" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "weights are loaded once and attached by others" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait"; do
+		while IFS= read -r "a batch gives many tensors" "evicted buffers come back" "a table works in host memory" "a buffer grows where it is" "a worker in C++ gets memory" "data goes to the device and back" "a file is loaded into a buffer" "and so is a pipe" "a file that is not there is named" "an event loop gets its buffers" "what is not freed is found" "and reported with its place" "a model finds its device" "wrong words are answered with the right ones" "one process says that there is no daemon" "managed memory is charged" "the programs in the manual run" "a buffer is seen in another process" "and so is what is written later" "a buffer outlives its maker" "its metadata is read without it" "and its name is removed" "weights are loaded once and attached by others" "two programs take turns" "frames arrive in order" "and a producer that ended is noticed" "a ring carries questions and answers" "also between processes that wait";name; do
 			if [ "$status" = 77 ]; then
 				ok "$kind: $name # SKIP neither root nor user namespaces"
 			elif grep -qxF "$name" <<<"$output"; then
@@ -20,7 +49,7 @@ if [ "${1:-}" != inside ]; then
 			else
 				not_ok "$kind: $name" "$output"
 			fi
-		done
+		done <<<"$names"
 	done
 	echo "1..$n"
 	exit
