@@ -131,7 +131,17 @@ static gpumem_status metadata_check(const struct gm_session *session, const stru
 	return GPUMEM_OK;
 }
 
-/* Begins another draft. */
+/* Whether descriptors will be free soon: some are about to be closed, or others wait for theirs. */
+static bool metadata_must_wait(const struct gm_env *env)
+{
+	return gm_fds_short(env) && (env->fds->dying > 0 || env->fds->waiting > 0);
+}
+
+/*
+ * Begins another draft. A request for a piece does not wait. If there is no descriptor yet, there is no
+ * draft: then the publish that follows is answered by asking for the metadata again, and the client comes
+ * back in a moment. So chunks and control blocks, which wait here, are not overtaken.
+ */
 static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease *lease,
 	uint64_t size, char detail[GM_DETAIL_BYTES])
 {
@@ -160,12 +170,17 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	lease->draft = draft;
 	if (gm_fd_budget_short(core->env.fds))
 		gm_device_settle_fds(lease->device->env, false);
-	if (gm_memfd_create("gpumem-metadata", size, &draft->fd) < 0) {
-		gm_metadata_drop_draft(lease);
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
-			"the daemon has no memory, or no file descriptor, for metadata; try again");
-	}
-	return GPUMEM_OK;
+	int r = -EMFILE;
+	if (!metadata_must_wait(&core->env))
+		r = gm_memfd_create("gpumem-metadata", size, &draft->fd);
+	if (r == 0)
+		return GPUMEM_OK;
+
+	gm_metadata_drop_draft(lease);
+	if ((r == -EMFILE || r == -ENFILE) && core->env.fds->dying + core->env.fds->waiting > 0)
+		return GPUMEM_OK;
+	return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+		"the daemon has no memory, or no file descriptor, for metadata; try again");
 }
 
 static int metadata_write(int fd, const struct gm_metadata_piece *piece)

@@ -400,6 +400,32 @@ START_TEST(metadata_counts_as_a_descriptor_of_its_user)
 }
 END_TEST
 
+/* The memfd must not take a descriptor that is still being closed, nor one that others wait for. */
+START_TEST(metadata_waits_while_descriptors_are_being_closed)
+{
+	struct gm_fd_budget *fds = fake.core->env.fds;
+	struct gm_lease *lease = some();
+	uint64_t held = maker->fds->held, files = open_files();
+
+	for (int i = 0; i < 2; i++) {
+		uint64_t *column = i ? &fds->waiting : &fds->dying;
+		uint64_t many = i ? 1 : fds->total;
+		*column += many;
+		ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
+		ck_assert_ptr_null(lease->draft);
+		ck_assert_uint_eq(maker->fds->held, held);
+		ck_assert_uint_eq(open_files(), files);
+		/* A piece that follows is not written, either. */
+		ck_assert_int_eq(put(maker, lease, 4, 2, "xt"), GPUMEM_OK);
+		ck_assert_int_eq(publish(lease, "text"), GPUMEM_E_NOT_FOUND);
+		ck_assert_ptr_nonnull(strstr(detail, "send it again"));
+		*column -= many;
+	}
+	ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
+	ck_assert_int_eq(publish(lease, "text"), GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(without_memory_nothing_is_left)
 {
 	for (uint64_t n = 1;; n++) {
@@ -574,6 +600,7 @@ int main(void)
 	tcase_add_test(tcase, a_uid_leaves_metadata_to_others);
 	tcase_add_test(tcase, ten_thousand_versions_cost_as_much_as_one);
 	tcase_add_test(tcase, metadata_counts_as_a_descriptor_of_its_user);
+	tcase_add_test(tcase, metadata_waits_while_descriptors_are_being_closed);
 	tcase_add_test(tcase, without_memory_nothing_is_left);
 	tcase_add_test(tcase, a_later_daemon_has_the_metadata);
 	tcase_add_test(tcase, a_reader_of_an_older_version_has_it_after_a_restart);
