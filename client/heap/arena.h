@@ -44,7 +44,7 @@ struct gm_arena_config {
 	/* A range of reserve bytes that the caller owns. Then chunks lie side by side from its start,
 	 * in the order in which the source gave them, and stay there: the arena never moves one. The
 	 * caller uses GM_ARENA_LISTED, one thread at a time allocates, and gm_arena_range_cut() and
-	 * gm_arena_range_settle() take the place of trims and ticks. NULL: the arena reserves its
+	 * gm_arena_range_tick() take the place of trims and ticks. NULL: the arena reserves its
 	 * range itself. */
 	void *range;
 	/* How long an unused chunk stays here. 0: it goes back at the next tick. */
@@ -166,8 +166,11 @@ struct gm_arena_piece {
 	uint64_t bytes;
 };
 
-/* Looks after memory that waited for the device. Returns when to call again, as gm_arena_tick() does. */
+/* Looks after memory that waited for the device. Returns when another look may help. Any thread may call
+ * it: ticks come as before. */
 uint64_t gm_arena_range_settle(struct gm_arena *arena, uint64_t now_ns);
+/* The same for the one thread that wake() wakes. Returns when to call again, as gm_arena_tick() does. */
+uint64_t gm_arena_range_tick(struct gm_arena *arena, uint64_t now_ns);
 /* Where the last block ends that is alive or waits for the device, in whole units of GM_CHUNK_MIN. */
 uint64_t gm_arena_range_used(struct gm_arena *arena);
 /* Forgets the memory behind that, without a call of the source: the caller takes it back. Nobody may

@@ -17,21 +17,33 @@
 /* How long until the next question to the device, while freed memory waits for it. */
 #define RANGE_POLL_NS (10 * GM_NS_PER_MS)
 
+/* Call with the lock held. */
+static uint64_t range_next(const struct gm_arena *arena, uint64_t now_ns)
+{
+	return gm_pending_bytes(&arena->pending) ? now_ns + RANGE_POLL_NS : GM_ARENA_NEVER;
+}
+
 uint64_t gm_arena_range_settle(struct gm_arena *arena, uint64_t now_ns)
 {
-	uint64_t next = GM_ARENA_NEVER;
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	uint64_t next = range_next(arena, now_ns);
+	pthread_mutex_unlock(&arena->lock);
+	return next;
+}
 
-	/* First, so that a thread which frees something from now on asks for another call. */
+uint64_t gm_arena_range_tick(struct gm_arena *arena, uint64_t now_ns)
+{
+	/* First, so that a thread which frees something from now on asks for another tick. */
 	pthread_mutex_lock(&arena->lock);
 	arena->armed = false;
 	pthread_mutex_unlock(&arena->lock);
 
 	gm_arena_pump(arena);
 	pthread_mutex_lock(&arena->lock);
-	if (gm_pending_bytes(&arena->pending)) {
-		next = now_ns + RANGE_POLL_NS;
+	uint64_t next = range_next(arena, now_ns);
+	if (next != GM_ARENA_NEVER)
 		arena->armed = true;
-	}
 	pthread_mutex_unlock(&arena->lock);
 	return next;
 }

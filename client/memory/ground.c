@@ -66,9 +66,15 @@ gpumem_status gm_ground_ask(const struct gm_ground *ground, uint64_t bytes, cons
 void gm_ground_refuse(const struct gm_ground *ground, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks)
 {
+	char text[GM_ERROR_BYTES];
+
 	/* The daemon pools only what nobody has open. */
 	gm_session_chunks_free(chunks);
+	if (!lease)
+		return;
+	snprintf(text, sizeof(text), "%s", gm_error_text());
 	gm_session_lease_give(ground->session, lease);
+	(void)gm_error(GPUMEM_OK, "%s", text);
 }
 
 /* Makes room in the list of leases, so that adding one cannot fail later. */
@@ -116,33 +122,28 @@ static int ground_map(const struct gm_ground *ground, struct gm_session_chunk *c
 }
 
 gpumem_status gm_ground_add(
-	struct gm_ground *ground, struct gm_session_lease *lease, struct gm_session_chunk *chunks)
+	struct gm_ground *ground, struct gm_session_lease **lease, struct gm_session_chunk *chunks)
 {
-	uint64_t bytes = lease->bytes, mapped = 0;
+	uint64_t bytes = (*lease)->bytes, mapped = 0;
 	size_t n;
 	int r = ground_make_space(ground);
 
 	if (r == 0)
 		r = ground_map(ground, chunks, &mapped, &n);
+	gm_session_chunks_free(chunks);
 	if (r == 0) {
-		ground->leases[ground->n++] = (struct gm_ground_lease){lease, mapped, n};
+		ground->leases[ground->n++] = (struct gm_ground_lease){*lease, mapped, n};
 		ground->mapped += mapped;
 		ground->chunks += n;
-		gm_session_chunks_free(chunks);
 		return GPUMEM_OK;
 	}
 
-	gpumem_status status = ground_failed(ground, r, "map", bytes);
-	char text[GM_ERROR_BYTES];
-	snprintf(text, sizeof(text), "%s", gm_error_text());
 	if (mapped) {
 		/* They stay leased: the session's end cannot unmap them either. */
 		atomic_store(&ground->session->kept, true);
-		gm_session_chunks_free(chunks);
-	} else {
-		gm_ground_refuse(ground, lease, chunks);
+		*lease = NULL;
 	}
-	return gm_error(status, "%s", text);
+	return ground_failed(ground, r, "map", bytes);
 }
 
 /* Unmaps the last bytes of what is mapped. */

@@ -43,11 +43,13 @@ void gm_ground_deinit(struct gm_ground *ground, bool give);
 gpumem_status gm_ground_ask(const struct gm_ground *ground, uint64_t bytes, const char *tag,
 	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
-/* Maps the chunks of a lease behind what is there. Takes ownership of both; on error they have gone back,
- * and the ground is as before. */
+/* Maps the chunks of a lease behind what is there. Takes ownership of the chunks. On error the ground is as
+ * before, and the lease is to go back by gm_ground_refuse(); or *lease is NULL: the driver does not unmap
+ * it. */
 gpumem_status gm_ground_add(
-	struct gm_ground *ground, struct gm_session_lease *lease, struct gm_session_chunk *chunks);
-/* Gives back a lease that is not wanted after all. Takes ownership of both. */
+	struct gm_ground *ground, struct gm_session_lease **lease, struct gm_session_chunk *chunks);
+/* Gives back a lease that is not wanted after all. Takes ownership of both, which may be NULL, and keeps the
+ * sentence about an error. Waits for the daemon, so the caller should hold no lock. */
 void gm_ground_refuse(const struct gm_ground *ground, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks);
 /* The bytes of the leases that lie wholly behind the first keep bytes. */

@@ -144,7 +144,6 @@ struct region_search {
 	struct region_wanted *wanted; /* NULL: only the daemon can grant it */
 	struct gm_elsewhere elsewhere;
 	uint64_t (*elsewhere_again)(void *ctx);
-	bool settled; /* this call looked after memory that waits for the device */
 };
 
 /* Looks in the region, and then where all calls look. The region is not locked. */
@@ -160,7 +159,6 @@ static uint64_t region_again(void *ctx)
 		pthread_mutex_lock(&region->lock);
 		if (gm_region_active(region)) {
 			settle_ns = gm_arena_range_settle(region->arena, gm_clock_ns());
-			search->settled = true;
 			w->found = region_try(region, w, true, &status) == 0;
 		}
 		pthread_mutex_unlock(&region->lock);
@@ -196,12 +194,7 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 	wait.again = region_again;
 	wait.again_ctx = &search;
 	wait.refused = &refused;
-	gpumem_status status =
-		gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
-	/* The library's thread goes on with that. */
-	if (search.settled)
-		gm_session_wake(session);
-	return status;
+	return gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
 }
 
 /* Gets memory, so that the heap can have so many bytes more, unless the wanted block is found meanwhile.
@@ -234,9 +227,14 @@ static gpumem_status region_grow(
 		pthread_mutex_lock(&region->lock);
 		return active ? GPUMEM_OK : region_paused(region);
 	}
-	status = gm_ground_add(ground, lease, chunks);
-	if (!status)
+	status = gm_ground_add(ground, &lease, chunks);
+	if (!status) {
 		gm_region_count(region);
+		return GPUMEM_OK;
+	}
+	pthread_mutex_unlock(&region->lock);
+	gm_ground_refuse(ground, lease, NULL);
+	pthread_mutex_lock(&region->lock);
 	return status;
 }
 
@@ -450,7 +448,12 @@ static gpumem_status region_get_first(struct gpumem_region *region, uint32_t wai
 		return GPUMEM_OK;
 	gpumem_status status =
 		region_ask(region, NULL, region->least, region->max, wait_ms, &lease, &chunks);
-	return status ? status : gm_ground_add(&region->ground, lease, chunks);
+	if (status)
+		return status;
+	status = gm_ground_add(&region->ground, &lease, chunks);
+	if (status)
+		gm_ground_refuse(&region->ground, lease, NULL);
+	return status;
 }
 
 gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device, const char *tag,

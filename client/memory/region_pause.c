@@ -140,7 +140,12 @@ static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wai
 		&elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
 	gpumem_status status =
 		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
-	return status ? status : gm_ground_add(&region->ground, lease, chunks);
+	if (status)
+		return status;
+	status = gm_ground_add(&region->ground, &lease, chunks);
+	if (status)
+		gm_ground_refuse(&region->ground, lease, NULL);
+	return status;
 }
 
 /* The content stays where it is, and the memory that was to get it goes back. */

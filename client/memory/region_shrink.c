@@ -84,7 +84,7 @@ uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
 
 	pthread_mutex_lock(&session->walking);
 	DL_FOREACH (session->regions, region) {
-		next = gm_min(next, gm_arena_range_settle(region->arena, now_ns));
+		next = gm_min(next, gm_arena_range_tick(region->arena, now_ns));
 		region_shrink_recount(region);
 	}
 	pthread_mutex_unlock(&session->walking);

@@ -38,12 +38,14 @@ static gpumem_status region_no_such(const char *tag)
 }
 
 /* Locked: the session. The row of a paused region says how much its content takes in host memory or, if
- * that was dropped, how much the region will need. A region that never had memory has no row. */
+ * that was dropped, how much the region will need; 1 stands for nothing, because a row without bytes is
+ * none. An active region without memory has no row. */
 static void region_relist(struct gpumem_region *region)
 {
 	struct gm_session_pages *pages = &region->session->pages;
-	bool paused = !region->counted && region->needed;
-	uint64_t bytes = !paused ? region->counted : region->kept ? region->kept : region->needed;
+	bool paused = region->paused && !region->counted;
+	uint64_t gone = region->kept ? region->kept : gm_max(region->needed, 1);
+	uint64_t bytes = paused ? gone : region->counted;
 	const struct gm_page_growth growth = {
 		.used = gm_min(region->in_use, bytes),
 		.max = (uint32_t)(region->max / GM_CHUNK_MIN),
@@ -217,7 +219,8 @@ void gm_region_end(struct gpumem_region *region, gpumem_region_state state)
 	pthread_mutex_lock(&session->lock);
 	if (state == GPUMEM_REGION_PAUSED && atomic_load(&region->state) == GPUMEM_REGION_PAUSING)
 		region->pauses++;
-	region->needed = state == GPUMEM_REGION_PAUSED ? region->handed : 0;
+	region->paused = state == GPUMEM_REGION_PAUSED;
+	region->needed = region->paused ? region->handed : 0;
 	pthread_mutex_unlock(&session->lock);
 	gm_region_count(region);
 

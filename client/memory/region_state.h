@@ -47,7 +47,8 @@ struct gpumem_region {
 
 	/* The session's lock protects the rest. */
 	_Atomic gpumem_region_state state; /* changes only under the lock; RESUMING at first */
-	bool made; /* false: it has no memory yet, and nobody else may use it */
+	bool made;   /* false: it has no memory yet, and nobody else may use it */
+	bool paused; /* its row says so */
 	uint64_t in_use, peak, allocations, pauses;
 	uint64_t needed;                  /* by the next resume */
 	uint64_t counted, counted_chunks; /* of the ground, in the figures of the device */

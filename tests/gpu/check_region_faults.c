@@ -6,8 +6,12 @@
  * before, with its content, and the next try succeeds.
  */
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "gpumem/gpumem_region.h"
 #include "tests/gpu/broker.h"
+#include "tests/gpu/fake_gate.h"
 
 #define KEEPING "[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\nhost_limit = 128M\n"
 #define BYTES   (48 * MIB)
@@ -143,6 +147,63 @@ START_TEST(a_region_that_cannot_grow_now_grows_later)
 }
 END_TEST
 
+static void *grow_there(void *ret_status)
+{
+	void *ptr;
+	*(gpumem_status *)ret_status = gpumem_region_alloc(region, 280 * MIB, NULL, NULL, &ptr);
+	return NULL;
+}
+
+static void *take_there(void *done)
+{
+	void *ptr;
+	OK(gpumem_region_alloc(region, MIB, NULL, NULL, &ptr));
+	atomic_store((atomic_bool *)done, true);
+	return NULL;
+}
+
+/* A thread gets memory that the driver does not map. While it gives that back, the daemon does not answer,
+ * and other threads use what the region has. */
+static void giver(int channel, void *argument)
+{
+	gpumem_connect_options connecting = GPUMEM_CONNECT_OPTIONS_INIT;
+	pthread_t growing, taking;
+	struct fake_gate gate_;
+	gpumem_status status;
+	atomic_bool done = false;
+	void *ptr;
+
+	connecting.socket = daemon_.socket;
+	connecting.timeout_ms = 10 * GM_PATIENCE_MS;
+	OK(gpumem_connect(&connecting, &session));
+	use_gpu();
+	OK(gpumem_region_create(session, 0, "large", 300 * MIB, NULL, &region));
+	OK(gpumem_region_alloc(region, MIB, NULL, NULL, &ptr));
+	fake_gate_close(&gate_, "cuMemMap");
+	GM_REQUIRE_EQ(pthread_create(&growing, NULL, grow_there, &status), 0);
+	fake_gate_await(&gate_);
+	GM_REQUIRE_EQ(kill(daemon_.pid, SIGSTOP), 0);
+	fail_from_now("cuMemMap");
+	fake_gate_open(&gate_);
+
+	GM_REQUIRE_EQ(pthread_create(&taking, NULL, take_there, &done), 0);
+	GM_UNTIL(atomic_load(&done));
+	GM_REQUIRE_EQ(kill(daemon_.pid, SIGCONT), 0);
+	GM_REQUIRE_EQ(pthread_join(taking, NULL), 0);
+	GM_REQUIRE_EQ(pthread_join(growing, NULL), 0);
+	GM_REQUIRE(status != GPUMEM_OK);
+	unsetenv("GPUMEM_FAKE_FAIL");
+	gpumem_disconnect(session);
+}
+
+START_TEST(memory_that_cannot_be_mapped_goes_back_without_holding_others_up)
+{
+	start_with(KEEPING);
+	one_worker(giver, NULL);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("region faults");
@@ -155,6 +216,7 @@ int main(void)
 		tc, a_resume_that_fails_keeps_the_content, 0, sizeof(resuming) / sizeof(*resuming));
 	tcase_add_loop_test(tc, a_region_that_cannot_grow_now_grows_later, 0,
 		sizeof(resuming) / sizeof(*resuming) - 1);
+	tcase_add_test(tc, memory_that_cannot_be_mapped_goes_back_without_holding_others_up);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

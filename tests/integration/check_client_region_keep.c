@@ -99,9 +99,17 @@ START_TEST(others_see_where_a_region_is)
 	require_row(0, 4 * MIB, 3 * MIB, false);
 	OK(gpumem_region_free(region, a, NULL));
 	require_row(0, 4 * MIB, 0, false);
-	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
-	require_row(0, 0, 0, false);
+	/* Nor does it need anything now. */
+	for (int i = 0; i < 2; i++) {
+		OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
+		require_row(0, 0, 0, true);
+		OK(gpumem_region_resume(session, "weights", 0));
+		require_row(0, 0, 0, false);
+	}
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	require_row(0, 0, 0, true);
 	gpumem_region_destroy(region);
+	require_row(0, 0, 0, false);
 }
 END_TEST
 

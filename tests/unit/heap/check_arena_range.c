@@ -4,6 +4,7 @@
 /* Arenas over a range of the caller's: where the last block ends, giving up what is behind it, and lists of
  * what is alive. */
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "common/arith.h"
@@ -159,16 +160,55 @@ START_TEST(what_waits_for_the_device_is_not_cut_off)
 	world_launch(&w, 1);
 	give_at(b, world_stream(1));
 	ck_assert_uint_eq(wakes, 1);
-	ck_assert_uint_eq(gm_arena_range_settle(arena, SECOND), SECOND + SECOND / 100);
+	ck_assert_uint_eq(gm_arena_range_tick(arena, SECOND), SECOND + SECOND / 100);
 	cut_to(4 * MIB);
 	world_finish_all(&w);
-	ck_assert_uint_eq(gm_arena_range_settle(arena, SECOND), GM_ARENA_NEVER);
+	ck_assert_uint_eq(gm_arena_range_tick(arena, SECOND), GM_ARENA_NEVER);
 	cut_to(2 * MIB);
 	/* The next free asks for another look. */
 	give_at(a, world_stream(1));
 	ck_assert_uint_eq(wakes, 2);
-	ck_assert_uint_eq(gm_arena_range_settle(arena, SECOND), GM_ARENA_NEVER);
+	ck_assert_uint_eq(gm_arena_range_tick(arena, SECOND), GM_ARENA_NEVER);
 	cut_to(0);
+}
+END_TEST
+
+static void *settle_beside(void *unused)
+{
+	ck_assert_uint_ne(gm_arena_range_settle(arena, SECOND), GM_ARENA_NEVER);
+	return NULL;
+}
+
+/* Another thread looks while this one asks the device, which has just finished. */
+static int passed_beside_another(void *backend, struct gm_map_event *event)
+{
+	pthread_t thread;
+	ck_assert_int_eq(pthread_create(&thread, NULL, settle_beside, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ops.passed = w.ops.passed;
+	return ops.passed(backend, event);
+}
+
+START_TEST(a_look_beside_the_tick_does_not_keep_the_next_free_from_asking_for_one)
+{
+	uint64_t a = take_listed(2 * MIB, world_stream(1)),
+		 b = take_listed(2 * MIB, world_stream(1));
+	world_launch(&w, 1);
+	give_at(b, world_stream(1));
+	ck_assert_uint_ne(gm_arena_range_tick(arena, SECOND), GM_ARENA_NEVER);
+	world_finish_all(&w);
+	ops.passed = passed_beside_another;
+	/* A tick that wakes its own thread is followed by another. */
+	for (unsigned before = wakes + 1; before != wakes;) {
+		before = wakes;
+		ck_assert_uint_eq(gm_arena_range_tick(arena, SECOND), GM_ARENA_NEVER);
+	}
+	ck_assert_ptr_eq(ops.passed, w.ops.passed);
+
+	unsigned before = wakes;
+	world_launch(&w, 1);
+	give_at(a, world_stream(1));
+	ck_assert_uint_eq(wakes, before + 1);
 }
 END_TEST
 
@@ -245,6 +285,7 @@ int main(void)
 	tc = tcase_create("arena range with streams");
 	tcase_add_checked_fixture(tc, set_up_streams, tear_down_range);
 	tcase_add_test(tc, what_waits_for_the_device_is_not_cut_off);
+	tcase_add_test(tc, a_look_beside_the_tick_does_not_keep_the_next_free_from_asking_for_one);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
