@@ -87,9 +87,9 @@ void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint3
 }
 
 /* Claims a buffer of the device that may return by itself, needs no more than this room, and was not tried
- * in this round. *ret_busy: work on one is not done yet. */
-static struct gpumem_buffer *buffer_fallback_claim(struct gpumem_session *session, uint32_t device,
-	uint64_t room, uint64_t round, bool *ret_busy)
+ * in this round. */
+static struct gpumem_buffer *buffer_fallback_claim(
+	struct gpumem_session *session, uint32_t device, uint64_t room, uint64_t round)
 {
 	struct gpumem_buffer *buffer;
 
@@ -97,14 +97,9 @@ static struct gpumem_buffer *buffer_fallback_claim(struct gpumem_session *sessio
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool there = e->state == GM_EVICT_AWAY || e->state == GM_EVICT_UNDER;
-		if (!buffer->wish.cpu_ok || buffer->device != device || !there || e->pins ||
-			e->holds || e->round == round || buffer->size > room)
-			continue;
-		int idle = gm_evict_idle(buffer);
-		if (idle == 1)
+		if (buffer->wish.cpu_ok && buffer->device == device && there && !e->pins &&
+			!e->holds && e->round != round && buffer->size <= room)
 			break;
-		/* If the driver fails, there is nothing to wait for. */
-		*ret_busy = *ret_busy || idle == 0;
 	}
 	if (buffer) {
 		buffer->evict.round = round;
@@ -114,21 +109,24 @@ static struct gpumem_buffer *buffer_fallback_claim(struct gpumem_session *sessio
 	return buffer;
 }
 
-/* Returns whether to look again soon. */
+/* Returns whether to look again soon, because the device still uses a buffer in host memory. */
 static bool buffer_fallback_return(struct gpumem_session *session, uint32_t device)
 {
 	uint64_t round = ++session->spill_rounds;
 	gpumem_status status = GPUMEM_OK;
-	bool busy = false;
+	bool again = false;
 
-	while (!status) {
+	/* What the driver says about one buffer need not hold for the next. */
+	while (!status || status == GPUMEM_E_SYSTEM) {
 		struct gpumem_buffer *buffer = buffer_fallback_claim(
-			session, device, gm_evict_room(session, device), round, &busy);
+			session, device, gm_evict_room(session, device), round);
+		bool busy;
 		if (!buffer)
 			break;
-		status = gm_evict_bring(buffer);
+		status = gm_evict_bring(buffer, &busy);
+		again = again || busy;
 	}
-	return busy && !status;
+	return again && (!status || status == GPUMEM_E_SYSTEM);
 }
 
 uint64_t gm_evict_return_step(struct gpumem_session *session, uint64_t now_ns)

@@ -20,6 +20,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
+#include "common/cond.h"
 #include "common/status_table.h"
 #include "gpumem/gpumem_evict.h"
 
@@ -33,6 +34,7 @@ struct buffer_pin {
 	struct gpumem_session *session;
 	struct gm_session_device *d;
 	const gpumem_pin_options *options;
+	uint64_t until_ns; /* when it has waited long enough; UINT64_MAX: never */
 	bool restore; /* by the library's thread: the buffer is not pinned, and nothing is waited for */
 	struct gm_session_lease *lease; /* device memory for it */
 	struct gm_session_chunk *chunks;
@@ -43,23 +45,46 @@ static bool pin_host_ok(const struct buffer_pin *pin)
 	return pin->options->flags & GPUMEM_PIN_HOST_OK;
 }
 
+/* When a pin with these options has waited long enough. */
+static uint64_t pin_end_of_wait(struct gpumem_session *session, const gpumem_pin_options *options)
+{
+	uint64_t ms = options->wait_ms;
+
+	if (ms == GPUMEM_WAIT_FOREVER)
+		return UINT64_MAX;
+	if (!ms && !(options->flags & GPUMEM_PIN_HOST_OK))
+		ms = gm_session_wait_ms(session);
+	return gm_clock_ns() + ms * GM_NS_PER_MS;
+}
+
+/* How a pin waits for device memory: for what is left of its time. */
+static struct gm_lease_wait pin_wait(const struct buffer_pin *pin, struct gm_elsewhere *elsewhere)
+{
+	uint64_t left_ns = gm_minus(pin->until_ns, gm_clock_ns()), ms = pin->options->wait_ms;
+
+	if (pin->restore)
+		return (struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT, .impatient = true};
+	/* The buffer can be used where it is: nobody is asked to make room, and nothing is waited for. */
+	if (!ms && pin_host_ok(pin))
+		return (struct gm_lease_wait){
+			.ms = GM_LEASE_NO_WAIT, .at_once = true, .impatient = true};
+	if (ms == GPUMEM_WAIT_FOREVER)
+		ms = GM_LEASE_WAIT_MOST;
+	else if (ms)
+		ms = gm_max(left_ns / GM_NS_PER_MS, 1);
+	return gm_elsewhere_wait(elsewhere, ms);
+}
+
 /* Leases device memory. */
 static gpumem_status pin_lease(struct buffer_pin *pin)
 {
 	struct gpumem_buffer *buffer = pin->buffer;
 	struct gm_elsewhere elsewhere = {.session = pin->session, .device = buffer->device};
-	uint64_t ms = pin->options->wait_ms;
 	char tag[sizeof(buffer->tag)];
 
 	/* The pin may need memory of buffers that the program has just destroyed. */
 	gm_buffer_settle(pin->session);
-	if (ms == GPUMEM_WAIT_FOREVER)
-		ms = GM_LEASE_WAIT_MOST;
-	else if (!ms && pin_host_ok(pin))
-		ms = GM_LEASE_NO_WAIT;
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
-	if (pin->restore)
-		wait = (struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT, .impatient = true};
+	const struct gm_lease_wait wait = pin_wait(pin, &elsewhere);
 
 	pthread_mutex_lock(&pin->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
@@ -169,7 +194,7 @@ static int pin_await_idle(struct buffer_pin *pin)
 {
 	int idle;
 
-	while ((idle = gm_evict_idle(pin->buffer)) == 0 && !pin_host_ok(pin))
+	while ((idle = gm_evict_idle(pin->buffer)) == 0 && !pin_host_ok(pin) && !pin->restore)
 		nanosleep(&(struct timespec){.tv_nsec = AWAIT_NS}, NULL);
 	return idle;
 }
@@ -184,16 +209,27 @@ static bool pin_is_settled(const struct buffer_pin *pin)
 	       gm_evict_room(pin->session, buffer->device) < buffer->size;
 }
 
-static gpumem_status pin_bring(struct buffer_pin *pin)
+/* All that is left to do takes no longer than copying the content. */
+static void pin_waits_no_more(struct buffer_pin *pin)
+{
+	pthread_mutex_lock(&pin->session->lock);
+	pin->buffer->evict.waits = false;
+	pthread_mutex_unlock(&pin->session->lock);
+}
+
+/* *ret_busy: the buffer stays, because the device still uses it. */
+static gpumem_status pin_bring(struct buffer_pin *pin, bool *ret_busy)
 {
 	uint64_t mapped = 0;
 	bool stuck = false;
 
 	int idle = pin_is_settled(pin) ? 0 : pin_await_idle(pin);
+	*ret_busy = idle == 0;
 	if (idle <= 0)
 		return pin_stay(
 			pin, idle < 0 ? gm_evict_idle_error(pin->buffer, idle) : GPUMEM_OK, false);
 	gpumem_status status = pin_lease(pin);
+	pin_waits_no_more(pin);
 	if (!status)
 		status = pin_fill(pin, &mapped, &stuck);
 	if (status)
@@ -218,13 +254,28 @@ static bool pin_in_place(struct gpumem_buffer *buffer, const gpumem_pin_options 
 	return true;
 }
 
-/* Waits while another thread moves the buffer. The session is locked. */
-static void pin_await_move(struct gpumem_buffer *buffer)
+/* Waits while another thread moves the buffer: at most as long as that takes, and until then if that thread
+ * waits for something itself. Returns false if it still does. The session is locked. */
+static bool pin_await_move(struct gpumem_buffer *buffer, uint64_t until_ns)
 {
+	struct gpumem_session *session = buffer->session;
+	struct gm_evict *e = &buffer->evict;
+
 	while (gm_evict_moves(buffer)) {
-		buffer->evict.recalled = true;
-		pthread_cond_wait(&buffer->session->changed, &buffer->session->lock);
+		if (e->waits && gm_clock_ns() >= until_ns)
+			return false;
+		e->recalled = true;
+		(void)gm_cond_wait_until(
+			&session->changed, &session->lock, e->waits ? until_ns : UINT64_MAX);
 	}
+	return true;
+}
+
+static gpumem_status pin_too_late(const gpumem_pin_options *options)
+{
+	return gm_error(options->wait_ms ? GPUMEM_E_TIMEOUT : GPUMEM_E_BUSY,
+		"another thread pins the buffer, and waits for device memory or for the work that "
+		"uses the buffer");
 }
 
 static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_options *options)
@@ -235,22 +286,27 @@ static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_opti
 		.session = session,
 		.d = &session->device[buffer->device],
 		.options = options,
+		.until_ns = pin_end_of_wait(session, options),
 	};
 
 	pthread_mutex_lock(&session->lock);
-	pin_await_move(buffer);
-	bool pinned = pin_in_place(buffer, options);
+	bool late = !pin_await_move(buffer, pin.until_ns);
+	bool pinned = !late && pin_in_place(buffer, options);
 	bool busy = !pinned && (buffer->evict.pins || buffer->evict.holds);
-	if (!pinned && !busy)
+	if (!late && !pinned && !busy) {
 		buffer->evict.state = GM_EVICT_COMING;
+		buffer->evict.waits = true;
+	}
 	pthread_mutex_unlock(&session->lock);
 
 	if (pinned)
 		return GPUMEM_OK;
+	if (late)
+		return pin_too_late(options);
 	if (busy)
 		return gm_error(GPUMEM_E_BUSY,
 			"the buffer is pinned in host memory, and cannot move before it is unpinned");
-	return pin_bring(&pin);
+	return pin_bring(&pin, &busy);
 }
 
 gpumem_status gpumem_buffer_pin(
@@ -277,7 +333,7 @@ gpumem_status gpumem_buffer_pin(
 
 /* ---- by hand */
 
-/* Claims an evicted buffer that nobody uses: that of the row, or (0) any that comes later in the list
+/* Claims an evicted buffer that is not pinned: that of the row, or (0) any that comes later in the list
  * than the one of the last call. The session is locked. */
 static struct gpumem_buffer *pin_claim_evicted(
 	struct gpumem_session *session, uint32_t device, uint32_t row, uint64_t round)
@@ -286,10 +342,9 @@ static struct gpumem_buffer *pin_claim_evicted(
 
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
-		bool idle = e->state == GM_EVICT_AWAY ||
-			    (e->state == GM_EVICT_UNDER && !e->pins && !e->holds &&
-				    gm_evict_idle(buffer) == 1);
-		if (!idle || buffer->device != device || e->round == round ||
+		bool there = e->state == GM_EVICT_AWAY ||
+			     (e->state == GM_EVICT_UNDER && !e->pins && !e->holds);
+		if (!there || buffer->device != device || e->round == round ||
 			(row && buffer->row != row))
 			continue;
 		e->round = round;
@@ -299,7 +354,7 @@ static struct gpumem_buffer *pin_claim_evicted(
 	return NULL;
 }
 
-gpumem_status gm_evict_bring(struct gpumem_buffer *buffer)
+gpumem_status gm_evict_bring(struct gpumem_buffer *buffer, bool *ret_busy)
 {
 	static const gpumem_pin_options none = GPUMEM_PIN_OPTIONS_INIT;
 	struct gpumem_session *session = buffer->session;
@@ -311,21 +366,24 @@ gpumem_status gm_evict_bring(struct gpumem_buffer *buffer)
 		.restore = true,
 	};
 
-	return pin_bring(&pin);
+	return pin_bring(&pin, ret_busy);
 }
 
 void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row)
 {
 	uint64_t round = ++session->spill_rounds;
 	gpumem_status status = GPUMEM_OK;
+	bool busy;
 
-	while (!status) {
+	gm_evict_call_off(session, device, row);
+	/* What the driver says about one buffer need not hold for the next. */
+	while (!status || status == GPUMEM_E_SYSTEM) {
 		pthread_mutex_lock(&session->lock);
 		struct gpumem_buffer *buffer = pin_claim_evicted(session, device, row, round);
 		pthread_mutex_unlock(&session->lock);
 		if (!buffer)
 			break;
-		status = gm_evict_bring(buffer);
+		status = gm_evict_bring(buffer, &busy);
 	}
 }
 
@@ -382,34 +440,84 @@ static gpumem_status pin_end_record(
 	return GPUMEM_OK;
 }
 
-/* Adds the event. If there are too many, the buffer gets rid of those that have passed. Returns false if
- * there are still too many. The session is locked. */
+/* Takes the events out, if there are many and no other thread does the same. The buffer stays where it is
+ * until pin_end_put_events(). The session is locked. */
+static size_t pin_end_take_events(
+	struct gpumem_buffer *buffer, struct gm_map_event *ret_events[2 * GM_EVICT_EVENTS])
+{
+	struct gm_evict *e = &buffer->evict;
+
+	if (e->n_events < GM_EVICT_EVENTS || e->taken || !e->pins)
+		return 0;
+	memcpy(ret_events, e->events, e->n_events * sizeof(*ret_events));
+	e->taken = e->n_events;
+	e->n_events = 0;
+	e->holds++;
+	return e->taken;
+}
+
+static void pin_end_put_events(
+	struct gpumem_buffer *buffer, struct gm_map_event *const *events, size_t n)
+{
+	struct gm_evict *e = &buffer->evict;
+
+	pthread_mutex_lock(&buffer->session->lock);
+	memcpy(&e->events[e->n_events], events, n * sizeof(*events));
+	e->n_events += n;
+	e->taken = 0;
+	e->holds--;
+	gm_evict_changed(buffer);
+	pthread_mutex_unlock(&buffer->session->lock);
+}
+
+/* If there are many events, gets rid of those that have passed. */
+static void pin_end_tidy_events(struct gpumem_buffer *buffer)
+{
+	const struct gm_session_device *d = &buffer->session->device[buffer->device];
+	struct gm_map_event *events[2 * GM_EVICT_EVENTS];
+	size_t left = 0;
+
+	pthread_mutex_lock(&buffer->session->lock);
+	size_t n = pin_end_take_events(buffer, events);
+	pthread_mutex_unlock(&buffer->session->lock);
+	if (!n)
+		return;
+
+	for (size_t i = 0; i < n; i++)
+		if (d->map->passed(d->backend, events[i]) == 1)
+			d->map->forget(d->backend, events[i]);
+		else
+			events[left++] = events[i];
+	pin_end_put_events(buffer, events, left);
+}
+
+/* Adds the event. Returns false if there are too many. The session is locked. */
 static bool pin_end_add_event(struct gpumem_buffer *buffer, struct gm_map_event *event)
 {
 	struct gm_evict *e = &buffer->evict;
 
 	if (!event)
 		return true;
-	if (e->n_events == GM_EVICT_EVENTS)
-		(void)gm_evict_idle(buffer);
-	if (e->n_events == GM_EVICT_EVENTS)
+	if (e->n_events + e->taken >= 2 * GM_EVICT_EVENTS)
 		return false;
 	e->events[e->n_events++] = event;
 	e->added++;
 	return true;
 }
 
-/* One event for all streams takes the place of those that the buffer has, which are older. The session is
- * locked. */
-static void pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_event *event)
+/* One event for all streams takes the place of those that the buffer has, which are older. Returns them,
+ * to be forgotten without the lock. The session is locked. */
+static size_t pin_end_replace_events(struct gpumem_buffer *buffer, struct gm_map_event *event,
+	struct gm_map_event *ret_old[2 * GM_EVICT_EVENTS])
 {
-	const struct gm_session_device *d = &buffer->session->device[buffer->device];
 	struct gm_evict *e = &buffer->evict;
+	size_t n = e->n_events;
 
-	while (e->n_events)
-		d->map->forget(d->backend, e->events[--e->n_events]);
-	e->events[e->n_events++] = event;
+	memcpy(ret_old, e->events, n * sizeof(*ret_old));
+	e->events[0] = event;
+	e->n_events = 1;
 	e->added++;
+	return n;
 }
 
 /* The library's thread may have waited for this to move the buffer to the device. The session is locked. */
@@ -431,8 +539,10 @@ static bool pin_end_try(
 	struct gpumem_session *session = buffer->session;
 	const struct gm_session_device *d = &session->device[buffer->device];
 	struct gm_evict *e = &buffer->evict;
-	struct gm_map_event *event;
+	struct gm_map_event *event, *useless[2 * GM_EVICT_EVENTS];
+	size_t n = 0;
 
+	pin_end_tidy_events(buffer);
 	pthread_mutex_lock(&session->lock);
 	uint64_t before = e->added;
 	pthread_mutex_unlock(&session->lock);
@@ -444,18 +554,20 @@ static bool pin_end_try(
 	bool pinned = e->pins > 0, added = pinned && pin_end_add_event(buffer, event);
 	/* An event that another thread has added meanwhile may be newer than this one. */
 	if (pinned && !added && stream == GPUMEM_STREAM_ANY && e->added == before) {
-		pin_end_replace_events(buffer, event);
+		n = pin_end_replace_events(buffer, event, useless);
 		added = true;
 	}
 	if (added) {
 		e->pins--;
 		gm_evict_changed(buffer);
 		pin_end_note(buffer);
+	} else if (event) {
+		useless[n++] = event;
 	}
 	pthread_mutex_unlock(&session->lock);
 
-	if (!added && event)
-		d->map->forget(d->backend, event);
+	while (n)
+		d->map->forget(d->backend, useless[--n]);
 	if (!pinned)
 		*ret_status = pin_end_refused();
 	return added || !pinned;

@@ -48,6 +48,8 @@ void gm_evict_changed(struct gpumem_buffer *buffer)
 		DL_DELETE2(d->evictables, buffer, evict.prev, evict.next);
 	d->evictable += bytes - e->offered;
 	e->offered = bytes;
+	if (!bytes && e->state != GM_EVICT_LEAVING)
+		e->asked_until_ns = 0;
 
 	bytes = e->spill && !e->ended ? buffer->size : 0;
 	d->in_host += bytes - e->in_host;
@@ -89,7 +91,7 @@ void gm_evict_move_ended(struct gpumem_buffer *buffer, enum gm_evict_state state
 	struct gpumem_session *session = buffer->session;
 
 	buffer->evict.state = state;
-	buffer->evict.recalled = false;
+	buffer->evict.recalled = buffer->evict.waits = false;
 	gm_evict_changed(buffer);
 	pthread_cond_broadcast(&session->changed);
 	/* The library's thread, which frees it, has seen that it was being moved. */
@@ -249,10 +251,12 @@ static gpumem_status evict_claim(struct gpumem_buffer *buffer)
 	return GPUMEM_OK;
 }
 
-/* The buffer stays where it is. */
-static void evict_stay(struct gpumem_buffer *buffer)
+/* The buffer stays where it is, for this reason. */
+static void evict_stay(struct gpumem_buffer *buffer, gpumem_status why)
 {
 	pthread_mutex_lock(&buffer->session->lock);
+	if (why != GPUMEM_E_BUSY)
+		buffer->evict.asked_until_ns = 0;
 	gm_evict_move_ended(buffer, GM_EVICT_HERE);
 	pthread_mutex_unlock(&buffer->session->lock);
 }
@@ -351,7 +355,7 @@ static gpumem_status evict_out(
 	else
 		status = evict_copy(buffer, wait, &spill);
 	if (status) {
-		evict_stay(buffer);
+		evict_stay(buffer, status);
 		return status;
 	}
 	*ret_bytes = evict_give(buffer, spill);
@@ -392,7 +396,7 @@ gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer)
 
 	status = shared ? evict_check_shared(buffer) : GPUMEM_OK;
 	if (status) {
-		evict_stay(buffer);
+		evict_stay(buffer, status);
 		return status;
 	}
 	uint64_t bytes;
@@ -428,18 +432,22 @@ static struct gpumem_buffer *evict_claim_next(
 	return buffer;
 }
 
-/* Claims the buffer of a row. */
-static struct gpumem_buffer *evict_claim_row(
-	struct gpumem_session *session, uint32_t device, uint32_t row)
+/* Claims a buffer that somebody asked for by hand and that was not tried in this round. */
+static struct gpumem_buffer *evict_claim_asked(struct gpumem_session *session,
+	struct gm_session_device *d, uint64_t round, uint64_t now_ns)
 {
 	struct gpumem_buffer *buffer;
 
 	pthread_mutex_lock(&session->lock);
-	DL_FOREACH2 (session->device[device].evictables, buffer, evict.next)
-		if (buffer->row == row)
+	DL_FOREACH2 (d->evictables, buffer, evict.next) {
+		struct gm_evict *e = &buffer->evict;
+		if (e->round == round || !e->asked_until_ns)
+			continue;
+		e->round = round;
+		if (now_ns < e->asked_until_ns && !evict_claim(buffer))
 			break;
-	if (buffer && evict_claim(buffer))
-		buffer = NULL;
+		e->asked_until_ns = 0;
+	}
 	pthread_mutex_unlock(&session->lock);
 	return buffer;
 }
@@ -473,16 +481,25 @@ static uint64_t evict_some(
 	return sum;
 }
 
-/* Evicts the buffer of a row. Returns how much went back; *ret_busy: the device still uses it. */
-static uint64_t evict_row(
-	struct gpumem_session *session, uint32_t device, uint32_t row, bool *ret_busy)
+/* Evicts the buffers that somebody asked for by hand. Returns how much went back; *ret_busy: the device
+ * still uses some. */
+static uint64_t evict_asked(
+	struct gpumem_session *session, uint32_t device, uint64_t now_ns, bool *ret_busy)
 {
-	struct gpumem_buffer *buffer = evict_claim_row(session, device, row);
-	uint64_t bytes = 0;
-	gpumem_status status = buffer ? evict_out(buffer, &without_waiting, &bytes) : GPUMEM_OK;
+	struct gm_session_device *d = &session->device[device];
+	uint64_t round = ++session->spill_rounds, sum = 0;
+	gpumem_status status = GPUMEM_OK;
 
-	*ret_busy = status == GPUMEM_E_BUSY;
-	return bytes;
+	while (evict_worth_trying(status)) {
+		struct gpumem_buffer *buffer = evict_claim_asked(session, d, round, now_ns);
+		uint64_t bytes = 0;
+		if (!buffer)
+			break;
+		status = evict_out(buffer, &without_waiting, &bytes);
+		*ret_busy = *ret_busy || status == GPUMEM_E_BUSY;
+		sum += bytes;
+	}
+	return sum;
 }
 
 /* The part of gm_evict_step() for one device. Returns whether to look again soon. */
@@ -490,22 +507,18 @@ static bool evict_step_device(
 	struct gpumem_session *session, uint32_t device, uint64_t now_ns, uint64_t *sum)
 {
 	struct gm_session_device *d = &session->device[device];
-	bool busy_row = false, busy = false;
+	bool busy_asked = false, busy = false;
 
-	if (d->spill_row)
-		*sum += evict_row(session, device, d->spill_row, &busy_row);
+	*sum += evict_asked(session, device, now_ns, &busy_asked);
 	if (d->spill_wanted) {
 		uint64_t bytes = evict_some(session, device, ++session->spill_rounds, &busy);
 		*sum += bytes;
 		d->spill_wanted = gm_minus(d->spill_wanted, bytes);
 	}
 
-	bool over = now_ns >= d->spill_until_ns;
-	if (!busy_row || over)
-		d->spill_row = 0;
-	if (!busy || over)
+	if (!busy || now_ns >= d->spill_until_ns)
 		d->spill_wanted = 0;
-	return d->spill_row || d->spill_wanted;
+	return busy_asked || d->spill_wanted;
 }
 
 uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t *ret_bytes)
@@ -520,9 +533,29 @@ uint64_t gm_evict_step(struct gpumem_session *session, uint64_t now_ns, uint64_t
 	return again ? now_ns + LOOK_NS : UINT64_MAX;
 }
 
+/* Notes that the buffer of this row is to go as soon as it can, or (until_ns is 0) not any more; row 0: all
+ * buffers of the device. */
+static void evict_ask(
+	struct gpumem_session *session, uint32_t device, uint32_t row, uint64_t until_ns)
+{
+	struct gpumem_buffer *buffer;
+
+	pthread_mutex_lock(&session->lock);
+	DL_FOREACH2 (session->device[device].evictables, buffer, evict.next)
+		if (!row || buffer->row == row)
+			buffer->evict.asked_until_ns = until_ns;
+	pthread_mutex_unlock(&session->lock);
+}
+
 uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row)
 {
-	gm_evict_want(session, device, row ? 0 : UINT64_MAX);
-	session->device[device].spill_row = row;
-	return gm_evict_step(session, gm_clock_ns(), NULL);
+	uint64_t now_ns = gm_clock_ns();
+
+	evict_ask(session, device, row, now_ns + WANTED_NS);
+	return gm_evict_step(session, now_ns, NULL);
+}
+
+void gm_evict_call_off(struct gpumem_session *session, uint32_t device, uint32_t row)
+{
+	evict_ask(session, device, row, 0);
 }

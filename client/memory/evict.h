@@ -55,7 +55,8 @@ void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint3
 uint64_t gm_evict_return_step(struct gpumem_session *session, uint64_t now_ns);
 
 /* Somebody asked by hand: moves the buffer of this row, or (0) all buffers of the device that can move, to
- * host memory. Returns as gm_evict_step(). */
+ * host memory. A buffer that the device still uses goes later, whatever is asked meanwhile. Returns as
+ * gm_evict_step(). */
 uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row);
 /* The same, back to the device. Ends when the device is full. */
 void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t row);

@@ -16,8 +16,12 @@ int gm_evict_idle(struct gpumem_buffer *buffer);
 gpumem_status gm_evict_idle_error(const struct gpumem_buffer *buffer, int r);
 
 /* Brings a buffer to the device that was claimed for that, with GM_EVICT_COMING. Does not pin it, and does
- * not wait for memory. The buffer may be gone afterwards. */
-gpumem_status gm_evict_bring(struct gpumem_buffer *buffer);
+ * not wait for memory. *ret_busy: it stays, because the device still uses it in host memory. The buffer may
+ * be gone afterwards. */
+gpumem_status gm_evict_bring(struct gpumem_buffer *buffer, bool *ret_busy);
+/* Somebody asked by hand that these buffers come back, so they need not go any more: as in
+ * gm_evict_restore(). */
+void gm_evict_call_off(struct gpumem_session *session, uint32_t device, uint32_t row);
 /* How much this client could get of the device right now, by the daemon's page; 0: that is not known. */
 uint64_t gm_evict_room(const struct gpumem_session *session, uint32_t device);
 

@@ -30,7 +30,8 @@ enum gm_evict_state {
 	GM_EVICT_UNDER,   /* the host memory lies under the buffer's addresses */
 };
 
-/* The last work on an unpinned buffer: one event per unpin, unless there are too many. */
+/* The last work on an unpinned buffer: one event per unpin, unless there are too many. From so many on,
+ * unpinning looks which of them have passed. */
 #define GM_EVICT_EVENTS 4
 
 /*
@@ -42,17 +43,20 @@ struct gm_evict {
 	bool able; /* the buffer was made evictable; does not change */
 	enum gm_evict_state state;
 	bool recalled; /* a pin waits for a move that has not gone too far */
+	bool waits;    /* the thread that brings it back waits: for memory, or for the device */
 	bool ended;    /* the program has destroyed the buffer */
 	bool shared;   /* others may have the buffer: the daemon must be asked */
 	uint32_t pins,
 		holds; /* by the program, and by the library while it uses the lease or the memory */
 	uint64_t
 		offered; /* bytes that it counts for among the evictable ones; 0: it is not listed */
-	uint64_t in_host; /* bytes that it counts for among those in host memory */
-	uint64_t round;   /* in which it was tried last */
-	uint64_t added;   /* how many events were added so far */
+	uint64_t in_host;        /* bytes that it counts for among those in host memory */
+	uint64_t round;          /* in which it was tried last */
+	uint64_t asked_until_ns; /* somebody asked by hand that it goes, until then; 0: nobody */
+	uint64_t added;          /* how many events were added so far */
 	size_t n_events;
-	struct gm_map_event *events[GM_EVICT_EVENTS];
+	size_t taken; /* events that a thread has taken out, to look at them without the lock */
+	struct gm_map_event *events[2 * GM_EVICT_EVENTS];
 	struct gm_spill *spill;            /* AWAY, UNDER, COMING */
 	struct gpumem_buffer *prev, *next; /* in the device's list of evictable buffers */
 };

@@ -72,7 +72,6 @@ struct gm_session_device {
 
 	/* Used only by the library's thread. */
 	uint64_t spill_wanted;   /* bytes that evictable buffers should give back */
-	uint32_t spill_row;      /* a buffer that should go, by its row; 0: none */
 	uint64_t spill_until_ns; /* when that is forgotten */
 };
 

@@ -587,6 +587,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.signals = what->signals;
 	body.fallback = what->fallback;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
+	body.at_once = wait->at_once;
 	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);

@@ -233,6 +233,8 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	w->block = why.block;
 	w->tally = why.tally;
 	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
+	if (request->at_once)
+		return status;
 	if (w->block == GM_BLOCK_QUOTA && !request->again)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
@@ -274,7 +276,7 @@ void gm_queue_deny(
 	struct gm_refusal refusal = queue_refusal_of(w);
 	gpumem_status status =
 		gm_admit_say(device, &request->session->payer, w->exact, &refusal, detail);
-	if (queue_refuses_more(device, request, &status, detail)) {
+	if (request->at_once || queue_refuses_more(device, request, &status, detail)) {
 		queue_refuse(request, status, detail);
 		return;
 	}

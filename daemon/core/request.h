@@ -77,7 +77,8 @@ struct gm_request {
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */
 	uint64_t wait_ns;
-	bool again; /* it follows a request that was refused, and counts as one with it */
+	bool at_once; /* it is refused if it does not fit now: nobody is asked to make room */
+	bool again;   /* it follows a request that was refused, and counts as one with it */
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
 	/* core's own; core sets it up */

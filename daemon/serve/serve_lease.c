@@ -305,9 +305,10 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.transport = transport,
 		.tag = lease->tag,
 		.for_others = lease->for_others,
+		.at_once = lease->at_once,
 	};
-	gm_serve_ask(
-		serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait, lease->again_of);
+	gm_serve_ask(serve, peer, packet->id, &what, lease->wait_ms,
+		lease->no_wait || lease->at_once, lease->again_of);
 }
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)

@@ -6,11 +6,14 @@
  * what was leased for the move goes back, and the next try works.
  */
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpumem/gpumem_evict.h"
+#include "tests/gpu/fake_gate.h"
 #include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
@@ -308,6 +311,121 @@ START_TEST(a_driver_that_refuses_both_is_named_for_both)
 }
 END_TEST
 
+/* ---- a driver that takes its time */
+
+static gpumem_buffer *looked_at;
+
+static void *look(void *done)
+{
+	(void)gpumem_buffer_location(looked_at);
+	atomic_store((atomic_bool *)done, true);
+	return NULL;
+}
+
+/* Other calls of this session need not wait for the driver. */
+static void require_free_session(gpumem_buffer *buffer)
+{
+	pthread_t thread;
+	atomic_bool done = false;
+	looked_at = buffer;
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, look, &done), 0);
+	GM_UNTIL(atomic_load(&done));
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+}
+
+/* Asks the daemon that this session's buffers come back. */
+static void ask_to_restore(void)
+{
+	struct gm_raw raw;
+	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__Evict evict = GM__WIRE__EVICT__INIT;
+	gm_raw_observe(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
+	GM_REQUIRE(raw.packet->buffers->n_buffers > 0);
+	evict.session = raw.packet->buffers->buffers[0]->session;
+	evict.restore = true;
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(EVICT, evict, &evict)), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+static void slow_restore(int channel, void *argument)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_location where;
+	gpumem_buffer *large;
+	struct fake_gate closed;
+
+	join_at(daemon_.socket, "slow restore");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	gpumem_buffer *buffer = evictable(stream, 8);
+	OK(gpumem_buffer_evict(buffer));
+	OK(gpumem_buffer_create(session, 0, 240 * MIB, NULL, &large));
+	options.flags = GPUMEM_PIN_HOST_OK;
+	OK(gpumem_buffer_pin(buffer, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+	OK(gpumem_buffer_unpin(buffer, stream));
+	gpumem_buffer_destroy(large);
+
+	/* It lies in host memory, and the library's thread asks whether it is still used there. */
+	fake_gate_close(&closed, "cuEventQuery");
+	ask_to_restore();
+	fake_gate_await(&closed);
+	require_free_session(buffer);
+	fake_gate_open(&closed);
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 8, stream));
+	gpumem_disconnect(session);
+}
+
+static gm_cu_stream unpinned_on;
+
+static void *unpin_there(void *buffer)
+{
+	OK(gpumem_buffer_unpin(buffer, unpinned_on));
+	return NULL;
+}
+
+static void slow_unpin(int channel, void *argument)
+{
+	struct fake_gate closed;
+	pthread_t thread;
+
+	join_at(daemon_.socket, "slow unpin");
+	use_gpu();
+	unpinned_on = stream_new();
+	gpumem_buffer *buffer = evictable(unpinned_on, 9);
+	for (int i = 0; i < 5; i++)
+		OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	for (int i = 0; i < 4; i++)
+		OK(gpumem_buffer_unpin(buffer, unpinned_on));
+
+	/* By now there are so many events that unpinning asks which of them have passed. */
+	fake_gate_close(&closed, "cuEventQuery");
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, unpin_there, buffer), 0);
+	fake_gate_await(&closed);
+	require_free_session(buffer);
+	fake_gate_open(&closed);
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	REFUSED(gpumem_buffer_unpin(buffer, unpinned_on), GPUMEM_E_INVALID, "not pinned");
+	OK(gpumem_buffer_evict(buffer));
+	OK(gpumem_buffer_pin(buffer, NULL, NULL));
+	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 9, unpinned_on));
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_driver_that_takes_its_time_to_restore_holds_no_other_call_up)
+{
+	one_worker(slow_restore, NULL);
+}
+END_TEST
+
+START_TEST(a_driver_that_takes_its_time_to_unpin_holds_no_other_call_up)
+{
+	one_worker(slow_unpin, NULL);
+}
+END_TEST
+
 /* ---- setting up */
 
 static void set_up(void)
@@ -355,6 +473,8 @@ int main(void)
 	tcase_add_loop_test(
 		tc, host_memory_that_cannot_be_mapped_under_a_buffer_keeps_its_content, 0, 2);
 	tcase_add_loop_test(tc, host_memory_that_cannot_be_mapped_is_not_kept, 0, MAKE_PLANS);
+	tcase_add_test(tc, a_driver_that_takes_its_time_to_unpin_holds_no_other_call_up);
+	tcase_add_test(tc, a_driver_that_takes_its_time_to_restore_holds_no_other_call_up);
 	suite_add_tcase(suite, tc);
 
 	tc = tcase_create("refusing");

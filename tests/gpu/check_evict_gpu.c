@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "gpumem/gpumem_evict.h"
+#include "gpumem/gpumem_region.h"
 #include "tests/gpu/broker.h"
 
 #define PLAIN \
@@ -218,6 +219,148 @@ START_TEST(a_part_that_was_cut_off_is_not_offered)
 }
 END_TEST
 
+/* Asks the daemon that the buffers with these sizes go, one after the other. */
+static void ask_to_go(const uint64_t *sizes, size_t n)
+{
+	struct gm_raw raw;
+	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__Evict evict[4];
+	gm_raw_observe(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
+	for (size_t i = 0; i < n; i++) {
+		gm__wire__evict__init(&evict[i]);
+		for (size_t j = 0; j < raw.packet->buffers->n_buffers; j++) {
+			const Gm__Wire__Buffer *row = raw.packet->buffers->buffers[j];
+			if (row->bytes == sizes[i]) {
+				evict[i].session = row->session;
+				evict[i].row = row->row;
+			}
+		}
+		GM_REQUIRE(evict[i].row);
+	}
+	for (size_t i = 0; i < n; i++) {
+		gpumem_status status;
+		/* The client may not have heard the last request yet. */
+		GM_UNTIL((status = gm_raw_call(&raw, GM_RAW_PACKET(EVICT, evict, &evict[i]))) !=
+			 GPUMEM_E_BUSY);
+		OK(status);
+	}
+	gm_raw_close(&raw);
+}
+
+/* Buffers that somebody wants in host memory go when their work is done, all of them. */
+static void asked_by_hand(int channel, void *argument)
+{
+	static const uint64_t sizes[] = {4 * MIB, 6 * MIB, 10 * MIB};
+	gpumem_buffer *buffers[3];
+	join("asked by hand");
+	use_gpu();
+	gm_cu_stream busy = stream_new();
+	for (int i = 0; i < 3; i++)
+		buffers[i] = evictable(sizes[i]);
+
+	/* A request is forgotten after 10 seconds: on a slow machine, once more. */
+	for (uint64_t ns = UINT64_MAX; ns > UINT64_C(5) * 1000 * 1000 * 1000;) {
+		keep_busy(busy);
+		for (int i = 0; i < 3; i++) {
+			OK(gpumem_buffer_pin(buffers[i], NULL, NULL));
+			fill(gpumem_buffer_ptr(buffers[i]), sizes[i], (unsigned char)(i + 1), busy);
+			while (gpumem_buffer_unpin(buffers[i], busy) == GPUMEM_OK)
+				;
+		}
+		ns = gm_monotonic_ns();
+		ask_to_go(sizes, 3);
+		for (int i = 0; i < 3; i++)
+			GM_REQUIRE_EQ(gpumem_buffer_location(buffers[i]), GPUMEM_LOCATION_DEVICE);
+		ns = gm_monotonic_ns() - ns;
+		open_gate();
+		CU(cuda->cuStreamSynchronize(busy));
+	}
+	for (int i = 0; i < 3; i++) {
+		GM_UNTIL(gpumem_buffer_location(buffers[i]) == GPUMEM_LOCATION_HOST);
+		OK(gpumem_buffer_pin(buffers[i], NULL, NULL));
+		GM_REQUIRE(
+			all(gpumem_buffer_ptr(buffers[i]), sizes[i], (unsigned char)(i + 1), busy));
+	}
+	gpumem_disconnect(session);
+}
+
+START_TEST(buffers_that_are_asked_for_by_hand_go_when_their_work_is_done)
+{
+	run(asked_by_hand);
+}
+END_TEST
+
+/* The daemon restarts while buffers are in host memory, used there or not, and a region is paused. */
+static void away_in_restarts(int channel, void *argument)
+{
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+	gpumem_buffer *buffers[8], *large;
+	gpumem_region *region;
+	gpumem_location where;
+	void *kept;
+	join("away");
+	use_gpu();
+	gm_cu_stream stream = stream_new();
+	for (int i = 0; i < 8; i++) {
+		buffers[i] = evictable((uint64_t)(i + 1) * MIB);
+		fill(gpumem_buffer_ptr(buffers[i]), (uint64_t)(i + 1) * MIB, (unsigned char)(i + 1),
+			stream);
+		CU(cuda->cuStreamSynchronize(stream));
+		OK(gpumem_buffer_unpin(buffers[i], GPUMEM_STREAM_DONE));
+		OK(gpumem_buffer_evict(buffers[i]));
+	}
+	OK(gpumem_region_create(session, 0, "weights", 64 * MIB, NULL, &region));
+	OK(gpumem_region_alloc(region, 20 * MIB, stream, NULL, &kept));
+	fill(kept, 20 * MIB, 0x77, stream);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	GM_UNTIL(leased_on(0) == 0);
+
+	/* One is used in host memory meanwhile, because the device is full. */
+	OK(gpumem_device_info(session, 0, &info));
+	OK(gpumem_buffer_create(session, 0, info.available - 2 * MIB, NULL, &large));
+	options.flags = GPUMEM_PIN_HOST_OK;
+	OK(gpumem_buffer_pin(buffers[7], &options, &where));
+	bool under = where == GPUMEM_LOCATION_HOST;
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'd');
+	if (under)
+		fill(gpumem_buffer_ptr(buffers[7]), 8 * MIB, 8, stream);
+	OK(gpumem_buffer_unpin(buffers[7], stream));
+	gpumem_buffer_destroy(large);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'd');
+
+	options = (gpumem_pin_options)GPUMEM_PIN_OPTIONS_INIT;
+	options.wait_ms = GM_PATIENCE_MS;
+	OK(gpumem_region_resume(session, "weights", GM_PATIENCE_MS));
+	GM_REQUIRE(all(kept, 20 * MIB, 0x77, stream));
+	for (int i = 0; i < 8; i++) {
+		OK(gpumem_buffer_pin(buffers[i], &options, NULL));
+		GM_REQUIRE(all(gpumem_buffer_ptr(buffers[i]), (uint64_t)(i + 1) * MIB,
+			(unsigned char)(i + 1), stream));
+	}
+	GM_UNTIL(leased_on(1) == 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(what_is_evicted_or_paused_survives_restarts_of_the_daemon)
+{
+	struct gm_worker worker;
+	start_with(PLAIN);
+	gm_worker_start(&worker, away_in_restarts, NULL);
+	for (int i = 0; i < 2; i++) {
+		gm_hear_word(worker.channel, 'r');
+		gm_daemon_kill(&daemon_);
+		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		gm_say_word(worker.channel, 'd');
+	}
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("evict_gpu");
@@ -228,6 +371,8 @@ int main(void)
 	tcase_add_test(tc, a_captured_stream_keeps_the_buffer_pinned);
 	tcase_add_test(tc, a_buffer_that_the_daemon_wants_goes_when_its_work_is_done);
 	tcase_add_test(tc, a_part_that_was_cut_off_is_not_offered);
+	tcase_add_test(tc, buffers_that_are_asked_for_by_hand_go_when_their_work_is_done);
+	tcase_add_test(tc, what_is_evicted_or_paused_survives_restarts_of_the_daemon);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

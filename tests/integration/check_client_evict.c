@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,12 @@ static void set_up_none(void)
 static void set_up_full(void)
 {
 	set_up_with(CONFIG_WITH("16M"));
+}
+
+/* Clients may take as long as they like to make room. */
+static void set_up_slow(void)
+{
+	set_up_with(CONFIG_WITH("256M\nreclaim_deadline = 10m"));
 }
 
 static gpumem_buffer *create_in(gpumem_session *s, size_t size)
@@ -392,6 +399,151 @@ START_TEST(a_pin_that_allows_it_finds_the_buffer_in_host_memory)
 }
 END_TEST
 
+/* ---- how long a pin takes */
+
+/* A pin by another thread. */
+struct pinner {
+	gpumem_buffer *buffer;
+	gpumem_pin_options options;
+	gpumem_status status;
+	gpumem_location where;
+	pthread_t thread;
+	atomic_bool done;
+};
+
+static void *pin_there(void *argument)
+{
+	struct pinner *pinner = argument;
+	pinner->status = gpumem_buffer_pin(pinner->buffer, &pinner->options, &pinner->where);
+	pinner->done = true;
+	return NULL;
+}
+
+static void start_pin(
+	struct pinner *pinner, gpumem_buffer *buffer, uint32_t flags, uint32_t wait_ms)
+{
+	*pinner = (struct pinner){.buffer = buffer, .options = GPUMEM_PIN_OPTIONS_INIT};
+	pinner->options.flags = flags;
+	pinner->options.wait_ms = wait_ms;
+	GM_REQUIRE_EQ(pthread_create(&pinner->thread, NULL, pin_there, pinner), 0);
+}
+
+static gpumem_status end_pin(struct pinner *pinner)
+{
+	GM_UNTIL(pinner->done);
+	pthread_join(pinner->thread, NULL);
+	return pinner->status;
+}
+
+START_TEST(a_pin_waits_behind_another_no_longer_than_it_may)
+{
+	gpumem_buffer *buffer = filled(8 * MIB, 5), *large = NULL;
+	struct pinner patient, other;
+	evict(buffer);
+	OK(gpumem_buffer_create(session, 0, 60 * MIB, NULL, &large));
+	start_pin(&patient, buffer, 0, 10 * GM_PATIENCE_MS);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+
+	start_pin(&other, buffer, 0, 1);
+	GM_REQUIRE_EQ(end_pin(&other), GPUMEM_E_TIMEOUT);
+	start_pin(&other, buffer, GPUMEM_PIN_HOST_OK, 0);
+	GM_REQUIRE_EQ(end_pin(&other), GPUMEM_E_BUSY);
+	/* One that waits long enough shares what the first gets. */
+	start_pin(&other, buffer, 0, GM_PATIENCE_MS);
+	GM_REQUIRE(!patient.done);
+
+	gpumem_buffer_destroy(large);
+	OK(end_pin(&patient));
+	OK(end_pin(&other));
+	require(buffer, 5);
+	unpin(buffer);
+	REFUSED(gpumem_buffer_evict(buffer), GPUMEM_E_BUSY, "pinned");
+	unpin(buffer);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+static void hold_evictable(int channel, void *argument)
+{
+	gpumem_session *s = join("holds all");
+	gm_hear_word(channel, 'g');
+	gpumem_buffer *buffer = create_in(s, 60 * MIB);
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'e');
+	gpumem_buffer_destroy(buffer);
+	gpumem_disconnect(s);
+}
+
+/* The daemon would ask another client to make room, which does not answer; and then there is no daemon. */
+START_TEST(a_pin_that_may_not_wait_asks_nobody_to_make_room)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	struct gm_worker worker;
+	struct pinner pinner;
+	start_worker(&worker, hold_evictable);
+	gpumem_disconnect(session);
+	options.away_ms = options.timeout_ms = 10 * GM_PATIENCE_MS;
+	session = join_as(options, "the test");
+	gpumem_buffer *buffer = filled(8 * MIB, 6);
+	evict(buffer);
+	gm_say_word(worker.channel, 'g');
+	gm_hear_word(worker.channel, 'h');
+	GM_REQUIRE_EQ(kill(worker.pid, SIGSTOP), 0);
+
+	for (int i = 0; i < 2; i++) {
+		start_pin(&pinner, buffer, GPUMEM_PIN_HOST_OK, 0);
+		OK(end_pin(&pinner));
+		GM_REQUIRE_EQ(pinner.where, GPUMEM_LOCATION_HOST);
+		require(buffer, (uint8_t)(6 + i));
+		fill(buffer, (uint8_t)(7 + i));
+		unpin(buffer);
+		if (i == 0)
+			gm_daemon_kill(&daemon_);
+	}
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE_EQ(kill(worker.pid, SIGCONT), 0);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	pin(buffer);
+	require(buffer, 8);
+	gpumem_buffer_destroy(buffer);
+}
+END_TEST
+
+/* ---- without the daemon */
+
+START_TEST(an_evicted_buffer_survives_restarts_of_the_daemon)
+{
+	gpumem_buffer *buffer = filled(30 * MIB, 3), *under = filled(8 * MIB, 4), *large = NULL;
+	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
+	gpumem_location where;
+	evict(buffer);
+	evict(under);
+	OK(gpumem_buffer_create(session, 0, 60 * MIB, NULL, &large));
+	options.flags = GPUMEM_PIN_HOST_OK;
+	OK(gpumem_buffer_pin(under, &options, &where));
+	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_HOST);
+	for (int i = 0; i < 2; i++) {
+		gm_daemon_kill(&daemon_);
+		require(under, (uint8_t)(4 + i));
+		fill(under, (uint8_t)(5 + i));
+		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		/* What the client held is its own again as soon as it has come back. */
+		GM_UNTIL(leased_on(0) == 60 * MIB && leased_on(1) == 38 * MIB);
+		GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	}
+	gpumem_buffer_destroy(large);
+	unpin(under);
+	pin(buffer);
+	pin(under);
+	require(buffer, 3);
+	require(under, 6);
+	require_leased(38 * MIB, 0);
+	gpumem_buffer_destroy(buffer);
+	gpumem_buffer_destroy(under);
+}
+END_TEST
+
 /* ---- by hand */
 
 /* Runs gpumemctl. Returns its exit status, and what it says in one line. */
@@ -572,6 +724,8 @@ int main(void)
 	tcase_add_test(tc, a_pin_wins_over_an_eviction_or_waits_for_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
 	tcase_add_test(tc, bytes_are_copied_only_to_a_buffer_that_is_pinned);
+	tcase_add_test(tc, a_pin_waits_behind_another_no_longer_than_it_may);
+	tcase_add_test(tc, an_evicted_buffer_survives_restarts_of_the_daemon);
 	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);
@@ -583,6 +737,12 @@ int main(void)
 	tcase_add_checked_fixture(none, set_up_none, tear_down);
 	tcase_add_test(none, without_host_memory_nothing_is_evictable);
 	suite_add_tcase(suite, none);
+
+	TCase *slow = tcase_create("slow");
+	tcase_set_timeout(slow, 0);
+	tcase_add_checked_fixture(slow, set_up_slow, tear_down);
+	tcase_add_test(slow, a_pin_that_may_not_wait_asks_nobody_to_make_room);
+	suite_add_tcase(suite, slow);
 
 	TCase *full = tcase_create("full");
 	tcase_set_timeout(full, 0);
