@@ -69,8 +69,11 @@ static int word_open(struct gm_lease *lease, struct gm_request *request)
 		return r;
 
 	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
-	if (r < 0)
+	if (r < 0) {
+		/* The next try makes another one. */
+		lease->word = gm_close(lease->word);
 		return r;
+	}
 	lease->word_kept = true;
 	GM_STEP("signals: deposited");
 	return r;

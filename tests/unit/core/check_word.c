@@ -227,6 +227,33 @@ START_TEST(a_daemon_without_memory_does_not_blame_the_keeper)
 }
 END_TEST
 
+static unsigned open_descriptors(void)
+{
+	unsigned n = 0;
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* A descriptor was short only while the keeper was told: the next try makes a new block. */
+START_TEST(a_block_that_is_made_again_leaves_no_descriptor_behind)
+{
+	struct fake_request q;
+	unsigned before = open_descriptors();
+
+	ledger.refuses_deposits = -EMFILE;
+	ledger.refusals = 1;
+	fake_ask(&fake, &q, maker, 0, 2 * MiB, GM_TRANSPORT_FD);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+
+	gm_lease_return(maker, q.r.lease);
+	nothing_is_left();
+	ck_assert_uint_eq(open_descriptors(), before);
+}
+END_TEST
+
 /* ---- the next daemon */
 
 static void restart(void)
@@ -343,6 +370,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_request_that_waits_for_the_keeper_can_be_cancelled, 0, 2);
 	tcase_add_test(tc, a_keeper_that_is_full_refuses_the_lease);
 	tcase_add_test(tc, a_daemon_without_memory_does_not_blame_the_keeper);
+	tcase_add_test(tc, a_block_that_is_made_again_leaves_no_descriptor_behind);
 	tcase_add_test(tc, a_later_daemon_has_the_block);
 	tcase_add_loop_test(
 		tc, a_lease_whose_block_is_damaged_or_gone_is_kept_without_signals, 0, 3);

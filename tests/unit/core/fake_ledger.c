@@ -147,8 +147,12 @@ static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint
 int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd,
 	struct gm_request *request)
 {
-	if (ledger->refuses_deposits < 0)
-		return ledger->refuses_deposits;
+	if (ledger->refuses_deposits < 0) {
+		int r = ledger->refuses_deposits;
+		if (ledger->refusals && --ledger->refusals == 0)
+			ledger->refuses_deposits = 0;
+		return r;
+	}
 	if (!ledger_lives(ledger))
 		return 0;
 	ledger->deposits =

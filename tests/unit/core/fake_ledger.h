@@ -51,6 +51,7 @@ struct fake_ledger {
 	struct fake_deposit *deposits;
 	size_t n_deposits;
 	int refuses_deposits; /* 0, or the negative errno with which it does; or GM_DEPOSIT_WAITS */
+	unsigned refusals;    /* how often it refuses from now on; 0: always */
 	struct gm_request *awaited; /* the last one whose control block had to wait */
 	/* Of this the next daemon has too little to adopt a client: a negative errno. It ends at once, and
 	 * the one after it has enough. 0: there is enough */
