@@ -131,18 +131,28 @@ static void blocks_remove(struct blocks_node **place, struct gm_preload_block *r
 	free(node);
 }
 
-bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+static bool blocks_take(gm_cu_ptr ptr, bool host, struct gm_preload_block *ret_block)
 {
 	struct blocks_node **place = &blocks_root;
 
 	pthread_mutex_lock(&blocks_lock);
 	while (*place && (*place)->block.base != ptr)
 		place = ptr < (*place)->block.base ? &(*place)->left : &(*place)->right;
-	bool found = *place;
+	bool found = *place && ((*place)->block.host_flags != 0) == host;
 	if (found)
 		blocks_remove(place, ret_block);
 	pthread_mutex_unlock(&blocks_lock);
 	return found;
+}
+
+bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+{
+	return blocks_take(ptr, false, ret_block);
+}
+
+bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+{
+	return blocks_take(ptr, true, ret_block);
 }
 
 static struct blocks_node **blocks_of(struct blocks_node **place, gm_cu_ctx ctx)

@@ -8,7 +8,7 @@
 #include "common/cuda_abi.h"
 
 /*
- * What the program has of the broker's device memory, by address, so that a pointer into the middle of
+ * What the program has of the broker's memory, by address, so that a pointer into the middle of
  * an allocation finds it. Thread-safe. The calls take one lock for a short time, and call nobody while
  * they hold it.
  */
@@ -18,15 +18,19 @@ struct gm_preload_block {
 	uint64_t bytes; /* as asked for */
 	gm_cu_ctx ctx;  /* it ends with this context; NULL: it was made in stream order */
 	struct gm_preload_pool *pool; /* it was made from, and counts there; NULL: from none */
-	uint64_t serial;              /* no two blocks of a process have the same */
+	unsigned
+		host_flags; /* of pinned host memory, as cuMemHostGetFlags() says; 0: it is the device's */
+	uint64_t serial; /* no two blocks of a process have the same */
 };
 
 /* Sets the serial. false: the host has no memory. */
 bool gm_blocks_add(const struct gm_preload_block *block);
 /* Finds the block that holds the address. */
 bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
-/* Removes the block that begins at the address. false: none begins there. */
+/* Removes the block that begins at the address. false: none begins there, or it is host memory. */
 bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
+/* The same for host memory. */
+bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* Removes any block of a context. false: there is none left. */
 bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block);
 /* Whether the address lies between the lowest and the highest that blocks have had: a quick look,

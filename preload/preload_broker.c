@@ -22,6 +22,7 @@
 	X(gpumem_device_info) \
 	X(gpumem_alloc) \
 	X(gpumem_free) \
+	X(gpumem_host_alloc) \
 	X(gpumem_stats) \
 	X(gpumem_trim) \
 	X(gpumem_declare) \
@@ -258,6 +259,20 @@ void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
 {
 	/* It can fail only for pointers that are not the library's. */
 	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
+}
+
+/* The driver's is page-aligned, but for small pieces. */
+#define BROKER_HOST_ALIGNMENT 4096
+
+bool gm_broker_host_alloc(size_t bytes, void **ret_ptr)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+
+	options.alignment =
+		bytes < BROKER_HOST_ALIGNMENT ? BROKER_ALIGNMENT : BROKER_HOST_ALIGNMENT;
+	options.wait_ms = 1; /* 0 would mean as the daemon is configured */
+	return broker_client.gpumem_host_alloc(broker_session, bytes, &options, ret_ptr) ==
+	       GPUMEM_OK;
 }
 
 gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged)

@@ -40,6 +40,8 @@ bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint3
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
+/* Pinned host memory, which gm_broker_free() frees. Hardly waits. false: the daemon has none. */
+bool gm_broker_host_alloc(size_t bytes, void **ret_ptr);
 /* Has the daemon charge for memory that the driver is about to make, after the same reclaim and wait. false
  * in *ret_charged: the daemon does not know how to. */
 gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged);

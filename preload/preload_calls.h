@@ -52,6 +52,11 @@ typedef int gm_cu_pool_attribute;
 		(void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr)) \
 	X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, 0, \
 		(unsigned int n, gm_cu_pointer_attribute *attributes, void **data, gm_cu_ptr ptr)) \
+	X(cuMemHostAlloc, "cuMemHostAlloc", 2020, 0, \
+		(void **ptr, size_t bytes, unsigned int flags)) \
+	X(cuMemAllocHost_v2, "cuMemAllocHost", 3020, 0, (void **ptr, size_t bytes)) \
+	X(cuMemFreeHost, "cuMemFreeHost", 2000, 0, (void *ptr)) \
+	X(cuMemHostGetFlags, "cuMemHostGetFlags", 2030, 0, (unsigned int *flags, void *ptr)) \
 	X(cuDeviceSetMemPool, "cuDeviceSetMemPool", 11020, 0, \
 		(gm_cu_device device, gm_cu_pool pool)) \
 	X(cuMemSetMemPool, "cuMemSetMemPool", 13000, 0, \

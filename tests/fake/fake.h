@@ -231,6 +231,8 @@ gm_cu_ctx fake_pop(void); /* there is one */
 /* host.c, with the lock held */
 /* Whether host memory at an address is the driver's or registered, and how far that goes. */
 bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n);
+/* All of that memory, and the context that it belongs to. */
+bool fake_host_range(uintptr_t addr, uintptr_t *ret_va, size_t *ret_size, int *ret_context);
 bool fake_host_numbered(uint32_t number);
 void fake_hosts_end(int context);
 /* Memory of the driver's own, of the current context; and its end, which frees it. */

@@ -17,6 +17,7 @@ struct fake_host {
 	size_t size;
 	int context;    /* its number */
 	bool allocated; /* else registered */
+	unsigned int flags;
 	uint32_t number;
 	struct fake_host *prev, *next;
 };
@@ -38,6 +39,20 @@ bool fake_host_find(uintptr_t addr, size_t want, size_t *ret_n)
 	}
 	*ret_n = n < want ? n : want;
 	return found;
+}
+
+bool fake_host_range(uintptr_t addr, uintptr_t *ret_va, size_t *ret_size, int *ret_context)
+{
+	struct fake_host *host;
+
+	DL_FOREACH (hosts, host)
+		if (addr >= host->va && addr - host->va < host->size) {
+			*ret_va = host->va;
+			*ret_size = host->size;
+			*ret_context = host->context;
+			return true;
+		}
+	return false;
 }
 
 bool fake_host_numbered(uint32_t number)
@@ -62,7 +77,7 @@ static gm_cu_result add(void *ptr, size_t bytes, int context, bool allocated)
 	if (!host)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	*host = (struct fake_host){
-		(uintptr_t)ptr, bytes, context, allocated, fake_number_take(), NULL, NULL};
+		(uintptr_t)ptr, bytes, context, allocated, 2, fake_number_take(), NULL, NULL};
 	DL_APPEND(hosts, host);
 	return GM_CUDA_SUCCESS;
 }
@@ -147,11 +162,49 @@ FAKE_API gm_cu_result cuMemHostAlloc(void **ptr, size_t bytes, unsigned int flag
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&fake.lock);
 	result = add(made, bytes, fake_context(), true);
+	if (!result)
+		hosts->prev->flags |= flags;
 	pthread_mutex_unlock(&fake.lock);
 	if (result)
 		free(made);
 	else
 		*ptr = made;
+	return result;
+}
+
+FAKE_API gm_cu_result cuMemAllocHost_v2(void **ptr, size_t bytes);
+FAKE_API gm_cu_result cuMemAllocHost_v2(void **ptr, size_t bytes)
+{
+	return cuMemHostAlloc(ptr, bytes, 0);
+}
+
+/* Whether it is host memory that was mapped. With the lock held. */
+static bool is_chunk(const void *ptr)
+{
+	struct fake_map *map = fake_map_find((uintptr_t)ptr);
+
+	return map && map->mem->device < 0;
+}
+
+/* All of it is mapped for devices (2). Mapped chunks are portable (1), too. */
+FAKE_API gm_cu_result cuMemHostGetFlags(unsigned int *flags, void *ptr);
+FAKE_API gm_cu_result cuMemHostGetFlags(unsigned int *flags, void *ptr)
+{
+	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
+	struct fake_host *host;
+
+	FAKE_ENTER("cuMemHostGetFlags");
+	if (!flags)
+		return result;
+	pthread_mutex_lock(&fake.lock);
+	DL_FOREACH (hosts, host)
+		if ((uintptr_t)ptr >= host->va && (uintptr_t)ptr - host->va < host->size)
+			break;
+	if (host || is_chunk(ptr)) {
+		*flags = host ? host->flags : 3;
+		result = GM_CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&fake.lock);
 	return result;
 }
 
@@ -224,7 +277,7 @@ FAKE_API gm_cu_result cuMemHostGetDevicePointer_v2(gm_cu_ptr *ptr, void *host, u
 	if ((result = fake_need_context(&device)))
 		return result;
 	pthread_mutex_lock(&fake.lock);
-	known = fake_host_find((uintptr_t)host, 1, &unused);
+	known = fake_host_find((uintptr_t)host, 1, &unused) || is_chunk(host);
 	pthread_mutex_unlock(&fake.lock);
 	if (!known)
 		return GM_CUDA_ERROR_INVALID_VALUE;

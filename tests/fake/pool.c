@@ -37,15 +37,22 @@ FAKE_API gm_cu_result cuMemGetAddressRange_v2(gm_cu_ptr *base, size_t *bytes, gm
 {
 	gm_cu_result result = GM_CUDA_ERROR_NOT_FOUND;
 	struct fake_map *map;
+	uintptr_t va = 0;
+	size_t size = 0;
+	int context;
 
 	FAKE_ENTER("cuMemGetAddressRange");
 	pthread_mutex_lock(&fake.lock);
 	map = fake_map_find((uintptr_t)ptr);
 	if (map) {
+		va = map->va;
+		size = map->size;
+	}
+	if (map || fake_host_range((uintptr_t)ptr, &va, &size, &context)) {
 		if (base)
-			*base = map->va;
+			*base = va;
 		if (bytes)
-			*bytes = map->size;
+			*bytes = size;
 		result = GM_CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&fake.lock);

@@ -36,6 +36,8 @@ static const struct {
 	{"cuArrayGetMemoryRequirements", "cuArrayGetMemoryRequirements", 11060, 0},
 	{"cuMipmappedArrayCreate", "cuMipmappedArrayCreate", 5000, 0},
 	{"cuMipmappedArrayDestroy", "cuMipmappedArrayDestroy", 5000, 0},
+	{"cuMemAllocHost", "cuMemAllocHost_v2", 3020, 0},
+	{"cuMemHostGetFlags", "cuMemHostGetFlags", 2030, 0},
 	{"cuMemPoolCreate", "cuMemPoolCreate", 11020, 0},
 	{"cuMemPoolDestroy", "cuMemPoolDestroy", 11020, 0},
 	{"cuMemPoolTrimTo", "cuMemPoolTrimTo", 11020, 0},

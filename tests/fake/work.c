@@ -283,6 +283,24 @@ FAKE_API gm_cu_result cuMemcpyHtoD_v2(gm_cu_ptr to, const void *from, size_t n)
 }
 
 /* Of all attributes, the type of the memory. Pageable memory is unknown to the driver. */
+#define OF_CONTEXT 1 /* CU_POINTER_ATTRIBUTE_CONTEXT */
+
+/* Only of host memory. */
+static gm_cu_result get_context(gm_cu_ctx *ctx, gm_cu_ptr ptr)
+{
+	int context = 0;
+	uintptr_t va;
+	size_t size;
+
+	pthread_mutex_lock(&fake.lock);
+	bool found = fake_host_range((uintptr_t)ptr, &va, &size, &context);
+	pthread_mutex_unlock(&fake.lock);
+	if (!found)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*ctx = fake_context_handle(context);
+	return GM_CUDA_SUCCESS;
+}
+
 FAKE_API gm_cu_result cuPointerGetAttribute(
 	void *data, gm_cu_pointer_attribute attribute, gm_cu_ptr ptr);
 FAKE_API gm_cu_result cuPointerGetAttribute(
@@ -295,6 +313,8 @@ FAKE_API gm_cu_result cuPointerGetAttribute(
 	size_t piece;
 
 	FAKE_ENTER("cuPointerGetAttribute");
+	if (data && attribute == OF_CONTEXT)
+		return get_context(data, ptr);
 	if (!data || (attribute != GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
 			     attribute != GM_CU_POINTER_ATTRIBUTE_BUFFER_ID))
 		return GM_CUDA_ERROR_INVALID_VALUE;

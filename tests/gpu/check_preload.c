@@ -162,6 +162,38 @@ START_TEST(a_limit_holds_for_what_the_driver_makes)
 }
 END_TEST
 
+static void play_pinned(const char *route, const char *config, bool brokered)
+{
+	struct play one = {.route = route, .scene = "pinned"};
+	struct gm_worker worker;
+	struct gm_figures f;
+
+	start_with(config);
+	gm_worker_start(&worker, act, &one);
+	gm_hear_word(worker.channel, 'p');
+	if (brokered) {
+		gm_figures_of(&daemon_, 1, &f);
+		GM_REQUIRE(f.leased >= ACTOR_PIECE);
+	}
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+
+START_TEST(pinned_memory_comes_from_the_pool)
+{
+	play_pinned(routes[_i], CONFIG(""), true);
+}
+END_TEST
+
+START_TEST(pinned_memory_that_is_not_as_the_drivers_is_not_used)
+{
+	play_pinned("dlsym", CONFIG("host_limit = 0\n"), false);
+	play_pinned("dlsym", CONFIG("host_memory = memfd\n"), false);
+	play_pinned("dlsym", CONFIG("host_limit = 2M\n"), false);
+}
+END_TEST
+
 START_TEST(the_limit_is_the_size_of_the_gpu)
 {
 	start();
@@ -395,6 +427,8 @@ int main(void)
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
 	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
+	tcase_add_loop_test(tc, pinned_memory_comes_from_the_pool, 0, ROUTES);
+	tcase_add_test(tc, pinned_memory_that_is_not_as_the_drivers_is_not_used);
 	tcase_add_test(tc, the_limit_is_the_size_of_the_gpu);
 	tcase_add_test(tc, nvml_says_what_the_driver_says);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);

@@ -775,6 +775,78 @@ static void scene_declared_limit(void)
 	CU(cu.cuMemFree(a));
 }
 
+/* ---- pinned host memory */
+
+/* As the driver says it of its own. */
+static void require_pinned(char *ptr, size_t bytes, unsigned int expected_flags, gm_cu_ctx ctx)
+{
+	gm_cu_ptr at = (gm_cu_ptr)(uintptr_t)ptr, base = 0, device = 0;
+	unsigned int kind = 0, flags = 99;
+	gm_cu_ctx of = NULL;
+	size_t size = 0;
+
+	CU(cu.cuMemHostGetFlags(&flags, ptr));
+	GM_REQUIRE_EQ(flags, expected_flags);
+	CU(cu.cuMemHostGetDevicePointer(&device, ptr, 0));
+	GM_REQUIRE(device == at);
+	CU(cu.cuPointerGetAttribute(&kind, GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 1));
+	GM_REQUIRE_EQ(kind, GM_CU_MEMORYTYPE_HOST);
+	CU(cu.cuPointerGetAttribute(&of, 1, at));
+	GM_REQUIRE(of == ctx);
+	CU(cu.cuMemGetAddressRange(&base, &size, at + bytes / 2));
+	GM_REQUIRE(base == at && size == bytes);
+}
+
+/* The CPU writes, the device copies, and sets all of it. */
+static void use_pinned(char *ptr, size_t bytes)
+{
+	gm_cu_ptr device;
+
+	memset(ptr, 0x61, bytes);
+	CU(cu.cuMemAlloc(&device, bytes));
+	CU(cu.cuMemcpyAsync(device, (gm_cu_ptr)(uintptr_t)ptr, bytes, NULL));
+	CU(cu.cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, 0x62, bytes, NULL));
+	CU(cu.cuStreamSynchronize(NULL));
+	GM_REQUIRE(ptr[0] == 0x62 && memcmp(ptr, ptr + 1, bytes - 1) == 0);
+	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)ptr, device, bytes, NULL));
+	CU(cu.cuStreamSynchronize(NULL));
+	GM_REQUIRE(ptr[0] == 0x61 && memcmp(ptr, ptr + 1, bytes - 1) == 0);
+	CU(cu.cuMemFree(device));
+}
+
+static void scene_pinned(void)
+{
+	gm_cu_ctx ctx = use_gpu();
+	void *a, *b, *c;
+
+	CU(cu.cuMemHostAlloc(&a, ACTOR_PIECE, 1));
+	CU(cu.cuMemAllocHost(&b, 1000));
+	require_pinned(a, ACTOR_PIECE, 3, ctx);
+	require_pinned(b, 1000, 2, ctx);
+	use_pinned(a, ACTOR_PIECE);
+	use_pinned(b, 1000);
+	show('p');
+
+	GM_REQUIRE(cu.cuMemFree((gm_cu_ptr)(uintptr_t)a) != GM_CUDA_SUCCESS);
+	GM_REQUIRE_EQ(cu.cuMemFreeHost((char *)a + 8), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuMemFreeHost(a));
+	GM_REQUIRE_EQ(cu.cuMemFreeHost(a), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuMemFreeHost(b));
+
+	/* Some kinds are the driver's. */
+	CU(cu.cuMemHostAlloc(&c, ACTOR_PIECE, 4));
+	unsigned int flags;
+	CU(cu.cuMemHostGetFlags(&flags, c));
+	GM_REQUIRE_EQ(flags, 6);
+	CU(cu.cuMemFreeHost(c));
+	GM_REQUIRE_EQ(cu.cuMemHostAlloc(&c, 64, 8), GM_CUDA_ERROR_INVALID_VALUE);
+
+	/* However large it is, the device can set all of it. */
+	CU(cu.cuMemHostAlloc(&a, 2 * ACTOR_BYTES, 0));
+	use_pinned(a, 2 * ACTOR_BYTES);
+	CU(cu.cuMemFreeHost(a));
+}
+
 /* Several threads that allocate, ask and free at once. */
 #define THREADS 6
 static gm_cu_ctx shared_ctx;
@@ -915,6 +987,7 @@ static const struct {
 	{"passed", scene_passed},
 	{"declared", scene_declared},
 	{"declared-limit", scene_declared_limit},
+	{"pinned", scene_pinned},
 	{"threads", scene_threads},
 	{"restart", scene_restart},
 };

@@ -61,6 +61,12 @@
 		(int *flags, void *pool, gm_cu_location *location)) \
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, \
 		(void *pool, const gm_cu_access *access, size_t n)) \
+	X(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **ptr, size_t bytes, unsigned int flags)) \
+	X(cuMemAllocHost, cuMemAllocHost_v2, 3020, (void **ptr, size_t bytes)) \
+	X(cuMemFreeHost, cuMemFreeHost, 2000, (void *ptr)) \
+	X(cuMemHostGetFlags, cuMemHostGetFlags, 2030, (unsigned int *flags, void *ptr)) \
+	X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, 3020, \
+		(gm_cu_ptr * ptr, void *host, unsigned int flags)) \
 	X(cuMemAllocManaged, cuMemAllocManaged, 6000, \
 		(gm_cu_ptr * ptr, size_t bytes, unsigned int flags)) \
 	X(cuArrayCreate, cuArrayCreate_v2, 3020, (void **array, const gm_cu_array_2d *shape)) \
