@@ -67,6 +67,15 @@ typedef struct gm_cu_pool_props {
 	unsigned char reserved[54];
 } gm_cu_pool_props;
 
+/* Of a memory node of a graph. */
+typedef struct gm_cu_alloc_node {
+	gm_cu_pool_props pool;
+	const gm_cu_access *access;
+	size_t n_access;
+	size_t bytes;
+	gm_cu_ptr ptr; /* the driver writes it */
+} gm_cu_alloc_node;
+
 /* Shapes of arrays, and what one of them needs. */
 typedef struct gm_cu_array_2d {
 	size_t width, height;

@@ -9,7 +9,7 @@
 #include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
-#include "preload/preload_charges.h"
+#include "preload/preload_graphs.h"
 #include "preload/preload_pools.h"
 
 /* Set for good once the program has given a device another pool. */
@@ -68,12 +68,31 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What becomes of an allocation that the driver makes. */
+struct async_passed {
+	struct gm_preload_charge charge;
+	gm_cu_graph graph; /* that has the memory; NULL: none */
+};
+
+/* Asks for the memory of a graph, of which the pool is only a description. */
+static gm_cu_result async_capture(const struct gm_driver *driver, enum gm_preload_call call,
+	size_t bytes, gm_cu_stream stream, struct async_passed *passed)
+{
+	gm_cu_device device;
+
+	passed->graph = gm_graphs_of(driver, stream);
+	if (passed->graph && async_device(driver, stream, &device))
+		return gm_charges_begin_on(driver, call, device, bytes, &passed->charge);
+	gm_broker_count_passed(call);
+	return GM_CUDA_SUCCESS;
+}
+
 /*
- * true: the broker has served the call, with *ret_result. false: it is the driver's, and what becomes of it
- * is to be told async_made().
+ * true: the call is over, with *ret_result. false: it is the driver's, and async_made() is to be told what
+ * came of it.
  */
 static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t bytes,
-	gm_cu_pool handle, gm_cu_stream stream, struct gm_preload_charge *ret_charge,
+	gm_cu_pool handle, gm_cu_stream stream, struct async_passed *ret_passed,
 	gm_cu_result *ret_result)
 {
 	enum gm_preload_call call =
@@ -82,7 +101,7 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 	gm_cu_device device;
 	uint32_t number;
 
-	*ret_charge = (struct gm_preload_charge){0};
+	*ret_passed = (struct async_passed){0};
 	if (!ptr || !bytes)
 		return false;
 	enum gm_broker_answer answer = gm_broker_begin();
@@ -90,16 +109,19 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		*ret_result = GM_CUDA_ERROR_SYSTEM_NOT_READY;
 		return true;
 	}
-	if (answer != GM_BROKER_READY || gm_capture_of(driver, stream) ||
-		!async_device(driver, stream, &device) ||
+	if (answer == GM_BROKER_READY && gm_capture_of(driver, stream)) {
+		*ret_result = async_capture(driver, call, bytes, stream, ret_passed);
+		return *ret_result;
+	}
+	if (answer != GM_BROKER_READY || !async_device(driver, stream, &device) ||
 		!(pool = async_pool(driver, device, handle))) {
 		gm_broker_count_passed(call);
 		return false;
 	}
 
 	if (!gm_pools_is_served(pool)) {
-		*ret_result =
-			gm_charges_begin_on(driver, call, gm_pools_device(pool), bytes, ret_charge);
+		*ret_result = gm_charges_begin_on(
+			driver, call, gm_pools_device(pool), bytes, &ret_passed->charge);
 		gm_pools_put(pool);
 		return *ret_result;
 	}
@@ -118,10 +140,14 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 
 /* The driver has answered. */
 static gm_cu_result async_made(
-	const struct gm_preload_charge *charge, const gm_cu_ptr *ptr, gm_cu_result result)
+	const struct async_passed *passed, const gm_cu_ptr *ptr, gm_cu_result result)
 {
-	if (charge->bytes)
-		gm_charges_settle(charge, result ? 0 : *ptr);
+	if (!passed->charge.bytes)
+		return result;
+	if (!result && passed->graph)
+		gm_graphs_add(passed->graph, &passed->charge, true);
+	else
+		gm_charges_settle(&passed->charge, result ? 0 : *ptr);
 	return result;
 }
 
@@ -151,25 +177,25 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	gm_cu_result cuMemAllocAsync##suffix(gm_cu_ptr *ptr, size_t bytes, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemAllocAsync##suffix); \
-		struct gm_preload_charge charge; \
+		struct async_passed passed; \
 		gm_cu_result result; \
-		if (async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &charge, \
+		if (async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &passed, \
 			    &result)) \
 			return result; \
 		return async_made( \
-			&charge, ptr, driver->cuMemAllocAsync##suffix(ptr, bytes, stream)); \
+			&passed, ptr, driver->cuMemAllocAsync##suffix(ptr, bytes, stream)); \
 	} \
 \
 	gm_cu_result cuMemAllocFromPoolAsync##suffix( \
 		gm_cu_ptr *ptr, size_t bytes, gm_cu_pool pool, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemAllocFromPoolAsync##suffix); \
-		struct gm_preload_charge charge = {0}; \
+		struct async_passed passed = {0}; \
 		gm_cu_result result; \
 		if (pool && async_alloc(driver, ptr, bytes, pool, ASYNC_STREAM(stream, zero), \
-				    &charge, &result)) \
+				    &passed, &result)) \
 			return result; \
-		return async_made(&charge, ptr, \
+		return async_made(&passed, ptr, \
 			driver->cuMemAllocFromPoolAsync##suffix(ptr, bytes, pool, stream)); \
 	} \
 \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "preload/preload_broker.h"
+#include "preload/preload_graphs.h"
 
 struct capture_kept {
 	gm_cu_ptr ptr;
@@ -77,6 +78,8 @@ static gm_cu_result capture_ended(gm_cu_result result)
 	}
 	pthread_mutex_unlock(&capture_lock);
 
+	if (!gm_capture_any())
+		gm_graphs_drop_captured();
 	/* Nobody has waited for the work that used it. */
 	for (; kept; kept = next) {
 		next = kept->next;
@@ -111,7 +114,10 @@ static gm_cu_result capture_ended(gm_cu_result result)
 	gm_cu_result cuStreamEndCapture##suffix(gm_cu_stream stream, gm_cu_graph *graph) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuStreamEndCapture##suffix); \
-		return capture_ended(driver->cuStreamEndCapture##suffix(stream, graph)); \
+		gm_cu_result result = driver->cuStreamEndCapture##suffix(stream, graph); \
+		if (result == GM_CUDA_SUCCESS && graph) \
+			gm_graphs_captured(*graph); \
+		return capture_ended(result); \
 	}
 
 CAPTURE_CALLS()

@@ -15,6 +15,3 @@
 PASSED(cuMemCreate,
 	(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, unsigned long long flags),
 	(handle, bytes, prop, flags))
-PASSED(cuGraphAddMemAllocNode,
-	(void **node, gm_cu_graph graph, const void *dependencies, size_t n, void *parameters),
-	(node, graph, dependencies, n, parameters))

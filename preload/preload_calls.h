@@ -105,16 +105,29 @@ typedef int gm_cu_pool_attribute;
 	X(cuArrayDestroy, "cuArrayDestroy", 2000, 0, (void *array)) \
 	X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0, \
 		(void **array, const gm_cu_array *description, unsigned int levels)) \
-	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0, (void *array))
+	X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0, (void *array)) \
+	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0, \
+		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
+			gm_cu_alloc_node *parameters)) \
+	X(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0, \
+		(void **exec, gm_cu_graph graph, void **node, char *log, size_t room)) \
+	X(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0, \
+		(void **exec, gm_cu_graph graph, void **node, char *log, size_t room)) \
+	X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0, \
+		(void **exec, gm_cu_graph graph, unsigned long long flags)) \
+	X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0, \
+		(void **exec, gm_cu_graph graph, void *parameters)) \
+	X(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, \
+		GM_PRELOAD_PER_THREAD, (void **exec, gm_cu_graph graph, void *parameters)) \
+	X(cuGraphClone, "cuGraphClone", 10000, 0, (void **clone, gm_cu_graph graph)) \
+	X(cuGraphDestroy, "cuGraphDestroy", 10000, 0, (gm_cu_graph graph)) \
+	X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0, (void *exec))
 
 /* Calls that make device memory and go to the driver. They are counted for the report. */
 #define GM_PRELOAD_PASSED_CALLS(X) \
 	X(cuMemCreate, "cuMemCreate", 10020, 0, \
 		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
-			unsigned long long flags)) \
-	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0, \
-		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
-			void *parameters))
+			unsigned long long flags))
 
 /* Of NVML. X(exported symbol, parameters). */
 #define GM_PRELOAD_NVML_CALLS(X) \
@@ -138,6 +151,9 @@ typedef int gm_cu_pool_attribute;
 	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuStreamGetCtx, (gm_cu_stream stream, gm_cu_ctx * ctx)) \
+	X(cuStreamGetCaptureInfo_v2, \
+		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id, \
+			gm_cu_graph * graph, const void **dependencies, size_t *n)) \
 	X(cuStreamIsCapturing, (gm_cu_stream stream, gm_cu_capture_status * status))
 
 /* A number for each call. */

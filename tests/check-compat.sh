@@ -32,7 +32,8 @@ report "$(awk '$2 != "passed" { print $1 }' <<<"$page" | comm -3 - <(echo "$take
 report "$(awk '$2 !~ /^(brokered|charged|answered|watched|counted|passed)$/' <<<"$page")" "doc/compat.md uses the words that it explains"
 
 if [ -f "$cuda/cuda.h" ] && [ -f "$cuda/cudaTypedefs.h" ]; then
-	all=$(grep -ohE '\bcu[A-Z][A-Za-z0-9]*\(' "$cuda/cuda.h" | tr -d '(' | sort -u)
+	# Some have the name of another one in the header.
+	all=$({ grep -ohE '\bcu[A-Z][A-Za-z0-9]*\(' "$cuda/cuda.h" | tr -d '('; sed -nE 's/^#define cu[A-Za-z0-9]+ +(cu[A-Z][A-Za-z0-9]*)$/\1/p' "$cuda/cuda.h"; } | sort -u)
 	memory=$(grep -E '^cu(Mem|Array|MipmappedArray|Ipc|Pointer|ImportExternalMemory|ExternalMemory|DestroyExternalMemory|GraphAddMem|GraphMem|DeviceGraphMem|Multicast|GetProc|GetExport|CtxCreate|CtxDestroy|ModuleGetGlobal|LibraryGet(Global|Managed)|StreamBeginCapture|StreamEndCapture)|^cuDevice.*Mem|^cuDevicePrimaryCtx(Retain|Release|Reset)|PeerAccess$' <<<"$all" |
 		grep -vE '^cu(Memcpy|Memset|MemBatchDecompress|Graph(Add)?Mem(cpy|set))|CanAccessPeer')
 	report "$(comm -23 <(echo "$memory") <(echo "$listed"))" "doc/compat.md has each call of cuda.h that is about memory"

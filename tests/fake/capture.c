@@ -151,6 +151,13 @@ gm_cu_result fake_capture_wait(struct fake_stream *stream, gm_cu_event event, bo
 
 /* ---- the driver's functions */
 
+/* Only a thing to destroy. */
+struct fake_graph {
+	bool exec; /* it can be launched */
+	struct fake_graph *prev, *next;
+};
+static struct fake_graph *graphs; /* behind the streams' lock */
+
 FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode);
 FAKE_API gm_cu_result cuThreadExchangeStreamCaptureMode(gm_cu_capture_mode *mode)
 {
@@ -180,7 +187,9 @@ FAKE_API gm_cu_result cuStreamBeginCapture_v2(gm_cu_stream handle, gm_cu_capture
 		result = GM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	} else if (!result && stream->capture) {
 		result = GM_CUDA_ERROR_ILLEGAL_STATE;
-	} else if (!result && !(capture = calloc(1, sizeof *capture))) {
+	} else if (!result && (!(capture = calloc(1, sizeof *capture)) ||
+				      !(capture->graph = calloc(1, sizeof *capture->graph)))) {
+		free(capture);
 		result = GM_CUDA_ERROR_OUT_OF_MEMORY;
 	} else if (!result) {
 		capture->id = fake_streams.next_capture++;
@@ -257,7 +266,7 @@ static bool joined(const struct fake_capture *capture, const struct fake_stream 
 }
 
 /* Takes all its streams out of the capture. */
-static gm_cu_result end(struct fake_capture *capture)
+static gm_cu_result end(struct fake_capture *capture, struct fake_graph **ret_graph)
 {
 	gm_cu_result result =
 		capture->broken ? GM_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : GM_CUDA_SUCCESS;
@@ -274,22 +283,22 @@ static gm_cu_result end(struct fake_capture *capture)
 			stream->seen = (struct fake_points){0};
 		}
 	DL_DELETE(fake_streams.captures, capture);
+	if (result || !ret_graph) {
+		free(capture->graph);
+	} else {
+		DL_APPEND(graphs, capture->graph);
+		*ret_graph = capture->graph;
+	}
 	free(capture);
 	return result;
 }
-
-/* Only a thing to destroy. */
-struct fake_graph {
-	struct fake_graph *prev, *next;
-};
-static struct fake_graph *graphs; /* behind the streams' lock */
 
 FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph);
 FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph)
 {
 	struct fake_capture *capture;
+	struct fake_graph *graph = NULL;
 	struct fake_stream *stream;
-	struct fake_graph *graph;
 	gm_cu_result result;
 
 	FAKE_ENTER("cuStreamEndCapture");
@@ -306,34 +315,143 @@ FAKE_API gm_cu_result cuStreamEndCapture(gm_cu_stream handle, void **ret_graph)
 		result = GM_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	} else if (!result && capture->mode != GM_CU_STREAM_CAPTURE_MODE_RELAXED &&
 		   !pthread_equal(capture->thread, pthread_self())) {
-		end(capture); /* the right thread finds no capture any more */
+		end(capture, NULL); /* the right thread finds no capture any more */
 		result = GM_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-	} else if (!result && !(result = end(capture))) {
-		graph = calloc(1, sizeof *graph);
-		if (graph)
-			DL_APPEND(graphs, graph);
-		else
-			result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+	} else if (!result) {
+		result = end(capture, &graph);
 		*ret_graph = graph;
 	}
 	pthread_mutex_unlock(&fake_streams.lock);
 	return result;
 }
 
-FAKE_API gm_cu_result cuGraphDestroy(void *handle);
-FAKE_API gm_cu_result cuGraphDestroy(void *handle)
+/* What a stream is captured into; dependencies are not told. */
+FAKE_API gm_cu_result cuStreamGetCaptureInfo_v2(gm_cu_stream handle, gm_cu_capture_status *status,
+	gm_cu_u64 *id, void **graph, const void **dependencies, size_t *n);
+FAKE_API gm_cu_result cuStreamGetCaptureInfo_v2(gm_cu_stream handle, gm_cu_capture_status *status,
+	gm_cu_u64 *id, void **graph, const void **dependencies, size_t *n)
+{
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	FAKE_ENTER("cuStreamGetCaptureInfo");
+	if (!status || dependencies || n)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_streams.lock);
+	result = status_of(handle, status, &stream);
+	if (!result && *status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+		if (id)
+			*id = stream->capture->id;
+		if (graph)
+			*graph = stream->capture->graph;
+	}
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result;
+}
+
+bool fake_captured(gm_cu_stream handle, gm_cu_result *ret_result)
+{
+	struct fake_stream *stream;
+	bool captured = false;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	*ret_result = fake_stream_find(handle, &stream);
+	if (!*ret_result && stream->capture)
+		*ret_result = fake_capture_use(stream, &captured);
+	pthread_mutex_unlock(&fake_streams.lock);
+	return captured || *ret_result;
+}
+
+static struct fake_graph *graph_find(void *handle, bool exec)
 {
 	struct fake_graph *graph;
 
-	FAKE_ENTER("cuGraphDestroy");
-	pthread_mutex_lock(&fake_streams.lock);
 	DL_FOREACH (graphs, graph)
-		if (graph == handle)
+		if (graph == handle && graph->exec == exec)
 			break;
+	return graph;
+}
+
+static gm_cu_result graph_new(void **ret_handle, bool exec)
+{
+	struct fake_graph *graph = calloc(1, sizeof *graph);
+
+	if (!graph)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	graph->exec = exec;
+	pthread_mutex_lock(&fake_streams.lock);
+	DL_APPEND(graphs, graph);
+	pthread_mutex_unlock(&fake_streams.lock);
+	*ret_handle = graph;
+	return GM_CUDA_SUCCESS;
+}
+
+static void graph_destroy(void *handle, bool exec)
+{
+	pthread_mutex_lock(&fake_streams.lock);
+	struct fake_graph *graph = graph_find(handle, exec);
 	if (!graph)
 		fake_undefined("no such graph");
 	DL_DELETE(graphs, graph);
 	free(graph);
 	pthread_mutex_unlock(&fake_streams.lock);
+}
+
+FAKE_API gm_cu_result cuGraphCreate(void **graph, unsigned int flags);
+FAKE_API gm_cu_result cuGraphCreate(void **graph, unsigned int flags)
+{
+	FAKE_ENTER("cuGraphCreate");
+	return graph && !flags ? graph_new(graph, false) : GM_CUDA_ERROR_INVALID_VALUE;
+}
+
+FAKE_API gm_cu_result cuGraphInstantiateWithFlags(
+	void **exec, void *graph, unsigned long long flags);
+FAKE_API gm_cu_result cuGraphInstantiateWithFlags(
+	void **exec, void *graph, unsigned long long flags)
+{
+	FAKE_ENTER("cuGraphInstantiateWithFlags");
+	(void)flags;
+	pthread_mutex_lock(&fake_streams.lock);
+	bool found = graph_find(graph, false);
+	pthread_mutex_unlock(&fake_streams.lock);
+	return exec && found ? graph_new(exec, true) : GM_CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The memory is made when the graph is launched, which this driver does not do. */
+FAKE_API gm_cu_result cuGraphAddMemAllocNode(
+	void **node, void *graph, const void *dependencies, size_t n, gm_cu_alloc_node *parameters);
+FAKE_API gm_cu_result cuGraphAddMemAllocNode(
+	void **node, void *graph, const void *dependencies, size_t n, gm_cu_alloc_node *parameters)
+{
+	static char a_node;
+
+	FAKE_ENTER("cuGraphAddMemAllocNode");
+	(void)dependencies;
+	if (!node || n || !parameters || !parameters->bytes ||
+		parameters->pool.type != GM_CU_MEM_ALLOCATION_TYPE_PINNED ||
+		!fake_get_device(parameters->pool.location.id))
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&fake_streams.lock);
+	bool found = graph_find(graph, false);
+	pthread_mutex_unlock(&fake_streams.lock);
+	if (!found)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*node = &a_node;
+	return fake_captured_memory(&parameters->ptr, parameters->bytes);
+}
+
+FAKE_API gm_cu_result cuGraphDestroy(void *handle);
+FAKE_API gm_cu_result cuGraphDestroy(void *handle)
+{
+	FAKE_ENTER("cuGraphDestroy");
+	graph_destroy(handle, false);
+	return GM_CUDA_SUCCESS;
+}
+
+FAKE_API gm_cu_result cuGraphExecDestroy(void *handle);
+FAKE_API gm_cu_result cuGraphExecDestroy(void *handle)
+{
+	FAKE_ENTER("cuGraphExecDestroy");
+	graph_destroy(handle, true);
 	return GM_CUDA_SUCCESS;
 }

@@ -239,6 +239,8 @@ void fake_hosts_end(int context);
 gm_cu_result fake_host_add(void *ptr, size_t bytes);
 bool fake_host_drop(void *ptr);
 
+/* mempool.c: an address for memory that a graph will have, and that no call of this driver ever uses. */
+gm_cu_result fake_captured_memory(gm_cu_ptr *ret_ptr, size_t bytes);
 /* mempool.c, with the lock held: memory of a pool is freed. */
 struct fake_pool;
 void fake_pool_leave(struct fake_pool *pool, size_t bytes);

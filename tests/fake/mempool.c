@@ -285,6 +285,15 @@ FAKE_API gm_cu_result cuMemPoolGetAccess(int *flags, void *handle, gm_cu_locatio
 FAKE_API gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes);
 FAKE_API gm_cu_result cuStreamSynchronize(gm_cu_stream handle);
 
+gm_cu_result fake_captured_memory(gm_cu_ptr *ret_ptr, size_t bytes)
+{
+	pthread_mutex_lock(&fake.lock);
+	uintptr_t va = fake_place_take((bytes + FAKE_GRANULARITY - 1) & ~(FAKE_GRANULARITY - 1));
+	pthread_mutex_unlock(&fake.lock);
+	*ret_ptr = va;
+	return va ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /* handle NULL: the current pool of the stream's device. */
 static gm_cu_result alloc_on(gm_cu_ptr *ptr, size_t bytes, void *handle, gm_cu_stream stream)
 {
@@ -292,8 +301,12 @@ static gm_cu_result alloc_on(gm_cu_ptr *ptr, size_t bytes, void *handle, gm_cu_s
 	gm_cu_result result;
 	int context;
 
+	if (!ptr || !bytes)
+		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
+	if (fake_captured(stream, &result))
+		return result ? result : fake_captured_memory(ptr, bytes);
 	pthread_mutex_lock(&fake.lock);
 	struct fake_pool *pool =
 		handle ? pool_find(handle) : pool_current((int)(device - fake.device));
@@ -321,8 +334,11 @@ static gm_cu_result alloc_on(gm_cu_ptr *ptr, size_t bytes, void *handle, gm_cu_s
 
 static gm_cu_result free_on(gm_cu_ptr ptr, gm_cu_stream stream)
 {
-	gm_cu_result result = cuStreamSynchronize(stream);
+	gm_cu_result result;
 
+	if (fake_captured(stream, &result))
+		return result;
+	result = cuStreamSynchronize(stream);
 	return result ? result : fake_drop_plain(ptr, false);
 }
 

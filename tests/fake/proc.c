@@ -19,7 +19,11 @@ static const struct {
 	/* The last that fits is the answer. */
 	{"cuStreamBeginCapture", "cuStreamBeginCapture_v2", 10010, 0},
 	{"cuStreamEndCapture", "cuStreamEndCapture", 10000, 0},
+	{"cuGraphCreate", "cuGraphCreate", 10000, 0},
 	{"cuGraphDestroy", "cuGraphDestroy", 10000, 0},
+	{"cuGraphExecDestroy", "cuGraphExecDestroy", 10000, 0},
+	{"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", 11040, 0},
+	{"cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", 11040, 0},
 	{"cuGetProcAddress", "cuGetProcAddress", 11030, 0},
 	{"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0},
 	{"cuMemAllocPitch", "cuMemAllocPitch_v2", 3020, 0},

@@ -28,6 +28,7 @@ struct fake_capture {
 	struct fake_stream *origin;
 	pthread_t thread; /* that began it */
 	bool broken;
+	struct fake_graph *graph; /* that it becomes */
 	struct fake_capture *prev, *next;
 };
 
@@ -113,6 +114,8 @@ gm_cu_result fake_capture_use(struct fake_stream *stream, bool *ret_captured);
 /* The same for a question that a captured stream cannot answer; unsafe: nor can any, to a thread
  * that a capture binds. */
 gm_cu_result fake_capture_ask(struct fake_stream *stream, bool unsafe);
+/* Without the lock: whether a use of the stream becomes part of a graph, or fails. */
+bool fake_captured(gm_cu_stream handle, gm_cu_result *ret_result);
 /* Breaks every capture in a context. */
 gm_cu_result fake_capture_break(int context);
 /* What the order "stream waits for event" gives where a capture has part in it. */

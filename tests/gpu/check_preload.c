@@ -123,24 +123,39 @@ START_TEST(a_default_stream_of_each_thread_is_meant_where_the_program_says_so)
 }
 END_TEST
 
-START_TEST(what_only_the_driver_can_make_is_charged)
+/* What is charged at each show() of a scene. */
+static void play_charged(
+	const char *route, const char *scene, const uint64_t *expected_charges, size_t n)
 {
-	/* At each show() of the scene. */
-	static const uint64_t expected_charges[] = {ACTOR_BYTES, ACTOR_BYTES + ACTOR_SOLID,
-		ACTOR_SOLID, 0, ACTOR_BYTES, ACTOR_MIPMAP, 0, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0,
-		ACTOR_BYTES + ACTOR_SOLID, 0};
-	struct play one = {.route = routes[_i], .scene = "declared"};
+	struct play one = {.route = route, .scene = scene};
 	struct gm_worker worker;
 
 	start();
 	gm_worker_start(&worker, act, &one);
-	for (size_t i = 0; i < sizeof expected_charges / sizeof *expected_charges; i++) {
+	for (size_t i = 0; i < n; i++) {
 		gm_hear_word(worker.channel, 'd');
 		GM_REQUIRE_EQ(gm_figures_now(&daemon_).declared, expected_charges[i]);
 		go_on(&worker);
 	}
 	gm_worker_join(&worker);
 	tear_down();
+}
+
+START_TEST(what_only_the_driver_can_make_is_charged)
+{
+	static const uint64_t charges[] = {ACTOR_BYTES, ACTOR_BYTES + ACTOR_SOLID, ACTOR_SOLID, 0,
+		ACTOR_BYTES, ACTOR_MIPMAP, 0, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0,
+		ACTOR_BYTES + ACTOR_SOLID, 0};
+
+	play_charged(routes[_i], "declared", charges, sizeof charges / sizeof *charges);
+}
+END_TEST
+
+START_TEST(the_memory_of_graphs_is_charged)
+{
+	static const uint64_t charges[] = {ACTOR_BYTES, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0};
+
+	play_charged(routes[_i], "graphs", charges, sizeof charges / sizeof *charges);
 }
 END_TEST
 
@@ -426,6 +441,7 @@ int main(void)
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
+	tcase_add_loop_test(tc, the_memory_of_graphs_is_charged, 0, ROUTES);
 	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
 	tcase_add_loop_test(tc, pinned_memory_comes_from_the_pool, 0, ROUTES);
 	tcase_add_test(tc, pinned_memory_that_is_not_as_the_drivers_is_not_used);

@@ -694,7 +694,7 @@ static const gm_cu_array_2d flat = {1024, ACTOR_BYTES / 4096, FLOATS, 1};
 static const gm_cu_array solid = {1024, 1024, 4, FLOATS, 1, 0}; /* ACTOR_SOLID */
 static const gm_cu_array square = {2048, 2048, 0, FLOATS, 1, 0};
 
-/* Each show() has what the test expects: see expected_charges in check_preload.c. */
+/* Each show() has what the test expects: see check_preload.c. */
 static void scene_declared(void)
 {
 	gm_cu_stream stream;
@@ -743,6 +743,43 @@ static void scene_declared(void)
 	CU(cu.cuArray3DCreate(&array, &solid));
 	show('d');
 	CU(cu.cuDevicePrimaryCtxReset(0));
+	show('d');
+}
+
+/* The memory of a graph is charged until the last that has it is gone. */
+static void scene_graphs(void)
+{
+	gm_cu_alloc_node parameters = {.pool = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
+					       .location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+		.bytes = ACTOR_BYTES};
+	void *graph, *exec, *node;
+	gm_cu_stream stream;
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+	CU(cu.cuMemFreeAsync(ptr, stream));
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	show('d');
+	CU(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CU(cu.cuGraphDestroy(graph));
+	show('d');
+	CU(cu.cuGraphExecDestroy(exec));
+	show('d');
+
+	CU(cu.cuGraphCreate(&graph, 0));
+	CU(cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
+	show('d');
+	CU(cu.cuGraphDestroy(graph));
+	show('d');
+
+	/* A capture that is broken leaves nothing. */
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+	GM_REQUIRE(cu.cuStreamSynchronize(stream) != GM_CUDA_SUCCESS);
+	GM_REQUIRE(cu.cuStreamEndCapture(stream, &graph) != GM_CUDA_SUCCESS);
 	show('d');
 }
 
@@ -986,6 +1023,7 @@ static const struct {
 	{"race", scene_race},
 	{"passed", scene_passed},
 	{"declared", scene_declared},
+	{"graphs", scene_graphs},
 	{"declared-limit", scene_declared_limit},
 	{"pinned", scene_pinned},
 	{"threads", scene_threads},

@@ -87,6 +87,14 @@
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, (gm_cu_stream stream)) \
 	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (gm_cu_stream stream, int mode)) \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (gm_cu_stream stream, void **graph)) \
+	X(cuGraphCreate, cuGraphCreate, 10000, (void **graph, unsigned int flags)) \
+	X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, \
+		(void **node, void *graph, const void *dependencies, size_t n, \
+			gm_cu_alloc_node *parameters)) \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, \
+		(void **exec, void *graph, unsigned long long flags)) \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, (void *graph)) \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (void *exec)) \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, \
 		(gm_cu_stream stream, gm_cu_host_fn fn, void *user))
 
