@@ -76,6 +76,15 @@ typedef struct gm_cu_alloc_node {
 	gm_cu_ptr ptr; /* the driver writes it */
 } gm_cu_alloc_node;
 
+#define GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC 10
+
+/* Of a node of any kind: as far as it is a memory node. */
+typedef struct gm_cu_any_node {
+	int type;
+	int reserved[3];
+	gm_cu_alloc_node memory;
+} gm_cu_any_node;
+
 /* Shapes of arrays, and what one of them needs. */
 typedef struct gm_cu_array_2d {
 	size_t width, height;

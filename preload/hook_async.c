@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "preload/hook_capture.h"
+#include "preload/preload.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_graphs.h"
@@ -15,9 +16,17 @@
 /* Set for good once the program has given a device another pool. */
 static atomic_bool async_pools_set;
 
-/* The device of a stream. */
-static bool async_device(
-	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_device *ret_device)
+/* The streams that this thread has used lately, and their devices. The driver is slow to say it. */
+#define ASYNC_KNOWN 8
+static GM_PRELOAD_THREAD struct async_stream {
+	gm_cu_stream stream;
+	uint64_t age; /* gm_broker_age() when it was found */
+	gm_cu_device device;
+	uint32_t number; /* of the daemon */
+} async_streams[ASYNC_KNOWN];
+
+/* Asks the driver for the device of a stream. */
+static bool async_ask(const struct gm_driver *driver, gm_cu_stream stream, gm_cu_device *ret_device)
 {
 	gm_cu_ctx ctx, other;
 
@@ -32,6 +41,28 @@ static bool async_device(
 	gm_cu_result result = driver->cuCtxGetDevice(ret_device);
 	(void)driver->cuCtxPopCurrent_v2(&other);
 	return result == GM_CUDA_SUCCESS;
+}
+
+/* The device of a stream, and the daemon's number of it. A default stream is that of the current context. */
+static bool async_device(const struct gm_driver *driver, gm_cu_stream stream,
+	gm_cu_device *ret_device, uint32_t *ret_number)
+{
+	uintptr_t place = (uintptr_t)stream / 64;
+	struct async_stream *known = &async_streams[(place ^ place / ASYNC_KNOWN) % ASYNC_KNOWN];
+	bool named = (uintptr_t)stream > GM_CU_STREAM_PER_THREAD;
+	uint64_t age = gm_broker_age();
+
+	if (!named || known->stream != stream || known->age != age) {
+		if (!async_ask(driver, stream, ret_device) ||
+			!gm_broker_device(driver, *ret_device, ret_number))
+			return false;
+		if (named)
+			*known = (struct async_stream){stream, age, *ret_device, *ret_number};
+		return true;
+	}
+	*ret_device = known->device;
+	*ret_number = known->number;
+	return true;
 }
 
 /* The pool that is meant, if the broker serves it; handle NULL: the one that the device has now. To be
@@ -54,6 +85,12 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 {
 	struct gm_preload_block block = {.bytes = bytes, .pool = pool};
 	gm_cu_result result = gm_broker_alloc(number, bytes, stream, &block.base);
+	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
+		block.spilled = gm_broker_spill(bytes, &block.base);
+		block.device = gm_pools_device(pool);
+		if (block.spilled)
+			result = GM_CUDA_SUCCESS;
+	}
 	if (result)
 		return result;
 
@@ -79,9 +116,10 @@ static gm_cu_result async_capture(const struct gm_driver *driver, enum gm_preloa
 	size_t bytes, gm_cu_stream stream, struct async_passed *passed)
 {
 	gm_cu_device device;
+	uint32_t number;
 
 	passed->graph = gm_graphs_of(driver, stream);
-	if (passed->graph && async_device(driver, stream, &device))
+	if (passed->graph && async_device(driver, stream, &device, &number))
 		return gm_charges_begin_on(driver, call, device, bytes, &passed->charge);
 	gm_broker_count_passed(call);
 	return GM_CUDA_SUCCESS;
@@ -113,7 +151,7 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		*ret_result = async_capture(driver, call, bytes, stream, ret_passed);
 		return *ret_result;
 	}
-	if (answer != GM_BROKER_READY || !async_device(driver, stream, &device) ||
+	if (answer != GM_BROKER_READY || !async_device(driver, stream, &device, &number) ||
 		!(pool = async_pool(driver, device, handle))) {
 		gm_broker_count_passed(call);
 		return false;
@@ -125,7 +163,8 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		gm_pools_put(pool);
 		return *ret_result;
 	}
-	if (!gm_broker_device(driver, gm_pools_device(pool), &number)) {
+	if (gm_pools_device(pool) != device &&
+		!gm_broker_device(driver, gm_pools_device(pool), &number)) {
 		gm_pools_put(pool);
 		gm_broker_count_passed(call);
 		return false;
@@ -165,7 +204,8 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 		return false;
 	}
 	gm_pools_free(&block);
-	gm_broker_free(ptr, stream);
+	/* The order of a stream is for memory of the device. */
+	gm_broker_free(ptr, block.spilled ? GPUMEM_STREAM_ANY : stream);
 	return true;
 }
 

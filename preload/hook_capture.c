@@ -2,20 +2,44 @@
 #include "preload/hook_capture.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
+#include <utlist.h>
 
+#include "preload/preload.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_graphs.h"
 
 struct capture_kept {
 	gm_cu_ptr ptr;
+	gm_cu_ctx ctx; /* NULL: nobody knows who uses it */
 	struct capture_kept *next;
 };
 
+/* A stream whose capture has begun. */
+struct capture_origin {
+	gm_cu_stream stream;
+	pthread_t thread; /* whose default stream it is, if it is a thread's own */
+	gm_cu_ctx ctx;    /* the stream ends with it */
+	struct capture_origin *next;
+};
+
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic unsigned capture_count; /* written with the lock held */
-static struct capture_kept *capture_list;
+static struct capture_origin *capture_origins;
+static _Atomic(struct capture_kept *) capture_list; /* changed with the lock held */
+/* Origins, captures that are about to begin, and those for which the host had no memory. */
+static _Atomic unsigned capture_count;
+
+/* How many threads put captures off. Threads that count in different places do not slow each other down. */
+#define CAPTURE_PLACES 16
+static struct {
+	_Alignas(64) _Atomic unsigned n;
+} capture_off[CAPTURE_PLACES];
+static _Atomic unsigned capture_threads;
+static GM_PRELOAD_THREAD unsigned capture_place; /* + 1 */
 
 bool gm_capture_any(void)
 {
@@ -38,10 +62,10 @@ bool gm_capture_keep(const struct gm_preload_block *block)
 		return false;
 
 	pthread_mutex_lock(&capture_lock);
-	bool any = atomic_load_explicit(&capture_count, memory_order_relaxed);
+	bool any = gm_capture_any();
 	if (any) {
-		*kept = (struct capture_kept){.ptr = block->base, .next = capture_list};
-		capture_list = kept;
+		*kept = (struct capture_kept){block->base, block->ctx, capture_list};
+		atomic_store_explicit(&capture_list, kept, memory_order_release);
 	}
 	pthread_mutex_unlock(&capture_lock);
 
@@ -50,66 +74,260 @@ bool gm_capture_keep(const struct gm_preload_block *block)
 	return any;
 }
 
-/* ---- the calls */
+/* ---- threads that wait for a context */
 
-static gm_cu_result capture_begun(gm_cu_result result)
+bool gm_capture_put_off(void)
 {
-	if (result == GM_CUDA_SUCCESS) {
+	if (__builtin_expect(!capture_place, 0))
+		capture_place = atomic_fetch_add(&capture_threads, 1) % CAPTURE_PLACES + 1;
+
+	/* Either this thread sees the capture that is about to begin, or that one sees this thread. */
+	atomic_fetch_add(&capture_off[capture_place - 1].n, 1);
+	if (__builtin_expect(!atomic_load(&capture_count), 1))
+		return true;
+	gm_capture_let();
+	return false;
+}
+
+void gm_capture_let(void)
+{
+	atomic_fetch_sub_explicit(&capture_off[capture_place - 1].n, 1, memory_order_release);
+}
+
+static bool capture_is_off(void)
+{
+	for (size_t i = 0; i < CAPTURE_PLACES; i++)
+		if (atomic_load(&capture_off[i].n))
+			return true;
+	return false;
+}
+
+/*
+ * Waits for threads that are about to wait for a context. Once they do, a capture that begins does them
+ * no harm, nor they it; but nobody can see that. The GPU may even need the capture to go on before they
+ * are done. So this waits for a second at most, by when they are inside of the driver.
+ */
+#define CAPTURE_PATIENCE_MS 1000
+
+static void capture_await(void)
+{
+	struct timespec pause = {.tv_nsec = 1000 * 1000};
+
+	for (int i = 0; i < 100 && capture_is_off(); i++)
+		sched_yield();
+	for (int i = 0; i < CAPTURE_PATIENCE_MS && capture_is_off(); i++)
+		nanosleep(&pause, NULL);
+}
+
+/* ---- the captures */
+
+static void capture_less(unsigned n)
+{
+	if (n && atomic_fetch_sub(&capture_count, n) == n)
+		gm_graphs_drop_captured();
+}
+
+bool gm_capture_kept(void)
+{
+	return atomic_load_explicit(&capture_list, memory_order_relaxed);
+}
+
+void gm_capture_free_kept(gm_cu_ctx ctx)
+{
+	struct capture_kept *kept, *next, *others = NULL;
+
+	pthread_mutex_lock(&capture_lock);
+	kept = atomic_exchange(&capture_list, NULL);
+	pthread_mutex_unlock(&capture_lock);
+
+	for (; kept; kept = next) {
+		next = kept->next;
+		if (kept->ctx && kept->ctx != ctx) {
+			LL_PREPEND(others, kept);
+			continue;
+		}
+		if (gm_broker_there())
+			gm_broker_free(
+				kept->ptr, kept->ctx ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
+		free(kept);
+	}
+
+	if (!others)
+		return;
+	pthread_mutex_lock(&capture_lock);
+	for (kept = others; kept->next; kept = kept->next)
+		;
+	kept->next = capture_list;
+	atomic_store_explicit(&capture_list, others, memory_order_release);
+	pthread_mutex_unlock(&capture_lock);
+}
+
+/* With the lock held. */
+static struct capture_origin *capture_find(gm_cu_stream stream)
+{
+	struct capture_origin *origin;
+
+	LL_FOREACH (capture_origins, origin)
+		if (origin->stream == stream &&
+			((uintptr_t)stream != GM_CU_STREAM_PER_THREAD ||
+				pthread_equal(origin->thread, pthread_self())))
+			return origin;
+	return NULL;
+}
+
+static void capture_end(gm_cu_stream stream)
+{
+	pthread_mutex_lock(&capture_lock);
+	struct capture_origin *origin = capture_find(stream);
+	if (origin)
+		LL_DELETE(capture_origins, origin);
+	pthread_mutex_unlock(&capture_lock);
+
+	if (origin)
+		capture_less(1);
+	free(origin);
+}
+
+void gm_capture_end_of(gm_cu_ctx ctx)
+{
+	struct capture_origin *origin, *next;
+	unsigned n = 0;
+
+	if (!gm_capture_any() && !gm_capture_kept())
+		return;
+	pthread_mutex_lock(&capture_lock);
+	for (struct capture_kept *kept = capture_list; kept; kept = kept->next)
+		if (kept->ctx == ctx)
+			kept->ctx = NULL;
+	LL_FOREACH_SAFE (capture_origins, origin, next)
+		if (origin->ctx == ctx) {
+			LL_DELETE(capture_origins, origin);
+			free(origin);
+			n++;
+		}
+	pthread_mutex_unlock(&capture_lock);
+	capture_less(n);
+}
+
+/* Before a stream's capture begins. NULL: the host has no memory, and the capture never ends. */
+static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_cu_stream stream)
+{
+	struct capture_origin *origin = malloc(sizeof *origin);
+
+	if (origin) {
+		*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
+		gm_cu_result result =
+			(uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx
+				? driver->cuCtxGetCurrent(&origin->ctx)
+				: driver->cuStreamGetCtx(stream, &origin->ctx);
+		if (result)
+			origin->ctx = NULL;
+	}
+	atomic_fetch_add(&capture_count, 1);
+	capture_await();
+	return origin;
+}
+
+/* The client library looks at the stream. It must also do so after the end of the capture, or it goes on asking
+ * the driver about a stream that the program may destroy. */
+static void capture_tell(const struct gm_driver *driver, gm_cu_stream stream)
+{
+	uint32_t number;
+	gm_cu_ctx ctx;
+
+	if (gm_broker_there() && gm_broker_current(driver, &ctx, &number))
+		gm_broker_look_at(number, stream);
+}
+
+static gm_cu_result capture_begun(const struct gm_driver *driver, struct capture_origin *origin,
+	gm_cu_stream stream, gm_cu_result result)
+{
+	if (result) {
+		free(origin);
+		capture_less(1);
+		return result;
+	}
+	capture_tell(driver, stream);
+	if (origin) {
 		pthread_mutex_lock(&capture_lock);
-		atomic_fetch_add_explicit(&capture_count, 1, memory_order_release);
+		LL_PREPEND(capture_origins, origin);
 		pthread_mutex_unlock(&capture_lock);
 	}
 	return result;
 }
 
-/* A capture that was broken, or is ended by another thread, has ended as well. */
-static gm_cu_result capture_ended(gm_cu_result result)
+/* A capture that was broken has ended as well; one that belongs to another thread has not. */
+static gm_cu_result capture_ended(
+	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_result result)
 {
-	struct capture_kept *kept = NULL, *next;
+	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
-	if (result == GM_CUDA_ERROR_ILLEGAL_STATE || result == GM_CUDA_ERROR_INVALID_VALUE ||
-		result == GM_CUDA_ERROR_INVALID_HANDLE)
+	if (result && driver->cuStreamIsCapturing &&
+		driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
+		status != GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		return result;
-	pthread_mutex_lock(&capture_lock);
-	if (capture_count &&
-		atomic_fetch_sub_explicit(&capture_count, 1, memory_order_release) == 1) {
-		kept = capture_list;
-		capture_list = NULL;
-	}
-	pthread_mutex_unlock(&capture_lock);
-
-	if (!gm_capture_any())
-		gm_graphs_drop_captured();
-	/* Nobody has waited for the work that used it. */
-	for (; kept; kept = next) {
-		next = kept->next;
-		if (gm_broker_there())
-			gm_broker_free(kept->ptr, GPUMEM_STREAM_ANY);
-		free(kept);
+	if (gm_capture_any()) {
+		capture_tell(driver, stream);
+		capture_end(stream);
 	}
 	return result;
 }
 
-#define CAPTURE_CALLS(suffix) \
-	gm_cu_result cuStreamBeginCapture##suffix(gm_cu_stream stream) \
+/* Ends the capture of a stream that is about to be destroyed, so that everybody knows of it. */
+static void capture_end_before(const struct gm_driver *driver, gm_cu_stream stream)
+{
+	gm_cu_graph graph = NULL;
+
+	pthread_mutex_lock(&capture_lock);
+	bool found = capture_find(stream);
+	pthread_mutex_unlock(&capture_lock);
+
+	if (!found || !driver->cuStreamEndCapture)
+		return;
+	(void)driver->cuStreamEndCapture(stream, &graph);
+	capture_tell(driver, stream);
+	if (graph && driver->cuGraphDestroy)
+		(void)driver->cuGraphDestroy(graph);
+}
+
+/* In a forked child nobody captures, whatever its parent's threads were doing. */
+static void capture_after_fork(void)
+{
+	pthread_mutex_init(&capture_lock, NULL);
+	capture_origins = NULL;
+	capture_list = NULL;
+	atomic_store(&capture_count, 0);
+	for (size_t i = 0; i < CAPTURE_PLACES; i++)
+		atomic_store(&capture_off[i].n, 0);
+}
+
+static __attribute__((constructor)) void capture_prepare(void)
+{
+	pthread_atfork(NULL, NULL, capture_after_fork);
+}
+
+/* ---- the calls */
+
+/* The thread's own default stream, where the program means that one by 0. */
+#define CAPTURE_STREAM(stream, zero) ((stream) ? (stream) : (gm_cu_stream)(uintptr_t)(zero))
+
+#define CAPTURE_BEGIN(symbol, zero, parameters, arguments) \
+	gm_cu_result symbol parameters \
 	{ \
-		GM_DRIVER_OR_RETURN(driver, cuStreamBeginCapture##suffix); \
-		return capture_begun(driver->cuStreamBeginCapture##suffix(stream)); \
-	} \
-\
-	gm_cu_result cuStreamBeginCapture_v2##suffix(gm_cu_stream stream, gm_cu_capture_mode mode) \
-	{ \
-		GM_DRIVER_OR_RETURN(driver, cuStreamBeginCapture_v2##suffix); \
-		return capture_begun(driver->cuStreamBeginCapture_v2##suffix(stream, mode)); \
-	} \
-\
-	gm_cu_result cuStreamBeginCaptureToGraph##suffix(gm_cu_stream stream, gm_cu_graph graph, \
-		const void *dependencies, const void *edges, size_t n, gm_cu_capture_mode mode) \
-	{ \
-		GM_DRIVER_OR_RETURN(driver, cuStreamBeginCaptureToGraph##suffix); \
-		return capture_begun(driver->cuStreamBeginCaptureToGraph##suffix( \
-			stream, graph, dependencies, edges, n, mode)); \
-	} \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_cu_stream named = CAPTURE_STREAM(stream, zero); \
+		struct capture_origin *origin = capture_begin(driver, named); \
+		return capture_begun(driver, origin, named, driver->symbol arguments); \
+	}
+
+#define CAPTURE_CALLS(suffix, zero) \
+	CAPTURE_BEGIN(cuStreamBeginCapture##suffix, zero, (gm_cu_stream stream), (stream)) \
+	CAPTURE_BEGIN(cuStreamBeginCapture_v2##suffix, zero, \
+		(gm_cu_stream stream, gm_cu_capture_mode mode), (stream, mode)) \
+	CAPTURE_BEGIN(cuStreamBeginCaptureToGraph##suffix, zero, \
+		(gm_cu_stream stream, gm_cu_graph graph, const void *dependencies, \
+			const void *edges, size_t n, gm_cu_capture_mode mode), \
+		(stream, graph, dependencies, edges, n, mode)) \
 \
 	gm_cu_result cuStreamEndCapture##suffix(gm_cu_stream stream, gm_cu_graph *graph) \
 	{ \
@@ -117,8 +335,26 @@ static gm_cu_result capture_ended(gm_cu_result result)
 		gm_cu_result result = driver->cuStreamEndCapture##suffix(stream, graph); \
 		if (result == GM_CUDA_SUCCESS && graph) \
 			gm_graphs_captured(*graph); \
-		return capture_ended(result); \
+		return capture_ended(driver, CAPTURE_STREAM(stream, zero), result); \
 	}
 
-CAPTURE_CALLS()
-CAPTURE_CALLS(_ptsz)
+CAPTURE_CALLS(, 0)
+CAPTURE_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
+
+/* The handle may belong to another stream before the call returns. */
+#define CAPTURE_DESTROY(symbol) \
+	gm_cu_result symbol(gm_cu_stream stream) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_broker_grow_old(); \
+		bool any = gm_capture_any(); \
+		if (any) \
+			capture_end_before(driver, stream); \
+		gm_cu_result result = driver->symbol(stream); \
+		if (any && result == GM_CUDA_SUCCESS) \
+			capture_end(stream); \
+		return result; \
+	}
+
+CAPTURE_DESTROY(cuStreamDestroy)
+CAPTURE_DESTROY(cuStreamDestroy_v2)

@@ -8,19 +8,31 @@
 #include "preload/preload_driver.h"
 
 /*
- * Whether the program is capturing streams into graphs. To wait for a context then, or to record an
- * event for all of its streams, would break the capture. So memory that is freed meanwhile waits here
- * until the last capture has ended.
- *
- * A capture that ends because its stream is destroyed is never known to have ended. Memory that is freed
- * from then on stays with the process.
+ * Which streams the program is capturing into graphs. To wait for a context then, or to record an event
+ * for all of its streams, would break the capture. So memory that is freed meanwhile is kept here. When the
+ * last capture has ended (by its end, or with its stream or its context), the next call that waits for the
+ * context frees it.
  */
 
 /* Whether any stream is being captured. */
 bool gm_capture_any(void);
 /* Whether this one is. */
 bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream);
-/* Keeps a freed block until no stream is being captured. false: none is, or the host has no memory. */
+/* Keeps a block that is freed while a stream is being captured. false: none is, or the host has no memory. */
 bool gm_capture_keep(const struct gm_preload_block *block);
+
+/* Whether anything is kept. */
+bool gm_capture_kept(void);
+/* Frees what was kept of a context, and what is of none. The calling thread has waited for the context since
+ * gm_capture_put_off(). */
+void gm_capture_free_kept(gm_cu_ctx ctx);
+
+/* No capture begins before the calling thread has called gm_capture_let(), so that it can wait for a
+ * context. false: one is under way, and nothing is put off. Costs two atomic additions. */
+bool gm_capture_put_off(void);
+void gm_capture_let(void);
+
+/* The captures of a context's streams have ended with it. */
+void gm_capture_end_of(gm_cu_ctx ctx);
 
 #endif

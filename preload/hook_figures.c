@@ -3,6 +3,8 @@
  * What the program is told about the size of a GPU, and about its pointers.
  */
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "preload/preload.h"
 #include "preload/preload_blocks.h"
@@ -25,8 +27,8 @@ gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	gm_cu_ctx ctx;
 	uint32_t number;
 
-	if (result || settings->see_all || gm_broker_begin() != GM_BROKER_READY ||
-		!gm_broker_current(driver, &ctx, &number))
+	if (result || !free_bytes || !total || settings->see_all ||
+		gm_broker_begin() != GM_BROKER_READY || !gm_broker_current(driver, &ctx, &number))
 		return result;
 
 	*total = figures_min(*total, settings->limit);
@@ -36,14 +38,35 @@ gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return result;
 }
 
-/* Begins no session: a program may ask before it decides to use the device. */
+/* Whether the daemon serves a device. Begins no session: a program may ask before it decides to use the
+ * device. */
+static bool figures_served(const struct gm_driver *driver, gm_cu_device device)
+{
+	const char *devices = gm_preload_settings()->devices;
+	char text[sizeof "GPU-00000000-0000-0000-0000-000000000000"] = "GPU-";
+	gm_cu_uuid uuid;
+	uint32_t number;
+
+	if (gm_broker_there())
+		return gm_broker_device(driver, device, &number);
+	if (!devices || !driver->cuDeviceGetUuid_v2 || driver->cuDeviceGetUuid_v2(&uuid, device))
+		return true;
+
+	char *at = text + 4;
+	for (size_t i = 0; i < sizeof uuid.bytes; i++)
+		at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+			(unsigned char)uuid.bytes[i]);
+	return strstr(devices, text);
+}
+
 gm_cu_result cuDeviceTotalMem_v2(size_t *bytes, gm_cu_device device)
 {
 	GM_DRIVER_OR_RETURN(driver, cuDeviceTotalMem_v2);
 	const struct gm_preload_settings *settings = gm_preload_settings();
 	gm_cu_result result = driver->cuDeviceTotalMem_v2(bytes, device);
 
-	if (result == GM_CUDA_SUCCESS && !settings->see_all)
+	if (result == GM_CUDA_SUCCESS && bytes && !settings->see_all &&
+		figures_served(driver, device))
 		*bytes = figures_min(*bytes, settings->limit);
 	return result;
 }
@@ -53,7 +76,9 @@ gm_cu_result cuDeviceTotalMem_v2(size_t *bytes, gm_cu_device device)
 /* Of CUpointer_attribute. */
 enum {
 	FIGURES_CONTEXT = 1,
+	FIGURES_TYPE = 2,
 	FIGURES_BUFFER_ID = 7,
+	FIGURES_ORDINAL = 9,
 	FIGURES_RANGE_START = 11,
 	FIGURES_RANGE_SIZE = 12,
 	FIGURES_HANDLE_TYPES = 14,
@@ -69,6 +94,15 @@ static bool figures_block(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 static bool figures_attribute(const struct gm_preload_block *block, int attribute, void *data)
 {
 	switch (attribute) {
+	/* What was spilled is to look like memory of the device. */
+	case FIGURES_TYPE:
+		if (block->spilled)
+			*(unsigned int *)data = GM_CU_MEMORYTYPE_DEVICE;
+		return block->spilled;
+	case FIGURES_ORDINAL:
+		if (block->spilled)
+			*(int *)data = block->device;
+		return block->spilled;
 	case FIGURES_CONTEXT:
 		*(gm_cu_ctx *)data = block->ctx; /* NULL, for memory of a pool */
 		return true;

@@ -5,26 +5,56 @@
  */
 #include "preload/preload_graphs.h"
 
-gm_cu_result cuGraphAddMemAllocNode(void **node, gm_cu_graph graph, const void *dependencies,
-	size_t n, gm_cu_alloc_node *parameters)
+/* Before a memory node is added; parameters NULL: it is another kind of node. */
+static gm_cu_result graphs_begin(const struct gm_driver *driver, enum gm_preload_call call,
+	gm_cu_graph graph, const gm_cu_alloc_node *parameters, struct gm_preload_charge *charge)
 {
-	GM_DRIVER_OR_RETURN(driver, cuGraphAddMemAllocNode);
-	struct gm_preload_charge charge = {0};
-	gm_cu_result result = GM_CUDA_SUCCESS;
+	if (!graph || !parameters || !parameters->bytes ||
+		parameters->pool.location.type != GM_CU_MEM_LOCATION_TYPE_DEVICE)
+		return GM_CUDA_SUCCESS;
+	return gm_charges_begin_on(
+		driver, call, parameters->pool.location.id, parameters->bytes, charge);
+}
 
-	if (graph && parameters && parameters->bytes &&
-		parameters->pool.location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE)
-		result = gm_charges_begin_on(driver, GM_CALL_cuGraphAddMemAllocNode,
-			parameters->pool.location.id, parameters->bytes, &charge);
+static gm_cu_result graphs_added(
+	gm_cu_result result, gm_cu_graph graph, struct gm_preload_charge *charge)
+{
 	if (result)
-		return result;
-	result = driver->cuGraphAddMemAllocNode(node, graph, dependencies, n, parameters);
-	if (result)
-		gm_charges_settle(&charge, 0);
+		gm_charges_settle(charge, 0);
 	else
-		gm_graphs_add(graph, &charge, false);
+		gm_graphs_add(graph, charge, false);
 	return result;
 }
+
+#define GRAPHS_ADD(symbol, parameters, memory, ...) \
+	gm_cu_result symbol parameters \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		struct gm_preload_charge charge = {0}; \
+		gm_cu_result result = \
+			graphs_begin(driver, GM_CALL_##symbol, graph, memory, &charge); \
+		if (result) \
+			return result; \
+		return graphs_added(driver->symbol(__VA_ARGS__), graph, &charge); \
+	}
+
+/* The parameters of a memory node among those of a node of any kind. */
+static const gm_cu_alloc_node *graphs_memory(const gm_cu_any_node *any)
+{
+	return any && any->type == GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC ? &any->memory : NULL;
+}
+
+GRAPHS_ADD(cuGraphAddMemAllocNode,
+	(void **node, gm_cu_graph graph, const void *dependencies, size_t n,
+		gm_cu_alloc_node *parameters),
+	parameters, node, graph, dependencies, n, parameters)
+GRAPHS_ADD(cuGraphAddNode,
+	(void **node, gm_cu_graph graph, const void *dependencies, size_t n, gm_cu_any_node *any),
+	graphs_memory(any), node, graph, dependencies, n, any)
+GRAPHS_ADD(cuGraphAddNode_v2,
+	(void **node, gm_cu_graph graph, const void *dependencies, const void *edges, size_t n,
+		gm_cu_any_node *any),
+	graphs_memory(any), node, graph, dependencies, edges, n, any)
 
 static gm_cu_result graphs_made(gm_cu_result result, const void *graph, void *const *made)
 {

@@ -12,11 +12,51 @@
 #include "preload/preload_charges.h"
 #include "preload/preload_pools.h"
 
+/* Waits for the context of a block, or the current one, as the driver does before it frees. */
+static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
+{
+	gm_cu_ctx current = NULL;
+
+	/* Drivers since CUDA 13 wait for a context that need not be current. */
+	if (ctx && driver->cuCtxSynchronize_v2)
+		return driver->cuCtxSynchronize_v2(ctx);
+	if (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && (!ctx || current == ctx))
+		return current ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
+	if (!ctx)
+		return driver->cuCtxSynchronize();
+	gm_cu_result result = driver->cuCtxPushCurrent_v2(ctx);
+	if (result)
+		return result;
+	result = driver->cuCtxSynchronize();
+	(void)driver->cuCtxPopCurrent_v2(&current);
+	return result;
+}
+
+/* Frees what was freed during captures, now that there are none. The calls that freed it did not wait. */
+static __attribute__((noinline, cold)) void memory_free_kept(
+	const struct gm_driver *driver, gm_cu_ctx ctx)
+{
+	if (!gm_capture_put_off())
+		return;
+	if (memory_await(driver, ctx) == GM_CUDA_SUCCESS)
+		gm_capture_free_kept(ctx);
+	gm_capture_let();
+}
+
 /* Allocates in the current context. */
-static gm_cu_result memory_alloc(gm_cu_ctx ctx, uint32_t number, size_t bytes, gm_cu_ptr *ret_ptr)
+static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, uint32_t number,
+	size_t bytes, gm_cu_ptr *ret_ptr)
 {
 	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx};
+
+	if (gm_capture_kept())
+		memory_free_kept(driver, ctx);
 	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
+		block.spilled = gm_broker_spill(bytes, &block.base);
+		if (block.spilled)
+			result = driver->cuCtxGetDevice(&block.device);
+	}
 	if (result)
 		return result;
 	if (!gm_blocks_add(&block)) {
@@ -41,7 +81,7 @@ gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 	case GM_BROKER_READY:
 		if (gm_broker_current(driver, &ctx, &number))
-			return memory_alloc(ctx, number, bytes, ptr);
+			return memory_alloc(driver, ctx, number, bytes, ptr);
 		break;
 	case GM_BROKER_ABSENT:
 		break;
@@ -75,7 +115,7 @@ gm_cu_result cuMemAllocPitch_v2(
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 	case GM_BROKER_READY:
 		if (gm_broker_current(driver, &ctx, &number)) {
-			gm_cu_result result = memory_alloc(ctx, number, bytes, ptr);
+			gm_cu_result result = memory_alloc(driver, ctx, number, bytes, ptr);
 			if (result == GM_CUDA_SUCCESS)
 				*pitch = row;
 			return result;
@@ -86,23 +126,6 @@ gm_cu_result cuMemAllocPitch_v2(
 	}
 	gm_broker_count_passed(GM_CALL_cuMemAllocPitch_v2);
 	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
-}
-
-/* Waits for the context of a block, or the current one, as the driver does before it frees. */
-static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
-{
-	gm_cu_ctx current = NULL;
-
-	if (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && (!ctx || current == ctx))
-		return current ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
-	if (!ctx)
-		return driver->cuCtxSynchronize();
-	gm_cu_result result = driver->cuCtxPushCurrent_v2(ctx);
-	if (result)
-		return result;
-	result = driver->cuCtxSynchronize();
-	(void)driver->cuCtxPopCurrent_v2(&current);
-	return result;
 }
 
 gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
@@ -117,10 +140,17 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 		return result;
 	}
 	gm_pools_free(&block);
-	if (gm_capture_any() && gm_capture_keep(&block))
+	bool put_off = gm_capture_put_off();
+	if (!put_off && gm_capture_keep(&block))
 		return GM_CUDA_SUCCESS;
+	if (!put_off)
+		put_off = gm_capture_put_off(); /* the last one has just ended */
 
 	gm_cu_result result = memory_await(driver, block.ctx);
+	if (put_off && !result && gm_capture_kept())
+		gm_capture_free_kept(block.ctx);
+	if (put_off)
+		gm_capture_let();
 	/* After a failure the device may still use it, or will never again. The library finds out. */
 	gm_broker_free(ptr, result || !block.ctx ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE);
 	return result;
@@ -150,9 +180,12 @@ static struct memory_ended *memory_take_of(gm_cu_ctx ctx)
 }
 
 /* The context has ended, or not: then everything is as it was. */
-static void memory_end(struct memory_ended *list, bool ended)
+static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 {
 	struct memory_ended *next;
+
+	if (ctx && ended)
+		gm_capture_end_of(ctx);
 
 	for (; list; list = next) {
 		next = list->next;
@@ -168,15 +201,17 @@ static void memory_end(struct memory_ended *list, bool ended)
 	gm_cu_result symbol(gm_cu_ctx ctx) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_broker_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
 		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(ctx); \
-		memory_end(list, result == GM_CUDA_SUCCESS); \
+		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
 		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}
 
 MEMORY_DESTROY(cuCtxDestroy)
+MEMORY_DESTROY(cuCtxDetach)
 MEMORY_DESTROY(cuCtxDestroy_v2)
 
 /* The primary context of a device; NULL: it is not active. */
@@ -200,10 +235,11 @@ static gm_cu_ctx memory_primary(const struct gm_driver *driver, gm_cu_device dev
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		gm_cu_ctx ctx = gm_broker_there() ? memory_primary(driver, device) : NULL; \
+		gm_broker_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
 		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(device); \
-		memory_end(list, result == GM_CUDA_SUCCESS); \
+		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
 		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}

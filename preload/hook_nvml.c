@@ -17,12 +17,7 @@
 /* Of NVML itself, which the program has loaded: otherwise nobody would be here. NULL: it lacks that. */
 static void *nvml_find(const char *symbol)
 {
-	void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	void *fn = library ? gm_next_symbol(library, symbol) : NULL;
-
-	if (library)
-		dlclose(library);
-	return fn;
+	return gm_next_loaded("libnvidia-ml.so.1", symbol);
 }
 
 /* ---- which device it is */

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the environment says, and what is said when the program ends.
- *
- * Two threads that ask first at the same time both read the environment, and write the same.
+ * What the environment says.
  */
 #include "preload/preload.h"
 
-#include <stdatomic.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 
 static struct gm_preload_settings preload_read;
-static char preload_name[64];    /* the program may change its environment */
-static atomic_int preload_state; /* 0: not read, 1: being read, 2: read */
+/* The program may change its environment. */
+static char preload_name[64], preload_devices[4096];
 
 static bool preload_yes(const char *name)
 {
@@ -33,14 +32,38 @@ static uint64_t preload_number(const char *name, uint64_t otherwise)
 	return *end ? otherwise : value;
 }
 
-static void preload_settings_read(struct gm_preload_settings *settings)
+/* "signal", or the name or number of a signal; 0: none, or one that does not exist. */
+static int preload_signal(const char *name)
 {
+	const char *text = getenv(name);
+
+	if (!text)
+		return 0;
+	if (strcmp(text, "signal") == 0)
+		return SIGUSR1;
+	if (strncmp(text, "SIG", 3) == 0)
+		text += 3;
+	for (int i = 1; i < SIGRTMIN; i++) {
+		const char *known = sigabbrev_np(i);
+		if (known && strcmp(known, text) == 0)
+			return i;
+	}
+	uint64_t number = preload_number(name, 0);
+	return number < NSIG ? (int)number : 0;
+}
+
+static void preload_settings_read(void)
+{
+	struct gm_preload_settings *settings = &preload_read;
+
 	*settings = (struct gm_preload_settings){.limit = UINT64_MAX};
 	settings->off = getauxval(AT_SECURE) != 0;
 	if (settings->off)
 		return;
 
-	uint64_t wait_ms = preload_number("GPUMEM_RUN_WAIT", 0);
+	/* For the library 0 is the daemon's default. One that shall not wait waits for the least time. */
+	uint64_t wait_ms = preload_number("GPUMEM_RUN_WAIT", UINT64_MAX);
+	wait_ms = wait_ms == UINT64_MAX ? 0 : wait_ms ? wait_ms : 1;
 	const char *name = getenv("GPUMEM_RUN_NAME");
 	if (name && *name && strlen(name) < sizeof preload_name)
 		settings->name = strcpy(preload_name, name);
@@ -48,23 +71,20 @@ static void preload_settings_read(struct gm_preload_settings *settings)
 	uint64_t limit = getenv("GPUMEM_RUN") ? preload_number("GPUMEM_RUN_LIMIT", 0) : 0;
 	settings->limit = limit ? limit : UINT64_MAX;
 	settings->wait_ms = wait_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)wait_ms;
+	settings->signal = preload_signal("GPUMEM_ON_PRESSURE");
+	settings->spill = preload_yes("GPUMEM_RUN_SPILL");
 	settings->optional = preload_yes("GPUMEM_RUN_OPTIONAL");
+	const char *devices = getenv("GPUMEM_RUN_DEVICES");
+	if (devices && *devices && strlen(devices) < sizeof preload_devices)
+		settings->devices = strcpy(preload_devices, devices);
 	settings->see_all = preload_yes("GPUMEM_RUN_SEE_ALL");
 	settings->report = preload_yes("GPUMEM_RUN_REPORT");
 }
 
 const struct gm_preload_settings *gm_preload_settings(void)
 {
-	int before = 0;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (atomic_load_explicit(&preload_state, memory_order_acquire) == 2)
-		return &preload_read;
-	if (atomic_compare_exchange_strong(&preload_state, &before, 1)) {
-		preload_settings_read(&preload_read);
-		atomic_store_explicit(&preload_state, 2, memory_order_release);
-	}
-	/* The thread that reads waits for nobody, so this is short. */
-	while (atomic_load_explicit(&preload_state, memory_order_acquire) != 2)
-		;
+	pthread_once(&once, preload_settings_read);
 	return &preload_read;
 }

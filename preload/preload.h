@@ -30,20 +30,32 @@
  * used without gpumem-run.
  *   GPUMEM_RUN_NAME      the client's name; else the program's
  *   GPUMEM_RUN_LIMIT     bytes; what the program is told to be the size of each GPU
- *   GPUMEM_RUN_WAIT      milliseconds that an allocation may wait if the device is full
+ *   GPUMEM_RUN_WAIT      milliseconds that an allocation may wait if the device is full; else as the
+ *                        daemon's configuration says
+ *   GPUMEM_RUN_DEVICES   the UUIDs of the GPUs that gpumemd serves, with commas between them
+ *   GPUMEM_RUN_SPILL     1: what the device has no room for comes from pinned host memory
  *   GPUMEM_RUN_OPTIONAL  1: without a daemon the program runs on the plain driver
  *   GPUMEM_RUN_SEE_ALL   1: the program is told the driver's own figures
  *   GPUMEM_RUN_REPORT    1: says on stderr, when the program ends, what went where
+ * And what only the user sets:
+ *   GPUMEM_ON_PRESSURE   the signal that the process gets under pressure (preload_pressure.h)
  */
 struct gm_preload_settings {
 	const char *name; /* NULL: none was given */
 	uint64_t limit;   /* UINT64_MAX: none was given */
 	uint32_t wait_ms;
+	const char *devices; /* UUIDs of those that the daemon serves; NULL: nobody has said */
+	int signal;          /* under pressure; 0: none */
+	bool spill;
 	bool optional;
 	bool see_all;
 	bool report;
 	bool off; /* this process must not be touched */
 };
+
+/* Of variables that each thread has for itself. The library is there from the start of the program, so that they
+ * need no call to be found. */
+#define GM_PRELOAD_THREAD __thread __attribute__((tls_model("initial-exec")))
 
 /* Read when first asked for, and the same from then on. Thread-safe. */
 const struct gm_preload_settings *gm_preload_settings(void);

@@ -16,7 +16,8 @@ struct blocks_node {
 
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct blocks_node *blocks_root;
-static uint64_t blocks_serial;
+static struct blocks_node *blocks_spare; /* by left; as many as there ever were at once */
+static uint64_t blocks_serial, blocks_bytes;
 static uint32_t blocks_seed = 2463534242u;
 static _Atomic gm_cu_ptr blocks_low = UINT64_MAX, blocks_high;
 
@@ -79,13 +80,22 @@ static void blocks_insert(struct blocks_node *node)
 
 bool gm_blocks_add(const struct gm_preload_block *block)
 {
-	struct blocks_node *node = calloc(1, sizeof *node);
-	if (!node)
-		return false;
-	node->block = *block;
-
 	pthread_mutex_lock(&blocks_lock);
-	node->block.serial = ++blocks_serial;
+	struct blocks_node *node = blocks_spare;
+	if (node)
+		blocks_spare = node->left;
+	else
+		node = malloc(sizeof *node);
+	if (!node) {
+		pthread_mutex_unlock(&blocks_lock);
+		return false;
+	}
+
+	node->block = *block;
+	if (!block->serial) {
+		node->block.serial = ++blocks_serial;
+		blocks_bytes += block->bytes;
+	}
 	node->weight = blocks_random();
 	if (block->base < atomic_load_explicit(&blocks_low, memory_order_relaxed))
 		atomic_store_explicit(&blocks_low, block->base, memory_order_relaxed);
@@ -121,6 +131,14 @@ bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 	return found;
 }
 
+void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes)
+{
+	pthread_mutex_lock(&blocks_lock);
+	*ret_n = blocks_serial;
+	*ret_bytes = blocks_bytes;
+	pthread_mutex_unlock(&blocks_lock);
+}
+
 /* Takes out what a place of the tree has. */
 static void blocks_remove(struct blocks_node **place, struct gm_preload_block *ret_block)
 {
@@ -128,7 +146,8 @@ static void blocks_remove(struct blocks_node **place, struct gm_preload_block *r
 
 	*ret_block = node->block;
 	*place = blocks_join(node->left, node->right);
-	free(node);
+	node->left = blocks_spare;
+	blocks_spare = node;
 }
 
 static bool blocks_take(gm_cu_ptr ptr, bool host, struct gm_preload_block *ret_block)

@@ -20,10 +20,12 @@ struct gm_preload_block {
 	struct gm_preload_pool *pool; /* it was made from, and counts there; NULL: from none */
 	unsigned
 		host_flags; /* of pinned host memory, as cuMemHostGetFlags() says; 0: it is the device's */
-	uint64_t serial; /* no two blocks of a process have the same */
+	bool spilled;        /* the device's, but it lies in pinned host memory */
+	gm_cu_device device; /* of one that is spilled */
+	uint64_t serial;     /* no two blocks of a process have the same */
 };
 
-/* Sets the serial. false: the host has no memory. */
+/* Gives it a serial, unless it has one: then it was taken out before. false: the host has no memory. */
 bool gm_blocks_add(const struct gm_preload_block *block);
 /* Finds the block that holds the address. */
 bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
@@ -33,6 +35,8 @@ bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* Removes any block of a context. false: there is none left. */
 bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block);
+/* How many there have been, and their bytes. */
+void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes);
 /* Whether the address lies between the lowest and the highest that blocks have had: a quick look,
  * without the lock. */
 bool gm_blocks_near(gm_cu_ptr ptr);

@@ -13,7 +13,9 @@
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
+#include "preload/preload_blocks.h"
 #include "preload/preload_next.h"
+#include "preload/preload_pressure.h"
 
 /* What is used of the client library. X(function, its type's result, parameters). */
 #define BROKER_CLIENT(X) \
@@ -22,7 +24,9 @@
 	X(gpumem_device_info) \
 	X(gpumem_alloc) \
 	X(gpumem_free) \
+	X(gpumem_graph_of) \
 	X(gpumem_host_alloc) \
+	X(gpumem_on_event) \
 	X(gpumem_stats) \
 	X(gpumem_trim) \
 	X(gpumem_declare) \
@@ -46,19 +50,27 @@ enum broker_state {
 
 static pthread_mutex_t broker_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic enum broker_state broker_state;
+static _Atomic unsigned broker_beginning; /* threads that have the lock, or wait for it */
 static atomic_bool broker_forked;
 static gpumem_session *broker_session;
 /* 0: not looked for; 1: the daemon does not have it; else the daemon's number + 2. */
 static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
 
-static _Atomic uint64_t broker_allocations, broker_refusals, broker_bytes;
+static _Atomic uint64_t broker_refusals;
 static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
 
 /* ---- the session */
 
+/* The parent has used CUDA, and the child cannot. */
 static void broker_after_fork(void)
 {
-	atomic_store(&broker_forked, true);
+	if (atomic_load(&broker_state) == BROKER_SESSION || atomic_load(&broker_beginning))
+		atomic_store(&broker_forked, true);
+}
+
+static __attribute__((constructor)) void broker_prepare(void)
+{
+	pthread_atfork(NULL, NULL, broker_after_fork);
 }
 
 static bool broker_load(const char **ret_why)
@@ -102,8 +114,8 @@ static bool broker_connect(const char **ret_why)
 		*ret_why = broker_client.gpumem_error_detail();
 		return false;
 	}
-
-	pthread_atfork(NULL, NULL, broker_after_fork);
+	if (gm_preload_settings()->signal)
+		(void)broker_client.gpumem_on_event(broker_session, gm_pressure_event, NULL);
 	return true;
 }
 
@@ -134,6 +146,7 @@ enum gm_broker_answer gm_broker_begin(void)
 		atomic_load(&broker_state) == BROKER_PLAIN)
 		return GM_BROKER_ABSENT;
 
+	atomic_fetch_add(&broker_beginning, 1);
 	pthread_mutex_lock(&broker_lock);
 	enum broker_state state = atomic_load(&broker_state);
 	if (state == BROKER_NEW) {
@@ -141,6 +154,7 @@ enum gm_broker_answer gm_broker_begin(void)
 		atomic_store_explicit(&broker_state, state, memory_order_release);
 	}
 	pthread_mutex_unlock(&broker_lock);
+	atomic_fetch_sub(&broker_beginning, 1);
 
 	return state == BROKER_SESSION ? GM_BROKER_READY
 	       : state == BROKER_PLAIN ? GM_BROKER_ABSENT
@@ -196,15 +210,51 @@ bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint3
 	return true;
 }
 
+static _Atomic uint64_t broker_age = 1;
+
+/* The context that gm_broker_current() last found in this thread. */
+static GM_PRELOAD_THREAD struct {
+	gm_cu_ctx ctx;
+	uint64_t age;
+	uint32_t number;
+} broker_here;
+
+uint64_t gm_broker_age(void)
+{
+	return atomic_load_explicit(&broker_age, memory_order_acquire);
+}
+
+void gm_broker_grow_old(void)
+{
+	atomic_fetch_add_explicit(&broker_age, 1, memory_order_acq_rel);
+}
+
+/* The slow way: asks the driver for the device of the context, which is current. */
+static __attribute__((noinline, cold)) bool broker_look(
+	const struct gm_driver *driver, gm_cu_ctx ctx, uint64_t age)
+{
+	gm_cu_device device;
+	uint32_t number;
+
+	if (driver->cuCtxGetDevice(&device) || !gm_broker_device(driver, device, &number))
+		return false;
+	broker_here.ctx = ctx;
+	broker_here.age = age;
+	broker_here.number = number;
+	return true;
+}
+
 bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number)
 {
+	uint64_t age = gm_broker_age();
 	gm_cu_ctx ctx = NULL;
-	gm_cu_device device;
 
-	if (driver->cuCtxGetCurrent(&ctx) || !ctx || driver->cuCtxGetDevice(&device) ||
-		!gm_broker_device(driver, device, ret_number))
+	if (driver->cuCtxGetCurrent(&ctx) || !ctx)
+		return false;
+	if ((broker_here.ctx != ctx || broker_here.age != age) && !broker_look(driver, ctx, age))
 		return false;
 	*ret_ctx = ctx;
+	*ret_number = broker_here.number;
 	return true;
 }
 
@@ -249,10 +299,21 @@ gm_cu_result gm_broker_alloc(
 		return broker_result(status);
 	}
 
-	atomic_fetch_add_explicit(&broker_allocations, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&broker_bytes, bytes, memory_order_relaxed);
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return GM_CUDA_SUCCESS;
+}
+
+bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr;
+
+	options.alignment = BROKER_ALIGNMENT;
+	if (!gm_preload_settings()->spill ||
+		broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr))
+		return false;
+	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
+	return true;
 }
 
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
@@ -314,6 +375,13 @@ void gm_broker_trim(void)
 	(void)broker_client.gpumem_trim(broker_session, NULL);
 }
 
+void gm_broker_look_at(uint32_t number, gm_cu_stream stream)
+{
+	uint64_t graph;
+
+	(void)broker_client.gpumem_graph_of(broker_session, number, stream, &graph);
+}
+
 struct broker_asked {
 	uint32_t number;
 	bool found;
@@ -372,16 +440,17 @@ static void broker_report_passed(char *text, size_t room)
 static __attribute__((destructor)) void broker_report(void)
 {
 	char passed[512] = "";
+	uint64_t n, bytes;
 
 	if (!gm_preload_settings()->report || atomic_load(&broker_forked))
 		return;
 	broker_report_passed(passed, sizeof passed);
-	if (!atomic_load(&broker_allocations) && !atomic_load(&broker_refusals) && !*passed)
+	gm_blocks_total(&n, &bytes);
+	if (!n && !atomic_load(&broker_refusals) && !*passed)
 		return;
 	fprintf(stderr,
 		"gpumem-run: %s (%d): %llu allocations from gpumemd, %llu bytes in all, %llu refused%s\n",
-		program_invocation_short_name, (int)getpid(),
-		(unsigned long long)atomic_load(&broker_allocations),
-		(unsigned long long)atomic_load(&broker_bytes),
-		(unsigned long long)atomic_load(&broker_refusals), passed);
+		program_invocation_short_name, (int)getpid(), (unsigned long long)n,
+		(unsigned long long)bytes, (unsigned long long)atomic_load(&broker_refusals),
+		passed);
 }

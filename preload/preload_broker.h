@@ -32,13 +32,21 @@ bool gm_broker_there(void);
 bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number);
 /* The same by its UUID. */
 bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number);
-/* The same for the device of the current context. */
+/* The same for the device of the current context. Each thread remembers the last one. */
 bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number);
+/* How often a context or a stream has ended. The driver may then use its handle for another one, so what was
+ * remembered about handles holds only while this is the same. */
+uint64_t gm_broker_age(void);
+/* Before a context or a stream ends. */
+void gm_broker_grow_old(void);
 
 /* Allocates, after the daemon's own reclaim and wait. A result of the driver: CUDA_ERROR_OUT_OF_MEMORY if
  * there is no memory. *ret_ptr is unwritten on failure. */
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
+/* Takes pinned host memory for what the device has no room for, if the user wants that. The device uses it at the same
+ * address, more slowly, and it stays where it is. false: there is none, or it is not wanted. */
+bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr);
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
 /* Pinned host memory, which gm_broker_free() frees. Hardly waits. false: the daemon has none. */
 bool gm_broker_host_alloc(size_t bytes, void **ret_ptr);
@@ -50,6 +58,9 @@ void gm_broker_undeclare(uint32_t number, uint64_t bytes);
 uint64_t gm_broker_cached(uint32_t number);
 /* Gives back to the daemon what the library only caches. */
 void gm_broker_trim(void);
+/* Has the client library look whether the stream is being captured. While it is, the library asks nothing of the
+ * driver that would break the capture. */
+void gm_broker_look_at(uint32_t number, gm_cu_stream stream);
 /* How many bytes the program could have on a device now. false: nobody knows. */
 bool gm_broker_room(uint32_t number, uint64_t *ret_bytes);
 

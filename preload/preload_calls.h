@@ -91,6 +91,9 @@ typedef int gm_cu_pool_attribute;
 #define GM_PRELOAD_CONTEXT_CALLS(X) \
 	X(cuCtxDestroy, "cuCtxDestroy", 2000, 0, (gm_cu_ctx ctx)) \
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0, (gm_cu_ctx ctx)) \
+	X(cuCtxDetach, "cuCtxDetach", 2000, 0, (gm_cu_ctx ctx)) \
+	X(cuStreamDestroy, "cuStreamDestroy", 2000, 0, (gm_cu_stream stream)) \
+	X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0, (gm_cu_stream stream)) \
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, (gm_cu_device device)) \
 	X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0, (gm_cu_device device))
 
@@ -109,6 +112,12 @@ typedef int gm_cu_pool_attribute;
 	X(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0, \
 		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
 			gm_cu_alloc_node *parameters)) \
+	X(cuGraphAddNode, "cuGraphAddNode", 12020, 0, \
+		(void **node, gm_cu_graph graph, const void *dependencies, size_t n, \
+			gm_cu_any_node *any)) \
+	X(cuGraphAddNode_v2, "cuGraphAddNode", 12030, 0, \
+		(void **node, gm_cu_graph graph, const void *dependencies, const void *edges, \
+			size_t n, gm_cu_any_node *any)) \
 	X(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0, \
 		(void **exec, gm_cu_graph graph, void **node, char *log, size_t room)) \
 	X(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0, \
@@ -141,6 +150,7 @@ typedef int gm_cu_pool_attribute;
 	X(cuCtxGetCurrent, (gm_cu_ctx * ctx)) \
 	X(cuCtxGetDevice, (gm_cu_device * device)) \
 	X(cuCtxSynchronize, (void)) \
+	X(cuCtxSynchronize_v2, (gm_cu_ctx ctx)) \
 	X(cuCtxPushCurrent_v2, (gm_cu_ctx ctx)) \
 	X(cuCtxPopCurrent_v2, (gm_cu_ctx * ctx)) \
 	X(cuDevicePrimaryCtxGetState, (gm_cu_device device, unsigned int *flags, int *active)) \
@@ -150,6 +160,7 @@ typedef int gm_cu_pool_attribute;
 	X(cuDeviceGetUuid_v2, (gm_cu_uuid * uuid, gm_cu_device device)) \
 	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
+	X(cuGraphDestroy, (gm_cu_graph graph)) \
 	X(cuStreamGetCtx, (gm_cu_stream stream, gm_cu_ctx * ctx)) \
 	X(cuStreamGetCaptureInfo_v2, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id, \

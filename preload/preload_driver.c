@@ -6,10 +6,9 @@
 #include "preload/preload_driver.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "preload/preload_next.h"
@@ -27,31 +26,29 @@ static const struct driver_symbol {
 #undef DRIVER_USED
 };
 
-static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gm_driver driver_table;
-static atomic_bool driver_found;
+static _Atomic(struct gm_driver *) driver_found;
 
+/* Without a lock, which a child of fork() could find locked. */
 static __attribute__((noinline, cold)) const struct gm_driver *driver_find(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	if (!library)
+	struct gm_driver *driver = library ? malloc(sizeof *driver) : NULL, *other = NULL;
+	if (!driver)
 		return NULL;
 
-	pthread_mutex_lock(&driver_lock);
-	if (!atomic_load(&driver_found)) {
-		for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols; i++) {
-			void *fn = gm_next_symbol(library, driver_symbols[i].symbol);
-			memcpy((char *)&driver_table + driver_symbols[i].offset, &fn, sizeof fn);
-		}
-		atomic_store_explicit(&driver_found, true, memory_order_release);
+	for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols; i++) {
+		void *fn = gm_next_symbol(library, driver_symbols[i].symbol);
+		memcpy((char *)driver + driver_symbols[i].offset, &fn, sizeof fn);
 	}
-	pthread_mutex_unlock(&driver_lock);
-	return &driver_table;
+	if (atomic_compare_exchange_strong(&driver_found, &other, driver))
+		return driver;
+	free(driver);
+	return other;
 }
 
 const struct gm_driver *gm_driver(void)
 {
-	if (__builtin_expect(atomic_load_explicit(&driver_found, memory_order_acquire), 1))
-		return &driver_table;
-	return driver_find();
+	const struct gm_driver *driver = atomic_load_explicit(&driver_found, memory_order_acquire);
+
+	return __builtin_expect(driver != NULL, 1) ? driver : driver_find();
 }

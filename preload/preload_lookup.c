@@ -2,6 +2,7 @@
 #include "preload/preload_lookup.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -100,13 +101,19 @@ __asm__(".text\n"
 #error "dlsym() must be written for this architecture"
 #endif
 
-/* What stands in for a symbol. NULL: nothing. */
-static void *lookup_hook(const char *symbol)
+/* Of a function of the driver. NULL: nothing stands in for it. */
+static const struct lookup_row *lookup_row(const char *symbol)
 {
 	if (symbol[0] == 'c' && symbol[1] == 'u')
 		for (size_t i = 0; i < LOOKUP_ROWS; i++)
 			if (strcmp(lookup_rows[i].symbol, symbol) == 0)
-				return lookup_rows[i].hook;
+				return &lookup_rows[i];
+	return NULL;
+}
+
+/* What stands in for a function of NVML. NULL: nothing. */
+static void *lookup_nvml(const char *symbol)
+{
 #define LOOKUP_NVML(nvml, parameters) \
 	if (symbol[0] == 'n' && strcmp(symbol, #nvml) == 0) \
 		return (void *)nvml;
@@ -132,21 +139,82 @@ static bool lookup_exempt(const void *caller)
 	return lookup_begins(file, "libcuda.so") || lookup_begins(file, "libgpumem-client.so");
 }
 
+/* What a library finds that was loaded for itself alone, with what it needs. */
+static void *lookup_local(gm_next_fn next, const struct link_map *library, const char *name)
+{
+	void *handle, *found;
+
+	if (!library || !*library->l_name ||
+		!(handle = dlopen(library->l_name, RTLD_LAZY | RTLD_NOLOAD)))
+		return NULL;
+	found = next(handle, name);
+	dlclose(handle);
+	return found;
+}
+
+/* Whether a search that begins after a library comes to this one first. */
+static bool lookup_next_is_us(gm_next_fn next, const struct link_map *library, const char *name)
+{
+	struct link_map *own, *has;
+	Dl_info info;
+
+	if (!library || !dladdr1((void *)lookup_rows, &info, (void **)&own, RTLD_DL_LINKMAP))
+		return false;
+	for (library = library->l_next; library && library != own; library = library->l_next) {
+		void *found = lookup_local(next, library, name);
+		if (found && dladdr1(found, &info, (void **)&has, RTLD_DL_LINKMAP) &&
+			has == library)
+			return false;
+	}
+	return library;
+}
+
+/*
+ * What the caller would find: our own function, if it comes first and there is another one behind it; NULL, if
+ * there is none at all; or a function of somebody else.
+ */
+static void *lookup_found(
+	gm_next_fn next, const char *name, void *hook, void *handle, const void *caller)
+{
+	struct link_map *library = NULL;
+	Dl_info info;
+
+	if ((handle == RTLD_DEFAULT || handle == RTLD_NEXT) &&
+		!dladdr1(caller, &info, (void **)&library, RTLD_DL_LINKMAP))
+		library = NULL;
+	if (handle == RTLD_NEXT && !lookup_next_is_us(next, library, name))
+		return FORWARD;
+
+	void *found = handle == RTLD_NEXT ? hook : next(handle, name);
+	if (found != hook)
+		return found;
+	found = next(RTLD_NEXT, name);
+	if (!found && handle == RTLD_DEFAULT)
+		found = lookup_local(next, library, name);
+	return found && !lookup_exempt(caller) ? hook : found;
+}
+
 void *gm_lookup_dlsym(void *handle, const char *name, void *caller)
 {
 	gm_next_fn next = gm_next();
 
-	void *hook = name && handle != RTLD_NEXT ? lookup_hook(name) : NULL;
+	const struct lookup_row *row = name ? lookup_row(name) : NULL;
+	void *hook = row ? row->hook : name ? lookup_nvml(name) : NULL;
 	if (!hook || gm_preload_settings()->off)
 		return FORWARD;
 
-	/* What the program would have found without us. In the global scope, we come first. */
-	void *found = handle == RTLD_DEFAULT ? hook : next(handle, name);
-	if (found == hook)
-		found = next(RTLD_NEXT, name);
-	if (!found)
-		return NULL;
-	return lookup_exempt(caller) ? found : hook;
+	void *found = lookup_found(next, name, hook, handle, caller), *own = NULL;
+	if (!found || found == FORWARD || found == hook)
+		return found;
+
+	/* Of other functions, only the driver's and NVML's are replaced: neither those of a library which stands in
+	 * for them, too, nor those of a second driver in a namespace of its own. */
+	const struct gm_driver *driver = row ? gm_driver() : NULL;
+	if (driver)
+		memcpy(&own, (const char *)driver + row->offset, sizeof own);
+	else if (!row)
+		own = gm_next_loaded("libnvidia-ml.so.1", name);
+	return found == own && !lookup_exempt(caller) ? hook : found;
 }
 
 /* ---- cuGetProcAddress() */

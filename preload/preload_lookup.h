@@ -7,7 +7,8 @@
  *
  * A linked program finds them because a preloaded library comes first in the search. dlsym() is
  * answered here for the names in preload_calls.h, if the program would have found the driver's function
- * there. All other names go to the next dlsym(), with the caller's own return address, so that
+ * there. A library that stands in for the driver, too, and is preloaded before this one, is found first. All
+ * other names go to the next dlsym(), with the caller's own return address, so that
  * RTLD_NEXT means what the caller meant. cuGetProcAddress() is asked first, whichever version a program
  * has; what it returns is replaced if it is a function that we stand in for.
  *

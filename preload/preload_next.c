@@ -38,3 +38,13 @@ void *gm_next_symbol(void *handle, const char *name)
 {
 	return gm_next()(handle, name);
 }
+
+void *gm_next_loaded(const char *library, const char *name)
+{
+	void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+	void *found = handle ? gm_next_symbol(handle, name) : NULL;
+
+	if (handle)
+		dlclose(handle);
+	return found;
+}

@@ -14,5 +14,7 @@ extern __attribute__((visibility("hidden"))) _Atomic(gm_next_fn) gm_next_dlsym;
 
 /* What it finds under a name, for this library itself. */
 void *gm_next_symbol(void *handle, const char *name);
+/* The same in a library that the process has loaded. NULL: it has not, or the library lacks that. */
+void *gm_next_loaded(const char *library, const char *name);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * What is set from outside: delays, failures, missing abilities, a device that is lost. Every
  * function of the fake driver passes here first. Counts of calls are per process, as a program's
- * are.
+ * are. A test that looks for fake_calls() learns how many its thread has made.
  */
 #include "tests/fake/fake.h"
 
@@ -98,12 +98,21 @@ void fake_undefined(const char *what)
 	abort();
 }
 
+static __thread unsigned long calls;
+
+FAKE_API unsigned long fake_calls(void);
+FAKE_API unsigned long fake_calls(void)
+{
+	return calls;
+}
+
 gm_cu_result fake_enter(const char *call)
 {
 	unsigned long n = count(call);
 	const char *delay = entry(getenv("GPUMEM_FAKE_DELAY"), call);
 
 	current = call;
+	calls++;
 	if (delay) {
 		long us = atol(delay);
 		struct timespec t = {us / 1000000, us % 1000000 * 1000};

@@ -365,24 +365,45 @@ FAKE_API gm_cu_result cuStreamSynchronize(gm_cu_stream handle)
 	return result ? result : fake_sticky();
 }
 
+static gm_cu_result stream_await_context(int context)
+{
+	struct fake_stream *stream;
+	gm_cu_result result;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	/* What another context captures is no matter, and the thread's mode is none. */
+	result = fake_capture_break(context);
+	DL_FOREACH (fake_streams.list, stream)
+		if (!result && stream->context == context)
+			await(stream);
+	pthread_mutex_unlock(&fake_streams.lock);
+	return result ? result : fake_sticky();
+}
+
 FAKE_API gm_cu_result cuCtxSynchronize(void);
 FAKE_API gm_cu_result cuCtxSynchronize(void)
 {
-	struct fake_stream *stream;
 	struct fake_device *device;
 	gm_cu_result result;
 
 	FAKE_ENTER("cuCtxSynchronize");
-	if ((result = fake_need_context(&device)))
-		return result;
-	pthread_mutex_lock(&fake_streams.lock);
-	/* What another context captures is no matter, and the thread's mode is none. */
-	result = fake_capture_break(fake_context());
-	DL_FOREACH (fake_streams.list, stream)
-		if (!result && stream->context == fake_context())
-			await(stream);
-	pthread_mutex_unlock(&fake_streams.lock);
-	return result ? result : fake_sticky();
+	result = fake_need_context(&device);
+	return result ? result : stream_await_context(fake_context());
+}
+
+/* Since CUDA 13. */
+FAKE_API gm_cu_result cuCtxSynchronize_v2(gm_cu_ctx ctx);
+FAKE_API gm_cu_result cuCtxSynchronize_v2(gm_cu_ctx ctx)
+{
+	struct fake_device *device;
+	gm_cu_result result;
+	int context;
+
+	FAKE_ENTER("cuCtxSynchronize");
+	if (!ctx)
+		ctx = fake_current();
+	result = fake_check_context(ctx, &device, &context);
+	return result ? result : stream_await_context(context);
 }
 
 FAKE_API gm_cu_result cuStreamQuery(gm_cu_stream handle);

@@ -6,6 +6,9 @@
  * every way in which a program finds it, and every way in which a program ends. See preload_actor.h.
  */
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "tests/gpu/preload_fixture.h"
 
 static const char *const routes[] = {"linked", "dlsym", "default", "proc", "proc2"};
@@ -15,17 +18,22 @@ struct play {
 	const char *route, *scene;
 	const char *env;    /* one more NAME=VALUE, or NULL */
 	const char *output; /* where its stderr goes; NULL: as the test's */
-	bool nowhere;       /* no daemon listens where it looks */
+	const char *socket; /* where it looks for the daemon; NULL: where it is */
 	bool beside;        /* another library is preloaded, too */
+	bool before;        /* before ours */
 };
 
 /* In the worker: becomes the program. */
 static void act(int channel, void *argument)
 {
 	const struct play *play = argument;
-	char preload[1024], program[512];
+	char preload[1024] = "", program[512];
 
-	built(preload, "preload", "libgpumem-preload.so");
+	if (play->before) {
+		built(preload, "tests/gpu", "libbeside.so");
+		strcat(preload, ":");
+	}
+	built(preload + strlen(preload), "preload", "libgpumem-preload.so");
 	built(program, "tests/gpu",
 		strcmp(play->route, "linked") == 0 ? "preload_linked" : "preload_actor");
 	prepare_program(channel);
@@ -34,7 +42,7 @@ static void act(int channel, void *argument)
 		built(preload + strlen(preload), "tests/gpu", "libbeside.so");
 	}
 	setenv("LD_PRELOAD", preload, 1);
-	setenv("GPUMEM_SOCKET", play->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
+	setenv("GPUMEM_SOCKET", play->socket ? play->socket : daemon_.socket, 1);
 	if (play->env)
 		putenv((char *)play->env);
 	if (play->output)
@@ -254,6 +262,31 @@ START_TEST(a_capture_goes_on_while_memory_is_allocated_and_freed)
 }
 END_TEST
 
+START_TEST(a_thread_that_frees_memory_breaks_no_capture)
+{
+	start();
+	/* On the fake driver, the wait for the context takes long to begin. */
+	play("dlsym", "capture-race", "GPUMEM_FAKE_DELAY=cuCtxSynchronize:1000");
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_capture_ends_with_its_stream)
+{
+	start();
+	play("proc2", "capture-destroyed", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_pair_of_calls_asks_the_driver_a_few_times_only)
+{
+	start();
+	play("dlsym", "calls", NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(memory_ends_with_its_context)
 {
 	start();
@@ -325,6 +358,32 @@ START_TEST(a_forked_child_does_not_use_the_session_of_its_parent)
 }
 END_TEST
 
+START_TEST(a_child_does_not_wait_for_a_thread_that_connects)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct gm_worker worker;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), peer;
+
+	/* A daemon that never answers. */
+	GM_REQUIRE(fd >= 0);
+	gm_scratch_path("preload-silent", address.sun_path, sizeof address.sun_path);
+	unlink(address.sun_path);
+	GM_REQUIRE(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+	GM_REQUIRE(listen(fd, 1) == 0);
+
+	struct play one = {.route = "dlsym", .scene = "fork-connect", .socket = address.sun_path};
+	gm_worker_start(&worker, act, &one);
+	peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+	GM_REQUIRE(peer >= 0);
+	gm_say_word(worker.channel, 'g');
+	gm_hear_word(worker.channel, 'f');
+	close(peer);
+	close(fd);
+	unlink(address.sun_path);
+	gm_worker_join(&worker);
+}
+END_TEST
+
 START_TEST(parent_and_child_each_have_a_session)
 {
 	struct play one = {.route = "dlsym", .scene = "fork-first"};
@@ -372,9 +431,77 @@ START_TEST(another_preloaded_library_works_as_before)
 }
 END_TEST
 
+START_TEST(a_library_that_stands_before_ours_is_found_first)
+{
+	struct play one = {.route = "dlsym",
+		.scene = "before",
+		.before = true,
+		.env = "GPUMEM_RUN_LIMIT=67108864"};
+
+	start();
+	GM_REQUIRE(setenv("GPUMEM_RUN", "limited", 1) == 0);
+	one_worker(act, &one);
+	unsetenv("GPUMEM_RUN");
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_gpu_that_the_daemon_does_not_serve_has_its_own_size)
+{
+	struct play one = {.route = "proc2",
+		.scene = "unserved",
+		.env = "GPUMEM_RUN_DEVICES=GPU-00000000-0000-0000-0000-000000000000"};
+
+	start();
+	GM_REQUIRE(setenv("GPUMEM_RUN", "limited", 1) == 0);
+	GM_REQUIRE(setenv("GPUMEM_RUN_LIMIT", "1048576", 1) == 0);
+	one_worker(act, &one);
+	unsetenv("GPUMEM_RUN");
+	unsetenv("GPUMEM_RUN_LIMIT");
+	tear_down();
+}
+END_TEST
+
+START_TEST(what_does_not_fit_is_spilled_to_host_memory)
+{
+	char config[256];
+	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 128M\n", getuid());
+	start_with(config);
+	play("dlsym", "spill", "GPUMEM_RUN_SPILL=1");
+	tear_down();
+}
+END_TEST
+
+/* Little enough that a program can fill it, on a fake GPU and on a real one. */
+static const char *small(void)
+{
+	return getenv("GPUMEM_FAKE_DIR")
+		       ? CONFIG("")
+		       : "[gpumemd]\nfraction = 0.002\nmin_free = 16M\nreserve = 8M\n";
+}
+
+START_TEST(pressure_is_told_by_a_signal_once)
+{
+	struct play one = {
+		.route = "dlsym", .scene = "pressure", .env = "GPUMEM_ON_PRESSURE=SIGUSR2"};
+
+	start_with(small());
+	one_worker(act, &one);
+	tear_down();
+}
+END_TEST
+
+START_TEST(pressure_does_not_end_a_program_that_handles_no_signal)
+{
+	start_with(small());
+	play("dlsym", "fill", "GPUMEM_ON_PRESSURE=signal");
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_program_without_the_driver_finds_no_driver)
 {
-	struct play one = {.route = "none", .scene = "no-driver", .nowhere = true};
+	struct play one = {.route = "none", .scene = "no-driver", .socket = "/nowhere/socket"};
 
 	one_worker(act, &one);
 }
@@ -386,7 +513,10 @@ START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
 {
 	char output[128], text[1024];
 	gm_scratch_path("preload-refused", output, sizeof output);
-	struct play one = {.route = "dlsym", .scene = "refused", .nowhere = true, .output = output};
+	struct play one = {.route = "dlsym",
+		.scene = "refused",
+		.socket = "/nowhere/socket",
+		.output = output};
 
 	one_worker(act, &one);
 	read_file(output, text, sizeof text);
@@ -400,7 +530,7 @@ START_TEST(an_optional_daemon_that_is_missing_is_said_once)
 	gm_scratch_path("preload-plain", output, sizeof output);
 	struct play one = {.route = "dlsym",
 		.scene = "plain",
-		.nowhere = true,
+		.socket = "/nowhere/socket",
 		.output = output,
 		.env = "GPUMEM_RUN_OPTIONAL=1"};
 
@@ -449,15 +579,24 @@ int main(void)
 	tcase_add_test(tc, nvml_says_what_the_driver_says);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
+	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
+	tcase_add_test(tc, a_capture_ends_with_its_stream);
+	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);
 	tcase_add_test(tc, a_full_device_is_out_of_memory);
 	tcase_add_test(tc, threads_allocate_and_free_at_once);
 	tcase_add_loop_test(tc, everything_comes_back_however_the_program_ends, 0, 4);
 	tcase_add_test(tc, a_program_that_is_killed_leaves_nothing);
 	tcase_add_test(tc, a_forked_child_does_not_use_the_session_of_its_parent);
+	tcase_add_test(tc, a_child_does_not_wait_for_a_thread_that_connects);
 	tcase_add_test(tc, parent_and_child_each_have_a_session);
 	tcase_add_test(tc, a_program_that_takes_no_memory_has_no_session);
 	tcase_add_test(tc, another_preloaded_library_works_as_before);
+	tcase_add_test(tc, a_library_that_stands_before_ours_is_found_first);
+	tcase_add_test(tc, a_gpu_that_the_daemon_does_not_serve_has_its_own_size);
+	tcase_add_test(tc, what_does_not_fit_is_spilled_to_host_memory);
+	tcase_add_test(tc, pressure_is_told_by_a_signal_once);
+	tcase_add_test(tc, pressure_does_not_end_a_program_that_handles_no_signal);
 	tcase_add_test(tc, a_program_without_the_driver_finds_no_driver);
 	tcase_add_test(tc, without_a_daemon_memory_is_refused_and_nothing_is_printed);
 	tcase_add_test(tc, an_optional_daemon_that_is_missing_is_said_once);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include "tests/integration/harness.h"
+
+#define SPILLED 8 /* times ACTOR_BYTES, which is more than the daemon gives */
 
 #define CU(call) GM_REQUIRE_EQ(call, GM_CUDA_SUCCESS)
 
@@ -482,6 +485,93 @@ static void scene_capture(void)
 	GM_REQUIRE(cu.cuMemFree(freed) != GM_CUDA_SUCCESS);
 }
 
+/* A thread that frees memory all the time breaks no capture of another thread. */
+static _Atomic bool racing;
+static gm_cu_ctx shared_ctx;
+
+static void *free_meanwhile(void *unused)
+{
+	gm_cu_ptr ptr;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	while (racing) {
+		CU(cu.cuMemAlloc(&ptr, 4096));
+		CU(cu.cuMemFree(ptr));
+	}
+	return NULL;
+}
+
+static void scene_capture_race(void)
+{
+	gm_cu_stream stream;
+	pthread_t thread;
+	gm_cu_ptr ptr;
+
+	shared_ctx = use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	racing = true;
+	GM_REQUIRE(pthread_create(&thread, NULL, free_meanwhile, NULL) == 0);
+	for (int i = 0; i < 100; i++) {
+		void *graph = NULL;
+		CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+		CU(cu.cuMemsetD8Async(ptr, 1, 4096, stream));
+		CU(cu.cuStreamEndCapture(stream, &graph));
+	}
+	racing = false;
+	pthread_join(thread, NULL);
+	CU(cu.cuMemFree(ptr));
+}
+
+/* A capture ends with its stream. What is freed afterwards can be had again. */
+static void scene_capture_destroyed(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr ptr, again;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuStreamDestroy(stream));
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuMemAlloc(&again, ACTOR_BYTES));
+	GM_REQUIRE_EQ(again, ptr);
+	CU(cu.cuMemFree(again));
+}
+
+/* How often the driver is called for a pair that comes from the library's cache. Only the fake driver counts. */
+static void scene_calls(void)
+{
+	unsigned long (*calls)(void), before;
+	gm_cu_stream stream;
+	gm_cu_ptr ptr, keep;
+
+	*(void **)&calls = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_calls");
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&keep, ACTOR_BYTES));
+	show('h');
+	for (int i = 0; calls && i < 3; i++) {
+		before = calls();
+		CU(cu.cuMemAlloc(&ptr, 2 << 20));
+		CU(cu.cuMemFree(ptr));
+		if (i && calls() - before > ACTOR_PAIR_CALLS)
+			GM_FAIL("a pair made %lu calls", calls() - before);
+	}
+	for (int i = 0; calls && i < 3; i++) {
+		before = calls();
+		CU(cu.cuMemAllocAsync(&ptr, 2 << 20, stream));
+		CU(cu.cuMemFreeAsync(ptr, stream));
+		if (i && calls() - before > ACTOR_ASYNC_PAIR_CALLS)
+			GM_FAIL("a pair on a stream made %lu calls", calls() - before);
+	}
+	CU(cu.cuMemFree(keep));
+	CU(cu.cuStreamSynchronize(stream));
+}
+
 /* What was allocated in a context ends with it. */
 static void scene_reset(void)
 {
@@ -598,6 +688,36 @@ static void scene_fork_first(void)
 	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
 }
 
+static void *connect_slowly(void *unused)
+{
+	gm_cu_ptr ptr;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	GM_REQUIRE(cu.cuMemAlloc(&ptr, ACTOR_BYTES) != GM_CUDA_SUCCESS);
+	return NULL;
+}
+
+/* A child that is made while another thread waits for the daemon does not wait for that thread. */
+static void scene_fork_connect(void)
+{
+	pthread_t thread;
+	gm_cu_ptr ptr;
+	int status;
+
+	shared_ctx = use_gpu();
+	GM_REQUIRE(pthread_create(&thread, NULL, connect_slowly, NULL) == 0);
+	gm_hear_word(ACTOR_CHANNEL, 'g');
+	pid_t child = fork();
+	GM_REQUIRE(child >= 0);
+	if (child == 0) {
+		GM_REQUIRE_EQ(cu.cuMemAlloc(&ptr, 4096), GM_CUDA_ERROR_NOT_INITIALIZED);
+		_exit(0);
+	}
+	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+	gm_say_word(ACTOR_CHANNEL, 'f');
+	pthread_join(thread, NULL);
+}
+
 /* A program that only asks what there is. */
 static void scene_idle(void)
 {
@@ -661,6 +781,119 @@ static void scene_beside(void)
 	(void)dlerror();
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuNothingOfThatName") && dlerror());
 	scene_alloc();
+}
+
+/* Another library stands before ours, and stands in for a call of the driver's: it is found first, and what it
+ * finds behind itself is ours. */
+static void scene_before(void)
+{
+	gm_cu_result (*info)(size_t *, size_t *);
+	size_t free_bytes, total;
+	int (*calls)(void);
+
+	*(void **)&calls = dlsym(RTLD_DEFAULT, "beside_calls");
+	*(void **)&info = dlsym(RTLD_DEFAULT, "cuMemGetInfo_v2");
+	use_gpu();
+	CU(info(&free_bytes, &total));
+	GM_REQUIRE_EQ(calls(), 1);
+	GM_REQUIRE_EQ(total, atoll(getenv("GPUMEM_RUN_LIMIT")));
+	CU(cu.cuMemGetInfo(&free_bytes, &total));
+	GM_REQUIRE_EQ(calls(), 1);
+	GM_REQUIRE_EQ(total, atoll(getenv("GPUMEM_RUN_LIMIT")));
+}
+
+/* The size of a GPU that the daemon does not serve is the driver's. */
+static void scene_unserved(void)
+{
+	size_t all;
+
+	CU(cu.cuInit(0));
+	CU(cu.cuDeviceTotalMem(&all, 0));
+	GM_REQUIRE((long long)all > atoll(getenv("GPUMEM_RUN_LIMIT")));
+	GM_REQUIRE(cu.cuDeviceTotalMem(NULL, 0) != GM_CUDA_SUCCESS);
+	use_gpu();
+	(void)cu.cuMemGetInfo(NULL, NULL); /* whatever the driver says */
+	(void)cu.cuMemGetInfo(&all, NULL);
+}
+
+/* ---- a full device */
+
+static void copy_through(gm_cu_ptr ptr, size_t bytes)
+{
+	unsigned char *from = malloc(bytes), *to = calloc(1, bytes);
+	GM_REQUIRE(from && to);
+
+	for (size_t i = 0; i < bytes; i++)
+		from[i] = (unsigned char)(i * 31 >> 4);
+	CU(cu.cuMemcpyAsync(ptr, (gm_cu_ptr)(uintptr_t)from, bytes, NULL));
+	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)to, ptr, bytes, NULL));
+	CU(cu.cuStreamSynchronize(NULL));
+	GM_REQUIRE(memcmp(from, to, bytes) == 0);
+	free(from);
+	free(to);
+}
+
+/* What no longer fits lies in host memory, and looks like memory of the device. */
+static void scene_spill(void)
+{
+	gm_cu_ptr ptrs[SPILLED], async, base;
+	unsigned int kind = 0;
+	gm_cu_stream stream;
+	size_t bytes;
+	int device = -1;
+
+	gm_cu_ctx ctx = use_gpu(), of = NULL;
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	for (size_t i = 0; i < SPILLED; i++)
+		CU(cu.cuMemAlloc(&ptrs[i], ACTOR_BYTES));
+	show('h');
+
+	gm_cu_ptr last = ptrs[SPILLED - 1];
+	copy_through(last, ACTOR_BYTES);
+	CU(cu.cuPointerGetAttribute(&kind, 2, last + 100));
+	GM_REQUIRE_EQ(kind, GM_CU_MEMORYTYPE_DEVICE);
+	CU(cu.cuPointerGetAttribute(&device, 9, last));
+	GM_REQUIRE_EQ(device, 0);
+	CU(cu.cuPointerGetAttribute(&of, 1, last));
+	GM_REQUIRE(of == ctx);
+	CU(cu.cuMemGetAddressRange(&base, &bytes, last + 1));
+	GM_REQUIRE(base == last && bytes == ACTOR_BYTES);
+
+	CU(cu.cuMemAllocAsync(&async, ACTOR_BYTES, stream));
+	copy_through(async, ACTOR_BYTES);
+	CU(cu.cuMemFreeAsync(async, stream));
+	for (size_t i = 0; i < SPILLED; i++)
+		CU(cu.cuMemFree(ptrs[i]));
+	GM_REQUIRE(cu.cuMemFree(last) != GM_CUDA_SUCCESS);
+}
+
+static _Atomic int signals;
+static sem_t signalled;
+
+static void on_signal(int number)
+{
+	signals++;
+	sem_post(&signalled);
+}
+
+/* The program is told that the device is full: once. */
+static void scene_pressure(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	size_t n = 0;
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	GM_REQUIRE(sem_init(&signalled, 0, 0) == 0);
+	GM_REQUIRE(sigaction(SIGUSR2, &action, NULL) == 0);
+	while (n < 4096 && cu.cuMemAlloc(&ptr, ACTOR_BYTES) == GM_CUDA_SUCCESS)
+		n++;
+	while (sem_wait(&signalled) < 0)
+		;
+	GM_REQUIRE_EQ(signals, 1);
+	for (int i = 0; i < 50; i++)
+		GM_REQUIRE(cu.cuMemAlloc(&ptr, ACTOR_BYTES) != GM_CUDA_SUCCESS);
+	GM_REQUIRE_EQ(signals, 1);
 }
 
 /* A program without the driver finds none of its functions: it would take them for a driver. */
@@ -886,7 +1119,6 @@ static void scene_pinned(void)
 
 /* Several threads that allocate, ask and free at once. */
 #define THREADS 6
-static gm_cu_ctx shared_ctx;
 
 static void *work(void *argument)
 {
@@ -1007,6 +1239,9 @@ static const struct {
 	{"pointers", scene_pointers},
 	{"wait", scene_wait},
 	{"capture", scene_capture},
+	{"capture-race", scene_capture_race},
+	{"capture-destroyed", scene_capture_destroyed},
+	{"calls", scene_calls},
 	{"reset", scene_reset},
 	{"destructor", scene_destructor},
 	{"abort", scene_abort},
@@ -1014,11 +1249,16 @@ static const struct {
 	{"thread", scene_thread},
 	{"fork", scene_fork},
 	{"fork-first", scene_fork_first},
+	{"fork-connect", scene_fork_connect},
 	{"idle", scene_idle},
 	{"refused", scene_refused},
 	{"plain", scene_plain},
 	{"fill", scene_fill},
 	{"beside", scene_beside},
+	{"before", scene_before},
+	{"unserved", scene_unserved},
+	{"spill", scene_spill},
+	{"pressure", scene_pressure},
 	{"no-driver", scene_no_driver},
 	{"race", scene_race},
 	{"passed", scene_passed},

@@ -19,6 +19,10 @@
 #define ACTOR_SOLID  ((size_t)16 << 20)
 #define ACTOR_MIPMAP ((size_t)22 << 20)
 
+/* How often a pair may call the driver: bench/README.md says which calls these are. */
+#define ACTOR_PAIR_CALLS       3
+#define ACTOR_ASYNC_PAIR_CALLS 8
+
 /* X(name, exported symbol, version, parameters) */
 #define ACTOR_CALLS(X) \
 	X(cuInit, cuInit, 2000, (unsigned int flags)) \
@@ -84,6 +88,7 @@
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, \
 		(gm_cu_ptr to, gm_cu_ptr from, size_t bytes, gm_cu_stream stream)) \
 	X(cuStreamCreate, cuStreamCreate, 2000, (gm_cu_stream * stream, unsigned int flags)) \
+	X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (gm_cu_stream stream)) \
 	X(cuStreamSynchronize, cuStreamSynchronize, 2000, (gm_cu_stream stream)) \
 	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (gm_cu_stream stream, int mode)) \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (gm_cu_stream stream, void **graph)) \

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Another preloaded library: it stands in for a function, and finds the next one as such libraries do. */
+/* Another preloaded library: it stands in for a function of the C library and for one of the driver, and finds
+ * the next ones as such libraries do. */
 #include <dlfcn.h>
+#include <stddef.h>
 #include <unistd.h>
 
+#include "common/cuda_abi.h"
+
 __attribute__((visibility("default"))) pid_t getppid(void);
+__attribute__((visibility("default"))) gm_cu_result cuMemGetInfo_v2(
+	size_t *free_bytes, size_t *total);
 __attribute__((visibility("default"))) int beside_calls(void);
 
 static int calls;
@@ -15,6 +21,15 @@ pid_t getppid(void)
 	calls++;
 	*(void **)&next = dlsym(RTLD_NEXT, "getppid");
 	return next();
+}
+
+gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	gm_cu_result (*next)(size_t *, size_t *);
+
+	calls++;
+	*(void **)&next = dlsym(RTLD_NEXT, "cuMemGetInfo_v2");
+	return next ? next(free_bytes, total) : GM_CUDA_ERROR_NOT_FOUND;
 }
 
 int beside_calls(void)
