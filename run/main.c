@@ -20,12 +20,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/cuda_device.h"
+#include "common/limits.h"
 #include "common/random.h"
 #include "common/units.h"
 #include "gpumem/gpumem.h"
 #include "run/run_options.h"
 #include "run/run_program.h"
+
+#define MAIN_DEVICES_TEXT (GM_LIMIT_DEVICES * GM_CUDA_UUID_TEXT)
 
 enum {
 	EXIT_USAGE = 2,
@@ -48,19 +52,29 @@ __attribute__((format(printf, 2, 3))) static int main_fail(int status, const cha
 
 /* ---- what is asked of the daemon before the program starts */
 
-/* The smallest device that the program will see, and its UUID if it is to see one only. */
+/* The GPUs that the program will see and gpumemd serves. */
 struct main_device {
-	uint64_t total; /* 0: nobody knows */
-	char uuid[GM_CUDA_UUID_TEXT];
+	bool asked;                    /* there is a daemon */
+	uint64_t total;                /* of the smallest one; 0: there is none, or nobody knows */
+	char uuids[MAIN_DEVICES_TEXT]; /* with commas between them */
 };
+
+static void main_take(struct main_device *device, const gpumem_device_info_t *info)
+{
+	char uuid[GM_CUDA_UUID_TEXT];
+	size_t n = strlen(device->uuids);
+
+	if (!device->total || info->total < device->total)
+		device->total = info->total;
+	gm_cuda_uuid_text(info->uuid, false, uuid);
+	snprintf(device->uuids + n, sizeof device->uuids - n, "%s%s", n ? "," : "", uuid);
+}
 
 static int main_look(
 	gpumem_session *session, const struct gm_run_options *options, struct main_device *ret)
 {
-	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 	uint32_t n = 0;
 
-	ret->total = 0;
 	if (gpumem_device_count(session, &n))
 		return main_fail(EXIT_FAILURE, "%s", gpumem_error_detail());
 	if (options->device >= (int64_t)n)
@@ -68,12 +82,15 @@ static int main_look(
 			"--device: there is no device %lld; gpumemd has %u, numbered from 0",
 			(long long)options->device, n);
 	for (uint32_t i = 0; i < n; i++) {
+		gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
 		if ((options->device >= 0 && i != options->device) ||
 			gpumem_device_info(session, i, &info))
 			continue;
-		if (!ret->total || info.total < ret->total)
-			ret->total = info.total;
-		gm_cuda_uuid_text(info.uuid, false, ret->uuid);
+		if (strcmp(info.backend, "cuda") == 0)
+			main_take(ret, &info);
+		else if (options->device >= 0)
+			return main_fail(EXIT_USAGE, "--device: device %u is no GPU, but %s memory",
+				i, info.backend);
 	}
 	return 0;
 }
@@ -94,6 +111,7 @@ static int main_ask(const struct gm_run_options *options, struct main_device *re
 	if (status)
 		return 0; /* the library says so when the program uses the GPU */
 
+	ret_device->asked = true;
 	int result = main_look(session, options, ret_device);
 	gpumem_disconnect(session);
 	return result;
@@ -108,11 +126,14 @@ static int main_limit(const struct gm_run_options *options, const struct main_de
 
 	text[0] = 0;
 	/* On the plain driver, there is nobody to keep it. */
-	if (!options->limit_text || !device->total)
+	if (!options->limit_text || !device->asked)
 		return 0;
+	if (!device->total && !limit)
+		return main_fail(EXIT_USAGE, "--limit: gpumemd has no GPU to give %s of",
+			options->limit_text);
 	if (!limit)
 		limit = (uint64_t)(options->fraction * (double)device->total);
-	if (limit > device->total)
+	if (device->total && limit > device->total)
 		return main_fail(EXIT_USAGE, "--limit: %s is more than the GPU has, which is %s",
 			options->limit_text, gm_format_size(device->total, size));
 	snprintf(text, GM_UNITS_TEXT, "%llu", (unsigned long long)limit);
@@ -121,37 +142,51 @@ static int main_limit(const struct gm_run_options *options, const struct main_de
 
 /* ---- the environment of the program */
 
+static int main_set(const char *name, const char *value)
+{
+	if (value && *value ? setenv(name, value, 1) : unsetenv(name))
+		return main_fail(EXIT_FAILURE, "cannot set %s: %s", name, strerror(errno));
+	return 0;
+}
+
+/* Whether a list with blanks and colons has this entry. */
+static bool main_listed(const char *list, const char *entry)
+{
+	size_t n = strlen(entry);
+
+	for (; *list; list += strcspn(list, " :")) {
+		list += strspn(list, " :");
+		if (strncmp(list, entry, n) == 0 && strcspn(list, " :") == n)
+			return true;
+	}
+	return false;
+}
+
 /* Our library comes first, so that those which the user has preloaded see what it does. */
 static int main_set_preload(void)
 {
-	const char *path = getenv("GPUMEM_PRELOAD"), *before = getenv("LD_PRELOAD");
-	char all[2 * PATH_MAX];
+	const char *given = getenv("GPUMEM_PRELOAD"), *before = getenv("LD_PRELOAD");
+	char path[PATH_MAX];
 
-	if (!path || !*path)
-		path = GM_RUN_PRELOAD;
-	if (access(path, R_OK) < 0)
+	if (!given || !*given)
+		given = GM_RUN_PRELOAD;
+	/* The program may run in another folder. */
+	if (!realpath(given, path) || access(path, R_OK) < 0)
 		return main_fail(
-			EXIT_FAILURE, "the library %s cannot be read: %s", path, strerror(errno));
+			EXIT_FAILURE, "the library %s cannot be read: %s", given, strerror(errno));
 	if (strpbrk(path, " :"))
 		return main_fail(EXIT_FAILURE,
 			"the library %s cannot be preloaded: its path has a blank or a colon",
 			path);
-	if (before && strstr(before, path))
+	if (!before || !*before)
+		return main_set("LD_PRELOAD", path);
+	if (main_listed(before, path))
 		return 0;
-	int n = snprintf(all, sizeof all, "%s%s%s", path, before && *before ? ":" : "",
-		before ? before : "");
-	if (n < 0 || (size_t)n >= sizeof all)
-		return main_fail(EXIT_FAILURE, "LD_PRELOAD is too long");
-	setenv("LD_PRELOAD", all, 1);
-	return 0;
-}
 
-static void main_set(const char *name, const char *value)
-{
-	if (value && *value)
-		setenv(name, value, 1);
-	else
-		unsetenv(name);
+	GM_AUTO_FREE char *all = NULL;
+	if (asprintf(&all, "%s:%s", path, before) < 0)
+		return main_fail(EXIT_FAILURE, "no memory");
+	return main_set("LD_PRELOAD", all);
 }
 
 /* All processes of the run have its name, which nobody else has chosen. */
@@ -165,8 +200,7 @@ static int main_set_run(void)
 		return main_fail(EXIT_FAILURE, "no random numbers: %s", strerror(-r));
 	for (size_t i = 0; i < sizeof bytes; i++)
 		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-	setenv("GPUMEM_RUN", text, 1);
-	return 0;
+	return main_set("GPUMEM_RUN", text);
 }
 
 static int main_set_environment(
@@ -182,26 +216,33 @@ static int main_set_environment(
 	if (inside && (options->limit_text || options->priority))
 		return main_fail(EXIT_USAGE,
 			"this is part of another gpumem-run already, whose limit holds; leave out --limit and --priority");
+	snprintf(priority, sizeof priority, "%d", options->priority);
+	snprintf(wait, sizeof wait, "%u", options->wait_ms);
 	if (!inside) {
-		snprintf(priority, sizeof priority, "%d", options->priority);
-		main_set("GPUMEM_RUN_LIMIT", limit);
-		main_set("GPUMEM_RUN_PRIORITY", options->priority ? priority : NULL);
-		result = main_set_run();
-		if (result)
-			return result;
+		result = main_set("GPUMEM_RUN_LIMIT", limit);
+		if (!result)
+			result = main_set(
+				"GPUMEM_RUN_PRIORITY", options->priority ? priority : NULL);
+		if (!result)
+			result = main_set_run();
 	}
 
-	snprintf(wait, sizeof wait, "%u", options->wait_ms);
-	main_set("GPUMEM_RUN_WAIT", options->wait_ms ? wait : NULL);
-	main_set("GPUMEM_RUN_NAME", options->name);
-	main_set("GPUMEM_RUN_OPTIONAL", options->optional ? "1" : NULL);
-	main_set("GPUMEM_RUN_REPORT", options->report ? "1" : NULL);
-	main_set("GPUMEM_RUN_SEE_ALL", options->see_all ? "1" : NULL);
-	if (options->socket)
-		setenv("GPUMEM_SOCKET", options->socket, 1);
-	if (options->device >= 0 && *device->uuid)
-		setenv("CUDA_VISIBLE_DEVICES", device->uuid, 1);
-	return main_set_preload();
+	const char *const settings[][2] = {
+		{"GPUMEM_RUN_WAIT", options->wait_given ? wait : NULL},
+		{"GPUMEM_RUN_NAME", options->name},
+		{"GPUMEM_RUN_SPILL", options->spill ? "1" : NULL},
+		{"GPUMEM_RUN_OPTIONAL", options->optional ? "1" : NULL},
+		{"GPUMEM_RUN_REPORT", options->report ? "1" : NULL},
+		{"GPUMEM_RUN_SEE_ALL", options->see_all ? "1" : NULL},
+		{"GPUMEM_RUN_DEVICES", device->uuids},
+	};
+	for (size_t i = 0; !result && i < sizeof settings / sizeof *settings; i++)
+		result = main_set(settings[i][0], settings[i][1]);
+	if (!result && options->socket)
+		result = main_set("GPUMEM_SOCKET", options->socket);
+	if (!result && options->device >= 0 && device->total)
+		result = main_set("CUDA_VISIBLE_DEVICES", device->uuids);
+	return result ? result : main_set_preload();
 }
 
 int main(int argc, char **argv)

@@ -3,6 +3,7 @@
 
 #include "run/run_options.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 	X('n', "name", "NAME", "how gpumemctl shows it (default: the program's name)") \
 	X('p', "priority", "N", "-1000 to 0: those with less wait longer, and give back earlier") \
 	X('w', "wait", "TIME", "how long an allocation waits if the GPU is full: 30s") \
+	X('S', "spill", NULL, "what no longer fits comes from pinned host memory") \
 	X('d', "device", "N", "let it see this GPU only, by gpumemctl's number") \
 	X('s', "socket", "PATH", "the socket of gpumemd") \
 	X('r', "required", NULL, "refuse to start without gpumemd (default)") \
@@ -78,10 +80,14 @@ __attribute__((format(printf, 1, 2))) static enum gm_run_parsed run_options_wron
 	return GM_RUN_WRONG;
 }
 
+/* What getopt did not take: the option does not exist, or it was given a value and takes none. */
 static enum gm_run_parsed run_options_unknown(const char *word)
 {
 	char name[64];
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+	for (size_t i = 0; strchr(word, '=') && option_names[i]; i++)
+		if (strcmp(option_names[i], name) == 0)
+			return run_options_wrong("%s takes no value", name);
 	const char *close = strncmp(word, "--", 2) == 0 ? gm_closest(name, option_names) : NULL;
 
 	if (close)
@@ -110,17 +116,20 @@ static enum gm_run_parsed run_options_wait(const char *text, struct gm_run_optio
 	uint64_t ns;
 
 	if (gm_parse_duration(text, &ns) < 0 || ns / 1000000 >= UINT32_MAX)
-		return run_options_wrong("--wait: '%s' is no time; write 30s, 500ms or 5min", text);
-	options->wait_ms = (uint32_t)(ns / 1000000);
+		return run_options_wrong(
+			"--wait: '%s' is no time below 49 days; write 30s, 500ms or 5min", text);
+	options->wait_given = true;
+	options->wait_ms = (uint32_t)(ns / 1000000 + (ns % 1000000 != 0));
 	return GM_RUN_GO;
 }
 
 static enum gm_run_parsed run_options_priority(const char *text, struct gm_run_options *options)
 {
 	char *end;
+	errno = 0;
 	long value = strtol(text, &end, 10);
 
-	if (!*text || *end || value < PRIORITY_LEAST || value > 0)
+	if (!*text || *end || errno || value < PRIORITY_LEAST || value > 0)
 		return run_options_wrong(
 			"--priority: '%s' is not from %d to 0; only an administrator can raise a priority",
 			text, PRIORITY_LEAST);
@@ -168,6 +177,9 @@ static enum gm_run_parsed run_options_take(int letter, struct gm_run_options *op
 		return GM_RUN_GO;
 	case 'o':
 		options->optional = true;
+		return GM_RUN_GO;
+	case 'S':
+		options->spill = true;
 		return GM_RUN_GO;
 	case 'R':
 		options->report = true;

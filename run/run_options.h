@@ -19,6 +19,8 @@ struct gm_run_options {
 	double fraction;        /* of the device */
 	const char *name;       /* NULL: the program's */
 	int32_t priority;
+	bool wait_given;
+	bool spill;
 	uint32_t wait_ms;
 	int64_t device;     /* -1: all */
 	const char *socket; /* NULL: as the client library finds it */

@@ -4,7 +4,6 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,23 +52,26 @@ int gm_program_find(const char *name, char *path, size_t room)
 	return found;
 }
 
-/* Whether it is an ELF file that is loaded without the dynamic linker. */
-static bool program_static(const char *path)
+/* Why an ELF file takes no library of ours; NULL: it does, or it is no such file. */
+static const char *program_unfit(const char *path)
 {
 	Elf64_Ehdr head;
 	Elf64_Phdr part;
 	GM_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0 || read(fd, &head, sizeof head) != sizeof head ||
-		memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
-		head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof part)
-		return false;
+		memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+		return NULL;
+	if (head.e_ident[EI_CLASS] != ELFCLASS64)
+		return "is a 32-bit program, and the library is a 64-bit one";
+	if (head.e_phentsize != sizeof part || !head.e_phnum)
+		return NULL;
 	for (unsigned i = 0; i < head.e_phnum; i++) {
 		off_t place = (off_t)(head.e_phoff + i * sizeof part);
 		if (pread(fd, &part, sizeof part, place) != sizeof part || part.p_type == PT_INTERP)
-			return false;
+			return NULL;
 	}
-	return head.e_phnum > 0;
+	return "is linked statically, so no library can be put in front of its driver";
 }
 
 const char *gm_program_closed(const char *path)
@@ -84,7 +86,5 @@ const char *gm_program_closed(const char *path)
 		       "run gpumem-run as that user";
 	if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
 		return "runs with capabilities of its own, so no library can be put in front of its driver";
-	if (program_static(path))
-		return "is linked statically, so no library can be put in front of its driver";
-	return NULL;
+	return program_unfit(path);
 }

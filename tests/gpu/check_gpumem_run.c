@@ -19,6 +19,8 @@ struct command {
 	const char *const *arguments; /* NULL-ended */
 	const char *output;           /* where stdout and stderr go; NULL: as the test's */
 	bool nowhere;                 /* no daemon listens where it looks */
+	bool relative;                /* the library is named from the folder where it runs */
+	const char *preloaded;        /* LD_PRELOAD before; %s is the library */
 };
 
 static void run(int channel, void *argument)
@@ -31,6 +33,16 @@ static void run(int channel, void *argument)
 	built(actor, "tests/gpu", "preload_actor");
 	prepare_program(channel);
 	setenv("GPUMEM_PRELOAD", preload, 1);
+	if (command->relative) {
+		*strrchr(preload, '/') = 0;
+		GM_REQUIRE(chdir(preload) == 0);
+		setenv("GPUMEM_PRELOAD", "./libgpumem-preload.so", 1);
+	}
+	if (command->preloaded) {
+		char before[1200];
+		snprintf(before, sizeof before, "/nowhere%s%s", preload, command->preloaded);
+		setenv("LD_PRELOAD", before, 1);
+	}
 	setenv("ACTOR", actor, 1);
 	setenv("GPUMEM_SOCKET", command->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
 	if (command->output) {
@@ -88,6 +100,14 @@ START_TEST(wrong_use_is_explained)
 		{(const char *const[]){"--wait", "soon", "true", NULL}, 2, "'soon' is no time"},
 		{(const char *const[]){"--priority", "1", "true", NULL}, 2,
 			"only an administrator can raise a priority"},
+		{(const char *const[]){"--priority", "-1001", "true", NULL}, 2,
+			"'-1001' is not from -1000 to 0"},
+		{(const char *const[]){"--priority", "-99999999999999999999", "true", NULL}, 2,
+			"is not from -1000 to 0"},
+		{(const char *const[]){"--priority", "-1000", "true", NULL}, 0, ""},
+		{(const char *const[]){"--report=x", "true", NULL}, 2, "--report takes no value"},
+		{(const char *const[]){"--reprt=x", "true", NULL}, 2, "did you mean --report?"},
+		{(const char *const[]){"--wait", "50000000", "true", NULL}, 2, "is no time"},
 		{(const char *const[]){"--device", "77", "true", NULL}, 2,
 			"there is no device 77; gpumemd has "},
 		{(const char *const[]){"--device", "first", "true", NULL}, 2,
@@ -147,6 +167,46 @@ START_TEST(a_setuid_program_is_refused)
 }
 END_TEST
 
+START_TEST(a_32_bit_program_is_refused)
+{
+	static const unsigned char head[64] = {0x7f, 'E', 'L', 'F', 1, 1, 1};
+	char path[256], text[4096];
+
+	gm_scratch_path("run-32bit", path, sizeof path);
+	unlink(path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+	GM_REQUIRE(fd >= 0 && write(fd, head, sizeof head) == sizeof head);
+	close(fd);
+
+	start_with(CONFIG(""));
+	struct command command = {.arguments = ARGUMENTS("--", path)};
+	GM_REQUIRE_EQ(outcome(&command, text), 126);
+	GM_REQUIRE(strstr(text, path) && strstr(text, "is a 32-bit program"));
+	unlink(path);
+	tear_down();
+}
+END_TEST
+
+/* The daemon has host memory only. */
+START_TEST(host_memory_is_no_gpu)
+{
+	static const char *const args[] = {"--backend", "host", NULL};
+	char text[4096];
+	struct command command = {.arguments = ARGUMENTS("--device", "0", "true")};
+
+	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = "", .args = args});
+	GM_REQUIRE_EQ(outcome(&command, text), 2);
+	GM_REQUIRE(strstr(text, "device 0 is no GPU"));
+	command.arguments = ARGUMENTS("--limit", "40%", "true");
+	GM_REQUIRE_EQ(outcome(&command, text), 2);
+	GM_REQUIRE(strstr(text, "gpumemd has no GPU to give 40% of"));
+	command.arguments = ARGUMENTS("--limit", "900T", "sh", "-c", "echo $GPUMEM_RUN_LIMIT");
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	ck_assert_str_eq(text, "989560464998400\n");
+	tear_down();
+}
+END_TEST
+
 START_TEST(without_a_daemon_it_starts_only_if_that_is_optional)
 {
 	char text[4096];
@@ -186,6 +246,40 @@ START_TEST(the_program_is_told_what_the_user_wants)
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strncmp(text, ".\n", 2) == 0);
 	GM_REQUIRE(strstr(text, "this is part of another gpumem-run already"));
+	tear_down();
+}
+END_TEST
+
+START_TEST(the_library_comes_first_and_once)
+{
+	char text[4096], preload[512], expected[1200];
+	struct command command = {
+		.arguments = ARGUMENTS("sh", "-c", "echo \"=$LD_PRELOAD\""), .relative = true};
+
+	start_with(CONFIG(""));
+	built(preload, "preload", "libgpumem-preload.so");
+	char *whole = realpath(preload, NULL);
+	GM_REQUIRE(whole);
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	snprintf(expected, sizeof expected, "=%s\n", whole);
+	ck_assert_str_eq(text, expected);
+
+	/* Another library may have its name in its own. */
+	command.relative = false;
+	command.preloaded = ".old";
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	snprintf(expected, sizeof expected, "=%s:/nowhere%s.old\n", whole, preload);
+	GM_REQUIRE(strstr(text, expected));
+
+	/* An empty list of devices stays. 0s is no default. */
+	command = (struct command){
+		.arguments = ARGUMENTS("--wait", "0s", "--spill", "sh", "-c",
+			"echo $GPUMEM_RUN_WAIT$GPUMEM_RUN_SPILL${CUDA_VISIBLE_DEVICES-none}")};
+	GM_REQUIRE(setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0);
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	ck_assert_str_eq(text, "01\n");
+	free(whole);
 	tear_down();
 }
 END_TEST
@@ -290,6 +384,9 @@ int main(void)
 	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, wrong_use_is_explained);
 	tcase_add_test(tc, a_setuid_program_is_refused);
+	tcase_add_test(tc, a_32_bit_program_is_refused);
+	tcase_add_test(tc, host_memory_is_no_gpu);
+	tcase_add_test(tc, the_library_comes_first_and_once);
 	tcase_add_test(tc, without_a_daemon_it_starts_only_if_that_is_optional);
 	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
 	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
