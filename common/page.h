@@ -114,7 +114,8 @@ struct gm_page_use {
 	uint64_t opened;    /* in use in buffers that other clients made */
 	uint64_t evictable; /* in use, but it could be moved to host memory; from version 3 on */
 	uint64_t in_host;   /* content of this device's buffers, not held here; from version 3 on */
-	uint64_t reserved[2];
+	uint64_t passed;    /* calls for memory that the driver served instead; from version 3 on */
+	uint64_t reserved[1];
 };
 
 /* How a buffer grows, and how much of it is used; from version 3 on. Sizes are in units of

@@ -20,6 +20,7 @@
 /* What is used of the client library. X(function, its type's result, parameters). */
 #define BROKER_CLIENT(X) \
 	X(gpumem_connect) \
+	X(gpumem_count_passed) \
 	X(gpumem_device_count) \
 	X(gpumem_device_info) \
 	X(gpumem_alloc) \
@@ -58,6 +59,7 @@ static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
 
 static _Atomic uint64_t broker_refusals;
 static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
+static _Atomic uint64_t broker_untold; /* of them, those that the daemon does not know of */
 
 /* ---- the session */
 
@@ -414,7 +416,16 @@ bool gm_broker_room(uint32_t number, uint64_t *ret_bytes)
 
 void gm_broker_count_passed(enum gm_preload_call call)
 {
+	const struct gm_driver *driver = gm_driver();
+	uint32_t number;
+	gm_cu_ctx ctx;
+
 	atomic_fetch_add_explicit(&broker_passed[call], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_untold, 1, memory_order_relaxed);
+	if (!driver || !gm_broker_there() || !gm_broker_current(driver, &ctx, &number))
+		return;
+	uint64_t n = atomic_exchange_explicit(&broker_untold, 0, memory_order_relaxed);
+	(void)broker_client.gpumem_count_passed(broker_session, number, n);
 }
 
 /* ", cuMemCreate 3": the calls that went to the driver, as far as there is room. */

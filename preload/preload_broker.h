@@ -64,7 +64,8 @@ void gm_broker_look_at(uint32_t number, gm_cu_stream stream);
 /* How many bytes the program could have on a device now. false: nobody knows. */
 bool gm_broker_room(uint32_t number, uint64_t *ret_bytes);
 
-/* Counts a call that the driver serves although it makes memory, for the report. */
+/* Counts a call that the driver serves although it makes memory, for the report and, once there is a session, for
+ * gpumemctl clients. */
 void gm_broker_count_passed(enum gm_preload_call call);
 
 #endif

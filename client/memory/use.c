@@ -14,7 +14,7 @@
 struct use_figures {
 	gpumem_stats_t stats;
 	uint64_t opened; /* part of in_use: bytes that other processes pay for */
-	uint64_t evictable, in_host;
+	uint64_t evictable, in_host, passed;
 };
 
 static void use_collect(
@@ -48,6 +48,7 @@ static void use_collect(
 	ret_figures->opened = d->buffer_opened;
 	ret_figures->evictable = d->evictable;
 	ret_figures->in_host = d->in_host;
+	ret_figures->passed = d->passed;
 	stats.cpu_fallbacks = d->fallbacks;
 	pthread_mutex_unlock(&session->lock);
 
@@ -83,6 +84,22 @@ bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 		.evictable = figures.evictable,
 		.in_host = figures.in_host,
 		.cpu_fallbacks = stats->cpu_fallbacks,
+		.passed = figures.passed,
 	};
 	return gm_session_pages_use(&session->pages, device, &use);
+}
+
+gpumem_status gpumem_count_passed(gpumem_session *session, uint32_t name, uint64_t calls)
+{
+	uint32_t device;
+
+	if (!gm_session_ok(session))
+		return gm_session_refused(session);
+	if (!gm_session_find_device(session, name, &device))
+		return gm_session_no_device(session, name);
+	pthread_mutex_lock(&session->lock);
+	session->device[device].passed += calls;
+	pthread_mutex_unlock(&session->lock);
+	gm_session_stir(session);
+	return GPUMEM_OK;
 }

@@ -66,6 +66,7 @@ struct gm_session_device {
 	uint64_t evictable;      /* bytes of the buffers that could be evicted */
 	uint64_t in_host;        /* bytes of this device's buffers that are in host memory */
 	uint64_t fallbacks;      /* buffers that were made there */
+	uint64_t passed;         /* calls for memory that the driver served instead */
 	bool relieved;           /* by the last event, pressure is not high */
 	bool return_due;         /* so buffers may return from host memory */
 	struct gpumem_buffer *evictables; /* those, the ones first that were not used for longest */

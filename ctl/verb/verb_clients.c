@@ -37,11 +37,13 @@ static const struct gm_column columns[] = {
 	{"evictable", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"in_host", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"cpu_fallbacks", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	{"passed", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"lingering", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"declared", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{NULL, "EVICTABLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{NULL, "PASSED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -60,10 +62,11 @@ static const struct gm_column use_columns[] = {
 	{"evictable", NULL, 0},
 	{"in_host", NULL, 0},
 	{"cpu_fallbacks", NULL, 0},
+	{"passed", NULL, 0},
 	{"lingering", NULL, 0},
 	{"declared", NULL, 0},
 };
-#define COLUMNS_OF_DETAILS 11
+#define COLUMNS_OF_DETAILS 12
 
 struct clients_answer {
 	const struct gm_options *options;
@@ -94,6 +97,7 @@ static void clients_add_use(
 	gm_table_size(table, use->evictable);
 	gm_table_size(table, use->in_host);
 	gm_table_count(table, use->cpu_fallbacks);
+	gm_table_count(table, use->passed);
 	gm_table_size(table, use->lingering);
 	gm_table_size(table, use->declared);
 }
@@ -169,6 +173,8 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	clients_add_if_any(table, use ? use->evictable : 0);
 	clients_add_if_any(table, use ? use->in_host : 0);
 	clients_add_if_any(table, use ? use->declared : 0);
+	gm_table_count(table, use ? use->passed : 0);
+	gm_table_known(table, use && use->passed);
 	if (use && use->lingering)
 		gm_table_text(table, "lingering");
 	else
@@ -187,7 +193,7 @@ static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Cl
 	for (size_t i = 0; i < client->n_use; i++) {
 		const Gm__Wire__ClientUse *use = client->use[i];
 
-		if ((!use->held && !use->in_host) ||
+		if ((!use->held && !use->in_host && !use->passed) ||
 			!gm_verb_wants(options, use->device, client->uid, client->name))
 			continue;
 		if (first)

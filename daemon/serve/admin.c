@@ -176,6 +176,7 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		use->active_buffers = said.active_buffers;
 		use->evictable = said.evictable;
 		use->in_host = said.in_host;
+		use->passed = said.passed;
 	}
 }
 

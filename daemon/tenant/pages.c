@@ -198,7 +198,7 @@ int gm_pages_read_use(
 	if (pages->version < 2)
 		use.slack = use.opened = 0;
 	if (pages->version < GM_PAGE_VERSION_EVENTS)
-		use.evictable = use.in_host = use.cpu_fallbacks = 0;
+		use.evictable = use.in_host = use.cpu_fallbacks = use.passed = 0;
 	pages_bound_use(&use, held);
 	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
 	use.in_host = gm_min(use.in_host, GM_LEASE_BYTES_MAX);

@@ -247,6 +247,11 @@ typedef struct gpumem_stats_t {
 GPUMEM_API gpumem_status gpumem_stats(
 	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);
 
+/* For those that stand between a program and the driver, as gpumem-run does: so many more calls for memory of the device
+ * went to the driver itself. gpumemctl clients shows the sum. */
+GPUMEM_API gpumem_status gpumem_count_passed(
+	gpumem_session *session, uint32_t device, uint64_t calls);
+
 /* Returns every unused chunk of every device to the daemon. ret_bytes, which may be NULL, gets the
  * number of bytes returned. */
 GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes);

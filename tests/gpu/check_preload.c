@@ -7,6 +7,7 @@
  */
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "tests/gpu/preload_fixture.h"
@@ -561,6 +562,86 @@ START_TEST(the_report_says_what_went_where)
 }
 END_TEST
 
+START_TEST(gpumemctl_shows_how_often_the_driver_served)
+{
+	struct play one = {.route = "dlsym", .scene = "passed", .env = "ACTOR_SHOWS=1"};
+	char ctl[512], command[1200];
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	built(ctl, "ctl", "gpumemctl");
+	snprintf(command, sizeof command,
+		"'%s' --socket '%s' --csv --no-header clients --columns passed | grep -qx 2", ctl,
+		daemon_.socket);
+	/* The client publishes its figures within a second. */
+	GM_UNTIL(system(command) == 0);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+/* ---- more rights than its user's */
+
+static void act_secure(int channel, void *argument)
+{
+	const char *fake = getenv("GPUMEM_FAKE_DIR");
+	char library[512], driver[512] = "libcuda.so.1";
+
+	built(library, "preload", "libgpumem-preload.so");
+	if (fake)
+		snprintf(driver, sizeof driver, "%s/lib/libcuda.so.1", fake);
+	prepare_program(channel);
+	setenv("SECURE_LIBRARY", realpath(library, NULL), 1);
+	setenv("SECURE_DRIVER", driver, 1);
+	setenv("GPUMEM_SOCKET", daemon_.socket, 1);
+	setenv("GPUMEM_RUN", "limited", 1);
+	setenv("GPUMEM_RUN_LIMIT", "1048576", 1);
+	GM_REQUIRE(setgid(UID_A) == 0 && setuid(UID_A) == 0);
+	execl(argument, argument, "none", "secure", (char *)NULL);
+	GM_FAIL("cannot run %s: %s", (char *)argument, strerror(errno));
+}
+
+/* Copies the actor, as a program that runs with the rights of its owner. */
+static void make_setuid(char path[256])
+{
+	const char *fake = getenv("GPUMEM_FAKE_DIR");
+	char actor[512], block[65536];
+	ssize_t n;
+
+	snprintf(path, 256, "%s/setuid-XXXXXX", fake ? fake : "/tmp");
+	built(actor, "tests/gpu", "preload_actor");
+	int to = mkostemp(path, O_CLOEXEC), from = open(actor, O_RDONLY | O_CLOEXEC);
+	GM_REQUIRE(to >= 0 && from >= 0);
+	while ((n = read(from, block, sizeof block)) > 0)
+		GM_REQUIRE(write(to, block, (size_t)n) == n);
+	GM_REQUIRE(n == 0 && fchmod(to, 04755) == 0);
+	close(from);
+	close(to);
+}
+
+START_TEST(a_program_with_more_rights_than_its_user_is_left_alone)
+{
+	struct gm_worker worker;
+	char path[256], word;
+
+	start();
+	make_setuid(path);
+	gm_worker_start(&worker, act_secure, path);
+	gm_hear(worker.channel, &word, 1);
+	/* 'n': the file system is one on which no program has the rights of its owner. */
+	if (word == 's') {
+		gm_hear_word(worker.channel, 'i');
+		GM_REQUIRE_EQ(gm_figures_now(&daemon_).clients, 0);
+		go_on(&worker);
+	}
+	gm_worker_join(&worker);
+	unlink(path);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("preload");
@@ -601,6 +682,9 @@ int main(void)
 	tcase_add_test(tc, without_a_daemon_memory_is_refused_and_nothing_is_printed);
 	tcase_add_test(tc, an_optional_daemon_that_is_missing_is_said_once);
 	tcase_add_test(tc, the_report_says_what_went_where);
+	tcase_add_test(tc, gpumemctl_shows_how_often_the_driver_served);
+	if (GM_TAP_WITH_USERS(a_program_with_more_rights_than_its_user_is_left_alone))
+		tcase_add_test(tc, a_program_with_more_rights_than_its_user_is_left_alone);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -907,6 +908,38 @@ static void scene_no_driver(void)
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2") && dlerror());
 }
 
+/*
+ * With more rights than its user. The dynamic linker leaves out what LD_PRELOAD names then, but not what
+ * /etc/ld.so.preload does: the library is loaded here as it would be by that, and hands everything on.
+ */
+static void scene_secure(void)
+{
+	void *driver = dlopen(getenv("SECURE_DRIVER"), RTLD_NOW | RTLD_GLOBAL);
+	void *library = dlopen(getenv("SECURE_LIBRARY"), RTLD_NOW | RTLD_GLOBAL);
+	size_t plain, ours;
+	gm_cu_ptr ptr;
+
+	gm_say_word(ACTOR_CHANNEL, getauxval(AT_SECURE) ? 's' : 'n');
+	if (!getauxval(AT_SECURE))
+		return;
+	if (!driver || !library)
+		GM_FAIL("%s", dlerror());
+#define FIND_SECURE(name, symbol, version, parameters) \
+	cu.name = (gm_cu_result(*) parameters)dlsym(driver, #symbol);
+	ACTOR_CALLS(FIND_SECURE)
+#undef FIND_SECURE
+	use_gpu();
+	CU(cu.cuDeviceTotalMem(&plain, 0));
+	*(void **)&cu.cuDeviceTotalMem = dlsym(library, "cuDeviceTotalMem_v2");
+	*(void **)&cu.cuMemAlloc = dlsym(library, "cuMemAlloc_v2");
+	*(void **)&cu.cuMemFree = dlsym(library, "cuMemFree_v2");
+	CU(cu.cuDeviceTotalMem(&ours, 0));
+	GM_REQUIRE_EQ(ours, plain);
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('i');
+	CU(cu.cuMemFree(ptr));
+}
+
 /* Memory that the driver makes, and says so: it is not the broker's. */
 static void scene_passed(void)
 {
@@ -914,9 +947,18 @@ static void scene_passed(void)
 		.location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	gm_cu_mem handle;
 
+	gm_cu_ptr ptr;
+
+	/* Only a program that also has memory of the broker's has a session that can say so. */
 	use_gpu();
 	CU(cu.cuMemCreate(&handle, ACTOR_PIECE, &prop, 0));
 	CU(cu.cuMemRelease(handle));
+	if (getenv("ACTOR_SHOWS")) {
+		CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+		CU(cu.cuMemCreate(&handle, ACTOR_PIECE, &prop, 0));
+		CU(cu.cuMemRelease(handle));
+		show('h');
+	}
 }
 
 /* ---- memory that the driver makes, and the daemon charges */
@@ -1266,6 +1308,7 @@ static const struct {
 	{"graphs", scene_graphs},
 	{"declared-limit", scene_declared_limit},
 	{"pinned", scene_pinned},
+	{"secure", scene_secure},
 	{"threads", scene_threads},
 	{"restart", scene_restart},
 };

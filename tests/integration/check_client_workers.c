@@ -199,6 +199,57 @@ START_TEST(the_memory_of_a_killed_worker_comes_back)
 }
 END_TEST
 
+/* ---- one limit for many processes */
+
+#define RUN_LIMIT (64 * MIB)
+#define RUN_PIECE (4 * MIB)
+/* On a GPU each of them has a context, which takes its part. */
+#define RACERS (gm_on_gpu() ? 10 : 100)
+
+static void race_for_the_limit(int channel, void *argument)
+{
+	void *ptr = NULL;
+
+	setenv("GPUMEM_RUN", "race", 1);
+	setenv("GPUMEM_RUN_LIMIT", "67108864", 1);
+	gpumem_session *s = join("racer");
+	gm_hear_word(channel, 'g');
+	gpumem_status status = gpumem_alloc(s, 0, RUN_PIECE, GPUMEM_STREAM_ANY, NULL, &ptr);
+	GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_LIMIT);
+	gm_say_word(channel, status == GPUMEM_OK ? 'y' : 'n');
+	gm_hear_word(channel, 'e');
+	OK(gpumem_free(s, ptr, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(s);
+}
+
+START_TEST(processes_that_race_for_the_limit_of_a_run_never_pass_it)
+{
+	struct gm_worker workers[100];
+	uint64_t got = 0;
+	char word;
+
+	gpumem_disconnect(session);
+	for (int i = 0; i < RACERS; i++)
+		gm_worker_start(&workers[i], race_for_the_limit, NULL);
+	for (int i = 0; i < RACERS; i++)
+		gm_say_word(workers[i].channel, 'g');
+	for (int i = 0; i < RACERS; i++) {
+		gm_hear(workers[i].channel, &word, 1);
+		got += word == 'y';
+	}
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE(got > 0 && got <= RUN_LIMIT / RUN_PIECE);
+	GM_REQUIRE(f.leased >= got * RUN_PIECE && f.leased <= RUN_LIMIT);
+	GM_REQUIRE(f.peak_charged <= RUN_LIMIT);
+	for (int i = 0; i < RACERS; i++)
+		gm_say_word(workers[i].channel, 'e');
+	for (int i = 0; i < RACERS; i++)
+		gm_worker_join(&workers[i]);
+	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= RUN_LIMIT);
+	session = join("the test");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client workers");
@@ -213,6 +264,7 @@ int main(void)
 		tcase_add_test(tc, a_read_only_buffer_can_be_read_and_not_written);
 	tcase_add_test(tc, a_forked_child_may_not_use_the_session_and_can_connect_for_itself);
 	tcase_add_test(tc, the_memory_of_a_killed_worker_comes_back);
+	tcase_add_test(tc, processes_that_race_for_the_limit_of_a_run_never_pass_it);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

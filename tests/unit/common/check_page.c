@@ -42,6 +42,7 @@ START_TEST(the_layout_is_part_of_the_protocol)
 	ck_assert_uint_eq(offsetof(struct gm_page_use, untracked), 72);
 	ck_assert_uint_eq(offsetof(struct gm_page_use, slack), 80);
 	ck_assert_uint_eq(offsetof(struct gm_page_use, opened), 88);
+	ck_assert_uint_eq(offsetof(struct gm_page_use, passed), 112);
 	ck_assert_uint_eq(offsetof(struct gm_page_device, room), 64);
 	ck_assert_uint_eq(offsetof(struct gm_page_header, bytes), 32);
 	ck_assert_uint_eq(offsetof(struct gm_page_row, device), 4);

@@ -340,6 +340,7 @@ static void script_clients(struct gm_fake *f, void *user)
 	use[0].evictable = 8192;
 	use[0].in_host = 4096;
 	use[0].cpu_fallbacks = 3;
+	use[0].passed = 7;
 	use[1].device = 1;
 	use[1].declared = declared_bytes;
 	client.n_use = 2;
@@ -375,6 +376,7 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert_uint_eq(json_array_size(at(json, "clients", 0, "use")), 2);
 	json_t *first = json_array_get(at(json, "clients", 0, "use"), 0);
 	ck_assert_int_eq(json_integer_value(json_object_get(first, "cpu_fallbacks")), 3);
+	ck_assert_int_eq(json_integer_value(json_object_get(first, "passed")), 7);
 	ck_assert_int_eq(json_integer_value(json_object_get(first, "in_host")), 4096);
 	ck_assert_int_eq(json_integer_value(json_object_get(first, "evictable")), 8192);
 	ck_assert(json_is_null(at(json, "clients", 0, "container")));
