@@ -160,7 +160,6 @@ typedef int gm_cu_pool_attribute;
 	X(cuDeviceGetUuid_v2, (gm_cu_uuid * uuid, gm_cu_device device)) \
 	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
-	X(cuGraphDestroy, (gm_cu_graph graph)) \
 	X(cuStreamGetCtx, (gm_cu_stream stream, gm_cu_ctx * ctx)) \
 	X(cuStreamGetCaptureInfo_v2, \
 		(gm_cu_stream stream, gm_cu_capture_status * status, gm_cu_u64 * id, \
