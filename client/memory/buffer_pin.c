@@ -40,9 +40,10 @@ struct buffer_pin {
 	struct gm_session_chunk *chunks;
 };
 
+/* Whether the buffer may stay in host memory, and can. */
 static bool pin_host_ok(const struct buffer_pin *pin)
 {
-	return pin->options->flags & GPUMEM_PIN_HOST_OK;
+	return pin->options->flags & GPUMEM_PIN_HOST_OK && pin->buffer->evict.spill->direct;
 }
 
 /* When a pin with these options has waited long enough. */

@@ -31,8 +31,7 @@ typedef struct gpumem_pin_options {
 	size_t size;
 	uint32_t flags; /* GPUMEM_PIN_HOST_OK, or 0 */
 	/* How long to wait for device memory, as in gpumem_buffer_options. With GPUMEM_PIN_HOST_OK, 0
-	 * means not at all; and a buffer that can be used in host memory then moves only if the device
-	 * has room. */
+	 * means not at all: the buffer moves only if the device has room. */
 	uint32_t wait_ms;
 } gpumem_pin_options;
 

@@ -227,7 +227,8 @@ static void overwrite(struct worker *w, struct held *held)
 {
 	void *ptr = gpumem_buffer_ptr(held->buffer);
 	uint64_t bytes = gpumem_buffer_size(held->buffer);
-	bool flat = pick(w, 2);
+	/* A single memset cannot go over the border of two chunks in host memory. */
+	bool flat = pick(w, 2) && !held->in_host;
 
 	held->words = new_words(w, flat);
 	if (flat) {

@@ -113,6 +113,42 @@ START_TEST(others_see_where_a_region_is)
 }
 END_TEST
 
+/* The table of gpumemctl buffers has a line for the region, and fits a terminal. */
+static void require_line(const char *tag, const char *where)
+{
+	char command[512], line[512];
+	unsigned found = 0;
+	snprintf(command, sizeof(command), "COLUMNS=80 %s/ctl/gpumemctl --socket %s buffers",
+		getenv("top_builddir"), daemon_.socket);
+	FILE *out = popen(command, "re");
+	GM_REQUIRE(out);
+	while (fgets(line, sizeof(line), out)) {
+		/* What was cut ends with three bytes for one column. */
+		size_t cut = 0;
+		for (const char *c = line; (c = strstr(c, "…")); c++)
+			cut++;
+		GM_REQUIRE(strlen(line) - 2 * cut <= 81);
+		found += strstr(line, tag) && strstr(line, where);
+	}
+	GM_REQUIRE_EQ(pclose(out), 0);
+	GM_REQUIRE_EQ(found, 1);
+}
+
+START_TEST(a_paused_region_is_shown_whatever_it_has)
+{
+	gpumem_region *region = create("a_region_with_a_rather_long_tag", 128 * MIB);
+	for (int i = 0; i < 3; i++) {
+		void *a = i ? take(region, 3 * MIB) : NULL;
+		OK(gpumem_region_pause(session, "a_region_with_a_rather_long_tag",
+			i == 2 ? GPUMEM_REGION_KEEP : GPUMEM_REGION_DROP));
+		require_line("a_region", "paused");
+		OK(gpumem_region_resume(session, "a_region_with_a_rather_long_tag", 0));
+		OK(gpumem_region_free(region, a, NULL));
+	}
+	gpumem_region_destroy(region);
+}
+END_TEST
+
 START_TEST(content_that_finds_no_host_memory_stays_on_the_device)
 {
 	gpumem_region *region = create("weights", 640 * MIB);
@@ -286,6 +322,7 @@ int main(void)
 	tcase_add_test(tc, content_that_is_kept_comes_back_byte_for_byte);
 	tcase_add_test(tc, the_host_pays_for_what_is_kept_and_says_so);
 	tcase_add_test(tc, others_see_where_a_region_is);
+	tcase_add_test(tc, a_paused_region_is_shown_whatever_it_has);
 	tcase_add_test(tc, content_that_finds_no_host_memory_stays_on_the_device);
 	tcase_add_test(tc, kept_content_survives_a_resume_that_fails);
 	tcase_add_test(tc, kept_content_survives_restarts_of_the_daemon);
