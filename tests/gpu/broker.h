@@ -41,6 +41,13 @@ static inline void tear_down(void)
 	gm_daemon_stop(&daemon_);
 }
 
+static inline uint64_t leased_on(uint32_t device)
+{
+	struct gm_figures f;
+	gm_figures_of(&daemon_, device, &f);
+	return f.leased;
+}
+
 /* In a worker. */
 static inline void join(const char *name)
 {

@@ -13,12 +13,8 @@
 #include <string.h>
 
 #include "gpumem/gpumem_evict.h"
+#include "tests/gpu/broker.h"
 #include "tests/gpu/fake_gate.h"
-#include "tests/gpu/worker.h"
-#include "tests/integration/raw.h"
-#include "tests/tap.h"
-
-static struct gm_daemon daemon_;
 
 static const char config[] =
 	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n"
@@ -28,13 +24,6 @@ static const char config[] =
 /* The daemon makes one chunk when it starts, to see what the driver can do, and tries twice. */
 #define REFUSE_DEVICE "cuMemCreate:2:2,cuMemCreate:3:2"
 #define REFUSE_ALL    "cuMemCreate:2+:2"
-
-static uint64_t leased_on(uint32_t device)
-{
-	struct gm_figures f;
-	gm_figures_of(&daemon_, device, &f);
-	return f.leased;
-}
 
 static gpumem_buffer *evictable(gm_cu_stream stream, unsigned char value)
 {
@@ -430,7 +419,7 @@ END_TEST
 
 static void set_up(void)
 {
-	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
+	start_with(config);
 }
 
 static void set_up_refusing(const char *plan)
@@ -449,11 +438,11 @@ static void set_up_refusing_all(void)
 	set_up_refusing("GPUMEM_FAKE_FAIL=" REFUSE_ALL);
 }
 
-static void tear_down(void)
+static void tear_down_both(void)
 {
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	GM_REQUIRE_EQ(leased_on(0) + leased_on(1), 0);
-	gm_daemon_stop(&daemon_);
+	GM_REQUIRE_EQ(leased_on(1), 0);
+	tear_down();
 }
 
 int main(void)
@@ -465,7 +454,7 @@ int main(void)
 	Suite *suite = suite_create("evict_faults");
 	TCase *tc = tcase_create("evict_faults");
 	tcase_set_timeout(tc, 120);
-	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_checked_fixture(tc, set_up, tear_down_both);
 	tcase_add_loop_test(tc, a_buffer_that_cannot_leave_stays_as_it_was, 0, OUT_PLANS);
 	tcase_add_loop_test(
 		tc, a_buffer_that_cannot_return_keeps_its_content_in_host_memory, 0, IN_PLANS);
@@ -479,12 +468,12 @@ int main(void)
 
 	tc = tcase_create("refusing");
 	tcase_set_timeout(tc, 120);
-	tcase_add_checked_fixture(tc, set_up_refusing_first, tear_down);
+	tcase_add_checked_fixture(tc, set_up_refusing_first, tear_down_both);
 	tcase_add_test(tc, a_driver_that_refuses_memory_is_a_full_device);
 	suite_add_tcase(suite, tc);
 	tc = tcase_create("refusing all");
 	tcase_set_timeout(tc, 120);
-	tcase_add_checked_fixture(tc, set_up_refusing_all, tear_down);
+	tcase_add_checked_fixture(tc, set_up_refusing_all, tear_down_both);
 	tcase_add_test(tc, a_driver_that_refuses_both_is_named_for_both);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -18,13 +18,6 @@
 	"[gpumemd]\nfraction = 0.9\nmin_free = 16M\nreserve = 0\n" \
 	"host_limit = 256M\n"
 
-static uint64_t leased_on(uint32_t device)
-{
-	struct gm_figures f;
-	gm_figures_of(&daemon_, device, &f);
-	return f.leased;
-}
-
 static gpumem_buffer *evictable(uint64_t bytes)
 {
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;

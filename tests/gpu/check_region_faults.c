@@ -39,13 +39,6 @@ static gpumem_region_state state(void)
 	return stats.state;
 }
 
-static uint64_t leased_on(uint32_t device)
-{
-	struct gm_figures f;
-	gm_figures_of(&daemon_, device, &f);
-	return f.leased;
-}
-
 static void fail_from_now(const char *call)
 {
 	char text[64];

@@ -13,14 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpumem/gpumem_copy.h"
 #include "gpumem/gpumem_evict.h"
 #include "gpumem/gpumem_ring.h"
-#include "tests/integration/client_fixture.h"
-#include "tests/integration/device.h"
+#include "tests/integration/location_fixture.h"
+#include "tests/integration/refused.h"
 #include "tests/tap.h"
 
 /* The device is never as full as to make pressure critical, which would evict more than a test expects. */
@@ -28,19 +27,6 @@
 	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" \
 	"pressure_medium = 0.98\npressure_high = 0.99\npressure_critical = 1.0\n" \
 	"pressure_hysteresis = 0\nhost_limit = " host_limit "\n[device 0]\nsize = 66M\n"
-
-static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(__FILE__, line, "%s: %s", gpumem_status_text(got), gpumem_error_detail());
-}
-#define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
-
-static void set_up_with(const char *config)
-{
-	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
-	session = join("the test");
-}
 
 static void set_up_small(void)
 {
@@ -105,16 +91,6 @@ static void evict(gpumem_buffer *buffer)
 	}
 }
 
-static void fill(gpumem_buffer *buffer, uint8_t byte)
-{
-	gm_device_set(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte);
-}
-
-static void require(const gpumem_buffer *buffer, uint8_t byte)
-{
-	GM_REQUIRE(gm_device_is(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte));
-}
-
 static gpumem_buffer *filled(size_t size, uint8_t byte)
 {
 	gpumem_buffer *buffer = create(size);
@@ -124,24 +100,10 @@ static gpumem_buffer *filled(size_t size, uint8_t byte)
 	return buffer;
 }
 
-static uint64_t leased_on(uint32_t device)
-{
-	struct gm_figures f;
-	gm_figures_of(&daemon_, device, &f);
-	return f.leased;
-}
-
 static void require_leased(uint64_t device, uint64_t host)
 {
 	GM_REQUIRE_EQ(leased_on(0), device);
 	GM_REQUIRE_EQ(leased_on(1), host);
-}
-
-static gpumem_stats_t stats_of(uint32_t device)
-{
-	gpumem_stats_t stats = GPUMEM_STATS_INIT;
-	OK(gpumem_stats(session, device, &stats));
-	return stats;
 }
 
 /* ---- by the program */
@@ -545,19 +507,6 @@ START_TEST(an_evicted_buffer_survives_restarts_of_the_daemon)
 END_TEST
 
 /* ---- by hand */
-
-/* Runs gpumemctl. Returns its exit status, and what it says in one line. */
-static int ctl(const char *arguments, char said[512])
-{
-	char command[1024];
-	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s %s 2>&1",
-		getenv("top_builddir"), daemon_.socket, arguments);
-	FILE *out = popen(command, "re");
-	GM_REQUIRE(out);
-	size_t n = fread(said, 1, 511, out);
-	said[n] = '\0';
-	return WEXITSTATUS(pclose(out));
-}
 
 /* The names of the evictable buffers, in order of their sizes. */
 static void buffer_names(char names[2][64])

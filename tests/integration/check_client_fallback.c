@@ -10,12 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpumem/gpumem_evict.h"
-#include "tests/integration/client_fixture.h"
-#include "tests/integration/device.h"
+#include "tests/integration/location_fixture.h"
+#include "tests/integration/refused.h"
 #include "tests/tap.h"
 
 /* Pressure is medium with the large buffer, and low without it. */
@@ -26,12 +25,6 @@
 
 #define LARGE (60 * MIB)
 #define BYTES (8 * MIB)
-
-static void set_up_with(const char *config)
-{
-	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
-	session = join("the test");
-}
 
 static void set_up_small(void)
 {
@@ -52,13 +45,6 @@ static void set_up_none(void)
 {
 	set_up_with(CONFIG_WITH("host_limit = 0"));
 }
-
-static void refused_(gpumem_status got, gpumem_status status, const char *says, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(__FILE__, line, "%s: %s", gpumem_status_text(got), gpumem_error_detail());
-}
-#define REFUSED(call, status, says) refused_((call), (status), (says), __LINE__)
 
 static gpumem_status create_in(gpumem_session *s, size_t size, gpumem_buffer **ret_buffer)
 {
@@ -98,51 +84,14 @@ static void unpin(gpumem_buffer *buffer)
 	OK(gpumem_buffer_unpin(buffer, GPUMEM_STREAM_DONE));
 }
 
-static void set(gpumem_buffer *buffer, uint8_t byte)
-{
-	gm_device_set(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte);
-}
-
-static void require(const gpumem_buffer *buffer, uint8_t byte)
-{
-	GM_REQUIRE(gm_device_is(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), byte));
-}
-
 /* A buffer in host memory, full of a byte. */
 static gpumem_buffer *create_in_host(uint8_t byte)
 {
 	gpumem_buffer *buffer = create(BYTES);
 	GM_REQUIRE_EQ(pin(buffer, GPUMEM_PIN_HOST_OK), GPUMEM_LOCATION_HOST);
-	set(buffer, byte);
+	fill(buffer, byte);
 	unpin(buffer);
 	return buffer;
-}
-
-static uint64_t leased_on(uint32_t device)
-{
-	struct gm_figures f;
-	gm_figures_of(&daemon_, device, &f);
-	return f.leased;
-}
-
-static gpumem_stats_t stats_of(uint32_t device)
-{
-	gpumem_stats_t stats = GPUMEM_STATS_INIT;
-	OK(gpumem_stats(session, device, &stats));
-	return stats;
-}
-
-/* Runs gpumemctl. Returns its exit status, and what it says. */
-static int ctl(const char *arguments, char said[1024])
-{
-	char command[1024];
-	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s %s 2>&1",
-		getenv("top_builddir"), daemon_.socket, arguments);
-	FILE *out = popen(command, "re");
-	GM_REQUIRE(out);
-	size_t n = fread(said, 1, 1023, out);
-	said[n] = '\0';
-	return WEXITSTATUS(pclose(out));
 }
 
 /* ---- making one */
@@ -202,7 +151,7 @@ START_TEST(one_that_was_evicted_can_be_used_by_the_cpu_as_well)
 {
 	gpumem_buffer *buffer = create(BYTES);
 	GM_REQUIRE_EQ(pin(buffer, 0), GPUMEM_LOCATION_DEVICE);
-	set(buffer, 3);
+	fill(buffer, 3);
 	unpin(buffer);
 	OK(gpumem_buffer_evict(buffer));
 	gpumem_buffer *large = fill_device();

@@ -17,16 +17,8 @@
 #include "gpumem/gpumem_managed.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/client_fixture.h"
+#include "tests/integration/refused.h"
 #include "tests/tap.h"
-
-static void refused_(
-	gpumem_status got, gpumem_status status, const char *says, const char *file, int line)
-{
-	if (got != status || !strstr(gpumem_error_detail(), says))
-		gm_fail(file, line, "%s: %s, not %s with '%s'", gpumem_status_text(got),
-			gpumem_error_detail(), gpumem_status_text(status), says);
-}
-#define REFUSED(call, status, says) refused_((call), (status), (says), __FILE__, __LINE__)
 
 static bool on_fake(void)
 {
