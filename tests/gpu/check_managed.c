@@ -188,7 +188,7 @@ START_TEST(a_killed_process_is_charged_no_more)
 }
 END_TEST
 
-/* ---- only on the fake driver: it can be made to refuse */
+/* ---- only on the fake driver: it can be made to refuse, and to be slow */
 
 static void unlucky(int channel, void *argument)
 {
@@ -242,6 +242,40 @@ START_TEST(what_the_driver_refuses_is_not_charged)
 }
 END_TEST
 
+/* Has the pool full, declares most of the device, and makes the memory at once. */
+static void hasty(int channel, void *argument)
+{
+	gpumem_buffer *buffer;
+	gm_cu_ptr ptr;
+	(void)channel;
+	(void)argument;
+	join("hasty");
+	use_gpu();
+	OK(gpumem_buffer_create(session, 0, 384 * MIB, NULL, &buffer));
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_trim(session, NULL));
+	GM_UNTIL(gm_figures_now(&daemon_).pooled == 384 * MIB);
+	OK(gpumem_declare(session, 0, 384 * MIB, 0));
+	CU(cuda->cuMemAlloc(&ptr, 384 * MIB));
+	CU(cuda->cuMemFree(ptr));
+	gpumem_disconnect(session);
+}
+
+START_TEST(the_room_is_there_when_a_declaration_is_answered)
+{
+	static const char *const args[] = {"--backend", "cuda", NULL};
+	const char *env[] = {"GPUMEM_FAKE_DELAY=cuMemRelease:100000", NULL};
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){
+				  .config = "[gpumemd]\nfraction = 0.9\nmin_free = 0\nreserve = 0\n"
+					    "max_pool = 100%\npressure_critical = 1.0\n",
+				  .args = args,
+				  .env = env});
+	one_worker(hasty, NULL);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("managed");
@@ -251,8 +285,10 @@ int main(void)
 	tcase_add_test(tc, what_has_the_address_of_memory_that_went_with_its_context_is_left_alone);
 	tcase_add_test(tc, what_the_driver_counts_is_not_foreign_as_well);
 	tcase_add_test(tc, a_killed_process_is_charged_no_more);
-	if (getenv("GPUMEM_FAKE_DIR"))
+	if (getenv("GPUMEM_FAKE_DIR")) {
 		tcase_add_test(tc, what_the_driver_refuses_is_not_charged);
+		tcase_add_test(tc, the_room_is_there_when_a_declaration_is_answered);
+	}
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
