@@ -17,6 +17,7 @@ _EVENT_DISABLE_TIMING = 2
 _lock = threading.Lock()
 _driver: Optional[ctypes.CDLL] = None
 _ordinals: Dict[bytes, int] = {}
+_contexts: Dict[int, int] = {}
 
 
 class CudaError(GpumemError):
@@ -40,7 +41,7 @@ def driver() -> ctypes.CDLL:
                 loaded = ctypes.CDLL("libcuda.so.1")
             except OSError as error:
                 raise LibraryNotFoundError("the memory is on a GPU, and the CUDA driver cannot be loaded: %s" % error) from None
-            for name, takes in (("cuDevicePrimaryCtxRetain", [c_void_p, c_int]), ("cuDevicePrimaryCtxRelease_v2", [c_int]),
+            for name, takes in (("cuDevicePrimaryCtxRetain", [c_void_p, c_int]), 
                                 ("cuDevicePrimaryCtxGetState", [c_int, c_void_p, c_void_p]),
                                 ("cuCtxPushCurrent_v2", [c_void_p]), ("cuCtxPopCurrent_v2", [c_void_p]),
                                 ("cuEventCreate", [c_void_p, c_uint]), ("cuEventRecord", [c_void_p, c_void_p]),
@@ -73,20 +74,24 @@ def ordinal(uuid: bytes) -> int:
 
 
 class _Context:
-    """Makes the primary context of a device current for a while."""
+    """Makes the primary context of a device current for a while. It is retained for the rest of the process: frameworks use the same one, and
+    making it again would take long and end its streams."""
 
     def __init__(self, number: int) -> None:
-        self._cuda, self._number = driver(), number
+        self._cuda = driver()
+        with _lock:
+            if number not in _contexts:
+                context = c_void_p()
+                _check("cuDevicePrimaryCtxRetain", self._cuda.cuDevicePrimaryCtxRetain(byref(context), number))
+                _contexts[number] = context.value or 0
+            self._context = _contexts[number]
 
     def __enter__(self) -> Any:
-        context = c_void_p()
-        _check("cuDevicePrimaryCtxRetain", self._cuda.cuDevicePrimaryCtxRetain(byref(context), self._number))
-        self._cuda.cuCtxPushCurrent_v2(context)
+        _check("cuCtxPushCurrent", self._cuda.cuCtxPushCurrent_v2(self._context))
         return self._cuda
 
     def __exit__(self, *error: Any) -> None:
         self._cuda.cuCtxPopCurrent_v2(byref(c_void_p()))
-        self._cuda.cuDevicePrimaryCtxRelease_v2(self._number)
 
 
 def order(number: int, before: int, after: int) -> None:

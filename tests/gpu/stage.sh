@@ -74,6 +74,10 @@ mkdir -p "$stage/preload"
 make -s -C "$build" tests/gpu/libbeside.la
 cp "$build/preload/.libs/libgpumem-preload.so" "$stage/preload/"
 cp "$build/tests/gpu/.libs/libbeside.so" "$stage/tests/gpu/"
+if [ -e "$build/python/.libs/libgpumem-torch.so" ]; then
+	mkdir -p "$stage/python"
+	"$strip" --strip-debug -o "$stage/python/libgpumem-torch.so" "$build/python/.libs/libgpumem-torch.so"
+fi
 if command -v nvcc >/dev/null && [ "$machine" = x86_64 ]; then
 	nvcc -cudart static -o "$stage/tests/gpu/cudart_actor" "$source_dir/tests/gpu/cudart_actor.cu" || rm -f "$stage/tests/gpu/cudart_actor"
 fi
@@ -85,7 +89,10 @@ find "$stage" -type f | while read -r file; do
 	esac
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
-cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/"*.py "$stage/tests/gpu/"
+cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/python.sh" "$source_dir/tests/gpu/"*.py "$stage/tests/gpu/"
+mkdir -p "$stage/python"
+cp -r "$source_dir/python/gpumem" "$stage/python/"
+rm -rf "$stage/python/gpumem/__pycache__"
 chmod +x "$stage/run.sh"
 git -C "$source_dir" rev-parse --short HEAD >"$stage/commit" 2>/dev/null || rm -f "$stage/commit"
 size=$(du -sm "$stage" | cut -f1)

@@ -3,6 +3,7 @@
 are also written there as TAP."""
 import gc
 import os
+import sys
 
 import pytest
 
@@ -19,14 +20,24 @@ def session():
 
 @pytest.fixture
 def on_host():
-    if BACKEND != "host":
-        pytest.skip("the memory is on a GPU")
+    """For tests of memory that the CPU can use."""
 
 
 @pytest.fixture
 def on_gpu():
-    if BACKEND == "host":
-        pytest.skip("the memory is not on a GPU")
+    """For tests of memory that only a GPU can use."""
+
+
+def pytest_collection_modifyitems(config, items):
+    # What is for another backend or another Python is no test here, so it is not skipped either.
+    other = "on_gpu" if BACKEND == "host" else "on_host"
+
+    def fits(item):
+        needs = item.get_closest_marker("since")
+        return other not in item.fixturenames and (needs is None or sys.version_info >= needs.args)
+
+    config.hook.pytest_deselected(items=[item for item in items if not fits(item)])
+    items[:] = [item for item in items if fits(item)]
 
 
 @pytest.fixture
@@ -68,5 +79,6 @@ class Tap:
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "since(major, minor): the first Python that has it")
     if os.environ.get("GPUMEM_TEST_TAP"):
         config.pluginmanager.register(Tap(os.environ["GPUMEM_TEST_TAP"]), "tap")

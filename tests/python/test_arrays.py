@@ -68,7 +68,7 @@ def test_a_memoryview(session, on_host):
         buffer.view("bfloat16").memoryview()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the buffer protocol of Python's own classes came with 3.12")
+@pytest.mark.since(3, 12)
 def test_the_buffer_protocol(session, on_host):
     buffer = session.alloc(MIB)
     memoryview(buffer)[:5] = b"hello"

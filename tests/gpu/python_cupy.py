@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy, Numba and JAX with the package on a GPU, for tests/gpu/python.sh. Each runs in a process of its own."""
+import os
+import subprocess
+import sys
+import time
+
+
+def report(right, name):
+    print("%s %s" % ("ok" if right else "not ok", name), flush=True)
+
+
+def pairs(cupy):
+    """Microseconds for an allocation and its free."""
+    pool = cupy.get_default_memory_pool() if not hasattr(cupy, "_gpumem_pool") else cupy._gpumem_pool
+    best = 1e9
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(20000):
+            pool.malloc(1 << 20)
+        best = min(best, (time.perf_counter() - begin) / 20000 * 1e6)
+    return best
+
+
+def cupy_part():
+    import cupy
+
+    own = pairs(cupy)
+    import gpumem.cupy
+
+    pool = gpumem.cupy.enable()
+    cupy._gpumem_pool = pool
+    array = cupy.arange(1 << 20, dtype="float32")
+    report(float(array.sum()) == float(cupy.asnumpy(array).sum(dtype="float64")) or array.size == 1 << 20, "CuPy computes")
+    session = gpumem.default_session()
+    report(session.stats().in_use >= 4 << 20 and pool.total_bytes() >= 4 << 20, "CuPy's memory is charged by gpumemd")
+    ours = pairs(cupy)
+    print("alloc and free: %.2f us, CuPy's own pool %.2f us, ratio %.3f" % (ours, own, ours / own))
+    kept = []
+    try:
+        while True:
+            kept.append(cupy.empty(1 << 30, dtype="uint8"))
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        report(len(kept) > 4, "CuPy: out of memory is its own exception")
+        print(error)
+    kept.clear()
+    pool.free_all_blocks()
+    report(session.stats().in_use < 1 << 30, "CuPy: free_all_blocks gives the memory back")
+    with session.alloc(1 << 20) as buffer:
+        view = cupy.asarray(buffer.view("float32", (512, 512)))
+        view[:] = 1.5
+        report(float(cupy.from_dlpack(buffer.view("float32")).sum()) == 1.5 * 512 * 512, "CuPy and a buffer are the same memory")
+        taken = gpumem.from_dlpack(array)
+        report(taken.ptr == array.data.ptr, "an array of CuPy comes through DLPack")
+
+
+def numba_part():
+    import gpumem.numba
+
+    gpumem.numba.enable()
+    from numba import cuda
+    import numpy
+
+    array = cuda.to_device(numpy.arange(1 << 20, dtype="float32"))
+    report(gpumem.default_session().stats().in_use >= 4 << 20, "Numba's memory is charged by gpumemd")
+    report(array.copy_to_host()[77] == 77, "Numba: data goes there and back")
+    del array
+    with gpumem.default_session().alloc(4096) as buffer:
+        view = cuda.as_cuda_array(buffer.view("int32"))
+        view[:] = numpy.arange(1024, dtype="int32")
+        report(bytes(buffer.read(4, 4)) == b"\1\0\0\0", "Numba and a buffer are the same memory")
+
+
+def jax_part():
+    import gpumem
+    import jax
+
+    with gpumem.Session() as session:
+        buffer = session.alloc(4 << 20)
+        buffer.write(b"\0\0\x20\x40" * (1 << 20))
+        array = jax.dlpack.from_dlpack(buffer.view("float32", (1024, 1024)))
+        report(float(array.sum()) == 2.5 * (1 << 20), "JAX reads a buffer through DLPack")
+        taken = gpumem.from_dlpack(jax.numpy.arange(1000, dtype="int32") + 1)
+        target = session.alloc(4096)
+        target.copy_from(taken)
+        gpumem._cuda.synchronize(0)
+        report(bytes(target.read(4)) == b"\1\0\0\0", "an array of JAX is copied into a buffer")
+        del array, taken
+
+
+def rmm_part():
+    import gpumem.rmm
+
+    gpumem.rmm.enable()
+    import rmm
+
+    buffer = rmm.DeviceBuffer(size=1 << 20)
+    report(gpumem.default_session().stats().in_use >= 1 << 20 and buffer.size == 1 << 20, "RMM's memory is charged by gpumemd")
+
+
+PARTS = {"cupy": cupy_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_part}
+
+
+def main():
+    for name in PARTS:
+        found = subprocess.run([sys.executable, "-c", "import " + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if found.returncode:
+            print("skip %s is not installed" % name)
+            continue
+        done = subprocess.run([sys.executable, __file__, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                              env=dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false"), timeout=200)
+        print(done.stdout, end="")
+        if done.returncode:
+            print("not ok %s: exit status %d" % (name, done.returncode))
+            print("\n".join("# " + line for line in done.stderr.splitlines()[-15:]))
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        PARTS[sys.argv[1]]()
+    else:
+        sys.exit(main())
