@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run, and print what they should."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(os.environ.get("top_srcdir", Path(__file__).resolve().parents[2]))
+
+
+def run(name):
+    done = subprocess.run([sys.executable, str(SOURCE / "examples" / "python" / (name + ".py"))], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("name, line", [
+    ("worker", "in use now: 0 bytes"),
+    ("idle_notebook", "cell 2: the table says forty-two"),
+    ("turns", "2 programs took 3 turns each"),
+    ("limits", "3 programs had their share"),
+])
+def test_an_example(name, line):
+    assert line in run(name)
+
+
+def test_ten_workers_have_one_copy(on_host, numpy):
+    said = run("ten_workers")
+    assert said.count("mean 2.50") == 10 and "10 workers, one copy" in said
+
+
+def test_the_readme_has_the_worker():
+    readme = (SOURCE / "README.md").read_text()
+    program = readme.split("```python\n")[1].split("```")[0]
+    assert program == (SOURCE / "examples/python/worker.py").read_text()
