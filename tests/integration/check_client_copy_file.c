@@ -6,6 +6,7 @@
  * they are read, pipes, devices, and files that cannot be read.
  */
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -136,6 +137,82 @@ START_TEST(wrong_parts_and_files_are_named)
 	GM_REQUIRE(chmod(path, 0) == 0);
 	if (geteuid() != 0)
 		REFUSED(load(0, at_path(path), NULL, NULL), GPUMEM_E_DENIED, path);
+}
+END_TEST
+
+/* ---- functions that read */
+
+struct reading {
+	const uint8_t *bytes;
+	size_t fail_at; /* SIZE_MAX: never */
+	_Atomic size_t sum;
+};
+
+static int read_part(void *user, uint64_t at, void *to, size_t n)
+{
+	struct reading *reading = user;
+
+	if (reading->fail_at >= at && reading->fail_at < at + n)
+		return ENOSPC;
+	memcpy(to, reading->bytes + at, n);
+	atomic_fetch_add(&reading->sum, n);
+	return 0;
+}
+
+static int read_badly(void *user, uint64_t at, void *to, size_t n)
+{
+	return -1;
+}
+
+START_TEST(a_function_fills_a_buffer_in_parts)
+{
+	static const size_t lengths[] = {0, 1, SLOT + 1, 5 * SLOT + 77, 3 * 1024 * 1024 + 1};
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		size_t n = lengths[i], offset = i * 3;
+		gpumem_copy_options options = staged(1 + (uint32_t)i % 4, 2 + (uint32_t)i % 5);
+		gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+		uint8_t *bytes = pattern(n, (uint8_t)i);
+		struct reading reading = {.bytes = bytes, .fail_at = SIZE_MAX};
+		options.strategy = (gpumem_copy_strategy[]){
+			GPUMEM_COPY_STAGED, GPUMEM_COPY_AUTO, GPUMEM_COPY_SYNC}[i % 3];
+		gm_device_set(gpumem_buffer_ptr(buffer), ROOM, 0xee);
+		OK(gpumem_copy_read_in(buffer, offset, n, read_part, &reading, GPUMEM_STREAM_DONE,
+			&options, &result));
+		GM_REQUIRE_EQ(result.bytes, n);
+		GM_REQUIRE_EQ(reading.sum, n); /* each byte was asked for once */
+		require_in_buffer(offset, bytes, n, 0xee);
+		free(bytes);
+	}
+	require_no_ring();
+}
+END_TEST
+
+START_TEST(a_function_that_fails_ends_the_transfer)
+{
+	size_t n = 16 * SLOT;
+	uint8_t *bytes = pattern(n, 9);
+	struct reading reading = {.bytes = bytes, .fail_at = 9 * SLOT + 5};
+	gpumem_copy_options options = staged(3, 4);
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+
+	REFUSED(gpumem_copy_read_in(
+			buffer, 0, n, read_part, &reading, GPUMEM_STREAM_DONE, &options, &result),
+		GPUMEM_E_SYSTEM, "read() failed: No space left on device: ");
+	GM_REQUIRE(result.bytes <= 9 * SLOT);
+	REFUSED(gpumem_copy_read_in(
+			buffer, 0, n, read_badly, NULL, GPUMEM_STREAM_DONE, &options, NULL),
+		GPUMEM_E_SYSTEM, "read() failed: Input/output error: 0 of");
+	REFUSED(gpumem_copy_read_in(buffer, 0, n, NULL, NULL, GPUMEM_STREAM_DONE, NULL, NULL),
+		GPUMEM_E_INVALID, "read must not be NULL");
+	REFUSED(gpumem_copy_read_in(buffer, ROOM - n + 1, n, read_part, &reading,
+			GPUMEM_STREAM_DONE, NULL, NULL),
+		GPUMEM_E_INVALID, "do not fit");
+	options.strategy = GPUMEM_COPY_ASYNC;
+	REFUSED(gpumem_copy_read_in(
+			buffer, 0, n, read_part, &reading, GPUMEM_STREAM_DONE, &options, NULL),
+		GPUMEM_E_INVALID, "strategy must be");
+	free(bytes);
+	require_no_ring();
 }
 END_TEST
 
@@ -564,6 +641,8 @@ int main(void)
 	tcase_add_checked_fixture(tc, copy_set_up, copy_tear_down);
 	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, files_are_loaded_byte_for_byte);
+	tcase_add_test(tc, a_function_fills_a_buffer_in_parts);
+	tcase_add_test(tc, a_function_that_fails_ends_the_transfer);
 	tcase_add_test(tc, parts_of_files_are_loaded_and_the_position_stays);
 	tcase_add_test(tc, wrong_parts_and_files_are_named);
 	tcase_add_test(tc, a_file_that_shrinks_is_an_error_that_names_it);

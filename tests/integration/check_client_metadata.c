@@ -6,6 +6,7 @@
  * buffer, and its lifetime.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,75 @@ START_TEST(metadata_is_read_without_mapping_the_buffer)
 	gpumem_buffer_destroy(view);
 	gpumem_buffer_destroy(first);
 	gpumem_buffer_destroy(second);
+}
+END_TEST
+
+struct listing {
+	size_t n;
+	gpumem_name last;
+	char name[64], tag[64];
+};
+
+static void take_name(void *user, const gpumem_name *name)
+{
+	struct listing *listing = user;
+
+	listing->n++;
+	listing->last = *name;
+	snprintf(listing->name, sizeof(listing->name), "%s", name->name);
+	snprintf(listing->tag, sizeof(listing->tag), "%s", name->tag);
+}
+
+START_TEST(names_are_listed_with_what_is_known_of_them)
+{
+	gpumem_buffer_options tagged = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_buffer *buffer = NULL, *view = NULL, *many[100];
+	struct listing listing = {0};
+	char name[16];
+
+	OK(gpumem_names(session, take_name, &listing));
+	GM_REQUIRE_EQ(listing.n, 0);
+	REFUSED(gpumem_names(session, NULL, NULL), GPUMEM_E_INVALID, "fn must not be NULL");
+	GM_REQUIRE(gpumem_names(NULL, take_name, &listing) != GPUMEM_OK);
+
+	tagged.tag = "a tag";
+	OK(gpumem_buffer_create(session, 0, 12345, &tagged, &buffer));
+	options.metadata = "abc";
+	options.metadata_size = 3;
+	OK(gpumem_publish(buffer, "x", &options, NULL, NULL));
+	OK(gpumem_attach(session, "x", &view));
+	OK(gpumem_names(session, take_name, &listing));
+	GM_REQUIRE_EQ(listing.n, 1);
+	GM_REQUIRE(!strcmp(listing.name, "x") && !strcmp(listing.tag, "a tag"));
+	GM_REQUIRE_EQ(listing.last.version, 1);
+	GM_REQUIRE_EQ(listing.last.bytes, 12345);
+	GM_REQUIRE_EQ(listing.last.metadata_bytes, 3);
+	GM_REQUIRE_EQ(listing.last.readers, 1);
+	GM_REQUIRE_EQ(listing.last.device, 0);
+
+	/* More than a packet holds. */
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "n%d", i);
+		OK(gpumem_buffer_create(session, 0, 4096, NULL, &many[i]));
+		OK(gpumem_publish(many[i], name, NULL, NULL, NULL));
+	}
+	listing = (struct listing){0};
+	OK(gpumem_names(session, take_name, &listing));
+	GM_REQUIRE_EQ(listing.n, 101);
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "n%d", i);
+		OK(gpumem_unpublish(session, name));
+		gpumem_buffer_destroy(many[i]);
+	}
+	OK(gpumem_unpublish(session, "x"));
+	gpumem_buffer_destroy(view);
+	gpumem_buffer_destroy(buffer);
+
+	GM_REQUIRE_EQ(gpumem_error_set(GPUMEM_E_BUSY, "a sentence"), GPUMEM_E_BUSY);
+	GM_REQUIRE(!strcmp(gpumem_error_detail(), "a sentence"));
+	gpumem_error_set(GPUMEM_E_BUSY, NULL);
+	GM_REQUIRE(!strcmp(gpumem_error_detail(), gpumem_status_text(GPUMEM_E_BUSY)));
 }
 END_TEST
 
@@ -146,6 +216,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, metadata_is_read_without_mapping_the_buffer);
+	tcase_add_test(tc, names_are_listed_with_what_is_known_of_them);
 	tcase_add_test(tc, bad_metadata_is_refused_and_changes_nothing);
 	tcase_add_test(tc, a_name_ends_when_its_time_has_come);
 	suite_add_tcase(suite, tc);

@@ -31,6 +31,8 @@ check "gpumem-run knows where its library is" run_library
 # It finds the client library beside it, wherever both were installed.
 run_client() { readelf -d "$root$libdir/gpumemd/libgpumem-preload.so" | grep -qF '$ORIGIN/..' && [ -e "$root$libdir/libgpumem-client.so.0" ]; }
 check "that library knows where the client library is" run_client
+weights_library() { [ -e "$root$libdir/libgpumem-weights.so.0" ] && [ -e "$root$libdir/pkgconfig/libgpumem-weights.pc" ]; }
+check "libgpumem-weights is there, and pkg-config knows it" weights_library
 # The search path of a user of Debian who is not root has no sbin.
 check "no program is where only root looks" [ -z "$(find "$root" -path '*/sbin/*')" ]
 check "it says its version" "$root$bindir/gpumemd" --version
