@@ -21,6 +21,7 @@ struct weights_load {
 	struct gm_weights_layout layout;
 	struct gm_weights_text text;
 	gpumem_buffer *buffer;
+	bool cancelled; /* the program's function said so, maybe when the last byte had arrived */
 };
 
 static void load_deinit(struct weights_load *load)
@@ -104,12 +105,21 @@ static gpumem_status load_create(struct weights_load *load, uint32_t device)
 		(size_t)gm_max(bytes, GPUMEM_WEIGHTS_ALIGNMENT), &options, &load->buffer);
 }
 
+static int load_tell(void *user, uint64_t done, uint64_t total)
+{
+	struct weights_load *load = user;
+
+	if (load->options.progress && load->options.progress(load->options.user, done, total))
+		load->cancelled = true;
+	return load->cancelled;
+}
+
 static gpumem_status load_fill(struct weights_load *load)
 {
 	gpumem_copy_options options = GPUMEM_COPY_OPTIONS_INIT;
 
-	options.progress = load->options.progress;
-	options.user = load->options.user;
+	options.progress = load_tell;
+	options.user = load;
 	options.cancel = load->options.cancel;
 	gpumem_status status = gpumem_copy_read_in(load->buffer, 0, (size_t)load->layout.bytes,
 		gm_weights_layout_read, &load->layout, GPUMEM_STREAM_DONE, &options, NULL);
@@ -133,7 +143,8 @@ static gpumem_status load_publish(struct weights_load *load)
 {
 	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
 
-	if (load->options.cancel && __atomic_load_n(load->options.cancel, __ATOMIC_ACQUIRE))
+	if (load->cancelled ||
+		(load->options.cancel && __atomic_load_n(load->options.cancel, __ATOMIC_ACQUIRE)))
 		return gm_weights_error(GPUMEM_E_CANCELLED,
 			"the load was cancelled before the weights were published");
 	options.audience = load->options.audience;
