@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See preload_actor.h. A scene that fails ends the program and says why. */
-#include "tests/gpu/preload_actor.h"
+#include "tests/gpu/preload_scenes.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,11 +21,7 @@
 
 #define CU(call) GM_REQUIRE_EQ(call, GM_CUDA_SUCCESS)
 
-static struct {
-#define MEMBER(name, symbol, version, parameters) gm_cu_result(*name) parameters;
-	ACTOR_CALLS(MEMBER)
-#undef MEMBER
-} cu;
+static struct actor_calls cu;
 
 /* ---- routes */
 
@@ -85,7 +81,7 @@ static void find_all(const char *route)
 #undef FIND
 }
 
-static gm_cu_ctx use_gpu(void)
+gm_cu_ctx use_gpu(void)
 {
 	gm_cu_ctx ctx;
 
@@ -97,8 +93,7 @@ static gm_cu_ctx use_gpu(void)
 
 /* ---- memory */
 
-/* The device writes all of it, and what the CPU reads is that. */
-static void use(gm_cu_ptr ptr, size_t bytes, unsigned char value)
+void use(gm_cu_ptr ptr, size_t bytes, unsigned char value)
 {
 	unsigned char *copy = malloc(bytes);
 	GM_REQUIRE(copy);
@@ -110,8 +105,7 @@ static void use(gm_cu_ptr ptr, size_t bytes, unsigned char value)
 	free(copy);
 }
 
-/* Shows the test what the daemon has meanwhile. */
-static void show(char word)
+void show(char word)
 {
 	gm_say_word(ACTOR_CHANNEL, word);
 	gm_hear_word(ACTOR_CHANNEL, 'g');
@@ -172,127 +166,6 @@ static void scene_async(void)
 	CU(cu.cuStreamSynchronize(stream));
 }
 
-/* ---- pools */
-
-/* Of CUmemPool_attribute. */
-enum {
-	POOL_FOLLOW_EVENTS = 1,
-	POOL_THRESHOLD = 4,
-	POOL_RESERVED,
-	POOL_RESERVED_HIGH,
-	POOL_USED,
-	POOL_USED_HIGH,
-};
-
-static void *new_pool(int handle_types)
-{
-	gm_cu_pool_props props = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
-		.handle_types = handle_types,
-		.location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	void *pool;
-
-	CU(cu.cuMemPoolCreate(&pool, &props));
-	return pool;
-}
-
-static uint64_t figure(void *pool, int attribute)
-{
-	uint64_t value = UINT64_MAX;
-
-	CU(cu.cuMemPoolGetAttribute(pool, attribute, &value));
-	return value;
-}
-
-/* Marks go down to what there is, and nothing else can be written. */
-static void reset_marks(void *pool)
-{
-	uint64_t zero = 0, five = 5;
-
-	CU(cu.cuMemPoolSetAttribute(pool, POOL_USED_HIGH, &zero));
-	CU(cu.cuMemPoolSetAttribute(pool, POOL_RESERVED_HIGH, &zero));
-	GM_REQUIRE(cu.cuMemPoolSetAttribute(pool, POOL_USED_HIGH, &five) != GM_CUDA_SUCCESS);
-	GM_REQUIRE(cu.cuMemPoolSetAttribute(pool, POOL_USED, &zero) != GM_CUDA_SUCCESS);
-	GM_REQUIRE_EQ(figure(pool, POOL_USED_HIGH), figure(pool, POOL_USED));
-}
-
-static void keep_settings(void *pool)
-{
-	uint64_t all = UINT64_MAX;
-	int reuse = 0, flags = 0;
-	gm_cu_location location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0};
-
-	CU(cu.cuMemPoolSetAttribute(pool, POOL_THRESHOLD, &all));
-	CU(cu.cuMemPoolSetAttribute(pool, POOL_FOLLOW_EVENTS, &reuse));
-	reuse = 1;
-	CU(cu.cuMemPoolGetAttribute(pool, POOL_FOLLOW_EVENTS, &reuse));
-	GM_REQUIRE_EQ(reuse, 0);
-	GM_REQUIRE_EQ(figure(pool, POOL_THRESHOLD), UINT64_MAX);
-	CU(cu.cuMemPoolGetAccess(&flags, pool, &location));
-	GM_REQUIRE_EQ(flags, GM_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-}
-
-/* What is allocated from a pool, and what it says about it. */
-static void count_pool(void *pool, gm_cu_stream stream)
-{
-	uint64_t before = figure(pool, POOL_USED), two = before + 2 * ACTOR_BYTES;
-	gm_cu_ptr a, b;
-	void *of;
-
-	CU(cu.cuMemAllocFromPoolAsync(&a, ACTOR_BYTES, pool, stream));
-	CU(cu.cuMemAllocAsync(&b, ACTOR_BYTES, stream)); /* it is the device's now */
-	CU(cu.cuStreamSynchronize(stream));
-	CU(cu.cuPointerGetAttribute(&of, 17, a + 1));
-	GM_REQUIRE(of == pool);
-	GM_REQUIRE(figure(pool, POOL_USED) >= two && figure(pool, POOL_USED_HIGH) >= two);
-	GM_REQUIRE(figure(pool, POOL_RESERVED) >= figure(pool, POOL_USED));
-	GM_REQUIRE(figure(pool, POOL_RESERVED_HIGH) >= two);
-	CU(cu.cuMemFreeAsync(b, stream));
-	CU(cu.cuStreamSynchronize(stream));
-	GM_REQUIRE(figure(pool, POOL_USED) < two && figure(pool, POOL_USED_HIGH) >= two);
-	reset_marks(pool);
-	CU(cu.cuMemFree(a));
-	GM_REQUIRE_EQ(figure(pool, POOL_USED), before);
-}
-
-static void scene_pools(void)
-{
-	gm_cu_stream stream;
-	void *first, *pool, *now;
-	gm_cu_ptr a, b;
-
-	use_gpu();
-	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
-	CU(cu.cuDeviceGetDefaultMemPool(&first, 0));
-	GM_REQUIRE(cu.cuMemPoolDestroy(first) != GM_CUDA_SUCCESS);
-	count_pool(first, stream);
-
-	pool = new_pool(GM_CU_MEM_HANDLE_TYPE_NONE);
-	keep_settings(pool);
-	CU(cu.cuDeviceSetMemPool(0, pool));
-	count_pool(pool, stream);
-	GM_REQUIRE_EQ(figure(first, POOL_USED), 0);
-
-	/* What is freed goes back to the daemon when the pool is trimmed. */
-	CU(cu.cuMemAllocAsync(&a, ACTOR_BYTES, stream));
-	CU(cu.cuMemAllocAsync(&b, ACTOR_BYTES, stream));
-	CU(cu.cuStreamSynchronize(stream));
-	use(b, ACTOR_BYTES, 0x24);
-	show('h');
-	CU(cu.cuMemFreeAsync(a, stream));
-	CU(cu.cuStreamSynchronize(stream));
-	CU(cu.cuMemPoolTrimTo(pool, 0));
-	show('t');
-
-	/* A pool that is destroyed leaves what was allocated, and is no device's any more. */
-	CU(cu.cuMemPoolDestroy(pool));
-	CU(cu.cuDeviceGetMemPool(&now, 0));
-	GM_REQUIRE(now == first);
-	use(b, ACTOR_BYTES, 0x25);
-	CU(cu.cuMemFreeAsync(b, stream));
-	CU(cu.cuStreamSynchronize(stream));
-	GM_REQUIRE_EQ(figure(first, POOL_USED), 0);
-}
-
 /* A program compiled for a default stream of each thread asks so. */
 static void scene_per_thread(void)
 {
@@ -335,52 +208,6 @@ static void scene_figures(void)
 	GM_REQUIRE(free_after <= free_before);
 	if (!limit)
 		GM_REQUIRE(free_after + ACTOR_BYTES <= free_before);
-	CU(cu.cuMemFree(ptr));
-}
-
-/* NVML says the same, before there is a session and with one. */
-static void scene_nvml(void)
-{
-	gm_nvml_return (*init)(void), (*get)(unsigned int, gm_nvml_device *);
-	gm_nvml_return (*info)(gm_nvml_device, gm_nvml_memory *);
-	gm_nvml_return (*info2)(gm_nvml_device, gm_nvml_memory_v2 *);
-	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	const char *limit = getenv("GPUMEM_RUN_LIMIT");
-	gm_nvml_memory_v2 second = {.version = sizeof second | 2 << 24};
-	gm_nvml_memory memory;
-	gm_nvml_device device;
-	size_t total, free_bytes;
-	gm_cu_ptr ptr;
-
-	GM_REQUIRE(library);
-	*(void **)&init = dlsym(library, "nvmlInit_v2");
-	*(void **)&get = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
-	*(void **)&info = dlsym(library, "nvmlDeviceGetMemoryInfo");
-	*(void **)&info2 = dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
-	CU(init());
-	CU(get(0, &device));
-	CU(info(device, &memory));
-	GM_REQUIRE(memory.free + memory.used == memory.total);
-	if (limit)
-		GM_REQUIRE_EQ(memory.total, atoll(limit));
-
-	use_gpu();
-	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
-	show('h');
-	CU(cu.cuMemGetInfo(&free_bytes, &total));
-	CU(info(device, &memory));
-	CU(info2(device, &second));
-	GM_REQUIRE_EQ(memory.total, second.total);
-	GM_REQUIRE(memory.free + memory.used == memory.total);
-	GM_REQUIRE(second.free + second.used + second.reserved == second.total);
-	if (limit) {
-		GM_REQUIRE_EQ(memory.total, total);
-		GM_REQUIRE(memory.used >= ACTOR_BYTES && second.used >= ACTOR_BYTES);
-		GM_REQUIRE_EQ(second.reserved, 0);
-		GM_REQUIRE_EQ(memory.free, free_bytes);
-	}
-	second.version = 7;
-	GM_REQUIRE(info2(device, &second) != GM_NVML_SUCCESS);
 	CU(cu.cuMemFree(ptr));
 }
 
@@ -961,204 +788,6 @@ static void scene_passed(void)
 	}
 }
 
-/* ---- memory that the driver makes, and the daemon charges */
-
-#define FLOATS 0x20
-
-static const gm_cu_array_2d flat = {1024, ACTOR_BYTES / 4096, FLOATS, 1};
-static const gm_cu_array solid = {1024, 1024, 4, FLOATS, 1, 0}; /* ACTOR_SOLID */
-static const gm_cu_array square = {2048, 2048, 0, FLOATS, 1, 0};
-
-/* Each show() has what the test expects: see check_preload.c. */
-static void scene_declared(void)
-{
-	gm_cu_stream stream;
-	gm_cu_ptr managed, ptr;
-	void *array, *pool;
-
-	use_gpu();
-	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
-	CU(cu.cuMemAllocManaged(&managed, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
-	show('d');
-	CU(cu.cuArray3DCreate(&array, &solid));
-	show('d');
-	CU(cu.cuMemFree(managed));
-	show('d');
-	CU(cu.cuArrayDestroy(array));
-	show('d');
-
-	CU(cu.cuArrayCreate(&array, &flat));
-	show('d');
-	CU(cu.cuArrayDestroy(array));
-	CU(cu.cuMipmappedArrayCreate(&array, &square, 3));
-	show('d');
-	CU(cu.cuMipmappedArrayDestroy(array));
-	show('d');
-
-	pool = new_pool(GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	CU(cu.cuMemAllocFromPoolAsync(&ptr, ACTOR_BYTES, pool, stream));
-	show('d');
-	CU(cu.cuMemFreeAsync(ptr, stream));
-	show('d');
-	CU(cu.cuDeviceSetMemPool(0, pool));
-	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
-	show('d');
-	CU(cu.cuMemPoolDestroy(pool));
-	CU(cu.cuMemFree(ptr));
-	show('d');
-
-	/* What is wrong, or fails, is not charged. */
-	GM_REQUIRE(cu.cuMemAllocManaged(&ptr, 0, GM_CU_MEM_ATTACH_GLOBAL) != GM_CUDA_SUCCESS);
-	GM_REQUIRE(cu.cuMemAllocManaged(&ptr, ACTOR_BYTES, 77) != GM_CUDA_SUCCESS);
-	GM_REQUIRE(cu.cuArray3DCreate(&array, &(gm_cu_array){1024, 1024, 6, 77, 1, 0}) !=
-		   GM_CUDA_SUCCESS);
-	show('d');
-
-	CU(cu.cuMemAllocManaged(&managed, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
-	CU(cu.cuArray3DCreate(&array, &solid));
-	show('d');
-	CU(cu.cuDevicePrimaryCtxReset(0));
-	show('d');
-}
-
-/* The memory of a graph is charged until the last that has it is gone. */
-static void scene_graphs(void)
-{
-	gm_cu_alloc_node parameters = {.pool = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
-					       .location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}},
-		.bytes = ACTOR_BYTES};
-	void *graph, *exec, *node;
-	gm_cu_stream stream;
-	gm_cu_ptr ptr;
-
-	use_gpu();
-	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
-	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
-	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
-	CU(cu.cuMemFreeAsync(ptr, stream));
-	CU(cu.cuStreamEndCapture(stream, &graph));
-	show('d');
-	CU(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	CU(cu.cuGraphDestroy(graph));
-	show('d');
-	CU(cu.cuGraphExecDestroy(exec));
-	show('d');
-
-	CU(cu.cuGraphCreate(&graph, 0));
-	CU(cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
-	show('d');
-	CU(cu.cuGraphDestroy(graph));
-	show('d');
-
-	/* A capture that is broken leaves nothing. */
-	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
-	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
-	GM_REQUIRE(cu.cuStreamSynchronize(stream) != GM_CUDA_SUCCESS);
-	GM_REQUIRE(cu.cuStreamEndCapture(stream, &graph) != GM_CUDA_SUCCESS);
-	show('d');
-}
-
-/* With a limit of 64 MiB, of which the library caches a part. */
-static void scene_declared_limit(void)
-{
-	gm_cu_ptr a, b, more;
-	void *array;
-
-	use_gpu();
-	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
-	CU(cu.cuMemFree(a));
-	CU(cu.cuMemAllocManaged(&a, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
-	CU(cu.cuMemAllocManaged(&b, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
-	/* The driver is not asked: a fake one would say something else. */
-	setenv("GPUMEM_FAKE_FAIL", "cuMemAllocManaged:0:999,cuArrayCreate:0:999", 1);
-	GM_REQUIRE_EQ(cu.cuMemAllocManaged(&more, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL),
-		GM_CUDA_ERROR_OUT_OF_MEMORY);
-	GM_REQUIRE_EQ(cu.cuArrayCreate(&array, &flat), GM_CUDA_ERROR_OUT_OF_MEMORY);
-	unsetenv("GPUMEM_FAKE_FAIL");
-	GM_REQUIRE_EQ(cu.cuMipmappedArrayCreate(&array, &square, 3), GM_CUDA_ERROR_OUT_OF_MEMORY);
-	GM_REQUIRE_EQ(cu.cuMemAlloc(&more, ACTOR_BYTES), GM_CUDA_ERROR_OUT_OF_MEMORY);
-	show('d');
-	CU(cu.cuMemFree(b));
-	CU(cu.cuArrayCreate(&array, &flat));
-	CU(cu.cuArrayDestroy(array));
-	CU(cu.cuMemAlloc(&b, ACTOR_BYTES));
-	use(b, ACTOR_BYTES, 0x31);
-	CU(cu.cuMemFree(b));
-	CU(cu.cuMemFree(a));
-}
-
-/* ---- pinned host memory */
-
-/* As the driver says it of its own. */
-static void require_pinned(char *ptr, size_t bytes, unsigned int expected_flags, gm_cu_ctx ctx)
-{
-	gm_cu_ptr at = (gm_cu_ptr)(uintptr_t)ptr, base = 0, device = 0;
-	unsigned int kind = 0, flags = 99;
-	gm_cu_ctx of = NULL;
-	size_t size = 0;
-
-	CU(cu.cuMemHostGetFlags(&flags, ptr));
-	GM_REQUIRE_EQ(flags, expected_flags);
-	CU(cu.cuMemHostGetDevicePointer(&device, ptr, 0));
-	GM_REQUIRE(device == at);
-	CU(cu.cuPointerGetAttribute(&kind, GM_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 1));
-	GM_REQUIRE_EQ(kind, GM_CU_MEMORYTYPE_HOST);
-	CU(cu.cuPointerGetAttribute(&of, 1, at));
-	GM_REQUIRE(of == ctx);
-	CU(cu.cuMemGetAddressRange(&base, &size, at + bytes / 2));
-	GM_REQUIRE(base == at && size == bytes);
-}
-
-/* The CPU writes, the device copies, and sets all of it. */
-static void use_pinned(char *ptr, size_t bytes)
-{
-	gm_cu_ptr device;
-
-	memset(ptr, 0x61, bytes);
-	CU(cu.cuMemAlloc(&device, bytes));
-	CU(cu.cuMemcpyAsync(device, (gm_cu_ptr)(uintptr_t)ptr, bytes, NULL));
-	CU(cu.cuMemsetD8Async((gm_cu_ptr)(uintptr_t)ptr, 0x62, bytes, NULL));
-	CU(cu.cuStreamSynchronize(NULL));
-	GM_REQUIRE(ptr[0] == 0x62 && memcmp(ptr, ptr + 1, bytes - 1) == 0);
-	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)ptr, device, bytes, NULL));
-	CU(cu.cuStreamSynchronize(NULL));
-	GM_REQUIRE(ptr[0] == 0x61 && memcmp(ptr, ptr + 1, bytes - 1) == 0);
-	CU(cu.cuMemFree(device));
-}
-
-static void scene_pinned(void)
-{
-	gm_cu_ctx ctx = use_gpu();
-	void *a, *b, *c;
-
-	CU(cu.cuMemHostAlloc(&a, ACTOR_PIECE, 1));
-	CU(cu.cuMemAllocHost(&b, 1000));
-	require_pinned(a, ACTOR_PIECE, 3, ctx);
-	require_pinned(b, 1000, 2, ctx);
-	use_pinned(a, ACTOR_PIECE);
-	use_pinned(b, 1000);
-	show('p');
-
-	GM_REQUIRE(cu.cuMemFree((gm_cu_ptr)(uintptr_t)a) != GM_CUDA_SUCCESS);
-	GM_REQUIRE_EQ(cu.cuMemFreeHost((char *)a + 8), GM_CUDA_ERROR_INVALID_VALUE);
-	CU(cu.cuMemFreeHost(a));
-	GM_REQUIRE_EQ(cu.cuMemFreeHost(a), GM_CUDA_ERROR_INVALID_VALUE);
-	CU(cu.cuMemFreeHost(b));
-
-	/* Some kinds are the driver's. */
-	CU(cu.cuMemHostAlloc(&c, ACTOR_PIECE, 4));
-	unsigned int flags;
-	CU(cu.cuMemHostGetFlags(&flags, c));
-	GM_REQUIRE_EQ(flags, 6);
-	CU(cu.cuMemFreeHost(c));
-	GM_REQUIRE_EQ(cu.cuMemHostAlloc(&c, 64, 8), GM_CUDA_ERROR_INVALID_VALUE);
-
-	/* However large it is, the device can set all of it. */
-	CU(cu.cuMemHostAlloc(&a, 2 * ACTOR_BYTES, 0));
-	use_pinned(a, 2 * ACTOR_BYTES);
-	CU(cu.cuMemFreeHost(a));
-}
-
 /* Several threads that allocate, ask and free at once. */
 #define THREADS 6
 
@@ -1182,44 +811,6 @@ static void *work(void *argument)
 	for (int i = 0; i < 8; i++)
 		CU(cu.cuMemFree(ptrs[i]));
 	return NULL;
-}
-
-/* The same with pools that come and go, of which one is everybody's. */
-static void *shared_pool;
-
-static void *work_pools(void *argument)
-{
-	gm_cu_stream stream = (gm_cu_stream)GM_CU_STREAM_PER_THREAD;
-	gm_cu_ptr a, b;
-
-	CU(cu.cuCtxSetCurrent(shared_ctx));
-	for (int i = 0; i < 100; i++) {
-		void *own = new_pool(GM_CU_MEM_HANDLE_TYPE_NONE);
-		CU(cu.cuMemAllocFromPoolAsync(&a, 65536, own, stream));
-		CU(cu.cuMemAllocFromPoolAsync(&b, 4096, shared_pool, stream));
-		GM_REQUIRE(figure(own, POOL_USED) >= 65536);
-		GM_REQUIRE(figure(shared_pool, POOL_USED_HIGH) >= 4096);
-		CU(cu.cuMemPoolDestroy(own));
-		CU(cu.cuMemFreeAsync(a, stream));
-		CU(i % 2 ? cu.cuMemFree(b) : cu.cuMemFreeAsync(b, stream));
-		CU(cu.cuMemPoolTrimTo(shared_pool, i % 2 ? 0 : ACTOR_BYTES));
-	}
-	return argument;
-}
-
-static void scene_pool_threads(void)
-{
-	pthread_t threads[THREADS];
-
-	shared_ctx = use_gpu();
-	shared_pool = new_pool(GM_CU_MEM_HANDLE_TYPE_NONE);
-	for (size_t i = 0; i < THREADS; i++)
-		GM_REQUIRE(pthread_create(&threads[i], NULL, work_pools, NULL) == 0);
-	for (size_t i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	CU(cu.cuCtxSynchronize());
-	GM_REQUIRE_EQ(figure(shared_pool, POOL_USED), 0);
-	CU(cu.cuMemPoolDestroy(shared_pool));
 }
 
 static void scene_threads(void)

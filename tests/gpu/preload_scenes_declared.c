@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that the driver makes, and the daemon charges. */
+#include <stdlib.h>
+
+#include "tests/gpu/preload_scenes.h"
+
+#define FLOATS 0x20
+
+static const gm_cu_array_2d flat = {1024, ACTOR_BYTES / 4096, FLOATS, 1};
+static const gm_cu_array solid = {1024, 1024, 4, FLOATS, 1, 0}; /* ACTOR_SOLID */
+static const gm_cu_array square = {2048, 2048, 0, FLOATS, 1, 0};
+
+/* Each show() has what the test expects: see check_preload.c. */
+void scene_declared(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr managed, ptr;
+	void *array, *pool;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAllocManaged(&managed, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	show('d');
+	CU(cu.cuArray3DCreate(&array, &solid));
+	show('d');
+	CU(cu.cuMemFree(managed));
+	show('d');
+	CU(cu.cuArrayDestroy(array));
+	show('d');
+
+	CU(cu.cuArrayCreate(&array, &flat));
+	show('d');
+	CU(cu.cuArrayDestroy(array));
+	CU(cu.cuMipmappedArrayCreate(&array, &square, 3));
+	show('d');
+	CU(cu.cuMipmappedArrayDestroy(array));
+	show('d');
+
+	pool = new_pool(GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	CU(cu.cuMemAllocFromPoolAsync(&ptr, ACTOR_BYTES, pool, stream));
+	show('d');
+	CU(cu.cuMemFreeAsync(ptr, stream));
+	show('d');
+	CU(cu.cuDeviceSetMemPool(0, pool));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+	show('d');
+	CU(cu.cuMemPoolDestroy(pool));
+	CU(cu.cuMemFree(ptr));
+	show('d');
+
+	/* What is wrong, or fails, is not charged. */
+	GM_REQUIRE(cu.cuMemAllocManaged(&ptr, 0, GM_CU_MEM_ATTACH_GLOBAL) != GM_CUDA_SUCCESS);
+	GM_REQUIRE(cu.cuMemAllocManaged(&ptr, ACTOR_BYTES, 77) != GM_CUDA_SUCCESS);
+	GM_REQUIRE(cu.cuArray3DCreate(&array, &(gm_cu_array){1024, 1024, 6, 77, 1, 0}) !=
+		   GM_CUDA_SUCCESS);
+	show('d');
+
+	CU(cu.cuMemAllocManaged(&managed, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	CU(cu.cuArray3DCreate(&array, &solid));
+	show('d');
+	CU(cu.cuDevicePrimaryCtxReset(0));
+	show('d');
+}
+
+/* The memory of a graph is charged until the last that has it is gone. */
+void scene_graphs(void)
+{
+	gm_cu_alloc_node parameters = {.pool = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
+					       .location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+		.bytes = ACTOR_BYTES};
+	void *graph, *exec, *node;
+	gm_cu_stream stream;
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+	CU(cu.cuMemFreeAsync(ptr, stream));
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	show('d');
+	CU(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CU(cu.cuGraphDestroy(graph));
+	show('d');
+	CU(cu.cuGraphExecDestroy(exec));
+	show('d');
+
+	CU(cu.cuGraphCreate(&graph, 0));
+	CU(cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
+	show('d');
+	CU(cu.cuGraphDestroy(graph));
+	show('d');
+
+	/* A capture that is broken leaves nothing. */
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+	GM_REQUIRE(cu.cuStreamSynchronize(stream) != GM_CUDA_SUCCESS);
+	GM_REQUIRE(cu.cuStreamEndCapture(stream, &graph) != GM_CUDA_SUCCESS);
+	show('d');
+}
+
+/* With a limit of 64 MiB, of which the library caches a part. */
+void scene_declared_limit(void)
+{
+	gm_cu_ptr a, b, more;
+	void *array;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
+	CU(cu.cuMemFree(a));
+	CU(cu.cuMemAllocManaged(&a, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	CU(cu.cuMemAllocManaged(&b, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	/* The driver is not asked: a fake one would say something else. */
+	setenv("GPUMEM_FAKE_FAIL", "cuMemAllocManaged:0:999,cuArrayCreate:0:999", 1);
+	GM_REQUIRE_EQ(cu.cuMemAllocManaged(&more, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL),
+		GM_CUDA_ERROR_OUT_OF_MEMORY);
+	GM_REQUIRE_EQ(cu.cuArrayCreate(&array, &flat), GM_CUDA_ERROR_OUT_OF_MEMORY);
+	unsetenv("GPUMEM_FAKE_FAIL");
+	GM_REQUIRE_EQ(cu.cuMipmappedArrayCreate(&array, &square, 3), GM_CUDA_ERROR_OUT_OF_MEMORY);
+	GM_REQUIRE_EQ(cu.cuMemAlloc(&more, ACTOR_BYTES), GM_CUDA_ERROR_OUT_OF_MEMORY);
+	show('d');
+	CU(cu.cuMemFree(b));
+	CU(cu.cuArrayCreate(&array, &flat));
+	CU(cu.cuArrayDestroy(array));
+	CU(cu.cuMemAlloc(&b, ACTOR_BYTES));
+	use(b, ACTOR_BYTES, 0x31);
+	CU(cu.cuMemFree(b));
+	CU(cu.cuMemFree(a));
+}
