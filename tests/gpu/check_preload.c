@@ -160,6 +160,14 @@ START_TEST(what_only_the_driver_can_make_is_charged)
 }
 END_TEST
 
+START_TEST(threads_and_children_leave_no_charge_behind)
+{
+	static const uint64_t charges[] = {ACTOR_BYTES, 0};
+
+	play_charged("dlsym", "declared-threads", charges, 2);
+}
+END_TEST
+
 START_TEST(the_memory_of_graphs_is_charged)
 {
 	static const uint64_t charges[] = {ACTOR_BYTES, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0};
@@ -652,6 +660,7 @@ int main(void)
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
+	tcase_add_test(tc, threads_and_children_leave_no_charge_behind);
 	tcase_add_loop_test(tc, the_memory_of_graphs_is_charged, 0, ROUTES);
 	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
 	tcase_add_loop_test(tc, pinned_memory_comes_from_the_pool, 0, ROUTES);

@@ -897,6 +897,7 @@ static const struct {
 	{"passed", scene_passed},
 	{"declared", scene_declared},
 	{"graphs", scene_graphs},
+	{"declared-threads", scene_declared_threads},
 	{"declared-limit", scene_declared_limit},
 	{"pinned", scene_pinned},
 	{"secure", scene_secure},

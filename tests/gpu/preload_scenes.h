@@ -32,6 +32,7 @@ void scene_pool_threads(void);
 /* preload_scenes_declared.c */
 void scene_declared(void);
 void scene_declared_limit(void);
+void scene_declared_threads(void);
 void scene_graphs(void);
 
 /* preload_scenes_pinned.c */

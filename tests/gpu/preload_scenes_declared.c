@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the driver makes, and the daemon charges. */
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/gpu/preload_scenes.h"
 
@@ -126,4 +129,58 @@ void scene_declared_limit(void)
 	use(b, ACTOR_BYTES, 0x31);
 	CU(cu.cuMemFree(b));
 	CU(cu.cuMemFree(a));
+}
+
+/* ---- threads and processes */
+
+#define THREADS 4
+static gm_cu_ctx shared_ctx;
+
+/* Threads get the handles and the addresses that others have just given up. */
+static void *work_declared(void *pool)
+{
+	gm_cu_stream stream = (gm_cu_stream)GM_CU_STREAM_PER_THREAD;
+	gm_cu_ptr managed, ptr;
+	void *array;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	for (int i = 0; i < 25; i++) {
+		CU(cu.cuMemAllocManaged(&managed, 4096, GM_CU_MEM_ATTACH_GLOBAL));
+		CU(cu.cuArrayCreate(&array, &(gm_cu_array_2d){64, 64, FLOATS, 1}));
+		CU(cu.cuMemAllocFromPoolAsync(&ptr, 65536, pool, stream));
+		CU(cu.cuMemFree(managed));
+		CU(cu.cuArrayDestroy(array));
+		CU(cu.cuMemFreeAsync(ptr, stream));
+	}
+	return NULL;
+}
+
+void scene_declared_threads(void)
+{
+	pthread_t threads[THREADS];
+	gm_cu_ptr managed;
+	int status;
+
+	shared_ctx = use_gpu();
+	CU(cu.cuMemAllocManaged(&managed, ACTOR_BYTES, GM_CU_MEM_ATTACH_GLOBAL));
+	void *pool = new_pool(GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	for (size_t i = 0; i < THREADS; i++)
+		GM_REQUIRE(pthread_create(&threads[i], NULL, work_declared, pool) == 0);
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+
+	/* A child's calls do no harm to what its parent has. */
+	pid_t child = fork();
+	GM_REQUIRE(child >= 0);
+	if (child == 0) {
+		gm_cu_ptr other;
+		GM_REQUIRE_EQ(cu.cuMemFree(managed), GM_CUDA_ERROR_NOT_INITIALIZED);
+		GM_REQUIRE_EQ(cu.cuMemAllocManaged(&other, 4096, GM_CU_MEM_ATTACH_GLOBAL),
+			GM_CUDA_ERROR_NOT_INITIALIZED);
+		_exit(0);
+	}
+	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+	show('d');
+	CU(cu.cuMemFree(managed));
+	show('d');
 }
