@@ -18,6 +18,7 @@
 #include "client/memory/batch.h"
 #include "client/memory/buffer.h"
 #include "client/memory/managed.h"
+#include "client/memory/raw_chunk.h"
 #include "client/memory/leaks.h"
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
@@ -86,6 +87,7 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_pinned_drop_all(session);
 	gm_buffer_drop_all(session);
 	gm_managed_drop_all(session);
+	gm_raw_chunk_drop_all(session);
 	gm_alloc_drop_all(session);
 	/* Without a goodbye, the daemon keeps the memory aside while this process lives and has its
 	 * page. */

@@ -179,6 +179,7 @@ struct gpumem_session {
 	struct gm_pinned_block *blocks; /* pinned memory, if each block is a buffer: pinned.c */
 	struct gpumem_batch *batches;   /* that are not destroyed */
 	struct gpumem_region *regions;  /* likewise */
+	struct gpumem_chunk *chunks;    /* that are not destroyed */
 	struct gpumem_managed *managed; /* managed memory that is not destroyed */
 	struct gpumem_managed *managed_left; /* destroyed, and the device has finished with it */
 	struct gpumem_buffer *list;          /* buffers that are not destroyed */

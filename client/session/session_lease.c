@@ -122,15 +122,20 @@ void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_ch
 
 /* ---- answers */
 
-static bool lease_chunk_ok(const Gm__Wire__Chunk *chunk, bool ipc)
+static bool lease_chunk_ok(const struct gm_lease_call *call, const Gm__Wire__Chunk *chunk, bool ipc)
 {
-	if (!chunk->id || chunk->bytes < GM_CHUNK_MIN || chunk->index == UINT64_MAX)
+	if (!chunk->id || chunk->bytes < GM_CHUNK_MIN || chunk->index == UINT64_MAX ||
+		chunk->bytes % GM_CHUNK_MIN)
 		return false;
 	if (ipc)
 		return chunk->ipc_handle.len == GM_IPC_HANDLE_BYTES &&
-		       chunk->bytes % GM_CHUNK_MIN == 0 && chunk->bytes <= 2 * GM_LEASE_BYTES_MAX;
-	return chunk->ipc_handle.len == 0 && chunk->bytes <= GM_CHUNK_MAX &&
-	       !(chunk->bytes & (chunk->bytes - 1));
+		       chunk->bytes <= 2 * GM_LEASE_BYTES_MAX;
+	if (chunk->ipc_handle.len)
+		return false;
+	/* A lease that was made before, by whomever, may be a chunk that was made to measure. */
+	if (call->one_chunk || call->kind == GM_LEASE_OPEN || call->kind == GM_LEASE_HANDLES)
+		return chunk->bytes <= GM_LEASE_BYTES_MAX;
+	return chunk->bytes <= GM_CHUNK_MAX && !(chunk->bytes & (chunk->bytes - 1));
 }
 
 /* Notes that chunks up to this index are known. The lease may have ended since it was to be grown. */
@@ -155,7 +160,7 @@ static int lease_take_chunks(
 	bool ipc = reply->transport == GM__WIRE__TRANSPORT__TRANSPORT_IPC;
 	for (size_t i = 0; i < reply->n_chunks; i++) {
 		const Gm__Wire__Chunk *from = reply->chunks[i];
-		if (!lease_chunk_ok(from, ipc))
+		if (!lease_chunk_ok(call, from, ipc))
 			return -EPROTO;
 		struct gm_session_chunk *chunk = calloc(1, sizeof(*chunk));
 		if (!chunk)
@@ -447,6 +452,25 @@ static gpumem_status lease_complete(struct gpumem_session *session, struct gm_le
 	return GPUMEM_OK;
 }
 
+gpumem_status gm_session_lease_fd(struct gpumem_session *session,
+	const struct gm_session_lease *lease, uint64_t chunk, int *ret_fd)
+{
+	struct gm_lease_call *call;
+	struct gm_session_chunk *found;
+	gpumem_status status = lease_get_handles(
+		session, NULL, lease->held.lease, lease->held.epoch, 0, false, &call);
+	if (status)
+		return status;
+
+	LL_SEARCH_SCALAR(call->chunks, found, held.chunk, chunk);
+	if (!found || found->fd < 0)
+		status = lease_no_handles(call->cut);
+	else
+		*ret_fd = gm_steal_fd(&found->fd);
+	lease_call_free(call);
+	return status;
+}
+
 static int lease_by_index(const struct gm_session_chunk *a, const struct gm_session_chunk *b)
 {
 	return a->index < b->index ? -1 : a->index > b->index;
@@ -586,6 +610,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.for_others = what->for_others;
 	body.signals = what->signals;
 	body.fallback = what->fallback;
+	body.one_chunk = call->one_chunk = what->one_chunk;
 	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	body.at_once = wait->at_once;
 	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);

@@ -51,6 +51,7 @@ struct gm_lease_what {
 	bool for_others; /* it may be shared outside its trust domain */
 	bool signals;    /* it is to have a control block */
 	bool fallback;   /* it is host memory in place of a full device's */
+	bool one_chunk;  /* it is one chunk of exactly bytes, which are whole 2 MiB */
 };
 
 /* How a request waits if the device is full. */
@@ -93,6 +94,10 @@ gpumem_status gm_session_lease_resize(struct gpumem_session *session,
 /* The same where the lease needs no more chunks. */
 gpumem_status gm_session_lease_set_size(
 	struct gpumem_session *session, const struct gm_session_lease *lease, uint64_t user_bytes);
+
+/* Asks for the fd of a chunk of a lease again. The caller closes it. */
+gpumem_status gm_session_lease_fd(struct gpumem_session *session,
+	const struct gm_session_lease *lease, uint64_t chunk, int *ret_fd);
 
 /* Gives a whole lease back; nothing of it may be mapped. Takes ownership of the struct, but not of
  * the chunks. */

@@ -18,6 +18,7 @@ struct gm_lease_call {
 		*grown;              /* GROW: lives as long as the session; NULL: may end before */
 	uint64_t lease_id;           /* GROW, HANDLES */
 	enum gm_transport transport; /* as answered */
+	bool one_chunk;              /* LEASE: asked for one chunk to measure */
 	bool cut;                    /* the kernel dropped handles that were sent */
 	struct gm_session_chunk *chunks; /* collected so far */
 	int control;                     /* of a lease with signals: the fd of its control block */

@@ -315,7 +315,8 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 
 static bool adopt_is_chunk_size(uint64_t bytes)
 {
-	return bytes >= GM_CHUNK_MIN && bytes <= GM_CHUNK_MAX && (bytes & (bytes - 1)) == 0;
+	/* Chunks that were made to measure are no powers of two. */
+	return bytes > 0 && bytes <= GM_LEASE_BYTES_MAX && bytes % GM_CHUNK_MIN == 0;
 }
 
 /* Takes over the memory of a chunk. The chunk is charged to nobody yet. */

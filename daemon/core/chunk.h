@@ -93,7 +93,8 @@ struct gm_chunk {
 	gm_domain domain;
 	uid_t payer_uid; /* who pays, or paid last; (uid_t)-1: nobody did */
 	bool several;    /* other domains may have seen it, too */
-	bool single;     /* ipc: its domain has only one client, so it is never pooled */
+	/* It is never pooled: it is ipc and its domain has only one client, or it was made to measure. */
+	bool single;
 	enum gm_transport transport; /* FD or IPC, never AUTO */
 	enum gm_chunk_state state;
 	bool retried;      /* the backend was out of memory once */

@@ -95,6 +95,14 @@ static void plan_fd(const struct gm_pool *pool, gm_domain domain, uint64_t bytes
 	assert(left == 0);
 }
 
+void gm_plan_one(uint64_t bytes, struct gm_plan *ret_plan)
+{
+	assert(bytes > 0 && bytes % GM_CHUNK_MIN == 0);
+	*ret_plan = (struct gm_plan){.bytes = bytes, .classes = 1, .n_created = 1};
+	ret_plan->size[0] = bytes;
+	ret_plan->created[0] = 1;
+}
+
 int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_domain domain,
 	uint64_t bytes, uint64_t budget, struct gm_plan *ret_plan)
 {

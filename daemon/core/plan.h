@@ -13,7 +13,8 @@
  * two steps. First, pooled chunks are used, as long as each has at least 1/64 of the size. What is
  * left is written as a sum of powers of two. Each of these comes from the pool if it has one of
  * that very size, and is created otherwise. On the ipc transport, a lease is one chunk of one size
- * class.
+ * class. A client can also ask for one chunk of exactly the size that it
+ * names, for memory that it maps itself.
  */
 struct gm_plan {
 	uint64_t bytes; /* of all chunks */
@@ -37,5 +38,7 @@ uint64_t gm_plan_ipc_class(uint64_t bytes);
  * the exact size is within the budget. */
 int gm_plan_make(const struct gm_pool *pool, enum gm_transport transport, gm_domain domain,
 	uint64_t bytes, uint64_t budget, struct gm_plan *ret_plan);
+/* A plan for one new chunk of exactly so many bytes, which are whole 2 MiB. */
+void gm_plan_one(uint64_t bytes, struct gm_plan *ret_plan);
 
 #endif

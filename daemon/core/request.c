@@ -332,6 +332,13 @@ static gpumem_status request_check(
 			GM_LIMIT_NAME_BYTES);
 	if (gm_session_full(session, detail))
 		return GPUMEM_E_LIMIT;
+	if (request->one_chunk && request->bytes % GM_CHUNK_MIN)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"asked for one chunk of %llu bytes; that must be whole 2 MiB",
+			(unsigned long long)request->bytes);
+	if (request->one_chunk && request->transport == GM_TRANSPORT_IPC)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"a chunk that the client maps itself needs the fd transport; ask for fd");
 	return GPUMEM_OK;
 }
 
@@ -371,8 +378,9 @@ static void request_free_chunks(struct gm_device *device, struct gm_chunk *chunk
 
 /* Makes the structs of all chunks that the plan creates, before anything is charged. */
 static int request_make_chunks(struct gm_device *device, enum gm_transport transport,
-	const struct gm_session *session, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
+	const struct gm_request *request, const struct gm_plan *plan, struct gm_chunk **ret_chunks)
 {
+	const struct gm_session *session = request->session;
 	struct gm_chunk *chunks = NULL, *chunk;
 	for (unsigned c = plan->classes; c-- > 0;) {
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
@@ -380,6 +388,7 @@ static int request_make_chunks(struct gm_device *device, enum gm_transport trans
 			if (!chunk)
 				goto fail;
 			chunk->payer_uid = session->payer.payer_uid;
+			chunk->single = request->one_chunk;
 			if (transport == GM_TRANSPORT_IPC) {
 				chunk->domain = session->info.domain;
 				chunk->single = !session->info.pooling;
@@ -456,10 +465,14 @@ static gpumem_status request_plan(const struct gm_request *request, struct gm_de
 	uint64_t ceiling = gm_device_ceiling(device);
 	struct gm_account *account = gm_session_account(session, device);
 	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
-	int r = gm_plan_make(
-		&device->pool, transport, request_domain(request), request->bytes, room, ret_plan);
-	assert(r == 0); /* gm_admit_now() said that it fits */
-	(void)r;
+	if (request->one_chunk) {
+		gm_plan_one(request->bytes, ret_plan);
+	} else {
+		int r = gm_plan_make(&device->pool, transport, request_domain(request),
+			request->bytes, room, ret_plan);
+		assert(r == 0); /* gm_admit_now() said that it fits */
+		(void)r;
+	}
 
 	uint64_t own = session->fds->held;
 	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
@@ -490,7 +503,7 @@ gpumem_status gm_request_admit(
 	if (!target)
 		target = gm_lease_new(session->core, 0, session, session->estate, device, transport,
 			request->tag);
-	if (!target || request_make_chunks(device, transport, session, &plan, &created) < 0) {
+	if (!target || request_make_chunks(device, transport, request, &plan, &created) < 0) {
 		if (!request->lease)
 			gm_lease_free(target);
 		return gm_refuse(

@@ -69,6 +69,9 @@ struct gm_request {
 	const char *tag;             /* of a new lease; may be NULL; copied */
 	bool for_others;             /* of a new lease: it may be shared outside its trust domain */
 	bool signals;                /* of a new lease: it has a control block */
+	/* Of a new lease: it is one chunk of exactly so many bytes, which are whole 2 MiB. The chunk is made
+	 * for this lease and never pooled. Only on the fd transport. */
+	bool one_chunk;
 	/* The client will make that memory itself. The session is charged for it, and there is no lease:
 	 * see declare.h. */
 	bool declares;

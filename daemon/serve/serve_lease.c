@@ -306,6 +306,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.tag = lease->tag,
 		.for_others = lease->for_others,
 		.at_once = lease->at_once,
+		.one_chunk = lease->one_chunk,
 	};
 	gm_serve_ask(serve, peer, packet->id, &what, lease->wait_ms,
 		lease->no_wait || lease->at_once, lease->again_of);

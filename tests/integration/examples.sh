@@ -13,6 +13,7 @@ a buffer outlives its maker
 a file is loaded into a buffer
 a file that is not there is named
 a model finds its device
+a program maps chunks itself
 a ring carries questions and answers
 a table works in host memory
 a worker gets memory
@@ -104,6 +105,8 @@ grep -Eq '^gpumem:   (6.0M in 3 allocations|2.0M in 1 allocation) on device 0, t
 grep -q '^55976448 parameters: weights 107 MiB, KV cache 4 MiB, activations 4 MiB$' "$dir/place" && grep -q '^got 115 MiB on device 0$' "$dir/place" &&
 	grep -q '^7241732096 parameters: weights 13813 MiB' "$dir/place" &&
 	grep -q '^place: device 0 has .*, asked for 14.3G, which it can never give' "$dir/place" && echo "a model finds its device"
+"$build/examples/chunk" >"$dir/chunk" 2>&1 || echo "chunk: status $?" >>"$dir/chunk"
+grep -q '^chunks of 2 and 6 MiB$' "$dir/chunk" && grep -Eq '^(mapped side by side and filled|a CUDA program would import them now)$' "$dir/chunk" && echo "a program maps chunks itself"
 "$build/examples/managed" >"$dir/managed" 2>&1 || echo "managed: status $?" >>"$dir/managed"
 grep -q '^with managed memory: 16.0 MiB are declared$' "$dir/managed" && grep -q '^the sum of its bytes is 2139095040$' "$dir/managed" &&
 	grep -q '^4 MiB more may be made now$' "$dir/managed" && echo "managed memory is charged"

@@ -84,6 +84,27 @@ static struct gm_lease *ask(struct gm_session *session, struct gm_lease *lease, 
 	return q.r.lease;
 }
 
+START_TEST(a_chunk_made_to_measure_is_back_after_a_restart)
+{
+	uint64_t id = gm_session_id(s);
+
+	fake.one_chunk = true;
+	(void)fake_lease(&fake, s, 0, 10 * MiB);
+	(void)fake_lease(&fake, s, 0, 6 * MiB);
+	restart();
+	ck_assert_uint_eq(all_damaged(), 0);
+	s = back(id, token);
+	ck_assert_uint_eq(gm_session_held(s, 0), 16 * MiB);
+
+	struct gm_lease *lease = gm_session_next_lease(s, NULL);
+	ck_assert_uint_eq(gm_lease_chunk(lease, 0)->bytes, 10 * MiB);
+	gm_lease_return(s, lease);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(gm_session_held(s, 0), 6 * MiB);
+	ck_assert_uint_eq(fake_pool(&fake, 0).pooled, 0);
+}
+END_TEST
+
 START_TEST(everything_is_back_after_a_restart)
 {
 	struct fake_books before, after;
@@ -735,6 +756,7 @@ int main(void)
 	TCase *tcase = tcase_create("adopt");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
+	tcase_add_test(tcase, a_chunk_made_to_measure_is_back_after_a_restart);
 	tcase_add_test(tcase, the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first);
 	tcase_add_loop_test(tcase, a_shortage_is_no_damage, 0, 3);
 	tcase_add_test(tcase, a_limit_that_was_set_stays_however_many_are_configured);

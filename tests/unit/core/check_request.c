@@ -53,6 +53,51 @@ START_TEST(sizes_that_make_no_sense_are_invalid)
 }
 END_TEST
 
+START_TEST(one_chunk_is_made_to_measure_and_never_pooled)
+{
+	gm_lease_return(s, fake_lease(&fake, s, d, 8 * MiB));
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+
+	/* More than the largest chunk of the pool, and no power of two; and what the pool has, too. */
+	static const uint64_t sizes[] = {GiB + 6 * MiB, 8 * MiB, 2 * MiB};
+	struct gm_lease *leases[3];
+	fake.one_chunk = true;
+	for (size_t i = 0; i < 3; i++) {
+		leases[i] = fake_lease(&fake, s, d, sizes[i]);
+		const struct gm_chunk *chunk = gm_lease_chunk(leases[i], 0);
+		ck_assert_uint_eq(chunk->bytes, sizes[i]);
+		ck_assert_ptr_null(chunk->next);
+	}
+	ck_assert_uint_eq(gm_session_held(s, d), GiB + 16 * MiB);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	for (size_t i = 0; i < 3; i++)
+		gm_lease_return(s, leases[i]);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+	ck_assert_uint_eq(gm_session_held(s, d), 0);
+
+	/* Nor is it when nobody wants it any more. */
+	fake_ask(&fake, &q, s, d, 6 * MiB, GM_TRANSPORT_FD);
+	gm_core_cancel(fake.core, &q.r);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
+}
+END_TEST
+
+START_TEST(one_chunk_has_whole_2_mib_and_a_descriptor)
+{
+	fake.one_chunk = true;
+	fake_ask(&fake, &q, s, d, 3 * MiB, GM_TRANSPORT_FD);
+	refused(GPUMEM_E_INVALID, "whole 2 MiB");
+	fake_ask(&fake, &q, s, d, UINT64_C(1) << 63, GM_TRANSPORT_FD);
+	refused(GPUMEM_E_INVALID, "64.0T");
+	fake_ask(&fake, &q, s, d, 2 * MiB, GM_TRANSPORT_IPC);
+	refused(GPUMEM_E_UNSUPPORTED, "fd transport");
+	fake_ask(&fake, &q, s, d, 8 * GiB, GM_TRANSPORT_FD);
+	refused(GPUMEM_E_NO_MEMORY, "asked for 8.0G");
+}
+END_TEST
+
 START_TEST(an_unknown_device_or_transport_is_refused)
 {
 	fake_ask(&fake, &q, s, 1, MiB, GM_TRANSPORT_AUTO);
@@ -471,6 +516,8 @@ int main(void)
 	TCase *tcase = tcase_create("request");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, sizes_that_make_no_sense_are_invalid);
+	tcase_add_test(tcase, one_chunk_is_made_to_measure_and_never_pooled);
+	tcase_add_test(tcase, one_chunk_has_whole_2_mib_and_a_descriptor);
 	tcase_add_test(tcase, an_unknown_device_or_transport_is_refused);
 	tcase_add_test(tcase, a_transport_is_had_by_name_where_the_device_has_it);
 	tcase_add_test(tcase, a_refusal_names_the_figures);

@@ -577,6 +577,7 @@ void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session 
 	q->r.tag = "test";
 	q->r.for_others = fake->for_others;
 	q->r.signals = fake->signals;
+	q->r.one_chunk = fake->one_chunk;
 	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }

@@ -46,6 +46,7 @@ struct fake_core {
 	struct gm_core *core;
 	struct fake_ledger *ledger; /* NULL: nothing outlives the core */
 	bool for_others, signals;   /* what fake_ask() asks for */
+	bool one_chunk;             /* likewise */
 	uint64_t now;
 	uint64_t last_id;
 	uint64_t random;

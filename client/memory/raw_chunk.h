@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_MEMORY_RAW_CHUNK_H
+#define GM_CLIENT_MEMORY_RAW_CHUNK_H
+
+#include "client/session/gpumem_session.h"
+#include "gpumem/gpumem_chunk.h"
+
+/* The end of a session calls this: frees the structs of all chunks that are left. Their memory goes back
+ * with the session. */
+void gm_raw_chunk_drop_all(struct gpumem_session *session);
+
+#endif
