@@ -25,6 +25,9 @@
 	X(gpumem_device_info) \
 	X(gpumem_alloc) \
 	X(gpumem_free) \
+	X(gpumem_chunk_create) \
+	X(gpumem_chunk_fd) \
+	X(gpumem_chunk_destroy) \
 	X(gpumem_graph_of) \
 	X(gpumem_host_alloc) \
 	X(gpumem_on_event) \
@@ -382,6 +385,35 @@ void gm_broker_look_at(uint32_t number, gm_cu_stream stream)
 	uint64_t graph;
 
 	(void)broker_client.gpumem_graph_of(broker_session, number, stream, &graph);
+}
+
+gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd)
+{
+	gpumem_chunk_options options = GPUMEM_CHUNK_OPTIONS_INIT;
+
+	options.wait_ms = gm_preload_settings()->wait_ms;
+	gpumem_status status = broker_client.gpumem_chunk_create(
+		broker_session, number, bytes, &options, ret_chunk, ret_fd);
+	if (status) {
+		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+		return broker_result(status);
+	}
+
+	atomic_fetch_add_explicit(&broker_allocations, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_bytes, bytes, memory_order_relaxed);
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd)
+{
+	gpumem_status status = broker_client.gpumem_chunk_fd(chunk, ret_fd);
+	return status == GPUMEM_E_SYSTEM ? GM_CUDA_ERROR_OPERATING_SYSTEM : broker_result(status);
+}
+
+void gm_broker_chunk_end(gpumem_chunk *chunk)
+{
+	if (chunk)
+		broker_client.gpumem_chunk_destroy(chunk);
 }
 
 struct broker_asked {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_chunk.h"
 #include "preload/preload_driver.h"
 
 /*
@@ -61,6 +61,12 @@ void gm_broker_trim(void);
 /* Has the client library look whether the stream is being captured. While it is, the library asks nothing of the
  * driver that would break the capture. */
 void gm_broker_look_at(uint32_t number, gm_cu_stream stream);
+/* The same for physical memory that the program maps itself: *ret_fd is the caller's. */
+gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd);
+/* Another descriptor of it. */
+gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd);
+/* Gives it back. chunk may be NULL. */
+void gm_broker_chunk_end(gpumem_chunk *chunk);
 /* How many bytes the program could have on a device now. false: nobody knows. */
 bool gm_broker_room(uint32_t number, uint64_t *ret_bytes);
 

@@ -25,11 +25,11 @@ typedef int gm_cu_pool_attribute;
 #define GM_PRELOAD_CALLS(X) \
 	GM_PRELOAD_LOOKUP_CALLS(X) \
 	GM_PRELOAD_MEMORY_CALLS(X) \
+	GM_PRELOAD_PHYSICAL_CALLS(X) \
 	GM_PRELOAD_STREAM_CALLS(X, , 0) \
 	GM_PRELOAD_STREAM_CALLS(X, _ptsz, GM_PRELOAD_PER_THREAD) \
 	GM_PRELOAD_CONTEXT_CALLS(X) \
-	GM_PRELOAD_DECLARED_CALLS(X) \
-	GM_PRELOAD_PASSED_CALLS(X)
+	GM_PRELOAD_DECLARED_CALLS(X)
 
 #define GM_PRELOAD_LOOKUP_CALLS(X) \
 	X(cuGetProcAddress, "cuGetProcAddress", 11030, 0, \
@@ -69,6 +69,25 @@ typedef int gm_cu_pool_attribute;
 		(gm_cu_pool pool, gm_cu_pool_attribute attribute, void *value)) \
 	X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, 0, \
 		(gm_cu_pool pool, gm_cu_pool_attribute attribute, void *value))
+
+#define GM_PRELOAD_PHYSICAL_CALLS(X) \
+	X(cuMemCreate, "cuMemCreate", 10020, 0, \
+		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
+			unsigned long long flags)) \
+	X(cuMemRelease, "cuMemRelease", 10020, 0, (gm_cu_mem handle)) \
+	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0, \
+		(gm_cu_mem * handle, void *addr)) \
+	X(cuMemMap, "cuMemMap", 10020, 0, \
+		(gm_cu_ptr ptr, size_t bytes, size_t offset, gm_cu_mem handle, \
+			unsigned long long flags)) \
+	X(cuMemUnmap, "cuMemUnmap", 10020, 0, (gm_cu_ptr ptr, size_t bytes)) \
+	X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0, \
+		(void *shareable, gm_cu_mem handle, gm_cu_handle_type type, \
+			unsigned long long flags)) \
+	X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0, \
+		(gm_cu_mem * handle, void *os_handle, gm_cu_handle_type type)) \
+	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
+		0, (gm_cu_prop * prop, gm_cu_mem handle))
 
 /* Each exists twice: for the default stream that all threads share, and for a thread's own. */
 #define GM_PRELOAD_STREAM_CALLS(X, suffix, flags) \
@@ -132,12 +151,6 @@ typedef int gm_cu_pool_attribute;
 	X(cuGraphDestroy, "cuGraphDestroy", 10000, 0, (gm_cu_graph graph)) \
 	X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0, (void *exec))
 
-/* Calls that make device memory and go to the driver. They are counted for the report. */
-#define GM_PRELOAD_PASSED_CALLS(X) \
-	X(cuMemCreate, "cuMemCreate", 10020, 0, \
-		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
-			unsigned long long flags))
-
 /* Of NVML. X(exported symbol, parameters). */
 #define GM_PRELOAD_NVML_CALLS(X) \
 	X(nvmlDeviceGetMemoryInfo, (gm_nvml_device device, gm_nvml_memory * memory)) \
@@ -157,6 +170,7 @@ typedef int gm_cu_pool_attribute;
 	X(cuDevicePrimaryCtxRetain, (gm_cu_ctx * ctx, gm_cu_device device)) \
 	X(cuDevicePrimaryCtxRelease_v2, (gm_cu_device device)) \
 	X(cuDeviceGetCount, (int *count)) \
+	X(cuDeviceGetAttribute, (int *value, gm_cu_attribute attribute, gm_cu_device device)) \
 	X(cuDeviceGetUuid_v2, (gm_cu_uuid * uuid, gm_cu_device device)) \
 	X(cuDeviceGetDefaultMemPool, (gm_cu_pool * pool, gm_cu_device device)) \
 	X(cuDeviceGetMemPool, (gm_cu_pool * pool, gm_cu_device device)) \

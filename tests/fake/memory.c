@@ -281,6 +281,27 @@ FAKE_API gm_cu_result cuMemRetainAllocationHandle(gm_cu_mem *handle, void *addr)
 	return result;
 }
 
+FAKE_API gm_cu_result cuMemGetAllocationPropertiesFromHandle(gm_cu_prop *prop, gm_cu_mem handle);
+FAKE_API gm_cu_result cuMemGetAllocationPropertiesFromHandle(gm_cu_prop *prop, gm_cu_mem handle)
+{
+	gm_cu_result result = GM_CUDA_ERROR_INVALID_VALUE;
+	struct fake_mem *mem;
+
+	FAKE_ENTER("cuMemGetAllocationPropertiesFromHandle");
+	pthread_mutex_lock(&fake.lock);
+	mem = prop ? fake_mem_find(handle) : NULL;
+	if (mem && mem->handles) {
+		*prop = (gm_cu_prop){.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED};
+		prop->location.type = mem->device >= 0 ? GM_CU_MEM_LOCATION_TYPE_DEVICE
+						       : GM_CU_MEM_LOCATION_TYPE_HOST_NUMA;
+		prop->location.id = mem->device >= 0 ? mem->device : 0;
+		prop->requested_handle_types = mem->shareable;
+		result = GM_CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
 FAKE_API gm_cu_result cuMemExportToShareableHandle(
 	void *shareable, gm_cu_mem handle, gm_cu_handle_type type, unsigned long long flags);
 FAKE_API gm_cu_result cuMemExportToShareableHandle(

@@ -26,6 +26,8 @@ static const struct {
 	{"cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", 11040, 0},
 	{"cuGetProcAddress", "cuGetProcAddress", 11030, 0},
 	{"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0},
+	{"cuMemGetAllocationPropertiesFromHandle", "cuMemGetAllocationPropertiesFromHandle", 10020,
+		0},
 	{"cuMemAllocPitch", "cuMemAllocPitch_v2", 3020, 0},
 	{"cuMemGetAddressRange", "cuMemGetAddressRange_v2", 3020, 0},
 	{"cuPointerGetAttributes", "cuPointerGetAttributes", 7000, 0},

@@ -124,6 +124,44 @@ START_TEST(pools_come_and_go_in_several_threads)
 }
 END_TEST
 
+/* Every chunk of physical memory is exactly as large as the program asked, and is never pooled. */
+START_TEST(physical_memory_is_there_until_its_last_handle_and_mapping_are_gone)
+{
+	struct play one = {.route = routes[_i], .scene = "physical"};
+	struct gm_worker worker;
+
+	start_with(CONFIG("") "[device 0]\nreserve = 0\n");
+	begin(&worker, &one);
+	struct gm_figures f = gm_figures_now(&daemon_);
+	GM_REQUIRE_EQ(f.leased, ACTOR_BYTES + ACTOR_PIECE);
+	GM_REQUIRE_EQ(f.chunks, 2);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'm');
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, ACTOR_BYTES + ACTOR_PIECE);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'b');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == ACTOR_PIECE);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'n');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
+START_TEST(physical_memory_is_bounded_and_wrong_sizes_are_refused)
+{
+	char config[256];
+	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 128M\n", getuid());
+	start_with(config);
+	play("dlsym", "physical-wrong", NULL);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).peak_charged, 5 * ACTOR_BYTES);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_default_stream_of_each_thread_is_meant_where_the_program_says_so)
 {
 	start();
@@ -658,6 +696,9 @@ int main(void)
 	tcase_add_loop_test(tc, each_way_to_a_call_leads_to_the_broker, 0, ROUTES);
 	tcase_add_loop_test(tc, pools_are_served_and_answer_for_themselves, 0, ROUTES);
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
+	tcase_add_loop_test(
+		tc, physical_memory_is_there_until_its_last_handle_and_mapping_are_gone, 0, ROUTES);
+	tcase_add_test(tc, physical_memory_is_bounded_and_wrong_sizes_are_refused);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
 	tcase_add_test(tc, threads_and_children_leave_no_charge_behind);

@@ -83,6 +83,24 @@
 		(gm_cu_mem * handle, size_t bytes, const gm_cu_prop *prop, \
 			unsigned long long flags)) \
 	X(cuMemRelease, cuMemRelease, 10020, (gm_cu_mem handle)) \
+	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, \
+		(gm_cu_mem * handle, void *addr)) \
+	X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020, \
+		(gm_cu_prop * prop, gm_cu_mem handle)) \
+	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, \
+		(void *shareable, gm_cu_mem handle, int type, unsigned long long flags)) \
+	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, \
+		(gm_cu_mem * handle, void *os_handle, int type)) \
+	X(cuMemAddressReserve, cuMemAddressReserve, 10020, \
+		(gm_cu_ptr * ptr, size_t bytes, size_t alignment, gm_cu_ptr addr, \
+			unsigned long long flags)) \
+	X(cuMemAddressFree, cuMemAddressFree, 10020, (gm_cu_ptr ptr, size_t bytes)) \
+	X(cuMemMap, cuMemMap, 10020, \
+		(gm_cu_ptr ptr, size_t bytes, size_t offset, gm_cu_mem handle, \
+			unsigned long long flags)) \
+	X(cuMemUnmap, cuMemUnmap, 10020, (gm_cu_ptr ptr, size_t bytes)) \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, \
+		(gm_cu_ptr ptr, size_t bytes, const gm_cu_access *access, size_t n)) \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, \
 		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, \
