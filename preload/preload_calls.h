@@ -26,6 +26,7 @@ typedef int gm_cu_pool_attribute;
 	GM_PRELOAD_LOOKUP_CALLS(X) \
 	GM_PRELOAD_MEMORY_CALLS(X) \
 	GM_PRELOAD_PHYSICAL_CALLS(X) \
+	GM_PRELOAD_IPC_CALLS(X) \
 	GM_PRELOAD_STREAM_CALLS(X, , 0) \
 	GM_PRELOAD_STREAM_CALLS(X, _ptsz, GM_PRELOAD_PER_THREAD) \
 	GM_PRELOAD_CONTEXT_CALLS(X) \
@@ -88,6 +89,15 @@ typedef int gm_cu_pool_attribute;
 		(gm_cu_mem * handle, void *os_handle, gm_cu_handle_type type)) \
 	X(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle", 10020, \
 		0, (gm_cu_prop * prop, gm_cu_mem handle))
+
+#define GM_PRELOAD_IPC_CALLS(X) \
+	X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0, \
+		(gm_cu_ipc_mem * handle, gm_cu_ptr ptr)) \
+	X(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, 0, \
+		(gm_cu_ptr * ptr, gm_cu_ipc_mem handle, unsigned int flags)) \
+	X(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, 0, \
+		(gm_cu_ptr * ptr, gm_cu_ipc_mem handle, unsigned int flags)) \
+	X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0, (gm_cu_ptr ptr))
 
 /* Each exists twice: for the default stream that all threads share, and for a thread's own. */
 #define GM_PRELOAD_STREAM_CALLS(X, suffix, flags) \

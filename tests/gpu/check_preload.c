@@ -450,6 +450,14 @@ START_TEST(parent_and_child_each_have_a_session)
 }
 END_TEST
 
+START_TEST(processes_share_memory_by_handles)
+{
+	start();
+	play(routes[_i], "ipc", "GPUMEM_RUN_IPC=1");
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_program_that_takes_no_memory_has_no_session)
 {
 	struct play one = {.route = "dlsym", .scene = "idle"};
@@ -721,6 +729,7 @@ int main(void)
 	tcase_add_test(tc, a_forked_child_does_not_use_the_session_of_its_parent);
 	tcase_add_test(tc, a_child_does_not_wait_for_a_thread_that_connects);
 	tcase_add_test(tc, parent_and_child_each_have_a_session);
+	tcase_add_loop_test(tc, processes_share_memory_by_handles, 0, ROUTES);
 	tcase_add_test(tc, a_program_that_takes_no_memory_has_no_session);
 	tcase_add_test(tc, another_preloaded_library_works_as_before);
 	tcase_add_test(tc, a_library_that_stands_before_ours_is_found_first);

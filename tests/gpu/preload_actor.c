@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -642,6 +643,90 @@ static void scene_fork_connect(void)
 	pthread_join(thread, NULL);
 }
 
+/* All of it has this value. */
+static void expect(gm_cu_ptr ptr, size_t bytes, unsigned char value)
+{
+	unsigned char *copy = malloc(bytes);
+	GM_REQUIRE(copy);
+
+	CU(cu.cuMemcpyAsync((gm_cu_ptr)(uintptr_t)copy, ptr, bytes, NULL));
+	CU(cu.cuStreamSynchronize(NULL));
+	GM_REQUIRE(copy[0] == value && memcmp(copy, copy + 1, bytes - 1) == 0);
+	free(copy);
+}
+
+/* The process that opens what the other one has made, and may free meanwhile. */
+static void ipc_child(int other)
+{
+	gm_cu_ipc_mem handle, wrong;
+	gm_cu_ptr ptr, again;
+
+	GM_REQUIRE(read(other, &handle, sizeof handle) == sizeof handle);
+	use_gpu();
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&ptr, handle, 0), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuIpcOpenMemHandle(&ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	CU(cu.cuIpcOpenMemHandle(&again, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	GM_REQUIRE(ptr == again);
+	expect(ptr, ACTOR_BYTES, 0x61);
+	use(ptr, ACTOR_BYTES, 0x62);
+	CU(cu.cuIpcCloseMemHandle(ptr));
+
+	/* A guess, and a handle that is nobody's. */
+	wrong = handle;
+	wrong.reserved[20] ^= 1;
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&again, wrong, 1), GM_CUDA_ERROR_INVALID_HANDLE);
+	memset(&wrong, 0, sizeof wrong);
+	GM_REQUIRE(cu.cuIpcOpenMemHandle(&again, wrong, 1) != GM_CUDA_SUCCESS);
+
+	gm_say_word(other, 'w');
+	gm_hear_word(other, 'f');
+	expect(ptr, ACTOR_BYTES, 0x62);
+	GM_REQUIRE(cu.cuMemFree(ptr) != GM_CUDA_SUCCESS);
+	CU(cu.cuIpcCloseMemHandle(ptr));
+	GM_REQUIRE(cu.cuIpcCloseMemHandle(ptr) != GM_CUDA_SUCCESS);
+	/* Nobody has it any more. */
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&again, handle, 1), GM_CUDA_ERROR_INVALID_HANDLE);
+	_exit(0);
+}
+
+/* Two processes share an allocation, as those of torch.multiprocessing do. */
+static void scene_ipc(void)
+{
+	gm_cu_ipc_mem handle, again;
+	int ends[2], status;
+	gm_cu_ptr ptr, small, other;
+
+	GM_REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+	pid_t child = fork();
+	GM_REQUIRE(child >= 0);
+	close(ends[child == 0 ? 0 : 1]);
+	if (child == 0)
+		ipc_child(ends[1]);
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	CU(cu.cuMemAlloc(&small, 4096));
+	use(ptr, ACTOR_BYTES, 0x61);
+	GM_REQUIRE_EQ(cu.cuIpcGetMemHandle(&handle, small), GM_CUDA_ERROR_NOT_SUPPORTED);
+	CU(cu.cuIpcGetMemHandle(&handle, ptr));
+	CU(cu.cuIpcGetMemHandle(&again, ptr + 4096));
+	GM_REQUIRE(memcmp(&handle, &again, sizeof handle) == 0);
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&other, handle, 1), GM_CUDA_ERROR_INVALID_CONTEXT);
+	show('h');
+	GM_REQUIRE(write(ends[0], &handle, sizeof handle) == sizeof handle);
+	gm_hear_word(ends[0], 'w');
+	expect(ptr, ACTOR_BYTES, 0x62);
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuMemFree(small));
+	GM_REQUIRE(cu.cuIpcGetMemHandle(&again, ptr) != GM_CUDA_SUCCESS);
+	/* Its next memory is other memory. */
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	use(ptr, ACTOR_BYTES, 0x63);
+	gm_say_word(ends[0], 'f');
+	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+	CU(cu.cuMemFree(ptr));
+}
+
 /* A program that only asks what there is. */
 static void scene_idle(void)
 {
@@ -981,6 +1066,7 @@ static const struct {
 	{"fork", scene_fork},
 	{"fork-first", scene_fork_first},
 	{"fork-connect", scene_fork_connect},
+	{"ipc", scene_ipc},
 	{"idle", scene_idle},
 	{"refused", scene_refused},
 	{"plain", scene_plain},

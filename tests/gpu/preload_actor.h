@@ -101,6 +101,10 @@
 	X(cuMemUnmap, cuMemUnmap, 10020, (gm_cu_ptr ptr, size_t bytes)) \
 	X(cuMemSetAccess, cuMemSetAccess, 10020, \
 		(gm_cu_ptr ptr, size_t bytes, const gm_cu_access *access, size_t n)) \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (gm_cu_ipc_mem * handle, gm_cu_ptr ptr)) \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, \
+		(gm_cu_ptr * ptr, gm_cu_ipc_mem handle, unsigned int flags)) \
+	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (gm_cu_ptr ptr)) \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, \
 		(gm_cu_ptr ptr, unsigned char value, size_t bytes, gm_cu_stream stream)) \
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, \
