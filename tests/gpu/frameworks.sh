@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs of others under gpumem-run, on a real GPU: frameworks.sh, in a staged folder (make gpu-stage) or a build tree. Prints TAP.
 # PyTorch with its three allocators must train to the same losses, bit for bit, with and without gpumem-run; two trainers at once have
-# 40% and 20% of the GPU, one of them at its limit; a program with a static CUDA runtime meets its limit.
+# 40% and 20% of the GPU, one of them at its limit; expandable segments have a limit, too; two processes share a tensor; JAX preallocates
+# within its limit; a program with a static CUDA runtime meets its limit.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=${top_builddir:-$(cd "$here/../.." && pwd)}
@@ -39,7 +40,16 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
 		sed -n 's/^gpumem-run: /# /p' "$work/under.err"
 		result $status "PyTorch, $allocator: the same losses with and without gpumem-run"
 	done
+	export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+	"$run" --limit 4G --report -- python3 "$here/torch_fill.py" $((4 << 30)) >"$work/fill" 2>"$work/fill.err"
+	status=$?
+	sed -n 's/^gpumem-run: /# /p' "$work/fill.err"
+	result $status "PyTorch, expandable segments: charged to the run's limit, and OutOfMemoryError at it"
 	unset PYTORCH_CUDA_ALLOC_CONF
+	"$run" --limit 8G --ipc --report -- python3 "$here/torch_share.py" >"$work/share" 2>"$work/share.err"
+	status=$?
+	sed -n 's/^gpumem-run: /# /p' "$work/share.err"
+	result $status "PyTorch: two processes share a tensor through torch.multiprocessing"
 	"$run" --limit 40% -- python3 "$here/torch_train.py" full >"$work/full" 2>"$work/full.err" &
 	full=$!
 	"$run" --limit 20% -- python3 "$here/torch_train.py" >"$work/other" 2>"$work/other.err"
@@ -57,6 +67,17 @@ if python3 -c 'import cupy; cupy.zeros(1)' 2>/dev/null; then
 	result $? "CuPy: managed memory is charged to the run"
 else
 	echo "ok $((n += 1)) - CuPy # SKIP it is not installed"
+fi
+
+if python3 -c 'import jax; assert jax.default_backend() == "gpu"' 2>/dev/null; then
+	"$run" --limit 8G --report -- python3 -c 'import jax, jax.numpy as np
+assert int(np.ones(1 << 28, np.int8).astype(np.int32).sum()) == 1 << 28
+assert jax.devices()[0].memory_stats()["bytes_limit"] <= 8 << 30' >"$work/jax" 2>"$work/jax.err"
+	status=$?
+	sed -n 's/^gpumem-run: /# /p' "$work/jax.err"
+	result $status "JAX preallocates its part of the run's limit"
+else
+	echo "ok $((n += 1)) - JAX # SKIP it is not installed"
 fi
 
 actor=$(first "$here/cudart_actor" "$top/tests/gpu/cudart_actor")
