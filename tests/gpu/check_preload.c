@@ -151,6 +151,27 @@ START_TEST(physical_memory_is_there_until_its_last_handle_and_mapping_are_gone)
 }
 END_TEST
 
+START_TEST(physical_memory_survives_a_restart_of_the_daemon)
+{
+	struct play one = {.route = "proc2", .scene = "physical-restart"};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'm');
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, ACTOR_BYTES + ACTOR_PIECE);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'n');
+	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	go_on(&worker);
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 START_TEST(physical_memory_is_bounded_and_wrong_sizes_are_refused)
 {
 	char config[256];
@@ -706,6 +727,7 @@ int main(void)
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
 	tcase_add_loop_test(
 		tc, physical_memory_is_there_until_its_last_handle_and_mapping_are_gone, 0, ROUTES);
+	tcase_add_test(tc, physical_memory_survives_a_restart_of_the_daemon);
 	tcase_add_test(tc, physical_memory_is_bounded_and_wrong_sizes_are_refused);
 	tcase_add_test(tc, a_default_stream_of_each_thread_is_meant_where_the_program_says_so);
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);

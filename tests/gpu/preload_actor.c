@@ -250,6 +250,32 @@ static void scene_physical(void)
 	show('n');
 }
 
+/* The daemon restarts while the program maps its memory. */
+static void scene_physical_restart(void)
+{
+	gm_cu_prop prop = physical_prop();
+	gm_cu_mem handle, other;
+	gm_cu_ptr ptr;
+	int fd = -1;
+
+	use_gpu();
+	CU(cu.cuMemCreate(&handle, ACTOR_BYTES, &prop, 0));
+	CU(cu.cuMemAddressReserve(&ptr, ACTOR_BYTES, 0, 0, 0));
+	physical_map(ptr, ACTOR_BYTES, handle);
+	use(ptr, ACTOR_BYTES, 0x41);
+	show('h');
+	use(ptr, ACTOR_BYTES, 0x42);
+	CU(cu.cuMemExportToShareableHandle(&fd, handle, 1, 0));
+	close(fd);
+	CU(cu.cuMemCreate(&other, ACTOR_PIECE, &prop, 0));
+	show('m');
+	CU(cu.cuMemUnmap(ptr, ACTOR_BYTES));
+	CU(cu.cuMemRelease(handle));
+	CU(cu.cuMemRelease(other));
+	CU(cu.cuMemAddressFree(ptr, ACTOR_BYTES));
+	show('n');
+}
+
 /* What cannot be made gets the driver's errors; what does not fit is out of memory. */
 static void scene_physical_wrong(void)
 {
@@ -1049,6 +1075,7 @@ static const struct {
 	{"pool-threads", scene_pool_threads},
 	{"per-thread", scene_per_thread},
 	{"physical", scene_physical},
+	{"physical-restart", scene_physical_restart},
 	{"physical-wrong", scene_physical_wrong},
 	{"figures", scene_figures},
 	{"nvml", scene_nvml},
