@@ -5,6 +5,7 @@
  */
 #include <stdint.h>
 
+#include "preload/preload_broker.h"
 #include "preload/preload_charges.h"
 
 /* Of CUDA_ARRAY3D_DESCRIPTOR. Arrays of these kinds get their memory elsewhere. */
@@ -124,7 +125,8 @@ static uint64_t declared_array(
 
 	if (array->flags & (DECLARED_SPARSE | DECLARED_DEFERRED))
 		return 0;
-	if (levels != 1 || !declared_ask(driver, array, &bytes))
+	if (levels != 1 || gm_broker_begin() != GM_BROKER_READY ||
+		!declared_ask(driver, array, &bytes))
 		bytes = declared_texels(array, levels);
 	return declared_round(bytes);
 }
