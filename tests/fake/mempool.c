@@ -301,8 +301,12 @@ static gm_cu_result alloc_on(gm_cu_ptr *ptr, size_t bytes, void *handle, gm_cu_s
 	gm_cu_result result;
 	int context;
 
-	if (!ptr || !bytes)
+	if (!ptr)
 		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (!bytes) {
+		*ptr = 0;
+		return GM_CUDA_SUCCESS;
+	}
 	if ((result = fake_stream_context(stream, &device, &context)))
 		return result;
 	if (fake_captured(stream, &result))
@@ -336,6 +340,8 @@ static gm_cu_result free_on(gm_cu_ptr ptr, gm_cu_stream stream)
 {
 	gm_cu_result result;
 
+	if (!ptr)
+		return GM_CUDA_SUCCESS;
 	if (fake_captured(stream, &result))
 		return result;
 	result = cuStreamSynchronize(stream);

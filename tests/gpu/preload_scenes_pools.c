@@ -94,6 +94,9 @@ void scene_pools(void)
 	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
 	CU(cu.cuDeviceGetDefaultMemPool(&first, 0));
 	GM_REQUIRE(cu.cuMemPoolDestroy(first) != GM_CUDA_SUCCESS);
+	CU(cu.cuMemAllocAsync(&a, 0, stream));
+	GM_REQUIRE_EQ(a, 0);
+	CU(cu.cuMemFreeAsync(0, stream));
 	count_pool(first, stream);
 
 	pool = new_pool(GM_CU_MEM_HANDLE_TYPE_NONE);
