@@ -54,7 +54,9 @@ gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	struct gm_preload_block block;
 	struct gm_shared shared;
 
-	if (!handle || !gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_find(ptr, &block))
+	/* Of host memory, the driver says that it has no handle. */
+	if (!handle || !gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_find(ptr, &block) ||
+		block.host_flags)
 		return driver->cuIpcGetMemHandle(handle, ptr);
 
 	pthread_mutex_lock(&ipc_lock);

@@ -440,6 +440,19 @@ FAKE_API gm_cu_result cuGraphAddMemAllocNode(
 	return fake_captured_memory(&parameters->ptr, parameters->bytes);
 }
 
+/* Of all kinds of nodes, those with memory. */
+FAKE_API gm_cu_result cuGraphAddNode_v2(void **node, void *graph, const void *dependencies,
+	const void *edges, size_t n, gm_cu_any_node *any);
+FAKE_API gm_cu_result cuGraphAddNode_v2(void **node, void *graph, const void *dependencies,
+	const void *edges, size_t n, gm_cu_any_node *any)
+{
+	FAKE_ENTER("cuGraphAddNode");
+	(void)edges;
+	if (!any || any->type != GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	return cuGraphAddMemAllocNode(node, graph, dependencies, n, &any->memory);
+}
+
 FAKE_API gm_cu_result cuGraphDestroy(void *handle);
 FAKE_API gm_cu_result cuGraphDestroy(void *handle)
 {

@@ -24,6 +24,7 @@ static const struct {
 	{"cuGraphExecDestroy", "cuGraphExecDestroy", 10000, 0},
 	{"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", 11040, 0},
 	{"cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", 11040, 0},
+	{"cuGraphAddNode", "cuGraphAddNode_v2", 12030, 0},
 	{"cuGetProcAddress", "cuGetProcAddress", 11030, 0},
 	{"cuGetProcAddress", "cuGetProcAddress_v2", 12000, 0},
 	{"cuMemGetAllocationPropertiesFromHandle", "cuMemGetAllocationPropertiesFromHandle", 10020,

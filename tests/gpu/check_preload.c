@@ -229,7 +229,8 @@ END_TEST
 
 START_TEST(the_memory_of_graphs_is_charged)
 {
-	static const uint64_t charges[] = {ACTOR_BYTES, ACTOR_BYTES, 0, ACTOR_BYTES, 0, 0};
+	static const uint64_t charges[] = {
+		ACTOR_BYTES, ACTOR_BYTES, 0, ACTOR_BYTES, 2 * ACTOR_BYTES, 0, 0};
 
 	play_charged(routes[_i], "graphs", charges, sizeof charges / sizeof *charges);
 }

@@ -118,6 +118,9 @@
 	X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, \
 		(void **node, void *graph, const void *dependencies, size_t n, \
 			gm_cu_alloc_node *parameters)) \
+	X(cuGraphAddNode, cuGraphAddNode_v2, 12030, \
+		(void **node, void *graph, const void *dependencies, const void *edges, size_t n, \
+			gm_cu_any_node *any)) \
 	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, \
 		(void **exec, void *graph, unsigned long long flags)) \
 	X(cuGraphDestroy, cuGraphDestroy, 10000, (void *graph)) \

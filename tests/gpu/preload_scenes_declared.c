@@ -71,6 +71,10 @@ void scene_graphs(void)
 	gm_cu_alloc_node parameters = {.pool = {.type = GM_CU_MEM_ALLOCATION_TYPE_PINNED,
 					       .location = {GM_CU_MEM_LOCATION_TYPE_DEVICE, 0}},
 		.bytes = ACTOR_BYTES};
+	union {
+		gm_cu_any_node node;
+		char room[256]; /* as large as the driver has it */
+	} any = {.node = {.type = GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC, .memory = parameters}};
 	void *graph, *exec, *node;
 	gm_cu_stream stream;
 	gm_cu_ptr ptr;
@@ -90,6 +94,8 @@ void scene_graphs(void)
 
 	CU(cu.cuGraphCreate(&graph, 0));
 	CU(cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
+	show('d');
+	CU(cu.cuGraphAddNode(&node, graph, NULL, NULL, 0, &any.node));
 	show('d');
 	CU(cu.cuGraphDestroy(graph));
 	show('d');

@@ -44,6 +44,10 @@ SAME_OFFSET(gm_cu_access, flags, CUmemAccessDesc, flags);
 SAME_SIZE(gm_cu_alloc_node, CUDA_MEM_ALLOC_NODE_PARAMS);
 SAME_OFFSET(gm_cu_alloc_node, bytes, CUDA_MEM_ALLOC_NODE_PARAMS, bytesize);
 SAME_OFFSET(gm_cu_alloc_node, ptr, CUDA_MEM_ALLOC_NODE_PARAMS, dptr);
+#if CUDA_VERSION >= 12020
+SAME_OFFSET(gm_cu_any_node, type, CUgraphNodeParams, type);
+SAME_OFFSET(gm_cu_any_node, memory.bytes, CUgraphNodeParams, alloc.bytesize);
+#endif
 SAME_SIZE(gm_cu_array_2d, CUDA_ARRAY_DESCRIPTOR);
 SAME_OFFSET(gm_cu_array_2d, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels);
 SAME_SIZE(gm_cu_array, CUDA_ARRAY3D_DESCRIPTOR);
