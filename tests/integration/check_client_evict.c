@@ -558,6 +558,34 @@ START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
 }
 END_TEST
 
+/* As ctl.sh looks at the other verbs, which may be repeated. These two change something each time. */
+START_TEST(what_gpumemctl_moved_is_said_to_people_and_to_programs)
+{
+	static const struct {
+		const char *options, *says;
+	} ways[] = {
+		{"", "Moved 2 buffers (10.0M) to "},
+		{"--bytes", "Moved 2 buffers (10485760) to "},
+		{"--json", "\"left\": 0"},
+		{"--csv", "buffers,bytes,left\n2,10485760,0\n"},
+		{"--csv --no-header", "2,10485760,0\n"},
+	};
+	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
+	char line[128], said[512];
+
+	for (size_t i = 0; i < 2 * (sizeof(ways) / sizeof(ways[0])); i++) {
+		const char *says = ways[i / 2].says;
+		snprintf(line, sizeof(line), "%s %d %s", i % 2 ? "restore" : "evict", (int)getpid(),
+			ways[i / 2].options);
+		GM_REQUIRE_EQ(ctl(line, said), 0);
+		if (!strstr(said, says) || strchr(said, '\033') || strcspn(said, "\n") > 80)
+			GM_FAIL("%s: %s", line, said);
+	}
+	gpumem_buffer_destroy(small);
+	gpumem_buffer_destroy(large);
+}
+END_TEST
+
 /* A buffer that the daemon did not publish moves like any other. */
 START_TEST(a_buffer_whose_name_was_refused_can_be_evicted)
 {
@@ -676,6 +704,7 @@ int main(void)
 	tcase_add_test(tc, a_pin_waits_behind_another_no_longer_than_it_may);
 	tcase_add_test(tc, an_evicted_buffer_survives_restarts_of_the_daemon);
 	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
+	tcase_add_test(tc, what_gpumemctl_moved_is_said_to_people_and_to_programs);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);
 	tcase_add_test(tc, three_times_the_memory_works_in_turn);
