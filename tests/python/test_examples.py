@@ -10,25 +10,25 @@ import pytest
 SOURCE = Path(os.environ.get("top_srcdir", Path(__file__).resolve().parents[2]))
 
 
-def run(name):
-    done = subprocess.run([sys.executable, str(SOURCE / "examples" / "python" / (name + ".py"))], stdout=subprocess.PIPE,
+def run(name, *words):
+    done = subprocess.run([sys.executable, str(SOURCE / "examples" / "python" / (name + ".py"))] + list(words), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
-@pytest.mark.parametrize("name, line", [
-    ("worker", "in use now: 0 bytes"),
-    ("idle_notebook", "cell 2: the table says forty-two"),
-    ("turns", "2 programs took 3 turns each"),
-    ("limits", "3 programs had their share"),
-])
-def test_an_example(name, line):
-    assert line in run(name)
+@pytest.mark.parametrize("words, line", [
+    (["worker"], "in use now: 0 bytes"),
+    (["idle_notebook", "16"], "cell 2: the table says forty-two"),
+    (["turns", "16"], "2 programs took 3 turns each"),
+    (["limits"], "3 programs had their share"),
+], ids=lambda words: words[0] if isinstance(words, list) else "")
+def test_an_example(words, line):
+    assert line in run(*words)
 
 
 def test_ten_workers_have_one_copy(on_host, numpy):
-    said = run("ten_workers")
+    said = run("ten_workers", "8")
     assert said.count("mean 2.50") == 10 and "10 workers, one copy" in said
 
 
