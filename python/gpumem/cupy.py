@@ -44,8 +44,8 @@ def enable() -> Any:
                 try:
                     block = session.malloc(max(size, 1), numbers[device], stream=cupy.cuda.get_current_stream().ptr)
                 except (OutOfMemoryError, WaitTimeoutError) as error:
-                    # The pool then returns what it has cached, and tries again.
-                    raise cupy.cuda.runtime.CUDARuntimeError(cupy.cuda.runtime.errorMemoryAllocation) from error
+                    # cudaErrorMemoryAllocation. The pool then returns what it has cached, and tries again.
+                    raise cupy.cuda.runtime.CUDARuntimeError(2) from error
                 block._hold_now().fate.exported = True  # any stream may use it
                 return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, block, device), 0)
 

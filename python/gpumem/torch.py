@@ -137,8 +137,7 @@ def _enable_arena(torch: Any) -> None:
     if hasattr(inner, "set_record_stream_fn"):
         inner.set_record_stream_fn(_address(plugin, "gpumem_torch_record_stream"))
     else:
-        raise UnsupportedError("PyTorch %s does not tell allocators about record_stream(): version 2.1 or later is needed" %
-                               torch.__version__)
+        plugin.gpumem_torch_any_stream()  # it does not tell allocators about record_stream()
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:

@@ -29,6 +29,8 @@ gpumem_session *session;
 uint32_t device_of[most_devices]; /* CUDA's number: the daemon's */
 unsigned devices;
 std::atomic<uint64_t> failures;
+std::atomic<bool>
+	any_stream; /* PyTorch does not say which memory other streams use, so all of it may be */
 
 /* Memory with a history. Most memory has none, and the count says so without the lock. */
 std::mutex lock;
@@ -140,7 +142,7 @@ GPUMEM_API void gpumem_torch_free(void *ptr, ssize_t size, int device, void *str
 	(void)device;
 	if (!ptr || (special && special_free(ptr, stream, &any)))
 		return;
-	gpumem_free(session, ptr, any ? GPUMEM_STREAM_ANY : stream);
+	gpumem_free(session, ptr, any || any_stream ? GPUMEM_STREAM_ANY : stream);
 }
 
 /* tensor.record_stream(): the memory may be reused only when the work of that stream is done, too. */
@@ -152,6 +154,12 @@ GPUMEM_API void gpumem_torch_record_stream(void *ptr, void *stream)
 	std::lock_guard<std::mutex> guard(lock);
 	if (recorded.insert(ptr).second)
 		special++;
+}
+
+/* For a PyTorch that does not call the function above: slower, and as safe. */
+GPUMEM_API void gpumem_torch_any_stream(void)
+{
+	any_stream = true;
 }
 
 GPUMEM_API uint64_t gpumem_torch_failures(void)
