@@ -26,7 +26,7 @@ from .errors import (BusyError, CancelledError, ClosedError, DeadlockError, Deni
 
 __version__ = "0.1.0"
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _default: Optional[Session] = None
 _default_pid = 0
 

@@ -14,7 +14,7 @@ LEGACY, PER_THREAD = 1, 2
 
 _EVENT_DISABLE_TIMING = 2
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may run, and come here, while this thread has it
 _driver: Optional[ctypes.CDLL] = None
 _ordinals: Dict[bytes, int] = {}
 _contexts: Dict[int, int] = {}

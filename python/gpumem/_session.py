@@ -90,7 +90,7 @@ class Session:
 
     def _begin(self, core: Core) -> None:
         self._core = core
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer of the program's may run, and come here, while this thread has it
         self._known: "weakref.WeakSet[Any]" = weakref.WeakSet()  # what close() closes
         self._hub = Hub()
 

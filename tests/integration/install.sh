@@ -103,6 +103,19 @@ programs="worker batch resize copy share"
 [ ! -x "$build/examples/cxx_worker" ] || programs+=" cxx_worker"
 for program in $programs; do check "$program runs" "$dir/examples/$program"; done
 
+# ---- the Python package
+
+python=$(folder PYTHON) pythondir=$(folder pythondir)
+# Python has no sanitizers, so it cannot load a library that has.
+package_program='import gpumem; gpumem.library_version()'
+grep -q '^SANITIZERS_FALSE = #' "$build/Makefile" && package_program='import gpumem'
+package() { (unset LD_LIBRARY_PATH; PYTHONPATH=$root$pythondir "$python" -c "$package_program"); }
+if [ "$python" != : ]; then
+	check "Python finds the package, and the package the library" package
+else
+	check "without Python there is no package" [ -z "$(find "$root" -name '*.py' -path '*/gpumem/*')" ]
+fi
+
 # ---- uninstalling
 
 uninstall() { make -s -C "$build" uninstall DESTDIR="$root" V=0; }

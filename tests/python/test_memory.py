@@ -334,3 +334,22 @@ def test_the_default_session():
 def test_an_empty_array(session):
     array = session.empty((3, 4), "float64", tag="array")
     assert array.shape == (3, 4) and array.dtype == "float64" and array.nbytes == 96 and array.base.tag == "array"
+
+
+def test_a_finalizer_comes_back_while_a_lock_is_held(session):
+    """The collector may run a program's finalizer anywhere, also inside of this package."""
+
+    class Careless:
+        def __init__(self):
+            self.me = self  # only the collector frees it
+
+        def __del__(self):
+            done.append(session.malloc(4096).size)
+
+    done = []
+    for _ in range(50):
+        Careless()
+        session.alloc(MIB)
+        session.device(0)
+    gc.collect()
+    assert len(done) == 50
