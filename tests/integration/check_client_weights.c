@@ -441,7 +441,7 @@ static void loads_again_and_again(int channel, void *argument)
 
 	/* Under one name: nothing is left of the versions before. */
 	options.replace = 1;
-	for (int i = 0; i < 1000; i++)
+	for (int i = 0; i < (gm_on_gpu() || gm_sanitized() ? 1000 : 10000); i++)
 		OK(gpumem_weights_load(s, 0, path, "small", &options, NULL));
 	OK(gpumem_weights_remove(s, "small"));
 
