@@ -353,6 +353,52 @@ START_TEST(a_name_that_is_taken_is_not_replaced_by_accident)
 }
 END_TEST
 
+#define HEAD "{\"format\":\"gpumem-weights\",\"layout\":1,\"count\":1,\"bytes\":1,"
+
+/* Publishes buffers that claim to hold weights. */
+static void publishes_lies(int channel, void *argument)
+{
+	static const char *const lies[][2] = {
+		{HEAD "\"table\":[0,1099511627776]}", "its table of tensors is not in the buffer"},
+		{HEAD "\"table\":[4194303,4194305]}", "its table of tensors is not in the buffer"},
+		{HEAD "\"table\":[0,4096]}", "liar, byte "}, /* there are zeros */
+		{HEAD "\"tensors\":{\"a\":{\"dtype\":\"U8\",\"shape\":[4194305],"
+		      "\"data_offsets\":[0,4194305]}}}",
+			"tensor \"a\" ends at byte 4194305 of the data, which has 4194304 bytes"},
+	};
+	gpumem_buffer_options tagged = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_session *s = weights_join("liar");
+	void *zeros = calloc(1, 4 * MIB);
+
+	GM_REQUIRE(zeros);
+	tagged.tag = "weights";
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+		gpumem_weights *weights = NULL;
+		gpumem_buffer *buffer;
+
+		OK(gpumem_buffer_create(s, 0, 4 * MIB, &tagged, &buffer));
+		OK(gpumem_copy_in(buffer, 0, zeros, 4 * MIB, GPUMEM_STREAM_DONE, NULL, NULL));
+		options.metadata = lies[i][0];
+		options.metadata_size = strlen(lies[i][0]);
+		OK(gpumem_publish(buffer, "liar", &options, GPUMEM_STREAM_DONE, NULL));
+		REFUSED(gpumem_weights_attach(s, "liar", 0, &weights), GPUMEM_E_INVALID,
+			lies[i][1]);
+		GM_REQUIRE(!weights);
+		OK(gpumem_unpublish(s, "liar"));
+		gpumem_buffer_destroy(buffer);
+	}
+	free(zeros);
+	gpumem_disconnect(s);
+}
+
+START_TEST(what_somebody_publishes_as_weights_is_checked)
+{
+	weights_in_process(publishes_lies, NULL);
+	require_nothing();
+}
+END_TEST
+
 /* Begins when it is told to, and says what came of it. */
 static void races(int channel, void *argument)
 {
@@ -574,6 +620,7 @@ int main(void)
 	tcase_add_test(tc, a_load_that_is_cancelled_with_its_last_byte_publishes_nothing);
 	tcase_add_test(tc, wrong_arguments_are_named);
 	tcase_add_test(tc, a_name_that_is_taken_is_not_replaced_by_accident);
+	tcase_add_test(tc, what_somebody_publishes_as_weights_is_checked);
 	tcase_add_test(tc, of_two_loaders_of_one_name_one_wins);
 	tcase_add_test(tc, a_long_table_of_tensors_is_kept_with_them);
 	tcase_add_test(tc, many_loads_by_one_user_are_bounded_by_its_memory);
