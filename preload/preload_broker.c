@@ -67,6 +67,8 @@ static gpumem_session *broker_session;
 static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
 
 static _Atomic uint64_t broker_refusals;
+/* Physical memory, which has no blocks. */
+static _Atomic uint64_t broker_chunks, broker_chunk_bytes;
 static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
 static _Atomic uint64_t broker_untold; /* of them, those that the daemon does not know of */
 
@@ -451,8 +453,8 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 		return broker_result(status);
 	}
 
-	atomic_fetch_add_explicit(&broker_allocations, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&broker_bytes, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_chunks, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&broker_chunk_bytes, bytes, memory_order_relaxed);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -566,6 +568,8 @@ static __attribute__((destructor)) void broker_report(void)
 		return;
 	broker_report_passed(passed, sizeof passed);
 	gm_blocks_total(&n, &bytes);
+	n += atomic_load(&broker_chunks);
+	bytes += atomic_load(&broker_chunk_bytes);
 	if (!n && !atomic_load(&broker_refusals) && !*passed)
 		return;
 	fprintf(stderr,
