@@ -359,6 +359,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 void gm_device_deinit(struct gm_device *device)
 {
 	assert(device->chunks == 0 && device->jobs == 0 && device->queue.length == 0);
+	assert(!device->declaring);
 	free(device->debts.last);
 	gm_pool_deinit(&device->pool);
 	gm_ledger_deinit(&device->ledger);
