@@ -125,17 +125,23 @@ gm_cu_result cuMemExportToShareableHandle(
 	struct gm_handle_about about;
 	int fd;
 
-	if (!shareable || flags || type != GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-		!gm_broker_there() || !gm_handles_find(handle, &about) ||
-		!(about.asked.requested_handle_types & type))
-		return driver->cuMemExportToShareableHandle(shareable, handle, type, flags);
-	gm_cu_result result = gm_broker_chunk_fd(about.chunk, &fd);
-	if (result)
-		return result;
+	/* The program may release the handle meanwhile. */
+	void *entry = shareable && !flags && gm_broker_there() &&
+				      type == GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+			      ? gm_handles_use(handle, &about)
+			      : NULL;
+	bool wanted = entry && about.asked.requested_handle_types & type;
+	gm_cu_result result =
+		wanted ? gm_broker_chunk_fd(about.chunk, &fd)
+		       : driver->cuMemExportToShareableHandle(shareable, handle, type, flags);
 
-	(void)fcntl(fd, F_SETFD, 0); /* the driver's descriptors outlive exec() */
-	*(int *)shareable = fd;
-	return GM_CUDA_SUCCESS;
+	if (entry)
+		gm_broker_chunk_end(gm_handles_use_end(entry));
+	if (wanted && result == GM_CUDA_SUCCESS) {
+		(void)fcntl(fd, F_SETFD, 0); /* the driver's descriptors outlive exec() */
+		*(int *)shareable = fd;
+	}
+	return result;
 }
 
 /* Of an import, the driver does not know what the program wanted. */

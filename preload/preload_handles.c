@@ -113,6 +113,29 @@ bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about)
 	return entry;
 }
 
+void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about)
+{
+	pthread_mutex_lock(&handles_lock);
+	struct handles_entry *entry = handles_of(handle);
+	if (entry) {
+		entry->users++;
+		*ret_about = entry->about;
+	}
+	pthread_mutex_unlock(&handles_lock);
+	return entry;
+}
+
+gpumem_chunk *gm_handles_use_end(void *given)
+{
+	struct handles_entry *entry = given;
+
+	pthread_mutex_lock(&handles_lock);
+	entry->users--;
+	gpumem_chunk *chunk = handles_end(entry);
+	pthread_mutex_unlock(&handles_lock);
+	return chunk;
+}
+
 void gm_handles_ref(gm_cu_mem handle)
 {
 	pthread_mutex_lock(&handles_lock);

@@ -25,8 +25,12 @@ struct gm_handle_about {
 
 /* Adds a chunk with one reference. false: the host has no memory. */
 bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about);
-/* What is known of a handle. false: it is not the broker's. */
+/* What is known of a handle. false: it is not the broker's. The chunk may end at once: to use it,
+ * gm_handles_use() keeps it. */
 bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about);
+void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about);
+/* After that. Returns a chunk that must be given back now, or NULL. */
+gpumem_chunk *gm_handles_use_end(void *entry);
 /* One more reference, by a handle that the driver has just returned. Does nothing for other handles. */
 void gm_handles_ref(gm_cu_mem handle);
 

@@ -284,6 +284,22 @@ START_TEST(the_library_comes_first_and_once)
 }
 END_TEST
 
+/* With --ipc, both processes of the actor share memory within one limit. */
+START_TEST(processes_of_a_run_share_memory)
+{
+	struct command command = {.arguments = ARGUMENTS("--ipc", "--limit", "96M", "--", "sh",
+					  "-c", "exec \"$ACTOR\" proc2 ipc")};
+	struct gm_worker worker;
+
+	start_with(CONFIG(""));
+	gm_worker_start(&worker, run, &command);
+	gm_hear_word(worker.channel, 'h');
+	gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 /* The actor, started by a shell that gpumem-run started. */
 static void begin_actor(struct gm_worker *worker, const char *const *arguments)
 {
@@ -391,6 +407,7 @@ int main(void)
 	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
 	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
 	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);
+	tcase_add_test(tc, processes_of_a_run_share_memory);
 	tcase_add_test(tc, a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
