@@ -242,6 +242,10 @@ static void scene_physical(void)
 	CU(cu.cuMemRelease(b));
 	use(ptr, ACTOR_BYTES, 0x33);
 	CU(cu.cuMemRetainAllocationHandle(&b, (void *)(uintptr_t)(ptr + ACTOR_BYTES)));
+	/* What the driver refuses changes nothing. */
+	GM_REQUIRE_EQ(cu.cuMemUnmap(ptr, ACTOR_BYTES / 2), GM_CUDA_ERROR_INVALID_VALUE);
+	GM_REQUIRE(cu.cuMemMap(ptr, ACTOR_PIECE, 0, b, 0) != GM_CUDA_SUCCESS);
+	use(ptr, ACTOR_BYTES, 0x34);
 	show('m');
 	CU(cu.cuMemUnmap(ptr, ACTOR_BYTES + ACTOR_PIECE));
 	show('b');
@@ -707,7 +711,9 @@ static void ipc_child(int other)
 	gm_say_word(other, 'w');
 	gm_hear_word(other, 'f');
 	expect(ptr, ACTOR_BYTES, 0x62);
-	GM_REQUIRE(cu.cuMemFree(ptr) != GM_CUDA_SUCCESS);
+	GM_REQUIRE_EQ(cu.cuMemFree(ptr), GM_CUDA_ERROR_INVALID_VALUE);
+	GM_REQUIRE_EQ(cu.cuIpcGetMemHandle(&wrong, ptr), GM_CUDA_ERROR_INVALID_VALUE);
+	GM_REQUIRE_EQ(cu.cuIpcCloseMemHandle(ptr + 4096), GM_CUDA_ERROR_INVALID_VALUE);
 	CU(cu.cuIpcCloseMemHandle(ptr));
 	GM_REQUIRE(cu.cuIpcCloseMemHandle(ptr) != GM_CUDA_SUCCESS);
 	/* Nobody has it any more. */
