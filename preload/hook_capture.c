@@ -127,9 +127,17 @@ static void capture_less(unsigned n)
 		gm_graphs_drop_captured();
 }
 
-bool gm_capture_kept(void)
+bool gm_capture_kept(gm_cu_ctx ctx)
 {
-	return atomic_load_explicit(&capture_list, memory_order_relaxed);
+	struct capture_kept *kept;
+
+	if (__builtin_expect(!atomic_load_explicit(&capture_list, memory_order_relaxed), 1))
+		return false;
+	pthread_mutex_lock(&capture_lock);
+	for (kept = capture_list; kept && kept->ctx && kept->ctx != ctx; kept = kept->next)
+		;
+	pthread_mutex_unlock(&capture_lock);
+	return kept;
 }
 
 void gm_capture_free_kept(gm_cu_ctx ctx)
@@ -193,7 +201,7 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 	struct capture_origin *origin, *next;
 	unsigned n = 0;
 
-	if (!gm_capture_any() && !gm_capture_kept())
+	if (!gm_capture_any() && !atomic_load(&capture_list))
 		return;
 	pthread_mutex_lock(&capture_lock);
 	for (struct capture_kept *kept = capture_list; kept; kept = kept->next)

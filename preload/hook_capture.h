@@ -21,10 +21,9 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream);
 /* Keeps a block that is freed while a stream is being captured. false: none is, or the host has no memory. */
 bool gm_capture_keep(const struct gm_preload_block *block);
 
-/* Whether anything is kept. */
-bool gm_capture_kept(void);
-/* Frees what was kept of a context, and what is of none. The calling thread has waited for the context since
- * gm_capture_put_off(). */
+/* Whether anything is kept of a context, or of none. */
+bool gm_capture_kept(gm_cu_ctx ctx);
+/* Frees that. The calling thread has waited for the context since gm_capture_put_off(). */
 void gm_capture_free_kept(gm_cu_ctx ctx);
 
 /* No capture begins before the calling thread has called gm_capture_let(), so that it can wait for a

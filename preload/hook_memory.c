@@ -49,7 +49,7 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 {
 	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx};
 
-	if (gm_capture_kept())
+	if (gm_capture_kept(ctx))
 		memory_free_kept(driver, ctx);
 	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
@@ -147,7 +147,7 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 		put_off = gm_capture_put_off(); /* the last one has just ended */
 
 	gm_cu_result result = memory_await(driver, block.ctx);
-	if (put_off && !result && gm_capture_kept())
+	if (put_off && !result && gm_capture_kept(block.ctx))
 		gm_capture_free_kept(block.ctx);
 	if (put_off)
 		gm_capture_let();

@@ -523,6 +523,18 @@ START_TEST(a_library_that_stands_before_ours_is_found_first)
 }
 END_TEST
 
+START_TEST(a_library_finds_the_driver_in_its_own_scope)
+{
+	struct play one = {.route = "none", .scene = "local", .socket = "/nowhere/socket"};
+	char library[512];
+
+	built(library, "tests/gpu", "liblocal.so");
+	GM_REQUIRE(setenv("LOCAL_LIBRARY", library, 1) == 0);
+	one_worker(act, &one);
+	unsetenv("LOCAL_LIBRARY");
+}
+END_TEST
+
 START_TEST(a_gpu_that_the_daemon_does_not_serve_has_its_own_size)
 {
 	struct play one = {.route = "proc2",
@@ -756,6 +768,7 @@ int main(void)
 	tcase_add_test(tc, a_program_that_takes_no_memory_has_no_session);
 	tcase_add_test(tc, another_preloaded_library_works_as_before);
 	tcase_add_test(tc, a_library_that_stands_before_ours_is_found_first);
+	tcase_add_test(tc, a_library_finds_the_driver_in_its_own_scope);
 	tcase_add_test(tc, a_gpu_that_the_daemon_does_not_serve_has_its_own_size);
 	tcase_add_test(tc, what_does_not_fit_is_spilled_to_host_memory);
 	tcase_add_test(tc, pressure_is_told_by_a_signal_once);

@@ -843,6 +843,24 @@ static void scene_before(void)
 	GM_REQUIRE_EQ(total, atoll(getenv("GPUMEM_RUN_LIMIT")));
 }
 
+/* A library that was loaded for itself alone finds the driver that it is linked with. The program does not. */
+static void scene_local(void)
+{
+	void *library = dlopen(getenv("LOCAL_LIBRARY"), RTLD_NOW | RTLD_LOCAL), *found;
+	void *(*find_there)(const char *);
+	gm_cu_result (*init)(void);
+	Dl_info info;
+
+	if (!library)
+		GM_FAIL("%s", dlerror());
+	*(void **)&find_there = dlsym(library, "local_find");
+	*(void **)&init = dlsym(library, "local_init");
+	CU(init());
+	found = find_there("cuMemAlloc_v2");
+	GM_REQUIRE(found && dladdr(found, &info) && strstr(info.dli_fname, "libgpumem-preload"));
+	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
+}
+
 /* The size of a GPU that the daemon does not serve is the driver's. */
 static void scene_unserved(void)
 {
@@ -1106,6 +1124,7 @@ static const struct {
 	{"fill", scene_fill},
 	{"beside", scene_beside},
 	{"before", scene_before},
+	{"local", scene_local},
 	{"unserved", scene_unserved},
 	{"spill", scene_spill},
 	{"pressure", scene_pressure},

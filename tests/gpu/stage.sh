@@ -71,9 +71,9 @@ for program in "${programs[@]}"; do
 done
 # What programs load at run time, and the helpers of check_preload, which are programs and libraries of their own.
 mkdir -p "$stage/preload"
-make -s -C "$build" tests/gpu/libbeside.la
+make -s -C "$build" tests/gpu/libbeside.la tests/gpu/liblocal.la
 cp "$build/preload/.libs/libgpumem-preload.so" "$stage/preload/"
-cp "$build/tests/gpu/.libs/libbeside.so" "$stage/tests/gpu/"
+cp "$build/tests/gpu/.libs/libbeside.so" "$build/tests/gpu/.libs/liblocal.so" "$stage/tests/gpu/"
 if [ -e "$build/python/.libs/libgpumem-torch.so" ]; then
 	mkdir -p "$stage/python"
 	"$strip" --strip-debug -o "$stage/python/libgpumem-torch.so" "$build/python/.libs/libgpumem-torch.so"
