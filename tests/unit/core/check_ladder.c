@@ -84,6 +84,34 @@ START_TEST(who_says_it_has_nothing_is_asked_when_the_others_have_not_enough)
 }
 END_TEST
 
+START_TEST(a_request_that_must_fit_at_once_asks_nobody)
+{
+	static struct fake_request q[2];
+	no_levels();
+	struct gm_lease *lease = fake_lease(&fake, a, d, fake_figures(&fake, d).ceiling);
+	fake_says(&fake, a, d, 4 * GiB, 4 * GiB);
+
+	for (int i = 0; i < 2; i++) {
+		q[i].r = (struct gm_request){.session = b,
+			.device = d,
+			.bytes = 4 * GiB,
+			.wait_ns = GM_WAIT_NEVER,
+			.at_once = true,
+			.done = fake_request_done};
+		gm_core_request(fake.core, &q[i].r);
+		if (i == 0) {
+			ck_assert_uint_eq(q[0].ended, 1);
+			ck_assert_int_eq(q[0].status, GPUMEM_E_NO_MEMORY);
+			ck_assert_ptr_null(fake_asked(&fake, a));
+			gm_lease_return(a, lease);
+		}
+		fake_core_run(&fake);
+	}
+	/* If it fits, it is like any other. */
+	ck_assert_int_eq(q[1].status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(what_is_evictable_is_asked_for_after_what_is_cached)
 {
 	no_levels();
@@ -595,6 +623,7 @@ int main(void)
 	tcase_add_test(tcase, a_request_that_does_not_fit_gets_what_is_missing_and_no_more);
 	tcase_add_test(tcase, victims_are_the_lowest_priority_then_the_largest_then_the_oldest);
 	tcase_add_test(tcase, who_says_it_has_nothing_is_asked_when_the_others_have_not_enough);
+	tcase_add_test(tcase, a_request_that_must_fit_at_once_asks_nobody);
 	tcase_add_test(tcase, what_is_evictable_is_asked_for_after_what_is_cached);
 	tcase_add_test(tcase, a_guarantee_counts_once_for_all_that_is_asked_of_its_owner);
 	tcase_add_test(tcase, a_client_asked_for_what_it_does_not_use_may_move_buffers_for_it);
