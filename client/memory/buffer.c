@@ -167,12 +167,7 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 
 static gpumem_status buffer_map_failed(const struct gpumem_buffer *buffer, int r)
 {
-	/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
-	bool known = r == -ENOMEM || r == -ENOBUFS || r == -EOPNOTSUPP;
-
-	return gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
-		"cannot map %llu bytes: %s", (unsigned long long)buffer->bytes,
-		gm_mapping_error(&buffer->session->device[buffer->device], r));
+	return gm_mapping_failed(&buffer->session->device[buffer->device], r, "map", buffer->bytes);
 }
 
 /* ---- making and ending */

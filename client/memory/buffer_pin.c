@@ -111,7 +111,8 @@ static gpumem_status pin_fill(struct buffer_pin *pin, uint64_t *ret_mapped, bool
 	*ret_stuck = false;
 	if (status)
 		return status;
-	int r = gm_spill_map_chunks(d, buffer->addr, buffer->room, pin->chunks, &mapped, ret_stuck);
+	int r = gm_mapping_add_chunks(
+		d, buffer->addr, buffer->room, pin->chunks, &mapped, ret_stuck);
 	if (r < 0) {
 		bool known = r == -ENOMEM || r == -ENOBUFS;
 		return gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,

@@ -22,17 +22,6 @@ static const struct gm_session_device *ground_device(const struct gm_ground *gro
 	return &ground->session->device[ground->device];
 }
 
-static gpumem_status ground_failed(
-	const struct gm_ground *ground, int error, const char *what, uint64_t bytes)
-{
-	/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
-	bool known = error == -ENOMEM || error == -ENOBUFS || error == -EOPNOTSUPP;
-
-	return gm_error(known ? gm_status_from_errno(error) : GPUMEM_E_SYSTEM,
-		"cannot %s %llu bytes: %.200s", what, (unsigned long long)bytes,
-		gm_mapping_error(ground_device(ground), error));
-}
-
 gpumem_status gm_ground_init(
 	struct gm_ground *ground, struct gpumem_session *session, uint32_t device, uint64_t reach)
 {
@@ -44,7 +33,7 @@ gpumem_status gm_ground_init(
 	*ground = (struct gm_ground){.session = session, .device = device};
 	int r = d->map->reserve(d->backend, room, &addr);
 	if (r < 0)
-		return ground_failed(ground, r, "reserve addresses for", room);
+		return gm_mapping_failed(ground_device(ground), r, "reserve addresses for", room);
 	ground->base = addr;
 	ground->room = room;
 	return GPUMEM_OK;
@@ -91,45 +80,19 @@ static int ground_make_space(struct gm_ground *ground)
 	return 0;
 }
 
-/* Maps chunks behind what is there. On error, says how many bytes of them are still mapped. */
-static int ground_map(const struct gm_ground *ground, struct gm_session_chunk *chunks,
-	uint64_t *ret_mapped, size_t *ret_n)
-{
-	const struct gm_session_device *d = ground_device(ground);
-	uint8_t *start = ground->base + ground->mapped;
-	uint64_t mapped = 0;
-	struct gm_session_chunk *chunk;
-	size_t n = 0;
-	int r = 0;
-
-	LL_FOREACH (chunks, chunk) {
-		r = ground->mapped + mapped + chunk->bytes > ground->room
-			    ? -ENOMEM
-			    : d->map->map(d->backend, start + mapped, chunk->bytes, chunk->fd);
-		if (r < 0)
-			break;
-		chunk->fd = gm_close(chunk->fd);
-		mapped += chunk->bytes;
-		n++;
-	}
-	if (r == 0)
-		r = d->map->access(d->backend, start, mapped, false);
-	if (r < 0 && mapped && d->map->unmap(d->backend, start, mapped) == 0)
-		mapped = 0;
-	*ret_mapped = mapped;
-	*ret_n = n;
-	return r;
-}
-
 gpumem_status gm_ground_add(
 	struct gm_ground *ground, struct gm_session_lease **lease, struct gm_session_chunk *chunks)
 {
 	uint64_t bytes = (*lease)->bytes, mapped = 0;
+	const struct gm_session_chunk *chunk;
+	bool stuck = false;
 	size_t n;
 	int r = ground_make_space(ground);
 
 	if (r == 0)
-		r = ground_map(ground, chunks, &mapped, &n);
+		r = gm_mapping_add_chunks(ground_device(ground), ground->base + ground->mapped,
+			ground->room - ground->mapped, chunks, &mapped, &stuck);
+	LL_COUNT(chunks, chunk, n);
 	gm_session_chunks_free(chunks);
 	if (r == 0) {
 		ground->leases[ground->n++] = (struct gm_ground_lease){*lease, mapped, n};
@@ -138,12 +101,12 @@ gpumem_status gm_ground_add(
 		return GPUMEM_OK;
 	}
 
-	if (mapped) {
+	if (stuck) {
 		/* They stay leased: the session's end cannot unmap them either. */
 		atomic_store(&ground->session->kept, true);
 		*lease = NULL;
 	}
-	return ground_failed(ground, r, "map", bytes);
+	return gm_mapping_failed(ground_device(ground), r, "map", bytes);
 }
 
 /* Unmaps the last bytes of what is mapped. */
@@ -223,7 +186,7 @@ gpumem_status gm_ground_clear(struct gm_ground *ground)
 	int r = ground_unmap(ground, bytes);
 
 	if (r < 0)
-		return ground_failed(ground, r, "unmap", bytes);
+		return gm_mapping_failed(ground_device(ground), r, "unmap", bytes);
 	ground_give_all(ground);
 	return GPUMEM_OK;
 }

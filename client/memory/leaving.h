@@ -8,8 +8,9 @@
 #include "client/session/gpumem_session.h"
 
 /*
- * Memory that the program has freed while the device may still use it. It leaves when all work is
- * done that was launched before, on any stream.
+ * Memory that is freed while the device may still use it: pinned buffers, batches, the content of evicted
+ * buffers in registered host memory. It leaves when all work is done that was launched before, on any stream.
+ * (The LEAVING of evict_state.h is something else: the move of a buffer to host memory.)
  */
 
 /* Embedded in what leaves. */

@@ -8,12 +8,16 @@
 
 #include <errno.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_host.h"
 #include "client/map/map_pinned.h"
 #include "client/session/gpumem_session.h"
+#include "client/session/session_lease.h"
 #include "common/cancel.h"
+#include "common/cleanup.h"
+#include "common/status_table.h"
 
 static bool mapping_is(const struct gm_session_device *d, const char *backend)
 {
@@ -122,4 +126,45 @@ const char *gm_mapping_error(const struct gm_session_device *d, int error)
 	const struct gm_map_ops *map = atomic_load_explicit(&d->map, memory_order_acquire);
 	const char *text = map && map->error ? map->error() : "";
 	return *text ? text : strerror(-error);
+}
+
+gpumem_status gm_mapping_failed(
+	const struct gm_session_device *d, int error, const char *what, uint64_t bytes)
+{
+	/* GPUMEM_E_INVALID would blame the program, which did nothing wrong. */
+	bool known = error == -ENOMEM || error == -ENOBUFS || error == -EOPNOTSUPP;
+
+	return gm_error(known ? gm_status_from_errno(error) : GPUMEM_E_SYSTEM,
+		"cannot %s %llu bytes: %.200s", what, (unsigned long long)bytes,
+		gm_mapping_error(d, error));
+}
+
+int gm_mapping_add_chunks(const struct gm_session_device *device, void *addr, uint64_t room,
+	struct gm_session_chunk *chunks, uint64_t *ret_mapped, bool *ret_stuck)
+{
+	const struct gm_map_ops *map = device->map;
+	struct gm_session_chunk *chunk;
+	uint64_t mapped = 0;
+	int r = 0;
+
+	LL_FOREACH (chunks, chunk) {
+		r = mapped + chunk->bytes > room
+			    ? -ENOMEM
+			    : map->map(device->backend, (uint8_t *)addr + mapped, chunk->bytes,
+				      chunk->fd);
+		if (r < 0)
+			break;
+		mapped += chunk->bytes;
+	}
+	if (r == 0)
+		r = map->access(device->backend, addr, mapped, false);
+	if (r < 0) {
+		*ret_stuck = mapped && map->unmap(device->backend, addr, mapped) < 0;
+		return r;
+	}
+
+	LL_FOREACH (chunks, chunk)
+		chunk->fd = gm_close(chunk->fd);
+	*ret_mapped = mapped;
+	return 0;
 }

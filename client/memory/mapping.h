@@ -2,11 +2,12 @@
 #ifndef GM_CLIENT_MEMORY_MAPPING_H
 #define GM_CLIENT_MEMORY_MAPPING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpumem/gpumem.h"
 
-struct gm_map_event;
+struct gm_session_chunk;
 struct gm_session_device;
 
 /*
@@ -23,5 +24,14 @@ void gm_mapping_close(struct gm_session_device *device);
 /* Why a call of the device's map_ops failed: the driver's own words if it has any, else
  * strerror(). */
 const char *gm_mapping_error(const struct gm_session_device *device, int error);
+/* Says that a call of the device's map_ops failed, as "cannot WHAT so many bytes". */
+gpumem_status gm_mapping_failed(
+	const struct gm_session_device *device, int error, const char *what, uint64_t bytes);
+
+/* Maps chunks side by side into an empty range of the device, lets the device use them, and closes their
+ * handles. On error nothing of them stays mapped, or *ret_stuck is set: then they must not be given back. The
+ * error is a negative errno, as in gm_map_ops. */
+int gm_mapping_add_chunks(const struct gm_session_device *device, void *addr, uint64_t room,
+	struct gm_session_chunk *chunks, uint64_t *ret_mapped, bool *ret_stuck);
 
 #endif

@@ -36,16 +36,6 @@ static struct gm_session_device *spill_mapper(const struct gm_spill *spill)
 	return spill->direct ? spill_device(spill) : spill_host(spill->session);
 }
 
-static gpumem_status spill_failed(
-	const struct gm_session_device *d, int error, uint64_t bytes, const char *what)
-{
-	bool known = error == -ENOMEM || error == -ENOBUFS || error == -EOPNOTSUPP;
-
-	return gm_error(known ? gm_status_from_errno(error) : GPUMEM_E_SYSTEM,
-		"cannot %s %llu bytes: %.200s", what, (unsigned long long)bytes,
-		gm_mapping_error(d, error));
-}
-
 static gpumem_status spill_not_direct(void)
 {
 	return gm_error(GPUMEM_E_UNSUPPORTED,
@@ -70,36 +60,6 @@ gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device)
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
 			"content of device %u cannot be moved to host memory", d->info.number);
 	return status;
-}
-
-int gm_spill_map_chunks(const struct gm_session_device *device, void *addr, uint64_t room,
-	struct gm_session_chunk *chunks, uint64_t *ret_mapped, bool *ret_stuck)
-{
-	const struct gm_map_ops *map = device->map;
-	struct gm_session_chunk *chunk;
-	uint64_t mapped = 0;
-	int r = 0;
-
-	LL_FOREACH (chunks, chunk) {
-		r = mapped + chunk->bytes > room
-			    ? -ENOMEM
-			    : map->map(device->backend, (uint8_t *)addr + mapped, chunk->bytes,
-				      chunk->fd);
-		if (r < 0)
-			break;
-		mapped += chunk->bytes;
-	}
-	if (r == 0)
-		r = map->access(device->backend, addr, mapped, false);
-	if (r < 0) {
-		*ret_stuck = mapped && map->unmap(device->backend, addr, mapped) < 0;
-		return r;
-	}
-
-	LL_FOREACH (chunks, chunk)
-		chunk->fd = gm_close(chunk->fd);
-	*ret_mapped = mapped;
-	return 0;
 }
 
 /* Leases host memory, which is not mapped yet. */
@@ -174,14 +134,14 @@ static gpumem_status spill_map(struct gm_spill *spill, void *under, uint64_t roo
 
 	int r = d->map->reserve(d->backend, bytes, &spill->place);
 	if (r < 0)
-		return spill_failed(d, r, bytes, "reserve addresses for");
-	r = gm_spill_map_chunks(through, under ? under : spill->place, under ? room : bytes,
+		return gm_mapping_failed(d, r, "reserve addresses for", bytes);
+	r = gm_mapping_add_chunks(through, under ? under : spill->place, under ? room : bytes,
 		spill->chunks, &spill->mapped, ret_stuck);
 	if (r == 0) {
 		spill->under = under;
 		return GPUMEM_OK;
 	}
-	gpumem_status status = spill_failed(through, r, bytes, "map pinned host memory:");
+	gpumem_status status = gm_mapping_failed(through, r, "map pinned host memory:", bytes);
 	if (under || !*ret_stuck)
 		d->map->unreserve(d->backend, spill->place, bytes);
 	return status;
@@ -209,7 +169,7 @@ static gpumem_status spill_copy_out(
 	for (size_t i = 0; i < n; i++) {
 		int r = d->map->transfer(d->backend, to, parts[i].addr, parts[i].bytes);
 		if (r < 0)
-			return spill_failed(d, r, parts[i].bytes, "copy to host memory");
+			return gm_mapping_failed(d, r, "copy to host memory", parts[i].bytes);
 		to += parts[i].bytes;
 	}
 	return GPUMEM_OK;
@@ -283,7 +243,7 @@ gpumem_status gm_spill_in_part(
 	int r = d->map->transfer(
 		d->backend, part->addr, (uint8_t *)spill->place + offset, part->bytes);
 
-	return r < 0 ? spill_failed(d, r, part->bytes, "copy from host memory") : GPUMEM_OK;
+	return r < 0 ? gm_mapping_failed(d, r, "copy from host memory", part->bytes) : GPUMEM_OK;
 }
 
 /* ---- under a range */
@@ -345,7 +305,7 @@ static gpumem_status spill_move(struct gm_spill *spill, void *from, void *to)
 
 	if (r == 0)
 		return GPUMEM_OK;
-	gpumem_status status = spill_failed(d, r, spill->mapped, "map host memory elsewhere:");
+	gpumem_status status = gm_mapping_failed(d, r, "map host memory elsewhere:", spill->mapped);
 	if (!spill_shift_back(spill, to, from, there))
 		return gm_error(GPUMEM_E_SYSTEM,
 			"the driver lost track of host memory that has content: %.200s",

@@ -17,6 +17,14 @@
  * and maps new device memory before gm_spill_in(). So each call fails without losing content: until the
  * owner has done its part, the content is still where it was.
  *
+ *       gm_spill_out()              gm_spill_lay_under()
+ *   device ----------> at its place <--------------------> under the range <--- gm_spill_make()
+ *          <----------                 gm_spill_lift()
+ *       gm_spill_in()
+ *
+ * For a buffer, those are the states HERE, AWAY and UNDER (evict_state.h), with LEAVING and COMING in
+ * between. A region that is paused with its content has it at its place.
+ *
  * Nothing may use the range while one of these functions runs. They wait for their own copy, and hold no
  * lock meanwhile. One spill is used by one thread at a time.
  */
@@ -80,11 +88,5 @@ gpumem_status gm_spill_lift(struct gm_spill *spill);
 void gm_spill_drop(struct gm_spill *spill);
 /* The same at the end of the session, without a message. */
 void gm_spill_forget(struct gm_spill *spill);
-
-/* Maps chunks side by side into an empty range of the device, and closes their handles. On error nothing
- * of them stays mapped, or *ret_stuck is set: then they must not be given back. The error is a negative
- * errno, as in gm_map_ops. */
-int gm_spill_map_chunks(const struct gm_session_device *device, void *addr, uint64_t room,
-	struct gm_session_chunk *chunks, uint64_t *ret_mapped, bool *ret_stuck);
 
 #endif

@@ -25,6 +25,19 @@
  *
  * This header has the session itself. The layers above keep their own state in it, behind pointers
  * that this folder never follows.
+ *
+ * Locks. A thread that holds one takes only locks that stand in a later row, and no other of the same row.
+ * Locks that are not here belong to one file, which says how it uses them.
+ *
+ *   walking              a thread goes through the regions. It may call the driver and ask the daemon.
+ *   a region's lock      the region allocates, or its memory changes (memory/region_state.h). The driver may
+ *                        be called, but the daemon is never asked.
+ *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
+ *   listing, declaring
+ *   flushing             kept returns are sent, before a request
+ *   an arena's lock      the heap (heap/arena_private.h)
+ *   lock                 the session's state, and figures and states of buffers. No driver call, no message.
+ *   pages.lock           the rows of the page
  */
 
 struct gm_arena;

@@ -344,6 +344,7 @@ static void slow_restore(int channel, void *argument)
 	gpumem_buffer *large;
 	struct fake_gate closed;
 
+	fake_gate_prepare();
 	join_at(daemon_.socket, "slow restore");
 	use_gpu();
 	gm_cu_stream stream = stream_new();
@@ -380,6 +381,7 @@ static void slow_unpin(int channel, void *argument)
 	struct fake_gate closed;
 	pthread_t thread;
 
+	fake_gate_prepare();
 	join_at(daemon_.socket, "slow unpin");
 	use_gpu();
 	unpinned_on = stream_new();

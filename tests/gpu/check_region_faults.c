@@ -166,6 +166,7 @@ static void giver(int channel, void *argument)
 	atomic_bool done = false;
 	void *ptr;
 
+	fake_gate_prepare();
 	connecting.socket = daemon_.socket;
 	connecting.timeout_ms = 10 * GM_PATIENCE_MS;
 	OK(gpumem_connect(&connecting, &session));
@@ -185,7 +186,6 @@ static void giver(int channel, void *argument)
 	GM_REQUIRE_EQ(pthread_join(taking, NULL), 0);
 	GM_REQUIRE_EQ(pthread_join(growing, NULL), 0);
 	GM_REQUIRE(status != GPUMEM_OK);
-	unsetenv("GPUMEM_FAKE_FAIL");
 	gpumem_disconnect(session);
 }
 

@@ -17,6 +17,16 @@ struct fake_gate {
 	int fd;
 };
 
+#define FAKE_GATE_NONE "none:none"
+
+/* Before the process has threads: to add a variable beside threads that read others would crash them. To
+ * change one that is there does not. */
+static inline void fake_gate_prepare(void)
+{
+	setenv("GPUMEM_FAKE_GATE", FAKE_GATE_NONE, 1);
+	setenv("GPUMEM_FAKE_FAIL", "none:1:1", 1);
+}
+
 /* From now on, each such call waits. */
 static inline void fake_gate_close(struct fake_gate *closed, const char *call)
 {
@@ -40,7 +50,7 @@ static inline void fake_gate_open(struct fake_gate *closed)
 {
 	static const char bytes[64];
 
-	unsetenv("GPUMEM_FAKE_GATE");
+	setenv("GPUMEM_FAKE_GATE", FAKE_GATE_NONE, 1);
 	GM_REQUIRE_EQ(write(closed->fd, bytes, sizeof(bytes)), (ssize_t)sizeof(bytes));
 	close(closed->fd);
 	unlink(closed->path);
