@@ -62,17 +62,16 @@ bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w
 	return false;
 }
 
-/* A parked request whose memory is being copied stays until the time for that is over: it would be refused
- * though it is about to fit. However many others ask meanwhile, it has no more than two rounds. */
+/* A parked request for which content is copied has the time for that in each of its rounds. If the
+ * first round brings too little, it must not be refused before others were asked. */
 static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
 {
-	uint64_t until = w->until_ns, most = gm_ladder_spill_ns(&device->info.policy);
+	uint64_t round = gm_ladder_spill_ns(&device->info.policy);
 
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (ask_helps(w, t))
-			until = gm_max(until, gm_ladder_spill_until(device, t));
-	w->until_ns =
-		gm_max(w->until_ns, gm_min(until, gm_plus(w->since_ns, GM_PARKED_ROUNDS * most)));
+		if (ask_helps(w, t) && gm_ladder_spill_until(device, t) > 0)
+			w->until_ns =
+				gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
 }
 
 bool gm_ask_for(struct gm_device *device, struct gm_request *request)

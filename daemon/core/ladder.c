@@ -21,9 +21,6 @@
 
 /* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
-/* The same for a client that had nothing to return but evictable buffers: its program's work may have kept
- * them where they are. */
-#define QUIET_DOUBLED_SPILL 2
 /* How much longer a client has because it must copy content first. One that needs still longer is asked
  * again later. This is short because other requests ask nobody meanwhile, and the client may be lying. */
 #define SPILL_NS UINT64_C(2000000000)
@@ -85,6 +82,7 @@ static void ladder_join_step(struct gm_ladder_plan *plan, struct gm_ladder_step 
 	other->spill = gm_min(step->bytes, other->bytes);
 	other->claimed = other->claimed || step->claimed;
 	plan->planned += more;
+	plan->doubted += step->doubted ? more : 0;
 	plan->rungs[other->rung] += other->bytes;
 }
 
@@ -109,6 +107,7 @@ static int ladder_add_step(struct gm_ladder_plan *plan, const struct gm_ladder_s
 		plan->steps[plan->n_steps].spill = step->bytes;
 	plan->n_steps++;
 	plan->planned += step->bytes;
+	plan->doubted += step->doubted ? step->bytes : 0;
 	plan->rungs[step->rung] += step->bytes;
 	return 0;
 }
@@ -164,12 +163,11 @@ static const struct gm_said *ladder_look(
 	return &account->said;
 }
 
-/* Whether the client says now that it has something to give. */
-static bool ladder_claims(
-	const struct gm_device *device, struct gm_session *session, struct gm_account *account)
+/* What the client says now that it could give of the step. */
+static uint64_t ladder_promise(const struct gm_device *device, const struct gm_ladder_step *step)
 {
-	const struct gm_said *said = ladder_look(device, session, account);
-	return said->cached > 0 || said->evictable > 0;
+	const struct gm_said *said = ladder_look(device, step->session, step->account);
+	return gm_min(step->bytes, said->cached + gm_min(said->evictable, step->spill));
 }
 
 /* What the client says, by a look of not long ago if there was one, or if no more looks are left.
@@ -213,6 +211,40 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *acc
 	default:
 		return 0;
 	}
+}
+
+static int ladder_compare_uids(const void *left, const void *right)
+{
+	const uid_t *a = left, *b = right;
+	return (*a > *b) - (*a < *b);
+}
+
+/* Marks the candidates of users that have a client which did not keep its word. A user's other clients
+ * are not believed either, or it would only need more of them. */
+static int ladder_mark_doubted(
+	const struct gm_device *device, struct ladder_candidate *list, size_t n)
+{
+	const struct gm_account *account;
+	size_t n_uids = 0;
+	DL_FOREACH (device->ledger.holders, account)
+		n_uids += account->asked.ignored > 0;
+	if (n_uids == 0)
+		return 0;
+
+	uid_t *uids = malloc(n_uids * sizeof(*uids));
+	if (!uids)
+		return -ENOMEM;
+	n_uids = 0;
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->asked.ignored > 0)
+			uids[n_uids++] = account->payer->payer_uid;
+	qsort(uids, n_uids, sizeof(*uids), ladder_compare_uids);
+
+	for (size_t i = 0; i < n; i++)
+		list[i].step.doubted = bsearch(&list[i].step.account->payer->payer_uid, uids,
+					       n_uids, sizeof(*uids), ladder_compare_uids) != NULL;
+	free(uids);
+	return 0;
 }
 
 /* Notes which accounts have a step in the plan already. */
@@ -311,7 +343,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	}
 	qsort(list, n, sizeof(*list), ladder_compare);
 
-	int r = 0;
+	/* Whoever cleans up by hand sees what came, and of whom. */
+	int r = plan->trigger == GM_TRIGGER_MANUAL ? 0 : ladder_mark_doubted(device, list, n);
 	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
 		struct gm_ladder_step *step = &list[i].step;
 		struct gm_tally *kept = step->account->guaranteed;
@@ -320,7 +353,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 			ladder_spare_guarantee(plan, step, kept);
 		if (step->bytes == 0)
 			continue;
-		bytes -= step->bytes;
+		bytes -= step->doubted ? 0 : step->bytes;
 		r = ladder_add_step(plan, step);
 	}
 	free(list);
@@ -408,9 +441,10 @@ static void ladder_settle_account(struct gm_device *device, struct gm_account *a
 	if (!account->asked.owing)
 		return;
 
-	assert(run->owing > 0 && run->owed >= account->asked.bytes);
+	uint64_t counted = account->asked.doubted ? 0 : account->asked.bytes;
+	assert(run->owing > 0 && run->owed >= counted);
 	run->owing--;
-	run->owed -= account->asked.bytes;
+	run->owed -= counted;
 	account->asked.owing = false;
 	account->asked.bytes = 0;
 	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);
@@ -429,12 +463,14 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	DL_APPEND2(device->ladder.owing, account, owing_prev, owing_next);
 	/* The plan may rest on an older look. A client that has used its memory since must not be
 	 * blamed for it. */
-	account->asked.claimed = step->claimed && ladder_claims(device, step->session, account);
+	account->asked.promised = step->claimed ? ladder_promise(device, step) : 0;
+	account->asked.claimed = account->asked.promised > 0;
 	account->asked.trigger = (uint8_t)plan->trigger;
 	account->asked.rung = (uint8_t)step->rung;
 	account->asked.wanted = account->asked.bytes = step->bytes;
+	account->asked.doubted = step->doubted;
 	run->owing++;
-	run->owed += step->bytes;
+	run->owed += step->doubted ? 0 : step->bytes;
 
 	env->ops.reclaim(env->ctx, step->session,
 		&(struct gm_reclaim){
@@ -516,6 +552,29 @@ uint64_t gm_ladder_spill_ns(const struct gm_policy *policy)
 	return gm_policy_reclaim_ns(policy) + SPILL_NS;
 }
 
+/* Whether half of what the client promised came, at least. A few bytes would prove nothing. */
+static bool ladder_kept_its_word(const struct gm_asked *asked)
+{
+	return asked->wanted - asked->bytes >= asked->promised / 2;
+}
+
+static void ladder_break_word(struct gm_asked *asked)
+{
+	asked->broken = gm_max(asked->broken, asked->promised / 2);
+	if (asked->ignored < UINT8_MAX)
+		asked->ignored++;
+}
+
+/* The client returned bytes that it had promised. */
+static void ladder_mend_word(struct gm_asked *asked, uint64_t bytes)
+{
+	if (!asked->claimed)
+		return;
+	asked->broken -= gm_min(asked->broken, bytes);
+	if (asked->broken == 0)
+		asked->ignored = 0;
+}
+
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)
 {
 	struct gm_asked *asked = &account->asked;
@@ -524,8 +583,8 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 
 	run->rungs[asked->rung] += bytes;
 	asked->bytes -= of_it;
-	run->owed -= of_it;
-	asked->ignored = 0;
+	run->owed -= asked->doubted ? 0 : of_it;
+	ladder_mend_word(asked, of_it);
 	if (asked->bytes == 0)
 		ladder_settle_account(device, account);
 	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
@@ -571,14 +630,13 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t kept = ladder_kept_back(device, account);
 	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
-	bool spill = asked->rung == GM_RUNG_SPILL, claimed = asked->claimed && !(spill && came);
+	bool broken = !ladder_kept_its_word(asked);
 
 	ladder_settle_account(device, account);
-	if (claimed) {
+	if (broken) {
 		/* The client had said that it has them. */
-		quiet <<= gm_min(asked->ignored, spill ? QUIET_DOUBLED_SPILL : QUIET_DOUBLED);
-		if (asked->ignored < UINT8_MAX)
-			asked->ignored++;
+		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
+		ladder_break_word(asked);
 	}
 	if (kept) {
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
@@ -655,10 +713,10 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	int r = 0;
 	if (!widely)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
-	if (r == 0 && !widely && plan.planned < bytes)
-		r = gm_ladder_plan_clients(
-			device, self, tally, GM_RUNG_SPILL, bytes - plan.planned, &plan);
-	if (r == 0 && plan.planned < bytes) {
+	if (r == 0 && !widely && gm_ladder_plan_sure(&plan) < bytes)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_SPILL,
+			bytes - gm_ladder_plan_sure(&plan), &plan);
+	if (r == 0 && gm_ladder_plan_sure(&plan) < bytes) {
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);

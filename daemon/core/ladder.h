@@ -34,10 +34,12 @@
  * owner, so a plan for a request of another owner leaves it out.
  *
  * A client that was asked for memory is not asked again before it has returned that much or the
- * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that let a deadline pass is left alone
- * for settle_ns, twice as long each time (64 times at most; 4 times for SPILL), until it returns
- * something. One that moved a part of its buffers in time is not blamed. After an action of the
- * pressure ladder, the next one waits for settle_ns. Only a higher level acts at once.
+ * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that had claimed the memory and
+ * returned less than half of it in time is left alone for settle_ns, twice as long each time (64 times
+ * at most). Until it has returned half of what it was asked for, its user's claims are doubted: its
+ * clients are asked beside the others, and no plan counts on them. So a client that claims what it does
+ * not return costs other users one deadline, not their memory. After an action of the pressure ladder,
+ * the next one waits for settle_ns. Only a higher level acts at once.
  *
  * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among
  * equals, it is of the user that holds most beyond its guarantee, and there the process that holds
@@ -57,6 +59,7 @@ struct gm_ladder_step {
 	uint64_t held;              /* by it, on the device */
 	int32_t priority;
 	bool claimed; /* the client says that it has them */
+	bool doubted; /* its user's claims did not come true before */
 };
 
 struct gm_ladder_plan {
@@ -64,6 +67,7 @@ struct gm_ladder_plan {
 	enum gm_trigger trigger;
 	uint64_t need;            /* bytes; UINT64_MAX: all there is */
 	uint64_t planned;         /* by all steps */
+	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
 	struct gm_ladder_step *steps;
 	size_t n_steps;

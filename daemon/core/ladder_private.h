@@ -26,6 +26,11 @@ int gm_ladder_plan_pool(struct gm_device *device, struct gm_ladder_plan *plan, u
 int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, enum gm_rung rung, uint64_t bytes,
 	struct gm_ladder_plan *plan);
+/* What the plan brings if no client breaks its word again. */
+static inline uint64_t gm_ladder_plan_sure(const struct gm_ladder_plan *plan)
+{
+	return plan->planned - plan->doubted;
+}
 /* The plan of a cleanup by hand: see gm_core_cleanup_plan(). */
 gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_bytes,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES]);

@@ -73,12 +73,15 @@ struct gm_tally {
 struct gm_asked {
 	bool owing : 1;    /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1;  /* it had said that it has them */
+	bool doubted : 1;  /* nobody counts on it: it is no part of what the run is owed */
 	uint8_t trigger;   /* enum gm_trigger */
 	uint8_t rung;      /* enum gm_rung */
-	uint8_t ignored;   /* how many deadlines in a row it let pass */
+	uint8_t ignored;   /* how many deadlines in a row it let pass; 0: it is believed */
 	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 	uint64_t wanted;   /* what it was asked for */
 	uint64_t bytes;    /* what it still owes of that */
+	uint64_t promised; /* what it said it could give of that when it was asked */
+	uint64_t broken;   /* what it must return on request before it is believed again */
 	uint64_t quiet_ns; /* it is left alone until then */
 };
 

@@ -30,10 +30,10 @@ static enum gm_fit place_find_reclaimable(struct gm_device *device,
 	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, missing, &plan);
 	int r = gm_ladder_plan_clients(
 		device, account, refusal->tally, GM_RUNG_CACHED, missing, &plan);
-	if (r == 0 && plan.planned < missing)
+	if (r == 0 && gm_ladder_plan_sure(&plan) < missing)
 		r = gm_ladder_plan_clients(device, account, refusal->tally, GM_RUNG_SPILL,
-			missing - plan.planned, &plan);
-	bool enough = r == 0 && plan.planned >= missing;
+			missing - gm_ladder_plan_sure(&plan), &plan);
+	bool enough = r == 0 && gm_ladder_plan_sure(&plan) >= missing;
 	gm_ladder_plan_deinit(&plan);
 	return enough ? GM_FIT_RECLAIM : GM_FIT_WAIT;
 }
