@@ -4,7 +4,8 @@
  *   - A higher level acts at once. Otherwise settle_ns pass between two actions, so that the first
  *     has time to work. While clients copy buffers out of the way, their deadline is awaited.
  *   - Nothing is done about a level that pressure has left.
- *   - A client is terminated only where the administrator chose that, after everything else.
+ *   - A client is terminated only where the administrator chose that, after everything else: every
+ *     client that has evictable memory was asked to move it, and had time, and too little came.
  *
  * It must never act below high: medium only keeps the reserve from being filled.
  */
@@ -20,7 +21,7 @@
 #include "daemon/core/ladder_private.h"
 
 /* What is done at critical: one stage per action, in this order. */
-enum climb_stage { CLEANUP, SPILL, TERMINATE };
+enum climb_stage { CLEANUP, SPILL, SPILL_ALL, TERMINATE };
 
 /* Whether pressure is below the level. (The level itself may still wait for its dwell.) */
 static bool climb_has_left(const struct gm_device *device, enum gm_level level)
@@ -116,12 +117,14 @@ static void climb_clean_up(struct gm_device *device, bool rising)
 	}
 }
 
-/* Returns whether there was anything to spill. */
-static bool climb_spill(struct gm_device *device)
+/* Asks clients to move what would take the level back. each: asks every client for that much, because
+ * those that were asked first did not do it. Returns whether there was anything to spill. */
+static bool climb_spill(struct gm_device *device, bool each)
 {
 	struct gm_ladder_plan plan;
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
+	plan.each = each;
 	int r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_SPILL, plan.need, &plan);
 
 	bool any = r == 0 && plan.n_steps > 0;
@@ -129,6 +132,15 @@ static bool climb_spill(struct gm_device *device)
 		gm_ladder_carry_out(device, &plan);
 	gm_ladder_plan_deinit(&plan);
 	return any;
+}
+
+/* Whether the last spill brought what was needed then. If others have taken that since, there may be
+ * more to move. */
+static bool climb_spill_worked(const struct gm_device *device)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_PRESSURE];
+
+	return run->spills && run->rungs[GM_RUNG_SPILL] >= run->need;
 }
 
 /* ---- the last rung */
@@ -322,19 +334,28 @@ static void climb_at_critical(struct gm_device *device, bool rising)
 	if (rising)
 		ladder->stage = CLEANUP;
 
+	bool terminate = device->info.policy.oom == GM_OOM_TERMINATE;
+	if (ladder->stage > SPILL && climb_spill_worked(device))
+		ladder->stage = CLEANUP;
+
 	switch (ladder->stage) {
 	case CLEANUP:
 		climb_clean_up(device, rising);
 		ladder->stage = SPILL;
 		return;
 	case SPILL:
+		ladder->stage = SPILL_ALL;
+		if (climb_spill(device, false))
+			return;
+		/* fall through */
+	case SPILL_ALL:
 		ladder->stage = TERMINATE;
-		if (climb_spill(device))
+		if (terminate && climb_spill(device, true))
 			return;
 		/* fall through */
 	case TERMINATE:
 		ladder->stage = CLEANUP;
-		if (device->info.policy.oom == GM_OOM_TERMINATE)
+		if (terminate)
 			climb_terminate(device);
 		else
 			climb_at_critical(device, false);
@@ -370,8 +391,11 @@ void gm_climb_act(struct gm_device *device)
 	if (!rising && now < climb_next(device))
 		return;
 	ladder->next_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
-	if (!rising && climb_has_left(device, level))
+	if (!rising && climb_has_left(device, level)) {
+		/* What was done has helped. If the level comes back, it begins again. */
+		ladder->stage = CLEANUP;
 		return;
+	}
 
 	if (level == GM_LEVEL_CRITICAL)
 		climb_at_critical(device, rising);

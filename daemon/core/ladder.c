@@ -267,7 +267,7 @@ static bool ladder_may_spill(const struct gm_account *account, const struct gm_a
 
 /* Whether the client can be asked now, for this trigger. */
 static bool ladder_may_ask(const struct gm_account *account, const struct gm_tally *tally,
-	enum gm_trigger trigger, uint64_t now)
+	enum gm_trigger trigger, enum gm_rung rung, uint64_t now)
 {
 	const struct gm_payer *payer = account->payer;
 	const struct gm_asked *asked = &account->asked;
@@ -280,7 +280,10 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 	case GM_TRIGGER_REQUEST:
 		return !asked->owing && now >= asked->quiet_ns;
 	case GM_TRIGGER_PRESSURE:
-		return now >= asked->quiet_ns;
+		/* Whoever did not return its cache in time may still move buffers, and must be asked to
+		 * before it is terminated. */
+		return now >= asked->quiet_ns ||
+		       (rung == GM_RUNG_SPILL && asked->rung != GM_RUNG_SPILL);
 	default:
 		return true;
 	}
@@ -307,7 +310,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	uint64_t now = gm_device_now(device);
 	/* Memory that one owner holds within its guarantee cannot help another owner's request. */
 	const struct gm_tally *own = self ? self->guaranteed : NULL;
-	bool guarded = plan->trigger == GM_TRIGGER_REQUEST && !tally;
+	bool guarded = (plan->trigger == GM_TRIGGER_REQUEST && !tally) ||
+		       (plan->trigger == GM_TRIGGER_PRESSURE && rung == GM_RUNG_SPILL);
 	uint32_t looks = plan->trigger == GM_TRIGGER_MANUAL ? UINT32_MAX : GM_LADDER_LOOKS;
 	uint32_t holders = device->ledger.n_holders;
 	if (!env->ops.reclaim || bytes == 0 || holders == 0)
@@ -325,7 +329,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		struct gm_account *account = next;
 		next = account->next;
 		device->ladder.steps++;
-		if (!ladder_may_ask(account, tally, plan->trigger, now) ||
+		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
 			(rung == GM_RUNG_SPILL && !ladder_may_spill(account, self)))
 			continue;
 		struct ladder_candidate c = {.id = account->payer->id,
@@ -353,7 +357,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 			ladder_spare_guarantee(plan, step, kept);
 		if (step->bytes == 0)
 			continue;
-		bytes -= step->doubted ? 0 : step->bytes;
+		bytes -= step->doubted || plan->each ? 0 : step->bytes;
 		r = ladder_add_step(plan, step);
 	}
 	free(list);

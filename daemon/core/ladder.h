@@ -21,7 +21,8 @@
  *   pressure   medium:   the reserve is not filled any more.
  *              high:     POOL, and CACHED for what takes the level back.
  *              critical: POOL, UNUSED from every client, nothing is pooled, HOLD. If that did not
- *                        help, SPILL, then TERMINATE where oom = terminate.
+ *                        help, SPILL. Where oom = terminate and too little came, SPILL from every
+ *                        client that has not just failed to, then TERMINATE.
  *   min_free   POOL for what is missing.
  *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
  *
@@ -31,7 +32,7 @@
  *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
  * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
- * owner, so a plan for a request of another owner leaves it out.
+ * owner, so a plan for a request of another owner leaves it out. Under pressure, SPILL leaves it out.
  *
  * A client that was asked for memory is not asked again before it has returned that much or the
  * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that had claimed the memory and
@@ -69,6 +70,7 @@ struct gm_ladder_plan {
 	uint64_t planned;         /* by all steps */
 	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
+	bool each; /* asks every client for what is needed, not all of them together */
 	struct gm_ladder_step *steps;
 	size_t n_steps;
 };

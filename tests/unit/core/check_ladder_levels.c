@@ -234,6 +234,32 @@ START_TEST(evictable_buffers_are_asked_for_after_what_is_unused)
 }
 END_TEST
 
+START_TEST(pressure_moves_no_buffers_that_a_guarantee_covers)
+{
+	give(1, GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY, 50 * GiB, 10);
+	struct gm_session *other = fake_session(&fake, 4, 4);
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_says(&fake, a, d, 0, 50 * GiB);
+	fake_lease(&fake, other, d, 40 * GiB);
+	fake_lease(&fake, b, d, 6 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	asks();
+	fake_pass(&fake, 20 * SECOND);
+	const struct gm_reclaim *ask = fake_asked(&fake, a);
+	ck_assert(!ask || ask->spill == 0);
+
+	/* What it holds beyond it helps, after what clients of a lower priority have. */
+	fake_says(&fake, other, d, 0, 4 * GiB);
+	fake_lease(&fake, a, d, 3 * GiB);
+	fake_says(&fake, a, d, 0, 53 * GiB);
+	asks();
+	for (int i = 0; i < 100 && !fake_asked(&fake, other); i++)
+		fake_pass(&fake, 100 * MS);
+	ck_assert_uint_eq(fake_asked(&fake, other)->spill, 4 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 3 * GiB);
+}
+END_TEST
+
 /* A hundred clients with idle caches: the time it takes is theirs, core asks all of them at once.
  */
 START_TEST(a_hundred_idle_caches_are_asked_for_in_the_call_that_made_it_critical)
@@ -297,6 +323,7 @@ int main(void)
 	tcase_add_test(tcase, it_was_enough_when_the_level_has_fallen_before_the_last_answer);
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
+	tcase_add_test(tcase, pressure_moves_no_buffers_that_a_guarantee_covers);
 	tcase_add_test(
 		tcase, a_hundred_idle_caches_are_asked_for_in_the_call_that_made_it_critical);
 	tcase_add_test(tcase, below_min_free_the_pool_gives_and_nobody_else);

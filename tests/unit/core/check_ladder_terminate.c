@@ -90,6 +90,81 @@ START_TEST(a_client_that_has_moved_too_little_is_not_waited_for)
 }
 END_TEST
 
+/* Returns what the last ask wants moved, if the client was asked to move anything. */
+static bool answer_spill(struct gm_session *session, struct gm_lease *lease)
+{
+	const struct gm_reclaim *ask = fake_asked(&fake, session);
+	if (!ask || ask->spill == 0)
+		return false;
+	give_back(session, lease, (ask->spill + GiB - 1) / GiB * GiB);
+	return true;
+}
+
+START_TEST(nobody_is_terminated_for_a_lie_before_it_was_asked_itself)
+{
+	when_out_of_memory(GM_OOM_TERMINATE);
+	give(2, GM_QUOTA_PRIORITY, 0, -1);
+	give(3, GM_QUOTA_GUARANTEE, 30 * GiB, 0);
+	fake_lease(&fake, c, d, 30 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 50 * GiB);
+	fake_says(&fake, a, d, 0, 50 * GiB);
+	/* It claims enough, and is asked first. */
+	fake_lease(&fake, b, d, 16 * GiB);
+	fake_says(&fake, b, d, 0, 16 * GiB);
+	give(2, GM_QUOTA_PRIORITY, 0, _i ? 0 : -1);
+	asks();
+	for (int i = 0; i < 50 && !answer_spill(a, lease); i++)
+		fake_pass(&fake, 100 * MS);
+	ck_assert_uint_eq(fake.victims, 0);
+	fake_core_run(&fake);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_uint_eq(fake.victims, 0);
+}
+END_TEST
+
+/* The client's cache did not come back in time. That is no reason not to ask for its buffers. */
+START_TEST(a_client_that_was_asked_for_its_cache_is_still_asked_to_move_buffers)
+{
+	policy.reclaim_ns = 500 * MS;
+	when_out_of_memory(GM_OOM_TERMINATE);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 90 * GiB);
+	fake_says(&fake, a, d, GiB, 60 * GiB);
+	fake_lease(&fake, b, d, 6 * GiB);
+	ck_assert_int_eq(fake_asked(&fake, a)->rung, GM_RUNG_UNUSED);
+	asks();
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(fake.victims, 0);
+	ck_assert(answer_spill(a, lease));
+	fake_core_run(&fake);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_uint_eq(fake.victims, 0);
+}
+END_TEST
+
+/* Each time, the buffers move that must, and then another client takes the room. */
+START_TEST(nobody_is_terminated_while_moving_buffers_works)
+{
+	policy.dwell_ns = 100 * SECOND;
+	when_out_of_memory(GM_OOM_TERMINATE);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 90 * GiB);
+	fake_lease(&fake, b, d, 6 * GiB);
+	fake_says(&fake, a, d, 0, 80 * GiB);
+	asks();
+	for (int i = 0; i < 5; i++) {
+		for (int k = 0; k < 50 && !answer_spill(a, lease); k++)
+			fake_pass(&fake, 100 * MS);
+		asks();
+		fake_core_run(&fake);
+		/* With and without a time in which pressure has left the level. */
+		if (_i)
+			fake_pass(&fake, 1500 * MS);
+		fake_lease(&fake, b, d, 7 * GiB);
+		ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+		ck_assert_uint_eq(fake.victims, 0);
+	}
+}
+END_TEST
+
 /* A level is left below its threshold less the hysteresis: there it still is, and something is
  * missing. */
 START_TEST(on_the_border_of_a_level_there_is_something_to_do)
@@ -293,6 +368,9 @@ int main(void)
 	tcase_add_loop_test(
 		tcase, nobody_is_terminated_or_asked_again_while_buffers_may_still_move, 0, 2);
 	tcase_add_test(tcase, a_client_that_has_moved_too_little_is_not_waited_for);
+	tcase_add_loop_test(tcase, nobody_is_terminated_for_a_lie_before_it_was_asked_itself, 0, 2);
+	tcase_add_test(tcase, a_client_that_was_asked_for_its_cache_is_still_asked_to_move_buffers);
+	tcase_add_loop_test(tcase, nobody_is_terminated_while_moving_buffers_works, 0, 2);
 	tcase_add_test(tcase, on_the_border_of_a_level_there_is_something_to_do);
 	tcase_add_test(tcase, nobody_is_terminated_while_the_level_only_waits_for_its_dwell);
 	tcase_add_test(tcase, cleanup_comes_a_second_before_the_first_termination);
