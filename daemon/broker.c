@@ -385,6 +385,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 			.transport_fd = info->transport_fd,
 			.transport_ipc = info->transport_ipc,
 			.measured = measured,
+			.pinned = info->pinned,
 			.counted = measured && broker->ops->processes && !info->pinned,
 			.free_bytes = free_bytes,
 		};

@@ -17,6 +17,7 @@ struct gm_core_device_info {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	bool pinned;   /* it is host memory, so no buffer can be moved out of it to host memory */
 	bool measured; /* free_bytes is what was free before core made anything on the device */
 	bool counted;  /* gm_core_counted() will tell what processes have of it */
 	uint64_t free_bytes;

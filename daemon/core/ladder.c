@@ -157,7 +157,7 @@ static const struct gm_said *ladder_look(
 		.until_ns = gm_plus(gm_device_now(device), GM_LADDER_SAID_NS),
 		.held = held,
 		.cached = cached,
-		.evictable = gm_min(use.evictable, held - cached),
+		.evictable = device->info.pinned ? 0 : gm_min(use.evictable, held - cached),
 		.rough = use.rough,
 	};
 	return &account->said;

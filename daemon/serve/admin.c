@@ -174,7 +174,7 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		use->returns = said.returns;
 		use->cpu_fallbacks = said.cpu_fallbacks;
 		use->active_buffers = said.active_buffers;
-		use->evictable = said.evictable;
+		use->evictable = serve->devices[i].pinned ? 0 : said.evictable;
 		use->in_host = said.in_host;
 		use->passed = said.passed;
 	}

@@ -353,6 +353,29 @@ START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
 }
 END_TEST
 
+START_TEST(nobody_is_asked_to_move_what_is_in_host_memory_already)
+{
+	struct gm_core_device_info info = fake_info(100 * GiB);
+	info.pinned = true;
+	fake_core_deinit(&fake);
+	fake_core_init_asking(&fake);
+	d = fake_core_add(&fake, &info);
+	policy = info.policy;
+	no_levels();
+	a = fake_session(&fake, 1, 1);
+	b = fake_session(&fake, 2, 2);
+
+	fake_lease(&fake, a, d, 100 * GiB);
+	fake_says(&fake, a, d, 0, 50 * GiB);
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(fake_asked(&fake, a)->rung, GM_RUNG_UNUSED);
+	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 0);
+	fake_pass(&fake, 200 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+}
+END_TEST
+
 START_TEST(a_client_moves_its_own_buffers_for_its_own_request)
 {
 	no_levels();
@@ -721,6 +744,7 @@ int main(void)
 	tcase_add_test(tcase, a_request_that_may_not_wait_does_not_wait_for_a_liar_for_long);
 	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
+	tcase_add_test(tcase, nobody_is_asked_to_move_what_is_in_host_memory_already);
 	tcase_add_test(tcase, a_client_moves_its_own_buffers_for_its_own_request);
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
 	tcase_add_test(
