@@ -2,7 +2,8 @@
 /*
  * Asking clients on behalf of a request that waits. This file promises that clients are asked for no
  * more than the request and those before it lack, and that a long line of requests does not ask in
- * vain over and over. It must never decide about a request.
+ * vain over and over. It also promises that no user makes others move buffers for nothing, again and
+ * again. It must never decide about a request.
  */
 #include "daemon/core/hash_table.h"
 #include "daemon/core/session_private.h"
@@ -12,6 +13,9 @@
 
 /* Asking walks all clients, so it uses up this much of the line's slice. */
 #define ASK_WORK 16
+/* How often the time doubles for which others move no buffers for a user that did not keep what they made
+ * room for. */
+#define ASK_REST_DOUBLED 6
 
 /* The bytes that requests ahead of it want from the same place: those of its own line, and the first
  * one of each other line, since the uids take turns. Looks at a bounded number of them. */
@@ -74,6 +78,58 @@ static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
 				gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
 }
 
+void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
+{
+	const struct gm_asked *asked = &account->asked;
+	if (asked->trigger != GM_TRIGGER_REQUEST || asked->rung != GM_RUNG_SPILL ||
+		asked->for_uid == account->payer->payer_uid)
+		return;
+
+	/* Without memory for the line, nothing is counted. */
+	struct gm_line *line = gm_line_get(device, asked->for_uid);
+	if (!line)
+		return;
+	if (line->moved == 0) {
+		uint64_t rest = gm_policy_settle_ns(&device->info.policy) << line->wasted;
+		line->spill_ns = gm_plus(gm_device_now(device), rest);
+		line->forget_ns = gm_plus(line->spill_ns, rest);
+	}
+	line->moved += gm_min(bytes, asked->bytes);
+}
+
+static uint64_t ask_held_by(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+	uint64_t sum = 0;
+
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->payer->payer_uid == payer_uid)
+			sum += account->held;
+	return sum;
+}
+
+/* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
+ * until now is in use, or its rest is over. The request itself counts as well, since what was moved for it
+ * in its first round is not held yet. */
+static bool ask_may_disturb(const struct gm_device *device, const struct gm_waiting *w)
+{
+	struct gm_line *line = w->line;
+	uint64_t now = gm_device_now(device);
+
+	if (now >= line->forget_ns)
+		line->moved = line->wasted = 0;
+	if (line->moved <= w->exact ||
+		line->moved <= w->exact + ask_held_by(device, line->payer_uid))
+		return true;
+	if (now < line->spill_ns)
+		return false;
+
+	line->moved = 0;
+	if (line->wasted < ASK_REST_DOUBLED)
+		line->wasted++;
+	return true;
+}
+
 bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
@@ -99,8 +155,10 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 
 	uint64_t coming = ask_owed(device, w);
 	if (missing > coming) {
-		uint64_t asked = gm_ladder_ask(
-			device, w->account, w->tally, missing - coming, w->rounds > 0, w->parked);
+		uint64_t asked = gm_ladder_ask(device, w->account, w->tally, missing - coming,
+			(struct gm_ladder_ways){.widely = w->rounds > 0,
+				.fully = w->parked,
+				.own = !ask_may_disturb(device, w)});
 		line->work -= gm_min(line->work, ASK_WORK);
 		/* A client is not asked for what it holds itself, so another client's request
 		 * may find something. */

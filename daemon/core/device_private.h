@@ -115,6 +115,11 @@ struct gm_line {
 	 * asked until then. */
 	const struct gm_tally *dry;
 	uint64_t dry_ns;
+	/* Kept by ask.c: what clients of other users moved to host memory for this user. If that is more
+	 * than the user holds, they move nothing more for it before spill_ns. */
+	uint64_t moved, spill_ns;
+	uint64_t forget_ns;              /* nothing of this counts any more */
+	uint8_t wasted;                  /* how often they moved more than the user kept */
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;
 };

@@ -260,9 +260,13 @@ static void ladder_note_steps(struct gm_device *device, const struct gm_ladder_p
 }
 
 /* Whether a request may make another client move its buffers, which slows that client down. */
-static bool ladder_may_spill(const struct gm_account *account, const struct gm_account *self)
+static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_account *account,
+	const struct gm_account *self)
 {
-	return !self || account->priority <= self->priority;
+	if (!self)
+		return true;
+	return account->priority <= self->priority &&
+	       (!plan->own || account->payer->payer_uid == self->payer->payer_uid);
 }
 
 /* Whether the client can be asked now, for this trigger. */
@@ -330,7 +334,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		next = account->next;
 		device->ladder.steps++;
 		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
-			(rung == GM_RUNG_SPILL && !ladder_may_spill(account, self)))
+			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self)))
 			continue;
 		struct ladder_candidate c = {.id = account->payer->id,
 			.self = account == self,
@@ -473,6 +477,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.rung = (uint8_t)step->rung;
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	account->asked.doubted = step->doubted;
+	account->asked.for_uid = plan->for_uid;
 	run->owing++;
 	run->owed += step->doubted ? 0 : step->bytes;
 
@@ -709,29 +714,37 @@ void gm_ladder_end_runs(struct gm_device *device)
 
 /* ---- the other triggers: request, min_free, manual */
 
+static void ladder_plan_request(struct gm_device *device, const struct gm_account *self,
+	uint64_t bytes, bool own, struct gm_ladder_plan *plan)
+{
+	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, plan);
+	plan->for_uid = self->payer->payer_uid;
+	plan->own = own;
+}
+
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
-	const struct gm_tally *tally, uint64_t bytes, bool widely, bool fully)
+	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
 {
 	struct gm_ladder_plan plan;
-	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
+	ladder_plan_request(device, self, bytes, ways.own, &plan);
 	int r = 0;
-	if (!widely)
+	if (!ways.widely)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
-	if (r == 0 && !widely && gm_ladder_plan_sure(&plan) < bytes)
+	if (r == 0 && !ways.widely && gm_ladder_plan_sure(&plan) < bytes)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_SPILL,
 			bytes - gm_ladder_plan_sure(&plan), &plan);
 	if (r == 0 && gm_ladder_plan_sure(&plan) < bytes) {
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
-		gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, &plan);
+		ladder_plan_request(device, self, bytes, ways.own, &plan);
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
 		if (r == 0)
 			r = gm_ladder_plan_clients(
 				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
 	}
 
-	uint64_t asked = r == 0 && (!fully || plan.planned >= bytes) ? plan.planned : 0;
+	uint64_t asked = r == 0 && (!ways.fully || plan.planned >= bytes) ? plan.planned : 0;
 	if (asked > 0)
 		gm_ladder_carry_out(device, &plan);
 	gm_ladder_plan_deinit(&plan);

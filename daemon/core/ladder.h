@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/core/event.h"
 
@@ -27,7 +28,8 @@
  *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
  *
  * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none, and a
- * request asks nobody of a higher priority than its own. A client that is asked on another rung as well
+ * request asks nobody of a higher priority than its own, and no other user's clients while its user
+ * rests from having made them move buffers for nothing (ask.c). A client that is asked on another rung as well
  * gets one message for both, and returns what it does not use first.
  *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
@@ -70,6 +72,8 @@ struct gm_ladder_plan {
 	uint64_t planned;         /* by all steps */
 	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
+	uid_t for_uid;            /* request: whose it is */
+	bool own;                 /* only clients of the user that asks are to move buffers */
 	bool each; /* asks every client for what is needed, not all of them together */
 	struct gm_ladder_step *steps;
 	size_t n_steps;

@@ -194,8 +194,10 @@ static void lease_release(
 	GM_STEP("return: begun");
 	gm_env_erase(device->env, &chunk->place);
 	GM_STEP("return: chunk's record erased");
-	if (account->asked.owing && gm_ladder_returned(device, account, chunk->bytes))
-		reusable = false;
+	if (account->asked.owing) {
+		gm_ask_returned(device, account, chunk->bytes);
+		reusable = !gm_ladder_returned(device, account, chunk->bytes) && reusable;
+	}
 	gm_deadlock_returned(device, account);
 	if (gm_device_release(device, chunk, account, reusable))
 		device->pool.returns++;

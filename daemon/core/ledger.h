@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /*
  * The ledger of one device. Every byte of every chunk is in exactly one column, and every way from
@@ -77,6 +78,7 @@ struct gm_asked {
 	uint8_t trigger;   /* enum gm_trigger */
 	uint8_t rung;      /* enum gm_rung */
 	uint8_t ignored;   /* how many deadlines in a row it let pass; 0: it is believed */
+	uid_t for_uid;     /* by a request: the user that it came for */
 	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 	uint64_t wanted;   /* what it was asked for */
 	uint64_t bytes;    /* what it still owes of that */

@@ -34,12 +34,13 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 	return NULL;
 }
 
-/* An empty line is kept while its user rests, so that it cannot escape its rest by leaving. */
+/* An empty line is kept while its user rests, or while it counts what others moved for the user, so that
+ * nobody can escape that by leaving. */
 static void line_drop_empty(struct gm_device *device, uint64_t now)
 {
 	struct gm_line *line, *next;
 	DL_FOREACH_SAFE (device->queue.lines, line, next) {
-		if (line->length > 0 || now < line->rest_ns)
+		if (line->length > 0 || now < line->rest_ns || now < line->forget_ns)
 			continue;
 		DL_DELETE(device->queue.lines, line);
 		free(line);

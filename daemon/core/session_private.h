@@ -604,6 +604,8 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 #define GM_PARKED_ROUNDS 2
 /* Asks clients for what the request lacks. Returns whether something may come. */
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
+/* A client that owes memory returns bytes of it. */
+void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
 /* Whether clients still have time to return something that helps the request. */
 bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
 

@@ -265,94 +265,6 @@ START_TEST(a_request_that_may_not_wait_does_not_wait_for_a_liar_for_long)
 }
 END_TEST
 
-/* A session of the liar's user: it is asked first, claims all it holds, and moves nothing. */
-static struct gm_session *add_liar(uint64_t bytes)
-{
-	struct gm_session *liar = fake_session(&fake, 9, 9);
-
-	give(9, GM_QUOTA_PRIORITY, 0, -1);
-	fake_lease(&fake, liar, d, bytes);
-	fake_says(&fake, liar, d, 0, bytes);
-	return liar;
-}
-
-/* Lets time pass until the request is over. Whoever is asked to move buffers and is honest does. */
-static void answer_until_over(
-	struct fake_request *q, struct gm_session *honest, struct gm_lease *lease)
-{
-	for (int i = 0; i < 100 && !q->ended; i++) {
-		const struct gm_reclaim *ask = fake_asked(&fake, honest);
-		if (ask && ask->spill > 0)
-			give_back(honest, lease, ask->spill);
-		asks();
-		fake_core_run(&fake);
-		if (!q->ended)
-			fake_pass(&fake, 100 * MS);
-	}
-	ck_assert_uint_eq(q->ended, 1);
-}
-
-/* Twice: when nobody knows the liar, and when it is known. */
-START_TEST(a_liar_does_not_get_a_request_refused_that_an_honest_client_covers)
-{
-	no_levels();
-	for (int i = 0; i < 2; i++)
-		add_liar(30 * GiB);
-	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
-	fake_says(&fake, c, d, 0, 40 * GiB);
-	static struct fake_request q;
-	for (int i = 0; i < 3; i++) {
-		uint64_t begin = fake.now;
-		fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
-		answer_until_over(&q, c, lease);
-		ck_assert_int_eq(q.status, GPUMEM_OK);
-		/* It costs one round, once. */
-		ck_assert_uint_le(fake.now - begin, i == 0 ? 2 * SECOND + 200 * MS : 0);
-	}
-	fake_core_check(&fake, d);
-}
-END_TEST
-
-START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
-{
-	no_levels();
-	struct gm_session *liar = fake_session(&fake, 9, 9);
-	struct gm_lease *bait = fake_lease(&fake, liar, d, 60 * GiB);
-	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
-	give(9, GM_QUOTA_PRIORITY, 0, -1);
-	fake_says(&fake, liar, d, 0, 50 * GiB);
-	fake_says(&fake, c, d, 0, 40 * GiB);
-	static struct fake_request q;
-	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
-	ck_assert_uint_eq(asks(), 1);
-	fake_pass(&fake, 2 * SECOND);
-	give_back(liar, bait, GiB);
-	fake_pass(&fake, 100 * MS);
-	ck_assert_uint_eq(q.ended, 0);
-	/* From now on, whatever it claims, the others are asked as well. */
-	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 9 * GiB);
-	give_back(c, lease, 9 * GiB);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q.status, GPUMEM_OK);
-
-	fake_pass(&fake, 60 * SECOND);
-	asks();
-	fake_ask(&fake, &q, b, d, 8 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(fake_asked(&fake, liar)->spill, 8 * GiB);
-	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 8 * GiB);
-
-	/* It is believed again when it has returned half of what it had promised. */
-	give_back(liar, bait, 8 * GiB);
-	fake_core_run(&fake);
-	ck_assert_int_eq(q.status, GPUMEM_OK);
-	fake_pass(&fake, 60 * SECOND);
-	asks();
-	fake_ask(&fake, &q, b, d, 8 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(fake_asked(&fake, liar)->spill, 8 * GiB);
-	ck_assert_uint_eq(asks(), 1);
-}
-END_TEST
-
 START_TEST(nobody_is_asked_to_move_what_is_in_host_memory_already)
 {
 	struct gm_core_device_info info = fake_info(100 * GiB);
@@ -742,8 +654,6 @@ int main(void)
 	tcase_add_test(tcase, a_client_that_moves_buffers_has_the_time_that_a_copy_takes);
 	tcase_add_test(tcase, a_request_that_may_not_wait_stays_while_buffers_move_for_it);
 	tcase_add_test(tcase, a_request_that_may_not_wait_does_not_wait_for_a_liar_for_long);
-	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
-	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, nobody_is_asked_to_move_what_is_in_host_memory_already);
 	tcase_add_test(tcase, a_client_moves_its_own_buffers_for_its_own_request);
 	tcase_add_test(tcase, nobody_is_disturbed_when_it_could_not_be_enough);
