@@ -16,13 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/integration/harness.h"
-
 #define SPILLED 8 /* times ACTOR_BYTES, which is more than the daemon gives */
 
-#define CU(call) GM_REQUIRE_EQ(call, GM_CUDA_SUCCESS)
-
-static struct actor_calls cu;
+struct actor_calls cu;
 
 /* ---- routes */
 
