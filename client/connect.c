@@ -231,7 +231,7 @@ static void connect_find_run(struct gpumem_session *session)
 	if (max && gm_parse_u64(max, &value) == 0)
 		session->run_max = value;
 	if (priority && *priority == '-' && gm_parse_u64(priority + 1, &value) == 0)
-		session->run_priority = -(int32_t)gm_min(value, INT32_MAX);
+		session->run_priority = -(int32_t)gm_min(value, GM_PRIORITY_MAX);
 }
 
 /* Decides how the session tracks memory: as the program says, or else its environment. */

@@ -107,4 +107,7 @@ enum gm_limit {
 #define GM_IPC_HANDLE_BYTES 64
 #define GM_UUID_BYTES       16
 
+/* Priorities range from minus this to this. */
+#define GM_PRIORITY_MAX 1000
+
 #endif

@@ -11,10 +11,11 @@
 #include <string.h>
 
 #include "common/closest.h"
+#include "common/limits.h"
 #include "common/units.h"
 
 /* As [limit] sections have them. */
-#define PRIORITY_LEAST -1000
+#define PRIORITY_LEAST (-GM_PRIORITY_MAX)
 
 /* X(letter, name, argument or NULL, text of the help) */
 #define RUN_OPTIONS(X) \

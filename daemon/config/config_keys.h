@@ -21,8 +21,6 @@
 #define GM_CONFIG_SIZE_MAX GM_LEASE_BYTES_MAX
 #define GM_CONFIG_SECOND   UINT64_C(1000000000)
 #define GM_CONFIG_HOUR     (3600 * GM_CONFIG_SECOND)
-/* Priorities range from minus this to this. */
-#define GM_CONFIG_PRIORITY_MAX 1000
 
 /* clang-format off */
 #define GM_CONFIG_KEYS(X) \
@@ -61,7 +59,7 @@
 	X(TERMINATE_GRACE, "terminate_grace", DURATION, GENERAL, "5s", NULL, NULL, 0, GM_CONFIG_HOUR, NULL) \
 	X(MAX, "max", MAX, LIMIT, "none", NULL, NULL, 0, GM_CONFIG_SIZE_MAX, NULL) \
 	X(GUARANTEE, "guarantee", SIZE, LIMIT, "0", NULL, NULL, 0, GM_CONFIG_SIZE_MAX, NULL) \
-	X(PRIORITY, "priority", PRIORITY, LIMIT, "0", NULL, NULL, GM_CONFIG_PRIORITY_MAX, GM_CONFIG_PRIORITY_MAX, NULL)
+	X(PRIORITY, "priority", PRIORITY, LIMIT, "0", NULL, NULL, GM_PRIORITY_MAX, GM_PRIORITY_MAX, NULL)
 /* clang-format on */
 
 enum gm_config_key_id {

@@ -250,7 +250,7 @@ void gm_admin_set_limit(
 		!limits_is_payer(serve, peer, packet->id, &owner))
 		return;
 	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
-		set->priority > GM_CONFIG_PRIORITY_MAX || set->priority < -GM_CONFIG_PRIORITY_MAX) {
+		set->priority > GM_PRIORITY_MAX || set->priority < -GM_PRIORITY_MAX) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
 			"a limit has max, guarantee and priority; the priority must be from -1000 to 1000");
 		return;

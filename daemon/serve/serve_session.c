@@ -217,6 +217,13 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 			"a run is named by at most 32 letters and digits");
 		return;
 	}
+	if (hello->run_priority < -GM_PRIORITY_MAX || hello->run_priority > 0) {
+		char detail[GM_DETAIL_BYTES];
+		snprintf(detail, sizeof(detail), "the priority of a run is from %d to 0",
+			-GM_PRIORITY_MAX);
+		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID, detail);
+		return;
+	}
 
 	struct gm_client *client;
 	struct gm_client_welcome welcome;

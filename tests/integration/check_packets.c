@@ -315,6 +315,26 @@ START_TEST(a_run_is_named_by_a_few_letters_and_digits)
 }
 END_TEST
 
+START_TEST(the_priority_of_a_run_is_one_that_the_configuration_could_give)
+{
+	const int32_t bad[] = {INT32_MIN, -GM_PRIORITY_MAX - 1, 1, INT32_MAX};
+	struct gm_raw raw;
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.run = (char *)(uintptr_t) "low";
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		hello.run_priority = bad[i];
+		gpumem_status status = gm_raw_hello(&raw, witness.daemon.socket, &hello);
+		GM_REQUIRE_EQ(status, GPUMEM_E_INVALID);
+		gm_raw_close(&raw);
+	}
+	hello.run_priority = -GM_PRIORITY_MAX;
+	GM_REQUIRE_EQ(gm_raw_hello(&raw, witness.daemon.socket, &hello), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+END_TEST
+
 START_TEST(an_unknown_lease_share_or_device_is_not_found)
 {
 	struct gm_raw_lease lease = {.id = UINT64_C(0x123456789abcdef)};
@@ -508,6 +528,7 @@ int main(void)
 	tcase_add_test(tc, a_field_that_a_newer_client_added_is_skipped);
 	tcase_add_test(tc, a_name_that_is_too_long_or_not_printable_is_refused);
 	tcase_add_test(tc, a_run_is_named_by_a_few_letters_and_digits);
+	tcase_add_test(tc, the_priority_of_a_run_is_one_that_the_configuration_could_give);
 	tcase_add_test(tc, an_unknown_lease_share_or_device_is_not_found);
 	tcase_add_test(tc, a_token_of_the_wrong_length_is_refused);
 	tcase_add_test(tc, an_audience_that_does_not_exist_is_refused);
