@@ -122,6 +122,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	core->env.fds = &core->unbounded;
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
+	ops->random(ctx, &core->env.owner_key, sizeof(core->env.owner_key));
 	*ret_core = core;
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include "common/fd_budget.h"
 #include "daemon/core/ops.h"
 #include "daemon/core/payer.h"
+#include "daemon/core/token_hash.h"
 
 struct gm_core;
 struct gm_device;
@@ -30,7 +31,8 @@ struct gm_env {
 
 	struct gm_device *devices; /* in order of number */
 	uint32_t n_devices;
-	struct gm_payer *payers; /* by id, in order of age */
+	struct gm_payer *payers;            /* by id, in order of age */
+	struct gm_token_hash_key owner_key; /* of gm_owner_hash(); drawn at the start */
 	/* By id; all but the doomed ones. A table that grows goes through all of its chunks, so there
 	 * are many small ones (gm_env_chunks()). */
 	struct gm_chunk *chunks[GM_ENV_TABLES];

@@ -8,9 +8,9 @@
  * other that may include uthash.
  *
  * A table grows by doubling its buckets, so an insertion costs the same on average however many
- * items there are. The keys are ids and keyed hashes that the daemon makes, uids, and owners that an
- * administrator names, so no client can choose keys that collide. Therefore the hash function is a
- * quick one.
+ * items there are. The keys are ids and keyed hashes that the daemon makes, and uids, so no client can
+ * choose keys that collide. Therefore the hash function is a quick one. Where a client can choose a part
+ * of the key, the table must be given a keyed hash instead, as that of owners is (gm_owner_hash()).
  */
 #if defined(UTHASH_H) && !HASH_NONFATAL_OOM
 #error "include daemon/core/hash_table.h first"

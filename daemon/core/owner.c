@@ -14,6 +14,7 @@
 
 #include "common/uid_name.h"
 #include "common/units.h"
+#include "daemon/core/token_hash.h"
 
 static const char *const kind_names[GM_OWNER_KINDS] = {
 	"uid", "gid", "unit", "container", "client", "session", "run"};
@@ -47,6 +48,15 @@ int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner 
 }
 
 /* Containers of one user that have the same hash would share a run only if they have its random name, too. */
+uint32_t gm_owner_hash(const struct gm_token_hash_key *key, const struct gm_owner *owner)
+{
+	char text[GM_OWNER_NAME_BYTES + 64];
+
+	snprintf(text, sizeof(text), "%llu:%llu:%s", (unsigned long long)owner->kind,
+		(unsigned long long)owner->id, owner->name);
+	return (uint32_t)gm_token_hash_text(key, text).h[0];
+}
+
 uint64_t gm_owner_run_id(uint32_t uid, const char *container)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */

@@ -33,6 +33,11 @@ void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_o
 /* A run gets its id from gm_session_owner(). -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or the kind has no names. */
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
 
+struct gm_token_hash_key;
+/* For a table of owners. Clients choose the names of their runs, but cannot choose names that collide
+ * under a key that they do not know. */
+uint32_t gm_owner_hash(const struct gm_token_hash_key *key, const struct gm_owner *owner);
+
 /* What tells runs of the same name apart. The container may be NULL or empty: there is none. */
 uint64_t gm_owner_run_id(uint32_t uid, const char *container);
 

@@ -39,8 +39,9 @@ struct gm_quota {
 
 static struct gm_quota *quota_find(const struct gm_quotas *quotas, const struct gm_owner *owner)
 {
+	uint32_t hash = gm_owner_hash(&quotas->env->owner_key, owner);
 	struct gm_quota *quota;
-	HASH_FIND(hh, quotas->by_owner, owner, sizeof(*owner), quota);
+	HASH_FIND_BYHASHVALUE(hh, quotas->by_owner, owner, sizeof(*owner), hash, quota);
 	return quota;
 }
 
@@ -56,7 +57,8 @@ static struct gm_quota *quota_get(struct gm_quotas *quotas, const struct gm_owne
 
 	quota->owner = *owner;
 	quota->age = ++quotas->last_age;
-	HASH_ADD(hh, quotas->by_owner, owner, sizeof(quota->owner), quota);
+	HASH_ADD_BYHASHVALUE(hh, quotas->by_owner, owner, sizeof(quota->owner),
+		gm_owner_hash(&quotas->env->owner_key, owner), quota);
 	if (!GM_TABLE_ADDED(quota)) {
 		free(quota);
 		return NULL;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/core/token_hash.c against the published vectors of SipHash-2-4 with 128 bits of result. */
+/* daemon/core/token_hash.c against the published vectors of SipHash-2-4 with 128 bits of result, and the hash
+ * of owners that rests on it. */
 #include <endian.h>
 #include <string.h>
 
+#include "daemon/core/hash_table.h"
+#include "daemon/core/owner.h"
 #include "daemon/core/token_hash.h"
 #include "tests/tap.h"
 
@@ -40,12 +43,34 @@ START_TEST(another_key_or_another_bit_gives_another_hash)
 }
 END_TEST
 
+/* Two names of runs that were searched for because the quick hash is the same. */
+START_TEST(names_of_runs_that_collide_in_a_quick_hash_do_not_in_that_of_owners)
+{
+	const char *names[2] = {
+		"yzDSPpEFpws2QUFtZfZLZZ5eOANnMDkm", "oUgXfzpU2uVkC318oTvdbwmEtrdqmDFD"};
+	const struct gm_token_hash_key key = {1, 2}, other = {1, 3};
+	struct gm_owner owners[2];
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(gm_owner_by_name(GM_OWNER_RUN, names[i], &owners[i]), 0);
+		owners[i].id = 1235;
+	}
+	ck_assert_uint_eq(gm_table_hash(&owners[0], sizeof(owners[0])),
+		gm_table_hash(&owners[1], sizeof(owners[1])));
+	ck_assert_uint_ne(gm_owner_hash(&key, &owners[0]), gm_owner_hash(&key, &owners[1]));
+	ck_assert_uint_ne(gm_owner_hash(&key, &owners[0]), gm_owner_hash(&other, &owners[0]));
+	owners[1] = owners[0];
+	owners[1].id++;
+	ck_assert_uint_ne(gm_owner_hash(&key, &owners[0]), gm_owner_hash(&key, &owners[1]));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("token_hash");
 	TCase *tcase = tcase_create("token_hash");
 	tcase_add_test(tcase, the_reference_vector_comes_out);
 	tcase_add_test(tcase, another_key_or_another_bit_gives_another_hash);
+	tcase_add_test(tcase, names_of_runs_that_collide_in_a_quick_hash_do_not_in_that_of_owners);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
