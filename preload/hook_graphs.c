@@ -39,7 +39,7 @@ static gm_cu_result graphs_added(
 	}
 
 /* The parameters of a memory node among those of a node of any kind. */
-static const gm_cu_alloc_node *graphs_memory(const gm_cu_any_node *any)
+static const gm_cu_alloc_node *graphs_node_memory(const gm_cu_any_node *any)
 {
 	return any && any->type == GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC ? &any->memory : NULL;
 }
@@ -50,11 +50,11 @@ GRAPHS_ADD(cuGraphAddMemAllocNode,
 	parameters, node, graph, dependencies, n, parameters)
 GRAPHS_ADD(cuGraphAddNode,
 	(void **node, gm_cu_graph graph, const void *dependencies, size_t n, gm_cu_any_node *any),
-	graphs_memory(any), node, graph, dependencies, n, any)
+	graphs_node_memory(any), node, graph, dependencies, n, any)
 GRAPHS_ADD(cuGraphAddNode_v2,
 	(void **node, gm_cu_graph graph, const void *dependencies, const void *edges, size_t n,
 		gm_cu_any_node *any),
-	graphs_memory(any), node, graph, dependencies, edges, n, any)
+	graphs_node_memory(any), node, graph, dependencies, edges, n, any)
 
 static gm_cu_result graphs_made(gm_cu_result result, const void *graph, void *const *made)
 {

@@ -105,6 +105,11 @@ static gpumem_status ask_batch(uint32_t device)
 	return gpumem_batch_create(session, device, &entry, 1, NULL, &batch);
 }
 
+static gpumem_status count_passed(uint32_t device)
+{
+	return gpumem_count_passed(session, device, 1);
+}
+
 static const struct {
 	gpumem_status (*ask)(uint32_t device);
 	gpumem_status host; /* for GPUMEM_DEVICE_HOST, where the daemon hands out none */
@@ -112,6 +117,7 @@ static const struct {
 	{ask_info, GPUMEM_E_UNSUPPORTED},
 	{ask_pressure, GPUMEM_E_UNSUPPORTED},
 	{ask_stats, GPUMEM_E_UNSUPPORTED},
+	{count_passed, GPUMEM_E_UNSUPPORTED},
 	{ask_alloc, GPUMEM_E_INVALID},
 	{ask_graph, GPUMEM_E_INVALID},
 	{ask_buffer, GPUMEM_E_UNSUPPORTED},
