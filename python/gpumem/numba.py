@@ -7,6 +7,7 @@ The environment variable NUMBA_CUDA_MEMORY_MANAGER=gpumem.numba does the same wi
 """
 
 import ctypes
+import sys
 from typing import Any
 
 from . import default_session
@@ -16,7 +17,7 @@ from .errors import LibraryNotFoundError, UnsupportedError
 
 def _manager() -> Any:
     try:
-        from numba import config, cuda
+        from numba import cuda
     except ImportError as error:
         raise LibraryNotFoundError("gpumem.numba needs Numba, which cannot be imported (%s): pip install numba" % error) from None
 
@@ -43,13 +44,7 @@ def _manager() -> Any:
             def finalizer() -> None:
                 allocations.pop(address, None)
 
-            if getattr(config, "CUDA_USE_NVIDIA_BINDING", False):
-                from cuda.cuda import CUdeviceptr  # type: ignore[import-not-found]
-
-                pointer: Any = CUdeviceptr(address)
-            else:
-                pointer = ctypes.c_uint64(address)
-            return cuda.MemoryPointer(self.context, pointer, size, finalizer=finalizer)
+            return cuda.MemoryPointer(self.context, _pointer(address), size, finalizer=finalizer)
 
         def get_ipc_handle(self, memory: Any) -> Any:
             raise UnsupportedError("memory from gpumemd is shared with Buffer.share(), not with Numba's IPC handles")
@@ -63,6 +58,19 @@ def _manager() -> Any:
             return 1
 
     return GpumemManager
+
+
+def _pointer(address: int) -> Any:
+    """An address as Numba has it: numba-cuda, which took the place of Numba's own numba.cuda, uses NVIDIA's bindings."""
+    from numba import config
+
+    if "numba_cuda" not in sys.modules and not getattr(config, "CUDA_USE_NVIDIA_BINDING", False):
+        return ctypes.c_uint64(address)
+    try:
+        from cuda.bindings.driver import CUdeviceptr  # type: ignore[import-not-found]
+    except ImportError:
+        from cuda.cuda import CUdeviceptr  # type: ignore[import-not-found]
+    return CUdeviceptr(address)
 
 
 def enable() -> Any:

@@ -19,5 +19,5 @@ assert all(int(tensor[-1]) == 1 for tensor in kept)
 del kept
 torch.cuda.empty_cache()
 again = torch.ones(limit // 2, device="cuda", dtype=torch.uint8)
-assert int(again.sum(dtype=torch.int64)) == limit // 2
+assert int(again[0]) == int(again[-1]) == 1  # a sum would take eight times as much
 print("filled", held)
