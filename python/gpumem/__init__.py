@@ -65,6 +65,14 @@ def library_version() -> str:
     return library().gpumem_version().decode()  # type: ignore[no-any-return]
 
 
+def __getattr__(name: str) -> object:
+    if name == "weights":  # gpumem.weights needs no import of its own
+        import importlib
+
+        return importlib.import_module(".weights", __name__)
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))
+
+
 __all__ = [
     "AsyncSession", "Batch", "BatchEntry", "Block", "Buffer", "BusyError", "CancelledError", "ClosedError", "DeadlockError",
     "DeniedError", "DeviceInfo", "DisconnectedError", "Event", "EventIterator", "FOREVER", "ForeignArray", "ForkedError",

@@ -107,3 +107,10 @@ def test_what_is_wrong_is_an_exception_and_publishes_nothing(session, model, nam
     with pytest.raises(gpumem.InvalidError):
         gpumem.weights.attach(name, kind="tensorflow", session=session)
     assert gpumem.weights.entries(session) == []
+
+
+def test_the_module_needs_no_import_of_its_own():
+    code = "import gpumem; print(gpumem.weights.load.__name__); gpumem.nothing"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.stdout == "load\n"
+    assert "AttributeError: module 'gpumem' has no attribute 'nothing'" in done.stderr
