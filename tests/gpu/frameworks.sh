@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs of others under gpumem-run, on a real GPU: frameworks.sh, in a staged folder (make gpu-stage) or a build tree. Prints TAP.
 # PyTorch with its three allocators must train to the same losses, bit for bit, with and without gpumem-run; two trainers at once have
-# 40% and 20% of the GPU, one of them at its limit; expandable segments have a limit, too; two processes share a tensor; JAX preallocates
-# within its limit; a program with a static CUDA runtime meets its limit.
+# 40% and 20% of the GPU, one of them at its limit; expandable segments have a limit, too; two processes share a tensor; a compiled model
+# replays graphs; JAX keeps to its limit with and without preallocation; NVIDIA's Python bindings and a program with a static CUDA runtime
+# meet their limit, that program also under compute-sanitizer. Prints the time of a training step beside that of a plain run.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=${top_builddir:-$(cd "$here/../.." && pwd)}
@@ -12,7 +13,7 @@ first() { local f; for f; do [ ! -e "$f" ] || { echo "$f"; return; }; done; }
 GPUMEM_PRELOAD=$(first "$top/preload/.libs/libgpumem-preload.so" "$top/preload/libgpumem-preload.so")
 export GPUMEM_PRELOAD
 run=$(first "$top/run/.libs/gpumem-run" "$top/run/gpumem-run")
-work=$(mktemp -d) n=0 daemon=
+work=$(mktemp -d) n=0 bad=0 daemon=
 finish() {
 	[ -z "$daemon" ] || { kill "$daemon" 2>/dev/null; wait "$daemon"; }
 	rm -rf "$work"
@@ -20,7 +21,7 @@ finish() {
 trap finish EXIT
 result() { # STATUS NAME
 	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/# /' "$work"/*.err | tail -n 20; fi
+	if [ "$1" = 0 ]; then echo "ok $n - $2"; else bad=$((bad + 1)); echo "not ok $n - $2"; sed 's/^/# /' "$work"/*.err | tail -n 20; fi
 	rm -f "$work"/*.err
 }
 
@@ -50,6 +51,17 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
 	status=$?
 	sed -n 's/^gpumem-run: /# /p' "$work/share.err"
 	result $status "PyTorch: two processes share a tensor through torch.multiprocessing"
+	if python3 -c 'import triton' 2>/dev/null; then
+		"$run" --limit 8G --report -- python3 "$here/torch_compile.py" >"$work/compile" 2>"$work/compile.err"
+		status=$?
+		sed -n 's/^gpumem-run: /# /p' "$work/compile.err"
+		result $status "PyTorch: a model compiled with mode=reduce-overhead"
+	else
+		echo "ok $((n += 1)) - PyTorch, compiled # SKIP there is no Triton"
+	fi
+	for _ in 1 2 3; do
+		echo "# a training step: $(python3 "$here/torch_step.py" 2>/dev/null) us, under gpumem-run $("$run" -- python3 "$here/torch_step.py" 2>/dev/null)"
+	done
 	"$run" --limit 40% -- python3 "$here/torch_train.py" full >"$work/full" 2>"$work/full.err" &
 	full=$!
 	"$run" --limit 20% -- python3 "$here/torch_train.py" >"$work/other" 2>"$work/other.err"
@@ -76,15 +88,41 @@ assert jax.devices()[0].memory_stats()["bytes_limit"] <= 8 << 30' >"$work/jax" 2
 	status=$?
 	sed -n 's/^gpumem-run: /# /p' "$work/jax.err"
 	result $status "JAX preallocates its part of the run's limit"
+	XLA_PYTHON_CLIENT_PREALLOCATE=false "$run" --limit 8G --report -- python3 -c 'import jax, jax.numpy as np
+assert int(np.ones(1 << 28, np.int8).astype(np.int32).sum()) == 1 << 28
+try:
+    np.ones(10 << 30, np.int8).block_until_ready()
+except Exception as error:
+    assert "RESOURCE_EXHAUSTED" in str(error), error
+else:
+    raise SystemExit("10 GiB fit in 8")
+assert int(np.ones(1 << 20, np.int8).astype(np.int32).sum()) == 1 << 20' >"$work/jax" 2>"$work/jax.err"
+	status=$?
+	sed -n 's/^gpumem-run: /# /p' "$work/jax.err"
+	result $status "JAX without preallocation meets its limit, and goes on"
 else
 	echo "ok $((n += 1)) - JAX # SKIP it is not installed"
+fi
+
+if python3 -c 'import cuda.bindings.driver' 2>/dev/null; then
+	"$run" --limit 1G -- python3 "$here/cuda_bindings.py" $((1 << 30)) >"$work/bindings" 2>"$work/bindings.err"
+	result $? "NVIDIA's Python bindings meet their limit"
+else
+	echo "ok $((n += 1)) - cuda.bindings # SKIP it is not installed"
 fi
 
 actor=$(first "$here/cudart_actor" "$top/tests/gpu/cudart_actor")
 if [ -n "$actor" ]; then
 	"$run" --limit 1G --report -- "$actor" >"$work/cudart" 2>"$work/cudart.err"
 	result $? "a program with a static CUDA runtime is under its limit"
+	if command -v compute-sanitizer >/dev/null; then
+		"$run" --limit 1G -- compute-sanitizer --error-exitcode 9 "$actor" >"$work/sanitizer.err" 2>&1
+		result $? "and under compute-sanitizer, which finds nothing"
+	else
+		echo "ok $((n += 1)) - compute-sanitizer # SKIP it is not installed"
+	fi
 else
 	echo "ok $((n += 1)) - static CUDA runtime # SKIP nvcc was not there when the folder was made"
 fi
 echo "1..$n"
+[ "$bad" = 0 ]

@@ -68,7 +68,7 @@ def numba_part():
     del array
     with gpumem.default_session().alloc(4096) as buffer:
         view = cuda.as_cuda_array(buffer.view("int32"))
-        view[:] = numpy.arange(1024, dtype="int32")
+        view.copy_to_device(numpy.arange(1024, dtype="int32"))
         report(bytes(buffer.read(4, 4)) == b"\1\0\0\0", "Numba and a buffer are the same memory")
 
 
