@@ -13,10 +13,10 @@
 #include "preload/preload_broker.h"
 #include "preload/preload_graphs.h"
 
-struct capture_kept {
+struct gm_capture_kept {
 	gm_cu_ptr ptr;
 	gm_cu_ctx ctx; /* NULL: nobody knows who uses it */
-	struct capture_kept *next;
+	struct gm_capture_kept *next;
 };
 
 /* A stream whose capture has begun. */
@@ -29,7 +29,7 @@ struct capture_origin {
 
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture_origin *capture_origins;
-static _Atomic(struct capture_kept *) capture_list; /* changed with the lock held */
+static _Atomic(struct gm_capture_kept *) capture_list; /* changed with the lock held */
 /* Origins, captures that are about to begin, and those for which the host had no memory. */
 static _Atomic unsigned capture_count;
 
@@ -57,14 +57,14 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 
 bool gm_capture_keep(const struct gm_preload_block *block)
 {
-	struct capture_kept *kept = malloc(sizeof *kept);
+	struct gm_capture_kept *kept = malloc(sizeof *kept);
 	if (!kept)
 		return false;
 
 	pthread_mutex_lock(&capture_lock);
 	bool any = gm_capture_any();
 	if (any) {
-		*kept = (struct capture_kept){block->base, block->ctx, capture_list};
+		*kept = (struct gm_capture_kept){block->base, block->ctx, capture_list};
 		atomic_store_explicit(&capture_list, kept, memory_order_release);
 	}
 	pthread_mutex_unlock(&capture_lock);
@@ -124,12 +124,12 @@ static void capture_await(void)
 static void capture_less(unsigned n)
 {
 	if (n && atomic_fetch_sub(&capture_count, n) == n)
-		gm_graphs_drop_captured();
+		gm_graphs_drop_captured(gm_capture_any);
 }
 
 bool gm_capture_kept(gm_cu_ctx ctx)
 {
-	struct capture_kept *kept;
+	struct gm_capture_kept *kept;
 
 	if (__builtin_expect(!atomic_load_explicit(&capture_list, memory_order_relaxed), 1))
 		return false;
@@ -140,34 +140,37 @@ bool gm_capture_kept(gm_cu_ctx ctx)
 	return kept;
 }
 
-void gm_capture_free_kept(gm_cu_ctx ctx)
+struct gm_capture_kept *gm_capture_take_kept(gm_cu_ctx ctx)
 {
-	struct capture_kept *kept, *next, *others = NULL;
+	struct gm_capture_kept *taken = NULL, *others = NULL, *kept, *next;
 
+	if (__builtin_expect(!atomic_load_explicit(&capture_list, memory_order_relaxed), 1))
+		return NULL;
 	pthread_mutex_lock(&capture_lock);
-	kept = atomic_exchange(&capture_list, NULL);
+	for (kept = capture_list; kept; kept = next) {
+		next = kept->next;
+		if (kept->ctx && kept->ctx != ctx)
+			LL_PREPEND(others, kept);
+		else
+			LL_PREPEND(taken, kept);
+	}
+	atomic_store_explicit(&capture_list, others, memory_order_release);
 	pthread_mutex_unlock(&capture_lock);
+	return taken;
+}
+
+void gm_capture_free_kept(struct gm_capture_kept *kept, bool waited)
+{
+	struct gm_capture_kept *next;
 
 	for (; kept; kept = next) {
 		next = kept->next;
-		if (kept->ctx && kept->ctx != ctx) {
-			LL_PREPEND(others, kept);
-			continue;
-		}
+		/* After a failure the device may still use it. The library finds out. */
 		if (gm_broker_there())
-			gm_broker_free(
-				kept->ptr, kept->ctx ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
+			gm_broker_free(kept->ptr,
+				waited && kept->ctx ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
 		free(kept);
 	}
-
-	if (!others)
-		return;
-	pthread_mutex_lock(&capture_lock);
-	for (kept = others; kept->next; kept = kept->next)
-		;
-	kept->next = capture_list;
-	atomic_store_explicit(&capture_list, others, memory_order_release);
-	pthread_mutex_unlock(&capture_lock);
 }
 
 /* With the lock held. */
@@ -204,7 +207,7 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 	if (!gm_capture_any() && !atomic_load(&capture_list))
 		return;
 	pthread_mutex_lock(&capture_lock);
-	for (struct capture_kept *kept = capture_list; kept; kept = kept->next)
+	for (struct gm_capture_kept *kept = capture_list; kept; kept = kept->next)
 		if (kept->ctx == ctx)
 			kept->ctx = NULL;
 	LL_FOREACH_SAFE (capture_origins, origin, next)

@@ -23,8 +23,11 @@ bool gm_capture_keep(const struct gm_preload_block *block);
 
 /* Whether anything is kept of a context, or of none. */
 bool gm_capture_kept(gm_cu_ctx ctx);
-/* Frees that. The calling thread has waited for the context since gm_capture_put_off(). */
-void gm_capture_free_kept(gm_cu_ctx ctx);
+/* Takes that out. The calling thread then waits for the context, and gives it to gm_capture_free_kept(). What is kept from
+ * now on is not part of it: the wait may not cover that. NULL: there is nothing. */
+struct gm_capture_kept *gm_capture_take_kept(gm_cu_ctx ctx);
+/* waited: the work of the context is done. kept may be NULL. */
+void gm_capture_free_kept(struct gm_capture_kept *kept, bool waited);
 
 /* No capture begins before the calling thread has called gm_capture_let(), so that it can wait for a
  * context. false: one is under way, and nothing is put off. Costs two atomic additions. */

@@ -38,8 +38,9 @@ static __attribute__((noinline, cold)) void memory_free_kept(
 {
 	if (!gm_capture_put_off())
 		return;
-	if (memory_await(driver, ctx) == GM_CUDA_SUCCESS)
-		gm_capture_free_kept(ctx);
+	struct gm_capture_kept *kept = gm_capture_take_kept(ctx);
+	if (kept)
+		gm_capture_free_kept(kept, memory_await(driver, ctx) == GM_CUDA_SUCCESS);
 	gm_capture_let();
 }
 
@@ -56,6 +57,8 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 		block.spilled = gm_broker_spill(bytes, &block.base);
 		if (block.spilled)
 			result = driver->cuCtxGetDevice(&block.device);
+		if (block.spilled && result)
+			gm_broker_free(block.base, GPUMEM_STREAM_DONE);
 	}
 	if (result)
 		return result;
@@ -140,15 +143,17 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 		return result;
 	}
 	gm_pools_free(&block);
-	bool put_off = gm_capture_put_off();
-	if (!put_off && gm_capture_keep(&block))
-		return GM_CUDA_SUCCESS;
-	if (!put_off)
-		put_off = gm_capture_put_off(); /* the last one has just ended */
+	bool put_off;
+	while (!(put_off = gm_capture_put_off())) {
+		if (gm_capture_keep(&block))
+			return GM_CUDA_SUCCESS;
+		if (gm_capture_any())
+			break; /* the host has no memory to keep it */
+	}
 
+	struct gm_capture_kept *kept = put_off ? gm_capture_take_kept(block.ctx) : NULL;
 	gm_cu_result result = memory_await(driver, block.ctx);
-	if (put_off && !result && gm_capture_kept(block.ctx))
-		gm_capture_free_kept(block.ctx);
+	gm_capture_free_kept(kept, result == GM_CUDA_SUCCESS);
 	if (put_off)
 		gm_capture_let();
 	/* After a failure the device may still use it, or will never again. The library finds out. */
@@ -189,9 +194,13 @@ static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 
 	for (; list; list = next) {
 		next = list->next;
-		if (!ended)
+		if (!ended) {
 			(void)gm_blocks_add(&list->block);
-		else if (!gm_capture_any() || !gm_capture_keep(&list->block))
+			free(list);
+			continue;
+		}
+		list->block.ctx = NULL; /* nobody can wait for it any more */
+		if (!gm_capture_any() || !gm_capture_keep(&list->block))
 			gm_broker_free(list->block.base, GPUMEM_STREAM_ANY);
 		free(list);
 	}

@@ -69,12 +69,15 @@ gm_cu_result cuMemCreate(
 	enum gm_broker_answer answer = gm_broker_begin();
 	if (answer == GM_BROKER_REFUSED)
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
-	if (answer != GM_BROKER_READY || !physical_ours(driver, bytes, prop, flags) ||
-		!gm_broker_device(driver, prop->location.id, &number)) {
-		gm_broker_count_passed(GM_CALL_cuMemCreate);
-		return driver->cuMemCreate(handle, bytes, prop, flags);
+	if (answer == GM_BROKER_READY && physical_ours(driver, bytes, prop, flags) &&
+		gm_broker_device(driver, prop->location.id, &number)) {
+		gm_cu_result result = physical_create(driver, number, bytes, prop, handle);
+		if (result != GM_CUDA_ERROR_NOT_SUPPORTED)
+			return result;
+		/* The daemon is older than that, or cannot share memory of this device so. */
 	}
-	return physical_create(driver, number, bytes, prop, handle);
+	gm_broker_count_passed(GM_CALL_cuMemCreate);
+	return driver->cuMemCreate(handle, bytes, prop, flags);
 }
 
 /* ---- handles */

@@ -285,6 +285,8 @@ static gm_cu_result broker_result(gpumem_status status)
 	case GPUMEM_E_HOST_MEMORY:
 	case GPUMEM_E_INVALID: /* of all arguments, only the size can be: it is more than any memory */
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	case GPUMEM_E_UNSUPPORTED:
+		return GM_CUDA_ERROR_NOT_SUPPORTED;
 	case GPUMEM_E_DISCONNECTED:
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 	case GPUMEM_E_FORKED:
@@ -337,6 +339,8 @@ gm_cu_result gm_broker_alloc(
 
 	gpumem_status status = whole ? broker_buffer(number, bytes, &ptr)
 				     : broker_carve(number, bytes, stream, &ptr);
+	if (whole && status == GPUMEM_E_UNSUPPORTED) /* then it cannot be shared */
+		status = broker_carve(number, bytes, stream, &ptr);
 	if (status) {
 		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 		return broker_result(status);

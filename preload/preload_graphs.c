@@ -168,14 +168,15 @@ static void graphs_drop(struct graphs_handle **place)
 	free(entry);
 }
 
-void gm_graphs_drop_captured(void)
+void gm_graphs_drop_captured(bool (*capturing)(void))
 {
 	struct graphs_charge *list = NULL;
 
 	if (!graphs_any() || !atomic_load_explicit(&graphs_open, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&graphs_lock);
-	for (size_t i = 0; i < GRAPHS_PLACES; i++) {
+	/* Another capture may have begun meanwhile, and what it has allocated is not to be dropped. */
+	for (size_t i = 0; i < GRAPHS_PLACES && !capturing(); i++) {
 		struct graphs_handle **place = &graphs_table[i];
 		while (*place) {
 			struct gm_graphs_memory *memory = (*place)->memory;

@@ -24,8 +24,9 @@ gm_cu_graph gm_graphs_of(const struct gm_driver *driver, gm_cu_stream stream);
 void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bool captured);
 /* A capture has ended with this graph. */
 void gm_graphs_captured(gm_cu_graph graph);
-/* No stream is being captured any more: what was captured into no graph goes back. */
-void gm_graphs_drop_captured(void);
+/* No stream is being captured any more: what was captured into no graph goes back, unless capturing() says that another
+ * capture has begun. */
+void gm_graphs_drop_captured(bool (*capturing)(void));
 /* A second handle has the memory of the first, too. */
 void gm_graphs_share(const void *handle, const void *second);
 

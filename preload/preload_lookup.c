@@ -233,6 +233,14 @@ static void *lookup_asked(const struct gm_driver *driver, const struct lookup_ro
 	return fn;
 }
 
+/* Since CUDA 11.4, one of these names also means a function that has a name of its own. */
+static bool lookup_is_named(const struct lookup_row *row, const char *name)
+{
+	return strcmp(row->name, name) == 0 ||
+	       (strcmp(row->name, "cuGraphInstantiateWithFlags") == 0 &&
+		       strcmp(name, "cuGraphInstantiate") == 0);
+}
+
 /*
  * Our function for what cuGetProcAddress() has returned, or that itself. The driver decides which
  * version of a call a program means. So what it returned is compared with what it returns for the
@@ -242,7 +250,7 @@ static void *lookup_replace(const struct gm_driver *driver, const char *name, vo
 {
 	for (size_t i = 0; i < LOOKUP_ROWS; i++) {
 		const struct lookup_row *row = &lookup_rows[i];
-		if (strcmp(row->name, name) != 0)
+		if (!lookup_is_named(row, name))
 			continue;
 
 		void *exported;

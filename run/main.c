@@ -125,8 +125,8 @@ static int main_limit(const struct gm_run_options *options, const struct main_de
 	uint64_t limit = options->limit;
 
 	text[0] = 0;
-	/* On the plain driver, there is nobody to keep it. */
-	if (!options->limit_text || !device->asked)
+	/* On the plain driver, there is nobody to keep it. But the daemon may be back when the program allocates. */
+	if (!options->limit_text || (!device->asked && !limit))
 		return 0;
 	if (!device->total && !limit)
 		return main_fail(EXIT_USAGE, "--limit: gpumemd has no GPU to give %s of",

@@ -554,8 +554,9 @@ static bool pin_end_try(
 
 	pthread_mutex_lock(&session->lock);
 	bool pinned = e->pins > 0, added = pinned && pin_end_add_event(buffer, event);
-	/* An event that another thread has added meanwhile may be newer than this one. */
-	if (pinned && !added && stream == GPUMEM_STREAM_ANY && e->added == before) {
+	/* An event that another thread has added meanwhile may be newer than this one, and those that another
+	 * thread has taken come back. */
+	if (pinned && !added && stream == GPUMEM_STREAM_ANY && e->added == before && !e->taken) {
 		n = pin_end_replace_events(buffer, event, useless);
 		added = true;
 	}

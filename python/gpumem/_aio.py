@@ -45,8 +45,9 @@ class _Requests:
             if not self._loops.get(loop):
                 loop.add_reader(self.fd, self._dispatch)
             self._loops[loop] = self._loops.get(loop, 0) + 1
-        try:
+            # With the lock, so that close() cannot end the request before.
             self.core.library.gpumem_request_on_done(request, self._function, key)
+        try:
             await waiting.future
         except BaseException:
             with self._lock:

@@ -140,9 +140,9 @@ class Core:
 
     def free_later(self) -> None:
         """Frees what could not be freed while a stream was being captured."""
-        while self.later:
+        for _ in range(len(self.later)):  # what cannot be freed now either comes to the end of the list again
             try:
-                self.later.pop()()
+                self.later.pop(0)()
             except IndexError:
                 return  # another thread was quicker
 

@@ -150,6 +150,8 @@ class Memory(ArrayLike):
         if not isinstance(source, ArrayLike) or not source.on_gpu:
             return self.write(source, offset, stream=stream)
         hold = self._hold_now()
+        if hold.read_only:
+            raise InvalidError("the memory was shared for reading only")
         size, offset = source.nbytes, check_int("an offset", offset, 0, hold.size)
         if offset + size > hold.size:
             raise InvalidError("%d bytes at offset %d do not fit into %d bytes" % (size, offset, hold.size))
@@ -158,7 +160,10 @@ class Memory(ArrayLike):
             _cuda.order(number, stream_of(source.stream), stream_of(stream))
         _cuda.copy(number, hold.pointer + offset, source.ptr, size, stream_of(stream))
         hold.fate.exported = True  # the copy may still run when the memory is closed
-        if not hold.device.on_gpu:
+        fate = getattr(source._hold_now(), "fate", None)
+        if fate is not None:
+            fate.exported = True  # on either side
+        if fate is None or not hold.device.on_gpu:  # memory of somebody else may be gone on return
             _cuda.synchronize(number, stream_of(stream))
         return size
 

@@ -46,8 +46,9 @@ def enable() -> Any:
                 except (OutOfMemoryError, WaitTimeoutError) as error:
                     # cudaErrorMemoryAllocation. The pool then returns what it has cached, and tries again.
                     raise cupy.cuda.runtime.CUDARuntimeError(2) from error
-                block._hold_now().fate.exported = True  # any stream may use it
-                return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, block, device), 0)
+                # Any stream may use it, and it stays when the session is closed.
+                owner = block._hold_now().export()
+                return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, owner, device), 0)
 
             pool = cupy.cuda.MemoryPool(allocate)
             _Emptier(pool, session)

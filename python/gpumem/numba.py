@@ -10,7 +10,7 @@ import ctypes
 import sys
 from typing import Any
 
-from . import default_session
+from . import _capi, default_session
 from ._cuda import ordinal
 from .errors import LibraryNotFoundError, UnsupportedError
 
@@ -36,10 +36,10 @@ def _manager() -> Any:
             return self._numbers[device]
 
         def memalloc(self, size: int) -> Any:
-            block = self._session.malloc(max(int(size), 1), self._number())
-            block._hold_now().fate.exported = True  # any stream may use it
+            block = self._session.malloc(max(int(size), 1), self._number(), stream=_capi.STREAM_ANY)
             address, allocations = block.ptr, self.allocations
-            allocations[address] = block
+            # Any stream may use it, and it stays when the session is closed.
+            allocations[address] = block._hold_now().export()
 
             def finalizer() -> None:
                 allocations.pop(address, None)

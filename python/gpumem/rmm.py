@@ -7,7 +7,7 @@
 import threading
 from typing import Any, Dict
 
-from . import default_session
+from . import _capi, default_session
 from ._cuda import ordinal
 from .errors import LibraryNotFoundError, UnsupportedError
 
@@ -26,10 +26,10 @@ def enable(device: int = 0) -> Any:
     lock = threading.Lock()
 
     def allocate(size: int, stream: Any = None) -> int:
-        block = session.malloc(max(int(size), 1), numbers[device])  # an exception becomes RMM's own
-        block._hold_now().fate.exported = True  # any stream may use it
+        # An exception becomes RMM's own. Any stream may use the memory, and it stays when the session is closed.
+        block = session.malloc(max(int(size), 1), numbers[device], stream=_capi.STREAM_ANY)
         with lock:
-            blocks[block.ptr] = block
+            blocks[block.ptr] = block._hold_now().export()
         return block.ptr
 
     def deallocate(pointer: int, size: int, stream: Any = None) -> None:

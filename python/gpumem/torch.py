@@ -251,8 +251,8 @@ def _make_region(torch: Any, tag: str, max_size: Optional[int], device: Optional
         allocator = torch.cuda.memory.CUDAPluggableAllocator(_plugin_path, "gpumem_torch_region_alloc_%d" % slot, "gpumem_torch_free")
         pool = torch.cuda.MemPool(allocator.allocator())
         _kept.append((allocator, pool))
-    # Tensors may use it until the process ends.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(region))
+    # Tensors may use it until the process ends, also when the session or the region is closed.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(region._hold_now()))
     return slot, region, pool
 
 

@@ -92,7 +92,8 @@ bool special_free(void *ptr, void *stream, bool *ret_any)
 	auto found = in_region.find(ptr);
 	if (found == in_region.end())
 		return false;
-	gpumem_region_free(regions[found->second], ptr, *ret_any ? GPUMEM_STREAM_ANY : stream);
+	gpumem_region_free(
+		regions[found->second], ptr, *ret_any || any_stream ? GPUMEM_STREAM_ANY : stream);
 	in_region.erase(found);
 	special--;
 	return true;

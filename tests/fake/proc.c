@@ -22,6 +22,7 @@ static const struct {
 	{"cuGraphCreate", "cuGraphCreate", 10000, 0},
 	{"cuGraphDestroy", "cuGraphDestroy", 10000, 0},
 	{"cuGraphExecDestroy", "cuGraphExecDestroy", 10000, 0},
+	{"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 11040, 0},
 	{"cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", 11040, 0},
 	{"cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", 11040, 0},
 	{"cuGraphAddNode", "cuGraphAddNode_v2", 12030, 0},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the driver makes, and the daemon charges. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -65,6 +66,21 @@ void scene_declared(void)
 	show('d');
 }
 
+typedef gm_cu_result (*instantiate_fn)(void **exec, void *graph, unsigned long long flags);
+
+/* cuGraphInstantiate(), as a program of CUDA 11.4 and later gets it. */
+static instantiate_fn graphs_instantiate(void)
+{
+	gm_cu_result (*proc)(const char *, void **, int, uint64_t, int *);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *fn = NULL;
+	int status;
+
+	GM_REQUIRE(library);
+	*(void **)&proc = dlsym(library, "cuGetProcAddress_v2");
+	CU(proc("cuGraphInstantiate", &fn, 11040, 0, &status));
+	return (instantiate_fn)fn;
+}
+
 /* The memory of a graph is charged until the last that has it is gone. */
 void scene_graphs(void)
 {
@@ -75,7 +91,7 @@ void scene_graphs(void)
 		gm_cu_any_node node;
 		char room[256]; /* as large as the driver has it */
 	} any = {.node = {.type = GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC, .memory = parameters}};
-	void *graph, *exec, *node;
+	void *graph, *exec, *second, *node;
 	gm_cu_stream stream;
 	gm_cu_ptr ptr;
 
@@ -86,7 +102,10 @@ void scene_graphs(void)
 	CU(cu.cuMemFreeAsync(ptr, stream));
 	CU(cu.cuStreamEndCapture(stream, &graph));
 	show('d');
-	CU(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	/* The first name means the other one, too, since CUDA 11.4. */
+	CU(graphs_instantiate()(&exec, graph, 0));
+	CU(cu.cuGraphInstantiateWithFlags(&second, graph, 0));
+	CU(cu.cuGraphExecDestroy(second));
 	CU(cu.cuGraphDestroy(graph));
 	show('d');
 	CU(cu.cuGraphExecDestroy(exec));

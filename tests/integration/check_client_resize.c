@@ -7,6 +7,7 @@
  */
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -623,7 +624,11 @@ static void *share_often(void *argument)
 	gpumem_buffer *buffer = argument;
 	for (size_t i = 0; i < ROUNDS; i++) {
 		gpumem_token token;
-		OK(gpumem_share(buffer, NULL, &token));
+		gpumem_status status;
+		/* While the device may still use what was cut off, it cannot be shared. */
+		while ((status = gpumem_share(buffer, NULL, &token)) == GPUMEM_E_BUSY)
+			sched_yield();
+		OK(status);
 		OK(gpumem_unshare(buffer));
 	}
 	return NULL;

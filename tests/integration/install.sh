@@ -108,7 +108,7 @@ for program in $programs; do check "$program runs" "$dir/examples/$program"; don
 python=$(folder PYTHON) pythondir=$(folder pythondir)
 # Python has no sanitizers, so it cannot load a library that has.
 package_program='import gpumem; gpumem.library_version()'
-grep -q '^SANITIZERS_FALSE = #' "$build/Makefile" && package_program='import gpumem'
+grep -q '^GM_CFLAGS = .*-fsanitize=' "$build/Makefile" && package_program='import gpumem'
 package() { (unset LD_LIBRARY_PATH; PYTHONPATH=$root$pythondir "$python" -c "$package_program"); }
 if [ "$python" != : ]; then
 	check "Python finds the package, and the package the library" package

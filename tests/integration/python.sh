@@ -10,7 +10,7 @@ python=$(sed -n 's/^PYTHON = //p' "$build/Makefile" 2>/dev/null)
 [ -n "$python" ] && [ "$python" != : ] || skip "there is no Python 3.9 or later: install python3"
 "$python" -c 'import pytest' 2>/dev/null || skip "$python has no pytest: install python3-pytest"
 # Python itself has no sanitizers, so it cannot load a library that has. Then only what needs no library is tested.
-grep -q '^SANITIZERS_FALSE = #' "$build/Makefile" && set -- -k 'without_the_library or without_the_framework'
+grep -q '^GM_CFLAGS = .*-fsanitize=' "$build/Makefile" && set -- -k 'without_the_library or without_the_framework'
 
 scratch python
 export GPUMEM_TEST_BACKEND=${GPUMEM_TEST_BACKEND:-host}

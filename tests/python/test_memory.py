@@ -355,3 +355,16 @@ def test_a_finalizer_comes_back_while_a_lock_is_held(session):
         session.device(0)
     gc.collect()
     assert len(done) == 50
+
+
+def test_what_cannot_be_freed_yet_is_tried_once_with_each_call(session):
+    core, tries = session._core_now(), []
+
+    def not_yet():
+        tries.append(1)
+        core.later.append(not_yet)
+
+    core.later.append(not_yet)
+    session.stats()
+    assert 1 <= len(tries) <= 3
+    core.later.clear()
