@@ -375,8 +375,11 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		lease_tell_openers(lease);
 	if (died)
 		lease->reusable = false;
-	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD)
+	/* A name may have had readers before. */
+	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD) {
+		gm_debt_unref(lease->debt);
 		lease->debt = gm_debt_of_opener(device, session, lease->estate);
+	}
 
 	if (!lease_is_kept(lease)) {
 		lease->core->n_leases--;
