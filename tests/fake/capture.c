@@ -153,7 +153,9 @@ gm_cu_result fake_capture_wait(struct fake_stream *stream, gm_cu_event event, bo
 
 /* Only a thing to destroy. */
 struct fake_graph {
-	bool exec; /* it can be launched */
+	bool exec;                   /* it can be launched */
+	bool memory;                 /* it has memory of its own */
+	const struct fake_graph *of; /* what it was made of, if it can be launched */
 	struct fake_graph *prev, *next;
 };
 static struct fake_graph *graphs; /* behind the streams' lock */
@@ -358,6 +360,8 @@ bool fake_captured(gm_cu_stream handle, gm_cu_result *ret_result)
 	*ret_result = fake_stream_find(handle, &stream);
 	if (!*ret_result && stream->capture)
 		*ret_result = fake_capture_use(stream, &captured);
+	if (captured)
+		stream->capture->graph->memory = true;
 	pthread_mutex_unlock(&fake_streams.lock);
 	return captured || *ret_result;
 }
@@ -409,12 +413,25 @@ FAKE_API gm_cu_result cuGraphInstantiateWithFlags(
 FAKE_API gm_cu_result cuGraphInstantiateWithFlags(
 	void **exec, void *graph, unsigned long long flags)
 {
+	const struct fake_graph *other;
+	bool taken = false;
+	gm_cu_result result;
+
 	FAKE_ENTER("cuGraphInstantiateWithFlags");
 	(void)flags;
 	pthread_mutex_lock(&fake_streams.lock);
-	bool found = graph_find(graph, false);
+	const struct fake_graph *found = graph_find(graph, false);
+	DL_FOREACH (graphs, other)
+		taken |= found && found->memory && other->of == found;
 	pthread_mutex_unlock(&fake_streams.lock);
-	return exec && found ? graph_new(exec, true) : GM_CUDA_ERROR_INVALID_VALUE;
+	if (!exec || !found)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	if (taken) /* a graph with memory can be launched in one form only */
+		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	result = graph_new(exec, true);
+	if (result == GM_CUDA_SUCCESS)
+		((struct fake_graph *)*exec)->of = found;
+	return result;
 }
 
 /* The memory is made when the graph is launched, which this driver does not do. */
@@ -432,7 +449,9 @@ FAKE_API gm_cu_result cuGraphAddMemAllocNode(
 		!fake_get_device(parameters->pool.location.id))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&fake_streams.lock);
-	bool found = graph_find(graph, false);
+	struct fake_graph *found = graph_find(graph, false);
+	if (found)
+		found->memory = true;
 	pthread_mutex_unlock(&fake_streams.lock);
 	if (!found)
 		return GM_CUDA_ERROR_INVALID_VALUE;
