@@ -2,6 +2,7 @@
 /* Weights as a process has them: attaching to a name, and the tensors that are there then. */
 #include "weights/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -109,8 +110,11 @@ struct weights_search {
 static void weights_take_name(void *user, const gpumem_name *name)
 {
 	struct weights_search *search = user;
+	char whole[96]; /* as long as a name with its owner can be */
 
-	if (name->owner != geteuid() || strcmp(name->name, search->name) != 0)
+	snprintf(whole, sizeof whole, "uid:%u/%s", name->owner, name->name);
+	if (strcmp(whole, search->name) != 0 &&
+		(name->owner != geteuid() || strcmp(name->name, search->name) != 0))
 		return;
 	search->found = (struct gm_weights_found){.exists = true,
 		.weights = !strcmp(name->tag, GM_WEIGHTS_TAG) && name->metadata_bytes,
@@ -145,7 +149,7 @@ gpumem_status gm_weights_look(
 		weights_take_metadata(data, size, &search.found);
 		gpumem_metadata_free(data);
 	}
-	/* It may be one that this user published for others only. */
+	/* It may be one that this user published for others only, or another user's, for an administrator. */
 	if (status == GPUMEM_E_NOT_FOUND)
 		status = gpumem_names(session, weights_take_name, &search);
 	if (!status)

@@ -89,6 +89,14 @@ for name in llama shards; do
 	run 0 weights remove "$name"
 	check "$name is removed" all "[ $status = 0 ]" "says 'Removed $name'"
 done
+if has_users; then
+	chmod 755 "$dir"
+	setpriv --reuid 54321 --regid 54321 --clear-groups "$gpumemctl" weights load "$dir/one.safetensors" --name theirs >"$dir/theirs" 2>&1
+	setpriv --reuid 54322 --regid 54322 --clear-groups "$gpumemctl" weights remove uid:54321/theirs >"$dir/stranger" 2>&1
+	check "nobody else removes a user's weights" grep -q 'there are no weights' "$dir/stranger"
+	run 0 weights remove uid:54321/theirs
+	check "an administrator does" all "[ $status = 0 ]" "says 'Removed uid:54321/theirs'"
+fi
 run 0 weights --json
 check "nothing is left" is weights.# 0
 echo "1..$n"
