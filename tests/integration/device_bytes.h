@@ -20,12 +20,16 @@
 #include "tests/end_keeper.h"
 #include "tests/integration/harness.h"
 
-/* How many bytes of chunks a process has open on the host backend. */
-static inline uint64_t gm_device_open_bytes(pid_t pid)
+/* The chunks that were counted: the keeper has what is leased or pooled open as well. */
+struct gm_device_seen {
+	ino_t chunks[4096];
+	size_t n;
+};
+
+/* How many bytes of chunks a process has open on the host backend, beside those that were counted. */
+static inline uint64_t gm_device_open_bytes(pid_t pid, struct gm_device_seen *seen)
 {
 	char path[64], name[PATH_MAX], target[128];
-	ino_t seen[4096];
-	size_t n = 0;
 	uint64_t sum = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
@@ -39,11 +43,11 @@ static inline uint64_t gm_device_open_bytes(pid_t pid)
 		if (strncmp(target, "/memfd:gpumem-chunk", 19) != 0 || stat(name, &st) < 0)
 			continue;
 		bool known = false;
-		for (size_t i = 0; i < n && !known; i++)
-			known = seen[i] == st.st_ino;
-		GM_REQUIRE(n < sizeof(seen) / sizeof(*seen));
+		for (size_t i = 0; i < seen->n && !known; i++)
+			known = seen->chunks[i] == st.st_ino;
+		GM_REQUIRE(seen->n < sizeof(seen->chunks) / sizeof(*seen->chunks));
 		if (!known) {
-			seen[n++] = st.st_ino;
+			seen->chunks[seen->n++] = st.st_ino;
 			sum += (uint64_t)st.st_size;
 		}
 	}
@@ -63,9 +67,11 @@ static inline uint64_t gm_device_bytes(const struct gm_daemon *daemon)
 	struct statvfs fs;
 	char path[PATH_MAX];
 
-	if (!gm_on_gpu())
-		return gm_device_open_bytes(daemon->pid) +
-		       gm_device_open_bytes(gm_device_keeper(daemon));
+	if (!gm_on_gpu()) {
+		struct gm_device_seen seen = {.n = 0};
+		uint64_t sum = gm_device_open_bytes(daemon->pid, &seen);
+		return sum + gm_device_open_bytes(gm_device_keeper(daemon), &seen);
+	}
 	snprintf(path, sizeof(path), "%s/gpu0", getenv("GPUMEM_FAKE_DIR"));
 	GM_REQUIRE(statvfs(path, &fs) == 0);
 	return (fs.f_blocks - fs.f_bfree) * fs.f_frsize;
