@@ -66,7 +66,7 @@ static gpumem_status prefetch(gpumem_managed *managed, gpumem_managed_place plac
 	return gpumem_managed_prefetch(managed, 0, unit, place, NULL);
 }
 
-/* The CPU has written the memory last. How long the device takes to set all of it. */
+/* Measures how long the device takes to set memory that the CPU wrote last. */
 static double device_touches(gpumem_managed *managed, bool prefetched)
 {
 	void *p = gpumem_managed_ptr(managed);

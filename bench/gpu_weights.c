@@ -25,7 +25,7 @@
 #define ROUNDS  7
 #define TENSORS 300
 #define NAME    "weights"
-/* What attaching may take: so much, and so much for each tensor. */
+/* The goal for gpumem_weights_attach(): so much, and so much for each tensor. */
 #define ASKED_MS         8
 #define ASKED_US_EACH    20
 #define ASKED_LOAD_SHARE 0.9

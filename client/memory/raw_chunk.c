@@ -82,7 +82,7 @@ static void chunk_unlist(struct gpumem_chunk *chunk)
 
 /* ---- life */
 
-/* Asks for the lease, and takes the descriptor of its chunk out of it. */
+/* Asks the daemon for the lease, and takes the descriptor of its chunk out of the answer. */
 static gpumem_status chunk_take(
 	struct gpumem_chunk *chunk, const gpumem_chunk_options *options, int *ret_fd)
 {
