@@ -23,6 +23,7 @@
 #include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
 #include "client/memory/region.h"
+#include "client/memory/region_shrink.h"
 #include "client/memory/request_list.h"
 #include "client/memory/supply.h"
 #include "client/session/gpumem_session.h"
@@ -154,6 +155,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
 	session->bell = -1;
 	session->resume = gm_resume;
+	session->trim_regions = gm_region_trim;
 	atomic_init(&session->copy_limit, COPY_LIMIT);
 	gm_backoff_init(&session->backoff, gm_clock_ns() ^ (uint64_t)getpid() << 40);
 	gm_cond_init(&session->changed);

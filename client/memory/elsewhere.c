@@ -9,7 +9,6 @@
 #include "client/memory/elsewhere.h"
 
 #include "client/heap/arena.h"
-#include "client/memory/region_shrink.h"
 #include "client/session/absence.h"
 #include "common/arith.h"
 #include "common/clock.h"
@@ -43,9 +42,9 @@ static uint64_t elsewhere_again(void *ctx)
 		elsewhere->trim_ns = now + TRIM_NS;
 	if (now >= elsewhere->trim_ns) {
 		elsewhere->trim_ns = now + TRIM_NS;
-		uint64_t returned =
-			(arena ? gm_arena_trim(arena, UINT64_MAX) : 0) +
-			gm_region_trim(elsewhere->session, elsewhere->device, UINT64_MAX);
+		struct gpumem_session *session = elsewhere->session;
+		uint64_t returned = (arena ? gm_arena_trim(arena, UINT64_MAX) : 0) +
+				    session->trim_regions(session, elsewhere->device, UINT64_MAX);
 		if (returned)
 			gm_session_stir(elsewhere->session);
 	} else {

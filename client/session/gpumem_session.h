@@ -133,6 +133,9 @@ struct gpumem_session {
 	int wake; /* an eventfd */
 	/* Tries once to resume the session: gm_resume(). On success, the session is up. */
 	gpumem_status (*resume)(struct gpumem_session *session);
+	/* Gives back what regions no longer use: gm_region_trim(). A call that waits for memory runs it,
+	 * and knows no regions. */
+	uint64_t (*trim_regions)(struct gpumem_session *session, uint32_t device, uint64_t bytes);
 	struct gm_call goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
 	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
