@@ -17,14 +17,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "client/buffer/buffer.h"
+#include "client/buffer/evict.h"
+#include "client/buffer/signals.h"
+#include "client/device/use.h"
 #include "client/memory/alloc.h"
-#include "client/memory/buffer.h"
-#include "client/memory/evict.h"
-#include "client/memory/managed.h"
 #include "client/memory/listing.h"
-#include "client/memory/request_step.h"
-#include "client/memory/signals.h"
-#include "client/memory/use.h"
+#include "client/memory/managed.h"
+#include "client/request/request_step.h"
 #include "client/session/absence.h"
 #include "client/session/declared.h"
 #include "client/session/returns.h"

@@ -26,10 +26,15 @@ run:            common
 client/map:     common
 client/heap:    common client/map
 client/session: common
-client/memory:  common client/map client/heap client/session
-client/copy:    common client/map client/session client/memory
-client/ring:    common client/session client/memory
-client:         common client/session client/memory
+client/device:  common client/map client/heap client/session
+client/buffer:  common client/map client/session client/device
+client/share:   common client/map client/session client/device client/buffer
+client/region:  common client/map client/heap client/session client/device client/buffer
+client/memory:  common client/map client/heap client/session client/device client/buffer client/region
+client/request: common client/heap client/session client/device client/buffer client/memory
+client/copy:    common client/map client/session client/device client/buffer client/memory
+client/ring:    common client/session client/buffer
+client:         common client/session client/device client/buffer client/share client/region client/memory client/request
 weights:        common
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io
@@ -63,8 +68,8 @@ rules='
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
 ^"(status|gpumem|gpumem_copy)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
-^"common/wire\.h     ^(common/wire\.c|client/(session|memory)/|client/[^/]*$|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
-^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|memory)/|client/[^/]*$|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
+^"common/wire\.h     ^(common/wire\.c|client/session/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
+^"common/(seqpacket|fdlist)\.h ^(common/|client/session/|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
 '
 
 files=$(cd "$src" && find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)

@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client/buffer/buffer.h"
+#include "client/buffer/buffer_transfer.h"
+#include "client/buffer/evict.h"
 #include "client/copy/copy_pipe.h"
+#include "client/device/await.h"
+#include "client/device/mapping.h"
 #include "client/map/map.h"
-#include "client/memory/await.h"
-#include "client/memory/buffer.h"
-#include "client/memory/buffer_transfer.h"
-#include "client/memory/evict.h"
-#include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
 #include "common/arith.h"
 #include "common/cancel.h"

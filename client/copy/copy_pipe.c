@@ -22,9 +22,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/device/await.h"
+#include "client/device/mapping.h"
 #include "client/map/map.h"
-#include "client/memory/await.h"
-#include "client/memory/mapping.h"
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/cond.h"

@@ -14,17 +14,17 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client/buffer/buffer.h"
+#include "client/device/elsewhere.h"
+#include "client/device/leaving.h"
+#include "client/device/mapping.h"
+#include "client/device/use.h"
 #include "client/heap/arena.h"
 #include "client/map/map.h"
-#include "client/memory/buffer.h"
-#include "client/memory/elsewhere.h"
-#include "client/memory/leaving.h"
 #include "client/memory/listing.h"
-#include "client/memory/mapping.h"
 #include "client/memory/pinned.h"
-#include "client/memory/region_shrink.h"
 #include "client/memory/supply.h"
-#include "client/memory/use.h"
+#include "client/region/region_shrink.h"
 #include "client/session/absence.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "client/buffer/buffer.h"
+#include "client/device/use.h"
 #include "client/map/map.h"
-#include "client/memory/buffer.h"
-#include "client/memory/use.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
 #include "common/cancel.h"

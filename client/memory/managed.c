@@ -11,10 +11,10 @@
 
 #include <utlist.h>
 
+#include "client/buffer/buffer.h"
+#include "client/device/leaving.h"
+#include "client/device/mapping.h"
 #include "client/map/map.h"
-#include "client/memory/buffer.h"
-#include "client/memory/leaving.h"
-#include "client/memory/mapping.h"
 #include "client/session/declared.h"
 #include "common/arith.h"
 #include "common/cancel.h"

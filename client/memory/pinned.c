@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "client/memory/buffer.h"
+#include "client/buffer/buffer.h"
 #include "common/cancel.h"
 
 struct gm_pinned_block {

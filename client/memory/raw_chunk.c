@@ -10,9 +10,9 @@
 
 #include <utlist.h>
 
-#include "client/memory/buffer.h"
-#include "client/memory/elsewhere.h"
-#include "client/memory/use.h"
+#include "client/buffer/buffer.h"
+#include "client/device/elsewhere.h"
+#include "client/device/use.h"
 #include "client/session/session_lease.h"
 #include "client/session/session_pages.h"
 #include "common/cancel.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "client/memory/buffer.h"
+#include "client/buffer/buffer.h"
 #include "client/session/absence.h"
 #include "client/session/session_ask.h"
 #include "client/session/session_lease.h"

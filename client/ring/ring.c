@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/memory/signals.h"
+#include "client/buffer/signals.h"
 #include "client/ring/ring_owner.h"
 #include "client/ring/ring_wait.h"
 #include "client/session/gpumem_session.h"

@@ -3,7 +3,7 @@
  * Gets the memory of rings: a buffer of pinned host memory, which the CPU and all GPUs reach at the same
  * address, and which another process can open.
  */
-#include "client/memory/buffer.h"
+#include "client/buffer/buffer.h"
 #include "client/ring/ring.h"
 #include "client/ring/ring_owner.h"
 #include "common/cancel.h"

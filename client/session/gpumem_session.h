@@ -174,7 +174,7 @@ struct gpumem_session {
 	unsigned waiting; /* requests that wait for the daemon */
 	uint64_t freed;   /* grows when memory was freed that a waiting request may use */
 	bool begun;       /* there are requests that no thread waits for in a call */
-	struct gm_requests *requests; /* those: client/memory/request_list.h */
+	struct gm_requests *requests; /* those: client/request/request_list.h */
 	uint64_t id;
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t generation;

@@ -23,7 +23,7 @@ files="
 	client/map/ipc_cache.c
 	client/map/map_cuda.c
 	client/map/map_pinned.c
-	client/memory/mapping.c
+	client/device/mapping.c
 	client/memory/pinned.c
 "
 cd "$build"

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_BUFFER_BUFFER_H
+#define GM_CLIENT_BUFFER_BUFFER_H
+
+#include "client/buffer/gpumem_buffer.h"
+
+enum gm_buffer_kind {
+	GM_BUFFER_MADE,   /* this process made it */
+	GM_BUFFER_OPENED, /* another process made it */
+	GM_BUFFER_CARVED, /* this process made it, and counts and lists pieces of it instead */
+};
+
+/* Maps the chunks of a lease and makes a buffer of them. Takes ownership of both, even on error. wish
+ * may be NULL. */
+gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, enum gm_buffer_kind kind,
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
+/* Makes a buffer of a device whose content lies in host memory, under its addresses. For an evictable
+ * buffer. */
+gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t device, size_t size,
+	const char *tag, const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
+/* gpumem_buffer_create() for a device by its index. The options have all fields. */
+gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
+	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
+/* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
+ * it any more. */
+void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
+/* Checks the arguments of gpumem_buffer_create(), and prepares the device for mapping. */
+gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
+	const gpumem_buffer_options *options, gpumem_buffer_options *ret_given,
+	uint32_t *ret_device);
+/* As gm_buffer_new(), for a buffer of that size and tag that this process asked for. */
+gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
+	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
+struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options);
+enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options);
+/* The buffer has another size or growth now: counts and lists that. */
+void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
+/* The same, if only the growth has changed. The session is locked. */
+void gm_buffer_relist(struct gpumem_buffer *buffer);
+/* gpumem_buffer_resize() with another wait_ms. grow_only: a larger buffer stays as it is. */
+gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool grow_only,
+	gpumem_stream stream, uint32_t wait_ms, int *ret_moved);
+/* Whether the CPU sees the buffer's memory at its address. */
+bool gm_buffer_visible(const struct gpumem_buffer *buffer);
+/* Says in the buffer's row what it is for; either text may be NULL. */
+void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision);
+/* Says in its row that the calling thread made it here, if the session keeps stacks. */
+void gm_buffer_made_here(gpumem_buffer *buffer);
+/*
+ * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
+ * were destroyed before the call, also those that another thread was working on. It also
+ * destroys the buffers of gm_buffer_leave() that the device has finished with. A buffer that is being
+ * evicted is given back a moment later.
+ *
+ * The driver needs hundreds of microseconds to unmap a large buffer. So gpumem_buffer_destroy()
+ * only lists the buffer, and the library's thread or the next caller that needs memory calls this
+ * function. If there is nothing to do, it costs one load.
+ */
+void gm_buffer_settle(struct gpumem_session *session);
+/* Unmaps and frees all buffers without a message: the session ends. If something cannot be
+ * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
+void gm_buffer_drop_all(struct gpumem_session *session);
+
+/* Checks that the program may share or publish this buffer. If so, the buffer is not evicted before
+ * gm_buffer_share_end(). */
+gpumem_status gm_buffer_share_begin(gpumem_buffer *buffer);
+void gm_buffer_share_end(gpumem_buffer *buffer);
+/* Passes the status of such a request on, unless the daemon forgot the buffer while the request waited
+ * for it. */
+gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status);
+/* Locks the buffer for such a request, so that nobody resizes it. GPUMEM_E_BUSY: a part that was cut off
+ * has not gone back yet, and others would get it, too; then it is not locked. *ret_before is for
+ * gm_buffer_share_unlock(). */
+gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before);
+/* refused: the daemon has answered that it does not share the buffer. */
+void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused);
+gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
+
+/* ---- buffer_signal.c */
+
+/*
+ * Asks the daemon which of the opened buffers have no maker any more, and releases all waits for their
+ * signals. For the library's thread. Returns when to call it again, or UINT64_MAX: not before the
+ * session's makers_due is set, or the session was resumed.
+ */
+uint64_t gm_buffer_signal_settle(struct gpumem_session *session);
+
+/* ---- tags */
+
+/* Checks a tag from a program, which may be NULL. */
+gpumem_status gm_buffer_tag_check(const char *tag);
+/* The same for the type and the precision. */
+gpumem_status gm_buffer_kinds_check(const char *type, const char *precision);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_BUFFER_BUFFER_TAIL_H
+#define GM_CLIENT_BUFFER_BUFFER_TAIL_H
+
+#include "client/buffer/gpumem_buffer.h"
+
+/*
+ * The tail of a buffer: chunks at its end that a resize cut off while the device may still use
+ * them. It stays mapped until the device has finished, and then goes back. A buffer has one tail at
+ * most; what is cut off later becomes a part of it. If the buffer grows again before, it takes its
+ * tail back.
+ *
+ * All functions are called with the session's settling held, except _new() and _has().
+ */
+struct gm_buffer_tail {
+	struct gm_leaver leaver;      /* comes first */
+	struct gpumem_buffer *buffer; /* NULL: it has taken the tail back, or is gone */
+	uint64_t bytes;
+	bool listed; /* the session has the leaver */
+	bool kept;   /* it does not go for now, even if the device has finished */
+};
+
+/* NULL: no memory. */
+struct gm_buffer_tail *gm_buffer_tail_new(struct gpumem_buffer *buffer);
+/* Whether the buffer has a tail. The buffer is locked. */
+bool gm_buffer_tail_has(const struct gpumem_buffer *buffer);
+static inline uint64_t gm_buffer_tail_bytes(const struct gpumem_buffer *buffer)
+{
+	return buffer->tail ? buffer->tail->bytes : 0;
+}
+
+/* Between these two, the tail stays. */
+void gm_buffer_tail_keep(struct gpumem_buffer *buffer);
+void gm_buffer_tail_let_go(struct gpumem_buffer *buffer);
+/* Cuts off so many bytes, whole chunks. idle: the device does not use them. Takes ownership of
+ * spare, from gm_buffer_tail_new(). */
+void gm_buffer_tail_cut(
+	struct gpumem_buffer *buffer, uint64_t bytes, bool idle, struct gm_buffer_tail *spare);
+/* Takes the tail back, but for so many bytes at its end. */
+void gm_buffer_tail_take_back(struct gpumem_buffer *buffer, uint64_t but);
+/* The buffer's memory, with the tail, is another buffer's now. */
+void gm_buffer_tail_pass(struct gpumem_buffer *from, struct gpumem_buffer *to);
+/* The buffer ends. */
+void gm_buffer_tail_forget(struct gpumem_buffer *buffer);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_DEVICE_AWAIT_H
+#define GM_CLIENT_DEVICE_AWAIT_H
+
+#include "client/map/map.h"
+#include "client/session/gpumem_session.h"
+
+/* Waits until the device has come to an event, or to the end of a stream. Both return 0 or a negative
+ * errno of the device's mapping. */
+
+int gm_await_event(const struct gm_session_device *device, struct gm_map_event *event);
+/* Waits for the work that was launched on the stream before; GPUMEM_STREAM_ANY: on all streams;
+ * GPUMEM_STREAM_DONE: for nothing. -EAGAIN: the stream is being captured into a graph. */
+int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream);
+
+/* The refusal of a call because of -EAGAIN: what the program can do after the capture ("copy"), and else:
+ * "" or ", or …". */
+#define GM_AWAIT_CAPTURED "a stream is being captured into a graph"
+gpumem_status gm_await_captured(const char *what, const char *or_else);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_DEVICE_ELSEWHERE_H
+#define GM_CLIENT_DEVICE_ELSEWHERE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/session/gpumem_session.h"
+#include "client/session/session_lease.h"
+
+/*
+ * What a call does while it waits for the daemon to grant memory: it looks whether other threads of
+ * this process have freed some. Memory that is freed here may stay in the heap, in the cache of a
+ * thread, or wait for the GPU, and the daemon hears of none of that.
+ *
+ * The call looks whenever something was freed (gm_session_stir_freed()). It also looks now and then,
+ * more and more seldom, and often while freed memory waits for the GPU. It takes what it can use.
+ * Otherwise it gives whole unused chunks back, because they may complete what the daemon has.
+ */
+struct gm_elsewhere {
+	struct gpumem_session *session;
+	uint32_t device;
+	/* Tries to take the memory out of what is here, and returns whether it did. NULL: only the
+	 * daemon can grant it. */
+	bool (*take)(void *ctx);
+	void *ctx;
+
+	bool found;        /* take() did */
+	uint64_t delay_ns; /* until the next look, if nothing is freed */
+	uint64_t trim_ns;  /* unused chunks go back at this time at the earliest */
+};
+
+/* How a request of ms milliseconds waits while it looks; the request must end before *elsewhere
+ * does. */
+struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint64_t ms);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_DEVICE_MAPPING_H
+#define GM_CLIENT_DEVICE_MAPPING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpumem/gpumem.h"
+
+struct gm_session_chunk;
+struct gm_session_device;
+
+/*
+ * Prepares a device for mapping, if that has not been done: chooses the client's half of its
+ * backend. The first time, this takes as long as the driver takes to start. It is not done when the
+ * session connects, because loading a GPU's driver costs device memory and makes fork() a problem:
+ * a program that only looks, or that forks its workers later, must not pay for that.
+ *
+ * Returns GPUMEM_E_UNSUPPORTED if this process cannot use the device; the sentence says why.
+ */
+gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device);
+/* Nothing of the device may be mapped any more. */
+void gm_mapping_close(struct gm_session_device *device);
+/* Why a call of the device's map_ops failed: the driver's own words if it has any, else
+ * strerror(). */
+const char *gm_mapping_error(const struct gm_session_device *device, int error);
+/* Says that a call of the device's map_ops failed, as "cannot WHAT so many bytes". */
+gpumem_status gm_mapping_failed(
+	const struct gm_session_device *device, int error, const char *what, uint64_t bytes);
+
+/* Maps chunks side by side into an empty range of the device, lets the device use them, and closes their
+ * handles. On error nothing of them stays mapped, or *ret_stuck is set: then they must not be given back. The
+ * error is a negative errno, as in gm_map_ops. */
+int gm_mapping_add_chunks(const struct gm_session_device *device, void *addr, uint64_t room,
+	struct gm_session_chunk *chunks, uint64_t *ret_mapped, bool *ret_stuck);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CLIENT_REGION_GROUND_H
+#define GM_CLIENT_REGION_GROUND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/session/gpumem_session.h"
+#include "client/session/session_lease.h"
+
+/* A lease of a ground. */
+struct gm_ground_lease {
+	struct gm_session_lease *lease;
+	uint64_t bytes; /* that its chunks have */
+	size_t chunks;
+};
+
+/*
+ * A range of addresses that has memory from its start up to some point, without a hole. The memory comes
+ * and goes in whole leases; the addresses stay. Nothing here takes a lock: the owner lets one thread at a
+ * time call these functions.
+ */
+struct gm_ground {
+	struct gpumem_session *session;
+	uint32_t device; /* by its index */
+	uint8_t *base;
+	uint64_t room;                  /* bytes of the range */
+	uint64_t mapped;                /* bytes that have memory */
+	uint64_t chunks;                /* under them */
+	struct gm_ground_lease *leases; /* in the order of their addresses */
+	size_t n, space;
+};
+
+/* Reserves addresses for reach bytes, a multiple of GM_CHUNK_MIN, and for what the daemon may give beyond
+ * that. The device must be prepared for mapping. On error, nothing is held. */
+gpumem_status gm_ground_init(
+	struct gm_ground *ground, struct gpumem_session *session, uint32_t device, uint64_t reach);
+/* Unmaps everything and frees the range. give: the leases go back; else the session's end gives them back.
+ * Memory that the driver does not unmap stays leased, and the session's kept is set. ground may be all 0. */
+void gm_ground_deinit(struct gm_ground *ground, bool give);
+
+/* Asks the daemon for memory of the ground's device. */
+gpumem_status gm_ground_ask(const struct gm_ground *ground, uint64_t bytes, const char *tag,
+	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
+	struct gm_session_chunk **ret_chunks);
+/* Maps the chunks of a lease behind what is there. Takes ownership of the chunks. On error the ground is as
+ * before, and the lease is to go back by gm_ground_refuse(); or *lease is NULL: the driver does not unmap
+ * it. */
+gpumem_status gm_ground_add(
+	struct gm_ground *ground, struct gm_session_lease **lease, struct gm_session_chunk *chunks);
+/* Gives back a lease that is not wanted after all. Takes ownership of both, which may be NULL, and keeps the
+ * sentence about an error. Waits for the daemon, so the caller should hold no lock. */
+void gm_ground_refuse(const struct gm_ground *ground, struct gm_session_lease *lease,
+	struct gm_session_chunk *chunks);
+/* The bytes of the leases that lie wholly behind the first keep bytes. */
+uint64_t gm_ground_spare(const struct gm_ground *ground, uint64_t keep);
+/* Unmaps such leases, the last ones first, until at least so many bytes are gone. Returns how many bytes
+ * went, and the leases, for gm_ground_give(). If they cannot be unmapped, nothing has changed. */
+uint64_t gm_ground_shrink(struct gm_ground *ground, uint64_t keep, uint64_t bytes,
+	struct gm_ground_lease **ret_gone, size_t *ret_n);
+/* Gives such leases back and frees their list, which may be NULL. Waits for the daemon. */
+void gm_ground_give(struct gpumem_session *session, struct gm_ground_lease *gone, size_t n);
+/* Unmaps everything and gives it back. On error nothing has gone back, and all of it may be used as
+ * before. */
+gpumem_status gm_ground_clear(struct gm_ground *ground);
+
+#endif
