@@ -28,6 +28,7 @@
 #include "client/session/absence.h"
 #include "client/session/declared.h"
 #include "client/session/returns.h"
+#include "client/share/buffer_signal.h"
 #include "common/arith.h"
 #include "common/bell.h"
 #include "common/cleanup.h"

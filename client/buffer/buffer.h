@@ -4,6 +4,12 @@
 
 #include "client/buffer/gpumem_buffer.h"
 
+/*
+ * The folder client/buffer/ promises buffers: each has a lease and an address range of its own, and keeps
+ * its content when it is resized, evicted or brought back, or when that fails. It must never know heaps,
+ * nor how other processes find a buffer.
+ */
+
 enum gm_buffer_kind {
 	GM_BUFFER_MADE,   /* this process made it */
 	GM_BUFFER_OPENED, /* another process made it */
@@ -62,30 +68,6 @@ void gm_buffer_settle(struct gpumem_session *session);
 /* Unmaps and frees all buffers without a message: the session ends. If something cannot be
  * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
-
-/* Checks that the program may share or publish this buffer. If so, the buffer is not evicted before
- * gm_buffer_share_end(). */
-gpumem_status gm_buffer_share_begin(gpumem_buffer *buffer);
-void gm_buffer_share_end(gpumem_buffer *buffer);
-/* Passes the status of such a request on, unless the daemon forgot the buffer while the request waited
- * for it. */
-gpumem_status gm_buffer_share_status(gpumem_buffer *buffer, gpumem_status status);
-/* Locks the buffer for such a request, so that nobody resizes it. GPUMEM_E_BUSY: a part that was cut off
- * has not gone back yet, and others would get it, too; then it is not locked. *ret_before is for
- * gm_buffer_share_unlock(). */
-gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before);
-/* refused: the daemon has answered that it does not share the buffer. */
-void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused);
-gpumem_status gm_buffer_share_options_check(const gpumem_share_options *options);
-
-/* ---- buffer_signal.c */
-
-/*
- * Asks the daemon which of the opened buffers have no maker any more, and releases all waits for their
- * signals. For the library's thread. Returns when to call it again, or UINT64_MAX: not before the
- * session's makers_due is set, or the session was resumed.
- */
-uint64_t gm_buffer_signal_settle(struct gpumem_session *session);
 
 /* ---- tags */
 

@@ -11,6 +11,12 @@ struct gm_session_chunk;
 struct gm_session_device;
 
 /*
+ * The folder client/device/ promises what all kinds of memory need of a device: mapping chunks, waiting for
+ * its work, keeping memory until it has finished, moving content to host memory, and counting. It must
+ * never know buffers or regions: they lie above, and call it.
+ */
+
+/*
  * Prepares a device for mapping, if that has not been done: chooses the client's half of its
  * backend. The first time, this takes as long as the driver takes to start. It is not done when the
  * session connects, because loading a GPU's driver costs device memory and makes fork() a problem:

@@ -5,10 +5,9 @@
 #include "client/session/gpumem_session.h"
 
 /*
- * The folder client/memory/ promises a program its memory: pointers, buffers, pinned host memory
- * and their figures, made from the leases that the session brings and mapped by the backends. It
- * must never know when a session begins, reconnects or ends: the files right in client/ call it
- * then.
+ * The folder client/memory/ promises a program all memory that is neither a buffer nor a region: pointers,
+ * pinned blocks, batches, managed memory and raw chunks, and the list of what was not freed. It must
+ * never know when a session begins, reconnects or ends: the files right in client/ call it then.
  *
  * This header is for pointers: gpumem_alloc() and gpumem_free() on the heap of each device.
  */

@@ -4,6 +4,12 @@
 
 #include "client/session/gpumem_session.h"
 
+/*
+ * The folder client/region/ promises heaps whose memory a program can give away for a while, and get back
+ * at the same addresses, with its content if the program wants that. It must never know the heaps of
+ * gpumem_alloc(), nor what a program keeps in a region.
+ */
+
 /* Ends all regions without a message: the session ends. */
 void gm_region_drop_all(struct gpumem_session *session);
 

@@ -4,6 +4,8 @@
  * token is all that passes between the processes: every process of the audience that has it may
  * open the buffer. This library never writes a token anywhere.
  */
+#include "client/share/buffer_share.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,8 @@
  * wait. Which value the maker reached stays in the word beside, so every process knows which of its waits
  * were lost.
  */
+#include "client/share/buffer_signal.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -17,7 +19,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "client/buffer/buffer.h"
+#include "client/buffer/gpumem_buffer.h"
 #include "client/map/map.h"
 #include "client/map/map_word.h"
 #include "client/session/session_call.h"

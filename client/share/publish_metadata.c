@@ -11,6 +11,7 @@
 
 #include "client/buffer/evict.h"
 #include "client/session/session_call.h"
+#include "client/share/buffer_share.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"

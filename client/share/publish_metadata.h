@@ -2,7 +2,7 @@
 #ifndef GM_CLIENT_SHARE_PUBLISH_METADATA_H
 #define GM_CLIENT_SHARE_PUBLISH_METADATA_H
 
-#include "client/buffer/buffer.h"
+#include "client/buffer/gpumem_buffer.h"
 
 struct gm_share_name;
 
