@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package and the frameworks on a real GPU: tests/gpu/python.sh, in a staged folder (make gpu-stage) or a build tree. Starts a
 # daemon of its own and prints TAP; a framework that is not installed is skipped. PYTHON names the Python (default python3).
+# tests/gpu/python.sh speed [ROUNDS] [empty] [step] only measures PyTorch's tensors in each mode, beside PyTorch alone (torch_speed.py).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=${top_builddir:-$(cd "$here/../.." && pwd)}
@@ -33,6 +34,12 @@ LD_LIBRARY_PATH=$top/lib:$top/client/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} 
 daemon=$!
 while [ ! -S "$work/socket" ]; do kill -0 "$daemon" 2>/dev/null || { echo "Bail out! gpumemd: $(cat "$work/log")"; exit 1; }; sleep 0.1; done
 export GPUMEM_SOCKET=$work/socket LD_LIBRARY_PATH=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+if [ "${1-}" = speed ]; then
+	shift
+	"$python" "$here/torch_speed.py" "$@"
+	exit
+fi
 
 # What make check runs on fake GPUs, where pytest is installed.
 if "$python" -c 'import pytest' 2>/dev/null; then

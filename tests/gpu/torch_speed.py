@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch's tensors cost on gpumemd, beside PyTorch alone: tests/gpu/python.sh speed [ROUNDS] [empty] [step].
+
+Each row is measured in fresh processes that take turns: plain, arena and segments, ROUNDS times each. A cell is the best and the median,
+over all its processes, of microseconds per tensor (made and dropped) or per step. The floor is the same call without an allocation, so
+that Python's and PyTorch's own parts can be told from the allocator's."""
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+MODES = ("plain", "arena", "segments")
+SIZES = (4096, 1 << 20, 64 << 20)
+CPP = """
+#include <torch/extension.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <chrono>
+static double since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - t).count();
+}
+double empties(int64_t size, int64_t count) {
+  auto options = torch::TensorOptions().dtype(torch::kUInt8).device(torch::kCUDA, 0);
+  auto begin = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < count; i++) at::empty({size}, options);
+  return since(begin) / count;
+}
+double raws(int64_t size, int64_t count) {
+  auto *allocator = c10::cuda::CUDACachingAllocator::get();
+  auto begin = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < count; i++) allocator->allocate(size);
+  return since(begin) / count;
+}
+"""
+
+
+def figure(name, values):
+    print("figure %s %s" % (name, " ".join("%.4f" % value for value in values)), flush=True)
+
+
+def timed(work, count, repeats=15):
+    """Microseconds for each of the count calls that work() makes, several times over."""
+    work()
+    values = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        values.append((time.perf_counter() - begin) / count * 1e6)
+    return values
+
+
+def loop(make, count=2000):
+    def work():
+        for _ in range(count):
+            make()
+
+    return timed(work, count)
+
+
+def held(make, count=1000):
+    """All are made, then all are dropped, oldest first."""
+
+    def work():
+        tensors = [make() for _ in range(count)]
+        tensors.reverse()
+        while tensors:
+            tensors.pop()
+
+    return timed(work, count)
+
+
+def churn(make_sized, count=2000, live=1000):
+    """A thousand tensors live, of sizes between 512 bytes and 4 MiB; each new one takes the place of a random old one."""
+    dice = random.Random(1)
+    sizes = [int(2 ** dice.uniform(9, 22)) for _ in range(live + count)]
+    places = [dice.randrange(live) for _ in range(count)]
+    tensors = [make_sized(size) for size in sizes[:live]]
+
+    def work():
+        for place, size in zip(places, sizes[live:]):
+            tensors[place] = make_sized(size)
+
+    return timed(work, count)
+
+
+def measure_empty():
+    import torch
+
+    cuda, meta = torch.device("cuda"), torch.device("meta")
+    torch.empty(1, device=cuda)
+
+    # What stands for no allocation: the same Python, the same dispatch.
+    figure("floor, Python's call", loop(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
+    figure("floor, meta device", loop(lambda: torch.empty(4096, dtype=torch.uint8, device=meta)))
+    figure("floor, held", held(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
+    figure("floor, churn", churn(lambda size: torch.empty(0, dtype=torch.uint8, device=cuda)))
+
+    # The first thousand calls of a process, whose memory is not there yet.
+    begin = time.perf_counter()
+    kept = [torch.empty(4096, dtype=torch.uint8, device=cuda) for _ in range(1000)]
+    figure("first thousand, 4096", [(time.perf_counter() - begin) * 1e3])
+    del kept
+
+    for size in SIZES:
+        figure("loop, %d" % size, loop(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
+    figure('loop, float32, device="cuda"', loop(lambda: torch.empty(1 << 18, device="cuda")))
+    for size in SIZES[:2]:
+        figure("held, %d" % size, held(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
+    figure("held, %d, 100 of them" % SIZES[2], held(lambda: torch.empty(SIZES[2], dtype=torch.uint8, device=cuda), 100))
+    figure("churn, 512 to 4 MiB", churn(lambda size: torch.empty(size, dtype=torch.uint8, device=cuda)))
+
+    # Below torch.empty: the allocator through one thin call.
+    take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+    stream = torch.cuda.current_stream().cuda_stream
+    for size in SIZES:
+        figure("allocator from Python, %d" % size, loop(lambda: give(take(size, stream))))
+
+    # A side stream.
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        figure("loop on a side stream, 1048576", loop(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=cuda)))
+
+    # Without Python, if the machine can compile.
+    if os.environ.get("GPUMEM_SPEED_CPP"):
+        sys.path.insert(0, os.environ["GPUMEM_SPEED_CPP"])
+        import gpumem_speed as cpp
+
+        figure("floor, C++, at::empty", [cpp.empties(0, 20000) for _ in range(15)])
+        for size in SIZES:
+            figure("C++, at::empty, %d" % size, [cpp.empties(size, 20000) for _ in range(15)])
+        for size in SIZES:
+            figure("C++, the allocator, %d" % size, [cpp.raws(size, 20000) for _ in range(15)])
+
+
+def compile_cpp():
+    """The loops without Python, for the other processes."""
+    import torch
+    from torch.utils.cpp_extension import load_inline
+
+    load_inline("gpumem_speed", CPP, functions=["empties", "raws"], build_directory=sys.argv[3], extra_include_paths=cuda_includes(),
+                extra_ldflags=["-L" + os.path.join(os.path.dirname(torch.__file__), "lib"), "-lc10_cuda", "-ltorch_cuda"])
+
+
+def cuda_includes():
+    """PyTorch's headers want CUDA's, which come with a toolkit or with NVIDIA's packages for Python."""
+    found = ["/usr/local/cuda/include"]
+    for folder in sys.path:
+        for name in ("cuda_runtime", "cu13", "cu12"):
+            found.append(os.path.join(folder, "nvidia", name, "include"))
+    return [folder for folder in found if os.path.exists(os.path.join(folder, "cuda_runtime_api.h"))][:1]
+
+
+def measure_step():
+    """A model whose steps are long enough for the GPU to be the limit, and one of many small kernels, where Python is."""
+    import torch
+
+    for name, width, batch, layers, count in (("large", 2048, 2048, 4, 60), ("small", 256, 32, 12, 200)):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
+                                                          torch.nn.Linear(4 * width, width)) for _ in range(layers)]).cuda()
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        data = torch.randn(batch, width, device="cuda")
+        times = []
+        for i in range(count + 40):
+            begin = time.perf_counter()
+            optimiser.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(data), data)
+            loss.backward()
+            optimiser.step()
+            torch.cuda.synchronize()
+            if i >= 40:
+                times.append((time.perf_counter() - begin) * 1e6)
+        figure("training step, %s" % name, [statistics.median(times)])
+
+
+def main(rounds, what):
+    import tempfile
+
+    runner = os.environ.get("GPUMEM_RUN_PROGRAM")
+    figures, notes, names = {}, [], []
+    with tempfile.TemporaryDirectory() as folder:
+        if "empty" in what:
+            done = subprocess.run([sys.executable, __file__, "compile", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  universal_newlines=True)
+            if done.returncode == 0:
+                os.environ["GPUMEM_SPEED_CPP"] = folder
+            else:
+                errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
+                notes.append("note: no loops without Python, which need a compiler: %s" % " | ".join(errors[:3] or ["no reason"]))
+        for _ in range(rounds):
+            for part in what:
+                for mode in MODES:
+                    if mode == "segments" and not runner:
+                        continue
+                    before = [str(runner), "--"] if mode == "segments" else []
+                    done = subprocess.run(before + [sys.executable, __file__, "measure", part, mode], stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, universal_newlines=True, timeout=280)
+                    for line in done.stdout.splitlines():
+                        if line.startswith("figure "):
+                            words = line.split()
+                            numbers = [word for word in words[1:] if word.replace(".", "").isdigit() and "." in word]
+                            name = " ".join(words[1:len(words) - len(numbers)])
+                            if name not in names:
+                                names.append(name)
+                            figures.setdefault((name, mode), []).extend(float(number) for number in numbers)
+                    if done.returncode:
+                        print("not ok %s, %s: exit status %d" % (part, mode, done.returncode))
+                        print("\n".join("# " + line for line in done.stderr.splitlines()[-15:]))
+    for note in notes:
+        print(note)
+    print("%-34s %s" % ("us, best / median", "".join("%20s" % mode for mode in MODES)) + "   arena/plain  segments/plain")
+    for name in names:
+        cells, ratios = "", ""
+        plain = figures.get((name, "plain"))
+        for mode in MODES:
+            values = figures.get((name, mode))
+            cells += "%20s" % ("%.3f / %.3f" % (min(values), statistics.median(values)) if values else "-")
+            if mode != "plain" and values and plain:
+                ratios += "   %.3f / %.3f" % (min(values) / min(plain), statistics.median(values) / statistics.median(plain))
+        print("%-34s %s%s" % (name, cells, ratios), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["compile"]:
+        compile_cpp()
+    elif sys.argv[1:2] == ["measure"]:
+        if sys.argv[3] != "plain":
+            import gpumem.torch
+
+            assert gpumem.torch.enable(sys.argv[3]) == sys.argv[3]
+        {"empty": measure_empty, "step": measure_step}[sys.argv[2]]()
+    else:
+        try:
+            import torch
+        except ImportError:
+            print("skip PyTorch is not installed")
+            sys.exit(0)
+        print("PyTorch %s, %s" % (torch.__version__, torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"))
+        given = sys.argv[1:]
+        counted = int(given.pop(0)) if given and given[0].isdigit() else 3
+        sys.exit(main(counted, given or ["empty", "step"]))
