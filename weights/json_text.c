@@ -7,8 +7,11 @@
 
 #include "weights/weights_error.h"
 
-/* Each value becomes an object of some 50 bytes. The largest models have a quarter of this. */
+/* Each value becomes an object of some 50 bytes, and of some 300 if it holds others. The largest models have a quarter of
+ * this. */
 #define JSON_VALUES_MOST 4194304
+/* What describes a model is 4 deep. */
+#define JSON_DEPTH_MOST 32
 
 struct json_scan {
 	struct gm_json_text *text;
@@ -58,6 +61,24 @@ static gpumem_status json_scan_string(struct json_scan *scan, size_t i, size_t *
 	return scan->depth == scan->wanted && scan->inside ? json_note_key(scan, i) : GPUMEM_OK;
 }
 
+static gpumem_status json_count_value(struct json_scan *scan, size_t at)
+{
+	if (++scan->values > JSON_VALUES_MOST)
+		return gm_weights_damaged(scan->file_name, scan->base + at, NULL,
+			"there are more than %d values", JSON_VALUES_MOST);
+	return GPUMEM_OK;
+}
+
+/* A list or an object begins. It costs memory without a comma, too: lists in lists have none. */
+static gpumem_status json_scan_deeper(struct json_scan *scan, size_t at)
+{
+	if (++scan->depth > JSON_DEPTH_MOST)
+		return gm_weights_damaged(scan->file_name, scan->base + at, NULL,
+			"values are more than %d deep in each other", JSON_DEPTH_MOST);
+	scan->key = scan->bytes[at] == '{';
+	return json_count_value(scan, at);
+}
+
 /* Goes through a text that may be no JSON. In that case it notes nonsense, and jansson refuses the text. */
 static gpumem_status json_scan_all(struct json_scan *scan)
 {
@@ -70,8 +91,7 @@ static gpumem_status json_scan_all(struct json_scan *scan)
 			break;
 		case '{':
 		case '[':
-			scan->depth++;
-			scan->key = scan->bytes[i] == '{';
+			status = json_scan_deeper(scan, i);
 			break;
 		case '}':
 		case ']':
@@ -81,9 +101,7 @@ static gpumem_status json_scan_all(struct json_scan *scan)
 		case ',':
 			/* In a list no string is a key, but none is wanted there either. */
 			scan->key = true;
-			if (++scan->values > JSON_VALUES_MOST)
-				status = gm_weights_damaged(scan->file_name, scan->base + i, NULL,
-					"there are more than %d values", JSON_VALUES_MOST);
+			status = json_count_value(scan, i);
 			break;
 		default:
 			break;

@@ -40,8 +40,20 @@ static gpumem_status source_add_file(
 	if (status)
 		return status;
 	source->n++;
-	return gm_safetensors_read(
-		&files[source->n - 1], (uint32_t)(source->n - 1), &source->table);
+	struct gm_weights_file *file = &files[source->n - 1];
+	status = gm_safetensors_read(file, (uint32_t)(source->n - 1), &source->table);
+	if (status)
+		return status;
+
+	/* The table keeps the names of all of them. A folder may name one long file 512 times, by links. */
+	uint64_t others = 0;
+	for (size_t i = 0; i + 1 < source->n; i++)
+		others += source->files[i].data;
+	if (others && others + file->data > GPUMEM_WEIGHTS_HEADER_MOST)
+		return gm_weights_damaged(file->name, 0, NULL,
+			"the headers of the model have more than %d bytes together",
+			GPUMEM_WEIGHTS_HEADER_MOST);
+	return GPUMEM_OK;
 }
 
 /* Makes the tensors findable, and refuses a name that is there twice. */

@@ -29,7 +29,7 @@ extern "C" {
 
 #define GPUMEM_WEIGHTS_ALIGNMENT 256
 /* Files that go beyond these are refused. */
-#define GPUMEM_WEIGHTS_HEADER_MOST  100000000 /* bytes, of the header of a file, or of an index */
+#define GPUMEM_WEIGHTS_HEADER_MOST  100000000 /* bytes, of all headers of a model, or of its index */
 #define GPUMEM_WEIGHTS_TENSORS_MOST 262144    /* of a model */
 #define GPUMEM_WEIGHTS_FILES_MOST   512       /* of a model */
 #define GPUMEM_WEIGHTS_DIMS_MOST    32        /* of a tensor */
@@ -120,7 +120,8 @@ GPUMEM_API gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights);
 typedef struct gpumem_weights_entry {
 	const char *name; /* as gpumem_weights_attach() takes it */
 	uint64_t version;
-	uint64_t tensors; /* 0: not known, because they are for others only */
+	/* As the publisher says; gpumem_weights_attach() checks them. */
+	uint64_t tensors; /* 0: not known */
 	uint64_t bytes;   /* of all tensors */
 	uint32_t device;
 	uint32_t owner;   /* uid */

@@ -230,7 +230,34 @@ START_TEST(too_many_values_are_refused_before_they_cost_memory)
 	header[n] = '\0';
 	memcpy(header, "{\"a\":[", 6);
 	model_put(file.fd, n, header, n, 0, 0);
-	require_damaged("m, byte 4194318: there are more than 4194304 values");
+	require_damaged("m, byte 4194316: there are more than 4194304 values");
+}
+END_TEST
+
+/* Writes the text again and again until the header has so many bytes. */
+static char *repeat(const char *begin, const char *text, size_t n)
+{
+	size_t at = strlen(begin), length = strlen(text);
+	char *header = malloc(n + length + 1);
+
+	ck_assert_ptr_nonnull(header);
+	memcpy(header, begin, at);
+	for (; at < n; at += length)
+		memcpy(header + at, text, length);
+	header[at] = '\0';
+	return header;
+}
+
+START_TEST(lists_in_lists_are_refused_before_they_cost_memory)
+{
+	/* A gigabyte, if the parser took it: there is hardly a comma. */
+	GM_AUTO_FREE char *wide = repeat("{\"a\":[", "[[[[[[[]]]]]]],", 16000000);
+	GM_AUTO_FREE char *deep = repeat("{\"a\":", "[", 100000);
+
+	model_put(file.fd, strlen(wide), wide, strlen(wide), 0, 0);
+	require_damaged("there are more than 4194304 values");
+	model_put(file.fd, strlen(deep), deep, strlen(deep), 0, 0);
+	require_damaged("m, byte 44: values are more than 32 deep in each other");
 }
 END_TEST
 
@@ -328,6 +355,7 @@ int main(void)
 	tcase_add_test(tc, a_file_that_is_cut_anywhere_is_refused);
 	tcase_add_test(tc, too_many_tensors_are_refused_before_they_cost_memory);
 	tcase_add_test(tc, too_many_values_are_refused_before_they_cost_memory);
+	tcase_add_test(tc, lists_in_lists_are_refused_before_they_cost_memory);
 	tcase_add_test(tc, a_mutated_file_is_sound_or_refused);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

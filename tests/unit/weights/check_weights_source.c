@@ -167,6 +167,27 @@ START_TEST(a_wrong_index_is_refused_with_its_place)
 }
 END_TEST
 
+START_TEST(headers_are_bounded_together_and_not_each)
+{
+	/* One file with a long header, which a folder can have many times at no cost. */
+	const size_t n = 60000000;
+	char *header = malloc(n + 1);
+
+	ck_assert_ptr_nonnull(header);
+	memset(header, ' ', n);
+	memcpy(header, SECOND, strlen(SECOND));
+	header[n] = '\0';
+	model_write(in_folder("1.safetensors"), header, 512, 1);
+	free(header);
+	ck_assert_int_eq(symlink("1.safetensors", in_folder("2.safetensors")), 0);
+	model_write_text(in_folder("model.safetensors.index.json"),
+		MAP("\"a\":\"1.safetensors\",\"b\":\"2.safetensors\""));
+	require_refused(folder, GPUMEM_E_INVALID,
+		"2.safetensors, byte 0: the headers of the model have more than 100000000 bytes "
+		"together");
+}
+END_TEST
+
 START_TEST(what_is_no_regular_file_is_refused_without_waiting)
 {
 	require_refused(folder, GPUMEM_E_NOT_FOUND, "has neither model.safetensors.index.json nor");
@@ -246,6 +267,7 @@ int main(void)
 	tcase_add_test(tc, neighbours_that_stay_neighbours_are_read_at_once);
 	tcase_add_test(tc, links_are_followed);
 	tcase_add_test(tc, a_wrong_index_is_refused_with_its_place);
+	tcase_add_test(tc, headers_are_bounded_together_and_not_each);
 	tcase_add_test(tc, what_is_no_regular_file_is_refused_without_waiting);
 	tcase_add_test(tc, a_model_without_tensors_is_refused);
 	tcase_add_test(tc, a_file_that_shrinks_or_changes_is_noticed);
