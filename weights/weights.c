@@ -8,11 +8,9 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/share_name.h"
 #include "weights/weights_error.h"
 #include "weights/weights_metadata.h"
-
-/* How often metadata is read again that was replaced meanwhile. */
-#define WEIGHTS_TRIES 16
 
 /* ---- the object */
 
@@ -100,6 +98,37 @@ gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights)
 	return weights->buffer;
 }
 
+/* ---- the tag */
+
+#define WEIGHTS_TAG_FORMAT GM_WEIGHTS_TAG ": %llu tensors, %llu bytes"
+
+void gm_weights_tag_write(uint64_t tensors, uint64_t bytes, char ret_tag[GM_WEIGHTS_TAG_BYTES])
+{
+	snprintf(ret_tag, GM_WEIGHTS_TAG_BYTES, WEIGHTS_TAG_FORMAT, (unsigned long long)tensors,
+		(unsigned long long)bytes);
+}
+
+bool gm_weights_tag_read(const gpumem_name *name, uint64_t *ret_tensors, uint64_t *ret_bytes)
+{
+	unsigned long long tensors = 0, bytes = 0;
+	char again[GM_WEIGHTS_TAG_BYTES];
+	size_t n = strlen(GM_WEIGHTS_TAG);
+
+	/* Without metadata there is no table of tensors. */
+	if (!name->metadata_bytes || strncmp(name->tag, GM_WEIGHTS_TAG, n) != 0 ||
+		(name->tag[n] && name->tag[n] != ':'))
+		return false;
+
+	/* Anybody can write a tag. */
+	(void)sscanf(name->tag, WEIGHTS_TAG_FORMAT, &tensors, &bytes);
+	gm_weights_tag_write(tensors, bytes, again);
+	bool sound = !strcmp(name->tag, again) && tensors <= GPUMEM_WEIGHTS_TENSORS_MOST &&
+		     bytes <= name->bytes;
+	*ret_tensors = sound ? tensors : 0;
+	*ret_bytes = sound ? bytes : name->bytes;
+	return true;
+}
+
 /* ---- looking */
 
 struct weights_search {
@@ -110,6 +139,7 @@ struct weights_search {
 static void weights_take_name(void *user, const gpumem_name *name)
 {
 	struct weights_search *search = user;
+	uint64_t tensors, bytes;
 	char whole[96]; /* as long as a name with its owner can be */
 
 	snprintf(whole, sizeof whole, "uid:%u/%s", name->owner, name->name);
@@ -117,39 +147,42 @@ static void weights_take_name(void *user, const gpumem_name *name)
 		(name->owner != geteuid() || strcmp(name->name, search->name) != 0))
 		return;
 	search->found = (struct gm_weights_found){.exists = true,
-		.weights = !strcmp(name->tag, GM_WEIGHTS_TAG) && name->metadata_bytes,
-		.version = name->version,
-		.bytes = name->bytes};
+		.weights = gm_weights_tag_read(name, &tensors, &bytes),
+		.version = name->version};
 }
 
-static void weights_take_metadata(void *data, size_t size, struct gm_weights_found *found)
+/* Reads the metadata of a name of this user, whose number in this container need not be the daemon's. */
+static gpumem_status weights_look_own(
+	gpumem_session *session, const char *name, struct gm_weights_found *found)
 {
 	struct gm_weights_head head;
+	void *data = NULL;
+	size_t size = 0;
 
+	gpumem_status status = gpumem_metadata_read(session, name, &data, &size, &found->version);
+	if (status)
+		return status;
 	found->exists = true;
-	if (gm_weights_head_read(data, size, &head) < 0)
-		return;
-	found->weights = true;
-	found->tensors = head.count;
-	found->bytes = head.bytes;
-	gm_weights_head_deinit(&head);
+	found->weights = gm_weights_head_read(data, size, &head) == 0;
+	if (found->weights)
+		gm_weights_head_deinit(&head);
+	gpumem_metadata_free(data);
+	return GPUMEM_OK;
 }
 
 gpumem_status gm_weights_look(
 	gpumem_session *session, const char *name, struct gm_weights_found *ret_found)
 {
 	struct weights_search search = {.name = name};
-	gpumem_status status = GPUMEM_E_BUSY;
-	void *data = NULL;
-	size_t size = 0;
+	gpumem_status status = GPUMEM_E_NOT_FOUND;
+	struct gm_share_name parsed;
 
-	for (int i = 0; i < WEIGHTS_TRIES && status == GPUMEM_E_BUSY; i++)
-		status = gpumem_metadata_read(session, name, &data, &size, &search.found.version);
-	if (status == GPUMEM_OK) {
-		weights_take_metadata(data, size, &search.found);
-		gpumem_metadata_free(data);
-	}
-	/* It may be one that this user published for others only, or another user's, for an administrator. */
+	const char *wrong = gm_share_name_parse(name, &parsed);
+	if (wrong)
+		return gm_weights_error(GPUMEM_E_INVALID, "name %s", wrong);
+	if (!parsed.foreign)
+		status = weights_look_own(session, name, &search.found);
+	/* It may be one that this user published for others only, or another user's. */
 	if (status == GPUMEM_E_NOT_FOUND)
 		status = gpumem_names(session, weights_take_name, &search);
 	if (!status)

@@ -10,8 +10,16 @@
  * say: no message, no lease, no driver.
  */
 
-/* The tag of buffers with weights, by which they are found among all names. */
-#define GM_WEIGHTS_TAG "weights"
+/* How the tag of a buffer with weights begins, by which they are found among all names. Behind it the tag says how many
+ * tensors there are: "weights: 291 tensors, 16060522496 bytes". So a list of weights reads no metadata, which may be long,
+ * and anybody's. */
+#define GM_WEIGHTS_TAG       "weights"
+#define GM_WEIGHTS_TAG_BYTES 64
+
+void gm_weights_tag_write(uint64_t tensors, uint64_t bytes, char ret_tag[GM_WEIGHTS_TAG_BYTES]);
+/* false: these are no weights. A tag that makes no sense leaves the tensors at 0, which means unknown, and the bytes are
+ * those of the buffer. */
+bool gm_weights_tag_read(const gpumem_name *name, uint64_t *ret_tensors, uint64_t *ret_bytes);
 
 struct gpumem_weights {
 	gpumem_buffer *buffer;
@@ -24,10 +32,10 @@ struct gpumem_weights {
 gpumem_status gm_weights_new(
 	gpumem_buffer *buffer, struct gm_weights_table *table, gpumem_weights **ret_weights);
 
-/* What a name stands for. tensors is 0 where nobody but its audience can know. */
+/* What a name stands for. */
 struct gm_weights_found {
 	bool exists, weights;
-	uint64_t version, tensors, bytes; /* if they are weights */
+	uint64_t version;
 };
 
 /* Looks what a name stands for. A name that does not exist is no error. */

@@ -26,9 +26,9 @@ struct weights_list {
 static void list_add(void *user, const gpumem_name *name)
 {
 	struct weights_list *list = user;
+	uint64_t tensors, bytes;
 
-	/* Without metadata there is no table of tensors. */
-	if (list->no_memory || strcmp(name->tag, GM_WEIGHTS_TAG) != 0 || !name->metadata_bytes)
+	if (list->no_memory || !gm_weights_tag_read(name, &tensors, &bytes))
 		return;
 	if (list->n == list->room) {
 		size_t room = list->room ? 2 * list->room : 16;
@@ -43,6 +43,8 @@ static void list_add(void *user, const gpumem_name *name)
 
 	struct list_row *row = &list->rows[list->n++];
 	*row = (struct list_row){.entry = {.version = name->version,
+					 .tensors = tensors,
+					 .bytes = bytes,
 					 .device = name->device,
 					 .owner = name->owner,
 					 .readers = name->readers}};
@@ -50,29 +52,6 @@ static void list_add(void *user, const gpumem_name *name)
 		snprintf(row->name, sizeof(row->name), "%s", name->name);
 	else
 		snprintf(row->name, sizeof(row->name), "uid:%u/%s", name->owner, name->name);
-}
-
-/* Reads how many tensors each has. A name that has ended meanwhile, or is not about weights, is left out. */
-static gpumem_status list_look(gpumem_session *session, struct weights_list *list)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < list->n; i++) {
-		struct list_row *row = &list->rows[i];
-		struct gm_weights_found found;
-		gpumem_status status = gm_weights_look(session, row->name, &found);
-
-		if (status)
-			return status;
-		if (!found.weights)
-			continue;
-		row->entry.version = found.version;
-		row->entry.tensors = found.tensors;
-		row->entry.bytes = found.bytes;
-		list->rows[kept++] = *row;
-	}
-	list->n = kept;
-	return GPUMEM_OK;
 }
 
 static int list_compare(const void *a, const void *b)
@@ -112,8 +91,6 @@ gpumem_status gpumem_weights_list(
 		return gm_weights_error(GPUMEM_E_INVALID, "%s must not be NULL",
 			ret_entries ? "ret_count" : "ret_entries");
 	gpumem_status status = gpumem_names(session, list_add, &list);
-	if (!status && !list.no_memory)
-		status = list_look(session, &list);
 	if (!status && !list.no_memory && list.n) {
 		qsort(list.rows, list.n, sizeof(*list.rows), list_compare);
 		entries = list_pack(&list);

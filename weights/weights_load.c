@@ -94,8 +94,11 @@ static gpumem_status load_create(struct weights_load *load, uint32_t device)
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	uint64_t bytes =
 		gm_round_up(load->layout.bytes, GPUMEM_WEIGHTS_ALIGNMENT) + load->text.table_bytes;
+	char tag[GM_WEIGHTS_TAG_BYTES];
 
-	options.tag = GM_WEIGHTS_TAG;
+	gm_weights_tag_write(
+		load->source.table.n, gm_weights_table_bytes(&load->source.table), tag);
+	options.tag = tag;
 	options.type = GM_WEIGHTS_TAG;
 	options.wait_ms = load->options.wait_ms;
 	if (load->options.audience != GPUMEM_AUDIENCE_DOMAIN)

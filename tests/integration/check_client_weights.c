@@ -399,6 +399,63 @@ START_TEST(what_somebody_publishes_as_weights_is_checked)
 }
 END_TEST
 
+/* Publishes what is no weights, with tags that say so. */
+static void lists_lies(int channel, void *argument)
+{
+	static const struct {
+		const char *tag;
+		uint64_t tensors, bytes;
+	} lies[] = {
+		{"weights", 0, 4 * MIB},
+		{"weights: 3 tensors, 4194304 bytes", 3, 4 * MIB},
+		{"weights: 3 tensors, 4194305 bytes", 0, 4 * MIB},
+		{"weights: 262145 tensors, 1 bytes", 0, 4 * MIB},
+		{"weights: 3 tensors, 18446744073709551617 bytes", 0, 4 * MIB},
+		{"weights: -3 tensors, 1 bytes", 0, 4 * MIB},
+		{"weights: 3 tensors, 1 bytes, or so", 0, 4 * MIB},
+	};
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_session *s = weights_join("liar");
+	char *nonsense = malloc(GPUMEM_METADATA_MOST), name[16];
+	gpumem_weights_entry *entries = NULL;
+	size_t n = 0;
+
+	/* Whoever reads it gives up, or has a gigabyte of lists in lists. */
+	GM_REQUIRE(nonsense);
+	memset(nonsense, '[', GPUMEM_METADATA_MOST);
+	memcpy(nonsense, HEAD, strlen(HEAD));
+	options.metadata = nonsense;
+	options.metadata_size = GPUMEM_METADATA_MOST;
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		gpumem_buffer_options tagged = GPUMEM_BUFFER_OPTIONS_INIT;
+		gpumem_buffer *buffer;
+
+		tagged.tag = lies[i].tag;
+		OK(gpumem_buffer_create(s, 0, 4 * MIB, &tagged, &buffer));
+		snprintf(name, sizeof(name), "liar-%zu", i);
+		OK(gpumem_publish(buffer, name, &options, GPUMEM_STREAM_DONE, NULL));
+		gpumem_buffer_destroy(buffer);
+	}
+	free(nonsense);
+
+	OK(gpumem_weights_list(s, &entries, &n));
+	GM_REQUIRE_EQ(n, sizeof(lies) / sizeof(*lies));
+	for (size_t i = 0; i < n; i++) {
+		GM_REQUIRE_EQ(entries[i].tensors, lies[i].tensors);
+		GM_REQUIRE_EQ(entries[i].bytes, lies[i].bytes);
+		OK(gpumem_unpublish(s, entries[i].name));
+	}
+	gpumem_weights_list_free(entries);
+	gpumem_disconnect(s);
+}
+
+START_TEST(a_list_reads_tags_and_no_metadata)
+{
+	weights_in_process(lists_lies, NULL);
+	require_nothing();
+}
+END_TEST
+
 /* Begins when it is told to, and says what came of it. */
 static void races(int channel, void *argument)
 {
@@ -572,7 +629,8 @@ static void loads_for_another(int channel, void *argument)
 	REFUSED(gpumem_weights_load(s, 0, folder, "llama", NULL, NULL), GPUMEM_E_BUSY,
 		"there are weights with the name llama already");
 	OK(gpumem_weights_list(s, &entries, &n));
-	GM_REQUIRE(n == 1 && !strcmp(entries[0].name, "llama") && !entries[0].tensors);
+	GM_REQUIRE(n == 1 && !strcmp(entries[0].name, "llama"));
+	GM_REQUIRE_EQ(entries[0].tensors, MODEL_TENSORS);
 	gpumem_weights_list_free(entries);
 	gpumem_disconnect(s);
 }
@@ -621,6 +679,7 @@ int main(void)
 	tcase_add_test(tc, wrong_arguments_are_named);
 	tcase_add_test(tc, a_name_that_is_taken_is_not_replaced_by_accident);
 	tcase_add_test(tc, what_somebody_publishes_as_weights_is_checked);
+	tcase_add_test(tc, a_list_reads_tags_and_no_metadata);
 	tcase_add_test(tc, of_two_loaders_of_one_name_one_wins);
 	tcase_add_test(tc, a_long_table_of_tensors_is_kept_with_them);
 	tcase_add_test(tc, many_loads_by_one_user_are_bounded_by_its_memory);

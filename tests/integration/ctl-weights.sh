@@ -36,7 +36,8 @@ check "and are chosen by their name" all "[ $status = 0 ]" '[ "$(cat "$dir/stdou
 run 0 weights
 check "the table fits" all "[ $status = 0 ]" "says TENSORS" "says llama" fits
 run 0 shares --csv --no-header --columns name,tag
-check "among all shares, a tag tells that they are weights" all "says llama,weights" "says shards,weights"
+check "among all shares, a tag tells that they are weights" all "says 'llama,\"weights: 2 tensors, 2001000 bytes\"'" \
+	"says 'shards,\"weights: 3 tensors, 2001 bytes\"'"
 
 run 1 weights load "$dir/one.safetensors" --name llama
 check "a name that is taken is not replaced" all "[ $status = 1 ]" "complains 'already, version 1'" "complains -- --replace" "silent stdout"
