@@ -11,7 +11,7 @@ import threading
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint32, c_uint64,
                     c_void_p)
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .errors import LibraryNotFoundError
 
@@ -288,20 +288,33 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 
 
-def library_folders() -> List[Path]:
-    """Folders that may hold the client library beside those of the dynamic linker: near this package, as make install and the build
-    tree have them."""
+def _is_safe(folder: Path, owners: Set[int]) -> bool:
+    """Whether nobody else could have put a library there. The package may lie below /tmp, where anybody can."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid in owners and not found.st_mode & 0o002
+
+
+def library_folders(*built: str) -> List[Path]:
+    """Folders that may hold a library beside those of the dynamic linker: near this package, as make install and the build tree have
+    them. built: folders of the build tree that may hold it."""
     package = Path(__file__).resolve().parent
-    folders = [package.parent.parent / "client" / ".libs", package.parent.parent / "lib"]
+    folders = [package.parent.parent / name for name in built] + [package.parent.parent / "lib"]
     for parent in package.parents[1:5]:
         folders += [parent, parent / "lib", parent / "lib64"]
-    return folders
+    owners = {0, os.geteuid()}
+    if package.exists():
+        owners.add(package.stat().st_uid)  # whose code this is
+    return [folder for folder in folders if _is_safe(folder, owners)]
 
 
 def _load() -> ctypes.CDLL:
     tried = []
     named = os.environ.get("GPUMEM_LIBRARY")
-    candidates = [named] if named else [SONAME] + [str(f / SONAME) for f in library_folders() if (f / SONAME).exists()]
+    found = [folder / SONAME for folder in library_folders("client/.libs")]
+    candidates = [named] if named else [SONAME] + [str(path) for path in found if path.exists()]
     for candidate in candidates:
         try:
             return ctypes.CDLL(candidate)

@@ -49,8 +49,8 @@ def _torch() -> Any:
 def plugin_path() -> str:
     """Where libgpumem-torch.so is."""
     named = os.environ.get("GPUMEM_TORCH_LIBRARY")
-    folders = [Path(__file__).resolve().parents[2] / "python" / ".libs", Path(__file__).resolve().parents[2] / "python"]
-    for folder in _capi.library_folders():
+    folders: List[Path] = []
+    for folder in _capi.library_folders("python/.libs", "python"):
         folders += [folder / "gpumemd", folder]
     for path in [Path(named)] if named else [folder / PLUGIN for folder in folders]:
         if path.exists():

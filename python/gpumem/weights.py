@@ -71,7 +71,7 @@ def _load_library() -> ctypes.CDLL:
     named = os.environ.get("GPUMEM_LIBRARY")
     # Beside the client library, as installed and as the build tree has both.
     folders = [Path(named).parent, Path(named).parent.parent.parent / "weights" / ".libs"] if named else []
-    folders += [Path(__file__).resolve().parent.parent.parent / "weights" / ".libs"] + _capi.library_folders()
+    folders += _capi.library_folders("weights/.libs")
     tried = []
     for candidate in [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME]:
         try:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package says what is missing, and never crashes, also at the end of the interpreter."""
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
+
+import gpumem
 
 
 def python(program, **environment):
@@ -26,6 +29,30 @@ def test_without_the_library():
     status, said, wrong = python(SAY, GPUMEM_LIBRARY="/nowhere/lib.so")
     assert status == 0 and said.startswith("LibraryNotFoundError gpumem needs libgpumem-client.so.0"), wrong
     assert "Install gpumemd" in said and "GPUMEM_LIBRARY" in said
+
+
+def test_a_library_that_anybody_could_have_put_there_is_not_loaded(tmp_path):
+    """A package below /tmp looks for its libraries in /tmp, too."""
+    anybodys, package = tmp_path / "anybodys", os.path.dirname(gpumem.__file__)
+    shutil.copytree(package, str(anybodys / "mine" / "gpumem"), ignore=shutil.ignore_patterns("__pycache__"))
+    (anybodys / "weights" / ".libs").mkdir(parents=True)
+    program = "import gpumem._capi as c; print('\\n'.join(map(str, c.library_folders('weights/.libs'))))"
+
+    def folders():
+        status, said, wrong = python(program, PYTHONPATH=str(anybodys / "mine"))
+        assert status == 0, wrong
+        return said.split("\n")
+
+    os.chmod(str(anybodys), 0o755)
+    assert str(anybodys) in folders() and str(anybodys / "weights" / ".libs") in folders()
+    os.chmod(str(anybodys), 0o1777)
+    assert str(anybodys) not in folders()
+    os.chmod(str(anybodys / "weights" / ".libs"), 0o777)
+    assert str(anybodys / "weights" / ".libs") not in folders()
+    if os.geteuid() == 0:
+        os.chmod(str(anybodys / "weights" / ".libs"), 0o755)
+        os.chown(str(anybodys / "weights" / ".libs"), 54321, 54321)
+        assert str(anybodys / "weights" / ".libs") not in folders()
 
 
 def test_without_a_daemon(tmp_path):
