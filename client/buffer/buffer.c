@@ -18,42 +18,13 @@
 #include "client/buffer/buffer_tail.h"
 #include "client/buffer/buffer_transfer.h"
 #include "client/buffer/evict.h"
-#include "client/device/elsewhere.h"
 #include "client/device/mapping.h"
 #include "client/device/spill.h"
 #include "client/device/use.h"
 #include "client/map/map.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
-#include "common/cancel.h"
 #include "common/cleanup.h"
-#include "common/status_table.h"
-#include "common/units.h"
-
-/* The flags that let the library move a buffer. */
-#define EVICTABLE ((uint32_t)(GPUMEM_BUFFER_EVICTABLE | GPUMEM_BUFFER_CPU_OK))
-
-gpumem_status gm_buffer_tag_check(const char *tag)
-{
-	if (tag && !gm_name_ok(tag))
-		return gm_error(GPUMEM_E_INVALID,
-			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
-	return GPUMEM_OK;
-}
-
-static gpumem_status buffer_kind_check(const char *what, const char *text)
-{
-	if (text && (!gm_name_ok(text) || strlen(text) > GM_LIMIT_KIND_BYTES))
-		return gm_error(GPUMEM_E_INVALID, "%s must be printable UTF-8 of at most %d bytes",
-			what, GM_LIMIT_KIND_BYTES);
-	return GPUMEM_OK;
-}
-
-gpumem_status gm_buffer_kinds_check(const char *type, const char *precision)
-{
-	gpumem_status status = buffer_kind_check("type", type);
-	return status ? status : buffer_kind_check("precision", precision);
-}
 
 /* ---- the address range */
 
@@ -386,98 +357,6 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 	return GPUMEM_OK;
 }
 
-static gpumem_status buffer_check_evictable(
-	struct gpumem_session *session, uint32_t device, const gpumem_buffer_options *options)
-{
-	if (options->flags & GPUMEM_BUFFER_SIGNALS)
-		return gm_error(GPUMEM_E_INVALID,
-			"a buffer with signals cannot be evictable: others wait for them where they are");
-	if (options->transport == GPUMEM_TRANSPORT_IPC)
-		return gm_error(GPUMEM_E_INVALID,
-			"an evictable buffer cannot be on the ipc transport, which chooses the address "
-			"itself");
-	return gm_spill_check(session, device);
-}
-
-/* Checks what is asked for, and prepares the device for mapping. */
-static gpumem_status buffer_prepare(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_buffer_options *options)
-{
-	if (!size || size > GM_LEASE_BYTES_MAX)
-		return gm_error(GPUMEM_E_INVALID,
-			"a buffer has 1 to %llu bytes; %zu were asked for",
-			(unsigned long long)GM_LEASE_BYTES_MAX, size);
-	gpumem_status status = gm_buffer_tag_check(options->tag);
-	if (!status)
-		status = gm_buffer_kinds_check(options->type, options->precision);
-	if (status)
-		return status;
-	if (options->transport != GPUMEM_TRANSPORT_AUTO &&
-		options->transport != GPUMEM_TRANSPORT_FD &&
-		options->transport != GPUMEM_TRANSPORT_IPC)
-		return gm_error(
-			GPUMEM_E_INVALID, "there is no transport %d", (int)options->transport);
-	if (options->flags &
-		~(uint32_t)(GPUMEM_BUFFER_FOR_OTHERS | GPUMEM_BUFFER_SIGNALS | EVICTABLE))
-		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", options->flags);
-	if (options->max_size &&
-		(options->max_size < size || options->max_size > GM_LEASE_BYTES_MAX))
-		return gm_error(GPUMEM_E_INVALID,
-			"max_size is 0, or from size to %llu; %zu was given for a size of %zu",
-			(unsigned long long)GM_LEASE_BYTES_MAX, options->max_size, size);
-	if (options->max_size && options->flags & GPUMEM_BUFFER_SIGNALS)
-		return gm_error(GPUMEM_E_INVALID,
-			"a buffer with signals cannot grow, so max_size must be 0");
-	if (options->flags & EVICTABLE)
-		status = buffer_check_evictable(session, device, options);
-	if (!status && options->flags & GPUMEM_BUFFER_SIGNALS)
-		status = gm_signals_check(session, device, options->transport);
-	return status ? status : gm_mapping_open(session, device);
-}
-
-gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
-	const gpumem_buffer_options *options, gpumem_buffer_options *ret_given,
-	uint32_t *ret_device)
-{
-	gpumem_buffer_options given = GPUMEM_BUFFER_OPTIONS_INIT;
-
-	if (!gm_session_find_device(session, name, ret_device))
-		return gm_session_no_device(session, name);
-	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
-	if (status)
-		return status;
-	*ret_given = given;
-	return buffer_prepare(session, *ret_device, size, &given);
-}
-
-gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
-	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer)
-{
-	/* The size that the program asked for, not the one that the daemon repeated. */
-	lease->user_bytes = size;
-	snprintf(lease->tag, sizeof(lease->tag), "%s", tag ? tag : "");
-	return gm_buffer_new(session, lease, chunks, kind, wish, ret_buffer);
-}
-
-struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options)
-{
-	return (struct gm_buffer_wish){
-		.max_size = options->max_size,
-		.wait_ms = options->wait_ms,
-		.for_others = options->flags & GPUMEM_BUFFER_FOR_OTHERS,
-		.signals = options->flags & GPUMEM_BUFFER_SIGNALS,
-		.evictable = options->flags & EVICTABLE,
-		.cpu_ok = options->flags & GPUMEM_BUFFER_CPU_OK,
-	};
-}
-
-enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options)
-{
-	/* Only the fd transport maps memory at addresses of the library's choice. */
-	return options->flags & EVICTABLE ? GM_TRANSPORT_FD : (enum gm_transport)options->transport;
-}
-
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
 {
 	pthread_mutex_lock(&buffer->session->lock);
@@ -494,49 +373,6 @@ void gm_buffer_made_here(gpumem_buffer *buffer)
 	if (buffer->row && pages->stacks)
 		gm_session_pages_row_stack(
 			pages, buffer->row, gm_session_stacks_take(pages->stacks));
-}
-
-/* Asks for the memory of a buffer that may be had. */
-static gpumem_status buffer_take(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
-{
-	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
-	struct gm_elsewhere elsewhere = {.session = session, .device = device};
-	uint64_t ms = options->wait_ms;
-	struct gm_session_lease *lease;
-	struct gm_session_chunk *chunks;
-
-	gm_buffer_settle(session);
-	if (ms == GPUMEM_WAIT_FOREVER)
-		ms = GM_LEASE_WAIT_MOST;
-	else if (!ms && wish.cpu_ok)
-		ms = GM_LEASE_NO_WAIT;
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
-	const struct gm_lease_what what = {
-		.device = device,
-		.bytes = size,
-		.transport = gm_buffer_transport_of(options),
-		.tag = options->tag,
-		.for_others = wish.for_others,
-		.signals = wish.signals,
-	};
-	gpumem_status status = gm_session_lease_take(session, &what, &wait, &lease, &chunks);
-	return status ? status
-		      : gm_buffer_of_lease(session, lease, chunks, size, options->tag, kind, &wish,
-				ret_buffer);
-}
-
-gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
-{
-	gpumem_status status = buffer_prepare(session, device, size, options);
-	if (!status)
-		status = buffer_take(session, device, size, options, kind, ret_buffer);
-	if (!status) {
-		gm_buffer_note(*ret_buffer, options->type, options->precision);
-		gm_buffer_made_here(*ret_buffer);
-	}
-	return status;
 }
 
 bool gm_buffer_visible(const struct gpumem_buffer *buffer)
@@ -650,98 +486,4 @@ void gm_buffer_drop_all(struct gpumem_session *session)
 		(void)buffer_unmap(buffer);
 		buffer_free(buffer);
 	}
-}
-
-/* ---- properties */
-
-void *gpumem_buffer_ptr(const gpumem_buffer *buffer)
-{
-	return buffer ? buffer->addr : NULL;
-}
-
-size_t gpumem_buffer_size(const gpumem_buffer *buffer)
-{
-	return buffer ? buffer->size : 0;
-}
-
-size_t gpumem_buffer_max_size(const gpumem_buffer *buffer)
-{
-	if (!buffer)
-		return 0;
-	bool fixed = buffer->opened || buffer->wish.signals;
-	return fixed ? buffer->size : gm_max(buffer->reach, buffer->size);
-}
-
-uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)
-{
-	return buffer ? gm_session_device_name(buffer->session, buffer->device) : 0;
-}
-
-gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
-{
-	return buffer ? (gpumem_transport)buffer->transport : GPUMEM_TRANSPORT_AUTO;
-}
-
-gpumem_status gpumem_buffer_ipc_handle(
-	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES])
-{
-	_Static_assert(GPUMEM_IPC_HANDLE_BYTES == GM_IPC_HANDLE_BYTES, "one size of handle");
-	if (!buffer || !ret_handle)
-		return gm_error(
-			GPUMEM_E_INVALID, "%s must not be NULL", buffer ? "ret_handle" : "buffer");
-	if (!gm_session_ok(buffer->session))
-		return gm_session_refused(buffer->session);
-	if (buffer->transport != GM_TRANSPORT_IPC)
-		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"this buffer is on the fd transport and has no CUDA IPC handle: create it "
-			"with transport GPUMEM_TRANSPORT_IPC");
-
-	/* A move changes the lease and the handle. */
-	pthread_mutex_t *lock = &((gpumem_buffer *)buffer)->lock;
-	pthread_mutex_lock(lock);
-	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
-	if (known)
-		memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
-	pthread_mutex_unlock(lock);
-	if (!known)
-		return gm_error(GPUMEM_E_DISCONNECTED,
-			"gpumemd was restarted, so the CUDA IPC handle of this buffer is no longer "
-			"valid: the buffer keeps working here, but no other process can open it");
-	return GPUMEM_OK;
-}
-
-uint64_t gpumem_buffer_version(const gpumem_buffer *buffer)
-{
-	return buffer ? atomic_load(&buffer->version) : 0;
-}
-
-const char *gpumem_buffer_tag(const gpumem_buffer *buffer)
-{
-	return buffer ? buffer->tag : "";
-}
-
-gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
-{
-	if (!buffer)
-		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
-	if (!gm_session_ok(buffer->session))
-		return gm_session_refused(buffer->session);
-	gpumem_status status = gm_buffer_tag_check(tag);
-	if (status)
-		return status;
-	pthread_mutex_lock(&buffer->session->lock);
-	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
-	gm_session_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
-	pthread_mutex_unlock(&buffer->session->lock);
-	return GPUMEM_OK;
-}
-
-gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer)
-{
-	if (!buffer)
-		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
-	if (!gm_session_ok(buffer->session))
-		return gm_session_refused(buffer->session);
-	gm_session_pages_row_touch(&buffer->session->pages, buffer->row);
-	return GPUMEM_OK;
 }

@@ -25,22 +25,9 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
  * buffer. */
 gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t device, size_t size,
 	const char *tag, const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
-/* gpumem_buffer_create() for a device by its index. The options have all fields. */
-gpumem_status gm_buffer_make(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer);
 /* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
  * it any more. */
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
-/* Checks the arguments of gpumem_buffer_create(), and prepares the device for mapping. */
-gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
-	const gpumem_buffer_options *options, gpumem_buffer_options *ret_given,
-	uint32_t *ret_device);
-/* As gm_buffer_new(), for a buffer of that size and tag that this process asked for. */
-gpumem_status gm_buffer_of_lease(struct gpumem_session *session, struct gm_session_lease *lease,
-	struct gm_session_chunk *chunks, size_t size, const char *tag, enum gm_buffer_kind kind,
-	const struct gm_buffer_wish *wish, gpumem_buffer **ret_buffer);
-struct gm_buffer_wish gm_buffer_wish_of(const gpumem_buffer_options *options);
-enum gm_transport gm_buffer_transport_of(const gpumem_buffer_options *options);
 /* The buffer has another size or growth now: counts and lists that. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
 /* The same, if only the growth has changed. The session is locked. */
@@ -68,12 +55,5 @@ void gm_buffer_settle(struct gpumem_session *session);
 /* Unmaps and frees all buffers without a message: the session ends. If something cannot be
  * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
-
-/* ---- tags */
-
-/* Checks a tag from a program, which may be NULL. */
-gpumem_status gm_buffer_tag_check(const char *tag);
-/* The same for the type and the precision. */
-gpumem_status gm_buffer_kinds_check(const char *type, const char *precision);
 
 #endif

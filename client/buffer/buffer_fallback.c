@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/buffer/evict_private.h"
 #include "client/device/use.h"
 #include "common/cancel.h"

@@ -15,6 +15,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/buffer/buffer_tail.h"
 #include "client/buffer/buffer_transfer.h"
 #include "client/buffer/evict.h"

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/device/elsewhere.h"
 #include "client/device/leaving.h"
 #include "client/device/mapping.h"

@@ -14,6 +14,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/device/use.h"
 #include "client/map/map.h"
 #include "client/session/session_stacks.h"

@@ -11,6 +11,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/device/elsewhere.h"
 #include "client/device/use.h"
 #include "client/session/session_lease.h"

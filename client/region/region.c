@@ -16,6 +16,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/device/await.h"
 #include "client/device/elsewhere.h"
 #include "client/device/mapping.h"

@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/heap/arena.h"
 #include "client/memory/supply.h"
 #include "client/request/request_list.h"

@@ -19,6 +19,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "client/heap/arena.h"
 #include "client/memory/supply.h"
 #include "client/request/request_list.h"
