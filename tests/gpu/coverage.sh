@@ -15,11 +15,14 @@ files="
 	daemon/backend/backend_ram.c
 	common/cuda.c
 	common/cuda_device.c
+	client/map/cuda_backend.c
 	client/map/cuda_capture.c
 	client/map/cuda_context.c
 	client/map/cuda_event.c
 	client/map/cuda_keeper.c
+	client/map/cuda_ipc.c
 	client/map/cuda_managed.c
+	client/map/cuda_stream.c
 	client/map/ipc_cache.c
 	client/map/map_cuda.c
 	client/map/map_pinned.c
