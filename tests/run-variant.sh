@@ -13,7 +13,6 @@ case $program in *.sh) command=(bash "${top_srcdir:?}/$program") ;; esac
 [ ${#variables[@]} = 0 ] || export "${variables[@]}"
 [ "$gpus" != - ] || exec "${command[@]}"
 
-[ "$backend" != cuda ] || export GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
 "${top_srcdir:?}/tests/fake/with-fake-gpu" -n "$gpus" -s "$size" "${command[@]}"
 status=$?
 if [ "$status" = 77 ]; then
