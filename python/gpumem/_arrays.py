@@ -172,7 +172,8 @@ class ArrayLike:
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
-        """For CuPy, PyTorch, Numba and others (version 3). They keep this object, and this object keeps the memory."""
+        """For CuPy, PyTorch, Numba and others (version 3). They keep this object, and this object then keeps the memory, also when it is
+        closed: until it is dropped itself, or forget_arrays() is called. A view() that is given away has no such end to think of."""
         hold: Hold = self._hold_now()
         if not hold.device.on_gpu:
             raise AttributeError("the memory is not on a GPU: it has no __cuda_array_interface__")
@@ -183,6 +184,11 @@ class ArrayLike:
         stream = None if self.stream is None else stream_of(self.stream) or _cuda.LEGACY
         return {"shape": self.shape, "typestr": _dlpack.TYPESTRS[self.dtype], "version": 3, "strides": None, "stream": stream,
                 "data": (hold.pointer + self._offset() if self.nbytes else 0, hold.read_only)}
+
+    def forget_arrays(self) -> None:
+        """Says that no array is left that others made from this very object through __cuda_array_interface__. This object cannot see them
+        go. Until then it keeps its memory from going back and from moving. Arrays of views and of DLPack need no such word."""
+        self._lent = None
 
     # ---- DLPack
 
@@ -306,7 +312,9 @@ def from_dlpack(source: Any, *, stream: Any = None) -> ForeignArray:
     if not hasattr(source, "__dlpack__"):
         raise InvalidError("%s has no __dlpack__()" % type(source).__name__)
     options: Dict[str, Any] = {}
-    if source.__dlpack_device__()[0] == _dlpack.CUDA:
+    kind = int(source.__dlpack_device__()[0])
+    _dlpack.check_device(kind)
+    if kind == _dlpack.CUDA:
         options["stream"] = stream_of(stream) or _cuda.LEGACY
     try:
         capsule = source.__dlpack__(max_version=(1, 0), **options)

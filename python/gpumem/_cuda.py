@@ -13,6 +13,7 @@ from .errors import GpumemError, LibraryNotFoundError, UnsupportedError
 LEGACY, PER_THREAD = 1, 2
 
 _EVENT_DISABLE_TIMING = 2
+_CAPTURE_RELAXED = 2
 
 _lock = threading.RLock()  # a finalizer may run, and come here, while this thread has it
 _driver: Optional[ctypes.CDLL] = None
@@ -41,12 +42,13 @@ def driver() -> ctypes.CDLL:
                 loaded = ctypes.CDLL("libcuda.so.1")
             except OSError as error:
                 raise LibraryNotFoundError("the memory is on a GPU, and the CUDA driver cannot be loaded: %s" % error) from None
-            for name, takes in (("cuDevicePrimaryCtxRetain", [c_void_p, c_int]), 
+            for name, takes in (("cuDevicePrimaryCtxRetain", [c_void_p, c_int]),
                                 ("cuDevicePrimaryCtxGetState", [c_int, c_void_p, c_void_p]),
                                 ("cuCtxPushCurrent_v2", [c_void_p]), ("cuCtxPopCurrent_v2", [c_void_p]),
                                 ("cuEventCreate", [c_void_p, c_uint]), ("cuEventRecord", [c_void_p, c_void_p]),
                                 ("cuEventDestroy_v2", [c_void_p]), ("cuStreamWaitEvent", [c_void_p, c_void_p, c_uint]),
                                 ("cuStreamSynchronize", [c_void_p]),
+                                ("cuThreadExchangeStreamCaptureMode", [c_void_p]),
                                 ("cuMemcpyAsync", [c_void_p, c_void_p, c_size_t, c_void_p])):
                 function = getattr(loaded, name)
                 function.argtypes, function.restype = takes, c_int
@@ -125,3 +127,8 @@ def synchronize(number: int, stream: Optional[int] = None) -> None:
             _check("cuCtxSynchronize", cuda.cuCtxSynchronize())
         else:
             _check("cuStreamSynchronize", cuda.cuStreamSynchronize(stream))
+
+
+def relax_captures() -> None:
+    """This thread may make calls from now on that CUDA forbids while another thread captures a graph."""
+    _check("cuThreadExchangeStreamCaptureMode", driver().cuThreadExchangeStreamCaptureMode(byref(c_int(_CAPTURE_RELAXED))))

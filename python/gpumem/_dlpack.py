@@ -5,10 +5,16 @@ A consumer may call the deleter of a tensor at any time, from any thread, and ev
 destructors of a framework do. A Python function cannot be called then. So the struct is in memory of malloc(), and when the
 interpreter begins to end, every deleter that is left becomes a C function that does nothing. What it would have freed, the end of
 the process frees.
+
+A capsule that nobody took has no destructor that frees its tensor: Python destroys objects also while an exception is on its way, and
+a Python function that is called then loses the exception. So this module keeps each capsule until its tensor was taken, and drops
+those that nobody else has: with the next capsule, and with each run of the garbage collector.
 """
 
 import atexit
 import ctypes
+import gc
+import sys
 import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
@@ -16,6 +22,8 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 from .errors import InvalidError, UnsupportedError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+_OTHERS = {4: "an OpenCL device", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "an AMD GPU (ROCm)", 11: "an AMD GPU (ROCm)", 14: "oneAPI",
+           15: "WebGPU", 16: "Hexagon", 17: "MAIA", 18: "Trainium"}
 
 
 class _Device(Structure):
@@ -94,10 +102,6 @@ _capsule_is = _api.PyCapsule_IsValid
 _capsule_is.restype, _capsule_is.argtypes = ctypes.c_int, [ctypes.py_object, c_char_p]
 _capsule_rename = _api.PyCapsule_SetName
 _capsule_rename.restype, _capsule_rename.argtypes = ctypes.c_int, [ctypes.py_object, c_char_p]
-# The same for a capsule that is being destroyed: ctypes must not touch its count of references.
-_dying_is = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", _api))
-_dying_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _api))
-
 _libc = ctypes.CDLL(None)
 _malloc, _free = _libc.malloc, _libc.free
 _malloc.restype, _malloc.argtypes = c_void_p, [c_size_t]
@@ -111,9 +115,10 @@ _NAME1, _USED1 = c_char_p(b"dltensor_versioned"), c_char_p(b"used_dltensor_versi
 
 # What consumers still have: the address of the struct, what keeps the memory, and where its deleter is.
 _live: Dict[int, Tuple[Any, Any]] = {}
+# Capsules whose tensor was not taken yet, as far as is known, with the address of the struct.
+_waiting: Dict[int, Tuple[Any]] = {}
 _ending = False
 _DELETER = CFUNCTYPE(None, c_void_p)
-_CAPSULE_END = ctypes.PYFUNCTYPE(None, c_void_p)
 
 
 # The defaults keep what these need: the names of a module may be gone before its functions are called for the last time.
@@ -122,25 +127,36 @@ def _delete(address: int, live: Any = _live, free: Any = _free) -> None:
         free(address)
 
 
-def _capsule_end(capsule: int, names: Any = (_NAME, _NAME1), valid: Any = _dying_is, pointer: Any = _dying_pointer,
-                 delete: Any = _delete) -> None:
-    # A consumer that took the tensor has renamed the capsule.
-    for name in names:
-        if valid(capsule, name):
-            delete(pointer(capsule, name))
+def _references(entry: Tuple[Any], count: Any = sys.getrefcount) -> int:
+    return count(entry[0])  # type: ignore[no-any-return]
+
+
+_ALONE = _references((object(),))
+
+
+def sweep(phase: str = "stop", info: Any = None, waiting: Any = _waiting, names: Any = (_NAME, _NAME1), valid: Any = _capsule_is,
+          references: Any = _references, alone: int = _ALONE, delete: Any = _delete) -> None:
+    """Frees the tensors of capsules that were dropped before anybody took them. Also called by the garbage collector."""
+    if phase != "stop":
+        return
+    for address, entry in list(waiting.items()):
+        if not any(valid(entry[0], name) for name in names):
+            waiting.pop(address, None)  # the consumer has renamed it, and deletes the tensor itself
+        elif references(entry) <= alone and waiting.pop(address, None) is entry:
+            delete(address)
 
 
 _delete_c = _DELETER(_delete)
-_capsule_end_c = _CAPSULE_END(_capsule_end)
-for _kept in (_delete_c, _capsule_end_c):
-    _api.Py_IncRef(ctypes.py_object(_kept))  # their machine code stays when this module goes
+_api.Py_IncRef(ctypes.py_object(_delete_c))  # its machine code stays when this module goes
 _delete_address = ctypes.cast(_delete_c, c_void_p).value
-_capsule_end_address = ctypes.cast(_capsule_end_c, c_void_p).value
+gc.callbacks.append(sweep)
 
 
 def _end() -> None:
     global _ending
     _ending = True
+    if sweep in gc.callbacks:
+        gc.callbacks.remove(sweep)
     for _, managed in list(_live.values()):
         managed.deleter = _nothing
 
@@ -154,6 +170,7 @@ atexit.register(_end)
 def export(keep: Any, pointer: int, shape: Sequence[int], dtype: str, device: Tuple[int, int], read_only: bool,
            max_version: Optional[Tuple[int, int]]) -> Any:
     """A capsule for a contiguous array. keep stays alive until the consumer has deleted it."""
+    sweep()
     versioned = max_version is not None and max_version[0] >= 1
     if read_only and not versioned:
         raise BufferError("the array is read-only, which only consumers of DLPack 1.0 understand")
@@ -179,10 +196,19 @@ def export(keep: Any, pointer: int, shape: Sequence[int], dtype: str, device: Tu
     if versioned:
         managed.major, managed.minor, managed.flags = 1, 0, READ_ONLY if read_only else 0
     _live[address] = (keep, managed)
-    return _capsule_new(address, _NAME1 if versioned else _NAME, _capsule_end_address)
+    capsule = _capsule_new(address, _NAME1 if versioned else _NAME, None)
+    _waiting[address] = (capsule,)
+    return capsule
 
 
 # ---- in
+
+
+def check_device(kind: int) -> None:
+    """Memory of other makers' devices has addresses that mean something else here, or nothing."""
+    if kind not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
+        raise UnsupportedError("the array is on %s, and only memory of the CPU and of CUDA can be used here: copy it there first" %
+                               _OTHERS.get(kind, "a device of DLPack's kind %d" % kind))
 
 
 class Foreign(NamedTuple):
@@ -208,6 +234,7 @@ def take(capsule: Any) -> Foreign:
         raise UnsupportedError("the tensor is of DLPack %d, and only versions up to 1 are known here" % managed.major)
 
     tensor = managed.tensor
+    check_device(tensor.device.type)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         stride = 1

@@ -64,7 +64,7 @@ class Hub:
     """Hands a session's events out to everybody who asked for them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run, and close a subscription, while this thread has it
         self._subscriptions: List[Subscription] = []
         self._listening = False
         self._ends: List[Callable[[], None]] = []

@@ -6,7 +6,7 @@ import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _capi, _cuda
+from . import _capi, _cuda, _dlpack
 from ._arrays import ArrayLike, View, from_dlpack
 from ._core import Core, DeviceInfo, Hold, check_int, closed, free_block, free_buffer, milliseconds, stream_of, text
 from .errors import InvalidError, UnsupportedError
@@ -145,7 +145,7 @@ class Memory(ArrayLike):
 
     def copy_from(self, source: Any, offset: int = 0, *, stream: Any = None) -> int:
         """Copies an array of any library: from the CPU as write() does, from a GPU on the stream, and then without waiting."""
-        if not isinstance(source, ArrayLike) and hasattr(source, "__dlpack__") and source.__dlpack_device__()[0] != 1:
+        if not isinstance(source, ArrayLike) and hasattr(source, "__dlpack__") and source.__dlpack_device__()[0] != _dlpack.CPU:
             source = from_dlpack(source, stream=stream)
         if not isinstance(source, ArrayLike) or not source.on_gpu:
             return self.write(source, offset, stream=stream)
@@ -288,9 +288,11 @@ class Buffer(Memory):
     def _change(self, change: Callable[[Hold, Any], int], size: int) -> bool:
         hold, moved = self._hold_now(), c_int()
         library = hold.core.library
+        _dlpack.sweep()
         with hold.lock:
             if len(hold.exports) and not hold.size <= size <= library.gpumem_buffer_max_size(hold.handle):
-                raise BufferError("arrays of others are on the buffer: it cannot shrink or move before they are gone")
+                raise BufferError("arrays of others are on the buffer: it cannot shrink or move before they are gone%s" %
+                                  ("; forget_arrays() says that those of __cuda_array_interface__ are" if self._lent else ""))
             _capi.check(change(hold, byref(moved)))
             hold.pointer = library.gpumem_buffer_ptr(hold.handle) or 0
             hold.size = library.gpumem_buffer_size(hold.handle)

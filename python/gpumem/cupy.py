@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from . import default_session
 from ._cuda import ordinal
+from ._emptier import Emptier
 from .errors import LibraryNotFoundError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 
 _lock = threading.Lock()
@@ -51,29 +52,10 @@ def enable() -> Any:
                 return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, owner, device), 0)
 
             pool = cupy.cuda.MemoryPool(allocate)
-            _Emptier(pool, session)
+            Emptier(pool.free_all_blocks, session, "gpumem-cupy")
             cupy.cuda.set_allocator(pool.malloc)
             _pool = pool
         return _pool
-
-
-class _Emptier:
-    """Returns what the pool does not use when others need memory, on a thread of its own."""
-
-    def __init__(self, pool: Any, session: Any) -> None:
-        self._pool, self._wanted = pool, threading.Event()
-        threading.Thread(target=self._run, name="gpumem-cupy", daemon=True).start()
-        session.on_event(self._heard, ["pressure", "reclaim"])
-
-    def _heard(self, event: Any) -> None:
-        if event.kind == "reclaim" or event.level in ("high", "critical"):
-            self._wanted.set()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            self._pool.free_all_blocks()
 
 
 __all__ = ["enable"]

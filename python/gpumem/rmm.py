@@ -4,7 +4,6 @@
     import gpumem.rmm; gpumem.rmm.enable()
 """
 
-import threading
 from typing import Any, Dict
 
 from . import _capi, default_session
@@ -22,19 +21,17 @@ def enable(device: int = 0) -> Any:
     numbers = {ordinal(info.uuid): info.number for info in session.devices if info.backend == "cuda"}
     if device not in numbers:
         raise UnsupportedError("gpumemd does not serve GPU %d" % device)
-    blocks: Dict[int, Any] = {}
-    lock = threading.Lock()
+    blocks: Dict[int, Any] = {}  # without a lock: a finalizer may call deallocate() at any time, on any thread
 
     def allocate(size: int, stream: Any = None) -> int:
         # An exception becomes RMM's own. Any stream may use the memory, and it stays when the session is closed.
         block = session.malloc(max(int(size), 1), numbers[device], stream=_capi.STREAM_ANY)
-        with lock:
-            blocks[block.ptr] = block._hold_now().export()
+        export = block._hold_now().export()
+        blocks[block.ptr] = export
         return block.ptr
 
     def deallocate(pointer: int, size: int, stream: Any = None) -> None:
-        with lock:
-            blocks.pop(pointer, None)
+        blocks.pop(pointer, None)
 
     resource = rmm.mr.CallbackMemoryResource(allocate, deallocate)
     rmm.mr.set_per_device_resource(device, resource)

@@ -16,10 +16,11 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import _capi, _cuda, default_session
 from ._core import HOST
+from ._emptier import Emptier
 from ._region import Region
 from ._session import Session
 from .errors import BusyError, GpumemError, InvalidError, LibraryNotFoundError, UnsupportedError
@@ -85,7 +86,7 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
             plugin = ctypes.CDLL(path)
             plugin.gpumem_torch_setup.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
             plugin.gpumem_torch_failures.restype = ctypes.c_uint64
-            plugin.gpumem_torch_region_set.argtypes = [ctypes.c_uint, ctypes.c_void_p]
+            plugin.gpumem_torch_region_set.argtypes = [ctypes.c_uint, ctypes.c_void_p, ctypes.c_int]
             plugin.gpumem_torch_region_enter.argtypes = [ctypes.c_uint]
             plugin.gpumem_torch_region_enter.restype = ctypes.c_uint
             core = session._core_now()
@@ -151,33 +152,7 @@ def _enable_segments(torch: Any) -> None:
         words = " ".join([os.path.basename(sys.executable or "python3")] + (sys.argv if sys.argv and sys.argv[0] else ["PROGRAM.py"]))
         raise UnsupportedError("PyTorch's own allocator is reached from below, by gpumem-run. Start the program as: gpumem-run -- " + words)
     session = default_session()
-    _kept.append(_Emptier(torch, session))
-
-
-class _Emptier:
-    """Returns PyTorch's cached blocks under pressure, on a thread of its own: the library's thread may not wait for PyTorch."""
-
-    def __init__(self, torch: Any, session: Session) -> None:
-        self._torch, self._wanted, self.times = torch, threading.Event(), 0
-        threading.Thread(target=self._run, name="gpumem-torch", daemon=True).start()
-        self._subscription = session.on_event(self._heard, ["pressure", "reclaim"])
-
-    def _heard(self, event: Any) -> None:
-        if event.kind == "reclaim" or event.level in ("high", "critical"):
-            self._wanted.set()
-
-    def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            try:
-                # PyTorch's allocator has a lock of its own, and frees only blocks that nobody uses. A stream that is being captured
-                # must not be disturbed.
-                if not self._torch.cuda.is_current_stream_capturing():
-                    self._torch.cuda.empty_cache()
-                    self.times += 1
-            except RuntimeError:
-                pass  # next time
+    _kept.append(Emptier(torch.cuda.empty_cache, session, "gpumem-torch"))
 
 
 def mode() -> Optional[str]:
@@ -231,49 +206,62 @@ def memory_summary(device: Optional[int] = None) -> str:
 
 # ---- regions
 
-_regions: Dict[str, Tuple[int, Region, Any]] = {}
+class _Made(NamedTuple):
+    """A region as PyTorch uses it."""
+
+    slot: int
+    device: int  # CUDA's number
+    region: Region
+    pool: Any
+
+
+_regions: Dict[str, _Made] = {}
 _slots = set(range(16))
 
 
-def _make_region(torch: Any, tag: str, max_size: Optional[int], device: Optional[int]) -> Tuple[int, Region, Any]:
+def _make_region(torch: Any, tag: str, max_size: Optional[int], device: int) -> _Made:
     plugin, session = _load_plugin()
     number = _daemon_number(session, device)
     if not _slots:
         raise UnsupportedError("a process has at most 16 regions")
+    if _mode != "arena" and not hasattr(torch.cuda, "MemPool"):
+        raise UnsupportedError("PyTorch %s has no torch.cuda.MemPool: regions need version 2.5 or later, or the mode arena" %
+                               torch.__version__)
     region = session.region(tag, max_size or session.device(number).capacity, number)
     slot = _slots.pop()
-    plugin.gpumem_torch_region_set(slot, region._hold_now().handle)
+    plugin.gpumem_torch_region_set(slot, region._hold_now().handle, device)
     pool = None
     if _mode != "arena":
-        if not hasattr(torch.cuda, "MemPool"):
-            raise UnsupportedError("PyTorch %s has no torch.cuda.MemPool: regions need version 2.5 or later, or the mode arena" %
-                                   torch.__version__)
         allocator = torch.cuda.memory.CUDAPluggableAllocator(_plugin_path, "gpumem_torch_region_alloc_%d" % slot, "gpumem_torch_free")
         pool = torch.cuda.MemPool(allocator.allocator())
         _kept.append((allocator, pool))
     # Tensors may use it until the process ends, also when the session or the region is closed.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(region._hold_now()))
-    return slot, region, pool
+    return _Made(slot, device, region, pool)
 
 
 @contextmanager
 def region(tag: str, max_size: Optional[int] = None, device: Optional[int] = None) -> Iterator[Region]:
     """Tensors that this thread makes on the GPU meanwhile are in the region with this tag, which gpumem.pause(tag) gives to others and
-    gpumem.resume(tag) gets back at the same addresses. The region is made at first use, with max_size bytes of addresses (default: as
-    much as the GPU has); later uses go on with it. Nothing may use its tensors while it is paused."""
+    gpumem.resume(tag) gets back at the same addresses. The region is made at first use, on a GPU (CUDA's number; default: the current
+    one) and with max_size bytes of addresses (default: as much as the GPU has); later uses go on with it. Tensors on other GPUs are
+    not in it. Nothing may use its tensors while it is paused."""
     torch = _torch()
     with _lock:
         if tag not in _regions:
-            _regions[tag] = _make_region(torch, tag, max_size, device)
-        slot, found, pool = _regions[tag]
-    if pool is not None:
-        with torch.cuda.use_mem_pool(pool):
-            yield found
+            _regions[tag] = _make_region(torch, tag, max_size, torch.cuda.current_device() if device is None else device)
+        made = _regions[tag]
+    if device is not None and device != made.device:
+        raise InvalidError("the region %r is on GPU %d, not on GPU %d: a region is on one GPU, so give the other one a tag of its own" %
+                           (tag, made.device, device))
+    if made.pool is not None:
+        with torch.cuda.use_mem_pool(made.pool, made.device):
+            yield made.region
         return
     assert _plugin is not None
-    before = _plugin.gpumem_torch_region_enter(slot)
+    before = _plugin.gpumem_torch_region_enter(made.slot)
     try:
-        yield found
+        yield made.region
     finally:
         _plugin.gpumem_torch_region_enter(before)
 

@@ -313,7 +313,7 @@ def entries(session: Optional[Session] = None) -> List[Entry]:
     core, found, count = _session(session)._core_now(), POINTER(EntryStruct)(), c_size_t()
     _capi.check(library().gpumem_weights_list(core.pointer, byref(found), byref(count)))
     try:
-        return [Entry(raw.name.decode(), raw.version, raw.tensors, raw.bytes, raw.device, raw.owner, raw.readers)
+        return [Entry(raw.name.decode("utf-8", "replace"), raw.version, raw.tensors, raw.bytes, raw.device, raw.owner, raw.readers)
                 for raw in (found[i] for i in range(count.value))]
     finally:
         library().gpumem_weights_list_free(found)

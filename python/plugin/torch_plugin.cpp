@@ -38,7 +38,9 @@ std::atomic<size_t> special;
 std::unordered_set<void *> recorded;            /* used on streams other than its own */
 std::unordered_map<void *, unsigned> in_region; /* memory of regions, and their slots */
 std::atomic<gpumem_region *> regions[most_regions];
-thread_local unsigned current = most_regions; /* the region that this thread allocates from */
+int region_on[most_regions]; /* CUDA's number of the region's device */
+/* The region that this thread allocates from. As a variable of the program's own start, it costs no call. */
+__attribute__((tls_model("initial-exec"))) thread_local unsigned current = most_regions;
 
 std::string readable(size_t bytes)
 {
@@ -125,7 +127,7 @@ GPUMEM_API void *gpumem_torch_alloc(ssize_t size, int device, void *stream)
 	if (device < 0 || unsigned(device) >= devices || device_of[device] == UINT32_MAX)
 		throw std::runtime_error(
 			"gpumem: gpumemd does not serve GPU " + std::to_string(device));
-	if (current != most_regions)
+	if (current != most_regions && region_on[current] == device)
 		status = region_alloc(current, size_t(size), stream, &ptr);
 	else
 		status = gpumem_alloc(
@@ -170,10 +172,12 @@ GPUMEM_API uint64_t gpumem_torch_failures(void)
 
 /* ---- regions */
 
-GPUMEM_API int gpumem_torch_region_set(unsigned slot, gpumem_region *region)
+/* device is CUDA's number. Tensors on other devices are never in the region. */
+GPUMEM_API int gpumem_torch_region_set(unsigned slot, gpumem_region *region, int device)
 {
 	if (slot >= most_regions)
 		return 1;
+	region_on[slot] = device;
 	regions[slot] = region;
 	return 0;
 }
@@ -193,9 +197,10 @@ GPUMEM_API unsigned gpumem_torch_region_enter(unsigned slot)
 	GPUMEM_API void *gpumem_torch_region_alloc_##slot(ssize_t size, int device, void *stream) \
 	{ \
 		void *ptr = nullptr; \
-		(void)device; \
-		return region_alloc(slot, size_t(size), stream, &ptr) == GPUMEM_OK ? ptr \
-										   : nullptr; \
+		if (device != region_on[slot] || \
+			region_alloc(slot, size_t(size), stream, &ptr) != GPUMEM_OK) \
+			return nullptr; \
+		return ptr; \
 	}
 REGION_ALLOC(0)
 REGION_ALLOC(1)

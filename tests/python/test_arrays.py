@@ -134,13 +134,64 @@ def test_a_capsule_that_nobody_takes_is_freed(session):
     before = len(_dlpack._live)
     for version in (None, (1, 0)):
         capsule = session.alloc(MIB).view("float32").__dlpack__(max_version=version)
+        gc.collect()
         assert session.stats().in_use == MIB
         del capsule
+        gc.collect()
         assert session.stats().in_use == 0
     assert len(_dlpack._live) == before
 
 
+def test_a_capsule_that_goes_with_an_exception(session):
+    """C code that fails drops what it has while the exception is set, as list() does here with what it has iterated over."""
+    before = len(_dlpack._live)
+
+    class Fails:
+        def __init__(self):
+            self.left = 1
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise KeyError("the program's own")
+            self.left = 0
+            return session.alloc(MIB).__dlpack__()
+
+    with pytest.raises(KeyError, match="the program's own"):
+        list(Fails())
+    gc.collect()
+    assert session.stats().in_use == 0 and len(_dlpack._live) == before
+
+
+def test_memory_of_other_makers_is_refused():
+    class Foreign:
+        def __init__(self, kind):
+            self.kind = kind
+
+        def __dlpack_device__(self):
+            return (self.kind, 0)
+
+        def __dlpack__(self, **options):
+            raise AssertionError("nobody may ask for it")
+
+    for kind, name in ((10, "AMD"), (8, "Metal"), (99, "kind 99")):
+        with pytest.raises(gpumem.UnsupportedError, match=name):
+            gpumem.from_dlpack(Foreign(kind))
+
+
+def test_a_capsule_of_other_makers_is_left_alone(session):
+    capsule = session.alloc(MIB).__dlpack__()
+    address = _dlpack._capsule_pointer(capsule, b"dltensor")
+    _dlpack._Managed.from_address(address).tensor.device.type = 10
+    with pytest.raises(gpumem.UnsupportedError, match="AMD"):
+        _dlpack.take(capsule)
+    assert _dlpack._capsule_is(capsule, b"dltensor")
+
+
 def test_a_capsule_is_taken_once(session):
+    gc.collect()
     buffer, before = session.alloc(MIB), len(_dlpack._live)
     for version in (None, (1, 0)):
         capsule = buffer.__dlpack__(max_version=version)
@@ -202,6 +253,20 @@ def test_what_has_the_interface_keeps_the_memory(session, on_gpu):
         view.ptr
     assert interface and session.stats().in_use == MIB  # a consumer has the view
     del view
+    assert session.stats().in_use == 0
+
+
+def test_arrays_of_a_buffer_itself_are_forgotten(session, on_gpu):
+    buffer = session.alloc(8 * MIB)
+    assert buffer.__cuda_array_interface__["data"][0] == buffer.ptr
+    with pytest.raises(BufferError, match="forget_arrays"):
+        buffer.resize(4 * MIB)
+    buffer.forget_arrays()
+    buffer.resize(4 * MIB)
+    assert buffer.__cuda_array_interface__["shape"] == (4 * MIB,)
+    buffer.close()
+    assert session.stats().in_use == 4 * MIB  # a consumer may have it
+    buffer.forget_arrays()
     assert session.stats().in_use == 0
 
 

@@ -244,3 +244,21 @@ def test_a_session_that_ends_in_its_own_function_ends():
     with gpumem.Session() as other:
         press(other)
         assert told.wait(20) and ended.wait(20)
+
+
+def test_a_finalizer_may_close_a_subscription_at_any_time(session):
+    """The garbage collector may run a finalizer inside of on_event(), on the same thread."""
+    from gpumem._events import Hub
+
+    hub, done = Hub(), threading.Event()
+
+    class Core:
+        def listen(self, function):
+            hub.remove(None)  # as a finalizer would
+
+    def add():
+        hub.add(Core(), print)
+        done.set()
+
+    threading.Thread(target=add, daemon=True).start()
+    assert done.wait(30)

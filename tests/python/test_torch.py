@@ -5,6 +5,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -138,8 +139,8 @@ def test_the_plug_in_serves_tensors(plugin, on_gpu):
 
 def test_the_plug_in_serves_regions(plugin, on_gpu):
     region = plugin.session.region("pytest-torch", 64 * MIB)
-    assert plugin.gpumem_torch_region_set(0, region._hold_now().handle) == 0
-    assert plugin.gpumem_torch_region_set(16, None) == 1
+    assert plugin.gpumem_torch_region_set(0, region._hold_now().handle, 0) == 0
+    assert plugin.gpumem_torch_region_set(16, None, 0) == 1
     none = plugin.gpumem_torch_region_enter(0)
     inside = plugin.gpumem_torch_try_alloc(MIB, 0, None)
     assert plugin.gpumem_torch_region_enter(none) == 0
@@ -150,6 +151,78 @@ def test_the_plug_in_serves_regions(plugin, on_gpu):
         plugin.gpumem_torch_record_stream(pointer, None)
         plugin.gpumem_torch_free(pointer, MIB, 0, None)
     assert region.stats().in_use == 0
+
+
+def test_a_region_has_tensors_of_its_own_gpu_only(plugin, on_gpu):
+    region = plugin.session.region("pytest-torch-gpu", 64 * MIB)
+    assert plugin.gpumem_torch_region_set(0, region._hold_now().handle, 1) == 0  # of a GPU that the tensor is not on
+    none = plugin.gpumem_torch_region_enter(0)
+    other = plugin.gpumem_torch_try_alloc(MIB, 0, None)
+    plugin.gpumem_torch_region_enter(none)
+    assert other and plugin.gpumem_torch_region_alloc_0(MIB, 0, None) is None
+    assert region.stats().in_use == 0
+    plugin.gpumem_torch_free(other, MIB, 0, None)
+
+
+def test_a_region_is_on_one_gpu(module, monkeypatch, on_gpu):
+    with_torch(monkeypatch)
+    monkeypatch.setattr(module, "_mode", "arena")
+    with module.region("pytest-one-gpu", 64 * MIB):
+        pass
+    with pytest.raises(gpumem.InvalidError, match="on GPU 0, not on GPU 1"):
+        with module.region("pytest-one-gpu", device=1):
+            pass
+    with pytest.raises(gpumem.UnsupportedError, match="GPU 7"):
+        with module.region("pytest-other-gpu", device=7):
+            pass
+
+
+class Pressed:
+    """A session that says when memory is wanted."""
+
+    def on_event(self, function, kinds):
+        self.press = lambda: function(types.SimpleNamespace(kind="reclaim", level="low"))
+
+
+def test_cached_blocks_are_returned_while_another_thread_captures(on_gpu):
+    """Freeing is forbidden while any thread captures, and spoils the capture."""
+    from gpumem import _cuda
+    from gpumem._emptier import Emptier
+
+    cuda, stream, graph, memory, freed = _cuda.driver(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(), threading.Event()
+    results = []
+
+    def empty():
+        with _cuda._Context(0):
+            results.append(cuda.cuMemFree_v2(memory))
+        freed.set()
+
+    session = Pressed()
+    with _cuda._Context(0):
+        assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0 and cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(MIB)) == 0
+        emptier = Emptier(empty, session, "pytest")
+        assert cuda.cuStreamBeginCapture_v2(stream, 0) == 0
+        session.press()
+        assert freed.wait(30) and results == [0]
+        assert cuda.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
+    assert emptier._empty is empty
+
+
+def test_what_cannot_be_returned_is_tried_again(on_gpu):
+    from gpumem._emptier import Emptier
+
+    session, times = Pressed(), [threading.Event(), threading.Event()]
+
+    def empty():
+        first = not times[0].is_set()
+        times[not first].set()
+        if first:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    Emptier(empty, session, "pytest")
+    for event in times:
+        session.press()
+        assert event.wait(30)
 
 
 THROWS = """
