@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Python package and the frameworks on a real GPU: tests/gpu/python.sh, in a staged folder (make gpu-stage) or a build tree. Starts a
 # daemon of its own and prints TAP; a framework that is not installed is skipped. PYTHON names the Python (default python3).
+# tests/gpu/python.sh NAME… runs only some parts: torch, cupy, weights, examples.
 # tests/gpu/python.sh speed [ROUNDS] [empty] [step] only measures PyTorch's tensors in each mode, beside PyTorch alone (torch_speed.py).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +19,8 @@ trap finish EXIT
 
 # The client library and what it needs, and nothing else: frameworks bring libraries of their own, of other versions.
 mkdir "$work/lib"
-for file in "$top"/lib/libgpumem-client.so* "$top"/client/.libs/libgpumem-client.so* "$top"/lib/libprotobuf-c.so*; do
+for file in "$top"/lib/libgpumem-client.so* "$top"/client/.libs/libgpumem-client.so* "$top"/lib/libgpumem-weights.so* \
+	"$top"/weights/.libs/libgpumem-weights.so* "$top"/lib/libprotobuf-c.so* "$top"/lib/libjansson.so*; do
 	[ ! -e "$file" ] || ln -sf "$file" "$work/lib/"
 done
 GPUMEM_TORCH_LIBRARY=$(first "$top/python/libgpumem-torch.so" "$top/python/.libs/libgpumem-torch.so")
@@ -42,7 +44,7 @@ if [ "${1-}" = speed ]; then
 fi
 
 # What make check runs on fake GPUs, where pytest is installed.
-if "$python" -c 'import pytest' 2>/dev/null; then
+if [ $# = 0 ] && "$python" -c 'import pytest' 2>/dev/null; then
 	(cd "$work" && GPUMEM_TEST_BACKEND=cuda GPUMEM_TEST_TAP=$work/tap timeout 200 "$python" -m pytest -q -p no:cacheprovider --basetemp="$work/pytest" \
 		"$source/tests/python/test_memory.py" "$source/tests/python/test_arrays.py" >"$work/out" 2>&1) || sed 's/^/# /' "$work/out" | tail -n 60
 	while IFS= read -r line; do
@@ -55,6 +57,8 @@ fi
 
 # Each file prints its own TAP without numbers; "skip REASON" says that its framework is missing.
 for file in "$here"/python_*.py; do
+	name=${file##*/python_}
+	[ $# = 0 ] || [[ " $* " = *" ${name%.py} "* ]] || continue
 	timeout 300 "$python" "$file" >"$work/out" 2>"$work/err"
 	status=$?
 	while IFS= read -r line; do

@@ -103,12 +103,17 @@ PARTS = {"cupy": cupy_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_par
 
 
 def main():
-    for name in PARTS:
+    runs = [(name, []) for name in PARTS]
+    if os.environ.get("GPUMEM_RUN_PROGRAM"):
+        runs.append(("jax", [os.environ["GPUMEM_RUN_PROGRAM"], "--"]))
+    for name, before in runs:
         found = subprocess.run([sys.executable, "-c", "import " + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if found.returncode:
             print("skip %s is not installed" % name)
             continue
-        done = subprocess.run([sys.executable, __file__, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+        if before:
+            print("under gpumem-run:", flush=True)
+        done = subprocess.run(before + [sys.executable, __file__, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
                               env=dict(os.environ, XLA_PYTHON_CLIENT_PREALLOCATE="false"), timeout=200)
         print(done.stdout, end="")
         if done.returncode:

@@ -90,7 +90,8 @@ find "$stage" -type f | while read -r file; do
 done
 cp "$source_dir/tests/gpu/run.sh" "$stage/run.sh"
 cp "$source_dir/tests/gpu/frameworks.sh" "$source_dir/tests/gpu/python.sh" "$source_dir/tests/gpu/"*.py "$stage/tests/gpu/"
-mkdir -p "$stage/python" "$stage/tests/python"
+mkdir -p "$stage/python" "$stage/tests/python" "$stage/examples/python"
+cp "$source_dir"/examples/python/*.py "$stage/examples/python/"
 cp "$source_dir"/tests/python/{conftest,test_arrays,test_memory}.py "$stage/tests/python/"
 cp -r "$source_dir/python/gpumem" "$stage/python/"
 rm -rf "$stage/python/gpumem/__pycache__"

@@ -135,10 +135,12 @@ def measure_empty():
 
 def compile_cpp():
     """The loops without Python, for the other processes."""
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")  # which nothing is compiled for, but which is looked at
     import torch
     from torch.utils.cpp_extension import load_inline
 
-    load_inline("gpumem_speed", CPP, functions=["empties", "raws"], build_directory=sys.argv[3], extra_include_paths=cuda_includes(),
+    load_inline("gpumem_speed", CPP, functions=["empties", "raws"], build_directory=sys.argv[2], with_cuda=False,
+                extra_include_paths=cuda_includes(),
                 extra_ldflags=["-L" + os.path.join(os.path.dirname(torch.__file__), "lib"), "-lc10_cuda", "-ltorch_cuda"])
 
 

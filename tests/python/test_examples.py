@@ -32,6 +32,16 @@ def test_ten_workers_have_one_copy(on_host, numpy):
     assert said.count("mean 2.50") == 10 and "10 workers, one copy" in said
 
 
+@pytest.mark.parametrize("framework, module", [("CuPy", "cupy"), ("Numba", "numba"), ("RMM", "rmm"), ("jax", "jax")])
+def test_an_example_without_the_framework(framework, module, tmp_path):
+    """tests/gpu/python_examples.py runs them with it."""
+    (tmp_path / (module + ".py")).write_text("raise ImportError('No module named %s')" % module)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run([sys.executable, str(SOURCE / "examples" / "python" / ("with_%s.py" % module))], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True, env=dict(os.environ, PYTHONPATH=path))
+    assert done.returncode == 1 and framework in done.stdout and "No module named " + module in done.stdout
+
+
 def test_the_readme_has_the_worker():
     readme = (SOURCE / "README.md").read_text()
     program = readme.split("```python\n")[1].split("```")[0]
