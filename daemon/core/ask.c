@@ -78,6 +78,28 @@ static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
 				gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
 }
 
+static uint64_t ask_held_by(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+	uint64_t sum = 0;
+
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->payer->payer_uid == payer_uid)
+			sum += account->held;
+	return sum;
+}
+
+/* What the user has now and had not when others began to move buffers for it. */
+static uint64_t ask_kept_by(const struct gm_device *device, const struct gm_line *line)
+{
+	return gm_minus(ask_held_by(device, line->payer_uid), line->held_before);
+}
+
+static uint64_t ask_rest(const struct gm_device *device, unsigned wasted)
+{
+	return gm_policy_settle_ns(&device->info.policy) << wasted;
+}
+
 void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
 {
 	const struct gm_asked *asked = &account->asked;
@@ -90,22 +112,61 @@ void gm_ask_returned(struct gm_device *device, const struct gm_account *account,
 	if (!line)
 		return;
 	if (line->moved == 0) {
-		uint64_t rest = gm_policy_settle_ns(&device->info.policy) << line->wasted;
-		line->spill_ns = gm_plus(gm_device_now(device), rest);
-		line->forget_ns = gm_plus(line->spill_ns, rest);
+		struct gm_queue *queue = &device->queue;
+		line->held_before = ask_held_by(device, line->payer_uid);
+		line->spill_ns = gm_plus(gm_device_now(device), ask_rest(device, line->wasted));
+		if (queue->judge_ns == 0 || line->spill_ns < queue->judge_ns)
+			queue->judge_ns = line->spill_ns;
 	}
 	line->moved += gm_min(bytes, asked->bytes);
 }
 
-static uint64_t ask_held_by(const struct gm_device *device, uid_t payer_uid)
+/* What others moved for the user was for nothing: its next rest is twice as long. */
+static void ask_note_waste(const struct gm_device *device, struct gm_line *line)
 {
-	const struct gm_account *account;
-	uint64_t sum = 0;
+	line->moved = 0;
+	if (line->wasted < ASK_REST_DOUBLED)
+		line->wasted++;
+	line->forget_ns = gm_plus(gm_device_now(device), ask_rest(device, ASK_REST_DOUBLED));
+}
 
-	DL_FOREACH (device->ledger.holders, account)
-		if (account->payer->payer_uid == payer_uid)
-			sum += account->held;
-	return sum;
+/* The user's rest is over. Whoever still has then what others moved for it has used it. */
+static void ask_judge_user(const struct gm_device *device, struct gm_line *line)
+{
+	if (line->moved > ask_kept_by(device, line)) {
+		ask_note_waste(device, line);
+		return;
+	}
+	line->moved = line->wasted = 0;
+	line->forget_ns = 0;
+}
+
+uint64_t gm_ask_due(const struct gm_device *device)
+{
+	return device->queue.judge_ns ? device->queue.judge_ns : UINT64_MAX;
+}
+
+void gm_ask_tick(struct gm_device *device)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_line *line;
+	if (gm_ask_due(device) > now)
+		return;
+
+	queue->judge_ns = 0;
+	DL_FOREACH (queue->lines, line) {
+		if (line->moved == 0)
+			continue;
+		/* A request that waits may get it yet. Until then, each time that it asks, it is judged. */
+		if (now >= line->spill_ns && line->length == 0)
+			ask_judge_user(device, line);
+		if (line->moved == 0)
+			continue;
+		uint64_t next = gm_max(line->spill_ns, gm_plus(now, ask_rest(device, 0)));
+		if (queue->judge_ns == 0 || next < queue->judge_ns)
+			queue->judge_ns = next;
+	}
 }
 
 /* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
@@ -117,16 +178,13 @@ static bool ask_may_disturb(const struct gm_device *device, const struct gm_wait
 	uint64_t now = gm_device_now(device);
 
 	if (now >= line->forget_ns)
-		line->moved = line->wasted = 0;
-	if (line->moved <= w->exact ||
-		line->moved <= w->exact + ask_held_by(device, line->payer_uid))
+		line->wasted = 0;
+	if (line->moved <= w->exact || line->moved <= w->exact + ask_kept_by(device, line))
 		return true;
 	if (now < line->spill_ns)
 		return false;
 
-	line->moved = 0;
-	if (line->wasted < ASK_REST_DOUBLED)
-		line->wasted++;
+	ask_note_waste(device, line);
 	return true;
 }
 

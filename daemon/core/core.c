@@ -37,7 +37,8 @@ static uint64_t core_due_of(const struct gm_device *d)
 		gm_min(d->linger.due_ns, d->debts.due_ns));
 	if (d->ending || gm_drain_wants_slice(d))
 		return 0;
-	return gm_min(gm_min(level, gm_queue_due(d)), gm_min(gm_climb_due(d), spare));
+	return gm_min(gm_min(level, gm_min(gm_queue_due(d), gm_ask_due(d))),
+		gm_min(gm_climb_due(d), spare));
 }
 
 static uint64_t core_next_due(const struct gm_core *core)
@@ -90,6 +91,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		uint64_t now = gm_device_now(d);
 		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
 			gm_device_settle(d);
+		gm_ask_tick(d);
 		gm_queue_tick(d);
 		if (gm_climb_due(d) <= now)
 			env->woken = true;

@@ -111,15 +111,17 @@ struct gm_line {
 	uint64_t due_ns;            /* when to go through it although nothing has happened */
 	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
 	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
+	/* Kept by ask.c: how often clients of other users moved more to host memory for this user than it
+	 * kept. */
+	uint8_t wasted;
 	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
 	 * asked until then. */
 	const struct gm_tally *dry;
 	uint64_t dry_ns;
-	/* Kept by ask.c: what clients of other users moved to host memory for this user. If that is more
-	 * than the user holds, they move nothing more for it before spill_ns. */
-	uint64_t moved, spill_ns;
-	uint64_t forget_ns;              /* nothing of this counts any more */
-	uint8_t wasted;                  /* how often they moved more than the user kept */
+	/* Kept by ask.c: what clients of other users moved to host memory for this user, since it held
+	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
+	uint64_t moved, held_before, spill_ns;
+	uint64_t forget_ns; /* what was wasted does not count any more */
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;
 };
@@ -142,6 +144,7 @@ struct gm_queue {
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
+	uint64_t judge_ns;         /* kept by ask.c: when the first user's rest is over; 0: nobody rests */
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */

@@ -29,7 +29,8 @@
  *
  * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none, and a
  * request asks nobody of a higher priority than its own, and no other user's clients while its user
- * rests from having made them move buffers for nothing (ask.c). A client that is asked on another rung as well
+ * rests from having made them move buffers for nothing (ask.c): a rest is settle_ns, and twice as long as the
+ * last one if the user had not kept what they made room for when that was over (64 times at most). A client that is asked on another rung as well
  * gets one message for both, and returns what it does not use first.
  *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The

@@ -34,13 +34,17 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 	return NULL;
 }
 
-/* An empty line is kept while its user rests, or while it counts what others moved for the user, so that
- * nobody can escape that by leaving. */
+/* Whether the line says something about its user that nobody must escape by leaving. */
+static bool line_remembers(const struct gm_line *line, uint64_t now)
+{
+	return now < line->rest_ns || line->moved > 0 || now < line->forget_ns;
+}
+
 static void line_drop_empty(struct gm_device *device, uint64_t now)
 {
 	struct gm_line *line, *next;
 	DL_FOREACH_SAFE (device->queue.lines, line, next) {
-		if (line->length > 0 || now < line->rest_ns || now < line->forget_ns)
+		if (line->length > 0 || line_remembers(line, now))
 			continue;
 		DL_DELETE(device->queue.lines, line);
 		free(line);

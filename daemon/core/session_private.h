@@ -606,6 +606,10 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* A client that owes memory returns bytes of it. */
 void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
+/* When gm_ask_tick() must be called although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_ask_due(const struct gm_device *device);
+/* Time has passed: looks what users kept of the memory that others moved buffers for. */
+void gm_ask_tick(struct gm_device *device);
 /* Whether clients still have time to return something that helps the request. */
 bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
 

@@ -94,9 +94,11 @@ START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
 }
 END_TEST
 
-/* A client of a user takes 10 GiB and gives them back, again and again, for so long. The honest client
- * moves buffers when it is asked to, and moves them back when there is room. Returns how often it had to. */
-static unsigned thrash(struct gm_session *session, struct gm_lease *held, uint64_t ns)
+/* A client of a user takes 10 GiB and gives them back, again and again, for so long, and waits in between.
+ * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
+ * often it had to. */
+static unsigned thrash(
+	struct gm_session *session, struct gm_lease *held, uint64_t ns, uint64_t wait_ns)
 {
 	uint64_t until = fake.now + ns;
 	static struct fake_request q;
@@ -123,7 +125,7 @@ static unsigned thrash(struct gm_session *session, struct gm_lease *held, uint64
 			held = fake_lease(&fake, c, d, 10 * GiB);
 			fake_says(&fake, c, d, 0, 40 * GiB);
 		}
-		fake_pass(&fake, 10 * MS);
+		fake_pass(&fake, wait_ns);
 	}
 	return moves;
 }
@@ -139,9 +141,61 @@ START_TEST(a_user_cannot_make_others_move_buffers_for_nothing_again_and_again)
 	fake_says(&fake, c, d, 0, 40 * GiB);
 
 	/* Two in each time of rest, and that time doubles: 1, 2, 4 and 8 s. */
-	unsigned moves = thrash(b, lease, 20 * SECOND);
+	unsigned moves = thrash(b, lease, 20 * SECOND, 10 * MS);
 	ck_assert_uint_ge(moves, 2);
 	ck_assert_uint_le(moves, 12);
+}
+END_TEST
+
+/* The honest client holds 40 GiB that it can move. Returns a lease of 10 GiB of them. */
+static struct gm_lease *add_honest(void)
+{
+	no_levels();
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, c, d, 30 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 10 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+	return lease;
+}
+
+/* Of 200 s with a pause of 2.1 s, one move in each pause would be 95. */
+START_TEST(who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	ck_assert_uint_le(thrash(b, lease, 200 * SECOND, 2100 * MS), 20);
+}
+END_TEST
+
+START_TEST(what_a_user_held_before_is_not_what_others_made_room_for)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, b, d, 20 * GiB);
+	ck_assert_uint_le(thrash(b, lease, 200 * SECOND, 2100 * MS), 20);
+}
+END_TEST
+
+/* It used the memory until its rest was over, so it has wasted nothing. */
+START_TEST(who_uses_what_others_made_room_for_does_not_rest_for_longer)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	for (int i = 0; i < 5; i++) {
+		static struct fake_request q;
+		asks();
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+		give_back(c, lease, 10 * GiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+		fake_pass(&fake, 1100 * MS);
+		gm_lease_return(b, q.r.lease);
+		fake_core_run(&fake);
+		lease = fake_lease(&fake, c, d, 10 * GiB);
+		fake_says(&fake, c, d, 0, 40 * GiB);
+	}
 }
 END_TEST
 
@@ -199,6 +253,10 @@ int main(void)
 	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
+	tcase_add_test(
+		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
+	tcase_add_test(tcase, what_a_user_held_before_is_not_what_others_made_room_for);
+	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
 	tcase_add_test(tcase, who_made_others_move_buffers_for_nothing_still_moves_its_own);
 	suite_add_tcase(suite, tcase);
