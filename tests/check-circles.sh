@@ -14,7 +14,7 @@ objects='
 client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_region client/heap/arena_shrink
 client/heap/arena: client/heap/arena_small client/heap/arena_range
 daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_keep
-daemon/core/session: daemon/core/estate daemon/core/lease daemon/core/hold daemon/core/linger daemon/core/debt daemon/core/declare daemon/core/share daemon/core/name daemon/core/expiry daemon/core/metadata daemon/core/word daemon/core/request daemon/core/queue daemon/core/line daemon/core/turn daemon/core/ask daemon/core/deadlock daemon/core/grant daemon/core/commit daemon/core/adopt
+daemon/core/session: daemon/core/estate daemon/core/lease daemon/core/hold daemon/core/linger daemon/core/debt daemon/core/declare daemon/core/share daemon/core/name daemon/core/expiry daemon/core/metadata daemon/core/word daemon/core/request daemon/core/queue daemon/core/grant daemon/core/commit
 daemon/keep/keep: daemon/keep/keep_item daemon/keep/keep_link
 daemon/net/peer: daemon/net/hub
 '

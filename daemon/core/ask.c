@@ -6,10 +6,12 @@
  * again. It must never decide about a request.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/session_private.h"
+#include "daemon/core/ask.h"
 
 #include "common/arith.h"
+#include "daemon/core/admit.h"
 #include "daemon/core/ladder_private.h"
+#include "daemon/core/line.h"
 
 /* Asking walks all clients, so it uses up this much of the line's slice. */
 #define ASK_WORK 16

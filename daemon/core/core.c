@@ -13,11 +13,13 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "daemon/core/ask.h"
 #include "daemon/core/climb.h"
 #include "daemon/core/decay.h"
 #include "daemon/core/drain.h"
 #include "daemon/core/fds.h"
 #include "daemon/core/ladder_private.h"
+#include "daemon/core/line.h"
 #include "daemon/core/probe.h"
 #include "daemon/core/reserve.h"
 #include "daemon/core/session_private.h"

@@ -7,12 +7,13 @@
  * never end a request itself: the queue does that.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/session_private.h"
+#include "daemon/core/deadlock.h"
 
 #include <assert.h>
 
 #include "common/arith.h"
 #include "daemon/core/ladder_private.h"
+#include "daemon/core/line.h"
 
 /* ---- the clocks */
 

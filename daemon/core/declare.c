@@ -12,8 +12,10 @@
 
 #include "common/arith.h"
 #include "common/step.h"
+#include "daemon/core/deadlock.h"
 #include "daemon/core/reserve.h"
 #include "daemon/core/session_private.h"
+#include "daemon/core/turn.h"
 
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 {

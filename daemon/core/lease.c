@@ -16,6 +16,8 @@
 
 #include "common/step.h"
 #include "common/zeroed.h"
+#include "daemon/core/ask.h"
+#include "daemon/core/deadlock.h"
 #include "daemon/core/ladder_private.h"
 #include "daemon/core/reserve.h"
 

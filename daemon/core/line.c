@@ -6,7 +6,7 @@
  * that left. It must never decide about a request.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/session_private.h"
+#include "daemon/core/line.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 #include <assert.h>
 
 #include "common/arith.h"
+#include "daemon/core/deadlock.h"
 #include "daemon/core/reserve.h"
 
 /* The first look comes after this time. Each further one waits twice as long as the one before, up

@@ -12,9 +12,13 @@
 #include "common/arith.h"
 #include "common/uid_name.h"
 #include "common/units.h"
+#include "daemon/core/ask.h"
+#include "daemon/core/deadlock.h"
 #include "daemon/core/ladder_private.h"
+#include "daemon/core/line.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/probe.h"
+#include "daemon/core/turn.h"
 
 /* ---- order */
 
@@ -358,7 +362,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		if (w->denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
 		} else if (now >= w->until_ns ||
-			   !gm_turn_bars(device, request, w->exact, w->order)) {
+			   !gm_turn_bars(device, w->account->payer, w->exact, w->order)) {
 			/* To be held back is no reason to fail. */
 			queue_grant(device, request);
 			return true;

@@ -22,6 +22,7 @@
 #include "daemon/core/fds.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/reserve.h"
+#include "daemon/core/turn.h"
 
 /* ---- the end of a request */
 
@@ -574,7 +575,7 @@ static bool request_fits(struct gm_device *device, const struct gm_request *requ
 	const struct gm_account *account = gm_session_account(request->session, device);
 	if (!gm_admit_now(device, account, exact, ret))
 		return false;
-	if (!device->queue.holder || !gm_turn_bars(device, request, exact, UINT64_MAX))
+	if (!device->queue.holder || !gm_turn_bars(device, &request->session->payer, exact, UINT64_MAX))
 		return true;
 	ret->block = GM_BLOCK_TURN;
 	return false;

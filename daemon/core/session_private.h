@@ -21,9 +21,8 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in 21 files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, declare.c,
- * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, line.c, turn.c, ask.c, deadlock.c,
- * grant.c, commit.c and adopt.c), because each of them can end the others. The modules below know nothing of it.
+ * wait. They are one object in 16 files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, declare.c,
+ * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
  */
 
 /* The names that end by themselves, in a heap (expiry.c). */
@@ -597,98 +596,5 @@ void gm_queue_tick(struct gm_device *device);
 /* See gm_core_queue_each(). */
 bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
-
-/* ---- ask.c */
-
-/* A parked request stays for so many rounds of asking clients. */
-#define GM_PARKED_ROUNDS 2
-/* Asks clients for what the request lacks. Returns whether something may come. */
-bool gm_ask_for(struct gm_device *device, struct gm_request *request);
-/* A client that owes memory returns bytes of it. */
-void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
-/* When gm_ask_tick() must be called although nothing has happened; UINT64_MAX: never. */
-uint64_t gm_ask_due(const struct gm_device *device);
-/* Time has passed: looks what users kept of the memory that others moved buffers for. */
-void gm_ask_tick(struct gm_device *device);
-/* Whether clients still have time to return something that helps the request. */
-bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
-
-/* ---- line.c */
-
-/* Whether the waiting request is before this place in the order: by priority, then by arrival. */
-static inline bool gm_waiting_before(const struct gm_waiting *w, int32_t priority, uint64_t order)
-{
-	return w->priority > priority || (w->priority == priority && w->order < order);
-}
-
-/* Whether it lacks room on the device, rather than under a limit. */
-static inline bool gm_waiting_wants_device(const struct gm_waiting *w)
-{
-	return w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE;
-}
-
-/* The line of a user, which is made if there is none. NULL: no memory. */
-struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid);
-uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid);
-/* Frees the lines. They must be empty. */
-void gm_line_free_all(struct gm_device *device);
-/* Puts the request into the line at its place in the order, or takes it out of its line. */
-void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_request *request);
-void gm_line_remove(struct gm_device *device, struct gm_request *request);
-/* The priorities of its requests changed. */
-void gm_line_sort(struct gm_line *line);
-/* Goes through all requests of a device, line by line. after: the last one; NULL: from the start. */
-struct gm_request *gm_line_each(const struct gm_device *device, const struct gm_request *after);
-/* Goes through all requests of a device in the order, from a place on. No request may come or go
- * meanwhile. NULL: that was the last one. */
-void gm_line_seek(const struct gm_device *device, const struct gm_queue_place *place);
-const struct gm_request *gm_line_next_listed(const struct gm_device *device);
-
-/* ---- turn.c */
-
-/* What the request waits for has been worked out. */
-void gm_turn_note(struct gm_request *request);
-/* A request of this account is granted: counts it for those that it overtakes. order: its place;
- * UINT64_MAX: it is new. */
-void gm_turn_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order);
-/* Lets the request hold others back from now on, if it may. */
-void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
-/* Ends that if it has gone on for long enough, or if what it rests on is gone. */
-void gm_turn_look(struct gm_device *device, uint64_t now);
-/* When gm_turn_look() must be called; UINT64_MAX: never. */
-uint64_t gm_turn_due(const struct gm_device *device);
-/* The request leaves its line. */
-void gm_turn_leave(struct gm_device *device, const struct gm_request *request);
-/* Whether a request must wait because another one holds it back. order: as above. */
-bool gm_turn_bars(const struct gm_device *device, const struct gm_request *request, uint64_t bytes,
-	uint64_t order);
-
-/* ---- deadlock.c */
-
-/* Whether the request waits without a deadline. Only such a request can be in a deadlock. */
-static inline bool gm_waiting_endless(const struct gm_waiting *w)
-{
-	return w->until_ns == UINT64_MAX;
-}
-
-/*
- * Finds out whether everybody waits for everybody: all sessions that hold what a waiting request
- * lacks (memory of the device, or under the limit in its way) wait for more there without a
- * deadline, all of this has been so for gm_policy_deadlock_ns() without a return, no client is being
- * asked for memory, and no request holds others back. Returns the request to refuse: the last in the order of those whose
- * session holds some of it. NULL: a session can still move, or it is too early to tell. A request
- * that waits because programs outside the broker have the memory is in no deadlock: those programs
- * can end.
- *
- * Costs nothing before queue.look_ns. Then it looks at each session and each request once, and sets
- * queue.look_ns to the next time at which a deadlock is possible.
- */
-struct gm_request *gm_deadlock_find(struct gm_device *device);
-/* A session has waited without a deadline since then. */
-void gm_deadlock_look_by(struct gm_device *device, uint64_t since_ns);
-/* A session returned memory that this account was charged for. */
-void gm_deadlock_returned(struct gm_device *device, const struct gm_account *account);
-/* The limits or the policy changed. */
-void gm_deadlock_restart(struct gm_device *device);
 
 #endif

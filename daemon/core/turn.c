@@ -7,10 +7,12 @@
  * would cover it. It must never keep a request from memory that is guaranteed to its owner.
  */
 #include "daemon/core/hash_table.h"
-#include "daemon/core/session_private.h"
+#include "daemon/core/turn.h"
 
 #include "common/arith.h"
+#include "daemon/core/admit.h"
 #include "daemon/core/ladder_private.h"
+#include "daemon/core/line.h"
 
 /* While a request holds others back, the claims that it rests on are looked at this often. */
 #define TURN_LOOK_NS UINT64_C(100000000)
@@ -53,7 +55,7 @@ enum turn_cover { NOT_COVERED, BY_OWN_WORD, COVERED };
 static enum turn_cover turn_find_cover(struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
-	const struct gm_payer *self = &request->session->payer;
+	const struct gm_payer *self = w->account->payer;
 	struct gm_refusal refusal = {.block = GM_BLOCK_DEVICE};
 	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
 
@@ -139,17 +141,16 @@ uint64_t gm_turn_due(const struct gm_device *device)
 	return gm_min(queue->hold_ns + GM_TURN_HOLD_NS, queue->holder->waiting.look_ns);
 }
 
-bool gm_turn_bars(const struct gm_device *device, const struct gm_request *request, uint64_t bytes,
+bool gm_turn_bars(const struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
 	uint64_t order)
 {
 	const struct gm_queue *queue = &device->queue;
-	const struct gm_payer *payer = &request->session->payer;
 	const struct gm_account *account = &payer->accounts[device->number];
 	if (!queue->holder || !gm_waiting_before(&queue->holder->waiting, account->priority, order))
 		return false;
 	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
 		return false;
-	if (queue->holds_own && payer->payer_uid != queue->holder->session->payer.payer_uid)
+	if (queue->holds_own && payer->payer_uid != queue->holder->waiting.line->payer_uid)
 		return false;
 	/* The request that holds others back could not have that memory anyway. */
 	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);
