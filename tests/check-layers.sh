@@ -12,13 +12,17 @@ tests=0
 layers='
 include/gpumem:
 common:
-daemon/core:    common
-daemon/config:  common daemon/core
-daemon/backend: common daemon/core
+daemon/books:   common
+daemon/device:  common daemon/books
+daemon/wait:    common daemon/books daemon/device
+daemon/lease:   common daemon/books daemon/device daemon/wait
+daemon/core:    common daemon/books daemon/device daemon/wait daemon/lease
+daemon/config:  common daemon/books
+daemon/backend: common daemon/books
 daemon/keep:    common
 daemon/net:     common
-daemon/tenant:  common daemon/core daemon/config daemon/net
-daemon/serve:   common daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
+daemon/tenant:  common daemon/books daemon/lease daemon/core daemon/config daemon/net
+daemon/serve:   common daemon/books daemon/device daemon/wait daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
 daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
 keeper:         common
 preload:        common

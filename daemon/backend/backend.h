@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/types.h"
-#include "daemon/core/chunk.h"
+#include "daemon/books/chunk.h"
 
 /*
  * This folder promises physical memory: a backend makes and destroys it, and a worker calls the

@@ -6,7 +6,7 @@
  *
  * It must never hand out a block if another domain may have a handle with its number.
  */
-#include "daemon/core/hash_table.h" /* must come first */
+#include "daemon/books/hash_table.h" /* must come first */
 
 #include "daemon/backend/ipc_blocks.h"
 

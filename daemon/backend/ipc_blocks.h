@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 #include "common/cuda.h"
-#include "daemon/core/chunk.h"
+#include "daemon/books/chunk.h"
 
 /*
  * The blocks of the ipc transport. A CUDA IPC handle is 64 bytes that anybody may keep. It names

@@ -5,7 +5,7 @@
  * its last. If there is no memory for that, the job goes to a list of its own, which comes first: so
  * adding a job never fails.
  */
-#include "daemon/core/hash_table.h"
+#include "daemon/books/hash_table.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/chunk.h"
+#include "daemon/books/chunk.h"
 
 /*
  * The order in which a device's thread does its jobs. Users take turns, one job each, so a user who

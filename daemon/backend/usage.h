@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "daemon/backend/backend.h"
-#include "daemon/core/counted.h"
+#include "daemon/books/counted.h"
 
 /* A survey of a device: which processes use it at one moment. */
 

@@ -7,8 +7,8 @@
 #include <uv.h>
 
 #include "daemon/backend/backend.h"
-#include "daemon/core/chunk.h"
 #include "daemon/backend/usage.h"
+#include "daemon/books/chunk.h"
 
 /*
  * The thread of one device, with a queue of jobs before it and a queue of results behind it. The

@@ -9,8 +9,8 @@
 #include "common/device_name.h"
 #include "common/path.h"
 #include "common/types.h"
+#include "daemon/books/policy.h"
 #include "daemon/config/config_types.h"
-#include "daemon/core/policy.h"
 
 /*
  * This folder turns gpumemd.conf and its drop-ins into one complete configuration, or into a list

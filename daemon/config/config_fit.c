@@ -10,8 +10,8 @@
 
 #include "common/arith.h"
 #include "common/units.h"
+#include "daemon/books/policy.h"
 #include "daemon/config/config_effective.h"
-#include "daemon/core/policy.h"
 
 struct fit_devices {
 	uint32_t n;

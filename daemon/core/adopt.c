@@ -8,8 +8,8 @@
  * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks,
  * declarations, opened leases, shares, names, metadata, limits.
  */
-#include "daemon/core/hash_table.h"
-#include "daemon/core/session_private.h"
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,10 +17,10 @@
 #include <string.h>
 
 #include "common/arith.h"
+#include "daemon/books/fds.h"
 #include "daemon/core/adopt.h"
 #include "daemon/core/adopt_records.h"
-#include "daemon/core/drain.h"
-#include "daemon/core/fds.h"
+#include "daemon/device/drain.h"
 
 struct gm_adopt {
 	struct gm_core *core;

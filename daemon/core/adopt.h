@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/core/chunk.h"
-#include "daemon/core/record.h"
+#include "daemon/books/chunk.h"
+#include "daemon/books/record.h"
 
 /*
  * Adoption: after a start, core takes back what the records of an earlier daemon tell. Only what is

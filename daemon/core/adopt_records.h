@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/core/record.h"
+#include "daemon/books/record.h"
 
 /*
  * The records of an earlier daemon as they were read, by kind and id. It promises that a record is whole,

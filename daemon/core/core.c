@@ -4,7 +4,7 @@
  * together and hands each call to the module that keeps the promise. It must never hold a rule of
  * its own about memory.
  */
-#include "daemon/core/hash_table.h"
+#include "daemon/books/hash_table.h"
 #include "daemon/core/core.h"
 
 #include <assert.h>
@@ -13,16 +13,16 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "daemon/core/ask.h"
-#include "daemon/core/climb.h"
-#include "daemon/core/decay.h"
-#include "daemon/core/drain.h"
-#include "daemon/core/fds.h"
-#include "daemon/core/ladder_private.h"
-#include "daemon/core/line.h"
-#include "daemon/core/probe.h"
-#include "daemon/core/reserve.h"
-#include "daemon/core/session_private.h"
+#include "daemon/books/fds.h"
+#include "daemon/device/climb.h"
+#include "daemon/device/decay.h"
+#include "daemon/device/drain.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/device/probe.h"
+#include "daemon/device/reserve.h"
+#include "daemon/lease/session_private.h"
+#include "daemon/wait/ask.h"
+#include "daemon/wait/line.h"
 
 static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {

@@ -6,24 +6,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/books/counted.h"
+#include "daemon/books/ops.h"
+#include "daemon/books/pool.h"
 #include "daemon/core/adopt.h"
-#include "daemon/core/counted.h"
-#include "daemon/core/device.h"
-#include "daemon/core/ladder.h"
-#include "daemon/core/lease.h"
-#include "daemon/core/metadata.h"
-#include "daemon/core/ops.h"
 #include "daemon/core/place.h"
-#include "daemon/core/pool.h"
-#include "daemon/core/queue.h"
-#include "daemon/core/quota.h"
-#include "daemon/core/request.h"
-#include "daemon/core/session.h"
-#include "daemon/core/name.h"
-#include "daemon/core/share.h"
+#include "daemon/device/device.h"
+#include "daemon/device/ladder.h"
+#include "daemon/device/quota.h"
+#include "daemon/lease/lease.h"
+#include "daemon/lease/metadata.h"
+#include "daemon/lease/name.h"
+#include "daemon/lease/session.h"
+#include "daemon/lease/share.h"
+#include "daemon/wait/queue.h"
+#include "daemon/wait/request.h"
 
 /*
- * This folder decides who holds which memory, who may have more, and what becomes of every chunk,
+ * Core decides who holds which memory, who may have more, and what becomes of every chunk,
  * and it promises that the books balance at every return. It must never know a socket, protobuf,
  * libuv, libsystemd or CUDA, nor read a clock or make an id by itself: all of that comes through
  * one table of functions (ops.h).
@@ -44,21 +44,12 @@
  *   - No call costs more as the number of leases or clients grows, except those that must look at
  *     every client: a new limit, a cleanup, and a request that does not fit.
  *
- * The modules, lowest first; each may use only those above it in this list:
- *   chunk, event, owner, policy, say, token_hash, hash_table   plain values and pure functions
- *   ledger, pool, plan                                         the state of one device
- *   ops, payer, env                                            what all modules share
- *   fds                                                        descriptors of chunks, per user
- *   device                                                     ledger and pool together
- *   reserve, decay, probe, drain
- *   ladder, climb                                              getting memory back
- *   quota, admit                                               who may have memory
- *   adopt_records                                              records as they were read
- *   session, estate, lease, hold, linger, debt, share, name,
- *   expiry, metadata, word,
- *   request, queue, deadlock, grant, commit, adopt             one object: session_private.h
- *   place                                                      advice, nothing changes
- *   core                                                       this header, and core.c
+ * Core is one library in five folders, lowest first; each may use only those above it in this list:
+ *   daemon/books    what is counted, and the types that all of core shares (ledger.h)
+ *   daemon/device   one device: its chunks, who may have more of it, getting memory back (device.h)
+ *   daemon/wait     requests that wait: their order, and what may be done for them (queue.h)
+ *   daemon/lease    what clients hold and ask for: one object in 16 files (session_private.h)
+ *   daemon/core     taking over from an earlier daemon, advice, and the calls below
  */
 
 struct gm_core;

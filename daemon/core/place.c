@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "common/units.h"
-#include "daemon/core/ladder_private.h"
-#include "daemon/core/plan.h"
-#include "daemon/core/session_private.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/device/plan.h"
+#include "daemon/lease/session_private.h"
 
 /* The id of a client that does not exist. No session has it: ids are below 2^53. */
 #define PLACE_NOBODY UINT64_MAX

@@ -7,7 +7,7 @@
 
 #include "gpumem/status.h"
 #include "common/types.h"
-#include "daemon/core/say.h"
+#include "daemon/books/say.h"
 
 /* Where so many bytes would find room: advice for a client that has not asked for them yet. */
 

@@ -19,8 +19,8 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/units.h"
-#include "daemon/core/declare.h"
 #include "daemon/keep/keep.h"
+#include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"
 
 /* The most entries in a packet. So many stay far below GM_LIMIT_PACKET_BYTES. */

@@ -15,13 +15,13 @@
 #include "common/clock.h"
 #include "common/uid_name.h"
 #include "common/units.h"
+#include "daemon/books/policy.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/core/policy.h"
-#include "daemon/core/queue.h"
-#include "daemon/core/quota.h"
+#include "daemon/device/quota.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/watch.h"
 #include "daemon/tenant/client_news.h"
+#include "daemon/wait/queue.h"
 
 /* How many rows a packet takes. Each is below 512 bytes. */
 #define GM_LIMITS_ROWS 100

@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/uid_name.h"
 #include "common/units.h"
-#include "daemon/core/quota.h"
+#include "daemon/device/quota.h"
 
 static const struct {
 	const char *kind, *id;

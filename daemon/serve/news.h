@@ -2,7 +2,7 @@
 #ifndef GM_DAEMON_NEWS_H
 #define GM_DAEMON_NEWS_H
 
-#include "daemon/core/owner.h"
+#include "daemon/books/owner.h"
 #include "daemon/serve/journal.h"
 #include "daemon/serve/serve.h"
 

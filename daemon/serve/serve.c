@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "common/uid_name.h"
-#include "daemon/core/owner.h"
+#include "daemon/books/owner.h"
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)
 {

@@ -6,10 +6,10 @@
 #include "daemon/serve/serve_declare.h"
 
 #include "common/arith.h"
-#include "daemon/core/declare.h"
-#include "daemon/core/request.h"
+#include "daemon/lease/declare.h"
 #include "daemon/serve/serve_handles.h"
 #include "daemon/serve/serve_lease.h"
+#include "daemon/wait/request.h"
 
 void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {

@@ -4,7 +4,7 @@
 
 #include "daemon/serve/serve.h"
 
-/* Memory that clients make themselves and declare: daemon/core/declare.h. */
+/* Memory that clients make themselves and declare: daemon/lease/declare.h. */
 gm_serve_handler gm_serve_declare;
 
 #endif

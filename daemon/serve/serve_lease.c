@@ -15,7 +15,7 @@
 #include "common/step.h"
 #include "common/units.h"
 #include "common/zeroed.h"
-#include "daemon/core/declare.h"
+#include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
 #include "daemon/tenant/client_news.h"

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "daemon/core/owner.h"
+#include "daemon/books/owner.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/journal.h"

@@ -6,7 +6,7 @@
 #include <utlist.h>
 
 #include "common/uid_name.h"
-#include "daemon/core/declare.h"
+#include "daemon/lease/declare.h"
 
 /* How old the figures of a device on the pages may be. */
 #define GM_CLIENTS_INTERVAL_MS 50

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "daemon/books/chunk.h"
 #include "daemon/config/config.h"
-#include "daemon/core/chunk.h"
 #include "daemon/net/identity.h"
 
 /*

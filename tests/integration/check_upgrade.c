@@ -15,7 +15,7 @@
 
 #include "common/keeper_wire.h"
 #include "common/seqpacket.h"
-#include "daemon/core/record.h"
+#include "daemon/books/record.h"
 #include "daemon/keep/records.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/raw.h"

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/core/session_private.h"
+#include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

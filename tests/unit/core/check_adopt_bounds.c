@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/limits.h"
-#include "daemon/core/session_private.h"
+#include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

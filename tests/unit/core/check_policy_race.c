@@ -4,7 +4,7 @@
  * count. */
 #include <stdlib.h>
 
-#include "daemon/core/quota.h"
+#include "daemon/device/quota.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/core/model_run.h"

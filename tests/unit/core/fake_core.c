@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/core/session_private.h"
+#include "daemon/lease/session_private.h"
 #include "tests/unit/core/fake_ledger.h"
 #include "tests/unit/failing_malloc.h"
 

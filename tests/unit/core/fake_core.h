@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/books/owner.h"
 #include "daemon/core/core.h"
-#include "daemon/core/owner.h"
 
 /*
  * What stands above core in its tests: a clock that moves when told, ids that count up, random

@@ -3,7 +3,7 @@
  * See fake_ledger.h. It promises that nothing reaches the records after the daemon has died. It must
  * never look into a record.
  */
-#include "daemon/core/hash_table.h"
+#include "daemon/books/hash_table.h"
 #include "tests/unit/core/fake_ledger.h"
 
 #include <check.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/arith.h"
-#include "daemon/core/session_private.h"
+#include "daemon/lease/session_private.h"
 
 /* ---- records */
 

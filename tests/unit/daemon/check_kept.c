@@ -6,7 +6,7 @@
 
 #include "common/kept.h"
 #include "common/page.h"
-#include "daemon/core/session_private.h"
+#include "daemon/lease/session_private.h"
 #include "daemon/tenant/client.h"
 #include "tests/tap.h"
 

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "daemon/core/quota.h"
+#include "daemon/device/quota.h"
 #include "daemon/serve/journal.h"
 #include "daemon/service.h"
 #include "tests/tap.h"

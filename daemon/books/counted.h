@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_BOOKS_COUNTED_H
+#define GM_BOOKS_COUNTED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+/* What the driver says each process has on a device, at one moment. debt.c makes estimates of it. */
+
+struct gm_counted_process {
+	pid_t pid;
+	uint64_t bytes;
+	uint64_t spoken_for; /* of them: what sessions of the process owe or declared (declare.c) */
+	/* What its sessions declared and may still make, and what it had before that. gm_declare_expect()
+	 * sets both. */
+	uint64_t expected, before;
+};
+
+/* A count is one block of malloc(). */
+struct gm_counted {
+	bool known;          /* the driver could tell */
+	bool sampled;        /* free_bytes was measured together with the count */
+	uint64_t free_bytes; /* of the device */
+	size_t n;
+	struct gm_counted_process list[]; /* in order of pid, each once */
+};
+
+/* Order of pid, for bsearch(). */
+static inline int gm_counted_order(const void *a, const void *b)
+{
+	const struct gm_counted_process *x = a, *y = b;
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* What a count says of a process. NULL: nothing, or there is no count. */
+static inline struct gm_counted_process *gm_counted_find(struct gm_counted *counted, pid_t pid)
+{
+	struct gm_counted_process key = {.pid = pid};
+	if (!counted || counted->n == 0)
+		return NULL;
+	return bsearch(&key, counted->list, counted->n, sizeof(key), gm_counted_order);
+}
+
+/* What became of a process. */
+enum gm_fate {
+	GM_FATE_ALIVE,    /* it lives, or nobody can tell */
+	GM_FATE_GONE,     /* it has ended, and no process has its number */
+	GM_FATE_REPLACED, /* another process has its number */
+};
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The descriptors of chunks. This file promises that every chunk on the fd transport is in one
+ * column of the account, and that a user is charged for exactly the chunks that were asked for on its
+ * behalf and are leased, or linger. It must never decide which chunk is released: it does not know the pools.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/books/fds.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- users */
+
+struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid)
+{
+	struct gm_fds_user *user;
+	HASH_FIND(hh, env->fd_users, &payer_uid, sizeof(payer_uid), user);
+	if (!user) {
+		user = calloc(1, sizeof(*user));
+		if (!user)
+			return NULL;
+		user->payer_uid = payer_uid;
+		HASH_ADD(hh, env->fd_users, payer_uid, sizeof(user->payer_uid), user);
+		if (!GM_TABLE_ADDED(user)) {
+			free(user);
+			return NULL;
+		}
+	}
+	user->refs++;
+	return user;
+}
+
+static void fds_user_release(struct gm_env *env, struct gm_fds_user *user)
+{
+	if (user->refs > 0 || user->held > 0)
+		return;
+	HASH_DEL(env->fd_users, user);
+	free(user);
+}
+
+void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user)
+{
+	if (!user)
+		return;
+	assert(user->refs > 0);
+	user->refs--;
+	fds_user_release(env, user);
+}
+
+void gm_fds_take(struct gm_env *env, struct gm_fds_user *user)
+{
+	env->fds->chunks++;
+	user->held++;
+}
+
+void gm_fds_give(struct gm_env *env, struct gm_fds_user *user)
+{
+	assert(user->held > 0 && env->fds->chunks > 0);
+	env->fds->chunks--;
+	user->held--;
+	fds_user_release(env, user);
+}
+
+/* ---- columns */
+
+static uint64_t *fds_column(struct gm_fd_budget *budget, enum gm_fds_column column)
+{
+	switch (column) {
+	case GM_FDS_HELD:
+		return &budget->chunks;
+	case GM_FDS_SPARE:
+		return &budget->spare;
+	case GM_FDS_DYING:
+		return &budget->dying;
+	case GM_FDS_NONE:
+		break;
+	}
+	return NULL;
+}
+
+void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
+	struct gm_fds_user *user)
+{
+	if (chunk->transport != GM_TRANSPORT_FD)
+		return;
+
+	uint64_t *from = fds_column(env->fds, chunk->fds_column);
+	uint64_t *to = fds_column(env->fds, column);
+	struct gm_fds_user *before = chunk->fds_user;
+	assert((column == GM_FDS_HELD) == (user != NULL));
+	if (from)
+		(*from)--;
+	if (to)
+		(*to)++;
+	if (user)
+		user->held++;
+	chunk->fds_column = column;
+	chunk->fds_user = user;
+
+	if (before) {
+		assert(before->held > 0);
+		before->held--;
+		fds_user_release(env, before);
+	}
+}
+
+/* ---- waiting */
+
+bool gm_fds_short(const struct gm_env *env)
+{
+	const struct gm_fd_budget *fds = env->fds;
+	return fds->waiting > 0 ||
+	       fds->connections + fds->chunks + fds->spare + fds->dying > fds->total;
+}
+
+bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk)
+{
+	return chunk->transport == GM_TRANSPORT_FD && gm_fds_short(env);
+}
+
+void gm_fds_wait(struct gm_env *env, struct gm_chunk *chunk)
+{
+	assert(!chunk->fds_prev);
+	DL_APPEND2(env->fd_waiting, chunk, fds_prev, fds_next);
+	env->fds->waiting++;
+}
+
+bool gm_fds_stop_waiting(struct gm_env *env, struct gm_chunk *chunk)
+{
+	if (!chunk->fds_prev)
+		return false;
+	DL_DELETE2(env->fd_waiting, chunk, fds_prev, fds_next);
+	chunk->fds_prev = chunk->fds_next = NULL;
+	env->fds->waiting--;
+	return true;
+}
+
+struct gm_chunk *gm_fds_next(struct gm_env *env)
+{
+	struct gm_chunk *chunk = env->fd_waiting;
+	if (env->fds->waiting == 0 || !gm_fd_budget_may_open(env->fds))
+		return NULL;
+	if (env->word_waiting && !env->word_denied && (env->word_turn || !chunk)) {
+		env->woken = true;
+		return NULL;
+	}
+	if (!chunk)
+		return NULL;
+	gm_fds_stop_waiting(env, chunk);
+	env->word_turn = true;
+	return chunk;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_BOOKS_FDS_H
+#define GM_BOOKS_FDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uthash.h>
+
+#include "daemon/books/chunk.h"
+#include "daemon/books/env.h"
+
+/*
+ * The file descriptors of chunks, and which user each counts for. A chunk on the fd transport costs
+ * one from the moment it is asked for until it is destroyed. The user that asked for it is charged as
+ * long as the chunk is leased or lingers, whoever opens the lease. The account (common/fd_budget.h) is shared
+ * with the connections. Chunks on the ipc transport cost none, and nothing here counts them.
+ */
+
+/* What one user holds. It exists while somebody has a reference, or a chunk counts for it. */
+struct gm_fds_user {
+	uid_t payer_uid;
+	uint64_t held;
+	uint32_t refs;
+	UT_hash_handle hh; /* of gm_env.fd_users */
+};
+
+/* Returns a reference, or NULL if there is no memory. */
+struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid);
+/* user may be NULL. */
+void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user);
+
+/* Count one more descriptor for a user, or one less, that is no chunk's. It is as if the user held
+ * another chunk. */
+void gm_fds_take(struct gm_env *env, struct gm_fds_user *user);
+void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
+
+/* Moves a chunk's descriptor from one column of the account to another. user: the one that
+ * GM_FDS_HELD counts for. */
+void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
+	struct gm_fds_user *user);
+
+/* Whether a descriptor that is in the account already must wait until others are closed. */
+bool gm_fds_short(const struct gm_env *env);
+/* Whether the creation of a chunk must wait until others are destroyed. */
+bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk);
+/* Keeps the chunk until gm_fds_next() hands it out. */
+void gm_fds_wait(struct gm_env *env, struct gm_chunk *chunk);
+/* Takes out a chunk that waits. Returns false if it does not. */
+bool gm_fds_stop_waiting(struct gm_env *env, struct gm_chunk *chunk);
+/* Takes out the chunk that has waited for longest, if it can be made now. Returns NULL if none can, or if
+ * it is the turn of a control block: the pump will see to that. */
+struct gm_chunk *gm_fds_next(struct gm_env *env);
+
+#endif

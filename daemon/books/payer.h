@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_BOOKS_PAYER_H
+#define GM_BOOKS_PAYER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "daemon/books/ledger.h"
+#include "daemon/books/owner.h"
+
+/*
+ * The one that memory is charged to: the part of a session that the modules below sessions need to
+ * know. It is embedded in struct gm_session. Estates are payers, too (session_private.h).
+ */
+struct gm_payer {
+	uint64_t id;
+	struct gm_session *session; /* opaque here: for the functions of gm_core_ops */
+	uid_t uid;                  /* of the process: for sentences only */
+	uid_t payer_uid;            /* the user that it counts for: gm_session_info */
+	pid_t pid;                  /* several sessions may have the same */
+	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
+	bool ending;                /* it will be freed before the call into core returns */
+	bool limited;               /* a limit applies to it */
+	/* It stands for what other sessions left behind, and has no process of its own: nobody can
+	 * ask it or end it. quarantined is set, too. */
+	bool estate;
+	struct gm_quota_values run;   /* the limit of its run; nothing is set: it has none */
+	UT_hash_handle hh;            /* of gm_env.payers */
+	struct gm_account accounts[]; /* one per device, in order of number */
+};
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_BOOKS_SAY_H
+#define GM_BOOKS_SAY_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "gpumem/status.h"
+
+/* Sentences for a person. A sentence that is too long is cut. */
+
+/* The size of a sentence, with the NUL at its end. */
+#define GM_DETAIL_BYTES 256
+
+static inline void __attribute__((format(printf, 2, 3)))
+gm_say(char detail[GM_DETAIL_BYTES], const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
+	va_end(args);
+}
+
+/* Writes why something is refused, and returns the status. */
+#define gm_refuse(status, detail, ...) (gm_say((detail), __VA_ARGS__), (status))
+
+#endif

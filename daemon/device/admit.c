@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Admission: the one place that knows why a request cannot have memory. It promises that the ledger
+ * agrees when it says yes, and that its refusal names the cause with its figures, and the remedy.
+ * It must never change anything.
+ */
+#include "daemon/device/admit.h"
+
+#include "common/arith.h"
+#include "common/uid_name.h"
+#include "common/units.h"
+#include "daemon/device/quota_private.h"
+
+/* While pressure is critical, only the highest priority gets anything new. */
+static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
+{
+	return gm_device_level_now(device) == GM_LEVEL_CRITICAL &&
+	       account->priority < gm_quota_top(device);
+}
+
+bool gm_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+	struct gm_refusal *ret)
+{
+	const struct gm_ledger *ledger = &device->ledger;
+	uint64_t ceiling = gm_device_ceiling(device);
+	bool fits = bytes <= gm_ledger_room(ledger, account, ceiling);
+	if (fits && !device->drain.on && !admit_held_back(device, account))
+		return true;
+
+	*ret = (struct gm_refusal){0};
+	if (device->drain.on) {
+		ret->block = GM_BLOCK_DRAIN;
+		return false;
+	}
+	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
+		if (bytes > gm_minus(account->tallies[i]->max, account->tallies[i]->held))
+			ret->tally = account->tallies[i];
+	if (ret->tally)
+		ret->block = GM_BLOCK_QUOTA;
+	else if (fits || admit_held_back(device, account))
+		ret->block = GM_BLOCK_CRITICAL;
+	else if (bytes > gm_policy_available(ceiling, gm_ledger_charged(ledger)))
+		ret->block = GM_BLOCK_DEVICE;
+	else
+		ret->block = GM_BLOCK_GUARANTEE;
+	return false;
+}
+
+bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
+	struct gm_refusal *ret)
+{
+	/* Nobody knows how long a drain lasts. And a holder that waited for more would keep the device
+	 * from becoming empty. */
+	if (device->drain.on) {
+		*ret = (struct gm_refusal){.block = GM_BLOCK_DRAIN, .never = true};
+		return false;
+	}
+
+	for (unsigned i = 0; i < account->n_tallies; i++) {
+		if (bytes <= account->tallies[i]->max)
+			continue;
+		*ret = (struct gm_refusal){
+			.block = GM_BLOCK_QUOTA, .tally = account->tallies[i], .never = true};
+		return false;
+	}
+
+	uint64_t capacity = gm_device_capacity(device);
+	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
+	if (bytes <= gm_minus(capacity, device->guaranteed - own))
+		return true;
+	*ret = (struct gm_refusal){
+		.block = bytes > capacity ? GM_BLOCK_DEVICE : GM_BLOCK_GUARANTEE, .never = true};
+	return false;
+}
+
+uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_account *account,
+	uint64_t bytes, const struct gm_refusal *refusal)
+{
+	const struct gm_ledger *ledger = &device->ledger;
+	if (refusal->block == GM_BLOCK_QUOTA)
+		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
+	/* Charges may be past the ceiling if foreign memory took room. That must come back, too.
+	 */
+	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
+	return gm_minus(taken + bytes, gm_device_ceiling(device));
+}
+
+/* Names the owner of a limit. If that is a user who pays for a process with another uid, says so:
+ * people look for that uid in vain among the limits. */
+static const char *admit_say_owner(
+	const struct gm_owner *owner, const struct gm_payer *payer, char text[GM_OWNER_TEXT])
+{
+	_Static_assert(GM_OWNER_TEXT >= GM_UID_NAME_PAYER_TEXT, "both sentences fit");
+	if (owner->kind == GM_OWNER_UID)
+		return gm_uid_name_say_payer(payer->payer_uid, payer->uid, text);
+	return gm_owner_format(owner, text);
+}
+
+gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_account *account = &payer->accounts[device->number];
+	const struct gm_tally *tally = refusal->tally;
+	const char *never = refusal->never ? ", which it can never give" : "";
+	uint64_t foreign = device->ledger.foreign;
+	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
+	uint64_t of = gm_device_available(device), capacity = gm_device_capacity(device);
+	char owner[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT];
+	char asked[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT];
+	gm_format_size(bytes, asked);
+
+	switch (refusal->block) {
+	case GM_BLOCK_QUOTA:
+		admit_say_owner(gm_quota_owner(tally->quota), payer, owner);
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
+			gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,
+			refusal->never ? ", which it can never have" : "");
+	case GM_BLOCK_CRITICAL:
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u is at critical pressure, and priority %d gets nothing new while "
+			"there are clients of priority %d, asked for %s; see gpumemctl pressure",
+			device->number, account->priority, gm_quota_top(device), asked);
+	case GM_BLOCK_GUARANTEE:
+		if (refusal->never) {
+			kept = device->guaranteed;
+			of = capacity;
+		}
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u keeps %s of %s for owners with a guarantee, asked for %s%s; see "
+			"gpumemctl limit",
+			device->number, gm_format_size(kept, a), gm_format_size(of, b), asked,
+			never);
+	case GM_BLOCK_TURN:
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"another request waits for device %u and goes first for a while, asked for "
+			"%s; try again, or see gpumemctl queue",
+			device->number, asked);
+	case GM_BLOCK_DRAIN:
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u is being drained by %s, so nobody gets new memory on it, asked "
+			"for %s; use another device, or see gpumemctl status",
+			device->number, gm_uid_name_say(device->drain.uid, user), asked);
+	case GM_BLOCK_NONE:
+	case GM_BLOCK_DEVICE:
+		break;
+	}
+
+	if (refusal->denied)
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u is out of memory: it could not make %s although nothing is "
+			"pooled; %s of it are used outside the broker; end those programs, or "
+			"lower fraction",
+			device->number, gm_format_size(refusal->denied, a),
+			gm_format_size(foreign, b));
+	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+		"device %u has %s available of %s, asked for %s%s%s%s%s; %s", device->number,
+		gm_format_size(of, a), gm_format_size(capacity, b), asked, never,
+		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
+		foreign ? " are used outside the broker" : "",
+		refusal->never ? "ask for less, or use another device" : "see gpumemctl clients");
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DEVICE_DEVICE_PRIVATE_H
+#define GM_DEVICE_DEVICE_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/books/env.h"
+#include "daemon/books/ledger.h"
+#include "daemon/books/pool.h"
+#include "daemon/books/record.h"
+#include "daemon/device/device.h"
+
+/*
+ * A device as core's modules see it: all of its state, and the ways that a chunk can go.
+ *
+ * The state of the modules above (reserve, decay, probe, drain, ladder and queue) is plain data here, so that
+ * they can be stored together. Each part is written only by the files that keep it, except these
+ * fields:
+ *
+ *   reserve.short_of   set by device.c and request.c, too, when a fresh chunk leaves the pool or
+ *                      does not get there
+ *   queue.woken, news  set by gm_device_wake_queue(), which any module may call
+ *   pool.misses        counted by request.c
+ *   pool.returns       counted by lease.c
+ */
+
+struct gm_counted;
+struct gm_debt;
+struct gm_request;
+
+/* Kept by reserve.c. */
+struct gm_reserve {
+	uint32_t wanted[GM_CHUNK_CLASSES];
+	uint32_t coming[GM_CHUNK_CLASSES]; /* under creation */
+	bool short_of;                     /* something may be missing */
+	uint32_t failures;                 /* in a row */
+	uint64_t retry_ns;                 /* not before this time; 0: at once */
+};
+
+/* Kept by decay.c. */
+struct gm_decay {
+	uint64_t jobs; /* destructions of decayed chunks under way */
+	bool running;  /* the pool releases chunks because they decayed */
+};
+
+/* Kept by linger.c: chunks that somebody still reaches. Those of a level wait equally long from one
+ * look to the next, so each list is in order of time. */
+#define GM_LINGER_LEVELS 7
+struct gm_linger {
+	struct gm_chunk *levels[GM_LINGER_LEVELS];
+	uint64_t due_ns; /* the next look; UINT64_MAX: none */
+};
+
+/* Kept by debt.c: what processes still map of memory that was destroyed, as an estimate. */
+struct gm_debts {
+	struct gm_debt *list;    /* those that owe something, or of which something was destroyed */
+	struct gm_counted *last; /* the last count; NULL: it is not known */
+	uint64_t due_ns;         /* the next count; UINT64_MAX: none */
+};
+
+/* Kept by probe.c. */
+struct gm_probe {
+	uint64_t begun;   /* the number of the last probe that began; the first one is 1 */
+	uint64_t told;    /* the last one whose end was reported: begun, or the one before */
+	uint64_t wanted;  /* the last one that a request waits for */
+	uint64_t told_ns; /* when that was reported */
+};
+
+/* One reclaim by one trigger, from its first ask to the last answer or the deadline. Kept by
+ * ladder.c. */
+struct gm_ladder_run {
+	bool active;
+	bool spills; /* somebody was asked to move buffers */
+	uint64_t deadline_ns;
+	uint64_t need;
+	enum gm_level level;      /* pressure: the level to get below */
+	uint64_t owing;           /* accounts that were asked and have not returned all of it */
+	uint64_t owed;            /* the bytes that they still owe */
+	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
+};
+
+/* Kept by ladder.c and climb.c. */
+struct gm_ladder {
+	struct gm_ladder_run runs[GM_TRIGGERS];
+	enum gm_level level;      /* the level that was acted on last */
+	unsigned stage;           /* at critical: the next rung to climb */
+	uint64_t next_ns;         /* the pressure ladder's next action; UINT64_MAX: none */
+	uint64_t victim;          /* id of the payer that is being terminated; 0: none */
+	bool powerless;           /* terminate() has failed since the level became critical */
+	uint64_t steps;           /* since the start: how often a plan considered a client */
+	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
+};
+
+/* The requests of one user that wait for the device. Kept by line.c, and by turn.c, queue.c and
+ * ask.c where it says so. */
+struct gm_line {
+	uid_t payer_uid;
+	uint32_t length;
+	struct gm_request *requests; /* in order */
+	/* Kept by turn.c: the first in order that waits for room on the device. It counts who
+	 * overtakes it, and it may hold others back, but not before this time. */
+	struct gm_request *first;
+	uint64_t rest_ns;
+	/* Kept by queue.c: going through the line, in slices if it is long. */
+	struct gm_request *at;      /* the next request to be looked at; NULL: the first one */
+	struct gm_request *ahead;   /* looked at before that; NULL: none */
+	uint32_t left;              /* requests still to be looked at */
+	uint32_t work;              /* what is left of the slice */
+	uint64_t due_ns;            /* when to go through it although nothing has happened */
+	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
+	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
+	/* Kept by ask.c: how often clients of other users moved more to host memory for this user than it
+	 * kept. */
+	uint8_t wasted;
+	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
+	 * asked until then. */
+	const struct gm_tally *dry;
+	uint64_t dry_ns;
+	/* Kept by ask.c: what clients of other users moved to host memory for this user, since it held
+	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
+	uint64_t moved, held_before, spill_ns;
+	uint64_t forget_ns; /* what was wasted does not count any more */
+	const struct gm_request *listed; /* the next one of a list that is being made */
+	struct gm_line *prev, *next;
+};
+
+/* Kept by queue.c. */
+struct gm_queue {
+	struct gm_line *lines; /* the user whose turn it is first */
+	uint64_t length;       /* of all lines */
+	uint64_t last_order;
+	uint64_t denied;  /* requests that the backend had no memory for */
+	uint64_t endless; /* requests without a deadline */
+	uint64_t granted; /* requests, since the start */
+	uint64_t steps;   /* since the start: how often a request or a line was looked at */
+	bool woken;       /* it will be gone through */
+	bool news;        /* something may have come back: every request is to be looked at */
+	bool running;     /* it is being gone through */
+	uint64_t due_ns;  /* when the first request is due; valid while the queue is not woken */
+	/* Kept by turn.c. */
+	struct gm_request *holder; /* holds others back; NULL: none does */
+	bool holds_own;            /* only those of its own user */
+	uint64_t hold_ns;          /* since when */
+	uint64_t rest_ns;          /* no request may begin before this time */
+	uint64_t judge_ns;         /* kept by ask.c: when the first user's rest is over; 0: nobody rests */
+	/* Kept by deadlock.c. */
+	struct gm_standstill still; /* of all accounts */
+	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */
+};
+
+struct gm_device {
+	struct gm_env *env;
+	uint32_t number;
+	struct gm_core_device_info info;
+	/* Worked out once per policy: fraction x total, and total - min_free. */
+	uint64_t share, beyond_min_free;
+	struct gm_ledger ledger;
+	struct gm_pool pool;
+	struct gm_reserve reserve;
+	struct gm_decay decay;
+	struct gm_pressure pressure;
+	struct gm_queue queue;
+	struct gm_ladder ladder;
+	struct gm_probe probe;
+	struct gm_linger linger;
+	struct gm_debts debts;
+	struct gm_drain drain;        /* kept by drain.c */
+	uint32_t drain_place;         /* of its record */
+	struct gm_lease *ending;      /* leases whose chunks go in ticks: all, or some (lease.c) */
+	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
+	uint64_t destroyed;           /* bytes since the start */
+	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */
+	uint64_t guaranteed;          /* the sum of all guarantees (quota.c) */
+	int32_t top_priority;         /* of all payers, unless top_stale (quota.c) */
+	int32_t top_most;             /* no payer has a higher one */
+	bool top_stale;
+	uint64_t key;                 /* its name in records; no other device has the same */
+	struct gm_record_device kept; /* its record, as it was written last */
+	uint32_t place;               /* of that record */
+	uint64_t chunks;              /* all but the doomed ones */
+	uint64_t jobs;                /* creations and destructions under way */
+	uint64_t reclaim_epoch;
+};
+
+void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t number,
+	const struct gm_core_device_info *info);
+void gm_device_deinit(struct gm_device *device);
+/* NULL: there is no device of this key. */
+struct gm_device *gm_device_by_key(const struct gm_env *env, uint64_t key);
+/* GPUMEM_E_NOT_FOUND, and detail says which devices there are. */
+gpumem_status gm_device_check_number(
+	const struct gm_env *env, uint32_t number, char detail[GM_DETAIL_BYTES]);
+
+static inline uint64_t gm_device_now(const struct gm_device *device)
+{
+	return gm_env_now(device->env);
+}
+
+/* Something may have come back. The queue will be gone through before the call into core returns; a
+ * long line in it is gone through in slices, and the rest of it follows in ticks. */
+static inline void gm_device_wake_queue(struct gm_device *device)
+{
+	device->env->woken = device->queue.woken = device->queue.news = true;
+}
+
+uint64_t gm_device_capacity(const struct gm_device *device);
+uint64_t gm_device_ceiling(const struct gm_device *device);
+uint64_t gm_device_available(const struct gm_device *device);
+uint32_t gm_device_pressure(const struct gm_device *device);
+/* The level of that pressure. Unlike device->pressure.level, which changes are told of, a fall does
+ * not wait for its dwell here: so level and pressure always agree. */
+enum gm_level gm_device_level_now(const struct gm_device *device);
+void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy);
+
+/* Makes the struct of a chunk: it is counted and has an id, but is not in the ledger yet. NULL: no
+ * memory. */
+struct gm_chunk *gm_device_new_chunk(
+	struct gm_device *device, enum gm_transport transport, uint64_t bytes);
+/* Frees a chunk for which the backend holds nothing. */
+void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk);
+/* Submits the creation of a chunk. */
+void gm_device_create(struct gm_device *device, struct gm_chunk *chunk, uint64_t turn);
+/* The same once more after the backend had no descriptor for it: all pooled chunks give up theirs
+ * first. Returns false if that does not help. */
+bool gm_device_create_again(struct gm_device *device, struct gm_chunk *chunk);
+/* Takes back the creation if it has not begun. Then the caller must free the chunk. */
+bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
+
+/*
+ * Takes a created chunk out of the account that is charged for it. The chunk must be in no list. If
+ * it is reusable (the client has unmapped it, or has never seen it) and there is room, it is pooled
+ * for chunk->domain, otherwise it is destroyed. Returns whether it was pooled.
+ */
+bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
+	bool reusable);
+/* Destroys a lingering chunk that is charged to the account. The chunk must be in no list. */
+void gm_device_doom_lingering(
+	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account);
+/*
+ * Makes the struct of a leased chunk that an earlier daemon made. The backend has it already. The
+ * caller charges it. NULL: no memory.
+ */
+struct gm_chunk *gm_device_adopt_chunk(
+	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle);
+/* A creation that no request waits for ended. */
+void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
+
+/* Shrinks the pool until what is charged fits below the ceiling, sparing one domain. */
+void gm_device_make_room(struct gm_device *device, gm_domain spare);
+/* Releases pooled chunks whose descriptors are needed (all: every one), and starts creations that
+ * waited for a descriptor. */
+void gm_device_settle_fds(struct gm_env *env, bool all);
+/* Must be called after any change: keeps the pool within the ceiling, updates the level, and
+ * reports both. */
+void gm_device_settle(struct gm_device *device);
+
+#endif

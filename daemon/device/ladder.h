@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DEVICE_LADDER_H
+#define GM_DEVICE_LADDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/books/event.h"
+
+/*
+ * Getting memory back. Every reclaim is first a plan: which rung, whose memory, how many bytes. The
+ * plan is what `gpumemctl cleanup --dry-run` shows, and it is what core carries out.
+ *
+ * What triggers a reclaim, and what it climbs:
+ *
+ *   request    CACHED for exactly what is missing, from the clients that say they have it, then
+ *              SPILL for the rest. If that is not enough, or did not come, UNUSED from every client
+ *              that holds memory, and SPILL from those that have evictable memory. (Pooled chunks
+ *              are in nobody's way: a request takes their room by itself.)
+ *   pressure   medium:   the reserve is not filled any more.
+ *              high:     POOL, and CACHED for what takes the level back.
+ *              critical: POOL, UNUSED from every client, nothing is pooled, HOLD. If that did not
+ *                        help, SPILL. Where oom = terminate and too little came, SPILL from every
+ *                        client that has not just failed to, then TERMINATE.
+ *   min_free   POOL for what is missing.
+ *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
+ *
+ * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none, and a
+ * request asks nobody of a higher priority than its own, and no other user's clients while its user
+ * rests from having made them move buffers for nothing (ask.c): a rest is settle_ns, and twice as long as the
+ * last one if the user had not kept what they made room for when that was over (64 times at most). A client that is asked on another rung as well
+ * gets one message for both, and returns what it does not use first.
+ *
+ * A rung asks clients of lower priority first, then those that have most, then the oldest. The
+ * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
+ * owner, so a plan for a request of another owner leaves it out. Under pressure, SPILL leaves it out.
+ *
+ * A client that was asked for memory is not asked again before it has returned that much or the
+ * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that had claimed the memory and
+ * returned less than half of it in time is left alone for settle_ns, twice as long each time (64 times
+ * at most). Until it has returned half of what it was asked for, its user's claims are doubted: its
+ * clients are asked beside the others, and no plan counts on them. So a client that claims what it does
+ * not return costs other users one deadline, not their memory. After an action of the pressure ladder,
+ * the next one waits for settle_ns. Only a higher level acts at once.
+ *
+ * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among
+ * equals, it is of the user that holds most beyond its guarantee, and there the process that holds
+ * most, by all its sessions. A client whose owner holds no more than its guarantee is spared. Nobody
+ * is terminated if the device would be critical without any client.
+ */
+
+struct gm_account;
+struct gm_session;
+
+struct gm_ladder_step {
+	enum gm_rung rung;
+	struct gm_session *session; /* NULL: the pool */
+	struct gm_account *account; /* its account on the device */
+	uint64_t bytes;             /* wanted from it */
+	uint64_t spill;             /* so many of them by moving evictable buffers */
+	uint64_t held;              /* by it, on the device */
+	int32_t priority;
+	bool claimed; /* the client says that it has them */
+	bool doubted; /* its user's claims did not come true before */
+};
+
+struct gm_ladder_plan {
+	uint32_t device;
+	enum gm_trigger trigger;
+	uint64_t need;            /* bytes; UINT64_MAX: all there is */
+	uint64_t planned;         /* by all steps */
+	uint64_t doubted;         /* part of planned that may well not come */
+	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
+	uid_t for_uid;            /* request: whose it is */
+	bool own;                 /* only clients of the user that asks are to move buffers */
+	bool each; /* asks every client for what is needed, not all of them together */
+	struct gm_ladder_step *steps;
+	size_t n_steps;
+};
+/* The plan may be empty. */
+void gm_ladder_plan_deinit(struct gm_ladder_plan *plan);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Estates: the accounts of what sessions left behind. This file promises that there is one estate
+ * for each combination of uid, gid, unit and container, that it lives as long as a session, a
+ * lease or a lingering chunk may charge something to it or a debt does, and that a user has a bounded
+ * number of them. It must never decide what is charged to an estate: lease.c, linger.c and debt.c do
+ * that.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arith.h"
+
+/* A name that is too long for a limit counts as none, as in gm_session_info. */
+static bool estate_same_name(const char *mine, const char *name)
+{
+	size_t n = name ? strnlen(name, GM_OWNER_NAME_BYTES + 1) : 0;
+	if (n > GM_OWNER_NAME_BYTES)
+		n = 0;
+	return mine ? n > 0 && strcmp(mine, name) == 0 : n == 0;
+}
+
+static struct gm_estate *estate_find(
+	const struct gm_estate_user *user, const struct gm_session_info *info)
+{
+	struct gm_estate *estate;
+	DL_FOREACH (user->list, estate) {
+		const struct gm_session_info *own = &estate->session->info;
+		if (own->uid == info->uid && own->gid == info->gid &&
+			estate_same_name(own->unit, info->unit) &&
+			estate_same_name(own->container, info->container))
+			return estate;
+	}
+	return NULL;
+}
+
+struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid)
+{
+	struct gm_estate_user *user;
+	HASH_FIND(hh, core->estates, &payer_uid, sizeof(payer_uid), user);
+	return user;
+}
+
+static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t payer_uid)
+{
+	struct gm_estate_user *user = gm_estate_user_find(core, payer_uid);
+	if (user)
+		return user;
+
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->payer_uid = payer_uid;
+	HASH_ADD(hh, core->estates, payer_uid, sizeof(user->payer_uid), user);
+	if (!GM_TABLE_ADDED(user)) {
+		free(user);
+		return NULL;
+	}
+	return user;
+}
+
+static void estate_user_put(struct gm_core *core, struct gm_estate_user *user)
+{
+	if (user->n > 0)
+		return;
+	HASH_DEL(core->estates, user);
+	free(user);
+}
+
+static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user *user, uint64_t id,
+	uint32_t place, const struct gm_session_info *info)
+{
+	struct gm_session_info owner = {
+		.uid = info->uid,
+		.payer_uid = info->payer_uid,
+		.gid = info->gid,
+		.unit = info->unit,
+		.container = info->container,
+	};
+	struct gm_estate *estate = calloc(1, sizeof(*estate));
+	if (!estate)
+		return NULL;
+
+	estate->place = place;
+	estate->session = gm_session_make(core, id, &owner, true);
+	if (!estate->session) {
+		free(estate);
+		return NULL;
+	}
+	if (!place && gm_commit_estate(estate) < 0) {
+		gm_session_unmake(estate->session);
+		free(estate);
+		return NULL;
+	}
+	estate->user = user;
+	DL_APPEND(user->list, estate);
+	DL_APPEND2(core->estate_list, estate, all_prev, all_next);
+	user->n++;
+	core->n_estates++;
+	return estate;
+}
+
+/* id 0: an estate that exists will do. */
+static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	struct gm_estate_user *user = estate_user_get(core, gm_session_payer_uid(info));
+	if (!user)
+		return -ENOMEM;
+
+	struct gm_estate *estate = estate_find(user, info);
+	if (estate && id)
+		return -EEXIST;
+	bool full = user->n >= GM_LIMIT_ESTATES_PER_UID ||
+		    !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES);
+	if (!estate && full && !core->env.adopting) {
+		estate_user_put(core, user);
+		return -EMLINK;
+	}
+	if (!estate)
+		estate = estate_new(core, user, id, place, info);
+	if (!estate) {
+		estate_user_put(core, user);
+		return -ENOMEM;
+	}
+	*ret_estate = gm_estate_ref(estate);
+	return 0;
+}
+
+int gm_estate_get(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	return estate_get(core, 0, 0, info, ret_estate);
+}
+
+int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	return estate_get(core, id, place, info, ret_estate);
+}
+
+struct gm_estate *gm_estate_ref(struct gm_estate *estate)
+{
+	estate->refs++;
+	return estate;
+}
+
+void gm_estate_unref(struct gm_estate *estate)
+{
+	if (!estate)
+		return;
+	assert(estate->refs > 0);
+	if (--estate->refs > 0)
+		return;
+
+	struct gm_estate_user *user = estate->user;
+	struct gm_core *core = estate->session->core;
+	DL_DELETE(user->list, estate);
+	DL_DELETE2(core->estate_list, estate, all_prev, all_next);
+	user->n--;
+	core->n_estates--;
+	gm_env_erase(&core->env, &estate->place);
+	gm_session_unmake(estate->session);
+	free(estate);
+	estate_user_put(core, user);
+}
+
+static bool estate_holds(const struct gm_estate *estate)
+{
+	const struct gm_session *session = estate->session;
+	for (uint32_t d = 0; d < session->core->env.n_devices; d++)
+		if (session->payer.accounts[d].held > 0)
+			return true;
+	return false;
+}
+
+bool gm_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx)
+{
+	const struct gm_estate *estate;
+	DL_FOREACH2 (core->estate_list, estate, all_next)
+		if (estate->session->payer.id > after && estate_holds(estate) &&
+			!visit(ctx, estate->session))
+			return true;
+	return false;
+}

@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Leases: chunks granted for one purpose, and their holders. This file promises that an index is
+ * never used twice in a lease, that its maker or the maker's estate pays for all of it, and that
+ * chunks reach the pool only when every holder said that it unmapped them, and nobody was seen to
+ * have them. It must never decide
+ * whether a client may have memory: that was decided before chunks come here.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/step.h"
+#include "common/zeroed.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/device/reserve.h"
+#include "daemon/wait/ask.h"
+#include "daemon/wait/deadlock.h"
+
+/* ---- life */
+
+static bool lease_is_kept(const struct gm_lease *lease)
+{
+	return lease->holds || lease->name;
+}
+
+struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
+	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
+	const char *tag)
+{
+	const struct gm_env *env = device->env;
+	struct gm_lease *lease = gm_zeroed(sizeof(*lease));
+	if (!lease)
+		return NULL;
+
+	lease->id = id ? id : env->ops.new_id(env->ctx);
+	lease->core = core;
+	lease->device = device;
+	lease->transport = transport;
+	lease->domain = maker ? maker->info.domain : GM_DOMAIN_NOBODY;
+	lease->reusable = maker && maker->info.pooling;
+	lease->word = -1;
+	lease->maker = maker;
+	lease->estate = gm_estate_ref(estate);
+	if (tag)
+		memcpy(lease->tag, tag, strnlen(tag, GM_LIMIT_NAME_BYTES));
+	return lease;
+}
+
+void gm_lease_free(struct gm_lease *lease)
+{
+	if (!lease)
+		return;
+	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
+	assert(!lease->draft && !lease->metadata);
+	gm_word_drop(lease);
+	gm_estate_unref(lease->estate);
+	gm_debt_unref(lease->debt);
+	free(lease);
+}
+
+static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+{
+	hold->lease_id = lease->id;
+	hold->lease = lease;
+	hold->session = session;
+	HASH_ADD(hh, session->holds, lease_id, sizeof(hold->lease_id), hold);
+	if (!GM_TABLE_ADDED(hold))
+		return -ENOMEM;
+	DL_APPEND(lease->holds, hold);
+	return 0;
+}
+
+void gm_lease_count_bare(const struct gm_session *session)
+{
+	session->estate->user->n_bare++;
+	session->core->n_bare++;
+}
+
+void gm_lease_uncount_bare(const struct gm_session *session)
+{
+	assert(session->estate->user->n_bare > 0);
+	session->estate->user->n_bare--;
+	session->core->n_bare--;
+}
+
+int gm_lease_begin(struct gm_lease *lease)
+{
+	int r = lease_hold_add(lease, lease->maker, &lease->own);
+	if (r == 0) {
+		lease->own.count = lease->made = 1;
+		lease->core->n_leases++;
+		gm_lease_count_bare(lease->maker);
+	}
+	return r;
+}
+
+uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes)
+{
+	uint64_t first = lease->next_index;
+	lease->grants++;
+	if (chunks->asked > lease->maker->last_asked)
+		lease->maker->last_asked = chunks->asked;
+	struct gm_chunk *chunk;
+	struct gm_debt *debt = gm_debt_of(lease->maker, lease->device);
+	if (!lease->chunks && chunks)
+		gm_lease_uncount_bare(lease->maker);
+	DL_FOREACH (chunks, chunk) {
+		gm_debt_watch(chunk, lease->transport == GM_TRANSPORT_FD ? debt : NULL);
+		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
+		chunk->lease = lease;
+		chunk->request = NULL;
+		chunk->domain = lease->domain;
+		chunk->payer_uid = lease->estate->session->payer.payer_uid;
+		chunk->index = lease->next_index++;
+		lease->bytes += chunk->bytes;
+	}
+	DL_CONCAT(lease->chunks, chunks);
+	lease->user_bytes += user_bytes;
+	return first;
+}
+
+/* ---- holders */
+
+static struct gm_hold *lease_hold_of(const struct gm_session *session, uint64_t id)
+{
+	struct gm_hold *hold;
+	HASH_FIND(hh, session->holds, &id, sizeof(id), hold);
+	return hold;
+}
+
+struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
+{
+	/* Most leases have one holder, and it made them. */
+	if (lease->maker == session && lease->own.lease)
+		return (struct gm_hold *)&lease->own;
+	return lease_hold_of(session, lease->id);
+}
+
+int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+{
+	int r = lease_hold_add(lease, session, hold);
+	if (r < 0)
+		return r;
+
+	if (session->info.domain != lease->domain)
+		lease->across = true;
+	if (lease->across || !session->info.pooling)
+		lease->reusable = false;
+	return 0;
+}
+
+struct gm_account *gm_lease_payer_account(const struct gm_lease *lease)
+{
+	return lease->maker ? gm_session_account(lease->maker, lease->device)
+			    : gm_estate_account(lease->estate, lease->device);
+}
+
+void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
+{
+	if (!lease->chunks && lease->maker)
+		gm_lease_uncount_bare(lease->maker);
+	chunk->domain = lease->domain;
+	chunk->lease = lease;
+	if (lease->maker)
+		gm_debt_watch(chunk, gm_debt_of(lease->maker, lease->device));
+	DL_APPEND(lease->chunks, chunk);
+	lease->bytes += chunk->bytes;
+	if (lease->maker && lease->maker->last_asked < chunk->asked)
+		lease->maker->last_asked = chunk->asked;
+	gm_ledger_adopt(&lease->device->ledger, gm_lease_payer_account(lease), chunk->bytes);
+}
+
+static void lease_release(
+	struct gm_lease *lease, struct gm_chunk *chunk, struct gm_account *account, bool reusable)
+{
+	struct gm_device *device = lease->device;
+	DL_DELETE(lease->chunks, chunk);
+	chunk->prev = chunk->next = NULL;
+	assert(lease->bytes >= chunk->bytes);
+	lease->bytes -= chunk->bytes;
+
+	chunk->several = lease->across;
+	if (lease->debt)
+		gm_debt_watch(chunk, lease->debt);
+	if (gm_linger_in_use(device, chunk)) {
+		/* Nothing came back, whatever the client says. */
+		gm_linger_begin(device, chunk, account, lease->estate);
+		return;
+	}
+
+	GM_STEP("return: begun");
+	gm_env_erase(device->env, &chunk->place);
+	GM_STEP("return: chunk's record erased");
+	if (account->asked.owing) {
+		gm_ask_returned(device, account, chunk->bytes);
+		reusable = !gm_ladder_returned(device, account, chunk->bytes) && reusable;
+	}
+	gm_deadlock_returned(device, account);
+	if (gm_device_release(device, chunk, account, reusable))
+		device->pool.returns++;
+}
+
+/* The chunk to be released next: one that the client has returned, if there are any. */
+static struct gm_chunk *lease_pick(struct gm_lease *lease)
+{
+	struct gm_chunk *chunk = lease->leaving;
+	if (!chunk)
+		return lease->chunks;
+
+	lease->leaving = chunk->leaving_next;
+	if (!lease->leaving)
+		lease->leaving_last = NULL;
+	chunk->marked = false;
+	return chunk;
+}
+
+/* If the client gave up on a resize, it returns the chunks that came with it. Then the size from before
+ * holds again. */
+static void lease_clamp(struct gm_lease *lease)
+{
+	if (lease->user_bytes <= lease->bytes)
+		return;
+	lease->user_bytes =
+		lease->size_before ? gm_min(lease->size_before, lease->bytes) : lease->bytes;
+	lease->size_before = 0;
+	gm_commit_lease(lease);
+}
+
+static void lease_count_leaving(struct gm_lease *lease, bool leaving)
+{
+	if (lease->counted == leaving)
+		return;
+	lease->counted = leaving;
+	lease->maker->n_leaving += leaving ? 1 : -UINT64_C(1);
+}
+
+/* Releases chunks that the client has returned, of a lease that somebody holds. Returns whether
+ * there are more. */
+static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
+{
+	bool had = lease->chunks;
+	for (; lease->leaving && *slice > 0; --*slice)
+		lease_release(
+			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
+	lease_clamp(lease);
+	if (lease->maker) {
+		lease_count_leaving(lease, lease->leaving);
+		if (had && !lease->chunks)
+			gm_lease_count_bare(lease->maker);
+		gm_session_changed(lease->maker, lease->device);
+	}
+	return lease->leaving;
+}
+
+static void lease_end_in_ticks(struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	if (!lease->ending)
+		DL_APPEND(device->ending, lease);
+	lease->ending = true;
+	gm_env_need_tick(device->env, 0);
+}
+
+void gm_lease_hand_over(struct gm_session *session)
+{
+	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next)
+		if (hold->lease->counted && hold->lease->maker == session)
+			lease_end_in_ticks(hold->lease);
+}
+
+/* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false
+ * if the slice is used up first. */
+static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64_t *slice)
+{
+	for (; lease->chunks; --*slice) {
+		if (*slice == 0)
+			return false;
+		lease_release(lease, lease_pick(lease), account, lease->reusable);
+	}
+	gm_metadata_drop(lease);
+	gm_env_erase(lease->device->env, &lease->place);
+	GM_STEP("return: lease's record erased");
+	gm_lease_free(lease);
+	return true;
+}
+
+void gm_lease_end_unheld(struct gm_lease *lease)
+{
+	uint64_t all = UINT64_MAX;
+	assert(!lease->holds);
+	lease->core->n_leases--;
+	lease_end(lease, gm_lease_payer_account(lease), &all);
+}
+
+void gm_lease_settle(struct gm_lease *lease, uint64_t *slice)
+{
+	struct gm_device *device = lease->device;
+	if (lease_is_kept(lease))
+		return;
+
+	lease->core->n_leases--;
+	if (lease->ending)
+		DL_DELETE(device->ending, lease);
+	lease->ending = false;
+	if (!lease_end(lease, gm_lease_payer_account(lease), slice))
+		lease_end_in_ticks(lease);
+	gm_reserve_settle(device);
+}
+
+bool gm_lease_end_some(struct gm_device *device)
+{
+	uint64_t slice = GM_LEASE_SLICE;
+	if (!device->ending)
+		return false;
+
+	while (device->ending && slice > 0) {
+		struct gm_lease *lease = device->ending;
+		DL_DELETE(device->ending, lease);
+		lease->ending = false;
+		bool more;
+		if (lease_is_kept(lease))
+			more = lease_release_leaving(lease, &slice);
+		else
+			more = !lease_end(lease, gm_estate_account(lease->estate, device), &slice);
+		/* The others come first, so that a long one does not hold them up. */
+		if (more)
+			lease_end_in_ticks(lease);
+	}
+	gm_reserve_settle(device);
+	return device->ending;
+}
+
+/* The maker has left the lease. */
+static void lease_tell_openers(const struct gm_lease *lease)
+{
+	const struct gm_env *env = lease->device->env;
+	const struct gm_hold *hold;
+
+	if (!lease->signals || !env->ops.maker_left)
+		return;
+	DL_FOREACH (lease->holds, hold)
+		env->ops.maker_left(env->ctx, hold->session);
+}
+
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice)
+{
+	struct gm_session *session = hold->session;
+	struct gm_device *device = lease->device;
+	struct gm_account *account = gm_lease_payer_account(lease);
+	bool made = lease->maker == session;
+
+	if (made && !lease->chunks)
+		gm_lease_uncount_bare(session);
+	if (!made)
+		gm_name_reader_left(lease, hold);
+	gm_hold_end_all(hold);
+	if (made) {
+		gm_request_cancel_grows(session, lease);
+		gm_share_end_all(lease);
+		gm_metadata_drop_draft(lease);
+		lease_count_leaving(lease, false);
+		lease->maker = NULL;
+		lease->n_opens -= hold->count - 1;
+	} else {
+		lease->n_opens -= hold->count;
+	}
+	DL_DELETE(lease->holds, hold);
+	HASH_DEL(session->holds, hold);
+	if (hold != &lease->own)
+		free(hold);
+	if (made)
+		lease_tell_openers(lease);
+	if (died)
+		lease->reusable = false;
+	/* A name may have had readers before. */
+	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD) {
+		gm_debt_unref(lease->debt);
+		lease->debt = gm_debt_of_opener(device, session, lease->estate);
+	}
+
+	if (!lease_is_kept(lease)) {
+		lease->core->n_leases--;
+		if (lease->ending)
+			DL_DELETE(device->ending, lease);
+		lease->ending = false;
+		if (lease_end(lease, account, slice))
+			lease = NULL;
+	}
+	if (made && lease) {
+		gm_ledger_move(
+			&device->ledger, account, gm_lease_payer_account(lease), lease->bytes);
+		gm_commit_lease(lease);
+	}
+	if (lease && (!lease_is_kept(lease) || lease->leaving))
+		lease_end_in_ticks(lease);
+	if (made)
+		gm_session_changed(session, device);
+}
+
+void gm_lease_spoil(struct gm_lease *lease)
+{
+	lease->reusable = false;
+}
+
+/* ---- the daemon's side */
+
+struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease)
+{
+	const struct gm_hold *hold = lease_hold_of(session, lease);
+	return hold ? hold->lease : NULL;
+}
+
+struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after)
+{
+	struct gm_hold *hold = session->holds;
+	if (after) {
+		hold = gm_lease_find_hold(after, session);
+		hold = hold ? hold->hh.next : NULL;
+	}
+	return hold ? hold->lease : NULL;
+}
+
+uint64_t gm_session_lease_count(const struct gm_session *session)
+{
+	return HASH_COUNT(session->holds);
+}
+
+void gm_lease_info(
+	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret)
+{
+	const struct gm_hold *hold = session ? gm_lease_find_hold(lease, session) : NULL;
+	*ret = (struct gm_lease_info){
+		.id = lease->id,
+		.device = lease->device->number,
+		.transport = lease->transport,
+		.bytes = lease->bytes,
+		.user_bytes = lease->user_bytes,
+		.read_only = hold ? hold->read_only : true,
+		.version = lease->version,
+		.signals = lease->word >= 0,
+		.word = lease->word,
+		.made = lease->maker,
+		.tag = lease->tag,
+	};
+}
+
+const struct gm_chunk *gm_lease_chunk(const struct gm_lease *lease, uint64_t from)
+{
+	struct gm_chunk *chunk = lease->chunks;
+	if (!chunk || chunk->index >= from)
+		return chunk;
+	struct gm_chunk *last = chunk->prev;
+	if (last->index < from)
+		return NULL;
+
+	/* Starts at the nearer end, so that new chunks are found at once however long the lease is.
+	 */
+	if (last->index - from < from - chunk->index) {
+		while (last->prev->index >= from)
+			last = last->prev;
+		return last;
+	}
+	while (chunk->index < from)
+		chunk = chunk->next;
+	return chunk;
+}
+
+const struct gm_chunk *gm_lease_chunk_after(
+	const struct gm_lease *lease, uint64_t id, uint64_t from)
+{
+	struct gm_chunk *chunk = NULL;
+	if (id)
+		HASH_FIND(hh, *gm_env_chunks(lease->device->env, id), &id, sizeof(id), chunk);
+	if (chunk && chunk->lease == lease)
+		return chunk->next;
+	return gm_lease_chunk(lease, from);
+}
+
+/* Takes back the marks of all chunks behind this one; NULL: of all. */
+static void lease_unmark(struct gm_lease *lease, struct gm_chunk *before)
+{
+	struct gm_chunk **end = before ? &before->leaving_next : &lease->leaving;
+	for (struct gm_chunk *chunk = *end; chunk; chunk = chunk->leaving_next)
+		chunk->marked = false;
+	*end = NULL;
+	lease->leaving_last = before;
+}
+
+/* Marks the chunks as returned, all or none of them. */
+static gpumem_status lease_mark(struct gm_lease *lease, const uint64_t *ids, size_t n)
+{
+	struct gm_env *env = lease->device->env;
+	struct gm_chunk *before = lease->leaving_last;
+
+	for (size_t i = 0; i < n; i++) {
+		struct gm_chunk *chunk;
+		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
+		if (!chunk || chunk->lease != lease || chunk->marked) {
+			lease_unmark(lease, before);
+			return GPUMEM_E_NOT_FOUND;
+		}
+		chunk->marked = true;
+		chunk->leaving_next = NULL;
+		if (lease->leaving_last)
+			lease->leaving_last->leaving_next = chunk;
+		else
+			lease->leaving = chunk;
+		lease->leaving_last = chunk;
+	}
+	return GPUMEM_OK;
+}
+
+bool gm_lease_is_leaving(const struct gm_lease *lease)
+{
+	return lease->leaving;
+}
+
+bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	uint64_t slice = GM_LEASE_SLICE;
+	if (!lease->leaving || lease->maker != session)
+		return false;
+
+	gm_env_enter(device->env);
+	bool more = lease_release_leaving(lease, &slice);
+	gm_reserve_settle(device);
+	gm_env_leave(device->env);
+	return more;
+}
+
+bool gm_lease_is_alone(const struct gm_lease *lease, const struct gm_session *session)
+{
+	return lease->maker == session && lease->holds == &lease->own && !lease->own.next &&
+	       lease->own.count == 1 && !lease->shares && !lease->name;
+}
+
+gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lease,
+	uint64_t user_bytes, char detail[GM_DETAIL_BYTES])
+{
+	uint64_t before = lease->user_bytes;
+
+	if (lease->maker != session)
+		return gm_refuse(
+			GPUMEM_E_DENIED, detail, "only the client that made a lease can resize it");
+	if (lease->name)
+		return gm_refuse(GPUMEM_E_BUSY, detail,
+			"the buffer is published as %s, so it stays as it is: remove the name "
+			"first (gpumem_unpublish)",
+			lease->name->text);
+	if (!gm_lease_is_alone(lease, session))
+		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+	if (user_bytes == 0 || user_bytes > lease->bytes)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"a lease of %llu bytes cannot have a size of %llu",
+			(unsigned long long)lease->bytes, (unsigned long long)user_bytes);
+
+	lease->user_bytes = user_bytes;
+	lease->size_before = 0;
+	if (before != user_bytes && gm_commit_lease(lease) < 0) {
+		lease->user_bytes = before;
+		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+			"the daemon's ledger has no room; return some memory");
+	}
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_lease_return_chunks(
+	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
+{
+	if (!gm_lease_find_hold(lease, session))
+		return GPUMEM_E_NOT_FOUND;
+	if (!gm_lease_is_alone(lease, session))
+		return GPUMEM_E_BUSY;
+
+	gpumem_status status = lease_mark(lease, ids, n);
+	if (status == GPUMEM_OK)
+		gm_lease_return_more(session, lease);
+	return status;
+}
+
+/* Whether there may be more chunks than are released in one go. The last one never counts as more.
+ */
+static bool lease_is_long(const struct gm_lease *lease)
+{
+	return lease->bytes > GM_LEASE_SLICE * GM_CHUNK_MIN && lease->chunks->next;
+}
+
+bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_device *device = lease->device;
+	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (!hold || hold->count > 1 || lease->holds != hold || hold->next || lease->name ||
+		!lease_is_long(lease))
+		return false;
+
+	gm_env_enter(device->env);
+	/* Nobody may open what is going away. */
+	if (lease->maker == session) {
+		gm_request_cancel_grows(session, lease);
+		gm_share_end_all(lease);
+	}
+	for (uint64_t slice = GM_LEASE_SLICE; slice > 0 && lease_is_long(lease); slice--)
+		lease_release(
+			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
+	lease_clamp(lease);
+	if (lease->maker)
+		lease_count_leaving(lease, lease->leaving);
+	bool more = lease_is_long(lease);
+	gm_session_changed(session, device);
+	gm_reserve_settle(device);
+	gm_env_leave(device->env);
+	return more;
+}
+
+bool gm_lease_has_view(
+	const struct gm_session *session, const struct gm_lease *lease, uint64_t view)
+{
+	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	return hold && gm_hold_has(hold, view);
+}
+
+void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
+{
+	gm_lease_return_view(session, lease, 0);
+}
+
+void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, uint64_t view)
+{
+	struct gm_device *device = lease->device;
+	struct gm_hold *hold = gm_lease_find_hold(lease, session);
+	if (!hold || !gm_hold_has(hold, view))
+		return;
+	if (hold->count > 1) {
+		gm_hold_end_one(hold, view);
+		return;
+	}
+
+	gm_env_enter(device->env);
+	uint64_t slice = GM_LEASE_SLICE;
+	gm_lease_drop(lease, hold, false, &slice);
+	gm_reserve_settle(device);
+	gm_env_leave(device->env);
+}

@@ -1,0 +1,606 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that wait. This file promises what queue.h says: an order, an end for every request, and
+ * that no request waits for memory that nobody will ever bring back. It must never let one uid's
+ * requests cost the others more than a slice of work per turn.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+
+#include "common/arith.h"
+#include "common/uid_name.h"
+#include "common/units.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/device/plan.h"
+#include "daemon/device/probe.h"
+#include "daemon/wait/ask.h"
+#include "daemon/wait/deadlock.h"
+#include "daemon/wait/line.h"
+#include "daemon/wait/turn.h"
+
+/* ---- order */
+
+void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
+{
+	struct gm_request *r;
+	struct gm_line *line;
+	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
+		struct gm_waiting *w = &r->waiting;
+		w->priority = w->account->priority;
+		if (w->tally)
+			w->tally = gm_quotas_moved(quotas, w->tally, device->number);
+		if (w->block == GM_BLOCK_QUOTA && !w->tally)
+			w->block = GM_BLOCK_DEVICE;
+	}
+	DL_FOREACH (device->queue.lines, line) {
+		gm_line_sort(line);
+		line->dry_ns = 0;
+	}
+	/* A new limit has a clock of its own, and the policy may have changed as well. */
+	gm_deadlock_restart(device);
+}
+
+/* When the request must be looked at although nothing has happened. */
+static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
+{
+	/* If its time to ask clients has come already, others are being asked. The end of that
+	 * wakes the queue. */
+	if (!w->parked && !w->probe && w->again_ns > now)
+		return gm_min(w->again_ns, w->until_ns);
+	return w->until_ns;
+}
+
+/* There must be a line for its user (see queue_refuses_more()). */
+static void queue_insert(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_waiting *w = &request->waiting;
+	struct gm_line *line = gm_line_get(device, request->session->payer.payer_uid);
+
+	gm_line_add(device, line, request);
+	w->queued = true;
+	queue->denied += w->denied > 0;
+	if (gm_waiting_endless(w)) {
+		queue->endless++;
+		w->account->endless++;
+		w->account->endless_ns = gm_max(w->account->endless_ns, w->since_ns);
+		gm_deadlock_look_by(device, w->since_ns);
+	}
+	gm_turn_note(request);
+	gm_request_link(request);
+}
+
+static void queue_take_out(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_waiting *w = &request->waiting;
+	assert(w->queued);
+	gm_turn_leave(device, request);
+	gm_line_remove(device, request);
+	w->queued = false;
+	queue->denied -= w->denied > 0;
+
+	if (gm_waiting_endless(w)) {
+		queue->endless--;
+		w->account->endless--;
+	}
+	gm_request_unlink(request);
+}
+
+/* ---- reports, and the end without success */
+
+static void queue_tell(struct gm_device *device, const struct gm_request *request,
+	enum gm_event_kind kind, int status, const char *text)
+{
+	const struct gm_waiting *w = &request->waiting;
+	struct gm_event event = {
+		.kind = kind,
+		.device = device->number,
+		.text = text,
+		.session = request->session,
+		.asked = w->exact,
+		.held = w->account->held,
+		.waited_ns = gm_device_now(device) - w->since_ns,
+		.priority = w->priority,
+		.block = w->block,
+		.status = status,
+	};
+	if (w->block == GM_BLOCK_QUOTA) {
+		event.owner = gm_quota_owner(w->tally->quota);
+		event.max = w->tally->max;
+		event.held = w->tally->held;
+	}
+	gm_env_tell(device->env, &event);
+}
+
+static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
+{
+	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
+}
+
+/* Refuses a request that is not in the queue any more. */
+static void queue_refuse(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	/* A client that takes its request back may have got the memory otherwise. */
+	enum gm_event_kind kind =
+		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
+	if (request->waiting.told)
+		queue_tell(request->waiting.device, request, kind, status, detail);
+	gm_request_refuse(request, status, detail);
+}
+
+void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	queue_take_out(request->waiting.device, request);
+	queue_refuse(request, status, detail);
+}
+
+/* Ends a request for this reason. instead: the status to report; GPUMEM_OK: the refusal's own. */
+static void queue_end_by(struct gm_device *device, struct gm_request *request,
+	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
+{
+	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
+	const struct gm_waiting *w = &request->waiting;
+	gpumem_status status =
+		gm_admit_say(device, &request->session->payer, w->exact, refusal, why);
+	gm_say(detail, "%s%s", prefix, why);
+	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
+}
+
+/* ---- in */
+
+/* Fills all of the request's place but the reason why it waits. */
+static void queue_set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
+{
+	const struct gm_policy *policy = &device->info.policy;
+	struct gm_account *account = gm_session_account(request->session, device);
+	uint64_t now = gm_device_now(device), wait = request->wait_ns;
+	if (wait == 0 && policy->oom == GM_OOM_REFUSE)
+		wait = GM_WAIT_NEVER;
+	else if (wait == 0)
+		wait = policy->wait_ns ? policy->wait_ns : GM_WAIT_NS;
+	bool parked = wait == GM_WAIT_NEVER;
+	if (parked)
+		wait = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+
+	request->waiting = (struct gm_waiting){
+		.parked = parked,
+		.priority = account->priority,
+		.order = request->waiting.order,
+		.exact = exact,
+		.device = device,
+		.account = account,
+		.since_ns = now,
+		.until_ns = gm_plus(now, wait),
+	};
+}
+
+/* By what is known now, the request does not fit: asks clients, and reports that it waits. Returns
+ * whether the request stays in the queue. */
+static bool queue_begin(struct gm_device *device, struct gm_request *request, const char *why)
+{
+	struct gm_waiting *w = &request->waiting;
+	w->begun = true;
+	if (!gm_ask_for(device, request) && w->parked && w->block != GM_BLOCK_TURN)
+		return false;
+
+	if (!w->parked) {
+		char text[GM_DETAIL_BYTES];
+		gm_say(text, "waits: %s", why);
+		w->told = true;
+		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
+	}
+	return true;
+}
+
+/* Whether the request may fit once core knows what is foreign now. */
+static bool queue_may_fit(const struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	return gm_waiting_wants_device(w) && gm_probe_helps(device, w->account, w->exact);
+}
+
+/* Whether no request of its user may be added. Then detail, which says what the request lacks, says
+ * so, too, and *status is what to refuse it with. */
+static bool queue_refuses_more(struct gm_device *device, const struct gm_request *request,
+	gpumem_status *status, char detail[GM_DETAIL_BYTES])
+{
+	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
+	uid_t payer_uid = request->session->payer.payer_uid;
+	if (gm_line_length(device, payer_uid) >= GM_LIMIT_WAITING_PER_UID) {
+		gm_say(lacks, "%s", detail);
+		gm_say(detail,
+			"%s has %d requests that wait for device %u, which is the most; try "
+			"again later: %s",
+			gm_uid_name_say_payer(payer_uid, request->session->info.uid, user),
+			GM_LIMIT_WAITING_PER_UID, device->number, lacks);
+		return true;
+	}
+	if (gm_line_get(device, payer_uid))
+		return false;
+	*status = gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+		"the daemon has no memory for another request that waits");
+	return true;
+}
+
+gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_waiting *w = &request->waiting;
+	struct gm_refusal why = *refusal, never;
+	queue_set_up(device, request, exact);
+	if (!gm_admit_ever(device, w->account, exact, &never))
+		why = never;
+	w->order = ++device->queue.last_order;
+	w->block = why.block;
+	w->tally = why.tally;
+	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
+	if (request->at_once)
+		return status;
+	if (w->block == GM_BLOCK_QUOTA && !request->again)
+		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
+	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
+		queue_refuses_more(device, request, &status, detail))
+		return status;
+
+	queue_insert(device, request);
+	if (queue_may_fit(device, request)) {
+		w->probe = gm_probe_want(device);
+	} else if (!queue_begin(device, request, detail)) {
+		queue_take_out(device, request);
+		return status;
+	}
+	/* The queue's next due time depends on it. */
+	gm_device_wake_queue(device);
+	return GPUMEM_OK;
+}
+
+void gm_queue_note(struct gm_device *device, struct gm_request *request)
+{
+	if (request->waiting.order == UINT64_MAX)
+		request->waiting = (struct gm_waiting){.order = ++device->queue.last_order};
+}
+
+void gm_queue_deny(
+	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed)
+{
+	struct gm_waiting *w = &request->waiting;
+	char detail[GM_DETAIL_BYTES];
+	if (w->exact == 0)
+		queue_set_up(device, request, gm_plan_exact(request->bytes));
+	w->priority = w->account->priority;
+	w->block = GM_BLOCK_DEVICE;
+	w->tally = NULL;
+	w->denied = bytes;
+	w->freed = device->freed + doomed;
+	w->returns = device->pool.returns;
+
+	struct gm_refusal refusal = queue_refusal_of(w);
+	gpumem_status status =
+		gm_admit_say(device, &request->session->payer, w->exact, &refusal, detail);
+	if (request->at_once || queue_refuses_more(device, request, &status, detail)) {
+		queue_refuse(request, status, detail);
+		return;
+	}
+
+	queue_insert(device, request);
+	/* The backend has just said what it has: no probe is needed. */
+	w->probe = 0;
+	if (!queue_begin(device, request, detail))
+		gm_queue_end(request, status, detail);
+	gm_device_wake_queue(device);
+}
+
+/* ---- out */
+
+static void queue_grant(struct gm_device *device, struct gm_request *request)
+{
+	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
+	struct gm_waiting *w = &request->waiting;
+
+	queue_take_out(device, request);
+	gpumem_status status = gm_request_admit(request, device, detail);
+	if (status != GPUMEM_OK) {
+		queue_refuse(request, status, detail);
+		return;
+	}
+
+	device->queue.granted++;
+	w->denied = 0;
+	if (w->told) {
+		w->block = GM_BLOCK_NONE;
+		gm_say(detail, "granted %s after %s", gm_format_size(request->charged, size),
+			gm_format_duration(gm_device_now(device) - w->since_ns, waited));
+		queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail);
+	}
+	gm_request_start(request);
+}
+
+/* Whether a denied request may be tried again: something came back since, or it is time. */
+static bool queue_came_back(
+	const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
+{
+	return device->freed > w->freed || device->pool.returns != w->returns ||
+	       (!w->parked && now >= w->again_ns);
+}
+
+/* Decides about a parked request that does not fit. Returns whether it left the queue. */
+static bool queue_step_parked(struct gm_device *device, struct gm_request *request,
+	const struct gm_refusal *refusal, uint64_t now)
+{
+	struct gm_waiting *w = &request->waiting;
+	/* It fits, and the request that holds it back may be gone before its time is over. */
+	if (now < w->until_ns && w->block == GM_BLOCK_TURN)
+		return false;
+	if (now < w->until_ns &&
+		(gm_ask_under_way(device, w) ||
+			(w->rounds < GM_PARKED_ROUNDS && gm_ask_for(device, request))))
+		return false;
+	/* Clients have had time to free memory since the last probe. */
+	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&
+		queue_may_fit(device, request)) {
+		w->last_probe = true;
+		w->probe = gm_probe_want(device);
+		return false;
+	}
+	queue_end_by(device, request, refusal, "", GPUMEM_OK);
+	return true;
+}
+
+/* Decides about one request. Returns whether it left the queue. */
+static bool queue_step(struct gm_device *device, struct gm_request *request, uint64_t now)
+{
+	struct gm_waiting *w = &request->waiting;
+	struct gm_refusal refusal = {0};
+	if (!gm_admit_ever(device, w->account, w->exact, &refusal)) {
+		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
+		return true;
+	}
+	if (gm_admit_now(device, w->account, w->exact, &refusal)) {
+		if (w->denied && !queue_came_back(device, w, now)) {
+			refusal.block = GM_BLOCK_DEVICE;
+		} else if (now >= w->until_ns ||
+			   !gm_turn_bars(device, w->account->payer, w->exact, w->order)) {
+			/* To be held back is no reason to fail. */
+			queue_grant(device, request);
+			return true;
+		} else {
+			refusal.block = GM_BLOCK_TURN;
+		}
+	}
+
+	w->block = refusal.block;
+	w->tally = refusal.tally;
+	refusal.denied = w->denied;
+	gm_turn_note(request);
+	gm_turn_begin(device, request, now);
+	if (w->probe && !gm_probe_over(device, w->probe) && now < w->until_ns)
+		return false;
+	w->probe = 0;
+	if (!w->begun && now < w->until_ns) {
+		char why[GM_DETAIL_BYTES];
+		gm_admit_say(device, &request->session->payer, w->exact, &refusal, why);
+		if (!queue_begin(device, request, why)) {
+			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
+			return true;
+		}
+	}
+
+	if (w->parked)
+		return queue_step_parked(device, request, &refusal, now);
+	if (now >= w->until_ns) {
+		char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
+		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->since_ns, waited));
+		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
+		return true;
+	}
+	if (now >= w->again_ns && !gm_ladder_asking(device, GM_TRIGGER_REQUEST))
+		gm_ask_for(device, request);
+	return false;
+}
+
+/* Every request of the line is to be looked at. Of a long line, it goes on where the last slice
+ * ended, so that each request has its turn. */
+static void queue_start_over(struct gm_line *line)
+{
+	line->left = line->length;
+	line->next_due_ns = UINT64_MAX;
+	line->next_foreign = false;
+	if (line->length <= GM_QUEUE_SLICE)
+		line->at = NULL;
+}
+
+/* The line's next request to be looked at in this slice; NULL: none. */
+static struct gm_request *queue_next_of(struct gm_line *line)
+{
+	if (!line->requests)
+		line->left = 0;
+	if (line->left == 0 || line->work == 0)
+		return NULL;
+	if (!line->at)
+		line->at = line->requests;
+	return line->ahead ? line->ahead : line->at;
+}
+
+/* Looks at the line's next request. Returns whether the request was granted. */
+static bool queue_look(struct gm_device *device, struct gm_line *line, uint64_t now)
+{
+	struct gm_request *r = queue_next_of(line);
+	uint64_t granted = device->queue.granted;
+	if (line->ahead) {
+		line->ahead = NULL;
+	} else {
+		line->at = r->waiting.next;
+		line->left--;
+	}
+	line->work--;
+	device->queue.steps++;
+
+	if (!queue_step(device, r, now)) {
+		line->next_due_ns = gm_min(line->next_due_ns, queue_due_of(&r->waiting, now));
+		line->next_foreign =
+			line->next_foreign || (!r->waiting.probe && queue_may_fit(device, r));
+	}
+	if (line->left == 0) {
+		line->due_ns = line->next_due_ns;
+		line->foreign = line->next_foreign;
+	}
+	return device->queue.granted != granted;
+}
+
+/* The highest priority of those to be looked at. */
+static bool queue_top_level(const struct gm_device *device, int32_t *ret_priority)
+{
+	struct gm_line *line;
+	bool any = false;
+	DL_FOREACH (device->queue.lines, line) {
+		const struct gm_request *r = queue_next_of(line);
+		if (!r || (any && r->waiting.priority <= *ret_priority))
+			continue;
+		*ret_priority = r->waiting.priority;
+		any = true;
+	}
+	return any;
+}
+
+/* Goes through the lines. Among requests of equal priority, the uid that was granted something goes
+ * to the end, and the next one has its turn. */
+static void queue_go_through(struct gm_device *device, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	struct gm_line *line, *next;
+	int32_t priority = 0;
+	while (queue_top_level(device, &priority)) {
+		DL_FOREACH_SAFE (queue->lines, line, next) {
+			const struct gm_request *r;
+			bool granted = false;
+			while (!granted && (r = queue_next_of(line)) &&
+				r->waiting.priority == priority)
+				granted = queue_look(device, line, now);
+			if (!granted || !line->next)
+				continue;
+			next = line->next;
+			DL_DELETE(queue->lines, line);
+			DL_APPEND(queue->lines, line);
+		}
+	}
+}
+
+/* Works out when the queue must be gone through although nothing has happened. */
+static void queue_set_due(struct gm_device *device, uint64_t now)
+{
+	struct gm_queue *queue = &device->queue;
+	const struct gm_line *line;
+	bool foreign = false;
+	queue->due_ns = gm_turn_due(device);
+
+	DL_FOREACH (queue->lines, line) {
+		/* The next slice comes as soon as the loop has served others. */
+		uint64_t due = line->left > 0 ? gm_plus(now, 1) : line->due_ns;
+		if (line->length > 0)
+			queue->due_ns = gm_min(queue->due_ns, due);
+		foreign = foreign || (line->length > 0 && line->foreign);
+	}
+
+	if (foreign)
+		queue->due_ns = gm_min(queue->due_ns, gm_probe_again(device, now));
+	/* If the time to look for a deadlock has come already, clients are being asked. The end of
+	 * that wakes the queue. */
+	if (queue->endless > 0 && queue->look_ns > now)
+		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);
+}
+
+/* Ends one request that is in a deadlock, if there is any. */
+static void queue_end_deadlock(struct gm_device *device)
+{
+	char prefix[GM_DETAIL_BYTES], quiet[GM_UNITS_TEXT];
+	struct gm_request *r = gm_deadlock_find(device);
+	if (!r)
+		return;
+	struct gm_refusal refusal = queue_refusal_of(&r->waiting);
+	gm_say(prefix,
+		"everybody who holds memory waits for more, and nobody returned any for "
+		"%s; free some: ",
+		gm_format_duration(gm_policy_deadlock_ns(&device->info.policy), quiet));
+	queue_end_by(device, r, &refusal, prefix, GPUMEM_E_DEADLOCK);
+}
+
+void gm_queue_run(struct gm_device *device)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_line *line;
+	queue->running = true;
+
+	gm_turn_look(device, now);
+	bool news = queue->news;
+	queue->woken = queue->news = false;
+	DL_FOREACH (queue->lines, line) {
+		if (news)
+			queue_start_over(line);
+		line->work = GM_QUEUE_SLICE;
+		/* However long the line, the one that others overtake is looked at each time. */
+		line->ahead = line->length > GM_QUEUE_SLICE ? line->first : NULL;
+	}
+
+	queue_go_through(device, now);
+	if (!queue->woken)
+		queue_end_deadlock(device);
+	queue_set_due(device, now);
+	queue->running = false;
+}
+
+void gm_queue_tick(struct gm_device *device)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_line *line;
+	if (gm_queue_due(device) > now)
+		return;
+
+	DL_FOREACH (queue->lines, line)
+		if (line->left == 0 && line->due_ns <= now)
+			queue_start_over(line);
+	device->env->woken = queue->woken = true;
+}
+
+uint64_t gm_queue_due(const struct gm_device *device)
+{
+	return device->queue.length > 0 ? device->queue.due_ns : UINT64_MAX;
+}
+
+/* ---- the list */
+
+bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
+{
+	uint64_t now = gm_device_now(device);
+	const struct gm_request *r;
+	gm_line_seek(device, place);
+	while ((r = gm_line_next_listed(device))) {
+		const struct gm_waiting *w = &r->waiting;
+		struct gm_queue_info info = {
+			.request = r,
+			.session = r->session,
+			.bytes = w->exact,
+			.priority = w->priority,
+			.waited_ns = now - w->since_ns,
+			.left_ns =
+				w->until_ns == UINT64_MAX ? UINT64_MAX : gm_minus(w->until_ns, now),
+			.overtaken = w->overtaken,
+			.parked = w->parked,
+			.block = w->block,
+			.owner =
+				w->block == GM_BLOCK_QUOTA ? gm_quota_owner(w->tally->quota) : NULL,
+		};
+
+		if (!visit(ctx, &info)) {
+			*place =
+				(struct gm_queue_place){.priority = w->priority, .order = w->order};
+			return true;
+		}
+	}
+	return false;
+}

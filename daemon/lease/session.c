@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions: the processes that memory is charged to. This file promises that a charge stays until
+ * the process gave the memory back or is gone, whether it is connected or not, and that only the
+ * holder of the token can resume a quarantined session. It must never pool the memory of a process
+ * that died.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arith.h"
+#include "common/step.h"
+#include "common/token.h"
+#include "common/uid_name.h"
+#include "daemon/books/fds.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/device/reserve.h"
+
+static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	struct gm_core *core = session->core;
+	core->env.ops.random(core->env.ctx, ret_token, GM_TOKEN_BYTES);
+	session->token = gm_token_hash_make(&core->token_key, ret_token);
+}
+
+/* Copies the names that limits can be given to. */
+static int session_copy_names(struct gm_session *session, const struct gm_session_info *info)
+{
+	const char *from[] = {info->unit, info->container, info->name, info->run};
+	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name,
+		&session->info.run};
+	size_t sizes[4], total = 0;
+	for (int i = 0; i < 4; i++) {
+		size_t n = from[i] ? strnlen(from[i], GM_OWNER_NAME_BYTES + 1) : 0;
+		sizes[i] = n > 0 && n <= GM_OWNER_NAME_BYTES ? n + 1 : 0;
+		total += sizes[i];
+		*to[i] = NULL;
+	}
+
+	if (total == 0)
+		return 0;
+
+	char *at = session->names = malloc(total);
+	if (!at)
+		return -ENOMEM;
+	for (int i = 0; i < 4; i++) {
+		if (sizes[i] == 0)
+			continue;
+		*to[i] = memcpy(at, from[i], sizes[i]);
+		at += sizes[i];
+	}
+	return 0;
+}
+
+static void session_free(struct gm_session *session)
+{
+	gm_fds_user_unref(&session->core->env, session->fds);
+	gm_grant_forget(session);
+	free(session->names);
+	free(session);
+}
+
+struct gm_session *gm_session_make(
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate)
+{
+	struct gm_env *env = &core->env;
+	struct gm_session *session =
+		calloc(1, sizeof(*session) + env->n_devices * sizeof(struct gm_account));
+	if (!session)
+		return NULL;
+
+	session->core = core;
+	session->info = *info;
+	session->info.domain_key = NULL; /* the caller's */
+	struct gm_payer *payer = &session->payer;
+	payer->id = id ? id : env->ops.new_id(env->ctx);
+	payer->session = session;
+	payer->uid = info->uid;
+	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
+	payer->pid = info->pid;
+	payer->estate = payer->quarantined = estate;
+	payer->run = info->run_limit;
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		payer->accounts[d].payer = payer;
+	session->fds = gm_fds_user_get(env, payer->payer_uid);
+	if (!session->fds || session_copy_names(session, info) < 0) {
+		session_free(session);
+		return NULL;
+	}
+
+	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
+	if (!GM_TABLE_ADDED(payer)) {
+		session_free(session);
+		return NULL;
+	}
+	if (gm_quotas_begin_run(&core->quotas, payer) < 0) {
+		HASH_DEL(env->payers, payer);
+		session_free(session);
+		return NULL;
+	}
+	gm_quotas_join(&core->quotas, payer);
+	return session;
+}
+
+void gm_session_unmake(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
+	struct gm_payer *payer = &session->payer;
+
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		assert(payer->accounts[d].held == 0);
+		gm_debt_unref(payer->accounts[d].debt);
+	}
+	gm_quotas_leave(&session->core->quotas, payer);
+	HASH_DEL(env->payers, payer);
+	session_free(session);
+}
+
+int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
+	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
+{
+	struct gm_estate *estate;
+	if (core->env.stopping)
+		return -ESHUTDOWN;
+
+	assert(info->domain != GM_DOMAIN_FRESH);
+	int r = gm_estate_get(core, info, &estate);
+	if (r < 0)
+		return r;
+
+	if (!gm_leaves_enough(estate->user->n_sessions, core->n_sessions, GM_LIMIT_SESSIONS)) {
+		gm_estate_unref(estate);
+		return -ENOSPC;
+	}
+
+	struct gm_session *session = gm_session_make(core, 0, info, false);
+	if (!session) {
+		gm_estate_unref(estate);
+		return -ENOMEM;
+	}
+	session->estate = estate;
+	estate->user->n_sessions++;
+	core->n_sessions++;
+	session->domain = gm_core_domain(core, info->domain_key);
+	session_new_token(session, ret_token);
+	if (gm_commit_session(session) < 0) {
+		estate->user->n_sessions--;
+		core->n_sessions--;
+		gm_session_unmake(session);
+		gm_estate_unref(estate);
+		return -ENOMEM;
+	}
+	*ret_session = session;
+	return 0;
+}
+
+uint64_t gm_session_id(const struct gm_session *session)
+{
+	return session->payer.id;
+}
+
+const struct gm_session_info *gm_session_info(const struct gm_session *session)
+{
+	return &session->info;
+}
+
+void gm_session_set_user(struct gm_session *session, void *user)
+{
+	session->info.user = user;
+}
+
+uint64_t gm_session_held(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].held : 0;
+}
+
+uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].lingering
+						     : 0;
+}
+
+uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
+{
+	if (device >= session->core->env.n_devices)
+		return 0;
+	const struct gm_account *account = &session->payer.accounts[device];
+	uint64_t most = UINT64_MAX;
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		most = gm_min(most, account->tallies[i]->max);
+	return most;
+}
+
+uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
+{
+	const struct gm_env *env = &session->core->env;
+	if (device >= env->n_devices)
+		return 0;
+	const struct gm_device *d = &env->devices[device];
+	if (d->drain.on)
+		return 0;
+	return gm_ledger_room(&d->ledger, &session->payer.accounts[device], gm_device_ceiling(d));
+}
+
+bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	/* A client that does not exist yet has no estate, but its user may have one. */
+	const struct gm_estate_user *user =
+		session->estate ? session->estate->user
+				: gm_estate_user_find(session->core, session->payer.payer_uid);
+	uint64_t own = user ? user->n_bare : 0;
+	char name[GM_UID_NAME_PAYER_TEXT];
+	if (session->n_views >= GM_LIMIT_LEASES_PER_CLIENT) {
+		gm_say(detail,
+			"this client has opened leases %d times, which is the most; return some",
+			GM_LIMIT_LEASES_PER_CLIENT);
+		return true;
+	}
+	if (gm_leaves_enough(own, session->core->n_bare, GM_LIMIT_BARE_LEASES))
+		return false;
+	gm_say(detail,
+		"%s has %llu leases that it opened or that are empty, as many as it leaves "
+		"to others; the most is %d for all; return some",
+		gm_uid_name_say_payer(session->payer.payer_uid, session->info.uid, name),
+		(unsigned long long)own, GM_LIMIT_BARE_LEASES);
+	return true;
+}
+
+bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	if (HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
+		gm_say(detail,
+			"this client has %d leases, which is the most; return some, or grow one",
+			GM_LIMIT_LEASES_PER_CLIENT);
+		return true;
+	}
+	return gm_session_full_of_bare(session, detail);
+}
+
+bool gm_session_owner(
+	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner)
+{
+	const struct gm_session_info *info = &session->info;
+	switch (kind) {
+	case GM_OWNER_UNIT:
+		return gm_owner_by_name(kind, info->unit, ret_owner) == 0;
+	case GM_OWNER_CONTAINER:
+		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
+	case GM_OWNER_NAME:
+		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
+	case GM_OWNER_SESSION:
+		gm_owner_by_id(kind, session->payer.id, ret_owner);
+		return !session->payer.estate;
+	case GM_OWNER_RUN:
+		if (session->payer.estate || !session->payer.run.set ||
+			gm_owner_by_name(kind, info->run, ret_owner) < 0)
+			return false;
+		ret_owner->id = gm_owner_run_id(info->payer_uid, info->container);
+		return true;
+	default:
+		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
+		return true;
+	}
+}
+
+static void session_settle_all(struct gm_env *env)
+{
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_reserve_settle(&env->devices[d]);
+}
+
+void gm_session_quarantine(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
+	if (session->payer.quarantined)
+		return;
+
+	gm_env_enter(env);
+	/* This comes before the cancelling, so that a request made by done() is refused. */
+	session->payer.quarantined = true;
+	session->info.user = NULL;
+	gm_request_cancel_all(session);
+	if (session->n_leaving > 0)
+		gm_lease_hand_over(session);
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
+		gm_ladder_gone(&env->devices[d], &session->payer);
+	}
+	session_settle_all(env);
+	gm_env_leave(env);
+}
+
+int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
+	uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	struct gm_core *core = session->core;
+	struct gm_env *env = &core->env;
+	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
+	bool latest = gm_secret_equal(&hash, &session->token, sizeof(hash));
+	bool former = gm_secret_equal(&hash, &session->former, sizeof(hash));
+	if (!latest && !(former && session->former_valid))
+		return -EACCES;
+	if (!session->payer.quarantined)
+		return -EBUSY;
+
+	gm_env_enter(env);
+	session->payer.quarantined = false;
+	session->info.user = user;
+	session->former = hash;
+	session->former_valid = true;
+	gm_grant_forget(session);
+	session_new_token(session, ret_token);
+	gm_commit_session(session);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ledger_resume(&env->devices[d].ledger, &session->payer.accounts[d]);
+	session_settle_all(env);
+	gm_env_leave(env);
+	return 0;
+}
+
+void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES])
+{
+	session->token = gm_token_hash_make(&session->core->token_key, token);
+	session->former_valid = false;
+	gm_commit_session(session);
+}
+
+void gm_session_confirm(struct gm_session *session)
+{
+	if (!session->former_valid)
+		return;
+	session->former_valid = false;
+	gm_commit_session(session);
+}
+
+void gm_session_cancel(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
+	gm_env_enter(env);
+	gm_request_cancel_all(session);
+	gm_env_leave(env);
+}
+
+static void session_end(struct gm_session *session, bool died)
+{
+	struct gm_env *env = &session->core->env;
+	struct gm_payer *payer = &session->payer;
+	assert(!payer->ending);
+
+	/* A session may hold very many chunks: the loop must not stand still for all of them. */
+	uint64_t slice = env->stopping ? UINT64_MAX : GM_LEASE_SLICE;
+	gm_env_enter(env);
+	payer->ending = true;
+	gm_request_cancel_all(session);
+	GM_STEP("end: begun");
+	while (session->holds)
+		gm_lease_drop(session->holds->lease, session->holds, died, &slice);
+	gm_declare_end(session);
+	assert(session->n_shares == 0 && session->n_new == 0);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ladder_gone(&env->devices[d], payer);
+
+	struct gm_estate *estate = session->estate;
+	GM_STEP("end: leases dropped");
+	gm_env_erase(env, &session->place);
+	GM_STEP("end: session's record erased");
+	estate->user->n_sessions--;
+	session->core->n_sessions--;
+	gm_session_unmake(session);
+	gm_estate_unref(estate);
+	session_settle_all(env);
+	gm_env_leave(env);
+}
+
+void gm_session_end_unmapped(struct gm_session *session)
+{
+	session_end(session, false);
+}
+
+void gm_session_end_died(struct gm_session *session)
+{
+	session_end(session, true);
+}

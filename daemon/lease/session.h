@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_LEASE_SESSION_H
+#define GM_LEASE_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/limits.h"
+#include "daemon/books/chunk.h"
+#include "daemon/books/owner.h"
+
+/* Sessions. A session is a client process, whether it is connected or not. */
+
+struct gm_core;
+struct gm_session;
+
+struct gm_session_info {
+	pid_t pid;
+	uint64_t began;  /* when the process began, in ticks since the boot; 0: not known */
+	uid_t uid;       /* whose process it is: who may open a share, who sees it */
+	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
+	gid_t gid;
+	gm_domain domain;
+	/* What the domain is called, as long as the ledger lives; core keeps its hash. NULL: it is a
+	 * domain of one client. */
+	const char *domain_key;
+	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
+	void *user;   /* the daemon's record of the client; NULL while quarantined */
+	/* Further owners that limits can be given to. NULL or "": none. Core copies them. The name
+	 * is the client's own word and can only tighten its limits. A string that is longer than
+	 * GM_OWNER_NAME_BYTES counts as none. */
+	const char *unit, *container, *name;
+	/* The run that it is part of, by its own word, and that run's limit: max, and a priority that
+	 * can only lower the session's. It holds for all sessions of the user's run together. The first
+	 * of them has decided it. NULL or "": none. Core copies the name. */
+	const char *run;
+	struct gm_quota_values run_limit;
+};
+
+/* The uid that bounds, turns and limits of users count by: uid, or the owner of the subordinate
+ * uids that it is one of. It never changes. */
+static inline uid_t gm_session_payer_uid(const struct gm_session_info *info)
+{
+	return info->payer_uid ? info->payer_uid : info->uid;
+}
+
+/* Makes a session and its resume token. Core keeps only the token's hash. -ENOMEM; -ESHUTDOWN;
+ * -ENOSPC: the user has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
+ * sessions are in too many units, containers and groups (GM_LIMIT_ESTATES_PER_UID). */
+int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
+	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
+uint64_t gm_session_id(const struct gm_session *session);
+const struct gm_session_info *gm_session_info(const struct gm_session *session);
+void gm_session_set_user(struct gm_session *session, void *user);
+/* What the session is charged on a device. */
+uint64_t gm_session_held(const struct gm_session *session, uint32_t device);
+/* The part of it that lingers; only what was left behind does (gm_core_estate_each()). */
+uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device);
+/* The lowest max of all limits that apply to it, alone or with others; UINT64_MAX: none. */
+uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
+/* What the session could be granted now, by all limits and guarantees. */
+uint64_t gm_session_room(const struct gm_session *session, uint32_t device);
+uint64_t gm_session_lease_count(const struct gm_session *session);
+
+/* The connection ended, but the process lives. Its pending requests end as cancelled. Its chunks
+ * are quarantined and stay charged. */
+void gm_session_quarantine(struct gm_session *session);
+/* The client is back with its token (compared in constant time), and its chunks are leased again. It
+ * gets a new token; see gm_session_confirm().
+ * -EACCES: wrong token. -EBUSY: not quarantined. */
+int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
+	uint8_t ret_token[GM_TOKEN_BYTES]);
+/* The client could not be told its new token: makes the old one valid again. */
+void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
+/* The client has its new token. Until then, the token that it was resumed with is valid, too. */
+void gm_session_confirm(struct gm_session *session);
+/* Cancels pending requests while done() can still use the session. */
+void gm_session_cancel(struct gm_session *session);
+/*
+ * Ends and frees the session. Its pending requests end as cancelled. With _unmapped, the client
+ * said that it unmapped everything (goodbye), so its chunks may be pooled. With _died, the process
+ * died and its chunks are destroyed.
+ */
+void gm_session_end_unmapped(struct gm_session *session);
+void gm_session_end_died(struct gm_session *session);
+
+#endif

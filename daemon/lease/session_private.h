@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_LEASE_SESSION_PRIVATE_H
+#define GM_LEASE_SESSION_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uthash.h>
+
+#include "daemon/books/counted.h"
+#include "daemon/books/token_hash.h"
+#include "daemon/device/admit.h"
+#include "daemon/device/quota_private.h"
+#include "daemon/lease/lease.h"
+#include "daemon/lease/metadata.h"
+#include "daemon/lease/name.h"
+#include "daemon/lease/session.h"
+#include "daemon/lease/share.h"
+#include "daemon/wait/queue.h"
+#include "daemon/wait/request.h"
+
+/*
+ * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
+ * wait. They are one object in 16 files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, declare.c,
+ * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
+ */
+
+/* The names that end by themselves, in a heap (expiry.c). */
+struct gm_expiries {
+	struct gm_name **names;
+	size_t n, room;
+};
+
+/* All of core's state. core.c puts it together. */
+struct gm_core {
+	struct gm_env env;
+	struct gm_device devices[GM_LIMIT_DEVICES]; /* env.devices points here */
+	struct gm_quotas quotas;
+	struct gm_token_hash_key token_key;
+	uint32_t key_place;      /* of the key's record */
+	struct gm_share *shares; /* by hash of token */
+	struct gm_name *names;   /* by hash; oldest first */
+	struct gm_expiries expiries;
+	struct gm_metadata *metadata;   /* by id */
+	uint64_t n_metadata;            /* what all of it is charged, in bytes */
+	struct gm_estate_user *estates; /* by payer_uid */
+	struct gm_estate *estate_list;  /* oldest first */
+	uint64_t n_estates;
+	uint64_t n_leases;
+	uint64_t n_sessions, n_bare, n_shares; /* of all users; see struct gm_estate_user */
+	struct gm_core_counters counters;
+	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
+};
+
+/* ---- session.c */
+
+/*
+ * A client process: what it holds and what it is charged. It lives until the process is gone,
+ * whatever becomes of the connection.
+ */
+struct gm_session {
+	struct gm_core *core;
+	struct gm_session_info info;
+	struct gm_token_hash token;
+	struct gm_token_hash former; /* the token that it was resumed with, if former_valid */
+	bool former_valid;           /* the client may not have got the other one */
+	struct gm_token_hash domain; /* of its domain's key; 0: it has none */
+	bool indexed;                /* grants has all grants from before the last resume */
+	uint64_t last_asked;         /* the highest gm_request.id of its chunks */
+	struct gm_grant *grants;     /* by id of the request (grant.c) */
+	size_t n_grants;
+	uint32_t place;           /* of its record */
+	uint32_t declared_place;  /* of the record of what it declared */
+	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
+	char *names;              /* what info's unit, container and name point to */
+	struct gm_estate *estate; /* pays for what the session leaves behind */
+	uint64_t n_shares;
+	uint64_t n_views;           /* leases that it opened, as often as it did (hold.c) */
+	uint64_t n_new;             /* pending requests for a new lease */
+	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */
+	struct gm_request *pending; /* oldest first */
+	struct gm_hold *holds;      /* by lease, in order of age */
+	struct gm_payer payer;      /* last: its accounts follow */
+};
+
+static inline struct gm_account *gm_session_account(
+	struct gm_session *session, const struct gm_device *device)
+{
+	return &session->payer.accounts[device->number];
+}
+
+/* Reports that what the session holds on a device changed, unless the session is about to end. */
+static inline void gm_session_changed(
+	const struct gm_session *session, const struct gm_device *device)
+{
+	gm_env_payer_changed(device->env, &session->payer, device->number);
+}
+
+/* Makes a session without a token, and puts it among the payers. id 0: a new one. NULL: no memory. */
+struct gm_session *gm_session_make(
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate);
+/* Takes a session that holds nothing out of the payers and frees it. */
+void gm_session_unmake(struct gm_session *session);
+/* Whether the session holds as many leases as it may, with those it asked for. detail says which
+ * bound that is. */
+bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
+/* Whether its user has as many opened and empty leases as it may. */
+bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
+/* For gm_quotas.owner_of. */
+bool gm_session_owner(
+	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+
+/* ---- estate.c */
+
+/*
+ * What sessions leave behind is charged to their estate: memory that they shared and returned, or
+ * did not live to return, while others still hold it, and lingering memory. So it goes on counting for the same uid, gid,
+ * unit and container, and charges never move to another owner. There is one estate for each such
+ * combination. It lives as long as a session, a lease, a lingering chunk or a debt of more than 0
+ * bytes refers to it.
+ *
+ * A client's own name is not part of the combination: it is the client's own word.
+ */
+struct gm_estate {
+	struct gm_session *session; /* the payer; it has no process */
+	uint64_t refs;
+	uint32_t place; /* of its record */
+	struct gm_estate_user *user;
+	struct gm_estate *prev, *next;         /* of its user */
+	struct gm_estate *all_prev, *all_next; /* oldest first */
+};
+
+/* What one user makes the daemon keep. It exists while the user has an estate. Each count is bounded by
+ * a row of common/limits.h and by gm_leaves_enough(). */
+struct gm_estate_user {
+	uid_t payer_uid;
+	uint32_t n; /* estates */
+	uint64_t n_sessions;
+	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
+	uint64_t n_shares;
+	uint64_t n_names;
+	uint64_t metadata; /* what its metadata is charged, in bytes */
+	struct gm_estate *list;
+	UT_hash_handle hh;
+};
+
+/* Returns NULL if the user has no estate. */
+struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid);
+/* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
+ * -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
+int gm_estate_get(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
+/* Makes the estate of that id, which an earlier daemon had and whose record is there. The same
+ * outcomes; -EEXIST: there is one for sessions like this already. */
+int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
+	const struct gm_session_info *info, struct gm_estate **ret_estate);
+struct gm_estate *gm_estate_ref(struct gm_estate *estate);
+void gm_estate_unref(struct gm_estate *estate);
+/* See gm_core_estate_each(). */
+bool gm_estate_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx);
+
+static inline struct gm_account *gm_estate_account(
+	const struct gm_estate *estate, const struct gm_device *device)
+{
+	return gm_session_account(estate->session, device);
+}
+
+/* ---- lease.c */
+
+/* A session's part in a lease: it made the lease, or opened it. */
+struct gm_hold {
+	uint64_t lease_id;
+	struct gm_lease *lease;
+	struct gm_session *session;
+	uint32_t count;        /* how often the session made or opened it and did not return it */
+	bool read_only;        /* it was opened for reading each time */
+	bool loose;            /* one of several was returned without a name: the rest have none */
+	struct gm_open *opens; /* oldest first; what the session made is not among them */
+	struct gm_hold *prev, *next; /* of the lease, oldest first */
+	UT_hash_handle hh;           /* of the session */
+};
+
+/*
+ * A lease. Its maker pays for it as long as the maker holds it, and then the maker's estate, until
+ * the last opener has left. reusable tells whether the chunks may be pooled. It starts with the maker's word. It is lost, for good, when a session
+ * of another domain opens the lease, or when a holder dies while others hold it: then nobody can
+ * say that all mappings are gone.
+ */
+struct gm_lease {
+	uint64_t id;
+	struct gm_core *core;
+	struct gm_device *device;
+	enum gm_transport transport;
+	gm_domain domain;
+	bool reusable;
+	bool across;              /* a session of another domain has opened it */
+	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
+	bool signals;             /* its openers are told when its maker leaves */
+	struct gm_session *maker; /* NULL: it returned the lease or is gone */
+	struct gm_estate *estate; /* the maker's */
+	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
+	struct gm_hold *holds;
+	struct gm_hold own; /* the maker's */
+	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
+	uint32_t n_opens;   /* by all sessions, as often as they opened it */
+	struct gm_share *shares;
+	struct gm_name *name;  /* NULL: none */
+	uint64_t version;      /* of the name that it has or had; 0: none */
+	uint64_t published_by; /* the id of its maker's packet that published it; 0: not known */
+	struct gm_metadata *metadata; /* of that version; NULL: none */
+	struct gm_metadata *draft;    /* what it is to be published with; NULL: none */
+	struct gm_chunk *chunks;      /* in order of index */
+	/* Those of them that the maker has returned and that are to be released, in slices if there are
+	 * many. */
+	struct gm_chunk *leaving, *leaving_last;
+	bool counted;      /* in the maker's n_leaving */
+	bool ending;       /* in gm_device.ending */
+	uint32_t place;    /* of its record */
+	bool word_counted; /* its control block is in the account of descriptors */
+	bool word_kept;    /* the keeper has it, or will */
+	int word; /* with signals: the fd of that; -1: none, or the daemon before lost it */
+	uint64_t next_index;
+	uint64_t grants; /* how many requests brought it chunks */
+	uint64_t bytes, user_bytes;
+	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */
+	char tag[GM_LIMIT_NAME_BYTES + 1];
+	struct gm_lease *prev, *next; /* of gm_device.ending */
+};
+
+/* Makes a lease that nobody holds yet. tag is NULL or fits. id 0: a new one. maker NULL: the maker is
+ * gone. NULL: no memory. */
+struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
+	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
+	const char *tag);
+/* Frees a lease that nobody holds and that has no chunks. */
+void gm_lease_free(struct gm_lease *lease);
+/* The maker holds the lease from now on. -ENOMEM */
+int gm_lease_begin(struct gm_lease *lease);
+/* Takes ownership of created chunks, in this order. They are charged to the payer already. Returns
+ * the index of the first. */
+uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64_t user_bytes);
+/* Whether the session made the lease, and nobody else has it or could get it. */
+bool gm_lease_is_alone(const struct gm_lease *lease, const struct gm_session *session);
+struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session);
+/* The session, which did not hold the lease, does from now on, with a count of 0. -ENOMEM */
+int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold);
+/* Count what memory does not bound: an open, or a lease without chunks. */
+void gm_lease_count_bare(const struct gm_session *session);
+void gm_lease_uncount_bare(const struct gm_session *session);
+/* Puts a chunk that an earlier daemon made behind those that the lease has, and charges it. */
+void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
+/* Who is charged for the lease. */
+struct gm_account *gm_lease_payer_account(const struct gm_lease *lease);
+/* Ends a lease that nobody holds and that has no name. */
+void gm_lease_end_unheld(struct gm_lease *lease);
+/* The lease has lost its name: ends it, unless somebody holds it. Releases no more than *slice chunks
+ * and counts them off; the rest goes in ticks. */
+void gm_lease_settle(struct gm_lease *lease, uint64_t *slice);
+/*
+ * Ends a session's part in the lease, however often it opened it. The lease ends with its last
+ * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
+ * estate is charged for them, and gm_lease_end_some() releases them.
+ */
+void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice);
+/* How many chunks are released in one go when a session ends: about a millisecond's work. */
+#define GM_LEASE_SLICE 512
+/* Releases some of the chunks of leases that have ended, or that were handed over. Returns whether
+ * there are more. */
+bool gm_lease_end_some(struct gm_device *device);
+/* The session lost its connection: what it has returned and what is not released yet goes in ticks. */
+void gm_lease_hand_over(struct gm_session *session);
+
+/* ---- hold.c */
+
+/* One Open of a lease by a session. A client names it by the id of its packet. */
+struct gm_open {
+	struct gm_hold *hold;
+	uint64_t asked; /* the id of the packet; 0: not known */
+	uint32_t
+		count; /* 1; more in the record of an older daemon, where asked is the last of them */
+	bool read_only;
+	uint32_t place;              /* of its record */
+	uint64_t id;                 /* of its record */
+	struct gm_open *prev, *next; /* of the hold */
+};
+
+/* One more open, by the client's packet of this id. -ENOMEM, -ENOSPC */
+int gm_hold_open(
+	struct gm_lease *lease, struct gm_session *session, bool read_only, uint64_t asked);
+/* The same after a start: the record is there. -ENOMEM */
+int gm_hold_adopt(struct gm_lease *lease, struct gm_session *session, uint64_t id, uint32_t place,
+	const struct gm_record_hold *record);
+/* Whether the session has this view: see gm_lease_has_view(). */
+bool gm_hold_has(const struct gm_hold *hold, uint64_t view);
+/* Ends one of several views: this one, or (0) any. */
+void gm_hold_end_one(struct gm_hold *hold, uint64_t view);
+/* Ends all opens. The caller takes care of the counts of the lease. */
+void gm_hold_end_all(struct gm_hold *hold);
+
+/* ---- linger.c */
+
+/* Whether a process is known to have the chunk still. */
+bool gm_linger_in_use(const struct gm_device *device, const struct gm_chunk *chunk);
+/* Takes over a leased chunk that is in use, is charged to the account, and is in no list. From now
+ * on it is charged to the estate. It is destroyed when it is no longer in use. */
+void gm_linger_begin(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
+	struct gm_estate *estate);
+/* Takes over a chunk that lingered when an earlier daemon ended. The estate is charged already. */
+void gm_linger_adopt(struct gm_device *device, struct gm_chunk *chunk, struct gm_estate *estate);
+/* Looks at the chunks that are due, or at some of them. */
+void gm_linger_look(struct gm_device *device);
+/* Destroys all of them, in use or not. */
+void gm_linger_end_all(struct gm_device *device);
+
+/* ---- debt.c */
+
+/* What one process still maps of memory that was destroyed on a device, as an estimate. References:
+ * the account of its session, chunks that the process had, and the list of the device. */
+struct gm_debt {
+	struct gm_device *device;
+	/* Whose estate pays, as in gm_session_info; and that estate, NULL while it owes nothing. */
+	uid_t uid, payer_uid;
+	gid_t gid;
+	const char *unit, *container;
+	struct gm_estate *estate;
+	pid_t pid;
+	uint64_t began; /* when the process began; 0: not known */
+	uint64_t refs;
+	uint64_t bytes;               /* charged to the estate */
+	uint64_t before;              /* what the driver counted for the process without them */
+	uint64_t destroyed, smallest; /* since the last count: bytes, and the smallest chunk */
+	uint64_t id;                  /* of its record */
+	uint32_t place;               /* of its record */
+	struct gm_debt *prev, *next;  /* of gm_debts.list */
+	char names[];                 /* the unit and the container */
+};
+
+/* The debt of a session's process, which owns it. NULL: the device is not counted, or no memory. */
+struct gm_debt *gm_debt_of(struct gm_session *session, struct gm_device *device);
+/* The same of a process that opened what another one made: its maker's estate pays. The caller owns
+ * a reference. */
+struct gm_debt *gm_debt_of_opener(
+	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate);
+void gm_debt_unref(struct gm_debt *debt);
+/* From now on, the chunk is that process's. debt may be NULL. */
+void gm_debt_watch(struct gm_chunk *chunk, struct gm_debt *debt);
+/* The chunk was destroyed after the last count, and before the next. */
+void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk);
+/* Works out all debts by a new count, and takes ownership of it. Returns whether something changed. */
+bool gm_debt_count(struct gm_device *device, struct gm_counted *counted);
+/* Asks for a count if one is due. */
+void gm_debt_tick(struct gm_device *device);
+/* Puts back the debt of a record that an earlier daemon wrote. A negative number: that is not
+ * possible here, or there is no memory. */
+int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
+	const struct gm_record_debt *record);
+/* No more counts will come: forgets what was not counted yet, so that only debts are left. */
+void gm_debt_retire(struct gm_device *device);
+/* Forgives all debts. */
+void gm_debt_end_all(struct gm_device *device);
+
+/* ---- declare.c */
+
+/* The two halves of a request that fits and declares: gm_request_admit(), and gm_request_start(). The
+ * request ends when the device has destroyed what must go to make room for it. */
+void gm_declare_admit(struct gm_request *request, struct gm_device *device);
+void gm_declare_start(struct gm_request *request);
+/* Ends a request that waits for that. */
+void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail);
+/* Ends all requests for which the device has destroyed enough. */
+void gm_declare_destroyed(struct gm_device *device);
+/* The session ends, and with it all that it declared. */
+void gm_declare_end(struct gm_session *session);
+/* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
+bool gm_declare_adopt(
+	struct gm_session *session, uint32_t place, const struct gm_record_declared *record);
+/* Notes in the last count how much of what its processes declared is not in it, as far as anybody can
+ * tell. Without declarations it is 0. */
+void gm_declare_expect(struct gm_device *device);
+/* Finds what was declared on the device in the last count, which debts have been counted in. */
+void gm_declare_count(struct gm_device *device);
+
+/* ---- share.c */
+
+/* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
+ */
+struct gm_share {
+	struct gm_token_hash hash;
+	struct gm_lease *lease;
+	struct gm_share_options options;
+	uint64_t asked;               /* the id of the client's packet; 0: not known */
+	uint64_t id;                  /* of its record */
+	uint32_t place;               /* of its record */
+	struct gm_share *prev, *next; /* of the lease */
+	UT_hash_handle hh;            /* of all shares, by the first half of the hash */
+};
+
+/* Puts back a token that an earlier daemon made. -ENOMEM; -EEXIST: there is one with this hash. */
+int gm_share_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record);
+/* Ends every token of a lease whose maker still holds it. */
+void gm_share_end_all(struct gm_lease *lease);
+/* Whether a lease may be shared like that. */
+gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share_options *options,
+	char detail[GM_DETAIL_BYTES]);
+/* Whether the session belongs to the audience. */
+bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lease *lease,
+	const struct gm_session *session, const gid_t *groups, size_t n_groups);
+/* Opens a lease for a session that may, by the client's packet of this id. */
+gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
+	uint64_t asked, struct gm_lease **ret_lease);
+
+/* ---- name.c */
+
+/* One name. Its lease is kept while it has the name. */
+struct gm_name {
+	struct gm_core *core;
+	struct gm_token_hash hash; /* of uid and text */
+	struct gm_lease *lease;
+	uint64_t id;
+	struct gm_token_hash domain; /* of its maker; 0: a domain of one client */
+	uint64_t version;
+	uint64_t asked; /* the id of the packet that published this version; 0: not known */
+	uint64_t since_ns;
+	uid_t uid;
+	uint32_t place; /* of its record */
+	struct gm_share_options share;
+	bool until_unread;
+	uint64_t metadata;   /* the id of what it was published with; 0: none */
+	uint64_t expires_ns; /* 0: never. expiry.c sets it, and the next one */
+	size_t expiry_place; /* in the heap, from 1; 0: it is not there */
+	char text[GM_LIMIT_NAME_BYTES + 1];
+	UT_hash_handle hh;
+};
+
+/* Puts back a name that an earlier daemon had. -ENOMEM; -EEXIST: it cannot be, or is there. */
+int gm_name_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_name *record);
+/* A session is about to leave a lease that it opened. If there is no other reader, the name may end with
+ * it: before the records which show that there was one. */
+void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
+/* Ends names whose time has come, or some of them. */
+void gm_name_expire_some(struct gm_core *core);
+/* Ends all names. */
+void gm_name_end_all(struct gm_core *core);
+
+/* ---- expiry.c */
+
+/* Room for one more name that ends by itself. -ENOMEM */
+int gm_expiry_make_room(struct gm_core *core);
+/* The name ends at that time; 0: never. There must be room. */
+void gm_expiry_set(struct gm_name *name, uint64_t expires_ns);
+/* When the next name ends; UINT64_MAX: none does. */
+uint64_t gm_expiry_next(const struct gm_core *core);
+
+/* ---- word.c */
+
+/* Makes the control block of a new lease. If there is no descriptor for it yet, or the keeper cannot have
+ * it yet, *ret_waits is set, and gm_request_go_on() will be called when it has, or gm_request_fail(). After
+ * an error, gm_lease_free() undoes what was done. */
+gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
+	char detail[GM_DETAIL_BYTES]);
+/* The request, which gm_word_make() was called for, does not want it any more. */
+void gm_word_stop_waiting(struct gm_env *env, struct gm_request *request);
+/* Makes those that wait, as far as there are descriptors. */
+void gm_word_make_waiting(struct gm_env *env);
+/* Ends it, if there is one. */
+void gm_word_drop(struct gm_lease *lease);
+/* Takes it over from the daemon before. If it is not sound, the lease goes without. Takes fd. */
+void gm_word_adopt(struct gm_lease *lease, int fd);
+
+/* ---- metadata.c */
+
+/* Whether the draft is there, with all of its bytes. */
+bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size);
+/* Seals and keeps the draft, so that a later daemon has it, as that of a version. -EAGAIN: that may be
+ * possible soon; -ENOSPC, -ENOMEM. */
+int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_id);
+/* The draft, or nothing if there is none, is the lease's metadata from now on. */
+void gm_metadata_publish(struct gm_lease *lease);
+/* The maker leaves the lease. */
+void gm_metadata_drop_draft(struct gm_lease *lease);
+/* The lease ends. */
+void gm_metadata_drop(struct gm_lease *lease);
+/* Puts back what an earlier daemon had. Takes ownership of the fd. -ENOMEM; -EINVAL: it is not sound. */
+int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
+	const struct gm_record_metadata *record, int fd);
+
+/* ---- grant.c */
+
+/* The session was resumed: its client may repeat requests. */
+void gm_grant_forget(struct gm_session *session);
+
+/* ---- commit.c */
+
+/* Each writes the record of what it is given, as it stands. Only the first write of each can fail:
+ * -ENOSPC, … */
+int gm_commit_session(struct gm_session *session);
+int gm_commit_estate(struct gm_estate *estate);
+int gm_commit_lease(struct gm_lease *lease);
+/* open->hold is not used. */
+int gm_commit_open(
+	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session);
+int gm_commit_share(struct gm_share *share);
+int gm_commit_name(struct gm_name *name);
+/* The chunk lingers from now on. */
+void gm_commit_lingering(struct gm_chunk *chunk);
+/*
+ * Commits a grant: the chunks, in this order, are about to be appended to the lease, and user_bytes
+ * were asked for. If a record cannot be written, none of them stays.
+ */
+int gm_commit_grant(
+	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes);
+/* Takes back a grant that made the lease. */
+void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
+/* What the session declared. Only the first write can fail. */
+int gm_commit_declared(struct gm_session *session);
+/* The debt as it stands; one of 0 bytes has no record. */
+void gm_commit_debt(struct gm_debt *debt);
+/* The counts of a device, if they have changed. Core writes them in each tick, and at a grant that
+ * raises the peak or is so many requests after the last write: a daemon that is killed forgets fewer
+ * than that, and never a peak. */
+#define GM_COMMIT_LAG 64
+void gm_commit_device(struct gm_device *device);
+
+/* ---- request.c */
+
+/* See gm_core_request() and gm_core_cancel(). */
+void gm_request_begin(struct gm_core *core, struct gm_request *request);
+void gm_request_cancel(struct gm_request *request);
+/* Ends a session's pending requests as cancelled: all of them, or those that grow one lease. */
+void gm_request_cancel_all(struct gm_session *session);
+void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease);
+/* Something that the request waits for is there. */
+void gm_request_go_on(struct gm_request *request);
+/* A chunk that the request waits for was created, or could not be. */
+void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
+/*
+ * Charges a request that fits (gm_admit_now()), takes chunks from the pool and prepares those that
+ * must be created. The request is not linked yet. On failure nothing is held: GPUMEM_E_UNSUPPORTED,
+ * GPUMEM_E_LIMIT (chunks), GPUMEM_E_HOST_MEMORY.
+ */
+gpumem_status gm_request_admit(
+	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
+/* GPUMEM_E_INVALID: no request is for so many bytes. */
+gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES]);
+/*
+ * What gm_core_request() would say to a request for a new lease, without doing anything. GPUMEM_OK: it
+ * would be granted at once. Otherwise detail says why not, and so does *ret_refusal; if its block is
+ * GM_BLOCK_NONE, no memory would help. Does not look at how many leases the session has.
+ */
+gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
+	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
+/* Submits what an admitted request lacks, or ends the request if it lacks nothing. */
+void gm_request_start(struct gm_request *request);
+/* Ends a request that holds nothing and is in no list. */
+void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail);
+/* Ends a request that waits or is admitted, without success. */
+void gm_request_fail(struct gm_request *request, gpumem_status status, const char *detail);
+/* Puts the request into its session's list of pending ones, or takes it out. */
+void gm_request_link(struct gm_request *request);
+void gm_request_unlink(struct gm_request *request);
+
+/* ---- queue.c */
+
+/*
+ * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
+ * what it lacks, or will be when the device has been probed. Any other status: the caller must
+ * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
+ * granted, or too many of its user wait (GM_LIMIT_WAITING_PER_UID).
+ */
+gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
+	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+/*
+ * A request was admitted, but the backend has no memory for it, and nothing is held for it any
+ * more. bytes: what could not be made of it; doomed: what is being destroyed of what it had. It is
+ * queued again, or ended by done().
+ */
+void gm_queue_deny(
+	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed);
+/* Gives an admitted request that lacks chunks its place in the order, in case it comes to the queue
+ * later. */
+void gm_queue_note(struct gm_device *device, struct gm_request *request);
+/* Ends a request that waits. */
+void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
+/* Limits and priorities changed. */
+void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
+/* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
+ * it may run only at the outermost level of core. */
+void gm_queue_run(struct gm_device *device);
+/* When gm_queue_tick() must be called although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_queue_due(const struct gm_device *device);
+/* Time has passed: lets the queue run if it is due. */
+void gm_queue_tick(struct gm_device *device);
+/* See gm_core_queue_each(). */
+bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
+	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+
+#endif

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing by token. This file promises that a lease is opened only by a session that shows a token
+ * made for it and belongs to the token's audience, and that a wrong token and a wrong audience get
+ * the same answer. (Not in the same time: a token is 128 random bits, so that tells nobody anything.)
+ * It must never keep a token: see token_hash.c.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arith.h"
+#include "common/step.h"
+#include "common/token.h"
+#include "common/uid_name.h"
+
+static void share_free(struct gm_share *share)
+{
+	struct gm_lease *lease = share->lease;
+	assert(lease->maker->n_shares > 0);
+	lease->maker->n_shares--;
+	gm_env_erase(&lease->core->env, &share->place);
+	GM_STEP("unshare: record erased");
+	lease->estate->user->n_shares--;
+	lease->core->n_shares--;
+	DL_DELETE(lease->shares, share);
+	HASH_DEL(lease->core->shares, share);
+	free(share);
+}
+
+void gm_share_end_all(struct gm_lease *lease)
+{
+	while (lease->shares)
+		share_free(lease->shares);
+}
+
+/* Puts the share into its tables. -ENOMEM */
+static int share_add(struct gm_share *share)
+{
+	struct gm_lease *lease = share->lease;
+	HASH_ADD(hh, lease->core->shares, hash.h[0], sizeof(share->hash.h[0]), share);
+	if (!GM_TABLE_ADDED(share))
+		return -ENOMEM;
+	DL_APPEND(lease->shares, share);
+	lease->maker->n_shares++;
+	lease->estate->user->n_shares++;
+	lease->core->n_shares++;
+	return 0;
+}
+
+int gm_share_adopt(
+	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record)
+{
+	struct gm_share *share;
+	HASH_FIND(hh, lease->core->shares, &record->hash.h[0], sizeof(record->hash.h[0]), share);
+	if (share)
+		return -EEXIST;
+
+	share = calloc(1, sizeof(*share));
+	if (!share)
+		return -ENOMEM;
+	share->hash = record->hash;
+	share->lease = lease;
+	share->options = (struct gm_share_options){
+		.audience = (enum gm_audience)record->audience,
+		.id = record->id,
+		.read_only = record->read_only,
+	};
+	share->asked = record->request;
+	share->id = id;
+	share->place = place;
+	if (share_add(share) < 0) {
+		free(share);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share_options *options,
+	char detail[GM_DETAIL_BYTES])
+{
+	switch (options->audience) {
+	case GM_AUDIENCE_DOMAIN:
+		return GPUMEM_OK;
+	case GM_AUDIENCE_UID:
+	case GM_AUDIENCE_GID:
+		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
+			break;
+		if (!lease->for_others)
+			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+				"the buffer may have old data of its trust domain, so it cannot be "
+				"shared with a uid or gid; create it with "
+				"GPUMEM_BUFFER_FOR_OTHERS");
+		return GPUMEM_OK;
+	}
+	return gm_refuse(GPUMEM_E_INVALID, detail,
+		"no such audience; share with the domain, a uid or a gid");
+}
+
+gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	return gm_lease_share_by(session, lease, options, 0, false, ret_token);
+}
+
+/* Ends the token that this packet made when it was here before. */
+static void share_forget(struct gm_lease *lease, uint64_t asked)
+{
+	struct gm_share *share;
+
+	DL_SEARCH_SCALAR(lease->shares, share, asked, asked);
+	if (share)
+		share_free(share);
+}
+
+gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint64_t asked, bool again,
+	uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	struct gm_core *core = session->core;
+	struct gm_estate_user *user = session->estate->user;
+	uint8_t token[GM_TOKEN_BYTES];
+	if (lease->maker != session)
+		return GPUMEM_E_DENIED;
+	char unsaid[GM_DETAIL_BYTES];
+	gpumem_status status = gm_share_check(lease, options, unsaid);
+	if (status != GPUMEM_OK)
+		return status;
+	if (again && asked)
+		share_forget(lease, asked);
+	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT ||
+		!gm_leaves_enough(user->n_shares, core->n_shares, GM_LIMIT_SHARES))
+		return GPUMEM_E_LIMIT;
+
+	struct gm_share *share = calloc(1, sizeof(*share));
+	if (!share)
+		return GPUMEM_E_HOST_MEMORY;
+
+	core->env.ops.random(core->env.ctx, token, sizeof(token));
+	share->hash = gm_token_hash_make(&core->token_key, token);
+	share->lease = lease;
+	share->options = *options;
+	share->asked = asked;
+	share->id = core->env.ops.record ? core->env.ops.new_id(core->env.ctx) : 0;
+	if (gm_commit_share(share) < 0 || share_add(share) < 0) {
+		gm_env_erase(&core->env, &share->place);
+		free(share);
+		return GPUMEM_E_HOST_MEMORY;
+	}
+
+	memcpy(ret_token, token, sizeof(token));
+	explicit_bzero(token, sizeof(token));
+	return GPUMEM_OK;
+}
+
+bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lease *lease,
+	const struct gm_session *session, const gid_t *groups, size_t n_groups)
+{
+	const struct gm_session_info *info = &session->info;
+	switch (options->audience) {
+	case GM_AUDIENCE_DOMAIN:
+		return info->domain == lease->domain;
+	case GM_AUDIENCE_UID:
+		return info->uid == options->id;
+	case GM_AUDIENCE_GID:
+		if (info->gid == options->id)
+			return true;
+		for (size_t i = 0; i < n_groups; i++)
+			if (groups[i] == options->id)
+				return true;
+		return false;
+	}
+	return false;
+}
+
+gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease)
+{
+	return gm_session_open_by(session, token, groups, n_groups, 0, false, ret_lease);
+}
+
+gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
+	struct gm_lease **ret_lease)
+{
+	struct gm_core *core = session->core;
+	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
+	struct gm_share *share;
+
+	/* The share may have ended since. */
+	if (again && gm_session_find_open(session, asked, ret_lease))
+		return GPUMEM_OK;
+	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
+	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
+		!gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
+		return GPUMEM_E_NOT_FOUND;
+	return gm_share_open(session, share->lease, share->options.read_only, asked, ret_lease);
+}
+
+/* How often a user has the lease open. */
+static uint64_t share_opens_of(const struct gm_lease *lease, uid_t payer_uid)
+{
+	const struct gm_hold *hold;
+	uint64_t n = 0;
+
+	DL_FOREACH (lease->holds, hold)
+		if (hold->session->info.payer_uid == payer_uid)
+			n += hold == &lease->own ? hold->count - 1 : hold->count;
+	return n;
+}
+
+gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
+	uint64_t asked, struct gm_lease **ret_lease)
+{
+	if (session->payer.ending || session->payer.quarantined)
+		return GPUMEM_E_DISCONNECTED;
+	if (!gm_leaves_enough(share_opens_of(lease, session->info.payer_uid), lease->n_opens,
+		    GM_LIMIT_OPENERS_PER_LEASE))
+		return GPUMEM_E_LIMIT;
+	char unsaid[GM_DETAIL_BYTES];
+	if (gm_lease_find_hold(lease, session) ? gm_session_full_of_bare(session, unsaid)
+					       : gm_session_full(session, unsaid))
+		return GPUMEM_E_LIMIT;
+	if (gm_hold_open(lease, session, read_only, asked) < 0)
+		return GPUMEM_E_HOST_MEMORY;
+	*ret_lease = lease;
+	return GPUMEM_OK;
+}
+
+void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_estate_user *user = session->estate->user;
+	char name[GM_UID_NAME_PAYER_TEXT];
+
+	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+		gm_say(detail,
+			"this client has %d shares, which is the most; unshare a lease first",
+			GM_LIMIT_SHARES_PER_CLIENT);
+	else
+		gm_say(detail,
+			"%s has %llu shares, as many as it leaves to others; the most is %d for "
+			"all; unshare a lease first",
+			gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+			(unsigned long long)user->n_shares, GM_LIMIT_SHARES);
+}
+
+void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
+{
+	if (!gm_session_full(session, detail))
+		gm_say(detail,
+			"this user has the lease open as often as it leaves to others; the most is %d "
+			"times for all; a client must return it first",
+			GM_LIMIT_OPENERS_PER_LEASE);
+}
+
+gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease)
+{
+	if (lease->maker != session)
+		return GPUMEM_E_DENIED;
+	gm_share_end_all(lease);
+	return GPUMEM_OK;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking clients on behalf of a request that waits. This file promises that clients are asked for no
+ * more than the request and those before it lack, and that a long line of requests does not ask in
+ * vain over and over. It also promises that no user makes others move buffers for nothing, again and
+ * again. It must never decide about a request.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/wait/ask.h"
+
+#include "common/arith.h"
+#include "daemon/device/admit.h"
+#include "daemon/device/ladder_private.h"
+#include "daemon/wait/line.h"
+
+/* Asking walks all clients, so it uses up this much of the line's slice. */
+#define ASK_WORK 16
+/* How often the time doubles for which others move no buffers for a user that did not keep what they made
+ * room for. */
+#define ASK_REST_DOUBLED 6
+
+/* The bytes that requests ahead of it want from the same place: those of its own line, and the first
+ * one of each other line, since the uids take turns. Looks at a bounded number of them. */
+static uint64_t ask_wanted_before(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	const struct gm_request *r = w->line->requests;
+	const struct gm_line *line;
+	uint64_t sum = 0;
+	for (unsigned n = 0; r != request && n < GM_QUEUE_SLICE; n++, r = r->waiting.next) {
+		device->queue.steps++;
+		if (gm_waiting_wants_device(&r->waiting) == gm_waiting_wants_device(w) &&
+			r->waiting.tally == w->tally)
+			sum += r->waiting.exact;
+	}
+	DL_FOREACH (device->queue.lines, line) {
+		device->queue.steps++;
+		if (line == w->line || !line->first || !gm_waiting_wants_device(w))
+			continue;
+		if (gm_waiting_before(&line->first->waiting, w->priority, w->order))
+			sum += line->first->waiting.exact;
+	}
+	return sum;
+}
+
+/* Whether memory that clients return for this trigger helps the request. Room on the device helps
+ * every request that lacks it. */
+static bool ask_helps(const struct gm_waiting *w, enum gm_trigger trigger)
+{
+	return trigger == GM_TRIGGER_REQUEST || gm_waiting_wants_device(w);
+}
+
+/* The bytes that clients still owe and that help the request. */
+static uint64_t ask_owed(const struct gm_device *device, const struct gm_waiting *w)
+{
+	uint64_t sum = 0;
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (ask_helps(w, t))
+			sum += gm_ladder_owed(device, t);
+	return sum;
+}
+
+bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w)
+{
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (ask_helps(w, t) && gm_ladder_asking(device, t))
+			return true;
+	return false;
+}
+
+/* A parked request for which content is copied has the time for that in each of its rounds. If the
+ * first round brings too little, it must not be refused before others were asked. */
+static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
+{
+	uint64_t round = gm_ladder_spill_ns(&device->info.policy);
+
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (ask_helps(w, t) && gm_ladder_spill_until(device, t) > 0)
+			w->until_ns =
+				gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
+}
+
+static uint64_t ask_held_by(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+	uint64_t sum = 0;
+
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->payer->payer_uid == payer_uid)
+			sum += account->held;
+	return sum;
+}
+
+/* What the user has now and had not when others began to move buffers for it. */
+static uint64_t ask_kept_by(const struct gm_device *device, const struct gm_line *line)
+{
+	return gm_minus(ask_held_by(device, line->payer_uid), line->held_before);
+}
+
+static uint64_t ask_rest(const struct gm_device *device, unsigned wasted)
+{
+	return gm_policy_settle_ns(&device->info.policy) << wasted;
+}
+
+void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
+{
+	const struct gm_asked *asked = &account->asked;
+	if (asked->trigger != GM_TRIGGER_REQUEST || asked->rung != GM_RUNG_SPILL ||
+		asked->for_uid == account->payer->payer_uid)
+		return;
+
+	/* Without memory for the line, nothing is counted. */
+	struct gm_line *line = gm_line_get(device, asked->for_uid);
+	if (!line)
+		return;
+	if (line->moved == 0) {
+		struct gm_queue *queue = &device->queue;
+		line->held_before = ask_held_by(device, line->payer_uid);
+		line->spill_ns = gm_plus(gm_device_now(device), ask_rest(device, line->wasted));
+		if (queue->judge_ns == 0 || line->spill_ns < queue->judge_ns)
+			queue->judge_ns = line->spill_ns;
+	}
+	line->moved += gm_min(bytes, asked->bytes);
+}
+
+/* What others moved for the user was for nothing: its next rest is twice as long. */
+static void ask_note_waste(const struct gm_device *device, struct gm_line *line)
+{
+	line->moved = 0;
+	if (line->wasted < ASK_REST_DOUBLED)
+		line->wasted++;
+	line->forget_ns = gm_plus(gm_device_now(device), ask_rest(device, ASK_REST_DOUBLED));
+}
+
+/* The user's rest is over. Whoever still has then what others moved for it has used it. */
+static void ask_judge_user(const struct gm_device *device, struct gm_line *line)
+{
+	if (line->moved > ask_kept_by(device, line)) {
+		ask_note_waste(device, line);
+		return;
+	}
+	line->moved = line->wasted = 0;
+	line->forget_ns = 0;
+}
+
+uint64_t gm_ask_due(const struct gm_device *device)
+{
+	return device->queue.judge_ns ? device->queue.judge_ns : UINT64_MAX;
+}
+
+void gm_ask_tick(struct gm_device *device)
+{
+	struct gm_queue *queue = &device->queue;
+	uint64_t now = gm_device_now(device);
+	struct gm_line *line;
+	if (gm_ask_due(device) > now)
+		return;
+
+	queue->judge_ns = 0;
+	DL_FOREACH (queue->lines, line) {
+		if (line->moved == 0)
+			continue;
+		/* A request that waits may get it yet. Until then, each time that it asks, it is judged. */
+		if (now >= line->spill_ns && line->length == 0)
+			ask_judge_user(device, line);
+		if (line->moved == 0)
+			continue;
+		uint64_t next = gm_max(line->spill_ns, gm_plus(now, ask_rest(device, 0)));
+		if (queue->judge_ns == 0 || next < queue->judge_ns)
+			queue->judge_ns = next;
+	}
+}
+
+/* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
+ * until now is in use, or its rest is over. The request itself counts as well, since what was moved for it
+ * in its first round is not held yet. */
+static bool ask_may_disturb(const struct gm_device *device, const struct gm_waiting *w)
+{
+	struct gm_line *line = w->line;
+	uint64_t now = gm_device_now(device);
+
+	if (now >= line->forget_ns)
+		line->wasted = 0;
+	if (line->moved <= w->exact || line->moved <= w->exact + ask_kept_by(device, line))
+		return true;
+	if (now < line->spill_ns)
+		return false;
+
+	ask_note_waste(device, line);
+	return true;
+}
+
+bool gm_ask_for(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_waiting *w = &request->waiting;
+	struct gm_refusal refusal = {.block = w->block, .tally = w->tally, .denied = w->denied};
+	uint64_t now = gm_device_now(device);
+	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+
+	/* For any other reason, it lacks nothing that a client could return. */
+	if (w->block != GM_BLOCK_QUOTA && !gm_waiting_wants_device(w))
+		return gm_ask_under_way(device, w);
+	/* Nobody had anything a moment ago. To find that out again, for each request of a long
+	 * line, would cost the other uids time. */
+	struct gm_line *line = w->line;
+	if (!w->parked && w->rounds > 0 && now < line->dry_ns && line->dry == w->tally) {
+		w->again_ns = line->dry_ns;
+		return gm_ask_under_way(device, w);
+	}
+
+	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
+	if (missing < w->denied)
+		missing = w->denied;
+	missing += ask_wanted_before(device, request);
+
+	uint64_t coming = ask_owed(device, w);
+	if (missing > coming) {
+		uint64_t asked = gm_ladder_ask(device, w->account, w->tally, missing - coming,
+			(struct gm_ladder_ways){.widely = w->rounds > 0,
+				.fully = w->parked,
+				.own = !ask_may_disturb(device, w)});
+		line->work -= gm_min(line->work, ASK_WORK);
+		/* A client is not asked for what it holds itself, so another client's request
+		 * may find something. */
+		if (asked == 0 && !w->parked && w->account->held == 0) {
+			line->dry = w->tally;
+			line->dry_ns = w->again_ns;
+		}
+		if (w->rounds < UINT8_MAX)
+			w->rounds++;
+	}
+	if (w->parked)
+		ask_extend(device, w);
+	return gm_ask_under_way(device, w);
+}

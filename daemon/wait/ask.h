@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_WAIT_ASK_H
+#define GM_WAIT_ASK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/device/device_private.h"
+#include "daemon/wait/request.h"
+
+/* Asking clients to return memory for a request that waits, and how much that may cost them. */
+
+/* A parked request stays for so many rounds of asking clients. */
+#define GM_PARKED_ROUNDS 2
+/* Asks clients for what the request lacks. Returns whether something may come. */
+bool gm_ask_for(struct gm_device *device, struct gm_request *request);
+/* A client that owes memory returns bytes of it. */
+void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
+/* When gm_ask_tick() must be called although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_ask_due(const struct gm_device *device);
+/* Time has passed: looks what users kept of the memory that others moved buffers for. */
+void gm_ask_tick(struct gm_device *device);
+/* Whether clients still have time to return something that helps the request. */
+bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
+
+#endif

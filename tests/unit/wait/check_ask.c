@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* daemon/wait/ask.c, through the core: what a request gets from clients that lie about evictable memory,
+ * and how often a user can make other users move theirs. */
+#include "daemon/device/ladder.h"
+#include "tests/tap.h"
+#include "tests/unit/core/fake_core.h"
+#include "tests/unit/device/ladder_fixture.h"
+
+/* A session of the liar's user: it is asked first, claims all it holds, and moves nothing. */
+static struct gm_session *add_liar(uint64_t bytes)
+{
+	struct gm_session *liar = fake_session(&fake, 9, 9);
+
+	give(9, GM_QUOTA_PRIORITY, 0, -1);
+	fake_lease(&fake, liar, d, bytes);
+	fake_says(&fake, liar, d, 0, bytes);
+	return liar;
+}
+
+/* Lets time pass until the request is over. Whoever is asked to move buffers and is honest does. */
+static void answer_until_over(
+	struct fake_request *q, struct gm_session *honest, struct gm_lease *lease)
+{
+	for (int i = 0; i < 100 && !q->ended; i++) {
+		const struct gm_reclaim *ask = fake_asked(&fake, honest);
+		if (ask && ask->spill > 0)
+			give_back(honest, lease, ask->spill);
+		asks();
+		fake_core_run(&fake);
+		if (!q->ended)
+			fake_pass(&fake, 100 * MS);
+	}
+	ck_assert_uint_eq(q->ended, 1);
+}
+
+/* Twice: when nobody knows the liar, and when it is known. */
+START_TEST(a_liar_does_not_get_a_request_refused_that_an_honest_client_covers)
+{
+	no_levels();
+	for (int i = 0; i < 2; i++)
+		add_liar(30 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+	static struct fake_request q;
+	for (int i = 0; i < 3; i++) {
+		uint64_t begin = fake.now;
+		fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+		answer_until_over(&q, c, lease);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+		/* It costs one round, once. */
+		ck_assert_uint_le(fake.now - begin, i == 0 ? 2 * SECOND + 200 * MS : 0);
+	}
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
+{
+	no_levels();
+	struct gm_session *liar = fake_session(&fake, 9, 9);
+	struct gm_lease *bait = fake_lease(&fake, liar, d, 60 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
+	give(9, GM_QUOTA_PRIORITY, 0, -1);
+	fake_says(&fake, liar, d, 0, 50 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+	static struct fake_request q;
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(asks(), 1);
+	fake_pass(&fake, 2 * SECOND);
+	give_back(liar, bait, GiB);
+	fake_pass(&fake, 100 * MS);
+	ck_assert_uint_eq(q.ended, 0);
+	/* From now on, whatever it claims, the others are asked as well. */
+	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 9 * GiB);
+	give_back(c, lease, 9 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+
+	fake_pass(&fake, 60 * SECOND);
+	asks();
+	fake_ask(&fake, &q, b, d, 8 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, liar)->spill, 8 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 8 * GiB);
+
+	/* It is believed again when it has returned half of what it had promised. */
+	give_back(liar, bait, 8 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	fake_pass(&fake, 60 * SECOND);
+	asks();
+	fake_ask(&fake, &q, b, d, 8 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, liar)->spill, 8 * GiB);
+	ck_assert_uint_eq(asks(), 1);
+}
+END_TEST
+
+/* A client of a user takes 10 GiB and gives them back, again and again, for so long, and waits in between.
+ * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
+ * often it had to. */
+static unsigned thrash(
+	struct gm_session *session, struct gm_lease *held, uint64_t ns, uint64_t wait_ns)
+{
+	uint64_t until = fake.now + ns;
+	static struct fake_request q;
+	unsigned moves = 0;
+
+	while (fake.now < until) {
+		asks();
+		fake_ask(&fake, &q, session, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		for (int i = 0; i < 100 && !q.ended; i++) {
+			const struct gm_reclaim *ask = fake_asked(&fake, c);
+			if (ask && ask->spill > 0) {
+				give_back(c, held, 10 * GiB);
+				moves++;
+			}
+			asks();
+			fake_core_run(&fake);
+			if (!q.ended)
+				fake_pass(&fake, 10 * MS);
+		}
+		ck_assert_uint_eq(q.ended, 1);
+		if (q.status == GPUMEM_OK) {
+			gm_lease_return(session, q.r.lease);
+			fake_core_run(&fake);
+			held = fake_lease(&fake, c, d, 10 * GiB);
+			fake_says(&fake, c, d, 0, 40 * GiB);
+		}
+		fake_pass(&fake, wait_ns);
+	}
+	return moves;
+}
+
+START_TEST(a_user_cannot_make_others_move_buffers_for_nothing_again_and_again)
+{
+	no_levels();
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_lease(&fake, c, d, 30 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 10 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+
+	/* Two in each time of rest, and that time doubles: 1, 2, 4 and 8 s. */
+	unsigned moves = thrash(b, lease, 20 * SECOND, 10 * MS);
+	ck_assert_uint_ge(moves, 2);
+	ck_assert_uint_le(moves, 12);
+}
+END_TEST
+
+/* The honest client holds 40 GiB that it can move. Returns a lease of 10 GiB of them. */
+static struct gm_lease *add_honest(void)
+{
+	no_levels();
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, c, d, 30 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 10 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+	return lease;
+}
+
+/* Of 200 s with a pause of 2.1 s, one move in each pause would be 95. */
+START_TEST(who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	ck_assert_uint_le(thrash(b, lease, 200 * SECOND, 2100 * MS), 20);
+}
+END_TEST
+
+START_TEST(what_a_user_held_before_is_not_what_others_made_room_for)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 40 * GiB);
+	fake_lease(&fake, b, d, 20 * GiB);
+	ck_assert_uint_le(thrash(b, lease, 200 * SECOND, 2100 * MS), 20);
+}
+END_TEST
+
+/* It used the memory until its rest was over, so it has wasted nothing. */
+START_TEST(who_uses_what_others_made_room_for_does_not_rest_for_longer)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	for (int i = 0; i < 5; i++) {
+		static struct fake_request q;
+		asks();
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+		give_back(c, lease, 10 * GiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+		fake_pass(&fake, 1100 * MS);
+		gm_lease_return(b, q.r.lease);
+		fake_core_run(&fake);
+		lease = fake_lease(&fake, c, d, 10 * GiB);
+		fake_says(&fake, c, d, 0, 40 * GiB);
+	}
+}
+END_TEST
+
+START_TEST(a_user_that_keeps_what_others_made_room_for_gets_more)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 10 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 90 * GiB);
+	fake_says(&fake, c, d, 0, 90 * GiB);
+	for (int i = 0; i < 9; i++) {
+		static struct fake_request q;
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+		asks();
+		give_back(c, lease, 10 * GiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+	}
+}
+END_TEST
+
+START_TEST(who_made_others_move_buffers_for_nothing_still_moves_its_own)
+{
+	no_levels();
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	struct gm_session *twin = fake_session(&fake, 2, 2);
+	struct gm_lease *own = fake_lease(&fake, twin, d, 60 * GiB);
+	struct gm_lease *other = fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, c, d, 0, 40 * GiB);
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	give_back(c, other, 20 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+
+	gm_lease_return(b, q.r.lease);
+	give_back(twin, own, 55 * GiB);
+	fake_core_run(&fake);
+	fake_lease(&fake, a, d, 75 * GiB);
+	fake_says(&fake, c, d, 0, 20 * GiB);
+	fake_says(&fake, twin, d, 0, 5 * GiB);
+	asks();
+	fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, twin)->spill, 5 * GiB);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ask");
+	TCase *tcase = tcase_create("ask");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
+	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
+	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
+	tcase_add_test(
+		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
+	tcase_add_test(tcase, what_a_user_held_before_is_not_what_others_made_room_for);
+	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
+	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
+	tcase_add_test(tcase, who_made_others_move_buffers_for_nothing_still_moves_its_own);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
