@@ -42,7 +42,7 @@ struct gm_ledger {
 	uint64_t unmet;
 	uint64_t peak_charged;
 	/* The accounts that hold something, so that nobody pays for those that do not. The client that
-	 * core has not looked at for longest is first (ladder.c). */
+	 * core has not looked at for longest is first (ladder_plan.c). */
 	struct gm_account *holders;
 	uint32_t n_holders;
 };
@@ -74,7 +74,7 @@ struct gm_tally {
 /* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 7
 
-/* What the client was asked to give back. Kept by ladder.c. */
+/* What the client was asked to give back. Kept by ladder_run.c. */
 struct gm_asked {
 	bool owing : 1;    /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1;  /* it had said that it has them */
@@ -92,7 +92,7 @@ struct gm_asked {
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by
- * ladder.c. */
+ * ladder_plan.c. */
 struct gm_said {
 	uint64_t until_ns; /* core does not look again before */
 	uint64_t held;     /* what the client held then; when that changes, core looks again */

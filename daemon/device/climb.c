@@ -18,7 +18,8 @@
 
 #include "common/arith.h"
 #include "common/units.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_plan.h"
+#include "daemon/device/ladder_run.h"
 
 /* What is done at critical: one stage per action, in this order. */
 enum climb_stage { CLEANUP, SPILL, SPILL_ALL, TERMINATE };

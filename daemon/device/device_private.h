@@ -69,7 +69,7 @@ struct gm_probe {
 };
 
 /* One reclaim by one trigger, from its first ask to the last answer or the deadline. Kept by
- * ladder.c. */
+ * ladder_run.c. */
 struct gm_ladder_run {
 	bool active;
 	bool spills; /* somebody was asked to move buffers */
@@ -81,7 +81,7 @@ struct gm_ladder_run {
 	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
 };
 
-/* Kept by ladder.c and climb.c. */
+/* Kept by ladder_run.c and climb.c. */
 struct gm_ladder {
 	struct gm_ladder_run runs[GM_TRIGGERS];
 	enum gm_level level;      /* the level that was acted on last */

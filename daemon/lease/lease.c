@@ -16,7 +16,7 @@
 
 #include "common/step.h"
 #include "common/zeroed.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_run.h"
 #include "daemon/device/reserve.h"
 #include "daemon/wait/ask.h"
 #include "daemon/wait/deadlock.h"

@@ -12,7 +12,7 @@
 #include "common/arith.h"
 #include "common/uid_name.h"
 #include "common/units.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_run.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/probe.h"
 #include "daemon/wait/ask.h"

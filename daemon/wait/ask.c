@@ -10,7 +10,7 @@
 
 #include "common/arith.h"
 #include "daemon/device/admit.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_run.h"
 #include "daemon/wait/line.h"
 
 /* Asking walks all clients, so it uses up this much of the line's slice. */

@@ -12,7 +12,7 @@
 #include <assert.h>
 
 #include "common/arith.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_run.h"
 #include "daemon/wait/line.h"
 
 /* ---- the clocks */

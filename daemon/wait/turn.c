@@ -11,7 +11,7 @@
 
 #include "common/arith.h"
 #include "daemon/device/admit.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_plan.h"
 #include "daemon/wait/line.h"
 
 /* While a request holds others back, the claims that it rests on are looked at this often. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/device/ladder.c and climb.c, through the core, for a request that does not fit: who is asked
+/* daemon/device/ladder_plan.c, ladder_run.c and climb.c, through the core, for a request that does not fit: who is asked
  * for what, and what came of it. */
 #include "daemon/device/ladder.h"
 #include "tests/tap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gm_core_cleanup() and its dry run: the plan, what is done of it, and what is refused. */
 #include "daemon/device/ladder.h"
-#include "daemon/device/ladder_private.h"
+#include "daemon/device/ladder_plan.h"
 #include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/device/ladder.c and climb.c, through the core, without a request: what each level of
+/* daemon/device/ladder_plan.c, ladder_run.c and climb.c, through the core, without a request: what each level of
  * pressure takes from whom, until it is left, and what goes when the device's own free memory is
  * short. */
 #include <string.h>

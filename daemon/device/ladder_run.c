@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Carrying out plans: asking the clients, how long they have, and what came of it. This file promises
+ * that it carries out the plan that it was given, that no client is asked twice at once, and that each
+ * reclaim is reported once, with its trigger. It must never take memory by force.
+ *
+ * climb.c decides when the ladder acts on a pressure level.
+ */
+#include "daemon/device/ladder_run.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <utlist.h>
+
+#include "common/arith.h"
+#include "common/units.h"
+#include "daemon/device/ladder_plan.h"
+
+/* How often the time doubles for which a client is left alone. */
+#define QUIET_DOUBLED 6
+/* How much longer a client has because it must copy content first. One that needs still longer is asked
+ * again later. This is short because other requests ask nobody meanwhile, and the client may be lying. */
+#define SPILL_NS UINT64_C(2000000000)
+
+void gm_ladder_init(struct gm_ladder *ladder)
+{
+	*ladder = (struct gm_ladder){.next_ns = UINT64_MAX};
+}
+
+/* ---- carrying out */
+
+static const char *const ladder_triggers[GM_TRIGGERS] = {
+	"a request", "pressure", "min_free", "a cleanup by hand"};
+
+static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
+	enum gm_event_kind kind, const uint64_t rungs[GM_RUNGS], bool reached)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
+		clients[GM_UNITS_TEXT];
+
+	gm_format_size(rungs[GM_RUNG_POOL], pool);
+	gm_format_size(
+		rungs[GM_RUNG_CACHED] + rungs[GM_RUNG_UNUSED] + rungs[GM_RUNG_SPILL], clients);
+	if (run->need == UINT64_MAX)
+		snprintf(need, sizeof(need), "all there is");
+	else
+		gm_format_size(run->need, need);
+
+	if (kind == GM_EVENT_RECLAIM_STARTED)
+		gm_say(text, "device %u: reclaim for %s: %s wanted; %s pooled, %s asked of clients",
+			device->number, ladder_triggers[trigger], need, pool, clients);
+	else
+		gm_say(text,
+			"device %u: reclaim for %s ended: %s wanted; %s of the pool released, %s "
+			"returned by clients; %s",
+			device->number, ladder_triggers[trigger], need, pool, clients,
+			reached ? "enough" : "not enough");
+
+	struct gm_event event = {
+		.kind = kind,
+		.device = device->number,
+		.text = text,
+		.trigger = trigger,
+		.need = run->need,
+		.reached = reached,
+	};
+	memcpy(event.rungs, rungs, sizeof(event.rungs));
+	gm_env_tell(device->env, &event);
+}
+
+/* The account owes nothing any more, whatever it was asked for. */
+static void ladder_settle_account(struct gm_device *device, struct gm_account *account)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
+	if (!account->asked.owing)
+		return;
+
+	uint64_t counted = account->asked.doubted ? 0 : account->asked.bytes;
+	assert(run->owing > 0 && run->owed >= counted);
+	run->owing--;
+	run->owed -= counted;
+	account->asked.owing = false;
+	account->asked.bytes = 0;
+	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);
+	device->env->woken = true; /* it may have been the last one of the run */
+}
+
+/* What the client says now that it could give of the step. */
+static uint64_t ladder_promise(const struct gm_device *device, const struct gm_ladder_step *step)
+{
+	const struct gm_said *said = gm_ladder_look(device, step->account);
+	return gm_min(step->bytes, said->cached + gm_min(said->evictable, step->spill));
+}
+
+static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_plan *plan,
+	const struct gm_ladder_step *step, uint64_t deadline)
+{
+	const struct gm_env *env = device->env;
+	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
+	struct gm_account *account = step->account;
+
+	ladder_settle_account(device, account);
+	account->asked.owing = true;
+	DL_APPEND2(device->ladder.owing, account, owing_prev, owing_next);
+	/* The plan may rest on an older look. A client that has used its memory since must not be
+	 * blamed for it. */
+	account->asked.promised = step->claimed ? ladder_promise(device, step) : 0;
+	account->asked.claimed = account->asked.promised > 0;
+	account->asked.trigger = (uint8_t)plan->trigger;
+	account->asked.rung = (uint8_t)step->rung;
+	account->asked.wanted = account->asked.bytes = step->bytes;
+	account->asked.doubted = step->doubted;
+	account->asked.for_uid = plan->for_uid;
+	run->owing++;
+	run->owed += step->doubted ? 0 : step->bytes;
+
+	env->ops.reclaim(env->ctx, step->session,
+		&(struct gm_reclaim){
+			.device = device->number,
+			.trigger = plan->trigger,
+			.rung = step->rung,
+			.bytes = step->bytes,
+			.spill = step->spill,
+			.urgent = step->rung >= GM_RUNG_UNUSED,
+			.deadline_ns = deadline,
+		});
+}
+
+void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[plan->trigger];
+	const struct gm_policy *policy = &device->info.policy;
+	uint64_t allowed = plan->rungs[GM_RUNG_SPILL] ? gm_ladder_spill_ns(policy)
+						      : gm_policy_reclaim_ns(policy);
+	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
+
+	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
+		/* What is missing is measured anew each time, and includes what was missing before.
+		 */
+		run->need = plan->need > run->need ? plan->need : run->need;
+		run->level = device->ladder.level > run->level ? device->ladder.level : run->level;
+	} else if (run->active) {
+		run->need = gm_plus(run->need, plan->need);
+	} else {
+		memset(run->rungs, 0, sizeof(run->rungs));
+		run->active = true;
+		run->spills = false;
+		run->deadline_ns = 0;
+		run->need = plan->need;
+		run->level = device->ladder.level;
+		ladder_tell_run(
+			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
+	}
+
+	/* Those that were asked before may have longer. */
+	run->deadline_ns = gm_max(run->deadline_ns, deadline);
+	run->spills = run->spills || plan->rungs[GM_RUNG_SPILL] > 0;
+	device->reclaim_epoch++;
+
+	for (size_t i = 0; i < plan->n_steps; i++) {
+		const struct gm_ladder_step *step = &plan->steps[i];
+		if (step->rung == GM_RUNG_POOL)
+			run->rungs[GM_RUNG_POOL] +=
+				gm_pool_shrink(&device->pool, step->bytes, GM_DOMAIN_FRESH);
+		else
+			ladder_ask_client(device, plan, step, deadline);
+	}
+
+	device->env->woken = true;
+	gm_device_settle(device);
+}
+
+/* ---- what came of it */
+
+uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger)
+{
+	return device->ladder.runs[trigger].owed;
+}
+
+bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
+{
+	return device->ladder.runs[trigger].owing > 0;
+}
+
+uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+
+	return run->active && run->spills ? run->deadline_ns : 0;
+}
+
+uint64_t gm_ladder_spill_ns(const struct gm_policy *policy)
+{
+	return gm_policy_reclaim_ns(policy) + SPILL_NS;
+}
+
+/* Whether half of what the client promised came, at least. A few bytes would prove nothing. */
+static bool ladder_kept_its_word(const struct gm_asked *asked)
+{
+	return asked->wanted - asked->bytes >= asked->promised / 2;
+}
+
+static void ladder_break_word(struct gm_asked *asked)
+{
+	asked->broken = gm_max(asked->broken, asked->promised / 2);
+	if (asked->ignored < UINT8_MAX)
+		asked->ignored++;
+}
+
+/* The client returned bytes that it had promised. */
+static void ladder_mend_word(struct gm_asked *asked, uint64_t bytes)
+{
+	if (!asked->claimed)
+		return;
+	asked->broken -= gm_min(asked->broken, bytes);
+	if (asked->broken == 0)
+		asked->ignored = 0;
+}
+
+bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)
+{
+	struct gm_asked *asked = &account->asked;
+	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
+	uint64_t of_it = gm_min(bytes, asked->bytes);
+
+	run->rungs[asked->rung] += bytes;
+	asked->bytes -= of_it;
+	run->owed -= asked->doubted ? 0 : of_it;
+	ladder_mend_word(asked, of_it);
+	if (asked->bytes == 0)
+		ladder_settle_account(device, account);
+	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
+}
+
+void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
+{
+	ladder_settle_account(device, &payer->accounts[device->number]);
+	if (device->ladder.victim == payer->id && payer->ending) {
+		/* Wait and see what its end brings before the next action. */
+		device->ladder.victim = 0;
+		device->ladder.next_ns =
+			gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
+	}
+}
+
+/* Of what the client owes, what it could have returned: it says that it still caches that much. It
+ * may have used the rest since, or the rest never could come back. */
+static uint64_t ladder_kept_back(const struct gm_device *device, struct gm_account *account)
+{
+	const struct gm_asked *asked = &account->asked;
+	if (!asked->owing || !asked->claimed)
+		return 0;
+	const struct gm_said *said = gm_ladder_look(device, account);
+	return said->rough ? 0 : gm_min(asked->bytes, said->cached);
+}
+
+/* Whether the client still has some of what it owes. Nobody is blamed for evictable buffers that stay:
+ * the program's work may keep them where they are. */
+static bool ladder_has_still(const struct gm_device *device, struct gm_account *account)
+{
+	const struct gm_asked *asked = &account->asked;
+	if (ladder_kept_back(device, account) > 0)
+		return true;
+	return asked->owing && asked->claimed && asked->rung == GM_RUNG_SPILL &&
+	       !account->said.rough && account->said.evictable > 0;
+}
+
+static void ladder_give_up_on(struct gm_device *device, struct gm_account *account)
+{
+	const struct gm_payer *payer = account->payer;
+	struct gm_asked *asked = &account->asked;
+	uint64_t came = asked->wanted - asked->bytes;
+	uint64_t kept = ladder_kept_back(device, account);
+	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
+	bool broken = !ladder_kept_its_word(asked);
+
+	ladder_settle_account(device, account);
+	if (broken) {
+		/* The client had said that it has them. */
+		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
+		ladder_break_word(asked);
+	}
+	if (kept) {
+		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
+		gm_say(text,
+			"device %u: client %llu was asked for %s and returned %s of it in time",
+			device->number, (unsigned long long)payer->id,
+			gm_format_size(came + kept, wanted),
+			came ? gm_format_size(came, returned) : "none");
+		gm_env_tell(device->env, &(struct gm_event){.kind = GM_EVENT_IGNORED,
+						 .device = device->number,
+						 .text = text,
+						 .session = payer->session,
+						 .held = account->held,
+						 .trigger = asked->trigger,
+						 .asked = came + kept,
+						 .bytes = came});
+	}
+	asked->quiet_ns = gm_plus(gm_device_now(device), quiet);
+}
+
+static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigger)
+{
+	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	uint64_t sum = 0;
+	if (trigger == GM_TRIGGER_PRESSURE)
+		return gm_policy_level(&device->info.policy, gm_device_pressure(device),
+			       run->level) < run->level;
+
+	for (unsigned r = 0; r < GM_RUNGS; r++)
+		sum += run->rungs[r];
+	if (run->need != UINT64_MAX)
+		return sum >= run->need;
+
+	/* If all there is was wanted, it came if no client still has what it owes. */
+	struct gm_account *account;
+	DL_FOREACH2 (device->ladder.owing, account, owing_next)
+		if (account->asked.trigger == trigger && ladder_has_still(device, account))
+			return false;
+	return true;
+}
+
+static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[trigger];
+	bool ok = ladder_reached(device, trigger);
+	struct gm_account *account, *next;
+	DL_FOREACH_SAFE2 (device->ladder.owing, account, next, owing_next)
+		if (account->asked.trigger == trigger)
+			ladder_give_up_on(device, account);
+
+	assert(run->owing == 0 && run->owed == 0);
+	run->active = false;
+	ladder_tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
+	if (device->queue.length > 0)
+		gm_device_wake_queue(device);
+}
+
+void gm_ladder_end_runs(struct gm_device *device)
+{
+	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
+		struct gm_ladder_run *run = &device->ladder.runs[t];
+		if (run->active && (run->owing == 0 || gm_device_now(device) >= run->deadline_ns))
+			ladder_end_run(device, t);
+	}
+}
+
+/* ---- the triggers request and min_free */
+
+static void ladder_plan_request(struct gm_device *device, const struct gm_account *self,
+	uint64_t bytes, bool own, struct gm_ladder_plan *plan)
+{
+	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, plan);
+	plan->for_uid = self->payer->payer_uid;
+	plan->own = own;
+}
+
+uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
+{
+	struct gm_ladder_plan plan;
+	ladder_plan_request(device, self, bytes, ways.own, &plan);
+	int r = 0;
+	if (!ways.widely)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
+	if (r == 0 && !ways.widely && gm_ladder_plan_sure(&plan) < bytes)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_SPILL,
+			bytes - gm_ladder_plan_sure(&plan), &plan);
+	if (r == 0 && gm_ladder_plan_sure(&plan) < bytes) {
+		/* By what clients say, there is not enough. But what they say may be old, so all of
+		 * them are asked. */
+		gm_ladder_plan_deinit(&plan);
+		ladder_plan_request(device, self, bytes, ways.own, &plan);
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
+		if (r == 0)
+			r = gm_ladder_plan_clients(
+				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
+	}
+
+	uint64_t asked = r == 0 && (!ways.fully || plan.planned >= bytes) ? plan.planned : 0;
+	if (asked > 0)
+		gm_ladder_carry_out(device, &plan);
+	gm_ladder_plan_deinit(&plan);
+	return asked;
+}
+
+void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes)
+{
+	struct gm_ladder_plan plan;
+	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_MIN_FREE];
+	gm_ladder_plan_init(device, GM_TRIGGER_MIN_FREE, need, &plan);
+	plan.rungs[GM_RUNG_POOL] = bytes;
+	gm_ladder_carry_out(device, &plan);
+	run->rungs[GM_RUNG_POOL] += bytes;
+}
