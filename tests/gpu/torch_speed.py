@@ -26,6 +26,14 @@ double empties(int64_t size, int64_t count) {
   for (int64_t i = 0; i < count; i++) at::empty({size}, options);
   return since(begin) / count;
 }
+double held(int64_t size, int64_t count) {
+  auto *allocator = c10::cuda::CUDACachingAllocator::get();
+  std::vector<c10::DataPtr> all(count);
+  auto begin = std::chrono::steady_clock::now();
+  for (auto &one : all) one = allocator->allocate(size);
+  for (auto &one : all) one.clear();
+  return since(begin) / count;
+}
 double raws(int64_t size, int64_t count) {
   auto *allocator = c10::cuda::CUDACachingAllocator::get();
   auto begin = std::chrono::steady_clock::now();
@@ -105,7 +113,7 @@ def measure_empty():
     for size in SIZES:
         figure("loop, %d" % size, loop(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
     figure('loop, float32, device="cuda"', loop(lambda: torch.empty(1 << 18, device="cuda")))
-    for size in SIZES[:2]:
+    for size in (512,) + SIZES[:1] + (65536,) + SIZES[1:2]:
         figure("held, %d" % size, held(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
     figure("held, %d, 100 of them" % SIZES[2], held(lambda: torch.empty(SIZES[2], dtype=torch.uint8, device=cuda), 100))
     figure("churn, 512 to 4 MiB", churn(lambda size: torch.empty(size, dtype=torch.uint8, device=cuda)))
@@ -131,6 +139,8 @@ def measure_empty():
             figure("C++, at::empty, %d" % size, [cpp.empties(size, 20000) for _ in range(15)])
         for size in SIZES:
             figure("C++, the allocator, %d" % size, [cpp.raws(size, 20000) for _ in range(15)])
+        for size in SIZES[:2]:
+            figure("C++, the allocator, held, %d" % size, [cpp.held(size, 1000) for _ in range(30)])
 
 
 def compile_cpp():
@@ -139,7 +149,7 @@ def compile_cpp():
     import torch
     from torch.utils.cpp_extension import load_inline
 
-    load_inline("gpumem_speed", CPP, functions=["empties", "raws"], build_directory=sys.argv[2], with_cuda=False,
+    load_inline("gpumem_speed", CPP, functions=["empties", "held", "raws"], build_directory=sys.argv[2], with_cuda=False,
                 extra_include_paths=cuda_includes(),
                 extra_ldflags=["-L" + os.path.join(os.path.dirname(torch.__file__), "lib"), "-lc10_cuda", "-ltorch_cuda"])
 
