@@ -340,6 +340,11 @@ static gpumem_status request_check(
 	if (request->one_chunk && request->transport == GM_TRANSPORT_IPC)
 		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"a chunk that the client maps itself needs the fd transport; ask for fd");
+	if (request->one_chunk && !env->devices[request->device].info.transport_fd)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"device %u has no fd transport, which a chunk that the client maps itself "
+			"needs",
+			request->device);
 	return GPUMEM_OK;
 }
 

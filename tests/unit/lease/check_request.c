@@ -95,6 +95,18 @@ START_TEST(one_chunk_has_whole_2_mib_and_a_descriptor)
 	refused(GPUMEM_E_UNSUPPORTED, "fd transport");
 	fake_ask(&fake, &q, s, d, 8 * GiB, GM_TRANSPORT_FD);
 	refused(GPUMEM_E_NO_MEMORY, "asked for 8.0G");
+
+	/* Where the device has no fd transport, the daemon must not choose the other one. */
+	struct gm_core_device_info info = fake_info(GiB);
+	struct fake_core other;
+	info.transport_fd = false;
+	info.transport_ipc = true;
+	fake_core_init(&other);
+	uint32_t ipc = fake_core_add(&other, &info);
+	other.one_chunk = true;
+	fake_ask(&other, &q, fake_session(&other, 1, 1), ipc, 2 * MiB, GM_TRANSPORT_AUTO);
+	refused(GPUMEM_E_UNSUPPORTED, "no fd transport");
+	fake_core_deinit(&other);
 }
 END_TEST
 
