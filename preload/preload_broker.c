@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
@@ -72,6 +73,37 @@ static _Atomic uint64_t broker_chunks, broker_chunk_bytes;
 static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
 static _Atomic uint64_t broker_untold; /* of them, those that the daemon does not know of */
 
+/* ---- a daemon that is away */
+
+/* How long a program waits for a daemon that restarts. The library waits as long, but no longer than a call may wait for
+ * memory; and it does not wait if there is no session yet. */
+#define BROKER_AWAY_NS (30 * GM_NS_PER_S)
+
+/* Whether there is still time, and if so, lets a little of it go by. */
+static bool broker_pause(uint64_t since_ns)
+{
+	const struct timespec pause = {.tv_nsec = 20 * GM_NS_PER_MS};
+
+	if (gm_clock_ns() - since_ns >= BROKER_AWAY_NS)
+		return false;
+	(void)nanosleep(&pause, NULL);
+	return true;
+}
+
+/* Whether a call that may have waited is to be made again. *since_ns begins as 0. */
+static bool broker_again(gpumem_status status, uint64_t *since_ns)
+{
+	uint64_t wait_ns = gm_preload_settings()->wait_ms * GM_NS_PER_MS;
+
+	if (__builtin_expect(status != GPUMEM_E_DISCONNECTED, 1))
+		return false;
+	if (!wait_ns || wait_ns >= BROKER_AWAY_NS)
+		return false; /* it has waited for that long */
+	if (!*since_ns)
+		*since_ns = gm_clock_ns() - wait_ns;
+	return broker_pause(*since_ns);
+}
+
 /* ---- the session */
 
 /* The parent has used CUDA, and the child cannot. */
@@ -123,7 +155,15 @@ static bool broker_connect(const char **ret_why)
 		return false;
 	options.name = gm_preload_settings()->name;
 	options.peers = 1; /* as memory of cuMemAlloc() after cuCtxEnablePeerAccess() */
-	if (broker_client.gpumem_connect(&options, &broker_session)) {
+	gpumem_status status = broker_client.gpumem_connect(&options, &broker_session);
+	/* gpumem-run has seen the daemon, so it restarts. One that does not come back is not waited for again. */
+	static bool waited;
+	const uint64_t since_ns = gm_clock_ns();
+	while (status == GPUMEM_E_DISCONNECTED && gm_preload_settings()->devices && !waited) {
+		waited = !broker_pause(since_ns);
+		status = broker_client.gpumem_connect(&options, &broker_session);
+	}
+	if (status) {
 		*ret_why = broker_client.gpumem_error_detail();
 		return false;
 	}
@@ -176,21 +216,22 @@ enum gm_broker_answer gm_broker_begin(void)
 
 /* ---- devices */
 
-/* The number + 2 of the device with that UUID among the daemon's, or 1. */
+/* The number + 2 of the device with that UUID among the daemon's, or 1. 0: the daemon does not say. */
 static uint32_t broker_find(const gm_cu_uuid *uuid)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, none = 1;
 
 	if (broker_client.gpumem_device_count(broker_session, &n))
-		return 1;
+		return 0;
 	for (uint32_t i = 0; i < n; i++) {
 		gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
-		if (broker_client.gpumem_device_info(broker_session, i, &info) == GPUMEM_OK &&
-			strcmp(info.backend, "cuda") == 0 &&
-			memcmp(info.uuid, uuid->bytes, sizeof info.uuid) == 0)
+		if (broker_client.gpumem_device_info(broker_session, i, &info) != GPUMEM_OK)
+			none = 0;
+		else if (strcmp(info.backend, "cuda") == 0 &&
+			 memcmp(info.uuid, uuid->bytes, sizeof info.uuid) == 0)
 			return i + 2;
 	}
-	return 1;
+	return none;
 }
 
 bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
@@ -337,10 +378,15 @@ gm_cu_result gm_broker_alloc(
 		     bytes >= GPUMEM_CHUNK_GRANULARITY;
 	void *ptr;
 
-	gpumem_status status = whole ? broker_buffer(number, bytes, &ptr)
-				     : broker_carve(number, bytes, stream, &ptr);
-	if (whole && status == GPUMEM_E_UNSUPPORTED) /* then it cannot be shared */
-		status = broker_carve(number, bytes, stream, &ptr);
+	uint64_t since_ns = 0;
+	gpumem_status status;
+
+	do {
+		status = whole ? broker_buffer(number, bytes, &ptr)
+			       : broker_carve(number, bytes, stream, &ptr);
+		if (whole && status == GPUMEM_E_UNSUPPORTED) /* then it cannot be shared */
+			status = broker_carve(number, bytes, stream, &ptr);
+	} while (broker_again(status, &since_ns));
 	if (status) {
 		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 		return broker_result(status);
@@ -402,8 +448,12 @@ bool gm_broker_host_alloc(size_t bytes, void **ret_ptr)
 gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged)
 {
 	uint32_t wait_ms = gm_preload_settings()->wait_ms;
-	gpumem_status status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
-	uint64_t trimmed = 0;
+	uint64_t trimmed = 0, since_ns = 0;
+	gpumem_status status;
+
+	do
+		status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
+	while (broker_again(status, &since_ns));
 
 	/* What the library only caches may be what is in the way. */
 	if (status && broker_result(status) == GM_CUDA_ERROR_OUT_OF_MEMORY &&
@@ -450,8 +500,12 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 	gpumem_chunk_options options = GPUMEM_CHUNK_OPTIONS_INIT;
 
 	options.wait_ms = gm_preload_settings()->wait_ms;
-	gpumem_status status = broker_client.gpumem_chunk_create(
-		broker_session, number, bytes, &options, ret_chunk, ret_fd);
+	uint64_t since_ns = 0;
+	gpumem_status status;
+	do
+		status = broker_client.gpumem_chunk_create(
+			broker_session, number, bytes, &options, ret_chunk, ret_fd);
+	while (broker_again(status, &since_ns));
 	if (status) {
 		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 		return broker_result(status);

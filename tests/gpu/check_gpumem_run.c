@@ -393,6 +393,44 @@ START_TEST(a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays)
 }
 END_TEST
 
+/* The actor goes on while there is no daemon, and gets its memory from the next one. */
+static void require_unnoticed(const char *const *arguments, bool shows)
+{
+	struct gm_worker worker;
+
+	begin_actor(&worker, arguments);
+	gm_hear_word(worker.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	gm_say_word(worker.channel, 'g');
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	if (shows) {
+		gm_hear_word(worker.channel, 'h');
+		gm_say_word(worker.channel, 'g');
+	}
+	gm_worker_join(&worker);
+}
+
+START_TEST(a_program_that_waits_for_no_memory_waits_for_the_daemon)
+{
+	start_with(CONFIG(""));
+	require_unnoticed(ARGUMENTS("--limit", "56M", "--wait", "0s", "--", "sh", "-c",
+				  "exec \"$ACTOR\" proc2 restart"),
+		false);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_program_that_begins_while_the_daemon_restarts_waits_for_it)
+{
+	start_with(CONFIG(""));
+	require_unnoticed(
+		ARGUMENTS("--limit", "56M", "--", "sh", "-c",
+			"printf h >&3; head -c 1 <&3 >/dev/null; exec \"$ACTOR\" proc2 pitch"),
+		true);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gpumem-run");
@@ -409,6 +447,8 @@ int main(void)
 	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);
 	tcase_add_test(tc, processes_of_a_run_share_memory);
 	tcase_add_test(tc, a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays);
+	tcase_add_test(tc, a_program_that_waits_for_no_memory_waits_for_the_daemon);
+	tcase_add_test(tc, a_program_that_begins_while_the_daemon_restarts_waits_for_it);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
