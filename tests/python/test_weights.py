@@ -109,6 +109,33 @@ def test_what_is_wrong_is_an_exception_and_publishes_nothing(session, model, nam
     assert gpumem.weights.entries(session) == []
 
 
+@pytest.mark.parametrize("tensors, said", [
+    ({"a": [0, 8], "b": [4, 12]}, "overlap"),
+    ({"a": [0, 8], "b": [8, 1 << 40]}, "byte"),
+    ({"a": [8, 0]}, "byte"),
+    ({"a": [0, 7]}, "byte"),
+], ids=["overlapping", "beyond the end", "backwards", "another size than its shape"])
+def test_a_damaged_file_is_refused_with_its_place(session, name, tmp_path, tensors, said):
+    path = tmp_path / "damaged.safetensors"
+    text = json.dumps({key: {"dtype": "F32", "shape": [2], "data_offsets": place} for key, place in tensors.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(12))
+    with pytest.raises(gpumem.InvalidError, match=said) as raised:
+        gpumem.weights.load(path, name, session=session, progress=False)
+    assert str(path) in str(raised.value) and gpumem.weights.entries(session) == []
+
+
+def test_the_bar(monkeypatch):
+    """One line, which is gone at the end."""
+    import io
+
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    gpumem.weights._bar(1 << 30, 4 << 30)
+    assert "[#######                       ]  25%  1.0 of 4.0 GiB" in stream.getvalue() and "\n" not in stream.getvalue()
+    gpumem.weights._bar(4 << 30, 4 << 30)
+    assert stream.getvalue().endswith("\r\033[K")
+
+
 def test_the_module_needs_no_import_of_its_own():
     code = "import gpumem; print(gpumem.weights.load.__name__); gpumem.nothing"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
