@@ -21,6 +21,8 @@ extern struct actor_calls cu;
 gm_cu_ctx use_gpu(void);
 /* The device writes all of it, and what the CPU reads is that. */
 void use(gm_cu_ptr ptr, size_t bytes, unsigned char value);
+/* The context of a scene with several threads. */
+extern gm_cu_ctx shared_ctx;
 /* Shows the test what the daemon has meanwhile. */
 void show(char word);
 
@@ -38,5 +40,39 @@ void scene_graphs(void);
 /* preload_scenes_pinned.c */
 void scene_pinned(void);
 void scene_nvml(void);
+
+/* preload_actor.c */
+void scene_alloc(void);
+
+/* preload_scenes_capture.c */
+void scene_wait(void);
+void scene_capture(void);
+void scene_capture_race(void);
+void scene_capture_destroyed(void);
+void scene_calls(void);
+void scene_reset(void);
+
+/* preload_scenes_ends.c */
+void scene_destructor(void);
+void scene_abort(void);
+void scene_exit(void);
+void scene_thread(void);
+void scene_fork(void);
+void scene_fork_first(void);
+void scene_fork_connect(void);
+
+/* preload_scenes_limits.c */
+void scene_refused(void);
+void scene_plain(void);
+void scene_fill(void);
+void scene_spill(void);
+void scene_pressure(void);
+void scene_race(void);
+void scene_restart(void);
+
+/* preload_scenes_physical.c */
+void scene_physical(void);
+void scene_physical_restart(void);
+void scene_physical_wrong(void);
 
 #endif

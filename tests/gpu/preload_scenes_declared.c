@@ -161,7 +161,6 @@ void scene_declared_limit(void)
 /* ---- threads and processes */
 
 #define THREADS 4
-static gm_cu_ctx shared_ctx;
 
 /* Threads get the handles and the addresses that others have just given up. */
 static void *work_declared(void *pool)

@@ -129,7 +129,6 @@ void scene_pools(void)
 /* ---- threads */
 
 #define THREADS 6
-static gm_cu_ctx shared_ctx;
 
 /* Pools that come and go, and one that is everybody's. */
 static void *shared_pool;

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See preload_actor.h: waiting for the device, captures, and contexts that end. */
+#include "tests/gpu/preload_scenes.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+static sem_t gate;
+
+static void pass_gate(void *unused)
+{
+	while (sem_wait(&gate) < 0 && errno == EINTR)
+		;
+}
+
+static _Atomic bool gate_passed;
+
+static void note_gate_passed(void *unused)
+{
+	gate_passed = true;
+}
+
+static void *open_gate(void *unused)
+{
+	gm_say_word(ACTOR_CHANNEL, 'w');
+	gm_hear_word(ACTOR_CHANNEL, 'o');
+	sem_post(&gate);
+	return NULL;
+}
+
+/* cuMemFree() returns when the work is done that was launched before. */
+void scene_wait(void)
+{
+	gm_cu_stream stream;
+	pthread_t opener;
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	sem_init(&gate, 0, 0);
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	CU(cu.cuMemsetD8Async(ptr, 0x77, ACTOR_BYTES, stream));
+	CU(cu.cuStreamSynchronize(stream));
+	CU(cu.cuLaunchHostFunc(stream, pass_gate, NULL));
+	CU(cu.cuMemsetD8Async(ptr, 0x78, ACTOR_BYTES, stream));
+	CU(cu.cuLaunchHostFunc(stream, note_gate_passed, NULL));
+	show('h');
+	GM_REQUIRE(pthread_create(&opener, NULL, open_gate, NULL) == 0);
+	CU(cu.cuMemFree(ptr));
+	GM_REQUIRE(gate_passed);
+	pthread_join(opener, NULL);
+}
+
+/* What is freed during a capture neither breaks it nor is used by others. */
+void scene_capture(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr kept, freed, more;
+	void *graph = NULL;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&kept, ACTOR_BYTES));
+	CU(cu.cuMemAlloc(&freed, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemsetD8Async(kept, 1, ACTOR_BYTES, stream));
+	CU(cu.cuMemFree(freed));
+	CU(cu.cuMemAlloc(&more, ACTOR_BYTES));
+	GM_REQUIRE(more != freed);
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	CU(cu.cuMemFree(more));
+	CU(cu.cuMemFree(kept));
+	GM_REQUIRE(cu.cuMemFree(freed) != GM_CUDA_SUCCESS);
+}
+
+/* A thread that frees memory all the time breaks no capture of another thread. */
+static _Atomic bool racing;
+
+static void *free_meanwhile(void *unused)
+{
+	gm_cu_ptr ptr;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	while (racing) {
+		CU(cu.cuMemAlloc(&ptr, 4096));
+		CU(cu.cuMemFree(ptr));
+	}
+	return NULL;
+}
+
+void scene_capture_race(void)
+{
+	gm_cu_stream stream;
+	pthread_t thread;
+	gm_cu_ptr ptr;
+
+	shared_ctx = use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	racing = true;
+	GM_REQUIRE(pthread_create(&thread, NULL, free_meanwhile, NULL) == 0);
+	for (int i = 0; i < 100; i++) {
+		void *graph = NULL;
+		CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+		CU(cu.cuMemsetD8Async(ptr, 1, 4096, stream));
+		CU(cu.cuStreamEndCapture(stream, &graph));
+	}
+	racing = false;
+	pthread_join(thread, NULL);
+	CU(cu.cuMemFree(ptr));
+}
+
+/* A capture ends with its stream. What is freed afterwards can be had again. */
+void scene_capture_destroyed(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr ptr, again;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuStreamDestroy(stream));
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuMemAlloc(&again, ACTOR_BYTES));
+	GM_REQUIRE_EQ(again, ptr);
+	CU(cu.cuMemFree(again));
+}
+
+/* How often the driver is called for a pair that comes from the library's cache. Only the fake driver counts. */
+void scene_calls(void)
+{
+	unsigned long (*calls)(void), before;
+	gm_cu_stream stream;
+	gm_cu_ptr ptr, keep;
+
+	*(void **)&calls = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_calls");
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&keep, ACTOR_BYTES));
+	show('h');
+	for (int i = 0; calls && i < 3; i++) {
+		before = calls();
+		CU(cu.cuMemAlloc(&ptr, 2 << 20));
+		CU(cu.cuMemFree(ptr));
+		if (i && calls() - before > ACTOR_PAIR_CALLS)
+			GM_FAIL("a pair made %lu calls", calls() - before);
+	}
+	for (int i = 0; calls && i < 3; i++) {
+		before = calls();
+		CU(cu.cuMemAllocAsync(&ptr, 2 << 20, stream));
+		CU(cu.cuMemFreeAsync(ptr, stream));
+		if (i && calls() - before > ACTOR_ASYNC_PAIR_CALLS)
+			GM_FAIL("a pair on a stream made %lu calls", calls() - before);
+	}
+	CU(cu.cuMemFree(keep));
+	CU(cu.cuStreamSynchronize(stream));
+}
+
+/* What was allocated in a context ends with it. */
+void scene_reset(void)
+{
+	gm_cu_ptr ptr;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuDevicePrimaryCtxReset(0));
+	use_gpu();
+	GM_REQUIRE(cu.cuMemFree(ptr) != GM_CUDA_SUCCESS);
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	use(ptr, ACTOR_BYTES, 0x66);
+	CU(cu.cuMemFree(ptr));
+}
