@@ -4,7 +4,8 @@
 /*
  * A program under gpumem-run, beside the same program on the plain driver, by turns:
  *   - a call that the preloaded library hands on to the driver;
- *   - a pair of cuMemAlloc and cuMemFree of 2 MiB, with nothing to wait for;
+ *   - a pair of cuMemAlloc and cuMemFree of 2 MiB, with nothing to wait for, in a context without a stream of its own and
+ *     in one with a stream; and how much of it is the wait for the context, which the driver's own pair has as well;
  *   - a pair of cuMemAllocAsync and cuMemFreeAsync of 2 MiB on a stream;
  *   - the start of a program that does not use CUDA, and of gpumem-run itself.
  * Needs a GPU. The fake driver is enough to try it out; it frees memory on a stream more slowly than a real one.
@@ -15,10 +16,19 @@
 #include "bench/measure.h"
 #include "tests/gpu/preload_fixture.h"
 
-#define TURNS   5
-#define PAIRS   2000
-#define STARTS  31
-#define FIGURES 3
+#define TURNS  5
+#define PAIRS  2000
+#define STARTS 31
+
+enum figure {
+	HANDED_ON,
+	PAIR,
+	PAIR_STREAM, /* with a stream in the context */
+	WAIT,        /* as a pair of ours waits */
+	WAIT_STREAM,
+	ASYNC,
+	FIGURES
+};
 
 /* ---- the program that is measured */
 
@@ -32,6 +42,8 @@ struct calls {
 	gm_cu_result (*free_async)(gm_cu_ptr, gm_cu_stream);
 	gm_cu_result (*stream_create)(gm_cu_stream *, unsigned int);
 	gm_cu_result (*synchronize)(gm_cu_stream);
+	gm_cu_result (*wait)(void);
+	gm_cu_result (*wait_for)(gm_cu_ctx); /* NULL: a driver before CUDA 13 */
 };
 
 static void *find(const char *symbol)
@@ -57,6 +69,8 @@ static struct calls find_calls(void)
 	*(void **)&c.free_async = find("cuMemFreeAsync");
 	*(void **)&c.stream_create = find("cuStreamCreate");
 	*(void **)&c.synchronize = find("cuStreamSynchronize");
+	*(void **)&c.wait = find("cuCtxSynchronize");
+	*(void **)&c.wait_for = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxSynchronize_v2");
 	return c;
 }
 
@@ -76,6 +90,18 @@ static struct calls find_calls(void)
 		gm_median(samples_, n); \
 	})
 
+/* A pair, and the wait for the context that is a part of it. */
+static void measure_pair(const struct calls *c, gm_cu_ctx ctx, double *ret_pair, double *ret_wait)
+{
+	gm_cu_ptr ptr;
+
+	*ret_pair = MEASURE(PAIRS, 1, {
+		DO(c->alloc(&ptr, 2 * MIB));
+		DO(c->release(ptr));
+	});
+	*ret_wait = MEASURE(PAIRS, 1, DO(c->wait_for ? c->wait_for(ctx) : c->wait()));
+}
+
 static int measured(void)
 {
 	struct calls c = find_calls();
@@ -87,17 +113,15 @@ static int measured(void)
 	DO(c.init(0));
 	DO(c.retain(&ctx, 0));
 	DO(c.set_current(ctx));
-	DO(c.stream_create(&stream, GM_CU_STREAM_NON_BLOCKING));
 	DO(c.alloc(&ptr, 2 * MIB));
 	DO(c.release(ptr));
 
 	/* Freeing nothing: the library looks at the pointer and hands the call on. */
-	figures[0] = MEASURE(PAIRS, 100, DO(c.release(0)));
-	figures[1] = MEASURE(PAIRS, 1, {
-		DO(c.alloc(&ptr, 2 * MIB));
-		DO(c.release(ptr));
-	});
-	figures[2] = MEASURE(PAIRS, 1, {
+	figures[HANDED_ON] = MEASURE(PAIRS, 100, DO(c.release(0)));
+	measure_pair(&c, ctx, &figures[PAIR], &figures[WAIT]);
+	DO(c.stream_create(&stream, GM_CU_STREAM_NON_BLOCKING));
+	measure_pair(&c, ctx, &figures[PAIR_STREAM], &figures[WAIT_STREAM]);
+	figures[ASYNC] = MEASURE(PAIRS, 1, {
 		DO(c.alloc_async(&ptr, 2 * MIB, stream));
 		DO(c.free_async(ptr, stream));
 	});
@@ -134,6 +158,13 @@ static void take_turn(int channel, void *argument)
 	GM_FAIL("cannot run %s: %s", program, strerror(errno));
 }
 
+/* What is left is the library's own. */
+static void print_wait(double pair, double wait)
+{
+	printf("    (%.0f ns of it wait for the context; without that %.0f ns)\n", wait,
+		pair - wait);
+}
+
 static void compare_calls(void)
 {
 	double plain[FIGURES][TURNS], under[FIGURES][TURNS], heard[FIGURES];
@@ -153,12 +184,17 @@ static void compare_calls(void)
 		p[f] = gm_median(plain[f], TURNS);
 		u[f] = gm_median(under[f], TURNS);
 	}
-	gm_print_ratio("cuMemFree(0), handed on; peer: the plain driver", u[0], p[0], "ns", -1);
-	printf("    (%.1f ns more; asked: at most 20)\n", u[0] - p[0]);
-	gm_print_ratio(
-		"cuMemAlloc + cuMemFree, 2 MiB; peer: the plain driver", u[1], p[1], "ns", 0.01);
-	gm_print_ratio("cuMemAllocAsync + cuMemFreeAsync, 2 MiB; peer: the plain driver", u[2],
-		p[2], "ns", 1);
+	gm_print_ratio("cuMemFree(0), handed on; peer: the plain driver", u[HANDED_ON],
+		p[HANDED_ON], "ns", -1);
+	printf("    (%.1f ns more; asked: at most 20)\n", u[HANDED_ON] - p[HANDED_ON]);
+	gm_print_ratio("cuMemAlloc + cuMemFree, 2 MiB; peer: the plain driver", u[PAIR], p[PAIR],
+		"ns", 0.01);
+	print_wait(u[PAIR], u[WAIT]);
+	gm_print_ratio("the same with a stream in the context", u[PAIR_STREAM], p[PAIR_STREAM],
+		"ns", 0.01);
+	print_wait(u[PAIR_STREAM], u[WAIT_STREAM]);
+	gm_print_ratio("cuMemAllocAsync + cuMemFreeAsync, 2 MiB; peer: the plain driver", u[ASYNC],
+		p[ASYNC], "ns", 1);
 }
 
 static void compare_starts(void)
