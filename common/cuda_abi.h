@@ -76,13 +76,25 @@ typedef struct gm_cu_alloc_node {
 	gm_cu_ptr ptr; /* the driver writes it */
 } gm_cu_alloc_node;
 
-#define GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC 10
+/* Of a node that is a graph. */
+typedef struct gm_cu_child_node {
+	void *graph;
+	int ownership;
+} gm_cu_child_node;
 
-/* Of a node of any kind: as far as it is a memory node. */
+#define GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE 0
+#define GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE  1
+#define GM_CU_GRAPH_NODE_TYPE_GRAPH             4
+#define GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC         10
+
+/* Of a node of any kind: as far as it is one of these. */
 typedef struct gm_cu_any_node {
 	int type;
 	int reserved[3];
-	gm_cu_alloc_node memory;
+	union {
+		gm_cu_alloc_node memory;
+		gm_cu_child_node child;
+	};
 } gm_cu_any_node;
 
 /* Shapes of arrays, and what one of them needs. */

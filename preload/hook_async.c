@@ -7,63 +7,14 @@
 #include <stdint.h>
 
 #include "preload/hook_capture.h"
-#include "preload/preload.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_graphs.h"
 #include "preload/preload_pools.h"
+#include "preload/preload_streams.h"
 
 /* Set for good once the program has given a device another pool. */
 static atomic_bool async_pools_set;
-
-/* The streams that this thread has used lately, and their devices. The driver is slow to say it. */
-#define ASYNC_KNOWN 8
-static GM_PRELOAD_THREAD struct async_stream {
-	gm_cu_stream stream;
-	uint64_t age; /* gm_broker_age() when it was found */
-	gm_cu_device device;
-	uint32_t number; /* of the daemon */
-} async_streams[ASYNC_KNOWN];
-
-/* Asks the driver for the device of a stream. */
-static bool async_ask(const struct gm_driver *driver, gm_cu_stream stream, gm_cu_device *ret_device)
-{
-	gm_cu_ctx ctx, other;
-
-	if ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx)
-		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
-	if (driver->cuStreamGetCtx(stream, &ctx) || driver->cuCtxGetCurrent(&other))
-		return false;
-	if (ctx == other)
-		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
-	if (driver->cuCtxPushCurrent_v2(ctx))
-		return false;
-	gm_cu_result result = driver->cuCtxGetDevice(ret_device);
-	(void)driver->cuCtxPopCurrent_v2(&other);
-	return result == GM_CUDA_SUCCESS;
-}
-
-/* The device of a stream, and the daemon's number of it. A default stream is that of the current context. */
-static bool async_device(const struct gm_driver *driver, gm_cu_stream stream,
-	gm_cu_device *ret_device, uint32_t *ret_number)
-{
-	uintptr_t place = (uintptr_t)stream / 64;
-	struct async_stream *known = &async_streams[(place ^ place / ASYNC_KNOWN) % ASYNC_KNOWN];
-	bool named = (uintptr_t)stream > GM_CU_STREAM_PER_THREAD;
-	uint64_t age = gm_broker_age();
-
-	if (!named || known->stream != stream || known->age != age) {
-		if (!async_ask(driver, stream, ret_device) ||
-			!gm_broker_device(driver, *ret_device, ret_number))
-			return false;
-		if (named)
-			*known = (struct async_stream){stream, age, *ret_device, *ret_number};
-		return true;
-	}
-	*ret_device = known->device;
-	*ret_number = known->number;
-	return true;
-}
 
 /* The pool that is meant, if the broker serves it; handle NULL: the one that the device has now. To be
  * given to gm_pools_put(). */
@@ -83,7 +34,7 @@ static struct gm_preload_pool *async_pool(
 static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, size_t bytes,
 	gpumem_stream stream, gm_cu_ptr *ret_ptr)
 {
-	struct gm_preload_block block = {.bytes = bytes, .pool = pool};
+	struct gm_preload_block block = {.bytes = bytes, .pool = pool, .number = number};
 	gm_cu_result result = gm_broker_alloc(number, bytes, stream, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
 		block.spilled = gm_broker_spill(bytes, &block.base);
@@ -108,21 +59,31 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 /* What becomes of an allocation that the driver makes. */
 struct async_passed {
 	struct gm_preload_charge charge;
-	gm_cu_graph graph; /* that has the memory; NULL: none */
+	gm_cu_graph graph;            /* that has the memory; NULL: none */
+	struct gm_graphs_piece piece; /* the memory of the graph */
+	uint64_t reused;              /* bytes of it that are charged already */
 };
 
 /* Asks for the memory of a graph, of which the pool is only a description. */
 static gm_cu_result async_capture(const struct gm_driver *driver, enum gm_preload_call call,
 	size_t bytes, gm_cu_stream stream, struct async_passed *passed)
 {
+	struct gm_graphs_piece *piece = &passed->piece;
 	gm_cu_device device;
-	uint32_t number;
 
+	*piece = (struct gm_graphs_piece){.stream = stream, .bytes = bytes};
 	passed->graph = gm_graphs_of(driver, stream);
-	if (passed->graph && async_device(driver, stream, &device, &number))
-		return gm_charges_begin_on(driver, call, device, bytes, &passed->charge);
-	gm_broker_count_passed(call);
-	return GM_CUDA_SUCCESS;
+	if (!passed->graph || !gm_streams_device(driver, stream, &device, &piece->number)) {
+		passed->graph = NULL;
+		gm_broker_count_passed(call);
+		return GM_CUDA_SUCCESS;
+	}
+	passed->reused = gm_graphs_reuse(passed->graph, piece);
+	gm_cu_result result =
+		gm_charges_begin_on(driver, call, device, bytes - passed->reused, &passed->charge);
+	if (result)
+		gm_graphs_spare(passed->graph, piece, passed->reused);
+	return result;
 }
 
 /*
@@ -151,7 +112,7 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		*ret_result = async_capture(driver, call, bytes, stream, ret_passed);
 		return *ret_result;
 	}
-	if (answer != GM_BROKER_READY || !async_device(driver, stream, &device, &number) ||
+	if (answer != GM_BROKER_READY || !gm_streams_device(driver, stream, &device, &number) ||
 		!(pool = async_pool(driver, device, handle))) {
 		gm_broker_count_passed(call);
 		return false;
@@ -179,34 +140,85 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 
 /* The driver has answered. */
 static gm_cu_result async_made(
-	const struct async_passed *passed, const gm_cu_ptr *ptr, gm_cu_result result)
+	struct async_passed *passed, const gm_cu_ptr *ptr, gm_cu_result result)
 {
-	if (!passed->charge.bytes)
-		return result;
-	if (!result && passed->graph)
-		gm_graphs_add(passed->graph, &passed->charge, true);
-	else
+	if (!passed->graph || result) {
 		gm_charges_settle(&passed->charge, result ? 0 : *ptr);
+		if (passed->graph)
+			gm_graphs_spare(passed->graph, &passed->piece, passed->reused);
+		return result;
+	}
+
+	bool charged = passed->charge.bytes || passed->reused;
+	passed->piece.ptr = *ptr;
+	gm_graphs_add(passed->graph, &passed->charge, true);
+	if (charged)
+		gm_graphs_allocated(passed->graph, &passed->piece);
 	return result;
 }
 
-/* false: it is the driver's, and what was charged for it is to be settled. */
+/*
+ * Frees memory in the order of a stream of another device. The client library knows no order between the two, so it
+ * waits until all contexts are done that it knows of. It gets to know the current one.
+ */
+static void async_free_across(
+	const struct gm_driver *driver, gm_cu_ctx ctx, struct gm_preload_block *block)
+{
+	gm_cu_ctx other;
+
+	block->ctx = NULL; /* more contexts than that one use it */
+	if (gm_capture_any() && gm_capture_keep(block))
+		return;
+	bool pushed = ctx && driver->cuCtxPushCurrent_v2(ctx) == GM_CUDA_SUCCESS;
+	gm_broker_free(block->base, GPUMEM_STREAM_ANY);
+	if (pushed)
+		(void)driver->cuCtxPopCurrent_v2(&other);
+}
+
+/* false: it is the driver's, and async_freed() is to be told what came of it. */
 static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stream stream,
-	struct gm_preload_charge *ret_charge)
+	struct async_passed *ret_passed)
 {
 	struct gm_preload_block block;
+	gm_cu_device device;
+	gm_cu_ctx ctx = NULL;
+	uint32_t number;
 
-	*ret_charge = (struct gm_preload_charge){0};
-	if (!gm_broker_there() || gm_capture_of(driver, stream))
+	*ret_passed = (struct async_passed){.piece = {.stream = stream, .ptr = ptr}};
+	if (!gm_broker_there())
+		return false;
+	if (gm_capture_of(driver, stream)) {
+		ret_passed->graph = gm_graphs_of(driver, stream);
+		return false;
+	}
+
+	bool known = gm_streams_device(driver, stream, &device, &number);
+	/* The driver says what is wrong with a stream that it does not know. */
+	if (!known && gm_streams_context(driver, stream, &ctx))
 		return false;
 	if (!gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
-		*ret_charge = gm_charges_take(ptr);
+		ret_passed->charge = gm_charges_take(ptr);
 		return false;
 	}
 	gm_pools_free(&block);
-	/* The order of a stream is for memory of the device. */
-	gm_broker_free(ptr, block.spilled ? GPUMEM_STREAM_ANY : stream);
+	/* The order of a stream is for memory of its device. */
+	if (block.spilled)
+		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
+	else if (known && number == block.number)
+		gm_broker_free(ptr, stream);
+	else if (ctx || gm_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS)
+		async_free_across(driver, ctx, &block);
+	else
+		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
 	return true;
+}
+
+static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result result)
+{
+	gm_charges_settle(&passed->charge, result ? passed->piece.ptr : 0);
+	if (passed->graph && !result)
+		gm_graphs_freed(passed->graph, &passed->piece);
+	return result;
 }
 
 /* The thread's own default stream, where the program means that one by 0. */
@@ -242,12 +254,10 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	gm_cu_result cuMemFreeAsync##suffix(gm_cu_ptr ptr, gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuMemFreeAsync##suffix); \
-		struct gm_preload_charge charge; \
-		if (async_free(driver, ptr, ASYNC_STREAM(stream, zero), &charge)) \
+		struct async_passed passed; \
+		if (async_free(driver, ptr, ASYNC_STREAM(stream, zero), &passed)) \
 			return GM_CUDA_SUCCESS; \
-		gm_cu_result result = driver->cuMemFreeAsync##suffix(ptr, stream); \
-		gm_charges_settle(&charge, result ? ptr : 0); \
-		return result; \
+		return async_freed(&passed, driver->cuMemFreeAsync##suffix(ptr, stream)); \
 	}
 
 ASYNC_CALLS(, 0)

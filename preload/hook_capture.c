@@ -12,6 +12,7 @@
 #include "preload/preload.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_graphs.h"
+#include "preload/preload_streams.h"
 
 struct gm_capture_kept {
 	gm_cu_ptr ptr;
@@ -24,6 +25,8 @@ struct capture_origin {
 	gm_cu_stream stream;
 	pthread_t thread; /* whose default stream it is, if it is a thread's own */
 	gm_cu_ctx ctx;    /* the stream ends with it */
+	bool served;      /* the daemon has the stream's device, by this number */
+	uint32_t number;
 	struct capture_origin *next;
 };
 
@@ -226,13 +229,12 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 	struct capture_origin *origin = malloc(sizeof *origin);
 
 	if (origin) {
+		gm_cu_device device;
 		*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
-		gm_cu_result result =
-			(uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx
-				? driver->cuCtxGetCurrent(&origin->ctx)
-				: driver->cuStreamGetCtx(stream, &origin->ctx);
-		if (result)
+		if (gm_streams_context(driver, stream, &origin->ctx))
 			origin->ctx = NULL;
+		origin->served = gm_broker_there() &&
+				 gm_streams_device(driver, stream, &device, &origin->number);
 	}
 	atomic_fetch_add(&capture_count, 1);
 	capture_await();
@@ -241,24 +243,32 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 
 /* The client library looks at the stream. It must also do so after the end of the capture, or it goes on asking
  * the driver about a stream that the program may destroy. */
-static void capture_tell(const struct gm_driver *driver, gm_cu_stream stream)
+static void capture_tell(const struct capture_origin *origin)
 {
-	uint32_t number;
-	gm_cu_ctx ctx;
-
-	if (gm_broker_there() && gm_broker_current(driver, &ctx, &number))
-		gm_broker_look_at(number, stream);
+	if (origin && origin->served && gm_broker_there())
+		gm_broker_look_at(origin->number, origin->stream);
 }
 
-static gm_cu_result capture_begun(const struct gm_driver *driver, struct capture_origin *origin,
-	gm_cu_stream stream, gm_cu_result result)
+/* The same for a capture that has begun, whose origin another thread may free. */
+static void capture_tell_of(gm_cu_stream stream)
+{
+	pthread_mutex_lock(&capture_lock);
+	const struct capture_origin *found = capture_find(stream);
+	struct capture_origin origin = {.served = false};
+	if (found)
+		origin = *found;
+	pthread_mutex_unlock(&capture_lock);
+	capture_tell(&origin);
+}
+
+static gm_cu_result capture_begun(struct capture_origin *origin, gm_cu_result result)
 {
 	if (result) {
 		free(origin);
 		capture_less(1);
 		return result;
 	}
-	capture_tell(driver, stream);
+	capture_tell(origin);
 	if (origin) {
 		pthread_mutex_lock(&capture_lock);
 		LL_PREPEND(capture_origins, origin);
@@ -278,7 +288,7 @@ static gm_cu_result capture_ended(
 		status != GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		return result;
 	if (gm_capture_any()) {
-		capture_tell(driver, stream);
+		capture_tell_of(stream);
 		capture_end(stream);
 	}
 	return result;
@@ -296,7 +306,7 @@ static void capture_end_before(const struct gm_driver *driver, gm_cu_stream stre
 	if (!found || !driver->cuStreamEndCapture)
 		return;
 	(void)driver->cuStreamEndCapture(stream, &graph);
-	capture_tell(driver, stream);
+	capture_tell_of(stream);
 	if (graph && driver->cuGraphDestroy)
 		(void)driver->cuGraphDestroy(graph);
 }
@@ -328,7 +338,7 @@ static __attribute__((constructor)) void capture_prepare(void)
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		gm_cu_stream named = CAPTURE_STREAM(stream, zero); \
 		struct capture_origin *origin = capture_begin(driver, named); \
-		return capture_begun(driver, origin, named, driver->symbol arguments); \
+		return capture_begun(origin, driver->symbol arguments); \
 	}
 
 #define CAPTURE_CALLS(suffix, zero) \

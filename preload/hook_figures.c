@@ -3,8 +3,6 @@
  * What the program is told about the size of a GPU, and about its pointers.
  */
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "preload/preload.h"
 #include "preload/preload_blocks.h"
@@ -38,25 +36,16 @@ gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return result;
 }
 
-/* Whether the daemon serves a device. Begins no session: a program may ask before it decides to use the
- * device. */
+/* Whether the daemon serves a device. */
 static bool figures_served(const struct gm_driver *driver, gm_cu_device device)
 {
-	const char *devices = gm_preload_settings()->devices;
-	char text[sizeof "GPU-00000000-0000-0000-0000-000000000000"] = "GPU-";
 	gm_cu_uuid uuid;
 	uint32_t number;
 
 	if (gm_broker_there())
 		return gm_broker_device(driver, device, &number);
-	if (!devices || !driver->cuDeviceGetUuid_v2 || driver->cuDeviceGetUuid_v2(&uuid, device))
-		return true;
-
-	char *at = text + 4;
-	for (size_t i = 0; i < sizeof uuid.bytes; i++)
-		at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-			(unsigned char)uuid.bytes[i]);
-	return strstr(devices, text);
+	return !driver->cuDeviceGetUuid_v2 || driver->cuDeviceGetUuid_v2(&uuid, device) ||
+	       gm_broker_serves(&uuid);
 }
 
 gm_cu_result cuDeviceTotalMem_v2(size_t *bytes, gm_cu_device device)

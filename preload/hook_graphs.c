@@ -16,9 +16,20 @@ static gm_cu_result graphs_begin(const struct gm_driver *driver, enum gm_preload
 		driver, call, parameters->pool.location.id, parameters->bytes, charge);
 }
 
-static gm_cu_result graphs_added(
-	gm_cu_result result, gm_cu_graph graph, struct gm_preload_charge *charge)
+/* The graph that a node moves into another one; NULL: none. */
+static gm_cu_graph graphs_moved(const gm_cu_any_node *any)
 {
+	return any && any->type == GM_CU_GRAPH_NODE_TYPE_GRAPH &&
+			       any->child.ownership == GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+		       ? any->child.graph
+		       : NULL;
+}
+
+static gm_cu_result graphs_added(
+	gm_cu_result result, gm_cu_graph graph, struct gm_preload_charge *charge, gm_cu_graph moved)
+{
+	if (!result && moved)
+		gm_graphs_move(moved, graph);
 	if (result)
 		gm_charges_settle(charge, 0);
 	else
@@ -26,7 +37,7 @@ static gm_cu_result graphs_added(
 	return result;
 }
 
-#define GRAPHS_ADD(symbol, parameters, memory, ...) \
+#define GRAPHS_ADD(symbol, parameters, memory, moved, ...) \
 	gm_cu_result symbol parameters \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
@@ -35,7 +46,8 @@ static gm_cu_result graphs_added(
 			graphs_begin(driver, GM_CALL_##symbol, graph, memory, &charge); \
 		if (result) \
 			return result; \
-		return graphs_added(driver->symbol(__VA_ARGS__), graph, &charge); \
+		gm_cu_graph child = moved; \
+		return graphs_added(driver->symbol(__VA_ARGS__), graph, &charge, child); \
 	}
 
 /* The parameters of a memory node among those of a node of any kind. */
@@ -47,14 +59,14 @@ static const gm_cu_alloc_node *graphs_node_memory(const gm_cu_any_node *any)
 GRAPHS_ADD(cuGraphAddMemAllocNode,
 	(void **node, gm_cu_graph graph, const void *dependencies, size_t n,
 		gm_cu_alloc_node *parameters),
-	parameters, node, graph, dependencies, n, parameters)
+	parameters, NULL, node, graph, dependencies, n, parameters)
 GRAPHS_ADD(cuGraphAddNode,
 	(void **node, gm_cu_graph graph, const void *dependencies, size_t n, gm_cu_any_node *any),
-	graphs_node_memory(any), node, graph, dependencies, n, any)
+	graphs_node_memory(any), graphs_moved(any), node, graph, dependencies, n, any)
 GRAPHS_ADD(cuGraphAddNode_v2,
 	(void **node, gm_cu_graph graph, const void *dependencies, const void *edges, size_t n,
 		gm_cu_any_node *any),
-	graphs_node_memory(any), node, graph, dependencies, edges, n, any)
+	graphs_node_memory(any), graphs_moved(any), node, graph, dependencies, edges, n, any)
 
 static gm_cu_result graphs_made(gm_cu_result result, const void *graph, void *const *made)
 {

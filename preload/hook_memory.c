@@ -10,6 +10,8 @@
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_charges.h"
+#include "preload/preload_contexts.h"
+#include "preload/preload_graphs.h"
 #include "preload/preload_pools.h"
 
 /* Waits for the context of a block, or the current one, as the driver does before it frees. */
@@ -48,7 +50,7 @@ static __attribute__((noinline, cold)) void memory_free_kept(
 static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, uint32_t number,
 	size_t bytes, gm_cu_ptr *ret_ptr)
 {
-	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx};
+	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx, .number = number};
 
 	if (gm_capture_kept(ctx))
 		memory_free_kept(driver, ctx);
@@ -223,35 +225,52 @@ MEMORY_DESTROY(cuCtxDestroy)
 MEMORY_DESTROY(cuCtxDetach)
 MEMORY_DESTROY(cuCtxDestroy_v2)
 
-/* The primary context of a device; NULL: it is not active. */
-static gm_cu_ctx memory_primary(const struct gm_driver *driver, gm_cu_device device)
-{
-	gm_cu_ctx ctx = NULL;
-	unsigned int flags;
-	int active = 0;
-
-	if (!driver->cuDevicePrimaryCtxGetState || !driver->cuDevicePrimaryCtxRetain ||
-		!driver->cuDevicePrimaryCtxRelease_v2 ||
-		driver->cuDevicePrimaryCtxGetState(device, &flags, &active) || !active ||
-		driver->cuDevicePrimaryCtxRetain(&ctx, device))
-		return NULL;
-	(void)driver->cuDevicePrimaryCtxRelease_v2(device);
-	return ctx;
-}
-
 #define MEMORY_RESET(symbol) \
 	gm_cu_result symbol(gm_cu_device device) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
-		gm_cu_ctx ctx = gm_broker_there() ? memory_primary(driver, device) : NULL; \
+		gm_cu_ctx ctx = gm_broker_there() ? gm_contexts_primary(driver, device) : NULL; \
 		gm_broker_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
 		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(device); \
 		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
 		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
+		uint32_t number; \
+		if (ctx && !result && gm_broker_device(driver, device, &number)) \
+			gm_graphs_end_on(number); \
 		return result; \
 	}
 
 MEMORY_RESET(cuDevicePrimaryCtxReset)
 MEMORY_RESET(cuDevicePrimaryCtxReset_v2)
+
+/* ---- green contexts: their memory is the primary one's, and stays */
+
+gm_cu_result cuCtxFromGreenCtx(gm_cu_ctx *ctx, void *green)
+{
+	GM_DRIVER_OR_RETURN(driver, cuCtxFromGreenCtx);
+	gm_cu_result result = driver->cuCtxFromGreenCtx(ctx, green);
+
+	if (result == GM_CUDA_SUCCESS) {
+		gm_contexts_add_green(*ctx);
+		gm_broker_grow_old(); /* what threads remember about the handle is of another one */
+	}
+	return result;
+}
+
+gm_cu_result cuGreenCtxDestroy(void *green)
+{
+	GM_DRIVER_OR_RETURN(driver, cuGreenCtxDestroy);
+	gm_cu_ctx ctx = NULL;
+
+	if (green && (!driver->cuCtxFromGreenCtx || driver->cuCtxFromGreenCtx(&ctx, green)))
+		ctx = NULL;
+	gm_broker_grow_old();
+	gm_cu_result result = driver->cuGreenCtxDestroy(green);
+	if (ctx && result == GM_CUDA_SUCCESS) {
+		gm_contexts_remove_green(ctx);
+		gm_capture_end_of(ctx);
+	}
+	return result;
+}

@@ -42,34 +42,37 @@ static bool nvml_parse(const char *text, gm_cu_uuid *ret_uuid)
 	return n == 32;
 }
 
-/* The daemon's number of a device. false: there is no session, or it does not serve it. */
-static bool nvml_number(gm_nvml_device device, uint32_t *ret_number)
+static bool nvml_uuid(gm_nvml_device device, gm_cu_uuid *ret_uuid)
 {
 	gm_nvml_return (*get_uuid)(gm_nvml_device, char *, unsigned int);
 	char text[96] = "";
-	gm_cu_uuid uuid;
 
-	if (!gm_broker_there())
-		return false;
 	*(void **)&get_uuid = nvml_find("nvmlDeviceGetUUID");
 	return get_uuid && get_uuid(device, text, sizeof text) == GM_NVML_SUCCESS &&
-	       nvml_parse(text, &uuid) && gm_broker_uuid(&uuid, ret_number);
+	       nvml_parse(text, ret_uuid);
 }
 
 /* ---- the figures */
 
-/* Returns whether the size is the limit's. */
+/* Returns whether the size is the limit's. The figures of a device that the daemon does not serve are NVML's. */
 static bool nvml_answer(
 	gm_nvml_device device, unsigned long long *total, unsigned long long *free_bytes)
 {
 	const struct gm_preload_settings *settings = gm_preload_settings();
-	bool limited = !settings->see_all && settings->limit < *total;
+	gm_cu_uuid uuid;
 	uint32_t number;
 	uint64_t room;
 
+	if (settings->see_all)
+		return false;
+	bool known = nvml_uuid(device, &uuid);
+	if (known && !gm_broker_serves(&uuid))
+		return false;
+	bool limited = settings->limit < *total;
 	if (limited)
 		*total = settings->limit;
-	if (!settings->see_all && nvml_number(device, &number) && gm_broker_room(number, &room))
+	if (known && gm_broker_there() && gm_broker_uuid(&uuid, &number) &&
+		gm_broker_room(number, &room))
 		*free_bytes = room;
 	if (*free_bytes > *total)
 		*free_bytes = *total;

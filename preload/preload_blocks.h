@@ -22,6 +22,7 @@ struct gm_preload_block {
 		host_flags; /* of pinned host memory, as cuMemHostGetFlags() says; 0: it is the device's */
 	bool spilled;        /* the device's, but it lies in pinned host memory */
 	gm_cu_device device; /* of one that is spilled */
+	uint32_t number;     /* the daemon's of the device that it was asked of */
 	uint64_t serial;     /* no two blocks of a process have the same */
 };
 

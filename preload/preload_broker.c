@@ -15,11 +15,12 @@
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
 #include "preload/preload_blocks.h"
+#include "preload/preload_contexts.h"
 #include "preload/preload_next.h"
 #include "preload/preload_pressure.h"
 #include "preload/preload_shared.h"
 
-/* What is used of the client library. X(function, its type's result, parameters). */
+/* The functions of the client library that are called here. X(function). */
 #define BROKER_CLIENT(X) \
 	X(gpumem_connect) \
 	X(gpumem_count_passed) \
@@ -244,6 +245,21 @@ bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
 	return true;
 }
 
+bool gm_broker_serves(const gm_cu_uuid *uuid)
+{
+	const char *devices = gm_preload_settings()->devices;
+	char text[sizeof "GPU-00000000-0000-0000-0000-000000000000"] = "GPU-", *at = text + 4;
+
+	if (gm_broker_there())
+		return broker_find(uuid) >= 2;
+	if (!devices)
+		return true;
+	for (size_t i = 0; i < sizeof uuid->bytes; i++)
+		at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+			(unsigned char)uuid->bytes[i]);
+	return strstr(devices, text);
+}
+
 bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number)
 {
 	gm_cu_uuid uuid;
@@ -269,6 +285,7 @@ static _Atomic uint64_t broker_age = 1;
 /* The context that gm_broker_current() last found in this thread. */
 static GM_PRELOAD_THREAD struct {
 	gm_cu_ctx ctx;
+	gm_cu_ctx owner; /* of the memory */
 	uint64_t age;
 	uint32_t number;
 } broker_here;
@@ -293,6 +310,7 @@ static __attribute__((noinline, cold)) bool broker_look(
 	if (driver->cuCtxGetDevice(&device) || !gm_broker_device(driver, device, &number))
 		return false;
 	broker_here.ctx = ctx;
+	broker_here.owner = gm_contexts_owner(driver, ctx, device);
 	broker_here.age = age;
 	broker_here.number = number;
 	return true;
@@ -307,7 +325,7 @@ bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint3
 		return false;
 	if ((broker_here.ctx != ctx || broker_here.age != age) && !broker_look(driver, ctx, age))
 		return false;
-	*ret_ctx = ctx;
+	*ret_ctx = broker_here.owner;
 	*ret_number = broker_here.number;
 	return true;
 }
@@ -328,6 +346,8 @@ static gm_cu_result broker_result(gpumem_status status)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	case GPUMEM_E_UNSUPPORTED:
 		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	case GPUMEM_E_DENIED:
+		return GM_CUDA_ERROR_NOT_PERMITTED;
 	case GPUMEM_E_DISCONNECTED:
 		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 	case GPUMEM_E_FORKED:
@@ -405,6 +425,8 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 	if (!gm_preload_settings()->spill ||
 		broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr))
 		return false;
+	/* The device refused it, but the program gets its memory. */
+	atomic_fetch_sub_explicit(&broker_refusals, 1, memory_order_relaxed);
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return true;
 }

@@ -32,7 +32,11 @@ bool gm_broker_there(void);
 bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number);
 /* The same by its UUID. */
 bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number);
-/* The same for the device of the current context. Each thread remembers the last one. */
+/* Whether the daemon serves a device, as far as it is known without a session: then gpumem-run says it. Begins none, because
+ * programs ask for the sizes of devices that they will never use. */
+bool gm_broker_serves(const gm_cu_uuid *uuid);
+/* The same for the device of the current context. *ret_ctx is the context that memory belongs to which is allocated
+ * now: preload_contexts.h. Each thread remembers the last one. */
 bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number);
 /* How often a context or a stream has ended. The driver may then use its handle for another one, so what was
  * remembered about handles holds only while this is the same. */
@@ -61,7 +65,8 @@ void gm_broker_trim(void);
 /* Has the client library look whether the stream is being captured. While it is, the library asks nothing of the
  * driver that would break the capture. */
 void gm_broker_look_at(uint32_t number, gm_cu_stream stream);
-/* The same for physical memory that the program maps itself: *ret_fd is the caller's. */
+/* Asks for a chunk: physical memory that the program maps itself. Waits as gm_broker_alloc() does. *ret_fd is the caller's. A
+ * result of the driver; CUDA_ERROR_NOT_SUPPORTED: the daemon cannot make it. */
 gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd);
 /* Another descriptor of it. */
 gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd);

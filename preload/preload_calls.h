@@ -121,6 +121,8 @@ typedef int gm_cu_pool_attribute;
 	X(cuCtxDestroy, "cuCtxDestroy", 2000, 0, (gm_cu_ctx ctx)) \
 	X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0, (gm_cu_ctx ctx)) \
 	X(cuCtxDetach, "cuCtxDetach", 2000, 0, (gm_cu_ctx ctx)) \
+	X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040, 0, (gm_cu_ctx * ctx, void *green)) \
+	X(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0, (void *green)) \
 	X(cuStreamDestroy, "cuStreamDestroy", 2000, 0, (gm_cu_stream stream)) \
 	X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0, (gm_cu_stream stream)) \
 	X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0, (gm_cu_device device)) \

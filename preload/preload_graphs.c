@@ -13,10 +13,17 @@ struct graphs_charge {
 	struct graphs_charge *next;
 };
 
+struct graphs_piece {
+	struct gm_graphs_piece piece;
+	bool freed; /* by piece.stream, which may use it again */
+	struct graphs_piece *next;
+};
+
 /* A graph's memory belongs to all handles that were made of it. */
 struct gm_graphs_memory {
 	unsigned handles;
 	struct graphs_charge *charges;
+	struct graphs_piece *pieces; /* of captures that have not ended */
 };
 
 struct graphs_handle {
@@ -115,6 +122,104 @@ void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bo
 	}
 }
 
+/* ---- memory that a captured stream uses again */
+
+static void graphs_forget_pieces(struct gm_graphs_memory *memory)
+{
+	struct graphs_piece *next;
+
+	for (; memory->pieces; memory->pieces = next) {
+		next = memory->pieces->next;
+		free(memory->pieces);
+	}
+}
+
+/* With the lock held. */
+static struct gm_graphs_memory *graphs_find(gm_cu_graph graph)
+{
+	struct graphs_handle *entry = *graphs_place(graph);
+	return entry ? entry->memory : NULL;
+}
+
+static void graphs_note(gm_cu_graph graph, const struct gm_graphs_piece *piece, bool freed)
+{
+	struct graphs_piece *entry = malloc(sizeof *entry);
+	if (!entry)
+		return; /* then it is charged as if it were never freed */
+
+	pthread_mutex_lock(&graphs_lock);
+	struct gm_graphs_memory *memory = graphs_find(graph);
+	if (memory) {
+		*entry = (struct graphs_piece){*piece, freed, memory->pieces};
+		memory->pieces = entry;
+	}
+	pthread_mutex_unlock(&graphs_lock);
+	if (!memory)
+		free(entry);
+}
+
+uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+{
+	uint64_t reused = 0;
+
+	if (!graphs_any())
+		return 0;
+	pthread_mutex_lock(&graphs_lock);
+	struct gm_graphs_memory *memory = graphs_find(graph);
+	struct graphs_piece **place = memory ? &memory->pieces : NULL;
+	while (place && *place && reused < piece->bytes) {
+		struct graphs_piece *entry = *place;
+		if (!entry->freed || entry->piece.stream != piece->stream ||
+			entry->piece.number != piece->number) {
+			place = &entry->next;
+			continue;
+		}
+		uint64_t left = piece->bytes - reused;
+		uint64_t taken = entry->piece.bytes < left ? entry->piece.bytes : left;
+		reused += taken;
+		entry->piece.bytes -= taken;
+		if (!entry->piece.bytes) {
+			*place = entry->next;
+			free(entry);
+		}
+	}
+	pthread_mutex_unlock(&graphs_lock);
+	return reused;
+}
+
+void gm_graphs_spare(gm_cu_graph graph, const struct gm_graphs_piece *piece, uint64_t bytes)
+{
+	struct gm_graphs_piece spare = *piece;
+
+	spare.ptr = 0;
+	spare.bytes = bytes;
+	if (bytes)
+		graphs_note(graph, &spare, true);
+}
+
+void gm_graphs_allocated(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+{
+	graphs_note(graph, piece, false);
+}
+
+void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+{
+	if (!graphs_any())
+		return;
+	pthread_mutex_lock(&graphs_lock);
+	struct gm_graphs_memory *memory = graphs_find(graph);
+	struct graphs_piece *entry = memory ? memory->pieces : NULL;
+	while (entry && (entry->freed || entry->piece.ptr != piece->ptr))
+		entry = entry->next;
+	if (entry) {
+		entry->freed = true;
+		entry->piece.stream = piece->stream;
+	}
+	pthread_mutex_unlock(&graphs_lock);
+}
+
+/* ---- the end of captures */
+
 void gm_graphs_captured(gm_cu_graph graph)
 {
 	if (!graphs_any() || !atomic_load_explicit(&graphs_open, memory_order_relaxed))
@@ -125,6 +230,8 @@ void gm_graphs_captured(gm_cu_graph graph)
 		atomic_fetch_sub_explicit(&graphs_open, c->open, memory_order_relaxed);
 		c->open = false;
 	}
+	if (entry)
+		graphs_forget_pieces(entry->memory);
 	pthread_mutex_unlock(&graphs_lock);
 }
 
@@ -164,6 +271,7 @@ static void graphs_drop(struct graphs_handle **place)
 
 	*place = entry->next;
 	atomic_fetch_sub_explicit(&graphs_count, 1, memory_order_relaxed);
+	graphs_forget_pieces(entry->memory);
 	free(entry->memory);
 	free(entry);
 }
@@ -181,6 +289,7 @@ void gm_graphs_drop_captured(bool (*capturing)(void))
 		while (*place) {
 			struct gm_graphs_memory *memory = (*place)->memory;
 			graphs_take_open(memory, &list);
+			graphs_forget_pieces(memory);
 			if (!memory->charges && memory->handles == 1)
 				graphs_drop(place);
 			else
@@ -203,6 +312,57 @@ void gm_graphs_share(const void *handle, const void *second)
 }
 
 /* ---- ends */
+
+void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent)
+{
+	struct gm_graphs_memory *from = gm_graphs_take(child);
+	struct graphs_charge **end;
+	if (!from)
+		return;
+
+	pthread_mutex_lock(&graphs_lock);
+	struct gm_graphs_memory *to = graphs_memory(parent);
+	bool last = --from->handles == 0;
+	if (to && last) {
+		for (end = &to->charges; *end;)
+			end = &(*end)->next;
+		*end = from->charges;
+		from->charges = NULL;
+	}
+	pthread_mutex_unlock(&graphs_lock);
+
+	/* Something was made of the child before: that has the memory. */
+	if (last) {
+		graphs_give(from->charges);
+		graphs_forget_pieces(from);
+		free(from);
+	}
+}
+
+void gm_graphs_end_on(uint32_t number)
+{
+	struct graphs_charge *list = NULL;
+
+	if (!graphs_any())
+		return;
+	pthread_mutex_lock(&graphs_lock);
+	for (size_t i = 0; i < GRAPHS_PLACES; i++)
+		for (struct graphs_handle *entry = graphs_table[i]; entry; entry = entry->next) {
+			struct graphs_charge **place = &entry->memory->charges;
+			while (*place) {
+				struct graphs_charge *charge = *place;
+				if (charge->charge.number != number) {
+					place = &charge->next;
+					continue;
+				}
+				*place = charge->next;
+				charge->next = list;
+				list = charge;
+			}
+		}
+	pthread_mutex_unlock(&graphs_lock);
+	graphs_give(list);
+}
 
 struct gm_graphs_memory *gm_graphs_take(const void *handle)
 {
@@ -237,6 +397,7 @@ void gm_graphs_settle(struct gm_graphs_memory *memory, const void *handle, bool 
 	/* No handle has it any more. */
 	if (last) {
 		graphs_give(memory->charges);
+		graphs_forget_pieces(memory);
 		free(memory);
 	}
 }

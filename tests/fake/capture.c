@@ -156,6 +156,7 @@ struct fake_graph {
 	bool exec;                   /* it can be launched */
 	bool memory;                 /* it has memory of its own */
 	const struct fake_graph *of; /* what it was made of, if it can be launched */
+	const struct fake_graph *in; /* what it was moved into, and ends with */
 	struct fake_graph *prev, *next;
 };
 static struct fake_graph *graphs; /* behind the streams' lock */
@@ -393,9 +394,14 @@ static gm_cu_result graph_new(void **ret_handle, bool exec)
 static void graph_destroy(void *handle, bool exec)
 {
 	pthread_mutex_lock(&fake_streams.lock);
-	struct fake_graph *graph = graph_find(handle, exec);
-	if (!graph)
+	struct fake_graph *graph = graph_find(handle, exec), *child, *next;
+	if (!graph || graph->in)
 		fake_undefined("no such graph");
+	DL_FOREACH_SAFE (graphs, child, next)
+		if (child->in == graph) {
+			DL_DELETE(graphs, child);
+			free(child);
+		}
 	DL_DELETE(graphs, graph);
 	free(graph);
 	pthread_mutex_unlock(&fake_streams.lock);
@@ -459,7 +465,29 @@ FAKE_API gm_cu_result cuGraphAddMemAllocNode(
 	return fake_captured_memory(&parameters->ptr, parameters->bytes);
 }
 
-/* Of all kinds of nodes, those with memory. */
+/* A graph with memory can only be moved, once. */
+static gm_cu_result graph_add_child(void **node, void *graph, const gm_cu_child_node *parameters)
+{
+	static char a_node;
+
+	pthread_mutex_lock(&fake_streams.lock);
+	struct fake_graph *parent = graph_find(graph, false);
+	struct fake_graph *child = graph_find(parameters->graph, false);
+	bool moves = parameters->ownership == GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+	bool fine = node && parent && child && parent != child && !child->in &&
+		    (moves || !child->memory);
+	if (fine && moves) {
+		child->in = parent;
+		parent->memory |= child->memory;
+	}
+	pthread_mutex_unlock(&fake_streams.lock);
+	if (!fine)
+		return GM_CUDA_ERROR_INVALID_VALUE;
+	*node = &a_node;
+	return GM_CUDA_SUCCESS;
+}
+
+/* Of all kinds of nodes, graphs and those with memory. */
 FAKE_API gm_cu_result cuGraphAddNode_v2(void **node, void *graph, const void *dependencies,
 	const void *edges, size_t n, gm_cu_any_node *any);
 FAKE_API gm_cu_result cuGraphAddNode_v2(void **node, void *graph, const void *dependencies,
@@ -467,6 +495,8 @@ FAKE_API gm_cu_result cuGraphAddNode_v2(void **node, void *graph, const void *de
 {
 	FAKE_ENTER("cuGraphAddNode");
 	(void)edges;
+	if (any && any->type == GM_CU_GRAPH_NODE_TYPE_GRAPH)
+		return graph_add_child(node, graph, &any->child);
 	if (!any || any->type != GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	return cuGraphAddMemAllocNode(node, graph, dependencies, n, &any->memory);

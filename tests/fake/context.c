@@ -21,6 +21,7 @@ static gm_cu_ctx context_of(struct fake_device *device)
 /* Contexts that are not primary; behind fake.lock, but for live. */
 static struct own {
 	bool live;
+	bool green; /* a part of the primary one of its device */
 	int device;
 	int fd; /* what it uses, as an unlinked file */
 	unsigned long long id;
@@ -297,6 +298,7 @@ FAKE_API gm_cu_result cuCtxCreate_v2(gm_cu_ctx *ctx, unsigned int flags, gm_cu_d
 	if (i < FAKE_OWN)
 		result = context_begin(device, &own[i].fd);
 	if (!result) {
+		own[i].green = false;
 		own[i].device = (int)number;
 		own[i].id = next_id++;
 		own[i].taken = true;
@@ -329,6 +331,43 @@ FAKE_API gm_cu_result cuCtxDestroy_v2(gm_cu_ctx ctx)
 	own[context - FAKE_DEVICES].taken = false;
 	pthread_mutex_unlock(&fake.lock);
 	return GM_CUDA_SUCCESS;
+}
+
+/* Keeps the primary context, but does not become current. */
+gm_cu_result fake_green_new(gm_cu_ctx *ret_ctx, gm_cu_device number)
+{
+	gm_cu_ctx primary;
+	gm_cu_result result = cuDevicePrimaryCtxRetain(&primary, number);
+
+	if (result)
+		return result;
+	result = cuCtxCreate_v2(ret_ctx, 0, number);
+	if (result) {
+		(void)cuDevicePrimaryCtxRelease_v2(number);
+		return result;
+	}
+	((struct own *)*ret_ctx)->green = true;
+	(void)fake_pop();
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result fake_green_end(gm_cu_ctx ctx)
+{
+	struct fake_device *device;
+	int context;
+
+	if (fake_check_context(ctx, &device, &context) || context < FAKE_DEVICES ||
+		!own[context - FAKE_DEVICES].green)
+		return GM_CUDA_ERROR_INVALID_CONTEXT;
+	gm_cu_result result = cuCtxDestroy_v2(ctx);
+	return result ? result : cuDevicePrimaryCtxRelease_v2(own[context - FAKE_DEVICES].device);
+}
+
+bool fake_context_part(int context, int of)
+{
+	return context == of ||
+	       (of < FAKE_DEVICES && context >= FAKE_DEVICES && own[context - FAKE_DEVICES].green &&
+		       own[context - FAKE_DEVICES].device == of);
 }
 
 FAKE_API gm_cu_result cuCtxGetApiVersion(gm_cu_ctx ctx, unsigned int *version);

@@ -213,6 +213,11 @@ gm_cu_result fake_find_context(struct fake_device **ret_device);
  * be well. */
 gm_cu_result fake_allow_no_context(void);
 int fake_context(void); /* the current one's number; there is one */
+/* Green contexts, which are parts of primary ones. */
+gm_cu_result fake_green_new(gm_cu_ctx *ret_ctx, gm_cu_device number);
+gm_cu_result fake_green_end(gm_cu_ctx ctx);
+/* Whether the work of a context is also that of another one: it is the same, or a part of it. */
+bool fake_context_part(int context, int of);
 struct fake_device *fake_context_device(int context);
 gm_cu_ctx fake_context_handle(int context);
 /* A thread has it current once more, or once less. A destroyed one that no thread has ends the

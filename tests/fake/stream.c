@@ -374,7 +374,7 @@ static gm_cu_result stream_await_context(int context)
 	/* What another context captures is no matter, and the thread's mode is none. */
 	result = fake_capture_break(context);
 	DL_FOREACH (fake_streams.list, stream)
-		if (!result && stream->context == context)
+		if (!result && fake_context_part(stream->context, context))
 			await(stream);
 	pthread_mutex_unlock(&fake_streams.lock);
 	return result ? result : fake_sticky();

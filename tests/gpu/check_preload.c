@@ -165,6 +165,15 @@ START_TEST(the_memory_of_graphs_is_charged)
 }
 END_TEST
 
+START_TEST(graphs_are_charged_for_what_they_use_at_once_and_while_they_are_there)
+{
+	static const uint64_t most = ACTOR_BYTES + ACTOR_PIECE;
+	static const uint64_t charges[] = {most, 0, most, most, 0, most, 0};
+
+	play_charged(routes[_i], "graphs-end", charges, sizeof charges / sizeof *charges);
+}
+END_TEST
+
 START_TEST(a_limit_holds_for_what_the_driver_makes)
 {
 	struct play one = {
@@ -293,6 +302,21 @@ START_TEST(memory_ends_with_its_context)
 }
 END_TEST
 
+START_TEST(memory_of_a_green_context_is_the_primary_ones)
+{
+	struct play one = {.route = "dlsym", .scene = "green"};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'w');
+	gm_say_word(worker.channel, 'o');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_full_device_is_out_of_memory)
 {
 	/* On a real GPU, too, that is soon full. */
@@ -327,8 +351,22 @@ START_TEST(what_does_not_fit_is_spilled_to_host_memory)
 {
 	char config[256];
 	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 128M\n", getuid());
+	char output[128], text[1024];
+	gm_scratch_path("preload-spill", output, sizeof output);
+	unlink(output);
+	struct play one = {
+		.route = "dlsym", .scene = "spill", .env = "GPUMEM_RUN_SPILL=1", .output = output};
+	struct gm_worker worker;
+
 	start_with(config);
-	play("dlsym", "spill", "GPUMEM_RUN_SPILL=1");
+	GM_REQUIRE(setenv("GPUMEM_RUN_REPORT", "1", 1) == 0);
+	begin(&worker, &one);
+	unsetenv("GPUMEM_RUN_REPORT");
+	go_on(&worker);
+	gm_worker_join(&worker);
+	/* The program had all the memory that it asked for. */
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, " bytes in all, 0 refused\n") != NULL);
 	tear_down();
 }
 END_TEST
@@ -376,6 +414,8 @@ int main(void)
 	tcase_add_loop_test(tc, what_only_the_driver_can_make_is_charged, 0, ROUTES);
 	tcase_add_test(tc, threads_and_children_leave_no_charge_behind);
 	tcase_add_loop_test(tc, the_memory_of_graphs_is_charged, 0, ROUTES);
+	tcase_add_loop_test(tc,
+		graphs_are_charged_for_what_they_use_at_once_and_while_they_are_there, 0, ROUTES);
 	tcase_add_test(tc, a_limit_holds_for_what_the_driver_makes);
 	tcase_add_loop_test(tc, pinned_memory_comes_from_the_pool, 0, ROUTES);
 	tcase_add_test(tc, pinned_memory_that_is_not_as_the_drivers_is_not_used);
@@ -387,6 +427,7 @@ int main(void)
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);
+	tcase_add_test(tc, memory_of_a_green_context_is_the_primary_ones);
 	tcase_add_test(tc, a_full_device_is_out_of_memory);
 	tcase_add_test(tc, threads_allocate_and_free_at_once);
 	tcase_add_loop_test(tc, processes_share_memory_by_handles, 0, ROUTES);

@@ -31,6 +31,14 @@ START_TEST(everything_comes_back_however_the_program_ends)
 }
 END_TEST
 
+START_TEST(a_program_may_close_the_driver_and_open_it_again)
+{
+	start();
+	play("dlsym", "dlclose", NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_program_that_is_killed_leaves_nothing)
 {
 	struct play one = {.route = "proc2", .scene = "alloc"};
@@ -317,6 +325,7 @@ int main(void)
 	TCase *tc = tcase_create("preload_ends");
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(tc, everything_comes_back_however_the_program_ends, 0, 4);
+	tcase_add_test(tc, a_program_may_close_the_driver_and_open_it_again);
 	tcase_add_test(tc, a_program_that_is_killed_leaves_nothing);
 	tcase_add_test(tc, a_forked_child_does_not_use_the_session_of_its_parent);
 	tcase_add_test(tc, a_child_does_not_wait_for_a_thread_that_connects);

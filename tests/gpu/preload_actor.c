@@ -392,6 +392,7 @@ static void scene_unserved(void)
 	CU(cu.cuInit(0));
 	CU(cu.cuDeviceTotalMem(&all, 0));
 	GM_REQUIRE((long long)all > atoll(getenv("GPUMEM_RUN_LIMIT")));
+	GM_REQUIRE((long long)nvml_total() > atoll(getenv("GPUMEM_RUN_LIMIT")));
 	GM_REQUIRE(cu.cuDeviceTotalMem(NULL, 0) != GM_CUDA_SUCCESS);
 	use_gpu();
 	/* Whatever the driver says. What a real one does with it, nobody documents. */
@@ -525,6 +526,7 @@ static const struct {
 	{"calls", scene_calls},
 	{"reset", scene_reset},
 	{"destructor", scene_destructor},
+	{"dlclose", scene_dlclose},
 	{"abort", scene_abort},
 	{"exit", scene_exit},
 	{"thread", scene_thread},
@@ -547,6 +549,10 @@ static const struct {
 	{"passed", scene_passed},
 	{"declared", scene_declared},
 	{"graphs", scene_graphs},
+	{"graphs-end", scene_graphs_end},
+	{"green", scene_green},
+	{"across", scene_across},
+	{"two-capture", scene_two_capture},
 	{"declared-threads", scene_declared_threads},
 	{"declared-limit", scene_declared_limit},
 	{"pinned", scene_pinned},

@@ -36,10 +36,13 @@ void scene_declared(void);
 void scene_declared_limit(void);
 void scene_declared_threads(void);
 void scene_graphs(void);
+void scene_graphs_end(void);
 
 /* preload_scenes_pinned.c */
 void scene_pinned(void);
 void scene_nvml(void);
+/* The size of the first GPU. */
+unsigned long long nvml_total(void);
 
 /* preload_actor.c */
 void scene_alloc(void);
@@ -54,6 +57,7 @@ void scene_reset(void);
 
 /* preload_scenes_ends.c */
 void scene_destructor(void);
+void scene_dlclose(void);
 void scene_abort(void);
 void scene_exit(void);
 void scene_thread(void);
@@ -74,5 +78,12 @@ void scene_restart(void);
 void scene_physical(void);
 void scene_physical_restart(void);
 void scene_physical_wrong(void);
+
+/* preload_scenes_green.c */
+void scene_green(void);
+
+/* preload_scenes_two.c */
+void scene_across(void);
+void scene_two_capture(void);
 
 #endif

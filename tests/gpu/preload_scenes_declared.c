@@ -129,6 +129,64 @@ void scene_graphs(void)
 	show('d');
 }
 
+/* A graph uses memory again that a captured stream has freed. */
+static void *graphs_capture(gm_cu_stream stream)
+{
+	gm_cu_ptr a, b, c;
+	void *graph;
+
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CU(cu.cuMemAllocAsync(&a, ACTOR_BYTES, stream));
+	CU(cu.cuMemFreeAsync(a, stream));
+	CU(cu.cuMemAllocAsync(&b, ACTOR_BYTES - ACTOR_PIECE, stream));
+	CU(cu.cuMemAllocAsync(&c, 2 * ACTOR_PIECE, stream));
+	CU(cu.cuMemFreeAsync(b, stream));
+	CU(cu.cuMemFreeAsync(c, stream));
+	CU(cu.cuMemAllocAsync(&a, ACTOR_BYTES, stream));
+	CU(cu.cuMemFreeAsync(a, stream));
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	return graph;
+}
+
+/* Graphs whose memory is used again, that become a part of others, and that end with their context. */
+void scene_graphs_end(void)
+{
+	union {
+		gm_cu_any_node node;
+		char room[256]; /* as large as the driver has it */
+	} any = {.node = {.type = GM_CU_GRAPH_NODE_TYPE_GRAPH}};
+	void *graph, *parent, *node;
+	gm_cu_stream stream;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	graph = graphs_capture(stream);
+	show('d');
+	CU(cu.cuGraphDestroy(graph));
+	show('d');
+
+	graph = graphs_capture(stream);
+	CU(cu.cuGraphCreate(&parent, 0));
+	any.node.child = (gm_cu_child_node){graph, GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE};
+	GM_REQUIRE(cu.cuGraphAddNode(&node, parent, NULL, NULL, 0, &any.node) != GM_CUDA_SUCCESS);
+	show('d');
+	/* A driver before CUDA 12.9 moves no graphs. */
+	any.node.child.ownership = GM_CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+	if (cu.cuGraphAddNode(&node, parent, NULL, NULL, 0, &any.node) != GM_CUDA_SUCCESS) {
+		GM_REQUIRE(!getenv("GPUMEM_FAKE_DIR"));
+		CU(cu.cuGraphDestroy(parent));
+		parent = graph;
+	}
+	show('d');
+	CU(cu.cuGraphDestroy(parent));
+	show('d');
+
+	(void)graphs_capture(stream);
+	show('d');
+	CU(cu.cuDevicePrimaryCtxReset(0));
+	show('d');
+}
+
 /* With a limit of 64 MiB, of which the library caches a part. */
 void scene_declared_limit(void)
 {

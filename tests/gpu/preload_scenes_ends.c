@@ -2,6 +2,7 @@
 /* See preload_actor.h: the ways in which a program ends, and processes that fork. */
 #include "tests/gpu/preload_scenes.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -64,6 +65,32 @@ void scene_exit(void)
 void scene_thread(void)
 {
 	scene_end('t');
+}
+
+/* A program that closes the driver as often as it has opened it (by its route, once for each call), and opens it again. The
+ * library keeps the driver, so that the memory stays, and what was found before works. */
+void scene_dlclose(void)
+{
+#define COUNT_CALL(name, symbol, version, parameters) +1
+	int opened = 0 ACTOR_CALLS(COUNT_CALL);
+#undef COUNT_CALL
+	void *library = dlopen("libcuda.so.1", RTLD_NOW), *before = (void *)cu.cuMemAlloc;
+	gm_cu_ptr a, b;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&a, ACTOR_BYTES));
+	show('h');
+	for (int i = 0; i <= opened; i++)
+		GM_REQUIRE(dlclose(library) == 0);
+	use(a, ACTOR_BYTES, 0x15);
+	CU(cu.cuMemFree(a));
+
+	library = dlopen("libcuda.so.1", RTLD_NOW);
+	GM_REQUIRE(library && dlsym(library, "cuMemAlloc_v2") == before);
+	CU(cu.cuMemAlloc(&b, ACTOR_BYTES));
+	use(b, ACTOR_BYTES, 0x16);
+	CU(cu.cuMemFree(b));
+	GM_REQUIRE(dlclose(library) == 0);
 }
 
 /* ---- processes */

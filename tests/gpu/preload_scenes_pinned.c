@@ -79,6 +79,24 @@ void scene_pinned(void)
 /* ---- NVML */
 
 /* NVML says the same, before there is a session and with one. */
+unsigned long long nvml_total(void)
+{
+	gm_nvml_return (*init)(void), (*get)(unsigned int, gm_nvml_device *);
+	gm_nvml_return (*info)(gm_nvml_device, gm_nvml_memory *);
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	gm_nvml_memory memory;
+	gm_nvml_device device;
+
+	GM_REQUIRE(library);
+	*(void **)&init = dlsym(library, "nvmlInit_v2");
+	*(void **)&get = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+	*(void **)&info = dlsym(library, "nvmlDeviceGetMemoryInfo");
+	CU(init());
+	CU(get(0, &device));
+	CU(info(device, &memory));
+	return memory.total;
+}
+
 void scene_nvml(void)
 {
 	gm_nvml_return (*init)(void), (*get)(unsigned int, gm_nvml_device *);
