@@ -54,14 +54,14 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events with their bell, its accounts of the limits of its name and of its run, and its debts. */
-	GM_KEPT_SESSIONS = 4992 + 2048 + 736 + 2048 + 2432 + GM_KEPT_PAGES + 512 + 2 * 3584 +
+	GM_KEPT_SESSIONS = 5120 + 2048 + 736 + 2048 + 2432 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
 	GM_KEPT_BARE_LEASES = 456,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
 	GM_KEPT_METADATA = 1,       /* whole pages, and one for what else each costs */
 	GM_KEPT_METADATA_BYTES = 0, /* in METADATA */
-	GM_KEPT_ESTATES = 4352 + 2048 + 256,
+	GM_KEPT_ESTATES = 4480 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

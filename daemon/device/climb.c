@@ -126,6 +126,9 @@ static bool climb_spill(struct gm_device *device, bool each)
 	gm_ladder_plan_init(
 		device, GM_TRIGGER_PRESSURE, climb_excess(device, GM_LEVEL_CRITICAL), &plan);
 	plan.each = each;
+	/* Where nobody is terminated for it, a lower level is not worth moving the same buffers over and
+	 * over. */
+	plan.gently = device->info.policy.oom != GM_OOM_TERMINATE;
 	int r = gm_ladder_plan_clients(device, NULL, NULL, GM_RUNG_SPILL, plan.need, &plan);
 
 	bool any = r == 0 && plan.n_steps > 0;

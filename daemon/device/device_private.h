@@ -81,6 +81,15 @@ struct gm_ladder_run {
 	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
 };
 
+/* A user one of whose clients is gone that had not returned what it promised. Kept by doubt.c. */
+struct gm_doubt {
+	uint64_t broken;   /* what its other clients must return before it is believed; 0: it is */
+	uint64_t until_ns; /* it is believed again */
+	uid_t payer_uid;
+};
+#define GM_DOUBTS   256
+#define GM_DOUBT_NS UINT64_C(600000000000)
+
 /* Kept by ladder_run.c and climb.c. */
 struct gm_ladder {
 	struct gm_ladder_run runs[GM_TRIGGERS];
@@ -91,6 +100,7 @@ struct gm_ladder {
 	bool powerless;           /* terminate() has failed since the level became critical */
 	uint64_t steps;           /* since the start: how often a plan considered a client */
 	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
+	struct gm_doubt doubts[GM_DOUBTS];
 };
 
 /* The requests of one user that wait for the device. Kept by line.c, and by turn.c, queue.c and
@@ -121,7 +131,7 @@ struct gm_line {
 	/* Kept by ask.c: what clients of other users moved to host memory for this user, since it held
 	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
 	uint64_t moved, held_before, spill_ns;
-	uint64_t forget_ns; /* what was wasted does not count any more */
+	uint64_t forget_ns;              /* what was wasted does not count any more */
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;
 };
@@ -144,7 +154,7 @@ struct gm_queue {
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
-	uint64_t judge_ns;         /* kept by ask.c: when the first user's rest is over; 0: nobody rests */
+	uint64_t judge_ns; /* kept by ask.c: when the first user's rest is over; 0: nobody rests */
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */

@@ -27,11 +27,15 @@
  *   min_free   POOL for what is missing.
  *   manual     POOL, CACHED and SPILL for the bytes that were asked for, or for all there is.
  *
- * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none, and a
- * request asks nobody of a higher priority than its own, and no other user's clients while its user
- * rests from having made them move buffers for nothing (ask.c): a rest is settle_ns, and twice as long as the
- * last one if the user had not kept what they made room for when that was over (64 times at most). A client that is asked on another rung as well
- * gets one message for both, and returns what it does not use first.
+ * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none. A client that
+ * is asked on another rung as well gets one message for both, and returns what it does not use first.
+ *
+ *   request    asks nobody of a higher priority than its own, and no other user's clients while its user
+ *              rests from having made them move buffers (ask.c). A rest is settle_ns, and twice the last
+ *              one if by its end the user had not kept what they made room for (64 times at most).
+ *   pressure   lets a client that has moved buffers rest for settle_ns, twice as long each time (64 times
+ *              at most), unless oom = terminate. So nobody makes others move the same buffers over and over
+ *              by taking memory and giving it back.
  *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
  * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
@@ -41,9 +45,10 @@
  * deadline (reclaim_ns; for SPILL 2 s more) has passed. A client that had claimed the memory and
  * returned less than half of it in time is left alone for settle_ns, twice as long each time (64 times
  * at most). Until it has returned half of what it was asked for, its user's claims are doubted: its
- * clients are asked beside the others, and no plan counts on them. So a client that claims what it does
- * not return costs other users one deadline, not their memory. After an action of the pressure ladder,
- * the next one waits for settle_ns. Only a higher level acts at once.
+ * clients are asked beside the others, and no plan counts on them. If it leaves instead, its user's other
+ * clients have to, or ten minutes pass. So a client that claims what it does not return costs other users one
+ * deadline, not their memory. After an action of the pressure ladder, the next one waits for settle_ns. Only a
+ * higher level acts at once.
  *
  * No rung but the last takes anything by force. There, the victim is of the lowest priority. Among
  * equals, it is of the user that holds most beyond its guarantee, and there the process that holds
@@ -75,6 +80,7 @@ struct gm_ladder_plan {
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
 	uid_t for_uid;            /* request: whose it is */
 	bool own;                 /* only clients of the user that asks are to move buffers */
+	bool gently;              /* pressure: clients rest that moved buffers for it */
 	bool each; /* asks every client for what is needed, not all of them together */
 	struct gm_ladder_step *steps;
 	size_t n_steps;

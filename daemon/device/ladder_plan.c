@@ -13,6 +13,7 @@
 
 #include "common/arith.h"
 #include "common/units.h"
+#include "daemon/device/doubt.h"
 
 /* ---- what clients say */
 
@@ -61,8 +62,11 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 {
 	const struct gm_tally *own = self->accounts[device->number].guaranteed;
 	uint32_t looks = GM_LADDER_LOOKS, holders = device->ledger.n_holders;
+	struct gm_doubted doubted;
 	uint64_t sum = 0;
 	struct gm_account *next;
+	if (gm_doubt_list(device, &doubted) < 0)
+		return 0;
 	DL_FOREACH (device->ledger.holders, next)
 		if (next->guaranteed)
 			next->guaranteed->planned = 0;
@@ -74,7 +78,8 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		next = account->next;
 		device->ladder.steps++;
 		if (p->ending || p->quarantined || (p->payer_uid == self->payer_uid && !with_own) ||
-			account->asked.ignored > 0 || gm_account_in_chunks(account) == 0)
+			gm_account_in_chunks(account) == 0 ||
+			gm_doubt_lists(&doubted, p->payer_uid))
 			continue;
 		const struct gm_said *said = ladder_use_of(device, account, &looks);
 		struct gm_tally *kept = account->guaranteed;
@@ -86,6 +91,7 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		}
 		sum += said->rough ? 0 : cached;
 	}
+	gm_doubt_list_deinit(&doubted);
 	return sum;
 }
 
@@ -222,37 +228,19 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *acc
 	}
 }
 
-static int ladder_compare_uids(const void *left, const void *right)
-{
-	const uid_t *a = left, *b = right;
-	return (*a > *b) - (*a < *b);
-}
-
-/* Marks the candidates of users that have a client which did not keep its word. A user's other clients
- * are not believed either, or it would only need more of them. */
+/* Marks the candidates of users that are not believed. */
 static int ladder_mark_doubted(
 	const struct gm_device *device, struct ladder_candidate *list, size_t n)
 {
-	const struct gm_account *account;
-	size_t n_uids = 0;
-	DL_FOREACH (device->ledger.holders, account)
-		n_uids += account->asked.ignored > 0;
-	if (n_uids == 0)
-		return 0;
-
-	uid_t *uids = malloc(n_uids * sizeof(*uids));
-	if (!uids)
-		return -ENOMEM;
-	n_uids = 0;
-	DL_FOREACH (device->ledger.holders, account)
-		if (account->asked.ignored > 0)
-			uids[n_uids++] = account->payer->payer_uid;
-	qsort(uids, n_uids, sizeof(*uids), ladder_compare_uids);
+	struct gm_doubted doubted;
+	int r = gm_doubt_list(device, &doubted);
+	if (r < 0)
+		return r;
 
 	for (size_t i = 0; i < n; i++)
-		list[i].step.doubted = bsearch(&list[i].step.account->payer->payer_uid, uids,
-					       n_uids, sizeof(*uids), ladder_compare_uids) != NULL;
-	free(uids);
+		list[i].step.doubted =
+			gm_doubt_lists(&doubted, list[i].step.account->payer->payer_uid);
+	gm_doubt_list_deinit(&doubted);
 	return 0;
 }
 
@@ -268,12 +256,12 @@ static void ladder_note_steps(struct gm_device *device, const struct gm_ladder_p
 			plan->steps[i].account->asked.step = (uint32_t)i + 1;
 }
 
-/* Whether a request may make another client move its buffers, which slows that client down. */
+/* Whether the plan may make the client move its buffers, which slows that client down. */
 static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_account *account,
-	const struct gm_account *self)
+	const struct gm_account *self, uint64_t now)
 {
 	if (!self)
-		return true;
+		return !plan->gently || now >= account->asked.pressed_ns;
 	return account->priority <= self->priority &&
 	       (!plan->own || account->payer->payer_uid == self->payer->payer_uid);
 }
@@ -325,7 +313,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	const struct gm_tally *own = self ? self->guaranteed : NULL;
 	bool guarded = (plan->trigger == GM_TRIGGER_REQUEST && !tally) ||
 		       (plan->trigger == GM_TRIGGER_PRESSURE && rung == GM_RUNG_SPILL);
-	uint32_t looks = plan->trigger == GM_TRIGGER_MANUAL ? UINT32_MAX : GM_LADDER_LOOKS;
+	uint32_t looks = plan->trigger == GM_TRIGGER_REQUEST ? GM_LADDER_LOOKS : UINT32_MAX;
 	uint32_t holders = device->ledger.n_holders;
 	if (!env->ops.reclaim || bytes == 0 || holders == 0)
 		return 0;
@@ -343,7 +331,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		next = account->next;
 		device->ladder.steps++;
 		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
-			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self)))
+			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self, now)))
 			continue;
 		struct ladder_candidate c = {.id = account->payer->id,
 			.self = account == self,

@@ -13,14 +13,16 @@
 /* What a client said is used for so long, or until what it holds changes. Before a client is asked,
  * and when its deadline has passed, core looks again. */
 #define GM_LADDER_SAID_NS UINT64_C(50000000)
-/* A plan looks at so many clients at most, those it has not looked at for longest: each look is a
- * system call. Of the others, what they said before counts. Only a cleanup by hand looks at all. */
+/* The plan of a request looks at so many clients at most, those it has not looked at for longest: each look
+ * is a system call, and every request that does not fit needs a plan. Of the others, what they said before
+ * counts. Under pressure, a plan comes once in settle_ns, and nobody may be left out before a client is
+ * terminated, so it looks at all. So does a cleanup by hand. */
 #define GM_LADDER_LOOKS 256
 
 /* Looks at what the client says about its use of the device now, as far as it can be true. */
 const struct gm_said *gm_ladder_look(const struct gm_device *device, struct gm_account *account);
 /* The bytes that clients say they could return and that would help self. with_own: also the clients
- * of its own user. A client that let its last deadline pass is not believed, nor is one that cannot
+ * of its own user. No client is believed of a user that is doubted (doubt.h), nor one that cannot
  * tell. */
 uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own);
 

@@ -16,6 +16,7 @@
 
 #include "common/arith.h"
 #include "common/units.h"
+#include "daemon/device/doubt.h"
 #include "daemon/device/ladder_plan.h"
 
 /* How often the time doubles for which a client is left alone. */
@@ -220,16 +221,35 @@ static void ladder_mend_word(struct gm_asked *asked, uint64_t bytes)
 		asked->ignored = 0;
 }
 
+/* The client moves buffers because of pressure: it has a rest from that. A rest is twice as long as the last
+ * one, unless the client had peace for as long as the longest. */
+static void ladder_let_rest(const struct gm_device *device, struct gm_asked *asked)
+{
+	uint64_t settle = gm_policy_settle_ns(&device->info.policy), now = gm_device_now(device);
+
+	if (asked->trigger != GM_TRIGGER_PRESSURE || asked->rung != GM_RUNG_SPILL ||
+		asked->bytes < asked->wanted)
+		return;
+	if (now >= gm_plus(asked->pressed_ns, settle << QUIET_DOUBLED))
+		asked->pressed = 0;
+	asked->pressed_ns = gm_plus(now, settle << asked->pressed);
+	if (asked->pressed < QUIET_DOUBLED)
+		asked->pressed++;
+}
+
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)
 {
 	struct gm_asked *asked = &account->asked;
 	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
 	uint64_t of_it = gm_min(bytes, asked->bytes);
 
+	ladder_let_rest(device, asked);
 	run->rungs[asked->rung] += bytes;
 	asked->bytes -= of_it;
 	run->owed -= asked->doubted ? 0 : of_it;
 	ladder_mend_word(asked, of_it);
+	if (asked->claimed)
+		gm_doubt_mend(device, account->payer->payer_uid, of_it);
 	if (asked->bytes == 0)
 		ladder_settle_account(device, account);
 	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];
@@ -238,6 +258,8 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer)
 {
 	ladder_settle_account(device, &payer->accounts[device->number]);
+	if (payer->ending)
+		gm_doubt_remember(device, &payer->accounts[device->number]);
 	if (device->ladder.victim == payer->id && payer->ending) {
 		/* Wait and see what its end brings before the next action. */
 		device->ladder.victim = 0;

@@ -262,6 +262,64 @@ END_TEST
 
 /* A hundred clients with idle caches: the time it takes is theirs, core asks all of them at once.
  */
+/* Somebody takes what makes the device critical, and gives it back when others have moved buffers. Each time,
+ * the client moves them back. Returns how often it had to move them. */
+static unsigned press(uint64_t ns)
+{
+	uint64_t until = fake.now + ns;
+	fake_lease(&fake, a, d, 60 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, a, d, 20 * GiB);
+	unsigned moves = 0;
+
+	while (fake.now < until) {
+		struct gm_lease *bait = fake_lease(&fake, b, d, 16 * GiB);
+		fake_says(&fake, a, d, 0, 80 * GiB);
+		asks();
+		/* It has no longer than 4 s of patience. */
+		bool moved = false;
+		for (int i = 0; i < 40 && !moved; i++) {
+			fake_pass(&fake, 100 * MS);
+			const struct gm_reclaim *ask = fake_asked(&fake, a);
+			moved = ask && ask->spill > 0;
+			asks();
+		}
+		if (moved)
+			gm_lease_return(a, lease);
+		gm_lease_return(b, bait);
+		fake_core_run(&fake);
+		if (moved)
+			lease = fake_lease(&fake, a, d, 20 * GiB);
+		moves += moved;
+		fake_pass(&fake, 2 * SECOND);
+	}
+	return moves;
+}
+
+START_TEST(pressure_does_not_make_a_client_move_its_buffers_over_and_over)
+{
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	unsigned moves = press(200 * SECOND);
+	ck_assert_uint_ge(moves, 2);
+	ck_assert_uint_le(moves, 10);
+}
+END_TEST
+
+/* The client that could move buffers is the last of more clients than a request's plan looks at. */
+START_TEST(under_pressure_nobody_is_overlooked_however_many_there_are)
+{
+	for (int i = 0; i < 1000; i++)
+		fake_lease(&fake, fake_session(&fake, 5, 5), d, 2 * MiB);
+	fake_lease(&fake, a, d, 94 * GiB);
+	fake_says(&fake, a, d, 0, 30 * GiB);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_CRITICAL);
+	asks();
+	fake_pass(&fake, SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, a));
+	ck_assert_int_eq(fake_asked(&fake, a)->rung, GM_RUNG_SPILL);
+}
+END_TEST
+
 START_TEST(a_hundred_idle_caches_are_asked_for_in_the_call_that_made_it_critical)
 {
 	struct gm_session *s[100];
@@ -324,6 +382,8 @@ int main(void)
 	tcase_add_test(tcase, at_critical_lower_priorities_get_nothing_new);
 	tcase_add_test(tcase, evictable_buffers_are_asked_for_after_what_is_unused);
 	tcase_add_test(tcase, pressure_moves_no_buffers_that_a_guarantee_covers);
+	tcase_add_test(tcase, pressure_does_not_make_a_client_move_its_buffers_over_and_over);
+	tcase_add_test(tcase, under_pressure_nobody_is_overlooked_however_many_there_are);
 	tcase_add_test(
 		tcase, a_hundred_idle_caches_are_asked_for_in_the_call_that_made_it_critical);
 	tcase_add_test(tcase, below_min_free_the_pool_gives_and_nobody_else);
