@@ -36,7 +36,7 @@
 		"without a session, of the uid that has most") \
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
-	X(SHARES_PER_CLIENT, 1024, "a further share is refused") \
+	X(SHARES_PER_CLIENT, 4096, "a further share is refused") \
 	X(OPENERS_PER_LEASE, 2048, \
 		"a further open of a shared lease is refused; a uid may have as many as it " \
 		"leaves to others") \

@@ -8,6 +8,7 @@
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_pools.h"
+#include "preload/preload_shared.h"
 
 static uint64_t figures_min(uint64_t a, uint64_t b)
 {
@@ -76,7 +77,8 @@ enum {
 
 static bool figures_block(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
-	return gm_broker_there() && gm_blocks_near(ptr) && gm_blocks_find(ptr, ret_block);
+	return gm_broker_there() && ((gm_blocks_near(ptr) && gm_blocks_find(ptr, ret_block)) ||
+					    gm_shared_find(ptr, ret_block));
 }
 
 /* Writes the attributes that an allocation has. Others are those of the chunk. */

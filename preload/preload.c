@@ -78,7 +78,6 @@ static void preload_settings_read(void)
 	if (devices && *devices && strlen(devices) < sizeof preload_devices)
 		settings->devices = strcpy(preload_devices, devices);
 	settings->see_all = preload_yes("GPUMEM_RUN_SEE_ALL");
-	settings->ipc = preload_yes("GPUMEM_RUN_IPC");
 	settings->report = preload_yes("GPUMEM_RUN_REPORT");
 }
 

@@ -36,7 +36,6 @@
  *   GPUMEM_RUN_SPILL     1: what the device has no room for comes from pinned host memory
  *   GPUMEM_RUN_OPTIONAL  1: without a daemon the program runs on the plain driver
  *   GPUMEM_RUN_SEE_ALL   1: the program is told the driver's own figures
- *   GPUMEM_RUN_IPC       1: allocations of 2 MiB and more can be shared by CUDA IPC handles
  *   GPUMEM_RUN_REPORT    1: says on stderr, when the program ends, what went where
  * And what only the user sets:
  *   GPUMEM_ON_PRESSURE   the signal that the process gets under pressure (preload_pressure.h)
@@ -50,7 +49,6 @@ struct gm_preload_settings {
 	bool spill;
 	bool optional;
 	bool see_all;
-	bool ipc;
 	bool report;
 	bool off; /* this process must not be touched */
 };

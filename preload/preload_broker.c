@@ -18,7 +18,6 @@
 #include "preload/preload_contexts.h"
 #include "preload/preload_next.h"
 #include "preload/preload_pressure.h"
-#include "preload/preload_shared.h"
 
 /* The functions of the client library that are called here. X(function). */
 #define BROKER_CLIENT(X) \
@@ -28,11 +27,11 @@
 	X(gpumem_device_info) \
 	X(gpumem_alloc) \
 	X(gpumem_free) \
-	X(gpumem_buffer_create) \
 	X(gpumem_buffer_destroy) \
 	X(gpumem_buffer_ptr) \
-	X(gpumem_share) \
-	X(gpumem_open) \
+	X(gpumem_buffer_size) \
+	X(gpumem_share_ptr) \
+	X(gpumem_open_piece) \
 	X(gpumem_chunk_create) \
 	X(gpumem_chunk_fd) \
 	X(gpumem_chunk_destroy) \
@@ -360,53 +359,20 @@ static gm_cu_result broker_result(gpumem_status status)
 /* As the driver aligns: textures may be bound to memory of cuMemAlloc(). */
 #define BROKER_ALIGNMENT 512
 
-/* From the heap. */
-static gpumem_status broker_carve(
-	uint32_t number, size_t bytes, gpumem_stream stream, void **ret_ptr)
-{
-	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
-
-	options.alignment = BROKER_ALIGNMENT;
-	options.wait_ms = gm_preload_settings()->wait_ms;
-	return broker_client.gpumem_alloc(broker_session, number, bytes, stream, &options, ret_ptr);
-}
-
-/* A buffer of its own, which can be shared. */
-static gpumem_status broker_buffer(uint32_t number, size_t bytes, void **ret_ptr)
-{
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	struct gm_shared shared = {.opened = 0};
-
-	options.wait_ms = gm_preload_settings()->wait_ms;
-	options.transport = GPUMEM_TRANSPORT_FD;
-	gpumem_status status = broker_client.gpumem_buffer_create(
-		broker_session, number, bytes, &options, &shared.buffer);
-	if (status)
-		return status;
-	*ret_ptr = broker_client.gpumem_buffer_ptr(shared.buffer);
-	shared.base = (gm_cu_ptr)(uintptr_t)*ret_ptr;
-	if (gm_shared_add(&shared))
-		return GPUMEM_OK;
-	broker_client.gpumem_buffer_destroy(shared.buffer);
-	return GPUMEM_E_HOST_MEMORY;
-}
-
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr)
 {
-	bool whole = gm_preload_settings()->ipc && stream == GPUMEM_STREAM_ANY &&
-		     bytes >= GPUMEM_CHUNK_GRANULARITY;
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	void *ptr;
 
+	options.alignment = BROKER_ALIGNMENT;
+	options.wait_ms = gm_preload_settings()->wait_ms;
 	uint64_t since_ns = 0;
 	gpumem_status status;
-
-	do {
-		status = whole ? broker_buffer(number, bytes, &ptr)
-			       : broker_carve(number, bytes, stream, &ptr);
-		if (whole && status == GPUMEM_E_UNSUPPORTED) /* then it cannot be shared */
-			status = broker_carve(number, bytes, stream, &ptr);
-	} while (broker_again(status, &since_ns));
+	do
+		status = broker_client.gpumem_alloc(
+			broker_session, number, bytes, stream, &options, &ptr);
+	while (broker_again(status, &since_ns));
 	if (status) {
 		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 		return broker_result(status);
@@ -431,24 +397,8 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 	return true;
 }
 
-/* Destroys the buffer that an allocation is. false: it is none. */
-static bool broker_free_buffer(gm_cu_ptr ptr, gpumem_stream stream)
-{
-	const struct gm_driver *driver = gm_driver();
-	gpumem_buffer *buffer;
-
-	if (!gm_preload_settings()->ipc || !gm_shared_take(ptr, true, &buffer))
-		return false;
-	if (stream != GPUMEM_STREAM_DONE && driver)
-		(void)driver->cuCtxSynchronize();
-	broker_client.gpumem_buffer_destroy(buffer);
-	return true;
-}
-
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
 {
-	if (broker_free_buffer(ptr, stream))
-		return;
 	/* It can fail only for pointers that are not the library's. */
 	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
 }
@@ -550,22 +500,25 @@ void gm_broker_chunk_end(gpumem_chunk *chunk)
 		broker_client.gpumem_chunk_destroy(chunk);
 }
 
-gm_cu_result gm_broker_share(gpumem_buffer *buffer, gpumem_token *ret_token)
+gm_cu_result gm_broker_share(gm_cu_ptr ptr, gpumem_piece *ret_piece)
 {
-	return broker_result(broker_client.gpumem_share(buffer, NULL, ret_token));
+	return broker_result(broker_client.gpumem_share_ptr(
+		broker_session, (const void *)(uintptr_t)ptr, ret_piece));
 }
 
-gm_cu_result gm_broker_open(
-	const gpumem_token *token, gpumem_buffer **ret_buffer, gm_cu_ptr *ret_ptr)
+gm_cu_result gm_broker_open(const gpumem_piece *piece, gpumem_buffer **ret_buffer,
+	gm_cu_ptr *ret_start, uint64_t *ret_bytes)
 {
-	gpumem_status status = broker_client.gpumem_open(broker_session, token, ret_buffer);
-
-	/* As the driver answers if the process that made the handle is gone. */
-	if (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED)
+	gpumem_buffer *buffer;
+	gpumem_status status = broker_client.gpumem_open_piece(broker_session, piece, &buffer);
+	if (status == GPUMEM_E_NOT_FOUND)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
 	if (status)
 		return broker_result(status);
-	*ret_ptr = (gm_cu_ptr)(uintptr_t)broker_client.gpumem_buffer_ptr(*ret_buffer);
+
+	*ret_start = (gm_cu_ptr)(uintptr_t)broker_client.gpumem_buffer_ptr(buffer);
+	*ret_bytes = broker_client.gpumem_buffer_size(buffer);
+	*ret_buffer = buffer;
 	return GM_CUDA_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "gpumem/gpumem_chunk.h"
+#include "gpumem/gpumem_piece.h"
 #include "preload/preload_driver.h"
 
 /*
@@ -72,11 +73,12 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd);
 /* Gives it back. chunk may be NULL. */
 void gm_broker_chunk_end(gpumem_chunk *chunk);
-/* A token for an allocation that is a buffer of its own: preload_shared.h. */
-gm_cu_result gm_broker_share(gpumem_buffer *buffer, gpumem_token *ret_token);
-/* Opens what another process shares. CUDA_ERROR_INVALID_HANDLE: there is no such memory for this process. */
-gm_cu_result gm_broker_open(
-	const gpumem_token *token, gpumem_buffer **ret_buffer, gm_cu_ptr *ret_ptr);
+/* Shares an allocation with processes of the same trust domain. */
+gm_cu_result gm_broker_share(gm_cu_ptr ptr, gpumem_piece *ret_piece);
+/* Maps memory in which another process shares an allocation. CUDA_ERROR_INVALID_HANDLE: there is no such
+ * memory for this process. */
+gm_cu_result gm_broker_open(const gpumem_piece *piece, gpumem_buffer **ret_buffer,
+	gm_cu_ptr *ret_start, uint64_t *ret_bytes);
 /* Ends that. Nothing may use it any more. buffer may be NULL. */
 void gm_broker_buffer_end(gpumem_buffer *buffer);
 /* How many bytes the program could have on a device now. false: nobody knows. */

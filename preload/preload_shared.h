@@ -4,32 +4,35 @@
 
 #include <stdbool.h>
 
-#include "common/cuda_abi.h"
-#include "gpumem/gpumem.h"
+#include "gpumem/gpumem_piece.h"
+#include "preload/preload_blocks.h"
 
 /*
- * Allocations that are buffers of their own, so that other processes can open them, and those of other
- * processes that this one has opened. Thread-safe. The calls take one lock for a short time, and call
+ * Allocations of other processes that this one has opened. Memory that one token opens is mapped once,
+ * however many allocations lie in it. Thread-safe. The calls take one lock for a short time, and call
  * nobody while they hold it.
  */
 
-struct gm_shared {
-	gm_cu_ptr base;
+/* Memory that was just mapped. */
+struct gm_shared_mapped {
 	gpumem_buffer *buffer;
-	bool named; /* it has a token */
-	gpumem_token token;
-	unsigned opened; /* how often this process has opened it; 0: it is this process's own */
+	gm_cu_ptr start;
+	uint64_t bytes;
 };
 
-/* false: the host has no memory. */
-bool gm_shared_add(const struct gm_shared *shared);
-/* Finds the one that begins at the address. */
-bool gm_shared_find(gm_cu_ptr base, struct gm_shared *ret_shared);
-/* Finds the one that has this token. */
-bool gm_shared_find_token(const gpumem_token *token, struct gm_shared *ret_shared);
-/* Replaces what is known of the one that begins at the same address. */
-void gm_shared_set(const struct gm_shared *shared);
-/* Removes it. own: it must be this process's own. false: there is none. */
-bool gm_shared_take(gm_cu_ptr base, bool own, gpumem_buffer **ret_buffer);
+/* Opens a piece once more if its memory is mapped. 1: done; 0: it is not mapped; -1: the host has no
+ * memory. ctx: the context that opens it. */
+int gm_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr);
+/* The same for memory that has just been mapped: takes ownership of the buffer on success. false: the
+ * host has no memory. */
+bool gm_shared_add(const gpumem_piece *piece, gm_cu_ctx ctx, const struct gm_shared_mapped *mapped,
+	gm_cu_ptr *ret_ptr);
+/* Whether an opened allocation begins there. */
+bool gm_shared_is(gm_cu_ptr ptr);
+/* Closes it once. false: none begins there. *ret_buffer is NULL, or the memory that nothing uses any
+ * more, which is the caller's. */
+bool gm_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer);
+/* Finds the opened allocation that holds the address, as a block. */
+bool gm_shared_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 
 #endif

@@ -233,7 +233,6 @@ static int main_set_environment(
 		{"GPUMEM_RUN_SPILL", options->spill ? "1" : NULL},
 		{"GPUMEM_RUN_OPTIONAL", options->optional ? "1" : NULL},
 		{"GPUMEM_RUN_REPORT", options->report ? "1" : NULL},
-		{"GPUMEM_RUN_IPC", options->ipc ? "1" : NULL},
 		{"GPUMEM_RUN_SEE_ALL", options->see_all ? "1" : NULL},
 		{"GPUMEM_RUN_DEVICES", device->uuids},
 	};

@@ -29,7 +29,6 @@
 	X('r', "required", NULL, "refuse to start without gpumemd (default)") \
 	X('o', "optional", NULL, "without gpumemd, run on the plain driver") \
 	X('R', "report", NULL, "say on stderr, at the end, what came from gpumemd") \
-	X('i', "ipc", NULL, "let its processes share memory by CUDA IPC handles") \
 	X('a', "see-all", NULL, "let it see the size of the whole GPU, not its limit") \
 	X('h', "help", NULL, "show this help") \
 	X('V', "version", NULL, "show the version")
@@ -185,9 +184,6 @@ static enum gm_run_parsed run_options_take(int letter, struct gm_run_options *op
 		return GM_RUN_GO;
 	case 'R':
 		options->report = true;
-		return GM_RUN_GO;
-	case 'i':
-		options->ipc = true;
 		return GM_RUN_GO;
 	case 'a':
 		options->see_all = true;

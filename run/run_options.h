@@ -27,7 +27,6 @@ struct gm_run_options {
 	bool optional;
 	bool report;
 	bool see_all;
-	bool ipc;
 	char **program; /* with its arguments, NULL-ended */
 };
 

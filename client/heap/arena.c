@@ -427,6 +427,36 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 	return r;
 }
 
+int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint64_t **ret_ids,
+	size_t *ret_n, uint64_t *ret_offset)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr, end = addr + bytes;
+	size_t n = 0, most = bytes / GM_CHUNK_MIN + 2;
+	uint64_t *ids = calloc(most, sizeof(*ids));
+
+	if (!ids)
+		return -ENOMEM;
+	pthread_mutex_lock(&arena->lock);
+	while (addr < end) {
+		const struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, addr);
+		if (!chunk || chunk->kind == GM_ARENA_CHUNK_BUSY)
+			break;
+		if (n == 0)
+			*ret_offset = addr - chunk->addr;
+		ids[n++] = chunk->id;
+		addr = chunk->addr + chunk->bytes;
+	}
+	pthread_mutex_unlock(&arena->lock);
+	if (addr < end) {
+		free(ids);
+		return -EPROTO;
+	}
+
+	*ret_ids = ids;
+	*ret_n = n;
+	return 0;
+}
+
 /* ---- the source */
 
 int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,

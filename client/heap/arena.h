@@ -145,6 +145,14 @@ bool gm_arena_holds(const struct gm_arena *arena, const void *ptr);
 /* The size that was asked for at the start of a live block. Fails like gm_arena_dealloc(). */
 int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size);
 
+/*
+ * Lists the chunks that carry a live block of so many bytes, by address; *ret_offset is where it begins
+ * in the first. Nobody may free the block meanwhile. The caller frees the list. -ENOMEM; -EPROTO: no
+ * chunk lies there.
+ */
+int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint64_t **ret_ids,
+	size_t *ret_n, uint64_t *ret_offset);
+
 /* Gives back unused chunks, and those that only caches use, until min_bytes are gone (UINT64_MAX:
  * all). Chunks that still wait for the device go at a later tick. Returns how many bytes went
  * back. */

@@ -5,7 +5,7 @@
  *
  * The first request of an epoch makes the lease; all others grow it. Several threads may grow it at
  * once, but only one makes it. On the ipc transport a lease is one chunk and cannot grow, so there
- * each chunk is a lease of its own.
+ * each chunk is a lease of its own. So is each chunk that was shared (supply_share.c).
  */
 #include "client/memory/supply.h"
 
@@ -15,24 +15,12 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/memory/supply_private.h"
 #include "client/session/absence.h"
 #include "client/session/session_ask.h"
 #include "client/session/session_lease.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
-
-#define BUCKETS 1024
-
-struct gm_supply {
-	struct gpumem_session *session;
-	uint32_t device;
-	bool ipc;
-	pthread_mutex_t making; /* held while the lease is made, across a message */
-	pthread_mutex_t lock;   /* of the fields below */
-	struct gm_session_lease *lease;
-	/* A hash table by id. Adding a chunk needs no memory, so it cannot fail. */
-	struct gm_session_chunk *chunks[BUCKETS];
-};
 
 /* The offer of this thread. The heap calls supply_get() on the thread that made the offer, but
  * knows nothing about offers. */
@@ -51,7 +39,9 @@ int gm_supply_new(
 	supply->session = session;
 	supply->device = device;
 	supply->ipc = ipc;
+	supply->sweep_at = 64;
 	pthread_mutex_init(&supply->making, NULL);
+	pthread_mutex_init(&supply->sharing, NULL);
 	pthread_mutex_init(&supply->lock, NULL);
 	*ret_supply = supply;
 	return 0;
@@ -59,11 +49,16 @@ int gm_supply_new(
 
 void gm_supply_free(struct gm_supply *supply)
 {
+	struct gm_supply_group *group, *tmp;
+
 	if (!supply)
 		return;
-	for (size_t i = 0; i < BUCKETS; i++)
+	for (size_t i = 0; i < GM_SUPPLY_BUCKETS; i++)
 		gm_session_chunks_free(supply->chunks[i]);
+	LL_FOREACH_SAFE (supply->groups, group, tmp)
+		free(group);
 	pthread_mutex_destroy(&supply->making);
+	pthread_mutex_destroy(&supply->sharing);
 	pthread_mutex_destroy(&supply->lock);
 	free(supply);
 }
@@ -71,6 +66,14 @@ void gm_supply_free(struct gm_supply *supply)
 static struct gm_session_chunk **supply_bucket(struct gm_supply *supply, uint64_t id)
 {
 	return &supply->chunks[(id * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+}
+
+struct gm_session_chunk *gm_supply_find(struct gm_supply *supply, uint64_t id)
+{
+	struct gm_session_chunk *chunk;
+
+	LL_SEARCH_SCALAR(*supply_bucket(supply, id), chunk, held.chunk, id);
+	return chunk;
 }
 
 /* The lease to grow, or NULL if there is none in this epoch. */
@@ -168,14 +171,11 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes,
  * single grant never has a chunk twice. */
 static bool supply_known(struct gm_supply *supply, struct gm_session_chunk *chunks)
 {
-	struct gm_session_chunk *chunk, *other;
+	struct gm_session_chunk *chunk;
 
-	LL_FOREACH (chunks, chunk) {
-		LL_SEARCH_SCALAR(*supply_bucket(supply, chunk->held.chunk), other, held.chunk,
-			chunk->held.chunk);
-		if (other)
+	LL_FOREACH (chunks, chunk)
+		if (gm_supply_find(supply, chunk->held.chunk))
 			return true;
-	}
 	return false;
 }
 
@@ -371,6 +371,8 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 			LL_DELETE(*from, chunk);
 			if (chunk->whole)
 				LL_PREPEND(whole, chunk);
+			else if (chunk->uncertain) /* supply_share.c */
+				free(chunk);
 			else
 				LL_PREPEND(list, &chunk->held);
 		}

@@ -26,6 +26,19 @@ struct gm_lease_wait;
 struct gm_session_lease;
 struct gm_session_chunk;
 
+struct gm_arena;
+
+/* Chunks that are to be shared: those that carry an allocation of the heap. */
+struct gm_supply_shared {
+	const uint64_t *ids; /* in the order of their addresses */
+	size_t n;
+	const void *ptr; /* the allocation; nobody frees it during the call */
+	uint64_t size;
+};
+/* Shares chunks with the trust domain. The same chunks have the same token each time. */
+gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
+	const struct gm_supply_shared *what, gpumem_token *ret_token);
+
 /* Chunks that a caller waited for, on their way to the heap. */
 struct gm_supply_offer {
 	struct gm_supply *supply;

@@ -88,9 +88,30 @@ static void lease_end(struct gpumem_session *session, struct gm_session_lease *l
 		free(lease);
 }
 
+struct gm_session_lease *gm_session_lease_new(
+	struct gpumem_session *session, uint32_t device, enum gm_transport transport)
+{
+	struct gm_session_lease *lease = lease_new(session, false);
+	if (!lease)
+		return NULL;
+	lease->device = device;
+	lease->transport = transport;
+	return lease;
+}
+
 void gm_session_lease_give(struct gpumem_session *session, struct gm_session_lease *lease)
 {
-	lease_end(session, lease, true);
+	while (lease) {
+		struct gm_session_lease *also = lease->also;
+		lease_end(session, lease, true);
+		lease = also;
+	}
+}
+
+void gm_session_lease_give_later(struct gpumem_session *session, struct gm_session_lease *lease)
+{
+	lease_end(session, lease, false);
+	gm_session_wake(session);
 }
 
 void gm_session_chunks_free(struct gm_session_chunk *chunks)
@@ -621,7 +642,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 }
 
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
-	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
+	const uint8_t token[GM_TOKEN_BYTES], uint32_t index, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
@@ -630,6 +651,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	Gm__Wire__Open body = GM__WIRE__OPEN__INIT;
 	body.token.data = (uint8_t *)token;
 	body.token.len = GM_TOKEN_BYTES;
+	body.index = index;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(OPEN, open, &body);
 	return lease_ask(session, call, &packet, ret_lease, ret_chunks);
 }

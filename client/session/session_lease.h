@@ -17,8 +17,9 @@ struct gm_session_chunk {
 	uint64_t bytes;
 	int fd; /* fd transport; -1 after it was mapped, or if it was lost on the way */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
-	struct gm_session_lease *whole;   /* ipc transport, in a heap: the chunk's own lease */
-	struct gm_session_chunk *next;    /* for the owner of the chunk */
+	struct gm_session_lease *whole;   /* in a heap: the chunk's own lease, if it has one */
+	bool uncertain; /* it may have become a lease of its own, and no answer says so */
+	struct gm_session_chunk *next; /* for the owner of the chunk */
 };
 
 /*
@@ -38,6 +39,7 @@ struct gm_session_lease {
 	int control;     /* fd of the control block, until the library maps that; then -1 */
 	bool maker_gone; /* and its maker had left when it was opened */
 	bool opened;     /* and not made here */
+	struct gm_session_lease *also; /* was opened for the same buffer, and goes back with it */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
@@ -79,7 +81,7 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	const struct gm_lease_what *what, const struct gm_lease_wait *wait,
 	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
-	const uint8_t token[GM_TOKEN_BYTES], struct gm_session_lease **ret_lease,
+	const uint8_t token[GM_TOKEN_BYTES], uint32_t index, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
 	const struct gm_share_name *name, struct gm_session_lease **ret_lease,
@@ -99,9 +101,14 @@ gpumem_status gm_session_lease_set_size(
 gpumem_status gm_session_lease_fd(struct gpumem_session *session,
 	const struct gm_session_lease *lease, uint64_t chunk, int *ret_fd);
 
+/* Lists a lease that this process is about to make of what it has. NULL: no memory. */
+struct gm_session_lease *gm_session_lease_new(
+	struct gpumem_session *session, uint32_t device, enum gm_transport transport);
 /* Gives a whole lease back; nothing of it may be mapped. Takes ownership of the struct, but not of
  * the chunks. */
 void gm_session_lease_give(struct gpumem_session *session, struct gm_session_lease *lease);
+/* The same, but the library's thread sends the message. */
+void gm_session_lease_give_later(struct gpumem_session *session, struct gm_session_lease *lease);
 /* Closes the chunks' fds and frees the chunks. */
 void gm_session_chunks_free(struct gm_session_chunk *chunks);
 /* Gives the chunks back and frees them; none of them may be mapped. */

@@ -195,7 +195,7 @@ gpumem_status gpumem_open(
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
-	gpumem_status status = gm_session_lease_open(session, token->bytes, &lease, &chunks);
+	gpumem_status status = gm_session_lease_open(session, token->bytes, 0, &lease, &chunks);
 	if (status)
 		return status;
 	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);

@@ -25,6 +25,7 @@
  *   - A grant writes its chunks, and then its lease with the new number of grants. A chunk whose
  *     grant is above that number was never granted.
  *   - A return erases the chunks, or turns them into lingering ones, and then erases the lease.
+ *   - A chunk that becomes a lease of its own: the new lease, the chunk, then the lease that it left.
  *   - A session's record is the last one to go.
  * Each record names its uid. Records that belong together must agree on it. Who pays for that uid is
  * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
@@ -168,6 +169,7 @@ struct gm_record_lease {
 enum gm_record_lease_flag {
 	GM_RECORD_FOR_OTHERS = 1,
 	GM_RECORD_SIGNALS = 2,
+	GM_RECORD_PIECE = 4,
 };
 
 enum gm_record_chunk_state {

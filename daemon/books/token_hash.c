@@ -67,6 +67,19 @@ struct gm_token_hash gm_token_hash_make(
 	return hash;
 }
 
+struct gm_token_hash gm_token_hash_piece(const struct gm_token_hash_key *key,
+	const uint8_t token[GM_TOKEN_BYTES], uint32_t index)
+{
+	struct gm_token_hash hash = gm_token_hash_make(key, token);
+	uint8_t block[GM_TOKEN_BYTES];
+	if (index == 0)
+		return hash;
+
+	hash.h[0] ^= index;
+	memcpy(block, &hash, sizeof(block));
+	return gm_token_hash_make(key, block);
+}
+
 struct gm_token_hash gm_token_hash_text(const struct gm_token_hash_key *key, const char *text)
 {
 	struct gm_token_hash hash = {{0, 0}};

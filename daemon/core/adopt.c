@@ -290,6 +290,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	lease->reusable = false;
 	lease->for_others = record->flags & GM_RECORD_FOR_OTHERS;
 	lease->signals = record->flags & GM_RECORD_SIGNALS;
+	lease->piece = record->flags & GM_RECORD_PIECE;
 	lease->grants = record->grants;
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;

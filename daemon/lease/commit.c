@@ -88,7 +88,8 @@ static int commit_lease(
 	const struct gm_env *env = lease->device->env;
 	struct gm_record_lease record;
 	uint64_t flags = (lease->for_others ? GM_RECORD_FOR_OTHERS : 0) |
-			 (lease->signals ? GM_RECORD_SIGNALS : 0);
+			 (lease->signals ? GM_RECORD_SIGNALS : 0) |
+			 (lease->piece ? GM_RECORD_PIECE : 0);
 	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0,
 	       size = gm_record_lease_size(tag, flags);
 
@@ -183,6 +184,26 @@ int gm_commit_grant(
 		commit_erase_chunks(device->env, chunks);
 	if (r == 0 && device->env->ops.record)
 		commit_counts(lease->device);
+	return r;
+}
+
+int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk)
+{
+	const struct gm_device *device = lease->device;
+	uint64_t asked = chunk->asked, index = chunk->index;
+	if (!device->env->ops.record)
+		return 0;
+
+	int r = commit_lease(lease, 1, 1, chunk->bytes);
+	if (r < 0)
+		return r;
+	chunk->asked = chunk->index = 0;
+	r = commit_chunk(
+		chunk, device, lease->estate->session->info.uid, lease->id, 1, GM_RECORD_LEASED);
+	if (r < 0)
+		gm_env_erase(device->env, &lease->place);
+	chunk->asked = asked;
+	chunk->index = index;
 	return r;
 }
 

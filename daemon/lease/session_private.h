@@ -21,7 +21,7 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in 16 files (session.c, estate.c, lease.c, hold.c, linger.c, debt.c, declare.c,
+ * wait. They are one object in 17 files (session.c, estate.c, lease.c, hold.c, piece.c, linger.c, debt.c, declare.c,
  * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
  */
 
@@ -197,6 +197,7 @@ struct gm_lease {
 	bool across;              /* a session of another domain has opened it */
 	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
 	bool signals;             /* its openers are told when its maker leaves */
+	bool piece;               /* its one chunk was in another lease before (piece.c) */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
@@ -399,6 +400,16 @@ struct gm_share {
 /* Puts back a token that an earlier daemon made. -ENOMEM; -EEXIST: there is one with this hash. */
 int gm_share_adopt(
 	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_share *record);
+/* Makes the token with this hash, by the client's packet of this id. GPUMEM_E_HOST_MEMORY */
+gpumem_status gm_share_make(struct gm_lease *lease, const struct gm_token_hash *hash,
+	const struct gm_share_options *options, uint64_t asked);
+/* Whether the session may have so many more. */
+bool gm_share_has_room(const struct gm_session *session, uint64_t more);
+/* Finds the share of a token by its hash. NULL: there is none. */
+struct gm_share *gm_share_find(const struct gm_core *core, const struct gm_token_hash *hash);
+void gm_share_end(struct gm_share *share);
+/* Ends the token that the client's packet of this id made for the lease, if there is one. */
+void gm_share_forget(struct gm_lease *lease, uint64_t asked);
 /* Ends every token of a lease whose maker still holds it. */
 void gm_share_end_all(struct gm_lease *lease);
 /* Whether a lease may be shared like that. */
@@ -499,6 +510,9 @@ void gm_grant_forget(struct gm_session *session);
 int gm_commit_session(struct gm_session *session);
 int gm_commit_estate(struct gm_estate *estate);
 int gm_commit_lease(struct gm_lease *lease);
+/* Writes the record of a new lease, and then that of the chunk that becomes its only one: it is still
+ * in another lease. On error, the records are as before. */
+int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk);
 /* open->hold is not used. */
 int gm_commit_open(
 	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session);

@@ -18,7 +18,7 @@
 #include "common/token.h"
 #include "common/uid_name.h"
 
-static void share_free(struct gm_share *share)
+void gm_share_end(struct gm_share *share)
 {
 	struct gm_lease *lease = share->lease;
 	assert(lease->maker->n_shares > 0);
@@ -35,7 +35,7 @@ static void share_free(struct gm_share *share)
 void gm_share_end_all(struct gm_lease *lease)
 {
 	while (lease->shares)
-		share_free(lease->shares);
+		gm_share_end(lease->shares);
 }
 
 /* Puts the share into its tables. -ENOMEM */
@@ -107,41 +107,33 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 	return gm_lease_share_by(session, lease, options, 0, false, ret_token);
 }
 
-/* Ends the token that this packet made when it was here before. */
-static void share_forget(struct gm_lease *lease, uint64_t asked)
+void gm_share_forget(struct gm_lease *lease, uint64_t asked)
 {
 	struct gm_share *share;
 
 	DL_SEARCH_SCALAR(lease->shares, share, asked, asked);
 	if (share)
-		share_free(share);
+		gm_share_end(share);
 }
 
-gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lease,
-	const struct gm_share_options *options, uint64_t asked, bool again,
-	uint8_t ret_token[GM_TOKEN_BYTES])
+bool gm_share_has_room(const struct gm_session *session, uint64_t more)
 {
-	struct gm_core *core = session->core;
-	struct gm_estate_user *user = session->estate->user;
-	uint8_t token[GM_TOKEN_BYTES];
-	if (lease->maker != session)
-		return GPUMEM_E_DENIED;
-	char unsaid[GM_DETAIL_BYTES];
-	gpumem_status status = gm_share_check(lease, options, unsaid);
-	if (status != GPUMEM_OK)
-		return status;
-	if (again && asked)
-		share_forget(lease, asked);
-	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT ||
-		!gm_leaves_enough(user->n_shares, core->n_shares, GM_LIMIT_SHARES))
-		return GPUMEM_E_LIMIT;
+	const struct gm_estate_user *user = session->estate->user;
 
+	return session->n_shares + more <= GM_LIMIT_SHARES_PER_CLIENT &&
+	       gm_leaves_enough(user->n_shares + more - 1, session->core->n_shares + more - 1,
+		       GM_LIMIT_SHARES);
+}
+
+gpumem_status gm_share_make(struct gm_lease *lease, const struct gm_token_hash *hash,
+	const struct gm_share_options *options, uint64_t asked)
+{
+	struct gm_core *core = lease->core;
 	struct gm_share *share = calloc(1, sizeof(*share));
 	if (!share)
 		return GPUMEM_E_HOST_MEMORY;
 
-	core->env.ops.random(core->env.ctx, token, sizeof(token));
-	share->hash = gm_token_hash_make(&core->token_key, token);
+	share->hash = *hash;
 	share->lease = lease;
 	share->options = *options;
 	share->asked = asked;
@@ -151,6 +143,31 @@ gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lea
 		free(share);
 		return GPUMEM_E_HOST_MEMORY;
 	}
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lease,
+	const struct gm_share_options *options, uint64_t asked, bool again,
+	uint8_t ret_token[GM_TOKEN_BYTES])
+{
+	struct gm_core *core = session->core;
+	uint8_t token[GM_TOKEN_BYTES];
+	if (lease->maker != session)
+		return GPUMEM_E_DENIED;
+	char unsaid[GM_DETAIL_BYTES];
+	gpumem_status status = gm_share_check(lease, options, unsaid);
+	if (status != GPUMEM_OK)
+		return status;
+	if (again && asked)
+		gm_share_forget(lease, asked);
+	if (!gm_share_has_room(session, 1))
+		return GPUMEM_E_LIMIT;
+
+	core->env.ops.random(core->env.ctx, token, sizeof(token));
+	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
+	status = gm_share_make(lease, &hash, options, asked);
+	if (status != GPUMEM_OK)
+		return status;
 
 	memcpy(ret_token, token, sizeof(token));
 	explicit_bzero(token, sizeof(token));
@@ -177,26 +194,32 @@ bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lea
 	return false;
 }
 
+struct gm_share *gm_share_find(const struct gm_core *core, const struct gm_token_hash *hash)
+{
+	struct gm_share *share;
+
+	HASH_FIND(hh, core->shares, &hash->h[0], sizeof(hash->h[0]), share);
+	return share && gm_secret_equal(&share->hash, hash, sizeof(*hash)) ? share : NULL;
+}
+
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease)
 {
-	return gm_session_open_by(session, token, groups, n_groups, 0, false, ret_lease);
+	return gm_session_open_by(session, token, 0, groups, n_groups, 0, false, ret_lease);
 }
 
 gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
-	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
+	uint32_t index, const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease)
 {
 	struct gm_core *core = session->core;
-	struct gm_token_hash hash = gm_token_hash_make(&core->token_key, token);
-	struct gm_share *share;
+	struct gm_token_hash hash = gm_token_hash_piece(&core->token_key, token, index);
 
 	/* The share may have ended since. */
 	if (again && gm_session_find_open(session, asked, ret_lease))
 		return GPUMEM_OK;
-	HASH_FIND(hh, core->shares, &hash.h[0], sizeof(hash.h[0]), share);
-	if (!share || !gm_secret_equal(&share->hash, &hash, sizeof(hash)) ||
-		!gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
+	const struct gm_share *share = gm_share_find(core, &hash);
+	if (!share || !gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
 	return gm_share_open(session, share->lease, share->options.read_only, asked, ret_lease);
 }

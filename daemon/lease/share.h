@@ -39,14 +39,47 @@ gpumem_status gm_lease_share_by(struct gm_session *session, struct gm_lease *lea
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
 	const gid_t *groups, size_t n_groups, struct gm_lease **ret_lease);
 /* The same for the client's packet of this id. again: the packet may have been here before, and if it
- * opened the lease then, it does not count twice. */
+ * opened the lease then, it does not count twice. index: which chunk of a token for several. */
 gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
-	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
+	uint32_t index, const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease);
 /* Say which bound was reached when one of these two returned GPUMEM_E_LIMIT. */
 void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 /* Ends all tokens of a lease. Sessions that opened it keep it. */
 gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease);
+
+/*
+ * Sharing chunks: piece.c. The heap of a client has one lease with very many chunks, and its
+ * allocations lie in some of them, which need not be neighbours in the lease. So a chunk that is to be
+ * shared leaves that lease and becomes a lease of its own: it is opened, counted, kept and returned as
+ * any other, and the maker goes on using it where it is mapped. One token stands for a sequence of such
+ * leases; an opener names each by its index. A chunk may be under several tokens.
+ */
+struct gm_share_chunks {
+	const uint64_t *leases,
+		*chunks; /* chunk 0: the lease has one chunk and is shared as it is */
+	size_t n;
+	uint32_t first; /* the index of the first; not 0: the token is there already */
+	uint64_t asked; /* the id of the packet */
+	bool again;     /* the packet may have been here before */
+};
+/* At most so many at a time, so that others need not wait for long. */
+#define GM_SHARE_CHUNKS_MOST 256
+/*
+ * Shares chunks of leases that the session made with its trust domain. token: with first 0 the result,
+ * else that of the first. A result other than GPUMEM_OK comes with its detail:
+ *   GPUMEM_E_NOT_FOUND  A chunk is not in its lease, or the session did not make the token.
+ *   GPUMEM_E_BUSY       A lease of several chunks is shared itself.
+ *   GPUMEM_E_LIMIT, GPUMEM_E_HOST_MEMORY
+ * Nothing is shared then, but some chunks may have become leases: ret_leases has the lease of each
+ * chunk in any case, and 0 where that is not known.
+ */
+gpumem_status gm_session_share_chunks(struct gm_session *session,
+	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
+	char detail[GM_DETAIL_BYTES]);
+/* Ends a token of so many chunks that the session made. Sessions that opened them keep them. */
+gpumem_status gm_session_unshare_chunks(
+	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n);
 
 #endif

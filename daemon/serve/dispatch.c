@@ -44,6 +44,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_CANCEL, NEED_SESSION, gm_serve_cancel},
 	{GM__WIRE__PACKET__BODY_GET_HANDLES, NEED_SESSION, gm_serve_get_handles},
 	{GM__WIRE__PACKET__BODY_SHARE, NEED_SESSION, gm_serve_share},
+	{GM__WIRE__PACKET__BODY_SHARE_CHUNKS, NEED_SESSION, gm_serve_share_chunks},
 	{GM__WIRE__PACKET__BODY_OPEN, NEED_SESSION, gm_serve_open},
 	{GM__WIRE__PACKET__BODY_UNSHARE, NEED_SESSION, gm_serve_unshare},
 	{GM__WIRE__PACKET__BODY_PUBLISH, NEED_SESSION, gm_serve_publish},

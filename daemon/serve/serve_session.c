@@ -95,9 +95,13 @@ static int serve_answer_hello(struct gm_serve *serve, struct gm_peer *peer, uint
 		return -ENOMEM;
 	answer->head.stream.free = serve_hello_free;
 	answer->welcome = *welcome;
-	while (answer->n_leases < n && (lease = gm_session_next_lease(client->session, lease))) {
+	while (n && (lease = gm_session_next_lease(client->session, lease))) {
 		struct gm_lease_info info;
 		gm_lease_info(lease, client->session, &info);
+		/* The client may not know yet that it has this one: see "Sharing chunks" in
+		 * doc/protocol.md. */
+		if (info.piece)
+			continue;
 		answer->leases[answer->n_leases++] = info.id;
 	}
 	gm_peer_start(peer, &answer->head.stream);

@@ -119,6 +119,52 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	explicit_bzero(token, sizeof(token));
 }
 
+void gm_serve_share_chunks(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__ShareChunks *share = packet->share_chunks;
+	const struct gm_client *client = gm_peer_user(peer);
+	uint8_t token[GM_TOKEN_BYTES] = {0};
+	uint64_t leases[GM_SHARE_CHUNKS_MOST];
+	char detail[GM_DETAIL_BYTES] = "";
+
+	(void)serve;
+	if (share->n_chunks == 0 || share->n_chunks != share->n_leases ||
+		share->n_chunks > GM_SHARE_CHUNKS_MOST ||
+		share->token.len != (share->first ? GM_TOKEN_BYTES : 0) ||
+		share->first > GM_LIMIT_SHARES_PER_CLIENT) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"1 to 256 chunks can be shared at a time, each with its lease, and a token "
+			"if others come before them");
+		return;
+	}
+	if (share->first)
+		memcpy(token, share->token.data, sizeof(token));
+
+	const struct gm_share_chunks what = {
+		.leases = share->leases,
+		.chunks = share->chunks,
+		.n = share->n_chunks,
+		.first = share->first,
+		.asked = packet->id,
+		.again = client->resumed,
+	};
+	gpumem_status status =
+		gm_session_share_chunks(client->session, &what, token, leases, detail);
+	Gm__Wire__ShareChunksReply reply = GM__WIRE__SHARE_CHUNKS_REPLY__INIT;
+	if (status == GPUMEM_OK) {
+		reply.token.data = token;
+		reply.token.len = sizeof(token);
+	}
+	reply.leases = leases;
+	reply.n_leases = share->n_chunks;
+	reply.status = (uint32_t)status;
+	reply.detail = detail;
+	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_SHARE_CHUNKS_REPLY, &reply);
+	GM_STEP("share: answered");
+	explicit_bzero(token, sizeof(token));
+}
+
 void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Open *open = packet->open;
@@ -132,7 +178,7 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		return;
 	}
 
-	gpumem_status status = gm_session_open_by(client->session, open->token.data,
+	gpumem_status status = gm_session_open_by(client->session, open->token.data, open->index,
 		identity->groups, identity->n_groups, packet->id, client->resumed, &lease);
 	share_answer_opened(serve, peer, packet->id, status, lease,
 		"this token opens nothing for this client: the sharing may have ended, or be meant "
@@ -141,8 +187,17 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, packet->unshare->lease);
+	const Gm__Wire__Unshare *unshare = packet->unshare;
 
+	if (unshare->token.len == GM_TOKEN_BYTES) {
+		gm_serve_answer_status(peer, packet->id,
+			gm_session_unshare_chunks(
+				gm_serve_session_of(peer), unshare->token.data, unshare->chunks),
+			"");
+		return;
+	}
+
+	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, unshare->lease);
 	if (!lease)
 		return;
 	gm_serve_answer_status(peer, packet->id, gm_lease_unshare(gm_serve_session_of(peer), lease),

@@ -284,11 +284,11 @@ START_TEST(the_library_comes_first_and_once)
 }
 END_TEST
 
-/* With --ipc, both processes of the actor share memory within one limit. */
+/* Both processes of the actor share memory within one limit. */
 START_TEST(processes_of_a_run_share_memory)
 {
-	struct command command = {.arguments = ARGUMENTS("--ipc", "--limit", "96M", "--", "sh",
-					  "-c", "exec \"$ACTOR\" proc2 ipc")};
+	struct command command = {.arguments = ARGUMENTS("--limit", "96M", "--", "sh", "-c",
+					  "exec \"$ACTOR\" proc2 ipc")};
 	struct gm_worker worker;
 
 	start_with(CONFIG(""));

@@ -342,7 +342,7 @@ END_TEST
 START_TEST(processes_share_memory_by_handles)
 {
 	start();
-	play(routes[_i], "ipc", "GPUMEM_RUN_IPC=1");
+	play(routes[_i], "ipc", NULL);
 	tear_down();
 }
 END_TEST

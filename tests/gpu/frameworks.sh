@@ -47,7 +47,7 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
 	sed -n 's/^gpumem-run: /# /p' "$work/fill.err"
 	result $status "PyTorch, expandable segments: charged to the run's limit, and OutOfMemoryError at it"
 	unset PYTORCH_CUDA_ALLOC_CONF
-	"$run" --limit 8G --ipc --report -- python3 "$here/torch_share.py" >"$work/share" 2>"$work/share.err"
+	"$run" --limit 8G --report -- python3 "$here/torch_share.py" >"$work/share" 2>"$work/share.err"
 	status=$?
 	sed -n 's/^gpumem-run: /# /p' "$work/share.err"
 	result $status "PyTorch: two processes share a tensor through torch.multiprocessing"

@@ -247,25 +247,44 @@ static void expect(gm_cu_ptr ptr, size_t bytes, unsigned char value)
 	free(copy);
 }
 
+#define IPC_SMALL 4096
+
+/* What goes to the process that opens. */
+struct ipc_handles {
+	gm_cu_ipc_mem large, small;
+};
+
 /* The process that opens what the other one has made, and may free meanwhile. */
 static void ipc_child(int other)
 {
-	gm_cu_ipc_mem handle, wrong;
-	gm_cu_ptr ptr, again;
+	struct ipc_handles handles;
+	gm_cu_ipc_mem wrong;
+	gm_cu_ptr ptr, again, small, base;
+	size_t bytes;
 
-	GM_REQUIRE(read(other, &handle, sizeof handle) == sizeof handle);
+	GM_REQUIRE(read(other, &handles, sizeof handles) == sizeof handles);
 	use_gpu();
-	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&ptr, handle, 0), GM_CUDA_ERROR_INVALID_VALUE);
-	CU(cu.cuIpcOpenMemHandle(&ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-	CU(cu.cuIpcOpenMemHandle(&again, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&ptr, handles.large, 0), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuIpcOpenMemHandle(&ptr, handles.large, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	CU(cu.cuIpcOpenMemHandle(&again, handles.large, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	GM_REQUIRE(ptr == again);
+	CU(cu.cuIpcOpenMemHandle(&small, handles.small, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	CU(cu.cuMemGetAddressRange(&base, &bytes, ptr + 4096));
+	GM_REQUIRE(base == ptr && bytes == ACTOR_BYTES);
+	CU(cu.cuMemGetAddressRange(&base, &bytes, small + 1));
+	GM_REQUIRE(base == small && bytes == IPC_SMALL);
 	expect(ptr, ACTOR_BYTES, 0x61);
+	expect(small, IPC_SMALL, 0x71);
 	use(ptr, ACTOR_BYTES, 0x62);
+	use(small, IPC_SMALL, 0x72);
 	CU(cu.cuIpcCloseMemHandle(ptr));
 
-	/* A guess, and a handle that is nobody's. */
-	wrong = handle;
+	/* Guesses: of a token, of more than there is; and a handle that is nobody's. */
+	wrong = handles.large;
 	wrong.reserved[20] ^= 1;
+	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&again, wrong, 1), GM_CUDA_ERROR_INVALID_HANDLE);
+	wrong = handles.large;
+	wrong.reserved[38] ^= 1;
 	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&again, wrong, 1), GM_CUDA_ERROR_INVALID_HANDLE);
 	memset(&wrong, 0, sizeof wrong);
 	GM_REQUIRE(cu.cuIpcOpenMemHandle(&again, wrong, 1) != GM_CUDA_SUCCESS);
@@ -273,22 +292,25 @@ static void ipc_child(int other)
 	gm_say_word(other, 'w');
 	gm_hear_word(other, 'f');
 	expect(ptr, ACTOR_BYTES, 0x62);
+	expect(small, IPC_SMALL, 0x72);
 	GM_REQUIRE_EQ(cu.cuMemFree(ptr), GM_CUDA_ERROR_INVALID_VALUE);
 	GM_REQUIRE_EQ(cu.cuIpcGetMemHandle(&wrong, ptr), GM_CUDA_ERROR_INVALID_VALUE);
 	GM_REQUIRE_EQ(cu.cuIpcCloseMemHandle(ptr + 4096), GM_CUDA_ERROR_INVALID_VALUE);
 	CU(cu.cuIpcCloseMemHandle(ptr));
 	GM_REQUIRE(cu.cuIpcCloseMemHandle(ptr) != GM_CUDA_SUCCESS);
-	/* Nobody has it any more. */
-	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&again, handle, 1), GM_CUDA_ERROR_INVALID_HANDLE);
+	expect(small, IPC_SMALL, 0x72);
+	CU(cu.cuIpcCloseMemHandle(small));
+	GM_REQUIRE(cu.cuIpcCloseMemHandle(small) != GM_CUDA_SUCCESS);
 	_exit(0);
 }
 
-/* Two processes share an allocation, as those of torch.multiprocessing do. */
+/* Two processes share allocations, as those of torch.multiprocessing do. */
 static void scene_ipc(void)
 {
-	gm_cu_ipc_mem handle, again;
+	struct ipc_handles handles;
+	gm_cu_ipc_mem again;
 	int ends[2], status;
-	gm_cu_ptr ptr, small, other;
+	gm_cu_ptr ptr, small, beside, ordered, other;
 
 	GM_REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
 	pid_t child = fork();
@@ -298,27 +320,39 @@ static void scene_ipc(void)
 		ipc_child(ends[1]);
 
 	use_gpu();
+	CU(cu.cuMemAlloc(&beside, IPC_SMALL));
+	CU(cu.cuMemAlloc(&small, IPC_SMALL));
 	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
-	CU(cu.cuMemAlloc(&small, 4096));
 	use(ptr, ACTOR_BYTES, 0x61);
-	GM_REQUIRE_EQ(cu.cuIpcGetMemHandle(&handle, small), GM_CUDA_ERROR_NOT_SUPPORTED);
-	CU(cu.cuIpcGetMemHandle(&handle, ptr));
+	use(small, IPC_SMALL, 0x71);
+	use(beside, IPC_SMALL, 0x51);
+	CU(cu.cuIpcGetMemHandle(&handles.small, small));
+	CU(cu.cuIpcGetMemHandle(&again, beside));
+	GM_REQUIRE(memcmp(&handles.small, &again, sizeof again) != 0);
+	CU(cu.cuIpcGetMemHandle(&handles.large, ptr));
 	CU(cu.cuIpcGetMemHandle(&again, ptr + 4096));
-	GM_REQUIRE(memcmp(&handle, &again, sizeof handle) == 0);
-	GM_REQUIRE_EQ(cu.cuIpcOpenMemHandle(&other, handle, 1), GM_CUDA_ERROR_INVALID_CONTEXT);
+	GM_REQUIRE(memcmp(&handles.large, &again, sizeof again) == 0);
+	GM_REQUIRE_EQ(
+		cu.cuIpcOpenMemHandle(&other, handles.large, 1), GM_CUDA_ERROR_INVALID_CONTEXT);
+	/* As the driver's pools: memory in stream order has no handle. */
+	CU(cu.cuMemAllocAsync(&ordered, 4096, NULL));
+	GM_REQUIRE_EQ(cu.cuIpcGetMemHandle(&again, ordered), GM_CUDA_ERROR_INVALID_VALUE);
+	CU(cu.cuMemFreeAsync(ordered, NULL));
 	show('h');
-	GM_REQUIRE(write(ends[0], &handle, sizeof handle) == sizeof handle);
+	GM_REQUIRE(write(ends[0], &handles, sizeof handles) == sizeof handles);
 	gm_hear_word(ends[0], 'w');
 	expect(ptr, ACTOR_BYTES, 0x62);
+	expect(small, IPC_SMALL, 0x72);
+	expect(beside, IPC_SMALL, 0x51);
+	CU(cu.cuIpcGetMemHandle(&again, small));
+	GM_REQUIRE(memcmp(&handles.small, &again, sizeof again) == 0);
 	CU(cu.cuMemFree(ptr));
 	CU(cu.cuMemFree(small));
 	GM_REQUIRE(cu.cuIpcGetMemHandle(&again, ptr) != GM_CUDA_SUCCESS);
-	/* Its next memory is other memory. */
-	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
-	use(ptr, ACTOR_BYTES, 0x63);
 	gm_say_word(ends[0], 'f');
 	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
-	CU(cu.cuMemFree(ptr));
+	expect(beside, IPC_SMALL, 0x51);
+	CU(cu.cuMemFree(beside));
 }
 
 /* A program that only asks what there is. */

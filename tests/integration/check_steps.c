@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "gpumem/gpumem_managed.h"
+#include "gpumem/gpumem_piece.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/device.h"
 #include "tests/integration/ok.h"
@@ -58,6 +59,8 @@ struct actor {
 	gpumem_session *session;
 	gpumem_buffer *buffers[BUFFERS], *views[VIEWS];
 	void *pointers[POINTERS];
+	gpumem_buffer *opened; /* the memory of its second pointer */
+	gpumem_piece piece;
 };
 
 #define DECLARED (3 * MIB)
@@ -89,6 +92,9 @@ static void check_all(const struct actor *actor)
 	for (unsigned i = 0; i < VIEWS; i++)
 		if (actor->views[i])
 			require_mark(gpumem_buffer_ptr(actor->views[i]), buffer_bytes[0], 1);
+	if (actor->opened)
+		require_mark((uint8_t *)gpumem_buffer_ptr(actor->opened) + actor->piece.offset,
+			pointer_bytes[1], 12);
 }
 
 /* A connection is not waited for: a daemon that dies meanwhile is an error, and the program asks
@@ -239,6 +245,14 @@ static void act(struct actor *actor, char word)
 		OK(gpumem_share(actor->buffers[0], NULL, &token));
 		OK(gpumem_open(actor->session, &token, &actor->views[0]));
 		break;
+	case 'y': /* its own pointers, and opens the second */
+		for (unsigned i = 0; i < POINTERS; i++)
+			OK(gpumem_share_ptr(actor->session, actor->pointers[i], &actor->piece));
+		OK(gpumem_open_piece(actor->session, &actor->piece, &actor->opened));
+		break;
+	case 'Y':
+		destroy(&actor->opened);
+		break;
 	case 'm':
 		read_metadata(actor);
 		break;
@@ -356,6 +370,8 @@ static const char *const script_of_tokens[] = {
 	"1b",
 	"1a",
 	"1A", /* hello, leases, and one that grows */
+	"1y",
+	"1Y", /* its chunks become leases */
 	"1s",
 	"2j",
 	"2o",

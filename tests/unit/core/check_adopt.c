@@ -344,7 +344,7 @@ static void share_with_us(uint8_t ret_token[GM_TOKEN_BYTES])
 static struct gm_lease *open_again(const uint8_t share[GM_TOKEN_BYTES], uint64_t asked, bool again)
 {
 	struct gm_lease *lease;
-	ck_assert_int_eq(gm_session_open_by(s, share, NULL, 0, asked, again, &lease), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_open_by(s, share, 0, NULL, 0, asked, again, &lease), GPUMEM_OK);
 	return lease;
 }
 
@@ -374,7 +374,8 @@ START_TEST(every_repeated_open_is_known)
 	gm_lease_unshare(lease->maker, lease);
 	open_again(share, 2, true);
 	gm_lease_return_view(s, lease, 2);
-	ck_assert_int_eq(gm_session_open_by(s, share, NULL, 0, 2, true, &none), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_open_by(s, share, 0, NULL, 0, 2, true, &none), GPUMEM_E_NOT_FOUND);
 	ck_assert_uint_eq(lease->n_opens, 2);
 }
 END_TEST

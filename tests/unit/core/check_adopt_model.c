@@ -130,7 +130,7 @@ static void step_open(struct adopt_model *m, struct adopt_session *o)
 {
 	struct gm_lease *lease;
 	if (m->n_tokens > 0)
-		gm_session_open_by(o->s, m->tokens[model_roll(m, TOKENS)], NULL, 0,
+		gm_session_open_by(o->s, m->tokens[model_roll(m, TOKENS)], 0, NULL, 0,
 			++m->last_request, false, &lease);
 }
 

@@ -5,6 +5,7 @@
 #include "client/heap/arena.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
@@ -76,6 +77,30 @@ START_TEST(pointers_that_are_none_are_told_apart)
 		ck_assert_int_eq(gm_arena_dealloc(arena, ptr + 512, DONE, NULL), GM_ARENA_E_FREED);
 	}
 	ck_assert_uint_eq(stats().active, 0);
+}
+END_TEST
+
+START_TEST(the_chunks_of_a_block_are_listed_by_address)
+{
+	static const uint64_t sizes[] = {256, 33 * KIB, 3 * MIB, 21 * MIB};
+	uint64_t *ids, offset;
+	size_t n;
+
+	w.chunk_most = 4 * MIB;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint8_t *ptr = take(sizes[i]);
+		ck_assert_int_eq(gm_arena_cover(arena, ptr, sizes[i], &ids, &n, &offset), 0);
+		uint64_t at = (uint64_t)(uintptr_t)ptr - offset;
+		for (size_t c = 0; c < n; c++) {
+			const struct world_chunk *chunk = &w.chunks[ids[c]];
+			ck_assert_uint_eq(chunk->addr, at);
+			ck_assert_uint_lt(at, (uint64_t)(uintptr_t)ptr + sizes[i]);
+			at += chunk->bytes;
+		}
+		ck_assert_uint_ge(at, (uint64_t)(uintptr_t)ptr + sizes[i]);
+		ck_assert(sizes[i] < 21 * MIB ? n <= 2 : n >= 6);
+		free(ids);
+	}
 }
 END_TEST
 
@@ -181,6 +206,7 @@ int main(void)
 	tcase_add_test(tests, nonsense_is_refused_by_name);
 	tcase_add_test(tests, a_size_that_no_address_range_holds_is_refused);
 	tcase_add_test(tests, pointers_that_are_none_are_told_apart);
+	tcase_add_test(tests, the_chunks_of_a_block_are_listed_by_address);
 	tcase_add_test(
 		tests, an_inside_pointer_before_the_next_block_of_its_granule_is_still_inside);
 	tcase_add_test(tests, every_alignment_holds_at_every_kind_of_size);

@@ -63,7 +63,8 @@ START_TEST(a_maker_that_returns_its_view_twice_keeps_what_it_made)
 {
 	struct gm_lease *opened;
 	share(GM_AUDIENCE_DOMAIN, 0);
-	ck_assert_int_eq(gm_session_open_by(maker, token, NULL, 0, 5, false, &opened), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_session_open_by(maker, token, 0, NULL, 0, 5, false, &opened), GPUMEM_OK);
 	gm_lease_return_view(maker, l, 5);
 	ck_assert(!gm_lease_has_view(maker, l, 5));
 	gm_lease_return_view(maker, l, 5);
@@ -71,7 +72,8 @@ START_TEST(a_maker_that_returns_its_view_twice_keeps_what_it_made)
 	ck_assert_uint_eq(gm_core_lease_count(fake.core), 1);
 
 	/* Without names, each return ends one of them. */
-	ck_assert_int_eq(gm_session_open_by(maker, token, NULL, 0, 6, false, &opened), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_session_open_by(maker, token, 0, NULL, 0, 6, false, &opened), GPUMEM_OK);
 	gm_lease_return(maker, l);
 	ck_assert_uint_eq(gm_core_lease_count(fake.core), 1);
 	gm_lease_return(maker, l);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sharing chunks of a lease that goes on growing and shrinking, as that of a heap does: each becomes a
+ * lease of its own. This file promises that a chunk changes its lease and nothing else: its maker, who
+ * pays, its trust domain and its descriptor stay. A client that does not hear of the change, because its
+ * connection ended, can ask again. It must never give a chunk to anybody: share.c opens leases.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <string.h>
+
+#include "common/arith.h"
+#include "common/step.h"
+
+static const struct gm_share_options piece_options = {.audience = GM_AUDIENCE_DOMAIN};
+
+/* Takes the chunk over into a new lease of the same maker. NULL: no memory. */
+static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chunk)
+{
+	struct gm_lease *own = gm_lease_new(lease->core, 0, lease->maker, lease->estate,
+		lease->device, lease->transport, lease->tag);
+	if (!own)
+		return NULL;
+	own->piece = true;
+	own->reusable = lease->reusable;
+	own->for_others = lease->for_others;
+	if (gm_lease_begin(own) < 0) {
+		gm_lease_free(own);
+		return NULL;
+	}
+	if (gm_commit_piece(own, chunk) < 0) {
+		gm_lease_return(own->maker, own);
+		return NULL;
+	}
+
+	DL_DELETE(lease->chunks, chunk);
+	lease->bytes -= chunk->bytes;
+	lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
+	lease->size_before = 0;
+	if (!lease->chunks)
+		gm_lease_count_bare(lease->maker);
+	gm_commit_lease(lease);
+	GM_STEP("piece: split");
+
+	gm_lease_uncount_bare(own->maker);
+	chunk->prev = chunk->next = NULL;
+	DL_APPEND(own->chunks, chunk);
+	chunk->lease = own;
+	chunk->asked = chunk->index = 0;
+	own->grants = own->next_index = 1;
+	own->bytes = own->user_bytes = chunk->bytes;
+	return own;
+}
+
+/* The lease that has the chunk for itself, which may be made now. */
+static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, uint64_t chunk_id,
+	struct gm_lease **ret_lease, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_env *env = &session->core->env;
+	struct gm_lease *lease = gm_session_find_lease(session, lease_id);
+	struct gm_chunk *chunk = NULL;
+
+	if (chunk_id)
+		HASH_FIND(hh, *gm_env_chunks(env, chunk_id), &chunk_id, sizeof(chunk_id), chunk);
+	else if (lease && lease->chunks && !lease->chunks->next)
+		chunk = lease->chunks;
+	/* The client may not have heard yet that the chunk is a lease of its own. */
+	if (chunk && chunk->lease && chunk->lease->piece)
+		lease = chunk->lease;
+	if (!chunk || !lease || chunk->lease != lease || chunk->marked || lease->maker != session)
+		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+			"this client has no such chunk in that lease, or did not make the lease");
+
+	if (chunk_id && !lease->piece) {
+		if (!gm_lease_is_alone(lease, session) || lease->signals)
+			return gm_refuse(GPUMEM_E_BUSY, detail,
+				"the lease is shared itself, so its chunks stay in it");
+		if (gm_session_full(session, detail))
+			return GPUMEM_E_LIMIT;
+		lease = piece_split(lease, chunk);
+	}
+	if (!lease)
+		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory");
+	*ret_lease = lease;
+	return GPUMEM_OK;
+}
+
+/* Whether the session made the token, so that it may add to it. */
+static bool piece_is_token_of(const struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES])
+{
+	struct gm_token_hash hash = gm_token_hash_make(&session->core->token_key, token);
+	const struct gm_share *share = gm_share_find(session->core, &hash);
+
+	return share && share->lease->maker == session;
+}
+
+/* Ends those of the token from index first to index end, without end itself. */
+static void piece_end(const struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
+	uint64_t first, uint64_t end)
+{
+	for (uint64_t i = first; i < end; i++) {
+		struct gm_token_hash hash =
+			gm_token_hash_piece(&session->core->token_key, token, (uint32_t)i);
+		struct gm_share *share = gm_share_find(session->core, &hash);
+		if (share && share->lease->maker == session)
+			gm_share_end(share);
+	}
+}
+
+static gpumem_status piece_share(struct gm_session *session, const struct gm_share_chunks *what,
+	const uint8_t token[GM_TOKEN_BYTES], const uint64_t *leases, char detail[GM_DETAIL_BYTES])
+{
+	for (size_t i = 0; i < what->n; i++) {
+		struct gm_lease *lease = gm_session_find_lease(session, leases[i]);
+		struct gm_token_hash hash = gm_token_hash_piece(
+			&session->core->token_key, token, what->first + (uint32_t)i);
+		gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
+		if (status != GPUMEM_OK) {
+			piece_end(session, token, what->first, what->first + i);
+			return gm_refuse(status, detail, "the daemon has no memory");
+		}
+	}
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_session_share_chunks(struct gm_session *session,
+	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
+	char detail[GM_DETAIL_BYTES])
+{
+	struct gm_core *core = session->core;
+	struct gm_lease *lease = NULL;
+	gpumem_status status = GPUMEM_OK;
+
+	memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
+	if (what->first && !piece_is_token_of(session, token))
+		return gm_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
+	if (!gm_share_has_room(session, what->n)) {
+		gm_session_say_share_limit(session, detail);
+		return GPUMEM_E_LIMIT;
+	}
+
+	for (size_t i = 0; i < what->n && status == GPUMEM_OK; i++) {
+		status = piece_lease(session, what->leases[i], what->chunks[i], &lease, detail);
+		if (status != GPUMEM_OK)
+			break;
+		ret_leases[i] = lease->id;
+		if (what->again)
+			gm_share_forget(lease, what->asked);
+	}
+	if (status != GPUMEM_OK)
+		return status;
+
+	if (!what->first)
+		core->env.ops.random(core->env.ctx, token, GM_TOKEN_BYTES);
+	status = piece_share(session, what, token, ret_leases, detail);
+	GM_STEP("piece: shared");
+	return status;
+}
+
+gpumem_status gm_session_unshare_chunks(
+	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
+{
+	piece_end(session, token, 0, gm_min(n, GM_LIMIT_SHARES_PER_CLIENT));
+	return GPUMEM_OK;
+}

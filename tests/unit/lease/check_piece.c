@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* daemon/lease/piece.c: chunks of a lease that are shared one by one. */
+#include <string.h>
+
+#include "daemon/lease/session_private.h"
+#include "tests/tap.h"
+#include "tests/unit/core/fake_core.h"
+#include "tests/unit/failing_malloc.h"
+
+static struct fake_core fake;
+static struct gm_session *maker, *mate, *stranger;
+static struct gm_lease *heap;
+static uint8_t token[GM_TOKEN_BYTES];
+static uint64_t ids[8], own[8];
+static char detail[GM_DETAIL_BYTES];
+static uint32_t d;
+
+/* A heap of three chunks: 32, 8 and 2 MiB. */
+static void setup(void)
+{
+	struct gm_core_device_info info = fake_info(16 * GiB);
+	fake_core_init(&fake);
+	d = fake_core_add(&fake, &info);
+	maker = fake_session(&fake, 1, 1000);
+	mate = fake_session(&fake, 1, 1000);
+	stranger = fake_session(&fake, 2, 1000);
+	heap = fake_lease(&fake, maker, d, 42 * MiB);
+
+	size_t n = 0;
+	for (const struct gm_chunk *c = gm_lease_chunk(heap, 0); c; c = c->next)
+		ids[n++] = c->id;
+	ck_assert_uint_eq(n, 3);
+}
+
+static void teardown(void)
+{
+	fake_core_check(&fake, d);
+	fake_core_deinit(&fake);
+}
+
+/* Shares chunks of the heap, from the first-th of the token on. */
+static gpumem_status share_as(struct gm_session *session, const uint64_t *chunks, size_t n,
+	uint32_t first, uint64_t asked, bool again)
+{
+	uint64_t leases[8];
+	struct gm_share_chunks what = {
+		.leases = leases,
+		.chunks = chunks,
+		.n = n,
+		.first = first,
+		.asked = asked,
+		.again = again,
+	};
+
+	for (size_t i = 0; i < n; i++)
+		leases[i] = heap->id;
+	return gm_session_share_chunks(session, &what, token, own, detail);
+}
+
+static gpumem_status share(const uint64_t *chunks, size_t n)
+{
+	return share_as(maker, chunks, n, 0, 0, false);
+}
+
+static gpumem_status open_by(
+	struct gm_session *session, uint32_t index, struct gm_lease **ret_lease)
+{
+	*ret_lease = NULL;
+	return gm_session_open_by(session, token, index, NULL, 0, 0, false, ret_lease);
+}
+
+START_TEST(a_shared_chunk_leaves_its_lease_and_nothing_else_changes)
+{
+	struct gm_lease *opened;
+
+	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
+	ck_assert_uint_eq(fake_chunks(heap), 2);
+	ck_assert_uint_eq(gm_session_held(maker, d), 42 * MiB);
+	ck_assert_int_eq(open_by(stranger, 0, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(open_by(mate, 0, &opened), GPUMEM_OK);
+	ck_assert_uint_eq(opened->id, own[0]);
+	ck_assert_uint_eq(opened->bytes, 8 * MiB);
+	ck_assert_uint_eq(gm_lease_chunk(opened, 0)->id, ids[1]);
+
+	/* The rest of the heap goes back as ever; the chunk only as the lease that it is. */
+	ck_assert_int_eq(gm_lease_return_chunks(maker, heap, ids + 1, 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_lease_return_chunks(maker, heap, ids, 1), GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_held(maker, d), 10 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 32 * MiB);
+	gm_lease_return(maker, opened);
+	ck_assert_uint_eq(gm_session_held(maker, d), 2 * MiB);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 8 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 32 * MiB);
+	gm_lease_return(mate, opened);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 0);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 40 * MiB);
+}
+END_TEST
+
+START_TEST(one_token_has_several_chunks_and_a_chunk_several_tokens)
+{
+	const uint64_t order[] = {ids[2], ids[0]};
+	struct gm_lease *a, *b, *c;
+
+	ck_assert_int_eq(share(order, 2), GPUMEM_OK);
+	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_OK);
+	ck_assert_int_eq(open_by(mate, 1, &b), GPUMEM_OK);
+	ck_assert_uint_eq(gm_lease_chunk(a, 0)->id, ids[2]);
+	ck_assert_uint_eq(gm_lease_chunk(b, 0)->id, ids[0]);
+
+	/* The owner of the token adds to it, and nobody else does. */
+	ck_assert_int_eq(share_as(mate, ids + 1, 1, 2, 0, false), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(share_as(maker, ids + 1, 1, 2, 0, false), GPUMEM_OK);
+	ck_assert_int_eq(open_by(mate, 2, &c), GPUMEM_OK);
+	ck_assert_uint_eq(gm_lease_chunk(c, 0)->id, ids[1]);
+	ck_assert_uint_eq(fake_chunks(heap), 0);
+
+	uint8_t first[GM_TOKEN_BYTES];
+	memcpy(first, token, sizeof(first));
+	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
+	ck_assert_uint_eq(own[0], c->id);
+	ck_assert_uint_eq(maker->n_shares, 4);
+
+	/* The end of one does not end the other. */
+	ck_assert_int_eq(gm_session_unshare_chunks(mate, first, 3), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 4);
+	ck_assert_int_eq(gm_session_unshare_chunks(maker, first, 3), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 1);
+	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_OK);
+	memcpy(token, first, sizeof(first));
+	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
+{
+	struct gm_lease *opened;
+	uint8_t lost[GM_TOKEN_BYTES];
+	uint64_t before[2];
+
+	ck_assert_int_eq(share_as(maker, ids, 2, 0, 7, false), GPUMEM_OK);
+	memcpy(lost, token, sizeof(lost));
+	memcpy(before, own, sizeof(before));
+	ck_assert_int_eq(share_as(maker, ids, 2, 0, 7, true), GPUMEM_OK);
+	ck_assert_mem_eq(own, before, sizeof(before));
+	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
+	memcpy(token, lost, sizeof(lost));
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(nobody_shares_what_it_has_not)
+{
+	struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	uint8_t other[GM_TOKEN_BYTES];
+	uint64_t none = 12345678;
+
+	ck_assert_int_eq(share_as(mate, ids, 1, 0, 0, false), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(share(&none, 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_lease_share(maker, heap, &options, other), GPUMEM_OK);
+	ck_assert_int_eq(share(ids, 1), GPUMEM_E_BUSY);
+	ck_assert_ptr_nonnull(strstr(detail, "shared itself"));
+	gm_lease_unshare(maker, heap);
+
+	/* A lease of one chunk is shared as it is; one of several is not. */
+	uint64_t whole = 0;
+	ck_assert_int_eq(share(&whole, 1), GPUMEM_E_NOT_FOUND);
+	heap = fake_lease(&fake, maker, d, 4 * MiB);
+	ck_assert_int_eq(share(&whole, 1), GPUMEM_OK);
+	ck_assert_uint_eq(own[0], heap->id);
+}
+END_TEST
+
+START_TEST(a_bound_of_shares_holds_for_chunks_too)
+{
+	int n = 0;
+
+	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
+	while (share(ids, 1) == GPUMEM_OK)
+		n++;
+	ck_assert_int_eq(n + 1, GM_LIMIT_SHARES_PER_CLIENT);
+	ck_assert_int_eq(share(ids, 2), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "shares"));
+	ck_assert_uint_eq(fake_chunks(heap), 2);
+}
+END_TEST
+
+START_TEST(without_memory_nothing_is_shared_and_the_client_hears_what_became_a_lease)
+{
+	struct gm_lease *opened;
+
+	for (uint64_t n = 1;; n++) {
+		failing_malloc_arm(n);
+		gpumem_status status = share(ids, 3);
+		if (!failing_malloc_fired()) {
+			ck_assert_int_eq(status, GPUMEM_OK);
+			break;
+		}
+		/* Uthash can do without a larger table. */
+		if (status == GPUMEM_OK) {
+			gm_session_unshare_chunks(maker, token, 3);
+			continue;
+		}
+		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
+		ck_assert_uint_eq(maker->n_shares, 0);
+		for (size_t i = 0; i < 3; i++)
+			ck_assert(!own[i] || gm_session_find_lease(maker, own[i])->bytes > 0);
+		ck_assert_uint_eq(gm_session_held(maker, d), 42 * MiB);
+		fake_core_check(&fake, d);
+	}
+	ck_assert_int_eq(open_by(mate, 2, &opened), GPUMEM_OK);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("piece");
+	TCase *tcase = tcase_create("piece");
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, a_shared_chunk_leaves_its_lease_and_nothing_else_changes);
+	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
+	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
+	tcase_add_test(tcase, nobody_shares_what_it_has_not);
+	tcase_add_test(tcase, a_bound_of_shares_holds_for_chunks_too);
+	tcase_add_test(
+		tcase, without_memory_nothing_is_shared_and_the_client_hears_what_became_a_lease);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
