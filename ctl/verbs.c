@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* All verbs, in the order in which help lists them. ctl/verb/verb_NAME.c defines verb NAME. */
+/* All verbs, in the order in which help lists them. verb_NAME.c in ctl/show, ctl/change or
+ * ctl/verb defines verb NAME. */
 #define VERBS(X) \
 	X(status) \
 	X(devices) \

@@ -43,6 +43,8 @@ weights:        common
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io
 ctl/verb:       common daemon/config ctl/io ctl/doctor
+ctl/show:       common ctl/io ctl/verb
+ctl/change:     common daemon/config ctl/io ctl/verb
 ctl:            common ctl/io ctl/verb
 '
 

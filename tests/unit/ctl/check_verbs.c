@@ -7,7 +7,7 @@
  */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static uint8_t uuid[16] = {0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 

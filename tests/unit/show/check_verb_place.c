@@ -4,7 +4,7 @@
 /* gpumemctl place against a scripted daemon: which device it names, and how it ends without one. */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/placement_script.h"
+#include "tests/unit/show/placement_script.h"
 
 static struct gm_options asks(unsigned given)
 {

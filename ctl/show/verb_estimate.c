@@ -12,7 +12,7 @@
 #include "common/estimate.h"
 #include "common/units.h"
 #include "ctl/io/model_file.h"
-#include "ctl/verb/placement_list.h"
+#include "ctl/show/placement_list.h"
 
 /* Weights have 16 bits if nobody says otherwise. */
 #define ESTIMATE_BYTES 2

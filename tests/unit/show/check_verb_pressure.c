@@ -7,8 +7,8 @@
  */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/shortage_script.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/shortage_script.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static void script_devices(struct gm_fake *f, void *user)
 {

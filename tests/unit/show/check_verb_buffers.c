@@ -9,7 +9,7 @@
 #include "common/page.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 #define FRAME(module, offset) ((uint64_t)(module) << GM_PAGE_FRAME_SHIFT | (offset))
 

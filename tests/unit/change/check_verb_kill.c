@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "tests/tap.h"
-#include "tests/unit/verb/shortage_script.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/shortage_script.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static pid_t victim; /* a process that waits for a signal */
 static uint64_t namespace_now;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tests/tap.h"
-#include "tests/unit/verb/placement_script.h"
+#include "tests/unit/show/placement_script.h"
 
 static char path[64];
 

@@ -12,7 +12,7 @@
 
 #include "common/arith.h"
 #include "ctl/io/user.h"
-#include "ctl/verb/stack_list.h"
+#include "ctl/show/stack_list.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {

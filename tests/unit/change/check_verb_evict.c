@@ -5,7 +5,7 @@
  * they say. */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static Gm__Wire__Evict asked;
 static int looks;      /* how often the client's buffers were looked at */

@@ -12,7 +12,7 @@
 #include "common/device_name.h"
 #include "common/units.h"
 #include "ctl/io/message.h"
-#include "ctl/verb/placement_list.h"
+#include "ctl/show/placement_list.h"
 
 /* Says for each device why it has no room. */
 static void place_explain(const struct gm_placement_list *list, const char *size)

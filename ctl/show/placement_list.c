@@ -3,7 +3,7 @@
 
 /* Where memory would find room, as the daemon says: for the verbs that show it. */
 
-#include "ctl/verb/placement_list.h"
+#include "ctl/show/placement_list.h"
 
 #include <stdio.h>
 

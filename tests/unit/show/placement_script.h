@@ -4,7 +4,7 @@
 
 /* A daemon with three devices, of which each has another answer to a question for room. */
 
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static uint64_t placed;         /* the bytes that were asked for last */
 static Gm__Wire__Fit best_fit;  /* of device 7, which comes first */

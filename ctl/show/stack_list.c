@@ -5,7 +5,7 @@
  * Collects the call stacks of clients, for gpumemctl buffers --stacks. All of it is the clients' word, so
  * every index is checked.
  */
-#include "ctl/verb/stack_list.h"
+#include "ctl/show/stack_list.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 /* What the scripted daemon of the verbs for when memory is short hears and says, whatever the verb:
  * one packet that is filled anew for each answer, refusals, and three devices. */
 
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 #include "tests/unit/wire_failure.h"
 
 static Gm__Wire__Packet packet;

@@ -4,7 +4,7 @@
 /* gpumemctl stop against a scripted daemon: what the daemon is asked for, and what is said about it. */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static bool forget;
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "tests/tap.h"
-#include "tests/unit/verb/shortage_script.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/shortage_script.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 static bool watch_refused, watch_cut;
 static uint64_t watch_need;

@@ -4,7 +4,7 @@
 /* gpumemctl drain against a scripted daemon: what it asks for, when it ends, and what it says. */
 
 #include "tests/tap.h"
-#include "tests/unit/verb/verbs_fixture.h"
+#include "tests/unit/ctl/verbs_fixture.h"
 
 /* One packet of each connection's answer: how the device stands. */
 struct state {
