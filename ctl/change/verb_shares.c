@@ -122,9 +122,8 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 
 	gm_view_apply(&ctl->options->view, answer.table);
 	gm_writer_table_or(ctl->writer, "shares", answer.table,
-		ctl->options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)
-			? "No name matches."
-			: "There is no name that you may see.");
+		gm_verb_narrows(ctl->options) ? "No name matches."
+					      : "There is no name that you may see.");
 	return GPUMEM_OK;
 }
 
@@ -242,9 +241,9 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 	if (options->n_args < 2)
 		return gm_verb_wrong_use(
 			ctl, "'shares remove' needs a name; see 'gpumemctl shares' for the names");
-	if (options->given)
-		return gm_verb_wrong_use(ctl, "'shares remove' takes no options of the list");
-	gpumem_status status = shares_parse(ctl, options->args[1], &name);
+	gpumem_status status = gm_verb_refuse_list_options(ctl, "shares remove");
+	if (status == GPUMEM_OK)
+		status = shares_parse(ctl, options->args[1], &name);
 	if (status != GPUMEM_OK)
 		return status;
 	body.name = (char *)name.name;
@@ -295,9 +294,9 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 		return gm_verb_wrong_use(ctl,
 			"'shares expire' needs a name, and a time or 'never'; see 'gpumemctl shares' "
 			"for the names");
-	if (options->given)
-		return gm_verb_wrong_use(ctl, "'shares expire' takes no options of the list");
-	gpumem_status status = shares_parse(ctl, options->args[1], &name);
+	gpumem_status status = gm_verb_refuse_list_options(ctl, "shares expire");
+	if (status == GPUMEM_OK)
+		status = shares_parse(ctl, options->args[1], &name);
 	if (status == GPUMEM_OK)
 		status = shares_parse_lifetime(ctl, options->args[2], &body.lifetime_ms);
 	if (status != GPUMEM_OK)
@@ -345,13 +344,7 @@ const struct gm_verb gm_verb_shares = {
 	.summary = "buffers that are published under names",
 	.help = "  remove NAME           remove a name; processes that attached keep the buffer\n"
 		"  expire NAME TIME      remove it after this time, such as 90s, 12h or 7d;\n"
-		"                        'never': it does not end by itself\n"
-		"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
-		"  --columns COLUMN,...  show these columns, in this order\n"
-		"  --device N            only on this device\n"
-		"  --user USER           only names of this user (a name or a number)\n"
-		"  --name PATTERN        only names like this; *, ? and [...] match as in a\n"
-		"                        shell, so quote them\n"
+		"                        'never': it does not end by itself\n" GM_VERB_HELP_OF_NAMES
 		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
 		"FOR says who may attach, READERS how often it is attached now, and MAKER whether\n"
 		"the process that made it still has it. LEFT says in what time the name ends by\n"

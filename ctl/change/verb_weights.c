@@ -110,7 +110,7 @@ static gpumem_status weights_list(struct gm_ctl *ctl)
 	if (table)
 		gm_view_apply(&options->view, table);
 	gm_writer_table_or(ctl->writer, "weights", table,
-		options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)
+		gm_verb_narrows(options)
 			? "No weights match."
 			: "There are no weights; see 'gpumemctl weights --help' on how to load some.");
 	return GPUMEM_OK;
@@ -222,9 +222,9 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 			"'weights remove' needs a name; see 'gpumemctl weights' for the names");
 	if (options->n_args > 2)
 		return gm_verb_too_many(ctl, 2);
-	if (options->given)
-		return gm_verb_wrong_use(ctl, "'weights remove' takes no options of the list");
-	gpumem_status status = weights_connect(ctl, &session);
+	gpumem_status status = gm_verb_refuse_list_options(ctl, "weights remove");
+	if (status == GPUMEM_OK)
+		status = weights_connect(ctl, &session);
 	if (status != GPUMEM_OK)
 		return status;
 
@@ -264,13 +264,8 @@ const struct gm_verb gm_verb_weights = {
 		"    --name NAME         under this name of yours\n"
 		"    --device N          on this device; without it, on device 0\n"
 		"    --replace           as the next version, if there are weights of that name\n"
-		"  list                  show the weights that you may attach to\n"
-		"    --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n"
-		"    --columns COLUMN,...  show these columns, in this order\n"
-		"    --device N          only on this device\n"
-		"    --user USER         only those of this user (a name or a number)\n"
-		"    --name PATTERN      only names like this; *, ? and [...] match as in a shell\n"
 		"  remove NAME           remove the name; processes that attached keep them\n"
+		"  list                  show the weights that you may attach to\n" GM_VERB_HELP_OF_NAMES
 		"\nThe weights stay on the device when this program has ended, and when the daemon\n"
 		"restarts, and you pay for them. Programs attach to them within milliseconds:\n"
 		"gpumem_weights_load(3). READERS says how often they are attached now. A damaged\n"

@@ -181,6 +181,18 @@ bool gm_verb_wants(const struct gm_options *options, int64_t device, uint32_t ui
 	return true;
 }
 
+bool gm_verb_narrows(const struct gm_options *options)
+{
+	return (options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)) != 0;
+}
+
+gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use)
+{
+	if (!ctl->options->given)
+		return GPUMEM_OK;
+	return gm_verb_wrong_use(ctl, "'%s' takes no options of the list", use);
+}
+
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name)
 {

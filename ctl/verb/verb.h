@@ -14,8 +14,10 @@
 #include "ctl/io/writer.h"
 
 /*
- * The folder ctl/verb holds the verbs of gpumemctl, one file each: a verb asks the daemon and hands
- * the answer to a writer. A verb must never know the other verbs, nor how the command line is read.
+ * Each verb of gpumemctl is one file: it asks the daemon and hands the answer to a writer. A verb must
+ * never know the other verbs, nor how the command line is read. Verbs that only show something are in
+ * ctl/show. Those that change something are in ctl/change, with what they list to choose from. Here
+ * are the verbs about gpumemctl and the machine: config, doctor, help and version.
  *
  * This header says what a verb is, what it runs with, and what verbs have in common.
  */
@@ -58,6 +60,15 @@ enum gm_option_bits {
 	"  --user USER           only clients of this user (a name or a number)\n" \
 	"  --name PATTERN        only clients with this name; *, ? and [...] match as in\n" \
 	"                        a shell, so quote them\n"
+
+/* The same for a list of names. */
+#define GM_VERB_HELP_OF_NAMES \
+	"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n" \
+	"  --columns COLUMN,...  show these columns, in this order\n" \
+	"  --device N            only on this device\n" \
+	"  --user USER           only names of this user (a name or a number)\n" \
+	"  --name PATTERN        only names like this; *, ? and [...] match as in a\n" \
+	"                        shell, so quote them\n"
 
 enum gm_colour { GM_COLOUR_AUTO, GM_COLOUR_ALWAYS, GM_COLOUR_NEVER, GM_COLOURS };
 
@@ -157,6 +168,11 @@ gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *con
  */
 bool gm_verb_wants(
 	const struct gm_options *options, int64_t device, uint32_t uid, const char *name);
+
+/* Whether the options leave out rows of a list. */
+bool gm_verb_narrows(const struct gm_options *options);
+/* Refuses the options of a list that were given to something else: to 'shares remove', for example. */
+gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use);
 
 /* Adds what verbs show about a client: session, pid, uid, user name, name. */
 void gm_verb_add_client(
