@@ -174,7 +174,7 @@ FAKE_API gm_cu_result cuMemPoolDestroy(void *handle)
 
 /* ---- attributes */
 
-static gm_cu_result pool_get(const struct fake_pool *pool, int attribute, void *value)
+static gm_cu_result pool_get(struct fake_pool *pool, int attribute, void *value)
 {
 	if (attribute >= REUSE_FIRST && attribute <= REUSE_LAST)
 		*(int *)value = pool->reuse[attribute];
@@ -189,7 +189,7 @@ static gm_cu_result pool_get(const struct fake_pool *pool, int attribute, void *
 	return GM_CUDA_SUCCESS;
 }
 
-static gm_cu_result pool_set(struct fake_pool *pool, int attribute, const void *value)
+static gm_cu_result pool_set(struct fake_pool *pool, int attribute, void *value)
 {
 	if (attribute >= REUSE_FIRST && attribute <= REUSE_LAST)
 		pool->reuse[attribute] = *(const int *)value;
@@ -203,28 +203,29 @@ static gm_cu_result pool_set(struct fake_pool *pool, int attribute, const void *
 	return GM_CUDA_SUCCESS;
 }
 
+static gm_cu_result pool_attribute(void *handle, int attribute, void *value,
+	gm_cu_result (*use)(struct fake_pool *pool, int attribute, void *value))
+{
+	pthread_mutex_lock(&fake.lock);
+	struct fake_pool *pool = pool_find(handle);
+	gm_cu_result result =
+		pool && value ? use(pool, attribute, value) : GM_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&fake.lock);
+	return result;
+}
+
 FAKE_API gm_cu_result cuMemPoolGetAttribute(void *handle, int attribute, void *value);
 FAKE_API gm_cu_result cuMemPoolGetAttribute(void *handle, int attribute, void *value)
 {
 	FAKE_ENTER("cuMemPoolGetAttribute");
-	pthread_mutex_lock(&fake.lock);
-	struct fake_pool *pool = pool_find(handle);
-	gm_cu_result result =
-		pool && value ? pool_get(pool, attribute, value) : GM_CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_unlock(&fake.lock);
-	return result;
+	return pool_attribute(handle, attribute, value, pool_get);
 }
 
 FAKE_API gm_cu_result cuMemPoolSetAttribute(void *handle, int attribute, void *value);
 FAKE_API gm_cu_result cuMemPoolSetAttribute(void *handle, int attribute, void *value)
 {
 	FAKE_ENTER("cuMemPoolSetAttribute");
-	pthread_mutex_lock(&fake.lock);
-	struct fake_pool *pool = pool_find(handle);
-	gm_cu_result result =
-		pool && value ? pool_set(pool, attribute, value) : GM_CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_unlock(&fake.lock);
-	return result;
+	return pool_attribute(handle, attribute, value, pool_set);
 }
 
 FAKE_API gm_cu_result cuMemPoolTrimTo(void *handle, size_t keep);
