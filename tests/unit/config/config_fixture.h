@@ -16,6 +16,9 @@
 #include "daemon/config/config.h"
 #include "tests/scratch.h"
 
+/* No user of this machine. */
+#define ORDINARY_UID 64999
+
 static char folder[64];
 static char path[256];
 static struct gm_config *config;
