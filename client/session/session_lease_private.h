@@ -4,8 +4,8 @@
 
 #include "client/session/session_lease.h"
 
-/* A request for memory and what its answer brings: for session_lease.c, session_ask.c and
- * session_reconcile.c only. */
+/* A request for memory and what its answer brings. session_lease.c and lease_call.c are one object;
+ * only they, session_ask.c and session_reconcile.c include this. */
 
 enum gm_lease_kind { GM_LEASE_LEASE, GM_LEASE_GROW, GM_LEASE_OPEN, GM_LEASE_HANDLES };
 
@@ -52,5 +52,16 @@ gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_con
 	uint64_t lease, uint64_t from, struct gm_held **ret_list);
 /* Says that there is no memory for a request. */
 gpumem_status gm_lease_no_memory(void);
+
+/* ---- session_lease.c */
+
+/* Makes a lease and lists it. NULL: no memory. */
+struct gm_session_lease *gm_session_lease_make(struct gpumem_session *session, bool opened);
+/* Unlists a lease and gives it back, now or by the library's thread. Takes ownership. */
+void gm_session_lease_end(struct gpumem_session *session, struct gm_session_lease *lease, bool now);
+/* Sends the returns now, or keeps them for the library's thread. */
+void gm_session_lease_return(struct gpumem_session *session, struct gm_held *list, bool now);
+/* Turns chunks into a list of returns. */
+struct gm_held *gm_session_chunks_held(struct gm_session_chunk *chunks);
 
 #endif
