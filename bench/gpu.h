@@ -3,8 +3,8 @@
 #define GM_BENCH_GPU_H
 
 /*
- * What benchmarks of one process on a GPU share: a private daemon, a session, a context, and a unit for
- * sizes that suits the device.
+ * Each benchmark of one process on a GPU begins and ends with these functions. They give it a daemon of its
+ * own, a session, a context, and a unit for sizes that suits the device.
  */
 
 #include <stdio.h>

@@ -56,7 +56,8 @@ typedef struct gm_cu_access {
 	int flags;
 } gm_cu_access;
 
-/* Of a memory pool. Before CUDA 12, what follows win32_security was reserved, and 0. */
+/* The properties of a memory pool. Drivers before CUDA 12 reserve everything after win32_security; callers
+ * set it to 0. */
 typedef struct gm_cu_pool_props {
 	int type;
 	int handle_types;

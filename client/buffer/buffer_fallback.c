@@ -117,7 +117,7 @@ static bool buffer_fallback_return(struct gpumem_session *session, uint32_t devi
 	gpumem_status status = GPUMEM_OK;
 	bool again = false;
 
-	/* What the driver says about one buffer need not hold for the next. */
+	/* The driver may fail for one buffer and still bring back the next. */
 	while (!status || status == GPUMEM_E_SYSTEM) {
 		struct gpumem_buffer *buffer = buffer_fallback_claim(
 			session, device, gm_evict_room(session, device), round);

@@ -378,7 +378,7 @@ void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t 
 	bool busy;
 
 	gm_evict_call_off(session, device, row);
-	/* What the driver says about one buffer need not hold for the next. */
+	/* The driver may fail for one buffer and still bring back the next. */
 	while (!status || status == GPUMEM_E_SYSTEM) {
 		pthread_mutex_lock(&session->lock);
 		struct gpumem_buffer *buffer = pin_claim_evicted(session, device, row, round);

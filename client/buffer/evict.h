@@ -14,13 +14,13 @@
  * it otherwise.
  */
 
-/* ---- for the other files of this folder */
+/* ---- for every file that uses buffers */
 
 /* Keeps an evictable buffer where it is, so that its lease can be used. The program must have pinned it:
  * if not, GPUMEM_E_BUSY, with a sentence. Any other buffer is fine as it is. */
 gpumem_status gm_evict_hold(struct gpumem_buffer *buffer);
-/* The same for who uses the memory and not the lease: the buffer may lie in host memory, too, if it is pinned
- * there. */
+/* The same for a caller that uses the memory and not the lease: the buffer may also lie in host memory, if it
+ * is pinned there. */
 gpumem_status gm_evict_use(struct gpumem_buffer *buffer);
 /* Ends either. */
 void gm_evict_release(struct gpumem_buffer *buffer);

@@ -13,8 +13,8 @@ int gm_await_event(const struct gm_session_device *device, struct gm_map_event *
  * GPUMEM_STREAM_DONE: for nothing. -EAGAIN: the stream is being captured into a graph. */
 int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream);
 
-/* The refusal of a call because of -EAGAIN: what the program can do after the capture ("copy"), and else:
- * "" or ", or …". */
+/* Refuses a call that met -EAGAIN. The sentence tells the program what to do after the capture, such as
+ * "copy", and what else it can do: or_else is "" or ", or …". */
 #define GM_AWAIT_CAPTURED "a stream is being captured into a graph"
 gpumem_status gm_await_captured(const char *what, const char *or_else);
 

@@ -9,9 +9,9 @@
 #include "client/session/session_lease.h"
 
 /*
- * What a call does while it waits for the daemon to grant memory: it looks whether other threads of
- * this process have freed some. Memory that is freed here may stay in the heap, in the cache of a
- * thread, or wait for the GPU, and the daemon hears of none of that.
+ * While a call waits for the daemon to grant memory, it looks whether other threads of this process have
+ * freed some. Memory that is freed here may stay in the heap, in the cache of a thread, or wait for the
+ * GPU, and the daemon hears of none of that.
  *
  * The call looks whenever something was freed (gm_session_stir_freed()). It also looks now and then,
  * more and more seldom, and often while freed memory waits for the GPU. It takes what it can use.

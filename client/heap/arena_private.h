@@ -66,7 +66,7 @@ struct gm_arena {
 	 * and how often such a moment has ended. */
 	unsigned passing;
 	uint64_t passed;
-	uint64_t given; /* those after which the source had it back */
+	uint64_t given; /* how many of them ended with the memory back at the source */
 	uint64_t held;
 	/* Sums without what the threads' caches have counted since they were last folded. */
 	uint64_t in_use, in_use_rounded, peak, allocs, frees, misses, returns, moves;

@@ -36,8 +36,8 @@ struct gm_source {
 	/* How many bytes get() would probably give right now, as far as is known here without a
 	 * message. NULL: nothing is known. */
 	uint64_t (*room)(void *ctx);
-	/* More than this, together with all that the arena has, get() would never give, as far as is
-	 * known here without a message. NULL: nothing is known. */
+	/* The most that get() could ever bring the arena to, with all that the arena has now, as far as
+	 * is known here without a message. NULL: nothing is known. */
 	uint64_t (*most)(void *ctx);
 	/* Gives chunks back that are no longer mapped here. If the daemon is away, it gets them
 	 * when it is back. */

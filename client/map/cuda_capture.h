@@ -19,8 +19,8 @@
 /* How many captures at once need no memory. */
 #define GM_CUDA_CAPTURED_PLACES 16
 
-/* Whether this stream, which the program has just named, is being captured; of a default stream: whether
- * one is that waits for it. */
+/* Whether this stream, which the program has just named, is being captured. For a default stream: whether a
+ * stream that waits for it is. */
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 /* The stream is not being captured. It is forgotten and never asked again, so the program may
  * destroy it. */

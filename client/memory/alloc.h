@@ -35,7 +35,8 @@ gpumem_status gm_alloc_prepare(struct gpumem_session *session, uint32_t device, 
 /* Allocates out of what the heap has and the offer brings. Returns an outcome of the arena. */
 int gm_alloc_from_offer(
 	struct gm_alloc_wanted *wanted, struct gm_supply_offer *offer, gpumem_status *ret_status);
-/* Why the heap failed: its outcome, and the status of its source. */
+/* Returns the status of an allocation that the heap refused, and leaves the sentence. outcome is the heap's;
+ * source is the status of its source. */
 gpumem_status gm_alloc_failed(const struct gpumem_session *session, uint32_t device, int outcome,
 	gpumem_status source, uint64_t size);
 /* How many bytes to ask the daemon for, so that the block fits wherever they lie. */

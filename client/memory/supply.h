@@ -60,7 +60,7 @@ void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *l
  * offer without chunks lets the heap use only what is there. */
 void gm_supply_offer(struct gm_supply_offer *offer);
 /* Says whether this thread's next allocation will wait if there is no memory now. Then the heap does
- * not ask the daemon for what the daemon's page says it has not: the request that waits asks. */
+ * not ask for memory that the daemon does not have, by its page: the request that waits asks. */
 void gm_supply_patient(bool patient);
 /* Whether the source refused this thread's last request because the daemon was away. The heap never
  * waits for an absent daemon, unless the daemon goes away while it is asked. The caller waits, and

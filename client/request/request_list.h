@@ -38,7 +38,7 @@ struct gpumem_request {
 	char type[GM_LIMIT_KIND_BYTES + 1], precision[GM_LIMIT_KIND_BYTES + 1]; /* of a buffer */
 	uint32_t wait_ms;
 	uint64_t began_ns;
-	uint64_t end_ns; /* no longer may it wait; UINT64_MAX: it does not say */
+	uint64_t end_ns; /* when its wait ends; UINT64_MAX: the program named no time */
 
 	/* Used only by the thread that runs gm_requests_step(). */
 	struct gm_ask *ask;                   /* NULL until it can be sent */

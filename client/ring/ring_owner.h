@@ -8,7 +8,7 @@
 #include "gpumem/gpumem_ring_device.h"
 #include "gpumem/status.h"
 
-/* The word sender of a control block says which process has that end of a ring. */
+/* In struct gpumem_ring_control, the word sender says which process has that end of a ring. */
 
 /* The word for this process, with one of GPUMEM_RING_PROCESS and so on. */
 uint64_t gm_ring_owner(unsigned state);

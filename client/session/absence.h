@@ -6,7 +6,7 @@
 
 /*
  * The absence of the daemon: when it begins, who ends it by resuming the session and when, and how
- * requests wait for its end. How a session is resumed, resume.c knows.
+ * requests wait for its end. resume.c knows how a session is resumed.
  */
 
 /* Whether the daemon is away, as far as is known. */

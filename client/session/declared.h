@@ -5,11 +5,12 @@
 #include "client/session/gpumem_session.h"
 
 /*
- * What the session has declared: memory that this process has the driver make. Both sides keep one sum
- * for each device. A request says how much more or less it is, so requests of several threads do not
- * disturb one another. A session that is resumed says its sums first: then both sides agree again, and
- * requests that were unanswered can be repeated. If the daemon refuses a sum, the rest stays uncharged
- * until something more is declared, which then asks for all of it.
+ * Memory that this process has the driver make, and that the session declares to the daemon, so that the
+ * daemon charges it. The session and the daemon each keep one sum for each device. A request names the
+ * difference, so requests of several threads do not disturb one another. A session that is resumed sends
+ * its sums first: then both sides agree again, and the library can repeat unanswered requests. If the
+ * daemon refuses such a sum, the part that it did not charge stays uncharged; the next request that
+ * declares more asks for that part, too.
  *
  * device is an index, as in session->device[].
  */

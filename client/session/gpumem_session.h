@@ -30,7 +30,7 @@
  * Locks that are not here belong to one file, which says how it uses them.
  *
  *   walking              a thread goes through the regions. It may call the driver and ask the daemon.
- *   a region's lock      the region allocates, or its memory changes (memory/region_state.h). The driver may
+ *   a region's lock      the region allocates, or its memory changes (region/region_state.h). The driver may
  *                        be called, but the daemon is never asked.
  *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
  *   listing, declaring

@@ -41,8 +41,8 @@ uint64_t gm_ask_overdue_ns(const struct gm_ask *ask);
 /*
  * Takes the result of a request that has ended. If *ret_lost is set afterwards, the connection ended
  * first: the ask stays, and can be sent again. Otherwise the ask is freed. GPUMEM_E_DISCONNECTED then
- * means that the daemon went away while it was asked for dropped handles: what it granted goes back. On success the caller owns
- * the chunks and, unless the request grew one, the lease.
+ * means that the daemon went away while the library asked for dropped handles: what the daemon granted
+ * goes back. On success the caller owns the chunks and, unless the request grew one, the lease.
  */
 gpumem_status gm_ask_finish(struct gm_ask *ask, bool *ret_lost, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);

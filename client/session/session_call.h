@@ -43,7 +43,7 @@ gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn 
  * which must be zeroed memory from malloc(). */
 void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call);
 
-/* The same for a request that is answered with Done. of_epoch and impatient are as in struct
+/* Sends a request that is answered with Done, as gm_session_call() does. of_epoch and impatient are as in struct
  * gm_call. */
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient);

@@ -6,8 +6,8 @@
 #include "client/session/gpumem_session.h"
 
 /*
- * Finds what the daemon holds for this session but nobody here knows about, because the answer was
- * lost. The requests that are repeated may claim it; the rest is given back. leases is the daemon's
+ * Finds memory that the daemon granted to this session and that nobody here knows about, because the
+ * answer was lost. Repeated requests may claim it; the library gives the rest back. leases is the daemon's
  * list. Must be called while the session is being resumed, before other threads may send. If it
  * fails, resuming must fail.
  */
