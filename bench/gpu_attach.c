@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+#include "bench/gpu_look.h"
 #include "bench/measure.h"
 #include "tests/gpu/worker.h"
 #include "tests/integration/raw.h"
@@ -169,37 +170,11 @@ static void measure(struct making making)
 	gm_daemon_stop(&daemon_);
 }
 
-/* How much the device has in all, asked in a process of its own: this one must not use CUDA before it
- * forks. 0: there is no GPU, which is said. */
-static void look(int channel, void *argument)
-{
-	char why[GM_CUDA_WHY_BYTES];
-	size_t total = 0;
-
-	if (try_gpu(0, why))
-		CU(cuda->cuDeviceTotalMem(&total, 0));
-	else
-		printf("  no GPU: %s\n", why);
-	fflush(stdout);
-	gm_say(channel, &total, sizeof(total));
-}
-
-static size_t total_bytes(void)
-{
-	struct gm_worker worker;
-	size_t total;
-
-	gm_worker_start(&worker, look, NULL);
-	gm_hear(worker.channel, &total, sizeof(total));
-	gm_worker_join(&worker);
-	return total;
-}
-
 int main(void)
 {
 	gm_print_title("Attaching to published weights");
 	fflush(stdout);
-	size_t total = total_bytes();
+	size_t total = gpu_look();
 	if (!total)
 		return 0;
 	uint64_t bytes = total > 20480 * MIB ? 16384 * MIB : 64 * MIB;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/gpu_look.h"
 #include "bench/measure.h"
 #include "gpumem/gpumem_weights.h"
 #include "tests/gpu/worker.h"
@@ -156,32 +157,6 @@ static void attacher(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-/* How much the device has in all, asked in a process of its own: this one must not use CUDA before it forks. 0: there is
- * no GPU, which is said. */
-static void look(int channel, void *argument)
-{
-	char why[GM_CUDA_WHY_BYTES];
-	size_t total = 0;
-
-	if (try_gpu(0, why))
-		CU(cuda->cuDeviceTotalMem(&total, 0));
-	else
-		printf("  no GPU: %s\n", why);
-	fflush(stdout);
-	gm_say(channel, &total, sizeof(total));
-}
-
-static size_t total_bytes(void)
-{
-	struct gm_worker worker;
-	size_t total;
-
-	gm_worker_start(&worker, look, NULL);
-	gm_hear(worker.channel, &total, sizeof(total));
-	gm_worker_join(&worker);
-	return total;
-}
-
 /* So many MiB in all, as bytes of one tensor that keep all of them aligned. */
 static uint64_t each_of(uint64_t mib)
 {
@@ -197,7 +172,7 @@ int main(int argc, char **argv)
 
 	gm_print_title("Weights that stay: loading them, and attaching to them");
 	fflush(stdout);
-	size_t total = total_bytes();
+	size_t total = gpu_look();
 	if (!total)
 		return 0;
 	bool real = total > 24576 * MIB;

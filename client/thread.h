@@ -10,9 +10,9 @@
  * mapped or divided up: they only say when that is to begin, to be tidied up, and to end.
  *
  * The thread listens for events and for the end of the connection, resumes the session, returns
- * what no other thread returns, completes requests that were begun, releases waits for
- * signals of processes that are gone, drives the decay of the heaps, and publishes figures. When there is nothing to do, it sleeps
- * without a timeout. It blocks all signals.
+ * what no other thread returns, completes requests that were begun, releases waits for signals of
+ * processes that are gone, drives the decay of the heaps, and publishes figures. When there is nothing
+ * to do, it sleeps without a timeout. It blocks all signals.
  */
 struct gm_thread;
 

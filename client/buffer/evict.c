@@ -459,6 +459,17 @@ static bool evict_worth_trying(gpumem_status status)
 	       status == GPUMEM_E_SYSTEM;
 }
 
+/* Evicts a claimed buffer, and adds what went back. Sets *busy if the device still uses the buffer. */
+static gpumem_status evict_claimed(struct gpumem_buffer *buffer, uint64_t *sum, bool *busy)
+{
+	uint64_t bytes = 0;
+	gpumem_status status = evict_out(buffer, &without_waiting, &bytes);
+
+	*busy = *busy || status == GPUMEM_E_BUSY;
+	*sum += bytes;
+	return status;
+}
+
 /* Evicts buffers of one device. Returns how much went back; *ret_busy: the device still uses some. */
 static uint64_t evict_some(
 	struct gpumem_session *session, uint32_t device, uint64_t round, bool *ret_busy)
@@ -470,12 +481,9 @@ static uint64_t evict_some(
 	*ret_busy = false;
 	while (sum < d->spill_wanted && evict_worth_trying(status)) {
 		struct gpumem_buffer *buffer = evict_claim_next(session, d, round);
-		uint64_t bytes = 0;
 		if (!buffer)
 			break;
-		status = evict_out(buffer, &without_waiting, &bytes);
-		*ret_busy = *ret_busy || status == GPUMEM_E_BUSY;
-		sum += bytes;
+		status = evict_claimed(buffer, &sum, ret_busy);
 	}
 	*ret_busy = *ret_busy && evict_worth_trying(status);
 	return sum;
@@ -492,12 +500,9 @@ static uint64_t evict_asked(
 
 	while (evict_worth_trying(status)) {
 		struct gpumem_buffer *buffer = evict_claim_asked(session, d, round, now_ns);
-		uint64_t bytes = 0;
 		if (!buffer)
 			break;
-		status = evict_out(buffer, &without_waiting, &bytes);
-		*ret_busy = *ret_busy || status == GPUMEM_E_BUSY;
-		sum += bytes;
+		status = evict_claimed(buffer, &sum, ret_busy);
 	}
 	return sum;
 }

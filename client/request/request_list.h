@@ -11,9 +11,9 @@
  * The folder client/request/ promises that a program can ask for pointers and buffers, go on, and take them
  * later. It must never know how they are made: client/memory and client/buffer make them.
  *
- * request_calls.c has the calls of the program, and request_step.c makes the requests ready. The session's lock protects everything
- * here, except what a request was made with, and what belongs to the thread that is in
- * gm_requests_step(). The functions that say so are called with the lock held.
+ * request_calls.c has the calls of the program, and request_step.c makes the requests ready. The
+ * session's lock protects everything here, except what a request was made with, and what belongs to the
+ * thread that is in gm_requests_step(). The functions that say so are called with the lock held.
  */
 
 enum gm_request_state {

@@ -43,8 +43,8 @@ gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn 
  * which must be zeroed memory from malloc(). */
 void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call);
 
-/* Sends a request that is answered with Done, as gm_session_call() does. of_epoch and impatient are as in struct
- * gm_call. */
+/* Sends a request that is answered with Done, as gm_session_call() does. of_epoch and impatient are as in
+ * struct gm_call. */
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient);
 

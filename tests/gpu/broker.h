@@ -247,6 +247,21 @@ static inline uint64_t ask_free(struct gm_worker *worker)
 	return bytes;
 }
 
+/* Runs a worker and restarts the daemon twice meanwhile: when the worker says 'r'. The worker hears 'd' when
+ * the next daemon runs. */
+static inline void run_in_restarts(void (*fn)(int channel, void *argument))
+{
+	struct gm_worker worker;
+	gm_worker_start(&worker, fn, NULL);
+	for (int i = 0; i < 2; i++) {
+		gm_hear_word(worker.channel, 'r');
+		gm_daemon_kill(&daemon_);
+		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+		gm_say_word(worker.channel, 'd');
+	}
+	gm_worker_join(&worker);
+}
+
 /* A worker that holds memory is killed: it is free on the device again, but for the slack. */
 static inline void kill_a_holder(uint64_t slack)
 {

@@ -344,16 +344,8 @@ static void away_in_restarts(int channel, void *argument)
 
 START_TEST(what_is_evicted_or_paused_survives_restarts_of_the_daemon)
 {
-	struct gm_worker worker;
 	start_with(PLAIN);
-	gm_worker_start(&worker, away_in_restarts, NULL);
-	for (int i = 0; i < 2; i++) {
-		gm_hear_word(worker.channel, 'r');
-		gm_daemon_kill(&daemon_);
-		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-		gm_say_word(worker.channel, 'd');
-	}
-	gm_worker_join(&worker);
+	run_in_restarts(away_in_restarts);
 	tear_down();
 }
 END_TEST

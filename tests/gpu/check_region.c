@@ -183,16 +183,8 @@ static void pauser_in_restarts(int channel, void *argument)
 
 START_TEST(a_restart_of_the_daemon_during_a_pause_loses_nothing)
 {
-	struct gm_worker worker;
 	start_with(KEEPING);
-	gm_worker_start(&worker, pauser_in_restarts, NULL);
-	for (int i = 0; i < 2; i++) {
-		gm_hear_word(worker.channel, 'r');
-		gm_daemon_kill(&daemon_);
-		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-		gm_say_word(worker.channel, 'd');
-	}
-	gm_worker_join(&worker);
+	run_in_restarts(pauser_in_restarts);
 	tear_down();
 }
 END_TEST
