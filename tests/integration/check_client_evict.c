@@ -10,28 +10,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "gpumem/gpumem_copy.h"
-#include "gpumem/gpumem_evict.h"
 #include "gpumem/gpumem_ring.h"
-#include "tests/integration/location_fixture.h"
+#include "tests/integration/evict_fixture.h"
 #include "tests/integration/refused.h"
 #include "tests/tap.h"
-
-/* The device is never as full as to make pressure critical, which would evict more than a test expects. */
-#define CONFIG_WITH(host_limit) \
-	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nmax_pool = 100%\n" \
-	"pressure_medium = 0.98\npressure_high = 0.99\npressure_critical = 1.0\n" \
-	"pressure_hysteresis = 0\nhost_limit = " host_limit "\n[device 0]\nsize = 66M\n"
-
-static void set_up_small(void)
-{
-	set_up_with(CONFIG_WITH("256M"));
-}
 
 static void set_up_none(void)
 {
@@ -47,57 +32,6 @@ static void set_up_full(void)
 static void set_up_slow(void)
 {
 	set_up_with(CONFIG_WITH("256M\nreclaim_deadline = 10m"));
-}
-
-static gpumem_buffer *create_in(gpumem_session *s, size_t size)
-{
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	gpumem_buffer *buffer = NULL;
-	options.tag = "evictable";
-	options.flags = GPUMEM_BUFFER_EVICTABLE;
-	options.wait_ms = GM_PATIENCE_MS;
-	OK(gpumem_buffer_create(s, 0, size, &options, &buffer));
-	return buffer;
-}
-
-static gpumem_buffer *create(size_t size)
-{
-	return create_in(session, size);
-}
-
-static void pin(gpumem_buffer *buffer)
-{
-	gpumem_pin_options options = GPUMEM_PIN_OPTIONS_INIT;
-	gpumem_location where = GPUMEM_LOCATION_HOST;
-	options.wait_ms = GM_PATIENCE_MS;
-	OK(gpumem_buffer_pin(buffer, &options, &where));
-	GM_REQUIRE_EQ(where, GPUMEM_LOCATION_DEVICE);
-}
-
-static void unpin(gpumem_buffer *buffer)
-{
-	OK(gpumem_buffer_unpin(buffer, NULL));
-}
-
-/* On a GPU, the device may need a moment after it was unpinned. */
-static void evict(gpumem_buffer *buffer)
-{
-	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "idle")) {
-		gpumem_status status = gpumem_buffer_evict(buffer);
-		if (status != GPUMEM_E_BUSY) {
-			OK(status);
-			return;
-		}
-	}
-}
-
-static gpumem_buffer *filled(size_t size, uint8_t byte)
-{
-	gpumem_buffer *buffer = create(size);
-	pin(buffer);
-	fill(buffer, byte);
-	unpin(buffer);
-	return buffer;
 }
 
 static void require_leased(uint64_t device, uint64_t host)
@@ -506,122 +440,6 @@ START_TEST(an_evicted_buffer_survives_restarts_of_the_daemon)
 }
 END_TEST
 
-/* ---- by hand */
-
-/* The names of the evictable buffers, in order of their sizes. */
-static void buffer_names(char names[2][64])
-{
-	char said[512];
-	GM_REQUIRE_EQ(
-		ctl("buffers --csv --no-header --sort bytes --columns buffer,bytes", said), 0);
-	GM_REQUIRE_EQ(sscanf(said, "%63[^,],%*s\n%63[^,],", names[0], names[1]), 2);
-}
-
-START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
-{
-	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
-	char names[2][64], line[128], said[512];
-	buffer_names(names);
-
-	snprintf(line, sizeof(line), "evict %s", names[0]);
-	GM_REQUIRE_EQ(ctl(line, said), 0);
-	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
-	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_HOST);
-	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_DEVICE);
-	GM_REQUIRE_EQ(ctl("buffers --csv --no-header --sort bytes --columns location", said), 0);
-	GM_REQUIRE(strncmp(said, "host\ndevice\n", 12) == 0);
-	GM_REQUIRE(ctl(line, said) != 0);
-	GM_REQUIRE(strstr(said, "in host memory already"));
-
-	snprintf(line, sizeof(line), "restore %s", names[0]);
-	GM_REQUIRE_EQ(ctl(line, said), 0);
-	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
-
-	/* A pinned one is refused by the name of its client, and stays when all are meant. */
-	pin(small);
-	snprintf(line, sizeof(line), "evict %s", names[0]);
-	GM_REQUIRE(ctl(line, said) != 0);
-	GM_REQUIRE(strstr(said, "the test") && strstr(said, "pinned"));
-	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
-	GM_REQUIRE(strstr(said, "Moved 1 buffer (8.0M)"));
-	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
-	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_HOST);
-	require(small, 1);
-	unpin(small);
-	snprintf(line, sizeof(line), "restore %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
-	pin(large);
-	require(large, 2);
-	gpumem_buffer_destroy(small);
-	gpumem_buffer_destroy(large);
-}
-END_TEST
-
-/* As ctl.sh looks at the other verbs, which may be repeated. These two change something each time. */
-START_TEST(what_gpumemctl_moved_is_said_to_people_and_to_programs)
-{
-	static const struct {
-		const char *options, *says;
-	} ways[] = {
-		{"", "Moved 2 buffers (10.0M) to "},
-		{"--bytes", "Moved 2 buffers (10485760) to "},
-		{"--json", "\"left\": 0"},
-		{"--csv", "buffers,bytes,left\n2,10485760,0\n"},
-		{"--csv --no-header", "2,10485760,0\n"},
-	};
-	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
-	char line[128], said[512];
-
-	for (size_t i = 0; i < 2 * (sizeof(ways) / sizeof(ways[0])); i++) {
-		const char *says = ways[i / 2].says;
-		snprintf(line, sizeof(line), "%s %d %s", i % 2 ? "restore" : "evict", (int)getpid(),
-			ways[i / 2].options);
-		GM_REQUIRE_EQ(ctl(line, said), 0);
-		if (!strstr(said, says) || strchr(said, '\033') || strcspn(said, "\n") > 80)
-			GM_FAIL("%s: %s", line, said);
-	}
-	gpumem_buffer_destroy(small);
-	gpumem_buffer_destroy(large);
-}
-END_TEST
-
-/* A buffer that the daemon did not publish moves like any other. */
-START_TEST(a_buffer_whose_name_was_refused_can_be_evicted)
-{
-	gpumem_buffer *taken = NULL, *buffer = filled(4 * MIB, 6);
-	char line[64], said[512];
-	OK(gpumem_buffer_create(session, 0, MIB, NULL, &taken));
-	OK(gpumem_publish(taken, "taken", NULL, NULL, NULL));
-	pin(buffer);
-	GM_REQUIRE(gpumem_publish(buffer, "taken", NULL, NULL, NULL) != GPUMEM_OK);
-	unpin(buffer);
-	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
-	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
-	gpumem_buffer_destroy(buffer);
-	OK(gpumem_unpublish(session, "taken"));
-	gpumem_buffer_destroy(taken);
-}
-END_TEST
-
-START_TEST(gpumemctl_says_what_it_cannot_move)
-{
-	gpumem_buffer *plain = NULL;
-	char line[128], said[512];
-	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &plain));
-	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE(ctl(line, said) != 0);
-	GM_REQUIRE(strstr(said, "no evictable buffer"));
-	GM_REQUIRE_EQ(ctl("evict", said), 2);
-	GM_REQUIRE_EQ(ctl("evict x", said), 2);
-	GM_REQUIRE_EQ(ctl("restore 1/0", said), 2);
-	GM_REQUIRE(ctl("evict 1/1", said) != 0);
-	GM_REQUIRE(strstr(said, "no such client"));
-	gpumem_buffer_destroy(plain);
-}
-END_TEST
-
 /* ---- by the daemon */
 
 START_TEST(what_was_not_used_for_longest_makes_room)
@@ -697,15 +515,11 @@ int main(void)
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_is_evictable_only_where_it_can_be);
 	tcase_add_test(tc, a_shared_buffer_stays_until_nobody_can_have_it);
-	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
 	tcase_add_test(tc, a_pin_wins_over_an_eviction_or_waits_for_it);
 	tcase_add_test(tc, a_pin_that_allows_it_finds_the_buffer_in_host_memory);
 	tcase_add_test(tc, bytes_are_copied_only_to_a_buffer_that_is_pinned);
 	tcase_add_test(tc, a_pin_waits_behind_another_no_longer_than_it_may);
 	tcase_add_test(tc, an_evicted_buffer_survives_restarts_of_the_daemon);
-	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
-	tcase_add_test(tc, what_gpumemctl_moved_is_said_to_people_and_to_programs);
-	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, what_was_not_used_for_longest_makes_room);
 	tcase_add_test(tc, three_times_the_memory_works_in_turn);
 	suite_add_tcase(suite, tc);

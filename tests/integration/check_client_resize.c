@@ -9,37 +9,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/limits.h"
 #include "common/types.h"
-#include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
+#include "tests/integration/resize_fixture.h"
 #include "tests/tap.h"
-
-static gpumem_stats_t stats_now(void)
-{
-	gpumem_stats_t stats = GPUMEM_STATS_INIT;
-	OK(gpumem_stats(session, 0, &stats));
-	return stats;
-}
-
-static gpumem_buffer *create_with(size_t size, gpumem_buffer_options options)
-{
-	gpumem_buffer *buffer = NULL;
-	OK(gpumem_buffer_create(session, 0, size, &options, &buffer));
-	return buffer;
-}
-
-static gpumem_buffer *create(size_t size, size_t max_size)
-{
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	options.max_size = max_size;
-	options.tag = "growing";
-	return create_with(size, options);
-}
 
 static void set(gpumem_buffer *buffer, size_t from, size_t to, uint8_t byte)
 {
@@ -204,31 +180,6 @@ END_TEST
 
 /* ---- what is refused */
 
-struct was {
-	void *ptr;
-	size_t size;
-	gpumem_stats_t stats;
-	uint64_t leased;
-};
-
-static struct was now(const gpumem_buffer *buffer)
-{
-	return (struct was){gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), stats_now(),
-		gm_figures_now(&daemon_).leased};
-}
-
-/* Nothing has changed. */
-static void require_as(const gpumem_buffer *buffer, const struct was *was)
-{
-	gpumem_stats_t stats = stats_now();
-	GM_REQUIRE(gpumem_buffer_ptr(buffer) == was->ptr);
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), was->size);
-	GM_REQUIRE_EQ(stats.in_use, was->stats.in_use);
-	GM_REQUIRE_EQ(stats.allocated, was->stats.allocated);
-	GM_REQUIRE_EQ(stats.active_buffers, was->stats.active_buffers);
-	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, was->leased);
-}
-
 static void refused(gpumem_buffer *buffer, size_t size, gpumem_status status, const char *says)
 {
 	struct was was = now(buffer);
@@ -364,153 +315,6 @@ START_TEST(a_buffer_that_grows_waits_as_it_did_when_it_was_made)
 	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
 	gpumem_buffer_destroy(buffer);
 	gpumem_buffer_destroy(impatient);
-}
-END_TEST
-
-/* ---- policies and use */
-
-START_TEST(a_policy_says_how_a_buffer_grows)
-{
-	gpumem_buffer *buffer = create(10 * MIB, 512 * MIB);
-	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
-	int moved = 7;
-	OK(gpumem_buffer_ensure(buffer, 10 * MIB, NULL, &moved));
-	GM_REQUIRE_EQ(moved, 0);
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 10 * MIB);
-	OK(gpumem_buffer_ensure(buffer, 12 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 12 * MIB);
-
-	policy.factor = 1.5;
-	OK(gpumem_buffer_set_policy(buffer, &policy));
-	OK(gpumem_buffer_ensure(buffer, 13 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer) / MIB, 17);
-	OK(gpumem_buffer_ensure(buffer, 40 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 40 * MIB);
-	OK(gpumem_buffer_ensure(buffer, 30 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 40 * MIB);
-
-	policy.factor = 0;
-	policy.step = 15 * MIB; /* counts as 16 */
-	policy.ceiling = 100 * MIB;
-	OK(gpumem_buffer_set_policy(buffer, &policy));
-	OK(gpumem_buffer_ensure(buffer, 41 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 56 * MIB);
-	OK(gpumem_buffer_ensure(buffer, 90 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 100 * MIB);
-	struct was was = now(buffer);
-	GM_REQUIRE_EQ(gpumem_buffer_ensure(buffer, 100 * MIB + 1, NULL, NULL), GPUMEM_E_LIMIT);
-	GM_REQUIRE(strstr(gpumem_error_detail(), "ceiling of 104857600"));
-	require_as(buffer, &was);
-
-	/* The policy alone does not move it, and asks for no more than there is. */
-	policy = (gpumem_buffer_policy)GPUMEM_BUFFER_POLICY_INIT;
-	policy.factor = 50;
-	OK(gpumem_buffer_set_policy(buffer, &policy));
-	OK(gpumem_buffer_ensure(buffer, 101 * MIB, NULL, &moved));
-	GM_REQUIRE_EQ(moved, 0);
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 512 * MIB);
-	gpumem_buffer_destroy(buffer);
-	OK(gpumem_trim(session, NULL));
-	buffer = create(10 * MIB, 2048 * MIB);
-	OK(gpumem_buffer_set_policy(buffer, &policy));
-	OK(gpumem_buffer_ensure(buffer, 11 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer) / MIB, 499);
-	OK(gpumem_buffer_ensure(buffer, 500 * MIB, NULL, NULL));
-	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), 500 * MIB);
-	GM_REQUIRE_EQ(gpumem_buffer_ensure(buffer, SIZE_MAX, NULL, NULL), GPUMEM_E_INVALID);
-	OK(gpumem_buffer_set_policy(buffer, NULL));
-	gpumem_buffer_destroy(buffer);
-}
-END_TEST
-
-START_TEST(policies_that_make_no_sense_are_refused)
-{
-	gpumem_buffer *buffer = create(2 * MIB, 0);
-	gpumem_buffer_policy policy = GPUMEM_BUFFER_POLICY_INIT;
-	static const double factors[] = {0.5, -1, 101, 1e300, -1e300};
-	for (size_t i = 0; i < sizeof(factors) / sizeof(*factors) + 1; i++) {
-		policy.factor = i ? factors[i - 1] : strtod("nan", NULL);
-		GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
-		GM_REQUIRE(strstr(gpumem_error_detail(), "factor"));
-	}
-	policy.factor = 1;
-	policy.step = SIZE_MAX;
-	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
-	GM_REQUIRE(strstr(gpumem_error_detail(), "step"));
-	policy.step = 0;
-	policy.ceiling = SIZE_MAX;
-	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
-	GM_REQUIRE(strstr(gpumem_error_detail(), "ceiling"));
-	policy.ceiling = 0;
-	policy.size = 0;
-	GM_REQUIRE_EQ(gpumem_buffer_set_policy(buffer, &policy), GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gpumem_buffer_set_policy(NULL, NULL), GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gpumem_buffer_ensure(NULL, 1, NULL, NULL), GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gpumem_buffer_report_use(NULL, 1), GPUMEM_E_INVALID);
-	GM_REQUIRE_EQ(gpumem_buffer_report_use(buffer, 2 * MIB + 1), GPUMEM_E_INVALID);
-	GM_REQUIRE(strstr(gpumem_error_detail(), "used"));
-	gpumem_buffer_destroy(buffer);
-}
-END_TEST
-
-/* The one row that gpumemctl buffers would show. The caller closes raw. */
-static const Gm__Wire__Buffer *listed(struct gm_raw *raw)
-{
-	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
-	gm_raw_observe(raw, &daemon_);
-	GM_REQUIRE_EQ(gm_raw_call(raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
-	GM_REQUIRE(!raw->packet->more);
-	GM_REQUIRE_EQ(raw->packet->buffers->n_buffers, 1);
-	return raw->packet->buffers->buffers[0];
-}
-
-START_TEST(others_see_how_a_buffer_grows_and_how_full_it_is)
-{
-	struct gm_raw raw;
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	options.max_size = 64 * MIB;
-	options.tag = "growing";
-	options.type = "kv-cache";
-	options.precision = "bfloat16";
-	gpumem_buffer *buffer = create_with(1000, options);
-	gpumem_buffer_policy policy = {sizeof(policy), 1.25, 4 * MIB, 48 * MIB};
-	/* It is too small to be listed, until it grows. */
-	OK(gpumem_buffer_set_policy(buffer, &policy));
-	OK(gpumem_buffer_report_use(buffer, 900));
-	OK(gpumem_buffer_resize(buffer, 8 * MIB, NULL, NULL));
-	const Gm__Wire__Buffer *row = listed(&raw);
-	GM_REQUIRE_EQ(row->bytes, 8 * MIB);
-	GM_REQUIRE(strcmp(row->tag, "growing") == 0);
-	GM_REQUIRE(strcmp(row->type, "kv-cache") == 0);
-	GM_REQUIRE(strcmp(row->precision, "bfloat16") == 0);
-	GM_REQUIRE_EQ(row->max_bytes, 64 * MIB);
-	GM_REQUIRE(row->use_known);
-	GM_REQUIRE_EQ(row->used_bytes, 900);
-	GM_REQUIRE(row->growth != NULL);
-	GM_REQUIRE_EQ(row->growth->percent, 125);
-	GM_REQUIRE_EQ(row->growth->step, 4 * MIB);
-	GM_REQUIRE_EQ(row->growth->ceiling, 48 * MIB);
-	gm_raw_close(&raw);
-
-	/* The use cannot be more than there is. */
-	OK(gpumem_buffer_report_use(buffer, 7 * MIB));
-	OK(gpumem_buffer_resize(buffer, 6 * MIB, NULL, NULL));
-	OK(gpumem_buffer_set_policy(buffer, NULL));
-	OK(gpumem_buffer_set_tag(buffer, "renamed"));
-	row = listed(&raw);
-	GM_REQUIRE_EQ(row->bytes, 6 * MIB);
-	GM_REQUIRE_EQ(row->used_bytes, 6 * MIB);
-	GM_REQUIRE(!row->growth);
-	GM_REQUIRE(strcmp(row->tag, "renamed") == 0);
-	gm_raw_close(&raw);
-	gpumem_buffer_destroy(buffer);
-
-	buffer = create(2 * MIB, 0);
-	row = listed(&raw);
-	GM_REQUIRE_EQ(row->max_bytes, 0);
-	GM_REQUIRE(!row->use_known && !row->growth);
-	gm_raw_close(&raw);
-	gpumem_buffer_destroy(buffer);
 }
 END_TEST
 
@@ -704,9 +508,6 @@ int main(void)
 	tcase_add_test(tc, a_buffer_with_a_token_stays_as_it_is);
 	tcase_add_test(tc, a_buffer_with_a_name_stays_as_it_is);
 	tcase_add_test(tc, a_buffer_that_grows_waits_as_it_did_when_it_was_made);
-	tcase_add_test(tc, a_policy_says_how_a_buffer_grows);
-	tcase_add_test(tc, policies_that_make_no_sense_are_refused);
-	tcase_add_test(tc, others_see_how_a_buffer_grows_and_how_full_it_is);
 	tcase_add_loop_test(tc, a_buffer_that_grows_while_the_daemon_is_away_waits_for_it, 0, 2);
 	tcase_add_test(tc, a_growth_that_a_frozen_daemon_never_answered_is_not_granted_twice);
 	tcase_add_test(tc, a_daemon_that_does_not_come_back_leaves_the_buffer_as_it_was);

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/* Evictable buffers that people move with gpumemctl: what moves, what is refused, and what gpumemctl says. */
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/integration/evict_fixture.h"
+#include "tests/tap.h"
+
+/* The names of the evictable buffers, in order of their sizes. */
+static void buffer_names(char names[2][64])
+{
+	char said[512];
+	GM_REQUIRE_EQ(
+		ctl("buffers --csv --no-header --sort bytes --columns buffer,bytes", said), 0);
+	GM_REQUIRE_EQ(sscanf(said, "%63[^,],%*s\n%63[^,],", names[0], names[1]), 2);
+}
+
+START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
+{
+	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
+	char names[2][64], line[128], said[512];
+	buffer_names(names);
+
+	snprintf(line, sizeof(line), "evict %s", names[0]);
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_HOST);
+	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(ctl("buffers --csv --no-header --sort bytes --columns location", said), 0);
+	GM_REQUIRE(strncmp(said, "host\ndevice\n", 12) == 0);
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "in host memory already"));
+
+	snprintf(line, sizeof(line), "restore %s", names[0]);
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
+
+	/* A pinned one is refused by the name of its client, and stays when all are meant. */
+	pin(small);
+	snprintf(line, sizeof(line), "evict %s", names[0]);
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "the test") && strstr(said, "pinned"));
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (8.0M)"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
+	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_HOST);
+	require(small, 1);
+	unpin(small);
+	snprintf(line, sizeof(line), "restore %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	pin(large);
+	require(large, 2);
+	gpumem_buffer_destroy(small);
+	gpumem_buffer_destroy(large);
+}
+END_TEST
+
+/* As ctl.sh looks at the other verbs, which may be repeated. These two change something each time. */
+START_TEST(what_gpumemctl_moved_is_said_to_people_and_to_programs)
+{
+	static const struct {
+		const char *options, *says;
+	} ways[] = {
+		{"", "Moved 2 buffers (10.0M) to "},
+		{"--bytes", "Moved 2 buffers (10485760) to "},
+		{"--json", "\"left\": 0"},
+		{"--csv", "buffers,bytes,left\n2,10485760,0\n"},
+		{"--csv --no-header", "2,10485760,0\n"},
+	};
+	gpumem_buffer *small = filled(2 * MIB, 1), *large = filled(8 * MIB, 2);
+	char line[128], said[512];
+
+	for (size_t i = 0; i < 2 * (sizeof(ways) / sizeof(ways[0])); i++) {
+		const char *says = ways[i / 2].says;
+		snprintf(line, sizeof(line), "%s %d %s", i % 2 ? "restore" : "evict", (int)getpid(),
+			ways[i / 2].options);
+		GM_REQUIRE_EQ(ctl(line, said), 0);
+		if (!strstr(said, says) || strchr(said, '\033') || strcspn(said, "\n") > 80)
+			GM_FAIL("%s: %s", line, said);
+	}
+	gpumem_buffer_destroy(small);
+	gpumem_buffer_destroy(large);
+}
+END_TEST
+
+/* A buffer that the daemon did not publish moves like any other. */
+START_TEST(a_buffer_whose_name_was_refused_can_be_evicted)
+{
+	gpumem_buffer *taken = NULL, *buffer = filled(4 * MIB, 6);
+	char line[64], said[512];
+	OK(gpumem_buffer_create(session, 0, MIB, NULL, &taken));
+	OK(gpumem_publish(taken, "taken", NULL, NULL, NULL));
+	pin(buffer);
+	GM_REQUIRE(gpumem_publish(buffer, "taken", NULL, NULL, NULL) != GPUMEM_OK);
+	unpin(buffer);
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "taken"));
+	gpumem_buffer_destroy(taken);
+}
+END_TEST
+
+START_TEST(gpumemctl_says_what_it_cannot_move)
+{
+	gpumem_buffer *plain = NULL;
+	char line[128], said[512];
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &plain));
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "no evictable buffer"));
+	GM_REQUIRE_EQ(ctl("evict", said), 2);
+	GM_REQUIRE_EQ(ctl("evict x", said), 2);
+	GM_REQUIRE_EQ(ctl("restore 1/0", said), 2);
+	GM_REQUIRE(ctl("evict 1/1", said) != 0);
+	GM_REQUIRE(strstr(said, "no such client"));
+	gpumem_buffer_destroy(plain);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("client evict by hand");
+	TCase *tc = tcase_create("by hand");
+	tcase_set_timeout(tc, 0);
+	tcase_add_checked_fixture(tc, set_up_small, tear_down);
+	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
+	tcase_add_test(tc, what_gpumemctl_moved_is_said_to_people_and_to_programs);
+	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
+	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
+	suite_add_tcase(suite, tc);
+	return gm_tap_run(suite);
+}
