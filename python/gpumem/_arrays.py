@@ -144,9 +144,9 @@ class ArrayLike:
 
     def numpy(self) -> Any:
         """The memory as a NumPy array, where the CPU can use it. The memory stays as long as the array does."""
+        hold = self._for_cpu()
         import numpy
 
-        hold = self._for_cpu()
         if self.dtype not in _dlpack.TYPESTRS:
             raise UnsupportedError("NumPy has no %s: use view() with a type of the same size" % self.dtype)
         dtype = numpy.dtype(_dlpack.TYPESTRS[self.dtype])

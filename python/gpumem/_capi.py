@@ -302,7 +302,7 @@ def library_folders(*built: str) -> List[Path]:
     them. built: folders of the build tree that may hold it."""
     package = Path(__file__).resolve().parent
     folders = [package.parent.parent / name for name in built] + [package.parent.parent / "lib"]
-    for parent in package.parents[1:5]:
+    for parent in list(package.parents)[1:5]:  # Python 3.9 has no slices of parents
         folders += [parent, parent / "lib", parent / "lib64"]
     owners = {0, os.geteuid()}
     if package.exists():
