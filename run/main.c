@@ -89,8 +89,8 @@ static int main_look(
 		if (strcmp(info.backend, "cuda") == 0)
 			main_take(ret, &info);
 		else if (options->device >= 0)
-			return main_fail(EXIT_USAGE, "--device: device %u is no GPU, but %s memory",
-				i, info.backend);
+			return main_fail(EXIT_USAGE,
+				"--device: device %u is not a GPU, but %s memory", i, info.backend);
 	}
 	return 0;
 }
@@ -172,8 +172,9 @@ static int main_set_preload(void)
 		given = GM_RUN_PRELOAD;
 	/* The program may run in another folder. */
 	if (!realpath(given, path) || access(path, R_OK) < 0)
-		return main_fail(
-			EXIT_FAILURE, "the library %s cannot be read: %s", given, strerror(errno));
+		return main_fail(EXIT_FAILURE,
+			"the library %s cannot be read: %s; run 'make install', or name the library in GPUMEM_PRELOAD",
+			given, strerror(errno));
 	if (strpbrk(path, " :"))
 		return main_fail(EXIT_FAILURE,
 			"the library %s cannot be preloaded: its path has a blank or a colon",

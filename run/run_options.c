@@ -19,17 +19,17 @@
 
 /* X(letter, name, argument or NULL, text of the help) */
 #define RUN_OPTIONS(X) \
-	X('l', "limit", "SIZE", "most device memory of it and its children, per GPU: 20G, 40%") \
-	X('n', "name", "NAME", "how gpumemctl shows it (default: the program's name)") \
-	X('p', "priority", "N", "-1000 to 0: those with less wait longer, and give back earlier") \
+	X('l', "limit", "SIZE", "limit on the device memory of the program, per GPU: 20G, 40%") \
+	X('n', "name", "NAME", "the name that gpumemctl shows (default: the program's)") \
+	X('p', "priority", "N", "-1000 to 0: a lower one waits longer, and gives back first") \
 	X('w', "wait", "TIME", "how long an allocation waits if the GPU is full: 30s") \
-	X('S', "spill", NULL, "what no longer fits comes from pinned host memory") \
-	X('d', "device", "N", "let it see this GPU only, by gpumemctl's number") \
+	X('S', "spill", NULL, "take what does not fit on the GPU from pinned host memory") \
+	X('d', "device", "N", "show it only this GPU, by its number in gpumemctl devices") \
 	X('s', "socket", "PATH", "the socket of gpumemd") \
 	X('r', "required", NULL, "refuse to start without gpumemd (default)") \
 	X('o', "optional", NULL, "without gpumemd, run on the plain driver") \
-	X('R', "report", NULL, "say on stderr, at the end, what came from gpumemd") \
-	X('a', "see-all", NULL, "let it see the size of the whole GPU, not its limit") \
+	X('R', "report", NULL, "at the end, say on stderr what came from gpumemd") \
+	X('a', "see-all", NULL, "show it the size of the whole GPU, not its limit") \
 	X('h', "help", NULL, "show this help") \
 	X('V', "version", NULL, "show the version")
 
@@ -51,7 +51,7 @@ static const char *const option_names[] = {
 static void run_options_help(void)
 {
 	puts("Usage: gpumem-run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
-	     "Runs a program that uses CUDA under gpumemd: its device memory comes from the daemon.\n");
+	     "Runs a CUDA program, and all that it starts, on device memory from gpumemd.\n");
 	static const struct {
 		const char *name, *argument, *text;
 	} rows[] = {
@@ -108,7 +108,7 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(
-		"--limit: '%s' is no size; write 20G, 512M, or a part of the GPU such as 40%%",
+		"--limit: '%s' is not a size; write 20G, 512M, or a part of the GPU such as 40%%",
 		text);
 }
 
@@ -118,7 +118,7 @@ static enum gm_run_parsed run_options_wait(const char *text, struct gm_run_optio
 
 	if (gm_parse_duration(text, &ns) < 0 || ns / 1000000 >= UINT32_MAX)
 		return run_options_wrong(
-			"--wait: '%s' is no time below 49 days; write 30s, 500ms or 5min", text);
+			"--wait: '%s' is not a time below 49 days; write 30s, 500ms or 5min", text);
 	options->wait_given = true;
 	options->wait_ms = (uint32_t)(ns / 1000000 + (ns % 1000000 != 0));
 	return GM_RUN_GO;
@@ -144,7 +144,8 @@ static enum gm_run_parsed run_options_device(const char *text, struct gm_run_opt
 
 	if (gm_parse_u64(text, &value) < 0 || value > INT32_MAX)
 		return run_options_wrong(
-			"--device: '%s' is no number of a device; see 'gpumemctl devices'", text);
+			"--device: '%s' is not the number of a device; see 'gpumemctl devices'",
+			text);
 	options->device = (int64_t)value;
 	return GM_RUN_GO;
 }
@@ -218,7 +219,7 @@ enum gm_run_parsed gm_run_parse(int argc, char **argv, struct gm_run_options *re
 	}
 
 	if (optind >= argc)
-		return run_options_wrong("which program is to run?");
+		return run_options_wrong("no program is given");
 	options.program = argv + optind;
 	*ret_options = options;
 	return GM_RUN_GO;

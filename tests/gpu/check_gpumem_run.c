@@ -20,6 +20,7 @@ struct command {
 	const char *output;           /* where stdout and stderr go; NULL: as the test's */
 	bool nowhere;                 /* no daemon listens where it looks */
 	bool relative;                /* the library is named from the folder where it runs */
+	const char *library;          /* GPUMEM_PRELOAD; NULL: the one that was built */
 	const char *preloaded;        /* LD_PRELOAD before; %s is the library */
 };
 
@@ -38,6 +39,8 @@ static void run(int channel, void *argument)
 		GM_REQUIRE(chdir(preload) == 0);
 		setenv("GPUMEM_PRELOAD", "./libgpumem-preload.so", 1);
 	}
+	if (command->library)
+		setenv("GPUMEM_PRELOAD", command->library, 1);
 	if (command->preloaded) {
 		char before[1200];
 		snprintf(before, sizeof before, "/nowhere%s%s", preload, command->preloaded);
@@ -91,13 +94,13 @@ START_TEST(wrong_use_is_explained)
 	} cases[] = {
 		{(const char *const[]){"--limt", "1G", "true", NULL}, 2, "did you mean --limit?"},
 		{(const char *const[]){"-x", "true", NULL}, 2, "there is no option -x"},
-		{(const char *const[]){"--limit", "much", "true", NULL}, 2, "'much' is no size"},
-		{(const char *const[]){"--limit", "0", "true", NULL}, 2, "'0' is no size"},
-		{(const char *const[]){"--limit", "101%", "true", NULL}, 2, "'101%' is no size"},
+		{(const char *const[]){"--limit", "much", "true", NULL}, 2, "'much' is not a size"},
+		{(const char *const[]){"--limit", "0", "true", NULL}, 2, "'0' is not a size"},
+		{(const char *const[]){"--limit", "101%", "true", NULL}, 2, "'101%' is not a size"},
 		{(const char *const[]){"--limit", "900T", "true", NULL}, 2,
 			"900T is more than the GPU has"},
 		{(const char *const[]){"--limit", NULL}, 2, "--limit needs a value"},
-		{(const char *const[]){"--wait", "soon", "true", NULL}, 2, "'soon' is no time"},
+		{(const char *const[]){"--wait", "soon", "true", NULL}, 2, "'soon' is not a time"},
 		{(const char *const[]){"--priority", "1", "true", NULL}, 2,
 			"only an administrator can raise a priority"},
 		{(const char *const[]){"--priority", "-1001", "true", NULL}, 2,
@@ -107,13 +110,13 @@ START_TEST(wrong_use_is_explained)
 		{(const char *const[]){"--priority", "-1000", "true", NULL}, 0, ""},
 		{(const char *const[]){"--report=x", "true", NULL}, 2, "--report takes no value"},
 		{(const char *const[]){"--reprt=x", "true", NULL}, 2, "did you mean --report?"},
-		{(const char *const[]){"--wait", "50000000", "true", NULL}, 2, "is no time"},
+		{(const char *const[]){"--wait", "50000000", "true", NULL}, 2, "is not a time"},
 		{(const char *const[]){"--device", "77", "true", NULL}, 2,
 			"there is no device 77; gpumemd has "},
 		{(const char *const[]){"--device", "first", "true", NULL}, 2,
-			"'first' is no number of a device"},
+			"'first' is not the number of a device"},
 		{(const char *const[]){"--name", "a\nb", "true", NULL}, 2, "printable UTF-8"},
-		{(const char *const[]){"--report", NULL}, 2, "which program is to run?"},
+		{(const char *const[]){"--report", NULL}, 2, "no program is given"},
 		{(const char *const[]){"no-such-program", NULL}, 127,
 			"cannot run no-such-program: there is no such program"},
 		{(const char *const[]){"/dev/null", NULL}, 126, "cannot run /dev/null"},
@@ -130,6 +133,33 @@ START_TEST(wrong_use_is_explained)
 		if (status != cases[i].status || !strstr(text, cases[i].says))
 			GM_FAIL("case %zu: status %d, and: %s", i, status, text);
 	}
+	tear_down();
+}
+END_TEST
+
+START_TEST(no_line_of_the_help_is_wider_than_a_terminal)
+{
+	char text[4096];
+	struct command command = {.arguments = ARGUMENTS("--help")};
+
+	start_with(CONFIG(""));
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		if (strlen(line) > 80)
+			GM_FAIL("%zu columns: %s", strlen(line), line);
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_missing_library_comes_with_a_remedy)
+{
+	char text[4096];
+	struct command command = {.arguments = ARGUMENTS("true"), .library = "/nowhere/library.so"};
+
+	start_with(CONFIG(""));
+	GM_REQUIRE_EQ(outcome(&command, text), 1);
+	GM_REQUIRE(strstr(text, "/nowhere/library.so cannot be read"));
+	GM_REQUIRE(strstr(text, "name the library in GPUMEM_PRELOAD"));
 	tear_down();
 }
 END_TEST
@@ -196,7 +226,7 @@ START_TEST(host_memory_is_no_gpu)
 
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = "", .args = args});
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
-	GM_REQUIRE(strstr(text, "device 0 is no GPU"));
+	GM_REQUIRE(strstr(text, "device 0 is not a GPU"));
 	command.arguments = ARGUMENTS("--limit", "40%", "true");
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strstr(text, "gpumemd has no GPU to give 40% of"));
@@ -437,6 +467,8 @@ int main(void)
 	TCase *tc = tcase_create("gpumem-run");
 	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, wrong_use_is_explained);
+	tcase_add_test(tc, no_line_of_the_help_is_wider_than_a_terminal);
+	tcase_add_test(tc, a_missing_library_comes_with_a_remedy);
 	tcase_add_test(tc, a_setuid_program_is_refused);
 	tcase_add_test(tc, a_32_bit_program_is_refused);
 	tcase_add_test(tc, host_memory_is_no_gpu);
