@@ -45,8 +45,8 @@ struct drain_look {
 	bool changed;
 	uint64_t clients_asked, held, going;
 	struct gm_table *holders;
-	size_t n_holders;
-	char named[DRAIN_LINE]; /* the first holders, in words */
+	size_t n_holders, n_left; /* n_left of them have no process */
+	char named[DRAIN_LINE];   /* the first holders, in words */
 };
 
 static void drain_take(void *user, const Gm__Wire__Packet *packet)
@@ -98,6 +98,7 @@ static void drain_take_clients(void *user, const Gm__Wire__Packet *packet)
 		gm_table_text(look->holders, client->left          ? "left"
 					     : client->quarantined ? "quarantined"
 								   : "connected");
+		look->n_left += client->left != 0;
 		if (look->n_holders++ < DRAIN_NAMED)
 			drain_name_holder(look, client, held);
 	}
@@ -253,7 +254,12 @@ static void drain_write(struct gm_ctl *ctl, struct drain_look *look)
 	gm_writer_blank_line(writer);
 	gm_writer_table(writer, "holders", gm_steal_ptr(&look->holders));
 	gm_writer_blank_line(writer);
-	gm_writer_line(writer, "", "'gpumemctl kill CLIENT' ends a client.");
+	if (look->n_holders > look->n_left)
+		gm_writer_line(writer, "", "'gpumemctl kill CLIENT' ends a client.");
+	if (look->n_left)
+		gm_writer_line(writer, "",
+			"What was left behind may have a name: 'gpumemctl shares' lists the names, and "
+			"'gpumemctl shares remove NAME' removes one.");
 }
 
 static gpumem_status drain_undo(struct gm_ctl *ctl)

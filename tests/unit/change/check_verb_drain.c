@@ -112,6 +112,8 @@ START_TEST(who_holds_memory_when_the_time_is_over_is_shown_and_it_fails)
 	ck_assert_ptr_null(strstr(text, "ben"));
 	/* What a client left behind has no process. */
 	has(text, "\n   - root");
+	has(text, "'gpumemctl kill CLIENT' ends a client.");
+	has(text, "'gpumemctl shares remove NAME'");
 	ck_assert_int_eq(ended, GPUMEM_E_BUSY);
 	free(text);
 
