@@ -30,9 +30,8 @@ static gpumem_status safetensors_length(const struct gm_weights_file *file, size
 
 	if (n > GPUMEM_WEIGHTS_HEADER_MOST)
 		return gm_weights_damaged(file->name, 0, NULL,
-			"the header has %" PRIu64
-			" bytes, and at most %d are allowed; this may be no "
-			"safetensors file",
+			"the header has %" PRIu64 " bytes, and at most %d are allowed; this is "
+			"probably not a safetensors file",
 			n, GPUMEM_WEIGHTS_HEADER_MOST);
 	if (n > file->size - sizeof(bytes))
 		return gm_weights_damaged(file->name, file->size, NULL,
@@ -96,7 +95,7 @@ gpumem_status gm_safetensors_read(
 		return gm_weights_file_explain(file, SAFETENSORS_LENGTH_BYTES, r);
 	if (n == 0 || bytes[0] != '{')
 		return gm_weights_damaged(file->name, SAFETENSORS_LENGTH_BYTES, NULL,
-			"the header does not begin with \"{\"; this may be no safetensors file");
+			"the header does not begin with \"{\"; this is probably not a safetensors file");
 
 	/* One more key than tensors: the metadata. */
 	status = gm_json_text_parse(&text, file->name, SAFETENSORS_LENGTH_BYTES, bytes, n, NULL,

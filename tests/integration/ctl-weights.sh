@@ -52,7 +52,7 @@ check "a damaged file is refused with the place in it" all "[ $status = 1 ]" \
 	"complains '$dir/bad, byte 67: tensor \"b\" overlaps with tensor \"a\"'" "silent stdout"
 { length 1; printf 'x'; } >"$dir/bad"
 run 1 weights load "$dir/bad" --name bad
-check "and so is one that is no model" all "[ $status = 1 ]" "complains 'this may be no safetensors file'"
+check "and so is one that is no model" all "[ $status = 1 ]" "complains 'this is probably not a safetensors file'"
 mkfifo "$dir/pipe"
 run 1 weights load "$dir/pipe" --name bad
 check "a pipe is refused without waiting" all "[ $status = 1 ]" "complains 'is a pipe, a socket or a device'"
