@@ -93,6 +93,15 @@ export LD_LIBRARY_PATH=$root$libdir:${LD_LIBRARY_PATH-}
 cp -r "$root$docdir/examples" "$dir/examples" && chmod -R u+w "$dir/examples"
 # The library may be built with sanitizers, so make says how to compile.
 check "the examples build with pkg-config" make -s -C "$dir/examples" CC="${GPUMEM_TEST_CC:-cc}" CXX="${GPUMEM_TEST_CXX:-c++}"
+# demo-gpu.c is a part of others.
+each_is_built() {
+	local program
+	for program in "$dir"/examples/*.c; do
+		program=${program%.c}
+		[ "${program##*/}" = demo-gpu ] || [ -x "$program" ] || { echo "${program##*/} is not built" >&2; return 1; }
+	done
+}
+check "the makefile builds each example" each_is_built
 printf '[gpumemd]\nmin_free = 0\n[device 0]\nsize = 512M\n' >"$dir/conf"
 "$root$bindir/gpumemd" --backend host --config "$dir/conf" --socket "$GPUMEM_SOCKET" 2>"$dir/log" &
 daemon=$!
