@@ -57,8 +57,8 @@ GPUMEM_API const char *gpumem_status_text(gpumem_status status);
 /* Why this thread's last failed call failed, and what to do about it. Never NULL. Valid until this
  * thread's next call into the library. */
 GPUMEM_API const char *gpumem_error_detail(void);
-/* For libraries on top of this one: leaves a sentence of theirs for gpumem_error_detail(), and returns the
- * status, so that a failure is one line. A long sentence is cut after 511 bytes. */
+/* For libraries on top of this one: sets the sentence that gpumem_error_detail() returns on this thread, cut
+ * after 511 bytes. Returns status, so that a caller can fail in one line. */
 GPUMEM_API gpumem_status gpumem_error_set(gpumem_status status, const char *sentence);
 /* The library's version, "0.1.0". */
 GPUMEM_API const char *gpumem_version(void);
@@ -247,8 +247,8 @@ typedef struct gpumem_stats_t {
 GPUMEM_API gpumem_status gpumem_stats(
 	gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats);
 
-/* For those that stand between a program and the driver, as gpumem-run does: so many more calls for memory of the device
- * went to the driver itself. gpumemctl clients shows the sum. */
+/* For libraries that stand between a program and the driver, as that of gpumem-run does: counts calls for memory
+ * of the device that went to the driver instead. gpumemctl clients shows the sum as PASSED. */
 GPUMEM_API gpumem_status gpumem_count_passed(
 	gpumem_session *session, uint32_t device, uint64_t calls);
 
@@ -467,7 +467,7 @@ GPUMEM_API gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uin
 	size_t size, const gpumem_buffer_options *options, gpumem_request **ret_request);
 GPUMEM_API gpumem_status gpumem_buffer_take(gpumem_request *request, gpumem_buffer **ret_buffer);
 /* Nothing may be using the memory any more, except a transfer (gpumem_copy.h): then the buffer goes when
- * that ends. If another process created the buffer, this only closes the view of it here. buffer may be
+ * the transfer ends. If another process created the buffer, the call only unmaps it here. buffer may be
  * NULL. */
 GPUMEM_API void gpumem_buffer_destroy(gpumem_buffer *buffer);
 GPUMEM_API void *gpumem_buffer_ptr(const gpumem_buffer *buffer);
@@ -488,8 +488,8 @@ GPUMEM_API gpumem_transport gpumem_buffer_transport(const gpumem_buffer *buffer)
 GPUMEM_API gpumem_status gpumem_buffer_ipc_handle(
 	const gpumem_buffer *buffer, unsigned char ret_handle[GPUMEM_IPC_HANDLE_BYTES]);
 GPUMEM_API gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag);
-/* Says that the buffer is being used now. gpumemctl buffers and gpumem_leaks() then show how long it was
- * not. The library cannot see uses by itself. Takes some 50 ns. */
+/* Says that the program uses the buffer now. gpumemctl buffers and gpumem_leaks() then show how long ago
+ * that was. The library cannot see uses by itself. Takes some 50 ns. */
 GPUMEM_API gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer);
 
 /* ---- resizing: buffers that grow and shrink where they are */
@@ -505,8 +505,8 @@ GPUMEM_API gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer);
  */
 
 /*
- * Makes a buffer larger or smaller. size is from 1 to what a limit allows. What is added has any
- * content. If the device is full, the call waits as long as the buffer's wait_ms says.
+ * Makes a buffer larger or smaller. size is at least 1. The content of the part that is added is
+ * undefined. If the device is full, the call waits as long as the buffer's wait_ms says.
  *
  * Shrinking never waits for the device: work launched before the call, on any stream, may still use the
  * part that is cut off, whose chunks go back when that work is done. GPUMEM_STREAM_DONE: nothing uses
@@ -522,8 +522,8 @@ GPUMEM_API gpumem_status gpumem_buffer_touch(gpumem_buffer *buffer);
  * If the call fails, nothing has changed:
  *
  *   GPUMEM_E_BUSY    The buffer has a token or a name, another process has it open, a transfer
- *                    (gpumem_copy.h) uses it, or the stream is being captured into a graph. If the
- *                    buffer has to move: or the copy would break the capture of another stream.
+ *                    (gpumem_copy.h) uses it, or the stream is being captured into a graph. Or the
+ *                    buffer has to move, and the copy would break the capture of another stream.
  *   GPUMEM_E_DENIED  Another process made the buffer.
  *   GPUMEM_E_INVALID The size is 0 or too large.
  *
@@ -537,7 +537,7 @@ GPUMEM_API size_t gpumem_buffer_max_size(const gpumem_buffer *buffer);
 /* How gpumem_buffer_ensure() grows a buffer. gpumemctl buffers shows it. */
 typedef struct gpumem_buffer_policy {
 	size_t size;
-	double factor; /* to at least so many times its size: 1.5. From 1 to 100; 0: to what is needed */
+	double factor;  /* to at least this many times its size, 1 to 100; 0: to what is needed */
 	size_t step;    /* by a multiple of this, rounded up to 2 MiB; 0: any size */
 	size_t ceiling; /* never beyond this, rounded up to 2 MiB; 0: no ceiling */
 } gpumem_buffer_policy;
@@ -551,9 +551,9 @@ typedef struct gpumem_buffer_policy {
 GPUMEM_API gpumem_status gpumem_buffer_set_policy(
 	gpumem_buffer *buffer, const gpumem_buffer_policy *policy);
 /*
- * Sees to it that the buffer has at least that many bytes. If it has, the call costs next to nothing.
- * Otherwise it is gpumem_buffer_resize() to what the policy says, or to what is needed if there is not
- * that much memory. The policy alone never makes a buffer move. Beyond the ceiling: GPUMEM_E_LIMIT.
+ * Makes sure that the buffer has at least that many bytes. If it has, the call costs next to nothing.
+ * Otherwise it resizes the buffer to what the policy says, or to what is needed if there is not that
+ * much memory. The policy alone never makes a buffer move. Beyond the ceiling: GPUMEM_E_LIMIT.
  */
 GPUMEM_API gpumem_status gpumem_buffer_ensure(
 	gpumem_buffer *buffer, size_t needed, gpumem_stream stream, int *ret_moved);
@@ -645,8 +645,8 @@ typedef struct gpumem_leak {
 } gpumem_leak;
 
 /*
- * Calls fn for all memory that the session tracks, that is not freed, and that is at least so old; the
- * oldest comes first. fn runs on the calling thread, without any lock held, and may call everything in
+ * Calls fn for all memory that the session tracks, that is not freed, and that is at least older_than_ms
+ * old; the oldest comes first. fn runs on the calling thread, without any lock held, and may call everything in
  * this library except gpumem_disconnect(). It may be NULL, if only the number is wanted. ret_count,
  * which may be NULL, gets the number. Sends no message.
  *

@@ -8,10 +8,10 @@
  *
  * What a program may rely on:
  *
- *   - A chunk is one physical allocation of exactly the size that was asked for. It is made for this
- *     program, and nobody gets it afterwards: it is zero where the driver makes it so, and is destroyed
- *     when it comes back.
- *   - It is charged exactly, before it is made, and bounded by the same limits as buffers.
+ *   - A chunk is one physical allocation of exactly the size that was asked for. The daemon makes it for
+ *     this program alone, and destroys it when it comes back. Whether it is zero at first is up to the
+ *     driver.
+ *   - The daemon charges exactly its size, before it makes it. The limits are the same as for buffers.
  *   - It reaches the program as a file descriptor, which cuMemImportFromShareableHandle() takes; on the
  *     host backend, mmap() does. The descriptor can be closed after that.
  *   - It survives a restart of the daemon, like a buffer.
@@ -42,16 +42,16 @@ typedef struct gpumem_chunk_options {
 /*
  * Makes a chunk. options may be NULL. *ret_fd is the caller's to close, and has FD_CLOEXEC set.
  *
- *   GPUMEM_E_INVALID      bytes is 0, beyond reason, or no multiple of GPUMEM_CHUNK_GRANULARITY.
- *   GPUMEM_E_LIMIT        A limit of one of its owners is in the way.
- *   GPUMEM_E_NO_MEMORY    The device does not have so much.
+ *   GPUMEM_E_INVALID      bytes is 0, too large, or not a multiple of GPUMEM_CHUNK_GRANULARITY.
+ *   GPUMEM_E_LIMIT        A limit of the user, group, unit, container or session does not allow it.
+ *   GPUMEM_E_NO_MEMORY    The device does not have that much free memory.
  *   GPUMEM_E_UNSUPPORTED  The device has no fd transport, or the daemon is older than this request.
  */
 GPUMEM_API gpumem_status gpumem_chunk_create(gpumem_session *session, uint32_t device, size_t bytes,
 	const gpumem_chunk_options *options, gpumem_chunk **ret_chunk, int *ret_fd);
 
-/* Another descriptor of the chunk, from the daemon, with FD_CLOEXEC set. For other processes: the driver
- * exports no memory that was imported. */
+/* Gets another descriptor of the chunk from the daemon, with FD_CLOEXEC set. A program that shares the chunk
+ * with another process needs this, because the driver does not export memory that was imported. */
 GPUMEM_API gpumem_status gpumem_chunk_fd(gpumem_chunk *chunk, int *ret_fd);
 
 /* The size, and the device. 0 if chunk is NULL. */

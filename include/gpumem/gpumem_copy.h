@@ -17,13 +17,13 @@
  *   - When a call returns, the transfer is over, and no thread, event or pinned slot of it is left.
  *     Only GPUMEM_COPY_ASYNC leaves work on the stream.
  *   - A transfer that fails or is cancelled says how many bytes arrived: that many from the first
- *     byte on are complete. What follows them in the buffer or in the program's memory has any
- *     content.
+ *     byte on are complete. The content of what follows them, in the buffer or in the program's
+ *     memory, is undefined.
  *   - A transfer needs the daemon for its pinned slots only, and goes on without them if they
  *     cannot be had. So no transfer fails because the daemon is away.
  *   - Threads may copy at the same time, also to and from one buffer. While a transfer runs, its
- *     buffer is not resized (gpumem_buffer_resize() returns GPUMEM_E_BUSY), and a buffer that is
- *     destroyed goes when its transfers end. Nobody may end the session.
+ *     buffer cannot be resized (gpumem_buffer_resize() returns GPUMEM_E_BUSY), and a buffer that is
+ *     destroyed goes when its transfers end. The program must not end the session meanwhile.
  */
 
 #include "gpumem.h"
@@ -58,7 +58,7 @@ typedef enum gpumem_copy_strategy {
 	GPUMEM_COPY_MANAGED = 4,
 } gpumem_copy_strategy;
 
-/* How far a transfer has come: done of total bytes have arrived. A result other than 0 cancels it. */
+/* Reports progress: done of total bytes have arrived. A result other than 0 cancels the transfer. */
 typedef int (*gpumem_copy_fn)(void *user, uint64_t done, uint64_t total);
 
 #define GPUMEM_COPY_THREADS_MOST 64
@@ -89,7 +89,7 @@ typedef struct gpumem_copy_options {
 		sizeof(gpumem_copy_options), GPUMEM_COPY_AUTO, NULL, NULL, NULL, 0, 0, 0 \
 	}
 
-/* What became of a transfer. Unlike other results, it is written whether the call succeeds or not,
+/* The result of a transfer. Unlike other results, it is written whether the call succeeds or not,
  * unless the arguments were wrong. */
 typedef struct gpumem_copy_result {
 	size_t size;

@@ -3,8 +3,8 @@
 #define GPUMEM_EVICT_H
 
 /*
- * Evictable buffers: memory that the program does not use right now, and that may move to host memory
- * when the device is full. A buffer that is created with GPUMEM_BUFFER_EVICTABLE may be used only between
+ * Evictable buffers: while the program does not use them, the library may move them to host memory if the
+ * device is full. A buffer that is created with GPUMEM_BUFFER_EVICTABLE may be used only between
  * gpumem_buffer_pin() and gpumem_buffer_unpin(). Its address does not change.
  *
  * A buffer with GPUMEM_BUFFER_CPU_OK is evictable, too. If the device is full, it is made in pinned host
@@ -43,21 +43,22 @@ typedef struct gpumem_pin_options {
 /*
  * Brings the buffer back to the device if it was evicted, and keeps it there until it is unpinned as often
  * as it was pinned. The content is complete when the call returns. options may be NULL; *ret_location,
- * which may be NULL, says where the buffer is. If it fails, the buffer is not pinned, and its content is
- * kept.
+ * which may be NULL, says where the buffer is. If the call fails, the buffer keeps its content and is
+ * pinned as often as before.
  */
 GPUMEM_API gpumem_status gpumem_buffer_pin(
 	gpumem_buffer *buffer, const gpumem_pin_options *options, gpumem_location *ret_location);
 /*
- * The program does not use the buffer any more, but for the work that it launched on the stream before.
- * GPUMEM_STREAM_ANY: on any stream. GPUMEM_STREAM_DONE: there is none. The call does not wait.
+ * Says that the program no longer uses the buffer, except for work that it launched on the stream before
+ * the call. GPUMEM_STREAM_ANY: except for work on any stream. GPUMEM_STREAM_DONE: no work uses it. The call
+ * does not wait.
  * GPUMEM_E_INVALID: the buffer is not pinned. GPUMEM_E_BUSY: the stream is being captured into a graph.
  */
 GPUMEM_API gpumem_status gpumem_buffer_unpin(gpumem_buffer *buffer, gpumem_stream stream);
 /* Where the buffer is. Unless it is pinned, that may change at any time. */
 GPUMEM_API gpumem_location gpumem_buffer_location(const gpumem_buffer *buffer);
-/* Moves the buffer to host memory now, if its work is done. GPUMEM_E_BUSY: it is pinned, shared, published,
- * or the device still uses it. */
+/* Moves the buffer to host memory now. GPUMEM_E_BUSY: the buffer is pinned, shared or published, or the
+ * device still uses it. */
 GPUMEM_API gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer);
 
 #ifdef __cplusplus

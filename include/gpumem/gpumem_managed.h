@@ -4,8 +4,8 @@
 
 /*
  * Managed memory (CUDA's unified memory): one pointer that the CPU and the device both use, while the
- * driver moves pages between them. And declarations, for other memory that a program has the driver
- * make itself.
+ * driver moves pages between them. This header also has declarations: with them, a program tells the
+ * daemon about other memory that it gets from the driver itself.
  *
  * The daemon has no part in making such memory, but charges the session for it, as it does for
  * buffers: it counts against the limits of the user, the group, the unit, the container and the
@@ -13,13 +13,13 @@
  *
  * What a program may rely on:
  *
- *   - The charge comes first. If the daemon refuses it, no memory is made. If the driver then refuses
- *     to make the memory, the charge is given back.
+ *   - The library asks the daemon for the charge first. If the daemon refuses, no memory is made. If the
+ *     driver then cannot make the memory, the library gives the charge back.
  *   - The charge of managed memory is its size, in whole 2 MiB, wherever its pages are at the moment.
- *   - What the driver counts for this process does not count as memory outside of the broker as well,
- *     as far as this process declared it. If the daemon cannot see what the driver counts (there is no
- *     NVML, or the process is in a pid namespace that the daemon does not see), declared memory counts
- *     twice: others find less room than there is, never more.
+ *   - The daemon does not count declared memory twice: what the driver counts for this process is not
+ *     foreign, up to what the process declared. If the daemon cannot see what the driver counts (there
+ *     is no NVML, or the process is in a pid namespace that the daemon does not see), declared memory
+ *     does count twice. Others then find less room than there is, never more.
  *   - Charges survive a restart of the daemon, and end with the session: at gpumem_disconnect(), or
  *     when the process ends. gpumem_disconnect() frees managed memory that was not destroyed.
  *   - The daemon asks nobody to give declared memory back. It is not pooled, shared or published.
@@ -54,9 +54,9 @@ typedef struct gpumem_managed_options {
  * Makes managed memory on a device. options may be NULL. The memory is zero where the driver makes it
  * so; a program must not rely on it.
  *
- *   GPUMEM_E_INVALID      bytes is 0 or beyond reason, or the device is GPUMEM_DEVICE_HOST.
- *   GPUMEM_E_LIMIT        A limit of one of its owners is in the way.
- *   GPUMEM_E_NO_MEMORY    The device does not have so much, or the driver could not make it.
+ *   GPUMEM_E_INVALID      bytes is 0 or too large, or the device is GPUMEM_DEVICE_HOST.
+ *   GPUMEM_E_LIMIT        A limit of the user, group, unit, container or session does not allow it.
+ *   GPUMEM_E_NO_MEMORY    The device does not have that much free memory, or the driver failed.
  *   GPUMEM_E_UNSUPPORTED  The device or its driver has no managed memory.
  */
 GPUMEM_API gpumem_status gpumem_managed_create(gpumem_session *session, uint32_t device,
@@ -68,14 +68,14 @@ GPUMEM_API void *gpumem_managed_ptr(const gpumem_managed *managed);
 GPUMEM_API size_t gpumem_managed_size(const gpumem_managed *managed);
 GPUMEM_API uint32_t gpumem_managed_device(const gpumem_managed *managed);
 
-/* Where pages are to be. Memory is charged on one device, so it can be on that one or in host memory. */
+/* Where pages should be: on the device that the memory is charged to, or in host memory. */
 typedef enum gpumem_managed_place {
 	GPUMEM_MANAGED_ON_DEVICE = 0,
 	GPUMEM_MANAGED_ON_HOST = 1,
 } gpumem_managed_place;
 
 /*
- * Moves pages, after the work that was launched on the stream before. The call does not wait for that.
+ * Moves pages after the work that was launched on the stream before. The call itself does not wait.
  * bytes may be 0. GPUMEM_STREAM_ANY and GPUMEM_STREAM_DONE are refused. On the host backend, nothing
  * moves.
  *
@@ -92,7 +92,7 @@ typedef enum gpumem_managed_advice {
 	GPUMEM_MANAGED_PREFER = 3,            /* pages should be at that place, and stay there */
 	GPUMEM_MANAGED_UNSET_PREFER = 4,
 	GPUMEM_MANAGED_ACCESSED_BY =
-		5, /* that side uses it: it is to be mapped there at all times */
+		5, /* that side uses the memory: the driver keeps it mapped there */
 	GPUMEM_MANAGED_UNSET_ACCESSED_BY = 6,
 } gpumem_managed_advice;
 
@@ -102,23 +102,24 @@ GPUMEM_API gpumem_status gpumem_managed_advise(gpumem_managed *managed, size_t o
 	gpumem_managed_advice advice, gpumem_managed_place place);
 
 /*
- * Frees managed memory when all work is done that was launched before, on any stream. Does not wait for
- * that. Then the charge is given back, also while the daemon is away. managed may be NULL.
+ * Frees managed memory once all work is done that was launched before, on any stream, and then gives the
+ * charge back, also while the daemon is away. The call does not wait. managed may be NULL.
  */
 GPUMEM_API void gpumem_managed_destroy(gpumem_managed *managed);
 
 /*
- * Declares memory that the program itself has the driver make: arrays, mipmaps, pools. To be called
- * before the memory is made; it may wait as long as wait_ms says, as a buffer does. The sums of the
- * session are what is charged: no call has to name what another one declared. Any device, also
- * GPUMEM_DEVICE_HOST.
+ * Declares memory that the program gets from the driver itself: arrays, mipmaps, pools. Call it before
+ * the driver makes the memory. If the device is full, the call waits for up to wait_ms. The daemon charges
+ * the sum of all declarations of a session, so the program may undeclare them in other pieces than it
+ * declared them. device may be GPUMEM_DEVICE_HOST.
  *
  *   GPUMEM_E_INVALID, GPUMEM_E_LIMIT, GPUMEM_E_NO_MEMORY  As above. Nothing is charged.
  */
 GPUMEM_API gpumem_status gpumem_declare(
 	gpumem_session *session, uint32_t device, uint64_t bytes, uint32_t wait_ms);
-/* The program has freed so much of it. Never waits for an absent daemon: that one is told when it is
- * back. GPUMEM_E_INVALID: the session has not declared so much; nothing changes. */
+/* Says that the program has freed this much declared memory. Never waits for an absent daemon: the library
+ * tells the daemon when it is back. GPUMEM_E_INVALID: the session has not declared that much; nothing
+ * changes. */
 GPUMEM_API gpumem_status gpumem_undeclare(gpumem_session *session, uint32_t device, uint64_t bytes);
 /* What the session has declared on a device, managed memory included. */
 GPUMEM_API gpumem_status gpumem_declared(

@@ -89,9 +89,9 @@ typedef struct gpumem_placement {
 	}
 
 /*
- * Asks the daemon for a device with room for so many bytes for this client: by its limits, the
- * guarantees of others, and what could be reclaimed. The best fit is chosen, and among equals the
- * device with most room. at_worst says what counts as room: GPUMEM_FIT_NOW, _RECLAIM or _WAIT. If there
+ * Asks the daemon which device has room for this many bytes. The limits of this client, the guarantees
+ * of others and what could be reclaimed all count. The call chooses the best fit, and among equals the
+ * device with the most room. at_worst says what counts as room: GPUMEM_FIT_NOW, _RECLAIM or _WAIT. If there
  * is no such device, returns GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT; the sentence says why, device by
  * device. Pinned host memory is never chosen.
  *

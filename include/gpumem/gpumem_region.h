@@ -21,7 +21,7 @@ typedef struct gpumem_region gpumem_region;
 
 typedef struct gpumem_region_options {
 	size_t size;
-	size_t initial; /* memory to get at once, and to keep; 0: none before the first allocation */
+	size_t initial;   /* memory that the region gets at once and keeps; 0: none */
 	uint32_t wait_ms; /* how long to wait for it if the device is full, see gpumem.h */
 } gpumem_region_options;
 
@@ -36,8 +36,8 @@ typedef struct gpumem_region_options {
  * the highest allocation can go back in the same pieces, except for options->initial: gpumem_trim()
  * returns it, and the library does so by itself if others need it.
  *
- * The tag has 1 to 63 bytes and is the only one of its kind in the session: GPUMEM_E_BUSY if there is
- * another region with it. GPUMEM_E_UNSUPPORTED: the device has no fd transport. device may not be
+ * The tag has 1 to 63 bytes and must be unique in the session: GPUMEM_E_BUSY if another region has
+ * it. GPUMEM_E_UNSUPPORTED: the device has no fd transport. device may not be
  * GPUMEM_DEVICE_HOST. options may be NULL.
  */
 GPUMEM_API gpumem_status gpumem_region_create(gpumem_session *session, uint32_t device,
@@ -66,9 +66,9 @@ GPUMEM_API gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size,
  * nothing was freed. */
 GPUMEM_API gpumem_status gpumem_region_free(gpumem_region *region, void *ptr, gpumem_stream stream);
 
-/* What becomes of the content of a region that is paused. */
+/* What happens to the content of a region that is paused. */
 typedef enum gpumem_region_content {
-	GPUMEM_REGION_DROP = 0, /* it is lost: after the resume, nothing is known about it */
+	GPUMEM_REGION_DROP = 0, /* it is lost: after the resume, the content is undefined */
 	GPUMEM_REGION_KEEP = 1, /* it goes to pinned host memory, and comes back */
 } gpumem_region_content;
 

@@ -44,7 +44,7 @@ typedef struct gpumem_ring_options {
 	size_t size;
 	gpumem_ring_full full;
 	uint32_t wait_ms; /* of GPUMEM_RING_WAIT; GPUMEM_WAIT_FOREVER is allowed */
-	/* The other end sees messages after so many of them, or when the ring is full, or after
+	/* The other end sees messages after this many, or when the ring is full, or after
 	 * gpumem_ring_flush(). 1: each at once. 0: only after a flush, or when the ring is full. */
 	uint32_t flush_every;
 	/* Of the ring's buffer, as in gpumem_buffer_options; gpumem_ring_open() and gpumem_ring_far_end()
@@ -140,7 +140,7 @@ GPUMEM_API gpumem_status gpumem_ring_receive(gpumem_ring *ring, void *message, u
 /* One direction. This struct does not grow in later versions. */
 typedef struct gpumem_ring_flow {
 	uint64_t sent;     /* messages that the sender let the receiver see */
-	uint64_t received; /* of these, the receiver has read so many, and let the sender know */
+	uint64_t received; /* how many of these the receiver says that it has read */
 	uint64_t dropped;  /* messages that found no place (GPUMEM_RING_DROP) */
 	uint64_t
 		high_water; /* the most messages that were in the ring at once, as the sender saw it */

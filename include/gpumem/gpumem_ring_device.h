@@ -13,8 +13,8 @@
  * message that gpumem_ring_receiver_peek() or gpumem_ring_sender_reserve() returned, between two
  * __syncthreads().
  *
- * The end trusts what the other end writes no further than its own memory: whatever that is, nothing
- * outside the ring is read or written, and no call loops.
+ * This end does not trust what the other end writes: whatever that is, this end reads and writes nothing
+ * outside the ring, and no call loops.
  *
  * Names that end in an underscore are for this header alone.
  */
@@ -94,8 +94,8 @@ GPUMEM_RING_ASSERT_(reserved_line, offsetof(gpumem_ring_control, reserved_line) 
 #define GPUMEM_RING_SILENT  3 /* a process that sends no more */
 #define GPUMEM_RING_CLOSED  4 /* nobody any more */
 
-/* One end of a ring, as its owner uses it: what it needs to know, copied from what the other end could
- * change. This struct does not grow in later versions. */
+/* One end of a ring, as its owner uses it: its own copy of the geometry, which the other end cannot change.
+ * This struct does not grow in later versions. */
 typedef struct gpumem_ring_view gpumem_ring_view;
 struct gpumem_ring_view {
 	gpumem_ring_control *out; /* of the direction in which this end sends */

@@ -94,10 +94,10 @@ typedef struct gpumem_publish_options {
 	uint32_t replace;
 	/* If not 0, the name ends when the last process that attached has left. */
 	uint32_t until_unread;
-	/* If not 0, the name ends by itself after so many seconds, as if it had been removed. */
+	/* If not 0, the name ends by itself after this many seconds, as if it had been removed. */
 	uint32_t expires_s;
-	/* What is to be known about the buffer: at most GPUMEM_METADATA_MOST bytes of any kind. The
-	 * call copies them. Whoever may attach can read them: gpumem_metadata_read(). */
+	/* Anything that readers should know about the buffer: at most GPUMEM_METADATA_MOST bytes. The
+	 * call copies them. Processes that may attach can read them: gpumem_metadata_read(). */
 	const void *metadata;
 	size_t metadata_size;
 } gpumem_publish_options;

@@ -11,14 +11,14 @@
  *
  * What a program may rely on:
  *
- *   - The name means all weights of the new version or those of the version before, never a part. If a load fails,
- *     is cancelled or its process dies, nothing is published and nothing stays charged.
+ *   - A name always stands for a complete version: the new one or the one before, never a part. If a load fails or is
+ *     cancelled, or its process dies, nothing is published and nothing stays charged.
  *   - Processes that have attached keep their version while others are published, and after the name was removed.
  *   - Every tensor begins at a multiple of GPUMEM_WEIGHTS_ALIGNMENT bytes.
- *   - Files are not trusted. A file that is damaged or hostile is refused, and the sentence names the file, the
- *     offset of the problem in it, and the tensor. What another user published is checked in the same way.
+ *   - The library does not trust files. It refuses a damaged or hostile file, and the error sentence names the file,
+ *     the offset of the problem in it, and the tensor. It checks what another user published in the same way.
  *
- * Errors and threads are as in gpumem.h: gpumem_error_detail() has the sentence.
+ * Errors and threads are as in gpumem.h: gpumem_error_detail() has the error sentence.
  */
 
 #include "gpumem_copy.h"
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define GPUMEM_WEIGHTS_ALIGNMENT 256
-/* Files that go beyond these are refused. */
+/* The library refuses models that exceed these bounds. */
 #define GPUMEM_WEIGHTS_HEADER_MOST  100000000 /* bytes, of all headers of a model, or of its index */
 #define GPUMEM_WEIGHTS_TENSORS_MOST 262144    /* of a model */
 #define GPUMEM_WEIGHTS_FILES_MOST   512       /* of a model */
@@ -43,18 +43,18 @@ typedef struct gpumem_weights_tensor {
 	const char *dtype;     /* as safetensors has it: "F32", "BF16", "I64", ... */
 	const uint64_t *shape; /* ndim numbers; NULL if ndim is 0 */
 	uint64_t bytes;        /* may be 0 */
-	void *ptr;             /* on the device; contiguous, the last dimension first */
+	void *ptr;             /* on the device; contiguous, in row-major order */
 	uint32_t ndim;
 	uint32_t bits; /* of one element */
 } gpumem_weights_tensor;
 
 typedef struct gpumem_weights_options {
 	size_t size;
-	/* How far the load is, as in gpumem_copy_options. May be NULL. */
+	/* Called with the number of bytes that have arrived, as in gpumem_copy_options. May be NULL. */
 	gpumem_copy_fn progress;
 	void *user;
 	uint32_t *cancel; /* as in gpumem_copy_options; may be NULL */
-	/* If not 0, the name may exist: it then means these weights, with the next version. */
+	/* If not 0, the name may exist already: these weights then become its next version. */
 	uint32_t replace;
 	/* How long to wait for memory if the device is full, as in gpumem_buffer_options. */
 	uint32_t wait_ms;
@@ -75,8 +75,8 @@ typedef struct gpumem_weights_options {
 /*
  * Loads a model and publishes it. path is a safetensors file; or an index of shards, which ends in ".index.json"; or a
  * folder with model.safetensors.index.json or model.safetensors. name is a name of the caller's user, as in
- * gpumem_publish(). options may be NULL. If ret_weights is not NULL, it gets the
- * weights as this process has them, to be ended with gpumem_weights_detach().
+ * gpumem_publish(). options may be NULL. If ret_weights is not NULL, the call also
+ * maps the weights in this process; end that with gpumem_weights_detach().
  *
  *   GPUMEM_E_INVALID      A file is damaged, or an argument is wrong.
  *   GPUMEM_E_NOT_FOUND    There is no such file, or no such device.
@@ -91,16 +91,16 @@ GPUMEM_API gpumem_status gpumem_weights_load(gpumem_session *session, uint32_t d
 	gpumem_weights **ret_weights);
 
 /*
- * Maps the weights that a name means now. name may be that of another user, "uid:1000/llama". If version is not 0, the
- * name must have this version: others are not there for new readers.
+ * Maps the current version of the weights with this name. name may be that of another user, "uid:1000/llama". If version
+ * is not 0, it must be the current version: new readers cannot get older ones.
  *
  *   GPUMEM_E_NOT_FOUND  There is no such name, it has another version, or its buffer does not hold weights.
- *   GPUMEM_E_INVALID    What was published under the name is no table of tensors that fits the buffer.
+ *   GPUMEM_E_INVALID    What was published under the name is not a table of tensors that fits the buffer.
  */
 GPUMEM_API gpumem_status gpumem_weights_attach(
 	gpumem_session *session, const char *name, uint64_t version, gpumem_weights **ret_weights);
-/* Ends the use of the weights: the tensors and their pointers are gone. Never waits, as gpumem_buffer_destroy(). weights
- * may be NULL. The session must not have ended. */
+/* Unmaps the weights. Their tensors and pointers become invalid. Never waits. weights may be NULL. The session must not
+ * have ended. */
 GPUMEM_API void gpumem_weights_detach(gpumem_weights *weights);
 
 GPUMEM_API size_t gpumem_weights_count(const gpumem_weights *weights);
@@ -111,7 +111,7 @@ GPUMEM_API const gpumem_weights_tensor *gpumem_weights_find(
 	const gpumem_weights *weights, const char *name);
 GPUMEM_API uint64_t gpumem_weights_version(const gpumem_weights *weights);
 GPUMEM_API uint32_t gpumem_weights_device(const gpumem_weights *weights);
-/* Bytes of all tensors together, without what aligns them. */
+/* The size of all tensors together, without the padding between them. */
 GPUMEM_API uint64_t gpumem_weights_bytes(const gpumem_weights *weights);
 /* The buffer with all tensors, which belongs to the weights; for example for gpumem_copy_out(). */
 GPUMEM_API gpumem_buffer *gpumem_weights_buffer(const gpumem_weights *weights);
@@ -128,8 +128,8 @@ typedef struct gpumem_weights_entry {
 	uint32_t readers; /* how often they are attached now */
 } gpumem_weights_entry;
 
-/* Lists the weights of the caller's user, and those of others that this process may attach to. *ret_entries is to be
- * freed with gpumem_weights_list_free(); it is NULL if there are none. */
+/* Lists the weights of the caller's user, and those of others that this process may attach to. Free
+ * *ret_entries with gpumem_weights_list_free(); it is NULL if there are none. */
 GPUMEM_API gpumem_status gpumem_weights_list(
 	gpumem_session *session, gpumem_weights_entry **ret_entries, size_t *ret_count);
 /* entries may be NULL. */
