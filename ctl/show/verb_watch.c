@@ -24,7 +24,7 @@
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
 	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
-	static const char *const rungs[] = {"pool", "cached", "unused"};
+	static const char *const rungs[] = {"pool", "cached", "unused", "spill"};
 	char user[GM_USER_TEXT];
 
 	if (notice->session) {
