@@ -240,9 +240,10 @@ const struct gm_verb gm_verb_cleanup = {
 		"  --dry-run    show the plan, and do nothing\n"
 		"  --device N   only on this device; without it, on each device\n\n"
 		"The daemon releases pooled chunks first, then asks clients for cached memory,\n"
-		"those with a low priority first. It waits for them and releases what they\n"
-		"return, which 'trim' does not. It takes no memory that is in use. For\n"
-		"administrators; --dry-run is for everybody.\n",
+		"then asks them to move evictable buffers to host memory; those with a low\n"
+		"priority come first. It waits for them and releases what they return, which\n"
+		"'trim' does not. It takes no memory that is in use. For administrators;\n"
+		"--dry-run is for everybody.\n",
 	.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
 	.run = cleanup_run,
 };
