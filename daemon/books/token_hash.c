@@ -67,8 +67,8 @@ struct gm_token_hash gm_token_hash_make(
 	return hash;
 }
 
-struct gm_token_hash gm_token_hash_piece(const struct gm_token_hash_key *key,
-	const uint8_t token[GM_TOKEN_BYTES], uint32_t index)
+struct gm_token_hash gm_token_hash_piece(
+	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES], uint32_t index)
 {
 	struct gm_token_hash hash = gm_token_hash_make(key, token);
 	uint8_t block[GM_TOKEN_BYTES];

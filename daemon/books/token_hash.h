@@ -20,8 +20,8 @@ struct gm_token_hash {
 struct gm_token_hash gm_token_hash_make(
 	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES]);
 /* The same for one of several that have one token. 0: as above. */
-struct gm_token_hash gm_token_hash_piece(const struct gm_token_hash_key *key,
-	const uint8_t token[GM_TOKEN_BYTES], uint32_t index);
+struct gm_token_hash gm_token_hash_piece(
+	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES], uint32_t index);
 /* The same for a text. Whoever chooses texts cannot make two with one hash. */
 struct gm_token_hash gm_token_hash_text(const struct gm_token_hash_key *key, const char *text);
 

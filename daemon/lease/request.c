@@ -580,7 +580,8 @@ static bool request_fits(struct gm_device *device, const struct gm_request *requ
 	const struct gm_account *account = gm_session_account(request->session, device);
 	if (!gm_admit_now(device, account, exact, ret))
 		return false;
-	if (!device->queue.holder || !gm_turn_bars(device, &request->session->payer, exact, UINT64_MAX))
+	if (!device->queue.holder ||
+		!gm_turn_bars(device, &request->session->payer, exact, UINT64_MAX))
 		return true;
 	ret->block = GM_BLOCK_TURN;
 	return false;
