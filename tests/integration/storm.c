@@ -309,7 +309,18 @@ static void free_a_part(struct worker *worker)
 
 /* ---- requests */
 
-/* For all of the device, which is never free: such a request waits. */
+/* Whether a kept name was published, which keeps a part of the device to the end. Until then all of it may be
+ * free, and the worker that got it would wait for itself. */
+static bool some_is_kept(void)
+{
+	for (unsigned user = 0; user < GM_STORM_USERS; user++)
+		for (unsigned name = 0; name < GM_STORM_KEPT; name++)
+			if (atomic_load(&gm_storm_board->newest[user][name]) > 0)
+				return true;
+	return false;
+}
+
+/* For all of the device, which is never free then: such a request waits. */
 static uint64_t whole_device(struct worker *worker)
 {
 	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
@@ -323,7 +334,8 @@ static void begin(struct worker *worker, struct slot *slot)
 	gpumem_alloc_options alloc = GPUMEM_ALLOC_OPTIONS_INIT;
 	gpumem_buffer_options buffer = GPUMEM_BUFFER_OPTIONS_INIT;
 
-	*slot = (struct slot){.buffer = pick(worker, 2), .much = pick(worker, 3) == 0};
+	*slot = (struct slot){
+		.buffer = pick(worker, 2), .much = pick(worker, 3) == 0 && some_is_kept()};
 	size_t bytes = slot->much ? whole_device(worker) : sizes[pick(worker, 4)];
 	alloc.wait_ms = buffer.wait_ms = slot->much ? 1 + pick(worker, 200) : WAIT_MS;
 	if (slot->buffer)
