@@ -90,7 +90,7 @@ static struct calls find_calls(void)
 		gm_median(samples_, n); \
 	})
 
-/* A pair, and the wait for the context that is a part of it. */
+/* Measures a pair, and apart from it how long cuCtxSynchronize() takes, which cuMemFree() calls. */
 static void measure_pair(const struct calls *c, gm_cu_ctx ctx, double *ret_pair, double *ret_wait)
 {
 	gm_cu_ptr ptr;
@@ -158,7 +158,7 @@ static void take_turn(int channel, void *argument)
 	GM_FAIL("cannot run %s: %s", program, strerror(errno));
 }
 
-/* What is left is the library's own. */
+/* Prints how much of a pair the driver waits, and how much the library takes itself. */
 static void print_wait(double pair, double wait)
 {
 	printf("    (%.0f ns of it wait for the context; without that %.0f ns)\n", wait,

@@ -77,7 +77,7 @@ typedef struct gm_cu_alloc_node {
 	gm_cu_ptr ptr; /* the driver writes it */
 } gm_cu_alloc_node;
 
-/* Of a node that is a graph. */
+/* The driver takes these parameters for a node that is a graph. */
 typedef struct gm_cu_child_node {
 	void *graph;
 	int ownership;
@@ -88,7 +88,7 @@ typedef struct gm_cu_child_node {
 #define GM_CU_GRAPH_NODE_TYPE_GRAPH             4
 #define GM_CU_GRAPH_NODE_TYPE_MEM_ALLOC         10
 
-/* Of a node of any kind: as far as it is one of these. */
+/* The driver takes these parameters for any node. gpumemd names only the kinds that it reads. */
 typedef struct gm_cu_any_node {
 	int type;
 	int reserved[3];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program can learn about a buffer, and note about it. None of this changes its memory. */
+/* A program asks these functions about a buffer, and notes things about it. They leave its memory alone. */
 #include <stdio.h>
 #include <string.h>
 

@@ -74,7 +74,7 @@ struct gm_tally {
 /* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 7
 
-/* What the client was asked to give back. Kept by ladder_run.c. */
+/* The daemon asked the client to give back so much. ladder_run.c keeps this up to date. */
 struct gm_asked {
 	bool owing : 1;   /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1; /* it had said that it has them */

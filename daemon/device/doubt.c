@@ -2,7 +2,7 @@
 /*
  * Whose claims are doubted. An account knows what its own client has promised and not returned (ledger.h).
  * This file keeps that for the user when the client goes, in a table of a fixed size: a user costs one
- * place for each device, and when there is none left, the doubt ends that would end first.
+ * place for each device. When all places are taken, a new doubt takes that of the oldest one.
  */
 #include "daemon/device/doubt.h"
 

@@ -36,7 +36,7 @@ const struct gm_said *gm_ladder_look(const struct gm_device *device, struct gm_a
 	return &account->said;
 }
 
-/* What the client says, by a look of not long ago if there was one, or if no more looks are left.
+/* Returns what the client says. The daemon looks again unless it did so lately, or has no looks left.
  * Every request that does not fit needs this of every client. */
 static const struct gm_said *ladder_use_of(
 	struct gm_device *device, struct gm_account *account, uint32_t *looks)
