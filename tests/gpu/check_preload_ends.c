@@ -261,60 +261,10 @@ END_TEST
 
 /* ---- more rights than its user's */
 
-static void act_secure(int channel, void *argument)
-{
-	const char *fake = getenv("GPUMEM_FAKE_DIR");
-	char library[512], driver[512] = "libcuda.so.1";
-
-	built(library, "preload", "libgpumem-preload.so");
-	if (fake)
-		snprintf(driver, sizeof driver, "%s/lib/libcuda.so.1", fake);
-	prepare_program(channel);
-	setenv("SECURE_LIBRARY", realpath(library, NULL), 1);
-	setenv("SECURE_DRIVER", driver, 1);
-	setenv("GPUMEM_SOCKET", daemon_.socket, 1);
-	setenv("GPUMEM_RUN", "limited", 1);
-	setenv("GPUMEM_RUN_LIMIT", "1048576", 1);
-	GM_REQUIRE(setgid(UID_A) == 0 && setuid(UID_A) == 0);
-	execl(argument, argument, "none", "secure", (char *)NULL);
-	GM_FAIL("cannot run %s: %s", (char *)argument, strerror(errno));
-}
-
-/* Copies the actor, as a program that runs with the rights of its owner. */
-static void make_setuid(char path[256])
-{
-	const char *fake = getenv("GPUMEM_FAKE_DIR");
-	char actor[512], block[65536];
-	ssize_t n;
-
-	snprintf(path, 256, "%s/setuid-XXXXXX", fake ? fake : "/tmp");
-	built(actor, "tests/gpu", "preload_actor");
-	int to = mkostemp(path, O_CLOEXEC), from = open(actor, O_RDONLY | O_CLOEXEC);
-	GM_REQUIRE(to >= 0 && from >= 0);
-	while ((n = read(from, block, sizeof block)) > 0)
-		GM_REQUIRE(write(to, block, (size_t)n) == n);
-	GM_REQUIRE(n == 0 && fchmod(to, 04755) == 0);
-	close(from);
-	close(to);
-}
-
 START_TEST(a_program_with_more_rights_than_its_user_is_left_alone)
 {
-	struct gm_worker worker;
-	char path[256], word;
-
 	start();
-	make_setuid(path);
-	gm_worker_start(&worker, act_secure, path);
-	gm_hear(worker.channel, &word, 1);
-	/* 'n': the file system is one on which no program has the rights of its owner. */
-	if (word == 's') {
-		gm_hear_word(worker.channel, 'i');
-		GM_REQUIRE_EQ(gm_figures_now(&daemon_).clients, 0);
-		go_on(&worker);
-	}
-	gm_worker_join(&worker);
-	unlink(path);
+	play_secure(NULL);
 	tear_down();
 }
 END_TEST
