@@ -11,7 +11,7 @@ Importing the package needs no GPU, no daemon and no library. What is missing is
 """
 
 import threading
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from ._aio import AsyncSession
 from ._arrays import ForeignArray, View, from_dlpack
@@ -19,10 +19,13 @@ from ._core import FOREVER, HOST, DeviceInfo
 from ._events import Event, EventIterator, Subscription
 from ._memory import Batch, BatchEntry, Block, Buffer, Memory, Metadata
 from ._region import Region, RegionStats
-from ._session import Placement, Pressure, Session, Stats
+from ._session import Device, Placement, Pressure, Session, Stats
 from .errors import (BusyError, CancelledError, ClosedError, DeadlockError, DeniedError, DisconnectedError, ForkedError, GpumemError,
                      HostMemoryError, InvalidError, LibraryNotFoundError, LimitError, NotFoundError, OutOfMemoryError, Status,
                      UnsupportedError, WaitTimeoutError)
+
+if TYPE_CHECKING:
+    from . import weights as weights
 
 __version__ = "0.1.0"
 
@@ -43,9 +46,12 @@ def default_session() -> Session:
         return _default
 
 
-def alloc(size: int, device: int = 0, **options: object) -> Buffer:
+def alloc(size: int, device: Device = 0, *, tag: Optional[str] = None, wait: Optional[float] = None, max_size: int = 0,
+          type: Optional[str] = None, precision: Optional[str] = None, transport: str = "auto", signals: bool = False,
+          for_others: bool = False, evictable: bool = False, cpu_ok: bool = False) -> Buffer:
     """Session.alloc() of the default session."""
-    return default_session().alloc(size, device, **options)  # type: ignore[arg-type, no-any-return]
+    return default_session().alloc(size, device, tag=tag, wait=wait, max_size=max_size, type=type, precision=precision,
+                                   transport=transport, signals=signals, for_others=for_others, evictable=evictable, cpu_ok=cpu_ok)
 
 
 def pause(tag: str, keep: bool = True) -> None:
@@ -62,7 +68,7 @@ def library_version() -> str:
     """The version of the client library that is loaded."""
     from ._capi import library
 
-    return library().gpumem_version().decode()  # type: ignore[no-any-return]
+    return str(library().gpumem_version().decode())
 
 
 def __getattr__(name: str) -> object:

@@ -106,8 +106,8 @@ class AsyncSession(Session):
                 self._requests = _Requests(core)
             return self._requests
 
-    async def alloc(self, size: int, device: Device = 0, *, tag: Optional[str] = None, wait: Optional[float] = None,
-                    max_size: int = 0, type: Optional[str] = None, precision: Optional[str] = None, transport: str = "auto",
+    async def alloc(self, size: int, device: Device = 0, *, tag: Optional[str] = None,  # type: ignore[override]
+                    wait: Optional[float] = None, max_size: int = 0, type: Optional[str] = None, precision: Optional[str] = None, transport: str = "auto",
                     signals: bool = False, for_others: bool = False, evictable: bool = False, cpu_ok: bool = False) -> Buffer:
         """A Buffer, as Session.alloc() makes it. Cancelling the task cancels the request."""
         core, request, requests = self._core_now(), c_void_p(), self._requests_now()

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory as other people's arrays: NumPy, the buffer protocol, __cuda_array_interface__ and DLPack, without a copy."""
 
+import builtins
 import ctypes
 import sys
 import weakref
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _cuda, _dlpack
 from ._core import Export, Hold, check_int, closed, stream_of
 from .errors import InvalidError, UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _FORMATS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
             "float32": "f", "float64": "d", "bool": "?"}
@@ -19,6 +23,13 @@ def _product(shape: Sequence[int]) -> int:
     for extent in shape:
         result *= extent
     return result
+
+
+def _bytes_at(address: int, size: int, export: Export) -> Any:
+    """Memory as something with the buffer protocol, which keeps the export."""
+    array: Any = (ctypes.c_ubyte * size).from_address(address)
+    array._export = export
+    return array
 
 
 class ArrayLike:
@@ -117,24 +128,21 @@ class ArrayLike:
                                    "with read() and write()" % hold.device.name)
         return hold
 
-    def memoryview(self) -> memoryview:
+    def memoryview(self) -> builtins.memoryview:
         """The memory as a memoryview, where the CPU can use it. The memory stays as long as the memoryview does."""
         hold = self._for_cpu()
-        export = hold.export()
-        array = (ctypes.c_ubyte * self.nbytes).from_address(hold.pointer + self._offset())
-        array._export = export
-        view = memoryview(array).cast("B")
+        view = memoryview(_bytes_at(hold.pointer + self._offset(), self.nbytes, hold.export())).cast("B")
         if hold.read_only:
             view = view.toreadonly()
         if self.dtype != "uint8" or len(self.shape) != 1:
             if self.dtype not in _FORMATS:
                 raise UnsupportedError("a memoryview cannot have elements of %s" % self.dtype)
-            view = view.cast(_FORMATS[self.dtype], list(self.shape))  # type: ignore[arg-type]
+            view = view.cast(_FORMATS[self.dtype], list(self.shape))
         return view
 
     if sys.version_info >= (3, 12):
 
-        def __buffer__(self, flags: int) -> memoryview:
+        def __buffer__(self, flags: int) -> builtins.memoryview:
             if flags & 1 and self.read_only:
                 raise BufferError("the memory was shared for reading only")
             try:
@@ -142,7 +150,7 @@ class ArrayLike:
             except UnsupportedError as error:
                 raise BufferError(str(error)) from None
 
-    def numpy(self) -> Any:
+    def numpy(self) -> "np.ndarray[Any, Any]":
         """The memory as a NumPy array, where the CPU can use it. The memory stays as long as the array does."""
         hold = self._for_cpu()
         import numpy
@@ -152,15 +160,12 @@ class ArrayLike:
         dtype = numpy.dtype(_dlpack.TYPESTRS[self.dtype])
         if not self.nbytes:
             return numpy.empty(self.shape, dtype)
-        export = hold.export()
-        array = (ctypes.c_ubyte * self.nbytes).from_address(hold.pointer + self._offset())
-        array._export = export
-        result = numpy.frombuffer(array, dtype).reshape(self.shape)
+        result = numpy.frombuffer(_bytes_at(hold.pointer + self._offset(), self.nbytes, hold.export()), dtype).reshape(self.shape)
         if hold.read_only:
             result.flags.writeable = False
         return result
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> "np.ndarray[Any, Any]":
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
@@ -244,7 +249,7 @@ class View(ArrayLike):
         return self._base
 
     @property
-    def stream(self) -> Any:  # type: ignore[override]
+    def stream(self) -> Any:
         return self._base.stream
 
     @stream.setter

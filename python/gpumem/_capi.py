@@ -282,6 +282,13 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpumem_region_stats": (c_int, [_P, c_char_p, POINTER(RegionStatsStruct)]),
 }
 
+
+
+def no_function(kind: Any) -> Any:
+    """NULL in place of a function of this kind."""
+    return kind()
+
+
 # ---- the library
 
 _lock = threading.Lock()

@@ -157,7 +157,7 @@ def _quiet() -> None:
     """The interpreter ends: no thread of the library may call into it any more."""
     for core in list(_cores):
         if core.keep and core.pid == os.getpid():
-            core.library.gpumem_on_event(core.pointer, _capi.EVENT_FN(), None)
+            core.library.gpumem_on_event(core.pointer, _capi.no_function(_capi.EVENT_FN), None)
 
 
 # ---- memory

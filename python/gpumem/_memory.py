@@ -4,7 +4,7 @@
 import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 from . import _capi, _cuda, _dlpack
 from ._arrays import ArrayLike, View, from_dlpack
@@ -12,6 +12,7 @@ from ._core import Core, DeviceInfo, Hold, check_int, closed, free_block, free_b
 from .errors import InvalidError, UnsupportedError
 
 Progress = Callable[[int, int], Any]
+_M = TypeVar("_M", bound="Memory")
 
 
 def _host_source(data: Any) -> Tuple[Any, int, int]:
@@ -88,7 +89,7 @@ class Memory(ArrayLike):
         self._hold = None
         # A consumer of __cuda_array_interface__ keeps this object, so _lent stays until that one has gone.
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _M) -> _M:
         self._hold_now()
         return self
 
@@ -268,16 +269,14 @@ class Buffer(Memory):
         """Makes the buffer larger or smaller; the content stays. True: it has moved. While arrays of others are on the buffer, it can
         only grow in place: BufferError otherwise."""
         size = check_int("a size", size, 1)
-        return self._change(lambda hold, moved: hold.core.library.gpumem_buffer_resize(
-            hold.handle, size, stream_of(stream), moved), size)
+        return self._change("gpumem_buffer_resize", size, stream)
 
     def ensure(self, size: int, *, stream: Any = None) -> bool:
         """Makes the buffer larger, as its policy says, if it has fewer bytes than that. True: it has moved."""
         size = check_int("a size", size, 1)
         if size <= self.size:
             return False
-        return self._change(lambda hold, moved: hold.core.library.gpumem_buffer_ensure(
-            hold.handle, size, stream_of(stream), moved), size)
+        return self._change("gpumem_buffer_ensure", size, stream)
 
     def set_policy(self, *, factor: float = 0.0, step: int = 0, ceiling: int = 0) -> None:
         """How ensure() grows the buffer: to so many times its size, by multiples of step, and never beyond ceiling."""
@@ -285,7 +284,7 @@ class Buffer(Memory):
         policy = _capi.BufferPolicy(factor=factor, step=check_int("a step", step), ceiling=check_int("a ceiling", ceiling))
         _capi.check(hold.core.library.gpumem_buffer_set_policy(hold.handle, byref(policy)))
 
-    def _change(self, change: Callable[[Hold, Any], int], size: int) -> bool:
+    def _change(self, name: str, size: int, stream: Any) -> bool:
         hold, moved = self._hold_now(), c_int()
         library = hold.core.library
         _dlpack.sweep()
@@ -293,7 +292,7 @@ class Buffer(Memory):
             if len(hold.exports) and not hold.size <= size <= library.gpumem_buffer_max_size(hold.handle):
                 raise BufferError("arrays of others are on the buffer: it cannot shrink or move before they are gone%s" %
                                   ("; forget_arrays() says that those of __cuda_array_interface__ are" if self._lent else ""))
-            _capi.check(change(hold, byref(moved)))
+            _capi.check(getattr(library, name)(hold.handle, size, stream_of(stream), byref(moved)))
             hold.pointer = library.gpumem_buffer_ptr(hold.handle) or 0
             hold.size = library.gpumem_buffer_size(hold.handle)
         return bool(moved.value)
@@ -461,8 +460,12 @@ class Batch(Sequence[BatchEntry]):
 
     def __init__(self, core: Core, device: DeviceInfo, handle: int) -> None:
         library = core.library
-        whole = Hold(core, device, 0, 0, lambda fate: fate.core.library.gpumem_batch_destroy(handle), handle)
-        self._entries = []
+
+        def destroy(fate: Any) -> None:
+            fate.core.library.gpumem_batch_destroy(handle)
+
+        whole = Hold(core, device, 0, 0, destroy, handle)
+        self._entries: List[BatchEntry] = []
         for index in range(library.gpumem_batch_count(handle)):
             pointer, size = library.gpumem_batch_ptr(handle, index), library.gpumem_batch_size(handle, index)
             hold = Hold(core, device, pointer, size, _free_entry(whole, index))
@@ -471,7 +474,13 @@ class Batch(Sequence[BatchEntry]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> BatchEntry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> List[BatchEntry]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[BatchEntry, List[BatchEntry]]:
         return self._entries[index]
 
     def __iter__(self) -> Iterator[BatchEntry]:

@@ -41,10 +41,13 @@ class Region:
         _capi.check(core.library.gpumem_region_create(
             core.pointer, device, text(tag), check_int("a size", max_size, 1), byref(options), byref(handle)))
         pointer = handle.value
+
+        def destroy(fate: Any) -> None:
+            fate.core.library.gpumem_region_destroy(pointer)
+
         self.tag = tag
         # Blocks keep it, so that it ends after the last of them.
-        self._hold: Optional[Hold] = Hold(core, core.device(device), 0, 0,
-                                          lambda fate: fate.core.library.gpumem_region_destroy(pointer), pointer)
+        self._hold: Optional[Hold] = Hold(core, core.device(device), 0, 0, destroy, pointer)
 
     def _hold_now(self) -> Hold:
         hold = self._hold

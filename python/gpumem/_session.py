@@ -4,7 +4,7 @@
 import threading
 import weakref
 from ctypes import byref, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar, Union
 
 from . import _capi
 from ._arrays import View, _product
@@ -16,7 +16,14 @@ from ._region import Region, RegionStats, region_stats
 from .errors import BusyError, ClosedError, InvalidError
 
 Device = Union[int, str]
-_T = TypeVar("_T")
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_C = TypeVar("_C", bound=_Closable)
+_S = TypeVar("_S", bound="Session")
 
 
 class Pressure(NamedTuple):
@@ -102,12 +109,12 @@ class Session:
             core.free_later()
         return core
 
-    def _keep(self, thing: _T) -> _T:
+    def _keep(self, thing: _C) -> _C:
         with self._lock:
             if self._core is not None:
                 self._known.add(thing)
                 return thing
-        thing.close()  # type: ignore[attr-defined]
+        thing.close()
         raise ClosedError("this session was closed meanwhile")
 
     # ---- its end
@@ -130,7 +137,7 @@ class Session:
         for thing in known:
             thing.close()
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _S) -> _S:
         self._core_now()
         return self
 
@@ -202,7 +209,7 @@ class Session:
 
     def alloc(self, size: int, device: Device = 0, *, tag: Optional[str] = None, wait: Optional[float] = None, max_size: int = 0,
               type: Optional[str] = None, precision: Optional[str] = None, transport: str = "auto", signals: bool = False,
-              for_others: bool = False, evictable: bool = False, cpu_ok: bool = False) -> Any:
+              for_others: bool = False, evictable: bool = False, cpu_ok: bool = False) -> Buffer:
         """A Buffer. It has a lease of its own, so that it can be resized, shared and published, and getting it takes a message.
 
         wait: how many seconds to wait if the device is full; gpumem.FOREVER. max_size: how far it can grow without moving. type ("weights",
@@ -219,7 +226,7 @@ class Session:
         extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
         name = dtype_name(dtype)
         size = _product([check_int("an extent", extent, 1) for extent in extents]) * itemsize(name)
-        return Session.alloc(self, size, device, **options).view(name, extents)  # type: ignore[no-any-return]
+        return Session.alloc(self, size, device, **options).view(name, extents)
 
     def malloc(self, size: int, device: Device = 0, *, stream: Any = None, alignment: int = 0, tag: Optional[str] = None,
                wait: Optional[float] = None) -> Block:

@@ -21,7 +21,7 @@ def _manager() -> Any:
     except ImportError as error:
         raise LibraryNotFoundError("gpumem.numba needs Numba, which cannot be imported (%s): pip install numba" % error) from None
 
-    class GpumemManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc, name-defined]
+    class GpumemManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         """Device memory from gpumemd; pinned and mapped host memory as Numba makes it."""
 
         def initialize(self) -> None:
@@ -67,9 +67,9 @@ def _pointer(address: int) -> Any:
     if "numba_cuda" not in sys.modules and not getattr(config, "CUDA_USE_NVIDIA_BINDING", False):
         return ctypes.c_uint64(address)
     try:
-        from cuda.bindings.driver import CUdeviceptr  # type: ignore[import-not-found]
+        from cuda.bindings.driver import CUdeviceptr
     except ImportError:
-        from cuda.cuda import CUdeviceptr  # type: ignore[import-not-found]
+        from cuda.cuda import CUdeviceptr
     return CUdeviceptr(address)
 
 

@@ -131,7 +131,7 @@ def load(path: Union[str, "os.PathLike[str]"], name: str, device: Union[int, str
         raise InvalidError("weights are for a uid or for a gid, not for both")
     if progress is None:
         progress = sys.stderr.isatty()
-    function: Optional[Progress] = _bar if progress is True else progress or None  # type: ignore[assignment]
+    function: Optional[Progress] = progress if callable(progress) else _bar if progress else None
     raised: List[BaseException] = []
 
     def hear(user: Any, done: int, total: int) -> int:
@@ -144,7 +144,7 @@ def load(path: Union[str, "os.PathLike[str]"], name: str, device: Union[int, str
 
     audience = _capi.AUDIENCE_UID if uid is not None else _capi.AUDIENCE_GID if gid is not None else _capi.AUDIENCE_DOMAIN
     options = LoadOptions(
-        size=ctypes.sizeof(LoadOptions), progress=PROGRESS_FN(hear) if function else PROGRESS_FN(), replace=int(replace),
+        size=ctypes.sizeof(LoadOptions), progress=PROGRESS_FN(hear) if function else _capi.no_function(PROGRESS_FN), replace=int(replace),
         wait_ms=milliseconds(wait), audience=audience, id=uid if uid is not None else gid or 0, mode=_capi.SHARE_READ_ONLY,
         flags=_capi.READERS_CAN_WRITE * readers_can_write, expires_s=check_int("a time", expires or 0, 0, 0xFFFFFFFF))
     core, weights, called = _session(session)._core_now(), c_void_p(), library()

@@ -2,7 +2,9 @@
 """What the tests of the Python package share. tests/integration/python.sh starts the daemon and runs them; with GPUMEM_TEST_TAP, results
 are also written there as TAP."""
 import gc
+import json
 import os
+import struct
 import sys
 
 import pytest
@@ -52,6 +54,25 @@ def leaks_nothing():
         yield session
         gc.collect()
         assert session.stats().in_use == 0
+
+
+def write_safetensors(path, tensors):
+    """A safetensors file. tensors: name, type, shape, bytes."""
+    header, at = {}, 0
+    for name, dtype, shape, data in tensors:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, _, data in tensors))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model as a safetensors file."""
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, [("a", "F32", [2, 3], struct.pack("<6f", *range(6))), ("b", "I64", [], struct.pack("<q", -7)),
+                             ("half", "BF16", [2], b"\x80\x3f\x00\x40"), ("none", "U8", [0, 4], b""), ("odd", "F8_E8M0", [3], b"abc")])
+    return path
 
 
 class Tap:

@@ -12,24 +12,6 @@ import gpumem
 import gpumem.weights
 
 
-def write(path, tensors):
-    """A safetensors file. tensors: name, type, shape, bytes."""
-    header, at = {}, 0
-    for name, dtype, shape, data in tensors:
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, _, data in tensors))
-
-
-@pytest.fixture
-def model(tmp_path):
-    path = tmp_path / "model.safetensors"
-    write(path, [("a", "F32", [2, 3], struct.pack("<6f", *range(6))), ("b", "I64", [], struct.pack("<q", -7)),
-                 ("half", "BF16", [2], b"\x80\x3f\x00\x40"), ("none", "U8", [0, 4], b""), ("odd", "F8_E8M0", [3], b"abc")])
-    return path
-
-
 @pytest.fixture
 def name(session):
     yield "pytest"
