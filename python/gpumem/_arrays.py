@@ -48,6 +48,7 @@ class ArrayLike:
 
     @property
     def shape(self) -> Tuple[int, ...]:
+        """How many elements there are in each dimension."""
         raise NotImplementedError
 
     @property
@@ -250,6 +251,7 @@ class View(ArrayLike):
 
     @property
     def stream(self) -> Any:
+        """The stream whose work writes to the memory, as the memory itself has it."""
         return self._base.stream
 
     @stream.setter

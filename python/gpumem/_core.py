@@ -21,15 +21,26 @@ FOREVER = float("inf")
 
 
 class DeviceInfo(NamedTuple):
-    """A device of the daemon."""
+    """A device of the daemon.
+
+    number     as the other methods take it
+    name       for people
+    backend    "host" or "cuda"
+    uuid       16 bytes, of the GPU or MIG instance
+    total      how many bytes the device has
+    capacity   the most that the daemon hands out
+    available  what it could hand out now
+    transport  "fd" or "ipc": how buffers get to other processes, unless alloc() says otherwise
+    pci        "0000:A0:00.0", or "" if the device has no PCI address
+    """
 
     number: int
     name: str
-    backend: str  # "host" or "cuda"
+    backend: str
     uuid: bytes
     total: int
-    capacity: int  # the most that the daemon hands out
-    available: int  # what it could hand out now
+    capacity: int
+    available: int
     transport: str
     pci: str
 

@@ -188,7 +188,7 @@ class Block(Memory):
 
 
 class Metadata(NamedTuple):
-    """What a name was published with."""
+    """What a name was published with: data, as the publisher gave it, and version: 1 for a new name, and one more with each replacement."""
 
     data: bytes
     version: int

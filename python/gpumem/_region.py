@@ -10,16 +10,28 @@ from ._memory import Block
 
 
 class RegionStats(NamedTuple):
-    """What a region has and is."""
+    """State and figures of a region. Figures are bytes, unless they count something.
 
-    state: str  # "active", "pausing", "paused" or "resuming"
+    state        "active", "pausing", "paused" or "resuming"
+    device       the number of its device
+    max_size     how many addresses it has
+    held         device memory that it has now; 0 while it is paused
+    in_use       allocated and not freed, paused or not
+    peak         the highest in_use so far
+    needed       device memory for the resume of a paused region, at most
+    kept         content in host memory, while it is paused
+    allocations  how many are not freed yet
+    pauses       how many succeeded
+    """
+
+    state: str
     device: int
     max_size: int
-    held: int  # device memory that it has now
+    held: int
     in_use: int
     peak: int
-    needed: int  # for the resume of a paused region, at most
-    kept: int  # content in host memory, while it is paused
+    needed: int
+    kept: int
     allocations: int
     pauses: int
 
@@ -56,7 +68,7 @@ class Region:
         return hold
 
     def alloc(self, size: int, *, stream: Any = None, wait: Optional[float] = None) -> Block:
-        """A block of the region."""
+        """A Block of the region. wait: seconds, if the device is full."""
         hold, pointer = self._hold_now(), c_void_p()
         options = _capi.AllocOptions(wait_ms=milliseconds(wait))
         _capi.check(hold.core.library.gpumem_region_alloc(

@@ -27,14 +27,31 @@ _S = TypeVar("_S", bound="Session")
 
 
 class Pressure(NamedTuple):
-    """How full a device is."""
+    """How full a device is.
 
-    value: float  # from 0 to 1
-    level: str  # "low", "medium", "high" or "critical"
+    value  from 0 to 1
+    level  "low", "medium", "high" or "critical"
+    """
+
+    value: float
+    level: str
 
 
 class Stats(NamedTuple):
-    """How this process uses a device. doc/python.md and gpumem_stats(3) explain the figures."""
+    """How this process uses a device. Figures are bytes, unless they count something.
+
+    allocated       charged to this process: in use, pooled and slack
+    in_use          requested by the program and not freed yet
+    pooled          cached: not in use, and trim() would return it now
+    peak            the highest in_use so far
+    hits            how many allocations were served without a message
+    misses          how many needed the daemon
+    hit_rate        the share of hits, from 0 to 1
+    returns         how many chunks were returned to the daemon
+    cpu_fallbacks   how many buffers are in host memory, because they were made with cpu_ok
+    active_buffers  how many blocks, buffers and entries of batches are not freed yet
+    slack           neither in use nor pooled: rounding, and free pieces of chunks that are partly in use
+    """
 
     allocated: int
     in_use: int
@@ -50,11 +67,17 @@ class Stats(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """How the daemon would answer a request for memory on a device."""
+    """How the daemon would answer a request for memory on a device.
+
+    device  its number
+    fit     "now", "reclaim" (others could return what is missing), "wait" (until others free memory) or "none"
+    room    how many bytes it would grant this process at once, within its limits
+    why     a sentence for people
+    """
 
     device: int
-    fit: str  # "now", "reclaim", "wait" or "none"
-    room: int  # bytes that it would grant this client at once, within its limits
+    fit: str
+    room: int
     why: str
 
 
@@ -121,6 +144,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
+        """Whether close() was called."""
         return self._core is None
 
     def close(self) -> None:
@@ -151,6 +175,7 @@ class Session:
 
     @property
     def device_count(self) -> int:
+        """How many devices the daemon serves, without pinned host memory. Their numbers begin with 0."""
         core, count = self._core_now(), c_uint32()
         _capi.check(core.library.gpumem_device_count(core.pointer, byref(count)))
         return count.value
@@ -191,7 +216,7 @@ class Session:
         return _placement(placement)
 
     def placements(self, size: int = 1) -> List[Placement]:
-        """The same for all devices, the best first. room is what the limits of this client leave."""
+        """How the daemon would answer a request for so many bytes on each device, the best device first."""
         core, found = self._core_now(), []  # type: Core, List[Placement]
         function = _capi.PLACEMENT_FN(lambda user, raw: found.append(_placement(raw.contents)))
         _capi.check(core.library.gpumem_place_each(core.pointer, check_int("a size", size), function, None))
@@ -283,6 +308,7 @@ class Session:
         _capi.check(core.library.gpumem_region_resume(core.pointer, text(tag), milliseconds(wait)))
 
     def region_stats(self, tag: str) -> RegionStats:
+        """State and figures of the region with this tag. Sends no message."""
         return region_stats(self._core_now(), tag)
 
     # ---- memory of others

@@ -297,7 +297,16 @@ def attach(name: str, *, version: int = 0, kind: Optional[str] = None, session: 
 
 
 class Entry(NamedTuple):
-    """Weights under a name."""
+    """Weights under a name.
+
+    name     as attach() takes it
+    version  1 for a new name, and one more with each replacement
+    tensors  how many there are; 0: not known
+    bytes    of all tensors
+    device   the number of the device
+    owner    the uid
+    readers  how often they are attached now
+    """
 
     name: str
     version: int
