@@ -519,7 +519,15 @@ static void queue_end_deadlock(struct gm_device *device)
 	struct gm_request *r = gm_deadlock_find(device);
 	if (!r)
 		return;
-	struct gm_refusal refusal = queue_refusal_of(&r->waiting);
+
+	/* It may be behind the slices so far, and fit since a turn ended or pressure fell. Then one of the
+	 * next slices grants it. */
+	const struct gm_waiting *w = &r->waiting;
+	struct gm_refusal refusal = queue_refusal_of(w);
+	if (gm_admit_now(device, w->account, w->exact, &refusal) && w->line->left > 0 && !w->denied)
+		return;
+	refusal.denied = w->denied;
+
 	gm_say(prefix,
 		"everybody who holds memory waits for more, and nobody returned any for "
 		"%s; free some: ",

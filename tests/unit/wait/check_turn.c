@@ -335,6 +335,31 @@ START_TEST(one_that_is_held_back_is_in_no_deadlock)
 }
 END_TEST
 
+/* When the turn ends, the daemon looks at a part of the line only, and the request that fits is behind
+ * that part. */
+START_TEST(nor_is_one_at_the_end_of_a_long_line)
+{
+	struct gm_policy policy = fake_figures(&fake, d).policy;
+	static struct fake_request more, line[GM_QUEUE_SLICE];
+	policy.reclaim_ns = 50 * MS;
+	policy.settle_ns = 3600 * SECOND;
+	policy.deadlock_ns = SECOND;
+	gm_core_set_policy(fake.core, d, &policy);
+	fake_lease(&fake, c, d, 2 * MiB);
+	fake_wait(&fake, &large, b, d, 8 * GiB, GM_WAIT_FOREVER);
+	fake_wait(&fake, &more, a, d, 4 * GiB, GM_WAIT_FOREVER);
+	for (size_t i = 0; i < GM_QUEUE_SLICE; i++)
+		fake_wait(&fake, &line[i], c, d, 4 * GiB, GM_WAIT_FOREVER);
+	fake_pass(&fake, 50 * MS);
+	fake_says(&fake, a, d, 14 * GiB, 0);
+	overtake(GM_TURN_OVERTAKES);
+	expect_held_back(&large);
+	fake_pass(&fake, GM_TURN_HOLD_NS);
+	fake_finish_slices(&fake, d);
+	expect_served();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("turn");
@@ -355,6 +380,7 @@ int main(void)
 	tcase_add_test(tcase, no_request_fails_because_it_was_held_back);
 	tcase_add_test(tcase, nor_does_one_that_may_not_wait_while_nobody_can_be_asked);
 	tcase_add_test(tcase, one_that_is_held_back_is_in_no_deadlock);
+	tcase_add_test(tcase, nor_is_one_at_the_end_of_a_long_line);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
