@@ -210,17 +210,23 @@ static void step_cleanup(struct model *m)
 	gm_ladder_plan_deinit(&real);
 }
 
+/* The model forgets the client first: its checks run while core ends the session. */
+static void end_session(struct model *m, struct m_session *s, bool died)
+{
+	struct gm_session *session = s->s;
+	*s = (struct m_session){0};
+	m->moved = true;
+	if (died)
+		gm_session_end_died(session);
+	else
+		gm_session_end_unmapped(session);
+}
+
 static void step_end(struct model *m)
 {
 	struct m_session *s = pick(m, false);
-	if (!s)
-		return;
-	if (model_roll(m, 2) || s->away)
-		gm_session_end_died(s->s);
-	else
-		gm_session_end_unmapped(s->s);
-	*s = (struct m_session){0};
-	m->moved = true;
+	if (s)
+		end_session(m, s, model_roll(m, 2) || s->away);
 }
 
 static void step_policy(struct model *m)
@@ -267,8 +273,8 @@ static void step(struct model *m)
 	case 22: {
 		struct m_session *s = pick(m, true);
 		if (s && model_roll(m, 4) == 0) {
-			gm_session_quarantine(s->s);
 			s->away = true;
+			gm_session_quarantine(s->s);
 		}
 		break;
 	}
@@ -289,9 +295,7 @@ static void step(struct model *m)
 			for (int k = 0; k < SESSIONS; k++)
 				if (m->sessions[k].s &&
 					gm_session_id(m->sessions[k].s) == m->fake.victim) {
-					gm_session_end_died(m->sessions[k].s);
-					m->sessions[k] = (struct m_session){0};
-					m->moved = true;
+					end_session(m, &m->sessions[k], true);
 					m->n.victims++;
 				}
 		}
@@ -338,7 +342,7 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 	m->fake.mapped = model_mapped;
 	m->fake.mapped_ctx = m;
 	m->mapped = MAPPED_OF;
-	m->fake.calls_off = _i % 2; /* whether what is cancelled is made all the same */
+	m->fake.calls_off = m->run.seed % 2; /* whether what is cancelled is made all the same */
 	fake_core_add(&m->fake, &info);
 	model_check(m);
 	while (m->run.step < n)

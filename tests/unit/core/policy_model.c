@@ -15,8 +15,8 @@
  *   4. a waiting request fits only if one before it holds it back, if pressure is critical and a
  *      client of a higher priority is there, or if the backend had no memory for it;
  *   5. a request that holds others back was overtaken often enough, is covered by what is available
- *      and what clients claim, and goes on for no longer than it may. Then its uid rests, and for a
- *      while nobody does so. No request fails because it was held back;
+ *      and what clients claim whenever core looks, and goes on for no longer than it may. Then its
+ *      uid rests, and for a while nobody does so. No request fails because it was held back;
  *   6. unless a reclaim is under way or foreign memory is in the way, somebody who holds memory
  * does not wait for more;
  *   7. a client that was asked on behalf of a request or by hand is not asked for a request again
@@ -31,6 +31,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "daemon/wait/turn.h"
 
 /* ---- the model's own arithmetic */
 
@@ -192,30 +194,71 @@ static void check_limits(struct model *m, const struct limits *limits,
 	must(m, f->ceiling - charged >= unmet, "a guarantee was given away");
 }
 
-/* The request that holds others back: may it, and for how long? */
-static void check_holder(
-	struct model *m, const struct gm_device_figures *f, const struct gm_request *holder)
+/* Whether what is free, and what clients say they can return, covers the request that holds others
+ * back. own: also the clients of its own user. */
+static void check_cover(struct model *m, const struct gm_request *holder, bool own)
 {
-	uint64_t now = m->fake.now, claimed = 0, held = now - m->hold_ns;
+	struct m_request *r = find(m, holder);
+	const struct m_session *s = &m->sessions[r->session];
+	struct gm_device_figures f = fake_figures(&m->fake, 0);
+	struct limits limits = {0};
+	uint64_t needed = r->exact + f.leased + f.quarantined + f.admitted, claimed = 0;
+	list_limits(m, &limits);
+	for (size_t i = 0; i < limits.n; i++)
+		if (!limits_apply(&limits, i, s))
+			needed += model_less(limits.info[i].values.guarantee, limits.info[i].held);
+	for (int k = 0; k < SESSIONS; k++) {
+		const struct m_session *other = &m->sessions[k];
+		if (other->s && !other->away && (own || other->uid != s->uid))
+			claimed += fake_claims(&m->fake, other->s, 0);
+	}
+	must(m, needed <= f.ceiling + claimed, "it holds others back in vain");
+}
+
+/* The linker sends core's calls here (--wrap). The cover is checked when core relies on it. Right after
+ * that, requests that are not held back may take what it consists of, until core looks again. */
+void __real_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now)
+{
+	const struct gm_queue *queue = &device->queue;
+	const struct gm_request *before = queue->holder;
+	__real_gm_turn_begin(device, request, now);
+	if (queue->holder == before)
+		return;
+
+	struct model *m = ((struct fake_core *)device->env->ctx)->mapped_ctx;
+	m->n.holds++;
+	must(m, request->waiting.overtaken >= GM_TURN_OVERTAKES && find(m, request)->waits,
+		"it holds others back too early");
+	check_cover(m, request, queue->holds_own);
+}
+
+void __real_gm_turn_look(struct gm_device *device, uint64_t now);
+void __wrap_gm_turn_look(struct gm_device *device, uint64_t now);
+void __wrap_gm_turn_look(struct gm_device *device, uint64_t now)
+{
+	const struct gm_queue *queue = &device->queue;
+	bool due = queue->holder && gm_turn_due(device) <= now;
+	__real_gm_turn_look(device, now);
+	if (due && queue->holder)
+		check_cover(((struct fake_core *)device->env->ctx)->mapped_ctx, queue->holder,
+			queue->holds_own);
+}
+
+/* The request that holds others back: did its user rest, and does it end in time? */
+static void check_holder(struct model *m, const struct gm_request *holder)
+{
+	uint64_t now = m->fake.now, held = now - m->hold_ns;
 	if (holder != m->holder && m->holder) {
 		m->rest_ns = now + held;
 		m->uid_rest_ns[m->holder_uid] = now + 6 * held;
 	}
 	if (holder != m->holder && holder) {
-		struct m_request *r = find(m, holder);
-		m->holder_uid = m->sessions[r->session].uid;
+		m->holder_uid = m->sessions[find(m, holder)->session].uid;
 		m->hold_ns = now;
-		m->n.holds++;
 		must(m, now >= m->rest_ns && now >= m->uid_rest_ns[m->holder_uid],
 			"it holds others back without a rest");
-		must(m, holder->waiting.overtaken >= GM_TURN_OVERTAKES && r->waits,
-			"it holds others back too early");
-		for (int k = 0; k < SESSIONS; k++)
-			if (m->sessions[k].s)
-				claimed += fake_claims(&m->fake, m->sessions[k].s, 0);
-		/* When it began to, there was also what others that go first took meanwhile. */
-		must(m, r->exact <= f->available + claimed + m->taken,
-			"it holds others back in vain");
 	}
 	m->holder = holder;
 	must(m, !holder || now - m->hold_ns < GM_TURN_HOLD_NS, "it holds others back for long");
@@ -253,7 +296,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 			top = fake_priority(m->sessions[k].s, 0);
 	const struct gm_request *holder = fake_queue_holder(&m->fake, 0);
 	bool waits[SESSIONS] = {false}, barred = false, listed = !holder;
-	check_holder(m, f, holder);
+	check_holder(m, holder);
 	for (size_t i = 0; i < queue->n; i++) {
 		const struct gm_queue_info *w = &queue->info[i];
 		struct m_request *r = find(m, w->request);
@@ -408,7 +451,6 @@ void model_check(struct model *m)
 	struct limits limits = {0};
 	struct listed queue = {0};
 	bool grew[SESSIONS], grew_any = false;
-	m->taken = 0;
 	model_sweep(m);
 	fake_core_check(&m->fake, 0);
 	list_limits(m, &limits);
@@ -420,7 +462,6 @@ void model_check(struct model *m)
 		struct m_session *s = &m->sessions[k];
 		uint64_t held = s->s ? gm_session_held(s->s, 0) : 0;
 		grew[k] = held > s->held;
-		m->taken += model_less(held, s->held);
 		m->moved = m->moved || held < s->held;
 		grew_any |= grew[k];
 		s->held = held;

@@ -57,7 +57,6 @@ struct model {
 	uint64_t fell_ns;
 	bool moved; /* since the last check: a client gave something back, or a rule changed */
 	uint64_t lingering; /* at the last check */
-	uint64_t taken;     /* by clients, since the last check */
 	uint64_t moved_ns;  /* when that was, or when a client last could */
 	uint64_t asks;
 	const struct gm_request *holder; /* holds others back, at the last check */
