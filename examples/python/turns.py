@@ -33,8 +33,9 @@ def program(name, megabytes):
 
 def main():
     with gpumem.Session() as session:
-        # Two thirds of the device for each of them.
-        megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else (session.room() // 3 * 2) >> 20
+        # Two thirds of the device for each of them, if the host has memory for the content of both.
+        most = min(session.room() // 3 * 2, session.device("host").available // 2)
+        megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else most >> 20
     programs = [subprocess.Popen([sys.executable, __file__, name, str(megabytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  universal_newlines=True) for name in ("train", "serve")]
     for _ in range(TURNS):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run, and print what they should."""
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,10 @@ def run(name, *words):
 @pytest.mark.parametrize("words, line", [
     (["worker"], "in use now: 0 bytes"),
     (["idle_notebook", "16"], "cell 2: the table says forty-two"),
-    (["turns", "16"], "2 programs took 3 turns each"),
+    (["turns", "16"], "2 programs took 3 turns each, with 16 MiB"),
+    (["turns"], "2 programs took 3 turns each"),
     (["limits"], "3 programs had their share"),
-], ids=lambda words: words[0] if isinstance(words, list) else "")
+], ids=lambda words: "-".join(words) if isinstance(words, list) else "")
 def test_an_example(words, line):
     assert line in run(*words)
 
@@ -46,3 +48,24 @@ def test_the_readme_has_the_worker():
     readme = (SOURCE / "README.md").read_text()
     program = readme.split("```python\n")[1].split("```")[0]
     assert program == (SOURCE / "examples/python/worker.py").read_text()
+
+
+def guide():
+    """The programs in doc/python.md, with the line that each begins in."""
+    text = (SOURCE / "doc" / "python.md").read_text()
+    return [(text[:found.start(1)].count("\n") + 1, found.group(1)) for found in re.finditer(r"^```python\n(.*?)^```", text, re.M | re.S)]
+
+
+def test_the_guide_has_python():
+    for line, program in guide():
+        compile(program, "doc/python.md:%d" % line, "exec")
+
+
+def test_the_guide_runs_from_top_to_bottom(on_host, numpy, tmp_path):
+    """What names a framework needs a GPU: tests/gpu/python_examples.py."""
+    programs = [(line, program) for line, program in guide() if not re.search(r"\b(torch|cupy|numba|rmm|jax)\b", program)]
+    assert len(programs) > 8
+    for line, program in programs:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+                              cwd=str(tmp_path), timeout=120)
+        assert done.returncode == 0 and "Error" not in done.stdout, "doc/python.md:%d: %s" % (line, done.stdout)
