@@ -115,6 +115,8 @@ static gpumem_status piece_share(struct gm_session *session, const struct gm_sha
 		struct gm_lease *lease = gm_session_find_lease(session, leases[i]);
 		struct gm_token_hash hash = gm_token_hash_piece(
 			&session->core->token_key, token, what->first + (uint32_t)i);
+		/* A token has one chunk at an index: else none of them could be ended for good. */
+		piece_end(session, token, what->first + i, what->first + i + 1);
 		gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
 		if (status != GPUMEM_OK) {
 			piece_end(session, token, what->first, what->first + i);

@@ -133,6 +133,26 @@ START_TEST(one_token_has_several_chunks_and_a_chunk_several_tokens)
 }
 END_TEST
 
+/* Else the other ones would go on opening memory after the end of the token, and make the table of all
+ * users' tokens slow. */
+START_TEST(a_token_has_one_chunk_at_an_index)
+{
+	const uint64_t order[] = {ids[0], ids[1]};
+	struct gm_lease *opened;
+
+	ck_assert_int_eq(share(order, 2), GPUMEM_OK);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(share_as(maker, ids + 2, 1, 1, 0, false), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
+	ck_assert_uint_eq(gm_lease_chunk(opened, 0)->id, ids[2]);
+
+	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, 2), GPUMEM_OK);
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(maker->n_shares, 0);
+}
+END_TEST
+
 START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 {
 	struct gm_lease *opened;
@@ -221,6 +241,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_shared_chunk_leaves_its_lease_and_nothing_else_changes);
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
+	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
 	tcase_add_test(tcase, nobody_shares_what_it_has_not);
 	tcase_add_test(tcase, a_bound_of_shares_holds_for_chunks_too);
