@@ -25,8 +25,7 @@ struct capture_origin {
 	gm_cu_stream stream;
 	pthread_t thread; /* whose default stream it is, if it is a thread's own */
 	gm_cu_ctx ctx;    /* the stream ends with it */
-	bool served;      /* the daemon has the stream's device, by this number */
-	uint32_t number;
+	bool told;        /* the client library knows of the capture */
 	struct capture_origin *next;
 };
 
@@ -130,6 +129,15 @@ static void capture_less(unsigned n)
 		gm_graphs_drop_captured(gm_capture_any);
 }
 
+/* The capture has ended, or did not begin. Takes an origin that nobody else finds any more. */
+static void capture_over(struct capture_origin *origin)
+{
+	if (origin->told)
+		gm_broker_capture_end();
+	free(origin);
+	capture_less(1);
+}
+
 bool gm_capture_kept(gm_cu_ctx ctx)
 {
 	struct gm_capture_kept *kept;
@@ -198,14 +206,12 @@ static void capture_end(gm_cu_stream stream)
 	pthread_mutex_unlock(&capture_lock);
 
 	if (origin)
-		capture_less(1);
-	free(origin);
+		capture_over(origin);
 }
 
 void gm_capture_end_of(gm_cu_ctx ctx)
 {
-	struct capture_origin *origin, *next;
-	unsigned n = 0;
+	struct capture_origin *origin, *next, *ended = NULL;
 
 	if (!gm_capture_any() && !atomic_load(&capture_list))
 		return;
@@ -216,11 +222,11 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 	LL_FOREACH_SAFE (capture_origins, origin, next)
 		if (origin->ctx == ctx) {
 			LL_DELETE(capture_origins, origin);
-			free(origin);
-			n++;
+			LL_PREPEND(ended, origin);
 		}
 	pthread_mutex_unlock(&capture_lock);
-	capture_less(n);
+	LL_FOREACH_SAFE (ended, origin, next)
+		capture_over(origin);
 }
 
 /* Before a stream's capture begins. NULL: the host has no memory, and the capture never ends. */
@@ -228,47 +234,26 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 {
 	struct capture_origin *origin = malloc(sizeof *origin);
 
+	bool told = gm_broker_capture_begin();
+
 	if (origin) {
-		gm_cu_device device;
-		*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
+		*origin = (struct capture_origin){
+			.stream = stream, .thread = pthread_self(), .told = told};
 		if (gm_streams_context(driver, stream, &origin->ctx))
 			origin->ctx = NULL;
-		origin->served = gm_broker_there() &&
-				 gm_streams_device(driver, stream, &device, &origin->number);
 	}
 	atomic_fetch_add(&capture_count, 1);
 	capture_await();
 	return origin;
 }
 
-/* The client library looks at the stream. It must also do so after the end of the capture, or it goes on asking
- * the driver about a stream that the program may destroy. */
-static void capture_tell(const struct capture_origin *origin)
-{
-	if (origin && origin->served && gm_broker_there())
-		gm_broker_look_at(origin->number, origin->stream);
-}
-
-/* The same for a capture that has begun, whose origin another thread may free. */
-static void capture_tell_of(gm_cu_stream stream)
-{
-	pthread_mutex_lock(&capture_lock);
-	const struct capture_origin *found = capture_find(stream);
-	struct capture_origin origin = {.served = false};
-	if (found)
-		origin = *found;
-	pthread_mutex_unlock(&capture_lock);
-	capture_tell(&origin);
-}
-
 static gm_cu_result capture_begun(struct capture_origin *origin, gm_cu_result result)
 {
 	if (result) {
-		free(origin);
-		capture_less(1);
+		if (origin)
+			capture_over(origin);
 		return result;
 	}
-	capture_tell(origin);
 	if (origin) {
 		pthread_mutex_lock(&capture_lock);
 		LL_PREPEND(capture_origins, origin);
@@ -287,10 +272,8 @@ static gm_cu_result capture_ended(
 		driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 		status != GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		return result;
-	if (gm_capture_any()) {
-		capture_tell_of(stream);
+	if (gm_capture_any())
 		capture_end(stream);
-	}
 	return result;
 }
 
@@ -306,7 +289,6 @@ static void capture_end_before(const struct gm_driver *driver, gm_cu_stream stre
 	if (!found || !driver->cuStreamEndCapture)
 		return;
 	(void)driver->cuStreamEndCapture(stream, &graph);
-	capture_tell_of(stream);
 	if (graph && driver->cuGraphDestroy)
 		(void)driver->cuGraphDestroy(graph);
 }

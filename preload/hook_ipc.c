@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "preload/hook_capture.h"
 #include "preload/preload_blocks.h"
 #include "preload/preload_broker.h"
 #include "preload/preload_shared.h"
@@ -148,8 +149,11 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 	if (!gm_broker_there() || !gm_shared_is(ptr))
 		return driver->cuIpcCloseMemHandle(ptr);
 
-	/* Work of this process may still use it. */
-	gm_cu_result result = driver->cuCtxSynchronize();
+	/* Work of this process may still use it. The driver need not be waited for, and the wait would break a capture. */
+	bool wait = gm_capture_put_off();
+	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
+	if (wait)
+		gm_capture_let();
 	pthread_mutex_lock(&ipc_lock);
 	bool closed = gm_shared_close(ptr, &buffer);
 	pthread_mutex_unlock(&ipc_lock);

@@ -35,7 +35,8 @@
 	X(gpumem_chunk_create) \
 	X(gpumem_chunk_fd) \
 	X(gpumem_chunk_destroy) \
-	X(gpumem_graph_of) \
+	X(gpumem_capture_begin) \
+	X(gpumem_capture_end) \
 	X(gpumem_host_alloc) \
 	X(gpumem_on_event) \
 	X(gpumem_stats) \
@@ -460,11 +461,17 @@ void gm_broker_trim(void)
 	(void)broker_client.gpumem_trim(broker_session, NULL);
 }
 
-void gm_broker_look_at(uint32_t number, gm_cu_stream stream)
+bool gm_broker_capture_begin(void)
 {
-	uint64_t graph;
+	if (!gm_broker_there())
+		return false;
+	broker_client.gpumem_capture_begin();
+	return true;
+}
 
-	(void)broker_client.gpumem_graph_of(broker_session, number, stream, &graph);
+void gm_broker_capture_end(void)
+{
+	broker_client.gpumem_capture_end();
 }
 
 gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd)

@@ -63,9 +63,10 @@ void gm_broker_undeclare(uint32_t number, uint64_t bytes);
 uint64_t gm_broker_cached(uint32_t number);
 /* Gives back to the daemon what the library only caches. */
 void gm_broker_trim(void);
-/* Has the client library look whether the stream is being captured. While it is, the library asks nothing of the
- * driver that would break the capture. */
-void gm_broker_look_at(uint32_t number, gm_cu_stream stream);
+/* Tells the client library that a capture is about to begin. Until it is told of the end, the library asks nothing of the
+ * driver that would break the capture. false: there is no session, and nothing to be ended. */
+bool gm_broker_capture_begin(void);
+void gm_broker_capture_end(void);
 /* Asks for a chunk: physical memory that the program maps itself. Waits as gm_broker_alloc() does. *ret_fd is the caller's. A
  * result of the driver; CUDA_ERROR_NOT_SUPPORTED: the daemon cannot make it. */
 gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd);

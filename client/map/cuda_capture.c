@@ -10,8 +10,10 @@
 #include "client/map/cuda_capture.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/cancel.h"
 #include "common/limits.h"
@@ -32,6 +34,9 @@ struct gm_captured {
 static struct gm_captured captured[GM_LIMIT_DEVICES];
 /* Protects all of them. Nobody takes it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Captures that the program has announced, and threads that keep captures out. */
+static _Atomic unsigned capture_announced, capture_kept_out;
 
 /* What is being captured on a device. */
 static struct gm_captured *cuda_capture_on(gm_cu_device device)
@@ -172,6 +177,8 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 	struct gm_captured *on = cuda_capture_on(device);
 	bool is;
 
+	if (atomic_load(&capture_announced))
+		return true;
 	if (!cuda_capture_any(on))
 		return false;
 
@@ -186,4 +193,44 @@ bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gp
 {
 	return gm_cuda_captured(cuda, device, stream) ||
 	       ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD && gm_cuda_capturing(cuda, device));
+}
+
+/* ---- captures that are about to begin */
+
+#define CAPTURE_PATIENCE_MS 1000
+
+bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device)
+{
+	/* Either this thread sees the capture that is about to begin, or that one sees this thread. */
+	atomic_fetch_add(&capture_kept_out, 1);
+	if (!gm_cuda_capturing(cuda, device))
+		return true;
+	gm_cuda_capture_let_in();
+	return false;
+}
+
+void gm_cuda_capture_let_in(void)
+{
+	atomic_fetch_sub(&capture_kept_out, 1);
+}
+
+void gm_cuda_capture_begin(void)
+{
+	const struct timespec pause = {.tv_nsec = 1000 * 1000};
+	GM_UNCANCELLED;
+
+	atomic_fetch_add(&capture_announced, 1);
+	for (int i = 0; i < 100 && atomic_load(&capture_kept_out); i++)
+		sched_yield();
+	for (int i = 0; i < CAPTURE_PATIENCE_MS && atomic_load(&capture_kept_out); i++)
+		nanosleep(&pause, NULL);
+}
+
+void gm_cuda_capture_end(void)
+{
+	unsigned n = atomic_load(&capture_announced);
+
+	/* An end without a begin must not hide a capture of another thread. */
+	while (n && !atomic_compare_exchange_weak(&capture_announced, &n, n - 1))
+		;
 }

@@ -25,10 +25,24 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 /* The stream is not being captured. It is forgotten and never asked again, so the program may
  * destroy it. */
 void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream);
-/* Whether a stream that was seen being captured still is. */
+/* Whether the program captures: it has said so (gm_cuda_capture_begin()), or a stream that was seen being captured
+ * still is. */
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 /* Whether nothing may be launched on this stream now: it would become a part of the graph that the stream is
  * captured into, or, on a default stream, break the capture of a stream that waits for it. */
 bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
+
+/*
+ * A capture may begin between such a question and the call that the answer was for. So a thread that is going to
+ * record an event for all streams of a context, or to wait for a context, keeps captures out meanwhile. false: the
+ * program is capturing, the call must not be made, and nothing is kept out.
+ */
+bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device);
+void gm_cuda_capture_let_in(void);
+/* The program is about to begin a capture, on any GPU, and has ended one. The first call waits for the threads that
+ * keep captures out: for a second at most, because a wait for a context can take as long as the program likes. By then
+ * the thread is inside of the driver, where a capture that begins does it no harm. */
+void gm_cuda_capture_begin(void);
+void gm_cuda_capture_end(void);
 
 #endif

@@ -160,15 +160,19 @@ static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_e
 	struct gm_cuda_event *event;
 	gm_cu_result result;
 
-	if (gm_cuda_capturing(contexts->cuda, contexts->device))
-		return -EAGAIN;
 	event = calloc(1, sizeof(*event));
 	if (!event)
 		return -ENOMEM;
-
 	event->contexts = contexts;
+
 	gm_cuda_contexts_walk(contexts);
+	if (!gm_cuda_capture_keep_out(contexts->cuda, contexts->device)) {
+		gm_cuda_contexts_walked(contexts);
+		free(event);
+		return -EAGAIN;
+	}
 	result = event_record_all(contexts, event);
+	gm_cuda_capture_let_in();
 	gm_cuda_contexts_walked(contexts);
 	if (result) {
 		gm_cuda_event_forget(event);

@@ -79,9 +79,10 @@ static bool keeper_wait_for_all(const struct gm_cuda_keeper *keeper)
 {
 	gm_cu_result result;
 
-	if (gm_cuda_capturing(keeper->cuda, keeper->device))
+	if (!gm_cuda_capture_keep_out(keeper->cuda, keeper->device))
 		return false;
 	result = keeper->cuda->cuCtxSynchronize();
+	gm_cuda_capture_let_in();
 	return result == GM_CUDA_SUCCESS || result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	       result == GM_CUDA_ERROR_INVALID_CONTEXT;
 }

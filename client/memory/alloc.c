@@ -21,6 +21,7 @@
 #include "client/device/mapping.h"
 #include "client/device/use.h"
 #include "client/heap/arena.h"
+#include "client/map/cuda_capture.h"
 #include "client/map/map.h"
 #include "client/memory/listing.h"
 #include "client/memory/pinned.h"
@@ -563,6 +564,16 @@ gpumem_status gpumem_host_free(gpumem_session *session, void *ptr)
 }
 
 /* ---- graphs */
+
+void gpumem_capture_begin(void)
+{
+	gm_cuda_capture_begin();
+}
+
+void gpumem_capture_end(void)
+{
+	gm_cuda_capture_end();
+}
 
 gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph)

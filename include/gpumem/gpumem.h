@@ -409,6 +409,10 @@ GPUMEM_API gpumem_status gpumem_session_fd(gpumem_session *session, int *ret_fd)
  * instantiated from it are gone.
  */
 
+/* Call them before a capture begins, and when it has ended. In between no thread of the library records events for
+ * all streams, which would break it. They count, and are for the whole process: see gpumem_stream(3). */
+GPUMEM_API void gpumem_capture_begin(void);
+GPUMEM_API void gpumem_capture_end(void);
 /*
  * The number of the graph that the stream is being captured into, or 0 if it is not being captured.
  * Call it between the begin and the end of the capture.

@@ -278,6 +278,15 @@ START_TEST(a_thread_that_frees_memory_breaks_no_capture)
 }
 END_TEST
 
+START_TEST(memory_that_was_freed_before_a_capture_does_not_break_it)
+{
+	start();
+	/* On the fake driver, the event that the library records takes long to begin. */
+	play("dlsym", "capture-after-free", "GPUMEM_FAKE_DELAY=cuCtxRecordEvent:1000");
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_capture_ends_with_its_stream)
 {
 	start();
@@ -424,6 +433,7 @@ int main(void)
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
 	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
+	tcase_add_test(tc, memory_that_was_freed_before_a_capture_does_not_break_it);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);

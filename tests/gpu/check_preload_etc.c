@@ -198,8 +198,9 @@ END_TEST
 
 START_TEST(programs_without_cuda_print_what_they_always_do)
 {
-	static const char *const commands[] = {"/bin/true", "sh -c 'sh -c :'", "echo x | cat | wc -c",
-		"ls /", "env -i /bin/sh -c 'ulimit -n; exec env'", "cat /proc/self/comm"};
+	static const char *const commands[] = {"/bin/true", "sh -c 'sh -c :'",
+		"echo x | cat | wc -c", "ls /", "env -i /bin/sh -c 'ulimit -n; exec env'",
+		"cat /proc/self/comm"};
 	char library[512], with[4096], without[4096];
 
 	start();

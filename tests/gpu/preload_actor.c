@@ -556,6 +556,7 @@ static const struct {
 	{"wait", scene_wait},
 	{"capture", scene_capture},
 	{"capture-race", scene_capture_race},
+	{"capture-after-free", scene_capture_after_free},
 	{"capture-destroyed", scene_capture_destroyed},
 	{"calls", scene_calls},
 	{"reset", scene_reset},

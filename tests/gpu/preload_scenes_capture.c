@@ -8,6 +8,7 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
 static sem_t gate;
 
@@ -113,6 +114,36 @@ void scene_capture_race(void)
 	}
 	racing = false;
 	pthread_join(thread, NULL);
+	CU(cu.cuMemFree(ptr));
+}
+
+/*
+ * Memory that was freed just before a capture begins. The library has a thread that then asks the driver when the
+ * device is done with it. Whatever that thread was about to do, it breaks no capture. The captures stay open for a
+ * while, so that it would.
+ */
+void scene_capture_after_free(void)
+{
+	const struct timespec a_while = {.tv_nsec = 5 * 1000 * 1000};
+	gm_cu_stream stream;
+	gm_cu_ptr ptr, freed;
+	void *host;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	for (int i = 0; i < 20; i++) {
+		void *graph = NULL;
+		CU(cu.cuMemHostAlloc(&host, 4096, 0));
+		CU(cu.cuMemAllocAsync(&freed, ACTOR_BYTES, stream));
+		CU(cu.cuMemFreeAsync(freed, stream));
+		CU(cu.cuMemFreeHost(host));
+		CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		CU(cu.cuMemsetD8Async(ptr, 1, 4096, stream));
+		nanosleep(&a_while, NULL);
+		CU(cu.cuStreamEndCapture(stream, &graph));
+	}
 	CU(cu.cuMemFree(ptr));
 }
 

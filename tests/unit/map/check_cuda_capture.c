@@ -255,6 +255,59 @@ START_TEST(captures_of_many_threads_are_left_whole)
 }
 END_TEST
 
+/* Nobody names these streams to the library, and nobody keeps the library from recording. */
+static void *announce_often(void *arg)
+{
+	gm_cu_stream stream = arg;
+	void *graph;
+
+	for (int i = 0; i < 300; i++) {
+		gm_cuda_capture_begin();
+		broken += begin(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED) != 0;
+		sched_yield();
+		broken += end(stream, &graph) != 0;
+		gm_cuda_capture_end();
+		sched_yield();
+	}
+	at_it--;
+	return NULL;
+}
+
+START_TEST(captures_that_are_announced_are_left_whole)
+{
+	pthread_t threads[4];
+	int recorded = 0;
+
+	at_it = 4;
+	for (int i = 0; i < 4; i++)
+		ck_assert_int_eq(
+			pthread_create(&threads[i], NULL, announce_often, stream_new()), 0);
+	while (at_it) {
+		int r = record_any();
+		ck_assert(r == 0 || r == -EAGAIN);
+		recorded += r == 0;
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_int_eq(broken, 0);
+	ck_assert_int_eq(record_any(), 0);
+	ck_assert_int_gt(recorded, 0);
+}
+END_TEST
+
+START_TEST(each_announced_capture_counts_and_an_end_too_many_does_not)
+{
+	gm_cuda_capture_end();
+	gm_cuda_capture_begin();
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	gm_cuda_capture_begin();
+	gm_cuda_capture_end();
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	gm_cuda_capture_end();
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_capture");
@@ -268,6 +321,8 @@ int main(void)
 	tcase_add_test(tcase, the_place_of_a_capture_that_is_over_is_used_again_without_memory);
 	tcase_add_test(tcase, a_capture_that_there_is_no_memory_for_is_taken_to_go_on);
 	tcase_add_test(tcase, captures_of_many_threads_are_left_whole);
+	tcase_add_test(tcase, captures_that_are_announced_are_left_whole);
+	tcase_add_test(tcase, each_announced_capture_counts_and_an_end_too_many_does_not);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
