@@ -215,53 +215,65 @@ static void check_cover(struct model *m, const struct gm_request *holder, bool o
 	must(m, needed <= f.ceiling + claimed, "it holds others back in vain");
 }
 
+static struct model *model_of(const struct gm_device *device)
+{
+	return ((struct fake_core *)device->env->ctx)->mapped_ctx;
+}
+
+/* A request begins to hold others back. */
+static void check_begin(struct model *m, const struct gm_request *request, bool own)
+{
+	const struct m_request *r = find(m, request);
+	uint64_t now = m->fake.now;
+	m->holder_uid = m->sessions[r->session].uid;
+	m->hold_ns = now;
+	m->n.holds++;
+	must(m, now >= m->rest_ns && now >= m->uid_rest_ns[m->holder_uid],
+		"it holds others back without a rest");
+	must(m, request->waiting.overtaken >= GM_TURN_OVERTAKES && r->waits,
+		"it holds others back too early");
+	check_cover(m, request, own);
+}
+
+static void note_end(struct model *m)
+{
+	uint64_t now = m->fake.now, held = now - m->hold_ns;
+	m->rest_ns = now + held;
+	m->uid_rest_ns[m->holder_uid] = now + 6 * held;
+}
+
 /* The linker sends core's calls here (--wrap). The cover is checked when core relies on it. Right after
  * that, requests that are not held back may take what it consists of, until core looks again. */
 void __real_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
 void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
 void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now)
 {
-	const struct gm_queue *queue = &device->queue;
-	const struct gm_request *before = queue->holder;
+	const struct gm_request *before = device->queue.holder;
 	__real_gm_turn_begin(device, request, now);
-	if (queue->holder == before)
-		return;
-
-	struct model *m = ((struct fake_core *)device->env->ctx)->mapped_ctx;
-	m->n.holds++;
-	must(m, request->waiting.overtaken >= GM_TURN_OVERTAKES && find(m, request)->waits,
-		"it holds others back too early");
-	check_cover(m, request, queue->holds_own);
+	if (device->queue.holder != before)
+		check_begin(model_of(device), request, device->queue.holds_own);
 }
 
 void __real_gm_turn_look(struct gm_device *device, uint64_t now);
 void __wrap_gm_turn_look(struct gm_device *device, uint64_t now);
 void __wrap_gm_turn_look(struct gm_device *device, uint64_t now)
 {
-	const struct gm_queue *queue = &device->queue;
-	bool due = queue->holder && gm_turn_due(device) <= now;
+	const struct gm_request *before = device->queue.holder;
+	bool due = gm_turn_due(device) <= now;
 	__real_gm_turn_look(device, now);
-	if (due && queue->holder)
-		check_cover(((struct fake_core *)device->env->ctx)->mapped_ctx, queue->holder,
-			queue->holds_own);
+	if (before && !device->queue.holder)
+		note_end(model_of(device));
+	else if (due)
+		check_cover(model_of(device), before, device->queue.holds_own);
 }
 
-/* The request that holds others back: did its user rest, and does it end in time? */
-static void check_holder(struct model *m, const struct gm_request *holder)
+void __real_gm_turn_leave(struct gm_device *device, const struct gm_request *request);
+void __wrap_gm_turn_leave(struct gm_device *device, const struct gm_request *request);
+void __wrap_gm_turn_leave(struct gm_device *device, const struct gm_request *request)
 {
-	uint64_t now = m->fake.now, held = now - m->hold_ns;
-	if (holder != m->holder && m->holder) {
-		m->rest_ns = now + held;
-		m->uid_rest_ns[m->holder_uid] = now + 6 * held;
-	}
-	if (holder != m->holder && holder) {
-		m->holder_uid = m->sessions[find(m, holder)->session].uid;
-		m->hold_ns = now;
-		must(m, now >= m->rest_ns && now >= m->uid_rest_ns[m->holder_uid],
-			"it holds others back without a rest");
-	}
-	m->holder = holder;
-	must(m, !holder || now - m->hold_ns < GM_TURN_HOLD_NS, "it holds others back for long");
+	if (device->queue.holder == request)
+		note_end(model_of(device));
+	__real_gm_turn_leave(device, request);
 }
 
 /* A standstill ends in time: all who hold memory wait for more without a deadline, nobody is being
@@ -296,7 +308,8 @@ static void check_queue(struct model *m, const struct limits *limits,
 			top = fake_priority(m->sessions[k].s, 0);
 	const struct gm_request *holder = fake_queue_holder(&m->fake, 0);
 	bool waits[SESSIONS] = {false}, barred = false, listed = !holder;
-	check_holder(m, holder);
+	must(m, !holder || m->fake.now - m->hold_ns < GM_TURN_HOLD_NS,
+		"it holds others back for long");
 	for (size_t i = 0; i < queue->n; i++) {
 		const struct gm_queue_info *w = &queue->info[i];
 		struct m_request *r = find(m, w->request);

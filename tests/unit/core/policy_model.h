@@ -59,8 +59,7 @@ struct model {
 	uint64_t lingering; /* at the last check */
 	uint64_t moved_ns;  /* when that was, or when a client last could */
 	uint64_t asks;
-	const struct gm_request *holder; /* holds others back, at the last check */
-	uid_t holder_uid;
+	uid_t holder_uid; /* of the request that holds others back, or did so last */
 	uint64_t hold_ns, rest_ns, uid_rest_ns[UIDS + 1];
 	struct {
 		uint64_t granted, late, refused, limit, timeout, deadlock, never, holds, turned;
