@@ -106,6 +106,15 @@ gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *
 gpumem_status gm_raw_give_back(struct gm_raw *raw, struct gm_raw_lease *lease);
 gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audience audience,
 	uint32_t id, bool read_only, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* token: in and out, as ShareChunks has it. ret_leases may be NULL. */
+gpumem_status gm_raw_share_chunks(struct gm_raw *raw, const uint64_t *leases,
+	const uint64_t *chunks, size_t n, uint32_t first, uint8_t token[GM_TOKEN_BYTES],
+	uint64_t *ret_leases);
+gpumem_status gm_raw_open_index(struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES],
+	uint32_t index, struct gm_raw_lease *ret);
+/* Ends a token of so many chunks. */
+gpumem_status gm_raw_unshare_chunks(
+	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], uint32_t n);
 gpumem_status gm_raw_open(
 	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret);
 gpumem_status gm_raw_publish(

@@ -145,14 +145,60 @@ gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audienc
 	return status;
 }
 
-gpumem_status gm_raw_open(
-	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret)
+gpumem_status gm_raw_share_chunks(struct gm_raw *raw, const uint64_t *leases,
+	const uint64_t *chunks, size_t n, uint32_t first, uint8_t token[GM_TOKEN_BYTES],
+	uint64_t *ret_leases)
+{
+	Gm__Wire__ShareChunks share = GM__WIRE__SHARE_CHUNKS__INIT;
+	share.leases = (uint64_t *)(uintptr_t)leases;
+	share.chunks = (uint64_t *)(uintptr_t)chunks;
+	share.n_leases = share.n_chunks = n;
+	share.first = first;
+	share.token.data = token;
+	share.token.len = first ? GM_TOKEN_BYTES : 0;
+	gpumem_status status = gm_raw_call(raw, GM_RAW_PACKET(SHARE_CHUNKS, share_chunks, &share));
+	if (status != GPUMEM_OK)
+		return status;
+
+	GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_SHARE_CHUNKS_REPLY);
+	const Gm__Wire__ShareChunksReply *reply = raw->packet->share_chunks_reply;
+	GM_REQUIRE_EQ(reply->n_leases, n);
+	if (ret_leases)
+		memcpy(ret_leases, reply->leases, n * sizeof(ret_leases[0]));
+	if (reply->token.len == 0) {
+		GM_REQUIRE(reply->status != GPUMEM_OK && *reply->detail);
+		return (gpumem_status)reply->status;
+	}
+	GM_REQUIRE_EQ(reply->token.len, GM_TOKEN_BYTES);
+	memcpy(token, reply->token.data, GM_TOKEN_BYTES);
+	return status;
+}
+
+gpumem_status gm_raw_open_index(struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES],
+	uint32_t index, struct gm_raw_lease *ret)
 {
 	Gm__Wire__Open open = GM__WIRE__OPEN__INIT;
 	open.token.data = (uint8_t *)(uintptr_t)token;
 	open.token.len = GM_TOKEN_BYTES;
+	open.index = index;
 	*ret = (struct gm_raw_lease){0};
 	return call_lease(raw, GM_RAW_PACKET(OPEN, open, &open), ret);
+}
+
+gpumem_status gm_raw_open(
+	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], struct gm_raw_lease *ret)
+{
+	return gm_raw_open_index(raw, token, 0, ret);
+}
+
+gpumem_status gm_raw_unshare_chunks(
+	struct gm_raw *raw, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
+{
+	Gm__Wire__Unshare unshare = GM__WIRE__UNSHARE__INIT;
+	unshare.token.data = (uint8_t *)(uintptr_t)token;
+	unshare.token.len = GM_TOKEN_BYTES;
+	unshare.chunks = n;
+	return gm_raw_call(raw, GM_RAW_PACKET(UNSHARE, unshare, &unshare));
 }
 
 gpumem_status gm_raw_unshare(struct gm_raw *raw, uint64_t lease)
