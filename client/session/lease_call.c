@@ -71,6 +71,7 @@ static int lease_take_chunks(
 		chunk->held.lease = reply->lease;
 		chunk->held.epoch = call->call.epoch;
 		chunk->held.chunk = from->id;
+		chunk->held.index = from->index;
 		chunk->index = from->index;
 		chunk->bytes = from->bytes;
 		chunk->fd = -1;

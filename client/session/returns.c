@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gives chunks and leases back. Nothing that was granted is forgotten: if the daemon cannot be
- * reached or does not answer, the return is kept and sent later. Sending it twice does no harm,
- * because ids are never reused, and an opened lease is named by its Open. The daemon does not know leases of an older epoch, so those need no
- * message.
+ * reached or does not answer, the return is kept and sent later. Sending it twice does no harm: no lease gets the
+ * id of another, an opened lease is named by its Open, and a chunk that the daemon has granted again since is there
+ * under another index. The daemon does not know leases of an older epoch, so those need no message.
  */
 #include "client/session/returns.h"
 
@@ -14,9 +14,14 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 
-/* Chunks in one message. Each takes at most about 11 bytes, so the packet stays far below its
+/* Chunks in one message. Each takes at most about 22 bytes, so the packet stays far below its
  * limit. */
 #define BATCH 512
+
+struct returns_chunks {
+	uint64_t ids[BATCH], indexes[BATCH];
+	size_t n;
+};
 
 static void returns_free(struct gm_held *list)
 {
@@ -38,13 +43,15 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 		returns_free(list);
 }
 
-gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via,
-	const struct gm_held *held, uint64_t *chunks, size_t n)
+/* Sends one Return: of the chunks, or of what held says if there are none. */
+static gpumem_status returns_tell(struct gpumem_session *session, struct gm_conn *via,
+	const struct gm_held *held, struct returns_chunks *chunks)
 {
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	body.lease = held->lease;
-	body.chunks = chunks;
-	body.n_chunks = n;
+	body.chunks = chunks->ids;
+	body.indexes = chunks->indexes;
+	body.n_chunks = body.n_indexes = chunks->n;
 	body.view = held->view;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(RETURN_CHUNKS, return_chunks, &body);
 	/* Nobody waits for an absent daemon only to give something back. */
@@ -57,32 +64,36 @@ bool gm_returns_later(gpumem_status status)
 	       status == GPUMEM_E_HOST_MEMORY;
 }
 
+static void returns_add(struct returns_chunks *chunks, const struct gm_held *held)
+{
+	chunks->ids[chunks->n] = held->chunk;
+	chunks->indexes[chunks->n++] = held->index;
+}
+
 /* Cuts off the head of the list: as many returns as fit into one message. */
-static struct gm_held *returns_cut_batch(struct gm_held **list, uint64_t *chunks, size_t *ret_n)
+static struct gm_held *returns_cut_batch(struct gm_held **list, struct returns_chunks *ret_chunks)
 {
 	struct gm_held *batch = *list, *last = batch;
-	size_t n = 0;
 
+	ret_chunks->n = 0;
 	if (batch->chunk)
-		chunks[n++] = batch->chunk;
-	while (batch->chunk && last->next && n < BATCH && last->next->chunk &&
+		returns_add(ret_chunks, batch);
+	while (batch->chunk && last->next && ret_chunks->n < BATCH && last->next->chunk &&
 		last->next->lease == batch->lease && last->next->epoch == batch->epoch) {
 		last = last->next;
-		chunks[n++] = last->chunk;
+		returns_add(ret_chunks, last);
 	}
 
 	*list = last->next;
 	last->next = NULL;
-	*ret_n = n;
 	return batch;
 }
 
 void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list)
 {
 	while (list) {
-		uint64_t chunks[BATCH];
-		size_t n;
-		struct gm_held *batch = returns_cut_batch(&list, chunks, &n);
+		struct returns_chunks chunks;
+		struct gm_held *batch = returns_cut_batch(&list, &chunks);
 
 		pthread_mutex_lock(&session->lock);
 		bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
@@ -92,7 +103,7 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			continue;
 		}
 
-		gpumem_status status = gm_returns_tell(session, via, batch, chunks, n);
+		gpumem_status status = returns_tell(session, via, batch, &chunks);
 		if (gm_returns_later(status)) {
 			LL_CONCAT(batch, list);
 			gm_returns_keep(session, batch);
@@ -100,7 +111,7 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			gm_session_wake(session);
 			return;
 		}
-		if (!status || n <= 1) {
+		if (!status || chunks.n <= 1) {
 			returns_free(batch);
 			continue;
 		}
@@ -111,7 +122,9 @@ void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct
 			struct gm_held *one = batch;
 			batch = one->next;
 			one->next = NULL;
-			if (gm_returns_later(gm_returns_tell(session, via, one, &one->chunk, 1)))
+			chunks.n = 0;
+			returns_add(&chunks, one);
+			if (gm_returns_later(returns_tell(session, via, one, &chunks)))
 				gm_returns_keep(session, one);
 			else
 				returns_free(one);

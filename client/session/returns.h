@@ -15,6 +15,7 @@ struct gm_held {
 	struct gm_held *next;
 	uint64_t lease;
 	uint64_t chunk;
+	uint64_t index; /* of the chunk in its lease */
 	uint64_t epoch;
 	uint64_t view; /* a whole lease that was opened: the id of the Open; else 0 */
 };
@@ -36,9 +37,6 @@ void gm_returns_first(struct gpumem_session *session);
 /* Drops what was kept and sends nothing: the session ends. */
 void gm_returns_drop(struct gpumem_session *session);
 
-/* Sends one Return, of n chunks of a lease, or of what held says if n is 0. */
-gpumem_status gm_returns_tell(struct gpumem_session *session, struct gm_conn *via,
-	const struct gm_held *held, uint64_t *chunks, size_t n);
 /* Whether a Return that failed with this status may succeed another time. */
 bool gm_returns_later(gpumem_status status);
 

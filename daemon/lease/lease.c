@@ -492,8 +492,10 @@ static void lease_unmark(struct gm_lease *lease, struct gm_chunk *before)
 	lease->leaving_last = before;
 }
 
-/* Marks the chunks as returned, all or none of them. */
-static gpumem_status lease_mark(struct gm_lease *lease, const uint64_t *ids, size_t n)
+/* Marks the chunks as returned, all or none of them. A pooled chunk keeps its id when it is leased again, but
+ * no index is given twice in a lease. */
+static gpumem_status lease_mark(
+	struct gm_lease *lease, const uint64_t *ids, const uint64_t *indexes, size_t n)
 {
 	struct gm_env *env = lease->device->env;
 	struct gm_chunk *before = lease->leaving_last;
@@ -501,7 +503,8 @@ static gpumem_status lease_mark(struct gm_lease *lease, const uint64_t *ids, siz
 	for (size_t i = 0; i < n; i++) {
 		struct gm_chunk *chunk;
 		HASH_FIND(hh, *gm_env_chunks(env, ids[i]), &ids[i], sizeof(ids[i]), chunk);
-		if (!chunk || chunk->lease != lease || chunk->marked) {
+		if (!chunk || chunk->lease != lease || chunk->marked ||
+			(indexes && chunk->index != indexes[i])) {
 			lease_unmark(lease, before);
 			return GPUMEM_E_NOT_FOUND;
 		}
@@ -574,12 +577,18 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n)
 {
+	return gm_lease_return_chunks_at(session, lease, ids, NULL, n);
+}
+
+gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_lease *lease,
+	const uint64_t *ids, const uint64_t *indexes, size_t n)
+{
 	if (!gm_lease_find_hold(lease, session))
 		return GPUMEM_E_NOT_FOUND;
 	if (!gm_lease_is_alone(lease, session))
 		return GPUMEM_E_BUSY;
 
-	gpumem_status status = lease_mark(lease, ids, n);
+	gpumem_status status = lease_mark(lease, ids, indexes, n);
 	if (status == GPUMEM_OK)
 		gm_lease_return_more(session, lease);
 	return status;

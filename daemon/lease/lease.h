@@ -62,7 +62,8 @@ bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_
 
 /*
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an
- * id is not (or no longer) in the lease, or is named twice. GPUMEM_E_BUSY: the lease is shared, so
+ * id is not (or no longer) in the lease, or is named twice. _at: or the chunk is there again, but with
+ * another index than is given for it; indexes may be NULL. GPUMEM_E_BUSY: the lease is shared, so
  * it can be returned only as a whole.
  *
  * Of very many chunks it releases some, about a millisecond's work. Then gm_lease_is_leaving() says
@@ -71,6 +72,8 @@ bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_
  */
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
+gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_lease *lease,
+	const uint64_t *ids, const uint64_t *indexes, size_t n);
 bool gm_lease_is_leaving(const struct gm_lease *lease);
 /*
  * Says how many bytes of the lease its maker uses from now on: 1 to those of its chunks. On error,

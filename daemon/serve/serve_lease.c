@@ -447,8 +447,13 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		return;
 	}
 
-	gpumem_status status = gm_lease_return_chunks(
-		gm_serve_session_of(peer), lease, what->chunks, what->n_chunks);
+	if (what->n_indexes && what->n_indexes != what->n_chunks) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"the chunks need one index each, or none of them has one");
+		return;
+	}
+	gpumem_status status = gm_lease_return_chunks_at(gm_serve_session_of(peer), lease,
+		what->chunks, what->n_indexes ? what->indexes : NULL, what->n_chunks);
 	GM_STEP("return: chunks came back");
 	if (status == GPUMEM_OK && gm_lease_is_leaving(lease)) {
 		serve_return_rest(serve, peer, packet->id, lease);

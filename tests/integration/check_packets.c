@@ -430,6 +430,18 @@ START_TEST(what_is_returned_twice_is_not_found_and_charged_once)
 	uint64_t twice[2] = {lease.chunks[1].id, lease.chunks[1].id};
 	/* All or nothing: a list that names one twice changes nothing. */
 	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, twice, 2), GPUMEM_E_NOT_FOUND);
+	/* So does one whose indexes are other ones, or not one for each. */
+	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+	uint64_t wrong[2] = {lease.chunks[0].index + 1, 0};
+	body.lease = lease.id;
+	body.chunks = &first;
+	body.indexes = wrong;
+	body.n_chunks = body.n_indexes = 1;
+	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body)),
+		GPUMEM_E_NOT_FOUND);
+	body.n_indexes = 2;
+	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body)),
+		GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gm_figures_now(&witness.daemon).leased, 3 * GM_CHUNK_MIN);
 	lease.chunks[0].fd = gm_close(lease.chunks[0].fd);
 	GM_REQUIRE_EQ(gm_raw_return(&peer, lease.id, &first, 1), GPUMEM_OK);

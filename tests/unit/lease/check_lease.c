@@ -112,6 +112,27 @@ START_TEST(it_has_the_size_that_its_maker_says)
 }
 END_TEST
 
+START_TEST(a_chunk_that_is_granted_again_has_another_index)
+{
+	struct gm_lease *l = fake_lease(&fake, s, d, 4 * MiB);
+	const struct gm_chunk *last = gm_lease_chunk(l, fake_chunks(l) - 1);
+	uint64_t id = last->id, before = last->index, had = info_of(l).bytes, bytes = last->bytes;
+
+	ck_assert_int_eq(gm_lease_return_chunks_at(s, l, &id, &before, 1), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_return_chunks_at(s, l, &id, &before, 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(resize(l, bytes, had), GPUMEM_OK);
+	last = gm_lease_chunk(l, before + 1);
+	ck_assert_uint_eq(last->id, id);
+	uint64_t now = last->index;
+
+	/* The client did not hear of the first return, and sends it again. */
+	ck_assert_int_eq(gm_lease_return_chunks_at(s, l, &id, &before, 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(info_of(l).bytes, had);
+	ck_assert_int_eq(gm_lease_return_chunks_at(s, l, &id, &now, 1), GPUMEM_OK);
+	ck_assert_uint_eq(info_of(l).bytes, had - bytes);
+}
+END_TEST
+
 /* The client gave up before the answer came, and so returns what a resize brought: in parts, if it is
  * much. Whoever opens the lease must hear the size that the client knows. */
 START_TEST(it_has_its_old_size_if_what_a_resize_brought_goes_back)
@@ -521,6 +542,7 @@ int main(void)
 	tcase_add_test(tcase, a_lease_says_what_it_is);
 	tcase_add_test(tcase, it_grows_and_shrinks_and_never_gives_an_index_twice);
 	tcase_add_test(tcase, it_has_the_size_that_its_maker_says);
+	tcase_add_test(tcase, a_chunk_that_is_granted_again_has_another_index);
 	tcase_add_test(tcase, it_has_its_old_size_if_what_a_resize_brought_goes_back);
 	tcase_add_test(tcase, a_lease_that_others_have_or_could_get_is_not_resized);
 	tcase_add_test(tcase, a_resize_that_a_share_overtakes_is_refused);
