@@ -3,7 +3,8 @@
 # The Python package and the frameworks on a real GPU: tests/gpu/python.sh, in a staged folder (make gpu-stage) or a build tree. Starts a
 # daemon of its own and prints TAP; a framework that is not installed is skipped. PYTHON names the Python (default python3).
 # tests/gpu/python.sh NAME… runs only some parts: torch, cupy, weights, examples.
-# tests/gpu/python.sh speed [ROUNDS] [empty] [step] only measures PyTorch's tensors in each mode, beside PyTorch alone (torch_speed.py).
+# tests/gpu/python.sh speed [ROUNDS] [empty] [step] [zero] only measures PyTorch's tensors in each mode, beside PyTorch alone
+# (torch_speed.py); zero measures what each part of arena mode costs a tensor without elements (torch_zero.py).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=${top_builddir:-$(cd "$here/../.." && pwd)}
@@ -39,7 +40,7 @@ export GPUMEM_SOCKET=$work/socket LD_LIBRARY_PATH=$work/lib${LD_LIBRARY_PATH:+:$
 
 if [ "${1-}" = speed ]; then
 	shift
-	"$python" "$here/torch_speed.py" "$@"
+	GPUMEM_TEST_DAEMON=$daemon "$python" "$here/torch_speed.py" "$@"
 	exit
 fi
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's tensors cost on gpumemd, beside PyTorch alone: tests/gpu/python.sh speed [ROUNDS] [empty] [step].
+"""What PyTorch's tensors cost on gpumemd, beside PyTorch alone: tests/gpu/python.sh speed [ROUNDS] [empty] [step] [zero]. zero
+is torch_zero.py: which part of arena mode slows a call down that needs no memory.
 
 Each row is measured in fresh processes that take turns: plain, arena and segments, ROUNDS times each. A cell is the best and the median,
 over all its processes, of microseconds per tensor (made and dropped) or per step. The floor is the same call without an allocation, so
-that Python's and PyTorch's own parts can be told from the allocator's."""
+that Python's and PyTorch's own parts can be told from the allocator's. In arena mode the floor on a GPU has a little more in it: PyTorch
+calls a pluggable allocator for a tensor without elements, too."""
 import os
 import random
 import statistics
@@ -200,9 +202,10 @@ def main(rounds, what):
             else:
                 errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
                 notes.append("note: no loops without Python, which need a compiler: %s" % " | ".join(errors[:3] or ["no reason"]))
-        for _ in range(rounds):
+        for number in range(rounds):
+            first = number % len(MODES)
             for part in what:
-                for mode in MODES:
+                for mode in MODES[first:] + MODES[:first]:  # each round begins with another one
                     if mode == "segments" and not runner:
                         continue
                     before = [str(runner), "--"] if mode == "segments" else []
@@ -252,4 +255,11 @@ if __name__ == "__main__":
         print("PyTorch %s, %s" % (torch.__version__, torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"))
         given = sys.argv[1:]
         counted = int(given.pop(0)) if given and given[0].isdigit() else 3
+        if "zero" in given:
+            import torch_zero
+
+            given.remove("zero")
+            torch_zero.main(counted, int(os.environ["GPUMEM_TEST_DAEMON"]))
+            if not given:
+                sys.exit(0)
         sys.exit(main(counted, given or ["empty", "step"]))
