@@ -75,16 +75,11 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
 {
 	struct limit_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
-	struct gm_ctl_conn *conn = NULL;
-
-	gpumem_status status = gm_verb_connect(ctl, &conn);
 	/* The daemon refuses to change limits of a missing device, but would list none for it. */
-	if (status == GPUMEM_OK && request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS)
-		status = gm_verb_require_device(ctl, conn);
-	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take,
-			&answer, &ctl->trouble);
-	gm_ctl_conn_free(conn);
+	bool lists = request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS;
+
+	gpumem_status status = (lists ? gm_verb_ask_on_device : gm_verb_ask)(
+		ctl, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;

@@ -104,17 +104,11 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 	struct shares_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_ctl_conn *conn = NULL;
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_NAMES;
 	request.get_names = &body;
-	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status == GPUMEM_OK)
-		status = gm_verb_require_device(ctl, conn);
-	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take,
-			&answer, &ctl->trouble);
-	gm_ctl_conn_free(conn);
+	gpumem_status status = gm_verb_ask_on_device(
+		ctl, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;

@@ -42,9 +42,7 @@ static gpumem_status weights_connect(struct gm_ctl *ctl, gpumem_session **ret_se
 	uint64_t timeout_ms = ctl->options->timeout_ms;
 	struct gm_ctl_conn *conn = NULL;
 
-	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status == GPUMEM_OK)
-		status = gm_verb_require_device(ctl, conn);
+	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status == GPUMEM_OK) {
 		options.socket = gm_ctl_conn_path(conn);
 		options.name = "gpumemctl";

@@ -262,15 +262,14 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
 	struct gm_ctl_conn *conn;
 
-	gpumem_status status = gm_verb_connect(ctl, &conn);
+	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 
 	body.older_than_ms = ctl->options->older_than_ms;
 	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
 	request.get_buffers = &body;
-	status = gm_verb_require_device(ctl, conn);
-	if (status == GPUMEM_OK && answer->stacks)
+	if (answer->stacks)
 		status = buffers_ask_stacks(ctl, conn, &request, answer);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,

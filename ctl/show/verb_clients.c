@@ -226,20 +226,11 @@ static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answ
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct gm_ctl_conn *conn;
-
-	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status != GPUMEM_OK)
-		return status;
 
 	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
 	request.get_clients = &body;
-	status = gm_verb_require_device(ctl, conn);
-	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
-			clients_take, answer, &ctl->trouble);
-	gm_ctl_conn_free(conn);
-	return status;
+	return gm_verb_ask_on_device(
+		ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take, answer);
 }
 
 static gpumem_status clients_run(struct gm_ctl *ctl)

@@ -223,12 +223,10 @@ static gpumem_status watch_run(struct gm_ctl *ctl)
 {
 	struct gm_ctl_conn *conn;
 
-	gpumem_status status = gm_verb_connect(ctl, &conn);
+	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
-	status = gm_verb_require_device(ctl, conn);
-	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_watch(conn, watch_on_event, ctl, &ctl->trouble);
+	status = gm_ctl_conn_watch(conn, watch_on_event, ctl, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	ctl->streamed = true;
 	return status;

@@ -89,17 +89,24 @@ gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
 		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, ret_conn);
 }
 
+/* Asks unless the connection has failed with this status, and disconnects. */
+static gpumem_status verb_ask_last(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	gpumem_status status, Gm__Wire__Packet *request, Gm__Wire__Packet__BodyCase expected,
+	gm_ctl_conn_answer_fn fn, void *user)
+{
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user)
 {
-	struct gm_ctl_conn *conn;
-
+	struct gm_ctl_conn *conn = NULL;
 	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status != GPUMEM_OK)
-		return status;
-	status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
-	gm_ctl_conn_free(conn);
-	return status;
+
+	return verb_ask_last(ctl, conn, status, request, expected, fn, user);
 }
 
 gpumem_status gm_verb_ask_devices(
@@ -155,7 +162,7 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn)
+static gpumem_status verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn)
 {
 	struct verb_wanted wanted = {
 		.name = {.kind = GM_DEVICE_NUMBER, .number = ctl->options->device}};
@@ -168,6 +175,29 @@ gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *con
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no device %u; see 'gpumemctl devices'", ctl->options->device);
 	return status;
+}
+
+gpumem_status gm_verb_connect_on_device(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
+{
+	struct gm_ctl_conn *conn = NULL;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = verb_require_device(ctl, conn);
+	if (status == GPUMEM_OK)
+		*ret_conn = conn;
+	else
+		gm_ctl_conn_free(conn);
+	return status;
+}
+
+gpumem_status gm_verb_ask_on_device(struct gm_ctl *ctl, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user)
+{
+	struct gm_ctl_conn *conn = NULL;
+	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
+
+	return verb_ask_last(ctl, conn, status, request, expected, fn, user);
 }
 
 bool gm_verb_wants(const struct gm_options *options, int64_t device, uint32_t uid, const char *name)

@@ -149,18 +149,20 @@ gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
 
+/*
+ * The same, but return GPUMEM_E_NOT_FOUND if --device names a device that does not exist. For verbs
+ * whose answer would otherwise be empty without a reason.
+ */
+gpumem_status gm_verb_connect_on_device(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn);
+gpumem_status gm_verb_ask_on_device(struct gm_ctl *ctl, Gm__Wire__Packet *request,
+	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
+
 /* Asks for the devices. If conn is NULL, connects and disconnects by itself. */
 gpumem_status gm_verb_ask_devices(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user);
 
 /* If the options name a device by UUID or PCI address, asks the daemon for its number. */
 gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options);
-
-/*
- * Returns GPUMEM_E_NOT_FOUND if --device names a device that does not exist. For verbs whose answer
- * would otherwise be empty without a reason.
- */
-gpumem_status gm_verb_require_device(struct gm_ctl *ctl, struct gm_ctl_conn *conn);
 
 /*
  * Whether --device, --user and --name let a row through. device is -1 for a row that is about no
