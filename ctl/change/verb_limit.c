@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/closest.h"
 #include "common/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
@@ -227,16 +226,10 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 
 static gpumem_status limit_run(struct gm_ctl *ctl)
 {
-	static const char *const words[] = {"show", "set", "reset", NULL};
-	const char *word = ctl->options->n_args ? ctl->options->args[0] : "show";
+	static const struct gm_verb_word words[GM_VERB_WORDS] = {{NULL, limit_show},
+		{"show", limit_show}, {"set", limit_set}, {"reset", limit_reset}};
 
-	if (!strcmp(word, "show"))
-		return limit_show(ctl);
-	if (!strcmp(word, "set"))
-		return limit_set(ctl);
-	if (!strcmp(word, "reset"))
-		return limit_reset(ctl);
-	return gm_verb_unknown(ctl, "limit ", word, gm_closest(word, words),
+	return gm_verb_run_word(ctl, words,
 		"use 'limit show', 'limit set OWNER VALUE...' or 'limit reset [OWNER]'");
 }
 

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/closest.h"
 #include "common/limits.h"
 #include "common/share_name.h"
 #include "common/units.h"
@@ -319,16 +318,10 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 
 static gpumem_status shares_run(struct gm_ctl *ctl)
 {
-	static const char *const words[] = {"remove", "expire", NULL};
-	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
+	static const struct gm_verb_word words[GM_VERB_WORDS] = {
+		{NULL, shares_list}, {"remove", shares_remove}, {"expire", shares_expire}};
 
-	if (!word)
-		return shares_list(ctl);
-	if (!strcmp(word, "remove"))
-		return shares_remove(ctl);
-	if (!strcmp(word, "expire"))
-		return shares_expire(ctl);
-	return gm_verb_unknown(ctl, "shares ", word, gm_closest(word, words),
+	return gm_verb_run_word(ctl, words,
 		"use 'shares', 'shares remove NAME' or 'shares expire NAME TIME|never'");
 }
 

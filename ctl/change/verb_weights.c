@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/closest.h"
 #include "common/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
@@ -240,16 +239,10 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 
 static gpumem_status weights_run(struct gm_ctl *ctl)
 {
-	static const char *const words[] = {"load", "list", "remove", NULL};
-	const char *word = ctl->options->n_args ? ctl->options->args[0] : "list";
+	static const struct gm_verb_word words[GM_VERB_WORDS] = {{NULL, weights_list},
+		{"load", weights_load}, {"list", weights_list}, {"remove", weights_remove}};
 
-	if (!strcmp(word, "list"))
-		return weights_list(ctl);
-	if (!strcmp(word, "load"))
-		return weights_load(ctl);
-	if (!strcmp(word, "remove"))
-		return weights_remove(ctl);
-	return gm_verb_unknown(ctl, "weights ", word, gm_closest(word, words),
+	return gm_verb_run_word(ctl, words,
 		"use 'weights list', 'weights load PATH --name NAME' or 'weights remove NAME'");
 }
 

@@ -275,3 +275,22 @@ gpumem_status gm_verb_unknown(struct gm_ctl *ctl, const char *before, const char
 			word, before, closest);
 	return gm_verb_wrong_use(ctl, "unknown verb '%s%s'; %s", before, word, remedy);
 }
+
+gpumem_status gm_verb_run_word(
+	struct gm_ctl *ctl, const struct gm_verb_word words[GM_VERB_WORDS], const char *remedy)
+{
+	const char *names[GM_VERB_WORDS] = {0};
+	char before[32];
+
+	if (ctl->options->n_args == 0)
+		return words[0].run(ctl);
+	const char *word = ctl->options->args[0];
+	for (size_t i = 1; i < GM_VERB_WORDS && words[i].word; i++) {
+		if (!strcmp(word, words[i].word))
+			return words[i].run(ctl);
+		names[i - 1] = words[i].word;
+	}
+
+	snprintf(before, sizeof(before), "%s ", ctl->options->verb->name);
+	return gm_verb_unknown(ctl, before, word, gm_closest(word, names), remedy);
+}

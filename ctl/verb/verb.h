@@ -188,6 +188,18 @@ gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* The argument with this index is one too many. */
 gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index);
+/* What a verb does if this is its first argument. */
+struct gm_verb_word {
+	const char *word;
+	gpumem_status (*run)(struct gm_ctl *ctl);
+};
+#define GM_VERB_WORDS 4
+
+/* Runs what the first argument says, or words[0] if there are no arguments. If the argument is none of the
+ * words, fails as gm_verb_unknown() does. */
+gpumem_status gm_verb_run_word(
+	struct gm_ctl *ctl, const struct gm_verb_word words[GM_VERB_WORDS], const char *remedy);
+
 /* Offers the closest verb or, if that is NULL, the remedy. before: "", or "limit " and the like. */
 gpumem_status gm_verb_unknown(struct gm_ctl *ctl, const char *before, const char *word,
 	const char *closest, const char *remedy);
