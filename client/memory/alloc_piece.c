@@ -3,6 +3,7 @@
  * Shares allocations of a heap, and opens those of other processes. The opener maps all chunks that
  * carry the allocation side by side, as one buffer. This file never looks into the memory.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <utlist.h>
 
@@ -45,7 +46,11 @@ gpumem_status gpumem_share_ptr(gpumem_session *session, const void *ptr, gpumem_
 	if (!arena || gm_arena_size(arena, ptr, &what.size))
 		return gm_error(GPUMEM_E_INVALID,
 			"cannot share %p: no allocation of a device begins there", ptr);
-	if (gm_arena_cover(arena, ptr, what.size, &ids, &what.n, &piece.offset))
+	int r = gm_arena_cover(arena, ptr, what.size, &ids, &what.n, &piece.offset);
+	if (r == -EPROTO)
+		return gm_error(
+			GPUMEM_E_INVALID, "the allocation was freed while it was being shared");
+	if (r < 0)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
 
 	what.ids = ids;

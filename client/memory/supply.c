@@ -371,8 +371,6 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 			LL_DELETE(*from, chunk);
 			if (chunk->whole)
 				LL_PREPEND(whole, chunk);
-			else if (chunk->uncertain) /* supply_share.c */
-				free(chunk);
 			else
 				LL_PREPEND(list, &chunk->held);
 		}

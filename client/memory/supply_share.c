@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shares chunks of a heap. The daemon makes each a lease of its own (daemon/lease/piece.c), and the heap
- * goes on using it. This file promises that a chunk is never given back under a lease that it may have
- * left: if the answer is lost for good, nobody here knows which one it is in, so the chunk stays charged
- * until the session ends.
+ * goes on using it. If the answer is lost for good, nobody here knows whether the chunk has left its lease. It is
+ * then given back as if it were there: the daemon knows it by its index.
  *
  * Chunks of one allocation have one token. The daemon bounds tokens, so those of allocations that were
  * freed end now and then. The token of a single chunk serves all allocations in it.
@@ -121,18 +120,6 @@ static int supply_share_repeat(struct gm_call *call)
 static const struct gm_call_ops supply_share_ops = {
 	.take = supply_share_take, .late = supply_share_late, .repeat = supply_share_repeat};
 
-/* Nobody knows which lease these are in. */
-static void supply_note_uncertain(struct gm_supply *supply, const uint64_t *ids, size_t n)
-{
-	pthread_mutex_lock(&supply->lock);
-	for (size_t i = 0; i < n; i++) {
-		struct gm_session_chunk *chunk = gm_supply_find(supply, ids[i]);
-		if (chunk)
-			chunk->uncertain = true;
-	}
-	pthread_mutex_unlock(&supply->lock);
-}
-
 /* Fills in the leases and chunks of the request. */
 static gpumem_status supply_call_prepare(
 	struct supply_call *call, uint64_t epoch, uint64_t *leases, uint64_t *chunks)
@@ -201,8 +188,6 @@ static gpumem_status supply_share_some(struct gm_supply *supply, const uint64_t 
 	struct gm_call *base = &call->call;
 	status = gm_session_call(supply->session, NULL, &packet, &base);
 	call = (struct supply_call *)base;
-	if (status && (!call || (call->call.result && call->call.result != -ECANCELED)))
-		supply_note_uncertain(supply, ids, n);
 	if (!status && call->status)
 		status = gm_error(call->status, "%s", call->detail);
 	if (!status)

@@ -18,8 +18,7 @@ struct gm_session_chunk {
 	int fd; /* fd transport; -1 after it was mapped, or if it was lost on the way */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 	struct gm_session_lease *whole;   /* in a heap: the chunk's own lease, if it has one */
-	bool uncertain; /* it may have become a lease of its own, and no answer says so */
-	struct gm_session_chunk *next; /* for the owner of the chunk */
+	struct gm_session_chunk *next;    /* for the owner of the chunk */
 };
 
 /*

@@ -190,20 +190,19 @@ int gm_commit_grant(
 int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk)
 {
 	const struct gm_device *device = lease->device;
-	uint64_t asked = chunk->asked, index = chunk->index;
+	uint64_t asked = chunk->asked;
 	if (!device->env->ops.record)
 		return 0;
 
-	int r = commit_lease(lease, 1, 1, chunk->bytes);
+	int r = commit_lease(lease, 1, chunk->index + 1, chunk->bytes);
 	if (r < 0)
 		return r;
-	chunk->asked = chunk->index = 0;
+	chunk->asked = 0;
 	r = commit_chunk(
 		chunk, device, lease->estate->session->info.uid, lease->id, 1, GM_RECORD_LEASED);
 	if (r < 0)
 		gm_env_erase(device->env, &lease->place);
 	chunk->asked = asked;
-	chunk->index = index;
 	return r;
 }
 

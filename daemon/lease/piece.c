@@ -2,8 +2,8 @@
 /*
  * Sharing chunks of a lease that goes on growing and shrinking, as that of a heap does: each becomes a
  * lease of its own. This file promises that a chunk changes its lease and nothing else: its maker, who
- * pays, its trust domain and its descriptor stay. A client that does not hear of the change, because its
- * connection ended, can ask again. It must never give a chunk to anybody: share.c opens leases.
+ * pays, its trust domain, its descriptor and its index stay. A client that does not hear of the change, because its
+ * connection ended, can ask again, or return the chunk as if it were where it was. It must never give a chunk to anybody: share.c opens leases.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
@@ -47,8 +47,9 @@ static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chu
 	chunk->prev = chunk->next = NULL;
 	DL_APPEND(own->chunks, chunk);
 	chunk->lease = own;
-	chunk->asked = chunk->index = 0;
-	own->grants = own->next_index = 1;
+	chunk->asked = 0;
+	own->grants = 1;
+	own->next_index = chunk->index + 1;
 	own->bytes = own->user_bytes = chunk->bytes;
 	return own;
 }
@@ -164,5 +165,20 @@ gpumem_status gm_session_unshare_chunks(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
 {
 	piece_end(session, token, 0, gm_min(n, GM_LIMIT_SHARES_PER_CLIENT));
+	return GPUMEM_OK;
+}
+
+gpumem_status gm_session_return_piece(struct gm_session *session, uint64_t id, uint64_t index)
+{
+	struct gm_env *env = &session->core->env;
+	struct gm_chunk *chunk;
+
+	HASH_FIND(hh, *gm_env_chunks(env, id), &id, sizeof(id), chunk);
+	struct gm_lease *lease = chunk ? chunk->lease : NULL;
+	/* A client that has opened the lease, too, knows it. */
+	if (!lease || !lease->piece || lease->maker != session || chunk->index != index ||
+		lease->own.count != 1 || lease->own.opens)
+		return GPUMEM_E_NOT_FOUND;
+	gm_lease_return(session, lease);
 	return GPUMEM_OK;
 }

@@ -171,6 +171,34 @@ START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 }
 END_TEST
 
+/* The client did not hear that its chunk is a lease of its own, and returns it with the index that it knows. */
+START_TEST(a_chunk_goes_back_by_the_index_it_had)
+{
+	uint64_t index = gm_lease_chunk(heap, 1)->index;
+	struct gm_lease *opened;
+
+	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index + 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_session_return_piece(mate, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_session_return_piece(maker, 12345, index), GPUMEM_E_NOT_FOUND);
+
+	/* If it is open here, the client knows it. */
+	ck_assert_int_eq(open_by(maker, 0, &opened), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	gm_lease_return(maker, opened);
+
+	/* Others keep it, and a second return takes nothing from them. */
+	ck_assert_int_eq(open_by(mate, 0, &opened), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_held(maker, d), 34 * MiB);
+	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 8 * MiB);
+	gm_lease_return(mate, opened);
+	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 8 * MiB);
+}
+END_TEST
+
 START_TEST(nobody_shares_what_it_has_not)
 {
 	struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
@@ -243,6 +271,7 @@ int main(void)
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
 	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
+	tcase_add_test(tcase, a_chunk_goes_back_by_the_index_it_had);
 	tcase_add_test(tcase, nobody_shares_what_it_has_not);
 	tcase_add_test(tcase, a_bound_of_shares_holds_for_chunks_too);
 	tcase_add_test(
