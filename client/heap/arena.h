@@ -153,6 +153,13 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size);
 int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint64_t **ret_ids,
 	size_t *ret_n, uint64_t *ret_offset);
 
+/*
+ * Waits for other threads that find out which freed memory the device is done with, or give some back. If some of it still
+ * waits for the device then, looks again for that long: an event needs some microseconds to pass, also on a device that
+ * is idle. Ticks and trims do not wait.
+ */
+void gm_arena_settle(struct gm_arena *arena, uint64_t patience_ns);
+
 /* Gives back unused chunks, and those that only caches use, until min_bytes are gone (UINT64_MAX:
  * all). Chunks that still wait for the device go at a later tick. Returns how many bytes went
  * back. */

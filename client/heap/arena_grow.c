@@ -70,13 +70,6 @@ static void grow_ask_end(struct gm_arena *arena, struct gm_arena_ask *ask)
 	pthread_cond_broadcast(&arena->changed);
 }
 
-static void grow_wait_change(struct gm_arena *arena)
-{
-	arena->waiters++;
-	pthread_cond_wait(&arena->changed, &arena->lock);
-	arena->waiters--;
-}
-
 /* Waits if a request under way brings enough for this need, too. *joined is the serial of the
  * request that this thread already counts on. */
 static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uint64_t *joined)
@@ -89,7 +82,7 @@ static bool grow_ask_join(struct gm_arena *arena, uint64_t bytes, bool slab, uin
 				ask->spare -= bytes;
 			*joined = ask->serial;
 		}
-		grow_wait_change(arena);
+		gm_arena_wait_change(arena);
 		return true;
 	}
 	return false;
@@ -109,7 +102,7 @@ static void grow_pass_end(struct gm_arena *arena, struct gm_arena_want *want)
 static bool grow_pass_await(struct gm_arena *arena, struct gm_arena_want *want)
 {
 	while (arena->passing && arena->passed == want->passed)
-		grow_wait_change(arena);
+		gm_arena_wait_change(arena);
 	if (arena->passed == want->passed)
 		return false;
 
@@ -331,7 +324,7 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 	pthread_mutex_lock(&arena->lock);
 	/* Other threads do this for the time of a driver call only. */
 	while (pending->polling || pending->recording)
-		grow_wait_change(arena);
+		gm_arena_wait_change(arena);
 	if (gm_pending_poll_begin(pending, events, &n)) {
 		epoch = pending->events[n - 1].epoch;
 		pthread_mutex_unlock(&arena->lock);

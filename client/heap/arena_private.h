@@ -66,7 +66,8 @@ struct gm_arena {
 	 * and how often such a moment has ended. */
 	unsigned passing;
 	uint64_t passed;
-	uint64_t given; /* how many of them ended with the memory back at the source */
+	uint64_t given;  /* how many of them ended with the memory back at the source */
+	unsigned giving; /* threads that bring it there now */
 	uint64_t held;
 	/* Sums without what the threads' caches have counted since they were last folded. */
 	uint64_t in_use, in_use_rounded, peak, allocs, frees, misses, returns, moves;
@@ -107,6 +108,14 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 	size_t *ret_n, gpumem_status *ret_status);
 /* Gives one chunk back that is not mapped. Call without the lock. */
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
+
+/* Waits until another thread has changed something. Call with the lock held; it is let go in between. */
+static inline void gm_arena_wait_change(struct gm_arena *arena)
+{
+	arena->waiters++;
+	pthread_cond_wait(&arena->changed, &arena->lock);
+	arena->waiters--;
+}
 
 /* While free memory is out of the heap, nobody else may fail for want of it (gm_arena_grow()). Call
  * both with the lock held. */

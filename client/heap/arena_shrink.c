@@ -8,11 +8,14 @@
  */
 #include "autoconf.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 #include "client/heap/arena_private.h"
 #include "common/arith.h"
+#include "common/cancel.h"
+#include "common/clock.h"
 #include "common/limits.h"
 
 #define PUT_BATCH    64
@@ -116,9 +119,11 @@ uint64_t gm_arena_give_back(struct gm_arena *arena, struct gm_arena_chunk *list)
 	if (!list)
 		return 0;
 	gm_arena_pass_begin(arena);
+	arena->giving++;
 	pthread_mutex_unlock(&arena->lock);
 	uint64_t bytes = gm_arena_discard(arena, list);
 	pthread_mutex_lock(&arena->lock);
+	arena->giving--;
 	arena->given++;
 	gm_arena_pass_end(arena);
 	return bytes;
@@ -202,6 +207,27 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 
 	gm_arena_wake(arena, wake);
 	return bytes;
+}
+
+void gm_arena_settle(struct gm_arena *arena, uint64_t patience_ns)
+{
+	uint64_t until = gm_clock_ns() + patience_ns;
+	bool left = true;
+	GM_UNCANCELLED;
+
+	gm_tcache_drain_all(&arena->caches, false);
+	while (left) {
+		gm_arena_pump(arena);
+
+		pthread_mutex_lock(&arena->lock);
+		/* Other threads do this for the time of some driver calls only. */
+		while (arena->pending.polling || arena->pending.recording || arena->giving)
+			gm_arena_wait_change(arena);
+		left = gm_pending_bytes(&arena->pending) && gm_clock_ns() < until;
+		pthread_mutex_unlock(&arena->lock);
+		if (left)
+			sched_yield();
+	}
 }
 
 static uint64_t shrink_clamp(uint64_t value, uint64_t low, uint64_t high)

@@ -617,6 +617,9 @@ gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
 	return GPUMEM_OK;
 }
 
+/* How long a trim waits for the device. */
+#define ALLOC_TRIM_PATIENCE_NS (GM_NS_PER_MS)
+
 gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 {
 	if (!gm_session_ok(session))
@@ -624,8 +627,12 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 	uint64_t bytes = 0;
 	GM_UNCANCELLED;
 	gm_buffer_settle(session);
-	for (uint32_t i = 0; i < session->devices; i++)
+	for (uint32_t i = 0; i < session->devices; i++) {
+		struct gm_arena *arena = alloc_arena(session, i);
+		if (arena)
+			gm_arena_settle(arena, ALLOC_TRIM_PATIENCE_NS);
 		bytes += gm_alloc_trim(session, i, UINT64_MAX);
+	}
 	if (ret_bytes)
 		*ret_bytes = bytes;
 	return GPUMEM_OK;

@@ -43,6 +43,15 @@ START_TEST(pools_are_served_and_answer_for_themselves)
 }
 END_TEST
 
+START_TEST(a_trim_gives_back_what_the_device_is_done_with)
+{
+	start();
+	/* On the fake driver, another thread is then often recording an event. */
+	play("dlsym", "pools-trimmed", "GPUMEM_FAKE_DELAY=cuCtxRecordEvent:300");
+	tear_down();
+}
+END_TEST
+
 START_TEST(pools_come_and_go_in_several_threads)
 {
 	struct play one = {.route = "dlsym", .scene = "pool-threads"};
@@ -415,6 +424,7 @@ int main(void)
 	tcase_add_loop_test(tc, each_way_to_a_call_leads_to_the_broker, 0, ROUTES);
 	tcase_add_loop_test(tc, pools_are_served_and_answer_for_themselves, 0, ROUTES);
 	tcase_add_test(tc, pools_come_and_go_in_several_threads);
+	tcase_add_test(tc, a_trim_gives_back_what_the_device_is_done_with);
 	tcase_add_loop_test(
 		tc, physical_memory_is_there_until_its_last_handle_and_mapping_are_gone, 0, ROUTES);
 	tcase_add_test(tc, physical_memory_survives_a_restart_of_the_daemon);

@@ -545,6 +545,7 @@ static const struct {
 	{"pitch", scene_pitch},
 	{"async", scene_async},
 	{"pools", scene_pools},
+	{"pools-trimmed", scene_pools_trimmed},
 	{"pool-threads", scene_pool_threads},
 	{"per-thread", scene_per_thread},
 	{"physical", scene_physical},

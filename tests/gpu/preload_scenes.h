@@ -29,6 +29,7 @@ void show(char word);
 /* preload_scenes_pools.c */
 void *new_pool(int handle_types);
 void scene_pools(void);
+void scene_pools_trimmed(void);
 void scene_pool_threads(void);
 
 /* preload_scenes_declared.c */

@@ -167,3 +167,26 @@ void scene_pool_threads(void)
 	GM_REQUIRE_EQ(figure(shared_pool, POOL_USED), 0);
 	CU(cu.cuMemPoolDestroy(shared_pool));
 }
+
+/* What the device is done with goes back at once, although another thread of the library may be at it. */
+void scene_pools_trimmed(void)
+{
+	gm_cu_stream stream;
+	gm_cu_ptr kept, ptr;
+	void *pool;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	CU(cu.cuMemAllocAsync(&kept, ACTOR_BYTES, stream));
+	show('h');
+	for (int i = 0; i < 20; i++) {
+		CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, stream));
+		CU(cu.cuMemsetD8Async(ptr, 1, ACTOR_BYTES, stream));
+		CU(cu.cuMemFreeAsync(ptr, stream));
+		CU(cu.cuStreamSynchronize(stream));
+		CU(cu.cuMemPoolTrimTo(pool, 0));
+		GM_REQUIRE(figure(pool, POOL_RESERVED) < 2 * ACTOR_BYTES);
+	}
+	CU(cu.cuMemFreeAsync(kept, stream));
+}
