@@ -165,7 +165,7 @@ START_TEST(a_return_that_is_sent_again_takes_nothing_that_was_granted_since)
 	void *kept, *block;
 	pthread_t thread;
 
-	options.timeout_ms = 2000;
+	options.timeout_ms = 5000;
 	hasty = join_as(options, "hasty");
 	OK(gpumem_alloc(hasty, 0, 2 * MIB, GPUMEM_STREAM_ANY, NULL, &kept));
 	OK(gpumem_alloc(hasty, 0, 32 * MIB, GPUMEM_STREAM_ANY, NULL, &block));
