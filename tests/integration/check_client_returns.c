@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -83,8 +84,9 @@ IN_PLACE int poll(struct pollfd *fds, nfds_t n, int timeout)
 }
 
 /* What happens to the next answer to a ShareChunks, once. */
-static enum { REPLY_READ, REPLY_LOST, REPLY_LATE } share_reply;
-static bool turned_away; /* no connection comes about */
+enum { REPLY_READ, REPLY_LOST, REPLY_LATE };
+static atomic_int share_reply;
+static atomic_bool turned_away; /* no connection comes about */
 
 /* Whether it is one that shall not be read now. */
 static bool wire_caught(const struct msghdr *message, size_t n)
@@ -118,7 +120,7 @@ IN_PLACE ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 IN_PLACE int connect(int fd, const struct sockaddr *address, socklen_t size)
 {
-	if (__atomic_load_n(&turned_away, __ATOMIC_RELAXED)) {
+	if (turned_away) {
 		errno = ECONNREFUSED;
 		return -1;
 	}
@@ -209,11 +211,11 @@ START_TEST(chunks_go_back_although_nobody_heard_that_they_were_shared)
 
 	OK(gpumem_alloc(s, 0, 40 * MIB, GPUMEM_STREAM_ANY, NULL, &block));
 	share_reply = REPLY_LOST;
-	__atomic_store_n(&turned_away, gives_up, __ATOMIC_RELAXED);
+	turned_away = gives_up;
 	GM_REQUIRE_EQ(
 		gpumem_share_ptr(s, block, &piece), gives_up ? GPUMEM_E_DISCONNECTED : GPUMEM_OK);
 	GM_REQUIRE_EQ(share_reply, REPLY_READ);
-	__atomic_store_n(&turned_away, false, __ATOMIC_RELAXED);
+	turned_away = false;
 
 	OK(gpumem_free(s, block, GPUMEM_STREAM_DONE));
 	all_back(s);
@@ -231,9 +233,9 @@ START_TEST(memory_can_be_shared_again_after_an_answer_was_lost)
 
 	OK(gpumem_alloc(s, 0, 40 * MIB, GPUMEM_STREAM_ANY, NULL, &block));
 	share_reply = REPLY_LOST;
-	__atomic_store_n(&turned_away, true, __ATOMIC_RELAXED);
+	turned_away = true;
 	GM_REQUIRE_EQ(gpumem_share_ptr(s, block, &piece), GPUMEM_E_DISCONNECTED);
-	__atomic_store_n(&turned_away, false, __ATOMIC_RELAXED);
+	turned_away = false;
 	GM_UNTIL(gpumem_share_ptr(s, block, &piece) == GPUMEM_OK);
 	OK(gpumem_open_piece(other, &piece, &buffer));
 	gpumem_buffer_destroy(buffer);
