@@ -374,6 +374,7 @@ static void storm_resume(struct stormer *s, int channel)
 	hello.token.len = GM_TOKEN_BYTES;
 	gm_raw_hang_up(&s->raw);
 	GM_REQUIRE_EQ(gm_raw_hello(&s->raw, storm_daemon->socket, &hello), GPUMEM_OK);
+	gm_say_word(channel, 'r');
 }
 
 static void storm(int channel, void *argument)
@@ -408,6 +409,10 @@ static void storm_reunite(struct gm_worker *workers, bool *finished)
 		if (!finished[i])
 			gm_say_word(workers[i].channel, 'g');
 	}
+	/* The next daemon may die only when all have come back. */
+	for (unsigned i = 0; i < STORMERS; i++)
+		if (!finished[i])
+			gm_hear_word(workers[i].channel, 'r');
 }
 
 START_TEST(nothing_is_left_of_a_storm_with_restarts)
