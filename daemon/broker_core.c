@@ -127,7 +127,7 @@ static bool broker_core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_
 static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
-	return broker->ops->in_use && chunk->handle.fd >= 0 &&
+	return broker->serve.devices[chunk->device].reopened && chunk->handle.fd >= 0 &&
 	       broker->ops->in_use(broker->backend, &chunk->handle);
 }
 

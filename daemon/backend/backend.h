@@ -34,6 +34,9 @@ struct gm_backend_device {
 	bool measured; /* how much of it is free can be sampled */
 	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */
 	bool pinned;
+	/* Each client gets an fd of its own for a chunk (open_fd), so that in_use can tell whether a
+	 * process has the chunk. */
+	bool reopened;
 	/* The part of the client library that maps its chunks; NULL: the one named like the
 	 * backend */
 	const char *mapping;
@@ -65,6 +68,9 @@ struct gm_backend_ops {
 	/* The configuration says how many devices there are, and how large
 	 * (gm_backend_config.size). */
 	bool sized;
+	/* open_fd keeps a client that may only read from writing. Otherwise that is only a request to the
+	 * client. */
+	bool read_only;
 	/*
 	 * On error, returns a negative errno, and why tells a person the reason. -ENODEV: this host
 	 * has no device of this kind. *ret_devices counts the pinned host memory, too, which exists
@@ -95,7 +101,8 @@ struct gm_backend_ops {
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. No caller in the
 	 * daemon yet. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
-	/* Frees a part of a chunk that is about to be destroyed for good, unless a process has it.
+	/* Frees a part of a chunk of a device that is reopened, which is about to be destroyed for good, unless
+	 * a process has it.
 	 * Not called when the daemon ends, because others may then keep the chunk for the next one. May
 	 * be NULL: destroying frees it. */
 	void (*discard)(
@@ -103,14 +110,15 @@ struct gm_backend_ops {
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);
-	/* Opens a second fd for the same memory, to be sent to a client. The caller closes it. May be
-	 * NULL: the handle's own fd is sent, and read_only is only a request to the client. */
+	/* Opens a second fd for the same memory of a device that is reopened, to be sent to a client. The
+	 * caller closes it. Of other devices the handle's own fd is sent. May be NULL: there is no such
+	 * device. */
 	int (*open_fd)(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd);
 	/* A client will soon get the chunk, which no process has now. Opens the fd that open_fd will
 	 * then return. At most GM_COPIES chunks are kept prepared. May be NULL: nothing to do. */
 	void (*prepare)(void *backend, const struct gm_handle *handle);
-	/* Whether a process has such an fd, or maps what it got by one. May be NULL: that cannot be
-	 * known. */
+	/* Whether a process has such an fd, or maps what it got by one. Only for devices that are
+	 * reopened. */
 	bool (*in_use)(void *backend, const struct gm_handle *handle);
 };
 

@@ -10,6 +10,7 @@
 #include "daemon/backend/backend_cuda.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "common/cuda.h"
 #include "common/cuda_device.h"
 #include "common/log.h"
+#include "common/memfd.h"
 #include "common/platform.h"
 #include "common/uid_name.h"
 #include "common/units.h"
@@ -202,6 +204,7 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 		"host memory has no CUDA IPC handles");
 	pthread_mutex_init(&device->trouble_lock, NULL);
 	device->info.mapping = backend->pinned.memfd ? "host" : NULL;
+	device->info.reopened = backend->pinned.memfd;
 	backend->n++;
 }
 
@@ -549,6 +552,29 @@ static void cuda_destroy(void *state, uint32_t number, enum gm_transport transpo
 	}
 }
 
+/* A device may write to what a client registers, so everybody gets an fd for writing. */
+static int cuda_open_fd(void *state, const struct gm_handle *handle, bool read_only, int *ret_fd)
+{
+	(void)state;
+	(void)read_only;
+	return gm_memfd_open(handle->fd, false, ret_fd);
+}
+
+/* As that of the host backend: a path alone (O_PATH) keeps the file, with its memory. */
+static void cuda_discard(void *state, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
+{
+	(void)state;
+	if (gm_memfd_in_use(handle->fd) == GM_MEMFD_FREE)
+		(void)fallocate(handle->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+			(off_t)bytes);
+}
+
+static bool cuda_in_use(void *state, const struct gm_handle *handle)
+{
+	(void)state;
+	return gm_memfd_in_use(handle->fd) == GM_MEMFD_IN_USE;
+}
+
 const struct gm_backend_ops gm_backend_cuda = {
 	.name = "cuda",
 	.open = cuda_open,
@@ -559,5 +585,8 @@ const struct gm_backend_ops gm_backend_cuda = {
 	.trouble = cuda_trouble,
 	.create = cuda_create,
 	.adopt = cuda_adopt,
+	.discard = cuda_discard,
 	.destroy = cuda_destroy,
+	.open_fd = cuda_open_fd,
+	.in_use = cuda_in_use,
 };

@@ -142,6 +142,7 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	memset(ret, 0, sizeof(*ret));
 	ret->total = d->total;
 	ret->transport_fd = true;
+	ret->reopened = true;
 	ret->visibility = GM_VISIBILITY_SYSTEM;
 	snprintf(ret->ipc_why, sizeof(ret->ipc_why), "host memory has no CUDA IPC handles");
 	if (d->pinned) {
@@ -298,6 +299,7 @@ const struct gm_backend_ops gm_backend_host = {
 	.name = "host",
 	.exclusive = true,
 	.sized = true,
+	.read_only = true,
 	.open = host_open,
 	.close = host_close,
 	.device_info = host_device_info,

@@ -58,6 +58,7 @@ struct gm_worker {
 	const struct gm_backend_ops *ops;
 	void *backend;
 	uint32_t number;
+	bool discards; /* before it destroys a chunk */
 	const struct gm_worker_events *events;
 	void *ctx;
 	uv_async_t async;
@@ -106,11 +107,21 @@ static struct gm_chunk *worker_queue_pop(struct gm_job_queue *queue)
 	return chunk;
 }
 
+/* Whether chunks of the device have to be emptied before they are destroyed. */
+static bool worker_discards(const struct gm_backend_ops *ops, void *backend, uint32_t number)
+{
+	struct gm_backend_device info = {.reopened = true};
+
+	if (ops->device_info)
+		ops->device_info(backend, number, &info);
+	return ops->discard && info.reopened;
+}
+
 /* Frees a part of a chunk that is about to be destroyed. Returns whether that was all of it. */
 static bool worker_discard_some(const struct gm_worker *worker, struct gm_chunk *chunk)
 {
 	uint64_t from = chunk->job.discarded;
-	if (!worker->ops->discard || chunk->last)
+	if (!worker->discards || chunk->last)
 		return true;
 	chunk->job.discarded += gm_min(chunk->bytes - from, GM_WORKER_DISCARD);
 	worker->ops->discard(worker->backend, &chunk->handle, from, chunk->job.discarded - from);
@@ -411,6 +422,7 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
 		return -ENOMEM;
 
 	worker->ops = ops;
+	worker->discards = worker_discards(ops, backend, number);
 	worker->backend = backend;
 	worker->number = number;
 	worker->events = events;

@@ -159,7 +159,7 @@ static int handles_emit_opened(struct serve_handles *handles, struct gm_peer *pe
 
 	int r = handles_open_fds(serve, chunks->fds, chunks->n_fds, info->read_only, copies);
 	/* No device needs to write there, so a client that may only read cannot. */
-	if (r == 0 && control >= 0 && info->read_only) {
+	if (r == 0 && control >= 0 && info->read_only && serve->ops->read_only) {
 		r = gm_memfd_open(control, true, &reader);
 		if (r < 0)
 			handles_close_fds(copies, chunks->n_fds);
@@ -198,7 +198,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	gm_lease_info(lease, client->session, &info);
 	/* The first packet of every answer has the control block, in case it was lost on the way. */
 	int control = handles->begun || !info.signals ? -1 : info.word;
-	if (!serve->ops->open_fd) {
+	if (!serve->devices[info.device].reopened) {
 		handles_list(handles, lease, GM_LIMIT_PACKET_FDS - (control >= 0), &chunks);
 		return handles_emit(handles, peer, &info, &chunks, control, chunks.fds);
 	}

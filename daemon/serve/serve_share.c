@@ -42,7 +42,7 @@ static bool share_read_audience(const struct gm_serve *serve, struct gm_peer *pe
 			"no such audience; share with the domain, a uid or a gid");
 		return false;
 	}
-	if (stranger && !serve->ops->open_fd && !readers_can_write) {
+	if (stranger && !serve->ops->read_only && !readers_can_write) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_UNSUPPORTED,
 			"a GPU cannot keep other users from writing to its memory; share it with "
 			"GPUMEM_READERS_CAN_WRITE if that is meant");
