@@ -53,8 +53,7 @@ restart_daemon() {
 
 # ---- nobody holds anything
 
-run 0 pools --json
-check "the reserve is there before" is pools.0.pooled 8388608
+check "the reserve is there before" await_value pools pools.0.pooled 8388608
 exec {eye}< <("$gpumemctl" watch 2>&1)
 read -r -t 60 -u "$eye" line # the level
 run 0 drain 0 --json
