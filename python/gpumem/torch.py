@@ -11,6 +11,7 @@ mode        who serves tensors            what you get                          
 """
 
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -145,6 +146,31 @@ def _enable_arena(torch: Any) -> None:
         raise BusyError("PyTorch has allocated GPU memory already: call gpumem.torch.enable() before the first tensor is made on a "
                         "GPU (%s)" % str(error).splitlines()[0]) from None
     _kept.append(allocator)
+    if hasattr(torch.cuda, "CUDAGraph"):
+        _announce_captures(torch.cuda.CUDAGraph)
+
+
+def _announce_captures(graph: Any) -> None:
+    """Has the library record no events for all streams while PyTorch captures one into a graph: they would break the capture."""
+    library, begin, end = _capi.library(), graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *arguments: Any, **named: Any) -> Any:
+        library.gpumem_capture_begin()
+        try:
+            return begin(self, *arguments, **named)
+        except BaseException:
+            library.gpumem_capture_end()
+            raise
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return end(self, *arguments, **named)
+        finally:  # a capture that failed has ended, too
+            library.gpumem_capture_end()
+
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
 
 
 def _enable_segments(torch: Any) -> None:

@@ -111,6 +111,38 @@ def test_the_arena_comes_too_late(module, monkeypatch, on_gpu):
     assert module.mode() is None
 
 
+def test_captures_are_announced_to_the_library(module, monkeypatch, on_gpu):
+    with_torch(monkeypatch)
+    said = []
+
+    class Graph:
+        def capture_begin(self, pool=None, capture_error_mode="global"):
+            said.append(capture_error_mode)
+            if pool:
+                raise RuntimeError("no capture")
+
+        def capture_end(self):
+            said.append("ended")
+            raise RuntimeError("the capture was broken")
+
+    library = types.SimpleNamespace(gpumem_capture_begin=lambda: said.append("+"), gpumem_capture_end=lambda: said.append("-"))
+    sys.modules["torch"].cuda.CUDAGraph = Graph
+    module.enable("arena")
+    Graph().capture_begin()  # the library itself knows both calls
+    with pytest.raises(RuntimeError):
+        Graph().capture_end()
+    assert said == ["global", "ended"]
+
+    monkeypatch.setattr(module._capi, "library", lambda: library)
+    module._announce_captures(Graph)
+    Graph().capture_begin(capture_error_mode="relaxed")
+    with pytest.raises(RuntimeError, match="broken"):
+        Graph().capture_end()
+    with pytest.raises(RuntimeError, match="no capture"):
+        Graph().capture_begin(1)
+    assert said[2:] == ["+", "relaxed", "ended", "-", "+", "global", "-"]
+
+
 @pytest.fixture
 def plugin(module):
     library, session = module._load_plugin()
