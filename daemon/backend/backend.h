@@ -14,7 +14,8 @@
  * backend on one thread per device. It must never know who may have memory, or how much of it.
  *
  * These run on the loop's thread, before the device threads start or after they have ended: open,
- * close, device_info and the first memory_free. trouble, open_fd, prepare and in_use must be quick, and
+ * close and the first memory_free. device_info runs there too, while threads of other devices start, so it
+ * reads only what open wrote. trouble, open_fd, prepare and in_use must be quick, and
  * may run at any time. Everything else may be slow and runs on the device's thread, one call at a time.
  */
 
