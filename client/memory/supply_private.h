@@ -17,7 +17,11 @@ struct gm_supply_group {
 	const void *ptr; /* of the allocation for which it was made, and the size of that */
 	uint64_t size;
 	size_t n;
-	uint64_t ids[];
+	/* The chunks, and the leases that they are in: a chunk that went back and came again keeps its id, but gets
+	 * another lease, and the token is not its own any more. */
+	struct gm_supply_member {
+		uint64_t id, lease;
+	} members[];
 };
 
 struct gm_supply {

@@ -198,7 +198,8 @@ static gpumem_status supply_share_some(struct gm_supply *supply, const uint64_t 
 
 /* ---- tokens of allocations */
 
-static void supply_group_end(struct gm_supply *supply, struct gm_supply_group *group)
+/* Ends the token at the daemon. */
+static void supply_group_unshare(struct gm_supply *supply, struct gm_supply_group *group)
 {
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.token.data = group->token.bytes;
@@ -208,24 +209,51 @@ static void supply_group_end(struct gm_supply *supply, struct gm_supply_group *g
 
 	/* If the daemon is away, the token lasts as long as its chunks. */
 	(void)gm_session_tell(supply->session, NULL, &packet, group->epoch, true);
+}
+
+static void supply_group_end(struct gm_supply *supply, struct gm_supply_group *group)
+{
+	supply_group_unshare(supply, group);
 	LL_DELETE(supply->groups, group);
 	supply->n_groups--;
 	free(group);
+}
+
+/* Whether the heap still has all chunks, as they were shared. */
+static bool supply_group_whole(struct gm_supply *supply, const struct gm_supply_group *group)
+{
+	bool whole = true;
+
+	pthread_mutex_lock(&supply->lock);
+	for (size_t i = 0; i < group->n && whole; i++) {
+		const struct gm_session_chunk *chunk = gm_supply_find(supply, group->members[i].id);
+		whole = chunk && chunk->whole && chunk->held.lease == group->members[i].lease;
+	}
+	pthread_mutex_unlock(&supply->lock);
+	return whole;
+}
+
+/* Notes in which leases the chunks are now. */
+static void supply_group_note(struct gm_supply *supply, struct gm_supply_group *group)
+{
+	pthread_mutex_lock(&supply->lock);
+	for (size_t i = 0; i < group->n; i++) {
+		const struct gm_session_chunk *chunk = gm_supply_find(supply, group->members[i].id);
+		group->members[i].lease = chunk && chunk->whole ? chunk->held.lease : 0;
+	}
+	pthread_mutex_unlock(&supply->lock);
 }
 
 /* Whether the heap still has all chunks, and, unless it is one, the allocation. */
 static bool supply_group_lives(
 	struct gm_supply *supply, struct gm_arena *arena, const struct gm_supply_group *group)
 {
-	bool lives = group->epoch == gm_session_epoch(supply->session);
 	uint64_t size;
 
-	pthread_mutex_lock(&supply->lock);
-	for (size_t i = 0; i < group->n && lives; i++)
-		lives = gm_supply_find(supply, group->ids[i]) != NULL;
-	pthread_mutex_unlock(&supply->lock);
-	return lives && (group->n == 1 || (gm_arena_size(arena, group->ptr, &size) == 0 &&
-						  size == group->size));
+	return group->epoch == gm_session_epoch(supply->session) &&
+	       supply_group_whole(supply, group) &&
+	       (group->n == 1 ||
+		       (gm_arena_size(arena, group->ptr, &size) == 0 && size == group->size));
 }
 
 /* Ends the tokens that nobody needs. */
@@ -243,24 +271,32 @@ static struct gm_supply_group *supply_group_find(
 	struct gm_supply *supply, const uint64_t *ids, size_t n, uint64_t epoch)
 {
 	struct gm_supply_group *group;
+	size_t i;
 
-	LL_FOREACH (supply->groups, group)
-		if (group->n == n && group->epoch == epoch &&
-			memcmp(group->ids, ids, n * sizeof(ids[0])) == 0)
+	LL_FOREACH (supply->groups, group) {
+		if (group->n != n || group->epoch != epoch)
+			continue;
+		for (i = 0; i < n && group->members[i].id == ids[i]; i++)
+			;
+		if (i == n && supply_group_whole(supply, group))
 			return group;
+	}
 	return NULL;
 }
 
-static gpumem_status supply_share_all(struct gm_supply *supply, struct gm_supply_group *group)
+static gpumem_status supply_share_all(
+	struct gm_supply *supply, struct gm_supply_group *group, const uint64_t *ids)
 {
 	gpumem_status status = GPUMEM_OK;
 
 	for (size_t done = 0; done < group->n && !status;) {
 		size_t n = gm_min(group->n - done, SHARE_MOST);
 		status = supply_share_some(
-			supply, group->ids + done, n, (uint32_t)done, group->epoch, &group->token);
+			supply, ids + done, n, (uint32_t)done, group->epoch, &group->token);
 		done += n;
 	}
+	if (!status)
+		supply_group_note(supply, group);
 	return status;
 }
 
@@ -280,7 +316,7 @@ gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
 
 	if (supply->n_groups >= supply->sweep_at)
 		supply_sweep(supply, arena);
-	group = calloc(1, sizeof(*group) + what->n * sizeof(group->ids[0]));
+	group = calloc(1, sizeof(*group) + what->n * sizeof(group->members[0]));
 	if (!group) {
 		pthread_mutex_unlock(&supply->sharing);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a token");
@@ -289,14 +325,19 @@ gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
 	group->ptr = what->ptr;
 	group->size = what->size;
 	group->n = what->n;
-	memcpy(group->ids, what->ids, what->n * sizeof(group->ids[0]));
+	for (size_t i = 0; i < what->n; i++)
+		group->members[i].id = what->ids[i];
 	LL_PREPEND(supply->groups, group);
 	supply->n_groups++;
 
-	status = supply_share_all(supply, group);
+	status = supply_share_all(supply, group, what->ids);
 	if (status == GPUMEM_E_LIMIT) {
+		/* The sweep also ends what this allocation has got so far: it must not find its group. */
+		supply_group_unshare(supply, group);
+		LL_DELETE(supply->groups, group);
 		supply_sweep(supply, arena);
-		status = supply_share_all(supply, group);
+		LL_PREPEND(supply->groups, group);
+		status = supply_share_all(supply, group, what->ids);
 	}
 	if (!status)
 		*ret_token = group->token;

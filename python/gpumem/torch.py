@@ -15,6 +15,7 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -158,17 +159,23 @@ def _announce_captures(graph: Any) -> None:
     def capture_begin(self: Any, *arguments: Any, **named: Any) -> Any:
         library.gpumem_capture_begin()
         try:
-            return begin(self, *arguments, **named)
+            result = begin(self, *arguments, **named)
         except BaseException:
             library.gpumem_capture_end()
             raise
+        # It runs once: at the end of the capture, or with a graph that is dropped while it captures.
+        self._gpumem_over = weakref.finalize(self, library.gpumem_capture_end)
+        self._gpumem_over.atexit = False
+        return result
 
     @functools.wraps(end)
     def capture_end(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return end(self, *arguments, **named)
         finally:  # a capture that failed has ended, too
-            library.gpumem_capture_end()
+            over = getattr(self, "_gpumem_over", None)
+            if over is not None:
+                over()
 
     graph.capture_begin, graph.capture_end = capture_begin, capture_end
 

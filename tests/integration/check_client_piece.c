@@ -200,6 +200,27 @@ START_TEST(a_restart_of_the_daemon_changes_no_piece)
 }
 END_TEST
 
+/* A chunk that comes back from the pool has the id that it had. */
+START_TEST(memory_that_went_back_and_came_again_is_shared_anew)
+{
+	gpumem_session *other = join("opener");
+	gpumem_buffer *buffer;
+	gpumem_piece piece;
+
+	for (int i = 0; i < 10; i++) {
+		uint8_t *block = allocated(session, 40 * MIB, (uint8_t)(i + 1));
+		OK(gpumem_share_ptr(session, block, &piece));
+		OK(gpumem_open_piece(other, &piece, &buffer));
+		GM_REQUIRE(gm_device_is(at(buffer, &piece), 40 * MIB, (uint8_t)(i + 1)));
+		gpumem_buffer_destroy(buffer);
+		OK(gpumem_free(session, block, GPUMEM_STREAM_DONE));
+		OK(gpumem_trim(session, NULL));
+		GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
+	}
+	gpumem_disconnect(other);
+}
+END_TEST
+
 /* ---- another user */
 
 static void pry(int channel, void *argument)
@@ -240,6 +261,7 @@ int main(void)
 	tcase_add_test(tc, memory_that_went_back_cannot_be_opened);
 	tcase_add_test(tc, sharing_often_uses_up_nothing);
 	tcase_add_test(tc, a_restart_of_the_daemon_changes_no_piece);
+	tcase_add_test(tc, memory_that_went_back_and_came_again_is_shared_anew);
 	if (GM_TAP_WITH_USERS(another_user_cannot_open_a_piece))
 		tcase_add_test(tc, another_user_cannot_open_a_piece);
 	suite_add_tcase(suite, tc);

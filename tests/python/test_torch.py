@@ -128,19 +128,25 @@ def test_captures_are_announced_to_the_library(module, monkeypatch, on_gpu):
     library = types.SimpleNamespace(gpumem_capture_begin=lambda: said.append("+"), gpumem_capture_end=lambda: said.append("-"))
     sys.modules["torch"].cuda.CUDAGraph = Graph
     module.enable("arena")
-    Graph().capture_begin()  # the library itself knows both calls
+    graph = Graph()
+    graph.capture_begin()  # the library itself knows both calls
     with pytest.raises(RuntimeError):
-        Graph().capture_end()
+        graph.capture_end()
     assert said == ["global", "ended"]
 
     monkeypatch.setattr(module._capi, "library", lambda: library)
     module._announce_captures(Graph)
-    Graph().capture_begin(capture_error_mode="relaxed")
+    graph = Graph()
+    graph.capture_begin(capture_error_mode="relaxed")
     with pytest.raises(RuntimeError, match="broken"):
-        Graph().capture_end()
+        graph.capture_end()
     with pytest.raises(RuntimeError, match="no capture"):
-        Graph().capture_begin(1)
-    assert said[2:] == ["+", "relaxed", "ended", "-", "+", "global", "-"]
+        graph.capture_begin(1)
+    with pytest.raises(RuntimeError, match="broken"):
+        graph.capture_end()  # of nothing
+    graph.capture_begin()
+    del graph  # while it captures
+    assert said[2:] == ["+", "relaxed", "ended", "-", "+", "global", "-", "ended", "+", "global", "-"]
 
 
 @pytest.fixture
