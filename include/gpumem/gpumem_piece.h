@@ -15,7 +15,7 @@
  *   - An allocation is the same piece each time that it is shared, and the pieces of one chunk have one
  *     token, so sharing often costs the daemon nothing.
  *   - Memory that a process has opened is kept until that process destroys the buffer, whatever becomes
- *     of the process that shared it. The process that allocated it is charged until then.
+ *     of the process that shared it. That one is charged while it has the memory, and after that its user.
  *   - After the allocation was freed, the heap may use its memory for another one, which openers then see.
  *     So every opener should have destroyed its buffer before.
  */
