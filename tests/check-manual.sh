@@ -116,6 +116,9 @@ complaint=$(grep -l '@[a-z]*dir@' "$top_builddir"/man/*.[1-8] | sed 's/$/: a fol
 	done)
 report pages_refer_to_pages_that_exist "$complaint"
 
+complaint=$(grep -nE '(^|[^\\])\\$' "$man"/*.scd | sed 's/$/   (the page does not show this backslash: write two)/')
+report commands_of_several_lines_can_be_copied "$complaint"
+
 if command -v groff >/dev/null; then
 	pages=$(realpath "$top_builddir")/man
 	# The pages name folders. A folder that does not fit a line is not the page's fault, and a line with one may be too long.
