@@ -197,7 +197,7 @@ static struct capture_origin *capture_find(gm_cu_stream stream)
 	return NULL;
 }
 
-/* Takes the origin of a stream out of the list. NULL: there is none. */
+/* The caller owns the origin of the stream from now on, and nobody finds it any more. NULL: the stream has none. */
 static struct capture_origin *capture_take(gm_cu_stream stream)
 {
 	pthread_mutex_lock(&capture_lock);

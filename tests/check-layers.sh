@@ -72,7 +72,7 @@ rules='
 ^<                   ^(common|daemon|client|weights|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
 ^"autoconf\.h        ^(common|daemon|client|weights|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
-^"(status|gpumem|gpumem_copy|gpumem_share)\.h ^include/            includes are written from the top folder
+^"(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
 ^"common/wire\.h     ^(common/wire\.c|client/session/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
 ^"common/(seqpacket|fdlist)\.h ^(common/|client/session/|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
@@ -107,7 +107,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
 		if (what !~ /^"(common|daemon|client|weights|ctl|keeper|preload|run)\//)
-			return what ~ /^<|^"(autoconf\.h|(status|gpumem|gpumem_copy|gpumem_share)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
+			return what ~ /^<|^"(autoconf\.h|(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""
 		return theirs in known ? "that is upwards, or into another program" : "that folder is not in the list of tests/check-layers.sh"

@@ -188,15 +188,15 @@ gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* The argument with this index is one too many. */
 gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index);
-/* What a verb does if this is its first argument. */
+/* gm_verb_run_word() calls run() if the user gave this word as the first argument. */
 struct gm_verb_word {
 	const char *word;
 	gpumem_status (*run)(struct gm_ctl *ctl);
 };
 #define GM_VERB_WORDS 4
 
-/* Runs what the first argument says, or words[0] if there are no arguments. If the argument is none of the
- * words, fails as gm_verb_unknown() does. */
+/* Calls the function of the word that is the first argument, or that of words[0] if the user gave no arguments. If the
+ * argument is none of the words, the call fails as gm_verb_unknown() does. */
 gpumem_status gm_verb_run_word(
 	struct gm_ctl *ctl, const struct gm_verb_word words[GM_VERB_WORDS], const char *remedy);
 

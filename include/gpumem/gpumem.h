@@ -400,33 +400,6 @@ GPUMEM_API gpumem_status gpumem_dispatch(gpumem_session *session, uint32_t *ret_
  * write or close it. */
 GPUMEM_API gpumem_status gpumem_session_fd(gpumem_session *session, int *ret_fd);
 
-/* ---- graphs */
-
-/*
- * A captured graph uses the same addresses each time it is launched. So memory that is allocated or
- * freed on a stream while the stream is being captured stays in place. Even after it was freed, the
- * library neither reuses it nor gives it back, until the program says that the graph and everything
- * instantiated from it are gone.
- */
-
-/* Call them before a capture begins, and when it has ended. In between no thread of the library records events for
- * all streams, which would break it. They count, and are for the whole process: see gpumem_stream(3). */
-GPUMEM_API void gpumem_capture_begin(void);
-GPUMEM_API void gpumem_capture_end(void);
-/*
- * The number of the graph that the stream is being captured into, or 0 if it is not being captured.
- * Call it between the begin and the end of the capture.
- *
- * The library may query a stream that was passed to it during a capture until the stream is passed
- * to it again. So before you destroy such a stream, call this function, or allocate or free on the
- * stream, once after the end of the capture.
- */
-GPUMEM_API gpumem_status gpumem_graph_of(
-	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);
-/* Says that the graph will not be launched again: memory that was kept for it and has been freed is
- * now really free. If the library keeps nothing for that number, returns GPUMEM_E_NOT_FOUND. */
-GPUMEM_API gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph);
-
 /* ---- buffers: each has a lease of its own, so that it can be shared */
 
 typedef struct gpumem_buffer gpumem_buffer;
@@ -697,6 +670,7 @@ static inline void gpumem_batch_cleanup(gpumem_batch **batch)
 }
 #endif
 
+#include "gpumem_graph.h"
 #include "gpumem_share.h"
 
 #endif

@@ -168,7 +168,7 @@ void scene_pool_threads(void)
 	CU(cu.cuMemPoolDestroy(shared_pool));
 }
 
-/* What the device is done with goes back at once, although another thread of the library may be at it. */
+/* The library gives memory back at once when the device is done with it, also if another of its threads is asking about that memory. */
 void scene_pools_trimmed(void)
 {
 	gm_cu_stream stream;

@@ -83,7 +83,7 @@ IN_PLACE int poll(struct pollfd *fds, nfds_t n, int timeout)
 	return r;
 }
 
-/* What happens to the next answer to a ShareChunks, once. */
+/* This test reads the next answer to a ShareChunks, loses it, or lets it come late. Then it reads all others. */
 enum { REPLY_READ, REPLY_LOST, REPLY_LATE };
 static atomic_int share_reply;
 static atomic_bool turned_away; /* no connection comes about */

@@ -101,7 +101,7 @@ static void hand_over(int channel, void *argument)
 	gm_hear_word(channel, 'e');
 }
 
-/* What a process handed over that has ended since. */
+/* A process hands over the descriptor of its memory and ends. Returns the descriptor. */
 static int handed_over(bool path)
 {
 	struct gm_packet_in in;

@@ -3,8 +3,8 @@
 
 /*
  * Clients that misuse the sharing of chunks (ShareChunks): with ids and tokens of others, while the lease
- * goes back, without reading the answers, and by dying. Nobody gets at memory that is not his, nobody
- * escapes a limit, and the daemon keeps nothing of it.
+ * goes back, without reading the answers, and by dying. Nobody gets at memory that is not his, no client
+ * escapes its limit, and the daemon keeps nothing of what they tried.
  */
 
 #include <errno.h>
@@ -78,7 +78,7 @@ START_TEST(nobody_shares_or_ends_what_another_has)
 	for (uint32_t i = 0; i < 2; i++) {
 		GM_REQUIRE_EQ(gm_raw_open_index(&raw, token, i, &lease), GPUMEM_OK);
 		GM_REQUIRE_EQ(lease.id, leases[i]);
-		/* What it opened is not its own. */
+		/* The client may not share a lease that it has only opened. */
 		uint64_t opened = lease.id;
 		GM_REQUIRE_EQ(gm_raw_share_chunks(&raw, &opened, &chunks[i], 1, 0, forged, NULL),
 			GPUMEM_E_NOT_FOUND);
