@@ -21,7 +21,7 @@ page=$(sed -nE 's/^\| (`cu[^|]*) \| ([a-z]+) \| .*/\2 \1/p' "$src/doc/compat.md"
 	awk '{ word = $1; $1 = ""; gsub(/[`,]/, ""); n = split($0, call, " "); for (i = 1; i <= n; i++) print call[i], word }' | sort)
 listed=$(cut -d' ' -f1 <<<"$page")
 # "SYMBOL NAME VERSION FLAGS PARAMETERS" for each row of the library's table. Types do not matter here, only commas.
-rows=$(printf '#include "preload/preload_calls.h"\n#define ROW(symbol, name, version, flags, parameters) @row symbol name version flags parameters\nGM_PRELOAD_CALLS(ROW)\n' |
+rows=$(printf '#include "preload/driver/preload_calls.h"\n#define ROW(symbol, name, version, flags, parameters) @row symbol name version flags parameters\nGM_PRELOAD_CALLS(ROW)\n' |
 	${CC:-cc} -I"$src" -E -P - | tr '\n' ' ' | sed 's/@row/\n@row/g' | sed -nE 's/^@row ([A-Za-z0-9_]+) "([A-Za-z0-9]+)" ([0-9]+) ([0-9]+) (\(.*\)).*/\1 \2 \3 \4 \5/p')
 taken=$(awk '{ print $2 }' <<<"$rows" | sort -u)
 

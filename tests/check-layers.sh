@@ -26,6 +26,10 @@ daemon/serve:   common daemon/books daemon/device daemon/wait daemon/lease daemo
 daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
 keeper:         common
 preload:        common
+preload/driver: common preload
+preload/table:  common preload/driver
+preload/broker: common preload preload/driver preload/table
+preload/hook:   common preload preload/driver preload/table preload/broker
 run:            common
 client/map:     common
 client/heap:    common client/map

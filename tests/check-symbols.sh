@@ -63,7 +63,7 @@ result "libgpumem-weights needs libc, jansson and the client library only"
 preload=$top_builddir/preload/.libs/libgpumem-preload.so
 nm -D --defined-only "$preload" | awk '{ print $3 }' | sort >"$work/exported"
 sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-zA-Z_0-9]*\);.*/\1/p' "$top_srcdir/preload/libgpumem-preload.map" | sort >"$work/listed"
-printf '#include "preload/preload_calls.h"\n#define ROW(symbol, ...) row: symbol\nGM_PRELOAD_CALLS(ROW) GM_PRELOAD_NVML_CALLS(ROW)\n' |
+printf '#include "preload/driver/preload_calls.h"\n#define ROW(symbol, ...) row: symbol\nGM_PRELOAD_CALLS(ROW) GM_PRELOAD_NVML_CALLS(ROW)\n' |
 	${CC:-cc} -I"$top_srcdir" -E -P - | grep -o 'row: [a-zA-Z_0-9]*' | sed 's/row: //' | { cat; echo dlsym; } | sort >"$work/declared"
 [ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
 result "the preloaded library exports what its version script lists"

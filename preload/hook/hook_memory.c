@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that is allocated and freed in the order of the program's calls, and what ends it: its context.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "preload/hook/hook_capture.h"
+#include "preload/table/preload_blocks.h"
+#include "preload/broker/preload_broker.h"
+#include "preload/broker/preload_charges.h"
+#include "preload/driver/preload_contexts.h"
+#include "preload/broker/preload_graphs.h"
+#include "preload/table/preload_pools.h"
+
+/* Waits for the context of a block, or the current one, as the driver does before it frees. */
+static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
+{
+	gm_cu_ctx current = NULL;
+
+	/* Drivers since CUDA 13 wait for a context that need not be current. */
+	if (ctx && driver->cuCtxSynchronize_v2)
+		return driver->cuCtxSynchronize_v2(ctx);
+	if (driver->cuCtxGetCurrent(&current) == GM_CUDA_SUCCESS && (!ctx || current == ctx))
+		return current ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
+	if (!ctx)
+		return driver->cuCtxSynchronize();
+	gm_cu_result result = driver->cuCtxPushCurrent_v2(ctx);
+	if (result)
+		return result;
+	result = driver->cuCtxSynchronize();
+	(void)driver->cuCtxPopCurrent_v2(&current);
+	return result;
+}
+
+/* Frees what was freed during captures, now that there are none. The calls that freed it did not wait. */
+static __attribute__((noinline, cold)) void memory_free_kept(
+	const struct gm_driver *driver, gm_cu_ctx ctx)
+{
+	if (!gm_capture_put_off())
+		return;
+	struct gm_capture_kept *kept = gm_capture_take_kept(ctx);
+	if (kept)
+		gm_capture_free_kept(kept, memory_await(driver, ctx) == GM_CUDA_SUCCESS);
+	gm_capture_let();
+}
+
+/* Allocates in the current context. */
+static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, uint32_t number,
+	size_t bytes, gm_cu_ptr *ret_ptr)
+{
+	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx, .number = number};
+
+	if (gm_capture_kept(ctx))
+		memory_free_kept(driver, ctx);
+	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
+		block.spilled = gm_broker_spill(bytes, &block.base);
+		if (block.spilled)
+			result = driver->cuCtxGetDevice(&block.device);
+		if (block.spilled && result)
+			gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+	}
+	if (result)
+		return result;
+	if (!gm_blocks_add(&block)) {
+		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+
+	*ret_ptr = block.base;
+	return GM_CUDA_SUCCESS;
+}
+
+gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemAlloc_v2);
+	gm_cu_ctx ctx;
+	uint32_t number;
+
+	if (!ptr || !bytes)
+		return driver->cuMemAlloc_v2(ptr, bytes);
+	switch (gm_broker_begin()) {
+	case GM_BROKER_REFUSED:
+		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+	case GM_BROKER_READY:
+		if (gm_broker_current(driver, &ctx, &number))
+			return memory_alloc(driver, ctx, number, bytes, ptr);
+		break;
+	case GM_BROKER_ABSENT:
+		break;
+	}
+	gm_broker_count_passed(GM_CALL_cuMemAlloc_v2);
+	return driver->cuMemAlloc_v2(ptr, bytes);
+}
+
+/* As the driver's: rows begin where it begins them. */
+#define MEMORY_PITCH 512
+
+gm_cu_result cuMemAllocPitch_v2(
+	gm_cu_ptr *ptr, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemAllocPitch_v2);
+	size_t row, bytes;
+	gm_cu_ctx ctx;
+	uint32_t number;
+
+	/* The driver says what is wrong. */
+	if (!ptr || !pitch || !width || !height ||
+		(element != 4 && element != 8 && element != 16) ||
+		__builtin_add_overflow(width, MEMORY_PITCH - 1, &row))
+		return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+	row &= ~(size_t)(MEMORY_PITCH - 1);
+	if (__builtin_mul_overflow(row, height, &bytes))
+		return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+
+	switch (gm_broker_begin()) {
+	case GM_BROKER_REFUSED:
+		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+	case GM_BROKER_READY:
+		if (gm_broker_current(driver, &ctx, &number)) {
+			gm_cu_result result = memory_alloc(driver, ctx, number, bytes, ptr);
+			if (result == GM_CUDA_SUCCESS)
+				*pitch = row;
+			return result;
+		}
+		break;
+	case GM_BROKER_ABSENT:
+		break;
+	}
+	gm_broker_count_passed(GM_CALL_cuMemAllocPitch_v2);
+	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
+}
+
+gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
+{
+	GM_DRIVER_OR_RETURN(driver, cuMemFree_v2);
+	struct gm_preload_block block;
+
+	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
+		struct gm_preload_charge charge = gm_charges_take(ptr);
+		gm_cu_result result = driver->cuMemFree_v2(ptr);
+		gm_charges_settle(&charge, result ? ptr : 0);
+		return result;
+	}
+	gm_pools_free(&block);
+	bool put_off;
+	while (!(put_off = gm_capture_put_off())) {
+		if (gm_capture_keep(&block))
+			return GM_CUDA_SUCCESS;
+		if (gm_capture_any())
+			break; /* the host has no memory to keep it */
+	}
+
+	struct gm_capture_kept *kept = put_off ? gm_capture_take_kept(block.ctx) : NULL;
+	gm_cu_result result = memory_await(driver, block.ctx);
+	gm_capture_free_kept(kept, result == GM_CUDA_SUCCESS);
+	if (put_off)
+		gm_capture_let();
+	/* After a failure the device may still use it, or will never again. The library finds out. */
+	gm_broker_free(ptr, result || !block.ctx ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE);
+	return result;
+}
+
+/* ---- contexts: what was allocated in one ends with it */
+
+struct memory_ended {
+	struct gm_preload_block block;
+	struct memory_ended *next;
+};
+
+/* Takes out what was allocated in a context, before another one can have its handle. */
+static struct memory_ended *memory_take_of(gm_cu_ctx ctx)
+{
+	struct memory_ended *list = NULL, *ended;
+
+	while (gm_broker_there() && (ended = malloc(sizeof *ended))) {
+		if (!gm_blocks_take_of(ctx, &ended->block)) {
+			free(ended);
+			break;
+		}
+		ended->next = list;
+		list = ended;
+	}
+	return list;
+}
+
+/* The context has ended, or not: then everything is as it was. */
+static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
+{
+	struct memory_ended *next;
+
+	if (ctx && ended)
+		gm_capture_end_of(ctx);
+
+	for (; list; list = next) {
+		next = list->next;
+		if (!ended) {
+			(void)gm_blocks_add(&list->block);
+			free(list);
+			continue;
+		}
+		list->block.ctx = NULL; /* nobody can wait for it any more */
+		if (!gm_capture_any() || !gm_capture_keep(&list->block))
+			gm_broker_free(list->block.base, GPUMEM_STREAM_ANY);
+		free(list);
+	}
+}
+
+#define MEMORY_DESTROY(symbol) \
+	gm_cu_result symbol(gm_cu_ctx ctx) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_broker_grow_old(); \
+		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
+		gm_cu_result result = driver->symbol(ctx); \
+		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
+		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
+		return result; \
+	}
+
+MEMORY_DESTROY(cuCtxDestroy)
+MEMORY_DESTROY(cuCtxDetach)
+MEMORY_DESTROY(cuCtxDestroy_v2)
+
+#define MEMORY_RESET(symbol) \
+	gm_cu_result symbol(gm_cu_device device) \
+	{ \
+		GM_DRIVER_OR_RETURN(driver, symbol); \
+		gm_cu_ctx ctx = gm_broker_there() ? gm_contexts_primary(driver, device) : NULL; \
+		gm_broker_grow_old(); \
+		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
+		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
+		gm_cu_result result = driver->symbol(device); \
+		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
+		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
+		uint32_t number; \
+		if (ctx && !result && gm_broker_device(driver, device, &number)) \
+			gm_graphs_end_on(number); \
+		return result; \
+	}
+
+MEMORY_RESET(cuDevicePrimaryCtxReset)
+MEMORY_RESET(cuDevicePrimaryCtxReset_v2)
+
+/* ---- green contexts: their memory is the primary one's, and stays */
+
+gm_cu_result cuCtxFromGreenCtx(gm_cu_ctx *ctx, void *green)
+{
+	GM_DRIVER_OR_RETURN(driver, cuCtxFromGreenCtx);
+	gm_cu_result result = driver->cuCtxFromGreenCtx(ctx, green);
+
+	if (result == GM_CUDA_SUCCESS) {
+		gm_contexts_add_green(*ctx);
+		gm_broker_grow_old(); /* what threads remember about the handle is of another one */
+	}
+	return result;
+}
+
+gm_cu_result cuGreenCtxDestroy(void *green)
+{
+	GM_DRIVER_OR_RETURN(driver, cuGreenCtxDestroy);
+	gm_cu_ctx ctx = NULL;
+
+	if (green && (!driver->cuCtxFromGreenCtx || driver->cuCtxFromGreenCtx(&ctx, green)))
+		ctx = NULL;
+	gm_broker_grow_old();
+	gm_cu_result result = driver->cuGreenCtxDestroy(green);
+	if (ctx && result == GM_CUDA_SUCCESS) {
+		gm_contexts_remove_green(ctx);
+		gm_capture_end_of(ctx);
+	}
+	return result;
+}
