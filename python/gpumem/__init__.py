@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from ._aio import AsyncSession
 from ._arrays import ForeignArray, View, from_dlpack
+from ._captures import capturing
 from ._core import FOREVER, HOST, DeviceInfo
 from ._events import Event, EventIterator, Subscription
 from ._memory import Batch, BatchEntry, Block, Buffer, Memory, Metadata
@@ -84,6 +85,6 @@ __all__ = [
     "DeniedError", "DeviceInfo", "DisconnectedError", "Event", "EventIterator", "FOREVER", "ForeignArray", "ForkedError",
     "GpumemError", "HOST", "HostMemoryError", "InvalidError", "LibraryNotFoundError", "LimitError", "Memory", "Metadata",
     "NotFoundError", "OutOfMemoryError", "Placement", "Pressure", "Region", "RegionStats", "Session", "Stats", "Status",
-    "Subscription", "UnsupportedError", "View", "WaitTimeoutError", "alloc", "default_session", "from_dlpack", "library_version",
-    "pause", "resume",
+    "Subscription", "UnsupportedError", "View", "WaitTimeoutError", "alloc", "capturing", "default_session", "from_dlpack",
+    "library_version", "pause", "resume",
 ]

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from . import _capi, _cuda
+from . import _capi, _captures, _cuda
 from .errors import ClosedError, GpumemError, InvalidError
 
 HOST = _capi.DEVICE_HOST
@@ -163,6 +163,15 @@ class Core:
         _capi.check(self.library.gpumem_on_event(self.pointer, function, None))
 
 
+def _free_later() -> None:
+    for core in list(_cores):
+        if core.later and core.pid == os.getpid():
+            core.free_later()
+
+
+_captures.after_last.append(_free_later)
+
+
 @atexit.register
 def _quiet() -> None:
     """The interpreter ends: no thread of the library may call into it any more."""
@@ -208,8 +217,12 @@ class Hold:
         self.fate = _Fate(core, device, free)
         self.read_only = False
         weakref.finalize(self, self.fate.end).atexit = False
+        if device.on_gpu:
+            _captures.announce()
 
     def export(self) -> Export:
+        if self.device.on_gpu:
+            _captures.announce()
         with self.lock:
             self.fate.exported = True
             export = Export(self)
@@ -217,17 +230,26 @@ class Hold:
             return export
 
 
-def free_buffer(handle: int) -> Callable[[_Fate], None]:
-    """Destroys a buffer. Consumers of its arrays launch work that nobody here knows of, so this waits for the device first."""
-
-    def free(fate: _Fate) -> None:
-        if fate.exported and fate.device.on_gpu:
-            try:
+def device_is_done(fate: _Fate) -> bool:
+    """Waits for the device, if the memory was given to others: they launch work that nobody here knows of. While a stream is being
+    captured, a wait would break the capture. Then this returns False, and the memory is freed later."""
+    if not fate.exported or not fate.device.on_gpu:
+        return True
+    with _captures.kept_out() as allowed:
+        try:
+            if allowed:
                 _cuda.synchronize(_cuda.ordinal(fate.device.uuid))
-            except GpumemError:
-                fate.core.later.append(fate.end)  # a stream is being captured
-                return
-        fate.core.library.gpumem_buffer_destroy(handle)
+                return True
+        except GpumemError:
+            pass  # nobody has announced the capture
+    fate.core.later.append(fate.end)
+    return False
+
+
+def free_buffer(handle: int) -> Callable[[_Fate], None]:
+    def free(fate: _Fate) -> None:
+        if device_is_done(fate):
+            fate.core.library.gpumem_buffer_destroy(handle)
 
     return free
 

@@ -11,16 +11,14 @@ mode        who serves tensors            what you get                          
 """
 
 import ctypes
-import functools
 import os
 import sys
 import threading
-import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from . import _capi, _cuda, default_session
+from . import _capi, _captures, _cuda, default_session
 from ._core import HOST
 from ._emptier import Emptier
 from ._region import Region
@@ -97,6 +95,7 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
             _kept.append(core)
             _plugin, _plugin_path, _session = plugin, path, session
+        _captures.announce()
         return _plugin, _session
 
 
@@ -147,37 +146,6 @@ def _enable_arena(torch: Any) -> None:
         raise BusyError("PyTorch has allocated GPU memory already: call gpumem.torch.enable() before the first tensor is made on a "
                         "GPU (%s)" % str(error).splitlines()[0]) from None
     _kept.append(allocator)
-    if hasattr(torch.cuda, "CUDAGraph"):
-        _announce_captures(torch.cuda.CUDAGraph)
-
-
-def _announce_captures(graph: Any) -> None:
-    """Has the library record no events for all streams while PyTorch captures one into a graph: they would break the capture."""
-    library, begin, end = _capi.library(), graph.capture_begin, graph.capture_end
-
-    @functools.wraps(begin)
-    def capture_begin(self: Any, *arguments: Any, **named: Any) -> Any:
-        library.gpumem_capture_begin()
-        try:
-            result = begin(self, *arguments, **named)
-        except BaseException:
-            library.gpumem_capture_end()
-            raise
-        # It runs once: at the end of the capture, or with a graph that is dropped while it captures.
-        self._gpumem_over = weakref.finalize(self, library.gpumem_capture_end)
-        self._gpumem_over.atexit = False
-        return result
-
-    @functools.wraps(end)
-    def capture_end(self: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return end(self, *arguments, **named)
-        finally:  # a capture that failed has ended, too
-            over = getattr(self, "_gpumem_over", None)
-            if over is not None:
-                over()
-
-    graph.capture_begin, graph.capture_end = capture_begin, capture_end
 
 
 def _enable_segments(torch: Any) -> None:

@@ -14,12 +14,12 @@ from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_size
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from . import _capi, _cuda, _dlpack
+from . import _capi, _dlpack
 from ._arrays import View
-from ._core import Core, Hold, check_device, check_int, milliseconds, text
+from ._core import Core, Hold, check_device, check_int, device_is_done, milliseconds, text
 from ._memory import Buffer, _writable
 from ._session import Session
-from .errors import GpumemError, InvalidError, LibraryNotFoundError
+from .errors import InvalidError, LibraryNotFoundError
 
 SONAME = "libgpumem-weights.so.0"
 
@@ -168,16 +168,11 @@ _NAMES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "
 
 
 def _free(weights: int) -> Callable[[Any], None]:
-    """Detaches when the last array has gone. Its consumers launch work that nobody here knows of, so this waits for the device."""
+    """Detaches when the last array has gone."""
 
     def free(fate: Any) -> None:
-        if fate.exported and fate.device.on_gpu:
-            try:
-                _cuda.synchronize(_cuda.ordinal(fate.device.uuid))
-            except GpumemError:
-                fate.core.later.append(fate.end)  # a stream is being captured
-                return
-        library().gpumem_weights_detach(weights)
+        if device_is_done(fate):
+            library().gpumem_weights_detach(weights)
 
     return free
 

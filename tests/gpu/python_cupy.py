@@ -55,6 +55,55 @@ def cupy_part():
         report(taken.ptr == array.data.ptr, "an array of CuPy comes through DLPack")
 
 
+def cupy_captures_part():
+    """CuPy's memory goes back right before each capture. The library's thread then records an event for all streams, which breaks a capture that
+    has begun, unless it was announced."""
+    import cupy
+
+    import gpumem.cupy
+
+    pool, stream, rounds = gpumem.cupy.enable(), cupy.cuda.Stream(non_blocking=True), 300
+    array = cupy.zeros(1 << 20, dtype="float32")
+    cupy.add(array, 0, out=array)  # compiles the kernel
+    cupy.cuda.runtime.deviceSynchronize()
+    broken, graph = None, None
+    with stream:
+        try:
+            for done in range(rounds):
+                cupy.empty(4 << 20, dtype="uint8")
+                pool.free_all_blocks()
+                stream.begin_capture()
+                cupy.add(array, 1, out=array)
+                graph = stream.end_capture()
+                graph.launch(stream)
+        except RuntimeError as error:
+            broken = "%d captures went well, then: %s" % (done, error)
+    if broken:
+        print(broken)
+    report(broken is None, "CuPy: none of %d captures is broken by memory that goes back right before it" % rounds)
+    stream.synchronize()
+    report(float(array.sum()) == rounds * (1 << 20), "CuPy: the graphs have run")
+
+
+def captured_by_hand(name, address, give_back):
+    """A framework without captures: the program makes them with the driver, and announces them."""
+    import ctypes
+
+    import gpumem
+
+    stream, graph, rounds = ctypes.c_void_p(), ctypes.c_void_p(), 300
+    with gpumem._cuda._Context(0) as driver:
+        results = {driver.cuStreamCreate(ctypes.byref(stream), 1)}
+        for _ in range(rounds):
+            give_back()
+            with gpumem.capturing():
+                results.add(driver.cuStreamBeginCapture_v2(stream, 0))
+                results.add(driver.cuMemsetD8Async(ctypes.c_void_p(address), ctypes.c_ubyte(1), ctypes.c_size_t(4096), stream))
+                results.add(driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
+            driver.cuGraphDestroy(graph)
+    report(results == {0}, "%s: none of %d captures of the program's own is broken" % (name, rounds))
+
+
 def numba_part():
     import gpumem.numba
 
@@ -70,6 +119,8 @@ def numba_part():
         view = cuda.as_cuda_array(buffer.view("int32"))
         view.copy_to_device(numpy.arange(1024, dtype="int32"))
         report(bytes(buffer.read(4, 4)) == b"\1\0\0\0", "Numba and a buffer are the same memory")
+    array = cuda.device_array(1 << 20, dtype="uint8")
+    captured_by_hand("Numba", array.__cuda_array_interface__["data"][0], lambda: cuda.device_array(1 << 20, dtype="uint8"))
 
 
 def jax_part():
@@ -97,9 +148,10 @@ def rmm_part():
 
     buffer = rmm.DeviceBuffer(size=1 << 20)
     report(gpumem.default_session().stats().in_use >= 1 << 20 and buffer.size == 1 << 20, "RMM's memory is charged by gpumemd")
+    captured_by_hand("RMM", buffer.ptr, lambda: rmm.DeviceBuffer(size=1 << 20))
 
 
-PARTS = {"cupy": cupy_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_part}
+PARTS = {"cupy": cupy_part, "cupy captures": cupy_captures_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_part}
 
 
 def main():
@@ -107,9 +159,9 @@ def main():
     if os.environ.get("GPUMEM_RUN_PROGRAM"):
         runs.append(("jax", [os.environ["GPUMEM_RUN_PROGRAM"], "--"]))
     for name, before in runs:
-        found = subprocess.run([sys.executable, "-c", "import " + name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found = subprocess.run([sys.executable, "-c", "import " + name.split()[0]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if found.returncode:
-            print("skip %s is not installed" % name)
+            print("skip %s is not installed" % name.split()[0])
             continue
         if before:
             print("under gpumem-run:", flush=True)

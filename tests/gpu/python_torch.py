@@ -270,6 +270,70 @@ def regions():
     report(int(kv.max()) == 6, "%s: and without" % name)
 
 
+@part
+def captures():
+    """Before each capture, memory is freed that any stream may have used. The library's thread then records an event for all streams, which
+    breaks a capture that has begun, unless it was announced. CAPTURE_MODE: "arena"; "region" (PyTorch has memory of ours in a region
+    alone); "array" (it has an array of ours); "unannounced" (to see how often it happens)."""
+    import gpumem
+    import gpumem.torch
+
+    mode, rounds = os.environ.get("CAPTURE_MODE", "region"), 300
+    if mode == "unannounced":
+        gpumem._captures.announce = lambda: None
+    if mode == "arena":
+        gpumem.torch.enable("arena")
+    import torch
+
+    session = gpumem.default_session()
+    if mode == "arena":
+        source = torch.ones(1 << 20, device="cuda")
+    elif mode == "array":
+        source = torch.from_dlpack(session.alloc(4 << 20).view("float32"))
+    else:
+        with gpumem.torch.region("captured", max_size=1 << 30):
+            source = torch.ones(1 << 20, device="cuda")
+    source.fill_(1)
+    torch.cuda.synchronize()
+    graphs, broken = [], None
+    with torch.cuda.stream(torch.cuda.Stream()):
+        try:
+            for done in range(rounds):
+                graphs.append(torch.cuda.CUDAGraph())
+                with session.malloc(1 << 20) as block:
+                    torch.from_dlpack(block.view("float32"))
+                graphs[-1].capture_begin()
+                source.add_(1)
+                graphs[-1].capture_end()
+        except RuntimeError as error:
+            broken = "%d captures went well, then: %s" % (done, str(error).splitlines()[0])
+    if mode == "unannounced":
+        print("captures that are not announced:", broken or "all %d went well" % rounds, flush=True)
+        os._exit(0)  # PyTorch's state is undefined after a broken capture
+    if broken:
+        print(broken)
+    report(broken is None, "captures, %s: none of %d is broken by memory that is freed right before it" % (mode, rounds))
+    graphs[0].replay()
+    graphs[-1].replay()
+    torch.cuda.synchronize()
+    report(int(source.sum()) == 3 << 20, "captures, %s: the graphs replay" % mode)
+
+    # A buffer that others had is freed after a wait for the device, which would break a capture.
+    before, graph = session.stats().in_use, torch.cuda.CUDAGraph()
+    buffer = session.alloc(4 << 20)
+    array = torch.from_dlpack(buffer.view("float32"))
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin()
+        source.add_(1)
+        del array
+        buffer.close()
+        graph.capture_end()
+    graph.replay()
+    report(int(source.sum()) == 4 << 20, "captures, %s: a buffer that is dropped during one does not break it" % mode)
+    report(session.stats().in_use == before, "captures, %s: and is freed after it" % mode)
+
+
 def main():
     try:
         import torch
@@ -283,6 +347,7 @@ def main():
     figures, losses = {}, {}
     runs = [(name, [], {}) for name in PARTS if name != "segments"]
     runs.append(("regions", [], {"REGION_MODE": "arena"}))
+    runs += [("captures", [], {"CAPTURE_MODE": mode}) for mode in ("arena", "array", "unannounced")]
     if os.environ.get("GPUMEM_RUN_PROGRAM"):
         runs.insert(2, ("segments", [os.environ["GPUMEM_RUN_PROGRAM"], "--"], {}))
     # Once more, by turns, for the figures.

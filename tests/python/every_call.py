@@ -184,6 +184,8 @@ def main() -> None:
         errors(session)
         listening(session)
     assert session.closed
+    with gpumem.capturing():
+        pass
     weights(sys.argv[1])
     asyncio.run(waiting())
     with gpumem.default_session():
