@@ -105,13 +105,55 @@ static bool broker_again(gpumem_status status, uint64_t *since_ns)
 	return broker_pause(*since_ns);
 }
 
+/* ---- captures */
+
+/* How many captures of the program have begun, or are about to begin, and have not ended. */
+static pthread_mutex_t broker_captures_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned broker_captures;
+static bool broker_captures_told; /* the client library knows of each of them */
+
+/* Tells the client library of the captures that began before there was a session. No capture ends meanwhile: the library
+ * would hear of its end first. */
+static void broker_captures_tell(void)
+{
+	pthread_mutex_lock(&broker_captures_lock);
+	for (unsigned i = 0; i < broker_captures; i++)
+		broker_client.gpumem_capture_begin();
+	broker_captures_told = true;
+	pthread_mutex_unlock(&broker_captures_lock);
+}
+
+void gm_broker_capture_begin(void)
+{
+	pthread_mutex_lock(&broker_captures_lock);
+	broker_captures++;
+	bool tell = broker_captures_told;
+	pthread_mutex_unlock(&broker_captures_lock);
+
+	/* The library may wait in this call. Captures of other threads may end meanwhile. */
+	if (tell)
+		broker_client.gpumem_capture_begin();
+}
+
+void gm_broker_capture_end(void)
+{
+	pthread_mutex_lock(&broker_captures_lock);
+	broker_captures--;
+	if (broker_captures_told)
+		broker_client.gpumem_capture_end();
+	pthread_mutex_unlock(&broker_captures_lock);
+}
+
 /* ---- the session */
 
-/* The parent has used CUDA, and the child cannot. */
+/* If the parent has used CUDA, the child cannot. Nobody captures in the child, whatever its parent's threads were doing. */
 static void broker_after_fork(void)
 {
 	if (atomic_load(&broker_state) == BROKER_SESSION || atomic_load(&broker_beginning))
 		atomic_store(&broker_forked, true);
+	pthread_mutex_init(&broker_captures_lock, NULL);
+	broker_captures = 0;
+	broker_captures_told = false;
 }
 
 static __attribute__((constructor)) void broker_prepare(void)
@@ -168,6 +210,7 @@ static bool broker_connect(const char **ret_why)
 		*ret_why = broker_client.gpumem_error_detail();
 		return false;
 	}
+	broker_captures_tell();
 	if (gm_preload_settings()->signal)
 		(void)broker_client.gpumem_on_event(broker_session, gm_pressure_event, NULL);
 	return true;
@@ -459,19 +502,6 @@ uint64_t gm_broker_cached(uint32_t number)
 void gm_broker_trim(void)
 {
 	(void)broker_client.gpumem_trim(broker_session, NULL);
-}
-
-bool gm_broker_capture_begin(void)
-{
-	if (!gm_broker_there())
-		return false;
-	broker_client.gpumem_capture_begin();
-	return true;
-}
-
-void gm_broker_capture_end(void)
-{
-	broker_client.gpumem_capture_end();
 }
 
 gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd)

@@ -63,9 +63,10 @@ void gm_broker_undeclare(uint32_t number, uint64_t bytes);
 uint64_t gm_broker_cached(uint32_t number);
 /* Gives back to the daemon what the library only caches. */
 void gm_broker_trim(void);
-/* Tells the client library that a capture is about to begin. Until it is told of the end, the library asks nothing of the
- * driver that would break the capture. false: there is no session, and nothing to be ended. */
-bool gm_broker_capture_begin(void);
+/* Tells the client library that a capture is about to begin, and that it has ended or did not begin. In between, the
+ * library asks nothing of the driver that would break the capture. If there is no session yet, the library is told when the
+ * session begins, before it has any memory. */
+void gm_broker_capture_begin(void);
 void gm_broker_capture_end(void);
 /* Asks for a chunk: physical memory that the program maps itself. Waits as gm_broker_alloc() does. *ret_fd is the caller's. A
  * result of the driver; CUDA_ERROR_NOT_SUPPORTED: the daemon cannot make it. */

@@ -25,7 +25,6 @@ struct capture_origin {
 	gm_cu_stream stream;
 	pthread_t thread; /* whose default stream it is, if it is a thread's own */
 	gm_cu_ctx ctx;    /* the stream ends with it */
-	bool told;        /* the client library knows of the capture */
 	struct capture_origin *next;
 };
 
@@ -132,8 +131,7 @@ static void capture_less(unsigned n)
 /* The capture has ended, or did not begin. Takes an origin that nobody else finds any more. */
 static void capture_over(struct capture_origin *origin)
 {
-	if (origin->told)
-		gm_broker_capture_end();
+	gm_broker_capture_end();
 	free(origin);
 	capture_less(1);
 }
@@ -244,7 +242,7 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 		return NULL;
 
 	*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
-	origin->told = gm_broker_capture_begin();
+	gm_broker_capture_begin();
 	if (gm_streams_context(driver, stream, &origin->ctx))
 		origin->ctx = NULL;
 	atomic_fetch_add(&capture_count, 1);

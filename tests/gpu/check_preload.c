@@ -296,6 +296,14 @@ START_TEST(memory_that_was_freed_before_a_capture_does_not_break_it)
 }
 END_TEST
 
+START_TEST(a_capture_that_began_before_the_session_is_not_broken)
+{
+	start();
+	play("dlsym", "capture-first", NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_capture_ends_with_its_stream)
 {
 	start();
@@ -444,6 +452,7 @@ int main(void)
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
 	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
 	tcase_add_test(tc, memory_that_was_freed_before_a_capture_does_not_break_it);
+	tcase_add_test(tc, a_capture_that_began_before_the_session_is_not_broken);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);

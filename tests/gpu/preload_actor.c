@@ -558,6 +558,7 @@ static const struct {
 	{"capture", scene_capture},
 	{"capture-race", scene_capture_race},
 	{"capture-after-free", scene_capture_after_free},
+	{"capture-first", scene_capture_first},
 	{"capture-destroyed", scene_capture_destroyed},
 	{"calls", scene_calls},
 	{"reset", scene_reset},

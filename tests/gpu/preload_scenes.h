@@ -53,6 +53,7 @@ void scene_wait(void);
 void scene_capture(void);
 void scene_capture_race(void);
 void scene_capture_after_free(void);
+void scene_capture_first(void);
 void scene_capture_destroyed(void);
 void scene_calls(void);
 void scene_reset(void);

@@ -147,6 +147,29 @@ void scene_capture_after_free(void)
 	CU(cu.cuMemFree(ptr));
 }
 
+/* The program takes its first memory of the broker while it captures, so the client library was not there when the capture
+ * began. A trim makes the library ask the driver when the device is done, which must not break the capture. */
+void scene_capture_first(void)
+{
+	gm_cu_stream captured, other;
+	gm_cu_ptr freed, ptr;
+	void *graph = NULL, *pool;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&captured, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamCreate(&other, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	CU(cu.cuStreamBeginCapture(captured, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_BYTES, other));
+	CU(cu.cuMemAllocAsync(&freed, ACTOR_BYTES, other));
+	show('h');
+	CU(cu.cuMemFreeAsync(freed, other));
+	CU(cu.cuMemPoolTrimTo(pool, 0));
+	CU(cu.cuStreamEndCapture(captured, &graph));
+	CU(cu.cuMemFreeAsync(ptr, other));
+	CU(cu.cuStreamSynchronize(other));
+}
+
 /* A capture ends with its stream. What is freed afterwards can be had again. */
 void scene_capture_destroyed(void)
 {
