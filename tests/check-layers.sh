@@ -34,15 +34,16 @@ run:            common
 client/map:     common
 client/heap:    common client/map
 client/session: common
-client/device:  common client/map client/heap client/session
-client/buffer:  common client/map client/session client/device
-client/share:   common client/map client/session client/device client/buffer
-client/region:  common client/map client/heap client/session client/device client/buffer
-client/memory:  common client/map client/heap client/session client/device client/buffer client/region
-client/request: common client/heap client/session client/device client/buffer client/memory
+client/grant:   common client/session
+client/device:  common client/map client/heap client/session client/grant
+client/buffer:  common client/map client/session client/grant client/device
+client/share:   common client/map client/session client/grant client/device client/buffer
+client/region:  common client/map client/heap client/session client/grant client/device client/buffer
+client/memory:  common client/map client/heap client/session client/grant client/device client/buffer client/region
+client/request: common client/heap client/session client/grant client/device client/buffer client/memory
 client/copy:    common client/map client/session client/device client/buffer client/memory
 client/ring:    common client/session client/buffer
-client:         common client/session client/device client/buffer client/share client/region client/memory client/request
+client:         common client/session client/grant client/device client/buffer client/share client/region client/memory client/request
 weights:        common
 ctl/io:         common
 ctl/doctor:     common daemon/config ctl/io
@@ -78,8 +79,8 @@ rules='
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
 ^"(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
-^"common/wire\.h     ^(common/wire\.c|client/session/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
-^"common/(seqpacket|fdlist)\.h ^(common/|client/session/|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
+^"common/wire\.h     ^(common/wire\.c|client/(session|grant)/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
+^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|grant)/|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
 '
 
 files=$(cd "$src" && find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)

@@ -6,7 +6,7 @@
 #include "client/buffer/signals.h"
 #include "client/device/leaving.h"
 #include "client/session/gpumem_session.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 struct gm_buffer_tail;
 

@@ -6,7 +6,7 @@
 #include "client/device/await.h"
 #include "client/device/mapping.h"
 #include "client/map/map.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "common/cleanup.h"
 
 void gm_signals_init(struct gm_signals *signals)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "client/session/gpumem_session.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /*
  * While a call waits for the daemon to grant memory, it looks whether other threads of this process have

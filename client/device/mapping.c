@@ -14,7 +14,7 @@
 #include "client/map/map_host.h"
 #include "client/map/map_pinned.h"
 #include "client/session/gpumem_session.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"

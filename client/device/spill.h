@@ -7,7 +7,7 @@
 
 #include "client/device/leaving.h"
 #include "client/session/gpumem_session.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /*
  * The content of a range of device memory, kept in pinned host memory that is leased for it. While it is

@@ -28,7 +28,7 @@
 #include "client/memory/supply.h"
 #include "client/region/region_shrink.h"
 #include "client/session/absence.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"

@@ -15,7 +15,7 @@
 #include "client/device/leaving.h"
 #include "client/device/mapping.h"
 #include "client/map/map.h"
-#include "client/session/declared.h"
+#include "client/grant/declared.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 

@@ -14,7 +14,7 @@
 #include "client/buffer/buffer_make.h"
 #include "client/device/elsewhere.h"
 #include "client/device/use.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "client/session/session_pages.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"

@@ -17,8 +17,8 @@
 #include "client/buffer/buffer.h"
 #include "client/memory/supply_private.h"
 #include "client/session/absence.h"
-#include "client/session/session_ask.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_ask.h"
+#include "client/grant/session_lease.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
 

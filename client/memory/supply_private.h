@@ -3,7 +3,7 @@
 #define GM_CLIENT_MEMORY_SUPPLY_PRIVATE_H
 
 #include "client/memory/supply.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /* For supply.c and supply_share.c. */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "client/session/gpumem_session.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /* A lease of a ground. */
 struct gm_ground_lease {

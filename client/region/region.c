@@ -22,7 +22,7 @@
 #include "client/device/mapping.h"
 #include "client/heap/arena.h"
 #include "client/region/region_state.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"

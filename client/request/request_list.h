@@ -5,7 +5,7 @@
 #include "client/buffer/buffer.h"
 #include "client/device/elsewhere.h"
 #include "client/memory/alloc.h"
-#include "client/session/session_ask.h"
+#include "client/grant/session_ask.h"
 
 /*
  * The folder client/request/ promises that a program can ask for pointers and buffers, go on, and take them

@@ -24,7 +24,7 @@
 #include "client/memory/supply.h"
 #include "client/request/request_list.h"
 #include "client/session/absence.h"
-#include "client/session/returns.h"
+#include "client/grant/returns.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"

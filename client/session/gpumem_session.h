@@ -19,9 +19,9 @@
 
 /*
  * The folder client/session/ promises a session that outlives its connections: it greets the
- * daemon, carries requests and answers, and resumes the session after the daemon was away. It must
- * never know what the leased memory is used for: it maps no leased memory and knows neither heap
- * nor buffers.
+ * daemon, carries requests and answers, and notes when the daemon is away. It must never know what a
+ * request is about: leases, their return, and the resuming of a session, which must bring them to light
+ * again, are in client/grant/.
  *
  * This header has the session itself. The layers above keep their own state in it, behind pointers
  * that this folder never follows.

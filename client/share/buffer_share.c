@@ -15,7 +15,7 @@
 #include "client/buffer/evict.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "common/cancel.h"
 #include "common/units.h"
 

@@ -13,7 +13,7 @@
 #include "client/device/mapping.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "client/share/buffer_share.h"
 #include "client/share/publish_metadata.h"
 #include "common/arith.h"

@@ -7,14 +7,14 @@
  * the answer, the end of the connection, or a caller that drops the request. The session's lock
  * decides.
  */
-#include "client/session/session_ask.h"
+#include "client/grant/session_ask.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "client/session/session_call.h"
-#include "client/session/session_lease_private.h"
-#include "client/session/unclaimed.h"
+#include "client/grant/session_lease_private.h"
+#include "client/grant/unclaimed.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_DECLARED_H
-#define GM_CLIENT_SESSION_DECLARED_H
+#ifndef GM_CLIENT_GRANT_DECLARED_H
+#define GM_CLIENT_GRANT_DECLARED_H
 
 #include "client/session/gpumem_session.h"
 

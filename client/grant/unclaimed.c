@@ -3,7 +3,7 @@
  * Grants whose answers were lost: see unclaimed.h. This file promises that nothing goes back which
  * an answer may still bring, and that nothing stays behind when no answer can bring it any more.
  */
-#include "client/session/unclaimed.h"
+#include "client/grant/unclaimed.h"
 
 #include <stdlib.h>
 #include <utlist.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_UNCLAIMED_H
-#define GM_CLIENT_SESSION_UNCLAIMED_H
+#ifndef GM_CLIENT_GRANT_UNCLAIMED_H
+#define GM_CLIENT_GRANT_UNCLAIMED_H
 
-#include "client/session/returns.h"
+#include "client/grant/returns.h"
 
 /*
  * Memory that the daemon granted while the connection ended, so that no answer named it. After the

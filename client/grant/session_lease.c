@@ -4,14 +4,14 @@
  * promises that the session lists a lease from before it is asked for until it has gone back.
  * lease_call.c reads the answers.
  */
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 #include <stdlib.h>
 #include <utlist.h>
 
 #include "client/session/session_call.h"
-#include "client/session/session_lease_private.h"
-#include "client/session/unclaimed.h"
+#include "client/grant/session_lease_private.h"
+#include "client/grant/unclaimed.h"
 #include "common/cleanup.h"
 #include "common/share_name.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_SESSION_RECONCILE_H
-#define GM_CLIENT_SESSION_SESSION_RECONCILE_H
+#ifndef GM_CLIENT_GRANT_SESSION_RECONCILE_H
+#define GM_CLIENT_GRANT_SESSION_RECONCILE_H
 
 #include "client/session/conn.h"
 #include "client/session/gpumem_session.h"

@@ -5,7 +5,7 @@
  * id of another, an opened lease is named by its Open, and a chunk that the daemon has granted again since is there
  * under another index. The daemon does not know leases of an older epoch, so those need no message.
  */
-#include "client/session/returns.h"
+#include "client/grant/returns.h"
 
 #include <stdlib.h>
 #include <utlist.h>

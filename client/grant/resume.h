@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_RESUME_H
-#define GM_CLIENT_SESSION_RESUME_H
+#ifndef GM_CLIENT_GRANT_RESUME_H
+#define GM_CLIENT_GRANT_RESUME_H
 
 #include "client/session/gpumem_session.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the daemon has and this process does not know, after a session was resumed. */
-#include "client/session/session_reconcile.h"
+#include "client/grant/session_reconcile.h"
 
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "client/session/session_lease_private.h"
-#include "client/session/unclaimed.h"
+#include "client/grant/session_lease_private.h"
+#include "client/grant/unclaimed.h"
 #include "common/cleanup.h"
 
 static int reconcile_by_value(const void *a, const void *b)

@@ -8,15 +8,15 @@
  * about. The request, which is repeated, gets that memory; if there is no such request any more, it
  * is given back. Memory that this process uses is never unmapped here.
  */
-#include "client/session/resume.h"
+#include "client/grant/resume.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "client/session/declared.h"
-#include "client/session/returns.h"
+#include "client/grant/declared.h"
+#include "client/grant/returns.h"
 #include "client/session/session_call.h"
-#include "client/session/session_reconcile.h"
+#include "client/grant/session_reconcile.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
 

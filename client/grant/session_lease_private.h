@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_SESSION_LEASE_PRIVATE_H
-#define GM_CLIENT_SESSION_SESSION_LEASE_PRIVATE_H
+#ifndef GM_CLIENT_GRANT_SESSION_LEASE_PRIVATE_H
+#define GM_CLIENT_GRANT_SESSION_LEASE_PRIVATE_H
 
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /* A request for memory and what its answer brings. session_lease.c and lease_call.c are one object;
  * only they, session_ask.c and session_reconcile.c include this. */

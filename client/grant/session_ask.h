@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_SESSION_ASK_H
-#define GM_CLIENT_SESSION_SESSION_ASK_H
+#ifndef GM_CLIENT_GRANT_SESSION_ASK_H
+#define GM_CLIENT_GRANT_SESSION_ASK_H
 
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 
 /*
  * A request for memory whose caller does not wait. It is made, sent, and sent again if its connection

@@ -17,8 +17,8 @@
 #include <utlist.h>
 
 #include "client/session/session_call.h"
-#include "client/session/session_lease_private.h"
-#include "client/session/unclaimed.h"
+#include "client/grant/session_lease_private.h"
+#include "client/grant/unclaimed.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"

@@ -9,12 +9,12 @@
  * declaration asks for it, too. So at all times what the daemon charges, less undeclared, plus uncharged
  * is what was declared.
  */
-#include "client/session/declared.h"
+#include "client/grant/declared.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "client/session/returns.h"
+#include "client/grant/returns.h"
 #include "client/session/session_call.h"
 #include "common/arith.h"
 #include "common/cancel.h"

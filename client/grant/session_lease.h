@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_SESSION_LEASE_H
-#define GM_CLIENT_SESSION_SESSION_LEASE_H
+#ifndef GM_CLIENT_GRANT_SESSION_LEASE_H
+#define GM_CLIENT_GRANT_SESSION_LEASE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/session/returns.h"
+#include "client/grant/returns.h"
 #include "client/session/gpumem_session.h"
+
+/*
+ * The folder client/grant/ promises that this process and the daemon agree about what the daemon granted
+ * to the session: it asks for leases, gives them back, declares memory that the driver makes, and
+ * straightens all of that out when the session is resumed. It must never know what the leased memory is
+ * used for: it maps none of it, and knows neither heap nor buffers.
+ */
 
 struct gm_share_name;
 

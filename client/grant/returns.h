@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CLIENT_SESSION_RETURNS_H
-#define GM_CLIENT_SESSION_RETURNS_H
+#ifndef GM_CLIENT_GRANT_RETURNS_H
+#define GM_CLIENT_GRANT_RETURNS_H
 
 #include <stdint.h>
 

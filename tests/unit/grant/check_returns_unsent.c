@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "client/session/session_lease.h"
+#include "client/grant/session_lease.h"
 #include "tests/tap.h"
 #include "tests/unit/session/session_fixture.h"
 
