@@ -192,7 +192,7 @@ GPUMEM_API unsigned gpumem_torch_region_enter(unsigned slot)
 }
 
 /* A torch.cuda.MemPool knows its allocator by a function without an argument for the region, so each slot has its own. Here PyTorch looks
- * at the result: NULL becomes torch.OutOfMemoryError. */
+ * at the result: NULL becomes torch.cuda.OutOfMemoryError. */
 #define REGION_ALLOC(slot) \
 	GPUMEM_API void *gpumem_torch_region_alloc_##slot(ssize_t size, int device, void *stream) \
 	{ \

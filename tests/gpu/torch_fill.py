@@ -10,7 +10,7 @@ kept = []
 try:
     while True:
         kept.append(torch.ones(piece, device="cuda", dtype=torch.uint8))
-except torch.OutOfMemoryError:
+except torch.cuda.OutOfMemoryError:
     pass
 held = len(kept) * piece
 assert limit // 2 < held <= limit, f"{held} of {limit} bytes"

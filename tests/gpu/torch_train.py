@@ -17,7 +17,7 @@ if "full" in sys.argv:
     try:
         while True:
             kept.append(torch.empty(64 << 20, dtype=torch.uint8, device=device))
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         print("out of memory after", len(kept), "pieces", file=sys.stderr)
     if not kept:
         sys.exit("nothing could be allocated")
