@@ -5,7 +5,7 @@ two streams. Without a driver, or on the host backend, nothing here is called.""
 import ctypes
 import threading
 from ctypes import byref, c_char, c_int, c_size_t, c_uint, c_void_p
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, Optional
 
 from .errors import GpumemError, LibraryNotFoundError, UnsupportedError
 
@@ -73,6 +73,20 @@ def ordinal(uuid: bytes) -> int:
         return _ordinals[uuid]
     except KeyError:
         raise UnsupportedError("this process does not see that GPU: see CUDA_VISIBLE_DEVICES") from None
+
+
+def numbers(devices: Iterable[Any]) -> Dict[int, int]:
+    """CUDA's numbers of the GPUs that this process sees, with the daemon's. devices: what a session has, as DeviceInfo."""
+    found = {}
+    for info in devices:
+        if info.backend == "cuda":
+            try:
+                found[ordinal(info.uuid)] = info.number
+            except UnsupportedError:
+                pass  # this process does not see it
+    if not found:
+        raise UnsupportedError("gpumemd serves no GPU that this process sees: see gpumemctl status and CUDA_VISIBLE_DEVICES")
+    return found
 
 
 class _Context:

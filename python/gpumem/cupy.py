@@ -10,8 +10,7 @@ not use.
 import threading
 from typing import Any, Optional
 
-from . import default_session
-from ._cuda import ordinal
+from . import _cuda, default_session
 from ._emptier import Emptier
 from .errors import LibraryNotFoundError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 
@@ -34,9 +33,7 @@ def enable() -> Any:
     with _lock:
         if _pool is None:
             session = default_session()
-            numbers = {ordinal(info.uuid): info.number for info in session.devices if info.backend == "cuda"}
-            if not numbers:
-                raise UnsupportedError("gpumemd serves no GPU: see gpumemctl status")
+            numbers = _cuda.numbers(session.devices)
 
             def allocate(size: int) -> Any:
                 device = cupy.cuda.runtime.getDevice()

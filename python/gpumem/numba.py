@@ -10,8 +10,7 @@ import ctypes
 import sys
 from typing import Any
 
-from . import _capi, default_session
-from ._cuda import ordinal
+from . import _capi, _cuda, default_session
 from .errors import LibraryNotFoundError, UnsupportedError
 
 
@@ -27,7 +26,7 @@ def _manager() -> Any:
         def initialize(self) -> None:
             super().initialize()
             self._session = default_session()
-            self._numbers = {ordinal(info.uuid): info.number for info in self._session.devices if info.backend == "cuda"}
+            self._numbers = _cuda.numbers(self._session.devices)
 
         def _number(self) -> int:
             device = int(self.context.device.id)

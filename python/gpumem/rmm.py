@@ -6,8 +6,7 @@
 
 from typing import Any, Dict
 
-from . import _capi, default_session
-from ._cuda import ordinal
+from . import _capi, _cuda, default_session
 from .errors import LibraryNotFoundError, UnsupportedError
 
 
@@ -18,7 +17,7 @@ def enable(device: int = 0) -> Any:
     except ImportError as error:
         raise LibraryNotFoundError("gpumem.rmm needs RMM, which cannot be imported (%s): pip install rmm-cu12" % error) from None
     session = default_session()
-    numbers = {ordinal(info.uuid): info.number for info in session.devices if info.backend == "cuda"}
+    numbers = _cuda.numbers(session.devices)
     if device not in numbers:
         raise UnsupportedError("gpumemd does not serve GPU %d" % device)
     blocks: Dict[int, Any] = {}  # without a lock: a finalizer may call deallocate() at any time, on any thread

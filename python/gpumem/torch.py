@@ -62,15 +62,7 @@ def plugin_path() -> str:
 
 def _device_numbers(session: Session) -> List[int]:
     """CUDA's numbers of devices, as the daemon's."""
-    numbers: Dict[int, int] = {}
-    for info in session.devices:
-        if info.backend == "cuda":
-            try:
-                numbers[_cuda.ordinal(info.uuid)] = info.number
-            except UnsupportedError:
-                pass  # this process does not see it
-    if not numbers:
-        raise UnsupportedError("gpumemd serves no GPU that this process sees: see gpumemctl status and CUDA_VISIBLE_DEVICES")
+    numbers = _cuda.numbers(session.devices)
     return [numbers.get(number, HOST) for number in range(max(numbers) + 1)]
 
 
