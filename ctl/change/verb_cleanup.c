@@ -117,13 +117,11 @@ static gpumem_status cleanup_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, u
 	bool dry_run, gm_ctl_conn_answer_fn fn, struct cleanup_answer *answer)
 {
 	Gm__Wire__Cleanup body = GM__WIRE__CLEANUP__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(CLEANUP, cleanup, &body);
 
 	body.device = device;
 	body.need = ctl->options->need;
 	body.dry_run = dry_run;
-	request.body_case = GM__WIRE__PACKET__BODY_CLEANUP;
-	request.cleanup = &body;
 	return gm_ctl_conn_ask(
 		conn, &request, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, fn, answer, &ctl->trouble);
 }

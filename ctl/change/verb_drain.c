@@ -114,13 +114,11 @@ static gpumem_status drain_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, boo
 	struct drain_look *look)
 {
 	Gm__Wire__Drain body = GM__WIRE__DRAIN__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(DRAIN, drain, &body);
 
 	body.device = look->device;
 	body.undo = undo;
 	body.again = again;
-	request.body_case = GM__WIRE__PACKET__BODY_DRAIN;
-	request.drain = &body;
 	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DRAIN_REPLY, drain_take, look,
 		&ctl->trouble);
 }
@@ -129,7 +127,7 @@ static gpumem_status drain_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, boo
 static gpumem_status drain_look(struct gm_ctl *ctl, bool undo, bool again, struct drain_look *ret)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 	struct gm_ctl_conn *conn;
 
 	*ret = (struct drain_look){.device = ctl->options->device};
@@ -138,8 +136,6 @@ static gpumem_status drain_look(struct gm_ctl *ctl, bool undo, bool again, struc
 		return status;
 
 	ret->holders = GM_TABLE_NEW(columns);
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-	request.get_clients = &body;
 	status = drain_ask(ctl, conn, undo, again, ret);
 	if (status == GPUMEM_OK && !undo)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,

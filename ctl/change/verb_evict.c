@@ -92,12 +92,10 @@ static gpumem_status evict_find(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 
 	if (answer->session)
 		return GPUMEM_OK;
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-	request.get_clients = &body;
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
 		evict_take_clients, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && !answer->session)
@@ -111,13 +109,11 @@ static gpumem_status evict_ask(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
 	Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(EVICT, evict, &body);
 
 	body.session = answer->session;
 	body.row = answer->row;
 	body.restore = answer->restore;
-	request.body_case = GM__WIRE__PACKET__BODY_EVICT;
-	request.evict = &body;
 	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_EVICT_REPLY, evict_take,
 		answer, &ctl->trouble);
 }
@@ -131,11 +127,9 @@ static gpumem_status evict_await(
 
 	for (;;) {
 		Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
-		Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+		Gm__Wire__Packet request = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &body);
 
 		answer->left_buffers = answer->left_bytes = 0;
-		request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
-		request.get_buffers = &body;
 		gpumem_status status = gm_ctl_conn_ask(conn, &request,
 			GM__WIRE__PACKET__BODY_BUFFERS, evict_take_buffers, answer, &ctl->trouble);
 		if (status != GPUMEM_OK || !answer->left_buffers || gm_clock_ns() >= end_ns)

@@ -96,11 +96,9 @@ static gpumem_status kill_ask_clients(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct kill_answer *answer)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 
 	answer->n = 0;
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-	request.get_clients = &body;
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
 		kill_take_clients, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && answer->no_memory)
@@ -113,11 +111,9 @@ static gpumem_status kill_check_namespace(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct kill_answer *answer)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct stat own;
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
-	request.get_status = &body;
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS,
 		kill_take_status, answer, &ctl->trouble);
 	if (status != GPUMEM_OK)

@@ -113,12 +113,10 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 {
 	char none[64], where[LIMIT_WHERE];
 	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_LIMITS, get_limits, &body);
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
-	request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
-	request.get_limits = &body;
 	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
 	return limit_ask(ctl, &request, none);
 }
@@ -165,7 +163,7 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(SET_LIMIT, set_limit, &body);
 	char owner[GM_CONFIG_OWNER_BYTES];
 
 	if (options->n_args < 3)
@@ -187,8 +185,6 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
-	request.body_case = GM__WIRE__PACKET__BODY_SET_LIMIT;
-	request.set_limit = &body;
 	return limit_ask(ctl, &request, "");
 }
 
@@ -196,7 +192,7 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ResetLimit body = GM__WIRE__RESET_LIMIT__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(RESET_LIMIT, reset_limit, &body);
 	char owner[GM_CONFIG_OWNER_BYTES] = "", name[GM_USER_OWNER_TEXT];
 	char none[GM_USER_OWNER_TEXT + 64], where[LIMIT_WHERE];
 
@@ -211,8 +207,6 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
-	request.body_case = GM__WIRE__PACKET__BODY_RESET_LIMIT;
-	request.reset_limit = &body;
 
 	/* The answer is about this owner and this device only. Others may still have limits. */
 	limit_where(options, where);

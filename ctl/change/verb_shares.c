@@ -102,10 +102,8 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 {
 	struct shares_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_NAMES;
-	request.get_names = &body;
 	gpumem_status status = gm_verb_ask_on_device(
 		ctl, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take, &answer);
 	if (status != GPUMEM_OK) {
@@ -122,12 +120,17 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 
 /* ---- changing */
 
-/* Reads NAME or uid:USER/NAME. */
+/* Reads the name that is to change: NAME or uid:USER/NAME. use: "shares remove" or "shares expire" */
 static gpumem_status shares_parse(
-	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name)
+	struct gm_ctl *ctl, const char *use, struct gm_share_name *ret_name)
 {
 	static const char prefix[] = "uid:";
+	const char *text = ctl->options->args[1];
 	const char *slash = strchr(text, '/');
+
+	gpumem_status status = gm_verb_refuse_list_options(ctl, use);
+	if (status != GPUMEM_OK)
+		return status;
 
 	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
 		const char *from = text + strlen(prefix);
@@ -185,7 +188,7 @@ static gpumem_status shares_explain(
 {
 	struct shares_search search = {.name = name->name};
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 	char user[GM_USER_TEXT];
 
 	if (name->foreign)
@@ -193,8 +196,6 @@ static gpumem_status shares_explain(
 			"user %s has no such name; see 'gpumemctl shares'",
 			gm_user_name(name->owner, user));
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_NAMES;
-	request.get_names = &body;
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
 		shares_take_search, &search, &ctl->trouble);
 	if (status == GPUMEM_OK && search.found)
@@ -226,7 +227,7 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(UNPUBLISH, unpublish, &body);
 	struct gm_share_name name = {0};
 
 	if (options->n_args > 2)
@@ -234,17 +235,13 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 	if (options->n_args < 2)
 		return gm_verb_wrong_use(
 			ctl, "'shares remove' needs a name; see 'gpumemctl shares' for the names");
-	gpumem_status status = gm_verb_refuse_list_options(ctl, "shares remove");
-	if (status == GPUMEM_OK)
-		status = shares_parse(ctl, options->args[1], &name);
+	gpumem_status status = shares_parse(ctl, "shares remove", &name);
 	if (status != GPUMEM_OK)
 		return status;
 	body.name = (char *)name.name;
 	body.foreign = name.foreign;
 	body.owner = name.owner;
 
-	request.body_case = GM__WIRE__PACKET__BODY_UNPUBLISH;
-	request.unpublish = &body;
 	status = shares_change(ctl, &name, &request);
 	if (status != GPUMEM_OK)
 		return status;
@@ -279,7 +276,7 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ExpireName body = GM__WIRE__EXPIRE_NAME__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(EXPIRE_NAME, expire_name, &body);
 	struct gm_share_name name = {0};
 	char text[GM_UNITS_TEXT];
 
@@ -287,9 +284,7 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 		return gm_verb_wrong_use(ctl,
 			"'shares expire' needs a name, and a time or 'never'; see 'gpumemctl shares' "
 			"for the names");
-	gpumem_status status = gm_verb_refuse_list_options(ctl, "shares expire");
-	if (status == GPUMEM_OK)
-		status = shares_parse(ctl, options->args[1], &name);
+	gpumem_status status = shares_parse(ctl, "shares expire", &name);
 	if (status == GPUMEM_OK)
 		status = shares_parse_lifetime(ctl, options->args[2], &body.lifetime_ms);
 	if (status != GPUMEM_OK)
@@ -298,8 +293,6 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 	body.name = (char *)name.name;
 	body.foreign = name.foreign;
 	body.owner = name.owner;
-	request.body_case = GM__WIRE__PACKET__BODY_EXPIRE_NAME;
-	request.expire_name = &body;
 	status = shares_change(ctl, &name, &request);
 	if (status != GPUMEM_OK)
 		return status;

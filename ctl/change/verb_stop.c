@@ -20,11 +20,9 @@ static void stop_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status stop_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__Stop body = GM__WIRE__STOP__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(STOP, stop, &body);
 
 	body.forget = ctl->options->given & GM_OPTION_FORGET;
-	request.body_case = GM__WIRE__PACKET__BODY_STOP;
-	request.stop = &body;
 	gpumem_status status =
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL);
 	if (status == GPUMEM_E_DISCONNECTED && body.forget)

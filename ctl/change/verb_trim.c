@@ -24,14 +24,12 @@ static void trim_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status trim_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__Trim body = GM__WIRE__TRIM__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(TRIM, trim, &body);
 	struct trim_answer answer = {0};
 	char text[GM_UNITS_TEXT];
 
 	body.all_devices = !(ctl->options->given & GM_OPTION_DEVICE);
 	body.device = ctl->options->device;
-	request.body_case = GM__WIRE__PACKET__BODY_TRIM;
-	request.trim = &body;
 	gpumem_status status =
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_TRIM_REPLY, trim_take, &answer);
 	if (status != GPUMEM_OK)

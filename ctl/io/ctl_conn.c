@@ -277,10 +277,8 @@ gpumem_status gm_ctl_conn_watch(
 	struct gm_ctl_conn *conn, gm_ctl_conn_event_fn fn, void *user, struct gm_trouble *trouble)
 {
 	Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT, *packet;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(WATCH, watch, &body), *packet;
 
-	request.body_case = GM__WIRE__PACKET__BODY_WATCH;
-	request.watch = &body;
 	gpumem_status status = gm_ctl_conn_ask(
 		conn, &request, GM__WIRE__PACKET__BODY_DONE, conn_take_nothing, NULL, trouble);
 	if (status != GPUMEM_OK)
@@ -311,14 +309,12 @@ static void conn_take_hello(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status conn_say_hello(struct gm_ctl_conn *conn, struct gm_trouble *trouble)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(HELLO, hello, &hello);
 
 	hello.major = GM_WIRE_MAJOR;
 	hello.minor = GM_WIRE_MINOR;
 	hello.name = (char *)"gpumemctl";
 	hello.observer = true;
-	packet.body_case = GM__WIRE__PACKET__BODY_HELLO;
-	packet.hello = &hello;
 
 	gpumem_status status = gm_ctl_conn_ask(
 		conn, &packet, GM__WIRE__PACKET__BODY_HELLO_REPLY, conn_take_hello, conn, trouble);

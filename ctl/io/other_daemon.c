@@ -66,12 +66,10 @@ static void daemon_take_status(void *user, const Gm__Wire__Packet *packet)
 static bool daemon_ask(struct gm_other_daemon *other, uint64_t timeout_ms)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct gm_trouble trouble;
 	struct gm_ctl_conn *conn = NULL;
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
-	request.get_status = &body;
 	gpumem_status status = gm_ctl_conn_open(
 		other->path, gm_min(timeout_ms, OTHER_TIMEOUT_MS), &trouble, &conn);
 	if (status == GPUMEM_OK)

@@ -33,12 +33,10 @@ gpumem_status gm_placement_list_ask(
 	struct gm_ctl *ctl, uint64_t bytes, struct gm_placement_list *ret_list)
 {
 	Gm__Wire__Place body = GM__WIRE__PLACE__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(PLACE, place, &body);
 
 	ret_list->n = 0;
 	body.bytes = bytes;
-	request.body_case = GM__WIRE__PACKET__BODY_PLACE;
-	request.place = &body;
 	return gm_verb_ask(
 		ctl, &request, GM__WIRE__PACKET__BODY_PLACE_REPLY, placement_take, ret_list);
 }

@@ -177,14 +177,12 @@ gpumem_status gm_stack_list_ask(
 {
 	for (size_t i = 0; i < list->n_sessions && !list->no_memory; i++) {
 		Gm__Wire__GetStacks body = GM__WIRE__GET_STACKS__INIT;
-		Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+		Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STACKS, get_stacks, &body);
 		size_t first = list->n_frames;
 
 		list->sessions[i].first = list->n_entries;
 		body.session = list->sessions[i].id;
 		list->first_module = list->n_modules;
-		request.body_case = GM__WIRE__PACKET__BODY_GET_STACKS;
-		request.get_stacks = &body;
 		gpumem_status status = gm_ctl_conn_ask(conn, &request,
 			GM__WIRE__PACKET__BODY_STACKS, stack_list_take, list, &ctl->trouble);
 		if (status == GPUMEM_E_NOT_FOUND)

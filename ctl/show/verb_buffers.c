@@ -257,29 +257,25 @@ static gpumem_status buffers_ask_stacks(struct gm_ctl *ctl, struct gm_ctl_conn *
 
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
 {
-	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
-	Gm__Wire__GetClients clients = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__GetBuffers get_buffers = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__GetClients get_clients = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet ask_buffers = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &get_buffers);
+	Gm__Wire__Packet ask_clients = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &get_clients);
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 
-	body.older_than_ms = ctl->options->older_than_ms;
-	request.body_case = GM__WIRE__PACKET__BODY_GET_BUFFERS;
-	request.get_buffers = &body;
+	get_buffers.older_than_ms = ctl->options->older_than_ms;
 	if (answer->stacks)
-		status = buffers_ask_stacks(ctl, conn, &request, answer);
+		status = buffers_ask_stacks(ctl, conn, &ask_buffers, answer);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS,
+		status = gm_ctl_conn_ask(conn, &ask_buffers, GM__WIRE__PACKET__BODY_BUFFERS,
 			buffers_take, answer, &ctl->trouble);
-	if (status == GPUMEM_OK && !(ctl->options->given & GM_OPTION_OLDER_THAN)) {
-		request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-		request.get_clients = &clients;
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+	if (status == GPUMEM_OK && !(ctl->options->given & GM_OPTION_OLDER_THAN))
+		status = gm_ctl_conn_ask(conn, &ask_clients, GM__WIRE__PACKET__BODY_CLIENTS,
 			buffers_take_clients, answer, &ctl->trouble);
-	}
 	gm_ctl_conn_free(conn);
 	return status;
 }

@@ -225,10 +225,8 @@ static void clients_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answer)
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_CLIENTS;
-	request.get_clients = &body;
 	return gm_verb_ask_on_device(
 		ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take, answer);
 }

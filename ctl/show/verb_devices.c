@@ -209,15 +209,13 @@ static void devices_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status devices_ask(struct gm_ctl *ctl, struct devices_answer *answer)
 {
 	Gm__Wire__GetProcesses get_processes = GM__WIRE__GET_PROCESSES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_PROCESSES, get_processes, &get_processes);
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_PROCESSES;
-	request.get_processes = &get_processes;
 	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES,
 		devices_take_processes, answer, &ctl->trouble);
 

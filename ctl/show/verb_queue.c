@@ -71,11 +71,9 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status queue_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
 	struct gm_table *table = GM_TABLE_NEW(columns);
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_QUEUE;
-	request.get_queue = &body;
 	gpumem_status status =
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_QUEUE, queue_take, table);
 	if (status != GPUMEM_OK) {

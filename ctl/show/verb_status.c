@@ -262,7 +262,7 @@ static void status_note_unusual(const struct status_answer *answer)
 static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct status_answer answer = {
 		.writer = ctl->writer,
 		.timeout_ms = ctl->options->timeout_ms,
@@ -270,8 +270,6 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 	};
 	struct gm_ctl_conn *conn;
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
-	request.get_status = &body;
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK) {
 		answer.path = gm_ctl_conn_path(conn);

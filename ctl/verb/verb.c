@@ -113,10 +113,8 @@ gpumem_status gm_verb_ask_devices(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user)
 {
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_DEVICES, get_devices, &body);
 
-	request.body_case = GM__WIRE__PACKET__BODY_GET_DEVICES;
-	request.get_devices = &body;
 	if (!conn)
 		return gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, fn, user);
 	return gm_ctl_conn_ask(

@@ -53,19 +53,20 @@ enum gm_option_bits {
 #define GM_OPTIONS_TIMEOUT_MS 10000
 
 /* Their help. */
-#define GM_VERB_HELP_OF_LISTS \
+#define GM_VERB_HELP_OF_ROWS \
 	"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n" \
 	"  --columns COLUMN,...  show these columns, in this order\n" \
-	"  --device N            only on this device\n" \
+	"  --device N            only on this device\n"
+
+#define GM_VERB_HELP_OF_LISTS \
+	GM_VERB_HELP_OF_ROWS \
 	"  --user USER           only clients of this user (a name or a number)\n" \
 	"  --name PATTERN        only clients with this name; *, ? and [...] match as in\n" \
 	"                        a shell, so quote them\n"
 
 /* The same for a list of names. */
 #define GM_VERB_HELP_OF_NAMES \
-	"  --sort COLUMN,...     sort by these columns; -COLUMN: the largest first\n" \
-	"  --columns COLUMN,...  show these columns, in this order\n" \
-	"  --device N            only on this device\n" \
+	GM_VERB_HELP_OF_ROWS \
 	"  --user USER           only names of this user (a name or a number)\n" \
 	"  --name PATTERN        only names like this; *, ? and [...] match as in a\n" \
 	"                        shell, so quote them\n"

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/closest.h"
 #include "common/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/user.h"
@@ -248,23 +247,21 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetConfig get_config = GM__WIRE__GET_CONFIG__INIT;
 	Gm__Wire__GetLimits get_limits = GM__WIRE__GET_LIMITS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
-	struct config_answer answer = {.table = GM_TABLE_NEW(columns)};
+	Gm__Wire__Packet ask_config = GM_WIRE_PACKET(GET_CONFIG, get_config, &get_config);
+	Gm__Wire__Packet ask_limits = GM_WIRE_PACKET(GET_LIMITS, get_limits, &get_limits);
 	struct gm_ctl_conn *conn = NULL;
 
+	if (ctl->options->n_args > 1)
+		return gm_verb_too_many(ctl, 1);
+
+	struct config_answer answer = {.table = GM_TABLE_NEW(columns)};
 	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status == GPUMEM_OK) {
-		request.body_case = GM__WIRE__PACKET__BODY_GET_CONFIG;
-		request.get_config = &get_config;
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CONFIG, config_take,
-			answer.table, &ctl->trouble);
-	}
-	if (status == GPUMEM_OK) {
-		request.body_case = GM__WIRE__PACKET__BODY_GET_LIMITS;
-		request.get_limits = &get_limits;
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &ask_config, GM__WIRE__PACKET__BODY_CONFIG,
+			config_take, answer.table, &ctl->trouble);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &ask_limits, GM__WIRE__PACKET__BODY_LIMITS,
 			config_take_limits, &answer, &ctl->trouble);
-	}
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
@@ -275,20 +272,19 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
+#define CONFIG_REMEDY "use 'gpumemctl config check [FILE]' or 'gpumemctl config show'"
+
+static gpumem_status config_without_word(struct gm_ctl *ctl)
+{
+	return gm_verb_wrong_use(ctl, "'config' needs an argument; " CONFIG_REMEDY);
+}
+
 static gpumem_status config_run(struct gm_ctl *ctl)
 {
-	static const char *const words[] = {"check", "show", NULL};
-	static const char remedy[] =
-		"use 'gpumemctl config check [FILE]' or 'gpumemctl config show'";
-	const char *word = ctl->options->n_args ? ctl->options->args[0] : NULL;
+	static const struct gm_verb_word words[GM_VERB_WORDS] = {
+		{NULL, config_without_word}, {"check", config_check}, {"show", config_show}};
 
-	if (!word)
-		return gm_verb_wrong_use(ctl, "'config' needs an argument; %s", remedy);
-	if (!strcmp(word, "check"))
-		return config_check(ctl);
-	if (!strcmp(word, "show"))
-		return ctl->options->n_args == 1 ? config_show(ctl) : gm_verb_too_many(ctl, 1);
-	return gm_verb_unknown(ctl, "config ", word, gm_closest(word, words), remedy);
+	return gm_verb_run_word(ctl, words, CONFIG_REMEDY);
 }
 
 const struct gm_verb gm_verb_config = {

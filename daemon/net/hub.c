@@ -108,12 +108,10 @@ int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size
 void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const char *detail)
 {
 	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(FAILURE, failure, &failure);
 	size_t n;
 	failure.status = status;
 	failure.detail = (char *)detail;
-	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
-	packet.failure = &failure;
 	if (gm_hub_pack(hub, &packet, 0, &n) == 0)
 		(void)gm_seqpacket_send(socket, hub->out, n, NULL, 0);
 }

@@ -455,22 +455,18 @@ void gm_peer_send_failure(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail)
 {
 	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(FAILURE, failure, &failure);
 	failure.status = status;
 	failure.detail = (char *)detail;
 	packet.id = id;
-	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
-	packet.failure = &failure;
 	gm_peer_send(peer, &packet);
 }
 
 void gm_peer_send_done(struct gm_peer *peer, uint64_t id)
 {
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(DONE, done, &done);
 	packet.id = id;
-	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
-	packet.done = &done;
 	gm_peer_send(peer, &packet);
 }
 
