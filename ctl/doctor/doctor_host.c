@@ -220,7 +220,7 @@ static void doctor_tell_others(struct gm_doctor *doctor, const char *path)
 void gm_doctor_daemon(struct gm_doctor *doctor)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	char path[GM_PATH_BYTES], keeper[GM_PATH_BYTES], owner[GM_USER_TEXT];
 	const char *why = "--socket", *given = doctor->socket;
 	struct gm_trouble trouble;
@@ -259,8 +259,6 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		gm_user_name(st.st_uid, owner));
 
 	doctor->daemon.kind = gm_other_daemon_kind(path);
-	request.body_case = GM__WIRE__PACKET__BODY_GET_STATUS;
-	request.get_status = &body;
 	status = gm_ctl_conn_ask(
 		conn, &request, GM__WIRE__PACKET__BODY_STATUS, doctor_take, doctor, &trouble);
 	if (status != GPUMEM_OK) {
@@ -500,7 +498,7 @@ void gm_doctor_service(struct gm_doctor *doctor)
 				? "start gpumemd by hand, or let the supervisor of the container start it"
 				: "start gpumemd by hand, as an ordinary user or as the user gpumemd: "
 				  "see FIRST STEPS in gpumemd(8)",
-			"no systemd here: nothing restarts the daemon, and there is no fd store");
+			"no systemd here: nothing restarts the daemon");
 		return;
 	}
 
