@@ -48,7 +48,7 @@ enum gm_column_flags {
 	GM_COLUMN_OPTIONAL = 4, /* hidden from people if no row has a value in it */
 	GM_COLUMN_NESTED = 8,   /* a table within a row: in JSON only */
 	GM_COLUMN_FLAT = 16,    /* not in JSON, where a nested table has the same */
-	GM_COLUMN_NAME = 32,    /* shrinks, but only after the others */
+	GM_COLUMN_NAME = 32,    /* shrinks to the usual width of texts, after the others */
 	GM_COLUMN_SPARE = 64,   /* left out if there is no room; the verb must take --columns */
 };
 

@@ -5,8 +5,8 @@
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
  * widest cell. If the terminal is too narrow, columns that can be spared are left out, the last one
  * first, and a line below the table names them. Then the columns that may shrink do, the widest one
- * first and names last. On a small terminal, if that is not enough, each row becomes a list, with a
- * line for each of its cells.
+ * first and names after the others. On a small terminal, if that is not enough, each row becomes a
+ * list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -22,7 +22,8 @@
 
 #define LABEL_COLUMNS  11
 #define SHRUNK_COLUMNS 4 /* columns shrink no further than this */
-/* A name, or another text, is only cut to less if there is no other way. */
+/* A name, or another text, is only cut to less if there is no other way. A name that is longer than
+ * the other texts gives way before they do, so that a long tag does not leave "nobo…" of a user. */
 #define NAME_COLUMNS 16
 #define TEXT_COLUMNS 8
 /* Rows become lists on terminals of at least the first and less than the second width. On a narrower
@@ -288,6 +289,7 @@ static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 {
 	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, NAME_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, SHRUNK_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, SHRUNK_COLUMNS);
 }
