@@ -17,7 +17,7 @@ export GPUMEM_TEST_BACKEND=${GPUMEM_TEST_BACKEND:-host}
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID CUDA_VISIBLE_DEVICES
 export GPUMEM_SOCKET=$dir/socket GPUMEM_LIBRARY=$build/client/.libs/libgpumem-client.so.0
 export PYTHONPATH=$source/python PYTHONDONTWRITEBYTECODE=1 GPUMEM_TEST_TAP=$dir/tap
-export GPUMEM_TEST_CTL=$build/ctl/gpumemctl
+export GPUMEM_TEST_CTL=$build/ctl/gpumemctl GPUMEM_TEST_RUN=$build/run/gpumem-run GPUMEM_PRELOAD=$build/preload/.libs/libgpumem-preload.so
 [ ! -e "$build/python/.libs/libgpumem-torch.so" ] || export GPUMEM_TORCH_LIBRARY=$build/python/.libs/libgpumem-torch.so
 printf '[gpumemd]\nmin_free = 0\n' >"$dir/conf"
 [ "$GPUMEM_TEST_BACKEND" = cuda ] || printf '[device 0]\nsize = 512M\n' >>"$dir/conf"

@@ -21,6 +21,9 @@ def stand_in(**differences):
     torch = types.ModuleType("torch")
     calls = []
 
+    class OldInner:
+        pass
+
     class Inner:
         def set_record_stream_fn(self, address):
             calls.append("record_stream")
@@ -30,7 +33,7 @@ def stand_in(**differences):
             calls.append((os.path.basename(path), alloc, free))
 
         def allocator(self):
-            return Inner()
+            return OldInner() if differences.get("deaf") else Inner()
 
     def change(allocator):
         if differences.get("late"):
@@ -40,7 +43,8 @@ def stand_in(**differences):
     memory = types.SimpleNamespace(CUDAPluggableAllocator=Allocator, change_current_allocator=change)
     if differences.get("old"):
         memory = types.SimpleNamespace()
-    torch.cuda = types.SimpleNamespace(memory=memory, is_available=lambda: not differences.get("blind"), current_device=lambda: 0)
+    torch.cuda = types.SimpleNamespace(memory=memory, is_available=lambda: not differences.get("blind"), current_device=lambda: 0,
+                                       empty_cache=lambda: calls.append("emptied"))
     torch.__version__ = "2.11"
     return torch, calls
 
@@ -105,6 +109,78 @@ def test_the_arena_is_enabled_once(module, monkeypatch, on_gpu):
     assert "gpumemd's heap" in module.memory_summary() and module.memory_stats()["mode"] == "arena"
 
 
+def test_without_a_daemon(module, monkeypatch, tmp_path):
+    with_torch(monkeypatch)
+    monkeypatch.setattr(gpumem, "_default", None)
+    monkeypatch.setenv("GPUMEM_SOCKET", str(tmp_path / "socket"))
+    with pytest.raises(gpumem.DisconnectedError, match="cannot reach gpumemd"):
+        module.enable("arena")
+    assert module.mode() is None
+
+
+def test_a_pytorch_that_says_nothing_of_record_stream(module, monkeypatch, on_gpu):
+    """Then any stream may have used any memory."""
+    calls = with_torch(monkeypatch, deaf=True)
+    library, _ = module._load_plugin()
+    library.gpumem_torch_any_stream = lambda: calls.append("any stream")  # the real one holds for the process
+    module.enable("arena")
+    assert calls[1:] == ["any stream", "changed"]
+
+
+def test_segments_return_what_pytorch_has_cached(module, monkeypatch, on_gpu):
+    """When others need memory, on a thread of its own."""
+    with_torch(monkeypatch)
+    heard, threads, emptied, on_event = [], [], threading.Event(), gpumem.Session.on_event
+
+    def recorded(session, function, kinds=None):
+        heard.append(function)
+        return on_event(session, function, kinds)
+
+    def empty_cache():
+        threads.append(threading.current_thread())
+        emptied.set()
+
+    monkeypatch.setattr(gpumem.Session, "on_event", recorded)
+    monkeypatch.setattr(module, "_under_gpumem_run", lambda: True)
+    sys.modules["torch"].cuda.empty_cache = empty_cache
+    assert module.enable() == module.mode() == "segments"
+    (function,) = heard
+    function(types.SimpleNamespace(kind="pressure", level="medium"))
+    assert not emptied.is_set()
+    function(types.SimpleNamespace(kind="reclaim", level="low"))
+    assert emptied.wait(30) and threads[0] is not threading.current_thread()
+    summary = module.memory_summary()
+    assert "its cache is on memory of gpumemd" in summary and "tensors" not in summary
+    with pytest.raises(gpumem.BusyError, match="'segments'"):
+        module.enable("arena")
+
+
+PROGRAM = """
+import ctypes
+import gpumem.torch
+
+print(gpumem.torch.enable())
+cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxPushCurrent_v2(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4 << 20)) == 0  # as PyTorch's own allocator does
+"""
+STAND_IN = """
+import types
+
+cuda = types.SimpleNamespace(memory=types.SimpleNamespace(CUDAPluggableAllocator=None), is_available=lambda: True, empty_cache=print)
+"""
+
+
+def test_a_program_that_gpumem_run_has_started(tmp_path, on_gpu):
+    (tmp_path / "torch.py").write_text(STAND_IN)
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
+    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--report", "--", sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, env=dict(os.environ, PYTHONPATH=path, LD_LIBRARY_PATH=folders))
+    assert (done.returncode, done.stdout) == (0, "segments\n"), done.stderr
+    assert "1 allocations from gpumemd, 4194304 bytes in all" in done.stderr
+
+
 def test_the_arena_comes_too_late(module, monkeypatch, on_gpu):
     with_torch(monkeypatch, late=True)
     with pytest.raises(gpumem.BusyError, match="before the first tensor"):
@@ -138,16 +214,20 @@ def test_captures_are_announced_to_the_library(module, monkeypatch, mode, on_gpu
     assert said == ["gpumem_capture_begin", "begins", "ends", "gpumem_capture_end"]
 
 
-@pytest.fixture
-def plugin(module):
-    library, session = module._load_plugin()
+def declared(library):
     for name in ("gpumem_torch_try_alloc", "gpumem_torch_region_alloc_0"):
         getattr(library, name).argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
         getattr(library, name).restype = ctypes.c_void_p
     library.gpumem_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
     library.gpumem_torch_record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    library.session = session
     return library
+
+
+@pytest.fixture
+def plugin(module):
+    library, session = module._load_plugin()
+    library.session = session
+    return declared(library)
 
 
 def test_the_plug_in_serves_tensors(plugin, on_gpu):
@@ -162,6 +242,44 @@ def test_the_plug_in_serves_tensors(plugin, on_gpu):
     failures = plugin.gpumem_torch_failures()
     assert plugin.gpumem_torch_try_alloc(1 << 40, 0, None) is None and plugin.gpumem_torch_failures() == failures + 1
     assert plugin.gpumem_torch_try_alloc(MIB, 77, None) is None
+
+
+def is_reused(library, recorded):
+    """Whether memory that was freed while a side stream is busy is used again at once."""
+    from gpumem import _cuda
+
+    gate, side = threading.Event(), ctypes.c_void_p()
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda unused: gate.wait(60))
+    with _cuda._Context(0) as cuda:
+        assert cuda.cuStreamCreate(ctypes.byref(side), 1) == 0 and cuda.cuLaunchHostFunc(side, wait, None) == 0
+        try:
+            first = library.gpumem_torch_try_alloc(MIB, 0, None)
+            if recorded:
+                library.gpumem_torch_record_stream(first, side)
+            library.gpumem_torch_free(first, MIB, 0, None)
+            second = library.gpumem_torch_try_alloc(MIB, 0, None)
+        finally:
+            gate.set()
+        assert first and second and cuda.cuStreamSynchronize(side) == 0 and cuda.cuStreamDestroy_v2(side) == 0
+        library.gpumem_torch_free(second, MIB, 0, None)
+    return first == second
+
+
+def test_memory_that_a_side_stream_uses_is_not_used_again_too_early(plugin, on_gpu):
+    assert is_reused(plugin, recorded=False)  # in the order of its own stream
+    assert not is_reused(plugin, recorded=True)
+
+
+def test_without_record_stream_all_memory_counts_as_used_by_all_streams(on_gpu):
+    program = ("import test_torch; import gpumem.torch\n"
+               "library = test_torch.declared(gpumem.torch._load_plugin()[0])\n"
+               "print(test_torch.is_reused(library, recorded=False))\n"
+               "library.gpumem_torch_any_stream()\n"
+               "print(test_torch.is_reused(library, recorded=False))\n")
+    path = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), os.environ["PYTHONPATH"]])
+    said = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, universal_newlines=True,
+                          env=dict(os.environ, PYTHONPATH=path)).stdout
+    assert said == "True\nFalse\n"
 
 
 def test_the_plug_in_serves_regions(plugin, on_gpu):
@@ -201,6 +319,41 @@ def test_a_region_is_on_one_gpu(module, monkeypatch, on_gpu):
             pass
     with pytest.raises(gpumem.UnsupportedError, match="GPU 7"):
         with module.region("pytest-other-gpu", device=7):
+            pass
+
+
+def test_a_region_is_paused_and_resumed_by_its_tag(plugin, module, monkeypatch, on_gpu):
+    from gpumem import _cuda
+
+    with_torch(monkeypatch)
+    monkeypatch.setattr(module, "_mode", "arena")
+    with module.region("pytest-turns", 64 * MIB) as region:
+        pointer = plugin.gpumem_torch_try_alloc(MIB, 0, None)
+    there, back = ctypes.create_string_buffer(b"kept"), ctypes.create_string_buffer(5)
+    _cuda.copy(0, pointer, ctypes.addressof(there), 4, 0)
+    gpumem.pause("pytest-turns", keep=True)
+    assert region.stats().state == "paused" and region.stats().held == 0
+    gpumem.resume("pytest-turns", wait=60)
+    _cuda.copy(0, ctypes.addressof(back), pointer, 4, 0)
+    _cuda.synchronize(0)
+    assert back.value == b"kept"
+    gpumem.pause("pytest-turns", keep=False)
+    gpumem.resume("pytest-turns", wait=60)
+    assert region.stats().state == "active" and region.stats().in_use == MIB
+    with module.region("pytest-turns") as again:
+        assert again is region
+    plugin.gpumem_torch_free(pointer, MIB, 0, None)
+
+
+def test_regions_that_cannot_be(module, monkeypatch, on_gpu):
+    with_torch(monkeypatch)
+    with pytest.raises(gpumem.UnsupportedError, match="no torch.cuda.MemPool: regions need version 2.5 or later, or the mode arena"):
+        with module.region("pytest-no-pool"):
+            pass
+    monkeypatch.setattr(module, "_mode", "arena")
+    monkeypatch.setattr(module, "_slots", set())
+    with pytest.raises(gpumem.UnsupportedError, match="at most 16 regions"):
+        with module.region("pytest-one-more"):
             pass
 
 
