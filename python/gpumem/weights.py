@@ -7,6 +7,7 @@
 This module calls libgpumem-weights, which reads the files and checks them: gpumem_weights_load(3)."""
 
 import ctypes
+import importlib.util
 import os
 import sys
 import threading
@@ -284,7 +285,9 @@ def attach(name: str, *, version: int = 0, kind: Optional[str] = None, session: 
     if kind is None:
         on_gpu = core.device(core.library.gpumem_buffer_device(library().gpumem_weights_buffer(weights))).on_gpu
         found = [module for module in ("torch", "cupy") if module in sys.modules]
-        kind = (found + ["view"])[0] if on_gpu else "numpy"
+        if not on_gpu:
+            found = ["numpy"] if importlib.util.find_spec("numpy") else []
+        kind = (found + ["view"])[0]
     return Weights(core, given, weights.value, kind)
 
 

@@ -5,8 +5,10 @@ import json
 import struct
 import subprocess
 import sys
+import types
 
 import pytest
+from conftest import write_safetensors
 
 import gpumem
 import gpumem.weights
@@ -56,6 +58,83 @@ def test_numpy_arrays_outlive_the_weights(on_host, session, model, name, numpy):
     gc.collect()
     gpumem.weights.remove(name, session)
     assert a.sum() == 15
+
+
+def test_without_numpy_there_are_views(on_host, session, model, name, monkeypatch):
+    gpumem.weights.load(model, name, session=session, progress=False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with gpumem.weights.attach(name, session=session) as weights:
+        assert weights["a"].memoryview().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+class Tensor:
+    """A tensor of PyTorch's, as far as it is made of an array."""
+
+    def __init__(self, source):
+        self.source, self.dtype, self.shape = gpumem.from_dlpack(source), "uint8", source.shape
+
+    def view(self, dtype):
+        self.dtype = dtype
+        return self
+
+    def reshape(self, shape):
+        self.shape = shape
+        return self
+
+
+def frameworks():
+    """What stands in for PyTorch and CuPy."""
+    torch, cupy = types.ModuleType("torch"), types.ModuleType("cupy")
+    torch.from_dlpack, torch.float32, torch.bfloat16, torch.uint8 = Tensor, "f4", "bf16", "u1"
+    torch.empty = lambda shape, dtype, device: (shape, dtype, device)
+    cupy.asarray = lambda source: source.__cuda_array_interface__
+    return {"torch": torch, "cupy": cupy}
+
+
+def test_tensors_of_pytorch(session, model, name, monkeypatch, on_gpu):
+    gpumem.weights.load(model, name, session=session, progress=False)
+    monkeypatch.setitem(sys.modules, "torch", frameworks()["torch"])
+    with gpumem.weights.attach(name, kind="torch", session=session) as weights:
+        a, half = weights["a"], weights["half"]
+        assert (a.dtype, a.shape, half.dtype, half.shape) == ("f4", (2, 3), "bf16", (2,))
+        assert a.source.ptr == weights.view("a").ptr and a.source.nbytes == 24
+        assert weights["none"] == ((0, 4), "u1", "cuda:0") and weights["odd"].dtype == "u1"
+    assert not a.source.closed  # the tensor keeps the memory
+
+
+def test_arrays_of_cupy(session, model, name, monkeypatch, on_gpu):
+    gpumem.weights.load(model, name, session=session, progress=False)
+    monkeypatch.setitem(sys.modules, "cupy", frameworks()["cupy"])
+    with gpumem.weights.attach(name, kind="cupy", session=session) as weights:
+        assert weights["a"]["shape"] == (2, 3) and weights["a"]["data"][0] == weights.view("a").ptr
+        assert weights["half"]["typestr"] == "<u2"  # CuPy has no such type: the bits
+
+
+@pytest.mark.parametrize("imported, kind", [([], gpumem.View), (["cupy"], dict), (["torch"], Tensor), (["cupy", "torch"], Tensor)])
+def test_the_framework_that_the_program_has_imported(session, model, name, monkeypatch, on_gpu, imported, kind):
+    gpumem.weights.load(model, name, session=session, progress=False)
+    for module, stand_in in frameworks().items():
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        if module in imported:
+            monkeypatch.setitem(sys.modules, module, stand_in)
+    with gpumem.weights.attach(name, session=session) as weights:
+        assert type(weights["a"]) is kind
+
+
+def test_a_folder_of_shards(session, name, tmp_path):
+    write_safetensors(tmp_path / "one.safetensors", [("a", "U8", [3], b"abc")])
+    write_safetensors(tmp_path / "two.safetensors", [("b", "U8", [2], b"de"), ("c", "U8", [1], b"f")])
+    index = {"metadata": {"total_size": 6}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert gpumem.weights.load(tmp_path, name, session=session, progress=False) == 1
+    with gpumem.weights.attach(name, kind="view", session=session) as weights:
+        assert sorted(weights) == ["a", "b", "c"]
+        assert bytes(weights["b"].base.read(2, weights["b"].ptr - weights["b"].base.ptr)) == b"de"
+    index["weight_map"]["c"] = "../two.safetensors"
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(gpumem.InvalidError, match="model.safetensors.index.json"):
+        gpumem.weights.load(tmp_path, name, session=session, progress=False, replace=True)
+    assert [entry.version for entry in gpumem.weights.entries(session)] == [1]
 
 
 def test_versions(session, model, name):
