@@ -161,16 +161,12 @@ static gm_cu_result async_made(
  * Frees memory in the order of a stream of another device. The client library knows no order between the two, so it
  * waits until all contexts are done that it knows of. It gets to know the current one.
  */
-static void async_free_across(
-	const struct gm_driver *driver, gm_cu_ctx ctx, struct gm_preload_block *block)
+static void async_free_across(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_ptr ptr)
 {
 	gm_cu_ctx other;
 
-	block->ctx = NULL; /* more contexts than that one use it */
-	if (gm_capture_any() && gm_capture_keep(block))
-		return;
 	bool pushed = ctx && driver->cuCtxPushCurrent_v2(ctx) == GM_CUDA_SUCCESS;
-	gm_broker_free(block->base, GPUMEM_STREAM_ANY);
+	gm_broker_free(ptr, GPUMEM_STREAM_ANY);
 	if (pushed)
 		(void)driver->cuCtxPopCurrent_v2(&other);
 }
@@ -207,7 +203,7 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	else if (known && number == block.number)
 		gm_broker_free(ptr, stream);
 	else if (ctx || gm_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS)
-		async_free_across(driver, ctx, &block);
+		async_free_across(driver, ctx, ptr);
 	else
 		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
 	return true;

@@ -14,12 +14,6 @@
 #include "preload/broker/preload_graphs.h"
 #include "preload/broker/preload_streams.h"
 
-struct gm_capture_kept {
-	gm_cu_ptr ptr;
-	gm_cu_ctx ctx; /* NULL: nobody knows who uses it */
-	struct gm_capture_kept *next;
-};
-
 /* A stream whose capture has begun. */
 struct capture_origin {
 	gm_cu_stream stream;
@@ -30,7 +24,6 @@ struct capture_origin {
 
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture_origin *capture_origins;
-static _Atomic(struct gm_capture_kept *) capture_list; /* changed with the lock held */
 /* Origins, and captures that are about to begin. */
 static _Atomic unsigned capture_count;
 
@@ -54,25 +47,6 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 	return gm_capture_any() && driver->cuStreamIsCapturing &&
 	       driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-bool gm_capture_keep(const struct gm_preload_block *block)
-{
-	struct gm_capture_kept *kept = malloc(sizeof *kept);
-	if (!kept)
-		return false;
-
-	pthread_mutex_lock(&capture_lock);
-	bool any = gm_capture_any();
-	if (any) {
-		*kept = (struct gm_capture_kept){block->base, block->ctx, capture_list};
-		atomic_store_explicit(&capture_list, kept, memory_order_release);
-	}
-	pthread_mutex_unlock(&capture_lock);
-
-	if (!any)
-		free(kept);
-	return any;
 }
 
 /* ---- threads that wait for a context */
@@ -136,52 +110,6 @@ static void capture_over(struct capture_origin *origin)
 	capture_less(1);
 }
 
-bool gm_capture_kept(gm_cu_ctx ctx)
-{
-	struct gm_capture_kept *kept;
-
-	if (__builtin_expect(!atomic_load_explicit(&capture_list, memory_order_relaxed), 1))
-		return false;
-	pthread_mutex_lock(&capture_lock);
-	for (kept = capture_list; kept && kept->ctx && kept->ctx != ctx; kept = kept->next)
-		;
-	pthread_mutex_unlock(&capture_lock);
-	return kept;
-}
-
-struct gm_capture_kept *gm_capture_take_kept(gm_cu_ctx ctx)
-{
-	struct gm_capture_kept *taken = NULL, *others = NULL, *kept, *next;
-
-	if (__builtin_expect(!atomic_load_explicit(&capture_list, memory_order_relaxed), 1))
-		return NULL;
-	pthread_mutex_lock(&capture_lock);
-	for (kept = capture_list; kept; kept = next) {
-		next = kept->next;
-		if (kept->ctx && kept->ctx != ctx)
-			LL_PREPEND(others, kept);
-		else
-			LL_PREPEND(taken, kept);
-	}
-	atomic_store_explicit(&capture_list, others, memory_order_release);
-	pthread_mutex_unlock(&capture_lock);
-	return taken;
-}
-
-void gm_capture_free_kept(struct gm_capture_kept *kept, bool waited)
-{
-	struct gm_capture_kept *next;
-
-	for (; kept; kept = next) {
-		next = kept->next;
-		/* After a failure the device may still use it. The library finds out. */
-		if (gm_broker_there())
-			gm_broker_free(kept->ptr,
-				waited && kept->ctx ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
-		free(kept);
-	}
-}
-
 /* With the lock held. */
 static struct capture_origin *capture_find(gm_cu_stream stream)
 {
@@ -218,12 +146,9 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 {
 	struct capture_origin *origin, *next, *ended = NULL;
 
-	if (!gm_capture_any() && !atomic_load(&capture_list))
+	if (!gm_capture_any())
 		return;
 	pthread_mutex_lock(&capture_lock);
-	for (struct gm_capture_kept *kept = capture_list; kept; kept = kept->next)
-		if (kept->ctx == ctx)
-			kept->ctx = NULL;
 	LL_FOREACH_SAFE (capture_origins, origin, next)
 		if (origin->ctx == ctx) {
 			LL_DELETE(capture_origins, origin);
@@ -298,7 +223,6 @@ static void capture_after_fork(void)
 {
 	pthread_mutex_init(&capture_lock, NULL);
 	capture_origins = NULL;
-	capture_list = NULL;
 	atomic_store(&capture_count, 0);
 	for (size_t i = 0; i < CAPTURE_PLACES; i++)
 		atomic_store(&capture_off[i].n, 0);

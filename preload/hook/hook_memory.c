@@ -2,6 +2,7 @@
 /*
  * Memory that is allocated and freed in the order of the program's calls, and what ends it: its context.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,15 +35,17 @@ static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
 	return result;
 }
 
-/* Frees what was freed during captures, now that there are none. The calls that freed it did not wait. */
-static __attribute__((noinline, cold)) void memory_free_kept(
+/* Whether a call of cuMemFree() has not waited, because a stream was being captured. */
+static atomic_bool memory_unwaited;
+
+/* Waits now. Otherwise a program that freed memory during a capture could be refused it afterwards. */
+static __attribute__((noinline, cold)) void memory_await_freed(
 	const struct gm_driver *driver, gm_cu_ctx ctx)
 {
 	if (!gm_capture_put_off())
 		return;
-	struct gm_capture_kept *kept = gm_capture_take_kept(ctx);
-	if (kept)
-		gm_capture_free_kept(kept, memory_await(driver, ctx) == GM_CUDA_SUCCESS);
+	atomic_store_explicit(&memory_unwaited, false, memory_order_relaxed);
+	(void)memory_await(driver, ctx);
 	gm_capture_let();
 }
 
@@ -52,8 +55,8 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 {
 	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx, .number = number};
 
-	if (gm_capture_kept(ctx))
-		memory_free_kept(driver, ctx);
+	if (__builtin_expect(atomic_load_explicit(&memory_unwaited, memory_order_relaxed), 0))
+		memory_await_freed(driver, ctx);
 	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
 		block.spilled = gm_broker_spill(bytes, &block.base);
@@ -145,21 +148,18 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 		return result;
 	}
 	gm_pools_free(&block);
-	bool put_off;
-	while (!(put_off = gm_capture_put_off())) {
-		if (gm_capture_keep(&block))
-			return GM_CUDA_SUCCESS;
-		if (gm_capture_any())
-			break; /* the host has no memory to keep it */
-	}
 
-	struct gm_capture_kept *kept = put_off ? gm_capture_take_kept(block.ctx) : NULL;
-	gm_cu_result result = memory_await(driver, block.ctx);
-	gm_capture_free_kept(kept, result == GM_CUDA_SUCCESS);
-	if (put_off)
+	/* During a capture nobody may wait. */
+	bool wait = gm_capture_put_off();
+	gm_cu_result result = wait ? memory_await(driver, block.ctx) : GM_CUDA_SUCCESS;
+	if (wait)
 		gm_capture_let();
-	/* After a failure the device may still use it, or will never again. The library finds out. */
-	gm_broker_free(ptr, result || !block.ctx ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE);
+	else
+		atomic_store_explicit(&memory_unwaited, true, memory_order_relaxed);
+
+	/* Without a wait the device may still use it. After a failure it may, or will never again. The library finds out. */
+	bool done = wait && !result && block.ctx;
+	gm_broker_free(ptr, done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
 	return result;
 }
 
@@ -201,9 +201,8 @@ static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 			free(list);
 			continue;
 		}
-		list->block.ctx = NULL; /* nobody can wait for it any more */
-		if (!gm_capture_any() || !gm_capture_keep(&list->block))
-			gm_broker_free(list->block.base, GPUMEM_STREAM_ANY);
+		gm_broker_free(list->block.base,
+			GPUMEM_STREAM_ANY); /* nobody can wait for the context any more */
 		free(list);
 	}
 }

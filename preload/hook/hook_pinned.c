@@ -110,9 +110,7 @@ gm_cu_result cuMemFreeHost(void *ptr)
 
 	if (!gm_broker_there() || !gm_blocks_near(at) || !gm_blocks_take_host(at, &block))
 		return driver->cuMemFreeHost(ptr);
-	block.ctx = NULL; /* any context may use it */
-	if (!gm_capture_any() || !gm_capture_keep(&block))
-		gm_broker_free(at, GPUMEM_STREAM_ANY);
+	gm_broker_free(at, GPUMEM_STREAM_ANY); /* any context may use it */
 	return GM_CUDA_SUCCESS;
 }
 

@@ -278,6 +278,23 @@ START_TEST(a_capture_goes_on_while_memory_is_allocated_and_freed)
 }
 END_TEST
 
+START_TEST(memory_that_was_freed_during_a_capture_can_be_had_after_it)
+{
+	struct play one = {.route = "dlsym", .scene = "capture-full", .env = "GPUMEM_RUN_WAIT=0"};
+	struct gm_worker worker;
+	char config[256];
+
+	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 32M\n", getuid());
+	start_with(config);
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'w');
+	gm_say_word(worker.channel, 'o');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_thread_that_frees_memory_breaks_no_capture)
 {
 	start();
@@ -300,6 +317,31 @@ START_TEST(a_capture_that_began_before_the_session_is_not_broken)
 {
 	start();
 	play("dlsym", "capture-first", NULL);
+	tear_down();
+}
+END_TEST
+
+START_TEST(pinned_memory_that_was_freed_during_a_capture_goes_back_after_it)
+{
+	struct play one = {.route = "dlsym", .scene = "capture-pinned"};
+	struct gm_worker worker;
+	struct gm_figures f;
+
+	start();
+	gm_worker_start(&worker, act, &one);
+	gm_hear_word(worker.channel, 'p');
+	gm_figures_of(&daemon_, 1, &f);
+	GM_REQUIRE(f.leased >= ACTOR_PIECE);
+	go_on(&worker);
+	for (;;) {
+		gm_hear_word(worker.channel, 't');
+		gm_figures_of(&daemon_, 1, &f);
+		if (f.leased == 0)
+			break;
+		go_on(&worker);
+	}
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
 	tear_down();
 }
 END_TEST
@@ -450,9 +492,11 @@ int main(void)
 	tcase_add_test(tc, nvml_says_what_the_driver_says);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
+	tcase_add_test(tc, memory_that_was_freed_during_a_capture_can_be_had_after_it);
 	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
 	tcase_add_test(tc, memory_that_was_freed_before_a_capture_does_not_break_it);
 	tcase_add_test(tc, a_capture_that_began_before_the_session_is_not_broken);
+	tcase_add_test(tc, pinned_memory_that_was_freed_during_a_capture_goes_back_after_it);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);

@@ -19,13 +19,14 @@ static void play_two(const char *scene, const char *env)
 	tear_down();
 }
 
+/* 1: a stream is captured when the memory is freed. */
 START_TEST(memory_is_not_used_again_before_another_devices_stream_comes_to_its_free)
 {
 	char config[256];
 
 	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 32M\n", getuid());
 	start_with(config);
-	play_two("across", "GPUMEM_RUN_WAIT=0");
+	play_two(_i ? "across-capture" : "across", "GPUMEM_RUN_WAIT=0");
 }
 END_TEST
 
@@ -44,8 +45,8 @@ int main(void)
 	Suite *suite = suite_create("preload_two");
 	TCase *tc = tcase_create("preload_two");
 	tcase_set_timeout(tc, 120);
-	tcase_add_test(
-		tc, memory_is_not_used_again_before_another_devices_stream_comes_to_its_free);
+	tcase_add_loop_test(
+		tc, memory_is_not_used_again_before_another_devices_stream_comes_to_its_free, 0, 2);
 	tcase_add_test(tc, a_capture_on_another_device_than_the_current_one_is_not_broken);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -51,9 +51,11 @@ void scene_alloc(void);
 /* preload_scenes_capture.c */
 void scene_wait(void);
 void scene_capture(void);
+void scene_capture_full(void);
 void scene_capture_race(void);
 void scene_capture_after_free(void);
 void scene_capture_first(void);
+void scene_capture_pinned(void);
 void scene_capture_destroyed(void);
 void scene_calls(void);
 void scene_reset(void);
@@ -87,6 +89,7 @@ void scene_green(void);
 
 /* preload_scenes_two.c */
 void scene_across(void);
+void scene_across_capture(void);
 void scene_two_capture(void);
 
 #endif

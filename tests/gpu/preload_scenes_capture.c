@@ -56,6 +56,33 @@ void scene_wait(void)
 	pthread_join(opener, NULL);
 }
 
+/* What is freed during a capture can be had afterwards, when the device is done with it. The limit allows no other memory. */
+void scene_capture_full(void)
+{
+	gm_cu_stream stream, captured;
+	gm_cu_ptr ptr, again;
+	pthread_t opener;
+	void *graph = NULL;
+
+	use_gpu();
+	sem_init(&gate, 0, 0);
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamCreate(&captured, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	CU(cu.cuLaunchHostFunc(stream, pass_gate, NULL));
+	CU(cu.cuMemsetD8Async(ptr, 0x78, ACTOR_BYTES, stream));
+	CU(cu.cuLaunchHostFunc(stream, note_gate_passed, NULL));
+	show('h');
+	CU(cu.cuStreamBeginCapture(captured, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuStreamEndCapture(captured, &graph));
+	GM_REQUIRE(pthread_create(&opener, NULL, open_gate, NULL) == 0);
+	CU(cu.cuMemAlloc(&again, ACTOR_BYTES));
+	GM_REQUIRE(gate_passed);
+	pthread_join(opener, NULL);
+	CU(cu.cuMemFree(again));
+}
+
 /* What is freed during a capture neither breaks it nor is used by others. */
 void scene_capture(void)
 {
@@ -168,6 +195,30 @@ void scene_capture_first(void)
 	CU(cu.cuStreamEndCapture(captured, &graph));
 	CU(cu.cuMemFreeAsync(ptr, other));
 	CU(cu.cuStreamSynchronize(other));
+}
+
+/* Pinned memory that is freed during a capture goes back to the daemon after it, although the program neither allocates
+ * nor frees then. The test says 'e' when it has gone back. */
+void scene_capture_pinned(void)
+{
+	char word = 'g';
+	gm_cu_stream stream;
+	void *host, *graph = NULL, *pool;
+
+	use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+	CU(cu.cuMemHostAlloc(&host, ACTOR_PIECE, 0));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemFreeHost(host));
+	show('p');
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	while (word == 'g') {
+		CU(cu.cuMemPoolTrimTo(pool, 0));
+		gm_say_word(ACTOR_CHANNEL, 't');
+		gm_hear(ACTOR_CHANNEL, &word, 1);
+	}
+	GM_REQUIRE_EQ(word, 'e');
 }
 
 /* A capture ends with its stream. What is freed afterwards can be had again. */

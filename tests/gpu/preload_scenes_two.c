@@ -43,13 +43,15 @@ static gm_cu_stream stream_there(gm_cu_ctx here, gm_cu_ctx *ret_there)
 	return stream;
 }
 
-/* Memory that is freed in the order of another device's stream is nobody's before that stream comes to it. */
-void scene_across(void)
+/* Memory that is freed in the order of another device's stream is nobody's before that stream comes to it. Afterwards the
+ * program can have it again. */
+static void free_across(bool capture)
 {
 	gm_cu_result (*query)(gm_cu_stream);
 	gm_cu_ctx here, there;
-	gm_cu_stream stream, other;
+	gm_cu_stream stream, other, captured;
 	gm_cu_ptr ptr, next;
+	void *graph;
 
 	if (!two_devices())
 		return;
@@ -63,7 +65,13 @@ void scene_across(void)
 	CU(cu.cuStreamSynchronize(stream));
 	CU(cu.cuLaunchHostFunc(other, wait_until_open, NULL));
 	show('t');
+	if (capture) {
+		CU(cu.cuStreamCreate(&captured, GM_CU_STREAM_NON_BLOCKING));
+		CU(cu.cuStreamBeginCapture(captured, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	}
 	CU(cu.cuMemFreeAsync(ptr, other));
+	if (capture)
+		CU(cu.cuStreamEndCapture(captured, &graph));
 	/* The limit allows no other memory. So there is none, or what uses it waits. */
 	gm_cu_result result = cu.cuMemAllocAsync(&next, ACTOR_BYTES, stream);
 	if (result == GM_CUDA_SUCCESS) {
@@ -82,6 +90,16 @@ void scene_across(void)
 	CU(cu.cuStreamSynchronize(stream));
 	CU(cu.cuMemFreeAsync(next, stream));
 	CU(cu.cuStreamSynchronize(stream));
+}
+
+void scene_across(void)
+{
+	free_across(false);
+}
+
+void scene_across_capture(void)
+{
+	free_across(true);
 }
 
 /* What is freed while a stream of another device than the current one is captured does not break that capture. Much of
