@@ -61,6 +61,7 @@ static int main_run(struct gm_options *options, bool utf8)
 
 	main_style_init(&style, utf8, options);
 	ctl.colour = style.colour;
+	ctl.columns = style.columns;
 	ctl.writer = options->json  ? gm_writer_json_new()
 		     : options->csv ? gm_writer_csv_new(!options->no_header)
 				    : gm_writer_text_new(&style);

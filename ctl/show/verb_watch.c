@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/arith.h"
 #include "common/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/text.h"
@@ -20,6 +21,7 @@
 
 #define WATCH_LINE 2048
 #define WATCH_TEXT 1024
+#define WATCH_KIND 15 /* columns for the kind of an event */
 
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
@@ -53,26 +55,12 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 	}
 }
 
-/* People know users by name: turns "uid 7 …" into "user ann …" if that is the user of the notice. */
-static void watch_name_user(
-	const Gm__Wire__NoticeEvent *notice, const char *text, char ret_text[WATCH_TEXT])
-{
-	char number[32], user[GM_USER_TEXT];
-	int n = snprintf(number, sizeof(number), "uid %u ", notice->uid);
-
-	if (strncmp(text, number, (size_t)n))
-		snprintf(ret_text, WATCH_TEXT, "%s", text);
-	else
-		snprintf(ret_text, WATCH_TEXT, "user %s %s", gm_user_name(notice->uid, user),
-			text + n);
-}
-
 /* Makes the line of a notice about a client. It names the client rather than its number. */
 static void watch_name_client(const Gm__Wire__NoticeEvent *notice, char line[WATCH_LINE])
 {
 	char number[64], who[512], user[GM_USER_TEXT], what[WATCH_TEXT];
 
-	watch_name_user(notice, notice->what, what);
+	gm_user_sentence(notice->what, what, sizeof(what));
 	snprintf(who, sizeof(who), "%.256s%s%lld, user %s%s", notice->client,
 		*notice->client ? " (pid " : "pid ", (long long)notice->pid,
 		gm_user_name(notice->uid, user), *notice->client ? ")" : "");
@@ -137,7 +125,7 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 		if (!json && *packet->notice_event->what)
 			watch_name_client(packet->notice_event, line);
 		else if (!json && (!strcmp(*ret_kind, "limits") || !strcmp(*ret_kind, "drain")))
-			watch_name_user(packet->notice_event, packet->notice_event->text, line);
+			gm_user_sentence(packet->notice_event->text, line, WATCH_LINE);
 		return true;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
 		*ret_kind = "goodbye";
@@ -148,20 +136,23 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 	}
 }
 
-/* Writes an event for people. Returns 0, -ENOMEM, or why writing failed. */
+/* Writes an event for people: one line, which goes on below its text where the terminal ends. Returns 0,
+ * -ENOMEM, or why writing failed. */
 static int watch_write_line(
-	const char *stamp, const char *kind, const char *line, const char *colour)
+	const char *stamp, const char *kind, const char *line, const char *colour, size_t columns)
 {
 	char *clean_kind = gm_text_clean(kind, false), *clean = gm_text_clean(line, false);
 	int r = -ENOMEM;
 
 	if (clean_kind && clean) {
+		size_t kind_columns = gm_max(gm_text_width(clean_kind), (size_t)WATCH_KIND);
+
 		errno = 0;
-		r = printf("%s  %s%-15s%s  %s\n", stamp, colour, clean_kind,
-			    *colour ? GM_COLOUR_END : "", clean) < 0 ||
-				    fflush(stdout)
-			    ? (errno ? -errno : -EIO)
-			    : 0;
+		printf("%s  %s%-*s%s  ", stamp, colour, WATCH_KIND, clean_kind,
+			*colour ? GM_COLOUR_END : "");
+		gm_text_put(stdout, clean, columns, strlen(stamp) + 2 + kind_columns + 2);
+		putchar('\n');
+		r = !fflush(stdout) && !ferror(stdout) ? 0 : errno ? -errno : -EIO;
 	}
 	free(clean_kind);
 	free(clean);
@@ -212,10 +203,10 @@ static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
 	ctl->stream_error =
-		options->json
-			? watch_write_object(stamp, kind, device, line, packet)
-			: watch_write_line(stamp, kind, line,
-				  ctl->colour ? gm_mark_colour(watch_mark(packet, kind)) : "");
+		options->json ? watch_write_object(stamp, kind, device, line, packet)
+			      : watch_write_line(stamp, kind, line,
+					ctl->colour ? gm_mark_colour(watch_mark(packet, kind)) : "",
+					ctl->columns);
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
 }
 

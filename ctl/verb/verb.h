@@ -114,6 +114,7 @@ struct gm_ctl {
 	gpumem_status status;      /* decides the exit status of a verb that has an answer */
 	int exit_status;           /* not 0: the exit status, whatever the status says */
 	bool colour;               /* for a verb that writes by itself */
+	size_t columns;            /* for the same: how wide lines may be; 0: as wide as needed */
 	bool streamed;             /* the verb has written its answer itself, without the writer */
 	int stream_error;          /* how that went: 0 or a negative errno */
 };

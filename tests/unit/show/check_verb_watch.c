@@ -16,6 +16,7 @@ static bool watch_refused, watch_cut;
 static uint64_t watch_need;
 static char *watch_what = (char *)"", *watch_name = (char *)"x";
 static bool watch_colour;
+static size_t watch_columns;
 
 static void script_watch(struct gm_fake *f, void *user)
 {
@@ -100,8 +101,10 @@ static char *watch(bool json, const uint32_t *device, gpumem_status expected)
 		.verb = gm_verb_find(gm_verbs, "watch"),
 		.given = device ? GM_OPTION_DEVICE : 0,
 		.device = device ? *device : 0};
-	struct gm_ctl ctl = {
-		.options = &options, .writer = gm_writer_json_new(), .colour = watch_colour};
+	struct gm_ctl ctl = {.options = &options,
+		.writer = gm_writer_json_new(),
+		.colour = watch_colour,
+		.columns = watch_columns};
 	FILE *file = tmpfile();
 	char *text = NULL;
 	size_t room = 0;
@@ -243,8 +246,8 @@ START_TEST(people_read_names_and_not_numbers)
 	} cases[] = {
 		{"ann", "uid 0 may hold 1.0G",
 			"ann (pid 4711, user root): user root may hold 1.0G\n"},
-		{"ann", "uid 00 may hold 1.0G",
-			"ann (pid 4711, user root): uid 00 may hold 1.0G\n"},
+		{"ann", "uid 4294967295 may hold 1.0G",
+			"ann (pid 4711, user root): uid 4294967295 may hold 1.0G\n"},
 		{"", "waits because of a limit", "pid 4711, user root: waits because of a limit\n"},
 		{"ann", "device 0: client 17 was asked",
 			"device 0: ann (pid 4711, user root) was asked\n"},
@@ -261,6 +264,31 @@ START_TEST(people_read_names_and_not_numbers)
 		ck_assert_ptr_null(strchr(text, '\033'));
 		free(text);
 	}
+}
+END_TEST
+
+START_TEST(a_line_goes_on_below_its_text_where_the_terminal_ends)
+{
+	watch_columns = 64;
+	watch_what = (char *)"uid 0 may hold 1.0G";
+	watch_name = (char *)"ann";
+	char *text = watch(false, NULL, GPUMEM_OK);
+	has(text, "  limit            ann (pid 4711, user root): user root\n"
+		  "                           may hold 1.0G\n");
+	has(text, "  of\\x1b[2Ja newer one  what that is\n");
+	free(text);
+
+	/* A program reads an event to the end of its line. */
+	text = watch(true, NULL, GPUMEM_OK);
+	ck_assert_ptr_null(strstr(text, "\n "));
+	free(text);
+
+	/* Where the text would have no room, the terminal breaks the line. */
+	watch_columns = 40;
+	text = watch(false, NULL, GPUMEM_OK);
+	has(text, "  limit            ann (pid 4711, user root): user root may hold 1.0G\n");
+	free(text);
+	watch_columns = 0;
 }
 END_TEST
 
@@ -290,6 +318,7 @@ int main(void)
 	tcase_add_test(tcase, the_need_of_a_reclaim_of_all_there_is_is_null);
 	tcase_add_test(tcase, a_watch_that_ends_otherwise_is_a_failure);
 	tcase_add_test(tcase, people_read_names_and_not_numbers);
+	tcase_add_test(tcase, a_line_goes_on_below_its_text_where_the_terminal_ends);
 	tcase_add_test(tcase, colour_is_for_the_kind_of_the_event_alone);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
