@@ -55,6 +55,31 @@ def cupy_part():
         report(taken.ptr == array.data.ptr, "an array of CuPy comes through DLPack")
 
 
+OTHER = """
+import gpumem
+
+with gpumem.Session(name="other") as session:
+    with session.alloc(session.room() + (4 << 30), wait=60) as buffer:
+        print(buffer.size)
+"""
+
+
+def cupy_pressed_part():
+    """CuPy has 8 GiB in its pool, and another process needs 4 GiB more than there are."""
+    import cupy
+
+    import gpumem.cupy
+
+    pool = gpumem.cupy.enable()
+    cupy.empty(8 << 30, dtype="uint8")
+    report(pool.free_bytes() >= 8 << 30, "CuPy has memory in its pool")
+    done = subprocess.run([sys.executable, "-c", OTHER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    print((done.stdout + done.stderr).strip())
+    report(done.returncode == 0, "CuPy: another process gets what the pool had")
+    report(pool.free_bytes() < 8 << 30, "CuPy: the pool has returned it")
+    report(float(cupy.ones(1000).sum()) == 1000, "CuPy: and goes on")
+
+
 def cupy_captures_part():
     """CuPy's memory goes back right before each capture. The library's thread then records an event for all streams, which breaks a capture that
     has begun, unless it was announced."""
@@ -151,7 +176,7 @@ def rmm_part():
     captured_by_hand("RMM", buffer.ptr, lambda: rmm.DeviceBuffer(size=1 << 20))
 
 
-PARTS = {"cupy": cupy_part, "cupy captures": cupy_captures_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_part}
+PARTS = {"cupy": cupy_part, "cupy pressed": cupy_pressed_part, "cupy captures": cupy_captures_part, "numba": numba_part, "jax": jax_part, "rmm": rmm_part}
 
 
 def main():

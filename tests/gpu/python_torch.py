@@ -200,6 +200,33 @@ def segments():
     print(gpumem.torch.memory_summary())
 
 
+OTHER = """
+import gpumem
+
+with gpumem.Session(name="other") as session:
+    with session.alloc(session.room() + (4 << 30), wait=60) as buffer:
+        print(buffer.size)
+"""
+
+
+@part
+def segments_pressed():
+    """PyTorch has 8 GiB in its cache, and another process needs 4 GiB more than there are."""
+    import gpumem.torch
+
+    gpumem.torch.enable("segments")
+    import torch
+
+    torch.empty(8 << 30, dtype=torch.uint8, device="cuda")
+    report(torch.cuda.memory_reserved() >= 8 << 30, "segments: PyTorch has memory in its cache")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GPUMEM_RUN") and name != "LD_PRELOAD"}
+    done = subprocess.run([sys.executable, "-c", OTHER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, env=plain)
+    print((done.stdout + done.stderr).strip())
+    report(done.returncode == 0, "segments: another process gets what PyTorch had in its cache")
+    report(torch.cuda.memory_reserved() < 8 << 30, "segments: the cache was emptied")
+    report(float(torch.ones(1000, device="cuda").sum()) == 1000, "segments: and PyTorch goes on")
+
+
 @part
 def exchange():
     """Tensors and buffers are the same memory."""
@@ -345,11 +372,12 @@ def main():
         print("skip PyTorch sees no GPU")
         return 0
     figures, losses = {}, {}
-    runs = [(name, [], {}) for name in PARTS if name != "segments"]
+    runs = [(name, [], {}) for name in PARTS if not name.startswith("segments")]
     runs.append(("regions", [], {"REGION_MODE": "arena"}))
     runs += [("captures", [], {"CAPTURE_MODE": mode}) for mode in ("arena", "array", "unannounced")]
     if os.environ.get("GPUMEM_RUN_PROGRAM"):
         runs.insert(2, ("segments", [os.environ["GPUMEM_RUN_PROGRAM"], "--"], {}))
+        runs.append(("segments_pressed", [os.environ["GPUMEM_RUN_PROGRAM"], "--"], {}))
     # Once more, by turns, for the figures.
     again = [run for run in runs if run[0] in ("plain", "arena", "segments")] * 2
     for i, (name, before, environment) in enumerate(runs + again):

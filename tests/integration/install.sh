@@ -121,6 +121,7 @@ grep -q '^GM_CFLAGS = .*-fsanitize=' "$build/Makefile" && package_program='impor
 package() { (unset LD_LIBRARY_PATH; PYTHONPATH=$root$pythondir "$python" -c "$package_program"); }
 if [ "$python" != : ]; then
 	check "Python finds the package, and the package the library" package
+	check "type checkers find its types" [ -e "$root$pythondir/gpumem/py.typed" ]
 else
 	check "without Python there is no package" [ -z "$(find "$root" -name '*.py' -path '*/gpumem/*')" ]
 fi
