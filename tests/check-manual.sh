@@ -129,10 +129,14 @@ if command -v groff >/dev/null; then
 			[ -n "$line" ] && sed -n "${line}s/\\\\&//gp" "$file" | grep -qF "$prefix/" || echo "$warning"
 		done
 		[ "$(wc -l <"$work/text")" -ge 20 ] || echo "$page: renders to nearly nothing"
-		# Names are not hyphenated. Prototypes and examples are not broken, so they must fit.
+		# Names are not hyphenated, nor broken at hyphens of their own. Prototypes and examples are not broken, so they must fit.
+		# A blank line follows a table.
 		sed -e 's/\x1b\[[0-9;]*m//g' -e 's/.\x08//g' "$work/text" | awk -v page="$page" -v prefix="$prefix/" '
 			/[(]/ && !header { header = 1; if (!/^[^ ]+[)] .* [^ ]+[)]$/) print page ": the header has no room: " $0 }
 			/[a-z]_[a-z_]*-$/ { print page ": a name is hyphenated: " $0 }
+			/[ (](--[a-z-]+|gpumem)-$/ { print page ": a name is broken: " $0 }
+			border && /^ *[^ |+]/ { print page ": a table touches the text below it: " $0 }
+			{ border = /^ *[+][-+]+$/ }
 			length > 80 && !index($0, prefix) { print page ": too wide: " $0 }'
 	done)
 	report every_page_renders_in_the_C_locale_without_warnings "$complaint"
