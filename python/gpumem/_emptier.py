@@ -20,8 +20,14 @@ class Emptier:
 
     def __init__(self, empty: Callable[[], Any], session: Any, name: str) -> None:
         self._empty, self._wanted, self.times = empty, threading.Event(), 0
+        self._session: Any = None
         threading.Thread(target=self._run, name=name, daemon=True).start()
-        self._subscription = session.on_event(self._heard, ["pressure", "reclaim"])
+        self.listen_to(session)
+
+    def listen_to(self, session: Any) -> None:
+        """Hears from this session when memory is wanted."""
+        if session is not self._session:
+            self._session, self._subscription = session, session.on_event(self._heard, ["pressure", "reclaim"])
 
     def _heard(self, event: Any) -> None:
         if event.kind == "reclaim" or event.level in ("high", "critical"):

@@ -39,8 +39,10 @@ def enable() -> Any:
                 device = cupy.cuda.runtime.getDevice()
                 if device not in numbers:
                     raise UnsupportedError("gpumemd does not serve GPU %d" % device)
+                now = default_session()  # another one, if the program has closed the last
+                emptier.listen_to(now)
                 try:
-                    block = session.malloc(max(size, 1), numbers[device], stream=cupy.cuda.get_current_stream().ptr)
+                    block = now.malloc(max(size, 1), numbers[device], stream=cupy.cuda.get_current_stream().ptr)
                 except (OutOfMemoryError, WaitTimeoutError) as error:
                     # cudaErrorMemoryAllocation. The pool then returns what it has cached, and tries again.
                     raise cupy.cuda.runtime.CUDARuntimeError(2) from error
@@ -49,7 +51,7 @@ def enable() -> Any:
                 return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, owner, device), 0)
 
             pool = cupy.cuda.MemoryPool(allocate)
-            Emptier(pool.free_all_blocks, session, "gpumem-cupy")
+            emptier = Emptier(pool.free_all_blocks, session, "gpumem-cupy")
             cupy.cuda.set_allocator(pool.malloc)
             _pool = pool
         return _pool

@@ -25,8 +25,7 @@ def _manager() -> Any:
 
         def initialize(self) -> None:
             super().initialize()
-            self._session = default_session()
-            self._numbers = _cuda.numbers(self._session.devices)
+            self._numbers = _cuda.numbers(default_session().devices)
 
         def _number(self) -> int:
             device = int(self.context.device.id)
@@ -35,7 +34,8 @@ def _manager() -> Any:
             return self._numbers[device]
 
         def memalloc(self, size: int) -> Any:
-            block = self._session.malloc(max(int(size), 1), self._number(), stream=_capi.STREAM_ANY)
+            # The session is another one if the program has closed the last.
+            block = default_session().malloc(max(int(size), 1), self._number(), stream=_capi.STREAM_ANY)
             address, allocations = block.ptr, self.allocations
             # Any stream may use it, and it stays when the session is closed.
             allocations[address] = block._hold_now().export()
@@ -49,8 +49,8 @@ def _manager() -> Any:
             raise UnsupportedError("memory from gpumemd is shared with Buffer.share(), not with Numba's IPC handles")
 
         def get_memory_info(self) -> Any:
-            number = self._number()
-            return cuda.MemoryInfo(free=self._session.room(number), total=self._session.device(number).capacity)
+            number, session = self._number(), default_session()
+            return cuda.MemoryInfo(free=session.room(number), total=session.device(number).capacity)
 
         @property
         def interface_version(self) -> int:

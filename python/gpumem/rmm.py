@@ -16,15 +16,15 @@ def enable(device: int = 0) -> Any:
         import rmm
     except ImportError as error:
         raise LibraryNotFoundError("gpumem.rmm needs RMM, which cannot be imported (%s): pip install rmm-cu12" % error) from None
-    session = default_session()
-    numbers = _cuda.numbers(session.devices)
+    numbers = _cuda.numbers(default_session().devices)
     if device not in numbers:
         raise UnsupportedError("gpumemd does not serve GPU %d" % device)
     blocks: Dict[int, Any] = {}  # without a lock: a finalizer may call deallocate() at any time, on any thread
 
     def allocate(size: int, stream: Any = None) -> int:
         # An exception becomes RMM's own. Any stream may use the memory, and it stays when the session is closed.
-        block = session.malloc(max(int(size), 1), numbers[device], stream=_capi.STREAM_ANY)
+        # The session is another one if the program has closed the last.
+        block = default_session().malloc(max(int(size), 1), numbers[device], stream=_capi.STREAM_ANY)
         export = block._hold_now().export()
         blocks[block.ptr] = export
         return block.ptr

@@ -66,6 +66,14 @@ def _device_numbers(session: Session) -> List[int]:
     return [numbers.get(number, HOST) for number in range(max(numbers) + 1)]
 
 
+def _lasting_session() -> Session:
+    """The default session by another object, which the program cannot close: PyTorch goes on when it closes the default one. Nobody may
+    listen for events here: the C library tells them to one listener of a session."""
+    session = Session.__new__(Session)
+    session._begin(default_session()._core_now())
+    return session
+
+
 def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
     """The plug-in with its session, which lasts as long as the process: PyTorch frees tensors until its very end."""
     global _plugin, _plugin_path, _session
@@ -73,7 +81,7 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
         if _plugin is None or _session is None:
             path = plugin_path()
             _capi.library()
-            session = default_session()
+            session = _lasting_session()
             numbers = _device_numbers(session)
             plugin = ctypes.CDLL(path)
             plugin.gpumem_torch_setup.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
@@ -144,8 +152,7 @@ def _enable_segments(torch: Any) -> None:
     if not _under_gpumem_run():
         words = " ".join([os.path.basename(sys.executable or "python3")] + (sys.argv if sys.argv and sys.argv[0] else ["PROGRAM.py"]))
         raise UnsupportedError("PyTorch's own allocator is reached from below, by gpumem-run. Start the program as: gpumem-run -- " + words)
-    session = default_session()
-    _kept.append(Emptier(torch.cuda.empty_cache, session, "gpumem-torch"))
+    _kept.append(Emptier(torch.cuda.empty_cache, default_session(), "gpumem-torch"))
 
 
 def mode() -> Optional[str]:

@@ -247,6 +247,32 @@ def test_rmm_gets_its_memory_here(rmm, in_use, another_gpu):
 # ---- all of them
 
 
+def test_a_session_that_the_program_has_closed_is_made_again(cupy, numba, rmm, on_gpu):
+    import gpumem.numba
+    import gpumem.rmm
+
+    pool, manager, (allocate, deallocate) = gpumem.cupy.enable(), manager_of(gpumem.numba.enable()), gpumem.rmm.enable()
+    before = pool.malloc(MIB)
+    gpumem.default_session().close()
+    after, memory, pointer = pool.malloc(MIB), manager.memalloc(MIB), allocate(MIB)
+    assert before.ptr and after.ptr and gpumem.default_session().stats().in_use == 3 * MIB
+    assert manager.get_memory_info().total == gpumem.default_session().device(0).capacity
+    memory.finalizer()
+    deallocate(pointer, MIB)
+
+
+def test_a_new_session_says_when_memory_is_wanted(cupy, monkeypatch, on_gpu):
+    heard, on_event = [], gpumem.Session.on_event
+    monkeypatch.setattr(gpumem.Session, "on_event", lambda session, function, kinds=None: (heard.append(session), on_event(
+        session, function, kinds))[1])
+    pool = gpumem.cupy.enable()
+    pool.malloc(MIB)
+    gpumem.default_session().close()
+    pool.malloc(MIB)
+    pool.malloc(MIB)
+    assert len(heard) == 2 and heard[0].closed and heard[1] is gpumem.default_session()
+
+
 def test_cudas_numbers_are_those_of_gpus_that_the_process_sees(session, another_gpu, on_gpu):
     assert len(session.devices) == 2 and _cuda.numbers(session.devices) == {0: 0}
     with pytest.raises(gpumem.UnsupportedError, match="CUDA_VISIBLE_DEVICES"):

@@ -76,6 +76,23 @@ def test_without_a_daemon(tmp_path):
     assert status == 0 and said.startswith("DisconnectedError cannot reach gpumemd"), wrong
 
 
+def test_without_a_driver(on_gpu):
+    """As in a container that has the daemon's socket, but not the GPU."""
+    program = """
+import gpumem
+with gpumem.Session() as session:
+    for call in (lambda: session.alloc(1 << 20), lambda: session.malloc(1 << 20), lambda: session.region("pytest-none", 1 << 24)):
+        try:
+            call()
+        except gpumem.GpumemError as error:
+            print(type(error).__name__, error)
+"""
+    status, said, wrong = python(program, LD_LIBRARY_PATH="")
+    assert status == 0, wrong
+    lines = said.splitlines()
+    assert len(lines) == 3 and all(line.startswith("UnsupportedError device 0 ") and "cannot be used: " in line for line in lines), said
+
+
 def test_the_interpreter_ends_with_everything_in_use():
     program = """
 import gpumem

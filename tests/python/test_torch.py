@@ -181,6 +181,21 @@ def test_a_program_that_gpumem_run_has_started(tmp_path, on_gpu):
     assert "1 allocations from gpumemd, 4194304 bytes in all" in done.stderr
 
 
+def test_a_program_that_closes_the_default_session(module, monkeypatch, on_gpu):
+    """PyTorch's tensors stay, and it gets more."""
+    with_torch(monkeypatch)
+    module.enable("arena")
+    library = declared(module._load_plugin()[0])
+    before, first = module.memory_stats()["in_use"], library.gpumem_torch_try_alloc(MIB, 0, None)
+    gpumem.default_session().close()
+    second = library.gpumem_torch_try_alloc(MIB, 0, None)
+    assert first and second and module.memory_stats()["in_use"] == before + 2 * MIB and "gpumemd's heap" in module.memory_summary()
+    with module.region("pytest-closed", 64 * MIB) as region:
+        assert region.stats().state == "active"
+    for pointer in (first, second):
+        library.gpumem_torch_free(pointer, MIB, 0, None)
+
+
 def test_the_arena_comes_too_late(module, monkeypatch, on_gpu):
     with_torch(monkeypatch, late=True)
     with pytest.raises(gpumem.BusyError, match="before the first tensor"):
