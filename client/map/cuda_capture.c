@@ -9,19 +9,29 @@
  */
 #include "client/map/cuda_capture.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/cancel.h"
 #include "common/limits.h"
 
-/* NULL stands for the default stream, which cannot be captured, so NULL marks a free place. While a
- * stream that waits for it is, the default stream has a place by its other name. */
+/* A stream that was seen being captured. NULL stands for the legacy default stream, which cannot be captured, so NULL
+ * marks a free place. */
+struct gm_capture_place {
+	gpumem_stream stream;
+	/* CU_STREAM_PER_THREAD is another stream in each thread and in each context. 0 and NULL for all others. */
+	pid_t thread;
+	gm_cu_ctx ctx;
+};
+
 struct gm_capture_places {
-	gpumem_stream at[GM_CUDA_CAPTURED_PLACES];
+	struct gm_capture_place at[GM_CUDA_CAPTURED_PLACES];
 	struct gm_capture_places *next;
 };
 
@@ -62,22 +72,58 @@ static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 	       (result == GM_CUDA_SUCCESS && status != GM_CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* Whether the handle stands for the legacy default stream of the current context. */
+static bool cuda_capture_is_legacy(gpumem_stream stream)
+{
+	return (uintptr_t)stream <= GM_CU_STREAM_LEGACY;
+}
+
+/* What a stream's place holds, if this thread names the stream now. */
+static struct gm_capture_place cuda_capture_named(const struct gm_cuda *cuda, gpumem_stream stream)
+{
+	struct gm_capture_place named = {.stream = stream};
+
+	if ((uintptr_t)stream == GM_CU_STREAM_PER_THREAD) {
+		named.thread = gettid();
+		if (cuda->cuCtxGetCurrent(&named.ctx))
+			named.ctx = NULL;
+	}
+	return named;
+}
+
 /* ---- places; the callers hold the lock */
 
-/* The stream's place; for a NULL stream, a free place. Returns NULL if it finds none. */
-static gpumem_stream *cuda_capture_find(struct gm_captured *on, gpumem_stream stream)
+static bool cuda_capture_same(const struct gm_capture_place *a, const struct gm_capture_place *b)
+{
+	return a->stream == b->stream && a->thread == b->thread && a->ctx == b->ctx;
+}
+
+/* The place of a stream; for an empty one, a free place. Returns NULL if it finds none. */
+static struct gm_capture_place *cuda_capture_find(
+	struct gm_captured *on, const struct gm_capture_place *named)
 {
 	for (struct gm_capture_places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++)
-			if (places->at[i] == stream)
+			if (cuda_capture_same(&places->at[i], named))
 				return &places->at[i];
 	return NULL;
 }
 
-static void cuda_capture_forget(struct gm_captured *on, gpumem_stream *place)
+static void cuda_capture_forget(struct gm_captured *on, struct gm_capture_place *place)
 {
-	*place = NULL;
+	*place = (struct gm_capture_place){0};
 	atomic_fetch_sub_explicit(&on->n, 1, memory_order_release);
+}
+
+/* Whether a capture is over, as far as this thread can know. The driver answers for a thread's own default stream only
+ * in that thread, and in its context. So elsewhere the capture goes on until the thread has ended. */
+static bool cuda_capture_over(const struct gm_cuda *cuda, const struct gm_capture_place *place)
+{
+	const struct gm_capture_place named = cuda_capture_named(cuda, place->stream);
+
+	if (cuda_capture_same(place, &named))
+		return !cuda_capture_asked(cuda, place->stream);
+	return tgkill(getpid(), place->thread, 0) < 0 && errno == ESRCH;
 }
 
 /* Frees the places of captures that are over; unless all is set, up to one that goes on. */
@@ -85,9 +131,9 @@ static void cuda_capture_forget_ended(const struct gm_cuda *cuda, struct gm_capt
 {
 	for (struct gm_capture_places *places = &on->first; places; places = places->next)
 		for (size_t i = 0; i < GM_CUDA_CAPTURED_PLACES; i++) {
-			if (!places->at[i])
+			if (!places->at[i].stream)
 				continue;
-			if (!cuda_capture_asked(cuda, places->at[i]))
+			if (cuda_capture_over(cuda, &places->at[i]))
 				cuda_capture_forget(on, &places->at[i]);
 			else if (!all)
 				return;
@@ -95,16 +141,18 @@ static void cuda_capture_forget_ended(const struct gm_cuda *cuda, struct gm_capt
 }
 
 /* Makes more places only if each one holds a capture that goes on. NULL: no memory. */
-static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct gm_captured *on)
+static struct gm_capture_place *cuda_capture_free_place(
+	const struct gm_cuda *cuda, struct gm_captured *on)
 {
-	gpumem_stream *place = cuda_capture_find(on, NULL);
+	const struct gm_capture_place none = {0};
+	struct gm_capture_place *place = cuda_capture_find(on, &none);
 	struct gm_capture_places *more;
 
 	if (place)
 		return place;
 
 	cuda_capture_forget_ended(cuda, on, true);
-	place = cuda_capture_find(on, NULL);
+	place = cuda_capture_find(on, &none);
 	if (place)
 		return place;
 
@@ -117,15 +165,15 @@ static gpumem_stream *cuda_capture_free_place(const struct gm_cuda *cuda, struct
 }
 
 static void cuda_capture_remember(
-	const struct gm_cuda *cuda, struct gm_captured *on, gpumem_stream stream)
+	const struct gm_cuda *cuda, struct gm_captured *on, const struct gm_capture_place *named)
 {
-	gpumem_stream *place;
+	struct gm_capture_place *place;
 
-	if (cuda_capture_find(on, stream))
+	if (cuda_capture_find(on, named))
 		return;
 	place = cuda_capture_free_place(cuda, on);
 	if (place)
-		*place = stream;
+		*place = *named;
 	else if (on->lost)
 		return;
 	else
@@ -135,16 +183,17 @@ static void cuda_capture_remember(
 
 /* ---- questions */
 
-void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
+void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
 {
 	struct gm_captured *on = cuda_capture_on(device);
-	gpumem_stream *place;
+	struct gm_capture_place *place;
 
-	if (!stream || !cuda_capture_any(on))
+	if (cuda_capture_is_legacy(stream) || !cuda_capture_any(on))
 		return;
 
+	const struct gm_capture_place named = cuda_capture_named(cuda, stream);
 	pthread_mutex_lock(&lock);
-	place = cuda_capture_find(on, stream);
+	place = cuda_capture_find(on, &named);
 	if (place)
 		cuda_capture_forget(on, place);
 	pthread_mutex_unlock(&lock);
@@ -153,20 +202,22 @@ void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream)
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
 {
 	struct gm_captured *on = cuda_capture_on(device);
-	gpumem_stream *place;
+	struct gm_capture_place *place;
 	bool is;
 
+	/* Whoever wants to know it of a legacy default stream asks in its context, each time. */
+	if (cuda_capture_is_legacy(stream))
+		return cuda_capture_asked(cuda, stream);
 	if (!cuda_capture_any(on) && !cuda_capture_asked(cuda, stream))
 		return false;
 
 	GM_UNCANCELLED;
+	const struct gm_capture_place named = cuda_capture_named(cuda, stream);
 	pthread_mutex_lock(&lock);
 	is = cuda_capture_asked(cuda, stream);
-	if (!stream)
-		stream = (gpumem_stream)(uintptr_t)GM_CU_STREAM_LEGACY;
 	if (is)
-		cuda_capture_remember(cuda, on, stream);
-	else if ((place = cuda_capture_find(on, stream)))
+		cuda_capture_remember(cuda, on, &named);
+	else if ((place = cuda_capture_find(on, &named)))
 		cuda_capture_forget(on, place);
 	pthread_mutex_unlock(&lock);
 	return is;

@@ -19,14 +19,16 @@
 /* How many captures at once need no memory. */
 #define GM_CUDA_CAPTURED_PLACES 16
 
-/* Whether this stream, which the program has just named, is being captured. For a default stream: whether a
- * stream that waits for it is. */
+/* Whether this stream, which the program has just named, is being captured. For the legacy default stream, which is NULL
+ * or CU_STREAM_LEGACY: whether a stream of the current context is that waits for it. This module does not remember those
+ * captures, so a thread asks again in each context in which it is about to record an event for all streams, or to wait. */
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
-/* The stream is not being captured. It is forgotten and never asked again, so the program may
+/* The stream is not being captured. The module forgets it and never asks about it again, so the program may
  * destroy it. */
-void gm_cuda_not_captured(gm_cu_device device, gpumem_stream stream);
+void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 /* Whether the program captures: it has said so (gm_cuda_capture_begin()), or a stream that was seen being captured
- * still is. */
+ * still is. A thread's own default stream (CU_STREAM_PER_THREAD) counts until that thread asks again, or ends: no other
+ * thread can ask the driver about it. */
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 /* Whether nothing may be launched on this stream now: it would become a part of the graph that the stream is
  * captured into, or, on a default stream, break the capture of a stream that waits for it. */

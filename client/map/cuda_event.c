@@ -87,13 +87,17 @@ static void event_point_free(struct gm_cuda_point *point)
 
 /* ---- recording */
 
-/* Adds a point, after all work of the context, which is current. */
+/* Adds a point, after all work of the context, which is current. GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: a stream that waits
+ * for the context's default stream is being captured, and goes on unharmed. */
 static gm_cu_result event_record_here(struct gm_cuda_contexts *contexts,
 	struct gm_cuda_context *context, struct gm_cuda_event *event)
 {
 	struct gm_cuda_point *point;
-	gm_cu_result result = event_point_get(contexts, context, &point);
+	gm_cu_result result;
 
+	if (gm_cuda_captured(contexts->cuda, contexts->device, NULL))
+		return GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	result = event_point_get(contexts, context, &point);
 	if (result)
 		return result;
 
@@ -176,7 +180,7 @@ static int event_record_part(struct gm_cuda_contexts *contexts, struct gm_cuda_e
 	gm_cuda_contexts_walked(contexts);
 	if (result) {
 		gm_cuda_event_forget(event);
-		return (int)result;
+		return result == GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? -EAGAIN : (int)result;
 	}
 	*ret_event = event;
 	return 0;

@@ -81,7 +81,9 @@ static bool keeper_wait_for_all(const struct gm_cuda_keeper *keeper)
 
 	if (!gm_cuda_capture_keep_out(keeper->cuda, keeper->device))
 		return false;
-	result = keeper->cuda->cuCtxSynchronize();
+	result = gm_cuda_captured(keeper->cuda, keeper->device, NULL)
+			 ? GM_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+			 : keeper->cuda->cuCtxSynchronize();
 	gm_cuda_capture_let_in();
 	return result == GM_CUDA_SUCCESS || result == GM_CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	       result == GM_CUDA_ERROR_INVALID_CONTEXT;

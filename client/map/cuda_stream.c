@@ -69,7 +69,7 @@ uint64_t gm_cuda_stream_captured_into(void *ctx, gpumem_stream stream)
 		backend->cuda->cuStreamGetCaptureInfo((gm_cu_stream)stream, &status, &id))
 		return 0;
 	if (status == GM_CU_STREAM_CAPTURE_STATUS_NONE)
-		gm_cuda_not_captured(backend->device, stream);
+		gm_cuda_not_captured(backend->cuda, backend->device, stream);
 	else /* A free may be the only call that ever names this stream. */
 		(void)gm_cuda_captured(backend->cuda, backend->device, stream);
 	return status == GM_CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;

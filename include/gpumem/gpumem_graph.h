@@ -34,7 +34,8 @@ GPUMEM_API void gpumem_capture_end(void);
  *
  * The library may query a stream that was passed to it during a capture until the stream is passed
  * to it again. So before you destroy such a stream, call this function, or allocate or free on the
- * stream, once after the end of the capture.
+ * stream, once after the end of the capture. Do so, too, in a thread that has captured its own default stream
+ * (CU_STREAM_PER_THREAD): no other thread can query that one, so until then the capture counts as going on.
  */
 GPUMEM_API gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);

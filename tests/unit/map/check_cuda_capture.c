@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@
 static struct gm_map_cuda *map;
 static gm_cu_result (*begin)(gm_cu_stream, int);
 static gm_cu_result (*end)(gm_cu_stream, void **);
+static _Atomic int broken; /* what other threads saw go wrong */
 
 static void set_up(void)
 {
@@ -143,6 +145,110 @@ START_TEST(a_default_stream_is_left_alone_while_one_that_waits_for_it_is_capture
 }
 END_TEST
 
+/* Whether another thread, in which no context is current, may have an event for all streams. */
+static void *record_in_thread(void *ret)
+{
+	*(int *)ret = record_any();
+	return NULL;
+}
+
+static int record_elsewhere(void)
+{
+	pthread_t thread;
+	int r = -1;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, record_in_thread, &r), 0);
+	pthread_join(thread, NULL);
+	return r;
+}
+
+START_TEST(a_stream_that_waits_for_the_default_stream_is_left_alone_by_all_threads)
+{
+	struct gm_map_event *event;
+	gm_cu_stream waits;
+
+	ck_assert_int_eq(cuda->cuStreamCreate(&waits, 0), 0);
+	ck_assert_int_eq(begin(waits, GM_CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+	ck_assert_int_eq(record_elsewhere(), -EAGAIN);
+	ck_assert_int_eq(ops->record_on(map, NULL, &event), -EAGAIN);
+	ck_assert_int_eq(record_elsewhere(), -EAGAIN);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(waits);
+	ck_assert_int_eq(record_elsewhere(), 0);
+}
+END_TEST
+
+/* A thread that captures its own default stream, step by step. */
+#define OWN ((gm_cu_stream)(uintptr_t)GM_CU_STREAM_PER_THREAD)
+static sem_t own_next, own_done;
+static gm_cu_ctx own_ctx, own_other;
+
+static void own_step(void)
+{
+	sem_post(&own_done);
+	while (sem_wait(&own_next) < 0 && errno == EINTR)
+		;
+}
+
+static void own_go_on(void)
+{
+	sem_post(&own_next);
+	while (sem_wait(&own_done) < 0 && errno == EINTR)
+		;
+}
+
+/* Check is for one thread. */
+static void *capture_own(void *names_again)
+{
+	void *graph = NULL;
+	uint64_t id;
+
+	broken += cuda->cuCtxSetCurrent(own_ctx) != 0;
+	broken += begin(OWN, GM_CU_STREAM_CAPTURE_MODE_RELAXED) != 0;
+	broken += ops->stream_id(map, (gpumem_stream)OWN, &id) != -EAGAIN;
+	own_step();
+	/* In another context, the handle is another stream. */
+	broken += cuda->cuCtxSetCurrent(own_other) != 0;
+	broken += record_any() != -EAGAIN;
+	broken += cuda->cuCtxSetCurrent(own_ctx) != 0;
+	broken += end(OWN, &graph) != 0 || !graph;
+	own_step();
+	if (names_again) {
+		broken += ops->stream_id(map, (gpumem_stream)OWN, &id) != 0;
+		own_step();
+	}
+	return NULL;
+}
+
+/* The driver tells nobody but the thread itself that its capture has ended. 1: the thread names the stream again. 0: it
+ * ends. */
+START_TEST(a_threads_own_default_stream_is_asked_about_in_that_thread_only)
+{
+	pthread_t thread;
+
+	ck_assert(!sem_init(&own_next, 0, 0) && !sem_init(&own_done, 0, 0));
+	ck_assert_int_eq(cuda->cuCtxGetCurrent(&own_ctx), 0);
+	ck_assert_int_eq(cuda->cuCtxCreate(&own_other, 0, 0), 0);
+	ck_assert_int_eq(cuda->cuCtxSetCurrent(own_ctx), 0);
+	ck_assert_int_eq(
+		pthread_create(&thread, NULL, capture_own, (void *)(uintptr_t)(unsigned)_i), 0);
+	while (sem_wait(&own_done) < 0 && errno == EINTR)
+		;
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	ck_assert_int_eq(record_elsewhere(), -EAGAIN);
+	own_go_on();
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	if (_i) {
+		own_go_on();
+		ck_assert_int_eq(record_any(), 0);
+	}
+	sem_post(&own_next);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(record_any(), 0);
+	ck_assert_int_eq(broken, 0);
+}
+END_TEST
+
 START_TEST(no_capture_of_many_is_forgotten)
 {
 	int stays = _i / 2;
@@ -211,7 +317,7 @@ END_TEST
 
 /* A capture is unknown from its begin until its stream is named: nobody asks in between. */
 static pthread_rwlock_t naming = PTHREAD_RWLOCK_INITIALIZER;
-static _Atomic int at_it, broken;
+static _Atomic int at_it;
 
 /* Check is for one thread. */
 static void *capture_often(void *arg)
@@ -317,6 +423,10 @@ int main(void)
 	tcase_add_loop_test(tcase, of_two_captures_the_one_that_goes_on_is_left_whole, 0, 4);
 	tcase_add_test(
 		tcase, a_default_stream_is_left_alone_while_one_that_waits_for_it_is_captured);
+	tcase_add_test(
+		tcase, a_stream_that_waits_for_the_default_stream_is_left_alone_by_all_threads);
+	tcase_add_loop_test(
+		tcase, a_threads_own_default_stream_is_asked_about_in_that_thread_only, 0, 2);
 	tcase_add_loop_test(tcase, no_capture_of_many_is_forgotten, 0, 2 * MANY);
 	tcase_add_test(tcase, the_place_of_a_capture_that_is_over_is_used_again_without_memory);
 	tcase_add_test(tcase, a_capture_that_there_is_no_memory_for_is_taken_to_go_on);
