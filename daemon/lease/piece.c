@@ -54,9 +54,9 @@ static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chu
 	return own;
 }
 
-/* The lease that has the chunk for itself, which may be made now. */
-static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, uint64_t chunk_id,
-	struct gm_lease **ret_lease, char detail[GM_DETAIL_BYTES])
+/* The chunk, and the lease that it is in now. */
+static gpumem_status piece_find(struct gm_session *session, uint64_t lease_id, uint64_t chunk_id,
+	struct gm_lease **ret_lease, struct gm_chunk **ret_chunk, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_env *env = &session->core->env;
 	struct gm_lease *lease = gm_session_find_lease(session, lease_id);
@@ -72,6 +72,20 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 	if (!chunk || !lease || chunk->lease != lease || chunk->marked || lease->maker != session)
 		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
 			"this client has no such chunk in that lease, or did not make the lease");
+	*ret_lease = lease;
+	*ret_chunk = chunk;
+	return GPUMEM_OK;
+}
+
+/* The lease that has the chunk for itself, which may be made now. */
+static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, uint64_t chunk_id,
+	struct gm_lease **ret_lease, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_lease *lease;
+	struct gm_chunk *chunk;
+	gpumem_status status = piece_find(session, lease_id, chunk_id, &lease, &chunk, detail);
+	if (status != GPUMEM_OK)
+		return status;
 
 	if (chunk_id && !lease->piece) {
 		if (!gm_lease_is_alone(lease, session) || lease->signals)
@@ -85,6 +99,19 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory");
 	*ret_lease = lease;
 	return GPUMEM_OK;
+}
+
+/* Ends what the same packet shared when it was here before: nobody got that token. */
+static void piece_forget(struct gm_session *session, const struct gm_share_chunks *what)
+{
+	char unsaid[GM_DETAIL_BYTES];
+	struct gm_lease *lease;
+	struct gm_chunk *chunk;
+
+	for (size_t i = 0; i < what->n; i++)
+		if (piece_find(session, what->leases[i], what->chunks[i], &lease, &chunk, unsaid) ==
+			GPUMEM_OK)
+			gm_share_forget(lease, what->asked);
 }
 
 /* Whether the session made the token, so that it may add to it. */
@@ -138,6 +165,9 @@ gpumem_status gm_session_share_chunks(struct gm_session *session,
 	memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
 	if (what->first && !piece_is_token_of(session, token))
 		return gm_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
+	/* Else the client would be refused because of shares that it does not know of. */
+	if (what->again)
+		piece_forget(session, what);
 	if (!gm_share_has_room(session, what->n)) {
 		gm_session_say_share_limit(session, detail);
 		return GPUMEM_E_LIMIT;
@@ -148,8 +178,6 @@ gpumem_status gm_session_share_chunks(struct gm_session *session,
 		if (status != GPUMEM_OK)
 			break;
 		ret_leases[i] = lease->id;
-		if (what->again)
-			gm_share_forget(lease, what->asked);
 	}
 	if (status != GPUMEM_OK)
 		return status;

@@ -171,6 +171,21 @@ START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 }
 END_TEST
 
+/* The answer was lost, so what the client was refused for would be its own lost shares. */
+START_TEST(a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of)
+{
+	struct gm_lease *opened;
+
+	while (maker->n_shares < GM_LIMIT_SHARES_PER_CLIENT - 2)
+		ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
+	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, false), GPUMEM_OK);
+	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 8, true), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, true), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, GM_LIMIT_SHARES_PER_CLIENT);
+	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
+}
+END_TEST
+
 /* The client did not hear that its chunk is a lease of its own, and returns it with the index that it knows. */
 START_TEST(a_chunk_goes_back_by_the_index_it_had)
 {
@@ -271,6 +286,7 @@ int main(void)
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
 	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
+	tcase_add_test(tcase, a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of);
 	tcase_add_test(tcase, a_chunk_goes_back_by_the_index_it_had);
 	tcase_add_test(tcase, nobody_shares_what_it_has_not);
 	tcase_add_test(tcase, a_bound_of_shares_holds_for_chunks_too);
