@@ -89,47 +89,66 @@ static struct gm_held *returns_cut_batch(struct gm_held **list, struct returns_c
 	return batch;
 }
 
-void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list)
+/* Sends chunks one by one, which the daemon refused together. Returns those that must be sent later. */
+static struct gm_held *returns_try_each(
+	struct gpumem_session *session, struct gm_conn *via, struct gm_held *batch)
+{
+	struct returns_chunks chunks;
+
+	while (batch) {
+		struct gm_held *rest = batch->next;
+		chunks.n = 0;
+		returns_add(&chunks, batch);
+		if (gm_returns_later(returns_tell(session, via, batch, &chunks)))
+			break;
+		batch->next = NULL;
+		returns_free(batch);
+		batch = rest;
+	}
+	return batch;
+}
+
+/* Sends one message. Returns what of it must be sent later. */
+static struct gm_held *returns_try(struct gpumem_session *session, struct gm_conn *via,
+	struct gm_held *batch, struct returns_chunks *chunks)
+{
+	pthread_mutex_lock(&session->lock);
+	bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
+	pthread_mutex_unlock(&session->lock);
+
+	gpumem_status status = ours ? returns_tell(session, via, batch, chunks) : GPUMEM_OK;
+	if (gm_returns_later(status))
+		return batch;
+	/* The daemon takes all chunks of a message or none. If it got one of them before, it refuses
+	 * them all. */
+	if (status && chunks->n > 1)
+		return returns_try_each(session, via, batch);
+	returns_free(batch);
+	return NULL;
+}
+
+/* Sends the list, and keeps the rest from the first return on that did not work. Returns true if it kept some. */
+static bool returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list)
 {
 	while (list) {
 		struct returns_chunks chunks;
 		struct gm_held *batch = returns_cut_batch(&list, &chunks);
+		struct gm_held *later = returns_try(session, via, batch, &chunks);
 
-		pthread_mutex_lock(&session->lock);
-		bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
-		pthread_mutex_unlock(&session->lock);
-		if (!ours) {
-			returns_free(batch);
-			continue;
-		}
-
-		gpumem_status status = returns_tell(session, via, batch, &chunks);
-		if (gm_returns_later(status)) {
-			LL_CONCAT(batch, list);
-			gm_returns_keep(session, batch);
-			/* The library's thread reads the late answer, or tries again. */
-			gm_session_wake(session);
-			return;
-		}
-		if (!status || chunks.n <= 1) {
-			returns_free(batch);
-			continue;
-		}
-
-		/* The daemon takes all chunks of a message or none. If it got one of them before,
-		 * it refuses them all, so they are sent one by one. */
-		while (batch) {
-			struct gm_held *one = batch;
-			batch = one->next;
-			one->next = NULL;
-			chunks.n = 0;
-			returns_add(&chunks, one);
-			if (gm_returns_later(returns_tell(session, via, one, &chunks)))
-				gm_returns_keep(session, one);
-			else
-				returns_free(one);
+		if (later) {
+			LL_CONCAT(later, list);
+			gm_returns_keep(session, later);
+			return true;
 		}
 	}
+	return false;
+}
+
+void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list)
+{
+	/* The library's thread reads the late answer, or tries again. */
+	if (returns_send(session, via, list))
+		gm_session_wake(session);
 }
 
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
@@ -142,7 +161,7 @@ bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 	session->flush = list != NULL;
 	pthread_mutex_unlock(&session->lock);
 
-	gm_returns_send(session, via, list);
+	(void)returns_send(session, via, list);
 
 	pthread_mutex_lock(&session->lock);
 	session->flush = false;
@@ -157,8 +176,8 @@ void gm_returns_first(struct gpumem_session *session)
 	pthread_mutex_lock(&session->lock);
 	bool kept = session->state == GM_SESSION_UP && (session->returning || session->flush);
 	pthread_mutex_unlock(&session->lock);
-	if (kept)
-		(void)gm_returns_flush(session, NULL);
+	if (kept && gm_returns_flush(session, NULL))
+		gm_session_wake(session);
 }
 
 void gm_returns_drop(struct gpumem_session *session)

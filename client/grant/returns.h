@@ -22,13 +22,15 @@ struct gm_held {
 
 /*
  * Gives a list back. Nothing in it may be mapped in this process. Takes ownership of the list in
- * any case: what the daemon cannot take now is kept and sent later, and what it does not know is
- * dropped. via is as in gm_session_call().
+ * any case: what the daemon cannot take now is kept, the library's thread sends it later, and what the
+ * daemon does not know is dropped. via is as in gm_session_call().
  */
 void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list);
-/* Keeps a list for later and sends nothing. Takes ownership of the list. */
+/* Keeps a list for later and sends nothing. Takes ownership of the list. The caller wakes the library's thread, or knows
+ * that a flush follows. */
 void gm_returns_keep(struct gpumem_session *session, struct gm_held *list);
-/* Sends what was kept. Returns true if something is still kept. */
+/* Sends what was kept. Returns true if something is still kept. Does not wake the library's thread, which calls this
+ * itself and must not try again at once. */
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via);
 /* Sends what was kept, also if another thread is about to: a request for memory that comes after it
  * must not be refused because of memory that this process gave back before. If the daemon is away,
