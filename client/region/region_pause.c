@@ -57,11 +57,32 @@ static void pause_forget(struct gpumem_region *region)
 	(void)gm_error(GPUMEM_OK, "%s", text);
 }
 
+/* Copies the pieces to host memory. */
+static gpumem_status pause_copy_out(struct gpumem_region *region, const struct gm_spill_part *parts)
+{
+	struct gpumem_session *session = region->session;
+	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
+	const struct gm_lease_wait wait = {0};
+
+	/* The content that the last resume brought back may still have its host memory, on its way to the daemon. */
+	gm_buffer_settle(session);
+	gpumem_status status = gm_spill_out_parts(session, region->device, parts, region->n_pieces,
+		region->tag, &wait, &region->content);
+	if ((status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT) ||
+		!atomic_load(&session->unsettled))
+		return status;
+
+	/* Work on another GPU may keep it, which this pause has not waited for yet. */
+	if (gm_await_stream(&session->device[session->counted], GPUMEM_STREAM_ANY) < 0)
+		return status;
+	gm_buffer_settle(session);
+	return gm_spill_out_parts(session, region->device, parts, region->n_pieces, region->tag,
+		&wait, &region->content);
+}
+
 /* Copies what is allocated to host memory. */
 static gpumem_status pause_keep(struct gpumem_region *region)
 {
-	/* Host memory that is short now may come soon, if the daemon lets requests wait. */
-	const struct gm_lease_wait wait = {0};
 	struct gm_spill_part *parts = NULL;
 	gpumem_status status = gm_spill_check(region->session, region->device);
 
@@ -79,8 +100,7 @@ static gpumem_status pause_keep(struct gpumem_region *region)
 		parts[i] = (struct gm_spill_part){
 			region->ground.base + region->pieces[i].offset, region->pieces[i].bytes};
 
-	status = gm_spill_out_parts(region->session, region->device, parts, region->n_pieces,
-		region->tag, &wait, &region->content);
+	status = pause_copy_out(region, parts);
 	free(parts);
 	return status;
 }
