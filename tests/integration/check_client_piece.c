@@ -221,6 +221,129 @@ START_TEST(memory_that_went_back_and_came_again_is_shared_anew)
 }
 END_TEST
 
+/* ---- a limit in the middle */
+
+enum { MOST = 256, CLIENT_SHARES = GM_LIMIT_SHARES_PER_CLIENT };
+
+/* Shares the lease, which has one chunk, so often under one token. */
+static gpumem_status share_often(struct gm_raw *raw, uint64_t lease, size_t n, uint8_t *ret_token)
+{
+	uint64_t leases[MOST], chunks[MOST] = {0};
+
+	for (size_t i = 0; i < n; i++)
+		leases[i] = lease;
+	return gm_raw_share_chunks(raw, leases, chunks, n, 0, ret_token, NULL);
+}
+
+/* An allocation in so many chunks of 2 MiB: the heap gets no larger ones, because another client has all other memory. */
+static void *in_many_chunks(size_t n)
+{
+	void *blocks[512], *all;
+	struct gm_raw_lease hoard;
+	struct gm_raw raw;
+	size_t grown = 1;
+
+	GM_REQUIRE(n <= sizeof(blocks) / sizeof(*blocks));
+	gm_raw_join(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &hoard), GPUMEM_OK);
+	while (gm_raw_grow(&raw, &hoard, GM_CHUNK_MIN) == GPUMEM_OK)
+		grown++;
+	GM_REQUIRE(grown > n);
+	for (size_t i = 0; i < n; i++) {
+		close(hoard.chunks[i].fd);
+		hoard.chunks[i].fd = -1;
+		GM_REQUIRE_EQ(gm_raw_return(&raw, hoard.id, &hoard.chunks[i].id, 1), GPUMEM_OK);
+		OK(gpumem_alloc(session, 0, GM_CHUNK_MIN, GPUMEM_STREAM_ANY, NULL, &blocks[i]));
+	}
+	for (size_t i = 0; i < n; i++)
+		OK(gpumem_free(session, blocks[i], GPUMEM_STREAM_DONE));
+	OK(gpumem_alloc(session, 0, n * GM_CHUNK_MIN, GPUMEM_STREAM_ANY, NULL, &all));
+	gm_raw_lease_clear(&hoard);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+	return all;
+}
+
+/* Another client that has so many shares. */
+static void sharer_come(struct gm_raw *raw, size_t shares, uint64_t *ret_lease)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_raw_lease lease;
+
+	gm_raw_join(raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_lease(raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	*ret_lease = lease.id;
+	gm_raw_lease_clear(&lease);
+	for (size_t n; shares; shares -= n) {
+		n = shares < MOST ? shares : MOST;
+		GM_REQUIRE_EQ(share_often(raw, *ret_lease, n, token), GPUMEM_OK);
+	}
+}
+
+/* Clients that together leave their user room for so many shares. */
+enum { CROWD = GM_LIMIT_SHARES / 2 / CLIENT_SHARES };
+
+static void crowd_come(struct gm_raw crowd[CROWD], size_t room)
+{
+	uint64_t lease;
+
+	for (size_t i = 0; i < CROWD; i++)
+		sharer_come(&crowd[i], CLIENT_SHARES - (i == 0 ? room : 0), &lease);
+}
+
+static void crowd_go(struct gm_raw crowd[CROWD])
+{
+	for (size_t i = 0; i < CROWD; i++)
+		gm_raw_close(&crowd[i]);
+}
+
+/* The user may have so many shares more. */
+static void require_room(size_t room)
+{
+	uint8_t token[GM_TOKEN_BYTES];
+	struct gm_raw raw;
+	uint64_t lease;
+
+	sharer_come(&raw, room, &lease);
+	GM_REQUIRE_EQ(share_often(&raw, lease, 1, token), GPUMEM_E_LIMIT);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+/* The library needs two requests, and there is room for the shares of one. */
+START_TEST(a_share_that_a_limit_refuses_leaves_nothing_behind)
+{
+	void *block = in_many_chunks(MOST + 4);
+	struct gm_raw crowd[CROWD];
+	gpumem_piece piece;
+
+	crowd_come(crowd, MOST);
+	for (int i = 0; i < 3; i++)
+		GM_REQUIRE_EQ(gpumem_share_ptr(session, block, &piece), GPUMEM_E_LIMIT);
+	require_room(MOST);
+	crowd_go(crowd);
+}
+END_TEST
+
+/* As before, but the library finds that it has a token too many, so that the second try succeeds. */
+START_TEST(a_share_that_succeeds_at_the_limit_has_one_token)
+{
+	enum { BEFORE = MOST + 4, NOW = MOST + 2 };
+	void *block = in_many_chunks(BEFORE);
+	struct gm_raw crowd[CROWD];
+	gpumem_piece piece;
+
+	crowd_come(crowd, BEFORE + MOST);
+	OK(gpumem_share_ptr(session, block, &piece));
+	OK(gpumem_free(session, block, GPUMEM_STREAM_DONE));
+	require_room(MOST);
+	OK(gpumem_alloc(session, 0, NOW * GM_CHUNK_MIN, GPUMEM_STREAM_ANY, NULL, &block));
+	OK(gpumem_share_ptr(session, block, &piece));
+	require_room(BEFORE + MOST - NOW);
+	crowd_go(crowd);
+}
+END_TEST
+
 /* ---- another user */
 
 static void pry(int channel, void *argument)
@@ -262,6 +385,8 @@ int main(void)
 	tcase_add_test(tc, sharing_often_uses_up_nothing);
 	tcase_add_test(tc, a_restart_of_the_daemon_changes_no_piece);
 	tcase_add_test(tc, memory_that_went_back_and_came_again_is_shared_anew);
+	tcase_add_test(tc, a_share_that_a_limit_refuses_leaves_nothing_behind);
+	tcase_add_test(tc, a_share_that_succeeds_at_the_limit_has_one_token);
 	if (GM_TAP_WITH_USERS(another_user_cannot_open_a_piece))
 		tcase_add_test(tc, another_user_cannot_open_a_piece);
 	suite_add_tcase(suite, tc);
