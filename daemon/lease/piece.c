@@ -2,7 +2,7 @@
 /*
  * Sharing chunks of a lease that goes on growing and shrinking, as that of a heap does: each becomes a
  * lease of its own. This file promises that a chunk changes its lease and nothing else: its maker, who
- * pays, its trust domain, its descriptor and its index stay. A client that does not hear of the change, because its
+ * pays, its trust domain, who has seen it, its descriptor and its index stay. A client that does not hear of the change, because its
  * connection ended, can ask again, or return the chunk as if it were where it was. It must never give a chunk to anybody: share.c opens leases.
  */
 #include "daemon/books/hash_table.h"
@@ -25,6 +25,7 @@ static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chu
 	own->piece = true;
 	own->reusable = lease->reusable;
 	own->for_others = lease->for_others;
+	own->across = lease->across;
 	if (gm_lease_begin(own) < 0) {
 		gm_lease_free(own);
 		return NULL;
@@ -165,6 +166,10 @@ gpumem_status gm_session_share_chunks(struct gm_session *session,
 	memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
 	if (what->first && !piece_is_token_of(session, token))
 		return gm_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
+	/* Else some could not be ended by the token. */
+	if (what->first + what->n > GM_LIMIT_SHARES_PER_CLIENT)
+		return gm_refuse(GPUMEM_E_LIMIT, detail, "a token has at most %d chunks",
+			GM_LIMIT_SHARES_PER_CLIENT);
 	/* Else the client would be refused because of shares that it does not know of. */
 	if (what->again)
 		piece_forget(session, what);

@@ -315,6 +315,10 @@ static gpumem_status request_check(
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a lease on the ipc transport is one block and cannot grow; make "
 				"another one");
+		if (request->lease->piece)
+			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+				"a chunk that was shared by itself is a lease that cannot grow; "
+				"make another one");
 		if (request->user_bytes && !gm_lease_is_alone(request->lease, session))
 			return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
 		if (request->user_bytes > request->lease->bytes + request->bytes)

@@ -454,12 +454,13 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	}
 	gpumem_status status = gm_lease_return_chunks_at(gm_serve_session_of(peer), lease,
 		what->chunks, what->n_indexes ? what->indexes : NULL, what->n_chunks);
-	/* The client may not know that the chunk is a lease of its own. */
-	if (status == GPUMEM_E_NOT_FOUND && what->n_indexes == 1)
+	/* The client may not know that the chunk is a lease of its own, which ends then. */
+	bool piece = status == GPUMEM_E_NOT_FOUND && what->n_indexes == 1;
+	if (piece)
 		status = gm_session_return_piece(
 			gm_serve_session_of(peer), what->chunks[0], what->indexes[0]);
 	GM_STEP("return: chunks came back");
-	if (status == GPUMEM_OK && gm_lease_is_leaving(lease)) {
+	if (status == GPUMEM_OK && !piece && gm_lease_is_leaving(lease)) {
 		serve_return_rest(serve, peer, packet->id, lease);
 		return;
 	}

@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * Clients that misuse the sharing of chunks (ShareChunks): with ids and tokens of others, while the lease
+ * Clients that misuse the sharing of chunks (ShareChunks), and their return by index: with ids and tokens of others, while the lease
  * goes back, without reading the answers, and by dying. Nobody gets at memory that is not his, no client
  * escapes its limit, and the daemon keeps nothing of what they tried.
  */
@@ -35,6 +35,21 @@ static void lease_of(struct gm_raw *raw, size_t n, uint64_t *ret_lease, uint64_t
 	}
 	*ret_lease = lease.id;
 	gm_raw_lease_clear(&lease);
+}
+
+/* Resumes the session, after the daemon was gone. */
+static void resume(struct gm_raw *raw, const struct gm_daemon *daemon)
+{
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	struct gm_raw before = *raw;
+
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.session = before.session;
+	hello.token.data = before.token;
+	hello.token.len = GM_TOKEN_BYTES;
+	gm_raw_hang_up(raw);
+	GM_REQUIRE_EQ(gm_raw_hello(raw, daemon->socket, &hello), GPUMEM_OK);
 }
 
 /* ---- what is not one's own */
@@ -91,6 +106,88 @@ START_TEST(nobody_shares_or_ends_what_another_has)
 	gm_raw_close(&raw);
 	gm_raw_close(&owner);
 	gm_witness_stop(&witness);
+}
+END_TEST
+
+/* ---- returns by index */
+
+/* Another user, where there is one, who knows the ids of a chunk and guesses its index. */
+static void guess(int channel, void *argument)
+{
+	enum { TIMES = 10000 };
+	uint64_t chunks[2], own_lease, own_chunk;
+	struct gm_raw raw;
+
+	if (geteuid() == 0)
+		gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	lease_of(&raw, 1, &own_lease, &own_chunk);
+	gm_hear(channel, chunks, sizeof(chunks));
+	for (uint64_t i = 0; i < TIMES; i++)
+		GM_REQUIRE_EQ(gm_raw_return_at(&raw, own_lease, chunks[i % 2], i / 2 % 16),
+			GPUMEM_E_NOT_FOUND);
+	GM_REQUIRE_EQ(gm_raw_return_at(&raw, own_lease, own_chunk, UINT64_MAX), GPUMEM_E_NOT_FOUND);
+	GM_REQUIRE_EQ(gm_raw_return_at(&raw, own_lease, own_chunk, 0), GPUMEM_OK);
+	gm_raw_close(&raw);
+}
+
+START_TEST(nobody_returns_what_another_has_by_its_index)
+{
+	struct gm_witness witness;
+	struct gm_worker worker;
+	struct gm_raw owner;
+	struct gm_raw_lease opened;
+	uint64_t leases[2], chunks[2], now[2];
+	uint8_t token[GM_TOKEN_BYTES];
+
+	gm_witness_start(&witness, NULL);
+	gm_worker_start(&worker, guess, &witness.daemon);
+	gm_raw_join(&owner, &witness.daemon);
+	lease_of(&owner, 2, &leases[0], chunks);
+	leases[1] = leases[0];
+	/* One of them is a lease of its own, and the other one is not. */
+	GM_REQUIRE_EQ(gm_raw_share_chunks(&owner, leases, chunks, 1, 0, token, now), GPUMEM_OK);
+	gm_say(worker.channel, chunks, sizeof(chunks));
+	gm_worker_join(&worker);
+	GM_REQUIRE_EQ(gm_raw_open_index(&owner, token, 0, &opened), GPUMEM_OK);
+	GM_REQUIRE_EQ(opened.id, now[0]);
+	gm_raw_lease_clear(&opened);
+	GM_REQUIRE_EQ(gm_raw_return_at(&owner, leases[0], chunks[1], 1), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_goodbye(&owner), GPUMEM_OK);
+	gm_raw_close(&owner);
+	gm_witness_stop(&witness);
+}
+END_TEST
+
+/* The client hears neither that its chunks were shared nor that they came back, because the daemon dies each time. */
+START_TEST(a_return_by_index_counts_once_over_restarts)
+{
+	enum { N = 4 };
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	uint64_t leases[N], chunks[N];
+	uint8_t token[GM_TOKEN_BYTES];
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&raw, &daemon);
+	lease_of(&raw, N, &leases[0], chunks);
+	for (size_t i = 1; i < N; i++)
+		leases[i] = leases[0];
+	GM_REQUIRE_EQ(gm_raw_share_chunks(&raw, leases, chunks, N, 0, token, NULL), GPUMEM_OK);
+	for (uint64_t i = 0; i < N; i++) {
+		for (int times = 0; times < 2; times++) {
+			gm_daemon_kill(&daemon);
+			GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+			resume(&raw, &daemon);
+			GM_REQUIRE_EQ(gm_raw_return_at(&raw, leases[0], chunks[i], i),
+				times ? GPUMEM_E_NOT_FOUND : GPUMEM_OK);
+		}
+		GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, (N - 1 - i) * GM_CHUNK_MIN);
+	}
+	GM_REQUIRE_EQ(gm_raw_return(&raw, leases[0], NULL, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leases, 0);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
 }
 END_TEST
 
@@ -212,10 +309,10 @@ enum { STORMERS = 6, OPS = 500, PLACES = 12, OWN = 16, HELD = 128, MOST_CHUNKS =
 /* What all of them know of each other: ids and tokens, also of the other user, who has every second
  * place. They write without a lock, so that some of what they read is nonsense. */
 struct place {
-	uint64_t lease, chunk;
+	uint64_t lease, chunk, index;
 };
 struct board {
-	_Atomic unsigned done, shared, opened;
+	_Atomic unsigned done, shared, opened, returned;
 	struct place places[PLACES];
 	uint8_t tokens[PLACES][GM_TOKEN_BYTES];
 };
@@ -236,13 +333,14 @@ static unsigned roll(struct stormer *s, unsigned n)
 	return (unsigned)rand_r(&s->seed) % n;
 }
 
-static void storm_post(struct stormer *s, uint64_t lease, uint64_t chunk)
+static void storm_post(struct stormer *s, uint64_t lease, uint64_t chunk, uint64_t index)
 {
 	struct place *own = &s->own[roll(s, OWN)];
 
 	s->held[s->n_held++ % HELD] = lease;
 	own->lease = lease;
 	own->chunk = chunk;
+	own->index = index;
 	board->places[roll(s, PLACES / 2) * 2 + s->user] = *own;
 }
 
@@ -272,14 +370,14 @@ static gpumem_status storm_lease(struct stormer *s)
 		return storm_return_all(s);
 
 	for (size_t i = 0; status == GPUMEM_OK && i < lease.n; i++)
-		storm_post(s, lease.id, lease.chunks[i].id);
+		storm_post(s, lease.id, lease.chunks[i].id, lease.chunks[i].index);
 	gm_raw_lease_clear(&lease);
 	return status;
 }
 
 static gpumem_status storm_share(struct stormer *s)
 {
-	uint64_t leases[MOST_CHUNKS], chunks[MOST_CHUNKS], now[MOST_CHUNKS];
+	uint64_t leases[MOST_CHUNKS], chunks[MOST_CHUNKS], now[MOST_CHUNKS], at[MOST_CHUNKS];
 	uint8_t token[GM_TOKEN_BYTES];
 	size_t n = 1 + roll(s, roll(s, 3) ? 1 : MOST_CHUNKS);
 	uint32_t first = roll(s, 4) ? 0 : roll(s, roll(s, 2) ? 4 : 5000);
@@ -288,6 +386,7 @@ static gpumem_status storm_share(struct stormer *s)
 		struct place place = storm_pick(s);
 		leases[i] = place.lease;
 		chunks[i] = roll(s, 8) ? place.chunk : 0;
+		at[i] = place.index;
 	}
 	memcpy(token, s->token, sizeof(token));
 	gpumem_status status = gm_raw_share_chunks(&s->raw, leases, chunks, n, first, token, now);
@@ -296,8 +395,9 @@ static gpumem_status storm_share(struct stormer *s)
 		memcpy(s->token, token, sizeof(token));
 		memcpy(board->tokens[roll(s, PLACES / 2) * 2 + s->user], token, sizeof(token));
 	}
+	/* It remembers what it heard, or acts as if it had not. */
 	for (size_t i = 0; status == GPUMEM_OK && i < n; i++)
-		storm_post(s, now[i], chunks[i]);
+		storm_post(s, roll(s, 2) ? now[i] : leases[i], chunks[i], at[i]);
 	return status;
 }
 
@@ -314,7 +414,7 @@ static gpumem_status storm_open(struct stormer *s)
 		GM_REQUIRE(status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DISCONNECTED);
 	board->opened += status == GPUMEM_OK;
 	if (status == GPUMEM_OK && lease.n)
-		storm_post(s, lease.id, lease.chunks[0].id);
+		storm_post(s, lease.id, lease.chunks[0].id, lease.chunks[0].index);
 	gm_raw_lease_clear(&lease);
 	return status;
 }
@@ -323,7 +423,12 @@ static gpumem_status storm_return(struct stormer *s)
 {
 	struct place place = storm_pick(s);
 
-	return gm_raw_return(&s->raw, place.lease, &place.chunk, roll(s, 2));
+	if (roll(s, 2))
+		return gm_raw_return(&s->raw, place.lease, &place.chunk, roll(s, 2));
+	gpumem_status status =
+		gm_raw_return_at(&s->raw, place.lease, place.chunk, place.index + !roll(s, 4));
+	board->returned += status == GPUMEM_OK;
+	return status;
 }
 
 static gpumem_status storm_op(struct stormer *s)
@@ -362,18 +467,9 @@ static gpumem_status storm_op(struct stormer *s)
 /* Tells the test that the daemon is gone, and resumes the session when there is one again. */
 static void storm_resume(struct stormer *s, int channel)
 {
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	struct gm_raw before = s->raw;
-
 	gm_say_word(channel, 'd');
 	gm_hear_word(channel, 'g');
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.session = before.session;
-	hello.token.data = before.token;
-	hello.token.len = GM_TOKEN_BYTES;
-	gm_raw_hang_up(&s->raw);
-	GM_REQUIRE_EQ(gm_raw_hello(&s->raw, storm_daemon->socket, &hello), GPUMEM_OK);
+	resume(&s->raw, storm_daemon);
 	gm_say_word(channel, 'r');
 }
 
@@ -445,7 +541,7 @@ START_TEST(nothing_is_left_of_a_storm_with_restarts)
 		gm_worker_join(&workers[i]);
 	}
 
-	GM_REQUIRE(board->shared > 20 && board->opened > 10);
+	GM_REQUIRE(board->shared > 20 && board->opened > 10 && board->returned > 5);
 	GM_UNTIL(gm_figures_now(&daemon).clients == 0);
 	struct gm_figures f;
 	GM_UNTIL((f = gm_figures_now(&daemon),
@@ -462,6 +558,8 @@ int main(void)
 	TCase *tc = tcase_create("share chunks");
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, nobody_shares_or_ends_what_another_has);
+	tcase_add_test(tc, nobody_returns_what_another_has_by_its_index);
+	tcase_add_test(tc, a_return_by_index_counts_once_over_restarts);
 	tcase_add_test(tc, a_client_that_shares_and_never_reads_is_dropped);
 	tcase_add_test(tc, a_user_does_not_escape_a_limit_by_sharing_and_dying);
 	tcase_add_test(tc, nothing_is_left_of_a_storm_with_restarts);

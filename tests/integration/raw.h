@@ -102,6 +102,8 @@ gpumem_status gm_raw_grow(struct gm_raw *raw, struct gm_raw_lease *lease, uint64
 gpumem_status gm_raw_handles(
 	struct gm_raw *raw, uint64_t lease, uint64_t from, struct gm_raw_lease *ret);
 gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *chunks, size_t n);
+/* One chunk, with its index. */
+gpumem_status gm_raw_return_at(struct gm_raw *raw, uint64_t lease, uint64_t chunk, uint64_t index);
 /* Closes a whole lease here and returns it, as one should. */
 gpumem_status gm_raw_give_back(struct gm_raw *raw, struct gm_raw_lease *lease);
 gpumem_status gm_raw_share(struct gm_raw *raw, uint64_t lease, Gm__Wire__Audience audience,

@@ -120,6 +120,16 @@ gpumem_status gm_raw_return(struct gm_raw *raw, uint64_t lease, const uint64_t *
 	return gm_raw_call(raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &give));
 }
 
+gpumem_status gm_raw_return_at(struct gm_raw *raw, uint64_t lease, uint64_t chunk, uint64_t index)
+{
+	Gm__Wire__Return back = GM__WIRE__RETURN__INIT;
+	back.lease = lease;
+	back.chunks = &chunk;
+	back.indexes = &index;
+	back.n_chunks = back.n_indexes = 1;
+	return gm_raw_call(raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &back));
+}
+
 gpumem_status gm_raw_give_back(struct gm_raw *raw, struct gm_raw_lease *lease)
 {
 	uint64_t id = lease->id;

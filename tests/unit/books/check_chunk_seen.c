@@ -135,6 +135,28 @@ START_TEST(what_was_opened_from_another_domain_was_seen_by_several)
 }
 END_TEST
 
+/* A chunk that leaves such a lease, to be shared by itself, takes that along. */
+START_TEST(what_was_seen_by_several_stays_so_in_a_lease_of_its_own)
+{
+	fake.for_others = true;
+	struct gm_lease *l = lease(s, _i ? GM_TRANSPORT_IPC : GM_TRANSPORT_FD);
+	const uint64_t chunk = gm_lease_chunk(l, 0)->id;
+	uint8_t token[GM_TOKEN_BYTES];
+	char detail[GM_DETAIL_BYTES];
+	struct gm_lease_info info;
+	uint64_t own;
+
+	gm_lease_info(l, s, &info);
+	const struct gm_share_chunks what = {.leases = &info.id, .chunks = &chunk, .n = 1};
+	open_by(fake_session(&fake, 6, UID + 1), l);
+	ck_assert_int_eq(gm_lease_unshare(s, l), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_share_chunks(s, &what, token, &own, detail), GPUMEM_OK);
+	ck_assert_uint_ne(own, info.id);
+	gm_lease_return(s, gm_session_find_lease(s, own));
+	ck_assert(job(true)->several);
+}
+END_TEST
+
 START_TEST(what_was_opened_in_its_own_domain_was_seen_by_it_alone)
 {
 	fake.for_others = true;
@@ -176,6 +198,7 @@ int main(void)
 	tcase_add_test(
 		tcase, an_ipc_block_that_the_only_client_of_its_domain_does_not_want_is_destroyed);
 	tcase_add_loop_test(tcase, what_was_opened_from_another_domain_was_seen_by_several, 0, 2);
+	tcase_add_loop_test(tcase, what_was_seen_by_several_stays_so_in_a_lease_of_its_own, 0, 2);
 	tcase_add_test(tcase, what_was_opened_in_its_own_domain_was_seen_by_it_alone);
 	tcase_add_test(
 		tcase, who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charged);

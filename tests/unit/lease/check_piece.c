@@ -153,6 +153,43 @@ START_TEST(a_token_has_one_chunk_at_an_index)
 }
 END_TEST
 
+/* Else it would have shares that the end of the token does not end. */
+START_TEST(a_token_has_no_more_chunks_than_a_client_has_shares)
+{
+	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
+	ck_assert_int_eq(share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 1, 0, false),
+		GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "a token has at most"));
+	ck_assert_int_eq(
+		share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 2, 0, false), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 3);
+	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, UINT32_MAX), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 0);
+}
+END_TEST
+
+/* Else a return of its one chunk would return others, too, and very many of them at once. */
+START_TEST(a_chunk_that_is_a_lease_stays_the_only_one_in_it)
+{
+	struct fake_request q;
+
+	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, 1), GPUMEM_OK);
+	struct gm_lease *piece = gm_session_find_lease(maker, own[0]);
+	fake_grow(&fake, &q, maker, piece, 2 * MiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_E_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(q.detail, "cannot grow"));
+	ck_assert_uint_eq(fake_chunks(piece), 1);
+
+	/* What it was in grows as before. */
+	fake_grow(&fake, &q, maker, heap, 2 * MiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(fake_chunks(heap), 3);
+}
+END_TEST
+
 START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 {
 	struct gm_lease *opened;
@@ -285,6 +322,8 @@ int main(void)
 	tcase_add_test(tcase, a_shared_chunk_leaves_its_lease_and_nothing_else_changes);
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
 	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);
+	tcase_add_test(tcase, a_token_has_no_more_chunks_than_a_client_has_shares);
+	tcase_add_test(tcase, a_chunk_that_is_a_lease_stays_the_only_one_in_it);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
 	tcase_add_test(tcase, a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of);
 	tcase_add_test(tcase, a_chunk_goes_back_by_the_index_it_had);
