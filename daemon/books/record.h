@@ -165,6 +165,7 @@ struct gm_record_lease {
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
 	uint64_t flags;                    /* since format 2; written only if it is not 0 */
+	uint64_t origin; /* with GM_RECORD_PIECE: the lease that its chunk was in before */
 };
 enum gm_record_lease_flag {
 	GM_RECORD_FOR_OTHERS = 1,
@@ -283,12 +284,14 @@ static inline void gm_record_begin(
 	head->id = id;
 }
 
-/* How much of a lease's record is written: its tag as far as it is used, or all of it. It never
+/* How much of a lease's record is written: its tag as far as it is used, or all of it up to the flags or to the end. It never
  * changes, so the record stays where it is. */
 static inline size_t gm_record_lease_size(size_t tag, uint64_t flags)
 {
-	if (flags)
+	if (flags & GM_RECORD_PIECE)
 		return sizeof(struct gm_record_lease);
+	if (flags)
+		return offsetof(struct gm_record_lease, origin);
 	size_t words = tag > 0 ? tag / sizeof(uint64_t) + 1 : 0;
 	return offsetof(struct gm_record_lease, tag) + words * sizeof(uint64_t);
 }

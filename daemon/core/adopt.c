@@ -262,6 +262,7 @@ static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 {
 	return record->grants > 0 && record->next_index >= record->grants &&
 	       (record->session != 0) == (record->made > 0) && record->made <= INT32_MAX &&
+	       (record->origin != 0) == ((record->flags & GM_RECORD_PIECE) != 0) &&
 	       adopt_is_name(record->tag, sizeof(record->tag)) &&
 	       record->head.size == gm_record_lease_size(strlen(record->tag), record->flags);
 }
@@ -290,7 +291,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	lease->reusable = false;
 	lease->for_others = record->flags & GM_RECORD_FOR_OTHERS;
 	lease->signals = record->flags & GM_RECORD_SIGNALS;
-	lease->piece = record->flags & GM_RECORD_PIECE;
+	lease->origin = record->origin;
 	lease->grants = record->grants;
 	lease->next_index = record->next_index;
 	lease->user_bytes = record->user_bytes;

@@ -89,7 +89,7 @@ static int commit_lease(
 	struct gm_record_lease record;
 	uint64_t flags = (lease->for_others ? GM_RECORD_FOR_OTHERS : 0) |
 			 (lease->signals ? GM_RECORD_SIGNALS : 0) |
-			 (lease->piece ? GM_RECORD_PIECE : 0);
+			 (lease->origin ? GM_RECORD_PIECE : 0);
 	size_t tag = lease->tag[0] ? strlen(lease->tag) : 0,
 	       size = gm_record_lease_size(tag, flags);
 
@@ -106,6 +106,7 @@ static int commit_lease(
 	record.made = made;
 	record.transport = (uint32_t)lease->transport;
 	record.flags = flags;
+	record.origin = lease->origin;
 	if (tag > 0 || flags)
 		memcpy(record.tag, lease->tag, sizeof(record.tag));
 	int r = gm_env_record(env, GM_RECORD_LEASE, lease->id, &lease->place, &record, size);

@@ -445,7 +445,7 @@ void gm_lease_info(
 		.signals = lease->word >= 0,
 		.word = lease->word,
 		.made = lease->maker,
-		.piece = lease->piece && lease->maker == session,
+		.piece = lease->origin && lease->maker == session,
 		.tag = lease->tag,
 	};
 }

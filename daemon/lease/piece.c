@@ -22,7 +22,7 @@ static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chu
 		lease->device, lease->transport, lease->tag);
 	if (!own)
 		return NULL;
-	own->piece = true;
+	own->origin = lease->id;
 	own->reusable = lease->reusable;
 	own->for_others = lease->for_others;
 	own->across = lease->across;
@@ -68,7 +68,7 @@ static gpumem_status piece_find(struct gm_session *session, uint64_t lease_id, u
 	else if (lease && lease->chunks && !lease->chunks->next)
 		chunk = lease->chunks;
 	/* The client may not have heard yet that the chunk is a lease of its own. */
-	if (chunk && chunk->lease && chunk->lease->piece)
+	if (chunk && chunk->lease && chunk->lease->origin)
 		lease = chunk->lease;
 	if (!chunk || !lease || chunk->lease != lease || chunk->marked || lease->maker != session)
 		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
@@ -88,7 +88,7 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 	if (status != GPUMEM_OK)
 		return status;
 
-	if (chunk_id && !lease->piece) {
+	if (chunk_id && !lease->origin) {
 		if (!gm_lease_is_alone(lease, session) || lease->signals)
 			return gm_refuse(GPUMEM_E_BUSY, detail,
 				"the lease is shared itself, so its chunks stay in it");
@@ -201,16 +201,17 @@ gpumem_status gm_session_unshare_chunks(
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_session_return_piece(struct gm_session *session, uint64_t id, uint64_t index)
+gpumem_status gm_session_return_piece(
+	struct gm_session *session, uint64_t origin, uint64_t id, uint64_t index)
 {
 	struct gm_env *env = &session->core->env;
 	struct gm_chunk *chunk;
 
 	HASH_FIND(hh, *gm_env_chunks(env, id), &id, sizeof(id), chunk);
 	struct gm_lease *lease = chunk ? chunk->lease : NULL;
-	/* A client that has opened the lease, too, knows it. */
-	if (!lease || !lease->piece || lease->maker != session || chunk->index != index ||
-		lease->own.count != 1 || lease->own.opens)
+	/* It may have come back since, and left another lease. A client that has opened the lease, too, knows it. */
+	if (!lease || !origin || lease->origin != origin || lease->maker != session ||
+		chunk->index != index || lease->own.count != 1 || lease->own.opens)
 		return GPUMEM_E_NOT_FOUND;
 	gm_lease_return(session, lease);
 	return GPUMEM_OK;

@@ -315,7 +315,7 @@ static gpumem_status request_check(
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a lease on the ipc transport is one block and cannot grow; make "
 				"another one");
-		if (request->lease->piece)
+		if (request->lease->origin)
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"a chunk that was shared by itself is a lease that cannot grow; "
 				"make another one");

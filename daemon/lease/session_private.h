@@ -191,13 +191,12 @@ struct gm_lease {
 	uint64_t id;
 	struct gm_core *core;
 	struct gm_device *device;
-	enum gm_transport transport;
 	gm_domain domain;
+	enum gm_transport transport;
 	bool reusable;
 	bool across;              /* a session of another domain has opened it */
 	bool for_others;          /* it may be shared outside its domain: its chunks were fresh */
 	bool signals;             /* its openers are told when its maker leaves */
-	bool piece;               /* its one chunk was in another lease before (piece.c) */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
 	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
@@ -222,6 +221,7 @@ struct gm_lease {
 	bool word_kept;    /* the keeper has it, or will */
 	int word; /* with signals: the fd of that; -1: none, or the daemon before lost it */
 	uint64_t next_index;
+	uint64_t origin; /* its one chunk was in this lease before (piece.c); 0: in none */
 	uint64_t grants; /* how many requests brought it chunks */
 	uint64_t bytes, user_bytes;
 	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */

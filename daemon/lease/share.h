@@ -78,9 +78,10 @@ struct gm_share_chunks {
 gpumem_status gm_session_share_chunks(struct gm_session *session,
 	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
 	char detail[GM_DETAIL_BYTES]);
-/* Returns a chunk that the session knows by its index in the lease that the chunk has left. GPUMEM_E_NOT_FOUND: it has not
- * left one, or has come back since, or the session knows the lease that it is in. */
-gpumem_status gm_session_return_piece(struct gm_session *session, uint64_t id, uint64_t index);
+/* Returns a chunk that the session knows by its index in the lease that the chunk has left, origin. GPUMEM_E_NOT_FOUND: it has
+ * not left that one, or has come back since, or the session knows the lease that it is in. */
+gpumem_status gm_session_return_piece(
+	struct gm_session *session, uint64_t origin, uint64_t id, uint64_t index);
 /* Ends a token of so many chunks that the session made. Sessions that opened them keep them. */
 gpumem_status gm_session_unshare_chunks(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n);

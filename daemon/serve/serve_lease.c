@@ -458,7 +458,7 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	bool piece = status == GPUMEM_E_NOT_FOUND && what->n_indexes == 1;
 	if (piece)
 		status = gm_session_return_piece(
-			gm_serve_session_of(peer), what->chunks[0], what->indexes[0]);
+			gm_serve_session_of(peer), what->lease, what->chunks[0], what->indexes[0]);
 	GM_STEP("return: chunks came back");
 	if (status == GPUMEM_OK && !piece && gm_lease_is_leaving(lease)) {
 		serve_return_rest(serve, peer, packet->id, lease);

@@ -229,25 +229,49 @@ START_TEST(a_chunk_goes_back_by_the_index_it_had)
 	uint64_t index = gm_lease_chunk(heap, 1)->index;
 	struct gm_lease *opened;
 
-	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, heap->id, ids[1], index), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index + 1), GPUMEM_E_NOT_FOUND);
-	ck_assert_int_eq(gm_session_return_piece(mate, ids[1], index), GPUMEM_E_NOT_FOUND);
-	ck_assert_int_eq(gm_session_return_piece(maker, 12345, index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, heap->id, ids[1], index + 1), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(mate, heap->id, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, heap->id, 12345, index), GPUMEM_E_NOT_FOUND);
 
 	/* If it is open here, the client knows it. */
 	ck_assert_int_eq(open_by(maker, 0, &opened), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, heap->id, ids[1], index), GPUMEM_E_NOT_FOUND);
 	gm_lease_return(maker, opened);
 
 	/* Others keep it, and a second return takes nothing from them. */
 	ck_assert_int_eq(open_by(mate, 0, &opened), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_return_piece(maker, heap->id, ids[1], index), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_held(maker, d), 34 * MiB);
-	ck_assert_int_eq(gm_session_return_piece(maker, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, heap->id, ids[1], index), GPUMEM_E_NOT_FOUND);
 	ck_assert_uint_eq(fake_left_by(&fake, 1000, d), 8 * MiB);
 	gm_lease_return(mate, opened);
 	ck_assert_uint_eq(fake_figures(&fake, d).pooled, 8 * MiB);
+}
+END_TEST
+
+/* The chunk came back, was granted again in another lease of the client, at the same index, and was shared there. */
+START_TEST(a_return_that_is_sent_again_takes_no_chunk_that_left_another_lease)
+{
+	uint64_t index = gm_lease_chunk(heap, 1)->index;
+	const struct gm_lease *before = heap;
+
+	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
+	ck_assert_int_eq(gm_session_return_piece(maker, before->id, ids[1], index), GPUMEM_OK);
+	heap = fake_lease(&fake, maker, d, 42 * MiB);
+	ck_assert_uint_eq(gm_lease_chunk(heap, 1)->id, ids[1]);
+	ck_assert_uint_eq(gm_lease_chunk(heap, 1)->index, index);
+	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_session_return_piece(maker, before->id, ids[1], index), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(gm_session_return_piece(maker, heap->id, ids[1], index), GPUMEM_OK);
 }
 END_TEST
 
@@ -327,6 +351,7 @@ int main(void)
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
 	tcase_add_test(tcase, a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of);
 	tcase_add_test(tcase, a_chunk_goes_back_by_the_index_it_had);
+	tcase_add_test(tcase, a_return_that_is_sent_again_takes_no_chunk_that_left_another_lease);
 	tcase_add_test(tcase, nobody_shares_what_it_has_not);
 	tcase_add_test(tcase, a_bound_of_shares_holds_for_chunks_too);
 	tcase_add_test(
