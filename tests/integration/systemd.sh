@@ -20,7 +20,7 @@ tests=(
 	memory_is_given_out_and_shared_under_confinement
 	members_of_the_group_administer_and_others_do_not
 	a_reload_takes_up_a_good_configuration
-	a_reload_keeps_the_old_configuration_when_the_new_one_is_bad
+	a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
 	however_often_it_dies_it_is_started_again
@@ -215,11 +215,11 @@ a_reload_takes_up_a_good_configuration() {
 		expect "the process" "$(property MainPID)" "$pid"
 }
 
-a_reload_keeps_the_old_configuration_when_the_new_one_is_bad() {
+a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad() {
 	local from pid
 	from=$(next_line log) pid=$(property MainPID)
 	configure '[gpumemd]\nfraction = 0.33\nfractoin = 1\n'
-	systemctl reload gpumemd.service &&
+	! systemctl reload gpumemd.service 2>/dev/null &&
 		await log "$from" '/etc/gpumemd/gpumemd\.conf:3: fractoin: unknown key' >/dev/null &&
 		effective fraction | grep -q 0.71 && expect "the process" "$(property MainPID)" "$pid" &&
 		expect "the service" "$(property ActiveState)" active
