@@ -11,9 +11,11 @@ mode        who serves tensors            what you get                          
 """
 
 import ctypes
+import functools
 import os
 import sys
 import threading
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -96,7 +98,57 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
             _kept.append(core)
             _plugin, _plugin_path, _session = plugin, path, session
         _captures.announce()
+        _follow_graphs(sys.modules.get("torch"), _session)
         return _plugin, _session
+
+
+def _graph_now(torch: Any, session: Session) -> int:
+    """The number of the graph that PyTorch is capturing on this thread's stream; 0: none."""
+    core, number = session._core_now(), ctypes.c_uint64()
+    device = _cuda.numbers(session.devices).get(torch.cuda.current_device())
+    if device is not None:
+        core.library.gpumem_graph_of(core.pointer, device, torch.cuda.current_stream().cuda_stream, ctypes.byref(number))
+    return number.value
+
+
+def _graph_gone(core: Any, number: int) -> None:
+    if os.getpid() == core.pid:
+        core.library.gpumem_graph_gone(core.pointer, number)  # which may keep nothing for it
+
+
+def _follow_graphs(torch: Any, session: Session) -> None:
+    """Memory that a graph uses stays in place, also when it was freed, until the library hears that the graph is gone."""
+    graph = getattr(getattr(torch, "cuda", None), "CUDAGraph", None)
+    if graph is None or getattr(graph.capture_begin, "_gpumem_follows", False):
+        return
+    begin, end, reset = graph.capture_begin, graph.capture_end, graph.reset
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *arguments: Any, **named: Any) -> Any:
+        _graph_now(torch, session)  # the library gets ready for the device, which it must not do during a capture
+        result = begin(self, *arguments, **named)
+        number = _graph_now(torch, session)
+        if number:
+            self._gpumem_gone = weakref.finalize(self, _graph_gone, session._core_now(), number)
+            self._gpumem_gone.atexit = False
+        return result
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return end(self, *arguments, **named)
+        finally:
+            _graph_now(torch, session)  # the library learns that the stream is not being captured any more
+
+    @functools.wraps(reset)
+    def reset_and_forget(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = reset(self, *arguments, **named)
+        if getattr(self, "_gpumem_gone", None) is not None:
+            self._gpumem_gone()
+        return result
+
+    setattr(capture_begin, "_gpumem_follows", True)
+    graph.capture_begin, graph.capture_end, graph.reset = capture_begin, capture_end, reset_and_forget
 
 
 def _address(plugin: ctypes.CDLL, name: str) -> int:

@@ -345,6 +345,17 @@ def captures():
     torch.cuda.synchronize()
     report(int(source.sum()) == 3 << 20, "captures, %s: the graphs replay" % mode)
 
+    if mode == "arena":
+        torch.cuda.synchronize()
+        before, graph = session.stats().in_use, torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = (source * 2 + 1) * 3
+        held = session.stats().in_use - before
+        del result, graph
+        torch.cuda.synchronize()
+        print("a graph had %.1f MiB, and %.1f MiB are left of it" % (held / (1 << 20), (session.stats().in_use - before) / (1 << 20)))
+        report(held >= 12 << 20 and session.stats().in_use <= before, "captures, arena: memory of a graph goes back with the graph")
+
     # A buffer that others had is freed after a wait for the device, which would break a capture.
     before, graph = session.stats().in_use, torch.cuda.CUDAGraph()
     buffer = session.alloc(4 << 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumem import _capi
+from gpumem import _capi, weights
 from gpumem.errors import Status
 
 SOURCE = Path(os.environ.get("top_srcdir", Path(__file__).resolve().parents[2]))
@@ -45,6 +45,14 @@ def said(tmp_path_factory):
     subprocess.run(compiler + ["-I", str(SOURCE / "include"), "-o", str(folder / "said"), str(folder / "said.c")], check=True)
     output = subprocess.run([str(folder / "said")], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
     return {line.split()[0]: tuple(int(word) for word in line.split()[1:]) for line in output.splitlines()}
+
+
+def test_everything_that_is_called_has_types():
+    """Without them, ctypes would cut addresses to 32 bits."""
+    called = set()
+    for path in (SOURCE / "python" / "gpumem").glob("*.py"):
+        called |= set(re.findall(r"\.(gpumem_(?!torch_)\w+)", path.read_text()))
+    assert len(called) > 50 and called - set(_capi.FUNCTIONS) - set(weights.FUNCTIONS) == set()
 
 
 @pytest.mark.parametrize("struct", _capi.STRUCTS, ids=lambda struct: struct.c_name)

@@ -216,6 +216,10 @@ def test_captures_are_announced_to_the_library(module, monkeypatch, mode, on_gpu
         def capture_end(self):
             said.append("ends")
 
+        def reset(self):
+            pass
+
+    cuda.current_stream = lambda: types.SimpleNamespace(cuda_stream=0)
     cuda.CUDAGraph, cuda.MemPool, cuda.use_mem_pool = Graph, lambda allocator: "pool", lambda pool, device: contextlib.nullcontext()
     if mode:
         module.enable(mode)
@@ -295,6 +299,52 @@ def test_without_record_stream_all_memory_counts_as_used_by_all_streams(on_gpu):
     said = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, universal_newlines=True,
                           env=dict(os.environ, PYTHONPATH=path)).stdout
     assert said == "True\nFalse\n"
+
+
+@pytest.mark.parametrize("ending", ["reset", "dropped", "broken"])
+def test_memory_of_a_graph_is_free_when_the_graph_is_gone(module, monkeypatch, ending, on_gpu):
+    from gpumem import _cuda
+
+    with_torch(monkeypatch)
+    cuda, torch, stream, captured = _cuda.driver(), sys.modules["torch"], ctypes.c_void_p(), ctypes.c_void_p()
+
+    class Graph:
+        def capture_begin(self):
+            assert cuda.cuStreamBeginCapture_v2(stream, 0) == 0
+
+        def capture_end(self):
+            if ending == "broken":
+                assert cuda.cuStreamSynchronize(stream) != 0
+            if cuda.cuStreamEndCapture(stream, ctypes.byref(captured)):
+                raise RuntimeError("the capture was broken")
+
+        def reset(self):
+            if captured:
+                assert cuda.cuGraphDestroy(captured) == 0
+
+    torch.cuda.CUDAGraph = Graph
+    with _cuda._Context(0):
+        assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+        torch.cuda.current_stream = lambda: types.SimpleNamespace(cuda_stream=stream.value)
+        module.enable("arena")
+        library, graph = declared(module._load_plugin()[0]), Graph()
+        before = module.memory_stats()["in_use"]
+        graph.capture_begin()
+        freed, held = (library.gpumem_torch_try_alloc(MIB, 0, stream) for _ in range(2))
+        library.gpumem_torch_free(freed, MIB, 0, stream)
+        if ending == "broken":
+            with pytest.raises(RuntimeError):
+                graph.capture_end()
+        else:
+            graph.capture_end()
+        assert freed and held and module.memory_stats()["in_use"] == before + 2 * MIB  # each launch uses it again
+        if ending == "reset":
+            graph.reset()
+        else:
+            del graph
+        assert module.memory_stats()["in_use"] == before + MIB
+        library.gpumem_torch_free(held, MIB, 0, stream)
+        assert module.memory_stats()["in_use"] == before and cuda.cuStreamDestroy_v2(stream) == 0
 
 
 def test_the_plug_in_serves_regions(plugin, on_gpu):
