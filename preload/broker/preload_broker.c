@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cancel.h"
 #include "common/clock.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
@@ -243,6 +244,7 @@ enum gm_broker_answer gm_broker_begin(void)
 		atomic_load(&broker_state) == BROKER_PLAIN)
 		return GM_BROKER_ABSENT;
 
+	GM_UNCANCELLED;
 	atomic_fetch_add(&broker_beginning, 1);
 	pthread_mutex_lock(&broker_lock);
 	enum broker_state state = atomic_load(&broker_state);

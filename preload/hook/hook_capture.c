@@ -9,6 +9,7 @@
 #include <time.h>
 #include <utlist.h>
 
+#include "common/cancel.h"
 #include "preload/preload.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/broker/preload_graphs.h"
@@ -238,10 +239,12 @@ static __attribute__((constructor)) void capture_prepare(void)
 /* The thread's own default stream, where the program means that one by 0. */
 #define CAPTURE_STREAM(stream, zero) ((stream) ? (stream) : (gm_cu_stream)(uintptr_t)(zero))
 
+/* If a thread were cancelled within these calls, its capture would count as going on for good. */
 #define CAPTURE_BEGIN(symbol, zero, parameters, arguments) \
 	gm_cu_result symbol parameters \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		gm_cu_stream named = CAPTURE_STREAM(stream, zero); \
 		struct capture_origin *origin = capture_begin(driver, named); \
 		if (!origin) \
@@ -261,6 +264,7 @@ static __attribute__((constructor)) void capture_prepare(void)
 	gm_cu_result cuStreamEndCapture##suffix(gm_cu_stream stream, gm_cu_graph *graph) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, cuStreamEndCapture##suffix); \
+		GM_UNCANCELLED; \
 		gm_cu_result result = driver->cuStreamEndCapture##suffix(stream, graph); \
 		if (result == GM_CUDA_SUCCESS && graph) \
 			gm_graphs_captured(*graph); \

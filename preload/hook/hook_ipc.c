@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/cancel.h"
 #include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
@@ -150,6 +151,7 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 		return driver->cuIpcCloseMemHandle(ptr);
 
 	/* Work of this process may still use it. The driver need not be waited for, and the wait would break a capture. */
+	GM_UNCANCELLED;
 	bool wait = gm_capture_put_off();
 	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
 	if (wait)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "common/cancel.h"
 #include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
@@ -42,6 +43,8 @@ static atomic_bool memory_unwaited;
 static __attribute__((noinline, cold)) void memory_await_freed(
 	const struct gm_driver *driver, gm_cu_ctx ctx)
 {
+	GM_UNCANCELLED;
+
 	if (!gm_capture_put_off())
 		return;
 	atomic_store_explicit(&memory_unwaited, false, memory_order_relaxed);
@@ -149,7 +152,8 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	}
 	gm_pools_free(&block);
 
-	/* During a capture nobody may wait. */
+	/* During a capture nobody may wait. If the thread were cancelled in the wait, it would put captures off for good. */
+	GM_UNCANCELLED;
 	bool wait = gm_capture_put_off();
 	gm_cu_result result = wait ? memory_await(driver, block.ctx) : GM_CUDA_SUCCESS;
 	if (wait)

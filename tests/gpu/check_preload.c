@@ -313,6 +313,14 @@ START_TEST(memory_that_was_freed_before_a_capture_does_not_break_it)
 }
 END_TEST
 
+START_TEST(a_thread_that_is_cancelled_makes_its_call_to_the_end)
+{
+	start();
+	play("dlsym", "capture-cancel", NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_capture_that_began_before_the_session_is_not_broken)
 {
 	start();
@@ -495,6 +503,7 @@ int main(void)
 	tcase_add_test(tc, memory_that_was_freed_during_a_capture_can_be_had_after_it);
 	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
 	tcase_add_test(tc, memory_that_was_freed_before_a_capture_does_not_break_it);
+	tcase_add_test(tc, a_thread_that_is_cancelled_makes_its_call_to_the_end);
 	tcase_add_test(tc, a_capture_that_began_before_the_session_is_not_broken);
 	tcase_add_test(tc, pinned_memory_that_was_freed_during_a_capture_goes_back_after_it);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);

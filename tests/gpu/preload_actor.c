@@ -559,6 +559,7 @@ static const struct {
 	{"capture-full", scene_capture_full},
 	{"capture-race", scene_capture_race},
 	{"capture-after-free", scene_capture_after_free},
+	{"capture-cancel", scene_capture_cancel},
 	{"capture-first", scene_capture_first},
 	{"capture-pinned", scene_capture_pinned},
 	{"capture-destroyed", scene_capture_destroyed},

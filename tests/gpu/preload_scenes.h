@@ -54,6 +54,7 @@ void scene_capture(void);
 void scene_capture_full(void);
 void scene_capture_race(void);
 void scene_capture_after_free(void);
+void scene_capture_cancel(void);
 void scene_capture_first(void);
 void scene_capture_pinned(void);
 void scene_capture_destroyed(void);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "tests/gpu/fake_gate.h"
+
 static sem_t gate;
 
 static void pass_gate(void *unused)
@@ -172,6 +174,59 @@ void scene_capture_after_free(void)
 		CU(cu.cuStreamEndCapture(stream, &graph));
 	}
 	CU(cu.cuMemFree(ptr));
+}
+
+/* Threads that are cancelled. A call that has begun is made to its end: otherwise its thread would keep captures out
+ * for good, or its capture would count as going on for good. */
+static _Atomic bool freed_whole, captured_whole;
+
+static void *free_cancelled(void *ptr)
+{
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	CU(cu.cuMemFree((gm_cu_ptr)(uintptr_t)ptr));
+	freed_whole = true;
+	return NULL;
+}
+
+static void *capture_cancelled(void *stream)
+{
+	void *graph = NULL;
+
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	pthread_cancel(pthread_self());
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuStreamEndCapture(stream, &graph));
+	captured_whole = true;
+	return NULL;
+}
+
+void scene_capture_cancel(void)
+{
+	bool fake = getenv("GPUMEM_FAKE_DIR");
+	pthread_t frees, captures;
+	struct fake_gate waits;
+	gm_cu_stream stream;
+	gm_cu_ptr ptr;
+
+	fake_gate_prepare();
+	shared_ctx = use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	if (fake)
+		fake_gate_close(&waits, "cuCtxSynchronize");
+	GM_REQUIRE(pthread_create(&frees, NULL, free_cancelled, (void *)(uintptr_t)ptr) == 0);
+	if (fake)
+		fake_gate_await(&waits);
+	pthread_cancel(frees);
+	/* The capture waits for that thread before it begins, for as long as it may. */
+	GM_REQUIRE(pthread_create(&captures, NULL, capture_cancelled, stream) == 0);
+	pthread_join(captures, NULL);
+	GM_REQUIRE(captured_whole);
+	if (fake)
+		fake_gate_open(&waits);
+	pthread_join(frees, NULL);
+	GM_REQUIRE(freed_whole || !fake);
 }
 
 /* The program takes its first memory of the broker while it captures, so the client library was not there when the capture
