@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Set
 
 from . import _capi
 
@@ -20,6 +20,8 @@ _waits = 0  # threads that wait for a device, or are about to
 # How long a capture that is about to begin lets them: the device may need the capture to go on before their wait can end.
 _PATIENCE = 1.0
 
+captured_by: Set[str] = set()
+"""Who has captured something in this process: "torch", "cupy", or "program"."""
 after_last: List[Callable[[], None]] = []
 """What is called when the last capture has ended."""
 
@@ -27,8 +29,9 @@ after_last: List[Callable[[], None]] = []
 class _Capture:
     """A capture that was announced."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: str) -> None:
         global _captures
+        captured_by.add(by)
         self._once = threading.Lock()
         begin = _capi.call("gpumem_capture_begin")
         with _changed:
@@ -54,7 +57,7 @@ class _Capture:
 def capturing() -> Iterator[None]:
     """Announces captures of streams into CUDA graphs: all captures that begin inside the `with` must end there. Meanwhile the library does
     nothing that would break them, in any thread. PyTorch and CuPy need no such word from the program."""
-    capture = _Capture()
+    capture = _Capture("program")
     try:
         yield
     finally:
@@ -83,16 +86,16 @@ def kept_out() -> Iterator[bool]:
 _begun: Dict[Any, Callable[[], Any]] = {}
 
 
-def _wrap(owner: Any, first: str, last: str, key: Callable[[Any], Any], lasting: Callable[[Any], bool]) -> None:
-    """Announces the captures that one method begins and another one ends. key() says which capture it is. An object that is dropped ends its
-    capture, unless lasting() says otherwise."""
+def _wrap(by: str, owner: Any, first: str, last: str, key: Callable[[Any], Any], lasting: Callable[[Any], bool]) -> None:
+    """Announces the captures of a framework, which one method begins and another one ends. key() says which capture it is. An object that
+    is dropped ends its capture, unless lasting() says otherwise."""
     begin, end = getattr(owner, first), getattr(owner, last)
     if getattr(begin, "_gpumem_announces", False):
         return
 
     @functools.wraps(begin)
     def begin_announced(self: Any, *arguments: Any, **named: Any) -> Any:
-        capture = _Capture()
+        capture = _Capture(by)
         try:
             result = begin(self, *arguments, **named)
         except BaseException:
@@ -123,7 +126,7 @@ def _wrap_torch(torch: Any) -> bool:
     graph = getattr(getattr(torch, "cuda", None), "CUDAGraph", None)
     if not hasattr(graph, "capture_begin"):
         return False
-    _wrap(graph, "capture_begin", "capture_end", lambda self: ("torch", id(self)), lambda self: False)
+    _wrap("torch", graph, "capture_begin", "capture_end", lambda self: ("torch", id(self)), lambda self: False)
     return True
 
 
@@ -134,7 +137,7 @@ def _wrap_cupy(cupy: Any) -> bool:
     external = getattr(cupy.cuda, "ExternalStream", ())  # whose stream somebody else destroys
     for kind in (stream, external or stream):
         owner = next(base for base in kind.__mro__ if "begin_capture" in vars(base))
-        _wrap(owner, "begin_capture", "end_capture", lambda self: ("cupy", self.ptr), lambda self: isinstance(self, external))
+        _wrap("cupy", owner, "begin_capture", "end_capture", lambda self: ("cupy", self.ptr), lambda self: isinstance(self, external))
     return True
 
 
@@ -152,4 +155,4 @@ def announce() -> None:
                     _seen[name] = module
 
 
-__all__ = ["after_last", "announce", "capturing", "kept_out"]
+__all__ = ["after_last", "announce", "captured_by", "capturing", "kept_out"]

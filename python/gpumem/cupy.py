@@ -10,7 +10,7 @@ not use.
 import threading
 from typing import Any, Optional
 
-from . import _cuda, default_session
+from . import _captures, _cuda, default_session
 from ._emptier import Emptier
 from .errors import LibraryNotFoundError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 
@@ -24,6 +24,13 @@ def _cupy() -> Any:
     except ImportError as error:
         raise LibraryNotFoundError("gpumem.cupy needs CuPy, which cannot be imported (%s): pip install cupy-cuda12x" % error) from None
     return cupy
+
+
+def _empty(pool: Any) -> None:
+    """Returns what the pool does not use. A graph uses memory that looks free to the pool, so nothing is returned once the program has captured
+    one. PyTorch's graphs use none of this memory."""
+    if not _captures.captured_by - {"torch"}:
+        pool.free_all_blocks()
 
 
 def enable() -> Any:
@@ -51,7 +58,7 @@ def enable() -> Any:
                 return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, owner, device), 0)
 
             pool = cupy.cuda.MemoryPool(allocate)
-            emptier = Emptier(pool.free_all_blocks, session, "gpumem-cupy")
+            emptier = Emptier(lambda: _empty(pool), session, "gpumem-cupy")
             cupy.cuda.set_allocator(pool.malloc)
             _pool = pool
         return _pool

@@ -206,7 +206,9 @@ def cupy(said, monkeypatch):
 def test_cupy_announces_its_captures(said, cupy, on_gpu):
     give_memory_away()
     stream = cupy.cuda.Stream(7)
+    _captures.captured_by.discard("cupy")
     stream.begin_capture()
+    assert "cupy" in _captures.captured_by
     assert stream.end_capture() == "graph"
     with pytest.raises(RuntimeError, match="legacy"):
         cupy.cuda.Stream(0).begin_capture()

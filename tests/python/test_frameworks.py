@@ -10,7 +10,7 @@ import types
 import pytest
 
 import gpumem
-from gpumem import _cuda
+from gpumem import _captures, _cuda
 
 MIB = 1 << 20
 TOO_MUCH = 1 << 44
@@ -101,6 +101,7 @@ def test_cupy_tries_again_and_then_raises_its_own(cupy, in_use):
 
 
 def test_cupy_returns_what_it_has_cached_when_others_need_memory(cupy, monkeypatch, on_gpu):
+    monkeypatch.setattr(_captures, "captured_by", set())
     heard, on_event = [], gpumem.Session.on_event
 
     def recorded(session, function, kinds=None):
@@ -113,6 +114,16 @@ def test_cupy_returns_what_it_has_cached_when_others_need_memory(cupy, monkeypat
     assert sorted(kinds) == ["pressure", "reclaim"] and not pool.freed.is_set()
     function(types.SimpleNamespace(kind="pressure", level="high"))
     assert pool.freed.wait(30)
+
+
+@pytest.mark.parametrize("by, emptied", [("torch", True), ("cupy", False), ("program", False)])
+def test_the_pool_is_not_emptied_under_a_graph(cupy, monkeypatch, by, emptied, on_gpu):
+    """A graph uses memory that looks free to the pool."""
+    monkeypatch.setattr(_captures, "captured_by", set())
+    pool = gpumem.cupy.enable()
+    _captures._Capture(by).end()
+    gpumem.cupy._empty(pool)
+    assert pool.freed.is_set() is emptied
 
 
 def test_a_gpu_of_cupys_that_gpumemd_does_not_serve(cupy, on_gpu):
