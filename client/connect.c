@@ -217,23 +217,43 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 /*
  * All processes below a gpumem-run are one owner to the daemon, whether they use this library by
  * themselves or by the preloaded one. What gpumem-run says about them is in the environment; without it,
- * or if it makes no sense, there is no run.
+ * there is no run. A value that makes no sense is an error, because without it a limit would not hold.
  */
 #define RUN_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-static void connect_find_run(struct gpumem_session *session)
+static gpumem_status connect_find_run(struct gpumem_session *session)
 {
 	const char *run = getenv("GPUMEM_RUN"), *max = getenv("GPUMEM_RUN_LIMIT"),
 		   *priority = getenv("GPUMEM_RUN_PRIORITY");
 	uint64_t value;
 
-	if (!run || strlen(run) > GM_LIMIT_RUN_BYTES || run[strspn(run, RUN_LETTERS)])
-		return;
+	if (!run)
+		return GPUMEM_OK;
+	if (!*run || strlen(run) > GM_LIMIT_RUN_BYTES || run[strspn(run, RUN_LETTERS)])
+		return gm_error(GPUMEM_E_INVALID,
+			"the environment variable GPUMEM_RUN must be 1 to %d letters and digits, and is "
+			"'%.40s'",
+			GM_LIMIT_RUN_BYTES, run);
 	snprintf(session->run, sizeof(session->run), "%s", run);
-	if (max && gm_parse_u64(max, &value) == 0)
+
+	if (max && gm_parse_u64(max, &value) < 0)
+		return gm_error(GPUMEM_E_INVALID,
+			"the environment variable GPUMEM_RUN_LIMIT must be a number of bytes, and is "
+			"'%.40s'",
+			max);
+	if (max)
 		session->run_max = value;
-	if (priority && *priority == '-' && gm_parse_u64(priority + 1, &value) == 0)
-		session->run_priority = -(int32_t)gm_min(value, GM_PRIORITY_MAX);
+
+	bool minus = priority && *priority == '-';
+	if (priority && (gm_parse_u64(priority + minus, &value) < 0 || (value && !minus) ||
+				value > GM_PRIORITY_MAX))
+		return gm_error(GPUMEM_E_INVALID,
+			"the environment variable GPUMEM_RUN_PRIORITY must be a number from -%d to 0, "
+			"and is '%.40s'",
+			(int)GM_PRIORITY_MAX, priority);
+	if (priority)
+		session->run_priority = -(int32_t)value;
+	return GPUMEM_OK;
 }
 
 /* Decides how the session tracks memory: as the program says, or else its environment. */
@@ -357,7 +377,8 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 		status = connect_find_name(session, given.name);
 	if (!status)
 		status = connect_find_tracking(session, given.track);
-	connect_find_run(session);
+	if (!status)
+		status = connect_find_run(session);
 	if (!status)
 		status = connect_greet(session);
 	if (status) {

@@ -79,7 +79,7 @@ static int main_look(
 		return main_fail(EXIT_FAILURE, "%s", gpumem_error_detail());
 	if (options->device >= (int64_t)n)
 		return main_fail(EXIT_USAGE,
-			"--device: there is no device %lld; gpumemd has %u, numbered from 0",
+			"--device: there is no GPU %lld; gpumemd has %u, numbered from 0 (see 'gpumemctl devices')",
 			(long long)options->device, n);
 	for (uint32_t i = 0; i < n; i++) {
 		gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
@@ -104,6 +104,8 @@ static int main_ask(const struct gm_run_options *options, struct main_device *re
 	connect.socket = options->socket;
 	connect.name = "gpumem-run";
 	gpumem_status status = gpumem_connect(&connect, &session);
+	if (status == GPUMEM_E_INVALID)
+		return main_fail(EXIT_USAGE, "%s", gpumem_error_detail());
 	if (status && !options->optional)
 		return main_fail(EXIT_NO_DAEMON,
 			"%s (with --optional, the program runs without gpumemd)",

@@ -108,7 +108,7 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(
-		"--limit: '%s' is not a size; write 20G, 512M, or a part of the GPU such as 40%%",
+		"--limit: '%s' is not a size above 0; write 20G, 512M, or a part of the GPU up to 100%%, such as 40%%",
 		text);
 }
 
@@ -132,7 +132,7 @@ static enum gm_run_parsed run_options_priority(const char *text, struct gm_run_o
 
 	if (!*text || *end || errno || value < PRIORITY_LEAST || value > 0)
 		return run_options_wrong(
-			"--priority: '%s' is not from %d to 0; only an administrator can raise a priority",
+			"--priority: '%s' is not a number from %d to 0; only an administrator can raise a priority",
 			text, PRIORITY_LEAST);
 	options->priority = (int32_t)value;
 	return GM_RUN_GO;

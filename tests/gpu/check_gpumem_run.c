@@ -104,15 +104,15 @@ START_TEST(wrong_use_is_explained)
 		{(const char *const[]){"--priority", "1", "true", NULL}, 2,
 			"only an administrator can raise a priority"},
 		{(const char *const[]){"--priority", "-1001", "true", NULL}, 2,
-			"'-1001' is not from -1000 to 0"},
+			"'-1001' is not a number from -1000 to 0"},
 		{(const char *const[]){"--priority", "-99999999999999999999", "true", NULL}, 2,
-			"is not from -1000 to 0"},
+			"is not a number from -1000 to 0"},
 		{(const char *const[]){"--priority", "-1000", "true", NULL}, 0, ""},
 		{(const char *const[]){"--report=x", "true", NULL}, 2, "--report takes no value"},
 		{(const char *const[]){"--reprt=x", "true", NULL}, 2, "did you mean --report?"},
 		{(const char *const[]){"--wait", "50000000", "true", NULL}, 2, "is not a time"},
 		{(const char *const[]){"--device", "77", "true", NULL}, 2,
-			"there is no device 77; gpumemd has "},
+			"there is no GPU 77; gpumemd has "},
 		{(const char *const[]){"--device", "first", "true", NULL}, 2,
 			"'first' is not the number of a device"},
 		{(const char *const[]){"--name", "a\nb", "true", NULL}, 2, "printable UTF-8"},
@@ -133,6 +133,20 @@ START_TEST(wrong_use_is_explained)
 		if (status != cases[i].status || !strstr(text, cases[i].says))
 			GM_FAIL("case %zu: status %d, and: %s", i, status, text);
 	}
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_run_in_the_environment_that_makes_no_sense_is_an_error)
+{
+	char text[4096];
+	struct command command = {.arguments = ARGUMENTS("--optional", "true")};
+
+	start_with(CONFIG(""));
+	GM_REQUIRE(setenv("GPUMEM_RUN", "a-b", 1) == 0);
+	GM_REQUIRE_EQ(outcome(&command, text), 2);
+	GM_REQUIRE(strstr(text, "GPUMEM_RUN must be 1 to 32 letters and digits"));
+	unsetenv("GPUMEM_RUN");
 	tear_down();
 }
 END_TEST
@@ -470,6 +484,7 @@ int main(void)
 	TCase *tc = tcase_create("gpumem-run");
 	tcase_set_timeout(tc, 240);
 	tcase_add_test(tc, wrong_use_is_explained);
+	tcase_add_test(tc, a_run_in_the_environment_that_makes_no_sense_is_an_error);
 	tcase_add_test(tc, no_line_of_the_help_is_wider_than_a_terminal);
 	tcase_add_test(tc, a_missing_library_comes_with_a_remedy);
 	tcase_add_test(tc, a_setuid_program_is_refused);

@@ -280,6 +280,53 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 }
 END_TEST
 
+/* Else a limit that somebody wrote into the environment would not hold, and nobody would know. */
+START_TEST(a_run_that_makes_no_sense_is_refused_with_a_sentence)
+{
+	static const struct {
+		const char *run, *limit, *priority, *says;
+	} wrong[] = {
+		{"ab-c", NULL, NULL,
+			"GPUMEM_RUN must be 1 to 32 letters and digits, and is 'ab-c'"},
+		{"", NULL, NULL, "GPUMEM_RUN must be"},
+		{"123456789012345678901234567890123", NULL, NULL, "GPUMEM_RUN must be"},
+		{"a", "32M", NULL, "GPUMEM_RUN_LIMIT must be a number of bytes, and is '32M'"},
+		{"a", "", NULL, "GPUMEM_RUN_LIMIT must be"},
+		{"a", "-1", NULL, "GPUMEM_RUN_LIMIT must be"},
+		{"a", "1", "low",
+			"GPUMEM_RUN_PRIORITY must be a number from -1000 to 0, and is 'low'"},
+		{"a", "1", "1", "GPUMEM_RUN_PRIORITY must be"},
+		{"a", "1", "-1001", "GPUMEM_RUN_PRIORITY must be"},
+		{"a", "1", "-", "GPUMEM_RUN_PRIORITY must be"},
+	};
+	gpumem_session *another = NULL;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		setenv("GPUMEM_RUN", wrong[i].run, 1);
+		if (wrong[i].limit)
+			setenv("GPUMEM_RUN_LIMIT", wrong[i].limit, 1);
+		if (wrong[i].priority)
+			setenv("GPUMEM_RUN_PRIORITY", wrong[i].priority, 1);
+		ck_assert_int_eq(try_connect(20000, &another), GPUMEM_E_INVALID);
+		ck_assert_ptr_null(another);
+		says(wrong[i].says);
+	}
+
+	setenv("GPUMEM_RUN", "12345678901234567890123456789012", 1);
+	setenv("GPUMEM_RUN_PRIORITY", "-1000", 1);
+	ck_assert_int_eq(try_connect(20000, &another), GPUMEM_OK);
+	gpumem_disconnect(another);
+
+	/* Without a run, nobody reads its limit. */
+	unsetenv("GPUMEM_RUN");
+	setenv("GPUMEM_RUN_LIMIT", "32M", 1);
+	ck_assert_int_eq(try_connect(20000, &another), GPUMEM_OK);
+	gpumem_disconnect(another);
+	unsetenv("GPUMEM_RUN_LIMIT");
+	unsetenv("GPUMEM_RUN_PRIORITY");
+}
+END_TEST
+
 START_TEST(a_session_that_ends_takes_everything_along)
 {
 	unsigned before = open_fds();
@@ -420,6 +467,7 @@ int main(void)
 	tcase_add_test(tc, devices_and_pressure_are_known_without_a_message);
 	tcase_add_test(tc, a_device_that_does_not_exist_is_not_found_by_any_call);
 	tcase_add_test(tc, bad_arguments_are_refused_with_a_sentence);
+	tcase_add_test(tc, a_run_that_makes_no_sense_is_refused_with_a_sentence);
 	tcase_add_test(tc, a_session_that_ends_takes_everything_along);
 	tcase_add_test(tc, a_child_has_no_part_in_its_parents_session);
 	tcase_add_test(tc, many_threads_use_one_session);
