@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -76,6 +77,12 @@ static bool cuda_capture_asked(const struct gm_cuda *cuda, gpumem_stream stream)
 static bool cuda_capture_is_legacy(gpumem_stream stream)
 {
 	return (uintptr_t)stream <= GM_CU_STREAM_LEGACY;
+}
+
+/* Whether the handle stands for a default stream, of the current context or of this thread. */
+static bool cuda_capture_is_default(gpumem_stream stream)
+{
+	return (uintptr_t)stream <= GM_CU_STREAM_PER_THREAD;
 }
 
 /* What a stream's place holds, if this thread names the stream now. */
@@ -240,12 +247,6 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 	return is;
 }
 
-bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
-{
-	return gm_cuda_captured(cuda, device, stream) ||
-	       ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD && gm_cuda_capturing(cuda, device));
-}
-
 /* ---- captures that are about to begin */
 
 #define CAPTURE_PATIENCE_MS 1000
@@ -263,6 +264,22 @@ bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device)
 void gm_cuda_capture_let_in(void)
 {
 	atomic_fetch_sub(&capture_kept_out, 1);
+}
+
+bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
+{
+	if (cuda_capture_is_default(stream) && !gm_cuda_capture_keep_out(cuda, device))
+		return false;
+	if (!gm_cuda_captured(cuda, device, stream))
+		return true;
+	gm_cuda_capture_launched(stream);
+	return false;
+}
+
+void gm_cuda_capture_launched(gpumem_stream stream)
+{
+	if (cuda_capture_is_default(stream))
+		gm_cuda_capture_let_in();
 }
 
 void gm_cuda_capture_begin(void)
@@ -284,4 +301,28 @@ void gm_cuda_capture_end(void)
 	/* An end too many, where nobody captures, does no harm. */
 	while (n && !atomic_compare_exchange_weak(&capture_announced, &n, n - 1))
 		;
+}
+
+/* ---- forked children */
+
+/* Nobody captures in the child, whatever its parent's threads were doing: a child cannot use the driver that its parent has
+ * used. Places that its parent has made stay, and are empty. */
+static void cuda_capture_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	atomic_store(&capture_announced, 0);
+	atomic_store(&capture_kept_out, 0);
+	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+		struct gm_captured *on = &captured[i];
+
+		for (struct gm_capture_places *places = &on->first; places; places = places->next)
+			memset(places->at, 0, sizeof places->at);
+		atomic_store(&on->n, 0);
+		on->lost = false;
+	}
+}
+
+static __attribute__((constructor)) void cuda_capture_prepare(void)
+{
+	pthread_atfork(NULL, NULL, cuda_capture_after_fork);
 }

@@ -30,9 +30,6 @@ void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpume
  * still is. A thread's own default stream (CU_STREAM_PER_THREAD) counts until that thread asks again, or ends: no other
  * thread can ask the driver about it. */
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
-/* Whether nothing may be launched on this stream now: it would become a part of the graph that the stream is
- * captured into, or, on a default stream, break the capture of a stream that waits for it. */
-bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 
 /*
  * A capture may begin between such a question and the call that the answer was for. So a thread that is going to
@@ -41,6 +38,18 @@ bool gm_cuda_capture_forbids(const struct gm_cuda *cuda, gm_cu_device device, gp
  */
 bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device);
 void gm_cuda_capture_let_in(void);
+
+/*
+ * A thread calls gm_cuda_capture_launch() before it launches work on a stream of the program's, in the context in which
+ * it does. false: nothing may be launched. The work would become a part of the graph that the stream is captured into, or,
+ * on a default stream, break the capture of a stream that waits for it. true: the thread calls
+ * gm_cuda_capture_launched() for the same stream when it has launched the work. In between it keeps captures out, if the
+ * stream is a default stream. For other streams it does not: only a capture of the same stream could meet the work, and a
+ * program does not begin that while it has the library launch work there.
+ */
+bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
+void gm_cuda_capture_launched(gpumem_stream stream);
+
 /* The program is about to begin a capture, on any GPU, and has ended one. The first call waits for the threads that
  * keep captures out: for a second at most, because a wait for a context can take as long as the program likes. By then
  * the thread is inside of the driver, where a capture that begins does it no harm. */

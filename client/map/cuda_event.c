@@ -253,21 +253,25 @@ int gm_cuda_event_record_on(
 	struct gm_cuda_event *event;
 	gm_cu_result result;
 
-	if (gm_cuda_capture_forbids(contexts->cuda, contexts->device, stream))
-		return -EAGAIN;
-	result = gm_cuda_contexts_enter(contexts, &entered);
-	if (result)
-		return (int)result;
 	event = calloc(1, sizeof(*event));
-	if (!event) {
-		gm_cuda_contexts_leave(contexts, &entered);
+	if (!event)
 		return -ENOMEM;
+	event->contexts = contexts;
+	result = gm_cuda_contexts_enter(contexts, &entered);
+	if (result) {
+		free(event);
+		return (int)result;
+	}
+	if (!gm_cuda_capture_launch(contexts->cuda, contexts->device, stream)) {
+		gm_cuda_contexts_leave(contexts, &entered);
+		free(event);
+		return -EAGAIN;
 	}
 
-	event->contexts = contexts;
 	gm_cuda_contexts_walk(contexts);
 	result = event_record_stream(contexts, stream, event);
 	gm_cuda_contexts_walked(contexts);
+	gm_cuda_capture_launched(stream);
 	gm_cuda_contexts_leave(contexts, &entered);
 	if (result) {
 		gm_cuda_event_forget(event);
@@ -375,15 +379,18 @@ int gm_cuda_event_order(
 	struct gm_cuda_entered entered;
 	gm_cu_result result;
 
-	/* A capture would make the event a part of its graph, where it does not belong. */
-	if (gm_cuda_captured(contexts->cuda, contexts->device, stream))
-		return -EAGAIN;
 	result = gm_cuda_contexts_enter(contexts, &entered);
 	if (result)
 		return (int)result;
+	/* A capture would make the event a part of its graph, where it does not belong. */
+	if (!gm_cuda_capture_launch(contexts->cuda, contexts->device, stream)) {
+		gm_cuda_contexts_leave(contexts, &entered);
+		return -EAGAIN;
+	}
 
 	for (; event && !result; event = event->beside)
 		result = event_order_part(stream, event);
+	gm_cuda_capture_launched(stream);
 	gm_cuda_contexts_leave(contexts, &entered);
 	return (int)result;
 }

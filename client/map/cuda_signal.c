@@ -240,10 +240,21 @@ static int signal_enter(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 {
 	if (!gm_cuda_signal_able(contexts->cuda, contexts->device))
 		return -EOPNOTSUPP;
+	gm_cu_result result = gm_cuda_contexts_enter(contexts, ret_entered);
+	if (result)
+		return (int)result;
 	/* A graph would do it again at each launch. */
-	if (gm_cuda_capture_forbids(contexts->cuda, contexts->device, stream))
-		return -EAGAIN;
-	return (int)gm_cuda_contexts_enter(contexts, ret_entered);
+	if (gm_cuda_capture_launch(contexts->cuda, contexts->device, stream))
+		return 0;
+	gm_cuda_contexts_leave(contexts, ret_entered);
+	return -EAGAIN;
+}
+
+static void signal_leave(
+	struct gm_cuda_contexts *contexts, gpumem_stream stream, struct gm_cuda_entered *entered)
+{
+	gm_cuda_capture_launched(stream);
+	gm_cuda_contexts_leave(contexts, entered);
 }
 
 typedef gm_cu_result (*signal_op)(
@@ -281,7 +292,7 @@ static int signal_launch(struct gm_cuda_contexts *contexts, gpumem_stream stream
 	/* The registration goes with the context in which it was made, if the program destroys that. */
 	if (result == GM_CUDA_ERROR_INVALID_VALUE && !signal_register(cuda, word))
 		result = op(cuda, (gm_cu_stream)stream, atomic_load(&word->at), value);
-	gm_cuda_contexts_leave(contexts, &entered);
+	signal_leave(contexts, stream, &entered);
 	return (int)result;
 }
 

@@ -307,14 +307,17 @@ static int cuda_copy(void *ctx, void *to, const void *from, uint64_t bytes, gpum
 	gm_cuda_backend_no_error();
 	if (!backend->cuda->cuMemcpyAsync)
 		return -EOPNOTSUPP;
-	if (gm_cuda_capture_forbids(backend->cuda, backend->device, stream))
-		return -EAGAIN;
 	result = gm_cuda_backend_enter(backend, &entered);
-	if (!result) {
-		result = backend->cuda->cuMemcpyAsync(gm_cuda_backend_at(to),
-			(gm_cu_ptr)(uintptr_t)from, bytes, (gm_cu_stream)stream);
+	if (result)
+		return gm_cuda_backend_outcome(backend, result);
+	if (!gm_cuda_capture_launch(backend->cuda, backend->device, stream)) {
 		gm_cuda_backend_leave(backend, &entered);
+		return -EAGAIN;
 	}
+	result = backend->cuda->cuMemcpyAsync(
+		gm_cuda_backend_at(to), (gm_cu_ptr)(uintptr_t)from, bytes, (gm_cu_stream)stream);
+	gm_cuda_capture_launched(stream);
+	gm_cuda_backend_leave(backend, &entered);
 	return gm_cuda_backend_outcome(backend, result);
 }
 
