@@ -8,6 +8,7 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/arith.h"
@@ -105,14 +106,24 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 /* Ends what the same packet shared when it was here before: nobody got that token. */
 static void piece_forget(struct gm_session *session, const struct gm_share_chunks *what)
 {
+	struct gm_lease *leases[GM_SHARE_CHUNKS_MOST], *lease;
 	char unsaid[GM_DETAIL_BYTES];
-	struct gm_lease *lease;
 	struct gm_chunk *chunk;
+	size_t n = 0, k;
 
-	for (size_t i = 0; i < what->n; i++)
-		if (piece_find(session, what->leases[i], what->chunks[i], &lease, &chunk, unsaid) ==
+	assert(what->n <= GM_SHARE_CHUNKS_MOST);
+	for (size_t i = 0; i < what->n; i++) {
+		if (piece_find(session, what->leases[i], what->chunks[i], &lease, &chunk, unsaid) !=
 			GPUMEM_OK)
-			gm_share_forget(lease, what->asked);
+			continue;
+		/* Each lease once: one alone may have all shares of the client, and be named each time. */
+		for (k = 0; k < n && leases[k] != lease; k++)
+			;
+		if (k < n)
+			continue;
+		leases[n++] = lease;
+		gm_share_forget(lease, what->asked);
+	}
 }
 
 /* Whether the session made the token, so that it may add to it. */
@@ -171,7 +182,7 @@ gpumem_status gm_session_share_chunks(struct gm_session *session,
 		return gm_refuse(GPUMEM_E_LIMIT, detail, "a token has at most %d chunks",
 			GM_LIMIT_SHARES_PER_CLIENT);
 	/* Else the client would be refused because of shares that it does not know of. */
-	if (what->again)
+	if (what->again && what->asked)
 		piece_forget(session, what);
 	if (!gm_share_has_room(session, what->n)) {
 		gm_session_say_share_limit(session, detail);

@@ -408,7 +408,7 @@ bool gm_share_has_room(const struct gm_session *session, uint64_t more);
 /* Finds the share of a token by its hash. NULL: there is none. */
 struct gm_share *gm_share_find(const struct gm_core *core, const struct gm_token_hash *hash);
 void gm_share_end(struct gm_share *share);
-/* Ends the token that the client's packet of this id made for the lease, if there is one. */
+/* Ends what the client's packet of this id shared of the lease. */
 void gm_share_forget(struct gm_lease *lease, uint64_t asked);
 /* Ends every token of a lease whose maker still holds it. */
 void gm_share_end_all(struct gm_lease *lease);

@@ -109,11 +109,11 @@ gpumem_status gm_lease_share(struct gm_session *session, struct gm_lease *lease,
 
 void gm_share_forget(struct gm_lease *lease, uint64_t asked)
 {
-	struct gm_share *share;
+	struct gm_share *share, *tmp;
 
-	DL_SEARCH_SCALAR(lease->shares, share, asked, asked);
-	if (share)
-		gm_share_end(share);
+	DL_FOREACH_SAFE (lease->shares, share, tmp)
+		if (share->asked == asked)
+			gm_share_end(share);
 }
 
 bool gm_share_has_room(const struct gm_session *session, uint64_t more)

@@ -208,6 +208,23 @@ START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 }
 END_TEST
 
+/* The same chunk may come several times in one request. */
+START_TEST(a_client_that_asks_again_has_no_share_that_it_did_not_hear_of)
+{
+	const uint64_t twice[] = {ids[0], ids[1], ids[0]};
+	struct gm_lease *opened;
+	uint8_t lost[GM_TOKEN_BYTES];
+
+	ck_assert_int_eq(share_as(maker, twice, 3, 0, 7, false), GPUMEM_OK);
+	memcpy(lost, token, sizeof(lost));
+	ck_assert_int_eq(share_as(maker, twice, 2, 0, 7, true), GPUMEM_OK);
+	ck_assert_uint_eq(maker->n_shares, 2);
+	memcpy(token, lost, sizeof(lost));
+	for (uint32_t i = 0; i < 3; i++)
+		ck_assert_int_eq(open_by(mate, i, &opened), GPUMEM_E_NOT_FOUND);
+}
+END_TEST
+
 /* The answer was lost, so what the client was refused for would be its own lost shares. */
 START_TEST(a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of)
 {
@@ -349,6 +366,7 @@ int main(void)
 	tcase_add_test(tcase, a_token_has_no_more_chunks_than_a_client_has_shares);
 	tcase_add_test(tcase, a_chunk_that_is_a_lease_stays_the_only_one_in_it);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
+	tcase_add_test(tcase, a_client_that_asks_again_has_no_share_that_it_did_not_hear_of);
 	tcase_add_test(tcase, a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of);
 	tcase_add_test(tcase, a_chunk_goes_back_by_the_index_it_had);
 	tcase_add_test(tcase, a_return_that_is_sent_again_takes_no_chunk_that_left_another_lease);
