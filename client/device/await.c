@@ -12,19 +12,33 @@
 #define AWAIT_LEAST_NS (20 * GM_NS_PER_US)
 #define AWAIT_MOST_NS  GM_NS_PER_MS
 
-int gm_await_event(const struct gm_session_device *device, struct gm_map_event *event)
+static int await_until(
+	const struct gm_session_device *device, struct gm_map_event *event, uint64_t end_ns)
 {
 	uint64_t pause_ns = AWAIT_LEAST_NS;
 	int r;
 
 	while ((r = device->map->passed(device->backend, event)) == 0) {
+		if (gm_clock_ns() >= end_ns)
+			return -ETIMEDOUT;
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
 		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
 	}
 	return r < 0 ? r : 0;
 }
 
+int gm_await_event(const struct gm_session_device *device, struct gm_map_event *event)
+{
+	return await_until(device, event, UINT64_MAX);
+}
+
 int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream)
+{
+	return gm_await_stream_until(device, stream, UINT64_MAX);
+}
+
+int gm_await_stream_until(
+	const struct gm_session_device *device, gpumem_stream stream, uint64_t end_ns)
 {
 	const struct gm_map_ops *map = device->map;
 	struct gm_map_event *event;
@@ -41,7 +55,7 @@ int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream
 					    : map->record_on(device->backend, stream, &event);
 	if (r < 0)
 		return r;
-	r = gm_await_event(device, event);
+	r = await_until(device, event, end_ns);
 	map->forget(device->backend, event);
 	return r;
 }

@@ -21,6 +21,8 @@
 
 /* One copy of so many bytes takes about as long as beginning another. */
 #define PAUSE_GAP (UINT64_C(4) << 20)
+/* So long a pause waits for work on other GPUs at most: a kernel there may run for ever. */
+#define PAUSE_OTHERS_NS (5 * GM_NS_PER_S)
 
 static gpumem_status pause_await(const struct gpumem_region *region)
 {
@@ -73,7 +75,8 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 		return status;
 
 	/* Work on another GPU may keep it, which this pause has not waited for yet. */
-	if (gm_await_stream(&session->device[session->counted], GPUMEM_STREAM_ANY) < 0)
+	if (gm_await_stream_until(&session->device[session->counted], GPUMEM_STREAM_ANY,
+		    gm_clock_ns() + PAUSE_OTHERS_NS) < 0)
 		return status;
 	gm_buffer_settle(session);
 	return gm_spill_out_parts(session, region->device, parts, region->n_pieces, region->tag,

@@ -82,6 +82,57 @@ START_TEST(content_comes_back_from_registered_memory)
 }
 END_TEST
 
+static void *pause_again(void *ret_status)
+{
+	*(gpumem_status *)ret_status = gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP);
+	return NULL;
+}
+
+/* The content's registered memory goes back when all GPUs are done that could use it. It is not there twice. */
+static void keeper_beside_work(int channel, void *argument)
+{
+	gpumem_status status = GPUMEM_E_SYSTEM;
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx first;
+	pthread_t thread;
+
+	(void)channel;
+	(void)argument;
+	join("keeps");
+	use_gpu();
+	CU(cuda->cuCtxGetCurrent(&first));
+	GM_REQUIRE(try_gpu(1, why));
+	gm_cu_stream other = stream_new();
+	CU(cuda->cuCtxSetCurrent(first));
+	gm_cu_stream stream = stream_new();
+	gpumem_region *region = region_of("weights");
+	uint8_t *a = take(region, 160 * MIB, stream);
+	fill(a, 160 * MIB, 1, stream);
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP));
+	keep_busy(other);
+	OK(gpumem_region_resume(session, "weights", 0));
+
+	/* It does not wait for ever. */
+	REFUSED(gpumem_region_pause(session, "weights", GPUMEM_REGION_KEEP), GPUMEM_E_NO_MEMORY,
+		"");
+	uint64_t refusals = gm_figures_now(&daemon_).refusals;
+	GM_REQUIRE_EQ(pthread_create(&thread, NULL, pause_again, &status), 0);
+	GM_UNTIL(gm_figures_now(&daemon_).refusals > refusals);
+	open_gate();
+	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	GM_REQUIRE_EQ(status, GPUMEM_OK);
+	OK(gpumem_region_resume(session, "weights", 0));
+	GM_REQUIRE(all(a, 160 * MIB, 1, stream));
+	gpumem_region_destroy(region);
+	gpumem_disconnect(session);
+}
+
+START_TEST(a_pause_waits_for_another_gpu_if_host_memory_is_short)
+{
+	run(KEEPING "host_memory = memfd\n", keeper_beside_work);
+}
+END_TEST
+
 static void dropper(int channel, void *argument)
 {
 	join("drops");
@@ -299,6 +350,9 @@ int main(void)
 	tcase_set_timeout(tc, 300);
 	tcase_add_test(tc, content_comes_back_from_pinned_memory);
 	tcase_add_test(tc, content_comes_back_from_registered_memory);
+	/* There are two of these. */
+	if (getenv("GPUMEM_FAKE_DIR"))
+		tcase_add_test(tc, a_pause_waits_for_another_gpu_if_host_memory_is_short);
 	tcase_add_test(tc, a_resume_takes_the_same_chunks_out_of_the_pool);
 	tcase_add_test(tc, a_pause_waits_for_the_gpus_work);
 	tcase_add_test(tc, a_restart_of_the_daemon_during_a_pause_loses_nothing);
