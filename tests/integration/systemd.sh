@@ -31,6 +31,7 @@ tests=(
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
+	a_client_that_waits_does_not_start_it_again_and_again
 	without_the_right_to_end_clients_it_says_so_at_start
 	without_the_right_it_refuses_and_ends_nobody
 	with_the_drop_in_it_ends_a_client_of_another_user
@@ -53,6 +54,10 @@ if [ "${1-}" != inside ]; then
 	for unit in gpumemd gpumemd-keeper; do
 		sed 's|@bindir@|/run/sandbox/bin|' "$top_srcdir/systemd/$unit.service.in" >"$work/units/$unit.service"
 	done
+	# The pause of a unit that cannot start, written down.
+	mkdir "$work/root/stub"
+	printf '#!/bin/sh\necho "a pause of $1 seconds"\nexec /bin/sleep "$1"\n' >"$work/root/stub/sleep"
+	chmod 0755 "$work/root/stub/sleep"
 	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$work/units/gpumemd-keeper.service.d/test.conf"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
@@ -67,6 +72,7 @@ if [ "${1-}" != inside ]; then
 		StandardError=append:/run/sandbox/log
 		ExecStartPost=+/bin/sh -c 'echo "started $MAINPID" >>/run/sandbox/events'
 		ExecStopPost=+/bin/sh -c 'echo "ended $SERVICE_RESULT $EXIT_CODE $EXIT_STATUS" >>/run/sandbox/events'
+		Environment=PATH=/run/sandbox/stub:/usr/bin:/bin
 		# For builds with sanitizers: the search for leaks needs ptrace, which the unit rightly denies.
 		Environment=ASAN_OPTIONS=detect_leaks=0
 	UNIT
@@ -344,6 +350,21 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''
 	systemctl start gpumemd.service && status_works
+}
+
+# The client waits at the socket, and is served when the configuration is mended, without a start by hand.
+a_client_that_waits_does_not_start_it_again_and_again() {
+	local from client status=0
+	systemctl stop gpumemd.service 2>/dev/null
+	from=$(next_line log)
+	configure '[gpumemd]\ntrust = everybody\n'
+	as_user gpumemctl --socket "$socket" --timeout 60s status >/dev/null &
+	client=$!
+	await log "$from" 'a pause of 5 seconds' >/dev/null || status=1
+	configure ''
+	wait "$client" || { echo "the client was not served" >&2; status=1; }
+	expect "starts that failed" "$(tail -n "+$from" log | grep -c 'trust: "everybody" is not one of')" 1 || status=1
+	return "$status"
 }
 
 # Starts a client of that uid that takes so many MiB and keeps them.
