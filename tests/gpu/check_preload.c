@@ -201,9 +201,9 @@ START_TEST(a_limit_holds_for_what_the_driver_makes)
 }
 END_TEST
 
-static void play_pinned(const char *route, const char *config, bool brokered)
+static void play_pinned(const char *route, const char *scene, const char *config, bool brokered)
 {
-	struct play one = {.route = route, .scene = "pinned"};
+	struct play one = {.route = route, .scene = scene};
 	struct gm_worker worker;
 	struct gm_figures f;
 
@@ -221,15 +221,15 @@ static void play_pinned(const char *route, const char *config, bool brokered)
 
 START_TEST(pinned_memory_comes_from_the_pool)
 {
-	play_pinned(routes[_i], CONFIG(""), true);
+	play_pinned(routes[_i], "pinned", CONFIG(""), true);
 }
 END_TEST
 
 START_TEST(pinned_memory_that_is_not_as_the_drivers_is_not_used)
 {
-	play_pinned("dlsym", CONFIG("host_limit = 0\n"), false);
-	play_pinned("dlsym", CONFIG("host_memory = memfd\n"), false);
-	play_pinned("dlsym", CONFIG("host_limit = 2M\n"), false);
+	play_pinned("dlsym", "pinned", CONFIG("host_limit = 0\n"), false);
+	play_pinned("dlsym", "pinned", CONFIG("host_memory = memfd\n"), false);
+	play_pinned("dlsym", "pinned", CONFIG("host_limit = 2M\n"), false);
 }
 END_TEST
 
@@ -359,6 +359,12 @@ START_TEST(a_capture_ends_with_its_stream)
 	start();
 	play("proc2", "capture-destroyed", NULL);
 	tear_down();
+}
+END_TEST
+
+START_TEST(a_capture_ends_before_its_stream_is_destroyed)
+{
+	play_pinned("dlsym", "capture-destroying", CONFIG(""), true);
 }
 END_TEST
 
@@ -507,6 +513,7 @@ int main(void)
 	tcase_add_test(tc, a_capture_that_began_before_the_session_is_not_broken);
 	tcase_add_test(tc, pinned_memory_that_was_freed_during_a_capture_goes_back_after_it);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
+	tcase_add_test(tc, a_capture_ends_before_its_stream_is_destroyed);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);
 	tcase_add_test(tc, memory_of_a_green_context_is_the_primary_ones);

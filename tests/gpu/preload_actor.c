@@ -260,6 +260,8 @@ static void ipc_child(int other)
 	struct ipc_handles handles;
 	gm_cu_ipc_mem wrong;
 	gm_cu_ptr ptr, again, small, base;
+	gm_cu_stream stream;
+	void *graph = NULL;
 	size_t bytes;
 
 	GM_REQUIRE(read(other, &handles, sizeof handles) == sizeof handles);
@@ -299,7 +301,12 @@ static void ipc_child(int other)
 	CU(cu.cuIpcCloseMemHandle(ptr));
 	GM_REQUIRE(cu.cuIpcCloseMemHandle(ptr) != GM_CUDA_SUCCESS);
 	expect(small, IPC_SMALL, 0x72);
+
+	/* During a capture too, which goes on. */
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
 	CU(cu.cuIpcCloseMemHandle(small));
+	CU(cu.cuStreamEndCapture(stream, &graph));
 	GM_REQUIRE(cu.cuIpcCloseMemHandle(small) != GM_CUDA_SUCCESS);
 	_exit(0);
 }
@@ -563,6 +570,7 @@ static const struct {
 	{"capture-first", scene_capture_first},
 	{"capture-pinned", scene_capture_pinned},
 	{"capture-destroyed", scene_capture_destroyed},
+	{"capture-destroying", scene_capture_destroying},
 	{"calls", scene_calls},
 	{"reset", scene_reset},
 	{"destructor", scene_destructor},

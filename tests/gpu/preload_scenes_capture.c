@@ -294,6 +294,44 @@ void scene_capture_destroyed(void)
 	CU(cu.cuMemFree(again));
 }
 
+/* Another thread may have a stream with the same handle, and capture it, before the driver has returned from the
+ * destruction of the first. So the capture of the first one counts no more once the driver destroys it: pinned memory comes
+ * from the broker, which it does not during captures. */
+static void *destroy_captured(void *stream)
+{
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	CU(cu.cuStreamDestroy(stream));
+	return NULL;
+}
+
+void scene_capture_destroying(void)
+{
+	bool fake = getenv("GPUMEM_FAKE_DIR");
+	struct fake_gate destroys;
+	gm_cu_stream stream;
+	pthread_t thread;
+	void *host;
+
+	fake_gate_prepare();
+	shared_ctx = use_gpu();
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	if (fake)
+		fake_gate_close(&destroys, "cuStreamDestroy");
+	GM_REQUIRE(pthread_create(&thread, NULL, destroy_captured, stream) == 0);
+	if (fake)
+		fake_gate_await(&destroys);
+	else
+		pthread_join(thread, NULL);
+	CU(cu.cuMemHostAlloc(&host, ACTOR_PIECE, 0));
+	show('p');
+	if (fake) {
+		fake_gate_open(&destroys);
+		pthread_join(thread, NULL);
+	}
+	CU(cu.cuMemFreeHost(host));
+}
+
 /* How often the driver is called for a pair that comes from the library's cache. Only the fake driver counts. */
 void scene_calls(void)
 {
