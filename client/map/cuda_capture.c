@@ -46,7 +46,7 @@ static struct gm_captured captured[GM_LIMIT_DEVICES];
 /* Protects all of them. Nobody takes it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Captures that the program has announced, and threads that keep captures out. */
+/* How many captures the program has announced and not ended, and how many threads keep captures out. */
 static _Atomic unsigned capture_announced, capture_kept_out;
 
 /* What is being captured on a device. */

@@ -33,8 +33,8 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 
 /*
  * A capture may begin between such a question and the call that the answer was for. So a thread that is going to
- * record an event for all streams of a context, or to wait for a context, keeps captures out meanwhile. false: the
- * program is capturing, the call must not be made, and nothing is kept out.
+ * record an event for all streams of a context, or to wait for a context, keeps captures out until it has called
+ * gm_cuda_capture_let_in(). false: the program is capturing, the thread must not make the call, and keeps nothing out.
  */
 bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device);
 void gm_cuda_capture_let_in(void);
@@ -50,9 +50,9 @@ void gm_cuda_capture_let_in(void);
 bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 void gm_cuda_capture_launched(gpumem_stream stream);
 
-/* The program is about to begin a capture, on any GPU, and has ended one. The first call waits for the threads that
- * keep captures out: for a second at most, because a wait for a context can take as long as the program likes. By then
- * the thread is inside of the driver, where a capture that begins does it no harm. */
+/* The program calls the first before it begins a capture, on any GPU, and the second when the capture has ended. The first
+ * waits for the threads that keep captures out: for a second at most, because a wait for a context can take as long as
+ * the program likes. By then such a thread is inside of the driver, where a capture that begins does it no harm. */
 void gm_cuda_capture_begin(void);
 void gm_cuda_capture_end(void);
 

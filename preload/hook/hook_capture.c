@@ -15,26 +15,27 @@
 #include "preload/broker/preload_graphs.h"
 #include "preload/broker/preload_streams.h"
 
-/* A stream whose capture has begun. */
+/* A stream whose capture the program has begun, or is about to begin. */
 struct capture_origin {
 	gm_cu_stream stream;
-	pthread_t thread; /* whose default stream it is, if it is a thread's own */
-	gm_cu_ctx ctx;    /* the stream ends with it */
+	pthread_t thread; /* that began it; CU_STREAM_PER_THREAD is another stream in each thread */
+	gm_cu_ctx ctx;    /* of the stream, which ends with it; NULL: the driver does not say */
 	struct capture_origin *next;
 };
 
 static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct capture_origin *capture_origins;
-/* Origins, and captures that are about to begin. */
+static struct capture_origin *capture_origins; /* only those whose capture has begun */
+/* How many captures have begun or are about to begin, and have not ended. */
 static _Atomic unsigned capture_count;
 
-/* How many threads put captures off. Threads that count in different places do not slow each other down. */
-#define CAPTURE_PLACES 16
+/* How many threads keep captures out. Threads that use different counters do not slow each other down. */
+#define CAPTURE_COUNTERS 16
 static struct {
 	_Alignas(64) _Atomic unsigned n;
-} capture_off[CAPTURE_PLACES];
+} capture_kept_out[CAPTURE_COUNTERS];
 static _Atomic unsigned capture_threads;
-static GM_PRELOAD_THREAD unsigned capture_place; /* + 1 */
+static GM_PRELOAD_THREAD unsigned
+	capture_counter; /* that this thread uses, + 1; 0: it has none yet */
 
 bool gm_capture_any(void)
 {
@@ -52,36 +53,37 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 
 /* ---- threads that wait for a context */
 
-bool gm_capture_put_off(void)
+bool gm_capture_keep_out(void)
 {
-	if (__builtin_expect(!capture_place, 0))
-		capture_place = atomic_fetch_add(&capture_threads, 1) % CAPTURE_PLACES + 1;
+	if (__builtin_expect(!capture_counter, 0))
+		capture_counter = atomic_fetch_add(&capture_threads, 1) % CAPTURE_COUNTERS + 1;
 
 	/* Either this thread sees the capture that is about to begin, or that one sees this thread. */
-	atomic_fetch_add(&capture_off[capture_place - 1].n, 1);
+	atomic_fetch_add(&capture_kept_out[capture_counter - 1].n, 1);
 	if (__builtin_expect(!atomic_load(&capture_count), 1))
 		return true;
-	gm_capture_let();
+	gm_capture_let_in();
 	return false;
 }
 
-void gm_capture_let(void)
+void gm_capture_let_in(void)
 {
-	atomic_fetch_sub_explicit(&capture_off[capture_place - 1].n, 1, memory_order_release);
+	atomic_fetch_sub_explicit(
+		&capture_kept_out[capture_counter - 1].n, 1, memory_order_release);
 }
 
-static bool capture_is_off(void)
+static bool capture_is_kept_out(void)
 {
-	for (size_t i = 0; i < CAPTURE_PLACES; i++)
-		if (atomic_load(&capture_off[i].n))
+	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
+		if (atomic_load(&capture_kept_out[i].n))
 			return true;
 	return false;
 }
 
 /*
- * Waits for threads that are about to wait for a context. Once they do, a capture that begins does them
- * no harm, nor they it; but nobody can see that. The GPU may even need the capture to go on before they
- * are done. So this waits for a second at most, by when they are inside of the driver.
+ * Waits for the threads that keep captures out, because they are about to wait for a context. Once such a thread is inside
+ * of the driver's wait, a capture that begins does it no harm, but nobody can see whether it is. And the GPU may need the
+ * capture to go on before the thread's wait can end. So this function waits for a second at most.
  */
 #define CAPTURE_PATIENCE_MS 1000
 
@@ -89,26 +91,21 @@ static void capture_await(void)
 {
 	struct timespec pause = {.tv_nsec = 1000 * 1000};
 
-	for (int i = 0; i < 100 && capture_is_off(); i++)
+	for (int i = 0; i < 100 && capture_is_kept_out(); i++)
 		sched_yield();
-	for (int i = 0; i < CAPTURE_PATIENCE_MS && capture_is_off(); i++)
+	for (int i = 0; i < CAPTURE_PATIENCE_MS && capture_is_kept_out(); i++)
 		nanosleep(&pause, NULL);
 }
 
 /* ---- the captures */
 
-static void capture_less(unsigned n)
-{
-	if (n && atomic_fetch_sub(&capture_count, n) == n)
-		gm_graphs_drop_captured(gm_capture_any);
-}
-
-/* The capture has ended, or did not begin. Takes an origin that nobody else finds any more. */
+/* Notes that a capture has ended, or did not begin. Takes ownership of its origin, which must not be in the list. */
 static void capture_over(struct capture_origin *origin)
 {
 	gm_broker_capture_end();
 	free(origin);
-	capture_less(1);
+	if (atomic_fetch_sub(&capture_count, 1) == 1)
+		gm_graphs_drop_captured(gm_capture_any);
 }
 
 /* With the lock held. */
@@ -124,7 +121,7 @@ static struct capture_origin *capture_find(gm_cu_stream stream)
 	return NULL;
 }
 
-/* The caller owns the origin of the stream from now on, and nobody finds it any more. NULL: the stream has none. */
+/* Takes the origin of a stream out of the list. The caller owns it from now on. NULL: the stream has none. */
 static struct capture_origin *capture_take(gm_cu_stream stream)
 {
 	pthread_mutex_lock(&capture_lock);
@@ -160,7 +157,7 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 		capture_over(origin);
 }
 
-/* Before a stream's capture begins. NULL: the host has no memory, and it must not begin. */
+/* Prepares for a capture that the program is about to begin. NULL: the host has no memory, and the capture must not begin. */
 static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_cu_stream stream)
 {
 	struct capture_origin *origin = malloc(sizeof *origin);
@@ -188,7 +185,8 @@ static gm_cu_result capture_begun(struct capture_origin *origin, gm_cu_result re
 	return result;
 }
 
-/* A capture that was broken has ended as well. Whether it goes on after another failure, the driver knows. */
+/* Notes what the driver has answered to the end of a capture. A capture that was broken has ended as well. After other
+ * failures this asks the driver whether the capture goes on. */
 static gm_cu_result capture_ended(
 	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_result result)
 {
@@ -225,8 +223,8 @@ static void capture_after_fork(void)
 	pthread_mutex_init(&capture_lock, NULL);
 	capture_origins = NULL;
 	atomic_store(&capture_count, 0);
-	for (size_t i = 0; i < CAPTURE_PLACES; i++)
-		atomic_store(&capture_off[i].n, 0);
+	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
+		atomic_store(&capture_kept_out[i].n, 0);
 }
 
 static __attribute__((constructor)) void capture_prepare(void)

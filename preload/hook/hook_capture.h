@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 
-#include "preload/table/preload_blocks.h"
 #include "preload/driver/preload_driver.h"
 
 /*
@@ -19,12 +18,13 @@ bool gm_capture_any(void);
 /* Whether this one is. */
 bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream);
 
-/* No capture begins before the calling thread has called gm_capture_let(), so that it can wait for a
- * context. false: one is under way, and nothing is put off. Costs two atomic additions. */
-bool gm_capture_put_off(void);
-void gm_capture_let(void);
+/* The calling thread keeps captures out, so that it can wait for a context: none begins before the thread has called
+ * gm_capture_let_in(), or within a second. false: the program is capturing, the thread must not wait, and keeps nothing
+ * out. The two calls cost two atomic additions. */
+bool gm_capture_keep_out(void);
+void gm_capture_let_in(void);
 
-/* The captures of a context's streams have ended with it. */
+/* The program has destroyed a context, and with it ended the captures of its streams. */
 void gm_capture_end_of(gm_cu_ctx ctx);
 
 #endif

@@ -152,10 +152,10 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 
 	/* Work of this process may still use it. The driver need not be waited for, and the wait would break a capture. */
 	GM_UNCANCELLED;
-	bool wait = gm_capture_put_off();
+	bool wait = gm_capture_keep_out();
 	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_capture_let();
+		gm_capture_let_in();
 	pthread_mutex_lock(&ipc_lock);
 	bool closed = gm_shared_close(ptr, &buffer);
 	pthread_mutex_unlock(&ipc_lock);

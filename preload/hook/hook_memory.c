@@ -45,11 +45,11 @@ static __attribute__((noinline, cold)) void memory_await_freed(
 {
 	GM_UNCANCELLED;
 
-	if (!gm_capture_put_off())
+	if (!gm_capture_keep_out())
 		return;
 	atomic_store_explicit(&memory_unwaited, false, memory_order_relaxed);
 	(void)memory_await(driver, ctx);
-	gm_capture_let();
+	gm_capture_let_in();
 }
 
 /* Allocates in the current context. */
@@ -152,12 +152,12 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	}
 	gm_pools_free(&block);
 
-	/* During a capture nobody may wait. If the thread were cancelled in the wait, it would put captures off for good. */
+	/* During a capture nobody may wait. If the thread were cancelled in the wait, it would keep captures out for good. */
 	GM_UNCANCELLED;
-	bool wait = gm_capture_put_off();
+	bool wait = gm_capture_keep_out();
 	gm_cu_result result = wait ? memory_await(driver, block.ctx) : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_capture_let();
+		gm_capture_let_in();
 	else
 		atomic_store_explicit(&memory_unwaited, true, memory_order_relaxed);
 
