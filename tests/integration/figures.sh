@@ -7,18 +7,10 @@ build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 backend=${GPUMEM_TEST_BACKEND:-host}
 ctl=$build/ctl/gpumemctl json=$build/tests/integration/json-get
 . "$source/tests/integration/functions.sh"
+. "$source/tests/integration/actor-functions.sh"
 
-declare -A in=() out=() pid=()
 clean() {
-	local fd name
-	for name in "${!in[@]}"; do
-		fd=${in[$name]}
-		exec {fd}>&-
-		fd=${out[$name]}
-		exec {fd}<&-
-		kill "${pid[$name]}" 2>/dev/null
-		wait "${pid[$name]}" 2>/dev/null
-	done
+	end_actors
 	[ -z "$watch" ] || { kill "$watch" && wait "$watch"; } 2>/dev/null
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
 }
@@ -26,20 +18,10 @@ watch=
 scratch figures
 export GPUMEM_SOCKET=$dir/socket COLUMNS=100 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
-exec {here}<"$dir"
-"$build/libtool" --silent --mode=install install -m 0755 "$build/tests/integration/actor" "/proc/$$/fd/$here/actor" >/dev/null ||
-	bail "no actor"
-exec {here}<&-
+install_actor
 
 # ---- helpers
 
-is() { # NAME EXPECTED GOT
-	if [ "$2" = "$3" ]; then
-		ok "$1"
-	else
-		not_ok "$1" "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)"
-	fi
-}
 # Ends the daemon of the last scene and starts another. Its clients are gone.
 start() { # CONFIGURATION
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
@@ -52,39 +34,10 @@ start() { # CONFIGURATION
 		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
-# client NAME starts a client. Then ask NAME WORDS... talks to it.
-client() {
-	local fd
-	rm -f "$dir/$1.in" "$dir/$1.out"
-	mkfifo "$dir/$1.in" "$dir/$1.out"
-	(
-		# A client ends when its stdin closes, so no other client may keep that open.
-		for fd in "${in[@]}" "${out[@]}"; do exec {fd}>&-; done
-		exec "$dir/actor" "$1" <"$dir/$1.in" >"$dir/$1.out"
-	) &
-	pid[$1]=$!
-	exec {fd}>"$dir/$1.in"
-	in[$1]=$fd
-	exec {fd}<"$dir/$1.out"
-	out[$1]=$fd
-	hear "$1" >/dev/null || bail "$1 does not start"
-}
-hear() {
-	local line
-	read -r -t 60 -u "${out[$1]}" line && echo "$line"
-}
-ask() {
-	echo "${*:2}" >&"${in[$1]}"
-	hear "$1"
-}
+client() { start_actor "$1" "$dir/actor" "$1"; }
 leave() { # NAME [SIGNAL]
-	local fd=${in[$1]}
 	[ $# = 1 ] || kill -"$2" "${pid[$1]}"
-	exec {fd}>&-
-	fd=${out[$1]}
-	exec {fd}<&-
-	wait "${pid[$1]}" 2>/dev/null
-	unset "in[$1]" "out[$1]" "pid[$1]"
+	end_actor "$1"
 }
 value() { "$ctl" "$1" --json | "$json" "$2"; }
 until_value() { # VERB PATH VALUE

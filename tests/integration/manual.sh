@@ -7,6 +7,7 @@ set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 ctl=$build/ctl/gpumemctl
 . "$source/tests/integration/functions.sh"
+. "$source/tests/integration/actor-functions.sh"
 dir=${GPUMEM_MANUAL_DIR:-}
 
 # ---- outside: alice, bob and jo, and the group of an example
@@ -37,20 +38,8 @@ fi
 
 # ---- inside
 
-declare -A in=() out=() pid=()
 stop() {
-	local fd name
-	for name in "${!in[@]}"; do
-		fd=${in[$name]}
-		exec {fd}>&-
-		fd=${out[$name]}
-		exec {fd}<&-
-		# The client may be waiting for memory.
-		kill "${pid[$name]}" 2>/dev/null
-		wait "${pid[$name]}" 2>/dev/null
-		rm -f "$dir/$name.in" "$dir/$name.out"
-	done
-	in=() out=() pid=()
+	end_actors
 	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; }
 	end_keeper "$dir"
 	daemon=
@@ -59,19 +48,8 @@ trap stop EXIT
 trap 'exit 1' INT TERM HUP
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
-# libtool takes a blank for the end of a path, so it gets a name without one.
-exec {here}<"$dir"
-"$build/libtool" --silent --mode=install install -m 0755 "$build/tests/integration/actor" "/proc/$$/fd/$here/actor" >/dev/null ||
-	bail "no actor"
-exec {here}<&-
+install_actor
 
-is() { # NAME EXPECTED GOT
-	if [ "$2" = "$3" ]; then
-		ok "$1"
-	else
-		not_ok "$1" "expected:" "$2" "got:" "$3" "log:" "$(tail -n 20 "$dir/log" 2>/dev/null)"
-	fi
-}
 # Prints the block of a page that has this line, without the commands after its prompts.
 block() { # PAGE LINE
 	awk -v line="$2" '/^```$/ { if (open && found) exit; open = !open; text = ""; found = 0; next }
@@ -87,44 +65,12 @@ start() {
 		kill -0 "$daemon" 2>/dev/null || bail "no daemon"
 	done
 }
-# client NAME USER CLIENT-NAME starts a client. Then ask NAME WORDS... and hear NAME talk to it.
-client() {
-	local fd
-	mkfifo "$dir/$1.in" "$dir/$1.out"
-	(
-		# A client ends when its stdin closes, so no other client may keep that open.
-		for fd in "${in[@]}" "${out[@]}"; do exec {fd}>&-; done
-		exec setpriv --reuid "$2" --regid "$2" --clear-groups "$dir/actor" "$3" <"$dir/$1.in" >"$dir/$1.out"
-	) &
-	pid[$1]=$!
-	exec {fd}>"$dir/$1.in"
-	in[$1]=$fd
-	exec {fd}<"$dir/$1.out"
-	out[$1]=$fd
-	hear "$1" >/dev/null
-}
-say() { echo "${*:2}" >&"${in[$1]}"; }
-hear() {
-	local line
-	read -r -t 60 -u "${out[$1]}" line && echo "$line"
-}
-ask() {
-	say "$@"
-	hear "$1"
-}
+# client NAME USER CLIENT-NAME starts a client.
+client() { start_actor "$1" setpriv --reuid "$2" --regid "$2" --clear-groups "$dir/actor" "$3"; }
 must() {
 	local answer
 	answer=$(ask "$@")
 	[ "$answer" = ok ] || bail "$*: $answer"
-}
-ends() {
-	local fd=${in[$1]}
-	exec {fd}>&-
-	fd=${out[$1]}
-	exec {fd}<&-
-	wait "${pid[$1]}"
-	unset "in[$1]" "out[$1]" "pid[$1]"
-	rm -f "$dir/$1.in" "$dir/$1.out"
 }
 # Waits until a command prints a line. Clients tell the daemon what they hold a little later.
 until_says() { # PATTERN COMMAND...
@@ -181,7 +127,7 @@ client carol 1004 gone
 client alice 1002 trainer
 client bob 1003 server
 must carol alloc 12G
-ends carol
+end_actor carol
 must alice alloc 31G
 must alice alloc 5G
 must bob alloc 14G
