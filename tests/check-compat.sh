@@ -4,17 +4,7 @@
 # libgpumem-preload.so stands in for. Where the CUDA Toolkit is installed, compares both with its headers.
 set -euo pipefail
 src=${top_srcdir:-.} cuda=${CUDA_HOME:-/usr/local/cuda}/include
-tests=0
-
-report() { # $1: the problems, one per line; $2: what was checked
-	tests=$((tests + 1))
-	if [ -z "$1" ]; then
-		echo "ok $tests - $2"
-	else
-		echo "not ok $tests - $2"
-		sed 's/^/#   /' <<<"$1"
-	fi
-}
+. "$src/tests/report.sh"
 
 # "CALL WORD" for each call in the page.
 page=$(sed -nE 's/^\| (`cu[^|]*) \| ([a-z]+) \| .*/\2 \1/p' "$src/doc/compat.md" |

@@ -6,7 +6,7 @@
 # public headers compile alone, as C and as C++. Run by make check; by hand: top_srcdir=. top_builddir=. tests/check-layers.sh
 set -euo pipefail
 src=${top_srcdir:-.} build=${top_builddir:-.}
-tests=0
+. "$src/tests/report.sh"
 
 # FOLDER: the folders that its files may include. Every folder may include itself and include/gpumem.
 layers='
@@ -52,16 +52,6 @@ ctl/show:       common ctl/io ctl/verb
 ctl/change:     common daemon/config ctl/io ctl/verb
 ctl:            common ctl/io ctl/verb
 '
-
-report() { # $1: the problems, one per line; $2: what was checked
-	tests=$((tests + 1))
-	if [ -z "$1" ]; then
-		echo "ok $tests - $2"
-	else
-		echo "not ok $tests - $2"
-		sed 's/^/#   /' <<<"$1"
-	fi
-}
 
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
 # may not. A header written with < is a system header; "autoconf.h" is what configure found.

@@ -9,17 +9,7 @@
 # Run by make check; by hand: top_srcdir=. tests/check-names.sh
 set -euo pipefail
 cd "${top_srcdir:-.}"
-tests=0
-
-report() { # $1: the problems, one per line; $2: what was checked
-	tests=$((tests + 1))
-	if [ -z "$1" ]; then
-		echo "ok $tests - $2"
-	else
-		echo "not ok $tests - $2"
-		sed 's/^/#   /' <<<"$1"
-	fi
-}
+. tests/report.sh
 
 files=$(find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks

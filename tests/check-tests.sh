@@ -3,17 +3,7 @@
 # Checks that make check runs every test program there is: by its own name, or by a row of tests/variants.
 set -euo pipefail
 src=${top_srcdir:-.} build=${top_builddir:-.}
-tests=0
-
-report() { # $1: the problems, one per line; $2: what was checked
-	tests=$((tests + 1))
-	if [ -z "$1" ]; then
-		echo "ok $tests - $2"
-	else
-		echo "not ok $tests - $2"
-		sed 's/^/#   /' <<<"$1"
-	fi
-}
+. "$src/tests/report.sh"
 
 rows=$(sed -e '/^#/d' -e '/^[[:space:]]*$/d' "$src/tests/variants")
 report "$(awk 'NF < 5 || $1 !~ /^tests\/.*\.variant$/' <<<"$rows")" "each row of tests/variants has a name, a program, a backend, GPUs and their size"
