@@ -46,7 +46,7 @@ const char *gm_share_name_parse(const char *text, struct gm_share_name *ret_name
 					 ? share_name_uid(text + strlen(prefix), &name.owner)
 					 : NULL;
 		if (!at || *at != '/')
-			return "must not have a \"/\", unless it begins with its owner, as in "
+			return "must not have a \"/\", unless it begins with the number of its owner, as in "
 			       "uid:1000/llama";
 		name.foreign = true;
 		name.name = at + 1;

@@ -109,7 +109,7 @@ static gpumem_status weights_list(struct gm_ctl *ctl)
 	gm_writer_table_or(ctl->writer, "weights", table,
 		gm_verb_narrows(options)
 			? "No weights match."
-			: "There are no weights; see 'gpumemctl weights --help' on how to load some.");
+			: "There are no weights that you may attach to; see 'gpumemctl weights --help' on how to load some.");
 	return GPUMEM_OK;
 }
 
