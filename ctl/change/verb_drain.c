@@ -247,6 +247,7 @@ static void drain_write(struct gm_ctl *ctl, struct drain_look *look)
 		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
 		return;
 	}
+	gm_view_apply(&ctl->options->view, look->holders);
 	gm_writer_blank_line(writer);
 	gm_writer_table(writer, "holders", gm_steal_ptr(&look->holders));
 	gm_writer_blank_line(writer);
@@ -319,5 +320,8 @@ const struct gm_verb gm_verb_drain = {
 	.takes = GM_OPTION_DEVICE | GM_OPTION_UNDO | GM_OPTION_WAIT,
 	.max_args = 1,
 	.names_device = true,
+	.columns = columns,
+	.n_columns = sizeof(columns) / sizeof(*columns),
+	.sort = "-held",
 	.run = drain_run,
 };
