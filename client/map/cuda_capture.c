@@ -85,7 +85,7 @@ static bool cuda_capture_is_default(gpumem_stream stream)
 	return (uintptr_t)stream <= GM_CU_STREAM_PER_THREAD;
 }
 
-/* What a stream's place holds, if this thread names the stream now. */
+/* Returns what a stream's place holds, if this thread names the stream now. */
 static struct gm_capture_place cuda_capture_named(const struct gm_cuda *cuda, gpumem_stream stream)
 {
 	struct gm_capture_place named = {.stream = stream};
@@ -212,7 +212,7 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 	struct gm_capture_place *place;
 	bool is;
 
-	/* Whoever wants to know it of a legacy default stream asks in its context, each time. */
+	/* This table does not know legacy default streams: callers ask the driver in the context, each time. */
 	if (cuda_capture_is_legacy(stream))
 		return cuda_capture_asked(cuda, stream);
 	if (!cuda_capture_any(on) && !cuda_capture_asked(cuda, stream))

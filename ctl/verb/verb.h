@@ -198,7 +198,7 @@ struct gm_verb_word {
 #define GM_VERB_WORDS 4
 
 /* Calls the function of the word that is the first argument, or that of words[0] if the user gave no arguments. If the
- * argument is none of the words, the call fails as gm_verb_unknown() does. */
+ * argument is another word, the call fails as gm_verb_unknown() does. */
 gpumem_status gm_verb_run_word(
 	struct gm_ctl *ctl, const struct gm_verb_word words[GM_VERB_WORDS], const char *remedy);
 

@@ -58,7 +58,7 @@ void scene_wait(void)
 	pthread_join(opener, NULL);
 }
 
-/* What is freed during a capture can be had afterwards, when the device is done with it. The limit allows no other memory. */
+/* A program gets memory again that it freed during a capture, once the device is done with it. The limit allows no other memory. */
 void scene_capture_full(void)
 {
 	gm_cu_stream stream, captured;

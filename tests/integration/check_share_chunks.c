@@ -306,7 +306,7 @@ END_TEST
 
 enum { STORMERS = 6, OPS = 500, PLACES = 12, OWN = 16, HELD = 128, MOST_CHUNKS = 6, KILLS = 3 };
 
-/* What all of them know of each other: ids and tokens, also of the other user, who has every second
+/* The board, where all of them post their ids and tokens for the others, also for the other user, who has every second
  * place. They write without a lock, so that some of what they read is nonsense. */
 struct place {
 	uint64_t lease, chunk, index;
@@ -344,7 +344,7 @@ static void storm_post(struct stormer *s, uint64_t lease, uint64_t chunk, uint64
 	board->places[roll(s, PLACES / 2) * 2 + s->user] = *own;
 }
 
-/* What is its own more often than not, or was. */
+/* Picks a place of its own in two of three cases, which it may have given back since, and else one of the board. */
 static struct place storm_pick(struct stormer *s)
 {
 	return roll(s, 3) ? s->own[roll(s, OWN)] : board->places[roll(s, PLACES)];

@@ -126,7 +126,7 @@ START_TEST(who_holds_memory_when_the_time_is_over_is_shown_and_it_fails)
 	ck_assert(json_is_false(json_object_get(json, "empty")));
 	json_t *holders = json_object_get(json, "holders");
 	ck_assert_uint_eq(json_array_size(holders), 2);
-	/* Whoever holds most comes first. */
+	/* gpumemctl lists the client first that holds most. */
 	ck_assert(json_is_null(json_object_get(json_array_get(holders, 0), "pid")));
 	ck_assert_uint_eq(
 		(uint64_t)json_integer_value(json_object_get(json_array_get(holders, 1), "held")),

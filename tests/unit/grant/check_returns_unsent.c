@@ -82,7 +82,7 @@ START_TEST(a_request_that_could_not_be_sent_is_short_of_host_memory)
 	ck_assert_int_eq(gpumem_alloc(session, 0, 2 * MIB, GPUMEM_STREAM_ANY, NULL, &ptr),
 		GPUMEM_E_HOST_MEMORY);
 	failing = 0;
-	/* The connection is none the worse for it. */
+	/* The connection still works. */
 	gpumem_buffer_destroy(make_buffer(MIB));
 	fake_wait_leases(fake, 0);
 }

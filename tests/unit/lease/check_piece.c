@@ -182,7 +182,7 @@ START_TEST(a_chunk_that_is_a_lease_stays_the_only_one_in_it)
 	ck_assert_ptr_nonnull(strstr(q.detail, "cannot grow"));
 	ck_assert_uint_eq(fake_chunks(piece), 1);
 
-	/* What it was in grows as before. */
+	/* The lease that the chunk was in can still grow. */
 	fake_grow(&fake, &q, maker, heap, 2 * MiB);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
