@@ -45,6 +45,8 @@ struct gm_captured {
 static struct gm_captured captured[GM_LIMIT_DEVICES];
 /* Protects all of them. Nobody takes it while nothing is captured. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* The driver that was asked about what is in them. A process has one. */
+static const struct gm_cuda *captured_by;
 
 /* How many captures the program has announced and not ended, and how many threads keep captures out. */
 static _Atomic unsigned capture_announced, capture_kept_out;
@@ -178,6 +180,7 @@ static void cuda_capture_remember(
 
 	if (cuda_capture_find(on, named))
 		return;
+	captured_by = cuda;
 	place = cuda_capture_free_place(cuda, on);
 	if (place)
 		*place = *named;
@@ -297,6 +300,17 @@ void gm_cuda_capture_begin(void)
 void gm_cuda_capture_end(void)
 {
 	unsigned n = atomic_load(&capture_announced);
+	GM_UNCANCELLED;
+
+	/* The program may destroy the stream next, and then nobody may ask about it any more. */
+	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+		if (!cuda_capture_any(&captured[i]))
+			continue;
+		pthread_mutex_lock(&lock);
+		if (captured_by)
+			cuda_capture_forget_ended(captured_by, &captured[i], true);
+		pthread_mutex_unlock(&lock);
+	}
 
 	/* An end too many, where nobody captures, does no harm. */
 	while (n && !atomic_compare_exchange_weak(&capture_announced, &n, n - 1))

@@ -36,20 +36,28 @@ static gm_cu_result memory_await(const struct gm_driver *driver, gm_cu_ctx ctx)
 	return result;
 }
 
-/* Whether a call of cuMemFree() has not waited, because a stream was being captured. */
-static atomic_bool memory_unwaited;
+/* On which devices cuMemFree() has not waited, because a stream was being captured: a bit for each. */
+static _Atomic uint64_t memory_unwaited;
 
-/* Waits now. Otherwise a program that freed memory during a capture could be refused it afterwards. */
-static __attribute__((noinline, cold)) void memory_await_freed(
-	const struct gm_driver *driver, gm_cu_ctx ctx)
+static uint64_t memory_bit(uint32_t number)
+{
+	return UINT64_C(1) << (number % 64);
+}
+
+/* Waits now, so that a program is not refused what it freed during a capture. Returns whether it has waited: then the
+ * library has found out that the memory is free. */
+static __attribute__((noinline, cold)) bool memory_await_freed(
+	const struct gm_driver *driver, gm_cu_ctx ctx, uint32_t number)
 {
 	GM_UNCANCELLED;
 
-	if (!gm_capture_keep_out())
-		return;
-	atomic_store_explicit(&memory_unwaited, false, memory_order_relaxed);
+	if (!(atomic_load(&memory_unwaited) & memory_bit(number)) || !gm_capture_keep_out())
+		return false;
+	atomic_fetch_and(&memory_unwaited, ~memory_bit(number));
 	(void)memory_await(driver, ctx);
 	gm_capture_let_in();
+	gm_broker_trim();
+	return true;
 }
 
 /* Allocates in the current context. */
@@ -58,9 +66,9 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 {
 	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx, .number = number};
 
-	if (__builtin_expect(atomic_load_explicit(&memory_unwaited, memory_order_relaxed), 0))
-		memory_await_freed(driver, ctx);
 	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY && memory_await_freed(driver, ctx, number))
+		result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
 		block.spilled = gm_broker_spill(bytes, &block.base);
 		if (block.spilled)
@@ -159,7 +167,7 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	if (wait)
 		gm_capture_let_in();
 	else
-		atomic_store_explicit(&memory_unwaited, true, memory_order_relaxed);
+		atomic_fetch_or(&memory_unwaited, memory_bit(block.number));
 
 	/* Without a wait the device may still use it. After a failure it may, or will never again. The library finds out. */
 	bool done = wait && !result && block.ctx;

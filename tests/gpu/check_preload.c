@@ -278,6 +278,21 @@ START_TEST(a_capture_goes_on_while_memory_is_allocated_and_freed)
 }
 END_TEST
 
+START_TEST(an_allocation_does_not_wait_for_what_was_freed_during_a_capture)
+{
+	struct play one = {.route = "dlsym", .scene = "capture-room"};
+	struct gm_worker worker;
+
+	start();
+	begin(&worker, &one);
+	go_on(&worker);
+	gm_hear_word(worker.channel, 'w');
+	gm_say_word(worker.channel, 'o');
+	gm_worker_join(&worker);
+	tear_down();
+}
+END_TEST
+
 START_TEST(memory_that_was_freed_during_a_capture_can_be_had_after_it)
 {
 	struct play one = {.route = "dlsym", .scene = "capture-full", .env = "GPUMEM_RUN_WAIT=0"};
@@ -506,6 +521,7 @@ int main(void)
 	tcase_add_test(tc, nvml_says_what_the_driver_says);
 	tcase_add_test(tc, free_waits_for_the_work_that_was_launched);
 	tcase_add_test(tc, a_capture_goes_on_while_memory_is_allocated_and_freed);
+	tcase_add_test(tc, an_allocation_does_not_wait_for_what_was_freed_during_a_capture);
 	tcase_add_test(tc, memory_that_was_freed_during_a_capture_can_be_had_after_it);
 	tcase_add_test(tc, a_thread_that_frees_memory_breaks_no_capture);
 	tcase_add_test(tc, memory_that_was_freed_before_a_capture_does_not_break_it);

@@ -564,6 +564,7 @@ static const struct {
 	{"wait", scene_wait},
 	{"capture", scene_capture},
 	{"capture-full", scene_capture_full},
+	{"capture-room", scene_capture_room},
 	{"capture-race", scene_capture_race},
 	{"capture-after-free", scene_capture_after_free},
 	{"capture-cancel", scene_capture_cancel},

@@ -52,6 +52,7 @@ void scene_alloc(void);
 void scene_wait(void);
 void scene_capture(void);
 void scene_capture_full(void);
+void scene_capture_room(void);
 void scene_capture_race(void);
 void scene_capture_after_free(void);
 void scene_capture_cancel(void);

@@ -85,6 +85,32 @@ void scene_capture_full(void)
 	CU(cu.cuMemFree(again));
 }
 
+/* cuMemAlloc() does not wait for what was freed during a capture, if there is other memory. */
+void scene_capture_room(void)
+{
+	gm_cu_stream stream, captured;
+	gm_cu_ptr ptr, more;
+	pthread_t opener;
+	void *graph = NULL;
+
+	use_gpu();
+	sem_init(&gate, 0, 0);
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamCreate(&captured, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	CU(cu.cuLaunchHostFunc(stream, pass_gate, NULL));
+	CU(cu.cuMemsetD8Async(ptr, 0x78, ACTOR_BYTES, stream));
+	show('h');
+	CU(cu.cuStreamBeginCapture(captured, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuStreamEndCapture(captured, &graph));
+	CU(cu.cuMemAlloc(&more, ACTOR_BYTES)); /* nobody has opened the gate */
+	GM_REQUIRE(more != ptr);
+	GM_REQUIRE(pthread_create(&opener, NULL, open_gate, NULL) == 0);
+	CU(cu.cuMemFree(more));
+	pthread_join(opener, NULL);
+}
+
 /* What is freed during a capture neither breaks it nor is used by others. */
 void scene_capture(void)
 {

@@ -115,7 +115,6 @@ static void capture_many(int n)
 	}
 }
 
-/* Each in turn is the one that goes on, whether the others' ends are seen or not. */
 /* The driver tells of it without harm, so the library need not have heard of the captured stream. */
 START_TEST(a_default_stream_is_left_alone_while_one_that_waits_for_it_is_captured)
 {
@@ -253,6 +252,7 @@ START_TEST(a_threads_own_default_stream_is_asked_about_in_that_thread_only)
 }
 END_TEST
 
+/* Each in turn is the one that goes on, whether the others' ends are seen or not. */
 START_TEST(no_capture_of_many_is_forgotten)
 {
 	int stays = _i / 2;
@@ -474,6 +474,28 @@ START_TEST(captures_that_are_announced_are_left_whole_by_work_on_the_default_str
 }
 END_TEST
 
+/* The fake driver ends a program that asks about a stream which does not exist. */
+START_TEST(nobody_asks_about_a_stream_after_the_end_of_its_announced_capture)
+{
+	gm_cu_stream ends = stream_new(), stays = stream_new();
+
+	gm_cuda_capture_begin();
+	gm_cuda_capture_begin();
+	ck_assert_int_eq(begin(ends, 0), 0);
+	seen_captured(ends);
+	ck_assert_int_eq(begin(stays, 0), 0);
+	seen_captured(stays);
+	end_whole(ends);
+	gm_cuda_capture_end();
+	ck_assert_int_eq(cuda->cuStreamDestroy(ends), 0);
+	ck_assert_int_eq(record_any(), -EAGAIN);
+	end_whole(stays);
+	gm_cuda_capture_end();
+	ck_assert_int_eq(cuda->cuStreamDestroy(stays), 0);
+	ck_assert_int_eq(record_any(), 0);
+}
+END_TEST
+
 START_TEST(a_forked_child_captures_nothing)
 {
 	gm_cuda_capture_begin();
@@ -523,6 +545,7 @@ int main(void)
 	tcase_add_test(tcase, captures_that_are_announced_are_left_whole);
 	tcase_add_loop_test(tcase,
 		captures_that_are_announced_are_left_whole_by_work_on_the_default_stream, 0, 3);
+	tcase_add_test(tcase, nobody_asks_about_a_stream_after_the_end_of_its_announced_capture);
 	tcase_add_test(tcase, a_forked_child_captures_nothing);
 	tcase_add_test(tcase, each_announced_capture_counts_and_an_end_too_many_does_not);
 	suite_add_tcase(suite, tcase);
