@@ -12,7 +12,7 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Set
 
-from . import _capi
+from . import _capi, _cuda
 
 _changed = threading.Condition(threading.RLock())  # a finalizer may run, and come here, while this thread has it
 _captures = 0  # which were announced and have not ended
@@ -36,7 +36,13 @@ class _Capture:
         begin = _capi.call("gpumem_capture_begin")
         with _changed:
             _captures += 1
-            _changed.wait_for(lambda: not _waits, _PATIENCE)
+        try:
+            with _changed:
+                _changed.wait_for(lambda: not _waits, _PATIENCE)
+        except BaseException:  # the user pressed Ctrl-C
+            with _changed:
+                _captures -= 1
+            raise
         begin()
 
     def end(self) -> None:
@@ -95,10 +101,13 @@ def _wrap(by: str, owner: Any, first: str, last: str, key: Callable[[Any], Any],
 
     @functools.wraps(begin)
     def begin_announced(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = by in captured_by
         capture = _Capture(by)
         try:
             result = begin(self, *arguments, **named)
         except BaseException:
+            if not before:
+                captured_by.discard(by)
             capture.end()
             raise
         over: Callable[[], Any] = capture.end
@@ -130,6 +139,11 @@ def _wrap_torch(torch: Any) -> bool:
     return True
 
 
+def _cupy_key(stream: Any) -> Any:
+    """One handle stands for the default stream of each thread."""
+    return "cupy", stream.ptr, threading.get_ident() if stream.ptr == _cuda.PER_THREAD else 0
+
+
 def _wrap_cupy(cupy: Any) -> bool:
     stream: Any = getattr(getattr(cupy, "cuda", None), "Stream", None)
     if not hasattr(stream, "begin_capture"):
@@ -137,7 +151,7 @@ def _wrap_cupy(cupy: Any) -> bool:
     external = getattr(cupy.cuda, "ExternalStream", ())  # whose stream somebody else destroys
     for kind in (stream, external or stream):
         owner = next(base for base in kind.__mro__ if "begin_capture" in vars(base))
-        _wrap("cupy", owner, "begin_capture", "end_capture", lambda self: ("cupy", self.ptr), lambda self: isinstance(self, external))
+        _wrap("cupy", owner, "begin_capture", "end_capture", _cupy_key, lambda self: isinstance(self, external))
     return True
 
 

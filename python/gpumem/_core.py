@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from . import _capi, _captures, _cuda
 from .errors import ClosedError, GpumemError, InvalidError
@@ -107,6 +107,7 @@ def stream_of(stream: Any) -> int:
 # ---- sessions
 
 _cores: "weakref.WeakSet[Core]" = weakref.WeakSet()
+_late: "Set[Core]" = set()  # those that have something to free later, which they must not end before
 _in_callback = threading.local()
 
 
@@ -155,7 +156,10 @@ class Core:
             try:
                 self.later.pop(0)()
             except IndexError:
-                return  # another thread was quicker
+                break  # another thread was quicker
+        _late.discard(self)
+        if self.later:
+            _late.add(self)
 
     def listen(self, function: Any) -> None:
         """Has the library call a C function for events, until the session ends."""
@@ -164,8 +168,8 @@ class Core:
 
 
 def _free_later() -> None:
-    for core in list(_cores):
-        if core.later and core.pid == os.getpid():
+    for core in list(_late):
+        if core.pid == os.getpid():
             core.free_later()
 
 
@@ -243,6 +247,7 @@ def device_is_done(fate: _Fate) -> bool:
         except GpumemError:
             pass  # nobody has announced the capture
     fate.core.later.append(fate.end)
+    _late.add(fate.core)  # after the append: free_later() looks in the other order
     return False
 
 

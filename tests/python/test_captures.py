@@ -4,6 +4,7 @@ PyTorch and CuPy here. tests/gpu/python_torch.py and python_cupy.py have the rea
 import ctypes
 import gc
 import sys
+import threading
 import types
 
 import pytest
@@ -77,6 +78,35 @@ def test_memory_that_is_dropped_during_a_capture_is_freed_after_it(session, on_g
             assert session.stats().in_use == before  # which uses the session, too
         assert captured.result == 0
     assert session.stats().in_use == before - 4 * MIB
+
+
+def test_an_array_that_outlives_its_session_is_freed_before_the_session_ends(monkeypatch, on_gpu):
+    """The end of a session unmaps its buffers without a wait for the device."""
+    order, session = [], gpumem.Session()
+    library = session._core_now().library
+    for name in ("gpumem_buffer_destroy", "gpumem_disconnect"):
+        call = getattr(library, name)
+        monkeypatch.setattr(library, name, lambda *given, name=name, call=call: (order.append(name), call(*given)))
+    array = gpumem.from_dlpack(session.alloc(4 * MIB).view("float32"))
+    session.close()
+    with gpumem.capturing():
+        del array
+        gc.collect()
+        assert order == []
+    gc.collect()
+    assert order == ["gpumem_buffer_destroy", "gpumem_disconnect"]
+
+
+def test_an_interrupted_announcement_counts_for_nothing(monkeypatch, said):
+    def interrupted(predicate, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_captures._changed, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt), gpumem.capturing():
+        pass
+    with _captures.kept_out() as allowed:
+        assert allowed
+    assert said == []
 
 
 def test_weights_that_are_dropped_during_a_capture(session, model, on_gpu):
@@ -216,6 +246,29 @@ def test_cupy_announces_its_captures(said, cupy, on_gpu):
     del stream  # while it captures
     gc.collect()
     assert said == ["+", "begin 7", "end 7", "-", "+", "-", "+", "begin 7", "-"]
+
+
+def test_each_thread_has_a_default_stream_of_its_own(said, cupy, on_gpu):
+    give_memory_away()
+    stream = cupy.cuda.ExternalStream(_cuda.PER_THREAD)
+    stream.begin_capture()
+    other = threading.Thread(target=stream.begin_capture)
+    other.start()
+    other.join()
+    assert said == ["+", "begin 2", "+", "begin 2"]
+    stream.end_capture()
+    assert said[4:] == ["end 2", "-"]
+    for announced in [key for key in _captures._begun if key[1] == _cuda.PER_THREAD]:
+        _captures._begun.pop(announced)()  # the other thread has ended
+    assert said[6:] == ["-"]
+
+
+def test_a_capture_that_did_not_begin_is_none(said, cupy, on_gpu):
+    give_memory_away()
+    _captures.captured_by.discard("cupy")
+    with pytest.raises(RuntimeError, match="legacy"):
+        cupy.cuda.Stream(0).begin_capture()
+    assert "cupy" not in _captures.captured_by
 
 
 def test_a_stream_of_somebody_else_has_many_objects(said, cupy, on_gpu):
