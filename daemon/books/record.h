@@ -31,8 +31,9 @@
  * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
-/* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays. */
-#define GM_RECORD_FORMAT 2
+/* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays.
+ * 3: leases of a chunk that was in another one. */
+#define GM_RECORD_FORMAT 3
 
 /*   X(kind, number, struct, what a message calls many of them) */
 #define GM_RECORDS(X) \
@@ -165,7 +166,8 @@ struct gm_record_lease {
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
 	uint64_t flags;                    /* since format 2; written only if it is not 0 */
-	uint64_t origin; /* with GM_RECORD_PIECE: the lease that its chunk was in before */
+	/* Since format 3, with GM_RECORD_PIECE: the lease that its chunk was in before. */
+	uint64_t origin;
 };
 enum gm_record_lease_flag {
 	GM_RECORD_FOR_OTHERS = 1,
