@@ -118,7 +118,7 @@ static void guess(int channel, void *argument)
 	uint64_t chunks[2], own_lease, own_chunk;
 	struct gm_raw raw;
 
-	if (geteuid() == 0)
+	if (gm_tap_has_users())
 		gm_become_stranger();
 	gm_raw_join(&raw, argument);
 	lease_of(&raw, 1, &own_lease, &own_chunk);
@@ -521,7 +521,7 @@ START_TEST(nothing_is_left_of_a_storm_with_restarts)
 	board = mmap(
 		NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	GM_REQUIRE(board != MAP_FAILED);
-	storm_users = geteuid() == 0;
+	storm_users = gm_tap_has_users();
 	gm_daemon_start(&daemon, NULL);
 	storm_daemon = &daemon;
 	for (unsigned i = 0; i < STORMERS; i++) {
