@@ -81,12 +81,6 @@ static bool cuda_capture_is_legacy(gpumem_stream stream)
 	return (uintptr_t)stream <= GM_CU_STREAM_LEGACY;
 }
 
-/* Whether the handle stands for a default stream, of the current context or of this thread. */
-static bool cuda_capture_is_default(gpumem_stream stream)
-{
-	return (uintptr_t)stream <= GM_CU_STREAM_PER_THREAD;
-}
-
 /* Returns what a stream's place holds, if this thread names the stream now. */
 static struct gm_capture_place cuda_capture_named(const struct gm_cuda *cuda, gpumem_stream stream)
 {
@@ -271,7 +265,7 @@ void gm_cuda_capture_let_in(void)
 
 bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
 {
-	if (cuda_capture_is_default(stream) && !gm_cuda_capture_keep_out(cuda, device))
+	if (cuda_capture_is_legacy(stream) && !gm_cuda_capture_keep_out(cuda, device))
 		return false;
 	if (!gm_cuda_captured(cuda, device, stream))
 		return true;
@@ -281,7 +275,7 @@ bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpu
 
 void gm_cuda_capture_launched(gpumem_stream stream)
 {
-	if (cuda_capture_is_default(stream))
+	if (cuda_capture_is_legacy(stream))
 		gm_cuda_capture_let_in();
 }
 

@@ -42,10 +42,11 @@ void gm_cuda_capture_let_in(void);
 /*
  * A thread calls gm_cuda_capture_launch() before it launches work on a stream of the program's, in the context in which
  * it does. false: nothing may be launched. The work would become a part of the graph that the stream is captured into, or,
- * on a default stream, break the capture of a stream that waits for it. true: the thread calls
+ * on the legacy default stream, break the capture of a stream that waits for it. true: the thread calls
  * gm_cuda_capture_launched() for the same stream when it has launched the work. In between it keeps captures out, if the
- * stream is a default stream. For other streams it does not: only a capture of the same stream could meet the work, and a
- * program does not begin that while it has the library launch work there.
+ * stream is the legacy default stream. For other streams, a thread's own default stream among them, it does not: only a
+ * capture of the same stream could meet the work, and a program does not begin that while it has the library launch work
+ * there.
  */
 bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 void gm_cuda_capture_launched(gpumem_stream stream);

@@ -67,8 +67,8 @@ struct gm_map_ops {
 	int (*detach)(void *backend, void *addr);
 
 	/* Copies memory of this device, after all that was launched on the stream. Host memory that
-	 * no GPU uses is copied at once. -EAGAIN: the stream is being captured, or is a default stream
-	 * that cannot be used because of a capture. */
+	 * no GPU uses is copied at once. -EAGAIN: the stream is being captured, or is the legacy default stream
+	 * while a stream that waits for it is being captured. */
 	int (*copy)(
 		void *backend, void *to, const void *from, uint64_t bytes, gpumem_stream stream);
 

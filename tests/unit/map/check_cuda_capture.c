@@ -474,6 +474,33 @@ START_TEST(captures_that_are_announced_are_left_whole_by_work_on_the_default_str
 }
 END_TEST
 
+/* Another stream's capture waits for the legacy default stream only. */
+START_TEST(a_threads_own_default_stream_is_used_during_captures_of_others)
+{
+	gpumem_stream own = (gpumem_stream)(uintptr_t)GM_CU_STREAM_PER_THREAD;
+	struct gm_map_event *event;
+	char from = 1, to = 0;
+	gm_cu_stream waits;
+
+	ck_assert_int_eq(cuda->cuStreamCreate(&waits, 0), 0);
+	gm_cuda_capture_begin();
+	ck_assert_int_eq(begin(waits, GM_CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+	ck_assert_int_eq(ops->copy(map, &to, &from, 1, own), 0);
+	ck_assert_int_eq(ops->record_on(map, own, &event), 0);
+	ck_assert_int_eq(ops->order(map, own, event), 0);
+	ops->forget(map, event);
+	ck_assert_int_eq(ops->copy(map, &to, &from, 1, NULL), -EAGAIN);
+	end_whole(waits);
+
+	/* Its own capture must not get the work. */
+	ck_assert_int_eq(begin(OWN, GM_CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+	ck_assert_int_eq(ops->copy(map, &to, &from, 1, own), -EAGAIN);
+	end_whole(OWN);
+	gm_cuda_capture_end();
+	ck_assert_int_eq(ops->copy(map, &to, &from, 1, NULL), 0);
+}
+END_TEST
+
 /* The fake driver ends a program that asks about a stream which does not exist. */
 START_TEST(nobody_asks_about_a_stream_after_the_end_of_its_announced_capture)
 {
@@ -545,6 +572,7 @@ int main(void)
 	tcase_add_test(tcase, captures_that_are_announced_are_left_whole);
 	tcase_add_loop_test(tcase,
 		captures_that_are_announced_are_left_whole_by_work_on_the_default_stream, 0, 3);
+	tcase_add_test(tcase, a_threads_own_default_stream_is_used_during_captures_of_others);
 	tcase_add_test(tcase, nobody_asks_about_a_stream_after_the_end_of_its_announced_capture);
 	tcase_add_test(tcase, a_forked_child_captures_nothing);
 	tcase_add_test(tcase, each_announced_capture_counts_and_an_end_too_many_does_not);
