@@ -5,7 +5,9 @@
 #   - no struct, union or enum is defined twice in the tree, nor an extern function;
 #   - no two functions of one program have the same name, static ones included;
 #   - a static function begins with the name of its file, or with the first or the last words of it:
-#     arena_small.c may say arena_small_x, arena_x or small_x.
+#     arena_small.c may say arena_small_x, arena_x or small_x;
+#   - no message names a constant of the C headers: users of the shell and of Python read it, too. (A GPUMEM_…_INIT may be
+#     named: only a C program forgets it. GPUMEM_SOCKET and GPUMEM_TRACK are variables of the environment.)
 # Run by make check; by hand: top_srcdir=. tests/check-names.sh
 set -euo pipefail
 cd "${top_srcdir:-.}"
@@ -55,6 +57,10 @@ report "$(awk '$1 == "static" && $2 !~ /^gm_/ && $3 !~ /\/main\.c$/ {
 		if (!good) print $3 ": " $2
 	}' <<<"$functions")" \
 	"a static function carries the name of its file"
+constants=$(grep -hoE '\bGPUMEM_[A-Z0-9_]+' include/gpumem/*.h | grep -vE '_(H|INIT)$|^GPUMEM_(VERSION.*|SOCKET|TRACK)$|_$' | LC_ALL=C sort -u)
+# shellcheck disable=SC2086
+report "$(grep -HnE '"[^"]*GPUMEM_[^"]*"' $files | grep -vE '^include/|#include|getenv\(' | grep -wF "$constants")" \
+	"no message names a constant of C"
 report "$([ "$(wc -l <<<"$functions")" -gt 1000 ] && [ "$(wc -l <<<"$types")" -gt 100 ] || echo "only $(wc -l <<<"$functions") functions and $(wc -l <<<"$types") types were found")" \
 	"this script still finds the functions and types"
 echo "1..$tests"

@@ -109,8 +109,8 @@ gpumem_status gpumem_buffer_ensure(
 				  : policy_target(buffer, &growth, needed, &ceiling);
 	if (!target)
 		return gm_error(GPUMEM_E_LIMIT,
-			"%zu bytes are needed, and the buffer's policy has a ceiling of %llu: raise it "
-			"with gpumem_buffer_set_policy()",
+			"%zu bytes are needed, and the buffer's policy has a ceiling of %llu: raise "
+			"the ceiling",
 			needed, (unsigned long long)ceiling);
 
 	/* The program does not need this much, so the call does not wait for it. */

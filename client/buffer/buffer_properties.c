@@ -48,7 +48,7 @@ gpumem_status gpumem_buffer_ipc_handle(
 	if (buffer->transport != GM_TRANSPORT_IPC)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"this buffer is on the fd transport and has no CUDA IPC handle: create it "
-			"with transport GPUMEM_TRANSPORT_IPC");
+			"with transport ipc");
 
 	/* A move changes the lease and the handle. */
 	pthread_mutex_t *lock = &((gpumem_buffer *)buffer)->lock;

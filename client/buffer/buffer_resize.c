@@ -49,8 +49,7 @@ static gpumem_status resize_check(const struct gpumem_buffer *buffer, size_t siz
 			"another process made this buffer, and only that one can resize it");
 	if (buffer->wish.signals)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"a buffer with GPUMEM_BUFFER_SIGNALS cannot be resized: a move would leave its "
-			"signals behind");
+			"a buffer with signals cannot be resized: a move would leave its signals behind");
 	if (!size || size > GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_INVALID, "size must be from 1 to %llu, and is %zu",
 			(unsigned long long)GM_LEASE_BYTES_MAX, size);
@@ -67,8 +66,8 @@ static gpumem_status resize_forgotten(void)
 static gpumem_status resize_transferring(void)
 {
 	return gm_error(GPUMEM_E_BUSY,
-		"a transfer copies to or from this buffer: resize it when gpumem_copy_in(), "
-		"gpumem_copy_out() or gpumem_copy_file_in() has returned");
+		"a transfer copies to or from this buffer: resize it when the copy has "
+		"ended");
 }
 
 /* Passes the status of a request on, unless the daemon forgot the buffer while the request waited. */

@@ -108,8 +108,8 @@ gpumem_status gm_evict_check(const struct gpumem_buffer *buffer)
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
 	if (!buffer->evict.able)
-		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"the buffer was not created with GPUMEM_BUFFER_EVICTABLE");
+		return gm_error(
+			GPUMEM_E_UNSUPPORTED, "the buffer is not evictable: create one that is");
 	return GPUMEM_OK;
 }
 
@@ -123,8 +123,8 @@ gpumem_status gm_evict_use(struct gpumem_buffer *buffer)
 		return GPUMEM_OK;
 	pthread_mutex_lock(&session->lock);
 	if (!e->pins || (e->state != GM_EVICT_HERE && e->state != GM_EVICT_UNDER))
-		status = gm_error(GPUMEM_E_BUSY,
-			"an evictable buffer must be pinned for this: call gpumem_buffer_pin() first");
+		status = gm_error(
+			GPUMEM_E_BUSY, "an evictable buffer must be pinned for this: pin it first");
 	else
 		e->holds++;
 	pthread_mutex_unlock(&session->lock);
@@ -155,7 +155,7 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
 		return GPUMEM_OK;
 	gm_evict_release(buffer);
 	return gm_error(GPUMEM_E_BUSY,
-		"the buffer lies in host memory: unpin it, then pin it without GPUMEM_PIN_HOST_OK");
+		"the buffer lies in host memory: unpin it, then pin it on its device only");
 }
 
 bool gm_evict_note_shared(struct gpumem_buffer *buffer, bool shared)

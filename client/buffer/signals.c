@@ -36,12 +36,12 @@ gpumem_status gm_signals_check(
 {
 	if (transport == GPUMEM_TRANSPORT_IPC)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"signals need the fd transport; create the buffer with GPUMEM_TRANSPORT_FD, or "
-			"without GPUMEM_BUFFER_SIGNALS");
+			"signals need the fd transport; create the buffer with transport fd, or without "
+			"signals");
 	if (device >= session->counted)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"pinned host memory has no signals; create the buffer on a device, or without "
-			"GPUMEM_BUFFER_SIGNALS");
+			"signals");
 	return GPUMEM_OK;
 }
 

@@ -193,7 +193,7 @@ static gpumem_status copy_await(const struct gm_transfer *copy)
 	int r = gm_await_stream(copy->device, copy->stream);
 
 	if (r == -EAGAIN)
-		return gm_await_captured("copy", ", or with GPUMEM_STREAM_DONE");
+		return gm_await_captured("copy", ", or say that no work is left");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on the stream, so nothing was copied: %s",
@@ -320,12 +320,12 @@ static gpumem_status copy_run_managed(struct gm_transfer *copy)
 	if (!copy->visible)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"the CPU cannot see memory of device %u, so it has to be copied: use "
-			"GPUMEM_COPY_AUTO",
+			"strategy auto",
 			copy->device->info.number);
 	if (copy->memory != copy->at)
 		return gm_error(GPUMEM_E_INVALID,
 			"%s is not the buffer's memory at this offset, so it has to be copied: use "
-			"GPUMEM_COPY_AUTO",
+			"strategy auto",
 			copy_side(copy));
 	gpumem_status status = copy_await(copy);
 	if (!status)

@@ -277,9 +277,8 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 		return gm_error(GPUMEM_E_INVALID, "file has neither a path nor an fd");
 	if (copy->options.strategy == GPUMEM_COPY_ASYNC ||
 		copy->options.strategy == GPUMEM_COPY_MANAGED)
-		return gm_error(GPUMEM_E_INVALID,
-			"strategy must be GPUMEM_COPY_AUTO, GPUMEM_COPY_SYNC or GPUMEM_COPY_STAGED "
-			"for a file");
+		return gm_error(
+			GPUMEM_E_INVALID, "strategy must be auto, sync or staged for a file");
 	if (given.fd < 0)
 		status = file_open(&given, &opened);
 	if (status)

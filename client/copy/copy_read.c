@@ -54,8 +54,7 @@ gpumem_status gpumem_copy_read_in(gpumem_buffer *buffer, size_t offset, size_t b
 	if (copy->options.strategy == GPUMEM_COPY_ASYNC ||
 		copy->options.strategy == GPUMEM_COPY_MANAGED)
 		return gm_error(GPUMEM_E_INVALID,
-			"strategy must be GPUMEM_COPY_AUTO, GPUMEM_COPY_SYNC or GPUMEM_COPY_STAGED "
-			"for a function that reads");
+			"strategy must be auto, sync or staged for a function that reads");
 
 	source.read = read;
 	source.user = user;

@@ -117,14 +117,15 @@ const char *gm_arena_text(int outcome)
 		return "the address range for this device has no gap that is large enough: free "
 		       "some blocks first";
 	case GM_ARENA_E_FOREIGN:
-		return "the pointer does not come from gpumem_alloc on this session";
+		return "the pointer is not memory that this session has allocated";
 	case GM_ARENA_E_INSIDE:
 		return "the pointer is inside a block, not at its start";
 	case GM_ARENA_E_FREED:
 		return "no block is alive at this pointer: it was freed already, or never "
 		       "allocated";
 	case GM_ARENA_E_STREAM:
-		return "GPUMEM_STREAM_DONE is for freeing only";
+		return "a new block is for work to come: name a stream, or none; only what is freed can have "
+		       "no work left";
 	case -ENOMEM:
 		return "out of host memory";
 	case -ENOBUFS:

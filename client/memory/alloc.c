@@ -398,7 +398,7 @@ static gpumem_status alloc_no_device(const struct gpumem_session *session, uint3
 	if (device == GPUMEM_DEVICE_HOST)
 		return gm_error(GPUMEM_E_INVALID,
 			"pinned host memory is not ordered by streams, because the CPU uses it "
-			"too: use gpumem_host_alloc()");
+			"too: allocate it as host memory, without a stream");
 	return gm_session_no_device(session, device);
 }
 

@@ -88,7 +88,7 @@ gpumem_status gpumem_managed_create(gpumem_session *session, uint32_t name, size
 		return gm_error(GPUMEM_E_INVALID, "ret_managed must not be NULL");
 	if (name == GPUMEM_DEVICE_HOST)
 		return gm_error(GPUMEM_E_INVALID,
-			"managed memory belongs to a device: name one, not GPUMEM_DEVICE_HOST");
+			"managed memory belongs to a device: name one, not host memory");
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
 	if (bytes == 0 || bytes > GM_LEASE_BYTES_MAX)

@@ -141,8 +141,7 @@ gpumem_status gpumem_place(gpumem_session *session, uint64_t bytes, gpumem_fit a
 	if (!ret_placement)
 		return gm_error(GPUMEM_E_INVALID, "ret_placement must not be NULL");
 	if ((unsigned)at_worst > GPUMEM_FIT_WAIT)
-		return gm_error(GPUMEM_E_INVALID,
-			"at_worst must be GPUMEM_FIT_NOW, GPUMEM_FIT_RECLAIM or GPUMEM_FIT_WAIT");
+		return gm_error(GPUMEM_E_INVALID, "at_worst must be now, reclaim or wait");
 	gpumem_status status = planning_ask(session, bytes, &place);
 	if (status)
 		return status;

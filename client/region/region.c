@@ -387,7 +387,7 @@ static gpumem_status region_check(struct gpumem_session *session, uint32_t devic
 {
 	if (device == GPUMEM_DEVICE_HOST)
 		return gm_error(
-			GPUMEM_E_INVALID, "a region lies on a device: GPUMEM_DEVICE_HOST has none");
+			GPUMEM_E_INVALID, "a region lies on a device: name one, not host memory");
 	if (device >= session->counted)
 		return gm_session_no_device(session, device);
 	if (!tag || !*tag)

@@ -139,9 +139,8 @@ gpumem_status gpumem_region_pause(
 	if (!tag)
 		return gm_error(GPUMEM_E_INVALID, "tag must not be NULL");
 	if (content != GPUMEM_REGION_DROP && content != GPUMEM_REGION_KEEP)
-		return gm_error(GPUMEM_E_INVALID,
-			"content must be GPUMEM_REGION_DROP or GPUMEM_REGION_KEEP, and is %d",
-			(int)content);
+		return gm_error(
+			GPUMEM_E_INVALID, "content must be drop or keep, and is %d", (int)content);
 	gpumem_status status =
 		gm_region_begin(session, tag, GPUMEM_REGION_ACTIVE, GPUMEM_REGION_PAUSING, &region);
 	if (status)

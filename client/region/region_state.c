@@ -33,8 +33,8 @@ struct gpumem_region *gm_region_find(struct gpumem_session *session, const char 
 
 static gpumem_status region_no_such(const char *tag)
 {
-	return gm_error(GPUMEM_E_NOT_FOUND,
-		"this session has no region \"%.63s\": make it with gpumem_region_create()", tag);
+	return gm_error(
+		GPUMEM_E_NOT_FOUND, "this session has no region \"%.63s\": create it first", tag);
 }
 
 /* Locked: the session. The row of a paused region says how much its content takes in host memory or, if

@@ -180,8 +180,8 @@ gpumem_status gpumem_buffer_create_begin(gpumem_session *session, uint32_t name,
 	gpumem_status status = gm_buffer_check(session, name, size, options, &given, &device);
 	if (!status && given.flags & GPUMEM_BUFFER_CPU_OK)
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
-			"a request waits for memory of its device: call gpumem_buffer_create() for "
-			"GPUMEM_BUFFER_CPU_OK");
+			"a request waits for memory of its device: create a buffer that may lie in host "
+			"memory without one");
 	if (status)
 		return status;
 	struct gpumem_request *request = request_new(session, device, size, given.wait_ms);
@@ -349,9 +349,8 @@ static gpumem_status request_take(struct gpumem_request *request, bool buffer, c
 
 	switch (gpumem_request_ready(request)) {
 	case GPUMEM_REQUEST_PENDING:
-		return gm_error(GPUMEM_E_BUSY,
-			"the request is still pending: wait for it with gpumem_request_wait(), "
-			"or drop it with gpumem_request_cancel()");
+		return gm_error(
+			GPUMEM_E_BUSY, "the request is still pending: wait for it, or cancel it");
 	case GPUMEM_REQUEST_READY:
 		return GPUMEM_OK;
 	case GPUMEM_REQUEST_FAILED:

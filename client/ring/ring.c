@@ -52,8 +52,7 @@ gpumem_status gm_ring_options_check(
 
 	if (given.full != GPUMEM_RING_FAIL && given.full != GPUMEM_RING_WAIT &&
 		given.full != GPUMEM_RING_DROP)
-		return gm_error(GPUMEM_E_INVALID,
-			"full must be GPUMEM_RING_FAIL, _WAIT or _DROP; %d was given",
+		return gm_error(GPUMEM_E_INVALID, "full must be fail, wait or drop; %d was given",
 			(int)given.full);
 	if (given.flags & ~(uint32_t)GPUMEM_BUFFER_FOR_OTHERS)
 		return gm_error(GPUMEM_E_INVALID, "flags 0x%x are not known", given.flags);
@@ -207,8 +206,8 @@ gpumem_status gpumem_ring_send(gpumem_ring *ring, const void *message)
 		return status;
 	default:
 		return gm_error_plain(GPUMEM_E_BUSY,
-			"the ring is full: try again when the other end has read messages, or use "
-			"GPUMEM_RING_WAIT or GPUMEM_RING_DROP");
+			"the ring is full: try again when the other end has read messages, or create "
+			"a ring that waits or drops messages when it is full");
 	}
 }
 

@@ -59,8 +59,8 @@ static gpumem_status ring_calls_check(const gpumem_buffer *buffer)
 			"an evictable buffer cannot be a ring: its memory may move away");
 	if (buffer->lease->read_only)
 		return gm_error(GPUMEM_E_DENIED,
-			"this buffer is read-only, and both ends of a ring write to it: share it with "
-			"GPUMEM_SHARE_READ_WRITE");
+			"this buffer is read-only, and both ends of a ring write to it: share it for "
+			"reading and writing");
 	return GPUMEM_OK;
 }
 

@@ -59,7 +59,7 @@ static gpumem_status signal_check(const gpumem_buffer *buffer, uint64_t value)
 		return gm_session_refused(buffer->session);
 	if (!buffer->signals.word)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
-			"this buffer has no signals: create it with GPUMEM_BUFFER_SIGNALS");
+			"this buffer was created without signals: create one with signals");
 	if (!value || value > GM_CONTROL_MOST)
 		return gm_error(GPUMEM_E_INVALID, "value must be from 1 to %llu; %llu was given",
 			(unsigned long long)GM_CONTROL_MOST, (unsigned long long)value);
@@ -101,8 +101,8 @@ gpumem_status gpumem_buffer_signal(gpumem_buffer *buffer, gpumem_stream stream, 
 			"only the process that created a buffer can signal on it; to answer, create "
 			"another one");
 	if (stream == GPUMEM_STREAM_ANY)
-		return gm_error(
-			GPUMEM_E_INVALID, "stream must be one stream, or GPUMEM_STREAM_DONE");
+		return gm_error(GPUMEM_E_INVALID,
+			"a signal follows the work of one stream: name one, or say that no work is left");
 
 	/* So that values grow whichever thread signals. */
 	pthread_mutex_lock(&buffer->signals.lock);

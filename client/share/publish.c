@@ -35,7 +35,7 @@ static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream st
 	int r = gm_await_stream(d, stream);
 
 	if (r == -EAGAIN)
-		return gm_await_captured("publish", ", or with GPUMEM_STREAM_DONE");
+		return gm_await_captured("publish", ", or say that no work is left");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on this buffer, so it is not published: %s",

@@ -554,8 +554,8 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 			GPUMEM_E_DENIED, detail, "only the client that made a lease can resize it");
 	if (lease->name)
 		return gm_refuse(GPUMEM_E_BUSY, detail,
-			"the buffer is published as %s, so it stays as it is: remove the name "
-			"first (gpumem_unpublish)",
+			"the buffer is published as %s, so it stays as it is: unpublish it "
+			"first",
 			lease->name->text);
 	if (!gm_lease_is_alone(lease, session))
 		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);

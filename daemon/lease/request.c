@@ -308,8 +308,8 @@ static gpumem_status request_check(
 				"only the client that made a lease can grow it");
 		if (request->lease->name)
 			return gm_refuse(GPUMEM_E_BUSY, detail,
-				"the buffer is published as %s, so it stays as it is: remove "
-				"the name first (gpumem_unpublish)",
+				"the buffer is published as %s, so it stays as it is: unpublish "
+				"it first",
 				request->lease->name->text);
 		if (request->lease->transport == GM_TRANSPORT_IPC)
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,

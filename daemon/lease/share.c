@@ -93,8 +93,7 @@ gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share
 		if (!lease->for_others)
 			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"the buffer may have old data of its trust domain, so it cannot be "
-				"shared with a uid or gid; create it with "
-				"GPUMEM_BUFFER_FOR_OTHERS");
+				"shared with a uid or gid; create it for others");
 		return GPUMEM_OK;
 	}
 	return gm_refuse(GPUMEM_E_INVALID, detail,

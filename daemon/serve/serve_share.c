@@ -44,8 +44,8 @@ static bool share_read_audience(const struct gm_serve *serve, struct gm_peer *pe
 	}
 	if (stranger && !serve->ops->read_only && !readers_can_write) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_UNSUPPORTED,
-			"a GPU cannot keep other users from writing to its memory; share it with "
-			"GPUMEM_READERS_CAN_WRITE if that is meant");
+			"a GPU cannot keep other users from writing to its memory; say that "
+			"readers can write if that is meant");
 		return false;
 	}
 	return true;
@@ -88,7 +88,7 @@ static void share_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status
 	else if (status == GPUMEM_E_UNSUPPORTED)
 		gm_say(detail,
 			"the buffer may have old data of its trust domain, so it cannot be shared "
-			"with a uid or gid; create it with GPUMEM_BUFFER_FOR_OTHERS");
+			"with a uid or gid; create it for others");
 	gm_peer_send_failure(peer, id, status, detail);
 }
 

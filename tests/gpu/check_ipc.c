@@ -69,8 +69,7 @@ static void giver(int channel, void *argument)
 	join("giver");
 	use_gpu();
 	OK(create(8 * MIB, GPUMEM_TRANSPORT_FD, &other));
-	REFUSED(gpumem_buffer_ipc_handle(other, handle), GPUMEM_E_UNSUPPORTED,
-		"GPUMEM_TRANSPORT_IPC");
+	REFUSED(gpumem_buffer_ipc_handle(other, handle), GPUMEM_E_UNSUPPORTED, "transport ipc");
 	REFUSED(gpumem_buffer_ipc_handle(NULL, handle), GPUMEM_E_INVALID,
 		"buffer must not be NULL");
 	gpumem_buffer_destroy(other);

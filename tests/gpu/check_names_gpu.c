@@ -306,7 +306,7 @@ static void maker_for_a(int channel, void *argument)
 	OK(create_for_others(BYTES, GPUMEM_TRANSPORT_FD, &buffer));
 	fill(gpumem_buffer_ptr(buffer), BYTES, 0x77, NULL);
 	REFUSED(gpumem_publish(buffer, NAME, &options, NULL, NULL), GPUMEM_E_UNSUPPORTED,
-		"GPUMEM_READERS_CAN_WRITE");
+		"say that readers can write");
 	options.flags = GPUMEM_READERS_CAN_WRITE;
 	OK(gpumem_publish(buffer, NAME, &options, NULL, NULL));
 	gpumem_buffer_destroy(buffer);

@@ -181,7 +181,7 @@ START_TEST(managed_copies_move_nothing_and_are_refused_elsewhere)
 		"from overlaps");
 	gpumem_buffer_destroy(host);
 	REFUSED(gpumem_copy_out(buffer, 0, other, 16, NULL, &options, NULL),
-		gm_on_gpu() ? GPUMEM_E_UNSUPPORTED : GPUMEM_E_INVALID, "GPUMEM_COPY_AUTO");
+		gm_on_gpu() ? GPUMEM_E_UNSUPPORTED : GPUMEM_E_INVALID, "strategy auto");
 }
 END_TEST
 

@@ -180,7 +180,7 @@ START_TEST(wrong_requests_are_refused)
 	REFUSED(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, MIB, &options, &buffer),
 		GPUMEM_E_UNSUPPORTED, "host memory already");
 	REFUSED(gpumem_buffer_create_begin(session, 0, MIB, &options, &request),
-		GPUMEM_E_UNSUPPORTED, "gpumem_buffer_create()");
+		GPUMEM_E_UNSUPPORTED, "create a buffer that may lie in host memory without one");
 	options.transport = GPUMEM_TRANSPORT_IPC;
 	REFUSED(gpumem_buffer_create(session, 0, MIB, &options, &buffer), GPUMEM_E_INVALID, "ipc");
 }

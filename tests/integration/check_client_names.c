@@ -367,7 +367,7 @@ static void make_for_stranger(int channel, void *argument)
 	options.mode = GPUMEM_SHARE_READ_ONLY;
 	if (gm_on_gpu()) {
 		REFUSED(gpumem_publish(buffer, "llama", &options, NULL, NULL), GPUMEM_E_UNSUPPORTED,
-			"GPUMEM_READERS_CAN_WRITE");
+			"say that readers can write");
 		options.flags = GPUMEM_READERS_CAN_WRITE;
 	}
 	void *metadata = describe(&options, 5);
@@ -486,7 +486,7 @@ START_TEST(bad_options_are_refused_and_change_nothing)
 	options.id = 12345;
 	options.flags = GPUMEM_READERS_CAN_WRITE;
 	REFUSED(gpumem_publish(buffer, "x", &options, NULL, NULL), GPUMEM_E_UNSUPPORTED,
-		"GPUMEM_BUFFER_FOR_OTHERS");
+		"create it for others");
 	REFUSED(gpumem_attach(session, "x", &view), GPUMEM_E_NOT_FOUND, "no such name");
 	gpumem_buffer_destroy(buffer);
 }

@@ -107,7 +107,7 @@ START_TEST(calls_that_make_no_sense_are_refused)
 		"max_size");
 	REFUSED(gpumem_region_create(session, 7, "x", MIB, NULL, &other), GPUMEM_E_NOT_FOUND, "7");
 	REFUSED(gpumem_region_create(session, GPUMEM_DEVICE_HOST, "x", MIB, NULL, &other),
-		GPUMEM_E_INVALID, "GPUMEM_DEVICE_HOST");
+		GPUMEM_E_INVALID, "not host memory");
 	options.initial = 2 * MIB;
 	REFUSED(gpumem_region_create(session, 0, "x", MIB, &options, &other), GPUMEM_E_INVALID,
 		"initial");
