@@ -12,6 +12,7 @@ tests=(
 	units_are_free_of_complaints
 	the_service_is_confined
 	the_keeper_is_confined
+	without_their_user_the_units_fail_once
 	sysusers_and_tmpfiles_make_user_group_and_folder
 	the_socket_is_there_before_the_daemon
 	a_connection_starts_the_daemon
@@ -150,6 +151,27 @@ the_service_is_confined() {
 
 the_keeper_is_confined() {
 	systemd-analyze security --offline=true --threshold=12 "$(property FragmentPath gpumemd-keeper.service)" >/dev/null
+}
+
+# fails_once UNIT STATE: a unit that systemd is about to start again would be "activating".
+fails_once() {
+	! systemctl start "$1" 2>/dev/null &&
+		expect "$1" "$(property ActiveState "$1") $(property ExecMainStatus "$1") $(property NRestarts "$1")" "$2"
+}
+
+# /etc is a copy.
+without_their_user_the_units_fail_once() {
+	local status=0
+	sed -i '/^gpumemd:/d' /etc/passwd /etc/group || return 1
+	fails_once gpumemd-keeper.service "failed 217 0" && fails_once gpumemd.service "inactive 0 0" &&
+		expect "the socket" "$(property ActiveState gpumemd.socket)" failed || status=1
+	# With the group alone, the socket starts.
+	echo 'gpumemd:x:64990:' >>/etc/group
+	fails_once gpumemd.service "failed 217 0" || status=1
+	sed -i '/^gpumemd:/d' /etc/group
+	systemctl stop gpumemd.service gpumemd-keeper.service gpumemd.socket 2>/dev/null
+	systemctl reset-failed
+	return "$status"
 }
 
 sysusers_and_tmpfiles_make_user_group_and_folder() {
