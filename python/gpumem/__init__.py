@@ -21,9 +21,9 @@ from ._events import Event, EventIterator, Subscription
 from ._memory import Batch, BatchEntry, Block, Buffer, Memory, Metadata
 from ._region import Region, RegionStats
 from ._session import Device, Placement, Pressure, Session, Stats
-from .errors import (BusyError, CancelledError, ClosedError, DeadlockError, DeniedError, DisconnectedError, ForkedError, GpumemError,
-                     HostMemoryError, InvalidError, LibraryNotFoundError, LimitError, NotFoundError, OutOfMemoryError, Status,
-                     UnsupportedError, WaitTimeoutError)
+from .errors import (BusyError, CancelledError, ClosedError, DeadlockError, DeniedError, DisconnectedError, ExportedError, ForkedError,
+                     GpumemError, HostMemoryError, InvalidError, LibraryNotFoundError, LimitError, NoLoopError, NotFoundError,
+                     OutOfMemoryError, Status, UnsupportedError, WaitTimeoutError)
 
 if TYPE_CHECKING:
     from . import weights as weights
@@ -82,9 +82,9 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "AsyncSession", "Batch", "BatchEntry", "Block", "Buffer", "BusyError", "CancelledError", "ClosedError", "DeadlockError",
-    "DeniedError", "DeviceInfo", "DisconnectedError", "Event", "EventIterator", "FOREVER", "ForeignArray", "ForkedError",
-    "GpumemError", "HOST", "HostMemoryError", "InvalidError", "LibraryNotFoundError", "LimitError", "Memory", "Metadata",
-    "NotFoundError", "OutOfMemoryError", "Placement", "Pressure", "Region", "RegionStats", "Session", "Stats", "Status",
+    "DeniedError", "DeviceInfo", "DisconnectedError", "Event", "EventIterator", "ExportedError", "FOREVER", "ForeignArray",
+    "ForkedError", "GpumemError", "HOST", "HostMemoryError", "InvalidError", "LibraryNotFoundError", "LimitError", "Memory", "Metadata",
+    "NoLoopError", "NotFoundError", "OutOfMemoryError", "Placement", "Pressure", "Region", "RegionStats", "Session", "Stats", "Status",
     "Subscription", "UnsupportedError", "View", "WaitTimeoutError", "alloc", "capturing", "default_session", "from_dlpack",
     "library_version", "pause", "resume",
 ]

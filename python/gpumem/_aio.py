@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import _capi
 from ._core import Core, check_device, check_int, milliseconds, stream_of, text
+from ._events import running_loop
 from ._memory import Block, Buffer
 from ._session import Device, Session, buffer_options
 from .errors import ClosedError
@@ -100,6 +101,7 @@ class AsyncSession(Session):
     _requests: Optional[_Requests] = None
 
     def _requests_now(self) -> _Requests:
+        running_loop("AsyncSession")
         core = self._core_now()
         with self._lock:
             if self._requests is None:

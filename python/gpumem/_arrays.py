@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _cuda, _dlpack
 from ._core import Export, Hold, check_int, closed, stream_of
-from .errors import InvalidError, UnsupportedError
+from .errors import InvalidError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,6 +154,7 @@ class ArrayLike:
     def numpy(self) -> "np.ndarray[Any, Any]":
         """The memory as a NumPy array, where the CPU can use it. The memory stays as long as the array does."""
         hold = self._for_cpu()
+        needs("numpy()", "numpy")
         import numpy
 
         if self.dtype not in _dlpack.TYPESTRS:

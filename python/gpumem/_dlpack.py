@@ -19,7 +19,7 @@ import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from .errors import InvalidError, UnsupportedError
+from .errors import HostMemoryError, InvalidError, UnsupportedError
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _OTHERS = {4: "an OpenCL device", 7: "Vulkan", 8: "Metal", 9: "VPI", 10: "an AMD GPU (ROCm)", 11: "an AMD GPU (ROCm)", 14: "oneAPI",
@@ -178,7 +178,7 @@ def export(keep: Any, pointer: int, shape: Sequence[int], dtype: str, device: Tu
     count = len(shape)
     address = _malloc(ctypes.sizeof(kind) + 16 * count)
     if not address:
-        raise MemoryError
+        raise HostMemoryError("this process is out of host memory")
     managed = kind.from_address(address)
     extents = (c_int64 * (2 * count)).from_address(address + ctypes.sizeof(kind))
     stride = 1

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Callable, Collection, Deque, List, NamedT
 
 from . import _capi
 from ._core import Core, _in_callback
-from .errors import InvalidError
+from .errors import InvalidError, NoLoopError
 
 log = logging.getLogger("gpumem")
 _ALL = (1 << 64) - 1
@@ -58,6 +58,15 @@ class Subscription:
 
     def __exit__(self, *error: Any) -> None:
         self.close()
+
+
+def running_loop(what: str) -> asyncio.AbstractEventLoop:
+    """The loop of asyncio that runs on this thread, which what needs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise NoLoopError("%s needs a running loop of asyncio, and this thread has none: call it in a coroutine, as "
+                          "asyncio.run() runs it; on_event() and Session need no loop" % what) from None
 
 
 class Hub:
@@ -122,7 +131,7 @@ class EventIterator(AsyncIterator[Event]):
     """async for event in session.events(): … The newest 1,000 events wait for a slow reader. Ends with the session."""
 
     def __init__(self, core: Core, hub: Hub, kinds: Optional[Collection[str]]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop("events()")
         self._events: Deque[Event] = collections.deque(maxlen=1000)
         self._some = asyncio.Event()
         self._ended = False

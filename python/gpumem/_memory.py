@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 from . import _capi, _cuda, _dlpack
 from ._arrays import ArrayLike, View, from_dlpack
 from ._core import Core, DeviceInfo, Hold, check_int, closed, free_block, free_buffer, milliseconds, stream_of, text
-from .errors import InvalidError, UnsupportedError
+from .errors import ExportedError, InvalidError, UnsupportedError
 
 Progress = Callable[[int, int], Any]
 _M = TypeVar("_M", bound="Memory")
@@ -267,7 +267,7 @@ class Buffer(Memory):
 
     def resize(self, size: int, *, stream: Any = None) -> bool:
         """Makes the buffer larger or smaller; the content stays. True: it has moved. While arrays of others are on the buffer, it can
-        only grow in place: BufferError otherwise."""
+        only grow in place: ExportedError otherwise."""
         size = check_int("a size", size, 1)
         return self._change("gpumem_buffer_resize", size, stream)
 
@@ -290,8 +290,8 @@ class Buffer(Memory):
         _dlpack.sweep()
         with hold.lock:
             if len(hold.exports) and not hold.size <= size <= library.gpumem_buffer_max_size(hold.handle):
-                raise BufferError("arrays of others are on the buffer: it cannot shrink or move before they are gone%s" %
-                                  ("; forget_arrays() says that those of __cuda_array_interface__ are" if self._lent else ""))
+                raise ExportedError("arrays of others are on the buffer: it cannot shrink or move before they are gone%s" %
+                                    ("; forget_arrays() says that those of __cuda_array_interface__ are" if self._lent else ""))
             _capi.check(getattr(library, name)(hold.handle, size, stream_of(stream), byref(moved)))
             hold.pointer = library.gpumem_buffer_ptr(hold.handle) or 0
             hold.size = library.gpumem_buffer_size(hold.handle)

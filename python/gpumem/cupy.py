@@ -12,18 +12,14 @@ from typing import Any, Optional
 
 from . import _captures, _cuda, default_session
 from ._emptier import Emptier
-from .errors import LibraryNotFoundError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
+from .errors import OutOfMemoryError, UnsupportedError, WaitTimeoutError, needs
 
 _lock = threading.Lock()
 _pool: Optional[Any] = None
 
 
 def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise LibraryNotFoundError("gpumem.cupy needs CuPy, which cannot be imported (%s): pip install cupy-cuda12x" % error) from None
-    return cupy
+    return needs("gpumem.cupy", "cupy")
 
 
 def _empty(pool: Any) -> None:

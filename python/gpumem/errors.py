@@ -2,7 +2,8 @@
 """Exceptions. Each carries the library's sentence, which names the cause and the remedy, and its status."""
 
 import enum
-from typing import Dict, Type
+import importlib
+from typing import Any, Dict, Type
 
 
 class Status(enum.IntEnum):
@@ -115,10 +116,31 @@ class ForkedError(GpumemError):
     status = Status.FORKED
 
 
-class LibraryNotFoundError(GpumemError, ImportError):
-    """A shared library is missing or too old. The sentence names it."""
+class LibraryNotFoundError(GpumemError, ModuleNotFoundError):
+    """A shared library or a module of Python is missing or too old. The sentence names it."""
 
     status = Status.UNSUPPORTED
+
+
+class NoLoopError(InvalidError, RuntimeError):
+    """This is for coroutines: no loop of asyncio runs on this thread."""
+
+
+class ExportedError(BusyError, BufferError):
+    """Arrays of others are on the memory."""
+
+
+_PACKAGES = {"torch": ("PyTorch", "torch"), "cupy": ("CuPy", "cupy-cuda12x"), "numpy": ("NumPy", "numpy"), "rmm": ("RMM", "rmm-cu12"),
+             "numba": ("Numba", "numba")}
+
+
+def needs(whose: str, module: str) -> Any:
+    """A module of others, which whose cannot do without."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise LibraryNotFoundError("%s needs %s, which cannot be imported (%s): pip install %s" %
+                                   (whose, _PACKAGES[module][0], error, _PACKAGES[module][1])) from None
 
 
 _classes: Dict[int, Type[GpumemError]] = {

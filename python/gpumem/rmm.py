@@ -7,15 +7,12 @@
 from typing import Any, Dict
 
 from . import _capi, _cuda, default_session
-from .errors import LibraryNotFoundError, UnsupportedError
+from .errors import UnsupportedError, needs
 
 
 def enable(device: int = 0) -> Any:
     """Makes gpumemd the memory resource of RMM for a GPU. Returns the resource, an rmm.mr.CallbackMemoryResource."""
-    try:
-        import rmm
-    except ImportError as error:
-        raise LibraryNotFoundError("gpumem.rmm needs RMM, which cannot be imported (%s): pip install rmm-cu12" % error) from None
+    rmm = needs("gpumem.rmm", "rmm")
     numbers = _cuda.numbers(default_session().devices)
     if device not in numbers:
         raise UnsupportedError("gpumemd does not serve GPU %d" % device)

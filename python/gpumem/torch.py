@@ -25,7 +25,7 @@ from ._core import HOST
 from ._emptier import Emptier
 from ._region import Region
 from ._session import Session
-from .errors import BusyError, GpumemError, InvalidError, LibraryNotFoundError, UnsupportedError
+from .errors import BusyError, GpumemError, InvalidError, LibraryNotFoundError, UnsupportedError, needs
 
 PLUGIN = "libgpumem-torch.so"
 
@@ -38,10 +38,7 @@ _kept: List[Any] = []  # what PyTorch uses until the process ends
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise LibraryNotFoundError("gpumem.torch needs PyTorch, which cannot be imported (%s): pip install torch" % error) from None
+    torch = needs("gpumem.torch", "torch")
     if not hasattr(getattr(torch.cuda, "memory", None), "CUDAPluggableAllocator"):
         raise UnsupportedError("PyTorch %s is too old for this: version 2.1 or later is needed" % torch.__version__)
     if not torch.cuda.is_available():
@@ -227,9 +224,7 @@ def memory_stats(device: Optional[int] = None) -> Dict[str, Any]:
 def _daemon_number(session: Session, device: Optional[int]) -> int:
     numbers = _device_numbers(session)
     if device is None:
-        import torch
-
-        device = torch.cuda.current_device()
+        device = needs("gpumem.torch", "torch").cuda.current_device()
     if not 0 <= device < len(numbers) or numbers[device] == HOST:
         raise UnsupportedError("gpumemd does not serve GPU %d" % device)
     return numbers[device]

@@ -20,7 +20,7 @@ from ._arrays import View
 from ._core import Core, Hold, check_device, check_int, device_is_done, milliseconds, text
 from ._memory import Buffer, _writable
 from ._session import Session
-from .errors import InvalidError, LibraryNotFoundError
+from .errors import InvalidError, LibraryNotFoundError, needs
 
 SONAME = "libgpumem-weights.so.0"
 
@@ -248,16 +248,13 @@ def _convert(view: View, kind: str) -> Any:
         view = view.view("uint16" if _dlpack.itemsize(view.dtype) == 2 else "uint8", view.shape)
     if kind == "numpy":
         return view.numpy()
-    import cupy
-
-    return cupy.asarray(view)
+    return needs("kind=\"cupy\"", "cupy").asarray(view)
 
 
 def _to_torch(view: View) -> Any:
     import warnings
 
-    import torch
-
+    torch = needs("kind=\"torch\"", "torch")
     dtype = getattr(torch, view.dtype)
     on = "cuda:%d" % view.__dlpack_device__()[1] if view.on_gpu else "cpu"
     if not view.nbytes:
@@ -278,6 +275,8 @@ def attach(name: str, *, version: int = 0, kind: Optional[str] = None, session: 
     to the tensors: everybody sees the same. version: it must be this one. A name of another user is "uid:1000/llama"."""
     if kind not in (None, "torch", "cupy", "numpy", "view"):
         raise InvalidError("kind is torch, cupy, numpy or view, not %r" % (kind,))
+    if kind in ("torch", "cupy", "numpy"):
+        needs("kind=\"%s\"" % kind, kind)  # before anything is attached
     given, weights = _session(session), c_void_p()
     core = given._core_now()
     _capi.check(library().gpumem_weights_attach(core.pointer, text(name), check_int("a version", version), byref(weights)))

@@ -113,7 +113,8 @@ def pieces(session: gpumem.Session) -> None:
 def errors(session: gpumem.Session) -> None:
     known = (gpumem.BusyError, gpumem.CancelledError, gpumem.DeadlockError, gpumem.DeniedError, gpumem.DisconnectedError,
              gpumem.ForkedError, gpumem.HostMemoryError, gpumem.InvalidError, gpumem.LibraryNotFoundError, gpumem.LimitError,
-             gpumem.NotFoundError, gpumem.UnsupportedError, gpumem.WaitTimeoutError, gpumem.ClosedError)
+             gpumem.ExportedError, gpumem.NoLoopError, gpumem.NotFoundError, gpumem.UnsupportedError, gpumem.WaitTimeoutError,
+             gpumem.ClosedError)
     try:
         session.alloc(1 << 40)
     except known as error:

@@ -32,6 +32,18 @@ def test_alloc_is_awaited():
     asyncio.run(main())
 
 
+def test_without_a_loop(session):
+    """The exception says what to do, and is still the one that asyncio would raise."""
+    with pytest.raises(gpumem.NoLoopError, match="call it in a coroutine") as raised:
+        session.events()
+    assert isinstance(raised.value, RuntimeError) and raised.value.status == gpumem.Status.INVALID
+    with gpumem.AsyncSession() as other:
+        for waits in (other.alloc(MIB), other.malloc(MIB)):
+            with pytest.raises(gpumem.NoLoopError, match="needs a running loop of asyncio"):
+                waits.send(None)  # as another library of coroutines would drive it
+        assert other.stats().in_use == 0
+
+
 def fill(session):
     """Everything that the device has for this client, but for less than 2 MiB."""
     kept, size = [], 256 * MIB

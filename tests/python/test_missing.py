@@ -125,6 +125,37 @@ print(int(array.sum()))
     assert python(program) == (0, str(3 * (1 << 18)), "")
 
 
+@pytest.mark.parametrize("module", ["torch", "cupy", "numpy"])
+def test_weights_without_the_framework(module):
+    """The program learns it from attach(), before it has anything; it may expect the exception of import, too."""
+    program = """
+import sys
+sys.modules[%r] = None
+import gpumem
+try:
+    gpumem.weights.attach("llama", kind=%r)
+except gpumem.GpumemError as error:
+    print(isinstance(error, ModuleNotFoundError), error)
+""" % (module, module)
+    status, said, wrong = python(program)
+    assert status == 0 and said.startswith('True kind="%s" needs ' % module) and "pip install " in said, wrong
+
+
+def test_numpy_without_numpy(on_host):
+    program = """
+import sys
+sys.modules["numpy"] = None
+import gpumem
+with gpumem.Session() as session:
+    try:
+        session.alloc(4096).numpy()
+    except gpumem.LibraryNotFoundError as error:
+        print(error)
+"""
+    status, said, wrong = python(program)
+    assert status == 0 and said.startswith("numpy() needs NumPy") and "pip install numpy" in said, wrong
+
+
 @pytest.mark.parametrize("module", ["torch", "cupy", "numba", "rmm"])
 def test_without_the_framework(module):
     program = """
