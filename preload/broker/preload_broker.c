@@ -423,13 +423,16 @@ gm_cu_result gm_broker_alloc(
 		status = broker_client.gpumem_alloc(
 			broker_session, number, bytes, stream, &options, &ptr);
 	while (broker_again(status, &since_ns));
-	if (status) {
-		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+	if (status)
 		return broker_result(status);
-	}
 
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return GM_CUDA_SUCCESS;
+}
+
+void gm_broker_count_refused(void)
+{
+	atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 }
 
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
@@ -441,8 +444,6 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 	if (!gm_preload_settings()->spill ||
 		broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr))
 		return false;
-	/* The device refused it, but the program gets its memory. */
-	atomic_fetch_sub_explicit(&broker_refusals, 1, memory_order_relaxed);
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return true;
 }
@@ -486,7 +487,7 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 		return GM_CUDA_SUCCESS;
 	}
 	if (status)
-		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+		gm_broker_count_refused();
 	*ret_charged = !status;
 	return broker_result(status);
 }
@@ -522,7 +523,8 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 			broker_session, number, bytes, &options, ret_chunk, ret_fd);
 	while (broker_again(status, &since_ns));
 	if (status) {
-		atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
+		if (status != GPUMEM_E_UNSUPPORTED)
+			gm_broker_count_refused();
 		return broker_result(status);
 	}
 

@@ -42,8 +42,10 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 		if (block.spilled)
 			result = GM_CUDA_SUCCESS;
 	}
-	if (result)
+	if (result) {
+		gm_broker_count_refused();
 		return result;
+	}
 
 	if (gm_pools_enter(pool, bytes)) {
 		if (gm_blocks_add(&block)) {

@@ -76,8 +76,10 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 		if (block.spilled && result)
 			gm_broker_free(block.base, GPUMEM_STREAM_DONE);
 	}
-	if (result)
+	if (result) {
+		gm_broker_count_refused();
 		return result;
+	}
 	if (!gm_blocks_add(&block)) {
 		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;

@@ -295,17 +295,26 @@ END_TEST
 
 START_TEST(memory_that_was_freed_during_a_capture_can_be_had_after_it)
 {
-	struct play one = {.route = "dlsym", .scene = "capture-full", .env = "GPUMEM_RUN_WAIT=0"};
+	char config[256], output[128], text[1024];
+	gm_scratch_path("preload-capture-full", output, sizeof output);
+	struct play one = {.route = "dlsym",
+		.scene = "capture-full",
+		.env = "GPUMEM_RUN_WAIT=0",
+		.output = output};
 	struct gm_worker worker;
-	char config[256];
 
 	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 32M\n", getuid());
 	start_with(config);
+	GM_REQUIRE(setenv("GPUMEM_RUN_REPORT", "1", 1) == 0);
 	begin(&worker, &one);
+	unsetenv("GPUMEM_RUN_REPORT");
 	go_on(&worker);
 	gm_hear_word(worker.channel, 'w');
 	gm_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
+	/* The daemon refused it at first. */
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, " bytes in all, 0 refused\n") != NULL);
 	tear_down();
 }
 END_TEST
