@@ -2,23 +2,21 @@
 #include "preload/broker/preload_broker.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cancel.h"
 #include "common/clock.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
-#include "preload/table/preload_blocks.h"
 #include "preload/driver/preload_contexts.h"
 #include "preload/driver/preload_next.h"
 #include "preload/broker/preload_pressure.h"
+#include "preload/broker/preload_report.h"
 
 /* The functions of the client library that are called here. X(function). */
 #define BROKER_CLIENT(X) \
@@ -69,11 +67,7 @@ static gpumem_session *broker_session;
 /* 0: not looked for; 1: the daemon does not have it; else the daemon's number + 2. */
 static _Atomic uint32_t broker_numbers[BROKER_DEVICES];
 
-static _Atomic uint64_t broker_refusals;
-/* Physical memory, which has no blocks. */
-static _Atomic uint64_t broker_chunks, broker_chunk_bytes;
-static _Atomic uint64_t broker_passed[GM_PRELOAD_CALLS_N];
-static _Atomic uint64_t broker_untold; /* of them, those that the daemon does not know of */
+static _Atomic uint64_t broker_untold; /* passed calls that the daemon does not know of */
 
 /* ---- a daemon that is away */
 
@@ -406,6 +400,13 @@ static gm_cu_result broker_result(gpumem_status status)
 	}
 }
 
+/* Right after the call of the library that failed. */
+static void broker_count_refused(void)
+{
+	gm_report_why(broker_client.gpumem_error_detail());
+	gm_report_refused();
+}
+
 /* As the driver aligns: textures may be bound to memory of cuMemAlloc(). */
 #define BROKER_ALIGNMENT 512
 
@@ -423,16 +424,13 @@ gm_cu_result gm_broker_alloc(
 		status = broker_client.gpumem_alloc(
 			broker_session, number, bytes, stream, &options, &ptr);
 	while (broker_again(status, &since_ns));
-	if (status)
+	if (status) {
+		gm_report_why(broker_client.gpumem_error_detail());
 		return broker_result(status);
+	}
 
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return GM_CUDA_SUCCESS;
-}
-
-void gm_broker_count_refused(void)
-{
-	atomic_fetch_add_explicit(&broker_refusals, 1, memory_order_relaxed);
 }
 
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
@@ -487,7 +485,7 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 		return GM_CUDA_SUCCESS;
 	}
 	if (status)
-		gm_broker_count_refused();
+		broker_count_refused();
 	*ret_charged = !status;
 	return broker_result(status);
 }
@@ -524,12 +522,11 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 	while (broker_again(status, &since_ns));
 	if (status) {
 		if (status != GPUMEM_E_UNSUPPORTED)
-			gm_broker_count_refused();
+			broker_count_refused();
 		return broker_result(status);
 	}
 
-	atomic_fetch_add_explicit(&broker_chunks, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&broker_chunk_bytes, bytes, memory_order_relaxed);
+	gm_report_chunk(bytes);
 	return GM_CUDA_SUCCESS;
 }
 
@@ -609,7 +606,7 @@ void gm_broker_count_passed(enum gm_preload_call call)
 	uint32_t number;
 	gm_cu_ctx ctx;
 
-	atomic_fetch_add_explicit(&broker_passed[call], 1, memory_order_relaxed);
+	gm_report_passed(call);
 	atomic_fetch_add_explicit(&broker_untold, 1, memory_order_relaxed);
 	if (!driver || !gm_broker_there() || !gm_broker_current(driver, &ctx, &number))
 		return;
@@ -617,42 +614,9 @@ void gm_broker_count_passed(enum gm_preload_call call)
 	(void)broker_client.gpumem_count_passed(broker_session, number, n);
 }
 
-/* ", cuMemCreate 3": the calls that went to the driver, as far as there is room. */
-static void broker_report_passed(char *text, size_t room)
-{
-	static const char *const symbols[] = {
-#define BROKER_SYMBOL(symbol, name, version, flags, parameters) name,
-		GM_PRELOAD_CALLS(BROKER_SYMBOL)
-#undef BROKER_SYMBOL
-	};
-	size_t n = 0;
-
-	for (unsigned i = 0; i < GM_PRELOAD_CALLS_N && n < room; i++) {
-		uint64_t count = atomic_load(&broker_passed[i]);
-		if (count)
-			n += (size_t)snprintf(text + n, room - n, "%s%s %llu",
-				n ? ", " : "; served by the driver: ", symbols[i],
-				(unsigned long long)count);
-	}
-}
-
 /* One line for each process that took memory. */
 static __attribute__((destructor)) void broker_report(void)
 {
-	char passed[512] = "";
-	uint64_t n, bytes;
-
-	if (!gm_preload_settings()->report || atomic_load(&broker_forked))
-		return;
-	broker_report_passed(passed, sizeof passed);
-	gm_blocks_total(&n, &bytes);
-	n += atomic_load(&broker_chunks);
-	bytes += atomic_load(&broker_chunk_bytes);
-	if (!n && !atomic_load(&broker_refusals) && !*passed)
-		return;
-	fprintf(stderr,
-		"gpumem-run: %s (%d): %llu allocations from gpumemd, %llu bytes in all, %llu refused%s\n",
-		program_invocation_short_name, (int)getpid(), (unsigned long long)n,
-		(unsigned long long)bytes, (unsigned long long)atomic_load(&broker_refusals),
-		passed);
+	if (!atomic_load(&broker_forked))
+		gm_report_print();
 }

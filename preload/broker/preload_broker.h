@@ -47,11 +47,9 @@ void gm_broker_grow_old(void);
 
 /* Allocates, after the daemon's own reclaim and wait. A result of the driver: CUDA_ERROR_OUT_OF_MEMORY if
  * there is no memory. *ret_ptr is unwritten on failure. The caller may try something else then; if it has nothing to give
- * to the program, it calls gm_broker_count_refused(). */
+ * to the program, it calls gm_report_refused(). */
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
-/* Counts an allocation that the program does not get, for the report. */
-void gm_broker_count_refused(void);
 /* Takes pinned host memory for what the device has no room for, if the user wants that. The device uses it at the same
  * address, more slowly, and it stays where it is. false: there is none, or it is not wanted. */
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr);

@@ -10,6 +10,7 @@
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/broker/preload_graphs.h"
+#include "preload/broker/preload_report.h"
 #include "preload/table/preload_pools.h"
 #include "preload/broker/preload_streams.h"
 
@@ -43,7 +44,7 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 			result = GM_CUDA_SUCCESS;
 	}
 	if (result) {
-		gm_broker_count_refused();
+		gm_report_refused();
 		return result;
 	}
 

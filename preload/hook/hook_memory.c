@@ -14,6 +14,7 @@
 #include "preload/broker/preload_charges.h"
 #include "preload/driver/preload_contexts.h"
 #include "preload/broker/preload_graphs.h"
+#include "preload/broker/preload_report.h"
 #include "preload/table/preload_pools.h"
 
 /* Waits for the context of a block, or the current one, as the driver does before it frees. */
@@ -77,7 +78,7 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 			gm_broker_free(block.base, GPUMEM_STREAM_DONE);
 	}
 	if (result) {
-		gm_broker_count_refused();
+		gm_report_refused();
 		return result;
 	}
 	if (!gm_blocks_add(&block)) {

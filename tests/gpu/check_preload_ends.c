@@ -239,6 +239,32 @@ START_TEST(the_report_says_what_went_where)
 }
 END_TEST
 
+/* 1: host memory was tried next, and there is none either. */
+START_TEST(the_report_says_why_the_last_allocation_was_refused)
+{
+	char config[256], output[128], text[1024];
+	gm_scratch_path("preload-why", output, sizeof output);
+	struct play one = {.route = "dlsym",
+		.scene = "fill",
+		.output = output,
+		.env = _i ? "GPUMEM_RUN_SPILL=1" : NULL};
+	struct gm_worker worker;
+
+	snprintf(config, sizeof config, CONFIG("host_limit = 0\n") "[limit uid:%u]\nmax = 128M\n",
+		getuid());
+	start_with(config);
+	GM_REQUIRE(setenv("GPUMEM_RUN_REPORT", "1", 1) == 0);
+	begin(&worker, &one);
+	unsetenv("GPUMEM_RUN_REPORT");
+	go_on(&worker);
+	gm_worker_join(&worker);
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, " 1 refused; the last: ") != NULL);
+	GM_REQUIRE(strstr(text, " may hold 128.0M, holds 120.0M, asked for 24.0M\n") != NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(gpumemctl_shows_how_often_the_driver_served)
 {
 	struct play one = {.route = "dlsym", .scene = "passed", .env = "ACTOR_SHOWS=1"};
@@ -289,6 +315,7 @@ int main(void)
 	tcase_add_test(tc, without_a_daemon_memory_is_refused_and_nothing_is_printed);
 	tcase_add_test(tc, an_optional_daemon_that_is_missing_is_said_once);
 	tcase_add_test(tc, the_report_says_what_went_where);
+	tcase_add_loop_test(tc, the_report_says_why_the_last_allocation_was_refused, 0, 2);
 	tcase_add_test(tc, gpumemctl_shows_how_often_the_driver_served);
 	if (GM_TAP_WITH_USERS(a_program_with_more_rights_than_its_user_is_left_alone))
 		tcase_add_test(tc, a_program_with_more_rights_than_its_user_is_left_alone);
