@@ -10,6 +10,7 @@
 Importing the package needs no GPU, no daemon and no library. What is missing is said when it is used first. doc/python.md is the guide.
 """
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Optional
 
@@ -55,14 +56,21 @@ def alloc(size: int, device: Device = 0, *, tag: Optional[str] = None, wait: Opt
                                    transport=transport, signals=signals, for_others=for_others, evictable=evictable, cpu_ok=cpu_ok)
 
 
+def _session_of(tag: str) -> Session:
+    """The session that has the region with this tag. gpumem.torch has one that stays when the program closes the default session."""
+    find = getattr(sys.modules.get(__name__ + ".torch"), "_session_of", None)
+    session: Optional[Session] = find(tag) if find else None
+    return session or default_session()
+
+
 def pause(tag: str, keep: bool = True) -> None:
     """Gives the memory of the region with this tag to others. keep=False: its content is lost. See gpumem.torch.region()."""
-    default_session().pause(tag, keep)
+    _session_of(tag).pause(tag, keep)
 
 
 def resume(tag: str, wait: Optional[float] = None) -> None:
     """Gets the memory of a paused region back, at the same addresses. wait: seconds, if others have it; gpumem.FOREVER."""
-    default_session().resume(tag, wait)
+    _session_of(tag).resume(tag, wait)
 
 
 def library_version() -> str:

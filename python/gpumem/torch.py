@@ -287,6 +287,11 @@ def _make_region(torch: Any, tag: str, max_size: Optional[int], device: int) -> 
     return _Made(slot, device, region, pool)
 
 
+def _session_of(tag: str) -> Optional[Session]:
+    """The session of a region that region() has made."""
+    return _session if tag in _regions else None
+
+
 @contextmanager
 def region(tag: str, max_size: Optional[int] = None, device: Optional[int] = None) -> Iterator[Region]:
     """Tensors that this thread makes on the GPU meanwhile are in the region with this tag, which gpumem.pause(tag) gives to others and

@@ -192,6 +192,12 @@ def test_a_program_that_closes_the_default_session(module, monkeypatch, on_gpu):
     assert first and second and module.memory_stats()["in_use"] == before + 2 * MIB and "gpumemd's heap" in module.memory_summary()
     with module.region("pytest-closed", 64 * MIB) as region:
         assert region.stats().state == "active"
+    gpumem.pause("pytest-closed")
+    assert region.stats().state == "paused"
+    gpumem.resume("pytest-closed", wait=60)
+    assert region.stats().state == "active"
+    with pytest.raises(gpumem.NotFoundError):
+        gpumem.pause("pytest-never-made")
     for pointer in (first, second):
         library.gpumem_torch_free(pointer, MIB, 0, None)
 
