@@ -144,6 +144,9 @@ else
 			path=$($compiler -print-file-name="$library")
 			[ "$path" = "$library" ] || kind='[A-TV-Zi]' symbols -D "$path"
 		done
+		# The compiler's own helpers, which are linked into each program: on aarch64, atomic operations are among them.
+		path=$($compiler -print-file-name=libgcc.a)
+		[ "$path" = libgcc.a ] || kind='[A-TV-Zi]' symbols "$path"
 	)
 	missing=$(LC_ALL=C comm -23 <(kind=U symbols "$core") <(LC_ALL=C sort -u <<<"$provided") |
 		grep -vE '^(__(asan|ubsan|tsan|sanitizer|gcov|llvm|cyg_profile|start___sancov|stop___sancov)|_GLOBAL_OFFSET_TABLE_$)' |
