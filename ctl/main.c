@@ -53,6 +53,15 @@ static void main_style_init(
 		style->columns = 80;
 }
 
+static void main_say_trouble(const struct gm_trouble *trouble)
+{
+	char text[sizeof(trouble->text) + sizeof(trouble->hint) + 4];
+
+	snprintf(text, sizeof(text), "%s%s%s", trouble->text, *trouble->hint ? "; " : "",
+		trouble->hint);
+	gm_message(own_name, text);
+}
+
 static int main_run(struct gm_options *options, bool utf8)
 {
 	struct gm_ctl ctl = {.options = options, .verbs = gm_verbs};
@@ -74,9 +83,7 @@ static int main_run(struct gm_options *options, bool utf8)
 	if (status == GPUMEM_OK)
 		status = options->verb->run(&ctl);
 	if (status != GPUMEM_OK) {
-		gm_message(own_name, ctl.trouble.text);
-		if (*ctl.trouble.hint)
-			gm_message(NULL, ctl.trouble.hint);
+		main_say_trouble(&ctl.trouble);
 		exit_status = ctl.usage ? EXIT_USAGE : gm_status_exit(status);
 	} else {
 		int r = ctl.streamed ? ctl.stream_error : gm_writer_finish(ctl.writer, stdout);

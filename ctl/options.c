@@ -125,6 +125,15 @@ static const char *options_refused_word(char **argv)
 	return argv[optind];
 }
 
+/* The first option that begins with the letter of this word, such as -s, or NULL. */
+static const char *options_with_letter(const char *word)
+{
+	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
+		if (word[0] && word[1] == long_options[i].name[0] && !word[2])
+			return long_options[i].name;
+	return NULL;
+}
+
 /* Says why getopt_long() does not accept this word. */
 static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
 {
@@ -143,8 +152,8 @@ static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
 	memcpy(name, word + (n ? 2 : 0), n);
 	name[n] = '\0';
 
-	const char *closest = n ? gm_closest(name, names) : NULL;
-	if (closest && !strcmp(closest, name))
+	const char *closest = n ? gm_closest(name, names) : options_with_letter(word);
+	if (closest && n && !strcmp(closest, name))
 		return options_fail(error, "option '--%s' takes no value", name);
 	if (closest)
 		return options_fail(

@@ -14,6 +14,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/path.h"
+#include "common/reach.h"
 #include "common/status_table.h"
 
 enum { FD_BELL, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };
@@ -98,37 +99,26 @@ static const struct gm_call_ops hello_ops = {.take = hello_take, .late = hello_c
 
 static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 {
-	gpumem_status status = gm_status_from_errno(r);
-	const char *reason = strerror(-r);
 	char other[GM_PATH_OTHER_BYTES];
+	struct gm_reach reach;
+	gpumem_status status;
 
-	switch (-r) {
+	gm_reach_explain(ask->path, r, &reach);
+	switch (-reach.error) {
 	case ENOENT:
 	case ECONNREFUSED:
 	case ENOTDIR:
+	case ENOTSOCK:
 		status = GPUMEM_E_DISCONNECTED;
-		reason = "no daemon listens there; start it with 'systemctl start gpumemd', or run "
-			 "'gpumemd', with --socket for a path of your own";
-		break;
-	case EACCES:
-	case EPERM:
-		reason =
-			"this user may not use the socket; check its mode and the 'socket' keys in "
-			"gpumemd.conf";
-		break;
-	case EINVAL:
-		reason = "the path of the socket is empty";
-		break;
-	case ETIMEDOUT:
-		reason = "it does not accept connections; it may be overloaded or stopped";
 		break;
 	case EPROTOTYPE:
 		status = GPUMEM_E_PROTOCOL;
-		reason = "the socket is of another type, so another program listens there";
 		break;
+	default:
+		status = gm_status_from_errno(reach.error);
 	}
-	return gm_error(status, "cannot reach gpumemd at %s (%s): %s%s", ask->path, ask->why,
-		reason, gm_path_other(ask->why, other));
+	return gm_error(status, "cannot reach gpumemd at %s (%s): %s; %s%s", ask->path, ask->why,
+		reach.cause, reach.remedy, gm_path_other(ask->why, other));
 }
 
 static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *conn,

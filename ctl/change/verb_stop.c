@@ -27,8 +27,8 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL);
 	if (status == GPUMEM_E_DISCONNECTED && body.forget)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
-			"If no daemon runs, a keeper may still have what clients hold: "
-			"'gpumemctl doctor' shows its pid. End it with 'kill'.");
+			"if no daemon runs, a keeper may still have what clients hold: "
+			"'gpumemctl doctor' shows its pid, and 'kill' ends it");
 	if (status != GPUMEM_OK)
 		return status;
 

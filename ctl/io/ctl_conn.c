@@ -23,6 +23,7 @@
 
 #include "common/log.h"
 #include "common/path.h"
+#include "common/reach.h"
 #include "common/seqpacket.h"
 #include "common/units.h"
 
@@ -57,41 +58,15 @@ static gpumem_status conn_not_reached(
 	struct gm_trouble *trouble, const char *path, const char *why, int error)
 {
 	char other[GM_PATH_OTHER_BYTES];
-	const char *hint;
-	struct stat st;
+	struct gm_reach reach;
 
-	switch (-error) {
-	case ENOENT:
-	case ENOTDIR:
-		hint = "Is it running, and is the path right? 'systemctl start gpumemd' starts it, or run 'gpumemd' yourself, with --socket PATH for a path of your own.";
-		break;
-	case ECONNREFUSED:
-		if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-			hint = "This is not a socket. Is the path right?";
-		else
-			hint = "No daemon listens on this socket. 'systemctl status gpumemd' may say why. If it is no service, start it again: clients go on with what they hold.";
-		break;
-	case EACCES:
-	case EPERM:
-		hint = "You may not open this socket or enter its folder. 'ls -ld' shows which user and group may.";
-		break;
-	case EPROTOTYPE:
-		hint = "Another program listens there. Is the path right?";
-		break;
-	case ENAMETOOLONG:
-		hint = "The path of a socket can have at most 107 bytes.";
-		break;
-	case ETIMEDOUT:
-		hint = "The daemon accepts no connections now. Is it overloaded or stopped?";
-		break;
-	default:
-		hint = "Is gpumemd running?";
-	}
+	gm_reach_explain(path, error, &reach);
 	gm_trouble_set(trouble,
-		error == -EACCES || error == -EPERM ? GPUMEM_E_DENIED : GPUMEM_E_DISCONNECTED,
-		"cannot reach gpumemd at %s (%s): %s%s", path, why, strerror(-error),
+		reach.error == -EACCES || reach.error == -EPERM ? GPUMEM_E_DENIED
+								: GPUMEM_E_DISCONNECTED,
+		"cannot reach gpumemd at %s (%s): %s%s", path, why, reach.cause,
 		gm_path_other(why, other));
-	snprintf(trouble->hint, sizeof(trouble->hint), "%s", hint);
+	snprintf(trouble->hint, sizeof(trouble->hint), "%s", reach.remedy);
 	return trouble->status;
 }
 

@@ -16,7 +16,7 @@
 struct gm_trouble {
 	gpumem_status status;
 	char text[1024];
-	char hint[256]; /* a further sentence on what to do; "" if there is none */
+	char hint[256]; /* what to do, as the end of the sentence; "" if there is nothing */
 };
 
 /* Sets status and text, and clears the hint. Returns status. */

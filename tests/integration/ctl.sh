@@ -512,6 +512,6 @@ check "and serves again when it goes on" run 0 status
 { kill -KILL "${pid[daemon]}" && wait "${pid[daemon]}"; } 2>/dev/null # so that the shell does not report it
 unset 'pid[daemon]'
 run 3 status
-check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains systemctl"
+check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains again,"
 
 echo "1..$n"

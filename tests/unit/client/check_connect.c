@@ -21,7 +21,7 @@ START_TEST(no_daemon_is_told_with_a_remedy)
 	fake_away(fake);
 	ck_assert_int_eq(try_connect(1000, &session), GPUMEM_E_DISCONNECTED);
 	says(fake_path(fake));
-	says("systemctl start gpumemd");
+	says("run 'gpumemd --socket /");
 	ck_assert_ptr_null(session);
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = "/nonexistent/socket";
@@ -60,7 +60,7 @@ START_TEST(a_users_socket_without_a_daemon_is_named_together_with_the_systems)
 	says(path);
 	says("(the user's daemon)");
 	says("/run/gpumemd/socket (the system's daemon)");
-	says("systemctl start gpumemd");
+	says("this is a file, not a socket");
 	unlink(path);
 	rmdir(folder);
 	rmdir(base);

@@ -96,6 +96,9 @@ START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
 	ck_assert_ptr_nonnull(strstr(error, "'-hz'"));
 	ck_assert_int_eq(PARSE("shares", "remove", "-zx", "y"), -EINVAL);
 	ck_assert_str_eq(error, "unknown option '-zx'; see 'gpumemctl help'");
+	/* Only -h is short. */
+	ck_assert_int_eq(PARSE("-s", "mine", "status"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '-s'; did you mean '--socket'?");
 	ck_assert_int_eq(PARSE("status", "-z", "y"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "'-z'"));
 	ck_assert_int_eq(PARSE("shares", "remove", "--jsn", "y"), -EINVAL);

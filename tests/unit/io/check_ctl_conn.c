@@ -437,8 +437,8 @@ START_TEST(no_socket_says_what_was_tried_and_what_to_do)
 		GPUMEM_E_DISCONNECTED);
 	ck_assert_int_eq(gm_status_exit(trouble.status), 3);
 	ck_assert_ptr_nonnull(strstr(trouble.text, "/nonexistent/socket"));
-	ck_assert_ptr_nonnull(strstr(trouble.text, "No such file"));
-	ck_assert_ptr_nonnull(strstr(trouble.hint, "systemctl start gpumemd"));
+	ck_assert_ptr_nonnull(strstr(trouble.text, "its folder does not exist"));
+	ck_assert_ptr_nonnull(strstr(trouble.hint, "check the path"));
 }
 END_TEST
 
@@ -450,7 +450,7 @@ START_TEST(a_path_that_is_too_long_is_not_reached)
 	memset(path, 'a', sizeof(path) - 1);
 	path[sizeof(path) - 1] = '\0';
 	ck_assert_int_eq(gm_ctl_conn_open(path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
-	ck_assert_ptr_nonnull(strstr(trouble.hint, "107"));
+	ck_assert_ptr_nonnull(strstr(trouble.text, "107"));
 }
 END_TEST
 
@@ -467,7 +467,7 @@ START_TEST(a_socket_nobody_listens_on_says_so)
 	close(s);
 	ck_assert_int_eq(
 		gm_ctl_conn_open(address.sun_path, 1000, &trouble, &conn), GPUMEM_E_DISCONNECTED);
-	ck_assert_ptr_nonnull(strstr(trouble.hint, "No daemon listens on this socket"));
+	ck_assert_ptr_nonnull(strstr(trouble.text, "no daemon listens there"));
 }
 END_TEST
 
