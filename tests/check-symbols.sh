@@ -59,16 +59,16 @@ result "every symbol of libgpumem-weights has a version"
 	grep -Ev '^(libc|libpthread|libgpumem-client|libjansson|ld-linux.*|lib(a|t|ub)san.*|libgcc_s|libm|librt|libdl|libresolv|libstdc\+\+)\.so' >"$work/why" 2>&1
 result "libgpumem-weights needs libc, jansson and the client library only"
 
-# The preloaded library: its names are those of the calls that it stands in for, without a version, and dlsym().
+# The preloaded library: its names are those of the calls that it stands in for, without a version, dlsym(), and one of its own.
 preload=$top_builddir/preload/.libs/libgpumem-preload.so
 nm -D --defined-only "$preload" | awk '{ print $3 }' | sort >"$work/exported"
 sed -n '/global:/,/local:/ s/^[[:space:]]*\([a-zA-Z_0-9]*\);.*/\1/p' "$top_srcdir/preload/libgpumem-preload.map" | sort >"$work/listed"
 printf '#include "preload/driver/preload_calls.h"\n#define ROW(symbol, ...) row: symbol\nGM_PRELOAD_CALLS(ROW) GM_PRELOAD_NVML_CALLS(ROW)\n' |
-	${CC:-cc} -I"$top_srcdir" -E -P - | grep -o 'row: [a-zA-Z_0-9]*' | sed 's/row: //' | { cat; echo dlsym; } | sort >"$work/declared"
+	${CC:-cc} -I"$top_srcdir" -E -P - | grep -o 'row: [a-zA-Z_0-9]*' | sed 's/row: //' | { cat; echo dlsym; echo gpumem_preload_wanted; } | sort >"$work/declared"
 [ -s "$work/exported" ] && diff "$work/listed" "$work/exported" >"$work/why" 2>&1
 result "the preloaded library exports what its version script lists"
 diff "$work/declared" "$work/exported" >"$work/why" 2>&1
-result "the preloaded library exports the calls of preload_calls.h, and dlsym"
+result "the preloaded library exports the calls of preload_calls.h, dlsym, and its own"
 ! readelf -d "$preload" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libpthread|libdl|ld-linux.*)\.so' >"$work/why" 2>&1
 result "the preloaded library needs the C library only"
 

@@ -149,6 +149,7 @@ static void broker_after_fork(void)
 	pthread_mutex_init(&broker_captures_lock, NULL);
 	broker_captures = 0;
 	broker_captures_told = false;
+	gm_pressure_after_fork();
 }
 
 static __attribute__((constructor)) void broker_prepare(void)
@@ -210,8 +211,7 @@ static bool broker_connect(const char **ret_why)
 		return false;
 	}
 	broker_captures_tell();
-	if (gm_preload_settings()->signal)
-		(void)broker_client.gpumem_on_event(broker_session, gm_pressure_event, NULL);
+	(void)broker_client.gpumem_on_event(broker_session, gm_pressure_event, NULL);
 	return true;
 }
 

@@ -3,7 +3,9 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
@@ -13,6 +15,9 @@
 /* Which devices are under pressure. Only the thread that reports events uses it. */
 static bool pressure_high[PRESSURE_DEVICES];
 static bool pressure_told;
+
+/* Where readers wait; -1: nobody has asked for it. */
+static _Atomic int pressure_wanted = -1;
 
 static bool pressure_any(void)
 {
@@ -31,15 +36,47 @@ static bool pressure_handled(int number)
 		       (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN));
 }
 
-void gm_pressure_event(void *user, const gpumem_event *event)
+static void pressure_signal(const gpumem_event *event)
 {
 	int number = gm_preload_settings()->signal;
 
-	if (event->kind != GPUMEM_EVENT_PRESSURE || event->device >= PRESSURE_DEVICES)
+	if (number == 0 || event->device >= PRESSURE_DEVICES)
 		return;
 	pressure_high[event->device] = event->level >= GPUMEM_LEVEL_HIGH;
 	if (!pressure_any())
 		pressure_told = false;
 	else if (!pressure_told && pressure_handled(number))
 		pressure_told = kill(getpid(), number) == 0;
+}
+
+void gm_pressure_event(void *user, const gpumem_event *event)
+{
+	bool high = event->kind == GPUMEM_EVENT_PRESSURE && event->level >= GPUMEM_LEVEL_HIGH;
+	int fd = atomic_load(&pressure_wanted);
+
+	if (fd >= 0 && (high || event->kind == GPUMEM_EVENT_RECLAIM))
+		(void)eventfd_write(fd, 1);
+	if (event->kind == GPUMEM_EVENT_PRESSURE)
+		pressure_signal(event);
+}
+
+void gm_pressure_after_fork(void)
+{
+	int fd = atomic_exchange(&pressure_wanted, -1);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+int gpumem_preload_wanted(void)
+{
+	int none = -1, fd = atomic_load(&pressure_wanted);
+	if (fd >= 0)
+		return fd;
+
+	fd = eventfd(0, EFD_CLOEXEC);
+	if (fd < 0 || atomic_compare_exchange_strong(&pressure_wanted, &none, fd))
+		return fd;
+	close(fd);
+	return none;
 }

@@ -5,13 +5,25 @@
 #include "gpumem/gpumem.h"
 
 /*
- * Tells the program by a signal that a device is short of memory, if the user wants that
- * (GPUMEM_ON_PRESSURE). The signal is sent only while the program has a handler for it: it never ends a
- * program that knows nothing of it. After one signal, the next comes only when the pressure has fallen and
- * risen again.
+ * Tells the program that memory is wanted, in two ways.
+ *
+ * By a signal, if the user wants that (GPUMEM_ON_PRESSURE), when a device is short of memory. The signal is sent only while
+ * the program has a handler for it: it never ends a program that knows nothing of it. After one signal, the next comes only
+ * when the pressure has fallen and risen again.
+ *
+ * By a descriptor, for allocators that cache memory of ours, such as PyTorch's: a thread of theirs can wait there. Memory in
+ * their caches is in use as far as the daemon and the client library know. So they hear of every reclaim that this process is asked
+ * for, too, because another client waits for memory.
  */
 
 /* For gpumem_on_event(), which calls it on a thread of the client library. user must be NULL. */
 void gm_pressure_event(void *user, const gpumem_event *event);
+/* In the child, after fork(): the descriptor is its parent's. */
+void gm_pressure_after_fork(void);
+
+/* Exported. A descriptor that read(2) waits at until memory is wanted (eventfd(2), which takes 8 bytes). One for the process,
+ * for one reader; made by the first call, and never closed. May be asked for before there is a session. Thread-safe. Fails with -1
+ * and errno. */
+__attribute__((visibility("default"))) int gpumem_preload_wanted(void);
 
 #endif

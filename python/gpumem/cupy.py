@@ -11,7 +11,7 @@ import threading
 from typing import Any, Optional
 
 from . import _captures, _cuda, default_session
-from ._emptier import Emptier
+from ._emptier import Emptier, SessionWants
 from .errors import OutOfMemoryError, UnsupportedError, WaitTimeoutError, needs
 
 _lock = threading.Lock()
@@ -37,13 +37,14 @@ def enable() -> Any:
         if _pool is None:
             session = default_session()
             numbers = _cuda.numbers(session.devices)
+            wanted = SessionWants(session)
 
             def allocate(size: int) -> Any:
                 device = cupy.cuda.runtime.getDevice()
                 if device not in numbers:
                     raise UnsupportedError("gpumemd does not serve GPU %d" % device)
                 now = default_session()  # another one, if the program has closed the last
-                emptier.listen_to(now)
+                wanted.listen_to(now)
                 try:
                     block = now.malloc(max(size, 1), numbers[device], stream=cupy.cuda.get_current_stream().ptr)
                 except (OutOfMemoryError, WaitTimeoutError) as error:
@@ -54,7 +55,7 @@ def enable() -> Any:
                 return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(block.ptr, size, owner, device), 0)
 
             pool = cupy.cuda.MemoryPool(allocate)
-            emptier = Emptier(lambda: _empty(pool), session, "gpumem-cupy")
+            Emptier(lambda: _empty(pool), wanted.wait, "gpumem-cupy")
             cupy.cuda.set_allocator(pool.malloc)
             _pool = pool
         return _pool

@@ -201,7 +201,20 @@ def _enable_segments(torch: Any) -> None:
     if not _under_gpumem_run():
         words = " ".join([os.path.basename(sys.executable or "python3")] + (sys.argv if sys.argv and sys.argv[0] else ["PROGRAM.py"]))
         raise UnsupportedError("PyTorch's own allocator is reached from below, by gpumem-run. Start the program as: gpumem-run -- " + words)
-    _kept.append(Emptier(torch.cuda.empty_cache, default_session(), "gpumem-torch"))
+    fd = _wanted_below()
+    _kept.append(Emptier(torch.cuda.empty_cache, lambda: os.read(fd, 8), "gpumem-torch"))
+
+
+def _wanted_below() -> int:
+    """Where to wait until memory is wanted of what PyTorch has. The session that has it is the preloaded library's, so no other one hears."""
+    try:
+        wanted = ctypes.CDLL(None, use_errno=True).gpumem_preload_wanted
+    except AttributeError:
+        raise UnsupportedError("the library that gpumem-run has preloaded is older than this package: install both from one version") from None
+    fd: int = wanted()
+    if fd < 0:
+        raise GpumemError("no descriptor to wait at: %s" % os.strerror(ctypes.get_errno()))
+    return fd
 
 
 def mode() -> Optional[str]:

@@ -127,58 +127,72 @@ def test_a_pytorch_that_says_nothing_of_record_stream(module, monkeypatch, on_gp
     assert calls[1:] == ["any stream", "changed"]
 
 
-def test_segments_return_what_pytorch_has_cached(module, monkeypatch, on_gpu):
-    """When others need memory, on a thread of its own."""
-    with_torch(monkeypatch)
-    heard, threads, emptied, on_event = [], [], threading.Event(), gpumem.Session.on_event
-
-    def recorded(session, function, kinds=None):
-        heard.append(function)
-        return on_event(session, function, kinds)
-
-    def empty_cache():
-        threads.append(threading.current_thread())
-        emptied.set()
-
-    monkeypatch.setattr(gpumem.Session, "on_event", recorded)
-    monkeypatch.setattr(module, "_under_gpumem_run", lambda: True)
-    sys.modules["torch"].cuda.empty_cache = empty_cache
-    assert module.enable() == module.mode() == "segments"
-    (function,) = heard
-    function(types.SimpleNamespace(kind="pressure", level="medium"))
-    assert not emptied.is_set()
-    function(types.SimpleNamespace(kind="reclaim", level="low"))
-    assert emptied.wait(30) and threads[0] is not threading.current_thread()
-    summary = module.memory_summary()
-    assert "its cache is on memory of gpumemd" in summary and "tensors" not in summary
-    with pytest.raises(gpumem.BusyError, match="'segments'"):
-        module.enable("arena")
-
-
 PROGRAM = """
 import ctypes
+import sys
+import torch
+
+cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+
+
+def empty_cache():
+    if memory.value:
+        assert cuda.cuCtxPushCurrent_v2(context) == 0 and cuda.cuMemFree_v2(memory) == 0
+        memory.value = 0
+
+
+torch.cuda.empty_cache = empty_cache
 import gpumem.torch
 
 print(gpumem.torch.enable())
-cuda, context, memory = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
 assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxPushCurrent_v2(context) == 0
-assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4 << 20)) == 0  # as PyTorch's own allocator does
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(64 << 20)) == 0  # as PyTorch's own allocator does
+summary = gpumem.torch.memory_summary()
+assert "its cache is on memory of gpumemd" in summary and "tensors" not in summary
+try:
+    gpumem.torch.enable("arena")
+except gpumem.BusyError as error:
+    assert "'segments'" in str(error)
+print("ready", flush=True)
+sys.stdin.readline()
 """
 STAND_IN = """
 import types
 
-cuda = types.SimpleNamespace(memory=types.SimpleNamespace(CUDAPluggableAllocator=None), is_available=lambda: True, empty_cache=print)
+cuda = types.SimpleNamespace(memory=types.SimpleNamespace(CUDAPluggableAllocator=None), is_available=lambda: True, current_device=lambda: 0)
 """
 
 
-def test_a_program_that_gpumem_run_has_started(tmp_path, on_gpu):
+@pytest.fixture
+def segments(tmp_path, on_gpu):
+    """A program that gpumem-run has started, with 64 MiB in a cache that stands in for PyTorch's."""
     (tmp_path / "torch.py").write_text(STAND_IN)
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
-    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--report", "--", sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, env=dict(os.environ, PYTHONPATH=path, LD_LIBRARY_PATH=folders))
-    assert (done.returncode, done.stdout) == (0, "segments\n"), done.stderr
-    assert "1 allocations from gpumemd, 4194304 bytes in all" in done.stderr
+    program = subprocess.Popen([os.environ["GPUMEM_TEST_RUN"], "--report", "--", sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                               env=dict(os.environ, PYTHONPATH=path, LD_LIBRARY_PATH=folders))
+    with program:
+        assert program.stdout is not None
+        assert [program.stdout.readline() for _ in range(2)] == ["segments\n", "ready\n"]
+        yield program
+        program.kill()
+
+
+def test_a_program_that_gpumem_run_has_started(segments):
+    out, errors = segments.communicate("\n", timeout=60)
+    assert (segments.returncode, out) == (0, ""), errors
+    assert "1 allocations from gpumemd, %d bytes in all" % (64 * MIB) in errors
+
+
+def test_segments_return_what_pytorch_has_cached(segments):
+    """When another process waits for memory, although the GPU is under no pressure."""
+    with gpumem.Session(name="other") as session:
+        assert session.pressure().level in ("low", "medium")
+        with session.alloc(session.room() + 32 * MIB, wait=60) as buffer:
+            assert buffer.size > 32 * MIB
+    out, errors = segments.communicate("\n", timeout=60)
+    assert (segments.returncode, out) == (0, ""), errors
 
 
 def test_a_program_that_closes_the_default_session(module, monkeypatch, on_gpu):
@@ -438,7 +452,7 @@ class Pressed:
 def test_cached_blocks_are_returned_while_another_thread_captures(on_gpu):
     """Freeing is forbidden while any thread captures, and spoils the capture."""
     from gpumem import _cuda
-    from gpumem._emptier import Emptier
+    from gpumem._emptier import Emptier, SessionWants
 
     cuda, stream, graph, memory, freed = _cuda.driver(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(), threading.Event()
     results = []
@@ -451,7 +465,7 @@ def test_cached_blocks_are_returned_while_another_thread_captures(on_gpu):
     session = Pressed()
     with _cuda._Context(0):
         assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0 and cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(MIB)) == 0
-        emptier = Emptier(empty, session, "pytest")
+        emptier = Emptier(empty, SessionWants(session).wait, "pytest")
         assert cuda.cuStreamBeginCapture_v2(stream, 0) == 0
         session.press()
         assert freed.wait(30) and results == [0]
@@ -460,7 +474,7 @@ def test_cached_blocks_are_returned_while_another_thread_captures(on_gpu):
 
 
 def test_what_cannot_be_returned_is_tried_again(on_gpu):
-    from gpumem._emptier import Emptier
+    from gpumem._emptier import Emptier, SessionWants
 
     session, times = Pressed(), [threading.Event(), threading.Event()]
 
@@ -470,7 +484,7 @@ def test_what_cannot_be_returned_is_tried_again(on_gpu):
         if first:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
-    Emptier(empty, session, "pytest")
+    Emptier(empty, SessionWants(session).wait, "pytest")
     for event in times:
         session.press()
         assert event.wait(30)
