@@ -15,17 +15,24 @@ programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl run/gpumem-run examp
 
 strip="strip"
 if [ "$machine" != x86_64 ]; then
-	strip=x86_64-linux-gnu-strip
+	strip=x86_64-linux-gnu-strip displaced=()
 	if [ "$(id -u)" = 0 ]; then
 		dpkg --add-architecture amd64
 		apt-get update -q
-		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends gcc-x86-64-linux-gnu g++-x86-64-linux-gnu libc6-dev:amd64 \
-			libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64 libini-config-dev:amd64 \
-			libjansson-dev:amd64 libdw-dev:amd64 check:amd64 uthash-dev
+		install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends)
+		needed=(gcc-x86-64-linux-gnu g++-x86-64-linux-gnu libc6-dev:amd64 libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64
+			libini-config-dev:amd64 libjansson-dev:amd64 libdw-dev:amd64 check:amd64 uthash-dev)
+		# Some packages are for one machine at a time. This machine's come back at the end.
+		mapfile -t displaced < <("${install[@]}" -s "${needed[@]}" | sed -n 's/^Remv \([^ :]*\).*/\1/p')
+		"${install[@]}" "${needed[@]}"
 	fi
 	unset MAKEFLAGS MAKELEVEL # they carry the variables of the make that runs this script, which are another build's
 	cross=$(mktemp -d)
-	trap 'rm -rf "$cross"' EXIT
+	finish() {
+		rm -rf "$cross"
+		[ ${#displaced[@]} = 0 ] || "${install[@]}" "${displaced[@]}"
+	}
+	trap finish EXIT
 	git clone -q "$source_dir" "$cross/gpumemd"
 	cd "$cross/gpumemd"
 	autoreconf --install >/dev/null
@@ -47,13 +54,14 @@ real() {
 	beside=$(dirname "$1")/.libs/$(basename "$1")
 	if [ -x "$beside" ]; then echo "$beside"; else echo "$1"; fi
 }
-# Copies the libraries that a file needs, from where the linker would take them, except those of the C library and of the driver.
+# Copies the libraries that a file needs, from where the linker would take them, except those of the C library and of the driver. The
+# last folder has those of the cross compiler itself.
 needs() {
 	local name
 	for name in $(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p'); do
 		case $name in libcuda.so.*|libc.so.*|ld-linux*|libm.so.*|libpthread.so.*|libdl.so.*|librt.so.*) continue ;; esac
 		local found=
-		for folder in "$build/client/.libs" "$build/weights/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu; do
+		for folder in "$build/client/.libs" "$build/weights/.libs" /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu /usr/x86_64-linux-gnu/lib; do
 			if [ -e "$folder/$name" ]; then found=$folder/$name; break; fi
 		done
 		[ -n "$found" ] || { echo "stage: $1 needs $name, which was not found" >&2; exit 1; }
