@@ -409,12 +409,13 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 				"ledger: %llu of the %s were damaged, and are given up",
 				(unsigned long long)result->damaged[kind], names[kind]);
 	if (result->lost)
-		gm_log(GM_LOG_WARNING, "ledger: the memory of %llu chunks is not there any more",
-			(unsigned long long)result->lost);
+		gm_log(GM_LOG_WARNING, "ledger: the memory of %llu chunk%s is not there any more",
+			(unsigned long long)result->lost, result->lost == 1 ? "" : "s");
 	if (result->ipc)
 		gm_log(GM_LOG_WARNING,
-			"ledger: %llu leases on the ipc transport ended with the daemon that made them",
-			(unsigned long long)result->ipc);
+			"ledger: %llu lease%s on the ipc transport ended with the daemon that made %s",
+			(unsigned long long)result->ipc, result->ipc == 1 ? "" : "s",
+			result->ipc == 1 ? "it" : "them");
 	if (result->adopted[GM_RECORD_SESSION] || closed)
 		gm_log(GM_LOG_NOTICE,
 			"took over from an earlier daemon: clients: %llu (ended meanwhile: %llu), "

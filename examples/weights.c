@@ -89,9 +89,9 @@ static int list(const char *path, const char *name)
 	check(gpumem_connect(NULL, &session), "connect");
 	check(gpumem_weights_list(session, &entries, &n), "list");
 	for (size_t i = 0; i < n; i++)
-		printf("%s, version %llu: %llu tensors\n", entries[i].name,
+		printf("%s, version %llu: %llu tensor%s\n", entries[i].name,
 			(unsigned long long)entries[i].version,
-			(unsigned long long)entries[i].tensors);
+			(unsigned long long)entries[i].tensors, entries[i].tensors == 1 ? "" : "s");
 	gpumem_weights_list_free(entries);
 	return 0;
 }

@@ -120,41 +120,14 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 
 /* ---- changing */
 
-/* Reads the name that is to change: NAME or uid:USER/NAME. use: "shares remove" or "shares expire" */
+/* Reads the name that is to change. use: "shares remove" or "shares expire" */
 static gpumem_status shares_parse(
 	struct gm_ctl *ctl, const char *use, struct gm_share_name *ret_name)
 {
-	static const char prefix[] = "uid:";
-	const char *text = ctl->options->args[1];
-	const char *slash = strchr(text, '/');
-
 	gpumem_status status = gm_verb_refuse_list_options(ctl, use);
-	if (status != GPUMEM_OK)
-		return status;
 
-	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
-		const char *from = text + strlen(prefix);
-		char user[GM_USER_TEXT];
-		uid_t uid;
-
-		if ((size_t)(slash - from) >= sizeof(user))
-			return gm_verb_wrong_use(ctl, "the name of the owner is too long");
-		snprintf(user, sizeof(user), "%.*s", (int)(slash - from), from);
-		if (gm_user_find(user, &uid) < 0)
-			return gm_verb_wrong_use(ctl, "there is no user '%s'", user);
-		ret_name->foreign = true;
-		ret_name->owner = uid;
-		text = slash + 1;
-	}
-
-	const char *wrong = gm_share_name_check(text);
-	if (wrong)
-		return gm_verb_wrong_use(ctl,
-			"the name %s; it is as 'gpumemctl shares' shows it, or uid:USER/NAME for that "
-			"of another user",
-			wrong);
-	ret_name->name = text;
-	return GPUMEM_OK;
+	return status == GPUMEM_OK ? gm_verb_parse_name(ctl, ctl->options->args[1], ret_name)
+				   : status;
 }
 
 static void shares_take_done(void *user, const Gm__Wire__Packet *packet)

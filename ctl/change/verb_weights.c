@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/limits.h"
+#include "common/share_name.h"
 #include "common/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
@@ -168,9 +170,9 @@ static void weights_say(struct gm_ctl *ctl, const gpumem_weights *weights)
 	gm_writer_count(ctl->writer, "device", gpumem_weights_device(weights));
 	gm_writer_count(ctl->writer, "tensors", gpumem_weights_count(weights));
 	gm_writer_size(ctl->writer, "bytes", gpumem_weights_bytes(weights));
-	gm_writer_line(ctl->writer, "", "Loaded %s, version %llu: %zu tensors, %s on device %u.",
+	gm_writer_line(ctl->writer, "", "Loaded %s, version %llu: %zu tensor%s, %s on device %u.",
 		ctl->options->name, (unsigned long long)gpumem_weights_version(weights),
-		gpumem_weights_count(weights),
+		gpumem_weights_count(weights), gpumem_weights_count(weights) == 1 ? "" : "s",
 		gm_writer_bytes(ctl->writer, gpumem_weights_bytes(weights), size),
 		gpumem_weights_device(weights));
 }
@@ -212,6 +214,8 @@ static gpumem_status weights_load(struct gm_ctl *ctl)
 static gpumem_status weights_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
+	char number[GM_LIMIT_NAME_BYTES + sizeof("uid:4294967294/")];
+	struct gm_share_name name = {0};
 	gpumem_session *session = NULL;
 
 	if (options->n_args < 2)
@@ -221,11 +225,15 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 		return gm_verb_too_many(ctl, 2);
 	gpumem_status status = gm_verb_refuse_list_options(ctl, "weights remove");
 	if (status == GPUMEM_OK)
+		status = gm_verb_parse_name(ctl, options->args[1], &name);
+	if (status == GPUMEM_OK)
 		status = weights_connect(ctl, &session);
 	if (status != GPUMEM_OK)
 		return status;
 
-	status = gpumem_weights_remove(session, options->args[1]);
+	/* The library knows other users by their numbers. */
+	snprintf(number, sizeof(number), "uid:%u/%s", name.owner, name.name);
+	status = gpumem_weights_remove(session, name.foreign ? number : name.name);
 	if (status != GPUMEM_OK)
 		weights_failed(ctl, status);
 	gpumem_disconnect(session);
@@ -255,7 +263,8 @@ const struct gm_verb gm_verb_weights = {
 		"    --name NAME         under this name of yours\n"
 		"    --device N          on this device; without it, on device 0\n"
 		"    --replace           as the next version, if there are weights of that name\n"
-		"  remove NAME           remove the name; processes that attached keep them\n"
+		"  remove NAME           remove the name; processes that attached keep them. NAME\n"
+		"                        is one of yours, or uid:USER/NAME\n"
 		"  list                  show the weights that you may attach to\n" GM_VERB_HELP_OF_NAMES
 		"\nThe weights stay on the device when this program has ended, and when the daemon\n"
 		"restarts, and you pay for them. Programs attach to them within milliseconds:\n"

@@ -388,9 +388,10 @@ void gm_doctor_keeper(struct gm_doctor *doctor)
 	else if (daemon->keeper_lost)
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
 			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",
-			"pid %llu could not take %llu descriptors: they are lost if the daemon restarts",
+			"pid %llu could not take %llu descriptor%s: lost if the daemon restarts",
 			(unsigned long long)daemon->keeper_pid,
-			(unsigned long long)daemon->keeper_lost);
+			(unsigned long long)daemon->keeper_lost,
+			daemon->keeper_lost == 1 ? "" : "s");
 	else if (daemon->fd_limit > daemon->keeper_capacity + KEEPER_OWN)
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
 			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",

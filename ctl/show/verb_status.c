@@ -241,12 +241,13 @@ static void status_note_unusual(const struct status_answer *answer)
 			"the keeper is away, so new memory waits for it; see gpumemctl doctor");
 	if (answer->lost)
 		gm_writer_note(writer, "keeper", GM_MARK_WARN,
-			"the keeper could not take %llu descriptors; see gpumemctl doctor",
-			(unsigned long long)answer->lost);
+			"the keeper could not take %llu descriptor%s; see gpumemctl doctor",
+			(unsigned long long)answer->lost, answer->lost == 1 ? "" : "s");
 	if (answer->damaged)
 		gm_writer_note(writer, "ledger", GM_MARK_WARN,
-			"%llu records of the ledger were damaged when the daemon began; see its log",
-			(unsigned long long)answer->damaged);
+			"%llu record%s of the ledger %s damaged when the daemon began; see its log",
+			(unsigned long long)answer->damaged, answer->damaged == 1 ? "" : "s",
+			answer->damaged == 1 ? "was" : "were");
 	if (answer->quarantined_clients || quarantined)
 		gm_writer_note(writer, "quarantine", GM_MARK_WARN,
 			"%llu client%s in quarantine, holding %s; see gpumemctl clients",

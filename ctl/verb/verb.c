@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/closest.h"
+#include "common/share_name.h"
 #include "ctl/io/user.h"
 
 /* ---- the list of verbs, and their help */
@@ -212,6 +213,39 @@ bool gm_verb_wants(const struct gm_options *options, int64_t device, uint32_t ui
 bool gm_verb_narrows(const struct gm_options *options)
 {
 	return (options->given & ~(unsigned)(GM_OPTION_SORT | GM_OPTION_COLUMNS)) != 0;
+}
+
+gpumem_status gm_verb_parse_name(
+	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name)
+{
+	static const char prefix[] = "uid:";
+	const char *slash = strchr(text, '/');
+	struct gm_share_name name = {0};
+
+	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
+		const char *from = text + strlen(prefix);
+		char user[GM_USER_TEXT];
+		uid_t uid;
+
+		if ((size_t)(slash - from) >= sizeof(user))
+			return gm_verb_wrong_use(ctl, "the name of the owner is too long");
+		snprintf(user, sizeof(user), "%.*s", (int)(slash - from), from);
+		if (gm_user_find(user, &uid) < 0)
+			return gm_verb_wrong_use(ctl, "there is no user '%s'", user);
+		name.foreign = true;
+		name.owner = uid;
+		text = slash + 1;
+	}
+
+	const char *wrong = gm_share_name_check(text);
+	if (wrong)
+		return gm_verb_wrong_use(ctl,
+			"the name %s; it is as 'gpumemctl %s' shows it, or uid:USER/NAME for that of "
+			"another user",
+			wrong, ctl->options->verb->name);
+	name.name = text;
+	*ret_name = name;
+	return GPUMEM_OK;
 }
 
 gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use)

@@ -177,6 +177,10 @@ bool gm_verb_wants(
 bool gm_verb_narrows(const struct gm_options *options);
 /* Refuses the options of a list that were given to something else: to 'shares remove', for example. */
 gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use);
+/* Reads a name of a published buffer: NAME, or uid:USER/NAME with the name or the number of a user. */
+struct gm_share_name;
+gpumem_status gm_verb_parse_name(
+	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name);
 
 /* Adds what verbs show about a client: session, pid, uid, user name, name. */
 void gm_verb_add_client(

@@ -39,13 +39,13 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->payer_uid);
 	gm_uid_name_say(user->payer_uid, who);
 	if (others)
-		snprintf(lines, sizeof(lines), "left out %llu log lines about %s",
-			(unsigned long long)others, who);
+		snprintf(lines, sizeof(lines), "left out %llu log line%s about %s",
+			(unsigned long long)others, others == 1 ? "" : "s", who);
 	if (connections)
 		gm_log_fields(GM_LOG_WARNING, fields,
-			"dropped %llu more connections from %s in %d s%s%s",
-			(unsigned long long)connections, who, GM_QUIET_S, others ? ", and " : "",
-			lines);
+			"dropped %llu more connection%s from %s in %d s%s%s",
+			(unsigned long long)connections, connections == 1 ? "" : "s", who,
+			GM_QUIET_S, others ? ", and " : "", lines);
 	else
 		gm_log_fields(GM_LOG_WARNING, fields, "%s in %d s", lines, GM_QUIET_S);
 }

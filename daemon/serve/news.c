@@ -85,8 +85,8 @@ static void news_send_lost(const struct news_watcher *watcher, uint64_t lost)
 	Gm__Wire__NoticeEvent notice = GM__WIRE__NOTICE_EVENT__INIT;
 	char text[96];
 
-	snprintf(text, sizeof(text), "%llu events were lost: they came faster than they were sent",
-		(unsigned long long)lost);
+	snprintf(text, sizeof(text), "%llu event%s lost: events came faster than they were sent",
+		(unsigned long long)lost, lost == 1 ? " was" : "s were");
 	notice.kind = (char *)"lost";
 	notice.text = text;
 	gm_answer_send(watcher->peer, 0, GM__WIRE__PACKET__BODY_NOTICE_EVENT, &notice);

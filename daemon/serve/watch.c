@@ -89,8 +89,9 @@ static void watch_log(const struct gm_event *event, const struct gm_identity *id
 	char longer[GM_JOURNAL_TEXT + 64];
 
 	if (left_out) {
-		snprintf(longer, sizeof(longer), "%s (%llu lines like this were left out before)",
-			text, (unsigned long long)left_out);
+		snprintf(longer, sizeof(longer), "%s (%llu line%s like this %s left out before)",
+			text, (unsigned long long)left_out, left_out == 1 ? "" : "s",
+			left_out == 1 ? "was" : "were");
 		text = longer;
 	}
 	gm_journal_event(event, identity, text);

@@ -9,6 +9,7 @@ the library that is under way has a reference of its own.
 
 import atexit
 import os
+import pwd
 import threading
 import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
@@ -86,6 +87,18 @@ def text(value: Optional[str]) -> Optional[bytes]:
     if b"\0" in encoded:
         raise InvalidError("%r has a zero byte in it" % value)
     return encoded
+
+
+def shared_name(name: Optional[str]) -> Optional[bytes]:
+    """The name of a published buffer. The C library knows its owner by the number only, so "uid:alice/llama" becomes "uid:1000/llama"."""
+    owner, slash, rest = (name or "").partition("/")
+    user = owner[4:]
+    if slash and owner.startswith("uid:") and user and not user.isdigit():
+        try:
+            return text("uid:%d/%s" % (pwd.getpwnam(user).pw_uid, rest))
+        except KeyError:
+            raise InvalidError("this machine has no user %r: check the name, or write the number, as in uid:1000/llama" % user) from None
+    return text(name)
 
 
 def stream_of(stream: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, 
 
 from . import _capi
 from ._arrays import View, _product
-from ._core import HOST, Core, DeviceInfo, check_device, check_int, in_callback, milliseconds, stream_of, text
+from ._core import HOST, Core, DeviceInfo, check_device, check_int, in_callback, milliseconds, shared_name, stream_of, text
 from ._dlpack import dtype_name, itemsize
 from ._events import Event, EventIterator, Hub, Subscription
 from ._memory import Batch, Block, Buffer, Metadata, take_metadata
@@ -322,21 +322,21 @@ class Session:
         return self._keep(Buffer._of(core, handle.value, from_others=True))
 
     def attach(self, name: str) -> Buffer:
-        """The buffer that a name means now: Buffer.publish(). "uid:1000/llama" is a name of another user."""
+        """The buffer that a name means now: Buffer.publish(). "uid:1000/llama", or "uid:alice/llama", is a name of another user."""
         core, handle = self._core_now(), c_void_p()
-        _capi.check(core.library.gpumem_attach(core.pointer, text(name), byref(handle)))
+        _capi.check(core.library.gpumem_attach(core.pointer, shared_name(name), byref(handle)))
         assert handle.value
         return self._keep(Buffer._of(core, handle.value, from_others=True))
 
     def unpublish(self, name: str) -> None:
         """Removes a name. Processes that attached keep the buffer."""
         core = self._core_now()
-        _capi.check(core.library.gpumem_unpublish(core.pointer, text(name)))
+        _capi.check(core.library.gpumem_unpublish(core.pointer, shared_name(name)))
 
     def metadata(self, name: str) -> Metadata:
         """What a name was published with, and its version, without attaching to it."""
         core, data, size, version = self._core_now(), c_void_p(), c_size_t(), c_uint64()
-        _capi.check(core.library.gpumem_metadata_read(core.pointer, text(name), byref(data), byref(size), byref(version)))
+        _capi.check(core.library.gpumem_metadata_read(core.pointer, shared_name(name), byref(data), byref(size), byref(version)))
         return Metadata(take_metadata(core, data, size), version.value)
 
     # ---- events

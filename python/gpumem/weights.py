@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from . import _capi, _dlpack
 from ._arrays import View
-from ._core import Core, Hold, check_device, check_int, device_is_done, milliseconds, text
+from ._core import Core, Hold, check_device, check_int, device_is_done, milliseconds, shared_name, text
 from ._memory import Buffer, _writable
 from ._session import Session
 from .errors import InvalidError, LibraryNotFoundError, needs
@@ -236,7 +236,7 @@ class Weights(Mapping[str, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        return "<gpumem.weights.Weights of %d tensors, version %d>" % (len(self), self.version)
+        return "<gpumem.weights.Weights of %d tensor%s, version %d>" % (len(self), "" if len(self) == 1 else "s", self.version)
 
 
 def _convert(view: View, kind: str) -> Any:
@@ -272,14 +272,15 @@ def attach(name: str, *, version: int = 0, kind: Optional[str] = None, session: 
 
     kind: "torch", "cupy", "numpy", or "view" for this package's own. Without it: on a GPU the one of PyTorch and CuPy that the program
     has imported, on the host NumPy, and otherwise views. Types that NumPy and CuPy do not have come as unsigned numbers. Do not write
-    to the tensors: everybody sees the same. version: it must be this one. A name of another user is "uid:1000/llama"."""
+    to the tensors: everybody sees the same. version: it must be this one. A name of another user is "uid:1000/llama" or
+    "uid:alice/llama"."""
     if kind not in (None, "torch", "cupy", "numpy", "view"):
         raise InvalidError("kind is torch, cupy, numpy or view, not %r" % (kind,))
     if kind in ("torch", "cupy", "numpy"):
         needs("kind=\"%s\"" % kind, kind)  # before anything is attached
     given, weights = _session(session), c_void_p()
     core = given._core_now()
-    _capi.check(library().gpumem_weights_attach(core.pointer, text(name), check_int("a version", version), byref(weights)))
+    _capi.check(library().gpumem_weights_attach(core.pointer, shared_name(name), check_int("a version", version), byref(weights)))
     assert weights.value
     if kind is None:
         on_gpu = core.device(core.library.gpumem_buffer_device(library().gpumem_weights_buffer(weights))).on_gpu
@@ -328,7 +329,7 @@ def entries(session: Optional[Session] = None) -> List[Entry]:
 def remove(name: str, session: Optional[Session] = None) -> None:
     """Removes a name. Processes that attached keep the weights."""
     core = _session(session)._core_now()
-    _capi.check(library().gpumem_weights_remove(core.pointer, text(name)))
+    _capi.check(library().gpumem_weights_remove(core.pointer, shared_name(name)))
 
 
 __all__ = ["Entry", "Weights", "attach", "entries", "load", "remove"]

@@ -86,6 +86,14 @@ check "a terminal shows a bar" all "grep -q '\[#*\] 100%  1.9M of 1.9M' '$dir/ty
 	"! tr '\r' '\n' <'$dir/typescript' | awk '/%/ && length > 90 { bad = 1 } END { exit !bad }'"
 run 0 weights remove bar
 
+model "$dir/small.safetensors" "{$(tensor a 0 1000)}" 1000
+run 0 weights load "$dir/small.safetensors" --name small
+check "one tensor is one tensor" all "[ $status = 0 ]" "says 'version 1: 1 tensor, '"
+run 2 weights remove uid:no-such-user/small
+check "a user that is not there is named" all "[ $status = 2 ]" "complains \"there is no user 'no-such-user'\""
+run 0 weights remove "uid:$(id -un)/small"
+check "the owner of a name can be given by the name of the user" all "[ $status = 0 ]" "says 'Removed uid:$(id -un)/small'"
+
 for name in llama shards; do
 	run 0 weights remove "$name"
 	check "$name is removed" all "[ $status = 0 ]" "says 'Removed $name'"

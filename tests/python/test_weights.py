@@ -2,6 +2,8 @@
 """gpumem.weights: what one process loads, another one attaches to."""
 import gc
 import json
+import os
+import pwd
 import struct
 import subprocess
 import sys
@@ -135,6 +137,17 @@ def test_a_folder_of_shards(session, name, tmp_path):
     with pytest.raises(gpumem.InvalidError, match="model.safetensors.index.json"):
         gpumem.weights.load(tmp_path, name, session=session, progress=False, replace=True)
     assert [entry.version for entry in gpumem.weights.entries(session)] == [1]
+
+
+def test_the_owner_by_number_and_by_name(session, model, name):
+    gpumem.weights.load(model, name, session=session, progress=False)
+    for owner in (os.getuid(), pwd.getpwuid(os.getuid()).pw_name):
+        with gpumem.weights.attach("uid:%s/%s" % (owner, name), session=session) as weights:
+            assert len(weights) > 0
+        assert session.metadata("uid:%s/%s" % (owner, name)).version == 1
+    for call in (gpumem.weights.attach, gpumem.weights.remove, session.attach):
+        with pytest.raises(gpumem.InvalidError, match="no user 'no-such-user'"):
+            call("uid:no-such-user/%s" % name)
 
 
 def test_versions(session, model, name):
