@@ -2,10 +2,13 @@
 """Ten workers on one copy of the weights.
 
 One process loads the weights, publishes them under a name and ends. Ten workers attach to the name: each has all of the weights at once, and
-the device holds them once. The memory is CuPy's or PyTorch's on a GPU, and NumPy's on the host backend.
+the device holds them once. Something has to compute with the memory: on a GPU this example needs CuPy or PyTorch, and on the host
+backend NumPy.
 
+    pip install torch    (or cupy-cuda12x; without a GPU: numpy)
     python3 ten_workers.py [MEGABYTES]
 """
+import importlib.util
 import json
 import subprocess
 import sys
@@ -50,7 +53,25 @@ def work(number):
         print("worker %s: mean %.2f" % (number, float(weights.mean())), flush=True)
 
 
+def missing():
+    """What this example lacks here, as a sentence; None: nothing."""
+    with gpumem.Session() as session:
+        device = session.device()
+    modules = ["cupy", "torch"] if device.on_gpu else ["numpy"]
+    if any(importlib.util.find_spec(module) for module in modules):
+        return None
+    if device.on_gpu:
+        return "the memory is on %s, and neither CuPy nor PyTorch is here to use it: pip install torch, or cupy-cuda12x" % device.name
+    return "the memory is on the host, and NumPy is not here to use it: pip install numpy"
+
+
 def main():
+    try:
+        problem = missing()
+    except gpumem.GpumemError as error:  # for example because no daemon runs
+        problem = str(error)
+    if problem:
+        sys.exit("ten_workers: " + problem)
     megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 64
     # In processes of their own, as in real life.
     subprocess.run([sys.executable, __file__, "load", str(megabytes)], check=True)

@@ -34,6 +34,21 @@ def test_ten_workers_have_one_copy(on_host, numpy):
     assert said.count("mean 2.50") == 10 and "10 workers, one copy" in said
 
 
+def test_ten_workers_say_what_they_need(tmp_path):
+    """CuPy or PyTorch on a GPU, NumPy on the host, and a daemon."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules.update(cupy=None, torch=None, numpy=None)\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    def said(**environment):
+        done = subprocess.run([sys.executable, str(SOURCE / "examples" / "python" / "ten_workers.py"), "8"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True, env=dict(os.environ, PYTHONPATH=path, **environment))
+        assert done.returncode == 1 and done.stdout.startswith("ten_workers: ") and done.stdout.count("\n") == 1, done.stdout
+        return done.stdout
+
+    assert ("pip install torch" if os.environ.get("GPUMEM_TEST_BACKEND") == "cuda" else "pip install numpy") in said()
+    assert "no daemon listens there" in said(GPUMEM_SOCKET=str(tmp_path / "none"))
+
+
 @pytest.mark.parametrize("framework, module", [("CuPy", "cupy"), ("Numba", "numba"), ("RMM", "rmm"), ("jax", "jax")])
 def test_an_example_without_the_framework(framework, module, tmp_path):
     """tests/gpu/python_examples.py runs them with it."""
