@@ -228,6 +228,7 @@ FAKE_API gm_cu_result cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int
 
 	FAKE_ENTER("cuMemHostRegister");
 	fake_staging_pass();
+	fake_ending_pass();
 	if (!ptr || !bytes || flags > 15) /* portable, mapped, of a device, read-only */
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)) || (result = fake_capture_forbids()))
@@ -251,7 +252,7 @@ FAKE_API gm_cu_result cuMemHostUnregister(void *ptr)
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_sticky()) || (result = fake_capture_forbids()))
 		return result;
-	fake_sync_all();
+	fake_sync_all_alone();
 	if (drop_at(ptr, false))
 		return GM_CUDA_SUCCESS;
 	/* Inside of a registration, or of the driver's own, is something else than nothing. */

@@ -217,6 +217,13 @@ static void await(const struct fake_stream *stream)
 		pthread_cond_wait(&fake_streams.moved, &fake_streams.lock);
 }
 
+/* With the lock held. */
+static void await_ending(void)
+{
+	while (fake_streams.ending)
+		pthread_cond_wait(&fake_streams.moved, &fake_streams.lock);
+}
+
 static gm_cu_result submit(gm_cu_stream handle, const struct fake_op *template, bool staged)
 {
 	struct fake_op *op = malloc(sizeof *op);
@@ -230,6 +237,7 @@ static gm_cu_result submit(gm_cu_stream handle, const struct fake_op *template, 
 	}
 	*op = *template;
 	pthread_mutex_lock(&fake_streams.lock);
+	await_ending();
 	result = fake_stream_find(handle, &stream);
 	if (!result)
 		fake_stream_await_staging(stream);
@@ -283,6 +291,25 @@ void fake_sync_all(void)
 	pthread_mutex_lock(&fake_streams.lock);
 	DL_FOREACH (fake_streams.list, stream)
 		await(stream);
+	pthread_mutex_unlock(&fake_streams.lock);
+}
+
+void fake_sync_all_alone(void)
+{
+	pthread_mutex_lock(&fake_streams.lock);
+	fake_streams.ending++;
+	pthread_mutex_unlock(&fake_streams.lock);
+	fake_sync_all();
+	pthread_mutex_lock(&fake_streams.lock);
+	fake_streams.ending--;
+	pthread_cond_broadcast(&fake_streams.moved);
+	pthread_mutex_unlock(&fake_streams.lock);
+}
+
+void fake_ending_pass(void)
+{
+	pthread_mutex_lock(&fake_streams.lock);
+	await_ending();
 	pthread_mutex_unlock(&fake_streams.lock);
 }
 

@@ -80,6 +80,7 @@ struct fake_streams {
 	struct gm_cu_event_opaque *events;
 	unsigned long long next_id;
 	gm_cu_u64 next_capture;
+	unsigned ending; /* calls that wait for all work, and let nobody launch any until then */
 };
 extern struct fake_streams fake_streams;
 
@@ -100,6 +101,9 @@ gm_cu_result fake_submit(gm_cu_stream handle, const struct fake_op *op);
 /* The same for a copy that the calling thread itself takes part in: returns when it is done. Until then
  * others that call this, or fake_staging_pass(), or submit to this stream, wait. */
 gm_cu_result fake_submit_staged(gm_cu_stream handle, const struct fake_op *op);
+/* Waits for all work of the process. Until then others that submit, or call fake_ending_pass(), wait. */
+void fake_sync_all_alone(void);
+void fake_ending_pass(void);
 /* Waits until no call copies pageable memory. */
 void fake_staging_pass(void);
 /* With the lock held. Waits until the stream takes something. */
