@@ -8,6 +8,9 @@
  *     in one with a stream; and how much of it is the wait for the context, which the driver's own pair has as well;
  *   - a pair of cuMemAllocAsync and cuMemFreeAsync of 2 MiB on a stream;
  *   - the start of a program that does not use CUDA, and of gpumem-run itself.
+ * A core may be half as fast for seconds, because its sibling is busy or its clock is low. The driver's pair, which the kernel takes
+ * part in, slows down less than ours. So each turn also measures the pace of its core by a loop of its own. The ratios are of the
+ * turns at full pace, and the line below them is of all others.
  * Needs a GPU. The fake driver is enough to try it out; it frees memory on a stream more slowly than a real one.
  */
 
@@ -16,7 +19,7 @@
 #include "bench/measure.h"
 #include "tests/gpu/preload_fixture.h"
 
-#define TURNS  5
+#define TURNS  15
 #define PAIRS  2000
 #define STARTS 31
 
@@ -27,6 +30,7 @@ enum figure {
 	WAIT,        /* as a pair of ours waits */
 	WAIT_STREAM,
 	ASYNC,
+	PACE, /* of the core: the slower one of before and after, in ns */
 	FIGURES
 };
 
@@ -102,6 +106,23 @@ static void measure_pair(const struct calls *c, gm_cu_ctx ctx, double *ret_pair,
 	*ret_wait = MEASURE(PAIRS, 1, DO(c->wait_for ? c->wait_for(ctx) : c->wait()));
 }
 
+/* Work for all of a core, which a sibling would get its part of. */
+static double measure_pace(void)
+{
+	uint64_t words[1024], a = 1, b = 2, c = 3, d = 4;
+
+	memset(words, 5, sizeof words);
+	return MEASURE(200, 1, {
+		for (size_t i = 0; i < 1024; i += 4) {
+			a = (a ^ words[i]) * 3;
+			b = (b ^ words[i + 1]) * 5;
+			c = (c ^ words[i + 2]) * 7;
+			d = (d ^ words[i + 3]) * 9;
+		}
+		__asm__ volatile("" : : "r"(a + b + c + d));
+	});
+}
+
 static int measured(void)
 {
 	struct calls c = find_calls();
@@ -116,6 +137,7 @@ static int measured(void)
 	DO(c.alloc(&ptr, 2 * MIB));
 	DO(c.release(ptr));
 
+	double before = measure_pace();
 	/* Freeing nothing: the library looks at the pointer and hands the call on. */
 	figures[HANDED_ON] = MEASURE(PAIRS, 100, DO(c.release(0)));
 	measure_pair(&c, ctx, &figures[PAIR], &figures[WAIT]);
@@ -126,6 +148,8 @@ static int measured(void)
 		DO(c.free_async(ptr, stream));
 	});
 	DO(c.synchronize(stream));
+	double after = measure_pace();
+	figures[PACE] = before > after ? before : after;
 	gm_say(ACTOR_CHANNEL, figures, sizeof figures);
 	return 0;
 }
@@ -165,36 +189,88 @@ static void print_wait(double pair, double wait)
 		pair - wait);
 }
 
-static void compare_calls(void)
-{
-	double plain[FIGURES][TURNS], under[FIGURES][TURNS], heard[FIGURES];
-	double p[FIGURES], u[FIGURES];
+/* The figures of all turns of a kind. */
+struct turns {
+	double of[TURNS][FIGURES];
+};
 
+static void take_turns(struct turns *plain, struct turns *under)
+{
 	for (int i = 0; i < TURNS; i++)
 		for (int k = 0; k < 2; k++) {
 			struct turn turn = {.under = k};
+			struct turns *turns = k ? under : plain;
 			struct gm_worker worker;
 			gm_worker_start(&worker, take_turn, &turn);
-			gm_hear(worker.channel, heard, sizeof heard);
+			gm_hear(worker.channel, turns->of[i], sizeof turns->of[i]);
 			gm_worker_join(&worker);
-			for (int f = 0; f < FIGURES; f++)
-				(k ? under : plain)[f][i] = heard[f];
 		}
-	for (int f = 0; f < FIGURES; f++) {
-		p[f] = gm_median(plain[f], TURNS);
-		u[f] = gm_median(under[f], TURNS);
-	}
-	gm_print_ratio("cuMemFree(0), handed on; peer: the plain driver", u[HANDED_ON],
-		p[HANDED_ON], "ns", -1);
-	printf("    (%.1f ns more; asked: at most 20)\n", u[HANDED_ON] - p[HANDED_ON]);
-	gm_print_ratio("cuMemAlloc + cuMemFree, 2 MiB; peer: the plain driver", u[PAIR], p[PAIR],
-		"ns", 0.01);
-	print_wait(u[PAIR], u[WAIT]);
-	gm_print_ratio("the same with a stream in the context", u[PAIR_STREAM], p[PAIR_STREAM],
-		"ns", 0.01);
-	print_wait(u[PAIR_STREAM], u[WAIT_STREAM]);
-	gm_print_ratio("cuMemAllocAsync + cuMemFreeAsync, 2 MiB; peer: the plain driver", u[ASYNC],
-		p[ASYNC], "ns", 1);
+}
+
+static double best_pace(const struct turns *turns)
+{
+	double best = turns->of[0][PACE];
+	for (int i = 1; i < TURNS; i++)
+		if (turns->of[i][PACE] < best)
+			best = turns->of[i][PACE];
+	return best;
+}
+
+/* The median of a figure in the turns whose pace is at least as quick as that, or, if not wanted, in the others; 0: there are none. */
+static double median_at(const struct turns *turns, double pace, bool quick, enum figure figure)
+{
+	double values[TURNS];
+	size_t n = 0;
+
+	for (int i = 0; i < TURNS; i++)
+		if ((turns->of[i][PACE] <= pace) == quick)
+			values[n++] = turns->of[i][figure];
+	return n ? gm_median(values, n) : 0;
+}
+
+static int count_at(const struct turns *turns, double pace)
+{
+	int n = 0;
+	for (int i = 0; i < TURNS; i++)
+		n += turns->of[i][PACE] <= pace;
+	return n;
+}
+
+/* The pair without the wait for the context, and what came of it on slow cores. */
+static void print_pair(const struct turns *plain, const struct turns *under, double pace,
+	enum figure pair, enum figure wait)
+{
+	double slow = median_at(under, pace, false, pair),
+	       peer = median_at(plain, pace, false, pair);
+
+	gm_print_ratio(pair == PAIR ? "cuMemAlloc + cuMemFree, 2 MiB; peer: the plain driver"
+				    : "the same with a stream in the context",
+		median_at(under, pace, true, pair), median_at(plain, pace, true, pair), "ns", 0.01);
+	print_wait(median_at(under, pace, true, pair), median_at(under, pace, true, wait));
+	printf("    (%.2f%%",
+		100 * median_at(under, pace, true, pair) / median_at(plain, pace, true, pair));
+	if (slow > 0 && peer > 0)
+		printf("; on slower cores %.0f of %.0f ns, %.2f%%", slow, peer, 100 * slow / peer);
+	printf(")\n");
+}
+
+static void compare_calls(void)
+{
+	struct turns plain, under;
+	take_turns(&plain, &under);
+	double a = best_pace(&plain), b = best_pace(&under), pace = 1.15 * (a > b ? a : b);
+
+	printf("  at full pace: %d of %d turns, and %d of %d of the peer\n", count_at(&under, pace),
+		TURNS, count_at(&plain, pace), TURNS);
+	double p = median_at(&plain, pace, true, HANDED_ON),
+	       u = median_at(&under, pace, true, HANDED_ON);
+	gm_print_ratio("cuMemFree(0), handed on; peer: the plain driver", u, p, "ns", -1);
+	printf("    (%.1f ns more; asked: at most 20)\n", u - p);
+	print_pair(&plain, &under, pace, PAIR, WAIT);
+	print_pair(&plain, &under, pace, PAIR_STREAM, WAIT_STREAM);
+	gm_print_ratio("cuMemAllocAsync + cuMemFreeAsync, 2 MiB; peer: the plain driver",
+		median_at(&under, pace, true, ASYNC), median_at(&plain, pace, true, ASYNC), "ns",
+		1);
 }
 
 static void compare_starts(void)

@@ -44,18 +44,19 @@ def train(torch):
 
 
 def empties(torch):
-    """Microseconds for torch.empty, for several sizes."""
+    """torch.empty for several sizes, in calls of the same on the CPU, which tell how fast the core is just now."""
     torch.use_deterministic_algorithms(False)  # which would fill each tensor
+
+    def taken(count, **where):
+        begin = time.perf_counter()
+        for _ in range(count):
+            torch.empty(dtype=torch.uint8, **where)
+        return (time.perf_counter() - begin) / count
+
     for size in (4096, 1 << 20, 64 << 20):
-        for _ in range(200):
-            torch.empty(size, dtype=torch.uint8, device="cuda")
-        best = 1e9
-        for _ in range(5):
-            begin = time.perf_counter()
-            for _ in range(5000):
-                torch.empty(size, dtype=torch.uint8, device="cuda")
-            best = min(best, (time.perf_counter() - begin) / 5000 * 1e6)
-        print("figure empty_%d_us %.2f" % (size, best))
+        taken(200, size=(size,), device="cuda")
+        best = min(taken(5000, size=(size,), device="cuda") / taken(5000, size=(4096,), device="cpu") for _ in range(5))
+        print("figure empty_%d %.3f" % (size, best))
 
 
 @part

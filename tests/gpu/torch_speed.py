@@ -5,7 +5,10 @@ is torch_zero.py: which part of arena mode slows a call down that needs no memor
 Each row is measured in fresh processes that take turns: plain, arena and segments, ROUNDS times each. A cell is the best and the median,
 over all its processes, of microseconds per tensor (made and dropped) or per step. The floor is the same call without an allocation, so
 that Python's and PyTorch's own parts can be told from the allocator's. In arena mode the floor on a GPU has a little more in it: PyTorch
-calls a pluggable allocator for a tensor without elements, too."""
+calls a pluggable allocator for a tensor without elements, too.
+
+A core may be half as fast for seconds, when its sibling is busy, and a process may stay there. So each time in Python is taken beside that
+of torch.empty on the CPU, the yardstick, and told as if that had taken as long as it did at best in all processes."""
 import os
 import random
 import statistics
@@ -45,18 +48,38 @@ double raws(int64_t size, int64_t count) {
 """
 
 
-def figure(name, values):
-    print("figure %s %s" % (name, " ".join("%.4f" % value for value in values)), flush=True)
+def figure(name, values, unit="figure"):
+    print("%s %s %s" % (unit, name, " ".join("%.4f" % value for value in values)), flush=True)
+
+
+def in_yardsticks(name, values):
+    """Values of timed()."""
+    figure(name, values, "yards")
+
+
+def yardstick(count=1000):
+    """Microseconds of a call that gpumemd has no part in."""
+    import torch
+
+    begin = time.perf_counter()
+    for _ in range(count):
+        torch.empty(4096, dtype=torch.uint8)
+    return (time.perf_counter() - begin) / count * 1e6
 
 
 def timed(work, count, repeats=15):
-    """Microseconds for each of the count calls that work() makes, several times over."""
+    """How long each of the count calls that work() makes takes, in yardsticks, several times over."""
     work()
-    values = []
-    for _ in range(repeats):
+    values, before = [], yardstick()
+    for _ in range(4 * repeats):
         begin = time.perf_counter()
         work()
-        values.append((time.perf_counter() - begin) / count * 1e6)
+        taken, after = (time.perf_counter() - begin) / count * 1e6, yardstick()
+        if max(before, after) < 1.1 * min(before, after):  # else the core changed its pace meanwhile
+            values.append(taken / ((before + after) / 2))
+        if len(values) == repeats:
+            break
+        before = after
     return values
 
 
@@ -100,11 +123,12 @@ def measure_empty():
     cuda, meta = torch.device("cuda"), torch.device("meta")
     torch.empty(1, device=cuda)
 
+    figure("yardstick", [yardstick() for _ in range(20)])
     # What stands for no allocation: the same Python, the same dispatch.
-    figure("floor, Python's call", loop(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
-    figure("floor, meta device", loop(lambda: torch.empty(4096, dtype=torch.uint8, device=meta)))
-    figure("floor, held", held(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
-    figure("floor, churn", churn(lambda size: torch.empty(0, dtype=torch.uint8, device=cuda)))
+    in_yardsticks("floor, Python's call", loop(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
+    in_yardsticks("floor, meta device", loop(lambda: torch.empty(4096, dtype=torch.uint8, device=meta)))
+    in_yardsticks("floor, held", held(lambda: torch.empty(0, dtype=torch.uint8, device=cuda)))
+    in_yardsticks("floor, churn", churn(lambda size: torch.empty(0, dtype=torch.uint8, device=cuda)))
 
     # The first thousand calls of a process, whose memory is not there yet.
     begin = time.perf_counter()
@@ -113,23 +137,23 @@ def measure_empty():
     del kept
 
     for size in SIZES:
-        figure("loop, %d" % size, loop(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
-    figure('loop, float32, device="cuda"', loop(lambda: torch.empty(1 << 18, device="cuda")))
+        in_yardsticks("loop, %d" % size, loop(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
+    in_yardsticks('loop, float32, device="cuda"', loop(lambda: torch.empty(1 << 18, device="cuda")))
     for size in (512,) + SIZES[:1] + (65536,) + SIZES[1:2]:
-        figure("held, %d" % size, held(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
-    figure("held, %d, 100 of them" % SIZES[2], held(lambda: torch.empty(SIZES[2], dtype=torch.uint8, device=cuda), 100))
-    figure("churn, 512 to 4 MiB", churn(lambda size: torch.empty(size, dtype=torch.uint8, device=cuda)))
+        in_yardsticks("held, %d" % size, held(lambda: torch.empty(size, dtype=torch.uint8, device=cuda)))
+    in_yardsticks("held, %d, 100 of them" % SIZES[2], held(lambda: torch.empty(SIZES[2], dtype=torch.uint8, device=cuda), 100))
+    in_yardsticks("churn, 512 to 4 MiB", churn(lambda size: torch.empty(size, dtype=torch.uint8, device=cuda)))
 
     # Below torch.empty: the allocator through one thin call.
     take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
     stream = torch.cuda.current_stream().cuda_stream
     for size in SIZES:
-        figure("allocator from Python, %d" % size, loop(lambda: give(take(size, stream))))
+        in_yardsticks("allocator from Python, %d" % size, loop(lambda: give(take(size, stream))))
 
     # A side stream.
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        figure("loop on a side stream, 1048576", loop(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=cuda)))
+        in_yardsticks("loop on a side stream, 1048576", loop(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=cuda)))
 
     # Without Python, if the machine can compile.
     if os.environ.get("GPUMEM_SPEED_CPP"):
@@ -192,7 +216,7 @@ def main(rounds, what):
     import tempfile
 
     runner = os.environ.get("GPUMEM_RUN_PROGRAM")
-    figures, notes, names = {}, [], []
+    figures, notes, names, in_yards = {}, [], [], set()
     with tempfile.TemporaryDirectory() as folder:
         if "empty" in what:
             done = subprocess.run([sys.executable, __file__, "compile", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -212,24 +236,27 @@ def main(rounds, what):
                     done = subprocess.run(before + [sys.executable, __file__, "measure", part, mode], stdout=subprocess.PIPE,
                                           stderr=subprocess.PIPE, universal_newlines=True, timeout=280)
                     for line in done.stdout.splitlines():
-                        if line.startswith("figure "):
+                        if line.startswith(("figure ", "yards ")):
                             words = line.split()
                             numbers = [word for word in words[1:] if word.replace(".", "").isdigit() and "." in word]
                             name = " ".join(words[1:len(words) - len(numbers)])
                             if name not in names:
                                 names.append(name)
+                            if words[0] == "yards":
+                                in_yards.add(name)
                             figures.setdefault((name, mode), []).extend(float(number) for number in numbers)
                     if done.returncode:
                         print("not ok %s, %s: exit status %d" % (part, mode, done.returncode))
                         print("\n".join("# " + line for line in done.stderr.splitlines()[-15:]))
+    yard = min([min(values) for (name, _), values in figures.items() if name == "yardstick"], default=1.0)
     for note in notes:
         print(note)
     print("%-34s %s" % ("us, best / median", "".join("%20s" % mode for mode in MODES)) + "   arena/plain  segments/plain")
     for name in names:
-        cells, ratios = "", ""
-        plain = figures.get((name, "plain"))
+        cells, ratios, scale = "", "", yard if name in in_yards else 1.0
+        plain = [value * scale for value in figures.get((name, "plain"), [])]
         for mode in MODES:
-            values = figures.get((name, mode))
+            values = [value * scale for value in figures.get((name, mode), [])]
             cells += "%20s" % ("%.3f / %.3f" % (min(values), statistics.median(values)) if values else "-")
             if mode != "plain" and values and plain:
                 ratios += "   %.3f / %.3f" % (min(values) / min(plain), statistics.median(values) / statistics.median(plain))
