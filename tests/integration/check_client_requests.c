@@ -102,7 +102,7 @@ START_TEST(wrong_arguments_are_named_and_change_nothing)
 	REFUSED(gpumem_alloc_begin(session, 7, 1, NULL, NULL, &request), GPUMEM_E_NOT_FOUND,
 		"device 7");
 	REFUSED(gpumem_alloc_begin(session, 0, 1, GPUMEM_STREAM_DONE, NULL, &request),
-		GPUMEM_E_INVALID, "STREAM_DONE");
+		GPUMEM_E_INVALID, "name a stream, or none");
 	options.alignment = 3;
 	REFUSED(gpumem_alloc_begin(session, 0, 1, NULL, &options, &request), GPUMEM_E_INVALID,
 		"align");
