@@ -509,7 +509,7 @@ static void wrong(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_alloc(session, pinned, 1, NULL, NULL, &none), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(
 		gpumem_alloc(session, GPUMEM_DEVICE_HOST, 1, NULL, NULL, &none), GPUMEM_E_INVALID);
-	GM_REQUIRE(strstr(gpumem_error_detail(), "gpumem_host_alloc"));
+	GM_REQUIRE(strstr(gpumem_error_detail(), "allocate it as host memory"));
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 0, NULL, &none), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 1, NULL, NULL), GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(gpumem_host_alloc(NULL, 1, NULL, &none), GPUMEM_E_INVALID);
