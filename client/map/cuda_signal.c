@@ -34,7 +34,7 @@ struct signal_word {
 /* A stream was told to wait. When the event has passed, it does not wait any more. */
 struct signal_wait {
 	struct gm_cuda_contexts *contexts; /* whom this wait uses */
-	struct gm_cuda_event *event;
+	struct gm_cuda_event *event;       /* NULL: none could be recorded yet */
 	struct signal_wait *prev, *next;
 };
 
@@ -46,7 +46,6 @@ static struct {
 	struct signal_word *closed;
 	size_t n_closed;
 	struct signal_wait *waits;
-	bool lost; /* there is a wait without an event: no registration ends any more */
 } words = {.waiting = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
@@ -112,11 +111,35 @@ int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map
 
 /* ---- streams that wait */
 
+static int signal_wait_new(struct gm_cuda_contexts *contexts, struct signal_wait **ret_wait)
+{
+	struct signal_wait *wait = calloc(1, sizeof(*wait));
+	if (!wait)
+		return -ENOMEM;
+
+	int r = gm_cuda_contexts_get(contexts->cuda, contexts->device, &wait->contexts);
+	if (r < 0) {
+		free(wait);
+		return r;
+	}
+	*ret_wait = wait;
+	return 0;
+}
+
 static void signal_wait_free(struct signal_wait *wait)
 {
 	gm_cuda_event_forget(wait->event);
 	gm_cuda_contexts_put(wait->contexts);
 	free(wait);
+}
+
+/* Whether the stream has gone on. After an error, it counts as one that waits. */
+static bool signal_wait_over(struct signal_wait *wait)
+{
+	/* The stream may be gone by now, so this event covers all streams. During a capture there is none. */
+	if (!wait->event && gm_cuda_event_record(wait->contexts, &wait->event))
+		return false;
+	return gm_cuda_event_passed(wait->event) == 0;
 }
 
 /* Looks at n waits, those that were looked at longest ago, and forgets those that have ended. */
@@ -135,8 +158,7 @@ static void signal_forget_ended(size_t n)
 		if (!wait)
 			return;
 
-		/* After an error, the stream counts as one that waits. */
-		if (gm_cuda_event_passed(wait->event) == 0) {
+		if (signal_wait_over(wait)) {
 			signal_wait_free(wait);
 			continue;
 		}
@@ -147,22 +169,14 @@ static void signal_forget_ended(size_t n)
 	}
 }
 
-/* Notes that the stream waits. */
-static void signal_note(struct gm_cuda_contexts *contexts, gpumem_stream stream)
+/* Notes that the stream waits. A capture that has begun since the stream was told to wait may keep the event from being
+ * recorded: then signal_wait_over() records one, after the capture. */
+static void signal_note(struct signal_wait *wait, gpumem_stream stream)
 {
-	struct signal_wait *wait = calloc(1, sizeof(*wait));
-	bool noted = wait &&
-		     gm_cuda_contexts_get(contexts->cuda, contexts->device, &wait->contexts) == 0;
-
-	noted = noted && gm_cuda_event_record_on(contexts, stream, &wait->event) == 0;
+	(void)gm_cuda_event_record_on(wait->contexts, stream, &wait->event);
 	pthread_mutex_lock(&words.lock);
-	if (noted)
-		DL_APPEND(words.waits, wait);
-	else
-		words.lost = true;
+	DL_APPEND(words.waits, wait);
 	pthread_mutex_unlock(&words.lock);
-	if (!noted && wait)
-		signal_wait_free(wait);
 }
 
 void gm_cuda_signal_leave(void)
@@ -182,7 +196,7 @@ static struct signal_word *signal_take_closed(void)
 
 	signal_forget_ended(SIZE_MAX);
 	pthread_mutex_lock(&words.lock);
-	if (!words.waits && !words.lost) {
+	if (!words.waits) {
 		taken = words.closed;
 		words.closed = NULL;
 		words.n_closed = 0;
@@ -306,12 +320,18 @@ int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream
 	struct gm_map_word *base, uint64_t value)
 {
 	struct signal_word *word = (struct signal_word *)base;
+	struct signal_wait *wait;
+	int r = signal_wait_new(contexts, &wait);
+	if (r < 0)
+		return r;
 
 	/* A thread that looks whether a stream waits holds the lock for writing. */
 	pthread_rwlock_rdlock(&words.waiting);
-	int r = signal_launch(contexts, stream, word, value, signal_wait);
+	r = signal_launch(contexts, stream, word, value, signal_wait);
 	if (r == 0)
-		signal_note(contexts, stream);
+		signal_note(wait, stream);
+	else
+		signal_wait_free(wait);
 	/* So there are never many more than streams wait. */
 	signal_forget_ended(2);
 	pthread_rwlock_unlock(&words.waiting);

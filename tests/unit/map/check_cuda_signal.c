@@ -4,11 +4,13 @@
  * block says does not matter, because other processes write it. See cuda_context_fixture.h.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "client/map/cuda_capture.h"
 #include "client/map/map_word.h"
 #include "common/control.h"
 #include "tests/unit/map/cuda_context_fixture.h"
@@ -169,6 +171,91 @@ START_TEST(waits_that_have_ended_do_not_hold_the_context)
 }
 END_TEST
 
+/* The program begins a capture in another thread, just when a stream was told to wait. */
+static gm_cu_result (*wait_value)(gm_cu_stream, gm_cu_ptr, gm_cu_u64, unsigned int);
+static pthread_t capturer;
+
+static void *announce(void *unused)
+{
+	gm_cuda_capture_begin();
+	return NULL;
+}
+
+static gm_cu_result wait_and_announce(
+	gm_cu_stream stream, gm_cu_ptr at, gm_cu_u64 value, unsigned int flags)
+{
+	gm_cu_result result = wait_value(stream, at, value, flags);
+
+	if (pthread_create(&capturer, NULL, announce, NULL))
+		abort();
+	while (!gm_cuda_capturing(cuda, 0))
+		sched_yield();
+	return result;
+}
+
+/* Until the capture has ended, the library cannot find out whether the stream goes on. */
+START_TEST(registrations_end_after_a_capture_that_began_after_a_wait)
+{
+	int fd = block_new();
+
+	open_it();
+	primary();
+	struct gm_map_word *word = word_new(fd);
+	wait_value = cuda->cuStreamWaitValue64;
+	((struct gm_cuda *)cuda)->cuStreamWaitValue64 = wait_and_announce;
+	ck_assert_int_eq(ops->await(map, NULL, word, 2), 0);
+	pthread_join(capturer, NULL);
+	open_and_close_many();
+	ops->word_settle(map);
+	ck_assert_int_eq(mapped(), MANY + 1);
+
+	gm_cuda_capture_end();
+	ops->word_settle(map);
+	ck_assert_int_eq(mapped(), MANY + 1);
+	atomic_store(&word->control->value, 2);
+	ck_assert_int_eq(cuda->cuStreamSynchronize(NULL), 0);
+	ops->word_settle(map);
+	ck_assert_int_eq(mapped(), 1);
+	ops->word_close(map, word);
+	pop();
+	ops->close(map);
+	close(fd);
+}
+END_TEST
+
+/* An event of the current context cannot be recorded on such a stream, and one for all streams not now. */
+START_TEST(a_stream_of_another_context_may_wait_during_a_capture)
+{
+	int fd = block_new();
+
+	open_it();
+	own_on(0);
+	(void)ops->here(map);
+	gm_cu_stream stream;
+	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
+	primary();
+	struct gm_map_word *word = word_new(fd);
+	gm_cuda_capture_begin();
+	ck_assert_int_eq(ops->await(map, stream, word, 2), 0);
+	open_and_close_many();
+	ops->word_settle(map);
+	ck_assert_int_eq(mapped(), MANY + 1);
+
+	gm_cuda_capture_end();
+	ops->word_settle(map);
+	ck_assert_int_eq(mapped(), MANY + 1);
+	atomic_store(&word->control->value, 2);
+	do
+		ops->word_settle(map);
+	while (mapped() > 1); /* a thread of the library's waits for the other context */
+	ops->word_close(map, word);
+	pop();
+	pop();
+	ops->close(map);
+	close(fd);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_signal");
@@ -177,6 +264,8 @@ int main(void)
 	tcase_add_test(tc, waits_that_have_ended_keep_no_registration);
 	tcase_add_test(tc, a_stream_waits_longer_than_its_session);
 	tcase_add_test(tc, waits_that_have_ended_do_not_hold_the_context);
+	tcase_add_test(tc, registrations_end_after_a_capture_that_began_after_a_wait);
+	tcase_add_test(tc, a_stream_of_another_context_may_wait_during_a_capture);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
