@@ -60,7 +60,8 @@ static void reach_explain_missing(struct gm_reach *reach, const char *path)
 	snprintf(reach->cause, sizeof(reach->cause),
 		"no daemon listens there, because %s does not exist%s",
 		folder ? "the socket" : "its folder", reach_begins_in(path, in));
-	if (folder)
+	/* The system's daemon makes its folder when it starts, so that path is right. */
+	if (folder || strcmp(path, GM_SYSTEM_SOCKET) == 0)
 		reach_say_start(reach, path, "check the path, or ");
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "check the path");

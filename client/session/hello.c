@@ -117,8 +117,8 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 	default:
 		status = gm_status_from_errno(reach.error);
 	}
-	return gm_error(status, "cannot reach gpumemd at %s (%s): %s; %s%s", ask->path, ask->why,
-		reach.cause, reach.remedy, gm_path_other(ask->why, other));
+	return gm_error(status, "cannot reach gpumemd at %s (%s): %s%s; %s", ask->path, ask->why,
+		reach.cause, gm_path_other(ask->why, other), reach.remedy);
 }
 
 static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *conn,
