@@ -15,7 +15,6 @@ import functools
 import os
 import sys
 import threading
-import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -101,16 +100,7 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
 
 def _graph_now(torch: Any, session: Session) -> int:
     """The number of the graph that PyTorch is capturing on this thread's stream; 0: none."""
-    core, number = session._core_now(), ctypes.c_uint64()
-    device = _cuda.numbers(session.devices).get(torch.cuda.current_device())
-    if device is not None:
-        core.library.gpumem_graph_of(core.pointer, device, torch.cuda.current_stream().cuda_stream, ctypes.byref(number))
-    return number.value
-
-
-def _graph_gone(core: Any, number: int) -> None:
-    if os.getpid() == core.pid:
-        core.library.gpumem_graph_gone(core.pointer, number)  # which may keep nothing for it
+    return _captures.graph_of(session, torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
 
 
 def _follow_graphs(torch: Any, session: Session) -> None:
@@ -126,8 +116,7 @@ def _follow_graphs(torch: Any, session: Session) -> None:
         result = begin(self, *arguments, **named)
         number = _graph_now(torch, session)
         if number:
-            self._gpumem_gone = weakref.finalize(self, _graph_gone, session._core_now(), number)
-            self._gpumem_gone.atexit = False
+            self._gpumem_gone = _captures.gone_with(self, session._core_now(), number)
         return result
 
     @functools.wraps(end)

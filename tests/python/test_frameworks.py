@@ -126,6 +126,74 @@ def test_the_pool_is_not_emptied_under_a_graph(cupy, monkeypatch, by, emptied, o
     assert pool.freed.is_set() is emptied
 
 
+class CupyGraph:
+    """As CuPy's, it has neither attributes of others nor weak references."""
+
+    __slots__ = "graph", "host_funcargs"
+
+    def __init__(self, graph, host_funcargs):
+        self.graph, self.host_funcargs = graph, host_funcargs
+
+    def __del__(self):
+        assert _cuda.driver().cuGraphDestroy(self.graph) == 0
+
+
+class OldCupyStream:
+    """A stream of CuPy's before version 14, as far as it captures."""
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def begin_capture(self):
+        assert _cuda.driver().cuStreamBeginCapture_v2(ctypes.c_void_p(self.ptr), 2) == 0
+
+    def end_capture(self, host_funcargs=None):
+        graph = ctypes.c_void_p()
+        if _cuda.driver().cuStreamEndCapture(ctypes.c_void_p(self.ptr), ctypes.byref(graph)):
+            raise CudaRuntimeError("the capture was broken")
+        return CupyGraph(graph, host_funcargs)
+
+
+class CupyStream(OldCupyStream):
+    _graph_host_funcargs = None
+
+    def begin_capture(self):
+        OldCupyStream.begin_capture(self)
+        self._graph_host_funcargs = []
+
+    def end_capture(self):
+        taken, self._graph_host_funcargs = self._graph_host_funcargs, None
+        return OldCupyStream.end_capture(self, taken)
+
+
+@pytest.mark.parametrize("case", ["dropped", "broken", "another object", "old"])
+def test_memory_of_cupys_graph_is_free_when_the_graph_is_gone(cupy, in_use, case):
+    cuda, handle = _cuda.driver(), ctypes.c_void_p()
+    like = OldCupyStream if case == "old" else CupyStream
+    # Methods of its own, which enable() wraps.
+    kind = type("Stream", (like,), {"begin_capture": like.begin_capture, "end_capture": like.end_capture})
+    cupy.cuda.Stream = kind
+    with _cuda._Context(0):
+        assert cuda.cuStreamCreate(ctypes.byref(handle), 1) == 0
+        stream = kind(handle.value)
+        cupy.cuda.get_current_stream = lambda: stream
+        pool = gpumem.cupy.enable()
+        stream.begin_capture()
+        memory = pool.malloc(4 * MIB)
+        del memory
+        if case == "broken":
+            assert cuda.cuStreamSynchronize(handle) != 0
+            with pytest.raises(CudaRuntimeError, match="broken"):
+                stream.end_capture()
+        else:
+            graph = (kind(handle.value) if case == "another object" else stream).end_capture()
+            assert type(graph) is CupyGraph and in_use() == 4 * MIB
+            del graph
+        gc.collect()
+        assert in_use() == (4 * MIB if case == "old" else 0)
+        assert cuda.cuStreamDestroy_v2(handle) == 0
+
+
 def test_a_gpu_of_cupys_that_gpumemd_does_not_serve(cupy, on_gpu):
     pool = gpumem.cupy.enable()
     cupy.cuda.runtime.getDevice = lambda: 5
