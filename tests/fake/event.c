@@ -88,6 +88,7 @@ FAKE_API gm_cu_result cuEventRecord(gm_cu_event event, gm_cu_stream handle)
 	FAKE_ENTER("cuEventRecord");
 	if (!event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
+	fake_ending_pass();
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)

@@ -216,7 +216,7 @@ FAKE_API gm_cu_result cuMemFreeHost(void *ptr)
 	FAKE_ENTER("cuMemFreeHost");
 	if ((result = fake_allow_no_context()) || (result = fake_capture_forbids()))
 		return result;
-	fake_sync_all();
+	fake_sync_all_alone();
 	return drop_at(ptr, true) ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -347,6 +347,7 @@ FAKE_API gm_cu_result cuStreamCreate(gm_cu_stream *ret, unsigned int flags)
 
 	FAKE_ENTER("cuStreamCreate");
 	fake_staging_pass();
+	fake_ending_pass();
 	if (!ret || (flags & ~(unsigned)GM_CU_STREAM_NON_BLOCKING))
 		return GM_CUDA_ERROR_INVALID_VALUE;
 	if ((result = fake_need_context(&device)))
