@@ -386,6 +386,14 @@ START_TEST(a_capture_ends_with_its_stream)
 }
 END_TEST
 
+START_TEST(a_stream_that_joined_a_capture_may_be_destroyed)
+{
+	start();
+	play("proc2", "capture-joined", NULL);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_capture_ends_before_its_stream_is_destroyed)
 {
 	play_pinned("dlsym", "capture-destroying", CONFIG(""), true);
@@ -539,6 +547,7 @@ int main(void)
 	tcase_add_test(tc, pinned_memory_that_was_freed_during_a_capture_goes_back_after_it);
 	tcase_add_test(tc, a_capture_ends_with_its_stream);
 	tcase_add_test(tc, a_capture_ends_before_its_stream_is_destroyed);
+	tcase_add_test(tc, a_stream_that_joined_a_capture_may_be_destroyed);
 	tcase_add_test(tc, a_pair_of_calls_asks_the_driver_a_few_times_only);
 	tcase_add_test(tc, memory_ends_with_its_context);
 	tcase_add_test(tc, memory_of_a_green_context_is_the_primary_ones);

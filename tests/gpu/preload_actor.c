@@ -572,6 +572,7 @@ static const struct {
 	{"capture-pinned", scene_capture_pinned},
 	{"capture-destroyed", scene_capture_destroyed},
 	{"capture-destroying", scene_capture_destroying},
+	{"capture-joined", scene_capture_joined},
 	{"calls", scene_calls},
 	{"reset", scene_reset},
 	{"destructor", scene_destructor},

@@ -60,6 +60,7 @@ void scene_capture_first(void);
 void scene_capture_pinned(void);
 void scene_capture_destroyed(void);
 void scene_capture_destroying(void);
+void scene_capture_joined(void);
 void scene_calls(void);
 void scene_reset(void);
 

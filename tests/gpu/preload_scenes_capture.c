@@ -320,6 +320,46 @@ void scene_capture_destroyed(void)
 	CU(cu.cuMemFree(again));
 }
 
+/* A stream that has joined the capture of another one does not end it. Once it is destroyed, nobody may ask the driver about
+ * it, although memory was allocated and freed on it meanwhile. Only the fake driver minds. */
+void scene_capture_joined(void)
+{
+	gm_cu_result (*create)(gm_cu_event *, unsigned), (*record)(gm_cu_event, gm_cu_stream),
+		(*wait)(gm_cu_stream, gm_cu_event, unsigned);
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW), *graph = NULL;
+	gm_cu_stream stream, joined;
+	gm_cu_ptr ptr, captured;
+	gm_cu_event event;
+
+	use_gpu();
+	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
+	show('h');
+	CU(cu.cuMemFree(ptr));
+	if (!getenv("GPUMEM_FAKE_DIR"))
+		return;
+	*(void **)&create = dlsym(lib, "cuEventCreate");
+	*(void **)&record = dlsym(lib, "cuEventRecord");
+	*(void **)&wait = dlsym(lib, "cuStreamWaitEvent");
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamCreate(&joined, GM_CU_STREAM_NON_BLOCKING));
+	CU(create(&event, GM_CU_EVENT_DISABLE_TIMING));
+	CU(cu.cuMemAllocAsync(&ptr, ACTOR_PIECE, joined));
+	CU(cu.cuMemFreeAsync(ptr, joined));
+
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	CU(record(event, stream));
+	CU(wait(joined, event, 0));
+	CU(cu.cuMemAllocAsync(&captured, ACTOR_PIECE, joined));
+	CU(cu.cuMemFreeAsync(captured, joined));
+	CU(cu.cuStreamDestroy(joined));
+	CU(cu.cuMemAlloc(&ptr, ACTOR_PIECE));
+	CU(cu.cuMemFree(ptr));
+	GM_REQUIRE(cu.cuStreamEndCapture(stream, &graph) != GM_CUDA_SUCCESS);
+	CU(cu.cuMemAlloc(&ptr, ACTOR_PIECE));
+	CU(cu.cuMemFree(ptr));
+	CU(cu.cuStreamDestroy(stream));
+}
+
 /* Another thread may have a stream with the same handle, and capture it, before the driver has returned from the
  * destruction of the first. So the capture of the first one counts no more once the driver destroys it: pinned memory comes
  * from the broker, which it does not during captures. */
