@@ -34,8 +34,11 @@ GPUMEM_API void gpumem_capture_end(void);
  *
  * The library may query a stream that was passed to it during a capture until the stream is passed
  * to it again. So before you destroy such a stream, call this function, or allocate or free on the
- * stream, once after the end of the capture. Do so, too, in a thread that has captured its own default stream
- * (CU_STREAM_PER_THREAD): no other thread can query that one, so until then the capture counts as going on.
+ * stream, once after the end of the capture. Do not destroy it while it is being captured, not even
+ * if it has only joined the capture of another stream.
+ *
+ * A thread that has captured its own default stream (CU_STREAM_PER_THREAD) also passes it once more:
+ * no other thread can query that one, so until then the capture counts as going on.
  */
 GPUMEM_API gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph);
