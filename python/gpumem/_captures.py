@@ -6,12 +6,10 @@ announced. PyTorch and CuPy begin theirs by a method of Python's, which announce
 """
 
 import functools
-import os
 import sys
 import threading
 import weakref
 from contextlib import contextmanager
-from ctypes import byref, c_uint64
 from typing import Any, Callable, Dict, Iterator, List, Set
 
 from . import _capi, _cuda
@@ -88,30 +86,6 @@ def kept_out() -> Iterator[bool]:
                 _changed.notify_all()
 
 
-# ---- graphs
-
-
-def graph_of(session: Any, device: int, stream: int) -> int:
-    """The number of the graph that a stream is being captured into; 0: none. device is CUDA's number."""
-    core, number = session._core_now(), c_uint64()
-    served = _cuda.numbers(session.devices).get(device)
-    if served is not None:
-        core.library.gpumem_graph_of(core.pointer, served, stream, byref(number))
-    return number.value
-
-
-def _graph_gone(core: Any, number: int) -> None:
-    if os.getpid() == core.pid:
-        core.library.gpumem_graph_gone(core.pointer, number)  # which may keep nothing for it
-
-
-def gone_with(thing: Any, core: Any, number: int) -> Any:
-    """Says to a session that a graph is gone when the thing is dropped. Returns the finalizer."""
-    gone = weakref.finalize(thing, _graph_gone, core, number)
-    gone.atexit = False
-    return gone
-
-
 # ---- frameworks
 
 # The captures that frameworks have begun, and what ends their announcement.
@@ -165,26 +139,20 @@ def _wrap_torch(torch: Any) -> bool:
     return True
 
 
-def cupy_key(stream: Any) -> Any:
+def _cupy_key(stream: Any) -> Any:
     """One handle stands for the default stream of each thread."""
     return "cupy", stream.ptr, threading.get_ident() if stream.ptr == _cuda.PER_THREAD else 0
 
 
-def cupy_streams(cupy: Any) -> List[Any]:
-    """The classes that have the methods that begin and end a capture."""
+def _wrap_cupy(cupy: Any) -> bool:
     stream: Any = getattr(getattr(cupy, "cuda", None), "Stream", None)
     if not hasattr(stream, "begin_capture"):
-        return []
-    kinds = (stream, getattr(cupy.cuda, "ExternalStream", stream))
-    return [next(base for base in kind.__mro__ if "begin_capture" in vars(base)) for kind in kinds]
-
-
-def _wrap_cupy(cupy: Any) -> bool:
-    owners = cupy_streams(cupy)
-    external = getattr(getattr(cupy, "cuda", None), "ExternalStream", ())  # whose stream somebody else destroys
-    for owner in owners:
-        _wrap("cupy", owner, "begin_capture", "end_capture", cupy_key, lambda self: isinstance(self, external))
-    return bool(owners)
+        return False
+    external = getattr(cupy.cuda, "ExternalStream", ())  # whose stream somebody else destroys
+    for kind in (stream, external or stream):
+        owner = next(base for base in kind.__mro__ if "begin_capture" in vars(base))
+        _wrap("cupy", owner, "begin_capture", "end_capture", _cupy_key, lambda self: isinstance(self, external))
+    return True
 
 
 _seen: Dict[str, Any] = {}
@@ -201,4 +169,4 @@ def announce() -> None:
                     _seen[name] = module
 
 
-__all__ = ["after_last", "announce", "captured_by", "capturing", "cupy_key", "cupy_streams", "gone_with", "graph_of", "kept_out"]
+__all__ = ["after_last", "announce", "captured_by", "capturing", "kept_out"]

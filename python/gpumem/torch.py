@@ -15,6 +15,7 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -100,7 +101,16 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
 
 def _graph_now(torch: Any, session: Session) -> int:
     """The number of the graph that PyTorch is capturing on this thread's stream; 0: none."""
-    return _captures.graph_of(session, torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
+    core, number = session._core_now(), ctypes.c_uint64()
+    device = _cuda.numbers(session.devices).get(torch.cuda.current_device())
+    if device is not None:
+        core.library.gpumem_graph_of(core.pointer, device, torch.cuda.current_stream().cuda_stream, ctypes.byref(number))
+    return number.value
+
+
+def _graph_gone(core: Any, number: int) -> None:
+    if os.getpid() == core.pid:
+        core.library.gpumem_graph_gone(core.pointer, number)  # which may keep nothing for it
 
 
 def _follow_graphs(torch: Any, session: Session) -> None:
@@ -116,7 +126,8 @@ def _follow_graphs(torch: Any, session: Session) -> None:
         result = begin(self, *arguments, **named)
         number = _graph_now(torch, session)
         if number:
-            self._gpumem_gone = _captures.gone_with(self, session._core_now(), number)
+            self._gpumem_gone = weakref.finalize(self, _graph_gone, session._core_now(), number)
+            self._gpumem_gone.atexit = False
         return result
 
     @functools.wraps(end)
