@@ -25,6 +25,22 @@ finds() { # NAME EXPECTED [VARIABLE=VALUE...]
 finds "to a test of both backends, the driver takes no memory" "0 0" GPUMEM_TEST_BACKEND=cuda
 finds "unless it is told how much" "1M 0" GPUMEM_TEST_BACKEND=cuda GPUMEM_FAKE_INIT_BYTES=1M
 finds "to any other, it takes what it takes by default" "unset unset"
+# shellcheck disable=SC2016 # The shell on the fake GPU expands it.
+runs_as() { # NAME EXPECTED [OPTION...]
+	local told status
+	told=$("$source/tests/fake/with-fake-gpu" -s 8m "${@:3}" bash -c 'echo "$(id -u) $(id -g)"')
+	status=$?
+	if [ $status = 77 ]; then
+		ok "$1 # SKIP neither root nor user namespaces"
+	elif [ "$told" = "$2" ]; then
+		ok "$1"
+	else
+		not_ok "$1" "its uid and gid are $told, not $2"
+	fi
+}
+
+runs_as "the command runs as the user who started it" "$(id -u) $(id -g)"
+runs_as "or as root, if it is to mount" "0 0" -r
 explains() { # NAME STATUS WORDS [ARGUMENT...]
 	local told status
 	told=$("$source/tests/fake/with-fake-gpu" "${@:4}" 2>&1)
