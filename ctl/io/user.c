@@ -80,17 +80,19 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room)
 
 int gm_user_find(const char *text, uid_t *ret_uid)
 {
-	const struct passwd *user = getpwnam(text);
 	uint64_t n;
 
-	if (user) {
-		*ret_uid = user->pw_uid;
+	if (gm_parse_u64(text, &n) == 0) {
+		/* The last number stands for "no user". */
+		if (n >= UINT32_MAX)
+			return -ENOENT;
+		*ret_uid = (uid_t)n;
 		return 0;
 	}
-	/* The last number stands for "no user". */
-	if (gm_parse_u64(text, &n) < 0 || n >= UINT32_MAX)
+	const struct passwd *user = getpwnam(text);
+	if (!user)
 		return -ENOENT;
-	*ret_uid = (uid_t)n;
+	*ret_uid = user->pw_uid;
 	return 0;
 }
 

@@ -22,8 +22,7 @@ const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT]);
  */
 const char *gm_user_sentence(const char *sentence, char *text, size_t room);
 
-/* Finds a user by name or, if nobody has that name, by number. Returns -ENOENT if there is no such
- * user; a number needs no name. */
+/* Finds a user by number or by name. Digits are a number, which needs no name. Returns -ENOENT if there is no such user. */
 int gm_user_find(const char *text, uid_t *ret_uid);
 
 /*

@@ -400,13 +400,6 @@ static gm_cu_result broker_result(gpumem_status status)
 	}
 }
 
-/* Right after the call of the library that failed. */
-static void broker_count_refused(void)
-{
-	gm_report_why(broker_client.gpumem_error_detail());
-	gm_report_refused();
-}
-
 /* As the driver aligns: textures may be bound to memory of cuMemAlloc(). */
 #define BROKER_ALIGNMENT 512
 
@@ -475,6 +468,8 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 	do
 		status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
 	while (broker_again(status, &since_ns));
+	if (status)
+		gm_report_why(broker_client.gpumem_error_detail());
 
 	/* What the library only caches may be what is in the way. */
 	if (status && broker_result(status) == GM_CUDA_ERROR_OUT_OF_MEMORY &&
@@ -485,7 +480,7 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 		return GM_CUDA_SUCCESS;
 	}
 	if (status)
-		broker_count_refused();
+		gm_report_refused();
 	*ret_charged = !status;
 	return broker_result(status);
 }
@@ -521,8 +516,10 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 			broker_session, number, bytes, &options, ret_chunk, ret_fd);
 	while (broker_again(status, &since_ns));
 	if (status) {
-		if (status != GPUMEM_E_UNSUPPORTED)
-			broker_count_refused();
+		if (status != GPUMEM_E_UNSUPPORTED) {
+			gm_report_why(broker_client.gpumem_error_detail());
+			gm_report_refused();
+		}
 		return broker_result(status);
 	}
 

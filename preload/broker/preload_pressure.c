@@ -2,10 +2,11 @@
 #include "preload/broker/preload_pressure.h"
 
 #include <signal.h>
-#include <stdbool.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "preload/preload.h"
@@ -18,6 +19,7 @@ static bool pressure_told;
 
 /* Where readers wait; -1: nobody has asked for it. */
 static _Atomic int pressure_wanted = -1;
+static _Atomic ino_t pressure_inode;
 
 static bool pressure_any(void)
 {
@@ -49,12 +51,24 @@ static void pressure_signal(const gpumem_event *event)
 		pressure_told = kill(getpid(), number) == 0;
 }
 
+/* The descriptor, or -1. A program that closes all descriptors closes this one, too, and may have opened a file in its place. */
+static int pressure_descriptor(void)
+{
+	int fd = atomic_load(&pressure_wanted);
+	struct stat now;
+
+	return fd >= 0 && fstat(fd, &now) == 0 && now.st_ino == atomic_load(&pressure_inode) ? fd
+											     : -1;
+}
+
 void gm_pressure_event(void *user, const gpumem_event *event)
 {
 	bool high = event->kind == GPUMEM_EVENT_PRESSURE && event->level >= GPUMEM_LEVEL_HIGH;
-	int fd = atomic_load(&pressure_wanted);
+	/* 0: the library has returned enough. */
+	bool more = event->kind == GPUMEM_EVENT_RECLAIM && event->bytes > 0;
+	int fd = pressure_descriptor();
 
-	if (fd >= 0 && (high || event->kind == GPUMEM_EVENT_RECLAIM))
+	if (fd >= 0 && (high || more))
 		(void)eventfd_write(fd, 1);
 	if (event->kind == GPUMEM_EVENT_PRESSURE)
 		pressure_signal(event);
@@ -62,8 +76,9 @@ void gm_pressure_event(void *user, const gpumem_event *event)
 
 void gm_pressure_after_fork(void)
 {
-	int fd = atomic_exchange(&pressure_wanted, -1);
+	int fd = pressure_descriptor();
 
+	atomic_store(&pressure_wanted, -1);
 	if (fd >= 0)
 		close(fd);
 }
@@ -71,11 +86,15 @@ void gm_pressure_after_fork(void)
 int gpumem_preload_wanted(void)
 {
 	int none = -1, fd = atomic_load(&pressure_wanted);
+	struct stat made;
 	if (fd >= 0)
 		return fd;
 
 	fd = eventfd(0, EFD_CLOEXEC);
-	if (fd < 0 || atomic_compare_exchange_strong(&pressure_wanted, &none, fd))
+	if (fd < 0 || fstat(fd, &made) < 0)
+		return fd;
+	atomic_store(&pressure_inode, made.st_ino); /* the same for each eventfd of the machine */
+	if (atomic_compare_exchange_strong(&pressure_wanted, &none, fd))
 		return fd;
 	close(fd);
 	return none;

@@ -12,8 +12,8 @@
  * when the pressure has fallen and risen again.
  *
  * By a descriptor, for allocators that cache memory of ours, such as PyTorch's: a thread of theirs can wait there. Memory in
- * their caches is in use as far as the daemon and the client library know. So they hear of every reclaim that this process is asked
- * for, too, because another client waits for memory.
+ * their caches is in use as far as the daemon and the client library know. So they hear of reclaims, too: another client waits for
+ * memory, and what the library cached itself was not enough. While a client waits in vain, that is once a second.
  */
 
 /* For gpumem_on_event(), which calls it on a thread of the client library. user must be NULL. */

@@ -3,12 +3,22 @@
 
 import logging
 import threading
+import time
 from typing import Any, Callable
 
 from . import _cuda
 from .errors import GpumemError
 
 log = logging.getLogger("gpumem")
+
+# Seconds between two times. Whoever waits for memory in vain has all clients asked once a second. A cache that is emptied as often slows its
+# program down for nothing.
+_REST, _LONGEST_REST = 1.0, 32.0
+
+
+def _next_rest(rest: float, quiet: float) -> float:
+    """How long to rest next time, if nothing was wanted for so long after the last rest."""
+    return _REST if quiet > rest else min(2 * rest, _LONGEST_REST)
 
 
 class SessionWants:
@@ -25,7 +35,8 @@ class SessionWants:
             self._session, self._subscription = session, session.on_event(self._heard, ["pressure", "reclaim"])
 
     def _heard(self, event: Any) -> None:
-        if event.kind == "reclaim" or event.level in ("high", "critical"):
+        more = event.kind == "reclaim" and event.bytes != 0  # 0: the library has returned enough
+        if more or (event.kind == "pressure" and event.level in ("high", "critical")):
             self._wanted.set()
 
     def wait(self) -> None:
@@ -35,8 +46,8 @@ class SessionWants:
 
 
 class Emptier:
-    """Calls a function whenever wait() returns, on a thread of its own: the library's thread may not wait for a framework, whose allocator has
-    locks of its own. The function frees only what nobody uses.
+    """Calls a function when wait() returns, on a thread of its own: the library's thread may not wait for a framework, whose allocator has
+    locks of its own. The function frees only what nobody uses. Between two calls it rests, the longer the more often memory is wanted.
 
     Freeing is among the calls that CUDA forbids while any thread captures a graph, unless the calling thread says that it knows what it does.
     This thread says so. Otherwise the call would fail, and spoil the capture of the other thread."""
@@ -46,9 +57,15 @@ class Emptier:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
-        relaxed = False
+        relaxed, rest = False, _REST / 2
         while True:
-            self._wait()
+            begin = time.monotonic()
+            try:
+                self._wait()
+            except OSError as error:
+                log.debug("%s: cannot wait any more: %s", threading.current_thread().name, error)  # the program closed all descriptors
+                return
+            rest = _next_rest(rest, time.monotonic() - begin)
             try:
                 if not relaxed:
                     _cuda.relax_captures()  # for this thread, and for good
@@ -57,6 +74,7 @@ class Emptier:
                 self.times += 1
             except (GpumemError, RuntimeError) as error:
                 log.debug("%s: nothing was returned: %s", threading.current_thread().name, error)  # next time
+            time.sleep(rest)
 
 
 __all__ = ["Emptier", "SessionWants"]

@@ -16,6 +16,12 @@ programs=(daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl run/gpumem-run examp
 strip="strip"
 if [ "$machine" != x86_64 ]; then
 	strip=x86_64-linux-gnu-strip displaced=()
+	cross=$(mktemp -d)
+	finish() {
+		rm -rf "$cross"
+		[ ${#displaced[@]} = 0 ] || "${install[@]}" "${displaced[@]}"
+	}
+	trap finish EXIT
 	if [ "$(id -u)" = 0 ]; then
 		dpkg --add-architecture amd64
 		apt-get update -q
@@ -27,12 +33,6 @@ if [ "$machine" != x86_64 ]; then
 		"${install[@]}" "${needed[@]}"
 	fi
 	unset MAKEFLAGS MAKELEVEL # they carry the variables of the make that runs this script, which are another build's
-	cross=$(mktemp -d)
-	finish() {
-		rm -rf "$cross"
-		[ ${#displaced[@]} = 0 ] || "${install[@]}" "${displaced[@]}"
-	}
-	trap finish EXIT
 	git clone -q "$source_dir" "$cross/gpumemd"
 	cd "$cross/gpumemd"
 	autoreconf --install >/dev/null

@@ -169,6 +169,12 @@ without_their_user_the_units_fail_once() {
 	echo 'gpumemd:x:64990:' >>/etc/group
 	fails_once gpumemd.service "failed 217 0" || status=1
 	sed -i '/^gpumemd:/d' /etc/group
+	# With the user alone, whose group has no name.
+	systemctl stop gpumemd.service gpumemd-keeper.service gpumemd.socket 2>/dev/null
+	systemctl reset-failed
+	echo 'gpumemd:x:64990:64990::/:/usr/sbin/nologin' >>/etc/passwd
+	fails_once gpumemd-keeper.service "failed 216 0" || status=1
+	sed -i '/^gpumemd:/d' /etc/passwd
 	systemctl stop gpumemd.service gpumemd-keeper.service gpumemd.socket 2>/dev/null
 	systemctl reset-failed
 	return "$status"

@@ -446,7 +446,7 @@ class Pressed:
     """A session that says when memory is wanted."""
 
     def on_event(self, function, kinds):
-        self.press = lambda: function(types.SimpleNamespace(kind="reclaim", level="low"))
+        self.press = lambda size=None: function(types.SimpleNamespace(kind="reclaim", level="low", bytes=size))
 
 
 def test_cached_blocks_are_returned_while_another_thread_captures(on_gpu):
@@ -488,6 +488,33 @@ def test_what_cannot_be_returned_is_tried_again(on_gpu):
     for event in times:
         session.press()
         assert event.wait(30)
+
+
+def test_a_cache_is_not_emptied_again_and_again(monkeypatch, on_gpu):
+    """Somebody who waits in vain has all clients asked once a second."""
+    from gpumem import _emptier
+
+    session, rests, rested, go_on = Pressed(), [], threading.Semaphore(0), threading.Semaphore(0)
+
+    def sleep(seconds):
+        rests.append(seconds)
+        rested.release()
+        go_on.acquire()
+
+    monkeypatch.setattr(_emptier, "time", types.SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    wanted = _emptier.SessionWants(session)
+    session.press(0)
+    assert not wanted._wanted.is_set()  # the library had enough
+    emptier = _emptier.Emptier(lambda: None, wanted.wait, "pytest")
+    for _ in range(7):
+        session.press()
+        assert rested.acquire(timeout=30)
+        session.press()  # is heard after the rest
+        go_on.release()
+        assert rested.acquire(timeout=30)
+        go_on.release()
+    assert rests[:8] == [1, 2, 4, 8, 16, 32, 32, 32] and emptier.times >= 14
+    assert _emptier._next_rest(32.0, 33.0) == 1
 
 
 THROWS = """
