@@ -30,6 +30,7 @@
 #include "common/cleanup.h"
 #include "common/keeper_wire.h"
 #include "common/limits.h"
+#include "common/pid_ns.h"
 #include "common/seqpacket.h"
 #include "common/step.h"
 
@@ -252,7 +253,7 @@ static void keeper_serve_daemon(struct gm_keeper *keeper)
 	}
 }
 
-/* A process of another user is nobody to talk to. */
+/* Neither a process of another user nor one in a container, which may have any uid, is anybody to talk to. */
 static bool keeper_trusts(int socket, pid_t *ret_pid)
 {
 	struct ucred who;
@@ -261,7 +262,7 @@ static bool keeper_trusts(int socket, pid_t *ret_pid)
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
 		return false;
 	*ret_pid = who.pid;
-	return who.uid == geteuid() || who.uid == 0;
+	return (who.uid == geteuid() || who.uid == 0) && gm_pid_ns_is_own(who.pid);
 }
 
 static void keeper_accept(struct gm_keeper *keeper)

@@ -9,7 +9,7 @@
  * and gives them back to the next one. It must never know what they are for, nor include anything of
  * the daemon's.
  *
- * It serves one daemon at a time: a process of its own uid, or of root. A connection of anybody else
+ * It serves one daemon at a time: a process of its own uid, or of root, and of its own pid namespace. A connection of anybody else
  * is closed without a word.
  */
 struct gm_keeper;

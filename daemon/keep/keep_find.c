@@ -20,6 +20,7 @@
 
 #include "common/cleanup.h"
 #include "common/limits.h"
+#include "common/pid_ns.h"
 
 static int keep_find_refuse(
 	const char *path, const char *what, uid_t uid, char why[GM_KEEP_FIND_WHY])
@@ -95,6 +96,12 @@ int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_
 		return -errno;
 	if (!keep_find_is_ours(who.uid))
 		return keep_find_refuse(path, "the process that listens", who.uid, why);
+	if (!gm_pid_ns_is_own(who.pid)) {
+		snprintf(why, GM_KEEP_FIND_WHY,
+			"%.300s: the process that listens is in a container; end it and remove the socket",
+			path);
+		return -EPERM;
+	}
 	*ret_socket = gm_steal_fd(&fd);
 	*ret_pid = who.pid;
 	return 0;

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
+#include "common/pid_ns.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -201,7 +202,7 @@ static int identity_read_pid(struct gm_identity *identity, size_t *ret_depth)
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
 		pid = 0;
 	identity->pid = pid > 0 ? pid : 0;
-	*ret_depth = gm_identity_pid_depth(text);
+	*ret_depth = gm_pid_ns_depth(text);
 	free(text);
 	return 0;
 }
@@ -225,26 +226,6 @@ static int identity_read_groups(int socket, struct gm_identity *identity)
 	return 0;
 }
 
-size_t gm_identity_pid_depth(const char *text)
-{
-	const char *line = strncmp(text, "NSpid:", 6) == 0 ? text : strstr(text, "\nNSpid:");
-	if (!line)
-		return 0;
-
-	line = strchr(line, ':') + 1;
-	size_t n = 0;
-	while (*line && *line != '\n') {
-		size_t digits = strspn(line, "0123456789");
-		if (digits) {
-			n++;
-			line += digits;
-		} else {
-			line++;
-		}
-	}
-	return n;
-}
-
 /*
  * Whether a process is in the daemon's pid namespace: 0, 1 or the negative errno of a shortage. In
  * the daemon's /proc, a process has one number for each namespace that it is nested in below that
@@ -258,7 +239,7 @@ static int identity_in_own_pid_namespace(pid_t pid, size_t its_depth)
 	if (r < 0)
 		return identity_is_shortage(r) ? r : 0;
 
-	size_t depth = gm_identity_pid_depth(own);
+	size_t depth = gm_pid_ns_depth(own);
 	free(own);
 	if (depth == 0 || its_depth != depth)
 		return false;

@@ -72,8 +72,5 @@ bool gm_identity_exiting(const struct gm_identity *identity);
  * process, or the number belongs to another one by now.
  */
 int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd);
-/* How many numbers the NSpid line of a /proc/PID/status, or of a pidfd's fdinfo, has: one for each
- * nested pid namespace. 0 without such a line. */
-size_t gm_identity_pid_depth(const char *text);
 
 #endif

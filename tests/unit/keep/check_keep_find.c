@@ -2,6 +2,8 @@
 /* Who may be behind the keeper's socket, and whom the keeper talks to. */
 #include "daemon/keep/keep_find.h"
 
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -74,7 +76,42 @@ START_TEST(a_process_of_another_user_is_refused)
 }
 END_TEST
 
-START_TEST(the_keeper_says_nothing_to_another_user)
+/* In a process that may not be the daemon: the keeper hangs up. */
+static _Noreturn void be_refused(const char *path)
+{
+	struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = 1}, answer;
+	struct pollfd p = {.events = POLLIN};
+	struct gm_packet_in packet;
+
+	if (gm_seqpacket_connect(path, 10000, &p.fd) < 0)
+		_exit(2);
+	(void)gm_seqpacket_send(p.fd, &hello, sizeof(hello), NULL, 0);
+	poll(&p, 1, -1);
+	_exit(gm_seqpacket_receive(p.fd, &answer, sizeof(answer), &packet) == -EPIPE ? 0 : 3);
+}
+
+static void become_another_user(void)
+{
+	if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+		_exit(1);
+}
+
+/* Goes on in a child in a pid namespace of its own, and ends as it does. */
+static void enter_a_container(void)
+{
+	int status;
+
+	if (unshare(CLONE_NEWPID) < 0)
+		_exit(1);
+	pid_t child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		return;
+	}
+	_exit(waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static void expect_silence(void (*become)(void))
 {
 	struct keep_world world;
 	char path[256];
@@ -96,17 +133,8 @@ START_TEST(the_keeper_says_nothing_to_another_user)
 	fflush(NULL);
 	pid_t child = fork();
 	if (child == 0) {
-		struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = 1}, answer;
-		struct pollfd p = {.events = POLLIN};
-		struct gm_packet_in packet;
-		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
-			_exit(1);
-		if (gm_seqpacket_connect(path, 10000, &p.fd) < 0)
-			_exit(2);
-		(void)gm_seqpacket_send(p.fd, &hello, sizeof(hello), NULL, 0);
-		poll(&p, 1, -1);
-		_exit(gm_seqpacket_receive(p.fd, &answer, sizeof(answer), &packet) == -EPIPE ? 0
-											     : 3);
+		become();
+		be_refused(path);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
@@ -117,6 +145,43 @@ START_TEST(the_keeper_says_nothing_to_another_user)
 	close(status);
 	close(fd);
 	world_close(&world, true);
+}
+
+START_TEST(the_keeper_says_nothing_to_another_user)
+{
+	expect_silence(become_another_user);
+}
+END_TEST
+
+START_TEST(the_keeper_says_nothing_to_a_container)
+{
+	expect_silence(enter_a_container);
+}
+END_TEST
+
+START_TEST(a_process_in_a_container_is_refused)
+{
+	char path[256], byte, why[GM_KEEP_FIND_WHY] = "";
+	int ready[2], status, fd = -1;
+	pid_t pid;
+
+	world_scratch(path);
+	ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		enter_a_container();
+		listen_on(path);
+		if (write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+	ck_assert_int_eq(gm_keep_find(path, &fd, &pid, why), -EPERM);
+	ck_assert_msg(strstr(why, "in a container"), "%s", why);
+	ck_assert_int_eq(fd, -1);
+	kill(child, SIGKILL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
 }
 END_TEST
 
@@ -168,6 +233,10 @@ int main(void)
 		tcase_add_test(tc, a_process_of_another_user_is_refused);
 	if (GM_TAP_WITH_USERS(the_keeper_says_nothing_to_another_user))
 		tcase_add_test(tc, the_keeper_says_nothing_to_another_user);
+	if (GM_TAP_WITH_USERS(the_keeper_says_nothing_to_a_container))
+		tcase_add_test(tc, the_keeper_says_nothing_to_a_container);
+	if (GM_TAP_WITH_USERS(a_process_in_a_container_is_refused))
+		tcase_add_test(tc, a_process_in_a_container_is_refused);
 	tcase_add_test(tc, a_path_longer_than_an_address_is_no_obstacle);
 	tcase_add_test(tc, a_file_that_is_no_socket_is_left_alone);
 	suite_add_tcase(suite, tc);

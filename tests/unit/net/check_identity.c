@@ -15,6 +15,7 @@
 
 #include "daemon/tenant/domain.h"
 #include "daemon/net/identity.h"
+#include "common/pid_ns.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 
@@ -160,11 +161,11 @@ END_TEST
 
 START_TEST(the_depth_of_pid_namespaces_is_counted)
 {
-	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tx\nNSpid:\t12\nNSpgid:\t12\t1\n"), 1);
-	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tx\nNSpid:\t12\t3\t1\n"), 3);
-	ck_assert_uint_eq(gm_identity_pid_depth("NSpid:\t12\t3"), 2);
-	ck_assert_uint_eq(gm_identity_pid_depth("Name:\tNSpid: 1 2\nUid:\t0\n"), 0);
-	ck_assert_uint_eq(gm_identity_pid_depth(""), 0);
+	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tx\nNSpid:\t12\nNSpgid:\t12\t1\n"), 1);
+	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tx\nNSpid:\t12\t3\t1\n"), 3);
+	ck_assert_uint_eq(gm_pid_ns_depth("NSpid:\t12\t3"), 2);
+	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tNSpid: 1 2\nUid:\t0\n"), 0);
+	ck_assert_uint_eq(gm_pid_ns_depth(""), 0);
 }
 END_TEST
 
