@@ -172,8 +172,8 @@ void gm_ask_tick(struct gm_device *device)
 }
 
 /* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
- * until now is in use, or its rest is over. The request itself counts as well, since what was moved for it
- * in its first round is not held yet. */
+ * until now is in use, or its rest is over. What the request itself lacks counts as well, since what was moved for it
+ * in its first round is not held yet. What it found free is no reason to disturb anybody. */
 static bool ask_may_disturb(const struct gm_device *device, const struct gm_waiting *w)
 {
 	struct gm_line *line = w->line;
@@ -181,7 +181,7 @@ static bool ask_may_disturb(const struct gm_device *device, const struct gm_wait
 
 	if (now >= line->forget_ns)
 		line->wasted = 0;
-	if (line->moved <= w->exact || line->moved <= w->exact + ask_kept_by(device, line))
+	if (line->moved <= gm_plus(w->lacked, ask_kept_by(device, line)))
 		return true;
 	if (now < line->spill_ns)
 		return false;
@@ -211,6 +211,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
 	if (missing < w->denied)
 		missing = w->denied;
+	w->lacked = gm_max(w->lacked, missing);
 	missing += ask_wanted_before(device, request);
 
 	uint64_t coming = ask_owed(device, w);

@@ -37,6 +37,7 @@ struct gm_waiting {
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
 	uint64_t order;               /* of arrival */
 	uint64_t exact;               /* bytes it needs at least */
+	uint64_t lacked;              /* of them, the most that it lacked when clients were asked */
 	struct gm_device *device;
 	struct gm_account *account; /* of its session, on the device */
 	uint64_t since_ns;

@@ -94,11 +94,11 @@ START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
 }
 END_TEST
 
-/* A client of a user takes 10 GiB and gives them back, again and again, for so long, and waits in between.
+/* A client of a user takes so many bytes and gives them back, again and again, for so long, and waits in between.
  * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
  * often it had to. */
-static unsigned thrash(
-	struct gm_session *session, struct gm_lease *held, uint64_t ns, uint64_t wait_ns)
+static unsigned thrash_with(struct gm_session *session, struct gm_lease *held, uint64_t bytes,
+	uint64_t ns, uint64_t wait_ns)
 {
 	uint64_t until = fake.now + ns;
 	static struct fake_request q;
@@ -106,7 +106,7 @@ static unsigned thrash(
 
 	while (fake.now < until) {
 		asks();
-		fake_ask(&fake, &q, session, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		fake_ask(&fake, &q, session, d, bytes, GM_TRANSPORT_AUTO);
 		for (int i = 0; i < 100 && !q.ended; i++) {
 			const struct gm_reclaim *ask = fake_asked(&fake, c);
 			if (ask && ask->spill > 0) {
@@ -128,6 +128,12 @@ static unsigned thrash(
 		fake_pass(&fake, wait_ns);
 	}
 	return moves;
+}
+
+static unsigned thrash(
+	struct gm_session *session, struct gm_lease *held, uint64_t ns, uint64_t wait_ns)
+{
+	return thrash_with(session, held, 10 * GiB, ns, wait_ns);
 }
 
 START_TEST(a_user_cannot_make_others_move_buffers_for_nothing_again_and_again)
@@ -165,6 +171,17 @@ START_TEST(who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_sam
 	struct gm_lease *lease = add_honest();
 	fake_lease(&fake, a, d, 60 * GiB);
 	ck_assert_uint_le(thrash(b, lease, 200 * SECOND, 2100 * MS), 20);
+}
+END_TEST
+
+/* It asks for 51 GiB where 50 are free, and the buffer that moves for the last one has ten. */
+START_TEST(what_a_request_found_free_is_no_reason_to_disturb_others)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 10 * GiB);
+	unsigned moves = thrash_with(b, lease, 51 * GiB, 20 * SECOND, 10 * MS);
+	ck_assert_uint_ge(moves, 2);
+	ck_assert_uint_le(moves, 12);
 }
 END_TEST
 
@@ -255,6 +272,7 @@ int main(void)
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
+	tcase_add_test(tcase, what_a_request_found_free_is_no_reason_to_disturb_others);
 	tcase_add_test(tcase, what_a_user_held_before_is_not_what_others_made_room_for);
 	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
