@@ -223,8 +223,8 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 
 static gpumem_status connect_find_run(struct gpumem_session *session)
 {
-	const char *run = getenv("GPUMEM_RUN"), *max = getenv("GPUMEM_RUN_LIMIT"),
-		   *priority = getenv("GPUMEM_RUN_PRIORITY");
+	const char *run = secure_getenv("GPUMEM_RUN"), *max = secure_getenv("GPUMEM_RUN_LIMIT"),
+		   *priority = secure_getenv("GPUMEM_RUN_PRIORITY");
 	uint64_t value;
 
 	if (!run)
@@ -259,7 +259,7 @@ static gpumem_status connect_find_run(struct gpumem_session *session)
 /* Decides how the session tracks memory: as the program says, or else its environment. */
 static gpumem_status connect_find_tracking(struct gpumem_session *session, gpumem_track given)
 {
-	const char *text = getenv("GPUMEM_TRACK");
+	const char *text = secure_getenv("GPUMEM_TRACK");
 
 	if (given == GPUMEM_TRACK_AUTO && text && *text) {
 		if (strcmp(text, "all") != 0 && strcmp(text, "stacks") != 0)

@@ -308,6 +308,18 @@ def _is_safe(folder: Path, owners: Set[int]) -> bool:
     return found.st_uid in owners and not found.st_mode & 0o002
 
 
+def folders_beside_named(built: str) -> List[Path]:
+    """Folders that may hold a library that comes with the client library, if GPUMEM_LIBRARY names that by a whole path: beside it, and
+    the folder of the build tree. A name without a folder says nothing about where it is."""
+    named = Path(os.environ.get("GPUMEM_LIBRARY", ""))
+    if not named.is_absolute() or not named.exists():
+        return []
+    real = named.resolve().parent
+    folders = [named.parent, real] + ([real.parent.parent / built] if real.parts[-2:] == ("client", ".libs") else [])
+    owners = {0, os.geteuid(), named.stat().st_uid}  # whom the user trusts already
+    return [folder for folder in folders if _is_safe(folder, owners)]
+
+
 def library_folders(*built: str) -> List[Path]:
     """Folders that may hold a library beside those of the dynamic linker: near this package, as make install and the build tree have
     them. built: folders of the build tree that may hold it."""

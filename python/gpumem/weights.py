@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _capi, _dlpack
@@ -69,10 +68,7 @@ _library: Optional[ctypes.CDLL] = None
 
 def _load_library() -> ctypes.CDLL:
     _capi.library()  # which it needs; the linker then finds the one that is loaded
-    named = os.environ.get("GPUMEM_LIBRARY")
-    # Beside the client library, as installed and as the build tree has both.
-    folders = [Path(named).parent, Path(named).parent.parent.parent / "weights" / ".libs"] if named else []
-    folders += _capi.library_folders("weights/.libs")
+    folders = _capi.folders_beside_named("weights/.libs") + _capi.library_folders("weights/.libs")
     tried = []
     for candidate in [str(f / SONAME) for f in folders if (f / SONAME).exists()] + [SONAME]:
         try:

@@ -61,6 +61,30 @@ def test_a_library_that_anybody_could_have_put_there_is_not_loaded(copy):
     assert str(libraries) not in folders(copy)
 
 
+def test_folders_beside_a_library_that_is_named(tmp_path, monkeypatch):
+    """libgpumem-weights may be beside it. Nobody else may put one where it is looked for."""
+    from gpumem import _capi
+
+    built, plain, weights = tmp_path / "client" / ".libs", tmp_path / "x" / "lib", tmp_path / "weights" / ".libs"
+    for folder in (built, plain, weights):
+        folder.mkdir(parents=True)
+        os.chmod(str(folder), 0o755)
+        (folder / "libgpumem-client.so.0").touch()
+
+    def beside(named):
+        monkeypatch.setenv("GPUMEM_LIBRARY", str(named))
+        return set(_capi.folders_beside_named("weights/.libs"))
+
+    assert beside(built / "libgpumem-client.so.0") == {built, weights}
+    assert beside(plain / "libgpumem-client.so.0") == {plain}  # and not what is two folders above
+    os.chmod(str(weights), 0o777)
+    os.chmod(str(plain), 0o1777)
+    assert beside(built / "libgpumem-client.so.0") == {built} and beside(plain / "libgpumem-client.so.0") == set()
+    # The linker finds it, and not in the current folder.
+    monkeypatch.chdir(str(tmp_path))
+    assert beside("libgpumem-client.so.0") == beside("client/.libs/libgpumem-client.so.0") == set()
+
+
 def test_a_library_in_a_folder_of_another_user_is_not_loaded(copy):
     libraries = copy / "weights" / ".libs"
     assert str(libraries) in folders(copy)
