@@ -136,7 +136,8 @@ static void signal_wait_free(struct signal_wait *wait)
 /* Whether the stream has gone on. After an error, it counts as one that waits. */
 static bool signal_wait_over(struct signal_wait *wait)
 {
-	/* The stream may be gone by now, so this event covers all streams. During a capture there is none. */
+	/* The program may have destroyed the stream by now, so the library records an event for all streams. During a capture it
+	 * records none. */
 	if (!wait->event && gm_cuda_event_record(wait->contexts, &wait->event))
 		return false;
 	return gm_cuda_event_passed(wait->event) == 0;

@@ -239,7 +239,7 @@ START_TEST(the_report_says_what_went_where)
 }
 END_TEST
 
-/* 1: host memory was tried next, and there is none either. */
+/* 1: the library tried host memory next, and the daemon had none either. */
 START_TEST(the_report_says_why_the_last_allocation_was_refused)
 {
 	char config[256], output[128], text[1024];
