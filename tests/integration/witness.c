@@ -37,7 +37,8 @@ void gm_witness_stop(struct gm_witness *witness)
 	gm_witness_served(witness);
 	/* What a client held that went without a goodbye is quarantined for a moment. */
 	struct gm_figures f;
-	GM_UNTIL((f = gm_figures_now(&witness->daemon), f.leased == GM_CHUNK_MIN && f.quarantined == 0));
+	GM_UNTIL((f = gm_figures_now(&witness->daemon),
+		f.leased == GM_CHUNK_MIN && f.quarantined == 0));
 	GM_REQUIRE_EQ(f.lingering, 0);
 	GM_REQUIRE_EQ(f.admitted, 0);
 	GM_REQUIRE_EQ(f.leases, 1);
