@@ -15,7 +15,11 @@
  * nested pid namespace. 0 without such a line. */
 size_t gm_pid_ns_depth(const char *status);
 
-/* Whether a process is in the pid namespace of this one. false also if /proc hides it; true if there is no /proc. */
-bool gm_pid_ns_is_own(pid_t pid);
+/*
+ * Whether a process is in the pid namespace of this one: 1 if it is, or if there is no /proc; 0 if it is not, or if /proc hides
+ * it; a negative errno if this process cannot find out now, for want of file descriptors for example. Only 1 is a reason to trust.
+ * depth: as in the fdinfo of its pidfd, or 0 if that is not known. It saves reading the process's list of groups, which may be long.
+ */
+int gm_pid_ns_is_own(pid_t pid, size_t depth);
 
 #endif

@@ -262,7 +262,7 @@ static bool keeper_trusts(int socket, pid_t *ret_pid)
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
 		return false;
 	*ret_pid = who.pid;
-	return (who.uid == geteuid() || who.uid == 0) && gm_pid_ns_is_own(who.pid);
+	return (who.uid == geteuid() || who.uid == 0) && gm_pid_ns_is_own(who.pid, 0) == 1;
 }
 
 static void keeper_accept(struct gm_keeper *keeper)

@@ -96,7 +96,14 @@ int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_
 		return -errno;
 	if (!keep_find_is_ours(who.uid))
 		return keep_find_refuse(path, "the process that listens", who.uid, why);
-	if (!gm_pid_ns_is_own(who.pid)) {
+	r = gm_pid_ns_is_own(who.pid, 0);
+	if (r < 0) {
+		snprintf(why, GM_KEEP_FIND_WHY,
+			"%.300s: cannot tell whether the process that listens is in a container: %s",
+			path, strerror(-r));
+		return r;
+	}
+	if (r == 0) {
 		snprintf(why, GM_KEEP_FIND_WHY,
 			"%.300s: the process that listens is in a container; end it and remove the socket",
 			path);

@@ -226,33 +226,6 @@ static int identity_read_groups(int socket, struct gm_identity *identity)
 	return 0;
 }
 
-/*
- * Whether a process is in the daemon's pid namespace: 0, 1 or the negative errno of a shortage. In
- * the daemon's /proc, a process has one number for each namespace that it is nested in below that
- * /proc. If the daemon is nested itself, processes in sibling namespaces have as many numbers as
- * the daemon, and only the link tells them apart.
- */
-static int identity_in_own_pid_namespace(pid_t pid, size_t its_depth)
-{
-	char *own;
-	int r = identity_read_proc(0, "status", &own);
-	if (r < 0)
-		return identity_is_shortage(r) ? r : 0;
-
-	size_t depth = gm_pid_ns_depth(own);
-	free(own);
-	if (depth == 0 || its_depth != depth)
-		return false;
-	if (depth == 1)
-		return true;
-
-	char path[48], theirs[64], ours[64];
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
-	ssize_t n = readlink(path, theirs, sizeof(theirs));
-	ssize_t m = readlink("/proc/self/ns/pid", ours, sizeof(ours));
-	return n > 0 && n == m && memcmp(theirs, ours, (size_t)n) == 0;
-}
-
 static int identity_read_command(pid_t pid, struct gm_identity *identity)
 {
 	char *text;
@@ -284,7 +257,7 @@ static int identity_read_surroundings(struct gm_identity *identity, size_t depth
 	}
 
 	if (!identity_is_shortage(r)) {
-		r = identity_in_own_pid_namespace(identity->pid, depth);
+		r = gm_pid_ns_is_own(identity->pid, depth);
 		identity->own_pid_namespace = r == 1;
 	}
 

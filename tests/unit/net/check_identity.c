@@ -15,7 +15,6 @@
 
 #include "daemon/tenant/domain.h"
 #include "daemon/net/identity.h"
-#include "common/pid_ns.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 
@@ -156,16 +155,6 @@ START_TEST(a_path_too_long_to_be_told_from_another_is_an_error)
 	text[8 + GM_CGROUP_CONTAINER_BYTES + 50] = '\0';
 	ck_assert_int_eq(gm_cgroup_parse(text, &got), 0);
 	ck_assert_uint_eq(strlen(got.container), GM_CGROUP_CONTAINER_BYTES - 1);
-}
-END_TEST
-
-START_TEST(the_depth_of_pid_namespaces_is_counted)
-{
-	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tx\nNSpid:\t12\nNSpgid:\t12\t1\n"), 1);
-	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tx\nNSpid:\t12\t3\t1\n"), 3);
-	ck_assert_uint_eq(gm_pid_ns_depth("NSpid:\t12\t3"), 2);
-	ck_assert_uint_eq(gm_pid_ns_depth("Name:\tNSpid: 1 2\nUid:\t0\n"), 0);
-	ck_assert_uint_eq(gm_pid_ns_depth(""), 0);
 }
 END_TEST
 
@@ -590,7 +579,6 @@ int main(void)
 	tcase_add_test(tests, a_limits_container_is_not_one_that_a_user_named_like_it);
 	tcase_add_test(tests, every_runtimes_paths_are_understood);
 	tcase_add_test(tests, a_path_too_long_to_be_told_from_another_is_an_error);
-	tcase_add_test(tests, the_depth_of_pid_namespaces_is_counted);
 	tcase_add_test(tests, a_process_is_identified_and_its_end_is_seen);
 	tcase_add_test(tests, a_moment_without_descriptors_costs_a_client_no_rights);
 	if (GM_TAP_WITH_USERS(a_process_has_no_more_groups_than_are_kept))
