@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/share_name.h"
@@ -144,7 +143,7 @@ static void weights_take_name(void *user, const gpumem_name *name)
 
 	snprintf(whole, sizeof whole, "uid:%u/%s", name->owner, name->name);
 	if (strcmp(whole, search->name) != 0 &&
-		(name->owner != geteuid() || strcmp(name->name, search->name) != 0))
+		(!name->own || strcmp(name->name, search->name) != 0))
 		return;
 	search->found = (struct gm_weights_found){.exists = true,
 		.weights = gm_weights_tag_read(name, &tensors, &bytes),

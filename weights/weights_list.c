@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cancel.h"
 #include "weights/weights.h"
@@ -48,7 +47,7 @@ static void list_add(void *user, const gpumem_name *name)
 					 .device = name->device,
 					 .owner = name->owner,
 					 .readers = name->readers}};
-	if (name->owner == geteuid())
+	if (name->own)
 		snprintf(row->name, sizeof(row->name), "%s", name->name);
 	else
 		snprintf(row->name, sizeof(row->name), "uid:%u/%s", name->owner, name->name);

@@ -52,6 +52,7 @@ static int names_add(struct names_call *call, const Gm__Wire__Name *name)
 	row->info.bytes = name->user_bytes;
 	row->info.metadata_bytes = name->metadata_bytes;
 	row->info.readers = name->readers;
+	row->info.own = name->own;
 	call->n++;
 	return 0;
 }

@@ -164,11 +164,12 @@ typedef struct gpumem_name {
 	uint64_t bytes;          /* as requested */
 	uint64_t metadata_bytes; /* 0: there is no metadata */
 	uint32_t readers;        /* how often it is attached now */
+	uint32_t own;            /* not 0: it is the caller's, whatever geteuid() says */
 } gpumem_name;
 
 #define GPUMEM_NAME_INIT \
 	{ \
-		sizeof(gpumem_name), 0, 0, NULL, NULL, 0, 0, 0, 0 \
+		sizeof(gpumem_name), 0, 0, NULL, NULL, 0, 0, 0, 0, 0 \
 	}
 
 /*

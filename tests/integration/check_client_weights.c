@@ -7,6 +7,7 @@
  */
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/integration/client_fixture.h"
@@ -635,6 +636,38 @@ static void loads_for_another(int channel, void *argument)
 	gpumem_disconnect(s);
 }
 
+/* As in a container with uids of its own: the daemon knows the process by another number than geteuid(). */
+static void loads_as_a_user_with_two_numbers(int channel, void *argument)
+{
+	gpumem_weights_options options = GPUMEM_WEIGHTS_OPTIONS_INIT;
+	gpumem_session *s = weights_join("loader");
+	gpumem_weights_entry *entries = NULL;
+	size_t n = 0;
+
+	options.audience = GPUMEM_AUDIENCE_UID;
+	options.id = UID_A;
+	options.flags = GPUMEM_READERS_CAN_WRITE;
+	OK(gpumem_weights_load(s, 0, folder, "llama", &options, NULL));
+
+	GM_REQUIRE(seteuid(UID_A) == 0);
+	REFUSED(gpumem_weights_load(s, 0, folder, "llama", NULL, NULL), GPUMEM_E_BUSY,
+		"there are weights with the name llama already");
+	OK(gpumem_weights_list(s, &entries, &n));
+	GM_REQUIRE(n == 1 && !strcmp(entries[0].name, "llama"));
+	gpumem_weights_list_free(entries);
+	gpumem_disconnect(s);
+}
+
+START_TEST(the_daemon_says_whose_weights_they_are)
+{
+	weights_write(folder, 5);
+	GM_REQUIRE(chmod(folder, 0755) == 0);
+	weights_in_process(loads_as_a_user_with_two_numbers, NULL);
+	weights_in_process(weights_remover, NULL);
+	require_nothing();
+}
+END_TEST
+
 static void attaches_as_another(int channel, void *argument)
 {
 	gpumem_weights_entry *entries = NULL;
@@ -687,6 +720,8 @@ int main(void)
 		tcase_add_test(tc, another_user_does_not_see_them);
 	if (GM_TAP_WITH_USERS(another_user_attaches_if_they_are_meant_for_it))
 		tcase_add_test(tc, another_user_attaches_if_they_are_meant_for_it);
+	if (GM_TAP_WITH_USERS(the_daemon_says_whose_weights_they_are))
+		tcase_add_test(tc, the_daemon_says_whose_weights_they_are);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
