@@ -58,10 +58,13 @@ static void press(void)
 
 START_TEST(a_client_that_does_not_read_its_events_stays_and_hears_the_latest)
 {
+	/* The caches of an allocator, or of a sanitizer, grow to their size first. */
+	for (int i = 0; i < 1000; i++)
+		press();
 	uint64_t before = gm_daemon_rss(&witness.daemon);
 	for (int i = 0; i < 3000; i++)
 		press();
-	GM_REQUIRE(gm_daemon_rss(&witness.daemon) < before + (16 << 20));
+	GM_REQUIRE(gm_daemon_rss(&witness.daemon) < before + (4 << 20));
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
 	/* Full, for good: the last thing it hears is that. */
