@@ -131,7 +131,11 @@ struct gm_line {
 	/* Kept by ask.c: what clients of other users moved to host memory for this user, since it held
 	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
 	uint64_t moved, held_before, spill_ns;
-	uint64_t forget_ns;              /* what was wasted does not count any more */
+	uint64_t forget_ns; /* what was wasted does not count any more */
+	/* Kept by ask.c: clients of other users returned what they do not use. Before peace_ns, they are asked
+	 * again only while the user holds so much, which is what it held when it had got that; UINT64_MAX: it
+	 * has not got it. */
+	uint64_t enough, peace_ns;
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;
 };

@@ -37,6 +37,10 @@
  *              at most), unless oom = terminate. So nobody makes others move the same buffers over and over
  *              by taking memory and giving it back.
  *
+ * Clients lose time, too, when they return what they do not use, and then need it. So a request asks other users'
+ * clients only if its user still holds what it got from them the last time, or settle_ns later. Until then it
+ * waits, even if it is one that may not wait (ask.c).
+ *
  * A rung asks clients of lower priority first, then those that have most, then the oldest. The
  * client that asks comes last. Memory that an owner holds within its guarantee cannot help another
  * owner, so a plan for a request of another owner leaves it out. Under pressure, SPILL leaves it out.
@@ -71,6 +75,13 @@ struct gm_ladder_step {
 	bool doubted; /* its user's claims did not come true before */
 };
 
+/* Whom a plan for a request may ask. */
+enum gm_ladder_reach {
+	GM_REACH_ALL,
+	GM_REACH_OWN_BUFFERS, /* other users' clients move no buffers */
+	GM_REACH_OWN,         /* other users' clients are left alone */
+};
+
 struct gm_ladder_plan {
 	uint32_t device;
 	enum gm_trigger trigger;
@@ -79,9 +90,9 @@ struct gm_ladder_plan {
 	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
 	uid_t for_uid;            /* request: whose it is */
-	bool own;                 /* only clients of the user that asks are to move buffers */
-	bool gently;              /* pressure: clients rest that moved buffers for it */
-	bool each; /* asks every client for what is needed, not all of them together */
+	enum gm_ladder_reach reach;
+	bool gently; /* pressure: clients rest that moved buffers for it */
+	bool each;   /* asks every client for what is needed, not all of them together */
 	struct gm_ladder_step *steps;
 	size_t n_steps;
 };

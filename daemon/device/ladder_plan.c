@@ -256,6 +256,11 @@ static void ladder_note_steps(struct gm_device *device, const struct gm_ladder_p
 			plan->steps[i].account->asked.step = (uint32_t)i + 1;
 }
 
+static bool ladder_is_own(const struct gm_account *account, const struct gm_account *self)
+{
+	return account->payer->payer_uid == self->payer->payer_uid;
+}
+
 /* Whether the plan may make the client move its buffers, which slows that client down. */
 static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_account *account,
 	const struct gm_account *self, uint64_t now)
@@ -263,7 +268,7 @@ static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_
 	if (!self)
 		return !plan->gently || now >= account->asked.pressed_ns;
 	return account->priority <= self->priority &&
-	       (!plan->own || account->payer->payer_uid == self->payer->payer_uid);
+	       (plan->reach == GM_REACH_ALL || ladder_is_own(account, self));
 }
 
 /* Whether the client can be asked now, for this trigger. */
@@ -331,7 +336,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		next = account->next;
 		device->ladder.steps++;
 		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
-			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self, now)))
+			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self, now)) ||
+			(plan->reach == GM_REACH_OWN && !ladder_is_own(account, self)))
 			continue;
 		struct ladder_candidate c = {.id = account->payer->id,
 			.self = account == self,

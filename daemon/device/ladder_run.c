@@ -373,18 +373,18 @@ void gm_ladder_end_runs(struct gm_device *device)
 /* ---- the triggers request and min_free */
 
 static void ladder_plan_request(struct gm_device *device, const struct gm_account *self,
-	uint64_t bytes, bool own, struct gm_ladder_plan *plan)
+	uint64_t bytes, enum gm_ladder_reach reach, struct gm_ladder_plan *plan)
 {
 	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, plan);
 	plan->for_uid = self->payer->payer_uid;
-	plan->own = own;
+	plan->reach = reach;
 }
 
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
 {
 	struct gm_ladder_plan plan;
-	ladder_plan_request(device, self, bytes, ways.own, &plan);
+	ladder_plan_request(device, self, bytes, ways.reach, &plan);
 	int r = 0;
 	if (!ways.widely)
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
@@ -395,7 +395,7 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
-		ladder_plan_request(device, self, bytes, ways.own, &plan);
+		ladder_plan_request(device, self, bytes, ways.reach, &plan);
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
 		if (r == 0)
 			r = gm_ladder_plan_clients(

@@ -2,14 +2,15 @@
 /*
  * Asking clients on behalf of a request that waits. This file promises that clients are asked for no
  * more than the request and those before it lack, and that a long line of requests does not ask in
- * vain over and over. It also promises that no user makes others move buffers for nothing, again and
- * again. It must never decide about a request.
+ * vain over and over. It also promises that no user makes others move buffers, or return what they do not
+ * use, for nothing, again and again. It must never decide about a request.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/wait/ask.h"
 
 #include "common/arith.h"
 #include "daemon/device/admit.h"
+#include "daemon/device/ladder_plan.h"
 #include "daemon/device/ladder_run.h"
 #include "daemon/wait/line.h"
 
@@ -102,17 +103,30 @@ static uint64_t ask_rest(const struct gm_device *device, unsigned wasted)
 	return gm_policy_settle_ns(&device->info.policy) << wasted;
 }
 
+/* A client of another user returned what it did not use. */
+static void ask_note_gift(const struct gm_device *device, struct gm_line *line)
+{
+	uint64_t now = gm_device_now(device);
+
+	if (now >= line->peace_ns)
+		line->enough = UINT64_MAX;
+	line->peace_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+}
+
 void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
 {
 	const struct gm_asked *asked = &account->asked;
-	if (asked->trigger != GM_TRIGGER_REQUEST || asked->rung != GM_RUNG_SPILL ||
-		asked->for_uid == account->payer->payer_uid)
+	if (asked->trigger != GM_TRIGGER_REQUEST || asked->for_uid == account->payer->payer_uid)
 		return;
 
 	/* Without memory for the line, nothing is counted. */
 	struct gm_line *line = gm_line_get(device, asked->for_uid);
 	if (!line)
 		return;
+	if (asked->rung != GM_RUNG_SPILL) {
+		ask_note_gift(device, line);
+		return;
+	}
 	if (line->moved == 0) {
 		struct gm_queue *queue = &device->queue;
 		line->held_before = ask_held_by(device, line->payer_uid);
@@ -190,12 +204,84 @@ static bool ask_may_disturb(const struct gm_device *device, const struct gm_wait
 	return true;
 }
 
+/* ---- leaving other users' clients alone */
+
+void gm_ask_granted(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_waiting *w = &request->waiting;
+	uid_t payer_uid = w->account->payer->payer_uid;
+	struct gm_line *line = w->disturbed ? gm_line_get(device, payer_uid) : NULL;
+	if (!line)
+		return;
+
+	uint64_t held = ask_held_by(device, payer_uid);
+	line->enough = line->enough == UINT64_MAX ? held : gm_max(line->enough, held);
+}
+
+/* Whether other users' clients are left alone for now: they returned something for the request's user a
+ * moment ago, and it did not take that, or has given it back. */
+static bool ask_rests(const struct gm_device *device, const struct gm_waiting *w)
+{
+	const struct gm_line *line = w->line;
+	/* The second round of a request that must not wait belongs to the first. */
+	if (gm_device_now(device) >= line->peace_ns || (w->parked && w->disturbed))
+		return false;
+	return ask_held_by(device, line->payer_uid) < line->enough;
+}
+
+/* The request waits until others may be asked, even if it is parked, since it is not their fault. It does not
+ * wait for what they do not have by what they say. */
+static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, uint64_t missing)
+{
+	const struct gm_policy *policy = &device->info.policy;
+	uint64_t latest = gm_plus(w->since_ns, gm_policy_settle_ns(policy));
+	uint64_t rounds_ns = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+
+	if (w->parked && gm_ladder_claimed(device, w->account->payer, false) < missing)
+		return;
+	w->rest_ns = w->line->peace_ns;
+	w->again_ns = gm_min(w->again_ns, w->rest_ns);
+	/* However long its user disturbs others meanwhile. */
+	if (w->parked)
+		w->until_ns = gm_max(w->until_ns, gm_plus(gm_min(w->rest_ns, latest), rounds_ns));
+}
+
+/* ---- asking */
+
+/* Asks for so many bytes, of whomever the request may ask. */
+static void ask_clients(struct gm_device *device, struct gm_waiting *w, uint64_t bytes)
+{
+	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .fully = w->parked};
+	struct gm_line *line = w->line;
+
+	line->work -= gm_min(line->work, ASK_WORK);
+	if (ask_rests(device, w)) {
+		ways.reach = GM_REACH_OWN;
+		gm_ladder_ask(device, w->account, w->tally, bytes, ways);
+		ask_wait_for_peace(device, w, bytes);
+		return;
+	}
+
+	ways.reach = ask_may_disturb(device, w) ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS;
+	uint64_t asked = gm_ladder_ask(device, w->account, w->tally, bytes, ways);
+	w->disturbed = w->disturbed || asked > 0;
+	/* A client is not asked for what it holds itself, so another client's request may find
+	 * something. */
+	if (asked == 0 && !w->parked && w->account->held == 0) {
+		line->dry = w->tally;
+		line->dry_ns = w->again_ns;
+	}
+	if (w->rounds < UINT8_MAX)
+		w->rounds++;
+}
+
 bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {.block = w->block, .tally = w->tally, .denied = w->denied};
 	uint64_t now = gm_device_now(device);
 	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+	w->rest_ns = 0;
 
 	/* For any other reason, it lacks nothing that a client could return. */
 	if (w->block != GM_BLOCK_QUOTA && !gm_waiting_wants_device(w))
@@ -215,22 +301,9 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	missing += ask_wanted_before(device, request);
 
 	uint64_t coming = ask_owed(device, w);
-	if (missing > coming) {
-		uint64_t asked = gm_ladder_ask(device, w->account, w->tally, missing - coming,
-			(struct gm_ladder_ways){.widely = w->rounds > 0,
-				.fully = w->parked,
-				.own = !ask_may_disturb(device, w)});
-		line->work -= gm_min(line->work, ASK_WORK);
-		/* A client is not asked for what it holds itself, so another client's request
-		 * may find something. */
-		if (asked == 0 && !w->parked && w->account->held == 0) {
-			line->dry = w->tally;
-			line->dry_ns = w->again_ns;
-		}
-		if (w->rounds < UINT8_MAX)
-			w->rounds++;
-	}
+	if (missing > coming)
+		ask_clients(device, w, missing - coming);
 	if (w->parked)
 		ask_extend(device, w);
-	return gm_ask_under_way(device, w);
+	return w->rest_ns > now || gm_ask_under_way(device, w);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* daemon/wait/ask.c, through the core: what a request gets from clients that lie about evictable memory,
- * and how often a user can make other users move theirs. */
+ * and how often a user can make other users move theirs, or return what they cache. */
 #include "daemon/device/ladder.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -262,6 +262,163 @@ START_TEST(who_made_others_move_buffers_for_nothing_still_moves_its_own)
 }
 END_TEST
 
+/* ---- what others cache */
+
+/* The honest client caches 10 GiB of its 40. Nothing is free. Returns the lease of those 10. */
+static struct gm_lease *add_cache(void)
+{
+	struct gm_lease *lease = add_honest();
+
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	return lease;
+}
+
+/* The honest client returns its cache if it was asked for it. Returns whether it was. */
+static bool return_cache(struct gm_lease *lease)
+{
+	const struct gm_reclaim *ask = fake_asked(&fake, c);
+	bool asked = ask && ask->bytes > 0;
+
+	if (asked) {
+		give_back(c, lease, 10 * GiB);
+		fake_says(&fake, c, d, 0, 0);
+	}
+	asks();
+	fake_core_run(&fake);
+	return asked;
+}
+
+/* It takes its 10 GiB back, and caches them. */
+static struct gm_lease *cache_again(void)
+{
+	struct gm_lease *lease = fake_lease(&fake, c, d, 10 * GiB);
+
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	return lease;
+}
+
+/* Waits until the request is over. Returns how often the honest client returned its cache meanwhile. */
+static unsigned serve_cache(struct fake_request *q, struct gm_lease *lease)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < 500 && !q->ended; i++) {
+		n += return_cache(lease);
+		if (!q->ended)
+			fake_pass(&fake, 10 * MS);
+	}
+	ck_assert_uint_eq(q->ended, 1);
+	return n;
+}
+
+START_TEST(a_user_cannot_empty_other_users_caches_again_and_again)
+{
+	struct gm_lease *lease = add_cache();
+	uint64_t until = fake.now + 20 * SECOND;
+	static struct fake_request q;
+	unsigned emptied = 0;
+	while (fake.now < until) {
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		emptied += serve_cache(&q, lease);
+		/* It costs the user time, not its memory. */
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+		fake_pass(&fake, 10 * MS);
+		gm_lease_return(b, q.r.lease);
+		fake_core_run(&fake);
+		lease = cache_again();
+	}
+	ck_assert_uint_ge(emptied, 15);
+	ck_assert_uint_le(emptied, 21);
+	fake_core_check(&fake, d);
+}
+END_TEST
+
+START_TEST(a_user_that_takes_its_requests_back_empties_no_more_caches)
+{
+	struct gm_lease *lease = add_cache();
+	uint64_t until = fake.now + 20 * SECOND;
+	static struct fake_request q;
+	unsigned emptied = 0;
+	while (fake.now < until) {
+		fake_wait(&fake, &q, b, d, 20 * GiB, 100 * SECOND);
+		if (return_cache(lease)) {
+			emptied++;
+			lease = cache_again();
+		}
+		fake_pass(&fake, 10 * MS);
+		gm_core_cancel(fake.core, &q.r);
+		fake_core_run(&fake);
+	}
+	ck_assert_uint_ge(emptied, 15);
+	ck_assert_uint_le(emptied, 21);
+}
+END_TEST
+
+/* A growing program asks for one piece after the other. */
+START_TEST(a_user_that_keeps_what_others_cached_gets_more_at_once)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 10 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 90 * GiB);
+	for (int i = 0; i < 9; i++) {
+		static struct fake_request q;
+		fake_says(&fake, c, d, 90 * GiB - (uint64_t)i * 10 * GiB, 0);
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+		give_back(c, lease, 10 * GiB);
+		asks();
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+	}
+}
+END_TEST
+
+START_TEST(a_request_that_may_not_wait_is_refused_at_once_if_others_have_too_little)
+{
+	struct gm_lease *lease = add_cache();
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, lease), 1);
+	gm_lease_return(b, q.r.lease);
+	fake_core_run(&fake);
+	cache_again();
+	asks();
+
+	uint64_t begin = fake.now;
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(fake.now, begin);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+}
+END_TEST
+
+START_TEST(who_emptied_others_caches_for_nothing_still_gets_its_own)
+{
+	struct gm_lease *lease = add_cache();
+	struct gm_session *twin = fake_session(&fake, 2, 2);
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, lease), 1);
+	gm_lease_return(b, q.r.lease);
+	fake_core_run(&fake);
+
+	struct gm_lease *own = fake_lease(&fake, twin, d, 5 * GiB);
+	fake_lease(&fake, c, d, 5 * GiB);
+	fake_says(&fake, twin, d, 5 * GiB, 0);
+	fake_says(&fake, c, d, 5 * GiB, 0);
+	asks();
+	fake_ask(&fake, &q, b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(fake_asked(&fake, twin)->bytes, 5 * GiB);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	give_back(twin, own, 5 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ask");
@@ -277,6 +434,12 @@ int main(void)
 	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
 	tcase_add_test(tcase, who_made_others_move_buffers_for_nothing_still_moves_its_own);
+	tcase_add_test(tcase, a_user_cannot_empty_other_users_caches_again_and_again);
+	tcase_add_test(tcase, a_user_that_takes_its_requests_back_empties_no_more_caches);
+	tcase_add_test(tcase, a_user_that_keeps_what_others_cached_gets_more_at_once);
+	tcase_add_test(
+		tcase, a_request_that_may_not_wait_is_refused_at_once_if_others_have_too_little);
+	tcase_add_test(tcase, who_emptied_others_caches_for_nothing_still_gets_its_own);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
