@@ -134,8 +134,18 @@ static const char *options_with_letter(const char *word)
 	return NULL;
 }
 
+/* The first word that is a verb, or NULL. The value of an option may be one, too: this is only for
+ * advice. */
+static const char *options_verb_among(char **argv)
+{
+	for (size_t i = 1; argv[i]; i++)
+		if (gm_verb_find(gm_verbs, argv[i]))
+			return argv[i];
+	return NULL;
+}
+
 /* Says why getopt_long() does not accept this word. */
-static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
+static int options_wrong_option(char **argv, const char *word, char error[GM_OPTIONS_ERROR])
 {
 	const char *names[N_LONG_OPTIONS + 1] = {0};
 	char name[33];
@@ -158,13 +168,19 @@ static int options_wrong_option(const char *word, char error[GM_OPTIONS_ERROR])
 	if (closest)
 		return options_fail(
 			error, "unknown option '%s'; did you mean '--%s'?", word, closest);
-	return options_fail(error, "unknown option '%s'; see 'gpumemctl help'", word);
+
+	const char *verb = options_verb_among(argv);
+	return options_fail(error, "unknown option '%s'; see 'gpumemctl %s%s'", word,
+		verb ? verb : "help", verb ? " --help" : "");
 }
 
 static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 {
+	const char *familiar = gm_verb_familiar(word);
 	const char *closest = gm_verb_closest(gm_verbs, word);
 
+	if (familiar)
+		return options_fail(error, "unknown verb '%s'; %s", word, familiar);
 	if (closest)
 		return options_fail(error, "unknown verb '%s'; did you mean '%s'?", word, closest);
 	return options_fail(error, "unknown verb '%s'; see 'gpumemctl help'", word);
@@ -462,7 +478,7 @@ int gm_options_parse(
 		if (option == ':')
 			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
 		if (option == '?')
-			return options_wrong_option(options_refused_word(argv), error);
+			return options_wrong_option(argv, options_refused_word(argv), error);
 
 		r = options_take(&options, &texts, option, error);
 		if (r < 0)

@@ -23,6 +23,32 @@ const struct gm_verb *gm_verb_find(const struct gm_verb *const *verbs, const cha
 	return NULL;
 }
 
+const char *gm_verb_familiar(const char *name)
+{
+	static const char start[] = "'systemctl start gpumemd', or 'gpumemd', starts the daemon";
+	static const char clients[] = "use 'gpumemctl clients', or 'gpumemctl watch' for events";
+	static const char *const words[][2] = {
+		{"top", clients},
+		{"ps", clients},
+		{"list", clients},
+		{"ls", clients},
+		{"names", "use 'gpumemctl shares'"},
+		{"events", "use 'gpumemctl watch'"},
+		{"gpus", "use 'gpumemctl devices'"},
+		{"free", "use 'gpumemctl cleanup'"},
+		{"start", start},
+		{"restart", "'systemctl restart gpumemd' does that; without systemd, "
+			    "use 'gpumemctl stop', and start gpumemd"},
+		{"reload",
+			"'systemctl reload gpumemd' does that, or 'kill -HUP' and the daemon's pid"},
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (!strcmp(name, words[i][0]))
+			return words[i][1];
+	return NULL;
+}
+
 const char *gm_verb_closest(const struct gm_verb *const *verbs, const char *name)
 {
 	const char *names[32] = {0};

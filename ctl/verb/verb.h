@@ -138,6 +138,9 @@ struct gm_verb {
 
 /* Returns the verb with this name, or NULL. In both functions, NULL ends the list of verbs. */
 const struct gm_verb *gm_verb_find(const struct gm_verb *const *verbs, const char *name);
+/* Returns what to use instead of a verb that other programs have and gpumemctl does not, such as
+ * "use 'gpumemctl clients'", or NULL. Ask this before gm_verb_closest(), to which 'top' is 'stop'. */
+const char *gm_verb_familiar(const char *name);
 /* Returns the name of a verb that is close to a misspelt one, or NULL. */
 const char *gm_verb_closest(const struct gm_verb *const *verbs, const char *name);
 

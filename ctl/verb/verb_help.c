@@ -33,6 +33,9 @@ static gpumem_status help_run(struct gm_ctl *ctl)
 	const char *name = ctl->options->n_args ? ctl->options->args[0] : NULL;
 	const struct gm_verb *about = name ? gm_verb_find(ctl->verbs, name) : NULL;
 
+	const char *familiar = name && !about ? gm_verb_familiar(name) : NULL;
+	if (familiar)
+		return gm_verb_unknown(ctl, "", name, NULL, familiar);
 	if (name && !about)
 		return gm_verb_unknown(
 			ctl, "", name, gm_verb_closest(ctl->verbs, name), "see 'gpumemctl help'");

@@ -84,6 +84,21 @@ START_TEST(a_misspelt_verb_is_told_what_it_may_have_meant)
 }
 END_TEST
 
+START_TEST(a_verb_of_another_program_is_told_what_does_that_here)
+{
+	ck_assert_int_eq(PARSE("top"), -EINVAL);
+	ck_assert_str_eq(error,
+		"unknown verb 'top'; use 'gpumemctl clients', or 'gpumemctl watch' for events");
+	ck_assert_int_eq(PARSE("names"), -EINVAL);
+	ck_assert_str_eq(error, "unknown verb 'names'; use 'gpumemctl shares'");
+	/* This is neither 'status' nor 'restore'. */
+	ck_assert_int_eq(PARSE("start"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "starts the daemon"));
+	ck_assert_int_eq(PARSE("restart"), -EINVAL);
+	ck_assert_ptr_null(strstr(error, "did you mean"));
+}
+END_TEST
+
 START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
 {
 	ck_assert_int_eq(PARSE("--jsn"), -EINVAL);
@@ -91,11 +106,11 @@ START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
 	ck_assert_int_eq(PARSE("status", "--scoket=/x"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "'--socket'"));
 	ck_assert_int_eq(PARSE("-z"), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(error, "'-z'"));
+	ck_assert_str_eq(error, "unknown option '-z'; see 'gpumemctl help'");
 	ck_assert_int_eq(PARSE("-hz"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "'-hz'"));
 	ck_assert_int_eq(PARSE("shares", "remove", "-zx", "y"), -EINVAL);
-	ck_assert_str_eq(error, "unknown option '-zx'; see 'gpumemctl help'");
+	ck_assert_str_eq(error, "unknown option '-zx'; see 'gpumemctl shares --help'");
 	/* Only -h is short. */
 	ck_assert_int_eq(PARSE("-s", "mine", "status"), -EINVAL);
 	ck_assert_str_eq(error, "unknown option '-s'; did you mean '--socket'?");
@@ -314,6 +329,7 @@ int main(void)
 	tcase_add_test(tcase, options_may_stand_on_both_sides_of_the_verb);
 	tcase_add_test(tcase, every_verb_is_found_and_takes_the_options_of_all);
 	tcase_add_test(tcase, a_misspelt_verb_is_told_what_it_may_have_meant);
+	tcase_add_test(tcase, a_verb_of_another_program_is_told_what_does_that_here);
 	tcase_add_test(tcase, a_misspelt_option_is_told_what_it_may_have_meant);
 	tcase_add_test(tcase, a_negative_value_is_named_as_such);
 	tcase_add_test(tcase, the_dimensions_of_a_model_have_an_option_each);
