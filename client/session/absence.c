@@ -33,10 +33,14 @@ static gpumem_status absence_error(struct gpumem_session *session, const char *w
 	pthread_mutex_lock(&session->lock);
 	snprintf(text, sizeof(text), "%s", session->away);
 	pthread_mutex_unlock(&session->lock);
+
+	/* The reason comes last: it may be long, and only its end is cut off then. */
+	bool named = strstr(text, session->path) != NULL;
 	return gm_error(GPUMEM_E_DISCONNECTED,
-		"gpumemd at %s cannot be reached%s%s (%.200s): memory that is held keeps working, "
-		"and new memory can be had when the daemon is back",
-		session->path, *waited ? ", and did not come back within " : "", waited, text);
+		"gpumemd%s%s cannot be reached%s%s; memory that is held keeps working, and new "
+		"memory can be had when the daemon is back: %s",
+		named ? "" : " at ", named ? "" : session->path,
+		*waited ? ", and did not come back within " : "", waited, text);
 }
 
 gpumem_status gm_absence_error(struct gpumem_session *session)

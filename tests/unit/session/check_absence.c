@@ -70,6 +70,9 @@ START_TEST(a_daemon_that_never_comes_back_is_waited_for_no_longer_than_away_ms)
 		ck_assert_int_eq(askers[i].status, GPUMEM_E_DISCONNECTED);
 		ck_assert_ptr_nonnull(strstr(askers[i].detail, "did not come back within"));
 		ck_assert_ptr_nonnull(strstr(askers[i].detail, "no daemon listens there"));
+		/* The advice at the end of the reason is not cut off. */
+		ck_assert_msg(strstr(askers[i].detail, "run 'gpumemd --socket /"), "%s",
+			askers[i].detail);
 	}
 }
 END_TEST
