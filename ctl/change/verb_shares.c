@@ -114,7 +114,7 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 	gm_view_apply(&ctl->options->view, answer.table);
 	gm_writer_table_or(ctl->writer, "shares", answer.table,
 		gm_verb_narrows(ctl->options) ? "No name matches."
-					      : "There is no name that you may see.");
+					      : "No buffers are published that you may see.");
 	return GPUMEM_OK;
 }
 
@@ -166,17 +166,17 @@ static gpumem_status shares_explain(
 
 	if (name->foreign)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"user %s has no such name; see 'gpumemctl shares'",
-			gm_user_name(name->owner, user));
+			"user %s has no buffer with the name %s; see 'gpumemctl shares'",
+			gm_user_name(name->owner, user), name->name);
 
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
 		shares_take_search, &search, &ctl->trouble);
 	if (status == GPUMEM_OK && search.found)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"you have no such name; for that of user %s, write uid:%s/%s",
-			gm_user_name(search.owner, user), user, search.name);
-	return gm_trouble_set(
-		&ctl->trouble, GPUMEM_E_NOT_FOUND, "you have no such name; see 'gpumemctl shares'");
+			"you have no buffer with the name %s; for that of user %s, write uid:%s/%s",
+			search.name, gm_user_name(search.owner, user), user, search.name);
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+		"you have no buffer with the name %s; see 'gpumemctl shares'", name->name);
 }
 
 /* Asks the daemon to change a name. */

@@ -303,13 +303,13 @@ check "shares: what is left" says " 2h "
 run 0 shares expire weights never --json
 check "shares expire: for programs" all "[ $status = 0 ]" "is expires weights" "is left_ms null"
 run 1 shares expire mistral 2h
-check "shares expire: no such name" all "[ $status = 1 ]" "complains 'you have no such name; see '"
+check "shares expire: no such name" all "[ $status = 1 ]" "complains 'you have no buffer with the name '"
 run 0 shares remove weights
 check "shares remove: a name ends" all "[ $status = 0 ]" "says 'Removed weights.'"
 run 0 shares
-check "shares: there are none" says "There is no name"
+check "shares: there are none" says "No buffers are published"
 run 1 shares remove weights
-check "shares remove: once" all "[ $status = 1 ]" "complains 'no such name'"
+check "shares remove: once" all "[ $status = 1 ]" "complains 'you have no buffer with the name '"
 "$examples/publish" make weights >"$dir/stdout" 2>"$dir/stderr"
 run 0 shares remove "uid:$(id -un)/weights" --json
 check "shares remove: with the owner, for programs" all "[ $status = 0 ]" "is removed uid:$(id -un)/weights"

@@ -102,7 +102,7 @@ START_TEST(no_names_are_said_in_words_and_an_empty_list)
 {
 	none = true;
 	char *text = run_text("shares", script_shares);
-	ck_assert_str_eq(text, "There is no name that you may see.\n");
+	ck_assert_str_eq(text, "No buffers are published that you may see.\n");
 	free(text);
 	json_t *json = run_json("shares", script_shares);
 	ck_assert(json_is_array(json_object_get(json, "shares")));
@@ -256,16 +256,18 @@ START_TEST(a_name_that_another_user_has_is_pointed_to)
 	struct gm_options options = {.args = {"expire", "llama", "2h"}, .n_args = 3};
 	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
 	ck_assert_str_eq(trouble.text,
-		"you have no such name; for that of user 4000000000, write uid:4000000000/llama");
+		"you have no buffer with the name llama; for that of user 4000000000, write uid:4000000000/llama");
 	ck_assert_int_eq(trouble.status, GPUMEM_E_NOT_FOUND);
 	ck_assert(!usage);
 
 	options.args[1] = "mistral";
 	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
-	ck_assert_str_eq(trouble.text, "you have no such name; see 'gpumemctl shares'");
+	ck_assert_str_eq(
+		trouble.text, "you have no buffer with the name mistral; see 'gpumemctl shares'");
 	options.args[1] = "uid:root/llama";
 	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
-	ck_assert_str_eq(trouble.text, "user root has no such name; see 'gpumemctl shares'");
+	ck_assert_str_eq(trouble.text,
+		"user root has no buffer with the name llama; see 'gpumemctl shares'");
 }
 END_TEST
 
