@@ -49,7 +49,8 @@ static gpumem_status estimate_refuse(struct gm_ctl *ctl, const struct gm_model_f
 			"%s: %s is missing; give --%s", path, d->key, d->option);
 	if (!path)
 		return gm_verb_wrong_use(ctl,
-			"--%s is missing; give all dimensions, or the config.json of a model",
+			"--%s is missing; give all dimensions, or the config.json of a model; "
+			"see 'gpumemctl estimate --help'",
 			d->option);
 	if (file->lines[i])
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_INVALID, "%s:%u: %s: %s", path,

@@ -263,7 +263,8 @@ START_TEST(what_is_wrong_is_named_where_it_comes_from)
 	ck_assert(usage);
 	options = mistral();
 	options.model.vocab = 0;
-	refused(&options, "--vocab is missing; give all dimensions, or the config.json of a model");
+	refused(&options, "--vocab is missing; give all dimensions, or the config.json of a model; "
+			  "see 'gpumemctl estimate --help'");
 	ck_assert(usage);
 }
 END_TEST
