@@ -238,9 +238,10 @@ const struct gm_verb gm_verb_limit = {
 		"                      configured values apply again\n"
 		"  --device N          only on this device; without it, on each device\n\n"
 		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
-		"that clients give themselves) or session:N (one client). A max below what the\n"
-		"owner holds takes nothing away, but the owner gets nothing more. What is set\n"
-		"lasts until it is reset, also after a restart. 'set' and 'reset' are for\n"
+		"that clients give themselves) or session:N (one client). 'show' also lists\n"
+		"run:ID, a program under gpumem-run, whose limit gpumem-run sets. A max below\n"
+		"what the owner holds takes nothing away, but the owner gets nothing more. What\n"
+		"is set lasts until it is reset, also after a restart. 'set' and 'reset' are for\n"
 		"administrators.\n",
 	.takes = GM_OPTION_DEVICE,
 	.max_args = 5,

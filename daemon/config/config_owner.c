@@ -117,6 +117,10 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 	size_t n = colon ? (size_t)(colon - text) : 0;
 	gm_config_shown(text, shown);
 #define IS(word) (n == strlen(word) && !strncasecmp(text, word, n))
+	if (colon && IS("run"))
+		return config_owner_refuse(ret_why,
+			"\"%s\" is a run: its limit is set when it starts, with gpumem-run --limit",
+			shown);
 	if (!colon || !(IS("uid") || IS("gid") || IS("unit") || IS("container") || IS("client") ||
 			      (session && IS("session"))))
 		return config_owner_refuse(ret_why,
