@@ -14,7 +14,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/cleanup.h"
 
 /* What the columns STATE and CHECK leave of 80 columns. */
 #define WIDTH 61
@@ -121,10 +124,24 @@ bool gm_doctor_exists(const struct gm_doctor *doctor, const char *path)
 	return access(gm_doctor_path(doctor, path, full, sizeof(full)), F_OK) == 0;
 }
 
+/* Opens a regular file. Some files are where anybody can put something else: to open a pipe would wait, and to open a
+ * device may have effects. */
+static int doctor_open(const char *path)
+{
+	GM_AUTO_FD int place = open(path, O_PATH | O_CLOEXEC);
+	struct stat st;
+	char again[32];
+
+	if (place < 0 || fstat(place, &st) < 0 || !S_ISREG(st.st_mode))
+		return -1;
+	snprintf(again, sizeof(again), "/proc/self/fd/%d", place);
+	return open(again, O_RDONLY | O_CLOEXEC);
+}
+
 bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text, size_t n)
 {
 	char full[PATH_MAX];
-	int fd = open(gm_doctor_path(doctor, path, full, sizeof(full)), O_RDONLY | O_CLOEXEC);
+	int fd = doctor_open(gm_doctor_path(doctor, path, full, sizeof(full)));
 	size_t used = 0;
 	ssize_t got = 0;
 

@@ -84,7 +84,7 @@ bool gm_doctor_wants(const struct gm_doctor *doctor, const char *backend);
 /* Puts root and path together. The root must be far shorter than PATH_MAX. Returns ret. */
 const char *gm_doctor_path(const struct gm_doctor *doctor, const char *path, char *ret, size_t n);
 bool gm_doctor_exists(const struct gm_doctor *doctor, const char *path);
-/* Reads the beginning of a file as text. Returns false if it cannot be read. */
+/* Reads the beginning of a regular file as text. Returns false if it cannot be read. */
 bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text, size_t n);
 
 /* ---- the checks */

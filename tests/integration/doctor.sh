@@ -250,6 +250,16 @@ found "MPS runs" 0 mps null note "pid 4711" CUDA_MPS_PIPE_DIRECTORY
 rmdir "$dir/root/proc/4711"
 doctor
 found "MPS ran once" 0 mps null ok "no longer running" -
+# Anybody can make the folder in /tmp, and in it a pipe, which keeps a reader waiting, or a link to a device.
+mkdir "$dir/root/proc/4711"
+rm "$dir/root/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"
+mkfifo "$dir/root/tmp/nvidia-mps/nvidia-cuda-mps-control.pid"
+echo 4711 >"$dir/root/tmp/nvidia-mps/nvidia-cuda-mps-control.pid" &
+writer=$!
+doctor
+kill "$writer" 2>/dev/null
+wait "$writer" 2>/dev/null
+found "a pipe says nothing about MPS" 0 mps null ok "not running" -
 mkdir -p "$dir/root/else" "$dir/root/proc/4712"
 echo 4712 >"$dir/root/else/nvidia-cuda-mps-control.pid"
 CUDA_MPS_PIPE_DIRECTORY=/else doctor
