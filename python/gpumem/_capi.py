@@ -299,13 +299,32 @@ _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 
 
-def _is_safe(folder: Path, owners: Set[int]) -> bool:
-    """Whether nobody else could have put a library there. The package may lie below /tmp, where anybody can."""
+def _is_safe(folder: Path, owners: Set[int], groups: Set[int]) -> bool:
+    """Whether nobody else could have put something there."""
     try:
         found = folder.stat()
     except OSError:
         return False
-    return found.st_uid in owners and not found.st_mode & 0o002
+    return found.st_uid in owners and not found.st_mode & 0o002 and (not found.st_mode & 0o020 or found.st_gid in groups)
+
+
+def _safe_folders(folders: List[Path], code: Path, owner: int) -> List[Path]:
+    """Those of the folders in which nobody else could have put a library. They may lie below /tmp, where anybody can, or below a folder
+    that a group shares. code: a folder with code that runs here anyway. So its group, the owner of that code, and whoever can rename a
+    folder above it are trusted. The result has the real paths, because others could change a link after this look at it."""
+    owners: Set[int] = {0, os.geteuid(), owner}
+    groups: Set[int] = set()
+    if code.exists():
+        found = code.stat()
+        owners.add(found.st_uid)
+        if found.st_mode & 0o020:
+            groups.add(found.st_gid)
+    safe = []
+    for folder in (folder.resolve() for folder in folders):
+        elsewhere = [parent for parent in folder.parents if parent != code and parent not in code.parents]
+        if all(_is_safe(one, owners, groups) for one in [folder] + elsewhere):
+            safe.append(folder)
+    return safe
 
 
 def folders_beside_named(built: str) -> List[Path]:
@@ -316,8 +335,7 @@ def folders_beside_named(built: str) -> List[Path]:
         return []
     real = named.resolve().parent
     folders = [named.parent, real] + ([real.parent.parent / built] if real.parts[-2:] == ("client", ".libs") else [])
-    owners = {0, os.geteuid(), named.stat().st_uid}  # whom the user trusts already
-    return [folder for folder in folders if _is_safe(folder, owners)]
+    return _safe_folders(folders, real, named.stat().st_uid)
 
 
 def library_folders(*built: str) -> List[Path]:
@@ -327,10 +345,7 @@ def library_folders(*built: str) -> List[Path]:
     folders = [package.parent.parent / name for name in built] + [package.parent.parent / "lib"]
     for parent in list(package.parents)[1:5]:  # Python 3.9 has no slices of parents
         folders += [parent, parent / "lib", parent / "lib64"]
-    owners = {0, os.geteuid()}
-    if package.exists():
-        owners.add(package.stat().st_uid)  # whose code this is
-    return [folder for folder in folders if _is_safe(folder, owners)]
+    return _safe_folders(folders, package, os.geteuid())
 
 
 def _load() -> ctypes.CDLL:

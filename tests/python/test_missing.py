@@ -38,8 +38,8 @@ def copy(tmp_path):
     shutil.copytree(package, str(tmp_path / "copy" / "mine" / "gpumem"), ignore=shutil.ignore_patterns("__pycache__"))
     libraries = tmp_path / "copy" / "weights" / ".libs"
     libraries.mkdir(parents=True)
-    os.chmod(str(tmp_path / "copy"), 0o755)
-    os.chmod(str(libraries), 0o755)
+    for folder in (tmp_path / "copy", tmp_path / "copy" / "mine" / "gpumem", libraries.parent, libraries):
+        os.chmod(str(folder), 0o755)
     return tmp_path / "copy"
 
 
@@ -69,6 +69,7 @@ def test_folders_beside_a_library_that_is_named(tmp_path, monkeypatch):
     for folder in (built, plain, weights):
         folder.mkdir(parents=True)
         os.chmod(str(folder), 0o755)
+        os.chmod(str(folder.parent), 0o755)
         (folder / "libgpumem-client.so.0").touch()
 
     def beside(named):
@@ -83,6 +84,27 @@ def test_folders_beside_a_library_that_is_named(tmp_path, monkeypatch):
     # The linker finds it, and not in the current folder.
     monkeypatch.chdir(str(tmp_path))
     assert beside("libgpumem-client.so.0") == beside("client/.libs/libgpumem-client.so.0") == set()
+
+
+def test_a_library_that_a_group_could_have_put_there_is_not_loaded(copy):
+    """As in a folder that the members of a project share, in which nobody may rename what is another member's."""
+    os.chmod(str(copy), 0o1775)
+    assert str(copy) not in folders(copy) and str(copy / "weights" / ".libs") in folders(copy)
+    # Who builds with umask 002 has such folders everywhere. Whoever can write to the package need not be kept out.
+    os.chmod(str(copy / "mine" / "gpumem"), 0o775)
+    assert str(copy) in folders(copy)
+
+
+def test_a_link_is_followed_before_it_is_judged(copy):
+    """Its owner could change it afterwards."""
+    (copy / "lib").symlink_to(copy / "weights")
+    assert str(copy / "weights") in folders(copy) and str(copy / "lib") not in folders(copy)
+    # Who can write to a folder on its way could exchange what is behind it.
+    (copy / "weights" / "lib").mkdir(mode=0o755)
+    (copy / "lib64").symlink_to(copy / "weights" / "lib")
+    assert str(copy / "weights" / "lib") in folders(copy)
+    os.chmod(str(copy / "weights"), 0o777)
+    assert not any(folder.startswith(str(copy / "weights")) for folder in folders(copy))
 
 
 def test_a_library_in_a_folder_of_another_user_is_not_loaded(copy):
