@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines that say the same again and again. A time in which nothing was left out is a calm one, and
- * the next time is short again. */
+/* Log lines that say the same again and again. GM_REPEAT_LAST_NS without any is a calm time, and the
+ * next time between two lines is short again. That nothing was left out is not enough: a request that
+ * waits causes a reclaim every two seconds. */
 #include "daemon/serve/repeat.h"
 
 #include "common/arith.h"
@@ -12,8 +13,9 @@ bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_l
 		return false;
 	}
 
-	repeat->gap_ns = repeat->left_out ? gm_min(2 * repeat->gap_ns, GM_REPEAT_LAST_NS)
-					  : GM_REPEAT_FIRST_NS;
+	bool calm = !repeat->left_out && now_ns - repeat->said_ns >= GM_REPEAT_LAST_NS;
+	repeat->gap_ns = !repeat->gap_ns || calm ? GM_REPEAT_FIRST_NS
+						 : gm_min(2 * repeat->gap_ns, GM_REPEAT_LAST_NS);
 	repeat->said_ns = now_ns;
 	*ret_left_out = repeat->left_out;
 	repeat->left_out = 0;
