@@ -22,7 +22,7 @@
 struct gm_quiet_user {
 	uid_t payer_uid;
 	uint64_t until_ms;
-	uint32_t lines;
+	uint32_t lines, warnings;
 	uint64_t left_out[GM_QUIET_KINDS];
 	UT_hash_handle hh;
 };
@@ -120,8 +120,9 @@ bool gm_quiet_allows(
 
 	if (!user)
 		return false;
-	if (user->lines < GM_QUIET_LINES) {
-		user->lines++;
+	uint32_t *lines = level <= GM_LOG_WARNING ? &user->warnings : &user->lines;
+	if (*lines < GM_QUIET_LINES) {
+		++*lines;
 		return true;
 	}
 	user->left_out[kind]++;

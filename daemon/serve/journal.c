@@ -35,6 +35,11 @@ const char *gm_journal_kind(enum gm_event_kind kind)
 	return kinds[kind].kind;
 }
 
+enum gm_log_level gm_journal_level(enum gm_event_kind kind)
+{
+	return kinds[kind].level;
+}
+
 const char *gm_journal_trigger(enum gm_trigger trigger)
 {
 	static const char *const names[GM_TRIGGERS] = {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "common/log.h"
 #include "daemon/core/core.h"
 #include "daemon/net/identity.h"
 
@@ -30,6 +31,7 @@
 /* "limit", "reclaim-started", …: the name of a kind in gpumemctl watch and in GPUMEM_EVENT=. */
 const char *gm_journal_kind(enum gm_event_kind kind);
 const char *gm_journal_trigger(enum gm_trigger trigger);
+enum gm_log_level gm_journal_level(enum gm_event_kind kind);
 /* Makes the whole line: the client that the event is about, and core's own words. identity NULL:
  * the event is about no client, or the client has gone. */
 void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,

@@ -79,8 +79,8 @@ static bool watch_log_again(struct gm_watch *watch, struct gm_client *client,
 		return false;
 	if (client)
 		client->said_ns[event->kind] = now;
-	return gm_quiet_allows(
-		quiet, gm_session_info(event->session)->payer_uid, GM_LOG_NOTICE, GM_QUIET_OTHER);
+	return gm_quiet_allows(quiet, gm_session_info(event->session)->payer_uid,
+		gm_journal_level(event->kind), GM_QUIET_OTHER);
 }
 
 static void watch_log(const struct gm_event *event, const struct gm_identity *identity,

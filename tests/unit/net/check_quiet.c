@@ -68,6 +68,15 @@ START_TEST(lines_of_all_kinds_count_together)
 }
 END_TEST
 
+START_TEST(other_lines_do_not_hide_warnings)
+{
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1000), GM_QUIET_LINES);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_WARNING, GM_QUIET_CONNECTION, 30), 30);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_ERROR, GM_QUIET_OTHER, 30), 20);
+	ck_assert_uint_eq(allowed(1000, GM_LOG_INFO, GM_QUIET_OTHER, 1), 0);
+}
+END_TEST
+
 START_TEST(each_user_has_its_own_time)
 {
 	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, GM_QUIET_LINES + 1);
@@ -125,6 +134,7 @@ int main(void)
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_test(tests, a_user_causes_so_many_lines_and_then_a_sum);
 	tcase_add_test(tests, lines_of_all_kinds_count_together);
+	tcase_add_test(tests, other_lines_do_not_hide_warnings);
 	tcase_add_test(tests, another_user_is_heard);
 	tcase_add_test(tests, each_user_has_its_own_time);
 	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
