@@ -18,14 +18,31 @@
 #include "common/path.h"
 #include "common/reach.h"
 
-/* The folder that a relative path begins in, for messages: " (in /home/me)". Otherwise "". */
-static const char *reach_begins_in(const char *path, char text[160])
+/* Of a long folder, messages show the end, so that they have room for a remedy. */
+#define REACH_FOLDER_BYTES 100
+#define REACH_IN_BYTES     (REACH_FOLDER_BYTES + 16)
+
+/* The folder that a relative path begins in, for messages: " (in /home/me)", or " (in .../deep/below)". Otherwise "". */
+static const char *reach_begins_in(const char *path, char text[REACH_IN_BYTES])
 {
 	char folder[GM_PATH_BYTES];
 
 	*text = '\0';
-	if (path[0] && path[0] != '/' && getcwd(folder, sizeof(folder)))
-		snprintf(text, 160, " (in %.150s)", folder);
+	if (!path[0] || path[0] == '/' || !getcwd(folder, sizeof(folder)))
+		return text;
+
+	size_t n = strlen(folder);
+	const char *shown = folder;
+	if (n > REACH_FOLDER_BYTES) {
+		shown = folder + n - REACH_FOLDER_BYTES;
+		const char *slash = strchr(shown, '/');
+		if (slash)
+			shown = slash;
+		while ((*shown & 0xC0) == 0x80) /* not from the middle of a character */
+			shown++;
+	}
+	snprintf(text, REACH_IN_BYTES, " (in %s%.*s)", shown == folder ? "" : "...",
+		REACH_FOLDER_BYTES, shown);
 	return text;
 }
 
@@ -55,7 +72,7 @@ static void reach_say_start(struct gm_reach *reach, const char *path, const char
 static void reach_explain_missing(struct gm_reach *reach, const char *path)
 {
 	bool folder = reach_has_folder(path);
-	char in[160];
+	char in[REACH_IN_BYTES];
 
 	snprintf(reach->cause, sizeof(reach->cause),
 		"no daemon listens there, because %s does not exist%s",

@@ -117,6 +117,9 @@ static gpumem_status hello_connect_failed(const struct gm_hello_ask *ask, int r)
 	default:
 		status = gm_status_from_errno(reach.error);
 	}
+	/* The sentence about an absence names the path. */
+	if (ask->session)
+		return gm_error(status, "%s; %s", reach.cause, reach.remedy);
 	return gm_error(status, "cannot reach gpumemd at %s (%s): %s%s; %s", ask->path, ask->why,
 		reach.cause, gm_path_other(ask->why, other), reach.remedy);
 }

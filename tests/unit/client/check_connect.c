@@ -88,6 +88,30 @@ START_TEST(a_socket_path_past_the_limit_is_refused)
 }
 END_TEST
 
+START_TEST(the_remedy_is_whole_also_for_the_longest_path_in_a_deep_folder)
+{
+	char folder[64], deep[201], path[GM_LIMIT_SOCKET_PATH_BYTES + 1], end[160];
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+
+	gm_scratch_folder(folder, sizeof(folder));
+	ck_assert_int_eq(chdir(folder), 0);
+	memset(deep, 'd', sizeof(deep) - 1);
+	deep[sizeof(deep) - 1] = '\0';
+	ck_assert_int_eq(mkdir(deep, 0700), 0);
+	ck_assert_int_eq(chdir(deep), 0);
+	memset(path, 'x', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+
+	options.socket = path;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+	const char *text = gpumem_error_detail();
+	snprintf(end, sizeof(end), "run 'gpumemd --socket %s'", path);
+	ck_assert_msg(strlen(text) > strlen(end), "%s", text);
+	ck_assert_str_eq(text + strlen(text) - strlen(end), end);
+	says("does not exist (in ...ddd");
+}
+END_TEST
+
 START_TEST(another_major_version_is_refused_and_a_newer_minor_is_not)
 {
 	struct fake_will will = {.major = GM_WIRE_MAJOR + 1};
@@ -176,6 +200,7 @@ int main(void)
 	tcase_add_test(tc, the_socket_is_found_through_the_environment);
 	tcase_add_test(tc, a_users_socket_without_a_daemon_is_named_together_with_the_systems);
 	tcase_add_test(tc, a_socket_path_past_the_limit_is_refused);
+	tcase_add_test(tc, the_remedy_is_whole_also_for_the_longest_path_in_a_deep_folder);
 	tcase_add_test(tc, another_major_version_is_refused_and_a_newer_minor_is_not);
 	tcase_add_test(tc, what_is_no_gpumemd_is_not_taken_for_one);
 	tcase_add_test(tc, names_are_checked);

@@ -11,7 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/limits.h"
 #include "common/wire.h"
+#include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/session/heard.h"
 #include "tests/unit/session/session_fixture.h"
@@ -41,6 +43,32 @@ START_TEST(what_is_held_works_on_while_the_daemon_is_away)
 	/* Disconnecting needs no daemon. */
 	gpumem_disconnect(session);
 	session = NULL;
+}
+END_TEST
+
+START_TEST(an_absence_is_told_with_a_whole_remedy_also_for_the_longest_path)
+{
+	char path[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+	gpumem_connect_options options = usual_options();
+	gpumem_buffer *buffer;
+
+	gm_scratch_folder(path, sizeof(path));
+	size_t n = strlen(path);
+	memset(path + n, 'x', sizeof(path) - 1 - n);
+	path[n] = '/';
+	path[sizeof(path) - 1] = '\0';
+	ck_assert_int_eq(symlink(fake_path(fake), path), 0);
+	gpumem_disconnect(session);
+	options.socket = path;
+	options.away_ms = 200; /* it tries again meanwhile */
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_OK);
+
+	fake_away(fake);
+	ck_assert_int_eq(
+		gpumem_buffer_create(session, 0, MIB, NULL, &buffer), GPUMEM_E_DISCONNECTED);
+	says("no daemon listens there, because ");
+	const char *text = gpumem_error_detail();
+	ck_assert_msg(!strcmp(text + strlen(text) - 3, "xx'"), "%s", text);
 }
 END_TEST
 
@@ -238,6 +266,7 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, what_is_held_works_on_while_the_daemon_is_away);
+	tcase_add_test(tc, an_absence_is_told_with_a_whole_remedy_also_for_the_longest_path);
 	tcase_add_test(tc, a_session_is_taken_up_again_with_all_it_holds);
 	tcase_add_test(tc, a_grant_whose_answer_was_lost_goes_back_at_the_resume);
 	tcase_add_test(tc, a_daemon_that_forgot_the_session_gives_a_new_one);
