@@ -57,8 +57,10 @@ const struct gm_verb gm_verb_trim = {
 		"              without it, on all devices\n\n"
 		"Also asks clients to return cached memory, but does not wait for it: what they\n"
 		"return goes to the pool. 'cleanup' waits for it and releases it, too. Neither\n"
-		"takes memory that is in use. For administrators: root, the user that runs the\n"
-		"daemon, and the members of the configured admin_group.\n",
+		"takes memory that is in use. Unless memory is short, the daemon makes its\n"
+		"reserve again at once, so the pool does not stay empty (see 'gpumemctl pools').\n"
+		"For administrators: root, the user that runs the daemon, and the members of the\n"
+		"configured admin_group.\n",
 	.takes = GM_OPTION_DEVICE,
 	.run = trim_run,
 };

@@ -120,11 +120,14 @@ const struct gm_verb gm_verb_pools = {
 	.summary = "free chunks that are kept for reuse",
 	.help = "Shows how well the pool of each device serves, and the free chunks in it by\n"
 		"transport, size and trust domain. HITS are chunks that came from the pool,\n"
-		"MISSES are chunks that had to be created. A used chunk can only be leased\n"
-		"again within its own trust domain; otherwise it goes back to the device. A\n"
-		"chunk that is marked \"fresh\" was never leased, and any client can get it.\n"
-		"IDLE is how long the oldest chunk of a row has been in the pool. GOES IN is the\n"
-		"time until the next one of them goes back to the device because nobody took it\n"
-		"(pool_decay); the reserve stays.\n",
+		"MISSES are chunks that had to be created. RETURNS are chunks that clients gave\n"
+		"back to it, and RELEASED those that went from it to the device. PEAK is the most\n"
+		"that it has held, MAX the most that it may hold, and RESERVE how much memory\n"
+		"that was never leased the daemon keeps ready in it.\n\n"
+		"A used chunk can only be leased again within its own trust domain; otherwise it\n"
+		"goes back to the device. A chunk that is marked \"fresh\" was never leased, and\n"
+		"any client can get it. IDLE is how long the oldest chunk of a row has been in\n"
+		"the pool. GOES IN is the time until the next one of them goes back to the device\n"
+		"because nobody took it (pool_decay); the reserve stays.\n",
 	.run = pools_run,
 };
