@@ -5,8 +5,8 @@
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
  * widest cell. If the terminal is too narrow, columns that can be spared are left out, the last one
  * first, and a line below the table names them. Then the columns that may shrink do, the widest one
- * first and names after the others. On a small terminal, if that is not enough, each row becomes a
- * list, with a line for each of its cells.
+ * first and names after the others, except what is very long of a name. On a small terminal, if that
+ * is not enough, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -26,6 +26,9 @@
  * the other texts gives way before they do, so that a long tag does not leave "nobo…" of a user. */
 #define NAME_COLUMNS 16
 #define TEXT_COLUMNS 8
+/* A name that is longer than this gives way before other texts do that are as long as a short name: a
+ * long tag leaves enough of a client to tell it from others. */
+#define LONG_NAME_COLUMNS 32
 /* Rows become lists on terminals of at least the first and less than the second width. On a narrower
  * one, a list is no better. A wider one has room for all but those who ask for many columns. */
 #define LISTS_FROM  20
@@ -287,7 +290,9 @@ static bool text_layout_narrow(
 /* Returns whether the table fits now. */
 static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 {
-	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, TEXT_COLUMNS) ||
+	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, NAME_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, LONG_NAME_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, NAME_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, SHRUNK_COLUMNS) ||

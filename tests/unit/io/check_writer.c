@@ -157,6 +157,29 @@ START_TEST(a_name_is_cut_after_others_until_it_is_as_short_as_they_are)
 }
 END_TEST
 
+START_TEST(a_very_long_name_leaves_room_for_the_texts_beside_it)
+{
+	static const struct gm_column texts[] = {
+		{"client", "CLIENT", GM_COLUMN_SHRINK},
+		{"name", "NAME", GM_COLUMN_NAME},
+	};
+	static const char *const expected[] = {
+		"CLIENT           NAME\na client with a… the tag of a buffer, which is a…\n",
+		"CLIENT    NAME\na client… the tag of a buffer, which is a…\n",
+		"CLIENT   NAME\na clien… the tag of a buffer, which is …\n",
+	};
+	static const size_t widths[] = {49, 42, 40};
+
+	struct gm_writer *writer = text_writer(widths[_i], true, false);
+	struct gm_table *table = GM_TABLE_NEW(texts);
+	gm_table_row(table);
+	gm_table_text(table, "a client with a long name");
+	gm_table_text(table, "the tag of a buffer, which is as long as a sentence");
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, expected[_i]);
+}
+END_TEST
+
 START_TEST(what_can_be_spared_is_left_out_from_the_end_and_named)
 {
 	static const struct gm_column many[] = {
@@ -558,6 +581,7 @@ int main(void)
 	tcase_add_test(tcase, a_narrow_terminal_cuts_the_widest_column_that_may_shrink);
 	tcase_add_loop_test(
 		tcase, a_name_is_cut_after_others_until_it_is_as_short_as_they_are, 0, 5);
+	tcase_add_loop_test(tcase, a_very_long_name_leaves_room_for_the_texts_beside_it, 0, 3);
 	tcase_add_test(tcase, what_can_be_spared_is_left_out_from_the_end_and_named);
 	tcase_add_test(tcase, long_lines_and_notes_are_wrapped_where_the_terminal_ends);
 	tcase_add_test(tcase, nothing_is_wrapped_in_a_file_or_on_a_tiny_terminal);
