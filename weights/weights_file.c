@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,19 +30,32 @@ static gpumem_status file_check_kind(const struct stat *st, const char *shown)
 		S_ISDIR(st->st_mode) ? "a folder" : "a pipe, a socket or a device");
 }
 
+/* Opens what was looked at, and not what has its name by now. Without /proc, only the name is left. */
+static int file_open_same(int looked_at, int folder, const char *name)
+{
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", looked_at);
+	int fd = open(path, flags);
+	return fd < 0 && errno == ENOENT ? openat(folder, name, flags) : fd;
+}
+
 gpumem_status gm_weights_file_open(
 	struct gm_weights_file *file, int folder, const char *name, const char *shown)
 {
 	struct stat st;
 
-	/* A look before the open: to open a device may have effects. */
-	if (fstatat(folder, name, &st, 0) < 0)
+	/* A look before the open: to open a device may have effects. The folder may be another user's, who exchanges
+	 * the file in between. */
+	GM_AUTO_FD int looked_at = openat(folder, name, O_PATH | O_CLOEXEC);
+	if (looked_at < 0 || fstat(looked_at, &st) < 0)
 		return file_refused(shown, errno);
 	gpumem_status status = file_check_kind(&st, shown);
 	if (status)
 		return status;
 
-	GM_AUTO_FD int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	GM_AUTO_FD int fd = file_open_same(looked_at, folder, name);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return file_refused(shown, errno);
 	status = file_check_kind(&st, shown);

@@ -3,6 +3,14 @@
 /* The files of a model, found by a path: one file, a folder, an index with its shards, and what is refused. */
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/scratch.h"
 #include "tests/tap.h"
@@ -211,6 +219,54 @@ START_TEST(what_is_no_regular_file_is_refused_without_waiting)
 }
 END_TEST
 
+/* Exchanges a file and a link to a pipe, all the time. */
+static atomic_bool exchanging;
+static atomic_uint exchanged;
+
+static void *exchange(void *argument)
+{
+	char file[512], link[512];
+
+	snprintf(file, sizeof(file), "%s", in_folder("1.safetensors"));
+	snprintf(link, sizeof(link), "%s", in_folder("link"));
+	while (atomic_load(&exchanging) &&
+		renameat2(AT_FDCWD, link, AT_FDCWD, file, RENAME_EXCHANGE) == 0)
+		atomic_fetch_add(&exchanged, 1);
+	atomic_store(&exchanging, false);
+	return argument;
+}
+
+START_TEST(what_is_no_regular_file_is_not_opened_if_it_takes_the_place_of_one)
+{
+	struct inotify_event event;
+	char path[256];
+	pthread_t thread;
+
+	model_write(in_folder("1.safetensors"), FIRST, 305, 1);
+	ck_assert_int_eq(mkfifo(in_folder("pipe"), 0600), 0);
+	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	ck_assert_int_ge(inotify_add_watch(watch, in_folder("pipe"), IN_OPEN), 0);
+	ck_assert_int_eq(symlink("pipe", in_folder("link")), 0);
+	atomic_store(&exchanging, true);
+	ck_assert_int_eq(pthread_create(&thread, NULL, exchange, NULL), 0);
+	while (!atomic_load(&exchanged)) {
+		ck_assert(atomic_load(&exchanging)); /* the file system can do that */
+		sched_yield();
+	}
+
+	snprintf(path, sizeof(path), "%s/1.safetensors", folder);
+	for (int i = 0; i < 20000; i++) {
+		gpumem_status status = gm_weights_source_open(&source, path);
+		ck_assert(status == GPUMEM_OK || status == GPUMEM_E_INVALID);
+		gm_weights_source_close(&source);
+	}
+	atomic_store(&exchanging, false);
+	pthread_join(thread, NULL);
+	ck_assert_int_lt(read(watch, &event, sizeof(event)), 0); /* nobody has opened it */
+	close(watch);
+}
+END_TEST
+
 START_TEST(a_model_without_tensors_is_refused)
 {
 	model_write(in_folder("model.safetensors"), "{}", 0, 0);
@@ -269,6 +325,7 @@ int main(void)
 	tcase_add_test(tc, a_wrong_index_is_refused_with_its_place);
 	tcase_add_test(tc, headers_are_bounded_together_and_not_each);
 	tcase_add_test(tc, what_is_no_regular_file_is_refused_without_waiting);
+	tcase_add_test(tc, what_is_no_regular_file_is_not_opened_if_it_takes_the_place_of_one);
 	tcase_add_test(tc, a_model_without_tensors_is_refused);
 	tcase_add_test(tc, a_file_that_shrinks_or_changes_is_noticed);
 	tcase_add_test(tc, a_model_larger_than_any_device_is_refused);
