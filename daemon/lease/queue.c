@@ -49,8 +49,8 @@ static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
 	 * wakes the queue. */
 	if (!w->parked && !w->probe && w->again_ns > now)
 		return gm_min(w->again_ns, w->until_ns);
-	if (w->rest_ns > now)
-		return gm_min(w->rest_ns, w->until_ns);
+	if (w->rests && w->line->peace_ns > now)
+		return gm_min(w->line->peace_ns, w->until_ns);
 	return w->until_ns;
 }
 
@@ -399,7 +399,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
 		return true;
 	}
-	if ((now >= w->again_ns || w->rest_ns) && !gm_ladder_asking(device, GM_TRIGGER_REQUEST))
+	if ((now >= w->again_ns || w->rests) && !gm_ladder_asking(device, GM_TRIGGER_REQUEST))
 		gm_ask_for(device, request);
 	return false;
 }

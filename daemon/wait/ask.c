@@ -234,16 +234,17 @@ static bool ask_rests(const struct gm_device *device, const struct gm_waiting *w
 static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, uint64_t missing)
 {
 	const struct gm_policy *policy = &device->info.policy;
+	uint64_t peace = w->line->peace_ns;
 	uint64_t latest = gm_plus(w->since_ns, gm_policy_settle_ns(policy));
 	uint64_t rounds_ns = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
 
 	if (w->parked && gm_ladder_claimed(device, w->account->payer, false) < missing)
 		return;
-	w->rest_ns = w->line->peace_ns;
-	w->again_ns = gm_min(w->again_ns, w->rest_ns);
+	w->rests = true;
+	w->again_ns = gm_min(w->again_ns, peace);
 	/* However long its user disturbs others meanwhile. */
 	if (w->parked)
-		w->until_ns = gm_max(w->until_ns, gm_plus(gm_min(w->rest_ns, latest), rounds_ns));
+		w->until_ns = gm_max(w->until_ns, gm_plus(gm_min(peace, latest), rounds_ns));
 }
 
 /* ---- asking */
@@ -281,7 +282,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	struct gm_refusal refusal = {.block = w->block, .tally = w->tally, .denied = w->denied};
 	uint64_t now = gm_device_now(device);
 	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
-	w->rest_ns = 0;
+	w->rests = false;
 
 	/* For any other reason, it lacks nothing that a client could return. */
 	if (w->block != GM_BLOCK_QUOTA && !gm_waiting_wants_device(w))
@@ -305,5 +306,5 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 		ask_clients(device, w, missing - coming);
 	if (w->parked)
 		ask_extend(device, w);
-	return w->rest_ns > now || gm_ask_under_way(device, w);
+	return w->rests || gm_ask_under_way(device, w);
 }

@@ -31,6 +31,7 @@ struct gm_waiting {
 	bool told;          /* GM_EVENT_QUEUED was reported, so its end will be, too */
 	bool last_probe;    /* a parked request: the last probe was asked for already */
 	bool disturbed;     /* other users' clients were asked on its behalf */
+	bool rests;         /* other users' clients are not asked before the line's peace_ns */
 	uint8_t rounds;     /* how often clients were asked on its behalf */
 	uint32_t overtaken; /* by requests behind it, while it was the first of its line */
 	int32_t priority;
@@ -44,7 +45,6 @@ struct gm_waiting {
 	uint64_t since_ns;
 	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
 	uint64_t again_ns; /* clients are asked again then */
-	uint64_t rest_ns;  /* other users' clients are not asked before; 0: they may be asked */
 	uint64_t probe;    /* nothing is decided before this probe ended; 0: none */
 	/* It fitted, but the device could not make so many bytes of it; 0: that is not so. It is
 	 * tried again when the device's count of freed bytes, or the pool's of returns, is past
