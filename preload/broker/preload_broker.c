@@ -222,8 +222,10 @@ static enum broker_state broker_try(void)
 
 	if (broker_connect(&why))
 		return BROKER_SESSION;
-	if (!gm_preload_settings()->optional)
+	if (!gm_preload_settings()->optional) {
+		gm_report_why(why ? why : "libgpumem-client.so.0 cannot be loaded");
 		return BROKER_NEW; /* the next call tries again */
+	}
 	fprintf(stderr, "gpumem-run: the program runs without gpumemd: %s\n", why ? why : "");
 	return BROKER_PLAIN;
 }
@@ -256,6 +258,12 @@ enum gm_broker_answer gm_broker_begin(void)
 	return state == BROKER_SESSION ? GM_BROKER_READY
 	       : state == BROKER_PLAIN ? GM_BROKER_ABSENT
 				       : GM_BROKER_REFUSED;
+}
+
+gm_cu_result gm_broker_refuse(void)
+{
+	gm_report_refused();
+	return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 /* ---- devices */

@@ -47,7 +47,7 @@ static gm_cu_result charges_begin(enum gm_broker_answer answer, bool found,
 	enum gm_preload_call call, struct gm_preload_charge *charge)
 {
 	if (answer == GM_BROKER_REFUSED)
-		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		return gm_broker_refuse();
 	if (!charge->bytes)
 		return GM_CUDA_SUCCESS;
 	if (found)

@@ -108,7 +108,7 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 		return false;
 	enum gm_broker_answer answer = gm_broker_begin();
 	if (answer == GM_BROKER_REFUSED) {
-		*ret_result = GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		*ret_result = gm_broker_refuse();
 		return true;
 	}
 	if (answer == GM_BROKER_READY && gm_capture_of(driver, stream)) {

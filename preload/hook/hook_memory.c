@@ -100,7 +100,7 @@ gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 		return driver->cuMemAlloc_v2(ptr, bytes);
 	switch (gm_broker_begin()) {
 	case GM_BROKER_REFUSED:
-		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		return gm_broker_refuse();
 	case GM_BROKER_READY:
 		if (gm_broker_current(driver, &ctx, &number))
 			return memory_alloc(driver, ctx, number, bytes, ptr);
@@ -134,7 +134,7 @@ gm_cu_result cuMemAllocPitch_v2(
 
 	switch (gm_broker_begin()) {
 	case GM_BROKER_REFUSED:
-		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		return gm_broker_refuse();
 	case GM_BROKER_READY:
 		if (gm_broker_current(driver, &ctx, &number)) {
 			gm_cu_result result = memory_alloc(driver, ctx, number, bytes, ptr);

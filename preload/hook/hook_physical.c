@@ -68,7 +68,7 @@ gm_cu_result cuMemCreate(
 		return driver->cuMemCreate(handle, bytes, prop, flags);
 	enum gm_broker_answer answer = gm_broker_begin();
 	if (answer == GM_BROKER_REFUSED)
-		return GM_CUDA_ERROR_SYSTEM_NOT_READY;
+		return gm_broker_refuse();
 	if (answer == GM_BROKER_READY && physical_ours(driver, bytes, prop, flags) &&
 		gm_broker_device(driver, prop->location.id, &number)) {
 		gm_cu_result result = physical_create(driver, number, bytes, prop, handle);

@@ -202,6 +202,24 @@ START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
 }
 END_TEST
 
+START_TEST(the_report_counts_what_was_refused_without_a_daemon)
+{
+	char output[128], text[1024];
+	gm_scratch_path("preload-refused-report", output, sizeof output);
+	struct play one = {.route = "dlsym",
+		.scene = "refused",
+		.socket = "/nowhere/socket",
+		.output = output,
+		.env = "GPUMEM_RUN_REPORT=1"};
+
+	one_worker(act, &one);
+	read_file(output, text, sizeof text);
+	GM_REQUIRE(strstr(text, "0 allocations from gpumemd, 0 bytes in all, "));
+	GM_REQUIRE(!strstr(text, " 0 refused"));
+	GM_REQUIRE(strstr(text, " refused; the last: cannot reach gpumemd at /nowhere/socket ("));
+}
+END_TEST
+
 START_TEST(an_optional_daemon_that_is_missing_is_said_once)
 {
 	char output[128], text[1024];
@@ -313,6 +331,7 @@ int main(void)
 	tcase_add_test(tc, a_gpu_that_the_daemon_does_not_serve_has_its_own_size);
 	tcase_add_test(tc, a_program_without_the_driver_finds_no_driver);
 	tcase_add_test(tc, without_a_daemon_memory_is_refused_and_nothing_is_printed);
+	tcase_add_test(tc, the_report_counts_what_was_refused_without_a_daemon);
 	tcase_add_test(tc, an_optional_daemon_that_is_missing_is_said_once);
 	tcase_add_test(tc, the_report_says_what_went_where);
 	tcase_add_loop_test(tc, the_report_says_why_the_last_allocation_was_refused, 0, 2);
