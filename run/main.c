@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -164,19 +165,42 @@ static bool main_listed(const char *list, const char *entry)
 	return false;
 }
 
+/*
+ * Why a library that the environment names must not run in the program, or NULL. sudo -E keeps the variable, and the caller's code
+ * must not run as root. The owner of gpumem-run is trusted, because that code runs already.
+ */
+static const char *main_distrusts(const char *path)
+{
+	struct stat library, self;
+
+	if (stat(path, &library) < 0)
+		return strerror(errno);
+	if (library.st_mode & S_IWOTH)
+		return "all users can write to it";
+	if (library.st_uid != 0 && library.st_uid != geteuid() &&
+		(stat("/proc/self/exe", &self) < 0 || library.st_uid != self.st_uid))
+		return "it belongs to another user";
+	return NULL;
+}
+
 /* Our library comes first, so that those which the user has preloaded see what it does. */
 static int main_set_preload(void)
 {
 	const char *given = getenv("GPUMEM_PRELOAD"), *before = getenv("LD_PRELOAD");
 	char path[PATH_MAX];
 
-	if (!given || !*given)
+	bool named = given && *given;
+	if (!named)
 		given = GM_RUN_PRELOAD;
 	/* The program may run in another folder. */
 	if (!realpath(given, path) || access(path, R_OK) < 0)
 		return main_fail(EXIT_FAILURE,
 			"the library %s cannot be read: %s; run 'make install', or name the library in GPUMEM_PRELOAD",
 			given, strerror(errno));
+	const char *wrong = named ? main_distrusts(path) : NULL;
+	if (wrong)
+		return main_fail(EXIT_FAILURE,
+			"the library %s, which GPUMEM_PRELOAD names, is not used: %s", path, wrong);
 	if (strpbrk(path, " :"))
 		return main_fail(EXIT_FAILURE,
 			"the library %s cannot be preloaded: its path has a blank or a colon",

@@ -178,6 +178,39 @@ START_TEST(a_missing_library_comes_with_a_remedy)
 }
 END_TEST
 
+/* What gpumem-run says about a library of that owner, with that mode. */
+static void refuses_library(uid_t owner, mode_t mode, const char *why)
+{
+	char path[256], text[4096];
+	struct command command = {.arguments = ARGUMENTS("true"), .library = path};
+
+	gm_scratch_path("run-library", path, sizeof path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	GM_REQUIRE(fd >= 0);
+	GM_REQUIRE(fchown(fd, owner, (gid_t)-1) == 0 && fchmod(fd, mode) == 0);
+	close(fd);
+	GM_REQUIRE_EQ(outcome(&command, text), 1);
+	GM_REQUIRE(strstr(text, path) && strstr(text, why));
+	/* The scratch folder is emptied of files of this user only. */
+	unlink(path);
+}
+
+START_TEST(a_library_that_anybody_can_change_is_refused)
+{
+	start_with(CONFIG(""));
+	refuses_library(geteuid(), 0666, "all users can write to it");
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_library_of_another_user_is_refused)
+{
+	start_with(CONFIG(""));
+	refuses_library(UID_A, 0644, "it belongs to another user");
+	tear_down();
+}
+END_TEST
+
 /* A file of another user that runs with its rights; false: this machine has none. */
 static bool find_setuid(char path[256])
 {
@@ -487,6 +520,9 @@ int main(void)
 	tcase_add_test(tc, a_run_in_the_environment_that_makes_no_sense_is_an_error);
 	tcase_add_test(tc, no_line_of_the_help_is_wider_than_a_terminal);
 	tcase_add_test(tc, a_missing_library_comes_with_a_remedy);
+	tcase_add_test(tc, a_library_that_anybody_can_change_is_refused);
+	if (GM_TAP_WITH_USERS(a_library_of_another_user_is_refused))
+		tcase_add_test(tc, a_library_of_another_user_is_refused);
 	tcase_add_test(tc, a_setuid_program_is_refused);
 	tcase_add_test(tc, a_32_bit_program_is_refused);
 	tcase_add_test(tc, host_memory_is_no_gpu);
