@@ -141,10 +141,11 @@ void gm_client_goodbye(struct gm_client *client)
 	gm_client_unkeep(clients, id, place);
 }
 
+/* This is no complaint: a program under gpumem-run says no goodbye when it ends. */
 static void client_log_death(struct gm_client *client)
 {
 	gm_client_log(client, GM_LOG_INFO,
-		"ended without a goodbye; its memory is released, except what has a name or is open "
+		"ended with its process; its memory is released, except what has a name or is open "
 		"elsewhere");
 }
 

@@ -172,7 +172,7 @@ START_TEST(memory_of_a_client_that_just_exits_comes_back)
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).quarantined, 0);
 	/* One line tells of it, although its connection ended before its process did. */
-	GM_UNTIL(gm_daemon_said(&daemon_, "ended without a goodbye") == 1);
+	GM_UNTIL(gm_daemon_said(&daemon_, "ended with its process") == 1);
 	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "closed its connection"), 0);
 	require_all_memory_zero();
 }
