@@ -3,8 +3,7 @@
  * A plain CUDA program that knows nothing about gpumemd. It opens the memory behind a CUDA IPC
  * handle and prints its first bytes.
  *
- *   ipc_open HANDLE     HANDLE is the 128 hexadecimal digits that examples/cuda_worker --ipc
- *   prints,
+ *   ipc_open HANDLE     HANDLE is the 128 hexadecimal digits that cuda_worker --ipc prints,
  *                       or - to read them from the standard input
  */
 #include <stdint.h>
@@ -39,7 +38,9 @@ int main(int argc, char **argv)
 	else if (argc == 2)
 		snprintf(line, sizeof(line), "%s", argv[1]);
 	if (parse(line, &handle)) {
-		fprintf(stderr, "usage: ipc_open HANDLE    (128 hexadecimal digits, or -)\n");
+		fprintf(stderr,
+			"usage: ipc_open HANDLE    (128 hexadecimal digits, which cuda_worker --ipc "
+			"prints, or - to read them)\n");
 		return 2;
 	}
 	if (cuda_load())
