@@ -77,7 +77,7 @@ void gm_serve_answer_status(
 /* To a client, a name that does not exist and one for somebody else look the same. */
 #define GM_SERVE_NO_NAME \
 	"there is no such name for this client: it may not be published yet, have ended, or " \
-	"be meant for somebody else"
+	"be meant for somebody else; see gpumemctl shares"
 /* The daemon is out of memory. */
 void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 
