@@ -124,6 +124,10 @@ struct gm_line {
 	/* Kept by ask.c: how often clients of other users moved more to host memory for this user than it
 	 * kept. */
 	uint8_t wasted;
+	/* Kept by ask.c: clients of other users returned what they do not use, and not all requests that they
+	 * were asked for have got theirs. */
+	bool untaken;
+	uint16_t askers; /* requests for which other users' clients were asked */
 	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
 	 * asked until then. */
 	const struct gm_tally *dry;
@@ -133,8 +137,8 @@ struct gm_line {
 	uint64_t moved, held_before, spill_ns;
 	uint64_t forget_ns; /* what was wasted does not count any more */
 	/* Kept by ask.c: clients of other users returned what they do not use. Before peace_ns, they are asked
-	 * again only while the user holds so much, which is what it held when it had got that; UINT64_MAX: it
-	 * has not got it. */
+	 * again only while the user holds so much, which is what it held when it had got that; UINT64_MAX: a
+	 * request ended that did not take it. */
 	uint64_t enough, peace_ns;
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;

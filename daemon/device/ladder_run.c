@@ -380,6 +380,29 @@ static void ladder_plan_request(struct gm_device *device, const struct gm_accoun
 	plan->reach = reach;
 }
 
+/* The plan to ask for what clients say that they have. */
+static int ladder_plan_offers(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_plan *plan)
+{
+	int r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, plan);
+	if (r == 0 && gm_ladder_plan_sure(plan) < bytes)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_SPILL,
+			bytes - gm_ladder_plan_sure(plan), plan);
+	return r;
+}
+
+uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach)
+{
+	struct gm_ladder_plan plan;
+	ladder_plan_request(device, self, bytes, reach, &plan);
+	int r = ladder_plan_offers(device, self, tally, bytes, &plan);
+	uint64_t offered = r == 0 ? gm_ladder_plan_sure(&plan) : 0;
+
+	gm_ladder_plan_deinit(&plan);
+	return offered;
+}
+
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
 {
@@ -387,10 +410,7 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	ladder_plan_request(device, self, bytes, ways.reach, &plan);
 	int r = 0;
 	if (!ways.widely)
-		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_CACHED, bytes, &plan);
-	if (r == 0 && !ways.widely && gm_ladder_plan_sure(&plan) < bytes)
-		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_SPILL,
-			bytes - gm_ladder_plan_sure(&plan), &plan);
+		r = ladder_plan_offers(device, self, tally, bytes, &plan);
 	if (r == 0 && gm_ladder_plan_sure(&plan) < bytes) {
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */

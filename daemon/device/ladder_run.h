@@ -30,6 +30,9 @@ struct gm_ladder_ways {
 };
 uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways);
+/* Of so many bytes, how many clients say that they have which could be asked for them now. */
+uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
 /* Whether clients still have time to return what they were asked for. */

@@ -103,14 +103,23 @@ static uint64_t ask_rest(const struct gm_device *device, unsigned wasted)
 	return gm_policy_settle_ns(&device->info.policy) << wasted;
 }
 
-/* A client of another user returned what it did not use. */
-static void ask_note_gift(const struct gm_device *device, struct gm_line *line)
+/* Other users' clients have peace from now on. If it is a new one and requests wait for what those clients
+ * return, what the user got before does not count. */
+static void ask_begin_peace(const struct gm_device *device, struct gm_line *line)
 {
 	uint64_t now = gm_device_now(device);
 
-	if (now >= line->peace_ns)
-		line->enough = UINT64_MAX;
+	if (now >= line->peace_ns && line->askers > 0)
+		line->enough = 0;
 	line->peace_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+}
+
+/* A client of another user returned what it did not use. If no request waits for that, the user has got its
+ * memory already. */
+static void ask_note_gift(const struct gm_device *device, struct gm_line *line)
+{
+	ask_begin_peace(device, line);
+	line->untaken = line->untaken || line->askers > 0;
 }
 
 void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
@@ -185,9 +194,16 @@ void gm_ask_tick(struct gm_device *device)
 	}
 }
 
+/* Whether what others moved for the request's user until now is in use. What the request itself lacks counts as
+ * well, since what was moved for it in its first round is not held yet. What it found free is no reason to disturb
+ * anybody. */
+static bool ask_uses_moved(const struct gm_device *device, const struct gm_waiting *w)
+{
+	return w->line->moved <= gm_plus(w->lacked, ask_kept_by(device, w->line));
+}
+
 /* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
- * until now is in use, or its rest is over. What the request itself lacks counts as well, since what was moved for it
- * in its first round is not held yet. What it found free is no reason to disturb anybody. */
+ * until now is in use, or its rest is over. */
 static bool ask_may_disturb(const struct gm_device *device, const struct gm_waiting *w)
 {
 	struct gm_line *line = w->line;
@@ -195,7 +211,7 @@ static bool ask_may_disturb(const struct gm_device *device, const struct gm_wait
 
 	if (now >= line->forget_ns)
 		line->wasted = 0;
-	if (line->moved <= gm_plus(w->lacked, ask_kept_by(device, line)))
+	if (ask_uses_moved(device, w))
 		return true;
 	if (now < line->spill_ns)
 		return false;
@@ -215,30 +231,55 @@ void gm_ask_granted(struct gm_device *device, const struct gm_request *request)
 		return;
 
 	uint64_t held = ask_held_by(device, payer_uid);
-	line->enough = line->enough == UINT64_MAX ? held : gm_max(line->enough, held);
+	bool peace = gm_device_now(device) < line->peace_ns;
+	line->enough = peace ? gm_max(line->enough, held) : held;
+	if (line->askers == 0)
+		line->untaken = false;
+}
+
+void gm_ask_ended(struct gm_device *device, const struct gm_request *request)
+{
+	struct gm_line *line = request->waiting.line;
+	if (!request->waiting.disturbed)
+		return;
+
+	/* What clients return from now on, they return for nothing. */
+	if (gm_ladder_asking(device, GM_TRIGGER_REQUEST))
+		ask_begin_peace(device, line);
+	line->enough = UINT64_MAX;
 }
 
 /* Whether other users' clients are left alone for now: they returned something for the request's user a
- * moment ago, and it did not take that, or has given it back. */
+ * moment ago, and it has not taken that yet, did not take it, or has given it back. */
 static bool ask_rests(const struct gm_device *device, const struct gm_waiting *w)
 {
 	const struct gm_line *line = w->line;
 	/* The second round of a request that must not wait belongs to the first. */
 	if (gm_device_now(device) >= line->peace_ns || (w->parked && w->disturbed))
 		return false;
-	return ask_held_by(device, line->payer_uid) < line->enough;
+	return line->untaken || ask_held_by(device, line->payer_uid) < line->enough;
+}
+
+/* Whether clients say that they have what the request lacks itself, and may be asked for it after the peace. */
+static bool ask_is_offered(struct gm_device *device, const struct gm_waiting *w, uint64_t lacks)
+{
+	const struct gm_line *line = w->line;
+	bool moves = ask_uses_moved(device, w) || line->peace_ns >= line->spill_ns;
+
+	return gm_ladder_offered(device, w->account, w->tally, lacks,
+		       moves ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS) >= lacks;
 }
 
 /* The request waits until others may be asked, even if it is parked, since it is not their fault. It does not
  * wait for what they do not have by what they say. */
-static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, uint64_t missing)
+static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, uint64_t lacks)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t peace = w->line->peace_ns;
 	uint64_t latest = gm_plus(w->since_ns, gm_policy_settle_ns(policy));
 	uint64_t rounds_ns = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
 
-	if (w->parked && gm_ladder_claimed(device, w->account->payer, false) < missing)
+	if (w->parked && !ask_is_offered(device, w, lacks))
 		return;
 	w->rests = true;
 	w->again_ns = gm_min(w->again_ns, peace);
@@ -249,8 +290,9 @@ static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, u
 
 /* ---- asking */
 
-/* Asks for so many bytes, of whomever the request may ask. */
-static void ask_clients(struct gm_device *device, struct gm_waiting *w, uint64_t bytes)
+/* Asks for so many bytes, of whomever the request may ask. lacks: what it lacks itself. */
+static void ask_clients(
+	struct gm_device *device, struct gm_waiting *w, uint64_t bytes, uint64_t lacks)
 {
 	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .fully = w->parked};
 	struct gm_line *line = w->line;
@@ -259,13 +301,16 @@ static void ask_clients(struct gm_device *device, struct gm_waiting *w, uint64_t
 	if (ask_rests(device, w)) {
 		ways.reach = GM_REACH_OWN;
 		gm_ladder_ask(device, w->account, w->tally, bytes, ways);
-		ask_wait_for_peace(device, w, bytes);
+		ask_wait_for_peace(device, w, gm_min(lacks, bytes));
 		return;
 	}
 
 	ways.reach = ask_may_disturb(device, w) ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS;
 	uint64_t asked = gm_ladder_ask(device, w->account, w->tally, bytes, ways);
-	w->disturbed = w->disturbed || asked > 0;
+	if (asked > 0 && !w->disturbed) {
+		w->disturbed = true;
+		line->askers++;
+	}
 	/* A client is not asked for what it holds itself, so another client's request may find
 	 * something. */
 	if (asked == 0 && !w->parked && w->account->held == 0) {
@@ -299,11 +344,11 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	if (missing < w->denied)
 		missing = w->denied;
 	w->lacked = gm_max(w->lacked, missing);
-	missing += ask_wanted_before(device, request);
+	uint64_t wanted = missing + ask_wanted_before(device, request);
 
 	uint64_t coming = ask_owed(device, w);
-	if (missing > coming)
-		ask_clients(device, w, missing - coming);
+	if (wanted > coming)
+		ask_clients(device, w, wanted - coming, missing);
 	if (w->parked)
 		ask_extend(device, w);
 	return w->rests || gm_ask_under_way(device, w);

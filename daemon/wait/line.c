@@ -102,6 +102,7 @@ void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_reque
 	else
 		DL_PREPEND2(line->requests, request, waiting.prev, waiting.next);
 	request->waiting.line = line;
+	line->askers += request->waiting.disturbed;
 	line->length++;
 	device->queue.length++;
 }
@@ -118,6 +119,7 @@ void gm_line_remove(struct gm_device *device, struct gm_request *request)
 		line->first = NULL;
 	DL_DELETE2(line->requests, request, waiting.prev, waiting.next);
 	request->waiting.line = NULL;
+	line->askers -= request->waiting.disturbed;
 	line->length--;
 	device->queue.length--;
 }

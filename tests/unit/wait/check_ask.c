@@ -334,24 +334,81 @@ START_TEST(a_user_cannot_empty_other_users_caches_again_and_again)
 }
 END_TEST
 
-START_TEST(a_user_that_takes_its_requests_back_empties_no_more_caches)
+/* A user asks, and takes that back before it is served, again and again for 20 s. Returns how often the
+ * honest client returned its cache. */
+static unsigned take_requests_back(struct gm_lease *lease)
 {
-	struct gm_lease *lease = add_cache();
 	uint64_t until = fake.now + 20 * SECOND;
 	static struct fake_request q;
 	unsigned emptied = 0;
 	while (fake.now < until) {
-		fake_wait(&fake, &q, b, d, 20 * GiB, 100 * SECOND);
+		fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+		fake_pass(&fake, 10 * MS);
+		gm_core_cancel(fake.core, &q.r);
 		if (return_cache(lease)) {
 			emptied++;
 			lease = cache_again();
 		}
-		fake_pass(&fake, 10 * MS);
-		gm_core_cancel(fake.core, &q.r);
-		fake_core_run(&fake);
 	}
+	return emptied;
+}
+
+START_TEST(a_user_that_takes_its_requests_back_empties_no_more_caches)
+{
+	unsigned emptied = take_requests_back(add_cache());
 	ck_assert_uint_ge(emptied, 15);
 	ck_assert_uint_le(emptied, 21);
+}
+END_TEST
+
+/* That it keeps what it got first is no reason to disturb others for nothing. */
+START_TEST(a_user_that_keeps_something_and_takes_the_rest_back_empties_no_more_caches)
+{
+	struct gm_lease *first = add_honest(), *second = fake_lease(&fake, c, d, 10 * GiB);
+	fake_lease(&fake, a, d, 50 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, first), 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	unsigned emptied = take_requests_back(second);
+	ck_assert_uint_ge(emptied, 15);
+	ck_assert_uint_le(emptied, 21);
+}
+END_TEST
+
+/* A large request, which the user takes back, and a small one, of which it keeps the memory. */
+START_TEST(a_user_that_keeps_a_little_of_what_others_return_empties_no_more_caches)
+{
+	struct gm_session *other = fake_session(&fake, 4, 4);
+	struct gm_lease *lease = add_honest();
+	static struct fake_request large, small[5];
+	unsigned emptied = 0;
+	fake_lease(&fake, a, d, 55 * GiB);
+	fake_lease(&fake, other, d, 5 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	fake_says(&fake, other, d, 5 * GiB, 0);
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t cached = 10 * GiB - emptied * GiB;
+		asks();
+		fake_wait(&fake, &large, b, d, cached, 100 * SECOND);
+		fake_wait(&fake, &small[i], b, d, GiB, 100 * SECOND);
+		bool asked = fake_asked(&fake, c);
+		gm_core_cancel(fake.core, &large.r);
+		if (asked) {
+			ck_assert(i > 0 || fake_asked(&fake, other));
+			give_back(c, lease, cached);
+			fake_core_run(&fake);
+			ck_assert_int_eq(small[i].status, GPUMEM_OK);
+			emptied++;
+			lease = fake_lease(&fake, c, d, cached - GiB);
+			fake_says(&fake, c, d, cached - GiB, 0);
+		}
+		fake_pass(&fake, 150 * MS);
+	}
+	ck_assert_uint_eq(emptied, 1);
 }
 END_TEST
 
@@ -371,6 +428,103 @@ START_TEST(a_user_that_keeps_what_others_cached_gets_more_at_once)
 		fake_core_run(&fake);
 		ck_assert_int_eq(q.status, GPUMEM_OK);
 	}
+}
+END_TEST
+
+START_TEST(a_user_that_has_its_memory_before_others_return_theirs_gets_more_at_once)
+{
+	struct gm_lease *first = add_honest(), *second = fake_lease(&fake, c, d, 10 * GiB);
+	struct gm_lease *other = fake_lease(&fake, a, d, 50 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	static struct fake_request q[3];
+	fake_wait(&fake, &q[0], b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+	give_back(a, other, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q[0].status, GPUMEM_OK);
+	give_back(c, first, 10 * GiB);
+	fake_core_run(&fake);
+	fake_ask(&fake, &q[1], b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q[1].status, GPUMEM_OK);
+
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	asks();
+	fake_ask(&fake, &q[2], b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	give_back(c, second, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q[2].status, GPUMEM_OK);
+}
+END_TEST
+
+/* Others cache too little, but could move buffers. */
+START_TEST(a_request_that_may_not_wait_waits_for_what_others_could_move)
+{
+	struct gm_lease *lease = add_cache();
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, lease), 1);
+	gm_lease_return(b, q.r.lease);
+	fake_core_run(&fake);
+	cache_again();
+	fake_says(&fake, c, d, 10 * GiB, 30 * GiB);
+	asks();
+
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 20 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+}
+END_TEST
+
+/* Neither its own user's clients nor the others have enough alone. */
+START_TEST(a_request_that_may_not_wait_waits_for_what_others_have_beside_its_own_user)
+{
+	struct gm_lease *lease = add_cache();
+	struct gm_session *twin = fake_session(&fake, 2, 2);
+	static struct fake_request q;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, lease), 1);
+	gm_lease_return(b, q.r.lease);
+	fake_core_run(&fake);
+	fake_lease(&fake, twin, d, 5 * GiB);
+	fake_lease(&fake, c, d, 5 * GiB);
+	fake_says(&fake, twin, d, 5 * GiB, 0);
+	fake_says(&fake, c, d, 5 * GiB, 0);
+
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 0);
+	asks();
+	fake_pass(&fake, SECOND);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fake_asked(&fake, twin)->bytes, 5 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 5 * GiB);
+}
+END_TEST
+
+/* The large one is not the small one's affair. */
+START_TEST(a_request_that_may_not_wait_is_not_refused_for_what_a_request_before_it_lacks)
+{
+	struct gm_lease *lease = add_cache();
+	static struct fake_request q, large;
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(&q, lease), 1);
+	gm_lease_return(b, q.r.lease);
+	fake_core_run(&fake);
+	cache_again();
+	asks();
+
+	fake_wait(&fake, &large, b, d, 50 * GiB, 100 * SECOND);
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_ptr_null(fake_asked(&fake, c));
 }
 END_TEST
 
@@ -436,7 +590,18 @@ int main(void)
 	tcase_add_test(tcase, who_made_others_move_buffers_for_nothing_still_moves_its_own);
 	tcase_add_test(tcase, a_user_cannot_empty_other_users_caches_again_and_again);
 	tcase_add_test(tcase, a_user_that_takes_its_requests_back_empties_no_more_caches);
+	tcase_add_test(
+		tcase, a_user_that_keeps_something_and_takes_the_rest_back_empties_no_more_caches);
+	tcase_add_test(
+		tcase, a_user_that_keeps_a_little_of_what_others_return_empties_no_more_caches);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_cached_gets_more_at_once);
+	tcase_add_test(
+		tcase, a_user_that_has_its_memory_before_others_return_theirs_gets_more_at_once);
+	tcase_add_test(tcase, a_request_that_may_not_wait_waits_for_what_others_could_move);
+	tcase_add_test(
+		tcase, a_request_that_may_not_wait_waits_for_what_others_have_beside_its_own_user);
+	tcase_add_test(tcase,
+		a_request_that_may_not_wait_is_not_refused_for_what_a_request_before_it_lacks);
 	tcase_add_test(
 		tcase, a_request_that_may_not_wait_is_refused_at_once_if_others_have_too_little);
 	tcase_add_test(tcase, who_emptied_others_caches_for_nothing_still_gets_its_own);
