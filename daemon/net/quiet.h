@@ -12,8 +12,9 @@
 /*
  * How much one user can make the daemon log. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, and as many warnings and errors: a user who does much else must not be able to
- * hide those. What is left out is counted, and one line at the end of that time says how much it was. The record of a user outlives its connections. Lines for debugging
- * are not counted: an administrator asked for them.
+ * hide those. What is left out is counted, and one line at the end of that time says how much it was.
+ * The record of a user outlives its connections. Lines for debugging are not counted: an
+ * administrator asked for them.
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10

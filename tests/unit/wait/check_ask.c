@@ -431,6 +431,31 @@ START_TEST(a_user_that_keeps_what_others_cached_gets_more_at_once)
 }
 END_TEST
 
+/* Two threads of a growing program: the second one asks while the first is half served. */
+START_TEST(a_user_whose_requests_come_at_once_gets_one_after_the_other_at_once)
+{
+	static struct fake_request q[2];
+	no_levels();
+	fake_lease(&fake, a, d, 60 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, c, d, 5 * GiB, 0);
+	fake_ask(&fake, &q[0], b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	give_back(c, lease, 3 * GiB);
+	fake_core_run(&fake);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	fake_ask(&fake, &q[1], b, d, 5 * GiB, GM_TRANSPORT_AUTO);
+	asks();
+	give_back(c, lease, 2 * GiB);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(q[0].ended, 1);
+	ck_assert_int_eq(q[0].status, GPUMEM_OK);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 5 * GiB);
+	give_back(c, lease, 5 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q[1].status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(a_user_that_has_its_memory_before_others_return_theirs_gets_more_at_once)
 {
 	struct gm_lease *first = add_honest(), *second = fake_lease(&fake, c, d, 10 * GiB);
@@ -595,6 +620,7 @@ int main(void)
 	tcase_add_test(
 		tcase, a_user_that_keeps_a_little_of_what_others_return_empties_no_more_caches);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_cached_gets_more_at_once);
+	tcase_add_test(tcase, a_user_whose_requests_come_at_once_gets_one_after_the_other_at_once);
 	tcase_add_test(
 		tcase, a_user_that_has_its_memory_before_others_return_theirs_gets_more_at_once);
 	tcase_add_test(tcase, a_request_that_may_not_wait_waits_for_what_others_could_move);
