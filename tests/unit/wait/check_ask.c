@@ -312,6 +312,15 @@ static unsigned serve_cache(struct fake_request *q, struct gm_lease *lease)
 	return n;
 }
 
+/* The user gets what the honest client cached, and gives it back at once. */
+static void waste_cache(struct fake_request *q, struct gm_lease *lease)
+{
+	fake_ask(&fake, q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(serve_cache(q, lease), 1);
+	gm_lease_return(b, q->r.lease);
+	fake_core_run(&fake);
+}
+
 START_TEST(a_user_cannot_empty_other_users_caches_again_and_again)
 {
 	struct gm_lease *lease = add_cache();
@@ -486,12 +495,8 @@ END_TEST
 /* Others cache too little, but could move buffers. */
 START_TEST(a_request_that_may_not_wait_waits_for_what_others_could_move)
 {
-	struct gm_lease *lease = add_cache();
 	static struct fake_request q;
-	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(serve_cache(&q, lease), 1);
-	gm_lease_return(b, q.r.lease);
-	fake_core_run(&fake);
+	waste_cache(&q, add_cache());
 	cache_again();
 	fake_says(&fake, c, d, 10 * GiB, 30 * GiB);
 	asks();
@@ -513,10 +518,7 @@ START_TEST(a_request_that_may_not_wait_waits_for_what_others_have_beside_its_own
 	struct gm_lease *lease = add_cache();
 	struct gm_session *twin = fake_session(&fake, 2, 2);
 	static struct fake_request q;
-	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(serve_cache(&q, lease), 1);
-	gm_lease_return(b, q.r.lease);
-	fake_core_run(&fake);
+	waste_cache(&q, lease);
 	fake_lease(&fake, twin, d, 5 * GiB);
 	fake_lease(&fake, c, d, 5 * GiB);
 	fake_says(&fake, twin, d, 5 * GiB, 0);
@@ -538,10 +540,7 @@ START_TEST(a_request_that_may_not_wait_is_not_refused_for_what_a_request_before_
 {
 	struct gm_lease *lease = add_cache();
 	static struct fake_request q, large;
-	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(serve_cache(&q, lease), 1);
-	gm_lease_return(b, q.r.lease);
-	fake_core_run(&fake);
+	waste_cache(&q, lease);
 	cache_again();
 	asks();
 
@@ -555,12 +554,8 @@ END_TEST
 
 START_TEST(a_request_that_may_not_wait_is_refused_at_once_if_others_have_too_little)
 {
-	struct gm_lease *lease = add_cache();
 	static struct fake_request q;
-	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(serve_cache(&q, lease), 1);
-	gm_lease_return(b, q.r.lease);
-	fake_core_run(&fake);
+	waste_cache(&q, add_cache());
 	cache_again();
 	asks();
 
@@ -579,10 +574,7 @@ START_TEST(who_emptied_others_caches_for_nothing_still_gets_its_own)
 	struct gm_lease *lease = add_cache();
 	struct gm_session *twin = fake_session(&fake, 2, 2);
 	static struct fake_request q;
-	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(serve_cache(&q, lease), 1);
-	gm_lease_return(b, q.r.lease);
-	fake_core_run(&fake);
+	waste_cache(&q, lease);
 
 	struct gm_lease *own = fake_lease(&fake, twin, d, 5 * GiB);
 	fake_lease(&fake, c, d, 5 * GiB);
