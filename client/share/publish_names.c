@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
@@ -52,7 +53,9 @@ static int names_add(struct names_call *call, const Gm__Wire__Name *name)
 	row->info.bytes = name->user_bytes;
 	row->info.metadata_bytes = name->metadata_bytes;
 	row->info.readers = name->readers;
-	row->info.own = name->own;
+	row->info.own = name->whose == GM__WIRE__WHOSE__WHOSE_UNSAID
+				? name->owner == geteuid()
+				: name->whose == GM__WIRE__WHOSE__WHOSE_ASKERS;
 	call->n++;
 	return 0;
 }

@@ -61,7 +61,8 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	Gm__Wire__Name *row = out->list[out->n] = &out->names[out->n];
 	gm__wire__name__init(row);
 	row->owner = name->uid;
-	row->own = name->uid == out->identity->uid;
+	row->whose = name->uid == out->identity->uid ? GM__WIRE__WHOSE__WHOSE_ASKERS
+						     : GM__WIRE__WHOSE__WHOSE_ANOTHERS;
 	row->name = (char *)name->text;
 	row->version = name->version;
 	row->device = name->device;

@@ -14,6 +14,7 @@
 #include "gpumem/gpumem_graph.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_region.h"
+#include "gpumem/gpumem_share.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/session/heard.h"
@@ -458,6 +459,23 @@ START_TEST(many_threads_use_one_session)
 }
 END_TEST
 
+static void take_own(void *user, const gpumem_name *name)
+{
+	*(uint32_t *)user = name->own;
+}
+
+/* In a user namespace, uids differ. An older daemon says nothing, so there the uid decides. */
+START_TEST(the_daemon_knows_whose_a_name_is_and_else_the_uid_tells)
+{
+	for (int whose = 0; whose < 3; whose++) {
+		uint32_t own = 77;
+		fake_will(fake, &(struct fake_will){.whose = whose});
+		ck_assert_int_eq(gpumem_names(session, take_own, &own), GPUMEM_OK);
+		ck_assert_uint_eq(own, whose != 2);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client session");
@@ -471,6 +489,7 @@ int main(void)
 	tcase_add_test(tc, a_session_that_ends_takes_everything_along);
 	tcase_add_test(tc, a_child_has_no_part_in_its_parents_session);
 	tcase_add_test(tc, many_threads_use_one_session);
+	tcase_add_test(tc, the_daemon_knows_whose_a_name_is_and_else_the_uid_tells);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

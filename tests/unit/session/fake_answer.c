@@ -49,6 +49,23 @@ static void done(struct fake *fake, int fd, uint64_t id)
 	fake_answer_send(fake, fd, &packet, NULL, 0);
 }
 
+/* There is one name. */
+static void names(struct fake *fake, int fd, uint64_t id)
+{
+	Gm__Wire__Name name = GM__WIRE__NAME__INIT, *list = &name;
+	Gm__Wire__NamesReply body = GM__WIRE__NAMES_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	name.owner = geteuid();
+	name.name = (char *)"llama";
+	name.whose = (Gm__Wire__Whose)fake->will.whose;
+	body.names = &list;
+	body.n_names = 1;
+	packet.id = id;
+	packet.body_case = GM__WIRE__PACKET__BODY_NAMES;
+	packet.names = &body;
+	fake_answer_send(fake, fd, &packet, NULL, 0);
+}
+
 /* What an answer with handles lists. */
 struct listed {
 	uint64_t from;    /* chunks from this index on */
@@ -350,6 +367,9 @@ void fake_answer(struct fake *fake, int fd, const Gm__Wire__Packet *packet, bool
 		if (lease)
 			lease->shared = false;
 		done(fake, fd, id);
+		break;
+	case GM__WIRE__PACKET__BODY_GET_NAMES:
+		names(fake, fd, id);
 		break;
 	case GM__WIRE__PACKET__BODY_GOODBYE:
 		fake_books_clear(&fake->books);

@@ -40,6 +40,7 @@ struct fake_will {
 	uint32_t per_packet; /* chunks in one packet of an answer; 0: as many as fit */
 	bool signals;        /* says that leases have signals */
 	int control;         /* and that this is their control block; 0: does not send one */
+	int whose;           /* what it says of a name of this process's user */
 };
 void fake_will(struct fake *fake, const struct fake_will *will);
 
