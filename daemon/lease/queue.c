@@ -135,7 +135,7 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	gm_ask_ended(request->waiting.device, request);
+	gm_ask_failed(request->waiting.device, request);
 	queue_take_out(request->waiting.device, request);
 	queue_refuse(request, status, detail);
 }

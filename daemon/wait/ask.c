@@ -237,7 +237,7 @@ void gm_ask_granted(struct gm_device *device, const struct gm_request *request)
 		line->untaken = false;
 }
 
-void gm_ask_ended(struct gm_device *device, const struct gm_request *request)
+void gm_ask_failed(struct gm_device *device, const struct gm_request *request)
 {
 	struct gm_line *line = request->waiting.line;
 	if (!request->waiting.disturbed)

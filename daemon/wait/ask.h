@@ -17,7 +17,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* A request of the queue is charged for its memory now. */
 void gm_ask_granted(struct gm_device *device, const struct gm_request *request);
 /* A request leaves the queue without its memory. */
-void gm_ask_ended(struct gm_device *device, const struct gm_request *request);
+void gm_ask_failed(struct gm_device *device, const struct gm_request *request);
 /* A client that owes memory returns bytes of it. */
 void gm_ask_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
 /* When gm_ask_tick() must be called although nothing has happened; UINT64_MAX: never. */
