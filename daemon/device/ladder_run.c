@@ -403,7 +403,17 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 	return offered;
 }
 
-uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
+/* Whether the plan asks clients of other users than the one that it is for. */
+static bool ladder_asks_others(const struct gm_ladder_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_steps; i++)
+		if (plan->steps[i].account &&
+			plan->steps[i].account->payer->payer_uid != plan->for_uid)
+			return true;
+	return false;
+}
+
+struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
 {
 	struct gm_ladder_plan plan;
@@ -422,9 +432,12 @@ uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
 	}
 
-	uint64_t asked = r == 0 && (!ways.fully || plan.planned >= bytes) ? plan.planned : 0;
-	if (asked > 0)
+	struct gm_ladder_asked asked = {0};
+	if (r == 0 && plan.planned > 0 && (!ways.fully || plan.planned >= bytes)) {
+		asked.bytes = plan.planned;
+		asked.others = ladder_asks_others(&plan);
 		gm_ladder_carry_out(device, &plan);
+	}
 	gm_ladder_plan_deinit(&plan);
 	return asked;
 }

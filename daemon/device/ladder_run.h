@@ -22,13 +22,17 @@ void gm_ladder_end_runs(struct gm_device *device);
  * Asks clients for bytes on behalf of a request of self: the accounts of one limit (tally), or all
  * of the device. First the clients that say they have them are asked; if that is not enough, or
  * with widely, every client that holds memory. With fully, nobody is asked unless all of it could
- * come. Returns how many bytes were asked for.
+ * come.
  */
 struct gm_ladder_ways {
 	bool widely, fully;
 	enum gm_ladder_reach reach;
 };
-uint64_t gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
+struct gm_ladder_asked {
+	uint64_t bytes;
+	bool others; /* clients of other users were asked, too */
+};
+struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways);
 /* Of so many bytes, how many clients say that they have which could be asked for them now. */
 uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *self,

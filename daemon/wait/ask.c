@@ -306,14 +306,14 @@ static void ask_clients(
 	}
 
 	ways.reach = ask_may_disturb(device, w) ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS;
-	uint64_t asked = gm_ladder_ask(device, w->account, w->tally, bytes, ways);
-	if (asked > 0 && !w->disturbed) {
+	struct gm_ladder_asked asked = gm_ladder_ask(device, w->account, w->tally, bytes, ways);
+	if (asked.others && !w->disturbed) {
 		w->disturbed = true;
 		line->askers++;
 	}
 	/* A client is not asked for what it holds itself, so another client's request may find
 	 * something. */
-	if (asked == 0 && !w->parked && w->account->held == 0) {
+	if (asked.bytes == 0 && !w->parked && w->account->held == 0) {
 		line->dry = w->tally;
 		line->dry_ns = w->again_ns;
 	}

@@ -590,6 +590,31 @@ START_TEST(who_emptied_others_caches_for_nothing_still_gets_its_own)
 }
 END_TEST
 
+/* Its own clients are its own affair, and other users' clients have nothing to do with it. */
+START_TEST(a_user_whose_own_clients_returned_something_for_nothing_does_not_rest)
+{
+	no_levels();
+	struct gm_session *twin = fake_session(&fake, 2, 2);
+	fake_lease(&fake, twin, d, 60 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, twin, d, 10 * GiB, 0);
+	static struct fake_request q;
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, twin));
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	gm_core_cancel(fake.core, &q.r);
+	fake_core_run(&fake);
+
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	asks();
+	fake_ask(&fake, &q, b, d, 30 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	give_back(c, lease, 30 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ask");
@@ -623,6 +648,8 @@ int main(void)
 	tcase_add_test(
 		tcase, a_request_that_may_not_wait_is_refused_at_once_if_others_have_too_little);
 	tcase_add_test(tcase, who_emptied_others_caches_for_nothing_still_gets_its_own);
+	tcase_add_test(
+		tcase, a_user_whose_own_clients_returned_something_for_nothing_does_not_rest);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
