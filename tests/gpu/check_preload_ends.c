@@ -187,33 +187,35 @@ END_TEST
 
 /* ---- without a daemon */
 
-START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
+/* Plays a scene where no daemon is, and reads what was printed. env: a further variable, or NULL. */
+static void play_alone(const char *scene, const char *env, char *text, size_t size)
 {
-	char output[128], text[1024];
-	gm_scratch_path("preload-refused", output, sizeof output);
+	char output[128];
+	gm_scratch_path("preload-alone", output, sizeof output);
 	struct play one = {.route = "dlsym",
-		.scene = "refused",
+		.scene = scene,
 		.socket = "/nowhere/socket",
-		.output = output};
+		.output = output,
+		.env = env};
 
 	one_worker(act, &one);
-	read_file(output, text, sizeof text);
+	read_file(output, text, size);
+}
+
+START_TEST(without_a_daemon_memory_is_refused_and_nothing_is_printed)
+{
+	char text[1024];
+
+	play_alone("refused", NULL, text, sizeof text);
 	ck_assert_str_eq(text, "");
 }
 END_TEST
 
 START_TEST(the_report_counts_what_was_refused_without_a_daemon)
 {
-	char output[128], text[1024];
-	gm_scratch_path("preload-refused-report", output, sizeof output);
-	struct play one = {.route = "dlsym",
-		.scene = "refused",
-		.socket = "/nowhere/socket",
-		.output = output,
-		.env = "GPUMEM_RUN_REPORT=1"};
+	char text[1024];
 
-	one_worker(act, &one);
-	read_file(output, text, sizeof text);
+	play_alone("refused", "GPUMEM_RUN_REPORT=1", text, sizeof text);
 	GM_REQUIRE(strstr(text, "0 allocations from gpumemd, 0 bytes in all, "));
 	GM_REQUIRE(!strstr(text, " 0 refused"));
 	GM_REQUIRE(strstr(text, " refused; the last: cannot reach gpumemd at /nowhere/socket ("));
@@ -222,16 +224,9 @@ END_TEST
 
 START_TEST(an_optional_daemon_that_is_missing_is_said_once)
 {
-	char output[128], text[1024];
-	gm_scratch_path("preload-plain", output, sizeof output);
-	struct play one = {.route = "dlsym",
-		.scene = "plain",
-		.socket = "/nowhere/socket",
-		.output = output,
-		.env = "GPUMEM_RUN_OPTIONAL=1"};
+	char text[1024];
 
-	one_worker(act, &one);
-	read_file(output, text, sizeof text);
+	play_alone("plain", "GPUMEM_RUN_OPTIONAL=1", text, sizeof text);
 	GM_REQUIRE(strstr(text, "gpumem-run: the program runs without gpumemd: ") == text);
 	GM_REQUIRE(strchr(text, '\n') == text + strlen(text) - 1);
 }

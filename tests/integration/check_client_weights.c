@@ -10,53 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/integration/client_fixture.h"
-#include "tests/integration/weights_fixture.h"
+#include "tests/integration/weights_daemon.h"
 #include "tests/tap.h"
-
-#define UID_A 54321
-
-static char folder[128];
-
-static gpumem_session *weights_join(const char *name)
-{
-	return join(name);
-}
-
-/* The test forks, so it has no session of its own. */
-static void set_up_alone(void)
-{
-	gm_scratch_folder(folder, sizeof(folder));
-	gm_daemon_start(
-		&daemon_, &(struct gm_daemon_options){.config = GM_DAEMON_CONFIG_WITH("", "1G")});
-}
-
-static void tear_down_alone(void)
-{
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	GM_UNTIL(gm_figures_now(&daemon_).leases == 0);
-	gm_daemon_stop(&daemon_);
-}
-
-static size_t count_names(void)
-{
-	struct gm_raw raw;
-
-	gm_raw_observe(&raw, &daemon_);
-	size_t n = gm_raw_count_names(&raw);
-	gm_raw_close(&raw);
-	return n;
-}
-
-/* Nobody is left, and nothing is published or charged. */
-static void require_nothing(void)
-{
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	GM_UNTIL(gm_figures_now(&daemon_).leases == 0);
-	GM_REQUIRE_EQ(count_names(), 0);
-	struct gm_figures f = gm_figures_now(&daemon_);
-	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
-}
 
 static const char *in_folder(const char *name)
 {
@@ -585,118 +540,6 @@ START_TEST(many_loads_by_one_user_are_bounded_by_its_memory)
 }
 END_TEST
 
-/* ---- other users */
-
-static void looks_as_a_stranger(int channel, void *argument)
-{
-	gpumem_weights_entry *entries = NULL;
-	gpumem_weights *weights = NULL;
-	size_t n = 77;
-
-	GM_REQUIRE(setgid(UID_A) == 0 && setuid(UID_A) == 0);
-	gpumem_session *s = weights_join("stranger");
-	REFUSED(gpumem_weights_attach(s, "uid:0/llama", 0, &weights), GPUMEM_E_NOT_FOUND, "name");
-	REFUSED(gpumem_weights_attach(s, "llama", 0, &weights), GPUMEM_E_NOT_FOUND, "name");
-	REFUSED(gpumem_weights_remove(s, "uid:0/llama"), GPUMEM_E_NOT_FOUND, "uid:0/llama");
-	OK(gpumem_weights_list(s, &entries, &n));
-	GM_REQUIRE(!entries && n == 0);
-	gpumem_disconnect(s);
-}
-
-START_TEST(another_user_does_not_see_them)
-{
-	uint8_t seed = 5;
-
-	weights_write(folder, seed);
-	GM_REQUIRE_EQ(weights_loaded((struct weights_loading){folder, seed, 0, false}), 1);
-	weights_in_process(looks_as_a_stranger, NULL);
-	weights_in_process(weights_remover, NULL);
-	require_nothing();
-}
-END_TEST
-
-static void loads_for_another(int channel, void *argument)
-{
-	gpumem_weights_options options = GPUMEM_WEIGHTS_OPTIONS_INIT;
-	gpumem_session *s = weights_join("loader");
-	gpumem_weights_entry *entries = NULL;
-	size_t n = 0;
-
-	options.audience = GPUMEM_AUDIENCE_UID;
-	options.id = UID_A;
-	options.flags = GPUMEM_READERS_CAN_WRITE;
-	OK(gpumem_weights_load(s, 0, folder, "llama", &options, NULL));
-	/* Its own user cannot attach to it, but sees it, and does not load over it. */
-	REFUSED(gpumem_weights_load(s, 0, folder, "llama", NULL, NULL), GPUMEM_E_BUSY,
-		"there are weights with the name llama already");
-	OK(gpumem_weights_list(s, &entries, &n));
-	GM_REQUIRE(n == 1 && !strcmp(entries[0].name, "llama"));
-	GM_REQUIRE_EQ(entries[0].tensors, MODEL_TENSORS);
-	gpumem_weights_list_free(entries);
-	gpumem_disconnect(s);
-}
-
-/* As in a container with uids of its own: the daemon knows the process by another number than geteuid(). */
-static void loads_as_a_user_with_two_numbers(int channel, void *argument)
-{
-	gpumem_weights_options options = GPUMEM_WEIGHTS_OPTIONS_INIT;
-	gpumem_session *s = weights_join("loader");
-	gpumem_weights_entry *entries = NULL;
-	size_t n = 0;
-
-	options.audience = GPUMEM_AUDIENCE_UID;
-	options.id = UID_A;
-	options.flags = GPUMEM_READERS_CAN_WRITE;
-	OK(gpumem_weights_load(s, 0, folder, "llama", &options, NULL));
-
-	GM_REQUIRE(seteuid(UID_A) == 0);
-	REFUSED(gpumem_weights_load(s, 0, folder, "llama", NULL, NULL), GPUMEM_E_BUSY,
-		"there are weights with the name llama already");
-	OK(gpumem_weights_list(s, &entries, &n));
-	GM_REQUIRE(n == 1 && !strcmp(entries[0].name, "llama"));
-	gpumem_weights_list_free(entries);
-	gpumem_disconnect(s);
-}
-
-START_TEST(the_daemon_says_whose_weights_they_are)
-{
-	weights_write(folder, 5);
-	GM_REQUIRE(chmod(folder, 0755) == 0);
-	weights_in_process(loads_as_a_user_with_two_numbers, NULL);
-	weights_in_process(weights_remover, NULL);
-	require_nothing();
-}
-END_TEST
-
-static void attaches_as_another(int channel, void *argument)
-{
-	gpumem_weights_entry *entries = NULL;
-	gpumem_weights *weights = NULL;
-	size_t n = 0;
-
-	GM_REQUIRE(setgid(UID_A) == 0 && setuid(UID_A) == 0);
-	gpumem_session *s = weights_join("other");
-	OK(gpumem_weights_list(s, &entries, &n));
-	GM_REQUIRE_EQ(n, 1);
-	GM_REQUIRE(!strcmp(entries[0].name, "uid:0/llama"));
-	OK(gpumem_weights_attach(s, entries[0].name, entries[0].version, &weights));
-	weights_require_all(weights, 5);
-	gpumem_weights_list_free(entries);
-	gpumem_weights_detach(weights);
-	REFUSED(gpumem_weights_remove(s, "uid:0/llama"), GPUMEM_E_DENIED, "");
-	gpumem_disconnect(s);
-}
-
-START_TEST(another_user_attaches_if_they_are_meant_for_it)
-{
-	weights_write(folder, 5);
-	weights_in_process(loads_for_another, NULL);
-	weights_in_process(attaches_as_another, NULL);
-	weights_in_process(weights_remover, NULL);
-	require_nothing();
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("client weights");
@@ -716,12 +559,6 @@ int main(void)
 	tcase_add_test(tc, of_two_loaders_of_one_name_one_wins);
 	tcase_add_test(tc, a_long_table_of_tensors_is_kept_with_them);
 	tcase_add_test(tc, many_loads_by_one_user_are_bounded_by_its_memory);
-	if (GM_TAP_WITH_USERS(another_user_does_not_see_them))
-		tcase_add_test(tc, another_user_does_not_see_them);
-	if (GM_TAP_WITH_USERS(another_user_attaches_if_they_are_meant_for_it))
-		tcase_add_test(tc, another_user_attaches_if_they_are_meant_for_it);
-	if (GM_TAP_WITH_USERS(the_daemon_says_whose_weights_they_are))
-		tcase_add_test(tc, the_daemon_says_whose_weights_they_are);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
