@@ -18,7 +18,7 @@
 #include "common/path.h"
 #include "common/reach.h"
 
-/* Of a long folder, messages show the end, so that they have room for a remedy. */
+/* A message shows no more than so many bytes of a folder, the last ones, so that it has room for a remedy. */
 #define REACH_FOLDER_BYTES 100
 #define REACH_IN_BYTES     (REACH_FOLDER_BYTES + 16)
 

@@ -243,7 +243,7 @@ void gm_ask_failed(struct gm_device *device, const struct gm_request *request)
 	if (!request->waiting.disturbed)
 		return;
 
-	/* What clients return from now on, they return for nothing. */
+	/* Clients that still return something now do so for nothing. */
 	if (gm_ladder_asking(device, GM_TRIGGER_REQUEST))
 		ask_begin_peace(device, line);
 	line->enough = UINT64_MAX;

@@ -26,7 +26,7 @@ enum gm_broker_answer {
 
 /* Begins the session if there is none. Thread-safe, as all calls here. */
 enum gm_broker_answer gm_broker_begin(void);
-/* What an allocation returns that is GM_BROKER_REFUSED. Counts it for the report. */
+/* After GM_BROKER_REFUSED: counts the allocation for the report. Returns the error that the program gets. */
 gm_cu_result gm_broker_refuse(void);
 /* Whether there is a session. Begins none. */
 bool gm_broker_there(void);

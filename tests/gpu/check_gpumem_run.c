@@ -178,7 +178,7 @@ START_TEST(a_missing_library_comes_with_a_remedy)
 }
 END_TEST
 
-/* What gpumem-run says about a library of that owner, with that mode. */
+/* Requires that gpumem-run refuses a library of that owner, with that mode, and says why. */
 static void refuses_library(uid_t owner, mode_t mode, const char *why)
 {
 	char path[256], text[4096];

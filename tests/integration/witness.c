@@ -35,7 +35,7 @@ void gm_witness_served(struct gm_witness *witness)
 void gm_witness_stop(struct gm_witness *witness)
 {
 	gm_witness_served(witness);
-	/* What a client held that went without a goodbye is quarantined for a moment. */
+	/* The daemon quarantines for a moment what a client held that went without a goodbye. */
 	struct gm_figures f;
 	GM_UNTIL((f = gm_figures_now(&witness->daemon),
 		f.leased == GM_CHUNK_MIN && f.quarantined == 0));

@@ -73,7 +73,7 @@ static void become_nobody(void)
 		_exit(1);
 }
 
-/* What an ordinary user's process finds out about this one, whose link it may not see: 100 and more for an error. */
+/* Has an ordinary user's process, which may not see the link, ask whether pid is in its namespace. Returns the answer. */
 static int nobodys_answer(pid_t pid, size_t depth, void (*before)(void))
 {
 	int status;
