@@ -144,11 +144,13 @@ void gm_queue_end(struct gm_request *request, gpumem_status status, const char *
 static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
 {
-	char why[GM_DETAIL_BYTES], detail[GM_DETAIL_BYTES];
+	char why[GM_DETAIL_BYTES], rest[GM_DETAIL_BYTES] = "", detail[GM_DETAIL_BYTES];
 	const struct gm_waiting *w = &request->waiting;
 	gpumem_status status =
 		gm_admit_say(device, &request->session->payer, w->exact, refusal, why);
-	gm_say(detail, "%s%s", prefix, why);
+	if (!refusal->never)
+		gm_ask_say_rest(device, w, rest);
+	gm_say(detail, "%s%s%s%s", prefix, rest, rest[0] ? "; " : "", why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
 
@@ -180,6 +182,17 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 	};
 }
 
+/* Reports that the request waits until other users' clients may be asked for it. A request that must not wait
+ * may do that, too. */
+static void queue_tell_rest(struct gm_device *device, const struct gm_request *request)
+{
+	char text[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
+
+	gm_ask_say_rest(device, &request->waiting, why);
+	gm_say(text, "rests, asked for %s: %s", gm_format_size(request->waiting.exact, asked), why);
+	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, text);
+}
+
 /* By what is known now, the request does not fit: asks clients, and reports that it waits. Returns
  * whether the request stays in the queue. */
 static bool queue_begin(struct gm_device *device, struct gm_request *request, const char *why)
@@ -195,6 +208,8 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 		w->told = true;
 		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
 	}
+	if (w->rests)
+		queue_tell_rest(device, request);
 	return true;
 }
 
@@ -606,6 +621,7 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 			.block = w->block,
 			.owner =
 				w->block == GM_BLOCK_QUOTA ? gm_quota_owner(w->tally->quota) : NULL,
+			.rests_ns = gm_ask_rest_ns(device, w),
 		};
 
 		if (!visit(ctx, &info)) {

@@ -24,6 +24,7 @@ static const struct {
 	[GM_EVENT_RECLAIM_ENDED] = {"reclaim-ended", GM_MESSAGE_RECLAIM_ENDED, GM_LOG_INFO},
 	[GM_EVENT_IGNORED] = {"ignored", GM_MESSAGE_IGNORED, GM_LOG_NOTICE},
 	[GM_EVENT_QUEUED] = {"queued", GM_MESSAGE_QUEUED, GM_LOG_INFO},
+	[GM_EVENT_RESTS] = {"rests", GM_MESSAGE_RESTS, GM_LOG_INFO},
 	[GM_EVENT_GRANTED] = {"granted", GM_MESSAGE_GRANTED, GM_LOG_INFO},
 	[GM_EVENT_REFUSED] = {"refused", GM_MESSAGE_REFUSED, GM_LOG_NOTICE},
 	[GM_EVENT_CANCELLED] = {"cancelled", GM_MESSAGE_CANCELLED, GM_LOG_INFO},
@@ -148,7 +149,7 @@ void gm_journal_event(
 			journal_add_number(&f, "BYTES", event->bytes);
 		if (event->waited_ns)
 			journal_add_number(&f, "WAITED_MS", event->waited_ns / GM_NS_PER_MS);
-		if (event->kind == GM_EVENT_QUEUED)
+		if (event->kind == GM_EVENT_QUEUED || event->kind == GM_EVENT_RESTS)
 			journal_add(&f, "GPUMEM_PRIORITY=%d", event->priority);
 		if (event->owner) {
 			char owner[GM_OWNER_TEXT];

@@ -107,6 +107,8 @@ static const char *watch_bare_text(const struct gm_event *event)
 		return "asked for more than a limit allows";
 	case GM_EVENT_QUEUED:
 		return "waits because of a limit";
+	case GM_EVENT_RESTS:
+		return event->text; /* which does not name the limit */
 	default:
 		return "was refused because of a limit";
 	}

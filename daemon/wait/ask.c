@@ -9,6 +9,7 @@
 #include "daemon/wait/ask.h"
 
 #include "common/arith.h"
+#include "common/units.h"
 #include "daemon/device/admit.h"
 #include "daemon/device/ladder_plan.h"
 #include "daemon/device/ladder_run.h"
@@ -288,6 +289,33 @@ static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, u
 		w->until_ns = gm_max(w->until_ns, gm_plus(gm_min(peace, latest), rounds_ns));
 }
 
+/* Whether it lacks something that a client could return. */
+static bool ask_lacks_memory(const struct gm_waiting *w)
+{
+	return w->block == GM_BLOCK_QUOTA || gm_waiting_wants_device(w);
+}
+
+uint64_t gm_ask_rest_ns(const struct gm_device *device, const struct gm_waiting *w)
+{
+	if (!w->rests || !ask_lacks_memory(w))
+		return 0;
+	return gm_minus(w->line->peace_ns, gm_device_now(device));
+}
+
+void gm_ask_say_rest(
+	const struct gm_device *device, const struct gm_waiting *w, char detail[GM_DETAIL_BYTES])
+{
+	char left[GM_UNITS_TEXT];
+	uint64_t ns = gm_ask_rest_ns(device, w);
+
+	detail[0] = '\0';
+	if (ns > 0)
+		gm_say(detail,
+			"other users' clients returned memory that this user does not hold, and are "
+			"left alone for %s at most",
+			gm_format_duration(ns, left));
+}
+
 /* ---- asking */
 
 /* Asks for so many bytes, of whomever the request may ask. lacks: what it lacks itself. */
@@ -329,8 +357,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
 	w->rests = false;
 
-	/* For any other reason, it lacks nothing that a client could return. */
-	if (w->block != GM_BLOCK_QUOTA && !gm_waiting_wants_device(w))
+	if (!ask_lacks_memory(w))
 		return gm_ask_under_way(device, w);
 	/* Nobody had anything a moment ago. To find that out again, for each request of a long
 	 * line, would cost the other uids time. */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/books/say.h"
 #include "daemon/device/device_private.h"
 #include "daemon/wait/request.h"
 
@@ -26,5 +27,11 @@ uint64_t gm_ask_due(const struct gm_device *device);
 void gm_ask_tick(struct gm_device *device);
 /* Whether clients still have time to return something that helps the request. */
 bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
+/* How long other users' clients are left alone before they are asked for the request: no longer than
+ * this, unless they return more for its user meanwhile. 0: the request does not wait for that. */
+uint64_t gm_ask_rest_ns(const struct gm_device *device, const struct gm_waiting *w);
+/* Writes that for a person; "" if the request does not wait for that. */
+void gm_ask_say_rest(
+	const struct gm_device *device, const struct gm_waiting *w, char detail[GM_DETAIL_BYTES]);
 
 #endif

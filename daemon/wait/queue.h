@@ -81,6 +81,8 @@ struct gm_queue_info {
 	bool parked; /* it may not wait: it is there while clients are asked */
 	enum gm_block block;
 	const struct gm_owner *owner; /* GM_BLOCK_QUOTA: of the limit */
+	uint64_t
+		rests_ns; /* other users' clients are left alone for so long at most; 0: they are not */
 };
 /* A place in a device's queue, for a caller that goes through it in several calls. A place stays
  * valid whatever happens to the requests. A request whose priority changes between two calls may be

@@ -182,6 +182,13 @@ START_TEST(a_request_that_waits_is_followed_to_its_end)
 	is("GPUMEM_ASKED", "2");
 	is("GPUMEM_PRIORITY", "-10");
 	check_event("queued", GM_MESSAGE_QUEUED);
+	tell((struct gm_event){
+		.kind = GM_EVENT_RESTS, .session = session, .asked = 2, .priority = -10});
+	check_client();
+	is("GPUMEM_ASKED", "2");
+	is("GPUMEM_PRIORITY", "-10");
+	ck_assert_int_eq(last.level, GM_LOG_INFO);
+	check_event("rests", GM_MESSAGE_RESTS);
 	tell((struct gm_event){.kind = GM_EVENT_GRANTED,
 		.session = session,
 		.asked = 2,

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* daemon/wait/ask.c, through the core: what a request gets from clients that lie about evictable memory,
  * and how often a user can make other users move theirs, or return what they cache. */
+#include <string.h>
+
 #include "daemon/device/ladder.h"
+#include "daemon/wait/queue.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/device/ladder_fixture.h"
@@ -615,6 +618,80 @@ START_TEST(a_user_whose_own_clients_returned_something_for_nothing_does_not_rest
 }
 END_TEST
 
+/* ---- what a person is told about a request that rests */
+
+#define RESTS \
+	"other users' clients returned memory that this user does not hold, and are left alone"
+
+static bool note_rest(void *ctx, const struct gm_queue_info *info)
+{
+	if (info->rests_ns > 0)
+		*(uint64_t *)ctx = info->rests_ns;
+	return true;
+}
+
+/* How long the list of requests says that one of them rests. 0: none does. */
+static uint64_t listed_rest(void)
+{
+	uint64_t ns = 0;
+
+	gm_core_queue_each(fake.core, d, &GM_QUEUE_FIRST, note_rest, &ns);
+	return ns;
+}
+
+START_TEST(a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_about_once)
+{
+	static struct fake_request q;
+	waste_cache(&q, add_cache());
+	cache_again();
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 0);
+
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(listed_rest(), SECOND);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_RESTS);
+	ck_assert_ptr_nonnull(strstr(told->text, "rests, asked for 10.0G: " RESTS));
+	ck_assert_ptr_nonnull(strstr(told->text, "for 1s at most"));
+	ck_assert_uint_eq(told->event.asked, 10 * GiB);
+	fake_pass(&fake, 400 * MS);
+	ck_assert_uint_eq(listed_rest(), 600 * MS);
+
+	fake_pass(&fake, 600 * MS);
+	ck_assert_uint_eq(listed_rest(), 0);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 1);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_QUEUED), 1);
+}
+END_TEST
+
+START_TEST(a_request_that_may_not_wait_is_told_about_once_as_well)
+{
+	static struct fake_request q;
+	waste_cache(&q, add_cache());
+	struct gm_lease *lease = cache_again();
+
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(listed_rest(), SECOND);
+	serve_cache(&q, lease);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 1);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_QUEUED), 0);
+}
+END_TEST
+
+START_TEST(a_request_whose_time_is_over_while_it_rests_is_told_so)
+{
+	static struct fake_request q;
+	waste_cache(&q, add_cache());
+	cache_again();
+
+	fake_wait(&fake, &q, b, d, 10 * GiB, 500 * MS);
+	fake_pass(&fake, 500 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(q.detail, "waited 500ms: " RESTS));
+	ck_assert_ptr_nonnull(strstr(q.detail, "for 500ms at most; device 0 has 0B available"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ask");
@@ -650,6 +727,10 @@ int main(void)
 	tcase_add_test(tcase, who_emptied_others_caches_for_nothing_still_gets_its_own);
 	tcase_add_test(
 		tcase, a_user_whose_own_clients_returned_something_for_nothing_does_not_rest);
+	tcase_add_test(tcase,
+		a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_about_once);
+	tcase_add_test(tcase, a_request_that_may_not_wait_is_told_about_once_as_well);
+	tcase_add_test(tcase, a_request_whose_time_is_over_while_it_rests_is_told_so);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
