@@ -5,8 +5,16 @@
  * gpumemctl queue: requests that wait for memory, in the order in which the daemon looks at them.
  */
 
+#include <stdio.h>
+#include <string.h>
+
+#include "common/units.h"
+#include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
+
+/* "guarantee, rests 870ms" */
+#define QUEUE_WAITS_TEXT (GM_UNITS_TEXT + 24)
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
@@ -21,9 +29,11 @@ static const struct gm_column columns[] = {
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
 	{"overtaken", "OVERTAKEN", GM_COLUMN_RIGHT},
 	{"parked", NULL, 0},
-	{"block", "WAITS FOR", 0},
+	{"block", NULL, 0},
+	{NULL, "WAITS FOR", 0},
 	{"owner", NULL, 0},
 	{"owner_name", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{"rests_ms", NULL, 0},
 };
 
 static const char *queue_block_word(Gm__Wire__Block block)
@@ -44,13 +54,28 @@ static const char *queue_block_word(Gm__Wire__Block block)
 	}
 }
 
+/* What a person is told that the request waits for. */
+static const char *queue_waits_for(const Gm__Wire__Waiting *row, char text[QUEUE_WAITS_TEXT])
+{
+	char left[GM_UNITS_TEXT];
+	const char *word = queue_block_word(row->block);
+
+	if (!word || row->rests_ms == 0)
+		return word;
+	gm_text_duration(row->rests_ms, left);
+	/* As in the other columns, the larger unit is enough. */
+	left[strcspn(left, " ")] = '\0';
+	snprintf(text, QUEUE_WAITS_TEXT, "%s, rests %s", word, left);
+	return text;
+}
+
 static void queue_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct gm_table *table = user;
 
 	for (size_t i = 0; i < packet->queue->n_requests; i++) {
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
-		char owner[GM_USER_OWNER_TEXT];
+		char owner[GM_USER_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
 
 		gm_table_row(table);
 		gm_table_count(table, row->device);
@@ -63,8 +88,11 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_count(table, row->overtaken);
 		gm_table_bool(table, row->parked);
 		gm_table_text(table, queue_block_word(row->block));
+		gm_table_text(table, queue_waits_for(row, waits_for));
 		gm_table_text(table, row->owner);
 		gm_table_text(table, gm_user_owner(row->owner, owner));
+		gm_table_time(table, row->rests_ms);
+		gm_table_known(table, row->rests_ms > 0);
 	}
 }
 
@@ -96,6 +124,8 @@ const struct gm_verb gm_verb_queue = {
 		"  limit      the owner in the column OF may not hold more\n"
 		"  guarantee  the memory is kept free for other owners\n"
 		"  pressure   it is critical, and there are clients of a higher priority\n"
-		"  turn       a request ahead of it goes first, for 10 seconds at most\n",
+		"  turn       a request ahead of it goes first, for 10 seconds at most\n\n"
+		"\"device, rests 1s\": other users' clients returned memory that this user does\n"
+		"not hold, and are left alone for 1s at most before they are asked for it.\n",
 	.run = queue_run,
 };

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -329,6 +330,76 @@ START_TEST(who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_wa
 }
 END_TEST
 
+/* Gets what the clients of this process's user cached, gives it back at once, and asks again. */
+static void waste_what_others_cached(int channel, void *argument)
+{
+	struct gm_raw raw;
+	uint64_t got;
+	gm_become_stranger();
+	gm_raw_join(&raw, &s.daemon);
+	uint64_t id = gm_scene_ask(&raw, 512 * MiB, 3600000);
+	GM_REQUIRE_EQ(gm_scene_answer(&raw, id, &got), GPUMEM_OK);
+	gm_scene_give(&raw, got);
+	gm_say_word(channel, 'w');
+	gm_hear_word(channel, 'a');
+	(void)gm_scene_ask(&raw, 512 * MiB, 3600000);
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+/* Whether gpumemctl queue says this. Its lines fit a terminal. */
+static bool queue_shows(const char *arguments, const char *what)
+{
+	char command[512], line[512];
+	bool found = false;
+	snprintf(command, sizeof(command), "COLUMNS=80 %s/ctl/gpumemctl --socket %s queue %s",
+		getenv("top_builddir"), s.daemon.socket, arguments);
+	FILE *out = popen(command, "re");
+	GM_REQUIRE(out);
+	while (fgets(line, sizeof(line), out)) {
+		/* What was cut ends with three bytes for one column. */
+		size_t cut = 0;
+		for (const char *c = line; (c = strstr(c, "…")); c++)
+			cut++;
+		GM_REQUIRE(strlen(line) - 2 * cut <= 81);
+		found = found || strstr(line, what);
+	}
+	GM_REQUIRE_EQ(pclose(out), 0);
+	return found;
+}
+
+START_TEST(a_request_that_waits_until_other_users_may_be_asked_again_is_shown_as_such)
+{
+	struct gm_worker worker;
+	uint64_t cached;
+	gm_scene_start(&s, GM_DAEMON_CONFIG_WITH("after_action = 1h\n", "1G"));
+	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, &cached), GPUMEM_OK);
+	gm_scene_claim_cached(&s.a, 512 * MiB);
+	gm_worker_start(&worker, waste_what_others_cached, NULL);
+	gm_scene_await_reclaim(&s.a);
+	GM_REQUIRE(queue_shows("", " device"));
+	GM_REQUIRE(!queue_shows("", "rests"));
+	gm_scene_claim_cached(&s.a, 0);
+	gm_scene_give(&s.a, cached);
+	gm_hear_word(worker.channel, 'w');
+
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, &cached), GPUMEM_OK);
+	gm_scene_claim_cached(&s.a, 512 * MiB);
+	gm_say_word(worker.channel, 'a');
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+	GM_REQUIRE(queue_shows("", " device, rests 59min\n"));
+	GM_REQUIRE(queue_shows("--json", "\"block\": \"device\""));
+	GM_REQUIRE(queue_shows("--json", "\"rests_ms\": 3"));
+	GM_UNTIL(
+		gm_scene_logged(&s, "rests, asked for 512.0M: other users' clients returned memory "
+				    "that this user does not hold, and are left alone for 59min"));
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 /* ---- one user's waiting requests, and what they do to the others */
 
 /* Asks for all of the device, and waits for ever. */
@@ -453,6 +524,10 @@ int main(void)
 		    who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for))
 		tcase_add_test(tcase,
 			who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_waits_for);
+	if (GM_TAP_WITH_USERS(
+		    a_request_that_waits_until_other_users_may_be_asked_again_is_shown_as_such))
+		tcase_add_test(tcase,
+			a_request_that_waits_until_other_users_may_be_asked_again_is_shown_as_such);
 	if (GM_TAP_WITH_USERS(a_user_that_waits_for_all_of_the_device_does_not_close_it))
 		tcase_add_test(tcase, a_user_that_waits_for_all_of_the_device_does_not_close_it);
 	if (GM_TAP_WITH_USERS(nor_does_one_that_lies_about_what_it_could_return))
