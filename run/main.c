@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -27,6 +26,7 @@
 #include "common/random.h"
 #include "common/units.h"
 #include "gpumem/gpumem.h"
+#include "run/run_library.h"
 #include "run/run_options.h"
 #include "run/run_program.h"
 
@@ -165,29 +165,11 @@ static bool main_listed(const char *list, const char *entry)
 	return false;
 }
 
-/*
- * Why a library that the environment names must not run in the program, or NULL. sudo -E keeps the variable, and the caller's code
- * must not run as root. The owner of gpumem-run is trusted, because that code runs already.
- */
-static const char *main_distrusts(const char *path)
-{
-	struct stat library, self;
-
-	if (stat(path, &library) < 0)
-		return strerror(errno);
-	if (library.st_mode & S_IWOTH)
-		return "all users can write to it";
-	if (library.st_uid != 0 && library.st_uid != geteuid() &&
-		(stat("/proc/self/exe", &self) < 0 || library.st_uid != self.st_uid))
-		return "it belongs to another user";
-	return NULL;
-}
-
 /* Our library comes first, so that those which the user has preloaded see what it does. */
 static int main_set_preload(void)
 {
 	const char *given = getenv("GPUMEM_PRELOAD"), *before = getenv("LD_PRELOAD");
-	char path[PATH_MAX];
+	char path[PATH_MAX], why[GM_RUN_LIBRARY_WHY];
 
 	bool named = given && *given;
 	if (!named)
@@ -197,7 +179,7 @@ static int main_set_preload(void)
 		return main_fail(EXIT_FAILURE,
 			"the library %s cannot be read: %s; run 'make install', or name the library in GPUMEM_PRELOAD",
 			given, strerror(errno));
-	const char *wrong = named ? main_distrusts(path) : NULL;
+	const char *wrong = named ? gm_run_library_distrusts(path, why) : NULL;
 	if (wrong)
 		return main_fail(EXIT_FAILURE,
 			"the library %s, which GPUMEM_PRELOAD names, is not used: %s", path, wrong);

@@ -198,7 +198,7 @@ static void refuses_library(uid_t owner, mode_t mode, const char *why)
 START_TEST(a_library_that_anybody_can_change_is_refused)
 {
 	start_with(CONFIG(""));
-	refuses_library(geteuid(), 0666, "all users can write to it");
+	refuses_library(geteuid(), 0666, "it can be changed by all users");
 	tear_down();
 }
 END_TEST
@@ -207,6 +207,41 @@ START_TEST(a_library_of_another_user_is_refused)
 {
 	start_with(CONFIG(""));
 	refuses_library(UID_A, 0644, "it belongs to another user");
+	tear_down();
+}
+END_TEST
+
+/* What gpumem-run says about a library of this user, in a folder of that owner, with that mode. */
+static void refuses_folder(uid_t owner, mode_t mode, const char *why)
+{
+	char folder[256], path[300], text[4096];
+	struct command command = {.arguments = ARGUMENTS("true"), .library = path};
+
+	gm_scratch_path("run-folder", folder, sizeof folder);
+	snprintf(path, sizeof path, "%s/library", folder);
+	GM_REQUIRE(mkdir(folder, 0700) == 0);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	GM_REQUIRE(fd >= 0);
+	close(fd);
+	GM_REQUIRE(chown(folder, owner, (gid_t)-1) == 0 && chmod(folder, mode) == 0);
+	GM_REQUIRE_EQ(outcome(&command, text), 1);
+	GM_REQUIRE(strstr(text, path) && strstr(text, why));
+	unlink(path);
+	rmdir(folder);
+}
+
+START_TEST(a_library_that_anybody_can_replace_is_refused)
+{
+	start_with(CONFIG(""));
+	refuses_folder(geteuid(), 0777, " can be changed by all users");
+	tear_down();
+}
+END_TEST
+
+START_TEST(a_library_in_a_folder_of_another_user_is_refused)
+{
+	start_with(CONFIG(""));
+	refuses_folder(UID_A, 0755, " belongs to another user");
 	tear_down();
 }
 END_TEST
@@ -521,6 +556,9 @@ int main(void)
 	tcase_add_test(tc, no_line_of_the_help_is_wider_than_a_terminal);
 	tcase_add_test(tc, a_missing_library_comes_with_a_remedy);
 	tcase_add_test(tc, a_library_that_anybody_can_change_is_refused);
+	tcase_add_test(tc, a_library_that_anybody_can_replace_is_refused);
+	if (GM_TAP_WITH_USERS(a_library_in_a_folder_of_another_user_is_refused))
+		tcase_add_test(tc, a_library_in_a_folder_of_another_user_is_refused);
 	if (GM_TAP_WITH_USERS(a_library_of_another_user_is_refused))
 		tcase_add_test(tc, a_library_of_another_user_is_refused);
 	tcase_add_test(tc, a_setuid_program_is_refused);
