@@ -181,6 +181,20 @@ uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger)
 	return device->ladder.runs[trigger].owed;
 }
 
+uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+	uint64_t sum = 0;
+
+	DL_FOREACH2 (device->ladder.owing, account, owing_next) {
+		const struct gm_asked *asked = &account->asked;
+		if (asked->trigger == GM_TRIGGER_REQUEST && asked->for_uid == payer_uid &&
+			!asked->doubted)
+			sum += asked->bytes;
+	}
+	return sum;
+}
+
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
 {
 	return device->ladder.runs[trigger].owing > 0;

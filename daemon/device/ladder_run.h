@@ -39,6 +39,8 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
+/* The same, of those that were asked for requests of this user. Looks at every client that owes something. */
+uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid);
 /* Whether clients still have time to return what they were asked for. */
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
 /* Until when clients have time to move buffers for the trigger; 0: none of them was asked to. */

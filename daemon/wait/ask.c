@@ -21,23 +21,34 @@
  * room for. */
 #define ASK_REST_DOUBLED 6
 
-/* The bytes that requests ahead of it want from the same place: those of its own line, and the first
- * one of each other line, since the uids take turns. Looks at a bounded number of them. */
-static uint64_t ask_wanted_before(struct gm_device *device, const struct gm_request *request)
+/* The bytes that requests ahead of it in its own line want from the same place. Looks at a bounded number of them. */
+static uint64_t ask_wanted_in_line(struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
 	const struct gm_request *r = w->line->requests;
-	const struct gm_line *line;
 	uint64_t sum = 0;
+
 	for (unsigned n = 0; r != request && n < GM_QUEUE_SLICE; n++, r = r->waiting.next) {
 		device->queue.steps++;
 		if (gm_waiting_wants_device(&r->waiting) == gm_waiting_wants_device(w) &&
 			r->waiting.tally == w->tally)
 			sum += r->waiting.exact;
 	}
+	return sum;
+}
+
+/* The bytes that other users' requests ahead of it want from the device: the first one of each line, since the
+ * uids take turns. */
+static uint64_t ask_wanted_by_others(struct gm_device *device, const struct gm_waiting *w)
+{
+	const struct gm_line *line;
+	uint64_t sum = 0;
+
+	if (!gm_waiting_wants_device(w))
+		return 0;
 	DL_FOREACH (device->queue.lines, line) {
 		device->queue.steps++;
-		if (line == w->line || !line->first || !gm_waiting_wants_device(w))
+		if (line == w->line || !line->first)
 			continue;
 		if (gm_waiting_before(&line->first->waiting, w->priority, w->order))
 			sum += line->first->waiting.exact;
@@ -52,14 +63,31 @@ static bool ask_helps(const struct gm_waiting *w, enum gm_trigger trigger)
 	return trigger == GM_TRIGGER_REQUEST || gm_waiting_wants_device(w);
 }
 
-/* The bytes that clients still owe and that help the request. */
-static uint64_t ask_owed(const struct gm_device *device, const struct gm_waiting *w)
+/* The bytes that clients still owe for no user's request, and that help this one. */
+static uint64_t ask_owed_to_all(const struct gm_device *device, const struct gm_waiting *w)
 {
 	uint64_t sum = 0;
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (ask_helps(w, t))
+		if (t != GM_TRIGGER_REQUEST && ask_helps(w, t))
 			sum += gm_ladder_owed(device, t);
 	return sum;
+}
+
+/*
+ * How much clients must be asked for, so that a request that lacks so many bytes gets them after those before it.
+ * What clients owe for other users' requests serves those requests alone. A user whose requests come and go could
+ * otherwise keep others waiting for what its own clients promise, and never return.
+ */
+static uint64_t ask_needed(
+	struct gm_device *device, const struct gm_request *request, uint64_t lacks)
+{
+	const struct gm_waiting *w = &request->waiting;
+	uint64_t owed = gm_ladder_owed(device, GM_TRIGGER_REQUEST);
+	uint64_t own = owed ? gm_ladder_owed_for(device, w->line->payer_uid) : 0;
+	uint64_t others = gm_minus(ask_wanted_by_others(device, w), owed - own);
+
+	return gm_minus(lacks + ask_wanted_in_line(device, request) + others,
+		own + ask_owed_to_all(device, w));
 }
 
 bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w)
@@ -371,11 +399,10 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	if (missing < w->denied)
 		missing = w->denied;
 	w->lacked = gm_max(w->lacked, missing);
-	uint64_t wanted = missing + ask_wanted_before(device, request);
+	uint64_t needed = ask_needed(device, request, missing);
 
-	uint64_t coming = ask_owed(device, w);
-	if (wanted > coming)
-		ask_clients(device, w, wanted - coming, missing);
+	if (needed > 0)
+		ask_clients(device, w, needed, missing);
 	if (w->parked)
 		ask_extend(device, w);
 	return w->rests || gm_ask_under_way(device, w);

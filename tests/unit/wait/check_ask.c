@@ -97,6 +97,46 @@ START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
 }
 END_TEST
 
+/* A user's request lacks what the user may not have, so that its own clients alone are asked: a liar, which moves nothing. Another
+ * user has 40 GiB cached, and 20 GiB are free. */
+static void ask_a_liar(struct fake_request *q)
+{
+	struct gm_session *liar = fake_session(&fake, 9, 9), *asker = fake_session(&fake, 10, 9);
+
+	no_levels();
+	give(9, GM_QUOTA_MAX, 40 * GiB, 0);
+	fake_lease(&fake, liar, d, 40 * GiB);
+	fake_says(&fake, liar, d, 0, 40 * GiB);
+	fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	fake_wait(&fake, q, asker, d, 30 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(fake_asked(&fake, liar)->spill, 30 * GiB);
+	ck_assert_uint_eq(asks(), 1);
+}
+
+START_TEST(what_clients_owe_for_another_users_request_is_not_waited_for)
+{
+	static struct fake_request lure, q;
+
+	ask_a_liar(&lure);
+	fake_ask(&fake, &q, b, d, 30 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+}
+END_TEST
+
+START_TEST(nor_is_it_when_that_request_was_taken_back)
+{
+	static struct fake_request lure, q;
+
+	ask_a_liar(&lure);
+	gm_core_cancel(fake.core, &lure.r);
+	fake_wait(&fake, &q, b, d, 30 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+}
+END_TEST
+
 /* A client of a user takes so many bytes and gives them back, again and again, for so long, and waits in between.
  * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
  * often it had to. */
@@ -475,6 +515,7 @@ START_TEST(a_user_that_has_its_memory_before_others_return_theirs_gets_more_at_o
 	fake_says(&fake, c, d, 10 * GiB, 0);
 	static struct fake_request q[3];
 	fake_wait(&fake, &q[0], b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
 	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
 	give_back(a, other, 10 * GiB);
 	fake_core_run(&fake);
@@ -699,6 +740,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
+	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);
+	tcase_add_test(tcase, nor_is_it_when_that_request_was_taken_back);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
