@@ -85,12 +85,13 @@ struct gm_asked {
 	uid_t for_uid;    /* by a request: the user that it came for */
 	uint32_t step;    /* its step in the plan that is being made, plus 1; 0: none */
 	uint8_t pressed; /* how often it moved buffers because of pressure, with too little rest in between */
-	uint64_t wanted;     /* what it was asked for */
-	uint64_t bytes;      /* what it still owes of that */
-	uint64_t promised;   /* what it said it could give of that when it was asked */
-	uint64_t broken;     /* what it must return on request before it is believed again */
-	uint64_t quiet_ns;   /* it is left alone until then */
-	uint64_t pressed_ns; /* it moves no buffers because of pressure until then */
+	uint64_t wanted;      /* what it was asked for */
+	uint64_t bytes;       /* what it still owes of that */
+	uint64_t promised;    /* what it said it could give of that when it was asked */
+	uint64_t broken;      /* what it must return on request before it is believed again */
+	uint64_t deadline_ns; /* by a request: until when it has time */
+	uint64_t quiet_ns;    /* it is left alone until then */
+	uint64_t pressed_ns;  /* it moves no buffers because of pressure until then */
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by

@@ -72,8 +72,8 @@ struct gm_probe {
  * ladder_run.c. */
 struct gm_ladder_run {
 	bool active;
-	bool spills; /* somebody was asked to move buffers */
-	uint64_t deadline_ns;
+	bool spills;          /* somebody was asked to move buffers */
+	uint64_t deadline_ns; /* of requests: of the client whose time is over first */
 	uint64_t need;
 	enum gm_level level;      /* pressure: the level to get below */
 	uint64_t owing;           /* accounts that were asked and have not returned all of it */

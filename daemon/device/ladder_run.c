@@ -115,6 +115,7 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	account->asked.doubted = step->doubted;
 	account->asked.for_uid = plan->for_uid;
+	account->asked.deadline_ns = deadline;
 	run->owing++;
 	run->owed += step->doubted ? 0 : step->bytes;
 
@@ -156,8 +157,11 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
 
-	/* Those that were asked before may have longer. */
-	run->deadline_ns = gm_max(run->deadline_ns, deadline);
+	/* Those that were asked before by other triggers may have longer. */
+	if (plan->trigger == GM_TRIGGER_REQUEST && run->owing > 0)
+		run->deadline_ns = gm_min(run->deadline_ns, deadline);
+	else
+		run->deadline_ns = gm_max(run->deadline_ns, deadline);
 	run->spills = run->spills || plan->rungs[GM_RUNG_SPILL] > 0;
 	device->reclaim_epoch++;
 
@@ -193,6 +197,17 @@ uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid)
 			sum += asked->bytes;
 	}
 	return sum;
+}
+
+bool gm_ladder_asking_for(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+
+	DL_FOREACH2 (device->ladder.owing, account, owing_next)
+		if (account->asked.trigger == GM_TRIGGER_REQUEST &&
+			account->asked.for_uid == payer_uid)
+			return true;
+	return false;
 }
 
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
@@ -375,8 +390,35 @@ static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 		gm_device_wake_queue(device);
 }
 
+/*
+ * Gives up on the clients whose time to return something for a request is over. Each has its own: requests follow
+ * each other, so that their run need not end for as long as a user likes, and nobody who owes something is asked again.
+ */
+static void ladder_expire(struct gm_device *device)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_REQUEST];
+	uint64_t now = gm_device_now(device);
+	struct gm_account *account, *next;
+	if (!run->active || now < run->deadline_ns)
+		return;
+
+	uint64_t first = UINT64_MAX;
+	DL_FOREACH_SAFE2 (device->ladder.owing, account, next, owing_next) {
+		if (account->asked.trigger != GM_TRIGGER_REQUEST)
+			continue;
+		if (now >= account->asked.deadline_ns)
+			ladder_give_up_on(device, account);
+		else
+			first = gm_min(first, account->asked.deadline_ns);
+	}
+	run->deadline_ns = first;
+	if (device->queue.length > 0)
+		gm_device_wake_queue(device);
+}
+
 void gm_ladder_end_runs(struct gm_device *device)
 {
+	ladder_expire(device);
 	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
 		struct gm_ladder_run *run = &device->ladder.runs[t];
 		if (run->active && (run->owing == 0 || gm_device_now(device) >= run->deadline_ns))

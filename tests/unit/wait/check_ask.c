@@ -137,6 +137,71 @@ START_TEST(nor_is_it_when_that_request_was_taken_back)
 }
 END_TEST
 
+/* A user has two clients that move 2 GiB each, one after the other, and each just before its time is over: so somebody owes
+ * something for a request at any time. */
+struct relay {
+	struct gm_session *asker, *client[2];
+	struct gm_lease *lease[2];
+	unsigned turn;
+};
+
+static void relay_take(struct relay *relay, unsigned i)
+{
+	relay->lease[i] = fake_lease(&fake, relay->client[i], d, 2 * GiB);
+	fake_says(&fake, relay->client[i], d, 0, 2 * GiB);
+}
+
+static void relay_begin(struct relay *relay)
+{
+	*relay = (struct relay){.asker = fake_session(&fake, 9, 9)};
+	give(9, GM_QUOTA_MAX, 4 * GiB, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		relay->client[i] = fake_session(&fake, 9, 9);
+		relay_take(relay, i);
+	}
+}
+
+/* Has the next client asked. One second later, the one before it returns what it owes, and takes it again. */
+static void relay_pass(struct relay *relay)
+{
+	static struct fake_request q;
+
+	/* The other one owes 2 GiB already. */
+	asks();
+	fake_wait(&fake, &q, relay->asker, d, (relay->turn ? 4 : 2) * GiB, 100 * SECOND);
+	gm_core_cancel(fake.core, &q.r);
+	fake_pass(&fake, SECOND);
+	unsigned before = ++relay->turn % 2;
+	if (relay->turn > 1) {
+		give_back(relay->client[before], relay->lease[before], 2 * GiB);
+		fake_core_run(&fake);
+		relay_take(relay, before);
+	}
+}
+
+START_TEST(a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again)
+{
+	static struct fake_request q;
+	struct relay relay;
+
+	no_levels();
+	relay_begin(&relay);
+	fake_lease(&fake, c, d, 96 * GiB);
+	relay_pass(&relay);
+	/* The honest client uses everything when it is asked first. */
+	fake_wait(&fake, &q, b, d, 20 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	relay_pass(&relay);
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	bool asked = false;
+	for (int i = 0; i < 5; i++) {
+		relay_pass(&relay);
+		asked = asked || fake_asked(&fake, c);
+	}
+	ck_assert(asked);
+}
+END_TEST
+
 /* A client of a user takes so many bytes and gives them back, again and again, for so long, and waits in between.
  * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
  * often it had to. */
@@ -742,6 +807,8 @@ int main(void)
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);
 	tcase_add_test(tcase, nor_is_it_when_that_request_was_taken_back);
+	tcase_add_test(
+		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
