@@ -22,8 +22,8 @@
 #include "daemon/device/probe.h"
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
-#include "daemon/wait/ask.h"
 #include "daemon/wait/line.h"
+#include "daemon/wait/peace.h"
 
 static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {
@@ -40,7 +40,7 @@ static uint64_t core_due_of(const struct gm_device *d)
 		gm_min(d->linger.due_ns, d->debts.due_ns));
 	if (d->ending || gm_drain_wants_slice(d))
 		return 0;
-	return gm_min(gm_min(level, gm_min(gm_queue_due(d), gm_ask_due(d))),
+	return gm_min(gm_min(level, gm_min(gm_queue_due(d), gm_peace_due(d))),
 		gm_min(gm_climb_due(d), spare));
 }
 
@@ -94,7 +94,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 		uint64_t now = gm_device_now(d);
 		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
 			gm_device_settle(d);
-		gm_ask_tick(d);
+		gm_peace_tick(d);
 		gm_queue_tick(d);
 		if (gm_climb_due(d) <= now)
 			env->woken = true;

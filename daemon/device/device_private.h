@@ -121,10 +121,10 @@ struct gm_line {
 	uint64_t due_ns;            /* when to go through it although nothing has happened */
 	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
 	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
-	/* Kept by ask.c: how often clients of other users moved more to host memory for this user than it
+	/* Kept by peace.c: how often clients of other users moved more to host memory for this user than it
 	 * kept. */
 	uint8_t wasted;
-	/* Kept by ask.c: clients of other users returned what they do not use, and not all requests that they
+	/* Kept by peace.c: clients of other users returned what they do not use, and not all requests that they
 	 * were asked for have got theirs. */
 	bool untaken;
 	uint16_t askers; /* requests for which other users' clients were asked */
@@ -132,11 +132,11 @@ struct gm_line {
 	 * asked until then. */
 	const struct gm_tally *dry;
 	uint64_t dry_ns;
-	/* Kept by ask.c: what clients of other users moved to host memory for this user, since it held
+	/* Kept by peace.c: what clients of other users moved to host memory for this user, since it held
 	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
 	uint64_t moved, held_before, spill_ns;
 	uint64_t forget_ns; /* what was wasted does not count any more */
-	/* Kept by ask.c: clients of other users returned what they do not use. Before peace_ns, they are asked
+	/* Kept by peace.c: clients of other users returned what they do not use. Before peace_ns, they are asked
 	 * again only while the user holds so much, which is what it held when it had got that; UINT64_MAX: a
 	 * request ended that did not take it. */
 	uint64_t enough, peace_ns;

@@ -18,8 +18,8 @@
 #include "common/zeroed.h"
 #include "daemon/device/ladder_run.h"
 #include "daemon/device/reserve.h"
-#include "daemon/wait/ask.h"
 #include "daemon/wait/deadlock.h"
+#include "daemon/wait/peace.h"
 
 /* ---- life */
 
@@ -197,7 +197,7 @@ static void lease_release(
 	gm_env_erase(device->env, &chunk->place);
 	GM_STEP("return: chunk's record erased");
 	if (account->asked.owing) {
-		gm_ask_returned(device, account, chunk->bytes);
+		gm_peace_returned(device, account, chunk->bytes);
 		reusable = !gm_ladder_returned(device, account, chunk->bytes) && reusable;
 	}
 	gm_deadlock_returned(device, account);

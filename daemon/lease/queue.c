@@ -18,6 +18,7 @@
 #include "daemon/wait/ask.h"
 #include "daemon/wait/deadlock.h"
 #include "daemon/wait/line.h"
+#include "daemon/wait/peace.h"
 #include "daemon/wait/turn.h"
 
 /* ---- order */
@@ -135,7 +136,7 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	gm_ask_failed(request->waiting.device, request);
+	gm_peace_failed(request->waiting.device, request);
 	queue_take_out(request->waiting.device, request);
 	queue_refuse(request, status, detail);
 }
@@ -149,7 +150,7 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	gpumem_status status =
 		gm_admit_say(device, &request->session->payer, w->exact, refusal, why);
 	if (!refusal->never)
-		gm_ask_say_rest(device, w, rest);
+		gm_peace_say(device, w, rest);
 	gm_say(detail, "%s%s%s%s", prefix, rest, rest[0] ? "; " : "", why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
@@ -188,7 +189,7 @@ static void queue_tell_rest(struct gm_device *device, const struct gm_request *r
 {
 	char text[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
 
-	gm_ask_say_rest(device, &request->waiting, why);
+	gm_peace_say(device, &request->waiting, why);
 	gm_say(text, "rests, asked for %s: %s", gm_format_size(request->waiting.exact, asked), why);
 	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, text);
 }
@@ -326,7 +327,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 	}
 
 	device->queue.granted++;
-	gm_ask_granted(device, request);
+	gm_peace_granted(device, request);
 	w->denied = 0;
 	if (w->told) {
 		w->block = GM_BLOCK_NONE;
@@ -621,7 +622,7 @@ bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
 			.block = w->block,
 			.owner =
 				w->block == GM_BLOCK_QUOTA ? gm_quota_owner(w->tally->quota) : NULL,
-			.rests_ns = gm_ask_rest_ns(device, w),
+			.rests_ns = gm_peace_left_ns(device, w),
 		};
 
 		if (!visit(ctx, &info)) {

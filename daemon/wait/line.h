@@ -24,6 +24,12 @@ static inline bool gm_waiting_wants_device(const struct gm_waiting *w)
 	return w->block == GM_BLOCK_DEVICE || w->block == GM_BLOCK_GUARANTEE;
 }
 
+/* Whether it lacks something that a client could return. */
+static inline bool gm_waiting_lacks_memory(const struct gm_waiting *w)
+{
+	return w->block == GM_BLOCK_QUOTA || gm_waiting_wants_device(w);
+}
+
 /* The line of a user, which is made if there is none. NULL: no memory. */
 struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid);
 uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid);
