@@ -40,8 +40,8 @@ static uint64_t peace_rest(const struct gm_device *device, unsigned wasted)
 }
 
 /* A client of another user moved buffers to host memory. */
-static void peace_note_moved(
-	struct gm_device *device, struct gm_line *line, const struct gm_asked *asked, uint64_t bytes)
+static void peace_note_moved(struct gm_device *device, struct gm_line *line,
+	const struct gm_asked *asked, uint64_t bytes)
 {
 	struct gm_queue *queue = &device->queue;
 
