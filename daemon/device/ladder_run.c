@@ -210,6 +210,19 @@ bool gm_ladder_asking_for(const struct gm_device *device, uid_t payer_uid)
 	return false;
 }
 
+bool gm_ladder_spills_for(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_account *account;
+
+	DL_FOREACH2 (device->ladder.owing, account, owing_next) {
+		const struct gm_asked *asked = &account->asked;
+		if (asked->trigger == GM_TRIGGER_REQUEST && asked->for_uid == payer_uid &&
+			asked->rung == GM_RUNG_SPILL)
+			return true;
+	}
+	return false;
+}
+
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
 {
 	return device->ladder.runs[trigger].owing > 0;

@@ -45,6 +45,8 @@ uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid);
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
 /* The same, of those that were asked for requests of this user. */
 bool gm_ladder_asking_for(const struct gm_device *device, uid_t payer_uid);
+/* The same, of those that must move buffers. */
+bool gm_ladder_spills_for(const struct gm_device *device, uid_t payer_uid);
 /* Until when clients have time to move buffers for the trigger; 0: none of them was asked to. */
 uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger);
 /* How long a client has that must copy content first. */

@@ -95,15 +95,14 @@ bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w
 }
 
 /* A parked request for which content is copied has the time for that in each of its rounds. If the
- * first round brings too little, it must not be refused before others were asked. */
+ * first round brings too little, it must not be refused before others were asked. What is copied for other users
+ * gives it no more time: else they could keep it from being refused. */
 static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
 {
 	uint64_t round = gm_ladder_spill_ns(&device->info.policy);
 
-	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (ask_helps(w, t) && gm_ladder_spill_until(device, t) > 0)
-			w->until_ns =
-				gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
+	if (gm_ladder_spills_for(device, w->line->payer_uid))
+		w->until_ns = gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
 }
 
 /* The request waits until others may be asked, even if it is parked, since it is not their fault. It does not

@@ -137,6 +137,19 @@ START_TEST(nor_is_it_when_that_request_was_taken_back)
 }
 END_TEST
 
+START_TEST(what_moves_for_another_user_keeps_no_request_from_being_refused)
+{
+	static struct fake_request lure, q;
+
+	ask_a_liar(&lure);
+	/* All that others have is too little. */
+	fake_ask(&fake, &q, b, d, 70 * GiB, GM_TRANSPORT_AUTO);
+	fake_pass(&fake, 200 * MS);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+}
+END_TEST
+
 /* A user has two clients that move 2 GiB each, one after the other, and each just before its time is over: so somebody owes
  * something for a request at any time. */
 struct relay {
@@ -807,6 +820,7 @@ int main(void)
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);
 	tcase_add_test(tcase, nor_is_it_when_that_request_was_taken_back);
+	tcase_add_test(tcase, what_moves_for_another_user_keeps_no_request_from_being_refused);
 	tcase_add_test(
 		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
