@@ -14,7 +14,9 @@
  *   - A caller that looks for something else meanwhile (again()) does not keep others waiting for
  *     their answers.
  *   - Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
- *     always reads, also acknowledgements, and a full socket drains even if nobody here reads.
+ *     always reads, also acknowledgements, and a full socket drains even if nobody here reads. (Those
+ *     that take a request back are sent nevertheless.)
+ *   - A caller that waits until it may send reads if nobody else does.
  *
  * It must never wait while it holds the lock.
  */
@@ -53,7 +55,7 @@ struct gm_conn {
 	pthread_mutex_t lock;
 	struct gm_call *calls; /* unanswered, abandoned ones included */
 	unsigned in_flight, abandoned;
-	pthread_cond_t slot; /* in_flight fell */
+	pthread_cond_t slot; /* in_flight fell, or a caller that waits for that has to read */
 	bool reading;        /* there is a leader */
 	int poke; /* an eventfd that wakes the leader; -1 before the first call with an again() */
 	bool dead;
@@ -315,9 +317,10 @@ static int conn_read_one(struct gm_conn *conn)
 }
 
 /*
- * Locked. The leader steps down and wakes another waiting caller. A caller that is still sending is
- * not woken: it may never get to wait, and if it does, it leads when there is no leader. Returns
- * true if only abandoned calls are left: then the caller must call wake(), unlocked.
+ * Locked. The leader steps down and wakes another waiting caller, or else one that waits to send. A
+ * caller that is still sending is not woken: it may never get to wait, and if it does, it leads when
+ * there is no leader. Returns true if only abandoned calls are left: then the caller must call wake(),
+ * unlocked.
  */
 static bool conn_step_down(struct gm_conn *conn)
 {
@@ -329,6 +332,7 @@ static bool conn_step_down(struct gm_conn *conn)
 			return false;
 		}
 	}
+	pthread_cond_signal(&conn->slot);
 	return conn->abandoned > 0;
 }
 
@@ -404,15 +408,30 @@ bool gm_conn_unread(struct gm_conn *conn)
 
 /* ---- calling */
 
-/* Locked. Waits until there are few enough unanswered requests. */
-static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns)
+/*
+ * Locked on entry and exit. Waits until there are few enough unanswered requests. Leads if there is no
+ * leader: perhaps nobody waits for those answers, and the thread that would drain them is this one.
+ * *ret_wake: whether wake() must be called, as conn_step_down() says; unwritten if it need not wait.
+ */
+static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns, bool *ret_wake)
 {
-	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX) {
-		if (!gm_cond_wait_until(&conn->slot, &conn->lock, deadline_ns) &&
-			conn->in_flight >= IN_FLIGHT_MAX)
-			return -ETIMEDOUT;
+	bool waited = false, late = false;
+
+	while (!conn->dead && conn->in_flight >= IN_FLIGHT_MAX && !late) {
+		if (!conn->reading)
+			conn_lead(conn, -1, deadline_ns);
+		else
+			(void)gm_cond_wait_until(&conn->slot, &conn->lock, deadline_ns);
+		waited = true;
+		late = conn->in_flight >= IN_FLIGHT_MAX && gm_clock_ns() >= deadline_ns;
 	}
-	return conn->dead ? -EPIPE : 0;
+
+	/* Sending may take a while, so another one leads meanwhile. */
+	if (waited && !conn->reading)
+		*ret_wake = conn_step_down(conn);
+	if (conn->dead)
+		return -EPIPE;
+	return late ? -ETIMEDOUT : 0;
 }
 
 /* Locked. Sends, and waits for room in the socket if necessary. */
@@ -526,7 +545,7 @@ static int conn_call_whole(
 	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
 	if (call->again && conn->poke < 0)
 		conn->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int r = conn_wait_slot(conn, deadline_ns);
+	int r = conn_wait_slot(conn, deadline_ns, &wake);
 	if (r < 0)
 		goto unsent;
 	conn_call_list(conn, request, call);
@@ -569,6 +588,8 @@ unsent:
 	pthread_mutex_unlock(&conn->lock);
 	pthread_cond_destroy(&call->answered);
 	conn_finish_late(late);
+	if (wake)
+		conn->wake(conn->wake_ctx);
 	if (r == -ETIMEDOUT) {
 		call->result = -ECANCELED;
 		call->ops->late(call);

@@ -80,6 +80,93 @@ START_TEST(past_the_bound_a_request_is_not_sent_unless_it_is_urgent)
 }
 END_TEST
 
+/* The library's thread is the one that reads what was begun, and it calls, too. */
+START_TEST(a_caller_that_waits_to_send_reads_if_nobody_else_does)
+{
+	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	static struct probe probes[N];
+	struct asked asked[N];
+	struct caller caller = {0};
+	for (unsigned i = 0; i < N; i++)
+		ck_assert_int_eq(begin(&probes[i], 1 + i, false), 0);
+	for (unsigned i = 0; i < N; i++)
+		asked[i] = far_read();
+	caller_start(&caller, 1000, LONG_NS);
+	caller_await_sleep(&caller);
+	ck_assert(!far_readable(0));
+	far_answer(&asked[5]);
+	struct asked last = far_read();
+	ck_assert_uint_eq(last.bytes, 1000);
+	ck_assert(probes[5].late && !probes[0].late);
+	far_answer(&last);
+	caller_join(&caller);
+	ck_assert_int_eq(caller.r, 0);
+	ck_assert_uint_eq(caller.probe.lease, 1000);
+	gm_conn_kill(conn, "over");
+}
+END_TEST
+
+START_TEST(a_leader_that_leaves_hands_the_reading_to_a_caller_that_waits_to_send)
+{
+	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	static struct probe probes[N];
+	struct asked asked[N];
+	struct caller leader = {0}, caller = {0};
+	caller_start(&leader, 2000, LONG_NS);
+	struct asked first = far_read();
+	for (unsigned i = 0; i < N; i++)
+		ck_assert_int_eq(begin(&probes[i], 1 + i, true), 0);
+	for (unsigned i = 0; i < N; i++)
+		asked[i] = far_read();
+	caller_start(&caller, 1000, LONG_NS);
+	caller_await_sleep(&caller);
+	far_answer(&first);
+	caller_join(&leader);
+	ck_assert_int_eq(leader.r, 0);
+
+	/* There are still too many. */
+	ck_assert(!far_readable(0));
+	far_answer(&asked[0]);
+	far_answer(&asked[1]);
+	struct asked last = far_read();
+	ck_assert_uint_eq(last.bytes, 1000);
+	far_answer(&last);
+	caller_join(&caller);
+	ck_assert_int_eq(caller.r, 0);
+	ck_assert(probes[0].late && probes[1].late && !probes[2].late);
+	gm_conn_kill(conn, "over");
+}
+END_TEST
+
+/* A caller that only wants to send must not go on reading instead of those whose answers come. */
+START_TEST(a_caller_that_gave_up_sending_leaves_the_reading_to_another)
+{
+	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	static struct probe probes[N];
+	struct asked asked[N];
+	struct caller impatient = {0}, caller = {0};
+	for (unsigned i = 0; i < N; i++)
+		ck_assert_int_eq(begin(&probes[i], 1 + i, false), 0);
+	for (unsigned i = 0; i < N; i++)
+		asked[i] = far_read();
+	caller_start(&impatient, 1000, 200 * GM_NS_PER_MS);
+	caller_await_sleep(&impatient);
+	caller_start(&caller, 2000, LONG_NS);
+	caller_join(&impatient);
+	ck_assert_int_eq(impatient.r, -ETIMEDOUT);
+	ck_assert(impatient.probe.late);
+	ck_assert_int_eq(impatient.probe.call.result, -ECANCELED);
+
+	far_answer(&asked[0]);
+	struct asked last = far_read();
+	ck_assert_uint_eq(last.bytes, 2000);
+	far_answer(&last);
+	caller_join(&caller);
+	ck_assert_int_eq(caller.r, 0);
+	gm_conn_kill(conn, "over");
+}
+END_TEST
+
 START_TEST(a_full_socket_leaves_the_request_to_its_caller)
 {
 	static struct probe probes[4096];
@@ -130,6 +217,9 @@ int main(void)
 	tcase_add_test(tc, a_request_that_was_begun_is_read_by_a_drain);
 	tcase_add_test(tc, a_request_that_was_begun_is_read_by_a_caller_that_waits);
 	tcase_add_test(tc, past_the_bound_a_request_is_not_sent_unless_it_is_urgent);
+	tcase_add_test(tc, a_caller_that_waits_to_send_reads_if_nobody_else_does);
+	tcase_add_test(tc, a_leader_that_leaves_hands_the_reading_to_a_caller_that_waits_to_send);
+	tcase_add_test(tc, a_caller_that_gave_up_sending_leaves_the_reading_to_another);
 	tcase_add_test(tc, a_full_socket_leaves_the_request_to_its_caller);
 	tcase_add_test(tc, what_was_begun_ends_with_the_connection);
 	tcase_add_test(tc, a_request_to_an_end_that_has_left_ends_when_that_is_read);

@@ -5,9 +5,6 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include "tests/tap.h"
 #include "tests/unit/session/conn_fixture.h"
@@ -47,39 +44,11 @@ START_TEST(a_call_nobody_waits_for_ends_with_the_connection)
 }
 END_TEST
 
-/* Whether the thread sleeps: in a system call, since nothing here waits for a lock. */
-static bool asleep(pid_t thread)
-{
-	char path[64], line[256] = "";
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-	FILE *file = fopen(path, "re");
-	if (!file)
-		return false;
-	char *end = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	return end && end[2] == 'S';
-}
-
-struct stuck {
-	_Atomic pid_t thread;
-	struct probe probe;
-	int r;
-};
-
-static void *stuck_run(void *ctx)
-{
-	struct stuck *stuck = ctx;
-	stuck->thread = gettid();
-	stuck->r = call_for(&stuck->probe, 9, GM_NS_PER_S / 2);
-	return NULL;
-}
-
 START_TEST(who_cannot_send_is_not_left_to_read_for_others)
 {
 	struct probe late;
 	struct caller leader = {0};
-	struct stuck stuck = {0};
-	pthread_t thread;
+	struct caller stuck = {0};
 	int room = 0;
 	ck_assert_int_eq(call_for(&late, 7, 1), -ETIMEDOUT);
 	struct asked first = far_read();
@@ -90,16 +59,15 @@ START_TEST(who_cannot_send_is_not_left_to_read_for_others)
 		setsockopt(gm_conn_fd(conn), SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
 	while (send(gm_conn_fd(conn), "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
 		;
-	ck_assert_int_eq(pthread_create(&thread, NULL, stuck_run, &stuck), 0);
-	while (!stuck.thread || !asleep(stuck.thread))
-		sched_yield();
+	caller_start(&stuck, 9, GM_NS_PER_S / 2);
+	caller_await_sleep(&stuck);
 	int before = wakes;
 	far_answer(&second);
 	caller_join(&leader);
 	ck_assert_int_eq(leader.r, 0);
 	/* Nobody is left who could read what is due. */
 	ck_assert_int_gt(wakes, before);
-	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	caller_join(&stuck);
 	ck_assert_int_eq(stuck.r, -ETIMEDOUT);
 	ck_assert(gm_conn_unread(conn));
 	far_answer(&first);

@@ -9,8 +9,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "client/session/conn.h"
 #include "common/cleanup.h"
@@ -98,6 +101,7 @@ static inline int call_for(struct probe *probe, uint64_t bytes, uint64_t timeout
 
 struct caller {
 	pthread_t thread;
+	_Atomic pid_t tid;
 	struct probe probe;
 	uint64_t bytes, timeout_ns;
 	int say, r;
@@ -106,6 +110,7 @@ struct caller {
 static inline void *caller_run(void *ctx)
 {
 	struct caller *caller = ctx;
+	caller->tid = gettid();
 	caller->r = call_saying(&caller->probe, caller->bytes, caller->timeout_ns, caller->say);
 	return NULL;
 }
@@ -115,6 +120,22 @@ static inline void caller_start(struct caller *caller, uint64_t bytes, uint64_t 
 	caller->bytes = bytes;
 	caller->timeout_ns = timeout_ns;
 	ck_assert_int_eq(pthread_create(&caller->thread, NULL, caller_run, caller), 0);
+}
+
+/* Waits until the caller sleeps: in a system call, since nothing here waits for a lock. */
+static inline void caller_await_sleep(const struct caller *caller)
+{
+	char path[64], line[256];
+	const char *end = NULL;
+
+	while (!end || end[2] != 'S') {
+		sched_yield();
+		snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)caller->tid);
+		FILE *file = fopen(path, "re");
+		end = file && fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+		if (file)
+			fclose(file);
+	}
 }
 
 static inline void caller_join(struct caller *caller)
