@@ -48,6 +48,7 @@ struct gm_ledger {
 };
 
 struct gm_debt;
+struct gm_line;
 struct gm_payer;
 struct gm_quota;
 
@@ -79,16 +80,17 @@ struct gm_asked {
 	bool owing : 1;   /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1; /* it had said that it has them */
 	bool doubted : 1; /* nobody counts on it: it is no part of what the run is owed */
+	uint8_t rung : 4; /* enum gm_rung */
 	uint8_t trigger;  /* enum gm_trigger */
-	uint8_t rung;     /* enum gm_rung */
 	uint8_t ignored;  /* how many deadlines in a row it let pass; 0: it is believed */
-	uid_t for_uid;    /* by a request: the user that it came for */
-	uint32_t step;    /* its step in the plan that is being made, plus 1; 0: none */
 	uint8_t pressed; /* how often it moved buffers because of pressure, with too little rest in between */
-	uint64_t wanted;      /* what it was asked for */
-	uint64_t bytes;       /* what it still owes of that */
-	uint64_t promised;    /* what it said it could give of that when it was asked */
-	uint64_t broken;      /* what it must return on request before it is believed again */
+	uint32_t step; /* its step in the plan that is being made, plus 1; 0: none */
+	struct gm_line
+		*line;     /* by a request: of the user that it came for; NULL: by something else */
+	uint64_t wanted;   /* what it was asked for */
+	uint64_t bytes;    /* what it still owes of that */
+	uint64_t promised; /* what it said it could give of that when it was asked */
+	uint64_t broken;   /* what it must return on request before it is believed again */
 	uint64_t deadline_ns; /* by a request: until when it has time */
 	uint64_t quiet_ns;    /* it is left alone until then */
 	uint64_t pressed_ns;  /* it moves no buffers because of pressure until then */

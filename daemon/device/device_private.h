@@ -128,6 +128,10 @@ struct gm_line {
 	 * were asked for have got theirs. */
 	bool untaken;
 	uint16_t askers; /* requests for which other users' clients were asked */
+	/* Kept by ladder_run.c: the clients that owe something for this user's requests; among them, those of other
+	 * users, and those that were asked to move buffers; and what all of them owe. */
+	uint32_t owing, owing_others, moving;
+	uint64_t owed;
 	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
 	 * asked until then. */
 	const struct gm_tally *dry;

@@ -61,6 +61,7 @@
  */
 
 struct gm_account;
+struct gm_line;
 struct gm_session;
 
 struct gm_ladder_step {
@@ -89,7 +90,7 @@ struct gm_ladder_plan {
 	uint64_t planned;         /* by all steps */
 	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
-	uid_t for_uid;            /* request: whose it is */
+	struct gm_line *line;     /* request: of its user */
 	enum gm_ladder_reach reach;
 	bool gently; /* pressure: clients rest that moved buffers for it */
 	bool each;   /* asks every client for what is needed, not all of them together */

@@ -22,7 +22,8 @@
 /* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
 /* How much longer a client has because it must copy content first. One that needs still longer is asked
- * again later. This is short because other requests ask nobody meanwhile, and the client may be lying. */
+ * again later. This is short because other requests of the same user that wait ask nobody meanwhile, and the
+ * client may be lying. */
 #define SPILL_NS UINT64_C(2000000000)
 
 void gm_ladder_init(struct gm_ladder *ladder)
@@ -72,19 +73,47 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 	gm_env_tell(device->env, &event);
 }
 
+/* The account owes so many bytes less. */
+static void ladder_count_paid(struct gm_device *device, struct gm_asked *asked, uint64_t bytes)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[asked->trigger];
+
+	asked->bytes -= bytes;
+	if (asked->doubted)
+		return;
+	assert(run->owed >= bytes);
+	run->owed -= bytes;
+	if (asked->line)
+		asked->line->owed -= bytes;
+}
+
+/* One more client owes something, or (-1) one less. */
+static void ladder_count_owing(struct gm_device *device, struct gm_account *account, int n)
+{
+	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
+	struct gm_line *line = account->asked.line;
+
+	assert(n > 0 || run->owing > 0);
+	run->owing += n;
+	if (!line)
+		return;
+	line->owing += n;
+	if (account->payer->payer_uid != line->payer_uid)
+		line->owing_others += n;
+	if (account->asked.rung == GM_RUNG_SPILL)
+		line->moving += n;
+}
+
 /* The account owes nothing any more, whatever it was asked for. */
 static void ladder_settle_account(struct gm_device *device, struct gm_account *account)
 {
-	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
 	if (!account->asked.owing)
 		return;
 
-	uint64_t counted = account->asked.doubted ? 0 : account->asked.bytes;
-	assert(run->owing > 0 && run->owed >= counted);
-	run->owing--;
-	run->owed -= counted;
+	ladder_count_paid(device, &account->asked, account->asked.bytes);
+	ladder_count_owing(device, account, -1);
 	account->asked.owing = false;
-	account->asked.bytes = 0;
+	account->asked.line = NULL; /* the line may be gone soon */
 	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);
 	device->env->woken = true; /* it may have been the last one of the run */
 }
@@ -114,10 +143,12 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.rung = (uint8_t)step->rung;
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	account->asked.doubted = step->doubted;
-	account->asked.for_uid = plan->for_uid;
+	account->asked.line = plan->line;
 	account->asked.deadline_ns = deadline;
-	run->owing++;
+	ladder_count_owing(device, account, 1);
 	run->owed += step->doubted ? 0 : step->bytes;
+	if (plan->line)
+		plan->line->owed += step->doubted ? 0 : step->bytes;
 
 	env->ops.reclaim(env->ctx, step->session,
 		&(struct gm_reclaim){
@@ -157,9 +188,10 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
 	}
 
-	/* Those that were asked before by other triggers may have longer. */
-	if (plan->trigger == GM_TRIGGER_REQUEST && run->owing > 0)
-		run->deadline_ns = gm_min(run->deadline_ns, deadline);
+	/* For requests, each client has its own deadline, and this is the first one. For anything else, whoever was
+	 * asked before may have longer now. */
+	if (plan->trigger == GM_TRIGGER_REQUEST)
+		run->deadline_ns = run->owing ? gm_min(run->deadline_ns, deadline) : deadline;
 	else
 		run->deadline_ns = gm_max(run->deadline_ns, deadline);
 	run->spills = run->spills || plan->rungs[GM_RUNG_SPILL] > 0;
@@ -183,44 +215,6 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger)
 {
 	return device->ladder.runs[trigger].owed;
-}
-
-uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid)
-{
-	const struct gm_account *account;
-	uint64_t sum = 0;
-
-	DL_FOREACH2 (device->ladder.owing, account, owing_next) {
-		const struct gm_asked *asked = &account->asked;
-		if (asked->trigger == GM_TRIGGER_REQUEST && asked->for_uid == payer_uid &&
-			!asked->doubted)
-			sum += asked->bytes;
-	}
-	return sum;
-}
-
-bool gm_ladder_asking_for(const struct gm_device *device, uid_t payer_uid)
-{
-	const struct gm_account *account;
-
-	DL_FOREACH2 (device->ladder.owing, account, owing_next)
-		if (account->asked.trigger == GM_TRIGGER_REQUEST &&
-			account->asked.for_uid == payer_uid)
-			return true;
-	return false;
-}
-
-bool gm_ladder_spills_for(const struct gm_device *device, uid_t payer_uid)
-{
-	const struct gm_account *account;
-
-	DL_FOREACH2 (device->ladder.owing, account, owing_next) {
-		const struct gm_asked *asked = &account->asked;
-		if (asked->trigger == GM_TRIGGER_REQUEST && asked->for_uid == payer_uid &&
-			asked->rung == GM_RUNG_SPILL)
-			return true;
-	}
-	return false;
 }
 
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger)
@@ -287,8 +281,7 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 
 	ladder_let_rest(device, asked);
 	run->rungs[asked->rung] += bytes;
-	asked->bytes -= of_it;
-	run->owed -= asked->doubted ? 0 : of_it;
+	ladder_count_paid(device, asked, of_it);
 	ladder_mend_word(asked, of_it);
 	if (asked->claimed)
 		gm_doubt_mend(device, account->payer->payer_uid, of_it);
@@ -441,11 +434,10 @@ void gm_ladder_end_runs(struct gm_device *device)
 
 /* ---- the triggers request and min_free */
 
-static void ladder_plan_request(struct gm_device *device, const struct gm_account *self,
-	uint64_t bytes, enum gm_ladder_reach reach, struct gm_ladder_plan *plan)
+static void ladder_plan_request(struct gm_device *device, uint64_t bytes,
+	enum gm_ladder_reach reach, struct gm_ladder_plan *plan)
 {
 	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, bytes, plan);
-	plan->for_uid = self->payer->payer_uid;
 	plan->reach = reach;
 }
 
@@ -464,7 +456,7 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach)
 {
 	struct gm_ladder_plan plan;
-	ladder_plan_request(device, self, bytes, reach, &plan);
+	ladder_plan_request(device, bytes, reach, &plan);
 	int r = ladder_plan_offers(device, self, tally, bytes, &plan);
 	uint64_t offered = r == 0 ? gm_ladder_plan_sure(&plan) : 0;
 
@@ -472,12 +464,11 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 	return offered;
 }
 
-/* Whether the plan asks clients of other users than the one that it is for. */
-static bool ladder_asks_others(const struct gm_ladder_plan *plan)
+/* Whether the plan asks clients of other users. */
+static bool ladder_asks_others(const struct gm_ladder_plan *plan, uid_t payer_uid)
 {
 	for (size_t i = 0; i < plan->n_steps; i++)
-		if (plan->steps[i].account &&
-			plan->steps[i].account->payer->payer_uid != plan->for_uid)
+		if (plan->steps[i].account && plan->steps[i].account->payer->payer_uid != payer_uid)
 			return true;
 	return false;
 }
@@ -486,7 +477,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways)
 {
 	struct gm_ladder_plan plan;
-	ladder_plan_request(device, self, bytes, ways.reach, &plan);
+	ladder_plan_request(device, bytes, ways.reach, &plan);
 	int r = 0;
 	if (!ways.widely)
 		r = ladder_plan_offers(device, self, tally, bytes, &plan);
@@ -494,7 +485,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
-		ladder_plan_request(device, self, bytes, ways.reach, &plan);
+		ladder_plan_request(device, bytes, ways.reach, &plan);
 		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
 		if (r == 0)
 			r = gm_ladder_plan_clients(
@@ -504,7 +495,8 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	struct gm_ladder_asked asked = {0};
 	if (r == 0 && plan.planned > 0 && (!ways.fully || plan.planned >= bytes)) {
 		asked.bytes = plan.planned;
-		asked.others = ladder_asks_others(&plan);
+		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);
+		plan.line = ways.line;
 		gm_ladder_carry_out(device, &plan);
 	}
 	gm_ladder_plan_deinit(&plan);

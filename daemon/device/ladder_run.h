@@ -15,7 +15,8 @@ void gm_ladder_init(struct gm_ladder *ladder);
 /* Carries the plan out and reports it. A run of the same trigger that is still active absorbs it.
  */
 void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan);
-/* Ends the runs in which no client owes anything any more, or whose deadline has passed. */
+/* Ends the runs in which no client owes anything any more, or whose deadline has passed. Of the run for requests,
+ * gives up on each client whose own deadline has passed. */
 void gm_ladder_end_runs(struct gm_device *device);
 
 /*
@@ -27,6 +28,7 @@ void gm_ladder_end_runs(struct gm_device *device);
 struct gm_ladder_ways {
 	bool widely, fully;
 	enum gm_ladder_reach reach;
+	struct gm_line *line; /* of the user of self */
 };
 struct gm_ladder_asked {
 	uint64_t bytes;
@@ -39,14 +41,8 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach);
 /* The bytes that clients were asked for by this trigger and still owe. */
 uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
-/* The same, of those that were asked for requests of this user. Looks at every client that owes something. */
-uint64_t gm_ladder_owed_for(const struct gm_device *device, uid_t payer_uid);
 /* Whether clients still have time to return what they were asked for. */
 bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
-/* The same, of those that were asked for requests of this user. */
-bool gm_ladder_asking_for(const struct gm_device *device, uid_t payer_uid);
-/* The same, of those that must move buffers. */
-bool gm_ladder_spills_for(const struct gm_device *device, uid_t payer_uid);
 /* Until when clients have time to move buffers for the trigger; 0: none of them was asked to. */
 uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger);
 /* How long a client has that must copy content first. */

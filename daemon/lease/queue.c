@@ -416,7 +416,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
 		return true;
 	}
-	if ((now >= w->again_ns || w->rests) && !gm_ladder_asking_for(device, w->line->payer_uid))
+	if ((now >= w->again_ns || w->rests) && w->line->owing == 0)
 		gm_ask_for(device, request);
 	return false;
 }

@@ -78,8 +78,7 @@ static uint64_t ask_needed(
 	struct gm_device *device, const struct gm_request *request, uint64_t lacks)
 {
 	const struct gm_waiting *w = &request->waiting;
-	uint64_t owed = gm_ladder_owed(device, GM_TRIGGER_REQUEST);
-	uint64_t own = owed ? gm_ladder_owed_for(device, w->line->payer_uid) : 0;
+	uint64_t own = w->line->owed, owed = gm_ladder_owed(device, GM_TRIGGER_REQUEST);
 	uint64_t others = gm_minus(ask_wanted_by_others(device, w), owed - own);
 
 	return gm_minus(lacks + ask_wanted_in_line(device, request) + others,
@@ -101,7 +100,7 @@ static void ask_extend(const struct gm_device *device, struct gm_waiting *w)
 {
 	uint64_t round = gm_ladder_spill_ns(&device->info.policy);
 
-	if (gm_ladder_spills_for(device, w->line->payer_uid))
+	if (w->line->moving > 0)
 		w->until_ns = gm_max(w->until_ns, gm_plus(w->since_ns, GM_PARKED_ROUNDS * round));
 }
 
@@ -129,8 +128,8 @@ static void ask_wait_for_peace(struct gm_device *device, struct gm_waiting *w, u
 static void ask_clients(
 	struct gm_device *device, struct gm_waiting *w, uint64_t bytes, uint64_t lacks)
 {
-	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .fully = w->parked};
 	struct gm_line *line = w->line;
+	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .fully = w->parked, .line = line};
 
 	line->work -= gm_min(line->work, ASK_WORK);
 	ways.reach = gm_peace_reach(device, w);

@@ -38,7 +38,7 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 static bool line_remembers(const struct gm_line *line, uint64_t now)
 {
 	return now < line->rest_ns || line->moved > 0 || now < line->forget_ns ||
-	       now < line->peace_ns;
+	       now < line->peace_ns || line->owing > 0;
 }
 
 static void line_drop_empty(struct gm_device *device, uint64_t now)

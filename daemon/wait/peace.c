@@ -192,13 +192,10 @@ static bool peace_rests(const struct gm_device *device, const struct gm_waiting 
 void gm_peace_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes)
 {
 	const struct gm_asked *asked = &account->asked;
-	if (asked->trigger != GM_TRIGGER_REQUEST || asked->for_uid == account->payer->payer_uid)
+	struct gm_line *line = asked->line;
+	if (!line || line->payer_uid == account->payer->payer_uid)
 		return;
 
-	/* Without memory for the line, nothing is counted. */
-	struct gm_line *line = gm_line_get(device, asked->for_uid);
-	if (!line)
-		return;
 	if (asked->rung == GM_RUNG_SPILL)
 		peace_note_moved(device, line, asked, bytes);
 	else
