@@ -63,23 +63,20 @@ static void step_connect(struct model *m)
 	fake_says(&m->fake, s->s, 0, 0, 0);
 }
 
-static void step_ask(struct model *m)
+static void ask(struct model *m, struct m_session *s, uint64_t bytes, bool waits, bool endless)
 {
-	struct m_session *s = pick(m, true);
 	int i = 0;
 	while (i < REQUESTS && m->requests[i].used)
 		i++;
-	if (!s || i == REQUESTS)
+	if (i == REQUESTS)
 		return;
 	struct m_request *r = &m->requests[i];
 	memset(r, 0, sizeof(*r));
-	uint64_t bytes =
-		model_roll(m, 4) ? 1 + model_roll(m, 200 * MiB) : 1 + model_roll(m, 9 * GiB);
 	r->used = true;
 	r->session = (int)(s - m->sessions);
 	r->exact = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
-	r->waits = model_roll(m, 2);
-	r->endless = r->waits && model_roll(m, 4);
+	r->waits = waits;
+	r->endless = endless;
 	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
 	/* Longer than two rounds of returning what is cached, if somebody has buffers to move. */
 	r->wait = r->waits ? wait : 2 * (GM_RECLAIM_NS + 2 * SECOND);
@@ -92,6 +89,16 @@ static void step_ask(struct model *m)
 	fake_wait(&m->fake, &r->q, s->s, 0, bytes, wait);
 	if (r->q.ended && r->q.status != GPUMEM_OK && r->waits)
 		m->n.never++;
+}
+
+static void step_ask(struct model *m)
+{
+	struct m_session *s = pick(m, true);
+	uint64_t bytes =
+		model_roll(m, 4) ? 1 + model_roll(m, 200 * MiB) : 1 + model_roll(m, 9 * GiB);
+	bool waits = model_roll(m, 2);
+	if (s)
+		ask(m, s, bytes, waits, waits && model_roll(m, 4));
 }
 
 static struct gm_lease *some_lease(struct model *m, const struct m_session *s)
@@ -240,6 +247,45 @@ static void step_policy(struct model *m)
 	gm_core_set_policy(m->fake.core, 0, p);
 }
 
+static void step_pass(struct model *m, uint64_t ns)
+{
+	m->fake.now += ns;
+	gm_core_tick(m->fake.core);
+	if (!m->fake.victim || !gm_core_find_session(m->fake.core, m->fake.victim))
+		return;
+	for (int k = 0; k < SESSIONS; k++)
+		if (m->sessions[k].s && gm_session_id(m->sessions[k].s) == m->fake.victim) {
+			end_session(m, &m->sessions[k], true);
+			m->n.victims++;
+		}
+}
+
+/* Every client waits for more, without an end, and returns nothing for some time. What comes of it may be a deadlock. */
+static void step_stand_still(struct model *m)
+{
+	for (int k = 0; k < SESSIONS; k++) {
+		struct m_session *s = &m->sessions[k];
+		if (!s->s)
+			continue;
+		if (s->away)
+			end_session(m, s, true);
+		else
+			ask(m, s, 1 + model_roll(m, 4 * GiB), true, true);
+		model_check(m);
+	}
+	for (int i = 0; i < 20; i++) {
+		while (m->fake.n_jobs > 0) {
+			fake_core_complete(&m->fake, 0, 0);
+			model_check(m);
+		}
+		if (m->fake.probing)
+			fake_probed(&m->fake, 0, 0);
+		model_check(m);
+		step_pass(m, model_roll(m, SECOND / 5));
+		model_check(m);
+	}
+}
+
 static void step(struct model *m)
 {
 	m->run.step++;
@@ -289,16 +335,7 @@ static void step(struct model *m)
 		step_says(m);
 		break;
 	case 27 ... 29:
-		m->fake.now += model_roll(m, 3) ? model_roll(m, 60000000) : model_roll(m, SECOND);
-		gm_core_tick(m->fake.core);
-		if (m->fake.victim && gm_core_find_session(m->fake.core, m->fake.victim)) {
-			for (int k = 0; k < SESSIONS; k++)
-				if (m->sessions[k].s &&
-					gm_session_id(m->sessions[k].s) == m->fake.victim) {
-					end_session(m, &m->sessions[k], true);
-					m->n.victims++;
-				}
-		}
+		step_pass(m, model_roll(m, 3) ? model_roll(m, 60000000) : model_roll(m, SECOND));
 		break;
 	case 30: {
 		struct m_request *r = &m->requests[model_roll(m, REQUESTS)];
@@ -313,6 +350,8 @@ static void step(struct model *m)
 			step_policy(m);
 		else if (model_roll(m, 4) == 0)
 			step_cleanup(m);
+		else if (model_roll(m, 8) == 0)
+			step_stand_still(m);
 		break;
 	case 32:
 		/* Some let go, others get hold of chunks. */
