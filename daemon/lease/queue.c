@@ -354,9 +354,12 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	/* It fits, and the request that holds it back may be gone before its time is over. */
 	if (now < w->until_ns && w->block == GM_BLOCK_TURN)
 		return false;
-	if (now < w->until_ns &&
-		(gm_ask_under_way(device, w) ||
-			(w->rounds < GM_PARKED_ROUNDS && gm_ask_for(device, request))))
+	if (now < w->until_ns && gm_ask_for_user_under_way(device, w))
+		return false;
+	/* What other users' requests have clients asked for may help it, but it asks whom it can meanwhile. */
+	if (now < w->until_ns && w->rounds < GM_PARKED_ROUNDS && gm_ask_for(device, request))
+		return false;
+	if (now < w->until_ns && gm_ask_under_way(device, w))
 		return false;
 	/* Clients have had time to free memory since the last probe. */
 	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&

@@ -85,12 +85,17 @@ static uint64_t ask_needed(
 		own + ask_owed_to_all(device, w));
 }
 
-bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w)
+bool gm_ask_for_user_under_way(const struct gm_device *device, const struct gm_waiting *w)
 {
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (ask_helps(w, t) && gm_ladder_asking(device, t))
+		if (t != GM_TRIGGER_REQUEST && ask_helps(w, t) && gm_ladder_asking(device, t))
 			return true;
-	return false;
+	return w->line->owing > 0;
+}
+
+bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w)
+{
+	return gm_ladder_asking(device, GM_TRIGGER_REQUEST) || gm_ask_for_user_under_way(device, w);
 }
 
 /* A parked request for which content is copied has the time for that in each of its rounds. If the
@@ -147,7 +152,9 @@ static void ask_clients(
 		line->dry = w->tally;
 		line->dry_ns = w->again_ns;
 	}
-	if (w->rounds < UINT8_MAX)
+	/* A parked request has few rounds. One in which other users' requests had all clients asked was none. */
+	bool none = w->parked && asked.bytes == 0 && gm_ask_under_way(device, w);
+	if (!none && w->rounds < UINT8_MAX)
 		w->rounds++;
 }
 

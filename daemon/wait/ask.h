@@ -16,5 +16,7 @@
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* Whether clients still have time to return something that helps the request. */
 bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w);
+/* The same, without what they were asked for other users' requests. */
+bool gm_ask_for_user_under_way(const struct gm_device *device, const struct gm_waiting *w);
 
 #endif

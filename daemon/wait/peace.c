@@ -170,8 +170,8 @@ void gm_peace_failed(struct gm_device *device, const struct gm_request *request)
 	if (!request->waiting.disturbed)
 		return;
 
-	/* Clients that still return something now do so for nothing. */
-	if (gm_ladder_asking(device, GM_TRIGGER_REQUEST))
+	/* Other users' clients that still return something for this user now may do so for nothing. */
+	if (line->owing_others > 0)
 		peace_begin(device, line);
 	line->enough = UINT64_MAX;
 }

@@ -215,6 +215,73 @@ START_TEST(a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_agai
 }
 END_TEST
 
+/* The client that is asked first moves nothing. */
+START_TEST(nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round)
+{
+	static struct fake_request q;
+	struct relay relay;
+
+	no_levels();
+	relay_begin(&relay);
+	relay_pass(&relay);
+	relay_pass(&relay);
+	struct gm_session *liar = fake_session(&fake, 8, 8);
+	fake_lease(&fake, liar, d, 76 * GiB);
+	fake_says(&fake, liar, d, 0, 76 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 20 * GiB);
+	fake_says(&fake, c, d, 0, 20 * GiB);
+	asks();
+
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, liar));
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	for (int i = 0; i < 5 && !fake_asked(&fake, c); i++)
+		relay_pass(&relay);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	give_back(c, lease, 20 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
+/* The client that has enough owes something for another user's request at first. Meanwhile, there is news twice. */
+START_TEST(a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_owed_another_user)
+{
+	static struct fake_request first, q;
+	struct gm_session *other = fake_session(&fake, 4, 4);
+	struct relay relay;
+
+	no_levels();
+	policy.max_pool = 0;
+	gm_core_set_policy(fake.core, d, &policy);
+	relay_begin(&relay);
+	relay_pass(&relay);
+	relay_pass(&relay);
+	struct gm_lease *news = fake_lease(&fake, a, d, 56 * GiB);
+	give(1, GM_QUOTA_GUARANTEE, 56 * GiB, 0);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
+	fake_says(&fake, c, d, 30 * GiB, 0);
+	fake_wait(&fake, &first, other, d, 12 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 12 * GiB);
+	asks();
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	for (int i = 0; i < 2; i++) {
+		give_back(a, news, GiB);
+		fake_core_run(&fake);
+	}
+	ck_assert_uint_eq(asks(), 0);
+
+	give_back(c, lease, 12 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(first.status, GPUMEM_OK);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+	give_back(c, lease, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 /* A client of a user takes so many bytes and gives them back, again and again, for so long, and waits in between.
  * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how
  * often it had to. */
@@ -712,6 +779,33 @@ START_TEST(who_emptied_others_caches_for_nothing_still_gets_its_own)
 }
 END_TEST
 
+/* The request that rests may not wait. */
+START_TEST(a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_after_its_rest)
+{
+	static struct fake_request q;
+	struct relay relay;
+
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 56 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	relay_begin(&relay);
+	relay_pass(&relay);
+	relay_pass(&relay);
+	waste_cache(&q, lease);
+	lease = cache_again();
+
+	asks();
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	relay_pass(&relay);
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	give_back(c, lease, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
 /* Its own clients are its own affair, and other users' clients have nothing to do with it. */
 START_TEST(a_user_whose_own_clients_returned_something_for_nothing_does_not_rest)
 {
@@ -734,6 +828,55 @@ START_TEST(a_user_whose_own_clients_returned_something_for_nothing_does_not_rest
 	give_back(c, lease, 30 * GiB);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
+/* Nothing is free. The client that is asked for the user's request returns nothing, and is given up on. */
+START_TEST(a_user_whose_request_fails_while_another_user_has_somebody_asked_does_not_rest)
+{
+	static struct fake_request lure, q;
+	struct gm_session *other = fake_session(&fake, 4, 4);
+
+	ask_a_liar(&lure);
+	fake_lease(&fake, other, d, 20 * GiB);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	fake_pass(&fake, 100 * MS);
+	gm_core_cancel(fake.core, &q.r);
+
+	fake_says(&fake, other, d, 10 * GiB, 0);
+	asks();
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, other));
+	ck_assert_uint_eq(lure.ended, 0);
+}
+END_TEST
+
+/* Of two clients that are asked, the other user's returns what it cached. The own one takes its time. */
+START_TEST(a_user_whose_request_fails_while_its_own_client_is_asked_does_not_rest)
+{
+	static struct fake_request q;
+	struct gm_session *twin = fake_session(&fake, 2, 2), *other = fake_session(&fake, 4, 4);
+
+	no_levels();
+	fake_lease(&fake, twin, d, 60 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 20 * GiB);
+	fake_lease(&fake, other, d, 20 * GiB);
+	fake_says(&fake, twin, d, 0, 5 * GiB);
+	fake_says(&fake, c, d, 5 * GiB, 0);
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(fake_asked(&fake, twin)->spill, 5 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 5 * GiB);
+	give_back(c, lease, 5 * GiB);
+	fake_pass(&fake, 1200 * MS);
+	gm_core_cancel(fake.core, &q.r);
+
+	fake_says(&fake, other, d, 20 * GiB, 0);
+	asks();
+	fake_wait(&fake, &q, b, d, 15 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, other));
+	ck_assert_uint_eq(fake_asked(&fake, other)->bytes, 5 * GiB);
 }
 END_TEST
 
@@ -823,6 +966,9 @@ int main(void)
 	tcase_add_test(tcase, what_moves_for_another_user_keeps_no_request_from_being_refused);
 	tcase_add_test(
 		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
+	tcase_add_test(tcase, nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round);
+	tcase_add_test(tcase,
+		a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_owed_another_user);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
@@ -851,6 +997,12 @@ int main(void)
 	tcase_add_test(tcase, who_emptied_others_caches_for_nothing_still_gets_its_own);
 	tcase_add_test(
 		tcase, a_user_whose_own_clients_returned_something_for_nothing_does_not_rest);
+	tcase_add_test(tcase,
+		a_user_whose_request_fails_while_another_user_has_somebody_asked_does_not_rest);
+	tcase_add_test(
+		tcase, a_user_whose_request_fails_while_its_own_client_is_asked_does_not_rest);
+	tcase_add_test(tcase,
+		a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_after_its_rest);
 	tcase_add_test(tcase,
 		a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_about_once);
 	tcase_add_test(tcase, a_request_that_may_not_wait_is_told_about_once_as_well);
