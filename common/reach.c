@@ -18,6 +18,9 @@
 #include "common/path.h"
 #include "common/reach.h"
 
+/* It exists where systemd runs, and only there: sd_booted(3). */
+#define REACH_SYSTEMD "/run/systemd/system"
+
 /* A message shows no more than so many bytes of a folder, the last ones, so that it has room for a remedy. */
 #define REACH_FOLDER_BYTES 100
 #define REACH_IN_BYTES     (REACH_FOLDER_BYTES + 16)
@@ -62,8 +65,10 @@ static bool reach_has_folder(const char *path)
 static void reach_say_start(struct gm_reach *reach, const char *path, const char *before)
 {
 	if (strcmp(path, GM_SYSTEM_SOCKET) == 0)
-		snprintf(reach->remedy, sizeof(reach->remedy),
-			"run 'systemctl start gpumemd', or run 'gpumemd' yourself");
+		snprintf(reach->remedy, sizeof(reach->remedy), "%s",
+			access(REACH_SYSTEMD, F_OK) == 0
+				? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
+				: "run 'gpumemd'");
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "%srun 'gpumemd --socket %.*s'",
 			before, GM_LIMIT_SOCKET_PATH_BYTES, path);

@@ -236,12 +236,16 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			"%.255s", keeper);
 
 	if (lstat(path, &st) < 0) {
-		gm_doctor_say(doctor, errno == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
-			GM_DOCTOR_NO_DEVICE,
-			errno == ENOENT ? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
-					: "let clients enter the folder of the socket (mode 0755)",
-			"%.200s (%s): %s", path, why,
-			errno == ENOENT ? "the daemon is not running" : strerror(errno));
+		int error = errno;
+		const char *remedy =
+			error != ENOENT ? "let clients enter the folder of the socket (mode 0755)"
+			: gm_doctor_exists(doctor, "/run/systemd/system")
+				? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
+				: "run 'gpumemd'";
+
+		gm_doctor_say(doctor, error == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
+			GM_DOCTOR_NO_DEVICE, remedy, "%.200s (%s): %s", path, why,
+			error == ENOENT ? "the daemon is not running" : strerror(error));
 		return;
 	}
 
