@@ -22,8 +22,8 @@ static const struct gm_column columns[] = {
 	{"owner_name", "OWNER", GM_COLUMN_SHRINK},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"max", "MAX", GM_COLUMN_RIGHT},
-	{"guarantee", "GUARANTEE", GM_COLUMN_RIGHT},
-	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
+	{"guarantee", "GUARANTEE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	{"priority", "PRIORITY", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"held", "HELD", GM_COLUMN_RIGHT},
 	{"clients", "CLIENTS", GM_COLUMN_RIGHT},
 	{"state", "STATE", 0},
@@ -239,7 +239,8 @@ const struct gm_verb gm_verb_limit = {
 		"  --device N          only on this device; without it, on each device\n\n"
 		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
 		"that clients give themselves) or session:N (one client). 'show' also lists\n"
-		"run:ID, a program under gpumem-run, whose limit gpumem-run sets. A max below\n"
+		"run:ID, a program under gpumem-run, whose limit gpumem-run sets;\n"
+		"'gpumemctl clients --columns run,name,held' shows its clients. A max below\n"
 		"what the owner holds takes nothing away, but the owner gets nothing more. What\n"
 		"is set lasts until it is reset, also after a restart. 'set' and 'reset' are for\n"
 		"administrators.\n",

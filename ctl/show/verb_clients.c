@@ -19,6 +19,7 @@ static const struct gm_column columns[] = {
 	{"command", NULL, GM_COLUMN_SHRINK},
 	{"unit", NULL, GM_COLUMN_SHRINK},
 	{"container", NULL, GM_COLUMN_SHRINK},
+	{"run", NULL, 0},
 	{"state", NULL, 0},
 	{"details", NULL, 0},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
@@ -150,6 +151,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->command);
 	gm_table_text(table, client->unit);
 	gm_table_text(table, client->container);
+	gm_table_text(table, client->run);
 	gm_table_text(table, clients_state(client));
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);

@@ -27,12 +27,13 @@ static const struct gm_column columns[] = {
 	{"priority", "PRIO", GM_COLUMN_RIGHT},
 	{"waited_ms", "WAITED", GM_COLUMN_RIGHT},
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
-	{"overtaken", "OVERTAKEN", GM_COLUMN_RIGHT},
+	{"overtaken", NULL, 0},
+	{NULL, "OVERTAKEN", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"parked", NULL, 0},
 	{"block", NULL, 0},
 	{NULL, "WAITS FOR", 0},
 	{"owner", NULL, 0},
-	{"owner_name", "OF", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
+	{"owner_name", "OF", GM_COLUMN_NAME | GM_COLUMN_OPTIONAL},
 	{"rests_ms", NULL, 0},
 };
 
@@ -86,6 +87,8 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_time(table, row->left_ms);
 		gm_table_known(table, row->left_ms != UINT64_MAX);
 		gm_table_count(table, row->overtaken);
+		gm_table_count(table, row->overtaken);
+		gm_table_known(table, row->overtaken > 0);
 		gm_table_bool(table, row->parked);
 		gm_table_text(table, queue_block_word(row->block));
 		gm_table_text(table, queue_waits_for(row, waits_for));

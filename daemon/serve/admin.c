@@ -145,7 +145,10 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 	c->ended = gm_identity_dead(client->identity);
 	c->details = details;
 	if (details) {
+		const char *run = gm_session_info(client->session)->run;
+
 		c->name = (char *)client->name;
+		c->run = run ? (char *)run : c->run;
 		c->unit = (char *)client->identity->cgroup.unit;
 		c->container = (char *)client->identity->cgroup.container;
 		c->command = (char *)client->identity->command;

@@ -423,12 +423,17 @@ static void begin_actor(struct gm_worker *worker, const char *const *arguments)
 	gm_worker_start(worker, run, &command);
 }
 
-/* gpumemctl shows the run's limit, and what its processes hold. */
+/* gpumemctl shows the run's limit, what its processes hold, and which clients these are. */
 static void require_listed(void)
 {
 	char ctl[512], command[1200];
 
 	built(ctl, "ctl", "gpumemctl");
+	snprintf(command, sizeof command,
+		"'%s' --socket '%s' --no-header --csv limit show --device 0 | grep -qF \"run:$('%s' --socket '%s' --no-header --csv clients --columns run --name trainer | head -n 1),\"",
+		ctl, daemon_.socket, ctl, daemon_.socket);
+	if (system(command) != 0)
+		GM_FAIL("the run of the client is not listed: %s", command);
 	snprintf(command, sizeof command,
 		"'%s' --socket '%s' --bytes --csv limit show | grep -qE '^run:[0-9a-f]{16},[^,]*,0,%llu,'",
 		ctl, daemon_.socket, (unsigned long long)LIMIT_BYTES);

@@ -37,6 +37,7 @@ static struct {
 	Gm__Wire__Packet__BodyCase body; /* what must be asked */
 	bool look;                       /* after a look at the devices */
 	bool none;                       /* the answer is empty */
+	bool run;                        /* the answer is only about a run */
 	uint64_t hidden;                 /* owners */
 	gpumem_status status;
 	char owner[64];
@@ -68,11 +69,17 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 	rows[2].owner = (char *)"client:a \033[31mname";
 	rows[2].set = 2;
 	rows[2].guarantee = 16 * G;
+	if (limits.run) {
+		rows[2].owner = (char *)"run:0123456789abcdef";
+		rows[2].set = 1;
+		rows[2].run_time = 1;
+		rows[2].max = rows[2].held = 1000 * (G / 1024);
+	}
 	begin();
 	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
 	packet.limits = &reply;
 	reply.limits = list;
-	reply.n_limits = limits.none ? 0 : 2;
+	reply.n_limits = limits.none || limits.run ? 0 : 2;
 	send_answer(f, &packet, id, true);
 	reply.limits = list + 2;
 	reply.n_limits = limits.none ? 0 : 1;
@@ -140,6 +147,19 @@ START_TEST(limits_are_shown_with_what_is_held_and_who_is_over)
 	ck_assert_int_eq(number(json, "limits", 2, "guarantee"), (int64_t)(16 * G));
 	equals(json, "limits", 2, "source", "configured");
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(values_that_no_owner_has_leave_room_for_the_name_of_a_run)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
+	limits.run = true;
+	char *text = run_text("limit", script_limit);
+	has(text, "run:0123456789abcdef   0 1000.0M 1000.0M       0 ok    run-time\n");
+	ck_assert_ptr_null(strstr(text, "GUARANTEE"));
+	ck_assert_ptr_null(strstr(text, "PRIORITY"));
+	fits_screen(text, 6);
+	free(text);
 }
 END_TEST
 
@@ -305,6 +325,7 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, limits_are_shown_with_what_is_held_and_who_is_over);
+	tcase_add_test(tcase, values_that_no_owner_has_leave_room_for_the_name_of_a_run);
 	tcase_add_loop_test(tcase, limits_that_are_hidden_are_counted, 0, 2);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);

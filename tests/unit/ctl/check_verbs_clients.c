@@ -32,6 +32,7 @@ static void script_clients(struct gm_fake *f, void *user)
 	client.uid = 0;
 	client.name = (char *)"\033[31ma client rather proud of its long name";
 	client.unit = (char *)"user@1000.service/app.slice/worker-with-a-long-name.service";
+	client.run = (char *)"0123456789abcdef";
 	client.age_ms = 200000;
 	client.leases = 16384;
 	client.details = true;
@@ -81,6 +82,8 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert_int_eq(json_integer_value(json_object_get(first, "in_host")), 4096);
 	ck_assert_int_eq(json_integer_value(json_object_get(first, "evictable")), 8192);
 	ck_assert(json_is_null(at(json, "clients", 0, "container")));
+	ck_assert_str_eq(json_string_value(at(json, "clients", 0, "run")), "0123456789abcdef");
+	ck_assert(json_is_null(at(json, "clients", 1, "run")));
 	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
 	ck_assert(json_is_null(at(json, "clients", 1, "name")));
 	ck_assert(json_is_null(at(json, "clients", 1, "leases")));
@@ -120,10 +123,12 @@ START_TEST(a_client_has_a_row_for_each_device_in_csv)
 	struct gm_options options = {.csv = true};
 	char *text = run("clients", script_clients, false, &options);
 
-	has(text, "session,pid,uid,user,name,command,unit,container,state,details,age_ms,leases,"
-		  "device,held,in_use,cached,");
+	has(text,
+		"session,pid,uid,user,name,command,unit,container,run,state,details,age_ms,leases,"
+		"device,held,in_use,cached,");
 	has(text, "\n5,4194303,0,root,\\x1b[31ma client rather proud of its long name,,"
-		  "user@1000.service/app.slice/worker-with-a-long-name.service,,quarantined,true,"
+		  "user@1000.service/app.slice/worker-with-a-long-name.service,,0123456789abcdef,"
+		  "quarantined,true,"
 		  "200000,16384,0,");
 	has(text, ",16384,1,");
 	/* What may not be seen is empty. */

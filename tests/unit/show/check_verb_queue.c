@@ -10,7 +10,7 @@
 #include "tests/unit/ctl/shortage_script.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
-static bool queue_is_empty;
+static bool queue_is_empty, queue_is_of_runs;
 
 static void script_queue(struct gm_fake *f, void *user)
 {
@@ -38,6 +38,12 @@ static void script_queue(struct gm_fake *f, void *user)
 	rows[1].left_ms = 28990;
 	rows[1].parked = true;
 	rows[5].block = (Gm__Wire__Block)77; /* of a newer daemon */
+	if (queue_is_of_runs) {
+		rows[0].client = (char *)"a client with a long name";
+		rows[0].owner = (char *)"run:0123456789abcdef";
+		rows[0].pid = 471100;
+		rows[0].overtaken = 0;
+	}
 	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
 	packet.queue = &reply;
 	reply.requests = list;
@@ -53,7 +59,7 @@ START_TEST(who_waits_is_shown_with_what_for)
 	queue_is_empty = false;
 	char *text = run_text("queue", script_queue);
 	has(text, "  0 4711 root trainer  2.0G  -10   3min    -         5 limit     uid:root\n");
-	has(text, "29s         0 device");
+	has(text, "29s         - device");
 	has(text, "guarantee");
 	has(text, "pressure");
 	has(text, "turn");
@@ -88,12 +94,30 @@ START_TEST(who_waits_is_shown_with_what_for)
 }
 END_TEST
 
+START_TEST(the_run_whose_limit_a_request_waits_for_is_not_cut)
+{
+	queue_is_empty = false;
+	queue_is_of_runs = true;
+	char *text = run_text("queue", script_queue);
+	has(text, " limit     run:0123456789abcdef\n");
+	has(text, " a client");
+	ck_assert_ptr_null(strstr(text, "OVERTAKEN"));
+	fits_screen(text, 8);
+	free(text);
+	json_t *json = run_json("queue", script_queue);
+	ck_assert_int_eq(number(json, "queue", 0, "overtaken"), 0);
+	json_decref(json);
+	queue_is_of_runs = false;
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_queue");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, who_waits_is_shown_with_what_for);
+	tcase_add_test(tcase, the_run_whose_limit_a_request_waits_for_is_not_cut);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
