@@ -121,7 +121,8 @@ void gm_report_print(void)
 	if (!n && !refused && !*passed)
 		return;
 	fprintf(stderr,
-		"gpumem-run: %s (%d): %llu allocations from gpumemd, %llu bytes in all, %llu refused%s%s\n",
+		"gpumem-run: %s (%d): %llu allocation%s from gpumemd, %llu bytes in all, %llu refused%s%s\n",
 		program_invocation_short_name, (int)getpid(), (unsigned long long)n,
-		(unsigned long long)bytes, (unsigned long long)refused, last, passed);
+		n == 1 ? "" : "s", (unsigned long long)bytes, (unsigned long long)refused, last,
+		passed);
 }

@@ -242,7 +242,7 @@ START_TEST(the_report_says_what_went_where)
 	start();
 	one_worker(act, &one);
 	read_file(output, text, sizeof text);
-	GM_REQUIRE(strstr(text, "1 allocations from gpumemd, 25165824 bytes in all, 0 refused\n") !=
+	GM_REQUIRE(strstr(text, "1 allocation from gpumemd, 25165824 bytes in all, 0 refused\n") !=
 		   NULL);
 	one.scene = "passed";
 	one_worker(act, &one);
