@@ -36,13 +36,14 @@ def main():
         # Two thirds of the device for each of them, if the host has memory for the content of both.
         most = min(session.room() // 3 * 2, session.device("host").available // 2)
         megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else most >> 20
+    print("two programs with %d MiB each; every turn copies that much to the host and back" % megabytes, flush=True)
     programs = [subprocess.Popen([sys.executable, __file__, name, str(megabytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  universal_newlines=True) for name in ("train", "serve")]
     for _ in range(TURNS):
         for one in programs:
             one.stdin.write("go\n")
             one.stdin.flush()
-            print(one.stdout.readline(), end="")
+            print(one.stdout.readline(), end="", flush=True)
     for one in programs:
         one.stdin.close()
     failed = sum(one.wait() != 0 for one in programs)

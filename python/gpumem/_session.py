@@ -359,5 +359,5 @@ class Session:
         return self.on_event(function, ["limits"])
 
     def events(self, kinds: Optional[Collection[str]] = None) -> EventIterator:
-        """async for event in session.events(): … In a running loop of asyncio."""
+        """async for event in session.events(): … In a running loop of asyncio. It has what happens from this call on, also before the first is read."""
         return EventIterator(self._core_now(), self._hub, kinds)
