@@ -166,7 +166,8 @@ struct gm_queue {
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
-	uint64_t judge_ns; /* kept by peace.c: when the first user's rest is over; 0: nobody rests */
+	uint64_t
+		judge_ns; /* kept by peace.c: when the first user's rest is over; 0: nobody rests */
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */

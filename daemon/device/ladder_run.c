@@ -493,7 +493,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	}
 
 	struct gm_ladder_asked asked = {0};
-	if (r == 0 && plan.planned > 0 && (!ways.fully || plan.planned >= bytes)) {
+	if (r == 0 && plan.planned > 0 && plan.planned >= ways.least) {
 		asked.bytes = plan.planned;
 		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);
 		plan.line = ways.line;

@@ -22,11 +22,11 @@ void gm_ladder_end_runs(struct gm_device *device);
 /*
  * Asks clients for bytes on behalf of a request of self: the accounts of one limit (tally), or all
  * of the device. First the clients that say they have them are asked; if that is not enough, or
- * with widely, every client that holds memory. With fully, nobody is asked unless all of it could
- * come.
+ * with widely, every client that holds memory. Nobody is asked unless as much as least could come.
  */
 struct gm_ladder_ways {
-	bool widely, fully;
+	bool widely;
+	uint64_t least;
 	enum gm_ladder_reach reach;
 	struct gm_line *line; /* of the user of self */
 };

@@ -79,7 +79,8 @@ static uint64_t ask_needed(
 {
 	const struct gm_waiting *w = &request->waiting;
 	uint64_t own = w->line->owed, owed = gm_ladder_owed(device, GM_TRIGGER_REQUEST);
-	uint64_t others = gm_minus(ask_wanted_by_others(device, w), owed - own);
+	/* A request that may not wait asks for itself alone. If it fits, it overtakes those that wait for more. */
+	uint64_t others = w->parked ? 0 : gm_minus(ask_wanted_by_others(device, w), owed - own);
 
 	return gm_minus(lacks + ask_wanted_in_line(device, request) + others,
 		own + ask_owed_to_all(device, w));
@@ -134,7 +135,11 @@ static void ask_clients(
 	struct gm_device *device, struct gm_waiting *w, uint64_t bytes, uint64_t lacks)
 {
 	struct gm_line *line = w->line;
-	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .fully = w->parked, .line = line};
+	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .line = line};
+
+	/* What requests before it lack is no reason to refuse it. */
+	if (w->parked)
+		ways.least = gm_min(lacks, bytes);
 
 	line->work -= gm_min(line->work, ASK_WORK);
 	ways.reach = gm_peace_reach(device, w);

@@ -150,6 +150,23 @@ START_TEST(what_moves_for_another_user_keeps_no_request_from_being_refused)
 }
 END_TEST
 
+START_TEST(a_request_that_may_not_wait_is_not_refused_for_what_another_user_waits_for)
+{
+	static struct fake_request vain, q;
+
+	no_levels();
+	fake_lease(&fake, c, d, 90 * GiB);
+	fake_wait(&fake, &vain, a, d, 90 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	/* The client had nothing, and is left alone for a second. Then it has less than that request lacks. */
+	fake_pass(&fake, 1150 * MS);
+	asks();
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+}
+END_TEST
+
 /* A user has two clients that move 2 GiB each, one after the other, and each just before its time is over: so somebody owes
  * something for a request at any time. */
 struct relay {
@@ -964,6 +981,8 @@ int main(void)
 	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);
 	tcase_add_test(tcase, nor_is_it_when_that_request_was_taken_back);
 	tcase_add_test(tcase, what_moves_for_another_user_keeps_no_request_from_being_refused);
+	tcase_add_test(
+		tcase, a_request_that_may_not_wait_is_not_refused_for_what_another_user_waits_for);
 	tcase_add_test(
 		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
 	tcase_add_test(tcase, nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round);
