@@ -99,6 +99,7 @@ struct gm_ladder {
 	uint64_t victim;          /* id of the payer that is being terminated; 0: none */
 	bool powerless;           /* terminate() has failed since the level became critical */
 	uint64_t steps;           /* since the start: how often a plan considered a client */
+	uint32_t settled;         /* since the start: how often a client came to owe nothing more */
 	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
 	struct gm_doubt doubts[GM_DOUBTS];
 };
@@ -166,8 +167,8 @@ struct gm_queue {
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
-	uint64_t
-		judge_ns; /* kept by peace.c: when the first user's rest is over; 0: nobody rests */
+	/* Kept by peace.c: when the first user's rest is over; 0: nobody rests. */
+	uint64_t judge_ns;
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */

@@ -112,6 +112,7 @@ static void ladder_settle_account(struct gm_device *device, struct gm_account *a
 
 	ladder_count_paid(device, &account->asked, account->asked.bytes);
 	ladder_count_owing(device, account, -1);
+	device->ladder.settled++;
 	account->asked.owing = false;
 	account->asked.line = NULL; /* the line may be gone soon */
 	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);

@@ -99,6 +99,13 @@ bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w
 	return gm_ladder_asking(device, GM_TRIGGER_REQUEST) || gm_ask_for_user_under_way(device, w);
 }
 
+bool gm_ask_is_due(const struct gm_device *device, const struct gm_waiting *w)
+{
+	if (w->rounds >= GM_PARKED_ROUNDS)
+		return false;
+	return w->rests || w->settled != device->ladder.settled || !gm_ask_under_way(device, w);
+}
+
 /* A parked request for which content is copied has the time for that in each of its rounds. If the
  * first round brings too little, it must not be refused before others were asked. What is copied for other users
  * gives it no more time: else they could keep it from being refused. */
@@ -189,6 +196,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 
 	if (needed > 0)
 		ask_clients(device, w, needed, missing);
+	w->settled = device->ladder.settled;
 	if (w->parked)
 		ask_extend(device, w);
 	return w->rests || gm_ask_under_way(device, w);

@@ -12,6 +12,9 @@
 
 /* A parked request stays for so many rounds of asking clients. */
 #define GM_PARKED_ROUNDS 2
+/* Whether to ask clients for a parked request once more: another round is left, and somebody may be free to answer who
+ * was not the last time. */
+bool gm_ask_is_due(const struct gm_device *device, const struct gm_waiting *w);
 /* Asks clients for what the request lacks. Returns whether something may come. */
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* Whether clients still have time to return something that helps the request. */

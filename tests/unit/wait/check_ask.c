@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/device/ladder.h"
+#include "daemon/lease/session_private.h"
 #include "daemon/wait/queue.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -282,10 +283,13 @@ START_TEST(a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_o
 	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 12 * GiB);
 	asks();
 	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	/* As long as nobody is free to answer, nobody is looked at again. */
+	uint64_t steps = fake.core->devices[d].ladder.steps;
 	for (int i = 0; i < 2; i++) {
 		give_back(a, news, GiB);
 		fake_core_run(&fake);
 	}
+	ck_assert_uint_eq(fake.core->devices[d].ladder.steps, steps);
 	ck_assert_uint_eq(asks(), 0);
 
 	give_back(c, lease, 12 * GiB);
