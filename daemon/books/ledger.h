@@ -59,6 +59,7 @@ struct gm_standstill {
 	/* As of the last look at all accounts: */
 	bool held;         /* one of them holds memory */
 	bool moves;        /* one that holds memory does not wait without a deadline */
+	bool asked;        /* one that holds memory was asked for some, and still has time */
 	uint64_t since_ns; /* when the last of them began to wait */
 };
 

@@ -529,7 +529,7 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 
 	if (foreign)
 		queue->due_ns = gm_min(queue->due_ns, gm_probe_again(device, now));
-	/* If the time to look for a deadlock has come already, clients are being asked. The end of
+	/* If the time to look for a deadlock has come already, a request holds others back. The end of
 	 * that wakes the queue. */
 	if (queue->endless > 0 && queue->look_ns > now)
 		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);

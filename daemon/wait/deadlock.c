@@ -62,7 +62,7 @@ void gm_deadlock_restart(struct gm_device *device)
 
 static void deadlock_clear(struct gm_standstill *group)
 {
-	group->held = group->moves = false;
+	group->held = group->moves = group->asked = false;
 	group->since_ns = 0;
 }
 
@@ -70,6 +70,7 @@ static void deadlock_add(struct gm_standstill *group, const struct gm_account *a
 {
 	group->held = true;
 	group->moves = group->moves || account->endless == 0;
+	group->asked = group->asked || account->asked.owing;
 	group->since_ns = gm_max(group->since_ns, account->endless_ns);
 }
 
@@ -98,6 +99,17 @@ static bool deadlock_waits_for_foreign(
 	return taken + request->waiting.exact <= gm_device_capacity(device);
 }
 
+/* When the first of the clients that were asked for memory has no more time. */
+static uint64_t deadlock_asked_until(const struct gm_device *device)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (unsigned t = 0; t < GM_TRIGGERS; t++)
+		if (gm_ladder_asking(device, t))
+			first = gm_min(first, device->ladder.runs[t].deadline_ns);
+	return gm_max(first, gm_plus(gm_device_now(device), 1));
+}
+
 /* When the request's group has stood still for long enough; UINT64_MAX: it can still move. */
 static uint64_t deadlock_due(struct gm_device *device, const struct gm_request *request)
 {
@@ -106,8 +118,10 @@ static uint64_t deadlock_due(struct gm_device *device, const struct gm_request *
 		return UINT64_MAX;
 	if (group == &device->queue.still && deadlock_waits_for_foreign(device, request))
 		return UINT64_MAX;
-	return gm_plus(gm_max(group->since_ns, group->returned_ns),
+	uint64_t due = gm_plus(gm_max(group->since_ns, group->returned_ns),
 		gm_policy_deadlock_ns(&device->info.policy));
+	/* What others are asked for, who are not in the group, does not help it. */
+	return group->asked ? gm_max(due, deadlock_asked_until(device)) : due;
 }
 
 static bool deadlock_is_in(const struct gm_device *device, const struct gm_account *account,
@@ -145,9 +159,6 @@ struct gm_request *gm_deadlock_find(struct gm_device *device)
 	/* When that ends, those that were held back may move. The end wakes the queue. */
 	if (queue->holder)
 		return NULL;
-	for (unsigned t = 0; t < GM_TRIGGERS; t++)
-		if (gm_ladder_asking(device, t))
-			return NULL;
 
 	/* A group that moves now can come to a standstill a moment later, but it has to stand still
 	 * for this long. */

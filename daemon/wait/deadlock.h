@@ -19,7 +19,7 @@ static inline bool gm_waiting_endless(const struct gm_waiting *w)
 /*
  * Finds out whether everybody waits for everybody: all sessions that hold what a waiting request
  * lacks (memory of the device, or under the limit in its way) wait for more there without a
- * deadline, all of this has been so for gm_policy_deadlock_ns() without a return, no client is being
+ * deadline, all of this has been so for gm_policy_deadlock_ns() without a return, none of them is being
  * asked for memory, and no request holds others back. Returns the request to refuse: the last in the order of those whose
  * session holds some of it. NULL: a session can still move, or it is too early to tell. A request
  * that waits because programs outside the broker have the memory is in no deadlock: those programs

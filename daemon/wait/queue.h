@@ -48,7 +48,7 @@
  *     called: GPUMEM_E_CANCELLED;
  *   - with GPUMEM_E_DEADLOCK, if it has no deadline, when every client that holds the missing
  *     memory (on the device, or under the limit) has waited for more of it without a deadline for
- *     gm_policy_deadlock_ns(), none of them returned anything in that time, and no client is being
+ *     gm_policy_deadlock_ns(), none of them returned anything in that time, and none of them is being
  *     asked for memory. Then the last of their requests in the order is refused, and so on until
  *     something moves. The time is there because another thread of a client that waits may be about
  *     to free memory. A quarantined session does not wait. A request with a deadline waits until

@@ -262,6 +262,28 @@ START_TEST(nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round)
 }
 END_TEST
 
+START_TEST(nor_does_it_hide_a_deadlock_under_another_users_limit)
+{
+	static struct fake_request q[2];
+	struct gm_session *twin = fake_session(&fake, 2, 2);
+	struct relay relay;
+
+	no_levels();
+	relay_begin(&relay);
+	relay_pass(&relay);
+	relay_pass(&relay);
+	give(2, GM_QUOTA_MAX, 10 * GiB, 0);
+	fake_lease(&fake, b, d, 5 * GiB);
+	fake_lease(&fake, twin, d, 5 * GiB);
+	fake_wait(&fake, &q[0], b, d, 3 * GiB, GM_WAIT_FOREVER);
+	fake_wait(&fake, &q[1], twin, d, 3 * GiB, GM_WAIT_FOREVER);
+	for (int i = 0; i < 15 && !q[1].ended; i++)
+		relay_pass(&relay);
+	ck_assert_uint_eq(q[1].ended, 1);
+	ck_assert_int_eq(q[1].status, GPUMEM_E_DEADLOCK);
+}
+END_TEST
+
 /* The client that has enough owes something for another user's request at first. Meanwhile, there is news twice. */
 START_TEST(a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_owed_another_user)
 {
@@ -990,6 +1012,7 @@ int main(void)
 	tcase_add_test(
 		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
 	tcase_add_test(tcase, nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round);
+	tcase_add_test(tcase, nor_does_it_hide_a_deadlock_under_another_users_limit);
 	tcase_add_test(tcase,
 		a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_owed_another_user);
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
