@@ -155,6 +155,9 @@ static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
 		return gm_verb_too_many(ctl, 2);
 	if (!options->name)
 		return gm_verb_wrong_use(ctl, "'weights load' needs --name NAME");
+	const char *wrong = gm_share_name_check(options->name);
+	if (wrong)
+		return gm_verb_wrong_use(ctl, "--name '%s' %s", options->name, wrong);
 	if (options->given & ~takes)
 		return gm_verb_wrong_use(
 			ctl, "'weights load' takes --name, --device and --replace only");

@@ -80,7 +80,7 @@ static gpumem_status conn_protocol_error(
 static gpumem_status conn_went_away(struct gm_trouble *trouble, const struct gm_ctl_conn *conn)
 {
 	return gm_trouble_set(trouble, GPUMEM_E_DISCONNECTED,
-		"gpumemd at %s closed the connection before it answered; its log may say why",
+		"gpumemd at %s closed the connection before it answered: it ends, or its log says why",
 		conn->path);
 }
 

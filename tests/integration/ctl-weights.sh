@@ -66,6 +66,8 @@ run 2 weights load --name x
 check "load needs a path" all "[ $status = 2 ]" "complains 'needs a safetensors file'"
 run 2 weights load "$dir/one.safetensors"
 check "load needs a name" all "[ $status = 2 ]" "complains -- '--name NAME'"
+run 2 weights load "$dir/one.safetensors" --name a/b
+check "the name must be one" all "[ $status = 2 ]" "complains -- \"--name 'a/b' must not have a\"" "silent stdout"
 run 2 weights load a b --name x
 check "load takes one path" all "[ $status = 2 ]" "complains 'too many'"
 run 2 weights load "$dir/one.safetensors" --name x --user root
