@@ -134,8 +134,10 @@ struct gm_line {
 	uint32_t owing, owing_others, moving;
 	uint64_t owed;
 	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
-	 * asked until then. */
+	 * asked until then. A client is not asked for what it holds itself, so if it holds something, this is true
+	 * of its own requests alone. */
 	const struct gm_tally *dry;
+	const struct gm_account *dry_for; /* NULL: of all requests of the line */
 	uint64_t dry_ns;
 	/* Kept by peace.c: what clients of other users moved to host memory for this user, since it held
 	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */

@@ -419,7 +419,8 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
 		return true;
 	}
-	if ((now >= w->again_ns || w->rests) && w->line->owing == 0)
+	bool due = now >= w->again_ns || (w->rests && !gm_ask_rests(device, w));
+	if (due && w->line->owing == 0)
 		gm_ask_for(device, request);
 	return false;
 }

@@ -99,6 +99,11 @@ bool gm_ask_under_way(const struct gm_device *device, const struct gm_waiting *w
 	return gm_ladder_asking(device, GM_TRIGGER_REQUEST) || gm_ask_for_user_under_way(device, w);
 }
 
+bool gm_ask_rests(const struct gm_device *device, const struct gm_waiting *w)
+{
+	return w->rests && w->settled == device->ladder.settled && gm_peace_rests(device, w);
+}
+
 bool gm_ask_is_due(const struct gm_device *device, const struct gm_waiting *w)
 {
 	if (w->rounds >= GM_PARKED_ROUNDS)
@@ -158,9 +163,8 @@ static void ask_clients(
 
 	if (asked.others)
 		gm_peace_disturb(w);
-	/* A client is not asked for what it holds itself, so another client's request may find
-	 * something. */
-	if (asked.bytes == 0 && !w->parked && w->account->held == 0) {
+	if (asked.bytes == 0 && !w->parked) {
+		line->dry_for = w->account->held ? w->account : NULL;
 		line->dry = w->tally;
 		line->dry_ns = w->again_ns;
 	}
@@ -168,6 +172,15 @@ static void ask_clients(
 	bool none = w->parked && asked.bytes == 0 && gm_ask_under_way(device, w);
 	if (!none && w->rounds < UINT8_MAX)
 		w->rounds++;
+}
+
+/* Whether nobody had anything for the request a moment ago. */
+static bool ask_is_dry(const struct gm_waiting *w, uint64_t now)
+{
+	const struct gm_line *line = w->line;
+
+	return now < line->dry_ns && line->dry == w->tally &&
+	       (!line->dry_for || line->dry_for == w->account);
 }
 
 bool gm_ask_for(struct gm_device *device, struct gm_request *request)
@@ -183,7 +196,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	/* Nobody had anything a moment ago. To find that out again, for each request of a long
 	 * line, would cost the other uids time. */
 	struct gm_line *line = w->line;
-	if (!w->parked && w->rounds > 0 && now < line->dry_ns && line->dry == w->tally) {
+	if (!w->parked && w->rounds > 0 && ask_is_dry(w, now)) {
 		w->again_ns = line->dry_ns;
 		return gm_ask_under_way(device, w);
 	}

@@ -15,6 +15,9 @@
 /* Whether to ask clients for a parked request once more: another round is left, and somebody may be free to answer who
  * was not the last time. */
 bool gm_ask_is_due(const struct gm_device *device, const struct gm_waiting *w);
+/* Whether the request rests, and nothing has happened that would let it ask anybody. (One that may not wait must look
+ * again all the same, whether its rest is worth it.) */
+bool gm_ask_rests(const struct gm_device *device, const struct gm_waiting *w);
 /* Asks clients for what the request lacks. Returns whether something may come. */
 bool gm_ask_for(struct gm_device *device, struct gm_request *request);
 /* Whether clients still have time to return something that helps the request. */

@@ -176,15 +176,14 @@ void gm_peace_failed(struct gm_device *device, const struct gm_request *request)
 	line->enough = UINT64_MAX;
 }
 
-/* Whether other users' clients are left alone for now: they returned something for the request's user a
- * moment ago, and it has not taken that yet, did not take it, or has given it back. */
-static bool peace_rests(const struct gm_device *device, const struct gm_waiting *w)
+bool gm_peace_rests(const struct gm_device *device, const struct gm_waiting *w)
 {
 	const struct gm_line *line = w->line;
 	/* The second round of a request that must not wait belongs to the first. */
 	if (gm_device_now(device) >= line->peace_ns || (w->parked && w->disturbed))
 		return false;
-	return line->untaken || peace_held_by(device, line->payer_uid) < line->enough;
+	return line->untaken || line->enough == UINT64_MAX ||
+	       peace_held_by(device, line->payer_uid) < line->enough;
 }
 
 /* ---- both */
@@ -204,7 +203,7 @@ void gm_peace_returned(struct gm_device *device, const struct gm_account *accoun
 
 enum gm_ladder_reach gm_peace_reach(const struct gm_device *device, const struct gm_waiting *w)
 {
-	if (peace_rests(device, w))
+	if (gm_peace_rests(device, w))
 		return GM_REACH_OWN;
 	return peace_may_disturb(device, w) ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS;
 }

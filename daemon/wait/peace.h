@@ -20,6 +20,9 @@
  * kept in the line of the user, which stays without requests for as long.
  */
 
+/* Whether other users' clients are left alone for now: they returned something for the request's user a
+ * moment ago, and it has not taken that yet, did not take it, or has given it back. */
+bool gm_peace_rests(const struct gm_device *device, const struct gm_waiting *w);
 /* Whom the request may ask now. GM_REACH_OWN: other users' clients have peace. */
 enum gm_ladder_reach gm_peace_reach(const struct gm_device *device, const struct gm_waiting *w);
 /* Other users' clients have peace: whether clients say that they have what the request lacks, and may be asked

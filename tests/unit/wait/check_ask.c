@@ -968,6 +968,49 @@ START_TEST(a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_ab
 }
 END_TEST
 
+/* How often a plan looked at a client while memory came back, and nobody could be asked. */
+static uint64_t count_plans(struct gm_lease *news)
+{
+	uint64_t before = fake.core->devices[d].ladder.steps;
+
+	give_back(a, news, GiB);
+	fake_core_run(&fake);
+	return fake.core->devices[d].ladder.steps - before;
+}
+
+START_TEST(a_request_that_rests_looks_at_no_client_for_each_piece_of_news)
+{
+	static struct fake_request q;
+	struct gm_lease *lease = add_honest(), *news = fake_lease(&fake, a, d, 60 * GiB);
+	give(1, GM_QUOTA_GUARANTEE, 60 * GiB, 0);
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	waste_cache(&q, lease);
+	cache_again();
+
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_gt(listed_rest(), 0);
+	ck_assert_uint_eq(count_plans(news), 0);
+}
+END_TEST
+
+/* A client that holds something, too: 20 requests of its own cost no more than one. */
+START_TEST(if_nobody_has_anything_for_a_client_its_requests_find_that_out_once_a_second)
+{
+	static struct fake_request q[20];
+
+	no_levels();
+	fake_lease(&fake, b, d, 10 * GiB);
+	fake_lease(&fake, a, d, 90 * GiB);
+	for (int i = 0; i < 20; i++)
+		fake_wait(&fake, &q[i], b, d, 10 * GiB, 100 * SECOND);
+	uint64_t before = fake.core->devices[d].ladder.steps;
+	fake_pass(&fake, SECOND + MS);
+	uint64_t steps = fake.core->devices[d].ladder.steps - before;
+	ck_assert_uint_gt(steps, 0);
+	ck_assert_uint_lt(steps, 20);
+}
+END_TEST
+
 START_TEST(a_request_that_may_not_wait_is_told_about_once_as_well)
 {
 	static struct fake_request q;
@@ -1051,6 +1094,9 @@ int main(void)
 		a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_after_its_rest);
 	tcase_add_test(tcase,
 		a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_about_once);
+	tcase_add_test(tcase, a_request_that_rests_looks_at_no_client_for_each_piece_of_news);
+	tcase_add_test(tcase,
+		if_nobody_has_anything_for_a_client_its_requests_find_that_out_once_a_second);
 	tcase_add_test(tcase, a_request_that_may_not_wait_is_told_about_once_as_well);
 	tcase_add_test(tcase, a_request_whose_time_is_over_while_it_rests_is_told_so);
 	suite_add_tcase(suite, tcase);
