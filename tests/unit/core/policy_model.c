@@ -25,13 +25,17 @@
  *      level that is shown goes with the pressure that is shown;
  *   9. figures and backend agree (fake_core_check());
  *  10. at most one probe of the device is under way (fake_core.c), and whoever is held for one is
- *      held no longer than that.
+ *      held no longer than that;
+ *  11. what the lines count as owed for a user's requests is what the clients owe.
  */
 #include "tests/unit/core/policy_model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include <utlist.h>
+
+#include "daemon/lease/session_private.h"
 #include "daemon/wait/turn.h"
 
 /* ---- the model's own arithmetic */
@@ -457,6 +461,33 @@ void model_sweep(struct model *m)
 	}
 }
 
+/* The counts in the lines are those of the clients that owe something for requests. */
+static void check_debts(struct model *m)
+{
+	const struct gm_device *device = &m->fake.core->devices[0];
+	const struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_REQUEST];
+	const struct gm_line *line;
+	uint64_t owing = 0, owed = 0;
+
+	DL_FOREACH (device->queue.lines, line) {
+		const struct gm_account *account;
+		uint32_t of_line = 0, others = 0, moving = 0;
+		DL_FOREACH2 (device->ladder.owing, account, owing_next) {
+			if (account->asked.line != line)
+				continue;
+			of_line++;
+			others += account->payer->payer_uid != line->payer_uid;
+			moving += account->asked.rung == GM_RUNG_SPILL;
+		}
+		must(m, line->owing == of_line, "wrong number of clients that owe");
+		must(m, line->owing_others == others, "wrong number of others that owe");
+		must(m, line->moving == moving, "wrong number of clients that move buffers");
+		owing += line->owing;
+		owed += line->owed;
+	}
+	must(m, run->owing == owing && run->owed == owed, "the run and the lines differ");
+}
+
 void model_check(struct model *m)
 {
 	fake_finish_slices(&m->fake, 0);
@@ -482,5 +513,6 @@ void model_check(struct model *m)
 	check_limits(m, &limits, &f, grew_any, grew);
 	check_queue(m, &limits, &f, &queue);
 	check_asks(m);
+	check_debts(m);
 	check_level(m, &f);
 }
