@@ -426,7 +426,7 @@ static void begin_actor(struct gm_worker *worker, const char *const *arguments)
 /* gpumemctl shows the run's limit, what its processes hold, and which clients these are. */
 static void require_listed(void)
 {
-	char ctl[512], command[1200];
+	char ctl[512], command[1800];
 
 	built(ctl, "ctl", "gpumemctl");
 	snprintf(command, sizeof command,
