@@ -115,7 +115,7 @@ done)
 is "limits are set as gpumemctl(1) says" "$page" "$got"
 is "the next request is refused as it says" "over a limit: user alice may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit" \
 	"$(ask alice1 alloc 2G)"
-is "a lower limit shows her as over" "uid:alice 0 32.0G - -10 48.0G 3 over run-time" \
+is "a lower limit shows her as over" "uid:alice 0 32.0G -10 48.0G 3 over run-time" \
 	"$("$ctl" limit set uid:alice max=32G --device 0 | tail -n 1 | plain)"
 is "without --device the guarantee is refused, as it says" 1 "$("$ctl" limit set uid:bob guarantee=17G >/dev/null 2>&1; echo $?)"
 stop
