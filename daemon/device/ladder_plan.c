@@ -271,6 +271,14 @@ static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_
 	       (plan->reach == GM_REACH_ALL || ladder_is_own(account, self));
 }
 
+/* Whether the client is left alone for a while after it did not return all that it was asked for. If it has kept
+ * its word, it is asked for what it says it caches now: otherwise a request that waits in vain, and asks everybody each
+ * second for more than they have, would keep that from all others. */
+static bool ladder_is_quiet(const struct gm_asked *asked, enum gm_rung rung, uint64_t now)
+{
+	return now < asked->quiet_ns && (rung != GM_RUNG_CACHED || asked->broken > 0);
+}
+
 /* Whether the client can be asked now, for this trigger. */
 static bool ladder_may_ask(const struct gm_account *account, const struct gm_tally *tally,
 	enum gm_trigger trigger, enum gm_rung rung, uint64_t now)
@@ -284,7 +292,7 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 
 	switch (trigger) {
 	case GM_TRIGGER_REQUEST:
-		return !asked->owing && now >= asked->quiet_ns;
+		return !asked->owing && !ladder_is_quiet(asked, rung, now);
 	case GM_TRIGGER_PRESSURE:
 		/* Whoever did not return its cache in time may still move buffers, and must be asked to
 		 * before it is terminated. */

@@ -168,6 +168,35 @@ START_TEST(a_request_that_may_not_wait_is_not_refused_for_what_another_user_wait
 }
 END_TEST
 
+START_TEST(who_had_nothing_is_asked_at_once_for_what_it_has_now)
+{
+	static struct fake_request vain, q;
+
+	no_levels();
+	fake_lease(&fake, c, d, 90 * GiB);
+	fake_wait(&fake, &vain, a, d, 90 * GiB, 100 * SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	fake_pass(&fake, 150 * MS);
+	asks();
+
+	/* It is left alone as long as it says nothing else. */
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	fake_pass(&fake, 250 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+
+	/* Now it has broken its word, and nobody believes it for a while. */
+	fake_pass(&fake, 250 * MS);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	asks();
+	fake_ask(&fake, &q, b, d, 20 * GiB, GM_TRANSPORT_AUTO);
+	ck_assert_ptr_null(fake_asked(&fake, c));
+}
+END_TEST
+
 /* A user has two clients that move 2 GiB each, one after the other, and each just before its time is over: so somebody owes
  * something for a request at any time. */
 struct relay {
@@ -1052,6 +1081,7 @@ int main(void)
 	tcase_add_test(tcase, what_moves_for_another_user_keeps_no_request_from_being_refused);
 	tcase_add_test(
 		tcase, a_request_that_may_not_wait_is_not_refused_for_what_another_user_waits_for);
+	tcase_add_test(tcase, who_had_nothing_is_asked_at_once_for_what_it_has_now);
 	tcase_add_test(
 		tcase, a_user_that_always_has_somebody_asked_keeps_no_other_from_asking_again);
 	tcase_add_test(tcase, nor_does_it_keep_a_request_that_may_not_wait_from_its_second_round);

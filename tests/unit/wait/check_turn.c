@@ -321,11 +321,11 @@ START_TEST(one_that_is_held_back_is_in_no_deadlock)
 	gm_core_set_policy(fake.core, d, &policy);
 	fake_lease(&fake, c, d, 2 * MiB);
 	fake_wait(&fake, &large, b, d, 8 * GiB, GM_WAIT_FOREVER);
+	fake_wait(&fake, &more, a, d, 4 * GiB, GM_WAIT_FOREVER);
 	fake_pass(&fake, 50 * MS);
 	fake_says(&fake, a, d, 14 * GiB, 0);
 	overtake(GM_TURN_OVERTAKES);
 	expect_held_back(&large);
-	fake_wait(&fake, &more, a, d, 4 * GiB, GM_WAIT_FOREVER);
 	/* Both who hold memory wait for more. But one of them fits. */
 	fake_pass(&fake, 5 * SECOND);
 	ck_assert_uint_eq(small.ended, 0);
