@@ -32,8 +32,8 @@
 	X(NAME_BYTES, 63, "a longer name or tag is refused") \
 	X(RUN_BYTES, 32, "a longer name of a run is refused") \
 	X(CONNECTIONS, 8192, \
-		"a further connection is refused; if its uid has none, it gets the place of one " \
-		"without a session, of the uid that has most") \
+		"a further connection is refused; if its uid has none, or fewer than clients, it " \
+		"gets the place of one without a session, of the uid that has most") \
 	X(ADMIN_CONNECTIONS, 64, "a further connection to the administrators' socket is refused") \
 	X(LEASES_PER_CLIENT, 16384, "a further lease is refused") \
 	X(SHARES_PER_CLIENT, 4096, "a further share is refused") \

@@ -19,6 +19,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/limits.h"
 #include "daemon/net/lane.h"
 
@@ -336,38 +337,65 @@ void gm_lane_unref(struct gm_lane *lane)
 
 /* ---- what a user has open */
 
-bool gm_lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n)
+/* Counts a connection for each client that has none. */
+static uint64_t lane_connection_fds(uint32_t connections, uint32_t clients)
+{
+	return (uint64_t)gm_max(connections, clients) * GM_LANE_CONNECTION_FDS;
+}
+
+static bool lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n)
 {
 	uint64_t own = 0;
 
 	if (lane)
-		own = 1 + (uint64_t)lane->connections * GM_LANE_CONNECTION_FDS +
+		own = 1 + lane_connection_fds(lane->connections, lane->clients) +
 		      (uint64_t)lane->clients * GM_LANE_SESSION_FDS;
 	return gm_fd_budget_allows_connection(lanes->budget, own, n);
 }
 
+bool gm_lane_awaits_clients(const struct gm_lane *lane)
+{
+	return lane && lane->connections < lane->clients;
+}
+
+bool gm_lane_may_connect(const struct gm_lanes *lanes, const struct gm_lane *lane)
+{
+	return gm_lane_awaits_clients(lane) ||
+	       lane_may_open(lanes, lane, GM_LANE_CONNECTION_FDS + (lane ? 0 : 1));
+}
+
+bool gm_lane_may_join(const struct gm_lanes *lanes, const struct gm_lane *lane)
+{
+	uint64_t more = lane_connection_fds(lane->connections, lane->clients + 1) -
+			lane_connection_fds(lane->connections, lane->clients);
+
+	return lane_may_open(lanes, lane, GM_LANE_SESSION_FDS + more);
+}
+
 void gm_lane_connected(struct gm_lane *lane)
 {
-	lane->connections++;
-	lane_count_fds(lane, GM_LANE_CONNECTION_FDS);
+	if (lane->connections++ >= lane->clients)
+		lane_count_fds(lane, GM_LANE_CONNECTION_FDS);
 }
 
 void gm_lane_disconnected(struct gm_lane *lane)
 {
-	lane->connections--;
-	lane_count_fds(lane, -GM_LANE_CONNECTION_FDS);
+	if (--lane->connections >= lane->clients)
+		lane_count_fds(lane, -GM_LANE_CONNECTION_FDS);
 }
 
 void gm_lane_joined(struct gm_lane *lane)
 {
-	lane->clients++;
-	lane_count_fds(lane, GM_LANE_SESSION_FDS);
+	bool without = lane->clients++ >= lane->connections;
+
+	lane_count_fds(lane, GM_LANE_SESSION_FDS + (without ? GM_LANE_CONNECTION_FDS : 0));
 }
 
 void gm_lane_left(struct gm_lane *lane)
 {
-	lane->clients--;
-	lane_count_fds(lane, -GM_LANE_SESSION_FDS);
+	bool without = --lane->clients >= lane->connections;
+
+	lane_count_fds(lane, -GM_LANE_SESSION_FDS - (without ? GM_LANE_CONNECTION_FDS : 0));
 }
 
 /* ---- descriptors */

@@ -105,9 +105,16 @@ void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns);
  * the pidfd. */
 #define GM_LANE_CONNECTION_FDS 2
 #define GM_LANE_SESSION_FDS    3
-/* Whether the user may have n more descriptors. lane: NULL if the user has none yet; then n counts
- * the lane, too. */
-bool gm_lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n);
+/* A client in quarantine keeps room for its connection: otherwise others could take it after a restart,
+ * and the client could not resume its session. */
+
+/* Whether the user has fewer connections than clients, so that a client may want to resume its session. lane may be
+ * NULL. */
+bool gm_lane_awaits_clients(const struct gm_lane *lane);
+/* Whether the user's descriptors allow a further connection. lane: NULL if the user has none yet. */
+bool gm_lane_may_connect(const struct gm_lanes *lanes, const struct gm_lane *lane);
+/* The same for a further session of one that is connected. */
+bool gm_lane_may_join(const struct gm_lanes *lanes, const struct gm_lane *lane);
 /* Count connections and sessions, with their descriptors. */
 void gm_lane_connected(struct gm_lane *lane);
 void gm_lane_disconnected(struct gm_lane *lane);

@@ -187,15 +187,15 @@ static struct connection *listener_find_spare(const struct gm_listener *listener
 	return spare;
 }
 
-/* All connections are taken. Ends one for a user that has none, so that a few users cannot keep the
- * others out. Returns whether it did. */
+/* All connections are taken. Ends one for a user that has none, or that has clients without a connection,
+ * so that a few users cannot keep the others out. Returns whether it did. */
 static bool listener_make_room(struct gm_listener *listener, const struct gm_lane *lane)
 {
 	static const char detail[] =
 		"the daemon has as many connections as it accepts, and needs this one for another user";
 	struct connection *spare = NULL;
 
-	if (!listener->admits && !(lane && lane->connections))
+	if (!listener->admits && (!lane || !lane->connections || gm_lane_awaits_clients(lane)))
 		spare = listener_find_spare(listener);
 	if (!spare)
 		return false;
@@ -232,8 +232,7 @@ static bool listener_refuses(struct gm_listener *listener, uid_t payer_uid, uid_
 			gm_uid_name_say_payer(payer_uid, uid, user), n);
 		return true;
 	}
-	if (!listener->admits && !gm_lane_may_open(&listener->hub->lanes, lane,
-					 GM_LANE_CONNECTION_FDS + (lane ? 0 : 1))) {
+	if (!listener->admits && !gm_lane_may_connect(&listener->hub->lanes, lane)) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
 			gm_uid_name_say_payer(payer_uid, uid, user));

@@ -386,7 +386,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		goto no_lane;
 	if (client->lane->clients >= clients->per_uid)
 		r = -EUSERS;
-	else if (!gm_lane_may_open(&clients->hub->lanes, client->lane, GM_LANE_SESSION_FDS))
+	else if (!gm_lane_may_join(&clients->hub->lanes, client->lane))
 		r = -EDQUOT;
 	if (r < 0)
 		goto no_domain;

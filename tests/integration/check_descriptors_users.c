@@ -145,6 +145,59 @@ START_TEST(a_user_with_many_resumed_sessions_leaves_descriptors_to_others)
 }
 END_TEST
 
+/* ---- after a restart */
+
+#define RESUMERS 80
+
+/* A user with many clients. It resumes them when it is told. */
+static void resume_many(int channel, void *argument)
+{
+	static struct gm_raw raws[RESUMERS];
+	const struct gm_daemon *daemon = argument;
+
+	gm_become_stranger();
+	for (size_t i = 0; i < RESUMERS; i++)
+		gm_raw_join(&raws[i], daemon);
+	gm_say_word(channel, 'j');
+	gm_hear_word(channel, 'r');
+
+	for (size_t i = 0; i < RESUMERS; i++) {
+		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+		uint8_t token[GM_TOKEN_BYTES];
+
+		memcpy(token, raws[i].token, sizeof(token));
+		hello.major = GM_WIRE_MAJOR;
+		hello.session = raws[i].session;
+		hello.token.data = token;
+		hello.token.len = sizeof(token);
+		gm_raw_hang_up(&raws[i]);
+		gpumem_status status = gm_raw_hello(&raws[i], daemon->socket, &hello);
+		if (status != GPUMEM_OK)
+			GM_FAIL("refused after %zu: %s", i, gm_raw_detail(&raws[i]));
+		GM_REQUIRE(raws[i].resumed);
+	}
+}
+
+START_TEST(nobody_takes_the_connections_of_clients_that_a_restart_cut_off)
+{
+	struct gm_daemon daemon;
+	struct gm_worker user, others;
+
+	gm_daemon_start(&daemon, &few);
+	gm_worker_start(&user, resume_many, &daemon);
+	gm_hear_word(user.channel, 'j');
+	gm_daemon_kill(&daemon);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	gm_worker_start(&others, hold_observers, &daemon);
+	gm_hear_word(others.channel, 'f');
+	gm_say_word(user.channel, 'r');
+	gm_worker_join(&user);
+	gm_say_word(others.channel, 'e');
+	gm_worker_join(&others);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 /* ---- on their way */
 
 #define LIARS 110
@@ -246,6 +299,8 @@ int main(void)
 		tcase_add_test(tc, and_so_do_several_users_together);
 	if (GM_TAP_WITH_USERS(a_user_with_many_resumed_sessions_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_resumed_sessions_leaves_descriptors_to_others);
+	if (GM_TAP_WITH_USERS(nobody_takes_the_connections_of_clients_that_a_restart_cut_off))
+		tcase_add_test(tc, nobody_takes_the_connections_of_clients_that_a_restart_cut_off);
 	if (GM_TAP_WITH_USERS(descriptors_that_one_user_does_not_read_stop_nobody_else))
 		tcase_add_test(tc, descriptors_that_one_user_does_not_read_stop_nobody_else);
 	suite_add_tcase(suite, tc);

@@ -554,6 +554,56 @@ static void require_served_to_a_stranger(const struct gm_daemon *daemon)
 	GM_REQUIRE_EQ(status, 0);
 }
 
+#define CUT_OFF 4
+
+/* Its clients lose their connections, and resume their sessions when they are told. */
+static void resume_all(int channel, void *argument)
+{
+	const struct gm_daemon *daemon = argument;
+	struct gm_raw raws[CUT_OFF];
+	struct gm_raw_lease leases[CUT_OFF];
+
+	gm_become_stranger();
+	for (int i = 0; i < CUT_OFF; i++) {
+		gm_raw_join(&raws[i], daemon);
+		GM_REQUIRE_EQ(gm_raw_lease(&raws[i], 0, GM_CHUNK_MIN, &leases[i]), GPUMEM_OK);
+	}
+	for (int i = 0; i < CUT_OFF; i++)
+		gm_raw_hang_up(&raws[i]);
+	gm_say_word(channel, 'a');
+	gm_hear_word(channel, 'r');
+
+	for (int i = 0; i < CUT_OFF; i++) {
+		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+		uint8_t token[GM_TOKEN_BYTES];
+
+		memcpy(token, raws[i].token, sizeof(token));
+		hello.major = GM_WIRE_MAJOR;
+		hello.session = raws[i].session;
+		hello.token.data = token;
+		hello.token.len = sizeof(token);
+		GM_REQUIRE_EQ(gm_raw_hello(&raws[i], daemon->socket, &hello), GPUMEM_OK);
+		GM_REQUIRE(raws[i].resumed);
+	}
+}
+
+/* Where descriptors are few, one user alone does not get all connections. */
+static void take_the_rest(int channel, void *argument)
+{
+	const struct gm_daemon *daemon = argument;
+	int sockets[1024];
+
+	GM_REQUIRE_EQ(setresuid(GM_STRANGER + 1, GM_STRANGER + 1, GM_STRANGER + 1), 0);
+	for (int i = 0; i < 1024; i++) {
+		int r;
+		GM_UNTIL((r = gm_seqpacket_connect(daemon->socket, 10000, &sockets[i])) != -EAGAIN);
+		GM_REQUIRE_EQ(r, 0);
+	}
+	require_refused(daemon->socket);
+	gm_say_word(channel, 'f');
+	gm_hear_word(channel, 'e');
+}
+
 START_TEST(a_connection_past_all_is_refused)
 {
 	GM_LIMIT_TEST(CONNECTIONS);
@@ -569,6 +619,11 @@ START_TEST(a_connection_past_all_is_refused)
 	};
 	struct gm_daemon daemon;
 	gm_daemon_start(&daemon, &options);
+	struct gm_worker cut_off, rest;
+	if (gm_tap_has_users()) {
+		gm_worker_start(&cut_off, resume_all, &daemon);
+		gm_hear_word(cut_off.channel, 'a');
+	}
 	struct gm_raw first;
 	gm_raw_join(&first, &daemon);
 	int *sockets = calloc(GM_LIMIT_CONNECTIONS, sizeof(int));
@@ -580,8 +635,15 @@ START_TEST(a_connection_past_all_is_refused)
 		GM_REQUIRE_EQ(r, 0);
 	}
 	require_refused(daemon.socket);
-	if (gm_tap_has_users())
+	if (gm_tap_has_users()) {
+		gm_worker_start(&rest, take_the_rest, &daemon);
+		gm_hear_word(rest.channel, 'f');
+		gm_say_word(cut_off.channel, 'r');
+		gm_worker_join(&cut_off);
 		require_served_to_a_stranger(&daemon);
+		gm_say_word(rest.channel, 'e');
+		gm_worker_join(&rest);
+	}
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&first, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	give_back(&first, &lease);
