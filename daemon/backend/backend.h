@@ -99,8 +99,8 @@ struct gm_backend_ops {
 	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *ret);
-	/* Takes over a chunk by its fd, which outlived the daemon that made it. No caller in the
-	 * daemon yet. */
+	/* Takes over a chunk by its fd, which outlived the daemon that made it. The device's size is no
+	 * bound here: it may have been larger then. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
 	/* Frees a part of a chunk of a device that is reopened, which is about to be destroyed for good, unless
 	 * a process has it.

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 #include "common/cuda.h"
 #include "common/cuda_device.h"
@@ -217,7 +218,8 @@ static int cuda_take_pinned(
 	const char *call;
 	int r;
 
-	if (bytes > device->info.total - device->used)
+	/* The limit may have been higher when a chunk that exists was made. */
+	if (fd < 0 && bytes > gm_minus(device->info.total, device->used))
 		return -ENOMEM;
 	if (fd < 0)
 		r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
@@ -328,7 +330,7 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 
 	/* Nobody else uses the limit, and the driver has no figure for it. */
 	if (device->info.pinned) {
-		*ret_free = device->info.total - device->used;
+		*ret_free = gm_minus(device->info.total, device->used);
 		return 0;
 	}
 	if (!device->nvml)

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/memfd.h"
 #include "common/units.h"
 #include "daemon/backend/backend_ram.h"
@@ -174,14 +175,14 @@ static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
-	*ret_free = d->total - atomic_load(&d->used);
+	*ret_free = gm_minus(d->total, atomic_load(&d->used));
 	return 0;
 }
 
 /* Only the device's thread charges it, so nobody but a reader can race with this. */
 static int host_charge(struct gm_host_device *device, uint64_t bytes)
 {
-	if (bytes > device->total - atomic_load(&device->used))
+	if (bytes > gm_minus(device->total, atomic_load(&device->used)))
 		return -ENOMEM;
 	atomic_fetch_add(&device->used, bytes);
 	return 0;
@@ -237,10 +238,11 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
 	int r = gm_backend_ram_check(fd, bytes);
-	if (r == 0)
-		r = host_charge(d, bytes);
 	if (r < 0)
 		return r;
+
+	/* The device may have been larger before. What clients hold counts all the same. */
+	atomic_fetch_add(&d->used, bytes);
 	memset(ret, 0, sizeof(*ret));
 	ret->fd = fd;
 	ret->native = atomic_fetch_add(&host->next_native, 1);

@@ -347,6 +347,56 @@ START_TEST(what_is_held_counts_against_limits_and_the_device_after_a_restart)
 }
 END_TEST
 
+#define MEMORY_OF(size, host_limit) \
+	"[gpumemd]\nfraction = 1.0\nmin_free = 0\nreserve = 0\nhost_limit = " host_limit \
+	"\n[device 0]\nsize = " size "\n"
+
+/* One user's memory must not keep the daemon from starting. The second device is pinned host memory. */
+START_TEST(memory_that_is_smaller_after_a_restart_keeps_what_clients_hold)
+{
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	struct gm_raw_lease held[2], back, more;
+	uint64_t bytes = 12 * GM_CHUNK_MIN;
+
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.config = MEMORY_OF("32M", "32M")});
+	gm_raw_join(&raw, &daemon);
+	for (uint32_t i = 0; i < 2; i++) {
+		GM_REQUIRE_EQ(gm_raw_lease(&raw, i, bytes, &held[i]), GPUMEM_OK);
+		for (size_t c = 0; c < held[i].n; c++)
+			gm_raw_chunk_fill(&held[i].chunks[c], (uint8_t)(1 + i));
+	}
+
+	gm_daemon_kill(&daemon);
+	/* A GPU is as large as before. */
+	gm_daemon_configure(&daemon, gm_on_gpu() ? MEMORY_OF("32M", "8M") : MEMORY_OF("8M", "8M"));
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	resume(&raw, &daemon);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct gm_figures f;
+		uint64_t id = held[i].id;
+
+		GM_REQUIRE_EQ(gm_raw_handles(&raw, id, 0, &back), GPUMEM_OK);
+		GM_REQUIRE_EQ(back.n, held[i].n);
+		for (size_t c = 0; c < back.n; c++)
+			GM_REQUIRE(gm_raw_chunk_is(&back.chunks[c], (uint8_t)(1 + i)));
+		gm_raw_lease_clear(&back);
+		gm_figures_of(&daemon, i, &f);
+		GM_REQUIRE_EQ(f.leased, bytes);
+		if (gm_on_gpu() && i == 0)
+			continue;
+
+		GM_REQUIRE_EQ(f.available, 0);
+		GM_REQUIRE_EQ(gm_raw_lease(&raw, i, GM_CHUNK_MIN, &more), GPUMEM_E_NO_MEMORY);
+		GM_REQUIRE_EQ(gm_raw_give_back(&raw, &held[i]), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_raw_lease(&raw, i, 4 * GM_CHUNK_MIN, &more), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_raw_give_back(&raw, &more), GPUMEM_OK);
+	}
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(a_shared_token_opens_its_lease_after_a_restart)
 {
 	struct gm_daemon daemon;
@@ -651,6 +701,7 @@ int main(void)
 	tcase_add_test(tc, a_worker_that_died_meanwhile_does_not_trouble_others_on_a_full_device);
 	tcase_add_test(tc, a_session_belongs_to_its_process_after_a_restart_too);
 	tcase_add_test(tc, what_is_held_counts_against_limits_and_the_device_after_a_restart);
+	tcase_add_test(tc, memory_that_is_smaller_after_a_restart_keeps_what_clients_hold);
 	tcase_add_test(tc, a_shared_token_opens_its_lease_after_a_restart);
 	tcase_add_test(tc, every_open_and_return_may_be_repeated_after_a_kill);
 	tcase_add_test(
