@@ -24,6 +24,7 @@
 #include "client/map/map.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
+#include "common/cancel.h"
 #include "common/cleanup.h"
 
 /* ---- the address range */
@@ -382,6 +383,18 @@ bool gm_buffer_visible(const struct gpumem_buffer *buffer)
 	return !session->device[buffer->device].map->record || buffer->device >= session->counted;
 }
 
+/* Leaves the buffer, which is not listed any more, to gm_buffer_settle(). */
+static void buffer_end(struct gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+
+	atomic_fetch_add(&session->unsettled, 1);
+	pthread_mutex_lock(&session->lock);
+	LL_PREPEND(session->ended, buffer);
+	pthread_mutex_unlock(&session->lock);
+	gm_session_wake(session);
+}
+
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
 {
 	/* In a forked child there is nothing to end: mapping and connection belong to the
@@ -390,13 +403,8 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 		return;
 	if (gm_buffer_transfer_doom(buffer))
 		return;
-	struct gpumem_session *session = buffer->session;
 	buffer_unlist(buffer);
-	atomic_fetch_add(&session->unsettled, 1);
-	pthread_mutex_lock(&session->lock);
-	LL_PREPEND(session->ended, buffer);
-	pthread_mutex_unlock(&session->lock);
-	gm_session_wake(session);
+	buffer_end(buffer);
 }
 
 static void buffer_left(struct gm_leaver *leaver)
@@ -431,6 +439,73 @@ static void buffer_all_left(struct gpumem_session *session, struct gm_leaver *li
 		leaver->left(leaver);
 		atomic_fetch_sub(&session->unsettled, 1);
 	}
+}
+
+static void buffer_aside_left(struct gm_leaver *leaver)
+{
+	buffer_end((struct gpumem_buffer *)leaver);
+}
+
+void gm_buffer_set_aside(gpumem_buffer *buffer)
+{
+	struct gpumem_session *session = buffer->session;
+
+	buffer_unlist(buffer);
+	buffer->row = 0;
+	/* So that gm_buffer_settle() looks after it. */
+	atomic_fetch_add(&session->unsettled, 1);
+	buffer->leaver.left = buffer_aside_left;
+	buffer->leaver.patient = true;
+	gm_leaving_add(session, &buffer->leaver, &session->device[buffer->device]);
+}
+
+struct buffer_wanted {
+	size_t size;
+	const char *tag;
+};
+
+/* One that is more than twice as large as needed does not fit. */
+static bool buffer_fits(const struct gm_leaver *leaver, const void *ctx)
+{
+	const struct gpumem_buffer *buffer = (const struct gpumem_buffer *)leaver;
+	const struct buffer_wanted *wanted = ctx;
+
+	return leaver->left == buffer_aside_left && buffer->bytes >= wanted->size &&
+	       buffer->bytes / 2 <= gm_round_up(wanted->size, GM_CHUNK_MIN) &&
+	       strcmp(buffer->tag, wanted->tag) == 0;
+}
+
+gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag)
+{
+	const struct buffer_wanted wanted = {size, tag ? tag : ""};
+	struct gpumem_buffer *buffer =
+		(struct gpumem_buffer *)gm_leaving_take_back(session, buffer_fits, &wanted);
+
+	if (!buffer)
+		return NULL;
+	atomic_fetch_sub(&session->unsettled, 1);
+	buffer->leaver.patient = false;
+	buffer->evict.ended = false;
+	buffer->size = size;
+	buffer_enlist(buffer);
+	gm_buffer_made_here(buffer);
+	return buffer;
+}
+
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused)
+{
+	if (device < session->counted ||
+		(refused != GPUMEM_E_LIMIT && refused != GPUMEM_E_NO_MEMORY &&
+			refused != GPUMEM_E_TIMEOUT))
+		return false;
+	GM_UNCANCELLED;
+	struct gm_leaver *list = gm_leaving_take_patient(session);
+	if (!list)
+		return false;
+
+	buffer_all_left(session, list);
+	gm_buffer_settle(session);
+	return true;
 }
 
 /* Whether a thread moves the destroyed buffer; then it stays in the list of those. */

@@ -28,6 +28,14 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 /* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
  * it any more. */
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
+/* For registered host memory that nothing uses any more: destroys the buffer when nothing at all is launched.
+ * To end a registration, the driver waits for that, and keeps other threads from launching meanwhile. */
+void gm_buffer_set_aside(gpumem_buffer *buffer);
+/* Takes back a buffer that was set aside and has that tag. NULL: none fits. */
+gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag);
+/* The program's request for memory of this device was refused. If what was set aside may be in its way,
+ * destroys that now, although the driver may wait for all launched work, and returns true: try again. */
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused);
 /* The buffer has another size or growth now: counts and lists that. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
 /* The same, if only the growth has changed. The session is locked. */

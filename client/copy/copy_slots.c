@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See copy_slots.h. The slots are one block: where each block is a buffer of its own (registered memfds),
- * a block costs a message and a call of the driver. */
+/*
+ * See copy_slots.h. The slots are one block: where each block is a buffer of its own (registered memfds),
+ * a block costs a message and a call of the driver. There, the block of a transfer is set aside, and the next
+ * transfer takes it back: if it were freed while a stream is busy, the driver would keep all copies waiting.
+ */
 #include "client/copy/copy_slots.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/memory/pinned.h"
 #include "common/arith.h"
 #include "gpumem/gpumem_copy.h"
 
@@ -34,7 +38,10 @@ static gpumem_status slots_alloc(struct gpumem_session *session, size_t bytes, v
 		return GPUMEM_E_LIMIT;
 	options.tag = "copy slots";
 	options.wait_ms = SLOTS_WAIT_MS;
-	gpumem_status status = gpumem_host_alloc(session, bytes, &options, ret_memory);
+	/* The program's own call would end what was set aside, if that is in its way. */
+	gpumem_status status = gm_pinned_apart(session, session->counted)
+				       ? gm_pinned_alloc(session, bytes, &options, ret_memory)
+				       : gpumem_host_alloc(session, bytes, &options, ret_memory);
 	if (status)
 		atomic_fetch_sub(&session->copy_used, bytes);
 	return status;
@@ -103,7 +110,8 @@ void gm_copy_slots_deinit(struct gm_copy_slots *slots, bool done)
 			free(slots->memory);
 		return;
 	}
-	(void)gpumem_free(
-		slots->session, slots->memory, done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
+	if (!done || !gm_pinned_set_aside(slots->session, slots->memory))
+		(void)gpumem_free(slots->session, slots->memory,
+			done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
 	atomic_fetch_sub(&slots->session->copy_used, slots->n * slots->slot_bytes);
 }

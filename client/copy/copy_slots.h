@@ -7,7 +7,8 @@
 /*
  * The slots that a transfer goes through, side by side. They are pinned memory, as a program gets it
  * from gpumem_host_alloc(): the session's heap of pinned memory keeps what was freed, answers the
- * daemon's reclaim with it, and lets it go after a while. So nothing is kept here.
+ * daemon's reclaim with it, and lets it go after a while. So nothing is kept here. Registered memory has no
+ * heap: gm_pinned_set_aside() keeps it.
  */
 struct gm_copy_slots {
 	struct gpumem_session *session;

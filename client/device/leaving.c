@@ -2,7 +2,7 @@
 /*
  * Memory that waits for the device. Unmapping it during a copy would crash the program, so it waits
  * here for an event. This file must never wait for the device, except in gm_leaving_await(), for the
- * session's end.
+ * session's end, and for the moment that an idle device needs to say that it is idle.
  */
 #include "client/device/leaving.h"
 
@@ -13,6 +13,10 @@
 #include "common/clock.h"
 
 #define POLL_NS (5 * GM_NS_PER_MS)
+/* The same, if there are only patient leavers. */
+#define POLL_PATIENT_NS (50 * GM_NS_PER_MS)
+/* An event that is recorded while nothing is launched should pass within this time. */
+#define IDLE_NS (200 * GM_NS_PER_US)
 
 bool gm_leaving_needed(const struct gm_session_device *device)
 {
@@ -44,7 +48,8 @@ void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 {
 	leaver->device = device;
 	leaver->event = NULL;
-	leaving_try_record(leaver);
+	if (!leaver->patient)
+		leaving_try_record(leaver);
 
 	pthread_mutex_lock(&session->lock);
 	LL_PREPEND(session->leaving, leaver);
@@ -60,18 +65,42 @@ void gm_leaving_renew(struct gm_leaver *leaver)
 	leaving_try_record(leaver);
 }
 
-static struct gm_leaver *leaving_take_all(struct gpumem_session *session)
+/* Takes out all that are patient, or all that are not. They still count. */
+static struct gm_leaver *leaving_take_all(struct gpumem_session *session, bool patient)
 {
+	struct gm_leaver *taken = NULL, **end = &taken, **at = &session->leaving, *leaver;
+
 	pthread_mutex_lock(&session->lock);
-	struct gm_leaver *list = session->leaving;
-	session->leaving = NULL;
+	while ((leaver = *at)) {
+		if (leaver->patient != patient) {
+			at = &leaver->next;
+			continue;
+		}
+		*at = leaver->next;
+		leaver->next = NULL;
+		*end = leaver;
+		end = &leaver->next;
+	}
 	pthread_mutex_unlock(&session->lock);
-	return list;
+	return taken;
+}
+
+/* Whether a patient leaver is there and could leave now. It stays in the list meanwhile, for
+ * gm_leaving_take_back(). */
+static bool leaving_patient_can(struct gpumem_session *session)
+{
+	const struct gm_leaver *leaver;
+
+	pthread_mutex_lock(&session->lock);
+	LL_SEARCH_SCALAR(session->leaving, leaver, patient, true);
+	const struct gm_session_device *d = leaver ? leaver->device : NULL;
+	pthread_mutex_unlock(&session->lock);
+	return d && gm_await_stream_until(d, GPUMEM_STREAM_ANY, gm_clock_ns() + IDLE_NS) == 0;
 }
 
 struct gm_leaver *gm_leaving_take(struct gpumem_session *session)
 {
-	struct gm_leaver *list = leaving_take_all(session), *leaver, *tmp;
+	struct gm_leaver *list = leaving_take_all(session, false), *leaver, *tmp;
 	struct gm_leaver *done = NULL, *waiting = NULL;
 	size_t n = 0;
 
@@ -90,20 +119,59 @@ struct gm_leaver *gm_leaving_take(struct gpumem_session *session)
 	LL_CONCAT(session->leaving, waiting);
 	session->n_leaving -= n;
 	pthread_mutex_unlock(&session->lock);
+
+	if (leaving_patient_can(session)) {
+		list = gm_leaving_take_patient(session);
+		LL_CONCAT(done, list);
+	}
 	return done;
+}
+
+struct gm_leaver *gm_leaving_take_back(struct gpumem_session *session,
+	bool (*fits)(const struct gm_leaver *leaver, const void *ctx), const void *ctx)
+{
+	struct gm_leaver *leaver;
+
+	pthread_mutex_lock(&session->lock);
+	LL_FOREACH (session->leaving, leaver)
+		if (leaver->patient && fits(leaver, ctx))
+			break;
+	if (leaver) {
+		LL_DELETE(session->leaving, leaver);
+		session->n_leaving--;
+	}
+	pthread_mutex_unlock(&session->lock);
+	return leaver;
+}
+
+struct gm_leaver *gm_leaving_take_patient(struct gpumem_session *session)
+{
+	struct gm_leaver *taken = leaving_take_all(session, true), *leaver;
+	size_t n;
+
+	LL_COUNT(taken, leaver, n);
+	pthread_mutex_lock(&session->lock);
+	session->n_leaving -= n;
+	pthread_mutex_unlock(&session->lock);
+	return taken;
 }
 
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns)
 {
+	struct gm_leaver *leaver;
+	size_t patient = 0;
+
 	pthread_mutex_lock(&session->lock);
-	bool any = session->n_leaving > 0;
+	size_t n = session->n_leaving;
+	LL_FOREACH (session->leaving, leaver)
+		patient += leaver->patient;
 	pthread_mutex_unlock(&session->lock);
-	return any ? now_ns + POLL_NS : UINT64_MAX;
+	return n == 0 ? UINT64_MAX : now_ns + (patient == n ? POLL_PATIENT_NS : POLL_NS);
 }
 
 struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 {
-	struct gm_leaver *list = leaving_take_all(session), *leaver;
+	struct gm_leaver *list = leaving_take_all(session, false), *leaver;
 	size_t n = 0;
 
 	LL_FOREACH (list, leaver) {
@@ -118,5 +186,8 @@ struct gm_leaver *gm_leaving_await(struct gpumem_session *session)
 	pthread_mutex_lock(&session->lock);
 	session->n_leaving -= n;
 	pthread_mutex_unlock(&session->lock);
+
+	struct gm_leaver *patient = gm_leaving_take_patient(session);
+	LL_CONCAT(list, patient);
 	return list;
 }

@@ -10,6 +10,8 @@
 /*
  * Memory that is freed while the device may still use it: pinned buffers, batches, the content of evicted
  * buffers in registered host memory. It leaves when all work is done that was launched before, on any stream.
+ * A leaver that is patient is used by nothing any more, but the driver would wait for all launched work if it
+ * left. So it stays until nothing is launched. All of these are of one device.
  * (The LEAVING of evict_state.h is something else: the move of a buffer to host memory.)
  */
 
@@ -18,6 +20,7 @@ struct gm_leaver {
 	const struct gm_session_device *device;
 	struct gm_map_event
 		*event; /* passes when the device has finished; NULL: not recorded yet */
+	bool patient;   /* the owner's, set before gm_leaving_add() */
 	/* The owner's: called by whoever got the leaver from one of the functions below. */
 	void (*left)(struct gm_leaver *leaver);
 	struct gm_leaver *next;
@@ -36,10 +39,15 @@ void gm_leaving_renew(struct gm_leaver *leaver);
 /* Returns a list of those that the device has finished with. Must be called by one thread at a
  * time. */
 struct gm_leaver *gm_leaving_take(struct gpumem_session *session);
+/* Takes back a patient leaver that fits. NULL: there is none. fits() is called with the session locked. */
+struct gm_leaver *gm_leaving_take_back(struct gpumem_session *session,
+	bool (*fits)(const struct gm_leaver *leaver, const void *ctx), const void *ctx);
+/* Returns a list of the patient leavers, whatever is launched. */
+struct gm_leaver *gm_leaving_take_patient(struct gpumem_session *session);
 /* When to look again, or UINT64_MAX if nothing is leaving. */
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns);
 /* Waits until the device has finished with all of them, if an event can be recorded, and returns
- * them. */
+ * them. Does not wait for the sake of patient ones. */
 struct gm_leaver *gm_leaving_await(struct gpumem_session *session);
 
 #endif

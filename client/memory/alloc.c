@@ -424,8 +424,12 @@ gpumem_status gpumem_host_alloc(
 	gpumem_status status = gm_mapping_open(session, device);
 	if (unlikely(status))
 		return status;
-	if (gm_pinned_apart(session, device) && ret_ptr && size)
-		return gm_pinned_alloc(session, size, options, ret_ptr);
+	if (gm_pinned_apart(session, device) && ret_ptr && size) {
+		status = gm_pinned_alloc(session, size, options, ret_ptr);
+		if (gm_buffer_end_aside(session, device, status))
+			status = gm_pinned_alloc(session, size, options, ret_ptr);
+		return status;
+	}
 	/* Not ordered by a stream: the CPU may write at once, so no GPU may still use the block. */
 	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blocks of pinned host memory that are buffers of their own. The buffer of a freed block stays
- * until all work that could use it is done. This file must never wait for the device.
+ * until all work that could use it is done. A block that was set aside stays until nothing is launched, and
+ * can be had again. This file must never wait for the device.
  */
 #include "client/memory/pinned.h"
 
@@ -9,6 +10,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
+#include "client/buffer/buffer_make.h"
 #include "common/cancel.h"
 
 struct gm_pinned_block {
@@ -36,7 +38,10 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 
 	wanted.tag = given.tag;
 	wanted.wait_ms = given.wait_ms;
-	status = gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, size, &wanted, &block->buffer);
+	block->buffer = gm_buffer_take_back(session, size, given.tag);
+	if (!block->buffer)
+		status = gm_buffer_make(
+			session, session->counted, size, &wanted, GM_BUFFER_MADE, &block->buffer);
 	if (status) {
 		free(block);
 		return status;
@@ -67,21 +72,39 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 	return holds;
 }
 
-bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
+/* Forgets the block at that address and returns its buffer, or NULL if there is none. */
+static gpumem_buffer *pinned_take(struct gpumem_session *session, const void *ptr)
 {
-	GM_UNCANCELLED; /* the driver may reach a cancellation point while it records */
+	gpumem_buffer *buffer = NULL;
 
 	pthread_mutex_lock(&session->lock);
 	struct gm_pinned_block *block = pinned_find(session, ptr);
-	if (block)
+	if (block) {
 		DL_DELETE(session->blocks, block);
+		buffer = block->buffer;
+	}
 	pthread_mutex_unlock(&session->lock);
-	if (!block)
-		return false;
-
-	gm_buffer_leave(block->buffer, stream == GPUMEM_STREAM_DONE);
 	free(block);
-	return true;
+	return buffer;
+}
+
+bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream)
+{
+	GM_UNCANCELLED; /* the driver may reach a cancellation point while it records */
+	gpumem_buffer *buffer = pinned_take(session, ptr);
+
+	if (buffer)
+		gm_buffer_leave(buffer, stream == GPUMEM_STREAM_DONE);
+	return buffer;
+}
+
+bool gm_pinned_set_aside(struct gpumem_session *session, void *ptr)
+{
+	gpumem_buffer *buffer = pinned_take(session, ptr);
+
+	if (buffer)
+		gm_buffer_set_aside(buffer);
+	return buffer;
 }
 
 void gm_pinned_drop_all(struct gpumem_session *session)

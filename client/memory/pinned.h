@@ -20,6 +20,7 @@ static inline bool gm_pinned_apart(const struct gpumem_session *session, uint32_
 	return map && map->whole;
 }
 
+/* Takes back a block that was set aside, if one has that tag and fits. */
 gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 	const gpumem_alloc_options *options, void **ret_ptr);
 /* Whether ptr is a block in use. */
@@ -27,6 +28,9 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
 /* Never waits: the block goes back when the work launched before the call is done. Returns false if
  * ptr is not a block. */
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);
+/* Frees a block that nothing uses any more, as late as the driver can end it without waiting. Returns false if
+ * ptr is not a block. */
+bool gm_pinned_set_aside(struct gpumem_session *session, void *ptr);
 /* Forgets all blocks. Their buffers end with the session. */
 void gm_pinned_drop_all(struct gpumem_session *session);
 

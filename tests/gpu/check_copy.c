@@ -128,8 +128,9 @@ static void waiter(int channel, void *argument)
 	fill(gpumem_buffer_ptr(late), BYTES, 0x55, on.stream);
 	GM_REQUIRE(pthread_create(&thread, NULL, copy_on_stream, &on) == 0);
 
-	/* This one does not wait for the gate. */
-	OK(gpumem_copy_in(soon, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, NULL));
+	/* These do not wait for the gate, nor does the end of the memory that the first one went through. */
+	for (unsigned i = 0; i < 3; i++)
+		OK(gpumem_copy_in(soon, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, NULL));
 	open_gate();
 	pthread_join(thread, NULL);
 	require_there(soon, bytes, BYTES);

@@ -165,6 +165,51 @@ START_TEST(memory_that_cannot_be_pinned_is_done_without)
 }
 END_TEST
 
+/* A driver that cannot say whether something is launched. The argument: whether the program asks for a buffer. */
+static void in_the_way(int channel, void *argument)
+{
+	const bool wants_buffer = *(const int *)argument;
+	gpumem_copy_options options = staged();
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer, *all;
+	uint8_t *bytes = pattern(BYTES, 1);
+	void *ptr;
+	join("in the way");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	setenv("GPUMEM_FAKE_FAIL", "cuCtxRecordEvent:0:719", 1);
+	for (int i = 0; i < 3; i++) {
+		OK(gpumem_copy_in(buffer, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, &result));
+		GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
+		GM_REQUIRE_EQ(result.slots, 3);
+	}
+	/* Each copy used the same ring, which stays: to end it, the driver would wait for what is launched. */
+	OK(gpumem_trim(session, NULL));
+	GM_REQUIRE_EQ(registered(), registers());
+
+	/* Unless the program itself needs the memory. */
+	if (wants_buffer) {
+		OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, LIMIT, NULL, &all));
+		gpumem_buffer_destroy(all);
+	} else {
+		OK(gpumem_host_alloc(session, LIMIT, NULL, &ptr));
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	}
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, &result));
+	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
+	require_no_ring();
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+	free(bytes);
+}
+
+START_TEST(a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way)
+{
+	one_worker(in_the_way, &_i);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("copy_faults");
@@ -175,6 +220,8 @@ int main(void)
 		sizeof(faults) / sizeof(*faults));
 	tcase_add_test(tc, a_copy_back_that_fails_halfway_says_what_arrived);
 	tcase_add_test(tc, memory_that_cannot_be_pinned_is_done_without);
+	tcase_add_loop_test(tc,
+		a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

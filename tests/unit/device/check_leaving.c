@@ -26,6 +26,11 @@ static int passed(void *backend, struct gm_map_event *event)
 	return finished;
 }
 
+static bool fits(const struct gm_leaver *leaver, const void *ctx)
+{
+	return leaver == ctx;
+}
+
 static void forget(void *backend, struct gm_map_event *event)
 {
 }
@@ -89,6 +94,35 @@ START_TEST(at_the_end_of_the_session_all_are_returned)
 }
 END_TEST
 
+START_TEST(patient_ones_stay_until_nothing_is_launched)
+{
+	struct gm_leaver leavers[2] = {{.patient = true}, {.patient = true}};
+	gm_leaving_add(&session, &leavers[0], &device);
+	gm_leaving_add(&session, &leavers[1], &device);
+	ck_assert_ptr_null(gm_leaving_take(&session));
+	ck_assert_uint_ne(gm_leaving_next(&session, 1), UINT64_MAX);
+	ck_assert_ptr_null(gm_leaving_take_back(&session, fits, NULL));
+	ck_assert_ptr_eq(gm_leaving_take_back(&session, fits, &leavers[0]), &leavers[0]);
+	ck_assert_ptr_null(gm_leaving_take_back(&session, fits, &leavers[0]));
+	finished = true;
+	ck_assert_ptr_eq(gm_leaving_take(&session), &leavers[1]);
+	ck_assert_ptr_null(leavers[1].next);
+	ck_assert_uint_eq(gm_leaving_next(&session, 1), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_the_device_because_of_patient_ones)
+{
+	struct gm_leaver leavers[2] = {{.patient = true}, {.patient = true}};
+	gm_leaving_add(&session, &leavers[0], &device);
+	ck_assert_ptr_eq(gm_leaving_take_patient(&session), &leavers[0]);
+	ck_assert_uint_eq(gm_leaving_next(&session, 1), UINT64_MAX);
+	gm_leaving_add(&session, &leavers[1], &device);
+	ck_assert_ptr_eq(gm_leaving_await(&session), &leavers[1]);
+	ck_assert_uint_eq(gm_leaving_next(&session, 1), UINT64_MAX);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("leaving");
@@ -97,6 +131,8 @@ int main(void)
 	tcase_add_test(tc, what_the_device_has_finished_with_is_returned_once);
 	tcase_add_test(tc, while_a_thread_looks_the_others_know_that_something_is_leaving);
 	tcase_add_test(tc, at_the_end_of_the_session_all_are_returned);
+	tcase_add_test(tc, patient_ones_stay_until_nothing_is_launched);
+	tcase_add_test(tc, nobody_waits_for_the_device_because_of_patient_ones);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
