@@ -5,8 +5,10 @@
  * can crash core, or move memory from one uid to another. It must never create memory, nor pool
  * anything.
  *
- * Records are taken up in the order of what they rest on: estates, sessions, leases, chunks,
- * declarations, opened leases, shares, names, metadata, limits.
+ * Records are taken up in the order of what they rest on: limits, estates, sessions, leases, chunks,
+ * declarations, opened leases, shares, names, metadata, limits of sessions. Each limit makes a new table
+ * of all limits and runs, and joins all sessions to it. So limits come first, when there are no runs and
+ * no sessions: otherwise a user with many runs would make the start slow.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
@@ -567,19 +569,38 @@ static bool adopt_is_ipc(const struct gm_adopt_entry *entry)
 	return record->transport == GM_TRANSPORT_IPC;
 }
 
-static int adopt_each(struct gm_adopt *adopt, unsigned kind,
-	int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry))
+static bool adopt_is_of_session(const struct gm_adopt_entry *entry)
 {
+	const struct gm_record_limit *record = (const void *)entry->record;
+	return record->owner.kind == GM_OWNER_SESSION;
+}
+
+static bool adopt_is_of_others(const struct gm_adopt_entry *entry)
+{
+	return !adopt_is_of_session(entry);
+}
+
+struct adopt_step {
+	unsigned kind;
+	int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry);
+	bool (*which)(const struct gm_adopt_entry *entry); /* NULL: all */
+};
+
+static int adopt_each(struct gm_adopt *adopt, const struct adopt_step *step)
+{
+	unsigned kind = step->kind;
 	struct gm_adopt_list *list = &adopt->records.lists[kind];
 	struct gm_adopt_result *result = &adopt->result;
 	for (size_t i = 0; i < list->n; i++) {
 		struct gm_adopt_entry *entry = list->entries[i];
 		uint64_t apart = result->lost + result->ipc;
+		if (step->which && !step->which(entry))
+			continue;
 		if (adopt_is_unfinished(adopt, kind, entry)) {
 			result->unfinished++;
 			continue;
 		}
-		int r = take(adopt, entry);
+		int r = step->take(adopt, entry);
 		if (r < 0)
 			return r;
 		entry->taken = r > 0;
@@ -639,31 +660,29 @@ static void adopt_finish(struct gm_adopt *adopt)
 
 static int adopt_all(struct gm_adopt *adopt)
 {
-	static const struct {
-		unsigned kind;
-		int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry);
-	} steps[] = {
-		{GM_RECORD_KEY, adopt_key},
-		{GM_RECORD_DEVICE, adopt_device},
-		{GM_RECORD_DRAIN, adopt_drain},
-		{GM_RECORD_ESTATE, adopt_estate},
-		{GM_RECORD_SESSION, adopt_session},
-		{GM_RECORD_LEASE, adopt_lease},
-		{GM_RECORD_CHUNK, adopt_chunk},
-		{GM_RECORD_DEBT, adopt_debt},
-		{GM_RECORD_DECLARED, adopt_declared},
-		{GM_RECORD_HOLD, adopt_hold},
-		{GM_RECORD_SHARE, adopt_share},
-		{GM_RECORD_NAME, adopt_name},
-		{GM_RECORD_METADATA, adopt_metadata},
-		{GM_RECORD_LIMIT, adopt_limit},
+	static const struct adopt_step steps[] = {
+		{GM_RECORD_KEY, adopt_key, NULL},
+		{GM_RECORD_DEVICE, adopt_device, NULL},
+		{GM_RECORD_DRAIN, adopt_drain, NULL},
+		{GM_RECORD_LIMIT, adopt_limit, adopt_is_of_others},
+		{GM_RECORD_ESTATE, adopt_estate, NULL},
+		{GM_RECORD_SESSION, adopt_session, NULL},
+		{GM_RECORD_LEASE, adopt_lease, NULL},
+		{GM_RECORD_CHUNK, adopt_chunk, NULL},
+		{GM_RECORD_DEBT, adopt_debt, NULL},
+		{GM_RECORD_DECLARED, adopt_declared, NULL},
+		{GM_RECORD_HOLD, adopt_hold, NULL},
+		{GM_RECORD_SHARE, adopt_share, NULL},
+		{GM_RECORD_NAME, adopt_name, NULL},
+		{GM_RECORD_METADATA, adopt_metadata, NULL},
+		{GM_RECORD_LIMIT, adopt_limit, adopt_is_of_session},
 	};
 	gm_adopt_records_sort(&adopt->records, adopt_drop_double, adopt);
 	struct gm_adopt_list *chunks = &adopt->records.lists[GM_RECORD_CHUNK];
 	if (chunks->n > 0)
 		qsort(chunks->entries, chunks->n, sizeof(chunks->entries[0]), adopt_by_index);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		int r = adopt_each(adopt, steps[i].kind, steps[i].take);
+		int r = adopt_each(adopt, &steps[i]);
 		if (r < 0)
 			return r;
 	}

@@ -2,12 +2,14 @@
 /* What a daemon takes back from the records of an earlier one, case by case. check_adopt_model.c has
  * the random ones. */
 
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/adopt_fixture.h"
 #include "tests/unit/core/fake_ledger.h"
+#include "tests/unit/failing_malloc.h"
 
 START_TEST(a_chunk_made_to_measure_is_back_after_a_restart)
 {
@@ -95,6 +97,40 @@ START_TEST(the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first)
 	ask(b, NULL, 2 * MiB, 3, GPUMEM_OK);
 	ck_assert_uint_eq(
 		gm_session_room(fake_ledger_join(&fake, 100, NULL, token), 0), GiB - 16 * MiB);
+}
+END_TEST
+
+/* A user may have many runs, and each limit that is adopted makes a copy of all that there are then. So limits come first. Otherwise
+ * the start would allocate each run once for each limit and device. */
+START_TEST(a_start_with_many_limits_takes_no_longer_because_a_user_has_many_runs)
+{
+	enum { LIMITS = 50, RUNS = 200 };
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 100 * MiB};
+	char detail[GM_DETAIL_BYTES], run[16];
+	struct gm_owner owner;
+
+	for (unsigned i = 0; i < LIMITS; i++) {
+		gm_owner_by_id(GM_OWNER_UID, 1000 + i, &owner);
+		ck_assert_int_eq(
+			gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail),
+			GPUMEM_OK);
+	}
+	for (unsigned i = 0; i < RUNS; i++) {
+		snprintf(run, sizeof(run), "r%u", i);
+		fake_ledger_join_run(&fake, 1000, NULL, run, 50 * MiB, token);
+	}
+
+	failing_malloc_arm(LIMITS * DEVICES * RUNS);
+	restart();
+	ck_assert(!failing_malloc_fired());
+	ck_assert_uint_eq(all_damaged(), 0);
+	ck_assert_uint_eq(result.adopted[GM_RECORD_LIMIT], LIMITS);
+	struct gm_session *last = NULL;
+	for (struct gm_session *at = NULL; (at = fake_next_session(&fake, at));)
+		last = at;
+	ck_assert_uint_eq(gm_session_max(last, 0), 50 * MiB);
+	ask(back(gm_session_id(last), token), NULL, 40 * MiB, 1, GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_room(last, 0), 10 * MiB);
 }
 END_TEST
 
@@ -407,6 +443,8 @@ int main(void)
 	tcase_add_test(tcase, everything_is_back_after_a_restart);
 	tcase_add_test(tcase, a_chunk_made_to_measure_is_back_after_a_restart);
 	tcase_add_test(tcase, the_limit_of_a_run_holds_after_a_restart_whoever_resumes_first);
+	tcase_add_test(
+		tcase, a_start_with_many_limits_takes_no_longer_because_a_user_has_many_runs);
 	tcase_add_test(tcase, a_limit_that_was_set_stays_however_many_are_configured);
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
