@@ -9,6 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 #include "daemon/net/lane.h"
 #include "tests/tap.h"
 
@@ -242,11 +244,21 @@ static void run_turns(unsigned int n)
 		uv_run(&loop, UV_RUN_NOWAIT);
 }
 
-/* Lets time pass, and waits until nobody rests. */
+static bool a_rest_is_over(void)
+{
+	const struct gm_lane *lane;
+
+	DL_FOREACH (lanes.resting, lane)
+		if (lane->rest_until_ns <= now_ns)
+			return true;
+	return false;
+}
+
+/* Lets time pass, and waits until nobody rests for whom it is over. One may have had its turn then, and rest again. */
 static void pass(uint64_t ns)
 {
 	now_ns += ns;
-	while (lanes.resting)
+	while (a_rest_is_over())
 		uv_run(&loop, UV_RUN_ONCE);
 }
 
