@@ -72,7 +72,7 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 	return holds;
 }
 
-/* Forgets the block at that address and returns its buffer, or NULL if there is none. */
+/* Forgets the block at that address. Returns its buffer; NULL: no block begins there. */
 static gpumem_buffer *pinned_take(struct gpumem_session *session, const void *ptr)
 {
 	gpumem_buffer *buffer = NULL;

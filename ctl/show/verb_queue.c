@@ -55,7 +55,7 @@ static const char *queue_block_word(Gm__Wire__Block block)
 	}
 }
 
-/* What a person is told that the request waits for. */
+/* The text of WAITS FOR: what the daemon says that the request waits for. */
 static const char *queue_waits_for(const Gm__Wire__Waiting *row, char text[QUEUE_WAITS_TEXT])
 {
 	char left[GM_UNITS_TEXT];

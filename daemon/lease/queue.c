@@ -356,7 +356,7 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 		return false;
 	if (now < w->until_ns && gm_ask_for_user_under_way(device, w))
 		return false;
-	/* What other users' requests have clients asked for may help it, but it asks whom it can meanwhile. */
+	/* Memory that clients return for other users' requests may help it, but it asks whom it can meanwhile. */
 	if (now < w->until_ns && gm_ask_is_due(device, w) && gm_ask_for(device, request))
 		return false;
 	if (now < w->until_ns && gm_ask_under_way(device, w))

@@ -71,7 +71,7 @@ static uint64_t ask_owed_to_all(const struct gm_device *device, const struct gm_
 
 /*
  * How much clients must be asked for, so that a request that lacks so many bytes gets them after those before it.
- * What clients owe for other users' requests serves those requests alone. A user whose requests come and go could
+ * Clients that owe memory for other users' requests owe it to those alone. A user whose requests come and go could
  * otherwise keep others waiting for what its own clients promise, and never return.
  */
 static uint64_t ask_needed(
@@ -149,7 +149,7 @@ static void ask_clients(
 	struct gm_line *line = w->line;
 	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .line = line};
 
-	/* What requests before it lack is no reason to refuse it. */
+	/* The daemon must not refuse it because requests before it lack more. */
 	if (w->parked)
 		ways.least = gm_min(lacks, bytes);
 

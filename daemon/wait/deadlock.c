@@ -120,7 +120,7 @@ static uint64_t deadlock_due(struct gm_device *device, const struct gm_request *
 		return UINT64_MAX;
 	uint64_t due = gm_plus(gm_max(group->since_ns, group->returned_ns),
 		gm_policy_deadlock_ns(&device->info.policy));
-	/* What others are asked for, who are not in the group, does not help it. */
+	/* Clients outside of the group that are asked for memory do not help it. */
 	return group->asked ? gm_max(due, deadlock_asked_until(device)) : due;
 }
 

@@ -28,7 +28,7 @@ static uint64_t peace_held_by(const struct gm_device *device, uid_t payer_uid)
 
 /* ---- buffers that others move: what the user keeps of it by the end of a rest is counted in bytes */
 
-/* What the user has now and had not when others began to move buffers for it. */
+/* How much more the user has now than when others began to move buffers for it. */
 static uint64_t peace_kept_by(const struct gm_device *device, const struct gm_line *line)
 {
 	return gm_minus(peace_held_by(device, line->payer_uid), line->held_before);
