@@ -104,4 +104,29 @@ else
 fi
 check "and nobody got a signal in any of these" kill -0 "${pid[twin]}"
 
+# Names that bash would expand, split, or run as a command, and one that looks like an option. The completion has only "twin".
+# shellcheck source=ctl/completion/gpumemctl
+. "$source/ctl/completion/gpumemctl"
+i=0
+for name in '$(>ran)' '`>ran`' 'two words' 'twin;>ran' '--signal=KILL' '~' '*' "it's" 'a,b'; do
+	i=$((i + 1))
+	printf '#!/bin/bash\nexec "%s" %q\n' "$examples/demo-worker" "$name" >"$dir/odd$i"
+	chmod +x "$dir/odd$i"
+	start_worker "odd$i" "$dir/odd$i"
+done
+# completes_to EXPECTED WORD...: whether these words, the last of them the one to complete, are completed to that, and to that alone.
+completes_to() {
+	COMP_WORDS=(gpumemctl "${@:2}") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+	(
+		cd "$dir" || exit
+		PATH=$dir:$PATH
+		_gpumemctl
+		[ "${COMPREPLY[*]}" = "$1" ] && [ ! -e ran ]
+	)
+}
+run 0 clients --csv --no-header --columns name
+check "the list has names that are dangerous in a shell" all "says '\$(>ran)'" "says '--signal=KILL'"
+check "completion of kill runs nothing, and offers plain names alone" completes_to twin kill ''
+check "so does completion of --name" completes_to twin clients --name t
+
 echo "1..$n"
