@@ -104,7 +104,6 @@ static void hold_resumed_sessions(int channel, void *argument)
 	for (; n < MANY; n++) {
 		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 		struct gm_raw_lease lease;
-		uint8_t token[GM_TOKEN_BYTES];
 
 		hello.major = GM_WIRE_MAJOR;
 		status = gm_raw_hello(&raws[n], daemon->socket, &hello);
@@ -114,12 +113,8 @@ static void hold_resumed_sessions(int channel, void *argument)
 			break;
 		gm_raw_lease_clear(&lease);
 
-		memcpy(token, raws[n].token, sizeof(token));
-		hello.session = raws[n].session;
-		hello.token.data = token;
-		hello.token.len = sizeof(token);
 		gm_raw_hang_up(&raws[n]);
-		status = gm_raw_hello(&raws[n], daemon->socket, &hello);
+		status = gm_raw_resume(&raws[n], daemon, &raws[n]);
 		if (status != GPUMEM_OK)
 			break;
 		GM_REQUIRE(raws[n].resumed);
@@ -161,21 +156,8 @@ static void resume_many(int channel, void *argument)
 	gm_say_word(channel, 'j');
 	gm_hear_word(channel, 'r');
 
-	for (size_t i = 0; i < RESUMERS; i++) {
-		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-		uint8_t token[GM_TOKEN_BYTES];
-
-		memcpy(token, raws[i].token, sizeof(token));
-		hello.major = GM_WIRE_MAJOR;
-		hello.session = raws[i].session;
-		hello.token.data = token;
-		hello.token.len = sizeof(token);
-		gm_raw_hang_up(&raws[i]);
-		gpumem_status status = gm_raw_hello(&raws[i], daemon->socket, &hello);
-		if (status != GPUMEM_OK)
-			GM_FAIL("refused after %zu: %s", i, gm_raw_detail(&raws[i]));
-		GM_REQUIRE(raws[i].resumed);
-	}
+	for (size_t i = 0; i < RESUMERS; i++)
+		gm_raw_come_back(&raws[i], daemon);
 }
 
 START_TEST(nobody_takes_the_connections_of_clients_that_a_restart_cut_off)

@@ -166,12 +166,7 @@ START_TEST(a_client_that_ends_its_sending_side_is_gone)
 	GM_REQUIRE(!gm_raw_receive(&peer));
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined == GM_CHUNK_MIN);
 	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.session = peer.session;
-	hello.token.data = peer.token;
-	hello.token.len = GM_TOKEN_BYTES;
-	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &peer), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	gm_raw_lease_clear(&lease);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);

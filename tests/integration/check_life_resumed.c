@@ -83,19 +83,9 @@ static void come_and_go(int channel, void *argument)
 
 	gm_raw_join(&raw, daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	int page = raw.client_page;
 	gm_say_word(channel, 'g');
-	while (!gm_raw_readable(channel)) {
-		uint64_t session = raw.session;
-		uint8_t token[GM_TOKEN_BYTES];
-
-		memcpy(token, raw.token, sizeof(token));
-		gm_raw_hang_up(&raw);
-		GM_REQUIRE_EQ(resume(&raw, session, token, sizeof(token)), GPUMEM_OK);
-		GM_REQUIRE(raw.resumed);
-		close(page);
-		page = raw.client_page;
-	}
+	while (!gm_raw_readable(channel))
+		gm_raw_come_back(&raw, daemon);
 	gm_hear_word(channel, 'e');
 	gm_raw_lease_clear(&lease);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);

@@ -172,12 +172,7 @@ START_TEST(a_client_that_asks_on_and_never_acknowledges_is_dropped)
 	/* What it holds waits for it, as ever. */
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined_clients == 1);
 	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.session = peer.session;
-	hello.token.data = peer.token;
-	hello.token.len = GM_TOKEN_BYTES;
-	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &peer), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	give_back(&back, &lease);
 	gm_raw_close(&back);
@@ -340,12 +335,7 @@ START_TEST(a_client_that_does_not_read_is_dropped_with_what_it_holds_still_charg
 	gm_raw_lease_clear(&lease);
 	/* It comes back, and lets go. */
 	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.session = deaf.session;
-	hello.token.data = deaf.token;
-	hello.token.len = GM_TOKEN_BYTES;
-	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &deaf), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
 	gm_raw_close(&back);
@@ -573,18 +563,8 @@ static void resume_all(int channel, void *argument)
 	gm_say_word(channel, 'a');
 	gm_hear_word(channel, 'r');
 
-	for (int i = 0; i < CUT_OFF; i++) {
-		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-		uint8_t token[GM_TOKEN_BYTES];
-
-		memcpy(token, raws[i].token, sizeof(token));
-		hello.major = GM_WIRE_MAJOR;
-		hello.session = raws[i].session;
-		hello.token.data = token;
-		hello.token.len = sizeof(token);
-		GM_REQUIRE_EQ(gm_raw_hello(&raws[i], daemon->socket, &hello), GPUMEM_OK);
-		GM_REQUIRE(raws[i].resumed);
-	}
+	for (int i = 0; i < CUT_OFF; i++)
+		gm_raw_come_back(&raws[i], daemon);
 }
 
 /* Where descriptors are few, one user alone does not get all connections. */

@@ -234,18 +234,13 @@ START_TEST(the_page_of_a_client_off_the_socket_is_still_read)
 	struct seen seen;
 	add_row(0, 4096, "left", 4);
 	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.session = peer.session;
-	hello.token.data = peer.token;
-	hello.token.len = GM_TOKEN_BYTES;
 	close(peer.socket);
 	peer.socket = -1;
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined_clients == 1);
 	look(0, &seen);
 	GM_REQUIRE_EQ(seen.ours, 1);
 	/* Back with a new page, in which nothing stands yet. */
-	GM_REQUIRE_EQ(gm_raw_hello(&back, witness.daemon.socket, &hello), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &peer), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	look(0, &seen);
 	GM_REQUIRE_EQ(seen.ours, 0);

@@ -2,7 +2,6 @@
 /* The daemon is killed or stopped, its keeper is killed, and the next daemon knows everything: who holds
  * what, who may open it, and what everybody may have. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -14,25 +13,6 @@
 
 #define WORKERS 5
 #define LEASES  8
-
-/* Keeps its page and its session, and goes on with them. */
-static void resume(struct gm_raw *raw, const struct gm_daemon *daemon)
-{
-	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.name = (char *)"raw";
-	hello.session = raw->session;
-	hello.token = (ProtobufCBinaryData){.data = raw->token, .len = sizeof(raw->token)};
-	int page = fcntl(raw->client_page, F_DUPFD_CLOEXEC, 0);
-	GM_REQUIRE(page >= 0);
-	gm_raw_close(raw);
-	GM_REQUIRE_EQ(gm_raw_hello(&back, daemon->socket, &hello), GPUMEM_OK);
-	GM_REQUIRE(back.resumed);
-	close(page);
-	*raw = back;
-}
 
 /* The books, as they are to be the same before and after: all that clients hold is quarantined until they
  * are back. */
@@ -112,7 +92,7 @@ static void hold_memory(int channel, void *argument)
 			break;
 		/* The daemon is another one. */
 		if (word == 'r')
-			resume(&raw, daemon);
+			gm_raw_come_back(&raw, daemon);
 		for (int i = 0; i < LEASES; i++) {
 			struct gm_raw_lease again;
 			GM_REQUIRE_EQ(gm_raw_handles(&raw, leases[i].id, 0, &again), GPUMEM_OK);
@@ -224,7 +204,7 @@ START_TEST(an_administrator_stops_the_daemon_with_or_without_what_it_handed_out)
 	GM_REQUIRE_EQ(after.leases, forget ? 0 : 1);
 	GM_REQUIRE_EQ(after.quarantined, forget ? 0 : GM_CHUNK_MIN);
 	if (!forget)
-		resume(&raw, &daemon);
+		gm_raw_come_back(&raw, &daemon);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
 }
@@ -271,7 +251,7 @@ START_TEST(a_worker_that_died_meanwhile_does_not_trouble_others_on_a_full_device
 	gm_daemon_kill(&daemon);
 	gm_worker_kill(&worker);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
-	resume(&raw, &daemon);
+	gm_raw_come_back(&raw, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &lease), GPUMEM_OK);
 	GM_UNTIL(gm_figures_now(&daemon).leases == 0);
 	gm_raw_close(&raw);
@@ -292,30 +272,17 @@ START_TEST(a_session_belongs_to_its_process_after_a_restart_too)
 	restart(&daemon, KILL);
 	fflush(NULL);
 	pid_t child = fork();
-	if (child == 0) {
-		Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-		hello.major = GM_WIRE_MAJOR;
-		hello.minor = GM_WIRE_MINOR;
-		hello.name = (char *)"thief";
-		hello.session = raw.session;
-		hello.token = (ProtobufCBinaryData){.data = raw.token, .len = sizeof(raw.token)};
-		_exit(gm_raw_hello(&thief, daemon.socket, &hello) == GPUMEM_OK && thief.resumed);
-	}
+	if (child == 0)
+		_exit(gm_raw_resume(&thief, &daemon, &raw) == GPUMEM_OK && thief.resumed);
 	GM_REQUIRE(waitpid(child, &status, 0) == child);
 	GM_REQUIRE_EQ(status, 0);
 
 	/* Its own process needs its token. */
 	raw.token[0] ^= 1;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.name = (char *)"raw";
-	hello.session = raw.session;
-	hello.token = (ProtobufCBinaryData){.data = raw.token, .len = sizeof(raw.token)};
-	GM_REQUIRE(gm_raw_hello(&thief, daemon.socket, &hello) != GPUMEM_OK || !thief.resumed);
+	GM_REQUIRE(gm_raw_resume(&thief, &daemon, &raw) != GPUMEM_OK || !thief.resumed);
 	gm_raw_close(&thief);
 	raw.token[0] ^= 1;
-	resume(&raw, &daemon);
+	gm_raw_come_back(&raw, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &lease), GPUMEM_OK);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
@@ -338,7 +305,7 @@ START_TEST(what_is_held_counts_against_limits_and_the_device_after_a_restart)
 	GM_REQUIRE_EQ(gm_raw_lease(&other, 0, 100 << 20, &more), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_give_back(&other, &more), GPUMEM_OK);
 	gm_raw_close(&other);
-	resume(&holder, &daemon);
+	gm_raw_come_back(&holder, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&holder, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_lease(&holder, 0, 900 << 20, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_give_back(&holder, &lease), GPUMEM_OK);
@@ -371,7 +338,7 @@ START_TEST(memory_that_is_smaller_after_a_restart_keeps_what_clients_hold)
 	/* A GPU is as large as before. */
 	gm_daemon_configure(&daemon, gm_on_gpu() ? MEMORY_OF("32M", "8M") : MEMORY_OF("8M", "8M"));
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
-	resume(&raw, &daemon);
+	gm_raw_come_back(&raw, &daemon);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct gm_figures f;
 		uint64_t id = held[i].id;
@@ -419,11 +386,11 @@ START_TEST(a_shared_token_opens_its_lease_after_a_restart)
 	gm_raw_lease_clear(&opened);
 	/* The opener is known, too. */
 	restart(&daemon, STOP);
-	resume(&opener, &daemon);
+	gm_raw_come_back(&opener, &daemon);
 	GM_REQUIRE_EQ(gm_raw_handles(&opener, lease.id, 0, &opened), GPUMEM_OK);
 	GM_REQUIRE(gm_raw_chunk_is(&opened.chunks[0], 77));
 	GM_REQUIRE_EQ(gm_raw_give_back(&opener, &opened), GPUMEM_OK);
-	resume(&maker, &daemon);
+	gm_raw_come_back(&maker, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &lease), GPUMEM_OK);
 	GM_UNTIL(gm_figures_now(&daemon).leased == 0);
 	gm_raw_close(&opener);
@@ -467,21 +434,21 @@ START_TEST(every_open_and_return_may_be_repeated_after_a_kill)
 			gm_raw_lease_clear(&opened);
 		}
 		restart(&daemon, KILL);
-		resume(&opener, &daemon);
+		gm_raw_come_back(&opener, &daemon);
 	}
 
 	/* A return whose answer was lost is repeated, and takes no other view with it. */
 	opener.next_id = first + OPENS;
 	GM_REQUIRE_EQ(return_view(&opener, lease.id, first), GPUMEM_OK);
 	restart(&daemon, KILL);
-	resume(&opener, &daemon);
+	gm_raw_come_back(&opener, &daemon);
 	opener.next_id = first + OPENS + 1;
 	GM_REQUIRE_EQ(return_view(&opener, lease.id, first), GPUMEM_E_NOT_FOUND);
 	for (int i = 1; i < OPENS; i++)
 		GM_REQUIRE_EQ(return_view(&opener, lease.id, first + (uint64_t)i), GPUMEM_OK);
 	GM_REQUIRE_EQ(return_view(&opener, lease.id, first + 1), GPUMEM_E_NOT_FOUND);
 
-	resume(&maker, &daemon);
+	gm_raw_come_back(&maker, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).leases, 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, 0);
@@ -508,7 +475,7 @@ START_TEST(a_share_that_is_repeated_after_a_kill_replaces_the_token_that_nobody_
 	uint64_t id = maker.next_id;
 	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, domain, 0, false, lost), GPUMEM_OK);
 	restart(&daemon, KILL);
-	resume(&maker, &daemon);
+	gm_raw_come_back(&maker, &daemon);
 	gm_raw_join(&opener, &daemon);
 	uint64_t records = gm_figures_now(&daemon).records;
 	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++) {
@@ -569,7 +536,7 @@ START_TEST(a_publish_that_is_repeated_after_a_kill_undoes_nothing)
 	}
 	GM_REQUIRE_EQ(gm_raw_give_back(&other, &second), GPUMEM_OK);
 
-	resume(&maker, &daemon);
+	gm_raw_come_back(&maker, &daemon);
 	for (int i = 0; i < 2; i++) {
 		maker.next_id = id;
 		GM_REQUIRE_EQ(publish(&maker, first.id, _i), 1);
@@ -612,14 +579,14 @@ START_TEST(an_attach_that_is_repeated_after_a_kill_brings_the_version_that_it_ha
 	gm_raw_lease_clear(&seen);
 	GM_REQUIRE_EQ(publish(&maker, second.id, false), 2);
 	restart(&daemon, KILL);
-	resume(&reader, &daemon);
+	gm_raw_come_back(&reader, &daemon);
 	reader.next_id = id;
 	GM_REQUIRE_EQ(gm_raw_attach(&reader, (uid_t)-1, "llama", &seen), GPUMEM_OK);
 	GM_REQUIRE_EQ(seen.id, first.id);
 	GM_REQUIRE_EQ(reader.packet->lease_reply->version, 1);
 
 	GM_REQUIRE_EQ(gm_raw_give_back(&reader, &seen), GPUMEM_OK);
-	resume(&maker, &daemon);
+	gm_raw_come_back(&maker, &daemon);
 	GM_REQUIRE_EQ(gm_raw_unpublish(&maker, (uid_t)-1, "llama"), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &first), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &second), GPUMEM_OK);

@@ -37,21 +37,6 @@ static void lease_of(struct gm_raw *raw, size_t n, uint64_t *ret_lease, uint64_t
 	gm_raw_lease_clear(&lease);
 }
 
-/* Resumes the session, after the daemon was gone. */
-static void resume(struct gm_raw *raw, const struct gm_daemon *daemon)
-{
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	struct gm_raw before = *raw;
-
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.session = before.session;
-	hello.token.data = before.token;
-	hello.token.len = GM_TOKEN_BYTES;
-	gm_raw_hang_up(raw);
-	GM_REQUIRE_EQ(gm_raw_hello(raw, daemon->socket, &hello), GPUMEM_OK);
-}
-
 /* ---- what is not one's own */
 
 START_TEST(nobody_shares_or_ends_what_another_has)
@@ -178,7 +163,7 @@ START_TEST(a_return_by_index_counts_once_over_restarts)
 		for (int times = 0; times < 2; times++) {
 			gm_daemon_kill(&daemon);
 			GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
-			resume(&raw, &daemon);
+			gm_raw_come_back(&raw, &daemon);
 			GM_REQUIRE_EQ(gm_raw_return_at(&raw, leases[0], chunks[i], i),
 				times ? GPUMEM_E_NOT_FOUND : GPUMEM_OK);
 		}
@@ -469,7 +454,7 @@ static void storm_resume(struct stormer *s, int channel)
 {
 	gm_say_word(channel, 'd');
 	gm_hear_word(channel, 'g');
-	resume(&s->raw, storm_daemon);
+	gm_raw_come_back(&s->raw, storm_daemon);
 	gm_say_word(channel, 'r');
 }
 

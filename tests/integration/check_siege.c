@@ -19,16 +19,10 @@
 #include "tests/integration/witness.h"
 #include "tests/tap.h"
 
-static gpumem_status say_hello(
-	struct gm_raw *raw, const struct gm_daemon *daemon, const struct gm_raw *before)
+static gpumem_status say_hello(struct gm_raw *raw, const struct gm_daemon *daemon)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	hello.major = GM_WIRE_MAJOR;
-	if (before) {
-		hello.session = before->session;
-		hello.token.data = (uint8_t *)before->token;
-		hello.token.len = GM_TOKEN_BYTES;
-	}
 	return gm_raw_hello(raw, daemon->socket, &hello);
 }
 
@@ -49,7 +43,7 @@ START_TEST(sessions_left_without_a_goodbye_count_for_their_user)
 	size_t n = 0;
 	gpumem_status status = GPUMEM_OK;
 	for (; n < MOST && status == GPUMEM_OK; n++) {
-		status = say_hello(&left[n], &witness.daemon, NULL);
+		status = say_hello(&left[n], &witness.daemon);
 		if (status == GPUMEM_OK) {
 			GM_REQUIRE_EQ(gm_raw_open(&left[n], token, &lease), GPUMEM_OK);
 			gm_raw_lease_clear(&lease);
@@ -60,15 +54,15 @@ START_TEST(sessions_left_without_a_goodbye_count_for_their_user)
 	GM_REQUIRE_EQ(n, MOST); /* the witness is one, the last was refused */
 	gm_witness_served(&witness);
 	/* Who comes back for a session is welcome all the same, and makes room by a goodbye. */
-	GM_REQUIRE_EQ(say_hello(&back, &witness.daemon, &left[0]), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &left[0]), GPUMEM_OK);
 	GM_REQUIRE(back.resumed);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
 	gm_raw_close(&back);
-	GM_REQUIRE_EQ(say_hello(&back, &witness.daemon, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(say_hello(&back, &witness.daemon), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
 	gm_raw_close(&back);
 	for (size_t i = 1; i < MOST - 1; i++) {
-		GM_REQUIRE_EQ(say_hello(&back, &witness.daemon, &left[i]), GPUMEM_OK);
+		GM_REQUIRE_EQ(gm_raw_resume(&back, &witness.daemon, &left[i]), GPUMEM_OK);
 		GM_REQUIRE_EQ(gm_raw_goodbye(&back), GPUMEM_OK);
 		gm_raw_close(&back);
 	}
@@ -98,7 +92,7 @@ START_TEST(a_daemon_without_descriptors_loses_no_session_that_comes_back)
 		limit = before;
 		limit.rlim_cur = base + left;
 		GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
-		status = say_hello(&back, &witness.daemon, &away);
+		status = gm_raw_resume(&back, &witness.daemon, &away);
 		GM_REQUIRE(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &before, NULL) == 0);
 		if (status != GPUMEM_OK) {
 			/* Who is turned away at the door may find it shut before it read why. */

@@ -50,21 +50,6 @@ struct report {
 	char detail[256];
 };
 
-static void actor_resume(struct gm_raw *raw, const struct gm_daemon *daemon)
-{
-	struct gm_raw back;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.name = (char *)"raw";
-	hello.session = raw->session;
-	hello.token = (ProtobufCBinaryData){.data = raw->token, .len = sizeof(raw->token)};
-	GM_REQUIRE_EQ(gm_raw_hello(&back, daemon->socket, &hello), GPUMEM_OK);
-	GM_REQUIRE(back.resumed);
-	*raw = back;
-}
-
 static void actor_run(int channel, void *argument)
 {
 	struct actor *actor = argument;
@@ -101,7 +86,7 @@ static void actor_run(int channel, void *argument)
 			report.yes = gm_raw_chunk_is(&leases[n - 1].chunks[0], order.byte);
 			break;
 		case RESUME:
-			actor_resume(&raw, actor->daemon);
+			gm_raw_come_back(&raw, actor->daemon);
 			break;
 		case END:
 			break;

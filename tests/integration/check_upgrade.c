@@ -80,13 +80,8 @@ static bool comes_back(struct gm_raw *raw, const struct gm_raw_lease *lease, uin
 {
 	struct gm_raw back;
 	struct gm_raw_lease again;
-	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
-	hello.major = GM_WIRE_MAJOR;
-	hello.minor = GM_WIRE_MINOR;
-	hello.name = (char *)"raw";
-	hello.session = raw->session;
-	hello.token = (ProtobufCBinaryData){.data = raw->token, .len = sizeof(raw->token)};
-	GM_REQUIRE_EQ(gm_raw_hello(&back, daemon_.socket, &hello), GPUMEM_OK);
+
+	GM_REQUIRE_EQ(gm_raw_resume(&back, &daemon_, raw), GPUMEM_OK);
 	bool resumed = back.resumed;
 	gm_raw_close(raw);
 	*raw = back;

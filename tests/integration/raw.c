@@ -234,6 +234,39 @@ gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire_
 	return status;
 }
 
+gpumem_status gm_raw_resume(
+	struct gm_raw *ret, const struct gm_daemon *daemon, const struct gm_raw *before)
+{
+	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
+	uint8_t token[GM_TOKEN_BYTES];
+
+	memcpy(token, before->token, sizeof(token));
+	hello.major = GM_WIRE_MAJOR;
+	hello.minor = GM_WIRE_MINOR;
+	hello.name = (char *)"raw";
+	hello.session = before->session;
+	hello.token = (ProtobufCBinaryData){.data = token, .len = sizeof(token)};
+	return gm_raw_hello(ret, daemon->socket, &hello);
+}
+
+/* The last hello was refused. */
+static void fail_hello(const struct gm_raw *raw, gpumem_status status)
+{
+	GM_FAIL("hello: status %d: %s", (int)status, raw->packet ? gm_raw_detail(raw) : "hung up");
+}
+
+void gm_raw_come_back(struct gm_raw *raw, const struct gm_daemon *daemon)
+{
+	int page = raw->client_page;
+
+	gm_raw_hang_up(raw);
+	gpumem_status status = gm_raw_resume(raw, daemon, raw);
+	if (status != GPUMEM_OK)
+		fail_hello(raw, status);
+	GM_REQUIRE(raw->resumed);
+	close_fd(&page);
+}
+
 static void hello_must_do(struct gm_raw *raw, const struct gm_daemon *daemon, bool observer)
 {
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
@@ -243,8 +276,7 @@ static void hello_must_do(struct gm_raw *raw, const struct gm_daemon *daemon, bo
 	hello.observer = observer;
 	gpumem_status status = gm_raw_hello(raw, daemon->socket, &hello);
 	if (status != GPUMEM_OK)
-		GM_FAIL("hello: status %d: %s", (int)status,
-			raw->packet ? gm_raw_detail(raw) : "hung up");
+		fail_hello(raw, status);
 }
 
 void gm_raw_join(struct gm_raw *raw, const struct gm_daemon *daemon)

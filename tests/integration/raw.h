@@ -50,6 +50,13 @@ void gm_raw_join(struct gm_raw *raw, const struct gm_daemon *daemon);
 void gm_raw_observe(struct gm_raw *raw, const struct gm_daemon *daemon);
 /* Connects and says this hello; the outcome. */
 gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire__Hello *hello);
+/* Connects and says hello for the session that before has or had; the outcome. ret->resumed says whether that session
+ * goes on. before may be ret, if that is closed. */
+gpumem_status gm_raw_resume(
+	struct gm_raw *ret, const struct gm_daemon *daemon, const struct gm_raw *before);
+/* Connects again, as a program does that lost its connection: the session must go on. It may be closed already by
+ * gm_raw_hang_up(). */
+void gm_raw_come_back(struct gm_raw *raw, const struct gm_daemon *daemon);
 void gm_raw_close(struct gm_raw *raw);
 /* The same, but this process keeps its page, as a program does that lost its connection. Without the
  * page, the daemon takes the process for another program (exec). */
