@@ -124,7 +124,8 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 		snprintf(line, WATCH_LINE, "%s", packet->notice_event->text);
 		if (!json && *packet->notice_event->what)
 			watch_name_client(packet->notice_event, line);
-		else if (!json && (!strcmp(*ret_kind, "limits") || !strcmp(*ret_kind, "drain")))
+		else if (!json && (!strcmp(*ret_kind, "limits") || !strcmp(*ret_kind, "drain") ||
+					  !strcmp(*ret_kind, "lost")))
 			gm_user_sentence(packet->notice_event->text, line, WATCH_LINE);
 		return true;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:

@@ -23,6 +23,8 @@ struct gm_quiet_user {
 	uid_t payer_uid;
 	uint64_t until_ms;
 	uint32_t lines, warnings;
+	uint64_t news_until_ms; /* the end of the second that these are counted in */
+	uint32_t news, news_warnings;
 	uint64_t left_out[GM_QUIET_KINDS];
 	UT_hash_handle hh;
 };
@@ -127,4 +129,23 @@ bool gm_quiet_allows(
 	}
 	user->left_out[kind]++;
 	return false;
+}
+
+bool gm_quiet_allows_news(
+	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, bool *ret_first)
+{
+	struct gm_quiet_user *user = quiet->timer_open ? quiet_get(quiet, payer_uid) : NULL;
+
+	*ret_first = false;
+	if (!user)
+		return false;
+	uint64_t now_ms = uv_now(quiet->timer.loop);
+	if (now_ms >= user->news_until_ms) {
+		user->news_until_ms = now_ms + 1000;
+		user->news = user->news_warnings = 0;
+	}
+	uint32_t *news = level <= GM_LOG_WARNING ? &user->news_warnings : &user->news;
+	++*news;
+	*ret_first = *news == GM_QUIET_NEWS + 1;
+	return *news <= GM_QUIET_NEWS;
 }

@@ -10,7 +10,7 @@
 #include "common/log.h"
 
 /*
- * How much one user can make the daemon log. Each user may cause GM_QUIET_LINES lines in
+ * How much one user can make the daemon log, and tell watchers. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, and as many warnings and errors: a user who does much else must not be able to
  * hide those. What is left out is counted, and one line at the end of that time says how much it was.
  * The record of a user outlives its connections. Lines for debugging are not counted: an
@@ -18,6 +18,9 @@
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10
+/* How many events about one user watchers hear of in a second, and as many warnings: so few that no user
+ * drives those about others out of the list of events that is kept for watchers (daemon/serve/news.h). */
+#define GM_QUIET_NEWS 64
 
 struct gm_quiet_user;
 
@@ -43,5 +46,9 @@ void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms);
 /* Whether a line of this level that this user causes may be logged. If not, it is counted. */
 bool gm_quiet_allows(
 	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, enum gm_quiet_kind kind);
+/* Whether watchers may hear of an event of this level about this user. *ret_first: it is the first one in
+ * this second of which they may not. */
+bool gm_quiet_allows_news(
+	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, bool *ret_first);
 
 #endif

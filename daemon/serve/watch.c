@@ -8,6 +8,9 @@
  * The journal gets no more than one line a second of each kind about each client, however often the
  * client runs against its limit. The same holds for reclaims by one trigger on one device, however
  * often two clients make the daemon ask each other for memory.
+ *
+ * Watchers hear of GM_QUIET_NEWS events a second about each user, and then that further ones are left out. So a
+ * user who runs against a limit without end hides nothing about others, and gets nobody's watcher dropped.
  */
 #include "daemon/serve/watch.h"
 
@@ -25,6 +28,8 @@
 #include "daemon/serve/repeat.h"
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
+/* Whom events count for that are about no client. It is nobody's uid. */
+#define GM_WATCH_NOBODY ((uid_t)-1)
 
 struct gm_watch {
 	struct gm_news *news;
@@ -160,6 +165,40 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 	}
 }
 
+/* Whether watchers hear of the event. Tells them when they do not any more. */
+static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
+{
+	uid_t payer = event->session ? gm_session_info(event->session)->payer_uid : GM_WATCH_NOBODY;
+	bool first;
+
+	if (!gm_news_is_watched(serve->watch->news))
+		return false;
+	if (event->trigger == GM_TRIGGER_MANUAL && !event->session)
+		return true; /* an administrator caused it */
+	if (gm_quiet_allows_news(
+		    &serve->clients->hub->quiet, payer, gm_journal_level(event->kind), &first))
+		return true;
+	if (!first)
+		return false;
+
+	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
+	item->notice.kind = (char *)"lost";
+	item->notice.device = event->device;
+	if (event->session) {
+		item->notice.uid = payer;
+		snprintf(item->text, sizeof(item->text),
+			"uid %u causes more than %d events a second: further ones are left out",
+			payer, GM_QUIET_NEWS);
+	} else {
+		snprintf(item->text, sizeof(item->text),
+			"there are more than %d reclaims and ends of reclaims a second: further "
+			"ones are left out",
+			GM_QUIET_NEWS);
+	}
+	return false;
+}
+
 void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 {
 	struct gm_client *client =
@@ -173,7 +212,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
 		gm_admin_cleanup_ended(serve, event);
-	if (gm_news_is_watched(serve->watch->news))
+	if (watch_may_add(serve, event))
 		watch_add_event(serve, event, client, text);
 }
 

@@ -108,6 +108,31 @@ START_TEST(so_many_users_are_heard_until_the_sum)
 }
 END_TEST
 
+START_TEST(watchers_hear_of_so_many_events_about_a_user_in_a_second)
+{
+	unsigned int told = 0, firsts = 0;
+	bool first;
+
+	for (int i = 0; i < 1000; i++) {
+		told += gm_quiet_allows_news(&quiet, 1000, GM_LOG_NOTICE, &first);
+		firsts += first;
+	}
+	ck_assert_uint_eq(told, GM_QUIET_NEWS);
+	ck_assert_uint_eq(firsts, 1);
+	/* Neither others nor warnings are left out for that, nor lines of the log. */
+	ck_assert(gm_quiet_allows_news(&quiet, 1001, GM_LOG_NOTICE, &first));
+	ck_assert(gm_quiet_allows_news(&quiet, 1000, GM_LOG_WARNING, &first));
+	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 1);
+
+	uint64_t until = uv_now(&loop) + 1000;
+	while (uv_now(&loop) < until)
+		uv_update_time(&loop);
+	ck_assert(gm_quiet_allows_news(&quiet, 1000, GM_LOG_NOTICE, &first));
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 0);
+}
+END_TEST
+
 START_TEST(another_user_is_heard)
 {
 	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1000);
@@ -138,6 +163,7 @@ int main(void)
 	tcase_add_test(tests, another_user_is_heard);
 	tcase_add_test(tests, each_user_has_its_own_time);
 	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
+	tcase_add_test(tests, watchers_hear_of_so_many_events_about_a_user_in_a_second);
 	tcase_add_test(tests, lines_for_debugging_are_not_counted);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
