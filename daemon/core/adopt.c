@@ -124,21 +124,27 @@ bool gm_adopt_is_shortage(int error)
 }
 
 /*
- * ---- each kind: 1: adopted; 0: damaged, or it rests on something that was not adopted; or
- * what gm_adopt_is_shortage() is about
+ * ---- each kind: 0, one of these outcomes, or what gm_adopt_is_shortage() is about
  *
  * No bound counts here. The daemon before kept its own, clients still use what it granted, and to give
  * that up would take memory from them which they map. Bounds hold again for what is new.
  */
 
+enum {
+	ADOPT_E_DAMAGED = 1, /* or it rests on something that was not adopted */
+	ADOPT_E_UNFINISHED,  /* something that was never brought to its end left it */
+	ADOPT_E_LOST,        /* the memory of a chunk is not there */
+	ADOPT_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
+};
+
 static int adopt_key(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_key *record = (const void *)entry->record;
 	if (entry->id != 1)
-		return 0;
+		return ADOPT_E_DAMAGED;
 	adopt->core->token_key = record->key;
 	adopt->core->key_place = entry->place;
-	return 1;
+	return 0;
 }
 
 static int adopt_device(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -147,7 +153,7 @@ static int adopt_device(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	struct gm_core_counters *counters = &adopt->core->counters;
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
 	if (!device)
-		return 0;
+		return ADOPT_E_DAMAGED;
 
 	device->place = entry->place;
 	device->reclaim_epoch += record->reclaim_epoch;
@@ -161,7 +167,7 @@ static int adopt_device(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	/* Each device's record has them, as of its last change. */
 	counters->requests = gm_max(counters->requests, record->requests);
 	counters->refusals = gm_max(counters->refusals, record->refusals);
-	return 1;
+	return 0;
 }
 
 static int adopt_drain(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -169,9 +175,9 @@ static int adopt_drain(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	const struct gm_record_drain *record = (const void *)entry->record;
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
 	if (!device)
-		return 0;
+		return ADOPT_E_DAMAGED;
 	gm_drain_adopt(device, record, entry->place);
-	return 1;
+	return 0;
 }
 
 static int adopt_estate(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -188,12 +194,12 @@ static int adopt_estate(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	if (!adopt_is_name(record->unit, sizeof(record->unit)) ||
 		!adopt_is_name(record->container, sizeof(record->container)) ||
 		adopt_payer_exists(adopt, entry->id))
-		return 0;
+		return ADOPT_E_DAMAGED;
 	int r = gm_estate_adopt(adopt->core, entry->id, entry->place, &info, &estate);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
+		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
 	entry->object = estate;
-	return 1;
+	return 0;
 }
 
 static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -210,7 +216,7 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		!adopt_is_name(record->name, sizeof(record->name)) ||
 		!adopt_is_name(record->run, sizeof(record->run)) ||
 		adopt_payer_exists(adopt, entry->id))
-		return 0;
+		return ADOPT_E_DAMAGED;
 
 	struct gm_session_info info = {
 		.pid = record->pid,
@@ -229,13 +235,13 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	int r = adopt->ops->client(
 		adopt->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
 	if (r < 0)
-		return gm_adopt_is_shortage(r) ? r : 0;
+		return gm_adopt_is_shortage(r) ? r : ADOPT_E_DAMAGED;
 	assert(info.domain != GM_DOMAIN_FRESH);
 
 	struct gm_estate *estate;
 	r = gm_estate_get(core, &info, &estate);
 	if (r < 0)
-		return gm_adopt_is_shortage(r) ? r : 0;
+		return gm_adopt_is_shortage(r) ? r : ADOPT_E_DAMAGED;
 	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
 	if (!session) {
 		gm_estate_unref(estate);
@@ -254,9 +260,8 @@ static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		session->payer.accounts[d].quarantined = true;
 
 	other->taken = true;
-	adopt->result.adopted[GM_RECORD_CLIENT]++;
 	entry->object = session;
-	return 1;
+	return 0;
 }
 
 /* Whether the record of a lease makes sense by itself. */
@@ -280,11 +285,11 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		estate = maker ? maker->estate : NULL;
 	if (!adopt_lease_is_sound(record) || !device || !estate ||
 		estate->session->info.uid != record->head.uid)
-		return 0;
-	if (record->transport != GM_TRANSPORT_FD) {
-		adopt->result.ipc += record->transport == GM_TRANSPORT_IPC;
-		return 0;
-	}
+		return ADOPT_E_DAMAGED;
+	if (record->transport == GM_TRANSPORT_IPC)
+		return ADOPT_E_IPC;
+	if (record->transport != GM_TRANSPORT_FD)
+		return ADOPT_E_DAMAGED;
 
 	struct gm_lease *lease = gm_lease_new(
 		adopt->core, entry->id, maker, estate, device, GM_TRANSPORT_FD, record->tag);
@@ -314,7 +319,7 @@ static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	if (record->estate != estate->session->payer.id)
 		gm_commit_lease(lease);
 	entry->object = lease;
-	return 1;
+	return 0;
 }
 
 static bool adopt_is_chunk_size(uint64_t bytes)
@@ -332,10 +337,8 @@ static int adopt_memory(struct gm_adopt *adopt, struct gm_adopt_entry *entry,
 	int r = adopt->ops->chunk(adopt->ctx, entry->id, device->number, record->bytes, &handle);
 	if (r < 0 && gm_adopt_is_shortage(r))
 		return r;
-	if (r < 0) {
-		adopt->result.lost++;
-		return 0;
-	}
+	if (r < 0)
+		return ADOPT_E_LOST;
 	struct gm_chunk *chunk = gm_device_adopt_chunk(device, entry->id, record->bytes, &handle);
 	if (!chunk) {
 		adopt->ops->drop(adopt->ctx, entry->id, device->number, record->bytes, &handle);
@@ -347,7 +350,7 @@ static int adopt_memory(struct gm_adopt *adopt, struct gm_adopt_entry *entry,
 	chunk->asked = record->request;
 	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->fds);
 	*ret_chunk = chunk;
-	return 1;
+	return 0;
 }
 
 static int adopt_lingering(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -357,16 +360,16 @@ static int adopt_lingering(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
 	struct gm_chunk *chunk;
 	if (!estate || !device || estate->session->info.uid != record->head.uid)
-		return 0;
+		return ADOPT_E_DAMAGED;
 
 	int r = adopt_memory(adopt, entry, device, estate->session, &chunk);
-	if (r <= 0)
+	if (r != 0)
 		return r;
 	chunk->domain = GM_DOMAIN_NOBODY;
 	gm_ledger_adopt_lingering(
 		&device->ledger, gm_estate_account(estate, device), record->bytes);
 	gm_linger_adopt(device, chunk, estate);
-	return 1;
+	return 0;
 }
 
 static int adopt_debt(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -376,15 +379,18 @@ static int adopt_debt(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
 	if (!estate || !device || estate->session->info.uid != record->head.uid ||
 		record->bytes == 0 || record->bytes > device->info.total)
-		return 0;
-	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0 ? 0 : 1;
+		return ADOPT_E_DAMAGED;
+	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0 ? ADOPT_E_DAMAGED
+										  : 0;
 }
 
 static int adopt_chunk(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
+	if (record->transport == GM_TRANSPORT_IPC)
+		return ADOPT_E_IPC;
 	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
-		return 0;
+		return ADOPT_E_DAMAGED;
 	if (record->state == GM_RECORD_LINGERING)
 		return adopt_lingering(adopt, entry);
 
@@ -395,14 +401,14 @@ static int adopt_chunk(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		lease->device->key != record->device || record->grant == 0 ||
 		record->index >= lease->next_index ||
 		(lease->chunks && lease->chunks->prev->index >= record->index))
-		return 0;
+		return ADOPT_E_DAMAGED;
 
 	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
 	int r = adopt_memory(adopt, entry, lease->device, payer, &chunk);
-	if (r <= 0)
+	if (r != 0)
 		return r;
 	gm_lease_adopt_chunk(lease, chunk);
-	return 1;
+	return 0;
 }
 
 static int adopt_declared(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -410,8 +416,8 @@ static int adopt_declared(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	const struct gm_record_declared *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, entry->id);
 	if (!session || session->info.uid != record->head.uid)
-		return 0;
-	return gm_declare_adopt(session, entry->place, record);
+		return ADOPT_E_DAMAGED;
+	return gm_declare_adopt(session, entry->place, record) ? 0 : ADOPT_E_DAMAGED;
 }
 
 static int adopt_hold(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -422,12 +428,12 @@ static int adopt_hold(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > gm_minus(INT32_MAX, lease->n_opens))
-		return 0;
+		return ADOPT_E_DAMAGED;
 	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
 	if (r < 0)
 		return r;
 	lease->version = gm_max(lease->version, record->version);
-	return 1;
+	return 0;
 }
 
 static int adopt_share(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -437,11 +443,11 @@ static int adopt_share(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
-		return 0;
+		return ADOPT_E_DAMAGED;
 	int r = gm_share_adopt(lease, entry->id, entry->place, record);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
-	return 1;
+		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
+	return 0;
 }
 
 static int adopt_name(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -453,11 +459,11 @@ static int adopt_name(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 		(record->audience != GM_AUDIENCE_DOMAIN &&
 			(record->audience_id == UINT32_MAX || !lease->for_others)) ||
 		!adopt_is_name(record->text, sizeof(record->text)))
-		return 0;
+		return ADOPT_E_DAMAGED;
 	int r = gm_name_adopt(lease, entry->id, entry->place, record);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
-	return 1;
+		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
+	return 0;
 }
 
 static int adopt_metadata(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
@@ -468,11 +474,11 @@ static int adopt_metadata(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
 		record->bytes > GM_LIMIT_METADATA_BYTES || !adopt->ops->metadata ||
 		adopt->ops->metadata(adopt->ctx, entry->id, &fd) < 0)
-		return 0;
+		return ADOPT_E_DAMAGED;
 	int r = gm_metadata_adopt(lease, entry->id, entry->place, record, fd);
 	if (r < 0)
-		return r == -ENOMEM ? r : 0;
-	return 1;
+		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
+	return 0;
 }
 
 /* Builds the owner anew, so that nothing but what belongs there is hashed. */
@@ -503,7 +509,7 @@ static int adopt_limit(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	bool any = false;
 	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
 		gm_quotas_place(quotas, &owner))
-		return 0;
+		return ADOPT_E_DAMAGED;
 
 	for (uint64_t i = 0; i < record->n_devices; i++) {
 		const struct gm_device *device =
@@ -526,7 +532,7 @@ static int adopt_limit(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 	}
 	if (any)
 		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
-	return any;
+	return any ? 0 : ADOPT_E_DAMAGED;
 }
 
 /* ---- all of it */
@@ -562,13 +568,6 @@ static bool adopt_is_unfinished(
 					       ->grants);
 }
 
-/* Whether the chunk is that of a lease on the ipc transport. */
-static bool adopt_is_ipc(const struct gm_adopt_entry *entry)
-{
-	const struct gm_record_chunk *record = (const void *)entry->record;
-	return record->transport == GM_TRANSPORT_IPC;
-}
-
 static bool adopt_is_of_session(const struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
@@ -586,44 +585,54 @@ struct adopt_step {
 	bool (*which)(const struct gm_adopt_entry *entry); /* NULL: all */
 };
 
+static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outcome)
+{
+	switch (outcome) {
+	case 0:
+		result->adopted[kind]++;
+		break;
+	case ADOPT_E_UNFINISHED:
+		result->unfinished++;
+		break;
+	case ADOPT_E_LOST:
+		result->lost++;
+		break;
+	case ADOPT_E_IPC:
+		/* The lease stands for its chunks. */
+		result->ipc += kind == GM_RECORD_LEASE;
+		break;
+	default:
+		result->damaged[kind]++;
+	}
+}
+
 static int adopt_each(struct gm_adopt *adopt, const struct adopt_step *step)
 {
-	unsigned kind = step->kind;
-	struct gm_adopt_list *list = &adopt->records.lists[kind];
-	struct gm_adopt_result *result = &adopt->result;
+	const struct gm_adopt_list *list = &adopt->records.lists[step->kind];
 	for (size_t i = 0; i < list->n; i++) {
 		struct gm_adopt_entry *entry = list->entries[i];
-		uint64_t apart = result->lost + result->ipc;
 		if (step->which && !step->which(entry))
 			continue;
-		if (adopt_is_unfinished(adopt, kind, entry)) {
-			result->unfinished++;
-			continue;
-		}
-		int r = step->take(adopt, entry);
+		int r = adopt_is_unfinished(adopt, step->kind, entry) ? ADOPT_E_UNFINISHED
+								      : step->take(adopt, entry);
 		if (r < 0)
 			return r;
-		entry->taken = r > 0;
-		if (r > 0)
-			result->adopted[kind]++;
-		else if (result->lost + result->ipc == apart &&
-			 !(kind == GM_RECORD_CHUNK && adopt_is_ipc(entry)))
-			result->damaged[kind]++;
+		entry->taken = r == 0;
+		adopt_count(&adopt->result, step->kind, r);
 	}
 	return 0;
 }
 
+/* They were adopted with their sessions. */
 static void adopt_count_clients(struct gm_adopt *adopt)
 {
 	const struct gm_adopt_list *list = &adopt->records.lists[GM_RECORD_CLIENT];
 	for (size_t i = 0; i < list->n; i++) {
-		if (list->entries[i]->taken)
-			continue;
+		const struct gm_adopt_entry *entry = list->entries[i];
 		/* A session's record is erased before that of its client. */
-		if (adopt_find(adopt, GM_RECORD_SESSION, list->entries[i]->id))
-			adopt->result.damaged[GM_RECORD_CLIENT]++;
-		else
-			adopt->result.unfinished++;
+		bool unfinished = !adopt_find(adopt, GM_RECORD_SESSION, entry->id);
+		int r = entry->taken ? 0 : unfinished ? ADOPT_E_UNFINISHED : ADOPT_E_DAMAGED;
+		adopt_count(&adopt->result, GM_RECORD_CLIENT, r);
 	}
 }
 
