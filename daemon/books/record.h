@@ -15,8 +15,8 @@
  * erases them through gm_core_ops, and adopt.c reads them after a start; client.c does the same with
  * its own kind. Whoever stores them sees a kind, an id and bytes.
  *
- * To add a kind, write a struct that begins with struct gm_record, and add a line to the table. To
- * add a field, append it to its struct: in a record that an older daemon wrote, it reads as 0. In both
+ * To add a kind, write a struct that begins with struct gm_record, and add a line to the table, its turn to
+ * adopt.c, and what it means to adopt_take.c. To add a field, append it to its struct: in a record that an older daemon wrote, it reads as 0. In both
  * cases raise GM_RECORD_FORMAT, so that an older daemon does not lose what it cannot read. Never change what a field or a number means. A record is replaced in place, so
  * a struct may grow to the next of 96, 224, 480, 992 and 2,016 bytes; what does not fit is another
  * kind.

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes back what an earlier daemon had, from its records. This file promises that a record is adopted
- * only if everything that it belongs to was, and if all of them name the same uid; so no set of records
- * can crash core, or move memory from one uid to another. It must never create memory, nor pool
- * anything.
+ * The order of adoption. This file promises that each record has its turn after those that it rests on, and that whatever
+ * is not adopted is erased and counted. It must never know what makes a record sound: adopt_take.c does.
  *
- * Records are taken up in the order of what they rest on: limits, estates, sessions, leases, chunks,
- * declarations, opened leases, shares, names, metadata, limits of sessions. Each limit makes a new table
- * of all limits and runs, and joins all sessions to it. So limits come first, when there are no runs and
- * no sessions: otherwise a user with many runs would make the start slow.
+ * The order is: limits, estates, sessions, leases, chunks, declarations, opened leases, shares, names, metadata, limits
+ * of sessions. Each limit makes a new table of all limits and runs, and joins all sessions to it. So limits come first,
+ * when there are no runs and no sessions: otherwise a user with many runs would make the start slow.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
@@ -16,19 +13,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/arith.h"
-#include "daemon/books/fds.h"
 #include "daemon/core/adopt.h"
-#include "daemon/core/adopt_records.h"
-#include "daemon/device/drain.h"
+#include "daemon/core/adopt_take.h"
 
 struct gm_adopt {
-	struct gm_core *core;
-	const struct gm_adopt_ops *ops;
-	void *ctx;
-	struct gm_adopt_records records;
+	struct gm_adopt_take take;
 	struct gm_adopt_result result;
 };
 
@@ -39,7 +30,7 @@ int gm_adopt_new(struct gm_core *core, struct gm_adopt **ret_adopt)
 	struct gm_adopt *adopt = calloc(1, sizeof(*adopt));
 	if (!adopt)
 		return -ENOMEM;
-	adopt->core = core;
+	adopt->take.core = core;
 	*ret_adopt = adopt;
 	return 0;
 }
@@ -48,7 +39,7 @@ void gm_adopt_free(struct gm_adopt *adopt)
 {
 	if (!adopt)
 		return;
-	gm_adopt_records_deinit(&adopt->records);
+	gm_adopt_records_deinit(&adopt->take.records);
 	free(adopt);
 }
 
@@ -56,11 +47,11 @@ int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t pl
 	const void *bytes, size_t size)
 {
 	adopt->result.records++;
-	int r = gm_adopt_records_add(&adopt->records, kind, id, place, bytes, size);
+	int r = gm_adopt_records_add(&adopt->take.records, kind, id, place, bytes, size);
 	if (r != GM_ADOPT_RECORDS_E_DAMAGED)
 		return r;
 	adopt->result.damaged[gm_adopt_records_is_kind(kind) ? kind : GM_RECORD_NONE]++;
-	gm_env_erase(&adopt->core->env, &place);
+	gm_env_erase(&adopt->take.core->env, &place);
 	return 0;
 }
 
@@ -78,7 +69,7 @@ static int adopt_by_index(const void *a, const void *b)
 
 static void adopt_give_up(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
-	gm_env_erase(&adopt->core->env, &entry->place);
+	gm_env_erase(&adopt->take.core->env, &entry->place);
 }
 
 /* Nobody can say which one of several records is right. */
@@ -89,484 +80,7 @@ static void adopt_drop_double(void *ctx, uint32_t kind, struct gm_adopt_entry *e
 	adopt->result.damaged[kind]++;
 }
 
-static struct gm_adopt_entry *adopt_find(const struct gm_adopt *adopt, uint32_t kind, uint64_t id)
-{
-	return gm_adopt_records_find(&adopt->records, kind, id);
-}
-
-/* What was adopted under this id; NULL: nothing was. */
-static void *adopt_find_object(const struct gm_adopt *adopt, unsigned kind, uint64_t id)
-{
-	const struct gm_adopt_entry *entry = adopt_find(adopt, kind, id);
-	return entry ? entry->object : NULL;
-}
-
-static bool adopt_is_name(const char *name, size_t size)
-{
-	return memchr(name, '\0', size) != NULL;
-}
-
-static bool adopt_payer_exists(const struct gm_adopt *adopt, uint64_t id)
-{
-	const struct gm_payer *payer;
-	HASH_FIND(hh, adopt->core->env.payers, &id, sizeof(id), payer);
-	return payer != NULL;
-}
-
-static uid_t adopt_lease_uid(const struct gm_lease *lease)
-{
-	return lease->estate->session->info.uid;
-}
-
-bool gm_adopt_is_shortage(int error)
-{
-	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
-}
-
-/*
- * ---- each kind: 0, one of these outcomes, or what gm_adopt_is_shortage() is about
- *
- * No bound counts here. The daemon before kept its own, clients still use what it granted, and to give
- * that up would take memory from them which they map. Bounds hold again for what is new.
- */
-
-enum {
-	ADOPT_E_DAMAGED = 1, /* or it rests on something that was not adopted */
-	ADOPT_E_UNFINISHED,  /* something that was never brought to its end left it */
-	ADOPT_E_LOST,        /* the memory of a chunk is not there */
-	ADOPT_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
-};
-
-static int adopt_key(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_key *record = (const void *)entry->record;
-	if (entry->id != 1)
-		return ADOPT_E_DAMAGED;
-	adopt->core->token_key = record->key;
-	adopt->core->key_place = entry->place;
-	return 0;
-}
-
-static int adopt_device(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_device *record = (const void *)entry->record;
-	struct gm_core_counters *counters = &adopt->core->counters;
-	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
-	if (!device)
-		return ADOPT_E_DAMAGED;
-
-	device->place = entry->place;
-	device->reclaim_epoch += record->reclaim_epoch;
-	device->ledger.peak_charged = record->peak_charged;
-	device->pool.peak = record->peak_pooled;
-	device->pool.hits += record->hits;
-	device->pool.misses += record->misses;
-	device->pool.returns += record->returns;
-	device->pool.released += record->released;
-	device->queue.granted += record->granted;
-	/* Each device's record has them, as of its last change. */
-	counters->requests = gm_max(counters->requests, record->requests);
-	counters->refusals = gm_max(counters->refusals, record->refusals);
-	return 0;
-}
-
-static int adopt_drain(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_drain *record = (const void *)entry->record;
-	struct gm_device *device = gm_device_by_key(&adopt->core->env, entry->id);
-	if (!device)
-		return ADOPT_E_DAMAGED;
-	gm_drain_adopt(device, record, entry->place);
-	return 0;
-}
-
-static int adopt_estate(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_estate *record = (const void *)entry->record;
-	struct gm_session_info info = {
-		.uid = record->head.uid,
-		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
-		.gid = record->gid,
-		.unit = record->unit,
-		.container = record->container,
-	};
-	struct gm_estate *estate;
-	if (!adopt_is_name(record->unit, sizeof(record->unit)) ||
-		!adopt_is_name(record->container, sizeof(record->container)) ||
-		adopt_payer_exists(adopt, entry->id))
-		return ADOPT_E_DAMAGED;
-	int r = gm_estate_adopt(adopt->core, entry->id, entry->place, &info, &estate);
-	if (r < 0)
-		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
-	entry->object = estate;
-	return 0;
-}
-
-static int adopt_session(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_session *record = (const void *)entry->record;
-	struct gm_adopt_entry *other = adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
-	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
-	struct gm_core *core = adopt->core;
-	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
-		gm_record_payer_uid(&client->head, client->payer_uid) !=
-			gm_record_payer_uid(&record->head, record->payer_uid) ||
-		!adopt_is_name(record->unit, sizeof(record->unit)) ||
-		!adopt_is_name(record->container, sizeof(record->container)) ||
-		!adopt_is_name(record->name, sizeof(record->name)) ||
-		!adopt_is_name(record->run, sizeof(record->run)) ||
-		adopt_payer_exists(adopt, entry->id))
-		return ADOPT_E_DAMAGED;
-
-	struct gm_session_info info = {
-		.pid = record->pid,
-		.began = client->start_time,
-		.uid = record->head.uid,
-		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
-		.gid = record->gid,
-		.unit = record->unit,
-		.container = record->container,
-		.name = record->name,
-		.run = record->run,
-		.run_limit = {.set = record->run_set & (GM_QUOTA_MAX | GM_QUOTA_PRIORITY),
-			.max = record->run_max,
-			.priority = record->run_priority},
-	};
-	int r = adopt->ops->client(
-		adopt->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
-	if (r < 0)
-		return gm_adopt_is_shortage(r) ? r : ADOPT_E_DAMAGED;
-	assert(info.domain != GM_DOMAIN_FRESH);
-
-	struct gm_estate *estate;
-	r = gm_estate_get(core, &info, &estate);
-	if (r < 0)
-		return gm_adopt_is_shortage(r) ? r : ADOPT_E_DAMAGED;
-	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
-	if (!session) {
-		gm_estate_unref(estate);
-		return -ENOMEM;
-	}
-	session->estate = estate;
-	estate->user->n_sessions++;
-	core->n_sessions++;
-	session->token = record->token;
-	session->domain = record->domain;
-	session->former = record->former;
-	session->former_valid = record->former.h[0] || record->former.h[1];
-	session->place = entry->place;
-	session->payer.quarantined = true;
-	for (uint32_t d = 0; d < core->env.n_devices; d++)
-		session->payer.accounts[d].quarantined = true;
-
-	other->taken = true;
-	entry->object = session;
-	return 0;
-}
-
-/* Whether the record of a lease makes sense by itself. */
-static bool adopt_lease_is_sound(const struct gm_record_lease *record)
-{
-	return record->grants > 0 && record->next_index >= record->grants &&
-	       (record->session != 0) == (record->made > 0) && record->made <= INT32_MAX &&
-	       (record->origin != 0) == ((record->flags & GM_RECORD_PIECE) != 0) &&
-	       adopt_is_name(record->tag, sizeof(record->tag)) &&
-	       record->head.size == gm_record_lease_size(strlen(record->tag), record->flags);
-}
-
-static int adopt_lease(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_lease *record = (const void *)entry->record;
-	struct gm_session *maker = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
-	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
-	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
-	int fd;
-	if (record->session)
-		estate = maker ? maker->estate : NULL;
-	if (!adopt_lease_is_sound(record) || !device || !estate ||
-		estate->session->info.uid != record->head.uid)
-		return ADOPT_E_DAMAGED;
-	if (record->transport == GM_TRANSPORT_IPC)
-		return ADOPT_E_IPC;
-	if (record->transport != GM_TRANSPORT_FD)
-		return ADOPT_E_DAMAGED;
-
-	struct gm_lease *lease = gm_lease_new(
-		adopt->core, entry->id, maker, estate, device, GM_TRANSPORT_FD, record->tag);
-	if (!lease)
-		return -ENOMEM;
-	lease->reusable = false;
-	lease->for_others = record->flags & GM_RECORD_FOR_OTHERS;
-	lease->signals = record->flags & GM_RECORD_SIGNALS;
-	lease->origin = record->origin;
-	lease->grants = record->grants;
-	lease->next_index = record->next_index;
-	lease->user_bytes = record->user_bytes;
-	lease->place = entry->place;
-	if (maker && gm_lease_begin(lease) < 0) {
-		gm_lease_free(lease);
-		return -ENOMEM;
-	}
-	if (maker) {
-		lease->own.count = lease->made = record->made;
-		lease->n_opens = record->made - 1;
-	} else {
-		adopt->core->n_leases++;
-	}
-	/* Without its block, the memory is still worth having. */
-	if (lease->signals && adopt->ops->word && adopt->ops->word(adopt->ctx, entry->id, &fd) == 0)
-		gm_word_adopt(lease, fd);
-	if (record->estate != estate->session->payer.id)
-		gm_commit_lease(lease);
-	entry->object = lease;
-	return 0;
-}
-
-static bool adopt_is_chunk_size(uint64_t bytes)
-{
-	/* Chunks that were made to measure are no powers of two. */
-	return bytes > 0 && bytes <= GM_LEASE_BYTES_MAX && bytes % GM_CHUNK_MIN == 0;
-}
-
-/* Takes over the memory of a chunk. The chunk is charged to nobody yet. */
-static int adopt_memory(struct gm_adopt *adopt, struct gm_adopt_entry *entry,
-	struct gm_device *device, const struct gm_session *payer, struct gm_chunk **ret_chunk)
-{
-	const struct gm_record_chunk *record = (const void *)entry->record;
-	struct gm_handle handle;
-	int r = adopt->ops->chunk(adopt->ctx, entry->id, device->number, record->bytes, &handle);
-	if (r < 0 && gm_adopt_is_shortage(r))
-		return r;
-	if (r < 0)
-		return ADOPT_E_LOST;
-	struct gm_chunk *chunk = gm_device_adopt_chunk(device, entry->id, record->bytes, &handle);
-	if (!chunk) {
-		adopt->ops->drop(adopt->ctx, entry->id, device->number, record->bytes, &handle);
-		return -ENOMEM;
-	}
-	chunk->payer_uid = payer->payer.payer_uid;
-	chunk->place = entry->place;
-	chunk->index = record->index;
-	chunk->asked = record->request;
-	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->fds);
-	*ret_chunk = chunk;
-	return 0;
-}
-
-static int adopt_lingering(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_chunk *record = (const void *)entry->record;
-	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->owner);
-	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
-	struct gm_chunk *chunk;
-	if (!estate || !device || estate->session->info.uid != record->head.uid)
-		return ADOPT_E_DAMAGED;
-
-	int r = adopt_memory(adopt, entry, device, estate->session, &chunk);
-	if (r != 0)
-		return r;
-	chunk->domain = GM_DOMAIN_NOBODY;
-	gm_ledger_adopt_lingering(
-		&device->ledger, gm_estate_account(estate, device), record->bytes);
-	gm_linger_adopt(device, chunk, estate);
-	return 0;
-}
-
-static int adopt_debt(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_debt *record = (const void *)entry->record;
-	struct gm_estate *estate = adopt_find_object(adopt, GM_RECORD_ESTATE, record->estate);
-	struct gm_device *device = gm_device_by_key(&adopt->core->env, record->device);
-	if (!estate || !device || estate->session->info.uid != record->head.uid ||
-		record->bytes == 0 || record->bytes > device->info.total)
-		return ADOPT_E_DAMAGED;
-	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0 ? ADOPT_E_DAMAGED
-										  : 0;
-}
-
-static int adopt_chunk(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_chunk *record = (const void *)entry->record;
-	if (record->transport == GM_TRANSPORT_IPC)
-		return ADOPT_E_IPC;
-	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
-		return ADOPT_E_DAMAGED;
-	if (record->state == GM_RECORD_LINGERING)
-		return adopt_lingering(adopt, entry);
-
-	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->owner);
-	struct gm_chunk *chunk;
-	if (record->state != GM_RECORD_LEASED || !lease ||
-		adopt_lease_uid(lease) != record->head.uid ||
-		lease->device->key != record->device || record->grant == 0 ||
-		record->index >= lease->next_index ||
-		(lease->chunks && lease->chunks->prev->index >= record->index))
-		return ADOPT_E_DAMAGED;
-
-	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
-	int r = adopt_memory(adopt, entry, lease->device, payer, &chunk);
-	if (r != 0)
-		return r;
-	gm_lease_adopt_chunk(lease, chunk);
-	return 0;
-}
-
-static int adopt_declared(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_declared *record = (const void *)entry->record;
-	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, entry->id);
-	if (!session || session->info.uid != record->head.uid)
-		return ADOPT_E_DAMAGED;
-	return gm_declare_adopt(session, entry->place, record) ? 0 : ADOPT_E_DAMAGED;
-}
-
-static int adopt_hold(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_hold *record = (const void *)entry->record;
-	struct gm_session *session = adopt_find_object(adopt, GM_RECORD_SESSION, record->session);
-	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	if (!session || !lease || session->info.uid != record->head.uid ||
-		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
-		record->count > gm_minus(INT32_MAX, lease->n_opens))
-		return ADOPT_E_DAMAGED;
-	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
-	if (r < 0)
-		return r;
-	lease->version = gm_max(lease->version, record->version);
-	return 0;
-}
-
-static int adopt_share(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_share *record = (const void *)entry->record;
-	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
-		record->audience > GM_AUDIENCE_GID ||
-		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
-		return ADOPT_E_DAMAGED;
-	int r = gm_share_adopt(lease, entry->id, entry->place, record);
-	if (r < 0)
-		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
-	return 0;
-}
-
-static int adopt_name(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_name *record = (const void *)entry->record;
-	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
-		record->audience > GM_AUDIENCE_GID ||
-		(record->audience != GM_AUDIENCE_DOMAIN &&
-			(record->audience_id == UINT32_MAX || !lease->for_others)) ||
-		!adopt_is_name(record->text, sizeof(record->text)))
-		return ADOPT_E_DAMAGED;
-	int r = gm_name_adopt(lease, entry->id, entry->place, record);
-	if (r < 0)
-		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
-	return 0;
-}
-
-static int adopt_metadata(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_metadata *record = (const void *)entry->record;
-	struct gm_lease *lease = adopt_find_object(adopt, GM_RECORD_LEASE, record->lease);
-	int fd;
-	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
-		record->bytes > GM_LIMIT_METADATA_BYTES || !adopt->ops->metadata ||
-		adopt->ops->metadata(adopt->ctx, entry->id, &fd) < 0)
-		return ADOPT_E_DAMAGED;
-	int r = gm_metadata_adopt(lease, entry->id, entry->place, record, fd);
-	if (r < 0)
-		return r == -ENOMEM ? r : ADOPT_E_DAMAGED;
-	return 0;
-}
-
-/* Builds the owner anew, so that nothing but what belongs there is hashed. */
-static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_owner)
-{
-	switch (from->kind) {
-	case GM_OWNER_UID:
-	case GM_OWNER_GID:
-	case GM_OWNER_SESSION:
-		gm_owner_by_id((enum gm_owner_kind)from->kind, from->id, ret_owner);
-		return true;
-	case GM_OWNER_UNIT:
-	case GM_OWNER_CONTAINER:
-	case GM_OWNER_NAME:
-		return adopt_is_name(from->name, sizeof(from->name)) &&
-		       gm_owner_by_name((enum gm_owner_kind)from->kind, from->name, ret_owner) == 0;
-	default:
-		return false;
-	}
-}
-
-static int adopt_limit(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
-{
-	const struct gm_record_limit *record = (const void *)entry->record;
-	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
-	struct gm_quotas *quotas = &adopt->core->quotas;
-	struct gm_owner owner;
-	bool any = false;
-	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
-		gm_quotas_place(quotas, &owner))
-		return ADOPT_E_DAMAGED;
-
-	for (uint64_t i = 0; i < record->n_devices; i++) {
-		const struct gm_device *device =
-			gm_device_by_key(&adopt->core->env, record->devices[i].device);
-		struct gm_quota_values values = {
-			.set = record->devices[i].set & known,
-			.max = record->devices[i].max,
-			.guarantee = record->devices[i].guarantee,
-			.priority = record->devices[i].priority,
-		};
-		struct gm_quotas next;
-		char detail[GM_DETAIL_BYTES];
-		/* The configuration may have changed, so that it does not go together any more. */
-		if (!device || gm_quotas_with(quotas, &owner, device->number, &values, &next,
-				       detail) != GPUMEM_OK)
-			continue;
-		gm_quotas_replace(quotas, &next);
-		gm_quotas_deinit(&next);
-		any = true;
-	}
-	if (any)
-		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
-	return any ? 0 : ADOPT_E_DAMAGED;
-}
-
 /* ---- all of it */
-
-/* Something that was never brought to its end left it. */
-static bool adopt_is_unfinished(
-	const struct gm_adopt *adopt, unsigned kind, const struct gm_adopt_entry *entry)
-{
-	/* A session's record is written before that of its client. */
-	if (kind == GM_RECORD_SESSION)
-		return !adopt_find(adopt, GM_RECORD_CLIENT, entry->id);
-	/* The same is true at its end. The limit of a session goes last. */
-	if (kind == GM_RECORD_LIMIT) {
-		const struct gm_record_limit *limit = (const void *)entry->record;
-		return limit->owner.kind == GM_OWNER_SESSION &&
-		       !adopt_find(adopt, GM_RECORD_SESSION, limit->owner.id);
-	}
-	/* It is recorded before its name, and erased after it. */
-	if (kind == GM_RECORD_METADATA) {
-		const struct gm_record_metadata *metadata = (const void *)entry->record;
-		const struct gm_lease *of =
-			adopt_find_object(adopt, GM_RECORD_LEASE, metadata->lease);
-		return !of || of->metadata || (of->name && of->name->metadata != entry->id);
-	}
-	if (kind != GM_RECORD_CHUNK)
-		return false;
-
-	const struct gm_record_chunk *record = (const void *)entry->record;
-	const struct gm_adopt_entry *lease = adopt_find(adopt, GM_RECORD_LEASE, record->owner);
-	return record->state == GM_RECORD_LEASED &&
-	       (!lease ||
-		       record->grant > ((const struct gm_record_lease *)(const void *)lease->record)
-					       ->grants);
-}
 
 static bool adopt_is_of_session(const struct gm_adopt_entry *entry)
 {
@@ -581,7 +95,6 @@ static bool adopt_is_of_others(const struct gm_adopt_entry *entry)
 
 struct adopt_step {
 	unsigned kind;
-	int (*take)(struct gm_adopt *adopt, struct gm_adopt_entry *entry);
 	bool (*which)(const struct gm_adopt_entry *entry); /* NULL: all */
 };
 
@@ -591,13 +104,13 @@ static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outco
 	case 0:
 		result->adopted[kind]++;
 		break;
-	case ADOPT_E_UNFINISHED:
+	case GM_ADOPT_TAKE_E_UNFINISHED:
 		result->unfinished++;
 		break;
-	case ADOPT_E_LOST:
+	case GM_ADOPT_TAKE_E_LOST:
 		result->lost++;
 		break;
-	case ADOPT_E_IPC:
+	case GM_ADOPT_TAKE_E_IPC:
 		/* The lease stands for its chunks. */
 		result->ipc += kind == GM_RECORD_LEASE;
 		break;
@@ -608,13 +121,12 @@ static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outco
 
 static int adopt_each(struct gm_adopt *adopt, const struct adopt_step *step)
 {
-	const struct gm_adopt_list *list = &adopt->records.lists[step->kind];
+	const struct gm_adopt_list *list = &adopt->take.records.lists[step->kind];
 	for (size_t i = 0; i < list->n; i++) {
 		struct gm_adopt_entry *entry = list->entries[i];
 		if (step->which && !step->which(entry))
 			continue;
-		int r = adopt_is_unfinished(adopt, step->kind, entry) ? ADOPT_E_UNFINISHED
-								      : step->take(adopt, entry);
+		int r = gm_adopt_take_record(&adopt->take, step->kind, entry);
 		if (r < 0)
 			return r;
 		entry->taken = r == 0;
@@ -626,12 +138,15 @@ static int adopt_each(struct gm_adopt *adopt, const struct adopt_step *step)
 /* They were adopted with their sessions. */
 static void adopt_count_clients(struct gm_adopt *adopt)
 {
-	const struct gm_adopt_list *list = &adopt->records.lists[GM_RECORD_CLIENT];
+	const struct gm_adopt_list *list = &adopt->take.records.lists[GM_RECORD_CLIENT];
 	for (size_t i = 0; i < list->n; i++) {
 		const struct gm_adopt_entry *entry = list->entries[i];
 		/* A session's record is erased before that of its client. */
-		bool unfinished = !adopt_find(adopt, GM_RECORD_SESSION, entry->id);
-		int r = entry->taken ? 0 : unfinished ? ADOPT_E_UNFINISHED : ADOPT_E_DAMAGED;
+		bool unfinished =
+			!gm_adopt_records_find(&adopt->take.records, GM_RECORD_SESSION, entry->id);
+		int r = entry->taken ? 0
+			: unfinished ? GM_ADOPT_TAKE_E_UNFINISHED
+				     : GM_ADOPT_TAKE_E_DAMAGED;
 		adopt_count(&adopt->result, GM_RECORD_CLIENT, r);
 	}
 }
@@ -639,7 +154,7 @@ static void adopt_count_clients(struct gm_adopt *adopt)
 /* Ends leases that nobody holds: their last holder was about to leave. */
 static void adopt_end_unheld(struct gm_adopt *adopt)
 {
-	struct gm_adopt_list *list = &adopt->records.lists[GM_RECORD_LEASE];
+	struct gm_adopt_list *list = &adopt->take.records.lists[GM_RECORD_LEASE];
 	for (size_t i = 0; i < list->n; i++) {
 		struct gm_lease *lease = list->entries[i]->object;
 		if (!lease)
@@ -657,37 +172,37 @@ static void adopt_finish(struct gm_adopt *adopt)
 	adopt_count_clients(adopt);
 
 	/* Estates live on if something refers to them. */
-	struct gm_adopt_list *estates = &adopt->records.lists[GM_RECORD_ESTATE];
+	struct gm_adopt_list *estates = &adopt->take.records.lists[GM_RECORD_ESTATE];
 	for (size_t i = 0; i < estates->n; i++)
 		gm_estate_unref(estates->entries[i]->object);
 
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
-		for (size_t i = 0; i < adopt->records.lists[kind].n; i++)
-			if (!adopt->records.lists[kind].entries[i]->taken)
-				adopt_give_up(adopt, adopt->records.lists[kind].entries[i]);
+		for (size_t i = 0; i < adopt->take.records.lists[kind].n; i++)
+			if (!adopt->take.records.lists[kind].entries[i]->taken)
+				adopt_give_up(adopt, adopt->take.records.lists[kind].entries[i]);
 }
 
 static int adopt_all(struct gm_adopt *adopt)
 {
 	static const struct adopt_step steps[] = {
-		{GM_RECORD_KEY, adopt_key, NULL},
-		{GM_RECORD_DEVICE, adopt_device, NULL},
-		{GM_RECORD_DRAIN, adopt_drain, NULL},
-		{GM_RECORD_LIMIT, adopt_limit, adopt_is_of_others},
-		{GM_RECORD_ESTATE, adopt_estate, NULL},
-		{GM_RECORD_SESSION, adopt_session, NULL},
-		{GM_RECORD_LEASE, adopt_lease, NULL},
-		{GM_RECORD_CHUNK, adopt_chunk, NULL},
-		{GM_RECORD_DEBT, adopt_debt, NULL},
-		{GM_RECORD_DECLARED, adopt_declared, NULL},
-		{GM_RECORD_HOLD, adopt_hold, NULL},
-		{GM_RECORD_SHARE, adopt_share, NULL},
-		{GM_RECORD_NAME, adopt_name, NULL},
-		{GM_RECORD_METADATA, adopt_metadata, NULL},
-		{GM_RECORD_LIMIT, adopt_limit, adopt_is_of_session},
+		{GM_RECORD_KEY, NULL},
+		{GM_RECORD_DEVICE, NULL},
+		{GM_RECORD_DRAIN, NULL},
+		{GM_RECORD_LIMIT, adopt_is_of_others},
+		{GM_RECORD_ESTATE, NULL},
+		{GM_RECORD_SESSION, NULL},
+		{GM_RECORD_LEASE, NULL},
+		{GM_RECORD_CHUNK, NULL},
+		{GM_RECORD_DEBT, NULL},
+		{GM_RECORD_DECLARED, NULL},
+		{GM_RECORD_HOLD, NULL},
+		{GM_RECORD_SHARE, NULL},
+		{GM_RECORD_NAME, NULL},
+		{GM_RECORD_METADATA, NULL},
+		{GM_RECORD_LIMIT, adopt_is_of_session},
 	};
-	gm_adopt_records_sort(&adopt->records, adopt_drop_double, adopt);
-	struct gm_adopt_list *chunks = &adopt->records.lists[GM_RECORD_CHUNK];
+	gm_adopt_records_sort(&adopt->take.records, adopt_drop_double, adopt);
+	struct gm_adopt_list *chunks = &adopt->take.records.lists[GM_RECORD_CHUNK];
 	if (chunks->n > 0)
 		qsort(chunks->entries, chunks->n, sizeof(chunks->entries[0]), adopt_by_index);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
@@ -701,10 +216,10 @@ static int adopt_all(struct gm_adopt *adopt)
 int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
 	struct gm_adopt_result *ret_result)
 {
-	struct gm_env *env = &adopt->core->env;
+	struct gm_env *env = &adopt->take.core->env;
 	assert(env->adopting);
-	adopt->ops = ops;
-	adopt->ctx = ctx;
+	adopt->take.ops = ops;
+	adopt->take.ctx = ctx;
 
 	gm_env_enter(env);
 	int r = adopt_all(adopt);

@@ -2,12 +2,11 @@
 #ifndef GM_CORE_ADOPT_H
 #define GM_CORE_ADOPT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/books/chunk.h"
 #include "daemon/books/record.h"
+#include "daemon/core/adopt_ops.h"
 
 /*
  * Adoption: after a start, core takes back what the records of an earlier daemon tell. Only what is
@@ -28,28 +27,6 @@ void gm_adopt_free(struct gm_adopt *adopt);
 int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
 	const void *bytes, size_t size);
 
-struct gm_adopt_ops {
-	/*
-	 * The session's other record. On success, the session has that domain, which must not be
-	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Whether it was can be
-	 * seen afterwards: gm_core_find_session().
-	 */
-	int (*client)(void *ctx, uint64_t id, uint32_t place, const struct gm_record_client *record,
-		gm_domain *ret_domain, bool *ret_pooling);
-	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
-	 * or is no such chunk. */
-	int (*chunk)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
-		struct gm_handle *ret_handle);
-	/* Takes back the memfd of metadata, which is core's from then on. A negative errno: it is not
-	 * there. */
-	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
-	/* The same for the control block of the lease with this id. */
-	int (*word)(void *ctx, uint64_t id, int *ret_fd);
-	/* Gives up a chunk that was taken over. */
-	void (*drop)(
-		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
-};
-
 struct gm_adopt_result {
 	uint64_t records;
 	uint64_t adopted[GM_RECORD_KINDS];
@@ -58,9 +35,6 @@ struct gm_adopt_result {
 	uint64_t unfinished;               /* records of what the daemon had begun when it ended */
 	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
 };
-/* Whether the error says nothing about what is to be adopted: -ENOMEM, -EMFILE, -ENFILE. Then nothing must be
- * given up for it. */
-bool gm_adopt_is_shortage(int error);
 
 /* All records were added. Frees adopt. A shortage: some of it was adopted, and nothing was erased; the
  * daemon must end without another call into core. */

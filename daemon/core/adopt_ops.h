@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_ADOPT_OPS_H
+#define GM_CORE_ADOPT_OPS_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/books/chunk.h"
+#include "daemon/books/record.h"
+
+/* What adoption needs from above: the processes and the memory of which records tell. */
+struct gm_adopt_ops {
+	/*
+	 * The session's other record. On success, the session has that domain, which must not be
+	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Whether it was can be
+	 * seen afterwards: gm_core_find_session().
+	 */
+	int (*client)(void *ctx, uint64_t id, uint32_t place, const struct gm_record_client *record,
+		gm_domain *ret_domain, bool *ret_pooling);
+	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
+	 * or is no such chunk. */
+	int (*chunk)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
+		struct gm_handle *ret_handle);
+	/* Takes back the memfd of metadata, which is core's from then on. A negative errno: it is not
+	 * there. */
+	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
+	/* The same for the control block of the lease with this id. */
+	int (*word)(void *ctx, uint64_t id, int *ret_fd);
+	/* Gives up a chunk that was taken over. */
+	void (*drop)(
+		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
+};
+
+/* Whether the error says nothing about what is to be adopted: -ENOMEM, -EMFILE, -ENFILE. Then nothing must be
+ * given up for it. */
+static inline bool gm_adopt_is_shortage(int error)
+{
+	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+#endif

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each kind of record means, and what it rests on. No set of records can crash core, or move memory from one uid
+ * to another. Nothing here creates memory, or pools any.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/lease/session_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/arith.h"
+#include "daemon/books/fds.h"
+#include "daemon/core/adopt_take.h"
+#include "daemon/device/drain.h"
+
+static struct gm_adopt_entry *adopt_find(
+	const struct gm_adopt_take *take, uint32_t kind, uint64_t id)
+{
+	return gm_adopt_records_find(&take->records, kind, id);
+}
+
+/* What was adopted under this id; NULL: nothing was. */
+static void *adopt_find_object(const struct gm_adopt_take *take, unsigned kind, uint64_t id)
+{
+	const struct gm_adopt_entry *entry = adopt_find(take, kind, id);
+	return entry ? entry->object : NULL;
+}
+
+static bool adopt_is_name(const char *name, size_t size)
+{
+	return memchr(name, '\0', size) != NULL;
+}
+
+static bool adopt_payer_exists(const struct gm_adopt_take *take, uint64_t id)
+{
+	const struct gm_payer *payer;
+	HASH_FIND(hh, take->core->env.payers, &id, sizeof(id), payer);
+	return payer != NULL;
+}
+
+static uid_t adopt_lease_uid(const struct gm_lease *lease)
+{
+	return lease->estate->session->info.uid;
+}
+
+/*
+ * ---- each kind
+ *
+ * No bound counts here. The daemon before kept its own, clients still use what it granted, and to give
+ * that up would take memory from them which they map. Bounds hold again for what is new.
+ */
+
+static int adopt_key(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_key *record = (const void *)entry->record;
+	if (entry->id != 1)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	take->core->token_key = record->key;
+	take->core->key_place = entry->place;
+	return 0;
+}
+
+static int adopt_device(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_device *record = (const void *)entry->record;
+	struct gm_core_counters *counters = &take->core->counters;
+	struct gm_device *device = gm_device_by_key(&take->core->env, entry->id);
+	if (!device)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	device->place = entry->place;
+	device->reclaim_epoch += record->reclaim_epoch;
+	device->ledger.peak_charged = record->peak_charged;
+	device->pool.peak = record->peak_pooled;
+	device->pool.hits += record->hits;
+	device->pool.misses += record->misses;
+	device->pool.returns += record->returns;
+	device->pool.released += record->released;
+	device->queue.granted += record->granted;
+	/* Each device's record has them, as of its last change. */
+	counters->requests = gm_max(counters->requests, record->requests);
+	counters->refusals = gm_max(counters->refusals, record->refusals);
+	return 0;
+}
+
+static int adopt_drain(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_drain *record = (const void *)entry->record;
+	struct gm_device *device = gm_device_by_key(&take->core->env, entry->id);
+	if (!device)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	gm_drain_adopt(device, record, entry->place);
+	return 0;
+}
+
+static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_estate *record = (const void *)entry->record;
+	struct gm_session_info info = {
+		.uid = record->head.uid,
+		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
+		.gid = record->gid,
+		.unit = record->unit,
+		.container = record->container,
+	};
+	struct gm_estate *estate;
+	if (!adopt_is_name(record->unit, sizeof(record->unit)) ||
+		!adopt_is_name(record->container, sizeof(record->container)) ||
+		adopt_payer_exists(take, entry->id))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	int r = gm_estate_adopt(take->core, entry->id, entry->place, &info, &estate);
+	if (r < 0)
+		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	entry->object = estate;
+	return 0;
+}
+
+static int adopt_session(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_session *record = (const void *)entry->record;
+	struct gm_adopt_entry *other = adopt_find(take, GM_RECORD_CLIENT, entry->id);
+	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
+	struct gm_core *core = take->core;
+	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
+		gm_record_payer_uid(&client->head, client->payer_uid) !=
+			gm_record_payer_uid(&record->head, record->payer_uid) ||
+		!adopt_is_name(record->unit, sizeof(record->unit)) ||
+		!adopt_is_name(record->container, sizeof(record->container)) ||
+		!adopt_is_name(record->name, sizeof(record->name)) ||
+		!adopt_is_name(record->run, sizeof(record->run)) ||
+		adopt_payer_exists(take, entry->id))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	struct gm_session_info info = {
+		.pid = record->pid,
+		.began = client->start_time,
+		.uid = record->head.uid,
+		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
+		.gid = record->gid,
+		.unit = record->unit,
+		.container = record->container,
+		.name = record->name,
+		.run = record->run,
+		.run_limit = {.set = record->run_set & (GM_QUOTA_MAX | GM_QUOTA_PRIORITY),
+			.max = record->run_max,
+			.priority = record->run_priority},
+	};
+	int r = take->ops->client(
+		take->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
+	if (r < 0)
+		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	assert(info.domain != GM_DOMAIN_FRESH);
+
+	struct gm_estate *estate;
+	r = gm_estate_get(core, &info, &estate);
+	if (r < 0)
+		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
+	if (!session) {
+		gm_estate_unref(estate);
+		return -ENOMEM;
+	}
+	session->estate = estate;
+	estate->user->n_sessions++;
+	core->n_sessions++;
+	session->token = record->token;
+	session->domain = record->domain;
+	session->former = record->former;
+	session->former_valid = record->former.h[0] || record->former.h[1];
+	session->place = entry->place;
+	session->payer.quarantined = true;
+	for (uint32_t d = 0; d < core->env.n_devices; d++)
+		session->payer.accounts[d].quarantined = true;
+
+	other->taken = true;
+	entry->object = session;
+	return 0;
+}
+
+/* Whether the record of a lease makes sense by itself. */
+static bool adopt_lease_is_sound(const struct gm_record_lease *record)
+{
+	return record->grants > 0 && record->next_index >= record->grants &&
+	       (record->session != 0) == (record->made > 0) && record->made <= INT32_MAX &&
+	       (record->origin != 0) == ((record->flags & GM_RECORD_PIECE) != 0) &&
+	       adopt_is_name(record->tag, sizeof(record->tag)) &&
+	       record->head.size == gm_record_lease_size(strlen(record->tag), record->flags);
+}
+
+static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_lease *record = (const void *)entry->record;
+	struct gm_session *maker = adopt_find_object(take, GM_RECORD_SESSION, record->session);
+	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
+	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
+	int fd;
+	if (record->session)
+		estate = maker ? maker->estate : NULL;
+	if (!adopt_lease_is_sound(record) || !device || !estate ||
+		estate->session->info.uid != record->head.uid)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (record->transport == GM_TRANSPORT_IPC)
+		return GM_ADOPT_TAKE_E_IPC;
+	if (record->transport != GM_TRANSPORT_FD)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	struct gm_lease *lease = gm_lease_new(
+		take->core, entry->id, maker, estate, device, GM_TRANSPORT_FD, record->tag);
+	if (!lease)
+		return -ENOMEM;
+	lease->reusable = false;
+	lease->for_others = record->flags & GM_RECORD_FOR_OTHERS;
+	lease->signals = record->flags & GM_RECORD_SIGNALS;
+	lease->origin = record->origin;
+	lease->grants = record->grants;
+	lease->next_index = record->next_index;
+	lease->user_bytes = record->user_bytes;
+	lease->place = entry->place;
+	if (maker && gm_lease_begin(lease) < 0) {
+		gm_lease_free(lease);
+		return -ENOMEM;
+	}
+	if (maker) {
+		lease->own.count = lease->made = record->made;
+		lease->n_opens = record->made - 1;
+	} else {
+		take->core->n_leases++;
+	}
+	/* Without its block, the memory is still worth having. */
+	if (lease->signals && take->ops->word && take->ops->word(take->ctx, entry->id, &fd) == 0)
+		gm_word_adopt(lease, fd);
+	if (record->estate != estate->session->payer.id)
+		gm_commit_lease(lease);
+	entry->object = lease;
+	return 0;
+}
+
+static bool adopt_is_chunk_size(uint64_t bytes)
+{
+	/* Chunks that were made to measure are no powers of two. */
+	return bytes > 0 && bytes <= GM_LEASE_BYTES_MAX && bytes % GM_CHUNK_MIN == 0;
+}
+
+/* Takes over the memory of a chunk. The chunk is charged to nobody yet. */
+static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry,
+	struct gm_device *device, const struct gm_session *payer, struct gm_chunk **ret_chunk)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	struct gm_handle handle;
+	int r = take->ops->chunk(take->ctx, entry->id, device->number, record->bytes, &handle);
+	if (r < 0 && gm_adopt_is_shortage(r))
+		return r;
+	if (r < 0)
+		return GM_ADOPT_TAKE_E_LOST;
+	struct gm_chunk *chunk = gm_device_adopt_chunk(device, entry->id, record->bytes, &handle);
+	if (!chunk) {
+		take->ops->drop(take->ctx, entry->id, device->number, record->bytes, &handle);
+		return -ENOMEM;
+	}
+	chunk->payer_uid = payer->payer.payer_uid;
+	chunk->place = entry->place;
+	chunk->index = record->index;
+	chunk->asked = record->request;
+	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->fds);
+	*ret_chunk = chunk;
+	return 0;
+}
+
+static int adopt_lingering(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->owner);
+	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
+	struct gm_chunk *chunk;
+	if (!estate || !device || estate->session->info.uid != record->head.uid)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	int r = adopt_memory(take, entry, device, estate->session, &chunk);
+	if (r != 0)
+		return r;
+	chunk->domain = GM_DOMAIN_NOBODY;
+	gm_ledger_adopt_lingering(
+		&device->ledger, gm_estate_account(estate, device), record->bytes);
+	gm_linger_adopt(device, chunk, estate);
+	return 0;
+}
+
+static int adopt_debt(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_debt *record = (const void *)entry->record;
+	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
+	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
+	if (!estate || !device || estate->session->info.uid != record->head.uid ||
+		record->bytes == 0 || record->bytes > device->info.total)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0
+		       ? GM_ADOPT_TAKE_E_DAMAGED
+		       : 0;
+}
+
+static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	if (record->transport == GM_TRANSPORT_IPC)
+		return GM_ADOPT_TAKE_E_IPC;
+	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (record->state == GM_RECORD_LINGERING)
+		return adopt_lingering(take, entry);
+
+	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->owner);
+	struct gm_chunk *chunk;
+	if (record->state != GM_RECORD_LEASED || !lease ||
+		adopt_lease_uid(lease) != record->head.uid ||
+		lease->device->key != record->device || record->grant == 0 ||
+		record->index >= lease->next_index ||
+		(lease->chunks && lease->chunks->prev->index >= record->index))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
+	int r = adopt_memory(take, entry, lease->device, payer, &chunk);
+	if (r != 0)
+		return r;
+	gm_lease_adopt_chunk(lease, chunk);
+	return 0;
+}
+
+static int adopt_declared(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_declared *record = (const void *)entry->record;
+	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, entry->id);
+	if (!session || session->info.uid != record->head.uid)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	return gm_declare_adopt(session, entry->place, record) ? 0 : GM_ADOPT_TAKE_E_DAMAGED;
+}
+
+static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_hold *record = (const void *)entry->record;
+	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, record->session);
+	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (!session || !lease || session->info.uid != record->head.uid ||
+		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
+		record->count > gm_minus(INT32_MAX, lease->n_opens))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
+	if (r < 0)
+		return r;
+	lease->version = gm_max(lease->version, record->version);
+	return 0;
+}
+
+static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_share *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
+		record->audience > GM_AUDIENCE_GID ||
+		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	int r = gm_share_adopt(lease, entry->id, entry->place, record);
+	if (r < 0)
+		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	return 0;
+}
+
+static int adopt_name(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_name *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
+		record->audience > GM_AUDIENCE_GID ||
+		(record->audience != GM_AUDIENCE_DOMAIN &&
+			(record->audience_id == UINT32_MAX || !lease->for_others)) ||
+		!adopt_is_name(record->text, sizeof(record->text)))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	int r = gm_name_adopt(lease, entry->id, entry->place, record);
+	if (r < 0)
+		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	return 0;
+}
+
+static int adopt_metadata(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_metadata *record = (const void *)entry->record;
+	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	int fd;
+	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
+		record->bytes > GM_LIMIT_METADATA_BYTES || !take->ops->metadata ||
+		take->ops->metadata(take->ctx, entry->id, &fd) < 0)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	int r = gm_metadata_adopt(lease, entry->id, entry->place, record, fd);
+	if (r < 0)
+		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
+	return 0;
+}
+
+/* Builds the owner anew, so that nothing but what belongs there is hashed. */
+static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_owner)
+{
+	switch (from->kind) {
+	case GM_OWNER_UID:
+	case GM_OWNER_GID:
+	case GM_OWNER_SESSION:
+		gm_owner_by_id((enum gm_owner_kind)from->kind, from->id, ret_owner);
+		return true;
+	case GM_OWNER_UNIT:
+	case GM_OWNER_CONTAINER:
+	case GM_OWNER_NAME:
+		return adopt_is_name(from->name, sizeof(from->name)) &&
+		       gm_owner_by_name((enum gm_owner_kind)from->kind, from->name, ret_owner) == 0;
+	default:
+		return false;
+	}
+}
+
+static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_limit *record = (const void *)entry->record;
+	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
+	struct gm_quotas *quotas = &take->core->quotas;
+	struct gm_owner owner;
+	bool any = false;
+	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
+		gm_quotas_place(quotas, &owner))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	for (uint64_t i = 0; i < record->n_devices; i++) {
+		const struct gm_device *device =
+			gm_device_by_key(&take->core->env, record->devices[i].device);
+		struct gm_quota_values values = {
+			.set = record->devices[i].set & known,
+			.max = record->devices[i].max,
+			.guarantee = record->devices[i].guarantee,
+			.priority = record->devices[i].priority,
+		};
+		struct gm_quotas next;
+		char detail[GM_DETAIL_BYTES];
+		/* The configuration may have changed, so that it does not go together any more. */
+		if (!device || gm_quotas_with(quotas, &owner, device->number, &values, &next,
+				       detail) != GPUMEM_OK)
+			continue;
+		gm_quotas_replace(quotas, &next);
+		gm_quotas_deinit(&next);
+		any = true;
+	}
+	if (any)
+		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
+	return any ? 0 : GM_ADOPT_TAKE_E_DAMAGED;
+}
+
+/* Something that was never brought to its end left it. */
+static bool adopt_is_unfinished(
+	const struct gm_adopt_take *take, unsigned kind, const struct gm_adopt_entry *entry)
+{
+	/* A session's record is written before that of its client. */
+	if (kind == GM_RECORD_SESSION)
+		return !adopt_find(take, GM_RECORD_CLIENT, entry->id);
+	/* The same is true at its end. The limit of a session goes last. */
+	if (kind == GM_RECORD_LIMIT) {
+		const struct gm_record_limit *limit = (const void *)entry->record;
+		return limit->owner.kind == GM_OWNER_SESSION &&
+		       !adopt_find(take, GM_RECORD_SESSION, limit->owner.id);
+	}
+	/* It is recorded before its name, and erased after it. */
+	if (kind == GM_RECORD_METADATA) {
+		const struct gm_record_metadata *metadata = (const void *)entry->record;
+		const struct gm_lease *of =
+			adopt_find_object(take, GM_RECORD_LEASE, metadata->lease);
+		return !of || of->metadata || (of->name && of->name->metadata != entry->id);
+	}
+	if (kind != GM_RECORD_CHUNK)
+		return false;
+
+	const struct gm_record_chunk *record = (const void *)entry->record;
+	const struct gm_adopt_entry *lease = adopt_find(take, GM_RECORD_LEASE, record->owner);
+	return record->state == GM_RECORD_LEASED &&
+	       (!lease ||
+		       record->grant > ((const struct gm_record_lease *)(const void *)lease->record)
+					       ->grants);
+}
+
+int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_adopt_entry *entry)
+{
+	static int (*const takes[GM_RECORD_KINDS])(
+		struct gm_adopt_take * take, struct gm_adopt_entry * entry) = {
+		[GM_RECORD_KEY] = adopt_key,
+		[GM_RECORD_DEVICE] = adopt_device,
+		[GM_RECORD_DRAIN] = adopt_drain,
+		[GM_RECORD_LIMIT] = adopt_limit,
+		[GM_RECORD_ESTATE] = adopt_estate,
+		[GM_RECORD_SESSION] = adopt_session,
+		[GM_RECORD_LEASE] = adopt_lease,
+		[GM_RECORD_CHUNK] = adopt_chunk,
+		[GM_RECORD_DEBT] = adopt_debt,
+		[GM_RECORD_DECLARED] = adopt_declared,
+		[GM_RECORD_HOLD] = adopt_hold,
+		[GM_RECORD_SHARE] = adopt_share,
+		[GM_RECORD_NAME] = adopt_name,
+		[GM_RECORD_METADATA] = adopt_metadata,
+	};
+
+	assert(kind < GM_RECORD_KINDS && takes[kind]);
+	if (adopt_is_unfinished(take, kind, entry))
+		return GM_ADOPT_TAKE_E_UNFINISHED;
+	return takes[kind](take, entry);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CORE_ADOPT_TAKE_H
+#define GM_CORE_ADOPT_TAKE_H
+
+#include <stdint.h>
+
+#include "daemon/core/adopt_ops.h"
+#include "daemon/core/adopt_records.h"
+
+/*
+ * Makes of a record what it stands for. It promises that a record is adopted only if everything that it belongs to was,
+ * and if all of them name the same uid. It must never choose which record is next, nor erase one: adopt.c does both.
+ */
+
+struct gm_core;
+
+struct gm_adopt_take {
+	struct gm_core *core;
+	const struct gm_adopt_ops *ops;
+	void *ctx;                       /* of ops */
+	struct gm_adopt_records records; /* sorted */
+};
+
+enum {
+	GM_ADOPT_TAKE_E_DAMAGED = 1, /* or it rests on something that was not adopted */
+	GM_ADOPT_TAKE_E_UNFINISHED,  /* something that was never brought to its end left it */
+	GM_ADOPT_TAKE_E_LOST,        /* the memory of a chunk is not there */
+	GM_ADOPT_TAKE_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
+};
+
+/*
+ * Adopts a record. All records that it may rest on must have had their turn. Of a kind that others rest on, entry->object
+ * is what it became. The record of a client is taken with that of its session, and must not be given here.
+ *
+ * Returns 0, one of the outcomes above, or a shortage (gm_adopt_is_shortage()). After a shortage, no further record must
+ * be taken.
+ */
+int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_adopt_entry *entry);
+
+#endif
