@@ -2,13 +2,38 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl stop: ends the daemon. What clients hold waits for the next one, unless it is to be
- * forgotten.
+ * gpumemctl stop: ends the daemon, and waits until it has ended. What clients hold waits for the
+ * next one, unless it is to be forgotten.
+ *
+ * The end of the connection does not tell that the daemon has ended: it closes connections first.
+ * To connect again could start the next daemon. So gpumemctl asks for the daemon's pid, and opens
+ * the process before it sends the request. The daemon answers the request after that, so the process
+ * that was opened is the daemon and no other that got its number.
  */
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "common/cleanup.h"
+#include "common/units.h"
 #include "ctl/verb/verb.h"
+
+struct stop_daemon {
+	uint64_t pid, pid_namespace;
+};
+
+static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
+{
+	struct stop_daemon *daemon = user;
+
+	daemon->pid = packet->status->pid;
+	daemon->pid_namespace = packet->status->pid_namespace;
+}
 
 /* The answer says nothing but that it will be done. */
 static void stop_take(void *user, const Gm__Wire__Packet *packet)
@@ -17,26 +42,96 @@ static void stop_take(void *user, const Gm__Wire__Packet *packet)
 	(void)packet;
 }
 
-static gpumem_status stop_run(struct gm_ctl *ctl)
+/* Opens the daemon's process. Returns -1 if gpumemctl cannot tell which one it is: a pid means
+ * nothing across pid namespaces, and an old kernel cannot open processes. */
+static int stop_open_process(const struct stop_daemon *daemon)
 {
+	struct stat own;
+
+	if (!daemon->pid || daemon->pid > INT32_MAX || !daemon->pid_namespace ||
+		stat("/proc/self/ns/pid", &own) < 0 || own.st_ino != daemon->pid_namespace)
+		return -1;
+	return (int)syscall(SYS_pidfd_open, (pid_t)daemon->pid, 0);
+}
+
+static int64_t stop_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Waits until the process has ended. */
+static gpumem_status stop_await_end(
+	struct gm_ctl *ctl, const struct stop_daemon *daemon, int process)
+{
+	uint64_t timeout_ms =
+		ctl->options->timeout_ms > INT32_MAX ? INT32_MAX : ctl->options->timeout_ms;
+	int64_t end = stop_now_ms() + (int64_t)timeout_ms;
+	struct pollfd pollfd = {.fd = process, .events = POLLIN};
+	char text[GM_UNITS_TEXT];
+	int n;
+
+	do {
+		int64_t left = end - stop_now_ms();
+
+		n = poll(&pollfd, 1, left > 0 ? (int)left : 0);
+	} while (n < 0 && errno == EINTR);
+	if (n > 0)
+		return GPUMEM_OK;
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_BUSY,
+		"the daemon (pid %llu) is ending, but has not ended within %s; its log may say why (to wait longer, use --timeout)",
+		(unsigned long long)daemon->pid, gm_format_duration(timeout_ms * 1000000, text));
+}
+
+/* Ends the daemon. *ret_ended: it is known to have ended. */
+static gpumem_status stop_daemon_at(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget, bool *ret_ended)
+{
+	Gm__Wire__GetStatus question = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet ask = GM_WIRE_PACKET(GET_STATUS, get_status, &question);
 	Gm__Wire__Stop body = GM__WIRE__STOP__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(STOP, stop, &body);
+	struct stop_daemon daemon = {0};
 
-	body.forget = ctl->options->given & GM_OPTION_FORGET;
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL);
-	if (status == GPUMEM_E_DISCONNECTED && body.forget)
+	gpumem_status status = gm_ctl_conn_ask(conn, &ask, GM__WIRE__PACKET__BODY_STATUS,
+		stop_take_status, &daemon, &ctl->trouble);
+	if (status != GPUMEM_OK)
+		return status;
+
+	GM_AUTO_FD int process = stop_open_process(&daemon);
+	body.forget = forget;
+	status = gm_ctl_conn_ask(
+		conn, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL, &ctl->trouble);
+	if (status == GPUMEM_OK && process >= 0)
+		status = stop_await_end(ctl, &daemon, process);
+	if (status == GPUMEM_OK)
+		*ret_ended = process >= 0;
+	return status;
+}
+
+static gpumem_status stop_run(struct gm_ctl *ctl)
+{
+	bool forget = ctl->options->given & GM_OPTION_FORGET, ended = false;
+	struct gm_ctl_conn *conn = NULL;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = stop_daemon_at(ctl, conn, forget, &ended);
+	gm_ctl_conn_free(conn);
+	if (status == GPUMEM_E_DISCONNECTED && forget)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
 			"if no daemon runs, a keeper may still have what clients hold: "
 			"'gpumemctl doctor' shows its pid, and 'kill' ends it");
 	if (status != GPUMEM_OK)
 		return status;
 
-	gm_writer_bool(ctl->writer, "forgotten", body.forget);
-	gm_writer_line(ctl->writer, "",
-		body.forget
-			? "The daemon ends, and so does all memory that it handed out."
-			: "The daemon ends. What clients hold, and names, wait for the next daemon.");
+	gm_writer_bool(ctl->writer, "forgotten", forget);
+	gm_writer_bool(ctl->writer, "ended", ended);
+	gm_writer_line(ctl->writer, "", "The daemon %s%s", ended ? "has ended" : "ends",
+		forget ? ", and with it all memory that it handed out."
+		       : ". What clients hold, and names, wait for the next daemon.");
 	return GPUMEM_OK;
 }
 
@@ -48,9 +143,9 @@ const struct gm_verb gm_verb_stop = {
 		"              forget what was set at run time; programs keep what they\n"
 		"              have mapped, but nobody counts it any more\n\n"
 		"Without --forget, leases, shares, drains and limits wait for the next daemon, as\n"
-		"after 'systemctl stop'. A service manager may start it again at once. For\n"
-		"administrators: root, the user that runs the daemon, and the members of the\n"
-		"configured admin_group.\n",
+		"after 'systemctl stop'. 'stop' waits until the daemon has ended, so that the next\n"
+		"one can start; a service manager may do so at once. For administrators: root, the\n"
+		"user that runs the daemon, and the members of the configured admin_group.\n",
 	.takes = GM_OPTION_FORGET,
 	.run = stop_run,
 };

@@ -1,27 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* gpumemctl stop against a scripted daemon: what the daemon is asked for, and what is said about it. */
+/*
+ * gpumemctl stop against a scripted daemon: what the daemon is asked for, for whose end it waits, and
+ * what is said about it. tests/integration/check_stop.c does the same with a real daemon.
+ */
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/tap.h"
-#include "tests/unit/ctl/verbs_fixture.h"
+#include "tests/unit/ctl/shortage_script.h"
 
 static bool forget;
+static pid_t process; /* says to be the daemon */
+static uint64_t namespace_now;
+static bool ends; /* it does so, once it is asked to */
+
+static void stop_setup(void)
+{
+	struct stat own;
+
+	setup();
+	ck_assert_int_eq(stat("/proc/self/ns/pid", &own), 0);
+	namespace_now = own.st_ino;
+	ends = true;
+	process = fork();
+	ck_assert_int_ge(process, 0);
+	if (process == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+}
+
+static void stop_teardown(void)
+{
+	kill(process, SIGKILL);
+	waitpid(process, NULL, 0);
+}
 
 static void script_stop(struct gm_fake *f, void *user)
 {
-	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+
 	if (!gm_fake_hello(f))
 		return;
-	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_STOP);
-	if (!packet)
+	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_STATUS);
+	packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
+	packet.status = &reply;
+	reply.pid = (uint64_t)process;
+	reply.pid_namespace = namespace_now;
+	send_answer(f, &packet, id, false);
+
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_STOP);
+	if (!request)
 		return;
-	forget = packet->stop->forget;
-	answer.id = packet->id;
-	answer.body_case = GM__WIRE__PACKET__BODY_DONE;
-	answer.done = &done;
-	gm_fake_send(f, &answer);
+	forget = request->stop->forget;
+	id = request->id;
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
+	packet.done = &done;
+	/* Answers may take long on a slow machine, but there is no need to wait for what never ends. */
+	if (!ends)
+		options_now->timeout_ms = 1;
+	send_answer(f, &packet, id, false);
+	if (ends)
+		kill(process, SIGKILL);
 	gm_fake_wait_end(f);
 }
 
@@ -41,12 +92,59 @@ START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 }
 END_TEST
 
+START_TEST(stop_waits_until_the_daemon_has_ended)
+{
+	char *text = run_text("stop", script_stop);
+	siginfo_t info = {0};
+
+	has(text, "The daemon has ended.");
+	free(text);
+	ck_assert_int_eq(waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+	ck_assert_int_eq(info.si_pid, process);
+}
+END_TEST
+
+START_TEST(a_daemon_that_does_not_end_in_time_is_a_failure)
+{
+	ends = false;
+	ck_assert_ptr_null(run("stop", script_stop, false, NULL));
+	ck_assert_int_eq(trouble.status, GPUMEM_E_BUSY);
+	has(trouble.text, "has not ended within");
+	ck_assert_int_eq(gm_status_exit(trouble.status), 1);
+}
+END_TEST
+
+/* The number belongs to another process here, and that one goes on. */
+START_TEST(stop_does_not_wait_for_a_process_of_another_pid_namespace)
+{
+	ends = false;
+	namespace_now++;
+	char *text = run_text("stop", script_stop);
+	has(text, "The daemon ends.");
+	free(text);
+
+	/* An older daemon does not say. */
+	namespace_now = 0;
+	json_t *json = run_json("stop", script_stop);
+	ck_assert(json_is_false(json_object_get(json, "ended")));
+	json_decref(json);
+	ck_assert_int_eq(waitpid(process, NULL, WNOHANG), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_stop");
 	TCase *tcase = tcase_create("verb");
-	tcase_add_checked_fixture(tcase, setup, NULL);
+
+	tcase_add_checked_fixture(tcase, stop_setup, stop_teardown);
 	tcase_add_test(tcase, stop_keeps_what_clients_hold_unless_it_is_to_forget);
+	/* valgrind does not know this system call. */
+	if (syscall(SYS_pidfd_open, getpid(), 0) >= 0 || errno != ENOSYS) {
+		tcase_add_test(tcase, stop_waits_until_the_daemon_has_ended);
+		tcase_add_test(tcase, a_daemon_that_does_not_end_in_time_is_a_failure);
+	}
+	tcase_add_test(tcase, stop_does_not_wait_for_a_process_of_another_pid_namespace);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

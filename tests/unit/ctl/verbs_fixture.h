@@ -18,9 +18,10 @@
 
 static struct gm_fake fake;
 static struct gm_trouble trouble;
-static bool usage;          /* it was called in a wrong way */
-static gpumem_status ended; /* how a verb that has an answer ends all the same */
-static int exits;           /* the exit status of such a verb */
+static bool usage;                     /* it was called in a wrong way */
+static gpumem_status ended;            /* how a verb that has an answer ends all the same */
+static int exits;                      /* the exit status of such a verb */
+static struct gm_options *options_now; /* of the verb that runs */
 
 static inline void setup(void)
 {
@@ -50,6 +51,7 @@ static inline char *run(
 	ctl.writer = json          ? gm_writer_json_new()
 		     : options.csv ? gm_writer_csv_new(true)
 				   : gm_writer_text_new(&style);
+	options_now = &options;
 	gpumem_status status = options.verb->run(&ctl);
 	gm_fake_stop(&fake);
 	trouble = ctl.trouble;
