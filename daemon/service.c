@@ -132,15 +132,22 @@ int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket)
 	return r;
 }
 
+/* sd_notifyf() allocates. The service manager would end a daemon whose message is lost for that. */
 void gm_service_ready(const char *status)
 {
-	(void)sd_notifyf(0, "READY=1\nSTATUS=%s", status);
+	char text[512];
+
+	snprintf(text, sizeof(text), "READY=1\nSTATUS=%s", status);
+	(void)sd_notify(0, text);
 }
 
 void gm_service_reloading(void)
 {
-	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+	char text[64];
+
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
 		(unsigned long long)(gm_clock_ns() / GM_NS_PER_US));
+	(void)sd_notify(0, text);
 }
 
 void gm_service_stopping(void)
