@@ -369,7 +369,7 @@ static void broker_keep_drop_chunk(
 {
 	struct gm_broker *broker = ctx;
 	struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .payer_uid = (uid_t)-1};
-	(void)gm_keep_withdraw(broker->keep, GM_KEEP_CHUNK, id, NULL);
+	/* The keeper's copy of the descriptor keeps the memory. */
 	broker->ops->destroy(broker->backend, device, GM_TRANSPORT_FD, bytes, &nobody, handle);
 }
 

@@ -27,7 +27,7 @@ struct gm_adopt_ops {
 	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
 	/* The same for the control block of the lease with this id. */
 	int (*word)(void *ctx, uint64_t id, int *ret_fd);
-	/* Gives up a chunk that was taken over. */
+	/* Gives up a chunk that was taken over, for lack of host memory. The next daemon must find it. */
 	void (*drop)(
 		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
 };

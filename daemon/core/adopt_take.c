@@ -295,9 +295,8 @@ static int adopt_debt(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	if (!estate || !device || estate->session->info.uid != record->head.uid ||
 		record->bytes == 0 || record->bytes > device->info.total)
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	return gm_debt_adopt(device, estate, entry->id, entry->place, record) < 0
-		       ? GM_ADOPT_TAKE_E_DAMAGED
-		       : 0;
+	int r = gm_debt_adopt(device, estate, entry->id, entry->place, record);
+	return r < 0 && r != -ENOMEM ? GM_ADOPT_TAKE_E_DAMAGED : r;
 }
 
 static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
@@ -438,9 +437,14 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		};
 		struct gm_quotas next;
 		char detail[GM_DETAIL_BYTES];
+		if (!device)
+			continue;
+		gpumem_status status =
+			gm_quotas_with(quotas, &owner, device->number, &values, &next, detail);
+		if (status == GPUMEM_E_HOST_MEMORY)
+			return -ENOMEM;
 		/* The configuration may have changed, so that it does not go together any more. */
-		if (!device || gm_quotas_with(quotas, &owner, device->number, &values, &next,
-				       detail) != GPUMEM_OK)
+		if (status != GPUMEM_OK)
 			continue;
 		gm_quotas_replace(quotas, &next);
 		gm_quotas_deinit(&next);

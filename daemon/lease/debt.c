@@ -16,6 +16,7 @@
 #include "daemon/lease/session_private.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,10 +36,16 @@ static size_t debt_name_bytes(const char *name)
 	return name ? strlen(name) + 1 : 0;
 }
 
+/* Whether what the process maps can be counted. */
+static bool debt_is_possible(const struct gm_device *device, const struct gm_session *session)
+{
+	return device->info.counted && session->info.pid > 0;
+}
+
 static struct gm_debt *debt_new(
 	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate)
 {
-	if (!device->info.counted || session->info.pid <= 0)
+	if (!debt_is_possible(device, session))
 		return NULL;
 	const struct gm_session_info *payer = &estate->session->info;
 	size_t unit = debt_name_bytes(payer->unit), container = debt_name_bytes(payer->container);
@@ -176,9 +183,11 @@ int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t i
 {
 	struct gm_session_info info = {.pid = record->pid, .began = record->began};
 	struct gm_session process = {.info = info};
+	if (!debt_is_possible(device, &process))
+		return -EOPNOTSUPP;
 	struct gm_debt *debt = debt_new(device, &process, estate);
 	if (!debt)
-		return -1;
+		return -ENOMEM;
 
 	debt->estate = gm_estate_ref(estate);
 	debt->id = id;

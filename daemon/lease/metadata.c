@@ -284,9 +284,12 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 	if (!metadata) {
 		const struct gm_env *env = &lease->core->env;
 		gm_close(fd);
+		/* Without memory this daemon ends, and the next one needs it. */
+		if (sound)
+			return -ENOMEM;
 		if (env->ops.withdraw)
 			env->ops.withdraw(env->ctx, GM_ITEM_METADATA, id);
-		return sound ? -ENOMEM : -EINVAL;
+		return -EINVAL;
 	}
 
 	metadata->fd = fd;

@@ -352,8 +352,8 @@ void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk);
 bool gm_debt_count(struct gm_device *device, struct gm_counted *counted);
 /* Asks for a count if one is due. */
 void gm_debt_tick(struct gm_device *device);
-/* Puts back the debt of a record that an earlier daemon wrote. A negative number: that is not
- * possible here, or there is no memory. */
+/* Puts back the debt of a record that an earlier daemon wrote. -EOPNOTSUPP: nothing is counted on this
+ * device, so there can be no debt. -ENOMEM. */
 int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
 	const struct gm_record_debt *record);
 /* No more counts will come: forgets what was not counted yet, so that only debts are left. */

@@ -139,9 +139,13 @@ static bool starve_at(uint64_t n, uint64_t times)
 	return atomic_load(&starve->failed) > 0;
 }
 
-static void setup(void)
+static char file[128]; /* what starve maps */
+
+/* Returns the environment of a daemon that can be starved, until the next call. */
+static const char *const *make_starve(void)
 {
-	static char file[128], preload[4352], set[256];
+	static char preload[4352], set[256];
+	static const char *env[3];
 	snprintf(file, sizeof(file), "/tmp/gpumem-starve-%d", (int)getpid());
 	int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	GM_REQUIRE(fd >= 0 && ftruncate(fd, sizeof(*starve)) == 0);
@@ -157,9 +161,16 @@ static void setup(void)
 	free(path);
 	GM_REQUIRE(access(preload + strlen("LD_PRELOAD="), R_OK) == 0);
 	snprintf(set, sizeof(set), GM_STARVE_FILE "=%s", file);
+	env[0] = set;
 	/* A sanitizer's own malloc() cannot be replaced. */
-	const char *env[] = {set, gm_sanitized() ? NULL : preload, NULL};
-	gm_witness_start(&witness, &(struct gm_daemon_options){.env = env});
+	env[1] = gm_sanitized() ? NULL : preload;
+	env[2] = NULL;
+	return env;
+}
+
+static void setup(void)
+{
+	gm_witness_start(&witness, &(struct gm_daemon_options){.env = make_starve()});
 	GM_REQUIRE(unlink(file) == 0);
 }
 
@@ -196,6 +207,60 @@ START_TEST(and_several_that_fail_in_a_row)
 }
 END_TEST
 
+/* ---- a start */
+
+/* Starts the daemon, which gets no memory once, after n allocations. Returns what gm_daemon_spawn() does. */
+static int start_without(struct gm_daemon *daemon, uint64_t n)
+{
+	atomic_store(&starve->failed, 0);
+	atomic_store(&starve->skip, n);
+	atomic_store(&starve->fail, 1);
+	int status = gm_daemon_spawn(daemon);
+	atomic_store(&starve->fail, 0);
+	return status;
+}
+
+/* A daemon that cannot take over for lack of memory ends, or starts with all of it. */
+START_TEST(a_start_that_lacks_memory_costs_clients_nothing)
+{
+	/* The many allocations before are of the configuration, and nothing is taken over yet. */
+	const uint64_t last = 300, many = UINT64_C(1) << 32;
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	unsigned refused = 0;
+
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = make_starve()});
+	gm_raw_join(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 7 * GM_CHUNK_MIN, &lease), GPUMEM_OK);
+	gm_daemon_kill(&daemon);
+	GM_REQUIRE_EQ(start_without(&daemon, many), -1);
+	uint64_t all = many - atomic_load(&starve->skip);
+	GM_REQUIRE(all > last);
+
+	for (uint64_t n = all - last; n < all; n++) {
+		if (daemon.pid)
+			gm_daemon_kill(&daemon);
+		if (start_without(&daemon, n) != -1)
+			refused++;
+		else if (gm_figures_now(&daemon).quarantined != lease.bytes)
+			GM_FAIL("memory is lost, at allocation %llu or before",
+				(unsigned long long)n);
+	}
+	GM_REQUIRE(refused > 20);
+	if (daemon.pid)
+		gm_daemon_kill(&daemon);
+	GM_REQUIRE_EQ(start_without(&daemon, many), -1);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).quarantined, lease.bytes);
+
+	gm_raw_lease_clear(&lease);
+	gm_raw_close(&raw);
+	unlink(file);
+	munmap(starve, sizeof(*starve));
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("starve");
@@ -208,6 +273,11 @@ int main(void)
 		tcase_add_test(tests, and_several_that_fail_in_a_row);
 	}
 	tcase_set_timeout(tests, 600);
+	suite_add_tcase(suite, tests);
+	tests = tcase_create("starve at the start");
+	tcase_set_timeout(tests, 600);
+	if (!gm_sanitized())
+		tcase_add_test(tests, a_start_that_lacks_memory_costs_clients_nothing);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

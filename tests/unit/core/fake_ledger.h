@@ -56,6 +56,10 @@ struct fake_ledger {
 	/* Of this the next daemon has too little to adopt a client: a negative errno. It ends at once, and
 	 * the one after it has enough. 0: there is enough */
 	int short_of;
+	/* NULL, or called before and after the next daemon adopts: lets it lack memory in between. That one
+	 * ends at once, whether it could adopt or not, and the one after it has enough. */
+	void (*shortage)(bool begins);
+	int shortage_result; /* what came of its adoption */
 	/* What the next daemon is configured with before it adopts. */
 	const struct gm_quota_rule *rules;
 	size_t n_rules;
