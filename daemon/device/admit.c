@@ -11,6 +11,12 @@
 #include "common/units.h"
 #include "daemon/device/quota_private.h"
 
+#include <stdio.h>
+#include <string.h>
+
+/* Room for " (... too much)". */
+#define EXCESS_TEXT (GM_UNITS_TEXT + 16)
+
 /* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
@@ -96,6 +102,17 @@ static const char *admit_say_owner(
 	return gm_owner_format(owner, text);
 }
 
+/* Rounded sizes can hide why a request was refused: "4.3G available, asked for 4.3G". If they do, says
+ * by how much it is too large, otherwise nothing. */
+static const char *admit_say_excess(uint64_t bytes, uint64_t most, char text[EXCESS_TEXT])
+{
+	char asked[GM_UNITS_TEXT], had[GM_UNITS_TEXT], excess[GM_UNITS_TEXT];
+	text[0] = '\0';
+	if (bytes > most && !strcmp(gm_format_size(bytes, asked), gm_format_size(most, had)))
+		snprintf(text, EXCESS_TEXT, " (%s too much)", gm_format_size(bytes - most, excess));
+	return text;
+}
+
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
@@ -106,15 +123,18 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 	uint64_t kept = gm_ledger_kept_from(&device->ledger, account);
 	uint64_t of = gm_device_available(device), capacity = gm_device_capacity(device);
 	char owner[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT];
-	char asked[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT];
+	char asked[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT], excess[EXCESS_TEXT];
 	gm_format_size(bytes, asked);
 
 	switch (refusal->block) {
 	case GM_BLOCK_QUOTA:
 		admit_say_owner(gm_quota_owner(tally->quota), payer, owner);
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"%.100s may hold %s, holds %s, asked for %s%s; see gpumemctl limit", owner,
-			gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,
+			"%.100s may hold %s, holds %s, asked for %s%s%s; see gpumemctl limit",
+			owner, gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,
+			admit_say_excess(bytes,
+				refusal->never ? tally->max : gm_minus(tally->max, tally->held),
+				excess),
 			refusal->never ? ", which it can never have" : "");
 	case GM_BLOCK_CRITICAL:
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
@@ -127,10 +147,10 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			of = capacity;
 		}
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-			"device %u keeps %s of %s for owners with a guarantee, asked for %s%s; see "
-			"gpumemctl limit",
+			"device %u keeps %s of %s for owners with a guarantee, asked for %s%s%s; "
+			"see gpumemctl limit",
 			device->number, gm_format_size(kept, a), gm_format_size(of, b), asked,
-			never);
+			admit_say_excess(bytes, gm_minus(of, kept), excess), never);
 	case GM_BLOCK_TURN:
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"another request waits for device %u and goes first for a while, asked for "
@@ -154,8 +174,9 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			device->number, gm_format_size(refusal->denied, a),
 			gm_format_size(foreign, b));
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-		"device %u has %s available of %s, asked for %s%s%s%s%s; %s", device->number,
-		gm_format_size(of, a), gm_format_size(capacity, b), asked, never,
+		"device %u has %s available of %s, asked for %s%s%s%s%s%s; %s", device->number,
+		gm_format_size(of, a), gm_format_size(capacity, b), asked,
+		admit_say_excess(bytes, refusal->never ? capacity : of, excess), never,
 		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
 		foreign ? " are used outside the broker" : "",
 		refusal->never ? "ask for less, or use another device" : "see gpumemctl clients");

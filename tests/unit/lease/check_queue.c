@@ -305,8 +305,8 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 16 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	ck_assert_ptr_nonnull(
-		strstr(q.detail, "of 16.0G, asked for 16.0G, which it can never give"));
+	ck_assert_ptr_nonnull(strstr(
+		q.detail, "of 16.0G, asked for 16.0G (2.0M too much), which it can never give"));
 	limit(2, 4 * GiB, 0);
 	fake_wait(&fake, &q, b, d, 4 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
@@ -315,8 +315,8 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	fake_wait(&fake, &q, a, d, 6 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_nonnull(strstr(q.detail,
-		"keeps 10.0G of 16.0G for owners with a guarantee, asked for 6.0G, which it can "
-		"never"));
+		"keeps 10.0G of 16.0G for owners with a guarantee, asked for 6.0G (2.0M too much), "
+		"which it can never"));
 	fake_wait(&fake, &q, c, d, 16 * GiB, SECOND);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);

@@ -160,13 +160,18 @@ START_TEST(a_refusal_names_the_figures)
 	fake_ask(&fake, &q, s, d, 2 * GiB, GM_TRANSPORT_AUTO);
 	refused(GPUMEM_E_NO_MEMORY, "device 0 has 1.0G available of 4.0G, asked for 2.0G");
 	ck_assert_ptr_null(strstr(q.detail, "outside"));
+	ck_assert_ptr_null(strstr(q.detail, "too much"));
+	/* If rounding hides the reason, it says what is too much. */
+	fake_ask(&fake, &q, s, d, GiB + 2 * MiB, GM_TRANSPORT_AUTO);
+	refused(GPUMEM_E_NO_MEMORY,
+		"device 0 has 1.0G available of 4.0G, asked for 1.0G (2.0M too much)");
 	gm_core_sample(fake.core, d, 0);
 	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
 	refused(GPUMEM_E_NO_MEMORY, "1.0G are used outside the broker");
 	struct gm_core_counters counters;
 	gm_core_counters(fake.core, &counters);
-	ck_assert_uint_eq(counters.requests, 3);
-	ck_assert_uint_eq(counters.refusals, 2);
+	ck_assert_uint_eq(counters.requests, 4);
+	ck_assert_uint_eq(counters.refusals, 3);
 }
 END_TEST
 
