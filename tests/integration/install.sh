@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What make install leaves is complete: the programs are where an ordinary user finds them, the pages and the units name files
 # that exist, the configuration is accepted and is not overwritten, the examples build with pkg-config and run, and uninstalling
-# leaves nothing.
+# leaves nothing. A build that is configured for other folders begins anew.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 . "$source/tests/integration/functions.sh"
@@ -137,4 +137,13 @@ check "and not even that, if it was not" gone
 # The prefix may have such a name, too: that of a release.
 folders() { local left; left=$(find "$root" -type d -name 'gpumem*' ! -name 'gpumemd-[0-9]*'); [ -z "$left" ] || { echo "$left"; false; }; }
 check "nor a folder of ours" folders
+
+# ---- another prefix for the same build
+
+mkdir "$dir/again" && printf 'clean:\n\ttouch cleaned\n' >"$dir/again/Makefile"
+configured() { (cd "$dir/again" && "$build/config.status" folders) && [ -e "$dir/again/cleaned" ] && rm "$dir/again/cleaned"; }
+echo "/another ..." >"$dir/again/config.folders"
+check "what was built for other folders is built again" configured
+same() { ! configured; }
+check "what was built for the same folders is not" same
 echo "1..$n"
