@@ -208,7 +208,10 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 		return gm_error(GPUMEM_E_INVALID,
 			"the client's name must be printable UTF-8 of at most %d bytes",
 			GM_LIMIT_NAME_BYTES);
-	const char *name = given ? given : program_invocation_short_name;
+	/* A process that gives itself no name has the one that was given to gpumem-run. */
+	const char *name = given ? given : secure_getenv("GPUMEM_RUN_NAME");
+	if (!given && (!name || !*name || !gm_name_ok(name)))
+		name = program_invocation_short_name;
 	if (gm_name_ok(name))
 		snprintf(session->name, sizeof(session->name), "%s", name);
 	return GPUMEM_OK;

@@ -83,7 +83,8 @@ typedef struct gpumem_connect_options {
 	/* The daemon's socket. NULL: $GPUMEM_SOCKET if it is set, else the user's own daemon if it
 	 * runs, else the system's daemon. */
 	const char *socket;
-	/* How gpumemctl shows this client; at most 63 bytes. NULL: the program's name. */
+	/* How gpumemctl shows this client; at most 63 bytes. NULL: the name given to
+	 * gpumem-run, else the program's. */
 	const char *name;
 	/* How long to wait for each answer of the daemon, in milliseconds. 0: 10 s. */
 	uint32_t timeout_ms;

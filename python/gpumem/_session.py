@@ -103,8 +103,8 @@ class Session:
     """A connection to the daemon, with the memory that it brought. A context manager.
 
     Without a socket, it is the one that GPUMEM_SOCKET names, the user's own daemon, or the system's. name is how gpumemctl shows this
-    process. away: how many seconds a request waits for a daemon that is being restarted. track: "all" or "stacks" for
-    gpumemctl buffers. All methods may be called from any thread."""
+    process; without one, it is that of gpumem-run --name, or else that of the program. away: how many seconds a request waits for a
+    daemon that is being restarted. track: "all" or "stacks" for gpumemctl buffers. All methods may be called from any thread."""
 
     def __init__(self, socket: Optional[str] = None, *, name: Optional[str] = None, timeout: Optional[float] = None,
                  away: float = 30.0, peers: bool = False, track: str = "auto") -> None:

@@ -324,6 +324,22 @@ def test_a_forked_child_leaves_its_parents_memory_alone(session):
     assert buffer.read(6) == b"parent"
 
 
+NAMES = """
+import json, os, subprocess
+import gpumem
+sessions = [gpumem.Session(), gpumem.Session(name="own")]
+clients = json.loads(subprocess.check_output([os.environ["GPUMEM_TEST_CTL"], "clients", "--json"]))["clients"]
+print(sorted(client["name"] for client in clients if client["pid"] == os.getpid()))
+"""
+
+
+def test_a_session_without_a_name_has_that_of_its_run():
+    folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
+    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--name", "trainer", "--", sys.executable, "-c", NAMES], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True, env=dict(os.environ, LD_LIBRARY_PATH=folders))
+    assert (done.returncode, done.stdout) == (0, "['own', 'trainer']\n")
+
+
 def test_the_default_session():
     with gpumem.default_session() as first:
         buffer = gpumem.alloc(MIB)
