@@ -46,6 +46,7 @@ FAKE_API gm_cu_result cuEventCreate(gm_cu_event *event, unsigned int flags)
 	gm_cu_result result;
 
 	FAKE_ENTER("cuEventCreate");
+	fake_ending_pass();
 	/* Blocking sync, no timing, between processes: the last goes with no timing only. */
 	if (!event || flags > 7 || (flags & 6) == 4)
 		return GM_CUDA_ERROR_INVALID_VALUE;
@@ -71,6 +72,7 @@ FAKE_API gm_cu_result cuEventDestroy_v2(gm_cu_event event)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
 	if (fake_sticky())
 		return fake_sticky();
+	fake_ending_pass();
 	pthread_mutex_lock(&fake_streams.lock);
 	if (known(event))
 		event_free(event);

@@ -368,6 +368,7 @@ FAKE_API gm_cu_result cuStreamDestroy_v2(gm_cu_stream handle)
 	FAKE_ENTER("cuStreamDestroy");
 	if ((uintptr_t)handle <= GM_CU_STREAM_PER_THREAD)
 		return GM_CUDA_ERROR_INVALID_HANDLE;
+	fake_ending_pass();
 	pthread_mutex_lock(&fake_streams.lock);
 	result = fake_stream_find(handle, &stream);
 	if (!result)

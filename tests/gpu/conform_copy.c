@@ -114,7 +114,7 @@ static void a_copy_of_pageable_memory_keeps_others_waiting(void)
 
 	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
 		OK(&p, AWAIT_WORD, .a = s, .b = word, .c = ++n);
-		OK(&p, COPY_BESIDE, .a = device, .b = pages, .c = 9 * MIB, .d = s);
+		OK(&p, COPY, .beside = true, .a = device, .b = pages, .c = 9 * MIB, .d = s);
 		/* What the library does on other streams goes on. */
 		OK(&p, COPY, .a = device + 8 * MIB, .b = pinned, .c = MIB, .d = t);
 		OK(&p, EVENT_RECORD, .a = event, .b = t);

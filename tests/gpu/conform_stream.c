@@ -343,6 +343,85 @@ static void the_end_of_a_registration_waits_for_streams(void)
 	conform_end("the end of a registration waits for streams that wait for other memory");
 }
 
+/* A call, and what it is made with: flags for something new, an event, a stream, or device memory. */
+struct behind {
+	const char *name;
+	enum puppet_op op;
+	enum { BEHIND_FLAGS, BEHIND_EVENT, BEHIND_STREAM, BEHIND_SET } with;
+};
+
+#define BEHIND_TRIES 50
+
+/* Whether the call waits while a registration ends. Until the thread that ends it is in the driver, the call may still
+ * go on, so it is made several times. */
+static bool waits_behind(struct puppet *p, const struct behind *behind, const uint64_t *objects,
+	uint64_t stream, uint64_t device)
+{
+	for (int i = 0; i < BEHIND_TRIES; i++) {
+		struct puppet_call call = {.op = behind->op};
+		if (behind->with == BEHIND_FLAGS)
+			call.a = behind->op == PUPPET_STREAM_NEW ? GM_CU_STREAM_NON_BLOCKING
+								 : GM_CU_EVENT_DISABLE_TIMING;
+		else if (behind->with == BEHIND_SET)
+			call.a = device, call.b = 4096, call.d = stream;
+		else
+			call.a = objects[i], call.b = stream;
+		puppet_begin(p, &call);
+		nanosleep(&(struct timespec){0, 20000000}, NULL);
+		if (!puppet_finished(p))
+			return true;
+		conform_expect(behind->name, puppet_finish(p).result, GM_CUDA_SUCCESS);
+	}
+	return false;
+}
+
+/* A thread of the program that makes any of these calls waits as long as the library's thread that ends a registration. So
+ * the library ends none of its own while the device is busy. */
+static void calls_wait_while_a_registration_ends(void)
+{
+	static const struct behind all[] = {
+		{"cuStreamCreate", PUPPET_STREAM_NEW, BEHIND_FLAGS},
+		{"cuStreamDestroy", PUPPET_STREAM_END, BEHIND_STREAM},
+		{"cuEventCreate", PUPPET_EVENT_NEW, BEHIND_FLAGS},
+		{"cuEventRecord", PUPPET_EVENT_RECORD, BEHIND_EVENT},
+		{"cuEventDestroy", PUPPET_EVENT_END, BEHIND_EVENT},
+		{"cuMemsetD8Async", PUPPET_SET, BEHIND_SET},
+	};
+	struct puppet p = conform_begin(true);
+	uint64_t s = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t other = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+	uint64_t device = OK(&p, ALLOC, .a = MIB), objects[BEHIND_TRIES];
+	_Atomic uint64_t *cpu;
+	int fd = conform_words_new(&cpu);
+	uint64_t va = conform_words_map(&p, fd);
+
+	for (uint64_t i = 0; i < sizeof all / sizeof *all; i++) {
+		uint64_t pages = OK(&p, PAGES, .a = CONFORM_WORDS_BYTES);
+		OK(&p, REGISTER, .a = pages, .b = CONFORM_WORDS_BYTES);
+		for (int k = 0; k < BEHIND_TRIES; k++) {
+			if (all[i].with == BEHIND_STREAM)
+				objects[k] = OK(&p, STREAM_NEW, .a = GM_CU_STREAM_NON_BLOCKING);
+			else
+				objects[k] = OK(&p, EVENT_NEW, .a = GM_CU_EVENT_DISABLE_TIMING);
+		}
+		OK(&p, AWAIT_WORD, .a = s, .b = va, .c = i + 1);
+		OK(&p, UNREGISTER, .beside = true, .a = pages);
+		GIVES(GM_CUDA_ERROR_NOT_READY, &p, STREAM_QUERY, .a = s);
+		bool waits = waits_behind(&p, &all[i], objects, other, device);
+		conform_true(all[i].name, waits);
+		/* It does not wait for good. */
+		atomic_store(&cpu[0], i + 1);
+		if (waits)
+			conform_expect(all[i].name, puppet_finish(&p).result, GM_CUDA_SUCCESS);
+		OK(&p, SYNC, .a = s);
+	}
+	puppet_stop(&p);
+	close(fd);
+	munmap(cpu, CONFORM_WORDS_BYTES);
+	conform_end(
+		"while a registration ends, streams and events are neither made, used nor destroyed");
+}
+
 void conform_stream(void)
 {
 	events_pass_when_their_work_is_done();
@@ -358,4 +437,5 @@ void conform_stream(void)
 	a_store_passes_streams_that_wait();
 	a_store_replaces_a_dead_process();
 	the_end_of_a_registration_waits_for_streams();
+	calls_wait_while_a_registration_ends();
 }

@@ -133,6 +133,8 @@ void puppet_main(int argc, char **argv)
 		int out = -1;
 		if (call.aside)
 			aside(&call, fd, &answer, &out);
+		else if (call.beside)
+			answer.result = puppet_call_beside(&call);
 		else
 			puppet_call_make(&call, fd, &answer, &out);
 		if (fd >= 0)

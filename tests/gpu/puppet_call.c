@@ -252,40 +252,6 @@ static int fork_call(void)
 							     : GM_CUDA_SUCCESS;
 }
 
-struct beside {
-	struct puppet_call call;
-	gm_cu_ctx context;
-};
-
-static void *copy_in_thread(void *arg)
-{
-	struct beside *beside = arg;
-	const struct puppet_call *call = &beside->call;
-
-	if (cuda->cuCtxSetCurrent(beside->context) == GM_CUDA_SUCCESS)
-		(void)cuda->cuMemcpyAsync(
-			call->a, call->b, call->c, (gm_cu_stream)(uintptr_t)call->d);
-	free(beside);
-	return NULL;
-}
-
-static int copy_beside(const struct puppet_call *call)
-{
-	struct beside *beside = malloc(sizeof *beside);
-	pthread_t thread;
-	int result;
-
-	if (!beside)
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	beside->call = *call;
-	result = cuda->cuCtxGetCurrent(&beside->context);
-	if (!result && pthread_create(&thread, NULL, copy_in_thread, beside) == 0)
-		pthread_detach(thread);
-	else
-		free(beside);
-	return result;
-}
-
 void puppet_call_make(
 	const struct puppet_call *call, int fd, struct puppet_answer *answer, int *ret_fd)
 {
@@ -430,9 +396,6 @@ void puppet_call_make(
 	case PUPPET_COPY:
 		answer->result = cuda->cuMemcpyAsync(
 			call->a, call->b, call->c, (gm_cu_stream)(uintptr_t)call->d);
-		break;
-	case PUPPET_COPY_BESIDE:
-		answer->result = copy_beside(call);
 		break;
 	case PUPPET_MEMORY_TYPE: {
 		unsigned int type = 0;
@@ -609,4 +572,42 @@ void puppet_call_make(
 		*value = (uint64_t)number;
 		break;
 	}
+}
+
+/* ---- beside */
+
+struct beside {
+	struct puppet_call call;
+	gm_cu_ctx context;
+};
+
+static void *make_beside(void *arg)
+{
+	struct beside *beside = arg;
+	struct puppet_answer unheard = {0};
+	int fd = -1;
+
+	if (cuda->cuCtxSetCurrent(beside->context) == GM_CUDA_SUCCESS)
+		puppet_call_make(&beside->call, -1, &unheard, &fd);
+	if (fd >= 0)
+		close(fd);
+	free(beside);
+	return NULL;
+}
+
+int puppet_call_beside(const struct puppet_call *call)
+{
+	struct beside *beside = malloc(sizeof *beside);
+	pthread_t thread;
+	int result;
+
+	if (!beside)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+	beside->call = *call;
+	result = cuda->cuCtxGetCurrent(&beside->context);
+	if (!result && pthread_create(&thread, NULL, make_beside, beside) == 0)
+		pthread_detach(thread);
+	else
+		free(beside);
+	return result;
 }

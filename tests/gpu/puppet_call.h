@@ -44,7 +44,6 @@ enum puppet_op {
 			 on stream d) */
 	PUPPET_CPU_COUNT,   /* the same, read by the CPU */
 	PUPPET_COPY,        /* a to, b from, c bytes, d stream */
-	PUPPET_COPY_BESIDE, /* the same, begun by a thread of its own; nobody hears what came of it */
 	PUPPET_MEMORY_TYPE, /* a address → what the driver takes its memory for */
 	PUPPET_PAGES, /* a bytes → address of host memory that the driver does not know; of the
 				 file that came along, shared, if one did */
@@ -94,7 +93,8 @@ enum puppet_op {
 
 struct puppet_call {
 	enum puppet_op op;
-	bool aside; /* by a second thread of the puppet, which has a current context of its own */
+	bool aside;  /* by a second thread of the puppet, which has a current context of its own */
+	bool beside; /* by a thread made for it, in the same context; nobody hears what came of it */
 	uint64_t a, b, c, d;
 	uint8_t blob[64];
 };
@@ -111,5 +111,7 @@ void puppet_call_init(void);
  * all zeros before; ret_fd is written by what gives one. */
 void puppet_call_make(
 	const struct puppet_call *call, int fd, struct puppet_answer *answer, int *ret_fd);
+/* Lets a new thread make it, in the context of the thread that calls. Returns why it could not begin. */
+int puppet_call_beside(const struct puppet_call *call);
 
 #endif
