@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/cuda_device.h"
+#include "common/cuda/cuda_device.h"
 #include "common/limits.h"
 #include "common/random.h"
 #include "common/units.h"

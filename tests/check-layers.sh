@@ -12,13 +12,14 @@ src=${top_srcdir:-.} build=${top_builddir:-.}
 layers='
 include/gpumem:
 common:
+common/cuda:    common
 daemon/books:   common
 daemon/device:  common daemon/books
 daemon/wait:    common daemon/books daemon/device
 daemon/lease:   common daemon/books daemon/device daemon/wait
 daemon/core:    common daemon/books daemon/device daemon/wait daemon/lease
 daemon/config:  common daemon/books
-daemon/backend: common daemon/books
+daemon/backend: common common/cuda daemon/books
 daemon/keep:    common
 daemon/net:     common
 daemon/tenant:  common daemon/books daemon/lease daemon/core daemon/config daemon/net
@@ -26,12 +27,12 @@ daemon/serve:   common daemon/books daemon/device daemon/wait daemon/lease daemo
 daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
 keeper:         common
 preload:        common
-preload/driver: common preload
-preload/table:  common preload/driver
+preload/driver: common common/cuda preload
+preload/table:  common common/cuda preload/driver
 preload/broker: common preload preload/driver preload/table
 preload/hook:   common preload preload/driver preload/table preload/broker
-run:            common
-client/map:     common
+run:            common common/cuda
+client/map:     common common/cuda
 client/heap:    common client/map
 client/session: common
 client/grant:   common client/session
@@ -46,7 +47,7 @@ client/ring:    common client/session client/buffer
 client:         common client/session client/grant client/device client/buffer client/share client/region client/memory client/request
 weights:        common
 ctl/io:         common
-ctl/doctor:     common daemon/config ctl/io
+ctl/doctor:     common common/cuda daemon/config ctl/io
 ctl/verb:       common daemon/config ctl/io ctl/doctor
 ctl/show:       common ctl/io ctl/verb
 ctl/change:     common daemon/config ctl/io ctl/verb
@@ -59,7 +60,7 @@ rules='
 ^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
 ^<systemd/           ^daemon/service      only daemon/service uses libsystemd
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire.h
-^<(cuda|nvml)        ^$                   the driver is declared in common/cuda_abi.h and loaded at run time
+^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson

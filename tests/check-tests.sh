@@ -15,6 +15,6 @@ done)" "each program of tests/variants is there"
 # Those that compare with NVIDIA's headers run where these are installed.
 run=$(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$build" print-tests | tr ' ' '\n'
 	awk '{ print $2 }' <<<"$rows"
-	echo tests/unit/common/check_cuda_abi{,_nvml,_signatures} | tr ' ' '\n')
+	echo tests/unit/cuda/check_cuda_abi{,_nvml,_signatures} | tr ' ' '\n')
 report "$(cd "$src" && find tests -name 'check_*.c' | sed 's/\.c$//' | grep -vxFf <(echo "$run") || true)" "make check runs each check_*.c"
 echo "1..$tests"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "client/map/cuda_context.h"
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /*
  * A GPU of this process, for the files that run driver calls on it: map_cuda.c makes it, and cuda_ipc.c and

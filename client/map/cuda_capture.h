@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "client/map/map.h"
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /*
  * Knows whether the program is capturing streams of a GPU into graphs. The driver answers that for

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "common/limits.h"
 
 /*

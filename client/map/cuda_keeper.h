@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /*
  * A thread that keeps one of the program's contexts current for as long as the context is needed.

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /* Managed memory of a GPU, for map_cuda.c. The caller has a context of the GPU current, in which the
  * memory then is: when the program destroys that context, the driver frees it. gm_cuda_managed_free()

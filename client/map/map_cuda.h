@@ -3,7 +3,7 @@
 #define GM_CLIENT_MAP_CUDA_H
 
 #include "client/map/map.h"
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /*
  * Maps chunks of an NVIDIA GPU, by either transport, and watches its streams.

@@ -14,7 +14,7 @@
 #include <utlist.h>
 
 #include "client/map/map_host.h"
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /* One part for each GPU. */
 struct gm_pinned_event {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/cuda.h"
-#include "common/cuda_device.h"
+#include "common/cuda/cuda.h"
+#include "common/cuda/cuda_device.h"
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/table.h"
 #include "daemon/config/config.h"

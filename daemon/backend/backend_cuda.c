@@ -19,8 +19,8 @@
 
 #include "common/arith.h"
 #include "common/clock.h"
-#include "common/cuda.h"
-#include "common/cuda_device.h"
+#include "common/cuda/cuda.h"
+#include "common/cuda/cuda_device.h"
 #include "common/log.h"
 #include "common/memfd.h"
 #include "common/platform.h"

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "daemon/backend/backend.h"
 
 /* Which processes use a GPU, according to NVML: gm_backend_ops.processes of the cuda backend. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "daemon/backend/backend.h"
 
 /*

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 /* The driver's memory as a file descriptor: a GPU's, or pinned host memory. Needs no context. */
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "daemon/books/chunk.h"
 
 /*

@@ -2,7 +2,7 @@
 #ifndef GM_PRELOAD_CALLS_H
 #define GM_PRELOAD_CALLS_H
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 /*
  * The calls of the driver that the library stands in for. doc/compat.md says what becomes of each of

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 /*
  * What the program has of the broker's memory, by address, so that a pointer into the middle of

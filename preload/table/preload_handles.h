@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 #include "gpumem/gpumem_chunk.h"
 
 /*

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "tests/tap.h"
 
 #define M        ((size_t)2 << 20)

@@ -10,7 +10,7 @@
 
 #include <uthash.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 /*
  * A libcuda.so.1 and a libnvidia-ml.so.1 for machines without a GPU. They behave across processes

@@ -2,7 +2,7 @@
 #ifndef GM_TESTS_CONFORMANCE_H
 #define GM_TESTS_CONFORMANCE_H
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 #include "tests/gpu/puppet.h"
 
 /*

@@ -13,8 +13,8 @@ files="
 	daemon/backend/ipc_blocks.c
 	daemon/backend/backend_nvml.c
 	daemon/backend/backend_ram.c
-	common/cuda.c
-	common/cuda_device.c
+	common/cuda/cuda.c
+	common/cuda/cuda_device.c
 	client/map/cuda_backend.c
 	client/map/cuda_capture.c
 	client/map/cuda_context.c

@@ -2,7 +2,7 @@
 #ifndef GM_TESTS_GPU_PRELOAD_ACTOR_H
 #define GM_TESTS_GPU_PRELOAD_ACTOR_H
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 /*
  * A program that uses the driver as any program does and knows nothing of gpumemd: check_preload.c runs

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 __attribute__((visibility("default"))) pid_t getppid(void);
 __attribute__((visibility("default"))) gm_cu_result cuMemGetInfo_v2(

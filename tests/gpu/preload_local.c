@@ -2,7 +2,7 @@
 /* A library that is linked with the driver, and looks for one of its functions in its own scope. */
 #include <dlfcn.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 __attribute__((visibility("default"))) void *local_find(const char *name);
 __attribute__((visibility("default"))) gm_cu_result local_init(void);

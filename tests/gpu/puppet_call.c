@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "tests/gpu/puppet_astray.h"
 
 static const struct gm_cuda *cuda;

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
-#include "common/cuda_device.h"
+#include "common/cuda/cuda.h"
+#include "common/cuda/cuda_device.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/ok.h"

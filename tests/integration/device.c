@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "tests/integration/device.h"
 #include "tests/integration/harness.h"
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "tests/unit/backend/backend_cuda_fixture.h"
 
 START_TEST(devices_are_described)

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "daemon/backend/backend_ram.h"
 #include "tests/unit/backend/backend_cuda_fixture.h"
 #include "tests/unit/open_fds.h"

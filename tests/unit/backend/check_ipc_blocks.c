@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "tests/limit.h"

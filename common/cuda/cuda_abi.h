@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_CUDA_ABI_H
-#define GM_COMMON_CUDA_ABI_H
+#ifndef GM_CUDA_CUDA_ABI_H
+#define GM_CUDA_CUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 /*
  * Our own declarations of the parts of the CUDA driver and of NVML that we use, so that no Toolkit
  * is needed to build. If cuda.h is installed, check_cuda_abi.c and check_cuda_abi_signatures.c in
- * tests/unit/common compare every size, offset, value, signature and version here with it. If
+ * tests/unit/cuda compare every size, offset, value, signature and version here with it. If
  * nvml.h is installed, check_cuda_abi_nvml.c does the same.
  *
  * Those tests define GM_CU_ABI_TYPES_GIVEN or GM_NVML_ABI_TYPES_GIVEN if they define the types

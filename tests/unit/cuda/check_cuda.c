@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds the signatures of NVML in common/cuda_abi.h against nvml.h: our names for the types are
+ * Holds the signatures of NVML in common/cuda/cuda_abi.h against nvml.h: our names for the types are
  * made NVIDIA's here, and then each function's type must be the very same. The exported symbol must
  * be the one that nvml.h's macros lead to, or a newer version of it: an older Toolkit knows no
  * better.
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/common/nvml_signatures.h"
+#include "tests/unit/cuda/nvml_signatures.h"
 
 typedef nvmlReturn_t gm_nvml_return;
 typedef nvmlEnableState_t gm_nvml_enable;
@@ -18,7 +18,7 @@ typedef nvmlDevice_t gm_nvml_device;
 typedef nvmlMemory_t gm_nvml_memory;
 typedef nvmlProcessInfo_t gm_nvml_process;
 #define GM_NVML_ABI_TYPES_GIVEN
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 #define SAME_SIGNATURE(name, symbol, needed, parameters) \
 	_Static_assert( \

@@ -7,7 +7,7 @@
  * loaded for the life of the process, because unloading the driver while threads run would crash
  * it.
  */
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>

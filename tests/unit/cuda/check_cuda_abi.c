@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds our declarations of the driver (common/cuda_abi.h) against NVIDIA's own, where cuda.h is
+ * Holds our declarations of the driver (common/cuda/cuda_abi.h) against NVIDIA's own, where cuda.h is
  * installed. Sizes, offsets and values: here. Signatures: check_cuda_abi_signatures.c. All of it
  * is decided by the compiler; the program says what was compared.
  */
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 #define SAME_SIZE(ours, theirs) \
 	_Static_assert(sizeof(ours) == sizeof(theirs) && _Alignof(ours) == _Alignof(theirs), \

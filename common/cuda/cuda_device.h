@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_CUDA_DEVICE_H
-#define GM_COMMON_CUDA_DEVICE_H
+#ifndef GM_CUDA_CUDA_DEVICE_H
+#define GM_CUDA_CUDA_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/cuda.h"
+#include "common/cuda/cuda.h"
 #include "common/limits.h"
 #include "common/types.h"
 

@@ -16,7 +16,7 @@
  * So on WSL2 a GPU has no RDMA. It has fd if a chunk can really be created and exported. It has ipc
  * only if it does not have fd: only a client that tries can know whether an ipc handle opens.
  */
-#include "common/cuda_device.h"
+#include "common/cuda/cuda_device.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds our declarations of NVML (common/cuda_abi.h) against NVIDIA's own, where nvml.h is
+ * Holds our declarations of NVML (common/cuda/cuda_abi.h) against NVIDIA's own, where nvml.h is
  * installed. Sizes, offsets and values: here. Signatures: nvml_signatures.c. All of it is
  * decided by the compiler, but for the names of the exported symbols.
  */
@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "common/cuda_abi.h"
-#include "tests/unit/common/nvml_signatures.h"
+#include "common/cuda/cuda_abi.h"
+#include "tests/unit/cuda/nvml_signatures.h"
 
 #define SAME_SIZE(ours, theirs) \
 	_Static_assert(sizeof(ours) == sizeof(theirs) && _Alignof(ours) == _Alignof(theirs), \

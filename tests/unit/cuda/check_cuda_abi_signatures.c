@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds the signatures in common/cuda_abi.h against cuda.h: our names for the types are made
+ * Holds the signatures in common/cuda/cuda_abi.h against cuda.h: our names for the types are made
  * NVIDIA's here, and then each function's type must be the very same, and the exported symbol the
  * one that cuda.h's macros lead to. The version that cuGetProcAddress is asked for must be the one
  * that brought this signature, by cudaTypedefs.h, which lies beside cuda.h since CUDA 11.3.
@@ -38,7 +38,7 @@ typedef CUpointer_attribute gm_cu_pointer_attribute;
 typedef CUmem_advise gm_cu_advice;
 typedef CUhostFn gm_cu_host_fn;
 #define GM_CU_ABI_TYPES_GIVEN
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 #define SAME_SIGNATURE(name, symbol, version, needed, parameters) \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(&name), CUresult(*) parameters), \

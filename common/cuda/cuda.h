@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_CUDA_H
-#define GM_COMMON_CUDA_H
+#ifndef GM_CUDA_CUDA_H
+#define GM_CUDA_CUDA_H
 
-#include "common/cuda_abi.h"
+#include "common/cuda/cuda_abi.h"
 
 /*
  * The CUDA driver and NVML, loaded at run time, so that one binary serves hosts with and without a
  * GPU. Nothing is loaded before the first call. Nothing is ever unloaded, because the driver does
- * not survive that. Loading twice gives the same table. Thread-safe.
+ * not survive that. Loading twice gives the same table. Thread-safe. This folder knows neither chunks nor clients.
  *
  * The loaded functions return the driver's own results; gm_cuda_error() gives their names.
  */
