@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "bench/measure.h"
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/raw.h"
 

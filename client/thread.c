@@ -30,10 +30,10 @@
 #include "client/grant/returns.h"
 #include "client/share/buffer_signal.h"
 #include "common/arith.h"
-#include "common/bell.h"
+#include "common/wire/bell.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/page_event.h"
+#include "common/wire/page_event.h"
 
 #define NEVER UINT64_MAX
 

@@ -28,10 +28,10 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/keeper_wire.h"
+#include "common/wire/keeper_wire.h"
 #include "common/limits.h"
 #include "common/pid_ns.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/step.h"
 
 #define KEEPER_BACKLOG 16

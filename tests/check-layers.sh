@@ -13,6 +13,7 @@ layers='
 include/gpumem:
 common:
 common/cuda:    common
+common/wire:    common
 daemon/books:   common
 daemon/device:  common daemon/books
 daemon/wait:    common daemon/books daemon/device
@@ -20,12 +21,12 @@ daemon/lease:   common daemon/books daemon/device daemon/wait
 daemon/core:    common daemon/books daemon/device daemon/wait daemon/lease
 daemon/config:  common daemon/books
 daemon/backend: common common/cuda daemon/books
-daemon/keep:    common
-daemon/net:     common
-daemon/tenant:  common daemon/books daemon/lease daemon/core daemon/config daemon/net
+daemon/keep:    common common/wire
+daemon/net:     common common/wire
+daemon/tenant:  common common/wire daemon/books daemon/lease daemon/core daemon/config daemon/net
 daemon/serve:   common daemon/books daemon/device daemon/wait daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
 daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
-keeper:         common
+keeper:         common common/wire
 preload:        common
 preload/driver: common common/cuda preload
 preload/table:  common common/cuda preload/driver
@@ -34,22 +35,22 @@ preload/hook:   common preload preload/driver preload/table preload/broker
 run:            common common/cuda
 client/map:     common common/cuda
 client/heap:    common client/map
-client/session: common
+client/session: common common/wire
 client/grant:   common client/session
 client/device:  common client/map client/heap client/session client/grant
 client/buffer:  common client/map client/session client/grant client/device
 client/share:   common client/map client/session client/grant client/device client/buffer
-client/region:  common client/map client/heap client/session client/grant client/device client/buffer
+client/region:  common common/wire client/map client/heap client/session client/grant client/device client/buffer
 client/memory:  common client/map client/heap client/session client/grant client/device client/buffer client/region
 client/request: common client/heap client/session client/grant client/device client/buffer client/memory
 client/copy:    common client/map client/session client/device client/buffer client/memory
 client/ring:    common client/session client/buffer
-client:         common client/session client/grant client/device client/buffer client/share client/region client/memory client/request
+client:         common common/wire client/session client/grant client/device client/buffer client/share client/region client/memory client/request
 weights:        common
-ctl/io:         common
-ctl/doctor:     common common/cuda daemon/config ctl/io
+ctl/io:         common common/wire
+ctl/doctor:     common common/cuda common/wire daemon/config ctl/io
 ctl/verb:       common daemon/config ctl/io ctl/doctor
-ctl/show:       common ctl/io ctl/verb
+ctl/show:       common common/wire ctl/io ctl/verb
 ctl/change:     common daemon/config ctl/io ctl/verb
 ctl:            common ctl/io ctl/verb
 '
@@ -59,19 +60,18 @@ ctl:            common ctl/io ctl/verb
 rules='
 ^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
 ^<systemd/           ^daemon/service      only daemon/service uses libsystemd
-^<protobuf-c         ^$                   protobuf-c is reached through common/wire.h
+^<protobuf-c         ^$                   protobuf-c is reached through common/wire/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
-^<sys/(socket|un)\.h ^(common|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
+^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
 ^<                   ^(common|daemon|client|weights|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
 ^"autoconf\.h        ^(common|daemon|client|weights|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
 ^"(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h ^include/            includes are written from the top folder
-^"proto/gpumem       ^(common/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
-^"common/wire\.h     ^(common/wire\.c|client/(session|grant)/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
-^"common/(seqpacket|fdlist)\.h ^(common/|client/(session|grant)/|ctl/|keeper/|daemon/(net|keep|tenant|serve|config|backend)/|daemon/[^/]*$)  the core, the heap and the mappings know no sockets
+^"proto/gpumem       ^(common/wire/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
+^"common/wire/wire\.h ^(common/wire/wire\.c|client/(session|grant)/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
 '
 
 files=$(cd "$src" && find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
-#include "common/bell.h"
-#include "common/page_event.h"
+#include "common/wire/bell.h"
+#include "common/wire/page_event.h"
 
 /* A client's side of the events, for tests that speak the wire by hand: waits for the bell, and reads
  * the page. All fields 0 is one that hears nothing. */

@@ -11,7 +11,7 @@
 #include "client/device/use.h"
 #include "client/heap/arena.h"
 #include "common/arith.h"
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "common/status_table.h"
 
 static struct gm_session_device *region_state_device(const struct gpumem_region *region)

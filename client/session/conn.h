@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 #include "client/session/error.h"
-#include "common/seqpacket.h"
-#include "common/wire.h"
+#include "common/wire/seqpacket.h"
+#include "common/wire/wire.h"
 #include "gpumem/status.h"
 
 /*

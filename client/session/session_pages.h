@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 
 /*
  * The two pages that a session shares with the daemon. The daemon's page can be read without a

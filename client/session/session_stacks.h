@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 
 /*
  * Call stacks, for sessions that track where memory was allocated. They are written into the client's

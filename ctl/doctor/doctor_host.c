@@ -22,7 +22,7 @@
 #include "common/kept.h"
 #include "common/path.h"
 #include "common/platform.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/doctor_lingering.h"

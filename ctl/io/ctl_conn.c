@@ -24,7 +24,7 @@
 #include "common/log.h"
 #include "common/path.h"
 #include "common/reach.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/units.h"
 
 struct gm_ctl_conn {

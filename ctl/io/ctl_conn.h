@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/status_table.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 /*
  * A connection to gpumemd as an observer: it asks one question at a time and never takes memory.

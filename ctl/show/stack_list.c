@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "ctl/io/symbols.h"
 
 struct stack_entry {

@@ -16,7 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 
 /* How long the keeper has to answer at least, once it was found. */
 #define KEEP_ANSWER_MS 1000

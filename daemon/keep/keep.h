@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "common/keeper_wire.h"
+#include "common/wire/keeper_wire.h"
 #include "daemon/keep/records.h"
 
 /*

@@ -17,7 +17,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/step.h"
 
 /* Packets that are sent or read before the loop serves others. */

@@ -20,7 +20,7 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "daemon/net/endpoint.h"
 
 #define GM_ENDPOINT_BACKLOG 1024

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "daemon/net/peer_private.h"
 
 /* How long to wait when no more fds may be sent, until clients have read theirs. */

@@ -25,7 +25,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/uid_name.h"
 #include "daemon/net/listener.h"
 

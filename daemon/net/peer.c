@@ -29,7 +29,7 @@
 
 #include <utlist.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "common/uid_name.h"
 #include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"

@@ -8,7 +8,7 @@
 
 #include "gpumem/status.h"
 #include "common/log.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "daemon/net/closer.h"
 #include "daemon/net/identity.h"
 #include "daemon/net/lane.h"

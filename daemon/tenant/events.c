@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "common/arith.h"
-#include "common/bell.h"
+#include "common/wire/bell.h"
 #include "common/clock.h"
-#include "common/page_event.h"
+#include "common/wire/page_event.h"
 #include "daemon/tenant/events.h"
 
 _Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");

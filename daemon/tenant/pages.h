@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "daemon/core/core.h"
 
-/* The daemon's side of a client's two shared pages (common/page.h). */
+/* The daemon's side of a client's two shared pages (common/wire/page.h). */
 struct gm_pages {
 	struct gm_page_daemon *daemon; /* mapped here, read-only for everybody else */
 	int daemon_fd; /* for the client; -1 once handed over: the daemon has its mapping */

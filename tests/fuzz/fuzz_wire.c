@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 /* abort() whatever NDEBUG says. */

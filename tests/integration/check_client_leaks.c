@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
 #include "tests/tap.h"

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "gpumem/gpumem_piece.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/tap.h"

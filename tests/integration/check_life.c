@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/integration/life_fixture.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "common/units.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "common/keeper_wire.h"
-#include "common/seqpacket.h"
+#include "common/wire/keeper_wire.h"
+#include "common/wire/seqpacket.h"
 #include "daemon/books/record.h"
 #include "daemon/keep/records.h"
 #include "tests/end_keeper.h"

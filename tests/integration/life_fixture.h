@@ -4,7 +4,7 @@
 
 /* A private daemon, and a client that holds memory. */
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/seqpacket.h"
-#include "common/wire.h"
+#include "common/wire/seqpacket.h"
+#include "common/wire/wire.h"
 #include "gpumem/status.h"
 #include "tests/hearing.h"
 #include "tests/integration/harness.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/integration/scene.h"
 
 void gm_scene_start(struct gm_scene *scene, const char *config)

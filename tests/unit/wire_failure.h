@@ -2,7 +2,7 @@
 #ifndef GM_TESTS_UNIT_WIRE_FAILURE_H
 #define GM_TESTS_UNIT_WIRE_FAILURE_H
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "gpumem/status.h"
 
 /* A refusal, as a daemon sends it. The packet points to body and detail. */

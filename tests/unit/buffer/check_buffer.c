@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"
 #include "tests/unit/session/session_fixture.h"

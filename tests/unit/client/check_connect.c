@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/limit.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"

@@ -13,7 +13,7 @@
 
 #include "common/path.h"
 #include "common/reach.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 

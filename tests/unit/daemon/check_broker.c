@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/daemon/broker_fixture.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/kept.h"
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/tenant/client.h"
 #include "tests/tap.h"

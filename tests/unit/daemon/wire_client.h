@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "gpumem/status.h"
-#include "common/seqpacket.h"
-#include "common/wire.h"
+#include "common/wire/seqpacket.h"
+#include "common/wire/wire.h"
 #include "tests/hearing.h"
 
 /* A client that speaks the wire by hand, one packet at a time, right or wrong as a test wants it.

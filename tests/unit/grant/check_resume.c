@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/session/heard.h"

@@ -16,7 +16,7 @@
 #include <utlist.h>
 
 #include "client/grant/session_lease.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/session/session_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"
 #include "tests/unit/session/session_fixture.h"

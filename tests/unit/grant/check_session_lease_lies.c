@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/control.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"
 #include "tests/unit/session/session_fixture.h"

@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "tests/scratch.h"
 #include "tests/unit/io/ctl_fake.h"
 

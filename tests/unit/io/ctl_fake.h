@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 /*
  * A daemon that says what a test tells it to: a listening socket in a folder of its own, and a

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "tests/unit/keep/keep_fixture.h"
 
 #define NOBODY 65534

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "daemon/net/inflight.h"
 #include "tests/limit.h"
 #include "tests/tap.h"

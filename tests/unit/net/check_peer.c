@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "daemon/net/peer.h"
 #include "tests/limit.h"
 #include "tests/tap.h"

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/session/session_fixture.h"

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "gpumem/gpumem_chunk.h"
 #include "gpumem/gpumem_graph.h"
 #include "gpumem/gpumem_managed.h"

@@ -15,8 +15,8 @@
 #include <utlist.h>
 
 #include "common/cleanup.h"
-#include "common/bell.h"
-#include "common/seqpacket.h"
+#include "common/wire/bell.h"
+#include "common/wire/seqpacket.h"
 #include "tests/unit/wire_failure.h"
 
 #define TOTAL (UINT64_C(1) << 33)

@@ -20,10 +20,10 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "common/bell.h"
+#include "common/wire/bell.h"
 #include "common/cleanup.h"
-#include "common/page_event.h"
-#include "common/seqpacket.h"
+#include "common/wire/page_event.h"
+#include "common/wire/seqpacket.h"
 #include "tests/scratch.h"
 #include "tests/unit/session/fake_daemon_private.h"
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "gpumem/status.h"
 
 /*

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "common/limits.h"
-#include "common/wire.h"
+#include "common/wire/wire.h"
 #include "tests/unit/session/fake_books.h"
 #include "tests/unit/session/fake_daemon.h"
 

@@ -6,7 +6,7 @@
  * allocated, also if the client lies about that.
  */
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/ctl/verbs_fixture.h"

@@ -9,7 +9,7 @@
 #include <errno.h>
 
 #include "common/cleanup.h"
-#include "common/fdlist.h"
+#include "common/wire/fdlist.h"
 
 void gm_fdlist_init(struct gm_fdlist *list)
 {

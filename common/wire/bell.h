@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_BELL_H
-#define GM_COMMON_BELL_H
+#ifndef GM_WIRE_BELL_H
+#define GM_WIRE_BELL_H
 
 #include <stdbool.h>
 

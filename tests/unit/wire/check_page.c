@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 #include "tests/tap.h"
 
 START_TEST(the_layout_is_part_of_the_protocol)

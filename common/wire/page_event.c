@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/page_event.h"
+#include "common/wire/page_event.h"
 
 /* Whether an event was not heard yet, and is older than the one that was found before. */
 static bool page_event_is_next(uint64_t sequence, uint64_t heard, const struct gm_page_event *found)

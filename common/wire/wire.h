@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_WIRE_H
-#define GM_COMMON_WIRE_H
+#ifndef GM_WIRE_WIRE_H
+#define GM_WIRE_WIRE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +9,10 @@
 #include "proto/gpumem.pb-c.h"
 
 /*
- * Turns packets into bytes and back. Unpacking uses only the memory of an arena of
+ * This folder is how processes speak to one another: packets with descriptors, and shared pages. It must never know what
+ * a message is for.
+ *
+ * Here, packets become bytes, and bytes packets. Unpacking uses only the memory of an arena of
  * GM_LIMIT_ARENA_BYTES, so a hostile packet cannot cost more than that.
  */
 

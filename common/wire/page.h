@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_PAGE_H
-#define GM_COMMON_PAGE_H
+#ifndef GM_WIRE_PAGE_H
+#define GM_WIRE_PAGE_H
 
 #include <stdatomic.h>
 #include <stddef.h>

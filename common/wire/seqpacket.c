@@ -18,7 +18,7 @@
 #include <sys/un.h>
 
 #include "common/cleanup.h"
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 
 /* Since Linux 6.5, on sockets that were set to receive it. Debian 12's headers do not have it. */
 #ifndef SCM_PIDFD

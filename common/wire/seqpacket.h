@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_SEQPACKET_H
-#define GM_COMMON_SEQPACKET_H
+#ifndef GM_WIRE_SEQPACKET_H
+#define GM_WIRE_SEQPACKET_H
 
 #include <stddef.h>
 #include <stdbool.h>
 
-#include "common/fdlist.h"
+#include "common/wire/fdlist.h"
 
 /*
  * Sends and receives single packets over a SOCK_SEQPACKET Unix socket. Neither call ever waits,

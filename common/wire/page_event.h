@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_PAGE_EVENT_H
-#define GM_COMMON_PAGE_EVENT_H
+#ifndef GM_WIRE_PAGE_EVENT_H
+#define GM_WIRE_PAGE_EVENT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 
 /*
  * Events on the daemon's page. The page has the latest event of each kind and device, so a client

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/page_event.h"
+#include "common/wire/page_event.h"
 #include "tests/tap.h"
 
 static struct gm_page_daemon page;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/wire.h"
+#include "common/wire/wire.h"
 
 /* The first field number of the Packet's oneof: lower numbers belong to the envelope. */
 #define WIRE_FIRST_BODY 10

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_FDLIST_H
-#define GM_COMMON_FDLIST_H
+#ifndef GM_WIRE_FDLIST_H
+#define GM_WIRE_FDLIST_H
 
 #include <stddef.h>
 

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#include "common/fdlist.h"
+#include "common/wire/fdlist.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 

@@ -12,7 +12,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "common/bell.h"
+#include "common/wire/bell.h"
 
 int gm_bell_new(int *ret_bell)
 {

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/seqpacket.h"
+#include "common/wire/seqpacket.h"
 #include "tests/limit.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "common/page.h"
+#include "common/wire/page.h"
 
 /* A write takes some tens of nanoseconds. A writer that was stopped in the middle may take any
  * time, so readers give up. By pread(), which takes longer than a write, they do it soon: a client

@@ -8,7 +8,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "common/bell.h"
+#include "common/wire/bell.h"
 #include "tests/tap.h"
 
 static int bell;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_COMMON_KEEPER_WIRE_H
-#define GM_COMMON_KEEPER_WIRE_H
+#ifndef GM_WIRE_KEEPER_WIRE_H
+#define GM_WIRE_KEEPER_WIRE_H
 
 #include <stdint.h>
 
