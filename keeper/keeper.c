@@ -322,10 +322,10 @@ int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays)
 
 /* ---- the socket */
 
-static int keeper_fail(const struct gm_keeper *keeper, const char *what, char why[GM_KEEPER_WHY])
+static int keeper_fail(const char *what, char why[GM_KEEPER_WHY])
 {
 	int error = errno;
-	snprintf(why, GM_KEEPER_WHY, "%s: %s: %s", keeper->name, what, strerror(error));
+	snprintf(why, GM_KEEPER_WHY, "cannot %s: %s", what, strerror(error));
 	return -error;
 }
 
@@ -335,18 +335,17 @@ static int keeper_open_folder(struct gm_keeper *keeper, const char *path, char w
 	const char *name = slash ? slash + 1 : path;
 
 	if (!*name || strlen(name) >= sizeof(keeper->name)) {
-		snprintf(why, GM_KEEPER_WHY, "%.300s is not the path of a socket, or is too long",
-			path);
+		snprintf(why, GM_KEEPER_WHY, "this is not the path of a socket, or is too long");
 		return -EINVAL;
 	}
 	strcpy(keeper->name, name);
 
 	GM_AUTO_FREE char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
 	if (!folder)
-		return -ENOMEM;
+		return keeper_fail("name its folder", why);
 	keeper->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (keeper->folder < 0)
-		return keeper_fail(keeper, "its folder", why);
+		return keeper_fail("open its folder", why);
 	return 0;
 }
 
@@ -360,12 +359,11 @@ static int keeper_take_lock(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 		GM_AUTO_FD int fd = openat(keeper->folder, name,
 			O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		if (fd < 0)
-			return keeper_fail(keeper, "its lock", why);
+			return keeper_fail("make its lock file", why);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 			if (errno != EWOULDBLOCK)
-				return keeper_fail(keeper, "its lock", why);
-			snprintf(why, GM_KEEPER_WHY, "%s: another gpumem-keeper has this socket",
-				keeper->name);
+				return keeper_fail("lock its lock file", why);
+			snprintf(why, GM_KEEPER_WHY, "another gpumem-keeper has this socket");
 			return -EADDRINUSE;
 		}
 
@@ -388,34 +386,34 @@ static int keeper_listen(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 		keeper->folder, keeper->name);
 	if (n < 0 || (size_t)n >= sizeof(address.sun_path)) {
 		errno = ENAMETOOLONG;
-		return keeper_fail(keeper, "its name", why);
+		return keeper_fail("make its address", why);
 	}
 
 	if (fstatat(keeper->folder, keeper->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (!S_ISSOCK(st.st_mode) || st.st_uid != geteuid()) {
 			snprintf(why, GM_KEEPER_WHY,
-				"%s exists and is not a socket of this user (uid %u): remove it",
-				keeper->name, (unsigned int)st.st_uid);
+				"it exists and is not a socket of this user (it belongs to uid %u): remove it",
+				(unsigned int)st.st_uid);
 			return -EEXIST;
 		}
 		if (unlinkat(keeper->folder, keeper->name, 0) < 0 && errno != ENOENT)
-			return keeper_fail(keeper, "the socket of the keeper before", why);
+			return keeper_fail("remove the socket of the keeper before", why);
 	}
 
 	keeper->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (keeper->listener < 0)
-		return keeper_fail(keeper, "socket", why);
+		return keeper_fail("make a socket", why);
 	mode_t before = umask(0177);
 	int r = bind(keeper->listener, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
 	umask(before);
 	errno = error;
 	if (r < 0 || fstatat(keeper->folder, keeper->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return keeper_fail(keeper, "bind", why);
+		return keeper_fail("bind", why);
 	keeper->device = st.st_dev;
 	keeper->inode = st.st_ino;
 	if (listen(keeper->listener, KEEPER_BACKLOG) < 0)
-		return keeper_fail(keeper, "listen", why);
+		return keeper_fail("listen", why);
 	return 0;
 }
 

@@ -184,7 +184,7 @@ int main(int argc, char **argv)
 	int r = gm_keeper_new(path, &keeper, why);
 	if (r < 0) {
 		int status = r == -EADDRINUSE ? EXIT_TAKEN : EXIT_FAILURE;
-		fprintf(stderr, "gpumem-keeper: %s\n", why);
+		fprintf(stderr, "gpumem-keeper: cannot listen on %s: %s\n", path, why);
 		report(waits, (char)status);
 		return status;
 	}

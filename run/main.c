@@ -71,6 +71,15 @@ static void main_take(struct main_device *device, const gpumem_device_info_t *in
 	snprintf(device->uuids + n, sizeof device->uuids - n, "%s%s", n ? "," : "", uuid);
 }
 
+/* The daemon serves GPUs or host memory, never both as numbered devices. */
+static bool main_has_gpu(gpumem_session *session)
+{
+	gpumem_device_info_t info = GPUMEM_DEVICE_INFO_INIT;
+
+	return gpumem_device_info(session, 0, &info) == GPUMEM_OK &&
+	       strcmp(info.backend, "cuda") == 0;
+}
+
 static int main_look(
 	gpumem_session *session, const struct gm_run_options *options, struct main_device *ret)
 {
@@ -78,6 +87,9 @@ static int main_look(
 
 	if (gpumem_device_count(session, &n))
 		return main_fail(EXIT_FAILURE, "%s", gpumem_error_detail());
+	if (options->device >= (int64_t)n && !main_has_gpu(session))
+		return main_fail(EXIT_USAGE, "--device: there is no GPU %lld; gpumemd has none",
+			(long long)options->device);
 	if (options->device >= (int64_t)n)
 		return main_fail(EXIT_USAGE,
 			"--device: there is no GPU %lld; gpumemd has %u, numbered from 0 (see 'gpumemctl devices')",

@@ -131,7 +131,7 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	gm_writer_bool(ctl->writer, "ended", ended);
 	gm_writer_line(ctl->writer, "", "The daemon %s%s", ended ? "has ended" : "ends",
 		forget ? ", and with it all memory that it handed out."
-		       : ". What clients hold, and names, wait for the next daemon.");
+		       : ". What clients hold or have published waits for the next daemon.");
 	return GPUMEM_OK;
 }
 

@@ -312,6 +312,9 @@ START_TEST(host_memory_is_no_gpu)
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = "", .args = args});
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strstr(text, "device 0 is not a GPU"));
+	command.arguments = ARGUMENTS("--device", "7", "true");
+	GM_REQUIRE_EQ(outcome(&command, text), 2);
+	GM_REQUIRE(strstr(text, "there is no GPU 7; gpumemd has none"));
 	command.arguments = ARGUMENTS("--limit", "40%", "true");
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strstr(text, "gpumemd has no GPU to give 40% of"));

@@ -81,7 +81,7 @@ START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 	struct gm_options options = {0};
 	char *text = run_text("stop", script_stop);
 	ck_assert(!forget);
-	has(text, "wait for the next daemon");
+	has(text, "What clients hold or have published");
 	free(text);
 
 	options.given = GM_OPTION_FORGET;
