@@ -143,9 +143,10 @@ const struct gm_verb gm_verb_stop = {
 		"              forget what was set at run time; programs keep what they\n"
 		"              have mapped, but nobody counts it any more\n\n"
 		"Without --forget, leases, shares, drains and limits wait for the next daemon, as\n"
-		"after 'systemctl stop'. 'stop' waits until the daemon has ended, so that the next\n"
-		"one can start; a service manager may do so at once. For administrators: root, the\n"
-		"user that runs the daemon, and the members of the configured admin_group.\n",
+		"after 'systemctl stop'. 'stop' waits until the daemon has ended, so that the\n"
+		"next one can start; a service manager may do so at once. For administrators:\n"
+		"root, the user that runs the daemon, and the members of the configured\n"
+		"admin_group.\n",
 	.takes = GM_OPTION_FORGET,
 	.run = stop_run,
 };
