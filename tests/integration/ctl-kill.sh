@@ -128,5 +128,14 @@ run 0 clients --csv --no-header --columns name
 check "the list has names that are dangerous in a shell" all "says '\$(>ran)'" "says '--signal=KILL'"
 check "completion of kill runs nothing, and offers plain names alone" completes_to twin kill ''
 check "so does completion of --name" completes_to twin clients --name t
+check "completion knows the columns of a verb, also after others" completes_to "pid,-held" clients --sort pid,-he
+runs_no_verb() {
+	gpumemctl() { : >"$dir/ran"; }
+	completes_to "" stop --sort ''
+	local status=$?
+	unset -f gpumemctl
+	return "$status"
+}
+check "and looks them up only for verbs that show something" runs_no_verb
 
 echo "1..$n"

@@ -176,6 +176,10 @@ offered='--older-than'
 check "and those of one verb" complete_is --socket x buffers --o
 offered='show'
 check "and what follows config" complete_is config s
+offered='container: client:'
+check "and kinds of owners" complete_is limit set c
+offered='max='
+check "and values of limits" complete_is limit set uid : root m
 
 # ---- a daemon, nobody there yet
 
