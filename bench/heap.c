@@ -3,7 +3,7 @@
 
 /*
  * The arena heap alone, without a session. Measures a warm pair of alloc and free in nanoseconds,
- * compared with malloc() and free() of the same size, in one thread and in two. Then measures
+ * compared with malloc() and free() of the same size, in one thread and beside others. Then measures
  * packing: the most memory that was held, compared with the most that was in use, in made-up traces
  * that resemble training and serving.
  */
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bench/measure.h"
 #include "client/heap/arena.h"
@@ -112,6 +113,24 @@ static void *churn(void *size)
 	return NULL;
 }
 
+/* The same while other threads do it, too. malloc() has no company. */
+static void compare_beside(const char *name, size_t size, size_t others)
+{
+	pthread_t *threads = calloc(others, sizeof(*threads));
+
+	if (!threads)
+		die("out of memory");
+	atomic_store(&stop, false);
+	for (size_t i = 0; i < others; i++)
+		if (pthread_create(&threads[i], NULL, churn, &size))
+			die("pthread_create failed");
+	compare(name, size);
+	atomic_store(&stop, true);
+	for (size_t i = 0; i < others; i++)
+		pthread_join(threads[i], NULL);
+	free(threads);
+}
+
 static void time_pairs(void)
 {
 	static const size_t sizes[] = {512, 4096, 32768, 65536, 1 << 20, 64 << 20};
@@ -123,16 +142,14 @@ static void time_pairs(void)
 	gm_print_title("the heap alone: alloc and free, warm, one thread, against malloc and free");
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
 		compare(names[s], sizes[s]);
-	gm_print_title("the same while another thread does it too");
-	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s += 2) {
-		size_t size = sizes[s];
-		pthread_t thread;
-		atomic_store(&stop, false);
-		if (pthread_create(&thread, NULL, churn, &size))
-			die("pthread_create failed");
-		compare(names[s], sizes[s]);
-		atomic_store(&stop, true);
-		pthread_join(thread, NULL);
+	for (size_t others = 1; others < (size_t)sysconf(_SC_NPROCESSORS_ONLN);
+		others = 2 * others + 1) {
+		char title[100];
+		snprintf(title, sizeof(title), "the same while %zu other thread%s %s it too",
+			others, others == 1 ? "" : "s", others == 1 ? "does" : "do");
+		gm_print_title(title);
+		for (size_t s = 1; s < sizeof(sizes) / sizeof(sizes[0]); s += 2)
+			compare_beside(names[s], sizes[s], others);
 	}
 	end();
 

@@ -98,8 +98,10 @@ bool gm_small_slab_dead(const struct gm_small_slab *slab)
 {
 	for (uint32_t used = slab->used; used; used &= used - 1) {
 		const struct gm_small_span *span = &slab->spans[__builtin_ctz(used)];
+		uint32_t class1 = atomic_load_explicit(&span->class1, memory_order_relaxed);
+		uint64_t units = gm_small_bytes(class1 - 1) / GM_SMALL_UNIT;
 
-		for (unsigned i = 0; i < span->objects; i++)
+		for (uint64_t i = 0; i < span->objects * units; i += units)
 			if (atomic_load_explicit(&span->asked[i], memory_order_relaxed))
 				return false;
 	}

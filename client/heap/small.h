@@ -21,7 +21,8 @@
 #define GM_SMALL_SPAN_SHIFT 17
 #define GM_SMALL_SPAN_BYTES (UINT64_C(1) << GM_SMALL_SPAN_SHIFT)
 #define GM_SMALL_SPANS      (GM_SMALL_SLAB_BYTES / GM_SMALL_SPAN_BYTES)
-#define GM_SMALL_OBJECTS    (GM_SMALL_SPAN_BYTES / 256)
+#define GM_SMALL_UNIT       UINT64_C(256) /* sizes of objects are multiples of it */
+#define GM_SMALL_OBJECTS    (GM_SMALL_SPAN_BYTES / GM_SMALL_UNIT)
 /* A value in the ptrmap that is a span carries this bit. */
 #define GM_SMALL_MARK UINT64_C(1)
 
@@ -34,9 +35,15 @@ struct gm_small_span {
 	uint16_t objects, free;
 	uint16_t first; /* the first free object; as large as objects: none is free */
 	struct gm_small_span *prev, *next; /* in the class's list, while objects are free */
-	/* Per object, the size that was asked for; 0: it is not alive. */
+	uint64_t link[GM_SMALL_OBJECTS];   /* to the next free or waiting object */
+	/*
+	 * Per object, the size that was asked for; 0: it is not alive. Threads write these words
+	 * without a lock, each for the objects of its own cache. So that they do not write the same
+	 * cache lines, an object's word stands where its first 256 bytes stand among those of the
+	 * span, and nothing else that is used without a lock is close.
+	 */
 	_Atomic uint16_t asked[GM_SMALL_OBJECTS];
-	uint64_t link[GM_SMALL_OBJECTS]; /* to the next free or waiting object */
+	char apart[64]; /* from the next span */
 };
 
 struct gm_small_slab {
@@ -140,7 +147,7 @@ static inline _Atomic uint16_t *gm_small_find(
 	*ret_start = index * bytes == offset;
 	if ((index + 1) * bytes > GM_SMALL_SPAN_BYTES)
 		return NULL;
-	return &span->asked[index];
+	return &span->asked[index * bytes / GM_SMALL_UNIT];
 }
 
 #endif
