@@ -229,9 +229,10 @@ const struct gm_verb gm_verb_watch = {
 	.arguments = "[--device N]",
 	.summary = "show events as they happen",
 	.help = "  --device N  only events of this device\n\n"
-		"Shows one line for each event, until the daemon ends: changes of the level of\n"
-		"pressure, limits that are met or changed, requests that wait, reclaims, and\n"
-		"clients that did not return memory in time. With --json, each line is an object.\n",
+		"Shows the level of pressure of each device, and then one line for each event,\n"
+		"until the daemon ends: changes of the level, limits that are reached or changed,\n"
+		"drains, requests that wait, reclaims, and clients that did not return memory in\n"
+		"time. With --json, each line is an object.\n",
 	.takes = GM_OPTION_DEVICE,
 	.streams = true,
 	.run = watch_run,
