@@ -271,6 +271,16 @@ static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_
 	       (plan->reach == GM_REACH_ALL || ladder_is_own(account, self));
 }
 
+/* Whether the client has buffers, by what it said last, which would help but are out of reach. */
+static bool ladder_spares(const struct gm_ladder_plan *plan, const struct gm_account *account,
+	const struct gm_account *self, const struct gm_tally *tally)
+{
+	return plan->reach == GM_REACH_OWN_BUFFERS && account->said.evictable > 0 &&
+	       account->priority <= self->priority && !ladder_is_own(account, self) &&
+	       (!tally || gm_account_counts_for(account, tally)) && !account->payer->ending &&
+	       !account->payer->quarantined;
+}
+
 /* Whether the client is left alone for a while after it did not return all that it was asked for. If it has kept
  * its word, it is asked for what it says it caches now: otherwise a request that waits in vain, and asks everybody each
  * second for more than they have, would keep that from all others. */
@@ -343,6 +353,8 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		struct gm_account *account = next;
 		next = account->next;
 		device->ladder.steps++;
+		if (rung == GM_RUNG_SPILL && !plan->spares)
+			plan->spares = ladder_spares(plan, account, self, tally);
 		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
 			(rung == GM_RUNG_SPILL && !ladder_may_spill(plan, account, self, now)) ||
 			(plan->reach == GM_REACH_OWN && !ladder_is_own(account, self)))

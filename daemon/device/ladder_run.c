@@ -482,7 +482,8 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	int r = 0;
 	if (!ways.widely)
 		r = ladder_plan_offers(device, self, tally, bytes, &plan);
-	if (r == 0 && gm_ladder_plan_sure(&plan) < bytes) {
+	bool wide = r == 0 && gm_ladder_plan_sure(&plan) < bytes;
+	if (wide) {
 		/* By what clients say, there is not enough. But what they say may be old, so all of
 		 * them are asked. */
 		gm_ladder_plan_deinit(&plan);
@@ -493,7 +494,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
 	}
 
-	struct gm_ladder_asked asked = {0};
+	struct gm_ladder_asked asked = {.spares = wide && plan.spares};
 	if (r == 0 && plan.planned > 0 && plan.planned >= ways.least) {
 		asked.bytes = plan.planned;
 		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);

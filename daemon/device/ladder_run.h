@@ -33,6 +33,7 @@ struct gm_ladder_ways {
 struct gm_ladder_asked {
 	uint64_t bytes;
 	bool others; /* clients of other users were asked, too */
+	bool spares; /* there is not enough by what clients say, but others have buffers, out of reach */
 };
 struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways);

@@ -123,6 +123,23 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
 }
 
+/* Reports the refusal of a request of which nothing was reported yet. Nothing is said about requests that are no more than a
+ * try (at_once) or that follow a refused one (again), as those are not counted, either. If a limit is the reason,
+ * that was reported when the request came. */
+static void queue_tell_refused(struct gm_device *device, const struct gm_request *request,
+	gpumem_status status, const char *detail)
+{
+	const struct gm_waiting *w = &request->waiting;
+	char text[GM_DETAIL_BYTES];
+
+	if (request->at_once || request->again || w->block == GM_BLOCK_QUOTA)
+		return;
+	/* One that may wait may have done so until a probe ended. */
+	bool waited = !w->parked && gm_device_now(device) > w->since_ns;
+	gm_say(text, "%s%s", waited ? "" : "refused without waiting: ", detail);
+	queue_tell(device, request, GM_EVENT_REFUSED, status, text);
+}
+
 /* Refuses a request that is not in the queue any more. */
 static void queue_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
@@ -131,6 +148,8 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
 	if (request->waiting.told)
 		queue_tell(request->waiting.device, request, kind, status, detail);
+	else if (kind == GM_EVENT_REFUSED)
+		queue_tell_refused(request->waiting.device, request, status, detail);
 	gm_request_refuse(request, status, detail);
 }
 
@@ -185,10 +204,14 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 
 /* Reports that the request waits until other users' clients may be asked for it. A request that must not wait
  * may do that, too. */
-static void queue_tell_rest(struct gm_device *device, const struct gm_request *request)
+static void queue_tell_rest(struct gm_device *device, struct gm_request *request)
 {
 	char text[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
+	struct gm_waiting *w = &request->waiting;
 
+	if (w->told_rest || gm_peace_left_ns(device, w) == 0)
+		return;
+	w->told_rest = true;
 	gm_peace_say(device, &request->waiting, why);
 	gm_say(text, "rests, asked for %s: %s", gm_format_size(request->waiting.exact, asked), why);
 	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, text);
@@ -209,8 +232,7 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 		w->told = true;
 		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
 	}
-	if (w->rests)
-		queue_tell_rest(device, request);
+	queue_tell_rest(device, request);
 	return true;
 }
 
@@ -261,14 +283,17 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	if (w->block == GM_BLOCK_QUOTA && !request->again)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
-		queue_refuses_more(device, request, &status, detail))
+		queue_refuses_more(device, request, &status, detail)) {
+		queue_tell_refused(device, request, status, detail);
 		return status;
+	}
 
 	queue_insert(device, request);
 	if (queue_may_fit(device, request)) {
 		w->probe = gm_probe_want(device);
 	} else if (!queue_begin(device, request, detail)) {
 		queue_take_out(device, request);
+		queue_tell_refused(device, request, status, detail);
 		return status;
 	}
 	/* The queue's next due time depends on it. */
@@ -357,8 +382,10 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	if (now < w->until_ns && gm_ask_for_user_under_way(device, w))
 		return false;
 	/* Memory that clients return for other users' requests may help it, but it asks whom it can meanwhile. */
-	if (now < w->until_ns && gm_ask_is_due(device, w) && gm_ask_for(device, request))
+	if (now < w->until_ns && gm_ask_is_due(device, w) && gm_ask_for(device, request)) {
+		queue_tell_rest(device, request);
 		return false;
+	}
 	if (now < w->until_ns && gm_ask_under_way(device, w))
 		return false;
 	/* Clients have had time to free memory since the last probe. */
@@ -420,8 +447,10 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		return true;
 	}
 	bool due = now >= w->again_ns || (w->rests && !gm_ask_rests(device, w));
-	if (due && w->line->owing == 0)
+	if (due && w->line->owing == 0) {
 		gm_ask_for(device, request);
+		queue_tell_rest(device, request);
+	}
 	return false;
 }
 

@@ -161,6 +161,7 @@ static void ask_clients(
 		return;
 	}
 
+	w->spares = asked.spares;
 	if (asked.others)
 		gm_peace_disturb(w);
 	if (asked.bytes == 0 && !w->parked) {
@@ -189,7 +190,7 @@ bool gm_ask_for(struct gm_device *device, struct gm_request *request)
 	struct gm_refusal refusal = {.block = w->block, .tally = w->tally, .denied = w->denied};
 	uint64_t now = gm_device_now(device);
 	w->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
-	w->rests = false;
+	w->rests = w->spares = false;
 
 	if (!gm_waiting_lacks_memory(w))
 		return gm_ask_under_way(device, w);

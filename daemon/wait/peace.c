@@ -229,9 +229,9 @@ void gm_peace_disturb(struct gm_waiting *w)
 
 uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_waiting *w)
 {
-	if (!w->rests || !gm_waiting_lacks_memory(w))
+	if (!(w->rests || w->spares) || !gm_waiting_lacks_memory(w))
 		return 0;
-	return gm_minus(w->line->peace_ns, gm_device_now(device));
+	return gm_minus(w->rests ? w->line->peace_ns : w->line->spill_ns, gm_device_now(device));
 }
 
 void gm_peace_say(
@@ -241,9 +241,17 @@ void gm_peace_say(
 	uint64_t ns = gm_peace_left_ns(device, w);
 
 	detail[0] = '\0';
-	if (ns > 0)
+	if (ns == 0)
+		return;
+	gm_format_duration(ns, left);
+	if (w->rests)
 		gm_say(detail,
 			"other users' clients returned memory that this user does not hold, and are "
 			"left alone for %s at most",
-			gm_format_duration(ns, left));
+			left);
+	else
+		gm_say(detail,
+			"other users' clients moved buffers for memory that this user does not hold, "
+			"and move no more for %s at most",
+			left);
 }

@@ -43,8 +43,9 @@ uint64_t gm_peace_due(const struct gm_device *device);
 /* Time has passed: looks what users kept of the memory that others moved buffers for. */
 void gm_peace_tick(struct gm_device *device);
 
-/* How long other users' clients are left alone before they are asked for the request: no longer than
- * this, unless they return more for its user meanwhile. 0: the request does not wait for that. */
+/* How long other users' clients are left alone before they are asked for the request, or for the buffers that
+ * they could move for it: no longer than this, unless they do more for its user meanwhile. 0: the request does
+ * not wait for that. */
 uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_waiting *w);
 /* Writes that for a person; "" if the request does not wait for that. */
 void gm_peace_say(

@@ -27,11 +27,13 @@ struct gm_tally;
 struct gm_waiting {
 	bool queued;
 	bool parked;
-	bool begun;         /* it was found not to fit: clients were asked, and its wait reported */
-	bool told;          /* GM_EVENT_QUEUED was reported, so its end will be, too */
-	bool last_probe;    /* a parked request: the last probe was asked for already */
-	bool disturbed;     /* other users' clients were asked on its behalf */
-	bool rests;         /* other users' clients are not asked before the line's peace_ns */
+	bool begun;     /* it was found not to fit: clients were asked, and its wait reported */
+	bool told;      /* GM_EVENT_QUEUED was reported, so its end will be, too */
+	bool disturbed; /* other users' clients were asked on its behalf */
+	bool rests;     /* other users' clients are not asked before the line's peace_ns */
+	bool last_probe : 1; /* a parked request: the last probe was asked for already */
+	bool spares : 1;    /* others are not asked to move the buffers they have before spill_ns */
+	bool told_rest : 1; /* GM_EVENT_RESTS was reported */
 	uint8_t rounds;     /* how often clients were asked on its behalf */
 	uint32_t overtaken; /* by requests behind it, while it was the first of its line */
 	int32_t priority;

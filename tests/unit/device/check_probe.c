@@ -201,8 +201,11 @@ START_TEST(a_probe_that_does_not_end_costs_no_more_than_the_time_that_was_given)
 	ck_assert_uint_eq(p.ended, 1);
 	ck_assert_int_eq(p.status, GPUMEM_E_TIMEOUT);
 	ck_assert_uint_eq(fake.probes, 1);
-	/* Neither was ever found not to fit. */
-	ck_assert_uint_eq(fake.n_events, 0);
+	/* Neither was ever found not to fit, so nothing is told before the end. */
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 2);
+	ck_assert_uint_eq(fake.n_events, 2);
+	ck_assert_ptr_nonnull(strstr(fake.events[0].text, "refused without waiting: device 0"));
+	ck_assert_ptr_nonnull(strstr(fake.events[1].text, "waited 300ms: device 0"));
 	fake_probed(&fake, d, 3 * GiB);
 	fake_probed(&fake, d, 3 * GiB);
 	ck_assert_uint_eq(fake.probes, 2);

@@ -213,6 +213,143 @@ START_TEST(a_request_whose_time_is_over_while_it_rests_is_told_so)
 }
 END_TEST
 
+START_TEST(a_request_that_rests_only_later_is_told_about_then)
+{
+	static struct fake_request q, early;
+	struct gm_lease *lease = add_cache();
+	fake_says(&fake, c, d, 0, 0);
+	fake_wait(&fake, &early, b, d, 20 * GiB, 100 * SECOND);
+	/* It asks once a second. */
+	fake_pass(&fake, 2500 * MS);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 0);
+
+	asks();
+	fake_says(&fake, c, d, 10 * GiB, 0);
+	waste_cache(&q, lease);
+	cache_again();
+	for (int i = 0; i < 100 && listed_rest() == 0; i++)
+		fake_pass(&fake, 10 * MS);
+	ck_assert_uint_gt(listed_rest(), 0);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_RESTS);
+	ck_assert_ptr_nonnull(told);
+	ck_assert_ptr_nonnull(strstr(told->text, "rests, asked for 20.0G: " RESTS));
+	ck_assert_uint_eq(early.ended, 0);
+}
+END_TEST
+
+/* The user gets what the honest client moves buffers for, and gives it back at once, so often that others move no more for it. */
+static void waste_buffers(struct gm_lease *lease)
+{
+	static struct fake_request q;
+
+	for (int round = 0; round < 2; round++) {
+		asks();
+		fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+		ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+		give_back(c, lease, 10 * GiB);
+		fake_core_run(&fake);
+		ck_assert_int_eq(q.status, GPUMEM_OK);
+		gm_lease_return(b, q.r.lease);
+		fake_core_run(&fake);
+		lease = fake_lease(&fake, c, d, 10 * GiB);
+		fake_says(&fake, c, d, 0, 40 * GiB);
+	}
+}
+
+START_TEST(a_rest_from_moved_buffers_is_listed_and_told_about_as_well)
+{
+	static struct fake_request q;
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	waste_buffers(lease);
+	asks();
+
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	uint64_t rest = listed_rest();
+	ck_assert_uint_gt(rest, 0);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_RESTS);
+	ck_assert_ptr_nonnull(told);
+	ck_assert_ptr_nonnull(strstr(told->text,
+		"other users' clients moved buffers for memory that this user does not hold, and move no more for "));
+
+	asks();
+	fake_pass(&fake, rest + SECOND);
+	ck_assert_uint_eq(fake_asked(&fake, c)->spill, 10 * GiB);
+	ck_assert_uint_eq(listed_rest(), 0);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 1);
+}
+END_TEST
+
+/* Then it waits for nothing but memory. */
+START_TEST(no_rest_is_listed_if_others_have_no_buffers_to_move)
+{
+	static struct fake_request q;
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	waste_buffers(lease);
+	fake_says(&fake, c, d, 0, 0);
+
+	fake_wait(&fake, &q, b, d, 10 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(listed_rest(), 0);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_RESTS), 0);
+}
+END_TEST
+
+/* ---- and about one that is refused at once */
+
+START_TEST(a_request_that_is_refused_without_waiting_is_told_about)
+{
+	struct fake_request q = {0};
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 1);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_REFUSED);
+	ck_assert_ptr_nonnull(
+		strstr(told->text, "refused without waiting: device 0 has 0B available"));
+	ck_assert_uint_eq(told->event.asked, 10 * GiB);
+	ck_assert_int_eq(told->event.status, GPUMEM_E_NO_MEMORY);
+
+	/* One that could never be granted. */
+	fake_wait(&fake, &q, b, d, 1000 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 2);
+}
+END_TEST
+
+/* The library asks again for less, or when it has freed something. A limit has an event of its own. */
+START_TEST(what_follows_a_refusal_or_runs_into_a_limit_is_not_told_about_twice)
+{
+	struct fake_request q = {0};
+	no_levels();
+	fake_lease(&fake, a, d, 100 * GiB);
+	q.r = (struct gm_request){.session = b,
+		.device = d,
+		.bytes = GiB,
+		.wait_ns = GM_WAIT_NEVER,
+		.again = true,
+		.done = fake_request_done};
+	gm_core_request(fake.core, &q.r);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_uint_eq(q.ended, 1);
+	q.ended = 0;
+	q.r.again = false;
+	q.r.at_once = true;
+	gm_core_request(fake.core, &q.r);
+	ck_assert_uint_eq(q.ended, 1);
+
+	give(2, GM_QUOTA_MAX, GiB, 0);
+	fake_ask(&fake, &q, b, d, 2 * GiB, GM_TRANSPORT_AUTO);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_LIMIT), 1);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rest");
@@ -232,6 +369,11 @@ int main(void)
 		a_request_that_rests_is_listed_with_the_rest_of_that_time_and_told_about_once);
 	tcase_add_test(tcase, a_request_that_may_not_wait_is_told_about_once_as_well);
 	tcase_add_test(tcase, a_request_whose_time_is_over_while_it_rests_is_told_so);
+	tcase_add_test(tcase, a_request_that_rests_only_later_is_told_about_then);
+	tcase_add_test(tcase, a_rest_from_moved_buffers_is_listed_and_told_about_as_well);
+	tcase_add_test(tcase, no_rest_is_listed_if_others_have_no_buffers_to_move);
+	tcase_add_test(tcase, a_request_that_is_refused_without_waiting_is_told_about);
+	tcase_add_test(tcase, what_follows_a_refusal_or_runs_into_a_limit_is_not_told_about_twice);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
