@@ -164,12 +164,29 @@ static void config_add_section(struct gm_table *table, const char *section)
 	gm_table_text(table, name);
 }
 
+/* People get a table for each of these: names of sections are long, and would cut what other settings
+ * are and where they come from. */
+enum config_part { CONFIG_OF_DAEMON, CONFIG_OF_DEVICES, CONFIG_LIMITS, CONFIG_PARTS };
+
+struct config_answer {
+	struct gm_table *tables[CONFIG_PARTS]; /* programs get one for all */
+	uint64_t hidden;                       /* owners of limits */
+};
+
+static enum config_part config_part_of(const char *section)
+{
+	return !*section                   ? CONFIG_OF_DAEMON
+	       : strstr(section, "limit ") ? CONFIG_LIMITS
+					   : CONFIG_OF_DEVICES;
+}
+
 static void config_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct gm_table *table = user;
+	const struct config_answer *answer = user;
 
 	for (size_t i = 0; i < packet->config->n_entries; i++) {
 		const Gm__Wire__ConfigEntry *entry = packet->config->entries[i];
+		struct gm_table *table = answer->tables[config_part_of(entry->section)];
 
 		gm_table_row(table);
 		config_add_section(table, entry->section);
@@ -210,16 +227,11 @@ static void config_add_limit(
 	gm_table_text(table, "set at run time, in no file");
 }
 
-struct config_answer {
-	struct gm_table *table;
-	uint64_t hidden; /* owners of limits */
-};
-
 /* Takes the limits, of which those that no file sets are part of the settings. */
 static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 {
 	struct config_answer *answer = user;
-	struct gm_table *table = answer->table;
+	struct gm_table *table = answer->tables[CONFIG_LIMITS];
 	char text[GM_UNITS_TEXT];
 
 	if (packet->limits->hidden_owners > answer->hidden)
@@ -243,31 +255,51 @@ static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+static void config_write(struct gm_ctl *ctl, struct config_answer *answer, bool apart)
+{
+	gm_writer_table(ctl->writer, "config", answer->tables[0]);
+	for (size_t i = 1; apart && i < CONFIG_PARTS; i++) {
+		struct gm_table *table = answer->tables[i];
+
+		if (table && table->n_rows == 0) {
+			gm_table_free(table);
+			continue;
+		}
+		gm_writer_blank_line(ctl->writer);
+		gm_writer_table(ctl->writer, "config", table);
+	}
+}
+
 static gpumem_status config_show(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetConfig get_config = GM__WIRE__GET_CONFIG__INIT;
 	Gm__Wire__GetLimits get_limits = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet ask_config = GM_WIRE_PACKET(GET_CONFIG, get_config, &get_config);
 	Gm__Wire__Packet ask_limits = GM_WIRE_PACKET(GET_LIMITS, get_limits, &get_limits);
+	bool apart = !ctl->options->json && !ctl->options->csv;
+	struct config_answer answer = {0};
 	struct gm_ctl_conn *conn = NULL;
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
 
-	struct config_answer answer = {.table = GM_TABLE_NEW(columns)};
+	for (size_t i = 0; i < CONFIG_PARTS; i++)
+		answer.tables[i] = i == 0 || apart ? GM_TABLE_NEW(columns) : answer.tables[0];
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &ask_config, GM__WIRE__PACKET__BODY_CONFIG,
-			config_take, answer.table, &ctl->trouble);
+			config_take, &answer, &ctl->trouble);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &ask_limits, GM__WIRE__PACKET__BODY_LIMITS,
 			config_take_limits, &answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {
-		gm_table_free(answer.table);
+		for (size_t i = 0; i < (apart ? CONFIG_PARTS : 1); i++)
+			gm_table_free(answer.tables[i]);
 		return status;
 	}
-	gm_writer_table(ctl->writer, "config", answer.table);
+
+	config_write(ctl, &answer, apart);
 	gm_verb_note_hidden_limits(ctl, answer.hidden);
 	return GPUMEM_OK;
 }

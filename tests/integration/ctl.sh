@@ -392,6 +392,12 @@ check "a limit below what is held is accepted and shown as over" all "[ $status 
 run 0 limit --json
 check "and for programs" all "is limits.0.owner uid:$(id -u)" "is limits.0.max 33554432" "is limits.0.state over" \
 	"is limits.0.priority -3" "is limits.0.source run-time"
+run 0 limit set unit:a-service-with-quite-a-long-name.service max=32M
+run 0 config show
+check "the long name of a section does not cut what other settings are" all \
+	"grep -Eq '^connections_per_uid +1024 +default$' '$dir/stdout'" \
+	"says 'device 0 limit unit:a-service-with-quite-a-long-name.service '"
+run 0 limit reset unit:a-service-with-quite-a-long-name.service
 run 0 config show --json
 check "config show has what was set at run time, and says so" \
 	all 'grep -A 4 "\"device 0 limit uid:$(id -u)\"" "$dir/stdout" | tr -d " \n" | grep -q "\"key\":\"max\",\"value\":\"32M\",\"source\":\"setatruntime"'
