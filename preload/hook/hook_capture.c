@@ -276,6 +276,7 @@ CAPTURE_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
 	gm_cu_result symbol(gm_cu_stream stream) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		gm_broker_grow_old(); \
 		if (gm_capture_any()) \
 			capture_end_before(driver, stream); \

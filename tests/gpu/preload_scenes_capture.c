@@ -204,7 +204,7 @@ void scene_capture_after_free(void)
 
 /* Threads that are cancelled. A call that has begun is made to its end: otherwise its thread would keep captures out
  * for good, or its capture would count as going on for good. */
-static _Atomic bool freed_whole, captured_whole;
+static _Atomic bool freed_whole, captured_whole, destroyed_whole;
 
 static void *free_cancelled(void *ptr)
 {
@@ -226,19 +226,33 @@ static void *capture_cancelled(void *stream)
 	return NULL;
 }
 
+static void *destroy_cancelled(void *stream)
+{
+	CU(cu.cuCtxSetCurrent(shared_ctx));
+	CU(cu.cuStreamBeginCapture(stream, GM_CU_STREAM_CAPTURE_MODE_RELAXED));
+	pthread_cancel(pthread_self());
+	CU(cu.cuStreamDestroy(stream));
+	destroyed_whole = true;
+	return NULL;
+}
+
 void scene_capture_cancel(void)
 {
 	bool fake = getenv("GPUMEM_FAKE_DIR");
-	pthread_t frees, captures;
+	pthread_t frees, captures, destroys;
 	struct fake_gate waits;
-	gm_cu_stream stream;
+	gm_cu_stream stream, destroyed;
 	gm_cu_ptr ptr;
 
 	fake_gate_prepare();
 	shared_ctx = use_gpu();
 	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuStreamCreate(&destroyed, GM_CU_STREAM_NON_BLOCKING));
 	CU(cu.cuMemAlloc(&ptr, ACTOR_BYTES));
 	show('h');
+	GM_REQUIRE(pthread_create(&destroys, NULL, destroy_cancelled, destroyed) == 0);
+	pthread_join(destroys, NULL);
+	GM_REQUIRE(destroyed_whole);
 	if (fake)
 		fake_gate_close(&waits, "cuCtxSynchronize");
 	GM_REQUIRE(pthread_create(&frees, NULL, free_cancelled, (void *)(uintptr_t)ptr) == 0);
