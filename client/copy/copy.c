@@ -27,7 +27,7 @@
 #define COPY_SLOT       (4 * MIB)
 #define COPY_SLOT_LEAST (MIB / 4)
 /* From how many bytes on several threads pay: they have to be started, and the slots have to be got. The
- * second one is for pinned memory that has to be registered with the driver each time. */
+ * second one is for pinned memory that has to be registered with the driver, unless slots of an earlier transfer are left. */
 #define COPY_STAGE_FROM            (8 * MIB)
 #define COPY_STAGE_REGISTERED_FROM (512 * MIB)
 /* Pieces of what one thread or the driver copies by itself: the program hears of each. */
@@ -160,7 +160,7 @@ static size_t copy_slot_bytes(const struct gm_transfer *copy)
 	return (size_t)gm_min(gm_max(share, COPY_SLOT_LEAST), COPY_SLOT);
 }
 
-/* Whether the pinned memory of this session is of the kind that is registered each time. */
+/* Whether the pinned memory of this session is of the kind that is registered with the driver. */
 static bool copy_registers(struct gpumem_session *session)
 {
 	return session->counted < session->devices &&
