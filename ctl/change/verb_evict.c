@@ -24,11 +24,13 @@ struct evict_answer {
 	uint64_t session;                  /* 0: not found yet */
 	uint32_t row;                      /* 0: all buffers of the client */
 	uint64_t pid;                      /* as given, if it may be one */
+	const char *name;                  /* as given, if it is no number; otherwise NULL */
+	bool several;                      /* clients have that name */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
 	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
 };
 
-/* Reads SESSION/ROW, SESSION or PID. */
+/* Reads SESSION/ROW, SESSION, PID or NAME. */
 static bool evict_parse(const char *word, struct evict_answer *ret)
 {
 	char first[32];
@@ -36,12 +38,13 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 	size_t n = slash ? (size_t)(slash - word) : strlen(word);
 	uint64_t number, row = 0;
 
-	if (n == 0 || n >= sizeof(first))
+	if (n == 0)
 		return false;
-	memcpy(first, word, n);
-	first[n] = '\0';
-	if (gm_parse_u64(first, &number) < 0 || !number)
-		return false;
+	snprintf(first, sizeof(first), "%.*s", (int)gm_min(n, sizeof(first)), word);
+	if (n >= sizeof(first) || gm_parse_u64(first, &number) < 0 || !number) {
+		ret->name = word;
+		return !slash && word[strspn(word, "0123456789")];
+	}
 	if (slash && (gm_parse_u64(slash + 1, &row) < 0 || !row || row > UINT32_MAX))
 		return false;
 	ret->row = (uint32_t)row;
@@ -50,13 +53,20 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 	return true;
 }
 
-/* Finds the session by its number or, if there is none, by its pid. */
+/* Finds the session by its number or, if there is none, by its pid; or by the client's name. */
 static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 {
 	struct evict_answer *answer = user;
 
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
+		if (answer->name) {
+			if (client->left || !client->details || strcmp(client->name, answer->name))
+				continue;
+			answer->several = answer->several || answer->session;
+			answer->session = client->session;
+			continue;
+		}
 		bool by_pid = client->pid > 0 && (uint64_t)client->pid == answer->pid;
 		if (!client->left &&
 			(client->session == answer->pid || (by_pid && !answer->session)))
@@ -98,6 +108,10 @@ static gpumem_status evict_find(
 		return GPUMEM_OK;
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
 		evict_take_clients, answer, &ctl->trouble);
+	if (status == GPUMEM_OK && answer->several)
+		return gm_verb_wrong_use(ctl,
+			"several clients have the name '%.64s'; name one by its pid or session, as 'gpumemctl clients --columns session,pid,name' shows them",
+			answer->name);
 	if (status == GPUMEM_OK && !answer->session)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no client '%.64s'; see 'gpumemctl clients'",
@@ -170,7 +184,7 @@ static gpumem_status evict_move(struct gm_ctl *ctl, bool restore)
 
 	if (!ctl->options->n_args || !evict_parse(ctl->options->args[0], &answer))
 		return gm_verb_wrong_use(ctl,
-			"'%s' needs a client, by its pid or session, or a buffer, as 'gpumemctl buffers' shows them",
+			"'%s' needs a client, by its pid, session or name, or a buffer, as 'gpumemctl buffers' shows them",
 			restore ? "restore" : "evict");
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
@@ -201,11 +215,11 @@ const struct gm_verb gm_verb_evict = {
 	.name = "evict",
 	.arguments = "CLIENT | BUFFER",
 	.summary = "move evictable buffers to host memory",
-	.help = "CLIENT is a pid or the number of a session; all its evictable buffers move that\n"
-		"are not pinned or shared. BUFFER is one of them, as 'gpumemctl buffers' shows\n"
-		"it: SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes\n"
-		"back when its program pins it. You may move buffers of your own processes, and\n"
-		"administrators may move all.\n",
+	.help = "CLIENT is a pid, the number of a session, or the name of one client; all its\n"
+		"evictable buffers move that are not pinned or shared. BUFFER is one of them, as\n"
+		"'gpumemctl buffers' shows it: SESSION/NUMBER. Their memory goes to the pool of\n"
+		"the device. A buffer comes back when its program pins it. You may move buffers\n"
+		"of your own processes, and administrators may move all.\n",
 	.max_args = 1,
 	.run = evict_run,
 };

@@ -16,7 +16,9 @@ static void script_clients(struct gm_fake *f)
 	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
 	Gm__Wire__Client gone = GM__WIRE__CLIENT__INIT, ann = GM__WIRE__CLIENT__INIT;
-	Gm__Wire__Client *clients[] = {&gone, &ann};
+	Gm__Wire__Client ben = GM__WIRE__CLIENT__INIT, ben_too = GM__WIRE__CLIENT__INIT;
+	Gm__Wire__Client hidden = GM__WIRE__CLIENT__INIT;
+	Gm__Wire__Client *clients[] = {&gone, &ann, &ben, &ben_too, &hidden};
 	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
 	if (!packet)
 		return;
@@ -26,7 +28,14 @@ static void script_clients(struct gm_fake *f)
 	gone.pid = ann.pid = 4711;
 	gone.left = true;
 	ann.session = 17;
-	reply.n_clients = 2;
+	ben.session = 21;
+	ben_too.session = 22;
+	gone.name = ann.name = hidden.name = (char *)"ann";
+	ben.name = ben_too.name = (char *)"ben";
+	gone.details = ann.details = ben.details = ben_too.details = true;
+	/* Nobody should be told by a name that they may not see. */
+	hidden.session = 23;
+	reply.n_clients = sizeof(clients) / sizeof(clients[0]);
 	reply.clients = clients;
 	answer.id = packet->id;
 	answer.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
@@ -181,6 +190,20 @@ START_TEST(a_client_that_is_not_there_is_named)
 }
 END_TEST
 
+START_TEST(a_name_means_the_one_client_that_has_it)
+{
+	moved_from = 1;
+	free(run_verb("evict", script_client, "ann", false));
+	ck_assert_uint_eq(asked.session, 17);
+	ck_assert_uint_eq(asked.row, 0);
+	ck_assert_int_eq(ended, GPUMEM_OK);
+
+	char *text = run_verb("evict", script_no_such_client, "ben", false);
+	ck_assert_ptr_null(text);
+	has(trouble.text, "several clients have the name 'ben'");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_evict");
@@ -190,6 +213,7 @@ int main(void)
 	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
 	tcase_add_test(tcase, a_refusal_is_passed_on_with_the_name_of_the_holder);
 	tcase_add_test(tcase, a_client_that_is_not_there_is_named);
+	tcase_add_test(tcase, a_name_means_the_one_client_that_has_it);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
