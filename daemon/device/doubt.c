@@ -66,21 +66,25 @@ int gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list)
 {
 	const struct gm_account *account;
 	struct gm_doubted list = {0};
-	size_t most = 0;
+	size_t ignored = 0, most = 0;
 
 	for (size_t i = 0; i < GM_DOUBTS; i++)
 		most += doubt_holds(device, &device->ladder.doubts[i]);
 	DL_FOREACH (device->ledger.holders, account)
-		most += account->asked.ignored > 0;
+		ignored += account->asked.ignored > 0;
+	most += ignored;
 	if (most > 0 && !(list.uids = malloc(most * sizeof(*list.uids))))
 		return -ENOMEM;
 
 	for (size_t i = 0; i < GM_DOUBTS; i++)
 		if (doubt_holds(device, &device->ladder.doubts[i]))
 			list.uids[list.n++] = device->ladder.doubts[i].payer_uid;
-	DL_FOREACH (device->ledger.holders, account)
-		if (account->asked.ignored > 0)
-			list.uids[list.n++] = account->payer->payer_uid;
+	for (account = device->ledger.holders; account && ignored > 0; account = account->next) {
+		if (account->asked.ignored == 0)
+			continue;
+		list.uids[list.n++] = account->payer->payer_uid;
+		ignored--;
+	}
 	if (list.n > 0)
 		qsort(list.uids, list.n, sizeof(*list.uids), doubt_compare);
 	*ret_list = list;

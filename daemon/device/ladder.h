@@ -95,6 +95,7 @@ struct gm_ladder_plan {
 	bool gently; /* pressure: clients rest that moved buffers for it */
 	bool each;   /* asks every client for what is needed, not all of them together */
 	bool spares; /* request: clients have buffers that its reach leaves alone */
+	bool begun;  /* it has looked at all clients once */
 	struct gm_ladder_step *steps;
 	size_t n_steps;
 };

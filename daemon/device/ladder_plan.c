@@ -107,12 +107,7 @@ void gm_ladder_plan_deinit(struct gm_ladder_plan *plan)
 void gm_ladder_plan_init(struct gm_device *device, enum gm_trigger trigger, uint64_t need,
 	struct gm_ladder_plan *plan)
 {
-	struct gm_account *account;
-
 	*plan = (struct gm_ladder_plan){.device = device->number, .trigger = trigger, .need = need};
-	DL_FOREACH (device->ledger.holders, account)
-		if (account->guaranteed)
-			account->guaranteed->planned = 0;
 }
 
 /* The step of another rung that the client has already; NULL: none. */
@@ -233,6 +228,8 @@ static int ladder_mark_doubted(
 	const struct gm_device *device, struct ladder_candidate *list, size_t n)
 {
 	struct gm_doubted doubted;
+	if (n == 0)
+		return 0;
 	int r = gm_doubt_list(device, &doubted);
 	if (r < 0)
 		return r;
@@ -244,16 +241,20 @@ static int ladder_mark_doubted(
 	return 0;
 }
 
-/* Notes which accounts have a step in the plan already. */
-static void ladder_note_steps(struct gm_device *device, const struct gm_ladder_plan *plan)
+/* Notes which accounts have a step in the plan already. The plan has looked at all of them before. */
+static void ladder_note_steps(const struct gm_ladder_plan *plan)
 {
-	struct gm_account *account;
-
-	DL_FOREACH (device->ledger.holders, account)
-		account->asked.step = 0;
 	for (size_t i = 0; i < plan->n_steps; i++)
 		if (plan->steps[i].account)
 			plan->steps[i].account->asked.step = (uint32_t)i + 1;
+}
+
+/* What earlier plans noted about the client, and about the owner that has a guarantee. */
+static void ladder_forget_plans(struct gm_account *account)
+{
+	account->asked.step = 0;
+	if (account->guaranteed)
+		account->guaranteed->planned = 0;
 }
 
 static bool ladder_is_own(const struct gm_account *account, const struct gm_account *self)
@@ -345,7 +346,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 	size_t n = 0;
 	if (!list)
 		return -ENOMEM;
-	ladder_note_steps(device, plan);
+	ladder_note_steps(plan);
 
 	/* An account goes to the end of the list when it is looked at, so that each comes once. */
 	struct gm_account *next = device->ledger.holders;
@@ -353,6 +354,9 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		struct gm_account *account = next;
 		next = account->next;
 		device->ladder.steps++;
+		/* Each plan walks all clients several times, so it does not do so just for this. */
+		if (!plan->begun)
+			ladder_forget_plans(account);
 		if (rung == GM_RUNG_SPILL && !plan->spares)
 			plan->spares = ladder_spares(plan, account, self, tally);
 		if (!ladder_may_ask(account, tally, plan->trigger, rung, now) ||
@@ -372,7 +376,9 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 			continue;
 		list[n++] = c;
 	}
-	qsort(list, n, sizeof(*list), ladder_compare);
+	plan->begun = true;
+	if (n > 1)
+		qsort(list, n, sizeof(*list), ladder_compare);
 
 	/* Whoever cleans up by hand sees what came, and of whom. */
 	int r = plan->trigger == GM_TRIGGER_MANUAL ? 0 : ladder_mark_doubted(device, list, n);

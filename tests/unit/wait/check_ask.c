@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* daemon/wait/ask.c, through the core: what a request gets from clients that lie about evictable memory, and what it
  * gets while clients are asked for other users' requests. */
+#include "daemon/device/doubt.h"
 #include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -310,11 +311,43 @@ START_TEST(if_nobody_has_anything_for_a_client_its_requests_find_that_out_once_a
 }
 END_TEST
 
+/* The linker puts this before the list of doubted users, which is a walk over all clients. */
+static unsigned doubt_lists;
+int __real_gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list);
+int __wrap_gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list);
+
+int __wrap_gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list)
+{
+	doubt_lists++;
+	return __real_gm_doubt_list(device, ret_list);
+}
+
+/* Many requests may come while all clients are asked. Each has to find out, but nobody has to be doubted for that. */
+START_TEST(a_request_for_which_nobody_can_be_asked_does_not_look_for_whom_to_doubt)
+{
+	static struct fake_request first, q[3];
+	no_levels();
+	fake_lease(&fake, c, d, 100 * GiB);
+	fake_says(&fake, c, d, 40 * GiB, 0);
+	fake_wait(&fake, &first, a, d, 40 * GiB, 100 * SECOND);
+	ck_assert_uint_eq(asks(), 1);
+	ck_assert_uint_gt(doubt_lists, 0);
+
+	doubt_lists = 0;
+	for (int i = 0; i < 3; i++)
+		fake_ask(&fake, &q[i], b, d, GiB, GM_TRANSPORT_AUTO);
+	ck_assert_uint_eq(asks(), 0);
+	ck_assert_uint_eq(doubt_lists, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("ask");
 	TCase *tcase = tcase_create("ask");
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(
+		tcase, a_request_for_which_nobody_can_be_asked_does_not_look_for_whom_to_doubt);
 	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);
