@@ -205,8 +205,8 @@ static inline void arena_touch(struct gm_arena *arena, const struct gm_heap_bloc
 }
 
 /* Makes a block of the heap a live block. Call with the lock held. */
-static inline void arena_hand_out(struct gm_arena *arena, struct gm_heap_block *block,
-	uint64_t size, struct gm_arena_note *note)
+static inline void arena_hand_out(struct gm_arena *arena, struct gm_tcache *hot,
+	struct gm_heap_block *block, uint64_t size, struct gm_arena_note *note)
 {
 	if (__builtin_expect(note != NULL, 0)) {
 		note->serial = ++arena->notes;
@@ -214,11 +214,11 @@ static inline void arena_hand_out(struct gm_arena *arena, struct gm_heap_block *
 	}
 	block->stamp = size;
 	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
-	gm_arena_count(arena, (int64_t)size, (int64_t)block->bytes);
+	gm_arena_count(arena, hot, (int64_t)size, (int64_t)block->bytes);
 }
 
-static int arena_alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_arena_want *want,
-	struct gm_arena_note *note, void **ret_ptr)
+static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint64_t size,
+	struct gm_arena_want *want, struct gm_arena_note *note, void **ret_ptr)
 {
 	struct gm_heap_block *block;
 	int r;
@@ -235,7 +235,7 @@ static int arena_alloc_heap(struct gm_arena *arena, uint64_t size, struct gm_are
 	}
 
 	if (r == 0) {
-		arena_hand_out(arena, block, size, note);
+		arena_hand_out(arena, hot, block, size, note);
 		*ret_ptr = (void *)block->addr;
 	}
 	pthread_mutex_unlock(&arena->lock);
@@ -249,6 +249,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	gpumem_status status = GPUMEM_E_NO_MEMORY;
 	uint64_t refused = UINT64_MAX;
 	struct gm_arena_want want;
+	struct gm_tcache *hot;
 	gm_stream_key key;
 	int r;
 
@@ -274,6 +275,11 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 			refused = GM_SMALL_SLAB_BYTES;
 	}
 
+	hot = gm_arena_cache_hot(arena);
+	if (__builtin_expect(gm_arena_has_parked(hot), 0) && !tag &&
+		gm_arena_unpark(arena, hot, size, alignment, key, ret_ptr))
+		return 0;
+
 	want = (struct gm_arena_want){
 		.refused = refused,
 		.status = status,
@@ -291,7 +297,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		strncpy(note->tag, tag, sizeof(note->tag) - 1);
 	}
 
-	r = arena_alloc_heap(arena, size, &want, note, ret_ptr);
+	r = arena_alloc_heap(arena, hot, size, &want, note, ret_ptr);
 	if (__builtin_expect(r != 0, 0))
 		free(note);
 	if (r == GM_ARENA_E_SOURCE && ret_status)
@@ -310,16 +316,17 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 
 	value = gm_ptrmap_below(&arena->blocks, addr);
 	if (value && !(value & GM_SMALL_MARK)) {
-		struct gm_heap_block *block = (struct gm_heap_block *)value;
+		struct gm_heap_block *block = (struct gm_heap_block *)(value & ~GM_ARENA_PARKED);
 
 		if (addr > block->addr && addr < block->addr + block->bytes)
-			return GM_ARENA_E_INSIDE;
+			return value & GM_ARENA_PARKED ? GM_ARENA_E_FREED : GM_ARENA_E_INSIDE;
 		/* The block of addr's own granule may start above addr. */
 		if (block->addr > addr && (block->addr & ~(GM_ARENA_GRANULE - 1)) > arena->base) {
 			value = gm_ptrmap_below(
 				&arena->blocks, (block->addr & ~(GM_ARENA_GRANULE - 1)) - 1);
 			block = (struct gm_heap_block *)value;
-			if (value && !(value & GM_SMALL_MARK) && addr < block->addr + block->bytes)
+			if (value && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) &&
+				addr < block->addr + block->bytes)
 				return GM_ARENA_E_INSIDE;
 		}
 	}
@@ -331,10 +338,22 @@ static int arena_find(struct gm_arena *arena, uint64_t addr, struct gm_heap_bloc
 {
 	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
 
-	if (!block || ((uintptr_t)block & GM_SMALL_MARK) || block->addr != addr)
+	if (!block || ((uintptr_t)block & (GM_SMALL_MARK | GM_ARENA_PARKED)) || block->addr != addr)
 		return arena_blame(arena, addr);
 	*ret_block = block;
 	return 0;
+}
+
+bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_stream_key key)
+{
+	arena_touch(arena, block);
+	if (key == GM_STREAM_DONE) {
+		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
+		return block->bytes >= GM_CHUNK_MIN && gm_arena_arm(arena);
+	}
+	gm_heap_release(&arena->heap, block, &gm_pending_set(&arena->pending, key)->bins,
+		gm_pending_stamp(&arena->pending));
+	return gm_arena_arm(arena);
 }
 
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie)
@@ -342,6 +361,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block;
+	struct gm_tcache *hot;
 	gm_stream_key key;
 	bool wake = false;
 	void *note;
@@ -356,29 +376,32 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	}
 
 	key = gm_arena_key(arena, stream);
-	pthread_mutex_lock(&arena->lock);
+	hot = gm_arena_cache_hot(arena);
+	if ((hot && hot->crowded) || pthread_mutex_trylock(&arena->lock)) {
+		if (gm_arena_park(arena, addr, value, key)) {
+			if (ret_cookie)
+				*ret_cookie = 0;
+			return 0;
+		}
+		pthread_mutex_lock(&arena->lock);
+	} else if (__builtin_expect(gm_arena_has_parked(hot), 0)) {
+		wake = gm_arena_park_over(arena, hot);
+	}
 	r = arena_find(arena, addr, &block);
+	/* Another thread that frees the same block may be parking it. */
+	if (r == 0 && !gm_ptrmap_change(&arena->blocks, addr, (uintptr_t)block, 0))
+		r = GM_ARENA_E_FREED;
 	if (r) {
 		pthread_mutex_unlock(&arena->lock);
+		gm_arena_wake(arena, wake);
 		return r;
 	}
 
-	gm_ptrmap_set(&arena->blocks, addr, 0);
-	arena_touch(arena, block);
 	if (ret_cookie)
 		*ret_cookie = block->cookie;
 	note = block->note;
-	gm_arena_count(arena, -(int64_t)block->stamp, -(int64_t)block->bytes);
-
-	if (key == GM_STREAM_DONE) {
-		block = gm_heap_release(&arena->heap, block, &arena->clean, 0);
-		if (block->bytes >= GM_CHUNK_MIN)
-			wake = gm_arena_arm(arena);
-	} else {
-		gm_heap_release(&arena->heap, block, &gm_pending_set(&arena->pending, key)->bins,
-			gm_pending_stamp(&arena->pending));
-		wake = gm_arena_arm(arena);
-	}
+	gm_arena_count(arena, hot, -(int64_t)block->stamp, -(int64_t)block->bytes);
+	wake |= gm_arena_release(arena, block, key);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
 	pthread_mutex_unlock(&arena->lock);

@@ -59,7 +59,8 @@ static struct gm_heap_block *arena_list_find(struct gm_arena *arena, const void 
 	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block = (struct gm_heap_block *)value;
 
-	return block && !(value & GM_SMALL_MARK) && block->addr == addr ? block : NULL;
+	return block && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) && block->addr == addr ? block
+											    : NULL;
 }
 
 int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *entry, uint32_t cookie)
@@ -72,8 +73,14 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 	 * old one. */
 	if (block && block->stamp == entry->size && arena_list_serial(block) == entry->serial &&
 		!block->cookie) {
-		block->cookie = cookie;
-		r = 0;
+		/* A thread that parks the block changes its value in the ptrmap, then looks for a cookie. Either it sees
+		 * this one, or its change is seen here. */
+		atomic_store(&block->cookie, cookie);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (gm_arena_alive(arena, block))
+			r = 0;
+		else
+			atomic_store(&block->cookie, 0);
 	}
 	pthread_mutex_unlock(&arena->lock);
 	return r;
@@ -101,12 +108,18 @@ int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uin
 	return block ? 0 : GM_ARENA_E_FREED;
 }
 
+static void arena_list_add_unparked(struct gm_tcache *cache, void *sum)
+{
+	*(uint64_t *)sum += atomic_load_explicit(&cache->unparked, memory_order_relaxed);
+}
+
 uint64_t gm_arena_changes(struct gm_arena *arena)
 {
-	uint64_t changes;
+	uint64_t changes = 0;
 
+	gm_tcache_each(&arena->caches, arena_list_add_unparked, &changes);
 	pthread_mutex_lock(&arena->lock);
-	changes = arena->allocs + arena->frees;
+	changes += arena->allocs + arena->frees;
 	pthread_mutex_unlock(&arena->lock);
 	return changes;
 }

@@ -17,7 +17,7 @@
 /*
  * The inside of an arena, for these files and no others:
  *
- *   arena.c, arena_small.c           blocks in and out
+ *   arena.c, arena_small.c           blocks in and out, with arena_park.c
  *   arena_grow.c                     more chunks, with arena_growth.c and arena_region.c
  *   arena_shrink.c, arena_range.c    fewer chunks
  *   arena_list.c, arena_stats.c      what is alive, and the counters
@@ -45,11 +45,11 @@ struct gm_arena {
 	struct gm_ptrmap blocks; /* leads to a gm_heap_block or a marked gm_small_span */
 	struct gm_tcache_group caches;
 
-	pthread_mutex_t lock;   /* protects the rest */
-	pthread_cond_t changed; /* memory came free or came in, or a request or a poll ended */
-	unsigned waiters;       /* threads that wait for changed */
-	_Atomic bool armed;     /* a tick will come; may be read without the lock */
-	bool odd_source;        /* the source does not give chunks of one slab */
+	pthread_mutex_t lock;     /* protects the rest */
+	pthread_cond_t changed;   /* memory came free or came in, or a request or a poll ended */
+	_Atomic unsigned waiters; /* threads that wait for changed; may be read without the lock */
+	_Atomic bool armed;       /* a tick will come; only clearing this needs the lock */
+	bool odd_source;          /* the source does not give chunks of one slab */
 	/* A trim could not give back what waited for the device in this epoch and before. It goes
 	 * back as soon as it can, without decay. 0: there is no such epoch. */
 	uint64_t eager_until;
@@ -93,6 +93,39 @@ struct gm_arena_want {
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
 };
+
+/* The cache that the calling thread used last, if it is one of this arena. NULL: it is not. */
+static inline struct gm_tcache *gm_arena_cache_hot(const struct gm_arena *arena)
+{
+	const struct gm_tcache_hot *hot = gm_tcache_hot();
+
+	return __builtin_expect(hot->id == arena->caches.id, 1) ? hot->cache : NULL;
+}
+
+/* The calling thread's cache, which is made if need be. NULL: it has none. */
+static inline struct gm_tcache *gm_arena_cache(struct gm_arena *arena)
+{
+	struct gm_tcache *cache = gm_arena_cache_hot(arena);
+
+	return cache ? cache : gm_tcache_get(&arena->caches);
+}
+
+/* Counts an allocation or a free that a cache served. The caller has made it busy. */
+static inline void gm_arena_cache_count(
+	struct gm_tcache *cache, _Atomic uint64_t *counter, int64_t asked, int64_t rounded)
+{
+	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed) + asked;
+
+	/* There is one writer only, so these need no locked instruction. */
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+		memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use, in_use, memory_order_relaxed);
+	atomic_store_explicit(&cache->in_use_rounded,
+		atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed) + rounded,
+		memory_order_relaxed);
+	if (in_use > atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed))
+		atomic_store_explicit(&cache->in_use_peak, in_use, memory_order_relaxed);
+}
 
 /* ---- arena.c */
 
@@ -138,7 +171,8 @@ static inline bool gm_arena_arm(struct gm_arena *arena)
 {
 	bool wake = !arena->armed;
 
-	arena->armed = true;
+	if (wake)
+		arena->armed = true;
 	return wake;
 }
 
@@ -166,16 +200,17 @@ static inline bool gm_arena_alive(const struct gm_arena *arena, const struct gm_
  * Counts a block that came or went past the caches. Call with the lock held. The peak is computed
  * from in_use and from what the calling thread's cache has counted since it was folded. So it is
  * exact with one thread; with several, it may miss what the other threads' caches have counted.
+ * hot: gm_arena_cache_hot().
  */
-static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t rounded)
+static inline void gm_arena_count(
+	struct gm_arena *arena, struct gm_tcache *hot, int64_t asked, int64_t rounded)
 {
-	struct gm_tcache_hot *hot = gm_tcache_hot();
 	int64_t cached = 0, cached_peak = 0;
 
-	if (hot->id == arena->caches.id) {
-		cached = atomic_load_explicit(&hot->cache->in_use, memory_order_relaxed);
-		cached_peak = atomic_load_explicit(&hot->cache->in_use_peak, memory_order_relaxed);
-		atomic_store_explicit(&hot->cache->in_use_peak, cached, memory_order_relaxed);
+	if (hot) {
+		cached = atomic_load_explicit(&hot->in_use, memory_order_relaxed);
+		cached_peak = atomic_load_explicit(&hot->in_use_peak, memory_order_relaxed);
+		atomic_store_explicit(&hot->in_use_peak, cached, memory_order_relaxed);
 	}
 
 	if ((int64_t)arena->in_use + cached_peak > (int64_t)arena->peak)
@@ -189,6 +224,35 @@ static inline void gm_arena_count(struct gm_arena *arena, int64_t asked, int64_t
 		arena->allocs++;
 	else
 		arena->frees++;
+}
+
+/* Gives the memory of a block back to the heap. The block is in the ptrmap no more. Returns as gm_arena_arm(). Call with the
+ * lock held. */
+bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_stream_key key);
+
+/* ---- arena_park.c */
+
+/* The value of a parked block in the ptrmap carries this bit. */
+#define GM_ARENA_PARKED UINT64_C(2)
+
+/*
+ * Parks a block that the program frees: the thread's cache keeps it. value is what the ptrmap has for it. Call without the lock.
+ * false: nothing was done, and the caller frees the block.
+ */
+bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_stream_key key);
+/* Hands out a block of that size that the cache of the calling thread has parked. false: it has none. Call without the lock. */
+bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t size,
+	uint64_t alignment, gm_stream_key key, void **ret_ptr);
+/* Frees all blocks that a cache has parked. The caller has made the cache busy. Returns as gm_arena_arm(). Call with the lock
+ * held. */
+bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache);
+/* The same for the cache of a thread that has the heap for itself again. It need not be busy. */
+bool gm_arena_park_over(struct gm_arena *arena, struct gm_tcache *cache);
+
+/* Whether a cache, which may be NULL, has parked anything. For its thread. */
+static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
+{
+	return cache && atomic_load_explicit(&cache->n_parked, memory_order_relaxed);
 }
 
 /* ---- arena_small.c */

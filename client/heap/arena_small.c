@@ -13,29 +13,6 @@
 
 #include "client/heap/arena_private.h"
 
-static inline void arena_small_add_relaxed(_Atomic uint64_t *counter, uint64_t n)
-{
-	/* There is one writer only, so this needs no locked instruction. */
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
-
-/* Counts an allocation or a free that the cache served. */
-static inline void arena_small_cache_count(
-	struct gm_tcache *cache, _Atomic uint64_t *counter, int64_t asked, int64_t rounded)
-{
-	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed) + asked;
-
-	arena_small_add_relaxed(counter, 1);
-	atomic_store_explicit(&cache->in_use, in_use, memory_order_relaxed);
-	atomic_store_explicit(&cache->in_use_rounded,
-		atomic_load_explicit(&cache->in_use_rounded, memory_order_relaxed) + rounded,
-		memory_order_relaxed);
-	if (in_use > atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed))
-		atomic_store_explicit(&cache->in_use_peak, in_use, memory_order_relaxed);
-	cache->bytes -= (uint64_t)rounded;
-}
-
 /* Adds the cache's sums to the arena's and clears them. Call with the lock held. */
 static void arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 {
@@ -50,15 +27,6 @@ static void arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 	atomic_store_explicit(&cache->in_use, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->in_use_rounded, 0, memory_order_relaxed);
 	atomic_store_explicit(&cache->in_use_peak, 0, memory_order_relaxed);
-}
-
-static inline struct gm_tcache *arena_small_cache_here(struct gm_arena *arena)
-{
-	struct gm_tcache_hot *hot = gm_tcache_hot();
-
-	if (__builtin_expect(hot->id == arena->caches.id, 1))
-		return hot->cache;
-	return gm_tcache_get(&arena->caches);
 }
 
 /* The word of an object that no other thread is handing out or freeing. */
@@ -122,6 +90,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 		}
 		wake = gm_arena_arm(arena);
 	}
+	wake |= gm_arena_park_empty(arena, cache);
 	arena_small_fold(arena, cache);
 	/* These too, because the cache may be about to be freed. */
 	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
@@ -218,7 +187,8 @@ static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm
 	if (object) {
 		atomic_store_explicit(
 			arena_small_word_of(arena, object), (uint16_t)size, memory_order_relaxed);
-		gm_arena_count(arena, (int64_t)size, (int64_t)gm_small_bytes(class));
+		gm_arena_count(arena, gm_arena_cache_hot(arena), (int64_t)size,
+			(int64_t)gm_small_bytes(class));
 		if (asked)
 			arena->misses++;
 	}
@@ -261,7 +231,7 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 {
 	unsigned class =
 		alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
-	struct gm_tcache *cache = arena_small_cache_here(arena);
+	struct gm_tcache *cache = gm_arena_cache(arena);
 	struct gm_tcache_entry *entry = NULL;
 	struct gm_tcache_set *set;
 	_Atomic uint16_t *word;
@@ -293,8 +263,8 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 	}
 
 	atomic_store_explicit(word, (uint16_t)size, memory_order_relaxed);
-	arena_small_cache_count(
-		cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
+	gm_arena_cache_count(cache, &cache->allocs, (int64_t)size, (int64_t)gm_small_bytes(class));
+	cache->bytes -= gm_small_bytes(class);
 	gm_tcache_leave(cache);
 	*ret_ptr = (void *)object;
 	return 0;
@@ -307,7 +277,8 @@ static int arena_small_dealloc_uncached(
 
 	pthread_mutex_lock(&arena->lock);
 	arena_small_put_back(arena, key, class, object);
-	gm_arena_count(arena, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
+	gm_arena_count(
+		arena, gm_arena_cache_hot(arena), -(int64_t)asked, -(int64_t)gm_small_bytes(class));
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
@@ -373,7 +344,7 @@ int gm_arena_small_dealloc(
 		return GM_ARENA_E_FREED;
 
 	key = gm_arena_key(arena, stream);
-	cache = arena_small_cache_here(arena);
+	cache = gm_arena_cache(arena);
 	if (!cache || !gm_tcache_enter(cache))
 		return arena_small_dealloc_uncached(arena, key, class, addr, asked);
 	set = key == GM_STREAM_DONE ? cache->sets[0] : arena_small_set_for(arena, cache, key);
@@ -391,8 +362,9 @@ int gm_arena_small_dealloc(
 	bin->entries[bin->n].object = addr;
 	bin->entries[bin->n].asked = word;
 	bin->n++;
-	arena_small_cache_count(
+	gm_arena_cache_count(
 		cache, &cache->frees, -(int64_t)asked, -(int64_t)gm_small_bytes(class));
+	cache->bytes += gm_small_bytes(class);
 	gm_tcache_leave(cache);
 	return 0;
 }

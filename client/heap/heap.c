@@ -388,7 +388,7 @@ int gm_heap_carve(struct gm_heap *heap, struct gm_heap_block *block, uint64_t ad
 			DL_DELETE2(bins->oldest, block, age_prev, age_next);
 	}
 
-	taken->cookie = 0;
+	atomic_store_explicit(&taken->cookie, 0, memory_order_relaxed);
 	taken->note = NULL;
 	*ret_block = taken;
 	return 0;

@@ -2,6 +2,7 @@
 #ifndef GM_CLIENT_HEAP_H
 #define GM_CLIENT_HEAP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +36,7 @@ struct gm_heap_block {
 	struct gm_heap_block *age_prev, *age_next;
 	struct gm_heap_bins *bins; /* NULL: not free */
 	uint64_t stamp;            /* free: as given to the heap. In use: the owner's */
-	uint32_t cookie;           /* in use: the owner's; starts as 0 */
+	_Atomic uint32_t cookie;   /* in use: the owner's; starts as 0 */
 	void *note;                /* in use: the owner's; starts as NULL */
 };
 

@@ -48,6 +48,18 @@ static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t
 		&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], value, memory_order_release);
 }
 
+/* Changes a value from one to another; false: it was not that one. addr must be covered. This may be done without a lock, if
+ * nobody sets the same value meanwhile. */
+static inline bool gm_ptrmap_change(
+	struct gm_ptrmap *map, uint64_t addr, uintptr_t from, uintptr_t to)
+{
+	uint64_t granule = (addr - map->base) >> map->shift;
+	gm_ptrmap_leaf *leaf = atomic_load_explicit(
+		&map->leaves[granule >> GM_PTRMAP_LEAF_SHIFT], memory_order_relaxed);
+
+	return atomic_compare_exchange_strong(&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], &from, to);
+}
+
 /* addr may be any address. */
 static inline uintptr_t gm_ptrmap_get(const struct gm_ptrmap *map, uint64_t addr)
 {

@@ -209,7 +209,7 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 		tcache_enter_wait(cache);
 		if (idle || !idle_only)
 			group->drain(group, cache);
-		left = left || cache->bytes;
+		left = left || cache->bytes || cache->n_parked;
 		gm_tcache_leave(cache);
 	}
 	pthread_mutex_unlock(&all_lock);

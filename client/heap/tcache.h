@@ -12,7 +12,8 @@
 /*
  * Small objects that a thread keeps for its next allocation, which then takes no mutex, reads no
  * clock and makes no system call. A cache holds at most GM_TCACHE_BYTES. Any thread may drain it
- * (trim does), and it is drained when its thread ends.
+ * (trim does), and it is drained when its thread ends. It also keeps a few larger blocks, but only
+ * while several threads use the heap at once.
  */
 
 #define GM_TCACHE_BYTES UINT64_C(0x80000)
@@ -21,6 +22,9 @@
 #define GM_TCACHE_CLASS_BYTES UINT64_C(0x10000)
 /* How many streams' objects a cache keeps apart, besides those that are free for everybody. */
 #define GM_TCACHE_STREAMS 3
+/* The most that a cache keeps of larger blocks: this many, and this many bytes. */
+#define GM_TCACHE_PARKED       8
+#define GM_TCACHE_PARKED_BYTES UINT64_C(0x800000)
 
 struct gm_tcache_entry {
 	uint64_t object;
@@ -38,7 +42,14 @@ struct gm_tcache_set {
 	struct gm_tcache_bin bins[GM_SMALL_CLASSES];
 };
 
+struct gm_heap_block;
 struct gm_tcache_group;
+
+/* A larger block that the thread freed while other threads used the heap. */
+struct gm_tcache_parked {
+	struct gm_heap_block *block;
+	gm_stream_key key;
+};
 
 struct gm_tcache {
 	atomic_flag busy;
@@ -49,7 +60,13 @@ struct gm_tcache {
 	_Atomic int64_t in_use, in_use_rounded, in_use_peak; /* since they were last folded */
 	uint64_t seen; /* allocs + frees at the last gm_tcache_drain_all() */
 	struct gm_tcache_set *sets[1 + GM_TCACHE_STREAMS]; /* the first: free for everybody */
-	uint64_t id;                                       /* of its group */
+	struct gm_tcache_parked parked[GM_TCACHE_PARKED];
+	uint64_t parked_bytes;
+	_Atomic unsigned n_parked; /* its thread reads this also while it is not busy */
+	_Atomic uint64_t unparked; /* how many were handed out again so far */
+	unsigned
+		crowded; /* for so many more frees the thread does not look whether the heap is used by others */
+	uint64_t id; /* of its group */
 	/* Protected by the lock of all caches. */
 	struct gm_tcache_group *group; /* NULL: it is gone */
 	struct gm_tcache *prev, *next; /* in the group */
