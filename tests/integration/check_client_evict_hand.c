@@ -116,7 +116,9 @@ START_TEST(gpumemctl_says_what_it_cannot_move)
 	GM_REQUIRE(ctl(line, said) != 0);
 	GM_REQUIRE(strstr(said, "no evictable buffer"));
 	GM_REQUIRE_EQ(ctl("evict", said), 2);
-	GM_REQUIRE_EQ(ctl("evict x", said), 2);
+	GM_REQUIRE_EQ(ctl("evict x/1", said), 2);
+	GM_REQUIRE_EQ(ctl("evict x", said), 1);
+	GM_REQUIRE(strstr(said, "there is no client 'x'"));
 	GM_REQUIRE_EQ(ctl("restore 1/0", said), 2);
 	GM_REQUIRE(ctl("evict 1/1", said) != 0);
 	GM_REQUIRE(strstr(said, "no such client"));
