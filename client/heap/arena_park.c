@@ -77,14 +77,15 @@ bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_st
 	struct gm_heap_block *block = (struct gm_heap_block *)value;
 	struct gm_tcache *cache;
 
-	/* Threads that wait for memory look for it in the heap. The arena over a range of its caller's has no caches. */
-	if (!value || (value & GM_ARENA_PARKED) || arena->waiters || arena->config.range)
+	/* An arena over a range of its caller's has no caches. */
+	if (!value || (value & GM_ARENA_PARKED) || arena->config.range)
 		return false;
 	cache = gm_arena_cache(arena);
 	if (!cache || !gm_tcache_enter(cache))
 		return false;
 	cache->crowded = cache->crowded ? cache->crowded - 1 : PARK_CROWDED;
-	if (!park_may(block, addr)) {
+	/* Threads that wait for memory look for it in the heap. What any stream may still use, no allocation could have from here. */
+	if (arena->waiters || key == GM_STREAM_ANY || !park_may(block, addr)) {
 		gm_tcache_leave(cache);
 		return false;
 	}

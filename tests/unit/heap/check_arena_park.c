@@ -93,6 +93,11 @@ static void take_again(void)
 	again = take_with(size, 0, asked);
 }
 
+static void give_again(void)
+{
+	ck_assert_int_eq(gm_arena_dealloc(arena, again, stream, NULL), 0);
+}
+
 static void take_many(void)
 {
 	for (unsigned i = 0; i < MANY; i++)
@@ -296,6 +301,12 @@ START_TEST(a_stream_gets_only_what_it_may_use)
 	in_second_beside_others(take_again);
 	ck_assert_ptr_eq(again, block);
 	in_second_beside_others(give_one);
+
+	/* What any stream may still use is not worth keeping. */
+	asked = stream = ANY;
+	in_second(take_again);
+	in_second(give_again);
+	ck_assert_uint_eq(parked().n, 1);
 
 	/* It goes back when the device is done with it, not before. */
 	gm_arena_trim(arena, UINT64_MAX);
