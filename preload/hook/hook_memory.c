@@ -83,6 +83,7 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 	}
 	if (!gm_blocks_add(&block)) {
 		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+		gm_report_refused();
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
 
@@ -178,7 +179,7 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	return result;
 }
 
-/* ---- contexts: what was allocated in one ends with it */
+/* ---- contexts: what was allocated in one ends with it. A thread that were cancelled in the driver's call would lose it. */
 
 struct memory_ended {
 	struct gm_preload_block block;
@@ -226,6 +227,7 @@ static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 	gm_cu_result symbol(gm_cu_ctx ctx) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		gm_broker_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
 		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
@@ -243,6 +245,7 @@ MEMORY_DESTROY(cuCtxDestroy_v2)
 	gm_cu_result symbol(gm_cu_device device) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		gm_cu_ctx ctx = gm_broker_there() ? gm_contexts_primary(driver, device) : NULL; \
 		gm_broker_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \

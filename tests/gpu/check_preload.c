@@ -340,8 +340,9 @@ END_TEST
 START_TEST(a_thread_that_is_cancelled_makes_its_call_to_the_end)
 {
 	start();
-	/* On the fake driver, a thread can be cancelled within this call. */
-	play("dlsym", "capture-cancel", "GPUMEM_FAKE_DELAY=cuStreamEndCapture:1000");
+	/* On the fake driver, a thread can be cancelled within these calls. */
+	play("dlsym", "capture-cancel",
+		"GPUMEM_FAKE_DELAY=cuStreamEndCapture:1000,cuDevicePrimaryCtxReset:1000");
 	tear_down();
 }
 END_TEST

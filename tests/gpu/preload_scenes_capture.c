@@ -203,8 +203,8 @@ void scene_capture_after_free(void)
 }
 
 /* Threads that are cancelled. A call that has begun is made to its end: otherwise its thread would keep captures out
- * for good, or its capture would count as going on for good. */
-static _Atomic bool freed_whole, captured_whole, destroyed_whole;
+ * for good, or its capture would count as going on for good, or what it was to free would be lost. */
+static _Atomic bool freed_whole, captured_whole, destroyed_whole, reset_whole;
 
 static void *free_cancelled(void *ptr)
 {
@@ -234,6 +234,14 @@ static void *destroy_cancelled(void *stream)
 	CU(cu.cuStreamDestroy(stream));
 	destroyed_whole = true;
 	return NULL;
+}
+
+static void *reset_cancelled(void *unused)
+{
+	pthread_cancel(pthread_self());
+	CU(cu.cuDevicePrimaryCtxReset(0));
+	reset_whole = true;
+	return unused;
 }
 
 void scene_capture_cancel(void)
@@ -267,6 +275,10 @@ void scene_capture_cancel(void)
 		fake_gate_open(&waits);
 	pthread_join(frees, NULL);
 	GM_REQUIRE(freed_whole || !fake);
+	/* What was allocated in the context ends with it. */
+	GM_REQUIRE(pthread_create(&frees, NULL, reset_cancelled, NULL) == 0);
+	pthread_join(frees, NULL);
+	GM_REQUIRE(reset_whole);
 }
 
 /* The program takes its first memory of the broker while it captures, so the client library was not there when the capture
