@@ -37,7 +37,7 @@ static const char *library_objection(const struct library_self *self, const char
 	struct stat st;
 
 	if (lstat(path, &st) < 0)
-		return strerror(errno);
+		return errno == ENOENT ? "is not there" : "cannot be looked at";
 	bool known = self->path[0];
 	bool folder = S_ISDIR(st.st_mode);
 	if (!folder && !S_ISREG(st.st_mode))
