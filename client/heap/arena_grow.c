@@ -304,36 +304,8 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	return r;
 }
 
-/*
- * Records an event for everything that was freed before the call, if the driver can. Afterwards, no
- * other thread records or polls. Call with the lock held; it is let go in between.
- *
- * One round is not enough if another thread is recording, because its event does not cover what was
- * freed meanwhile, or if all events are in use.
- */
-static void grow_cover(struct gm_arena *arena)
-{
-	struct gm_pending *pending = &arena->pending;
-	uint64_t epoch = pending->epoch - !pending->open;
-
-	for (unsigned round = 0; round < 2; round++) {
-		struct gm_map_event *replaced = round ? gm_pending_make_room(pending) : NULL;
-
-		pthread_mutex_unlock(&arena->lock);
-		if (replaced)
-			arena->config.ops->forget(arena->config.backend, replaced);
-		gm_arena_pump(arena);
-		pthread_mutex_lock(&arena->lock);
-		/* Other threads do this for the time of a driver call only. */
-		while (pending->polling || pending->recording)
-			gm_arena_wait_change(arena);
-		if (gm_pending_covers(pending, epoch))
-			return;
-	}
-}
-
-/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory. An allocation for any
- * stream gets only what the device is done with. Call with the lock held; it is let go in between. */
+/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory.
+ * Call with the lock held; it is let go in between. */
 static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
@@ -343,12 +315,16 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 	unsigned n;
 	int r;
 
-	if (!arena->streams || gm_pending_bytes(pending) == 0)
-		return;
-	grow_cover(arena);
-	if (want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE)
+	if (!arena->streams || want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE ||
+		gm_pending_bytes(pending) == 0)
 		return;
 
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	/* Other threads do this for the time of a driver call only. */
+	while (pending->polling || pending->recording)
+		gm_arena_wait_change(arena);
 	if (gm_pending_poll_begin(pending, events, &n)) {
 		epoch = pending->events[n - 1].epoch;
 		pthread_mutex_unlock(&arena->lock);
@@ -441,13 +417,8 @@ int gm_arena_grow(
 			continue;
 		}
 		if (stage == STAGE_ORDER) {
-			uint64_t settled = arena->pending.settled;
-
 			grow_order(arena, want);
-			/* What came free meanwhile may be enough together with what the source has. */
-			stage = arena->pending.settled != settled && passes++ < PASSES_MAX
-					? STAGE_ALL
-					: STAGE_FAIL;
+			stage = STAGE_FAIL;
 			continue;
 		}
 		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)

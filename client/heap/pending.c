@@ -134,10 +134,6 @@ void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, u
 		pending->events[pending->n_events].epoch = epoch;
 		pending->events[pending->n_events].event = event;
 		pending->n_events++;
-		/* The epoch that begins now has the lists of one whose small objects may still wait. They need
-		 * its event. */
-		if (pending->epoch - pending->events[0].epoch >= GM_PENDING_EPOCHS)
-			pending->open = true;
 		return;
 	}
 
@@ -173,14 +169,6 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 	pending->n_events -= n;
 	memmove(&pending->events[0], &pending->events[n],
 		pending->n_events * sizeof(pending->events[0]));
-}
-
-struct gm_map_event *gm_pending_make_room(struct gm_pending *pending)
-{
-	if (pending->n_events < GM_PENDING_EVENTS)
-		return NULL;
-	pending->open = true;
-	return pending->events[--pending->n_events].event;
 }
 
 /* ---- memory that waits */

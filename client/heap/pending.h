@@ -36,9 +36,7 @@ gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem
 
 #define GM_PENDING_EVENTS 8 /* that are recorded and not known to have passed */
 #define GM_PENDING_SETS   32
-/* More than GM_PENDING_EVENTS can keep open. If gm_pending_make_room() keeps more open, small objects of the oldest epochs
- * wait for a later event than they need. */
-#define GM_PENDING_EPOCHS 16
+#define GM_PENDING_EPOCHS 16 /* more than GM_PENDING_EVENTS can keep open */
 
 /* Memory that was freed on one stream, and may be reused there at once. */
 struct gm_pending_set {
@@ -95,17 +93,6 @@ bool gm_pending_poll_begin(struct gm_pending *pending,
 /* The first n events have passed, and the caller forgets them. Everything freed in *ret_epoch or
  * before is done. */
 void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_epoch);
-
-/* Whether everything freed in this epoch or before is done, or an event says when it will be. */
-static inline bool gm_pending_covers(const struct gm_pending *pending, uint64_t epoch)
-{
-	return pending->settled >= epoch ||
-	       (pending->n_events && pending->events[pending->n_events - 1].epoch >= epoch);
-}
-
-/* If all events are in use, gives up the newest one and returns it for the caller to forget. The next one that
- * is recorded stands for it, too. NULL: there is room for an event. Nobody may be polling or recording. */
-struct gm_map_event *gm_pending_make_room(struct gm_pending *pending);
 
 /* Moves everything freed in this epoch or before to clean and small, where it is free for
  * everybody. Returns how many bytes. */

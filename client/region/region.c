@@ -31,9 +31,6 @@
 
 /* A region asks for so much at least, if the device has it. */
 #define STEP (UINT64_C(256) << 20)
-/* How long an allocation waits for the device before the region is full: an event needs some microseconds to pass,
- * also on a device that is idle. */
-#define SETTLE_NS GM_NS_PER_MS
 
 static struct gm_session_device *region_device(const struct gpumem_region *region)
 {
@@ -265,9 +262,8 @@ static gpumem_status region_failed(const struct gpumem_region *region,
 		size, region->tag, text ? text : "");
 }
 
-/* Allocates, and gets memory for that. *ret_full: there is no room below the region's size. The region is locked. */
-static gpumem_status region_take_once(
-	struct gpumem_region *region, struct region_wanted *w, bool *ret_full)
+/* Allocates, and gets memory for that. The region is locked. */
+static gpumem_status region_take(struct gpumem_region *region, struct region_wanted *w)
 {
 	gpumem_status status = GPUMEM_OK, refusal;
 	int r;
@@ -289,33 +285,9 @@ static gpumem_status region_take_once(
 		return gm_error(refusal, "%s", text);
 	}
 	/* The region is full, but the stream may have to wait for what was freed. */
-	if (r == GM_ARENA_E_SPACE || (r == GM_ARENA_E_SOURCE && status == GPUMEM_E_NO_MEMORY)) {
+	if (r == GM_ARENA_E_SPACE || (r == GM_ARENA_E_SOURCE && status == GPUMEM_E_NO_MEMORY))
 		r = region_try(region, w, false, &status);
-		*ret_full = r != 0;
-	}
 	return r ? region_failed(region, w, r, status) : GPUMEM_OK;
-}
-
-/* Waits for a moment, if freed memory waits for the device. Returns whether there was some. The region is locked. */
-static bool region_settle(struct gpumem_region *region)
-{
-	struct gm_arena_stats stats;
-
-	gm_arena_stats(region->arena, &stats);
-	if (stats.pending)
-		gm_arena_settle(region->arena, SETTLE_NS);
-	return stats.pending;
-}
-
-/* Allocates, after another look if the region seemed to be full. The region is locked. */
-static gpumem_status region_take(struct gpumem_region *region, struct region_wanted *w)
-{
-	bool full = false;
-	gpumem_status status = region_take_once(region, w, &full);
-
-	if (full && region_settle(region))
-		status = region_take_once(region, w, &full);
-	return status;
 }
 
 static gpumem_status region_captured(const struct gpumem_region *region, gpumem_stream stream)

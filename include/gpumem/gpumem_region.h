@@ -57,9 +57,7 @@ GPUMEM_API void gpumem_region_destroy(gpumem_region *region);
  *
  *   GPUMEM_E_BUSY   The region is paused, or is being paused or resumed: resume it first. Or the stream is
  *                   being captured into a graph.
- *   GPUMEM_E_LIMIT  The region has no room left for it below its max_size, or as for gpumem_alloc(). Memory that was
- *                   freed is room also while work uses it, because the stream then waits for that work; but not for
- *                   GPUMEM_STREAM_ANY, nor together with memory that the region never used.
+ *   GPUMEM_E_LIMIT  The region has no room left for it below its max_size, or as for gpumem_alloc().
  */
 GPUMEM_API gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr);

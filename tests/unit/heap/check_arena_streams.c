@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "client/heap/arena_private.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 
@@ -186,108 +185,6 @@ START_TEST(free_memory_between_pending_blocks_is_used_too_before_failing)
 	give(b);
 	give_on(c, 2);
 	ck_assert_ptr_eq(take_on(48 * MIB, world_stream(3)), a);
-}
-END_TEST
-
-static void *tick_once(void *ctx)
-{
-	gm_arena_tick(arena, SECOND);
-	return NULL;
-}
-
-/* The context is the stream. */
-static void *take_64(void *ctx)
-{
-	return take_on(64 * MIB, ctx);
-}
-
-static bool somebody_waits(void)
-{
-	pthread_mutex_lock(&arena->lock);
-	bool waits = arena->waiters;
-	pthread_mutex_unlock(&arena->lock);
-	return waits;
-}
-
-/* Another thread is recording an event for what was freed before. Meanwhile stream 1 is finished or, if freed is not
- * NULL, this block is freed on stream 2. Returns what a thread gets that allocates 64 MiB then. */
-static void *take_while_recording(void *freed, gpumem_stream stream)
-{
-	pthread_t ticking, taking;
-	void *ptr;
-
-	w.hold_records = true;
-	ck_assert_int_eq(pthread_create(&ticking, NULL, tick_once, NULL), 0);
-	world_await_records(&w, 1);
-	if (freed) {
-		use(2);
-		give_on(freed, 2);
-	} else {
-		world_finish(&w, 1);
-	}
-	ck_assert_int_eq(pthread_create(&taking, NULL, take_64, stream), 0);
-	while (!somebody_waits())
-		sched_yield();
-	world_release_records(&w);
-	ck_assert_int_eq(pthread_join(taking, &ptr), 0);
-	ck_assert_int_eq(pthread_join(ticking, NULL), 0);
-	return ptr;
-}
-
-START_TEST(what_is_freed_while_another_thread_records_is_used_before_failing)
-{
-	uint8_t *a = take_on(32 * MIB, world_stream(1)), *b = take_on(32 * MIB, world_stream(2));
-
-	w.capacity = w.granted;
-	use(1);
-	give_on(a, 1);
-	void *c = take_while_recording(b, world_stream(3));
-	ck_assert_ptr_eq(c, a);
-	ck_assert_uint_ge(w.behind[3][1], 1);
-	ck_assert_uint_ge(w.behind[3][2], 1);
-	give_on(c, 3);
-}
-END_TEST
-
-START_TEST(what_comes_free_at_the_last_moment_is_used_together_with_what_the_source_has)
-{
-	const gpumem_stream streams[] = {world_stream(3), ANY};
-	void *a = take_on(32 * MIB, world_stream(1));
-
-	w.capacity = w.granted + 32 * MIB;
-	use(1);
-	give_on(a, 1);
-	give(take_while_recording(NULL, streams[_i]));
-}
-END_TEST
-
-START_TEST(what_is_freed_after_the_last_event_that_is_kept_is_used_before_failing)
-{
-	uint8_t *a = take_on(32 * MIB, world_stream(1)), *b = take_on(32 * MIB, world_stream(2));
-	void *small[GM_PENDING_EVENTS], *c;
-
-	for (unsigned i = 0; i < GM_PENDING_EVENTS; i++)
-		small[i] = take_on(100, world_stream(4));
-	w.capacity = w.granted;
-	for (unsigned i = 0; i < GM_PENDING_EVENTS; i++) {
-		use(4);
-		give_on(small[i], 4);
-		gm_arena_trim(arena, 0);
-	}
-	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS);
-	use(1);
-	use(2);
-	give_on(a, 1);
-	give_on(b, 2);
-	c = take_on(64 * MIB, world_stream(3));
-	ck_assert_ptr_eq(c, a);
-	ck_assert_uint_ge(w.behind[3][1], 1);
-	ck_assert_uint_ge(w.behind[3][2], 1);
-	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS);
-	give_on(c, 3);
-	world_finish_all(&w);
-	gm_arena_trim(arena, UINT64_MAX);
-	ck_assert_uint_eq(w.granted, 0);
 }
 END_TEST
 
@@ -477,11 +374,6 @@ int main(void)
 	tcase_add_test(tests, only_blocks_of_one_stream_merge);
 	tcase_add_test(tests, an_alloc_that_would_fail_orders_itself_behind_what_is_pending);
 	tcase_add_test(tests, free_memory_between_pending_blocks_is_used_too_before_failing);
-	tcase_add_test(tests, what_is_freed_while_another_thread_records_is_used_before_failing);
-	tcase_add_loop_test(tests,
-		what_comes_free_at_the_last_moment_is_used_together_with_what_the_source_has, 0, 2);
-	tcase_add_test(
-		tests, what_is_freed_after_the_last_event_that_is_kept_is_used_before_failing);
 	tcase_add_test(tests, an_alloc_for_any_stream_fails_rather_than_use_what_is_pending);
 	tcase_add_test(tests, chunks_go_back_only_after_their_last_use_has_passed);
 	tcase_add_test(tests, a_trim_does_not_end_decay_for_what_is_freed_later);

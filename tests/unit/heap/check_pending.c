@@ -165,33 +165,6 @@ START_TEST(events_are_bounded_and_one_at_a_time)
 }
 END_TEST
 
-START_TEST(the_newest_event_makes_room_for_one_that_covers_more)
-{
-	const unsigned rounds = 3 * GM_PENDING_EPOCHS;
-
-	ck_assert_ptr_null(gm_pending_make_room(&pending));
-	for (unsigned i = 0; i < GM_PENDING_EVENTS; i++) {
-		put_small(5);
-		ck_assert(record(i + 1));
-	}
-	for (unsigned i = GM_PENDING_EVENTS; i < rounds; i++) {
-		put_small(5);
-		ck_assert(!gm_pending_covers(&pending, pending.epoch));
-		ck_assert(!record(i + 1));
-		ck_assert_ptr_eq(gm_pending_make_room(&pending), event(i));
-		ck_assert(record(i + 1));
-		ck_assert(gm_pending_covers(&pending, pending.epoch - 1));
-	}
-	/* What the replaced events were for waits for the newest one, or for one more. */
-	ck_assert_uint_le(pass(GM_PENDING_EVENTS - 1), (GM_PENDING_EVENTS - 1) * 1024);
-	pass(1);
-	ck_assert(record(1));
-	pass(1);
-	ck_assert_uint_eq(gm_pending_bytes(&pending), 0);
-	ck_assert(!record(1));
-}
-END_TEST
-
 START_TEST(any_number_of_failed_recordings_loses_nothing)
 {
 	unsigned n = 0;
@@ -304,7 +277,6 @@ int main(void)
 	tcase_add_test(tcase, an_event_settles_its_epoch_and_those_before_and_nothing_later);
 	tcase_add_test(tcase, a_block_that_grew_by_a_later_free_waits_for_the_later_event);
 	tcase_add_test(tcase, events_are_bounded_and_one_at_a_time);
-	tcase_add_test(tcase, the_newest_event_makes_room_for_one_that_covers_more);
 	tcase_add_test(tcase, any_number_of_failed_recordings_loses_nothing);
 	tcase_add_test(tcase, a_stream_takes_back_its_own_objects_of_any_epoch);
 	tcase_add_test(tcase, too_many_streams_share_the_set_for_any);

@@ -264,11 +264,6 @@ static int world_record(void *ctx, struct gm_map_event **ret_event)
 			event->launched[i] = w->launched[i];
 		w->events++;
 	}
-	w->in_record++;
-	pthread_cond_broadcast(&w->changed);
-	while (w->hold_records)
-		pthread_cond_wait(&w->changed, &w->lock);
-	w->in_record--;
 	pthread_mutex_unlock(&w->lock);
 	*ret_event = event;
 	return event ? 0 : -ENOMEM;
@@ -484,22 +479,6 @@ void world_await_puts(struct world *w, unsigned n)
 {
 	pthread_mutex_lock(&w->lock);
 	while (w->in_put < n)
-		pthread_cond_wait(&w->changed, &w->lock);
-	pthread_mutex_unlock(&w->lock);
-}
-
-void world_release_records(struct world *w)
-{
-	pthread_mutex_lock(&w->lock);
-	w->hold_records = false;
-	pthread_cond_broadcast(&w->changed);
-	pthread_mutex_unlock(&w->lock);
-}
-
-void world_await_records(struct world *w, unsigned n)
-{
-	pthread_mutex_lock(&w->lock);
-	while (w->in_record < n)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
 }

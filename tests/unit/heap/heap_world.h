@@ -59,8 +59,6 @@ struct world {
 	uint64_t base, reserved;
 	unsigned fail_map, fail_access, fail_move, fail_unmap, fail_record; /* the next so many */
 	uint64_t moves, records, orders, queries;
-	bool hold_records; /* record waits until this is false */
-	unsigned in_record;
 	unsigned events; /* alive */
 	/* streams: how much was launched and how much of it is done */
 	uint64_t launched[WORLD_STREAMS], done[WORLD_STREAMS];
@@ -96,8 +94,5 @@ void world_await_asked(struct world *world, uint64_t gets);
 /* The same two for put. */
 void world_release_puts(struct world *world);
 void world_await_puts(struct world *world, unsigned n);
-/* The same two for record. */
-void world_release_records(struct world *world);
-void world_await_records(struct world *world, unsigned n);
 
 #endif
