@@ -492,8 +492,7 @@ gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, 
 	return buffer;
 }
 
-bool gm_buffer_end_aside(
-	struct gpumem_session *session, uint32_t device, gpumem_status refused, uint32_t *wait_ms)
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused)
 {
 	if (device < session->counted ||
 		(refused != GPUMEM_E_LIMIT && refused != GPUMEM_E_NO_MEMORY &&
@@ -506,8 +505,6 @@ bool gm_buffer_end_aside(
 
 	buffer_all_left(session, list);
 	gm_buffer_settle(session);
-	if (refused == GPUMEM_E_TIMEOUT)
-		*wait_ms = 1;
 	return true;
 }
 

@@ -34,10 +34,8 @@ void gm_buffer_set_aside(gpumem_buffer *buffer);
 /* Takes back a buffer that was set aside and has that tag. NULL: none fits. */
 gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag);
 /* The program's request for memory of this device was refused. If what was set aside may be in its way,
- * destroys that now, although the driver may wait for all launched work, and returns true: try again. If the
- * time to wait is over, *wait_ms becomes the least. */
-bool gm_buffer_end_aside(
-	struct gpumem_session *session, uint32_t device, gpumem_status refused, uint32_t *wait_ms);
+ * destroys that now, although the driver may wait for all launched work, and returns true: try again. */
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused);
 /* The buffer has another size or growth now: counts and lists that. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
 /* The same, if only the growth has changed. The session is locked. */

@@ -68,7 +68,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (!status)
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
-	if (gm_buffer_end_aside(session, device, status, &given.wait_ms))
+	if (gm_buffer_end_aside(session, device, status))
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 	if (given.flags & GPUMEM_BUFFER_CPU_OK && buffer_fallback_helps(status))
 		status = buffer_fallback_make(session, device, size, &given, status, ret_buffer);

@@ -8,7 +8,6 @@
  */
 #include "client/device/elsewhere.h"
 
-#include "client/device/leaving.h"
 #include "client/heap/arena.h"
 #include "client/session/absence.h"
 #include "common/arith.h"
@@ -48,9 +47,6 @@ static uint64_t elsewhere_again(void *ctx)
 				    session->trim_regions(session, elsewhere->device, UINT64_MAX);
 		if (returned)
 			gm_session_stir(elsewhere->session);
-		/* Registered host memory that was set aside may be in the way of this request. */
-		if (elsewhere->device >= session->counted && elsewhere->patient)
-			gm_leaving_hurry(session);
 	} else {
 		next = gm_min(next, elsewhere->trim_ns);
 	}
@@ -66,7 +62,6 @@ struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint64_t 
 	uint64_t now = gm_clock_ns();
 	elsewhere->delay_ns = FIRST_NS;
 	elsewhere->trim_ns = now + TRIM_NS;
-	elsewhere->patient = ms == 0 || ms > TRIM_NS / GM_NS_PER_MS;
 	return (struct gm_lease_wait){
 		.ms = ms,
 		.again = elsewhere_again,

@@ -15,8 +15,7 @@
  *
  * The call looks whenever something was freed (gm_session_stir_freed()). It also looks now and then,
  * more and more seldom, and often while freed memory waits for the GPU. It takes what it can use.
- * Otherwise it gives whole unused chunks back, because they may complete what the daemon has, and registered host memory
- * that was set aside (leaving.h).
+ * Otherwise it gives whole unused chunks back, because they may complete what the daemon has.
  */
 struct gm_elsewhere {
 	struct gpumem_session *session;
@@ -29,9 +28,6 @@ struct gm_elsewhere {
 	bool found;        /* take() did */
 	uint64_t delay_ns; /* until the next look, if nothing is freed */
 	uint64_t trim_ns;  /* unused chunks go back at this time at the earliest */
-	/* The request waits for long enough to end what was set aside. Those for the rings of transfers do not: the
-	 * driver might keep the copies waiting. */
-	bool patient;
 };
 
 /* How a request of ms milliseconds waits while it looks; the request must end before *elsewhere

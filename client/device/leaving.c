@@ -23,21 +23,18 @@ bool gm_leaving_needed(const struct gm_session_device *device)
 	return device->map->record != NULL;
 }
 
-/* Records the event, if there is none and the leaver needs one. If the driver refuses, the next look tries again. */
+/* Records the event, if there is none. If the driver refuses, the next look tries again. */
 static void leaving_try_record(struct gm_leaver *leaver)
 {
 	const struct gm_session_device *d = leaver->device;
 
-	if (!leaver->event && !leaver->hurried && d->map->record(d->backend, &leaver->event) < 0)
+	if (!leaver->event && d->map->record(d->backend, &leaver->event) < 0)
 		leaver->event = NULL;
 }
 
-/* Whether the leaver can leave. */
-static bool leaving_can(const struct gm_leaver *leaver)
+static int leaving_passed(const struct gm_leaver *leaver)
 {
-	const struct gm_session_device *d = leaver->device;
-
-	return leaver->hurried || (leaver->event && d->map->passed(d->backend, leaver->event) == 1);
+	return leaver->device->map->passed(leaver->device->backend, leaver->event);
 }
 
 static void leaving_forget(struct gm_leaver *leaver)
@@ -51,7 +48,6 @@ void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 {
 	leaver->device = device;
 	leaver->event = NULL;
-	leaver->hurried = false;
 	if (!leaver->patient)
 		leaving_try_record(leaver);
 
@@ -110,7 +106,7 @@ struct gm_leaver *gm_leaving_take(struct gpumem_session *session)
 
 	LL_FOREACH_SAFE (list, leaver, tmp) {
 		leaving_try_record(leaver);
-		if (leaving_can(leaver)) {
+		if (leaver->event && leaving_passed(leaver) == 1) {
 			leaving_forget(leaver);
 			LL_PREPEND(done, leaver);
 			n++;
@@ -158,23 +154,6 @@ struct gm_leaver *gm_leaving_take_patient(struct gpumem_session *session)
 	session->n_leaving -= n;
 	pthread_mutex_unlock(&session->lock);
 	return taken;
-}
-
-void gm_leaving_hurry(struct gpumem_session *session)
-{
-	struct gm_leaver *leaver;
-	bool any = false;
-
-	pthread_mutex_lock(&session->lock);
-	LL_FOREACH (session->leaving, leaver) {
-		if (!leaver->patient)
-			continue;
-		leaver->patient = false;
-		leaver->hurried = any = true;
-	}
-	pthread_mutex_unlock(&session->lock);
-	if (any)
-		gm_session_wake(session);
 }
 
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns)

@@ -21,7 +21,6 @@ struct gm_leaver {
 	struct gm_map_event
 		*event; /* passes when the device has finished; NULL: not recorded yet */
 	bool patient;   /* the owner's, set before gm_leaving_add() */
-	bool hurried;   /* it was patient, and leaves at the next look */
 	/* The owner's: called by whoever got the leaver from one of the functions below. */
 	void (*left)(struct gm_leaver *leaver);
 	struct gm_leaver *next;
@@ -46,9 +45,6 @@ struct gm_leaver *gm_leaving_take_back(struct gpumem_session *session,
 	bool (*fits)(const struct gm_leaver *leaver, const void *ctx), const void *ctx);
 /* Returns a list of the patient leavers, whatever is launched. */
 struct gm_leaver *gm_leaving_take_patient(struct gpumem_session *session);
-/* Somebody waits for memory: the patient leavers leave at the next look, whatever is launched. Never waits: the
- * library's thread looks. */
-void gm_leaving_hurry(struct gpumem_session *session);
 /* When to look again, or UINT64_MAX if nothing is leaving. */
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns);
 /* Waits until the device has finished with all of them, if an event can be recorded, and returns

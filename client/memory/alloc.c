@@ -412,19 +412,6 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 	return alloc_take(session, device, size, stream, options, ret_ptr);
 }
 
-static gpumem_status alloc_pinned(struct gpumem_session *session, uint32_t device, size_t size,
-	const gpumem_alloc_options *options, void **ret_ptr)
-{
-	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
-
-	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
-	if (!status)
-		status = gm_pinned_alloc(session, size, &given, ret_ptr);
-	if (gm_buffer_end_aside(session, device, status, &given.wait_ms))
-		status = gm_pinned_alloc(session, size, &given, ret_ptr);
-	return status;
-}
-
 gpumem_status gpumem_host_alloc(
 	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -437,8 +424,12 @@ gpumem_status gpumem_host_alloc(
 	gpumem_status status = gm_mapping_open(session, device);
 	if (unlikely(status))
 		return status;
-	if (gm_pinned_apart(session, device) && ret_ptr && size)
-		return alloc_pinned(session, device, size, options, ret_ptr);
+	if (gm_pinned_apart(session, device) && ret_ptr && size) {
+		status = gm_pinned_alloc(session, size, options, ret_ptr);
+		if (gm_buffer_end_aside(session, device, status))
+			status = gm_pinned_alloc(session, size, options, ret_ptr);
+		return status;
+	}
 	/* Not ordered by a stream: the CPU may write at once, so no GPU may still use the block. */
 	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }

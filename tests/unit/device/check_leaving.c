@@ -123,21 +123,6 @@ START_TEST(nobody_waits_for_the_device_because_of_patient_ones)
 }
 END_TEST
 
-START_TEST(patient_ones_that_are_hurried_leave_whatever_is_launched)
-{
-	struct gm_leaver leavers[2] = {{.patient = true}, {.patient = false}};
-	gm_leaving_add(&session, &leavers[0], &device);
-	gm_leaving_add(&session, &leavers[1], &device);
-	gm_leaving_hurry(&session);
-	ck_assert_ptr_null(gm_leaving_take_back(&session, fits, &leavers[0]));
-	ck_assert_ptr_eq(gm_leaving_take(&session), &leavers[0]);
-	ck_assert_ptr_null(leavers[0].next);
-	finished = true;
-	ck_assert_ptr_eq(gm_leaving_take(&session), &leavers[1]);
-	ck_assert_uint_eq(gm_leaving_next(&session, 1), UINT64_MAX);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("leaving");
@@ -148,7 +133,6 @@ int main(void)
 	tcase_add_test(tc, at_the_end_of_the_session_all_are_returned);
 	tcase_add_test(tc, patient_ones_stay_until_nothing_is_launched);
 	tcase_add_test(tc, nobody_waits_for_the_device_because_of_patient_ones);
-	tcase_add_test(tc, patient_ones_that_are_hurried_leave_whatever_is_launched);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
