@@ -221,12 +221,19 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 	struct gm_arena_want *want, struct gm_arena_note *note, void **ret_ptr)
 {
 	struct gm_heap_block *block;
+	bool wake = false;
 	int r;
 
 	pthread_mutex_lock(&arena->lock);
 	r = gm_arena_take(arena, want, &block);
+	if (r == GM_HEAP_E_NONE && __builtin_expect(gm_arena_has_parked(hot), 0)) {
+		wake = gm_arena_park_over(arena, hot);
+		r = gm_arena_take(arena, want, &block);
+	}
 	if (r == GM_HEAP_E_NONE) {
 		pthread_mutex_unlock(&arena->lock);
+		gm_arena_wake(arena, wake);
+		wake = false;
 		r = gm_arena_grow(arena, want, &block);
 		if (r)
 			return r;
@@ -239,6 +246,7 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 		*ret_ptr = (void *)block->addr;
 	}
 	pthread_mutex_unlock(&arena->lock);
+	gm_arena_wake(arena, wake);
 	return r;
 }
 

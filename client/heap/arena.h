@@ -136,7 +136,7 @@ int gm_arena_describe(struct gm_arena *arena, void *ptr, struct gm_arena_entry *
 /* Leaves a cookie on such a block, and returns the one that was there, or 0. Nobody may free the block
  * meanwhile. */
 int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uint32_t *ret_old);
-/* A number that changes whenever blocks of the heap come or go. */
+/* A number that changes whenever blocks of the heap come, or go to the heap. */
 uint64_t gm_arena_changes(struct gm_arena *arena);
 
 /* Whether the address lies in the arena's range or in one of its regions. This says which device a

@@ -371,6 +371,16 @@ static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uin
 	return 0;
 }
 
+/* Frees what threads have parked since the call began. Returns whether there was any. Call with the lock held; it is let go in
+ * between. */
+static bool grow_unpark(struct gm_arena *arena)
+{
+	pthread_mutex_unlock(&arena->lock);
+	bool any = gm_arena_park_drain(arena);
+	pthread_mutex_lock(&arena->lock);
+	return any;
+}
+
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
 {
@@ -379,7 +389,7 @@ int gm_arena_grow(
 	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
 	unsigned again = 0, passes = 0;
-	bool pumped = false, here = want->flags & GM_ARENA_HERE;
+	bool pumped = false, here = want->flags & GM_ARENA_HERE, easy = want->flags & GM_ARENA_EASY;
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
 
@@ -391,6 +401,9 @@ int gm_arena_grow(
 			return r;
 	}
 
+	/* Before anybody else is asked for memory. */
+	if (!easy)
+		(void)gm_arena_park_drain(arena);
 	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
 	pthread_mutex_lock(&arena->lock);
 	want->passed = arena->passed;
@@ -401,6 +414,11 @@ int gm_arena_grow(
 			break;
 		if (stage == STAGE_FAIL) {
 			r = failed;
+			if (!easy && passes < PASSES_MAX && grow_unpark(arena)) {
+				passes++;
+				stage = STAGE_ALL;
+				continue;
+			}
 			if (here || passes++ == PASSES_MAX || !grow_pass_await(arena, want))
 				break;
 			stage = STAGE_ALL;
@@ -429,7 +447,7 @@ int gm_arena_grow(
 			continue;
 		failed = r == AGAIN ? GM_ARENA_E_SPACE : r;
 		stage++;
-		if (stage == STAGE_ALL && (want->flags & GM_ARENA_EASY)) {
+		if (stage == STAGE_ALL && easy) {
 			stage = STAGE_FAIL;
 		} else if (stage == STAGE_ALL) {
 			pumped = false;

@@ -110,16 +110,17 @@ int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uin
 
 static void arena_list_add_unparked(struct gm_tcache *cache, void *sum)
 {
-	*(uint64_t *)sum += atomic_load_explicit(&cache->unparked, memory_order_relaxed);
+	*(uint64_t *)sum += atomic_load_explicit(&cache->unparked, memory_order_acquire);
 }
 
 uint64_t gm_arena_changes(struct gm_arena *arena)
 {
-	uint64_t changes = 0;
+	uint64_t changes;
 
-	gm_tcache_each(&arena->caches, arena_list_add_unparked, &changes);
+	/* In this order: a cache that is drained in between is missed, and makes the next number another one. */
 	pthread_mutex_lock(&arena->lock);
-	changes += arena->allocs + arena->frees;
+	changes = arena->allocs + arena->frees;
 	pthread_mutex_unlock(&arena->lock);
+	gm_tcache_each(&arena->caches, arena_list_add_unparked, &changes);
 	return changes;
 }

@@ -35,6 +35,10 @@ bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache)
 	}
 	atomic_store_explicit(&cache->n_parked, 0, memory_order_relaxed);
 	cache->parked_bytes = 0;
+	/* Otherwise the arena's sums would count what one thread frees and another allocates, again and again. */
+	gm_arena_small_fold(arena, cache);
+	if (arena->waiters)
+		pthread_cond_broadcast(&arena->changed);
 	return wake;
 }
 
@@ -49,7 +53,50 @@ bool gm_arena_park_over(struct gm_arena *arena, struct gm_tcache *cache)
 	return wake;
 }
 
-/* Whether a block may be parked. The program has it, so nobody changes what this reads, but for the cookie. */
+struct park_walk {
+	struct gm_arena *arena;
+	bool idle_only, freed, left;
+};
+
+static void park_walk_step(struct gm_tcache *cache, void *ctx)
+{
+	struct park_walk *walk = ctx;
+	uint64_t unparked = atomic_load_explicit(&cache->unparked, memory_order_relaxed);
+	bool idle = unparked == cache->unparked_seen, wake;
+
+	if (walk->idle_only)
+		cache->unparked_seen = unparked;
+	if (!cache->n_parked)
+		return;
+	if (walk->idle_only && !idle) {
+		walk->left = true;
+		return;
+	}
+	pthread_mutex_lock(&walk->arena->lock);
+	wake = gm_arena_park_empty(walk->arena, cache);
+	pthread_mutex_unlock(&walk->arena->lock);
+	gm_arena_wake(walk->arena, wake);
+	walk->freed = true;
+}
+
+bool gm_arena_park_drain(struct gm_arena *arena)
+{
+	struct park_walk walk = {.arena = arena};
+
+	gm_tcache_each_busy(&arena->caches, park_walk_step, &walk);
+	return walk.freed;
+}
+
+bool gm_arena_park_tick(struct gm_arena *arena)
+{
+	struct park_walk walk = {.arena = arena, .idle_only = true};
+
+	gm_tcache_each_busy(&arena->caches, park_walk_step, &walk);
+	return walk.left;
+}
+
+/* Whether a block may be parked. If the program has it, nobody changes what this reads, but for the cookie. If the program frees
+ * it twice, only a look after gm_ptrmap_change() counts. */
 static bool park_may(const struct gm_heap_block *block, uint64_t addr)
 {
 	return block->addr == addr && block->bytes <= PARK_MAX && !block->note && !block->cookie;
@@ -67,8 +114,7 @@ static void park_prepare(struct gm_arena *arena, struct gm_tcache *cache, uint64
 		wake = gm_arena_park_empty(arena, cache);
 		pthread_mutex_unlock(&arena->lock);
 	}
-	if (!atomic_load_explicit(&arena->armed, memory_order_relaxed))
-		wake |= !atomic_exchange(&arena->armed, true);
+	wake |= gm_arena_arm(arena);
 	gm_arena_wake(arena, wake);
 }
 
@@ -84,7 +130,8 @@ bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_st
 	if (!cache || !gm_tcache_enter(cache))
 		return false;
 	cache->crowded = cache->crowded ? cache->crowded - 1 : PARK_CROWDED;
-	/* Threads that wait for memory look for it in the heap. What any stream may still use, no allocation could have from here. */
+	/* Threads that wait for another thread's request look for memory in the heap. No allocation could take a block from here that any
+	 * stream may still use. */
 	if (arena->waiters || key == GM_STREAM_ANY || !park_may(block, addr)) {
 		gm_tcache_leave(cache);
 		return false;
@@ -145,8 +192,9 @@ bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t s
 	if (block) {
 		*ret_ptr = (void *)block->addr;
 		gm_arena_cache_count(cache, &cache->allocs, (int64_t)size, (int64_t)block->bytes);
-		atomic_store_explicit(&cache->unparked, cache->unparked + 1, memory_order_relaxed);
 		gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
+		/* After that, so that whoever sees the number change also finds the block alive. */
+		atomic_store_explicit(&cache->unparked, cache->unparked + 1, memory_order_release);
 	}
 	gm_tcache_leave(cache);
 	return block;

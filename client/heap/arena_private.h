@@ -165,15 +165,11 @@ static inline void gm_arena_pass_end(struct gm_arena *arena)
 		pthread_cond_broadcast(&arena->changed);
 }
 
-/* Notes that a tick has something to do. Returns whether the caller must call gm_arena_wake() after
- * letting go of the lock. Call with the lock held. */
+/* Notes that a tick has something to do. Returns whether the caller must call gm_arena_wake(), without
+ * the lock. Call with the lock held or without it. */
 static inline bool gm_arena_arm(struct gm_arena *arena)
 {
-	bool wake = !arena->armed;
-
-	if (wake)
-		arena->armed = true;
-	return wake;
+	return !arena->armed && !atomic_exchange(&arena->armed, true);
 }
 
 /* Calls wake() if gm_arena_arm() said so. Call without the lock. */
@@ -243,11 +239,16 @@ bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_st
 /* Hands out a block of that size that the cache of the calling thread has parked. false: it has none. Call without the lock. */
 bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t size,
 	uint64_t alignment, gm_stream_key key, void **ret_ptr);
-/* Frees all blocks that a cache has parked. The caller has made the cache busy. Returns as gm_arena_arm(). Call with the lock
- * held. */
+/* Frees all blocks that a cache has parked, and wakes who waits for memory. The caller has made the cache busy. Returns as
+ * gm_arena_arm(). Call with the lock held. */
 bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache);
 /* The same for the cache of a thread that has the heap for itself again. It need not be busy. */
 bool gm_arena_park_over(struct gm_arena *arena, struct gm_tcache *cache);
+
+/* Frees all blocks that any thread has parked. Returns whether there were any. Call without the lock. */
+bool gm_arena_park_drain(struct gm_arena *arena);
+/* The same for threads that have taken none back since the last such call. Returns whether any thread has some still. */
+bool gm_arena_park_tick(struct gm_arena *arena);
 
 /* Whether a cache, which may be NULL, has parked anything. For its thread. */
 static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
@@ -263,6 +264,8 @@ int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignme
 	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status);
 int gm_arena_small_dealloc(
 	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream);
+/* Adds a cache's sums to the arena's and clears them. The caller has made the cache busy. Call with the lock held. */
+void gm_arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache);
 /* The drain() of the arena's caches. */
 void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache);
 

@@ -13,8 +13,7 @@
 
 #include "client/heap/arena_private.h"
 
-/* Adds the cache's sums to the arena's and clears them. Call with the lock held. */
-static void arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
+void gm_arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 {
 	int64_t in_use = atomic_load_explicit(&cache->in_use, memory_order_relaxed);
 	int64_t peak = atomic_load_explicit(&cache->in_use_peak, memory_order_relaxed);
@@ -91,9 +90,11 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 		wake = gm_arena_arm(arena);
 	}
 	wake |= gm_arena_park_empty(arena, cache);
-	arena_small_fold(arena, cache);
+	gm_arena_small_fold(arena, cache);
 	/* These too, because the cache may be about to be freed. */
 	arena->allocs += atomic_exchange_explicit(&cache->allocs, 0, memory_order_relaxed);
+	atomic_store_explicit(&cache->unparked, 0, memory_order_relaxed);
+	cache->unparked_seen = 0;
 	arena->frees += atomic_exchange_explicit(&cache->frees, 0, memory_order_relaxed);
 	cache->seen = 0;
 	if (arena->waiters)
@@ -132,7 +133,7 @@ static uint64_t arena_small_refill(
 	bool wake = false;
 
 	pthread_mutex_lock(&arena->lock);
-	arena_small_fold(arena, cache);
+	gm_arena_small_fold(arena, cache);
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
 		own = gm_pending_own(&arena->pending, key);
 	if (own && own->small_bytes) {
@@ -302,7 +303,7 @@ static void arena_small_make_room(
 					cache->sets[i]->bins[c].n / 2);
 		}
 	}
-	arena_small_fold(arena, cache);
+	gm_arena_small_fold(arena, cache);
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);

@@ -9,7 +9,8 @@
 
 /*
  * A table from addresses in a range to values, one value per granule. Reading takes no lock and
- * never fails: where nothing was set, it finds 0. Writers must lock each other out.
+ * never fails: where nothing was set, it finds 0. Two threads must not set the value of one granule
+ * at the same time.
  */
 
 #define GM_PTRMAP_LEAF_SHIFT 12
@@ -48,8 +49,8 @@ static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t
 		&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], value, memory_order_release);
 }
 
-/* Changes a value from one to another; false: it was not that one. addr must be covered. This may be done without a lock, if
- * nobody sets the same value meanwhile. */
+/* Changes the value of a granule, if it is from; false: it is another one. addr must be covered. Threads may do this at the
+ * same time: one of them changes it. */
 static inline bool gm_ptrmap_change(
 	struct gm_ptrmap *map, uint64_t addr, uintptr_t from, uintptr_t to)
 {

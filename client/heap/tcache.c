@@ -3,11 +3,11 @@
  * Caches per thread and arena. Only its thread uses a cache, except for threads that drain it. Both
  * mark it busy with one atomic exchange. A thread that finds its own cache busy does not wait: it
  * goes past the cache. A thread that drains yields until the owner has left the cache, which takes
- * nanoseconds.
+ * nanoseconds, or as long as the owner waits for the arena's lock.
  *
  * Threads and arenas end in any order, so one lock of the whole process (all_lock) protects which
  * cache belongs to which arena. Locks are taken in this order: all_lock, a cache's busy mark, the
- * arena's lock.
+ * arena's lock. A thread that has the arena's lock may try to mark a cache busy, but does not wait.
  *
  * A forked child must never use its parent's caches.
  */
@@ -214,6 +214,18 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 	}
 	pthread_mutex_unlock(&all_lock);
 	return left;
+}
+
+void gm_tcache_each_busy(
+	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx)
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next) {
+		tcache_enter_wait(cache);
+		fn(cache, ctx);
+		gm_tcache_leave(cache);
+	}
+	pthread_mutex_unlock(&all_lock);
 }
 
 void gm_tcache_each(

@@ -63,7 +63,8 @@ struct gm_tcache {
 	struct gm_tcache_parked parked[GM_TCACHE_PARKED];
 	uint64_t parked_bytes;
 	_Atomic unsigned n_parked; /* its thread reads this also while it is not busy */
-	_Atomic uint64_t unparked; /* how many were handed out again so far */
+	_Atomic uint64_t unparked; /* how many were handed out again since it was drained */
+	uint64_t unparked_seen;    /* at the last tick */
 	unsigned
 		crowded; /* for so many more frees the thread does not look whether the heap is used by others */
 	uint64_t id; /* of its group */
@@ -77,7 +78,7 @@ struct gm_tcache {
 struct gm_tcache_group {
 	uint64_t id; /* no other group of this process ever has the same */
 	struct gm_tcache *caches;
-	/* Takes all objects and counts out of a cache, which the caller has made busy. */
+	/* Takes all objects, blocks and counts out of a cache, which the caller has made busy. */
 	void (*drain)(struct gm_tcache_group *group, struct gm_tcache *cache);
 };
 
@@ -134,6 +135,9 @@ struct gm_tcache_set *gm_tcache_choose(struct gm_tcache *cache);
 /* Drains every cache of the group; with idle_only, those not used since the last such call. Returns
  * whether any cache still has something in it. */
 bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only);
+/* Calls fn for every cache of the group, which is busy meanwhile. fn may take the arena's lock. */
+void gm_tcache_each_busy(
+	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx);
 /* Calls fn for every cache of the group. */
 void gm_tcache_each(
 	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx);

@@ -386,7 +386,7 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 
 	status = alloc_hand_over(session, device, stream, ptr);
 	if (unlikely(status)) {
-		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_DONE);
+		(void)alloc_dealloc(session, device, arena, ptr, GPUMEM_STREAM_ANY);
 		return status;
 	}
 	*ret_ptr = ptr;
@@ -467,7 +467,8 @@ gpumem_status gm_alloc_prepare(struct gpumem_session *session, uint32_t device, 
 
 void gm_alloc_undo(struct gpumem_session *session, uint32_t device, void *ptr)
 {
-	(void)alloc_dealloc(session, device, alloc_arena(session, device), ptr, GPUMEM_STREAM_DONE);
+	/* Nobody has used it, but it may have come to its stream from work that still does. */
+	(void)alloc_dealloc(session, device, alloc_arena(session, device), ptr, GPUMEM_STREAM_ANY);
 	gm_session_stir_freed(session);
 }
 

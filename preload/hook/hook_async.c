@@ -55,7 +55,8 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 		}
 		gm_pools_leave(pool, bytes);
 	}
-	gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+	/* Nobody has used it, but it may have come to its stream from work that still does. */
+	gm_broker_free(block.base, GPUMEM_STREAM_ANY);
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 

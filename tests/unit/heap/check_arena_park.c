@@ -273,6 +273,79 @@ START_TEST(a_thread_that_has_the_heap_for_itself_again_parks_nothing)
 }
 END_TEST
 
+START_TEST(the_peak_is_that_of_the_program_if_one_thread_allocates_and_another_frees)
+{
+	stream = DONE;
+	asked = ANY;
+	park_one(MIB);
+	for (unsigned i = 0; i < 100; i++) {
+		block = take(MIB);
+		in_second(give_one);
+	}
+	ck_assert_uint_le(stats().peak, MIB + GM_TCACHE_PARKED_BYTES);
+	ck_assert_uint_eq(stats().in_use, 0);
+	all_goes_back();
+}
+END_TEST
+
+START_TEST(a_thread_uses_up_what_it_has_parked_before_it_asks_for_more)
+{
+	stream = DONE;
+	asked = ANY;
+	park_one(2 * MIB);
+	uint64_t granted = w.granted;
+	size = MIB;
+	in_second(take_again);
+	ck_assert_uint_eq(w.granted, granted);
+	ck_assert_uint_eq(parked().n, 0);
+	give(again);
+}
+END_TEST
+
+static void use_small(void)
+{
+	give(take(512));
+}
+
+START_TEST(what_is_parked_and_not_used_goes_back_with_a_tick)
+{
+	stream = DONE;
+	asked = ANY;
+	park_one(MIB);
+	for (unsigned i = 0; i < 3; i++) {
+		in_second(use_small);
+		gm_arena_tick(arena, i * SECOND);
+	}
+	ck_assert_uint_eq(parked().n, 0);
+	all_goes_back();
+}
+END_TEST
+
+static void *take_large(void *unused)
+{
+	give(take(512 * MIB));
+	return unused;
+}
+
+START_TEST(nobody_waits_for_anothers_request_beside_what_is_parked)
+{
+	pthread_t thread;
+
+	stream = DONE;
+	asked = ANY;
+	size = 2 * MIB;
+	in_second(take_one);
+	w.hold_gets = true;
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_large, NULL), 0);
+	world_await_gets(&w, 1);
+	in_second_beside_others(give_one);
+	ck_assert_uint_eq(parked().n, 1);
+	give(take(MIB)); /* would hang here */
+	world_release_gets(&w);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
 START_TEST(another_thread_in_need_gets_what_is_parked)
 {
 	stream = DONE;
@@ -415,6 +488,11 @@ int main(void)
 	tcase_add_test(tests, what_is_parked_is_bounded);
 	tcase_add_test(tests, a_thread_that_has_the_heap_for_itself_again_parks_nothing);
 	tcase_add_test(tests, another_thread_in_need_gets_what_is_parked);
+	tcase_add_test(
+		tests, the_peak_is_that_of_the_program_if_one_thread_allocates_and_another_frees);
+	tcase_add_test(tests, a_thread_uses_up_what_it_has_parked_before_it_asks_for_more);
+	tcase_add_test(tests, what_is_parked_and_not_used_goes_back_with_a_tick);
+	tcase_add_test(tests, nobody_waits_for_anothers_request_beside_what_is_parked);
 	suite_add_tcase(suite, tests);
 	tcase_add_checked_fixture(streams, setup_streams, teardown_second);
 	tcase_set_timeout(streams, 60);
