@@ -68,10 +68,11 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 
 	/* The content that the last resume brought back may still have its host memory, on its way to the daemon. */
 	gm_buffer_settle(session);
+	/* The library's thread may bring it there just after the daemon has refused. */
+	const bool coming = atomic_load(&session->unsettled);
 	gpumem_status status = gm_spill_out_parts(session, region->device, parts, region->n_pieces,
 		region->tag, &wait, &region->content);
-	if ((status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT) ||
-		!atomic_load(&session->unsettled))
+	if ((status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT) || !coming)
 		return status;
 
 	/* Work on another GPU may keep it, which this pause has not waited for yet. */
