@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/types.h"
 
@@ -67,8 +68,8 @@ enum gm_block {
 
 enum gm_event_kind {
 	GM_EVENT_LIMIT,           /* a request met a limit: owner, max, held, asked */
-	GM_EVENT_RECLAIM_STARTED, /* trigger, need, rungs (what each could give) */
-	GM_EVENT_RECLAIM_ENDED,   /* trigger, need, rungs (what each gave), reached */
+	GM_EVENT_RECLAIM_STARTED, /* trigger, payer_uid, need, rungs (what each could give) */
+	GM_EVENT_RECLAIM_ENDED,   /* trigger, payer_uid, need, rungs (what each gave), reached */
 	GM_EVENT_IGNORED,         /* a client did not return all it was asked for: held, asked,
 				     bytes (what it returned) */
 	GM_EVENT_QUEUED,          /* a request waits: asked, priority, block */
@@ -82,6 +83,9 @@ enum gm_event_kind {
 	GM_EVENTS,
 };
 
+/* The requests are of several users. It is nobody's uid. */
+#define GM_EVENT_NOBODY ((uid_t)-1)
+
 /* One thing that happened. Every event has kind, device and text. The comments of
  * enum gm_event_kind name the other fields of each kind. */
 struct gm_event {
@@ -94,6 +98,7 @@ struct gm_event {
 	enum gm_block block;
 	const struct gm_owner *owner; /* of the limit; NULL: none */
 	enum gm_trigger trigger;
+	uid_t payer_uid; /* a reclaim for requests: of the user that made them, or GM_EVENT_NOBODY */
 	uint64_t need;
 	uint64_t rungs[GM_RUNGS]; /* bytes */
 	bool reached;             /* the trigger got what it wanted */

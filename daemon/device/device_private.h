@@ -73,6 +73,7 @@ struct gm_probe {
 struct gm_ladder_run {
 	bool active;
 	bool spills;          /* somebody was asked to move buffers */
+	uid_t payer_uid;      /* request: of the user that made them, or GM_EVENT_NOBODY */
 	uint64_t deadline_ns; /* of requests: of the client whose time is over first */
 	uint64_t need;
 	enum gm_level level;      /* pressure: the level to get below */

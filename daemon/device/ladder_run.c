@@ -66,6 +66,7 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 		.device = device->number,
 		.text = text,
 		.trigger = trigger,
+		.payer_uid = run->payer_uid,
 		.need = run->need,
 		.reached = reached,
 	};
@@ -170,6 +171,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	uint64_t allowed = plan->rungs[GM_RUNG_SPILL] ? gm_ladder_spill_ns(policy)
 						      : gm_policy_reclaim_ns(policy);
 	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
+	uid_t payer_uid = plan->line ? plan->line->payer_uid : GM_EVENT_NOBODY;
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, and includes what was missing before.
@@ -178,9 +180,12 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		run->level = device->ladder.level > run->level ? device->ladder.level : run->level;
 	} else if (run->active) {
 		run->need = gm_plus(run->need, plan->need);
+		if (run->payer_uid != payer_uid)
+			run->payer_uid = GM_EVENT_NOBODY;
 	} else {
 		memset(run->rungs, 0, sizeof(run->rungs));
 		run->active = true;
+		run->payer_uid = payer_uid;
 		run->spills = false;
 		run->deadline_ns = 0;
 		run->need = plan->need;

@@ -23,8 +23,7 @@ struct gm_quiet_user {
 	uid_t payer_uid;
 	uint64_t until_ms;
 	uint32_t lines, warnings;
-	uint64_t news_until_ms; /* the end of the second that these are counted in */
-	uint32_t news, news_warnings;
+	struct gm_quiet_news news;
 	uint64_t left_out[GM_QUIET_KINDS];
 	UT_hash_handle hh;
 };
@@ -131,6 +130,18 @@ bool gm_quiet_allows(
 	return false;
 }
 
+bool gm_quiet_news_allows(
+	struct gm_quiet_news *news, uint64_t now_ms, enum gm_log_level level, bool *ret_first)
+{
+	if (now_ms >= news->until_ms)
+		*news = (struct gm_quiet_news){.until_ms = now_ms + 1000};
+
+	uint32_t *n = level <= GM_LOG_WARNING ? &news->warnings : &news->n;
+	++*n;
+	*ret_first = *n == GM_QUIET_NEWS + 1;
+	return *n <= GM_QUIET_NEWS;
+}
+
 bool gm_quiet_allows_news(
 	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, bool *ret_first)
 {
@@ -139,13 +150,5 @@ bool gm_quiet_allows_news(
 	*ret_first = false;
 	if (!user)
 		return false;
-	uint64_t now_ms = uv_now(quiet->timer.loop);
-	if (now_ms >= user->news_until_ms) {
-		user->news_until_ms = now_ms + 1000;
-		user->news = user->news_warnings = 0;
-	}
-	uint32_t *news = level <= GM_LOG_WARNING ? &user->news_warnings : &user->news;
-	++*news;
-	*ret_first = *news == GM_QUIET_NEWS + 1;
-	return *news <= GM_QUIET_NEWS;
+	return gm_quiet_news_allows(&user->news, uv_now(quiet->timer.loop), level, ret_first);
 }

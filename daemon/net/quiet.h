@@ -22,6 +22,12 @@
  * drives those about others out of the list of events that is kept for watchers (daemon/serve/news.h). */
 #define GM_QUIET_NEWS 64
 
+/* How many events there were in this second. All fields 0: none yet. */
+struct gm_quiet_news {
+	uint64_t until_ms; /* the end of the second */
+	uint32_t n, warnings;
+};
+
 struct gm_quiet_user;
 
 /* Embedded in gm_hub. */
@@ -50,5 +56,8 @@ bool gm_quiet_allows(
  * this second of which they may not. */
 bool gm_quiet_allows_news(
 	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, bool *ret_first);
+/* The same for events about no user. The caller has a count for each thing that they are about. */
+bool gm_quiet_news_allows(
+	struct gm_quiet_news *news, uint64_t now_ms, enum gm_log_level level, bool *ret_first);
 
 #endif

@@ -10,7 +10,8 @@
  * often two clients make the daemon ask each other for memory.
  *
  * Watchers hear of GM_QUIET_NEWS events a second about each user, and then that further ones are left out. So a
- * user who runs against a limit without end hides nothing about others, and gets nobody's watcher dropped.
+ * user who runs against a limit without end hides nothing about others, and gets nobody's watcher dropped. A
+ * reclaim for requests is about the user that made them. Other reclaims are counted by device and trigger.
  */
 #include "daemon/serve/watch.h"
 
@@ -28,13 +29,13 @@
 #include "daemon/serve/repeat.h"
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
-/* Whom events count for that are about no client. It is nobody's uid. */
-#define GM_WATCH_NOBODY ((uid_t)-1)
 
 struct gm_watch {
 	struct gm_news *news;
 	/* When the journal last got a line that is about no client. */
 	struct gm_repeat said[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
+	/* How many events about no user watchers heard of. */
+	struct gm_quiet_news told[GM_LIMIT_DEVICES][GM_TRIGGERS];
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -165,38 +166,56 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 	}
 }
 
-/* Whether watchers hear of the event. Tells them when they do not any more. */
-static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
+/* The user that the event is about, or GM_EVENT_NOBODY. */
+static uid_t watch_payer_of(const struct gm_event *event)
 {
-	uid_t payer = event->session ? gm_session_info(event->session)->payer_uid : GM_WATCH_NOBODY;
-	bool first;
+	if (event->session)
+		return gm_session_info(event->session)->payer_uid;
+	return event->trigger == GM_TRIGGER_REQUEST ? event->payer_uid : GM_EVENT_NOBODY;
+}
 
-	if (!gm_news_is_watched(serve->watch->news))
-		return false;
-	if (event->trigger == GM_TRIGGER_MANUAL && !event->session)
-		return true; /* an administrator caused it */
-	if (gm_quiet_allows_news(
-		    &serve->clients->hub->quiet, payer, gm_journal_level(event->kind), &first))
-		return true;
-	if (!first)
-		return false;
-
+/* Tells watchers that they do not hear of further events like this one. */
+static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event, uid_t payer)
+{
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
+
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"lost";
 	item->notice.device = event->device;
-	if (event->session) {
+	if (payer != GM_EVENT_NOBODY) {
 		item->notice.uid = payer;
 		snprintf(item->text, sizeof(item->text),
 			"uid %u causes more than %d events a second: further ones are left out",
 			payer, GM_QUIET_NEWS);
 	} else {
 		snprintf(item->text, sizeof(item->text),
-			"there are more than %d reclaims and ends of reclaims a second: further "
-			"ones are left out",
-			GM_QUIET_NEWS);
+			"device %u: there are more than %d reclaims and ends of reclaims with the "
+			"trigger %s a second: further ones are left out",
+			event->device, GM_QUIET_NEWS, gm_journal_trigger(event->trigger));
 	}
-	return false;
+}
+
+/* Whether watchers hear of the event. Tells them when they do not any more. */
+static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
+{
+	struct gm_watch *watch = serve->watch;
+	uid_t payer = watch_payer_of(event);
+	enum gm_log_level level = gm_journal_level(event->kind);
+	bool may, first;
+
+	if (!gm_news_is_watched(watch->news))
+		return false;
+	if (event->trigger == GM_TRIGGER_MANUAL && !event->session)
+		return true; /* an administrator caused it */
+
+	if (payer != GM_EVENT_NOBODY)
+		may = gm_quiet_allows_news(&serve->clients->hub->quiet, payer, level, &first);
+	else
+		may = gm_quiet_news_allows(&watch->told[event->device][event->trigger],
+			gm_clock_ns() / GM_NS_PER_MS, level, &first);
+	if (!may && first)
+		watch_add_lost(serve, event, payer);
+	return may;
 }
 
 void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/net/quiet.h"
 #include "tests/integration/scene.h"
 #include "tests/tap.h"
 
@@ -113,7 +114,7 @@ static void flood_as_stranger(int channel, void *argument)
 
 START_TEST(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events)
 {
-	enum { OWN = 20 };
+	enum { OWN = 12 };
 	struct gm_worker worker;
 	struct gm_raw eye;
 	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
@@ -146,7 +147,7 @@ START_TEST(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events)
 			GM_REQUIRE_EQ(notice->asked, (4 + 2 * heard++) * MiB);
 	} while (true);
 	GM_REQUIRE_EQ(heard, OWN);
-	GM_REQUIRE(of_the_flood >= 64 && lost >= 1);
+	GM_REQUIRE(of_the_flood >= GM_QUIET_NEWS && lost >= 1);
 	gm_raw_close(&eye);
 	gm_scene_stop(&s);
 }
@@ -171,6 +172,63 @@ START_TEST(reclaims_without_end_do_not_fill_the_journal)
 	GM_REQUIRE(gm_scene_logged(&s, "reclaim for a request"));
 	/* Two a second and no more: far from two each time, on the slowest machine. */
 	GM_REQUIRE(gm_daemon_said(&s.daemon, "reclaim for a request") < TIMES);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+static void ask_as_stranger(int channel, void *argument)
+{
+	struct gm_raw raw;
+	gm_become_stranger();
+	gm_raw_join(&raw, &s.daemon);
+	gm_say_word(channel, 'j');
+	gm_hear_word(channel, 'a');
+	(void)gm_scene_ask(&raw, 64 * MiB, 3600000);
+	gm_hear_word(channel, 'e');
+	gm_raw_close(&raw);
+}
+
+/* Two of one mind, over and over, and then somebody else in the same second. */
+START_TEST(reclaims_without_end_hide_no_reclaim_of_another_user)
+{
+	struct gm_worker worker;
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	const Gm__Wire__NoticeEvent *notice;
+	bool heard = false, waits = false;
+	uint64_t piece, got;
+
+	gm_scene_start(&s, NULL);
+	gm_worker_start(&worker, ask_as_stranger, NULL);
+	gm_hear_word(worker.channel, 'j');
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1008 * MiB, NULL), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
+	gm_raw_observe(&eye, &s.daemon);
+	(void)gm_raw_send(&eye, GM_RAW_PACKET(WATCH, watch, &watch));
+	for (int i = 0; i < GM_QUIET_NEWS; i++) {
+		uint64_t id = gm_scene_ask(&s.b, 16 * MiB, 3600000);
+		gm_scene_await_reclaim(&s.a);
+		gm_scene_give(&s.a, piece);
+		GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &got), GPUMEM_OK);
+		gm_scene_give(&s.b, got);
+		GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
+	}
+	gm_say_word(worker.channel, 'a');
+
+	/* Clients are asked before the request is said to wait. */
+	do {
+		GM_REQUIRE(gm_raw_receive(&eye));
+		if (eye.packet->body_case != GM__WIRE__PACKET__BODY_NOTICE_EVENT)
+			continue;
+		notice = eye.packet->notice_event;
+		heard = heard ||
+			(strcmp(notice->kind, "reclaim-started") == 0 && notice->need == 64 * MiB);
+		waits = strcmp(notice->kind, "queued") == 0 && notice->uid == GM_STRANGER;
+	} while (!waits);
+	GM_REQUIRE(heard);
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	gm_raw_close(&eye);
 	gm_scene_stop(&s);
 }
 END_TEST
@@ -262,6 +320,8 @@ int main(void)
 	tcase_add_test(tcase, reclaims_without_end_do_not_fill_the_journal);
 	if (GM_TAP_WITH_USERS(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events))
 		tcase_add_test(tcase, who_floods_gets_no_watcher_dropped_and_hides_nobodys_events);
+	if (GM_TAP_WITH_USERS(reclaims_without_end_hide_no_reclaim_of_another_user))
+		tcase_add_test(tcase, reclaims_without_end_hide_no_reclaim_of_another_user);
 	if (GM_TAP_WITH_USERS(who_may_not_see_a_client_does_not_hear_its_name_from_a_limit))
 		tcase_add_test(tcase, who_may_not_see_a_client_does_not_hear_its_name_from_a_limit);
 	if (GM_TAP_WITH_USERS(nor_when_a_client_goes_that_waited_for_it))

@@ -25,12 +25,16 @@ START_TEST(a_request_that_does_not_fit_gets_what_is_missing_and_no_more)
 	ck_assert_uint_eq(r->deadline_ns, fake.now + 100 * MS);
 	ck_assert_uint_eq(fake.wake_ns, fake.now + 100 * MS);
 	ck_assert(fake_reclaims(&fake, d, GM_TRIGGER_REQUEST));
+	/* It is about the user that asked, not about the one that gave. */
+	uid_t payer_uid = gm_session_info(b)->payer_uid;
+	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_RECLAIM_STARTED)->event.payer_uid, payer_uid);
 	give_back(a, lease, 19 * GiB);
 	ck_assert_uint_eq(q.ended, 0);
 	give_back(a, lease, GiB);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
 	const struct fake_event *e = fake_told(&fake, GM_EVENT_RECLAIM_ENDED);
+	ck_assert_uint_eq(e->event.payer_uid, payer_uid);
 	ck_assert_ptr_nonnull(e);
 	ck_assert_int_eq(e->event.trigger, GM_TRIGGER_REQUEST);
 	ck_assert_uint_eq(e->event.rungs[GM_RUNG_CACHED], 20 * GiB);

@@ -133,6 +133,21 @@ START_TEST(watchers_hear_of_so_many_events_about_a_user_in_a_second)
 }
 END_TEST
 
+START_TEST(events_about_something_else_are_counted_for_each_thing)
+{
+	struct gm_quiet_news here = {0}, there = {0};
+	bool first;
+
+	for (int i = 0; i < GM_QUIET_NEWS; i++)
+		ck_assert(gm_quiet_news_allows(&here, 7000, GM_LOG_INFO, &first) && !first);
+	ck_assert(!gm_quiet_news_allows(&here, 7999, GM_LOG_INFO, &first) && first);
+	ck_assert(!gm_quiet_news_allows(&here, 7999, GM_LOG_INFO, &first) && !first);
+	ck_assert(gm_quiet_news_allows(&there, 7999, GM_LOG_INFO, &first));
+	ck_assert(gm_quiet_news_allows(&here, 7999, GM_LOG_WARNING, &first));
+	ck_assert(gm_quiet_news_allows(&here, 8000, GM_LOG_INFO, &first));
+}
+END_TEST
+
 START_TEST(another_user_is_heard)
 {
 	allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1000);
@@ -164,6 +179,7 @@ int main(void)
 	tcase_add_test(tests, each_user_has_its_own_time);
 	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
 	tcase_add_test(tests, watchers_hear_of_so_many_events_about_a_user_in_a_second);
+	tcase_add_test(tests, events_about_something_else_are_counted_for_each_thing);
 	tcase_add_test(tests, lines_for_debugging_are_not_counted);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
