@@ -36,9 +36,10 @@ const char *gm_journal_kind(enum gm_event_kind kind)
 	return kinds[kind].kind;
 }
 
-enum gm_log_level gm_journal_level(enum gm_event_kind kind)
+enum gm_log_level gm_journal_counts_as(enum gm_event_kind kind)
 {
-	return kinds[kind].level;
+	/* A user must not be able to hide it by running against its own limits. */
+	return kind == GM_EVENT_IGNORED ? GM_LOG_WARNING : kinds[kind].level;
 }
 
 const char *gm_journal_trigger(enum gm_trigger trigger)

@@ -32,7 +32,8 @@
 /* "limit", "reclaim-started", …: the name of a kind in gpumemctl watch and in GPUMEM_EVENT=. */
 const char *gm_journal_kind(enum gm_event_kind kind);
 const char *gm_journal_trigger(enum gm_trigger trigger);
-enum gm_log_level gm_journal_level(enum gm_event_kind kind);
+/* The level that an event counts as where each user may cause only so many (daemon/net/quiet.h). */
+enum gm_log_level gm_journal_counts_as(enum gm_event_kind kind);
 /* Makes the whole line: the client that the event is about, and core's own words. identity NULL:
  * the event is about no client, or the client has gone. */
 void gm_journal_text(const struct gm_event *event, const struct gm_identity *identity,

@@ -86,7 +86,7 @@ static bool watch_log_again(struct gm_watch *watch, struct gm_client *client,
 	if (client)
 		client->said_ns[event->kind] = now;
 	return gm_quiet_allows(quiet, gm_session_info(event->session)->payer_uid,
-		gm_journal_level(event->kind), GM_QUIET_OTHER);
+		gm_journal_counts_as(event->kind), GM_QUIET_OTHER);
 }
 
 static void watch_log(const struct gm_event *event, const struct gm_identity *identity,
@@ -200,7 +200,7 @@ static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
 {
 	struct gm_watch *watch = serve->watch;
 	uid_t payer = watch_payer_of(event);
-	enum gm_log_level level = gm_journal_level(event->kind);
+	enum gm_log_level level = gm_journal_counts_as(event->kind);
 	bool may, first;
 
 	if (!gm_news_is_watched(watch->news))

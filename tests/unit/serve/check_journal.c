@@ -238,6 +238,10 @@ START_TEST(a_reclaim_says_what_for_and_what_came)
 	check_client();
 	is("GPUMEM_ASKED", "9");
 	is("GPUMEM_BYTES", "4");
+	/* Limits that the same user runs against do not hide it. */
+	ck_assert_int_eq(last.level, GM_LOG_NOTICE);
+	ck_assert_int_eq(gm_journal_counts_as(GM_EVENT_IGNORED), GM_LOG_WARNING);
+	ck_assert_int_eq(gm_journal_counts_as(GM_EVENT_LIMIT), GM_LOG_NOTICE);
 	check_event("ignored", GM_MESSAGE_IGNORED);
 	/* 0 bytes are said, not left out. */
 	tell((struct gm_event){.kind = GM_EVENT_IGNORED, .session = session, .asked = 9});
