@@ -36,6 +36,10 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 		gm_writer_text(writer, "user", gm_user_name(notice->uid, user));
 		gm_writer_text(writer, "client", notice->client);
 		gm_writer_signed(writer, "priority", notice->priority);
+	} else if (!strcmp(notice->kind, "lost") && *notice->owner) {
+		/* Further events about this user. Without an owner, it is not about a user. */
+		gm_writer_count(writer, "uid", notice->uid);
+		gm_writer_text(writer, "user", gm_user_name(notice->uid, user));
 	}
 	gm_writer_text(writer, "owner", notice->owner);
 	gm_writer_size(writer, "asked", notice->asked);
@@ -119,7 +123,8 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 		return true;
 	case GM__WIRE__PACKET__BODY_NOTICE_EVENT:
 		*ret_kind = packet->notice_event->kind;
-		if (strcmp(packet->notice_event->kind, "limits"))
+		/* These are about no device. */
+		if (strcmp(*ret_kind, "limits") && strcmp(*ret_kind, "lost"))
 			*ret_device = packet->notice_event->device;
 		snprintf(line, WATCH_LINE, "%s", packet->notice_event->text);
 		if (!json && *packet->notice_event->what)

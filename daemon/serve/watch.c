@@ -181,9 +181,9 @@ static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event,
 
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"lost";
-	item->notice.device = event->device;
 	if (payer != GM_EVENT_NOBODY) {
 		item->notice.uid = payer;
+		snprintf(item->owner, sizeof(item->owner), "uid:%u", payer);
 		snprintf(item->text, sizeof(item->text),
 			"uid %u causes more than %d events a second: further ones are left out",
 			payer, GM_QUIET_NEWS);

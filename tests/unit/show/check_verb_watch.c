@@ -80,6 +80,13 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.what = watch_what;
 	send_answer(f, &packet, 0, false);
 	gm__wire__notice_event__init(&notice);
+	notice.kind = (char *)"lost";
+	notice.text = (char *)"2 events were lost";
+	send_answer(f, &packet, 0, false);
+	notice.text = (char *)"uid 0 causes too many";
+	notice.owner = (char *)"uid:0";
+	send_answer(f, &packet, 0, false);
+	gm__wire__notice_event__init(&notice);
 	notice.kind = (char *)"of\033[2Ja newer one";
 	notice.text = (char *)"what that is";
 	send_answer(f, &packet, 0, false);
@@ -149,6 +156,8 @@ START_TEST(what_happens_is_a_line_each_until_the_goodbye)
 	has(text, "  pressure ");
 	has(text, "  limits ");
 	has(text, "  limit ");
+	has(text, "  lost             2 events were lost\n");
+	has(text, "  lost             user root causes too many\n");
 	ck_assert_ptr_null(strstr(text, "reclaim-ended"));
 	free(text);
 }
@@ -157,14 +166,14 @@ END_TEST
 START_TEST(each_line_for_programs_is_an_object)
 {
 	watch_need = 3 * G;
-	static const char *const kinds[] = {
-		"pressure", "reclaim-ended", "limits", "limit", "of\\x1b[2Ja newer one", "goodbye"};
+	static const char *const kinds[] = {"pressure", "reclaim-ended", "limits", "limit", "lost",
+		"lost", "of\\x1b[2Ja newer one", "goodbye"};
 	char *text = watch(true, NULL, GPUMEM_OK), *rest = text;
 	size_t n = 0;
 	for (char *line; (line = strsep(&rest, "\n")) && *line; n++) {
 		json_t *json = json_loads(line, 0, NULL);
 		ck_assert_msg(json != NULL, "not JSON: %s", line);
-		ck_assert_uint_lt(n, 6);
+		ck_assert_uint_lt(n, 8);
 		ck_assert_str_eq(json_string_value(json_object_get(json, "event")), kinds[n]);
 		ck_assert_ptr_nonnull(json_string_value(json_object_get(json, "time")));
 		if (n == 0) {
@@ -195,9 +204,16 @@ START_TEST(each_line_for_programs_is_an_object)
 			ck_assert_int_eq(
 				json_integer_value(json_object_get(json, "asked")), (int64_t)G);
 		}
+		if (n == 4)
+			ck_assert_ptr_null(json_object_get(json, "uid"));
+		if (n == 5) {
+			ck_assert_ptr_null(json_object_get(json, "device"));
+			ck_assert(json_is_integer(json_object_get(json, "uid")));
+			ck_assert_str_eq(json_string_value(json_object_get(json, "user")), "root");
+		}
 		json_decref(json);
 	}
-	ck_assert_uint_eq(n, 6);
+	ck_assert_uint_eq(n, 8);
 	free(text);
 }
 END_TEST
