@@ -18,9 +18,11 @@
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10
-/* How many events about one user watchers hear of in a second, and as many warnings: so few that no user
- * drives those about others out of the list of events that is kept for watchers (daemon/serve/news.h). */
-#define GM_QUIET_NEWS 64
+/* How many events about one user watchers hear of in a second, and as many warnings. One second may follow
+ * another at once, and in each watchers also hear that events and warnings are left out. That is not
+ * much more than half of the events that are kept for watchers (daemon/serve/news.h), so no user drives
+ * those about others out. */
+#define GM_QUIET_NEWS 16
 
 /* How many events there were in this second. All fields 0: none yet. */
 struct gm_quiet_news {

@@ -30,6 +30,9 @@
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
 
+/* What one user causes at once, as quiet.h says, leaves room for others. */
+_Static_assert(2 * 2 * (GM_QUIET_NEWS + 1) <= GM_NEWS_ITEMS * 2 / 3, "no user fills the list");
+
 struct gm_watch {
 	struct gm_news *news;
 	/* When the journal last got a line that is about no client. */
