@@ -10,6 +10,7 @@
 #include <assert.h>
 
 #include "common/arith.h"
+#include "common/clock.h"
 #include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/device/ladder_run.h"
@@ -125,18 +126,23 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 
 /* Reports the refusal of a request of which nothing was reported yet. Nothing is said about requests that are no more than a
  * try (at_once) or that follow a refused one (again), as those are not counted, either. If a limit is the reason,
- * that was reported when the request came. */
+ * and was when the request came, that was reported then. */
 static void queue_tell_refused(struct gm_device *device, const struct gm_request *request,
 	gpumem_status status, const char *detail)
 {
 	const struct gm_waiting *w = &request->waiting;
-	char text[GM_DETAIL_BYTES];
+	char text[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
+	uint64_t waited = gm_device_now(device) - w->since_ns;
 
-	if (request->at_once || request->again || w->block == GM_BLOCK_QUOTA)
+	if (request->at_once || request->again || (w->block == GM_BLOCK_QUOTA && w->told_limit))
 		return;
-	/* One that may wait may have done so until a probe ended. */
-	bool waited = !w->parked && gm_device_now(device) > w->since_ns;
-	gm_say(text, "%s%s", waited ? "" : "refused without waiting: ", detail);
+	/* One that may not wait may have done so while clients were asked, or the device was probed.
+	 * The detail of one that may wait says how long it did. */
+	if (w->parked && waited >= GM_NS_PER_MS)
+		gm_say(text, "refused after %s: %s", gm_format_duration(waited, after), detail);
+	else
+		gm_say(text, "%s%s",
+			waited && !w->parked ? "" : "refused without waiting: ", detail);
 	queue_tell(device, request, GM_EVENT_REFUSED, status, text);
 }
 
@@ -280,8 +286,10 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
 	if (request->at_once)
 		return status;
-	if (w->block == GM_BLOCK_QUOTA && !request->again)
+	if (w->block == GM_BLOCK_QUOTA && !request->again) {
+		w->told_limit = true;
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
+	}
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
 		queue_refuses_more(device, request, &status, detail)) {
 		queue_tell_refused(device, request, status, detail);
@@ -405,6 +413,8 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {0};
 	if (!gm_admit_ever(device, w->account, w->exact, &refusal)) {
+		w->block = refusal.block;
+		w->tally = refusal.tally;
 		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 		return true;
 	}

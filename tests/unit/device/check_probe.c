@@ -204,7 +204,7 @@ START_TEST(a_probe_that_does_not_end_costs_no_more_than_the_time_that_was_given)
 	/* Neither was ever found not to fit, so nothing is told before the end. */
 	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 2);
 	ck_assert_uint_eq(fake.n_events, 2);
-	ck_assert_ptr_nonnull(strstr(fake.events[0].text, "refused without waiting: device 0"));
+	ck_assert_ptr_nonnull(strstr(fake.events[0].text, "refused after 200ms: device 0"));
 	ck_assert_ptr_nonnull(strstr(fake.events[1].text, "waited 300ms: device 0"));
 	fake_probed(&fake, d, 3 * GiB);
 	fake_probed(&fake, d, 3 * GiB);

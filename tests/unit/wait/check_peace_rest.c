@@ -308,8 +308,7 @@ START_TEST(a_request_that_is_refused_without_waiting_is_told_about)
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 1);
 	const struct fake_event *told = fake_told(&fake, GM_EVENT_REFUSED);
-	ck_assert_ptr_nonnull(
-		strstr(told->text, "refused without waiting: device 0 has 0B available"));
+	ck_assert_ptr_nonnull(strstr(told->text, "refused after 100ms: device 0 has 0B available"));
 	ck_assert_uint_eq(told->event.asked, 10 * GiB);
 	ck_assert_int_eq(told->event.status, GPUMEM_E_NO_MEMORY);
 
@@ -317,6 +316,35 @@ START_TEST(a_request_that_is_refused_without_waiting_is_told_about)
 	fake_wait(&fake, &q, b, d, 1000 * GiB, 100 * SECOND);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 2);
+	ck_assert_ptr_nonnull(strstr(fake_told(&fake, GM_EVENT_REFUSED)->text,
+		"refused without waiting: device 0 has 0B available"));
+}
+END_TEST
+
+/* It came for another reason, so nothing was said about the limit then. */
+START_TEST(a_request_that_a_limit_refuses_only_later_is_told_about)
+{
+	static const uint64_t max[] = {GiB, 10 * GiB}; /* never, and not now */
+	struct fake_request q = {0};
+	no_levels();
+	fake_lease(&fake, b, d, 2 * GiB);
+	fake_lease(&fake, a, d, 98 * GiB);
+	fake_says(&fake, a, d, 50 * GiB, 0);
+
+	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
+	fake_pass(&fake, 50 * MS);
+	ck_assert_uint_eq(q.ended, 0);
+	give(2, GM_QUOTA_MAX, max[_i], 0);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_LIMIT), 0);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 1);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_REFUSED);
+	ck_assert_ptr_nonnull(strstr(told->text, "refused after "));
+	ck_assert_uint_ge(told->event.waited_ns, 50 * MS);
+	/* Watchers that may not know whose limit it is are told less. */
+	ck_assert_int_eq(told->event.block, GM_BLOCK_QUOTA);
+	ck_assert_int_eq(told->owner.kind, GM_OWNER_UID);
 }
 END_TEST
 
@@ -373,6 +401,7 @@ int main(void)
 	tcase_add_test(tcase, a_rest_from_moved_buffers_is_listed_and_told_about_as_well);
 	tcase_add_test(tcase, no_rest_is_listed_if_others_have_no_buffers_to_move);
 	tcase_add_test(tcase, a_request_that_is_refused_without_waiting_is_told_about);
+	tcase_add_loop_test(tcase, a_request_that_a_limit_refuses_only_later_is_told_about, 0, 2);
 	tcase_add_test(tcase, what_follows_a_refusal_or_runs_into_a_limit_is_not_told_about_twice);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
