@@ -52,6 +52,14 @@ bool gm_admit_now(struct gm_device *device, const struct gm_account *account, ui
 	return false;
 }
 
+/* All that is guaranteed to owners other than the account's. */
+static uint64_t admit_kept_for_others(
+	const struct gm_device *device, const struct gm_account *account)
+{
+	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
+	return device->guaranteed - own;
+}
+
 bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret)
 {
@@ -71,8 +79,7 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_account *acco
 	}
 
 	uint64_t capacity = gm_device_capacity(device);
-	uint64_t own = account->guaranteed ? account->guaranteed->guarantee : 0;
-	if (bytes <= gm_minus(capacity, device->guaranteed - own))
+	if (bytes <= gm_minus(capacity, admit_kept_for_others(device, account)))
 		return true;
 	*ret = (struct gm_refusal){
 		.block = bytes > capacity ? GM_BLOCK_DEVICE : GM_BLOCK_GUARANTEE, .never = true};
@@ -143,7 +150,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			device->number, account->priority, gm_quota_top(device), asked);
 	case GM_BLOCK_GUARANTEE:
 		if (refusal->never) {
-			kept = device->guaranteed;
+			kept = admit_kept_for_others(device, account);
 			of = capacity;
 		}
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,

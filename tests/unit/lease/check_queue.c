@@ -317,6 +317,14 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	ck_assert_ptr_nonnull(strstr(q.detail,
 		"keeps 10.0G of 16.0G for owners with a guarantee, asked for 6.0G (2.0M too much), "
 		"which it can never"));
+	/* What is kept for itself is not in its way. */
+	limit(1, UINT64_MAX, 4 * GiB);
+	fake_wait(&fake, &q, a, d, 6 * GiB + 1, SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_ptr_nonnull(strstr(q.detail,
+		"keeps 10.0G of 16.0G for owners with a guarantee, asked for 6.0G (2.0M too much), "
+		"which it can never"));
+	limit(1, UINT64_MAX, 0);
 	fake_wait(&fake, &q, c, d, 16 * GiB, SECOND);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
