@@ -104,11 +104,11 @@ else
 fi
 check "and nobody got a signal in any of these" kill -0 "${pid[twin]}"
 
-# Names that bash would expand, split, or run as a command, and one that looks like an option. The completion has only "twin".
+# Names that bash would expand, split, or run as a command, one that looks like an option, and one like a pid. The completion has only "twin".
 # shellcheck source=ctl/completion/gpumemctl
 . "$source/ctl/completion/gpumemctl"
 i=0
-for name in '$(>ran)' '`>ran`' 'two words' 'twin;>ran' '--signal=KILL' '~' '*' "it's" 'a,b'; do
+for name in '$(>ran)' '`>ran`' 'two words' 'twin;>ran' '--signal=KILL' '~' '*' "it's" 'a,b' 4711; do
 	i=$((i + 1))
 	printf '#!/bin/bash\nexec "%s" %q\n' "$examples/demo-worker" "$name" >"$dir/odd$i"
 	chmod +x "$dir/odd$i"
