@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/units.h"
 #include "ctl/verb/verb.h"
 
@@ -54,35 +54,26 @@ static int stop_open_process(const struct stop_daemon *daemon)
 	return (int)syscall(SYS_pidfd_open, (pid_t)daemon->pid, 0);
 }
 
-static int64_t stop_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Waits until the process has ended. */
 static gpumem_status stop_await_end(
 	struct gm_ctl *ctl, const struct stop_daemon *daemon, int process)
 {
 	uint64_t timeout_ms =
 		ctl->options->timeout_ms > INT32_MAX ? INT32_MAX : ctl->options->timeout_ms;
-	int64_t end = stop_now_ms() + (int64_t)timeout_ms;
+	uint64_t end_ns = gm_clock_ns() + timeout_ms * GM_NS_PER_MS;
 	struct pollfd pollfd = {.fd = process, .events = POLLIN};
 	char text[GM_UNITS_TEXT];
 	int n;
 
-	do {
-		int64_t left = end - stop_now_ms();
-
-		n = poll(&pollfd, 1, left > 0 ? (int)left : 0);
-	} while (n < 0 && errno == EINTR);
+	do
+		n = poll(&pollfd, 1, gm_clock_poll_ms(end_ns));
+	while ((n < 0 && errno == EINTR) || (n == 0 && gm_clock_ns() < end_ns));
 	if (n > 0)
 		return GPUMEM_OK;
 	return gm_trouble_set(&ctl->trouble, GPUMEM_E_BUSY,
 		"the daemon (pid %llu) is ending, but has not ended within %s; its log may say why (to wait longer, use --timeout)",
-		(unsigned long long)daemon->pid, gm_format_duration(timeout_ms * 1000000, text));
+		(unsigned long long)daemon->pid,
+		gm_format_duration(timeout_ms * GM_NS_PER_MS, text));
 }
 
 /* Ends the daemon. *ret_ended: it is known to have ended. */
