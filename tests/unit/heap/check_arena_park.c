@@ -9,6 +9,12 @@
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 
+#define MANY 20
+
+static void *block, *again, *blocks[MANY];
+static uint64_t size;
+static gpumem_stream stream, asked;
+
 /* ---- a second thread, which does as it is told */
 
 static pthread_t second;
@@ -45,6 +51,8 @@ static void in_second_beside_others(void (*fn)(void))
 static void setup_second(bool streams)
 {
 	setup_with(streams, false);
+	stream = DONE;
+	asked = ANY;
 	pthread_barrier_init(&told, NULL, 2);
 	pthread_barrier_init(&done, NULL, 2);
 	ck_assert_int_eq(pthread_create(&second, NULL, second_run, NULL), 0);
@@ -71,12 +79,6 @@ static void teardown_second(void)
 }
 
 /* ---- what it does */
-
-#define MANY 20
-
-static void *block, *again, *blocks[MANY];
-static uint64_t size;
-static gpumem_stream stream, asked;
 
 static void take_one(void)
 {
@@ -160,8 +162,6 @@ static void all_goes_back(void)
 
 START_TEST(a_free_and_the_next_allocation_do_not_wait_for_the_lock)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	ck_assert_uint_eq(stats().active, 0);
 	ck_assert_uint_eq(stats().in_use, 0);
@@ -181,8 +181,6 @@ START_TEST(a_parked_block_is_not_the_programs)
 	struct gm_arena_walk walk = {0};
 	uint32_t old;
 
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	ck_assert_int_eq(gm_arena_dealloc(arena, block, DONE, NULL), GM_ARENA_E_FREED);
 	ck_assert_int_eq(gm_arena_size(arena, block, &(uint64_t){0}), GM_ARENA_E_FREED);
@@ -204,8 +202,6 @@ START_TEST(a_block_that_is_handed_out_again_is_listed)
 	uint32_t cookie = 0;
 	size_t n = 0;
 
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	in_second_beside_others(take_again);
 	ck_assert_uint_ne(gm_arena_changes(arena), changes);
@@ -226,8 +222,6 @@ END_TEST
 
 START_TEST(another_size_or_thread_gets_another_block)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	size = MIB - 256;
 	in_second(take_again);
@@ -242,8 +236,6 @@ END_TEST
 
 START_TEST(what_is_parked_is_bounded)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(64 * KIB);
 	in_second(take_many);
 	in_second(give_many);
@@ -264,8 +256,6 @@ END_TEST
 
 START_TEST(a_thread_that_has_the_heap_for_itself_again_parks_nothing)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(64 * KIB);
 	in_second(give_often);
 	ck_assert_uint_eq(parked().n, 0);
@@ -275,8 +265,6 @@ END_TEST
 
 START_TEST(the_peak_is_that_of_the_program_if_one_thread_allocates_and_another_frees)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	for (unsigned i = 0; i < 100; i++) {
 		block = take(MIB);
@@ -290,8 +278,6 @@ END_TEST
 
 START_TEST(a_thread_uses_up_what_it_has_parked_before_it_asks_for_more)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(2 * MIB);
 	uint64_t granted = w.granted;
 	size = MIB;
@@ -309,8 +295,6 @@ static void use_small(void)
 
 START_TEST(what_is_parked_and_not_used_goes_back_with_a_tick)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(MIB);
 	for (unsigned i = 0; i < 3; i++) {
 		in_second(use_small);
@@ -331,8 +315,6 @@ START_TEST(nobody_waits_for_anothers_request_beside_what_is_parked)
 {
 	pthread_t thread;
 
-	stream = DONE;
-	asked = ANY;
 	size = 2 * MIB;
 	in_second(take_one);
 	w.hold_gets = true;
@@ -348,8 +330,6 @@ END_TEST
 
 START_TEST(another_thread_in_need_gets_what_is_parked)
 {
-	stream = DONE;
-	asked = ANY;
 	park_one(2 * MIB);
 	w.capacity = w.granted;
 	give(take(2 * MIB));
