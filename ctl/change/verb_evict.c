@@ -53,7 +53,7 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 	return true;
 }
 
-/* Finds the session by its number or, if there is none, by its pid; or by the client's name. */
+/* Looks through the clients for the one that the user named: by the number of its session, else by its pid, or by its name. */
 static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 {
 	struct evict_answer *answer = user;

@@ -9,7 +9,7 @@
 #include "daemon/books/chunk.h"
 #include "daemon/books/record.h"
 
-/* What adoption needs from above: the processes and the memory of which records tell. */
+/* Functions that adoption calls in the layer above, which knows the processes and the memory that the records name. */
 struct gm_adopt_ops {
 	/*
 	 * The session's other record. On success, the session has that domain, which must not be

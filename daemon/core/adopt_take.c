@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each kind of record means, and what it rests on. No set of records can crash core, or move memory from one uid
+ * Each function here takes one kind of record over, and knows which other records it needs. No set of records can crash core, or move memory from one uid
  * to another. Nothing here creates memory, or pools any.
  */
 #include "daemon/books/hash_table.h"
@@ -21,7 +21,7 @@ static struct gm_adopt_entry *adopt_find(
 	return gm_adopt_records_find(&take->records, kind, id);
 }
 
-/* What was adopted under this id; NULL: nothing was. */
+/* Finds the object that adoption made for this id. NULL: it made none. */
 static void *adopt_find_object(const struct gm_adopt_take *take, unsigned kind, uint64_t id)
 {
 	const struct gm_adopt_entry *entry = adopt_find(take, kind, id);

@@ -249,7 +249,7 @@ static void ladder_note_steps(const struct gm_ladder_plan *plan)
 			plan->steps[i].account->asked.step = (uint32_t)i + 1;
 }
 
-/* What earlier plans noted about the client, and about the owner that has a guarantee. */
+/* Clears the notes that earlier plans left on the client, and on the owner that has a guarantee. */
 static void ladder_forget_plans(struct gm_account *account)
 {
 	account->asked.step = 0;

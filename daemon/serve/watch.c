@@ -30,7 +30,7 @@
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
 
-/* What one user causes at once, as quiet.h says, leaves room for others. */
+/* The events that one user can cause at once (quiet.h) leave room in the list for those of others. */
 _Static_assert(2 * 2 * (GM_QUIET_NEWS + 1) <= GM_NEWS_ITEMS * 2 / 3, "no user fills the list");
 
 struct gm_watch {

@@ -275,7 +275,7 @@ void scene_capture_cancel(void)
 		fake_gate_open(&waits);
 	pthread_join(frees, NULL);
 	GM_REQUIRE(freed_whole || !fake);
-	/* What was allocated in the context ends with it. */
+	/* A reset takes the context's memory out of the library's table before it calls the driver. */
 	GM_REQUIRE(pthread_create(&frees, NULL, reset_cancelled, NULL) == 0);
 	pthread_join(frees, NULL);
 	GM_REQUIRE(reset_whole);
