@@ -520,6 +520,29 @@ void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 
 /* ---- memory that waits for the device */
 
+/* Records an event, if there is a need. If all events are in use, it does nothing or, with replace, replaces the newest
+ * one. Returns the replaced event, which the caller forgets, or NULL. Call with the lock held; it is let go in between. */
+static struct gm_map_event *arena_record(struct gm_arena *arena, bool replace)
+{
+	const struct gm_arena_config *config = &arena->config;
+	struct gm_map_event *event = NULL;
+	uint64_t epoch;
+
+	if (!gm_pending_record_begin(&arena->pending, replace, &epoch))
+		return NULL;
+
+	pthread_mutex_unlock(&arena->lock);
+	if (config->ops->record(config->backend, &event) < 0)
+		event = NULL;
+	pthread_mutex_lock(&arena->lock);
+	/* Another thread may be asking about the event that will be replaced. */
+	while (event && arena->pending.polling && gm_pending_full(&arena->pending))
+		gm_arena_wait_change(arena);
+	event = gm_pending_record_end(&arena->pending, &arena->small, epoch, event);
+	pthread_cond_broadcast(&arena->changed);
+	return event;
+}
+
 /* One round of gm_arena_pump(). *ret_again: there is room for another event now, and a need. */
 static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 {
@@ -530,17 +553,7 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 	bool wake = false;
 
 	pthread_mutex_lock(&arena->lock);
-	if (gm_pending_record_begin(&arena->pending, &epoch)) {
-		struct gm_map_event *event = NULL;
-
-		pthread_mutex_unlock(&arena->lock);
-		if (config->ops->record(config->backend, &event) < 0)
-			event = NULL;
-		pthread_mutex_lock(&arena->lock);
-		gm_pending_record_end(&arena->pending, &arena->small, epoch, event);
-		pthread_cond_broadcast(&arena->changed);
-	}
-
+	(void)arena_record(arena, false);
 	if (gm_pending_poll_begin(&arena->pending, events, &n)) {
 		pthread_mutex_unlock(&arena->lock);
 		while (passed < n && config->ops->passed(config->backend, events[passed]) == 1)
@@ -576,4 +589,32 @@ uint64_t gm_arena_pump(struct gm_arena *arena)
 	if (again)
 		bytes += arena_pump_once(arena, &again);
 	return bytes;
+}
+
+/* Waits until no other thread records or polls. They do so for the time of some driver calls only. */
+static void arena_await_pump(struct gm_arena *arena)
+{
+	while (arena->pending.polling || arena->pending.recording)
+		gm_arena_wait_change(arena);
+}
+
+void gm_arena_pump_all(struct gm_arena *arena, bool replace)
+{
+	struct gm_map_event *replaced;
+
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	arena_await_pump(arena);
+	if (!arena->pending.open)
+		return;
+
+	/* Another thread recorded its event too early, or all events are in use. */
+	replaced = arena_record(arena, replace);
+	pthread_mutex_unlock(&arena->lock);
+	if (replaced)
+		arena->config.ops->forget(arena->config.backend, replaced);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	arena_await_pump(arena);
 }

@@ -304,8 +304,8 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	return r;
 }
 
-/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory.
- * Call with the lock held; it is let go in between. */
+/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory. An allocation for any
+ * stream cannot wait: it only gets what the device is done with. Call with the lock held; it is let go in between. */
 static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
@@ -315,16 +315,15 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 	unsigned n;
 	int r;
 
-	if (!arena->streams || want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE ||
-		gm_pending_bytes(pending) == 0)
+	if (!arena->streams || gm_pending_bytes(pending) == 0)
 		return;
+	if (want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE) {
+		if (!(want->flags & GM_ARENA_HERE))
+			gm_arena_pump_all(arena, false);
+		return;
+	}
 
-	pthread_mutex_unlock(&arena->lock);
-	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
-	/* Other threads do this for the time of a driver call only. */
-	while (pending->polling || pending->recording)
-		gm_arena_wait_change(arena);
+	gm_arena_pump_all(arena, true);
 	if (gm_pending_poll_begin(pending, events, &n)) {
 		epoch = pending->events[n - 1].epoch;
 		pthread_mutex_unlock(&arena->lock);
@@ -435,8 +434,15 @@ int gm_arena_grow(
 			continue;
 		}
 		if (stage == STAGE_ORDER) {
+			uint64_t settled = arena->pending.settled;
+
 			grow_order(arena, want);
 			stage = STAGE_FAIL;
+			/* What came free meanwhile may be enough together with what the source has. */
+			if (arena->pending.settled != settled && passes < PASSES_MAX) {
+				passes++;
+				stage = STAGE_ALL;
+			}
 			continue;
 		}
 		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)

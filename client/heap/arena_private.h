@@ -135,6 +135,10 @@ int gm_arena_take(
 /* Records an event for memory that waits for the device, and frees what older events have released.
  * Call without the lock. Returns how many bytes were freed. */
 uint64_t gm_arena_pump(struct gm_arena *arena);
+/* The same for a call that would fail. It waits while other threads record or poll, so that afterwards an event covers
+ * everything that was freed before the call, if the driver can record one. replace: also if all events are in use. Call
+ * with the lock held; it is let go in between. Afterwards no thread records or polls. */
+void gm_arena_pump_all(struct gm_arena *arena, bool replace);
 /* Asks the source for chunks, which count as held from then on. Call without the lock. 0 or
  * GM_ARENA_E_SOURCE. */
 int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,

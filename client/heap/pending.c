@@ -116,25 +116,31 @@ uint64_t gm_pending_bytes(const struct gm_pending *pending)
 
 /* ---- events */
 
-bool gm_pending_record_begin(struct gm_pending *pending, uint64_t *ret_epoch)
+bool gm_pending_record_begin(struct gm_pending *pending, bool replace, uint64_t *ret_epoch)
 {
-	if (!pending->open || pending->recording || pending->n_events == GM_PENDING_EVENTS)
+	if (!pending->open || pending->recording || (!replace && gm_pending_full(pending)))
 		return false;
 	pending->recording = true;
-	pending->open = false;
 	*ret_epoch = pending->epoch++;
+	/* If an old epoch has not settled for so long, the new epoch shares its lists. The objects in them then wait for
+	 * the event of the new epoch. */
+	pending->open = pending->epoch - pending->settled > GM_PENDING_EPOCHS;
 	return true;
 }
 
-void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, uint64_t epoch,
-	struct gm_map_event *event)
+struct gm_map_event *gm_pending_record_end(struct gm_pending *pending, struct gm_small *small,
+	uint64_t epoch, struct gm_map_event *event)
 {
+	struct gm_map_event *replaced = NULL;
+
 	pending->recording = false;
 	if (event) {
+		if (gm_pending_full(pending))
+			replaced = pending->events[--pending->n_events].event;
 		pending->events[pending->n_events].epoch = epoch;
 		pending->events[pending->n_events].event = event;
 		pending->n_events++;
-		return;
+		return replaced;
 	}
 
 	/* It is as if the epoch had not ended. Stamps in the bins may stay: they are below the
@@ -148,6 +154,7 @@ void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, u
 				&set->small[pending->epoch % GM_PENDING_EPOCHS][class],
 				&set->small[epoch % GM_PENDING_EPOCHS][class]);
 	}
+	return NULL;
 }
 
 bool gm_pending_poll_begin(struct gm_pending *pending,

@@ -36,7 +36,9 @@ gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem
 
 #define GM_PENDING_EVENTS 8 /* that are recorded and not known to have passed */
 #define GM_PENDING_SETS   32
-#define GM_PENDING_EPOCHS 16 /* more than GM_PENDING_EVENTS can keep open */
+/* More than GM_PENDING_EVENTS keep open as a rule. If recording fails again and again, or events are replaced, small
+ * objects of the oldest epochs wait for a later event than they need. */
+#define GM_PENDING_EPOCHS 16
 
 /* Memory that was freed on one stream, and may be reused there at once. */
 struct gm_pending_set {
@@ -49,7 +51,7 @@ struct gm_pending_set {
 struct gm_pending {
 	uint64_t epoch;   /* of what is freed now */
 	uint64_t settled; /* everything freed in this epoch or before is done */
-	bool open;        /* something was freed in the current epoch */
+	bool open;        /* something waits for the event that will end the current epoch */
 	bool recording;   /* a thread is between record_begin and record_end */
 	bool polling;     /* a thread is between poll_begin and poll_end */
 	unsigned n_events;
@@ -73,6 +75,12 @@ struct gm_pending_set *gm_pending_set(struct gm_pending *pending, gm_stream_key 
 struct gm_pending_set *gm_pending_own(struct gm_pending *pending, gm_stream_key key);
 uint64_t gm_pending_bytes(const struct gm_pending *pending);
 
+/* Whether all events are in use. */
+static inline bool gm_pending_full(const struct gm_pending *pending)
+{
+	return pending->n_events == GM_PENDING_EVENTS;
+}
+
 /* The epoch for memory that is freed now; notes that some is. */
 static inline uint64_t gm_pending_stamp(struct gm_pending *pending)
 {
@@ -81,10 +89,12 @@ static inline uint64_t gm_pending_stamp(struct gm_pending *pending)
 }
 
 /* Whether an event should be recorded now. If so, the epoch ends; the caller records an event and
- * passes it to gm_pending_record_end(), or NULL if recording failed. */
-bool gm_pending_record_begin(struct gm_pending *pending, uint64_t *ret_epoch);
-void gm_pending_record_end(struct gm_pending *pending, struct gm_small *small, uint64_t epoch,
-	struct gm_map_event *event);
+ * passes it to gm_pending_record_end(), or NULL if recording failed. replace: also if all events are in use. */
+bool gm_pending_record_begin(struct gm_pending *pending, bool replace, uint64_t *ret_epoch);
+/* If all events are in use, the new one replaces the newest of them, because it passes later and so stands for both.
+ * No thread may be polling then. Returns the replaced event, which the caller forgets, or NULL. */
+struct gm_map_event *gm_pending_record_end(struct gm_pending *pending, struct gm_small *small,
+	uint64_t epoch, struct gm_map_event *event);
 
 /* Returns the events to ask about, oldest first. false: there are none, or another thread is asking
  * already. */

@@ -57,7 +57,9 @@ GPUMEM_API void gpumem_region_destroy(gpumem_region *region);
  *
  *   GPUMEM_E_BUSY   The region is paused, or is being paused or resumed: resume it first. Or the stream is
  *                   being captured into a graph.
- *   GPUMEM_E_LIMIT  The region has no room left for it below its max_size, or as for gpumem_alloc().
+ *   GPUMEM_E_LIMIT  The region has no room left for it below its max_size, or as for gpumem_alloc(). Freed memory
+ *                   is room even while work uses it, because the stream then waits for that work. This does not
+ *                   help GPUMEM_STREAM_ANY, nor an allocation that needs memory which the region never used as well.
  */
 GPUMEM_API gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size,
 	gpumem_stream stream, const gpumem_alloc_options *options, void **ret_ptr);

@@ -5,7 +5,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "client/heap/arena_private.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 
@@ -188,6 +191,198 @@ START_TEST(free_memory_between_pending_blocks_is_used_too_before_failing)
 }
 END_TEST
 
+static void *tick_once(void *ctx)
+{
+	gm_arena_tick(arena, SECOND);
+	return NULL;
+}
+
+/* The context is the stream. */
+static void *take_64(void *ctx)
+{
+	return take_on(64 * MIB, ctx);
+}
+
+static bool somebody_waits(void)
+{
+	pthread_mutex_lock(&arena->lock);
+	bool waits = arena->waiters;
+	pthread_mutex_unlock(&arena->lock);
+	return waits;
+}
+
+/* Another thread is recording an event for what was freed before. Meanwhile stream 1 is finished or, if freed is not
+ * NULL, this block is freed on stream 2. Returns what a thread gets that allocates 64 MiB then. */
+static void *take_while_recording(void *freed, gpumem_stream stream)
+{
+	pthread_t ticking, taking;
+	void *ptr;
+
+	w.hold_records = true;
+	ck_assert_int_eq(pthread_create(&ticking, NULL, tick_once, NULL), 0);
+	world_await_records(&w, 1);
+	if (freed) {
+		use(2);
+		give_on(freed, 2);
+	} else {
+		world_finish(&w, 1);
+	}
+	ck_assert_int_eq(pthread_create(&taking, NULL, take_64, stream), 0);
+	while (!somebody_waits())
+		sched_yield();
+	world_release_records(&w);
+	ck_assert_int_eq(pthread_join(taking, &ptr), 0);
+	ck_assert_int_eq(pthread_join(ticking, NULL), 0);
+	return ptr;
+}
+
+START_TEST(what_is_freed_while_another_thread_records_is_used_before_failing)
+{
+	uint8_t *a = take_on(32 * MIB, world_stream(1)), *b = take_on(32 * MIB, world_stream(2));
+
+	w.capacity = w.granted;
+	use(1);
+	give_on(a, 1);
+	void *c = take_while_recording(b, world_stream(3));
+	ck_assert_ptr_eq(c, a);
+	ck_assert_uint_ge(w.behind[3][1], 1);
+	ck_assert_uint_ge(w.behind[3][2], 1);
+	give_on(c, 3);
+}
+END_TEST
+
+START_TEST(what_comes_free_at_the_last_moment_is_used_together_with_what_the_source_has)
+{
+	const gpumem_stream streams[] = {world_stream(3), ANY};
+	void *a = take_on(32 * MIB, world_stream(1));
+
+	w.capacity = w.granted + 32 * MIB;
+	use(1);
+	give_on(a, 1);
+	give(take_while_recording(NULL, streams[_i]));
+}
+END_TEST
+
+START_TEST(a_call_that_must_not_wait_for_other_threads_fails_while_one_records)
+{
+	void *a = take_on(32 * MIB, world_stream(1)), *b;
+	pthread_t ticking;
+
+	w.capacity = w.granted;
+	use(1);
+	give_on(a, 1);
+	w.hold_records = true;
+	ck_assert_int_eq(pthread_create(&ticking, NULL, tick_once, NULL), 0);
+	world_await_records(&w, 1);
+	world_finish(&w, 1);
+	ck_assert_int_eq(gm_arena_alloc(arena, 32 * MIB, 0, ANY, GM_ARENA_HERE, NULL, &b, NULL),
+		GM_ARENA_E_SOURCE);
+	world_release_records(&w);
+	ck_assert_int_eq(pthread_join(ticking, NULL), 0);
+}
+END_TEST
+
+/* Takes two blocks of 32 MiB, on streams 1 and 2. The source has no more. Small blocks that are freed on stream 4 keep
+ * all events in use, except for so many. */
+static void use_up_events(uint8_t *ret_blocks[2], unsigned spare)
+{
+	void *small[GM_PENDING_EVENTS];
+
+	for (unsigned i = 0; i < 2; i++)
+		ret_blocks[i] = take_on(32 * MIB, world_stream(1 + i));
+	for (unsigned i = spare; i < GM_PENDING_EVENTS; i++)
+		small[i] = take_on(100, world_stream(4));
+	w.capacity = w.granted;
+	for (unsigned i = spare; i < GM_PENDING_EVENTS; i++) {
+		use(4);
+		give_on(small[i], 4);
+		gm_arena_trim(arena, 0);
+	}
+	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS - spare);
+}
+
+static void use_and_give(uint8_t *const blocks[2])
+{
+	for (unsigned i = 0; i < 2; i++) {
+		use(1 + i);
+		give_on(blocks[i], 1 + i);
+	}
+}
+
+/* The block is both blocks in one. Frees it, and shows that nothing waits for ever. */
+static void require_both(void *block, uint8_t *const blocks[2])
+{
+	ck_assert_ptr_eq(block, blocks[0]);
+	ck_assert_uint_ge(w.behind[3][1], 1);
+	ck_assert_uint_ge(w.behind[3][2], 1);
+	give_on(block, 3);
+	world_finish_all(&w);
+	gm_arena_trim(arena, UINT64_MAX);
+	ck_assert_uint_eq(w.granted, 0);
+	ck_assert_uint_eq(w.events, 0);
+}
+
+START_TEST(what_is_freed_after_the_last_event_that_is_kept_is_used_before_failing)
+{
+	uint8_t *blocks[2];
+
+	use_up_events(blocks, 0);
+	use_and_give(blocks);
+	void *both = take_on(64 * MIB, world_stream(3));
+	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS);
+	require_both(both, blocks);
+}
+END_TEST
+
+/* While a stream is captured, the driver records no event. */
+START_TEST(an_event_that_is_there_serves_if_no_other_can_be_recorded)
+{
+	uint8_t *blocks[2];
+	void *small = take_on(100, world_stream(5));
+
+	use_up_events(blocks, 1);
+	use_and_give(blocks);
+	gm_arena_trim(arena, 0);
+	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS);
+	use(5);
+	give_on(small, 5);
+	gm_arena_trim(arena, 0);
+	w.fail_record = 100;
+	void *both = take_on(64 * MIB, world_stream(3));
+	ck_assert_uint_lt(w.fail_record, 100);
+	w.fail_record = 0;
+	require_both(both, blocks);
+}
+END_TEST
+
+/* The argument: whether the events that the other thread asks about have passed. */
+START_TEST(an_event_is_not_replaced_while_another_thread_asks_about_it)
+{
+	uint8_t *blocks[2];
+	pthread_t ticking, taking;
+	void *both;
+
+	use_up_events(blocks, 0);
+	use_and_give(blocks);
+	w.hold_records = true;
+	ck_assert_int_eq(pthread_create(&taking, NULL, take_64, world_stream(3)), 0);
+	world_await_records(&w, 1);
+	w.hold_queries = true;
+	ck_assert_int_eq(pthread_create(&ticking, NULL, tick_once, NULL), 0);
+	world_await_queries(&w, 1);
+	world_release_records(&w);
+	while (!somebody_waits())
+		sched_yield();
+	ck_assert_uint_eq(w.events, GM_PENDING_EVENTS + 1);
+	if (_i)
+		world_finish(&w, 4);
+	world_release_queries(&w);
+	ck_assert_int_eq(pthread_join(taking, &both), 0);
+	ck_assert_int_eq(pthread_join(ticking, NULL), 0);
+	require_both(both, blocks);
+}
+END_TEST
+
 START_TEST(an_alloc_for_any_stream_fails_rather_than_use_what_is_pending)
 {
 	gpumem_status status = GPUMEM_OK;
@@ -357,6 +552,86 @@ START_TEST(the_end_waits_for_nothing_that_nobody_freed_or_that_no_event_tells_of
 }
 END_TEST
 
+/* ---- several threads, and too little memory */
+
+#define THREADS 4
+#define UNITS   128
+
+/* Which launch of each stream used a MiB of the arena last. */
+static uint64_t used[UNITS][WORLD_STREAMS];
+
+/* Whether the stream may use the block now. If so, it uses it. */
+static bool use_block(const uint8_t *block, uint64_t bytes, unsigned stream)
+{
+	uint64_t first = ((uintptr_t)block - w.base) / MIB;
+	bool safe = first + bytes / MIB <= UNITS;
+
+	pthread_mutex_lock(&w.lock);
+	w.launched[stream]++;
+	for (uint64_t unit = first; safe && unit < first + bytes / MIB; unit++) {
+		for (unsigned i = 0; i < WORLD_STREAMS; i++)
+			safe = safe && (i == stream || used[unit][i] <= w.done[i] ||
+					       used[unit][i] <= w.behind[stream][i]);
+		used[unit][stream] = w.launched[stream];
+	}
+	pthread_mutex_unlock(&w.lock);
+	return safe;
+}
+
+/* Allocates, uses and frees on one stream, whose number is the context. Returns whether no block was in use. */
+static void *churn(void *ctx)
+{
+	unsigned stream = (unsigned)(uintptr_t)ctx, seed = stream;
+	bool safe = true;
+
+	for (unsigned i = 0; i < 500 && safe; i++) {
+		uint64_t bytes = (1 + (uint64_t)rand_r(&seed) % 24) * MIB;
+		unsigned what = (unsigned)rand_r(&seed) % 8;
+		void *block, *small = NULL;
+
+		(void)gm_arena_alloc(arena, 100, 0, world_stream(stream), 0, NULL, &small, NULL);
+		if (gm_arena_alloc(
+			    arena, bytes, MIB, world_stream(stream), 0, NULL, &block, NULL) == 0) {
+			safe = use_block(block, bytes, stream);
+			gm_arena_dealloc(arena, block, what ? world_stream(stream) : ANY, NULL);
+		}
+		if (small)
+			gm_arena_dealloc(arena, small, world_stream(stream), NULL);
+		if (what == 1)
+			world_finish(&w, stream);
+		if (what == 2)
+			gm_arena_trim(arena, 0);
+		if (what == 3) {
+			pthread_mutex_lock(&w.lock);
+			w.fail_record = stream % 3;
+			pthread_mutex_unlock(&w.lock);
+		}
+	}
+	return safe ? ctx : NULL;
+}
+
+START_TEST(threads_in_need_of_memory_never_get_what_another_stream_may_use)
+{
+	pthread_t threads[THREADS];
+	void *safe;
+
+	w.capacity = 64 * MIB;
+	memset(used, 0, sizeof(used));
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, churn, (void *)(i + 1)), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], &safe), 0);
+		ck_assert_ptr_nonnull(safe);
+	}
+	w.fail_record = 0;
+	world_finish_all(&w);
+	gm_arena_trim(arena, UINT64_MAX);
+	gm_arena_tick(arena, SECOND);
+	ck_assert_uint_eq(stats().pending, 0);
+	ck_assert_uint_eq(w.events, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("arena streams");
@@ -374,12 +649,22 @@ int main(void)
 	tcase_add_test(tests, only_blocks_of_one_stream_merge);
 	tcase_add_test(tests, an_alloc_that_would_fail_orders_itself_behind_what_is_pending);
 	tcase_add_test(tests, free_memory_between_pending_blocks_is_used_too_before_failing);
+	tcase_add_test(tests, what_is_freed_while_another_thread_records_is_used_before_failing);
+	tcase_add_loop_test(tests,
+		what_comes_free_at_the_last_moment_is_used_together_with_what_the_source_has, 0, 2);
+	tcase_add_test(tests, a_call_that_must_not_wait_for_other_threads_fails_while_one_records);
+	tcase_add_test(
+		tests, what_is_freed_after_the_last_event_that_is_kept_is_used_before_failing);
+	tcase_add_test(tests, an_event_that_is_there_serves_if_no_other_can_be_recorded);
+	tcase_add_loop_test(
+		tests, an_event_is_not_replaced_while_another_thread_asks_about_it, 0, 2);
 	tcase_add_test(tests, an_alloc_for_any_stream_fails_rather_than_use_what_is_pending);
 	tcase_add_test(tests, chunks_go_back_only_after_their_last_use_has_passed);
 	tcase_add_test(tests, a_trim_does_not_end_decay_for_what_is_freed_later);
 	tcase_add_test(tests, what_was_freed_for_any_stream_waits_for_all_of_them);
 	tcase_add_test(tests, a_recording_that_fails_is_tried_again);
 	tcase_add_test(tests, many_streams_are_kept_apart_as_far_as_possible_and_never_mixed_up);
+	tcase_add_test(tests, threads_in_need_of_memory_never_get_what_another_stream_may_use);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -6,6 +6,8 @@
 #include "client/heap/pending.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tests/tap.h"
 
@@ -66,10 +68,18 @@ static void put_small(gm_stream_key key)
 static bool record(uintptr_t n)
 {
 	uint64_t epoch;
-	if (!gm_pending_record_begin(&pending, &epoch))
+	if (!gm_pending_record_begin(&pending, false, &epoch))
 		return false;
-	gm_pending_record_end(&pending, &small, epoch, n ? event(n) : NULL);
+	ck_assert_ptr_null(gm_pending_record_end(&pending, &small, epoch, n ? event(n) : NULL));
 	return true;
+}
+
+/* Returns the event that gave way. */
+static struct gm_map_event *replace(uintptr_t n)
+{
+	uint64_t epoch;
+	ck_assert(gm_pending_record_begin(&pending, true, &epoch));
+	return gm_pending_record_end(&pending, &small, epoch, n ? event(n) : NULL);
 }
 
 static uint64_t pass(unsigned n)
@@ -81,6 +91,18 @@ static uint64_t pass(unsigned n)
 	ck_assert_uint_le(n, of);
 	gm_pending_poll_end(&pending, n, &epoch);
 	return n ? gm_pending_settle(&pending, epoch, &heap, &clean, &small) : 0;
+}
+
+/* Everything comes free without another free, because events are recorded while they are needed. */
+static void settle_rest(void)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		(void)record(1000 + i);
+		if (pending.n_events)
+			pass(pending.n_events);
+	}
+	ck_assert_uint_eq(gm_pending_bytes(&pending), 0);
+	ck_assert(!record(1));
 }
 
 START_TEST(nothing_is_recorded_when_nothing_waits)
@@ -144,9 +166,9 @@ START_TEST(events_are_bounded_and_one_at_a_time)
 	unsigned n;
 
 	put_small(5);
-	ck_assert(gm_pending_record_begin(&pending, &epoch));
+	ck_assert(gm_pending_record_begin(&pending, false, &epoch));
 	put_small(5);
-	ck_assert(!gm_pending_record_begin(&pending, &other));
+	ck_assert(!gm_pending_record_begin(&pending, false, &other));
 	gm_pending_record_end(&pending, &small, epoch, event(1));
 	ck_assert(gm_pending_poll_begin(&pending, events, &n));
 	ck_assert(!gm_pending_poll_begin(&pending, events, &n));
@@ -162,6 +184,70 @@ START_TEST(events_are_bounded_and_one_at_a_time)
 	ck_assert(gm_pending_poll_begin(&pending, events, &n));
 	ck_assert_uint_eq(n, 1);
 	ck_assert_ptr_eq(events[0], event(100));
+}
+END_TEST
+
+START_TEST(the_newest_event_gives_way_to_one_that_was_recorded)
+{
+	for (unsigned i = 0; i < GM_PENDING_EVENTS; i++) {
+		put_small(5);
+		ck_assert_ptr_null(replace(i + 1));
+	}
+	for (unsigned i = 0; i < 3 * GM_PENDING_EPOCHS; i++) {
+		put_small(5);
+		ck_assert(!record(100));
+		/* If recording fails, nothing has changed. */
+		ck_assert_ptr_null(replace(0));
+		ck_assert_uint_eq(pending.n_events, GM_PENDING_EVENTS);
+		ck_assert_ptr_eq(replace(GM_PENDING_EVENTS + 1 + i), event(GM_PENDING_EVENTS + i));
+	}
+	settle_rest();
+}
+END_TEST
+
+/* Other objects of an epoch come into its lists if the oldest event does not pass for many epochs. */
+START_TEST(objects_are_not_forgotten_behind_failed_recordings)
+{
+	put_small(5);
+	ck_assert(record(1));
+	for (int i = 0; i < _i; i++) {
+		put_small(5);
+		ck_assert(record(0));
+	}
+	put_small(5);
+	ck_assert(record(2));
+	pass(2);
+	settle_rest();
+}
+END_TEST
+
+/* Frees objects, records, fails to record, replaces and passes in any order. */
+START_TEST(no_object_is_free_too_early_nor_never)
+{
+	unsigned put = 0, settled = 0, covered[GM_PENDING_EVENTS];
+	unsigned seed = (unsigned)_i;
+
+	for (unsigned i = 0; i < 2000; i++) {
+		unsigned what = (unsigned)rand_r(&seed) % 16, n = pending.n_events;
+
+		if (what < 5 && put - settled < 500) {
+			put_small(5 + what % 3);
+			put++;
+		} else if (what < 10 && record(what < 8 ? 1 : 0) && what < 8) {
+			covered[n] = put;
+		} else if (what < 14 && pending.open && (replace(what < 13 ? 2 : 0), what < 13)) {
+			covered[n == GM_PENDING_EVENTS ? n - 1 : n] = put;
+		} else if (what >= 14 && n && rand_r(&seed) % 4 == 0) {
+			unsigned passed = 1 + (unsigned)rand_r(&seed) % n;
+
+			settled += (unsigned)(pass(passed) / 1024);
+			ck_assert_uint_le(settled, covered[passed - 1]);
+			memmove(covered, covered + passed, (n - passed) * sizeof(covered[0]));
+		}
+		ck_assert_uint_eq(gm_pending_bytes(&pending), (put - settled) * 1024);
+		ck_assert(put == settled || pending.n_events || pending.open);
+	}
+	settle_rest();
 }
 END_TEST
 
@@ -277,6 +363,10 @@ int main(void)
 	tcase_add_test(tcase, an_event_settles_its_epoch_and_those_before_and_nothing_later);
 	tcase_add_test(tcase, a_block_that_grew_by_a_later_free_waits_for_the_later_event);
 	tcase_add_test(tcase, events_are_bounded_and_one_at_a_time);
+	tcase_add_test(tcase, the_newest_event_gives_way_to_one_that_was_recorded);
+	tcase_add_loop_test(tcase, objects_are_not_forgotten_behind_failed_recordings, 0,
+		2 * GM_PENDING_EPOCHS);
+	tcase_add_loop_test(tcase, no_object_is_free_too_early_nor_never, 0, 20);
 	tcase_add_test(tcase, any_number_of_failed_recordings_loses_nothing);
 	tcase_add_test(tcase, a_stream_takes_back_its_own_objects_of_any_epoch);
 	tcase_add_test(tcase, too_many_streams_share_the_set_for_any);

@@ -247,6 +247,16 @@ static unsigned number(gpumem_stream stream)
 	return (unsigned)((uintptr_t)stream / 0x1000);
 }
 
+/* Waits while *hold. The lock is held. */
+static void hold_here(struct world *w, const bool *hold, unsigned *in)
+{
+	(*in)++;
+	pthread_cond_broadcast(&w->changed);
+	while (*hold)
+		pthread_cond_wait(&w->changed, &w->lock);
+	(*in)--;
+}
+
 static int world_record(void *ctx, struct gm_map_event **ret_event)
 {
 	struct world *w = ctx;
@@ -264,6 +274,7 @@ static int world_record(void *ctx, struct gm_map_event **ret_event)
 			event->launched[i] = w->launched[i];
 		w->events++;
 	}
+	hold_here(w, &w->hold_records, &w->in_record);
 	pthread_mutex_unlock(&w->lock);
 	*ret_event = event;
 	return event ? 0 : -ENOMEM;
@@ -276,6 +287,7 @@ static int world_passed(void *ctx, struct gm_map_event *event)
 
 	pthread_mutex_lock(&w->lock);
 	w->queries++;
+	hold_here(w, &w->hold_queries, &w->in_query);
 	for (unsigned i = 0; i < WORLD_STREAMS; i++) {
 		if (w->done[i] < event->launched[i])
 			r = 0;
@@ -481,6 +493,42 @@ void world_await_puts(struct world *w, unsigned n)
 	while (w->in_put < n)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
+}
+
+static void world_release(struct world *w, bool *hold)
+{
+	pthread_mutex_lock(&w->lock);
+	*hold = false;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void world_await(struct world *w, const unsigned *in, unsigned n)
+{
+	pthread_mutex_lock(&w->lock);
+	while (*in < n)
+		pthread_cond_wait(&w->changed, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void world_release_records(struct world *w)
+{
+	world_release(w, &w->hold_records);
+}
+
+void world_await_records(struct world *w, unsigned n)
+{
+	world_await(w, &w->in_record, n);
+}
+
+void world_release_queries(struct world *w)
+{
+	world_release(w, &w->hold_queries);
+}
+
+void world_await_queries(struct world *w, unsigned n)
+{
+	world_await(w, &w->in_query, n);
 }
 
 /* ---- the whole */

@@ -59,6 +59,8 @@ struct world {
 	uint64_t base, reserved;
 	unsigned fail_map, fail_access, fail_move, fail_unmap, fail_record; /* the next so many */
 	uint64_t moves, records, orders, queries;
+	bool hold_records, hold_queries; /* record and passed wait until this is false */
+	unsigned in_record, in_query;
 	unsigned events; /* alive */
 	/* streams: how much was launched and how much of it is done */
 	uint64_t launched[WORLD_STREAMS], done[WORLD_STREAMS];
@@ -94,5 +96,10 @@ void world_await_asked(struct world *world, uint64_t gets);
 /* The same two for put. */
 void world_release_puts(struct world *world);
 void world_await_puts(struct world *world, unsigned n);
+/* The same two for record, and for passed. */
+void world_release_records(struct world *world);
+void world_await_records(struct world *world, unsigned n);
+void world_release_queries(struct world *world);
+void world_await_queries(struct world *world, unsigned n);
 
 #endif
