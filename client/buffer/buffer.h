@@ -28,17 +28,18 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 /* Destroys the buffer as soon as the device has finished with it, and never waits. idle: nothing uses
  * it any more. */
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
-/* For registered host memory that nothing uses any more: destroys the buffer when nothing at all is launched.
- * To end a registration, the driver waits for that, and keeps other threads from launching meanwhile. */
+/* Destroys a buffer of registered host memory that nothing uses any more, but only when no work at all is under
+ * way: to end a registration, the driver waits for all launched work, and lets no thread launch more meanwhile. */
 void gm_buffer_set_aside(gpumem_buffer *buffer);
 /* Takes back a buffer that was set aside and has that tag. NULL: none fits. */
 gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag);
-/* The program's request for memory of this device was refused. If what was set aside may be in its way,
- * destroys that now, although the driver may wait for all launched work, and returns true: try again. */
+/* Call when a request of the program for memory of this device was refused. If buffers that were set aside may
+ * be in its way, destroys them now, although the driver may wait for all launched work, and returns true: the
+ * caller should try again. */
 bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused);
-/* The buffer has another size or growth now: counts and lists that. */
+/* Sets the buffer's size, and updates the figures and the row of the buffer. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
-/* The same, if only the growth has changed. The session is locked. */
+/* Updates the row if only the growth has changed. The session is locked. */
 void gm_buffer_relist(struct gpumem_buffer *buffer);
 /* gpumem_buffer_resize() with another wait_ms. grow_only: a larger buffer stays as it is. */
 gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool grow_only,
@@ -60,8 +61,8 @@ void gm_buffer_made_here(gpumem_buffer *buffer);
  * function. If there is nothing to do, it costs one load.
  */
 void gm_buffer_settle(struct gpumem_session *session);
-/* Unmaps and frees all buffers without a message: the session ends. If something cannot be
- * unmapped, here or in gm_buffer_settle(), the session's kept is set. */
+/* Unmaps and frees all buffers without a message, for the end of the session. If something cannot be
+ * unmapped, this function and gm_buffer_settle() set the session's kept. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 
 #endif

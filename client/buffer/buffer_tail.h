@@ -32,15 +32,15 @@ static inline uint64_t gm_buffer_tail_bytes(const struct gpumem_buffer *buffer)
 /* Between these two, the tail stays. */
 void gm_buffer_tail_keep(struct gpumem_buffer *buffer);
 void gm_buffer_tail_let_go(struct gpumem_buffer *buffer);
-/* Cuts off so many bytes, whole chunks. idle: the device does not use them. Takes ownership of
- * spare, from gm_buffer_tail_new(). */
+/* Cuts off this many bytes, which must be whole chunks. idle: the device does not use them. Takes
+ * ownership of spare, from gm_buffer_tail_new(). */
 void gm_buffer_tail_cut(
 	struct gpumem_buffer *buffer, uint64_t bytes, bool idle, struct gm_buffer_tail *spare);
-/* Takes the tail back, but for so many bytes at its end. */
+/* Takes the tail back, except the last `but` bytes of it. */
 void gm_buffer_tail_take_back(struct gpumem_buffer *buffer, uint64_t but);
-/* The buffer's memory, with the tail, is another buffer's now. */
+/* Moves the tail to another buffer, which has taken over the memory. */
 void gm_buffer_tail_pass(struct gpumem_buffer *from, struct gpumem_buffer *to);
-/* The buffer ends. */
+/* Detaches the tail from a buffer that ends. */
 void gm_buffer_tail_forget(struct gpumem_buffer *buffer);
 
 #endif

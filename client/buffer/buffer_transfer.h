@@ -13,10 +13,11 @@
 
 /* The buffer is locked. */
 void gm_buffer_transfer_begin(struct gpumem_buffer *buffer);
-/* true: the program has destroyed the buffer meanwhile, and the caller does so now. */
+/* Returns true if the program has destroyed the buffer meanwhile: then the caller must destroy it now. */
 bool gm_buffer_transfer_end(struct gpumem_buffer *buffer);
 bool gm_buffer_transferring(struct gpumem_buffer *buffer);
-/* The program destroys the buffer. true: the end of the last transfer will. */
+/* Call when the program destroys the buffer. Returns true if a transfer still uses it: then the end of the last
+ * transfer destroys it. */
 bool gm_buffer_transfer_doom(struct gpumem_buffer *buffer);
 
 #endif

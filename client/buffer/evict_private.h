@@ -8,21 +8,21 @@
 
 /* Checks that the program may pin, unpin or evict this buffer. */
 gpumem_status gm_evict_check(const struct gpumem_buffer *buffer);
-/* 1: the last work on the buffer is done, as far as it was said when the buffer was unpinned. 0: not yet.
- * A negative errno code: the driver does not say, and may never. For the thread that moves the buffer. */
+/* Returns 1 if the work is done that the unpins of the buffer named, 0 if not yet, or a negative errno if the
+ * driver does not say, and may never. For the thread that moves the buffer. */
 int gm_evict_idle(struct gpumem_buffer *buffer);
 
-/* Says what the driver said when gm_evict_idle() failed with this code. */
+/* Leaves the sentence for an error of gm_evict_idle(), with the driver's own words. */
 gpumem_status gm_evict_idle_error(const struct gpumem_buffer *buffer, int r);
 
-/* Brings a buffer to the device that was claimed for that, with GM_EVICT_COMING. Does not pin it, and does
+/* Moves a buffer to the device. The caller has claimed it with GM_EVICT_COMING. Does not pin it, and does
  * not wait for memory. *ret_busy: it stays, because the device still uses it in host memory. The buffer may
  * be gone afterwards. */
 gpumem_status gm_evict_bring(struct gpumem_buffer *buffer, bool *ret_busy);
-/* Somebody asked by hand that these buffers come back, so they need not go any more: as in
- * gm_evict_restore(). */
+/* Forgets that gpumemctl evict asked for these buffers, because gpumemctl restore wants them back. The arguments
+ * are those of gm_evict_restore(). */
 void gm_evict_call_off(struct gpumem_session *session, uint32_t device, uint32_t row);
-/* How much this client could get of the device right now, by the daemon's page; 0: that is not known. */
+/* How much of the device this client could get right now, according to the daemon's page; 0: not known. */
 uint64_t gm_evict_room(const struct gpumem_session *session, uint32_t device);
 
 /* ---- the session is locked */

@@ -30,8 +30,8 @@ enum gm_evict_state {
 	GM_EVICT_UNDER,   /* the host memory lies under the buffer's addresses */
 };
 
-/* The last work on an unpinned buffer: one event per unpin, unless there are too many. From so many on,
- * unpinning looks which of them have passed. */
+/* The last work on an unpinned buffer: one event per unpin. From this many events on, an unpin first drops those
+ * that have passed. If there are twice as many all the same, one event for all streams replaces them. */
 #define GM_EVICT_EVENTS 4
 
 /*

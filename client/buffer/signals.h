@@ -31,12 +31,12 @@ gpumem_status gm_signals_check(
 /* Prepares the signals of a lease, if it has them. Takes the fd of its control block. */
 gpumem_status gm_signals_begin(struct gm_signals *signals, const struct gm_session_device *device,
 	struct gm_session_lease *lease);
-/* No stream uses them any more, and no thread waits. Never waits for the device. */
+/* Ends the signals. No stream may use them any more, and no thread may wait. Never waits for the device. */
 void gm_signals_end(struct gm_signals *signals, const struct gm_session_device *device);
 /* Ends what closed signals left behind with the driver. For the library's thread: it may wait for the device,
  * but never for a signal, nor for a kernel that runs until the program sends it a message. */
 void gm_signals_settle(struct gpumem_session *session);
-/* From begin to end such a kernel may run in this process (client/ring). */
+/* Between these two calls, a kernel may run in this process until the program sends it a message (client/ring). */
 void gm_signals_kernel_begins(void);
 void gm_signals_kernel_ends(void);
 /* The sentence for an errno of a map operation on signals. */
