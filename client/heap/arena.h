@@ -136,7 +136,7 @@ int gm_arena_describe(struct gm_arena *arena, void *ptr, struct gm_arena_entry *
 /* Leaves a cookie on such a block, and returns the one that was there, or 0. Nobody may free the block
  * meanwhile. */
 int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uint32_t *ret_old);
-/* A number that changes whenever blocks of the heap come, or go to the heap. */
+/* A number that changes whenever the heap hands out a block or gets one back. */
 uint64_t gm_arena_changes(struct gm_arena *arena);
 
 /* Whether the address lies in the arena's range or in one of its regions. This says which device a
@@ -154,9 +154,9 @@ int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint
 	size_t *ret_n, uint64_t *ret_offset);
 
 /*
- * Waits for other threads that find out which freed memory the device is done with, or give some back. If some of it still
- * waits for the device then, looks again for that long: an event needs some microseconds to pass, also on a device that
- * is idle. Ticks and trims do not wait.
+ * Finds out which freed memory the device has finished with, and waits for other threads that are finding that out or are
+ * giving memory back. While some memory still waits for the device, looks again, for patience_ns at most: an event needs
+ * some microseconds to pass even on an idle device. Ticks and trims do not wait.
  */
 void gm_arena_settle(struct gm_arena *arena, uint64_t patience_ns);
 
@@ -181,15 +181,15 @@ struct gm_arena_piece {
 	uint64_t bytes;
 };
 
-/* Looks after memory that waited for the device. Returns when another look may help. Any thread may call
- * it: ticks come as before. */
+/* Frees memory that waited for the device and that the device has finished with. Returns when another call may
+ * help. Any thread may call it; ticks come as before. */
 uint64_t gm_arena_range_settle(struct gm_arena *arena, uint64_t now_ns);
 /* The same for the one thread that wake() wakes. Returns when to call again, as gm_arena_tick() does. */
 uint64_t gm_arena_range_tick(struct gm_arena *arena, uint64_t now_ns);
 /* Where the last block ends that is alive or waits for the device, in whole units of GM_CHUNK_MIN. */
 uint64_t gm_arena_range_used(struct gm_arena *arena);
-/* Forgets the memory behind that, without a call of the source: the caller takes it back. Nobody may
- * allocate meanwhile. Returns where the memory of the arena ends now, which may be later if the host has
+/* Forgets the memory behind gm_arena_range_used() without calling the source: the caller takes it back. Nobody may
+ * allocate meanwhile. Returns where the memory of the arena ends now. That may be further back if the host has
  * no memory. */
 uint64_t gm_arena_range_cut(struct gm_arena *arena);
 /* Lists what is alive, lowest first. Blocks with less than gap bytes between them are one piece. What

@@ -62,12 +62,11 @@ struct gm_arena {
 					 nor unmapped */
 	struct gm_arena_ask *asks;
 	uint64_t next_ask;
-	/* Threads that took free memory out of the heap for a moment, to move it or to give it back,
-	 * and how often such a moment has ended. */
-	unsigned passing;
-	uint64_t passed;
-	uint64_t given;  /* how many of them ended with the memory back at the source */
-	unsigned giving; /* threads that bring it there now */
+	/* A pass: a thread takes free memory out of the heap for a moment, to move it or to give it back. */
+	unsigned passing; /* threads in a pass */
+	uint64_t passed;  /* passes that have ended */
+	uint64_t given;   /* of them, those that gave the memory back to the source */
+	unsigned giving;  /* threads that are giving memory back now */
 	uint64_t held;
 	/* Sums without what the threads' caches have counted since they were last folded. */
 	uint64_t in_use, in_use_rounded, peak, allocs, frees, misses, returns, moves;
@@ -87,8 +86,8 @@ struct gm_arena_want {
 	gm_stream_key key;
 	uint64_t room;        /* the source would probably give so much */
 	uint64_t refused;     /* the source gave not even that much; UINT64_MAX: it was not asked */
-	uint64_t passed;      /* the arena's, as far as this thread has taken note of it */
-	uint64_t given;       /* likewise */
+	uint64_t passed;      /* the arena's, when this call last looked; without its own passes */
+	uint64_t given;       /* the arena's, at the same time */
 	unsigned flags;       /* of the call */
 	bool asked;           /* out: the source was asked */
 	gpumem_status status; /* out, with GM_ARENA_E_SOURCE only */
@@ -135,9 +134,9 @@ int gm_arena_take(
 /* Records an event for memory that waits for the device, and frees what older events have released.
  * Call without the lock. Returns how many bytes were freed. */
 uint64_t gm_arena_pump(struct gm_arena *arena);
-/* The same for a call that would fail. It waits while other threads record or poll, so that afterwards an event covers
- * everything that was freed before the call, if the driver can record one. replace: also if all events are in use. Call
- * with the lock held; it is let go in between. Afterwards no thread records or polls. */
+/* The same for a call that would fail otherwise. It waits while other threads record or poll. Afterwards an event covers
+ * everything that was freed before the call, if the driver can record one, and no thread records or polls. replace:
+ * records one even if all events are in use. Call with the lock held; the function releases it in between. */
 void gm_arena_pump_all(struct gm_arena *arena, bool replace);
 /* Asks the source for chunks, which count as held from then on. Call without the lock. 0 or
  * GM_ARENA_E_SOURCE. */
@@ -146,7 +145,8 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 /* Gives one chunk back that is not mapped. Call without the lock. */
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
 
-/* Waits until another thread has changed something. Call with the lock held; it is let go in between. */
+/* Waits until another thread has changed something. Call with the lock held; the function releases it while it
+ * waits. */
 static inline void gm_arena_wait_change(struct gm_arena *arena)
 {
 	arena->waiters++;
@@ -154,8 +154,8 @@ static inline void gm_arena_wait_change(struct gm_arena *arena)
 	arena->waiters--;
 }
 
-/* While free memory is out of the heap, nobody else may fail for want of it (gm_arena_grow()). Call
- * both with the lock held. */
+/* Begin and end a pass. While one is under way, no other thread's allocation may fail for lack of that memory
+ * (gm_arena_grow()). Call both with the lock held. */
 static inline void gm_arena_pass_begin(struct gm_arena *arena)
 {
 	arena->passing++;
@@ -226,8 +226,8 @@ static inline void gm_arena_count(
 		arena->frees++;
 }
 
-/* Gives the memory of a block back to the heap. The block is in the ptrmap no more. Returns as gm_arena_arm(). Call with the
- * lock held. */
+/* Gives the memory of a block, which must no longer be in the ptrmap, back to the heap. Returns as gm_arena_arm(). Call
+ * with the lock held. */
 bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_stream_key key);
 
 /* ---- arena_park.c */
@@ -236,22 +236,24 @@ bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_st
 #define GM_ARENA_PARKED UINT64_C(2)
 
 /*
- * Parks a block that the program frees: the thread's cache keeps it. value is what the ptrmap has for it. Call without the lock.
- * false: nothing was done, and the caller frees the block.
+ * Parks a block that the program frees: the thread's cache keeps it for the thread's next allocation. value is what the
+ * ptrmap has for it. Call without the lock. false: nothing has changed, and the caller must free the block.
  */
 bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_stream_key key);
 /* Hands out a block of that size that the cache of the calling thread has parked. false: it has none. Call without the lock. */
 bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t size,
 	uint64_t alignment, gm_stream_key key, void **ret_ptr);
-/* Frees all blocks that a cache has parked, and wakes who waits for memory. The caller has made the cache busy. Returns as
- * gm_arena_arm(). Call with the lock held. */
+/* Frees all blocks that a cache has parked, and wakes the threads that wait for memory. The caller has made the cache
+ * busy. Returns as gm_arena_arm(). Call with the lock held. */
 bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache);
-/* The same for the cache of a thread that has the heap for itself again. It need not be busy. */
+/* The same for the cache of the calling thread, when no other thread competes for the heap any more. The caller has not
+ * made the cache busy. */
 bool gm_arena_park_over(struct gm_arena *arena, struct gm_tcache *cache);
 
 /* Frees all blocks that any thread has parked. Returns whether there were any. Call without the lock. */
 bool gm_arena_park_drain(struct gm_arena *arena);
-/* The same for threads that have taken none back since the last such call. Returns whether any thread has some still. */
+/* Frees those of the threads that have taken none of theirs back since the last such call. Returns whether any thread
+ * still has parked blocks. */
 bool gm_arena_park_tick(struct gm_arena *arena);
 
 /* Whether a cache, which may be NULL, has parked anything. For its thread. */
@@ -289,8 +291,8 @@ int gm_arena_grow_small(
 /* Unmaps a list (list_next) of busy chunks that are in no heap, and gives them back. Call without
  * the lock. Returns how many bytes went back. */
 uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list);
-/* Does the same to chunks that were free until now. Call with the lock held; it is let go in between.
- * Until this returns, no other thread fails for want of them. */
+/* Does the same to chunks that were free until now. Call with the lock held; the function releases it in between.
+ * Until this returns, no other thread's allocation fails for lack of them. */
 uint64_t gm_arena_give_back(struct gm_arena *arena, struct gm_arena_chunk *list);
 /* Makes a chunk that stays mapped free memory of the heap again; if that fails, it is stuck. Call
  * with the lock held. */

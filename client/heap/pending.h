@@ -36,8 +36,8 @@ gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem
 
 #define GM_PENDING_EVENTS 8 /* that are recorded and not known to have passed */
 #define GM_PENDING_SETS   32
-/* More than GM_PENDING_EVENTS keep open as a rule. If recording fails again and again, or events are replaced, small
- * objects of the oldest epochs wait for a later event than they need. */
+/* More epochs than the events normally keep open. If recording fails again and again, or events are replaced, small
+ * objects of the oldest epochs wait for a later event than they would need. */
 #define GM_PENDING_EPOCHS 16
 
 /* Memory that was freed on one stream, and may be reused there at once. */

@@ -49,8 +49,8 @@ static inline void gm_ptrmap_set(struct gm_ptrmap *map, uint64_t addr, uintptr_t
 		&(*leaf)[granule & (GM_PTRMAP_LEAF - 1)], value, memory_order_release);
 }
 
-/* Changes the value of a granule, if it is from; false: it is another one. addr must be covered. Threads may do this at the
- * same time: one of them changes it. */
+/* Changes the value of a granule from `from` to `to`. Returns false if it is another value. addr must be covered. Several
+ * threads may try at the same time: one of them succeeds. */
 static inline bool gm_ptrmap_change(
 	struct gm_ptrmap *map, uint64_t addr, uintptr_t from, uintptr_t to)
 {

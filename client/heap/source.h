@@ -30,14 +30,14 @@ struct gm_source {
 	 */
 	gpumem_status (*get)(
 		void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n);
-	/* A call of the program begins: get() was not refused anything for it yet. NULL: nobody wants
-	 * to know. */
+	/* Called when a call of the program begins, so that the source knows which get() calls belong
+	 * together. NULL: the source does not need it. */
 	void (*begin)(void *ctx);
-	/* How many bytes get() would probably give right now, as far as is known here without a
-	 * message. NULL: nothing is known. */
+	/* How many bytes get() would probably give right now. Must not send a message. NULL: not
+	 * known. */
 	uint64_t (*room)(void *ctx);
-	/* The most that get() could ever bring the arena to, with all that the arena has now, as far as
-	 * is known here without a message. NULL: nothing is known. */
+	/* The most bytes that the arena could ever have, including those it has now. Must not send a
+	 * message. NULL: not known. */
 	uint64_t (*most)(void *ctx);
 	/* Gives chunks back that are no longer mapped here. If the daemon is away, it gets them
 	 * when it is back. */
