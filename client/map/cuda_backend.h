@@ -32,7 +32,7 @@ void gm_cuda_backend_leave(struct gm_map_cuda *backend, struct gm_cuda_entered *
 int gm_cuda_backend_outcome(struct gm_map_cuda *backend, gm_cu_result result);
 /* See gm_map_cuda_error(). */
 const char *gm_cuda_backend_error(void);
-/* The driver has no part in an error that this call meets before it asks the driver. */
+/* Forgets the driver's last error. For a call that may fail before it asks the driver. */
 void gm_cuda_backend_no_error(void);
 
 static inline gm_cu_ptr gm_cuda_backend_at(void *addr)

@@ -19,12 +19,16 @@
 /* How many captures at once need no memory. */
 #define GM_CUDA_CAPTURED_PLACES 16
 
-/* Whether this stream, which the program has just named, is being captured. For the legacy default stream, which is NULL
- * or CU_STREAM_LEGACY: whether a stream of the current context is that waits for it. This module does not remember those
- * captures, so a thread asks again in each context in which it is about to record an event for all streams, or to wait. */
+/*
+ * Whether this stream, which the program has just named, is being captured.
+ *
+ * The legacy default stream (NULL or CU_STREAM_LEGACY) is not captured itself. For it, this says whether a stream of the
+ * current context that waits for it is being captured. The module does not remember those captures. So a thread must ask
+ * again in each context in which it is about to record an event for all streams, or to wait.
+ */
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
-/* The stream is not being captured. The module forgets it and never asks about it again, so the program may
- * destroy it. */
+/* Call when the stream is known not to be captured. The module forgets it and never asks the driver about it again, so
+ * the program may destroy it. */
 void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 /* Whether the program captures: it has said so (gm_cuda_capture_begin()), or a stream that was seen being captured
  * still is. A thread's own default stream (CU_STREAM_PER_THREAD) counts until that thread asks again, or ends: no other
@@ -32,21 +36,23 @@ void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpume
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 
 /*
- * A capture may begin between such a question and the call that the answer was for. So a thread that is going to
- * record an event for all streams of a context, or to wait for a context, keeps captures out until it has called
- * gm_cuda_capture_let_in(). false: the program is capturing, the thread must not make the call, and keeps nothing out.
+ * A capture may begin right after gm_cuda_capturing() has returned false. So a thread that is going to record an event
+ * for all streams of a context, or to wait for a context, first keeps captures out: until it calls
+ * gm_cuda_capture_let_in(), gm_cuda_capture_begin() waits. Returns false if the program is capturing. Then the thread
+ * must not make its call, and keeps nothing out.
  */
 bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device);
 void gm_cuda_capture_let_in(void);
 
 /*
- * A thread calls gm_cuda_capture_launch() before it launches work on a stream of the program's, in the context in which
- * it does. false: nothing may be launched. The work would become a part of the graph that the stream is captured into, or,
- * on the legacy default stream, break the capture of a stream that waits for it. true: the thread calls
- * gm_cuda_capture_launched() for the same stream when it has launched the work. In between it keeps captures out, if the
- * stream is the legacy default stream. For other streams, a thread's own default stream among them, it does not: only a
- * capture of the same stream could meet the work, and a program does not begin that while it has the library launch work
- * there.
+ * A thread calls gm_cuda_capture_launch() before it launches work on a stream of the program's, in the context of that
+ * work. If it returns false, the thread must launch nothing: the work would become a part of the graph that the stream is
+ * captured into, or, on the legacy default stream, break the capture of a stream that waits for it. If it returns true,
+ * the thread calls gm_cuda_capture_launched() for the same stream when it has launched the work.
+ *
+ * On the legacy default stream, the thread keeps captures out between the two calls. On other streams, a thread's own
+ * default stream among them, it does not: only a capture of the same stream could meet the work, and a program does not
+ * begin one while it has the library launch work there.
  */
 bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream);
 void gm_cuda_capture_launched(gpumem_stream stream);

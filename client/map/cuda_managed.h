@@ -7,9 +7,10 @@
 
 #include "common/cuda/cuda.h"
 
-/* Managed memory of a GPU, for map_cuda.c. The caller has a context of the GPU current, in which the
- * memory then is: when the program destroys that context, the driver frees it. gm_cuda_managed_free()
- * finds that out by the id, and leaves alone what has the address by then. 0: this driver has no ids. */
+/* Managed memory of a GPU, for map_cuda.c. The caller has a context of the GPU current, and the memory belongs to that
+ * context: when the program destroys the context, the driver frees the memory. gm_cuda_managed_free() notices that by
+ * the id of the context, and then leaves the address alone, because other memory may lie there. An id of 0 means that
+ * this driver has no ids. */
 gm_cu_result gm_cuda_managed_make(const struct gm_cuda *cuda, uint64_t bytes, bool attach_host,
 	void **ret_addr, uint64_t *ret_id);
 gm_cu_result gm_cuda_managed_free(const struct gm_cuda *cuda, void *addr, uint64_t id);

@@ -17,7 +17,7 @@
  * being captured, -EOPNOTSUPP if the GPU or its driver has no such operations.
  */
 
-/* Whether streams of the GPU can do it. */
+/* Whether streams of the GPU can write and wait for such words. */
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device);
 
 /* Maps and registers the memfd of a control block. */
@@ -27,16 +27,16 @@ void gm_cuda_signal_close(struct gm_map_word *word);
 /* Ends the registrations of blocks that were closed, if there are many and no stream of this process waits
  * for a signal. May wait for the device. */
 void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts);
-/* A session leaves. A stream that waits for a signal uses the GPU's contexts until it goes on; this forgets
- * those that did. */
+/* Called when a session ends. A stream that waits for a signal uses the GPU's contexts until it goes on; this
+ * forgets the streams that have gone on. */
 void gm_cuda_signal_leave(void);
 
-/* Writes the value to the block, first as the last one and then as the value, after all work that was
- * launched on the stream before. */
+/* Writes the value to the block when all work is done that was launched on the stream before. Writes it first as
+ * the block's last value, then as its value. */
 int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	struct gm_map_word *word, uint64_t value);
 /* Makes all work that is launched on the stream from now on wait until the block's value is at least this
- * one, by a difference with a sign. */
+ * one. The driver compares by the signed difference. */
 int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
 	struct gm_map_word *word, uint64_t value);
 

@@ -29,8 +29,8 @@ struct gm_map_word;
 
 struct gm_map_ops {
 	const char *name;
-	/* One use (a copy) may not cross two access() calls. So no heap can run over this memory:
-	 * each block needs a range of its own. */
+	/* One operation, such as a copy, may not cross the border of two access() calls. So no heap can
+	 * run over this memory: each block needs a range of its own. */
 	bool whole;
 	/* Frees the backend, which may be NULL. Nothing may be mapped, and no event may be left.
 	 * When the driver is already gone (the process is exiting), this only frees memory. */
@@ -109,8 +109,8 @@ struct gm_map_ops {
 	/*
 	 * Managed memory, which the driver moves between the device and the host. A range of it begins
 	 * anywhere. advice is as in gpumem_managed.h. managed_free() may wait for the device. If the
-	 * program has ended the context that the memory was made in, the memory is gone, and others may
-	 * have its address: *ret_id tells managed_free() that it is not theirs. NULL: this kind of memory
+	 * program has ended the context that the memory was made in, the memory is gone, and other memory
+	 * may have its address: by *ret_id, managed_free() notices that. NULL: this kind of memory
 	 * has none. -EOPNOTSUPP: the device or its driver has none.
 	 */
 	int (*managed_make)(
@@ -123,13 +123,13 @@ struct gm_map_ops {
 	 * The control blocks of buffers with signals, by which processes order their work: map_word.h.
 	 * word_open() maps the memfd of one, which stays the caller's. read_only: the CPU will not write
 	 * it; a device may need to all the same. NULL: this kind of memory has no signals. word_close()
-	 * never waits for the device; no stream may use the block any more. word_settle() ends what that
-	 * left behind, where it has become much. It may wait for the device, but never for a signal. It
-	 * is for the library's thread; NULL: there is nothing to end.
+	 * never waits for the device; no stream may use the block any more. word_settle() ends the
+	 * registrations that word_close() left behind, if they are many. It may wait for the device, but
+	 * never for a signal. It is for the library's thread; NULL: there is nothing to end.
 	 *
 	 * post() writes the value to the block when the work is done that was launched on the stream
 	 * before. await() makes everything that is launched on the stream from now on wait until the
-	 * block's value is at least this one, by a difference with a sign. Both are NULL if there are no
+	 * block's value is at least this one, by the signed difference. Both are NULL if there are no
 	 * streams.
 	 *
 	 * -EAGAIN: the stream is being captured. -EOPNOTSUPP: the device cannot do it.

@@ -14,7 +14,7 @@ struct gm_map_word {
 };
 
 /* Maps the memfd of a control block. The fd stays the caller's, and is not needed afterwards. -EPROTO: it
- * is no such memfd, so somebody could cut it while it is in use. */
+ * is no such memfd: somebody could truncate it while it is in use. */
 int gm_map_word_init(struct gm_map_word *word, int fd, bool read_only);
 void gm_map_word_deinit(struct gm_map_word *word);
 
