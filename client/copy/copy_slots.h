@@ -6,9 +6,9 @@
 
 /*
  * The slots that a transfer goes through, side by side. They are pinned memory, as a program gets it
- * from gpumem_host_alloc(): the session's heap of pinned memory keeps what was freed, answers the
- * daemon's reclaim with it, and lets it go after a while. So nothing is kept here. Registered memory has no
- * heap: gm_pinned_set_aside() keeps it.
+ * from gpumem_host_alloc(). This module keeps no slots: the session's heap of pinned memory caches what was
+ * freed, returns it when the daemon asks, and gives it back after a while. Registered memory has no heap:
+ * gm_pinned_set_aside() keeps it.
  */
 struct gm_copy_slots {
 	struct gpumem_session *session;
@@ -20,8 +20,8 @@ struct gm_copy_slots {
 		refused; /* why there are fewer or smaller slots than wanted, or none pinned */
 };
 
-/* Gets n slots of that size, or fewer, or smaller ones. false: no pinned memory can be had. Waits
- * for memory or for an absent daemon no longer than a moment. */
+/* Gets n slots of that size, or fewer, or smaller ones. false: there is no pinned memory. Waits only for a
+ * moment for memory, or for an absent daemon. */
 bool gm_copy_slots_init(
 	struct gm_copy_slots *slots, struct gpumem_session *session, uint32_t n, size_t slot_bytes);
 /* Two slots of ordinary memory instead. false: there is no memory. */

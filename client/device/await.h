@@ -12,7 +12,7 @@ int gm_await_event(const struct gm_session_device *device, struct gm_map_event *
 /* Waits for the work that was launched on the stream before; GPUMEM_STREAM_ANY: on all streams;
  * GPUMEM_STREAM_DONE: for nothing. -EAGAIN: the stream is being captured into a graph. */
 int gm_await_stream(const struct gm_session_device *device, gpumem_stream stream);
-/* The same, but not for longer than that. -ETIMEDOUT */
+/* The same, until end_ns at the latest: then returns -ETIMEDOUT. */
 int gm_await_stream_until(
 	const struct gm_session_device *device, gpumem_stream stream, uint64_t end_ns);
 

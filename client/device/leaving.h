@@ -10,8 +10,10 @@
 /*
  * Memory that is freed while the device may still use it: pinned buffers, batches, the content of evicted
  * buffers in registered host memory. It leaves when all work is done that was launched before, on any stream.
- * A leaver that is patient is used by nothing any more, but the driver would wait for all launched work if it
- * left. So it stays until nothing is launched. All of these are of one device.
+ *
+ * Nothing uses a patient leaver any more. But the driver would wait for all launched work if it left, so it stays
+ * until no work is under way.
+ *
  * (The LEAVING of evict_state.h is something else: the move of a buffer to host memory.)
  */
 
@@ -33,17 +35,17 @@ bool gm_leaving_needed(const struct gm_session_device *device);
  * it. */
 void gm_leaving_add(struct gpumem_session *session, struct gm_leaver *leaver,
 	const struct gm_session_device *device);
-/* For work that was launched since: the leaver, which the session owns, waits for that, too. No
- * other thread may be in gm_leaving_take(). */
+/* Makes a leaver that the session owns wait for the work that was launched since, too. No other thread may
+ * be in gm_leaving_take(). */
 void gm_leaving_renew(struct gm_leaver *leaver);
 /* Returns a list of those that the device has finished with. Must be called by one thread at a
  * time. */
 struct gm_leaver *gm_leaving_take(struct gpumem_session *session);
-/* Takes a patient leaver back for which fits() returns true. NULL: fits() accepted none. This function calls fits() with
- * the session locked. */
+/* Takes back a patient leaver for which fits() returns true. NULL: there is none. fits() is called with the
+ * session locked. */
 struct gm_leaver *gm_leaving_take_back(struct gpumem_session *session,
 	bool (*fits)(const struct gm_leaver *leaver, const void *ctx), const void *ctx);
-/* Returns a list of the patient leavers, whatever is launched. */
+/* Returns a list of all patient leavers, whatever work is under way. */
 struct gm_leaver *gm_leaving_take_patient(struct gpumem_session *session);
 /* When to look again, or UINT64_MAX if nothing is leaving. */
 uint64_t gm_leaving_next(struct gpumem_session *session, uint64_t now_ns);

@@ -18,8 +18,8 @@ struct gm_session_device;
 
 /*
  * Prepares a device for mapping, if that has not been done: chooses the client's half of its
- * backend. The first time, this takes as long as the driver takes to start. It is not done when the
- * session connects, because loading a GPU's driver costs device memory and makes fork() a problem:
+ * backend. The first time, this takes as long as the driver takes to start. gpumem_connect() does not do
+ * it, because loading a GPU's driver costs device memory and makes fork() a problem:
  * a program that only looks, or that forks its workers later, must not pay for that.
  *
  * Returns GPUMEM_E_UNSUPPORTED if this process cannot use the device; the sentence says why.
@@ -30,7 +30,7 @@ void gm_mapping_close(struct gm_session_device *device);
 /* Why a call of the device's map_ops failed: the driver's own words if it has any, else
  * strerror(). */
 const char *gm_mapping_error(const struct gm_session_device *device, int error);
-/* Says that a call of the device's map_ops failed, as "cannot WHAT so many bytes". */
+/* Leaves the sentence for a failed call of the device's map_ops: "cannot WHAT so many bytes". */
 gpumem_status gm_mapping_failed(
 	const struct gm_session_device *device, int error, const char *what, uint64_t bytes);
 

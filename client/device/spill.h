@@ -61,14 +61,14 @@ gpumem_status gm_spill_out(struct gpumem_session *session, uint32_t device, cons
 gpumem_status gm_spill_out_parts(struct gpumem_session *session, uint32_t device,
 	const struct gm_spill_part *parts, size_t n, const char *tag,
 	const struct gm_lease_wait *wait, struct gm_spill **ret_spill);
-/* Leases host memory with any content in place of a full device's, and maps it under an empty range that
- * has this room, for the device and the CPU. On error nothing is held. */
+/* Leases host memory because the device is full, and maps it under an empty range that has this room, for the
+ * device and the CPU. Its content is arbitrary. On error nothing is held. */
 gpumem_status gm_spill_make(struct gpumem_session *session, uint32_t device, void *addr,
 	uint64_t room, uint64_t bytes, const char *tag, struct gm_spill **ret_spill);
 /* Copies the content to a range that has device memory. The host memory must be at its place. On error
  * the spill still has the content. */
 gpumem_status gm_spill_in(const struct gm_spill *spill, void *addr);
-/* Copies a part of the content, from this offset in the host memory on. On error as before. */
+/* Copies a part of the content, from this offset in the host memory on. Fails like gm_spill_in(). */
 gpumem_status gm_spill_in_part(
 	const struct gm_spill *spill, uint64_t offset, const struct gm_spill_part *part);
 
@@ -78,10 +78,10 @@ gpumem_status gm_spill_in_part(
  * GPUMEM_E_UNSUPPORTED: it cannot lie there.
  */
 gpumem_status gm_spill_lay_under(struct gm_spill *spill, void *addr, uint64_t room);
-/* Takes the host memory from under the range to its own place. On error, it lies there as before. */
+/* Moves the host memory from under the range to its own place. On error, it stays under the range. */
 gpumem_status gm_spill_lift(struct gm_spill *spill);
 
-/* Unmaps the host memory, gives it back and frees the spill, which may be NULL. The content goes. If the
+/* Unmaps the host memory, gives it back and frees the spill, which may be NULL. The content is lost. If the
  * memory cannot be unmapped, it stays leased, and the session's kept is set. Never waits: memory that was
  * registered for the driver leaves when the work is done that was launched before (leaving.h), because the
  * driver ends no registration earlier. */

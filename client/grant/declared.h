@@ -23,10 +23,10 @@ gpumem_status gm_declared_add(
  * has not declared so much. */
 bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t bytes);
 uint64_t gm_declared_sum(struct gpumem_session *session, uint32_t device);
-/* Says the sums on the connection on which the session is being resumed. Must be called before other
+/* Sends the sums over the connection on which the session is being resumed. Must be called before other
  * threads may send. If it fails, resuming must fail. */
 gpumem_status gm_declared_resume(struct gpumem_session *session, struct gm_conn *via);
-/* Tells the daemon what it could not be told before. */
+/* Tells the daemon of decreases that it was not told of yet. */
 void gm_declared_flush(struct gpumem_session *session);
 
 #endif

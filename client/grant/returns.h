@@ -26,15 +26,15 @@ struct gm_held {
  * daemon does not know is dropped. via is as in gm_session_call().
  */
 void gm_returns_send(struct gpumem_session *session, struct gm_conn *via, struct gm_held *list);
-/* Keeps a list for later and sends nothing. Takes ownership of the list. The caller wakes the library's thread, or knows
- * that a flush follows. */
+/* Keeps a list for later and sends nothing. Takes ownership of the list. The caller must wake the library's
+ * thread, or know that a flush follows. */
 void gm_returns_keep(struct gpumem_session *session, struct gm_held *list);
 /* Sends what was kept. Returns true if something is still kept. Does not wake the library's thread, which calls this
  * itself and must not try again at once. */
 bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via);
-/* Sends what was kept, also if another thread is about to: a request for memory that comes after it
- * must not be refused because of memory that this process gave back before. If the daemon is away,
- * does nothing: resuming the session sends it. */
+/* Sends what was kept, and waits if another thread is sending it. A request for memory calls this first, so
+ * that it is not refused because of memory that this process gave back before. If the daemon is away, does
+ * nothing: resuming the session sends it. */
 void gm_returns_first(struct gpumem_session *session);
 /* Drops what was kept and sends nothing: the session ends. */
 void gm_returns_drop(struct gpumem_session *session);

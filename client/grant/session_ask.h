@@ -5,10 +5,10 @@
 #include "client/grant/session_lease.h"
 
 /*
- * A request for memory whose caller does not wait. It is made, sent, and sent again if its connection
- * ends before the answer; when it has ended, gm_ask_finish() takes what it brought. No function
- * waits, except that gm_ask_finish() asks again for handles that the kernel dropped. One thread at a
- * time may use an ask.
+ * A request for memory whose caller does not wait. The caller makes it, sends it, and sends it again if the
+ * connection ends before the answer. When the request has ended, gm_ask_finish() takes what it brought. No
+ * function waits, except that gm_ask_finish() asks again for handles that the kernel dropped. One thread at
+ * a time may use an ask.
  */
 struct gm_ask;
 

@@ -6,8 +6,8 @@
 
 /*
  * Memory that the daemon granted while the connection ended, so that no answer named it. After the
- * session is resumed, the requests that were under way are repeated, and their answers claim what
- * belongs to them. What is left when all of them have ended goes back.
+ * session is resumed, the library repeats the requests that were under way, and their answers claim what
+ * belongs to them. When all of them have ended, the library gives back what is left.
  *
  * A request that asks for memory is between gm_unclaimed_begin() and gm_unclaimed_end() from before
  * it is sent until its answer has claimed everything.

@@ -4,8 +4,8 @@
 
 #include "client/session/gpumem_session.h"
 
-/* Says on stderr what the session tracks and was never freed; nothing if all was freed. For sessions
- * whose program asked for it, when they end and before their memory goes back. */
+/* Prints on stderr what the session tracks and the program never freed. Prints nothing if all was freed. Call it
+ * at the end of a session whose program asked for it, before the memory goes back. */
 void gm_leaks_report(struct gpumem_session *session);
 
 #endif

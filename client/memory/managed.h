@@ -5,10 +5,10 @@
 #include "client/session/gpumem_session.h"
 #include "gpumem/gpumem_managed.h"
 
-/* Frees what was destroyed and the device has finished with, and gives its charge back. May wait for
+/* Frees managed memory that was destroyed and that the device has finished with, and tells the daemon. May wait for
  * the device: it is for the library's thread. */
 void gm_managed_settle(struct gpumem_session *session);
-/* The end of a session calls this: frees all managed memory that is left. */
+/* Frees all managed memory that is left, at the end of a session. */
 void gm_managed_drop_all(struct gpumem_session *session);
 
 #endif

@@ -28,8 +28,8 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
 /* Never waits: the block goes back when the work launched before the call is done. Returns false if
  * ptr is not a block. */
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);
-/* Frees a block that nothing uses any more, as late as the driver can end it without waiting. Returns false if
- * ptr is not a block. */
+/* Sets aside a block that nothing uses any more, until the driver can end its registration without waiting
+ * (gm_buffer_set_aside()). Returns false if ptr is not a block. */
 bool gm_pinned_set_aside(struct gpumem_session *session, void *ptr);
 /* Forgets all blocks. Their buffers end with the session. */
 void gm_pinned_drop_all(struct gpumem_session *session);

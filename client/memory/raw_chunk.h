@@ -5,8 +5,8 @@
 #include "client/session/gpumem_session.h"
 #include "gpumem/gpumem_chunk.h"
 
-/* The end of a session calls this: frees the structs of all chunks that are left. Their memory goes back
- * with the session. */
+/* Frees the structs of all chunks that are left, at the end of a session. Their memory goes back with the
+ * session. */
 void gm_raw_chunk_drop_all(struct gpumem_session *session);
 
 #endif

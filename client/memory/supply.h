@@ -53,18 +53,18 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 void gm_supply_wanted(struct gm_supply *supply, struct gm_ask_wanted *wanted);
 void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, struct gm_supply_offer *ret_offer);
-/* The daemon does not know the lease, which was to be grown, any more: the next request makes a new
+/* Forgets a lease that was to be grown and that the daemon no longer knows. The next request makes a new
  * one. */
 void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *lease);
 /* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing else. An
  * offer without chunks lets the heap use only what is there. */
 void gm_supply_offer(struct gm_supply_offer *offer);
-/* Says whether this thread's next allocation will wait if there is no memory now. Then the heap does
- * not ask for memory that the daemon does not have, by its page: the request that waits asks. */
+/* Says whether this thread's next allocation will wait if there is no memory now. If so, the heap does not ask for
+ * memory that the daemon does not have, according to its page: the caller asks, with a request that waits. */
 void gm_supply_patient(bool patient);
-/* Whether the source refused this thread's last request because the daemon was away. The heap never
- * waits for an absent daemon, unless the daemon goes away while it is asked. The caller waits, and
- * then lets the heap try again. */
+/* Whether the source refused this thread's last request because the daemon was away. The heap does not wait for an
+ * absent daemon, unless the daemon goes away during the request. So the caller waits, and then lets the heap try
+ * again. */
 bool gm_supply_away(void);
 /* Ends the offer, and gives back the chunks that the heap did not take. */
 void gm_supply_withdraw(struct gm_supply_offer *offer);

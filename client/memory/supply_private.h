@@ -17,8 +17,8 @@ struct gm_supply_group {
 	const void *ptr; /* of the allocation for which it was made, and the size of that */
 	uint64_t size;
 	size_t n;
-	/* The chunks, and the leases that they are in: a chunk that went back and came again keeps its id, but gets
-	 * another lease, and the token is not its own any more. */
+	/* The chunks, and the leases that they are in. A chunk that this process returned and got again has the same id,
+	 * but another lease, and the token no longer opens it. */
 	struct gm_supply_member {
 		uint64_t id, lease;
 	} members[];

@@ -35,8 +35,8 @@ struct gm_ground {
  * that. The device must be prepared for mapping. On error, nothing is held. */
 gpumem_status gm_ground_init(
 	struct gm_ground *ground, struct gpumem_session *session, uint32_t device, uint64_t reach);
-/* Unmaps everything and frees the range. give: the leases go back; else the session's end gives them back.
- * Memory that the driver does not unmap stays leased, and the session's kept is set. ground may be all 0. */
+/* Unmaps everything and frees the range. give: gives the leases back; otherwise the end of the session does.
+ * Memory that the driver does not unmap stays leased, and the session's kept is set. ground may be all zeros. */
 void gm_ground_deinit(struct gm_ground *ground, bool give);
 
 /* Asks the daemon for memory of the ground's device. */
@@ -44,18 +44,18 @@ gpumem_status gm_ground_ask(const struct gm_ground *ground, uint64_t bytes, cons
 	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 /* Maps the chunks of a lease behind what is there. Takes ownership of the chunks. On error the ground is as
- * before, and the lease is to go back by gm_ground_refuse(); or *lease is NULL: the driver does not unmap
- * it. */
+ * before, and the caller must give the lease to gm_ground_refuse(). If *lease is NULL then, the driver does not unmap
+ * it, and it stays leased. */
 gpumem_status gm_ground_add(
 	struct gm_ground *ground, struct gm_session_lease **lease, struct gm_session_chunk *chunks);
 /* Gives back a lease that is not wanted after all. Takes ownership of both, which may be NULL, and keeps the
  * sentence about an error. Waits for the daemon, so the caller should hold no lock. */
 void gm_ground_refuse(const struct gm_ground *ground, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks);
-/* The bytes of the leases that lie wholly behind the first keep bytes. */
+/* The bytes of all leases that lie wholly behind the first `keep` bytes. */
 uint64_t gm_ground_spare(const struct gm_ground *ground, uint64_t keep);
-/* Unmaps such leases, the last ones first, until at least so many bytes are gone. Returns how many bytes
- * went, and the leases, for gm_ground_give(). If they cannot be unmapped, nothing has changed. */
+/* Unmaps such leases, the last ones first, until at least `bytes` are unmapped. Returns how many bytes that were, and
+ * the leases, for gm_ground_give(). If they cannot be unmapped, nothing has changed. */
 uint64_t gm_ground_shrink(struct gm_ground *ground, uint64_t keep, uint64_t bytes,
 	struct gm_ground_lease **ret_gone, size_t *ret_n);
 /* Gives such leases back and frees their list, which may be NULL. Waits for the daemon. */

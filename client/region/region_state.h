@@ -31,8 +31,8 @@ struct gpumem_region {
 	struct gm_map_ops ops; /* the device's, but mapping does nothing: the ground does that */
 	struct gm_arena *arena;
 
-	/* Held while something is allocated or the ground gets memory, but not while the daemon is asked. A
-	 * thread that changes the state from ACTIVE takes it once, and then nobody allocates any more. */
+	/* Held while something is allocated or the ground gets memory, but not while the library asks the daemon. A
+	 * thread that changes the state from ACTIVE takes it once. After that, nobody allocates. */
 	pthread_mutex_t lock;
 	/* In another state than ACTIVE, these belong to the thread that set the state. */
 	struct gm_ground ground;
@@ -42,7 +42,7 @@ struct gpumem_region {
 	uint64_t handed; /* bytes of the ground that the heap has; they come first */
 	uint64_t last;   /* the last piece of them; its id is how many there were */
 	uint64_t serial;
-	/* What the heap asked for last, and did not get; 0: that would be more than the region's size. */
+	/* What the heap asked for last and did not get. 0: the region would become larger than its size. */
 	uint64_t wanted;
 
 	/* The session's lock protects the rest. */
@@ -58,15 +58,15 @@ struct gpumem_region {
 	struct gpumem_region *prev, *next;
 };
 
-/* Locked: the session. */
+/* The session is locked. */
 struct gpumem_region *gm_region_find(struct gpumem_session *session, const char *tag);
 /* Adds a region to the session, unless there is one with its tag. */
 gpumem_status gm_region_enlist(struct gpumem_region *region);
 /* Removes it, and what was counted and listed of it. */
 void gm_region_unlist(struct gpumem_region *region);
 
-/* The session's region with this tag in this state, which becomes the next one. Fails if there is none,
- * and says so. */
+/* Finds the session's region with this tag and changes its state from `from` to `to`. Fails, with a sentence, if
+ * there is none in that state. */
 gpumem_status gm_region_begin(struct gpumem_session *session, const char *tag,
 	gpumem_region_state from, gpumem_region_state to, struct gpumem_region **ret_region);
 /* Ends what gm_region_begin() began, and counts and lists what the region has now. */
@@ -76,7 +76,7 @@ static inline bool gm_region_active(const struct gpumem_region *region)
 	return atomic_load(&region->state) == GPUMEM_REGION_ACTIVE;
 }
 
-/* Counts and lists what the region has now. The ground must be the calling thread's. */
+/* Counts and lists what the region has now. The ground must belong to the calling thread. */
 void gm_region_count(struct gpumem_region *region);
 /* Counts a block that was allocated (1) or freed (-1). */
 void gm_region_tally(struct gpumem_region *region, uint64_t size, int sign);

@@ -107,11 +107,11 @@ static inline bool gm_request_pending(const struct gpumem_request *request)
 	return request->state <= GM_REQUEST_ASKED;
 }
 
-/* Takes a request out of the list of its state, or puts it into that of another, at its place. Both
- * count it. Locked. */
+/* Takes a request out of the list of its state, or puts it into the list of another state, at its place. Both
+ * update the counts. Locked. */
 void gm_request_unlist(struct gpumem_request *request);
 void gm_request_enlist(struct gpumem_request *request, enum gm_request_state state);
-/* Its function is to be called by gpumem_dispatch(), or not any more. Locked. */
+/* Has gpumem_dispatch() call the request's function, or not any more. Locked. */
 void gm_request_announce(struct gpumem_request *request);
 void gm_request_unannounce(struct gpumem_request *request);
 /* Frees a request that is in no list, and everything that it has or still gets. */

@@ -8,12 +8,12 @@
 #include "gpumem/gpumem_ring.h"
 
 /*
- * The folder client/ring/ promises rings as gpumem_ring.h describes them: one end of messages between
- * processes, or between a process and a kernel, whatever the other end writes. It must never know how
+ * The folder client/ring/ promises rings as gpumem_ring.h describes them: one end of a ring carries messages between
+ * processes, or between a process and a kernel, and stays safe whatever the other end writes. It must never know how
  * buffers, leases or chunks work: a ring is a buffer that a program could have made.
  *
- * Private copies decide where this process reads and writes; what lies in the ring is only looked at, and
- * checked. Nothing in this header asks the daemon, except that closing a ring destroys its buffer;
+ * An end reads and writes only where its private copies of the counters say. It checks every value that it finds in
+ * the ring. Nothing in this header asks the daemon, except that closing a ring destroys its buffer;
  * ring_calls.c gets the memory.
  */
 

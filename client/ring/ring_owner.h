@@ -20,8 +20,8 @@ static inline unsigned gm_ring_owner_state(uint64_t owner)
 {
 	return owner & 0xff;
 }
-/* Takes an end whose word this is. GPUMEM_E_BUSY: somebody has it. kept: if this process has it already,
- * it may keep it. */
+/* Takes the end of a ring that has this word. GPUMEM_E_BUSY: another process has it, or this one, unless kept is
+ * set: then this process may keep it. */
 gpumem_status gm_ring_owner_claim(uint64_t *word, unsigned state, bool kept);
 
 #endif

@@ -9,18 +9,18 @@
  * requests wait for its end. resume.c knows how a session is resumed.
  */
 
-/* Whether the daemon is away, as far as is known. */
+/* Whether the daemon is away, as far as this process knows. */
 bool gm_absence_now(struct gpumem_session *session);
 /* GPUMEM_E_DISCONNECTED, with the sentence for a request that did not wait for the daemon. */
 gpumem_status gm_absence_error(struct gpumem_session *session);
-/* The connection has ended: its calls return, and the session is away. Any thread may say so, more
+/* Call when the connection has ended: its calls return, and the session is away. Any thread may call it, more
  * than once. */
 void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, const char *reason);
 /* When the session should be resumed, or UINT64_MAX if it is up or another thread is trying. */
 uint64_t gm_absence_retry_at(struct gpumem_session *session);
 /* Tries to resume the session, if it is time. */
 void gm_absence_retry(struct gpumem_session *session);
-/* The session ends: ends a try to resume it, and every wait for the daemon, now and later. */
+/* For the end of the session: ends a try to resume it, and every wait for the daemon, now and later. */
 void gm_absence_stop_retrying(struct gpumem_session *session);
 /* Says whether the library's thread is busy with the program's event function. */
 void gm_absence_set_busy(struct gpumem_session *session, bool busy);

@@ -27,13 +27,13 @@ struct gm_backoff {
 
 /* Any two sessions should have different seeds. */
 void gm_backoff_init(struct gm_backoff *backoff, uint64_t seed);
-/* The connection was lost. If it had lasted long, the delays begin again with the first one;
- * otherwise they go on growing, because a daemon that drops every connection is no better than one
+/* Call when the connection was lost. If it had lasted long, the delays begin again with the first one.
+ * Otherwise they go on growing, because a daemon that drops every connection is no better than one
  * that is away. */
 void gm_backoff_lost(struct gm_backoff *backoff, uint64_t now_ns, uint64_t lasted_ns);
-/* A try failed. */
+/* Call when a try has failed. */
 void gm_backoff_failed(struct gm_backoff *backoff, uint64_t now_ns);
-/* A request waits from now on: the next try comes no later than GM_BACKOFF_AWAITED_NS after the
+/* Call when a request begins to wait: the next try comes no later than GM_BACKOFF_AWAITED_NS after the
  * last one. */
 void gm_backoff_hurry(struct gm_backoff *backoff);
 

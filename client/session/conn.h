@@ -47,7 +47,7 @@ struct gm_call_ops {
 	void (*prepare)(struct gm_call *call);
 };
 
-/* One request. It must be in memory that can outlive the caller's patience. */
+/* One request. It must be on the heap: if its caller gives up, the connection owns it until the answer comes. */
 struct gm_call {
 	const struct gm_call_ops *ops;
 	/*

@@ -11,7 +11,8 @@
  * is one line: return gm_error(…). */
 gpumem_status gm_error(gpumem_status status, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The same for a sentence that is complete, and quickly: for a failure that is part of a program's work. */
+/* The same for a complete sentence, without formatting. It is quick: for failures that are a normal part of a
+ * program's work. */
 gpumem_status gm_error_plain(gpumem_status status, const char *sentence);
 /* This thread's sentence. */
 const char *gm_error_text(void);

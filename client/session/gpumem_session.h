@@ -18,10 +18,10 @@
 #include "gpumem/gpumem.h"
 
 /*
- * The folder client/session/ promises a session that outlives its connections: it greets the
- * daemon, carries requests and answers, and notes when the daemon is away. It must never know what a
- * request is about: leases, their return, and the resuming of a session, which must bring them to light
- * again, are in client/grant/.
+ * The folder client/session/ promises a session that outlives its connections: it says hello to the
+ * daemon, carries requests and answers, and notices when the daemon is away. It must never know what a
+ * request is about. Leases and their return are in client/grant/, and so is resuming a session, which has to find
+ * the leases again.
  *
  * This header has the session itself. The layers above keep their own state in it, behind pointers
  * that this folder never follows.
@@ -71,7 +71,7 @@ struct gm_session_device {
 	uint64_t buffer_unused;  /* part of it: leases that regions could give back now */
 	uint64_t buffers;        /* not destroyed yet */
 	uint64_t declared;       /* bytes that this session has declared: declared.c */
-	uint64_t undeclared;     /* that the daemon must still be told to give back */
+	uint64_t undeclared;     /* bytes no longer declared, which the daemon was not told yet */
 	uint64_t uncharged;      /* part of declared: the daemon did not take it over */
 	uint64_t buffer_misses;  /* buffers ever made */
 	uint64_t buffer_returns; /* chunks given back */

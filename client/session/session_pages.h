@@ -87,13 +87,13 @@ void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, 
 /* Sets where a buffer is, its size, and how it grows. */
 void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, void *ptr,
 	uint64_t bytes, const struct gm_page_growth *growth);
-/* Sets where it is: GM_PAGE_PLACE_…. */
+/* Sets in which memory the buffer is: GM_PAGE_PLACE_…. */
 void gm_session_pages_row_place(struct gm_session_pages *pages, uint32_t row, uint32_t place);
 void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, const char *tag);
 /* device is the buffer's, for the count of untracked buffers. */
 void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device, uint32_t row);
 
-/* What more there is to know about a row. */
+/* Further facts about a row. */
 struct gm_pages_about {
 	void *ptr;
 	const char *type, *precision; /* NULL: none */

@@ -9,10 +9,10 @@ struct gm_share_name;
 /* Reads the name of a published buffer that a program gives. Refuses a session that cannot be used. */
 gpumem_status gm_publish_name_read(
 	gpumem_session *session, const char *name, struct gm_share_name *ret_name);
-/* Checks the metadata that a program gives, by the names of its options. */
+/* Checks the metadata that a program gives. The sentence of an error uses the names of the program's options. */
 gpumem_status gm_publish_metadata_check(const void *metadata, size_t size);
-/* Sends the metadata that the buffer is to be published with. The daemon may lose it until then: it
- * says so when it is asked to publish. */
+/* Sends the metadata that the buffer is to be published with. The daemon may lose it before that: then its answer to
+ * the publish says so. */
 gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metadata, size_t size);
 
 #endif
