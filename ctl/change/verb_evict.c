@@ -28,6 +28,7 @@ struct evict_answer {
 	bool several;                      /* clients have that name */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
 	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
+	bool alive;                        /* the client, when none of them was left */
 };
 
 /* Reads SESSION/ROW, SESSION, PID or NAME. */
@@ -98,6 +99,17 @@ static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+static void evict_take_alive(void *user, const Gm__Wire__Packet *packet)
+{
+	struct evict_answer *answer = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = packet->clients->clients[i];
+		answer->alive = answer->alive || (client->session == answer->session &&
+							 !client->left && !client->ended);
+	}
+}
+
 static gpumem_status evict_find(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
@@ -155,6 +167,24 @@ static gpumem_status evict_await(
 	}
 }
 
+/* A client that has ended has no buffers either, but it may have moved none. */
+static gpumem_status evict_check_alive(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
+
+	if (answer->left_buffers)
+		return GPUMEM_OK;
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+		evict_take_alive, answer, &ctl->trouble);
+	if (status == GPUMEM_OK && !answer->alive)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"client %llu has ended meanwhile, and its buffers with it",
+			(unsigned long long)answer->session);
+	return status;
+}
+
 static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 {
 	uint64_t moved = gm_minus(answer->buffers, answer->left_buffers);
@@ -170,7 +200,7 @@ static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 		answer->restore ? "the device" : "host memory");
 	if (answer->left_buffers) {
 		gm_writer_line(ctl->writer, "",
-			"%llu did not move: the device still uses them, or there is no %s left.",
+			"%llu did not move: the device still uses them, there is no %s left, or the client does not respond.",
 			(unsigned long long)answer->left_buffers,
 			answer->restore ? "device memory" : "pinned host memory");
 		ctl->status = GPUMEM_E_BUSY;
@@ -195,6 +225,8 @@ static gpumem_status evict_move(struct gm_ctl *ctl, bool restore)
 		status = evict_ask(ctl, conn, &answer);
 	if (status == GPUMEM_OK)
 		status = evict_await(ctl, conn, &answer);
+	if (status == GPUMEM_OK)
+		status = evict_check_alive(ctl, conn, &answer);
 	gm_ctl_conn_free(conn);
 	if (status == GPUMEM_OK)
 		evict_tell(ctl, &answer);

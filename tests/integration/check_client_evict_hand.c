@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/integration/evict_fixture.h"
@@ -126,6 +127,44 @@ START_TEST(gpumemctl_says_what_it_cannot_move)
 }
 END_TEST
 
+/* A client with one buffer, by its own word, that dies as soon as it is asked to move it. */
+static void die_when_asked(int channel, void *argument)
+{
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+	gm_raw_join(&raw, &daemon_);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 2 * MIB, &lease), GPUMEM_OK);
+	struct gm_page_client *page =
+		mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, raw.client_page, 0);
+	GM_REQUIRE(page != MAP_FAILED);
+
+	struct gm_page_row *row = &page->rows[0];
+	gm_page_write_begin(&row->seq);
+	row->bytes = 2 * MIB;
+	row->born_ns = gm_monotonic_ns();
+	row->place = GM_PAGE_PLACE_EVICTABLE;
+	gm_page_write_end(&row->seq);
+	gm_say_word(channel, 'h');
+
+	do
+		GM_REQUIRE(gm_raw_receive_event(&raw));
+	while (raw.event.kind != GM_PAGE_EVENT_EVICT);
+	_exit(0);
+}
+
+START_TEST(a_client_that_dies_when_it_is_asked_has_moved_nothing)
+{
+	struct gm_worker worker;
+	char line[64], said[512];
+	start_worker(&worker, die_when_asked);
+	gm_hear_word(worker.channel, 'h');
+	snprintf(line, sizeof(line), "evict %d", (int)worker.pid);
+	GM_REQUIRE_EQ(ctl(line, said), 1);
+	GM_REQUIRE(strstr(said, "has ended meanwhile"));
+	gm_worker_join(&worker);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client evict by hand");
@@ -136,6 +175,7 @@ int main(void)
 	tcase_add_test(tc, what_gpumemctl_moved_is_said_to_people_and_to_programs);
 	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
+	tcase_add_test(tc, a_client_that_dies_when_it_is_asked_has_moved_nothing);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
