@@ -62,6 +62,7 @@ static void pool_domain_list_remove(struct gm_pool *pool, struct gm_pool_domain 
 		return;
 	if (domain->by_age) {
 		DL_DELETE(pool->busy, domain);
+		pool->n_busy--;
 	} else {
 		DL_DELETE(pool->idle, domain);
 		pool->n_idle--;
@@ -89,6 +90,7 @@ static void pool_domain_list_append(struct gm_pool *pool, struct gm_pool_domain 
 		return;
 	if (domain->by_age) {
 		DL_APPEND(pool->busy, domain);
+		pool->n_busy++;
 		return;
 	}
 	DL_APPEND(pool->idle, domain);
@@ -236,6 +238,60 @@ static void pool_release(struct gm_pool *pool, struct gm_chunk *chunk)
 	pool->release(pool->ctx, chunk);
 }
 
+/* ---- who makes room for whom */
+
+/* The domain that has not used the pool for longest, but for this one. NULL: there is none. */
+static struct gm_pool_domain *pool_longest_unused(
+	const struct gm_pool *pool, const struct gm_pool_domain *but)
+{
+	struct gm_pool_domain *domain = pool->busy;
+	return domain && domain == but ? domain->next : domain;
+}
+
+/* Whether others must not lose their chunks to a domain that has so much. other: the one that is next to lose some. */
+static bool pool_is_greedy(const struct gm_pool *pool, uint64_t bytes, uint64_t of_others,
+	const struct gm_pool_domain *other, size_t n_domains)
+{
+	if (!other || other->by_age->age_prev->pooled_at + GM_POOL_UNUSED_NS < pool->put_at)
+		return false;
+	return bytes > (of_others + bytes) / n_domains;
+}
+
+static uint64_t pool_fresh_bytes(const struct gm_pool *pool)
+{
+	return pool->fresh ? pool->fresh->bytes : 0;
+}
+
+/* Whether the chunk would only fit if others lost theirs, although its domain had nothing else. */
+static bool pool_leaves_no_room(
+	const struct gm_pool *pool, const struct gm_pool_domain *own, const struct gm_chunk *chunk)
+{
+	uint64_t others = pool->bytes - pool_fresh_bytes(pool) - own->bytes;
+
+	if (own == pool->fresh || others <= pool->max_bytes - pool_fresh_bytes(pool) - chunk->bytes)
+		return false;
+	return pool_is_greedy(pool, chunk->bytes, others, pool_longest_unused(pool, own),
+		pool->n_busy + !own->by_age);
+}
+
+/* The domain that loses a chunk, so that the one to spare has room. NULL: only fresh ones are left. */
+static struct gm_pool_domain *pool_choose(const struct gm_pool *pool, gm_domain spare)
+{
+	struct gm_pool_domain *own = NULL;
+
+	if (spare != GM_DOMAIN_FRESH)
+		HASH_FIND(hh, pool->domains, &spare, sizeof(spare), own);
+	struct gm_pool_domain *other = pool_longest_unused(pool, own);
+	if (!own || !own->by_age)
+		return other;
+	/* Its last chunk may have come just now. */
+	uint64_t others = pool->bytes - pool_fresh_bytes(pool) - own->bytes;
+	if (!other || (own->by_age->age_next &&
+			      pool_is_greedy(pool, own->bytes, others, other, pool->n_busy)))
+		return own;
+	return other;
+}
+
 /* ---- operations */
 
 int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
@@ -251,6 +307,9 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 		return GM_POOL_E_FULL;
 	/* Only used chunks can make room: the reserve is never released for a used chunk. */
 	if (pool->fresh && pool->fresh->bytes > pool->max_bytes - chunk->bytes)
+		return GM_POOL_E_FULL;
+	pool->put_at = now_ns;
+	if (pool_leaves_no_room(pool, bucket->domain, chunk))
 		return GM_POOL_E_FULL;
 
 	chunk->pooled_at = now_ns;
@@ -290,9 +349,7 @@ struct gm_chunk *gm_pool_take(
 
 bool gm_pool_evict(struct gm_pool *pool, gm_domain spare)
 {
-	struct gm_pool_domain *domain = pool->busy;
-	if (domain && domain->id == spare && domain->next)
-		domain = domain->next;
+	struct gm_pool_domain *domain = pool_choose(pool, spare);
 	if (!domain)
 		domain = pool->fresh;
 

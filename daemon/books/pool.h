@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/clock.h"
 #include "common/limits.h"
 #include "daemon/books/chunk.h"
 
@@ -17,6 +18,9 @@
  * there are. A bucket hands out the chunk that came last (its pages are warm). Eviction takes the
  * chunk that came first, from the domain that has not used the pool for longest.
  *
+ * A domain does not push out what others use: while it has more than the average of all domains, its own chunks
+ * make room for it. Chunks of a domain that has put none in for GM_POOL_UNUSED_NS have no such protection.
+ *
  * A chunk that nobody took for decay_ns is due to be released. The reserve is not: as many fresh
  * chunks of each size as gm_pool_set_reserve() says.
  */
@@ -24,6 +28,7 @@ struct gm_pool_bucket;
 struct gm_pool_domain;
 
 #define GM_POOL_IDLE_DOMAINS 64
+#define GM_POOL_UNUSED_NS    (60 * GM_NS_PER_S)
 
 struct gm_pool {
 	/* Takes ownership of every chunk that the pool releases. It is out of the pool by then. */
@@ -35,7 +40,8 @@ struct gm_pool {
 	struct gm_pool_domain *busy;    /* with chunks, longest unused first; without fresh */
 	struct gm_pool_domain *idle;    /* without chunks, longest unused first */
 	struct gm_pool_domain *fresh;   /* NULL: no fresh chunk was ever here */
-	size_t n_idle;
+	size_t n_idle, n_busy;
+	uint64_t put_at;           /* when the last chunk was put in */
 	struct gm_chunk *decaying; /* oldest first; all chunks but the reserve */
 
 	uint64_t max_bytes;      /* of all that is pooled */
@@ -57,9 +63,9 @@ void gm_pool_deinit(struct gm_pool *pool);
 #define GM_POOL_E_FULL 1
 
 /*
- * Puts a chunk in, for chunk->domain. If the pool is full, older chunks are released to make room;
- * but a fresh chunk is never released for a used one. GM_POOL_E_FULL: its bucket is full, or it
- * does not fit. -ENOMEM: no memory for a bucket. On failure the caller keeps the chunk.
+ * Puts a chunk in, for chunk->domain. If the pool is full, older chunks are released to make room, as
+ * gm_pool_evict() does; but a fresh chunk is never released for a used one. GM_POOL_E_FULL: its bucket is full, or it
+ * does not fit beside what other domains use. -ENOMEM: no memory for a bucket. On failure the caller keeps the chunk.
  */
 int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns);
 
@@ -70,8 +76,8 @@ uint64_t gm_pool_count(
 struct gm_chunk *gm_pool_take(
 	struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain);
 
-/* Releases one chunk: of other domains first, then of the one to spare, fresh ones last. Returns
- * false if there is none. */
+/* Releases one chunk: of other domains first, then of the one to spare, fresh ones last. A domain is not spared while it
+ * has more than the average and the others use theirs. Returns false if there is none. */
 bool gm_pool_evict(struct gm_pool *pool, gm_domain spare);
 /* Releases chunks of at least so many bytes, or all. Returns the bytes released. */
 uint64_t gm_pool_shrink(struct gm_pool *pool, uint64_t bytes, gm_domain spare);

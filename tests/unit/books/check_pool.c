@@ -97,10 +97,10 @@ END_TEST
 START_TEST(other_domains_make_room_first_longest_unused_first_and_fresh_ones_last)
 {
 	struct gm_chunk *fresh = put(2 * MiB, GM_DOMAIN_FRESH);
-	struct gm_chunk *a1 = put(2 * MiB, 1), *b1 = put(2 * MiB, 2), *b2 = put(2 * MiB, 2);
-	struct gm_chunk *c1 = put(2 * MiB, 3), *a2 = put(2 * MiB, 1);
+	struct gm_chunk *a1 = put(2 * MiB, 1), *b1 = put(2 * MiB, 2), *c1 = put(2 * MiB, 3);
+	struct gm_chunk *c2 = put(2 * MiB, 3), *a2 = put(2 * MiB, 1);
 	/* Used last: 2, 3, 1. 2 is spared. */
-	struct gm_chunk *order[] = {c1, a1, a2, b1, b2, fresh};
+	struct gm_chunk *order[] = {c1, c2, a1, a2, b1, fresh};
 	for (size_t i = 0; i < 6; i++) {
 		ck_assert(gm_pool_evict(&pool, 2));
 		ck_assert_ptr_eq(released[i], order[i]);
@@ -127,13 +127,60 @@ START_TEST(a_full_pool_parts_with_what_is_oldest)
 {
 	gm_pool_set_bounds(&pool, 8 * MiB, 0);
 	struct gm_chunk *old = put(4 * MiB, 1);
-	put(4 * MiB, 2);
+	put(2 * MiB, 1);
+	put(2 * MiB, 2);
 	put(2 * MiB, 2);
 	ck_assert_uint_eq(n_released, 1);
 	ck_assert_ptr_eq(released[0], old);
 	ck_assert_uint_eq(pool.bytes, 6 * MiB);
 	ck_assert_int_eq(gm_pool_put(&pool, make(16 * MiB, 1), now), GM_POOL_E_FULL);
 	ck_assert_uint_eq(pool.bytes, 6 * MiB);
+}
+END_TEST
+
+START_TEST(a_domain_with_more_than_the_average_makes_room_itself)
+{
+	gm_pool_set_bounds(&pool, 16 * MiB, 0);
+	put(2 * MiB, GM_DOMAIN_FRESH);
+	struct gm_chunk *theirs = put(4 * MiB, 1);
+	for (int i = 0; i < 50; i++)
+		put(2 * MiB, 2);
+	ck_assert_uint_eq(pool.bytes, 16 * MiB);
+	for (size_t i = 0; i < n_released; i++)
+		ck_assert_uint_eq(released[i]->domain, 2);
+
+	/* Not in one large chunk either. */
+	ck_assert_int_eq(gm_pool_put(&pool, make(12 * MiB, 2), now), GM_POOL_E_FULL);
+	ck_assert_ptr_eq(take(4 * MiB, 1), theirs);
+	ck_assert_int_eq(gm_pool_put(&pool, make(8 * MiB, 2), now), 0);
+	ck_assert_uint_le(pool.bytes, 16 * MiB);
+}
+END_TEST
+
+START_TEST(a_domain_is_spared_only_while_it_has_no_more_than_the_average)
+{
+	struct gm_chunk *theirs = put(2 * MiB, 1), *mine[4];
+	for (int i = 0; i < 4; i++)
+		mine[i] = put(2 * MiB, 2);
+	/* When both have the same, others go first. */
+	struct gm_chunk *order[] = {mine[0], mine[1], mine[2], theirs, mine[3]};
+	for (size_t i = 0; i < 5; i++) {
+		ck_assert(gm_pool_evict(&pool, 2));
+		ck_assert_ptr_eq(released[i], order[i]);
+	}
+}
+END_TEST
+
+START_TEST(what_a_domain_has_not_used_for_long_goes_first)
+{
+	gm_pool_set_bounds(&pool, 8 * MiB, 0);
+	struct gm_chunk *theirs = put(2 * MiB, 1);
+	for (int i = 0; i < 3; i++)
+		put(2 * MiB, 2);
+	now += GM_POOL_UNUSED_NS;
+	put(2 * MiB, 2);
+	ck_assert_uint_eq(n_released, 1);
+	ck_assert_ptr_eq(released[0], theirs);
 }
 END_TEST
 
@@ -344,6 +391,9 @@ int main(void)
 		tcase, other_domains_make_room_first_longest_unused_first_and_fresh_ones_last);
 	tcase_add_test(tcase, shrinking_stops_when_enough_is_gone);
 	tcase_add_test(tcase, a_full_pool_parts_with_what_is_oldest);
+	tcase_add_test(tcase, a_domain_with_more_than_the_average_makes_room_itself);
+	tcase_add_test(tcase, a_domain_is_spared_only_while_it_has_no_more_than_the_average);
+	tcase_add_test(tcase, what_a_domain_has_not_used_for_long_goes_first);
 	tcase_add_test(tcase, used_chunks_never_push_out_fresh_ones);
 	tcase_add_test(tcase, a_bucket_holds_no_more_than_its_bound);
 	tcase_add_test(tcase, new_bounds_release_what_is_past_them);
