@@ -46,7 +46,7 @@ typedef uint64_t gm_domain;
 /* The domain of a lease whose maker ended before this daemon began. Nobody is in it. */
 #define GM_DOMAIN_NOBODY UINT64_MAX
 
-/* Who may have seen a chunk's handle. It matters for ipc blocks: a client can keep a copy of their
+/* Who may have seen a chunk's handle. It matters for ipc blocks, because a client can keep a copy of the
  * handle. */
 struct gm_seen {
 	gm_domain domain; /* GM_DOMAIN_FRESH: nobody */
@@ -105,8 +105,8 @@ struct gm_chunk {
 	bool decayed;      /* doomed because nobody took it from the pool in time */
 	bool adopted;      /* an earlier daemon made it, so it is never pooled */
 	bool watched;      /* doomed: counts before and after its destruction are wanted */
-	bool unseen;       /* watched: the last count does not have its process, so nothing can be
-			    * told of it without another one first */
+	bool unseen;       /* watched, but the last count does not have its process: another count
+			    * must come before its destruction */
 	uint32_t place;    /* of its record; 0: none */
 	struct gm_handle handle;
 

@@ -13,7 +13,7 @@
 struct gm_counted_process {
 	pid_t pid;
 	uint64_t bytes;
-	uint64_t spoken_for; /* of them: what sessions of the process owe or declared (declare.c) */
+	uint64_t spoken_for; /* part of bytes: what its sessions owe or declared (declare.c) */
 	/* What its sessions declared and may still make, and what it had before that. gm_declare_expect()
 	 * sets both. */
 	uint64_t expected, before;

@@ -20,9 +20,9 @@ struct gm_fds_user;
  * What all of core's modules share: the way up to the daemon, the tables of devices, payers and
  * chunks, and the state of the call into core that is running.
  *
- * Everything that can change who may have memory is put between gm_env_enter() and gm_env_leave().
+ * Every call that can change who may have memory runs between gm_env_enter() and gm_env_leave().
  * Such calls may be nested, because done() may call core again. A module that changes something
- * which others wait for sets woken. When the outermost call returns, the pump looks after it.
+ * which requests wait for sets woken. Then the outermost gm_env_leave() runs the pump.
  */
 struct gm_env {
 	struct gm_core_ops ops;
@@ -39,8 +39,8 @@ struct gm_env {
 
 	struct gm_fd_budget *fds;     /* never NULL */
 	struct gm_fds_user *fd_users; /* by payer_uid (fds.c) */
-	/* For a descriptor, longest first (fds.c, word.c): chunks, and requests for a control block. They
-	 * take turns. */
+	/* Chunks, and requests for a control block, that wait for a descriptor, longest first (fds.c, word.c). The
+	 * two lists take turns. */
 	struct gm_chunk *fd_waiting;
 	struct gm_request *word_waiting;
 	bool word_turn;
@@ -79,7 +79,7 @@ static inline void gm_env_leave(struct gm_env *env)
 		env->pump(env->core);
 }
 
-/* Something must be done at this time. If no tick comes by then, the pump asks for one. */
+/* Makes sure that a tick comes by this time. If none is due by then, the pump asks for one. */
 static inline void gm_env_need_tick(struct gm_env *env, uint64_t ns)
 {
 	if (ns < env->armed_ns)

@@ -83,7 +83,7 @@ enum gm_event_kind {
 	GM_EVENTS,
 };
 
-/* The requests are of several users. It is nobody's uid. */
+/* Stands for several users. No user has this uid. */
 #define GM_EVENT_NOBODY ((uid_t)-1)
 
 /* One thing that happened. Every event has kind, device and text. The comments of

@@ -31,8 +31,7 @@ struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid);
 /* user may be NULL. */
 void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user);
 
-/* Count one more descriptor for a user, or one less, that is no chunk's. It is as if the user held
- * another chunk. */
+/* Count a descriptor that is no chunk's for a user, or no longer. It counts as if the user held another chunk. */
 void gm_fds_take(struct gm_env *env, struct gm_fds_user *user);
 void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
 
@@ -41,7 +40,7 @@ void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
 void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
 	struct gm_fds_user *user);
 
-/* Whether a descriptor that is in the account already must wait until others are closed. */
+/* Whether the daemon must close other descriptors before it may open one that the account already counts. */
 bool gm_fds_short(const struct gm_env *env);
 /* Whether the creation of a chunk must wait until others are destroyed. */
 bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk);
@@ -49,8 +48,8 @@ bool gm_fds_must_wait(const struct gm_env *env, const struct gm_chunk *chunk);
 void gm_fds_wait(struct gm_env *env, struct gm_chunk *chunk);
 /* Takes out a chunk that waits. Returns false if it does not. */
 bool gm_fds_stop_waiting(struct gm_env *env, struct gm_chunk *chunk);
-/* Takes out the chunk that has waited for longest, if it can be made now. Returns NULL if none can, or if
- * it is the turn of a control block: the pump will see to that. */
+/* Takes out the chunk that has waited longest, if it can be made now. Returns NULL if none can, or if it is the
+ * turn of a control block, which the pump will make. */
 struct gm_chunk *gm_fds_next(struct gm_env *env);
 
 #endif

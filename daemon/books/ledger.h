@@ -76,23 +76,23 @@ struct gm_tally {
 /* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 7
 
-/* The daemon asked the client to give back so much. ladder_run.c keeps this up to date. */
+/* What the daemon asked a client to give back, and how the client has answered so far. Kept by ladder_run.c. */
 struct gm_asked {
 	bool owing : 1;   /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1; /* it had said that it has them */
-	bool doubted : 1; /* nobody counts on it: it is no part of what the run is owed */
+	bool doubted : 1; /* core does not count on it: gm_ladder_run.owed leaves it out */
 	uint8_t rung : 4; /* enum gm_rung */
 	uint8_t trigger;  /* enum gm_trigger */
 	uint8_t ignored;  /* how many deadlines in a row it let pass; 0: it is believed */
 	uint8_t pressed; /* how often it moved buffers because of pressure, with too little rest in between */
 	uint32_t step; /* its step in the plan that is being made, plus 1; 0: none */
 	struct gm_line
-		*line;     /* by a request: of the user that it came for; NULL: by something else */
-	uint64_t wanted;   /* what it was asked for */
-	uint64_t bytes;    /* what it still owes of that */
-	uint64_t promised; /* what it said it could give of that when it was asked */
-	uint64_t broken;   /* what it must return on request before it is believed again */
-	uint64_t deadline_ns; /* by a request: until when it has time */
+		*line;   /* asked for a request: the line of its user; NULL: for another trigger */
+	uint64_t wanted; /* what it was asked for */
+	uint64_t bytes;  /* what it still owes of that */
+	uint64_t promised;    /* what it said it could give of that when it was asked */
+	uint64_t broken;      /* what it must return on request before it is believed again */
+	uint64_t deadline_ns; /* asked for a request: until when it has time */
 	uint64_t quiet_ns;    /* it is left alone until then */
 	uint64_t pressed_ns;  /* it moves no buffers because of pressure until then */
 };
@@ -210,8 +210,8 @@ void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes);
 
-/* A created chunk that somebody still reaches begins to linger, and is charged to another account;
- * it is given up for destruction. */
+/* A created chunk that a process still reaches begins to linger, and is charged to another account. Later it stops
+ * lingering and is handed over for destruction. */
 void gm_ledger_linger(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
 void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
@@ -222,18 +222,19 @@ void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint6
 void gm_ledger_adopt_lingering(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
-/* An account begins to pay for memory that was destroyed and that a process still maps; it need not
- * any more. Such memory is in no chunk, and counts as lingering. */
+/* An account begins to pay for memory that was destroyed and that a process still maps; it pays for it no longer.
+ * Such memory is in no chunk, and counts as lingering. */
 void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
-/* Something admitted is what the process of the account makes itself. */
+/* What was admitted is memory that the account's process makes itself. */
 void gm_ledger_declare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* The process does not have that any more. */
+/* The process no longer has that memory. */
 void gm_ledger_undeclare(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 /* Charges an account for what was declared to an earlier daemon. */
 void gm_ledger_adopt_declared(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-/* So much of what the account declared is in the driver's figures; no more than that counts. */
+/* Sets how much of what the account declared is in the driver's figures. The part beyond what it declared does not
+ * count. */
 void gm_ledger_see(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* Moves the charge for something created to another account. */

@@ -71,8 +71,8 @@ struct gm_core_ops {
 	 * alone for a while. Must not return memory or end a session before it returns.
 	 */
 	void (*reclaim)(void *ctx, struct gm_session *session, const struct gm_reclaim *ask);
-	/* The maker of a lease with signals that this session opened has returned it or has ended, so
-	 * no signal will come. */
+	/* This session opened a lease with signals, and the lease's maker has returned it or has ended: no signal
+	 * will come any more. */
 	void (*maker_left)(void *ctx, struct gm_session *session);
 	/*
 	 * Terminates a client's process: only with oom = terminate, and only at the end of the
@@ -104,8 +104,8 @@ struct gm_core_ops {
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
 	 * nothing. */
 	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
-	/* gm_core_tick() must be called at this time, which is earlier than it last said. Without
-	 * this function, deadlines are kept only as well as ticks come. */
+	/* Asks the daemon to call gm_core_tick() at this time, which is earlier than the time that the last tick
+	 * returned. Without this function, deadlines are only as exact as the ticks. */
 	void (*wake_at)(void *ctx, uint64_t ns);
 	/* An event for the journal and gpumemctl watch. Its pointers are valid during the call. */
 	void (*event)(void *ctx, const struct gm_event *event);

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Owners: those that a charge counts for. They are the process, and through it its uid, gid, unit
- * or container, and the run of gpumem-run that it is part of. */
+/* Owners: whom a charge counts for. A charge counts for the session, and for the uid, gid, unit, container, name
+ * and run (of gpumem-run) of its process. */
 
 enum gm_owner_kind {
 	GM_OWNER_UID,
@@ -14,8 +14,8 @@ enum gm_owner_kind {
 	GM_OWNER_CONTAINER,
 	GM_OWNER_NAME,    /* the name that a client gave itself */
 	GM_OWNER_SESSION, /* one client; its limits are set at run time, and end with it */
-	/* All processes of one gpumem-run. A user's runs are its own, and so are a container's: two of them
-	 * may have one of the same name. Its limit comes with its first client, and ends with the last. */
+	/* All processes of one gpumem-run. Each user has its own runs, in each container: runs of two users may have the
+	 * same name. The limit of a run comes with its first client, and ends with the last. */
 	GM_OWNER_RUN,
 	GM_OWNER_KINDS,
 };
@@ -30,7 +30,8 @@ struct gm_owner {
 	char name[GM_OWNER_NAME_BYTES + 1];
 };
 void gm_owner_by_id(enum gm_owner_kind kind, uint64_t id, struct gm_owner *ret_owner);
-/* A run gets its id from gm_session_owner(). -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or the kind has no names. */
+/* A run gets its id from gm_session_owner(). -EINVAL: the name is NULL, empty, too long or not printable UTF-8, or
+ * the kind has no names. */
 int gm_owner_by_name(enum gm_owner_kind kind, const char *name, struct gm_owner *ret_owner);
 
 struct gm_token_hash_key;
@@ -61,7 +62,7 @@ const char *gm_owner_format(const struct gm_owner *owner, char text[GM_OWNER_TEX
 /* "uid:1002", as gm_owner_parse() reads it. */
 const char *gm_owner_name(const struct gm_owner *owner, char text[GM_OWNER_TEXT]);
 /* Reads "uid:1002", "gid:100", "unit:NAME", "container:NAME", "client:NAME", "run:NAME" or "session:17".
- * A uid or gid must be a number, and the run is nobody's. Returns 0 or -EINVAL. */
+ * A uid or gid must be a number. A run belongs to no user yet. Returns 0 or -EINVAL. */
 int gm_owner_parse(const char *text, struct gm_owner *ret_owner);
 
 #endif

@@ -27,8 +27,8 @@
  *   - A return erases the chunks, or turns them into lingering ones, and then erases the lease.
  *   - A chunk that becomes a lease of its own: the new lease, the chunk, then the lease that it left.
  *   - A session's record is the last one to go.
- * Each record names its uid. Records that belong together must agree on it. Who pays for that uid is
- * what it was when the client connected, whoever owns the subordinate uid by now: charges never move.
+ * Each record names its uid. Records that belong together must agree on it. The user that pays for that uid stays
+ * the one that paid when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
 /* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays.
@@ -286,8 +286,8 @@ static inline void gm_record_begin(
 	head->id = id;
 }
 
-/* How much of a lease's record is written: its tag as far as it is used, or all of it up to the flags or to the end. It never
- * changes, so the record stays where it is. */
+/* How many bytes of a lease's record are written: up to the end of the tag, up to the flags, or all. A lease keeps this
+ * size, so its record stays where it is. */
 static inline size_t gm_record_lease_size(size_t tag, uint64_t flags)
 {
 	if (flags & GM_RECORD_PIECE)

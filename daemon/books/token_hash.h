@@ -19,10 +19,10 @@ struct gm_token_hash {
 
 struct gm_token_hash gm_token_hash_make(
 	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES]);
-/* The same for one of several that have one token. 0: as above. */
+/* The same for one of several leases that share a token. index 0: as gm_token_hash_make(). */
 struct gm_token_hash gm_token_hash_piece(
 	const struct gm_token_hash_key *key, const uint8_t token[GM_TOKEN_BYTES], uint32_t index);
-/* The same for a text. Whoever chooses texts cannot make two with one hash. */
+/* The same for a text. A client that chooses texts cannot find two with the same hash. */
 struct gm_token_hash gm_token_hash_text(const struct gm_token_hash_key *key, const char *text);
 
 #endif

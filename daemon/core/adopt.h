@@ -36,8 +36,8 @@ struct gm_adopt_result {
 	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
 };
 
-/* All records were added. Frees adopt. A shortage: some of it was adopted, and nothing was erased; the
- * daemon must end without another call into core. */
+/* Adopts the records; all must have been added. Frees adopt. Returns 0 or a shortage (gm_adopt_is_shortage()): then
+ * some records were adopted and none was erased, and the daemon must end without another call into core. */
 int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
 	struct gm_adopt_result *ret_result);
 

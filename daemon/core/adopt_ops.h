@@ -12,9 +12,9 @@
 /* Functions that adoption calls in the layer above, which knows the processes and the memory that the records name. */
 struct gm_adopt_ops {
 	/*
-	 * The session's other record. On success, the session has that domain, which must not be
-	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Whether it was can be
-	 * seen afterwards: gm_core_find_session().
+	 * Adopts the session's other record. On success, the session gets that domain, which must not be
+	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Even on success core may not adopt
+	 * it: gm_core_find_session() tells afterwards.
 	 */
 	int (*client)(void *ctx, uint64_t id, uint32_t place, const struct gm_record_client *record,
 		gm_domain *ret_domain, bool *ret_pooling);
@@ -32,8 +32,8 @@ struct gm_adopt_ops {
 		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
 };
 
-/* Whether the error says nothing about what is to be adopted: -ENOMEM, -EMFILE, -ENFILE. Then nothing must be
- * given up for it. */
+/* Whether the error is the daemon's own shortage (-ENOMEM, -EMFILE, -ENFILE), which says nothing about the record.
+ * The caller must not give up a record for it. */
 static inline bool gm_adopt_is_shortage(int error)
 {
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;

@@ -41,8 +41,8 @@ bool gm_adopt_records_is_kind(uint32_t kind);
  * it. -ENOMEM */
 int gm_adopt_records_add(struct gm_adopt_records *records, uint32_t kind, uint64_t id,
 	uint32_t place, const void *bytes, size_t size);
-/* All were added. Several of a kind with the same id all go: drop() is called with each of them, and must
- * not keep it. */
+/* Sorts the records; all must have been added. If several of a kind have the same id, removes all of them: calls drop()
+ * with each, which must not keep it. */
 void gm_adopt_records_sort(struct gm_adopt_records *records,
 	void (*drop)(void *ctx, uint32_t kind, struct gm_adopt_entry *entry), void *ctx);
 /* Finds an entry by its id: the lists are sorted. Returns NULL if there is none. */

@@ -8,8 +8,8 @@
 #include "daemon/core/adopt_records.h"
 
 /*
- * Makes of a record what it stands for. It promises that a record is adopted only if everything that it belongs to was,
- * and if all of them name the same uid. It must never choose which record is next, nor erase one: adopt.c does both.
+ * Turns a record into the object that it describes. It promises that a record is adopted only if everything that it
+ * belongs to was adopted, and if all of them name the same uid. It must never choose which record is next, nor erase one: adopt.c does both.
  */
 
 struct gm_core;
@@ -29,8 +29,9 @@ enum {
 };
 
 /*
- * Adopts a record. All records that it may rest on must have had their turn. Of a kind that others rest on, entry->object
- * is what it became. The record of a client is taken with that of its session, and must not be given here.
+ * Adopts a record. All records that it may depend on must have had their turn. If other kinds depend on this kind,
+ * entry->object becomes the new object. The record of a client is taken with that of its session, and must not be
+ * passed here.
  *
  * Returns 0, one of the outcomes above, or a shortage (gm_adopt_is_shortage()). After a shortage, no further record must
  * be taken.

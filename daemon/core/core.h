@@ -48,7 +48,7 @@
  *   daemon/books    what is counted, and the types that all of core shares (ledger.h)
  *   daemon/device   one device: its chunks, who may have more of it, getting memory back (device.h)
  *   daemon/wait     requests that wait: their order, and what may be done for them (queue.h)
- *   daemon/lease    what clients hold and ask for: one object in 16 files (session_private.h)
+ *   daemon/lease    what clients hold and ask for: one object in several files (session_private.h)
  *   daemon/core     taking over from an earlier daemon, advice, and the calls below
  */
 
@@ -58,15 +58,14 @@ struct gm_fd_budget;
 int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_core);
 /* There must be no session and no chunk any more; gm_core_shutdown() sees to that. */
 void gm_core_free(struct gm_core *core);
-/* Counts the descriptors of chunks in this account from now on, and settles it when others ask. It
- * must outlive core. Without this call, descriptors have no bound. */
+/* Counts the descriptors of chunks in this account from now on, and frees descriptors when other users of the
+ * account ask for it. The account must outlive core. Without this call, descriptors have no bound. */
 void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds);
 /* Ends every session and empties the pools. Core is idle once no creation or destruction is under
  * way. */
 void gm_core_shutdown(struct gm_core *core);
-/* Empties the pools, and makes nothing new. What sessions hold stays, for the next daemon to adopt. There
- * is no way back. Core can be freed only if nothing is left that has a record: until then sessions, leases
- * and debts stay. */
+/* Empties the pools, and makes nothing new. What sessions hold stays, for the next daemon to adopt. This cannot be
+ * undone. Core can be freed only if nothing is left that has a record: sessions, leases and debts stay. */
 void gm_core_retire(struct gm_core *core);
 bool gm_core_idle(const struct gm_core *core);
 

@@ -9,7 +9,7 @@
 #include "common/types.h"
 #include "daemon/books/say.h"
 
-/* Where so many bytes would find room: advice for a client that has not asked for them yet. */
+/* Advice for a client that has not asked yet: on which device would a request fit? */
 
 struct gm_core;
 struct gm_session;

@@ -15,16 +15,16 @@ struct gm_refusal {
 	enum gm_block block;
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: the tally whose max is in the way */
 	bool never;                   /* waiting would not help */
-	/* GM_BLOCK_DEVICE: it fitted, but the device could not make so many bytes of it. 0: that is
-	 * not the reason. */
+	/* GM_BLOCK_DEVICE: the request fitted, but the backend could not make this many bytes of it. 0: that
+	 * is not the reason. */
 	uint64_t denied;
 };
 
 /* Whether it fits now. If it does not, *ret says why. Does not consider whose turn it is. */
 bool gm_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret);
-/* Whether it could be granted if all others returned everything and nothing were foreign. Never, while
- * the device is being drained. */
+/* Whether it could be granted if all others returned everything and nothing were foreign. Always false while the
+ * device is being drained. */
 bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret);
 /* How many bytes must come back (to the limit, or to the device) before it fits. */

@@ -4,8 +4,7 @@
 
 #include "daemon/device/device_private.h"
 
-/* The ladder under pressure: when it acts, and which rung it climbs. What the rungs are stands in
- * ladder.h. */
+/* The ladder under pressure: when it acts, and which rung it climbs. ladder.h explains the rungs. */
 
 /* Acts on the pressure level when it is time, and ends the reclaims that are over. */
 void gm_climb_act(struct gm_device *device);

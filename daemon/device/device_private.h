@@ -82,10 +82,10 @@ struct gm_ladder_run {
 	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
 };
 
-/* A user one of whose clients is gone that had not returned what it promised. Kept by doubt.c. */
+/* A user that had a client which left without returning what it had promised. Kept by doubt.c. */
 struct gm_doubt {
 	uint64_t broken;   /* what its other clients must return before it is believed; 0: it is */
-	uint64_t until_ns; /* it is believed again */
+	uint64_t until_ns; /* when it is believed again in any case */
 	uid_t payer_uid;
 };
 #define GM_DOUBTS   256
@@ -126,27 +126,27 @@ struct gm_line {
 	/* Kept by peace.c: how often clients of other users moved more to host memory for this user than it
 	 * kept. */
 	uint8_t wasted;
-	/* Kept by peace.c: clients of other users returned what they do not use, and not all requests that they
-	 * were asked for have got theirs. */
+	/* Kept by peace.c: clients of other users returned what they do not use, and some of the requests for which
+	 * they were asked have not got their memory yet. */
 	bool untaken;
 	uint16_t askers; /* requests for which other users' clients were asked */
 	/* Kept by ladder_run.c: the clients that owe something for this user's requests; among them, those of other
 	 * users, and those that were asked to move buffers; and what all of them owe. */
 	uint32_t owing, owing_others, moving;
 	uint64_t owed;
-	/* Kept by ask.c: nobody had anything to return, to this limit or the device, so nobody is
-	 * asked until then. A client is not asked for what it holds itself, so if it holds something, this is true
-	 * of its own requests alone. */
+	/* Kept by ask.c: no client had anything to return, to this limit or the device, so ask.c asks nobody
+	 * before dry_ns. A client is never asked for what it holds itself. So if the asking client held something,
+	 * this is true only for its own requests (dry_for). */
 	const struct gm_tally *dry;
-	const struct gm_account *dry_for; /* NULL: of all requests of the line */
+	const struct gm_account *dry_for; /* NULL: for all requests of the line */
 	uint64_t dry_ns;
 	/* Kept by peace.c: what clients of other users moved to host memory for this user, since it held
 	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
 	uint64_t moved, held_before, spill_ns;
-	uint64_t forget_ns; /* what was wasted does not count any more */
+	uint64_t forget_ns; /* when `wasted` is forgotten */
 	/* Kept by peace.c: clients of other users returned what they do not use. Before peace_ns, they are asked
-	 * again only while the user holds so much, which is what it held when it had got that; UINT64_MAX: a
-	 * request ended that did not take it. */
+	 * again only while the user holds at least `enough`: what it held when it had got that memory. UINT64_MAX: a
+	 * request ended without taking the memory. */
 	uint64_t enough, peace_ns;
 	const struct gm_request *listed; /* the next one of a list that is being made */
 	struct gm_line *prev, *next;
@@ -236,8 +236,8 @@ uint64_t gm_device_capacity(const struct gm_device *device);
 uint64_t gm_device_ceiling(const struct gm_device *device);
 uint64_t gm_device_available(const struct gm_device *device);
 uint32_t gm_device_pressure(const struct gm_device *device);
-/* The level of that pressure. Unlike device->pressure.level, which changes are told of, a fall does
- * not wait for its dwell here: so level and pressure always agree. */
+/* The level of that pressure. Here a fall does not wait for its dwell, so level and pressure always agree. In
+ * device->pressure.level, whose changes core reports, it does. */
 enum gm_level gm_device_level_now(const struct gm_device *device);
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy);
 

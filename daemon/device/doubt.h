@@ -10,8 +10,8 @@
  * well. It must never decide whom to ask.
  */
 
-/* A client that is not believed is gone. Its user is not believed for GM_DOUBT_NS, or until other clients of
- * it have returned as much as that one owed. */
+/* Call when a doubted client leaves. Its user is doubted for GM_DOUBT_NS, or until the user's other clients have
+ * returned as much as that client owed. */
 void gm_doubt_remember(struct gm_device *device, const struct gm_account *account);
 /* A client of the user returned bytes that it had promised. */
 void gm_doubt_mend(struct gm_device *device, uid_t payer_uid, uint64_t bytes);

@@ -15,7 +15,7 @@ bool gm_drain_end(struct gm_device *device);
 /* An earlier daemon drained the device. */
 void gm_drain_adopt(struct gm_device *device, const struct gm_record_drain *record, uint32_t place);
 
-/* Pools may be large, so they are destroyed in slices. */
+/* A pool may be large, so a drain destroys it in slices: whether there is another one, and the next slice. */
 bool gm_drain_wants_slice(const struct gm_device *device);
 void gm_drain_release_some(struct gm_device *device);
 

@@ -30,9 +30,10 @@
  * SPILL asks clients to move evictable buffers to host memory. It asks nobody that has none. A client that
  * is asked on another rung as well gets one message for both, and returns what it does not use first.
  *
- *   request    asks nobody of a higher priority than its own, and no other user's clients while its user
- *              rests from having made them move buffers (ask.c). A rest is settle_ns, and twice the last
- *              one if by its end the user had not kept what they made room for (64 times at most).
+ *   request    asks nobody of a higher priority than its own. If clients of other users moved buffers for it,
+ *              its user rests: meanwhile they move more for it only if it uses what they moved before (peace.c).
+ *              A rest lasts settle_ns, or twice as long as the last one if by the end of that one the user had not
+ *              kept the memory (64 times settle_ns at most).
  *   pressure   lets a client that has moved buffers rest for settle_ns, twice as long each time (64 times
  *              at most), unless oom = terminate. So nobody makes others move the same buffers over and over
  *              by taking memory and giving it back.

@@ -8,22 +8,21 @@
 #include "daemon/device/device_private.h"
 #include "daemon/device/ladder.h"
 
-/* What clients say that they could return, and plans that are made of it. */
+/* What clients say they could return, and the plans that follow from it. */
 
-/* What a client said is used for so long, or until what it holds changes. Before a client is asked,
- * and when its deadline has passed, core looks again. */
+/* Core uses what a client said for this long, or until what the client holds changes. Core looks again before it
+ * asks the client, and when the client's deadline has passed. */
 #define GM_LADDER_SAID_NS UINT64_C(50000000)
-/* The plan of a request looks at so many clients at most, those it has not looked at for longest: each look
- * is a system call, and every request that does not fit needs a plan. Of the others, what they said before
- * counts. Under pressure, a plan comes once in settle_ns, and nobody may be left out before a client is
- * terminated, so it looks at all. So does a cleanup by hand. */
+/* The plan of a request looks at this many clients at most, those that core has not looked at for longest: each look
+ * is a system call, and every request that does not fit needs a plan. For the others, what they said before
+ * counts. A plan under pressure looks at all clients: it comes once in settle_ns, and must leave out nobody before a
+ * client is terminated. So does a cleanup by hand. */
 #define GM_LADDER_LOOKS 256
 
 /* Looks at what the client says about its use of the device now, as far as it can be true. */
 const struct gm_said *gm_ladder_look(const struct gm_device *device, struct gm_account *account);
 /* The bytes that clients say they could return and that would help self. with_own: also the clients
- * of its own user. No client is believed of a user that is doubted (doubt.h), nor one that cannot
- * tell. */
+ * of its own user. Leaves out clients of users that are doubted (doubt.h), and clients whose figures are rough. */
 uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own);
 
 /* A plan is built rung by rung. The functions that return int may return -ENOMEM; then the plan

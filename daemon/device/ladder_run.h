@@ -8,7 +8,7 @@
 #include "daemon/device/device_private.h"
 #include "daemon/device/ladder.h"
 
-/* Carrying out plans of the ladder, and what came of them. */
+/* Carries out plans of the ladder, and follows what clients return. */
 
 void gm_ladder_init(struct gm_ladder *ladder);
 
@@ -33,11 +33,11 @@ struct gm_ladder_ways {
 struct gm_ladder_asked {
 	uint64_t bytes;
 	bool others; /* clients of other users were asked, too */
-	bool spares; /* there is not enough by what clients say, but others have buffers, out of reach */
+	bool spares; /* clients say they have too little, but other users have buffers that `reach` excludes */
 };
 struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways);
-/* Of so many bytes, how many clients say that they have which could be asked for them now. */
+/* How many of these bytes could come from clients that may be asked now, by what the clients say. */
 uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *self,
 	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach);
 /* The bytes that clients were asked for by this trigger and still owe. */
