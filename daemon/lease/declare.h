@@ -9,26 +9,24 @@
 #include "daemon/lease/session.h"
 
 /*
- * Memory that a client makes itself and declares, such as managed memory: the daemon has no part in it
- * but that the session is charged for it, as for a lease. A session has declared one number of bytes
- * on each device, so nobody can make the daemon keep more than that.
+ * Memory that a client makes itself and declares, such as managed memory. The daemon only charges the session for
+ * it, as for a lease. It keeps one number of bytes for each session and device, so a client cannot make it keep more.
  *
- * To declare more is a request (gm_core_request(), with declares set): it may be refused, or wait. To
- * declare less happens at once. The declarations end with the session.
+ * Declaring more is a request (gm_core_request(), with declares set), which may be refused, or wait. It ends when
+ * the device has destroyed what must go to make room, so that the client can make the memory at once. Declaring
+ * less takes effect at once. The declarations end with the session.
  *
- * The request ends when the device has destroyed what must go to make room: then the client can make
- * the memory at once.
- *
- * Declared memory is foreign to the daemon until the driver's count of the process shows it: of what
- * the sessions of a process declared, as much is not foreign as the driver counts for the process,
- * without what it owes (debt.c). If the driver counts nothing, because it cannot or because the
- * process is in a pid namespace that the daemon does not see, all of it is foreign, too. The driver's
- * figure includes the context of the process, which is not told apart: doc/decisions.md has an example.
+ * The daemon takes declared memory for foreign until the driver counts it for the process. What the driver counts
+ * for a process, without what the process owes (debt.c), is not foreign, up to what its sessions declared. If the driver
+ * counts nothing, because it cannot or because the process is in a pid namespace that the daemon does not see, all of it
+ * is foreign, too. The driver's figure includes the context of the process, which cannot be told apart:
+ * doc/decisions.md has an example.
  */
 
 /* What the session declared on a device. */
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device);
-/* From now on it has declared no more than that on the device. Returns what it has. */
+/* Lowers what the session has declared on a device to this many bytes, if it is more. Returns what it has declared
+ * now. */
 uint64_t gm_declare_less(struct gm_session *session, uint32_t device, uint64_t bytes);
 
 #endif

@@ -11,8 +11,8 @@
 #include "daemon/books/say.h"
 
 /*
- * This folder knows what clients hold and ask for, and promises that whatever ends takes everything
- * with it that depended on it. It must never know a socket or a device thread.
+ * This folder knows what clients hold and ask for. It promises that when an object ends, everything that depends
+ * on it ends, too. It must never know a socket or a device thread.
  *
  * Leases: chunks granted to a session for one purpose. A request makes them, see request.h.
  */
@@ -62,13 +62,13 @@ bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_
 
 /*
  * Gives back some chunks of a lease that the session made, all or nothing. GPUMEM_E_NOT_FOUND: an
- * id is not (or no longer) in the lease, or is named twice. _at: or the chunk is there again, but with
- * another index than is given for it; indexes may be NULL. GPUMEM_E_BUSY: the lease is shared, so
+ * id is not (or no longer) in the lease, or is named twice. _at: or the chunk has come back to the lease with
+ * another index than the one given; indexes may be NULL. GPUMEM_E_BUSY: the lease is shared, so
  * it can be returned only as a whole.
  *
- * Of very many chunks it releases some, about a millisecond's work. Then gm_lease_is_leaving() says
- * so. Each gm_lease_return_more() releases some of the others, and returns whether there are more. If
- * the session loses its connection first, they go in ticks.
+ * If there are very many chunks, one call releases only some of them, about a millisecond's work. Then
+ * gm_lease_is_leaving() is true, and each gm_lease_return_more() releases some of the others and returns whether
+ * there are more. If the session loses its connection first, core releases the rest in ticks.
  */
 gpumem_status gm_lease_return_chunks(
 	struct gm_session *session, struct gm_lease *lease, const uint64_t *ids, size_t n);
@@ -86,16 +86,17 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 	"the buffer is shared, so it stays as it is: end its tokens (gpumem_unshare), and let the " \
 	"processes that opened it destroy it"
 bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease);
-/* Its chunks will never be pooled: what clients do with them cannot be seen. */
+/* From now on the chunks of the lease are never pooled, because the daemon cannot see whether a client still has
+ * them. */
 void gm_lease_spoil(struct gm_lease *lease);
 /* Gives back the whole lease, or the session's view of it if the session opened it. The lease ends
  * with its last holder. */
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease);
 /*
- * A session that opened a lease several times has several views of it. Each is named by the id of the
- * packet that opened it (gm_session_open_by()). _has_view: whether it has this one still; 0: any. A
- * session that made the lease may mean that, so it has every view. _return_view: gives this one
- * back, or any; does nothing if the session has no such view.
+ * A session that opened a lease several times has several views of it. The id of the packet that opened it
+ * (gm_session_open_by()) names a view; 0 stands for any view. gm_lease_has_view() says whether the session still has
+ * the view. For the session that made the lease, it is true for every view. gm_lease_return_view() gives the view
+ * back, and does nothing if the session does not have it.
  */
 bool gm_lease_has_view(
 	const struct gm_session *session, const struct gm_lease *lease, uint64_t view);

@@ -10,15 +10,14 @@
 #include "daemon/books/say.h"
 
 /*
- * Metadata of published leases: bytes that say what a buffer has in it, for whoever may attach. They
+ * Metadata of published leases: bytes that describe the content of a buffer, for clients that may attach. They
  * are in a memfd that the daemon makes, fills with what the client sends, and seals when the lease is
  * published. Nobody but the daemon and its keeper ever has that memfd. So nobody can change the
  * metadata, nor keep its memory after it has ended.
  *
- * Until then it is a draft of the client that made the lease. It ends with any publish of the lease,
- * and with that client's part in the lease. Published metadata ends with the lease, which has one version
- * at a time, or when that is published once more. All of it is charged to the lease's user, from the
- * first byte of a draft.
+ * Before the lease is published, the metadata is a draft of the client that made the lease. The draft ends with any
+ * publish of the lease, and when that client gives up the lease. Published metadata ends with the lease, or when the
+ * lease is published once more. The daemon charges metadata to the lease's user, from the first byte of a draft.
  */
 
 struct gm_core;

@@ -16,13 +16,12 @@
 /*
  * Names for leases. A name keeps its lease, so that memory outlives its maker: the weights of a model
  * stay on the device while processes come and go. The maker publishes the lease under a name when it
- * has filled it; nobody else can see it before. Whoever belongs to the name's audience may attach.
+ * has filled it; nobody else can see it before. Clients of the name's audience may attach.
  *
  * A name belongs to a uid: other uids have names of their own. Publishing under a name that exists
- * replaces it in one step. Those who attached before keep the lease that they have. The maker's uid
- * pays until the name is gone and the last one who attached has left. A name can end by itself, at a
- * time on core's clock: that goes on while the daemon restarts, and ends with the machine, as memory
- * does.
+ * replaces it in one step. Clients that attached before keep the lease that they have. The maker's uid
+ * pays until the name is gone and the last client that attached has left. A name can end by itself, at a
+ * time on core's clock, which goes on while the daemon restarts.
  */
 
 struct gm_core;
@@ -63,8 +62,8 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 	const gid_t *groups, size_t n_groups, uint64_t asked, bool again,
 	struct gm_lease **ret_lease);
 
-/* Who asks about names. Names of a uid that were published in another trust domain, another container
- * for example, are none of its business. */
+/* Who asks about names. An asker does not see names of its uid that were published in another trust domain, for
+ * example in another container. */
 struct gm_name_asker {
 	bool admin;                       /* may do everything */
 	const struct gm_session *session; /* NULL: none */
@@ -78,20 +77,21 @@ struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
 gpumem_status gm_core_unpublish(
 	struct gm_core *core, const struct gm_name_asker *asker, uid_t uid, const char *text);
 
-/* One of all that ever had a name: no two names have the same id, and replacing changes the version. */
+/* Tells one publication under a name from all others: no two names have the same id, and replacing the lease
+ * changes the version. */
 struct gm_name_which {
 	uint64_t id, version;
 };
-/* Which one the name is now. GPUMEM_E_NOT_FOUND: as with gm_core_unpublish() */
+/* Which publication the name stands for now. GPUMEM_E_NOT_FOUND: as with gm_core_unpublish() */
 gpumem_status gm_core_which_name(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
 	const char *text, struct gm_name_which *ret_which);
-/* Ends this one only, so that a request which is repeated ends no newer one. GPUMEM_E_NOT_FOUND: as with
- * gm_core_unpublish(), or it has ended */
+/* Ends the name only if it still stands for this publication, so that a repeated request ends no newer one.
+ * GPUMEM_E_NOT_FOUND: as with gm_core_unpublish(), or the publication has ended */
 gpumem_status gm_core_unpublish_which(struct gm_core *core, const struct gm_name_asker *asker,
 	uid_t uid, const char *text, const struct gm_name_which *which);
 
-/* The name ends after this time, from now on; 0: it does not end by itself. GPUMEM_E_NOT_FOUND: as with
- * the last one. GPUMEM_E_HOST_MEMORY */
+/* Sets when the name ends: after this time, counted from now; 0: it does not end by itself. GPUMEM_E_NOT_FOUND: as
+ * with gm_core_unpublish(). GPUMEM_E_HOST_MEMORY */
 gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *asker, uid_t uid,
 	const char *text, uint64_t lifetime_ns);
 

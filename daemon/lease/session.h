@@ -23,7 +23,7 @@ struct gm_session_info {
 	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
 	gid_t gid;
 	gm_domain domain;
-	/* What the domain is called, as long as the ledger lives; core keeps its hash. NULL: it is a
+	/* The name of the domain, which stays the same after a restart; core keeps its hash. NULL: it is a
 	 * domain of one client. */
 	const char *domain_key;
 	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
@@ -32,9 +32,9 @@ struct gm_session_info {
 	 * is the client's own word and can only tighten its limits. A string that is longer than
 	 * GM_OWNER_NAME_BYTES counts as none. */
 	const char *unit, *container, *name;
-	/* The run that it is part of, by its own word, and that run's limit: max, and a priority that
-	 * can only lower the session's. It holds for all sessions of the user's run together. The first
-	 * of them has decided it. NULL or "": none. Core copies the name. */
+	/* The run of gpumem-run that the client says it is part of, and the limit of that run: max, and a priority
+	 * that can only lower the session's. The limit holds for all sessions of the user's run together, and the
+	 * first of them sets it. NULL or "": none. Core copies the name. */
 	const char *run;
 	struct gm_quota_values run_limit;
 };

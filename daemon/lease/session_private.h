@@ -113,8 +113,8 @@ bool gm_session_owner(
 /* ---- estate.c */
 
 /*
- * What sessions leave behind is charged to their estate: memory that they shared and returned, or
- * did not live to return, while others still hold it, and lingering memory. So it goes on counting for the same uid, gid,
+ * What sessions leave behind is charged to their estate: lingering memory, and memory that they shared and that others
+ * still hold after they have returned it or have ended. So it goes on counting for the same uid, gid,
  * unit and container, and charges never move to another owner. There is one estate for each such
  * combination. It lives as long as a session, a lease, a lingering chunk or a debt of more than 0
  * bytes refers to it.
@@ -183,9 +183,9 @@ struct gm_hold {
 
 /*
  * A lease. Its maker pays for it as long as the maker holds it, and then the maker's estate, until
- * the last opener has left. reusable tells whether the chunks may be pooled. It starts with the maker's word. It is lost, for good, when a session
- * of another domain opens the lease, or when a holder dies while others hold it: then nobody can
- * say that all mappings are gone.
+ * the last opener has left. reusable says whether the chunks may be pooled. It begins as the maker's session allows
+ * pooling, and becomes false for good when a session of another domain opens the lease, or when a holder dies while
+ * others hold it: then nobody can say that all mappings are gone.
  */
 struct gm_lease {
 	uint64_t id;
@@ -199,7 +199,7 @@ struct gm_lease {
 	bool signals;             /* its openers are told when its maker leaves */
 	struct gm_session *maker; /* NULL: it returned the lease or is gone */
 	struct gm_estate *estate; /* the maker's */
-	struct gm_debt *debt;     /* of the opener that left it last; NULL: its chunks know */
+	struct gm_debt *debt;     /* of the opener that left it last; NULL: see gm_chunk.debt */
 	struct gm_hold *holds;
 	struct gm_hold own; /* the maker's */
 	uint32_t made;      /* of own.count: without what has a record of its own; 1 at first */
@@ -269,7 +269,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 /* Releases some of the chunks of leases that have ended, or that were handed over. Returns whether
  * there are more. */
 bool gm_lease_end_some(struct gm_device *device);
-/* The session lost its connection: what it has returned and what is not released yet goes in ticks. */
+/* Call when the session lost its connection: ticks release the chunks that it has returned and that are not
+ * released yet. */
 void gm_lease_hand_over(struct gm_session *session);
 
 /* ---- hold.c */
@@ -339,12 +340,12 @@ struct gm_debt {
 
 /* The debt of a session's process, which owns it. NULL: the device is not counted, or no memory. */
 struct gm_debt *gm_debt_of(struct gm_session *session, struct gm_device *device);
-/* The same of a process that opened what another one made: its maker's estate pays. The caller owns
+/* The debt of a process that opened a lease which another process made: the maker's estate pays. The caller owns
  * a reference. */
 struct gm_debt *gm_debt_of_opener(
 	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate);
 void gm_debt_unref(struct gm_debt *debt);
-/* From now on, the chunk is that process's. debt may be NULL. */
+/* Notes that the process of this debt has the chunk. debt may be NULL. */
 void gm_debt_watch(struct gm_chunk *chunk, struct gm_debt *debt);
 /* The chunk was destroyed after the last count, and before the next. */
 void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk);
@@ -363,11 +364,11 @@ void gm_debt_end_all(struct gm_device *device);
 
 /* ---- declare.c */
 
-/* The two halves of a request that fits and declares: gm_request_admit(), and gm_request_start(). The
- * request ends when the device has destroyed what must go to make room for it. */
+/* What gm_request_admit() and gm_request_start() do for a request that declares memory. The request ends when the
+ * device has destroyed what must go to make room for it. */
 void gm_declare_admit(struct gm_request *request, struct gm_device *device);
 void gm_declare_start(struct gm_request *request);
-/* Ends a request that waits for that. */
+/* Ends a request that waits for such room. */
 void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail);
 /* Ends all requests for which the device has destroyed enough. */
 void gm_declare_destroyed(struct gm_device *device);
@@ -376,10 +377,11 @@ void gm_declare_end(struct gm_session *session);
 /* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
 bool gm_declare_adopt(
 	struct gm_session *session, uint32_t place, const struct gm_record_declared *record);
-/* Notes in the last count how much of what its processes declared is not in it, as far as anybody can
- * tell. Without declarations it is 0. */
+/* Notes in the last count how much of what each process declared is not in it yet, as far as core can tell. Without
+ * declarations that is 0. */
 void gm_declare_expect(struct gm_device *device);
-/* Finds what was declared on the device in the last count, which debts have been counted in. */
+/* Finds out how much of what was declared on the device the last count shows. The debts of that count must have been
+ * worked out before. */
 void gm_declare_count(struct gm_device *device);
 
 /* ---- share.c */
@@ -448,8 +450,8 @@ struct gm_name {
 /* Puts back a name that an earlier daemon had. -ENOMEM; -EEXIST: it cannot be, or is there. */
 int gm_name_adopt(
 	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_name *record);
-/* A session is about to leave a lease that it opened. If there is no other reader, the name may end with
- * it: before the records which show that there was one. */
+/* Call when a session is about to leave a lease that it opened. If there is no other reader, the name may end. Its
+ * record must go before the records which show that there was a reader. */
 void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
 /* Ends names whose time has come, or some of them. */
 void gm_name_expire_some(struct gm_core *core);
@@ -467,26 +469,27 @@ uint64_t gm_expiry_next(const struct gm_core *core);
 
 /* ---- word.c */
 
-/* Makes the control block of a new lease. If there is no descriptor for it yet, or the keeper cannot have
- * it yet, *ret_waits is set, and gm_request_go_on() will be called when it has, or gm_request_fail(). After
+/* Makes the control block of a new lease. If there is no descriptor for it yet, or the keeper cannot take it yet,
+ * sets *ret_waits: gm_request_go_on() is called when the keeper has it, or gm_request_fail(). After
  * an error, gm_lease_free() undoes what was done. */
 gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, bool *ret_waits,
 	char detail[GM_DETAIL_BYTES]);
-/* The request, which gm_word_make() was called for, does not want it any more. */
+/* Call when a request no longer wants the control block for which it called gm_word_make(). */
 void gm_word_stop_waiting(struct gm_env *env, struct gm_request *request);
-/* Makes those that wait, as far as there are descriptors. */
+/* Makes the control blocks that wait, as far as there are descriptors. */
 void gm_word_make_waiting(struct gm_env *env);
-/* Ends it, if there is one. */
+/* Ends the control block of a lease, if there is one. */
 void gm_word_drop(struct gm_lease *lease);
-/* Takes it over from the daemon before. If it is not sound, the lease goes without. Takes fd. */
+/* Takes the control block over from the daemon before. If it is not sound, the lease has no signals. Takes ownership
+ * of fd. */
 void gm_word_adopt(struct gm_lease *lease, int fd);
 
 /* ---- metadata.c */
 
 /* Whether the draft is there, with all of its bytes. */
 bool gm_metadata_is_whole(const struct gm_lease *lease, uint64_t size);
-/* Seals and keeps the draft, so that a later daemon has it, as that of a version. -EAGAIN: that may be
- * possible soon; -ENOSPC, -ENOMEM. */
+/* Seals the draft and gives it to the keeper, as the metadata of this version. -EAGAIN: that may be possible soon;
+ * -ENOSPC, -ENOMEM. */
 int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_id);
 /* The draft, or nothing if there is none, is the lease's metadata from now on. */
 void gm_metadata_publish(struct gm_lease *lease);
@@ -532,9 +535,9 @@ void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
 int gm_commit_declared(struct gm_session *session);
 /* The debt as it stands; one of 0 bytes has no record. */
 void gm_commit_debt(struct gm_debt *debt);
-/* The counts of a device, if they have changed. Core writes them in each tick, and at a grant that
- * raises the peak or is so many requests after the last write: a daemon that is killed forgets fewer
- * than that, and never a peak. */
+/* Writes the counts of a device, if they have changed. Core writes them in each tick, and at a grant that raises
+ * the peak or comes this many requests after the last write. So a daemon that is killed forgets fewer
+ * requests than that, and never a peak. */
 #define GM_COMMIT_LAG 64
 void gm_commit_device(struct gm_device *device);
 

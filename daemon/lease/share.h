@@ -64,7 +64,7 @@ struct gm_share_chunks {
 	uint64_t asked; /* the id of the packet */
 	bool again;     /* the packet may have been here before */
 };
-/* At most so many at a time, so that others need not wait for long. */
+/* At most this many at a time, so that other clients do not wait long. */
 #define GM_SHARE_CHUNKS_MOST 256
 /*
  * Shares chunks of leases that the session made with its trust domain. token: with first 0 the result,
@@ -78,8 +78,9 @@ struct gm_share_chunks {
 gpumem_status gm_session_share_chunks(struct gm_session *session,
 	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
 	char detail[GM_DETAIL_BYTES]);
-/* Returns a chunk that the session knows by its index in the lease that the chunk has left, origin. GPUMEM_E_NOT_FOUND: it has
- * not left that one, or has come back since, or the session knows the lease that it is in. */
+/* Returns a chunk that became a lease of its own, and that the session still names by its index in the lease where it
+ * was before (origin). GPUMEM_E_NOT_FOUND: the chunk has not left that lease, or has come back since, or the session
+ * knows the lease that it is in. */
 gpumem_status gm_session_return_piece(
 	struct gm_session *session, uint64_t origin, uint64_t id, uint64_t index);
 /* Ends a token of so many chunks that the session made. Sessions that opened them keep them. */

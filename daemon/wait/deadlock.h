@@ -29,7 +29,7 @@ static inline bool gm_waiting_endless(const struct gm_waiting *w)
  * queue.look_ns to the next time at which a deadlock is possible.
  */
 struct gm_request *gm_deadlock_find(struct gm_device *device);
-/* A session has waited without a deadline since then. */
+/* Notes that a session has waited without a deadline since this time. */
 void gm_deadlock_look_by(struct gm_device *device, uint64_t since_ns);
 /* A session returned memory that this account was charged for. */
 void gm_deadlock_returned(struct gm_device *device, const struct gm_account *account);

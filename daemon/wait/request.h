@@ -39,7 +39,7 @@ struct gm_waiting {
 	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */
 	int32_t priority;
 	enum gm_block block;
-	uint32_t settled; /* what the ladder's count was when clients were asked on its behalf */
+	uint32_t settled;             /* gm_ladder.settled when clients were asked on its behalf */
 	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
 	uint64_t order;               /* of arrival */
 	uint64_t exact;               /* bytes it needs at least */
