@@ -67,24 +67,24 @@ struct gm_broker {
 /* broker_config.c: the configuration, at the start and when it is reloaded. */
 
 void gm_broker_config_use(struct gm_broker *broker, struct gm_config *config);
-/* Reads the configuration with the devices known, so that it can name them by UUID or PCI address,
- * and that limits are held against them. The socket is open already. */
+/* Reads the configuration when the devices are known, so that it can name them by UUID or PCI address, and so that
+ * its limits are checked against them. The socket is open already. */
 int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config,
 	char **ret_error);
 /* Logs each line of the text, which is changed. */
 void gm_broker_config_log(enum gm_log_level level, char *text);
 /* Returns the group of administrators, or -1 if the configuration names none. */
 gid_t gm_broker_config_admin_group(const struct gm_config *config);
-/* Applies what the other parts ask for: who is who, and how many connections a user may have. */
+/* Applies the settings about users: who administers, who pays for whom, and how many connections a user may have. */
 void gm_broker_config_apply_bounds(struct gm_broker *broker);
 /* The policy of a device, as the configuration in use has it. */
 void gm_broker_config_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy);
 /* Warns about settings that have no effect here. */
 void gm_broker_config_check(const struct gm_broker *broker);
-/* Says for the service manager what is served. */
+/* Writes a line for the service manager that says which devices the daemon serves. */
 void gm_broker_config_status(const struct gm_broker *broker, char text[256]);
-/* Reads it again and applies it. On error, logs why, and it stays as it was. */
+/* Reads the configuration again and applies it. On error, logs why and changes nothing. */
 void gm_broker_config_reload(struct gm_broker *broker);
 
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
@@ -121,9 +121,9 @@ void gm_broker_keep_withdraw(void *ctx, enum gm_item item, uint64_t id);
 void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
 bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
 void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk);
-/* A device's thread has made a chunk, or could not. Core hears of it when the keeper has it. */
+/* Called when a device's thread has made a chunk, or could not. Tells core of it when the keeper has the chunk. */
 void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, int result);
-/* Whether a chunk that was destroyed is one that the keeper did not take. Then core hears that it could not
+/* Returns whether a destroyed chunk is one that the keeper did not take. If so, tells core that the chunk could not
  * be made. */
 bool gm_broker_keep_failed(struct gm_broker *broker, struct gm_chunk *chunk);
 /* Whether a sample must not reach core, because it counts chunks that core has not heard of yet. If it

@@ -35,8 +35,8 @@ struct gm_backend_device {
 	bool measured; /* how much of it is free can be sampled */
 	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */
 	bool pinned;
-	/* Each client gets an fd of its own for a chunk (open_fd), so that in_use can tell whether a
-	 * process has the chunk. */
+	/* "Reopened": each client gets an fd of its own for a chunk (open_fd), so that in_use can tell whether
+	 * a process has the chunk. */
 	bool reopened;
 	/* The part of the client library that maps its chunks; NULL: the one named like the
 	 * backend */
@@ -102,21 +102,20 @@ struct gm_backend_ops {
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. The device's size is no
 	 * bound here: it may have been larger then. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
-	/* Frees a part of a chunk of a device that is reopened, which is about to be destroyed for good, unless
-	 * a process has it.
-	 * Not called when the daemon ends, because others may then keep the chunk for the next one. May
-	 * be NULL: destroying frees it. */
+	/* Frees a part of a chunk that is about to be destroyed for good, unless a process has the chunk. Only for
+	 * devices that are reopened. Not called when the daemon ends, because the keeper may then hold the chunk
+	 * for the next daemon. May be NULL: destroying frees the memory. */
 	void (*discard)(
 		void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes);
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_seen *seen, struct gm_handle *handle);
-	/* Opens a second fd for the same memory of a device that is reopened, to be sent to a client. The
-	 * caller closes it. Of other devices the handle's own fd is sent. May be NULL: there is no such
-	 * device. */
+	/* Opens a second fd for the same memory, which the daemon sends to a client. The caller closes it. Only for
+	 * devices that are reopened; for others, the daemon sends the handle's own fd. May be NULL: no device is
+	 * reopened. */
 	int (*open_fd)(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd);
-	/* A client will soon get the chunk, which no process has now. Opens the fd that open_fd will
-	 * then return. At most GM_COPIES chunks are kept prepared. May be NULL: nothing to do. */
+	/* Called when a client may soon get the chunk, which no process has now. Opens in advance the fd that
+	 * open_fd will return. At most GM_COPIES chunks stay prepared. May be NULL: nothing to do. */
 	void (*prepare)(void *backend, const struct gm_handle *handle);
 	/* Whether a process has such an fd, or maps what it got by one. Only for devices that are
 	 * reopened. */

@@ -17,8 +17,8 @@
  * and the next block gets another one.
  *
  * The driver does not bound its numbers, and a domain may be gone for good (trust = client makes
- * one for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID of them, in use or
- * former. They count by the uid that pays, because nobody can make such uids.
+ * one for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID numbers, in use or
+ * former. They count for the uid that pays: users can make subordinate uids, but not uids that pay.
  *
  * Thread-safe, because all devices share the process's numbers.
  */

@@ -13,9 +13,9 @@
  * come before the creations, because they make room, and the creations of that user's sessions take
  * turns.
  *
- * A creation that needs the room of destructions (chunk->after_doomed) is not begun before those
- * that were added before it. When its turn comes too early, the oldest destruction is done instead,
- * whoever's it is.
+ * A creation that needs the room of destructions (chunk->after_doomed) begins only when all destructions
+ * that were added before it are done. If its turn comes earlier, the thread does the oldest destruction instead,
+ * whichever user it belongs to.
  *
  * Not safe for threads: the worker holds its lock.
  */

@@ -24,7 +24,7 @@ struct gm_worker_events {
 	/* A sample was taken. result is 0, or a negative errno: the device could not tell. latest:
 	 * it began after every gm_worker_sample() so far. Otherwise another sample follows. */
 	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest);
-	/* What processes have of the device was counted. Takes ownership. */
+	/* The thread has counted what processes have of the device. Takes ownership of the count. */
 	void (*counted)(void *ctx, uint32_t device, struct gm_counted *counted);
 	/* A survey was made. Takes ownership of usage, which is NULL if there was no memory. */
 	void (*surveyed)(void *ctx, uint32_t device, struct gm_usage *usage);
@@ -46,14 +46,14 @@ bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk);
  * are exclusive. */
 void gm_worker_sample(struct gm_worker *worker);
 /*
- * Has the thread count what processes have of the device, together with how much is free. It also does
- * that by itself, before and after it destroys chunks that are watched, as often as the pace below
- * allows: the destructions between two counts are then seen together. It does so at any pace before it
- * destroys a chunk that is unseen, if it has not begun a count since the chunk was queued.
+ * Has the thread count what processes have of the device, together with how much is free. The thread also counts
+ * by itself before and after it destroys chunks that are watched, as often as GM_WORKER_PACE allows. Two counts
+ * then show all destructions between them together. Before it destroys a chunk that is unseen, the thread always
+ * counts, unless it has begun a count since the chunk was queued.
  */
 void gm_worker_count(struct gm_worker *worker);
-/* A count takes time in which the device does nothing for anybody. So after one, the thread counts by
- * itself only when this many times as long has passed, except twice in a row after a pause. */
+/* The device's thread does nothing else during a count. So after a count, it counts by itself only when this many
+ * times as long has passed. After a pause it may count twice in a row. */
 #define GM_WORKER_PACE 8
 /* Has the thread take a sample and then survey who uses the device, between two jobs. Several calls
  * before surveyed() make one survey. Must not be called if the backend's devices are exclusive. */

@@ -6,10 +6,10 @@
 #include <sys/types.h>
 
 /*
- * The users and groups that a configuration names. At first whatever name service the host has is
- * asked, which may take any time, and its answers are kept. Once the daemon serves clients, a name is
- * looked for in /etc/passwd or /etc/group, and then among those answers: the loop must never wait for a
- * directory. Only one thread may call these functions.
+ * Looks up the users and groups that a configuration names. At first it asks the host's name service, which may
+ * take any time, and keeps the answers. Once the daemon serves clients, it looks in /etc/passwd or /etc/group,
+ * and then among those answers: the loop must never wait for a directory. Only one thread may call these
+ * functions.
  */
 
 /* Returns false if the name is not known. */

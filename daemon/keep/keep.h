@@ -20,10 +20,10 @@
  *   at the start   gm_keep_open() takes everything back. gm_keep_each_record() and gm_keep_claim()
  *                  adopt it. gm_keep_settle() closes what nobody claimed.
  *   a new chunk    gm_keep_deposit(), then gm_keep_record(), then the answer to the client
- *   its end        gm_keep_erase(), then gm_keep_withdraw(). It is destroyed when the keeper has closed
- *                  its copy
+ *   its end        gm_keep_erase(), then gm_keep_withdraw(). The daemon destroys the chunk when the keeper
+ *                  has closed its copy
  *
- * If the keeper dies, this connects to the next one (and starts it, where no service manager does),
+ * If the keeper dies, this module connects to the next one (and starts it, where no service manager does),
  * and deposits everything again. Meanwhile gm_keep_is_ready() is false, and deposits wait.
  */
 struct gm_keep;

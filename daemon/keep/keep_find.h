@@ -17,8 +17,8 @@
 int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_KEEP_FIND_WHY]);
 
 /*
- * Starts a keeper that listens on this path. The process that this makes ends as soon as the keeper
- * listens, in a session of its own, or has failed: the caller waits for it (waitpid()).
+ * Starts a keeper that listens on this path. *ret_pid is a helper process that ends as soon as the keeper, in a
+ * session of its own, listens or has failed. The caller waits for the helper (waitpid()).
  */
 int gm_keep_find_start(const char *program, const char *path, pid_t *ret_pid);
 

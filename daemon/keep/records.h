@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * The ledger that outlives the daemon: records in a memfd, of which the keeper has a copy. Writing
- * is a matter of memory. A process that dies at any instruction leaves each record as it was before
- * or after a call here, never half written. The death of the machine needs no care: then the memory
+ * The ledger that outlives the daemon: records in a memfd, of which the keeper has a copy. Writing a record only
+ * stores to memory. A process that dies at any instruction leaves each record as it was before
+ * or after a call here, never half written. Nothing protects against the death of the machine: then the memory
  * that the records are about is gone as well.
  *
  * The file is a header and extents of 64 KiB. An extent has slots of one size, and a slot has room for

@@ -18,9 +18,9 @@ struct gm_identity {
 	gid_t *groups;               /* the supplementary ones */
 	unsigned int references;
 	pid_t pid; /* 0: not visible from here (another pid namespace) */
-	/* Two uids that must not be mixed up. Whose process it is decides who may see, open, resume and
-	 * administer what. Who pays decides all bounds, turns and limits of users: it is the owner of
-	 * the subordinate uids (subuid.h) that uid is one of, or uid itself. It never changes. */
+	/* Two uids that must not be mixed up. uid is the user of the process, and decides who may see, open, resume
+	 * and administer what. payer_uid is the user that pays: the owner of the subordinate uids (subuid.h) to which
+	 * uid belongs, or uid itself. All bounds, turns and limits of users go by it. It never changes. */
 	uid_t uid;
 	uid_t payer_uid;
 	gid_t gid;
@@ -64,7 +64,7 @@ bool gm_identity_dead(const struct gm_identity *identity);
 /* Whether the process is about to end: it has no memory any more. false if that is not known. */
 bool gm_identity_exiting(const struct gm_identity *identity);
 
-/* The next two are here for tests: the kernel of a test machine takes neither path by itself. */
+/* The next one is here for tests: a recent kernel does not need it. */
 
 /*
  * Opens a pidfd for a process that is known by its number and its user. Kernels before 6.5 need it,

@@ -11,11 +11,11 @@
 /*
  * File descriptors on their way to a client: sent, and not known to have been read. The kernel
  * counts them for the daemon's user, and past the daemon's RLIMIT_NOFILE it takes no more of them,
- * for any client. So they are bounded for each client, for each uid, and in all, well below that.
+ * for any client. So the daemon bounds them for each client, for each uid, and in all, well below that.
  *
- * A client acknowledges the descriptors that it has read. Its word decides when its next ones are
- * sent, but it is no proof. The proof is the kernel's: a socket that nobody has to read anything
- * from. Only that takes descriptors off the account.
+ * A client acknowledges the descriptors that it has read. That decides when the daemon sends the next ones, but it is
+ * no proof. The proof is the kernel's: nothing is left to read on the socket. Only then does the account
+ * drop the descriptors.
  */
 struct gm_inflight {
 	struct gm_lane *lane;

@@ -81,8 +81,8 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
 /* Closes the handles. All lanes must be gone. The loop must turn once more before the memory goes. */
 void gm_lanes_close(struct gm_lanes *lanes);
 
-/* A lane's key is the uid that pays (identity.h), with this bit for connections over the administrators' socket: what a user
- * does elsewhere does not delay those. */
+/* A lane's key is the uid that pays (identity.h). Connections over the administrators' socket have this bit in it, so
+ * that what a user does on the other socket does not delay them. */
 #define GM_LANE_ADMIN (UINT64_C(1) << 32)
 
 /* Returns the lane, or NULL if there is none. */
@@ -93,8 +93,8 @@ struct gm_lane *gm_lane_ref(struct gm_lane *lane);
 /* lane may be NULL. */
 void gm_lane_unref(struct gm_lane *lane);
 
-/* Whether the lane rests. Then nothing is sent to its user: how long a send takes is up to the user,
- * because the kernel wakes all that wait for the socket within it. */
+/* Whether the lane rests. Then the daemon sends nothing to its user. How long a send takes is up to the user: during
+ * it, the kernel wakes every waiter of the socket. */
 bool gm_lane_rests(const struct gm_lane *lane);
 /* Call these before and after a send, so that the receiver's lane pays for it, whoever's turn it is. */
 uint64_t gm_lane_begin_send(const struct gm_lane *lane);
@@ -105,8 +105,8 @@ void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns);
  * the pidfd. */
 #define GM_LANE_CONNECTION_FDS 2
 #define GM_LANE_SESSION_FDS    3
-/* A client in quarantine keeps room for its connection: otherwise others could take it after a restart,
- * and the client could not resume its session. */
+/* A client in quarantine keeps room for its connection. Otherwise other clients could take that room after a
+ * restart, and the client could not resume its session. */
 
 /* Whether the user has fewer connections than clients, so that a client may want to resume its session. lane may be
  * NULL. */

@@ -18,10 +18,10 @@
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10
-/* How many events about one user watchers hear of in a second, and as many warnings. One second may follow
- * another at once, and in each watchers also hear that events and warnings are left out. That is not
- * much more than half of the events that are kept for watchers (daemon/serve/news.h), so no user drives
- * those about others out. */
+/* Watchers hear of this many events about one user in a second, and of as many warnings. In each second they also
+ * hear once each that events and warnings are left out. Two such seconds may follow each other at once. That is not
+ * much more than half of the events that the daemon keeps for watchers (daemon/serve/news.h), so no user drives out
+ * the events about others. */
 #define GM_QUIET_NEWS 16
 
 /* How many events there were in this second. All fields 0: none yet. */

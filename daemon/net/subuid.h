@@ -14,7 +14,7 @@
  * on the loop's thread.
  */
 
-/* More lines than these are not read, nor longer ones. */
+/* The daemon reads this many lines at most, and skips longer lines. */
 #define GM_SUBUID_LINES      65536
 #define GM_SUBUID_LINE_BYTES 256
 

@@ -19,8 +19,8 @@ struct gm_unread {
 /* The lane must outlive the account. */
 void gm_unread_init(struct gm_unread *unread, struct gm_lane *lane);
 void gm_unread_deinit(struct gm_unread *unread);
-/* Whether n more bytes may be kept. A uid must leave as much to the others, but may always keep one
- * packet: so others cannot use up all of it, and the sum is bounded. */
+/* Whether n more bytes may be kept. A uid must leave at least as much free as it has, but may always keep
+ * one packet. So no user can use up all of it, and the sum is bounded. */
 bool gm_unread_allows(const struct gm_unread *unread, size_t n);
 void gm_unread_add(struct gm_unread *unread, size_t n);
 void gm_unread_remove(struct gm_unread *unread, size_t n);

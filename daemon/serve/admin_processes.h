@@ -6,9 +6,9 @@
 #include "daemon/serve/serve.h"
 
 /*
- * Answers which processes use the devices. The device threads find out, between two jobs and only
- * when somebody asked. A question that arrives while they are at it waits for the next round, so an
- * answer is never older than its question. Rounds begin at least 100 ms apart, however many ask.
+ * Answers which processes use the devices. The device threads find that out between two jobs, and only
+ * on request. A request that arrives during such a round waits for the next one, so an answer is never older than its
+ * request. Rounds begin at least 100 ms apart, however many clients ask.
  */
 struct gm_processes;
 

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /*
- * Log lines that say the same again and again, about no client in particular. The first one is
- * written at once. While more keep coming, the time between two lines doubles, from GM_REPEAT_FIRST_NS to
- * GM_REPEAT_LAST_NS. So a day of them takes some 1,450 lines, however many there are.
+ * Thins out log lines that say the same again and again, about no client in particular. The daemon writes the first
+ * one at once. While more keep coming, the time between two lines doubles, from GM_REPEAT_FIRST_NS to
+ * GM_REPEAT_LAST_NS. So a day takes some 1,450 lines, however many events there are.
  */
 #define GM_REPEAT_FIRST_NS UINT64_C(1000000000)
 #define GM_REPEAT_LAST_NS  UINT64_C(60000000000)

@@ -4,7 +4,7 @@
 
 #include "daemon/serve/serve.h"
 
-/* The question where memory would find room. */
+/* The request Place: which device has room for so many bytes? */
 
 gm_serve_handler gm_serve_place;
 

@@ -11,8 +11,8 @@
  *
  * A client lives until its process ends (the daemon watches its pidfd), until it says goodbye, or
  * until it has neither a connection nor a lease, or neither a connection nor its page. A process
- * without its page has called exec, so it has none of the client's memory any more; whoever else may
- * map that memory, it is destroyed. A client that holds leases and has its page, but no connection,
+ * without its page has called exec, so it no longer has any of the client's memory. The daemon destroys that memory,
+ * because other processes may still map it. A client that holds leases and has its page, but no connection,
  * is quarantined, and can come back with its token.
  */
 

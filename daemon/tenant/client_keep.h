@@ -9,8 +9,8 @@
 #include "daemon/tenant/client_table.h"
 
 /*
- * What outlives the daemon of each client: a record in the ledger, and copies of its descriptors in
- * the keeper. client.c calls this as clients come and go; client_adopt.c reads it back.
+ * What the daemon keeps of each client for the next daemon: a record in the ledger, and copies of its descriptors
+ * in the keeper. client.c calls this as clients come and go; client_adopt.c reads it back.
  */
 
 /* The descriptors that are copied. */
@@ -25,8 +25,8 @@ struct gm_clients_keep {
 	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
 		size_t size);
 	void (*erase)(void *ctx, uint32_t *place);
-	/* Keeps a copy of a client's fd, instead of the one that it keeps so far. Returns whether the
-	 * copy is safe by now: it may have to wait, or there may be no room for it. */
+	/* Keeps a copy of a client's fd, in place of the one that it kept before. Returns whether the copy is safe
+	 * by now: it may have to wait, or there may be no room for it. */
 	bool (*deposit)(void *ctx, enum gm_client_item item, uint64_t id, int fd);
 	/* Gives up the copy, if there is one. */
 	void (*withdraw)(void *ctx, enum gm_client_item item, uint64_t id);

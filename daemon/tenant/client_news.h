@@ -40,7 +40,7 @@ void gm_client_write_page(
 	struct gm_client *client, uint32_t device, const struct gm_device_figures *figures);
 /* Writes a line about the client to the journal, unless its user has had too many. */
 void gm_client_log(const struct gm_client *client, enum gm_log_level level, const char *what);
-/* The journal is to say that the client is quarantined, if it still is when the interval ends. */
+/* Has the journal say that the client is quarantined, if it still is when the interval ends. */
 void gm_client_say_quarantined(struct gm_client *client);
 
 #endif

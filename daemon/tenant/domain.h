@@ -29,7 +29,7 @@ void gm_domains_free(struct gm_domains *domains);
  */
 int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
-/* What a process's domain is called, also in a later daemon. Returns false if it is a domain of one
+/* The name of a process's domain, which is the same in a later daemon. Returns false if it is a domain of one
  * client. */
 #define GM_DOMAIN_KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
 bool gm_domain_key(

@@ -25,12 +25,12 @@ int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core
 void gm_events_free(struct gm_events *events);
 
 void gm_events_pressure(struct gm_events *events, uint32_t device);
-/* Asks for bytes, or for everything unused if bytes is 0. Of those that the client has not heard yet,
- * the largest counts. */
+/* Asks for bytes, or for everything unused if bytes is 0. If the client has not read the last one yet, the larger
+ * of the two counts. */
 void gm_events_reclaim(
 	struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes, uint64_t spill);
-/* The client is to move the buffer of a row, or (0) all of them, to host memory or back. -EBUSY: it has not
- * heard the last one yet. */
+/* Tells the client to move the buffer of a row, or (0) all of them, to host memory or back. -EBUSY: it has not
+ * read the last such event yet. */
 int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, bool restore);
 /* Tells the client how much it may hold from now on. */
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);
