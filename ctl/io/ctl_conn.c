@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/path.h"
 #include "common/reach.h"
@@ -84,34 +84,27 @@ static gpumem_status conn_went_away(struct gm_trouble *trouble, const struct gm_
 		conn->path);
 }
 
-static int64_t conn_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /*
  * Waits until the socket is ready. Returns 0, -ETIMEDOUT or another errno. A hang-up counts as
  * ready, because the call that follows reports it.
  */
 static int conn_wait_for(struct gm_ctl_conn *conn, short events)
 {
-	int64_t end = conn_now_ms() + conn->timeout_ms;
+	uint64_t end_ns = conn->timeout_ms < 0
+				  ? UINT64_MAX
+				  : gm_clock_ns() + (uint64_t)conn->timeout_ms * GM_NS_PER_MS;
 
 	for (;;) {
 		struct pollfd pollfd = {.fd = conn->socket, .events = events};
-		int64_t left = end - conn_now_ms();
-		int patience = conn->timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0;
 
-		int n = poll(&pollfd, 1, patience);
+		int n = poll(&pollfd, 1, gm_clock_poll_ms(end_ns));
 		if (n > 0)
 			return 0;
-		if (n == 0)
-			return -ETIMEDOUT;
-		if (errno != EINTR)
+		if (n < 0 && errno != EINTR)
 			return -errno;
+		/* One wait is an hour at most. */
+		if (n == 0 && gm_clock_ns() >= end_ns)
+			return -ETIMEDOUT;
 	}
 }
 
