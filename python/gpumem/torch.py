@@ -88,6 +88,8 @@ def _load_plugin() -> Tuple[ctypes.CDLL, Session]:
             plugin.gpumem_torch_region_set.argtypes = [ctypes.c_uint, ctypes.c_void_p, ctypes.c_int]
             plugin.gpumem_torch_region_enter.argtypes = [ctypes.c_uint]
             plugin.gpumem_torch_region_enter.restype = ctypes.c_uint
+            plugin.gpumem_torch_graph_gone.argtypes = [ctypes.c_uint64]
+            plugin.gpumem_torch_graph_gone.restype = None
             core = session._core_now()
             if plugin.gpumem_torch_setup(core.pointer, (ctypes.c_uint32 * len(numbers))(*numbers), len(numbers)):
                 raise UnsupportedError("this process sees too many GPUs")
@@ -111,6 +113,8 @@ def _graph_now(torch: Any, session: Session) -> int:
 def _graph_gone(core: Any, number: int) -> None:
     if os.getpid() == core.pid:
         core.library.gpumem_graph_gone(core.pointer, number)  # which may keep nothing for it
+        if _plugin is not None:
+            _plugin.gpumem_torch_graph_gone(number)  # the same for regions
 
 
 def _follow_graphs(torch: Any, session: Session) -> None:

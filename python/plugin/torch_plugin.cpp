@@ -35,8 +35,15 @@ std::atomic<bool>
 /* Memory with a history. Most memory has none, and the count says so without the lock. */
 std::mutex lock;
 std::atomic<size_t> special;
-std::unordered_set<void *> recorded;            /* used on streams other than its own */
-std::unordered_map<void *, unsigned> in_region; /* memory of regions, and their slots */
+std::unordered_set<void *> recorded; /* used on streams other than its own */
+
+struct region_piece {
+	unsigned slot;
+	uint64_t graph; /* 0: not freed; else freed, and kept for that graph */
+};
+
+std::unordered_map<void *, region_piece> in_region;
+size_t kept_for_graphs; /* of them; with the lock held */
 std::atomic<gpumem_region *> regions[most_regions];
 int region_on[most_regions]; /* CUDA's number of the region's device */
 /* The region that this thread allocates from. As a variable of the program's own start, it costs no call. */
@@ -77,13 +84,29 @@ gpumem_status region_alloc(unsigned slot, size_t size, void *stream, void **ret)
 
 	if (status == GPUMEM_OK) {
 		std::lock_guard<std::mutex> guard(lock);
-		in_region[*ret] = slot;
+		in_region[*ret] = {slot, 0};
 		special++;
 	}
 	return status;
 }
 
-/* Whether the memory was in a region, and is freed now. *ret_any: it was used on several streams. */
+/*
+ * Frees memory of a region, with the lock held. While the stream is being captured, the library refuses that, because each launch
+ * of the graph may use the memory. Returns the number of the graph then, which the memory has to be kept for; otherwise 0.
+ */
+uint64_t region_free(unsigned slot, void *ptr, void *stream)
+{
+	uint64_t graph = 0;
+
+	/* If the capture has ended between the two calls, the next try succeeds. */
+	while (!graph && gpumem_region_free(regions[slot], ptr, stream) == GPUMEM_E_BUSY)
+		if (gpumem_graph_of(session, device_of[region_on[slot]], stream, &graph) !=
+			GPUMEM_OK)
+			break; /* the session has ended */
+	return graph;
+}
+
+/* Whether the memory was in a region, and is freed now, or will be. *ret_any: it was used on several streams. */
 bool special_free(void *ptr, void *stream, bool *ret_any)
 {
 	std::lock_guard<std::mutex> guard(lock);
@@ -94,10 +117,15 @@ bool special_free(void *ptr, void *stream, bool *ret_any)
 	auto found = in_region.find(ptr);
 	if (found == in_region.end())
 		return false;
-	gpumem_region_free(
-		regions[found->second], ptr, *ret_any || any_stream ? GPUMEM_STREAM_ANY : stream);
-	in_region.erase(found);
-	special--;
+	uint64_t graph = region_free(
+		found->second.slot, ptr, *ret_any || any_stream ? GPUMEM_STREAM_ANY : stream);
+	if (graph) {
+		found->second.graph = graph;
+		kept_for_graphs++;
+	} else {
+		in_region.erase(found);
+		special--;
+	}
 	return true;
 }
 
@@ -189,6 +217,24 @@ GPUMEM_API unsigned gpumem_torch_region_enter(unsigned slot)
 
 	current = slot < most_regions ? slot : most_regions;
 	return before;
+}
+
+/* Frees what regions keep for a graph (gpumem_graph_of()), which will not be launched any more. */
+GPUMEM_API void gpumem_torch_graph_gone(uint64_t graph)
+{
+	std::lock_guard<std::mutex> guard(lock);
+
+	for (auto at = in_region.begin(); graph && kept_for_graphs && at != in_region.end();) {
+		if (at->second.graph != graph) {
+			++at;
+			continue;
+		}
+		/* Launches may still be running, on any stream. */
+		gpumem_region_free(regions[at->second.slot], at->first, GPUMEM_STREAM_ANY);
+		at = in_region.erase(at);
+		kept_for_graphs--;
+		special--;
+	}
 }
 
 /* A torch.cuda.MemPool knows its allocator by a function without an argument for the region, so each slot has its own. Here PyTorch looks

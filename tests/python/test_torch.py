@@ -321,50 +321,100 @@ def test_without_record_stream_all_memory_counts_as_used_by_all_streams(on_gpu):
     assert said == "True\nFalse\n"
 
 
+class Capturing:
+    """A stream, and a torch.cuda.CUDAGraph that captures it. ending says how the graph ends: "reset", "dropped", or "broken"."""
+
+    def __init__(self, torch, cuda, ending):
+        self.cuda, self.ending, self.stream, captured = cuda, ending, ctypes.c_void_p(), ctypes.c_void_p()
+        stream = self.stream
+
+        class Graph:
+            def capture_begin(self):
+                assert cuda.cuStreamBeginCapture_v2(stream, 0) == 0
+
+            def capture_end(self):
+                if ending == "broken":
+                    assert cuda.cuStreamSynchronize(stream) != 0
+                if cuda.cuStreamEndCapture(stream, ctypes.byref(captured)):
+                    raise RuntimeError("the capture was broken")
+
+            def reset(self):
+                if captured:
+                    assert cuda.cuGraphDestroy(captured) == 0
+
+        torch.cuda.CUDAGraph = Graph
+        assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+        torch.cuda.current_stream = lambda: types.SimpleNamespace(cuda_stream=stream.value)
+        self.graph = Graph()
+
+    def begin(self):
+        self.graph.capture_begin()
+
+    def end(self):
+        if self.ending == "broken":
+            with pytest.raises(RuntimeError):
+                self.graph.capture_end()
+        else:
+            self.graph.capture_end()
+
+    def go(self):
+        """The graph will not be launched any more."""
+        if self.ending == "reset":
+            self.graph.reset()
+        else:
+            del self.graph
+
+
 @pytest.mark.parametrize("ending", ["reset", "dropped", "broken"])
 def test_memory_of_a_graph_is_free_when_the_graph_is_gone(module, monkeypatch, ending, on_gpu):
     from gpumem import _cuda
 
     with_torch(monkeypatch)
-    cuda, torch, stream, captured = _cuda.driver(), sys.modules["torch"], ctypes.c_void_p(), ctypes.c_void_p()
-
-    class Graph:
-        def capture_begin(self):
-            assert cuda.cuStreamBeginCapture_v2(stream, 0) == 0
-
-        def capture_end(self):
-            if ending == "broken":
-                assert cuda.cuStreamSynchronize(stream) != 0
-            if cuda.cuStreamEndCapture(stream, ctypes.byref(captured)):
-                raise RuntimeError("the capture was broken")
-
-        def reset(self):
-            if captured:
-                assert cuda.cuGraphDestroy(captured) == 0
-
-    torch.cuda.CUDAGraph = Graph
-    with _cuda._Context(0):
-        assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
-        torch.cuda.current_stream = lambda: types.SimpleNamespace(cuda_stream=stream.value)
+    with _cuda._Context(0) as cuda:
+        capture = Capturing(sys.modules["torch"], cuda, ending)
         module.enable("arena")
-        library, graph = declared(module._load_plugin()[0]), Graph()
+        library, stream = declared(module._load_plugin()[0]), capture.stream
         before = module.memory_stats()["in_use"]
-        graph.capture_begin()
+        capture.begin()
         freed, held = (library.gpumem_torch_try_alloc(MIB, 0, stream) for _ in range(2))
         library.gpumem_torch_free(freed, MIB, 0, stream)
-        if ending == "broken":
-            with pytest.raises(RuntimeError):
-                graph.capture_end()
-        else:
-            graph.capture_end()
+        capture.end()
         assert freed and held and module.memory_stats()["in_use"] == before + 2 * MIB  # each launch uses it again
-        if ending == "reset":
-            graph.reset()
-        else:
-            del graph
+        capture.go()
         assert module.memory_stats()["in_use"] == before + MIB
         library.gpumem_torch_free(held, MIB, 0, stream)
         assert module.memory_stats()["in_use"] == before and cuda.cuStreamDestroy_v2(stream) == 0
+
+
+@pytest.mark.parametrize("mode", ["arena", None])
+@pytest.mark.parametrize("ending", ["reset", "dropped", "broken"])
+def test_memory_of_a_region_that_is_freed_during_a_capture_is_free_when_the_graph_is_gone(module, monkeypatch, ending, mode, on_gpu):
+    from gpumem import _cuda
+
+    with_torch(monkeypatch)
+    with _cuda._Context(0) as cuda:
+        capture = Capturing(sys.modules["torch"], cuda, ending)
+        if mode:
+            module.enable(mode)
+        library, session = module._load_plugin()
+        stream, region = capture.stream, session.region("pytest-%s-%s" % (ending, mode), 64 * MIB)
+        assert declared(library).gpumem_torch_region_set(0, region._hold_now().handle, 0) == 0
+        early, late, after = (library.gpumem_torch_region_alloc_0(MIB, 0, stream) for _ in range(3))
+        assert early and late and after and region.stats().in_use == 3 * MIB
+        capture.begin()
+        library.gpumem_torch_free(early, MIB, 0, stream)
+        library.gpumem_torch_free(late, MIB, 0, stream)
+        assert library.gpumem_torch_region_alloc_0(MIB, 0, stream) is None
+        capture.end()
+        library.gpumem_torch_free(after, MIB, 0, stream)
+        assert region.stats().in_use == 2 * MIB  # each launch of the graph may use what was freed while it was captured
+        library.gpumem_torch_graph_gone(0)
+        assert region.stats().in_use == 2 * MIB
+        capture.go()
+        assert region.stats().in_use == 0 and region.stats().allocations == 0
+        again = library.gpumem_torch_region_alloc_0(MIB, 0, stream)
+        library.gpumem_torch_free(again, MIB, 0, stream)
+        assert again and region.stats().in_use == 0 and cuda.cuStreamDestroy_v2(stream) == 0
 
 
 def test_the_plug_in_serves_regions(plugin, on_gpu):
