@@ -65,7 +65,7 @@ rules='
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
-^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper)/|^daemon/[^/]*$  the core knows no sockets
+^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets
 ^<                   ^(common|daemon|client|weights|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
 ^"autoconf\.h        ^(common|daemon|client|weights|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names

@@ -150,6 +150,7 @@ static void broker_after_fork(void)
 	broker_captures = 0;
 	broker_captures_told = false;
 	gm_pressure_after_fork();
+	gm_report_after_fork();
 }
 
 static __attribute__((constructor)) void broker_prepare(void)

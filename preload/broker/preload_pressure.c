@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/broker/preload_pressure.h"
 
+#include <linux/sockios.h>
+#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/eventfd.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,9 +20,20 @@
 static bool pressure_high[PRESSURE_DEVICES];
 static bool pressure_told;
 
-/* Where readers wait; -1: nobody has asked for it. */
-static _Atomic int pressure_wanted = -1;
-static _Atomic ino_t pressure_inode;
+/*
+ * Where a reader waits, and where the library writes. A program that closes all descriptors closes these, too, and may have
+ * opened files of its own in their place. So each is known by its inode: a pair of sockets has two of its own, while all
+ * eventfds of the machine have one together.
+ */
+struct pressure_end {
+	int fd; /* -1: nobody has asked for it */
+	dev_t device;
+	ino_t inode;
+};
+
+static pthread_mutex_t pressure_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pressure_end pressure_reader = {.fd = -1}; /* with the lock held */
+static struct pressure_end pressure_writer = {.fd = -1}; /* likewise */
 
 static bool pressure_any(void)
 {
@@ -51,14 +65,56 @@ static void pressure_signal(const gpumem_event *event)
 		pressure_told = kill(getpid(), number) == 0;
 }
 
-/* The descriptor, or -1. A program that closes all descriptors closes this one, too, and may have opened a file in its place. */
-static int pressure_descriptor(void)
+static bool pressure_is_ours(const struct pressure_end *end)
 {
-	int fd = atomic_load(&pressure_wanted);
 	struct stat now;
 
-	return fd >= 0 && fstat(fd, &now) == 0 && now.st_ino == atomic_load(&pressure_inode) ? fd
-											     : -1;
+	return end->fd >= 0 && fstat(end->fd, &now) == 0 && now.st_dev == end->device &&
+	       now.st_ino == end->inode;
+}
+
+static void pressure_close(struct pressure_end *end)
+{
+	if (pressure_is_ours(end))
+		close(end->fd);
+	end->fd = -1;
+}
+
+/* Takes ownership of fd. */
+static bool pressure_know(struct pressure_end *end, int fd)
+{
+	struct stat now;
+
+	if (fstat(fd, &now) < 0) {
+		close(fd);
+		return false;
+	}
+	*end = (struct pressure_end){.fd = fd, .device = now.st_dev, .inode = now.st_ino};
+	return true;
+}
+
+/* Makes both ends, with the lock held. Fails with false and errno. */
+static bool pressure_connect(void)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return false;
+	bool writer = pressure_know(&pressure_writer, pair[1]);
+	return pressure_know(&pressure_reader, pair[0]) && writer;
+}
+
+/* One packet at a time: a reader that was away hears once of all that was wanted meanwhile, as from an eventfd. */
+static void pressure_tell(void)
+{
+	const uint64_t one = 1;
+	int unread = 0;
+
+	pthread_mutex_lock(&pressure_lock);
+	if (pressure_is_ours(&pressure_writer) &&
+		(ioctl(pressure_writer.fd, SIOCOUTQ, &unread) < 0 || unread == 0))
+		(void)send(pressure_writer.fd, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
+	pthread_mutex_unlock(&pressure_lock);
 }
 
 void gm_pressure_event(void *user, const gpumem_event *event)
@@ -66,36 +122,33 @@ void gm_pressure_event(void *user, const gpumem_event *event)
 	bool high = event->kind == GPUMEM_EVENT_PRESSURE && event->level >= GPUMEM_LEVEL_HIGH;
 	/* 0: the library has returned enough. */
 	bool more = event->kind == GPUMEM_EVENT_RECLAIM && event->bytes > 0;
-	int fd = pressure_descriptor();
 
-	if (fd >= 0 && (high || more))
-		(void)eventfd_write(fd, 1);
+	if (high || more)
+		pressure_tell();
 	if (event->kind == GPUMEM_EVENT_PRESSURE)
 		pressure_signal(event);
 }
 
 void gm_pressure_after_fork(void)
 {
-	int fd = pressure_descriptor();
-
-	atomic_store(&pressure_wanted, -1);
-	if (fd >= 0)
-		close(fd);
+	pthread_mutex_init(&pressure_lock, NULL); /* another thread of the parent may have it */
+	pressure_close(&pressure_reader);
+	pressure_close(&pressure_writer);
 }
 
 int gpumem_preload_wanted(void)
 {
-	int none = -1, fd = atomic_load(&pressure_wanted);
-	struct stat made;
-	if (fd >= 0)
-		return fd;
+	int fd = -1;
 
-	fd = eventfd(0, EFD_CLOEXEC);
-	if (fd < 0 || fstat(fd, &made) < 0)
-		return fd;
-	atomic_store(&pressure_inode, made.st_ino); /* the same for each eventfd of the machine */
-	if (atomic_compare_exchange_strong(&pressure_wanted, &none, fd))
-		return fd;
-	close(fd);
-	return none;
+	pthread_mutex_lock(&pressure_lock);
+	bool there = pressure_is_ours(&pressure_reader) && pressure_is_ours(&pressure_writer);
+	if (!there) {
+		/* If only the writer's end was closed, a thread of the program may still use the reader's. */
+		pressure_close(&pressure_writer);
+		there = pressure_connect();
+	}
+	if (there)
+		fd = pressure_reader.fd;
+	pthread_mutex_unlock(&pressure_lock);
+	return fd;
 }

@@ -21,9 +21,12 @@ void gm_pressure_event(void *user, const gpumem_event *event);
 /* In the child, after fork(): the descriptor is its parent's. */
 void gm_pressure_after_fork(void);
 
-/* Exported. A descriptor that read(2) waits at until memory is wanted (eventfd(2), which takes 8 bytes). One for the process,
- * for one reader; made by the first call, and never closed. May be asked for before there is a session. Thread-safe. Fails with -1
- * and errno. */
+/*
+ * Exported. A descriptor that read(2) waits at until memory is wanted; a read takes 8 bytes. One for the process, for one reader;
+ * made by the first call, and never closed. If the program has closed it meanwhile, or opened another file in its place, the
+ * call makes a new one. Reads of the old one return 0 then, or fail. May be asked for before there is a session. Thread-safe. Fails with
+ * -1 and errno.
+ */
 __attribute__((visibility("default"))) int gpumem_preload_wanted(void);
 
 #endif

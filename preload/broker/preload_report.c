@@ -76,6 +76,18 @@ void gm_report_passed(enum gm_preload_call call)
 	atomic_fetch_add_explicit(&report_calls_passed[call], 1, memory_order_relaxed);
 }
 
+void gm_report_after_fork(void)
+{
+	/* Another thread of the parent may have the lock, and may have written a part of the sentence. */
+	pthread_mutex_init(&report_lock, NULL);
+	memset(report_last, 0, sizeof report_last);
+	atomic_store(&report_refusals, 0);
+	atomic_store(&report_chunks, 0);
+	atomic_store(&report_chunk_bytes, 0);
+	for (unsigned i = 0; i < GM_PRELOAD_CALLS_N; i++)
+		atomic_store(&report_calls_passed[i], 0);
+}
+
 /* ---- the line */
 
 /* "; the last: device 0 has ...": why the last allocation was refused, if any was. */

@@ -22,6 +22,9 @@ void gm_report_chunk(uint64_t bytes);
 /* Counts a call that the driver serves although it makes memory. */
 void gm_report_passed(enum gm_preload_call call);
 
+/* In the child, after fork(): what was counted is its parent's. */
+void gm_report_after_fork(void);
+
 /* Prints the line, if it is wanted and there is anything to say. */
 void gm_report_print(void);
 

@@ -206,7 +206,7 @@ def _enable_segments(torch: Any) -> None:
         words = " ".join([os.path.basename(sys.executable or "python3")] + (sys.argv if sys.argv and sys.argv[0] else ["PROGRAM.py"]))
         raise UnsupportedError("PyTorch's own allocator is reached from below, by gpumem-run. Start the program as: gpumem-run -- " + words)
     fd = _wanted_below()
-    _kept.append(Emptier(torch.cuda.empty_cache, lambda: os.read(fd, 8), "gpumem-torch"))
+    _kept.append(Emptier(torch.cuda.empty_cache, lambda: _read_wanted(fd), "gpumem-torch"))
 
 
 def _wanted_below() -> int:
@@ -219,6 +219,11 @@ def _wanted_below() -> int:
     if fd < 0:
         raise GpumemError("no descriptor to wait at: %s" % os.strerror(ctypes.get_errno()))
     return fd
+
+
+def _read_wanted(fd: int) -> None:
+    if not os.read(fd, 8):
+        raise BrokenPipeError("the program has closed the descriptor that the preloaded library writes to")
 
 
 def mode() -> Optional[str]:
