@@ -26,6 +26,7 @@ struct evict_answer {
 	uint64_t pid;                      /* as given, if it may be one */
 	const char *name;                  /* as given, if it is no number; otherwise NULL */
 	bool several;                      /* clients have that name */
+	bool process;                      /* it is a pid: all sessions of the process are meant */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
 	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
 	bool alive;                        /* the client, when none of them was left */
@@ -54,7 +55,8 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 	return true;
 }
 
-/* Looks through the clients for the one that the user named: by the number of its session, else by its pid, or by its name. */
+/* Looks through the clients for the one that the user named: by the number of its session, else by its pid, or by its name. By its
+ * pid, one of several sessions will do. */
 static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 {
 	struct evict_answer *answer = user;
@@ -70,8 +72,10 @@ static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 		}
 		bool by_pid = client->pid > 0 && (uint64_t)client->pid == answer->pid;
 		if (!client->left &&
-			(client->session == answer->pid || (by_pid && !answer->session)))
+			(client->session == answer->pid || (by_pid && !answer->session))) {
 			answer->session = client->session;
+			answer->process = client->session != answer->pid;
+		}
 	}
 }
 
@@ -89,7 +93,10 @@ static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->buffers->n_buffers; i++) {
 		const Gm__Wire__Buffer *buffer = packet->buffers->buffers[i];
-		bool meant = buffer->session == answer->session && buffer->evictable &&
+		bool whose = answer->process
+				     ? buffer->pid > 0 && (uint64_t)buffer->pid == answer->pid
+				     : buffer->session == answer->session;
+		bool meant = whose && buffer->evictable &&
 			     (answer->row ? buffer->row == answer->row
 					  : !buffer->pinned && !buffer->shared);
 		if (meant && buffer->in_host == answer->restore) {
@@ -140,6 +147,7 @@ static gpumem_status evict_ask(
 	body.session = answer->session;
 	body.row = answer->row;
 	body.restore = answer->restore;
+	body.process = answer->process;
 	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_EVICT_REPLY, evict_take,
 		answer, &ctl->trouble);
 }
@@ -248,10 +256,11 @@ const struct gm_verb gm_verb_evict = {
 	.arguments = "CLIENT | BUFFER",
 	.summary = "move evictable buffers to host memory",
 	.help = "CLIENT is a pid, the number of a session, or the name of one client; all its\n"
-		"evictable buffers move that are not pinned or shared. BUFFER is one of them, as\n"
-		"'gpumemctl buffers' shows it: SESSION/NUMBER. Their memory goes to the pool of\n"
-		"the device. A buffer comes back when its program pins it. You may move buffers\n"
-		"of your own processes, and administrators may move all.\n",
+		"evictable buffers move that are not pinned or shared. A pid means all sessions of\n"
+		"that process. BUFFER is one buffer, as 'gpumemctl buffers' shows it:\n"
+		"SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes back\n"
+		"when its program pins it. You may move buffers of your own processes, and\n"
+		"administrators may move all.\n",
 	.max_args = 1,
 	.run = evict_run,
 };

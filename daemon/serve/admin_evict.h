@@ -4,7 +4,7 @@
 
 #include "daemon/serve/serve.h"
 
-/* Asks a client to move evictable buffers to host memory, or back: gpumemctl evict and restore. */
+/* Asks a client, or all clients of a process, to move evictable buffers to host memory, or back: gpumemctl evict and restore. */
 gm_serve_handler gm_admin_evict;
 
 #endif

@@ -80,12 +80,51 @@ START_TEST(what_gpumemctl_moved_is_said_to_people_and_to_programs)
 		const char *says = ways[i / 2].says;
 		snprintf(line, sizeof(line), "%s %d %s", i % 2 ? "restore" : "evict", (int)getpid(),
 			ways[i / 2].options);
-		GM_REQUIRE_EQ(ctl(line, said), 0);
-		if (!strstr(said, says) || strchr(said, '\033') || strcspn(said, "\n") > 80)
+		if (ctl(line, said) != 0 || !strstr(said, says) || strchr(said, '\033') ||
+			strcspn(said, "\n") > 80)
 			GM_FAIL("%s: %s", line, said);
 	}
 	gpumem_buffer_destroy(small);
 	gpumem_buffer_destroy(large);
+}
+END_TEST
+
+START_TEST(a_pid_means_all_sessions_of_the_process)
+{
+	static const gpumem_location device = GPUMEM_LOCATION_DEVICE, host = GPUMEM_LOCATION_HOST;
+	gpumem_session *other = join("another");
+	char line[128], said[512], names[2][64];
+	gpumem_buffer *first = filled(2 * MIB, 1), *second = create_in(other, 4 * MIB);
+	buffer_names(names);
+
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 2 buffers (6.0M) to host memory"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(first), host);
+	GM_REQUIRE_EQ(gpumem_buffer_location(second), host);
+	snprintf(line, sizeof(line), "restore %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 2 buffers (6.0M) to the device"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(first), device);
+	GM_REQUIRE_EQ(gpumem_buffer_location(second), device);
+
+	/* The number of a session means that one. */
+	snprintf(line, sizeof(line), "evict %.*s", (int)strcspn(names[1], "/"), names[1]);
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (4.0M) to host memory"));
+	GM_REQUIRE_EQ(gpumem_buffer_location(first), device);
+	GM_REQUIRE_EQ(gpumem_buffer_location(second), host);
+
+	/* What is left to move is enough, whichever session has it. */
+	snprintf(line, sizeof(line), "evict %d", (int)getpid());
+	GM_REQUIRE_EQ(ctl(line, said), 0);
+	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "has no buffer that could be evicted now"));
+
+	gpumem_buffer_destroy(first);
+	gpumem_buffer_destroy(second);
+	gpumem_disconnect(other);
 }
 END_TEST
 
@@ -173,6 +212,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up_small, tear_down);
 	tcase_add_test(tc, gpumemctl_evicts_and_restores_what_it_is_told);
 	tcase_add_test(tc, what_gpumemctl_moved_is_said_to_people_and_to_programs);
+	tcase_add_test(tc, a_pid_means_all_sessions_of_the_process);
 	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
 	tcase_add_test(tc, a_client_that_dies_when_it_is_asked_has_moved_nothing);

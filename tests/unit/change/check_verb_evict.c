@@ -8,8 +8,9 @@
 #include "tests/unit/ctl/verbs_fixture.h"
 
 static Gm__Wire__Evict asked;
-static int looks;      /* how often the client's buffers were looked at */
-static int moved_from; /* they have moved from this look on */
+static uint64_t second = 17; /* the session of the second buffer */
+static int looks;            /* how often the client's buffers were looked at */
+static int moved_from;       /* they have moved from this look on */
 
 static void script_clients(struct gm_fake *f)
 {
@@ -72,7 +73,8 @@ static bool script_look(struct gm_fake *f)
 	bool there = ++looks >= moved_from;
 	for (int i = 0; i < 4; i++) {
 		gm__wire__buffer__init(list[i] = &buffers[i]);
-		buffers[i].session = i == 3 ? 18 : 17;
+		buffers[i].session = i == 3 ? 18 : i == 1 ? second : 17;
+		buffers[i].pid = i == 3 ? 4712 : 4711;
 		buffers[i].row = (uint32_t)i + 1;
 		buffers[i].bytes = (uint64_t)(i + 1) * G;
 		buffers[i].evictable = true;
@@ -128,6 +130,26 @@ START_TEST(a_pid_means_the_session_that_is_there)
 	ck_assert_int_eq(looks, 3);
 	ck_assert_int_eq(ended, GPUMEM_OK);
 	free(text);
+}
+END_TEST
+
+START_TEST(a_pid_means_all_sessions_of_its_process)
+{
+	moved_from = 3;
+	second = 19;
+	char *text = run_verb("evict", script_client, "4711", false);
+	ck_assert_ptr_nonnull(text);
+	has(text, "Moved 2 buffers (3.0G) to host memory.");
+	ck_assert(asked.process);
+	ck_assert_int_eq(looks, 3);
+	free(text);
+
+	/* The number of a session means that one. */
+	moved_from = 1;
+	free(run_verb("evict", script_client, "17", false));
+	ck_assert_uint_eq(asked.session, 17);
+	ck_assert(!asked.process);
+	second = 17;
 }
 END_TEST
 
@@ -210,6 +232,7 @@ int main(void)
 	TCase *tcase = tcase_create("evict");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_pid_means_the_session_that_is_there);
+	tcase_add_test(tcase, a_pid_means_all_sessions_of_its_process);
 	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
 	tcase_add_test(tcase, a_refusal_is_passed_on_with_the_name_of_the_holder);
 	tcase_add_test(tcase, a_client_that_is_not_there_is_named);
