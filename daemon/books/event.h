@@ -76,7 +76,7 @@ enum gm_event_kind {
 	GM_EVENT_RESTS,           /* a request waits until other users' clients may be asked for it:
 				     asked, priority, block */
 	GM_EVENT_GRANTED,         /* a request that waited is granted: asked, waited_ns */
-	GM_EVENT_REFUSED,         /* a request that waited is refused: asked, waited_ns, status */
+	GM_EVENT_REFUSED,         /* a request is refused: asked, waited_ns, status */
 	GM_EVENT_CANCELLED,       /* a request that waited is taken back, or its client is gone:
 				     asked, waited_ns, status */
 	GM_EVENT_VICTIM,          /* a client is terminated, or should be: held, priority, error */

@@ -355,6 +355,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 	queue_take_out(device, request);
 	gpumem_status status = gm_request_admit(request, device, detail);
 	if (status != GPUMEM_OK) {
+		w->block = GM_BLOCK_NONE; /* it does not lack memory any more */
 		queue_refuse(request, status, detail);
 		return;
 	}

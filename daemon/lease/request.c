@@ -17,7 +17,6 @@
 
 #include "common/arith.h"
 #include "common/step.h"
-#include "common/uid_name.h"
 #include "common/units.h"
 #include "daemon/books/fds.h"
 #include "daemon/device/plan.h"
@@ -94,12 +93,16 @@ __attribute__((cold)) void gm_request_fail(
 		gm_queue_end(request, status, detail);
 		return;
 	}
+	struct gm_device *device = request->declares
+					   ? &request->session->core->env.devices[request->device]
+					   : request->target->device;
+	if (status != GPUMEM_E_CANCELLED)
+		gm_request_tell(device, request, status, detail);
 	if (request->declares) {
 		gm_declare_fail(request, status, detail);
 		return;
 	}
 
-	struct gm_device *device = request->target->device;
 	request_undo(request);
 	gm_request_refuse(request, status, detail);
 	gm_reserve_refill(device);
@@ -184,34 +187,8 @@ static void request_refuse_backend(
 	struct gm_request *request, const struct gm_chunk *chunk, int result)
 {
 	struct gm_device *device = request->target->device;
-	const struct gm_env *env = device->env;
-	char detail[GM_DETAIL_BYTES], trouble[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
-	char user[GM_UID_NAME_TEXT];
-	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
-
-	gpumem_status status;
-	if (result == -EOPNOTSUPP)
-		status = gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-			"device %u has no %s transport: its driver refused; ask for the other one, "
-			"or set transport = auto in gpumemd.conf",
-			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
-	else if (result == -EDQUOT)
-		status = gm_refuse(GPUMEM_E_LIMIT, detail,
-			"no ipc block can be made for %s that no old handle would open; ask "
-			"for the fd transport, or restart gpumemd; see the daemon's log",
-			gm_uid_name_say(chunk->payer_uid, user));
-	else if (result == -EMFILE || result == -ENFILE)
-		status = gm_refuse(GPUMEM_E_LIMIT, detail,
-			"the daemon has no file descriptors left; raise its LimitNOFILE=");
-	else if (result == -EXFULL)
-		status = gm_refuse(GPUMEM_E_LIMIT, detail,
-			"the keeper has no room for another chunk's file descriptor; return some "
-			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
-	else
-		status = gm_refuse(GPUMEM_E_SYSTEM, detail,
-			"device %u could not make a chunk of %s: %.160s; see the daemon's log",
-			device->number, gm_format_size(chunk->bytes, size),
-			said ? trouble : strerror(-result));
+	char detail[GM_DETAIL_BYTES];
+	gpumem_status status = gm_request_say_backend(device, chunk, result, detail);
 
 	gm_ledger_unadmit(
 		&device->ledger, gm_session_account(request->session, device), chunk->bytes);
@@ -443,23 +420,6 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 	request->missing = plan->n_created;
 }
 
-static __attribute__((cold)) gpumem_status request_refuse_fds(
-	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES])
-{
-	const struct gm_fds_user *user = session->fds;
-	const struct gm_fd_budget *fds = session->core->env.fds;
-	char name[GM_UID_NAME_PAYER_TEXT];
-
-	return gm_refuse(GPUMEM_E_LIMIT, detail,
-		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
-		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
-		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
-		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
-		(unsigned long long)user->held, (unsigned long long)n,
-		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
-		(unsigned long long)gm_fd_budget_for_chunks(fds));
-}
-
 /* Chooses the transport and the chunks of a request that fits. */
 static gpumem_status request_plan(const struct gm_request *request, struct gm_device *device,
 	enum gm_transport *ret_transport, struct gm_plan *ret_plan, char detail[GM_DETAIL_BYTES])
@@ -487,7 +447,7 @@ static gpumem_status request_plan(const struct gm_request *request, struct gm_de
 	uint64_t own = session->fds->held;
 	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
 	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
-		return request_refuse_fds(session, fds, detail);
+		return gm_request_say_fds(session, fds, detail);
 	*ret_transport = transport;
 	return GPUMEM_OK;
 }
@@ -613,12 +573,22 @@ gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_dev
 	return gm_admit_say(device, payer, exact, ret_refusal, detail);
 }
 
+/* Whether the daemon has too little of something. Otherwise the request is wrong, which is the client's affair. */
+static bool request_is_short(gpumem_status status)
+{
+	return status == GPUMEM_E_LIMIT || status == GPUMEM_E_HOST_MEMORY ||
+	       status == GPUMEM_E_SYSTEM;
+}
+
 /* Grants the request or queues it. Any other status than GPUMEM_OK: it must be refused. */
 static gpumem_status request_take(struct gm_env *env, struct gm_request *request, char *detail)
 {
 	gpumem_status status = request_check(env, request, detail);
-	if (status != GPUMEM_OK)
+	if (status != GPUMEM_OK) {
+		if (request_is_short(status))
+			gm_request_tell(&env->devices[request->device], request, status, detail);
 		return status;
+	}
 
 	struct gm_device *device =
 		request->lease ? request->lease->device : &env->devices[request->device];
@@ -629,6 +599,8 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 		status = gm_request_admit(request, device, detail);
 		if (status == GPUMEM_OK)
 			gm_request_start(request);
+		else if (request_is_short(status))
+			gm_request_tell(device, request, status, detail);
 		return status;
 	}
 

@@ -579,6 +579,19 @@ void gm_request_fail(struct gm_request *request, gpumem_status status, const cha
 void gm_request_link(struct gm_request *request);
 void gm_request_unlink(struct gm_request *request);
 
+/* ---- request_say.c */
+
+/* The backend could not make a chunk, for another reason than lack of memory. */
+gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
+	int result, char detail[GM_DETAIL_BYTES]);
+/* The session's user may not have n more descriptors of the daemon. */
+gpumem_status gm_request_say_fds(
+	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES]);
+/* Reports a refusal that the queue does not report: the daemon or the backend fails the request. Nothing is said of
+ * requests that follow a refused one. */
+void gm_request_tell(struct gm_device *device, const struct gm_request *request,
+	gpumem_status status, const char *detail);
+
 /* ---- queue.c */
 
 /*

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is said of requests that fail although there is device memory for them: the sentence for the client, and the report for
+ * the journal. Changes nothing. The sentences for lack of memory are in admit.c, and the queue reports its own refusals.
+ */
+#include "daemon/lease/session_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/arith.h"
+#include "common/uid_name.h"
+#include "common/units.h"
+#include "daemon/books/fds.h"
+
+gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
+	int result, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_env *env = device->env;
+	char trouble[GM_DETAIL_BYTES], size[GM_UNITS_TEXT];
+	char user[GM_UID_NAME_TEXT];
+	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
+
+	if (result == -EOPNOTSUPP)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"device %u has no %s transport: its driver refused; ask for the other one, "
+			"or set transport = auto in gpumemd.conf",
+			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
+	if (result == -EDQUOT)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"no ipc block can be made for %s that no old handle would open; ask "
+			"for the fd transport, or restart gpumemd; see the daemon's log",
+			gm_uid_name_say(chunk->payer_uid, user));
+	if (result == -EMFILE || result == -ENFILE)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+	if (result == -EXFULL)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"the keeper has no room for another chunk's file descriptor; return some "
+			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
+	return gm_refuse(GPUMEM_E_SYSTEM, detail,
+		"device %u could not make a chunk of %s: %.160s; see the daemon's log",
+		device->number, gm_format_size(chunk->bytes, size),
+		said ? trouble : strerror(-result));
+}
+
+__attribute__((cold)) gpumem_status gm_request_say_fds(
+	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_fds_user *user = session->fds;
+	const struct gm_fd_budget *fds = session->core->env.fds;
+	char name[GM_UID_NAME_PAYER_TEXT];
+
+	return gm_refuse(GPUMEM_E_LIMIT, detail,
+		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
+		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
+		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
+		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+		(unsigned long long)user->held, (unsigned long long)n,
+		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
+		(unsigned long long)gm_fd_budget_for_chunks(fds));
+}
+
+__attribute__((cold)) void gm_request_tell(struct gm_device *device,
+	const struct gm_request *request, gpumem_status status, const char *detail)
+{
+	const struct gm_account *account = gm_session_account(request->session, device);
+	char text[GM_DETAIL_BYTES];
+
+	if (request->again)
+		return;
+	gm_say(text, "refused: %s", detail);
+	gm_env_tell(device->env, &(struct gm_event){
+					 .kind = GM_EVENT_REFUSED,
+					 .device = device->number,
+					 .text = text,
+					 .session = request->session,
+					 .asked = request->bytes,
+					 .held = account->held,
+					 .priority = account->priority,
+					 .status = (int)status,
+				 });
+}
