@@ -23,16 +23,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpumem/gpumem_managed.h"
-#include "gpumem/gpumem_piece.h"
 #include "tests/end_keeper.h"
-#include "tests/integration/device.h"
-#include "tests/integration/ok.h"
 #include "tests/integration/raw.h"
+#include "tests/integration/step_actor.h"
 #include "tests/integration/step_table.h"
 #include "tests/tap.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 /* Workers are forked, and start threads of their own: thread sanitizer takes that for a mistake
  * unless told. */
@@ -45,250 +40,7 @@ const char *__tsan_default_options(void)
 static struct gm_daemon daemon_;
 static struct gm_step_tables *steps;
 
-/* What the test and the workers share. */
-static struct {
-	gpumem_token token;
-	char name[32];
-} * board;
-
-/* ---- a worker: does one thing for each word */
-
-enum { BUFFERS = 2, POINTERS = 2, VIEWS = 2 };
-
-struct actor {
-	gpumem_session *session;
-	gpumem_buffer *buffers[BUFFERS], *views[VIEWS];
-	void *pointers[POINTERS];
-	gpumem_buffer *opened; /* the memory of its second pointer */
-	gpumem_piece piece;
-};
-
-#define DECLARED (3 * MIB)
-static const size_t buffer_bytes[] = {6 * MIB, 2 * MIB};
-static const size_t pointer_bytes[] = {2 * MIB, 5 * MIB};
-
-/* Marks the first and the last byte. */
-static void mark(void *ptr, size_t bytes, uint8_t value)
-{
-	gm_device_set(ptr, 1, value);
-	gm_device_set((uint8_t *)ptr + bytes - 1, 1, value);
-}
-
-static void require_mark(const void *ptr, size_t bytes, uint8_t value)
-{
-	GM_REQUIRE(gm_device_is(ptr, 1, value));
-	GM_REQUIRE(gm_device_is((const uint8_t *)ptr + bytes - 1, 1, value));
-}
-
-static void check_all(const struct actor *actor)
-{
-	for (unsigned i = 0; i < BUFFERS; i++)
-		if (actor->buffers[i])
-			require_mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i],
-				(uint8_t)(1 + i));
-	for (unsigned i = 0; i < POINTERS; i++)
-		if (actor->pointers[i])
-			require_mark(actor->pointers[i], pointer_bytes[i], (uint8_t)(11 + i));
-	for (unsigned i = 0; i < VIEWS; i++)
-		if (actor->views[i])
-			require_mark(gpumem_buffer_ptr(actor->views[i]), buffer_bytes[0], 1);
-	if (actor->opened)
-		require_mark((uint8_t *)gpumem_buffer_ptr(actor->opened) + actor->piece.offset,
-			pointer_bytes[1], 12);
-}
-
-/* A connection is not waited for: a daemon that dies meanwhile is an error, and the program asks
- * again. */
-static void join(struct actor *actor)
-{
-	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	options.socket = daemon_.socket;
-	options.name = "actor";
-	GM_UNTIL(gpumem_connect(&options, &actor->session) == GPUMEM_OK);
-}
-
-static void create(struct actor *actor, unsigned i)
-{
-	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
-	options.flags = GPUMEM_BUFFER_FOR_OTHERS;
-	if (i == 0)
-		options.flags |= GPUMEM_BUFFER_SIGNALS; /* such a buffer cannot grow */
-	else
-		options.max_size = 64 * MIB;
-	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[i], &options, &actor->buffers[i]));
-	mark(gpumem_buffer_ptr(actor->buffers[i]), buffer_bytes[i], (uint8_t)(1 + i));
-}
-
-static void destroy(gpumem_buffer **buffer)
-{
-	gpumem_buffer_destroy(*buffer);
-	*buffer = NULL;
-}
-
-static void allocate(struct actor *actor, unsigned i)
-{
-	OK(gpumem_alloc(actor->session, 0, pointer_bytes[i], NULL, NULL, &actor->pointers[i]));
-	mark(actor->pointers[i], pointer_bytes[i], (uint8_t)(11 + i));
-}
-
-static void free_all(struct actor *actor)
-{
-	for (unsigned i = 0; i < POINTERS; i++) {
-		OK(gpumem_free(actor->session, actor->pointers[i], GPUMEM_STREAM_DONE));
-		actor->pointers[i] = NULL;
-	}
-}
-
-static void share(struct actor *actor, unsigned i)
-{
-	gpumem_share_options options = GPUMEM_SHARE_OPTIONS_INIT;
-	if (gm_tap_has_users()) {
-		options.flags = GPUMEM_READERS_CAN_WRITE;
-		options.audience = GPUMEM_AUDIENCE_UID;
-		options.id = GM_STRANGER;
-	}
-	OK(gpumem_share(actor->buffers[i], &options, &board->token));
-}
-
-/* The metadata of a name takes several packets. */
-static uint8_t metadata[150000];
-
-static void publish(struct actor *actor, unsigned i, bool until_unread)
-{
-	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
-	if (gm_tap_has_users()) {
-		options.flags = GPUMEM_READERS_CAN_WRITE;
-		options.audience = GPUMEM_AUDIENCE_UID;
-		options.id = GM_STRANGER;
-	}
-	options.replace = i;
-	options.until_unread = until_unread;
-	options.metadata = metadata;
-	options.metadata_size = sizeof(metadata);
-	options.expires_s = 3600;
-	memset(metadata, 7, sizeof(metadata));
-	uint64_t version = 0;
-	OK(gpumem_publish(actor->buffers[i], "llama", &options, GPUMEM_STREAM_DONE, &version));
-	GM_REQUIRE_EQ(version, 1 + i);
-}
-
-static void read_metadata(struct actor *actor)
-{
-	void *data;
-	size_t size;
-	uint64_t version = 0;
-	memset(metadata, 7, sizeof(metadata));
-	OK(gpumem_metadata_read(actor->session, board->name, &data, &size, &version));
-	GM_REQUIRE(version == 1 && size == sizeof(metadata) && !memcmp(data, metadata, size));
-	gpumem_metadata_free(data);
-	OK(gpumem_buffer_metadata(actor->views[0], &data, &size));
-	GM_REQUIRE(size == sizeof(metadata) && !memcmp(data, metadata, size));
-	gpumem_metadata_free(data);
-}
-
-static void act(struct actor *actor, char word)
-{
-	gpumem_token token;
-	switch (word) {
-	case 'j':
-		join(actor);
-		break;
-	case 'b':
-	case 'B':
-		create(actor, word == 'B');
-		break;
-	case 'd':
-	case 'D':
-		destroy(&actor->buffers[word == 'D']);
-		break;
-	case 'g': /* its second buffer grows, and becomes what it was */
-		OK(gpumem_buffer_resize(actor->buffers[1], 11 * MIB, NULL, NULL));
-		break;
-	case 'h':
-		OK(gpumem_buffer_resize(
-			actor->buffers[1], buffer_bytes[1], GPUMEM_STREAM_DONE, NULL));
-		break;
-	case 'a':
-	case 'A':
-		allocate(actor, word == 'A');
-		break;
-	case 'f':
-		free_all(actor);
-		break;
-	case 't':
-		OK(gpumem_trim(actor->session, NULL));
-		break;
-	case 's':
-		share(actor, 0);
-		break;
-	case 'u':
-		OK(gpumem_unshare(actor->buffers[0]));
-		break;
-	case 'o':
-	case 'O':
-		OK(gpumem_open(actor->session, &board->token, &actor->views[word == 'O']));
-		break;
-	case 'p':
-	case 'P': /* replaces what 'p' has published */
-		publish(actor, word == 'P', false);
-		break;
-	case 'U':
-		publish(actor, 0, true);
-		break;
-	case 'n':
-		OK(gpumem_attach(actor->session, board->name, &actor->views[0]));
-		break;
-	case 'r':
-		OK(gpumem_unpublish(actor->session, "llama"));
-		break;
-	case 'x': /* its own buffer, by a token of its own */
-		OK(gpumem_share(actor->buffers[0], NULL, &token));
-		OK(gpumem_open(actor->session, &token, &actor->views[0]));
-		break;
-	case 'y': /* its own pointers, and opens the second */
-		for (unsigned i = 0; i < POINTERS; i++)
-			OK(gpumem_share_ptr(actor->session, actor->pointers[i], &actor->piece));
-		OK(gpumem_open_piece(actor->session, &actor->piece, &actor->opened));
-		break;
-	case 'Y':
-		destroy(&actor->opened);
-		break;
-	case 'm':
-		read_metadata(actor);
-		break;
-	case 'e': /* memory of its own making */
-		OK(gpumem_declare(actor->session, 0, DECLARED, 0));
-		break;
-	case 'E':
-		OK(gpumem_undeclare(actor->session, 0, DECLARED));
-		break;
-	case 'c':
-	case 'C':
-		destroy(&actor->views[word == 'C']);
-		break;
-	case 'q':
-		gpumem_disconnect(actor->session);
-		*actor = (struct actor){0};
-		break;
-	}
-	check_all(actor);
-}
-
-static void work(int channel, void *argument)
-{
-	struct actor actor = {0};
-	char word;
-	if (argument)
-		gm_become_stranger_if_possible();
-	do {
-		gm_hear(channel, &word, 1);
-		act(&actor, word);
-		gpumem_stats_t stats = GPUMEM_STATS_INIT;
-		if (actor.session)
-			OK(gpumem_stats(actor.session, 0, &stats));
-		gm_say(channel, &stats.allocated, sizeof(stats.allocated));
-	} while (word != 'q');
-}
+static struct gm_step_board *board;
 
 /* ---- the test's side */
 
@@ -455,9 +207,9 @@ static void perform(struct gm_worker workers[2], const char *line, struct expect
 	else if (line[1] == 'q')
 		expected->clients--;
 	if (line[1] == 'e')
-		expected->declared[who] += DECLARED;
+		expected->declared[who] += GM_STEP_DECLARED;
 	else if (line[1] == 'E')
-		expected->declared[who] -= DECLARED;
+		expected->declared[who] -= GM_STEP_DECLARED;
 	else if (line[1] == 'q')
 		expected->declared[who] = 0;
 	if (line[2] == '*')
@@ -489,10 +241,11 @@ static void run_script(bool restart)
 {
 	struct gm_worker workers[2];
 	struct expected expected = {0};
-	static bool second = true;
+	struct gm_step_part first = {.socket = daemon_.socket, .board = board}, second = first;
 
-	gm_worker_start(&workers[0], work, NULL);
-	gm_worker_start(&workers[1], work, &second);
+	second.stranger = true;
+	gm_worker_start(&workers[0], gm_step_work, &first);
+	gm_worker_start(&workers[1], gm_step_work, &second);
 	for (size_t i = 0; script[i]; i++) {
 		perform(workers, script[i], &expected);
 		await_books(&expected, script[i]);
