@@ -194,7 +194,9 @@ static void step_complete(struct model *m)
 		return;
 	}
 	must(m, r->q.ended == 1, "goes on without a chunk");
-	must(m, r->q.status == (result == -ENOMEM ? GPUMEM_E_NO_MEMORY : GPUMEM_E_SYSTEM),
+	must(m,
+		r->q.status == (result == -ENOMEM ? GPUMEM_E_NO_MEMORY : GPUMEM_E_SYSTEM) ||
+			(no_host_memory && r->q.status == GPUMEM_E_HOST_MEMORY),
 		"refused with %d", r->q.status);
 }
 
