@@ -257,7 +257,7 @@ static bool pool_is_greedy(const struct gm_pool *pool, uint64_t bytes, uint64_t 
 	return bytes > (of_others + bytes) / n_domains;
 }
 
-static uint64_t pool_fresh_bytes(const struct gm_pool *pool)
+uint64_t gm_pool_fresh_bytes(const struct gm_pool *pool)
 {
 	return pool->fresh ? pool->fresh->bytes : 0;
 }
@@ -266,9 +266,10 @@ static uint64_t pool_fresh_bytes(const struct gm_pool *pool)
 static bool pool_leaves_no_room(
 	const struct gm_pool *pool, const struct gm_pool_domain *own, const struct gm_chunk *chunk)
 {
-	uint64_t others = pool->bytes - pool_fresh_bytes(pool) - own->bytes;
+	uint64_t others = pool->bytes - gm_pool_fresh_bytes(pool) - own->bytes;
 
-	if (own == pool->fresh || others <= pool->max_bytes - pool_fresh_bytes(pool) - chunk->bytes)
+	if (own == pool->fresh ||
+		others <= pool->max_bytes - gm_pool_fresh_bytes(pool) - chunk->bytes)
 		return false;
 	return pool_is_greedy(pool, chunk->bytes, others, pool_longest_unused(pool, own),
 		pool->n_busy + !own->by_age);
@@ -285,7 +286,7 @@ static struct gm_pool_domain *pool_choose(const struct gm_pool *pool, gm_domain 
 	if (!own || !own->by_age)
 		return other;
 	/* Its last chunk may have come just now. */
-	uint64_t others = pool->bytes - pool_fresh_bytes(pool) - own->bytes;
+	uint64_t others = pool->bytes - gm_pool_fresh_bytes(pool) - own->bytes;
 	if (!other || (own->by_age->age_next &&
 			      pool_is_greedy(pool, own->bytes, others, other, pool->n_busy)))
 		return own;
@@ -314,8 +315,12 @@ int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns)
 
 	chunk->pooled_at = now_ns;
 	pool_add(pool, bucket, chunk);
+	/* A fresh one comes instead of one that was taken, most likely by the domain that used the pool last. */
+	gm_domain spare = chunk->domain;
+	if (spare == GM_DOMAIN_FRESH && pool->busy)
+		spare = pool->busy->prev->id;
 	while (pool->bytes > pool->max_bytes)
-		gm_pool_evict(pool, chunk->domain);
+		gm_pool_evict(pool, spare);
 	return 0;
 }
 

@@ -69,6 +69,7 @@ void gm_pool_deinit(struct gm_pool *pool);
  */
 int gm_pool_put(struct gm_pool *pool, struct gm_chunk *chunk, uint64_t now_ns);
 
+uint64_t gm_pool_fresh_bytes(const struct gm_pool *pool);
 /* How many chunks of this size a domain could take: its own and fresh ones. */
 uint64_t gm_pool_count(
 	const struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain);

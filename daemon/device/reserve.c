@@ -35,13 +35,15 @@ void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 	reserve->retry_ns = 0;
 }
 
+/* Used chunks make room for it in the pool. */
 static bool reserve_fits(const struct gm_device *device, uint64_t bytes)
 {
 	const struct gm_ledger *l = &device->ledger;
-	uint64_t pooled = l->pooled + l->unclaimed + bytes;
-	return pooled <= device->pool.max_bytes && !gm_fd_budget_spare_full(device->env->fds) &&
-	       device->env->fds->waiting == 0 && gm_fd_budget_may_open(device->env->fds) &&
-	       pooled + gm_ledger_charged(l) <= gm_device_ceiling(device);
+	uint64_t more = l->unclaimed + bytes;
+	return gm_pool_fresh_bytes(&device->pool) + more <= device->pool.max_bytes &&
+	       !gm_fd_budget_spare_full(device->env->fds) && device->env->fds->waiting == 0 &&
+	       gm_fd_budget_may_open(device->env->fds) &&
+	       l->pooled + more + gm_ledger_charged(l) <= gm_device_ceiling(device);
 }
 
 /* Whether chunks should be made for it, when it is time. */

@@ -142,6 +142,35 @@ START_TEST(it_stays_within_the_size_of_the_pool_and_its_buckets)
 }
 END_TEST
 
+START_TEST(used_chunks_make_room_for_it)
+{
+	struct gm_core_device_info info = with_reserve(16 * GiB, 64 * MiB);
+	info.policy.max_pool = 128 * MiB;
+	uint32_t d = fake_core_add(&fake, &info);
+	fake_core_run(&fake);
+	struct gm_session *hog = fake_session(&fake, 1, 1);
+	struct gm_lease *small[64];
+	for (int i = 0; i < 64; i++)
+		small[i] = fake_lease(&fake, hog, d, 2 * MiB);
+	fake_core_run(&fake);
+
+	/* The pool is full again when the second one takes of the reserve, and the first one's part is under way. */
+	struct fake_request q[3];
+	fake_ask(&fake, &q[0], fake_session(&fake, 2, 2), d, 32 * MiB, GM_TRANSPORT_AUTO);
+	for (int i = 0; i < 64; i++)
+		gm_lease_return(hog, small[i]);
+	fake_ask(&fake, &q[1], fake_session(&fake, 3, 3), d, 16 * MiB, GM_TRANSPORT_AUTO);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 128 * MiB);
+	fake_ask(&fake, &q[2], fake_session(&fake, 4, 4), d, 62 * MiB, GM_TRANSPORT_AUTO);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_uint_eq(q[i].ended, 1);
+		ck_assert_int_eq(q[i].status, GPUMEM_OK);
+	}
+	fake_core_run(&fake);
+}
+END_TEST
+
 START_TEST(a_failure_is_tried_again_later_and_later)
 {
 	struct gm_core_device_info info = with_reserve(GiB, 2 * MiB);
@@ -239,6 +268,7 @@ int main(void)
 	tcase_add_test(tcase, every_step_of_a_heap_is_a_hit_and_what_was_taken_is_made_again);
 	tcase_add_test(tcase, it_is_not_made_again_under_pressure);
 	tcase_add_test(tcase, it_stays_within_the_size_of_the_pool_and_its_buckets);
+	tcase_add_test(tcase, used_chunks_make_room_for_it);
 	tcase_add_test(tcase, a_failure_is_tried_again_later_and_later);
 	tcase_add_test(tcase, what_does_not_fit_when_it_is_time_waits_for_an_event);
 	tcase_add_test(tcase, an_ipc_device_has_none);
