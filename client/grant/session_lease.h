@@ -50,7 +50,7 @@ struct gm_session_lease {
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
 
-/* What a new lease is to be. */
+/* The properties of a new lease. */
 struct gm_lease_what {
 	uint32_t device;
 	uint64_t bytes;

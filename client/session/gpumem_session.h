@@ -102,7 +102,7 @@ enum gm_session_state {
 	GM_SESSION_CLOSED, /* being disconnected: nothing is sent any more */
 };
 
-/* What a program holds. Fields before the lock do not change once the session is made, except
+/* A session, the object behind a program's handle. Fields before the lock do not change once the session is made, except
  * atomics, captures and pages (which have locks of their own), and the fields of device[] that name
  * their lock. */
 struct gpumem_session {

@@ -9,7 +9,7 @@
 #include "client/session/conn.h"
 #include "common/types.h"
 
-/* What a client says first. */
+/* The first message of a client. */
 struct gm_hello_ask {
 	const char *path; /* of the socket */
 	const char *why;  /* why that path, for messages: "the user's daemon", … */
@@ -28,7 +28,7 @@ struct gm_hello_ask {
 	void *ctx; /* of wake and connected */
 };
 
-/* What the daemon answers. The struct owns the connection, the fds and the list. */
+/* The daemon's answer. The struct owns the connection, the fds and the list. */
 struct gm_hello {
 	struct gm_conn *conn;
 	int bell;        /* rings when the daemon's page has a new event */

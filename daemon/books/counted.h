@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-/* What the driver says each process has on a device, at one moment. debt.c makes estimates of it. */
+/* A count: how much memory of a device each process has at one moment, according to the driver. debt.c estimates
+ * lingering memory from it. */
 
 struct gm_counted_process {
 	pid_t pid;
@@ -35,7 +36,7 @@ static inline int gm_counted_order(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* What a count says of a process. NULL: nothing, or there is no count. */
+/* Finds a process in a count. NULL: it is not there, or there is no count. */
 static inline struct gm_counted_process *gm_counted_find(struct gm_counted *counted, pid_t pid)
 {
 	struct gm_counted_process key = {.pid = pid};

@@ -105,8 +105,8 @@ static inline void gm_env_erase(const struct gm_env *env, uint32_t *place)
 		env->ops.erase(env->ctx, place);
 }
 
-/* What the payer holds on a device, or may hold there, changed. A payer that is about to end or
- * has no process is not reported. */
+/* Reports that what the payer holds on a device, or may hold there, has changed. Does nothing for a payer that is
+ * about to end or has no process. */
 static inline void gm_env_payer_changed(
 	const struct gm_env *env, const struct gm_payer *payer, uint32_t device)
 {

@@ -44,7 +44,7 @@ struct gm_use {
 	uint64_t evictable; /* in use, but it could be moved to host memory */
 };
 
-/* What a client is asked for. */
+/* A request to a client to give memory back. */
 struct gm_reclaim {
 	uint32_t device;
 	enum gm_trigger trigger;

@@ -60,7 +60,7 @@ struct gm_core_ops {
 	 */
 	bool (*call_off)(void *ctx, struct gm_chunk *chunk);
 	/*
-	 * What a client says on its page about its use of a device. Core calls this while it makes
+	 * Reads what a client says on its page about its use of a device. Core calls this while it makes
 	 * a plan. Core believes it as far as it can be true (no more than the client holds). A
 	 * client that claims to have nothing cached may be asked all the same.
 	 */
@@ -96,7 +96,7 @@ struct gm_core_ops {
 	bool (*in_use)(void *ctx, const struct gm_chunk *chunk);
 	/* Starts a count of what processes have of the device. gm_core_counted() reports it. */
 	void (*count)(void *ctx, uint32_t device);
-	/* What became of the process that had this number and began at that time (0: not known). Must
+	/* Says what became of the process that had this number and began at that time (0: not known). Must
 	 * be quick. Without this function, every process counts as alive. */
 	enum gm_fate (*fate)(void *ctx, pid_t pid, uint64_t began);
 	/* A chunk is in the pool now. Must be quick. */

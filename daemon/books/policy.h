@@ -13,7 +13,7 @@
  * Nothing here keeps state but struct gm_pressure.
  */
 
-/* What happens when a device has no memory for a request that does not say so itself. */
+/* What the daemon does when a device has no memory for a request that does not say how long it may wait. */
 enum gm_oom {
 	GM_OOM_REFUSE,    /* it is refused, after clients were asked to return memory */
 	GM_OOM_WAIT,      /* it waits, wait_ns at most */

@@ -87,7 +87,7 @@ struct gm_record_device {
 	uint64_t requests, refusals; /* of all devices; in the first device's record */
 };
 
-/* What was set at run time for an owner. */
+/* The limit that was set at run time for an owner. */
 struct gm_record_limit {
 	struct gm_record head;
 	struct gm_owner owner;
@@ -253,7 +253,8 @@ struct gm_record_drain {
 	uint64_t since_ns;
 };
 
-/* What a session declared, on each device. It has the id of the session, and goes before it. */
+/* How much a session declared on each device. The record has the id of the session, and is erased before the
+ * session's. */
 struct gm_record_declared {
 	struct gm_record head;
 	uint64_t n_devices;

@@ -10,7 +10,7 @@
 #include "daemon/config/config_names.h"
 #include "daemon/config/config_value.h"
 
-/* What the files say, before config.c makes a configuration of it. */
+/* The contents of the files, before config.c makes a configuration of them. */
 
 /* The sections that have a value for each key: the general one, those of devices by their numbers,
  * then those of strangers. */

@@ -82,7 +82,7 @@ int gm_core_add_device(
 void gm_core_begin_adoption(struct gm_core *core);
 void gm_core_end_adoption(struct gm_core *core);
 uint32_t gm_core_device_count(const struct gm_core *core);
-/* Sets a new policy. What is pooled past it is released; what is leased past it stays. */
+/* Sets a new policy. Pooled chunks beyond it are destroyed; leased chunks beyond it stay. */
 void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_policy *policy);
 void gm_core_device_figures(
 	const struct gm_core *core, uint32_t device, struct gm_device_figures *ret);
@@ -105,9 +105,9 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice);
 #define GM_CORE_TRIM_SLICE 4096
 
 /*
- * Drains a device: until gm_core_undrain(), nobody gets new memory on it. Requests that wait for it are
- * refused, its pool is destroyed, and so is what comes back. What clients hold stays theirs. uid is
- * who asked for it, and a refusal says so. If the device is drained already, that stays as it is, but
+ * Drains a device: until gm_core_undrain(), nobody gets new memory on it. Core refuses requests that wait for it,
+ * and destroys its pool and all chunks that come back. Clients keep what they hold. uid is the user
+ * that asked for the drain; refusals name it. If the device is drained already, that stays as it is, but
  * the reclaim epoch rises. A negative errno: the drain cannot be recorded, and nothing changed.
  */
 int gm_core_drain(struct gm_core *core, uint32_t device, uid_t uid);
@@ -210,8 +210,8 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes);
 /* The device could not say: foreign stays what it was, and does not count as measured any more. */
 void gm_core_sample_failed(struct gm_core *core, uint32_t device);
 /*
- * What the driver counts for each process, if the device is counted. Core takes ownership. It must come
- * in order with the other reports of the device: for a chunk that is watched, one count before its
+ * Reports what the driver counts for each process, if the device is counted. Core takes ownership. The report must come
+ * in order with the others of the device: for a chunk that is watched, one count before its
  * destruction and one after it.
  */
 void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *counted);

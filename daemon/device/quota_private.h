@@ -41,7 +41,7 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 	uint32_t device, struct gm_quotas *ret_next, char detail[GM_DETAIL_BYTES]);
 /* Where the record of what is set for this owner at run time is; 0: there is none. */
 uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *owner);
-/* What is set for this owner at run time has that record already. */
+/* Notes that the run-time limit of this owner already has a record, which an earlier daemon wrote. */
 void gm_quotas_adopt(
 	struct gm_quotas *quotas, const struct gm_owner *owner, uint64_t id, uint32_t place);
 /* Puts the table in force and lets every payer join it. Afterwards *next is the old table. */

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-/* Finding the keeper: its socket, who is behind it, and its program. Never waits. */
+/* Finds the keeper: its socket, the process behind it, and its program. Never waits. */
 
 #define GM_KEEP_FIND_WHY 512
 

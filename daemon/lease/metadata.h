@@ -58,7 +58,7 @@ gpumem_status gm_session_find_metadata(struct gm_session *session, uid_t uid, co
 /* Reads n bytes. -ENOENT: it has ended. */
 int gm_core_read_metadata(
 	const struct gm_core *core, uint64_t id, uint64_t offset, void *ret_bytes, size_t n);
-/* What metadata of this size is charged: whole pages, and one for the rest. */
+/* How many bytes the daemon charges for metadata of this size: whole pages, and one page more. */
 uint64_t gm_metadata_cost(uint64_t size);
 
 #endif

@@ -531,7 +531,7 @@ int gm_commit_grant(
 	struct gm_lease *lease, struct gm_chunk *chunks, uint64_t asked, uint64_t user_bytes);
 /* Takes back a grant that made the lease. */
 void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
-/* What the session declared. Only the first write can fail. */
+/* Writes the record of what the session declared. Only the first write can fail. */
 int gm_commit_declared(struct gm_session *session);
 /* The debt as it stands; one of 0 bytes has no record. */
 void gm_commit_debt(struct gm_debt *debt);
@@ -563,7 +563,7 @@ gpumem_status gm_request_admit(
 /* GPUMEM_E_INVALID: no request is for so many bytes. */
 gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES]);
 /*
- * What gm_core_request() would say to a request for a new lease, without doing anything. GPUMEM_OK: it
+ * Says how gm_core_request() would answer a request for a new lease, and changes nothing. GPUMEM_OK: it
  * would be granted at once. Otherwise detail says why not, and so does *ret_refusal; if its block is
  * GM_BLOCK_NONE, no memory would help. Does not look at how many leases the session has.
  */

@@ -8,7 +8,7 @@
 #define GM_CGROUP_CONTAINER_BYTES 128
 #define GM_CGROUP_SCOPE_BYTES     1024
 
-/* What the cgroup path of a process tells. */
+/* What the daemon learns from the cgroup path of a process. */
 struct gm_cgroup {
 	char unit[GM_CGROUP_UNIT_BYTES];           /* the system manager's unit; "": none */
 	char container[GM_CGROUP_CONTAINER_BYTES]; /* its id or name, for people; "": in none */
@@ -20,7 +20,7 @@ struct gm_cgroup {
 	bool name_is_loose;
 };
 
-/* What limits call the container: its name, or its path where the name proves nothing; "": none. */
+/* The name of the container in limits: its name, or its path where the name proves nothing; "": none. */
 const char *gm_cgroup_limit_name(const struct gm_cgroup *cgroup);
 
 /*

@@ -20,7 +20,7 @@
 struct gm_closer;
 
 struct gm_closer *gm_closer_new(void); /* NULL: no memory */
-/* What is not closed yet is closed when the process ends at the latest, which waits for nobody.
+/* Connections that are not closed yet are closed when the process ends, which waits for nobody.
  * closer may be NULL. */
 void gm_closer_free(struct gm_closer *closer);
 

@@ -53,8 +53,8 @@ struct gm_lanes {
 	 * many of one user (inflight.c). */
 	uint64_t fds_unread, fds_max, fds_per_uid;
 	uint64_t bytes_unread; /* of answers (unread.c) */
-	/* What connections and sessions hold open is counted there. Never NULL; whoever knows a
-	 * bound puts its own here before the first connection. */
+	/* Counts the descriptors of connections and sessions. Never NULL; the daemon puts its own account, which
+	 * has a bound, here before the first connection. */
 	struct gm_fd_budget *budget, unbounded;
 };
 
@@ -100,8 +100,8 @@ bool gm_lane_rests(const struct gm_lane *lane);
 uint64_t gm_lane_begin_send(const struct gm_lane *lane);
 void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns);
 
-/* What a connection holds open: its socket and its pidfd. What a session does: its bell, the
- * client's page and, once it was resumed, the page before. One in quarantine has no bell, but keeps
+/* How many descriptors a connection has: its socket and its pidfd. And a session: its bell, the
+ * client's page and, once it was resumed, the page before. A session in quarantine has no bell, but keeps
  * the pidfd. */
 #define GM_LANE_CONNECTION_FDS 2
 #define GM_LANE_SESSION_FDS    3

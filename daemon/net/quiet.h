@@ -12,7 +12,8 @@
 /*
  * How much one user can make the daemon log, and tell watchers. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, and as many warnings and errors: a user who does much else must not be able to
- * hide those. What is left out is counted, and one line at the end of that time says how much it was.
+ * hide those. The daemon counts the lines that it leaves out, and writes one line at the end of that time that says how
+ * many they were.
  * The record of a user outlives its connections. Lines for debugging are not counted: an
  * administrator asked for them.
  */

@@ -17,7 +17,7 @@ int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 	struct gm_worker *const *workers, uint32_t devices, struct gm_processes **ret_processes);
 /* All peers must be closed. Frees the memory in the loop's next turn. processes may be NULL. */
 void gm_processes_free(struct gm_processes *processes);
-/* What a device thread found out. Takes ownership of usage, which may be NULL. */
+/* Takes what a device thread found out. Takes ownership of usage, which may be NULL. */
 void gm_processes_update(struct gm_processes *processes, uint32_t device, struct gm_usage *usage);
 /* Drops the peer's questions. processes may be NULL. */
 void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer);

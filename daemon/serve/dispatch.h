@@ -4,7 +4,7 @@
 
 #include "daemon/serve/serve.h"
 
-/* gm_peer_ops.packet and .closed: lead a request to its handler, and tell everybody who waits for a
+/* gm_peer_ops.packet and .closed: lead a request to its handler, and tell every module that waits for a
  * peer that it has gone. ctx is the struct gm_serve. */
 void gm_dispatch_packet(void *ctx, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 void gm_dispatch_closed(void *ctx, struct gm_peer *peer);

@@ -55,7 +55,7 @@ typedef void gm_serve_handler(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer);
-/* The peer as one who asks about names. */
+/* The peer, as an asker about names. */
 struct gm_name_asker gm_serve_asker(const struct gm_serve *serve, const struct gm_peer *peer);
 /* Whether the owner of a limit reveals what not everybody may know about a client: its name, its
  * unit or its container. owner may be NULL: then it reveals nothing. */

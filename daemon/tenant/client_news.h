@@ -6,7 +6,7 @@
 #include "daemon/tenant/client_table.h"
 
 /*
- * What clients are told, on their pages and by events, and what the journal is told about them.
+ * What the daemon tells clients, on their pages and by events, and what it tells the journal about them.
  *
  * The daemon writes what a client holds, and what it could get, to the client's page at once, also
  * when it refuses a request of the client. The figures of a device are

@@ -22,7 +22,7 @@
  * requests of the highest priority come first. Among equals the uids take turns, one grant each,
  * and each uid's requests are served by arrival.
  *
- * What fits is granted although others wait for more. So that a large request is not overtaken for
+ * Core grants a request that fits even if others wait for more. So that a large request is not overtaken for
  * ever, it may hold others back. Then nothing behind it in the order is granted, except from what
  * is guaranteed to the other owner. This is for the first request of a uid that waits for room on
  * the device, and only
