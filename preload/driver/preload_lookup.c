@@ -189,8 +189,11 @@ static void *lookup_found(
 	if (found != hook)
 		return found;
 	found = next(RTLD_NEXT, name);
-	if (!found && handle == RTLD_DEFAULT)
+	if (!found && handle == RTLD_DEFAULT) {
 		found = lookup_local(next, library, name);
+		if (!found)
+			(void)next(RTLD_NEXT, name); /* so that dlerror() has something to say */
+	}
 	return found && !lookup_exempt(caller) ? hook : found;
 }
 

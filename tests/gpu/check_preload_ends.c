@@ -180,8 +180,13 @@ END_TEST
 START_TEST(a_program_without_the_driver_finds_no_driver)
 {
 	struct play one = {.route = "none", .scene = "no-driver", .socket = "/nowhere/socket"};
+	struct play beside = {.route = "none",
+		.scene = "no-driver-beside",
+		.socket = "/nowhere/socket",
+		.beside = true};
 
 	one_worker(act, &one);
+	one_worker(act, &beside);
 }
 END_TEST
 

@@ -454,6 +454,19 @@ static void scene_no_driver(void)
 	GM_REQUIRE(!dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2") && dlerror());
 }
 
+/* Nor does a library of it. dlerror() says so: without that, NULL would be the address. */
+static void scene_no_driver_beside(void)
+{
+	void *(*find_there)(const char *);
+
+	*(void **)&find_there = dlsym(RTLD_DEFAULT, "beside_find");
+	GM_REQUIRE(find_there);
+	(void)dlerror();
+	GM_REQUIRE(!find_there("cuMemAlloc_v2") && dlerror());
+	GM_REQUIRE(!find_there("nvmlDeviceGetMemoryInfo") && dlerror());
+	GM_REQUIRE(find_there("getppid") && !dlerror());
+}
+
 /*
  * With more rights than its user. The dynamic linker leaves out what LD_PRELOAD names then, but not what
  * /etc/ld.so.preload does: the library is loaded here as it would be by that, and hands everything on.
@@ -595,6 +608,7 @@ static const struct {
 	{"spill", scene_spill},
 	{"pressure", scene_pressure},
 	{"no-driver", scene_no_driver},
+	{"no-driver-beside", scene_no_driver_beside},
 	{"race", scene_race},
 	{"passed", scene_passed},
 	{"declared", scene_declared},
