@@ -398,6 +398,8 @@ static gm_cu_result broker_result(gpumem_status status)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	case GPUMEM_E_UNSUPPORTED:
 		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	case GPUMEM_E_SYSTEM: /* as the driver, if it can open no file */
+		return GM_CUDA_ERROR_OPERATING_SYSTEM;
 	case GPUMEM_E_DENIED:
 		return GM_CUDA_ERROR_NOT_PERMITTED;
 	case GPUMEM_E_DISCONNECTED:
@@ -538,8 +540,7 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 
 gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd)
 {
-	gpumem_status status = broker_client.gpumem_chunk_fd(chunk, ret_fd);
-	return status == GPUMEM_E_SYSTEM ? GM_CUDA_ERROR_OPERATING_SYSTEM : broker_result(status);
+	return broker_result(broker_client.gpumem_chunk_fd(chunk, ret_fd));
 }
 
 void gm_broker_chunk_end(gpumem_chunk *chunk)
