@@ -33,6 +33,7 @@
 #include "common/wire/bell.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/stack.h"
 #include "common/wire/page_event.h"
 
 #define NEVER UINT64_MAX
@@ -385,11 +386,16 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */
 	session->thread = thread;
+	pthread_attr_t attributes;
 	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int r = pthread_create(&thread->thread, NULL, thread_run, thread);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	int r = gm_stack_attr_init(&attributes);
+	if (r == 0) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		r = pthread_create(&thread->thread, &attributes, thread_run, thread);
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		pthread_attr_destroy(&attributes);
+	}
 	if (r) {
 		session->thread = NULL;
 		thread_free(thread);

@@ -28,6 +28,7 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/cond.h"
+#include "common/stack.h"
 
 /* How many pieces the driver has at a time if it needs no slots. */
 #define PIPE_DRIVER_DEPTH 2
@@ -137,16 +138,20 @@ static uint32_t pipe_start_threads(struct copy_pipe *pipe, pthread_t *threads, u
 {
 	/* A fault in the program's memory is for the program's handler, if it has one. */
 	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+	pthread_attr_t attributes;
 	sigset_t all, old;
 	uint32_t n = 0;
 
+	if (gm_stack_attr_init(&attributes))
+		return 0;
 	sigfillset(&all);
 	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++)
 		sigdelset(&all, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (n < wanted && pthread_create(&threads[n], NULL, pipe_run_thread, pipe) == 0)
+	while (n < wanted && pthread_create(&threads[n], &attributes, pipe_run_thread, pipe) == 0)
 		(void)pthread_setname_np(threads[n++], "gpumem-copy");
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attributes);
 	return n;
 }
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/cancel.h"
+#include "common/stack.h"
 #include "client/map/cuda_capture.h"
 
 enum state { STARTING, KEEPING, FAILED };
@@ -130,7 +131,7 @@ static int keeper_start(struct gm_cuda_keeper *keeper)
 	pthread_attr_t attributes;
 	pthread_t thread;
 	sigset_t every, old;
-	int r = pthread_attr_init(&attributes);
+	int r = gm_stack_attr_init(&attributes);
 
 	if (r)
 		return -r;
