@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "common/cancel.h"
 #include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
@@ -225,6 +226,7 @@ static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result 
 #define ASYNC_STREAM(stream, zero) \
 	((uintptr_t)(stream) ? (stream) : (gm_cu_stream)(uintptr_t)(zero))
 
+/* A thread that were cancelled in the driver's call would lose what is charged for it. */
 #define ASYNC_CALLS(suffix, zero) \
 	gm_cu_result cuMemAllocAsync##suffix(gm_cu_ptr *ptr, size_t bytes, gm_cu_stream stream) \
 	{ \
@@ -234,6 +236,7 @@ static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result 
 		if (async_alloc(driver, ptr, bytes, NULL, ASYNC_STREAM(stream, zero), &passed, \
 			    &result)) \
 			return result; \
+		GM_UNCANCELLED; \
 		return async_made( \
 			&passed, ptr, driver->cuMemAllocAsync##suffix(ptr, bytes, stream)); \
 	} \
@@ -247,6 +250,7 @@ static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result 
 		if (pool && async_alloc(driver, ptr, bytes, pool, ASYNC_STREAM(stream, zero), \
 				    &passed, &result)) \
 			return result; \
+		GM_UNCANCELLED; \
 		return async_made(&passed, ptr, \
 			driver->cuMemAllocFromPoolAsync##suffix(ptr, bytes, pool, stream)); \
 	} \
@@ -257,6 +261,7 @@ static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result 
 		struct async_passed passed; \
 		if (async_free(driver, ptr, ASYNC_STREAM(stream, zero), &passed)) \
 			return GM_CUDA_SUCCESS; \
+		GM_UNCANCELLED; \
 		return async_freed(&passed, driver->cuMemFreeAsync##suffix(ptr, stream)); \
 	}
 

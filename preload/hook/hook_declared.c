@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Managed memory, arrays and mipmaps. The driver makes them; the daemon is asked before, and charges the
- * run (preload_charges.h).
+ * run (preload_charges.h). A thread that were cancelled in the driver's call would lose the charge.
  */
 #include <stdint.h>
 
+#include "common/cancel.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/broker/preload_charges.h"
 
@@ -35,6 +36,7 @@ gm_cu_result cuMemAllocManaged(gm_cu_ptr *ptr, size_t bytes, unsigned int flags)
 	/* The driver says what is wrong. */
 	if (!ptr || !bytes || whole < bytes)
 		return driver->cuMemAllocManaged(ptr, bytes, flags);
+	GM_UNCANCELLED;
 	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuMemAllocManaged, whole, &charge);
 	if (result)
 		return result;
@@ -138,6 +140,7 @@ gm_cu_result cuArrayCreate_v2(void **array, const gm_cu_array_2d *description)
 
 	if (!array || !description)
 		return driver->cuArrayCreate_v2(array, description);
+	GM_UNCANCELLED;
 	const gm_cu_array full = {.width = description->width,
 		.height = description->height,
 		.format = description->format,
@@ -158,6 +161,7 @@ gm_cu_result cuArray3DCreate_v2(void **array, const gm_cu_array *description)
 
 	if (!array || !description)
 		return driver->cuArray3DCreate_v2(array, description);
+	GM_UNCANCELLED;
 	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuArray3DCreate_v2,
 		declared_array(driver, description, 1), &charge);
 	if (result)
@@ -175,6 +179,7 @@ gm_cu_result cuMipmappedArrayCreate(
 
 	if (!array || !description)
 		return driver->cuMipmappedArrayCreate(array, description, levels);
+	GM_UNCANCELLED;
 	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuMipmappedArrayCreate,
 		declared_array(driver, description, levels), &charge);
 	if (result)
@@ -188,6 +193,7 @@ gm_cu_result cuMipmappedArrayCreate(
 	gm_cu_result symbol(void *array) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		struct gm_preload_charge charge = gm_charges_take((uintptr_t)array); \
 		gm_cu_result result = driver->symbol(array); \
 		gm_charges_settle(&charge, result ? (uintptr_t)array : 0); \

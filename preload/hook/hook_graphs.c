@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Graphs that have memory of their own (preload_graphs.h). What can be launched has the memory of the graph
- * that it was made of.
+ * that it was made of. A thread that were cancelled in the driver's call would lose what is charged.
  */
+#include "common/cancel.h"
 #include "preload/broker/preload_graphs.h"
 
 /* Before a memory node is added; parameters NULL: it is another kind of node. */
@@ -41,6 +42,7 @@ static gm_cu_result graphs_added(
 	gm_cu_result symbol parameters \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		struct gm_preload_charge charge = {0}; \
 		gm_cu_result result = \
 			graphs_begin(driver, GM_CALL_##symbol, graph, memory, &charge); \
@@ -79,6 +81,7 @@ static gm_cu_result graphs_made(gm_cu_result result, const void *graph, void *co
 	gm_cu_result symbol parameters \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		return graphs_made(driver->symbol(__VA_ARGS__), graph, exec); \
 	}
 
@@ -100,6 +103,7 @@ GRAPHS_INSTANTIATE(cuGraphClone, (void **exec, gm_cu_graph graph), exec, graph)
 	gm_cu_result symbol(type handle) \
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
+		GM_UNCANCELLED; \
 		struct gm_graphs_memory *memory = gm_graphs_take(handle); \
 		gm_cu_result result = driver->symbol(handle); \
 		gm_graphs_settle(memory, handle, result == GM_CUDA_SUCCESS); \

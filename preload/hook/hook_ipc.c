@@ -122,6 +122,7 @@ static bool ipc_opened(const struct gm_driver *driver, gm_cu_ptr *ptr, const gm_
 	else if (!ptr || flags != GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		*ret_result = GM_CUDA_ERROR_INVALID_VALUE;
 	else {
+		GM_UNCANCELLED;
 		pthread_mutex_lock(&ipc_lock);
 		*ret_result = ipc_open(driver, &ours, ptr);
 		pthread_mutex_unlock(&ipc_lock);

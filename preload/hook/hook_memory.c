@@ -157,6 +157,7 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	struct gm_preload_block block;
 
 	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
+		GM_UNCANCELLED;
 		struct gm_preload_charge charge = gm_charges_take(ptr);
 		gm_cu_result result = driver->cuMemFree_v2(ptr);
 		gm_charges_settle(&charge, result ? ptr : 0);

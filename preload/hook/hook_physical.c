@@ -2,12 +2,14 @@
 /*
  * Physical memory that the program maps itself. What cuMemCreate() returns is the driver's handle of a
  * chunk that gpumemd has made and this process has imported, so the driver maps and unmaps it as it does
- * its own. A chunk goes back when its last handle is released and its last mapping is gone.
+ * its own. A chunk goes back when its last handle is released and its last mapping is gone. If a thread were cancelled
+ * within one of these calls, the chunk would stay for good.
  */
 #include <fcntl.h>
 #include <stdint.h>
 #include <unistd.h>
 
+#include "common/cancel.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/table/preload_handles.h"
 
@@ -62,6 +64,7 @@ gm_cu_result cuMemCreate(
 	gm_cu_mem *handle, size_t bytes, const gm_cu_prop *prop, unsigned long long flags)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemCreate);
+	GM_UNCANCELLED;
 	uint32_t number;
 
 	if (!handle || !prop || !driver->cuMemImportFromShareableHandle || !driver->cuMemRelease)
@@ -85,6 +88,7 @@ gm_cu_result cuMemCreate(
 gm_cu_result cuMemRelease(gm_cu_mem handle)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemRelease);
+	GM_UNCANCELLED;
 	void *entry;
 
 	if (!gm_broker_there() || !gm_handles_release_begin(handle, &entry))
@@ -97,6 +101,7 @@ gm_cu_result cuMemRelease(gm_cu_mem handle)
 gm_cu_result cuMemRetainAllocationHandle(gm_cu_mem *handle, void *addr)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemRetainAllocationHandle);
+	GM_UNCANCELLED;
 	void *entry = handle && gm_broker_there()
 			      ? gm_handles_retain_begin((gm_cu_ptr)(uintptr_t)addr)
 			      : NULL;
@@ -112,6 +117,7 @@ gm_cu_result cuMemImportFromShareableHandle(
 	gm_cu_mem *handle, void *os_handle, gm_cu_handle_type type)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemImportFromShareableHandle);
+	GM_UNCANCELLED;
 	gm_cu_result result = driver->cuMemImportFromShareableHandle(handle, os_handle, type);
 
 	/* A driver may return the handle that this process has already. */
@@ -125,6 +131,7 @@ gm_cu_result cuMemExportToShareableHandle(
 	void *shareable, gm_cu_mem handle, gm_cu_handle_type type, unsigned long long flags)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemExportToShareableHandle);
+	GM_UNCANCELLED;
 	struct gm_handle_about about;
 	int fd;
 
@@ -167,6 +174,7 @@ gm_cu_result cuMemMap(
 	gm_cu_ptr ptr, size_t bytes, size_t offset, gm_cu_mem handle, unsigned long long flags)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemMap);
+	GM_UNCANCELLED;
 	void *mapping = NULL;
 
 	if (gm_broker_there() && !gm_handles_map_begin(handle, ptr, bytes, &mapping))
@@ -180,6 +188,7 @@ gm_cu_result cuMemMap(
 gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t bytes)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemUnmap);
+	GM_UNCANCELLED;
 	void *list = gm_broker_there() ? gm_handles_unmap_begin(ptr, bytes) : NULL;
 	gm_cu_result result = driver->cuMemUnmap(ptr, bytes);
 

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "common/cancel.h"
 #include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
@@ -68,6 +69,7 @@ static bool pinned_alloc(
 	struct gm_preload_block block = {.bytes = bytes, .host_flags = flags | PINNED_DEVICEMAP};
 	uint32_t number;
 	void *ptr;
+	GM_UNCANCELLED; /* so that what was granted is noted */
 
 	/* To allocate during a capture may be forbidden, which the driver knows. */
 	if (!ret_ptr || !bytes || bytes > PINNED_MOST ||

@@ -2,10 +2,11 @@
 /*
  * Memory pools. Each call goes to the driver first, which says what is wrong with it, and keeps the
  * settings of all pools. What the broker serves is then added to the driver's figures, which are 0 for
- * such a pool.
+ * such a pool. A thread that were cancelled in the driver's call would lose the pool, or what it counts.
  */
 #include <stdint.h>
 
+#include "common/cancel.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/table/preload_pools.h"
 
@@ -27,6 +28,7 @@ static bool pools_served(const gm_cu_pool_props *props)
 gm_cu_result cuMemPoolCreate(gm_cu_pool *pool, const gm_cu_pool_props *props)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemPoolCreate);
+	GM_UNCANCELLED;
 	gm_cu_result result = driver->cuMemPoolCreate(pool, props);
 
 	/* If it cannot be noted down, the driver serves it. */
@@ -39,6 +41,7 @@ gm_cu_result cuMemPoolCreate(gm_cu_pool *pool, const gm_cu_pool_props *props)
 gm_cu_result cuMemPoolDestroy(gm_cu_pool pool)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemPoolDestroy);
+	GM_UNCANCELLED;
 	struct gm_preload_pool *own = gm_pools_take(pool);
 	gm_cu_result result = driver->cuMemPoolDestroy(pool);
 

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/cancel.h"
+
 struct gm_preload_pool {
 	gm_cu_pool handle;
 	gm_cu_device device;
@@ -39,6 +41,7 @@ static void pools_after_fork(void)
 static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_driver *driver)
 {
 	int devices = 0;
+	GM_UNCANCELLED; /* the driver is asked while the lock is held */
 
 	if (!driver->cuDeviceGetCount || !driver->cuDeviceGetDefaultMemPool ||
 		driver->cuDeviceGetCount(&devices))

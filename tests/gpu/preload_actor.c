@@ -624,6 +624,9 @@ static const struct {
 	{"secure", scene_secure},
 	{"threads", scene_threads},
 	{"restart", scene_restart},
+	{"odd-files", scene_odd_files},
+	{"odd-stacks", scene_odd_stacks},
+	{"odd-cancel", scene_odd_cancel},
 };
 
 int main(int argc, char **argv)

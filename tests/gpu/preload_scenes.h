@@ -83,6 +83,11 @@ void scene_pressure(void);
 void scene_race(void);
 void scene_restart(void);
 
+/* preload_scenes_odd.c */
+void scene_odd_files(void);
+void scene_odd_stacks(void);
+void scene_odd_cancel(void);
+
 /* preload_scenes_physical.c */
 void scene_physical(void);
 void scene_physical_restart(void);
