@@ -132,8 +132,7 @@ static gm_cu_result odd_map(void)
 static gm_cu_result odd_retain(void)
 {
 	gm_cu_mem again;
-	gm_cu_result result =
-		cu.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)odd.place);
+	gm_cu_result result = cu.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)odd.place);
 
 	return result ? result : cu.cuMemRelease(again);
 }
