@@ -39,9 +39,9 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/cond.h"
-#include "common/path.h"
+#include "common/system/path.h"
 #include "common/status_table.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 #define TIMEOUT_MS 10000
 /* So many bytes the rings of all transfers may have, unless gpumem_copy_set_limit() was called. */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/text.h"
 #include "ctl/options.h"

@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/closest.h"
+#include "common/text/closest.h"
 #include "common/limits.h"
 #include "common/types.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/model_file.h"
 #include "ctl/io/user.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/platform.h"
-#include "common/uid_name.h"
+#include "common/system/platform.h"
+#include "common/text/uid_name.h"
 #include "daemon/broker_private.h"
 #include "daemon/config/config_account.h"
 #include "daemon/serve/admin_limits.h"

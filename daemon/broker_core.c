@@ -14,7 +14,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/random.h"
+#include "common/system/random.h"
 #include "common/step.h"
 #include "daemon/net/identity.h"
 #include "daemon/serve/admin_processes.h"

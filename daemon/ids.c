@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* The ids of larger blocks would reach 2^53. */
 #define GM_IDS_BLOCK_MAX (UINT64_C(1) << (53 - GM_IDS_BLOCK_BITS))

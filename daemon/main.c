@@ -20,9 +20,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/closest.h"
+#include "common/text/closest.h"
 #include "common/log.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "daemon/broker.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 
 	gm_service_init_log();
 	signal(SIGPIPE, SIG_IGN);
-	/* The kernel sends it when a lease is broken; see common/memfd.h. */
+	/* The kernel sends it when a lease is broken; see common/system/memfd.h. */
 	signal(SIGIO, SIG_IGN);
 	/* A memfd that would pass RLIMIT_FSIZE: the call fails with EFBIG, which is handled. */
 	signal(SIGXFSZ, SIG_IGN);

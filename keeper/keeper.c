@@ -30,7 +30,7 @@
 #include "common/cleanup.h"
 #include "common/wire/keeper_wire.h"
 #include "common/limits.h"
-#include "common/pid_ns.h"
+#include "common/system/pid_ns.h"
 #include "common/wire/seqpacket.h"
 #include "common/step.h"
 

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/path.h"
+#include "common/system/path.h"
 #include "keeper/keeper.h"
 
 enum { EXIT_USAGE = 2, EXIT_TAKEN = 3 };

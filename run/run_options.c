@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/closest.h"
+#include "common/text/closest.h"
 #include "common/limits.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* As [limit] sections have them. */
 #define PRIORITY_LEAST (-GM_PRIORITY_MAX)

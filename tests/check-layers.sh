@@ -12,47 +12,49 @@ src=${top_srcdir:-.} build=${top_builddir:-.}
 layers='
 include/gpumem:
 common:
+common/text:    common
+common/system:  common
 common/cuda:    common
 common/wire:    common
-daemon/books:   common
-daemon/device:  common daemon/books
-daemon/wait:    common daemon/books daemon/device
-daemon/lease:   common daemon/books daemon/device daemon/wait
-daemon/core:    common daemon/books daemon/device daemon/wait daemon/lease
-daemon/config:  common daemon/books
-daemon/backend: common common/cuda daemon/books
-daemon/keep:    common common/wire
-daemon/net:     common common/wire
-daemon/tenant:  common common/wire daemon/books daemon/lease daemon/core daemon/config daemon/net
-daemon/serve:   common daemon/books daemon/device daemon/wait daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
-daemon:         common daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
-keeper:         common common/wire
+daemon/books:   common common/text
+daemon/device:  common common/text daemon/books
+daemon/wait:    common common/text daemon/books daemon/device
+daemon/lease:   common common/text common/system daemon/books daemon/device daemon/wait
+daemon/core:    common common/text daemon/books daemon/device daemon/wait daemon/lease
+daemon/config:  common common/text common/system daemon/books
+daemon/backend: common common/text common/system common/cuda daemon/books
+daemon/keep:    common common/system common/wire
+daemon/net:     common common/text common/system common/wire
+daemon/tenant:  common common/text common/system common/wire daemon/books daemon/lease daemon/core daemon/config daemon/net
+daemon/serve:   common common/text common/system daemon/books daemon/device daemon/wait daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
+daemon:         common common/text common/system daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
+keeper:         common common/system common/wire
 preload:        common
 preload/driver: common common/cuda preload
 preload/table:  common common/cuda preload/driver
 preload/broker: common preload preload/driver preload/table
 preload/hook:   common preload preload/driver preload/table preload/broker
-run:            common common/cuda
+run:            common common/text common/system common/cuda
 client/map:     common common/cuda
 client/heap:    common client/map
-client/session: common common/wire
-client/grant:   common client/session
+client/session: common common/text common/system common/wire
+client/grant:   common common/text client/session
 client/device:  common client/map client/heap client/session client/grant
-client/buffer:  common client/map client/session client/grant client/device
-client/share:   common client/map client/session client/grant client/device client/buffer
-client/region:  common common/wire client/map client/heap client/session client/grant client/device client/buffer
-client/memory:  common client/map client/heap client/session client/grant client/device client/buffer client/region
-client/request: common client/heap client/session client/grant client/device client/buffer client/memory
-client/copy:    common client/map client/session client/device client/buffer client/memory
+client/buffer:  common common/text client/map client/session client/grant client/device
+client/share:   common common/text client/map client/session client/grant client/device client/buffer
+client/region:  common common/text common/wire client/map client/heap client/session client/grant client/device client/buffer
+client/memory:  common common/text client/map client/heap client/session client/grant client/device client/buffer client/region
+client/request: common common/text client/heap client/session client/grant client/device client/buffer client/memory
+client/copy:    common common/system client/map client/session client/device client/buffer client/memory
 client/ring:    common client/session client/buffer
-client:         common common/wire client/session client/grant client/device client/buffer client/share client/region client/memory client/request
-weights:        common
-ctl/io:         common common/wire
-ctl/doctor:     common common/cuda common/wire daemon/config ctl/io
-ctl/verb:       common daemon/config ctl/io ctl/doctor
-ctl/show:       common common/wire ctl/io ctl/verb
-ctl/change:     common daemon/config ctl/io ctl/verb
-ctl:            common ctl/io ctl/verb
+client:         common common/text common/system common/wire client/session client/grant client/device client/buffer client/share client/region client/memory client/request
+weights:        common common/text
+ctl/io:         common common/text common/system common/wire
+ctl/doctor:     common common/text common/system common/cuda common/wire daemon/config ctl/io
+ctl/verb:       common common/text common/system daemon/config ctl/io ctl/doctor
+ctl/show:       common common/text common/wire ctl/io ctl/verb
+ctl/change:     common common/text daemon/config ctl/io ctl/verb
+ctl:            common common/text ctl/io ctl/verb
 '
 
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "common/share_name.h"
+#include "common/text/share_name.h"
 #include "weights/weights_error.h"
 #include "weights/weights_metadata.h"
 

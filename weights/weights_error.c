@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 #define ERROR_BYTES 512
 /* What a sentence quotes of a name: the cause has to fit behind it. */

@@ -7,7 +7,7 @@
 
 #include "common/arith.h"
 #include "common/cancel.h"
-#include "common/share_name.h"
+#include "common/text/share_name.h"
 #include "weights/weights.h"
 #include "weights/weights_error.h"
 #include "weights/weights_layout.h"

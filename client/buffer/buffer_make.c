@@ -11,7 +11,7 @@
 #include "client/device/elsewhere.h"
 #include "client/device/mapping.h"
 #include "client/device/spill.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* The flags that let the library move a buffer. */
 #define EVICTABLE ((uint32_t)(GPUMEM_BUFFER_EVICTABLE | GPUMEM_BUFFER_CPU_OK))

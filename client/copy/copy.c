@@ -18,7 +18,7 @@
 #include "client/memory/pinned.h"
 #include "common/arith.h"
 #include "common/cancel.h"
-#include "common/processors.h"
+#include "common/system/processors.h"
 
 #define MIB ((size_t)1 << 20)
 

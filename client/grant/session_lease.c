@@ -13,7 +13,7 @@
 #include "client/grant/session_lease_private.h"
 #include "client/grant/unclaimed.h"
 #include "common/cleanup.h"
-#include "common/share_name.h"
+#include "common/text/share_name.h"
 
 /* ---- the list of leases */
 

@@ -20,7 +20,7 @@
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
 #include "common/cancel.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 #define LEAST_ALIGNMENT 256
 

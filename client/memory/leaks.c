@@ -21,7 +21,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* How many places a report names; a program that leaks in many would drown the others. */
 #define REPORT_PLACES 20

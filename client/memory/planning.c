@@ -10,7 +10,7 @@
 
 #include "client/session/session_call.h"
 #include "common/cancel.h"
-#include "common/device_name.h"
+#include "common/text/device_name.h"
 #include "common/estimate.h"
 #include "gpumem/gpumem_plan.h"
 

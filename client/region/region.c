@@ -27,7 +27,7 @@
 #include "common/cancel.h"
 #include "common/clock.h"
 #include "common/status_table.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* A region asks for so much at least, if the device has it. */
 #define STEP (UINT64_C(256) << 20)

@@ -29,7 +29,7 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* What is left to threads that call and wait. */
 #define OTHERS   8

@@ -15,7 +15,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/cond.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 bool gm_absence_now(struct gpumem_session *session)
 {

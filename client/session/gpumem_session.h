@@ -14,7 +14,7 @@
 #include "client/session/fork.h"
 #include "client/session/hello.h"
 #include "client/session/session_pages.h"
-#include "common/path.h"
+#include "common/system/path.h"
 #include "gpumem/gpumem.h"
 
 /*

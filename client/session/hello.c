@@ -13,8 +13,8 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/path.h"
-#include "common/reach.h"
+#include "common/system/path.h"
+#include "common/system/reach.h"
 #include "common/status_table.h"
 
 enum { FD_BELL, FD_DAEMON_PAGE, FD_CLIENT_PAGE, FDS };

@@ -15,7 +15,7 @@
 #include "common/cancel.h"
 #include "common/clock.h"
 #include "common/status_table.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 /* The caller found elsewhere what it had asked for, so the request must not wait any longer. If it
  * was answered meanwhile, the daemon refuses this, and ops->late() gives back what it granted. */

@@ -17,7 +17,7 @@
 #include "client/session/session_call.h"
 #include "client/grant/session_lease.h"
 #include "common/cancel.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 struct share_call {
 	struct gm_call call;

@@ -19,7 +19,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
-#include "common/share_name.h"
+#include "common/text/share_name.h"
 
 /* How often, and for how long, metadata is sent again that the daemon has lost or cannot keep. */
 #define RESEND_LEAST_NS GM_NS_PER_MS

@@ -15,7 +15,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
-#include "common/share_name.h"
+#include "common/text/share_name.h"
 
 _Static_assert(GPUMEM_METADATA_MOST == GM_LIMIT_METADATA_BYTES, "both are the same bound");
 

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {

@@ -16,7 +16,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"

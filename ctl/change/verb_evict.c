@@ -12,7 +12,7 @@
 
 #include "common/arith.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/verb/verb.h"
 
 /* How long to wait between two looks, at first and at most. */

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"

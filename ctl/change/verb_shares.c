@@ -12,8 +12,8 @@
 
 #include "common/clock.h"
 #include "common/limits.h"
-#include "common/share_name.h"
-#include "common/units.h"
+#include "common/text/share_name.h"
+#include "common/text/units.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"

@@ -20,7 +20,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/verb/verb.h"
 
 struct stop_daemon {

@@ -6,7 +6,7 @@
  * cached memory. It takes no memory that is in use.
  */
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/verb/verb.h"
 
 struct trim_answer {

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "common/share_name.h"
-#include "common/units.h"
+#include "common/text/share_name.h"
+#include "common/text/units.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "gpumem/gpumem_weights.h"

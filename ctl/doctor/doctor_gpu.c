@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
 
 /* How bad it is that GPUs cannot be used. With backend = auto, the daemon serves host memory. */

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 #include "common/kept.h"
-#include "common/path.h"
-#include "common/platform.h"
+#include "common/system/path.h"
+#include "common/system/platform.h"
 #include "common/wire/seqpacket.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/doctor_lingering.h"
 #include "ctl/io/ctl_conn.h"

@@ -22,10 +22,10 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/path.h"
-#include "common/reach.h"
+#include "common/system/path.h"
+#include "common/system/reach.h"
 #include "common/wire/seqpacket.h"
-#include "common/units.h"
+#include "common/text/units.h"
 
 struct gm_ctl_conn {
 	int socket;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/path.h"
+#include "common/system/path.h"
 
 /*
  * A user's own daemon and the system's can run at the same time. Clients find one of them, so people

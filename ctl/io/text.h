@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 /*
  * Makes text safe to show and fits it to a width. Names and tags come from clients, and a terminal

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 #define KEPT 64
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/closest.h"
+#include "common/text/closest.h"
 
 const char *gm_view_name(const struct gm_column *column)
 {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/table.h"
 
 /*

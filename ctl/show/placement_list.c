@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "common/device_name.h"
+#include "common/text/device_name.h"
 
 static void placement_take(void *user, const Gm__Wire__Packet *packet)
 {

@@ -8,7 +8,7 @@
  */
 
 #include "common/limits.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"

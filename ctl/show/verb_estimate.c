@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/estimate.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/model_file.h"
 #include "ctl/show/placement_list.h"
 

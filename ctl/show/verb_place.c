@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/device_name.h"
-#include "common/units.h"
+#include "common/text/device_name.h"
+#include "common/text/units.h"
 #include "ctl/io/message.h"
 #include "ctl/show/placement_list.h"
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/types.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"

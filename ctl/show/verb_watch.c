@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "common/arith.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"

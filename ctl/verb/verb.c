@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/closest.h"
-#include "common/share_name.h"
+#include "common/text/closest.h"
+#include "common/text/share_name.h"
 #include "ctl/io/user.h"
 
 /* ---- the list of verbs, and their help */

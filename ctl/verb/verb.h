@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "gpumem/gpumem_plan.h"
-#include "common/device_name.h"
+#include "common/text/device_name.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "common/platform.h"
+#include "common/system/platform.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/verb/verb.h"
 

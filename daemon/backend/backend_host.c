@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/arith.h"
-#include "common/memfd.h"
-#include "common/units.h"
+#include "common/system/memfd.h"
+#include "common/text/units.h"
 #include "daemon/backend/backend_ram.h"
 #include "daemon/backend/copies.h"
 

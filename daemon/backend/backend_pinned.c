@@ -10,7 +10,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/backend/backend_ram.h"
 #include "daemon/backend/backend_vmm.h"
 

@@ -24,8 +24,8 @@
 #include "common/cleanup.h"
 #include "common/kept.h"
 #include "common/limits.h"
-#include "common/memfd.h"
-#include "common/units.h"
+#include "common/system/memfd.h"
+#include "common/text/units.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/books/token_hash.h"
 
 static const char *const kind_names[GM_OWNER_KINDS] = {

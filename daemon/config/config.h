@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/device_name.h"
-#include "common/path.h"
+#include "common/text/device_name.h"
+#include "common/system/path.h"
 #include "common/types.h"
 #include "daemon/books/policy.h"
 #include "daemon/config/config_types.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 enum account_kind { ACCOUNT_USER, ACCOUNT_GROUP };
 

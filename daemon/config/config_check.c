@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/path.h"
+#include "common/system/path.h"
 #include "common/types.h"
 #include "daemon/config/config_account.h"
 #include "daemon/config/config_effective.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/books/policy.h"
 #include "daemon/config/config_effective.h"
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/device_name.h"
+#include "common/text/device_name.h"
 #include "daemon/config/config_types.h"
 #include "daemon/config/config_value.h"
 

@@ -13,7 +13,7 @@
 #include <strings.h>
 
 #include "common/limits.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/config/config_account.h"
 #include "daemon/config/config_value.h"
 

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/closest.h"
+#include "common/text/closest.h"
 #include "daemon/config/config_file.h"
 
 #define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/closest.h"
-#include "common/units.h"
+#include "common/text/closest.h"
+#include "common/text/units.h"
 
 static const struct gm_config_key keys[GM_CONFIG_N_KEYS] = {
 #define GM_CONFIG_KEY_ROW( \

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/device/ladder_plan.h"
 #include "daemon/device/plan.h"
 #include "daemon/lease/session_private.h"

@@ -7,8 +7,8 @@
 #include "daemon/device/admit.h"
 
 #include "common/arith.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/device/quota_private.h"
 
 #include <stdio.h>

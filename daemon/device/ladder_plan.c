@@ -12,7 +12,7 @@
 #include <utlist.h>
 
 #include "common/arith.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/device/doubt.h"
 
 /* ---- what clients say */

@@ -15,7 +15,7 @@
 #include <utlist.h>
 
 #include "common/arith.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/device/doubt.h"
 #include "daemon/device/ladder_plan.h"
 

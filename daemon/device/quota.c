@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 
 _Static_assert(GM_TALLIES == GM_OWNER_KINDS, "a session has one owner of each kind at most");
 

@@ -20,7 +20,7 @@
 
 #include "common/cleanup.h"
 #include "common/limits.h"
-#include "common/pid_ns.h"
+#include "common/system/pid_ns.h"
 
 static int keep_find_refuse(
 	const char *path, const char *what, uid_t uid, char why[GM_KEEP_FIND_WHY])

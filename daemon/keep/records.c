@@ -25,7 +25,7 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "common/step.h"
 
 #define RECORDS_MAGIC  UINT64_C(0x7265676d6d757067) /* "gpummger" */

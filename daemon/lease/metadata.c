@@ -17,9 +17,9 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "common/step.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/books/fds.h"
 
 #ifndef F_SEAL_FUTURE_WRITE

@@ -16,8 +16,8 @@
 #include "common/arith.h"
 #include "common/step.h"
 #include "common/token.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/device/reserve.h"
 
 /* Names come from clients, who must not be able to choose colliding ones. So the table is keyed by

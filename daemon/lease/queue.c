@@ -11,8 +11,8 @@
 
 #include "common/arith.h"
 #include "common/clock.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/device/ladder_run.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/probe.h"

@@ -17,7 +17,7 @@
 
 #include "common/arith.h"
 #include "common/step.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/books/fds.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/reserve.h"

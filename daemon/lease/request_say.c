@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/books/fds.h"
 
 gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,

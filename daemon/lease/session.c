@@ -16,7 +16,7 @@
 #include "common/arith.h"
 #include "common/step.h"
 #include "common/token.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/books/fds.h"
 #include "daemon/device/ladder_run.h"
 #include "daemon/device/reserve.h"

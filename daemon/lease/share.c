@@ -16,7 +16,7 @@
 #include "common/arith.h"
 #include "common/step.h"
 #include "common/token.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 
 void gm_share_end(struct gm_share *share)
 {

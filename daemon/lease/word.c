@@ -14,7 +14,7 @@
 
 #include "common/cleanup.h"
 #include "common/control.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "common/step.h"
 #include "daemon/books/fds.h"
 

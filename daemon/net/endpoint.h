@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "common/path.h"
+#include "common/system/path.h"
 
 /* The listening socket: its path, and who may connect to it. */
 struct gm_endpoint {

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "common/limits.h"
-#include "common/pid_ns.h"
+#include "common/system/pid_ns.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77

@@ -26,7 +26,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/wire/seqpacket.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/net/listener.h"
 
 /* Descriptors that a connection without a session needs: its socket, its pidfd, its lane, and two

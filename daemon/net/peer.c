@@ -30,7 +30,7 @@
 #include <utlist.h>
 
 #include "common/wire/seqpacket.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"
 #include "daemon/net/unread.h"

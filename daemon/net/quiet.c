@@ -13,7 +13,7 @@
 #include <uthash.h>
 
 #include "common/limits.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/net/quiet.h"
 
 /* How often the timer looks, while there are records. */

@@ -18,7 +18,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/keep/keep.h"
 #include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"

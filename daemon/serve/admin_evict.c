@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "common/clock.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/serve/answer.h"
 #include "daemon/tenant/client.h"
 

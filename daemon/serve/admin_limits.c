@@ -13,8 +13,8 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/books/policy.h"
 #include "daemon/config/config_keys.h"
 #include "daemon/device/quota.h"

@@ -5,7 +5,7 @@
  */
 #include "daemon/serve/admin_trim.h"
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/serve/answer.h"
 #include "daemon/tenant/client_news.h"
 

@@ -11,8 +11,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/device/quota.h"
 
 static const struct {

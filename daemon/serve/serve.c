@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/books/owner.h"
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)

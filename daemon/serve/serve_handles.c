@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "common/step.h"
 #include "daemon/serve/answer.h"
 

@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/step.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "common/zeroed.h"
 #include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"

@@ -17,8 +17,8 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/step.h"
-#include "common/uid_name.h"
-#include "common/units.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/serve/answer.h"
 
 /* A packed lease id takes at most 10 bytes. Further packets take the rest of a long list. */

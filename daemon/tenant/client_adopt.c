@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/tenant/client_keep.h"
 
 /* A client whose record was read, and whose session core has not adopted yet. */

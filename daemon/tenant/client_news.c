@@ -5,7 +5,7 @@
 
 #include <utlist.h>
 
-#include "common/uid_name.h"
+#include "common/text/uid_name.h"
 #include "daemon/lease/declare.h"
 
 /* How old the figures of a device on the pages may be. */

@@ -14,8 +14,8 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/memfd.h"
-#include "common/units.h"
+#include "common/system/memfd.h"
+#include "common/text/units.h"
 #include "daemon/tenant/pages.h"
 
 #ifndef F_SEAL_FUTURE_WRITE

@@ -7,7 +7,7 @@
 #include "daemon/wait/peace.h"
 
 #include "common/arith.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/device/ladder_plan.h"
 #include "daemon/wait/line.h"
 

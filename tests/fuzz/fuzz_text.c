@@ -13,7 +13,7 @@
 #include <wchar.h>
 
 #include "common/limits.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MUST(what) \

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/units.h"
+#include "common/text/units.h"
 #include "gpumem/gpumem.h"
 
 static gpumem_session *session;

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/path.h"
+#include "common/system/path.h"
 #include "tests/integration/raw.h"
 #include "tests/limit.h"
 #include "tests/tap.h"

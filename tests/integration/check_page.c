@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/wire/page.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "tests/integration/witness.h"
 #include "tests/limit.h"
 #include "tests/tap.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/limits.h"
-#include "common/random.h"
+#include "common/system/random.h"
 #include "common/token.h"
 #include "tests/tap.h"
 

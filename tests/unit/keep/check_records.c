@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 #include "common/cleanup.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "tests/tap.h"
 
 #define EXTENT 65536

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "common/cleanup.h"
-#include "common/memfd.h"
+#include "common/system/memfd.h"
 #include "daemon/keep/keep.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "common/random.h"
+#include "common/system/random.h"
 #include "tests/unit/ring/ring_fixture.h"
 
 #define FAIL ring_options(GPUMEM_RING_FAIL, 0, 1)

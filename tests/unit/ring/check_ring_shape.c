@@ -3,7 +3,7 @@
 
 /* The geometry of rings, also of those that somebody made up. */
 
-#include "common/random.h"
+#include "common/system/random.h"
 #include "tests/unit/ring/ring_fixture.h"
 
 static void refused(size_t message_bytes, size_t messages, const char *says)

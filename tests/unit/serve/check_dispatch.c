@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/random.h"
+#include "common/system/random.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/serve/dispatch.h"
 #include "daemon/tenant/client_news.h"

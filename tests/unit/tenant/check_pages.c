@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/units.h"
+#include "common/text/units.h"
 #include "daemon/tenant/pages.h"
 #include "tests/limit.h"
 #include "tests/tap.h"

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Where daemons listen. This file creates nothing and connects to nothing. It trusts a user's
+ * socket only in a folder that no other user could have created, because anybody can write to /tmp.
+ * It ignores the environment in programs that have more rights than the user who started them.
+ */
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/system/path.h"
+
+static int path_fits(int n)
+{
+	return n < 0 || n >= GM_PATH_BYTES ? -ENAMETOOLONG : 0;
+}
+
+int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
+{
+	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	char made[GM_PATH_BYTES];
+	int r;
+
+	/* The variable's specification says that a relative path is to be ignored. */
+	if (runtime && runtime[0] == '/')
+		r = path_fits(snprintf(made, sizeof(made), "%s/gpumemd/socket", runtime));
+	else
+		r = path_fits(snprintf(
+			made, sizeof(made), "/tmp/gpumemd-%lu/socket", (unsigned long)uid));
+	if (r < 0)
+		return r;
+	strcpy(path, made);
+	return 0;
+}
+
+static const char *path_why_not_found(void)
+{
+	return errno == EACCES || errno == EPERM ? "not permitted" : "not there";
+}
+
+/* Why the socket is not used, or NULL: it must exist, in a folder that only the user or root can
+ * change. */
+static const char *path_objection(const char *path, uid_t uid)
+{
+	char folder[GM_PATH_BYTES];
+	struct stat st;
+
+	strcpy(folder, path);
+	*strrchr(folder, '/') = '\0';
+	if (lstat(folder, &st) < 0)
+		return path_why_not_found();
+	if (!S_ISDIR(st.st_mode))
+		return "not in a folder";
+	if (st.st_uid != uid && st.st_uid != 0)
+		return "not trusted, its folder belongs to another user";
+	if (st.st_mode & (S_IWGRP | S_IWOTH))
+		return "not trusted, others can write to its folder";
+	return lstat(path, &st) < 0 ? path_why_not_found() : NULL;
+}
+
+bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES])
+{
+	char users[GM_PATH_BYTES];
+
+	if (gm_path_user_socket(uid, users) < 0 || path_objection(users, uid))
+		return false;
+	strcpy(path, users);
+	return true;
+}
+
+static const char users_daemon[] = "the user's daemon", systems_daemon[] = "the system's daemon";
+
+int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
+{
+	const char *named = secure_getenv("GPUMEM_SOCKET");
+
+	if (named && named[0]) {
+		if (strlen(named) >= GM_PATH_BYTES)
+			return -ENAMETOOLONG;
+		strcpy(path, named);
+		*ret_why = "GPUMEM_SOCKET";
+		return 0;
+	}
+
+	if (gm_path_find_user_socket(geteuid(), path)) {
+		*ret_why = users_daemon;
+		return 0;
+	}
+
+	strcpy(path, GM_SYSTEM_SOCKET);
+	*ret_why = systems_daemon;
+	return 0;
+}
+
+const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES])
+{
+	char users[GM_PATH_BYTES];
+	struct stat st;
+
+	*text = '\0';
+	if (!strcmp(why, users_daemon)) {
+		snprintf(text, GM_PATH_OTHER_BYTES, "; " GM_SYSTEM_SOCKET " (%s): %s",
+			systems_daemon,
+			lstat(GM_SYSTEM_SOCKET, &st) == 0
+				? "not tried, set GPUMEM_SOCKET to this path to use it"
+				: path_why_not_found());
+	} else if (!strcmp(why, systems_daemon) && gm_path_user_socket(geteuid(), users) == 0) {
+		const char *objection = path_objection(users, geteuid());
+
+		snprintf(text, GM_PATH_OTHER_BYTES, "; also looked at %.*s (%s): %s",
+			GM_LIMIT_SOCKET_PATH_BYTES, users, users_daemon,
+			objection ? objection : "there only now, try again");
+	}
+	return text;
+}
+
+/* The path of a socket beside another one: the word in place of "socket", else added to its name. */
+static int path_beside(const char *socket, const char *word, char path[GM_PATH_BYTES])
+{
+	const char *slash = strrchr(socket, '/');
+	const char *name = slash ? slash + 1 : socket;
+
+	return strcmp(name, "socket") == 0
+		       ? snprintf(path, GM_PATH_BYTES, "%.*s%s", (int)(name - socket), socket, word)
+		       : snprintf(path, GM_PATH_BYTES, "%s.%s", socket, word);
+}
+
+int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES])
+{
+	char made[GM_PATH_BYTES];
+	int n = path_beside(socket, "admin", made);
+
+	if (n < 0 || n > GM_LIMIT_SOCKET_PATH_BYTES)
+		return -ENAMETOOLONG;
+	strcpy(path, made);
+	return 0;
+}
+
+int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES])
+{
+	char made[GM_PATH_BYTES];
+	int r = path_fits(path_beside(socket, "keeper", made));
+
+	if (r == 0)
+		strcpy(path, made);
+	return r;
+}

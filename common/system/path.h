@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_SYSTEM_PATH_H
+#define GM_SYSTEM_PATH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "common/limits.h"
+
+/* Where daemons listen: the same rules for the daemon, the client library and gpumemctl. */
+
+#define GM_SYSTEM_SOCKET "/run/gpumemd/socket"
+#define GM_SYSTEM_KEEPER "/run/gpumemd/keeper"
+#define GM_PATH_BYTES    4096
+
+/*
+ * The socket of a user's own daemon: $XDG_RUNTIME_DIR/gpumemd/socket, or /tmp/gpumemd-UID/socket if
+ * that variable is not set. Creates nothing. Returns -ENAMETOOLONG if the path does not fit.
+ */
+int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
+/*
+ * Whether there is a socket of the user's own daemon that can be trusted: its folder belongs to the
+ * user or to root, and nobody else can write there. If so, fills in path.
+ */
+bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
+/*
+ * The socket that a client uses by default. The first of these that applies:
+ *   1. $GPUMEM_SOCKET;
+ *   2. the user's socket, if it exists and its folder belongs to the user or to root;
+ *   3. the system's socket.
+ * *ret_why names the choice for messages: "GPUMEM_SOCKET", "the user's daemon" or "the system's
+ * daemon".
+ */
+int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
+/*
+ * What to add to a message that nobody answers at the socket that was chosen for this reason: what is
+ * with the other one of the two, the user's and the system's. "; also looked at /run/user/7/gpumemd/socket (the user's daemon): not
+ * there". Empty if the choice was neither. Returns text.
+ */
+#define GM_PATH_OTHER_BYTES 256
+const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES]);
+/*
+ * The administrators' socket of the daemon that listens on `socket`: "admin" in the same folder if
+ * that is called "socket", otherwise its name with ".admin" added. Returns -ENAMETOOLONG if a socket
+ * cannot have that path.
+ */
+int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES]);
+/* The keeper's socket of that daemon: "keeper", or its name with ".keeper" added. It may be too long
+ * to be the address of a socket. -ENAMETOOLONG: it does not fit here. */
+int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES]);
+
+#endif

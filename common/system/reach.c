@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "autoconf.h"
+
+/*
+ * Explains why connecting to a socket has failed. The errno alone misleads: to an ordinary user, a
+ * plain file that is not writable looks like a socket that denies access, and to root like one on
+ * which nobody listens. So this file looks at what has the path.
+ */
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/limits.h"
+#include "common/system/path.h"
+#include "common/system/reach.h"
+
+/* It exists where systemd runs, and only there: sd_booted(3). */
+#define REACH_SYSTEMD "/run/systemd/system"
+
+/* A message shows no more than so many bytes of a folder, the last ones, so that it has room for a remedy. */
+#define REACH_FOLDER_BYTES 100
+#define REACH_IN_BYTES     (REACH_FOLDER_BYTES + 16)
+
+/* The folder that a relative path begins in, for messages: " (in /home/me)", or " (in .../deep/below)". Otherwise "". */
+static const char *reach_begins_in(const char *path, char text[REACH_IN_BYTES])
+{
+	char folder[GM_PATH_BYTES];
+
+	*text = '\0';
+	if (!path[0] || path[0] == '/' || !getcwd(folder, sizeof(folder)))
+		return text;
+
+	size_t n = strlen(folder);
+	const char *shown = folder;
+	if (n > REACH_FOLDER_BYTES) {
+		shown = folder + n - REACH_FOLDER_BYTES;
+		const char *slash = strchr(shown, '/');
+		if (slash)
+			shown = slash;
+		while ((*shown & 0xC0) == 0x80) /* not from the middle of a character */
+			shown++;
+	}
+	snprintf(text, REACH_IN_BYTES, " (in %s%.*s)", shown == folder ? "" : "...",
+		REACH_FOLDER_BYTES, shown);
+	return text;
+}
+
+static bool reach_has_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[GM_PATH_BYTES];
+	struct stat st;
+
+	if (!slash || slash == path)
+		return true;
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	return stat(folder, &st) == 0;
+}
+
+/* How to start a daemon that listens on this path. */
+static void reach_say_start(struct gm_reach *reach, const char *path, const char *before)
+{
+	if (strcmp(path, GM_SYSTEM_SOCKET) == 0)
+		snprintf(reach->remedy, sizeof(reach->remedy), "%s",
+			access(REACH_SYSTEMD, F_OK) == 0
+				? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
+				: "run 'gpumemd'");
+	else
+		snprintf(reach->remedy, sizeof(reach->remedy), "%srun 'gpumemd --socket %.*s'",
+			before, GM_LIMIT_SOCKET_PATH_BYTES, path);
+}
+
+static void reach_explain_missing(struct gm_reach *reach, const char *path)
+{
+	bool folder = reach_has_folder(path);
+	char in[REACH_IN_BYTES];
+
+	snprintf(reach->cause, sizeof(reach->cause),
+		"no daemon listens there, because %s does not exist%s",
+		folder ? "the socket" : "its folder", reach_begins_in(path, in));
+	/* The system's daemon makes its folder when it starts, so that path is right. */
+	if (folder || strcmp(path, GM_SYSTEM_SOCKET) == 0)
+		reach_say_start(reach, path, "check the path, or ");
+	else
+		snprintf(reach->remedy, sizeof(reach->remedy), "check the path");
+}
+
+static void reach_explain_denied(struct gm_reach *reach, const char *path)
+{
+	struct stat st;
+	bool entered = stat(path, &st) == 0;
+	const char *slash = strrchr(path, '/');
+	int length = entered || !slash ? (int)strlen(path) : (int)(slash - path);
+
+	snprintf(reach->cause, sizeof(reach->cause), "this user may not %s",
+		entered ? "open the socket" : "enter its folder");
+	snprintf(reach->remedy, sizeof(reach->remedy),
+		"'ls -ld %.*s' shows which user and group may; an administrator can add users to the "
+		"group",
+		length < GM_LIMIT_SOCKET_PATH_BYTES ? length : GM_LIMIT_SOCKET_PATH_BYTES, path);
+}
+
+static void reach_say(struct gm_reach *reach, const char *cause, const char *remedy)
+{
+	snprintf(reach->cause, sizeof(reach->cause), "%s", cause);
+	snprintf(reach->remedy, sizeof(reach->remedy), "%s", remedy);
+}
+
+void gm_reach_explain(const char *path, int error, struct gm_reach *ret_reach)
+{
+	struct stat st;
+
+	/* The folder on the way to the path may be what denies access, so the path must be seen. */
+	if ((error == -ECONNREFUSED || error == -EACCES) && stat(path, &st) == 0 &&
+		!S_ISSOCK(st.st_mode)) {
+		error = -ENOTSOCK;
+		reach_say(ret_reach,
+			S_ISDIR(st.st_mode) ? "this is a folder, not a socket"
+					    : "this is a file, not a socket",
+			"name the socket of a daemon, such as " GM_SYSTEM_SOCKET);
+	}
+	ret_reach->error = error;
+
+	switch (-error) {
+	case ENOTSOCK:
+		break;
+	case ENOENT:
+		reach_explain_missing(ret_reach, path);
+		break;
+	case ENOTDIR:
+		reach_say(ret_reach,
+			"no daemon listens there, because a part of the path is a file, not a folder",
+			"check the path");
+		break;
+	case ECONNREFUSED:
+		reach_say(ret_reach,
+			"no daemon listens there, because the one that made the socket has ended",
+			"");
+		reach_say_start(ret_reach, path, "to start it again, ");
+		break;
+	case EACCES:
+	case EPERM:
+		reach_explain_denied(ret_reach, path);
+		break;
+	case EPROTOTYPE:
+		reach_say(ret_reach, "another program listens there, on a socket of another type",
+			"check the path");
+		break;
+	case ENAMETOOLONG:
+		snprintf(ret_reach->cause, sizeof(ret_reach->cause),
+			"the path of a socket can have at most %d bytes",
+			GM_LIMIT_SOCKET_PATH_BYTES);
+		snprintf(ret_reach->remedy, sizeof(ret_reach->remedy), "use a shorter one");
+		break;
+	case EINVAL:
+		reach_say(ret_reach, "the path of the socket is empty", "name a socket");
+		break;
+	case ETIMEDOUT:
+		reach_say(ret_reach, "the daemon accepts no connections now",
+			"try again; if that does not help, it is overloaded or stopped");
+		break;
+	default:
+		reach_say(ret_reach, strerror(-error),
+			"'systemctl status gpumemd' shows whether the daemon runs");
+	}
+}
