@@ -112,8 +112,10 @@ static void evict_take_alive(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
-		answer->alive = answer->alive || (client->session == answer->session &&
-							 !client->left && !client->ended);
+		bool meant = answer->process
+				     ? client->pid > 0 && (uint64_t)client->pid == answer->pid
+				     : client->session == answer->session;
+		answer->alive = answer->alive || (meant && !client->left && !client->ended);
 	}
 }
 
