@@ -190,7 +190,8 @@ int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, boo
 
 	if (events->evict_told && events_heard(events))
 		events->evict_told = 0;
-	if ((events->evict | events->evict_told) & bit)
+	/* What is said later about the same buffers counts. */
+	if ((events->evict | events->evict_told) & bit && events->evict_row[device] != row)
 		return -EBUSY;
 
 	events->evict |= bit;

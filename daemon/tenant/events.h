@@ -30,7 +30,7 @@ void gm_events_pressure(struct gm_events *events, uint32_t device);
 void gm_events_reclaim(
 	struct gm_events *events, uint32_t device, bool urgent, uint64_t bytes, uint64_t spill);
 /* Tells the client to move the buffer of a row, or (0) all of them, to host memory or back. -EBUSY: it has not
- * read the last such event yet. */
+ * read the last such event yet, which is about another row. */
 int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, bool restore);
 /* Tells the client how much it may hold from now on. */
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max);

@@ -166,30 +166,69 @@ START_TEST(gpumemctl_says_what_it_cannot_move)
 }
 END_TEST
 
-/* A client with one buffer, by its own word, that dies as soon as it is asked to move it. */
+/* Joins as a client that has evictable buffers by its own word: the first on its device, the second, if wanted, in host memory. */
+static void join_by_word(struct gm_raw *raw, bool second)
+{
+	struct gm_raw_lease lease;
+	gm_raw_join(raw, &daemon_);
+	struct gm_page_client *page =
+		mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, raw->client_page, 0);
+	GM_REQUIRE(page != MAP_FAILED);
+
+	for (uint32_t i = 0; i <= second; i++) {
+		GM_REQUIRE_EQ(gm_raw_lease(raw, i, 2 * MIB, &lease), GPUMEM_OK);
+		gm_raw_lease_clear(&lease);
+		struct gm_page_row *row = &page->rows[i];
+		gm_page_write_begin(&row->seq);
+		row->bytes = 2 * MIB;
+		row->born_ns = gm_monotonic_ns();
+		row->place = GM_PAGE_PLACE_EVICTABLE | (i ? GM_PAGE_PLACE_HOST : 0);
+		gm_page_write_end(&row->seq);
+	}
+	munmap(page, sizeof(*page));
+}
+
+static void hear_evict(struct gm_raw *raw)
+{
+	do
+		GM_REQUIRE(gm_raw_receive_event(raw));
+	while (raw->event.kind != GM_PAGE_EVENT_EVICT);
+}
+
 static void die_when_asked(int channel, void *argument)
 {
 	struct gm_raw raw;
-	struct gm_raw_lease lease;
-	gm_raw_join(&raw, &daemon_);
-	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 2 * MIB, &lease), GPUMEM_OK);
-	struct gm_page_client *page =
-		mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, raw.client_page, 0);
-	GM_REQUIRE(page != MAP_FAILED);
-
-	struct gm_page_row *row = &page->rows[0];
-	gm_page_write_begin(&row->seq);
-	row->bytes = 2 * MIB;
-	row->born_ns = gm_monotonic_ns();
-	row->place = GM_PAGE_PLACE_EVICTABLE;
-	gm_page_write_end(&row->seq);
+	join_by_word(&raw, false);
 	gm_say_word(channel, 'h');
-
-	do
-		GM_REQUIRE(gm_raw_receive_event(&raw));
-	while (raw.event.kind != GM_PAGE_EVENT_EVICT);
+	hear_evict(&raw);
 	_exit(0);
 }
+
+static gpumem_status ask(struct gm_raw *asker, uint64_t client, uint32_t row, bool restore)
+{
+	Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
+	body.session = client;
+	body.row = row;
+	body.restore = restore;
+	return gm_raw_call(asker, GM_RAW_PACKET(EVICT, evict, &body));
+}
+
+START_TEST(what_is_said_later_about_the_same_buffers_counts)
+{
+	struct gm_raw asker, client;
+	join_by_word(&client, true);
+	gm_raw_observe(&asker, &daemon_);
+	GM_REQUIRE_EQ(ask(&asker, client.session, 0, false), GPUMEM_OK);
+	GM_REQUIRE_EQ(ask(&asker, client.session, 0, true), GPUMEM_OK);
+	GM_REQUIRE_EQ(ask(&asker, client.session, 1, false), GPUMEM_E_BUSY);
+	hear_evict(&client);
+	while (!client.event.restore)
+		hear_evict(&client);
+	GM_REQUIRE_EQ(client.event.row, 0);
+	gm_raw_close(&asker);
+	gm_raw_close(&client);
+}
+END_TEST
 
 START_TEST(a_client_that_dies_when_it_is_asked_has_moved_nothing)
 {
@@ -215,6 +254,7 @@ int main(void)
 	tcase_add_test(tc, a_pid_means_all_sessions_of_the_process);
 	tcase_add_test(tc, a_buffer_whose_name_was_refused_can_be_evicted);
 	tcase_add_test(tc, gpumemctl_says_what_it_cannot_move);
+	tcase_add_test(tc, what_is_said_later_about_the_same_buffers_counts);
 	tcase_add_test(tc, a_client_that_dies_when_it_is_asked_has_moved_nothing);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
