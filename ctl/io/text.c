@@ -139,6 +139,42 @@ char *gm_text_fit(const char *clean, size_t columns, bool ascii)
 	return fit;
 }
 
+/* Returns where the end of a cleaned text begins that takes at most this many columns. */
+static const char *text_tail(const char *clean, size_t columns)
+{
+	size_t n, width = gm_text_width(clean);
+	wchar_t c;
+
+	/* A mark of width 0 goes with the character before it. */
+	for (; (n = text_next(clean, &c)); clean += n) {
+		if (width <= columns && text_char_width(c) > 0)
+			break;
+		width -= text_char_width(c);
+	}
+	return clean;
+}
+
+char *gm_text_fit_path(const char *clean, size_t columns, bool ascii)
+{
+	const char *path = strchr(clean, '/'), *name = strrchr(clean, '/');
+	char *fit;
+
+	if (!path || gm_text_width(clean) <= columns)
+		return gm_text_fit(clean, columns, ascii);
+
+	/* The words before the path stay if they leave room for the name of the file. */
+	size_t words = gm_text_width(clean) - gm_text_width(path);
+	if (words + 1 + gm_text_width(name) > columns) {
+		path = clean;
+		words = 0;
+	}
+
+	if (asprintf(&fit, "%.*s%s%s", (int)(path - clean), clean, ascii ? "~" : "…",
+		    text_tail(path, columns - words - 1)) < 0)
+		return NULL;
+	return fit;
+}
+
 void gm_text_wrap(char *clean, size_t columns)
 {
 	char *blank = NULL; /* the last one in this line */

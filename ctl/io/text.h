@@ -39,6 +39,12 @@ size_t gm_text_width(const char *clean);
  */
 char *gm_text_fit(const char *clean, size_t columns, bool ascii);
 
+/*
+ * The same for a text that ends with a path, such as "after a restart: /etc/gpumemd/gpumemd.conf:7": it is cut at the
+ * front of the path, so that the file's name and the line remain. A text without a path is cut at its end.
+ */
+char *gm_text_fit_path(const char *clean, size_t columns, bool ascii);
+
 /* Breaks a cleaned text into lines of at most so many columns: blanks become line ends. A longer word has a
  * line of its own. */
 void gm_text_wrap(char *clean, size_t columns);

@@ -34,7 +34,7 @@ static const struct gm_column columns[] = {
 	{"section_name", "SECTION", GM_COLUMN_OPTIONAL},
 	{"key", "KEY", 0},
 	{"value", "VALUE", GM_COLUMN_SHRINK},
-	{"source", "SOURCE", GM_COLUMN_SHRINK},
+	{"source", "SOURCE", GM_COLUMN_SHRINK | GM_COLUMN_PATH},
 };
 
 /* One row for each line of a text. The lines also go to stderr if people read the answer. */

@@ -139,6 +139,46 @@ START_TEST(what_does_not_fit_is_cut_at_a_character)
 }
 END_TEST
 
+static void fits_path(const char *text, size_t columns, const char *expected)
+{
+	char *fit = gm_text_fit_path(text, columns, false);
+	ck_assert_str_eq(fit, expected);
+	ck_assert_uint_le(gm_text_width(fit), columns);
+	free(fit);
+}
+
+START_TEST(a_path_is_cut_at_its_front)
+{
+	fits_path("/etc/a.conf:7", 13, "/etc/a.conf:7");
+	fits_path("/etc/a.conf:7", 12, "…tc/a.conf:7");
+	fits_path("/etc/a.conf:7", 4, "…f:7");
+	fits_path("/etc/a.conf:7", 1, "…");
+	fits_path("/重み/重み", 8, "…み/重み");
+	fits_path("/重み/重み", 7, "…/重み"); /* half of a wide one would be left: it goes too */
+	fits_path("/ae\314\201bc", 3, "…bc");
+	fits_path("/ae\314\201bc", 4, "…e\314\201bc");
+	char *fit = gm_text_fit_path("/etc/a.conf:7", 9, true);
+	ck_assert_str_eq(fit, "~a.conf:7");
+	free(fit);
+}
+END_TEST
+
+START_TEST(words_before_a_path_stay_if_the_name_has_room)
+{
+	fits_path("after a restart: /etc/a.conf:7", 29, "after a restart: …tc/a.conf:7");
+	fits_path("after a restart: /etc/a.conf:7", 27, "after a restart: …/a.conf:7");
+	fits_path("after a restart: /etc/a.conf:7", 26, "… a restart: /etc/a.conf:7");
+	fits_path("after a restart: /etc/a.conf:7", 12, "…tc/a.conf:7");
+}
+END_TEST
+
+START_TEST(words_without_a_path_are_cut_at_their_end)
+{
+	fits_path("set at run time, in no file", 16, "set at run time…");
+	fits_path("default", 7, "default");
+}
+END_TEST
+
 static void wraps(const char *text, size_t columns, const char *expected)
 {
 	char *copy = strdup(text);
@@ -174,6 +214,9 @@ int main(void)
 	tcase_add_test(tcase, a_terminal_of_ascii_gets_ascii);
 	tcase_add_test(tcase, width_counts_columns_not_bytes);
 	tcase_add_test(tcase, what_does_not_fit_is_cut_at_a_character);
+	tcase_add_test(tcase, a_path_is_cut_at_its_front);
+	tcase_add_test(tcase, words_before_a_path_stay_if_the_name_has_room);
+	tcase_add_test(tcase, words_without_a_path_are_cut_at_their_end);
 	tcase_add_test(tcase, a_long_line_breaks_between_words);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
