@@ -116,6 +116,17 @@ static void config_check_devices(const struct gm_broker *broker)
 			config->n_devices - 1, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
 }
 
+/* Warns if the files say who may connect, but do not decide it. */
+static void config_check_socket(const struct gm_broker *broker)
+{
+	const char *keys = broker->config->dropped;
+
+	if (*keys)
+		gm_log(GM_LOG_WARNING,
+			"%s: no effect, because the service manager makes the socket: see THE SERVICE in gpumemd(8) for its mode and its group",
+			keys);
+}
+
 /* Warns at the start, not when it is too late, if oom = terminate cannot work. */
 static void config_check_oom(const struct gm_broker *broker)
 {
@@ -136,6 +147,7 @@ static void config_check_oom(const struct gm_broker *broker)
 void gm_broker_config_check(const struct gm_broker *broker)
 {
 	config_check_devices(broker);
+	config_check_socket(broker);
 	config_check_oom(broker);
 }
 
@@ -179,7 +191,10 @@ int gm_broker_config_load(
 		known.devices[i].total = device->total;
 		known.devices[i].pinned = device->pinned;
 	}
-	return gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
+	int r = gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
+	if (r == 0 && !broker->front.endpoint.own)
+		gm_config_drop_socket(*ret_config);
+	return r;
 }
 
 void gm_broker_config_status(const struct gm_broker *broker, char text[256])

@@ -37,7 +37,7 @@ struct gm_config_entry {
 	char *key;
 	char *value;  /* as it was written */
 	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12", "after a
-		       * restart: default" */
+		       * restart: default", "no effect: /etc/gpumemd/gpumemd.conf:12" */
 };
 
 struct gm_config {
@@ -68,6 +68,8 @@ struct gm_config {
 	 * have no effect. */
 	char strangers[GM_LIMIT_DEVICES][GM_DEVICE_NAME_TEXT];
 	uint32_t n_strangers;
+	/* The keys of files that gm_config_drop_socket() emptied, with commas between them. */
+	char dropped[sizeof("socket, socket_mode, socket_group")];
 
 	struct gm_config_entry *entries;
 	size_t n_entries;
@@ -110,6 +112,9 @@ uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t tota
 /* The policy of pinned host memory: its limit is its capacity, and it has no reserve. */
 void gm_config_pinned_policy(
 	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy);
+/* For a daemon whose socket somebody else makes: empties the settings of the socket. The sources of their entries
+ * say afterwards that they have no effect. */
+void gm_config_drop_socket(struct gm_config *config);
 /* The keys that differ from those that the daemon started with and cannot change before a restart
  * (the socket, the backend, the number and sizes of devices, host_limit, host_memory): a malloc'ed
  * text, or NULL if there are none. The sources of their entries in new say so afterwards. */

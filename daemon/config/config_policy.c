@@ -45,18 +45,38 @@ void gm_config_pinned_policy(
 	config_policy_compute(&set, total, ret_policy);
 }
 
-/* Says in the source of a setting that it is not in force yet. */
-static void config_policy_mark(struct gm_config *config, const char *section, const char *key)
+/* Says in the source of a setting why it is not in force. Returns whether a file has the setting. */
+static bool config_policy_mark(
+	struct gm_config *config, const char *section, const char *key, const char *why)
 {
+	bool written = false;
 	for (size_t i = 0; i < config->n_entries; i++) {
 		struct gm_config_entry *entry = &config->entries[i];
 		char *source;
-		if (strcmp(entry->section, section) || strcmp(entry->key, key) ||
-			asprintf(&source, "after a restart: %s", entry->source) < 0)
+		if (strcmp(entry->section, section) || strcmp(entry->key, key))
+			continue;
+		written = written || strcmp(entry->source, "default");
+		if (asprintf(&source, "%s: %s", why, entry->source) < 0)
 			continue;
 		free(entry->source);
 		entry->source = source;
 	}
+	return written;
+}
+
+void gm_config_drop_socket(struct gm_config *config)
+{
+	static const char *const keys[] = {"socket", "socket_mode", "socket_group"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		if (!config_policy_mark(config, "", keys[i], "no effect"))
+			continue;
+		if (config->dropped[0])
+			strcat(config->dropped, ", ");
+		strcat(config->dropped, keys[i]);
+	}
+	config->socket[0] = config->socket_group[0] = '\0';
+	config->socket_mode = 0;
 }
 
 char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config *new)
@@ -73,7 +93,7 @@ char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config 
 		if (condition) { \
 			fprintf(stream, "%s%s", comma, key); \
 			comma = ", "; \
-			config_policy_mark(new, "", key); \
+			config_policy_mark(new, "", key, "after a restart"); \
 		} \
 	} while (0)
 	CHANGED(strcmp(running->backend, new->backend), "backend");
@@ -90,7 +110,7 @@ char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config 
 		snprintf(section, sizeof(section), "device %u", i);
 		fprintf(stream, "%ssize of [%s]", comma, section);
 		comma = ", ";
-		config_policy_mark(new, section, "size");
+		config_policy_mark(new, section, "size", "after a restart");
 	}
 	int failed = ferror(stream);
 	if (fclose(stream) || failed || !size) {

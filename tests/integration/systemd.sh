@@ -22,6 +22,7 @@ tests=(
 	members_of_the_group_administer_and_others_do_not
 	a_reload_takes_up_a_good_configuration
 	a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad
+	who_may_connect_is_not_for_the_configuration_to_say
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
 	however_often_it_dies_it_is_started_again
@@ -257,6 +258,20 @@ a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad() {
 		await log "$from" '/etc/gpumemd/gpumemd\.conf:3: fractoin: unknown key' >/dev/null &&
 		effective fraction | grep -q 0.71 && expect "the process" "$(property MainPID)" "$pid" &&
 		expect "the service" "$(property ActiveState)" active
+	local status=$?
+	configure ''
+	return "$status"
+}
+
+# systemd makes the socket. A daemon that said nothing would leave the socket open to all, and its administrator unaware.
+who_may_connect_is_not_for_the_configuration_to_say() {
+	local from
+	from=$(next_line log)
+	configure '[gpumemd]\nsocket_mode = 0600\nfraction = 0.72\n'
+	systemctl reload gpumemd.service && await log "$from" 'socket_mode: no effect, because the service manager' >/dev/null &&
+		await log "$from" 'configuration reloaded' >/dev/null && effective fraction | grep -q 0.72 &&
+		effective socket_mode | grep -q '"source":"noeffect:/etc/gpumemd/gpumemd\.conf:2' && status_works &&
+		! tail -n "+$from" log | grep 'need a restart' >&2
 	local status=$?
 	configure ''
 	return "$status"

@@ -359,6 +359,29 @@ START_TEST(what_a_reload_cannot_change_is_named)
 }
 END_TEST
 
+START_TEST(without_a_socket_of_its_own_its_keys_have_no_effect)
+{
+	accept_text("[gpumemd]\nmin_free=0\n");
+	struct gm_config *old = config;
+	config = NULL;
+	gm_config_drop_socket(old);
+	ck_assert_str_eq(old->dropped, "");
+
+	accept_text("[gpumemd]\nmin_free=0\nsocket=/x\nsocket_mode=0666\nsocket_group=x\n");
+	gm_config_drop_socket(config);
+	ck_assert_str_eq(config->dropped, "socket, socket_mode, socket_group");
+	ck_assert_uint_eq(strncmp(entry("", "socket")->source, "no effect: /", 12), 0);
+	ck_assert_uint_eq(strncmp(entry("", "socket_mode")->source, "no effect: /", 12), 0);
+	ck_assert_str_eq(entry("", "socket_mode")->value, "0666");
+	ck_assert_uint_eq(strncmp(entry("", "socket_group")->source, "no effect: /", 12), 0);
+	expect("", "min_free", "0", ":2");
+
+	/* A restart would not change that. */
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+	gm_config_free(old);
+}
+END_TEST
+
 START_TEST(what_happens_when_memory_is_short_is_read_per_device)
 {
 	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
@@ -397,6 +420,7 @@ int main(void)
 	tcase_add_test(tcase, what_depends_on_the_size_is_worked_out_for_a_device);
 	tcase_add_test(tcase, pinned_memory_has_its_limit_for_capacity_and_no_reserve);
 	tcase_add_test(tcase, what_a_reload_cannot_change_is_named);
+	tcase_add_test(tcase, without_a_socket_of_its_own_its_keys_have_no_effect);
 	tcase_add_test(tcase, what_happens_when_memory_is_short_is_read_per_device);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
