@@ -84,3 +84,5 @@ def test_the_guide_runs_from_top_to_bottom(on_host, numpy, tmp_path):
         done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
                               cwd=str(tmp_path), timeout=120)
         assert done.returncode == 0 and "Error" not in done.stdout, "doc/python.md:%d: %s" % (line, done.stdout)
+        if ".events(" in program:  # it prints events, also right after a program that filled the device
+            assert re.search(r"^pressure 0 \w+$", done.stdout, re.M), "doc/python.md:%d: %s" % (line, done.stdout)
