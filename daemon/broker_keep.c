@@ -394,6 +394,22 @@ static void broker_keep_read(
 		reading->result = gm_adopt_add(reading->adopt, kind, id, place, bytes, size);
 }
 
+/* Says which devices are gone, and with them what clients had there. */
+static void broker_keep_report_elsewhere(const struct gm_adopt_result *result)
+{
+	unsigned long long devices = result->elsewhere[GM_RECORD_DEVICE];
+	unsigned long long leases = result->elsewhere[GM_RECORD_LEASE];
+
+	if (leases)
+		gm_log(GM_LOG_WARNING,
+			"ledger: %llu lease%s on devices that this daemon does not have: given up, and charged to nobody",
+			leases, leases == 1 ? " is" : "s are");
+	else if (devices)
+		gm_log(GM_LOG_INFO,
+			"the earlier daemon had %llu device%s that this one does not have; no client held memory there",
+			devices, devices == 1 ? "" : "s");
+}
+
 /* Says what was taken over, and what was not. */
 static void broker_keep_report(const struct gm_adopt_result *result, uint64_t gone, uint64_t closed)
 {
@@ -406,8 +422,9 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 	for (unsigned int kind = 0; kind < GM_RECORD_KINDS; kind++)
 		if (result->damaged[kind])
 			gm_log(GM_LOG_WARNING,
-				"ledger: %llu of the %s were damaged, and are given up",
+				"ledger: damaged, and given up: %llu of the %s",
 				(unsigned long long)result->damaged[kind], names[kind]);
+	broker_keep_report_elsewhere(result);
 	if (result->lost)
 		gm_log(GM_LOG_WARNING, "ledger: the memory of %llu chunk%s is not there any more",
 			(unsigned long long)result->lost, result->lost == 1 ? "" : "s");

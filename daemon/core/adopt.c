@@ -114,6 +114,9 @@ static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outco
 		/* The lease stands for its chunks. */
 		result->ipc += kind == GM_RECORD_LEASE;
 		break;
+	case GM_ADOPT_TAKE_E_ELSEWHERE:
+		result->elsewhere[kind]++;
+		break;
 	default:
 		result->damaged[kind]++;
 	}

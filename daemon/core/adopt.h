@@ -34,6 +34,7 @@ struct gm_adopt_result {
 	uint64_t lost;                     /* chunks whose memory is not there */
 	uint64_t unfinished;               /* records of what the daemon had begun when it ended */
 	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
+	uint64_t elsewhere[GM_RECORD_KINDS]; /* they are about devices that this daemon does not have */
 };
 
 /* Adopts the records; all must have been added. Frees adopt. Returns 0 or a shortage (gm_adopt_is_shortage()): then

@@ -28,6 +28,15 @@ static void *adopt_find_object(const struct gm_adopt_take *take, unsigned kind, 
 	return entry ? entry->object : NULL;
 }
 
+/* Whether the lease is on a device that this daemon does not have. */
+static bool adopt_lease_is_elsewhere(const struct gm_adopt_take *take, uint64_t id)
+{
+	const struct gm_adopt_entry *entry = adopt_find(take, GM_RECORD_LEASE, id);
+	return entry &&
+	       !gm_device_by_key(&take->core->env,
+		       ((const struct gm_record_lease *)(const void *)entry->record)->device);
+}
+
 static bool adopt_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) != NULL;
@@ -68,7 +77,7 @@ static int adopt_device(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	struct gm_core_counters *counters = &take->core->counters;
 	struct gm_device *device = gm_device_by_key(&take->core->env, entry->id);
 	if (!device)
-		return GM_ADOPT_TAKE_E_DAMAGED;
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 
 	device->place = entry->place;
 	device->reclaim_epoch += record->reclaim_epoch;
@@ -90,7 +99,7 @@ static int adopt_drain(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const struct gm_record_drain *record = (const void *)entry->record;
 	struct gm_device *device = gm_device_by_key(&take->core->env, entry->id);
 	if (!device)
-		return GM_ADOPT_TAKE_E_DAMAGED;
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	gm_drain_adopt(device, record, entry->place);
 	return 0;
 }
@@ -198,9 +207,11 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	int fd;
 	if (record->session)
 		estate = maker ? maker->estate : NULL;
-	if (!adopt_lease_is_sound(record) || !device || !estate ||
+	if (!adopt_lease_is_sound(record) || !estate ||
 		estate->session->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (!device)
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (record->transport == GM_TRANSPORT_IPC)
 		return GM_ADOPT_TAKE_E_IPC;
 	if (record->transport != GM_TRANSPORT_FD)
@@ -274,8 +285,10 @@ static int adopt_lingering(struct gm_adopt_take *take, struct gm_adopt_entry *en
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->owner);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	struct gm_chunk *chunk;
-	if (!estate || !device || estate->session->info.uid != record->head.uid)
+	if (!estate || estate->session->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (!device)
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 
 	int r = adopt_memory(take, entry, device, estate->session, &chunk);
 	if (r != 0)
@@ -292,8 +305,11 @@ static int adopt_debt(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const struct gm_record_debt *record = (const void *)entry->record;
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
-	if (!estate || !device || estate->session->info.uid != record->head.uid ||
-		record->bytes == 0 || record->bytes > device->info.total)
+	if (!estate || estate->session->info.uid != record->head.uid || record->bytes == 0)
+		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (!device)
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
+	if (record->bytes > device->info.total)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	int r = gm_debt_adopt(device, estate, entry->id, entry->place, record);
 	return r < 0 && r != -ENOMEM ? GM_ADOPT_TAKE_E_DAMAGED : r;
@@ -308,6 +324,9 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (record->state == GM_RECORD_LINGERING)
 		return adopt_lingering(take, entry);
+
+	if (adopt_lease_is_elsewhere(take, record->owner))
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->owner);
 	struct gm_chunk *chunk;
@@ -340,6 +359,8 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const struct gm_record_hold *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, record->session);
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (adopt_lease_is_elsewhere(take, record->lease))
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > gm_minus(INT32_MAX, lease->n_opens))
@@ -355,6 +376,8 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_share *record = (const void *)entry->record;
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (adopt_lease_is_elsewhere(take, record->lease))
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
@@ -369,6 +392,8 @@ static int adopt_name(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_name *record = (const void *)entry->record;
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
+	if (adopt_lease_is_elsewhere(take, record->lease))
+		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN &&
@@ -421,7 +446,7 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
 	struct gm_quotas *quotas = &take->core->quotas;
 	struct gm_owner owner;
-	bool any = false;
+	bool any = false, here = false;
 	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
 		gm_quotas_place(quotas, &owner))
 		return GM_ADOPT_TAKE_E_DAMAGED;
@@ -439,6 +464,7 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		char detail[GM_DETAIL_BYTES];
 		if (!device)
 			continue;
+		here = true;
 		gpumem_status status =
 			gm_quotas_with(quotas, &owner, device->number, &values, &next, detail);
 		if (status == GPUMEM_E_HOST_MEMORY)
@@ -452,7 +478,9 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	}
 	if (any)
 		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
-	return any ? 0 : GM_ADOPT_TAKE_E_DAMAGED;
+	return any    ? 0
+	       : here ? GM_ADOPT_TAKE_E_DAMAGED
+		      : GM_ADOPT_TAKE_E_ELSEWHERE;
 }
 
 /* Something that was never brought to its end left it. */

@@ -26,6 +26,7 @@ enum {
 	GM_ADOPT_TAKE_E_UNFINISHED,  /* something that was never brought to its end left it */
 	GM_ADOPT_TAKE_E_LOST,        /* the memory of a chunk is not there */
 	GM_ADOPT_TAKE_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
+	GM_ADOPT_TAKE_E_ELSEWHERE,   /* it is about a device that this daemon does not have */
 };
 
 /*

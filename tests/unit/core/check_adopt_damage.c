@@ -84,7 +84,9 @@ START_TEST(devices_are_found_by_uuid_when_their_numbers_change)
 	restart();
 	s = back(id, token);
 	ck_assert_uint_eq(gm_session_held(s, 1), 0);
-	ck_assert_uint_eq(result.damaged[GM_RECORD_LEASE], 1);
+	ck_assert_uint_eq(result.elsewhere[GM_RECORD_DEVICE], 1);
+	ck_assert_uint_eq(result.elsewhere[GM_RECORD_LEASE], 1);
+	ck_assert_uint_eq(all_damaged(), 0);
 }
 END_TEST
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A daemon that lacks host memory when it adopts. It takes nothing for damaged and gives nothing up, so that
- * the next daemon has all. */
+/* Records of every kind, and a daemon that lacks something when it adopts. Without host memory, it gives nothing up, so
+ * that the next daemon has all. Without the devices, it gives up what belongs to them. It takes nothing for damaged. */
 
 #include <errno.h>
 #include <string.h>
@@ -118,10 +118,8 @@ static void make_records(void)
 	ck_assert_int_ge(gm_core_drain(fake.core, 1, 0), 0);
 }
 
-START_TEST(whichever_allocation_fails_nothing_is_given_up)
+static void make_records_of_each_kind(void)
 {
-	unsigned kinds[GM_RECORD_KINDS], refused = 0;
-
 	/* Only then there are debts and declarations. */
 	devices[0].counted = true;
 	restart();
@@ -131,6 +129,37 @@ START_TEST(whichever_allocation_fails_nothing_is_given_up)
 	ck_assert_uint_eq(all_damaged() + result.lost, 0);
 	for (unsigned kind = GM_RECORD_NONE + 1; kind < GM_RECORD_KINDS; kind++)
 		ck_assert_msg(result.adopted[kind] > 0, "there is no record of kind %u", kind);
+}
+
+START_TEST(what_belongs_to_devices_that_are_gone_is_given_up_and_not_damaged)
+{
+	static const unsigned about[] = {GM_RECORD_DEVICE, GM_RECORD_DRAIN, GM_RECORD_LIMIT,
+		GM_RECORD_LEASE, GM_RECORD_CHUNK, GM_RECORD_DEBT, GM_RECORD_HOLD, GM_RECORD_SHARE,
+		GM_RECORD_NAME};
+
+	make_records_of_each_kind();
+	for (uint32_t d = 0; d < DEVICES; d++)
+		memset(devices[d].uuid, 7 + (int)d, sizeof(devices[d].uuid));
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost, 0);
+	for (size_t i = 0; i < sizeof(about) / sizeof(about[0]); i++) {
+		ck_assert_msg(result.elsewhere[about[i]] > 0, "kind %u", about[i]);
+		ck_assert_msg(result.adopted[about[i]] == 0, "kind %u", about[i]);
+	}
+
+	/* The next daemon finds none of it. */
+	restart();
+	for (size_t i = 0; i < sizeof(about) / sizeof(about[0]); i++)
+		ck_assert_msg(result.elsewhere[about[i]] == 0, "kind %u", about[i]);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_CHUNK), 0);
+}
+END_TEST
+
+START_TEST(whichever_allocation_fails_nothing_is_given_up)
+{
+	unsigned kinds[GM_RECORD_KINDS], refused = 0;
+
+	make_records_of_each_kind();
 	fake_books_read(&fake, &before);
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
 		kinds[kind] = (unsigned)fake_ledger_count(&ledger, kind);
@@ -155,9 +184,10 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("adoption without host memory");
-	TCase *tcase = tcase_create("adoption without host memory");
+	Suite *suite = suite_create("adoption by a daemon that lacks something");
+	TCase *tcase = tcase_create("adoption by a daemon that lacks something");
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, what_belongs_to_devices_that_are_gone_is_given_up_and_not_damaged);
 	tcase_add_test(tcase, whichever_allocation_fails_nothing_is_given_up);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
