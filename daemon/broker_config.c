@@ -117,7 +117,7 @@ static void config_check_devices(const struct gm_broker *broker)
 }
 
 /* Warns if the files say who may connect, but do not decide it. */
-static void config_check_socket(const struct gm_broker *broker)
+static void config_check_dropped(const struct gm_broker *broker)
 {
 	const char *keys = broker->config->dropped;
 
@@ -147,7 +147,7 @@ static void config_check_oom(const struct gm_broker *broker)
 void gm_broker_config_check(const struct gm_broker *broker)
 {
 	config_check_devices(broker);
-	config_check_socket(broker);
+	config_check_dropped(broker);
 	config_check_oom(broker);
 }
 

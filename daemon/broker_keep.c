@@ -421,8 +421,7 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 	};
 	for (unsigned int kind = 0; kind < GM_RECORD_KINDS; kind++)
 		if (result->damaged[kind])
-			gm_log(GM_LOG_WARNING,
-				"ledger: damaged, and given up: %llu of the %s",
+			gm_log(GM_LOG_WARNING, "ledger: damaged, and given up: %llu of the %s",
 				(unsigned long long)result->damaged[kind], names[kind]);
 	broker_keep_report_elsewhere(result);
 	if (result->lost)
@@ -464,6 +463,15 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 	if (reading.result < 0) {
 		gm_adopt_free(reading.adopt);
 		return reading.result;
+	}
+	if (broker->serve.backend_note[0] && gm_adopt_is_elsewhere(reading.adopt)) {
+		/* A driver that cannot be used now, for example because it was just upgraded, is no
+		 * reason to forget who holds what. */
+		gm_log(GM_LOG_ERROR,
+			"clients hold memory of GPUs, and this daemon can use none (%s); start it again when it can. To give up what clients hold, use the backend host, or end gpumem-keeper",
+			broker->serve.backend_note);
+		gm_adopt_free(reading.adopt);
+		return -ENODEV;
 	}
 	r = gm_core_adopt(reading.adopt, &broker_keep_adopt_ops, broker, &result);
 	if (r < 0)

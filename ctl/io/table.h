@@ -50,7 +50,7 @@ enum gm_column_flags {
 	GM_COLUMN_FLAT = 16,    /* not in JSON, where a nested table has the same */
 	GM_COLUMN_NAME = 32,    /* shrinks to the usual width of texts, after the others */
 	GM_COLUMN_SPARE = 64,   /* left out if there is no room; the verb must take --columns */
-	GM_COLUMN_PATH = 128,   /* texts that end with a path, which are cut at the front of the path */
+	GM_COLUMN_PATH = 128,   /* texts that end with a path, which is cut at its front */
 };
 
 struct gm_column {

@@ -303,9 +303,8 @@ static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 static char *text_fit(const struct writer_text *writer, const struct text_column *column,
 	const char *cell, size_t width)
 {
-	return column->flags & GM_COLUMN_PATH
-		       ? gm_text_fit_path(cell, width, writer->style.ascii)
-		       : gm_text_fit(cell, width, writer->style.ascii);
+	return column->flags & GM_COLUMN_PATH ? gm_text_fit_path(cell, width, writer->style.ascii)
+					      : gm_text_fit(cell, width, writer->style.ascii);
 }
 
 static int text_put_cell(struct writer_text *writer, const struct text_layout *layout, size_t i,
@@ -365,11 +364,11 @@ static int text_put_list(struct writer_text *writer, const struct text_layout *l
 	for (size_t i = 0; i < layout->n; i++) {
 		size_t c = layout->columns[i].column, used = widest + 2;
 		char *title = text_title(&table->columns[c]), *cell = text_cell(writer, row, c);
-		char *fit = cell ? text_fit(writer, &layout->columns[i], cell,
-					   writer->style.columns > used
-						   ? writer->style.columns - used
-						   : SHRUNK_COLUMNS)
-				 : NULL;
+		char *fit =
+			cell ? text_fit(writer, &layout->columns[i], cell,
+				       writer->style.columns > used ? writer->style.columns - used
+								    : SHRUNK_COLUMNS)
+			     : NULL;
 		enum gm_mark mark = row->values[c].mark;
 		bool made = title && fit;
 

@@ -67,6 +67,25 @@ static int adopt_by_index(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
+bool gm_adopt_is_elsewhere(const struct gm_adopt *adopt)
+{
+	const struct gm_env *env = &adopt->take.core->env;
+	const struct gm_adopt_list *devices = &adopt->take.records.lists[GM_RECORD_DEVICE];
+	const struct gm_adopt_list *leases = &adopt->take.records.lists[GM_RECORD_LEASE];
+	bool away = false;
+
+	for (size_t i = 0; i < devices->n; i++) {
+		const struct gm_device *device = gm_device_by_key(env, devices->entries[i]->id);
+		if (device && !device->info.pinned)
+			return false;
+	}
+	for (size_t i = 0; i < leases->n; i++) {
+		const struct gm_record_lease *lease = (const void *)leases->entries[i]->record;
+		away = away || !gm_device_by_key(env, lease->device);
+	}
+	return away;
+}
+
 static void adopt_give_up(struct gm_adopt *adopt, struct gm_adopt_entry *entry)
 {
 	gm_env_erase(&adopt->take.core->env, &entry->place);

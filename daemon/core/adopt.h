@@ -2,6 +2,7 @@
 #ifndef GM_CORE_ADOPT_H
 #define GM_CORE_ADOPT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,12 @@ void gm_adopt_free(struct gm_adopt *adopt);
 int gm_adopt_add(struct gm_adopt *adopt, uint32_t kind, uint64_t id, uint32_t place,
 	const void *bytes, size_t size);
 
+/*
+ * Whether the earlier daemon had none of this daemon's devices, except for pinned host memory, and clients hold memory of
+ * its own ones. Call this when all records were added.
+ */
+bool gm_adopt_is_elsewhere(const struct gm_adopt *adopt);
+
 struct gm_adopt_result {
 	uint64_t records;
 	uint64_t adopted[GM_RECORD_KINDS];
@@ -34,7 +41,8 @@ struct gm_adopt_result {
 	uint64_t lost;                     /* chunks whose memory is not there */
 	uint64_t unfinished;               /* records of what the daemon had begun when it ended */
 	uint64_t ipc; /* leases on the ipc transport: their memory ended with its daemon */
-	uint64_t elsewhere[GM_RECORD_KINDS]; /* they are about devices that this daemon does not have */
+	uint64_t elsewhere
+		[GM_RECORD_KINDS]; /* they are about devices that this daemon does not have */
 };
 
 /* Adopts the records; all must have been added. Frees adopt. Returns 0 or a shortage (gm_adopt_is_shortage()): then

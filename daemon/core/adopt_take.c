@@ -478,9 +478,7 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	}
 	if (any)
 		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
-	return any    ? 0
-	       : here ? GM_ADOPT_TAKE_E_DAMAGED
-		      : GM_ADOPT_TAKE_E_ELSEWHERE;
+	return any ? 0 : here ? GM_ADOPT_TAKE_E_DAMAGED : GM_ADOPT_TAKE_E_ELSEWHERE;
 }
 
 /* Something that was never brought to its end left it. */

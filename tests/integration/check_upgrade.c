@@ -22,6 +22,9 @@
 #include "tests/tap.h"
 
 #define SIZE (UINT64_C(6) << 20)
+/* Exit statuses: after the first, the unit does not start the daemon again. */
+#define FOR_GOOD 78
+#define FOR_NOW  1
 
 static struct gm_daemon daemon_;
 static struct gm_raw ann, ben;
@@ -95,13 +98,12 @@ static bool comes_back(struct gm_raw *raw, const struct gm_raw_lease *lease, uin
 }
 
 /* The next daemon does not start, says why, and leaves the keeper as it is. */
-static void require_refusal(const char *words)
+static void require_refusal(int expected, const char *words)
 {
 	size_t said = gm_daemon_said(&daemon_, words);
 	int status = gm_daemon_spawn(&daemon_);
 	GM_REQUIRE(status != -1 && WIFEXITED(status));
-	/* The unit does not start it again. */
-	GM_REQUIRE_EQ(WEXITSTATUS(status), 78);
+	GM_REQUIRE_EQ(WEXITSTATUS(status), expected);
 	if (gm_daemon_said(&daemon_, words) != said + 1)
 		GM_FAIL("it did not say '%s': %s", words, gm_daemon_log(&daemon_));
 	GM_REQUIRE_EQ(keeper_now(), keeper);
@@ -181,8 +183,8 @@ START_TEST(a_ledger_of_a_newer_format_is_refused_until_the_newer_daemon_is_back)
 	uint32_t newer = GM_RECORDS_FORMAT + 1, same = GM_RECORDS_FORMAT;
 	int ledger = get_ledger();
 	GM_REQUIRE(pwrite(ledger, &newer, sizeof(newer), 8) == sizeof(newer));
-	require_refusal("start the newer gpumemd again");
-	require_refusal("start the newer gpumemd again");
+	require_refusal(FOR_GOOD, "start the newer gpumemd again");
+	require_refusal(FOR_GOOD, "start the newer gpumemd again");
 	GM_REQUIRE(pwrite(ledger, &same, sizeof(same), 8) == sizeof(same));
 	close(ledger);
 	require_everything();
@@ -203,7 +205,7 @@ START_TEST(so_is_one_with_a_record_of_a_newer_format)
 	struct gm_records *records = open_records();
 	GM_REQUIRE_EQ(gm_records_write(records, kind, 4711, &place, &record, sizeof(record)), 0);
 	gm_records_free(records);
-	require_refusal("start the newer gpumemd again");
+	require_refusal(FOR_GOOD, "start the newer gpumemd again");
 
 	/* The newer one erases it. */
 	records = open_records();
@@ -410,6 +412,39 @@ START_TEST(a_full_keeper_costs_requests_and_nothing_else)
 }
 END_TEST
 
+static const char *const auto_backend[] = {"--backend", "auto", NULL};
+static const char *const host_backend[] = {"--backend", "host", NULL};
+static const char *const no_gpus[] = {"CUDA_VISIBLE_DEVICES=", NULL};
+
+START_TEST(memory_of_gpus_is_not_forgotten_while_the_driver_cannot_be_used)
+{
+	const char *const *env = daemon_.options.env;
+
+	daemon_.options.args = auto_backend;
+	daemon_.options.env = no_gpus;
+	if (gm_on_gpu())
+		require_refusal(
+			FOR_NOW, "clients hold memory of GPUs, and this daemon can use none");
+
+	/* Host memory needs no driver. */
+	if (gm_on_gpu())
+		daemon_.options.env = env;
+	require_everything();
+}
+END_TEST
+
+START_TEST(memory_of_gpus_is_given_up_for_a_daemon_that_shall_have_none)
+{
+	daemon_.options.args = host_backend;
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE(
+		gm_daemon_said(&daemon_, "2 leases are on devices that this daemon does not have"));
+	GM_REQUIRE(!gm_daemon_said(&daemon_, "damaged"));
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, 0);
+	require_contents();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("upgrade");
@@ -420,6 +455,9 @@ int main(void)
 	tcase_add_test(tc, a_ledger_of_an_older_daemon_is_taken_over);
 	tcase_add_test(tc, of_a_damaged_ledger_the_sound_records_are_taken_over);
 	tcase_add_loop_test(tc, of_a_truncated_ledger_the_rest_is_taken_over, 0, 3);
+	tcase_add_test(tc, memory_of_gpus_is_not_forgotten_while_the_driver_cannot_be_used);
+	if (gm_on_gpu())
+		tcase_add_test(tc, memory_of_gpus_is_given_up_for_a_daemon_that_shall_have_none);
 	suite_add_tcase(suite, tc);
 	tcase_add_test(keepers, without_room_for_the_ledger_the_daemon_says_so);
 	if (GM_TAP_WITH_USERS(a_keepers_socket_of_somebody_else_is_refused))
