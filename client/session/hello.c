@@ -150,8 +150,8 @@ static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *c
 
 	int r = gm_conn_call(conn, &packet, &call->call, ask->deadline_ns);
 	if (r == -ETIMEDOUT)
-		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) did not answer the hello",
-			ask->path, ask->why);
+		return gm_error(GPUMEM_E_TIMEOUT, "gpumemd at %s (%s) did not answer the hello; %s",
+			ask->path, ask->why, gm_reach_silence(ask->path));
 	gpumem_status status;
 	if (r < 0 && r != -EPIPE) {
 		status = gm_error(gm_status_from_errno(r), "cannot send to gpumemd at %s (%s): %s",

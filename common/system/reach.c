@@ -168,3 +168,10 @@ void gm_reach_explain(const char *path, int error, struct gm_reach *ret_reach)
 			"'systemctl status gpumemd' shows whether the daemon runs");
 	}
 }
+
+const char *gm_reach_silence(const char *path)
+{
+	if (strcmp(path, GM_SYSTEM_SOCKET) == 0 && access(REACH_SYSTEMD, F_OK) == 0)
+		return "it may be overloaded or stopped, or its service cannot start: see 'systemctl status gpumemd'";
+	return "it may be overloaded or stopped";
+}

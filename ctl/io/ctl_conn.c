@@ -118,8 +118,9 @@ static gpumem_status conn_broken(struct gm_trouble *trouble, struct gm_ctl_conn 
 		return conn_went_away(trouble, conn);
 	case ETIMEDOUT:
 		return gm_trouble_set(trouble, GPUMEM_E_TIMEOUT,
-			"gpumemd at %s did not answer within %s; it may be overloaded or stopped (to wait longer, use --timeout)",
-			conn->path, gm_format_duration((uint64_t)conn->timeout_ms * 1000000, text));
+			"gpumemd at %s did not answer within %s; %s (to wait longer, use --timeout)",
+			conn->path, gm_format_duration((uint64_t)conn->timeout_ms * 1000000, text),
+			gm_reach_silence(conn->path));
 	case EBADMSG:
 		return conn_protocol_error(trouble, conn, "it sent a packet that cannot be read");
 	case E2BIG:

@@ -404,6 +404,8 @@ a_client_that_waits_does_not_start_it_again_and_again() {
 	as_user gpumemctl --socket "$socket" --timeout 60s status >/dev/null &
 	client=$!
 	await log "$from" 'a pause of 5 seconds' >/dev/null || status=1
+	as_user gpumemctl --socket "$socket" --timeout 1ms status 2>&1 | grep -q "its service cannot start: see 'systemctl status gpumemd'" ||
+		{ echo "gpumemctl does not say where to look" >&2; status=1; }
 	configure ''
 	wait "$client" || { echo "the client was not served" >&2; status=1; }
 	expect "starts that failed" "$(tail -n "+$from" log | grep -c 'trust: "everybody" is not one of')" 1 || status=1
