@@ -15,7 +15,8 @@
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
-#define LIMIT_WHERE 32
+#define LIMIT_WHERE     32
+#define LIMIT_ID_DIGITS 64 /* of a container's id */
 
 static const struct gm_column columns[] = {
 	{"owner", NULL, 0},
@@ -34,6 +35,7 @@ struct limit_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
 	uint64_t hidden; /* owners */
+	bool used;       /* an owner of a limit has clients */
 };
 
 static void limit_take(void *user, const Gm__Wire__Packet *packet)
@@ -52,6 +54,7 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 			limit->device != answer->options->device)
 			continue;
 
+		answer->used = answer->used || limit->clients > 0;
 		gm_table_row(table);
 		gm_table_text(table, limit->owner);
 		gm_table_text(table, gm_user_owner(limit->owner, owner));
@@ -68,6 +71,21 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_mark(table, limit->over ? GM_MARK_BAD : GM_MARK_NONE);
 		gm_table_text(table, limit->run_time ? "run-time" : "configured");
 	}
+}
+
+/* A limit of a container that has another name waits for ever, and nobody notices. A whole id, or the path of a cgroup,
+ * is no mistake: the container is not started yet. */
+static void limit_note_container(struct gm_ctl *ctl, const char *owner)
+{
+	static const char kind[] = "container:";
+	const char *name = owner + strlen(kind);
+
+	if (strncmp(owner, kind, strlen(kind)) || *name == '/' ||
+		strspn(name, "0123456789abcdef") >= LIMIT_ID_DIGITS)
+		return;
+	gm_writer_note(ctl->writer, "container", GM_MARK_WARN,
+		"no client is in a container with this name now; those of Docker and Podman have their whole id, which 'docker inspect -f {{.Id}} %s' shows",
+		name);
 }
 
 /* none: what to say if no limits are left to show. */
@@ -87,6 +105,8 @@ static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, co
 		answer.hidden ? "None of the limits are for you to see." : none);
 	gm_writer_count(ctl->writer, "hidden_owners", answer.hidden);
 	gm_verb_note_hidden_limits(ctl, answer.hidden);
+	if (request->body_case == GM__WIRE__PACKET__BODY_SET_LIMIT && !answer.used)
+		limit_note_container(ctl, request->set_limit->owner);
 	return GPUMEM_OK;
 }
 

@@ -319,6 +319,33 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 }
 END_TEST
 
+START_TEST(a_limit_of_a_container_that_nobody_is_in_says_so)
+{
+	static const struct {
+		const char *owner;
+		bool clients, note;
+	} cases[] = {
+		{"container:web", false, true},
+		{"container:web", true, false},
+		{"container:/user.slice/x.scope", false,
+			false}, /* nobody mistakes a name for that */
+		{"container:6187450b8880014816ae20291a07e7c4371a7d55c0abfdede8ebcc4f6f68e42f",
+			false, false},
+		{"container:6187450b8880", false, true},
+		{"unit:web.service", false, false},
+	};
+	struct gm_options options = ARGS("set", cases[_i].owner, "max=1G");
+
+	expect_limit(GM__WIRE__PACKET__BODY_SET_LIMIT);
+	limits.run = !cases[_i].clients;
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), cases[_i].note);
+	if (cases[_i].note)
+		equals(json, "warnings", 0, "kind", "container");
+	json_decref(json);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_limit");
@@ -329,6 +356,7 @@ int main(void)
 	tcase_add_loop_test(tcase, limits_that_are_hidden_are_counted, 0, 2);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
+	tcase_add_loop_test(tcase, a_limit_of_a_container_that_nobody_is_in_says_so, 0, 6);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
 	tcase_add_test(tcase, after_a_reset_nothing_is_claimed_of_other_owners_and_devices);
 	tcase_add_test(tcase, a_limit_that_makes_no_sense_is_wrong_usage);
