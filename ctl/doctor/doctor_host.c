@@ -424,15 +424,25 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	uint64_t wanted = FDS_PER_DEVICE * doctor_count_devices(doctor) +
 			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_DAEMON;
 	const char *whose = "here";
+	const char *remedy =
+		"set LimitNOFILE=524288 in the unit of the daemon; without a unit, root must raise "
+		"the hard limit of its user ('nofile' in /etc/security/limits.conf)";
 	struct rlimit limit;
-	uint64_t n = 0;
+	uint64_t n = 0, of_unit = 0;
 	bool found = false;
 
+	if (gm_doctor_exists(doctor, "/run/systemd/system"))
+		doctor_unit_number(doctor, "LimitNOFILE", &found, &of_unit);
 	if (doctor->daemon.up && doctor->daemon.fd_limit) {
 		n = doctor->daemon.fd_limit;
 		whose = "of the daemon";
-	} else if (gm_doctor_exists(doctor, "/run/systemd/system") &&
-		   doctor_unit_number(doctor, "LimitNOFILE", &found, &n) && found) {
+		if (found && of_unit >= wanted)
+			remedy =
+				"the unit allows more (LimitNOFILE=), but this container or machine does not: "
+				"start it with a higher limit, for example 'docker run --ulimit "
+				"nofile=524288'; a daemon that runs without the unit has the limit of its user";
+	} else if (found) {
+		n = of_unit;
 		whose = "of its unit";
 	} else if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
 		n = limit.rlim_max; /* the daemon raises its soft limit to this */
@@ -446,9 +456,7 @@ void gm_doctor_files(struct gm_doctor *doctor)
 			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
 	else
-		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE,
-			"set LimitNOFILE=524288 in the unit of the daemon; without a unit, root must raise "
-			"the hard limit of its user ('nofile' in /etc/security/limits.conf)",
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE, remedy,
 			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
 			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);

@@ -327,6 +327,17 @@ found "its keeper holds something" 0 keeper null ok "descriptors for the next da
 found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
 	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
 stop_daemon
+printf '#!/bin/bash\nulimit -n 4096\nexec "%s" "$@"\n' "$gpumemd" >"$dir/limited" && chmod +x "$dir/limited"
+gpumemd=$dir/limited start_daemon
+doctor
+found "a limit that the unit would raise" 0 descriptors null warn "of the daemon is 4096" "this container or machine does not"
+stop_daemon
+rm "$dir/root/usr/lib/systemd/system/gpumemd.service"
+gpumemd=$dir/limited start_daemon
+doctor
+found "a limit without a unit" 0 descriptors null warn "of the daemon is 4096" "root must raise the hard limit"
+stop_daemon
+fresh
 printf '[gpumemd]\nmin_free = 0\ntransport = ipc\n' >"$dir/other"
 start_daemon --config "$dir/other"
 doctor
