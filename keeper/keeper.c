@@ -320,6 +320,18 @@ int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays)
 	return 0;
 }
 
+unsigned gm_keeper_alone_with(const struct gm_keeper *keeper)
+{
+	const struct keeper_item *item;
+	unsigned n = 0;
+
+	if (keeper->daemon >= 0)
+		return 0;
+	for (item = keeper->items; item; item = item->hh.next)
+		n += item->key.kind != GM_KEEP_LEDGER;
+	return n;
+}
+
 /* ---- the socket */
 
 static int keeper_fail(const char *what, char why[GM_KEEPER_WHY])

@@ -32,4 +32,7 @@ void gm_keeper_free(struct gm_keeper *keeper);
  */
 int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays);
 
+/* How many descriptors nobody else has for the daemon, besides its ledger. 0 while a daemon is connected, which has them all. */
+unsigned gm_keeper_alone_with(const struct gm_keeper *keeper);
+
 #endif

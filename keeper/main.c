@@ -196,6 +196,11 @@ int main(int argc, char **argv)
 	report(waits, EXIT_SUCCESS);
 	waits = gm_close(waits);
 	r = gm_keeper_serve(keeper, stop, !background);
+	unsigned given_up = gm_keeper_alone_with(keeper);
+	if (given_up)
+		fprintf(stderr,
+			"gpumem-keeper: stopped while there is no daemon, which gives up what clients hold (%u descriptors); to keep that, restart gpumemd and gpumem-keeper one after the other\n",
+			given_up);
 	gm_keeper_free(keeper);
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -29,6 +29,7 @@ tests=(
 	the_keeper_goes_on_when_the_daemon_dies_or_stops
 	a_killed_keeper_is_started_again_and_gets_everything
 	what_clients_hold_is_known_after_each_of_these
+	a_keeper_that_gives_up_what_clients_hold_says_so
 	what_somebody_stored_does_not_keep_it_from_starting
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
@@ -60,7 +61,8 @@ if [ "${1-}" != inside ]; then
 	mkdir "$work/root/stub"
 	printf '#!/bin/sh\necho "a pause of $1 seconds"\nexec /bin/sleep "$1"\n' >"$work/root/stub/sleep"
 	chmod 0755 "$work/root/stub/sleep"
-	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$work/units/gpumemd-keeper.service.d/test.conf"
+	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\nStandardError=append:/run/sandbox/log\n' \
+		>"$work/units/gpumemd-keeper.service.d/test.conf"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
 	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
@@ -340,6 +342,18 @@ what_clients_hold_is_known_after_each_of_these() {
 	from=$(next_line events) pid=$(property MainPID)
 	[ "$pid" != 0 ] && kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid" &&
 		expect "leases after the watchdog" "$(figure leases)" "$before" || status=1
+	let_go
+	return "$status"
+}
+
+# Both at once, as one command or a tool that restarts services after an upgrade does it.
+a_keeper_that_gives_up_what_clients_hold_says_so() {
+	local from words='gives up what clients hold' status=0
+	from=$(next_line log)
+	systemctl restart gpumemd.service gpumemd-keeper.service && status_works || return 1
+	if tail -n "+$from" log | grep "$words" >&2; then return 1; fi
+	hold 64998 64 || return 1
+	systemctl restart gpumemd.service gpumemd-keeper.service && await log "$from" "$words" >/dev/null && status_works || status=1
 	let_go
 	return "$status"
 }
