@@ -258,10 +258,10 @@ const struct gm_verb gm_verb_evict = {
 	.arguments = "CLIENT | BUFFER",
 	.summary = "move evictable buffers to host memory",
 	.help = "CLIENT is a pid, the number of a session, or the name of one client; all its\n"
-		"evictable buffers move that are not pinned or shared. A pid means all sessions of\n"
-		"that process. BUFFER is one buffer, as 'gpumemctl buffers' shows it:\n"
-		"SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes back\n"
-		"when its program pins it. You may move buffers of your own processes, and\n"
+		"evictable buffers move that are not pinned or shared. A pid means all sessions\n"
+		"of that process. BUFFER is one buffer, as 'gpumemctl buffers' shows it:\n"
+		"SESSION/NUMBER. Their memory goes to the pool of the device. A buffer comes\n"
+		"back when its program pins it. You may move buffers of your own processes, and\n"
 		"administrators may move all.\n",
 	.max_args = 1,
 	.run = evict_run,
