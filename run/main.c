@@ -295,7 +295,7 @@ int main(int argc, char **argv)
 		result = main_set_environment(&options, &device);
 	if (result)
 		return result;
-	execv(path, options.program);
-	return main_fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE,
-		"cannot run %s: %s", path, strerror(errno));
+	r = gm_program_execute(path, options.program);
+	return main_fail(r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE, "cannot run %s: %s",
+		path, strerror(-r));
 }

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,4 +88,38 @@ const char *gm_program_closed(const char *path)
 	if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
 		return "runs with capabilities of its own, so no library can be put in front of its driver";
 	return program_unfit(path);
+}
+
+/* Whether the file begins as an ELF file does: then it is no script, but a program for another machine. */
+static bool program_is_elf(const char *path)
+{
+	char head[SELFMAG];
+	GM_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd >= 0 && read(fd, head, sizeof head) == sizeof head &&
+	       memcmp(head, ELFMAG, SELFMAG) == 0;
+}
+
+int gm_program_execute(const char *path, char *const argv[])
+{
+	size_t n = 0;
+
+	execv(path, argv);
+	int r = -errno;
+	if (r != -ENOEXEC || program_is_elf(path))
+		return r;
+	while (argv[n])
+		n++;
+	/* The shell, the script, its arguments, and the end. */
+	char **script = calloc(n + 2, sizeof *script);
+	if (!script)
+		return -ENOMEM;
+	script[0] = (char *)"/bin/sh";
+	script[1] = (char *)path;
+	for (size_t i = 1; i < n; i++)
+		script[i + 1] = argv[i];
+	execv(script[0], script);
+	r = -errno;
+	free(script);
+	return r;
 }

@@ -13,4 +13,8 @@ int gm_program_find(const char *name, char *path, size_t room);
  * with its path; NULL: it would, or nobody knows. */
 const char *gm_program_closed(const char *path);
 
+/* Becomes the program. A script that names no interpreter runs in the shell, as with execvp(3). Returns only on error: a
+ * negative errno. */
+int gm_program_execute(const char *path, char *const argv[]);
+
 #endif

@@ -282,6 +282,34 @@ START_TEST(a_setuid_program_is_refused)
 }
 END_TEST
 
+/* As env(1) and a shell run it. A file that only looks like a program is none for the shell. */
+START_TEST(a_script_without_an_interpreter_runs_in_the_shell)
+{
+	static const char script[] = "echo \"$# $1 $2\"; test -n \"$GPUMEM_RUN\" && exit 7\n";
+	static const unsigned char foreign[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
+	char path[256], text[4096];
+
+	gm_scratch_path("run-script", path, sizeof path);
+	unlink(path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+	GM_REQUIRE(fd >= 0 && write(fd, script, sizeof script - 1) == sizeof script - 1);
+	close(fd);
+
+	start_with(CONFIG(""));
+	struct command command = {.arguments = ARGUMENTS("--", path, "one", "two words")};
+	GM_REQUIRE_EQ(outcome(&command, text), 7);
+	ck_assert_str_eq(text, "2 one two words\n");
+
+	fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	GM_REQUIRE(fd >= 0 && write(fd, foreign, sizeof foreign) == sizeof foreign);
+	close(fd);
+	GM_REQUIRE_EQ(outcome(&command, text), 126);
+	GM_REQUIRE(strstr(text, "cannot run") && strstr(text, strerror(ENOEXEC)));
+	unlink(path);
+	tear_down();
+}
+END_TEST
+
 START_TEST(a_32_bit_program_is_refused)
 {
 	static const unsigned char head[64] = {0x7f, 'E', 'L', 'F', 1, 1, 1};
@@ -570,6 +598,7 @@ int main(void)
 	if (GM_TAP_WITH_USERS(a_library_of_another_user_is_refused))
 		tcase_add_test(tc, a_library_of_another_user_is_refused);
 	tcase_add_test(tc, a_setuid_program_is_refused);
+	tcase_add_test(tc, a_script_without_an_interpreter_runs_in_the_shell);
 	tcase_add_test(tc, a_32_bit_program_is_refused);
 	tcase_add_test(tc, host_memory_is_no_gpu);
 	tcase_add_test(tc, the_library_comes_first_and_once);
