@@ -117,6 +117,7 @@ static void connect_session_free(struct gpumem_session *session)
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->declaring);
 	pthread_mutex_destroy(&session->flushing);
+	pthread_mutex_destroy(&session->ending);
 	pthread_mutex_destroy(&session->settling);
 	pthread_mutex_destroy(&session->walking);
 	pthread_mutex_destroy(&session->listing);
@@ -163,6 +164,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	pthread_mutex_init(&session->flushing, NULL);
 	pthread_mutex_init(&session->declaring, NULL);
 	pthread_mutex_init(&session->settling, NULL);
+	pthread_mutex_init(&session->ending, NULL);
 	pthread_mutex_init(&session->walking, NULL);
 	pthread_mutex_init(&session->listing, NULL);
 	pthread_mutex_init(&session->opening, NULL);

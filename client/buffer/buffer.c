@@ -27,6 +27,9 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 
+/* A request whose time is over waits for so long again, if memory was given back for it. */
+#define BUFFER_MOMENT_MS 100
+
 /* ---- the address range */
 
 /* Returns false if the memory is still mapped. Then it must not go back, neither now nor by the
@@ -492,20 +495,47 @@ gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, 
 	return buffer;
 }
 
-bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused)
+/* Unmaps a buffer that nobody knows any more, and gives it back. */
+static void buffer_give_back(struct gpumem_buffer *buffer)
 {
-	if (device < session->counted ||
-		(refused != GPUMEM_E_LIMIT && refused != GPUMEM_E_NO_MEMORY &&
-			refused != GPUMEM_E_TIMEOUT))
-		return false;
-	GM_UNCANCELLED;
-	struct gm_leaver *list = gm_leaving_take_patient(session);
-	if (!list)
+	struct gpumem_session *session = buffer->session;
+
+	gm_evict_drop(buffer, true);
+	/* A buffer that cannot be unmapped stays leased and charged until the session ends. */
+	if (buffer_unmap(buffer) && buffer->lease)
+		gm_session_lease_give(session, buffer->lease);
+	buffer_free(buffer);
+	atomic_fetch_sub(&session->unsettled, 1);
+}
+
+static bool buffer_is_refusal(gpumem_status status)
+{
+	return status == GPUMEM_E_LIMIT || status == GPUMEM_E_NO_MEMORY ||
+	       status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_DEADLOCK;
+}
+
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
+	uint64_t endings, uint32_t *wait_ms)
+{
+	struct gm_leaver *list, *leaver, *tmp;
+
+	if (device < session->counted || !buffer_is_refusal(refused))
 		return false;
 
-	buffer_all_left(session, list);
-	gm_buffer_settle(session);
-	return true;
+	GM_UNCANCELLED;
+	pthread_mutex_lock(&session->ending);
+	list = gm_leaving_take_patient(session);
+	const bool any = list;
+	LL_FOREACH_SAFE (list, leaver, tmp)
+		buffer_give_back((struct gpumem_buffer *)leaver);
+	if (any)
+		atomic_fetch_add(&session->endings, 1);
+	bool ended = atomic_load(&session->endings) != endings;
+	pthread_mutex_unlock(&session->ending);
+
+	if (ended && refused == GPUMEM_E_TIMEOUT)
+		*wait_ms = BUFFER_MOMENT_MS;
+	return ended;
 }
 
 /* Whether a thread moves the destroyed buffer; then it stays in the list of those. */
@@ -535,15 +565,8 @@ void gm_buffer_settle(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		if (buffer_is_moving(buffer))
-			continue;
-		gm_evict_drop(buffer, true);
-		/* A buffer that cannot be unmapped stays leased and charged until the session
-		 * ends. */
-		if (buffer_unmap(buffer) && buffer->lease)
-			gm_session_lease_give(session, buffer->lease);
-		buffer_free(buffer);
-		atomic_fetch_sub(&session->unsettled, 1);
+		if (!buffer_is_moving(buffer))
+			buffer_give_back(buffer);
 	}
 	pthread_mutex_unlock(&session->settling);
 }

@@ -33,10 +33,17 @@ void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
 void gm_buffer_set_aside(gpumem_buffer *buffer);
 /* Takes back a buffer that was set aside and has that tag. NULL: none fits. */
 gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag);
-/* Call when a request of the program for memory of this device was refused. If buffers that were set aside may
+/*
+ * Call when a request of the program for memory of this device was refused. If buffers that were set aside may
  * be in its way, destroys them now, although the driver may wait for all launched work, and returns true: the
- * caller should try again. */
-bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused);
+ * caller should try again. Returns true also if another thread has done so since the caller read the session's endings. If
+ * the time of the request is over, *wait_ms becomes a short time.
+ *
+ * Only for calls of the program: the library's thread must not wait for the device. Does not hold settling meanwhile, so
+ * that the library's thread can go on.
+ */
+bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
+	uint64_t endings, uint32_t *wait_ms);
 /* Sets the buffer's size, and updates the figures and the row of the buffer. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);
 /* Updates the row if only the growth has changed. The session is locked. */

@@ -65,10 +65,11 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
+	uint64_t endings = atomic_load(&session->endings);
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (!status)
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
-	if (gm_buffer_end_aside(session, device, status))
+	if (gm_buffer_end_aside(session, device, status, endings, &given.wait_ms))
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 	if (given.flags & GPUMEM_BUFFER_CPU_OK && buffer_fallback_helps(status))
 		status = buffer_fallback_make(session, device, size, &given, status, ret_buffer);

@@ -412,6 +412,21 @@ gpumem_status gpumem_alloc(gpumem_session *session, uint32_t device, size_t size
 	return alloc_take(session, device, size, stream, options, ret_ptr);
 }
 
+/* Allocates pinned memory of which each block is a buffer. */
+static __attribute__((noinline)) gpumem_status alloc_apart(struct gpumem_session *session,
+	uint32_t device, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
+{
+	gpumem_alloc_options given = GPUMEM_ALLOC_OPTIONS_INIT;
+	uint64_t endings = atomic_load(&session->endings);
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+
+	if (!status)
+		status = gm_pinned_alloc(session, size, &given, ret_ptr);
+	if (gm_buffer_end_aside(session, device, status, endings, &given.wait_ms))
+		status = gm_pinned_alloc(session, size, &given, ret_ptr);
+	return status;
+}
+
 gpumem_status gpumem_host_alloc(
 	gpumem_session *session, size_t size, const gpumem_alloc_options *options, void **ret_ptr)
 {
@@ -424,12 +439,8 @@ gpumem_status gpumem_host_alloc(
 	gpumem_status status = gm_mapping_open(session, device);
 	if (unlikely(status))
 		return status;
-	if (gm_pinned_apart(session, device) && ret_ptr && size) {
-		status = gm_pinned_alloc(session, size, options, ret_ptr);
-		if (gm_buffer_end_aside(session, device, status))
-			status = gm_pinned_alloc(session, size, options, ret_ptr);
-		return status;
-	}
+	if (gm_pinned_apart(session, device) && ret_ptr && size)
+		return alloc_apart(session, device, size, options, ret_ptr);
 	/* Not ordered by a stream: the CPU may write at once, so no GPU may still use the block. */
 	return alloc_take(session, device, size, GPUMEM_STREAM_ANY, options, ret_ptr);
 }

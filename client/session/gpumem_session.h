@@ -33,7 +33,8 @@
  *   a region's lock      the region allocates, or its memory changes (region/region_state.h). The driver may
  *                        be called, but the daemon is never asked.
  *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
- *   listing, declaring
+ *   listing, declaring,
+ *   ending
  *   flushing             kept returns are sent, before a request
  *   an arena's lock      the heap (heap/arena_private.h)
  *   lock                 the session's state, and figures and states of buffers. No driver call, no message.
@@ -147,6 +148,8 @@ struct gpumem_session {
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
 	pthread_mutex_t settling;   /* held while destroyed buffers are unmapped and given back */
+	pthread_mutex_t ending;     /* held while a call of the program ends what was set aside */
+	_Atomic uint64_t endings;   /* how often that was done */
 	pthread_mutex_t flushing;   /* held while kept returns are sent */
 	pthread_mutex_t declaring;  /* held while the daemon is told of less declared memory */
 	_Atomic bool declares;      /* something was ever declared */

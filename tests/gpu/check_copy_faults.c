@@ -6,6 +6,9 @@
  * arrived, they are there, nothing of the ring stays in use, and the next transfer works. See pinned.h.
  */
 
+#include <pthread.h>
+
+#include "tests/gpu/fake_gate.h"
 #include "tests/gpu/pinned.h"
 #include "tests/integration/transfer.h"
 #include "tests/tap.h"
@@ -165,18 +168,43 @@ START_TEST(memory_that_cannot_be_pinned_is_done_without)
 }
 END_TEST
 
-/* A driver that cannot say whether something is launched. The argument: whether the program asks for a buffer. */
-static void in_the_way(int channel, void *argument)
+/* How the program asks for all pinned memory, after a transfer. */
+static const struct wish {
+	bool buffer;
+	uint32_t wait_ms;
+} wishes[] = {
+	{false, 0},
+	{true, 0},
+	{false, 20},
+	{true, 20},
+	{false, GPUMEM_WAIT_FOREVER},
+	{true, GPUMEM_WAIT_FOREVER},
+};
+#define N_WISHES ((int)(sizeof(wishes) / sizeof(*wishes)))
+
+static void get_all(const struct wish *wish)
 {
-	const bool wants_buffer = *(const int *)argument;
+	gpumem_alloc_options for_block = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_buffer_options for_buffer = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	void *ptr;
+
+	for_block.wait_ms = for_buffer.wait_ms = wish->wait_ms;
+	if (wish->buffer) {
+		OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, LIMIT, &for_buffer, &buffer));
+		gpumem_buffer_destroy(buffer);
+	} else {
+		OK(gpumem_host_alloc(session, LIMIT, &for_block, &ptr));
+		OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	}
+}
+
+/* Makes a ring that stays, because the driver cannot say whether something is launched. */
+static void make_ring(gpumem_buffer *buffer, const uint8_t *bytes)
+{
 	gpumem_copy_options options = staged();
 	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
-	gpumem_buffer *buffer, *all;
-	uint8_t *bytes = pattern(BYTES, 1);
-	void *ptr;
-	join("in the way");
-	use_gpu_of(0);
-	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+
 	setenv("GPUMEM_FAKE_FAIL", "cuCtxRecordEvent:0:719", 1);
 	for (int i = 0; i < 3; i++) {
 		OK(gpumem_copy_in(buffer, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, &result));
@@ -186,15 +214,22 @@ static void in_the_way(int channel, void *argument)
 	/* Each copy used the same ring, which stays: to end it, the driver would wait for what is launched. */
 	OK(gpumem_trim(session, NULL));
 	GM_REQUIRE_EQ(registered(), registers());
+}
+
+static void in_the_way(int channel, void *argument)
+{
+	gpumem_copy_options options = staged();
+	gpumem_copy_result result = GPUMEM_COPY_RESULT_INIT;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(BYTES, 1);
+	fake_gate_prepare();
+	join("in the way");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	make_ring(buffer, bytes);
 
 	/* Unless the program itself needs the memory. */
-	if (wants_buffer) {
-		OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, LIMIT, NULL, &all));
-		gpumem_buffer_destroy(all);
-	} else {
-		OK(gpumem_host_alloc(session, LIMIT, NULL, &ptr));
-		OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
-	}
+	get_all(argument);
 	setenv("GPUMEM_FAKE_FAIL", "", 1);
 	OK(gpumem_copy_in(buffer, 0, bytes, BYTES, GPUMEM_STREAM_DONE, &options, &result));
 	GM_REQUIRE_EQ(result.strategy, GPUMEM_COPY_STAGED);
@@ -206,7 +241,139 @@ static void in_the_way(int channel, void *argument)
 
 START_TEST(a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way)
 {
-	one_worker(in_the_way, &_i);
+	one_worker(in_the_way, (void *)&wishes[_i]);
+}
+END_TEST
+
+static void set_up_hasty(void)
+{
+	start_with(CONFIG("host_limit = 64M\ndeadlock_after = 100ms\n"));
+}
+
+static void *get_all_in_thread(void *argument)
+{
+	char why[GM_CUDA_WHY_BYTES];
+
+	GM_REQUIRE(try_gpu(0, why));
+	get_all(argument);
+	return NULL;
+}
+
+static void *get_too_much(void *argument)
+{
+	char why[GM_CUDA_WHY_BYTES];
+	void *ptr;
+
+	GM_REQUIRE(try_gpu(0, why));
+	REFUSED(gpumem_host_alloc(session, LIMIT + 2 * MIB, NULL, &ptr), GPUMEM_E_NO_MEMORY,
+		"never");
+	return NULL;
+}
+
+/* One thread of the program is in the driver, which ends the ring, for a request that is too large. Another one needs the
+ * memory of the ring. The heap has memory that others need. */
+static void in_the_driver(int channel, void *argument)
+{
+	const struct wish at_once = {false, 0};
+	pthread_t greedy, other;
+	struct fake_gate closed;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(BYTES, 1);
+	void *ptr;
+
+	fake_gate_prepare();
+	join("in the driver");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	make_ring(buffer, bytes);
+	OK(gpumem_alloc(session, 0, 300 * MIB, NULL, NULL, &ptr));
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+
+	fake_gate_close(&closed, "cuMemHostUnregister");
+	GM_REQUIRE_EQ(pthread_create(&greedy, NULL, get_too_much, NULL), 0);
+	fake_gate_await(&closed);
+	uint64_t refusals = now().refusals;
+	GM_REQUIRE_EQ(pthread_create(&other, NULL, get_all_in_thread, (void *)&at_once), 0);
+	GM_UNTIL(now().refusals > refusals);
+	gm_say_word(channel, 'd');
+	gm_hear_word(channel, 'o');
+	fake_gate_open(&closed);
+	GM_REQUIRE_EQ(pthread_join(greedy, NULL), 0);
+	GM_REQUIRE_EQ(pthread_join(other, NULL), 0);
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+	free(bytes);
+}
+
+static void wants_the_rest(int channel, void *argument)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+
+	join("wants the rest");
+	use_gpu_of(0);
+	options.wait_ms = 60000;
+	OK(gpumem_buffer_create(session, 0, 300 * MIB, &options, &buffer));
+	gpumem_disconnect(session);
+}
+
+START_TEST(others_get_memory_back_while_the_driver_ends_a_ring)
+{
+	struct gm_worker worker;
+
+	if (!registers())
+		return;
+	gm_worker_start(&worker, in_the_driver, NULL);
+	gm_hear_word(worker.channel, 'd');
+	one_worker(wants_the_rest, NULL);
+	gm_say_word(worker.channel, 'o');
+	gm_worker_join(&worker);
+}
+END_TEST
+
+static void leaves(int channel, void *argument)
+{
+	void *ptr;
+
+	join("leaves");
+	OK(gpumem_host_alloc(session, LIMIT - 4 * MIB, NULL, &ptr));
+	gm_say_word(channel, 'h');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+/* Its stream may wait for what the program does with the memory that it waits for. */
+static void waits_for_others(int channel, void *argument)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(BYTES, 1);
+	void *ptr;
+
+	fake_gate_prepare();
+	join("waits for others");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	make_ring(buffer, bytes);
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	OK(gpumem_host_alloc(session, 32 * MIB, &options, &ptr));
+	GM_REQUIRE_EQ(registered(), 2 * registers());
+	setenv("GPUMEM_FAKE_FAIL", "", 1);
+	gpumem_disconnect(session);
+	free(bytes);
+}
+
+START_TEST(a_request_that_waits_leaves_the_ring_alone_as_long_as_others_give_memory)
+{
+	struct gm_worker holder, waiter;
+
+	gm_worker_start(&holder, leaves, NULL);
+	gm_hear_word(holder.channel, 'h');
+	gm_worker_start(&waiter, waits_for_others, NULL);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	end_worker(&holder);
+	gm_worker_join(&waiter);
 }
 END_TEST
 
@@ -220,8 +387,17 @@ int main(void)
 		sizeof(faults) / sizeof(*faults));
 	tcase_add_test(tc, a_copy_back_that_fails_halfway_says_what_arrived);
 	tcase_add_test(tc, memory_that_cannot_be_pinned_is_done_without);
+	tcase_add_test(tc, others_get_memory_back_while_the_driver_ends_a_ring);
+	tcase_add_test(
+		tc, a_request_that_waits_leaves_the_ring_alone_as_long_as_others_give_memory);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("rings");
+	tcase_add_checked_fixture(tc, set_up_hasty, tear_down);
+	tcase_set_timeout(tc, 240);
 	tcase_add_loop_test(tc,
-		a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way, 0, 2);
+		a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way, 0,
+		N_WISHES);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
