@@ -95,9 +95,11 @@ static void script_client(struct gm_fake *f, void *user)
 	if (!gm_fake_hello(f))
 		return;
 	script_clients(f);
-	if (script_ask(f))
+	if (script_ask(f)) {
 		while (script_look(f))
 			;
+		script_clients(f); /* the client is there still */
+	}
 	gm_fake_wait_end(f);
 }
 
@@ -105,9 +107,11 @@ static void script_buffer(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
 		return;
-	if (script_ask(f))
+	if (script_ask(f)) {
 		while (script_look(f))
 			;
+		script_clients(f); /* the client is there still */
+	}
 	gm_fake_wait_end(f);
 }
 
