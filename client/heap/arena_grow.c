@@ -387,7 +387,7 @@ int gm_arena_grow(
 	uint64_t whole = gm_round_up(want->bytes, GM_CHUNK_MIN);
 	enum grow_stage stage = STAGE_STEP;
 	uint64_t joined = 0;
-	unsigned again = 0, passes = 0;
+	unsigned again = 0, passes = 0, settles = 0;
 	bool pumped = false, here = want->flags & GM_ARENA_HERE, easy = want->flags & GM_ARENA_EASY;
 	int r, failed = GM_ARENA_E_SPACE;
 	GM_UNCANCELLED;
@@ -439,10 +439,8 @@ int gm_arena_grow(
 			grow_order(arena, want);
 			stage = STAGE_FAIL;
 			/* What came free meanwhile may be enough together with what the source has. */
-			if (arena->pending.settled != settled && passes < PASSES_MAX) {
-				passes++;
+			if (arena->pending.settled != settled && settles++ < PASSES_MAX)
 				stage = STAGE_ALL;
-			}
 			continue;
 		}
 		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)

@@ -51,6 +51,8 @@ int gm_pending_init(struct gm_pending *pending)
 {
 	memset(pending, 0, sizeof(*pending));
 	pending->epoch = 1;
+	pending->list = GM_PENDING_LISTS;
+	pending->settled_list = pending->list - 1;
 	pending->sets[0] = pending_set_new(GM_STREAM_ANY);
 	if (!pending->sets[0])
 		return -ENOMEM;
@@ -116,15 +118,27 @@ uint64_t gm_pending_bytes(const struct gm_pending *pending)
 
 /* ---- events */
 
+/* Appends the small objects of a list, which is empty then, to those of another. */
+static void pending_fold(
+	struct gm_pending *pending, struct gm_small *small, uint64_t to, uint64_t from)
+{
+	for (unsigned i = 0; i < pending->n_sets; i++) {
+		struct gm_pending_set *set = pending->sets[i];
+
+		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
+			gm_small_list_append(small, &set->small[to % GM_PENDING_LISTS][class],
+				&set->small[from % GM_PENDING_LISTS][class]);
+	}
+}
+
 bool gm_pending_record_begin(struct gm_pending *pending, bool replace, uint64_t *ret_epoch)
 {
 	if (!pending->open || pending->recording || (!replace && gm_pending_full(pending)))
 		return false;
 	pending->recording = true;
 	*ret_epoch = pending->epoch++;
-	/* If an old epoch has not settled for so long, the new epoch shares its lists. The objects in them then wait for
-	 * the event of the new epoch. */
-	pending->open = pending->epoch - pending->settled > GM_PENDING_EPOCHS;
+	pending->list++;
+	pending->open = false;
 	return true;
 }
 
@@ -135,9 +149,15 @@ struct gm_map_event *gm_pending_record_end(struct gm_pending *pending, struct gm
 
 	pending->recording = false;
 	if (event) {
-		if (gm_pending_full(pending))
+		if (gm_pending_full(pending)) {
 			replaced = pending->events[--pending->n_events].event;
+			/* The list that has just ended joins that of the replaced event, and the newest takes its place. */
+			pending_fold(pending, small, pending->list - 2, pending->list - 1);
+			pending_fold(pending, small, pending->list - 1, pending->list);
+			pending->list--;
+		}
 		pending->events[pending->n_events].epoch = epoch;
+		pending->events[pending->n_events].list = pending->list - 1;
 		pending->events[pending->n_events].event = event;
 		pending->n_events++;
 		return replaced;
@@ -146,14 +166,8 @@ struct gm_map_event *gm_pending_record_end(struct gm_pending *pending, struct gm
 	/* It is as if the epoch had not ended. Stamps in the bins may stay: they are below the
 	 * epoch of the next event in any case. */
 	pending->open = true;
-	for (unsigned i = 0; i < pending->n_sets; i++) {
-		struct gm_pending_set *set = pending->sets[i];
-
-		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++)
-			gm_small_list_append(small,
-				&set->small[pending->epoch % GM_PENDING_EPOCHS][class],
-				&set->small[epoch % GM_PENDING_EPOCHS][class]);
-	}
+	pending_fold(pending, small, pending->list - 1, pending->list);
+	pending->list--;
 	return NULL;
 }
 
@@ -173,6 +187,8 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 {
 	pending->polling = false;
 	*ret_epoch = n ? pending->events[n - 1].epoch : 0;
+	if (n)
+		pending->settled_list = pending->events[n - 1].list;
 	pending->n_events -= n;
 	memmove(&pending->events[0], &pending->events[n],
 		pending->n_events * sizeof(pending->events[0]));
@@ -180,10 +196,14 @@ void gm_pending_poll_end(struct gm_pending *pending, unsigned n, uint64_t *ret_e
 
 /* ---- memory that waits */
 
-/* The first epoch that can still have objects in its lists. */
-static uint64_t pending_first_epoch(const struct gm_pending *pending)
+/* The last list that has nothing but what was freed in this epoch or before. */
+static uint64_t pending_last_list(const struct gm_pending *pending, uint64_t epoch)
 {
-	return pending->epoch >= GM_PENDING_EPOCHS ? pending->epoch - GM_PENDING_EPOCHS + 1 : 0;
+	uint64_t list = pending->settled_list;
+
+	for (unsigned i = 0; i < pending->n_events && pending->events[i].epoch <= epoch; i++)
+		list = pending->events[i].list;
+	return list;
 }
 
 /* Empties a set of everything freed in this epoch or before: into another set, as if it were freed
@@ -200,9 +220,11 @@ static uint64_t pending_move(struct gm_pending *pending, struct gm_pending_set *
 			heap, set->bins.oldest, to ? &to->bins : clean, to ? pending->epoch : 0);
 	}
 
-	for (uint64_t e = pending_first_epoch(pending); set->small_bytes && e <= epoch; e++) {
+	uint64_t last = pending_last_list(pending, epoch);
+	for (uint64_t e = pending->list - GM_PENDING_LISTS + 1; set->small_bytes && e <= last;
+		e++) {
 		for (unsigned class = 0; class < GM_SMALL_CLASSES; class ++) {
-			struct gm_small_list *list = &set->small[e % GM_PENDING_EPOCHS][class];
+			struct gm_small_list *list = &set->small[e % GM_PENDING_LISTS][class];
 
 			while ((object = gm_small_list_pop(small, list))) {
 				set->small_bytes -= gm_small_bytes(class);
@@ -245,8 +267,8 @@ struct gm_pending_set *gm_pending_gather(struct gm_pending *pending, gm_stream_k
 void gm_pending_put_small(struct gm_pending *pending, struct gm_pending_set *set,
 	struct gm_small *small, unsigned class, uint64_t object)
 {
-	gm_small_list_push(
-		small, &set->small[gm_pending_stamp(pending) % GM_PENDING_EPOCHS][class], object);
+	gm_small_list_push(small, &set->small[pending->list % GM_PENDING_LISTS][class], object);
+	(void)gm_pending_stamp(pending);
 	set->small_bytes += gm_small_bytes(class);
 }
 
@@ -254,17 +276,15 @@ uint64_t gm_pending_take_small(struct gm_pending *pending, struct gm_pending_set
 	struct gm_small *small, unsigned class)
 {
 	/* The newest first, because older ones will be free for everybody sooner. */
-	for (uint64_t e = pending->epoch; set->small_bytes && e + 1 > pending_first_epoch(pending);
+	for (uint64_t e = pending->list; set->small_bytes && e + GM_PENDING_LISTS > pending->list;
 		e--) {
 		uint64_t object =
-			gm_small_list_pop(small, &set->small[e % GM_PENDING_EPOCHS][class]);
+			gm_small_list_pop(small, &set->small[e % GM_PENDING_LISTS][class]);
 
 		if (object) {
 			set->small_bytes -= gm_small_bytes(class);
 			return object;
 		}
-		if (e == 0)
-			break;
 	}
 	return 0;
 }

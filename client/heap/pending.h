@@ -36,27 +36,32 @@ gm_stream_key gm_pending_key(const struct gm_map_ops *ops, void *backend, gpumem
 
 #define GM_PENDING_EVENTS 8 /* that are recorded and not known to have passed */
 #define GM_PENDING_SETS   32
-/* More epochs than the events normally keep open. If recording fails again and again, or events are replaced, small
- * objects of the oldest epochs wait for a later event than they would need. */
-#define GM_PENDING_EPOCHS 16
+/* Lists of small objects: one for each event, one for the epoch that a thread records an event for, and one for what is
+ * freed now; and some to spare. */
+#define GM_PENDING_LISTS 16
 
 /* Memory that was freed on one stream, and may be reused there at once. */
 struct gm_pending_set {
 	gm_stream_key key;
 	struct gm_heap_bins bins; /* stamps are epochs */
-	struct gm_small_list small[GM_PENDING_EPOCHS][GM_SMALL_CLASSES];
+	struct gm_small_list small[GM_PENDING_LISTS][GM_SMALL_CLASSES];
 	uint64_t small_bytes;
 };
 
 struct gm_pending {
 	uint64_t epoch;   /* of what is freed now */
 	uint64_t settled; /* everything freed in this epoch or before is done */
-	bool open;        /* something waits for the event that will end the current epoch */
-	bool recording;   /* a thread is between record_begin and record_end */
-	bool polling;     /* a thread is between poll_begin and poll_end */
+	/* Small objects that are freed now go to this list, modulo GM_PENDING_LISTS. There are fewer lists than epochs: an epoch
+	 * without an event that is kept shares the list of its neighbour. */
+	uint64_t list;
+	uint64_t settled_list; /* as settled */
+	bool open;             /* something waits for the event that will end the current epoch */
+	bool recording;        /* a thread is between record_begin and record_end */
+	bool polling;          /* a thread is between poll_begin and poll_end */
 	unsigned n_events;
 	struct {
 		uint64_t epoch;
+		uint64_t list; /* the lists up to this one wait for the event */
 		struct gm_map_event *event;
 	} events[GM_PENDING_EVENTS]; /* oldest first */
 	unsigned n_sets;

@@ -3,8 +3,10 @@
 #include "autoconf.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
+#include "client/heap/arena_private.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 
@@ -158,6 +160,60 @@ START_TEST(a_call_does_not_fail_for_want_of_what_another_thread_gives_back)
 }
 END_TEST
 
+/* Small blocks of a stream that has no work. Whenever the heap asks about an event, one of them is freed, so each round of the
+ * heap finds that something came free. */
+static void *crumbs[400];
+static unsigned n_crumbs;
+static int (*plain_passed)(void *backend, struct gm_map_event *event);
+
+static int passed_and_free(void *backend, struct gm_map_event *event)
+{
+	int r = plain_passed(backend, event);
+
+	if (n_crumbs > 0)
+		(void)gm_arena_dealloc(arena, crumbs[--n_crumbs], world_stream(4), NULL);
+	return r;
+}
+
+static atomic_bool over;
+
+static void *alloc_on_a_stream(void *ctx)
+{
+	void *ptr = NULL;
+	int r = gm_arena_alloc(arena, *(uint64_t *)ctx, 0, world_stream(3), 0, NULL, &ptr, NULL);
+	atomic_store(&over, true);
+	return r ? NULL : ptr;
+}
+
+START_TEST(nor_if_other_memory_comes_free_again_and_again)
+{
+	uint64_t size = 32 * MIB;
+	pthread_t first, second;
+	void *ptr;
+
+	teardown();
+	setup_with(true, false);
+	void *block = take_with(size, 0, world_stream(1));
+	for (n_crumbs = 0; n_crumbs < 400; n_crumbs++)
+		crumbs[n_crumbs] = take_with(33000, 0, world_stream(4));
+	w.capacity = w.granted;
+	give(block);
+	w.hold_puts = true;
+	ck_assert_int_eq(pthread_create(&first, NULL, trim_all, NULL), 0);
+	world_await_puts(&w, 1);
+	plain_passed = w.ops.passed;
+	w.ops.passed = passed_and_free;
+	ck_assert_int_eq(gm_arena_dealloc(arena, crumbs[--n_crumbs], world_stream(4), NULL), 0);
+	ck_assert_int_eq(pthread_create(&second, NULL, alloc_on_a_stream, &size), 0);
+	while (!arena->waiters && !atomic_load(&over))
+		sched_yield();
+	world_release_puts(&w);
+	ck_assert_int_eq(pthread_join(first, NULL), 0);
+	ck_assert_int_eq(pthread_join(second, &ptr), 0);
+	ck_assert_ptr_nonnull(ptr);
+}
+END_TEST
+
 START_TEST(calls_that_fail_at_once_do_not_wait_for_one_another_for_ever)
 {
 	pthread_t threads[8];
@@ -275,6 +331,7 @@ int main(void)
 		tests, a_call_does_not_fail_for_want_of_what_another_thread_tries_to_use, 0, 20);
 	tcase_add_loop_test(
 		tests, a_call_does_not_fail_for_want_of_what_another_thread_gives_back, 0, 20);
+	tcase_add_loop_test(tests, nor_if_other_memory_comes_free_again_and_again, 0, 20);
 	tcase_add_loop_test(
 		tests, calls_that_fail_at_once_do_not_wait_for_one_another_for_ever, 0, 20);
 	tcase_add_test(tests, blocks_may_be_freed_by_other_threads_and_outlive_their_own);

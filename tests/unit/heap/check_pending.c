@@ -193,7 +193,7 @@ START_TEST(the_newest_event_gives_way_to_one_that_was_recorded)
 		put_small(5);
 		ck_assert_ptr_null(replace(i + 1));
 	}
-	for (unsigned i = 0; i < 3 * GM_PENDING_EPOCHS; i++) {
+	for (unsigned i = 0; i < 3 * GM_PENDING_LISTS; i++) {
 		put_small(5);
 		ck_assert(!record(100));
 		/* If recording fails, nothing has changed. */
@@ -255,13 +255,30 @@ START_TEST(any_number_of_failed_recordings_loses_nothing)
 {
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < 3 * GM_PENDING_EPOCHS; i++) {
+	for (unsigned i = 0; i < 3 * GM_PENDING_LISTS; i++) {
 		put_small(5);
 		n++;
 		ck_assert(record(0));
 	}
 	ck_assert(record(1));
 	ck_assert_uint_eq(pass(1), n * 1024);
+	ck_assert_uint_eq(gm_pending_bytes(&pending), 0);
+}
+END_TEST
+
+START_TEST(objects_do_not_wait_for_later_events_however_many_are_replaced)
+{
+	for (unsigned i = 1; i <= GM_PENDING_EVENTS; i++) {
+		put_small(5);
+		ck_assert(record(i));
+	}
+	for (unsigned i = 0; i < 100; i++) {
+		put_small(6);
+		ck_assert_ptr_eq(replace(GM_PENDING_EVENTS + 1 + i), event(GM_PENDING_EVENTS + i));
+	}
+	for (unsigned i = 1; i < GM_PENDING_EVENTS; i++)
+		ck_assert_uint_eq(pass(1), 1024);
+	ck_assert_uint_eq(pass(1), 101 * 1024);
 	ck_assert_uint_eq(gm_pending_bytes(&pending), 0);
 }
 END_TEST
@@ -364,10 +381,11 @@ int main(void)
 	tcase_add_test(tcase, a_block_that_grew_by_a_later_free_waits_for_the_later_event);
 	tcase_add_test(tcase, events_are_bounded_and_one_at_a_time);
 	tcase_add_test(tcase, the_newest_event_gives_way_to_one_that_was_recorded);
-	tcase_add_loop_test(tcase, objects_are_not_forgotten_behind_failed_recordings, 0,
-		2 * GM_PENDING_EPOCHS);
+	tcase_add_loop_test(
+		tcase, objects_are_not_forgotten_behind_failed_recordings, 0, 2 * GM_PENDING_LISTS);
 	tcase_add_loop_test(tcase, no_object_is_free_too_early_nor_never, 0, 20);
 	tcase_add_test(tcase, any_number_of_failed_recordings_loses_nothing);
+	tcase_add_test(tcase, objects_do_not_wait_for_later_events_however_many_are_replaced);
 	tcase_add_test(tcase, a_stream_takes_back_its_own_objects_of_any_epoch);
 	tcase_add_test(tcase, too_many_streams_share_the_set_for_any);
 	tcase_add_test(tcase, gathering_makes_everything_before_the_event_the_streams_own);
