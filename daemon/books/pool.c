@@ -248,13 +248,25 @@ static struct gm_pool_domain *pool_longest_unused(
 	return domain && domain == but ? domain->next : domain;
 }
 
-/* Whether others must not lose their chunks to a domain that has so much. other: the one that is next to lose some. */
-static bool pool_is_greedy(const struct gm_pool *pool, uint64_t bytes, uint64_t of_others,
-	const struct gm_pool_domain *other, size_t n_domains)
+/* How many domains are looked at for one that has a lot. */
+#define POOL_LOOK 64
+
+/* Of the domains that have more than so many bytes, the one that has not used the pool for longest, but for this one. NULL: there
+ * is none among the first POOL_LOOK. */
+static struct gm_pool_domain *pool_longest_unused_above(
+	const struct gm_pool *pool, const struct gm_pool_domain *but, uint64_t bytes)
 {
-	if (!other || other->by_age->age_prev->pooled_at + GM_POOL_UNUSED_NS < pool->put_at)
-		return false;
-	return bytes > (of_others + bytes) / n_domains;
+	struct gm_pool_domain *domain = pool->busy;
+	for (unsigned i = 0; domain && i < POOL_LOOK; i++, domain = domain->next)
+		if (domain != but && domain->bytes > bytes)
+			return domain;
+	return NULL;
+}
+
+/* Whether a domain has put nothing in for so long that others may have its room. */
+static bool pool_is_unused(const struct gm_pool *pool, const struct gm_pool_domain *domain)
+{
+	return domain->by_age->age_prev->pooled_at + GM_POOL_UNUSED_NS < pool->put_at;
 }
 
 uint64_t gm_pool_fresh_bytes(const struct gm_pool *pool)
@@ -262,17 +274,18 @@ uint64_t gm_pool_fresh_bytes(const struct gm_pool *pool)
 	return pool->fresh ? pool->fresh->bytes : 0;
 }
 
-/* Whether the chunk would only fit if others lost theirs, although its domain had nothing else. */
+/* Whether the chunk would only fit if others lost theirs, although its domain had nothing else, and each of them has less. */
 static bool pool_leaves_no_room(
 	const struct gm_pool *pool, const struct gm_pool_domain *own, const struct gm_chunk *chunk)
 {
 	uint64_t others = pool->bytes - gm_pool_fresh_bytes(pool) - own->bytes;
+	struct gm_pool_domain *other = pool_longest_unused(pool, own);
 
-	if (own == pool->fresh ||
+	if (own == pool->fresh || !other || pool_is_unused(pool, other) ||
 		others <= pool->max_bytes - gm_pool_fresh_bytes(pool) - chunk->bytes)
 		return false;
-	return pool_is_greedy(pool, chunk->bytes, others, pool_longest_unused(pool, own),
-		pool->n_busy + !own->by_age);
+	return chunk->bytes > (others + chunk->bytes) / (pool->n_busy + !own->by_age) &&
+	       !pool_longest_unused_above(pool, own, chunk->bytes);
 }
 
 /* The domain that loses a chunk, so that the one to spare has room. NULL: only fresh ones are left. */
@@ -282,15 +295,21 @@ static struct gm_pool_domain *pool_choose(const struct gm_pool *pool, gm_domain 
 
 	if (spare != GM_DOMAIN_FRESH)
 		HASH_FIND(hh, pool->domains, &spare, sizeof(spare), own);
+	if (own && !own->by_age)
+		own = NULL;
 	struct gm_pool_domain *other = pool_longest_unused(pool, own);
-	if (!own || !own->by_age)
-		return other;
-	/* Its last chunk may have come just now. */
-	uint64_t others = pool->bytes - gm_pool_fresh_bytes(pool) - own->bytes;
-	if (!other || (own->by_age->age_next &&
-			      pool_is_greedy(pool, own->bytes, others, other, pool->n_busy)))
+	if (!other)
 		return own;
-	return other;
+	/* With nobody to spare, it is the order that gm_pool_shrinkable() counts in. */
+	if (spare == GM_DOMAIN_FRESH || pool_is_unused(pool, other))
+		return other;
+
+	uint64_t average = (pool->bytes - gm_pool_fresh_bytes(pool)) / pool->n_busy;
+	/* Its last chunk may have come just now. */
+	if (own && own->by_age->age_next && own->bytes > average)
+		return own;
+	struct gm_pool_domain *above = pool_longest_unused_above(pool, own, average);
+	return above ? above : other;
 }
 
 /* ---- operations */

@@ -19,7 +19,7 @@
  * chunk that came first, from the domain that has not used the pool for longest.
  *
  * A domain does not push out what others use: while it has more than the average of all domains, its own chunks
- * make room for it. Chunks of a domain that has put none in for GM_POOL_UNUSED_NS have no such protection.
+ * make room for it, and otherwise those of others that have more. Chunks of a domain that has put none in for GM_POOL_UNUSED_NS have no such protection.
  *
  * A chunk that nobody took for decay_ns is due to be released. The reserve is not: as many fresh
  * chunks of each size as gm_pool_set_reserve() says.
@@ -77,8 +77,8 @@ uint64_t gm_pool_count(
 struct gm_chunk *gm_pool_take(
 	struct gm_pool *pool, enum gm_transport transport, uint64_t bytes, gm_domain domain);
 
-/* Releases one chunk: of other domains first, then of the one to spare, fresh ones last. A domain is not spared while it
- * has more than the average and the others use theirs. Returns false if there is none. */
+/* Releases one chunk: of other domains first, then of the one to spare, fresh ones last. While the others use theirs, a domain
+ * that has more than the average comes first, and then it is not spared, either. Returns false if there is none. */
 bool gm_pool_evict(struct gm_pool *pool, gm_domain spare);
 /* Releases chunks of at least so many bytes, or all. Returns the bytes released. */
 uint64_t gm_pool_shrink(struct gm_pool *pool, uint64_t bytes, gm_domain spare);

@@ -99,8 +99,8 @@ START_TEST(other_domains_make_room_first_longest_unused_first_and_fresh_ones_las
 	struct gm_chunk *fresh = put(2 * MiB, GM_DOMAIN_FRESH);
 	struct gm_chunk *a1 = put(2 * MiB, 1), *b1 = put(2 * MiB, 2), *c1 = put(2 * MiB, 3);
 	struct gm_chunk *c2 = put(2 * MiB, 3), *a2 = put(2 * MiB, 1);
-	/* Used last: 2, 3, 1. 2 is spared. */
-	struct gm_chunk *order[] = {c1, c2, a1, a2, b1, fresh};
+	/* Used last: 2, 3, 1. 2 is spared. 3 and 1 have more than the average, until each has lost a chunk. */
+	struct gm_chunk *order[] = {c1, a1, c2, a2, b1, fresh};
 	for (size_t i = 0; i < 6; i++) {
 		ck_assert(gm_pool_evict(&pool, 2));
 		ck_assert_ptr_eq(released[i], order[i]);
@@ -154,6 +154,52 @@ START_TEST(a_domain_with_more_than_the_average_makes_room_itself)
 	ck_assert_ptr_eq(take(4 * MiB, 1), theirs);
 	ck_assert_int_eq(gm_pool_put(&pool, make(8 * MiB, 2), now), 0);
 	ck_assert_uint_le(pool.bytes, 16 * MiB);
+}
+END_TEST
+
+/* Takes what there is, or makes it, and returns it. true: it was there. */
+static bool use(uint64_t bytes, gm_domain domain, unsigned n)
+{
+	struct gm_chunk *used[4];
+	bool there = true;
+
+	for (unsigned i = 0; i < n; i++) {
+		used[i] = take(bytes, domain);
+		there = there && used[i];
+	}
+	for (unsigned i = 0; i < n; i++) {
+		if (!used[i])
+			used[i] = make(bytes, domain);
+		used[i]->domain = domain;
+		(void)gm_pool_put(&pool, used[i], now++);
+	}
+	return there;
+}
+
+START_TEST(one_that_has_a_lot_makes_room_for_all_who_have_less)
+{
+	gm_pool_set_bounds(&pool, 64 * MiB, 0);
+	for (int i = 0; i < 32; i++)
+		put(2 * MiB, 1);
+	for (int round = 0; round < 20; round++) {
+		for (gm_domain d = 2; d < 6; d++) {
+			ck_assert(use(2 * MiB, d, 4) || round == 0);
+			(void)use(2 * MiB, 1, 1);
+		}
+	}
+}
+END_TEST
+
+START_TEST(a_newcomer_finds_room_beside_one_that_has_a_lot)
+{
+	gm_pool_set_bounds(&pool, 256 * MiB, 0);
+	for (gm_domain d = 3; d < 8; d++)
+		put(2 * MiB, d);
+	for (int i = 0; i < 125; i++)
+		put(2 * MiB, 1);
+	put(64 * MiB, 2);
+	for (size_t i = 0; i < n_released; i++)
+		ck_assert_uint_eq(released[i]->domain, 1);
 }
 END_TEST
 
@@ -392,6 +438,8 @@ int main(void)
 	tcase_add_test(tcase, shrinking_stops_when_enough_is_gone);
 	tcase_add_test(tcase, a_full_pool_parts_with_what_is_oldest);
 	tcase_add_test(tcase, a_domain_with_more_than_the_average_makes_room_itself);
+	tcase_add_test(tcase, one_that_has_a_lot_makes_room_for_all_who_have_less);
+	tcase_add_test(tcase, a_newcomer_finds_room_beside_one_that_has_a_lot);
 	tcase_add_test(tcase, a_domain_is_spared_only_while_it_has_no_more_than_the_average);
 	tcase_add_test(tcase, what_a_domain_has_not_used_for_long_goes_first);
 	tcase_add_test(tcase, used_chunks_never_push_out_fresh_ones);
