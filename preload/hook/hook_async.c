@@ -73,6 +73,7 @@ struct async_passed {
 static gm_cu_result async_capture(const struct gm_driver *driver, enum gm_preload_call call,
 	size_t bytes, gm_cu_stream stream, struct async_passed *passed)
 {
+	GM_UNCANCELLED; /* between these steps the memory that the graph may use again is nobody's */
 	struct gm_graphs_piece *piece = &passed->piece;
 	gm_cu_device device;
 
@@ -164,13 +165,17 @@ static gm_cu_result async_made(
 
 /*
  * Frees memory in the order of a stream of another device. The client library knows no order between the two, so it
- * waits until all contexts are done that it knows of. It gets to know the current one.
+ * waits until all contexts are done that it knows of. It gets to know that of the stream. ctx: NULL if it is not known yet. A thread that
+ * were cancelled in the driver's calls would lose the memory.
  */
-static void async_free_across(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_ptr ptr)
+static void async_free_across(
+	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_ctx ctx, gm_cu_ptr ptr)
 {
+	GM_UNCANCELLED;
 	gm_cu_ctx other;
 
-	bool pushed = ctx && driver->cuCtxPushCurrent_v2(ctx) == GM_CUDA_SUCCESS;
+	bool known = ctx || gm_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS;
+	bool pushed = known && ctx && driver->cuCtxPushCurrent_v2(ctx) == GM_CUDA_SUCCESS;
 	gm_broker_free(ptr, GPUMEM_STREAM_ANY);
 	if (pushed)
 		(void)driver->cuCtxPopCurrent_v2(&other);
@@ -207,10 +212,8 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
 	else if (known && number == block.number)
 		gm_broker_free(ptr, stream);
-	else if (ctx || gm_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS)
-		async_free_across(driver, ctx, ptr);
 	else
-		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
+		async_free_across(driver, stream, ctx, ptr);
 	return true;
 }
 

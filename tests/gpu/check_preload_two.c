@@ -30,6 +30,17 @@ START_TEST(memory_is_not_used_again_before_another_devices_stream_comes_to_its_f
 }
 END_TEST
 
+START_TEST(a_thread_that_is_cancelled_frees_its_memory_for_another_devices_stream)
+{
+	char config[256];
+
+	snprintf(config, sizeof config, CONFIG("") "[limit uid:%u]\nmax = 32M\n", getuid());
+	start_with(config);
+	/* On the fake driver, the thread can be cancelled in this call. */
+	play_two("across-cancel", "GPUMEM_FAKE_DELAY=cuCtxPushCurrent:1000");
+}
+END_TEST
+
 START_TEST(a_capture_on_another_device_than_the_current_one_is_not_broken)
 {
 	char config[256];
@@ -47,6 +58,7 @@ int main(void)
 	tcase_set_timeout(tc, 120);
 	tcase_add_loop_test(
 		tc, memory_is_not_used_again_before_another_devices_stream_comes_to_its_free, 0, 2);
+	tcase_add_test(tc, a_thread_that_is_cancelled_frees_its_memory_for_another_devices_stream);
 	tcase_add_test(tc, a_capture_on_another_device_than_the_current_one_is_not_broken);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -617,6 +617,7 @@ static const struct {
 	{"green", scene_green},
 	{"across", scene_across},
 	{"across-capture", scene_across_capture},
+	{"across-cancel", scene_across_cancel},
 	{"two-capture", scene_two_capture},
 	{"declared-threads", scene_declared_threads},
 	{"declared-limit", scene_declared_limit},

@@ -99,6 +99,7 @@ void scene_green(void);
 /* preload_scenes_two.c */
 void scene_across(void);
 void scene_across_capture(void);
+void scene_across_cancel(void);
 void scene_two_capture(void);
 
 #endif

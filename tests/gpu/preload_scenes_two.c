@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdbool.h>
@@ -100,6 +101,47 @@ void scene_across(void)
 void scene_across_capture(void)
 {
 	free_across(true);
+}
+
+static gm_cu_ctx cancelled_ctx;
+static gm_cu_ptr cancelled_ptr;
+static gm_cu_stream cancelled_stream;
+static bool cancelled_whole;
+
+static void *free_cancelled(void *unused)
+{
+	gm_cu_ptr other;
+
+	CU(cu.cuCtxSetCurrent(cancelled_ctx));
+	/* From here on the library knows the stream's device, and what may be cancelled is the free alone. */
+	CU(cu.cuMemAllocAsync(&other, ACTOR_PIECE, cancelled_stream));
+	CU(cu.cuMemFreeAsync(other, cancelled_stream));
+	pthread_cancel(pthread_self());
+	CU(cu.cuMemFreeAsync(cancelled_ptr, cancelled_stream));
+	cancelled_whole = true;
+	return NULL;
+}
+
+/* A thread that is cancelled makes its call to the end. The limit allows no other memory than what it frees. */
+void scene_across_cancel(void)
+{
+	gm_cu_stream stream;
+	pthread_t thread;
+	gm_cu_ctx there;
+
+	if (!two_devices())
+		return;
+	cancelled_ctx = use_gpu();
+	cancelled_stream = stream_there(cancelled_ctx, &there);
+	CU(cu.cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING));
+	CU(cu.cuMemAllocAsync(&cancelled_ptr, ACTOR_BYTES, stream));
+	show('t');
+	GM_REQUIRE(pthread_create(&thread, NULL, free_cancelled, NULL) == 0);
+	pthread_join(thread, NULL);
+	GM_REQUIRE(cancelled_whole);
+	CU(cu.cuMemAllocAsync(&cancelled_ptr, ACTOR_BYTES, stream));
+	CU(cu.cuMemFreeAsync(cancelled_ptr, stream));
+	CU(cu.cuStreamSynchronize(stream));
 }
 
 /* What is freed while a stream of another device than the current one is captured does not break that capture. Much of
