@@ -151,17 +151,27 @@ gm_cu_result cuMemAllocPitch_v2(
 	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
 }
 
+/* Has the driver free what it has made. If the thread were cancelled in the driver's call, what is charged for the memory would
+ * be lost. */
+static __attribute__((noinline)) gm_cu_result memory_free_charged(
+	const struct gm_driver *driver, gm_cu_ptr ptr, const struct gm_preload_charge *charge)
+{
+	GM_UNCANCELLED;
+	gm_cu_result result = driver->cuMemFree_v2(ptr);
+
+	gm_charges_settle(charge, result ? ptr : 0);
+	return result;
+}
+
 gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemFree_v2);
 	struct gm_preload_block block;
 
 	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
-		GM_UNCANCELLED;
 		struct gm_preload_charge charge = gm_charges_take(ptr);
-		gm_cu_result result = driver->cuMemFree_v2(ptr);
-		gm_charges_settle(&charge, result ? ptr : 0);
-		return result;
+		return charge.bytes ? memory_free_charged(driver, ptr, &charge)
+				    : driver->cuMemFree_v2(ptr);
 	}
 	gm_pools_free(&block);
 

@@ -439,7 +439,8 @@ START_TEST(config_show_names_the_source_of_each_value)
 	struct gm_options options = {.args = {"show"}, .n_args = 1};
 	char *text = run("config", script_config, false, &options);
 	has(text, "fraction");
-	has(text, "/etc/gpumemd");
+	/* Where the path is too long, its end says more than its beginning. */
+	has(text, "goes-on-and-on.conf:12");
 	has(text, "set at run time");
 	has(text, "2 more owners have limits");
 	fits_screen(text, 24);
@@ -448,6 +449,7 @@ START_TEST(config_show_names_the_source_of_each_value)
 	json_t *json = json_loads(text, 0, NULL);
 	ck_assert(json_is_null(at(json, "config", 0, "section")));
 	ck_assert_str_eq(json_string_value(at(json, "config", 0, "value")), "0.9");
+	has(json_string_value(at(json, "config", 0, "source")), "/etc/gpumemd");
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "config")), 5);
 	static const char *const expected[4][3] = {
 		{"device 1 limit uid:1002", "max", "1536M"},
