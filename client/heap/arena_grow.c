@@ -438,7 +438,7 @@ int gm_arena_grow(
 
 			grow_order(arena, want);
 			stage = STAGE_FAIL;
-			/* What came free meanwhile may be enough together with what the source has. */
+			/* The device may have freed enough meanwhile, together with what the source has. */
 			if (arena->pending.settled != settled && settles++ < PASSES_MAX)
 				stage = STAGE_ALL;
 			continue;

@@ -42,7 +42,7 @@ struct gpumem_region {
 	uint64_t handed; /* bytes of the ground that the heap has; they come first */
 	uint64_t last;   /* the last piece of them; its id is how many there were */
 	uint64_t serial;
-	/* What the heap asked for last and did not get. 0: the region would become larger than its size. */
+	/* How many bytes the heap asked for last and did not get. 0: the region would become larger than its size. */
 	uint64_t wanted;
 
 	/* The session's lock protects the rest. */

@@ -16,7 +16,7 @@ struct gm_reach {
 /* error: what connecting to the path returned, a negative errno. Looks at the file system. */
 void gm_reach_explain(const char *path, int error, struct gm_reach *ret_reach);
 
-/* What may be the matter if the socket at the path takes connections and nobody answers there. The service manager's socket does
+/* Says what may be the matter if the socket at the path takes connections and nobody answers there. The service manager's socket does
  * so while its service cannot start. */
 const char *gm_reach_silence(const char *path);
 
