@@ -259,6 +259,7 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	struct gm_arena_want want;
 	struct gm_tcache *hot;
 	gm_stream_key key;
+	bool small;
 	int r;
 
 	if (size - 1 >= GM_LEASE_BYTES_MAX)
@@ -274,7 +275,8 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 		return GM_ARENA_E_STREAM;
 
 	key = gm_arena_key(arena, stream);
-	if (size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED)) {
+	small = size <= GM_SMALL_MAX && alignment <= GM_SMALL_MAX && !(flags & GM_ARENA_LISTED);
+	if (small) {
 		r = gm_arena_small_alloc(arena, size, alignment, key, flags, ret_ptr, &status);
 		if (r == 0)
 			return 0;
@@ -306,8 +308,11 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 	}
 
 	r = arena_alloc_heap(arena, hot, size, &want, note, ret_ptr);
-	if (__builtin_expect(r != 0, 0))
+	if (__builtin_expect(r != 0, 0)) {
 		free(note);
+		if (small && gm_arena_small_alloc_freed(arena, size, alignment, key, ret_ptr))
+			return 0;
+	}
 	if (r == GM_ARENA_E_SOURCE && ret_status)
 		*ret_status = want.status;
 	return r;

@@ -268,6 +268,10 @@ static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
  * gm_arena_alloc(); the caller may then try the heap. Call without the lock. */
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
 	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status);
+/* The same out of what is free outside the caches, and nowhere else. For a call that would fail: the heap has emptied the
+ * caches of all threads before. Returns whether there was an object. */
+bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gm_stream_key key, void **ret_ptr);
 int gm_arena_small_dealloc(
 	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream);
 /* Adds a cache's sums to the arena's and clears them. The caller has made the cache busy. Call with the lock held. */

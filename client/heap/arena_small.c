@@ -227,11 +227,23 @@ static int arena_small_alloc_slow(struct gm_arena *arena, uint64_t size, gm_stre
 	}
 }
 
+static inline unsigned arena_small_class_of(uint64_t size, uint64_t alignment)
+{
+	return alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
+}
+
+bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t alignment,
+	gm_stream_key key, void **ret_ptr)
+{
+	unsigned class = arena_small_class_of(size, alignment);
+
+	return arena_small_alloc_uncached(arena, size, key, class, false, ret_ptr);
+}
+
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
 	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status)
 {
-	unsigned class =
-		alignment <= 256 ? gm_small_class(size) : gm_small_class_aligned(size, alignment);
+	unsigned class = arena_small_class_of(size, alignment);
 	struct gm_tcache *cache = gm_arena_cache(arena);
 	struct gm_tcache_entry *entry = NULL;
 	struct gm_tcache_set *set;

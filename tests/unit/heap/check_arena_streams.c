@@ -176,6 +176,22 @@ START_TEST(an_alloc_that_would_fail_orders_itself_behind_what_is_pending)
 }
 END_TEST
 
+START_TEST(a_small_alloc_that_would_fail_does_so_too)
+{
+	void *ptr, *a = take_on(16 * KIB, world_stream(1));
+
+	w.capacity = w.granted;
+	while (gm_arena_alloc(arena, 16 * KIB, 0, ANY, 0, NULL, &ptr, NULL) == 0)
+		;
+	use(1);
+	give_on(a, 1);
+	ck_assert_ptr_eq(take_on(16 * KIB, world_stream(3)), a);
+	ck_assert_uint_eq(w.orders, 1);
+	ck_assert_uint_ge(w.behind[3][1], 1);
+	give_on(a, 3);
+}
+END_TEST
+
 START_TEST(free_memory_between_pending_blocks_is_used_too_before_failing)
 {
 	uint8_t *a = take_on(16 * MIB, world_stream(1)), *b = take_on(16 * MIB, ANY);
@@ -648,6 +664,7 @@ int main(void)
 	tcase_add_test(tests, one_event_serves_many_blocks);
 	tcase_add_test(tests, only_blocks_of_one_stream_merge);
 	tcase_add_test(tests, an_alloc_that_would_fail_orders_itself_behind_what_is_pending);
+	tcase_add_test(tests, a_small_alloc_that_would_fail_does_so_too);
 	tcase_add_test(tests, free_memory_between_pending_blocks_is_used_too_before_failing);
 	tcase_add_test(tests, what_is_freed_while_another_thread_records_is_used_before_failing);
 	tcase_add_loop_test(tests,

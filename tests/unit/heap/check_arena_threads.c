@@ -160,6 +160,46 @@ START_TEST(a_call_does_not_fail_for_want_of_what_another_thread_gives_back)
 }
 END_TEST
 
+/* Frees a small block, which the thread's cache keeps, and lives on until somebody has used it. */
+struct keeper {
+	void *ptr;
+	pthread_barrier_t step;
+};
+
+static void *keep(void *ctx)
+{
+	struct keeper *keeper = ctx;
+
+	give(keeper->ptr);
+	pthread_barrier_wait(&keeper->step);
+	pthread_barrier_wait(&keeper->step);
+	return NULL;
+}
+
+START_TEST(a_small_call_does_not_fail_for_want_of_what_another_threads_cache_keeps)
+{
+	struct keeper keeper = {.ptr = NULL};
+	pthread_t thread;
+	void *ptr;
+
+	if (_i) {
+		teardown();
+		setup_with(false, true);
+	}
+	keeper.ptr = take(16 * KIB);
+	w.capacity = w.granted;
+	while (gm_arena_alloc(arena, 16 * KIB, 0, ANY, 0, NULL, &ptr, NULL) == 0)
+		;
+	pthread_barrier_init(&keeper.step, NULL, 2);
+	ck_assert_int_eq(pthread_create(&thread, NULL, keep, &keeper), 0);
+	pthread_barrier_wait(&keeper.step);
+	ck_assert_ptr_eq(take(16 * KIB), keeper.ptr);
+	pthread_barrier_wait(&keeper.step);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	pthread_barrier_destroy(&keeper.step);
+}
+END_TEST
+
 /* Small blocks of a stream that has no work. Whenever the heap asks about an event, one of them is freed, so each round of the
  * heap finds that something came free. */
 static void *crumbs[400];
@@ -331,6 +371,8 @@ int main(void)
 		tests, a_call_does_not_fail_for_want_of_what_another_thread_tries_to_use, 0, 20);
 	tcase_add_loop_test(
 		tests, a_call_does_not_fail_for_want_of_what_another_thread_gives_back, 0, 20);
+	tcase_add_loop_test(tests,
+		a_small_call_does_not_fail_for_want_of_what_another_threads_cache_keeps, 0, 2);
 	tcase_add_loop_test(tests, nor_if_other_memory_comes_free_again_and_again, 0, 20);
 	tcase_add_loop_test(
 		tests, calls_that_fail_at_once_do_not_wait_for_one_another_for_ever, 0, 20);
