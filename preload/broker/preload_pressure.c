@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/cancel.h"
 #include "preload/preload.h"
 
 #define PRESSURE_DEVICES 64
@@ -139,6 +140,7 @@ void gm_pressure_after_fork(void)
 int gpumem_preload_wanted(void)
 {
 	int fd = -1;
+	GM_UNCANCELLED; /* close() is called while the lock is held */
 
 	pthread_mutex_lock(&pressure_lock);
 	bool there = pressure_is_ours(&pressure_reader) && pressure_is_ours(&pressure_writer);

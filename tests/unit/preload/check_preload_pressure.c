@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -138,6 +139,31 @@ START_TEST(a_reader_whose_other_end_was_closed_comes_back)
 }
 END_TEST
 
+static void *ask_cancelled(void *ctx)
+{
+	int *fd = ctx;
+	pthread_cancel(pthread_self()); /* takes effect at the next call that may wait */
+	*fd = gpumem_preload_wanted();
+	pthread_testcancel();
+	return NULL;
+}
+
+START_TEST(a_cancelled_thread_makes_its_call_to_the_end)
+{
+	int fd = -1;
+	void *ended;
+	pthread_t thread;
+
+	close_some(asked(), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_cancelled, &fd), 0);
+	ck_assert_int_eq(pthread_join(thread, &ended), 0);
+	ck_assert_ptr_eq(ended, PTHREAD_CANCELED);
+	ck_assert_int_ge(fd, 0);
+	want(); /* would wait for ever for a lock that the thread still has */
+	require_one(fd);
+}
+END_TEST
+
 START_TEST(a_child_has_a_descriptor_of_its_own)
 {
 	int fd = asked(), status;
@@ -169,6 +195,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_descriptor_that_the_program_has_closed_is_not_returned, 0, 3);
 	tcase_add_test(tc, the_library_writes_to_no_file_that_the_program_has_opened_in_the_place);
 	tcase_add_test(tc, a_reader_whose_other_end_was_closed_comes_back);
+	tcase_add_test(tc, a_cancelled_thread_makes_its_call_to_the_end);
 	tcase_add_test(tc, a_child_has_a_descriptor_of_its_own);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
