@@ -446,7 +446,11 @@ static void buffer_all_left(struct gpumem_session *session, struct gm_leaver *li
 
 static void buffer_aside_left(struct gm_leaver *leaver)
 {
-	buffer_end((struct gpumem_buffer *)leaver);
+	struct gpumem_buffer *buffer = (struct gpumem_buffer *)leaver;
+
+	/* Before it is given back, so that a call that finds nothing unsettled knows of it. */
+	atomic_fetch_add(&buffer->session->endings, 1);
+	buffer_end(buffer);
 }
 
 void gm_buffer_set_aside(gpumem_buffer *buffer)
@@ -530,6 +534,8 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 		buffer_give_back((struct gpumem_buffer *)leaver);
 	if (any)
 		atomic_fetch_add(&session->endings, 1);
+	else
+		gm_buffer_settle(session); /* the library's thread may be ending them just now */
 	bool ended = atomic_load(&session->endings) != endings;
 	pthread_mutex_unlock(&session->ending);
 

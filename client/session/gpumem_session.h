@@ -149,7 +149,7 @@ struct gpumem_session {
 	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
 	pthread_mutex_t settling;   /* held while destroyed buffers are unmapped and given back */
 	pthread_mutex_t ending;     /* held while a call of the program ends what was set aside */
-	_Atomic uint64_t endings;   /* how often that was done */
+	_Atomic uint64_t endings;   /* how often that was done, by any thread */
 	pthread_mutex_t flushing;   /* held while kept returns are sent */
 	pthread_mutex_t declaring;  /* held while the daemon is told of less declared memory */
 	_Atomic bool declares;      /* something was ever declared */

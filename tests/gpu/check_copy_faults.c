@@ -250,6 +250,12 @@ static void set_up_hasty(void)
 	start_with(CONFIG("host_limit = 64M\ndeadlock_after = 100ms\n"));
 }
 
+/* The library's thread looks after rings more often than the daemon refuses a request. */
+static void set_up_patient(void)
+{
+	start_with(CONFIG("host_limit = 64M\ndeadlock_after = 1s\n"));
+}
+
 static void *get_all_in_thread(void *argument)
 {
 	char why[GM_CUDA_WHY_BYTES];
@@ -332,6 +338,42 @@ START_TEST(others_get_memory_back_while_the_driver_ends_a_ring)
 }
 END_TEST
 
+/* A request waits. Then the library's thread finds that nothing is launched, and ends the ring; while the driver does that, the
+ * daemon refuses the request. */
+static void in_the_librarys_hands(int channel, void *argument)
+{
+	const struct wish for_ever = {*(const int *)argument, GPUMEM_WAIT_FOREVER};
+	struct fake_gate closed;
+	gpumem_buffer *buffer;
+	uint8_t *bytes = pattern(BYTES, 1);
+	pthread_t other;
+
+	fake_gate_prepare();
+	join("in the library's hands");
+	use_gpu_of(0);
+	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &buffer));
+	make_ring(buffer, bytes);
+	fake_gate_close(&closed, "cuMemHostUnregister");
+	uint64_t refusals = now().refusals;
+	GM_REQUIRE_EQ(pthread_create(&other, NULL, get_all_in_thread, (void *)&for_ever), 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	setenv("GPUMEM_FAKE_FAIL", "none:1:1", 1);
+	fake_gate_await(&closed);
+	GM_UNTIL(now().refusals > refusals);
+	fake_gate_open(&closed);
+	GM_REQUIRE_EQ(pthread_join(other, NULL), 0);
+	gpumem_disconnect(session);
+	GM_REQUIRE_EQ(registered(), 0);
+	free(bytes);
+}
+
+START_TEST(a_ring_that_the_library_ends_just_now_is_not_in_the_programs_way)
+{
+	if (registers())
+		one_worker(in_the_librarys_hands, &_i);
+}
+END_TEST
+
 static void leaves(int channel, void *argument)
 {
 	void *ptr;
@@ -398,6 +440,13 @@ int main(void)
 	tcase_add_loop_test(tc,
 		a_ring_that_stays_registered_is_used_again_and_is_not_in_the_programs_way, 0,
 		N_WISHES);
+	suite_add_tcase(suite, tc);
+
+	tc = tcase_create("hands");
+	tcase_add_checked_fixture(tc, set_up_patient, tear_down);
+	tcase_set_timeout(tc, 240);
+	tcase_add_loop_test(
+		tc, a_ring_that_the_library_ends_just_now_is_not_in_the_programs_way, 0, 2);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
