@@ -35,6 +35,7 @@ tests=(
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
 	a_client_that_waits_does_not_start_it_again_and_again
+	without_a_gpu_it_takes_its_time_between_tries
 	without_the_right_to_end_clients_it_says_so_at_start
 	without_the_right_it_refuses_and_ends_nobody
 	with_the_drop_in_it_ends_a_client_of_another_user
@@ -117,12 +118,13 @@ if [ "$backend" = cuda ]; then
 	export LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
 fi
 
-# Waits for a matching line of a file, from the given line on, and prints it. It wakes up when the file grows.
+# Waits for a matching line of a file, from the given line on, and prints it. It wakes up when the file grows, and gives up even if that
+# never ends.
 await() {
-	local file=$1 from=$2 pattern=$3 line status=1 fd tail
+	local file=$1 from=$2 pattern=$3 line status=1 fd tail end=$((SECONDS + 60))
 	exec {fd}< <(exec tail -n "+$from" -F "$file" 2>/dev/null)
 	tail=$!
-	while read -r -t 60 -u "$fd" line; do
+	while [ "$SECONDS" -le "$end" ] && read -r -t 60 -u "$fd" line; do
 		if [[ $line =~ $pattern ]]; then
 			echo "$line"
 			status=0
@@ -297,12 +299,14 @@ a_killed_daemon_is_started_again() {
 	[ "$pid" != 0 ] && kill -KILL "$pid" && await events "$from" '^ended signal killed KILL' >/dev/null && came_back "$from" "$pid"
 }
 
+# Without a pause: clients wait for it.
 however_often_it_dies_it_is_started_again() {
-	local i
+	local i from
+	from=$(next_line log)
 	for i in 1 2 3 4 5 6 7 8; do
 		a_killed_daemon_is_started_again || { echo "death number $i" >&2; return 1; }
 	done
-	expect "the socket" "$(property ActiveState gpumemd.socket)" active
+	expect "the socket" "$(property ActiveState gpumemd.socket)" active && ! tail -n "+$from" log | grep 'a pause of' >&2
 }
 
 keeper_pid() { property MainPID gpumemd-keeper.service; }
@@ -423,6 +427,24 @@ a_client_that_waits_does_not_start_it_again_and_again() {
 	configure ''
 	wait "$client" || { echo "the client was not served" >&2; status=1; }
 	expect "starts that failed" "$(tail -n "+$from" log | grep -c 'trust: "everybody" is not one of')" 1 || status=1
+	return "$status"
+}
+
+# The driver sees no GPU. A client that waits is served at the next try after it sees one again; here, after the daemon may do without.
+without_a_gpu_it_takes_its_time_between_tries() {
+	local from client conf=$SYSTEMD_UNIT_PATH/gpumemd.service.d/blind.conf status=0
+	systemctl stop gpumemd.service 2>/dev/null
+	from=$(next_line log)
+	configure '[gpumemd]\nbackend = cuda\n'
+	printf '[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=-1\n' >"$conf" && systemctl daemon-reload || return 1
+	as_user gpumemctl --socket "$socket" --timeout 60s status >/dev/null &
+	client=$!
+	await log "$from" 'error: backend cuda: ' >/dev/null && await log "$from" 'a pause of 5 seconds' >/dev/null || status=1
+	configure ''
+	rm "$conf" && systemctl daemon-reload || status=1
+	wait "$client" || { echo "the client was not served" >&2; status=1; }
+	expect "tries that failed" "$(tail -n "+$from" log | grep -c 'error: backend cuda: ')" 1 || status=1
+	systemctl start gpumemd.service || status=1
 	return "$status"
 }
 
