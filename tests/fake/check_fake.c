@@ -6,8 +6,10 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -395,6 +397,44 @@ START_TEST(an_ipc_handle_opens_where_its_device_is_seen_and_reached)
 }
 END_TEST
 
+/* ---- forks */
+
+static atomic_bool enough;
+
+static void *call_for_ever(void *unused)
+{
+	int n;
+
+	(void)unused;
+	while (!atomic_load(&enough))
+		CU(cuDeviceGetCount(&n));
+	return NULL;
+}
+
+/* The other thread may be anywhere in the driver when a child is made. */
+START_TEST(a_child_forked_amid_calls_of_another_thread_is_refused_and_does_not_hang)
+{
+	pthread_t thread;
+	int status = 0;
+
+	load();
+	ck_assert_int_eq(pthread_create(&thread, NULL, call_for_ever, NULL), 0);
+	for (int i = 0; i < 500 && status == 0; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			int n;
+			alarm(5);
+			_exit(cuda->cuDeviceGetCount(&n) != GM_CUDA_ERROR_NOT_INITIALIZED);
+		}
+		ck_assert_int_gt(pid, 0);
+		ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	}
+	atomic_store(&enough, true);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fake");
@@ -411,6 +451,8 @@ int main(void)
 	tcase_add_test(tcase, an_event_belongs_to_the_device_it_was_made_on);
 	tcase_add_test(tcase, a_context_event_covers_its_device_and_no_other);
 	tcase_add_loop_test(tcase, an_ipc_handle_opens_where_its_device_is_seen_and_reached, 0, 4);
+	tcase_add_test(
+		tcase, a_child_forked_amid_calls_of_another_thread_is_refused_and_does_not_hang);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

@@ -7,6 +7,7 @@
 #include "tests/fake/fake.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,27 +16,22 @@
 
 #define CALLS_MAX 128
 
-static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-	const char *call;
-	unsigned long n;
+	const char *_Atomic call;
+	atomic_ulong n;
 } counts[CALLS_MAX];
 
+/* Without a lock: a child that is forked while a thread has it would wait for it for ever. */
 static unsigned long count(const char *call)
 {
-	unsigned long n = 0;
-
-	pthread_mutex_lock(&count_lock);
 	for (size_t i = 0; i < CALLS_MAX; i++) {
-		if (!counts[i].call)
-			counts[i].call = call;
-		if (strcmp(counts[i].call, call) == 0) {
-			n = ++counts[i].n;
-			break;
-		}
+		const char *found = atomic_load(&counts[i].call);
+		if (!found && atomic_compare_exchange_strong(&counts[i].call, &found, call))
+			found = call;
+		if (strcmp(found, call) == 0)
+			return atomic_fetch_add(&counts[i].n, 1) + 1;
 	}
-	pthread_mutex_unlock(&count_lock);
-	return n;
+	return 0;
 }
 
 /* In a comma-separated list, what follows "call:" in the first entry for it; NULL: none. */
