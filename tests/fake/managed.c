@@ -14,6 +14,8 @@
 
 #include "tests/fake/stream.h"
 
+#define ADDRESSES ((size_t)1 << 47) /* a process has no more */
+
 struct fake_managed {
 	uint64_t id;
 	uintptr_t va;
@@ -104,6 +106,8 @@ FAKE_API gm_cu_result cuMemAllocManaged(gm_cu_ptr *ptr, size_t bytes, unsigned i
 		return result;
 	if (fake_without("managed"))
 		return GM_CUDA_ERROR_NOT_SUPPORTED;
+	if (bytes > ADDRESSES)
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 
 	m = calloc(1, sizeof *m);
 	if (!m)

@@ -152,6 +152,8 @@ static void managed_memory_serves_cpu_and_gpu(void)
 
 	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, MANAGED, .a = 2 * MIB, .b = 0);
 	BELIEVED(GM_CUDA_ERROR_INVALID_VALUE, &p, MANAGED, .a = 0, .b = GM_CU_MEM_ATTACH_GLOBAL);
+	BELIEVED(GM_CUDA_ERROR_OUT_OF_MEMORY, &p, MANAGED, .a = UINT64_MAX,
+		.b = GM_CU_MEM_ATTACH_GLOBAL);
 	OK(&p, SET, .a = ptr, .b = 4 * MIB, .c = 0x51);
 	OK(&p, SYNC, .a = 0);
 	conform_value("what the GPU wrote, read by the CPU",
