@@ -28,6 +28,8 @@
 /* How long to sleep between two questions to the device, if there is nothing to do but wait. */
 #define AWAIT_MIN_NS 20000
 #define AWAIT_MAX_NS 1000000
+/* A call that would fail looks so often, at most, for what the device has finished with. */
+#define LAST_LOOKS 8
 
 /* ---- beginning and end */
 
@@ -250,6 +252,51 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 	return r;
 }
 
+/* Takes what is free outside the caches. Returns whether there was a block, which has the note then. Call with the lock held. */
+static bool arena_alloc_free(struct gm_arena *arena, bool small, uint64_t size,
+	const struct gm_arena_want *want, struct gm_arena_note *note, void **ret_ptr)
+{
+	struct gm_heap_block *block;
+
+	if (small && !note &&
+		gm_arena_small_alloc_freed(arena, size, want->alignment, want->key, ret_ptr))
+		return true;
+	if (gm_arena_take(arena, want, &block))
+		return false;
+	arena_hand_out(arena, gm_arena_cache_hot(arena), block, size, note);
+	*ret_ptr = (void *)block->addr;
+	return true;
+}
+
+/*
+ * The last look of a call that would fail. Since the heap emptied the caches, other threads may have freed memory to theirs,
+ * or fetched more for them than they needed. While the arena is scarce they do neither, so once the caches are empty again,
+ * everything that is free is here, or waits for the device. Returns as arena_alloc_free().
+ */
+static __attribute__((noinline, cold)) bool arena_alloc_last(struct gm_arena *arena, bool small,
+	uint64_t size, const struct gm_arena_want *want, struct gm_arena_note *note, void **ret_ptr)
+{
+	bool found;
+	GM_UNCANCELLED;
+
+	pthread_mutex_lock(&arena->lock);
+	bool hopeless = want->bytes > arena->held;
+	pthread_mutex_unlock(&arena->lock);
+	if (hopeless)
+		return false;
+
+	atomic_fetch_add(&arena->scarce, 1);
+	gm_tcache_drain_all(&arena->caches, false);
+	pthread_mutex_lock(&arena->lock);
+	found = arena_alloc_free(arena, small, size, want, note, ret_ptr);
+	/* Other threads may be quicker to take what comes free. */
+	for (unsigned i = 0; !found && i < LAST_LOOKS && gm_arena_order(arena, want); i++)
+		found = arena_alloc_free(arena, small, size, want, note, ret_ptr);
+	pthread_mutex_unlock(&arena->lock);
+	atomic_fetch_sub(&arena->scarce, 1);
+	return found;
+}
+
 int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gpumem_stream stream,
 	unsigned flags, const char *tag, void **ret_ptr, gpumem_status *ret_status)
 {
@@ -309,9 +356,10 @@ int gm_arena_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment, gp
 
 	r = arena_alloc_heap(arena, hot, size, &want, note, ret_ptr);
 	if (__builtin_expect(r != 0, 0)) {
-		free(note);
-		if (small && gm_arena_small_alloc_freed(arena, size, alignment, key, ret_ptr))
+		if (!(flags & GM_ARENA_EASY) &&
+			arena_alloc_last(arena, small, size, &want, note, ret_ptr))
 			return 0;
+		free(note);
 	}
 	if (r == GM_ARENA_E_SOURCE && ret_status)
 		*ret_status = want.status;

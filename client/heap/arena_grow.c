@@ -304,23 +304,30 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	return r;
 }
 
-/* Makes the stream wait for all work that uses freed memory, and gives the stream all that memory. An allocation for any
- * stream cannot wait: it only gets what the device is done with. Call with the lock held; it is let go in between. */
-static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
+/* What waits on other streams than this. */
+static uint64_t grow_pending_elsewhere(struct gm_arena *arena, gm_stream_key key)
+{
+	const struct gm_pending_set *own = gm_pending_own(&arena->pending, key);
+
+	return gm_pending_bytes(&arena->pending) - (own ? own->bins.bytes + own->small_bytes : 0);
+}
+
+bool gm_arena_order(struct gm_arena *arena, const struct gm_arena_want *want)
 {
 	struct gm_pending *pending = &arena->pending;
 	struct gm_map_event *events[GM_PENDING_EVENTS];
 	struct gm_pending_set *set = NULL;
-	uint64_t epoch, none;
+	uint64_t epoch, none, settled = pending->settled;
+	bool gathered = false;
 	unsigned n;
 	int r;
 
 	if (!arena->streams || gm_pending_bytes(pending) == 0)
-		return;
+		return false;
 	if (want->key == GM_STREAM_ANY || want->key == GM_STREAM_DONE) {
 		if (!(want->flags & GM_ARENA_HERE))
 			gm_arena_pump_all(arena, false);
-		return;
+		return pending->settled != settled;
 	}
 
 	gm_arena_pump_all(arena, true);
@@ -329,9 +336,13 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 		pthread_mutex_unlock(&arena->lock);
 		r = arena->config.ops->order(arena->config.backend, want->stream, events[n - 1]);
 		pthread_mutex_lock(&arena->lock);
-		if (r == 0)
+		if (r == 0) {
+			uint64_t before = grow_pending_elsewhere(arena, want->key);
+
 			set = gm_pending_gather(
 				pending, want->key, epoch, &arena->heap, &arena->small);
+			gathered = grow_pending_elsewhere(arena, want->key) != before;
+		}
 		gm_pending_poll_end(pending, 0, &none);
 		pthread_cond_broadcast(&arena->changed);
 	}
@@ -344,6 +355,7 @@ static void grow_order(struct gm_arena *arena, const struct gm_arena_want *want)
 		while ((block = gm_heap_walk(&arena->clean, GM_HEAP_UNIT, NULL)))
 			gm_heap_rebin(&arena->heap, block, &set->bins, gm_pending_stamp(pending));
 	}
+	return gathered || pending->settled != settled;
 }
 
 /*
@@ -436,7 +448,7 @@ int gm_arena_grow(
 		if (stage == STAGE_ORDER) {
 			uint64_t settled = arena->pending.settled;
 
-			grow_order(arena, want);
+			(void)gm_arena_order(arena, want);
 			stage = STAGE_FAIL;
 			/* The device may have freed enough meanwhile, together with what the source has. */
 			if (arena->pending.settled != settled && settles++ < PASSES_MAX)

@@ -145,7 +145,8 @@ bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_st
 	cache->crowded = cache->crowded ? cache->crowded - 1 : PARK_CROWDED;
 	/* Threads that wait for another thread's request look for memory in the heap. No allocation could take a block from here that any
 	 * stream may still use. */
-	if (arena->waiters || key == GM_STREAM_ANY || !park_may_try(block, addr, &bytes)) {
+	if (arena->waiters || gm_arena_is_scarce(arena) || key == GM_STREAM_ANY ||
+		!park_may_try(block, addr, &bytes)) {
 		gm_tcache_leave(cache);
 		return false;
 	}

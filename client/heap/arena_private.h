@@ -40,7 +40,8 @@ struct gm_arena_ask {
 
 struct gm_arena {
 	struct gm_arena_config config;
-	bool streams; /* the backend has streams, so work may still use freed memory */
+	bool streams;            /* the backend has streams, so work may still use freed memory */
+	_Atomic unsigned scarce; /* calls that are about to fail: meanwhile caches keep nothing */
 	uint64_t base, reserved;
 	struct gm_ptrmap blocks; /* leads to a gm_heap_block or a marked gm_small_span */
 	struct gm_tcache_group caches;
@@ -230,6 +231,13 @@ static inline void gm_arena_count(
  * with the lock held. */
 bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_stream_key key);
 
+/* Whether caches must keep nothing. The caller has made its cache busy: if a call that is about to fail has emptied the cache
+ * before, this returns true. */
+static inline bool gm_arena_is_scarce(const struct gm_arena *arena)
+{
+	return __builtin_expect(atomic_load_explicit(&arena->scarce, memory_order_relaxed) != 0, 0);
+}
+
 /* ---- arena_park.c */
 
 /* The value of a parked block in the ptrmap carries this bit. */
@@ -268,8 +276,8 @@ static inline bool gm_arena_has_parked(const struct gm_tcache *cache)
  * gm_arena_alloc(); the caller may then try the heap. Call without the lock. */
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
 	gm_stream_key key, unsigned flags, void **ret_ptr, gpumem_status *ret_status);
-/* The same out of what is free outside the caches, and nowhere else. For a call that would fail: the heap has emptied the
- * caches of all threads before. Returns whether there was an object. */
+/* The same out of what is free outside the caches, and nowhere else. For a call that would fail and has emptied the caches. Returns
+ * whether there was an object. Call with the lock held. */
 bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t alignment,
 	gm_stream_key key, void **ret_ptr);
 int gm_arena_small_dealloc(
@@ -285,6 +293,12 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
  * GM_ARENA_E_SOURCE or GM_ARENA_E_SPACE. */
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block);
+/*
+ * Makes the stream wait for all work that uses freed memory, and gives the stream all that memory. An allocation for any
+ * stream cannot wait: it only gets what the device is done with. Returns whether there was any. Call with the lock held; it is
+ * let go in between.
+ */
+bool gm_arena_order(struct gm_arena *arena, const struct gm_arena_want *want);
 /* 0: there is a new slab, or for another reason it is worth looking for an object again. Fails like
  * gm_arena_grow(). here: as GM_ARENA_HERE. Call without the lock. */
 int gm_arena_grow_small(

@@ -126,7 +126,7 @@ static struct gm_tcache_set *arena_small_set_for(
 static uint64_t arena_small_refill(
 	struct gm_arena *arena, struct gm_tcache *cache, gm_stream_key key, unsigned class)
 {
-	unsigned max = (gm_tcache_limit(class) + 1) / 2, n = 0;
+	unsigned max = gm_arena_is_scarce(arena) ? 1 : (gm_tcache_limit(class) + 1) / 2, n = 0;
 	uint64_t objects[GM_TCACHE_OBJECTS];
 	struct gm_pending_set *own = NULL;
 	struct gm_tcache_bin *bin;
@@ -177,26 +177,31 @@ static uint64_t arena_small_take_one(struct gm_arena *arena, gm_stream_key key, 
 	return object;
 }
 
-/* Allocates past the cache. false: no object is here. */
+/* Allocates past the cache. false: no object is here. Call with the lock held. */
+static bool arena_small_alloc_locked(struct gm_arena *arena, uint64_t size, gm_stream_key key,
+	unsigned class, bool asked, void **ret_ptr)
+{
+	uint64_t object = arena_small_take_one(arena, key, class);
+
+	if (!object)
+		return false;
+	atomic_store_explicit(
+		arena_small_word_of(arena, object), (uint16_t)size, memory_order_relaxed);
+	gm_arena_count(
+		arena, gm_arena_cache_hot(arena), (int64_t)size, (int64_t)gm_small_bytes(class));
+	if (asked)
+		arena->misses++;
+	*ret_ptr = (void *)object;
+	return true;
+}
+
 static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key,
 	unsigned class, bool asked, void **ret_ptr)
 {
-	uint64_t object;
-
 	pthread_mutex_lock(&arena->lock);
-	object = arena_small_take_one(arena, key, class);
-	if (object) {
-		atomic_store_explicit(
-			arena_small_word_of(arena, object), (uint16_t)size, memory_order_relaxed);
-		gm_arena_count(arena, gm_arena_cache_hot(arena), (int64_t)size,
-			(int64_t)gm_small_bytes(class));
-		if (asked)
-			arena->misses++;
-	}
+	bool found = arena_small_alloc_locked(arena, size, key, class, asked, ret_ptr);
 	pthread_mutex_unlock(&arena->lock);
-	if (object)
-		*ret_ptr = (void *)object;
-	return object != 0;
+	return found;
 }
 
 /* ---- allocating and freeing */
@@ -237,7 +242,7 @@ bool gm_arena_small_alloc_freed(struct gm_arena *arena, uint64_t size, uint64_t 
 {
 	unsigned class = arena_small_class_of(size, alignment);
 
-	return arena_small_alloc_uncached(arena, size, key, class, false, ret_ptr);
+	return arena_small_alloc_locked(arena, size, key, class, false, ret_ptr);
 }
 
 int gm_arena_small_alloc(struct gm_arena *arena, uint64_t size, uint64_t alignment,
@@ -337,7 +342,7 @@ static void arena_small_arm(struct gm_arena *arena)
 int gm_arena_small_dealloc(
 	struct gm_arena *arena, struct gm_small_span *span, uint64_t addr, gpumem_stream stream)
 {
-	struct gm_tcache_set *set;
+	struct gm_tcache_set *set = NULL;
 	struct gm_tcache_bin *bin;
 	struct gm_tcache *cache;
 	_Atomic uint16_t *word;
@@ -360,7 +365,9 @@ int gm_arena_small_dealloc(
 	cache = gm_arena_cache(arena);
 	if (!cache || !gm_tcache_enter(cache))
 		return arena_small_dealloc_uncached(arena, key, class, addr, asked);
-	set = key == GM_STREAM_DONE ? cache->sets[0] : arena_small_set_for(arena, cache, key);
+	if (!gm_arena_is_scarce(arena))
+		set = key == GM_STREAM_DONE ? cache->sets[0]
+					    : arena_small_set_for(arena, cache, key);
 	if (!set) {
 		gm_tcache_leave(cache);
 		return arena_small_dealloc_uncached(arena, key, class, addr, asked);

@@ -200,6 +200,73 @@ START_TEST(a_small_call_does_not_fail_for_want_of_what_another_threads_cache_kee
 }
 END_TEST
 
+/* Whenever the heap asks about an event, a thread takes a block and frees it, so that its cache has the block again. */
+static struct {
+	pthread_barrier_t step;
+	atomic_bool over, asked;
+	int (*plain)(void *backend, struct gm_map_event *event);
+} busy;
+
+static void *take_and_free(void *ctx)
+{
+	void *ptr;
+
+	for (;;) {
+		pthread_barrier_wait(&busy.step);
+		if (atomic_load(&busy.over))
+			return NULL;
+		if (gm_arena_alloc(arena, 16 * KIB, 0, ANY, GM_ARENA_EASY, NULL, &ptr, NULL) == 0)
+			(void)gm_arena_dealloc(arena, ptr, DONE, NULL);
+		pthread_barrier_wait(&busy.step);
+	}
+}
+
+static int passed_and_use(void *backend, struct gm_map_event *event)
+{
+	int r = busy.plain(backend, event);
+
+	atomic_store(&busy.asked, true);
+	pthread_barrier_wait(&busy.step);
+	pthread_barrier_wait(&busy.step);
+	return r;
+}
+
+START_TEST(nor_if_that_thread_uses_it_again_and_again)
+{
+	pthread_t thread;
+	void *ptr, *pending, *block;
+
+	teardown();
+	setup_with(true, false);
+	pending = take(16 * KIB);
+	block = take(16 * KIB);
+	w.capacity = w.granted;
+	while (gm_arena_alloc(arena, 16 * KIB, 0, ANY, 0, NULL, &ptr, NULL) == 0)
+		;
+	/* The heap asks about this one. */
+	world_launch(&w, 1);
+	ck_assert_int_eq(gm_arena_dealloc(arena, pending, world_stream(1), NULL), 0);
+	give(block);
+
+	pthread_barrier_init(&busy.step, NULL, 2);
+	ck_assert_int_eq(pthread_create(&thread, NULL, take_and_free, NULL), 0);
+	gm_tcache_drain_all(&arena->caches, false);
+	pthread_barrier_wait(&busy.step);
+	pthread_barrier_wait(&busy.step);
+	busy.plain = w.ops.passed;
+	w.ops.passed = passed_and_use;
+	ck_assert_ptr_eq(take(16 * KIB), block);
+	ck_assert(atomic_load(&busy.asked));
+
+	w.ops.passed = busy.plain;
+	atomic_store(&busy.over, true);
+	pthread_barrier_wait(&busy.step);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	pthread_barrier_destroy(&busy.step);
+	world_finish_all(&w);
+}
+END_TEST
+
 /* Small blocks of a stream that has no work. Whenever the heap asks about an event, one of them is freed, so each round of the
  * heap finds that something came free. */
 static void *crumbs[400];
@@ -373,6 +440,7 @@ int main(void)
 		tests, a_call_does_not_fail_for_want_of_what_another_thread_gives_back, 0, 20);
 	tcase_add_loop_test(tests,
 		a_small_call_does_not_fail_for_want_of_what_another_threads_cache_keeps, 0, 2);
+	tcase_add_test(tests, nor_if_that_thread_uses_it_again_and_again);
 	tcase_add_loop_test(tests, nor_if_other_memory_comes_free_again_and_again, 0, 20);
 	tcase_add_loop_test(
 		tests, calls_that_fail_at_once_do_not_wait_for_one_another_for_ever, 0, 20);
