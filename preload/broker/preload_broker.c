@@ -437,15 +437,27 @@ gm_cu_result gm_broker_alloc(
 	return GM_CUDA_SUCCESS;
 }
 
+/* The allocation has waited for the device already, as long as it may. So it waits for host memory no longer than other
+ * clients need to return what they do not use: reclaim_deadline, by default. 0 would mean as the daemon is configured. */
+#define BROKER_SPILL_WAIT_MS 100
+
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 {
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	void *ptr;
 
-	options.alignment = BROKER_ALIGNMENT;
-	if (!gm_preload_settings()->spill ||
-		broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr))
+	if (!gm_preload_settings()->spill)
 		return false;
+	options.alignment = BROKER_ALIGNMENT;
+	options.wait_ms = BROKER_SPILL_WAIT_MS;
+	uint64_t since_ns = gm_clock_ns();
+	gpumem_status status;
+	do
+		status = broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr);
+	while (status == GPUMEM_E_DISCONNECTED && broker_pause(since_ns));
+	if (status)
+		return false;
+
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return true;
 }

@@ -53,7 +53,8 @@ void gm_broker_grow_old(void);
 gm_cu_result gm_broker_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr);
 /* Takes pinned host memory for what the device has no room for, if the user wants that. The device uses it at the same
- * address, more slowly, and it stays where it is. false: there is none, or it is not wanted. */
+ * address, more slowly, and it stays where it is. Waits for a moment only, however the daemon is configured. false: there is
+ * none, or it is not wanted. */
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr);
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
 /* Pinned host memory, which gm_broker_free() frees. Hardly waits. false: the daemon has none. */

@@ -487,6 +487,20 @@ START_TEST(what_does_not_fit_is_spilled_to_host_memory)
 }
 END_TEST
 
+/* The daemon lets requests wait that do not say for how long: not this one, which has found the device full. */
+START_TEST(an_allocation_that_must_not_wait_does_not_wait_for_host_memory)
+{
+	char config[256];
+	snprintf(config, sizeof config,
+		CONFIG("oom = wait\noom_wait = 1h\n") "[limit uid:%u]\nmax = 128M\n", getuid());
+	start_with(config);
+	GM_REQUIRE(setenv("GPUMEM_RUN_WAIT", "0", 1) == 0);
+	play("dlsym", "fill", "GPUMEM_RUN_SPILL=1");
+	unsetenv("GPUMEM_RUN_WAIT");
+	tear_down();
+}
+END_TEST
+
 /* Little enough that a program can fill it, on a fake GPU and on a real one. */
 static const char *small(void)
 {
@@ -557,6 +571,7 @@ int main(void)
 	tcase_add_test(tc, threads_allocate_and_free_at_once);
 	tcase_add_loop_test(tc, processes_share_memory_by_handles, 0, ROUTES);
 	tcase_add_test(tc, what_does_not_fit_is_spilled_to_host_memory);
+	tcase_add_test(tc, an_allocation_that_must_not_wait_does_not_wait_for_host_memory);
 	tcase_add_test(tc, pressure_is_told_by_a_signal_once);
 	tcase_add_test(tc, pressure_does_not_end_a_program_that_handles_no_signal);
 	suite_add_tcase(suite, tc);
