@@ -8,6 +8,7 @@
 
 #include "common/arith.h"
 #include "common/text/units.h"
+#include "daemon/device/admit.h"
 #include "daemon/device/ladder_plan.h"
 #include "daemon/wait/line.h"
 
@@ -102,17 +103,34 @@ void gm_peace_tick(struct gm_device *device)
 	}
 }
 
-/* Whether what others moved for the request's user until now is in use. What the request itself lacks counts as
- * well, since what was moved for it in its first round is not held yet. What it found free is no reason to disturb
- * anybody. */
-static bool peace_uses_moved(const struct gm_device *device, const struct gm_waiting *w)
+/* How much less the request lacks than at most: what was moved for it is free for it, and not held yet. */
+static uint64_t peace_gained_by(const struct gm_device *device, const struct gm_waiting *w)
 {
-	return w->line->moved <= gm_plus(w->lacked, peace_kept_by(device, w->line));
+	const struct gm_refusal refusal = {
+		.block = w->block, .tally = w->tally, .denied = w->denied};
+	uint64_t lacks = gm_admit_missing(device, w->account, w->exact, &refusal);
+
+	return gm_minus(w->lacked, gm_max(lacks, w->denied));
+}
+
+/* Whether what others moved for the request's user until now is in use, or still there for the request. If they took it
+ * back, as much may be moved for nothing as others could return now, and no more than the request lacks. What it found
+ * free is no reason to disturb anybody. */
+static bool peace_uses_moved(struct gm_device *device, const struct gm_waiting *w)
+{
+	uint64_t kept = peace_kept_by(device, w->line), moved = w->line->moved;
+
+	if (moved <= gm_plus(peace_gained_by(device, w), kept))
+		return true;
+	if (moved > gm_plus(w->lacked, kept))
+		return false;
+	uint64_t offered = gm_ladder_offered(device, w->account, w->tally, w->lacked, GM_REACH_ALL);
+	return moved <= gm_plus(offered, kept);
 }
 
 /* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
  * until now is in use, or its rest is over. */
-static bool peace_may_disturb(const struct gm_device *device, const struct gm_waiting *w)
+static bool peace_may_disturb(struct gm_device *device, const struct gm_waiting *w)
 {
 	struct gm_line *line = w->line;
 	uint64_t now = gm_device_now(device);
@@ -201,7 +219,7 @@ void gm_peace_returned(struct gm_device *device, const struct gm_account *accoun
 		peace_note_gift(device, line);
 }
 
-enum gm_ladder_reach gm_peace_reach(const struct gm_device *device, const struct gm_waiting *w)
+enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_waiting *w)
 {
 	if (gm_peace_rests(device, w))
 		return GM_REACH_OWN;

@@ -24,7 +24,7 @@
  * moment ago, and the user has not taken that yet, did not take it, or has given it back. */
 bool gm_peace_rests(const struct gm_device *device, const struct gm_waiting *w);
 /* Whom the request may ask now. GM_REACH_OWN: other users' clients have peace. */
-enum gm_ladder_reach gm_peace_reach(const struct gm_device *device, const struct gm_waiting *w);
+enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_waiting *w);
 /* While other users' clients have peace: whether it is worth waiting for its end. It is if clients that may be asked
  * then say that they have what the request lacks. */
 bool gm_peace_is_worth_it(struct gm_device *device, const struct gm_waiting *w, uint64_t lacks);

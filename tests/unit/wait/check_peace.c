@@ -87,6 +87,41 @@ START_TEST(what_a_request_found_free_is_no_reason_to_disturb_others)
 }
 END_TEST
 
+/* The others together have less than the request lacks, so the honest client moves its buffers back each time. Of 200 s,
+ * one move in each 3 s would be 66. */
+START_TEST(a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely)
+{
+	struct gm_lease *lease = add_honest();
+	uint64_t until = fake.now + 200 * SECOND;
+	static struct fake_request q;
+	unsigned moves = 0;
+
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_says(&fake, c, d, 0, 10 * GiB);
+	asks();
+	fake_wait(&fake, &q, b, d, 90 * GiB, GM_WAIT_FOREVER);
+	while (fake.now < until) {
+		const struct gm_reclaim *ask = fake_asked(&fake, c);
+		bool moved = ask && ask->spill > 0;
+		asks();
+		if (moved) {
+			moves++;
+			give_back(c, lease, 10 * GiB);
+			fake_says(&fake, c, d, 0, 0);
+			fake_core_run(&fake);
+			fake_pass(&fake, 100 * MS);
+			lease = fake_lease(&fake, c, d, 10 * GiB);
+			fake_says(&fake, c, d, 0, 10 * GiB);
+		}
+		fake_pass(&fake, 10 * MS);
+	}
+	ck_assert_uint_eq(q.ended, 0);
+	ck_assert_uint_ge(moves, 2);
+	ck_assert_uint_le(moves, 25);
+	gm_core_cancel(fake.core, &q.r);
+}
+END_TEST
+
 START_TEST(what_a_user_held_before_is_not_what_others_made_room_for)
 {
 	struct gm_lease *lease = add_honest();
@@ -442,6 +477,8 @@ int main(void)
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
 	tcase_add_test(tcase, what_a_request_found_free_is_no_reason_to_disturb_others);
+	tcase_add_test(
+		tcase, a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely);
 	tcase_add_test(tcase, what_a_user_held_before_is_not_what_others_made_room_for);
 	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
