@@ -100,12 +100,18 @@ static void broker_on_stop(void *ctx, bool forget)
 	raise(SIGTERM);
 }
 
+static bool broker_on_reload(void *ctx, char detail[GM_DETAIL_BYTES])
+{
+	return gm_broker_config_reload(ctx, detail);
+}
+
 static void broker_on_signal(uv_signal_t *handle, int number)
 {
 	struct gm_broker *broker = handle->data;
+	char detail[GM_DETAIL_BYTES];
 	if (number == SIGHUP) {
 		if (!broker->stopping)
-			gm_broker_config_reload(broker);
+			(void)gm_broker_config_reload(broker, detail);
 		return;
 	}
 	if (broker->asked_to_stop && number == SIGTERM)
@@ -425,7 +431,8 @@ static int broker_start_serving(struct gm_broker *broker)
 	serve->start_ns = gm_clock_ns();
 	serve->uid = geteuid();
 	serve->stop = broker_on_stop;
-	serve->stop_ctx = broker;
+	serve->reload = broker_on_reload;
+	serve->ctx = broker;
 	int r = gm_front_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");

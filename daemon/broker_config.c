@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/log.h"
 #include "common/system/platform.h"
 #include "common/text/uid_name.h"
@@ -207,15 +208,33 @@ void gm_broker_config_status(const struct gm_broker *broker, char text[256])
 		broker->front.endpoint.path);
 }
 
-void gm_broker_config_reload(struct gm_broker *broker)
+/* The first of the mistakes, and how many more there are. */
+static void config_say_mistakes(const char *text, char detail[GM_DETAIL_BYTES])
+{
+	size_t first = strcspn(text, "\n"), more = 0;
+	char rest[64] = "";
+
+	for (const char *at = text + first; *at; at += strcspn(at, "\n")) {
+		at += strspn(at, "\n");
+		more += *at != '\0';
+	}
+	if (more)
+		snprintf(rest, sizeof(rest), " (and %zu more: see the daemon's log)", more);
+	snprintf(detail, GM_DETAIL_BYTES, "%.*s%s",
+		(int)gm_min(first, GM_DETAIL_BYTES - 1 - strlen(rest)), text, rest);
+}
+
+bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
-	char status[256], detail[GM_DETAIL_BYTES];
+	char status[256];
+	bool changed = false;
 	gm_config_account_stay_local();
 	gm_service_reloading();
 	int r = gm_broker_config_load(broker, broker->serve.n_devices, &config, &error);
 	if (r < 0) {
+		config_say_mistakes(error ? error : strerror(-r), detail);
 		if (error)
 			gm_broker_config_log(GM_LOG_ERROR, error);
 		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
@@ -226,8 +245,10 @@ void gm_broker_config_reload(struct gm_broker *broker)
 		gm_config_free(config);
 	} else {
 		gm_log(GM_LOG_INFO, "configuration reloaded");
+		changed = true;
 	}
 
 	gm_broker_config_status(broker, status);
 	gm_service_ready(status);
+	return changed;
 }

@@ -84,8 +84,9 @@ void gm_broker_config_policy(
 void gm_broker_config_check(const struct gm_broker *broker);
 /* Writes a line for the service manager that says which devices the daemon serves. */
 void gm_broker_config_status(const struct gm_broker *broker, char text[256]);
-/* Reads the configuration again and applies it. On error, logs why and changes nothing. */
-void gm_broker_config_reload(struct gm_broker *broker);
+/* Reads the configuration again and applies it. On error, logs why, changes nothing and
+ * returns false; detail says the first cause. */
+bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES]);
 
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
 extern const struct gm_core_ops gm_broker_core_ops;

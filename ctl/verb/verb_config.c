@@ -3,7 +3,7 @@
 
 /*
  * gpumemctl config: "check" reads a file with the daemon's own reader and needs no running daemon;
- * "show" asks the running daemon for its settings.
+ * "show" asks the running daemon for its settings; "reload" lets it read them again.
  */
 
 #include <errno.h>
@@ -304,7 +304,31 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-#define CONFIG_REMEDY "use 'gpumemctl config check [FILE]' or 'gpumemctl config show'"
+static void config_take_done(void *user, const Gm__Wire__Packet *packet)
+{
+	(void)user;
+	(void)packet;
+}
+
+static gpumem_status config_reload(struct gm_ctl *ctl)
+{
+	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(RELOAD, reload, &body);
+
+	if (ctl->options->n_args > 1)
+		return gm_verb_too_many(ctl, 1);
+	gpumem_status status =
+		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, config_take_done, NULL);
+	if (status != GPUMEM_OK)
+		return status;
+
+	gm_writer_bool(ctl->writer, "reloaded", true);
+	gm_writer_line(ctl->writer, "", "The daemon has read its configuration again.");
+	return GPUMEM_OK;
+}
+
+#define CONFIG_REMEDY \
+	"use 'gpumemctl config check [FILE]', 'gpumemctl config show' or 'gpumemctl config reload'"
 
 static gpumem_status config_without_word(struct gm_ctl *ctl)
 {
@@ -313,21 +337,23 @@ static gpumem_status config_without_word(struct gm_ctl *ctl)
 
 static gpumem_status config_run(struct gm_ctl *ctl)
 {
-	static const struct gm_verb_word words[GM_VERB_WORDS] = {
-		{NULL, config_without_word}, {"check", config_check}, {"show", config_show}};
+	static const struct gm_verb_word words[GM_VERB_WORDS] = {{NULL, config_without_word},
+		{"check", config_check}, {"show", config_show}, {"reload", config_reload}};
 
 	return gm_verb_run_word(ctl, words, CONFIG_REMEDY);
 }
 
 const struct gm_verb gm_verb_config = {
 	.name = "config",
-	.arguments = "check [FILE] | show",
-	.summary = "check a configuration, or show the one in use",
+	.arguments = "check | show | reload",
+	.summary = "check, show or reload the configuration",
 	.help = "  check [FILE]  read FILE, or else the configuration that gpumemd would read if\n"
 		"                you started it (for root that of the system), and report all\n"
 		"                mistakes and the files that were read\n"
 		"  show          show the settings of the running daemon, with limits that were\n"
-		"                set at run time, and where each value comes from\n",
+		"                set at run time, and where each value comes from\n"
+		"  reload        let the daemon read its configuration again; fails, and the old\n"
+		"                one stays, if it has a mistake. For administrators\n",
 	.max_args = 2,
 	.run = config_run,
 };

@@ -13,5 +13,5 @@ void gm_admin_stop(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	gm_peer_log(peer, GM_LOG_NOTICE,
 		forget ? "stops the daemon, and all memory ends with it" : "stops the daemon");
 	gm_peer_send_done(peer, packet->id);
-	serve->stop(serve->stop_ctx, forget);
+	serve->stop(serve->ctx, forget);
 }

@@ -12,6 +12,7 @@
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
+#include "daemon/serve/admin_reload.h"
 #include "daemon/serve/admin_stacks.h"
 #include "daemon/serve/admin_stop.h"
 #include "daemon/serve/admin_trim.h"
@@ -72,6 +73,7 @@ static const struct dispatch_row {
 	{GM__WIRE__PACKET__BODY_GET_QUEUE, NEED_HELLO, gm_admin_get_queue},
 	{GM__WIRE__PACKET__BODY_CLEANUP, NEED_HELLO, gm_admin_cleanup},
 	{GM__WIRE__PACKET__BODY_WATCH, NEED_HELLO, gm_watch_start},
+	{GM__WIRE__PACKET__BODY_RELOAD, NEED_HELLO, gm_admin_reload},
 	{GM__WIRE__PACKET__BODY_STOP, NEED_HELLO, gm_admin_stop},
 	{GM__WIRE__PACKET__BODY_DRAIN, NEED_HELLO, gm_admin_drain},
 };

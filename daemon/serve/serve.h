@@ -46,7 +46,9 @@ struct gm_serve {
 	gid_t admin_group; /* -1: there is none */
 	/* Ends the daemon soon. forget: and everything that clients hold. */
 	void (*stop)(void *ctx, bool forget);
-	void *stop_ctx;
+	/* Reads the configuration again. Returns false if the old one stays; detail says why. */
+	bool (*reload)(void *ctx, char detail[GM_DETAIL_BYTES]);
+	void *ctx;
 };
 
 /* Handles one kind of request. packet lives until the handler returns. A header declares its

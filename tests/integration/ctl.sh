@@ -381,6 +381,22 @@ reload "size = 2G" "size = 1G"
 reload "reserve = 1M" "reserve = 0"
 run 0 config show
 check "and not once it is as it was" all "! says 'after a restart'"
+sed -i 's/^reserve = 0$/reserve = 2M/' "$dir/gpumemd.conf"
+run 0 config reload --json
+check "config reload: is for programs, too" all "[ $status = 0 ]" "is reloaded true"
+run 0 config show --csv
+check "config reload: returns when the daemon has read the file" says ",reserve,2M,$dir/gpumemd.conf:4"
+sed -i 's/^reserve = 2M$/reserve = much\nresreve = 0/' "$dir/gpumemd.conf"
+run 1 config reload
+check "config reload: fails with the first mistake, and how many more there are" all "[ $status = 1 ]" \
+	"complains '$dir/gpumemd.conf:4: reserve: '" "complains 'and 1 more: see the daemon'" "silent stdout"
+run 0 config show --csv
+check "config reload: then nothing changes" says ",reserve,2M,$dir/gpumemd.conf:4"
+sed -i '/^resreve = 0$/d; s/^reserve = much$/reserve = 0/' "$dir/gpumemd.conf"
+run 0 config reload
+check "config reload: takes up what was mended" all "[ $status = 0 ]" "says 'read its configuration again'"
+run 2 config reload twice
+check "config reload: takes no argument" all "[ $status = 2 ]" "complains twice"
 "$gpumemctl" status >/dev/full 2>"$dir/stderr"
 status=$?
 check "a full disk is no success" all "[ $status = 1 ]" "complains write"
@@ -486,6 +502,8 @@ if has_users; then
 	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
 	run 4 trim
 	check "trim is denied to an ordinary user, with 4" all "[ $status = 4 ]" "silent stdout" "complains games"
+	run 4 config reload
+	check "and so is a reload" all "[ $status = 4 ]" "silent stdout" "complains games"
 	as=()
 	run 0 pools --json
 	check "and nothing was trimmed" is pools.0.pooled $((size / 2))
@@ -499,7 +517,7 @@ else
 	for name in "an ordinary user sees the totals" "but not who others are" "nor what they keep there" \
 		"and is told that there is something to hide" \
 		"nor limits that name them" "and is told that there are such limits" "nor settings that do" "which an administrator sees" \
-		"trim is denied to an ordinary user, with 4" "and nothing was trimmed" "the admin group may trim" \
+		"trim is denied to an ordinary user, with 4" "and so is a reload" "and nothing was trimmed" "the admin group may trim" \
 		"and sees everybody"; do
 		ok "$name # SKIP needs root to become another user"
 	done

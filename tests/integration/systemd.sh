@@ -22,6 +22,7 @@ tests=(
 	members_of_the_group_administer_and_others_do_not
 	a_reload_takes_up_a_good_configuration
 	a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad
+	a_reload_that_only_the_daemon_can_refuse_fails_too
 	who_may_connect_is_not_for_the_configuration_to_say
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
@@ -246,11 +247,10 @@ configure() { mkdir -p /etc/gpumemd && printf "$1" >/etc/gpumemd/gpumemd.conf; }
 effective() { gpumemctl --socket "$socket" config show --json | tr -d ' \n' | grep -o "\"key\":\"$1\",[^}]*" | head -n 1; }
 
 a_reload_takes_up_a_good_configuration() {
-	local from pid
-	from=$(next_line log) pid=$(property MainPID)
+	local pid
+	pid=$(property MainPID)
 	configure '[gpumemd]\nfraction = 0.71\n'
-	systemctl reload gpumemd.service && await log "$from" 'configuration reloaded' >/dev/null &&
-		effective fraction | grep -q 0.71 &&
+	systemctl reload gpumemd.service && effective fraction | grep -q 0.71 &&
 		expect "the process" "$(property MainPID)" "$pid"
 }
 
@@ -263,6 +263,21 @@ a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad() {
 		effective fraction | grep -q 0.71 && expect "the process" "$(property MainPID)" "$pid" &&
 		expect "the service" "$(property ActiveState)" active
 	local status=$?
+	configure ''
+	return "$status"
+}
+
+# What was set at run time stands in no file.
+a_reload_that_only_the_daemon_can_refuse_fails_too() {
+	local from status=0
+	from=$(next_line log)
+	gpumemctl --socket "$socket" limit set uid:64998 guarantee=200M --device 0 >/dev/null || return 1
+	configure '[gpumemd]\nfraction = 0.0001\n'
+	gpumemd --check-config || { echo "the file alone has a mistake" >&2; status=1; }
+	! systemctl reload gpumemd.service 2>/dev/null || { echo "the reload did not fail" >&2; status=1; }
+	await log "$from" 'the configuration stays as it was' >/dev/null && effective fraction | grep -q 0.71 || status=1
+	gpumemctl --socket "$socket" limit reset >/dev/null && systemctl reload gpumemd.service &&
+		effective fraction | grep -q 0.0001 || status=1
 	configure ''
 	return "$status"
 }
