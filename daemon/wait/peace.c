@@ -61,7 +61,8 @@ static void peace_note_waste(const struct gm_device *device, struct gm_line *lin
 	line->moved = 0;
 	if (line->wasted < PEACE_DOUBLED)
 		line->wasted++;
-	line->forget_ns = gm_plus(gm_device_now(device), peace_rest(device, PEACE_DOUBLED));
+	/* Not before the longest rest is over, or else that would be followed by the shortest. */
+	line->forget_ns = gm_plus(gm_device_now(device), 2 * peace_rest(device, PEACE_DOUBLED));
 }
 
 /* The user's rest is over. Whoever still has then what others moved for it has used it. */

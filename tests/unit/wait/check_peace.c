@@ -76,6 +76,15 @@ START_TEST(who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_sam
 }
 END_TEST
 
+/* Its rests grow to 64 s within 127 s, with two moves in each of the seven. The 640 s after that have ten such rests. */
+START_TEST(who_goes_on_for_nothing_keeps_its_longest_rest)
+{
+	struct gm_lease *lease = add_honest();
+	fake_lease(&fake, a, d, 60 * GiB);
+	ck_assert_uint_le(thrash(b, lease, 767 * SECOND, 10 * MS), 40);
+}
+END_TEST
+
 /* It asks for 51 GiB where 50 are free, and the buffer that moves for the last one has ten. */
 START_TEST(what_a_request_found_free_is_no_reason_to_disturb_others)
 {
@@ -476,6 +485,7 @@ int main(void)
 	tcase_add_test(tcase, a_user_cannot_make_others_move_buffers_for_nothing_again_and_again);
 	tcase_add_test(
 		tcase, who_waits_before_it_asks_again_rests_for_longer_each_time_all_the_same);
+	tcase_add_test(tcase, who_goes_on_for_nothing_keeps_its_longest_rest);
 	tcase_add_test(tcase, what_a_request_found_free_is_no_reason_to_disturb_others);
 	tcase_add_test(
 		tcase, a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely);
