@@ -102,7 +102,12 @@ static void broker_on_stop(void *ctx, bool forget)
 
 static bool broker_on_reload(void *ctx, char detail[GM_DETAIL_BYTES])
 {
-	return gm_broker_config_reload(ctx, detail);
+	struct gm_broker *broker = ctx;
+	if (broker->stopping) {
+		snprintf(detail, GM_DETAIL_BYTES, "the daemon is stopping");
+		return false;
+	}
+	return gm_broker_config_reload(broker, detail);
 }
 
 static void broker_on_signal(uv_signal_t *handle, int number)
