@@ -283,11 +283,11 @@ static bool ladder_spares(const struct gm_ladder_plan *plan, const struct gm_acc
 }
 
 /* Whether the client is left alone for a while after it did not return all that it was asked for. If it has kept
- * its word, it is asked for what it says it caches now: otherwise a request that waits in vain, and asks everybody each
- * second for more than they have, would keep that from all others. */
+ * its word, it is asked for what it says it caches or can move now: otherwise a request that waits in vain, and asks
+ * everybody each second for more than they have, would keep that from all others. */
 static bool ladder_is_quiet(const struct gm_asked *asked, enum gm_rung rung, uint64_t now)
 {
-	return now < asked->quiet_ns && (rung != GM_RUNG_CACHED || asked->broken > 0);
+	return now < asked->quiet_ns && (rung == GM_RUNG_UNUSED || asked->broken > 0);
 }
 
 /* Whether the client can be asked now, for this trigger. */

@@ -46,6 +46,9 @@ static uint64_t ask_wanted_by_others(struct gm_device *device, const struct gm_w
 		device->queue.steps++;
 		if (line == w->line || !line->first)
 			continue;
+		/* Others are left alone by that user now, and must not be asked on its behalf by another one. */
+		if (line->first->waiting.rests || line->first->waiting.spares)
+			continue;
 		if (gm_waiting_before(&line->first->waiting, w->priority, w->order))
 			sum += line->first->waiting.exact;
 	}

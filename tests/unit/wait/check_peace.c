@@ -96,37 +96,75 @@ START_TEST(what_a_request_found_free_is_no_reason_to_disturb_others)
 }
 END_TEST
 
-/* The others together have less than the request lacks, so the honest client moves its buffers back each time. Of 200 s,
- * one move in each 3 s would be 66. */
-START_TEST(a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely)
+/* Lets time pass while a request waits for more than all clients could return. The honest client moves buffers when it is
+ * asked to, and back. Returns how often it had to. */
+static unsigned wait_in_vain(struct gm_lease **held, uint64_t ns)
 {
-	struct gm_lease *lease = add_honest();
-	uint64_t until = fake.now + 200 * SECOND;
-	static struct fake_request q;
+	uint64_t until = fake.now + ns;
 	unsigned moves = 0;
 
-	fake_lease(&fake, a, d, 60 * GiB);
-	fake_says(&fake, c, d, 0, 10 * GiB);
-	asks();
-	fake_wait(&fake, &q, b, d, 90 * GiB, GM_WAIT_FOREVER);
 	while (fake.now < until) {
 		const struct gm_reclaim *ask = fake_asked(&fake, c);
 		bool moved = ask && ask->spill > 0;
 		asks();
 		if (moved) {
 			moves++;
-			give_back(c, lease, 10 * GiB);
+			give_back(c, *held, 10 * GiB);
 			fake_says(&fake, c, d, 0, 0);
 			fake_core_run(&fake);
 			fake_pass(&fake, 100 * MS);
-			lease = fake_lease(&fake, c, d, 10 * GiB);
+			*held = fake_lease(&fake, c, d, 10 * GiB);
 			fake_says(&fake, c, d, 0, 10 * GiB);
 		}
 		fake_pass(&fake, 10 * MS);
 	}
+	return moves;
+}
+
+/* Of 200 s, one move in each 3 s would be 66. */
+START_TEST(a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely)
+{
+	struct gm_lease *lease = add_honest();
+	static struct fake_request q;
+
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_says(&fake, c, d, 0, 10 * GiB);
+	asks();
+	fake_wait(&fake, &q, b, d, 90 * GiB, GM_WAIT_FOREVER);
+	unsigned moves = wait_in_vain(&lease, 200 * SECOND);
 	ck_assert_uint_eq(q.ended, 0);
 	ck_assert_uint_ge(moves, 2);
 	ck_assert_uint_le(moves, 25);
+	gm_core_cancel(fake.core, &q.r);
+}
+END_TEST
+
+/* Neither does it keep others from what the client can move, nor are they charged for moves that it would need. */
+START_TEST(another_user_has_others_move_what_it_lacks_itself_beside_a_request_that_waits_in_vain)
+{
+	struct gm_lease *lease = add_honest();
+	static struct fake_request q, r;
+
+	fake_lease(&fake, a, d, 60 * GiB);
+	fake_says(&fake, c, d, 0, 10 * GiB);
+	asks();
+	fake_wait(&fake, &q, b, d, 90 * GiB, GM_WAIT_FOREVER);
+	/* Until it is in the middle of a rest of 16 s. */
+	while (wait_in_vain(&lease, 10 * SECOND) > 0)
+		;
+	struct gm_session *other = fake_session(&fake, 4, 4);
+	asks();
+	fake_wait(&fake, &r, other, d, 2 * GiB, GM_WAIT_FOREVER);
+	/* The request that rests has asked it for what it does not use, and does so again every two seconds. */
+	uint64_t spill = 0;
+	for (int i = 0; i < 300 && spill == 0; i++) {
+		const struct gm_reclaim *ask = fake_asked(&fake, c);
+		spill = ask ? ask->spill : 0;
+		asks();
+		fake_pass(&fake, 10 * MS);
+	}
+	ck_assert_uint_eq(spill, 2 * GiB);
+	gm_core_cancel(fake.core, &r.r);
 	gm_core_cancel(fake.core, &q.r);
 }
 END_TEST
@@ -489,6 +527,8 @@ int main(void)
 	tcase_add_test(tcase, what_a_request_found_free_is_no_reason_to_disturb_others);
 	tcase_add_test(
 		tcase, a_request_that_waits_in_vain_makes_others_move_buffers_more_and_more_rarely);
+	tcase_add_test(tcase,
+		another_user_has_others_move_what_it_lacks_itself_beside_a_request_that_waits_in_vain);
 	tcase_add_test(tcase, what_a_user_held_before_is_not_what_others_made_room_for);
 	tcase_add_test(tcase, who_uses_what_others_made_room_for_does_not_rest_for_longer);
 	tcase_add_test(tcase, a_user_that_keeps_what_others_made_room_for_gets_more);
