@@ -448,7 +448,7 @@ static void buffer_aside_left(struct gm_leaver *leaver)
 {
 	struct gpumem_buffer *buffer = (struct gpumem_buffer *)leaver;
 
-	/* Before it is given back, so that a call that finds nothing unsettled knows of it. */
+	/* This thread counts first and gives the buffer back then: a call that finds nothing unsettled must see the count. */
 	atomic_fetch_add(&buffer->session->endings, 1);
 	buffer_end(buffer);
 }

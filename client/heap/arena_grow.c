@@ -304,7 +304,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	return r;
 }
 
-/* What waits on other streams than this. */
+/* How many bytes of freed memory other streams' work may still use. */
 static uint64_t grow_pending_elsewhere(struct gm_arena *arena, gm_stream_key key)
 {
 	const struct gm_pending_set *own = gm_pending_own(&arena->pending, key);

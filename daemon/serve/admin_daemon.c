@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What administrators let the daemon do with itself. The broker does it; this file asks for it, and answers. */
+#include "daemon/serve/admin_daemon.h"
+
+#include "common/log.h"
+
+void gm_admin_stop(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	bool forget = packet->stop->forget;
+
+	if (!gm_serve_require_admin(serve, peer, packet->id, "stopping the daemon"))
+		return;
+	gm_peer_log(peer, GM_LOG_NOTICE,
+		forget ? "stops the daemon, and all memory ends with it" : "stops the daemon");
+	/* Before the daemon ends. */
+	gm_peer_send_done(peer, packet->id);
+	serve->stop(serve->ctx, forget);
+}
+
+void gm_admin_reload(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	char detail[GM_DETAIL_BYTES];
+
+	if (!gm_serve_require_admin(serve, peer, packet->id, "a reload"))
+		return;
+	gm_peer_log(peer, GM_LOG_INFO, "reloads the configuration");
+	gm_serve_answer_status(peer, packet->id,
+		serve->reload(serve->ctx, detail) ? GPUMEM_OK : GPUMEM_E_INVALID, detail);
+}
