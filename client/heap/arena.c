@@ -271,7 +271,8 @@ static bool arena_alloc_free(struct gm_arena *arena, bool small, uint64_t size,
 /*
  * The last look of a call that would fail. Since the heap emptied the caches, other threads may have freed memory to theirs,
  * or fetched more for them than they needed. While the arena is scarce they do neither, so once the caches are empty again,
- * everything that is free is here, or waits for the device. Returns as arena_alloc_free().
+ * everything that is free is here, or waits for the device. This looks for one piece that is large enough: pieces that have
+ * come free in several chunks since the heap looked are not moved together any more. Returns as arena_alloc_free().
  */
 static __attribute__((noinline, cold)) bool arena_alloc_last(struct gm_arena *arena, bool small,
 	uint64_t size, const struct gm_arena_want *want, struct gm_arena_note *note, void **ret_ptr)
@@ -292,6 +293,7 @@ static __attribute__((noinline, cold)) bool arena_alloc_last(struct gm_arena *ar
 	/* Other threads may be quicker to take what comes free. */
 	for (unsigned i = 0; !found && i < LAST_LOOKS && gm_arena_order(arena, want); i++)
 		found = arena_alloc_free(arena, small, size, want, note, ret_ptr);
+	arena->misses += found && want->asked;
 	pthread_mutex_unlock(&arena->lock);
 	atomic_fetch_sub(&arena->scarce, 1);
 	return found;
