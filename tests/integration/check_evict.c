@@ -52,6 +52,7 @@ static struct gm_daemon daemon_;
 static struct board {
 	_Atomic uint64_t steps[WORKERS];
 	_Atomic uint64_t brought_back, in_host;
+	_Atomic unsigned joined; /* workers that have a session, or had one */
 } * board;
 
 static unsigned from_environment(const char *name, unsigned otherwise)
@@ -229,6 +230,7 @@ static void work(int channel, void *argument, bool endless)
 	w->seed = from_environment("GPUMEM_TEST_SEED", 1) * 100 + w->number;
 	options.socket = daemon_.socket;
 	OK(gpumem_connect(&options, &w->session));
+	board->joined++;
 	for (unsigned i = 0; i < n_buffers(); i++)
 		make(w, &w->held[i]);
 	for (unsigned i = 0; i < n_steps() || endless; i++)
@@ -307,6 +309,8 @@ START_TEST(a_daemon_that_is_killed_is_not_noticed)
 	struct gm_worker workers[WORKERS];
 	unsigned numbers[WORKERS];
 	start(workers, numbers, 0, WORKERS, work_to_the_end);
+	/* Sessions outlive the daemon; gpumem_connect() fails without one. */
+	GM_UNTIL(board->joined == WORKERS);
 	for (unsigned i = 0; i < KILLS; i++) {
 		uint64_t from = board->brought_back;
 		GM_UNTIL(board->brought_back > from + i * 7);
