@@ -41,8 +41,8 @@ void gm_leaving_renew(struct gm_leaver *leaver);
 /* Returns a list of those that the device has finished with. Must be called by one thread at a
  * time. */
 struct gm_leaver *gm_leaving_take(struct gpumem_session *session);
-/* Takes back a patient leaver for which fits() returns true. NULL: there is none. fits() must not
- * lock the session: the caller of fits() has done so. */
+/* Takes back a patient leaver for which fits() returns true, or returns NULL if the session has none. This function locks the
+ * session before it calls fits(), which must not lock it again. */
 struct gm_leaver *gm_leaving_take_back(struct gpumem_session *session,
 	bool (*fits)(const struct gm_leaver *leaver, const void *ctx), const void *ctx);
 /* Returns a list of all patient leavers, whatever work is under way. */

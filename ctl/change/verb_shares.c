@@ -130,10 +130,6 @@ static gpumem_status shares_parse(
 				   : status;
 }
 
-static void shares_take_done(void *user, const Gm__Wire__Packet *packet)
-{
-}
-
 /* Looks for the name among those of other users. */
 struct shares_search {
 	const char *name;
@@ -189,7 +185,7 @@ static gpumem_status shares_change(
 	if (status != GPUMEM_OK)
 		return status;
 	status = gm_ctl_conn_ask(
-		conn, request, GM__WIRE__PACKET__BODY_DONE, shares_take_done, NULL, &ctl->trouble);
+		conn, request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, &ctl->trouble);
 	if (status == GPUMEM_E_NOT_FOUND)
 		status = shares_explain(ctl, conn, name);
 	gm_ctl_conn_free(conn);

@@ -35,13 +35,6 @@ static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
 	daemon->pid_namespace = packet->status->pid_namespace;
 }
 
-/* The answer says nothing but that it will be done. */
-static void stop_take(void *user, const Gm__Wire__Packet *packet)
-{
-	(void)user;
-	(void)packet;
-}
-
 /* Opens the daemon's process. Returns -1 if gpumemctl cannot tell which one it is: a pid means
  * nothing across pid namespaces, and an old kernel cannot open processes. */
 static int stop_open_process(const struct stop_daemon *daemon)
@@ -94,7 +87,7 @@ static gpumem_status stop_daemon_at(
 	GM_AUTO_FD int process = stop_open_process(&daemon);
 	body.forget = forget;
 	status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DONE, stop_take, NULL, &ctl->trouble);
+		conn, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, &ctl->trouble);
 	if (status == GPUMEM_OK && process >= 0)
 		status = stop_await_end(ctl, &daemon, process);
 	if (status == GPUMEM_OK)

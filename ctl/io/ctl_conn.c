@@ -232,14 +232,11 @@ gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *reques
 			return conn_protocol_error(
 				trouble, conn, "it sent an answer of the wrong kind");
 
-		fn(user, packet);
+		if (fn)
+			fn(user, packet);
 		if (!packet->more)
 			return GPUMEM_OK;
 	}
-}
-
-static void conn_take_nothing(void *user, const Gm__Wire__Packet *packet)
-{
 }
 
 gpumem_status gm_ctl_conn_watch(
@@ -248,8 +245,8 @@ gpumem_status gm_ctl_conn_watch(
 	Gm__Wire__Watch body = GM__WIRE__WATCH__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(WATCH, watch, &body), *packet;
 
-	gpumem_status status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DONE, conn_take_nothing, NULL, trouble);
+	gpumem_status status =
+		gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, trouble);
 	if (status != GPUMEM_OK)
 		return status;
 

@@ -46,7 +46,7 @@ uint32_t gm_ctl_conn_daemon_minor(const struct gm_ctl_conn *conn);
 typedef void (*gm_ctl_conn_answer_fn)(void *user, const Gm__Wire__Packet *packet);
 
 /*
- * Sets the id of the request, sends it, and calls fn for each packet of the answer. All packets
+ * Sets the id of the request, sends it, and calls fn, unless that is NULL, for each packet of the answer. All packets
  * must have the expected body. If the daemon refuses, goes away or sends anything else, returns
  * another status than GPUMEM_OK and fills in *trouble.
  */

@@ -304,12 +304,6 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-static void config_take_done(void *user, const Gm__Wire__Packet *packet)
-{
-	(void)user;
-	(void)packet;
-}
-
 static gpumem_status config_reload(struct gm_ctl *ctl)
 {
 	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
@@ -317,8 +311,7 @@ static gpumem_status config_reload(struct gm_ctl *ctl)
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, config_take_done, NULL);
+	gpumem_status status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL);
 	if (status != GPUMEM_OK)
 		return status;
 

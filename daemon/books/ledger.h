@@ -76,7 +76,7 @@ struct gm_tally {
 /* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 7
 
-/* What the daemon asked a client to give back, and how the client has answered so far. ladder_run.c keeps it. */
+/* The daemon's last request that a client give memory back, and how the client has answered so far. ladder_run.c writes it. */
 struct gm_asked {
 	bool owing : 1;   /* it still owes bytes, and the deadline has not passed */
 	bool claimed : 1; /* it had said that it has them */

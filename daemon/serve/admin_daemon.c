@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What administrators let the daemon do with itself. The broker does it; this file asks for it, and answers. */
+/* Administrators stop the daemon, or make it reload. These functions check who asks, let the broker do it, and answer. */
 #include "daemon/serve/admin_daemon.h"
 
 #include "common/log.h"
