@@ -6,8 +6,8 @@
  * to the other parts.
  *
  * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
- * sessions end, core gives its chunks back, and the loop runs until no job is under way. If a call
- * of the backend does not return, the daemon ends without it after a while.
+ * sessions end, core gives its chunks back, and the loop runs until no job is under way and the keeper has what the next
+ * daemon needs. If a call of the backend does not return, or no keeper comes, the daemon ends without it after a while.
  */
 #include "daemon/broker_private.h"
 
@@ -35,7 +35,9 @@
 #include "daemon/tenant/client_keep.h"
 #include "daemon/tenant/client_news.h"
 
-#define GM_BROKER_STOP_MS   3000
+#define GM_BROKER_STOP_MS 3000
+/* Maximum additional time to wait for a keeper that has everything, in ms. */
+#define GM_BROKER_LATE_MS   7000
 #define GM_BROKER_SAMPLE_MS 1000
 
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
@@ -54,10 +56,22 @@ static void broker_on_watchdog(uv_timer_t *timer)
 
 /* ---- the end */
 
-static void broker_on_stuck(uv_timer_t *timer)
+/* The end is late: because of a job, or because the keeper lacks something that the next daemon needs. */
+static void broker_on_late(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
-	broker->stuck = true;
+	if (!gm_core_idle(broker->core)) {
+		broker->stuck = true;
+	} else if (!broker->late) {
+		broker->late = true;
+		uv_timer_start(timer, broker_on_late, GM_BROKER_LATE_MS, 0);
+		return;
+	} else {
+		gm_log(GM_LOG_ERROR,
+			"no keeper took what clients hold within %d s: it is given up; see gpumem-keeper(8)",
+			(GM_BROKER_STOP_MS + GM_BROKER_LATE_MS) / 1000);
+		broker->abandons = true;
+	}
 	uv_stop(&broker->loop);
 }
 
@@ -87,7 +101,7 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 		gm_core_shutdown(broker->core);
 	for (uint32_t i = 0; broker->forget && i < gm_core_device_count(broker->core); i++)
 		gm_core_undrain(broker->core, i);
-	uv_timer_start(&broker->stop, broker_on_stuck, GM_BROKER_STOP_MS, 0);
+	uv_timer_start(&broker->stop, broker_on_late, GM_BROKER_STOP_MS, 0);
 	gm_broker_check_idle(broker);
 }
 
@@ -504,7 +518,7 @@ static void broker_turn(struct gm_broker *broker)
 {
 	do
 		uv_run(&broker->loop, UV_RUN_DEFAULT);
-	while (!broker->stuck && !gm_core_idle(broker->core));
+	while (!gm_broker_may_end(broker));
 }
 
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config)

@@ -182,9 +182,15 @@ static void broker_core_probe(void *ctx, uint32_t device)
 
 /* ---- what the device threads and the clock tell core */
 
+bool gm_broker_may_end(struct gm_broker *broker)
+{
+	return broker->stuck ||
+	       (gm_core_idle(broker->core) && (broker->abandons || gm_broker_keep_is_safe(broker)));
+}
+
 void gm_broker_check_idle(struct gm_broker *broker)
 {
-	if (broker->stopping && gm_core_idle(broker->core))
+	if (broker->stopping && gm_broker_may_end(broker))
 		uv_stop(&broker->loop);
 }
 

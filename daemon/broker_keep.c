@@ -59,7 +59,6 @@ static void broker_keep_on_chunk(struct gm_broker *broker, struct gm_chunk *chun
 		broker->resample &= ~(UINT32_C(1) << device);
 		gm_worker_sample(broker->workers[device]);
 	}
-	gm_broker_check_idle(broker);
 }
 
 static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
@@ -79,6 +78,7 @@ static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t
 	case GM_KEEP_METADATA:
 		break; /* nobody waits for these */
 	}
+	gm_broker_check_idle(broker);
 }
 
 bool gm_broker_keep_hides(struct gm_broker *broker, uint32_t device, bool latest)
@@ -177,6 +177,8 @@ static void broker_keep_on_withdrawn(void *ctx, enum gm_keep_kind kind, uint64_t
 
 static void broker_keep_on_changed(void *ctx, bool ready)
 {
+	if (ready)
+		gm_broker_check_idle(ctx);
 }
 
 static const struct gm_keep_events broker_keep_events = {
@@ -501,6 +503,11 @@ bool gm_broker_keep_is_worth(struct gm_broker *broker)
 	if (broker->keep)
 		gm_keep_each_record(broker->keep, 0, broker_keep_count, &worth);
 	return worth;
+}
+
+bool gm_broker_keep_is_safe(struct gm_broker *broker)
+{
+	return !broker->keep || gm_keep_is_ready(broker->keep) || !gm_broker_keep_is_worth(broker);
 }
 
 void gm_broker_keep_close(struct gm_broker *broker)

@@ -62,6 +62,8 @@ struct gm_broker {
 	bool forget;        /* when it stops, all that clients hold ends */
 	bool asked_to_stop; /* by an administrator, not by a signal from outside */
 	bool stuck;         /* a backend call did not return in time */
+	bool late;          /* no job is under way, but the keeper lacks something */
+	bool abandons;      /* no keeper came in time */
 };
 
 /* broker_config.c: the configuration, at the start and when it is reloaded. */
@@ -91,7 +93,9 @@ bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYT
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
 extern const struct gm_core_ops gm_broker_core_ops;
 extern const struct gm_worker_events gm_broker_device_events;
-/* Ends the loop if the broker is stopping and no job is under way. */
+/* Whether no job is under way and the keeper has what the next daemon needs, or both have had their time. */
+bool gm_broker_may_end(struct gm_broker *broker);
+/* Ends the loop if the broker is stopping and may end. */
 void gm_broker_check_idle(struct gm_broker *broker);
 /* Runs core's timed work after the clients' pages were flushed. ctx is the broker. */
 void gm_broker_on_flushed(void *ctx);
@@ -110,6 +114,8 @@ int gm_broker_keep_open(struct gm_broker *broker);
 int gm_broker_keep_adopt(struct gm_broker *broker);
 /* Whether somebody holds something that the next daemon must know of. */
 bool gm_broker_keep_is_worth(struct gm_broker *broker);
+/* Whether the keeper has everything that somebody holds. */
+bool gm_broker_keep_is_safe(struct gm_broker *broker);
 /* Ends the connection, and a keeper of ours that has nothing to keep. The loop must turn once more. */
 void gm_broker_keep_close(struct gm_broker *broker);
 /* For gm_core_ops. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * systemd. Nothing else uses libsystemd, so the daemon is the same program with and without a
+ * systemd. Nothing else of the daemon uses libsystemd, so the daemon is the same program with and without a
  * service manager. If the manager cannot be told something, that is not an error.
  */
 #include "daemon/service.h"

@@ -7,7 +7,7 @@
  * While there is something to send that does not fit into the socket, nothing is read: a daemon that
  * does not read cannot make the keeper queue anything.
  */
-#include "keeper/keeper.h"
+#include "keeper/keeper_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +23,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-
 #include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/wire/keeper_wire.h"
 #include "common/limits.h"
 #include "common/system/pid_ns.h"
@@ -39,41 +37,14 @@
 #define KEEPER_OWN_FDS 16
 /* How often a keeper without a daemon looks whether its socket is still there. */
 #define KEEPER_LOOK_MS 1000
-
-struct keeper_key {
-	uint64_t id;
-	uint64_t kind;
-};
-
-struct keeper_item {
-	struct keeper_key key;
-	int fd;
-	UT_hash_handle hh;
-};
-
-struct gm_keeper {
-	int folder;                                /* of the socket */
-	char name[GM_LIMIT_SOCKET_PATH_BYTES + 1]; /* of the socket, in that folder */
-	int lock, listener;
-	dev_t device; /* of the socket's file */
-	ino_t inode;
-	uint64_t capacity;
-
-	struct keeper_item *items;
-	int daemon; /* the connection; -1: none */
-	pid_t daemon_pid;
-	bool greeted;             /* it has said hello */
-	struct keeper_item *next; /* the item to send next */
-	bool listing;             /* items are being sent */
-	struct gm_keeper_message answer;
-	bool answering; /* the answer did not fit into the socket yet */
-	bool deaf;      /* it has died; what it sent is still to be read */
-	bool stays, ended;
-};
+/* Maximum time to take the items of another keeper. */
+#define KEEPER_FETCH_MS 1500
+/* Of keeper_fetch_one(): that was the last packet. */
+#define KEEPER_FETCHED 2
 
 /* ---- items */
 
-static void keeper_forget(struct gm_keeper *keeper, struct keeper_item *item)
+void gm_keeper_forget(struct gm_keeper *keeper, struct keeper_item *item)
 {
 	HASH_DEL(keeper->items, item);
 	gm_close(item->fd);
@@ -89,8 +60,7 @@ static struct keeper_item *keeper_find(struct gm_keeper *keeper, uint64_t kind, 
 	return item;
 }
 
-/* Takes ownership of the fd. */
-static int keeper_put(struct gm_keeper *keeper, uint64_t kind, uint64_t id, int fd)
+int gm_keeper_put(struct gm_keeper *keeper, uint64_t kind, uint64_t id, int fd)
 {
 	struct keeper_item *item = keeper_find(keeper, kind, id);
 
@@ -121,7 +91,7 @@ static void keeper_forget_all(struct gm_keeper *keeper)
 	struct keeper_item *item, *next;
 
 	HASH_ITER (hh, keeper->items, item, next)
-		keeper_forget(keeper, item);
+		gm_keeper_forget(keeper, item);
 }
 
 /* ---- the daemon */
@@ -182,7 +152,7 @@ static void keeper_take_deposit(struct gm_keeper *keeper, const struct gm_keeper
 
 	GM_STEP("deposit: received");
 	if (r == 0)
-		r = keeper_put(keeper, message->kind, message->id, fd);
+		r = gm_keeper_put(keeper, message->kind, message->id, fd);
 	GM_STEP("deposit: held");
 	if (r < 0)
 		keeper_answer(keeper, GM_KEEPER_LOST, message->kind, message->id, (uint64_t)-r);
@@ -209,7 +179,7 @@ static void keeper_take_message(struct gm_keeper *keeper, const struct gm_keeper
 	case GM_KEEPER_CLOSE: {
 		struct keeper_item *item = keeper_find(keeper, message->kind, message->id);
 		if (item)
-			keeper_forget(keeper, item);
+			gm_keeper_forget(keeper, item);
 		GM_STEP("close: forgotten");
 		keeper_answer(keeper, GM_KEEPER_CLOSED, message->kind, message->id, 0);
 		GM_STEP("close: answered");
@@ -251,6 +221,17 @@ static void keeper_serve_daemon(struct gm_keeper *keeper)
 			keeper_take_message(keeper, &message, &packet);
 		gm_fdlist_deinit(&packet.fds);
 	}
+}
+
+void gm_keeper_drain(struct gm_keeper *keeper)
+{
+	if (keeper->daemon < 0)
+		return;
+	(void)shutdown(keeper->daemon, SHUT_RD);
+	keeper->deaf = true;
+	keeper->answering = keeper->listing = false;
+	keeper_serve_daemon(keeper);
+	keeper_hang_up(keeper);
 }
 
 /* Neither a process of another user nor one in a container, which may have any uid, is anybody to talk to. */
@@ -390,16 +371,25 @@ static int keeper_take_lock(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 }
 
 /* The folder may be too deep for a socket's address, so the address goes through the open folder. */
+static int keeper_make_address(
+	const struct gm_keeper *keeper, struct sockaddr_un *ret, char why[GM_KEEPER_WHY])
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	int n = snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s",
+		keeper->folder, keeper->name);
+	if (n >= 0 && (size_t)n < sizeof(ret->sun_path))
+		return 0;
+	errno = ENAMETOOLONG;
+	return keeper_fail("make its address", why);
+}
+
 static int keeper_listen(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct sockaddr_un address;
 	struct stat st;
-	int n = snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s",
-		keeper->folder, keeper->name);
-	if (n < 0 || (size_t)n >= sizeof(address.sun_path)) {
-		errno = ENAMETOOLONG;
-		return keeper_fail("make its address", why);
-	}
+	int r = keeper_make_address(keeper, &address, why);
+	if (r < 0)
+		return r;
 
 	if (fstatat(keeper->folder, keeper->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (!S_ISSOCK(st.st_mode) || st.st_uid != geteuid()) {
@@ -416,7 +406,7 @@ static int keeper_listen(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 	if (keeper->listener < 0)
 		return keeper_fail("make a socket", why);
 	mode_t before = umask(0177);
-	int r = bind(keeper->listener, (struct sockaddr *)&address, sizeof(address));
+	r = bind(keeper->listener, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
 	umask(before);
 	errno = error;
@@ -429,19 +419,26 @@ static int keeper_listen(struct gm_keeper *keeper, char why[GM_KEEPER_WHY])
 	return 0;
 }
 
-int gm_keeper_new(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY])
+static struct gm_keeper *keeper_alloc(char why[GM_KEEPER_WHY])
 {
 	struct rlimit limit;
 	struct gm_keeper *keeper = calloc(1, sizeof(*keeper));
 	if (!keeper) {
 		snprintf(why, GM_KEEPER_WHY, "out of memory");
-		return -ENOMEM;
+		return NULL;
 	}
-
 	keeper->folder = keeper->lock = keeper->listener = keeper->daemon = -1;
 	keeper->capacity = getrlimit(RLIMIT_NOFILE, &limit) == 0
 				   ? gm_minus(limit.rlim_cur, KEEPER_OWN_FDS)
 				   : 1024 - KEEPER_OWN_FDS;
+	return keeper;
+}
+
+int gm_keeper_new(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY])
+{
+	struct gm_keeper *keeper = keeper_alloc(why);
+	if (!keeper)
+		return -ENOMEM;
 	int r = keeper_open_folder(keeper, path, why);
 	if (r == 0)
 		r = keeper_take_lock(keeper, why);
@@ -453,6 +450,81 @@ int gm_keeper_new(const char *path, struct gm_keeper **ret_keeper, char why[GM_K
 	}
 	*ret_keeper = keeper;
 	return 0;
+}
+
+/* ---- another keeper's items */
+
+static int keeper_connect(const struct gm_keeper *keeper, int *ret_socket, char why[GM_KEEPER_WHY])
+{
+	struct sockaddr_un address;
+	pid_t pid;
+	int r = keeper_make_address(keeper, &address, why);
+	if (r < 0)
+		return r;
+	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return keeper_fail("connect to it", why);
+	if (!keeper_trusts(fd, &pid)) {
+		snprintf(why, GM_KEEPER_WHY, "the process that listens belongs to another user");
+		return -EPERM;
+	}
+	*ret_socket = gm_steal_fd(&fd);
+	return 0;
+}
+
+/* Takes one packet of the other keeper. Returns 0 as long as more are to come. */
+static int keeper_fetch_one(struct gm_keeper *keeper, int socket)
+{
+	struct gm_keeper_message message = {0};
+	struct gm_packet_in packet;
+	int r = gm_seqpacket_receive(socket, &message, sizeof(message), &packet);
+	if (r < 0)
+		return r == -EAGAIN ? 0 : r;
+
+	r = packet.n < sizeof(message) ? -EBADMSG : 0;
+	if (r == 0 && message.verb == GM_KEEPER_ITEM)
+		r = gm_keeper_put(
+			keeper, message.kind, message.id, gm_fdlist_steal(&packet.fds, 0));
+	else if (r == 0 && (message.verb == GM_KEEPER_BUSY ||
+				   (message.verb == GM_KEEPER_WELCOME &&
+					   message.value >= GM_KEEPER_VERSION_LEAVES)))
+		r = GM_KEEPER_E_NOT_NEEDED;
+	else if (r == 0 && message.verb == GM_KEEPER_DONE)
+		r = KEEPER_FETCHED;
+	gm_fdlist_deinit(&packet.fds);
+	return r;
+}
+
+int gm_keeper_fetch(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY])
+{
+	struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = GM_KEEPER_VERSION};
+	uint64_t until_ns = gm_clock_ns() + KEEPER_FETCH_MS * GM_NS_PER_MS;
+	GM_AUTO_FD int socket = -1;
+	struct gm_keeper *keeper = keeper_alloc(why);
+	if (!keeper)
+		return -ENOMEM;
+
+	int r = keeper_open_folder(keeper, path, why);
+	if (r == 0)
+		r = keeper_connect(keeper, &socket, why);
+	if (r == 0) {
+		snprintf(why, GM_KEEPER_WHY, "it does not answer");
+		r = gm_seqpacket_send(socket, &hello, sizeof(hello), NULL, 0);
+		r = r == -EPIPE ? 0 : r; /* a busy keeper has said so before it hung up */
+	}
+	while (r == 0) {
+		struct pollfd p = {.fd = socket, .events = POLLIN};
+		int n = poll(&p, 1, gm_clock_poll_ms(until_ns));
+		r = n == 0 ? -ETIMEDOUT : n < 0 && errno != EINTR ? -errno : 0;
+		if (n > 0)
+			r = keeper_fetch_one(keeper, socket);
+	}
+	if (r == KEEPER_FETCHED) {
+		*ret_keeper = keeper;
+		return 0;
+	}
+	gm_keeper_free(keeper);
+	return r;
 }
 
 void gm_keeper_free(struct gm_keeper *keeper)

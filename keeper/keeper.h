@@ -32,6 +32,28 @@ void gm_keeper_free(struct gm_keeper *keeper);
  */
 int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays);
 
+/*
+ * ---- the service manager
+ *
+ * A keeper that systemd runs leaves its items there when it ends. systemd hands them to the next keeper if the unit is
+ * being restarted, and closes them if it stops.
+ */
+
+/* Takes what the daemon has sent, and leaves all items with the service manager. On error, returns a negative errno, and
+ * some may be lost; -ENOTCONN: no service manager runs this process. */
+int gm_keeper_leave(struct gm_keeper *keeper);
+/* Takes the items that the keeper before left, if there are any. On error, returns a negative errno, and some are lost. */
+int gm_keeper_take_left(struct gm_keeper *keeper);
+void gm_keeper_tell_ready(void);
+
+/*
+ * Makes a keeper that does not listen and has copies of all items of the one that listens on this path. Meant for a keeper
+ * of an earlier version, which leaves nothing by itself. On error, returns a negative errno, and why names the cause.
+ * GM_KEEPER_E_NOT_NEEDED: that keeper leaves its items itself, or has a daemon that has them all.
+ */
+#define GM_KEEPER_E_NOT_NEEDED 1
+int gm_keeper_fetch(const char *path, struct gm_keeper **ret_keeper, char why[GM_KEEPER_WHY]);
+
 /* How many descriptors nobody else has for the daemon, besides its ledger. 0 while a daemon is connected, which has them all. */
 unsigned gm_keeper_alone_with(const struct gm_keeper *keeper);
 

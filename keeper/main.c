@@ -14,14 +14,11 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -38,6 +35,8 @@ static void usage(FILE *to)
 	      "  -s, --socket PATH  listen on PATH instead of " GM_SYSTEM_KEEPER "\n"
 	      "  -b, --background   go to the background once it listens, and end when gpumemd\n"
 	      "                     says that nothing is left to keep\n"
+	      "      --hand-over    give what a keeper of an earlier version holds to systemd,\n"
+	      "                     as this version does by itself; for ExecStop= of its unit\n"
 	      "      --version      show the version\n"
 	      "  -h, --help         show this help\n"
 	      "\n"
@@ -49,6 +48,7 @@ static void usage(FILE *to)
 static const struct option long_options[] = {
 	{"socket", required_argument, NULL, 's'},
 	{"background", no_argument, NULL, 'b'},
+	{"hand-over", no_argument, NULL, 'o'},
 	{"version", no_argument, NULL, 'V'},
 	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
@@ -62,24 +62,6 @@ static void raise_fd_limit(void)
 		limit.rlim_cur = limit.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &limit);
 	}
-}
-
-/* Tells the service manager that the socket listens. */
-static void tell_ready(void)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t n = path ? strlen(path) : 0;
-	if (!n || n >= sizeof(address.sun_path))
-		return;
-
-	memcpy(address.sun_path, path, n);
-	if (address.sun_path[0] == '@')
-		address.sun_path[0] = '\0';
-	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0)
-		(void)sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
 }
 
 /*
@@ -141,10 +123,50 @@ static int catch_signals(void)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Leaves what the keeper on this path holds with the service manager. */
+static int hand_over(const char *path)
+{
+	char why[GM_KEEPER_WHY];
+	struct gm_keeper *keeper = NULL;
+	int r = gm_keeper_fetch(path, &keeper, why);
+	if (r == GM_KEEPER_E_NOT_NEEDED || r == -ENOENT || r == -ECONNREFUSED)
+		return EXIT_SUCCESS;
+	if (r == 0) {
+		r = gm_keeper_leave(keeper);
+		snprintf(
+			why, sizeof(why), "the service manager does not take it: %s", strerror(-r));
+	}
+	gm_keeper_free(keeper);
+	if (r == 0)
+		return EXIT_SUCCESS;
+	fprintf(stderr, "gpumem-keeper: cannot hand over what the keeper on %s holds: %s\n", path,
+		why);
+	return EXIT_FAILURE;
+}
+
+/* Ends the keeper: the service manager gets its items for the next one, or they are given up. */
+static void leave(struct gm_keeper *keeper)
+{
+	unsigned n = gm_keeper_alone_with(keeper);
+	int r = gm_keeper_leave(keeper);
+	if (r == 0 && n)
+		fprintf(stderr,
+			"gpumem-keeper: stopped while there is no daemon; systemd has what clients hold (%u descriptors), and gives it to the next keeper if this is a restart\n",
+			n);
+	else if (r == -ENOTCONN && n)
+		fprintf(stderr,
+			"gpumem-keeper: stopped while there is no daemon, which gives up what clients hold (%u descriptors)\n",
+			n);
+	else if (r < 0 && r != -ENOTCONN)
+		fprintf(stderr,
+			"gpumem-keeper: cannot leave everything with systemd: %s; what it lacks is given up unless gpumemd runs\n",
+			strerror(-r));
+}
+
 int main(int argc, char **argv)
 {
 	const char *path = GM_SYSTEM_KEEPER;
-	bool background = false;
+	bool background = false, handing_over = false;
 	for (int c; (c = getopt_long(argc, argv, "s:bh", long_options, NULL)) != -1;) {
 		switch (c) {
 		case 's':
@@ -152,6 +174,9 @@ int main(int argc, char **argv)
 			break;
 		case 'b':
 			background = true;
+			break;
+		case 'o':
+			handing_over = true;
 			break;
 		case 'V':
 			puts("gpumem-keeper " PACKAGE_VERSION);
@@ -171,6 +196,8 @@ int main(int argc, char **argv)
 	}
 
 	raise_fd_limit();
+	if (handing_over)
+		return hand_over(path);
 	GM_AUTO_FD int waits = background ? go_to_background() : -1;
 	GM_AUTO_FD int stop = catch_signals();
 	if (stop < 0 || (background && waits < 0)) {
@@ -189,18 +216,20 @@ int main(int argc, char **argv)
 		return status;
 	}
 
+	r = background ? 0 : gm_keeper_take_left(keeper);
+	if (r < 0)
+		fprintf(stderr,
+			"gpumem-keeper: cannot take all that the keeper before left: %s; is LimitNOFILE= lower than before?\n",
+			strerror(-r));
 	if (background)
 		let_go();
 	else
-		tell_ready();
+		gm_keeper_tell_ready();
 	report(waits, EXIT_SUCCESS);
 	waits = gm_close(waits);
 	r = gm_keeper_serve(keeper, stop, !background);
-	unsigned given_up = gm_keeper_alone_with(keeper);
-	if (given_up)
-		fprintf(stderr,
-			"gpumem-keeper: stopped while there is no daemon, which gives up what clients hold (%u descriptors); to keep that, restart gpumemd and gpumem-keeper one after the other\n",
-			given_up);
+	if (!background)
+		leave(keeper);
 	gm_keeper_free(keeper);
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -13,7 +13,9 @@
  * and then with done. From then on the daemon deposits and closes, and the keeper confirms every close.
  * What the daemon sent before it died still counts.
  */
-#define GM_KEEPER_VERSION 1
+#define GM_KEEPER_VERSION 2
+/* Since this version, a keeper leaves its items with the service manager that ends it. */
+#define GM_KEEPER_VERSION_LEAVES 2
 
 enum gm_keeper_verb {
 	/* From the daemon. */

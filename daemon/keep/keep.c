@@ -312,7 +312,7 @@ int gm_keep_withdraw(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, 
 
 bool gm_keep_is_ready(const struct gm_keep *keep)
 {
-	return keep->ready;
+	return keep->ready && !keep->waiting;
 }
 
 void gm_keep_get_state(const struct gm_keep *keep, struct gm_keep_state *ret)

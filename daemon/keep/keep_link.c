@@ -25,6 +25,8 @@
 /* How soon to look again for a keeper that somebody else starts, and for one that is not ours. */
 #define KEEP_AWAY_MS    50
 #define KEEP_FOREIGN_MS 1000
+/* Maximum time in which a keeper that a service manager ended is followed by one that has its items, in ns. */
+#define KEEP_LEFT_NS (2 * GM_NS_PER_S)
 /* The exit status of a keeper that found another one on its socket. */
 #define KEEP_EXIT_TAKEN 3
 
@@ -134,10 +136,32 @@ static void keep_drop_closing(struct gm_keep *keep, struct gm_keep_item *item)
 		keep->events->withdrawn(keep->ctx, (enum gm_keep_kind)key.kind, key.id, user);
 }
 
-/* The keeper is gone, and with it its copies. What it was to close is closed. */
-static void keep_lose(struct gm_keep *keep)
+/* The keeper's copies are gone, and with them those that it was to close. */
+static void keep_confirm_closed(struct gm_keep *keep)
 {
 	struct gm_keep_item *item, *next, *closed = NULL;
+
+	HASH_ITER (hh, keep->items, item, next) {
+		item->held = false;
+		if (!item->closing)
+			continue;
+		gm_keep_item_dequeue(keep, item);
+		DL_APPEND(closed, item);
+	}
+	/* Other items may come and go while somebody is told, but not these. */
+	DL_FOREACH_SAFE (closed, item, next) {
+		DL_DELETE(closed, item);
+		keep_drop_closing(keep, item);
+	}
+}
+
+/*
+ * The keeper is gone. The next one gets everything again, and is told once more what to close: a service manager hands it
+ * the items that this one left. If this one was started here, it has left nothing.
+ */
+static void keep_lose(struct gm_keep *keep)
+{
+	struct gm_keep_item *item, *next;
 
 	gm_keep_link_close(keep);
 	keep->restarts += keep->ready;
@@ -151,20 +175,11 @@ static void keep_lose(struct gm_keep *keep)
 	keep->events->changed(keep->ctx, false);
 
 	HASH_ITER (hh, keep->items, item, next) {
-		item->held = false;
 		item->unconfirmed = 0;
-		if (item->closing) {
-			gm_keep_item_dequeue(keep, item);
-			DL_APPEND(closed, item);
-		} else {
-			gm_keep_item_enqueue(keep, item);
-		}
+		gm_keep_item_enqueue(keep, item);
 	}
-	/* Other items may come and go while somebody is told, but not these. */
-	DL_FOREACH_SAFE (closed, item, next) {
-		DL_DELETE(closed, item);
-		keep_drop_closing(keep, item);
-	}
+	if (keep->program)
+		keep_confirm_closed(keep);
 	uv_timer_start(&keep->retry, keep_on_retry, 0, 0);
 }
 
@@ -361,6 +376,8 @@ static void keep_on_retry(uv_timer_t *timer)
 	}
 	if (keep->phase == KEEP_GREETING)
 		return;
+	if (gm_clock_ns() - keep->lost_ns > KEEP_LEFT_NS)
+		keep_confirm_closed(keep);
 
 	int r = keep->starter ? -ENOENT : gm_keep_link_open(keep, why);
 	if (r == 0) {

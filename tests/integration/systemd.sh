@@ -1,12 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# gpumemd as a service of a real systemd: our units as they are installed, with the programs just built. The tests wait for
-# lines in two logs: one of events, which steps of the unit write, and the daemon's. GPUMEM_TEST_BACKEND=cuda runs it on a
-# fake GPU, whose driver and memory lie where the confined service reaches them.
+# gpumemd as a service of a real systemd: our units as they are installed, with the programs just built.
 set -u
-umask 022 # services of other users must be able to read what this makes
-: "${top_srcdir:?}" "${top_builddir:?}"
-backend=${GPUMEM_TEST_BACKEND:-host} lib=/run/sandbox/lib gpus=/run/sandbox/gpus
+# shellcheck source=tests/integration/systemd-functions.sh
+. "$(dirname "$0")/systemd-functions.sh"
 
 tests=(
 	units_are_free_of_complaints
@@ -30,7 +27,6 @@ tests=(
 	the_keeper_goes_on_when_the_daemon_dies_or_stops
 	a_killed_keeper_is_started_again_and_gets_everything
 	what_clients_hold_is_known_after_each_of_these
-	a_keeper_that_gives_up_what_clients_hold_says_so
 	what_somebody_stored_does_not_keep_it_from_starting
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
@@ -43,106 +39,7 @@ tests=(
 	stopping_the_socket_leaves_the_folder
 )
 
-# ---- outside: make the sandbox's folder, and run this script again in it
-
-if [ "${1-}" != inside ]; then
-	work=$(mktemp -d)
-	trap 'rm -rf "$work"' EXIT
-	mkdir -p "$work/units/gpumemd.service.d" "$work/units/gpumemd-keeper.service.d" "$work/root/bin"
-	# libtool takes a blank for the end of a path, so it gets a name without one.
-	exec {bin}<"$work/root/bin"
-	for program in daemon/gpumemd keeper/gpumem-keeper ctl/gpumemctl tests/integration/systemd_worker; do
-		"$top_builddir/libtool" --silent --mode=install install -m 0755 "$top_builddir/$program" "/proc/$$/fd/$bin/" >/dev/null ||
-			{ echo "Bail out! $program cannot be installed into the sandbox"; exit 1; }
-	done
-	exec {bin}<&-
-	for unit in gpumemd gpumemd-keeper; do
-		sed 's|@bindir@|/run/sandbox/bin|' "$top_srcdir/systemd/$unit.service.in" >"$work/units/$unit.service"
-	done
-	# The pause of a unit that cannot start, written down.
-	mkdir "$work/root/stub"
-	printf '#!/bin/sh\necho "a pause of $1 seconds"\nexec /bin/sleep "$1"\n' >"$work/root/stub/sleep"
-	chmod 0755 "$work/root/stub/sleep"
-	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\nStandardError=append:/run/sandbox/log\n' \
-		>"$work/units/gpumemd-keeper.service.d/test.conf"
-	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
-	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"
-	cp "$top_srcdir/systemd/tmpfiles.d/gpumemd.conf" "$work/root/tmpfiles.conf"
-	cp "$top_srcdir/systemd/gpumemd.service.d/terminate.conf" "$work/root/"
-	cp "$top_srcdir/tests/integration/systemd.sh" "$work/root/"
-	# There is no journal inside. The unit itself writes down its starts and ends, outside of its confinement.
-	cat >"$work/units/gpumemd.service.d/test.conf" <<-'UNIT'
-		[Service]
-		WatchdogSec=2s
-		StandardOutput=append:/run/sandbox/log
-		StandardError=append:/run/sandbox/log
-		ExecStartPost=+/bin/sh -c 'echo "started $MAINPID" >>/run/sandbox/events'
-		ExecStopPost=+/bin/sh -c 'echo "ended $SERVICE_RESULT $EXIT_CODE $EXIT_STATUS" >>/run/sandbox/events'
-		Environment=PATH=/run/sandbox/stub:/usr/bin:/bin
-		# For builds with sanitizers: the search for leaks needs ptrace, which the unit rightly denies.
-		Environment=ASAN_OPTIONS=detect_leaks=0
-	UNIT
-	if [ "$backend" = cuda ]; then
-		mkdir "$work/root/lib" && cp -L "$top_builddir"/tests/fake/lib/lib*.so.1 "$work/root/lib/" ||
-			{ echo "Bail out! there is no fake driver"; exit 1; }
-		cat >>"$work/units/gpumemd.service.d/test.conf" <<-UNIT
-			Environment=LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus
-			Environment=GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
-			ReadWritePaths=$gpus
-		UNIT
-	fi
-	# The thread sanitizer arranges its address space with personality().
-	if grep -q __tsan_init "$work/root/bin/gpumemd"; then
-		for unit in gpumemd gpumemd-keeper; do echo LockPersonality=no >>"$work/units/$unit.service.d/test.conf"; done
-	fi
-	"$top_srcdir/tests/integration/systemd-sandbox" "$work" bash /run/sandbox/systemd.sh inside \
-		2>"$work/stderr"
-	status=$?
-	sed 's/^/# /' "$work/stderr" >&2
-	if [ "$status" = 77 ]; then
-		echo "1..0 # SKIP $(tail -n 1 "$work/stderr")"
-		exit 0
-	fi
-	exit "$status"
-fi
-
-# ---- inside
-
-cd /run/sandbox || exit 99
-PATH=/run/sandbox/bin:$PATH
-socket=/run/gpumemd/socket
-touch events log
-unset GPUMEM_SOCKET XDG_RUNTIME_DIR
-if [ "$backend" = cuda ]; then
-	mkdir "$gpus" && mount -t tmpfs -o mode=1777 tmpfs "$gpus" && mkdir "$gpus/gpu0" &&
-		mount -t tmpfs -o mode=1777,size=1g tmpfs "$gpus/gpu0" || exit 99
-	export LD_LIBRARY_PATH=$lib GPUMEM_FAKE_DIR=$gpus GPUMEM_FAKE_INIT_BYTES=0 GPUMEM_FAKE_CONTEXT_BYTES=0
-fi
-
-# Waits for a matching line of a file, from the given line on, and prints it. It wakes up when the file grows, and gives up even if that
-# never ends.
-await() {
-	local file=$1 from=$2 pattern=$3 line status=1 fd tail end=$((SECONDS + 60))
-	exec {fd}< <(exec tail -n "+$from" -F "$file" 2>/dev/null)
-	tail=$!
-	while [ "$SECONDS" -le "$end" ] && read -r -t 60 -u "$fd" line; do
-		if [[ $line =~ $pattern ]]; then
-			echo "$line"
-			status=0
-			break
-		fi
-	done
-	kill "$tail" 2>/dev/null
-	exec {fd}<&-
-	[ "$status" = 0 ] || echo "no line like \"$pattern\" in $file from line $from on" >&2
-	return "$status"
-}
-next_line() { echo $(($(wc -l <"$1") + 1)); }
-property() { systemctl show -P "$1" "${2:-gpumemd.service}"; }
-# An ordinary user, who is not in our group.
-as_user() { setpriv --reuid 64998 --regid 64998 --clear-groups "$@"; }
-expect() { [ "$2" = "$3" ] || { echo "$1: expected \"$3\", got \"$2\"" >&2; return 1; }; }
-status_works() { as_user gpumemctl --socket "$socket" status >/dev/null; }
+enter_sandbox "$@"
 
 units_are_free_of_complaints() {
 	local said
@@ -209,16 +106,6 @@ ready_comes_with_a_status_text() {
 	expect "the service" "$(property SubState)" running && [ -n "$(property StatusText)" ]
 }
 
-# The highest value that LimitNOFILE= can have: without the capability, systemd goes no higher than its own limit.
-most_files() {
-	local most=524288 own
-	own=$(awk '/^Max open files/ { print $5 }' /proc/1/limits)
-	if ! ((0x$(awk '/^CapEff:/ { print $2 }' /proc/1/status) >> 24 & 1)) && [ "$own" -lt "$most" ]; then
-		most=$own
-	fi
-	echo "$most"
-}
-
 the_daemon_runs_confined_as_its_own_user() {
 	local pid uid
 	pid=$(property MainPID) uid=$(id -u gpumemd)
@@ -243,7 +130,6 @@ members_of_the_group_administer_and_others_do_not() {
 			gpumemctl --socket "$socket" trim
 }
 
-configure() { mkdir -p /etc/gpumemd && printf "$1" >/etc/gpumemd/gpumemd.conf; }
 effective() { gpumemctl --socket "$socket" config show --json | tr -d ' \n' | grep -o "\"key\":\"$1\",[^}]*" | head -n 1; }
 
 a_reload_takes_up_a_good_configuration() {
@@ -296,12 +182,6 @@ who_may_connect_is_not_for_the_configuration_to_say() {
 	return "$status"
 }
 
-# Checks that the daemon came back: the log of events has another process from that line on, and the daemon works.
-came_back() {
-	local from=$1 pid=$2 line
-	line=$(await events "$from" '^started') && [ "$line" != "started $pid" ] && status_works
-}
-
 the_watchdog_restarts_a_daemon_that_hangs() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
@@ -324,8 +204,6 @@ however_often_it_dies_it_is_started_again() {
 	expect "the socket" "$(property ActiveState gpumemd.socket)" active && ! tail -n "+$from" log | grep 'a pause of' >&2
 }
 
-keeper_pid() { property MainPID gpumemd-keeper.service; }
-
 the_keeper_goes_on_when_the_daemon_dies_or_stops() {
 	local from pid keeper
 	keeper=$(keeper_pid) from=$(next_line events) pid=$(property MainPID)
@@ -334,9 +212,6 @@ the_keeper_goes_on_when_the_daemon_dies_or_stops() {
 		systemctl stop gpumemd.service 2>/dev/null && expect "the keeper" "$(keeper_pid)" "$keeper" &&
 		systemctl start gpumemd.service && status_works
 }
-
-# figure KEY: a number of gpumemctl status.
-figure() { gpumemctl --socket "$socket" status --json | tr -d ' \n' | grep -o "\"$1\":[^,}]*" | head -n 1 | cut -d: -f2; }
 
 a_killed_keeper_is_started_again_and_gets_everything() {
 	local from pid i
@@ -361,18 +236,6 @@ what_clients_hold_is_known_after_each_of_these() {
 	from=$(next_line events) pid=$(property MainPID)
 	[ "$pid" != 0 ] && kill -STOP "$pid" && await events "$from" '^ended watchdog' >/dev/null && came_back "$from" "$pid" &&
 		expect "leases after the watchdog" "$(figure leases)" "$before" || status=1
-	let_go
-	return "$status"
-}
-
-# Both at once, as one command or a tool that restarts services after an upgrade does it.
-a_keeper_that_gives_up_what_clients_hold_says_so() {
-	local from words='gives up what clients hold' status=0
-	from=$(next_line log)
-	systemctl restart gpumemd.service gpumemd-keeper.service && status_works || return 1
-	if tail -n "+$from" log | grep "$words" >&2; then return 1; fi
-	hold 64998 64 || return 1
-	systemctl restart gpumemd.service gpumemd-keeper.service && await log "$from" "$words" >/dev/null && status_works || status=1
 	let_go
 	return "$status"
 }
@@ -463,28 +326,6 @@ without_a_gpu_it_takes_its_time_between_tries() {
 	return "$status"
 }
 
-# Starts a client of that uid that takes so many MiB and keeps them.
-declare -A holder=()
-take() {
-	rm -f "held.$1"
-	(exec setpriv --reuid "$1" --regid "$1" --clear-groups env GPUMEM_SOCKET="$socket" \
-		systemd_worker hold "$2" >"held.$1" 2>&1) &
-	holder[$1]=$!
-}
-# The same, and waits until it has them. Fails if it does not get them: held.UID says why.
-hold() {
-	take "$1" "$2"
-	[ "$(await "held.$1" 1 .)" = held ]
-}
-let_go() {
-	local uid
-	for uid in "${!holder[@]}"; do
-		kill -KILL "${holder[$uid]}" 2>/dev/null
-		wait "${holder[$uid]}" 2>/dev/null
-	done
-	holder=()
-}
-lives() { kill -0 "${holder[$1]}" 2>/dev/null; }
 # 1 GiB, of which 256 MiB are guaranteed to 64997 and 64 MiB to 64998.
 shortage="[gpumemd]\nbackend = $backend\n"
 shortage+='min_free = 0\nfraction = 1\nreserve = 0\nhost_limit = 0\noom = terminate\n'
@@ -540,20 +381,4 @@ stopping_the_socket_leaves_the_folder() {
 		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755"
 }
 
-echo "1..${#tests[@]}"
-n=0 failed=0
-for test in "${tests[@]}"; do
-	n=$((n + 1))
-	if "$test" >output 2>&1; then
-		echo "ok $n - $test"
-	else
-		failed=$((failed + 1))
-		echo "not ok $n - $test"
-		sed 's/^/# /' output
-	fi
-done
-if [ "$failed" != 0 ]; then
-	sed 's/^/# events: /' events
-	tail -n 100 log | sed 's/^/# log: /'
-fi
-exit $((failed != 0))
+run_tests "${tests[@]}"

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client of the service: takes memory, writes and reads it, shares a buffer, and lets another
- * process find in it what was written. Or, with "hold MIB", takes so much, says "held", and keeps
- * it until somebody ends it. Or, with "store NAME" and as a process of the service, puts a
- * descriptor of that name into its fd store. Status 0 when all of that works; the reason on stderr
- * when not.
+ * process find in it what was written. Status 0 when all of that works; the reason on stderr when not. Or:
+ *   hold MIB          takes so much, says "held", and keeps it until somebody ends it
+ *   guard N           takes N buffers and publishes one of them with metadata; says "right" now and for each line on standard
+ *                     input, if every byte of them is right, and a new buffer can be had
+ *   store NAME        as a process of the service: puts a descriptor of that name into its fd store
+ *   fill N, drain N   as a daemon of the keeper: deposits N descriptors; finds all of them, with their content, and
+ *                     withdraws them
  */
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +19,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "daemon/keep/keep.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/device.h"
 
@@ -83,8 +88,150 @@ static int store(const char *name)
 	return r <= 0;
 }
 
+/* ---- guard */
+
+enum { GUARD_BYTES = 2 << 20, GUARD_METADATA = 100000, GUARD_BUFFERS = 64 };
+
+static void guard_check_metadata(gpumem_session *session, const uint8_t *expected)
+{
+	void *found;
+	size_t size;
+	must(gpumem_metadata_read(session, "guarded", &found, &size, NULL), "reading metadata");
+	if (size != GUARD_METADATA || memcmp(found, expected, size) != 0) {
+		fprintf(stderr, "the metadata is not what was published (%zu bytes)\n", size);
+		exit(1);
+	}
+	gpumem_metadata_free(found);
+}
+
+static int guard(size_t n)
+{
+	static uint8_t metadata[GUARD_METADATA];
+	gpumem_buffer *buffers[GUARD_BUFFERS], *reader, *more;
+	gpumem_publish_options options = GPUMEM_PUBLISH_OPTIONS_INIT;
+	gpumem_session *session;
+	char line[16];
+	if (n < 1 || n > GUARD_BUFFERS)
+		return 2;
+	for (size_t i = 0; i < sizeof(metadata); i++)
+		metadata[i] = (uint8_t)(i * 7 + i / 256);
+	must(gpumem_connect(NULL, &session), "connecting");
+	for (size_t i = 0; i < n; i++) {
+		must(gpumem_buffer_create(session, 0, GUARD_BYTES, NULL, &buffers[i]), "creating");
+		gm_device_set(gpumem_buffer_ptr(buffers[i]), GUARD_BYTES, (uint8_t)(i + 1));
+	}
+	options.metadata = metadata;
+	options.metadata_size = sizeof(metadata);
+	options.replace = 1;
+	must(gpumem_publish(buffers[0], "guarded", &options, GPUMEM_STREAM_DONE, NULL),
+		"publishing");
+
+	do {
+		for (size_t i = 0; i < n; i++)
+			if (!gm_device_is(
+				    gpumem_buffer_ptr(buffers[i]), GUARD_BYTES, (uint8_t)(i + 1))) {
+				fprintf(stderr, "buffer %zu has wrong content\n", i);
+				return 1;
+			}
+		must(gpumem_attach(session, "guarded", &reader), "attaching");
+		guard_check_metadata(session, metadata);
+		if (!gm_device_is(gpumem_buffer_ptr(reader), GUARD_BYTES, 1)) {
+			fputs("the published buffer has wrong content\n", stderr);
+			return 1;
+		}
+		gpumem_buffer_destroy(reader);
+		must(gpumem_buffer_create(session, 0, GUARD_BYTES, NULL, &more), "one more");
+		gpumem_buffer_destroy(more);
+		puts("right");
+		fflush(stdout);
+	} while (fgets(line, sizeof(line), stdin));
+	return 0;
+}
+
+/* ---- a daemon of the keeper, as far as the keeper sees it */
+
+static void fill_on_item(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+{
+}
+
+static void fill_on_changed(void *ctx, bool ready)
+{
+}
+
+static const struct gm_keep_events fill_events = {
+	.deposited = fill_on_item,
+	.withdrawn = fill_on_item,
+	.changed = fill_on_changed,
+};
+
+static struct gm_keep *fill_open(uv_loop_t *loop)
+{
+	struct gm_keep_options options = {.path = "/run/gpumemd/keeper", .wait_ms = 10000};
+	struct gm_keep *keep;
+	char why[GM_KEEP_WHY];
+	if (uv_loop_init(loop) < 0 ||
+		gm_keep_open(loop, &options, &fill_events, NULL, &keep, why) < 0) {
+		fprintf(stderr, "%s\n", why);
+		exit(1);
+	}
+	return keep;
+}
+
+static void fill_close(uv_loop_t *loop, struct gm_keep *keep)
+{
+	while (!gm_keep_is_ready(keep))
+		uv_run(loop, UV_RUN_ONCE);
+	gm_keep_close(keep, false);
+	while (uv_run(loop, UV_RUN_DEFAULT))
+		;
+}
+
+static int fill(uint64_t n)
+{
+	uv_loop_t loop;
+	struct gm_keep *keep = fill_open(&loop);
+	for (uint64_t id = 1; id <= n; id++) {
+		int fd = memfd_create("item", MFD_CLOEXEC);
+		int r = fd >= 0 && write(fd, &id, sizeof(id)) == sizeof(id)
+				? gm_keep_deposit(keep, GM_KEEP_WORD, id, fd, NULL)
+				: -errno;
+		if (r < 0) {
+			fprintf(stderr, "depositing item %llu: %s\n", (unsigned long long)id,
+				strerror(-r));
+			return 1;
+		}
+	}
+	fill_close(&loop, keep);
+	return 0;
+}
+
+static int drain(uint64_t n)
+{
+	uv_loop_t loop;
+	struct gm_keep *keep = fill_open(&loop);
+	for (uint64_t id = 1; id <= n; id++) {
+		uint64_t content = 0;
+		int fd = -1;
+		if (gm_keep_claim(keep, GM_KEEP_WORD, id, &fd) < 0 ||
+			pread(fd, &content, sizeof(content), 0) != sizeof(content) ||
+			content != id) {
+			fprintf(stderr, "item %llu is not there\n", (unsigned long long)id);
+			return 1;
+		}
+		(void)gm_keep_withdraw(keep, GM_KEEP_WORD, id, NULL);
+	}
+	fill_close(&loop, keep);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "guard") == 0)
+		return guard(strtoull(argv[2], NULL, 10));
+	if (argc == 3 && strcmp(argv[1], "fill") == 0)
+		return fill(strtoull(argv[2], NULL, 10));
+	if (argc == 3 && strcmp(argv[1], "drain") == 0)
+		return drain(strtoull(argv[2], NULL, 10));
 	if (argc == 3 && strcmp(argv[1], "store") == 0)
 		return store(argv[2]);
 	if (argc == 3 && strcmp(argv[1], "hold") == 0)

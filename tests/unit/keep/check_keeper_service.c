@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of what a keeper leaves with the service manager, and of the next one, which takes it. The test is the manager. */
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "common/wire/keeper_wire.h"
+#include "common/wire/seqpacket.h"
+#include "tests/unit/keep/keep_fixture.h"
+
+/* UNREAD of them fit into a socket. */
+enum { STORED_MOST = 16, ITEMS = 300, UNREAD = 60 };
+
+struct manager {
+	char folder[200], path[256], notify[256];
+	int socket;
+	int stored[STORED_MOST];
+	int n;
+	bool ready, removed;
+};
+
+static void manager_init(struct manager *manager)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	memset(manager, 0, sizeof(*manager));
+	gm_scratch_folder(manager->folder, sizeof(manager->folder));
+	snprintf(manager->path, sizeof(manager->path), "%s/keeper", manager->folder);
+	snprintf(manager->notify, sizeof(manager->notify), "%s/notify", manager->folder);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", manager->notify);
+	manager->socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(manager->socket, (struct sockaddr *)&address, sizeof(address)), 0);
+}
+
+/* Reads one notification, and does what systemd does with it. */
+static void manager_read(struct manager *manager)
+{
+	char text[512] = "";
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * STORED_MOST)];
+	} control;
+	struct iovec part = {.iov_base = text, .iov_len = sizeof(text) - 1};
+	struct msghdr message = {.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	ck_assert_int_gt((int)recvmsg(manager->socket, &message, MSG_CMSG_CLOEXEC), 0);
+	bool stores = strstr(text, "FDSTORE=1") && strstr(text, "FDPOLL=0");
+	manager->ready |= strstr(text, "READY=1") != NULL;
+	manager->removed |= strstr(text, "FDSTOREREMOVE=1") != NULL;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+		int fd;
+		if (c->cmsg_type != SCM_RIGHTS)
+			continue;
+		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+		if (stores) {
+			ck_assert_int_lt(manager->n, STORED_MOST);
+			manager->stored[manager->n++] = fd;
+		} else {
+			close(fd); /* a barrier */
+		}
+	}
+}
+
+/* Starts a keeper with all that is stored. option, if not NULL, is another argument. */
+static pid_t manager_start(struct manager *manager, const char *option)
+{
+	char pid[32], n[32], names[STORED_MOST * 8] = "";
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child > 0)
+		return child;
+	for (int i = 0; i < manager->n; i++) {
+		strcat(names, i ? ":items" : "items");
+		dup2(fcntl(manager->stored[i], F_DUPFD, 100), 3 + i);
+	}
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	snprintf(n, sizeof(n), "%d", manager->n);
+	setenv("NOTIFY_SOCKET", manager->notify, 1);
+	if (manager->n) {
+		setenv("LISTEN_PID", pid, 1);
+		setenv("LISTEN_FDS", n, 1);
+		setenv("LISTEN_FDNAMES", names, 1);
+	}
+	execl(world_keeper(), "gpumem-keeper", "--socket", manager->path, option, NULL);
+	_exit(99);
+}
+
+static pid_t manager_start_ready(struct manager *manager)
+{
+	pid_t keeper = manager_start(manager, NULL);
+	manager->ready = manager->removed = false;
+	while (!manager->ready)
+		manager_read(manager);
+	/* It has taken what was stored, so nothing is left in the sockets. */
+	ck_assert(manager->removed == (manager->n > 0));
+	for (; manager->n > 0; manager->n--)
+		close(manager->stored[manager->n - 1]);
+	return keeper;
+}
+
+/* Reads notifications until the process has ended well. */
+static void manager_await_end(struct manager *manager, pid_t keeper)
+{
+	int status;
+	struct pollfd p[] = {{.fd = manager->socket, .events = POLLIN},
+		{.fd = world_pidfd(keeper), .events = POLLIN}};
+	while (poll(p, 2, -1) > 0 && !(p[1].revents && !p[0].revents))
+		if (p[0].revents)
+			manager_read(manager);
+	close(p[1].fd);
+	ck_assert_int_eq(waitpid(keeper, &status, 0), keeper);
+	ck_assert_int_eq(status, 0);
+}
+
+static void manager_deinit(struct manager *manager)
+{
+	close(manager->socket);
+}
+
+static void service_open(struct keep_world *world, const struct manager *manager)
+{
+	struct gm_keep_options options = {.path = manager->path, .wait_ms = 10000};
+	int r = world_try(world, &options);
+	ck_assert_msg(r == 0, "%d: %s", r, world->why);
+}
+
+static void service_deposit(struct keep_world *world)
+{
+	for (uint64_t id = 1; id <= ITEMS; id++)
+		ck_assert_int_ge(
+			gm_keep_deposit(world->keep, GM_KEEP_CHUNK, id, world_memory(id), NULL), 0);
+}
+
+/* Opens the keeper as the next daemon, and finds so many items. */
+static void service_expect(const struct manager *manager, uint64_t n)
+{
+	struct keep_world world;
+	service_open(&world, manager);
+	for (uint64_t id = 1; id <= n; id++) {
+		int fd = -1;
+		ck_assert_int_eq(gm_keep_claim(world.keep, GM_KEEP_CHUNK, id, &fd), 0);
+		ck_assert_uint_eq(world_content(fd), id);
+		close(fd);
+	}
+	world_close(&world, false);
+}
+
+START_TEST(the_next_keeper_has_what_the_one_before_left)
+{
+	struct manager manager;
+	struct keep_world world;
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	service_open(&world, &manager);
+	service_deposit(&world);
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	world_close(&world, false);
+
+	for (int round = 0; round < 3; round++) {
+		ck_assert_int_eq(kill(keeper, SIGTERM), 0);
+		manager_await_end(&manager, keeper);
+		ck_assert_int_gt(manager.n, 0);
+		keeper = manager_start_ready(&manager);
+		service_expect(&manager, ITEMS);
+	}
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+static void service_deposit_and_die(void *ctx)
+{
+	struct keep_world world;
+	service_open(&world, ctx);
+	struct gm_keep_state state = world_state(&world);
+	kill(state.pid, SIGSTOP);
+	for (uint64_t id = 1; id <= UNREAD; id++)
+		if (gm_keep_deposit(world.keep, GM_KEEP_CHUNK, id, world_memory(id), NULL) != 0)
+			_exit(1);
+}
+
+START_TEST(what_the_keeper_had_not_read_is_left_as_well)
+{
+	struct manager manager;
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	world_run_to_death(service_deposit_and_die, &manager);
+	ck_assert_int_eq(kill(keeper, SIGTERM), 0);
+	ck_assert_int_eq(kill(keeper, SIGCONT), 0);
+	manager_await_end(&manager, keeper);
+	keeper = manager_start_ready(&manager);
+	service_expect(&manager, UNREAD);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+START_TEST(what_is_closed_while_the_keeper_restarts_is_closed_in_the_next_one)
+{
+	struct manager manager;
+	struct keep_world world;
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	service_open(&world, &manager);
+	service_deposit(&world);
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	ck_assert_int_eq(kill(keeper, SIGTERM), 0);
+	manager_await_end(&manager, keeper);
+	WORLD_WAIT(&world, world.lost > 0);
+	ck_assert_int_eq(gm_keep_withdraw(world.keep, GM_KEEP_CHUNK, 7, NULL), GM_KEEP_E_WAIT);
+	/* Its memory is in the manager's store. */
+	ck_assert_uint_eq(world.withdrawn, 0);
+
+	keeper = manager_start_ready(&manager);
+	WORLD_WAIT(&world, world.withdrawn == 1 && gm_keep_is_ready(world.keep));
+	world_close(&world, false);
+	service_open(&world, &manager);
+	int fd = -1;
+	ck_assert_int_eq(gm_keep_claim(world.keep, GM_KEEP_CHUNK, 7, &fd), -ENOENT);
+	ck_assert_int_eq(gm_keep_claim(world.keep, GM_KEEP_CHUNK, 8, &fd), 0);
+	close(fd);
+	world_close(&world, false);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+/* A keeper of version 1, as far as a process that takes its items sees it. Never returns. */
+static void old_keeper(const char *path, uint64_t version)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct gm_keeper_message hello, welcome = {.verb = GM_KEEPER_WELCOME, .value = version},
+					done = {.verb = GM_KEEPER_DONE};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		listen(listener, 1) < 0 || raise(SIGSTOP))
+		_exit(1);
+	int other = accept(listener, NULL, NULL);
+	if (read(other, &hello, sizeof(hello)) != sizeof(hello) || hello.verb != GM_KEEPER_HELLO)
+		_exit(1);
+	gm_seqpacket_send(other, &welcome, sizeof(welcome), NULL, 0);
+	for (uint64_t id = 1; id <= ITEMS; id++) {
+		struct gm_keeper_message item = {
+			.verb = GM_KEEPER_ITEM, .kind = GM_KEEP_CHUNK, .id = id};
+		int fd = world_memory(id);
+		struct pollfd p = {.fd = other, .events = POLLOUT};
+		while (gm_seqpacket_send(other, &item, sizeof(item), &fd, 1) == -EAGAIN)
+			poll(&p, 1, -1);
+		close(fd);
+	}
+	gm_seqpacket_send(other, &done, sizeof(done), NULL, 0);
+	for (;;)
+		pause();
+}
+
+static pid_t start_old_keeper(const char *path, uint64_t version)
+{
+	int status;
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		old_keeper(path, version);
+	/* It stops once it listens. */
+	ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+	ck_assert(WIFSTOPPED(status));
+	kill(child, SIGCONT);
+	return child;
+}
+
+START_TEST(what_a_keeper_of_version_1_holds_is_handed_over)
+{
+	struct manager manager;
+	manager_init(&manager);
+	pid_t old = start_old_keeper(manager.path, 1);
+	manager_await_end(&manager, manager_start(&manager, "--hand-over"));
+	ck_assert_int_gt(manager.n, 0);
+	kill(old, SIGKILL);
+	waitpid(old, NULL, 0);
+	pid_t keeper = manager_start_ready(&manager);
+	service_expect(&manager, ITEMS);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+START_TEST(a_keeper_that_leaves_its_items_itself_is_not_asked)
+{
+	struct manager manager;
+	manager_init(&manager);
+	pid_t old = start_old_keeper(manager.path, GM_KEEPER_VERSION);
+	manager_await_end(&manager, manager_start(&manager, "--hand-over"));
+	ck_assert_int_eq(manager.n, 0);
+	kill(old, SIGKILL);
+	waitpid(old, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+START_TEST(without_a_keeper_there_is_nothing_to_hand_over)
+{
+	struct manager manager;
+	manager_init(&manager);
+	manager_await_end(&manager, manager_start(&manager, "--hand-over"));
+	ck_assert_int_eq(manager.n, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("keeper_service");
+	TCase *tcase = tcase_create("keeper_service");
+	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, the_next_keeper_has_what_the_one_before_left);
+	tcase_add_test(tcase, what_the_keeper_had_not_read_is_left_as_well);
+	tcase_add_test(tcase, what_is_closed_while_the_keeper_restarts_is_closed_in_the_next_one);
+	tcase_add_test(tcase, what_a_keeper_of_version_1_holds_is_handed_over);
+	tcase_add_test(tcase, a_keeper_that_leaves_its_items_itself_is_not_asked);
+	tcase_add_test(tcase, without_a_keeper_there_is_nothing_to_hand_over);
+	suite_add_tcase(suite, tcase);
+	return gm_tap_run(suite);
+}
