@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +21,14 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/wire/seqpacket.h"
 #include "daemon/net/endpoint.h"
 
 #define GM_ENDPOINT_BACKLOG 1024
+/* Maximum time to wait for the end of a daemon that has the path, and how often to look, in ms. */
+#define GM_ENDPOINT_CLAIM_MS 1000
+#define GM_ENDPOINT_LOOK_MS  20
 /* As Debian's SYS_UID_MAX: below are root and system users, who run the host's daemon. */
 #define GM_ENDPOINT_USER_UIDS 1000
 
@@ -308,15 +313,29 @@ static int endpoint_listen(const struct gm_endpoint *endpoint, char why[GM_ENDPO
 	return 0;
 }
 
+/* Takes the lock, if it was not taken before, and removes a socket that nobody listens on. A daemon that was killed has both until the kernel has closed
+ * its files, so this looks again for a while. */
+static int endpoint_claim(struct gm_endpoint *endpoint, bool locked, char why[GM_ENDPOINT_WHY])
+{
+	uint64_t until_ns = gm_clock_ns() + GM_ENDPOINT_CLAIM_MS * GM_NS_PER_MS;
+	for (;;) {
+		int r = locked ? 0 : endpoint_take_lock(endpoint, why);
+		locked = r == 0;
+		if (r == 0)
+			r = endpoint_clear_path(endpoint->path, why);
+		if (r != -EADDRINUSE || gm_clock_ns() >= until_ns)
+			return r;
+		poll(NULL, 0, GM_ENDPOINT_LOOK_MS);
+	}
+}
+
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,
 	char why[GM_ENDPOINT_WHY])
 {
 	endpoint_reset(endpoint);
 	int r = endpoint_choose_path(endpoint, path, why);
 	if (r == 0)
-		r = endpoint_take_lock(endpoint, why);
-	if (r == 0)
-		r = endpoint_clear_path(endpoint->path, why);
+		r = endpoint_claim(endpoint, false, why);
 	if (r == 0)
 		r = endpoint_bind(endpoint, why);
 	if (r == 0)
@@ -339,7 +358,7 @@ int gm_endpoint_open_admin(struct gm_endpoint *endpoint, const struct gm_endpoin
 		return r;
 	}
 
-	r = endpoint_clear_path(endpoint->path, why);
+	r = endpoint_claim(endpoint, true, why); /* the other one's lock covers it */
 	if (r == 0)
 		r = endpoint_bind(endpoint, why);
 	if (r == 0) {

@@ -25,7 +25,7 @@ struct gm_endpoint {
  * too. If group is "", leaves the group as it is.
  *
  * On error, returns a negative errno, and why says what is wrong. -EADDRINUSE: a live daemon
- * listens there. A socket that a dead daemon left is replaced. Of two daemons that start at once,
+ * listens there, and did so for a second. A socket that a dead daemon left is replaced. Of two daemons that start at once,
  * only one gets the path.
  */
 int gm_endpoint_open(struct gm_endpoint *endpoint, const char *path, mode_t mode, const char *group,

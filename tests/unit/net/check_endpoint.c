@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/net/endpoint.h"
@@ -91,6 +93,43 @@ START_TEST(a_daemon_that_starts_never_denies_its_socket_to_those_who_may_use_it)
 }
 END_TEST
 
+/* Ends when somebody looks whether it listens. Until then it has the path. */
+static void be_ending_daemon(const char *path, int report)
+{
+	struct gm_endpoint endpoint;
+	char why[GM_ENDPOINT_WHY];
+	struct pollfd p = {.events = POLLIN};
+
+	if (gm_endpoint_open(&endpoint, path, 0666, "", why) < 0 || write(report, "", 1) != 1)
+		_exit(1);
+	p.fd = endpoint.socket;
+	poll(&p, 1, -1);
+	_exit(0);
+}
+
+START_TEST(a_daemon_that_is_ending_does_not_keep_the_next_one_away)
+{
+	struct gm_endpoint endpoint;
+	char folder[] = "/tmp/gpumem-endpoint-XXXXXX";
+	char path[64], why[GM_ENDPOINT_WHY], byte;
+	int ends[2];
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/socket", folder);
+	ck_assert_int_eq(pipe(ends), 0);
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		be_ending_daemon(path, ends[1]);
+	ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+	int r = gm_endpoint_open(&endpoint, path, 0666, "", why);
+	ck_assert_msg(r == 0, "%s", why);
+	gm_endpoint_close(&endpoint);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
 /* ---- a socket that the service manager made */
 
 /* A path that leaves no room for a 0 byte in its address. */
@@ -136,6 +175,7 @@ int main(void)
 	TCase *tests = tcase_create("endpoint");
 
 	tcase_add_test(tests, a_daemon_that_starts_never_denies_its_socket_to_those_who_may_use_it);
+	tcase_add_test(tests, a_daemon_that_is_ending_does_not_keep_the_next_one_away);
 	tcase_add_test(tests, a_passed_socket_has_its_whole_path);
 	tcase_add_test(tests, one_without_a_path_is_taken_too);
 	suite_add_tcase(suite, tests);
