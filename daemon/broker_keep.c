@@ -426,8 +426,13 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 			gm_log(GM_LOG_WARNING, "ledger: damaged, and given up: %llu of the %s",
 				(unsigned long long)result->damaged[kind], names[kind]);
 	broker_keep_report_elsewhere(result);
-	if (result->lost)
-		gm_log(GM_LOG_WARNING, "ledger: the memory of %llu chunk%s is not there any more",
+	if (result->incomplete)
+		gm_log(GM_LOG_WARNING,
+			"discarded %llu lease%s or names as a whole: the keeper has only a part of what they consist of",
+			(unsigned long long)result->incomplete, result->incomplete == 1 ? "" : "s");
+	else if (result->lost)
+		gm_log(GM_LOG_INFO,
+			"the keeper closed the memory of %llu chunk%s after their processes had ended",
 			(unsigned long long)result->lost, result->lost == 1 ? "" : "s");
 	if (result->ipc)
 		gm_log(GM_LOG_WARNING,

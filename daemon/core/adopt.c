@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/arith.h"
+#include "common/cleanup.h"
 #include "daemon/core/adopt.h"
 #include "daemon/core/adopt_take.h"
 
@@ -127,7 +128,8 @@ static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outco
 		result->unfinished++;
 		break;
 	case GM_ADOPT_TAKE_E_LOST:
-		result->lost++;
+		result->lost += kind == GM_RECORD_CHUNK;
+		result->incomplete += kind == GM_RECORD_NAME;
 		break;
 	case GM_ADOPT_TAKE_E_IPC:
 		/* The lease stands for its chunks. */
@@ -173,24 +175,49 @@ static void adopt_count_clients(struct gm_adopt *adopt)
 	}
 }
 
-/* Ends leases that nobody holds: their last holder was about to leave. */
-static void adopt_end_unheld(struct gm_adopt *adopt)
+static bool adopt_process_lives(const struct gm_session *session)
+{
+	const struct gm_env *env = &session->core->env;
+	return !env->ops.fate ||
+	       env->ops.fate(env->ctx, session->info.pid, session->info.began) == GM_FATE_ALIVE;
+}
+
+/* Ends a lease whose maker still maps it, and of which the daemon lacks some memory. Nobody else holds it. */
+static void adopt_end_lost(struct gm_adopt *adopt, struct gm_lease *lease)
+{
+	uint64_t all = UINT64_MAX;
+	adopt->result.incomplete += adopt_process_lives(lease->maker);
+	adopt->result.adopted[GM_RECORD_LEASE]--;
+	gm_lease_drop(lease, &lease->own, true, &all);
+}
+
+/* Ends leases that nobody holds, because their last holder was about to leave, and those that are not whole. A name without
+ * its metadata is not whole, either. */
+static void adopt_end_leases(struct gm_adopt *adopt)
 {
 	struct gm_adopt_list *list = &adopt->take.records.lists[GM_RECORD_LEASE];
 	for (size_t i = 0; i < list->n; i++) {
-		struct gm_lease *lease = list->entries[i]->object;
+		struct gm_lease *lease = gm_steal_ptr(&list->entries[i]->object);
 		if (!lease)
 			continue;
+		if (list->entries[i]->lost && lease->maker) {
+			adopt_end_lost(adopt, lease);
+			continue;
+		}
+		if (lease->name && lease->name->metadata && !lease->metadata) {
+			gm_name_drop(lease);
+			adopt->result.incomplete++;
+			adopt->result.adopted[GM_RECORD_NAME]--;
+		}
 		lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
 		if (!lease->holds && !lease->name)
 			gm_lease_end_unheld(lease);
-		list->entries[i]->object = NULL;
 	}
 }
 
 static void adopt_finish(struct gm_adopt *adopt)
 {
-	adopt_end_unheld(adopt);
+	adopt_end_leases(adopt);
 	adopt_count_clients(adopt);
 
 	/* Estates live on if something refers to them. */

@@ -18,6 +18,7 @@ struct gm_adopt_entry {
 	uint64_t id;
 	uint32_t place;
 	bool taken;   /* the record belongs to something that was adopted */
+	bool lost;    /* of a lease: some of its memory is not there */
 	void *object; /* what was adopted: an estate, a session or a lease */
 	uint64_t record[];
 };

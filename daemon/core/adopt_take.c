@@ -37,6 +37,13 @@ static bool adopt_lease_is_elsewhere(const struct gm_adopt_take *take, uint64_t 
 		       ((const struct gm_record_lease *)(const void *)entry->record)->device);
 }
 
+/* Whether some memory of the lease is not there. Nobody may hold or find such a lease. */
+static bool adopt_lease_is_lost(const struct gm_adopt_take *take, uint64_t id)
+{
+	const struct gm_adopt_entry *entry = adopt_find(take, GM_RECORD_LEASE, id);
+	return entry && entry->lost;
+}
+
 static bool adopt_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) != NULL;
@@ -339,6 +346,8 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 
 	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
 	int r = adopt_memory(take, entry, lease->device, payer, &chunk);
+	if (r == GM_ADOPT_TAKE_E_LOST)
+		adopt_find(take, GM_RECORD_LEASE, record->owner)->lost = true;
 	if (r != 0)
 		return r;
 	gm_lease_adopt_chunk(lease, chunk);
@@ -361,6 +370,8 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
+	if (adopt_lease_is_lost(take, record->lease))
+		return GM_ADOPT_TAKE_E_LOST;
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > gm_minus(INT32_MAX, lease->n_opens))
@@ -378,6 +389,8 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
+	if (adopt_lease_is_lost(take, record->lease))
+		return GM_ADOPT_TAKE_E_LOST;
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
@@ -394,6 +407,8 @@ static int adopt_name(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
+	if (adopt_lease_is_lost(take, record->lease))
+		return GM_ADOPT_TAKE_E_LOST;
 	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN &&
@@ -412,9 +427,10 @@ static int adopt_metadata(struct gm_adopt_take *take, struct gm_adopt_entry *ent
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	int fd;
 	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
-		record->bytes > GM_LIMIT_METADATA_BYTES || !take->ops->metadata ||
-		take->ops->metadata(take->ctx, entry->id, &fd) < 0)
+		record->bytes > GM_LIMIT_METADATA_BYTES)
 		return GM_ADOPT_TAKE_E_DAMAGED;
+	if (!take->ops->metadata || take->ops->metadata(take->ctx, entry->id, &fd) < 0)
+		return GM_ADOPT_TAKE_E_LOST;
 	int r = gm_metadata_adopt(lease, entry->id, entry->place, record, fd);
 	if (r < 0)
 		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;

@@ -24,7 +24,7 @@ struct gm_adopt_take {
 enum {
 	GM_ADOPT_TAKE_E_DAMAGED = 1, /* or it rests on something that was not adopted */
 	GM_ADOPT_TAKE_E_UNFINISHED,  /* something that was never brought to its end left it */
-	GM_ADOPT_TAKE_E_LOST,        /* the memory of a chunk is not there */
+	GM_ADOPT_TAKE_E_LOST,        /* its memory is not there, or not all memory of its lease */
 	GM_ADOPT_TAKE_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
 	GM_ADOPT_TAKE_E_ELSEWHERE,   /* it is about a device that this daemon does not have */
 };

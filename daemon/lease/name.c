@@ -101,6 +101,13 @@ void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving)
 	DL_FOREACH (lease->holds, hold)
 		if (hold != &lease->own && hold != leaving)
 			return;
+	gm_name_drop(lease);
+}
+
+void gm_name_drop(struct gm_lease *lease)
+{
+	struct gm_name *name = lease->name;
+
 	name_part(name);
 	name_free(name);
 }

@@ -453,6 +453,8 @@ int gm_name_adopt(
 /* Call when a session is about to leave a lease that it opened. If there is no other reader, the name may end. Its
  * record must go before the records which show that there was a reader. */
 void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
+/* Ends the lease's name. The caller ends the lease if nobody holds it. */
+void gm_name_drop(struct gm_lease *lease);
 /* Ends names whose time has come, or some of them. */
 void gm_name_expire_some(struct gm_core *core);
 /* Ends all names. */

@@ -90,7 +90,7 @@ static int store(const char *name)
 
 /* ---- guard */
 
-enum { GUARD_BYTES = 2 << 20, GUARD_METADATA = 100000, GUARD_BUFFERS = 64 };
+enum { GUARD_BYTES = 2 << 20, GUARD_METADATA = 100000, GUARD_BUFFERS = 1024 };
 
 static void guard_check_metadata(gpumem_session *session, const uint8_t *expected)
 {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/lease/session_private.h"
 #include "tests/tap.h"
@@ -289,6 +290,99 @@ START_TEST(a_damaged_record_is_dropped_and_counted)
 }
 END_TEST
 
+/* ---- a keeper that has only a part: the daemon died while it filled a new one */
+
+/* Publishes the lease, with metadata of one byte if that is asked for. */
+static void publish(struct gm_lease *lease, const char *text, bool metadata)
+{
+	const struct gm_metadata_piece piece = {1, 0, "m", 1};
+	const struct gm_publish what = {.text = text, .metadata_bytes = metadata};
+	char detail[GM_DETAIL_BYTES];
+	uint64_t version;
+	if (metadata)
+		ck_assert_int_eq(gm_lease_put_metadata(s, lease, &piece, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_publish(s, lease, &what, &version, detail), GPUMEM_OK);
+}
+
+static gpumem_status find_name(struct gm_session *session, const char *text)
+{
+	struct gm_metadata_info found;
+	return gm_session_find_metadata(session, 100, text, NULL, 0, &found);
+}
+
+/* The keeper does not have the memory of the nth chunk's record. */
+static void lose_chunk(size_t n)
+{
+	const struct fake_record *chunk = fake_ledger_find(&ledger, GM_RECORD_CHUNK, n);
+	for (size_t i = 0; i < ledger.n_kept; i++)
+		if (ledger.kept[i].id == chunk->id)
+			ledger.kept[i--] = ledger.kept[--ledger.n_kept];
+}
+
+START_TEST(a_lease_without_all_of_its_memory_is_given_up_as_a_whole)
+{
+	uint8_t others[GM_TOKEN_BYTES];
+	uint64_t id = gm_session_id(s);
+	struct gm_session *reader = fake_ledger_join(&fake, 100, "a.service", others);
+	uint64_t reader_id = gm_session_id(reader);
+	struct gm_lease *part = ask(s, NULL, 4 * MiB, 1, GPUMEM_OK), *opened;
+	ask(s, part, 2 * MiB, 2, GPUMEM_OK);
+	publish(part, "part", true);
+	uint64_t part_id = part->id;
+	struct gm_lease *whole = ask(s, NULL, 8 * MiB, 3, GPUMEM_OK);
+	publish(whole, "whole", true);
+	ck_assert_int_eq(
+		gm_session_attach(reader, 100, "part", NULL, 0, 1, false, &opened), GPUMEM_OK);
+
+	ledger.stopped = true;
+	lose_chunk((size_t)_i);
+	restart();
+	ck_assert_uint_eq(result.lost, 1);
+	ck_assert_uint_eq(result.incomplete, 2);
+	ck_assert_uint_eq(all_damaged(), 0);
+	s = back(id, token);
+	reader = back(reader_id, others);
+	ck_assert_ptr_null(gm_session_find_lease(s, part_id));
+	ck_assert_ptr_null(gm_session_find_lease(reader, part_id));
+	ck_assert_uint_eq(gm_session_held(s, 0), 8 * MiB);
+	ck_assert_int_eq(find_name(s, "part"), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(find_name(s, "whole"), GPUMEM_OK);
+
+	/* The request that brought the lost lease comes again, and is a new one. */
+	ck_assert_uint_eq(gm_session_held(s, 0), 8 * MiB);
+	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
+	ck_assert_uint_eq(gm_session_held(s, 0), 12 * MiB);
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost + result.unfinished, 0);
+}
+END_TEST
+
+START_TEST(a_name_without_its_metadata_is_given_up)
+{
+	uint64_t id = gm_session_id(s);
+	struct gm_lease *lease = ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
+	uint64_t lease_id = lease->id;
+	publish(lease, "part", true);
+	publish(ask(s, NULL, 2 * MiB, 2, GPUMEM_OK), "whole", false);
+
+	ledger.stopped = true;
+	ck_assert_uint_eq(ledger.n_deposits, 1);
+	close(ledger.deposits[0].fd);
+	ledger.n_deposits = 0;
+	restart();
+	ck_assert_uint_eq(result.lost, 0);
+	ck_assert_uint_eq(result.incomplete, 1);
+	s = back(id, token);
+	/* Its memory is still there. */
+	ck_assert_ptr_nonnull(gm_session_find_lease(s, lease_id));
+	ck_assert_uint_eq(gm_session_held(s, 0), 6 * MiB);
+	ck_assert_int_eq(find_name(s, "part"), GPUMEM_E_NOT_FOUND);
+	ck_assert_int_eq(find_name(s, "whole"), GPUMEM_OK);
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost + result.incomplete, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("damaged records");
@@ -296,6 +390,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, a_shortage_is_no_damage, 0, 3);
 	tcase_add_test(tcase, a_full_ledger_refuses_and_leaves_nothing);
+	tcase_add_loop_test(tcase, a_lease_without_all_of_its_memory_is_given_up_as_a_whole, 0, 2);
+	tcase_add_test(tcase, a_name_without_its_metadata_is_given_up);
 	tcase_add_test(tcase, devices_are_found_by_uuid_when_their_numbers_change);
 	tcase_add_test(tcase, ipc_leases_end_with_their_daemon_and_are_reported);
 	tcase_add_test(tcase, who_pays_is_remembered_and_must_be_the_same_in_all_records);
