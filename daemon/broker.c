@@ -41,8 +41,8 @@
 #define GM_BROKER_SAMPLE_MS 1000
 
 /* Descriptors that the daemon opens later for itself: the reserves of its listeners (21), and those
- * of the loop, the device threads and the driver. */
-#define GM_BROKER_FDS_LATER 24
+ * of the loop, the device threads, the driver and what the keeper is told (1). */
+#define GM_BROKER_FDS_LATER 25
 /* With fewer, no chunk is prepared. */
 #define GM_BROKER_FDS_MANY 1024
 

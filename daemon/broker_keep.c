@@ -76,6 +76,7 @@ static void broker_keep_on_deposited(void *ctx, enum gm_keep_kind kind, uint64_t
 	case GM_KEEP_PAGE:
 	case GM_KEEP_FORMER:
 	case GM_KEEP_METADATA:
+	case GM_KEEP_REFS:
 		break; /* nobody waits for these */
 	}
 	gm_broker_check_idle(broker);
@@ -189,11 +190,56 @@ static const struct gm_keep_events broker_keep_events = {
 
 /* ---- records, and what clients have */
 
+/*
+ * Tells the keeper what the record says about who needs what: a chunk is needed while its lease is, and a lease while a client
+ * holds it or it has a name. What is charged without a client, and what an administrator set, is needed until a daemon says
+ * otherwise.
+ */
+static void broker_keep_refer(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
+{
+	struct gm_broker *broker = ctx;
+	uint64_t child = id, parent;
+	switch (kind) {
+	case GM_RECORD_CHUNK: {
+		const struct gm_record_chunk *chunk = bytes;
+		parent = chunk->state == GM_RECORD_LEASED ? chunk->owner : GM_KEEPER_ALWAYS;
+		break;
+	}
+	case GM_RECORD_LEASE:
+		parent = ((const struct gm_record_lease *)bytes)->session;
+		break;
+	case GM_RECORD_HOLD:
+		child = ((const struct gm_record_hold *)bytes)->lease;
+		parent = ((const struct gm_record_hold *)bytes)->session;
+		break;
+	case GM_RECORD_NAME:
+		child = ((const struct gm_record_name *)bytes)->lease;
+		parent = GM_KEEPER_ALWAYS;
+		break;
+	case GM_RECORD_LIMIT: {
+		const struct gm_record_limit *limit = bytes;
+		parent = limit->owner.kind == GM_OWNER_SESSION ? 0 : GM_KEEPER_ALWAYS;
+		break;
+	}
+	case GM_RECORD_DRAIN:
+	case GM_RECORD_DEBT:
+		parent = GM_KEEPER_ALWAYS;
+		break;
+	default:
+		return;
+	}
+	gm_keep_refer(broker->keep, place, child, parent);
+}
+
 int gm_broker_keep_record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
 {
 	struct gm_broker *broker = ctx;
-	return gm_keep_record(broker->keep, kind, id, place, bytes, size);
+	int r = gm_keep_record(broker->keep, kind, id, place, bytes, size);
+	if (r == 0)
+		broker_keep_refer(broker, kind, id, *place, bytes, size);
+	return r;
 }
 
 void gm_broker_keep_erase(void *ctx, uint32_t *place)
@@ -485,6 +531,9 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 		return r;
 	GM_STEP("start: core has adopted");
 
+	gm_keep_refer_begin(broker->keep);
+	gm_keep_each_record(broker->keep, 0, broker_keep_refer, broker);
+	gm_keep_refer_end(broker->keep);
 	uint64_t gone = gm_clients_adopt_end(&broker->clients);
 	GM_STEP("start: clients have been adopted");
 	uint64_t closed = gm_keep_settle(broker->keep);

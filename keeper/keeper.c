@@ -37,6 +37,9 @@
 #define KEEPER_OWN_FDS 16
 /* How often a keeper without a daemon looks whether its socket is still there. */
 #define KEEPER_LOOK_MS 1000
+/* For how long there must be no daemon before chunks are closed that nobody needs, in ns. A daemon that restarts finds them,
+ * and knows better. */
+#define KEEPER_RELEASE_NS (2 * GM_NS_PER_S)
 /* Maximum time to take the items of another keeper. */
 #define KEEPER_FETCH_MS 1500
 /* Of keeper_fetch_one(): that was the last packet. */
@@ -99,6 +102,8 @@ static void keeper_forget_all(struct gm_keeper *keeper)
 static void keeper_hang_up(struct gm_keeper *keeper)
 {
 	keeper->daemon = gm_close(keeper->daemon);
+	keeper->away_ns = gm_clock_ns();
+	keeper->released = 0;
 	keeper->greeted = keeper->listing = keeper->answering = keeper->deaf = false;
 	keeper->next = NULL;
 }
@@ -275,9 +280,23 @@ static bool keeper_is_found(const struct gm_keeper *keeper)
 	       st.st_dev == keeper->device && st.st_ino == keeper->inode;
 }
 
+/* There is no daemon. Once it is away for a while, what no process needs is closed. */
+static void keeper_look(struct gm_keeper *keeper)
+{
+	if (gm_clock_ns() - keeper->away_ns < KEEPER_RELEASE_NS)
+		return;
+	unsigned ended = 1 + gm_keeper_count_ended(keeper);
+	if (ended == keeper->released)
+		return;
+	keeper->released = ended;
+	if (!gm_keeper_release(keeper))
+		keeper->ended = !keeper->stays;
+}
+
 int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays)
 {
 	keeper->stays = stays;
+	keeper->away_ns = gm_clock_ns();
 	while (!keeper->ended && (keeper->daemon >= 0 || keeper_is_found(keeper))) {
 		bool sending = keeper->answering || keeper->listing;
 		struct pollfd fds[] = {
@@ -288,6 +307,8 @@ int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays)
 		int n = poll(fds, 3, keeper->daemon >= 0 ? -1 : KEEPER_LOOK_MS);
 		if (n < 0 && errno != EINTR)
 			return -errno;
+		if (n == 0)
+			keeper_look(keeper);
 		if (n <= 0)
 			continue;
 

@@ -28,7 +28,9 @@ void gm_keeper_free(struct gm_keeper *keeper);
  * Serves until there is nothing left to do. Returns 0. It ends
  *   - when a byte can be read from the descriptor stop;
  *   - when the daemon says that nothing is worth keeping, unless stays is set;
- *   - when no daemon is connected, and none could find it: its socket is gone.
+ *   - when no daemon is connected, and none could find it: its socket is gone;
+ *   - when no daemon is connected, no process is left that needs anything, and nothing is needed without one, unless stays
+ *     is set.
  */
 int gm_keeper_serve(struct gm_keeper *keeper, int stop, bool stays);
 

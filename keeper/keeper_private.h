@@ -2,7 +2,7 @@
 #ifndef GM_KEEPER_PRIVATE_H
 #define GM_KEEPER_PRIVATE_H
 
-/* For the files of keeper/ that are one object: keeper.c and keeper_service.c. */
+/* For the files of keeper/ that are one object: keeper.c, keeper_refs.c and keeper_service.c. */
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -43,11 +43,22 @@ struct gm_keeper {
 	bool answering; /* the answer did not fit into the socket yet */
 	bool deaf;      /* it has died; what it sent is still to be read */
 	bool stays, ended;
+	uint64_t away_ns; /* since when there is no daemon */
+	unsigned
+		released; /* how many processes had ended when chunks were closed last; 0: that was not yet done */
 };
 
 /* Adds an item, or replaces the one of that name. Takes ownership of the fd. */
 int gm_keeper_put(struct gm_keeper *keeper, uint64_t kind, uint64_t id, int fd);
 void gm_keeper_forget(struct gm_keeper *keeper, struct keeper_item *item);
+
+/*
+ * Closes chunks that nobody needs. Returns whether anything is left that somebody needs, or may need. Call this only while there
+ * is no daemon.
+ */
+bool gm_keeper_release(struct gm_keeper *keeper);
+/* How many of the processes that it knows have ended. */
+unsigned gm_keeper_count_ended(const struct gm_keeper *keeper);
 
 /*
  * Takes everything that the daemon has sent, and ends the connection. A packet that the daemon sends later fails, so the

@@ -43,7 +43,23 @@ enum gm_keep_kind {
 	GM_KEEP_FORMER = 5,   /* its page from before it resumed; id: the session's */
 	GM_KEEP_METADATA = 6, /* of a published lease; id: that of its record */
 	GM_KEEP_WORD = 7,     /* the control block of a lease with signals; id: the lease's */
+	GM_KEEP_REFS = 8,     /* what is needed while there is no daemon: see below */
 };
+
+/*
+ * What is needed while there is no daemon: an array of these in a memfd, which the daemon writes and the keeper reads. The
+ * child is needed as long as its parent is. Both are ids; that of a session is needed while its process lives. The first one
+ * is a header: its child is GM_KEEPER_REFS_MAGIC, and its parent is not 0 if the array is complete. A child of 0: an unused
+ * one.
+ *
+ * A keeper without a daemon closes the chunks that nobody needs. A parent of which it knows nothing counts as needed.
+ */
+struct gm_keeper_ref {
+	uint64_t child, parent;
+};
+#define GM_KEEPER_REFS_MAGIC UINT64_C(0x7366657270757067)
+/* A parent that is always needed. */
+#define GM_KEEPER_ALWAYS UINT64_MAX
 
 struct gm_keeper_message {
 	uint32_t verb;

@@ -156,6 +156,7 @@ int gm_keep_open(uv_loop_t *loop, const struct gm_keep_options *options,
 	keep->events = events;
 	keep->ctx = ctx;
 	keep->opening = true;
+	keep->refs_fd = -1;
 	keep->path = strdup(options->path);
 	keep->program = options->program ? strdup(options->program) : NULL;
 	uv_timer_init(loop, &keep->retry); /* cannot fail */
@@ -171,6 +172,7 @@ int gm_keep_open(uv_loop_t *loop, const struct gm_keep_options *options,
 		return r;
 	}
 
+	gm_keep_refs_open(keep);
 	keep_report_ledger(keep);
 	gm_keep_link_check_ready(keep);
 	gm_keep_link_poll(keep, keep->queue);
@@ -213,6 +215,7 @@ void gm_keep_close(struct gm_keep *keep, bool empty)
 	gm_keep_link_close(keep);
 	keep_drop_all(keep);
 	gm_records_free(keep->records);
+	gm_keep_refs_close(keep);
 	uv_close((uv_handle_t *)&keep->retry, keep_on_closed);
 }
 
@@ -226,7 +229,9 @@ int gm_keep_record(struct gm_keep *keep, uint32_t kind, uint64_t id, uint32_t *p
 
 void gm_keep_erase(struct gm_keep *keep, uint32_t *place)
 {
+	uint32_t erased = *place;
 	gm_records_erase(keep->records, place);
+	gm_keep_refs_erase(keep, erased);
 }
 
 void gm_keep_each_record(struct gm_keep *keep, uint32_t kind, gm_records_visit visit, void *ctx)
@@ -320,7 +325,7 @@ void gm_keep_get_state(const struct gm_keep *keep, struct gm_keep_state *ret)
 	*ret = (struct gm_keep_state){
 		.ready = keep->ready,
 		.pid = keep->pid,
-		.items = HASH_COUNT(keep->items),
+		.items = HASH_COUNT(keep->items) - (keep->refs_fd >= 0),
 		.capacity = keep->capacity,
 		.waiting = keep->waiting,
 		.restarts = keep->restarts,

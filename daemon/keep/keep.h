@@ -74,6 +74,16 @@ int gm_keep_record(struct gm_keep *keep, uint32_t kind, uint64_t id, uint32_t *p
 void gm_keep_erase(struct gm_keep *keep, uint32_t *place);
 void gm_keep_each_record(struct gm_keep *keep, uint32_t kind, gm_records_visit visit, void *ctx);
 
+/*
+ * Says what a keeper without a daemon must keep: child is needed as long as parent is (GM_KEEPER_ALWAYS: always). place is that of
+ * the record which says so; it has one such reference, and gm_keep_erase() ends it. parent 0: the record has none. Call this
+ * before the client hears of what the record says. Without memory for the reference, the keeper keeps everything.
+ */
+void gm_keep_refer(struct gm_keep *keep, uint32_t place, uint64_t child, uint64_t parent);
+/* Begins all references anew. Until gm_keep_refer_end(), a keeper without a daemon keeps everything. */
+void gm_keep_refer_begin(struct gm_keep *keep);
+void gm_keep_refer_end(struct gm_keep *keep);
+
 /* ---- descriptors */
 
 /*
@@ -109,11 +119,11 @@ bool gm_keep_is_ready(const struct gm_keep *keep);
 
 struct gm_keep_state {
 	bool ready;
-	pid_t pid; /* of the keeper; 0: there is none now */
-	uint64_t items, capacity;
-	uint64_t waiting;  /* items that are not in the keeper yet */
-	uint64_t restarts; /* how often the keeper was lost */
-	uint64_t lost;     /* items that it could not take */
+	pid_t pid;                /* of the keeper; 0: there is none now */
+	uint64_t items, capacity; /* items: without the references */
+	uint64_t waiting;         /* items that are not in the keeper yet */
+	uint64_t restarts;        /* how often the keeper was lost */
+	uint64_t lost;            /* items that it could not take */
 	uint64_t ready_ns,
 		lost_ns; /* when it had everything last, and when it died last; 0: never */
 	struct gm_records_state ledger;

@@ -2,7 +2,7 @@
 #ifndef GM_DAEMON_KEEP_PRIVATE_H
 #define GM_DAEMON_KEEP_PRIVATE_H
 
-/* For the files of daemon/keep that are one object: keep.c, keep_item.c and keep_link.c. */
+/* For the files of daemon/keep that are one object: keep.c, keep_item.c, keep_link.c and keep_refs.c. */
 
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
@@ -59,7 +59,12 @@ struct gm_keep {
 
 	struct gm_keep_item *items, *queue;
 	struct gm_records *records;
-	uint64_t closing; /* of items */
+	int refs_fd;                /* of the references; -1: there are none yet */
+	struct gm_keeper_ref *refs; /* by place; NULL: there are none yet */
+	uint32_t n_refs;            /* so many have memory */
+	bool refs_building;         /* some are still to come */
+	bool refs_failed;           /* there was no memory for one */
+	uint64_t closing;           /* of items */
 	uint64_t capacity, waiting, restarts, lost, ready_ns, lost_ns;
 };
 
@@ -75,6 +80,14 @@ void gm_keep_item_dequeue(struct gm_keep *keep, struct gm_keep_item *item);
 /* The keeper is to close the item, or is to have it after all. It must not be in the queue. */
 void gm_keep_item_set_closing(struct gm_keep *keep, struct gm_keep_item *item, bool closing);
 void gm_keep_item_drop(struct gm_keep *keep, struct gm_keep_item *item);
+
+/* ---- keep_refs.c: what is needed while there is no daemon */
+
+/* Takes over the references that the keeper has, if it has any. */
+void gm_keep_refs_open(struct gm_keep *keep);
+void gm_keep_refs_close(struct gm_keep *keep);
+/* Ends the reference of a record that is erased. */
+void gm_keep_refs_erase(struct gm_keep *keep, uint32_t place);
 
 /* ---- keep_link.c: the connection */
 
