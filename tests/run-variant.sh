@@ -3,6 +3,7 @@
 # Runs one row of tests/variants: run-variant.sh FILE. FILE holds the row; make writes it.
 # Where fake GPUs are not possible, the test skips.
 set -u
+. "${top_srcdir:?}/tests/namespaces.sh"
 read -r _ program backend gpus size environment <"$1"
 read -ra variables <<<"$environment"
 
@@ -17,7 +18,7 @@ case $program in *.sh) command=(bash "${top_srcdir:?}/$program") ;; esac
 "${top_srcdir:?}/tests/fake/with-fake-gpu" -r -n "$gpus" -s "$size" "${command[@]}"
 status=$?
 if [ "$status" = 77 ]; then
-	echo "1..0 # SKIP neither root nor user namespaces: the fake driver cannot mount its devices"
+	echo "1..0 # SKIP $(no_namespaces)"
 	exit 0
 fi
 exit "$status"

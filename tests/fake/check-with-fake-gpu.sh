@@ -14,7 +14,7 @@ finds() { # NAME EXPECTED [VARIABLE=VALUE...]
 	told=$(env "${@:3}" "$source/tests/fake/with-fake-gpu" -s 8m bash -c "$tell")
 	status=$?
 	if [ $status = 77 ]; then
-		ok "$1 # SKIP neither root nor user namespaces"
+		ok "$1 # SKIP $(no_namespaces)"
 	elif [ "$told" = "$2" ]; then
 		ok "$1"
 	else
@@ -31,7 +31,7 @@ runs_as() { # NAME EXPECTED [OPTION...]
 	told=$("$source/tests/fake/with-fake-gpu" -s 8m "${@:3}" bash -c 'echo "$(id -u) $(id -g)"')
 	status=$?
 	if [ $status = 77 ]; then
-		ok "$1 # SKIP neither root nor user namespaces"
+		ok "$1 # SKIP $(no_namespaces)"
 	elif [ "$told" = "$2" ]; then
 		ok "$1"
 	else
@@ -58,6 +58,33 @@ explains "and a wrong option" 2 "there is no option -x" -x true
 explains "and an option without its value" 2 "option -s needs a value" -s
 explains "and a number of devices that makes no sense" 2 "not many" -n many true
 explains "and a size that makes no sense" 2 "not 512m,5x" -s 512m,5x true
+
+# Runs a command in a folder that has all of the root folder and is no mount point.
+scratch with-fake-gpu
+# shellcheck disable=SC2016 # The inner shell expands it.
+in_chroot() {
+	unshare "${own_mounts[@]}" bash -c '
+		mount -t tmpfs tmpfs "$1" && mkdir "$1/root" || exit
+		for entry in /*; do
+			if [ -L "$entry" ]; then
+				cp -P "$entry" "$1/root/"
+			elif [ -d "$entry" ]; then
+				mkdir "$1/root$entry" && mount --rbind "$entry" "$1/root$entry"
+			fi || exit
+		done
+		cd / && PATH=$PATH:/usr/sbin:/sbin exec chroot "$1/root" "${@:2}"' bash "$dir" "$@"
+}
+name="in a chroot, it says that this is one, and the remedy"
+if why=$(no_namespaces); then
+	ok "$name # SKIP $why"
+else
+	told=$(in_chroot env top_builddir="$(realpath "$top_builddir")" "$source/tests/fake/with-fake-gpu" true 2>&1)
+	if [ $? = 77 ] && [[ $told == "with-fake-gpu: needs namespaces: this is a chroot whose folder is not a mount point; run 'mount --bind "* ]]; then
+		ok "$name"
+	else
+		not_ok "$name" "$told"
+	fi
+fi
 
 told=$(top_builddir=/nowhere "$source/tests/fake/with-fake-gpu" true 2>&1)
 if [ $? = 2 ] && grep -q "no fake driver in /nowhere.*run 'make " <<<"$told"; then

@@ -6,15 +6,12 @@ set -u
 umask 022
 build=${top_builddir:-.} source=${top_srcdir:-.}
 if [ -z "${GPUMEM_TEST_OWN_RUN:-}" ]; then
-	export GPUMEM_TEST_OWN_RUN=1
-	for how in "unshare --mount" "unshare --user --map-root-user --mount"; do
-		# shellcheck disable=SC2086 # the words are meant to be split
-		if $how mount -t tmpfs tmpfs /run 2>/dev/null; then
-			exec $how "$0" "$@"
-		fi
-	done
-	echo "1..0 # SKIP neither root nor user namespaces: the test cannot have a /run of its own"
-	exit 0
+	. "$source/tests/namespaces.sh"
+	if why=$(no_namespaces); then
+		echo "1..0 # SKIP $why"
+		exit 0
+	fi
+	GPUMEM_TEST_OWN_RUN=1 exec unshare "${own_mounts[@]}" "$0" "$@"
 fi
 mount -t tmpfs tmpfs /run || exit 1
 . "$source/tests/integration/functions.sh"

@@ -26,7 +26,7 @@ report "it fits 80 columns" [ ! -s "$dir/wide" ]
 status=$?
 if [ $status = 77 ]; then
 	for name in "the demo runs on a (fake) GPU" "and says so"; do
-		ok "$name # SKIP neither root nor user namespaces"
+		ok "$name # SKIP $(no_namespaces)"
 	done
 else
 	report "the demo runs on a (fake) GPU" [ $status = 0 ]

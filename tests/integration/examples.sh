@@ -45,7 +45,7 @@ if [ "${1:-}" != inside ]; then
 		status=$?
 		while IFS= read -r name; do
 			if [ "$status" = 77 ]; then
-				ok "$kind: $name # SKIP neither root nor user namespaces"
+				ok "$kind: $name # SKIP $(no_namespaces)"
 			elif grep -qxF "$name" <<<"$output"; then
 				ok "$kind: $name"
 			else

@@ -4,6 +4,7 @@
 #
 #   . "${top_srcdir:-.}/tests/integration/functions.sh"
 n=0 dir='' daemon=''
+. "$(dirname "${BASH_SOURCE[0]}")/../namespaces.sh"
 
 ok() { n=$((n + 1)); echo "ok $n - $1"; }
 not_ok() { # NAME LINE...

@@ -26,10 +26,9 @@ if [ -z "$dir" ]; then
 		echo 'inference:x:1004:'
 	} >"$dir/group"
 	chmod 644 "$dir/passwd" "$dir/group"
-	if [ "$(id -u)" != 0 ] || ! unshare --mount mount --bind "$dir/passwd" /etc/passwd 2>/dev/null; then
-		echo "1..0 # SKIP needs root and a mount namespace, for users that the examples name"
-		exit 0
-	fi
+	why=
+	if ! has_users; then why="needs root, for users that the examples name"; else why=$(no_namespaces); fi
+	[ -z "$why" ] || { echo "1..0 # SKIP $why"; exit 0; }
 	# shellcheck disable=SC2016 # the inner shell expands it
 	GPUMEM_MANUAL_DIR=$dir unshare --mount bash -c \
 		'mount --bind "$GPUMEM_MANUAL_DIR/passwd" /etc/passwd && mount --bind "$GPUMEM_MANUAL_DIR/group" /etc/group && exec bash "$0"' "$0"
