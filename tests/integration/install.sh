@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What make install leaves is complete: the programs are where an ordinary user finds them, the pages and the units name files
 # that exist, the configuration is accepted and is not overwritten, the examples build with pkg-config and run, and uninstalling
-# leaves nothing. A build that is configured for other folders begins anew.
+# leaves nothing. It ends with what to do next. A build that is configured for other folders begins anew.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 . "$source/tests/integration/functions.sh"
@@ -19,8 +19,11 @@ install >"$dir/log" 2>&1 || bail "make install: $(tail -n 20 "$dir/log")"
 # The folders, as configure was told.
 folder() { printf 'include Makefile\nprint:\n\t@echo $(%s)\n' "$1" | make -s --no-print-directory -C "$build" -f - print; }
 bindir=$(folder bindir) mandir=$(folder mandir) docdir=$(folder docdir) sysconfdir=$(folder sysconfdir) libdir=$(folder libdir)
-unitdir=$(folder systemdsystemunitdir) prefix=$(folder prefix)
+unitdir=$(folder systemdsystemunitdir) userunitdir=$(folder systemduserunitdir) prefix=$(folder prefix)
 conf=$root$sysconfdir/gpumemd/gpumemd.conf
+
+next_steps() { tail -n 20 "$dir/log" | grep -qxF "  systemctl --user enable --now gpumemd.socket gpumemd.service" && tail -n 1 "$dir/log" | grep -q "gpumemctl status"; }
+check "make install ends with what to do next" next_steps
 
 # ---- the programs
 
@@ -41,22 +44,24 @@ check "it says its version" "$root$bindir/gpumemd" --version
 
 unit_programs() {
 	local path paths
-	paths=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root$unitdir"/*.service)
-	[ -n "$paths" ] || return
+	paths=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root$unitdir"/*.service "$root$userunitdir"/*.service)
+	[ "$(wc -w <<<"$paths")" = 4 ] || return
 	for path in $paths; do [ -x "$root$path" ] || { echo "$path"; return 1; }; done
 }
-check "the service starts a program that is installed" unit_programs
+check "the services start programs that are installed" unit_programs
+user_units() { ! grep -HE '^(User|Group|SocketGroup|OOMScoreAdjust|Protect[A-Z][A-Za-z]*|Private[A-Z][A-Za-z]*)=|multi-user|/run/|admin\.socket' "$root$userunitdir"/*; }
+check "the units of a user have nothing that only the system can have" user_units
 
 # Every path below a folder of ours that a page, a unit, the configuration or the README names exists.
 named_paths() {
 	local path missing=0 paths
 	paths=$({
-		find "$root$mandir" "$root$unitdir" "$conf" -type f -exec sed -e 's/\\-/-/g' -e 's/\\[&f][BIR]*//g' {} +
+		find "$root$mandir" "$root$unitdir" "$root$userunitdir" "$conf" -type f -exec sed -e 's/\\-/-/g' -e 's/\\[&f][BIR]*//g' {} +
 		sed "s,/usr/local,$prefix,g" "$source/README.md"
 	} | grep -ohE "($prefix|$sysconfdir/gpumemd)/[A-Za-z0-9_./-]+" | sed 's/[.]*$//' | sort -u)
 	[ "$(wc -l <<<"$paths")" -ge 4 ] || { echo "only these were found: $paths"; return 1; }
 	for path in $paths; do
-		case $path in */gpumemd.conf.d | */gpumemd.conf.d/*) continue ;; esac # the administrator makes it
+		case $path in */gpumemd.conf.d/*) continue ;; esac # the administrator writes them
 		[ -e "$root$path" ] || { echo "$path"; missing=1; }
 	done
 	return "$missing"
@@ -66,10 +71,17 @@ check "the manual, the README, the units and the configuration name paths that e
 manual_of() { # NAME WORDS
 	LC_ALL=C MANPATH=$root$mandir MANPAGER=cat man -P cat "$1" | grep -qF "$2"
 }
+index_manual() { make -s -C "$build" index-manual mandir="$root$mandir"; }
 if command -v man >/dev/null; then
 	check "man finds a function" manual_of gpumem_free 'gpumem_status gpumem_free('
 	check "man finds the daemon" manual_of gpumemd 'GPU memory broker'
 	check "man finds gpumem-run" manual_of gpumem-run 'under gpumemd'
+	apropos_finds() {
+		local pages
+		index_manual && pages=$(MANPATH=$root$mandir apropos gpumem) || return
+		for page in gpumemd gpumemctl gpumem-run gpumem_alloc; do grep -q "^$page " <<<"$pages" || { echo "$page"; return 1; }; done
+	}
+	check "apropos finds the pages, once they are indexed" apropos_finds
 else
 	ok "man finds a function # SKIP man is not installed"
 fi
@@ -77,6 +89,7 @@ fi
 # ---- the configuration
 
 check "the configuration is installed for everybody to read" [ "$(stat -c %a "$conf")" = 644 ]
+check "its drop-ins have a folder" [ -d "$conf.d" ]
 check "it is accepted" "$root$bindir/gpumemctl" config check "$conf"
 # The group that the sysusers file makes is not here.
 sed -e 's/^#\([a-z[]\)/\1/' -e "s/^admin_group = .*/admin_group = $(id -gn)/" "$conf" >"$dir/all.conf"
@@ -129,7 +142,7 @@ fi
 # ---- uninstalling
 
 uninstall() { make -s -C "$build" uninstall DESTDIR="$root" V=0; }
-left() { uninstall && [ "$(find "$root" ! -type d)" = "$conf" ] || { find "$root" ! -type d; false; }; }
+left() { uninstall && index_manual && [ "$(find "$root" ! -type d)" = "$conf" ] || { find "$root" ! -type d; false; }; }
 check "uninstalling leaves nothing but the configuration that was changed" left
 cp "$source/systemd/gpumemd.conf" "$conf"
 gone() { uninstall && [ ! -e "$conf" ]; }

@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Says what to do after make install. The folders are in the environment: prefix, bindir, libdir, pythondir, units.
+set -eu
+
+printf '\ngpumemd is installed below %s. What to do next:\n' "$prefix"
+case $prefix in
+/usr | /usr/local)
+	cat <<STEPS
+
+  sudo ldconfig
+
+A service for everybody on this machine, with its settings in /etc/gpumemd/gpumemd.conf:
+
+  sudo systemd-sysusers && sudo systemd-tmpfiles --create gpumemd.conf
+  sudo systemctl daemon-reload
+  sudo systemctl enable --now gpumemd.socket gpumemd.service
+STEPS
+	;;
+*)
+	cat <<STEPS
+
+  export PATH=$bindir:\$PATH LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
+STEPS
+	[ -z "$pythondir" ] || echo "  export PYTHONPATH=$pythondir"
+	;;
+esac
+
+printf '\nA service of your own, with its settings in ~/.config/gpumemd/gpumemd.conf:\n\n'
+# systemd looks for units below /usr, /usr/local and ~/.local only.
+case $prefix in
+/usr | /usr/local | "${HOME-}"/.local) ;;
+*) printf '  systemctl --user link %s\n' "$units/gpumemd.socket $units/gpumemd.service $units/gpumemd-keeper.service" ;;
+esac
+cat <<STEPS
+  systemctl --user daemon-reload
+  systemctl --user enable --now gpumemd.socket gpumemd.service
+
+Or without systemd: gpumemd &
+
+Then: gpumemctl status, gpumemctl doctor, man gpumemd
+STEPS
