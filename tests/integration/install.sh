@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What make install leaves is complete: the programs are where an ordinary user finds them, the pages and the units name files
 # that exist, the configuration is accepted and is not overwritten, the examples build with pkg-config and run, and uninstalling
-# leaves nothing. It ends with what to do next. A build that is configured for other folders begins anew.
+# leaves nothing. It ends with what to do next. A build that is configured for other folders begins anew. ./bootstrap explains itself
+# before any package is there.
 set -u
 build=$(realpath "${top_builddir:-.}") source=$(realpath "${top_srcdir:-.}")
 . "$source/tests/integration/functions.sh"
@@ -159,4 +160,17 @@ echo "/another ..." >"$dir/again/config.folders"
 check "what was built for other folders is built again" configured
 same() { ! configured; }
 check "what was built for the same folders is not" same
+
+# ---- before any package is there
+
+mkdir "$dir/bare"
+for program in sh sed cat dirname; do ln -s "$(command -v "$program")" "$dir/bare/$program"; done
+help() {
+	local text option
+	text=$(env -i PATH="$dir/bare" sh "$source/bootstrap" --help) || return
+	for option in --prefix= $(grep -o 'AS_HELP_STRING(\[--[a-z-]*' "$source/configure.ac" | cut -d'[' -f2); do
+		grep -qF -e "  $option" <<<"$text" || { echo "$option"; return 1; }
+	done
+}
+check "./bootstrap --help names each option without any package" help
 echo "1..$n"
