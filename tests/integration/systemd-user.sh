@@ -173,7 +173,8 @@ a_stop_leaves_the_socket_and_a_connection_starts_it_again() {
 }
 
 stopping_everything_leaves_no_process() {
-	systemctl --user disable --now gpumemd.socket gpumemd.service gpumemd-keeper.service && [ ! -e "$socket" ] &&
+	systemctl --user disable --now gpumemd.socket gpumemd.service &&
+		systemctl --user disable --now gpumemd-keeper.service && [ ! -e "$socket" ] &&
 		expect "processes" "$(pgrep -x 'gpumemd|gpumem-keeper')" ""
 }
 
