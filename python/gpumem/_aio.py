@@ -3,6 +3,7 @@
 
 import asyncio
 import itertools
+import os
 import threading
 from ctypes import byref, c_int, c_void_p
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -120,7 +121,7 @@ class AsyncSession(Session):
         handle = c_void_p()
         _capi.check(core.library.gpumem_buffer_take(request, byref(handle)))
         assert handle.value
-        return self._keep(Buffer._of(core, handle.value))
+        return self._keep(Buffer._of(core, handle.value, evictable=evictable or cpu_ok))
 
     async def malloc(self, size: int, device: Device = 0, *, stream: Any = None, alignment: int = 0,  # type: ignore[override]
                      tag: Optional[str] = None, wait: Optional[float] = None) -> Block:
@@ -139,7 +140,7 @@ class AsyncSession(Session):
         requests = self._requests
         super().close()
         self._requests = None
-        if requests is not None:
+        if requests is not None and requests.core.pid == os.getpid():  # else they are the parent's
             requests.close()
 
     async def __aenter__(self) -> "AsyncSession":

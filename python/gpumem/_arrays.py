@@ -5,11 +5,12 @@ import builtins
 import ctypes
 import sys
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _cuda, _dlpack
 from ._core import Export, Hold, check_int, closed, stream_of
-from .errors import InvalidError, UnsupportedError, needs
+from .errors import ForkedError, InvalidError, UnsupportedError, needs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,6 +85,8 @@ class ArrayLike:
             self._hold_now()
         except InvalidError:
             return True
+        except ForkedError:
+            pass  # the parent has it
         return False
 
     # ---- parts
@@ -127,6 +130,7 @@ class ArrayLike:
         if hold.device.on_gpu:
             raise UnsupportedError("the memory is on %s, which the CPU cannot use: exchange it with CuPy or PyTorch, or copy it "
                                    "with read() and write()" % hold.device.name)
+        hold.check_usable()
         return hold
 
     def memoryview(self) -> builtins.memoryview:
@@ -186,6 +190,7 @@ class ArrayLike:
             raise AttributeError("the memory is not on a GPU: it has no __cuda_array_interface__")
         if self.dtype not in _dlpack.TYPESTRS:
             raise AttributeError("__cuda_array_interface__ has no code for %s: use DLPack" % self.dtype)
+        hold.check_usable()
         if self._lent is None or self._lent.hold is not hold:
             self._lent = hold.export()
         stream = None if self.stream is None else stream_of(self.stream) or _cuda.LEGACY
@@ -276,9 +281,25 @@ class _ForeignHold:
         self.tensor, self.pointer, self.read_only = tensor, tensor.pointer, tensor.read_only
         self.size = _product(tensor.shape) * _dlpack.itemsize(tensor.dtype)
         self.device = _ForeignDevice(tensor.device)
+        keep = tensor.keep and tensor.keep()
+        self._origin: Optional[Hold] = keep.hold if isinstance(keep, Export) else None
         weakref.finalize(self, tensor.delete).atexit = False
 
+    def check_fork(self) -> None:
+        if isinstance(self._origin, _ForeignHold):
+            self._origin.check_fork()
+        elif self._origin is not None:
+            self._origin.core.check_fork()
+
+    def using(self) -> Any:
+        return nullcontext() if self._origin is None else self._origin.using()
+
+    def check_usable(self) -> None:
+        with self.using():
+            pass
+
     def export(self) -> Any:
+        self.check_usable()
         return Export(self)  # type: ignore[arg-type]
 
 
@@ -293,6 +314,7 @@ class ForeignArray(ArrayLike):
         hold = self._hold
         if hold is None:
             raise closed("array")
+        hold.check_fork()
         return hold
 
     @property

@@ -12,10 +12,11 @@ import os
 import pwd
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from . import _capi, _captures, _cuda
-from .errors import ClosedError, GpumemError, InvalidError
+from .errors import BusyError, ClosedError, ForkedError, GpumemError, InvalidError
 
 HOST = _capi.DEVICE_HOST
 FOREVER = float("inf")
@@ -149,9 +150,15 @@ class Core:
         self.pid = os.getpid()
         self.keep: List[Any] = []  # functions that the library may call until the session has ended
         self.later: List[Callable[[], None]] = []  # what could not be freed yet
+        self.regions: "weakref.WeakValueDictionary[str, RegionUse]" = weakref.WeakValueDictionary()  # by their tags
         self._devices: Dict[int, DeviceInfo] = {}
         weakref.finalize(self, _disconnect, self.library, pointer, self.pid, self.keep).atexit = False
         _cores.add(self)
+
+    def check_fork(self) -> None:
+        """Raises ForkedError in a forked child. The memory is not mapped there, so touching it would end the process."""
+        if os.getpid() != self.pid:
+            raise ForkedError("this session belongs to the parent process: make another one in the child")
 
     def device(self, number: int, fresh: bool = False) -> DeviceInfo:
         if fresh or number not in self._devices:
@@ -200,6 +207,58 @@ def _quiet() -> None:
 # ---- memory
 
 
+class RegionUse:
+    """The copies that run in the memory of a region. A pause waits until they are done, and no copy begins before the pause is over."""
+
+    def __init__(self, core: Core, tag: str) -> None:
+        self._core, self._tag = core, tag
+        self._changed = threading.Condition(threading.RLock())  # a finalizer may run, and come here, while this thread has it
+        self._copies = self._pauses = 0
+        core.regions[tag] = self
+
+    def _check(self) -> None:
+        stats = _capi.RegionStatsStruct()
+        _capi.check(self._core.library.gpumem_region_stats(self._core.pointer, text(self._tag), stats))
+        state = _capi.REGION_STATES[stats.state]
+        if state != "active":
+            raise BusyError("region \"%s\" is %s: %s" % (self._tag, state if state == "paused" else "being " + state.replace("ing", "ed"),
+                                                       "wait until that is done" if state == "resuming" else "resume it first"))
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Keeps the memory where it is meanwhile. Raises BusyError if the region does not have it."""
+        with self._changed:
+            if self._pauses:
+                raise BusyError("region \"%s\" is being paused: resume it first" % self._tag)
+            self._copies += 1
+        try:
+            self._check()
+            yield
+        finally:
+            with self._changed:
+                self._copies -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Waits for the copies that are under way, and lets none begin meanwhile."""
+        with self._changed:
+            self._pauses += 1
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._copies)
+            yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+
+
+def pause_region(core: Core, tag: Any, keep: bool) -> None:
+    use = core.regions.get(tag) if isinstance(tag, str) else None
+    with use.pausing() if use is not None else nullcontext():
+        _capi.check(core.library.gpumem_region_pause(core.pointer, text(tag), int(keep)))
+
+
 class Export:
     """Somebody else's use of the memory: what they hold keeps this object, and this object keeps the Hold."""
 
@@ -233,11 +292,29 @@ class Hold:
         self.exports: "weakref.WeakSet[Export]" = weakref.WeakSet()
         self.fate = _Fate(core, device, free)
         self.read_only = False
+        self.evictable = False
+        self.region: Optional[RegionUse] = None  # which can give the memory away
         weakref.finalize(self, self.fate.end).atexit = False
         if device.on_gpu:
             _captures.announce()
 
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Around a use of the address. Raises BusyError if the memory is not there: its region is paused, or it is evictable and not
+        pinned."""
+        if self.evictable:
+            # A copy of no bytes is refused as any other copy is.
+            _capi.check(self.core.library.gpumem_copy_out(self.handle, 0, None, 0, _capi.STREAM_DONE, None, None))
+        with self.region.copying() if self.region is not None else nullcontext():
+            yield
+
+    def check_usable(self) -> None:
+        """Raises BusyError if the memory is not there now."""
+        with self.using():
+            pass
+
     def export(self) -> Export:
+        self.check_usable()
         if self.device.on_gpu:
             _captures.announce()
         with self.lock:

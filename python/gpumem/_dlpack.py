@@ -16,6 +16,7 @@ import ctypes
 import gc
 import sys
 import threading
+import weakref
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
@@ -220,6 +221,7 @@ class Foreign(NamedTuple):
     device: Tuple[int, int]
     read_only: bool
     delete: Any  # to be called once, when nobody uses the memory any more
+    keep: Any  # a weak reference to what export() was given, if this package made the capsule; else None
 
 
 def take(capsule: Any) -> Foreign:
@@ -256,4 +258,5 @@ def take(capsule: Any) -> Foreign:
             _DELETER(deleter)(address)
 
     return Foreign((tensor.data or 0) + tensor.byte_offset, shape, name, (tensor.device.type, tensor.device.id),
-                   bool(versioned and managed.flags & READ_ONLY), delete)
+                   bool(versioned and managed.flags & READ_ONLY), delete,
+                   weakref.ref(_live[address][0]) if address in _live else None)

@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+from contextlib import nullcontext
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, overload
 
@@ -63,6 +64,7 @@ class Memory(ArrayLike):
         hold = self._hold
         if hold is None:
             raise closed(self._kind)
+        hold.core.check_fork()
         return hold
 
     @property
@@ -98,21 +100,20 @@ class Memory(ArrayLike):
 
     # ---- copies
 
+    def _copy(self, hold: Hold, to: int, source: int, size: int, stream: int) -> None:
+        with hold.using():
+            if not hold.device.on_gpu:
+                ctypes.memmove(to, source, size)
+                return
+            number = _cuda.ordinal(hold.device.uuid)
+            _cuda.copy(number, to, source, size, stream)
+            _cuda.synchronize(number, stream)
+
     def _copy_in(self, hold: Hold, offset: int, address: int, size: int, stream: int, progress: Optional[Progress]) -> None:
-        if not hold.device.on_gpu:
-            ctypes.memmove(hold.pointer + offset, address, size)
-            return
-        number = _cuda.ordinal(hold.device.uuid)
-        _cuda.copy(number, hold.pointer + offset, address, size, stream)
-        _cuda.synchronize(number, stream)
+        self._copy(hold, hold.pointer + offset, address, size, stream)
 
     def _copy_out(self, hold: Hold, offset: int, address: int, size: int, stream: int, progress: Optional[Progress]) -> None:
-        if not hold.device.on_gpu:
-            ctypes.memmove(address, hold.pointer + offset, size)
-            return
-        number = _cuda.ordinal(hold.device.uuid)
-        _cuda.copy(number, address, hold.pointer + offset, size, stream)
-        _cuda.synchronize(number, stream)
+        self._copy(hold, address, hold.pointer + offset, size, stream)
 
     def write(self, data: Any, offset: int = 0, *, stream: Any = None, progress: Optional[Progress] = None) -> int:
         """Copies host memory (bytes, NumPy arrays, anything with the buffer protocol) to the device, after the work that was launched on
@@ -120,13 +121,14 @@ class Memory(ArrayLike):
         hold = self._hold_now()
         if hold.read_only:
             raise InvalidError("the memory was shared for reading only")
-        keep, address, size = _host_source(data)
-        offset = check_int("an offset", offset, 0, hold.size)
-        if offset + size > hold.size:
-            raise InvalidError("%d bytes at offset %d do not fit into %d bytes" % (size, offset, hold.size))
-        if size:
-            self._copy_in(hold, offset, address, size, stream_of(stream), progress)
-        del keep
+        with data._hold_now().using() if isinstance(data, ArrayLike) else nullcontext():
+            keep, address, size = _host_source(data)
+            offset = check_int("an offset", offset, 0, hold.size)
+            if offset + size > hold.size:
+                raise InvalidError("%d bytes at offset %d do not fit into %d bytes" % (size, offset, hold.size))
+            if size:
+                self._copy_in(hold, offset, address, size, stream_of(stream), progress)
+            del keep
         return size
 
     def read(self, size: Optional[int] = None, offset: int = 0, *, stream: Any = None,
@@ -157,9 +159,10 @@ class Memory(ArrayLike):
         if offset + size > hold.size:
             raise InvalidError("%d bytes at offset %d do not fit into %d bytes" % (size, offset, hold.size))
         number = source.__dlpack_device__()[1]
-        if source.stream is not None:
-            _cuda.order(number, stream_of(source.stream), stream_of(stream))
-        _cuda.copy(number, hold.pointer + offset, source.ptr, size, stream_of(stream))
+        with hold.using(), source._hold_now().using():
+            if source.stream is not None:
+                _cuda.order(number, stream_of(source.stream), stream_of(stream))
+            _cuda.copy(number, hold.pointer + offset, source.ptr, size, stream_of(stream))
         hold.fate.exported = True  # the copy may still run when the memory is closed
         fate = getattr(source._hold_now(), "fate", None)
         if fate is not None:
@@ -200,11 +203,12 @@ class Buffer(Memory):
     _kind = "buffer"
 
     @classmethod
-    def _of(cls, core: Core, handle: int, from_others: bool = False) -> "Buffer":
+    def _of(cls, core: Core, handle: int, from_others: bool = False, evictable: bool = False) -> "Buffer":
         library = core.library
         device = core.device(library.gpumem_buffer_device(handle))
         pointer, size = library.gpumem_buffer_ptr(handle) or 0, library.gpumem_buffer_size(handle)
         hold = Hold(core, device, pointer, size, free_buffer(handle), handle)
+        hold.evictable = evictable
         if from_others and not device.on_gpu:
             hold.read_only = not _writable(pointer)
         return cls(hold)

@@ -2,10 +2,10 @@
 """Regions: memory that a program gives away for a while and gets back at the same addresses."""
 
 from ctypes import byref, c_void_p
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from . import _capi
-from ._core import Core, Hold, check_int, closed, milliseconds, stream_of, text
+from ._core import Core, Hold, RegionUse, check_int, closed, milliseconds, pause_region, stream_of, text
 from ._memory import Block
 
 
@@ -44,10 +44,11 @@ def region_stats(core: Core, tag: str) -> RegionStats:
 
 class Region:
     """A range of addresses with memory of its own. Blocks are carved out of it; pause() gives the memory of all of them to others, and
-    resume() gets it back, at the same addresses. While it is paused, nothing may touch its blocks: a kernel that does fails, and
-    on the host backend so does the program."""
+    resume() gets it back, at the same addresses. While it is paused, using a block raises BusyError. Arrays that others made of its blocks
+    before are not refused: a kernel that touches them then fails, and on the host backend so does the program."""
 
-    def __init__(self, core: Core, device: int, tag: str, max_size: int, initial: int, wait: Optional[float]) -> None:
+    def __init__(self, core: Core, device: int, tag: str, max_size: int, initial: int, wait: Optional[float],
+                 keep: Callable[[Block], Block]) -> None:
         handle = c_void_p()
         options = _capi.RegionOptions(initial=check_int("a size", initial), wait_ms=milliseconds(wait))
         _capi.check(core.library.gpumem_region_create(
@@ -57,14 +58,16 @@ class Region:
         def destroy(fate: Any) -> None:
             fate.core.library.gpumem_region_destroy(pointer)
 
-        self.tag = tag
+        self.tag, self._keep = tag, keep
         # Blocks keep it, so that it ends after the last of them.
         self._hold: Optional[Hold] = Hold(core, core.device(device), 0, 0, destroy, pointer)
+        self._hold.region = RegionUse(core, tag)
 
     def _hold_now(self) -> Hold:
         hold = self._hold
         if hold is None:
             raise closed("region")
+        hold.core.check_fork()
         return hold
 
     def alloc(self, size: int, *, stream: Any = None, wait: Optional[float] = None) -> Block:
@@ -79,13 +82,12 @@ class Region:
             fate.core.library.gpumem_region_free(hold.handle, address, _capi.STREAM_ANY if fate.exported else fate.stream)
 
         piece = Hold(hold.core, hold.device, address, size, free)
-        piece.fate.stream = stream_of(stream)
-        return Block(piece)
+        piece.fate.stream, piece.region = stream_of(stream), hold.region
+        return self._keep(Block(piece))
 
     def pause(self, keep: bool = True) -> None:
         """Gives the memory to others. keep: the content goes to pinned host memory, and comes back. Waits for the device's work."""
-        hold = self._hold_now()
-        _capi.check(hold.core.library.gpumem_region_pause(hold.core.pointer, text(self.tag), int(keep)))
+        pause_region(self._hold_now().core, self.tag, keep)
 
     def resume(self, wait: Optional[float] = None) -> None:
         """Gets the memory back. wait: seconds, if others have it."""

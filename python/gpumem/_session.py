@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection to the daemon."""
 
+import os
 import threading
 import weakref
 from ctypes import byref, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
@@ -8,7 +9,8 @@ from typing import Any, Callable, Collection, Dict, List, NamedTuple, Optional, 
 
 from . import _capi
 from ._arrays import View, _product
-from ._core import HOST, Core, DeviceInfo, check_device, check_int, in_callback, milliseconds, shared_name, stream_of, text
+from ._core import (HOST, Core, DeviceInfo, check_device, check_int, in_callback, milliseconds, pause_region, shared_name, stream_of,
+                    text)
 from ._dlpack import dtype_name, itemsize
 from ._events import Event, EventIterator, Hub, Subscription
 from ._memory import Batch, Block, Buffer, Metadata, take_metadata
@@ -128,6 +130,7 @@ class Session:
         core = self._core
         if core is None:
             raise ClosedError("this session is closed: make another one")
+        core.check_fork()
         if core.later:
             core.free_later()
         return core
@@ -152,12 +155,17 @@ class Session:
         last of them. Harmless if it was closed before."""
         if in_callback():
             raise BusyError("a function that an event has called cannot close the session: tell another thread to")
-        with self._lock:
-            core, self._core = self._core, None
-            known = list(self._known)
-        if core is not None:
-            core.free_later()
-        self._hub.close()
+        core = self._core
+        if core is not None and core.pid != os.getpid():
+            # Another thread of the parent may have had a lock at the fork, which nobody releases here.
+            self._core, known = None, list(self._known)
+        else:
+            with self._lock:
+                core, self._core = self._core, None
+                known = list(self._known)
+            if core is not None:
+                core.free_later()
+            self._hub.close()
         for thing in known:
             thing.close()
 
@@ -244,7 +252,7 @@ class Session:
         size, options = buffer_options(size, tag, wait, max_size, type, precision, transport, signals, for_others, evictable, cpu_ok)
         _capi.check(core.library.gpumem_buffer_create(core.pointer, check_device(device), size, byref(options), byref(handle)))
         assert handle.value
-        return self._keep(Buffer._of(core, handle.value))
+        return self._keep(Buffer._of(core, handle.value, evictable=evictable or cpu_ok))
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32", device: Device = 0, **options: Any) -> View:
         """An array on a Buffer of its own. The options are those of alloc()."""
@@ -295,12 +303,11 @@ class Session:
 
     def region(self, tag: str, max_size: int, device: Device = 0, *, initial: int = 0, wait: Optional[float] = None) -> Region:
         """A region, which can be paused. max_size: how many addresses it reserves."""
-        return self._keep(Region(self._core_now(), check_device(device), tag, max_size, initial, wait))
+        return self._keep(Region(self._core_now(), check_device(device), tag, max_size, initial, wait, self._keep))
 
     def pause(self, tag: str, keep: bool = True) -> None:
         """Gives the memory of the region with this tag to others. See Region.pause()."""
-        core = self._core_now()
-        _capi.check(core.library.gpumem_region_pause(core.pointer, text(tag), int(keep)))
+        pause_region(self._core_now(), tag, keep)
 
     def resume(self, tag: str, wait: Optional[float] = None) -> None:
         """Gets the memory of a paused region back."""

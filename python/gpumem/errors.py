@@ -99,7 +99,7 @@ class UnsupportedError(GpumemError, NotImplementedError):
 
 
 class BusyError(GpumemError):
-    """It is in use."""
+    """It is in use, or its memory is not there now: a paused region, an evictable buffer that is not pinned."""
 
     status = Status.BUSY
 

@@ -256,6 +256,65 @@ def test_regions_are_paused_and_come_back(session):
         session.region_stats("pytest-kv")
 
 
+COPIES = """
+import threading, gpumem
+with gpumem.Session() as session:
+    region, other = session.region("pytest-copies", 8 << 20), session.malloc(4 << 20)
+    block, refused, ended = region.alloc(4 << 20), threading.Event(), threading.Event()
+    block.write(bytes(4 << 20))
+
+    def copy(work):
+        while not ended.is_set():
+            try:
+                work()
+            except gpumem.BusyError as error:
+                assert str(error).startswith('region "pytest-copies" is '), error
+                refused.set()
+
+    threads = [threading.Thread(target=copy, args=(work,)) for work in
+               (block.read, lambda: block.write(bytes(4 << 20)), lambda: other.copy_from(block))]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        region.pause()
+        refused.clear()
+        refused.wait()
+        region.resume()
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert block.read() == bytes(4 << 20)
+"""
+
+
+def test_a_pause_waits_for_copies():
+    """A copy that runs when another thread pauses the region ends first, and one that comes later is refused."""
+    done = subprocess.run([sys.executable, "-c", COPIES], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_paused_block_says_which_region(session):
+    region = session.region("pytest-paused", 8 * MIB)
+    block = region.alloc(MIB)
+    view = block[:16]
+    region.pause()
+    for use in (block.read, lambda: block.write(b"x"), lambda: session.malloc(MIB).copy_from(block)):
+        with pytest.raises(gpumem.BusyError) as error:
+            use()
+        assert str(error.value) == 'region "pytest-paused" is paused: resume it first' and error.value.status == gpumem.Status.BUSY
+    assert block.ptr and view.shape == (16,) and not block.closed
+    region.resume()
+    assert len(block.read()) == MIB
+
+
+def test_a_block_of_a_region_is_closed_with_its_session():
+    with gpumem.Session() as session:
+        block = session.region("pytest-closed", 8 * MIB).alloc(MIB)
+    assert block.closed
+    with pytest.raises(gpumem.ClosedError):
+        block.read()
+
+
 def test_pinned_memory(session):
     block = session.malloc(MIB, "host")
     assert block.device == gpumem.HOST and not block.on_gpu
