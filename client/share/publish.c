@@ -202,7 +202,7 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
 	status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
 	if (status)
-		return status;
+		return gm_publish_name_missing(name, status);
 	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
 }
 
@@ -281,7 +281,7 @@ gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 		body.look = true;
 		status = publish_remove_send(session, &body, &again);
 		if (status)
-			return status;
+			return gm_publish_name_missing(name, status);
 		body.look = false;
 		status = publish_remove_send(session, &body, &again);
 		if (status != GPUMEM_E_NOT_FOUND)

@@ -157,6 +157,16 @@ gpumem_status gm_publish_name_read(
 	return wrong ? gm_error(GPUMEM_E_INVALID, "name %s", wrong) : GPUMEM_OK;
 }
 
+gpumem_status gm_publish_name_missing(const char *name, gpumem_status status)
+{
+	if (status != GPUMEM_E_NOT_FOUND)
+		return status;
+	return gm_error(status,
+		"there is no such name as \"%s\" for this client: it may not be published yet, have "
+		"ended, or be meant for somebody else; see gpumemctl shares",
+		name);
+}
+
 gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, void **ret_data,
 	size_t *ret_size, uint64_t *ret_version)
 {
@@ -180,7 +190,7 @@ gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, vo
 	status = GPUMEM_E_BUSY;
 	for (int i = 0; i < TRIES && status == GPUMEM_E_BUSY; i++)
 		status = metadata_ask(session, &body, 0, ret_data, ret_size, ret_version);
-	return status;
+	return gm_publish_name_missing(name, status);
 }
 
 gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, size_t *ret_size)

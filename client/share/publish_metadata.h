@@ -9,6 +9,9 @@ struct gm_share_name;
 /* Reads the name of a published buffer that a program gives. Refuses a session that cannot be used. */
 gpumem_status gm_publish_name_read(
 	gpumem_session *session, const char *name, struct gm_share_name *ret_name);
+/* Returns status. If it is GPUMEM_E_NOT_FOUND, the sentence for gpumem_error_detail() names the name, as the program
+ * gave it. */
+gpumem_status gm_publish_name_missing(const char *name, gpumem_status status);
 /* Checks the metadata that a program gives. The sentence of an error uses the names of the program's options. */
 gpumem_status gm_publish_metadata_check(const void *metadata, size_t size);
 /* Sends the metadata that the buffer is to be published with. The daemon may lose it before that: then its answer to

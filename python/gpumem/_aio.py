@@ -128,7 +128,7 @@ class AsyncSession(Session):
         """A Block, as Session.malloc() makes it. Cancelling the task cancels the request."""
         core, request, requests = self._core_now(), c_void_p(), self._requests_now()
         number, size = check_device(device), check_int("a size", size, 1)
-        options = _capi.AllocOptions(alignment=check_int("an alignment", alignment), tag=text(tag), wait_ms=milliseconds(wait))
+        options = _capi.AllocOptions(alignment=check_int("an alignment", alignment), tag=text("a tag", tag), wait_ms=milliseconds(wait))
         _capi.check(core.library.gpumem_alloc_begin(
             core.pointer, number, size, stream_of(stream), byref(options), byref(request)))
         await requests.wait(request)

@@ -66,6 +66,24 @@ def check_int(what: str, value: Any, least: int = 0, most: int = (1 << 63) - 1) 
     return int(number)
 
 
+def check_number(what: str, value: Any, unit: str) -> float:
+    if not isinstance(value, (int, float)) and not hasattr(value, "__float__"):
+        raise InvalidError("%s must be a number of %s, not %r" % (what, unit, value))
+    return float(value)
+
+
+def check_function(what: str, function: Any) -> None:
+    if not callable(function):
+        raise InvalidError("%s must be a function, not %r" % (what, function))
+
+
+def check_path(path: Any) -> bytes:
+    try:
+        return os.fsencode(path)
+    except TypeError:
+        raise InvalidError("a path must be text, not %r" % (path,)) from None
+
+
 def check_device(device: Any) -> int:
     return HOST if device == "host" else check_int("a device", device, 0, HOST)
 
@@ -74,6 +92,7 @@ def milliseconds(seconds: Optional[float]) -> int:
     """None: not at all."""
     if seconds is None:
         return 0
+    check_number("a time to wait", seconds, "seconds, or gpumem.FOREVER")
     if seconds == FOREVER:
         return _capi.WAIT_FOREVER
     if not 0 <= seconds < 4294967:
@@ -81,25 +100,32 @@ def milliseconds(seconds: Optional[float]) -> int:
     return int(seconds * 1000)
 
 
-def text(value: Optional[str]) -> Optional[bytes]:
-    if value is None:
+def text(what: str, value: Any, required: bool = False) -> Optional[bytes]:
+    """Text as the C library takes it. None, unless it is required, is none."""
+    if value is None and not required:
         return None
-    encoded = value.encode()
+    if not isinstance(value, str):
+        raise InvalidError("%s must be text, not %r" % (what, value))
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidError("%s has characters that UTF-8 does not have: %r" % (what, value)) from None
     if b"\0" in encoded:
         raise InvalidError("%r has a zero byte in it" % value)
     return encoded
 
 
-def shared_name(name: Optional[str]) -> Optional[bytes]:
+def shared_name(name: Any) -> Optional[bytes]:
     """The name of a published buffer. The C library knows its owner by the number only, so "uid:alice/llama" becomes "uid:1000/llama"."""
-    owner, slash, rest = (name or "").partition("/")
+    encoded = text("a name", name, required=True)
+    owner, slash, rest = name.partition("/")
     user = owner[4:]
     if slash and owner.startswith("uid:") and user and not user.isdigit():
         try:
-            return text("uid:%d/%s" % (pwd.getpwnam(user).pw_uid, rest))
+            return text("a name", "uid:%d/%s" % (pwd.getpwnam(user).pw_uid, rest))
         except KeyError:
             raise InvalidError("this machine has no user %r: check the name, or write the number, as in uid:1000/llama" % user) from None
-    return text(name)
+    return encoded
 
 
 def stream_of(stream: Any) -> int:
@@ -218,7 +244,7 @@ class RegionUse:
 
     def _check(self) -> None:
         stats = _capi.RegionStatsStruct()
-        _capi.check(self._core.library.gpumem_region_stats(self._core.pointer, text(self._tag), stats))
+        _capi.check(self._core.library.gpumem_region_stats(self._core.pointer, text("a tag", self._tag), stats))
         state = _capi.REGION_STATES[stats.state]
         if state != "active":
             raise BusyError("region \"%s\" is %s: %s" % (self._tag, state if state == "paused" else "being " + state.replace("ing", "ed"),
@@ -254,9 +280,10 @@ class RegionUse:
 
 
 def pause_region(core: Core, tag: Any, keep: bool) -> None:
-    use = core.regions.get(tag) if isinstance(tag, str) else None
+    encoded = text("a tag", tag, required=True)
+    use = core.regions.get(tag)
     with use.pausing() if use is not None else nullcontext():
-        _capi.check(core.library.gpumem_region_pause(core.pointer, text(tag), int(keep)))
+        _capi.check(core.library.gpumem_region_pause(core.pointer, encoded, int(bool(keep))))
 
 
 class Export:

@@ -9,7 +9,7 @@ import weakref
 from typing import Any, AsyncIterator, Callable, Collection, Deque, List, NamedTuple, Optional, Set
 
 from . import _capi
-from ._core import Core, _in_callback
+from ._core import Core, _in_callback, check_function
 from .errors import InvalidError, NoLoopError
 
 log = logging.getLogger("gpumem")
@@ -79,6 +79,9 @@ class Hub:
         self._ends: List[Callable[[], None]] = []
 
     def add(self, core: Core, function: Callable[[Event], Any], kinds: Optional[Collection[str]] = None) -> Subscription:
+        check_function("what is called for an event", function)
+        if kinds is not None and (isinstance(kinds, str) or not isinstance(kinds, Collection)):
+            raise InvalidError("kinds is a list of kinds of events, such as [\"pressure\"], not %r" % (kinds,))
         for kind in kinds or ():
             if kind not in _capi.EVENTS.values():
                 raise InvalidError("%r is no kind of event: use %s" % (kind, ", ".join(_capi.EVENTS.values())))

@@ -9,7 +9,8 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from . import _capi, _cuda, _dlpack
 from ._arrays import ArrayLike, View, from_dlpack
-from ._core import Core, DeviceInfo, Hold, check_int, closed, free_block, free_buffer, milliseconds, stream_of, text
+from ._core import (Core, DeviceInfo, Hold, check_function, check_int, check_number, check_path, closed, free_block, free_buffer,
+                    milliseconds, stream_of, text)
 from .errors import ExportedError, InvalidError, UnsupportedError
 
 Progress = Callable[[int, int], Any]
@@ -22,7 +23,10 @@ def _host_source(data: Any) -> Tuple[Any, int, int]:
         if data.on_gpu:
             raise UnsupportedError("the source is on a GPU: copy it with copy_from()")
         data = data.memoryview()
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidError("data must be bytes, an array, or something else with the buffer protocol, not %r" % (data,)) from None
     if not view.contiguous:
         view = memoryview(view.tobytes())
     view = view.cast("B") if view.nbytes else memoryview(b"")
@@ -228,7 +232,7 @@ class Buffer(Memory):
         hold = self._hold_now()
         if hold.read_only:
             raise InvalidError("the memory was shared for reading only")
-        name = os.fsencode(path)
+        name = check_path(path)
         part = _capi.CopyFile(path=name, fd=-1, offset=check_int("an offset", file_offset),
                               bytes=_capi.COPY_REST if size is None else check_int("a size", size))
         result = _capi.CopyResult()
@@ -248,7 +252,7 @@ class Buffer(Memory):
     @tag.setter
     def tag(self, tag: str) -> None:
         hold = self._hold_now()
-        _capi.check(hold.core.library.gpumem_buffer_set_tag(hold.handle, text(tag)))
+        _capi.check(hold.core.library.gpumem_buffer_set_tag(hold.handle, text("a tag", tag, required=True)))
 
     @property
     def version(self) -> int:
@@ -285,7 +289,7 @@ class Buffer(Memory):
     def set_policy(self, *, factor: float = 0.0, step: int = 0, ceiling: int = 0) -> None:
         """How ensure() grows the buffer: to so many times its size, by multiples of step, and never beyond ceiling."""
         hold = self._hold_now()
-        policy = _capi.BufferPolicy(factor=factor, step=check_int("a step", step), ceiling=check_int("a ceiling", ceiling))
+        policy = _capi.BufferPolicy(factor=check_number("a factor", factor, "times the size"), step=check_int("a step", step), ceiling=check_int("a ceiling", ceiling))
         _capi.check(hold.core.library.gpumem_buffer_set_policy(hold.handle, byref(policy)))
 
     def _change(self, name: str, size: int, stream: Any) -> bool:
@@ -310,7 +314,7 @@ class Buffer(Memory):
         readers_can_write."""
         hold, token = self._hold_now(), _capi.Token()
         audience, number = _audience(uid, gid)
-        options = _capi.ShareOptions(audience=audience, id=number, mode=int(read_only), flags=int(readers_can_write))
+        options = _capi.ShareOptions(audience=audience, id=number, mode=int(bool(read_only)), flags=int(bool(readers_can_write)))
         _capi.check(hold.core.library.gpumem_share(hold.handle, byref(options), byref(token)))
         written = ctypes.create_string_buffer(_capi.TOKEN_TEXT_BYTES)
         hold.core.library.gpumem_token_to_text(byref(token), written)
@@ -330,12 +334,13 @@ class Buffer(Memory):
         hold, version = self._hold_now(), c_uint64()
         audience, number = _audience(uid, gid)
         options = _capi.PublishOptions(
-            audience=audience, id=number, mode=int(read_only), flags=int(readers_can_write), replace=int(replace),
-            until_unread=int(until_unread), expires_s=check_int("a time", expires or 0, 0, 0xFFFFFFFF))
+            audience=audience, id=number, mode=int(bool(read_only)), flags=int(bool(readers_can_write)), replace=int(bool(replace)),
+            until_unread=int(bool(until_unread)), expires_s=check_int("a time", expires or 0, 0, 0xFFFFFFFF))
         keep = None
         if metadata:
             keep, options.metadata, options.metadata_size = _host_source(metadata)
-        _capi.check(hold.core.library.gpumem_publish(hold.handle, text(name), byref(options), stream_of(stream), byref(version)))
+        _capi.check(hold.core.library.gpumem_publish(hold.handle, text("a name", name, required=True), byref(options), stream_of(stream),
+                                                     byref(version)))
         del keep
         return version.value
 
@@ -371,21 +376,28 @@ class Buffer(Memory):
 
     # ---- evictable buffers
 
+    def _evictable_now(self) -> Hold:
+        hold = self._hold_now()
+        if not hold.evictable:
+            raise UnsupportedError("this buffer is not evictable, so it needs no pin(), and cannot be evicted: make one with "
+                                   "alloc(size, evictable=True)")
+        return hold
+
     def pin(self, *, host_ok: bool = False, wait: Optional[float] = None) -> str:
         """Brings an evictable buffer back and keeps it where it is, until unpin(). Returns "device" or "host"."""
-        hold, where = self._hold_now(), c_int()
+        hold, where = self._evictable_now(), c_int()
         options = _capi.PinOptions(flags=_capi.PIN_HOST_OK if host_ok else 0, wait_ms=milliseconds(wait))
         _capi.check(hold.core.library.gpumem_buffer_pin(hold.handle, byref(options), byref(where)))
         return _capi.LOCATIONS[where.value]
 
     def unpin(self, *, stream: Any = None) -> None:
         """The buffer is not used any more, but for the work that was launched on the stream before."""
-        hold = self._hold_now()
+        hold = self._evictable_now()
         _capi.check(hold.core.library.gpumem_buffer_unpin(hold.handle, stream_of(stream)))
 
     def evict(self) -> None:
         """Moves an evictable buffer to host memory now."""
-        hold = self._hold_now()
+        hold = self._evictable_now()
         _capi.check(hold.core.library.gpumem_buffer_evict(hold.handle))
 
     @property
@@ -431,6 +443,7 @@ class _transfer:
     def __enter__(self) -> Any:
         if self._progress is None:
             return None
+        check_function("progress", self._progress)
         self._function = _capi.COPY_FN(self._step)
         self._options = _capi.CopyOptions(progress=ctypes.cast(self._function, c_void_p))
         return byref(self._options)

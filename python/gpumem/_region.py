@@ -38,7 +38,7 @@ class RegionStats(NamedTuple):
 
 def region_stats(core: Core, tag: str) -> RegionStats:
     stats = _capi.RegionStatsStruct()
-    _capi.check(core.library.gpumem_region_stats(core.pointer, text(tag), byref(stats)))
+    _capi.check(core.library.gpumem_region_stats(core.pointer, text("a tag", tag, required=True), byref(stats)))
     return RegionStats(_capi.REGION_STATES[stats.state], *(getattr(stats, name) for name in RegionStats._fields[1:]))
 
 
@@ -52,7 +52,7 @@ class Region:
         handle = c_void_p()
         options = _capi.RegionOptions(initial=check_int("a size", initial), wait_ms=milliseconds(wait))
         _capi.check(core.library.gpumem_region_create(
-            core.pointer, device, text(tag), check_int("a size", max_size, 1), byref(options), byref(handle)))
+            core.pointer, device, text("a tag", tag, required=True), check_int("a size", max_size, 1), byref(options), byref(handle)))
         pointer = handle.value
 
         def destroy(fate: Any) -> None:
@@ -92,7 +92,7 @@ class Region:
     def resume(self, wait: Optional[float] = None) -> None:
         """Gets the memory back. wait: seconds, if others have it."""
         hold = self._hold_now()
-        _capi.check(hold.core.library.gpumem_region_resume(hold.core.pointer, text(self.tag), milliseconds(wait)))
+        _capi.check(hold.core.library.gpumem_region_resume(hold.core.pointer, text("a tag", self.tag), milliseconds(wait)))
 
     def stats(self) -> RegionStats:
         """Its state and figures. Sends no message."""

@@ -92,13 +92,14 @@ BatchItem = Union[int, Tuple[int, str], Dict[str, Any]]
 
 def buffer_options(size: Any, tag: Optional[str], wait: Optional[float], max_size: int, type: Optional[str], precision: Optional[str],
                    transport: str, signals: bool, for_others: bool, evictable: bool, cpu_ok: bool) -> Tuple[int, Any]:
-    flags = (_capi.BUFFER_SIGNALS * signals | _capi.BUFFER_FOR_OTHERS * for_others | _capi.BUFFER_EVICTABLE * evictable |
-             _capi.BUFFER_CPU_OK * cpu_ok)
+    flags = (_capi.BUFFER_SIGNALS * bool(signals) | _capi.BUFFER_FOR_OTHERS * bool(for_others) |
+             _capi.BUFFER_EVICTABLE * bool(evictable) | _capi.BUFFER_CPU_OK * bool(cpu_ok))
     if transport not in _capi.TRANSPORT:
         raise InvalidError("%r is no transport: use %s" % (transport, ", ".join(_capi.TRANSPORT)))
     return check_int("a size", size, 1), _capi.BufferOptions(
-        tag=text(tag), transport=_capi.TRANSPORT[transport], wait_ms=milliseconds(wait), flags=flags,
-        max_size=check_int("a size", max_size), type=text(type), precision=text(precision))
+        tag=text("a tag", tag), transport=_capi.TRANSPORT[transport], wait_ms=milliseconds(wait), flags=flags,
+        max_size=check_int("a size", max_size), type=text("a type", type),
+        precision=text("a precision", precision))
 
 
 class Session:
@@ -113,8 +114,8 @@ class Session:
         if track not in _capi.TRACK:
             raise InvalidError("track is one of %s, not %r" % (", ".join(_capi.TRACK), track))
         self._core: Optional[Core] = None
-        options = _capi.ConnectOptions(socket=text(socket), name=text(name), timeout_ms=milliseconds(timeout), peers=int(peers),
-                                       away_ms=milliseconds(away), track=_capi.TRACK[track])
+        options = _capi.ConnectOptions(socket=text("a socket", socket), name=text("a name", name), timeout_ms=milliseconds(timeout),
+                                       peers=int(bool(peers)), away_ms=milliseconds(away), track=_capi.TRACK[track])
         pointer = c_void_p()
         _capi.check(_capi.library().gpumem_connect(byref(options), byref(pointer)))
         assert pointer.value
@@ -266,7 +267,7 @@ class Session:
         """A Block: quick, out of memory that this process already holds where possible. It cannot be shared or resized."""
         core, pointer, number = self._core_now(), c_void_p(), check_device(device)
         size = check_int("a size", size, 1)
-        options = _capi.AllocOptions(alignment=check_int("an alignment", alignment), tag=text(tag), wait_ms=milliseconds(wait))
+        options = _capi.AllocOptions(alignment=check_int("an alignment", alignment), tag=text("a tag", tag), wait_ms=milliseconds(wait))
         if number == HOST:
             _capi.check(core.library.gpumem_host_alloc(core.pointer, size, byref(options), byref(pointer)))
         else:
@@ -278,6 +279,8 @@ class Session:
               type: Optional[str] = None, precision: Optional[str] = None) -> Batch:
         """Many pieces of memory in one request: all or none. An entry is a size, (size, tag), or a dict with size, tag and alignment."""
         core, handle, number = self._core_now(), c_void_p(), check_device(device)
+        if not isinstance(entries, Sequence) or isinstance(entries, str):
+            raise InvalidError("a batch is a list of entries, not %r" % (entries,))
         raw = (_capi.BatchEntry * len(entries))()
         for place, entry in zip(raw, entries):
             if isinstance(entry, dict):
@@ -286,13 +289,16 @@ class Session:
                     raise InvalidError("an entry of a batch has size, tag and alignment, not %s" % ", ".join(map(str, entry)))
                 size, label, alignment = entry["size"], entry.get("tag"), entry.get("alignment", 0)
             elif isinstance(entry, tuple):
+                if len(entry) != 2:
+                    raise InvalidError("an entry of a batch is a size, (size, tag) or a dict, not %r" % (entry,))
                 size, label, alignment = entry[0], entry[1], 0
             else:
                 size, label, alignment = entry, None, 0
-            place.bytes, place.tag = check_int("a size", size, 1), text(label)
+            place.bytes, place.tag = check_int("a size", size, 1), text("a tag", label)
             place.alignment = check_int("an alignment", alignment)
         failed = c_size_t()
-        options = _capi.BatchOptions(tag=text(tag), wait_ms=milliseconds(wait), type=text(type), precision=text(precision))
+        options = _capi.BatchOptions(tag=text("a tag", tag), wait_ms=milliseconds(wait), type=text("a type", type),
+                                     precision=text("a precision", precision))
         options.ret_failed.contents = failed
         _capi.check(core.library.gpumem_batch_create(core.pointer, number, raw, len(entries), byref(options), byref(handle)))
         assert handle.value
@@ -312,7 +318,7 @@ class Session:
     def resume(self, tag: str, wait: Optional[float] = None) -> None:
         """Gets the memory of a paused region back."""
         core = self._core_now()
-        _capi.check(core.library.gpumem_region_resume(core.pointer, text(tag), milliseconds(wait)))
+        _capi.check(core.library.gpumem_region_resume(core.pointer, text("a tag", tag, required=True), milliseconds(wait)))
 
     def region_stats(self, tag: str) -> RegionStats:
         """State and figures of the region with this tag. Sends no message."""
@@ -323,7 +329,7 @@ class Session:
     def open(self, token: str) -> Buffer:
         """A buffer that another process shared: Buffer.share()."""
         core, raw, handle = self._core_now(), _capi.Token(), c_void_p()
-        _capi.check(core.library.gpumem_token_from_text(text(token), byref(raw)))
+        _capi.check(core.library.gpumem_token_from_text(text("a token", token, required=True), byref(raw)))
         _capi.check(core.library.gpumem_open(core.pointer, byref(raw), byref(handle)))
         assert handle.value
         return self._keep(Buffer._of(core, handle.value, from_others=True))

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from . import _capi, _dlpack
 from ._arrays import View
-from ._core import Core, Hold, check_device, check_int, device_is_done, milliseconds, shared_name, text
+from ._core import Core, Hold, check_device, check_int, check_path, device_is_done, milliseconds, shared_name, text
 from ._memory import Buffer, _writable
 from ._session import Session
 from .errors import InvalidError, LibraryNotFoundError, needs
@@ -95,6 +95,8 @@ def library() -> Any:
 
 def _session(session: Optional[Session]) -> Session:
     if session is not None:
+        if not isinstance(session, Session):
+            raise InvalidError("session must be a gpumem.Session, not %r" % (session,))
         return session
     from . import default_session
 
@@ -141,11 +143,11 @@ def load(path: Union[str, "os.PathLike[str]"], name: str, device: Union[int, str
 
     audience = _capi.AUDIENCE_UID if uid is not None else _capi.AUDIENCE_GID if gid is not None else _capi.AUDIENCE_DOMAIN
     options = LoadOptions(
-        size=ctypes.sizeof(LoadOptions), progress=PROGRESS_FN(hear) if function else _capi.no_function(PROGRESS_FN), replace=int(replace),
-        wait_ms=milliseconds(wait), audience=audience, id=uid if uid is not None else gid or 0, mode=_capi.SHARE_READ_ONLY,
-        flags=_capi.READERS_CAN_WRITE * readers_can_write, expires_s=check_int("a time", expires or 0, 0, 0xFFFFFFFF))
+        size=ctypes.sizeof(LoadOptions), progress=PROGRESS_FN(hear) if function else _capi.no_function(PROGRESS_FN), replace=int(bool(replace)),
+        wait_ms=milliseconds(wait), audience=audience, id=check_int("a gid" if uid is None else "a uid", gid or 0 if uid is None else uid, 0, 0xFFFFFFFF), mode=_capi.SHARE_READ_ONLY,
+        flags=_capi.READERS_CAN_WRITE * bool(readers_can_write), expires_s=check_int("a time", expires or 0, 0, 0xFFFFFFFF))
     core, weights, called = _session(session)._core_now(), c_void_p(), library()
-    status = called.gpumem_weights_load(core.pointer, check_device(device), os.fsencode(path), text(name), byref(options),
+    status = called.gpumem_weights_load(core.pointer, check_device(device), check_path(path), text("a name", name, required=True), byref(options),
                                         byref(weights))
     if raised:
         if not status:

@@ -165,7 +165,7 @@ static void remove_name(int channel, void *argument)
 {
 	gpumem_session *s = join("remover");
 	OK(gpumem_unpublish(s, "llama"));
-	REFUSED(gpumem_unpublish(s, "llama"), GPUMEM_E_NOT_FOUND, "no such name");
+	REFUSED(gpumem_unpublish(s, "llama"), GPUMEM_E_NOT_FOUND, "no such name as \"llama\"");
 	gpumem_disconnect(s);
 }
 
@@ -386,11 +386,12 @@ static void read_as_stranger(int channel, void *argument)
 	snprintf(name, sizeof(name), "uid:%u/llama", (unsigned)getuid());
 	gm_become_stranger();
 	gpumem_session *s = join("stranger");
-	REFUSED(gpumem_attach(s, "llama", &buffer), GPUMEM_E_NOT_FOUND, "no such name");
+	REFUSED(gpumem_attach(s, "llama", &buffer), GPUMEM_E_NOT_FOUND,
+		"no such name as \"llama\"");
 	void *data = NULL;
 	size_t size = 77;
 	REFUSED(gpumem_metadata_read(s, "llama", &data, &size, NULL), GPUMEM_E_NOT_FOUND,
-		"no such name");
+		"no such name as \"llama\"");
 	if (*may) {
 		OK(gpumem_metadata_read(s, name, &data, &size, NULL));
 		GM_REQUIRE(is_described(data, size, 5));

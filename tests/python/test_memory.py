@@ -64,6 +64,59 @@ def test_wrong_arguments_raise(session, wrong):
     assert session.stats().in_use == 0
 
 
+@pytest.mark.parametrize("sentence, call", [
+    ("a time to wait must be a number of seconds, or gpumem.FOREVER, not 'x'", lambda s: s.alloc(MIB, wait="x")),
+    ("a time to wait must be from 0 to 4294966 seconds, or gpumem.FOREVER, not nan", lambda s: s.malloc(MIB, wait=float("nan"))),
+    ("a socket must be text, not 5", lambda s: gpumem.Session(5)),
+    ("a name must be text, not 5", lambda s: gpumem.Session(name=5)),
+    ("a time to wait must be a number of seconds, or gpumem.FOREVER, not 'x'", lambda s: gpumem.Session(timeout="x")),
+    ("a tag must be text, not 5", lambda s: s.alloc(MIB, tag=5)),
+    ("a tag must be text, not None", lambda s: s.region(None, MIB)),
+    ("a tag must be text, not None", lambda s: s.pause(None)),
+    ("a tag must be text, not None", lambda s: s.resume(None)),
+    ("a tag must be text, not 5", lambda s: s.region_stats(5)),
+    ("a name must be text, not None", lambda s: s.attach(None)),
+    ("a name must be text, not 5", lambda s: s.unpublish(5)),
+    ("a name must be text, not 5", lambda s: s.metadata(5)),
+    ("a name must be text, not None", lambda s: s.alloc(MIB).publish(None)),
+    ("a name has characters that UTF-8 does not have: '\\udc80'", lambda s: s.attach("\udc80")),
+    ("a token must be text, not None", lambda s: s.open(None)),
+    ("what is called for an event must be a function, not 5", lambda s: s.on_reclaim(5)),
+    ("what is called for an event must be a function, not None", lambda s: s.on_event(None)),
+    ("kinds is a list of kinds of events, such as [\"pressure\"], not 'pressure'", lambda s: s.on_event(print, "pressure")),
+    ("kinds is a list of kinds of events, such as [\"pressure\"], not 5", lambda s: s.on_event(print, 5)),
+    ("data must be bytes, an array, or something else with the buffer protocol, not 5", lambda s: s.malloc(MIB).write(5)),
+    ("a path must be text, not 5", lambda s: s.alloc(MIB).load_file(5)),
+    ("progress must be a function, not 5", lambda s: s.alloc(MIB).write(b"x", progress=5)),
+    ("a factor must be a number of times the size, not 'x'", lambda s: s.alloc(MIB).set_policy(factor="x")),
+    ("a batch is a list of entries, not 5", lambda s: s.batch(5)),
+    ("an entry of a batch is a size, (size, tag) or a dict, not (5,)", lambda s: s.batch([(5,)])),
+    ("a name must be text, not None", lambda s: gpumem.weights.attach(None, session=s)),
+    ("a path must be text, not 5", lambda s: gpumem.weights.load(5, "x", session=s)),
+    ("session must be a gpumem.Session, not 5", lambda s: gpumem.weights.entries(session=5)),
+], ids=lambda value: "")
+def test_a_wrong_argument_gets_a_sentence(session, sentence, call):
+    with pytest.raises(gpumem.InvalidError) as error:
+        call(session)
+    assert str(error.value) == sentence and error.value.status == gpumem.Status.INVALID
+
+
+def test_a_buffer_that_is_not_evictable_says_so(session):
+    buffer = session.alloc(MIB)
+    for use in (buffer.pin, buffer.unpin, buffer.evict):
+        with pytest.raises(gpumem.UnsupportedError, match=r"this buffer is not evictable.*make one with alloc\(size, evictable=True\)"):
+            use()
+
+
+def test_a_name_that_is_missing_is_quoted(session):
+    for use in (session.attach, session.unpublish, session.metadata):
+        with pytest.raises(gpumem.NotFoundError, match='there is no such name as "pytest-nothing" for this client'):
+            use("pytest-nothing")
+    other = "uid:%d/pytest-nothing" % (os.getuid() + 1)
+    with pytest.raises(gpumem.NotFoundError, match='no such name as "%s"' % other):
+        session.attach(other)
+
+
 def test_there_is_no_such_device(session):
     with pytest.raises(gpumem.NotFoundError) as error:
         session.alloc(MIB, 99)
