@@ -205,12 +205,13 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 }
 
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
-	const struct gm_share_name *name, struct gm_session_lease **ret_lease,
+	const struct gm_share_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));
 	if (!call)
 		return gm_lease_no_memory();
+	call->call.wait_ns = wait_ns;
 	Gm__Wire__Attach body = GM__WIRE__ATTACH__INIT;
 	body.name = (char *)name->name;
 	body.foreign = name->foreign;

@@ -89,8 +89,9 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	const uint8_t token[GM_TOKEN_BYTES], uint32_t index, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
+/* wait_ns: the longest wait for an absent daemon; 0: as long as the session waits. */
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
-	const struct gm_share_name *name, struct gm_session_lease **ret_lease,
+	const struct gm_share_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
 	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);

@@ -156,6 +156,7 @@ struct gpumem_session {
 	_Atomic uint64_t unsettled; /* buffers that leave or are destroyed, and not given back */
 	_Atomic bool kept;          /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
+	_Atomic uint32_t names_awaited; /* calls that wait until a name is published */
 
 	pthread_mutex_t lock; /* of the fields below and of buffer figures; held only briefly */
 	enum gm_session_state state;

@@ -5,12 +5,14 @@
  * so nobody ever sees a buffer that is half filled: a maker that dies before leaves no name.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "client/buffer/buffer.h"
 #include "client/device/await.h"
 #include "client/device/mapping.h"
+#include "client/session/backoff.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/grant/session_lease.h"
@@ -20,6 +22,7 @@
 #include "common/cancel.h"
 #include "common/clock.h"
 #include "common/text/share_name.h"
+#include "common/text/units.h"
 
 /* How often, and for how long, metadata is sent again that the daemon has lost or cannot keep. */
 #define RESEND_LEAST_NS GM_NS_PER_MS
@@ -186,9 +189,84 @@ gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 
 /* ---- attaching */
 
-gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_buffer **ret_buffer)
+static gpumem_status publish_attach(gpumem_session *session, const struct gm_share_name *name,
+	uint64_t wait_ns, gpumem_buffer **ret_buffer)
+{
+	struct gm_session_lease *lease;
+	struct gm_session_chunk *chunks;
+
+	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
+	gpumem_status status = gm_session_lease_attach(session, name, wait_ns, &lease, &chunks);
+	if (status)
+		return status;
+	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
+}
+
+static void publish_sleep_until(uint64_t at_ns)
+{
+	uint64_t now_ns;
+
+	/* A signal ends the sleep of the system, but must not make this process ask more often. */
+	while ((now_ns = gm_clock_ns()) < at_ns) {
+		uint64_t ns = at_ns - now_ns;
+
+		nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / GM_NS_PER_S),
+				  .tv_nsec = (long)(ns % GM_NS_PER_S)},
+			NULL);
+	}
+}
+
+/*
+ * Attaches when the name is there. The daemon keeps nothing for a call that waits: the call asks again after
+ * delays that grow from 20 ms to GM_BACKOFF_AWAITED_NS, so a thousand calls cost the daemon about as many
+ * short requests a second, on the turns of their user.
+ */
+static gpumem_status publish_attach_until(gpumem_session *session, const struct gm_share_name *name,
+	uint64_t end_ns, gpumem_buffer **ret_buffer)
+{
+	struct gm_backoff backoff;
+
+	gm_backoff_init(&backoff, gm_clock_ns() ^ (uint64_t)(uintptr_t)&backoff);
+	for (;;) {
+		uint64_t now_ns = gm_clock_ns();
+		bool last = now_ns >= end_ns;
+		uint64_t left_ns = end_ns == UINT64_MAX ? 0 : gm_max(gm_minus(end_ns, now_ns), 1);
+		gpumem_status status = publish_attach(session, name, left_ns, ret_buffer);
+		if (status != GPUMEM_E_NOT_FOUND)
+			return status;
+		if (last)
+			return GPUMEM_E_TIMEOUT;
+
+		gm_backoff_failed(&backoff, gm_clock_ns());
+		gm_backoff_hurry(&backoff);
+		publish_sleep_until(gm_min(backoff.next_ns, end_ns));
+	}
+}
+
+/* Counts the call among those of the session that wait for a name. */
+static gpumem_status publish_attach_waiting(gpumem_session *session,
+	const struct gm_share_name *name, uint32_t wait_ms, gpumem_buffer **ret_buffer)
+{
+	uint64_t end_ns = wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX
+							 : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+	gpumem_status status;
+
+	if (atomic_fetch_add(&session->names_awaited, 1) < GM_LIMIT_WAITING_PER_CLIENT)
+		status = publish_attach_until(session, name, end_ns, ret_buffer);
+	else
+		status = gm_error(GPUMEM_E_LIMIT,
+			"%d calls of this session wait for names already: try again when one has "
+			"ended, or attach without waiting",
+			GM_LIMIT_WAITING_PER_CLIENT);
+	atomic_fetch_sub(&session->names_awaited, 1);
+	return status;
+}
+
+gpumem_status gpumem_attach_wait(
+	gpumem_session *session, const char *name, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
 	struct gm_share_name parsed;
+	char waited[GM_UNITS_TEXT];
 	GM_UNCANCELLED;
 
 	gpumem_status status = gm_publish_name_read(session, name, &parsed);
@@ -197,13 +275,19 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 
-	struct gm_session_lease *lease;
-	struct gm_session_chunk *chunks;
-	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
-	status = gm_session_lease_attach(session, &parsed, &lease, &chunks);
-	if (status)
-		return gm_publish_name_missing(name, status);
-	return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);
+	status = wait_ms ? publish_attach_waiting(session, &parsed, wait_ms, ret_buffer)
+			 : publish_attach(session, &parsed, 0, ret_buffer);
+	if (status == GPUMEM_E_TIMEOUT && wait_ms && wait_ms != GPUMEM_WAIT_FOREVER)
+		return gm_error(status,
+			"there was no such name as \"%s\" for this client within %s: nobody has "
+			"published it, or it is meant for somebody else; see gpumemctl shares",
+			name, gm_format_duration(wait_ms * GM_NS_PER_MS, waited));
+	return gm_publish_name_missing(name, status);
+}
+
+gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_buffer **ret_buffer)
+{
+	return gpumem_attach_wait(session, name, 0, ret_buffer);
 }
 
 /* ---- removing */

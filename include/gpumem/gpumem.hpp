@@ -452,11 +452,13 @@ public:
 			return detail::last_error(status);
 		return adopt(session, handle);
 	}
-	/* Maps the buffer that the name means now. */
-	static result<buffer> attach(const session &session, const char *name) noexcept
+	/* Maps the buffer that the name means now, or, if there is none, when it is published within wait_ms. */
+	static result<buffer> attach(
+		const session &session, const char *name, std::uint32_t wait_ms = 0) noexcept
 	{
 		gpumem_buffer *handle = nullptr;
-		if (gpumem_status status = gpumem_attach(session.get(), name, &handle))
+		if (gpumem_status status =
+				gpumem_attach_wait(session.get(), name, wait_ms, &handle))
 			return detail::last_error(status);
 		return adopt(session, handle);
 	}

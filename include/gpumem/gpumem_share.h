@@ -135,6 +135,18 @@ GPUMEM_API gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
  * somebody else look the same: GPUMEM_E_NOT_FOUND. gpumem_buffer_destroy() ends the use of it. */
 GPUMEM_API gpumem_status gpumem_attach(
 	gpumem_session *session, const char *name, gpumem_buffer **ret_buffer);
+/*
+ * The same, but waits for up to wait_ms milliseconds until the name is published. 0: not at all, whatever the
+ * daemon's configuration says. GPUMEM_WAIT_FOREVER: without an end. The library asks the daemon again, at first
+ * after about 20 ms and later once a second, so the call may return a second after the name was published.
+ *
+ *   GPUMEM_E_TIMEOUT       The time is over, and there is no such name for this client.
+ *   GPUMEM_E_LIMIT         32 calls of this session wait for names already.
+ *   GPUMEM_E_DISCONNECTED  The daemon was away for away_ms (gpumem_connect_options), or until the time was
+ *                          over. A restart of the daemon by itself does not end the wait.
+ */
+GPUMEM_API gpumem_status gpumem_attach_wait(
+	gpumem_session *session, const char *name, uint32_t wait_ms, gpumem_buffer **ret_buffer);
 /* Removes a name. Processes that attached keep the buffer. Only administrators may remove the name of
  * another user. */
 GPUMEM_API gpumem_status gpumem_unpublish(gpumem_session *session, const char *name);

@@ -6,6 +6,7 @@
  * half filled, and what is refused names the argument.
  */
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "tests/integration/client_names_fixture.h"
+#include "tests/limit.h"
 #include "tests/tap.h"
 
 #define META 200003 /* bytes of metadata: several packets */
@@ -428,6 +430,100 @@ START_TEST(another_user_attaches_only_to_what_is_for_it)
 }
 END_TEST
 
+/* ---- waiting for a name */
+
+struct waiter {
+	pthread_t thread;
+	const char *name;
+	gpumem_status status;
+	gpumem_buffer *buffer;
+};
+
+static void *waiter_run(void *argument)
+{
+	struct waiter *waiter = argument;
+
+	do
+		waiter->status = gpumem_attach_wait(
+			session, waiter->name, GPUMEM_WAIT_FOREVER, &waiter->buffer);
+	while (waiter->status == GPUMEM_E_LIMIT);
+	return NULL;
+}
+
+static void waiter_start(struct waiter *waiter, const char *name)
+{
+	*waiter = (struct waiter){.name = name};
+	GM_REQUIRE_EQ(pthread_create(&waiter->thread, NULL, waiter_run, waiter), 0);
+}
+
+static void waiter_end(struct waiter *waiter, uint8_t byte)
+{
+	GM_REQUIRE_EQ(pthread_join(waiter->thread, NULL), 0);
+	GM_REQUIRE_EQ(waiter->status, GPUMEM_OK);
+	GM_REQUIRE(has_all(waiter->buffer, byte));
+	gpumem_buffer_destroy(waiter->buffer);
+}
+
+START_TEST(attaching_can_wait_until_the_name_is_published)
+{
+	gpumem_buffer *buffer = filled(session, 7), *view = NULL;
+	struct waiter first, second;
+
+	waiter_start(&first, "later");
+	waiter_start(&second, "later");
+	REFUSED(gpumem_attach_wait(session, "later", 30, &view), GPUMEM_E_TIMEOUT,
+		"no such name as \"later\" for this client within 30ms");
+	REFUSED(gpumem_attach_wait(session, "later", 0, &view), GPUMEM_E_NOT_FOUND,
+		"no such name as \"later\"");
+	GM_REQUIRE(!view);
+	OK(gpumem_publish(buffer, "later", NULL, NULL, NULL));
+	waiter_end(&first, 7);
+	waiter_end(&second, 7);
+	OK(gpumem_attach_wait(session, "later", 1, &view));
+	gpumem_buffer_destroy(view);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "later"));
+}
+END_TEST
+
+START_TEST(a_wait_for_a_name_outlasts_the_daemon)
+{
+	gpumem_buffer *buffer = filled(session, 8), *view = NULL;
+	struct waiter waiter;
+
+	waiter_start(&waiter, "after");
+	GM_REQUIRE_EQ(gpumem_attach_wait(session, "after", 1, &view), GPUMEM_E_TIMEOUT);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	OK(gpumem_publish(buffer, "after", NULL, NULL, NULL));
+	waiter_end(&waiter, 8);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "after"));
+}
+END_TEST
+
+START_TEST(a_session_has_a_bounded_number_of_waits_for_names)
+{
+	GM_LIMIT_TEST(WAITING_PER_CLIENT);
+	struct waiter waiters[GM_LIMIT_WAITING_PER_CLIENT];
+	gpumem_buffer *buffer = filled(session, 9), *view = NULL;
+
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+		waiter_start(&waiters[i], "many");
+	/* Until all of them wait. */
+	while (gpumem_attach_wait(session, "many", 1, &view) != GPUMEM_E_LIMIT)
+		;
+	GM_REQUIRE(strstr(gpumem_error_detail(), "32 calls of this session wait for names"));
+	OK(gpumem_publish(buffer, "many", NULL, NULL, NULL));
+	OK(gpumem_attach(session, "many", &view));
+	gpumem_buffer_destroy(view);
+	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+		waiter_end(&waiters[i], 9);
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_unpublish(session, "many"));
+}
+END_TEST
+
 /* ---- what is refused */
 
 START_TEST(bad_names_are_refused_and_change_nothing)
@@ -589,6 +685,9 @@ int main(void)
 	tc = tcase_create("one session");
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 120);
+	tcase_add_test(tc, attaching_can_wait_until_the_name_is_published);
+	tcase_add_test(tc, a_wait_for_a_name_outlasts_the_daemon);
+	tcase_add_test(tc, a_session_has_a_bounded_number_of_waits_for_names);
 	tcase_add_test(tc, bad_names_are_refused_and_change_nothing);
 	tcase_add_test(tc, bad_options_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_name_is_taken_once_and_a_buffer_has_one);
