@@ -4,16 +4,18 @@
 import asyncio
 import itertools
 import os
+import random
 import threading
+import weakref
 from ctypes import byref, c_int, c_void_p
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from . import _capi
-from ._core import Core, check_device, check_int, milliseconds, stream_of, text
+from ._core import FOREVER, Core, check_device, check_int, milliseconds, stream_of, text
 from ._events import running_loop
 from ._memory import Block, Buffer
 from ._session import Device, Session, buffer_options
-from .errors import ClosedError
+from .errors import ClosedError, GpumemError, HostMemoryError, InvalidError, NotFoundError, WaitTimeoutError
 
 
 class _Waiting(NamedTuple):
@@ -92,14 +94,72 @@ def _set(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
+_R = TypeVar("_R")
+
+
+async def _threaded(call: Callable[[], _R], undo: Optional[Callable[[], None]] = None) -> _R:
+    """Awaits a call of the library, which runs on a thread of its own. If the task is cancelled, the call goes on. If it succeeds then,
+    undo() is called, and the result is dropped."""
+    loop = running_loop("AsyncSession")
+    future: "asyncio.Future[_R]" = loop.create_future()
+
+    def drop(error: Optional[BaseException]) -> None:
+        if error is None and undo is not None:
+            try:
+                undo()
+            except GpumemError:
+                pass  # it was closed meanwhile
+
+    def settle(future: "asyncio.Future[_R]", result: Any, error: Optional[BaseException]) -> None:
+        if future.cancelled():
+            drop(error)
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def run(future: "asyncio.Future[_R]") -> None:
+        try:
+            outcome: Tuple[Any, Optional[BaseException]] = call(), None
+        except BaseException as raised:
+            outcome = None, raised
+        try:
+            loop.call_soon_threadsafe(settle, future, *outcome)
+        except RuntimeError:
+            drop(outcome[1])  # the loop has ended
+        finally:
+            # An exception has this frame, which would keep the exception, and the session, until the collector runs.
+            del future, outcome
+
+    # The interpreter does not wait for the thread at its end.
+    thread = threading.Thread(target=run, args=(future,), name="gpumem-call", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise HostMemoryError("this process cannot start another thread (%s): wait for other calls first" % error) from None
+    try:
+        return await future
+    finally:
+        del future  # likewise
+
+
+# How often attach() asks for a name that is not there: as gpumem_attach_wait() does.
+_FIRST_DELAY, _LONGEST_DELAY = 0.04, 1.0
+# How many of a session's tasks ask at the same time.
+_ASKERS = 8
+
+
 class AsyncSession(Session):
-    """A Session for asyncio: alloc() and malloc() are awaited, and the loop goes on meanwhile. Everything else is as in Session.
+    """A Session for asyncio: alloc(), malloc(), pause(), resume(), pin(), load() and attach() are awaited, and the loop goes on meanwhile.
+    Everything else is as in Session.
 
         async with gpumem.AsyncSession() as session:
             buffer = await session.alloc(1 << 30, wait=60)
-    """
+
+    Cancelling a task cancels its alloc(), malloc() or attach(). The others go on, and their result is dropped."""
 
     _requests: Optional[_Requests] = None
+    _askers: "Optional[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]]" = None
 
     def _requests_now(self) -> _Requests:
         running_loop("AsyncSession")
@@ -135,6 +195,66 @@ class AsyncSession(Session):
         pointer = c_void_p()
         _capi.check(core.library.gpumem_alloc_take(request, byref(pointer)))
         return self._keep(Block._of(core, core.device(number), pointer.value or 0, size, stream_of(stream)))
+
+    async def pause(self, tag: str, keep: bool = True) -> None:  # type: ignore[override]
+        """Gives the memory of the region with this tag to others, as Session.pause() does."""
+        await _threaded(lambda: Session.pause(self, tag, keep))
+
+    async def resume(self, tag: str, wait: Optional[float] = None) -> None:  # type: ignore[override]
+        """Gets the memory of a paused region back, as Session.resume() does."""
+        await _threaded(lambda: Session.resume(self, tag, wait))
+
+    async def pin(self, buffer: Buffer, *, host_ok: bool = False, wait: Optional[float] = None) -> str:
+        """Brings an evictable buffer back and keeps it where it is, as Buffer.pin() does. Returns "device" or "host"."""
+        if not isinstance(buffer, Buffer):
+            raise InvalidError("only a gpumem.Buffer can be pinned, not %r" % (buffer,))
+        return await _threaded(lambda: buffer.pin(host_ok=host_ok, wait=wait), lambda: buffer.unpin(stream=_capi.STREAM_DONE))
+
+    async def load(self, path: Union[str, "os.PathLike[str]"], name: str, device: Device = 0, *, replace: bool = False,
+                   progress: Union[bool, Callable[[int, int], Any], None] = None, wait: Optional[float] = None,
+                   expires: Optional[int] = None, uid: Optional[int] = None, gid: Optional[int] = None,
+                   readers_can_write: bool = False) -> int:
+        """Loads a model and publishes it under a name, as gpumem.weights.load() does. Returns the version. progress is called on another
+        thread."""
+        from . import weights
+
+        return await _threaded(lambda: weights.load(
+            path, name, device, replace=replace, progress=progress, wait=wait, expires=expires, uid=uid, gid=gid,
+            readers_can_write=readers_can_write, session=self))
+
+    async def _ask(self, name: str, end: float = FOREVER) -> Buffer:
+        """Attaches, in turn with other tasks, but does not wait for its turn beyond this time of the loop."""
+        loop = running_loop("AsyncSession")
+        self._core_now()
+        with self._lock:
+            if self._askers is None:
+                self._askers = weakref.WeakKeyDictionary()
+            asker = self._askers.setdefault(loop, asyncio.Semaphore(_ASKERS))
+        late = loop.time() >= end
+        if late and asker.locked():
+            raise NotFoundError("too late")
+        async with asker:
+            if not late and loop.time() >= end:
+                raise NotFoundError("too late")
+            return await _threaded(lambda: Session.attach(self, name))
+
+    async def attach(self, name: str, wait: Optional[float] = None) -> Buffer:  # type: ignore[override]
+        """The buffer that a name means, as Session.attach() maps it."""
+        if not milliseconds(wait):
+            return await self._ask(name)
+        loop, delay = running_loop("AsyncSession"), _FIRST_DELAY
+        end, asked = loop.time() + float(wait or 0), False
+        while True:
+            last = loop.time() >= end
+            try:
+                return await self._ask(name, end if asked else FOREVER)
+            except NotFoundError:
+                asked = True
+                if last:
+                    raise WaitTimeoutError("there was no such name as \"%s\" for this client within %g s: nobody has published it, or it "
+                                           "is meant for somebody else; see gpumemctl shares" % (name, wait or 0)) from None
+            await asyncio.sleep(max(0, min(delay * random.uniform(0.5, 1), end - loop.time())))
+            delay = min(2 * delay, _LONGEST_DELAY)
 
     def close(self) -> None:
         requests = self._requests

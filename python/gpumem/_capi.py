@@ -253,6 +253,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpumem_unshare": (c_int, [_P]),
     "gpumem_publish": (c_int, [_P, c_char_p, POINTER(PublishOptions), _P, POINTER(c_uint64)]),
     "gpumem_attach": (c_int, [_P, c_char_p, POINTER(_P)]),
+    "gpumem_attach_wait": (c_int, [_P, c_char_p, c_uint32, POINTER(_P)]),
     "gpumem_unpublish": (c_int, [_P, c_char_p]),
     "gpumem_metadata_read": (c_int, [_P, c_char_p, POINTER(_P), POINTER(c_size_t), POINTER(c_uint64)]),
     "gpumem_buffer_metadata": (c_int, [_P, POINTER(_P), POINTER(c_size_t)]),

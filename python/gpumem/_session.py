@@ -334,10 +334,14 @@ class Session:
         assert handle.value
         return self._keep(Buffer._of(core, handle.value, from_others=True))
 
-    def attach(self, name: str) -> Buffer:
-        """The buffer that a name means now: Buffer.publish(). "uid:1000/llama", or "uid:alice/llama", is a name of another user."""
+    def attach(self, name: str, wait: Optional[float] = None) -> Buffer:
+        """The buffer that a name means now: Buffer.publish(). "uid:1000/llama", or "uid:alice/llama", is a name of another user. wait:
+        seconds, if nobody has published it yet; gpumem.FOREVER. It may take a second until the call sees the name."""
         core, handle = self._core_now(), c_void_p()
-        _capi.check(core.library.gpumem_attach(core.pointer, shared_name(name), byref(handle)))
+        if wait is None:
+            _capi.check(core.library.gpumem_attach(core.pointer, shared_name(name), byref(handle)))
+        else:
+            _capi.check(_capi.call("gpumem_attach_wait")(core.pointer, shared_name(name), milliseconds(wait), byref(handle)))
         assert handle.value
         return self._keep(Buffer._of(core, handle.value, from_others=True))
 

@@ -75,7 +75,7 @@ class DeadlockError(OutOfMemoryError):
 
 
 class WaitTimeoutError(GpumemError, TimeoutError):
-    """No memory came in the time that the request was given, or the daemon did not answer."""
+    """No memory came, or no name was published, in the time that the request was given, or the daemon did not answer."""
 
     status = Status.TIMEOUT
 

@@ -69,7 +69,7 @@ def buffers(session: gpumem.Session) -> None:
             assert opened.read(1) == buffer.read(1)
         buffer.unshare()
         version: int = buffer.publish("every-call", metadata=b"about", replace=True)
-        with session.attach("every-call") as attached:
+        with session.attach("every-call", wait=1) as attached:
             assert attached.version == buffer.version == version and attached.metadata() == b"about"
         about: gpumem.Metadata = session.metadata("every-call")
         assert about.data == b"about" and about.version == version
@@ -138,10 +138,18 @@ def weights(model: str) -> None:
     gpumem.weights.remove("every-call")
 
 
-async def waiting() -> None:
+async def waiting(model: str) -> None:
     async with gpumem.AsyncSession(name="every-call", timeout=10, away=1, peers=True, track="all") as session:
         buffer: gpumem.Buffer = await session.alloc(MIB, wait=1)
         block: gpumem.Block = await session.malloc(4096)
+        region: gpumem.Region = session.region("every-call", 8 * MIB)
+        await session.pause(region.tag, keep=False)
+        await session.resume(region.tag, wait=1)
+        where: str = await session.pin(await session.alloc(MIB, evictable=True), host_ok=True, wait=1)
+        version: int = await session.load(model, "every-call", replace=True)
+        attached: gpumem.Buffer = await session.attach("every-call", wait=gpumem.FOREVER)
+        assert where == "device" and attached.version == version
+        session.unpublish("every-call")
         async with session.events(["pressure", "limits"]) as events:
             reader: gpumem.EventIterator = events
             await reader.aclose()
@@ -188,7 +196,7 @@ def main() -> None:
     with gpumem.capturing():
         pass
     weights(sys.argv[1])
-    asyncio.run(waiting())
+    asyncio.run(waiting(sys.argv[1]))
     with gpumem.default_session():
         print("all of gpumem", gpumem.library_version())
 

@@ -38,7 +38,8 @@ def test_without_a_loop(session):
         session.events()
     assert isinstance(raised.value, RuntimeError) and raised.value.status == gpumem.Status.INVALID
     with gpumem.AsyncSession() as other:
-        for waits in (other.alloc(MIB), other.malloc(MIB)):
+        for waits in (other.alloc(MIB), other.malloc(MIB), other.pause("x"), other.resume("x"), other.load("x", "y"), other.attach("x"),
+                      other.attach("x", wait=1)):
             with pytest.raises(gpumem.NoLoopError, match="needs a running loop of asyncio"):
                 waits.send(None)  # as another library of coroutines would drive it
         assert other.stats().in_use == 0
@@ -104,6 +105,131 @@ def test_closing_ends_what_waits():
             assert kept
 
     asyncio.run(main())
+
+
+def test_pause_and_resume_are_awaited():
+    """Also while the region waits for memory that others have."""
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            region = session.region("pytest-async", 64 * MIB)
+            block = region.alloc(16 * MIB)
+            block.write(b"kept")
+            await session.pause("pytest-async")
+            with pytest.raises(gpumem.BusyError):
+                block.read(4)
+            with gpumem.Session() as other:
+                kept = fill(other)
+                task = asyncio.ensure_future(session.resume("pytest-async", wait=60))
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert not task.done() and session.region_stats("pytest-async").state in ("paused", "resuming")
+                kept.clear()
+                other.trim()
+                await task
+            assert block.read(4) == b"kept"
+            for wrong in (session.pause("nothing"), session.resume("nothing")):
+                with pytest.raises(gpumem.NotFoundError):
+                    await wrong
+
+    asyncio.run(main())
+
+
+def test_pin_is_awaited():
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            buffer = await session.alloc(16 * MIB, evictable=True)
+            assert await session.pin(buffer) == "device"
+            buffer.write(b"kept")
+            buffer.unpin()
+            buffer.evict()
+            with gpumem.Session() as other:
+                kept = fill(other)
+                task = asyncio.ensure_future(session.pin(buffer, wait=60))
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert not task.done()
+                kept.clear()
+                other.trim()
+                assert await task == "device"
+            assert buffer.read(4) == b"kept"
+            with pytest.raises(gpumem.InvalidError, match="only a gpumem.Buffer can be pinned"):
+                await session.pin(5)
+            with pytest.raises(gpumem.UnsupportedError, match="not evictable"):
+                await session.pin(await session.alloc(MIB))
+
+    asyncio.run(main())
+
+
+def test_a_pin_whose_task_was_cancelled_does_not_stay():
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            buffer = await session.alloc(16 * MIB, evictable=True)
+            buffer.pin()
+            buffer.unpin()
+            buffer.evict()
+            with gpumem.Session() as other:
+                kept = fill(other)
+                task = asyncio.ensure_future(session.pin(buffer, wait=60))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                kept.clear()
+                other.trim()
+                while buffer.location != "device":
+                    await asyncio.sleep(0.01)
+                while True:  # as soon as it is not pinned
+                    try:
+                        buffer.evict()
+                        break
+                    except gpumem.BusyError:
+                        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_load_and_attach_are_awaited(model):
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            steps = []
+            tasks = [asyncio.ensure_future(session.attach("pytest-later", wait=60)) for _ in range(100)]
+            with pytest.raises(gpumem.WaitTimeoutError, match='no such name as "pytest-later" for this client within 0.01 s'):
+                await session.attach("pytest-later", wait=0.01)
+            with pytest.raises(gpumem.NotFoundError, match='no such name as "pytest-later"'):
+                await session.attach("pytest-later")
+            assert not any(task.done() for task in tasks)
+            tasks[0].cancel()
+            version = await session.load(model, "pytest-later", progress=lambda done, total: steps.append(total))
+            try:
+                for task in tasks[1:]:
+                    assert (await task).version == version
+                with pytest.raises(asyncio.CancelledError):
+                    await tasks[0]
+                assert steps
+                with pytest.raises(gpumem.BusyError):
+                    await session.load(model, "pytest-later")
+            finally:
+                session.unpublish("pytest-later")
+            late = asyncio.ensure_future(session.attach("pytest-later", wait=gpumem.FOREVER))
+            await asyncio.sleep(0)
+        with pytest.raises(gpumem.ClosedError):
+            await late
+
+    asyncio.run(main())
+
+
+def test_attach_waits_without_a_loop(session):
+    with pytest.raises(gpumem.WaitTimeoutError, match='no such name as "pytest-waits" for this client within 10ms') as error:
+        session.attach("pytest-waits", wait=0.01)
+    assert isinstance(error.value, TimeoutError) and error.value.status == gpumem.Status.TIMEOUT
+    found = []
+    with gpumem.Session() as other:
+        thread = threading.Thread(target=lambda: found.append(other.attach("pytest-waits", wait=gpumem.FOREVER).size))
+        thread.start()
+        session.alloc(MIB).publish("pytest-waits", until_unread=False)
+        thread.join()
+    session.unpublish("pytest-waits")
+    assert found == [MIB]
 
 
 def test_two_loops_share_a_session():
