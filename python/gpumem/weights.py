@@ -265,21 +265,26 @@ def _to_torch(view: View) -> Any:
         return torch.from_numpy(flat.numpy()).view(dtype).reshape(view.shape)
 
 
-def attach(name: str, *, version: int = 0, kind: Optional[str] = None, session: Optional[Session] = None) -> Weights:
+def attach(name: str, *, version: int = 0, kind: Optional[str] = None, wait: Optional[float] = None,
+           session: Optional[Session] = None) -> Weights:
     """Maps the weights that a name means, without a copy: a mapping from the names of the tensors to arrays.
 
     kind: "torch", "cupy", "numpy", or "view" for this package's own. Without it: on a GPU the one of PyTorch and CuPy that the program
     has imported, on the host NumPy, and otherwise views. Types that NumPy and CuPy do not have come as unsigned numbers. Do not write
-    to the tensors: everybody sees the same. version: it must be this one. A name of another user is "uid:1000/llama" or
-    "uid:alice/llama"."""
+    to the tensors: everybody sees the same. version: it must be this one. wait: seconds, if nobody has loaded them yet, as in
+    Session.attach(). A name of another user is "uid:1000/llama" or "uid:alice/llama"."""
     if kind not in (None, "torch", "cupy", "numpy", "view"):
         raise InvalidError("kind is torch, cupy, numpy or view, not %r" % (kind,))
     if kind in ("torch", "cupy", "numpy"):
         needs("kind=\"%s\"" % kind, kind)  # before anything is attached
     given, weights = _session(session), c_void_p()
-    core = given._core_now()
-    _capi.check(library().gpumem_weights_attach(core.pointer, shared_name(name), check_int("a version", version), byref(weights)))
+    core, number = given._core_now(), check_int("a version", version)
+    # Kept until the weights are attached, so that they cannot end in between because nobody reads them.
+    waited = None if wait is None else Session.attach(given, name, wait)
+    _capi.check(library().gpumem_weights_attach(core.pointer, shared_name(name), number, byref(weights)))
     assert weights.value
+    if waited is not None:
+        waited.close()
     if kind is None:
         on_gpu = core.device(core.library.gpumem_buffer_device(library().gpumem_weights_buffer(weights))).on_gpu
         found = [module for module in ("torch", "cupy") if module in sys.modules]

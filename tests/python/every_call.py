@@ -129,7 +129,7 @@ def weights(model: str) -> None:
     entries: List[gpumem.weights.Entry] = gpumem.weights.entries()
     assert [entry.version for entry in entries if entry.name == "every-call"] == [version]
     assert all(entry.tensors and entry.bytes and entry.device == 0 and entry.owner == os.getuid() and not entry.readers for entry in entries)
-    attached: gpumem.weights.Weights = gpumem.weights.attach("every-call", version=version)
+    attached: gpumem.weights.Weights = gpumem.weights.attach("every-call", version=version, wait=1)
     with attached as tensors:
         names: List[str] = list(tensors)
         one: gpumem.View = tensors.view(names[0])

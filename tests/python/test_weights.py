@@ -7,6 +7,7 @@ import pwd
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -21,6 +22,23 @@ def name(session):
     yield "pytest"
     for entry in gpumem.weights.entries(session):
         gpumem.weights.remove(entry.name, session)
+
+
+def test_attach_waits_until_the_weights_are_loaded(session, model):
+    found = []
+
+    def wait():
+        with gpumem.Session() as other, gpumem.weights.attach("pytest-wait", kind="view", wait=gpumem.FOREVER, session=other) as tensors:
+            found.append(sorted(tensors))
+
+    with pytest.raises(gpumem.WaitTimeoutError, match='no such name as "pytest-wait"'):
+        gpumem.weights.attach("pytest-wait", wait=0.01, session=session)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    gpumem.weights.load(model, "pytest-wait", session=session)
+    thread.join()
+    gpumem.weights.remove("pytest-wait", session=session)
+    assert found == [["a", "b", "half", "none", "odd"]] and session.stats().in_use == 0
 
 
 def test_weights_are_attached_by_another_process(session, model, name):
