@@ -139,6 +139,10 @@ async def _threaded(call: Callable[[], _R], undo: Optional[Callable[[], None]] =
         raise HostMemoryError("this process cannot start another thread (%s): wait for other calls first" % error) from None
     try:
         return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled():  # the call had ended before, but the task did not run in between
+            drop(future.exception())
+        raise
     finally:
         del future  # likewise
 

@@ -101,7 +101,7 @@ def milliseconds(seconds: Optional[float]) -> int:
 
 
 def text(what: str, value: Any, required: bool = False) -> Optional[bytes]:
-    """Text as the C library takes it. None, unless it is required, is none."""
+    """Returns text as the C library takes it. None stays None, unless text is required."""
     if value is None and not required:
         return None
     if not isinstance(value, str):
@@ -234,7 +234,7 @@ def _quiet() -> None:
 
 
 class RegionUse:
-    """The copies that run in the memory of a region. A pause waits until they are done, and no copy begins before the pause is over."""
+    """The copies that run in the memory of a region. A pause waits until they are done, and refuses those that begin meanwhile."""
 
     def __init__(self, core: Core, tag: str) -> None:
         self._core, self._tag = core, tag
@@ -327,8 +327,8 @@ class Hold:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """Around a use of the address. Raises BusyError if the memory is not there: its region is paused, or it is evictable and not
-        pinned."""
+        """Keeps the memory of a region where it is during a use of its address. Raises BusyError if the memory is not there: its region is
+        paused, or it is evictable and not pinned."""
         if self.evictable:
             # A copy of no bytes is refused as any other copy is.
             _capi.check(self.core.library.gpumem_copy_out(self.handle, 0, None, 0, _capi.STREAM_DONE, None, None))

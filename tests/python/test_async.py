@@ -188,6 +188,29 @@ def test_a_pin_whose_task_was_cancelled_does_not_stay():
     asyncio.run(main())
 
 
+def test_a_pin_whose_task_was_cancelled_at_its_end_does_not_stay(monkeypatch):
+    """The future has its result, and the task was cancelled before it saw that."""
+    async def main():
+        async with gpumem.AsyncSession() as session:
+            buffer = await session.alloc(MIB, evictable=True)
+            loop = asyncio.get_running_loop()
+            create = loop.create_future
+
+            def create_and_cancel():
+                future = create()
+                future.add_done_callback(lambda done: task.cancel())  # before the task adds its own
+                return future
+
+            monkeypatch.setattr(loop, "create_future", create_and_cancel)
+            task = asyncio.ensure_future(session.pin(buffer))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            monkeypatch.undo()
+            buffer.evict()
+
+    asyncio.run(main())
+
+
 def test_load_and_attach_are_awaited(model):
     async def main():
         async with gpumem.AsyncSession() as session:
