@@ -216,26 +216,38 @@ static void publish_sleep_until(uint64_t at_ns)
 	}
 }
 
+static gpumem_status publish_too_late(const char *name, uint32_t wait_ms)
+{
+	char waited[GM_UNITS_TEXT];
+
+	return gm_error(GPUMEM_E_TIMEOUT,
+		"there was no such name as \"%s\" for this client within %s: nobody has published "
+		"it, or it is meant for somebody else; see gpumemctl shares",
+		name, gm_format_duration(wait_ms * GM_NS_PER_MS, waited));
+}
+
 /*
  * Attaches when the name is there. The daemon keeps nothing for a call that waits: the call asks again after
  * delays that grow from 20 ms to GM_BACKOFF_AWAITED_NS, so a thousand calls cost the daemon about as many
  * short requests a second, on the turns of their user.
  */
-static gpumem_status publish_attach_until(gpumem_session *session, const struct gm_share_name *name,
-	uint64_t end_ns, gpumem_buffer **ret_buffer)
+static gpumem_status publish_attach_within(gpumem_session *session, const char *name,
+	const struct gm_share_name *parsed, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
 	struct gm_backoff backoff;
+	uint64_t end_ns = wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX
+							 : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
 
 	gm_backoff_init(&backoff, gm_clock_ns() ^ (uint64_t)(uintptr_t)&backoff);
 	for (;;) {
 		uint64_t now_ns = gm_clock_ns();
 		bool last = now_ns >= end_ns;
 		uint64_t left_ns = end_ns == UINT64_MAX ? 0 : gm_max(gm_minus(end_ns, now_ns), 1);
-		gpumem_status status = publish_attach(session, name, left_ns, ret_buffer);
+		gpumem_status status = publish_attach(session, parsed, left_ns, ret_buffer);
 		if (status != GPUMEM_E_NOT_FOUND)
 			return status;
 		if (last)
-			return GPUMEM_E_TIMEOUT;
+			return publish_too_late(name, wait_ms);
 
 		gm_backoff_failed(&backoff, gm_clock_ns());
 		gm_backoff_hurry(&backoff);
@@ -243,30 +255,10 @@ static gpumem_status publish_attach_until(gpumem_session *session, const struct 
 	}
 }
 
-/* Counts the call among those of the session that wait for a name. */
-static gpumem_status publish_attach_waiting(gpumem_session *session,
-	const struct gm_share_name *name, uint32_t wait_ms, gpumem_buffer **ret_buffer)
-{
-	uint64_t end_ns = wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX
-							 : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
-	gpumem_status status;
-
-	if (atomic_fetch_add(&session->names_awaited, 1) < GM_LIMIT_WAITING_PER_CLIENT)
-		status = publish_attach_until(session, name, end_ns, ret_buffer);
-	else
-		status = gm_error(GPUMEM_E_LIMIT,
-			"%d calls of this session wait for names already: try again when one has "
-			"ended, or attach without waiting",
-			GM_LIMIT_WAITING_PER_CLIENT);
-	atomic_fetch_sub(&session->names_awaited, 1);
-	return status;
-}
-
 gpumem_status gpumem_attach_wait(
 	gpumem_session *session, const char *name, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
 	struct gm_share_name parsed;
-	char waited[GM_UNITS_TEXT];
 	GM_UNCANCELLED;
 
 	gpumem_status status = gm_publish_name_read(session, name, &parsed);
@@ -274,15 +266,19 @@ gpumem_status gpumem_attach_wait(
 		return status;
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
+	if (!wait_ms)
+		return gm_publish_name_missing(
+			name, publish_attach(session, &parsed, 0, ret_buffer));
 
-	status = wait_ms ? publish_attach_waiting(session, &parsed, wait_ms, ret_buffer)
-			 : publish_attach(session, &parsed, 0, ret_buffer);
-	if (status == GPUMEM_E_TIMEOUT && wait_ms && wait_ms != GPUMEM_WAIT_FOREVER)
-		return gm_error(status,
-			"there was no such name as \"%s\" for this client within %s: nobody has "
-			"published it, or it is meant for somebody else; see gpumemctl shares",
-			name, gm_format_duration(wait_ms * GM_NS_PER_MS, waited));
-	return gm_publish_name_missing(name, status);
+	if (atomic_fetch_add(&session->names_awaited, 1) < GM_LIMIT_WAITING_PER_CLIENT)
+		status = publish_attach_within(session, name, &parsed, wait_ms, ret_buffer);
+	else
+		status = gm_error(GPUMEM_E_LIMIT,
+			"%d calls of this session wait for names already: try again when one has "
+			"ended, or attach without waiting",
+			GM_LIMIT_WAITING_PER_CLIENT);
+	atomic_fetch_sub(&session->names_awaited, 1);
+	return status;
 }
 
 gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_buffer **ret_buffer)
