@@ -20,16 +20,35 @@ static bool preload_yes(const char *name)
 	return text && text[0] == '1' && !text[1];
 }
 
-/* A number in decimal digits, or what it is otherwise. */
-static uint64_t preload_number(const char *name, uint64_t otherwise)
+/* Reads decimal digits at the beginning of a text. Returns what follows them, or NULL if there are none. */
+static const char *preload_digits(const char *text, uint64_t *ret_value)
 {
-	const char *text = getenv(name);
 	char *end;
 
 	if (!text || *text < '0' || *text > '9')
-		return otherwise;
-	unsigned long long value = strtoull(text, &end, 10);
-	return *end ? otherwise : value;
+		return NULL;
+	*ret_value = strtoull(text, &end, 10);
+	return end;
+}
+
+/* A number in decimal digits, or what it is otherwise. */
+static uint64_t preload_number(const char *name, uint64_t otherwise)
+{
+	uint64_t value;
+	const char *end = preload_digits(getenv(name), &value);
+
+	return end && !*end ? value : otherwise;
+}
+
+/* Reads which file gpumem-run's stderr is. */
+static bool preload_stderr(const char *name, uint64_t *ret_device, uint64_t *ret_inode)
+{
+	const char *end = preload_digits(getenv(name), ret_device);
+
+	if (!end || *end != ':')
+		return false;
+	end = preload_digits(end + 1, ret_inode);
+	return end && !*end;
 }
 
 /* "signal", or the name or number of a signal; 0: none, or one that does not exist. */
@@ -78,7 +97,10 @@ static void preload_settings_read(void)
 	if (devices && *devices && strlen(devices) < sizeof preload_devices)
 		settings->devices = strcpy(preload_devices, devices);
 	settings->see_all = preload_yes("GPUMEM_RUN_SEE_ALL");
-	settings->report = preload_yes("GPUMEM_RUN_REPORT");
+	settings->reporter = preload_number("GPUMEM_RUN_REPORT", 0);
+	settings->report = settings->reporter != 0;
+	settings->tells = preload_stderr(
+		"GPUMEM_RUN_STDERR", &settings->stderr_device, &settings->stderr_inode);
 }
 
 const struct gm_preload_settings *gm_preload_settings(void)

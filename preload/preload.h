@@ -19,7 +19,7 @@
  *     asked, and no thread is started before the first such call (preload_broker.h).
  *   - In a program with more rights than its user (AT_SECURE) it does nothing.
  *   - A forked child does not use its parent's session: its calls go to the driver.
- *   - It prints nothing, unless gpumem-run was told to.
+ *   - It prints nothing, unless gpumem-run asks for it, or a limit in the environment is not one.
  *
  * It is a convenience and not a security boundary: a program that wants to can reach the driver by
  * other ways.
@@ -36,7 +36,10 @@
  *   GPUMEM_RUN_SPILL     1: what the device has no room for comes from pinned host memory
  *   GPUMEM_RUN_OPTIONAL  1: without a daemon the program runs on the plain driver
  *   GPUMEM_RUN_SEE_ALL   1: the program is told the driver's own figures
- *   GPUMEM_RUN_REPORT    1: says on stderr, when the program ends, what went where
+ *   GPUMEM_RUN_REPORT    says on stderr, when the program ends, what went where. 1, or the process that says it even if
+ *                        it has called for no memory
+ *   GPUMEM_RUN_STDERR    the device and the inode of gpumem-run's stderr, as "1:2". The first refusal is told there, if
+ *                        it is still the program's stderr
  * And what only the user sets:
  *   GPUMEM_ON_PRESSURE   the signal that the process gets under pressure (preload_pressure.h)
  */
@@ -50,7 +53,11 @@ struct gm_preload_settings {
 	bool optional;
 	bool see_all;
 	bool report;
-	bool off; /* this process must not be touched */
+	bool tells;             /* the first refusal is told on this stderr: */
+	uint64_t stderr_device; /* st_dev */
+	uint64_t stderr_inode;  /* st_ino */
+	uint64_t reporter;      /* the process that reports also that there is nothing to report */
+	bool off;               /* this process must not be touched */
 };
 
 /* Of variables that each thread has for itself. The library is there from the start of the program, so that they

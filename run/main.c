@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -31,6 +32,7 @@
 #include "run/run_program.h"
 
 #define MAIN_DEVICES_TEXT (GM_LIMIT_DEVICES * GM_CUDA_UUID_TEXT)
+#define MAIN_FILE_TEXT    48 /* "DEVICE:INODE" */
 
 enum {
 	EXIT_USAGE = 2,
@@ -224,10 +226,21 @@ static int main_set_run(void)
 	return main_set("GPUMEM_RUN", text);
 }
 
+/* Says which file stderr is, so that a program that has put another one in its place is not written to. "": it is closed. */
+static void main_describe_stderr(char text[MAIN_FILE_TEXT])
+{
+	struct stat st;
+
+	text[0] = 0;
+	if (fstat(STDERR_FILENO, &st) == 0)
+		snprintf(text, MAIN_FILE_TEXT, "%llu:%llu", (unsigned long long)st.st_dev,
+			(unsigned long long)st.st_ino);
+}
+
 static int main_set_environment(
 	const struct gm_run_options *options, const struct main_device *device)
 {
-	char limit[GM_UNITS_TEXT], priority[16], wait[16];
+	char limit[GM_UNITS_TEXT], priority[16], wait[16], own[MAIN_FILE_TEXT], pid[16];
 	bool inside = getenv("GPUMEM_RUN") != NULL;
 	int result = main_limit(options, device, limit);
 	if (result)
@@ -239,6 +252,8 @@ static int main_set_environment(
 			"this is part of another gpumem-run already, whose limit holds; leave out --limit and --priority");
 	snprintf(priority, sizeof priority, "%d", options->priority);
 	snprintf(wait, sizeof wait, "%u", options->wait_ms);
+	snprintf(pid, sizeof pid, "%d", (int)getpid());
+	main_describe_stderr(own);
 	if (!inside) {
 		result = main_set("GPUMEM_RUN_LIMIT", limit);
 		if (!result)
@@ -253,7 +268,8 @@ static int main_set_environment(
 		{"GPUMEM_RUN_NAME", options->name},
 		{"GPUMEM_RUN_SPILL", options->spill ? "1" : NULL},
 		{"GPUMEM_RUN_OPTIONAL", options->optional ? "1" : NULL},
-		{"GPUMEM_RUN_REPORT", options->report ? "1" : NULL},
+		{"GPUMEM_RUN_REPORT", options->report ? pid : NULL},
+		{"GPUMEM_RUN_STDERR", options->quiet ? NULL : own},
 		{"GPUMEM_RUN_SEE_ALL", options->see_all ? "1" : NULL},
 		{"GPUMEM_RUN_DEVICES", device->uuids},
 	};

@@ -29,6 +29,7 @@
 	X('r', "required", NULL, "refuse to start without gpumemd (default)") \
 	X('o', "optional", NULL, "without gpumemd, run on the plain driver") \
 	X('R', "report", NULL, "at the end, say on stderr what came from gpumemd") \
+	X('q', "quiet", NULL, "do not say on stderr why memory was refused") \
 	X('a', "see-all", NULL, "show it the size of the whole GPU, not its limit") \
 	X('h', "help", NULL, "show this help") \
 	X('V', "version", NULL, "show the version")
@@ -96,6 +97,15 @@ static enum gm_run_parsed run_options_unknown(const char *word)
 	return run_options_wrong("there is no option %s", name);
 }
 
+/* Numbers below this one are taken for gigabytes, others for megabytes. */
+#define LIMIT_GIGABYTES 256
+
+/* Whether the unit is missing: a number of bytes in which no chunk fits. */
+static bool run_options_bare(const char *text, uint64_t limit)
+{
+	return limit < GM_CHUNK_MIN && text[strspn(text, "0123456789")] == '\0';
+}
+
 static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_options *options)
 {
 	size_t n = strlen(text);
@@ -105,6 +115,10 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 		if (gm_parse_fraction(text, &options->fraction) == 0 && options->fraction > 0)
 			return GM_RUN_GO;
 	} else if (gm_parse_size(text, &options->limit) == 0 && options->limit > 0) {
+		if (run_options_bare(text, options->limit))
+			return run_options_wrong(
+				"--limit: '%s' is a number of bytes, and less than any memory that gpumemd hands out; did you mean %s%c?",
+				text, text, options->limit < LIMIT_GIGABYTES ? 'G' : 'M');
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(
@@ -185,6 +199,9 @@ static enum gm_run_parsed run_options_take(int letter, struct gm_run_options *op
 		return GM_RUN_GO;
 	case 'R':
 		options->report = true;
+		return GM_RUN_GO;
+	case 'q':
+		options->quiet = true;
 		return GM_RUN_GO;
 	case 'a':
 		options->see_all = true;

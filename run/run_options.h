@@ -26,6 +26,7 @@ struct gm_run_options {
 	const char *socket; /* NULL: as the client library finds it */
 	bool optional;
 	bool report;
+	bool quiet;
 	bool see_all;
 	char **program; /* with its arguments, NULL-ended */
 };

@@ -32,7 +32,7 @@ keeper:         common common/system common/wire
 preload:        common
 preload/driver: common common/cuda preload
 preload/table:  common common/cuda preload/driver
-preload/broker: common preload preload/driver preload/table
+preload/broker: common common/text preload preload/driver preload/table
 preload/hook:   common preload preload/driver preload/table preload/broker
 run:            common common/text common/system common/cuda
 client/map:     common common/cuda

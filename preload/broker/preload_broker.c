@@ -206,9 +206,8 @@ static bool broker_connect(const char **ret_why)
 	if (status) {
 		*ret_why = broker_client.gpumem_error_detail();
 		/* Nothing else would tell the user that a limit in the environment is not one. */
-		static bool told;
-		if (status == GPUMEM_E_INVALID && !gm_preload_settings()->optional && !told)
-			told = fprintf(stderr, "gpumem-run: no device memory: %s\n", *ret_why) > 0;
+		if (status == GPUMEM_E_INVALID && !gm_preload_settings()->optional)
+			gm_report_tell(*ret_why);
 		return false;
 	}
 	broker_captures_tell();

@@ -2,17 +2,26 @@
 #include "preload/broker/preload_report.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/cancel.h"
+#include "common/text/units.h"
 #include "preload/preload.h"
 #include "preload/table/preload_blocks.h"
 
-/* The longest sentence that still fits into one line. */
-#define REPORT_WHY 160
+/* Bytes of a sentence of the client library, with its end. */
+#define REPORT_WHY 512
+/* Bytes of the cause that the last line names, at most. */
+#define REPORT_CAUSE 160
 
 static _Atomic uint64_t report_refusals;
 static _Atomic uint64_t report_chunks, report_chunk_bytes;
@@ -21,43 +30,92 @@ static _Atomic uint64_t report_calls_passed[GM_PRELOAD_CALLS_N];
 static GM_PRELOAD_THREAD char report_kept[REPORT_WHY];
 static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static char report_last[REPORT_WHY]; /* with the lock held */
+static atomic_bool report_told;      /* a refusal */
+
+/* The name given to gpumem-run, or the program's. */
+static const char *report_name(void)
+{
+	const char *name = gm_preload_settings()->name;
+
+	return name ? name : program_invocation_short_name;
+}
+
+/* ---- the first refusal */
+
+/* Whether stderr is the file that gpumem-run had as its own. A program may have closed it, and opened a file of its own in its
+ * place. */
+static bool report_stderr_is_ours(void)
+{
+	const struct gm_preload_settings *settings = gm_preload_settings();
+	struct stat now;
+
+	return settings->tells && fstat(STDERR_FILENO, &now) == 0 &&
+	       (uint64_t)now.st_dev == settings->stderr_device &&
+	       (uint64_t)now.st_ino == settings->stderr_inode;
+}
+
+/* Writes a line at once, or not at all: the program must neither wait for who reads it, nor be stopped or ended by the write. */
+static void report_write(const char *line, size_t n)
+{
+	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+	const struct timespec now = {0};
+	sigset_t held, before, pending;
+
+	if (poll(&out, 1, 0) != 1 || out.revents != POLLOUT)
+		return;
+	sigemptyset(&held);
+	sigaddset(&held, SIGPIPE);
+	sigaddset(&held, SIGTTOU);
+	if (pthread_sigmask(SIG_BLOCK, &held, &before) != 0)
+		return;
+	sigpending(&pending);
+	if (write(STDERR_FILENO, line, n) < 0 && errno == EPIPE &&
+		!sigismember(&pending, SIGPIPE)) {
+		sigdelset(&held, SIGTTOU);
+		(void)sigtimedwait(&held, NULL, &now);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void gm_report_tell(const char *why)
+{
+	char line[REPORT_WHY + NAME_MAX + 64];
+	GM_UNCANCELLED;
+
+	if (atomic_exchange(&report_told, true))
+		return;
+	int n = snprintf(line, sizeof line, "gpumem-run: %s (%d): refused: %s\n", report_name(),
+		(int)getpid(), why);
+	if (n < 0)
+		return;
+	if ((size_t)n >= sizeof line)
+		n = sizeof line - 1;
+	/* The name may be that of any file. */
+	for (int i = 0; i < n; i++)
+		if ((unsigned char)line[i] < ' ')
+			line[i] = ' ';
+	line[n - 1] = '\n';
+	report_write(line, (size_t)n);
+}
 
 /* ---- counting */
 
-/* Leaves out the remedy, which follows the last semicolon: the program has ended when somebody reads it. */
-static size_t report_cause(const char *why)
-{
-	const char *end = NULL;
-
-	for (const char *at = why; (at = strstr(at, "; ")); at++)
-		end = at;
-	return end ? (size_t)(end - why) : strlen(why);
-}
-
 void gm_report_why(const char *why)
 {
-	static const char cut[] = "...";
+	const struct gm_preload_settings *settings = gm_preload_settings();
 
-	if (!gm_preload_settings()->report)
-		return;
-	size_t n = report_cause(why);
-	if (n < sizeof report_kept) {
-		memcpy(report_kept, why, n);
-		report_kept[n] = '\0';
-		return;
-	}
-
-	n = sizeof report_kept - sizeof cut;
-	/* Not within a character of UTF-8. */
-	while (n && ((unsigned char)why[n] & 0xc0) == 0x80)
-		n--;
-	memcpy(report_kept, why, n);
-	memcpy(report_kept + n, cut, sizeof cut);
+	if (settings->report || settings->tells)
+		snprintf(report_kept, sizeof report_kept, "%s", why);
 }
 
 void gm_report_refused(void)
 {
+	int before = errno;
+
 	atomic_fetch_add_explicit(&report_refusals, 1, memory_order_relaxed);
+	if (!atomic_load_explicit(&report_told, memory_order_relaxed) && report_stderr_is_ours())
+		gm_report_tell(report_kept);
+	errno = before;
 	if (!gm_preload_settings()->report)
 		return;
 	pthread_mutex_lock(&report_lock);
@@ -81,6 +139,7 @@ void gm_report_after_fork(void)
 	/* Another thread of the parent may have the lock, and may have written a part of the sentence. */
 	pthread_mutex_init(&report_lock, NULL);
 	memset(report_last, 0, sizeof report_last);
+	atomic_store(&report_told, false);
 	atomic_store(&report_refusals, 0);
 	atomic_store(&report_chunks, 0);
 	atomic_store(&report_chunk_bytes, 0);
@@ -88,15 +147,50 @@ void gm_report_after_fork(void)
 		atomic_store(&report_calls_passed[i], 0);
 }
 
-/* ---- the line */
+/* ---- the last line */
+
+/* Cuts a sentence to its cause. The remedy, which follows the last semicolon, comes too late: the program has ended when
+ * somebody reads it. */
+static void report_cut(char why[REPORT_WHY])
+{
+	static const char cut[] = "...";
+	char *end = NULL;
+
+	for (char *at = why; (at = strstr(at, "; ")); at++)
+		end = at;
+	if (end)
+		*end = '\0';
+	if (strlen(why) < REPORT_CAUSE)
+		return;
+
+	size_t n = REPORT_CAUSE - sizeof cut;
+	/* Not within a character of UTF-8. */
+	while (n && ((unsigned char)why[n] & 0xc0) == 0x80)
+		n--;
+	memcpy(why + n, cut, sizeof cut);
+}
 
 /* "; the last: device 0 has ...": why the last allocation was refused, if any was. */
 static void report_say_last(char *text, size_t room)
 {
+	char why[REPORT_WHY];
+
 	pthread_mutex_lock(&report_lock);
-	if (*report_last)
-		snprintf(text, room, "; the last: %s", report_last);
+	memcpy(why, report_last, sizeof why);
 	pthread_mutex_unlock(&report_lock);
+	report_cut(why);
+	if (*why)
+		snprintf(text, room, "; the last: %s", why);
+}
+
+/* ", 24.0M of it spilled to host memory", if the program may spill. */
+static void report_say_spilled(uint64_t bytes, char *text, size_t room)
+{
+	char size[GM_UNITS_TEXT];
+
+	if (gm_preload_settings()->spill)
+		snprintf(text, room, ", %s of it spilled to host memory",
+			gm_format_size(bytes, size));
 }
 
 /* ", cuMemCreate 3": the calls that went to the driver, as far as there is room. */
@@ -120,21 +214,24 @@ static void report_say_passed(char *text, size_t room)
 
 void gm_report_print(void)
 {
-	char last[REPORT_WHY + 16] = "", passed[512] = "";
-	uint64_t n, bytes, refused = atomic_load(&report_refusals);
+	char size[GM_UNITS_TEXT], host[80] = "", last[REPORT_CAUSE + 16] = "", passed[512] = "";
+	uint64_t n, bytes, spilled, refused = atomic_load(&report_refusals);
 
 	if (!gm_preload_settings()->report)
 		return;
 	report_say_last(last, sizeof last);
 	report_say_passed(passed, sizeof passed);
-	gm_blocks_total(&n, &bytes);
+	gm_blocks_total(&n, &bytes, &spilled);
+	report_say_spilled(spilled, host, sizeof host);
 	n += atomic_load(&report_chunks);
 	bytes += atomic_load(&report_chunk_bytes);
-	if (!n && !refused && !*passed)
-		return;
-	fprintf(stderr,
-		"gpumem-run: %s (%d): %llu allocation%s from gpumemd, %llu bytes in all, %llu refused%s%s\n",
-		program_invocation_short_name, (int)getpid(), (unsigned long long)n,
-		n == 1 ? "" : "s", (unsigned long long)bytes, (unsigned long long)refused, last,
-		passed);
+	if (n || refused || *passed)
+		fprintf(stderr,
+			"gpumem-run: %s (%d): %llu allocation%s from gpumemd, %s in all%s, %llu refused%s%s\n",
+			report_name(), (int)getpid(), (unsigned long long)n, n == 1 ? "" : "s",
+			gm_format_size(bytes, size), host, (unsigned long long)refused, last,
+			passed);
+	else if (gm_preload_settings()->reporter == (uint64_t)getpid())
+		fprintf(stderr, "gpumem-run: %s (%d): no CUDA call asked for device memory\n",
+			report_name(), (int)getpid());
 }

@@ -58,6 +58,8 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 	}
 	/* Nobody has used it, but it may have come to its stream from work that still does. */
 	gm_broker_free(block.base, GPUMEM_STREAM_ANY);
+	gm_report_why(GM_REPORT_NO_HOST);
+	gm_report_refused();
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 

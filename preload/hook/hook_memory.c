@@ -83,6 +83,7 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 	}
 	if (!gm_blocks_add(&block)) {
 		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+		gm_report_why(GM_REPORT_NO_HOST);
 		gm_report_refused();
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}

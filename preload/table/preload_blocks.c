@@ -17,7 +17,7 @@ struct blocks_node {
 static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct blocks_node *blocks_root;
 static struct blocks_node *blocks_spare; /* by left; as many as there ever were at once */
-static uint64_t blocks_serial, blocks_bytes;
+static uint64_t blocks_serial, blocks_bytes, blocks_spilled;
 static uint32_t blocks_seed = 2463534242u;
 static _Atomic gm_cu_ptr blocks_low = UINT64_MAX, blocks_high;
 
@@ -95,6 +95,7 @@ bool gm_blocks_add(const struct gm_preload_block *block)
 	if (!block->serial) {
 		node->block.serial = ++blocks_serial;
 		blocks_bytes += block->bytes;
+		blocks_spilled += block->spilled ? block->bytes : 0;
 	}
 	node->weight = blocks_random();
 	if (block->base < atomic_load_explicit(&blocks_low, memory_order_relaxed))
@@ -131,11 +132,12 @@ bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 	return found;
 }
 
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes)
+void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
 {
 	pthread_mutex_lock(&blocks_lock);
 	*ret_n = blocks_serial;
 	*ret_bytes = blocks_bytes;
+	*ret_spilled = blocks_spilled;
 	pthread_mutex_unlock(&blocks_lock);
 }
 

@@ -36,8 +36,8 @@ bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* Removes any block of a context. false: there is none left. */
 bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block);
-/* How many there have been, and their bytes. */
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes);
+/* How many there have been, their bytes, and how many of these bytes were spilled. */
+void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled);
 /* Whether the address lies between the lowest and the highest that blocks have had: a quick look,
  * without the lock. */
 bool gm_blocks_near(gm_cu_ptr ptr);

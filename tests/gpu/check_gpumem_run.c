@@ -97,6 +97,9 @@ START_TEST(wrong_use_is_explained)
 		{(const char *const[]){"--limit", "much", "true", NULL}, 2, "'much' is not a size"},
 		{(const char *const[]){"--limit", "0", "true", NULL}, 2, "'0' is not a size"},
 		{(const char *const[]){"--limit", "101%", "true", NULL}, 2, "'101%' is not a size"},
+		{(const char *const[]){"--limit", "20", "true", NULL}, 2, "did you mean 20G?"},
+		{(const char *const[]){"--limit", "8192", "true", NULL}, 2, "did you mean 8192M?"},
+		{(const char *const[]){"--limit", "67108864", "true", NULL}, 0, ""},
 		{(const char *const[]){"--limit", "900T", "true", NULL}, 2,
 			"900T is more than the GPU has"},
 		{(const char *const[]){"--limit", NULL}, 2, "--limit needs a value"},
@@ -430,6 +433,79 @@ START_TEST(the_library_comes_first_and_once)
 }
 END_TEST
 
+/* ---- what the program's user hears */
+
+/* Runs the actor until it shows itself with that word, and then to its end: what it printed. */
+static void run_heard(const char *const *arguments, char word, char text[4096])
+{
+	char output[128];
+	struct gm_worker worker;
+	struct command command = {.arguments = arguments, .output = output};
+
+	gm_scratch_path("run-heard", output, sizeof output);
+	unlink(output);
+	gm_worker_start(&worker, run, &command);
+	gm_hear_word(worker.channel, word);
+	gm_say_word(worker.channel, 'g');
+	gm_worker_join(&worker);
+	read_file(output, text, 4096);
+	unlink(output);
+}
+
+START_TEST(the_first_refusal_is_told_with_its_cause_and_remedy)
+{
+	char text[4096];
+
+	start_with(CONFIG(""));
+	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--name", "trainer", "--", "sh", "-c",
+			  "exec \"$ACTOR\" dlsym fill"),
+		'h', text);
+	if (strstr(text, "gpumem-run: trainer (") != text || !strstr(text, "): refused: ") ||
+		!strstr(text, " may hold 64.0M, holds 48.0M, asked for ") ||
+		!strstr(text, "; see gpumemctl limit\n") ||
+		strchr(text, '\n') != text + strlen(text) - 1)
+		GM_FAIL("it said: %s", text);
+	tear_down();
+}
+END_TEST
+
+START_TEST(no_refusal_is_told_if_the_user_wants_none_or_stderr_is_another_file)
+{
+	char text[4096];
+
+	start_with(CONFIG(""));
+	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--quiet", "--", "sh", "-c",
+			  "exec \"$ACTOR\" dlsym fill"),
+		'h', text);
+	ck_assert_str_eq(text, "");
+	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--", "sh", "-c",
+			  "\"$ACTOR\" dlsym fill 2>&1 | cat"),
+		'h', text);
+	ck_assert_str_eq(text, "");
+	tear_down();
+}
+END_TEST
+
+START_TEST(the_report_says_also_that_no_memory_was_asked_for)
+{
+	char text[4096];
+
+	start_with(CONFIG(""));
+	run_heard(ARGUMENTS("--report", "--name", "idle", "--", "sh", "-c",
+			  "exec \"$ACTOR\" dlsym idle"),
+		'i', text);
+	if (strstr(text, "gpumem-run: idle (") != text ||
+		!strstr(text, "): no CUDA call asked for device memory\n") ||
+		strchr(text, '\n') != text + strlen(text) - 1)
+		GM_FAIL("it said: %s", text);
+	/* Only the process that gpumem-run became says so. */
+	run_heard(ARGUMENTS("--report", "--", "sh", "-c", "\"$ACTOR\" dlsym idle; exit $?"), 'i',
+		text);
+	ck_assert_str_eq(text, "");
+	tear_down();
+}
+END_TEST
+
 /* Both processes of the actor share memory within one limit. */
 START_TEST(processes_of_a_run_share_memory)
 {
@@ -604,6 +680,9 @@ int main(void)
 	tcase_add_test(tc, the_library_comes_first_and_once);
 	tcase_add_test(tc, without_a_daemon_it_starts_only_if_that_is_optional);
 	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
+	tcase_add_test(tc, the_first_refusal_is_told_with_its_cause_and_remedy);
+	tcase_add_test(tc, no_refusal_is_told_if_the_user_wants_none_or_stderr_is_another_file);
+	tcase_add_test(tc, the_report_says_also_that_no_memory_was_asked_for);
 	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
 	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);
 	tcase_add_test(tc, processes_of_a_run_share_memory);

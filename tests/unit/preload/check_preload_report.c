@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of gpumem-run: what a forked child says, and that no lock of its parent holds it up. */
+/* What the library says on stderr: where and how often it tells a refusal, what a forked child reports, and that no lock of
+ * its parent holds the child up. */
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +21,9 @@
 #define CHILDREN 300
 
 /* The table of blocks, which has nothing here. */
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes)
+void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
 {
-	*ret_n = *ret_bytes = 0;
+	*ret_n = *ret_bytes = *ret_spilled = 0;
 }
 
 static atomic_bool enough;
@@ -105,6 +110,110 @@ START_TEST(a_child_reports_nothing_of_its_parent)
 }
 END_TEST
 
+/* ---- the first refusal */
+
+/* A pipe in the place of stderr, as gpumem-run describes it, and the end that is read. */
+static int pipe_as_stderr(void)
+{
+	char text[64];
+	struct stat st;
+	int ends[2];
+
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	ck_assert_int_eq(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+	ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	close(ends[1]);
+	ck_assert_int_eq(fstat(STDERR_FILENO, &st), 0);
+	snprintf(text, sizeof text, "%llu:%llu", (unsigned long long)st.st_dev,
+		(unsigned long long)st.st_ino);
+	setenv("GPUMEM_RUN_STDERR", text, 1);
+	setenv("GPUMEM_RUN_NAME", "a\nname", 1);
+	return ends[0];
+}
+
+/* What can be read now. */
+static void require_said(int fd, const char *expected)
+{
+	char text[1024] = "";
+	ssize_t n = read(fd, text, sizeof text - 1);
+
+	ck_assert(n > 0 || (n < 0 && errno == EAGAIN));
+	ck_assert_str_eq(text, expected);
+}
+
+static void refuse(const char *why)
+{
+	errno = ERANGE;
+	gm_report_why(why);
+	gm_report_refused();
+	ck_assert_int_eq(errno, ERANGE);
+}
+
+static int child_refused_first(void)
+{
+	refuse("the child asked for too much; ask for less");
+	return 0;
+}
+
+START_TEST(the_first_refusal_of_a_process_is_told)
+{
+	char line[256];
+	int fd = pipe_as_stderr();
+
+	require_said(fd, "");
+	refuse("the device is full; ask for less");
+	refuse("the device is full; ask for less");
+	snprintf(line, sizeof line,
+		"gpumem-run: a name (%d): refused: the device is full; ask for less\n",
+		(int)getpid());
+	require_said(fd, line);
+	ck_assert_int_eq(in_child(child_refused_first), 0);
+	ck_assert_int_gt(read(fd, line, sizeof line), 0);
+	ck_assert_ptr_nonnull(strstr(line, "the child asked for too much; ask for less\n"));
+}
+END_TEST
+
+START_TEST(another_file_in_the_place_of_stderr_is_not_written_to)
+{
+	int fd = pipe_as_stderr(), other[2];
+
+	ck_assert_int_eq(pipe2(other, O_CLOEXEC | O_NONBLOCK), 0);
+	ck_assert_int_eq(dup2(other[1], STDERR_FILENO), STDERR_FILENO);
+	refuse("the device is full; ask for less");
+	require_said(other[0], "");
+	close(STDERR_FILENO);
+	refuse("the device is full; ask for less");
+	ck_assert_int_eq(read(fd, &(char){0}, 1), 0);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_a_reader_that_does_not_read)
+{
+	static const char block[4096];
+	int fd = pipe_as_stderr();
+
+	/* The flag is the file's, which both descriptors share: another one fills the pipe. */
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", STDERR_FILENO);
+	int filler = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+	ck_assert_int_ge(filler, 0);
+	while (write(filler, block, sizeof block) > 0)
+		;
+	ck_assert_int_eq(errno, EAGAIN);
+	ck_assert_int_eq(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0);
+	refuse("the device is full; ask for less");
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_reader_that_is_gone_ends_no_program)
+{
+	close(pipe_as_stderr());
+	signal(SIGPIPE, SIG_DFL);
+	ck_assert_int_eq(in_child(child_refused_first), 0);
+}
+END_TEST
+
 int main(void)
 {
 	setenv("GPUMEM_RUN_REPORT", "1", 1);
@@ -113,6 +222,12 @@ int main(void)
 	tcase_set_timeout(tc, 0);
 	tcase_add_test(tc, a_child_does_not_wait_for_a_thread_of_its_parent);
 	tcase_add_test(tc, a_child_reports_nothing_of_its_parent);
+	suite_add_tcase(suite, tc);
+	tc = tcase_create("refusal");
+	tcase_add_test(tc, the_first_refusal_of_a_process_is_told);
+	tcase_add_test(tc, another_file_in_the_place_of_stderr_is_not_written_to);
+	tcase_add_test(tc, nobody_waits_for_a_reader_that_does_not_read);
+	tcase_add_test(tc, a_reader_that_is_gone_ends_no_program);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
