@@ -7,6 +7,7 @@
  * child ends nothing, because it has only copies.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@
 #include "common/system/path.h"
 #include "common/status_table.h"
 #include "common/text/units.h"
+#include "common/wire/seqpacket.h"
 
 #define TIMEOUT_MS 10000
 /* So many bytes the rings of all transfers may have, unless gpumem_copy_set_limit() was called. */
@@ -311,7 +313,7 @@ static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 {
 	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
 	uint32_t n = 0;
-	/* Via the connection, because a program that connects does not wait for an absent daemon. */
+	/* Via the connection, because it is the whole try that is repeated if the daemon is away. */
 	gpumem_status status = gm_session_devices(session, session->conn, infos, &n);
 	if (status)
 		return status;
@@ -359,29 +361,33 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 	return status;
 }
 
-gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_session **ret_session)
+/* Whether the daemon at the path restarts, as far as one can see: its keeper is there. */
+static bool connect_expects(const char *path)
 {
-	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
-	GM_UNCANCELLED;
+	char keeper[GM_PATH_BYTES];
 
-	if (!ret_session)
-		return gm_error(GPUMEM_E_INVALID, "ret_session must not be NULL");
-	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
-	if (status)
-		return status;
+	return gm_path_keeper_socket(path, keeper) == 0 && gm_seqpacket_is_bound(keeper);
+}
+
+/* Connects once. *ret_expected is always written: whether it failed because the daemon is away, and will come back. */
+static gpumem_status connect_try(const gpumem_connect_options *given,
+	struct gpumem_session **ret_session, bool *ret_expected)
+{
 	struct gpumem_session *session = NULL;
-	status = connect_session_new(&session);
+
+	*ret_expected = false;
+	gpumem_status status = connect_session_new(&session);
 	if (status)
 		return status;
 
-	session->peers = given.peers != 0;
-	session->away_ns = given.away_ms * GM_NS_PER_MS;
-	session->timeout_ns = (given.timeout_ms ? given.timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
-	status = connect_find_socket(session, given.socket);
+	session->peers = given->peers != 0;
+	session->away_ns = given->away_ms * GM_NS_PER_MS;
+	session->timeout_ns = (given->timeout_ms ? given->timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
+	status = connect_find_socket(session, given->socket);
 	if (!status)
-		status = connect_find_name(session, given.name);
+		status = connect_find_name(session, given->name);
 	if (!status)
-		status = connect_find_tracking(session, given.track);
+		status = connect_find_tracking(session, given->track);
 	if (!status)
 		status = connect_find_run(session);
 	if (!status)
@@ -389,12 +395,59 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	if (status) {
 		char text[GM_ERROR_BYTES];
 		snprintf(text, sizeof(text), "%s", gm_error_text());
+		*ret_expected = status == GPUMEM_E_DISCONNECTED && connect_expects(session->path);
 		connect_session_free(session);
 		return gm_error(status, "%s", text);
 	}
 
 	*ret_session = session;
 	return GPUMEM_OK;
+}
+
+/* Lets some time go by before the next try, as a session does that waits for the daemon. Returns false if it is end_ns. */
+static bool connect_pause(struct gm_backoff *backoff, uint64_t end_ns)
+{
+	uint64_t now = gm_clock_ns();
+
+	if (now >= end_ns)
+		return false;
+	gm_backoff_failed(backoff, now);
+	gm_backoff_hurry(backoff);
+	uint64_t until_ns = gm_min(backoff->next_ns, end_ns);
+	while (gm_clock_ns() < until_ns)
+		(void)poll(NULL, 0, gm_clock_poll_ms(until_ns));
+	return true;
+}
+
+gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_session **ret_session)
+{
+	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
+	uint64_t began = gm_clock_ns();
+	struct gm_backoff backoff;
+	bool expected, waited = false;
+	GM_UNCANCELLED;
+
+	if (!ret_session)
+		return gm_error(GPUMEM_E_INVALID, "ret_session must not be NULL");
+	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
+	if (status)
+		return status;
+
+	gm_backoff_init(&backoff, began ^ (uint64_t)getpid() << 40);
+	uint64_t end_ns = began + given.away_ms * GM_NS_PER_MS;
+	for (;;) {
+		status = connect_try(&given, ret_session, &expected);
+		if (!expected || !connect_pause(&backoff, end_ns))
+			break;
+		waited = true;
+	}
+	if (!status || !waited)
+		return status;
+
+	char text[GM_ERROR_BYTES], time[GM_UNITS_TEXT];
+	snprintf(text, sizeof(text), "%s", gm_error_text());
+	return gm_error(status, "waited %s for gpumemd to come back: %s",
+		gm_format_duration(gm_clock_ns() - began, time), text);
 }
 
 /* ---- what is known without a message */

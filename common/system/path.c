@@ -45,7 +45,7 @@ static const char *path_why_not_found(void)
 	return errno == EACCES || errno == EPERM ? "not permitted" : "not there";
 }
 
-/* Why the socket is not used, or NULL: it must exist, in a folder that only the user or root can
+/* Why the socket is not used, or NULL: the socket or its keeper's must exist, in a folder that only the user or root can
  * change. */
 static const char *path_objection(const char *path, uid_t uid)
 {
@@ -62,7 +62,10 @@ static const char *path_objection(const char *path, uid_t uid)
 		return "not trusted, its folder belongs to another user";
 	if (st.st_mode & (S_IWGRP | S_IWOTH))
 		return "not trusted, others can write to its folder";
-	return lstat(path, &st) < 0 ? path_why_not_found() : NULL;
+	if (lstat(path, &st) == 0)
+		return NULL;
+	const char *why = path_why_not_found();
+	return gm_path_keeper_socket(path, folder) == 0 && lstat(folder, &st) == 0 ? NULL : why;
 }
 
 bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES])

@@ -21,7 +21,8 @@
 int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*
  * Whether there is a socket of the user's own daemon that can be trusted: its folder belongs to the
- * user or to root, and nobody else can write there. If so, fills in path.
+ * user or to root, and nobody else can write there. A daemon that restarts may have removed its socket: that of its
+ * keeper counts as well. If so, fills in path.
  */
 bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*

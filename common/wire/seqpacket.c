@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
@@ -213,6 +214,22 @@ int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 		return -errno;
 	*ret_socket = gm_steal_fd(&fd);
 	return 0;
+}
+
+bool gm_seqpacket_is_bound(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct stat st;
+	/* Of another type, which the kernel refuses to connect to it. */
+	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || lstat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return false;
+	if (strlen(path) > GM_LIMIT_SOCKET_PATH_BYTES)
+		return true;
+	strcpy(address.sun_path, path);
+	return connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 &&
+	       (errno == EPROTOTYPE || errno == EACCES || errno == EPERM);
 }
 
 void gm_seqpacket_refuse_fds(int socket)

@@ -24,7 +24,8 @@
  * needs the daemon waits until it is back, and then goes on as if nothing had happened. A request
  * that the daemon had not answered is repeated, and nothing is granted twice. A call waits for at
  * most away_ms (gpumem_connect_options), and no longer than its own wait_ms if it has one; then it
- * fails with GPUMEM_E_DISCONNECTED. gpumem_connect() does not wait for an absent daemon.
+ * fails with GPUMEM_E_DISCONNECTED. gpumem_connect() waits for away_ms as well, if the daemon's keeper shows that the
+ * daemon restarts. If there is no keeper either, gpumem_connect() fails at once.
  *
  * The library reconnects by itself and continues the session. If the daemon does not know the
  * session any more, a new one begins: memory from before can be used and freed as usual, but it is
@@ -92,8 +93,8 @@ typedef struct gpumem_connect_options {
 	 * allows it (P2P). Mapping then takes longer. Memory of the ipc transport can always be
 	 * used by them. */
 	uint32_t peers;
-	/* How long a request waits for the daemon if it is away, in milliseconds; see Restarts
-	 * above. 0: such a request fails at once. The macro sets 30 s, and so does NULL. */
+	/* How long a call waits for the daemon if it is away, in milliseconds; see Restarts
+	 * above. 0: such a call fails at once. The macro sets 30 s, and so does NULL. */
 	uint32_t away_ms;
 	gpumem_track track;
 } gpumem_connect_options;

@@ -72,7 +72,7 @@ static _Atomic uint64_t broker_untold; /* passed calls that the daemon does not 
 /* ---- a daemon that is away */
 
 /* How long a program waits for a daemon that restarts. The library waits as long, but no longer than a call may wait for
- * memory; and it does not wait if there is no session yet. */
+ * memory; and before there is a session, it waits only if it sees the daemon's keeper. */
 #define BROKER_AWAY_NS (30 * GM_NS_PER_S)
 
 /* Whether there is still time, and if so, lets a little of it go by. */
@@ -195,13 +195,15 @@ static bool broker_connect(const char **ret_why)
 		return false;
 	options.name = gm_preload_settings()->name;
 	options.peers = 1; /* as memory of cuMemAlloc() after cuCtxEnablePeerAccess() */
-	gpumem_status status = broker_client.gpumem_connect(&options, &broker_session);
-	/* gpumem-run has seen the daemon, so it restarts. One that does not come back is not waited for again. */
-	static bool waited;
 	const uint64_t since_ns = gm_clock_ns();
+	gpumem_status status = broker_client.gpumem_connect(&options, &broker_session);
+	/* gpumem-run has seen the daemon, so it restarts, also if its keeper cannot be seen from here. One that does not come back
+	 * is not waited for again. */
+	static bool waited;
 	while (status == GPUMEM_E_DISCONNECTED && gm_preload_settings()->devices && !waited) {
 		waited = !broker_pause(since_ns);
-		status = broker_client.gpumem_connect(&options, &broker_session);
+		if (!waited)
+			status = broker_client.gpumem_connect(&options, &broker_session);
 	}
 	if (status) {
 		*ret_why = broker_client.gpumem_error_detail();

@@ -658,6 +658,25 @@ START_TEST(a_program_that_begins_while_the_daemon_restarts_waits_for_it)
 }
 END_TEST
 
+/* Another program holds memory, which the keeper keeps. */
+START_TEST(gpumem_run_itself_waits_for_a_daemon_that_restarts)
+{
+	struct gm_worker holder, worker;
+	struct command command = {.arguments = ARGUMENTS("true")};
+
+	start_with(CONFIG(""));
+	begin_actor(&holder, ARGUMENTS("--", "sh", "-c", "exec \"$ACTOR\" proc2 pitch"));
+	gm_hear_word(holder.channel, 'h');
+	gm_daemon_kill(&daemon_);
+	gm_worker_start(&worker, run, &command);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE_EQ(end_of(&worker), 0);
+	gm_say_word(holder.channel, 'g');
+	gm_worker_join(&holder);
+	tear_down();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gpumem-run");
@@ -689,6 +708,7 @@ int main(void)
 	tcase_add_test(tc, a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays);
 	tcase_add_test(tc, a_program_that_waits_for_no_memory_waits_for_the_daemon);
 	tcase_add_test(tc, a_program_that_begins_while_the_daemon_restarts_waits_for_it);
+	tcase_add_test(tc, gpumem_run_itself_waits_for_a_daemon_that_restarts);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

@@ -2,13 +2,20 @@
 /*
  * How a session begins, against a daemon that is there, gone, another version, or no daemon at all.
  */
+#include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "common/system/path.h"
 #include "common/wire/wire.h"
 #include "tests/limit.h"
 #include "tests/scratch.h"
@@ -27,6 +34,104 @@ START_TEST(no_daemon_is_told_with_a_remedy)
 	options.socket = "/nonexistent/socket";
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
 	says("cannot reach gpumemd at /nonexistent/socket");
+}
+END_TEST
+
+/* ---- a daemon that restarts */
+
+/* Puts a keeper beside the daemon: a socket that nobody connects to. Returns it. */
+static int keeper_there(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char path[GM_PATH_BYTES];
+
+	ck_assert_int_eq(gm_path_keeper_socket(fake_path(fake), path), 0);
+	ck_assert_uint_lt(strlen(path), sizeof(address.sun_path));
+	strcpy(address.sun_path, path);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	return fd;
+}
+
+static void keeper_gone(void)
+{
+	char path[GM_PATH_BYTES];
+
+	ck_assert_int_eq(gm_path_keeper_socket(fake_path(fake), path), 0);
+	ck_assert_int_eq(unlink(path), 0);
+}
+
+static pid_t connecting; /* the thread that connects */
+static sem_t connecting_now;
+
+static void *connect_meanwhile(void *result)
+{
+	connecting = gettid();
+	sem_post(&connecting_now);
+	*(gpumem_status *)result = try_connect(20000, &session);
+	return NULL;
+}
+
+/* Whether the thread sleeps in a call that waits for time to go by. */
+static bool connecting_sleeps(void)
+{
+	char path[64], state = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)connecting);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return true; /* it has ended */
+	int n = fscanf(file, "%*d (%*[^)]) %c", &state);
+	fclose(file);
+	return n == 1 && state == 'S';
+}
+
+START_TEST(a_program_that_begins_while_the_daemon_restarts_waits_for_it)
+{
+	gpumem_status status;
+	pthread_t thread;
+	int keeper = keeper_there();
+
+	fake_away(fake);
+	ck_assert_int_eq(sem_init(&connecting_now, 0, 0), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, connect_meanwhile, &status), 0);
+	while (sem_wait(&connecting_now) < 0)
+		;
+	while (!connecting_sleeps())
+		sched_yield();
+	fake_back(fake);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_int_eq(status, GPUMEM_OK);
+	/* The keeper serves daemons only: it must not see the program. */
+	ck_assert_int_eq(accept(keeper, NULL, NULL), -1);
+	ck_assert_int_eq(errno, EAGAIN);
+	close(keeper);
+	keeper_gone();
+}
+END_TEST
+
+START_TEST(a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says)
+{
+	gpumem_connect_options options = usual_options();
+	int keeper = keeper_there();
+
+	fake_away(fake);
+	options.away_ms = 30;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+	says("waited ");
+	says(" for gpumemd to come back: cannot reach gpumemd at ");
+	options.away_ms = 0;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+	ck_assert_ptr_null(strstr(gpumem_error_detail(), "waited"));
+
+	/* What a keeper left behind that was killed is no keeper. */
+	close(keeper);
+	options.away_ms = 3600000;
+	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
+	ck_assert_ptr_null(strstr(gpumem_error_detail(), "waited"));
+	keeper_gone();
 }
 END_TEST
 
@@ -197,6 +302,9 @@ int main(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, daemon_only, tear_down);
 	tcase_add_test(tc, no_daemon_is_told_with_a_remedy);
+	tcase_add_test(tc, a_program_that_begins_while_the_daemon_restarts_waits_for_it);
+	tcase_add_test(
+		tc, a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says);
 	tcase_add_test(tc, the_socket_is_found_through_the_environment);
 	tcase_add_test(tc, a_users_socket_without_a_daemon_is_named_together_with_the_systems);
 	tcase_add_test(tc, a_socket_path_past_the_limit_is_refused);

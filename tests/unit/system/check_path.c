@@ -127,6 +127,20 @@ START_TEST(the_users_comes_before_the_systems_if_it_is_there)
 }
 END_TEST
 
+START_TEST(a_users_daemon_that_restarts_is_known_by_its_keeper)
+{
+	char keeper[GM_PATH_BYTES];
+
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	ck_assert_int_eq(gm_path_keeper_socket(socket_path, keeper), 0);
+	make_file(keeper);
+	expect(socket_path, "the user's daemon");
+	ck_assert_int_eq(chmod(folder, 0777), 0);
+	expect(GM_SYSTEM_SOCKET, "the system's daemon");
+	unlink(keeper);
+}
+END_TEST
+
 START_TEST(a_folder_that_others_can_write_to_is_not_believed)
 {
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
@@ -273,6 +287,7 @@ int main(void)
 	tcase_add_test(tc, a_path_without_room_is_refused_and_writes_nothing);
 	tcase_add_test(tc, the_named_socket_comes_first);
 	tcase_add_test(tc, the_users_comes_before_the_systems_if_it_is_there);
+	tcase_add_test(tc, a_users_daemon_that_restarts_is_known_by_its_keeper);
 	tcase_add_test(tc, a_folder_that_others_can_write_to_is_not_believed);
 	tcase_add_test(tc, a_link_to_a_folder_is_not_believed);
 	tcase_add_test(tc, a_file_in_the_folders_place_is_not_believed);
