@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "gpumem/gpumem.h"
+
 static struct gm_preload_settings preload_read;
 /* The program may change its environment. */
 static char preload_name[64], preload_devices[4096];
@@ -80,9 +82,9 @@ static void preload_settings_read(void)
 	if (settings->off)
 		return;
 
-	/* For the library 0 is the daemon's default. One that shall not wait waits for the least time. */
+	/* For the library, 0 is the daemon's default. */
 	uint64_t wait_ms = preload_number("GPUMEM_RUN_WAIT", UINT64_MAX);
-	wait_ms = wait_ms == UINT64_MAX ? 0 : wait_ms ? wait_ms : 1;
+	wait_ms = wait_ms == UINT64_MAX ? 0 : wait_ms ? wait_ms : GPUMEM_NO_WAIT;
 	const char *name = getenv("GPUMEM_RUN_NAME");
 	if (name && *name && strlen(name) < sizeof preload_name)
 		settings->name = strcpy(preload_name, name);

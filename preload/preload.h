@@ -44,9 +44,9 @@
  *   GPUMEM_ON_PRESSURE   the signal that the process gets under pressure (preload_pressure.h)
  */
 struct gm_preload_settings {
-	const char *name; /* NULL: none was given */
-	uint64_t limit;   /* UINT64_MAX: none was given */
-	uint32_t wait_ms;
+	const char *name;    /* NULL: none was given */
+	uint64_t limit;      /* UINT64_MAX: none was given */
+	uint32_t wait_ms;    /* as the client library takes it */
 	const char *devices; /* UUIDs of those that the daemon serves; NULL: nobody has said */
 	int signal;          /* under pressure; 0: none */
 	bool spill;

@@ -13,6 +13,7 @@
 #include "common/text/closest.h"
 #include "common/limits.h"
 #include "common/text/units.h"
+#include "gpumem/gpumem.h"
 
 /* As [limit] sections have them. */
 #define PRIORITY_LEAST (-GM_PRIORITY_MAX)
@@ -130,7 +131,7 @@ static enum gm_run_parsed run_options_wait(const char *text, struct gm_run_optio
 {
 	uint64_t ns;
 
-	if (gm_parse_duration(text, &ns) < 0 || ns / 1000000 >= UINT32_MAX)
+	if (gm_parse_duration(text, &ns) < 0 || ns / 1000000 >= GPUMEM_NO_WAIT - 1)
 		return run_options_wrong(
 			"--wait: '%s' is not a time below 49 days; write 30s, 500ms or 5min", text);
 	options->wait_given = true;

@@ -136,16 +136,13 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 {
 	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
 	struct gm_elsewhere elsewhere = {.session = session, .device = device};
-	uint64_t ms = options->wait_ms;
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
 	gm_buffer_settle(session);
-	if (ms == GPUMEM_WAIT_FOREVER)
-		ms = GM_LEASE_WAIT_MOST;
-	else if (!ms && wish.cpu_ok)
-		ms = GM_LEASE_NO_WAIT;
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
+	if (!options->wait_ms && wish.cpu_ok)
+		wait.ms = GM_LEASE_NO_WAIT;
 	const struct gm_lease_what what = {
 		.device = device,
 		.bytes = size,

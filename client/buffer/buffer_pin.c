@@ -46,14 +46,20 @@ static bool pin_host_ok(const struct buffer_pin *pin)
 	return pin->options->flags & GPUMEM_PIN_HOST_OK && pin->buffer->evict.spill->direct;
 }
 
+/* Whether a pin waits for nothing, as far as the program says it. */
+static bool pin_hurries(const gpumem_pin_options *options)
+{
+	return !options->wait_ms || options->wait_ms == GPUMEM_NO_WAIT;
+}
+
 /* When a pin with these options has waited long enough. */
 static uint64_t pin_end_of_wait(struct gpumem_session *session, const gpumem_pin_options *options)
 {
-	uint64_t ms = options->wait_ms;
+	uint64_t ms = pin_hurries(options) ? 0 : options->wait_ms;
 
 	if (ms == GPUMEM_WAIT_FOREVER)
 		return UINT64_MAX;
-	if (!ms && !(options->flags & GPUMEM_PIN_HOST_OK))
+	if (!options->wait_ms && !(options->flags & GPUMEM_PIN_HOST_OK))
 		ms = gm_session_wait_ms(session);
 	return gm_clock_ns() + ms * GM_NS_PER_MS;
 }
@@ -61,18 +67,17 @@ static uint64_t pin_end_of_wait(struct gpumem_session *session, const gpumem_pin
 /* How a pin waits for device memory: for what is left of its time. */
 static struct gm_lease_wait pin_wait(const struct buffer_pin *pin, struct gm_elsewhere *elsewhere)
 {
-	uint64_t left_ns = gm_minus(pin->until_ns, gm_clock_ns()), ms = pin->options->wait_ms;
+	uint64_t left_ns = gm_minus(pin->until_ns, gm_clock_ns());
+	uint32_t ms = pin->options->wait_ms;
 
 	if (pin->restore)
 		return (struct gm_lease_wait){.ms = GM_LEASE_NO_WAIT, .impatient = true};
 	/* The buffer can be used where it is: nobody is asked to make room, and nothing is waited for. */
-	if (!ms && pin_host_ok(pin))
+	if (pin_hurries(pin->options) && pin_host_ok(pin))
 		return (struct gm_lease_wait){
 			.ms = GM_LEASE_NO_WAIT, .at_once = true, .impatient = true};
-	if (ms == GPUMEM_WAIT_FOREVER)
-		ms = GM_LEASE_WAIT_MOST;
-	else if (ms)
-		ms = gm_max(left_ns / GM_NS_PER_MS, 1);
+	if (!pin_hurries(pin->options) && ms != GPUMEM_WAIT_FOREVER)
+		ms = (uint32_t)gm_max(left_ns / GM_NS_PER_MS, 1);
 	return gm_elsewhere_wait(elsewhere, ms);
 }
 
@@ -207,7 +212,7 @@ static bool pin_is_settled(const struct buffer_pin *pin)
 {
 	const struct gpumem_buffer *buffer = pin->buffer;
 
-	return pin_host_ok(pin) && !pin->options->wait_ms && buffer->evict.spill->under &&
+	return pin_host_ok(pin) && pin_hurries(pin->options) && buffer->evict.spill->under &&
 	       gm_evict_room(pin->session, buffer->device) < buffer->size;
 }
 
@@ -275,7 +280,7 @@ static bool pin_await_move(struct gpumem_buffer *buffer, uint64_t until_ns)
 
 static gpumem_status pin_too_late(const gpumem_pin_options *options)
 {
-	return gm_error(options->wait_ms ? GPUMEM_E_TIMEOUT : GPUMEM_E_BUSY,
+	return gm_error(pin_hurries(options) ? GPUMEM_E_BUSY : GPUMEM_E_TIMEOUT,
 		"another thread pins the buffer, and waits for device memory or for the work that "
 		"uses the buffer");
 }

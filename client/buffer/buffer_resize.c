@@ -240,8 +240,7 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 	struct gpumem_buffer *buffer = r->buffer;
 	struct gm_session_chunk *chunks;
 	struct gm_elsewhere elsewhere = {.session = r->session, .device = buffer->device};
-	struct gm_lease_wait wait = gm_elsewhere_wait(
-		&elsewhere, r->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : r->wait_ms);
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, r->wait_ms);
 	uint64_t stuck;
 
 	gm_buffer_settle(r->session);

@@ -14,9 +14,6 @@
 #include "gpumem/gpumem_copy.h"
 
 #define SLOTS_SLOT_LEAST ((size_t)256 << 10)
-/* If the pinned memory is used up, the request is refused after this time, and not after the time that
- * the daemon's configuration or an absent daemon would let it wait. */
-#define SLOTS_WAIT_MS 1
 
 /* Takes bytes of what the slots of the session's transfers may have. */
 static bool slots_charge(struct gpumem_session *session, uint64_t bytes)
@@ -37,7 +34,7 @@ static gpumem_status slots_alloc(struct gpumem_session *session, size_t bytes, v
 	if (!slots_charge(session, bytes))
 		return GPUMEM_E_LIMIT;
 	options.tag = "copy slots";
-	options.wait_ms = SLOTS_WAIT_MS;
+	options.wait_ms = GPUMEM_NO_WAIT;
 	/* The program's own call would end what was set aside, if that is in its way. */
 	gpumem_status status = gm_pinned_apart(session, session->counted)
 				       ? gm_pinned_alloc(session, bytes, &options, ret_memory)

@@ -57,13 +57,14 @@ static uint64_t elsewhere_again(void *ctx)
 	return stats.pending ? gm_min(next, now + PENDING_NS) : next;
 }
 
-struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint64_t ms)
+struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint32_t wait_ms)
 {
 	uint64_t now = gm_clock_ns();
 	elsewhere->delay_ns = FIRST_NS;
 	elsewhere->trim_ns = now + TRIM_NS;
 	return (struct gm_lease_wait){
-		.ms = ms,
+		.ms = gm_lease_wait_ms(wait_ms),
+		.impatient = wait_ms == GPUMEM_NO_WAIT,
 		.again = elsewhere_again,
 		.again_ctx = elsewhere,
 		.again_ns = now + FIRST_NS,

@@ -30,8 +30,8 @@ struct gm_elsewhere {
 	uint64_t trim_ns;  /* unused chunks go back at this time at the earliest */
 };
 
-/* How a request of ms milliseconds waits while it looks; the request must end before *elsewhere
- * does. */
-struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint64_t ms);
+/* How a request waits while it looks; the request must end before *elsewhere does. wait_ms is as the program gave it: with
+ * GPUMEM_NO_WAIT, the request does not wait for an absent daemon, either. */
+struct gm_lease_wait gm_elsewhere_wait(struct gm_elsewhere *elsewhere, uint32_t wait_ms);
 
 #endif

@@ -15,13 +15,11 @@
 #include <stdlib.h>
 
 #include "client/grant/returns.h"
+#include "client/grant/session_lease.h"
 #include "client/session/session_call.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
-
-/* As with leases, a wait that is longer counts as forever. */
-#define DECLARED_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
 
 struct declared_call {
 	struct gm_call call;
@@ -203,8 +201,9 @@ gpumem_status gm_declared_add(
 	struct gpumem_session *session, uint32_t device, uint64_t bytes, uint32_t wait_ms)
 {
 	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
-	uint64_t asked_ms = wait_ms == GPUMEM_WAIT_FOREVER ? DECLARED_WAIT_MOST : wait_ms;
-	uint64_t patience_ms = asked_ms ? asked_ms : gm_session_wait_ms(session);
+	bool no_wait = wait_ms == GPUMEM_NO_WAIT;
+	uint64_t asked_ms = no_wait ? 0 : gm_lease_wait_ms(wait_ms);
+	uint64_t patience_ms = wait_ms ? asked_ms : gm_session_wait_ms(session);
 
 	atomic_store(&session->declares, true);
 	declared_flush(session, true);
@@ -215,9 +214,11 @@ gpumem_status gm_declared_add(
 	body.device = device;
 	body.how = GM__WIRE__DECLARE_HOW__DECLARE_MORE;
 	body.wait_ms = asked_ms;
+	body.no_wait = no_wait;
 	call->bytes = bytes;
-	call->call.extra_ns = gm_min(patience_ms, DECLARED_WAIT_MOST) * GM_NS_PER_MS;
-	if (asked_ms && asked_ms < DECLARED_WAIT_MOST) {
+	call->call.impatient = no_wait;
+	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	if (asked_ms && asked_ms < GM_LEASE_WAIT_MOST) {
 		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
 		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
 	}

@@ -269,12 +269,13 @@ static void lease_call_fail(struct gm_lease_call *call)
 }
 
 void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
-	const struct gm_lease_wait *wait, uint64_t *wait_ms)
+	const struct gm_lease_wait *wait, uint64_t *wait_ms, int *no_wait)
 {
 	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
 	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
 
 	*wait_ms = asked_ms;
+	*no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	if (wait->impatient)
 		call->impatient = call->call.impatient = true;
 	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;

@@ -180,9 +180,8 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.signals = what->signals;
 	body.fallback = what->fallback;
 	body.one_chunk = call->one_chunk = what->one_chunk;
-	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	body.at_once = wait->at_once;
-	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
+	gm_lease_call_set_patience(session, call, wait, &body.wait_ms, &body.no_wait);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_note_refused(
@@ -234,8 +233,7 @@ static gpumem_status lease_grow(struct gpumem_session *session,
 	body.lease = lease->held.lease;
 	body.bytes = bytes;
 	body.user_bytes = user_bytes;
-	body.no_wait = wait->ms == GM_LEASE_NO_WAIT;
-	gm_lease_call_set_patience(session, call, wait, &body.wait_ms);
+	gm_lease_call_set_patience(session, call, wait, &body.wait_ms, &body.no_wait);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_note_refused(

@@ -65,8 +65,8 @@ struct gm_lease_what {
 /* How a request waits if the device is full. */
 struct gm_lease_wait {
 	uint64_t ms; /* how long: 0 means as the daemon is configured, or one of these */
-#define GM_LEASE_NO_WAIT   UINT64_MAX
-#define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365)
+#define GM_LEASE_NO_WAIT   UINT64_MAX                         /* GPUMEM_NO_WAIT */
+#define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365) /* GPUMEM_WAIT_FOREVER */
 	/* As in struct gm_call; again may be NULL. If it returns 0, the request ends with
 	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. It is called while
 	 * the request waits for memory or for an absent daemon. */
@@ -79,6 +79,14 @@ struct gm_lease_wait {
 	 * daemon counts them as one; 0: none. Out, if this request fails: its id. */
 	uint64_t *refused;
 };
+
+/* The time that a program gave, as struct gm_lease_wait has it. */
+static inline uint64_t gm_lease_wait_ms(uint32_t given_ms)
+{
+	return given_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST
+	       : given_ms == GPUMEM_NO_WAIT    ? GM_LEASE_NO_WAIT
+					       : given_ms;
+}
 
 /* These functions ask for memory. The caller owns the list of chunks: each has its handle, none
  * appears twice, and on the ipc transport there is only one. On error nothing is held, and the

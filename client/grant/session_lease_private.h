@@ -37,7 +37,7 @@ struct gm_lease_call *gm_lease_call_new(
 /* Sets the wait_ms of the message. While a request waits in the daemon's queue, its answer is not
  * overdue. */
 void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
-	const struct gm_lease_wait *wait, uint64_t *wait_ms);
+	const struct gm_lease_wait *wait, uint64_t *wait_ms, int *no_wait);
 /* Completes a Lease, Grow or Open that ended with this status. Takes ownership of the call, which may
  * be NULL after a failure. ret_lease may be NULL. */
 gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lease_call *call,

@@ -193,6 +193,9 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
 	if (*outcome != GM_ARENA_E_SOURCE || *refusal != GPUMEM_E_DISCONNECTED)
 		return GPUMEM_OK;
 
+	if (given->wait_ms == GPUMEM_NO_WAIT)
+		return gm_absence_error(session);
+
 	struct gm_elsewhere elsewhere = {
 		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
 	struct gm_lease_wait look = gm_elsewhere_wait(&elsewhere, 0);
@@ -240,12 +243,11 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
 	size_t size = wanted->size;
 	uint64_t bytes = gm_alloc_bytes(wanted);
-	uint64_t wait_ms =
-		given->wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : given->wait_ms;
-	uint64_t patience_ms = wait_ms ? wait_ms : gm_session_wait_ms(session);
+	uint32_t wait_ms = given->wait_ms;
+	uint64_t patience_ms = wait_ms ? gm_lease_wait_ms(wait_ms) : gm_session_wait_ms(session);
 
 	/* Other failures do not go away with time. */
-	if (!patience_ms || outcome != GM_ARENA_E_SOURCE ||
+	if (!patience_ms || wait_ms == GPUMEM_NO_WAIT || outcome != GM_ARENA_E_SOURCE ||
 		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
 		return gm_alloc_failed(session, device, outcome, refusal, size);
 
@@ -273,7 +275,9 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 				"cannot allocate %llu bytes: other threads took the memory first, "
 				"and the time to wait is over",
 				(unsigned long long)size);
-		wait_ms = (end - now) / GM_NS_PER_MS + 1;
+		if (wait_ms != GPUMEM_WAIT_FOREVER)
+			wait_ms = (uint32_t)gm_min(
+				(end - now) / GM_NS_PER_MS + 1, GPUMEM_NO_WAIT - 1);
 	}
 }
 
@@ -364,10 +368,10 @@ static inline gpumem_status alloc_take(struct gpumem_session *session, uint32_t 
 	void *ptr;
 	unsigned flags = listed ? GM_ARENA_LISTED : 0;
 	if (unlikely(given.wait_ms))
-		gm_supply_patient(true);
+		gm_supply_set_wait(given.wait_ms);
 	int r = gm_arena_alloc(arena, size, given.alignment, stream, flags, tag, &ptr, &status);
 	if (unlikely(given.wait_ms))
-		gm_supply_patient(false);
+		gm_supply_set_wait(0);
 	if (unlikely(r)) {
 		struct gm_alloc_wanted wanted = {
 			.arena = arena,

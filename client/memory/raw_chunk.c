@@ -96,13 +96,10 @@ static gpumem_status chunk_take(
 		.tag = options->tag,
 		.one_chunk = true,
 	};
-	uint64_t ms = options->wait_ms;
 	struct gm_session_chunk *parts;
 
 	gm_buffer_settle(session);
-	if (ms == GPUMEM_WAIT_FOREVER)
-		ms = GM_LEASE_WAIT_MOST;
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, ms);
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &chunk->lease, &parts);
 	if (status)
 		return status;

@@ -25,7 +25,7 @@
 /* The offer of this thread. The heap calls supply_get() on the thread that made the offer, but
  * knows nothing about offers. */
 static _Thread_local struct gm_supply_offer *offered;
-static _Thread_local bool supply_patient;
+static _Thread_local uint32_t supply_wait_ms;
 static _Thread_local bool supply_away;
 /* The last request of this thread's call that was refused, inside the heap or behind it; 0: none. */
 static _Thread_local uint64_t supply_refused;
@@ -241,9 +241,16 @@ void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *l
 	pthread_mutex_unlock(&supply->lock);
 }
 
-void gm_supply_patient(bool patient)
+void gm_supply_set_wait(uint32_t wait_ms)
 {
-	supply_patient = patient;
+	supply_wait_ms = wait_ms;
+}
+
+/* Whether the caller waits, behind the heap, for what the heap does not get. */
+static bool supply_patient(const struct gm_supply *supply)
+{
+	return supply_wait_ms ? supply_wait_ms != GPUMEM_NO_WAIT
+			      : gm_session_wait_ms(supply->session) != 0;
 }
 
 bool gm_supply_away(void)
@@ -308,8 +315,7 @@ static gpumem_status supply_get(
 			return gm_error(GPUMEM_E_NO_MEMORY,
 				"the memory that was waited for is no longer enough");
 		chunks = gm_steal_ptr(&offered->chunks);
-	} else if ((supply_patient || gm_session_wait_ms(supply->session)) &&
-		   bytes > supply_room(supply)) {
+	} else if (supply_patient(supply) && bytes > supply_room(supply)) {
 		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
 	} else if (gm_absence_now(supply->session)) {
 		supply_away = true;

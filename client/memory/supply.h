@@ -59,9 +59,10 @@ void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *l
 /* Until the offer is withdrawn, the source gives this thread the offered chunks and nothing else. An
  * offer without chunks lets the heap use only what is there. */
 void gm_supply_offer(struct gm_supply_offer *offer);
-/* Says whether this thread's next allocation will wait if there is no memory now. If so, the heap does not ask for
- * memory that the daemon does not have, according to its page: the caller asks, with a request that waits. */
-void gm_supply_patient(bool patient);
+/* Says how long this thread's next allocation waits if there is no memory now, as the program gave it; 0: as the daemon is
+ * configured. If the allocation waits, the heap does not ask for memory that the daemon does not have, according to its
+ * page: the caller asks, with a request that waits. */
+void gm_supply_set_wait(uint32_t wait_ms);
 /* Whether the source refused this thread's last request because the daemon was away. The heap does not wait for an
  * absent daemon, unless the daemon goes away during the request. So the caller waits, and then lets the heap try
  * again. */

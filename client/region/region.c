@@ -182,15 +182,16 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 
 	gm_buffer_settle(session);
 	if (large > needed) {
-		const struct gm_lease_wait at_once = {.ms = GM_LEASE_NO_WAIT, .refused = &refused};
+		const struct gm_lease_wait at_once = {.ms = GM_LEASE_NO_WAIT,
+			.impatient = wait_ms == GPUMEM_NO_WAIT,
+			.refused = &refused};
 		gpumem_status status = gm_ground_ask(
 			&region->ground, large, region->tag, &at_once, ret_lease, ret_chunks);
 		if (status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT)
 			return status;
 	}
 
-	struct gm_lease_wait wait = gm_elsewhere_wait(
-		&search.elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
+	struct gm_lease_wait wait = gm_elsewhere_wait(&search.elsewhere, wait_ms);
 	search.elsewhere_again = wait.again;
 	wait.again = region_again;
 	wait.again_ctx = &search;

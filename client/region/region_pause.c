@@ -159,8 +159,7 @@ static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wai
 	struct gm_session_chunk *chunks;
 
 	gm_buffer_settle(region->session);
-	const struct gm_lease_wait wait = gm_elsewhere_wait(
-		&elsewhere, wait_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : wait_ms);
+	const struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, wait_ms);
 	gpumem_status status =
 		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
 	if (status)

@@ -100,9 +100,9 @@ static struct gpumem_request *request_new(
 	request->wait_ms = wait_ms;
 	request->began_ns = gm_clock_ns();
 	request->end_ns = UINT64_MAX;
-	if (wait_ms && wait_ms != GPUMEM_WAIT_FOREVER)
+	if (wait_ms && wait_ms != GPUMEM_WAIT_FOREVER && wait_ms != GPUMEM_NO_WAIT)
 		request->end_ns = request->began_ns + wait_ms * GM_NS_PER_MS;
-	request->patience_ns = session->away_ns;
+	request->patience_ns = wait_ms == GPUMEM_NO_WAIT ? 0 : session->away_ns;
 	return request;
 }
 
@@ -279,7 +279,7 @@ gpumem_status gpumem_request_wait(gpumem_request *request, uint32_t timeout_ms)
 		return status;
 	struct gpumem_session *session = request->session;
 	struct gm_requests *q = session->requests;
-	uint64_t wait_ms = timeout_ms == GPUMEM_WAIT_FOREVER ? GM_LEASE_WAIT_MOST : timeout_ms;
+	uint64_t wait_ms = timeout_ms == GPUMEM_NO_WAIT ? 0 : gm_lease_wait_ms(timeout_ms);
 	uint64_t end_ns = gm_clock_ns() + wait_ms * GM_NS_PER_MS;
 	bool drove = false;
 	GM_UNCANCELLED;

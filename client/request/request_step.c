@@ -336,7 +336,8 @@ static uint64_t step_queued_until(const struct gm_requests *q, const struct gpum
 	if (q->away_ns && request->lost_ns)
 		away_ns = request->lost_ns + request->patience_ns;
 	else if (q->away_ns)
-		away_ns = from + request->session->away_ns;
+		away_ns =
+			from + (request->wait_ms == GPUMEM_NO_WAIT ? 0 : request->session->away_ns);
 	return gm_min(request->end_ns, away_ns);
 }
 
@@ -406,10 +407,18 @@ static uint64_t step_expire_all(struct gpumem_session *session, uint64_t now)
 
 /* ---- sending */
 
+/* Locked. How long the daemon may let the request wait, in milliseconds. */
+static uint64_t step_wait_ms(const struct gpumem_request *request)
+{
+	if (request->wait_ms == GPUMEM_NO_WAIT)
+		return 0;
+	return request->wait_ms ? request->wait_ms : request->session->wait_ms;
+}
+
 /* Locked. Whether the daemon may let the request wait. */
 static bool step_may_wait(const struct gpumem_request *request)
 {
-	return request->wait_ms || request->session->wait_ms;
+	return step_wait_ms(request) != 0;
 }
 
 /* Locked. Notes how much more than was asked for the requests under way bring, and counts them. Only
@@ -440,7 +449,7 @@ static bool step_rides(struct gm_requests *q, const struct gpumem_request *rider
 		return false;
 	DL_FOREACH (q->asked, request) {
 		if (request->device == rider->device && request->spare >= bytes &&
-			request->wait_ms <= rider->wait_ms) {
+			step_wait_ms(request) <= step_wait_ms(rider)) {
 			request->spare -= bytes;
 			return true;
 		}
@@ -484,9 +493,8 @@ static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 		.ctx = request->session,
 	};
 
-	if (request->wait_ms == GPUMEM_WAIT_FOREVER)
-		wanted.wait_ms = GM_LEASE_WAIT_MOST;
-	else if (request->wait_ms)
+	wanted.wait_ms = gm_lease_wait_ms(request->wait_ms);
+	if (request->end_ns != UINT64_MAX)
 		wanted.wait_ms = gm_minus(request->end_ns, now) / GM_NS_PER_MS + 1;
 	if (!request->for_buffer) {
 		wanted.bytes = gm_alloc_bytes(&request->wanted);

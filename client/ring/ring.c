@@ -257,6 +257,8 @@ gpumem_status gpumem_ring_receive(gpumem_ring *ring, void *message, uint32_t wai
 	if (status)
 		return status;
 
+	if (wait_ms == GPUMEM_NO_WAIT)
+		wait_ms = 0;
 	int got = gpumem_ring_receiver_receive(&ring->receiver, message);
 	if (got == 0 && !wait_ms && gpumem_ring_receiver_closed(&ring->receiver)) {
 		/* In this order: what was sent before the end is there now. */

@@ -108,6 +108,8 @@ void gm_ring_wake(const uint64_t *word)
 
 uint64_t gm_ring_wait_end(uint32_t wait_ms)
 {
+	if (wait_ms == GPUMEM_NO_WAIT)
+		wait_ms = 0;
 	return wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
 }
 

@@ -262,8 +262,13 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
 
 /*
  * wait_ms in the options says how many milliseconds a request may wait if the device is full. 0
- * means not at all, unless the daemon's configuration lets requests wait (its key oom). A request
- * that waits ends with the memory, or with one of these:
+ * means as the daemon's configuration says (its key oom): by default, not at all. With
+ * GPUMEM_NO_WAIT the request waits neither for memory that clients use, however the daemon is
+ * configured, nor for a daemon that is away. In both cases the daemon first asks other clients for
+ * memory that they only cache, twice, and gives them up to reclaim_deadline (another key) each time;
+ * longer while they move buffers to host memory.
+ *
+ * A request that waits ends with the memory, or with one of these:
  *
  *   GPUMEM_E_TIMEOUT       The time is over.
  *   GPUMEM_E_DEADLOCK      Only with GPUMEM_WAIT_FOREVER: every client that holds memory waits for
@@ -278,6 +283,7 @@ GPUMEM_API gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_byte
  *                          daemon by itself does not end the wait.
  */
 #define GPUMEM_WAIT_FOREVER UINT32_MAX
+#define GPUMEM_NO_WAIT      (UINT32_MAX - 1)
 
 /* ---- memory: raw pointers, the hot path */
 

@@ -43,7 +43,8 @@ typedef enum gpumem_ring_full {
 typedef struct gpumem_ring_options {
 	size_t size;
 	gpumem_ring_full full;
-	uint32_t wait_ms; /* of GPUMEM_RING_WAIT; GPUMEM_WAIT_FOREVER is allowed */
+	uint32_t
+		wait_ms; /* of GPUMEM_RING_WAIT; GPUMEM_WAIT_FOREVER and GPUMEM_NO_WAIT are allowed */
 	/* The other end sees messages after this many, or when the ring is full, or after
 	 * gpumem_ring_flush(). 1: each at once. 0: only after a flush, or when the ring is full. */
 	uint32_t flush_every;
@@ -123,7 +124,7 @@ GPUMEM_API gpumem_status gpumem_ring_send(gpumem_ring *ring, const void *message
 /* Lets the other end see all messages that were sent. */
 GPUMEM_API gpumem_status gpumem_ring_flush(gpumem_ring *ring);
 /*
- * Takes the next message, and waits for it for wait_ms at most; 0: not at all. Before a program waits for
+ * Takes the next message, and waits for it for wait_ms at most; 0 and GPUMEM_NO_WAIT: not at all. Before a program waits for
  * an answer, it must flush what it has sent.
  *
  *   GPUMEM_E_TIMEOUT    There is no message.

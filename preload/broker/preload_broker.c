@@ -89,14 +89,18 @@ static bool broker_pause(uint64_t since_ns)
 /* Whether a call that may have waited is to be made again. *since_ns begins as 0. */
 static bool broker_again(gpumem_status status, uint64_t *since_ns)
 {
-	uint64_t wait_ns = gm_preload_settings()->wait_ms * GM_NS_PER_MS;
+	uint32_t wait_ms = gm_preload_settings()->wait_ms;
 
 	if (__builtin_expect(status != GPUMEM_E_DISCONNECTED, 1))
 		return false;
-	if (!wait_ns || wait_ns >= BROKER_AWAY_NS)
-		return false; /* it has waited for that long */
+	/* How long the library has waited for the daemon. */
+	uint64_t waited_ns = !wait_ms                    ? BROKER_AWAY_NS
+			     : wait_ms == GPUMEM_NO_WAIT ? 0
+							 : wait_ms * GM_NS_PER_MS;
+	if (waited_ns >= BROKER_AWAY_NS)
+		return false;
 	if (!*since_ns)
-		*since_ns = gm_clock_ns() - wait_ns;
+		*since_ns = gm_clock_ns() - waited_ns;
 	return broker_pause(*since_ns);
 }
 
@@ -478,7 +482,7 @@ bool gm_broker_host_alloc(size_t bytes, void **ret_ptr)
 
 	options.alignment =
 		bytes < BROKER_HOST_ALIGNMENT ? BROKER_ALIGNMENT : BROKER_HOST_ALIGNMENT;
-	options.wait_ms = 1; /* 0 would mean as the daemon is configured */
+	options.wait_ms = GPUMEM_NO_WAIT;
 	return broker_client.gpumem_host_alloc(broker_session, bytes, &options, ret_ptr) ==
 	       GPUMEM_OK;
 }

@@ -57,7 +57,7 @@ gm_cu_result gm_broker_alloc(
  * none, or it is not wanted. */
 bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr);
 void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream);
-/* Pinned host memory, which gm_broker_free() frees. Hardly waits. false: the daemon has none. */
+/* Pinned host memory, which gm_broker_free() frees. Does not wait. false: the daemon has none. */
 bool gm_broker_host_alloc(size_t bytes, void **ret_ptr);
 /* Has the daemon charge for memory that the driver is about to make, after the same reclaim and wait. false
  * in *ret_charged: the daemon does not know how to. */

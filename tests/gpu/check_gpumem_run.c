@@ -460,7 +460,7 @@ START_TEST(the_first_refusal_is_told_with_its_cause_and_remedy)
 	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--name", "trainer", "--", "sh", "-c",
 			  "exec \"$ACTOR\" dlsym fill"),
 		'h', text);
-	if (strstr(text, "gpumem-run: trainer (") != text || !strstr(text, "): refused: ") ||
+	if (strstr(text, "gpumem-run: trainer (") != text || !strstr(text, "): refused: run ") ||
 		!strstr(text, " may hold 64.0M, holds 48.0M, asked for ") ||
 		!strstr(text, "; see gpumemctl limit\n") ||
 		strchr(text, '\n') != text + strlen(text) - 1)

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "gpumem/gpumem.h"
+#include "gpumem/gpumem_managed.h"
+#include "gpumem/gpumem_region.h"
 #include "tests/integration/device.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
@@ -157,6 +159,132 @@ START_TEST(who_waits_as_the_daemon_is_configured_holds_up_no_other_thread)
 	gm_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
 	gm_say_word(a.channel, 'e');
+	gm_worker_join(&a);
+	gm_worker_join(&b);
+	gm_daemon_stop(&daemon_);
+}
+END_TEST
+
+/* ---- calls that must not wait, although the daemon would let them */
+
+static gpumem_status hasty_alloc(gpumem_session *session, uint64_t bytes)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	void *ptr;
+
+	options.wait_ms = GPUMEM_NO_WAIT;
+	return gpumem_alloc(session, 0, bytes, GPUMEM_STREAM_ANY, &options, &ptr);
+}
+
+static gpumem_status hasty_request(gpumem_session *session, uint64_t bytes)
+{
+	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
+	gpumem_request *request;
+	void *ptr;
+
+	options.wait_ms = GPUMEM_NO_WAIT;
+	GM_REQUIRE_EQ(gpumem_alloc_begin(session, 0, bytes, GPUMEM_STREAM_ANY, &options, &request),
+		GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_request_wait(request, GPUMEM_WAIT_FOREVER), GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_request_wait(request, GPUMEM_NO_WAIT), GPUMEM_OK);
+	return gpumem_alloc_take(request, &ptr);
+}
+
+static gpumem_status hasty_buffer(gpumem_session *session, uint64_t bytes)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+
+	options.wait_ms = GPUMEM_NO_WAIT;
+	return gpumem_buffer_create(session, 0, bytes, &options, &buffer);
+}
+
+static gpumem_status hasty_buffer_request(gpumem_session *session, uint64_t bytes)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_request *request;
+	gpumem_buffer *buffer;
+
+	options.wait_ms = GPUMEM_NO_WAIT;
+	GM_REQUIRE_EQ(gpumem_buffer_create_begin(session, 0, bytes, &options, &request), GPUMEM_OK);
+	GM_REQUIRE_EQ(gpumem_request_wait(request, GPUMEM_WAIT_FOREVER), GPUMEM_OK);
+	return gpumem_buffer_take(request, &buffer);
+}
+
+static gpumem_status hasty_region(gpumem_session *session, uint64_t bytes)
+{
+	gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
+	gpumem_region *region;
+
+	options.initial = bytes;
+	options.wait_ms = GPUMEM_NO_WAIT;
+	return gpumem_region_create(session, 0, "kv", 2 * bytes, &options, &region);
+}
+
+static gpumem_status hasty_declaration(gpumem_session *session, uint64_t bytes)
+{
+	return gpumem_declare(session, 0, bytes, GPUMEM_NO_WAIT);
+}
+
+static gpumem_status (*const hasty[])(gpumem_session *, uint64_t) = {hasty_alloc, hasty_request,
+	hasty_buffer, hasty_buffer_request, hasty_region, hasty_declaration};
+#define HASTY (sizeof(hasty) / sizeof(*hasty))
+
+/* Makes each of these calls, of which none may succeed or wait. */
+static void require_hasty(gpumem_session *session, gpumem_status want)
+{
+	for (size_t i = 0; i < HASTY; i++) {
+		gpumem_status status = hasty[i](session, 20 * MiB);
+		if (status != want)
+			GM_FAIL("call %zu: %s: %s", i, gpumem_status_text(status),
+				gpumem_error_detail());
+	}
+}
+
+static void in_a_hurry(int channel, void *argument)
+{
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	gpumem_session *session;
+
+	options.socket = daemon_.socket;
+	options.away_ms = 3600000;
+	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
+	require_hasty(session, GPUMEM_E_NO_MEMORY);
+	gm_say_word(channel, 'n');
+	gm_hear_word(channel, 'f');
+	/* What the other process only caches comes back first, once the daemon knows of it. */
+	GM_UNTIL(hasty_buffer(session, 20 * MiB) == GPUMEM_OK);
+	gm_say_word(channel, 'c');
+	gm_hear_word(channel, 'k');
+	require_hasty(session, GPUMEM_E_DISCONNECTED);
+	gm_say_word(channel, 'a');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+START_TEST(who_must_not_wait_waits_neither_for_memory_nor_for_the_daemon)
+{
+	uint64_t all = 60 * MiB;
+	struct gm_worker a, b;
+
+	gm_daemon_start(
+		&daemon_, &(struct gm_daemon_options){
+				  .config = GM_DAEMON_CONFIG_WITH(
+					  "oom = wait\noom_wait = 1h\ndecay = 1h\n", "64M")});
+	gm_worker_start(&a, holder, &all);
+	gm_hear_word(a.channel, 'h');
+	gm_worker_start(&b, in_a_hurry, NULL);
+	gm_hear_word(b.channel, 'n');
+	gm_say_word(a.channel, 'f');
+	gm_hear_word(a.channel, 'f');
+	gm_say_word(b.channel, 'f');
+	gm_hear_word(b.channel, 'c');
+	gm_daemon_kill(&daemon_);
+	gm_say_word(b.channel, 'k');
+	gm_hear_word(b.channel, 'a');
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	gm_say_word(a.channel, 'e');
+	gm_say_word(b.channel, 'e');
 	gm_worker_join(&a);
 	gm_worker_join(&b);
 	gm_daemon_stop(&daemon_);
@@ -319,6 +447,7 @@ int main(void)
 	tcase_add_test(tcase, a_buffer_that_waits_gets_what_another_process_frees);
 	tcase_add_loop_test(
 		tcase, who_waits_as_the_daemon_is_configured_holds_up_no_other_thread, 0, 2);
+	tcase_add_test(tcase, who_must_not_wait_waits_neither_for_memory_nor_for_the_daemon);
 	tcase_add_test(tcase, waiting_ends_with_the_reason);
 	tcase_add_test(tcase, what_can_never_be_had_is_one_request_and_costs_no_cache);
 	tcase_add_test(tcase, of_two_who_hold_half_and_wait_one_is_told_and_the_other_served);

@@ -42,6 +42,7 @@ static void nothing_comes(gpumem_ring *ring)
 	uint64_t number = 77;
 
 	ck_assert_int_eq(gpumem_ring_receive(ring, &number, 0), GPUMEM_E_TIMEOUT);
+	ck_assert_int_eq(gpumem_ring_receive(ring, &number, GPUMEM_NO_WAIT), GPUMEM_E_TIMEOUT);
 	ck_assert_uint_eq(number, 77);
 }
 
