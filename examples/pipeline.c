@@ -94,7 +94,7 @@ static int produce(int consumer)
 	exchange(session, consumer, &frames, &taken);
 	for (uint64_t i = 1; i <= FRAMES; i++) {
 		if (i > 1)
-			check(gpumem_buffer_wait(taken, NULL, i - 1), "wait");
+			check(gpumem_buffer_wait(taken, NULL, i - 1, GPUMEM_WAIT_FOREVER), "wait");
 		snprintf(text, sizeof(text), "frame %llu", (unsigned long long)i);
 		copy(gpumem_buffer_ptr(frames), text, TEXT);
 		check(gpumem_buffer_signal(frames, NULL, i), "signal");
@@ -117,7 +117,7 @@ static int consume(int producer)
 	gpumem_session *session = join();
 	exchange(session, producer, &taken, &frames);
 	for (uint64_t i = 1;; i++) {
-		gpumem_status status = gpumem_buffer_wait(frames, NULL, i);
+		gpumem_status status = gpumem_buffer_wait(frames, NULL, i, GPUMEM_WAIT_FOREVER);
 		if (status != GPUMEM_E_CANCELLED) {
 			check(status, "wait");
 			copy(text, gpumem_buffer_ptr(frames), TEXT);

@@ -16,6 +16,7 @@
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -31,6 +32,9 @@
  * released, or at a daemon that did not answer. */
 #define WAKE_NS  (1 * GM_NS_PER_MS)
 #define AGAIN_NS (1 * GM_NS_PER_S)
+/* How soon a thread looks again at a value that a stream writes, which wakes nobody: at first, and in the long run. */
+#define LOOK_LEAST_NS (20 * GM_NS_PER_US)
+#define LOOK_MOST_NS  (1 * GM_NS_PER_MS)
 /* In one message. */
 #define MAKERS_ASKED 512
 
@@ -148,10 +152,21 @@ static gpumem_status signal_look(
 	return GPUMEM_OK;
 }
 
-/* Waits on the host. */
-static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t value)
+/* Sleeps until the signals ring, or for ns at most; UINT64_MAX: until they ring. */
+static void signal_sleep(struct gm_control *control, uint32_t bell, uint64_t ns)
+{
+	const struct timespec most = {
+		.tv_sec = (time_t)(ns / GM_NS_PER_S), .tv_nsec = (long)(ns % GM_NS_PER_S)};
+
+	(void)syscall(SYS_futex, &control->bell, FUTEX_WAIT, bell, ns == UINT64_MAX ? NULL : &most,
+		NULL, 0);
+}
+
+/* Waits on the host, until end_ns at the latest. */
+static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t value, uint64_t end_ns)
 {
 	struct gm_control *control = signal_control(buffer);
+	uint64_t look_ns = signal_device(buffer)->map->await ? LOOK_LEAST_NS : UINT64_MAX;
 	gpumem_status status;
 	bool reached;
 
@@ -161,13 +176,33 @@ static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t val
 		status = signal_look(buffer, value, &reached);
 		if (status || reached)
 			break;
-		(void)syscall(SYS_futex, &control->bell, FUTEX_WAIT, bell, NULL, NULL, 0);
+		uint64_t now = gm_clock_ns();
+		if (now >= end_ns) {
+			status = gm_error(GPUMEM_E_TIMEOUT,
+				"the value %llu was not signalled in time; the last signal was %llu",
+				(unsigned long long)value,
+				(unsigned long long)atomic_load(&control->last));
+			break;
+		}
+		uint64_t left_ns = end_ns == UINT64_MAX ? UINT64_MAX : end_ns - now;
+		signal_sleep(control, bell, gm_min(left_ns, look_ns));
+		if (look_ns != UINT64_MAX)
+			look_ns = gm_min(2 * look_ns, LOOK_MOST_NS);
 	}
 	atomic_fetch_sub(&buffer->signals.waiting, 1);
 	return status;
 }
 
-gpumem_status gpumem_buffer_wait(gpumem_buffer *buffer, gpumem_stream stream, uint64_t value)
+/* When a wait that begins now gives up. */
+static uint64_t signal_wait_end(uint32_t timeout_ms)
+{
+	if (timeout_ms == GPUMEM_WAIT_FOREVER)
+		return UINT64_MAX;
+	return gm_clock_ns() + (timeout_ms == GPUMEM_NO_WAIT ? 0 : timeout_ms) * GM_NS_PER_MS;
+}
+
+gpumem_status gpumem_buffer_wait(
+	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value, uint32_t timeout_ms)
 {
 	GM_UNCANCELLED;
 	gpumem_status status = signal_check(buffer, value);
@@ -177,8 +212,8 @@ gpumem_status gpumem_buffer_wait(gpumem_buffer *buffer, gpumem_stream stream, ui
 		return gm_error(GPUMEM_E_INVALID, "stream must be one stream");
 
 	const struct gm_session_device *d = signal_device(buffer);
-	if (!d->map->await)
-		return signal_wait_here(buffer, value);
+	if (!d->map->await || timeout_ms != GPUMEM_WAIT_FOREVER)
+		return signal_wait_here(buffer, value, signal_wait_end(timeout_ms));
 	if (atomic_load(&buffer->signals.orphaned)) {
 		bool reached;
 		return signal_look(buffer, value, &reached);

@@ -548,9 +548,10 @@ public:
 			return detail::last_error(status);
 		return {};
 	}
-	result<void> wait(gpumem_stream stream, std::uint64_t value) const noexcept
+	result<void> wait(gpumem_stream stream, std::uint64_t value,
+		std::uint32_t timeout_ms = GPUMEM_WAIT_FOREVER) const noexcept
 	{
-		if (gpumem_status status = gpumem_buffer_wait(get(), stream, value))
+		if (gpumem_status status = gpumem_buffer_wait(get(), stream, value, timeout_ms))
 			return detail::last_error(status);
 		return {};
 	}

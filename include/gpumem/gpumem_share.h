@@ -211,8 +211,12 @@ GPUMEM_API uint64_t gpumem_buffer_version(const gpumem_buffer *buffer);
 GPUMEM_API gpumem_status gpumem_buffer_signal(
 	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value);
 /*
- * Makes everything that is launched on the stream from now on wait for a value. The call itself does
- * not wait, except on the host backend, where it returns when the value is signalled.
+ * Makes everything that is launched from now on wait for a value.
+ *
+ * With GPUMEM_WAIT_FOREVER the stream waits, and the call does not, except on the host backend, which has no streams:
+ * there it returns when the value is signalled. With any other timeout_ms the call itself waits, on every backend and for
+ * that many milliseconds at most, and nothing is put on the stream, because a stream cannot give up. If the value was not
+ * signalled by then, it returns GPUMEM_E_TIMEOUT. 0 and GPUMEM_NO_WAIT: it only looks.
  *
  * If the process that created the buffer destroys it or ends without signalling the value, the wait is
  * lost: the library lets the stream go on, and gpumem_buffer_lost() says so. Ask it after the stream was
@@ -221,7 +225,7 @@ GPUMEM_API gpumem_status gpumem_buffer_signal(
  * is noticed when the daemon is back.
  */
 GPUMEM_API gpumem_status gpumem_buffer_wait(
-	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value);
+	gpumem_buffer *buffer, gpumem_stream stream, uint64_t value, uint32_t timeout_ms);
 /* GPUMEM_E_CANCELLED: the process that created the buffer is gone and did not signal the value, so a
  * wait for it was lost. GPUMEM_OK: the value was signalled, or may still come. */
 GPUMEM_API gpumem_status gpumem_buffer_lost(gpumem_buffer *buffer, uint64_t value);

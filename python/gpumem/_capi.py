@@ -262,7 +262,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpumem_metadata_free": (None, [_P]),
     "gpumem_buffer_version": (c_uint64, [_P]),
     "gpumem_buffer_signal": (c_int, [_P, _P, c_uint64]),
-    "gpumem_buffer_wait": (c_int, [_P, _P, c_uint64]),
+    "gpumem_buffer_wait": (c_int, [_P, _P, c_uint64, c_uint32]),
     "gpumem_buffer_lost": (c_int, [_P, c_uint64]),
     "gpumem_batch_create": (c_int, [_P, c_uint32, POINTER(BatchEntry), c_size_t, POINTER(BatchOptions), POINTER(_P)]),
     "gpumem_batch_destroy": (None, [_P]),

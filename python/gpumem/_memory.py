@@ -358,10 +358,14 @@ class Buffer(Memory):
         hold = self._hold_now()
         _capi.check(hold.core.library.gpumem_buffer_signal(hold.handle, stream_of(stream), check_int("a value", value, 1)))
 
-    def wait(self, value: int, *, stream: Any = None) -> None:
-        """Makes what is launched on the stream from now on wait for a value. On the host backend, waits."""
+    def wait(self, value: int, *, stream: Any = None, timeout: Optional[float] = None) -> None:
+        """Makes what is launched on the stream from now on wait for a value. On the host backend, waits.
+
+        With a timeout, in seconds, waits itself on every backend, and raises WaitTimeoutError if the value was not signalled in time.
+        """
         hold = self._hold_now()
-        _capi.check(hold.core.library.gpumem_buffer_wait(hold.handle, stream_of(stream), check_int("a value", value, 1)))
+        most = _capi.WAIT_FOREVER if timeout is None else milliseconds(timeout)
+        _capi.check(hold.core.library.gpumem_buffer_wait(hold.handle, stream_of(stream), check_int("a value", value, 1), most))
 
     def lost(self, value: int) -> bool:
         """Whether a wait for the value was lost, because the process that made the buffer has ended without signalling it."""

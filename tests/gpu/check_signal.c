@@ -57,13 +57,15 @@ static void play(int channel, void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		gm_cu_ptr at = (gm_cu_ptr)(uintptr_t)gpumem_buffer_ptr(theirs) + BYTES - 1;
 		if (!first)
-			OK(gpumem_buffer_wait(theirs, stream, (uint64_t)i + 1));
+			OK(gpumem_buffer_wait(
+				theirs, stream, (uint64_t)i + 1, GPUMEM_WAIT_FOREVER));
 		if (!first)
 			CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)(seen + i), at, 1, stream));
 		fill(gpumem_buffer_ptr(mine), BYTES, (unsigned char)(i + 1), stream);
 		OK(gpumem_buffer_signal(mine, stream, (uint64_t)i + 1));
 		if (first)
-			OK(gpumem_buffer_wait(theirs, stream, (uint64_t)i + 1));
+			OK(gpumem_buffer_wait(
+				theirs, stream, (uint64_t)i + 1, GPUMEM_WAIT_FOREVER));
 		if (first)
 			CU(cuda->cuMemcpyAsync((gm_cu_ptr)(uintptr_t)(seen + i), at, 1, stream));
 	}
@@ -145,7 +147,7 @@ static void consume(int channel, void *argument)
 		streams[i] = going->default_stream ? NULL : stream_new();
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(session, &token, &buffer));
-	OK(gpumem_buffer_wait(buffer, streams[0], 1));
+	OK(gpumem_buffer_wait(buffer, streams[0], 1, GPUMEM_WAIT_FOREVER));
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(streams[0]), GM_CUDA_ERROR_NOT_READY);
 	gm_say_word(channel, 'w');
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 0x61, streams[0]));
@@ -153,7 +155,7 @@ static void consume(int channel, void *argument)
 	OK(gpumem_buffer_lost(buffer, 2));
 
 	for (int i = 0; i < going->waits; i++)
-		OK(gpumem_buffer_wait(buffer, streams[i], 2));
+		OK(gpumem_buffer_wait(buffer, streams[i], 2, GPUMEM_WAIT_FOREVER));
 	/* The library keeps their blocks registered: to end that, the driver would wait for the stream. */
 	for (int i = 0; i < going->others; i++)
 		gpumem_buffer_destroy(with_signals());
@@ -164,13 +166,14 @@ static void consume(int channel, void *argument)
 	OK(gpumem_buffer_lost(buffer, 1));
 	REFUSED(gpumem_buffer_lost(buffer, 2), GPUMEM_E_CANCELLED,
 		"its last signal was 1, and 2 will not come");
-	OK(gpumem_buffer_wait(buffer, streams[0], 1));
+	OK(gpumem_buffer_wait(buffer, streams[0], 1, GPUMEM_WAIT_FOREVER));
 
 	/* The library of this process may not have heard of it yet: then the stream goes on anyway. */
-	gpumem_status status = gpumem_buffer_wait(buffer, streams[0], 3);
+	gpumem_status status = gpumem_buffer_wait(buffer, streams[0], 3, GPUMEM_WAIT_FOREVER);
 	GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_CANCELLED);
 	CU(cuda->cuStreamSynchronize(streams[0]));
-	GM_UNTIL(gpumem_buffer_wait(buffer, streams[0], 3) == GPUMEM_E_CANCELLED);
+	GM_UNTIL(gpumem_buffer_wait(buffer, streams[0], 3, GPUMEM_WAIT_FOREVER) ==
+		 GPUMEM_E_CANCELLED);
 	gm_say_word(channel, 'l');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(buffer);
@@ -302,7 +305,7 @@ static void believe(int channel, void *argument)
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(session, &token, &buffer));
 	keep_busy(stream);
-	OK(gpumem_buffer_wait(buffer, stream, 2));
+	OK(gpumem_buffer_wait(buffer, stream, 2, GPUMEM_WAIT_FOREVER));
 	gm_say_word(channel, 'w');
 	gm_hear_word(channel, 'v');
 	others_come_and_go();
@@ -357,15 +360,28 @@ static void refuses(int channel, void *argument)
 	begin_capture(stream);
 	REFUSED(gpumem_buffer_signal(buffer, stream, 1), GPUMEM_E_BUSY,
 		"a stream is being captured into a graph");
-	REFUSED(gpumem_buffer_wait(buffer, stream, 1), GPUMEM_E_BUSY,
+	REFUSED(gpumem_buffer_wait(buffer, stream, 1, GPUMEM_WAIT_FOREVER), GPUMEM_E_BUSY,
 		"a stream is being captured into a graph");
 	(void)end_capture(stream); /* nothing of ours broke it */
 	OK(gpumem_buffer_signal(buffer, stream, 1));
-	OK(gpumem_buffer_wait(buffer, stream, 1));
+	OK(gpumem_buffer_wait(buffer, stream, 1, GPUMEM_WAIT_FOREVER));
 	CU(cuda->cuStreamSynchronize(stream));
 	OK(gpumem_buffer_signal(buffer, GPUMEM_STREAM_DONE, 2));
-	OK(gpumem_buffer_wait(buffer, NULL, 2));
+	OK(gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER));
 	CU(cuda->cuStreamSynchronize(NULL));
+	gpumem_buffer_destroy(buffer);
+
+	/* A wait with a time is the caller's, and no stream has it. */
+	buffer = with_signals();
+	keep_busy(stream);
+	OK(gpumem_buffer_signal(buffer, stream, 1));
+	REFUSED(gpumem_buffer_wait(buffer, NULL, 1, 0), GPUMEM_E_TIMEOUT,
+		"was not signalled in time");
+	REFUSED(gpumem_buffer_wait(buffer, NULL, 1, 20), GPUMEM_E_TIMEOUT,
+		"was not signalled in time");
+	open_gate();
+	OK(gpumem_buffer_wait(buffer, NULL, 1, 3600000));
+	CU(cuda->cuStreamSynchronize(stream));
 	gpumem_buffer_destroy(buffer);
 
 	options.flags = GPUMEM_BUFFER_SIGNALS;

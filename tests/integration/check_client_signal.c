@@ -36,13 +36,13 @@ static void play(int channel, void *argument)
 	volatile uint64_t *out = gpumem_buffer_ptr(mine), *in = gpumem_buffer_ptr(theirs);
 	for (uint64_t i = 1; i <= ROUNDS; i++) {
 		if (!first) {
-			OK(gpumem_buffer_wait(theirs, NULL, i));
+			OK(gpumem_buffer_wait(theirs, NULL, i, GPUMEM_WAIT_FOREVER));
 			GM_REQUIRE_EQ(*in, i);
 		}
 		*out = i;
 		OK(gpumem_buffer_signal(mine, NULL, i));
 		if (first) {
-			OK(gpumem_buffer_wait(theirs, NULL, i));
+			OK(gpumem_buffer_wait(theirs, NULL, i, GPUMEM_WAIT_FOREVER));
 			GM_REQUIRE_EQ(*in, i);
 		}
 	}
@@ -134,18 +134,18 @@ static void consume(int channel, void *argument)
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(s, &token, &buffer));
 	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), BYTES);
-	OK(gpumem_buffer_wait(buffer, NULL, 1));
+	OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
 	OK(gpumem_buffer_lost(buffer, 1));
 	OK(gpumem_buffer_lost(buffer, 2)); /* it may still come */
 	gm_say_word(channel, 'w');
-	gpumem_status status = gpumem_buffer_wait(buffer, NULL, 2);
+	gpumem_status status = gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER);
 	if (status == GPUMEM_E_CANCELLED) {
-		REFUSED(gpumem_buffer_wait(buffer, NULL, 2), GPUMEM_E_CANCELLED,
-			"its last signal was 1, and 2 will not come");
-		REFUSED(gpumem_buffer_wait(buffer, NULL, GPUMEM_SIGNAL_MAX), GPUMEM_E_CANCELLED,
-			"will not come");
+		REFUSED(gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER),
+			GPUMEM_E_CANCELLED, "its last signal was 1, and 2 will not come");
+		REFUSED(gpumem_buffer_wait(buffer, NULL, GPUMEM_SIGNAL_MAX, GPUMEM_WAIT_FOREVER),
+			GPUMEM_E_CANCELLED, "will not come");
 		REFUSED(gpumem_buffer_lost(buffer, 2), GPUMEM_E_CANCELLED, "will not come");
-		OK(gpumem_buffer_wait(buffer, NULL, 1));
+		OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
 		OK(gpumem_buffer_lost(buffer, 1));
 	}
 	gm_say(channel, &status, sizeof(status));
@@ -300,8 +300,9 @@ static void attach_late(int channel, void *argument)
 	gpumem_buffer *buffer = NULL;
 
 	OK(gpumem_attach(s, "frames", &buffer));
-	OK(gpumem_buffer_wait(buffer, NULL, 1));
-	REFUSED(gpumem_buffer_wait(buffer, NULL, 2), GPUMEM_E_CANCELLED, "will not come");
+	OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
+	REFUSED(gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER), GPUMEM_E_CANCELLED,
+		"will not come");
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(s);
 }

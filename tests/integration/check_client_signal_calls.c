@@ -6,6 +6,7 @@
  * it. check_client_signal.c has signals between processes.
  */
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,13 +39,38 @@ START_TEST(signals_begin_at_0_whatever_the_memory_held)
 		memset(ptr, 0xff, whole);
 		OK(gpumem_buffer_lost(buffer, 7));
 		OK(gpumem_buffer_signal(buffer, NULL, 7));
-		OK(gpumem_buffer_wait(buffer, NULL, 7));
+		OK(gpumem_buffer_wait(buffer, NULL, 7, GPUMEM_WAIT_FOREVER));
 		memset(ptr, 0xff, whole);
 		OK(gpumem_buffer_signal(buffer, NULL, 8));
-		OK(gpumem_buffer_wait(buffer, NULL, 8));
+		OK(gpumem_buffer_wait(buffer, NULL, 8, GPUMEM_WAIT_FOREVER));
 		gpumem_buffer_destroy(buffer);
 		GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	}
+}
+END_TEST
+
+static void *signal_soon(void *buffer)
+{
+	OK(gpumem_buffer_signal(buffer, NULL, 2));
+	return NULL;
+}
+
+START_TEST(a_wait_ends_when_its_time_is_over)
+{
+	static const uint32_t times[] = {0, GPUMEM_NO_WAIT, 1, 20};
+	gpumem_buffer *buffer = with_signals(session, BYTES);
+	pthread_t thread;
+
+	OK(gpumem_buffer_signal(buffer, NULL, 1));
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+		REFUSED(gpumem_buffer_wait(buffer, NULL, 2, times[i]), GPUMEM_E_TIMEOUT,
+			"the value 2 was not signalled in time; the last signal was 1");
+		OK(gpumem_buffer_wait(buffer, NULL, 1, times[i]));
+	}
+	GM_REQUIRE(pthread_create(&thread, NULL, signal_soon, buffer) == 0);
+	OK(gpumem_buffer_wait(buffer, NULL, 2, 3600000));
+	GM_REQUIRE(pthread_join(thread, NULL) == 0);
+	gpumem_buffer_destroy(buffer);
 }
 END_TEST
 
@@ -57,21 +83,26 @@ START_TEST(wrong_calls_are_refused_and_change_nothing)
 	OK(gpumem_buffer_create(session, 0, BYTES, NULL, &plain));
 	REFUSED(gpumem_buffer_signal(plain, NULL, 1), GPUMEM_E_UNSUPPORTED,
 		"created without signals");
-	REFUSED(gpumem_buffer_wait(plain, NULL, 1), GPUMEM_E_UNSUPPORTED,
+	REFUSED(gpumem_buffer_wait(plain, NULL, 1, GPUMEM_WAIT_FOREVER), GPUMEM_E_UNSUPPORTED,
 		"created without signals");
 	REFUSED(gpumem_buffer_lost(plain, 1), GPUMEM_E_UNSUPPORTED, "created without signals");
 	REFUSED(gpumem_buffer_signal(NULL, NULL, 1), GPUMEM_E_INVALID, "buffer must not be NULL");
-	REFUSED(gpumem_buffer_wait(NULL, NULL, 1), GPUMEM_E_INVALID, "buffer must not be NULL");
+	REFUSED(gpumem_buffer_wait(NULL, NULL, 1, GPUMEM_WAIT_FOREVER), GPUMEM_E_INVALID,
+		"buffer must not be NULL");
 	REFUSED(gpumem_buffer_lost(NULL, 1), GPUMEM_E_INVALID, "buffer must not be NULL");
 
 	REFUSED(gpumem_buffer_signal(buffer, NULL, 0), GPUMEM_E_INVALID, "value must be from 1");
 	REFUSED(gpumem_buffer_signal(buffer, NULL, GPUMEM_SIGNAL_MAX + 1), GPUMEM_E_INVALID,
 		"value must be from 1");
-	REFUSED(gpumem_buffer_wait(buffer, NULL, 0), GPUMEM_E_INVALID, "value must be from 1");
-	REFUSED(gpumem_buffer_wait(buffer, NULL, UINT64_MAX), GPUMEM_E_INVALID, "value must be");
+	REFUSED(gpumem_buffer_wait(buffer, NULL, 0, GPUMEM_WAIT_FOREVER), GPUMEM_E_INVALID,
+		"value must be from 1");
+	REFUSED(gpumem_buffer_wait(buffer, NULL, UINT64_MAX, GPUMEM_WAIT_FOREVER), GPUMEM_E_INVALID,
+		"value must be");
 	REFUSED(gpumem_buffer_signal(buffer, GPUMEM_STREAM_ANY, 1), GPUMEM_E_INVALID, "stream");
-	REFUSED(gpumem_buffer_wait(buffer, GPUMEM_STREAM_ANY, 1), GPUMEM_E_INVALID, "stream");
-	REFUSED(gpumem_buffer_wait(buffer, GPUMEM_STREAM_DONE, 1), GPUMEM_E_INVALID, "stream");
+	REFUSED(gpumem_buffer_wait(buffer, GPUMEM_STREAM_ANY, 1, GPUMEM_WAIT_FOREVER),
+		GPUMEM_E_INVALID, "stream");
+	REFUSED(gpumem_buffer_wait(buffer, GPUMEM_STREAM_DONE, 1, GPUMEM_WAIT_FOREVER),
+		GPUMEM_E_INVALID, "stream");
 
 	OK(gpumem_buffer_signal(buffer, GPUMEM_STREAM_DONE, 5));
 	REFUSED(gpumem_buffer_signal(buffer, NULL, 5), GPUMEM_E_INVALID,
@@ -79,12 +110,12 @@ START_TEST(wrong_calls_are_refused_and_change_nothing)
 	REFUSED(gpumem_buffer_signal(buffer, NULL, 4), GPUMEM_E_INVALID,
 		"which was 5; 4 was given");
 	OK(gpumem_buffer_signal(buffer, NULL, GPUMEM_SIGNAL_MAX));
-	OK(gpumem_buffer_wait(buffer, NULL, GPUMEM_SIGNAL_MAX));
+	OK(gpumem_buffer_wait(buffer, NULL, GPUMEM_SIGNAL_MAX, GPUMEM_WAIT_FOREVER));
 
 	OK(gpumem_share(buffer, NULL, &token));
 	OK(gpumem_open(session, &token, &view));
 	REFUSED(gpumem_buffer_signal(view, NULL, 6), GPUMEM_E_DENIED, "created");
-	OK(gpumem_buffer_wait(view, NULL, GPUMEM_SIGNAL_MAX));
+	OK(gpumem_buffer_wait(view, NULL, GPUMEM_SIGNAL_MAX, GPUMEM_WAIT_FOREVER));
 	gpumem_buffer_destroy(view);
 
 	options.flags = GPUMEM_BUFFER_SIGNALS;
@@ -107,7 +138,7 @@ START_TEST(a_buffer_that_was_begun_has_signals_too)
 	OK(gpumem_request_wait(request, GPUMEM_WAIT_FOREVER));
 	OK(gpumem_buffer_take(request, &buffer));
 	OK(gpumem_buffer_signal(buffer, NULL, 1));
-	OK(gpumem_buffer_wait(buffer, NULL, 1));
+	OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
 	gpumem_buffer_destroy(buffer);
 }
 END_TEST
@@ -140,7 +171,7 @@ START_TEST(a_lie_ends_with_the_next_signal)
 	GM_REQUIRE_EQ(control->last, 1);
 	memset(control, 0, sizeof(*control));
 	OK(gpumem_buffer_signal(buffer, NULL, 2));
-	OK(gpumem_buffer_wait(view, NULL, 2));
+	OK(gpumem_buffer_wait(view, NULL, 2, GPUMEM_WAIT_FOREVER));
 	munmap(control, GM_CONTROL_BYTES);
 	OK(gm_raw_give_back(&liar, &opened));
 	gm_raw_close(&liar);
@@ -286,7 +317,7 @@ START_TEST(signals_do_not_depend_on_chunks)
 	OK(gpumem_open(session, &token, &buffer));
 	struct gm_control *control = control_of(lease.control, PROT_READ | PROT_WRITE);
 	atomic_store(&control->last, 3);
-	OK(gpumem_buffer_wait(buffer, NULL, 3));
+	OK(gpumem_buffer_wait(buffer, NULL, 3, GPUMEM_WAIT_FOREVER));
 	munmap(control, GM_CONTROL_BYTES);
 	gpumem_buffer_destroy(buffer);
 	OK(gm_raw_give_back(&maker, &lease));
@@ -301,6 +332,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_set_timeout(tc, 120);
 	tcase_add_test(tc, signals_begin_at_0_whatever_the_memory_held);
+	tcase_add_test(tc, a_wait_ends_when_its_time_is_over);
 	tcase_add_test(tc, wrong_calls_are_refused_and_change_nothing);
 	tcase_add_test(tc, a_buffer_that_was_begun_has_signals_too);
 	tcase_add_test(tc, a_lie_ends_with_the_next_signal);

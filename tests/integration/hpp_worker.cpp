@@ -399,6 +399,7 @@ static void signals_pass_between_two_sessions()
 	REQUIRE(opened && opened->signal(nullptr, 1).status() == GPUMEM_E_DENIED);
 	REQUIRE(made->signal(GPUMEM_STREAM_DONE, 1));
 	REQUIRE(opened->wait(nullptr, 1) && !opened->lost(1) && !opened->lost(2));
+	REQUIRE(opened->wait(nullptr, 2, 0).status() == GPUMEM_E_TIMEOUT);
 	{
 		gpumem::buffer gone = std::move(*made); /* the producer goes */
 	}

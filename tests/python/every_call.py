@@ -77,6 +77,7 @@ def buffers(session: gpumem.Session) -> None:
     with session.alloc(MIB, signals=True) as signalled:
         signalled.signal(1)
         signalled.wait(1)
+        signalled.wait(1, timeout=60)
         assert not signalled.lost(1)
     with session.alloc(MIB, evictable=True) as evictable:
         where: str = evictable.pin(host_ok=True, wait=1)

@@ -286,6 +286,9 @@ def test_signals_order_two_sessions(session, on_host):
         buffer.signal(1)
         reader.wait(1)
         assert reader.read(5) == b"first" and not reader.lost(2)
+        reader.wait(1, timeout=0)
+        with pytest.raises(gpumem.WaitTimeoutError, match="the value 2 was not signalled in time"):
+            reader.wait(2, timeout=0.01)
 
 
 def test_regions_are_paused_and_come_back(session):

@@ -150,7 +150,7 @@ START_TEST(a_control_block_comes_through_what_may_be_lost)
 	fake_will(fake, &will);
 	ck_assert_int_eq(make_signals(&buffer), GPUMEM_OK);
 	ck_assert_int_eq(gpumem_buffer_signal(buffer, NULL, 3), GPUMEM_OK);
-	ck_assert_int_eq(gpumem_buffer_wait(buffer, NULL, 3), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_buffer_wait(buffer, NULL, 3, GPUMEM_WAIT_FOREVER), GPUMEM_OK);
 	uint64_t value = 0;
 	ck_assert_int_eq(pread(fd, &value, sizeof(value), 0), sizeof(value));
 	ck_assert_uint_eq(value, 3);
