@@ -30,8 +30,8 @@
  * used without gpumem-run.
  *   GPUMEM_RUN_NAME      the client's name; else the program's
  *   GPUMEM_RUN_LIMIT     bytes; what the program is told to be the size of each GPU
- *   GPUMEM_RUN_WAIT      milliseconds that an allocation may wait if the device is full; else as the
- *                        daemon's configuration says
+ *   GPUMEM_RUN_WAIT      milliseconds that an allocation may wait if the device is full, 0: GPUMEM_NO_WAIT; else as
+ *                        the daemon's configuration says
  *   GPUMEM_RUN_DEVICES   the UUIDs of the GPUs that gpumemd serves, with commas between them
  *   GPUMEM_RUN_SPILL     1: what the device has no room for comes from pinned host memory
  *   GPUMEM_RUN_OPTIONAL  1: without a daemon the program runs on the plain driver
