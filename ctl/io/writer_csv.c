@@ -44,6 +44,19 @@ static void csv_put_text(FILE *stream, const char *text)
 	fputc('"', stream);
 }
 
+/* Returns a malloc'ed, cleaned text, or NULL if out of memory. A spreadsheet takes a value that begins
+ * with one of these characters for a formula, and other users choose names: an apostrophe comes first. */
+static char *csv_plain(const char *text)
+{
+	char *clean = gm_text_clean(text, false), *plain;
+
+	if (!clean || !*clean || !strchr("=+-@", *clean))
+		return clean;
+	int n = asprintf(&plain, "'%s", clean);
+	free(clean);
+	return n < 0 ? NULL : plain;
+}
+
 /* Returns a malloc'ed, cleaned text, or NULL if out of memory. */
 static char *csv_text(const struct gm_value *value)
 {
@@ -52,7 +65,7 @@ static char *csv_text(const struct gm_value *value)
 
 	switch (value->kind) {
 	case GM_VALUE_TEXT:
-		return gm_text_clean(value->text, false);
+		return csv_plain(value->text);
 	case GM_VALUE_SIZE:
 	case GM_VALUE_COUNT:
 	case GM_VALUE_TIME:

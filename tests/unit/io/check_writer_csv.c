@@ -98,6 +98,24 @@ START_TEST(names_from_clients_add_no_line_and_no_escape)
 }
 END_TEST
 
+START_TEST(a_name_cannot_become_a_formula_and_a_number_stays_one)
+{
+	static const struct gm_column kinds[] = {{"text", "T", 0}, {"signed", "S", 0}};
+	struct gm_writer *writer = gm_writer_csv_new(false);
+	struct gm_table *table = GM_TABLE_NEW(kinds);
+	const char *names[] = {"=1+1", "+1", "-1", "@SUM(A1)", "=HYPERLINK(\"a\",\"b\")", "a=1"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		gm_table_row(table);
+		gm_table_text(table, names[i]);
+		gm_table_signed(table, -5);
+	}
+	gm_writer_table(writer, "rows", table);
+	writes(writer, "'=1+1,-5\n'+1,-5\n'-1,-5\n'@SUM(A1),-5\n"
+		       "\"'=HYPERLINK(\"\"a\"\",\"\"b\"\")\",-5\na=1,-5\n");
+}
+END_TEST
+
 START_TEST(each_kind_of_value_is_written_as_in_json)
 {
 	static const struct gm_column kinds[] = {{"share", NULL, 0}, {"yes", NULL, 0},
@@ -229,6 +247,7 @@ int main(void)
 	tcase_add_test(tcase, a_row_has_exact_numbers_and_nothing_for_what_is_not_known);
 	tcase_add_test(tcase, what_would_end_a_value_is_quoted);
 	tcase_add_test(tcase, names_from_clients_add_no_line_and_no_escape);
+	tcase_add_test(tcase, a_name_cannot_become_a_formula_and_a_number_stays_one);
 	tcase_add_test(tcase, each_kind_of_value_is_written_as_in_json);
 	tcase_add_test(tcase, folded_rows_are_left_out_and_flat_ones_are_not);
 	tcase_add_test(tcase, an_empty_line_stands_between_two_tables_and_nowhere_else);
