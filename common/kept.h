@@ -59,7 +59,8 @@ enum gm_kept {
 	GM_KEPT_BARE_LEASES = 456,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
-	GM_KEPT_METADATA = 1,       /* whole pages, and one for what else each costs */
+	GM_KEPT_METADATA = 1, /* whole pages, and one for what else each costs */
+	GM_KEPT_METADATA_PER_UID = 0,
 	GM_KEPT_METADATA_BYTES = 0, /* in METADATA */
 	GM_KEPT_ESTATES = 4480 + 2048 + 256,
 	GM_KEPT_ESTATES_PER_UID = 0,

@@ -52,6 +52,7 @@
 	X(METADATA, 1073741824, \
 		"further metadata is refused; a uid may have as many bytes as it leaves to " \
 		"others; a page is added for each") \
+	X(METADATA_PER_UID, 67108864, "further metadata of the uid is refused") \
 	X(METADATA_BYTES, 16777216, "longer metadata of a name is refused") \
 	X(ESTATES, 16384, "as with the next one; a uid may have as many as it leaves to others") \
 	X(ESTATES_PER_UID, 1024, \

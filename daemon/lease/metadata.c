@@ -20,6 +20,7 @@
 #include "common/system/memfd.h"
 #include "common/step.h"
 #include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/books/fds.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
@@ -137,6 +138,29 @@ static bool metadata_must_wait(const struct gm_env *env)
 	return gm_fds_short(env) && (env->fds->dying > 0 || env->fds->waiting > 0);
 }
 
+/* Refuses metadata that would pass the bound of the user, or the one of all users. An adopted metadata is
+ * counted and never refused: an earlier daemon allowed it. */
+static gpumem_status metadata_admit(const struct gm_session *session, uint64_t cost,
+	const char *owner, char detail[GM_DETAIL_BYTES])
+{
+	uint64_t held = session->estate->user->metadata, all = session->core->n_metadata;
+	char most[GM_UNITS_TEXT], has[GM_UNITS_TEXT], asked[GM_UNITS_TEXT];
+	gm_format_size(held, has);
+	gm_format_size(cost, asked);
+
+	if (held + cost > GM_LIMIT_METADATA_PER_UID)
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"%s may have %s of metadata, has %s, asked for %s; remove a name that has "
+			"metadata first, see gpumemctl shares",
+			owner, gm_format_size(GM_LIMIT_METADATA_PER_UID, most), has, asked);
+	if (!gm_leaves_enough(held + cost - 1, all + cost - 1, GM_LIMIT_METADATA))
+		return gm_refuse(GPUMEM_E_LIMIT, detail,
+			"%s has %s of metadata, asked for %s, and may have no more than it leaves to "
+			"others; the most is %s for all; remove a name that has metadata first",
+			owner, has, asked, gm_format_size(GM_LIMIT_METADATA, most));
+	return GPUMEM_OK;
+}
+
 /*
  * Begins another draft. A request for a piece does not wait. If there is no descriptor yet, there is no
  * draft: then the publish that follows is answered by asking for the metadata again, and the client comes
@@ -146,17 +170,13 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	uint64_t size, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_core *core = session->core;
-	const struct gm_estate_user *user = session->estate->user;
-	uint64_t more = gm_metadata_cost(size) - 1;
 	char owner[GM_UID_NAME_PAYER_TEXT];
 
 	gm_metadata_drop_draft(lease);
-	gm_uid_name_say_payer(user->payer_uid, session->info.uid, owner);
-	if (!gm_leaves_enough(user->metadata + more, core->n_metadata + more, GM_LIMIT_METADATA))
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
-			"%s has %llu bytes of metadata, and may have no more than it leaves to "
-			"others; the most is %d for all; remove a name that has metadata first",
-			owner, (unsigned long long)user->metadata, GM_LIMIT_METADATA);
+	gm_uid_name_say_payer(session->estate->user->payer_uid, session->info.uid, owner);
+	gpumem_status status = metadata_admit(session, gm_metadata_cost(size), owner, detail);
+	if (status != GPUMEM_OK)
+		return status;
 	if (!gm_fd_budget_allows_chunks(core->env.fds, session->fds->held, 1))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"metadata needs a file descriptor of the daemon, and %s has as many as it "

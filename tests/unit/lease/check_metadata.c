@@ -338,27 +338,61 @@ START_TEST(a_draft_ends_with_its_maker_or_with_any_publish)
 }
 END_TEST
 
-START_TEST(a_uid_leaves_metadata_to_others)
+/* Sends the first byte of drafts of this size, each for a lease of its own, until one is refused. Returns how
+ * many there were. */
+static uint64_t fill(struct gm_session *session, uint64_t size)
 {
-	GM_LIMIT_TEST(METADATA);
-	uint64_t cost = gm_metadata_cost(GM_LIMIT_METADATA_BYTES), n = 0;
-	struct gm_session *other = client(200, 6, "200 ");
-
-	for (;; n++) {
-		gpumem_status status = put(maker, some(), GM_LIMIT_METADATA_BYTES, 0, "x");
+	for (uint64_t n = 0;; n++) {
+		gpumem_status status =
+			put(session, fake_lease(&fake, session, 0, 2 * MiB), size, 0, "x");
 		if (status != GPUMEM_OK) {
 			ck_assert_int_eq(status, GPUMEM_E_LIMIT);
-			break;
+			return n;
 		}
 	}
-	ck_assert_uint_eq(n, GM_LIMIT_METADATA / 2 / cost);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 100"));
-	ck_assert_ptr_nonnull(strstr(detail, "1073741824"));
+}
+
+/* As much as a quarter of the bound of a user, with the page that is added. */
+static uint64_t a_quarter(void)
+{
+	uint64_t size = GM_LIMIT_METADATA_PER_UID / 4 - (uint64_t)sysconf(_SC_PAGESIZE);
+	ck_assert_uint_eq(gm_metadata_cost(size), GM_LIMIT_METADATA_PER_UID / 4);
+	return size;
+}
+
+START_TEST(a_user_has_a_bound_of_its_own_for_metadata)
+{
+	GM_LIMIT_TEST(METADATA_PER_UID);
+	struct gm_session *other = client(200, 6, "200 ");
+
+	ck_assert_uint_eq(fill(maker, a_quarter()), 4);
+	ck_assert_ptr_nonnull(strstr(detail, "uid 100 may have 64.0M of metadata, has 64.0M"));
+	ck_assert_ptr_nonnull(strstr(detail, "remove a name"));
+	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA_PER_UID);
+	/* Nor one byte more. */
+	ck_assert_int_eq(put(maker, some(), 1, 0, "x"), GPUMEM_E_LIMIT);
 	struct gm_lease *lease = fake_lease(&fake, other, 0, 2 * MiB);
 	ck_assert_int_eq(put(other, lease, GM_LIMIT_METADATA_BYTES, 0, "x"), GPUMEM_OK);
 	/* To replace one's own draft takes no more. */
 	ck_assert_int_eq(put(other, lease, GM_LIMIT_METADATA_BYTES, 0, "x"), GPUMEM_OK);
-	ck_assert_uint_eq(charged(), (n + 1) * cost);
+	ck_assert_uint_eq(
+		charged(), GM_LIMIT_METADATA_PER_UID + gm_metadata_cost(GM_LIMIT_METADATA_BYTES));
+}
+END_TEST
+
+START_TEST(a_uid_leaves_metadata_to_others)
+{
+	GM_LIMIT_TEST(METADATA);
+	const uint64_t users = GM_LIMIT_METADATA / GM_LIMIT_METADATA_PER_UID;
+
+	for (uint64_t i = 1; i < users; i++)
+		ck_assert_uint_eq(
+			fill(client((uid_t)(200 + i), (int)i + 10, "x "), a_quarter()), 4);
+	/* The last one may have half of the rest. */
+	ck_assert_uint_eq(fill(maker, a_quarter()), 2);
+	ck_assert_ptr_nonnull(strstr(detail, "uid 100"));
+	ck_assert_ptr_nonnull(strstr(detail, "the most is 1.0G for all"));
+	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA - GM_LIMIT_METADATA_PER_UID / 2);
 }
 END_TEST
 
@@ -463,6 +497,46 @@ START_TEST(a_later_daemon_has_the_metadata)
 	}
 	ck_assert_int_eq(gm_core_unpublish(fake.core, &administrator, 100, "llama"), GPUMEM_OK);
 	nothing_is_left();
+}
+END_TEST
+
+/* Whatever an earlier daemon allowed, also one that knew no bound of a user, is there and counts. */
+START_TEST(a_later_daemon_counts_metadata_and_refuses_none_that_is_there)
+{
+	static char bytes[GM_LIMIT_METADATA_BYTES];
+	const struct gm_metadata_piece piece = {sizeof(bytes), 0, bytes, sizeof(bytes)};
+	uint64_t cost = gm_metadata_cost(sizeof(bytes)), n = GM_LIMIT_METADATA_PER_UID / cost + 2;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct gm_lease *lease = some();
+		struct gm_publish what = {.metadata_bytes = sizeof(bytes)};
+		char text[8];
+		snprintf(text, sizeof(text), "m%u", (unsigned)i);
+		what.text = text;
+		maker->estate->user->metadata -= i * cost;
+		ck_assert_int_eq(gm_lease_put_metadata(maker, lease, &piece, detail), GPUMEM_OK);
+		maker->estate->user->metadata += i * cost;
+		ck_assert_int_eq(
+			gm_lease_publish(maker, lease, &what, &version, detail), GPUMEM_OK);
+	}
+	gm_session_end_died(maker);
+	for (int i = 0; i < 2; i++) {
+		restart();
+		ck_assert_uint_eq(result.adopted[GM_RECORD_METADATA], n);
+		ck_assert_uint_eq(charged(), n * cost);
+	}
+	struct gm_session *later = client(100, 5, "100 ");
+	ck_assert_int_eq(
+		put(later, fake_lease(&fake, later, 0, 2 * MiB), 1, 0, "x"), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "may have 64.0M"));
+	for (uint64_t i = 0; i < n - 1; i++) {
+		char text[8];
+		snprintf(text, sizeof(text), "m%u", (unsigned)i);
+		ck_assert_int_eq(
+			gm_core_unpublish(fake.core, &administrator, 100, text), GPUMEM_OK);
+	}
+	ck_assert_uint_eq(charged(), cost);
+	ck_assert_int_eq(put(later, fake_lease(&fake, later, 0, 2 * MiB), 1, 0, "x"), GPUMEM_OK);
 }
 END_TEST
 
@@ -597,12 +671,14 @@ int main(void)
 	tcase_add_test(tcase, longer_metadata_is_refused);
 	tcase_add_test(tcase, only_the_maker_sends_metadata);
 	tcase_add_loop_test(tcase, a_draft_ends_with_its_maker_or_with_any_publish, 0, 5);
+	tcase_add_test(tcase, a_user_has_a_bound_of_its_own_for_metadata);
 	tcase_add_test(tcase, a_uid_leaves_metadata_to_others);
 	tcase_add_test(tcase, ten_thousand_versions_cost_as_much_as_one);
 	tcase_add_test(tcase, metadata_counts_as_a_descriptor_of_its_user);
 	tcase_add_test(tcase, metadata_waits_while_descriptors_are_being_closed);
 	tcase_add_test(tcase, without_memory_nothing_is_left);
 	tcase_add_test(tcase, a_later_daemon_has_the_metadata);
+	tcase_add_test(tcase, a_later_daemon_counts_metadata_and_refuses_none_that_is_there);
 	tcase_add_test(tcase, a_reader_of_an_older_version_has_it_after_a_restart);
 	tcase_add_loop_test(tcase, metadata_that_is_damaged_or_gone_is_given_up, 0, 5);
 	tcase_add_test(tcase, a_daemon_that_dies_while_it_publishes_has_all_of_it_or_nothing);
