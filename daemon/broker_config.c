@@ -220,8 +220,8 @@ static void config_say_mistakes(const char *text, char detail[GM_DETAIL_BYTES])
 	}
 	if (more)
 		snprintf(rest, sizeof(rest), " (and %zu more: see the daemon's log)", more);
-	snprintf(detail, GM_DETAIL_BYTES, "%.*s%s",
-		(int)gm_min(first, GM_DETAIL_BYTES - 1 - strlen(rest)), text, rest);
+	gm_say(detail, "%.*s%s", (int)gm_min(first, GM_DETAIL_BYTES - 1 - strlen(rest)), text,
+		rest);
 }
 
 bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES])

@@ -3,7 +3,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "common/text/units.h"
 
@@ -11,30 +10,6 @@
 /* What a sentence quotes of a name: the cause has to fit behind it. */
 #define ERROR_FILE   160
 #define ERROR_TENSOR 120
-
-/* The bytes of the UTF-8 character at text; 0: it is none, or not printable. */
-static size_t error_printable(const char *text)
-{
-	for (size_t n = 1; n <= 4 && text[n - 1]; n++) {
-		char one[5] = "";
-
-		memcpy(one, text, n);
-		if (gm_text_ok(one))
-			return n;
-	}
-	return 0;
-}
-
-static void error_clean(char *text)
-{
-	while (*text) {
-		size_t n = error_printable(text);
-
-		if (!n)
-			*text = '?';
-		text += n ? n : 1;
-	}
-}
 
 gpumem_status gm_weights_error(gpumem_status status, const char *format, ...)
 {
@@ -44,8 +19,7 @@ gpumem_status gm_weights_error(gpumem_status status, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	error_clean(text);
-	return gpumem_error_set(status, text);
+	return gpumem_error_set(status, gm_text_mend(text));
 }
 
 gpumem_status gm_weights_damaged(

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/status_table.h"
+#include "common/text/units.h"
 #include "gpumem/gpumem.h"
 
 static __thread char text[GM_ERROR_BYTES];
@@ -22,7 +23,7 @@ gpumem_status gm_error(gpumem_status status, const char *format, ...)
 	va_start(args, format);
 	int n = vsnprintf(next, sizeof(next), format, args);
 	va_end(args);
-	snprintf(text, sizeof(text), "%s", n < 0 ? gm_status_text(status) : next);
+	strcpy(text, n < 0 ? gm_status_text(status) : gm_text_mend(next));
 	return status;
 }
 
@@ -32,6 +33,8 @@ gpumem_status gm_error_plain(gpumem_status status, const char *sentence)
 
 	memmove(text, sentence, n);
 	text[n] = '\0';
+	if (n == sizeof(text) - 1)
+		gm_text_mend(text);
 	return status;
 }
 

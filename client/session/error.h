@@ -4,7 +4,7 @@
 
 #include "gpumem/status.h"
 
-/* Longer sentences are cut at the end, without a mark. */
+/* Longer sentences are cut at the end, between two characters, without a mark. */
 #define GM_ERROR_BYTES 512
 
 /* Sets this thread's sentence for gpumem_error_detail() and returns the status, so that a failure

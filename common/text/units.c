@@ -313,6 +313,18 @@ static int32_t units_utf8_next(const unsigned char **at)
 	return c;
 }
 
+/* Whether the bytes begin a character, and end before it does. */
+static bool units_utf8_is_cut(const unsigned char *at)
+{
+	unsigned bytes = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2, n = 1;
+
+	if (*at < 0xc2 || *at > 0xf4)
+		return false;
+	while (n < bytes && (at[n] & 0xc0) == 0x80)
+		n++;
+	return n < bytes;
+}
+
 static bool units_printable(int32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
@@ -340,6 +352,31 @@ bool gm_text_ok(const char *text)
 			return false;
 	}
 	return true;
+}
+
+char *gm_text_mend(char *text)
+{
+	unsigned char *to = (unsigned char *)text;
+	const unsigned char *at = to;
+
+	while (*at) {
+		const unsigned char *from = at;
+		int32_t c = units_utf8_next(&at);
+		if (c >= 0 && units_printable(c)) {
+			while (from < at)
+				*to++ = *from++;
+		} else if (c >= 0) {
+			*to++ = '?';
+		} else if (units_utf8_is_cut(at)) {
+			for (at++; (*at & 0xc0) == 0x80;)
+				at++;
+		} else {
+			*to++ = '?';
+			at++;
+		}
+	}
+	*to = '\0';
+	return text;
 }
 
 const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT])

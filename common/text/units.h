@@ -46,5 +46,10 @@ const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT]);
 bool gm_name_ok(const char *name);
 /* Whether the text, of any length, is printable UTF-8. */
 bool gm_text_ok(const char *text);
+/*
+ * Makes the text printable UTF-8 in place, and returns it. A character that was cut short, as printf() does with a
+ * precision and at the end of its buffer, is left out. Any other byte that is not printable becomes "?".
+ */
+char *gm_text_mend(char *text);
 
 #endif

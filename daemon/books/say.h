@@ -5,9 +5,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "common/text/units.h"
 #include "gpumem/status.h"
 
-/* Sentences for a person. A sentence that is too long is cut. */
+/* Sentences for a person, in printable UTF-8. A sentence that is too long is cut between two characters, and so is
+ * a text in it. */
 
 /* The size of a sentence, with the NUL at its end. */
 #define GM_DETAIL_BYTES 256
@@ -20,6 +22,7 @@ gm_say(char detail[GM_DETAIL_BYTES], const char *format, ...)
 	va_start(args, format);
 	vsnprintf(detail, GM_DETAIL_BYTES, format, args);
 	va_end(args);
+	gm_text_mend(detail);
 }
 
 /* Writes why something is refused, and returns the status. */

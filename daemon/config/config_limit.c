@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/text/units.h"
+
 #define WORD "limit"
 
 void gm_config_limits_deinit(struct gm_config_limits *limits)
@@ -231,7 +233,7 @@ int gm_config_limits_check(
 			snprintf(text, sizeof(text),
 				"guarantees can be given to one kind of owner only, and %.80s has one",
 				first->owner);
-			r = limit_complain(errors, guarantee, "guarantee", text);
+			r = limit_complain(errors, guarantee, "guarantee", gm_text_mend(text));
 		}
 	}
 	return r;

@@ -45,23 +45,11 @@ const struct gm_config_setting *gm_config_setting_later(
 
 const char *gm_config_shown(const char *text, char shown[GM_CONFIG_SHOW_BYTES])
 {
-	static const char ellipsis[] = "...";
-	size_t n = 0;
-	for (; text[n] && n < GM_CONFIG_SHOW_BYTES - 1; n++) {
-		unsigned char c = text[n];
-		shown[n] = c < 0x20 || c == 0x7f ? '?' : (char)c;
-	}
+	bool fits = strlen(text) < GM_CONFIG_SHOW_BYTES;
 
-	if (text[n]) {
-		n = GM_CONFIG_SHOW_BYTES - sizeof(ellipsis);
-		/* Do not cut a character in the middle. */
-		while (n > 0 && ((unsigned char)shown[n] & 0xc0) == 0x80)
-			n--;
-		memcpy(shown + n, ellipsis, sizeof(ellipsis));
-	} else {
-		shown[n] = '\0';
-	}
-	return shown;
+	snprintf(shown, GM_CONFIG_SHOW_BYTES, fits ? "%.*s" : "%.*s...",
+		GM_CONFIG_SHOW_BYTES - (fits ? 1 : 4), text);
+	return gm_text_mend(shown);
 }
 
 /* Refuses a value: why, which has GM_CONFIG_WHY_BYTES, becomes "VALUE" and the reason. Values with

@@ -41,8 +41,8 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 	for (size_t i = 0; i < config->n_limits; i++) {
 		const struct gm_config_limit *from = &config->limits[i];
 		if (gm_owner_parse(from->owner, &rules[i].owner) < 0) {
-			snprintf(detail, GM_DETAIL_BYTES, "%.100s names no owner", from->owner);
-			return GPUMEM_E_INVALID;
+			return gm_refuse(
+				GPUMEM_E_INVALID, detail, "\"%.100s\" names no owner", from->owner);
 		}
 		rules[i].device =
 			from->device == GM_CONFIG_ALL_DEVICES ? GM_ALL_DEVICES : from->device;
@@ -188,7 +188,7 @@ static bool limits_parse_owner(
 
 	if (gm_owner_parse(text, ret) == 0)
 		return true;
-	snprintf(detail, sizeof(detail),
+	gm_say(detail,
 		"\"%.80s\" names no owner; use uid:ID, gid:ID, unit:NAME, container:NAME, client:NAME or session:ID",
 		text);
 	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/text/units.h"
 #include "common/wire/page.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
@@ -65,6 +66,33 @@ START_TEST(a_trim_asks_holders_for_what_they_cache_and_events_merge)
 	body.device = 9;
 	wire_expect_failure(wire_call(observer, &packet), GPUMEM_E_NOT_FOUND);
 	wire_close(client);
+	wire_close(observer);
+}
+END_TEST
+
+/* A reader of protobuf refuses a text that is not UTF-8, and with it the answer. */
+START_TEST(an_answer_that_quotes_a_text_is_utf8)
+{
+	start();
+	struct wire_client *observer = wire_join(path, true);
+	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(SET_LIMIT, set_limit, &body);
+	char owner[200];
+
+	for (size_t offset = 0; offset < 3; offset++) {
+		memset(owner, 'x', offset);
+		for (size_t i = offset; i + 3 < sizeof(owner); i += 3)
+			strcpy(owner + i, "\xe2\x82\xac");
+		body.owner = owner;
+		Gm__Wire__Packet *answer = wire_call(observer, &packet);
+		wire_expect_failure(answer, GPUMEM_E_INVALID);
+		ck_assert(gm_text_ok(answer->failure->detail));
+		ck_assert_ptr_nonnull(strstr(answer->failure->detail, "\xac\" names no owner"));
+	}
+	body.owner = (char *)"\xff\x1b";
+	Gm__Wire__Packet *answer = wire_call(observer, &packet);
+	wire_expect_failure(answer, GPUMEM_E_INVALID);
+	ck_assert(gm_text_ok(answer->failure->detail));
 	wire_close(observer);
 }
 END_TEST
@@ -363,6 +391,7 @@ int main(void)
 	Suite *suite = suite_create("broker_admin");
 	TCase *tests = tcase_create("broker");
 	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, an_answer_that_quotes_a_text_is_utf8);
 	tcase_add_test(tests, an_observer_sees_and_holds_nothing);
 	tcase_add_test(tests, a_trim_asks_holders_for_what_they_cache_and_events_merge);
 	tcase_add_test(tests, a_client_and_an_observer_learn_where_memory_would_find_room);

@@ -367,6 +367,36 @@ START_TEST(a_name_one_byte_past_the_limit_is_none)
 }
 END_TEST
 
+START_TEST(a_text_is_cut_between_characters)
+{
+	static const char *const rows[][2] = {
+		{"", ""},
+		{"plain", "plain"},
+		{"\xc3\xb6l", "\xc3\xb6l"},
+		/* Cut short at the end, and before what follows. */
+		{"a\xc3", "a"},
+		{"a\xe2\x82", "a"},
+		{"a\xf0\x9f\x98", "a"},
+		{"\"a\xf0\x9f\" names", "\"a\" names"},
+		{"a\xe2\x82...", "a..."},
+		{"\xc3\xe2\x82\xac", "\xe2\x82\xac"},
+		/* What is no character, or none that is printable. */
+		{"a\x1b[0m\n", "a?[0m?"},
+		{"\xff\x80", "??"},
+		{"\xc0\x80", "??"},
+		{"\xed\xa0\x80", "???"},
+		{"\xe2\x80\xae!", "?!"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char *text = strdup(rows[i][0]);
+		ck_assert_str_eq(gm_text_mend(text), rows[i][1]);
+		ck_assert(gm_text_ok(text));
+		free(text);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("units");
@@ -388,6 +418,7 @@ int main(void)
 	tcase_add_test(tc, names_with_control_characters_or_broken_utf8_are_none);
 	tcase_add_test(tc, every_byte_that_follows_a_good_name_is_judged);
 	tcase_add_test(tc, a_name_one_byte_past_the_limit_is_none);
+	tcase_add_test(tc, a_text_is_cut_between_characters);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
