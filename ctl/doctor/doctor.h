@@ -32,8 +32,12 @@ enum gm_doctor_state {
 struct gm_doctor_daemon {
 	bool up;
 	char version[64], backend[16], backend_note[256];
-	uint64_t pid, fd_limit;
+	uint64_t pid, pid_namespace, fd_limit;
 	uid_t uid;
+	/* What /proc says about its process. */
+	bool seen;           /* it can be looked at */
+	bool of_service;     /* it runs in gpumemd.service */
+	uint64_t memory_max; /* of its cgroup and those above it; UINT64_MAX: none */
 	enum gm_daemon_kind kind;
 	uint32_t n_devices;
 	uint64_t lingering; /* bytes, on all devices */
@@ -89,6 +93,8 @@ bool gm_doctor_read(const struct gm_doctor *doctor, const char *path, char *text
 
 /* ---- the checks */
 
+/* doctor_process.c */
+void gm_doctor_process(struct gm_doctor *doctor); /* fills in what the daemon's process may use */
 /* doctor_host.c */
 void gm_doctor_platform(struct gm_doctor *doctor);
 void gm_doctor_container(struct gm_doctor *doctor);

@@ -145,6 +145,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 		snprintf(daemon->backend_note, sizeof(daemon->backend_note), "%s",
 			status->backend_note);
 		daemon->pid = status->pid;
+		daemon->pid_namespace = status->pid_namespace;
 		daemon->uid = (uid_t)status->uid;
 		daemon->fd_limit = status->fd_limit;
 		doctor_take_keeper(daemon, status->keeper);
@@ -269,6 +270,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "daemon", GM_DOCTOR_NO_DEVICE,
 			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);
 	} else {
+		gm_doctor_process(doctor);
 		doctor_tell_daemon(doctor);
 		gm_doctor_lingering(doctor, conn);
 	}
@@ -462,18 +464,36 @@ void gm_doctor_files(struct gm_doctor *doctor)
 			(unsigned long long)wanted);
 }
 
-/* What the unit lets the daemon use, against what it may come to use. */
+/* Finds out how much memory the daemon may use, and how many descriptors: the one that runs, or else the one that the
+ * unit would start. Returns false if nothing says so. */
+static bool doctor_find_memory(
+	const struct gm_doctor *doctor, uint64_t *ret_most, uint64_t *ret_files)
+{
+	bool found;
+
+	if (doctor->daemon.seen) {
+		*ret_most = doctor->daemon.memory_max;
+		*ret_files = doctor->daemon.fd_limit;
+		return true;
+	}
+	if (!gm_doctor_exists(doctor, "/run/systemd/system") ||
+		!doctor_unit_number(doctor, "MemoryMax", &found, ret_most) || !found)
+		return false;
+	doctor_unit_number(doctor, "LimitNOFILE", &found, ret_files);
+	return true;
+}
+
+/* What the daemon may use, against what it may come to use. */
 void gm_doctor_memory(struct gm_doctor *doctor)
 {
 	const struct gm_config *config = doctor->config;
+	const struct gm_doctor_daemon *daemon = &doctor->daemon;
 	char has[GM_UNITS_TEXT], needs[GM_UNITS_TEXT], host_text[GM_UNITS_TEXT], line[256];
+	char may[64 + GM_UNITS_TEXT];
 	uint64_t most = 0, files = 0, host = 0;
-	bool found;
 
-	if (!gm_doctor_exists(doctor, "/run/systemd/system") ||
-		!doctor_unit_number(doctor, "MemoryMax", &found, &most) || !found)
+	if (!doctor_find_memory(doctor, &most, &files))
 		return;
-	doctor_unit_number(doctor, "LimitNOFILE", &found, &files);
 	/* By default there is as much of it as the unit leaves. */
 	if (config && config->host_memory == GM_HOST_MEMORY_MEMFD &&
 		config->host_limit != UINT64_MAX)
@@ -482,21 +502,37 @@ void gm_doctor_memory(struct gm_doctor *doctor)
 	uint64_t wanted = gm_kept_bytes(files) + host;
 	wanted = gm_round_up(wanted, UINT64_C(1) << 30);
 	gm_format_size(host, host_text);
+	gm_format_size(wanted, needs);
+	if (most == UINT64_MAX)
+		snprintf(may, sizeof(may), "the daemon (pid %llu) has no limit",
+			(unsigned long long)daemon->pid);
+	else if (daemon->seen)
+		snprintf(may, sizeof(may), "the daemon (pid %llu) may use %s",
+			(unsigned long long)daemon->pid, gm_format_size(most, has));
+	else
+		snprintf(may, sizeof(may), "the unit lets the daemon use %s",
+			gm_format_size(most, has));
+
 	if (most >= wanted) {
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "memory", GM_DOCTOR_NO_DEVICE, NULL,
-			"the unit lets the daemon use %s; all its clients and chunks, and %s of "
-			"memfds, need %s at most",
-			gm_format_size(most, has), host_text, gm_format_size(wanted, needs));
+			"%s; all its clients and chunks, and %s of memfds, need %s at most", may,
+			host_text, needs);
 		return;
 	}
-	snprintf(line, sizeof(line),
-		"write \"[Service]\" and \"MemoryMax=%lluG\" to "
-		"/etc/systemd/system/gpumemd.service.d/memory.conf, then restart the service",
-		(unsigned long long)(wanted >> 30));
+	if (daemon->seen && !daemon->of_service)
+		snprintf(line, sizeof(line),
+			"it does not run as the service: raise the limit of the container or the "
+			"session that it runs in to %lluG, or start gpumemd.service",
+			(unsigned long long)(wanted >> 30));
+	else
+		snprintf(line, sizeof(line),
+			"write \"[Service]\" and \"MemoryMax=%lluG\" to "
+			"/etc/systemd/system/gpumemd.service.d/memory.conf, then restart the service",
+			(unsigned long long)(wanted >> 30));
 	gm_doctor_say(doctor, GM_DOCTOR_WARN, "memory", GM_DOCTOR_NO_DEVICE, line,
-		"the unit lets the daemon use %s; all its clients and chunks, and %s of memfds, "
+		"%s; all its clients and chunks, and %s of memfds, "
 		"can need %s, and the kernel ends a daemon that needs more than it may use",
-		gm_format_size(most, has), host_text, gm_format_size(wanted, needs));
+		may, host_text, needs);
 }
 
 void gm_doctor_service(struct gm_doctor *doctor)
@@ -519,6 +555,15 @@ void gm_doctor_service(struct gm_doctor *doctor)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",
 			"systemd, without a unit for gpumemd");
+		return;
+	}
+
+	if (doctor->daemon.seen && !doctor->daemon.of_service) {
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
+			"to run it as the service, end it and run 'systemctl start gpumemd'",
+			"systemd, unit installed, but the daemon that runs (pid %llu) is not the "
+			"service's: nothing restarts it",
+			(unsigned long long)doctor->daemon.pid);
 		return;
 	}
 

@@ -326,7 +326,25 @@ found "its socket, and its mode" 0 socket null ok "mode 0666" -
 found "its keeper holds something" 0 keeper null ok "descriptors for the next daemon" -
 found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
 	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
+# What counts is what its process may do, not what the unit would allow it.
+mkdir -p "$dir/root/proc/$daemon" "$dir/root/sys/fs/cgroup/user.slice/session-1.scope"
+echo '0::/user.slice/session-1.scope' >"$dir/root/proc/$daemon/cgroup"
+printf '[Service]\nMemoryMax=900G\nLimitNOFILE=524288\n' >"$dir/root/usr/lib/systemd/system/gpumemd.service"
+doctor
+found "a daemon that is not the service's, though the unit is there" 0 service null note "(pid $daemon) is not the service's" "systemctl start gpumemd"
+found "and its memory, which nothing limits" 0 memory null ok "the daemon (pid $daemon) has no limit" -
+echo max >"$dir/root/sys/fs/cgroup/user.slice/session-1.scope/memory.max"
+echo 1073741824 >"$dir/root/sys/fs/cgroup/user.slice/memory.max"
+doctor
+found "or a cgroup above its own" 0 memory null warn "the daemon (pid $daemon) may use 1.0G" "it does not run as the service"
+echo '0::/system.slice/gpumemd.service' >"$dir/root/proc/$daemon/cgroup"
+mkdir -p "$dir/root/sys/fs/cgroup/system.slice/gpumemd.service"
+echo 1073741824 >"$dir/root/sys/fs/cgroup/system.slice/gpumemd.service/memory.max"
+doctor
+found "the service's own daemon, which has less than its unit says now" 0 memory null warn "the daemon (pid $daemon) may use 1.0G" "MemoryMax="
+found "and it is the service's" 0 service null ok "unit installed" -
 stop_daemon
+fresh
 printf '#!/bin/bash\nulimit -n 4096\nexec "%s" "$@"\n' "$gpumemd" >"$dir/limited" && chmod +x "$dir/limited"
 gpumemd=$dir/limited start_daemon
 doctor
