@@ -10,8 +10,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/text/units.h"
 
 static bool cgroup_is_hex(const char *text, size_t n)
 {
@@ -155,8 +158,15 @@ static int cgroup_set_container(
 		return -ENAMETOOLONG;
 	memcpy(cgroup->scope, path, end);
 	cgroup->scope[end] = '\0';
-	cgroup_copy_name(cgroup->container, sizeof(cgroup->container), name, n_name);
 	cgroup->name_is_loose = cgroup->unit[0] || n_name >= sizeof(cgroup->container);
+	/* A user can give a folder of its own the id of somebody else's container. The path says whose it is. */
+	if (cgroup->name_is_loose) {
+		snprintf(cgroup->container, sizeof(cgroup->container), "%.*s",
+			(int)sizeof(cgroup->container) - 1, cgroup->scope);
+		gm_text_mend(cgroup->container);
+	} else {
+		cgroup_copy_name(cgroup->container, sizeof(cgroup->container), name, n_name);
+	}
 	return 0;
 }
 

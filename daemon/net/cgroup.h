@@ -10,8 +10,9 @@
 
 /* What the daemon learns from the cgroup path of a process. */
 struct gm_cgroup {
-	char unit[GM_CGROUP_UNIT_BYTES];           /* the system manager's unit; "": none */
-	char container[GM_CGROUP_CONTAINER_BYTES]; /* its id or name, for people; "": in none */
+	char unit[GM_CGROUP_UNIT_BYTES]; /* the system manager's unit; "": none */
+	/* Its id or name, for people, or its path where the name proves nothing; "": in none. */
+	char container[GM_CGROUP_CONTAINER_BYTES];
 	/* The path down to the container; "": in none. Two containers never have the same one, even
 	 * if one was given the name of the other. */
 	char scope[GM_CGROUP_SCOPE_BYTES];
