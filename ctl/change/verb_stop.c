@@ -25,6 +25,7 @@
 
 struct stop_daemon {
 	uint64_t pid, pid_namespace;
+	bool has_clients; /* or what clients have published, or left behind */
 };
 
 static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
@@ -33,6 +34,7 @@ static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
 
 	daemon->pid = packet->status->pid;
 	daemon->pid_namespace = packet->status->pid_namespace;
+	daemon->has_clients = packet->status->clients || packet->status->leases;
 }
 
 /* Opens the daemon's process. Returns -1 if gpumemctl cannot tell which one it is: a pid means
@@ -70,8 +72,8 @@ static gpumem_status stop_await_end(
 }
 
 /* Ends the daemon. *ret_ended: it is known to have ended. */
-static gpumem_status stop_daemon_at(
-	struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget, bool *ret_ended)
+static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget,
+	struct stop_daemon *ret_daemon, bool *ret_ended)
 {
 	Gm__Wire__GetStatus question = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet ask = GM_WIRE_PACKET(GET_STATUS, get_status, &question);
@@ -90,19 +92,22 @@ static gpumem_status stop_daemon_at(
 		conn, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, &ctl->trouble);
 	if (status == GPUMEM_OK && process >= 0)
 		status = stop_await_end(ctl, &daemon, process);
-	if (status == GPUMEM_OK)
+	if (status == GPUMEM_OK) {
+		*ret_daemon = daemon;
 		*ret_ended = process >= 0;
+	}
 	return status;
 }
 
 static gpumem_status stop_run(struct gm_ctl *ctl)
 {
 	bool forget = ctl->options->given & GM_OPTION_FORGET, ended = false;
+	struct stop_daemon daemon = {0};
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
-		status = stop_daemon_at(ctl, conn, forget, &ended);
+		status = stop_daemon_at(ctl, conn, forget, &daemon, &ended);
 	gm_ctl_conn_free(conn);
 	if (status == GPUMEM_E_DISCONNECTED && forget)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
@@ -114,8 +119,9 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	gm_writer_bool(ctl->writer, "forgotten", forget);
 	gm_writer_bool(ctl->writer, "ended", ended);
 	gm_writer_line(ctl->writer, "", "The daemon %s%s", ended ? "has ended" : "ends",
-		forget ? ", and with it all memory that it handed out."
-		       : ". What clients hold or have published waits for the next daemon.");
+		!daemon.has_clients ? "."
+		: forget            ? ", and with it all memory that it handed out."
+			 : ". What clients hold or have published waits for the next daemon.");
 	return GPUMEM_OK;
 }
 

@@ -21,6 +21,7 @@ static bool forget;
 static pid_t process; /* says to be the daemon */
 static uint64_t namespace_now;
 static bool ends; /* it does so, once it is asked to */
+static uint64_t clients_now, leases_now;
 
 static void stop_setup(void)
 {
@@ -30,6 +31,7 @@ static void stop_setup(void)
 	ck_assert_int_eq(stat("/proc/self/ns/pid", &own), 0);
 	namespace_now = own.st_ino;
 	ends = true;
+	clients_now = leases_now = 0;
 	process = fork();
 	ck_assert_int_ge(process, 0);
 	if (process == 0) {
@@ -57,6 +59,8 @@ static void script_stop(struct gm_fake *f, void *user)
 	packet.status = &reply;
 	reply.pid = (uint64_t)process;
 	reply.pid_namespace = namespace_now;
+	reply.clients = clients_now;
+	reply.leases = leases_now;
 	send_answer(f, &packet, id, false);
 
 	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_STOP);
@@ -79,6 +83,7 @@ static void script_stop(struct gm_fake *f, void *user)
 START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 {
 	struct gm_options options = {0};
+	clients_now = 1;
 	char *text = run_text("stop", script_stop);
 	ck_assert(!forget);
 	has(text, "What clients hold or have published");
@@ -89,6 +94,27 @@ START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 	ck_assert(forget);
 	ck_assert(json_is_true(json_object_get(json, "forgotten")));
 	json_decref(json);
+}
+END_TEST
+
+/* Nobody is connected, and nothing is published. */
+START_TEST(stop_says_nothing_of_clients_if_there_are_none)
+{
+	struct gm_options options = {.given = GM_OPTION_FORGET};
+
+	ends = false;
+	namespace_now = 0;
+	char *text = run_text("stop", script_stop);
+	ck_assert_str_eq(text, "The daemon ends.\n");
+	free(text);
+	text = run("stop", script_stop, false, &options);
+	ck_assert_str_eq(text, "The daemon ends.\n");
+	free(text);
+	/* Clients have gone, and left something. */
+	leases_now = 1;
+	text = run_text("stop", script_stop);
+	has(text, "hold or have published");
+	free(text);
 }
 END_TEST
 
@@ -139,6 +165,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, stop_setup, stop_teardown);
 	tcase_add_test(tcase, stop_keeps_what_clients_hold_unless_it_is_to_forget);
+	tcase_add_test(tcase, stop_says_nothing_of_clients_if_there_are_none);
 	/* valgrind does not know this system call. */
 	if (syscall(SYS_pidfd_open, getpid(), 0) >= 0 || errno != ENOSYS) {
 		tcase_add_test(tcase, stop_waits_until_the_daemon_has_ended);
