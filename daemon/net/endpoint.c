@@ -53,14 +53,22 @@ static void endpoint_refuse_folder(
 {
 	const struct passwd *user = getpwuid(st->st_uid);
 	const struct group *group = getgrgid(st->st_gid);
+	uid_t own = geteuid();
 
-	if (!S_ISDIR(st->st_mode))
+	/* In /tmp, nobody but that user and root can remove it, or give it to somebody else. */
+	if (own != 0 && st->st_uid != own)
+		snprintf(why, GM_ENDPOINT_WHY,
+			"%.150s belongs to uid %u, and only that user and root can change that; listen "
+			"elsewhere: 'mkdir -p -m 700 ~/.gpumemd; gpumemd --socket ~/.gpumemd/socket', "
+			"and let clients find it: 'export GPUMEM_SOCKET=~/.gpumemd/socket'",
+			folder, st->st_uid);
+	else if (!S_ISDIR(st->st_mode))
 		snprintf(why, GM_ENDPOINT_WHY, "%.200s is not a folder; remove it", folder);
 	else if (st->st_mode & (S_IWGRP | S_IWOTH))
 		snprintf(why, GM_ENDPOINT_WHY,
 			"other users can write to the folder %.150s; run 'chmod go-w %.150s'",
 			folder, folder);
-	else if (geteuid() == 0 && user && group)
+	else if (user && group)
 		/* That user could replace the files that root makes and changes there. */
 		snprintf(why, GM_ENDPOINT_WHY,
 			"the folder %.150s belongs to the user %.32s; run gpumemd as that user: 'setpriv "

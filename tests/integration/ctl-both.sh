@@ -68,6 +68,29 @@ if has_users; then
 	refused "in a folder of another user root does not listen, and says how to" \
 		"run gpumemd as that user: 'setpriv --reuid nobody --regid nogroup --init-groups gpumemd'"
 	chown root:root /run/gpumemd
+
+	# Somebody was first in /tmp. The user does what the message says.
+	uid=64123
+	while [ -e /tmp/gpumemd-$uid ]; do uid=$((uid + 1)); done
+	foreign=/tmp/gpumemd-$uid
+	mkdir "$foreign" && chown 1:1 "$foreign" && chmod 0777 "$foreign"
+	mkdir "$dir/bin" && install -m 0755 "$build/daemon/gpumemd" "$build/keeper/gpumem-keeper" "$build/ctl/gpumemctl" "$dir/bin"
+	mkdir -m 0700 "$dir/home" && chown $uid:$uid "$dir/home" && chmod 0755 "$dir"
+	as_user() {
+		env -u XDG_RUNTIME_DIR -u GPUMEM_SOCKET HOME="$dir/home" PATH="$dir/bin:$PATH" setpriv --reuid $uid --regid $uid --clear-groups -- "$@"
+	}
+	as_user gpumemd --backend host --config "$dir/gpumemd.conf" 2>"$dir/refused" </dev/null
+	check "a user does not listen in a folder of another user" all "[ $? = 1 ]" "grep -q '$foreign belongs to uid 1' '$dir/refused'"
+	mapfile -t remedy < <(grep -o "'[^']*'" "$dir/refused" | tr -d "'")
+	as_user bash -c "${remedy[0]} --backend host --config '$dir/gpumemd.conf'" 2>"$dir/log" &
+	pid[follows]=$!
+	until as_user bash -c "${remedy[1]} && gpumemctl status" >"$dir/followed" 2>&1; do
+		kill -0 "${pid[follows]}" 2>/dev/null || break
+	done
+	check "and can do what the message says" grep -q '.gpumemd/socket' "$dir/followed"
+	as_user bash -c "${remedy[1]} && gpumemctl stop" >/dev/null && wait "${pid[follows]}"
+	unset 'pid[follows]'
+	rmdir "$foreign"
 fi
 chmod 0777 /run/gpumemd
 refused "nor in a folder that anybody can write to" "run 'chmod go-w /run/gpumemd'"
