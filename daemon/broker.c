@@ -155,6 +155,8 @@ static void broker_finish(struct gm_broker *broker, int result)
 	if (broker->stuck)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 	if (broker->stuck || kept) {
+		if (broker->hub_open)
+			gm_quiet_expire(&broker->hub.quiet, UINT64_MAX);
 		gm_log_thread_stop();
 		_exit(gm_broker_exit_status(result));
 	}

@@ -379,6 +379,20 @@ char *gm_text_mend(char *text)
 	return text;
 }
 
+const char *gm_format_count(uint64_t n, char text[GM_UNITS_TEXT])
+{
+	char digits[GM_UNITS_TEXT], *to = text;
+	size_t left = (size_t)snprintf(digits, sizeof(digits), "%" PRIu64, n);
+
+	for (const char *at = digits; left; left--) {
+		*to++ = *at++;
+		if (left % 3 == 1 && left > 1)
+			*to++ = ',';
+	}
+	*to = '\0';
+	return text;
+}
+
 const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT])
 {
 	snprintf(text, GM_UNITS_TEXT, "%llu%%", (unsigned long long)(millionths / 10000));

@@ -35,6 +35,8 @@ const char *gm_format_size(uint64_t bytes, char text[GM_UNITS_TEXT]);
 /* Writes into text and returns it. Rounds down to the two largest units: "350ms", "12s",
  * "3min 20s", "3min", "2h 5min", "4d 1h". */
 const char *gm_format_duration(uint64_t ns, char text[GM_UNITS_TEXT]);
+/* "18,000". */
+const char *gm_format_count(uint64_t n, char text[GM_UNITS_TEXT]);
 /* "97%". Rounds down, so that 95% is shown only from 95% on. */
 const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT]);
 

@@ -316,12 +316,11 @@ static void climb_terminate(struct gm_device *device)
 	if (r == -ESRCH)
 		return;
 
-	gm_say(text, "device %u is at critical pressure: client %llu (priority %d, holds %s) %s",
-		device->number, (unsigned long long)victim->id, account->priority,
-		gm_format_size(held, size),
+	gm_say(text, "%s: device %u is at critical pressure, and it has priority %d and holds %s",
 		r == 0        ? "is terminated"
 		: r == -EPERM ? "should be terminated, but the daemon has no right to"
-			      : "should be terminated, but cannot be");
+			      : "should be terminated, but cannot be",
+		device->number, account->priority, gm_format_size(held, size));
 	gm_env_tell(env, &(struct gm_event){.kind = GM_EVENT_VICTIM,
 				 .device = device->number,
 				 .text = text,

@@ -348,11 +348,9 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 	}
 	if (kept) {
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
-		gm_say(text,
-			"device %u: client %llu was asked for %s and returned %s of it in time",
-			device->number, (unsigned long long)payer->id,
+		gm_say(text, "was asked for %s and returned %s of it in time, on device %u",
 			gm_format_size(came + kept, wanted),
-			came ? gm_format_size(came, returned) : "none");
+			came ? gm_format_size(came, returned) : "none", device->number);
 		gm_env_tell(device->env, &(struct gm_event){.kind = GM_EVENT_IGNORED,
 						 .device = device->number,
 						 .text = text,

@@ -95,10 +95,12 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 
 /* ---- reports, and the end without success */
 
+/* Reports what happened to the request, which is the verb, and why. */
 static void queue_tell(struct gm_device *device, const struct gm_request *request,
-	enum gm_event_kind kind, int status, const char *text)
+	enum gm_event_kind kind, int status, const char *verb, const char *why)
 {
 	const struct gm_waiting *w = &request->waiting;
+	char text[GM_DETAIL_BYTES];
 	struct gm_event event = {
 		.kind = kind,
 		.device = device->number,
@@ -116,6 +118,7 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 		event.max = w->tally->max;
 		event.held = w->tally->held;
 	}
+	gm_say(text, "%s: %s", verb, why);
 	gm_env_tell(device->env, &event);
 }
 
@@ -131,7 +134,7 @@ static void queue_tell_refused(struct gm_device *device, const struct gm_request
 	gpumem_status status, const char *detail)
 {
 	const struct gm_waiting *w = &request->waiting;
-	char text[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
+	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
 	uint64_t waited = gm_device_now(device) - w->since_ns;
 
 	if (request->at_once || request->again || (w->block == GM_BLOCK_QUOTA && w->told_limit))
@@ -139,11 +142,10 @@ static void queue_tell_refused(struct gm_device *device, const struct gm_request
 	/* One that may not wait may have done so while clients were asked, or the device was probed.
 	 * The detail of one that may wait says how long it did. */
 	if (w->parked && waited >= GM_NS_PER_MS)
-		gm_say(text, "refused after %s: %s", gm_format_duration(waited, after), detail);
+		gm_say(verb, "refused after %s", gm_format_duration(waited, after));
 	else
-		gm_say(text, "%s%s",
-			waited && !w->parked ? "" : "refused without waiting: ", detail);
-	queue_tell(device, request, GM_EVENT_REFUSED, status, text);
+		gm_say(verb, "refused%s", waited && !w->parked ? "" : " without waiting");
+	queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
 }
 
 /* Refuses a request that is not in the queue any more. */
@@ -153,7 +155,8 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 	enum gm_event_kind kind =
 		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
 	if (request->waiting.told)
-		queue_tell(request->waiting.device, request, kind, status, detail);
+		queue_tell(request->waiting.device, request, kind, status,
+			kind == GM_EVENT_REFUSED ? "refused" : "cancelled", detail);
 	else if (kind == GM_EVENT_REFUSED)
 		queue_tell_refused(request->waiting.device, request, status, detail);
 	gm_request_refuse(request, status, detail);
@@ -212,15 +215,15 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
  * may do that, too. */
 static void queue_tell_rest(struct gm_device *device, struct gm_request *request)
 {
-	char text[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
+	char verb[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
 	struct gm_waiting *w = &request->waiting;
 
 	if (w->told_rest || gm_peace_left_ns(device, w) == 0)
 		return;
 	w->told_rest = true;
 	gm_peace_say(device, &request->waiting, why);
-	gm_say(text, "rests, asked for %s: %s", gm_format_size(request->waiting.exact, asked), why);
-	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, text);
+	gm_say(verb, "rests, asked for %s", gm_format_size(request->waiting.exact, asked));
+	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, verb, why);
 }
 
 /* By what is known now, the request does not fit: asks clients, and reports that it waits. Returns
@@ -232,11 +235,13 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 	if (!gm_ask_for(device, request) && w->parked && w->block != GM_BLOCK_TURN)
 		return false;
 
+	if (w->told_limit)
+		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT,
+			w->parked ? "refused unless clients return memory" : "reached a limit",
+			why);
 	if (!w->parked) {
-		char text[GM_DETAIL_BYTES];
-		gm_say(text, "waits: %s", why);
 		w->told = true;
-		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, text);
+		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, "waits", why);
 	}
 	queue_tell_rest(device, request);
 	return true;
@@ -272,6 +277,17 @@ static bool queue_refuses_more(struct gm_device *device, const struct gm_request
 	return true;
 }
 
+/* Refuses a request that was never in the queue. */
+static gpumem_status queue_refuse_at_once(struct gm_device *device,
+	const struct gm_request *request, gpumem_status status, const char *detail)
+{
+	if (request->waiting.told_limit)
+		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, "refused", detail);
+	else
+		queue_tell_refused(device, request, status, detail);
+	return status;
+}
+
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
@@ -286,23 +302,17 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
 	if (request->at_once)
 		return status;
-	if (w->block == GM_BLOCK_QUOTA && !request->again) {
-		w->told_limit = true;
-		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, detail);
-	}
+	w->told_limit = w->block == GM_BLOCK_QUOTA && !request->again;
 	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
-		queue_refuses_more(device, request, &status, detail)) {
-		queue_tell_refused(device, request, status, detail);
-		return status;
-	}
+		queue_refuses_more(device, request, &status, detail))
+		return queue_refuse_at_once(device, request, status, detail);
 
 	queue_insert(device, request);
 	if (queue_may_fit(device, request)) {
 		w->probe = gm_probe_want(device);
 	} else if (!queue_begin(device, request, detail)) {
 		queue_take_out(device, request);
-		queue_tell_refused(device, request, status, detail);
-		return status;
+		return queue_refuse_at_once(device, request, status, detail);
 	}
 	/* The queue's next due time depends on it. */
 	gm_device_wake_queue(device);
@@ -350,6 +360,7 @@ void gm_queue_deny(
 static void queue_grant(struct gm_device *device, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
+	uint64_t ms = (gm_device_now(device) - request->waiting.since_ns) / GM_NS_PER_MS;
 	struct gm_waiting *w = &request->waiting;
 
 	queue_take_out(device, request);
@@ -365,9 +376,14 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 	w->denied = 0;
 	if (w->told) {
 		w->block = GM_BLOCK_NONE;
-		gm_say(detail, "granted %s after %s", gm_format_size(request->charged, size),
-			gm_format_duration(gm_device_now(device) - w->since_ns, waited));
-		queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail);
+		if (ms >= 1000 && ms < 60000)
+			gm_say(detail, "granted after %u.%u s", (unsigned)(ms / 1000),
+				(unsigned)(ms / 100 % 10));
+		else
+			gm_say(detail, "granted after %s",
+				gm_format_duration(ms * GM_NS_PER_MS, waited));
+		queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail,
+			gm_format_size(request->charged, size));
 	}
 	gm_request_start(request);
 }

@@ -14,6 +14,7 @@
 
 #include "common/limits.h"
 #include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/net/quiet.h"
 
 /* How often the timer looks, while there are records. */
@@ -25,19 +26,24 @@ struct gm_quiet_user {
 	uint32_t lines, warnings;
 	struct gm_quiet_news news;
 	uint64_t left_out[GM_QUIET_KINDS];
+	int event; /* the kind of events that like is of */
+	char like[GM_QUIET_LIKE];
 	UT_hash_handle hh;
 };
 
 static void quiet_sum_up(const struct gm_quiet_user *user)
 {
-	char uid[32], who[GM_UID_NAME_TEXT], lines[96] = "";
+	char uid[32], who[GM_UID_NAME_TEXT], more[GM_UNITS_TEXT], lines[96] = "";
 	const char *const fields[] = {uid, NULL};
 	uint64_t connections = user->left_out[GM_QUIET_CONNECTION];
 	uint64_t others = user->left_out[GM_QUIET_OTHER];
 
+	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->payer_uid);
+	if (user->left_out[GM_QUIET_EVENT])
+		gm_log_fields(GM_LOG_NOTICE, fields, "%s (%s more like this)", user->like,
+			gm_format_count(user->left_out[GM_QUIET_EVENT], more));
 	if (connections == 0 && others == 0)
 		return;
-	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->payer_uid);
 	gm_uid_name_say(user->payer_uid, who);
 	if (others)
 		snprintf(lines, sizeof(lines), "left out %llu log line%s about %s",
@@ -126,8 +132,23 @@ bool gm_quiet_allows(
 		++*lines;
 		return true;
 	}
-	user->left_out[kind]++;
+	if (kind != GM_QUIET_EVENT)
+		user->left_out[kind]++;
 	return false;
+}
+
+void gm_quiet_leave_out(struct gm_quiet *quiet, uid_t payer_uid, int event, const char *like)
+{
+	struct gm_quiet_user *user = quiet->timer_open ? quiet_get(quiet, payer_uid) : NULL;
+
+	if (!user)
+		return;
+	if (!user->left_out[GM_QUIET_EVENT]) {
+		user->event = event;
+		snprintf(user->like, sizeof(user->like), "%s", like);
+		gm_text_mend(user->like);
+	}
+	user->left_out[user->event == event ? GM_QUIET_EVENT : GM_QUIET_OTHER]++;
 }
 
 bool gm_quiet_news_allows(

@@ -12,13 +12,15 @@
 /*
  * How much one user can make the daemon log, and tell watchers. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, and as many warnings and errors: a user who does much else must not be able to
- * hide those. The daemon counts the lines that it leaves out, and writes one line at the end of that time that says how
- * many they were.
+ * hide those. The daemon counts the lines that it leaves out, and writes at the end of that time how many they were: events of
+ * one kind with the text of the first of them, and the others as a sum.
  * The record of a user outlives its connections. Lines for debugging are not counted: an
  * administrator asked for them.
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10
+/* What is kept of the line that stands for those that are left out, with its end. */
+#define GM_QUIET_LIKE 384
 /* Watchers hear of this many events about one user in a second, and of as many warnings. In each second they also
  * hear once each that events and warnings are left out. Two such seconds may follow each other at once. That is not
  * much more than half of the events that the daemon keeps for watchers (daemon/serve/news.h), so no user drives out
@@ -42,6 +44,7 @@ struct gm_quiet {
 
 enum gm_quiet_kind {
 	GM_QUIET_CONNECTION, /* a connection was dropped or refused */
+	GM_QUIET_EVENT,      /* see gm_quiet_leave_out() */
 	GM_QUIET_OTHER,
 	GM_QUIET_KINDS
 };
@@ -55,6 +58,9 @@ void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms);
 /* Whether a line of this level that this user causes may be logged. If not, it is counted. */
 bool gm_quiet_allows(
 	struct gm_quiet *quiet, uid_t payer_uid, enum gm_log_level level, enum gm_quiet_kind kind);
+/* Counts a line about an event that the log does not get. like: the line, of which there will be one with their number if
+ * most events of this time are of this kind. */
+void gm_quiet_leave_out(struct gm_quiet *quiet, uid_t payer_uid, int event, const char *like);
 /* Whether watchers may hear of an event of this level about this user. *ret_first: it is the first one in
  * this second of which they may not. */
 bool gm_quiet_allows_news(

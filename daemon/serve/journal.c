@@ -66,14 +66,9 @@ void gm_journal_text(const struct gm_event *event, const struct gm_identity *ide
 		name = identity->command;
 	gm_uid_name_say(identity->uid, user);
 
-	/* The text of these two says which client already. */
-	if (event->kind == GM_EVENT_VICTIM || event->kind == GM_EVENT_IGNORED)
-		snprintf(text, GM_JOURNAL_TEXT, "%s (%s, pid %d, %s)", event->text, name,
-			(int)identity->pid, user);
-	else
-		snprintf(text, GM_JOURNAL_TEXT, "client %llu (%s, pid %d, %s): %s",
-			(unsigned long long)gm_session_id(event->session), name, (int)identity->pid,
-			user, event->text);
+	/* GPUMEM_CLIENT has the number, which says nothing to people. */
+	snprintf(text, GM_JOURNAL_TEXT, "%s (pid %d, %s): %s", name, (int)identity->pid, user,
+		event->text);
 }
 
 struct fields {

@@ -21,6 +21,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/books/owner.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/answer.h"
@@ -72,10 +74,12 @@ void gm_watch_peer_closed(struct gm_watch *watch, const struct gm_peer *peer)
 
 /* ---- events */
 
-/* Whether the journal gets a line. *ret_left_out: how many like it were left out before. */
-static bool watch_log_again(struct gm_watch *watch, struct gm_client *client,
-	const struct gm_event *event, struct gm_quiet *quiet, uint64_t *ret_left_out)
+/* Whether the journal gets the line now. *ret_left_out: how many like it were left out before. */
+static bool watch_log_again(struct gm_serve *serve, struct gm_client *client,
+	const struct gm_event *event, const char *text, uint64_t *ret_left_out)
 {
+	struct gm_watch *watch = serve->watch;
+	struct gm_quiet *quiet = &serve->clients->hub->quiet;
 	uint64_t now = gm_clock_ns();
 
 	*ret_left_out = 0;
@@ -83,24 +87,26 @@ static bool watch_log_again(struct gm_watch *watch, struct gm_client *client,
 		return gm_repeat_allows(&watch->said[event->device][event->kind][event->trigger],
 			now, ret_left_out);
 	/* Without a client: it has just gone, and this is the last line about it. */
-	if (client && client->said_ns[event->kind] &&
-		now - client->said_ns[event->kind] < GM_WATCH_JOURNAL_NS)
-		return false;
-	if (client)
+	uid_t payer = gm_session_info(event->session)->payer_uid;
+	bool soon = client && client->said_ns[event->kind] &&
+		    now - client->said_ns[event->kind] < GM_WATCH_JOURNAL_NS;
+	if (client && !soon)
 		client->said_ns[event->kind] = now;
-	return gm_quiet_allows(quiet, gm_session_info(event->session)->payer_uid,
-		gm_journal_counts_as(event->kind), GM_QUIET_OTHER);
+	if (!soon &&
+		gm_quiet_allows(quiet, payer, gm_journal_counts_as(event->kind), GM_QUIET_EVENT))
+		return true;
+	gm_quiet_leave_out(quiet, payer, (int)event->kind, text);
+	return false;
 }
 
 static void watch_log(const struct gm_event *event, const struct gm_identity *identity,
 	const char *text, uint64_t left_out)
 {
-	char longer[GM_JOURNAL_TEXT + 64];
+	char longer[GM_JOURNAL_TEXT + 64], more[GM_UNITS_TEXT];
 
 	if (left_out) {
-		snprintf(longer, sizeof(longer), "%s (%llu line%s like this %s left out before)",
-			text, (unsigned long long)left_out, left_out == 1 ? "" : "s",
-			left_out == 1 ? "was" : "were");
+		snprintf(longer, sizeof(longer), "%s (%s more like this)", text,
+			gm_format_count(left_out, more));
 		text = longer;
 	}
 	gm_journal_event(event, identity, text);
@@ -129,6 +135,7 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 	const struct gm_identity *identity = client ? client->identity : NULL;
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
 	Gm__Wire__NoticeEvent *notice = &item->notice;
+	char user[GM_UID_NAME_TEXT];
 
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	snprintf(item->text, sizeof(item->text), "%s", text);
@@ -144,9 +151,8 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 		strcpy(item->client, client->name);
 		notice->pid = identity->pid;
 		notice->uid = identity->uid;
-		snprintf(item->bare, sizeof(item->bare), "client %llu (pid %d, uid %u): %s",
-			(unsigned long long)notice->session, (int)identity->pid, identity->uid,
-			watch_bare_text(event));
+		snprintf(item->bare, sizeof(item->bare), "pid %d, %s: %s", (int)identity->pid,
+			gm_uid_name_say(identity->uid, user), watch_bare_text(event));
 		snprintf(item->what, sizeof(item->what), "%s", event->text);
 		snprintf(item->bare_what, sizeof(item->bare_what), "%s", watch_bare_text(event));
 	}
@@ -181,6 +187,7 @@ static uid_t watch_payer_of(const struct gm_event *event)
 static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event, uid_t payer)
 {
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	char user[GM_UID_NAME_TEXT];
 
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"lost";
@@ -188,8 +195,8 @@ static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event,
 		item->notice.uid = payer;
 		snprintf(item->owner, sizeof(item->owner), "uid:%u", payer);
 		snprintf(item->text, sizeof(item->text),
-			"uid %u causes more than %d events a second: further ones are left out",
-			payer, GM_QUIET_NEWS);
+			"%s causes more than %d events a second: further ones are left out",
+			gm_uid_name_say(payer, user), GM_QUIET_NEWS);
 	} else {
 		snprintf(item->text, sizeof(item->text),
 			"device %u: there are more than %d reclaims and ends of reclaims with the "
@@ -230,7 +237,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 	uint64_t left_out;
 
 	gm_journal_text(event, identity, client ? client->name : NULL, text);
-	if (watch_log_again(serve->watch, client, event, &serve->clients->hub->quiet, &left_out))
+	if (watch_log_again(serve, client, event, text, &left_out))
 		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
 		gm_admin_cleanup_ended(serve, event);
@@ -272,6 +279,7 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 		return;
 
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	char user[GM_UID_NAME_TEXT];
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"limits";
 	item->notice.max = max;
@@ -279,8 +287,8 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 	if (who) {
 		item->notice.pid = who->pid;
 		item->notice.uid = who->uid;
-		snprintf(item->text, sizeof(item->text), "uid %u (pid %d) changed limits: %s %s",
-			who->uid, (int)who->pid, owner, what);
+		snprintf(item->text, sizeof(item->text), "%s (pid %d) changed limits: %s %s",
+			gm_uid_name_say(who->uid, user), (int)who->pid, owner, what);
 	} else {
 		snprintf(item->text, sizeof(item->text), "limits: %s", what);
 	}
@@ -294,13 +302,15 @@ void gm_watch_drain(
 		return;
 
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	char user[GM_UID_NAME_TEXT];
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"drain";
 	item->notice.device = device;
 	item->notice.pid = who->pid;
 	item->notice.uid = who->uid;
-	snprintf(item->text, sizeof(item->text), "uid %u (pid %d) %s device %u", who->uid,
-		(int)who->pid, undone ? "ended the drain of" : "drains", device);
+	snprintf(item->text, sizeof(item->text), "%s (pid %d) %s device %u",
+		gm_uid_name_say(who->uid, user), (int)who->pid,
+		undone ? "ended the drain of" : "drains", device);
 }
 
 void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart)

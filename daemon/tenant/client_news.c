@@ -22,8 +22,7 @@ void gm_client_log(const struct gm_client *client, enum gm_log_level level, cons
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
-	gm_log_fields(level, fields, "client %llu (%s, pid %d, %s) %s",
-		(unsigned long long)client->id,
+	gm_log_fields(level, fields, "%s (pid %d, %s) %s",
 		client->name[0] ? client->name : client->identity->command,
 		(int)client->identity->pid, gm_uid_name_say(client->identity->uid, user), what);
 }

@@ -34,7 +34,7 @@ struct gm_waiting {
 	bool last_probe : 1; /* a parked request: the last probe was asked for already */
 	bool spares : 1;    /* others are not asked to move the buffers they have before spill_ns */
 	bool told_rest : 1; /* GM_EVENT_RESTS was reported */
-	bool told_limit : 1; /* GM_EVENT_LIMIT was reported */
+	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
 	uint8_t rounds;      /* how often clients were asked on its behalf */
 	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */
 	int32_t priority;

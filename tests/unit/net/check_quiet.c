@@ -159,6 +159,35 @@ START_TEST(another_user_is_heard)
 }
 END_TEST
 
+START_TEST(events_that_are_left_out_are_summed_up_with_the_text_of_one)
+{
+	ck_assert(gm_quiet_allows(&quiet, 1000, GM_LOG_NOTICE, GM_QUIET_EVENT));
+	for (int i = 0; i < 18000; i++)
+		gm_quiet_leave_out(&quiet, 1000, 3, i ? "another" : "a (pid 7): refused: why");
+	gm_quiet_expire(&quiet, UINT64_MAX);
+	ck_assert_uint_eq(n_lines, 1);
+	ck_assert_str_eq(line, "a (pid 7): refused: why (18,000 more like this)");
+
+	/* Once they are summed up, the next ones are others. */
+	gm_quiet_leave_out(&quiet, 1000, 4, "b (pid 8): waits: why");
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 2);
+	ck_assert_str_eq(line, "b (pid 8): waits: why (1 more like this)");
+}
+END_TEST
+
+START_TEST(an_event_that_the_user_may_not_log_is_counted_once)
+{
+	ck_assert_uint_eq(
+		allowed(1000, GM_LOG_NOTICE, GM_QUIET_EVENT, GM_QUIET_LINES + 7), GM_QUIET_LINES);
+	gm_quiet_leave_out(&quiet, 1000, 3, "a: refused: why");
+	gm_quiet_leave_out(&quiet, 1000, 4, "a: waits: why");
+	gm_quiet_close(&quiet);
+	ck_assert_uint_eq(n_lines, 2);
+	ck_assert_str_eq(line, "left out 1 log line about uid 1000 in 10 s");
+}
+END_TEST
+
 START_TEST(lines_for_debugging_are_not_counted)
 {
 	ck_assert_uint_eq(allowed(1000, GM_LOG_DEBUG, GM_QUIET_OTHER, 1000), 1000);
@@ -180,6 +209,8 @@ int main(void)
 	tcase_add_test(tests, so_many_users_are_heard_until_the_sum);
 	tcase_add_test(tests, watchers_hear_of_so_many_events_about_a_user_in_a_second);
 	tcase_add_test(tests, events_about_something_else_are_counted_for_each_thing);
+	tcase_add_test(tests, events_that_are_left_out_are_summed_up_with_the_text_of_one);
+	tcase_add_test(tests, an_event_that_the_user_may_not_log_is_counted_once);
 	tcase_add_test(tests, lines_for_debugging_are_not_counted);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);

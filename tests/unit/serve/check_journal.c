@@ -149,8 +149,7 @@ static void check_client(void)
 	is("GPUMEM_CLIENT", id);
 	is("GPUMEM_PID", "4711");
 	is("GPUMEM_UID", "1002");
-	ck_assert_ptr_nonnull(strstr(last.message, "trainer, pid 4711, uid 1002"));
-	ck_assert_ptr_nonnull(strstr(last.message, "what came to pass"));
+	ck_assert_str_eq(last.message, "trainer (pid 4711, uid 1002): what came to pass");
 }
 
 START_TEST(a_limit_that_is_met_says_whose_and_how_much)

@@ -367,6 +367,18 @@ START_TEST(a_name_one_byte_past_the_limit_is_none)
 }
 END_TEST
 
+START_TEST(counts_are_shown_in_groups_of_three_digits)
+{
+	char text[GM_UNITS_TEXT];
+
+	ck_assert_str_eq(gm_format_count(0, text), "0");
+	ck_assert_str_eq(gm_format_count(999, text), "999");
+	ck_assert_str_eq(gm_format_count(1000, text), "1,000");
+	ck_assert_str_eq(gm_format_count(18000, text), "18,000");
+	ck_assert_str_eq(gm_format_count(UINT64_MAX, text), "18,446,744,073,709,551,615");
+}
+END_TEST
+
 START_TEST(a_text_is_cut_between_characters)
 {
 	static const char *const rows[][2] = {
@@ -418,6 +430,7 @@ int main(void)
 	tcase_add_test(tc, names_with_control_characters_or_broken_utf8_are_none);
 	tcase_add_test(tc, every_byte_that_follows_a_good_name_is_judged);
 	tcase_add_test(tc, a_name_one_byte_past_the_limit_is_none);
+	tcase_add_test(tc, counts_are_shown_in_groups_of_three_digits);
 	tcase_add_test(tc, a_text_is_cut_between_characters);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
