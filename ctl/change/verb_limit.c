@@ -57,7 +57,11 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 		answer->used = answer->used || limit->clients > 0;
 		gm_table_row(table);
 		gm_table_text(table, limit->owner);
-		gm_table_text(table, gm_user_owner(limit->owner, owner));
+		if (*limit->name) /* of a run, whose number says nothing to people */
+			snprintf(owner, sizeof(owner), "run:%s", limit->name);
+		else
+			gm_user_owner(limit->owner, owner);
+		gm_table_text(table, owner);
 		gm_table_count(table, limit->device);
 		gm_table_size(table, limit->max);
 		gm_table_known(table, max && limit->max != UINT64_MAX);

@@ -401,11 +401,19 @@ static int text_put_lists(
 static void text_put_spared(struct writer_text *writer, const struct text_layout *layout,
 	const struct gm_table *table, size_t n)
 {
-	for (size_t i = layout->n; i < n; i++)
-		fprintf(writer->stream, "%s%s", i == layout->n ? "! not shown, too narrow: " : ", ",
+	char line[512];
+	size_t used = 0;
+
+	for (size_t i = layout->n; i < n && used < sizeof(line); i++)
+		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s",
+			i == layout->n ? "! not shown, too narrow: " : ", ",
 			table->columns[layout->columns[i].column].title);
-	if (layout->n < n)
-		fputs("; see --columns\n", writer->stream);
+	if (layout->n == n)
+		return;
+	if (used < sizeof(line))
+		snprintf(line + used, sizeof(line) - used, "; see --columns");
+	gm_text_put(writer->stream, line, writer->style.columns, 2);
+	fputc('\n', writer->stream);
 }
 
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)

@@ -12,6 +12,7 @@
 
 #include "common/arith.h"
 #include "ctl/io/user.h"
+#include "ctl/show/name_list.h"
 #include "ctl/show/stack_list.h"
 #include "ctl/verb/verb.h"
 
@@ -48,6 +49,8 @@ struct buffers_answer {
 	struct gm_table *table;
 	struct gm_stack_list *stacks; /* NULL: nobody wants them */
 	bool has_stacks;              /* a client keeps them */
+	struct gm_name_list names;    /* of what has no process any more */
+	bool left;                    /* there is something of that */
 	uint64_t untracked, hidden;
 };
 
@@ -185,26 +188,61 @@ static void buffers_take(void *user, const Gm__Wire__Packet *packet)
 		answer->hidden = reply->hidden_clients;
 }
 
+/* Adds what clients left behind on a device. what: without a name if it is not published. */
 static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Client *client,
-	uint32_t device, const char *kind, uint64_t bytes)
+	const char *kind, const struct gm_name_list_item *what)
 {
 	struct gm_table *table = answer->table;
 	char user[GM_USER_TEXT];
 
-	if (!bytes || !gm_verb_wants(answer->options, device, client->uid, NULL))
+	if (!what->bytes || !gm_verb_wants(answer->options, what->device, client->uid, what->name))
 		return;
 	gm_table_row(table);
-	gm_table_nones(table, 2);
-	gm_table_size(table, bytes);
-	gm_table_count(table, device);
+	gm_table_time(table, what->age_ms);
+	gm_table_known(table, what->name[0]);
+	gm_table_none(table);
+	gm_table_size(table, what->bytes);
+	gm_table_count(table, what->device);
 	gm_table_text(table, kind);
-	gm_table_nones(table, 5 + PLACE_COLUMNS);
+	gm_table_nones(table, PLACE_COLUMNS);
+	gm_table_text(table, what->name);
+	gm_table_nones(table, 4);
 	gm_table_count(table, client->session);
 	gm_table_none(table);
 	gm_table_count(table, client->uid);
 	gm_table_text(table, gm_user_name(client->uid, user));
 	gm_table_none(table);
 	gm_table_nones(table, GROWTH_COLUMNS);
+}
+
+/* Adds what a client that has no process any more has on a device: what it published, and the rest. */
+static void buffers_add_left_use(struct buffers_answer *answer, const Gm__Wire__Client *client,
+	const Gm__Wire__ClientUse *use)
+{
+	struct gm_name_list_item rest = {.device = use->device, .bytes = use->held};
+	struct gm_name_list_item lingering = {
+		.device = use->device, .bytes = gm_min(use->lingering, use->held)};
+
+	rest.bytes -= lingering.bytes;
+	for (size_t i = 0; i < answer->names.n; i++) {
+		struct gm_name_list_item item = answer->names.items[i];
+
+		if (item.payer != client->session || item.device != use->device)
+			continue;
+		item.bytes = gm_min(item.bytes, rest.bytes);
+		rest.bytes -= item.bytes;
+		buffers_add_left(answer, client, "published", &item);
+	}
+	buffers_add_left(answer, client, "left", &rest);
+	buffers_add_left(answer, client, "lingering", &lingering);
+}
+
+static void buffers_look_for_left(void *user, const Gm__Wire__Packet *packet)
+{
+	struct buffers_answer *answer = user;
+
+	for (size_t i = 0; i < packet->clients->n_clients; i++)
+		answer->left |= packet->clients->clients[i]->left;
 }
 
 /* Takes the list of clients, for those that have no process any more. */
@@ -218,14 +256,8 @@ static void buffers_take_clients(void *user, const Gm__Wire__Packet *packet)
 		if (!client->left)
 			continue;
 		answer->hidden += !client->details;
-		for (size_t k = 0; client->details && k < client->n_use; k++) {
-			const Gm__Wire__ClientUse *use = client->use[k];
-			uint64_t lingering = gm_min(use->lingering, use->held);
-
-			buffers_add_left(
-				answer, client, use->device, "left", use->held - lingering);
-			buffers_add_left(answer, client, use->device, "lingering", lingering);
-		}
+		for (size_t k = 0; client->details && k < client->n_use; k++)
+			buffers_add_left_use(answer, client, client->use[k]);
 	}
 }
 
@@ -255,12 +287,29 @@ static gpumem_status buffers_ask_stacks(struct gm_ctl *ctl, struct gm_ctl_conn *
 	return status == GPUMEM_OK ? gm_stack_list_ask(answer->stacks, ctl, conn) : status;
 }
 
+/* Asks for what has no process any more and, if there is something, for its names. */
+static gpumem_status buffers_ask_left(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct buffers_answer *answer)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
+
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+		buffers_look_for_left, answer, &ctl->trouble);
+	if (status != GPUMEM_OK || !answer->left)
+		return status;
+	status = gm_name_list_ask(&answer->names, ctl, conn);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+			buffers_take_clients, answer, &ctl->trouble);
+	gm_name_list_deinit(&answer->names);
+	return status;
+}
+
 static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answer)
 {
 	Gm__Wire__GetBuffers get_buffers = GM__WIRE__GET_BUFFERS__INIT;
-	Gm__Wire__GetClients get_clients = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet ask_buffers = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &get_buffers);
-	Gm__Wire__Packet ask_clients = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &get_clients);
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
@@ -274,8 +323,7 @@ static gpumem_status buffers_ask(struct gm_ctl *ctl, struct buffers_answer *answ
 		status = gm_ctl_conn_ask(conn, &ask_buffers, GM__WIRE__PACKET__BODY_BUFFERS,
 			buffers_take, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && !(ctl->options->given & GM_OPTION_OLDER_THAN))
-		status = gm_ctl_conn_ask(conn, &ask_clients, GM__WIRE__PACKET__BODY_CLIENTS,
-			buffers_take_clients, answer, &ctl->trouble);
+		status = buffers_ask_left(ctl, conn, answer);
 	gm_ctl_conn_free(conn);
 	return status;
 }
@@ -356,8 +404,9 @@ const struct gm_verb gm_verb_buffers = {
 		"\nA row is a tracked buffer or, by its KIND, all small and untracked blocks of a\n"
 		"client on a device, what it caches, or its slack: memory that it holds because\n"
 		"of rounding; or memory that it made itself and 'declared'. What clients left\n"
-		"behind is 'left' while others have it open, and 'lingering' while a process\n"
-		"still maps it. The rows of a client add up to its HELD in 'gpumemctl clients'.\n\n"
+		"behind is 'published' under the name in TAG, 'left' while others have it\n"
+		"open, and 'lingering' while a process still maps it. The rows of a client add\n"
+		"up to its HELD in 'gpumemctl clients'.\n\n"
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"
 		"size (1.5 is half as much again), by multiples of STEP, at most to CEILING.\n\n"

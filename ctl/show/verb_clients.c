@@ -6,7 +6,10 @@
  * client reports stand beside what the daemon charges; only the latter is known to be true.
  */
 
+#include <stdlib.h>
+
 #include "ctl/io/user.h"
+#include "ctl/show/name_list.h"
 #include "ctl/verb/verb.h"
 
 /* JSON has the figures of all devices in a nested table. In tables and CSV, each device has a row. */
@@ -24,6 +27,8 @@ static const struct gm_column columns[] = {
 	{"details", NULL, 0},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
 	{"leases", NULL, GM_COLUMN_RIGHT},
+	{"refused", NULL, GM_COLUMN_RIGHT},
+	{"waiting", NULL, GM_COLUMN_RIGHT},
 	{"use", NULL, GM_COLUMN_NESTED},
 	{"device", "DEV", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
 	{"held", "HELD", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
@@ -45,6 +50,8 @@ static const struct gm_column columns[] = {
 	{NULL, "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "PASSED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{NULL, "REFUSED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	{NULL, "WAITING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 };
@@ -72,6 +79,8 @@ static const struct gm_column use_columns[] = {
 struct clients_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
+	struct gm_name_list names; /* of what has no process any more */
+	bool left;                 /* there are rows of that */
 	uint64_t unnamed; /* how many clients --name left out because their names are hidden */
 };
 
@@ -133,9 +142,24 @@ static void clients_add_if_any(struct gm_table *table, uint64_t bytes)
 	gm_table_known(table, bytes > 0);
 }
 
-/* Adds the values of a row. use: one device; NULL: the client holds nothing anywhere. */
+/* Adds a number of requests in such a column. */
+static void clients_add_count_if_any(struct gm_table *table, uint64_t n)
+{
+	gm_table_count(table, n);
+	gm_table_known(table, n > 0);
+}
+
+/* Adds a number that only those see who see the details of a client. */
+static void clients_add_detail(struct gm_table *table, const Gm__Wire__Client *client, uint64_t n)
+{
+	gm_table_count(table, n);
+	gm_table_known(table, (client->details && !client->left) || n);
+}
+
+/* Adds the values of a row. name: of the client, or of what it has published. use: one device; NULL: the client holds
+ * nothing anywhere. */
 static void clients_add_values(const struct clients_answer *answer, const Gm__Wire__Client *client,
-	const Gm__Wire__ClientUse *use, bool first)
+	const char *name, const Gm__Wire__ClientUse *use, bool first)
 {
 	struct gm_table *table = answer->table;
 	char user[GM_USER_TEXT];
@@ -147,7 +171,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_known(table, client->pid > 0);
 	gm_table_count(table, client->uid);
 	gm_table_text(table, gm_user_name(client->uid, user));
-	gm_table_text(table, client->name);
+	gm_table_text(table, name);
 	gm_table_text(table, client->command);
 	gm_table_text(table, client->unit);
 	gm_table_text(table, client->container);
@@ -156,8 +180,9 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);
 	gm_table_known(table, (client->details && !client->left) || client->age_ms);
-	gm_table_count(table, client->leases);
-	gm_table_known(table, (client->details && !client->left) || client->leases);
+	clients_add_detail(table, client, client->leases);
+	clients_add_detail(table, client, client->refused);
+	clients_add_detail(table, client, client->waiting);
 	if (first)
 		gm_table_rows(table, clients_use_table(answer->options, client));
 	else
@@ -175,8 +200,9 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	clients_add_if_any(table, use ? use->evictable : 0);
 	clients_add_if_any(table, use ? use->in_host : 0);
 	clients_add_if_any(table, use ? use->declared : 0);
-	gm_table_count(table, use ? use->passed : 0);
-	gm_table_known(table, use && use->passed);
+	clients_add_count_if_any(table, use ? use->passed : 0);
+	clients_add_count_if_any(table, first ? client->refused : 0);
+	clients_add_count_if_any(table, first ? client->waiting : 0);
 	if (use && use->lingering)
 		gm_table_text(table, "lingering");
 	else
@@ -190,26 +216,29 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Client *client)
 {
 	const struct gm_options *options = answer->options;
+	char *published = client->left ? gm_name_list_of(&answer->names, client->session) : NULL;
+	const char *name = published ? published : client->name;
 	bool first = true;
 
 	for (size_t i = 0; i < client->n_use; i++) {
 		const Gm__Wire__ClientUse *use = client->use[i];
 
 		if ((!use->held && !use->in_host && !use->passed) ||
-			!gm_verb_wants(options, use->device, client->uid, client->name))
+			!gm_verb_wants(options, use->device, client->uid, name))
 			continue;
 		if (first)
 			gm_table_row(answer->table);
 		else
 			gm_table_flat(answer->table);
-		clients_add_values(answer, client, use, first);
+		clients_add_values(answer, client, name, use, first);
 		first = false;
 	}
 
-	if (first && gm_verb_wants(options, -1, client->uid, client->name)) {
+	if (first && gm_verb_wants(options, -1, client->uid, name)) {
 		gm_table_row(answer->table);
-		clients_add_values(answer, client, NULL, true);
+		clients_add_values(answer, client, name, NULL, true);
 	}
+	free(published);
 }
 
 static void clients_take(void *user, const Gm__Wire__Packet *packet)
@@ -219,6 +248,7 @@ static void clients_take(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
 
+		answer->left |= client->left;
 		answer->unnamed += answer->options->given & GM_OPTION_NAME && !client->details;
 		clients_add_client(answer, client);
 	}
@@ -228,9 +258,26 @@ static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answ
 {
 	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
+	struct gm_ctl_conn *conn;
 
-	return gm_verb_ask_on_device(
-		ctl, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take, answer);
+	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
+	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take,
+		answer, &ctl->trouble);
+	if (status == GPUMEM_OK && answer->left) {
+		/* Once more, with the names of what clients left behind. */
+		gm_table_free(answer->table);
+		answer->table = GM_TABLE_NEW(columns);
+		answer->unnamed = 0;
+		status = gm_name_list_ask(&answer->names, ctl, conn);
+		if (status == GPUMEM_OK)
+			status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+				clients_take, answer, &ctl->trouble);
+	}
+	gm_name_list_deinit(&answer->names);
+	gm_ctl_conn_free(conn);
+	return status;
 }
 
 static gpumem_status clients_run(struct gm_ctl *ctl)
@@ -267,8 +314,9 @@ const struct gm_verb gm_verb_clients = {
 	"other users' clients, unless you are an administrator. A quarantined client has\n"
 	"lost its connection, but its process lives. Its memory stays charged until it\n"
 	"reconnects or its process ends. A row in the state left has no process: the\n"
-	"user's processes shared buffers and are done with them, but others still have\n"
-	"them open. The user is charged until the last of them closes. In the state\n"
+	"user's processes published buffers, which NAME names, or shared buffers that\n"
+	"others still have open. The user is charged until they are gone. REFUSED and\n"
+	"WAITING are shown if requests for memory were refused, or wait. In the state\n"
 	"lingering, the row has memory that no client has any more, but that a process\n"
 	"still maps. The user is charged until that process lets go or ends.\n",
 	.takes = GM_OPTIONS_OF_LISTS,

@@ -101,12 +101,12 @@ uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_accoun
 /* Names the owner of a limit. If that is a user who pays for a process with another uid, says so:
  * people look for that uid in vain among the limits. */
 static const char *admit_say_owner(
-	const struct gm_owner *owner, const struct gm_payer *payer, char text[GM_OWNER_TEXT])
+	const struct gm_quota *quota, const struct gm_payer *payer, char text[GM_OWNER_TEXT])
 {
 	_Static_assert(GM_OWNER_TEXT >= GM_UID_NAME_PAYER_TEXT, "both sentences fit");
-	if (owner->kind == GM_OWNER_UID)
+	if (gm_quota_owner(quota)->kind == GM_OWNER_UID)
 		return gm_uid_name_say_payer(payer->payer_uid, payer->uid, text);
-	return gm_owner_format(owner, text);
+	return gm_quota_say(quota, text);
 }
 
 /* Rounded sizes can hide why a request was refused: "4.3G available, asked for 4.3G". If they do, says
@@ -135,7 +135,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 
 	switch (refusal->block) {
 	case GM_BLOCK_QUOTA:
-		admit_say_owner(gm_quota_owner(tally->quota), payer, owner);
+		admit_say_owner(tally->quota, payer, owner);
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%.100s may hold %s, holds %s, asked for %s%s%s; see gpumemctl limit",
 			owner, gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,

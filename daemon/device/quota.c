@@ -28,6 +28,7 @@ struct gm_quota {
 	uint64_t id;  /* of the record of what was set at run time */
 	uint32_t place;
 	uint64_t clients;
+	char label[GM_LIMIT_NAME_BYTES + 1]; /* of a run: the name of its first client */
 	/* A limit of a client's name has an account for each user whose clients have that name. In
 	 * one of these: the limit, and the next account of it. In the limit: the first one. */
 	struct gm_quota *model, *next_user, *users;
@@ -96,6 +97,7 @@ static gpumem_status quota_copy(
 		mine->age = q->age;
 		mine->id = q->id;
 		mine->place = q->place;
+		memcpy(mine->label, q->label, sizeof(mine->label));
 		for (uint32_t d = 0; d < from->env->n_devices; d++) {
 			mine->devices[d].configured = q->devices[d].configured;
 			mine->devices[d].run_time = q->devices[d].run_time;
@@ -559,7 +561,7 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 
 int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 {
-	struct gm_owner owner;
+	struct gm_owner owner, name;
 	if (!payer->run.set || !quotas->owner_of(payer->session, GM_OWNER_RUN, &owner))
 		return 0;
 	if (quota_find(quotas, &owner))
@@ -568,6 +570,8 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 	struct gm_quota *quota = quota_get(quotas, &owner);
 	if (!quota)
 		return -ENOMEM;
+	if (quotas->owner_of(payer->session, GM_OWNER_NAME, &name))
+		snprintf(quota->label, sizeof(quota->label), "%.63s", name.name);
 	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
 		quota->devices[d].run_time = payer->run;
 		quota->devices[d].tally = (struct gm_tally){
@@ -627,6 +631,14 @@ const struct gm_owner *gm_quota_owner(const struct gm_quota *quota)
 	return quota->model ? &quota->model->owner : &quota->owner;
 }
 
+const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT])
+{
+	if (!quota->label[0])
+		return gm_owner_format(gm_quota_owner(quota), text);
+	snprintf(text, GM_OWNER_TEXT, "run \"%s\"", quota->label);
+	return text;
+}
+
 int32_t gm_quota_top(struct gm_device *device)
 {
 	if (!device->top_stale)
@@ -673,6 +685,7 @@ bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place
 				.device = d,
 				.values = quota_in_force(&q->devices[d]),
 				.run_time = q->devices[d].run_time,
+				.label = q->label,
 			};
 			quota_sum_users(q, place->user, &info);
 			if (info.values.set && !visit(ctx, &info)) {

@@ -43,6 +43,7 @@ struct gm_quota_rule {
 /* One limit on one device, as it stands. */
 struct gm_quota_info {
 	struct gm_owner owner;
+	const char *label; /* of a run: the name that people know it by; "": none */
 	uint32_t device;
 	struct gm_quota_values values;   /* the values in force */
 	struct gm_quota_values run_time; /* those of them that were set at run time */

@@ -430,6 +430,16 @@ uint64_t gm_session_lease_count(const struct gm_session *session)
 	return HASH_COUNT(session->holds);
 }
 
+uint64_t gm_session_refusal_count(const struct gm_session *session)
+{
+	return session->n_refused;
+}
+
+uint64_t gm_session_waiting_count(const struct gm_session *session)
+{
+	return session->n_waiting;
+}
+
 void gm_lease_info(
 	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret)
 {

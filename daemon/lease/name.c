@@ -484,6 +484,8 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 			.until_unread = name->until_unread,
 			.own = name_is_own(name, asker),
 			.made = lease->maker != NULL,
+			.payer =
+				gm_session_id(lease->maker ? lease->maker : lease->estate->session),
 			.readers = lease->n_opens,
 			.lease = lease->id,
 			.bytes = lease->bytes,

@@ -104,6 +104,7 @@ struct gm_name_info {
 	bool until_unread;
 	bool own;         /* it is of the asker's trust domain, or the asker may do everything */
 	bool made;        /* the process that made the lease still has it */
+	uint64_t payer;   /* the session or the estate that is charged for it */
 	uint32_t readers; /* how often sessions attached and have not left */
 	uint64_t lease, bytes, user_bytes;
 	const char *tag;

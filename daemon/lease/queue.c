@@ -65,6 +65,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 
 	gm_line_add(device, line, request);
 	w->queued = true;
+	request->session->n_waiting++;
 	queue->denied += w->denied > 0;
 	if (gm_waiting_endless(w)) {
 		queue->endless++;
@@ -84,6 +85,7 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 	gm_turn_leave(device, request);
 	gm_line_remove(device, request);
 	w->queued = false;
+	request->session->n_waiting--;
 	queue->denied -= w->denied > 0;
 
 	if (gm_waiting_endless(w)) {

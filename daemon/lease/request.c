@@ -79,8 +79,10 @@ static void request_undo(struct gm_request *request)
 
 void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	if (status != GPUMEM_E_CANCELLED && !request->again)
+	if (status != GPUMEM_E_CANCELLED && !request->again) {
 		request->session->core->counters.refusals++;
+		request->session->n_refused++;
+	}
 	request->done(request, status, detail);
 }
 

@@ -63,6 +63,9 @@ uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
 /* What the session could be granted now, by all limits and guarantees. */
 uint64_t gm_session_room(const struct gm_session *session, uint32_t device);
 uint64_t gm_session_lease_count(const struct gm_session *session);
+/* How many of its requests for memory were refused since this daemon knows it, and how many wait now. */
+uint64_t gm_session_refusal_count(const struct gm_session *session);
+uint64_t gm_session_waiting_count(const struct gm_session *session);
 
 /* The connection ended, but the process lives. Its pending requests end as cancelled. Its chunks
  * are quarantined and stay charged. */

@@ -75,6 +75,8 @@ struct gm_session {
 	char *names;              /* what info's unit, container and name point to */
 	struct gm_estate *estate; /* pays for what the session leaves behind */
 	uint64_t n_shares;
+	uint64_t n_refused;         /* requests for memory that were refused */
+	uint64_t n_waiting;         /* requests in the queue */
 	uint64_t n_views;           /* leases that it opened, as often as it did (hold.c) */
 	uint64_t n_new;             /* pending requests for a new lease */
 	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */

@@ -154,6 +154,8 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		c->command = (char *)client->identity->command;
 		c->age_ms = (gm_clock_ns() - client->since_ns) / GM_NS_PER_MS;
 		c->leases = gm_session_lease_count(client->session);
+		c->refused = gm_session_refusal_count(client->session);
+		c->waiting = gm_session_waiting_count(client->session);
 	}
 
 	c->n_use = serve->n_devices;

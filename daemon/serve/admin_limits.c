@@ -143,6 +143,7 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 	row->held = info->held;
 	row->clients = info->clients;
 	row->over = info->over;
+	row->name = (char *)info->label;
 	return true;
 }
 

@@ -73,6 +73,7 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	row->read_only = name->share.read_only;
 	row->until_unread = name->until_unread;
 	row->maker = name->made;
+	row->payer = name->payer;
 	row->readers = name->readers;
 	row->age_ms = out->now > name->since_ns ? (out->now - name->since_ns) / GM_NS_PER_MS : 0;
 	row->left_ms =

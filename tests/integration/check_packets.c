@@ -310,7 +310,33 @@ START_TEST(a_run_is_named_by_a_few_letters_and_digits)
 	}
 	run[GM_LIMIT_RUN_BYTES] = '\0';
 	hello.run = run;
+	hello.name = (char *)"nightly";
 	GM_REQUIRE_EQ(gm_raw_hello(&raw, witness.daemon.socket, &hello), GPUMEM_OK);
+
+	/* People know it by the name of its first client. */
+	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
+	struct gm_raw_lease lease;
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 16 * GM_CHUNK_MIN, &lease), GPUMEM_E_LIMIT);
+	GM_REQUIRE(!strncmp(gm_raw_detail(&raw), "run \"nightly\" may hold 16.0M, ", 30));
+	GM_REQUIRE_EQ(gm_raw_call(&raw, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);
+	GM_REQUIRE_EQ(raw.packet->limits->n_limits, 1);
+	GM_REQUIRE(!strcmp(raw.packet->limits->limits[0]->name, "nightly"));
+	GM_REQUIRE(strstr(raw.packet->limits->limits[0]->owner, run));
+
+	/* How often it was refused stands in the list of clients. */
+	Gm__Wire__GetClients clients = GM__WIRE__GET_CLIENTS__INIT;
+	GM_REQUIRE_EQ(
+		gm_raw_call(&raw, GM_RAW_PACKET(GET_CLIENTS, get_clients, &clients)), GPUMEM_OK);
+	bool seen = false;
+	for (size_t i = 0; i < raw.packet->clients->n_clients; i++) {
+		const Gm__Wire__Client *client = raw.packet->clients->clients[i];
+		if (client->session != raw.session)
+			continue;
+		seen = true;
+		GM_REQUIRE_EQ(client->refused, 1);
+		GM_REQUIRE_EQ(client->waiting, 0);
+	}
+	GM_REQUIRE(seen);
 	gm_raw_close(&raw);
 }
 END_TEST

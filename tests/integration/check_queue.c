@@ -21,6 +21,19 @@
 
 static struct gm_scene s;
 
+/* How many requests of a client wait, by the list of clients. */
+static uint64_t waiting_of(const struct gm_raw *raw)
+{
+	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
+
+	GM_REQUIRE_EQ(
+		gm_raw_call(&s.ctl, GM_RAW_PACKET(GET_CLIENTS, get_clients, &body)), GPUMEM_OK);
+	for (size_t i = 0; i < s.ctl.packet->clients->n_clients; i++)
+		if (s.ctl.packet->clients->clients[i]->session == raw->session)
+			return s.ctl.packet->clients->clients[i]->waiting;
+	GM_FAIL("the client is not in the list");
+}
+
 START_TEST(a_waiting_request_is_granted_when_memory_comes_back)
 {
 	uint64_t held, got;
@@ -34,9 +47,11 @@ START_TEST(a_waiting_request_is_granted_when_memory_comes_back)
 	GM_REQUIRE_EQ(row->block, GM__WIRE__BLOCK__BLOCK_DEVICE);
 	GM_REQUIRE(row->left_ms > 0 && row->left_ms <= 3600000);
 	GM_REQUIRE(!gm_raw_readable(s.b.socket));
+	GM_REQUIRE_EQ(waiting_of(&s.b), 1);
 	gm_scene_give(&s.a, held);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &got), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 0);
+	GM_REQUIRE_EQ(waiting_of(&s.b), 0);
 	GM_REQUIRE(gm_scene_logged(&s, "waits: "));
 	GM_REQUIRE(gm_scene_logged(&s, "): granted after "));
 	gm_scene_stop(&s);

@@ -293,6 +293,11 @@ check "shares: what is published, and whose it is" all "is shares.# 1" "is share
 	"is shares.0.user $(id -un)" "is shares.0.version 1" "is shares.0.device 0" "is shares.0.bytes 33554432" \
 	"is shares.0.audience domain" "is shares.0.mode read" "is shares.0.readers 0" "is shares.0.maker false" \
 	"is shares.0.left_ms null" '[ "$(value shares.0.metadata_bytes)" -gt 10 ]'
+run 0 clients --name weights --json
+check "clients: what outlived its client has its name" all "is clients.# 1" "is clients.0.state left" "is clients.0.name weights" \
+	"is clients.0.use.0.held 33554432"
+run 0 buffers --name weights --json
+check "buffers: so it has there" all "is buffers.# 1" "is buffers.0.kind published" "is buffers.0.tag weights" "is buffers.0.bytes 33554432"
 run 0 shares
 check "shares: for people" all "says weights" "says $(id -un)" "says 32.0M"
 run 0 shares --name 'x*'

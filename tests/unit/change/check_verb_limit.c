@@ -38,7 +38,8 @@ static struct {
 	bool look;                       /* after a look at the devices */
 	bool none;                       /* the answer is empty */
 	bool run;                        /* the answer is only about a run */
-	uint64_t hidden;                 /* owners */
+	char *run_name;
+	uint64_t hidden; /* owners */
 	gpumem_status status;
 	char owner[64];
 	Gm__Wire__SetLimit set;
@@ -71,6 +72,8 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 	rows[2].guarantee = 16 * G;
 	if (limits.run) {
 		rows[2].owner = (char *)"run:0123456789abcdef";
+		if (limits.run_name)
+			rows[2].name = limits.run_name;
 		rows[2].set = 1;
 		rows[2].run_time = 1;
 		rows[2].max = rows[2].held = 1000 * (G / 1024);
@@ -160,6 +163,16 @@ START_TEST(values_that_no_owner_has_leave_room_for_the_name_of_a_run)
 	ck_assert_ptr_null(strstr(text, "PRIORITY"));
 	fits_screen(text, 6);
 	free(text);
+
+	/* People know the run by the name that they gave it. */
+	limits.run_name = (char *)"nightly";
+	text = run_text("limit", script_limit);
+	has(text, "run:nightly ");
+	free(text);
+	json_t *json = run_json("limit", script_limit);
+	equals(json, "limits", 0, "owner", "run:0123456789abcdef");
+	equals(json, "limits", 0, "owner_name", "run:nightly");
+	json_decref(json);
 }
 END_TEST
 

@@ -35,6 +35,8 @@ static void script_clients(struct gm_fake *f, void *user)
 	client.run = (char *)"0123456789abcdef";
 	client.age_ms = 200000;
 	client.leases = 16384;
+	client.refused = 18;
+	client.waiting = 2;
 	client.details = true;
 	client.quarantined = true;
 	use[0].held = use[1].held = 1023 * (G / 1024) + 900 * 1024;
@@ -87,6 +89,10 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
 	ck_assert(json_is_null(at(json, "clients", 1, "name")));
 	ck_assert(json_is_null(at(json, "clients", 1, "leases")));
+	ck_assert_int_eq(number(json, "clients", 0, "refused"), 18);
+	ck_assert_int_eq(number(json, "clients", 0, "waiting"), 2);
+	ck_assert(json_is_null(at(json, "clients", 1, "refused")));
+	ck_assert(json_is_null(at(json, "clients", 1, "waiting")));
 	ck_assert(json_is_false(at(json, "clients", 1, "details")));
 	json_t *use = json_array_get(at(json, "clients", 1, "use"), 0);
 	ck_assert_int_gt(json_integer_value(json_object_get(use, "held")), 0);
@@ -125,14 +131,14 @@ START_TEST(a_client_has_a_row_for_each_device_in_csv)
 
 	has(text,
 		"session,pid,uid,user,name,command,unit,container,run,state,details,age_ms,leases,"
-		"device,held,in_use,cached,");
+		"refused,waiting,device,held,in_use,cached,");
 	has(text, "\n5,4194303,0,root,\\x1b[31ma client rather proud of its long name,,"
 		  "user@1000.service/app.slice/worker-with-a-long-name.service,,0123456789abcdef,"
 		  "quarantined,true,"
-		  "200000,16384,0,");
-	has(text, ",16384,1,");
+		  "200000,16384,18,2,0,");
+	has(text, ",16384,18,2,1,");
 	/* What may not be seen is empty. */
-	has(text, ",,,,connected,false,,,0,");
+	has(text, ",,,,connected,false,,,,,0,");
 	free(text);
 }
 END_TEST
@@ -193,6 +199,64 @@ static void send_left(struct gm_fake *f, bool any)
 	send_answer(f, &packet, id, false);
 }
 
+/* A client left something: gpumemctl asks which names that has, and once more for the clients. */
+static void send_names(struct gm_fake *f)
+{
+	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
+	Gm__Wire__Name names[3], *list[3];
+	static const char *const texts[] = {"llama", "of somebody else", "qwen"};
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_NAMES);
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+
+	for (size_t i = 0; i < 3; i++) {
+		gm__wire__name__init(&names[i]);
+		names[i].name = (char *)texts[i];
+		names[i].payer = i == 1 ? 4719 : 4711;
+		names[i].device = i == 2;
+		names[i].bytes = G / 2;
+		list[i] = &names[i];
+	}
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	packet.body_case = GM__WIRE__PACKET__BODY_NAMES;
+	packet.names = &reply;
+	reply.n_names = 3;
+	reply.names = list;
+	send_answer(f, &packet, id, false);
+}
+
+static void script_left(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	send_left(f, true);
+	send_names(f);
+	send_left(f, true);
+}
+
+START_TEST(what_outlived_its_client_is_shown_by_the_names_it_is_published_under)
+{
+	json_t *json = run_json("clients", script_left);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 3);
+	equals(json, "clients", 0, "name", "llama, qwen");
+	equals(json, "clients", 0, "state", "left");
+	ck_assert(json_is_null(at(json, "clients", 1, "name")));
+	ck_assert(json_is_null(at(json, "clients", 2, "name")));
+	json_decref(json);
+
+	struct gm_options options = {.given = GM_OPTION_NAME, .name = "*qwen*"};
+	json = parse(run("clients", script_left, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "clients")), 1);
+	json_decref(json);
+	char *text = run_text("clients", script_left);
+	has(text, " llama, qwen ");
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
 static void script_buffers(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -225,6 +289,10 @@ static void script_buffers(struct gm_fake *f, void *user)
 	}
 	if (!asked_older_than)
 		send_left(f, true);
+	if (!asked_older_than)
+		send_names(f);
+	if (!asked_older_than)
+		send_left(f, true);
 }
 
 START_TEST(buffers_come_oldest_first)
@@ -235,16 +303,20 @@ START_TEST(buffers_come_oldest_first)
 			json_integer_value(at(json, "buffers", i, "age_ms")), (4 - (int)i) * 60000);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "untracked")), 3);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "hidden_clients")), 1);
-	ck_assert_uint_eq(json_array_size(json_object_get(json, "buffers")), 8);
-	json_t *declared = json_array_get(json_object_get(json, "buffers"), 6);
-	ck_assert_str_eq(json_string_value(json_object_get(declared, "kind")), "declared");
-	ck_assert_int_eq(json_integer_value(json_object_get(declared, "session")), 4242);
-	ck_assert_str_eq(json_string_value(at(json, "buffers", 5, "kind")), "left");
-	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "bytes")), 2 * (int64_t)G);
-	ck_assert_int_eq(json_integer_value(at(json, "buffers", 5, "session")), 4711);
-	ck_assert(json_is_null(at(json, "buffers", 5, "pid")));
-	ck_assert_str_eq(json_string_value(at(json, "buffers", 7, "kind")), "lingering");
-	ck_assert_int_eq(json_integer_value(at(json, "buffers", 7, "bytes")), (int64_t)G);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "buffers")), 9);
+	equals(json, "buffers", 5, "kind", "published");
+	equals(json, "buffers", 5, "tag", "llama");
+	ck_assert_int_eq(number(json, "buffers", 5, "bytes"), (int64_t)G / 2);
+	ck_assert_int_eq(number(json, "buffers", 5, "session"), 4711);
+	equals(json, "buffers", 6, "kind", "left");
+	ck_assert(json_is_null(at(json, "buffers", 6, "tag")));
+	ck_assert_int_eq(number(json, "buffers", 6, "bytes"), (int64_t)(G + G / 2));
+	ck_assert_int_eq(number(json, "buffers", 6, "session"), 4711);
+	ck_assert(json_is_null(at(json, "buffers", 6, "pid")));
+	equals(json, "buffers", 7, "kind", "declared");
+	ck_assert_int_eq(number(json, "buffers", 7, "session"), 4242);
+	equals(json, "buffers", 8, "kind", "lingering");
+	ck_assert_int_eq(number(json, "buffers", 8, "bytes"), (int64_t)G);
 	json_decref(json);
 	char *text = run_text("buffers", script_buffers);
 	has(text, "! 3 more buffers found no room");
@@ -314,6 +386,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_set_timeout(tcase, 60);
+	tcase_add_test(tcase, what_outlived_its_client_is_shown_by_the_names_it_is_published_under);
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
 	tcase_add_test(tcase, what_clients_declared_has_a_column_if_there_is_any);
