@@ -333,6 +333,26 @@ static void thread_turn(
 	thread_run_timers(thread, woken);
 }
 
+/* The program has closed descriptors of the library, as closefrom() does. poll() would return at once for ever. The
+ * connection is resumed like one that was lost, and the eventfd is made anew. The numbers of the eventfd and of the bell are not
+ * closed: they may be the program's by now. Returns false if there is no other eventfd. */
+static bool thread_replace_closed(
+	struct gm_thread *thread, struct gm_conn *conn, const struct pollfd p[3])
+{
+	if (p[1].revents & POLLNVAL)
+		thread->bell = -1;
+	if (conn && (p[1].revents | p[2].revents) & POLLNVAL)
+		gm_conn_kill(conn, "the program closed the descriptors of the connection");
+	if (!(p[0].revents & POLLNVAL))
+		return true;
+
+	int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (wake < 0)
+		return false;
+	atomic_store(&thread->session->wake, wake);
+	return true;
+}
+
 static void *thread_run(void *ctx)
 {
 	struct gm_thread *thread = ctx;
@@ -347,8 +367,9 @@ static void *thread_run(void *ctx)
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
 		int n = poll(p, 3, gm_clock_poll_ms(thread_next_timer(thread)));
-		/* Otherwise the program closed our descriptors, and nothing can be done here. */
 		bool over = (n < 0 && errno != EINTR) || atomic_load(&thread->stop);
+		if (!over && n > 0)
+			over = !thread_replace_closed(thread, conn, p);
 		if (!over)
 			thread_turn(thread, conn, n > 0 && p[0].revents, n > 0 && p[1].revents,
 				n > 0 && p[2].revents);

@@ -131,7 +131,7 @@ struct gpumem_session {
 	uint64_t away_ns;     /* how long a request waits for an absent daemon */
 	_Atomic uint64_t ids; /* the last id of a request, on any connection */
 	struct gm_session_pages pages;
-	int wake; /* an eventfd */
+	_Atomic int wake; /* an eventfd; another one after the program has closed it (thread.c) */
 	/* Tries once to resume the session: gm_resume(). On success, the session is up. */
 	gpumem_status (*resume)(struct gpumem_session *session);
 	/* Gives back what regions no longer use: gm_region_trim(). A call that waits for memory runs it,

@@ -6,9 +6,12 @@
  * and what they hold keeps its contents.
  */
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -279,6 +282,70 @@ START_TEST(a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program
 }
 END_TEST
 
+/* ---- a program that closes what it does not know */
+
+/* How often the library's thread ran so far: its context switches. */
+static uint64_t thread_ran(void)
+{
+	uint64_t sum = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	GM_REQUIRE(tasks);
+	for (struct dirent *e; (e = readdir(tasks));) {
+		char path[300], line[256], name[32] = "";
+		uint64_t n;
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		FILE *file = fopen(path, "re");
+		while (file && fgets(line, sizeof(line), file)) {
+			if (sscanf(line, "Name: %31s", name) == 1 && strcmp(name, "gpumem"))
+				break;
+			if (sscanf(line, "voluntary_ctxt_switches: %" SCNu64, &n) == 1 ||
+				sscanf(line, "nonvoluntary_ctxt_switches: %" SCNu64, &n) == 1)
+				sum += n;
+		}
+		if (file)
+			fclose(file);
+	}
+	closedir(tasks);
+	return sum;
+}
+
+static bool thread_sleeps(void)
+{
+	uint64_t before = thread_ran();
+
+	usleep(200000);
+	return before && thread_ran() == before;
+}
+
+/* As closefrom(3) does, but for the channel to the test. */
+static void close_everything_twice(int channel, void *argument)
+{
+	gpumem_session *s = join_away("closes", 60000);
+	void *held;
+
+	OK(gpumem_alloc(s, 0, 3 * MIB, NULL, NULL, &held));
+	gm_device_set(held, 3 * MIB, 7);
+	for (int round = 0; round < 2; round++) {
+		for (int fd = 3; fd < 256; fd++)
+			if (fd != channel)
+				close(fd);
+		GM_UNTIL(thread_sleeps());
+		one_round(s, 8);
+		GM_REQUIRE(gm_device_is(held, 3 * MIB, 7));
+	}
+	OK(gpumem_free(s, held, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(s);
+}
+
+START_TEST(a_session_goes_on_and_its_thread_sleeps_after_the_program_closed_its_descriptors)
+{
+	struct gm_worker worker;
+
+	start_worker(&worker, close_everything_twice);
+	gm_worker_join(&worker);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client restart");
@@ -295,6 +362,8 @@ int main(void)
 	tcase_add_test(tc, a_request_that_waits_for_memory_is_not_ended_by_a_daemon_that_stops);
 	tcase_add_loop_test(tc,
 		a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says, 0, 2);
+	tcase_add_test(tc,
+		a_session_goes_on_and_its_thread_sleeps_after_the_program_closed_its_descriptors);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
