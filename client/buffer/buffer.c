@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <utlist.h>
 
 #include "client/buffer/buffer_tail.h"
@@ -26,6 +27,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
+#include "common/clock.h"
 
 /* A request whose time is over waits for so long again, if memory was given back for it. */
 #define BUFFER_MOMENT_MS 100
@@ -518,6 +520,27 @@ static bool buffer_is_refusal(gpumem_status status)
 	       status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_DEADLOCK;
 }
 
+/* Locks ending for a request that was refused. Another thread may hold the lock while the driver waits for all launched work,
+ * perhaps for good. A request that may not wait does not wait for that, and one whose time is over waits a moment. Returns
+ * whether the lock is held. */
+static bool buffer_lock_ending(
+	struct gpumem_session *session, gpumem_status refused, uint32_t wait_ms)
+{
+	struct timespec until;
+
+	if (pthread_mutex_trylock(&session->ending) == 0)
+		return true;
+	if (wait_ms == GPUMEM_WAIT_FOREVER)
+		return pthread_mutex_lock(&session->ending) == 0;
+	if (refused != GPUMEM_E_TIMEOUT)
+		return false;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += BUFFER_MOMENT_MS * (long)GM_NS_PER_MS;
+	until.tv_sec += until.tv_nsec / (long)GM_NS_PER_S;
+	until.tv_nsec %= (long)GM_NS_PER_S;
+	return pthread_mutex_timedlock(&session->ending, &until) == 0;
+}
+
 bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
 	uint64_t endings, uint32_t *wait_ms)
 {
@@ -527,7 +550,8 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 		return false;
 
 	GM_UNCANCELLED;
-	pthread_mutex_lock(&session->ending);
+	if (!buffer_lock_ending(session, refused, *wait_ms))
+		return false;
 	list = gm_leaving_take_patient(session);
 	const bool any = list;
 	LL_FOREACH_SAFE (list, leaver, tmp)

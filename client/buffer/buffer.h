@@ -37,7 +37,8 @@ gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, 
  * Call when a request of the program for memory of this device was refused. If buffers that were set aside may
  * be in its way, destroys them now, although the driver may wait for all launched work, and returns true: the
  * caller should try again. Returns true also if another thread, the library's included, has done so since the caller read
- * the session's endings. If the time of the request is over, *wait_ms becomes a short time.
+ * the session's endings. If the time of the request is over, *wait_ms becomes a short time. If another thread is doing so, a
+ * request that may not wait stays refused: the driver may keep that thread for good.
  *
  * Only for calls of the program: the library's thread must not wait for the device. Does not hold settling meanwhile, so
  * that the library's thread can go on.
