@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * Log lines. A line of bounded length is formatted once and passed to the sink; nothing is kept.
+ * Log lines. A line of bounded length is formatted once and passed to the sink. Only the last error is kept.
  * Any thread may log once the sink is set, and errno is kept.
  *
  * The default sink writes each line in one piece, so that the lines of several threads do not mix.
@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@ static void log_to_stderr(enum gm_log_level level, const char *message, const ch
 
 static _Atomic(gm_log_sink) log_sink = log_to_stderr;
 static _Atomic int log_most = GM_LOG_INFO;
+static pthread_mutex_t log_error_lock = PTHREAD_MUTEX_INITIALIZER; /* of log_error_text */
+static char log_error_text[512];
 
 static void log_write(const char *line, size_t n)
 {
@@ -82,6 +85,13 @@ static void log_to_stderr(enum gm_log_level level, const char *message, const ch
 	}
 }
 
+void gm_log_nowhere(enum gm_log_level level, const char *message, const char *const *fields)
+{
+	(void)level;
+	(void)message;
+	(void)fields;
+}
+
 void gm_log_set_sink(gm_log_sink sink)
 {
 	atomic_store(&log_sink, sink ? sink : log_to_stderr);
@@ -105,6 +115,13 @@ bool gm_log_is_ready(gm_log_sink sink)
 	/* A pipe is ready if it has room for PIPE_BUF bytes, which is more than a line has. */
 	_Static_assert(LOG_BYTES + 64 < PIPE_BUF, "a line fits into a pipe that is ready");
 	return poll(&stderr_poll, 1, 0) == 1 && (stderr_poll.revents & POLLOUT);
+}
+
+void gm_log_last_error(char *text, size_t size)
+{
+	pthread_mutex_lock(&log_error_lock);
+	snprintf(text, size, "%s", log_error_text);
+	pthread_mutex_unlock(&log_error_lock);
 }
 
 void gm_log_set_level(enum gm_log_level most)
@@ -132,6 +149,12 @@ static void log_format(
 		strcpy(message + at, LOG_CUT);
 	}
 
+	if (level == GM_LOG_ERROR) {
+		pthread_mutex_lock(&log_error_lock);
+		snprintf(log_error_text, sizeof(log_error_text), "%.*s",
+			(int)sizeof(log_error_text) - 1, message);
+		pthread_mutex_unlock(&log_error_lock);
+	}
 	gm_log_sink sink = atomic_load(&log_sink);
 	sink(level, message, fields ? fields : none);
 	errno = saved;

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /*
  * Log lines with fields, for the daemon and for gpumemctl's --debug. The program sets a sink once,
@@ -24,9 +25,13 @@ typedef void (*gm_log_sink)(
 	enum gm_log_level level, const char *message, const char *const *fields);
 void gm_log_set_sink(gm_log_sink sink); /* NULL: the default sink */
 gm_log_sink gm_log_get_sink(void);      /* the one in use; never NULL */
+/* A sink that drops every line. */
+void gm_log_nowhere(enum gm_log_level level, const char *message, const char *const *fields);
 /* Whether a message of one line can be written now without waiting: true only if the sink is the
  * default one and stderr is a file, or a pipe that has room. */
 bool gm_log_is_ready(gm_log_sink sink);
+/* Copies the beginning of the last message of level GM_LOG_ERROR; "" if there was none. */
+void gm_log_last_error(char *text, size_t size);
 void gm_log_set_level(enum gm_log_level most); /* GM_LOG_INFO by default */
 
 /* A message longer than 2 KiB is cut, and the line says so. errno is kept; %m works. fields may be

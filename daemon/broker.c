@@ -24,9 +24,7 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "daemon/backend/backend_cuda.h"
-#include "daemon/backend/backend_host.h"
-#include "daemon/backend/backend_ram.h"
+#include "daemon/config/config_machine.h"
 #include "daemon/log_thread.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/admin_processes.h"
@@ -45,9 +43,6 @@
 #define GM_BROKER_FDS_LATER 25
 /* With fewer, no chunk is prepared. */
 #define GM_BROKER_FDS_MANY 1024
-
-/* auto takes the first one that has devices. */
-static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
 
 static void broker_on_watchdog(uv_timer_t *timer)
 {
@@ -258,36 +253,22 @@ static int broker_start_ids(struct gm_broker *broker)
 
 static int broker_start_backend(struct gm_broker *broker, uint32_t *ret_devices)
 {
-	const char *name =
-		broker->options->backend ? broker->options->backend : broker->config->backend;
-	struct gm_backend_config config;
-	char why[256] = "";
-	int r = -ENODEV;
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
-		config.size[i] = broker->config->devices[i].size;
-	config.host_limit = broker->config->host_limit;
-	if (config.host_limit == UINT64_MAX)
-		config.host_limit = gm_backend_ram_quarter();
-	config.host_limit = config.host_limit / GM_CHUNK_MIN * GM_CHUNK_MIN;
-	config.host_memory = broker->config->host_memory;
-	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]) && r == -ENODEV; i++) {
-		if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
-			continue;
-		broker->ops = backends[i];
-		r = broker->ops->open(&config, &broker->backend, ret_devices, why);
-		if (r == -ENODEV && strcmp(name, "auto") == 0) {
-			gm_log(GM_LOG_INFO, "backend %s: %s", backends[i]->name, why);
-			snprintf(broker->serve.backend_note, sizeof(broker->serve.backend_note),
-				"%s: %.200s", backends[i]->name, why);
-		}
+	const char *name = broker->options->backend;
+	struct gm_config_machine machine = {0};
+	char why[256];
+	int r = gm_config_machine_open(broker->config, name, &machine, why);
+	if (r < 0) {
+		gm_log(GM_LOG_ERROR, "backend %s: %s", name ? name : broker->config->backend, why);
+		return r;
 	}
-
-	if (r < 0)
-		gm_log(GM_LOG_ERROR, "backend %s: %s", name,
-			why[0] ? why : "there is no backend of this name");
-	broker->serve.ops = broker->ops;
-	broker->serve.backend = broker->backend;
-	return r;
+	if (*machine.note)
+		gm_log(GM_LOG_INFO, "backend %s", machine.note);
+	_Static_assert(sizeof(machine.note) <= sizeof(broker->serve.backend_note), "one size");
+	strcpy(broker->serve.backend_note, machine.note);
+	broker->ops = broker->serve.ops = machine.ops;
+	broker->backend = broker->serve.backend = machine.backend;
+	*ret_devices = machine.n;
+	return 0;
 }
 
 /* Asks the backend about its devices, and reads the configuration again: now it can be held against

@@ -15,6 +15,7 @@
 #include "common/text/uid_name.h"
 #include "daemon/broker_private.h"
 #include "daemon/config/config_account.h"
+#include "daemon/config/config_machine.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/journal.h"
 #include "daemon/serve/watch.h"
@@ -67,12 +68,13 @@ void gm_broker_config_apply_bounds(struct gm_broker *broker)
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }
 
-void gm_broker_config_log(enum gm_log_level level, char *text)
+void gm_broker_config_log(enum gm_log_level level, const char *text)
 {
-	char *rest = text;
-	for (char *line; (line = strsep(&rest, "\n"));)
-		if (*line)
-			gm_log(level, "%s", line);
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		end = text + strcspn(text, "\n");
+		if (end > text)
+			gm_log(level, "%.*s", (int)(end - text), text);
+	}
 }
 
 void gm_broker_config_use(struct gm_broker *broker, struct gm_config *config)
@@ -93,28 +95,6 @@ void gm_broker_config_policy(
 	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
 	if (gm_serve_auto_transport(&broker->serve, device) != GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
-}
-
-/* Warns about settings that have no effect here. They are no error, because one file may serve
- * hosts with and without GPUs. */
-static void config_check_devices(const struct gm_broker *broker)
-{
-	const struct gm_config *config = broker->config;
-	uint32_t n = broker->serve.n_devices;
-	n -= n && broker->serve.devices[n - 1].pinned;
-	for (uint32_t i = 0; i < n && !broker->ops->sized; i++)
-		if (config->devices[i].size)
-			gm_log(GM_LOG_WARNING,
-				"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
-				i, i, broker->serve.devices[i].name);
-	for (uint32_t i = 0; i < config->n_strangers; i++)
-		gm_log(GM_LOG_WARNING,
-			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
-			config->strangers[i]);
-	if (config->n_devices > n)
-		gm_log(GM_LOG_WARNING,
-			"[device %u] has no effect: there %s %u device%s here, numbered from 0",
-			config->n_devices - 1, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
 }
 
 /* Warns if the files say who may connect, but do not decide it. */
@@ -147,7 +127,7 @@ static void config_check_oom(const struct gm_broker *broker)
 
 void gm_broker_config_check(const struct gm_broker *broker)
 {
-	config_check_devices(broker);
+	gm_broker_config_log(GM_LOG_WARNING, broker->config->warnings);
 	config_check_dropped(broker);
 	config_check_oom(broker);
 }
@@ -184,14 +164,8 @@ static bool config_change(
 int gm_broker_config_load(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
-	struct gm_config_known known = {.n = n, .backend = broker->options->backend};
-	for (uint32_t i = 0; i < n; i++) {
-		const struct gm_backend_device *device = &broker->serve.devices[i];
-		known.devices[i].uuid = device->pinned ? NULL : device->uuid;
-		known.devices[i].pci = device->pci;
-		known.devices[i].total = device->total;
-		known.devices[i].pinned = device->pinned;
-	}
+	struct gm_config_known known = {.backend = broker->options->backend};
+	gm_config_machine_describe(broker->ops, broker->serve.devices, n, &known);
 	int r = gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
 	if (r == 0 && !broker->front.endpoint.own)
 		gm_config_drop_socket(*ret_config);

@@ -74,7 +74,7 @@ void gm_broker_config_use(struct gm_broker *broker, struct gm_config *config);
 int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config,
 	char **ret_error);
 /* Logs each line of the text, which is changed. */
-void gm_broker_config_log(enum gm_log_level level, char *text);
+void gm_broker_config_log(enum gm_log_level level, const char *text);
 /* Returns the group of administrators, or -1 if the configuration names none. */
 gid_t gm_broker_config_admin_group(const struct gm_config *config);
 /* Applies the settings about users: who administers, who pays for whom, and how many connections a user may have. */

@@ -26,6 +26,7 @@
 #include "daemon/broker.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_keys.h"
+#include "daemon/config/config_machine.h"
 #include "daemon/config/config_value.h"
 #include "daemon/log_thread.h"
 #include "daemon/service.h"
@@ -89,6 +90,25 @@ static void complain(const char *error)
 {
 	fprintf(stderr, "%s%s", error ? error : "gpumemd: out of memory",
 		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
+}
+
+/* Checks the configuration against this machine, and says what is wrong. Returns the exit status. */
+static int check_config(const char *path, const struct gm_config_known *known)
+{
+	struct gm_config_report report;
+	struct gm_config *config = NULL;
+	char *unchecked = NULL;
+	int r = gm_config_machine_read(path, known, &config, &report, &unchecked);
+	if (r < 0)
+		complain(report.errors);
+	else if (*config->warnings)
+		complain(config->warnings);
+	if (unchecked)
+		complain(unchecked);
+	free(unchecked);
+	gm_config_report_deinit(&report);
+	gm_config_free(config);
+	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 enum { CHECK_CONFIG = 256, SHOW_VERSION };
@@ -177,16 +197,15 @@ int main(int argc, char **argv)
 		.backend = options.backend,
 		.listens = !options.socket && !gm_service_passes_sockets(),
 	};
+	if (check)
+		return check_config(options.config_path, &known);
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	if (gm_config_load_for(options.config_path, &known, &config, &error) < 0) {
 		complain(error);
+		gm_service_failed(error);
 		free(error);
-		return check ? EXIT_FAILURE : GM_BROKER_EXIT_CONFIG;
-	}
-	if (check) {
-		gm_config_free(config);
-		return EXIT_SUCCESS;
+		return GM_BROKER_EXIT_CONFIG;
 	}
 
 	gm_service_init_log();
@@ -209,5 +228,7 @@ int main(int argc, char **argv)
 			"this kernel does not tell who has memory open, so memory that a process keeps after its client returned it is not noticed");
 	r = gm_broker_run(&options, config);
 	gm_log_thread_stop();
+	if (r < 0)
+		gm_service_failed(NULL);
 	return gm_broker_exit_status(r);
 }

@@ -21,6 +21,8 @@
 #include "common/log.h"
 
 #define GM_SERVICE_FIELDS 32
+/* Maximum time to wait until the service manager has read a message, in µs. */
+#define GM_SERVICE_TOLD_US 1000000
 /* The names that systemd gives to the descriptors of its socket units. A second daemon's units have
  * other names, so the end of the name says which is the administrators'. */
 #define GM_SERVICE_SOCKET    "gpumemd.socket"
@@ -153,6 +155,17 @@ void gm_service_reloading(void)
 void gm_service_stopping(void)
 {
 	(void)sd_notify(0, "STOPPING=1\nSTATUS=Stopping");
+}
+
+void gm_service_failed(const char *why)
+{
+	char text[512], last[400];
+
+	gm_log_last_error(last, sizeof(last));
+	why = why ? why : last;
+	snprintf(text, sizeof(text), "STATUS=%.*s", (int)strcspn(why, "\n"), why);
+	if (sd_notify(0, text) > 0)
+		(void)sd_notify_barrier(0, GM_SERVICE_TOLD_US);
 }
 
 uint64_t gm_service_watchdog_ms(void)

@@ -25,6 +25,9 @@ int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket);
 void gm_service_ready(const char *status);
 void gm_service_reloading(void);
 void gm_service_stopping(void);
+/* Tells why the daemon could not start: the first line of why, or the last error that was logged if why is
+ * NULL. The service manager shows it until the next start. Returns when it has been told. */
+void gm_service_failed(const char *why);
 /* How often to call gm_service_alive(), in milliseconds; 0: never. */
 uint64_t gm_service_watchdog_ms(void);
 void gm_service_alive(void);

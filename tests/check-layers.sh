@@ -21,7 +21,7 @@ daemon/device:  common common/text daemon/books
 daemon/wait:    common common/text daemon/books daemon/device
 daemon/lease:   common common/text common/system daemon/books daemon/device daemon/wait
 daemon/core:    common common/text daemon/books daemon/device daemon/wait daemon/lease
-daemon/config:  common common/text common/system daemon/books
+daemon/config:  common common/text common/system common/cuda daemon/books daemon/backend
 daemon/backend: common common/text common/system common/cuda daemon/books
 daemon/keep:    common common/system common/wire
 daemon/net:     common common/text common/system common/wire

@@ -15,5 +15,9 @@
 const char *gm_platform_root(void);
 /* Whether the version string of the kernel says that this is the Windows Subsystem for Linux. */
 bool gm_platform_is_wsl(const char *root);
+/* Calls fn with the value of each line "KEY=value" of a unit of systemd and of its drop-ins, in the order in
+ * which they apply. Returns false if there is no such unit. */
+bool gm_platform_unit(const char *root, const char *unit, const char *key,
+	void (*fn)(void *ctx, const char *value), void *ctx);
 
 #endif

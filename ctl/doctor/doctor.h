@@ -73,6 +73,7 @@ struct gm_doctor {
 };
 
 #define GM_DOCTOR_NO_DEVICE (-1)
+#define GM_DOCTOR_UNIT      "gpumemd.service"
 
 /*
  * Adds a row. device is a number or GM_DOCTOR_NO_DEVICE. remedy says what to do; NULL if there is
@@ -104,6 +105,7 @@ void gm_doctor_drained(struct gm_doctor *doctor);
 void gm_doctor_keeper(struct gm_doctor *doctor);
 void gm_doctor_files(struct gm_doctor *doctor);
 void gm_doctor_memory(struct gm_doctor *doctor);
+/* doctor_service.c */
 void gm_doctor_service(struct gm_doctor *doctor);
 /* doctor_gpu.c */
 void gm_doctor_driver(struct gm_doctor *doctor);

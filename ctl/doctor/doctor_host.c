@@ -2,13 +2,12 @@
 #include "autoconf.h"
 
 /*
- * The checks of everything but GPUs: the configuration, the platform, the daemon and its socket,
- * file descriptors, and the service manager.
+ * The checks of everything but GPUs and the service manager: the configuration, the platform, the
+ * daemon and its socket, and file descriptors.
  */
 
 #include <ctype.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +18,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/kept.h"
 #include "common/system/path.h"
 #include "common/system/platform.h"
@@ -30,8 +30,7 @@
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
-
-#define SYSTEM_CONFIG "/etc/gpumemd/gpumemd.conf"
+#include "daemon/config/config_machine.h"
 
 /* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
 /* Descriptors that a keeper has for itself. */
@@ -41,32 +40,49 @@
 /* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
 #define FDS_PER_DEVICE 8192
 
+/* Says what the daemon accepts all the same, line by line, and what could not be checked. */
+static void doctor_tell_warnings(struct gm_doctor *doctor, const char *unchecked)
+{
+	for (const char *at = doctor->config->warnings, *end; *at; at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "config", GM_DOCTOR_NO_DEVICE, NULL, "%.*s",
+			(int)gm_min((uint64_t)(end - at), 400), at);
+	}
+	if (unchecked)
+		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "config", GM_DOCTOR_NO_DEVICE,
+			"run 'gpumemctl config check' where the daemon runs, as its user", "%.400s",
+			unchecked);
+}
+
 void gm_doctor_configuration(struct gm_doctor *doctor)
 {
 	char path[PATH_MAX];
-	char *error = NULL;
+	char *unchecked = NULL;
+	struct gm_config_report report;
 	/* The root of a test may have its own. Otherwise the daemon's rules find the file. */
-	bool own = *doctor->root && gm_doctor_exists(doctor, SYSTEM_CONFIG);
+	bool own = *doctor->root && gm_doctor_exists(doctor, GM_CONFIG_SYSTEM_FILE);
 	const struct gm_config_known known = {.listens = true};
-	int r = gm_config_load_for(
-		own ? gm_doctor_path(doctor, SYSTEM_CONFIG, path, sizeof(path)) : NULL, &known,
-		&doctor->config, &error);
+	int r = gm_config_machine_read(
+		own ? gm_doctor_path(doctor, GM_CONFIG_SYSTEM_FILE, path, sizeof(path)) : NULL,
+		&known, &doctor->config, &report, &unchecked);
 
 	if (r < 0) {
 		doctor->config = NULL;
-		if (error)
-			error[strcspn(error, "\n")] = '\0';
+		if (report.errors)
+			report.errors[strcspn(report.errors, "\n")] = '\0';
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "config", GM_DOCTOR_NO_DEVICE,
 			"'gpumemctl config check' lists all mistakes", "%.400s",
-			error ? error : strerror(-r));
+			report.errors ? report.errors : strerror(-r));
 	} else {
 		static const char *const transports[] = {"auto", "fd", "ipc"};
 
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "config", GM_DOCTOR_NO_DEVICE, NULL,
 			"backend %s, transport %s, preset %s", doctor->config->backend,
 			transports[doctor->config->transport], doctor->config->preset);
+		doctor_tell_warnings(doctor, unchecked);
 	}
-	free(error);
+	gm_config_report_deinit(&report);
+	free(unchecked);
 }
 
 void gm_doctor_platform(struct gm_doctor *doctor)
@@ -278,68 +294,36 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 	gm_ctl_conn_free(conn);
 }
 
-/* ---- the service manager */
+/* ---- what the unit allows */
 
-static const char *const unit_folders[] = {"/etc/systemd/system", "/run/systemd/system",
-	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
+struct doctor_number {
+	bool found;
+	uint64_t value;
+};
 
-/* Finds the last "KEY=number" in the file of a unit. Returns false if there is none. */
-static bool doctor_find_number(const char *path, const char *key, uint64_t *ret)
+static void doctor_take_number(void *ctx, const char *text)
 {
-	FILE *file = fopen(path, "re");
-	size_t n = strlen(key);
-	char line[512];
-	bool found = false;
+	struct doctor_number *number = ctx;
 
-	if (!file)
-		return false;
-
-	while (fgets(line, sizeof(line), file)) {
-		const char *at = line + strspn(line, " \t");
-		if (strncmp(at, key, n) || at[n] != '=')
-			continue;
-		at += n + 1;
-		if (!strncmp(at, "infinity", 8)) {
-			*ret = UINT64_MAX;
-			found = true;
-		} else {
-			/* As in systemd, 14G is a size. A percentage says nothing here. */
-			line[strcspn(line, "\r\n")] = '\0';
-			found = gm_parse_size(at, ret) == 0 || found;
-		}
+	/* As in systemd, 14G is a size. A percentage says nothing here. */
+	if (!strncmp(text, "infinity", 8)) {
+		number->value = UINT64_MAX;
+		number->found = true;
+	} else if (gm_parse_size(text, &number->value) == 0) {
+		number->found = true;
 	}
-	fclose(file);
-	return found;
 }
 
 /* Looks for KEY=number in the unit and its drop-ins. Returns false if there is no unit. */
 static bool doctor_unit_number(
 	const struct gm_doctor *doctor, const char *key, bool *ret_found, uint64_t *ret)
 {
-	size_t n = sizeof(unit_folders) / sizeof(*unit_folders);
-	char name[128], path[PATH_MAX];
-	bool unit = false;
+	struct doctor_number number = {.value = *ret};
+	bool unit =
+		gm_platform_unit(doctor->root, GM_DOCTOR_UNIT, key, doctor_take_number, &number);
 
-	*ret_found = false;
-	for (size_t i = 0; i < n && !unit; i++) {
-		snprintf(name, sizeof(name), "%s/gpumemd.service", unit_folders[i]);
-		unit = gm_doctor_exists(doctor, name);
-		if (unit)
-			*ret_found = doctor_find_number(
-				gm_doctor_path(doctor, name, path, sizeof(path)), key, ret);
-	}
-
-	/* The drop-ins of the first folder override those of the others. */
-	for (size_t i = n; unit && i-- > 0;) {
-		glob_t found = {0};
-
-		snprintf(name, sizeof(name), "%s/gpumemd.service.d/*.conf", unit_folders[i]);
-		if (glob(gm_doctor_path(doctor, name, path, sizeof(path)), 0, NULL, &found) == 0)
-			for (size_t j = 0; j < found.gl_pathc; j++)
-				if (doctor_find_number(found.gl_pathv[j], key, ret))
-					*ret_found = true;
-		globfree(&found);
-	}
+	*ret_found = number.found;
+	*ret = number.value;
 	return unit;
 }
 
@@ -533,43 +517,4 @@ void gm_doctor_memory(struct gm_doctor *doctor)
 		"%s; all its clients and chunks, and %s of memfds, "
 		"can need %s, and the kernel ends a daemon that needs more than it may use",
 		may, host_text, needs);
-}
-
-void gm_doctor_service(struct gm_doctor *doctor)
-{
-	char store[64] = "none";
-	uint64_t room = 0;
-	bool found;
-
-	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
-		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
-			doctor->container
-				? "start gpumemd by hand, or let the supervisor of the container start it"
-				: "start gpumemd by hand, as an ordinary user or as the user gpumemd: "
-				  "see FIRST STEPS in gpumemd(8)",
-			"no systemd here: nothing restarts the daemon");
-		return;
-	}
-
-	if (!doctor_unit_number(doctor, "FileDescriptorStoreMax", &found, &room)) {
-		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
-			"'make install' puts gpumemd.service and gpumemd.socket in place",
-			"systemd, without a unit for gpumemd");
-		return;
-	}
-
-	if (doctor->daemon.seen && !doctor->daemon.of_service) {
-		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
-			"to run it as the service, end it and run 'systemctl start gpumemd'",
-			"systemd, unit installed, but the daemon that runs (pid %llu) is not the "
-			"service's: nothing restarts it",
-			(unsigned long long)doctor->daemon.pid);
-		return;
-	}
-
-	if (found && room)
-		snprintf(store, sizeof(store), "for %llu, not used", (unsigned long long)room);
-	gm_doctor_say(doctor, GM_DOCTOR_OK, "service", GM_DOCTOR_NO_DEVICE, NULL,
-		"systemd, unit installed; fd store: %s, because the keeper has what must outlive the daemon",
-		store);
 }

@@ -17,16 +17,17 @@
 #include "ctl/io/message.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
-#include "daemon/config/config.h"
+#include "daemon/config/config_machine.h"
 
 /* As which the system's service runs: systemd/gpumemd.service.in. */
 #define CONFIG_SERVICE_USER "gpumemd"
 #define CONFIG_SECTION      (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 32)
 
 /* In CSV the heading tells the two lists apart. In JSON their keys do. */
-static const struct gm_column file_columns[] = {
+#define LIST_COLUMNS 2
+static const struct gm_column file_columns[LIST_COLUMNS] = {
 	{"text", NULL, GM_COLUMN_NESTED}, {"file", NULL, GM_COLUMN_FLAT}};
-static const struct gm_column error_columns[] = {
+static const struct gm_column error_columns[LIST_COLUMNS] = {
 	{"text", NULL, GM_COLUMN_NESTED}, {"error", NULL, GM_COLUMN_FLAT}};
 
 static const struct gm_column columns[] = {
@@ -37,11 +38,11 @@ static const struct gm_column columns[] = {
 	{"source", "SOURCE", GM_COLUMN_SHRINK | GM_COLUMN_PATH},
 };
 
-/* One row for each line of a text. The lines also go to stderr if people read the answer. */
-static struct gm_table *config_lines(struct gm_ctl *ctl, char *text, bool to_people)
+/* One row for each line of a text. Mistakes also go to stderr if people read the answer. */
+static struct gm_table *config_lines(
+	struct gm_ctl *ctl, char *text, const struct gm_column list[LIST_COLUMNS])
 {
-	struct gm_table *table =
-		to_people ? GM_TABLE_NEW(error_columns) : GM_TABLE_NEW(file_columns);
+	struct gm_table *table = gm_table_new(list, LIST_COLUMNS);
 	char *rest = text;
 
 	for (char *line; (line = strsep(&rest, "\n"));) {
@@ -50,7 +51,7 @@ static struct gm_table *config_lines(struct gm_ctl *ctl, char *text, bool to_peo
 		gm_table_row(table);
 		gm_table_text(table, line);
 		gm_table_text(table, line);
-		if (to_people && !ctl->options->json)
+		if (list == error_columns && !ctl->options->json)
 			gm_message(NULL, line);
 	}
 	return table;
@@ -118,6 +119,19 @@ static int config_check_for_service(struct gm_config_report *report)
 	return s ? s : r;
 }
 
+/* Notes what the daemon accepts and has no effect here, and what could not be checked. */
+static void config_warn(struct gm_ctl *ctl, const struct gm_config *config, const char *unchecked)
+{
+	gm_writer_notes(ctl->writer);
+	for (const char *at = config ? config->warnings : "", *end; *at;
+		at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		gm_writer_note(ctl->writer, "config", GM_MARK_WARN, "%.*s", (int)(end - at), at);
+	}
+	if (unchecked)
+		gm_writer_note(ctl->writer, "unchecked", GM_MARK_WARN, "%s", unchecked);
+}
+
 static gpumem_status config_check(struct gm_ctl *ctl)
 {
 	/* The daemon may be told otherwise on its command line, but most often it is not. */
@@ -125,9 +139,9 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	const char *path = ctl->options->n_args > 1 ? ctl->options->args[1] : NULL;
 	struct gm_config_report report;
 	struct gm_config *config = NULL;
+	char *unchecked = NULL;
 
-	int r = gm_config_read(path, &known, &config, &report);
-	gm_config_free(config);
+	int r = gm_config_machine_read(path, &known, &config, &report, &unchecked);
 	if (!path && geteuid() == 0 && report.path) {
 		int s = config_check_for_service(&report);
 		r = s ? s : r;
@@ -142,11 +156,14 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
 	if (r < 0)
 		ctl->exit_status = EXIT_FAILURE;
-	struct gm_table *errors = config_lines(ctl, report.errors, true);
+	struct gm_table *errors = config_lines(ctl, report.errors, error_columns);
 	config_name_files(ctl, &report, r == 0);
-	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, false));
+	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, file_columns));
 	gm_writer_data(ctl->writer, "errors", errors);
+	config_warn(ctl, config, unchecked);
 	gm_config_report_deinit(&report);
+	gm_config_free(config);
+	free(unchecked);
 	return GPUMEM_OK;
 }
 

@@ -191,6 +191,8 @@ static int config_read(struct gm_config_reader *reader, const char *path,
 
 	struct gm_config *config = calloc(1, sizeof(*config));
 	r = config ? config_fill(reader, config) : -ENOMEM;
+	if (r == 0)
+		r = gm_config_errors_text(&reader->warnings, &config->warnings);
 	if (r < 0)
 		gm_config_free(config);
 	else
@@ -244,5 +246,6 @@ void gm_config_free(struct gm_config *config)
 	}
 	free(config->entries);
 	free(config->limits);
+	free(config->warnings);
 	free(config);
 }

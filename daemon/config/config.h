@@ -73,6 +73,9 @@ struct gm_config {
 
 	struct gm_config_entry *entries;
 	size_t n_entries;
+
+	/* What has no effect or cannot work here, one "file:line: text" per line; "" if nothing. */
+	char *warnings;
 };
 
 /*

@@ -196,7 +196,9 @@ static int config_check_machine(struct gm_config_reader *reader)
 		r = config_check_group(reader, GM_CONFIG_KEY_ADMIN_GROUP);
 	if (r >= 0)
 		r = config_check_socket(reader);
-	return r < 0 ? r : gm_config_fit_check(reader);
+	if (r >= 0)
+		r = gm_config_fit_check(reader);
+	return r < 0 ? r : gm_config_fit_warn(reader);
 }
 
 int gm_config_check(struct gm_config_reader *reader)

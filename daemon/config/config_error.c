@@ -37,8 +37,9 @@ int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config
 static int config_error_compare(const void *a, const void *b)
 {
 	const struct gm_config_error *x = a, *y = b;
-	if (x->source->order != y->source->order)
-		return x->source->order < y->source->order ? -1 : 1;
+	size_t m = x->source ? x->source->order + 1 : 0, n = y->source ? y->source->order + 1 : 0;
+	if (m != n)
+		return m < n ? -1 : 1;
 	if (x->line != y->line)
 		return x->line < y->line ? -1 : 1;
 	return x->order < y->order ? -1 : x->order > y->order;
@@ -56,10 +57,12 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 		qsort(errors->list, errors->n, sizeof(*errors->list), config_error_compare);
 	for (size_t i = 0; i < errors->n; i++) {
 		const struct gm_config_error *error = &errors->list[i];
-		fprintf(stream, "%s%s:", i ? "\n" : "", error->source->path);
-		if (error->line)
+		fputs(i ? "\n" : "", stream);
+		if (error->source)
+			fprintf(stream, "%s:", error->source->path);
+		if (error->source && error->line)
 			fprintf(stream, "%u:", error->line);
-		fprintf(stream, " %s", error->text);
+		fprintf(stream, "%s%s", error->source ? " " : "", error->text);
 	}
 
 	int failed = ferror(stream);

@@ -19,9 +19,9 @@ struct gm_config_source {
  * order of files and lines. Must be zeroed before its first use.
  */
 struct gm_config_error {
-	const struct gm_config_source *source;
-	uint32_t line; /* 0: the file as a whole */
-	size_t order;  /* among complaints about the same line */
+	const struct gm_config_source *source; /* NULL: no file in particular */
+	uint32_t line;                         /* 0: the file as a whole */
+	size_t order;                          /* among complaints about the same line */
 	char *text;
 };
 

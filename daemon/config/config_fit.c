@@ -6,12 +6,15 @@
  */
 #include "daemon/config/config_fit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/arith.h"
 #include "common/text/units.h"
 #include "daemon/books/policy.h"
 #include "daemon/config/config_effective.h"
+
+#define FIT_NAME 80
 
 struct fit_devices {
 	uint32_t n;
@@ -86,9 +89,21 @@ static bool fit_guarantees(const struct gm_config_reader *reader,
 	return true;
 }
 
+/* Writes the name of a device, in parentheses, or "" if it is not known. */
+static const char *fit_name(
+	const struct gm_config_reader *reader, uint32_t device, char text[FIT_NAME])
+{
+	const struct gm_config_known *known = reader->names.known;
+
+	*text = '\0';
+	if (device < known->n && known->devices[device].name)
+		snprintf(text, FIT_NAME, " (%s)", known->devices[device].name);
+	return text;
+}
+
 static int fit_check_guarantees(struct gm_config_reader *reader, uint32_t device, uint64_t capacity)
 {
-	char size[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
+	char size[GM_UNITS_TEXT], most[GM_UNITS_TEXT], name[FIT_NAME];
 	uint64_t sum = 0;
 	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next) {
 		const struct gm_config_setting *guarantee = &l->settings[GM_CONFIG_KEY_GUARANTEE];
@@ -97,9 +112,9 @@ static int fit_check_guarantees(struct gm_config_reader *reader, uint32_t device
 		if (guarantee->value.number > capacity - sum)
 			return gm_config_errors_add(&reader->errors, guarantee->source,
 				guarantee->line,
-				"guarantee: with %s for %s, guarantees on device %u go beyond its capacity of %s%s",
+				"guarantee: with %s for %s, guarantees on device %u%s go beyond its capacity of %s%s",
 				gm_format_size(guarantee->value.number, size), l->owner, device,
-				gm_format_size(capacity, most),
+				fit_name(reader, device, name), gm_format_size(capacity, most),
 				l->device == GM_CONFIG_ALL_DEVICES
 					? "; [device N limit OWNER] sets it for one device"
 					: "");
@@ -145,5 +160,122 @@ int gm_config_fit_check(struct gm_config_reader *reader)
 	for (uint32_t d = 0; d < devices.n && r >= 0; d++)
 		if (devices.capacity[d] != UINT64_MAX)
 			r = fit_check_guarantees(reader, d, devices.capacity[d]);
+	return r < 0 ? r : 0;
+}
+
+/* ---- what has no effect, or cannot work */
+
+/* Finds the first line about a device: in its section, or in that of a limit. *ret_source is NULL if the
+ * section is empty. */
+static void fit_find_line(const struct gm_config_reader *reader, uint32_t device,
+	const struct gm_config_source **ret_source, uint32_t *ret_line)
+{
+	const struct gm_config_setting *first = NULL;
+
+	*ret_source = NULL;
+	*ret_line = 0;
+	for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++) {
+		const struct gm_config_setting *setting =
+			&reader->settings[GM_CONFIG_SLOT_DEVICES + device][id];
+		if (setting->text && (!first || gm_config_setting_later(setting, first) == first))
+			first = setting;
+	}
+	if (first) {
+		*ret_source = first->source;
+		*ret_line = first->line;
+		return;
+	}
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next)
+		if (l->device == device) {
+			*ret_source = l->source;
+			*ret_line = l->line;
+			return;
+		}
+}
+
+static int fit_warn_strangers(struct gm_config_reader *reader)
+{
+	const struct gm_config_source *source;
+	uint32_t line;
+	int r = 0;
+
+	for (uint32_t i = 0; i < reader->names.n && r >= 0; i++) {
+		fit_find_line(reader, GM_LIMIT_DEVICES + i, &source, &line);
+		r = gm_config_errors_add(&reader->warnings, source, line,
+			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
+			reader->names.strangers[i].text);
+	}
+	return r;
+}
+
+static int fit_warn_numbers(struct gm_config_reader *reader, uint32_t n)
+{
+	const struct gm_config_source *source;
+	uint32_t line;
+	int r = 0;
+
+	for (uint32_t i = n; i < GM_LIMIT_DEVICES && r >= 0; i++) {
+		if (!reader->named[GM_CONFIG_SLOT_DEVICES + i])
+			continue;
+		fit_find_line(reader, i, &source, &line);
+		r = gm_config_errors_add(&reader->warnings, source, line,
+			"[device %u] has no effect: there %s %u device%s here, numbered from 0", i,
+			n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+	}
+	return r;
+}
+
+/* Warns about a key with a size that is larger than the host's memory. */
+static int fit_warn_ram(struct gm_config_reader *reader, size_t id,
+	const struct gm_config_setting *size, const char *instead)
+{
+	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT];
+	uint64_t ram = reader->names.known->ram;
+
+	if (!size->text || size->refused || size->value.number == UINT64_MAX ||
+		size->value.number <= ram)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, size->source, size->line,
+		"%s: %s are more than the %s of host memory here: the kernel ends processes before clients can use all of it; %s",
+		gm_config_key(id)->name, gm_format_size(size->value.number, wanted),
+		gm_format_size(ram, has), instead);
+}
+
+static int fit_warn_size(struct gm_config_reader *reader, uint32_t device)
+{
+	const struct gm_config_known *known = reader->names.known;
+	const struct gm_config_setting *size =
+		&reader->settings[GM_CONFIG_SLOT_DEVICES + device][GM_CONFIG_KEY_SIZE];
+
+	if (!size->text || size->refused || !size->value.number)
+		return 0;
+	if (known->sized && known->ram)
+		return fit_warn_ram(reader, GM_CONFIG_KEY_SIZE, size, "write a smaller size");
+	if (known->sized || !known->devices[device].name)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, size->source, size->line,
+		"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
+		device, device, known->devices[device].name);
+}
+
+int gm_config_fit_warn(struct gm_config_reader *reader)
+{
+	const struct gm_config_known *known = reader->names.known;
+	uint32_t n = known ? known->n : 0;
+	int r = 0;
+
+	if (!n)
+		return 0;
+	n -= known->devices[n - 1].pinned;
+	for (uint32_t i = 0; i < n && r >= 0; i++)
+		r = fit_warn_size(reader, i);
+	if (r >= 0 && known->ram)
+		r = fit_warn_ram(reader, GM_CONFIG_KEY_HOST_LIMIT,
+			&reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_HOST_LIMIT],
+			"lower it, or write host_limit = auto");
+	if (r >= 0)
+		r = fit_warn_strangers(reader);
+	if (r >= 0)
+		r = fit_warn_numbers(reader, n);
 	return r < 0 ? r : 0;
 }

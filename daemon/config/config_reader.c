@@ -18,9 +18,8 @@
 #include "common/text/closest.h"
 #include "daemon/config/config_file.h"
 
-#define SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
-#define FIRST_USER  1000 /* uids below are root and system users */
-#define ANYWHERE    (GM_CONFIG_BOTH | GM_CONFIG_LIMIT)
+#define FIRST_USER 1000 /* uids below are root and system users */
+#define ANYWHERE   (GM_CONFIG_BOTH | GM_CONFIG_LIMIT)
 
 #define COMPLAIN(reader, line, ...) \
 	gm_config_errors_add(&(reader)->errors, (reader)->source, line, __VA_ARGS__)
@@ -39,6 +38,7 @@ void gm_config_reader_deinit(struct gm_config_reader *reader)
 			free(reader->settings[slot][id].text);
 	gm_config_limits_deinit(&reader->limits);
 	gm_config_errors_deinit(&reader->errors);
+	gm_config_errors_deinit(&reader->warnings);
 	free(reader->path);
 	while (reader->source) {
 		struct gm_config_source *source = reader->source;
@@ -348,7 +348,7 @@ static int reader_default_path(char **ret_path)
 	char *path = NULL;
 	int n = 0;
 	if (getuid() < FIRST_USER)
-		n = asprintf(&path, "%s", SYSTEM_FILE);
+		n = asprintf(&path, "%s", GM_CONFIG_SYSTEM_FILE);
 	else if (config && config[0] == '/')
 		n = asprintf(&path, "%s/gpumemd/gpumemd.conf", config);
 	else if (home && home[0] == '/')

@@ -24,7 +24,8 @@ enum gm_config_place gm_config_slot_place(int slot);
 
 struct gm_config_reader {
 	struct gm_config_errors errors;
-	bool doubtful[GM_CONFIG_N_KEYS]; /* a refused line may have been meant to set the key */
+	struct gm_config_errors warnings; /* no reason to refuse the configuration */
+	bool doubtful[GM_CONFIG_N_KEYS];  /* a refused line may have been meant to set the key */
 	bool unsure; /* a line was not understood at all: it may have been meant to set any key */
 	char *path;  /* of the first file; NULL: there is nowhere to look */
 	struct gm_config_source *source; /* the file that is being read; next are those before it */

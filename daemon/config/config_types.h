@@ -8,6 +8,9 @@
 #include "common/limits.h"
 #include "daemon/config/config_owner.h"
 
+/* The file of root and of system users. */
+#define GM_CONFIG_SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
+
 /* The types that config.h shows to the daemon and that the files below it also need. */
 
 /* What is known about the place where a configuration is to be used: this machine. */
@@ -16,9 +19,12 @@ struct gm_config_known {
 	struct {
 		const uint8_t *uuid; /* NULL: it has none */
 		const char *pci;     /* "": it has none */
+		const char *name;    /* NULL: not known */
 		uint64_t total;      /* bytes; 0: not known */
 		bool pinned;
 	} devices[GM_LIMIT_DEVICES];
+	bool sized;          /* the files say how large these devices are */
+	uint64_t ram;        /* bytes of host memory; 0: not known */
 	const char *backend; /* that the daemon is told to use; NULL: that of the files */
 	bool listens;        /* the daemon makes the socket that the files name */
 };

@@ -81,6 +81,26 @@ rm "$dir/strict.conf.d/10-a.conf"
 run 1 config check "$dir/strict.conf"
 check "limits are held against the devices of host memory" all "[ $status = 1 ]" \
 	'complains "strict.conf:7: guarantee: with 2.0T for uid:0"' 'complains "strict.conf:8: [device 3 limit uid:0]: there is no device 3"'
+printf '[gpumemd]\nbackend = host\nhost_limit = 0\n[limit uid:0]\nguarantee = 60T\n' >"$dir/machine.conf"
+run 1 config check "$dir/machine.conf"
+check "config check holds guarantees against the memory of this machine" all "[ $status = 1 ]" \
+	'complains "machine.conf:5: guarantee: with 60.0T for uid:0, guarantees on device 0 (host memory 0) go beyond its capacity of "'
+grep -v ': was read$' "$dir/stderr" >"$dir/mistakes"
+"$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
+status=$?
+check "gpumemd --check-config does the same, with the same words" all "[ $status = 1 ]" 'cmp -s "$dir/mistakes" "$dir/stderr"'
+printf '[gpumemd]\nbackend = host\nhost_limit = 0\n[device 0]\nsize = 60T\n' >"$dir/machine.conf"
+run 0 config check "$dir/machine.conf"
+check "config check warns of a size that this machine does not have" all "[ $status = 0 ]" \
+	'says "machine.conf:5: size: 60.0T are more than the "' 'says "machine.conf: no mistakes"'
+run 0 config check "$dir/machine.conf" --json
+check "for programs too" all "[ $status = 0 ]" "is ok true" "is errors.# 0" "is warnings.# 1" "is warnings.0.kind config"
+"$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
+status=$?
+check "and so does --check-config" all "[ $status = 0 ]" 'complains "machine.conf:5: size: 60.0T are more than the "'
+printf '[gpumemd]\nbackend = cuda\n[limit uid:0]\nguarantee = 1G\n' >"$dir/machine.conf"
+LD_LIBRARY_PATH='' run 0 config check "$dir/machine.conf" --json
+check "config check says what it could not check" all "[ $status = 0 ]" "is ok true" "is warnings.0.kind unchecked"
 printf '[gpumemd]\n' >"$dir/strict.conf"
 run 0 config check "$dir/strict.conf"
 check "all files without mistakes are named" \

@@ -13,8 +13,14 @@ scratch doctor
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8 GPUMEM_TEST_ROOT=$dir/root
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS_PIPE_DIRECTORY
 
+# What systemd says about the unit.
+mkdir "$dir/bin"
+printf '#!/bin/sh\ncat "%s/unit"\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
+PATH=$dir/bin:$PATH
+
 # Makes a machine where all is well.
 fresh() {
+	printf 'ActiveState=inactive\nResult=success\nExecMainStatus=0\nStatusText=\n' >"$dir/unit"
 	rm -rf "$dir/root"
 	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system,sys/kernel/mm/transparent_hugepage}
 	echo 'always within_size advise [never] deny force' >"$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -128,6 +134,57 @@ fresh
 doctor
 found "backend = host asks for no driver" 0 driver null ok "not used" -
 config=
+
+# ---- what the daemon would refuse, and what it refused
+
+config=$'[limit uid:0]\nguarantee = 800G\n'
+fresh
+doctor
+found "a guarantee that no GPU has" 1 config null fail "guarantees on device 0 (Fake GPU 0) go beyond its capacity of 460.8M" "config check"
+config=$'[device 1 limit uid:0]\nguarantee = 100M\n'
+fresh
+doctor
+found "a limit on a device that is there" 0 config null ok "backend auto" -
+mkdir "$dir/root/etc/systemd" "$dir/root/etc/systemd/system" "$dir/root/etc/systemd/system/gpumemd.service.d"
+printf '[Service]\nEnvironment="A=b c" "CUDA_VISIBLE_DEVICES=1"\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/gpus.conf"
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\n[device 1 limit uid:0]\nguarantee = 100M\n' >"$dir/root/etc/gpumemd/gpumemd.conf"
+doctor
+found "but not one that the service does not see" 1 config null fail "there is no device 1; there is 1, numbered from 0" "config check"
+found "whose variable is shown" 1 devices null note "CUDA_VISIBLE_DEVICES is set: 1" -
+printf '[Service]\nEnvironment=\nEnvironmentFile=-/etc/default/gpumemd\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/more.conf"
+doctor
+found "unless a later drop-in takes it back" 0 config null ok "backend auto" -
+mkdir "$dir/root/etc/default"
+echo 'CUDA_VISIBLE_DEVICES="0"' >"$dir/root/etc/default/gpumemd"
+doctor
+found "a file of variables counts, too" 1 config null fail "there is no device 1" "config check"
+config=$'[device 0]\nsize = 1G\n'
+fresh
+doctor
+i=$(row config) && i=$((i + 1))
+if [ "$status $(value "checks.$i.check") $(value "checks.$i.state")" = "0 config warn" ] &&
+	[[ $(value "checks.$i.what") == *"size of [device 0] has no effect"* ]]; then
+	ok "what has no effect is warned about"
+else
+	not_ok "what has no effect is warned about" "$(cat "$dir/json")"
+fi
+config=$'[device 1 limit uid:0]\nguarantee = 100M\n'
+fresh
+GPUMEM_FAKE_FAIL=cuInit:0:999 doctor
+i=$(row config) && i=$((i + 1))
+if [ "$(value "checks.$i.check") $(value "checks.$i.state")" = "config note" ] && [[ $(value "checks.$i.what") == "not checked: "*CUDA_ERROR_UNKNOWN* ]]; then
+	ok "what could not be checked is said"
+else
+	not_ok "what could not be checked is said" "$(cat "$dir/json")"
+fi
+config=
+fresh
+printf 'ActiveState=failed\nResult=exit-code\nExecMainStatus=78\nStatusText=gpumemd.conf:7: guarantee: too much\n' >"$dir/unit"
+doctor
+found "a service that failed, with its last error" 1 service null fail "(exit-code 78): gpumemd.conf:7: guarantee: too much" "journalctl -u gpumemd"
+printf 'ActiveState=active\nResult=success\nExecMainStatus=0\nStatusText=Serving 2 devices\n' >"$dir/unit"
+doctor
+found "a service that runs" 0 service null ok "unit installed, active;" -
 
 # ---- what devices can do
 

@@ -83,11 +83,17 @@ until_says() { # PATTERN COMMAND...
 
 # ---- gpumemd.conf(5): the daemon accepts every example
 
+# On a machine with the GPUs that they are for. Pinned host memory would be as small as this machine.
+mkdir "$dir/example.conf.d"
+printf '[gpumemd]\nhost_limit = 0\n' >"$dir/example.conf.d/here.conf"
+check_example() {
+	top_builddir=$build "$source/tests/fake/with-fake-gpu" -n 2 -s 80g "$build/daemon/gpumemd" --check-config --config "$dir/example.conf" 2>&1
+}
 i=0
 while IFS= read -r -d '' text; do
 	i=$((i + 1))
-	printf '%s' "$text" >"$dir/example.conf"
-	is "example $i of gpumemd.conf(5) is accepted" "" "$("$build/daemon/gpumemd" --check-config --config "$dir/example.conf" 2>&1)"
+	printf '%s' "$text" | sed 's/GPU-8932f937-[-0-9a-f]*/GPU-f46b6500-6770-756d-656d-640000000000/' >"$dir/example.conf"
+	is "example $i of gpumemd.conf(5) is accepted" "" "$(check_example)"
 done < <(awk '/^```$/ { if (open && text ~ /^\[|\n\[/) printf "%s%c", text, 0; open = !open; text = ""; next } open { text = text $0 "\n" }' \
 	"$source/man/gpumemd.conf.5.scd")
 is "they were found" yes "$([ "$i" -ge 6 ] && echo yes)"

@@ -31,6 +31,7 @@ tests=(
 	a_stop_is_clean_and_leaves_the_socket
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
+	what_the_daemon_refuses_every_check_refuses_and_doctor_quotes
 	a_client_that_waits_does_not_start_it_again_and_again
 	without_a_gpu_it_takes_its_time_between_tries
 	without_the_right_to_end_clients_it_says_so_at_start
@@ -289,6 +290,27 @@ a_bad_configuration_keeps_it_from_starting_and_says_why() {
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''
 	systemctl start gpumemd.service && status_works
+}
+
+what_the_daemon_refuses_every_check_refuses_and_doctor_quotes() {
+	local words='gpumemd\.conf:2: guarantee: with 60\.0T for uid:0, guarantees on device 0 ' row status=0
+	systemctl stop gpumemd.socket gpumemd.service
+	configure '[limit uid:0]\nguarantee = 60T\n'
+	# doctor looks for units where they are installed.
+	mkdir -p /etc/systemd/system /run/systemd/system && ln -sf "$(property FragmentPath)" /etc/systemd/system/gpumemd.service || return 1
+	gpumemctl config check 2>&1 | grep -q "$words" || { echo "config check accepts it" >&2; status=1; }
+	gpumemd --check-config 2>&1 | grep -q "$words" || { echo "--check-config accepts it" >&2; status=1; }
+	if systemctl start gpumemd.service 2>/dev/null; then
+		echo "it started" >&2
+		status=1
+	fi
+	row=$(gpumemctl doctor --json | tr -d '\n' | grep -o '"state": "[a-z]*", *"check": "service"[^}]*')
+	grep -q '"state": "fail".*(exit-code 78): .*60.0T for uid:0' <<<"$row" || { echo "doctor: $row" >&2; status=1; }
+	rm /etc/systemd/system/gpumemd.service
+	systemctl stop gpumemd.service gpumemd.socket
+	systemctl reset-failed gpumemd.service gpumemd.socket
+	configure ''
+	systemctl start gpumemd.service && status_works && return "$status"
 }
 
 # The client waits at the socket, and is served when the configuration is mended, without a start by hand.

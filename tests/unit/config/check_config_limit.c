@@ -247,6 +247,53 @@ START_TEST(limits_are_held_against_the_devices_that_there_are)
 }
 END_TEST
 
+START_TEST(what_the_devices_make_useless_is_warned_about)
+{
+	struct gm_config_known here = {.n = 2,
+		.sized = true,
+		.ram = UINT64_C(23) << 30,
+		.devices = {{.pci = "", .name = "host memory 0", .total = UINT64_C(900) << 30},
+			{.pci = "", .name = "pinned memory", .total = 1 << 30, .pinned = true}}};
+	static const char text[] = "[gpumemd]\nbackend = auto\nhost_limit = 24G\n"
+				   "[device 0]\nsize = 900G\n[device 1]\nfraction = 0.5\n"
+				   "[device ff:00.0]\nreserve = 0\nfraction = 0.5\n";
+	char want[2048];
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	snprintf(want, sizeof(want),
+		"%1$s:3: host_limit: 24.0G are more than the 23.0G of host memory here: the kernel ends "
+		"processes before clients can use all of it; lower it, or write host_limit = auto\n"
+		"%1$s:5: size: 900.0G are more than the 23.0G of host memory here: the kernel ends "
+		"processes before clients can use all of it; write a smaller size\n"
+		"%1$s:7: [device 1] has no effect: there is 1 device here, numbered from 0\n"
+		"%1$s:9: [device ff:00.0] has no effect: no device here has this name; see gpumemctl "
+		"devices",
+		path);
+	ck_assert_str_eq(config->warnings, want);
+
+	/* A size that fits, and an empty section, which has no line of its own. */
+	put(path, "[device 0]\nsize = 23G\n[device 1]\n", 33);
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_str_eq(config->warnings,
+		"[device 1] has no effect: there is 1 device here, numbered from 0");
+
+	/* GPUs have the size that they have. */
+	here.sized = false;
+	put(path, text, strlen(text));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_ptr_nonnull(
+		strstr(config->warnings, ":5: size of [device 0] has no effect: it is for "
+					 "the host backend, and device 0 is a GPU (host "
+					 "memory 0)\n"));
+
+	/* Nothing is warned about where nothing is known. */
+	accept_text(text);
+	ck_assert_str_eq(config->warnings, "");
+}
+END_TEST
+
 START_TEST(all_mistakes_come_at_once_and_none_twice)
 {
 	/* A bad value, two that contradict each other, and limits that do not fit. */
@@ -380,6 +427,7 @@ int main(void)
 	tcase_add_test(tcase, limits_contradict_each_other_across_sections);
 	tcase_add_test(tcase, limits_are_held_against_the_devices);
 	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
+	tcase_add_test(tcase, what_the_devices_make_useless_is_warned_about);
 	tcase_add_test(tcase, all_mistakes_come_at_once_and_none_twice);
 	tcase_add_loop_test(tcase, a_mistake_does_not_hide_a_contradiction, 0,
 		sizeof(mistakes) / sizeof(mistakes[0]));

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A configuration, held against the devices of this machine. The file has the daemon's own choice
+ * among backends, so that a check finds what the daemon would find.
+ */
+#include "daemon/config/config_machine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cuda/cuda.h"
+#include "common/log.h"
+#include "common/system/platform.h"
+#include "daemon/backend/backend_cuda.h"
+#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend_ram.h"
+
+#define UNIT     "gpumemd.service"
+#define VARIABLE "CUDA_VISIBLE_DEVICES"
+
+/* ---- the devices */
+
+int gm_config_machine_open(const struct gm_config *config, const char *name,
+	struct gm_config_machine *ret, char why[256])
+{
+	/* auto takes the first one that has devices. */
+	static const struct gm_backend_ops *const backends[] = {&gm_backend_cuda, &gm_backend_host};
+	struct gm_config_machine machine = {0};
+	struct gm_backend_config wanted = {
+		.host_limit = config->host_limit, .host_memory = config->host_memory};
+	int r = -ENODEV;
+
+	name = name ? name : config->backend;
+	*why = '\0';
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		wanted.size[i] = config->devices[i].size;
+	if (wanted.host_limit == UINT64_MAX)
+		wanted.host_limit = gm_backend_ram_quarter();
+	wanted.host_limit = wanted.host_limit / GM_CHUNK_MIN * GM_CHUNK_MIN;
+
+	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]) && r == -ENODEV; i++) {
+		if (strcmp(name, "auto") != 0 && strcmp(name, backends[i]->name) != 0)
+			continue;
+		machine.ops = backends[i];
+		r = machine.ops->open(&wanted, &machine.backend, &machine.n, why);
+		if (r == -ENODEV && strcmp(name, "auto") == 0)
+			snprintf(machine.note, sizeof(machine.note), "%s: %.200s",
+				backends[i]->name, why);
+	}
+	if (r < 0) {
+		if (!*why)
+			snprintf(why, 256, "there is no backend of this name");
+		return r;
+	}
+	*ret = machine;
+	return 0;
+}
+
+void gm_config_machine_describe(const struct gm_backend_ops *ops,
+	const struct gm_backend_device *devices, uint32_t n, struct gm_config_known *known)
+{
+	known->n = n;
+	known->sized = ops->sized;
+	known->ram = gm_backend_ram_total();
+	for (uint32_t i = 0; i < n; i++) {
+		known->devices[i].uuid = devices[i].pinned ? NULL : devices[i].uuid;
+		known->devices[i].pci = devices[i].pci;
+		known->devices[i].name = devices[i].name;
+		known->devices[i].total = devices[i].total;
+		known->devices[i].pinned = devices[i].pinned;
+	}
+}
+
+/* ---- the service's environment */
+
+struct machine_variable {
+	bool set;
+	char value[1024];
+};
+
+/* Takes the variable from "VARIABLE=value", and leaves any other assignment. */
+static void machine_take_assignment(struct machine_variable *variable, const char *text)
+{
+	size_t n = strlen(VARIABLE);
+
+	if (strncmp(text, VARIABLE, n) != 0 || text[n] != '=')
+		return;
+	variable->set = true;
+	snprintf(variable->value, sizeof(variable->value), "%s", text + n + 1);
+}
+
+/* Copies the next word of a line without its quotes. Returns what follows, or NULL if there is none. */
+static const char *machine_next_word(const char *at, char *word, size_t size)
+{
+	size_t n = 0;
+	char quote = '\0';
+
+	at += strspn(at, " \t\n");
+	if (!*at)
+		return NULL;
+	for (; *at && (quote || !strchr(" \t\n", *at)); at++) {
+		if (quote ? *at == quote : *at == '"' || *at == '\'')
+			quote = quote ? '\0' : *at;
+		else if (n + 1 < size)
+			word[n++] = *at;
+	}
+	word[n] = '\0';
+	return at;
+}
+
+/* Environment=: assignments; an empty line takes back those before it. */
+static void machine_take_environment(void *ctx, const char *value)
+{
+	struct machine_variable *variable = ctx;
+	char word[sizeof(variable->value)];
+
+	if (!*value)
+		variable->set = false;
+	while ((value = machine_next_word(value, word, sizeof(word))))
+		machine_take_assignment(variable, word);
+}
+
+/* EnvironmentFile=: a file with an assignment on each line. */
+static void machine_take_file(void *ctx, const char *value)
+{
+	struct machine_variable *variable = ctx;
+	char path[PATH_MAX], line[sizeof(variable->value)], word[sizeof(variable->value)];
+
+	value += *value == '-';
+	snprintf(path, sizeof(path), "%s%s", gm_platform_root(), value);
+	FILE *file = *value == '/' ? fopen(path, "re") : NULL;
+	while (file && fgets(line, sizeof(line), file))
+		if (machine_next_word(line, word, sizeof(word)))
+			machine_take_assignment(variable, word);
+	if (file)
+		fclose(file);
+}
+
+/* Sees the GPUs that the service sees. */
+static void machine_use_service(void)
+{
+	struct machine_variable variable = {0};
+	const char *root = gm_platform_root();
+
+	if (gm_platform_unit(root, UNIT, "Environment", machine_take_environment, &variable))
+		gm_platform_unit(root, UNIT, "EnvironmentFile", machine_take_file, &variable);
+	if (variable.set)
+		setenv(VARIABLE, variable.value, 1);
+}
+
+/* Whether the system's service reads this configuration, or may be meant to. */
+static bool machine_is_of_service(const char *path)
+{
+	char system[PATH_MAX];
+
+	snprintf(system, sizeof(system), "%s" GM_CONFIG_SYSTEM_FILE, gm_platform_root());
+	return geteuid() == 0 ||
+	       (path && (!strcmp(path, system) || !strcmp(path, GM_CONFIG_SYSTEM_FILE)));
+}
+
+/* ---- the check */
+
+/* Whether limits of this configuration depend on the devices. */
+static bool machine_matters(const struct gm_config *config)
+{
+	for (size_t i = 0; i < config->n_limits; i++)
+		if (config->limits[i].guarantee ||
+			config->limits[i].device != GM_CONFIG_ALL_DEVICES)
+			return true;
+	return config->n_devices || config->n_strangers;
+}
+
+/* Opens the devices as the daemon would. The daemon's log has what the backends say meanwhile. A driver
+ * that is there and does not work for this user may work for the daemon's user. */
+static int machine_look(const struct gm_config *config, const char *backend,
+	struct gm_config_machine *ret, char why[256])
+{
+	gm_log_sink sink = gm_log_get_sink();
+
+	gm_log_set_sink(gm_log_nowhere);
+	int r = gm_config_machine_open(config, backend, ret, why);
+	gm_log_set_sink(sink);
+	if (r == 0 && *ret->note && gm_cuda_lack() == GM_CUDA_BROKEN) {
+		snprintf(why, 256, "%.255s", ret->note);
+		ret->ops->close(ret->backend);
+		return -ENODEV;
+	}
+	return r;
+}
+
+int gm_config_machine_read(const char *path, const struct gm_config_known *known,
+	struct gm_config **ret_config, struct gm_config_report *ret_report, char **ret_unchecked)
+{
+	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	struct gm_config_known full = *known;
+	struct gm_config_machine machine;
+	struct gm_config *config = NULL;
+	char why[256];
+
+	*ret_unchecked = NULL;
+	int r = gm_config_read(path, known, &config, ret_report);
+	if (r < 0)
+		return r;
+	if (machine_is_of_service(ret_report->path))
+		machine_use_service();
+	if (machine_look(config, known->backend, &machine, why) < 0) {
+		if (machine_matters(config) &&
+			asprintf(ret_unchecked,
+				"not checked: whether limits and sections of devices fit the devices of the daemon, because they cannot be looked at here (%s)",
+				why) < 0)
+			*ret_unchecked = NULL;
+		*ret_config = config;
+		return 0;
+	}
+	gm_config_free(config);
+	gm_config_report_deinit(ret_report);
+
+	for (uint32_t i = 0; i < machine.n; i++)
+		machine.ops->device_info(machine.backend, i, &devices[i]);
+	gm_config_machine_describe(machine.ops, devices, machine.n, &full);
+	r = gm_config_read(path, &full, ret_config, ret_report);
+	machine.ops->close(machine.backend);
+	return r;
+}
