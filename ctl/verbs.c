@@ -11,6 +11,7 @@
 	X(status) \
 	X(devices) \
 	X(pools) \
+	X(who) \
 	X(clients) \
 	X(buffers) \
 	X(shares) \

@@ -124,6 +124,12 @@ static bool broker_core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_
 	       gm_clock_ns() - when < GM_BROKER_TROUBLE_NS;
 }
 
+static bool broker_core_foreigner(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
+{
+	const struct gm_broker *broker = ctx;
+	return gm_processes_foreigner(broker->serve.processes, device, text);
+}
+
 static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
@@ -228,12 +234,16 @@ static void broker_on_sampled(
 	void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest)
 {
 	struct gm_broker *broker = ctx;
+	struct gm_device_figures figures;
 	if (gm_broker_keep_hides(broker, device, latest))
 		return;
-	if (result < 0)
+	if (result < 0) {
 		gm_core_sample_failed(broker->core, device);
-	else
+	} else {
 		gm_core_sample(broker->core, device, free_bytes);
+		gm_core_device_figures(broker->core, device, &figures);
+		gm_processes_watch(broker->serve.processes, device, figures.foreign);
+	}
 	if (latest)
 		gm_core_probed(broker->core, device);
 }
@@ -249,7 +259,7 @@ static void broker_on_counted(void *ctx, uint32_t device, struct gm_counted *cou
 static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
-	gm_processes_update(broker->serve.processes, device, usage);
+	gm_processes_update(&broker->serve, device, usage);
 }
 
 const struct gm_worker_events gm_broker_device_events = {
@@ -322,6 +332,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.fate = broker_core_fate,
 	.pooled = broker_core_pooled,
 	.trouble = broker_core_trouble,
+	.foreigner = broker_core_foreigner,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,
 	.record = gm_broker_keep_record,

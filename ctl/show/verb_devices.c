@@ -7,10 +7,10 @@
  * figures that it sends next belong to the same moment.
  */
 
-#include "common/limits.h"
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/user.h"
+#include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column process_columns[] = {
@@ -28,18 +28,12 @@ struct devices_answer {
 	struct gm_writer *writer;
 	struct gm_table *devices, *processes;
 	size_t n;
-	/* How much the listed processes of each device use together. */
-	struct {
-		uint64_t bytes;
-		bool complete; /* all processes are listed, and what each of them uses is known */
-	} sums[GM_LIMIT_DEVICES];
-	uint64_t unlisted;
+	struct gm_usage_list usage;
 };
 
 /* ---- processes */
 
-static void devices_add_process(
-	struct gm_table *table, uint32_t device, const Gm__Wire__Process *process)
+static void devices_add_process(struct gm_table *table, const struct gm_usage_item *process)
 {
 	char user[GM_USER_TEXT];
 	const char *kind = "other", *what = NULL;
@@ -56,7 +50,7 @@ static void devices_add_process(
 	}
 
 	gm_table_row(table);
-	gm_table_count(table, device);
+	gm_table_count(table, process->device);
 	gm_table_count(table, process->pid > 0 ? (uint64_t)process->pid : 0);
 	gm_table_count(table, process->uid);
 	gm_table_known(table, process->uid_known);
@@ -68,52 +62,18 @@ static void devices_add_process(
 	gm_table_text(table, what);
 }
 
-static void devices_take_processes(void *user, const Gm__Wire__Packet *packet)
-{
-	struct devices_answer *answer = user;
-
-	for (size_t i = 0; i < packet->processes->n_devices; i++) {
-		const Gm__Wire__DeviceProcesses *device = packet->processes->devices[i];
-		bool complete = device->known && device->unlisted == 0;
-		uint64_t sum = 0;
-
-		for (size_t j = 0; j < device->n_processes; j++) {
-			const Gm__Wire__Process *process = device->processes[j];
-
-			devices_add_process(answer->processes, device->device, process);
-			sum += process->bytes;
-			/* The daemon's figure includes ipc chunks; how much they take is not known. */
-			complete = complete && process->bytes_known &&
-				   process->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
-		}
-
-		answer->unlisted += device->unlisted;
-		if (device->device < GM_LIMIT_DEVICES) {
-			answer->sums[device->device].bytes = sum;
-			answer->sums[device->device].complete = complete;
-		}
-	}
-}
-
-/*
- * Adds the foreign memory that belongs to no listed process: a process only has an fd of it, or uses
- * the device without a context. What lingers on a GPU, or was declared, is not foreign, but processes are
- * listed with it.
- */
+/* Adds the foreign memory that belongs to no listed process. */
 static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Device *device)
 {
 	struct gm_table *table = answer->processes;
-	uint64_t others = device->foreign + device->lingering + device->declared_seen;
+	uint64_t rest = gm_usage_list_rest(&answer->usage, device);
 
-	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
-		!answer->sums[device->number].complete ||
-		others <= answer->sums[device->number].bytes)
+	if (rest == 0)
 		return;
-
 	gm_table_row(table);
 	gm_table_count(table, device->number);
 	gm_table_nones(table, 4);
-	gm_table_size(table, others - answer->sums[device->number].bytes);
+	gm_table_size(table, rest);
 	gm_table_text(table, "unlisted");
 	gm_table_text(table, "without a process");
 }
@@ -208,19 +168,18 @@ static void devices_take(void *user, const Gm__Wire__Packet *packet)
 /* Asks both questions on one connection. */
 static gpumem_status devices_ask(struct gm_ctl *ctl, struct devices_answer *answer)
 {
-	Gm__Wire__GetProcesses get_processes = GM__WIRE__GET_PROCESSES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_PROCESSES, get_processes, &get_processes);
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
 
-	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_PROCESSES,
-		devices_take_processes, answer, &ctl->trouble);
-
-	/* An older daemon cannot list processes, but has the figures. */
-	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED)
+	status = gm_usage_list_ask(conn, &answer->usage, &ctl->trouble);
+	for (size_t i = 0; i < answer->usage.n; i++)
+		devices_add_process(answer->processes, &answer->usage.items[i]);
+	if (answer->usage.no_memory)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
+	if (status == GPUMEM_OK)
 		status = gm_verb_ask_devices(ctl, conn, devices_take, answer);
 	gm_ctl_conn_free(conn);
 	return status;
@@ -235,6 +194,8 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	};
 
 	gpumem_status status = devices_ask(ctl, &answer);
+	uint64_t unlisted = answer.usage.unlisted;
+	gm_usage_list_deinit(&answer.usage);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.devices);
 		gm_table_free(answer.processes);
@@ -252,12 +213,11 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	}
 
 	gm_writer_notes(ctl->writer);
-	if (answer.unlisted)
+	if (unlisted)
 		gm_writer_note(ctl->writer, "unlisted", GM_MARK_NONE,
 			"%llu more process%s less memory and %s not shown",
-			(unsigned long long)answer.unlisted,
-			answer.unlisted == 1 ? " uses" : "es use",
-			answer.unlisted == 1 ? "is" : "are");
+			(unsigned long long)unlisted, unlisted == 1 ? " uses" : "es use",
+			unlisted == 1 ? "is" : "are");
 	return GPUMEM_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/text.h"
 #include "ctl/io/user.h"
+#include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
 
 /* What the notes below the table need to know about a device. */
@@ -40,6 +41,7 @@ struct status_answer {
 	uint64_t lost, damaged;    /* see the message Keeper */
 	struct status_device devices[GM_LIMIT_DEVICES];
 	size_t n_devices;
+	struct gm_usage_list usage; /* filled if a device has much foreign memory */
 };
 
 static const struct gm_column other_columns[] = {
@@ -191,9 +193,40 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
-static void status_note_device(struct gm_writer *writer, const struct status_device *device)
+/* Whether foreign memory takes more of the capacity than a few CUDA contexts, which are not unusual. */
+static bool status_is_crowded(const struct status_device *device)
 {
-	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], user[GM_USER_TEXT];
+	return device->ceiling < device->capacity &&
+	       device->capacity - device->ceiling > device->capacity / 10;
+}
+
+/* Notes how much foreign memory there is, who has most of it, and where to see the others. */
+static void status_note_foreign(
+	const struct status_answer *answer, const struct status_device *device)
+{
+	struct gm_writer *writer = answer->writer;
+	const struct gm_usage_item *most = gm_usage_list_largest(&answer->usage, device->number);
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], user[GM_USER_TEXT];
+	char who[GM_USER_TEXT + GM_UNITS_TEXT + 128] = "";
+
+	if (most)
+		snprintf(who, sizeof(who), "; %s%spid %lld%s%s has %s of it",
+			*most->command ? most->command : "", *most->command ? ", " : "",
+			(long long)most->pid, most->uid_known ? " of user " : "",
+			most->uid_known ? gm_user_name(most->uid, user) : "",
+			gm_writer_bytes(writer, most->bytes, c));
+	gm_writer_note(writer, "foreign", GM_MARK_WARN,
+		"device %u: foreign memory is %s, so %s of the capacity cannot be leased%s; see gpumemctl who %u",
+		device->number, gm_writer_bytes(writer, device->foreign, a),
+		gm_writer_bytes(writer, device->capacity - device->ceiling, b), who,
+		device->number);
+}
+
+static void status_note_device(
+	const struct status_answer *answer, const struct status_device *device)
+{
+	struct gm_writer *writer = answer->writer;
+	char a[GM_UNITS_TEXT], user[GM_USER_TEXT];
 
 	if (device->drained)
 		gm_writer_note(writer, "drained", GM_MARK_WARN,
@@ -209,14 +242,8 @@ static void status_note_device(struct gm_writer *writer, const struct status_dev
 		gm_writer_note(writer, "unmeasured", GM_MARK_WARN,
 			"device %u: %s: foreign memory is not known; see gpumemctl doctor",
 			device->number, *device->trouble ? device->trouble : "no NVML");
-
-	/* A few CUDA contexts are not unusual. */
-	if (device->ceiling < device->capacity &&
-		device->capacity - device->ceiling > device->capacity / 10)
-		gm_writer_note(writer, "foreign", GM_MARK_WARN,
-			"device %u: foreign memory is %s, so %s of the capacity cannot be leased",
-			device->number, gm_writer_bytes(writer, device->foreign, a),
-			gm_writer_bytes(writer, device->capacity - device->ceiling, b));
+	if (status_is_crowded(device))
+		status_note_foreign(answer, device);
 }
 
 static void status_note_unusual(const struct status_answer *answer)
@@ -231,7 +258,7 @@ static void status_note_unusual(const struct status_answer *answer)
 			"the daemon serves no device, so nothing can be leased; see gpumemctl doctor");
 
 	for (size_t i = 0; i < answer->n_devices; i++) {
-		status_note_device(writer, &answer->devices[i]);
+		status_note_device(answer, &answer->devices[i]);
 		quarantined += answer->devices[i].quarantined;
 		lingering += answer->devices[i].lingering;
 	}
@@ -260,6 +287,18 @@ static void status_note_unusual(const struct status_answer *answer)
 			gm_writer_bytes(writer, lingering, text));
 }
 
+/* Asks who has the foreign memory, if it is much. The rest of the answer stands without that. */
+static void status_ask_processes(struct gm_ctl_conn *conn, struct status_answer *answer)
+{
+	struct gm_trouble trouble;
+	bool crowded = false;
+
+	for (size_t i = 0; i < answer->n_devices; i++)
+		crowded = crowded || status_is_crowded(&answer->devices[i]);
+	if (crowded)
+		(void)gm_usage_list_ask(conn, &answer->usage, &trouble);
+}
+
 static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
@@ -276,6 +315,8 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 		answer.path = gm_ctl_conn_path(conn);
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, status_take,
 			&answer, &ctl->trouble);
+		if (status == GPUMEM_OK)
+			status_ask_processes(conn, &answer);
 		gm_ctl_conn_free(conn);
 	}
 	if (status != GPUMEM_OK) {
@@ -287,6 +328,7 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 	gm_writer_table(ctl->writer, "devices", answer.table);
 	gm_writer_data(ctl->writer, "others", answer.others);
 	status_note_unusual(&answer);
+	gm_usage_list_deinit(&answer.usage);
 	return GPUMEM_OK;
 }
 

@@ -104,6 +104,9 @@ struct gm_core_ops {
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
 	 * nothing. */
 	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
+	/* Names the process outside of the broker that has most of the device, as last surveyed: "pid 7 of user
+	 * ann has 1.0G". Returns false if none is known. Must be quick. */
+	bool (*foreigner)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
 	/* Asks the daemon to call gm_core_tick() at this time, which is earlier than the time that the last tick
 	 * returned. Without this function, deadlines are only as exact as the ticks. */
 	void (*wake_at)(void *ctx, uint64_t ns);

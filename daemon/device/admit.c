@@ -15,7 +15,8 @@
 #include <string.h>
 
 /* Room for " (... too much)". */
-#define EXCESS_TEXT (GM_UNITS_TEXT + 16)
+#define EXCESS_TEXT    (GM_UNITS_TEXT + 16)
+#define FOREIGNER_TEXT 96
 
 /* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
@@ -120,6 +121,18 @@ static const char *admit_say_excess(uint64_t bytes, uint64_t most, char text[EXC
 	return text;
 }
 
+/* Says who has most of the foreign memory, in parentheses; nothing if that is not known. */
+static const char *admit_say_foreigner(const struct gm_device *device, char text[FOREIGNER_TEXT])
+{
+	const struct gm_env *env = device->env;
+	char who[GM_DETAIL_BYTES];
+
+	text[0] = '\0';
+	if (env->ops.foreigner && env->ops.foreigner(env->ctx, device->number, who))
+		snprintf(text, FOREIGNER_TEXT, " (%.*s)", FOREIGNER_TEXT - 4, who);
+	return text;
+}
+
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
@@ -131,6 +144,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 	uint64_t of = gm_device_available(device), capacity = gm_device_capacity(device);
 	char owner[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT];
 	char asked[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT], excess[EXCESS_TEXT];
+	char foreigner[FOREIGNER_TEXT], see[40];
 	gm_format_size(bytes, asked);
 
 	switch (refusal->block) {
@@ -176,15 +190,20 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 	if (refusal->denied)
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"device %u is out of memory: it could not make %s although nothing is "
-			"pooled; %s of it are used outside the broker; end those programs, or "
-			"lower fraction",
+			"pooled; %s of it are used outside the broker%s; see gpumemctl who %u, end "
+			"those programs, or lower fraction",
 			device->number, gm_format_size(refusal->denied, a),
-			gm_format_size(foreign, b));
+			gm_format_size(foreign, b), admit_say_foreigner(device, foreigner),
+			device->number);
+	snprintf(see, sizeof(see), "see gpumemctl who %u", device->number);
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-		"device %u has %s available of %s, asked for %s%s%s%s%s%s; %s", device->number,
+		"device %u has %s available of %s, asked for %s%s%s%s%s%s%s; %s", device->number,
 		gm_format_size(of, a), gm_format_size(capacity, b), asked,
 		admit_say_excess(bytes, refusal->never ? capacity : of, excess), never,
 		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
 		foreign ? " are used outside the broker" : "",
-		refusal->never ? "ask for less, or use another device" : "see gpumemctl clients");
+		foreign ? admit_say_foreigner(device, foreigner) : "",
+		refusal->never ? "ask for less, or use another device"
+		: foreign      ? see
+			       : "see gpumemctl clients");
 }

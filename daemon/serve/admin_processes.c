@@ -11,15 +11,21 @@
 #include "daemon/serve/admin_processes.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/text/uid_name.h"
+#include "common/text/units.h"
 #include "daemon/serve/answer.h"
 
 #define GM_PROCESSES_PAUSE_MS 100
+/* So much more or less foreign memory is worth another survey, in bytes. */
+#define GM_PROCESSES_CHANGE (UINT64_C(16) << 20)
 
 _Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
 
@@ -37,11 +43,16 @@ struct gm_processes {
 	struct gm_worker *const *workers;
 	uint32_t devices;
 	struct gm_usage *latest[GM_LIMIT_DEVICES];
+	/* The largest process of each device that does not use the broker; NULL: there is none. It is part of
+	 * latest. */
+	const struct gm_usage_process *foreigner[GM_LIMIT_DEVICES];
+	uint64_t foreign[GM_LIMIT_DEVICES]; /* how much was foreign when it was last looked for */
 	struct question *waiting;
 	uint64_t round;   /* how many have ended */
 	uint32_t missing; /* a bit per device whose result is missing; 0: no round is under way */
 	uint64_t begun_ms;
-	bool begun; /* there was a round */
+	bool begun;  /* there was a round */
+	bool wanted; /* a round is wanted without a question */
 	uv_timer_t timer;
 };
 
@@ -95,7 +106,7 @@ void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *pe
 /* Sorted by pid, to find the clients among many processes. */
 struct processes_numbered {
 	pid_t pid;
-	Gm__Wire__Process *process;
+	Gm__Wire__ProcessKind *kind;
 };
 
 static int processes_by_pid(const void *a, const void *b)
@@ -112,17 +123,17 @@ static void processes_mark(
 	struct processes_numbered *found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
 
 	if (found)
-		found->process->kind = kind;
+		*found->kind = kind;
 }
 
 static void processes_mark_ours(
-	const struct gm_serve *serve, struct processes_numbered *list, size_t n)
+	const struct gm_clients *clients, struct processes_numbered *list, size_t n)
 {
 	struct gm_client *client;
 
 	qsort(list, n, sizeof(*list), processes_by_pid);
 	processes_mark(list, n, getpid(), GM__WIRE__PROCESS_KIND__PROCESS_DAEMON);
-	DL_FOREACH (serve->clients->list, client)
+	DL_FOREACH (clients->list, client)
 		processes_mark(
 			list, n, client->identity->pid, GM__WIRE__PROCESS_KIND__PROCESS_CLIENT);
 }
@@ -159,10 +170,10 @@ static void processes_fill(const struct gm_answer *answer, const struct gm_peer 
 		process->uid = from->uid_known ? from->uid : 0;
 		if (processes_may_see(answer, peer, from))
 			process->command = (char *)from->command;
-		out->numbered[i] = (struct processes_numbered){from->pid, process};
+		out->numbered[i] = (struct processes_numbered){from->pid, &process->kind};
 	}
 	if (usage->n)
-		processes_mark_ours(answer->serve, out->numbered, usage->n);
+		processes_mark_ours(answer->serve->clients, out->numbered, usage->n);
 	ret->known = usage->known;
 	ret->unlisted = usage->unlisted;
 	ret->n_processes = usage->n;
@@ -206,7 +217,7 @@ static void processes_begin(struct gm_processes *processes)
 	uint64_t now = uv_now(processes->timer.loop);
 	uint64_t since = now - processes->begun_ms;
 
-	if (processes->missing || !processes->waiting)
+	if (processes->missing || (!processes->waiting && !processes->wanted))
 		return;
 	if (processes->begun && since < GM_PROCESSES_PAUSE_MS) {
 		uv_timer_start(
@@ -214,6 +225,7 @@ static void processes_begin(struct gm_processes *processes)
 		return;
 	}
 	processes->begun = true;
+	processes->wanted = false;
 	processes->begun_ms = now;
 	for (uint32_t i = 0; i < processes->devices; i++) {
 		processes->missing |= UINT32_C(1) << i;
@@ -226,12 +238,67 @@ static void processes_on_timer(uv_timer_t *timer)
 	processes_begin(timer->data);
 }
 
-void gm_processes_update(struct gm_processes *processes, uint32_t device, struct gm_usage *usage)
+struct processes_marks {
+	Gm__Wire__ProcessKind kinds[GM_LIMIT_PROCESSES];
+	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
+};
+
+/* Finds the largest process that is neither a client nor the daemon. */
+static const struct gm_usage_process *processes_find_foreigner(
+	const struct gm_clients *clients, const struct gm_usage *usage)
 {
+	size_t n = usage && usage->known ? usage->n : 0;
+	GM_AUTO_FREE struct processes_marks *marks = n ? calloc(1, sizeof(*marks)) : NULL;
+
+	if (!marks)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		marks->numbered[i] =
+			(struct processes_numbered){usage->list[i].pid, &marks->kinds[i]};
+	processes_mark_ours(clients, marks->numbered, n);
+	for (size_t i = 0; i < n; i++)
+		if (marks->kinds[i] == GM__WIRE__PROCESS_KIND__PROCESS_OTHER &&
+			usage->list[i].bytes != GM_BACKEND_UNKNOWN && usage->list[i].bytes > 0)
+			return &usage->list[i];
+	return NULL;
+}
+
+bool gm_processes_foreigner(
+	const struct gm_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES])
+{
+	const struct gm_usage_process *process = processes ? processes->foreigner[device] : NULL;
+	char size[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT];
+
+	if (!process || process->bytes > processes->foreign[device])
+		return false;
+	gm_format_size(process->bytes, size);
+	if (process->uid_known)
+		snprintf(text, GM_DETAIL_BYTES, "pid %d of %s has %s", (int)process->pid,
+			gm_uid_name_say(process->uid, user), size);
+	else
+		snprintf(text, GM_DETAIL_BYTES, "pid %d has %s", (int)process->pid, size);
+	return true;
+}
+
+void gm_processes_watch(struct gm_processes *processes, uint32_t device, uint64_t foreign)
+{
+	uint64_t before = processes ? processes->foreign[device] : foreign;
+
+	if (gm_max(foreign, before) - gm_min(foreign, before) < GM_PROCESSES_CHANGE)
+		return;
+	processes->foreign[device] = foreign;
+	processes->wanted = true;
+	processes_begin(processes);
+}
+
+void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usage *usage)
+{
+	struct gm_processes *processes = serve->processes;
 	struct question *question, *next;
 
 	gm_usage_free(processes->latest[device]);
 	processes->latest[device] = usage;
+	processes->foreigner[device] = processes_find_foreigner(serve->clients, usage);
 	processes->missing &= ~(UINT32_C(1) << device);
 	if (processes->missing)
 		return;

@@ -6,8 +6,8 @@
 #include "daemon/serve/serve.h"
 
 /*
- * Answers which processes use the devices. The device threads find that out between two jobs, and only
- * on request. A request that arrives during such a round waits for the next one, so an answer is never older than its
+ * Answers which processes use the devices. The device threads find that out between two jobs, on request
+ * and if the foreign memory of a device changed much. A request that arrives during such a round waits for the next one, so an answer is never older than its
  * request. Rounds begin at least 100 ms apart, however many clients ask.
  */
 struct gm_processes;
@@ -18,7 +18,14 @@ int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 /* All peers must be closed. Frees the memory in the loop's next turn. processes may be NULL. */
 void gm_processes_free(struct gm_processes *processes);
 /* Takes what a device thread found out. Takes ownership of usage, which may be NULL. */
-void gm_processes_update(struct gm_processes *processes, uint32_t device, struct gm_usage *usage);
+void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usage *usage);
+/* Takes how much of a device is foreign now. If that changed much, looks for the processes. processes may be
+ * NULL. */
+void gm_processes_watch(struct gm_processes *processes, uint32_t device, uint64_t foreign);
+/* Names the largest process that does not use the broker, as it was last seen: "pid 7 of user ann has 1.0G".
+ * Everybody may know that. Returns false if none is known. processes may be NULL. */
+bool gm_processes_foreigner(
+	const struct gm_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES]);
 /* Drops the peer's questions. processes may be NULL. */
 void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer);
 

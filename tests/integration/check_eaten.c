@@ -55,10 +55,24 @@ END_TEST
 
 START_TEST(what_a_program_keeps_is_named)
 {
-	struct puppet other = eaten(NULL, 800 * MiB);
+	gm_scene_start(&s, NULL);
+	/* The driver lists only processes with a context. */
+	struct puppet other = puppet_start(0);
+	GM_REQUIRE_EQ(PUPPET(&other, INIT, 0).result, 0);
+	GM_REQUIRE_EQ(PUPPET(&other, CONTEXT, .a = 0).result, 0);
+	GM_REQUIRE_EQ(PUPPET(&other, ALLOC, .a = 800 * MiB).result, 0);
+	GM_UNTIL(gm_figures_now(&s.daemon).foreign == 800 * MiB);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 256 * MiB, NULL), GPUMEM_E_NO_MEMORY);
 	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "has 224.0M available of 1.0G, asked for 256.0M"));
 	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "800.0M are used outside the broker"));
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "; see gpumemctl who 0"));
+	/* The daemon looks for the program when it sees that the memory is gone. */
+	char words[128];
+	snprintf(words, sizeof(words), "800.0M are used outside the broker (pid %d of ",
+		(int)other.pid);
+	GM_UNTIL(gm_scene_lease(&s.a, 256 * MiB, NULL) == GPUMEM_E_NO_MEMORY &&
+		 strstr(gm_raw_detail(&s.a), words));
+	GM_REQUIRE(strstr(gm_raw_detail(&s.a), " has 800.0M); see gpumemctl who 0"));
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 224 * MiB, NULL), GPUMEM_OK);
 	puppet_kill(&other);
 	gm_scene_stop(&s);

@@ -15,6 +15,8 @@ table='
 status                          | 3 3 4 0
 devices                         | 3 3 4 0
 pools                           | 3 3 4 0
+who                             | 3 3 4 0
+who 9                           | 3 3 4 1
 clients                         | 3 3 4 0
 buffers                         | 3 3 4 0
 shares                          | 3 3 4 0

@@ -242,7 +242,7 @@ cat >"$dir/small.json" <<EOF
   "vocab_size": 32000
 }
 EOF
-every=("status" "devices" "pools" "clients" "buffers" "buffers --stacks" "shares" "weights" "weights list" "limit" "pressure" "queue" "cleanup --dry-run" "place 1M" "estimate $dir/small.json" "drain 0 --undo" "config show" "version"
+every=("status" "devices" "pools" "who" "who 0" "clients" "buffers" "buffers --stacks" "shares" "weights" "weights list" "limit" "pressure" "queue" "cleanup --dry-run" "place 1M" "estimate $dir/small.json" "drain 0 --undo" "config show" "version"
 	"help")
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086

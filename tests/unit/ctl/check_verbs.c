@@ -37,88 +37,6 @@ static void device_init(Gm__Wire__Device *device, uint32_t number)
 	device->measured = true;
 }
 
-static void script_status(struct gm_fake *f, void *user)
-{
-	if (!gm_fake_hello(f))
-		return;
-	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_STATUS);
-	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
-	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	Gm__Wire__Device devices[2], *list[2] = {&devices[0], &devices[1]};
-
-	if (!request)
-		return;
-	uint64_t id = request->id;
-	device_init(&devices[0], 0);
-	device_init(&devices[1], 1);
-	devices[1].level = 3;
-	devices[1].pressure_ppm = 990000;
-	devices[1].available = G;
-	devices[1].ceiling = 60 * G;
-	devices[1].foreign = 72 * G;
-	devices[1].declared = 3 * G;
-	devices[1].declared_seen = 2 * G;
-	reply.version = (char *)"0.1.0";
-	reply.pid = 812;
-	reply.uptime_ms = 200000;
-	reply.clients = 12;
-	reply.quarantined_clients = 1;
-	reply.leases = 34;
-	reply.backend = (char *)"cuda";
-	reply.socket = (char *)"/run/gpumemd/socket";
-	reply.preset = (char *)"default";
-	reply.requests = 123456;
-	reply.refusals = 2;
-	reply.n_devices = 2;
-	reply.devices = list;
-	packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
-	packet.status = &reply;
-	send_answer(f, &packet, id, false);
-}
-
-START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
-{
-	char *text = run_text("status", script_status);
-
-	has(text, "gpumemd 0.1.0, up 3min 20s, pid 812, user root");
-	has(text, "/run/gpumemd/socket");
-	has(text, "12, with 34 leases");
-	has(text, "123456, 2 refused");
-	has(text, "! device 1: pressure is critical, 1.0G available");
-	has(text, "! device 1: foreign memory is 72.0G, so 66.0G of the capacity cannot be leased");
-	has(text, "! 1 client in quarantine, holding 2.0G");
-	has(text, "critical");
-	has(text, "DECLARED");
-	has(text, " 3.0G ");
-	ck_assert_ptr_null(strstr(text, "! device 0"));
-	fits_screen(text, 24);
-	free(text);
-}
-END_TEST
-
-START_TEST(status_gives_programs_bytes)
-{
-	json_t *json = run_json("status", script_status);
-
-	ck_assert_int_eq(json_integer_value(json_object_get(json, "uptime_ms")), 200000);
-	ck_assert_int_eq(json_integer_value(json_object_get(json, "quarantined_clients")), 1);
-	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "total")), (int64_t)(140 * G));
-	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "ceiling")), (int64_t)(60 * G));
-	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "declared")), (int64_t)(3 * G));
-	ck_assert_int_eq(
-		json_integer_value(at(json, "devices", 1, "declared_seen")), (int64_t)(2 * G));
-	ck_assert_double_eq_tol(
-		json_real_value(at(json, "devices", 0, "pressure")), 0.428571, 1e-9);
-	ck_assert_double_eq_tol(json_real_value(at(json, "devices", 0, "fraction")), 0.9, 1e-9);
-	ck_assert_str_eq(json_string_value(at(json, "devices", 1, "level")), "critical");
-	ck_assert_str_eq(json_string_value(at(json, "devices", 0, "uuid")),
-		"GPU-deadbeef-0102-0304-0506-0708090a0b0c");
-	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "pressure");
-	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 3);
-	json_decref(json);
-}
-END_TEST
-
 /* Device 0: a client, another, one that ended meanwhile. Device 1: more than can be listed. Device
  * 2: nobody knows. */
 static void send_processes(struct gm_fake *f)
@@ -158,6 +76,90 @@ static void send_processes(struct gm_fake *f)
 	device.device = 2;
 	send_answer(f, &packet, id, false);
 }
+
+static void script_status(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_STATUS);
+	Gm__Wire__StatusReply reply = GM__WIRE__STATUS_REPLY__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	Gm__Wire__Device devices[2], *list[2] = {&devices[0], &devices[1]};
+
+	if (!request)
+		return;
+	uint64_t id = request->id;
+	device_init(&devices[0], 0);
+	device_init(&devices[1], 1);
+	devices[1].level = 3;
+	devices[1].pressure_ppm = 990000;
+	devices[1].available = G;
+	devices[1].ceiling = 60 * G;
+	devices[1].foreign = 72 * G;
+	devices[1].declared = 3 * G;
+	devices[1].declared_seen = 2 * G;
+	reply.version = (char *)"0.1.0";
+	reply.pid = 812;
+	reply.uptime_ms = 200000;
+	reply.clients = 12;
+	reply.quarantined_clients = 1;
+	reply.leases = 34;
+	reply.backend = (char *)"cuda";
+	reply.socket = (char *)"/run/gpumemd/socket";
+	reply.preset = (char *)"default";
+	reply.requests = 123456;
+	reply.refusals = 2;
+	reply.n_devices = 2;
+	reply.devices = list;
+	packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
+	packet.status = &reply;
+	send_answer(f, &packet, id, false);
+	send_processes(f);
+}
+
+START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
+{
+	char *text = run_text("status", script_status);
+
+	has(text, "gpumemd 0.1.0, up 3min 20s, pid 812, user root");
+	has(text, "/run/gpumemd/socket");
+	has(text, "12, with 34 leases");
+	has(text, "123456, 2 refused");
+	has(text, "! device 1: pressure is critical, 1.0G available");
+	has(text, "! device 1: foreign memory is 72.0G, so 66.0G of the capacity cannot be");
+	has(text, ", pid 4711 of user root has\n  10.0G of it; see gpumemctl who 1\n");
+	has(text, "! 1 client in quarantine, holding 2.0G");
+	has(text, "critical");
+	has(text, "DECLARED");
+	has(text, " 3.0G ");
+	ck_assert_ptr_null(strstr(text, "! device 0"));
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
+START_TEST(status_gives_programs_bytes)
+{
+	json_t *json = run_json("status", script_status);
+
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "uptime_ms")), 200000);
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "quarantined_clients")), 1);
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 0, "total")), (int64_t)(140 * G));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "ceiling")), (int64_t)(60 * G));
+	ck_assert_int_eq(json_integer_value(at(json, "devices", 1, "declared")), (int64_t)(3 * G));
+	ck_assert_int_eq(
+		json_integer_value(at(json, "devices", 1, "declared_seen")), (int64_t)(2 * G));
+	ck_assert_double_eq_tol(
+		json_real_value(at(json, "devices", 0, "pressure")), 0.428571, 1e-9);
+	ck_assert_double_eq_tol(json_real_value(at(json, "devices", 0, "fraction")), 0.9, 1e-9);
+	ck_assert_str_eq(json_string_value(at(json, "devices", 1, "level")), "critical");
+	ck_assert_str_eq(json_string_value(at(json, "devices", 0, "uuid")),
+		"GPU-deadbeef-0102-0304-0506-0708090a0b0c");
+	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "pressure");
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 3);
+	json_decref(json);
+}
+END_TEST
 
 static void script_devices(struct gm_fake *f, void *user)
 {

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_CTL_SHOW_USAGE_LIST_H
+#define GM_CTL_SHOW_USAGE_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/limits.h"
+#include "ctl/verb/verb.h"
+
+/* The processes that use devices by themselves: what they have there is foreign memory. */
+
+struct gm_usage_item {
+	uint32_t device;
+	int64_t pid;
+	Gm__Wire__ProcessKind kind;
+	uint32_t uid;
+	bool uid_known;
+	uint64_t bytes;
+	bool bytes_known;
+	char command[64]; /* "": not known, or not for the asker to see */
+};
+
+struct gm_usage_list {
+	struct gm_usage_item *items; /* by device, the largest first */
+	size_t n, room;
+	bool no_memory; /* items are missing */
+	/* How much the listed processes of each device use together. */
+	struct {
+		uint64_t bytes;
+		bool complete; /* all processes are listed, and what each of them uses is known */
+	} sums[GM_LIMIT_DEVICES];
+	uint64_t unlisted;
+};
+
+/* Asks the daemon, which measures its devices for the answer: figures that it sends next belong to the same
+ * moment. An older daemon cannot tell: then the list is empty. On failure, *trouble says why. The caller calls
+ * gm_usage_list_deinit() in any case. */
+gpumem_status gm_usage_list_ask(
+	struct gm_ctl_conn *conn, struct gm_usage_list *ret_list, struct gm_trouble *trouble);
+void gm_usage_list_deinit(struct gm_usage_list *list);
+
+/*
+ * Returns the foreign memory of a device that belongs to no listed process: a process only has an fd of
+ * it, or uses the device without a context. What lingers on a GPU, or was declared, is not foreign, but
+ * processes are listed with it. Returns 0 if that is not known.
+ */
+uint64_t gm_usage_list_rest(const struct gm_usage_list *list, const Gm__Wire__Device *device);
+/* Returns the process outside of the broker that uses most of the device, or NULL. */
+const struct gm_usage_item *gm_usage_list_largest(
+	const struct gm_usage_list *list, uint32_t device);
+
+#endif
