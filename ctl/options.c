@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/text/closest.h"
 #include "common/limits.h"
 #include "common/types.h"
@@ -53,6 +54,10 @@ enum {
 	OPTION_SIGNAL,
 	OPTION_QUIET,
 	OPTION_REPLACE,
+	OPTION_UID,
+	OPTION_GID,
+	OPTION_EXPIRES,
+	OPTION_READERS_CAN_WRITE,
 	OPTION_FORGET,
 	OPTION_UNDO,
 	OPTION_WAIT,
@@ -92,6 +97,10 @@ static const struct option long_options[] = {
 	{"signal", required_argument, NULL, OPTION_SIGNAL},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
 	{"replace", no_argument, NULL, OPTION_REPLACE},
+	{"uid", required_argument, NULL, OPTION_UID},
+	{"gid", required_argument, NULL, OPTION_GID},
+	{"expires", required_argument, NULL, OPTION_EXPIRES},
+	{"readers-can-write", no_argument, NULL, OPTION_READERS_CAN_WRITE},
 	{"forget", no_argument, NULL, OPTION_FORGET},
 	{"undo", no_argument, NULL, OPTION_UNDO},
 	{"wait", required_argument, NULL, OPTION_WAIT},
@@ -99,6 +108,49 @@ static const struct option long_options[] = {
 	{0},
 };
 #define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
+
+/* The bit of an option that only some verbs take; 0: all verbs take it. */
+static unsigned options_bit(int option)
+{
+	static const struct {
+		int option;
+		unsigned bit;
+	} bits[] = {
+		{OPTION_OLDER_THAN, GM_OPTION_OLDER_THAN},
+		{OPTION_STACKS, GM_OPTION_STACKS},
+		{OPTION_DEVICE, GM_OPTION_DEVICE},
+		{OPTION_MEASURE, GM_OPTION_MEASURE},
+		{OPTION_AT_LEAST, GM_OPTION_AT_LEAST},
+		{OPTION_NEED, GM_OPTION_NEED},
+		{OPTION_MAY_WAIT, GM_OPTION_MAY_WAIT},
+		{OPTION_DTYPE, GM_OPTION_MODEL},
+		{OPTION_TIED, GM_OPTION_MODEL},
+		{OPTION_NO_TIED, GM_OPTION_MODEL},
+		{OPTION_KV_BYTES, GM_OPTION_MODEL},
+		{OPTION_DRY_RUN, GM_OPTION_DRY_RUN},
+		{OPTION_SORT, GM_OPTION_SORT},
+		{OPTION_COLUMNS, GM_OPTION_COLUMNS},
+		{OPTION_USER, GM_OPTION_USER},
+		{OPTION_NAME, GM_OPTION_NAME},
+		{OPTION_SIGNAL, GM_OPTION_SIGNAL},
+		{OPTION_QUIET, GM_OPTION_QUIET},
+		{OPTION_REPLACE, GM_OPTION_REPLACE},
+		{OPTION_UID, GM_OPTION_UID},
+		{OPTION_GID, GM_OPTION_GID},
+		{OPTION_EXPIRES, GM_OPTION_EXPIRES},
+		{OPTION_READERS_CAN_WRITE, GM_OPTION_READERS_CAN_WRITE},
+		{OPTION_FORGET, GM_OPTION_FORGET},
+		{OPTION_UNDO, GM_OPTION_UNDO},
+		{OPTION_WAIT, GM_OPTION_WAIT},
+	};
+
+	if (option >= OPTION_DIMENSION && option < OPTION_DRY_RUN)
+		return GM_OPTION_MODEL;
+	for (size_t i = 0; i < sizeof(bits) / sizeof(*bits); i++)
+		if (bits[i].option == option)
+			return bits[i].bit;
+	return 0;
+}
 
 static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -125,12 +177,12 @@ static const char *options_refused_word(char **argv)
 	return argv[optind];
 }
 
-/* The first option that begins with the letter of this word, such as -s, or NULL. */
-static const char *options_with_letter(const char *word)
+/* The first of these options that begins with the letter of this word, such as -s, or NULL. */
+static const char *options_with_letter(const char *word, const char *const *names)
 {
-	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
-		if (word[0] && word[1] == long_options[i].name[0] && !word[2])
-			return long_options[i].name;
+	for (; *names; names++)
+		if (word[0] && word[1] == (*names)[0] && !word[2])
+			return *names;
 	return NULL;
 }
 
@@ -153,23 +205,27 @@ static int options_wrong_option(char **argv, const char *word, char error[GM_OPT
 	if (word[0] == '-' && word[1] >= '0' && word[1] <= '9')
 		return options_fail(error, "'%s' is negative; sizes and times are 0 or more", word);
 
-	for (size_t i = 0; i < N_LONG_OPTIONS; i++)
-		names[i] = long_options[i].name;
-
 	size_t n = strncmp(word, "--", 2) ? 0 : strcspn(word + 2, "=");
 	if (n >= sizeof(name))
 		n = 0;
 	memcpy(name, word + (n ? 2 : 0), n);
 	name[n] = '\0';
 
-	const char *closest = n ? gm_closest(name, names) : options_with_letter(word);
-	if (closest && n && !strcmp(closest, name))
-		return options_fail(error, "option '--%s' takes no value", name);
+	/* Without a verb, it is 'status'. */
+	const char *verb = options_verb_among(argv);
+	unsigned takes = gm_verb_find(gm_verbs, verb ? verb : "status")->takes;
+	for (size_t i = 0, k = 0; i < N_LONG_OPTIONS; i++) {
+		unsigned bit = options_bit(long_options[i].val);
+		if (!strcmp(long_options[i].name, name))
+			return options_fail(error, "option '--%s' takes no value", name);
+		if (!bit || bit & takes)
+			names[k++] = long_options[i].name;
+	}
+
+	const char *closest = n ? gm_closest(name, names) : options_with_letter(word, names);
 	if (closest)
 		return options_fail(
 			error, "unknown option '%s'; did you mean '--%s'?", word, closest);
-
-	const char *verb = options_verb_among(argv);
 	return options_fail(error, "unknown option '%s'; see 'gpumemctl %s%s'", word,
 		verb ? verb : "help", verb ? " --help" : "");
 }
@@ -239,7 +295,23 @@ static int options_take_dimension(
 		return options_fail(
 			error, "--%s '%s' is not a whole number of 1 or more", name, text);
 	*gm_model_dimension(&options->model, i) = n;
-	options->given |= GM_OPTION_MODEL;
+	return 0;
+}
+
+/* Reads after what time a name ends: whole seconds, as the library takes them. */
+static int options_take_expires(
+	struct gm_options *options, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t ns;
+
+	if (gm_parse_duration(text, &ns) < 0 || ns == 0)
+		return options_fail(
+			error, "--expires '%s' is not a time; use 90s, 12h or 7d", text);
+	uint64_t seconds = (ns + GM_NS_PER_S - 1) / GM_NS_PER_S;
+	if (seconds > GM_LIFETIME_MS_MAX / 1000)
+		return options_fail(error,
+			"--expires '%s' is more than a hundred years; leave the option out", text);
+	options->expires_s = (uint32_t)seconds;
 	return 0;
 }
 
@@ -248,6 +320,7 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 {
 	uint64_t n;
 
+	options->given |= options_bit(option);
 	if (option >= OPTION_DIMENSION && option < OPTION_DRY_RUN)
 		return options_take_dimension(
 			options, (size_t)(option - OPTION_DIMENSION), optarg, error);
@@ -289,16 +362,9 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 			return options_fail(error,
 				"--older-than '%s' is not a time; use 30s, 5min or 2h", optarg);
 		options->older_than_ms = n / 1000000;
-		options->given |= GM_OPTION_OLDER_THAN;
-		return 0;
-	case OPTION_STACKS:
-		options->given |= GM_OPTION_STACKS;
 		return 0;
 	case OPTION_DEVICE:
 		return options_take_device(options, "--device ", optarg, error);
-	case OPTION_MEASURE:
-		options->given |= GM_OPTION_MEASURE;
-		return 0;
 	case OPTION_AT_LEAST:
 		for (options->at_least = 0; options->at_least < GM_LEVELS; options->at_least++)
 			if (!strcmp(optarg, gm_device_level(options->at_least)))
@@ -307,16 +373,11 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 			return options_fail(error,
 				"--at-least '%s' is not a level; use low, medium, high or critical",
 				optarg);
-		options->given |= GM_OPTION_AT_LEAST;
 		return 0;
 	case OPTION_NEED:
 		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
 			return options_fail(
 				error, "--need '%s' is not a size; use 512M or 16G", optarg);
-		options->given |= GM_OPTION_NEED;
-		return 0;
-	case OPTION_MAY_WAIT:
-		options->given |= GM_OPTION_MAY_WAIT;
 		return 0;
 	case OPTION_DTYPE:
 		if (gm_model_file_dtype(optarg, &options->model.bytes_per_weight) < 0)
@@ -324,40 +385,30 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 				"--dtype '%s' is not a type; use float32, bfloat16, int8, int4, or a "
 				"number of bytes up to 16",
 				optarg);
-		options->given |= GM_OPTION_MODEL;
 		return 0;
 	case OPTION_TIED:
 	case OPTION_NO_TIED:
 		options->model.tied = option == OPTION_TIED;
 		options->untied = option == OPTION_NO_TIED;
-		options->given |= GM_OPTION_MODEL;
 		return 0;
 	case OPTION_KV_BYTES:
 		if (gm_parse_u64(optarg, &n) < 0 || n < 1 || n > 16)
 			return options_fail(error,
 				"--kv-bytes '%s' is not a whole number from 1 to 16", optarg);
 		options->model.bytes_per_value = (uint32_t)n;
-		options->given |= GM_OPTION_MODEL;
-		return 0;
-	case OPTION_DRY_RUN:
-		options->given |= GM_OPTION_DRY_RUN;
 		return 0;
 	case OPTION_SORT:
 		texts->sort = optarg;
-		options->given |= GM_OPTION_SORT;
 		return 0;
 	case OPTION_COLUMNS:
 		texts->columns = optarg;
-		options->given |= GM_OPTION_COLUMNS;
 		return 0;
 	case OPTION_USER:
 		if (gm_user_find(optarg, &options->user) < 0)
 			return options_fail(error, "--user '%s': there is no such user", optarg);
-		options->given |= GM_OPTION_USER;
 		return 0;
 	case OPTION_NAME:
 		options->name = optarg;
-		options->given |= GM_OPTION_NAME;
 		return 0;
 	case OPTION_SIGNAL:
 		options->signal = options_signal(optarg);
@@ -365,26 +416,22 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 			return options_fail(error,
 				"--signal '%s' is not a signal; use TERM, KILL or a number",
 				optarg);
-		options->given |= GM_OPTION_SIGNAL;
 		return 0;
-	case OPTION_QUIET:
-		options->given |= GM_OPTION_QUIET;
+	case OPTION_UID:
+		if (gm_user_find(optarg, &options->audience_uid) < 0)
+			return options_fail(error, "--uid '%s': there is no such user", optarg);
 		return 0;
-	case OPTION_FORGET:
-		options->given |= GM_OPTION_FORGET;
+	case OPTION_GID:
+		if (gm_user_find_group(optarg, &options->audience_gid) < 0)
+			return options_fail(error, "--gid '%s': there is no such group", optarg);
 		return 0;
-	case OPTION_REPLACE:
-		options->given |= GM_OPTION_REPLACE;
-		return 0;
-	case OPTION_UNDO:
-		options->given |= GM_OPTION_UNDO;
-		return 0;
+	case OPTION_EXPIRES:
+		return options_take_expires(options, optarg, error);
 	case OPTION_WAIT:
 		if (gm_parse_duration(optarg, &n) < 0)
 			return options_fail(error,
 				"--wait '%s' is not a time; use 0s, 30s, 5min or 2h", optarg);
 		options->wait_ms = n / 1000000;
-		options->given |= GM_OPTION_WAIT;
 		return 0;
 	case OPTION_COLOR:
 		for (n = 0; n < GM_COLOURS && strcmp(optarg, colours[n]) != 0; n++)
@@ -395,40 +442,20 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 		options->colour = (enum gm_colour)n;
 		return 0;
 	}
-	return -EINVAL;
+	/* An option without a value is a bit, and no more. */
+	return 0;
 }
 
-/* The name of the first option in a set of bits. */
-static const char *options_first_name(unsigned set)
+/* Writes the name of the first option in a set of bits. Returns text. */
+static const char *options_first_name(unsigned set, char text[48])
 {
-	static const struct {
-		unsigned bit;
-		const char *name;
-	} names[] = {
-		{GM_OPTION_STACKS, "--stacks"},
-		{GM_OPTION_DEVICE, "--device"},
-		{GM_OPTION_MEASURE, "--measure"},
-		{GM_OPTION_AT_LEAST, "--at-least"},
-		{GM_OPTION_NEED, "--need"},
-		{GM_OPTION_MODEL, "the dimensions of a model"},
-		{GM_OPTION_MAY_WAIT, "--may-wait"},
-		{GM_OPTION_DRY_RUN, "--dry-run"},
-		{GM_OPTION_SORT, "--sort"},
-		{GM_OPTION_COLUMNS, "--columns"},
-		{GM_OPTION_USER, "--user"},
-		{GM_OPTION_NAME, "--name"},
-		{GM_OPTION_SIGNAL, "--signal"},
-		{GM_OPTION_QUIET, "--quiet"},
-		{GM_OPTION_REPLACE, "--replace"},
-		{GM_OPTION_FORGET, "--forget"},
-		{GM_OPTION_UNDO, "--undo"},
-		{GM_OPTION_WAIT, "--wait"},
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (set & names[i].bit)
-			return names[i].name;
-	return "--older-than";
+	snprintf(text, 48, "the dimensions of a model");
+	for (size_t i = 0; i < N_LONG_OPTIONS && !(set & GM_OPTION_MODEL); i++)
+		if (set & options_bit(long_options[i].val)) {
+			snprintf(text, 48, "--%s", long_options[i].name);
+			break;
+		}
+	return text;
 }
 
 /* Checks what the verb was given, and reads what only the verb gives a meaning. */
@@ -437,13 +464,13 @@ static int options_for_verb(
 {
 	const struct gm_verb *verb = options->verb;
 	const char *sort = texts->sort ? texts->sort : verb->sort;
-	char why[GM_VIEW_WHY];
+	char why[GM_VIEW_WHY], name[48];
 
 	unsigned wrong = options->given & ~verb->takes;
 	if (wrong)
 		return options_fail(error,
 			"'gpumemctl %s' does not take %s; see 'gpumemctl %s --help'", verb->name,
-			options_first_name(wrong), verb->name);
+			options_first_name(wrong, name), verb->name);
 	if (options->json && options->csv)
 		return options_fail(error, "--json and --csv exclude each other");
 	if (options->csv && verb->streams)

@@ -13,11 +13,16 @@
 #include "common/limits.h"
 #include "common/text/share_name.h"
 #include "common/text/units.h"
+#include "ctl/io/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "gpumem/gpumem_weights.h"
 
 #define WEIGHTS_BAR 30
+/* Options that only 'weights load' takes. */
+#define WEIGHTS_LOAD \
+	(GM_OPTION_REPLACE | GM_OPTION_UID | GM_OPTION_GID | GM_OPTION_EXPIRES | \
+		GM_OPTION_READERS_CAN_WRITE)
 
 static const struct gm_column columns[] = {
 	{"uid", NULL, 0},
@@ -85,8 +90,9 @@ static gpumem_status weights_list(struct gm_ctl *ctl)
 
 	if (options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
-	if (options->given & GM_OPTION_REPLACE)
-		return gm_verb_wrong_use(ctl, "--replace is for 'weights load'");
+	if (options->given & WEIGHTS_LOAD)
+		return gm_verb_wrong_use(ctl,
+			"--replace, --uid, --gid, --readers-can-write and --expires are for 'weights load'");
 	gpumem_status status = weights_connect(ctl, &session);
 	if (status != GPUMEM_OK)
 		return status;
@@ -144,7 +150,7 @@ static int weights_progress(void *user, uint64_t done, uint64_t total)
 
 static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
 {
-	const unsigned takes = GM_OPTION_NAME | GM_OPTION_DEVICE | GM_OPTION_REPLACE;
+	const unsigned takes = GM_OPTION_NAME | GM_OPTION_DEVICE | WEIGHTS_LOAD;
 	const struct gm_options *options = ctl->options;
 
 	if (options->n_args < 2)
@@ -159,9 +165,34 @@ static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
 	if (wrong)
 		return gm_verb_wrong_use(ctl, "--name '%s' %s", options->name, wrong);
 	if (options->given & ~takes)
-		return gm_verb_wrong_use(
-			ctl, "'weights load' takes --name, --device and --replace only");
+		return gm_verb_wrong_use(ctl,
+			"'weights load' takes --name, --device, --uid, --gid, --readers-can-write, "
+			"--expires and --replace only");
+	if (options->given & GM_OPTION_UID && options->given & GM_OPTION_GID)
+		return gm_verb_wrong_use(ctl,
+			"--uid and --gid exclude each other: weights are for one user, or for one "
+			"group");
 	return GPUMEM_OK;
+}
+
+/* Says who may attach, if that is not the user alone, and when the name ends. */
+static void weights_say_audience(struct gm_ctl *ctl)
+{
+	const struct gm_options *options = ctl->options;
+	char audience[32] = "", owner[GM_USER_OWNER_TEXT], time[GM_UNITS_TEXT];
+	uint64_t left_ms = options->expires_s ? options->expires_s * UINT64_C(1000) : UINT64_MAX;
+
+	if (options->given & GM_OPTION_UID)
+		snprintf(audience, sizeof(audience), "uid:%u", (unsigned)options->audience_uid);
+	else if (options->given & GM_OPTION_GID)
+		snprintf(audience, sizeof(audience), "gid:%u", (unsigned)options->audience_gid);
+	gm_writer_text(ctl->writer, "audience", *audience ? audience : "domain");
+	gm_writer_time(ctl->writer, "left_ms", left_ms);
+	if (*audience)
+		gm_writer_line(ctl->writer, "", "It is for %s.", gm_user_owner(audience, owner));
+	if (options->expires_s)
+		gm_writer_line(
+			ctl->writer, "", "The name ends in %s.", gm_text_duration(left_ms, time));
 }
 
 static void weights_say(struct gm_ctl *ctl, const gpumem_weights *weights)
@@ -178,6 +209,7 @@ static void weights_say(struct gm_ctl *ctl, const gpumem_weights *weights)
 		gpumem_weights_count(weights), gpumem_weights_count(weights) == 1 ? "" : "s",
 		gm_writer_bytes(ctl->writer, gpumem_weights_bytes(weights), size),
 		gpumem_weights_device(weights));
+	weights_say_audience(ctl);
 }
 
 static gpumem_status weights_load(struct gm_ctl *ctl)
@@ -195,6 +227,16 @@ static gpumem_status weights_load(struct gm_ctl *ctl)
 		return status;
 
 	load.replace = (options->given & GM_OPTION_REPLACE) != 0;
+	load.expires_s = options->expires_s;
+	if (options->given & GM_OPTION_READERS_CAN_WRITE)
+		load.flags |= GPUMEM_READERS_CAN_WRITE;
+	if (options->given & GM_OPTION_UID) {
+		load.audience = GPUMEM_AUDIENCE_UID;
+		load.id = options->audience_uid;
+	} else if (options->given & GM_OPTION_GID) {
+		load.audience = GPUMEM_AUDIENCE_GID;
+		load.id = options->audience_gid;
+	}
 	if (isatty(STDERR_FILENO) && !options->json && !options->csv) {
 		load.progress = weights_progress;
 		load.user = &bar;
@@ -207,6 +249,10 @@ static gpumem_status weights_load(struct gm_ctl *ctl)
 		weights_say(ctl, weights);
 	else
 		weights_failed(ctl, status);
+	if (status == GPUMEM_E_UNSUPPORTED && load.audience != GPUMEM_AUDIENCE_DOMAIN &&
+		!load.flags)
+		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
+			"--readers-can-write says so");
 	gpumem_weights_detach(weights);
 	gpumem_disconnect(session);
 	return status;
@@ -266,6 +312,10 @@ const struct gm_verb gm_verb_weights = {
 		"    --name NAME         under this name of yours\n"
 		"    --device N          on this device; without it, on device 0\n"
 		"    --replace           as the next version, if there are weights of that name\n"
+		"    --uid USER          for this user, not only for your own programs\n"
+		"    --gid GROUP         for the members of this group\n"
+		"    --readers-can-write needed for both on a GPU, where others could write, too\n"
+		"    --expires TIME      remove the name after this time, such as 12h or 7d\n"
 		"  remove NAME           remove the name; processes that attached keep them. NAME\n"
 		"                        is one of yours, or uid:USER/NAME\n"
 		"  list                  show the weights that you may attach to\n" GM_VERB_HELP_OF_NAMES
@@ -273,7 +323,7 @@ const struct gm_verb gm_verb_weights = {
 		"restarts, and you pay for them. Programs attach to them within milliseconds:\n"
 		"gpumem_weights_load(3). READERS says how often they are attached now. A damaged\n"
 		"file is refused with the place in it, and nothing is published.\n",
-	.takes = GM_OPTIONS_OF_LISTS | GM_OPTION_REPLACE,
+	.takes = GM_OPTIONS_OF_LISTS | WEIGHTS_LOAD,
 	.max_args = 3,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

@@ -96,6 +96,23 @@ int gm_user_find(const char *text, uid_t *ret_uid)
 	return 0;
 }
 
+int gm_user_find_group(const char *text, gid_t *ret_gid)
+{
+	uint64_t n;
+
+	if (gm_parse_u64(text, &n) == 0) {
+		if (n >= UINT32_MAX)
+			return -ENOENT;
+		*ret_gid = (gid_t)n;
+		return 0;
+	}
+	const struct group *group = getgrnam(text);
+	if (!group)
+		return -ENOENT;
+	*ret_gid = group->gr_gid;
+	return 0;
+}
+
 /* In the child. Its exit status is the answer, as an errno. */
 static _Noreturn void user_try_open(const struct passwd *user, const char *path)
 {

@@ -24,6 +24,8 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room);
 
 /* Finds a user by number or by name. Digits are a number, which needs no name. Returns -ENOENT if there is no such user. */
 int gm_user_find(const char *text, uid_t *ret_uid);
+/* The same for a group. */
+int gm_user_find_group(const char *text, gid_t *ret_gid);
 
 /*
  * Whether a user could open a file or a folder for reading. A child process of that user tries.

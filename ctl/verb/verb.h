@@ -42,6 +42,10 @@ enum gm_option_bits {
 	GM_OPTION_UNDO = 8192,
 	GM_OPTION_WAIT = 16384,
 	GM_OPTION_STACKS = 32768,
+	GM_OPTION_UID = 1 << 16, /* who may attach; --user chooses rows */
+	GM_OPTION_GID = 1 << 17,
+	GM_OPTION_EXPIRES = 1 << 18,
+	GM_OPTION_READERS_CAN_WRITE = 1 << 19,
 	GM_OPTION_REPLACE = 1 << 29,
 	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, and what else describes it */
 	GM_OPTION_MAY_WAIT = 1 << 25,
@@ -100,6 +104,9 @@ struct gm_options {
 	struct gm_view view; /* --sort and --columns, or the verb's own order */
 	uid_t user;
 	const char *name; /* a pattern */
+	uid_t audience_uid;
+	gid_t audience_gid;
+	uint32_t expires_s; /* 0: never */
 	int signal;
 	enum gm_colour colour;
 };

@@ -71,7 +71,7 @@ check "the name must be one" all "[ $status = 2 ]" "complains -- \"--name 'a/b' 
 run 2 weights load a b --name x
 check "load takes one path" all "[ $status = 2 ]" "complains 'too many'"
 run 2 weights load "$dir/one.safetensors" --name x --user root
-check "load takes no options of the list" all "[ $status = 2 ]" "complains -- '--replace only'"
+check "load takes no options of the list" all "[ $status = 2 ]" "complains -- '--replace only'" "silent stdout"
 run 2 weights list --replace
 check "list takes no options of load" all "[ $status = 2 ]" "complains -- --replace"
 run 2 weights lod
@@ -100,8 +100,35 @@ for name in llama shards; do
 	run 0 weights remove "$name"
 	check "$name is removed" all "[ $status = 0 ]" "says 'Removed $name'"
 done
+# ---- for others
+
+run 0 weights load "$dir/small.safetensors" --name lent --uid 54322 --expires 1h --json
+check "weights can be for another user, for a time" all "[ $status = 0 ]" "is audience uid:54322" "is left_ms 3600000"
+run 0 shares --csv --no-header --columns name,audience,mode
+check "and shares shows for whom" says "lent,uid:54322,read"
+run 0 weights load "$dir/small.safetensors" --name lent --replace --gid "$(id -gn)" --expires 90s
+check "or for a group, by its name" all "[ $status = 0 ]" "says 'It is for gid:$(id -gn).'" "says 'The name ends in 1min 30s.'"
+run 0 shares --json
+check "and the new version has a time of its own" all 'is shares.0.audience "gid:$(id -g)"' '[ "$(value shares.0.left_ms)" -le 90000 ]'
+run 2 weights load "$dir/small.safetensors" --name x --uid 1 --gid 1
+check "but not for both" all "[ $status = 2 ]" "complains -- '--uid and --gid exclude each other'"
+run 2 weights load "$dir/small.safetensors" --name x --uid no-such-user
+check "a user that is not there is refused" all "[ $status = 2 ]" "complains \"there is no such user\""
+run 2 weights load "$dir/small.safetensors" --name x --gid no-such-group
+check "and so is a group" all "[ $status = 2 ]" "complains \"there is no such group\""
+run 2 weights load "$dir/small.safetensors" --name x --expires 0
+check "and a time that is none" all "[ $status = 2 ]" "complains \"--expires '0' is not a time\""
+run 2 weights list --uid 1
+check "list takes none of these" all "[ $status = 2 ]" "complains \"are for 'weights load'\""
+run 0 weights remove lent
 if has_users; then
 	chmod 755 "$dir"
+	run 0 weights load "$dir/small.safetensors" --name lent --uid 54322
+	setpriv --reuid 54322 --regid 54322 --clear-groups "$gpumemctl" weights --csv --no-header --columns name >"$dir/stranger" 2>&1
+	check "that user sees them" grep -qx lent "$dir/stranger"
+	setpriv --reuid 54321 --regid 54321 --clear-groups "$gpumemctl" weights --csv --no-header --columns name >"$dir/stranger" 2>&1
+	check "and others do not" [ ! -s "$dir/stranger" ]
+	run 0 weights remove lent
 	setpriv --reuid 54321 --regid 54321 --clear-groups "$gpumemctl" weights load "$dir/one.safetensors" --name theirs >"$dir/theirs" 2>&1
 	setpriv --reuid 54322 --regid 54322 --clear-groups "$gpumemctl" weights remove uid:54321/theirs >"$dir/stranger" 2>&1
 	check "nobody else removes a user's weights" grep -q 'there are no weights' "$dir/stranger"

@@ -99,6 +99,26 @@ START_TEST(a_verb_of_another_program_is_told_what_does_that_here)
 }
 END_TEST
 
+START_TEST(an_option_of_another_verb_is_not_suggested)
+{
+	/* --need is of cleanup, --undo of drain. */
+	ck_assert_int_eq(PARSE("clients", "--neet", "1G"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '--neet'; see 'gpumemctl clients --help'");
+	ck_assert_int_eq(PARSE("cleanup", "--neet", "1G"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '--neet'; did you mean '--need'?");
+	ck_assert_int_eq(PARSE("--devise", "0"), -EINVAL);
+	ck_assert_ptr_null(strstr(error, "'--device'"));
+	ck_assert_int_eq(PARSE("shares", "--undu"), -EINVAL);
+	ck_assert_ptr_null(strstr(error, "'--undo'"));
+	ck_assert_int_eq(PARSE("trim", "-q"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '-q'; see 'gpumemctl trim --help'");
+	ck_assert_int_eq(PARSE("pressure", "-q"), -EINVAL);
+	ck_assert_str_eq(error, "unknown option '-q'; did you mean '--quiet'?");
+	ck_assert_int_eq(PARSE("status", "--measure=1"), -EINVAL);
+	ck_assert_str_eq(error, "option '--measure' takes no value");
+}
+END_TEST
+
 START_TEST(a_misspelt_option_is_told_what_it_may_have_meant)
 {
 	ck_assert_int_eq(PARSE("--jsn"), -EINVAL);
@@ -331,6 +351,7 @@ int main(void)
 	tcase_add_test(tcase, a_misspelt_verb_is_told_what_it_may_have_meant);
 	tcase_add_test(tcase, a_verb_of_another_program_is_told_what_does_that_here);
 	tcase_add_test(tcase, a_misspelt_option_is_told_what_it_may_have_meant);
+	tcase_add_test(tcase, an_option_of_another_verb_is_not_suggested);
 	tcase_add_test(tcase, a_negative_value_is_named_as_such);
 	tcase_add_test(tcase, the_dimensions_of_a_model_have_an_option_each);
 	tcase_add_test(tcase, a_word_of_any_length_is_safe);
