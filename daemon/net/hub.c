@@ -20,7 +20,11 @@ static void hub_on_reaper(uv_timer_t *timer)
 	struct gm_hub *hub = timer->data;
 	while (hub->doomed) {
 		struct gm_peer *peer = hub->doomed;
+		struct gm_lane *lane = gm_lane_ref(gm_peer_lane(peer));
+		uint64_t began_ns = gm_lane_begin_work(lane);
 		gm_peer_close(peer); /* removes it from the list */
+		gm_lane_end_work(lane, began_ns);
+		gm_lane_unref(lane);
 	}
 }
 

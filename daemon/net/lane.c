@@ -23,7 +23,8 @@
 #include "common/limits.h"
 #include "daemon/net/lane.h"
 
-/* How many users the loop serves in one turn. If more are ready, the kernel takes them in turn. */
+/* How many ready users the kernel is asked for at a time. If more are ready, the kernel takes them
+ * in turn. */
 #define GM_LANE_USERS 64
 
 static uint64_t lane_clock(clockid_t id)
@@ -36,24 +37,46 @@ static uint64_t lane_clock(clockid_t id)
 
 /* ---- whose turn it is */
 
-static void lane_on_idle(uv_idle_t *idle);
-
-static void lane_enter_busy(struct gm_lane *lane)
+static void lane_on_idle(uv_idle_t *idle)
 {
-	struct gm_lanes *lanes = lane->lanes;
-
-	DL_APPEND(lanes->busy, lane);
-	if (lanes->n_busy++ == 0)
-		uv_idle_start(&lanes->idle, lane_on_idle);
+	(void)idle;
 }
 
-static void lane_leave_busy(struct gm_lane *lane)
+/* Puts the lane behind those with the same virtual time, or before all if it had less. Most belong
+ * to one end of the queue. */
+static void lane_enter_queue(struct gm_lane *lane)
 {
 	struct gm_lanes *lanes = lane->lanes;
+	struct gm_lane *before = lanes->queue;
 
-	DL_DELETE(lanes->busy, lane);
-	if (--lanes->n_busy == 0)
-		uv_idle_stop(&lanes->idle);
+	if (lane->virtual_ns < lanes->virtual_ns) {
+		lane->virtual_ns = lanes->virtual_ns;
+		DL_PREPEND(lanes->queue, lane);
+	} else if (!before || before->prev->virtual_ns <= lane->virtual_ns) {
+		DL_APPEND(lanes->queue, lane);
+	} else {
+		while (before->virtual_ns <= lane->virtual_ns)
+			before = before->next;
+		DL_PREPEND_ELEM(lanes->queue, before, lane);
+	}
+	lane->queued = true;
+	lanes->n_queued++;
+}
+
+static void lane_leave_queue(struct gm_lane *lane)
+{
+	if (!lane->queued)
+		return;
+	DL_DELETE(lane->lanes->queue, lane);
+	lane->queued = false;
+	lane->lanes->n_queued--;
+}
+
+/* Queues the lane if it has something to do and may do it. */
+static void lane_queue(struct gm_lane *lane)
+{
+	if (!lane->queued && !lane->rest_until_ns && (lane->ready || lane->tasks))
+		lane_enter_queue(lane);
 }
 
 /* Tells the loop's set whether to report the lane. This needs no memory, so it does not fail. */
@@ -64,13 +87,22 @@ static void lane_watch(const struct gm_lane *lane, uint32_t events)
 	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_MOD, lane->epoll, &event);
 }
 
+static void lane_wake_loop(struct gm_lanes *lanes)
+{
+	if (lanes->queue)
+		uv_idle_start(&lanes->idle, lane_on_idle);
+	else
+		uv_idle_stop(&lanes->idle);
+}
+
 static void lane_end_rest(struct gm_lane *lane)
 {
 	DL_DELETE(lane->lanes->resting, lane);
 	lane->rest_until_ns = 0;
+	lane->virtual_ns = 0; /* the rest has paid for the lead */
 	lane_watch(lane, EPOLLIN);
-	if (lane->tasks)
-		lane_enter_busy(lane);
+	lane_queue(lane);
+	lane_wake_loop(lane->lanes);
 }
 
 static void lane_on_rest(uv_timer_t *timer)
@@ -89,46 +121,43 @@ static void lane_on_rest(uv_timer_t *timer)
 		uv_timer_start(timer, lane_on_rest, (first - now) / 1000000 + 1, 0);
 }
 
-/* Makes the lane rest if spent_ns, which end at now_ns, were too long. Time in which the kernel ran
- * other programs on this CPU is not the user's fault and does not count. */
+static void lane_begin_rest(struct gm_lane *lane, uint64_t excess_ns, uint64_t now_ns)
+{
+	struct gm_lanes *lanes = lane->lanes;
+
+	if (!lane->rest_until_ns) {
+		lane_leave_queue(lane);
+		lane->ready = false;
+		lane_watch(lane, 0);
+		DL_APPEND(lanes->resting, lane);
+	}
+	lane->rest_until_ns = now_ns + gm_min(excess_ns * GM_LANE_REST_FACTOR, GM_LANE_REST_MAX_NS);
+	uv_timer_start(&lanes->rest, lane_on_rest, 0, 0); /* it looks which rest ends first */
+}
+
+/* Charges the lane for spent_ns, which end at now_ns. Time in which the kernel ran other programs
+ * on this CPU is not the user's fault and does not count. */
 static void lane_charge(struct gm_lane *lane, uint64_t spent_ns, uint64_t now_ns)
 {
 	struct gm_lanes *lanes = lane->lanes;
 
-	if (spent_ns <= GM_LANE_TURN_NS || (lane->key & GM_LANE_ADMIN))
-		return;
-	uint64_t ran_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID) - lanes->cpu_ns;
-	if (spent_ns > ran_ns)
-		spent_ns = ran_ns;
-	if (spent_ns <= GM_LANE_TURN_NS)
-		return;
-
-	uint64_t rest_ns = (spent_ns - GM_LANE_TURN_NS) * GM_LANE_REST_FACTOR;
-	if (rest_ns > GM_LANE_REST_MAX_NS)
-		rest_ns = GM_LANE_REST_MAX_NS;
-	if (!lane->rest_until_ns) {
-		if (lane->tasks)
-			lane_leave_busy(lane);
-		lane_watch(lane, 0);
-		DL_APPEND(lanes->resting, lane);
+	if (spent_ns > GM_LANE_TURN_NS) {
+		uint64_t cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
+		spent_ns = gm_min(spent_ns, cpu_ns - lanes->cpu_ns);
+		lanes->cpu_ns = cpu_ns;
 	}
-	lane->rest_until_ns = now_ns + rest_ns;
-	uv_timer_start(&lanes->rest, lane_on_rest, 0, 0); /* it looks which rest ends first */
-}
-
-static void lane_begin_turn(struct gm_lane *lane)
-{
-	lane->lanes->serving = lane;
-	lane->lanes->began_ns = lane->lanes->clock(CLOCK_MONOTONIC);
-}
-
-static void lane_end_turn(struct gm_lanes *lanes)
-{
-	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
-
-	if (lanes->serving) /* the turn may have ended the lane */
-		lane_charge(lanes->serving, now - lanes->began_ns, now);
-	lanes->serving = NULL;
+	if (lane->virtual_ns < lanes->virtual_ns)
+		lane->virtual_ns = lanes->virtual_ns;
+	lane->virtual_ns += spent_ns;
+	uint64_t lead_ns = lane->virtual_ns - lanes->virtual_ns;
+	if (lead_ns > GM_LANE_LEAD_NS && lane->key & GM_LANE_ADMIN)
+		lane->virtual_ns = lanes->virtual_ns + GM_LANE_LEAD_NS;
+	else if (lead_ns > GM_LANE_LEAD_NS)
+		lane_begin_rest(lane, lead_ns - GM_LANE_LEAD_NS, now_ns);
+	if (lane->queued) { /* at another place */
+		lane_leave_queue(lane);
+		lane_enter_queue(lane);
+	}
 }
 
 bool gm_lane_rests(const struct gm_lane *lane)
@@ -136,35 +165,106 @@ bool gm_lane_rests(const struct gm_lane *lane)
 	return lane->rest_until_ns > 0;
 }
 
-uint64_t gm_lane_begin_send(const struct gm_lane *lane)
+uint64_t gm_lane_begin_work(const struct gm_lane *lane)
 {
 	const struct gm_lanes *lanes = lane->lanes;
 
-	/* A send to the user whose turn it is counts as a part of the turn. */
-	return lane == lanes->serving ? lanes->began_ns : lanes->clock(CLOCK_MONOTONIC);
+	/* Work for the user whose turn it is counts as a part of the turn. */
+	return lane == lanes->serving ? lanes->charged_ns : lanes->clock(CLOCK_MONOTONIC);
 }
 
-void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns)
+void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns)
 {
 	struct gm_lanes *lanes = lane->lanes;
 	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
 
 	lane_charge(lane, now - began_ns, now);
-	if (lane != lanes->serving)
-		lanes->began_ns += now - began_ns;
+	if (lane == lanes->serving)
+		lanes->charged_ns = now;
+	else
+		lanes->charged_ns += now - began_ns;
 }
 
-static void lane_serve(struct gm_lane *lane)
+bool gm_lane_time_is_up(const struct gm_lane *lane)
 {
-	struct gm_lanes *lanes = lane->lanes;
+	const struct gm_lanes *lanes = lane->lanes;
+
+	return !lanes->serving ||
+	       lanes->clock(CLOCK_MONOTONIC) - lanes->turn_ns >= GM_LANE_SLICE_NS;
+}
+
+static void lane_run_task(struct gm_lane *lane)
+{
+	struct gm_lane_task *task = lane->tasks;
+
+	lane->tasks_up = false;
+	gm_lane_withdraw(task);
+	task->run(task);
+}
+
+static void lane_deliver(struct gm_lane *lane)
+{
 	struct epoll_event event;
 
-	lane_begin_turn(lane);
+	lane->ready = false;
+	lane->tasks_up = true;
 	if (epoll_wait(lane->epoll, &event, 1, 0) == 1) {
 		struct gm_lane_fd *fd = event.data.ptr;
 		fd->ready(fd, event.events);
 	}
-	lane_end_turn(lanes);
+}
+
+/* Serves the first lane of the queue at now_ns. Returns its virtual time afterwards; UINT64_MAX:
+ * it is gone. lowest_ns is the virtual time of a lane that was served before, and may be ready
+ * again. */
+static uint64_t lane_serve(struct gm_lanes *lanes, uint64_t lowest_ns, uint64_t *now_ns)
+{
+	struct gm_lane *lane = lanes->queue;
+
+	lane_leave_queue(lane);
+	lanes->virtual_ns = gm_max(lanes->virtual_ns, gm_min(lane->virtual_ns, lowest_ns));
+	lanes->serving = lane;
+	lanes->turn_ns = lanes->charged_ns = *now_ns;
+	if (lane->tasks && (lane->tasks_up || !lane->ready))
+		lane_run_task(lane);
+	else
+		lane_deliver(lane);
+
+	*now_ns = lanes->clock(CLOCK_MONOTONIC);
+	if (lanes->serving != lane) /* the turn has ended the lane */
+		return UINT64_MAX;
+	lane_charge(lane, *now_ns - lanes->charged_ns, *now_ns);
+	lanes->serving = NULL;
+	lane_queue(lane);
+	return gm_lane_rests(lane) ? UINT64_MAX : lane->virtual_ns;
+}
+
+/*
+ * Serves lanes of the queue, each once at most, for a slice. Lanes that were served may be ready
+ * again, and others may have become ready, which only the kernel knows. Hence no lane is served
+ * here that is more than a turn ahead of one that was.
+ */
+static void lane_take_turns(struct gm_lanes *lanes)
+{
+	uint64_t now = lanes->clock(CLOCK_MONOTONIC), end = now + GM_LANE_SLICE_NS;
+	uint64_t lowest = UINT64_MAX - GM_LANE_TURN_NS;
+
+	lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
+	for (size_t n = lanes->n_queued; n > 0 && now < end && lanes->queue &&
+					 lanes->queue->virtual_ns <= lowest + GM_LANE_TURN_NS;
+		n--)
+		lowest = gm_min(lowest, lane_serve(lanes, lowest, &now));
+	lanes->serving = NULL;
+}
+
+static void lane_on_turns(uv_check_t *check)
+{
+	struct gm_lanes *lanes = check->data;
+
+	if (!lanes->queue)
+		return;
+	lane_take_turns(lanes);
+	lane_wake_loop(lanes);
 }
 
 static void lane_on_ready(uv_poll_t *poll, int status, int events)
@@ -174,31 +274,10 @@ static void lane_on_ready(uv_poll_t *poll, int status, int events)
 
 	(void)events;
 	int n = status < 0 ? 0 : epoll_wait(lanes->epoll, ready, GM_LANE_USERS, 0);
-	lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
-	/* An event may end lanes, or make others rest, so they are looked up by their keys. */
 	for (int i = 0; i < n; i++) {
 		struct gm_lane *lane = gm_lane_find(lanes, ready[i].data.u64);
-		if (lane && !gm_lane_rests(lane))
-			lane_serve(lane);
-	}
-}
-
-static void lane_on_idle(uv_idle_t *idle)
-{
-	struct gm_lanes *lanes = idle->data;
-
-	lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
-	for (size_t n = lanes->n_busy; n > 0 && lanes->busy; n--) {
-		struct gm_lane *lane = lanes->busy;
-		struct gm_lane_task *task = lane->tasks;
-
-		/* To the end of the line, if the lane has more to do. */
-		DL_DELETE(lanes->busy, lane);
-		DL_APPEND(lanes->busy, lane);
-		lane_begin_turn(lane);
-		gm_lane_withdraw(task);
-		task->run(task);
-		lane_end_turn(lanes);
+		lane->ready = true;
+		lane_queue(lane);
 	}
 }
 
@@ -215,12 +294,14 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 	}
 
 	lanes->poll.data = lanes;
-	uv_idle_init(loop, &lanes->idle); /* cannot fail */
-	lanes->idle.data = lanes;
-	uv_timer_init(loop, &lanes->rest); /* neither can this */
+	uv_check_init(loop, &lanes->turns); /* cannot fail, nor can the next two */
+	lanes->turns.data = lanes;
+	uv_idle_init(loop, &lanes->idle);
+	uv_timer_init(loop, &lanes->rest);
 	lanes->rest.data = lanes;
 	lanes->clock = lane_clock;
 	lanes->open = true;
+	uv_check_start(&lanes->turns, lane_on_turns);
 	r = uv_poll_start(&lanes->poll, UV_READABLE, lane_on_ready);
 	if (r < 0)
 		return r;
@@ -244,6 +325,7 @@ void gm_lanes_close(struct gm_lanes *lanes)
 		return;
 	uv_close((uv_handle_t *)&lanes->rest, NULL);
 	uv_close((uv_handle_t *)&lanes->idle, NULL);
+	uv_close((uv_handle_t *)&lanes->turns, NULL);
 	uv_close((uv_handle_t *)&lanes->poll, NULL);
 	close(lanes->epoll);
 	lanes->open = false;
@@ -326,6 +408,7 @@ void gm_lane_unref(struct gm_lane *lane)
 
 	if (gm_lane_rests(lane))
 		DL_DELETE(lane->lanes->resting, lane);
+	lane_leave_queue(lane);
 	if (lane->lanes->serving == lane)
 		lane->lanes->serving = NULL;
 	HASH_DELETE(hh, lane->lanes->all, lane);
@@ -439,9 +522,12 @@ void gm_lane_post(struct gm_lane *lane, struct gm_lane_task *task)
 	if (task->lane)
 		return;
 	task->lane = lane;
-	if (!lane->tasks && !gm_lane_rests(lane))
-		lane_enter_busy(lane);
 	DL_APPEND(lane->tasks, task);
+	/* After its turn, the lane that is being served is queued again. */
+	if (lane != lane->lanes->serving)
+		lane_queue(lane);
+	if (!lane->lanes->serving)
+		lane_wake_loop(lane->lanes);
 }
 
 void gm_lane_withdraw(struct gm_lane_task *task)
@@ -452,6 +538,6 @@ void gm_lane_withdraw(struct gm_lane_task *task)
 		return;
 	task->lane = NULL;
 	DL_DELETE(lane->tasks, task);
-	if (!lane->tasks && !gm_lane_rests(lane))
-		lane_leave_busy(lane);
+	if (!lane->tasks && !lane->ready)
+		lane_leave_queue(lane);
 }

@@ -13,14 +13,25 @@
 #include "common/fd_budget.h"
 
 /*
- * Lanes make the loop serve users in turn, not connections. All sockets of one user are in one epoll
- * set, its lane, and all lanes are in another one, which the loop watches. In each turn of the loop
- * a lane delivers one event and runs one task. So a user with 1,000 busy connections gets one packet
- * served, then every other user gets one. Inside a lane the kernel takes the ready sockets in turn.
+ * Lanes share out the time of the loop among users, not connections. All sockets of one user are in
+ * one epoll set, its lane, and all lanes are in another one, which the loop watches. On its turn, a
+ * lane delivers one event or runs one task. Inside a lane the kernel takes the ready sockets
+ * round-robin.
  *
- * A user pays for long turns: a lane whose turn took more than GM_LANE_TURN_NS rests for
- * GM_LANE_REST_FACTOR times the excess. While it rests, the loop serves nothing of it; the ends of
- * its processes wait, too. Then it goes on where it was. Administrators' lanes never rest.
+ * The order is that of start-time fair queueing. Each lane has a virtual time, which grows by what
+ * its turns take. The loop serves the ready lane with the lowest virtual time first. The virtual
+ * time of a lane that becomes ready is at least that of the busy ones, so nobody saves up turns. A
+ * user thus gets the same time of the loop with long requests as with short ones, and with 1,000
+ * connections as with one; a user that asks less than the others waits for the turn that goes on,
+ * and not for all of theirs.
+ *
+ * A turn cannot be interrupted. Work that may take longer than GM_LANE_TURN_NS is done in slices:
+ * it stops when gm_lane_time_is_up(), and goes on in the user's next turn.
+ *
+ * How long a send takes is up to its receiver, and no slice bounds it. A lane whose virtual time is
+ * more than GM_LANE_LEAD_NS ahead rests for GM_LANE_REST_FACTOR times the excess. While it rests,
+ * the loop serves nothing of it; the ends of its processes wait, too. Then it goes on where it was.
+ * Administrators' lanes never rest: their lead is cut.
  *
  * libuv's own table of descriptors ends the program if it cannot grow. It knows one descriptor of
  * all lanes, so it need not.
@@ -28,8 +39,13 @@
 struct gm_inflight;
 struct gm_lane_task;
 
-/* The longest turns of ordinary requests take about half of that: a slice of a Return. */
-#define GM_LANE_TURN_NS     UINT64_C(2000000)
+/* Maximum length of a turn, and of the slice of it after which no more work is begun: what the
+ * slice made still has to be packed and sent. In ns. */
+#define GM_LANE_TURN_NS  UINT64_C(50000)
+#define GM_LANE_SLICE_NS UINT64_C(20000)
+
+/* Maximum lead of a lane that does not rest, in ns: more than the turns of all requests take. */
+#define GM_LANE_LEAD_NS     UINT64_C(2000000)
 #define GM_LANE_REST_FACTOR 8
 #define GM_LANE_REST_MAX_NS UINT64_C(2000000000)
 
@@ -37,17 +53,21 @@ struct gm_lane_task;
 struct gm_lanes {
 	int epoll; /* has all lanes */
 	uv_poll_t poll;
-	struct gm_lane *all;  /* by key */
-	struct gm_lane *busy; /* those with tasks, in the order of their turns */
-	size_t n_busy;
-	uv_idle_t idle; /* runs while there are tasks */
+	struct gm_lane *all; /* by key */
+	/* Lanes that are ready or have tasks, the lowest virtual time first, and of equal ones the
+	 * one that came first. */
+	struct gm_lane *queue;
+	size_t n_queued;
+	uint64_t virtual_ns; /* lowest virtual time of the busy lanes when the last turn began */
+	uv_check_t turns;    /* serves the queue, after each poll */
+	uv_idle_t idle;      /* runs while the queue has lanes, and keeps the loop from sleeping */
 	struct gm_lane *resting;
 	uv_timer_t rest; /* runs while lanes rest */
 	bool open;
-	/* The turn that goes on: whose it is, NULL if nobody's, and when it began. cpu_ns is what this
-	 * thread had used at some time before that. */
+	/* The turn that goes on: whose it is, NULL if nobody's, when it began, and up to when it is
+	 * charged. cpu_ns is what this thread had used at some time before that. */
 	struct gm_lane *serving;
-	uint64_t began_ns, cpu_ns;
+	uint64_t turn_ns, charged_ns, cpu_ns;
 	uint64_t (*clock)(clockid_t id); /* in nanoseconds; tests have their own */
 	/* Descriptors on their way to clients: how many there are, how many there may be, and how
 	 * many of one user (inflight.c). */
@@ -71,7 +91,11 @@ struct gm_lane {
 	uint32_t refs;
 	int epoll;
 	struct gm_lane_task *tasks;
-	struct gm_lane *prev, *next; /* in lanes->busy or lanes->resting */
+	bool ready;    /* the loop's set has reported it */
+	bool tasks_up; /* its last turn was an event, so a task comes next */
+	bool queued;
+	uint64_t virtual_ns;
+	struct gm_lane *prev, *next; /* in lanes->queue or lanes->resting */
 	uint64_t rest_until_ns;      /* 0: it does not rest */
 	UT_hash_handle hh;
 };
@@ -96,9 +120,13 @@ void gm_lane_unref(struct gm_lane *lane);
 /* Whether the lane rests. Then the daemon sends nothing to its user. How long a send takes is up to the user: during
  * it, the kernel wakes every waiter of the socket. */
 bool gm_lane_rests(const struct gm_lane *lane);
-/* Call these before and after a send, so that the receiver's lane pays for it, whoever's turn it is. */
-uint64_t gm_lane_begin_send(const struct gm_lane *lane);
-void gm_lane_end_send(struct gm_lane *lane, uint64_t began_ns);
+/* Call these before and after work for the lane's user outside of its turn, such as a send, so that
+ * the lane pays for it, whoever's turn it is. */
+uint64_t gm_lane_begin_work(const struct gm_lane *lane);
+void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns);
+/* Whether the turn that goes on has used up its slice. Then no more work is begun in it. Outside of
+ * a turn, always. Work must make some progress before it asks. */
+bool gm_lane_time_is_up(const struct gm_lane *lane);
 
 /* How many descriptors a connection has: its socket and its pidfd. And a session: its bell, the
  * client's page and, once it was resumed, the page before. A session in quarantine has no bell, but keeps

@@ -8,8 +8,8 @@
  *   fds that it has not read     at the bound, handles wait
  *   bytes that it does not read  past the bound, the peer is dropped
  *
- * In each turn of its user the daemon reads one packet, or makes one packet of a long answer. So a
- * busy user does not starve the others.
+ * In each turn of its user the daemon reads one packet, or makes one packet of a long answer. A busy
+ * user does not starve the others.
  *
  * Answers with fds are streams. Their packets are made when they can be sent. Their fds are owned by
  * the stream's maker, or opened for one packet, so no queue holds one. Packets without fds go ahead of
@@ -278,9 +278,9 @@ static int peer_transmit(
 	if (gm_lane_rests(peer->lane))
 		return peer_send_failed(peer, -EAGAIN);
 
-	uint64_t began_ns = gm_lane_begin_send(peer->lane);
+	uint64_t began_ns = gm_lane_begin_work(peer->lane);
 	int r = gm_seqpacket_send(peer->socket.fd, bytes, n, fds, n_fds);
-	gm_lane_end_send(peer->lane, began_ns);
+	gm_lane_end_work(peer->lane, began_ns);
 	return r < 0 ? peer_send_failed(peer, r) : 0;
 }
 
@@ -302,6 +302,8 @@ static int peer_flush_queue(struct gm_peer *peer)
 			peer->last = NULL;
 		gm_unread_remove(&peer->unread, sizeof(*queued) + queued->n);
 		free(queued);
+		if (peer->first && gm_lane_time_is_up(peer->lane))
+			return peer_send_failed(peer, -EAGAIN);
 	}
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Lanes with descriptors that are always ready: who is served, and how often, in a turn. Time is
+/* Lanes with descriptors that are always ready: who is served, how often, and for how long. Time is
  * what the test says, so a lane that rests does so until the test lets time pass. */
 
 #include <stdlib.h>
@@ -41,11 +41,11 @@ static void spend(const struct source *source)
 	uint64_t began_ns = 0;
 
 	if (source->sends_to)
-		began_ns = gm_lane_begin_send(source->sends_to->fd.lane);
+		began_ns = gm_lane_begin_work(source->sends_to->fd.lane);
 	now_ns += source->takes_ns;
 	cpu_ns += source->waits ? 0 : source->takes_ns;
 	if (source->sends_to)
-		gm_lane_end_send(source->sends_to->fd.lane, began_ns);
+		gm_lane_end_work(source->sends_to->fd.lane, began_ns);
 }
 
 static void on_ready(struct gm_lane_fd *fd, uint32_t events)
@@ -75,7 +75,7 @@ static void setup(void)
 static void teardown(void)
 {
 	ck_assert_ptr_null(lanes.all);
-	ck_assert_uint_eq(lanes.n_busy, 0);
+	ck_assert_uint_eq(lanes.n_queued, 0);
 	ck_assert_ptr_null(lanes.resting);
 	gm_lanes_close(&lanes);
 	uv_run(&loop, UV_RUN_DEFAULT);
@@ -93,6 +93,13 @@ static void open_source(struct source *source, uint64_t uid)
 	source->task.run = on_run;
 	ck_assert_int_eq(gm_lane_get(&lanes, uid, &lane), 0);
 	ck_assert_int_eq(gm_lane_add(lane, &source->fd), 0);
+}
+
+/* One whose descriptor is not ready. */
+static void open_idle(struct source *source, uint64_t uid)
+{
+	open_source(source, uid);
+	ck_assert_int_eq(gm_lane_change(&source->fd, 0), 0);
 }
 
 static void close_source(struct source *source)
@@ -146,11 +153,11 @@ START_TEST(a_user_with_many_tasks_gets_one_turn_like_everybody)
 	unsigned int ran = 0;
 
 	for (size_t i = 0; i < MANY; i++) {
-		open_source(&busy[i], 1000);
+		open_idle(&busy[i], 1000);
 		gm_lane_post(busy[i].fd.lane, &busy[i].task);
 		gm_lane_post(busy[i].fd.lane, &busy[i].task); /* it is posted already */
 	}
-	open_source(&other, 1001);
+	open_idle(&other, 1001);
 	other.again = 4;
 	gm_lane_post(other.fd.lane, &other.task);
 	for (int turn = 0; turn < 5; turn++)
@@ -177,8 +184,8 @@ START_TEST(a_task_that_is_withdrawn_does_not_run)
 {
 	struct source one, two;
 
-	open_source(&one, 1000);
-	open_source(&two, 1000);
+	open_idle(&one, 1000);
+	open_idle(&two, 1000);
 	gm_lane_post(one.fd.lane, &one.task);
 	gm_lane_post(two.fd.lane, &two.task);
 	gm_lane_withdraw(&one.task);
@@ -232,17 +239,218 @@ START_TEST(a_descriptor_is_heard_of_only_for_what_it_asked)
 }
 END_TEST
 
-/* ---- turns that take long */
+START_TEST(events_and_tasks_of_a_user_alternate)
+{
+	struct source source;
 
-enum { TURNS = 10 };
-#define LONG_NS (GM_LANE_TURN_NS + 1000000)
-#define REST_NS (GM_LANE_REST_FACTOR * UINT64_C(1000000))
+	open_source(&source, 1000);
+	source.again = 9;
+	gm_lane_post(source.fd.lane, &source.task);
+	for (int turn = 0; turn < 10; turn++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(source.served, 5);
+	ck_assert_uint_eq(source.ran, 5);
+	close_source(&source);
+}
+END_TEST
+
+/* ---- time */
+
+enum { TURNS = 10, ENOUGH = 2000 };
+#define USEC UINT64_C(1000)
 
 static void run_turns(unsigned int n)
 {
 	for (unsigned int turn = 0; turn < n; turn++)
 		uv_run(&loop, UV_RUN_NOWAIT);
 }
+
+/* Time that the source's turns took in all. */
+static uint64_t used_ns(const struct source *source)
+{
+	return (source->served + source->ran) * source->takes_ns;
+}
+
+static void expect_alike(const struct source *a, const struct source *b)
+{
+	uint64_t more = used_ns(a) > used_ns(b) ? used_ns(a) - used_ns(b) : used_ns(b) - used_ns(a);
+	uint64_t longest = a->takes_ns > b->takes_ns ? a->takes_ns : b->takes_ns;
+
+	if (more > GM_LANE_TURN_NS + longest)
+		ck_abort_msg("one had %llu us of the loop, the other %llu us",
+			(unsigned long long)(used_ns(a) / USEC),
+			(unsigned long long)(used_ns(b) / USEC));
+}
+
+START_TEST(a_user_with_long_turns_gets_no_more_time_than_one_with_short_turns)
+{
+	struct source lengthy, brief;
+
+	open_source(&lengthy, 1000);
+	open_source(&brief, 1001);
+	lengthy.takes_ns = 400 * USEC;
+	brief.takes_ns = 10 * USEC;
+	for (int i = 0; i < ENOUGH; i++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		expect_alike(&lengthy, &brief);
+	}
+	ck_assert_uint_ge(lengthy.served, 10);
+	ck_assert_uint_ge(brief.served, 30 * lengthy.served);
+	close_source(&lengthy);
+	close_source(&brief);
+}
+END_TEST
+
+START_TEST(the_time_of_tasks_and_that_of_events_count_alike)
+{
+	struct source tasks, events;
+
+	open_idle(&tasks, 1000);
+	open_source(&events, 1001);
+	tasks.takes_ns = 300 * USEC;
+	tasks.again = ENOUGH;
+	events.takes_ns = 7 * USEC;
+	gm_lane_post(tasks.fd.lane, &tasks.task);
+	for (int i = 0; i < ENOUGH; i++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		expect_alike(&tasks, &events);
+	}
+	ck_assert_uint_ge(tasks.ran, 10);
+	close_source(&tasks);
+	close_source(&events);
+}
+END_TEST
+
+START_TEST(many_connections_of_a_user_get_no_more_time_than_one_of_another)
+{
+	static struct source many[MANY];
+	struct source one, sum = {.takes_ns = 50 * USEC};
+
+	for (size_t i = 0; i < MANY; i++) {
+		open_source(&many[i], 1000);
+		many[i].takes_ns = sum.takes_ns;
+	}
+	open_source(&one, 1001);
+	one.takes_ns = 20 * USEC;
+	for (int i = 0; i < ENOUGH; i++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		sum.served = sum_served(many, MANY);
+		expect_alike(&sum, &one);
+	}
+	for (size_t i = 0; i < MANY; i++)
+		close_source(&many[i]);
+	close_source(&one);
+}
+END_TEST
+
+START_TEST(a_user_who_asks_little_waits_for_one_turn_of_many_busy_users)
+{
+	enum { BUSY = 4 };
+	struct source busy[BUSY], other;
+
+	for (size_t i = 0; i < BUSY; i++) {
+		open_source(&busy[i], 1000 + i);
+		busy[i].takes_ns = GM_LANE_TURN_NS;
+	}
+	open_idle(&other, 2000);
+	other.takes_ns = 10 * USEC;
+	for (unsigned int i = 1; i <= 100; i++) {
+		run_turns(BUSY);
+		ck_assert_int_eq(gm_lane_change(&other.fd, EPOLLIN), 0);
+		unsigned int before = sum_served(busy, BUSY);
+		while (other.served < i)
+			uv_run(&loop, UV_RUN_NOWAIT);
+		ck_assert_uint_le(sum_served(busy, BUSY) - before, 1);
+		ck_assert_int_eq(gm_lane_change(&other.fd, 0), 0);
+	}
+	for (size_t i = 0; i < BUSY; i++)
+		close_source(&busy[i]);
+	close_source(&other);
+}
+END_TEST
+
+START_TEST(a_user_who_was_away_has_saved_no_time_up)
+{
+	struct source busy, away;
+
+	open_source(&busy, 1000);
+	open_idle(&away, 1001);
+	busy.takes_ns = away.takes_ns = 30 * USEC;
+	run_turns(ENOUGH);
+	ck_assert_int_eq(gm_lane_change(&away.fd, EPOLLIN), 0);
+	busy.served = 0;
+	for (int i = 0; i < ENOUGH; i++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		expect_alike(&busy, &away);
+	}
+	close_source(&busy);
+	close_source(&away);
+}
+END_TEST
+
+START_TEST(a_user_alone_gets_the_whole_loop)
+{
+	struct source source;
+
+	open_source(&source, 1000);
+	source.takes_ns = GM_LANE_LEAD_NS;
+	run_turns(TURNS);
+	ck_assert_uint_eq(source.served, TURNS);
+	close_source(&source);
+}
+END_TEST
+
+START_TEST(what_is_sent_to_a_user_in_the_turn_of_another_counts_as_its_time)
+{
+	struct source sender, receiver, third;
+
+	open_source(&sender, 1000);
+	open_source(&receiver, 1001);
+	open_source(&third, 1002);
+	sender.takes_ns = 40 * USEC;
+	sender.sends_to = &receiver;
+	third.takes_ns = 40 * USEC;
+	run_turns(ENOUGH);
+	/* The receiver pays, so the sender has turns without end and the receiver as good as
+	 * none. */
+	ck_assert_uint_le(receiver.served, 2);
+	ck_assert_uint_ge(sender.served, third.served);
+	close_source(&sender);
+	close_source(&receiver);
+	close_source(&third);
+}
+END_TEST
+
+static bool was_up[3];
+
+static void on_ready_ask(struct gm_lane_fd *fd, uint32_t events)
+{
+	(void)events;
+	was_up[0] = gm_lane_time_is_up(fd->lane);
+	now_ns += GM_LANE_SLICE_NS - 1;
+	was_up[1] = gm_lane_time_is_up(fd->lane);
+	now_ns += 1;
+	was_up[2] = gm_lane_time_is_up(fd->lane);
+}
+
+START_TEST(a_turn_has_a_slice_of_time_and_there_is_none_outside_of_it)
+{
+	struct source source;
+
+	open_source(&source, 1000);
+	source.fd.ready = on_ready_ask;
+	ck_assert(gm_lane_time_is_up(source.fd.lane));
+	run_turns(1);
+	ck_assert(!was_up[0] && !was_up[1] && was_up[2]);
+	ck_assert(gm_lane_time_is_up(source.fd.lane));
+	close_source(&source);
+}
+END_TEST
+
+/* ---- turns that take long */
+
+#define LONG_NS (GM_LANE_LEAD_NS + 1000000)
+#define REST_NS (GM_LANE_REST_FACTOR * UINT64_C(1000000))
 
 static bool a_rest_is_over(void)
 {
@@ -266,8 +474,8 @@ START_TEST(a_user_whose_turn_took_long_rests_and_the_others_do_not)
 {
 	struct source slow, other;
 
-	open_source(&slow, 1000);
 	open_source(&other, 1001);
+	open_source(&slow, 1000);
 	slow.takes_ns = LONG_NS;
 	run_turns(TURNS);
 	ck_assert(gm_lane_rests(slow.fd.lane));
@@ -293,16 +501,14 @@ START_TEST(a_user_whose_task_took_long_rests_with_all_its_tasks)
 {
 	struct source slow, second, other;
 
-	open_source(&slow, 1000);
-	open_source(&second, 1000);
-	open_source(&other, 1001);
-	ck_assert_int_eq(gm_lane_change(&slow.fd, 0), 0);
-	ck_assert_int_eq(gm_lane_change(&second.fd, 0), 0);
+	open_idle(&slow, 1000);
+	open_idle(&second, 1000);
+	open_idle(&other, 1001);
 	slow.takes_ns = LONG_NS;
 	other.again = TURNS - 1;
+	gm_lane_post(other.fd.lane, &other.task);
 	gm_lane_post(slow.fd.lane, &slow.task);
 	gm_lane_post(second.fd.lane, &second.task);
-	gm_lane_post(other.fd.lane, &other.task);
 	run_turns(TURNS);
 	ck_assert_uint_eq(slow.ran, 1);
 	ck_assert_uint_eq(second.ran, 0);
@@ -350,8 +556,7 @@ START_TEST(a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another)
 	struct source sender, receiver;
 
 	open_source(&sender, 1000);
-	open_source(&receiver, 1001);
-	ck_assert_int_eq(gm_lane_change(&receiver.fd, 0), 0);
+	open_idle(&receiver, 1001);
 	sender.takes_ns = LONG_NS;
 	sender.sends_to = &receiver;
 	run_turns(TURNS);
@@ -368,10 +573,17 @@ START_TEST(neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu)
 	struct source admin, user;
 
 	open_source(&admin, 1000 | GM_LANE_ADMIN);
-	open_source(&user, 1000);
 	admin.takes_ns = LONG_NS;
 	run_turns(TURNS);
 	ck_assert_uint_eq(admin.served, TURNS);
+
+	/* However long its turns were, it comes next when the user has had as much as a lead. */
+	open_source(&user, 1000);
+	user.takes_ns = GM_LANE_LEAD_NS / TURNS;
+	admin.served = 0;
+	while (admin.served < 2)
+		run_turns(1);
+	ck_assert_uint_le(user.served, 2 * TURNS + 2);
 	close_source(&admin);
 
 	user.served = 0;
@@ -394,6 +606,15 @@ int main(void)
 	tcase_add_test(tests, a_task_that_is_withdrawn_does_not_run);
 	tcase_add_test(tests, a_descriptor_may_end_all_others_and_the_lane);
 	tcase_add_test(tests, a_descriptor_is_heard_of_only_for_what_it_asked);
+	tcase_add_test(tests, events_and_tasks_of_a_user_alternate);
+	tcase_add_test(tests, a_user_with_long_turns_gets_no_more_time_than_one_with_short_turns);
+	tcase_add_test(tests, the_time_of_tasks_and_that_of_events_count_alike);
+	tcase_add_test(tests, many_connections_of_a_user_get_no_more_time_than_one_of_another);
+	tcase_add_test(tests, a_user_who_asks_little_waits_for_one_turn_of_many_busy_users);
+	tcase_add_test(tests, a_user_who_was_away_has_saved_no_time_up);
+	tcase_add_test(tests, a_user_alone_gets_the_whole_loop);
+	tcase_add_test(tests, what_is_sent_to_a_user_in_the_turn_of_another_counts_as_its_time);
+	tcase_add_test(tests, a_turn_has_a_slice_of_time_and_there_is_none_outside_of_it);
 	tcase_add_test(tests, a_user_whose_turn_took_long_rests_and_the_others_do_not);
 	tcase_add_test(tests, a_user_whose_task_took_long_rests_with_all_its_tasks);
 	tcase_add_test(tests, the_loop_sleeps_while_the_only_user_rests);

@@ -98,9 +98,9 @@ START_TEST(answers_wait_in_order_while_their_user_rests)
 
 	hub.lanes.clock = fake_clock;
 	hub.lanes.cpu_ns = 0;
-	uint64_t began_ns = gm_lane_begin_send(lane);
-	clock_ns += GM_LANE_TURN_NS + 1000;
-	gm_lane_end_send(lane, began_ns);
+	uint64_t began_ns = gm_lane_begin_work(lane);
+	clock_ns += GM_LANE_LEAD_NS + 1000;
+	gm_lane_end_work(lane, began_ns);
 	ck_assert(gm_lane_rests(lane));
 
 	send_request(far, 1, 0);
