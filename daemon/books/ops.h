@@ -27,6 +27,9 @@ enum gm_item {
  * told.
  */
 struct gm_core_ops {
+	/* Number of chunks that one call releases when a client returns more, such as
+	 * gm_lease_return_more(). 0: GM_LEASE_SLICE. */
+	uint64_t return_slice;
 	/*
 	 * Starts the creation of chunk->bytes on chunk->device by chunk->transport. It must not
 	 * complete before this returns. The daemon reports the end with gm_core_created(). Users

@@ -101,8 +101,8 @@ void gm_core_pool_each(const struct gm_core *core, uint32_t device,
  * pressure is low. Releases no more than *slice chunks and counts them off; 0 is left: there may be
  * more, so call it again on another turn. Returns the bytes released. */
 uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice);
-/* A slice of a few milliseconds. */
-#define GM_CORE_TRIM_SLICE 4096
+/* A slice of a few microseconds. */
+#define GM_CORE_TRIM_SLICE 4
 
 /*
  * Drains a device: until gm_core_undrain(), nobody gets new memory on it. Core refuses requests that wait for it,

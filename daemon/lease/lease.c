@@ -415,6 +415,12 @@ struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t leas
 	return hold ? hold->lease : NULL;
 }
 
+bool gm_session_maker_holds(const struct gm_session *session, uint64_t lease)
+{
+	const struct gm_hold *hold = lease_hold_of(session, lease);
+	return hold && hold->lease->maker;
+}
+
 struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after)
 {
 	struct gm_hold *hold = session->holds;
@@ -534,10 +540,16 @@ bool gm_lease_is_leaving(const struct gm_lease *lease)
 	return lease->leaving;
 }
 
+static uint64_t lease_return_slice(const struct gm_lease *lease)
+{
+	uint64_t slice = lease->device->env->ops.return_slice;
+	return slice ? slice : GM_LEASE_SLICE;
+}
+
 bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
-	uint64_t slice = GM_LEASE_SLICE;
+	uint64_t slice = lease_return_slice(lease);
 	if (!lease->leaving || lease->maker != session)
 		return false;
 
@@ -608,7 +620,7 @@ gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_le
  */
 static bool lease_is_long(const struct gm_lease *lease)
 {
-	return lease->bytes > GM_LEASE_SLICE * GM_CHUNK_MIN && lease->chunks->next;
+	return lease->bytes > lease_return_slice(lease) * GM_CHUNK_MIN && lease->chunks->next;
 }
 
 bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
@@ -625,7 +637,7 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 	}
-	for (uint64_t slice = GM_LEASE_SLICE; slice > 0 && lease_is_long(lease); slice--)
+	for (uint64_t slice = lease_return_slice(lease); slice > 0 && lease_is_long(lease); slice--)
 		lease_release(
 			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
 	lease_clamp(lease);

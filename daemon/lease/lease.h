@@ -22,6 +22,8 @@ struct gm_session;
 
 /* A lease that the session made or opened; NULL: it has no such lease. */
 struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease);
+/* Whether the session has the lease, and the session that made it has it, too. */
+bool gm_session_maker_holds(const struct gm_session *session, uint64_t lease);
 /* In order of age, from the oldest (after NULL) to the last (returns NULL). */
 struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after);
 

@@ -148,33 +148,34 @@ static void piece_end(const struct gm_session *session, const uint8_t token[GM_T
 	}
 }
 
+/* Shares the next chunk. */
 static gpumem_status piece_share(struct gm_session *session, const struct gm_share_chunks *what,
 	const uint8_t token[GM_TOKEN_BYTES], const uint64_t *leases, char detail[GM_DETAIL_BYTES])
 {
-	for (size_t i = 0; i < what->n; i++) {
-		struct gm_lease *lease = gm_session_find_lease(session, leases[i]);
-		struct gm_token_hash hash = gm_token_hash_piece(
-			&session->core->token_key, token, what->first + (uint32_t)i);
-		/* A token has one chunk at an index: else none of them could be ended for good. */
-		piece_end(session, token, what->first + i, what->first + i + 1);
-		gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
-		if (status != GPUMEM_OK) {
-			piece_end(session, token, what->first, what->first + i);
-			return gm_refuse(status, detail, "the daemon has no memory");
-		}
+	size_t i = what->n_shared;
+	struct gm_lease *lease = gm_session_find_lease(session, leases[i]);
+	struct gm_token_hash hash =
+		gm_token_hash_piece(&session->core->token_key, token, what->first + (uint32_t)i);
+
+	if (!lease || lease->maker != session)
+		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+			"this client has returned a chunk while it was being shared");
+	/* A token has one chunk at an index: else none of them could be ended for good. */
+	piece_end(session, token, what->first + i, what->first + i + 1);
+	if (!gm_share_has_room(session, 1)) {
+		gm_session_say_share_limit(session, detail);
+		return GPUMEM_E_LIMIT;
 	}
-	return GPUMEM_OK;
+	gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
+	return status == GPUMEM_OK ? status : gm_refuse(status, detail, "the daemon has no memory");
 }
 
-gpumem_status gm_session_share_chunks(struct gm_session *session,
-	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
-	char detail[GM_DETAIL_BYTES])
+/* Checks what can be checked before anything changes. */
+static gpumem_status piece_begin(struct gm_session *session, const struct gm_share_chunks *what,
+	uint8_t token[GM_TOKEN_BYTES], char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
-	struct gm_lease *lease = NULL;
-	gpumem_status status = GPUMEM_OK;
 
-	memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
 	if (what->first && !piece_is_token_of(session, token))
 		return gm_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
 	/* Else some could not be ended by the token. */
@@ -188,27 +189,75 @@ gpumem_status gm_session_share_chunks(struct gm_session *session,
 		gm_session_say_share_limit(session, detail);
 		return GPUMEM_E_LIMIT;
 	}
-
-	for (size_t i = 0; i < what->n && status == GPUMEM_OK; i++) {
-		status = piece_lease(session, what->leases[i], what->chunks[i], &lease, detail);
-		if (status != GPUMEM_OK)
-			break;
-		ret_leases[i] = lease->id;
-	}
-	if (status != GPUMEM_OK)
-		return status;
-
 	if (!what->first)
 		core->env.ops.random(core->env.ctx, token, GM_TOKEN_BYTES);
-	status = piece_share(session, what, token, ret_leases, detail);
-	GM_STEP("piece: shared");
+	return GPUMEM_OK;
+}
+
+bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *what,
+	uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases, gpumem_status *ret_status,
+	char detail[GM_DETAIL_BYTES])
+{
+	gpumem_status status = GPUMEM_OK;
+	struct gm_lease *lease = NULL;
+	unsigned slice = GM_SHARE_SLICE;
+
+	if (!what->begun) {
+		memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
+		status = piece_begin(session, what, token, detail);
+		what->begun = true;
+	}
+	for (; status == GPUMEM_OK && what->n_split < what->n && slice > 0; slice--) {
+		size_t i = what->n_split;
+		status = piece_lease(session, what->leases[i], what->chunks[i], &lease, detail);
+		if (status == GPUMEM_OK)
+			ret_leases[what->n_split++] = lease->id;
+	}
+	for (; status == GPUMEM_OK && what->n_shared < what->n && slice > 0; slice--) {
+		status = piece_share(session, what, token, ret_leases, detail);
+		if (status != GPUMEM_OK)
+			piece_end(session, token, what->first, what->first + what->n_shared);
+		else
+			what->n_shared++;
+	}
+	if (status == GPUMEM_OK && what->n_shared < what->n)
+		return true;
+	if (status == GPUMEM_OK)
+		GM_STEP("piece: shared");
+	*ret_status = status;
+	return false;
+}
+
+gpumem_status gm_session_share_chunks(struct gm_session *session,
+	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
+	char detail[GM_DETAIL_BYTES])
+{
+	struct gm_share_chunks rest = *what;
+	gpumem_status status;
+
+	while (gm_session_share_some(session, &rest, token, ret_leases, &status, detail))
+		continue;
 	return status;
+}
+
+bool gm_session_unshare_some(
+	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n)
+{
+	uint32_t end = (uint32_t)gm_min(n, GM_LIMIT_SHARES_PER_CLIENT);
+	uint32_t next = (uint32_t)gm_min(*at + GM_SHARE_SLICE, end);
+
+	piece_end(session, token, *at, next);
+	*at = next;
+	return next < end;
 }
 
 gpumem_status gm_session_unshare_chunks(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
 {
-	piece_end(session, token, 0, gm_min(n, GM_LIMIT_SHARES_PER_CLIENT));
+	uint32_t at = 0;
+
+	while (gm_session_unshare_some(session, token, &at, n))
+		continue;
 	return GPUMEM_OK;
 }
 

@@ -266,7 +266,7 @@ void gm_lease_settle(struct gm_lease *lease, uint64_t *slice);
  * estate is charged for them, and gm_lease_end_some() releases them.
  */
 void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice);
-/* How many chunks are released in one go when a session ends: about a millisecond's work. */
+/* Number of chunks that are released in one go when a session ends: about a millisecond's work. */
 #define GM_LEASE_SLICE 512
 /* Releases some of the chunks of leases that have ended, or that were handed over. Returns whether
  * there are more. */

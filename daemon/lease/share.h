@@ -63,9 +63,14 @@ struct gm_share_chunks {
 	uint32_t first; /* the index of the first; not 0: the token is there already */
 	uint64_t asked; /* the id of the packet */
 	bool again;     /* the packet may have been here before */
+	/* Progress of gm_session_share_some(): 0 at first. */
+	bool begun;
+	size_t n_split, n_shared;
 };
-/* At most this many at a time, so that other clients do not wait long. */
+/* At most this many at a time. */
 #define GM_SHARE_CHUNKS_MOST 256
+/* Number of chunks that are split, shared or unshared in one go: some 10 microseconds' work. */
+#define GM_SHARE_SLICE 4
 /*
  * Shares chunks of leases that the session made with its trust domain. token: with first 0 the result,
  * else that of the first. A result other than GPUMEM_OK comes with its detail:
@@ -78,6 +83,11 @@ struct gm_share_chunks {
 gpumem_status gm_session_share_chunks(struct gm_session *session,
 	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
 	char detail[GM_DETAIL_BYTES]);
+/* Does a slice of the same. Returns whether there is more to do; if not, *ret_status is the result.
+ * Between two calls, the session may do anything. */
+bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *what,
+	uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases, gpumem_status *ret_status,
+	char detail[GM_DETAIL_BYTES]);
 /* Returns a chunk that became a lease of its own, and that the session still names by its index in the lease where it
  * was before (origin). GPUMEM_E_NOT_FOUND: the chunk has not left that lease, or has come back since, or the session
  * knows the lease that it is in. */
@@ -86,5 +96,8 @@ gpumem_status gm_session_return_piece(
 /* Ends a token of so many chunks that the session made. Sessions that opened them keep them. */
 gpumem_status gm_session_unshare_chunks(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n);
+/* Does a slice of the same, from *at on, which it moves. Returns whether there is more to do. */
+bool gm_session_unshare_some(
+	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n);
 
 #endif

@@ -351,6 +351,11 @@ static void peer_pump(struct gm_peer *peer)
 		peer_update_events(peer);
 }
 
+bool gm_peer_time_is_up(const struct gm_peer *peer)
+{
+	return gm_lane_time_is_up(peer->lane);
+}
+
 int gm_peer_may_emit(struct gm_peer *peer, size_t n_fds)
 {
 	if (gm_lane_rests(peer->lane))
@@ -485,15 +490,18 @@ void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, con
 static void peer_take_packet(struct gm_peer *peer, size_t n)
 {
 	Gm__Wire__Packet *packet;
-	int r = gm_wire_unpack(&peer->hub->arena, peer->hub->in, n, &packet);
+	int r = gm_wire_check_request(peer->hub->in, n);
+	if (r == 0)
+		r = gm_wire_unpack(&peer->hub->arena, peer->hub->in, n, &packet);
 	if (r == -ENOMEM) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 		return;
 	}
 	if (r < 0) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL,
-			r == -E2BIG ? "the packet unpacks to more than is allowed"
-				    : "this is not a packet of the protocol");
+			r == -E2BIG
+				? "the packet has more fields, or unpacks to more, than is allowed"
+				: "this is not a packet of the protocol");
 		return;
 	}
 	uint64_t seen = peer->inflight.seen;

@@ -78,6 +78,10 @@ struct gm_stream {
 	 * Makes one packet and passes it to gm_peer_emit(). If that fails, returns its result; it
 	 * is called again later and must make the same packet, or a newer one. Otherwise returns 1
 	 * if more packets follow, 0 if this was the last.
+	 *
+	 * Each call is a turn of the peer's user. Work that may take longer stops when
+	 * gm_peer_time_is_up(): the packet then has what is done so far, or next() makes no packet
+	 * and returns 1.
 	 */
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer);
 	void (*free)(struct gm_stream *stream);
@@ -110,6 +114,8 @@ void gm_peer_send_failure(
 void gm_peer_send_done(struct gm_peer *peer, uint64_t id);
 /* Sends a failure, logs it and ends the connection. */
 void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
+/* Whether the turn has used up its time: see gm_lane_time_is_up(). */
+bool gm_peer_time_is_up(const struct gm_peer *peer);
 /* Starts an answer. Takes ownership of the stream. */
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream);
 /* For a stream's next(), before it opens fds for a packet: 0 or -EAGAIN, as gm_peer_emit() would say

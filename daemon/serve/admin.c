@@ -225,7 +225,7 @@ static bool admin_add_estate(void *ctx, const struct gm_session *estate)
 	const struct gm_session_info *info = gm_session_info(estate);
 	uint32_t n_devices = out->listing->head.serve->n_devices;
 
-	if (out->n == GM_ADMIN_CLIENTS)
+	if (out->n == GM_ADMIN_CLIENTS || (out->n > 0 && gm_peer_time_is_up(out->peer)))
 		return false;
 	struct client_entry *entry = &out->entries[out->n];
 	Gm__Wire__Client *c = &entry->client;
@@ -256,12 +256,17 @@ static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct admin_listing *listing = (struct admin_listing *)stream;
 	struct gm_serve *serve = listing->head.serve;
-	struct client_list out = {.listing = listing, .peer = peer};
+	struct client_list out;
 	struct gm_client *client = gm_clients_after(serve->clients, listing->client);
 	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
 	uint64_t last = listing->client;
 
+	out.listing = listing;
+	out.peer = peer;
+	out.n = out.bytes = 0;
 	for (; client && out.n < GM_ADMIN_CLIENTS; client = client->next) {
+		if (out.n > 0 && gm_peer_time_is_up(peer))
+			break;
 		admin_fill_client(serve, client, gm_answer_may_see(&listing->head, peer, client),
 			&out.entries[out.n]);
 		if (!admin_add_client(&out))
@@ -318,12 +323,12 @@ static void admin_add_growth(Gm__Wire__Buffer *buffer, const struct gm_page_grow
 }
 
 /*
- * Adds a client's rows, beginning with at->row. Returns false if the list is full: then at->row is
- * the next one to add. A client that lists more than it holds lies. Its rows end where they would
- * exceed that.
+ * Adds a client's rows, beginning with at->row. Returns false if the list is full or the turn's
+ * time is up: then at->row is the next one to add. A client that lists more than it holds lies. Its
+ * rows end where they would exceed that.
  */
-static bool admin_list_rows(
-	struct admin_listing *at, const struct gm_client *client, struct buffer_list *out)
+static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer,
+	const struct gm_client *client, struct buffer_list *out)
 {
 	uint64_t room[GM_LIMIT_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
@@ -340,8 +345,11 @@ static bool admin_list_rows(
 			return true;
 		room[found->device] -= found->bytes;
 		at->tracked[found->device] += found->bytes;
-		if (now - found->born_ns < at->older_than_ns)
+		if (now - found->born_ns < at->older_than_ns) {
+			if (gm_peer_time_is_up(peer))
+				return false;
 			continue;
+		}
 
 		Gm__Wire__Buffer *buffer = out->list[out->n] = &out->buffers[out->n];
 		gm__wire__buffer__init(buffer);
@@ -366,6 +374,8 @@ static bool admin_list_rows(
 		buffer->home = found->home;
 		admin_add_growth(buffer, &found->growth, &out->growth[out->n]);
 		out->n++;
+		if (gm_peer_time_is_up(peer))
+			return false;
 	}
 	return false;
 }
@@ -440,16 +450,19 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		at.client = client->id;
 		if (!gm_answer_may_see(&listing->head, peer, client)) {
-			pages--; /* no page was read */
+			/* No page was read. */
+			pages = gm_peer_time_is_up(peer) ? GM_ADMIN_PAGES - 1 : pages - 1;
 			at.hidden += admin_holds(listing->head.serve, client);
 			continue;
 		}
-		at.inside = !admin_list_rows(&at, client, &out);
+		at.inside = !admin_list_rows(&at, peer, client, &out);
 		if (at.inside) {
 			more = true;
 			break;
 		}
 		at.untracked += admin_add_totals(&at, client, &out);
+		if (gm_peer_time_is_up(peer))
+			pages = GM_ADMIN_PAGES - 1;
 	}
 
 	reply.n_buffers = out.n;
@@ -458,7 +471,9 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 	reply.totals = out.totals_list;
 	reply.untracked = more ? 0 : at.untracked;
 	reply.hidden_clients = more ? 0 : at.hidden;
-	int r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_BUFFERS, &reply);
+	int r = 1;
+	if (out.n > 0 || out.n_totals > 0 || !more)
+		r = gm_answer_emit(stream, peer, more, GM__WIRE__PACKET__BODY_BUFFERS, &reply);
 	if (r < 0)
 		return r;
 	listing->client = at.client;
@@ -645,6 +660,8 @@ static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 	unsigned asked = 0;
 
 	for (; at < config->n_entries && n < GM_ADMIN_ENTRIES; at++) {
+		if (at > listing->entry && gm_peer_time_is_up(peer))
+			break;
 		const struct gm_config_entry *from = &config->entries[at];
 		struct gm_owner owner;
 		if (!listing->head.admin && admin_entry_owner(from, &owner)) {

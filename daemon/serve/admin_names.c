@@ -7,9 +7,8 @@
 #include "common/clock.h"
 #include "daemon/serve/answer.h"
 
-/* How many names a packet has, and how many are looked at for it: most may be somebody else's. */
+/* How many names a packet has at most. */
 #define NAMES_IN_PACKET 64
-#define NAMES_LOOKED_AT 512
 
 struct names_listing {
 	struct gm_answer head;
@@ -17,9 +16,11 @@ struct names_listing {
 };
 
 struct names_list {
+	const struct gm_peer *peer;
 	const struct gm_identity *identity;
 	uint64_t now, last;
-	size_t n, looked_at;
+	size_t n;
+	bool any; /* one was looked at; most may be somebody else's */
 	bool more;
 	Gm__Wire__Name names[NAMES_IN_PACKET];
 	Gm__Wire__Name *list[NAMES_IN_PACKET];
@@ -49,11 +50,11 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 {
 	struct names_list *out = ctx;
 
-	if (out->n == NAMES_IN_PACKET || out->looked_at == NAMES_LOOKED_AT) {
+	if (out->n == NAMES_IN_PACKET || (out->any && gm_peer_time_is_up(out->peer))) {
 		out->more = true;
 		return false;
 	}
-	out->looked_at++;
+	out->any = true;
 	out->last = name->id;
 	if (!names_may_see(out->identity, name))
 		return true;
@@ -87,10 +88,15 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 static int names_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct names_listing *listing = (struct names_listing *)stream;
-	struct names_list out = {
-		.identity = gm_peer_identity(peer), .now = gm_clock_ns(), .last = listing->last};
+	struct names_list out;
 	Gm__Wire__NamesReply reply = GM__WIRE__NAMES_REPLY__INIT;
 
+	out.peer = peer;
+	out.identity = gm_peer_identity(peer);
+	out.now = gm_clock_ns();
+	out.last = listing->last;
+	out.n = 0;
+	out.any = out.more = false;
 	const struct gm_name_asker asker = gm_serve_asker(listing->head.serve, peer);
 	gm_core_name_each(listing->head.serve->core, &asker, listing->last, names_add, &out);
 	reply.n_names = out.n;

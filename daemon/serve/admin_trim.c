@@ -18,20 +18,20 @@ struct trim_slices {
 	Gm__Wire__TrimReply reply;
 };
 
-static void trim_release_slice(struct trim_slices *trim)
+static void trim_release_slice(struct trim_slices *trim, const struct gm_peer *peer)
 {
 	const struct gm_serve *serve = trim->head.serve;
-	uint64_t slice = GM_CORE_TRIM_SLICE;
 
 	gm__wire__trim_reply__init(&trim->reply);
-	while (trim->device < trim->end && slice > 0) {
+	do {
+		uint64_t slice = GM_CORE_TRIM_SLICE;
 		trim->reply.released += gm_core_trim(serve->core, trim->device, &slice);
 		if (!trim->asked)
 			trim->reply.clients_asked +=
 				gm_clients_reclaim(serve->clients, trim->device, false);
 		trim->asked = slice == 0;
 		trim->device += slice > 0;
-	}
+	} while (trim->device < trim->end && !gm_peer_time_is_up(peer));
 	trim->released += trim->reply.released;
 	trim->n_asked += trim->reply.clients_asked;
 	trim->untold = true;
@@ -42,7 +42,7 @@ static int trim_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct trim_slices *trim = (struct trim_slices *)stream;
 
 	if (!trim->untold)
-		trim_release_slice(trim);
+		trim_release_slice(trim, peer);
 	int r = gm_answer_emit(stream, peer, trim->device < trim->end,
 		GM__WIRE__PACKET__BODY_TRIM_REPLY, &trim->reply);
 	if (r < 0)

@@ -58,6 +58,18 @@ bool gm_serve_require_device(
 	return false;
 }
 
+bool gm_serve_require_list(struct gm_peer *peer, uint64_t id, size_t n)
+{
+	char detail[GM_DETAIL_BYTES];
+
+	if (n <= GM_LIMIT_LIST_ITEMS)
+		return true;
+	gm_say(detail, "a list of %zu: a request has at most %d; send several", n,
+		GM_LIMIT_LIST_ITEMS);
+	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
+	return false;
+}
+
 void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id)
 {
 	gm_peer_send_failure(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");

@@ -73,6 +73,9 @@ bool gm_serve_require_admin(
 /* Returns false, with the refusal sent, if there is no such device. */
 bool gm_serve_require_device(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, uint32_t device);
+/* Returns false, with the refusal sent, if a list of the request has more than
+ * GM_LIMIT_LIST_ITEMS. */
+bool gm_serve_require_list(struct gm_peer *peer, uint64_t id, size_t n);
 /* Answers with Done, or with a Failure. */
 void gm_serve_answer_status(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);

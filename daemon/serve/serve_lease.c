@@ -366,8 +366,9 @@ static int serve_return_more(struct gm_stream *stream, struct gm_peer *peer)
 		client ? gm_session_find_lease(client->session, returning->lease) : NULL;
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 
-	if (lease && gm_lease_return_more(client->session, lease))
-		return 1;
+	while (lease && gm_lease_return_more(client->session, lease))
+		if (gm_peer_time_is_up(peer))
+			return 1;
 	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
 }
 
@@ -379,8 +380,9 @@ static int serve_return_next(struct gm_stream *stream, struct gm_peer *peer)
 		client ? gm_session_find_lease(client->session, returning->lease) : NULL;
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 
-	if (lease && gm_lease_return_some(client->session, lease))
-		return 1;
+	while (lease && gm_lease_return_some(client->session, lease))
+		if (gm_peer_time_is_up(peer))
+			return 1;
 	int r = gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
 	if (r == 0 && lease)
 		gm_lease_return_view(client->session, lease, returning->view);
@@ -447,6 +449,8 @@ void gm_serve_return(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 		return;
 	}
 
+	if (!gm_serve_require_list(peer, packet->id, what->n_chunks))
+		return;
 	if (what->n_indexes && what->n_indexes != what->n_chunks) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
 			"the chunks need one index each, or none of them has one");

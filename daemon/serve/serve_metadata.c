@@ -32,6 +32,9 @@ void gm_serve_put_metadata(
 	gm_serve_answer_status(peer, packet->id, status, detail);
 }
 
+/* Bytes of metadata in a packet of an answer: to read, pack and send so many is a short turn. */
+#define METADATA_ANSWERED 16384
+
 struct metadata_answer {
 	struct gm_answer head;
 	struct gm_metadata_info info;
@@ -43,7 +46,7 @@ static int metadata_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct metadata_answer *answer = (struct metadata_answer *)stream;
 	const struct gm_metadata_info *info = &answer->info;
 	Gm__Wire__MetadataReply reply = GM__WIRE__METADATA_REPLY__INIT;
-	uint8_t piece[GM_METADATA_PIECE];
+	uint8_t piece[METADATA_ANSWERED];
 
 	int r = gm_peer_may_emit(peer, 0);
 	if (r < 0)

@@ -5,6 +5,7 @@
  */
 #include "daemon/serve/serve_share.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,50 +120,93 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	explicit_bzero(token, sizeof(token));
 }
 
+/* The answer to ShareChunks. Some chunks are split and shared on each turn of the client's user. */
+struct share_chunks {
+	struct gm_answer head;
+	struct gm_share_chunks what;
+	uint8_t token[GM_TOKEN_BYTES];
+	char detail[GM_DETAIL_BYTES];
+	bool done;
+	gpumem_status status;
+	uint64_t ids[]; /* leases, chunks, and the leases that the chunks are in now */
+};
+
+static void share_chunks_free(struct gm_stream *stream)
+{
+	struct share_chunks *share = (struct share_chunks *)stream;
+
+	explicit_bzero(share->token, sizeof(share->token));
+	free(share);
+}
+
+static int share_chunks_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct share_chunks *share = (struct share_chunks *)stream;
+	const struct gm_client *client = gm_peer_user(peer);
+	uint64_t *leases = share->ids + 2 * share->what.n;
+
+	if (!client)
+		return -EPIPE;
+	while (!share->done) {
+		share->done = !gm_session_share_some(client->session, &share->what, share->token,
+			leases, &share->status, share->detail);
+		if (!share->done && gm_peer_time_is_up(peer))
+			return 1;
+	}
+
+	Gm__Wire__ShareChunksReply reply = GM__WIRE__SHARE_CHUNKS_REPLY__INIT;
+	if (share->status == GPUMEM_OK) {
+		reply.token.data = share->token;
+		reply.token.len = sizeof(share->token);
+	}
+	reply.leases = leases;
+	reply.n_leases = share->what.n;
+	reply.status = (uint32_t)share->status;
+	reply.detail = share->detail;
+	int r = gm_answer_emit(
+		stream, peer, false, GM__WIRE__PACKET__BODY_SHARE_CHUNKS_REPLY, &reply);
+	GM_STEP("share: answered");
+	return r;
+}
+
 void gm_serve_share_chunks(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	const Gm__Wire__ShareChunks *share = packet->share_chunks;
+	const Gm__Wire__ShareChunks *from = packet->share_chunks;
 	const struct gm_client *client = gm_peer_user(peer);
-	uint8_t token[GM_TOKEN_BYTES] = {0};
-	uint64_t leases[GM_SHARE_CHUNKS_MOST];
-	char detail[GM_DETAIL_BYTES] = "";
+	size_t n = from->n_chunks;
 
-	(void)serve;
-	if (share->n_chunks == 0 || share->n_chunks != share->n_leases ||
-		share->n_chunks > GM_SHARE_CHUNKS_MOST ||
-		share->token.len != (share->first ? GM_TOKEN_BYTES : 0) ||
-		share->first > GM_LIMIT_SHARES_PER_CLIENT) {
+	if (n == 0 || n != from->n_leases || n > GM_SHARE_CHUNKS_MOST ||
+		from->token.len != (from->first ? GM_TOKEN_BYTES : 0) ||
+		from->first > GM_LIMIT_SHARES_PER_CLIENT) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
 			"1 to 256 chunks can be shared at a time, each with its lease, and a token "
 			"if others come before them");
 		return;
 	}
-	if (share->first)
-		memcpy(token, share->token.data, sizeof(token));
+	struct share_chunks *share;
+	size_t bytes = sizeof(*share) + 3 * n * sizeof(uint64_t);
+	share = gm_answer_new(serve, peer, packet->id, share_chunks_next, bytes);
+	if (!share) {
+		gm_serve_fail_memory(peer, packet->id);
+		return;
+	}
 
-	const struct gm_share_chunks what = {
-		.leases = share->leases,
-		.chunks = share->chunks,
-		.n = share->n_chunks,
-		.first = share->first,
+	share->head.stream.free = share_chunks_free;
+	share->head.stream.bytes = bytes;
+	if (from->first)
+		memcpy(share->token, from->token.data, sizeof(share->token));
+	memcpy(share->ids, from->leases, n * sizeof(uint64_t));
+	memcpy(share->ids + n, from->chunks, n * sizeof(uint64_t));
+	share->what = (struct gm_share_chunks){
+		.leases = share->ids,
+		.chunks = share->ids + n,
+		.n = n,
+		.first = from->first,
 		.asked = packet->id,
 		.again = client->resumed,
 	};
-	gpumem_status status =
-		gm_session_share_chunks(client->session, &what, token, leases, detail);
-	Gm__Wire__ShareChunksReply reply = GM__WIRE__SHARE_CHUNKS_REPLY__INIT;
-	if (status == GPUMEM_OK) {
-		reply.token.data = token;
-		reply.token.len = sizeof(token);
-	}
-	reply.leases = leases;
-	reply.n_leases = share->n_chunks;
-	reply.status = (uint32_t)status;
-	reply.detail = detail;
-	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_SHARE_CHUNKS_REPLY, &reply);
-	GM_STEP("share: answered");
-	explicit_bzero(token, sizeof(token));
+	gm_peer_start(peer, &share->head.stream);
 }
 
 void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -185,15 +229,48 @@ void gm_serve_open(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		"for somebody else");
 }
 
+/* The answer to an Unshare of a token of many chunks. */
+struct share_ending {
+	struct gm_answer head;
+	uint8_t token[GM_TOKEN_BYTES];
+	uint32_t at, n;
+};
+
+static int share_ending_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct share_ending *ending = (struct share_ending *)stream;
+	const struct gm_client *client = gm_peer_user(peer);
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+
+	if (!client)
+		return -EPIPE;
+	while (gm_session_unshare_some(client->session, ending->token, &ending->at, ending->n))
+		if (gm_peer_time_is_up(peer))
+			return 1;
+	return gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
+}
+
+static void share_end_token(
+	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const Gm__Wire__Unshare *unshare)
+{
+	struct share_ending *ending =
+		gm_answer_new(serve, peer, id, share_ending_next, sizeof(*ending));
+
+	if (!ending) {
+		gm_serve_fail_memory(peer, id);
+		return;
+	}
+	memcpy(ending->token, unshare->token.data, sizeof(ending->token));
+	ending->n = unshare->chunks;
+	gm_peer_start(peer, &ending->head.stream);
+}
+
 void gm_serve_unshare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Unshare *unshare = packet->unshare;
 
 	if (unshare->token.len == GM_TOKEN_BYTES) {
-		gm_serve_answer_status(peer, packet->id,
-			gm_session_unshare_chunks(
-				gm_serve_session_of(peer), unshare->token.data, unshare->chunks),
-			"");
+		share_end_token(serve, peer, packet->id, unshare);
 		return;
 	}
 
@@ -332,35 +409,20 @@ void gm_serve_unpublish(
 
 /* ---- makers */
 
-/* So that the answer fits into one packet, whatever the ids are. */
-#define GM_SERVE_MAKERS_MOST 4096
-
 void gm_serve_get_makers(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__GetMakers *ask = packet->get_makers;
 	struct gm_session *session = gm_serve_session_of(peer);
 	Gm__Wire__MakersReply reply = GM__WIRE__MAKERS_REPLY__INIT;
+	uint64_t gone[GM_LIMIT_LIST_ITEMS];
 
-	if (ask->n_leases > GM_SERVE_MAKERS_MOST) {
-		char detail[GM_DETAIL_BYTES];
-		gm_say(detail, "at most %d leases in one question", GM_SERVE_MAKERS_MOST);
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, detail);
+	(void)serve;
+	if (!gm_serve_require_list(peer, packet->id, ask->n_leases))
 		return;
-	}
-	reply.gone = calloc(ask->n_leases + 1, sizeof(*reply.gone));
-	if (!reply.gone) {
-		gm_serve_fail_memory(peer, packet->id);
-		return;
-	}
-	for (size_t i = 0; i < ask->n_leases; i++) {
-		struct gm_lease *lease = gm_session_find_lease(session, ask->leases[i]);
-		struct gm_lease_info info = {0};
-		if (lease)
-			gm_lease_info(lease, session, &info);
-		if (!info.made)
-			reply.gone[reply.n_gone++] = ask->leases[i];
-	}
+	reply.gone = gone;
+	for (size_t i = 0; i < ask->n_leases; i++)
+		if (!gm_session_maker_holds(session, ask->leases[i]))
+			gone[reply.n_gone++] = ask->leases[i];
 	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_MAKERS, &reply);
-	free(reply.gone);
 }

@@ -146,14 +146,25 @@ START_TEST(nor_do_many_watchers)
 }
 END_TEST
 
+/* bench/fairness floods with all of them. */
+START_TEST(every_kind_of_request_has_a_flood)
+{
+	const char *missing = gm_flood_missing();
+
+	if (missing)
+		GM_FAIL("gm_flood_kinds of tests/integration/flood.c has no %s", missing);
+}
+END_TEST
+
 /* ---- returns */
 
 /* More chunks than are released at once. */
 #define MANY 2048
 /* How many may be released on one turn of a user. */
-#define TURN 512
+#define TURN 128
 
-/* A process of another user. It returns very many chunks by their ids. */
+/* A process of another user. It returns very many chunks by their ids, as many at a time as it
+ * may. */
 static void returner(int channel, void *argument)
 {
 	const struct gm_daemon *daemon = argument;
@@ -174,14 +185,18 @@ static void returner(int channel, void *argument)
 	gm_say_word(channel, 'r');
 
 	gm_hear_word(channel, 'g');
-	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
-	body.lease = lease.id;
-	body.chunks = ids;
-	body.n_chunks = MANY;
-	gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body));
+	for (size_t i = 0; i < MANY; i += GM_LIMIT_LIST_ITEMS) {
+		Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+		body.lease = lease.id;
+		body.chunks = ids + i;
+		body.n_chunks = GM_LIMIT_LIST_ITEMS;
+		gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body));
+	}
 	gm_say_word(channel, 'f');
-	GM_REQUIRE(gm_raw_receive(&raw));
-	GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	for (size_t i = 0; i < MANY; i += GM_LIMIT_LIST_ITEMS) {
+		GM_REQUIRE(gm_raw_receive(&raw));
+		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	}
 	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
 }
@@ -231,6 +246,7 @@ int main(void)
 	Suite *suite = suite_create("fairness");
 	TCase *tests = tcase_create("fairness");
 
+	tcase_add_test(tests, every_kind_of_request_has_a_flood);
 	tcase_set_timeout(tests, GM_PATIENCE_MS / 1000.0 * 2);
 	if (GM_TAP_WITH_USERS(many_connections_do_not_come_before_another_user))
 		tcase_add_test(tests, many_connections_do_not_come_before_another_user);

@@ -355,11 +355,45 @@ START_TEST(without_memory_nothing_is_shared_and_the_client_hears_what_became_a_l
 }
 END_TEST
 
+START_TEST(chunks_are_shared_in_slices_and_one_may_go_in_between)
+{
+	enum { N = 4 * GM_SHARE_SLICE };
+	uint64_t leases[N], chunks[N], now[N];
+	gpumem_status status = GPUMEM_OK;
+	uint32_t at = 0;
+
+	/* A chunk can be under a token at many indexes. */
+	for (size_t i = 0; i < N; i++)
+		leases[i] = heap->id;
+	for (size_t i = 0; i < N; i++)
+		chunks[i] = ids[0];
+	for (int returns = 0; returns < 2; returns++) {
+		struct gm_share_chunks what = {.leases = leases, .chunks = chunks, .n = N};
+		for (size_t slice = 1; slice < 2 * N / GM_SHARE_SLICE; slice++) {
+			ck_assert(gm_session_share_some(maker, &what, token, now, &status, detail));
+			ck_assert_uint_eq(what.n_split + what.n_shared, slice * GM_SHARE_SLICE);
+		}
+		if (returns)
+			gm_lease_return(maker, gm_session_find_lease(maker, now[0]));
+		ck_assert(!gm_session_share_some(maker, &what, token, now, &status, detail));
+		ck_assert_int_eq(status, returns ? GPUMEM_E_NOT_FOUND : GPUMEM_OK);
+		ck_assert_uint_eq(maker->n_shares, returns ? 0 : N);
+		if (returns)
+			break;
+		for (size_t slice = 1; slice < N / GM_SHARE_SLICE; slice++)
+			ck_assert(gm_session_unshare_some(maker, token, &at, N));
+		ck_assert(!gm_session_unshare_some(maker, token, &at, N));
+		ck_assert_uint_eq(maker->n_shares, 0);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("piece");
 	TCase *tcase = tcase_create("piece");
 	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, chunks_are_shared_in_slices_and_one_may_go_in_between);
 	tcase_add_test(tcase, a_shared_chunk_leaves_its_lease_and_nothing_else_changes);
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
 	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);

@@ -83,6 +83,35 @@ START_TEST(a_packet_that_unpacks_to_too_much_is_refused)
 }
 END_TEST
 
+START_TEST(a_request_with_too_many_fields_is_refused)
+{
+	GM_LIMIT_TEST(REQUEST_FIELDS);
+	/* The id, the return and its lease are three fields. */
+	enum { MOST = GM_LIMIT_REQUEST_FIELDS - 3 };
+	static uint64_t many[MOST + 1];
+	static uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+	size_t n;
+	body.lease = 1;
+	body.chunks = many;
+	packet.id = 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_RETURN_CHUNKS;
+	packet.return_chunks = &body;
+
+	/* The list is a field, too. */
+	body.n_chunks = MOST - 1;
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
+	ck_assert_int_eq(send(far, bytes, n, 0), (ssize_t)n);
+	while (n_packets == 0)
+		uv_run(&loop, UV_RUN_ONCE);
+	body.n_chunks = MOST;
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
+	ck_assert_int_eq(send(far, bytes, n, 0), (ssize_t)n);
+	expect_refusal(GPUMEM_E_PROTOCOL);
+}
+END_TEST
+
 START_TEST(fds_from_a_client_are_closed_and_refused)
 {
 	size_t before = count_fds();
@@ -291,6 +320,7 @@ int main(void)
 	tcase_add_test(tests, a_packet_that_is_too_long_is_refused);
 	tcase_add_test(tests, what_is_no_packet_is_refused);
 	tcase_add_test(tests, a_packet_that_unpacks_to_too_much_is_refused);
+	tcase_add_test(tests, a_request_with_too_many_fields_is_refused);
 	tcase_add_test(tests, fds_from_a_client_are_closed_and_refused);
 	tcase_add_test(tests, a_request_without_an_id_is_refused);
 	tcase_add_test(tests, acknowledging_fds_that_were_never_sent_is_refused);

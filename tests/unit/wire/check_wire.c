@@ -592,6 +592,49 @@ START_TEST(no_message_contains_itself)
 }
 END_TEST
 
+/* Bytes that cost the daemon most for their number: each field and each item counts, wherever it
+ * is. */
+START_TEST(a_request_is_checked_for_its_fields_however_they_are_written)
+{
+	enum { MOST = GM_LIMIT_REQUEST_FIELDS };
+
+	/* One byte each cannot be too many, whatever it says. */
+	memset(bytes, 0x08, GM_LIMIT_PACKET_BYTES);
+	ck_assert_int_eq(gm_wire_check_request(bytes, MOST), 0);
+	/* field 1, a number, again and again */
+	for (size_t i = 0; i < GM_LIMIT_PACKET_BYTES; i += 2) {
+		bytes[i] = 0x08;
+		bytes[i + 1] = 1;
+	}
+	ck_assert_int_eq(gm_wire_check_request(bytes, 2 * MOST), 0);
+	ck_assert_int_eq(gm_wire_check_request(bytes, 2 * MOST + 2), -E2BIG);
+	/* the same in a body, which is one field, with a length of three bytes */
+	bytes[0] = GM__WIRE__PACKET__BODY_RETURN_CHUNKS << 3 | 2;
+	for (int more = 0; more < 2; more++) {
+		size_t n = 2 * (size_t)(MOST - 1 + more);
+		bytes[1] = (uint8_t)(n | 0x80);
+		bytes[2] = (uint8_t)(n >> 7);
+		for (size_t i = 3; i < 3 + n; i += 2) {
+			bytes[i] = 0x08;
+			bytes[i + 1] = 1;
+		}
+		ck_assert_int_eq(gm_wire_check_request(bytes, 3 + n), more ? -E2BIG : 0);
+	}
+	/* Text and bytes are one field, however long. */
+	Gm__Wire__PutMetadata put = GM__WIRE__PUT_METADATA__INIT;
+	Gm__Wire__Packet packet = GM_WIRE_PACKET(PUT_METADATA, put_metadata, &put);
+	size_t n;
+	put.data.data = calloc(1, GM_METADATA_PIECE);
+	put.data.len = GM_METADATA_PIECE;
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, GM_LIMIT_PACKET_BYTES, &n), 0);
+	ck_assert_int_eq(gm_wire_check_request(bytes, n), 0);
+	free(put.data.data);
+	/* What is no message is for gm_wire_unpack() to refuse. */
+	memset(bytes, 0xff, GM_LIMIT_PACKET_BYTES);
+	ck_assert_int_eq(gm_wire_check_request(bytes, GM_LIMIT_PACKET_BYTES), 0);
+}
+END_TEST
+
 START_TEST(envelope_fields_stay_below_the_bodies)
 {
 	const ProtobufCMessageDescriptor *packet = &gm__wire__packet__descriptor;
@@ -628,6 +671,7 @@ int main(void)
 	tcase_add_test(tc, an_idle_arena_costs_nothing_and_a_large_packet_only_until_the_next);
 	tcase_add_test(tc, no_memory_for_the_arena_is_told_and_passes);
 	tcase_add_test(tc, no_message_contains_itself);
+	tcase_add_test(tc, a_request_is_checked_for_its_fields_however_they_are_written);
 	tcase_add_test(tc, envelope_fields_stay_below_the_bodies);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
