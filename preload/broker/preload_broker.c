@@ -160,6 +160,7 @@ static void broker_after_fork(void)
 static __attribute__((constructor)) void broker_prepare(void)
 {
 	pthread_atfork(NULL, NULL, broker_after_fork);
+	gm_report_begin();
 }
 
 static bool broker_load(const char **ret_why)

@@ -2,12 +2,14 @@
 #include "preload/broker/preload_report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -31,6 +33,13 @@ static GM_PRELOAD_THREAD char report_kept[REPORT_WHY];
 static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
 static char report_last[REPORT_WHY]; /* with the lock held */
 static atomic_bool report_told;      /* a refusal */
+
+/* A copy of stderr, which the program may have closed or replaced like any other. */
+static int report_copy = -1;
+static dev_t report_copy_device;
+static ino_t report_copy_inode;
+/* Descriptors below are left to the program, which may count on the lowest free one. */
+#define REPORT_COPY_LEAST 100
 
 /* The name given to gpumem-run, or the program's. */
 static const char *report_name(void)
@@ -212,9 +221,35 @@ static void report_say_passed(char *text, size_t room)
 	}
 }
 
+void gm_report_begin(void)
+{
+	struct stat st;
+
+	/* Otherwise the settings are not read yet: the program may change its environment. */
+	if (!getenv("GPUMEM_RUN_REPORT") || !gm_preload_settings()->report ||
+		fstat(STDERR_FILENO, &st) < 0)
+		return;
+	report_copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, REPORT_COPY_LEAST);
+	report_copy_device = st.st_dev;
+	report_copy_inode = st.st_ino;
+}
+
+/* Prints the last line on stderr, or if the program has closed it, to the file that was stderr at first. */
+static void report_last_line(const char *line)
+{
+	struct stat st;
+
+	if (fstat(STDERR_FILENO, &st) == 0)
+		fputs(line, stderr);
+	else if (report_copy >= 0 && fstat(report_copy, &st) == 0 &&
+		 st.st_dev == report_copy_device && st.st_ino == report_copy_inode)
+		(void)!write(report_copy, line, strlen(line));
+}
+
 void gm_report_print(void)
 {
 	char size[GM_UNITS_TEXT], host[80] = "", last[REPORT_CAUSE + 16] = "", passed[512] = "";
+	char line[1024] = "";
 	uint64_t n, bytes, spilled, refused = atomic_load(&report_refusals);
 
 	if (!gm_preload_settings()->report)
@@ -226,12 +261,14 @@ void gm_report_print(void)
 	n += atomic_load(&report_chunks);
 	bytes += atomic_load(&report_chunk_bytes);
 	if (n || refused || *passed)
-		fprintf(stderr,
-			"gpumem-run: %s (%d): %llu allocation%s from gpumemd, %s in all%s, %llu refused%s%s\n",
+		snprintf(line, sizeof line,
+			"gpumem-run: %.63s (%d): %llu allocation%s from gpumemd, %s in all%s, %llu refused%s%s\n",
 			report_name(), (int)getpid(), (unsigned long long)n, n == 1 ? "" : "s",
 			gm_format_size(bytes, size), host, (unsigned long long)refused, last,
 			passed);
 	else if (gm_preload_settings()->reporter == (uint64_t)getpid())
-		fprintf(stderr, "gpumem-run: %s (%d): no CUDA call asked for device memory\n",
+		snprintf(line, sizeof line,
+			"gpumem-run: %.63s (%d): no CUDA call asked for device memory\n",
 			report_name(), (int)getpid());
+	report_last_line(line);
 }

@@ -33,6 +33,9 @@ void gm_report_passed(enum gm_preload_call call);
 /* In the child, after fork(): what was counted is its parent's. */
 void gm_report_after_fork(void);
 
+/* To be called before the program begins: if the line is wanted, keeps a descriptor of stderr for it. Many programs close
+ * stderr when they exit, before the library can print. */
+void gm_report_begin(void);
 /* Prints the line, if it is wanted. If there is nothing to say, only the process that gpumem-run became says so. */
 void gm_report_print(void);
 

@@ -498,6 +498,10 @@ START_TEST(the_report_says_also_that_no_memory_was_asked_for)
 		!strstr(text, "): no CUDA call asked for device memory\n") ||
 		strchr(text, '\n') != text + strlen(text) - 1)
 		GM_FAIL("it said: %s", text);
+	/* This one closes stderr itself when it exits. */
+	struct command closes = {.arguments = ARGUMENTS("--report", "cat", "/dev/null")};
+	GM_REQUIRE_EQ(outcome(&closes, text), 0);
+	GM_REQUIRE(strstr(text, "gpumem-run: cat (") == text);
 	/* Only the process that gpumem-run became says so. */
 	run_heard(ARGUMENTS("--report", "--", "sh", "-c", "\"$ACTOR\" dlsym idle; exit $?"), 'i',
 		text);
