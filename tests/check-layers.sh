@@ -52,8 +52,8 @@ weights:        common common/text
 ctl/io:         common common/text common/system common/wire
 ctl/doctor:     common common/text common/system common/cuda common/wire daemon/config ctl/io
 ctl/verb:       common common/text common/system daemon/config ctl/io ctl/doctor
-ctl/show:       common common/text common/wire ctl/io ctl/verb
-ctl/change:     common common/text daemon/config ctl/io ctl/verb
+ctl/show:       common common/text common/system common/wire ctl/io ctl/verb
+ctl/change:     common common/text common/system daemon/config ctl/io ctl/verb
 ctl:            common common/text ctl/io ctl/verb
 '
 

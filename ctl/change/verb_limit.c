@@ -6,11 +6,17 @@
  * groups are looked up here, by the same rules as in the configuration. The daemon gets numbers.
  */
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/system/path.h"
 #include "common/text/units.h"
+#include "ctl/change/limit_file.h"
+#include "ctl/io/message.h"
+#include "ctl/io/other_daemon.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
@@ -133,6 +139,13 @@ static const char *limit_where(const struct gm_options *options, char text[LIMIT
 	return text;
 }
 
+static gpumem_status limit_refuse_save(struct gm_ctl *ctl)
+{
+	if (!(ctl->options->given & GM_OPTION_SAVE))
+		return GPUMEM_OK;
+	return gm_verb_wrong_use(ctl, "--save is for 'limit set'");
+}
+
 static gpumem_status limit_show(struct gm_ctl *ctl)
 {
 	char none[64], where[LIMIT_WHERE];
@@ -141,6 +154,8 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
+	if (limit_refuse_save(ctl) != GPUMEM_OK)
+		return ctl->trouble.status;
 	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
 	return limit_ask(ctl, &request, none);
 }
@@ -183,6 +198,104 @@ static gpumem_status limit_parse_value(
 		"'%s' is not a value of a limit; use max=SIZE, guarantee=SIZE or priority=N", text);
 }
 
+/* ---- how long it lasts */
+
+/* Whether the daemon that was asked reads the configuration of this user: the system's daemon that of root, and
+ * a user's own daemon that of the user. If not, changes file to the one that the daemon reads; "": not known. */
+static bool limit_is_ours(const struct gm_options *options, char file[PATH_MAX])
+{
+	char path[GM_PATH_BYTES], base[PATH_MAX];
+	const char *why;
+	bool of_system = !strncmp(file, GM_CONFIG_SYSTEM_FILE, strlen(GM_CONFIG_SYSTEM_FILE));
+	enum gm_daemon_kind kind = GM_DAEMON_ELSEWHERE;
+
+	if (options->socket || gm_path_client_socket(path, &why) >= 0)
+		kind = gm_other_daemon_kind(options->socket ? options->socket : path);
+	if (kind == (of_system ? GM_DAEMON_SYSTEM : GM_DAEMON_USER))
+		return true;
+	snprintf(base, sizeof(base), "%s", strrchr(file, '/') + 1);
+	*file = '\0';
+	if (kind == GM_DAEMON_SYSTEM)
+		snprintf(file, PATH_MAX, GM_CONFIG_SYSTEM_FILE ".d/%.255s", base);
+	return false;
+}
+
+static void limit_say(const struct gm_ctl *ctl, const char *text)
+{
+	if (!ctl->options->json && !ctl->options->csv)
+		gm_message(NULL, text);
+}
+
+/* Gives the user the text that an administrator can put into the configuration. */
+static void limit_hand_over(struct gm_ctl *ctl, const char *path, char *text, const char *why)
+{
+	char line[GM_LIMIT_FILE_WHY + PATH_MAX + 256];
+	char *rest = text;
+
+	snprintf(line, sizeof(line),
+		"not saved: %s; the limit holds until the next reboot, or until 'limit reset'. To keep it, give an administrator these lines for %s",
+		why, *path ? path : "a file in the folder gpumemd.conf.d of the daemon");
+	limit_say(ctl, line);
+	gm_writer_text(ctl->writer, "file", path);
+	gm_writer_text(ctl->writer, "drop_in", text);
+	gm_writer_blank_line(ctl->writer);
+	for (char *at; (at = strsep(&rest, "\n"));)
+		if (*at && *at != '#')
+			gm_writer_line(ctl->writer, "", "%s", at);
+	ctl->exit_status = gm_status_exit(GPUMEM_E_DENIED);
+}
+
+/* Keeps what was set, if that is wanted, and says how long it lasts. */
+static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
+{
+	const struct gm_options *options = ctl->options;
+	const struct gm_limit_file limit = {
+		.owner = owner,
+		.said = options->args[1],
+		.device = options->given & GM_OPTION_DEVICE ? options->device_text : NULL,
+		.pairs = options->args + 2,
+		.n_pairs = options->n_args - 2,
+	};
+	char path[PATH_MAX] = "", text[GM_LIMIT_FILE_TEXT] = "", why[GM_LIMIT_FILE_WHY];
+	char line[PATH_MAX + 128];
+
+	if (!(options->given & GM_OPTION_SAVE)) {
+		gm_writer_bool(ctl->writer, "saved", false);
+		limit_say(ctl,
+			"The limit holds until the next reboot, or until 'limit reset'; --save keeps it.");
+		return GPUMEM_OK;
+	}
+
+	int r = gm_limit_file_make(&limit, path, text);
+	if (r < 0)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM,
+			"the limit is set, but not saved: %s",
+			r == -ENOENT ? "neither XDG_CONFIG_HOME nor HOME is set" : strerror(-r));
+	if (!limit_is_ours(options, path)) {
+		snprintf(why, sizeof(why), "%s",
+			geteuid() == 0
+				? "this daemon is not the system's, and may read another configuration"
+				: "only root can change the configuration of this daemon");
+		r = -EACCES;
+	} else {
+		r = gm_limit_file_write(path, text, why);
+	}
+
+	gm_writer_bool(ctl->writer, "saved", r == 0);
+	if (r == -EACCES || r == -EPERM || r == -EROFS) {
+		limit_hand_over(ctl, path, text, why);
+		return GPUMEM_OK;
+	}
+	if (r < 0)
+		return gm_trouble_set(
+			&ctl->trouble, GPUMEM_E_SYSTEM, "the limit is set, but not saved: %s", why);
+	gm_writer_text(ctl->writer, "file", path);
+	snprintf(
+		line, sizeof(line), "The limit holds after a reboot, too: it is saved in %s", path);
+	limit_say(ctl, line);
+	return GPUMEM_OK;
+}
+
 static gpumem_status limit_set(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
@@ -203,13 +316,18 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 			status = gm_verb_wrong_use(
 				ctl, "'%s': this value was given before", options->args[i]);
 	}
+	if (status == GPUMEM_OK && options->given & GM_OPTION_SAVE &&
+		!strncmp(owner, "session:", strlen("session:")))
+		status = gm_verb_wrong_use(ctl,
+			"a limit of a session cannot be saved: the session ends with its client");
 	if (status != GPUMEM_OK)
 		return status;
 
 	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
-	return limit_ask(ctl, &request, "");
+	status = limit_ask(ctl, &request, "");
+	return status == GPUMEM_OK ? limit_save(ctl, owner) : status;
 }
 
 static gpumem_status limit_reset(struct gm_ctl *ctl)
@@ -222,6 +340,8 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 
 	if (options->n_args > 2)
 		return gm_verb_too_many(ctl, 2);
+	if (limit_refuse_save(ctl) != GPUMEM_OK)
+		return ctl->trouble.status;
 	if (options->n_args > 1) {
 		gpumem_status status = limit_parse_owner(ctl, options->args[1], owner);
 		if (status != GPUMEM_OK)
@@ -260,15 +380,17 @@ const struct gm_verb gm_verb_limit = {
 		"                      guarantee=SIZE and priority=N\n"
 		"  reset [OWNER]       undo what was set, for OWNER or for all owners; the\n"
 		"                      configured values apply again\n"
-		"  --device N          only on this device; without it, on each device\n\n"
+		"  --device N          only on this device; without it, on each device\n"
+		"  --save              with 'set': also write it to the configuration, as root;\n"
+		"                      others get lines for an administrator, and status 4\n\n"
 		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
 		"that clients give themselves) or session:N (one client). 'show' also lists\n"
 		"run:ID, a program under gpumem-run, whose limit gpumem-run sets;\n"
 		"'gpumemctl clients --columns run,name,held' shows its clients. A max below\n"
 		"what the owner holds takes nothing away, but the owner gets nothing more. What\n"
-		"is set lasts until it is reset, also after a restart. 'set' and 'reset' are for\n"
-		"administrators.\n",
-	.takes = GM_OPTION_DEVICE,
+		"is set lasts until it is reset, also if the daemon restarts, but not after a\n"
+		"reboot, unless it was saved. 'set' and 'reset' are for administrators.\n",
+	.takes = GM_OPTION_DEVICE | GM_OPTION_SAVE,
 	.max_args = 5,
 	.run = limit_run,
 };

@@ -2,17 +2,19 @@
 #include "autoconf.h"
 
 /*
- * gpumemctl watch: writes a line for each event as it happens, until the daemon says goodbye or
- * nobody reads any more. With --json, each line is an object.
+ * gpumemctl watch: writes a line for each event as it happens, until nobody reads any more. When the daemon
+ * ends, waits for the next one, unless the user does not want that. With --json, each line is an object.
  */
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "common/arith.h"
+#include "common/system/path.h"
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/text.h"
@@ -22,6 +24,9 @@
 #define WATCH_LINE 2048
 #define WATCH_TEXT 1024
 #define WATCH_KIND 15 /* columns for the kind of an event */
+
+#define WATCH_PAUSE_NS   200000000 /* between looks for the next daemon */
+#define WATCH_EXIT_ENDED 7         /* the daemon has ended, and --no-reconnect was given */
 
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
@@ -90,6 +95,8 @@ static enum gm_mark watch_mark(const Gm__Wire__Packet *packet, const char *kind)
 		{"limit", GM_MARK_WARN},
 		{"ignored", GM_MARK_WARN},
 		{"goodbye", GM_MARK_WARN},
+		{"disconnected", GM_MARK_WARN},
+		{"reconnected", GM_MARK_GOOD},
 		{"refused", GM_MARK_BAD},
 		{"terminated", GM_MARK_BAD},
 	};
@@ -191,20 +198,14 @@ static int watch_write_object(const char *stamp, const char *kind, int64_t devic
 	return r;
 }
 
-static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
+/* Writes an event. ctl->stream_error says how that went. */
+static void watch_write(struct gm_ctl *ctl, const Gm__Wire__Packet *packet, const char *kind,
+	int64_t device, const char *line)
 {
-	struct gm_ctl *ctl = user;
 	const struct gm_options *options = ctl->options;
-	char line[WATCH_LINE], stamp[32] = "";
-	const char *kind;
-	int64_t device;
+	char stamp[32] = "";
 	time_t now = time(NULL);
 	struct tm tm;
-
-	if (!watch_read_event(packet, options->json, &kind, &device, line))
-		return true;
-	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
-		return true;
 
 	if (localtime_r(&now, &tm))
 		strftime(stamp, sizeof(stamp), options->json ? "%FT%T%z" : "%T", &tm);
@@ -213,19 +214,121 @@ static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
 			      : watch_write_line(stamp, kind, line,
 					ctl->colour ? gm_mark_colour(watch_mark(packet, kind)) : "",
 					ctl->columns);
+}
+
+static bool watch_on_event(void *user, const Gm__Wire__Packet *packet)
+{
+	struct gm_ctl *ctl = user;
+	const struct gm_options *options = ctl->options;
+	char line[WATCH_LINE];
+	const char *kind;
+	int64_t device;
+
+	if (!watch_read_event(packet, options->json, &kind, &device, line))
+		return true;
+	if (options->given & GM_OPTION_DEVICE && device >= 0 && device != options->device)
+		return true;
+
+	watch_write(ctl, packet, kind, device, line);
 	return ctl->stream_error == 0 && packet->body_case != GM__WIRE__PACKET__BODY_GOODBYE_EVENT;
+}
+
+/* ---- the end of the daemon, and the next one */
+
+/* Looks at the file beside the socket that each daemon replaces when it starts. Returns false if there is
+ * none. Its content may not be for this user to read. */
+static bool watch_find_generation(const char *socket, struct stat *ret)
+{
+	char path[GM_PATH_BYTES + 16];
+
+	snprintf(path, sizeof(path), "%s", socket);
+	char *slash = strrchr(path, '/');
+	if (!slash)
+		return false;
+	strcpy(slash + 1, "generation");
+	return stat(path, ret) == 0;
+}
+
+/* Writes an event of gpumemctl itself. Returns whether it could. */
+static bool watch_say(struct gm_ctl *ctl, const char *kind, const char *text)
+{
+	const Gm__Wire__Packet none = GM__WIRE__PACKET__INIT;
+
+	watch_write(ctl, &none, kind, -1, text);
+	return ctl->stream_error == 0;
+}
+
+/*
+ * Waits for the next daemon and connects to it. A connection would start a daemon that was stopped, if a
+ * service manager listens on the socket. Therefore waits until another daemon has replaced the file of its
+ * generation; before: the file of the one that ended, NULL if there was none.
+ */
+static gpumem_status watch_reconnect(struct gm_ctl *ctl, const char *socket,
+	const struct stat *before, struct gm_ctl_conn **ret_conn)
+{
+	const struct timespec pause = {.tv_nsec = WATCH_PAUSE_NS};
+	gpumem_status status;
+	struct stat now;
+
+	while (before && (!watch_find_generation(socket, &now) ||
+				 (now.st_ino == before->st_ino &&
+					 now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
+					 now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)))
+		nanosleep(&pause, NULL);
+	while ((status = gm_verb_connect_on_device(ctl, ret_conn)) == GPUMEM_E_DISCONNECTED ||
+		status == GPUMEM_E_TIMEOUT)
+		nanosleep(&pause, NULL);
+	return status;
+}
+
+/* Watches one daemon until it ends. */
+static gpumem_status watch_daemon(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool *ret_ended)
+{
+	gpumem_status status = gm_ctl_conn_watch(conn, watch_on_event, ctl, &ctl->trouble);
+
+	/* It said goodbye, or it died. */
+	*ret_ended =
+		ctl->stream_error == 0 && (status == GPUMEM_OK || status == GPUMEM_E_DISCONNECTED);
+	return status;
 }
 
 static gpumem_status watch_run(struct gm_ctl *ctl)
 {
+	bool reconnects = !(ctl->options->given & GM_OPTION_NO_RECONNECT), ended = false;
+	char socket[GM_PATH_BYTES], text[128];
+	struct stat generation;
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
-	if (status != GPUMEM_OK)
-		return status;
-	status = gm_ctl_conn_watch(conn, watch_on_event, ctl, &ctl->trouble);
-	gm_ctl_conn_free(conn);
-	ctl->streamed = true;
+	while (status == GPUMEM_OK) {
+		snprintf(socket, sizeof(socket), "%s", gm_ctl_conn_path(conn));
+		bool known = watch_find_generation(socket, &generation);
+		status = watch_daemon(ctl, conn, &ended);
+		gm_ctl_conn_free(conn);
+		ctl->streamed = true;
+		if (!ended)
+			return status;
+		if (!reconnects) {
+			ctl->exit_status = WATCH_EXIT_ENDED;
+			/* It died without a goodbye. */
+			if (status != GPUMEM_OK)
+				watch_say(ctl, "disconnected", ctl->trouble.text);
+			return GPUMEM_OK;
+		}
+		if (!watch_say(
+			    ctl, "disconnected", "the daemon has ended; waiting for the next one"))
+			return GPUMEM_OK;
+		status = watch_reconnect(ctl, socket, known ? &generation : NULL, &conn);
+		if (status != GPUMEM_OK)
+			return status;
+		snprintf(text, sizeof(text),
+			"connected again, to gpumemd %.64s; events in between are not known",
+			gm_ctl_conn_daemon_version(conn));
+		if (!watch_say(ctl, "reconnected", text)) {
+			gm_ctl_conn_free(conn);
+			return GPUMEM_OK;
+		}
+	}
 	return status;
 }
 
@@ -233,12 +336,14 @@ const struct gm_verb gm_verb_watch = {
 	.name = "watch",
 	.arguments = "[--device N]",
 	.summary = "show events as they happen",
-	.help = "  --device N  only events of this device\n\n"
-		"Shows the level of pressure of each device, and then one line for each event,\n"
-		"until the daemon ends: changes of the level, limits that are reached or changed,\n"
-		"drains, requests that wait, reclaims, and clients that did not return memory in\n"
-		"time. With --json, each line is an object.\n",
-	.takes = GM_OPTION_DEVICE,
+	.help = "  --device N      only events of this device\n"
+		"  --no-reconnect  end with exit status 7 when the daemon ends\n\n"
+		"Shows the level of pressure of each device, and then one line for each event:\n"
+		"changes of the level, limits that are reached or changed, drains, requests that\n"
+		"wait, reclaims, and clients that did not return memory in time. If the daemon\n"
+		"ends, watch says so and waits for the next one. With --json, each line is an\n"
+		"object.\n",
+	.takes = GM_OPTION_DEVICE | GM_OPTION_NO_RECONNECT,
 	.streams = true,
 	.run = watch_run,
 };

@@ -46,6 +46,8 @@ enum gm_option_bits {
 	GM_OPTION_GID = 1 << 17,
 	GM_OPTION_EXPIRES = 1 << 18,
 	GM_OPTION_READERS_CAN_WRITE = 1 << 19,
+	GM_OPTION_SAVE = 1 << 20,
+	GM_OPTION_NO_RECONNECT = 1 << 21,
 	GM_OPTION_REPLACE = 1 << 29,
 	GM_OPTION_MODEL = 1 << 24, /* the dimensions of a model, and what else describes it */
 	GM_OPTION_MAY_WAIT = 1 << 25,

@@ -49,6 +49,73 @@ run 0 doctor
 check "doctor says which daemon answered, and that there is another" all "says 'your own daemon: gpumemd'" \
 	"says \"the system's daemon is here, too\"" "says GPUMEM_SOCKET=$systems"
 
+# ---- what outlives a reboot
+
+# saves STATUS WORDS...: sets limits of the system's daemon in an /etc of our own, one command for each of the words.
+saves() {
+	local want=$1
+	gpumemctl=$gpumemctl systems=$systems unshare --mount bash -c '
+		mount -t tmpfs -o mode=755 none /etc || exit 77
+		for words; do "$gpumemctl" --socket "$systems" limit set $words || exit; done
+		cd /etc/gpumemd/gpumemd.conf.d && head -v -n -0 * && ls -A | wc -l && "$gpumemctl" config check' bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
+	status=$?
+	[ "$status" = "$want" ]
+}
+check "a limit is saved in a drop-in" all "saves 0 'uid:7 max=1G priority=-2 --save'" "says '==> 80-limit-uid-7.conf <=='" \
+	"says '[limit uid:7]'" "says 'max = 1G'" "says 'priority = -2'" \
+	"complains 'holds after a reboot, too: it is saved in /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
+check "saved again, it keeps what is not replaced, and nothing is left behind" all \
+	"saves 0 'uid:7 max=1G priority=-2 --save' 'uid:7 max=2G --save'" "says 'max = 2G'" "! says 'max = 1G'" "says 'priority = -2'" \
+	"grep -qx 1 '$dir/stdout'"
+check "a limit on a device has a file of its own" all "saves 0 'uid:7 max=1G --save' 'unit:a_b.service max=3G --save --device 0'" \
+	"says '==> 80-limit-unit-a_5fb.service-device-0.conf <=='" "says '[device 0 limit unit:a_b.service]'" "grep -qx 2 '$dir/stdout'"
+check "without --save, a message says that a reboot ends it" all "! saves 0 'uid:7 max=1G'" "complains 'holds until the next reboot'" \
+	"complains -- '--save keeps it'"
+run 0 limit reset --socket "$systems"
+run 4 limit set uid:7 max=1G --save
+check "where the configuration is not known, the text is for an administrator" all "[ $status = 4 ]" "says '[limit uid:7]'" "says 'max = 1G'" \
+	"complains 'not saved: '" "complains 'holds until the next reboot'" fits
+run 4 limit set uid:7 max=1G --save --json
+check "and for programs" all "[ $status = 4 ]" "is saved false" "is limits.0.max 1073741824" "value drop_in | grep -q 'max = 1G'"
+run 0 limit set uid:7 max=1G --json
+check "they are told, too, that it is not saved" all "[ $status = 0 ]" "is saved false" "silent stderr"
+run 2 limit set session:7 max=1G --save
+check "a session's limit cannot be saved" all "[ $status = 2 ]" "complains 'cannot be saved'"
+run 2 limit reset --save
+check "and only 'set' saves" all "[ $status = 2 ]" "complains \"--save is for 'limit set'\""
+run 0 limit reset
+
+# ---- the end of the daemon, and the next one
+
+"$gpumemctl" watch --socket "$systems" --no-reconnect >"$dir/last" 2>&1 &
+pid[last]=$!
+"$gpumemctl" watch --socket "$systems" >"$dir/watched" 2>"$dir/complaints" &
+pid[watch]=$!
+until grep -q pressure "$dir/watched" && grep -q pressure "$dir/last"; do kill -0 "${pid[watch]}" "${pid[last]}" || bail "watch ended"; done
+kill "${pid[system]}" && wait "${pid[system]}"
+wait "${pid[last]}"
+status=$?
+unset 'pid[last]'
+check "watch --no-reconnect ends with the daemon, with a status of its own" all "[ $status = 7 ]" "grep -q ' goodbye ' '$dir/last'"
+until grep -q ' disconnected ' "$dir/watched"; do kill -0 "${pid[watch]}" || bail "watch ended"; done
+GPUMEM_SOCKET=$systems start_daemon
+pid[system]=${pid[daemon]}
+unset 'pid[daemon]' GPUMEM_SOCKET
+until grep -q ' reconnected ' "$dir/watched"; do kill -0 "${pid[watch]}" || bail "watch ended"; done
+run 0 limit set client:nobody max=1G --socket "$systems"
+until grep -q 'client:nobody' "$dir/watched"; do kill -0 "${pid[watch]}" || bail "watch ended"; done
+check "watch says that the daemon ended, and goes on with the next one" all "grep -q 'the daemon has ended; waiting for the next one' '$dir/watched'" \
+	"grep -q 'connected again, to gpumemd' '$dir/watched'" "silent complaints"
+kill -KILL "${pid[system]}" && wait "${pid[system]}" 2>/dev/null
+until [ "$(grep -c ' disconnected ' "$dir/watched")" = 2 ]; do kill -0 "${pid[watch]}" || bail "watch ended"; done
+GPUMEM_SOCKET=$systems start_daemon
+pid[system]=${pid[daemon]}
+unset 'pid[daemon]' GPUMEM_SOCKET
+until [ "$(grep -c ' reconnected ' "$dir/watched")" = 2 ]; do kill -0 "${pid[watch]}" || bail "watch ended"; done
+check "also if it was killed" [ "$(grep -c ' goodbye ' "$dir/watched")" = 1 ]
+kill "${pid[watch]}" && wait "${pid[watch]}" 2>/dev/null
+unset 'pid[watch]'
+
 kill -STOP "${pid[system]}"
 run 0 status --json --timeout 50ms
 check "a daemon that hangs is named, too, and holds nobody up" all "is pid ${pid[user]}" "is others.0.state silent" "is others.0.pid null"

@@ -21,6 +21,7 @@ tests=(
 	a_reload_fails_and_keeps_the_old_configuration_when_the_new_one_is_bad
 	a_reload_that_only_the_daemon_can_refuse_fails_too
 	who_may_connect_is_not_for_the_configuration_to_say
+	a_saved_limit_outlives_daemon_and_keeper
 	the_watchdog_restarts_a_daemon_that_hangs
 	a_killed_daemon_is_started_again
 	however_often_it_dies_it_is_started_again
@@ -29,6 +30,7 @@ tests=(
 	what_clients_hold_is_known_after_each_of_these
 	what_somebody_stored_does_not_keep_it_from_starting
 	a_stop_is_clean_and_leaves_the_socket
+	a_watch_does_not_start_a_daemon_that_was_stopped
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
 	what_the_daemon_refuses_every_check_refuses_and_doctor_quotes
@@ -183,6 +185,19 @@ who_may_connect_is_not_for_the_configuration_to_say() {
 	return "$status"
 }
 
+# As after a reboot, nothing is left but the files.
+a_saved_limit_outlives_daemon_and_keeper() {
+	local limits status=0
+	gpumemctl --socket "$socket" limit set uid:64998 max=200M --save >/dev/null 2>&1 &&
+		gpumemctl --socket "$socket" limit set uid:64997 max=100M >/dev/null 2>&1 || status=1
+	systemctl stop gpumemd.service gpumemd-keeper.service 2>/dev/null && systemctl start gpumemd.service || status=1
+	limits=$(gpumemctl --socket "$socket" limit --csv)
+	grep -q '^uid:64998,.*,209715200,.*,configured$' <<<"$limits" && ! grep -q '^uid:64997' <<<"$limits" ||
+		{ echo "$limits" >&2; status=1; }
+	rm /etc/gpumemd/gpumemd.conf.d/80-limit-uid-64998.conf && systemctl reload gpumemd.service || status=1
+	return "$status"
+}
+
 the_watchdog_restarts_a_daemon_that_hangs() {
 	local from pid
 	from=$(next_line events) pid=$(property MainPID)
@@ -271,6 +286,25 @@ a_stop_is_clean_and_leaves_the_socket() {
 		expect "the service" "$(property ActiveState)" inactive &&
 		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755" &&
 		expect "the socket" "$(property ActiveState gpumemd.socket)" active && [ -S "$socket" ]
+}
+
+# The socket would start it. The service is stopped before and afterwards.
+a_watch_does_not_start_a_daemon_that_was_stopped() {
+	local watch status=0
+	systemctl start gpumemd.service || return 1
+	rm -f watched
+	as_user gpumemctl --socket "$socket" watch >watched 2>&1 &
+	watch=$!
+	until grep -q pressure watched; do kill -0 "$watch" || return 1; done
+	systemctl stop gpumemd.service 2>/dev/null
+	until grep -q ' disconnected ' watched; do kill -0 "$watch" || return 1; done
+	systemctl restart gpumemd-keeper.service || status=1
+	expect "the service" "$(property ActiveState)" inactive || status=1
+	systemctl start gpumemd.service || status=1
+	until grep -q ' reconnected ' watched; do kill -0 "$watch" || return 1; done
+	kill "$watch" && wait "$watch" 2>/dev/null
+	systemctl stop gpumemd.service 2>/dev/null
+	return "$status"
 }
 
 a_connection_after_a_stop_starts_the_daemon_again() { activates; }
