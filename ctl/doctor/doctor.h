@@ -73,7 +73,6 @@ struct gm_doctor {
 };
 
 #define GM_DOCTOR_NO_DEVICE (-1)
-#define GM_DOCTOR_UNIT      "gpumemd.service"
 
 /*
  * Adds a row. device is a number or GM_DOCTOR_NO_DEVICE. remedy says what to do; NULL if there is

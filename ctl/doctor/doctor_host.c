@@ -296,37 +296,6 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 
 /* ---- what the unit allows */
 
-struct doctor_number {
-	bool found;
-	uint64_t value;
-};
-
-static void doctor_take_number(void *ctx, const char *text)
-{
-	struct doctor_number *number = ctx;
-
-	/* As in systemd, 14G is a size. A percentage says nothing here. */
-	if (!strncmp(text, "infinity", 8)) {
-		number->value = UINT64_MAX;
-		number->found = true;
-	} else if (gm_parse_size(text, &number->value) == 0) {
-		number->found = true;
-	}
-}
-
-/* Looks for KEY=number in the unit and its drop-ins. Returns false if there is no unit. */
-static bool doctor_unit_number(
-	const struct gm_doctor *doctor, const char *key, bool *ret_found, uint64_t *ret)
-{
-	struct doctor_number number = {.value = *ret};
-	bool unit =
-		gm_platform_unit(doctor->root, GM_DOCTOR_UNIT, key, doctor_take_number, &number);
-
-	*ret_found = number.found;
-	*ret = number.value;
-	return unit;
-}
-
 void gm_doctor_drained(struct gm_doctor *doctor)
 {
 	char user[GM_USER_TEXT], age[GM_UNITS_TEXT], remedy[64];
@@ -418,7 +387,7 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	bool found = false;
 
 	if (gm_doctor_exists(doctor, "/run/systemd/system"))
-		doctor_unit_number(doctor, "LimitNOFILE", &found, &of_unit);
+		gm_config_machine_unit(doctor->root, "LimitNOFILE", &found, &of_unit);
 	if (doctor->daemon.up && doctor->daemon.fd_limit) {
 		n = doctor->daemon.fd_limit;
 		whose = "of the daemon";
@@ -461,9 +430,9 @@ static bool doctor_find_memory(
 		return true;
 	}
 	if (!gm_doctor_exists(doctor, "/run/systemd/system") ||
-		!doctor_unit_number(doctor, "MemoryMax", &found, ret_most) || !found)
+		!gm_config_machine_unit(doctor->root, "MemoryMax", &found, ret_most) || !found)
 		return false;
-	doctor_unit_number(doctor, "LimitNOFILE", &found, ret_files);
+	gm_config_machine_unit(doctor->root, "LimitNOFILE", &found, ret_files);
 	return true;
 }
 

@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/system/platform.h"
 #include "ctl/doctor/doctor.h"
+#include "daemon/config/config_machine.h"
 
 /* What systemd says about the unit. All texts are "" if it says nothing. */
 struct doctor_unit {
@@ -31,8 +32,8 @@ struct doctor_unit {
 static _Noreturn void service_ask(int out)
 {
 	char *const words[] = {"systemctl", "show",
-		"--property=ActiveState,Result,ExecMainStatus,StatusText", "--", GM_DOCTOR_UNIT,
-		NULL};
+		"--property=ActiveState,Result,ExecMainStatus,StatusText", "--",
+		GM_CONFIG_MACHINE_UNIT, NULL};
 	GM_AUTO_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
@@ -130,7 +131,7 @@ void gm_doctor_service(struct gm_doctor *doctor)
 		return;
 	}
 
-	if (!gm_platform_unit(doctor->root, GM_DOCTOR_UNIT, "FileDescriptorStoreMax",
+	if (!gm_platform_unit(doctor->root, GM_CONFIG_MACHINE_UNIT, "FileDescriptorStoreMax",
 		    service_take_store, store)) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",

@@ -135,16 +135,20 @@ uint64_t gm_backend_ram_total(void)
 	return ram_share(1);
 }
 
-uint64_t gm_backend_ram_own(void)
+uint64_t gm_backend_ram_within(uint64_t limit, uint64_t files)
 {
-	uint64_t limit = ram_cgroup_limit(true);
-	struct rlimit files;
-
 	if (limit >= ram_installed())
 		return ram_share(1);
+	return ram_round(gm_max(gm_minus(limit, gm_kept_bytes(files)), limit / 4));
+}
+
+uint64_t gm_backend_ram_own(void)
+{
+	struct rlimit files;
+
 	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
 		files.rlim_cur = 0;
-	return ram_round(gm_max(gm_minus(limit, gm_kept_bytes(files.rlim_cur)), limit / 4));
+	return gm_backend_ram_within(ram_cgroup_limit(true), files.rlim_cur);
 }
 
 uint64_t gm_backend_ram_quarter(void)

@@ -14,6 +14,8 @@ uint64_t gm_backend_ram_total(void);
 /* The memory that this process itself may fill: the same with its own service's limit, less what it
  * may need for other things (common/kept.h), but at least a quarter of the limit. */
 uint64_t gm_backend_ram_own(void);
+/* The same for a process that has this limit, and may open so many files. */
+uint64_t gm_backend_ram_within(uint64_t limit, uint64_t files);
 /* A quarter of gm_backend_ram_total(), rounded likewise. */
 uint64_t gm_backend_ram_quarter(void);
 

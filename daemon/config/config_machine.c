@@ -12,14 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cuda/cuda.h"
 #include "common/log.h"
 #include "common/system/platform.h"
+#include "common/text/units.h"
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
 
-#define UNIT     "gpumemd.service"
+#define UNIT     GM_CONFIG_MACHINE_UNIT
 #define VARIABLE "CUDA_VISIBLE_DEVICES"
 
 /* ---- the devices */
@@ -73,6 +75,52 @@ void gm_config_machine_describe(const struct gm_backend_ops *ops,
 		known->devices[i].total = devices[i].total;
 		known->devices[i].pinned = devices[i].pinned;
 	}
+}
+
+/* ---- the service's limits */
+
+struct machine_number {
+	bool found;
+	uint64_t value;
+};
+
+static void machine_take_number(void *ctx, const char *text)
+{
+	struct machine_number *number = ctx;
+
+	/* A percentage says nothing here. */
+	if (!strncmp(text, "infinity", 8)) {
+		number->value = UINT64_MAX;
+		number->found = true;
+	} else if (gm_parse_size(text, &number->value) == 0) {
+		number->found = true;
+	}
+}
+
+bool gm_config_machine_unit(const char *root, const char *key, bool *ret_found, uint64_t *ret)
+{
+	struct machine_number number = {.value = *ret};
+	bool unit = gm_platform_unit(root, UNIT, key, machine_take_number, &number);
+
+	*ret_found = number.found;
+	*ret = number.value;
+	return unit;
+}
+
+/* Pinned host memory that is made of memfds counts as the service's own: it cannot exceed what the unit lets
+ * the service use. */
+static void machine_bound_pinned(struct gm_backend_device *device)
+{
+	uint64_t most = UINT64_MAX, files = 0;
+	bool found;
+
+	if (!device->pinned || !device->reopened)
+		return;
+	gm_config_machine_unit(gm_platform_root(), "LimitNOFILE", &found, &files);
+	if (!gm_config_machine_unit(gm_platform_root(), "MemoryMax", &found, &most) || !found ||
+		most == UINT64_MAX)
+		return;
+	device->total = gm_min(device->total, gm_backend_ram_within(most, files));
 }
 
 /* ---- the service's environment */
@@ -205,7 +253,8 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 	int r = gm_config_read(path, known, &config, ret_report);
 	if (r < 0)
 		return r;
-	if (machine_is_of_service(ret_report->path))
+	bool service = machine_is_of_service(ret_report->path);
+	if (service)
 		machine_use_service();
 	if (machine_look(config, known->backend, &machine, why) < 0) {
 		if (machine_matters(config) &&
@@ -219,8 +268,11 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 	gm_config_free(config);
 	gm_config_report_deinit(ret_report);
 
-	for (uint32_t i = 0; i < machine.n; i++)
+	for (uint32_t i = 0; i < machine.n; i++) {
 		machine.ops->device_info(machine.backend, i, &devices[i]);
+		if (service && !machine.ops->sized)
+			machine_bound_pinned(&devices[i]);
+	}
 	gm_config_machine_describe(machine.ops, devices, machine.n, &full);
 	r = gm_config_read(path, &full, ret_config, ret_report);
 	machine.ops->close(machine.backend);

@@ -23,6 +23,12 @@ struct gm_config_machine {
 int gm_config_machine_open(const struct gm_config *config, const char *name,
 	struct gm_config_machine *ret, char why[256]);
 
+/* The unit of the system's daemon. */
+#define GM_CONFIG_MACHINE_UNIT "gpumemd.service"
+/* Looks for KEY=number in the unit and its drop-ins below root. As in systemd, 14G is a size; infinity is
+ * UINT64_MAX. *ret stays as it is if there is none. Returns false if there is no unit. */
+bool gm_config_machine_unit(const char *root, const char *key, bool *ret_found, uint64_t *ret);
+
 /* Fills in what is known of n devices of a backend. The devices must outlive known. */
 void gm_config_machine_describe(const struct gm_backend_ops *ops,
 	const struct gm_backend_device *devices, uint32_t n, struct gm_config_known *known);
@@ -30,8 +36,8 @@ void gm_config_machine_describe(const struct gm_backend_ops *ops,
 /*
  * Reads a configuration as gm_config_read() does, then again with the devices of this machine, so
  * that everything is refused that a daemon here refuses. known says the rest; its devices are
- * filled in only for the time of the call. For the configuration of the system's service,
- * CUDA_VISIBLE_DEVICES is set in this process as the unit sets it, if the unit does.
+ * filled in only for the time of the call. For the configuration of the system's service, the limits of
+ * its unit count, and CUDA_VISIBLE_DEVICES is set in this process as the unit sets it, if the unit does.
  *
  * *ret_unchecked is NULL, or a malloc'ed sentence: something depends on the devices, and why they
  * could not be looked at.

@@ -158,6 +158,13 @@ mkdir "$dir/root/etc/default"
 echo 'CUDA_VISIBLE_DEVICES="0"' >"$dir/root/etc/default/gpumemd"
 doctor
 found "a file of variables counts, too" 1 config null fail "there is no device 1" "config check"
+config=$'host_memory = memfd\nhost_limit = 1G\n[limit uid:0]\nguarantee = 300M\n'
+fresh
+doctor
+found "pinned memory of memfds that the service may have" 0 config null ok "backend auto" -
+echo 'MemoryMax=1G' >>"$dir/root/usr/lib/systemd/system/gpumemd.service"
+doctor
+found "and may not have, because of its unit" 1 config null fail "guarantees on device 2 (pinned memory) go beyond its capacity of 256.0M" "config check"
 config=$'[device 0]\nsize = 1G\n'
 fresh
 doctor
