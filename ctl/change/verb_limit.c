@@ -233,7 +233,9 @@ static void limit_hand_over(struct gm_ctl *ctl, const char *path, char *text, co
 	char *rest = text;
 
 	snprintf(line, sizeof(line),
-		"not saved: %s; the limit holds until the next reboot, or until 'limit reset'. To keep it, give an administrator these lines for %s",
+		ctl->trouble.status == GPUMEM_E_DENIED
+			? "neither set nor saved: %s; give an administrator these lines for %s"
+			: "not saved: %s; the limit holds until the next reboot, or until 'limit reset'. To keep it, give an administrator these lines for %s",
 		why, *path ? path : "a file in the folder gpumemd.conf.d of the daemon");
 	limit_say(ctl, line);
 	gm_writer_text(ctl->writer, "file", path);
@@ -245,7 +247,8 @@ static void limit_hand_over(struct gm_ctl *ctl, const char *path, char *text, co
 	ctl->exit_status = gm_status_exit(GPUMEM_E_DENIED);
 }
 
-/* Keeps what was set, if that is wanted, and says how long it lasts. */
+/* Keeps what was set, if that is wanted, and says how long it lasts. If the daemon denied it, ctl->trouble says so, and only
+ * an administrator can set and keep it. */
 static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 {
 	const struct gm_options *options = ctl->options;
@@ -271,7 +274,11 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM,
 			"the limit is set, but not saved: %s",
 			r == -ENOENT ? "neither XDG_CONFIG_HOME nor HOME is set" : strerror(-r));
-	if (!limit_is_ours(options, path)) {
+	if (ctl->trouble.status == GPUMEM_E_DENIED) {
+		(void)limit_is_ours(options, path);
+		snprintf(why, sizeof(why), "%.500s", ctl->trouble.text);
+		r = -EACCES;
+	} else if (!limit_is_ours(options, path)) {
 		snprintf(why, sizeof(why), "%s",
 			geteuid() == 0
 				? "this daemon is not the system's, and may read another configuration"
@@ -327,7 +334,8 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
 	status = limit_ask(ctl, &request, "");
-	return status == GPUMEM_OK ? limit_save(ctl, owner) : status;
+	bool handed = status == GPUMEM_E_DENIED && options->given & GM_OPTION_SAVE;
+	return status == GPUMEM_OK || handed ? limit_save(ctl, owner) : status;
 }
 
 static gpumem_status limit_reset(struct gm_ctl *ctl)

@@ -195,7 +195,7 @@ static void who_add_client(
 			: *client->run ? "run"
 				       : "client",
 		.what = lingers               ? "lingering"
-			: client->left        ? "left, still open elsewhere"
+			: client->left        ? "left, published or shared"
 			: client->quarantined ? "client, quarantined"
 			: *client->run        ? "run"
 					      : "client",
@@ -281,7 +281,7 @@ const struct gm_verb gm_verb_who = {
 	"  --name PATTERN        only clients, commands and names like this; quote *, ?\n"
 	"                        and [...]\n"
 	"\nWHAT is client, run (a program under gpumem-run), published (a buffer under a\n"
-	"name, whose maker is gone), left (a buffer that others still have open),\n"
+	"name, whose maker is gone), left (buffers that others have open or may attach),\n"
 	"lingering (returned, but still mapped), foreign (a process that does not ask the\n"
 	"daemon for this memory), or the context of a client, which is foreign, too. A\n"
 	"buffer that was published by a client which still runs is in the client's SIZE,\n"

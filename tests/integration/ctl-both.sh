@@ -79,6 +79,16 @@ run 4 limit set uid:7 max=1G --save --json
 check "and for programs" all "[ $status = 4 ]" "is saved false" "is limits.0.max 1073741824" "value drop_in | grep -q 'max = 1G'"
 run 0 limit set uid:7 max=1G --json
 check "they are told, too, that it is not saved" all "[ $status = 0 ]" "is saved false" "silent stderr"
+if has_users; then
+	chmod 755 "$dir"
+	HOME=$dir setpriv --reuid 54321 --regid 54321 --clear-groups "$gpumemctl" --socket "$systems" limit set uid:54321 max=1G --save \
+		>"$dir/stdout" 2>"$dir/stderr"
+	status=$?
+	check "who may not set limits gets the text, too" all "[ $status = 4 ]" "says '[limit uid:54321]'" "complains 'neither set nor saved: '" \
+		"complains 'these lines for /etc/gpumemd/gpumemd.conf.d/80-limit-uid-54321.conf'"
+else
+	ok "who may not set limits gets the text, too # SKIP needs root to become another user"
+fi
 run 2 limit set session:7 max=1G --save
 check "a session's limit cannot be saved" all "[ $status = 2 ]" "complains 'cannot be saved'"
 run 2 limit reset --save

@@ -137,7 +137,7 @@ START_TEST(everybody_is_in_one_table_and_the_largest_comes_first)
 			       "  0 root train.py        4713   4.0G run\n"
 			       "  0 root llama              -   3.0G published\n"
 			       "  0 root draft              -   3.0G published, in its client's\n"
-			       "  0 root -                  -   2.0G left, still open elsewhere\n"
+			       "  0 root -                  -   2.0G left, published or shared\n"
 			       "  0 -    -                  -   1.5G foreign, without a process\n"
 			       "  0 -    -               5001 512.0M context of a client\n");
 	free(text);
