@@ -568,20 +568,23 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 	return ended;
 }
 
-/* Whether a thread moves the destroyed buffer; then it stays in the list of those. */
-static bool buffer_is_moving(struct gpumem_buffer *buffer)
+/* Whether the destroyed buffer stays in the list of those: a thread moves it, or it is registered memory and a kernel runs that
+ * may wait for the program. The driver would wait for that kernel, and the program for the lock that is held meanwhile. */
+static bool buffer_must_stay(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
+	const struct gm_map_ops *map = session->device[buffer->device].map;
 
 	pthread_mutex_lock(&session->lock);
-	bool moves = gm_evict_moves(buffer);
-	if (moves)
+	bool stays = gm_evict_moves(buffer) || (map && map->whole && gm_signals_kernel_runs());
+	if (stays)
 		LL_PREPEND(session->ended, buffer);
 	pthread_mutex_unlock(&session->lock);
-	return moves;
+	return stays;
 }
 
-void gm_buffer_settle(struct gpumem_session *session)
+/* all: also buffers that should stay, for the end of the session. */
+static void buffer_settle(struct gpumem_session *session, bool all)
 {
 	struct gpumem_buffer *list, *buffer, *tmp;
 
@@ -595,16 +598,21 @@ void gm_buffer_settle(struct gpumem_session *session)
 	pthread_mutex_unlock(&session->lock);
 
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		if (!buffer_is_moving(buffer))
+		if (all || !buffer_must_stay(buffer))
 			buffer_give_back(buffer);
 	}
 	pthread_mutex_unlock(&session->settling);
 }
 
+void gm_buffer_settle(struct gpumem_session *session)
+{
+	buffer_settle(session, false);
+}
+
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
 	buffer_all_left(session, gm_leaving_await(session));
-	gm_buffer_settle(session);
+	buffer_settle(session, true);
 	/* The buffers' content in host memory leaves after them. */
 	buffer_all_left(session, gm_leaving_await(session));
 	struct gpumem_buffer *buffer, *tmp;

@@ -62,7 +62,7 @@ void gm_buffer_made_here(gpumem_buffer *buffer);
  * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
  * were destroyed before the call, also those that another thread was working on. It also
  * destroys the buffers of gm_buffer_leave() that the device has finished with. A buffer that is being
- * evicted is given back a moment later.
+ * evicted is given back a moment later, and one of registered memory when no kernel has an end of a ring any more.
  *
  * The driver needs hundreds of microseconds to unmap a large buffer. So gpumem_buffer_destroy()
  * only lists the buffer, and the library's thread or the next caller that needs memory calls this

@@ -84,10 +84,15 @@ void gm_signals_kernel_ends(void)
 	atomic_fetch_sub(&kernels, 1);
 }
 
+bool gm_signals_kernel_runs(void)
+{
+	return atomic_load(&kernels) > 0;
+}
+
 void gm_signals_settle(struct gpumem_session *session)
 {
 	/* The driver would wait for the kernel, and keep this process from launching anything meanwhile. */
-	if (atomic_load(&kernels))
+	if (gm_signals_kernel_runs())
 		return;
 
 	for (uint32_t i = 0; i < session->devices; i++) {

@@ -39,6 +39,8 @@ void gm_signals_settle(struct gpumem_session *session);
 /* Between these two calls, a kernel may run in this process until the program sends it a message (client/ring). */
 void gm_signals_kernel_begins(void);
 void gm_signals_kernel_ends(void);
+/* Whether one may run now. Then the driver ends no registration: it would wait for the kernel. */
+bool gm_signals_kernel_runs(void);
 /* The sentence for an errno of a map operation on signals. */
 gpumem_status gm_signals_failed(
 	const struct gm_session_device *device, int error, const char *what);

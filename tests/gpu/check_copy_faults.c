@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 
+#include "gpumem/gpumem_ring.h"
+#include "gpumem/gpumem_ring_device.h"
 #include "tests/gpu/fake_gate.h"
 #include "tests/gpu/pinned.h"
 #include "tests/integration/transfer.h"
@@ -376,6 +378,38 @@ START_TEST(a_ring_that_the_library_ends_just_now_is_not_in_the_programs_way)
 }
 END_TEST
 
+/* A kernel has the other end of a ring, and may wait for a message. To end a registration, the driver would wait for it. */
+static void beside_a_kernel(int channel, void *argument)
+{
+	gpumem_ring *ring;
+	gpumem_ring_view view;
+	gpumem_buffer *buffer;
+	void *ptr;
+
+	join("beside a kernel");
+	use_gpu_of(0);
+	OK(gpumem_ring_create(session, 64, 64, NULL, &ring));
+	OK(gpumem_ring_far_end(ring, NULL, &view));
+	OK(gpumem_host_alloc(session, 4 * MIB, NULL, &ptr));
+	int before = registered();
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &buffer));
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_trim(session, NULL));
+	GM_REQUIRE_EQ(registered(), before);
+
+	gpumem_ring_close(ring);
+	GM_UNTIL(registered() == 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(no_registration_ends_while_a_kernel_has_an_end_of_a_ring)
+{
+	if (registers())
+		one_worker(beside_a_kernel, NULL);
+}
+END_TEST
+
 static void leaves(int channel, void *argument)
 {
 	void *ptr;
@@ -431,6 +465,7 @@ int main(void)
 		sizeof(faults) / sizeof(*faults));
 	tcase_add_test(tc, a_copy_back_that_fails_halfway_says_what_arrived);
 	tcase_add_test(tc, memory_that_cannot_be_pinned_is_done_without);
+	tcase_add_test(tc, no_registration_ends_while_a_kernel_has_an_end_of_a_ring);
 	tcase_add_test(
 		tc, a_request_that_waits_leaves_the_ring_alone_as_long_as_others_give_memory);
 	suite_add_tcase(suite, tc);
