@@ -207,8 +207,11 @@ static void flooder(int channel, void *argument)
 /* served: without the time in which the daemon's loop or the user waited for a core. A daemon that
  * is flooded is always runnable, so on a busy machine it waits for its core where an idle one does
  * not. */
+enum { P50, P99, P50_SERVED, P99_SERVED, MAX, FIGURES };
+static const char *const figure_names[] = {
+	"p50", "p99", "p50 without waiting for a core", "p99 without waiting for a core", "max"};
 struct latency {
-	double p50, p99, served, max;
+	double figure[FIGURES];
 };
 
 static double samples[MOST_SAMPLES], served[MOST_SAMPLES];
@@ -287,8 +290,9 @@ static struct latency measure(const struct gm_daemon *daemon, const struct gm_da
 	}
 	gm_raw_goodbye(&user);
 	gm_raw_close(&user);
-	return (struct latency){gm_percentile(samples, n, 50), gm_percentile(samples, n, 99),
-		gm_percentile(served, n, 99), gm_percentile(samples, n, 100)};
+	return (struct latency){{gm_percentile(samples, n, 50), gm_percentile(samples, n, 99),
+		gm_percentile(served, n, 50), gm_percentile(served, n, 99),
+		gm_percentile(samples, n, 100)}};
 }
 
 static void pin(int cpu)
@@ -303,26 +307,24 @@ static void pin(int cpu)
 static void compare(const struct gm_daemon *daemon, const struct gm_daemon *other,
 	const struct flood *flood, size_t users)
 {
-	double p50[2][ROUNDS], p99[2][ROUNDS], p99_served[2][ROUNDS], max[2][ROUNDS];
+	double figures[2][FIGURES][ROUNDS];
 	char title[128];
 
 	for (size_t r = 0; r < ROUNDS; r++) {
 		for (size_t control = 0; control < 2; control++) {
 			struct latency l = measure(daemon, control ? other : daemon, flood, users);
-			p50[control][r] = l.p50;
-			p99[control][r] = l.p99;
-			p99_served[control][r] = l.served;
-			max[control][r] = l.max;
+			for (size_t i = 0; i < FIGURES; i++)
+				figures[control][i][r] = l.figure[i];
 		}
 	}
-	double asked = users > 1 ? GOAL_FOUR : GOAL_ONE;
 	snprintf(title, sizeof(title), "%s%s", flood->name, users > 1 ? ", four users" : "");
 	gm_print_title(title);
-	gm_print_ratio("p50", gm_median(p50[0], ROUNDS), gm_median(p50[1], ROUNDS), "us", asked);
-	gm_print_ratio("p99", gm_median(p99[0], ROUNDS), gm_median(p99[1], ROUNDS), "us", asked);
-	gm_print_ratio("p99 without waiting for a core", gm_median(p99_served[0], ROUNDS),
-		gm_median(p99_served[1], ROUNDS), "us", asked);
-	gm_print_ratio("max", gm_median(max[0], ROUNDS), gm_median(max[1], ROUNDS), "us", -1);
+	for (size_t i = 0; i < FIGURES; i++)
+		gm_print_ratio(figure_names[i], gm_median(figures[0][i], ROUNDS),
+			gm_median(figures[1][i], ROUNDS), "us",
+			i == MAX    ? -1
+			: users > 1 ? GOAL_FOUR
+				    : GOAL_ONE);
 }
 
 static void compare_with(const struct gm_daemon *daemon, const struct gm_daemon *other,

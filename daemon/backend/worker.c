@@ -21,7 +21,7 @@
 #include "daemon/backend/turns.h"
 
 /* How many results the loop takes before others have their turn. */
-#define GM_WORKER_RESULTS 8
+#define GM_WORKER_RESULTS 2
 #define GM_WORKER_STACK   (1024 * 1024)
 /* How much of a chunk is freed before others have their turn. That takes a few milliseconds. */
 #define GM_WORKER_DISCARD (UINT64_C(16) << 20)
