@@ -279,7 +279,10 @@ static struct latency measure(const struct gm_daemon *daemon, const struct gm_da
 		uint64_t waited = waited_ns(daemon->pid) + waited_ns(getpid());
 		samples[n] = lease_once(&user, flood->miss);
 		waited = waited_ns(daemon->pid) + waited_ns(getpid()) - waited;
+		/* Both may have waited at the same time. */
 		served[n] = samples[n] - (double)waited / 1000;
+		if (served[n] < 0)
+			served[n] = 0;
 		n++;
 		usleep(WAIT_US);
 	}

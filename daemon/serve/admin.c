@@ -225,7 +225,8 @@ static bool admin_add_estate(void *ctx, const struct gm_session *estate)
 	const struct gm_session_info *info = gm_session_info(estate);
 	uint32_t n_devices = out->listing->head.serve->n_devices;
 
-	if (out->n == GM_ADMIN_CLIENTS || (out->n > 0 && gm_peer_time_is_up(out->peer)))
+	if (out->n == GM_ADMIN_CLIENTS ||
+		(out->n >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer)))
 		return false;
 	struct client_entry *entry = &out->entries[out->n];
 	Gm__Wire__Client *c = &entry->client;
@@ -265,7 +266,7 @@ static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.peer = peer;
 	out.n = out.bytes = 0;
 	for (; client && out.n < GM_ADMIN_CLIENTS; client = client->next) {
-		if (out.n > 0 && gm_peer_time_is_up(peer))
+		if (out.n >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer))
 			break;
 		admin_fill_client(serve, client, gm_answer_may_see(&listing->head, peer, client),
 			&out.entries[out.n]);
@@ -346,7 +347,7 @@ static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer
 		room[found->device] -= found->bytes;
 		at->tracked[found->device] += found->bytes;
 		if (now - found->born_ns < at->older_than_ns) {
-			if (gm_peer_time_is_up(peer))
+			if ((out->n == 0 || out->n >= GM_ANSWER_LEAST) && gm_peer_time_is_up(peer))
 				return false;
 			continue;
 		}
@@ -374,7 +375,7 @@ static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer
 		buffer->home = found->home;
 		admin_add_growth(buffer, &found->growth, &out->growth[out->n]);
 		out->n++;
-		if (gm_peer_time_is_up(peer))
+		if (out->n >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer))
 			return false;
 	}
 	return false;
@@ -461,7 +462,7 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		}
 		at.untracked += admin_add_totals(&at, client, &out);
-		if (gm_peer_time_is_up(peer))
+		if (out.n + out.n_totals >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer))
 			pages = GM_ADMIN_PAGES - 1;
 	}
 
@@ -660,7 +661,7 @@ static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 	unsigned asked = 0;
 
 	for (; at < config->n_entries && n < GM_ADMIN_ENTRIES; at++) {
-		if (at > listing->entry && gm_peer_time_is_up(peer))
+		if (at >= listing->entry + GM_ANSWER_LEAST && gm_peer_time_is_up(peer))
 			break;
 		const struct gm_config_entry *from = &config->entries[at];
 		struct gm_owner owner;

@@ -96,8 +96,7 @@ struct limit_rows {
 	/* The owner that was last asked about: its limits on other devices come next. */
 	struct gm_owner asked;
 	bool seen;
-	unsigned n_asked;
-	bool any;        /* a limit was looked at */
+	unsigned n_asked, looked_at;
 	uint64_t hidden; /* owners */
 	size_t n;
 	Gm__Wire__Limit limits[GM_LIMITS_ROWS];
@@ -123,9 +122,9 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
 
-	if (out->any && gm_peer_time_is_up(out->peer))
+	if (out->looked_at >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer))
 		return false;
-	out->any = true;
+	out->looked_at++;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
 		return true;
 	if (out->n == GM_LIMITS_ROWS || !limits_ask_owner(out, &info->owner))
@@ -160,7 +159,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 
 	out.n = 0;
 	out.n_asked = 0;
-	out.any = false;
+	out.looked_at = 0;
 	out.hidden = listing->hidden;
 	out.answer = &listing->head;
 	out.peer = peer;
@@ -320,7 +319,8 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	const struct gm_client *client = gm_clients_of(answer->serve->clients, info->session);
 	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->admin;
 
-	if (out->n == GM_LIMITS_ROWS || (out->n > 0 && gm_peer_time_is_up(out->peer)))
+	if (out->n == GM_LIMITS_ROWS ||
+		(out->n >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer)))
 		return false;
 	size_t i = out->n++;
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];

@@ -19,8 +19,7 @@ struct names_list {
 	const struct gm_peer *peer;
 	const struct gm_identity *identity;
 	uint64_t now, last;
-	size_t n;
-	bool any; /* one was looked at; most may be somebody else's */
+	size_t n, looked_at; /* most may be somebody else's */
 	bool more;
 	Gm__Wire__Name names[NAMES_IN_PACKET];
 	Gm__Wire__Name *list[NAMES_IN_PACKET];
@@ -50,11 +49,12 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 {
 	struct names_list *out = ctx;
 
-	if (out->n == NAMES_IN_PACKET || (out->any && gm_peer_time_is_up(out->peer))) {
+	if (out->n == NAMES_IN_PACKET ||
+		(out->looked_at >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer))) {
 		out->more = true;
 		return false;
 	}
-	out->any = true;
+	out->looked_at++;
 	out->last = name->id;
 	if (!names_may_see(out->identity, name))
 		return true;
@@ -95,8 +95,8 @@ static int names_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.identity = gm_peer_identity(peer);
 	out.now = gm_clock_ns();
 	out.last = listing->last;
-	out.n = 0;
-	out.any = out.more = false;
+	out.n = out.looked_at = 0;
+	out.more = false;
 	const struct gm_name_asker asker = gm_serve_asker(listing->head.serve, peer);
 	gm_core_name_each(listing->head.serve->core, &asker, listing->last, names_add, &out);
 	reply.n_names = out.n;

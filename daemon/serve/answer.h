@@ -34,6 +34,8 @@ bool gm_answer_may_see(
 #define GM_ANSWER_OWNERS 16
 bool gm_answer_may_see_owner(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_owner *owner);
+/* Minimum number of entries of a packet: so many are made however long the turn takes. */
+#define GM_ANSWER_LEAST 8
 /*
  * Sends one packet of a long answer. message is the one that body names. Returns what next() has to
  * return: 1 if more packets follow, 0 if not, or a negative errno. Then nothing was sent, and the
