@@ -169,7 +169,8 @@ static void broker_keep_on_withdrawn(void *ctx, enum gm_keep_kind kind, uint64_t
 {
 	struct gm_broker *broker = ctx;
 	struct gm_chunk *chunk = user;
-	if (kind != GM_KEEP_CHUNK)
+	/* A chunk that could not be adopted is nobody's. */
+	if (kind != GM_KEEP_CHUNK || !chunk)
 		return;
 	GM_STEP("chunk: the keeper has closed it");
 	gm_worker_destroy(broker->workers[chunk->device], chunk);
@@ -474,8 +475,8 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 	broker_keep_report_elsewhere(result);
 	if (result->incomplete)
 		gm_log(GM_LOG_WARNING,
-			"discarded %llu lease%s or names as a whole: the keeper has only a part of what they consist of",
-			(unsigned long long)result->incomplete, result->incomplete == 1 ? "" : "s");
+			"discarded incomplete leases and names: %llu; the keeper has only a part of each",
+			(unsigned long long)result->incomplete);
 	else if (result->lost)
 		gm_log(GM_LOG_INFO,
 			"the keeper closed the memory of %llu chunk%s after their processes had ended",

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon is killed or stopped, its keeper is killed, and the next daemon knows everything: who holds
  * what, who may open it, and what everybody may have. */
+#include <poll.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/wire/keeper_wire.h"
+#include "common/wire/seqpacket.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/raw.h"
 #include "tests/integration/scene.h"
@@ -453,6 +458,59 @@ START_TEST(pooled_memory_is_gone_after_a_kill)
 }
 END_TEST
 
+/* Replaces each chunk that the keeper holds by a file that is no chunk. There is no daemon. */
+static void spoil_chunks(const struct gm_daemon *daemon)
+{
+	char path[160];
+	int keeper = -1, none = memfd_create("none", MFD_CLOEXEC);
+	struct gm_keeper_message message = {.verb = GM_KEEPER_HELLO, .value = GM_KEEPER_VERSION};
+	uint64_t chunks[64], n = 0;
+
+	snprintf(path, sizeof(path), "%s/run/keeper", daemon->folder);
+	GM_REQUIRE_EQ(gm_seqpacket_connect(path, 1000, &keeper), 0);
+	GM_REQUIRE_EQ(gm_seqpacket_send(keeper, &message, sizeof(message), NULL, 0), 0);
+	while (message.verb != GM_KEEPER_DONE) {
+		struct pollfd p = {.fd = keeper, .events = POLLIN};
+		struct gm_packet_in packet;
+		GM_REQUIRE_EQ(poll(&p, 1, -1), 1);
+		GM_REQUIRE_EQ(gm_seqpacket_receive(keeper, &message, sizeof(message), &packet), 0);
+		gm_fdlist_deinit(&packet.fds);
+		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_KEEP_CHUNK && n < 64)
+			chunks[n++] = message.id;
+	}
+	GM_REQUIRE(n > 0);
+	while (n-- > 0) {
+		message = (struct gm_keeper_message){
+			.verb = GM_KEEPER_DEPOSIT, .kind = GM_KEEP_CHUNK, .id = chunks[n]};
+		GM_REQUIRE_EQ(gm_seqpacket_send(keeper, &message, sizeof(message), &none, 1), 0);
+	}
+	close(none);
+	close(keeper);
+}
+
+START_TEST(memory_that_is_none_any_more_is_given_up_and_the_daemon_lives)
+{
+	struct gm_daemon daemon;
+	struct gm_raw raw;
+	struct gm_raw_lease lease;
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_join(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 8 << 20, &lease), GPUMEM_OK);
+	gm_daemon_kill(&daemon);
+	spoil_chunks(&daemon);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
+	GM_REQUIRE(gm_daemon_said(&daemon, "the keeper has only a part"));
+	/* The keeper has closed what is no chunk, and the daemon has heard of that. */
+	GM_UNTIL(gm_figures_now(&daemon).kept <= 4);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon).leases, 0);
+	gm_raw_come_back(&raw, &daemon);
+	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 8 << 20, &lease), GPUMEM_OK);
+	gm_raw_close(&raw);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("restart");
@@ -473,6 +531,7 @@ int main(void)
 	tcase_add_test(tc, a_limit_set_at_run_time_is_still_set);
 	tcase_add_test(tc, memory_that_is_gone_is_gone_from_the_keeper);
 	tcase_add_test(tc, pooled_memory_is_gone_after_a_kill);
+	tcase_add_test(tc, memory_that_is_none_any_more_is_given_up_and_the_daemon_lives);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
