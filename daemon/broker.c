@@ -51,11 +51,11 @@ static void broker_on_watchdog(uv_timer_t *timer)
 
 /* ---- the end */
 
-/* The end is late: because of a job, or because the keeper lacks something that the next daemon needs. */
+/* Handles an end that is late: because of a job of the backend, or because no keeper has what the next daemon needs. */
 static void broker_on_late(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
-	if (!gm_core_idle(broker->core)) {
+	if (!gm_core_idle(broker->core) && !gm_broker_keep_delays(broker)) {
 		broker->stuck = true;
 	} else if (!broker->late) {
 		broker->late = true;

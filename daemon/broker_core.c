@@ -190,8 +190,8 @@ static void broker_core_probe(void *ctx, uint32_t device)
 
 bool gm_broker_may_end(struct gm_broker *broker)
 {
-	return broker->stuck ||
-	       (gm_core_idle(broker->core) && (broker->abandons || gm_broker_keep_is_safe(broker)));
+	return broker->stuck || broker->abandons ||
+	       (gm_core_idle(broker->core) && gm_broker_keep_is_safe(broker));
 }
 
 void gm_broker_check_idle(struct gm_broker *broker)

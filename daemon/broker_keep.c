@@ -565,6 +565,15 @@ bool gm_broker_keep_is_safe(struct gm_broker *broker)
 	return !broker->keep || gm_keep_is_ready(broker->keep) || !gm_broker_keep_is_worth(broker);
 }
 
+bool gm_broker_keep_delays(const struct gm_broker *broker)
+{
+	bool waits = false;
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		waits |= broker->undeposited[i] ||
+			 broker->closing[i].asked != broker->closing[i].done;
+	return broker->keep && waits;
+}
+
 void gm_broker_keep_close(struct gm_broker *broker)
 {
 	struct gm_keep *keep = gm_steal_ptr(&broker->keep);

@@ -37,8 +37,8 @@
 #define KEEPER_OWN_FDS 16
 /* How often a keeper without a daemon looks whether its socket is still there. */
 #define KEEPER_LOOK_MS 1000
-/* For how long there must be no daemon before chunks are closed that nobody needs, in ns. A daemon that restarts finds them,
- * and knows better. */
+/* Time without a daemon before chunks are closed that nobody needs, in ns. A daemon that restarts finds
+ * them, and decides by its ledger. */
 #define KEEPER_RELEASE_NS (2 * GM_NS_PER_S)
 /* Maximum time to take the items of another keeper. */
 #define KEEPER_FETCH_MS 1500
@@ -103,7 +103,7 @@ static void keeper_hang_up(struct gm_keeper *keeper)
 {
 	keeper->daemon = gm_close(keeper->daemon);
 	keeper->away_ns = gm_clock_ns();
-	keeper->released = 0;
+	keeper->released = false;
 	keeper->greeted = keeper->listing = keeper->answering = keeper->deaf = false;
 	keeper->next = NULL;
 }
@@ -173,7 +173,8 @@ static void keeper_take_message(struct gm_keeper *keeper, const struct gm_keeper
 
 	switch (message->verb) {
 	case GM_KEEPER_HELLO:
-		keeper->greeted = keeper->listing = true;
+		keeper->greeted = true;
+		keeper->listing = !keeper->deaf;
 		keeper->next = keeper->items;
 		keeper_answer(keeper, GM_KEEPER_WELCOME, 0, keeper->capacity, GM_KEEPER_VERSION);
 		GM_STEP("hello: welcomed");
@@ -285,11 +286,13 @@ static void keeper_look(struct gm_keeper *keeper)
 {
 	if (gm_clock_ns() - keeper->away_ns < KEEPER_RELEASE_NS)
 		return;
-	unsigned ended = 1 + gm_keeper_count_ended(keeper);
-	if (ended == keeper->released)
+	unsigned ended = gm_keeper_count_ended(keeper);
+	if (keeper->released && ended == keeper->released_at)
 		return;
-	keeper->released = ended;
-	if (!gm_keeper_release(keeper))
+	int r = gm_keeper_release(keeper);
+	keeper->released = r >= 0;
+	keeper->released_at = ended;
+	if (r == 0)
 		keeper->ended = !keeper->stays;
 }
 
@@ -330,7 +333,7 @@ unsigned gm_keeper_alone_with(const struct gm_keeper *keeper)
 	if (keeper->daemon >= 0)
 		return 0;
 	for (item = keeper->items; item; item = item->hh.next)
-		n += item->key.kind != GM_KEEP_LEDGER;
+		n += item->key.kind != GM_KEEP_LEDGER && item->key.kind != GM_KEEP_REFS;
 	return n;
 }
 
@@ -502,10 +505,10 @@ static int keeper_fetch_one(struct gm_keeper *keeper, int socket)
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;
 
+	int fd = gm_fdlist_steal(&packet.fds, 0);
 	r = packet.n < sizeof(message) ? -EBADMSG : 0;
 	if (r == 0 && message.verb == GM_KEEPER_ITEM)
-		r = gm_keeper_put(
-			keeper, message.kind, message.id, gm_fdlist_steal(&packet.fds, 0));
+		r = fd < 0 ? -EMFILE : gm_keeper_put(keeper, message.kind, message.id, fd);
 	else if (r == 0 && (message.verb == GM_KEEPER_BUSY ||
 				   (message.verb == GM_KEEPER_WELCOME &&
 					   message.value >= GM_KEEPER_VERSION_LEAVES)))
@@ -529,7 +532,6 @@ int gm_keeper_fetch(const char *path, struct gm_keeper **ret_keeper, char why[GM
 	if (r == 0)
 		r = keeper_connect(keeper, &socket, why);
 	if (r == 0) {
-		snprintf(why, GM_KEEPER_WHY, "it does not answer");
 		r = gm_seqpacket_send(socket, &hello, sizeof(hello), NULL, 0);
 		r = r == -EPIPE ? 0 : r; /* a busy keeper has said so before it hung up */
 	}
@@ -544,6 +546,8 @@ int gm_keeper_fetch(const char *path, struct gm_keeper **ret_keeper, char why[GM
 		*ret_keeper = keeper;
 		return 0;
 	}
+	if (r < 0 && socket >= 0)
+		snprintf(why, GM_KEEPER_WHY, "it does not give its items: %s", strerror(-r));
 	gm_keeper_free(keeper);
 	return r;
 }

@@ -6,8 +6,7 @@
 
 /*
  * This folder is gpumem-keeper: it holds file descriptors for the daemon while the daemon is away,
- * and gives them back to the next one. It must never know what they are for, nor include anything of
- * the daemon's.
+ * and gives them back to the next one. It must never read a record, nor include anything of the daemon's.
  *
  * It serves one daemon at a time: a process of its own uid, or of root, and of its own pid namespace. A connection of anybody else
  * is closed without a word.
@@ -25,7 +24,7 @@ int gm_keeper_new(const char *path, struct gm_keeper **ret_keeper, char why[GM_K
 void gm_keeper_free(struct gm_keeper *keeper);
 
 /*
- * Serves until there is nothing left to do. Returns 0. It ends
+ * Serves until there is nothing left to do. Returns 0, or a negative errno if it cannot wait. It ends
  *   - when a byte can be read from the descriptor stop;
  *   - when the daemon says that nothing is worth keeping, unless stays is set;
  *   - when no daemon is connected, and none could find it: its socket is gone;

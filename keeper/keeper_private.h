@@ -43,9 +43,9 @@ struct gm_keeper {
 	bool answering; /* the answer did not fit into the socket yet */
 	bool deaf;      /* it has died; what it sent is still to be read */
 	bool stays, ended;
-	uint64_t away_ns; /* since when there is no daemon */
-	unsigned
-		released; /* how many processes had ended when chunks were closed last; 0: that was not yet done */
+	uint64_t away_ns;     /* since when there is no daemon */
+	bool released;        /* chunks were closed since */
+	unsigned released_at; /* number of processes that had ended by then */
 };
 
 /* Adds an item, or replaces the one of that name. Takes ownership of the fd. */
@@ -53,10 +53,11 @@ int gm_keeper_put(struct gm_keeper *keeper, uint64_t kind, uint64_t id, int fd);
 void gm_keeper_forget(struct gm_keeper *keeper, struct keeper_item *item);
 
 /*
- * Closes chunks that nobody needs. Returns whether anything is left that somebody needs, or may need. Call this only while there
- * is no daemon.
+ * Closes chunks that nobody needs. Call this only while there is no daemon. Returns 1 if anything is
+ * left that somebody needs, and 0 if nothing is. On a negative errno, nobody can say what is needed,
+ * and nothing was closed; -ENODATA: the daemon wrote no references, or not all of them.
  */
-bool gm_keeper_release(struct gm_keeper *keeper);
+int gm_keeper_release(struct gm_keeper *keeper);
 /* How many of the processes that it knows have ended. */
 unsigned gm_keeper_count_ended(const struct gm_keeper *keeper);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who needs what while there is no daemon (struct gm_keeper_ref). The keeper knows which processes live, by their pidfds, and follows
- * the references from these. It never reads a record.
+ * References (struct gm_keeper_ref): who needs what while there is no daemon. The keeper knows which
+ * processes live, by their pidfds, and follows the references from these. It never reads a record.
  */
 #include "keeper/keeper_private.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -81,22 +82,22 @@ static void keeper_refs_deinit(struct keeper_refs *refs)
 		munmap((void *)refs->refs, refs->bytes);
 }
 
-/* Maps what the daemon wrote. Returns false if there is nothing, or if it is not complete. */
-static bool keeper_refs_map(struct keeper_refs *refs, const struct gm_keeper *keeper)
+/* Maps the references. -ENODATA: there are none, or not all of them. */
+static int keeper_refs_map(struct keeper_refs *refs, const struct gm_keeper *keeper)
 {
 	const struct keeper_item *item = keeper->items;
 	struct stat st;
 	while (item && item->key.kind != GM_KEEP_REFS)
 		item = item->hh.next;
 	if (!item || fstat(item->fd, &st) < 0 || (size_t)st.st_size < sizeof(refs->refs[0]))
-		return false;
+		return -ENODATA;
 	refs->bytes = (size_t)st.st_size;
 	void *map = mmap(NULL, refs->bytes, PROT_READ, MAP_SHARED, item->fd, 0);
 	if (map == MAP_FAILED)
-		return false;
+		return -errno;
 	refs->refs = map;
 	refs->n = refs->bytes / sizeof(refs->refs[0]);
-	return refs->refs[0].child == GM_KEEPER_REFS_MAGIC && refs->refs[0].parent;
+	return refs->refs[0].child == GM_KEEPER_REFS_MAGIC && refs->refs[0].parent ? 0 : -ENODATA;
 }
 
 /* Adds all processes, and everything that needs something else. */
@@ -127,39 +128,47 @@ static void keeper_refs_follow(struct keeper_refs *refs)
 			const struct keeper_node *parent = keeper_refs_find(refs, ref->parent);
 			struct keeper_node *child = keeper_refs_find(refs, ref->child);
 			refs->always |= always;
-			/* Of a parent that is not there, nobody can say that it has ended. */
+			/* An unknown parent counts as needed. */
 			if (!child->needed && (always || !parent || parent->needed))
 				changed = child->needed = true;
 		}
 	}
 }
 
-bool gm_keeper_release(struct gm_keeper *keeper)
+/* Closes the chunks that nobody needs. Returns whether anything is left that somebody does. */
+static bool keeper_refs_apply(const struct keeper_refs *refs, struct gm_keeper *keeper)
 {
-	struct keeper_refs refs = {0};
 	struct keeper_item *item, *next;
 	unsigned closed = 0;
-	bool left = true;
+	bool left = refs->always;
 
-	if (keeper_refs_map(&refs, keeper) && keeper_refs_read(&refs, keeper)) {
-		keeper_refs_follow(&refs);
-		left = refs.always;
-		HASH_ITER (hh, keeper->items, item, next) {
-			const struct keeper_node *node = keeper_refs_find(&refs, item->key.id);
-			bool needed = node && node->needed;
-			if (item->key.kind == GM_KEEP_CHUNK && !needed) {
-				gm_keeper_forget(keeper, item);
-				closed++;
-			} else if (item->key.kind == GM_KEEP_CHUNK ||
-				   item->key.kind == GM_KEEP_PROCESS) {
-				left |= needed;
-			}
+	HASH_ITER (hh, keeper->items, item, next) {
+		const struct keeper_node *node = keeper_refs_find(refs, item->key.id);
+		bool needed = node && node->needed;
+		if (item->key.kind == GM_KEEP_CHUNK && !needed) {
+			gm_keeper_forget(keeper, item);
+			closed++;
+		} else if (item->key.kind == GM_KEEP_CHUNK || item->key.kind == GM_KEEP_PROCESS) {
+			left |= needed;
 		}
 	}
-	keeper_refs_deinit(&refs);
 	if (closed)
 		gm_log(GM_LOG_NOTICE,
 			"closed %u chunk%s that no process needs any more; there is no daemon",
 			closed, closed == 1 ? "" : "s");
 	return left;
+}
+
+int gm_keeper_release(struct gm_keeper *keeper)
+{
+	struct keeper_refs refs = {0};
+	int r = keeper_refs_map(&refs, keeper);
+	if (r == 0 && !keeper_refs_read(&refs, keeper))
+		r = -ENOMEM;
+	if (r == 0) {
+		keeper_refs_follow(&refs);
+		r = keeper_refs_apply(&refs, keeper);
+	}
+	keeper_refs_deinit(&refs);
+	return r;
 }

@@ -10,6 +10,7 @@
 #include "keeper/keeper_private.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,17 @@
 #include <systemd/sd-daemon.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/wire/seqpacket.h"
 
 #define KEEPER_STORE_NAME "items"
 /* Maximum time to wait until systemd has stored everything, in µs. */
 #define KEEPER_STORE_WAIT_US 1500000
+/* Room of a queue, if the kernel grants as much. */
+#define KEEPER_QUEUE_BYTES (1 << 20)
+/* Maximum time to wait while too many descriptors of this user are in flight, and how often to look, in ms. */
+#define KEEPER_FLIGHT_MS      500
+#define KEEPER_FLIGHT_LOOK_MS 5
 
 /* One packet to be. */
 struct keeper_batch {
@@ -56,23 +63,33 @@ static int keeper_queue_new(struct keeper_queue *queue)
 		return -errno;
 	queue->in = ends[0];
 	queue->out = ends[1];
+	gm_seqpacket_set_room(queue->in, KEEPER_QUEUE_BYTES);
 	return 0;
 }
 
-/* Sends the batch, into a new queue if the one before is full. */
+/* Sends the batch into the queue. */
+static int keeper_queue_send(const struct keeper_queue *queue, const struct keeper_batch *batch)
+{
+	uint64_t until_ns = gm_clock_ns() + KEEPER_FLIGHT_MS * GM_NS_PER_MS;
+	for (;;) {
+		int r = gm_seqpacket_send(queue->in, batch->messages,
+			batch->n * sizeof(batch->messages[0]), batch->fds, batch->n);
+		if (r != -ETOOMANYREFS || gm_clock_ns() >= until_ns)
+			return r;
+		poll(NULL, 0, KEEPER_FLIGHT_LOOK_MS);
+	}
+}
+
+/* Sends the batch, into a new queue if the one before is full, and empties it. */
 static int keeper_batch_send(struct keeper_batch *batch, struct keeper_queue *queue)
 {
-	int r = -EAGAIN;
-	if (queue->in >= 0)
-		r = gm_seqpacket_send(queue->in, batch->messages,
-			batch->n * sizeof(batch->messages[0]), batch->fds, batch->n);
+	int r = queue->in >= 0 ? keeper_queue_send(queue, batch) : -EAGAIN;
 	if (r == -EAGAIN) {
 		r = keeper_queue_store(queue);
 		if (r == 0)
 			r = keeper_queue_new(queue);
 		if (r == 0)
-			r = gm_seqpacket_send(queue->in, batch->messages,
-				batch->n * sizeof(batch->messages[0]), batch->fds, batch->n);
+			r = keeper_queue_send(queue, batch);
 	}
 	batch->n = 0;
 	return r;

@@ -34,7 +34,7 @@ enum gm_keeper_verb {
 	GM_KEEPER_LOST = 21,    /* kind, id: it could not take a deposit; value: the errno */
 };
 
-/* What an item is. The keeper does not care. Never change a number. */
+/* Kind of an item. The keeper interprets CHUNK, PROCESS, REFS and LEDGER only. Never change a number. */
 enum gm_keep_kind {
 	GM_KEEP_LEDGER = 1,   /* the daemon's records */
 	GM_KEEP_CHUNK = 2,    /* id: the chunk's */
@@ -47,7 +47,7 @@ enum gm_keep_kind {
 };
 
 /*
- * What is needed while there is no daemon: an array of these in a memfd, which the daemon writes and the keeper reads. The
+ * A reference: an array of these in a memfd, which the daemon writes and a keeper without a daemon reads, says what is needed. The
  * child is needed as long as its parent is. Both are ids; that of a session is needed while its process lives. The first one
  * is a header: its child is GM_KEEPER_REFS_MAGIC, and its parent is not 0 if the array is complete. A child of 0: an unused
  * one.

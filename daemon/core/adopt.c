@@ -175,20 +175,16 @@ static void adopt_count_clients(struct gm_adopt *adopt)
 	}
 }
 
-static bool adopt_process_lives(const struct gm_session *session)
-{
-	const struct gm_env *env = &session->core->env;
-	return !env->ops.fate ||
-	       env->ops.fate(env->ctx, session->info.pid, session->info.began) == GM_FATE_ALIVE;
-}
-
-/* Ends a lease whose maker still maps it, and of which the daemon lacks some memory. Nobody else holds it. */
-static void adopt_end_lost(struct gm_adopt *adopt, struct gm_lease *lease)
+/* Ends a lease of which the daemon lacks some memory. Only its maker can hold it. */
+static void adopt_end_lost(struct gm_adopt *adopt, struct gm_lease *lease, bool missed)
 {
 	uint64_t all = UINT64_MAX;
-	adopt->result.incomplete += adopt_process_lives(lease->maker);
+	adopt->result.incomplete += missed;
 	adopt->result.adopted[GM_RECORD_LEASE]--;
-	gm_lease_drop(lease, &lease->own, true, &all);
+	if (lease->maker)
+		gm_lease_drop(lease, &lease->own, true, &all);
+	else
+		gm_lease_end_unheld(lease);
 }
 
 /* Ends leases that nobody holds, because their last holder was about to leave, and those that are not whole. A name without
@@ -200,8 +196,8 @@ static void adopt_end_leases(struct gm_adopt *adopt)
 		struct gm_lease *lease = gm_steal_ptr(&list->entries[i]->object);
 		if (!lease)
 			continue;
-		if (list->entries[i]->lost && lease->maker) {
-			adopt_end_lost(adopt, lease);
+		if (list->entries[i]->lost) {
+			adopt_end_lost(adopt, lease, list->entries[i]->missed);
 			continue;
 		}
 		if (lease->name && lease->name->metadata && !lease->metadata) {

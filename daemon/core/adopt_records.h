@@ -19,6 +19,7 @@ struct gm_adopt_entry {
 	uint32_t place;
 	bool taken;   /* the record belongs to something that was adopted */
 	bool lost;    /* of a lease: some of its memory is not there */
+	bool missed;  /* of such a lease: a process that lives had it */
 	void *object; /* what was adopted: an estate, a session or a lease */
 	uint64_t record[];
 };

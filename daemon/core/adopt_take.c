@@ -44,6 +44,19 @@ static bool adopt_lease_is_lost(const struct gm_adopt_take *take, uint64_t id)
 	return entry && entry->lost;
 }
 
+/* Takes note that the session, which may be NULL, had a lease that is lost. */
+static void adopt_lose(
+	const struct gm_adopt_take *take, uint64_t lease, const struct gm_session *session)
+{
+	struct gm_adopt_entry *entry = adopt_find(take, GM_RECORD_LEASE, lease);
+	const struct gm_env *env = &take->core->env;
+
+	entry->lost = true;
+	entry->missed |=
+		session && (!env->ops.fate || env->ops.fate(env->ctx, session->info.pid,
+						      session->info.began) == GM_FATE_ALIVE);
+}
+
 static bool adopt_is_name(const char *name, size_t size)
 {
 	return memchr(name, '\0', size) != NULL;
@@ -347,7 +360,7 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
 	int r = adopt_memory(take, entry, lease->device, payer, &chunk);
 	if (r == GM_ADOPT_TAKE_E_LOST)
-		adopt_find(take, GM_RECORD_LEASE, record->owner)->lost = true;
+		adopt_lose(take, record->owner, lease->maker);
 	if (r != 0)
 		return r;
 	gm_lease_adopt_chunk(lease, chunk);
@@ -370,8 +383,10 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
-	if (adopt_lease_is_lost(take, record->lease))
+	if (adopt_lease_is_lost(take, record->lease)) {
+		adopt_lose(take, record->lease, session);
 		return GM_ADOPT_TAKE_E_LOST;
+	}
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > gm_minus(INT32_MAX, lease->n_opens))

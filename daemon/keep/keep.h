@@ -31,7 +31,7 @@ struct gm_keep;
 struct gm_keep_events {
 	/* A deposit that had to wait is in the keeper's socket now. */
 	void (*deposited)(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user);
-	/* The keeper has closed the item, or is gone. Not called before gm_keep_withdraw() has
+	/* The keeper has closed the item, or is gone; one that a service manager runs, for 2 s. Not called before gm_keep_withdraw() has
 	 * returned. */
 	void (*withdrawn)(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user);
 	/* The keeper died (false), or has everything again (true). */

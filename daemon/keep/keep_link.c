@@ -141,6 +141,7 @@ static void keep_confirm_closed(struct gm_keep *keep)
 {
 	struct gm_keep_item *item, *next, *closed = NULL;
 
+	keep->copies_gone = true;
 	HASH_ITER (hh, keep->items, item, next) {
 		item->held = false;
 		if (!item->closing)
@@ -165,7 +166,7 @@ static void keep_lose(struct gm_keep *keep)
 
 	gm_keep_link_close(keep);
 	keep->restarts += keep->ready;
-	keep->ready = false;
+	keep->ready = keep->copies_gone = false;
 	keep->lost_ns = gm_clock_ns();
 	if (!keep->said_away)
 		gm_log(GM_LOG_WARNING, "the keeper is gone; new memory waits until %s",
@@ -376,7 +377,7 @@ static void keep_on_retry(uv_timer_t *timer)
 	}
 	if (keep->phase == KEEP_GREETING)
 		return;
-	if (gm_clock_ns() - keep->lost_ns > KEEP_LEFT_NS)
+	if (!keep->copies_gone && gm_clock_ns() - keep->lost_ns > KEEP_LEFT_NS)
 		keep_confirm_closed(keep);
 
 	int r = keep->starter ? -ENOENT : gm_keep_link_open(keep, why);

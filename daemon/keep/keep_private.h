@@ -56,12 +56,13 @@ struct gm_keep {
 	bool busy;     /* the keeper said that it has another daemon */
 	bool ready;
 	bool said_away, said_trouble; /* the log says so */
+	bool copies_gone;             /* no keeper has items of the one before */
 
 	struct gm_keep_item *items, *queue;
 	struct gm_records *records;
 	int refs_fd;                /* of the references; -1: there are none yet */
 	struct gm_keeper_ref *refs; /* by place; NULL: there are none yet */
-	uint32_t n_refs;            /* so many have memory */
+	uint32_t n_refs;            /* number of references with memory */
 	bool refs_building;         /* some are still to come */
 	bool refs_failed;           /* there was no memory for one */
 	uint64_t closing;           /* of items */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is needed while there is no daemon: an array in a memfd, of which the keeper has a copy (keeper_wire.h). A write is one or
- * two stores. A process that dies between any two leaves a reference too many, never one too few: the keeper may keep
- * something that nobody needs, until the next daemon closes it.
+ * References: an array in a memfd, of which the keeper has a copy (keeper_wire.h). A write is one or two
+ * stores. A process that dies between any two leaves a reference too many, never one too few: the
+ * keeper may keep something that nobody needs, until the next daemon closes it.
  */
 #include "daemon/keep/keep_private.h"
 
@@ -38,7 +38,7 @@ static void keep_refs_fail(struct gm_keep *keep, int error)
 	keep->refs_failed = true;
 	keep_refs_mark(keep);
 	gm_log(GM_LOG_WARNING,
-		"no memory to tell the keeper what is needed: %s; while there is no daemon, the keeper keeps everything",
+		"cannot write down what the keeper must keep: %s; while there is no daemon, it keeps everything",
 		strerror(-error));
 }
 
@@ -145,6 +145,9 @@ void gm_keep_refer_begin(struct gm_keep *keep)
 
 void gm_keep_refer_end(struct gm_keep *keep)
 {
+	int r = keep->refs || keep->refs_failed ? 0 : keep_refs_new(keep);
+	if (r < 0)
+		keep_refs_fail(keep, r);
 	keep->refs_building = false;
 	keep_refs_mark(keep);
 }

@@ -24,6 +24,8 @@
 #include "daemon/wait/queue.h"
 
 /* How many rows a packet takes. Each is below 512 bytes. */
+/* Minimum number of rows of a packet. A row of these lists is quickly made. */
+#define LIMITS_LEAST   32
 #define GM_LIMITS_ROWS 100
 
 /* ---- the configured limits */
@@ -122,7 +124,7 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 {
 	struct limit_rows *out = ctx;
 
-	if (out->looked_at >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer))
+	if (out->looked_at >= LIMITS_LEAST && gm_peer_time_is_up(out->peer))
 		return false;
 	out->looked_at++;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
@@ -319,8 +321,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	const struct gm_client *client = gm_clients_of(answer->serve->clients, info->session);
 	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->admin;
 
-	if (out->n == GM_LIMITS_ROWS ||
-		(out->n >= GM_ANSWER_LEAST && gm_peer_time_is_up(out->peer)))
+	if (out->n == GM_LIMITS_ROWS || (out->n >= LIMITS_LEAST && gm_peer_time_is_up(out->peer)))
 		return false;
 	size_t i = out->n++;
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];

@@ -118,7 +118,7 @@ START_TEST(a_reload_that_is_refused_ends_no_request_that_waits)
 		GM_DAEMON_CONFIG "fraction = 0.05\n[device 0 limit uid:7]\nguarantee = 2G\n");
 	gm_daemon_signal(&s.daemon, SIGHUP);
 	GM_UNTIL(gm_scene_logged(&s, "the configuration stays as it was"));
-	GM_REQUIRE(gm_scene_logged(&s, "guarantees on device 0 go beyond its capacity"));
+	GM_REQUIRE(gm_scene_logged(&s, ") go beyond its capacity"));
 	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 1);
 	gm_scene_give(&s.a, held);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);

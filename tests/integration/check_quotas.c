@@ -162,10 +162,9 @@ START_TEST(what_cannot_stand_is_told_with_its_line_and_changes_nothing)
 		daemon_.config, own_uid()));
 	gm_daemon_reload(&daemon_, with_limits("[device 1 limit uid:7]\nguarantee = 64M\n"
 					       "[device 1 limit uid:8]\nguarantee = 66M\n"));
-	GM_REQUIRE(
-		logged("%s:14: guarantee: with 66.0M for uid:8, guarantees on device 1 go beyond "
-		       "its capacity of 128.0M",
-			daemon_.config));
+	GM_REQUIRE(logged("%s:14: guarantee: with 66.0M for uid:8, guarantees on device 1 (",
+		daemon_.config));
+	GM_REQUIRE(logged(") go beyond its capacity of 128.0M"));
 	gm_daemon_reload(
 		&daemon_, with_limits("[device 1 limit uid:7]\nguarantee = 64M\nmax = 32M\n"));
 	GM_REQUIRE(logged(
@@ -301,7 +300,12 @@ START_TEST(a_list_longer_than_the_daemon_keeps_for_a_peer_comes_through)
 		set.all_devices = true;
 		GM_REQUIRE_EQ(
 			gm_raw_call(&ctl, GM_RAW_PACKET(SET_LIMIT, set_limit, &set)), GPUMEM_OK);
-		GM_REQUIRE_EQ(ctl.packet->limits->n_limits, devices);
+		size_t answered = ctl.packet->limits->n_limits;
+		while (ctl.packet->more) {
+			GM_REQUIRE(gm_raw_receive(&ctl));
+			answered += ctl.packet->limits->n_limits;
+		}
+		GM_REQUIRE_EQ(answered, devices);
 	}
 	Gm__Wire__GetLimits get = GM__WIRE__GET_LIMITS__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&ctl, GM_RAW_PACKET(GET_LIMITS, get_limits, &get)), GPUMEM_OK);

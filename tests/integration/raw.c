@@ -177,6 +177,9 @@ const char *gm_raw_detail(const struct gm_raw *raw)
 
 gpumem_status gm_raw_call(struct gm_raw *raw, const Gm__Wire__Packet *packet)
 {
+	/* The rest of a list, whose first packet was enough. */
+	while (raw->packet && raw->packet->more)
+		GM_REQUIRE(gm_raw_receive(raw));
 	uint64_t id = gm_raw_send(raw, packet);
 	/* A connection that is refused as a whole is told so by a Failure without an id. */
 	if (gm_raw_receive(raw) && raw->packet->id != id &&

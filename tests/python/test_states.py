@@ -456,6 +456,7 @@ def run_away(kind, model):
         made = [(name, call, make("away", kind, world), world.session) for name, call in rows(kind)]
         started.kill()
         started.wait()
+        end_keeper(folder)  # a program that connects would wait for the next daemon
         for name, call, thing, world.session in made:
             run_one(kind, name, call, thing, world)
     finally:

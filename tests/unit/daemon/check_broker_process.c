@@ -50,7 +50,9 @@ START_TEST(a_reload_reports_all_mistakes)
 	ck_assert(log_says("log", ":4: admin_group: there is no group \"no-such-group\""));
 	ck_assert(log_says("log", ":10: [device 7 limit uid:0]: there is no device 7"));
 	ck_assert(log_says("log", "stays as it was"));
-	ck_assert(log_says("log", ":9: guarantee: with 1.0T for uid:0, guarantees on device 0 go"));
+	ck_assert(
+		log_says("log", ":9: guarantee: with 1.0T for uid:0, guarantees on device 0 (host "
+				"memory 0) go"));
 }
 END_TEST
 
