@@ -21,6 +21,8 @@
 
 /* Drop-ins are read in the order of their names. Those of administrators may come before and after. */
 #define LIMIT_FILE_FIRST "80-limit-"
+/* Maximum length of an owner in the name of a file, which has 255 bytes. */
+#define LIMIT_FILE_OWNER_BYTES 200
 
 /* Writes a text with letters, digits, - and . as they are, and any other byte as _ and two digits, so that it
  * is one part of a path. */
@@ -76,6 +78,9 @@ int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX
 	if (!base)
 		return -ENOENT;
 
+	/* The owner stands in the line of a section. */
+	if (strpbrk(limit->said, "[]"))
+		return -EINVAL;
 	limit_file_escape(limit->owner, owner, sizeof(owner));
 	/* The colon behind the kind of the owner. */
 	char *colon = strstr(owner, "_3a");
@@ -85,8 +90,10 @@ int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX
 	}
 	if (limit->device)
 		limit_file_escape(limit->device, device, sizeof(device));
-	if (snprintf(ret_path, PATH_MAX, "%s.d/" LIMIT_FILE_FIRST "%.200s%s%s.conf", base, owner,
-		    limit->device ? "-device-" : "", device) >= PATH_MAX)
+	/* No owner has an @ in it by now, so two owners never have one file. */
+	if (strlen(owner) > LIMIT_FILE_OWNER_BYTES ||
+		snprintf(ret_path, PATH_MAX, "%s.d/" LIMIT_FILE_FIRST "%s%s%s.conf", base, owner,
+			limit->device ? "@device-" : "", device) >= PATH_MAX)
 		return -ENAMETOOLONG;
 
 	FILE *to = fmemopen(ret_text, GM_LIMIT_FILE_TEXT, "w");

@@ -297,8 +297,9 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 		return gm_trouble_set(
 			&ctl->trouble, GPUMEM_E_SYSTEM, "the limit is set, but not saved: %s", why);
 	gm_writer_text(ctl->writer, "file", path);
-	snprintf(
-		line, sizeof(line), "The limit holds after a reboot, too: it is saved in %s", path);
+	snprintf(line, sizeof(line),
+		"The limit holds after a reboot, too. The daemon reads the file at its next start or reload: %s",
+		path);
 	limit_say(ctl, line);
 	return GPUMEM_OK;
 }

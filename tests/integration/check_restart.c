@@ -504,8 +504,10 @@ START_TEST(memory_that_is_none_any_more_is_given_up_and_the_daemon_lives)
 	/* The keeper has closed what is no chunk, and the daemon has heard of that. */
 	GM_UNTIL(gm_figures_now(&daemon).kept <= 4);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).leases, 0);
+	gm_raw_lease_clear(&lease);
 	gm_raw_come_back(&raw, &daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 8 << 20, &lease), GPUMEM_OK);
+	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
 }

@@ -63,12 +63,12 @@ saves() {
 }
 check "a limit is saved in a drop-in" all "saves 0 'uid:7 max=1G priority=-2 --save'" "says '==> 80-limit-uid-7.conf <=='" \
 	"says '[limit uid:7]'" "says 'max = 1G'" "says 'priority = -2'" \
-	"complains 'holds after a reboot, too: it is saved in /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
+	"complains 'holds after a reboot, too. The daemon reads the file at its next start or reload: /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
 check "saved again, it keeps what is not replaced, and nothing is left behind" all \
 	"saves 0 'uid:7 max=1G priority=-2 --save' 'uid:7 max=2G --save'" "says 'max = 2G'" "! says 'max = 1G'" "says 'priority = -2'" \
 	"grep -qx 1 '$dir/stdout'"
 check "a limit on a device has a file of its own" all "saves 0 'uid:7 max=1G --save' 'unit:a_b.service max=3G --save --device 0'" \
-	"says '==> 80-limit-unit-a_5fb.service-device-0.conf <=='" "says '[device 0 limit unit:a_b.service]'" "grep -qx 2 '$dir/stdout'"
+	"says '==> 80-limit-unit-a_5fb.service@device-0.conf <=='" "says '[device 0 limit unit:a_b.service]'" "grep -qx 2 '$dir/stdout'"
 check "without --save, a message says that a reboot ends it" all "! saves 0 'uid:7 max=1G'" "complains 'holds until the next reboot'" \
 	"complains -- '--save keeps it'"
 run 0 limit reset --socket "$systems"

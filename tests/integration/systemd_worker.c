@@ -177,19 +177,26 @@ static struct gm_keep *fill_open(uv_loop_t *loop)
 	return keep;
 }
 
-static void fill_close(uv_loop_t *loop, struct gm_keep *keep)
+/* Ends the connection when the keeper has so many items and nothing waits. */
+static void fill_close(uv_loop_t *loop, struct gm_keep *keep, uint64_t items)
 {
-	while (!gm_keep_is_ready(keep))
+	struct gm_keep_state state;
+	for (gm_keep_get_state(keep, &state); state.items != items || state.waiting;
+		gm_keep_get_state(keep, &state))
 		uv_run(loop, UV_RUN_ONCE);
 	gm_keep_close(keep, false);
 	while (uv_run(loop, UV_RUN_DEFAULT))
 		;
+	uv_loop_close(loop);
 }
 
 static int fill(uint64_t n)
 {
 	uv_loop_t loop;
 	struct gm_keep *keep = fill_open(&loop);
+	struct gm_keep_state state;
+	gm_keep_get_state(keep, &state);
+	uint64_t before = state.items;
 	for (uint64_t id = 1; id <= n; id++) {
 		int fd = memfd_create("item", MFD_CLOEXEC);
 		int r = fd >= 0 && write(fd, &id, sizeof(id)) == sizeof(id)
@@ -201,7 +208,7 @@ static int fill(uint64_t n)
 			return 1;
 		}
 	}
-	fill_close(&loop, keep);
+	fill_close(&loop, keep, before + n);
 	return 0;
 }
 
@@ -209,6 +216,9 @@ static int drain(uint64_t n)
 {
 	uv_loop_t loop;
 	struct gm_keep *keep = fill_open(&loop);
+	struct gm_keep_state state;
+	gm_keep_get_state(keep, &state);
+	uint64_t before = state.items;
 	for (uint64_t id = 1; id <= n; id++) {
 		uint64_t content = 0;
 		int fd = -1;
@@ -220,7 +230,7 @@ static int drain(uint64_t n)
 		}
 		(void)gm_keep_withdraw(keep, GM_KEEP_WORD, id, NULL);
 	}
-	fill_close(&loop, keep);
+	fill_close(&loop, keep, before - n);
 	return 0;
 }
 
