@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * What users can do to another one. A user leases and returns memory that the pool has, and notes
+ * Latency of one user while others flood the daemon. A user leases and returns memory that the pool has, and notes
  * how long each lease takes, while one or four other users flood the daemon: with each kind of
  * request that there is, and with some mixtures. The control is the same flood against a second
  * daemon on the same core, so that the flood costs the machine the same and only the queue in front
@@ -24,8 +24,7 @@
 
 enum { MOST_CONNECTIONS = 1000, MOST_SAMPLES = 20000, MOST_FORKS = 8, ROUNDS = 5 };
 #define ROUND_NS UINT64_C(200000000)
-/* The goals: half and 99% of the leases take at most so many times as long as in the control, with
- * one flooding user and with FOUR. */
+/* Maximum ratio of p50 and of p99 of a lease to the control, with one flooding user and with FOUR. */
 #define GOAL_ONE  3
 #define GOAL_FOUR 5
 enum { FOUR = 4 };
@@ -175,8 +174,8 @@ static void watch(const struct flood *flood, const struct gm_daemon *daemon)
 	}
 }
 
-/* Beside the kinds of requests: see gm_flood_kinds. These have a Hello, a Goodbye, a Lease and a
- * Return, too. */
+/* Beside the kinds of requests: see gm_flood_kinds. These include Hello, Goodbye,
+ * Lease and Return. */
 static const struct flood floods[] = {
 	{"nothing", 0, 0, NULL, NULL, false, 0},
 	{"64 connections lease and return", 64, 0, lease_and_return, NULL, false, 1},

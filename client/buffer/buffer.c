@@ -569,7 +569,7 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 }
 
 /* Whether the destroyed buffer stays in the list of those: a thread moves it, or it is registered memory and a kernel runs that
- * may wait for the program. The driver would wait for that kernel, and the program for the lock that is held meanwhile. */
+ * may wait for the program. The driver would wait for that kernel, with a lock held that the program needs. */
 static bool buffer_must_stay(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;

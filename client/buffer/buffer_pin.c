@@ -46,7 +46,7 @@ static bool pin_host_ok(const struct buffer_pin *pin)
 	return pin->options->flags & GPUMEM_PIN_HOST_OK && pin->buffer->evict.spill->direct;
 }
 
-/* Whether a pin waits for nothing, as far as the program says it. */
+/* Whether the options of a pin forbid it to wait. */
 static bool pin_hurries(const gpumem_pin_options *options)
 {
 	return !options->wait_ms || options->wait_ms == GPUMEM_NO_WAIT;

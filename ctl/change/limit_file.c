@@ -37,7 +37,7 @@ static void limit_file_escape(const char *text, char *to, size_t size)
 	to[n] = '\0';
 }
 
-/* Whether a line of the file sets what one of the pairs sets, too. */
+/* Whether one of the pairs sets the key of this line. */
 static bool limit_file_is_replaced(const struct gm_limit_file *limit, const char *line)
 {
 	for (size_t i = 0; i < limit->n_pairs; i++) {

@@ -436,7 +436,7 @@ static bool doctor_find_memory(
 	return true;
 }
 
-/* What the daemon may use, against what it may come to use. */
+/* Compares the memory that the daemon may use with the maximum that it can need. */
 void gm_doctor_memory(struct gm_doctor *doctor)
 {
 	const struct gm_config *config = doctor->config;
