@@ -47,6 +47,20 @@ static void print_log(const struct gm_daemon *daemon)
 	free(log);
 }
 
+/* Ends the daemons and keepers of a test that failed: what they hold is missing in the next test. */
+static void end_running(void)
+{
+	char run[sizeof(running[0]->folder) + 8];
+	for (size_t i = 0; i < MOST_DAEMONS; i++) {
+		if (!running[i])
+			continue;
+		if (running[i]->pid > 0 && kill(running[i]->pid, SIGKILL) == 0)
+			waitpid(running[i]->pid, NULL, 0);
+		snprintf(run, sizeof(run), "%s/run", running[i]->folder);
+		gm_keeper_end(run);
+	}
+}
+
 void gm_fail(const char *file, int line, const char *format, ...)
 {
 	va_list args;
@@ -61,6 +75,7 @@ void gm_fail(const char *file, int line, const char *format, ...)
 		if (running[i])
 			print_log(running[i]);
 	}
+	end_running();
 	exit(1);
 }
 
