@@ -324,6 +324,7 @@ static int options_take_expires(
 static int options_take(struct gm_options *options, struct options_texts *texts, int option,
 	char error[GM_OPTIONS_ERROR])
 {
+	char why[GM_UNITS_WHY];
 	uint64_t n;
 
 	options->given |= options_bit(option);
@@ -381,6 +382,8 @@ static int options_take(struct gm_options *options, struct options_texts *texts,
 				optarg);
 		return 0;
 	case OPTION_NEED:
+		if (gm_parse_bare(optarg, why))
+			return options_fail(error, "--need '%s' %s", optarg, why);
 		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
 			return options_fail(
 				error, "--need '%s' is not a size; use 512M or 16G", optarg);

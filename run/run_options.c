@@ -98,17 +98,9 @@ static enum gm_run_parsed run_options_unknown(const char *word)
 	return run_options_wrong("there is no option %s", name);
 }
 
-/* Numbers below this one are taken for gigabytes, others for megabytes. */
-#define LIMIT_GIGABYTES 256
-
-/* Whether the unit is missing: a number of bytes in which no chunk fits. */
-static bool run_options_bare(const char *text, uint64_t limit)
-{
-	return limit < GM_CHUNK_MIN && text[strspn(text, "0123456789")] == '\0';
-}
-
 static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_options *options)
 {
+	char why[GM_UNITS_WHY];
 	size_t n = strlen(text);
 
 	options->limit_text = text;
@@ -116,10 +108,8 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 		if (gm_parse_fraction(text, &options->fraction) == 0 && options->fraction > 0)
 			return GM_RUN_GO;
 	} else if (gm_parse_size(text, &options->limit) == 0 && options->limit > 0) {
-		if (run_options_bare(text, options->limit))
-			return run_options_wrong(
-				"--limit: '%s' is a number of bytes, and less than any memory that gpumemd hands out; did you mean %s%c?",
-				text, text, options->limit < LIMIT_GIGABYTES ? 'G' : 'M');
+		if (gm_parse_bare(text, why))
+			return run_options_wrong("--limit: '%s' %s", text, why);
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(

@@ -106,6 +106,27 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes)
 	return parsed < 0 ? parsed : units_scale(&d, UINT64_C(1) << shift, ret_bytes);
 }
 
+/* Numbers below the first are taken for gigabytes, below the second for megabytes, others for kilobytes. */
+#define BARE_GIGABYTES 256
+#define BARE_MEGABYTES (1024 * BARE_GIGABYTES)
+
+const char *gm_parse_bare(const char *text, char why[GM_UNITS_WHY])
+{
+	uint64_t n;
+
+	if (gm_parse_u64(text, &n) < 0 || n == 0 || n >= GM_CHUNK_MIN)
+		return NULL;
+	snprintf(why, GM_UNITS_WHY,
+		"is a number of bytes, and less than any memory that gpumemd hands out; did you mean %" PRIu64
+		"%c? Bytes are written %" PRIu64 "B",
+		n,
+		n < BARE_GIGABYTES   ? 'G'
+		: n < BARE_MEGABYTES ? 'M'
+				     : 'K',
+		n);
+	return why;
+}
+
 /* The nanoseconds of a unit, whose name has n letters. 0: there is no such unit. */
 static uint64_t units_of_time(const char *name, size_t n)
 {

@@ -18,6 +18,11 @@
 
 /* 4096, 64K, 512M, 1.5G, 2T. Units are powers of 1024; "iB" or "B" may follow. */
 int gm_parse_size(const char *text, uint64_t *ret_bytes);
+#define GM_UNITS_WHY 160
+/* For a size of memory whose unit was forgotten: a whole number without a unit, above 0 and below GM_CHUNK_MIN. No limit, and no
+ * amount that somebody asks for, is that small; scripts write bytes as larger numbers, and 20B is always 20 bytes. Returns the
+ * second half of a sentence that begins with the number, or NULL if the text is anything else. */
+const char *gm_parse_bare(const char *text, char why[GM_UNITS_WHY]);
 /* 250us, 100ms, 10s, 5min (or 5m), 2h, 1d. A number without a unit is in seconds. Several parts are
  * added, the largest unit first: 1m30s, "1min 30s". */
 int gm_parse_duration(const char *text, uint64_t *ret_ns);

@@ -165,8 +165,11 @@ static gpumem_status limit_parse_value(
 	struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
 {
 	const char *value = strchr(text, '=');
+	char why[GM_UNITS_WHY];
 	uint64_t n;
 
+	if (value && strncmp(text, "priority=", 9) != 0 && gm_parse_bare(value + 1, why))
+		return gm_verb_wrong_use(ctl, "'%s' %s", text, why);
 	if (value && !strncmp(text, "max=", 4)) {
 		if (!strcmp(value + 1, "none"))
 			set->max = UINT64_MAX;

@@ -57,12 +57,14 @@ static gpumem_status place_run(struct gm_ctl *ctl)
 	const uint32_t at_worst = options->given & GM_OPTION_MAY_WAIT ? GM__WIRE__FIT__FIT_WAIT
 								      : GM__WIRE__FIT__FIT_RECLAIM;
 	struct gm_placement_list list;
-	char size[GM_UNITS_TEXT];
+	char size[GM_UNITS_TEXT], why[GM_UNITS_WHY];
 	uint64_t bytes;
 
 	if (options->n_args == 0)
 		return gm_verb_wrong_use(
 			ctl, "place needs a size, such as 20G; see 'gpumemctl place --help'");
+	if (gm_parse_bare(options->args[0], why))
+		return gm_verb_wrong_use(ctl, "'%s' %s", options->args[0], why);
 	if (gm_parse_size(options->args[0], &bytes) < 0 || !bytes)
 		return gm_verb_wrong_use(
 			ctl, "'%s' is not a size; use 512M or 20G", options->args[0]);

@@ -216,19 +216,19 @@ static void config_take(void *user, const Gm__Wire__Packet *packet)
 /* A size as a file could say it, to the byte. */
 static void config_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 {
-	static const char units[] = "KMGT";
+	static const char units[] = "BKMGT";
 	size_t unit = 0;
 
 	if (bytes == UINT64_MAX) {
 		strcpy(text, "none");
 		return;
 	}
-	while (bytes && bytes % 1024 == 0 && unit < strlen(units)) {
+	while (bytes && bytes % 1024 == 0 && unit + 1 < strlen(units)) {
 		bytes /= 1024;
 		unit++;
 	}
-	snprintf(text, GM_UNITS_TEXT, "%llu%.*s", (unsigned long long)bytes, unit > 0,
-		units + unit - (unit > 0));
+	snprintf(text, GM_UNITS_TEXT, "%llu%.*s", (unsigned long long)bytes, bytes > 0,
+		units + unit);
 }
 
 static void config_add_limit(

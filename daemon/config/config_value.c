@@ -167,8 +167,10 @@ static int value_parse_fraction(
 static int value_parse_size(
 	const struct gm_config_key *key, const char *text, struct gm_config_value *value, char *why)
 {
-	char bound[GM_UNITS_TEXT];
+	char bound[GM_UNITS_TEXT], bare[GM_UNITS_WHY];
 	int r = gm_parse_size(text, &value->number);
+	if (gm_parse_bare(text, bare))
+		return value_refuse(why, text, "%s", bare);
 	if (r < 0 && r != -ERANGE)
 		return value_refuse(why, text, "is not a size, such as 512M or 1.5G");
 	if (r == -ERANGE || value->number > key->most)
@@ -230,8 +232,9 @@ static int value_parse_pool(
 		value->share = true;
 		return 0;
 	}
-	/* A user who writes 0.25 means a share, not a quarter of a byte. */
-	if (strchr(text, '.') && strspn(text, "0123456789.") == n)
+	/* A user who writes 0.25 or 25 means a share, not so many bytes. */
+	char bare[GM_UNITS_WHY];
+	if ((strchr(text, '.') && strspn(text, "0123456789.") == n) || gm_parse_bare(text, bare))
 		return value_refuse(
 			why, text, "is neither a size, such as 512M, nor a share, such as 25%%");
 	return value_parse_size(key, text, value, why);

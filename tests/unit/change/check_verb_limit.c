@@ -321,6 +321,9 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=20"),
+		"'max=20' is a number of bytes, and less than any memory that gpumemd hands out; did you mean 20G?");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=512"), "did you mean 512M?");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1001"), "from -1000 to 1000");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=--1"), "is not a priority");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "priority=1.5"), "is not a priority");

@@ -15,7 +15,7 @@ START_TEST(limits_are_read_with_their_owners_by_name_or_number)
 	accept_text("[limit uid:root]\nmax = 48G\nguarantee = 8G\npriority = -10\n"
 		    "[limit gid:4711]\nmax = none\n"
 		    "[limit unit:training@1.service]\npriority = 1000\n"
-		    "[Limit container:Box 7]\nmax = 0\n[limit\tclient:a b]\nmax=1\n");
+		    "[Limit container:Box 7]\nmax = 0\n[limit\tclient:a b]\nmax=1B\n");
 	ck_assert_uint_eq(config->n_limits, 5);
 	const struct gm_config_limit *l = config->limits;
 	ck_assert_str_eq(l[0].owner, "uid:0");
@@ -358,6 +358,10 @@ END_TEST
 
 START_TEST(keys_in_a_refused_section_are_checked)
 {
+	refuse_text("[limit uid:0]\nmax = 20\nguarantee = 300\n[device 0]\nsize = 16\n",
+		"2: max: \"20\" is a number of bytes, and less than any memory that gpumemd hands out; did you mean 20G? Bytes are written 20B\n"
+		"3: guarantee: \"300\" is a number of bytes, and less than any memory that gpumemd hands out; did you mean 300M? Bytes are written 300B\n"
+		"5: size: \"16\" is a number of bytes, and less than any memory that gpumemd hands out; did you mean 16G? Bytes are written 16B");
 	refuse_text("[limit uid:nobody-has-this]\nmax = much\nmx = 1\ntrust = uid\n"
 		    "[device 16]\nfraction = 2\nsize = 1G\n[gpumem]\ndecay = soon\nmax = 1G\n",
 		"1: [limit uid:nobody-has-this]: there is no user \"nobody-has-this\"\n"

@@ -239,6 +239,10 @@ START_TEST(levels_and_sizes_are_read_or_refused)
 	ck_assert_uint_eq(options.given, GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE);
 	ck_assert_int_eq(PARSE("cleanup", "--need=0"), -EINVAL);
 	ck_assert_str_eq(error, "--need '0' is not a size; use 512M or 16G");
+	ck_assert_int_eq(PARSE("cleanup", "--need=20"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "--need '20' is a number of bytes"));
+	ck_assert_ptr_nonnull(strstr(error, "did you mean 20G?"));
+	ck_assert_int_eq(PARSE("cleanup", "--need=20B"), 0);
 	ck_assert_int_eq(PARSE("cleanup", "--need=all"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=-1G"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=99999999999T"), -EINVAL);

@@ -456,7 +456,7 @@ START_TEST(config_show_names_the_source_of_each_value)
 	static const char *const expected[4][3] = {
 		{"device 1 limit uid:1002", "max", "1536M"},
 		{"device 0 limit client:trainer", "max", "none"},
-		{"device 0 limit client:trainer", "guarantee", "1025"},
+		{"device 0 limit client:trainer", "guarantee", "1025B"},
 		{"device 0 limit client:trainer", "priority", "-3"},
 	};
 	for (size_t i = 0; i < 4; i++) {

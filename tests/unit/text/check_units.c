@@ -63,6 +63,27 @@ START_TEST(what_is_no_size_is_refused_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_size_without_its_unit_is_found_and_the_unit_that_was_meant_is_guessed)
+{
+	static const char *const forgotten[][2] = {{"1", "1G"}, {"20", "20G"}, {"255", "255G"},
+		{"256", "256M"}, {"8192", "8192M"}, {"262143", "262143M"}, {"262144", "262144K"},
+		{"2097151", "2097151K"}, {"020", "20G"}};
+	static const char *const right[] = {"0", "000", "2097152", "17179869184",
+		"99999999999999999999999999", "20B", "20G", "20K", "1.5", "20%", "", "none", "-20"};
+	char why[GM_UNITS_WHY], want[64];
+
+	for (size_t i = 0; i < sizeof(forgotten) / sizeof(forgotten[0]); i++) {
+		snprintf(want, sizeof(want), "; did you mean %s? Bytes", forgotten[i][1]);
+		ck_assert_ptr_eq(gm_parse_bare(forgotten[i][0], why), why);
+		ck_assert_msg(strstr(why, want), "%s: %s", forgotten[i][0], why);
+	}
+	ck_assert_str_eq(gm_parse_bare("2097151", why),
+		"is a number of bytes, and less than any memory that gpumemd hands out; did you mean 2097151K? Bytes are written 2097151B");
+	for (size_t i = 0; i < sizeof(right) / sizeof(right[0]); i++)
+		ck_assert_msg(!gm_parse_bare(right[i], why), "%s", right[i]);
+}
+END_TEST
+
 START_TEST(a_share_is_rounded_down_so_that_a_threshold_shows_only_when_it_is_reached)
 {
 	char text[GM_UNITS_TEXT];
@@ -416,6 +437,7 @@ int main(void)
 
 	tcase_add_test(tc, sizes_are_read_as_people_write_them);
 	tcase_add_test(tc, what_is_no_size_is_refused_and_changes_nothing);
+	tcase_add_test(tc, a_size_without_its_unit_is_found_and_the_unit_that_was_meant_is_guessed);
 	tcase_add_test(
 		tc, a_share_is_rounded_down_so_that_a_threshold_shows_only_when_it_is_reached);
 	tcase_add_test(tc, a_size_that_does_not_fit_is_out_of_range);
