@@ -99,10 +99,11 @@ static int check_config(const char *path, const struct gm_config_known *known)
 	struct gm_config *config = NULL;
 	char *unchecked = NULL;
 	int r = gm_config_machine_read(path, known, &config, &report, &unchecked);
+	const struct gm_config *said = config ? config : report.rest;
 	if (r < 0)
 		complain(report.errors);
-	else if (*config->warnings)
-		complain(config->warnings);
+	if (said && *said->warnings)
+		complain(said->warnings);
 	if (unchecked)
 		complain(unchecked);
 	free(unchecked);
@@ -202,7 +203,9 @@ int main(int argc, char **argv)
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	if (gm_config_load_for(options.config_path, &known, &config, &error) < 0) {
-		complain(error);
+		/* The same words as those of a check, which also looks at the devices. */
+		if (check_config(options.config_path, &known) == EXIT_SUCCESS)
+			complain(error);
 		gm_service_failed(error);
 		free(error);
 		return GM_BROKER_EXIT_CONFIG;

@@ -43,7 +43,8 @@
 /* Says what the daemon accepts all the same, line by line, and what could not be checked. */
 static void doctor_tell_warnings(struct gm_doctor *doctor, const char *unchecked)
 {
-	for (const char *at = doctor->config->warnings, *end; *at; at = *end ? end + 1 : end) {
+	for (const char *at = doctor->config ? doctor->config->warnings : "", *end; *at;
+		at = *end ? end + 1 : end) {
 		end = at + strcspn(at, "\n");
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "config", GM_DOCTOR_NO_DEVICE, NULL, "%.*s",
 			(int)gm_min((uint64_t)(end - at), 400), at);
@@ -67,7 +68,8 @@ void gm_doctor_configuration(struct gm_doctor *doctor)
 		&known, &doctor->config, &report, &unchecked);
 
 	if (r < 0) {
-		doctor->config = NULL;
+		doctor->config = report.rest;
+		report.rest = NULL;
 		if (report.errors)
 			report.errors[strcspn(report.errors, "\n")] = '\0';
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "config", GM_DOCTOR_NO_DEVICE,
@@ -79,8 +81,8 @@ void gm_doctor_configuration(struct gm_doctor *doctor)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "config", GM_DOCTOR_NO_DEVICE, NULL,
 			"backend %s, transport %s, preset %s", doctor->config->backend,
 			transports[doctor->config->transport], doctor->config->preset);
-		doctor_tell_warnings(doctor, unchecked);
 	}
+	doctor_tell_warnings(doctor, unchecked);
 	gm_config_report_deinit(&report);
 	free(unchecked);
 }

@@ -160,7 +160,7 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	config_name_files(ctl, &report, r == 0);
 	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, file_columns));
 	gm_writer_data(ctl->writer, "errors", errors);
-	config_warn(ctl, config, unchecked);
+	config_warn(ctl, config ? config : report.rest, unchecked);
 	gm_config_report_deinit(&report);
 	gm_config_free(config);
 	free(unchecked);

@@ -165,7 +165,37 @@ void gm_config_report_deinit(struct gm_config_report *report)
 	free(report->path);
 	free(report->files);
 	free(report->errors);
+	gm_config_free(report->rest);
 	*report = (struct gm_config_report){0};
+}
+
+/* Whether a mistake may be about which devices there are, and how large. */
+static bool config_doubts_devices(const struct gm_config_reader *reader)
+{
+	static const size_t ids[] = {GM_CONFIG_KEY_BACKEND, GM_CONFIG_KEY_HOST_LIMIT,
+		GM_CONFIG_KEY_HOST_MEMORY, GM_CONFIG_KEY_SIZE};
+	bool doubtful = false;
+	for (int slot = 0; slot < GM_CONFIG_SLOTS; slot++)
+		for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+			struct gm_config_effective e = gm_config_effective(reader, ids[i], slot);
+			doubtful = doubtful || gm_config_effective_is_doubtful(reader, &e);
+		}
+	return doubtful;
+}
+
+static int config_make(struct gm_config_reader *reader, struct gm_config **ret_config)
+{
+	struct gm_config *config = calloc(1, sizeof(*config));
+	int r = config ? config_fill(reader, config) : -ENOMEM;
+	if (r == 0)
+		r = gm_config_errors_text(&reader->warnings, &config->warnings);
+	if (r < 0) {
+		gm_config_free(config);
+		return r;
+	}
+	config->devices_doubtful = config_doubts_devices(reader);
+	*ret_config = config;
+	return 0;
 }
 
 /* What the reader found, and then everything that several values or this machine contradict. */
@@ -186,18 +216,11 @@ static int config_read(struct gm_config_reader *reader, const char *path,
 		r = -ENOMEM;
 	if (r < 0 && r != -ENOMEM && gm_config_errors_text(&reader->errors, &report->errors) < 0)
 		r = -ENOMEM;
-	if (r < 0)
+	if (r < 0 && r != -EINVAL)
 		return r;
 
-	struct gm_config *config = calloc(1, sizeof(*config));
-	r = config ? config_fill(reader, config) : -ENOMEM;
-	if (r == 0)
-		r = gm_config_errors_text(&reader->warnings, &config->warnings);
-	if (r < 0)
-		gm_config_free(config);
-	else
-		*ret_config = config;
-	return r;
+	int s = config_make(reader, r == 0 ? ret_config : &report->rest);
+	return s < 0 ? s : r;
 }
 
 int gm_config_read(const char *path, const struct gm_config_known *known,

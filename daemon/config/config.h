@@ -76,6 +76,8 @@ struct gm_config {
 
 	/* What has no effect or cannot work here, one "file:line: text" per line; "" if nothing. */
 	char *warnings;
+	/* With mistakes: one of them may be about the devices, so that these are not what the files mean. */
+	bool devices_doubtful;
 };
 
 /*
@@ -100,6 +102,9 @@ struct gm_config_report {
 	char *path;   /* the file; NULL: none is named, and the user has no folder for one */
 	char *files;  /* those that were read, with the drop-ins, in order, one per line */
 	char *errors; /* as *ret_error above */
+	/* If there are mistakes: what the files say without them, with its warnings. It is for looking, not for a daemon.
+	 * NULL: there are none, or a file could not be read. */
+	struct gm_config *rest;
 };
 void gm_config_report_deinit(struct gm_config_report *report);
 /* The same with a report, which is written on failure, too. */

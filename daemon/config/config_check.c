@@ -187,11 +187,27 @@ static int config_check_socket(struct gm_config_reader *reader)
 	return 0;
 }
 
+/* The daemon does not start without a device. */
+static int config_check_backend(struct gm_config_reader *reader)
+{
+	const struct gm_config_known *known = reader->names.known;
+	struct gm_config_effective backend =
+		gm_config_effective_general(reader, GM_CONFIG_KEY_BACKEND);
+	const struct gm_config_setting *at = known->backend ? NULL : backend.setting;
+	if (!known->lack)
+		return 0;
+	return gm_config_errors_add(&reader->errors, at ? at->source : NULL, at ? at->line : 0,
+		"backend: %s has no device here: %s; the daemon does not start",
+		known->backend ? known->backend : backend.text, known->lack);
+}
+
 static int config_check_machine(struct gm_config_reader *reader)
 {
 	if (!reader->names.known)
 		return 0;
-	int r = config_check_group(reader, GM_CONFIG_KEY_SOCKET_GROUP);
+	int r = config_check_backend(reader);
+	if (r >= 0)
+		r = config_check_group(reader, GM_CONFIG_KEY_SOCKET_GROUP);
 	if (r >= 0)
 		r = config_check_group(reader, GM_CONFIG_KEY_ADMIN_GROUP);
 	if (r >= 0)

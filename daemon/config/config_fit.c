@@ -258,6 +258,53 @@ static int fit_warn_size(struct gm_config_reader *reader, uint32_t device)
 		device, device, known->devices[device].name);
 }
 
+/* Warns if the device has nothing to give out. A size that the files set is a mistake by itself: see config_check.c. */
+static int fit_warn_min_free(struct gm_config_reader *reader, uint32_t device)
+{
+	const struct gm_config_known *known = reader->names.known;
+	struct gm_config_effective min_free = gm_config_effective(
+		reader, GM_CONFIG_KEY_MIN_FREE, GM_CONFIG_SLOT_DEVICES + (int)device);
+	char size[GM_UNITS_TEXT], name[FIT_NAME];
+	uint64_t total = known->devices[device].total;
+
+	if (!total || total > min_free.value.number || min_free.value.number == 0 ||
+		gm_config_effective_is_doubtful(reader, &min_free))
+		return 0;
+	const struct gm_config_setting *at = min_free.setting;
+	return gm_config_errors_add(&reader->warnings, at ? at->source : NULL, at ? at->line : 0,
+		"min_free: %s%s leaves nothing to give out on device %u%s, which has %s; write a smaller min_free",
+		min_free.text, at ? "" : ", as by default,", device, fit_name(reader, device, name),
+		gm_format_size(total, size));
+}
+
+/* Warns about a max that no owner can reach: on the device of the section, or on any device. */
+static int fit_warn_max(
+	struct gm_config_reader *reader, const struct gm_config_limit_section *limit, uint32_t n)
+{
+	const struct gm_config_known *known = reader->names.known;
+	const struct gm_config_setting *max = &limit->settings[GM_CONFIG_KEY_MAX];
+	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[FIT_NAME + 32] = "any device here",
+									 name[FIT_NAME];
+	uint64_t largest = 0;
+
+	if (!max->text || max->refused || max->value.number == UINT64_MAX)
+		return 0;
+	if (limit->device < known->n) {
+		largest = known->devices[limit->device].total;
+		snprintf(where, sizeof(where), "device %u%s", limit->device,
+			fit_name(reader, limit->device, name));
+	}
+	for (uint32_t i = 0; i < n && limit->device == GM_CONFIG_ALL_DEVICES; i++)
+		largest = gm_max(
+			largest, known->devices[i].total ? known->devices[i].total : UINT64_MAX);
+	if (!largest || max->value.number <= largest)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, max->source, max->line,
+		"max: %s for %s is more than %s has (%s), so it limits nothing; write a smaller max, or none",
+		gm_format_size(max->value.number, wanted), limit->owner, where,
+		gm_format_size(largest, has));
+}
+
 int gm_config_fit_warn(struct gm_config_reader *reader)
 {
 	const struct gm_config_known *known = reader->names.known;
@@ -267,8 +314,14 @@ int gm_config_fit_warn(struct gm_config_reader *reader)
 	if (!n)
 		return 0;
 	n -= known->devices[n - 1].pinned;
-	for (uint32_t i = 0; i < n && r >= 0; i++)
+	for (uint32_t i = 0; i < n && r >= 0; i++) {
 		r = fit_warn_size(reader, i);
+		if (r >= 0)
+			r = fit_warn_min_free(reader, i);
+	}
+	for (const struct gm_config_limit_section *l = reader->limits.list; l && r >= 0;
+		l = l->next)
+		r = fit_warn_max(reader, l, n);
 	if (r >= 0 && known->ram)
 		r = fit_warn_ram(reader, GM_CONFIG_KEY_HOST_LIMIT,
 			&reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_HOST_LIMIT],

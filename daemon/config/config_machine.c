@@ -222,10 +222,10 @@ static bool machine_matters(const struct gm_config *config)
 	return config->n_devices || config->n_strangers;
 }
 
-/* Opens the devices as the daemon would. The daemon's log has what the backends say meanwhile. A driver
- * that is there and does not work for this user may work for the daemon's user. */
+/* Opens the devices as the daemon would. The daemon's log has what the backends say meanwhile. A driver that is there and does
+ * not work for this user may work for the daemon's user: *ret_certain says whether a daemon here would fail, too. */
 static int machine_look(const struct gm_config *config, const char *backend,
-	struct gm_config_machine *ret, char why[256])
+	struct gm_config_machine *ret, bool *ret_certain, char why[256])
 {
 	gm_log_sink sink = gm_log_get_sink();
 
@@ -235,46 +235,66 @@ static int machine_look(const struct gm_config *config, const char *backend,
 	if (r == 0 && *ret->note && gm_cuda_lack() == GM_CUDA_BROKEN) {
 		snprintf(why, 256, "%.255s", ret->note);
 		ret->ops->close(ret->backend);
-		return -ENODEV;
+		r = -ENODEV;
 	}
+	*ret_certain = r == -ENODEV && gm_cuda_lack() != GM_CUDA_BROKEN;
 	return r;
+}
+
+/* Reads the configuration again, with the devices of this machine. */
+static int machine_read_with(const char *path, struct gm_config_known *full, bool service,
+	const struct gm_config_machine *machine, struct gm_config **ret_config,
+	struct gm_config_report *report)
+{
+	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+
+	gm_config_report_deinit(report);
+	for (uint32_t i = 0; i < machine->n; i++) {
+		machine->ops->device_info(machine->backend, i, &devices[i]);
+		if (service && !machine->ops->sized)
+			machine_bound_pinned(&devices[i]);
+	}
+	if (machine->n)
+		gm_config_machine_describe(machine->ops, devices, machine->n, full);
+	return gm_config_read(path, full, ret_config, report);
 }
 
 int gm_config_machine_read(const char *path, const struct gm_config_known *known,
 	struct gm_config **ret_config, struct gm_config_report *ret_report, char **ret_unchecked)
 {
-	struct gm_backend_device devices[GM_LIMIT_DEVICES];
 	struct gm_config_known full = *known;
-	struct gm_config_machine machine;
+	struct gm_config_machine machine = {0};
 	struct gm_config *config = NULL;
 	char why[256];
+	bool certain;
 
 	*ret_unchecked = NULL;
 	int r = gm_config_read(path, known, &config, ret_report);
-	if (r < 0)
+	const struct gm_config *said = r == 0 ? config : ret_report->rest;
+	if (!said || said->devices_doubtful)
 		return r;
+
 	bool service = machine_is_of_service(ret_report->path);
 	if (service)
 		machine_use_service();
-	if (machine_look(config, known->backend, &machine, why) < 0) {
-		if (machine_matters(config) &&
+	int looked = machine_look(said, known->backend, &machine, &certain, why);
+	if (looked < 0 && !certain) {
+		if (machine_matters(said) &&
 			asprintf(ret_unchecked,
 				"not checked: whether limits and sections of devices fit the devices of the daemon, because they cannot be looked at here (%s)",
 				why) < 0)
 			*ret_unchecked = NULL;
-		*ret_config = config;
-		return 0;
+		if (r == 0)
+			*ret_config = config;
+		return r;
 	}
-	gm_config_free(config);
-	gm_config_report_deinit(ret_report);
 
-	for (uint32_t i = 0; i < machine.n; i++) {
-		machine.ops->device_info(machine.backend, i, &devices[i]);
-		if (service && !machine.ops->sized)
-			machine_bound_pinned(&devices[i]);
-	}
-	gm_config_machine_describe(machine.ops, devices, machine.n, &full);
-	r = gm_config_read(path, &full, ret_config, ret_report);
-	machine.ops->close(machine.backend);
+	gm_config_free(config);
+	full.lack = looked < 0 ? why : NULL;
+	if (looked < 0)
+		machine = (struct gm_config_machine){0};
+	r = machine_read_with(path, &full, service, &machine, ret_config, ret_report);
+	if (looked == 0)
+		machine.ops->close(machine.backend);
 	return r;
 }

@@ -39,6 +39,9 @@ void gm_config_machine_describe(const struct gm_backend_ops *ops,
  * filled in only for the time of the call. For the configuration of the system's service, the limits of
  * its unit count, and CUDA_VISIBLE_DEVICES is set in this process as the unit sets it, if the unit does.
  *
+ * If there are mistakes, the devices are looked at all the same, unless a mistake may be about them.
+ * A backend that has no device is a mistake, because the daemon does not start with it.
+ *
  * *ret_unchecked is NULL, or a malloc'ed sentence: something depends on the devices, and why they
  * could not be looked at.
  */

@@ -26,7 +26,9 @@ struct gm_config_known {
 	bool sized;          /* the files say how large these devices are */
 	uint64_t ram;        /* bytes of host memory; 0: not known */
 	const char *backend; /* that the daemon is told to use; NULL: that of the files */
-	bool listens;        /* the daemon makes the socket that the files name */
+	const char
+		*lack; /* why this backend has no devices, so that no daemon starts; NULL: it has */
+	bool listens;  /* the daemon makes the socket that the files name */
 };
 
 #define GM_CONFIG_ALL_DEVICES UINT32_MAX

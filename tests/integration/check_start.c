@@ -103,14 +103,14 @@ START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
 {
 	static const char config[] = GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 2G\n";
 	require_exit(config, (const char *[]){"--check-config", "--backend", "host", NULL}, 1,
-		"gpumemd.conf:10: guarantee: with 2.0G for uid:7, guarantees on device 0 go beyond "
+		"gpumemd.conf:10: guarantee: with 2.0G for uid:7, guarantees on device 0 (host memory 0) go beyond "
 		"its capacity of 1.0G");
 	require_exit(GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 1G\n",
 		(const char *[]){"--check-config", "--backend", "host", NULL}, 0, NULL);
 }
 END_TEST
 
-START_TEST(a_check_of_the_configuration_looks_at_the_gpus_or_says_that_it_cannot)
+START_TEST(a_check_of_the_configuration_looks_at_the_gpus_and_refuses_a_backend_without_any)
 {
 	static const char config[] = GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 60T\n";
 	const char *const check[] = {"--check-config", "--backend", "cuda", NULL};
@@ -121,9 +121,8 @@ START_TEST(a_check_of_the_configuration_looks_at_the_gpus_or_says_that_it_cannot
 			"GPU 0) go beyond its capacity of ");
 
 	setenv("CUDA_VISIBLE_DEVICES", "", 1);
-	require_exit(config, check, 0,
-		"not checked: whether limits and sections of devices fit the devices of the daemon, "
-		"because they cannot be looked at here (");
+	require_exit(config, check, 1, "backend: cuda has no device here: ");
+	require_exit(config, (const char *[]){"--backend", "cuda", NULL}, 1, "backend cuda: ");
 }
 END_TEST
 
@@ -598,7 +597,8 @@ int main(void)
 	tcase_add_test(tc, a_backend_that_there_is_not_is_wrong_usage);
 	tcase_add_test(tc, an_option_that_there_is_not_is_wrong_usage_and_may_have_been_another);
 	tcase_add_test(tc, a_check_of_the_configuration_knows_what_host_memory_can_hold);
-	tcase_add_test(tc, a_check_of_the_configuration_looks_at_the_gpus_or_says_that_it_cannot);
+	tcase_add_test(tc,
+		a_check_of_the_configuration_looks_at_the_gpus_and_refuses_a_backend_without_any);
 	tcase_add_test(tc, limits_that_do_not_fit_are_refused_before_anything_is_made);
 	tcase_add_test(tc, a_configuration_that_is_not_there_is_an_error_when_it_was_named);
 	tcase_add_test(tc, a_socket_path_that_is_too_long_is_refused);

@@ -98,9 +98,18 @@ check "for programs too" all "[ $status = 0 ]" "is ok true" "is errors.# 0" "is 
 "$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
 status=$?
 check "and so does --check-config" all "[ $status = 0 ]" 'complains "machine.conf:5: size: 60.0T are more than the "'
+printf '[gpumemd]\nbackend = host\nhost_limit = 0\nmin_free = 50T\ntrust = nobody\n[limit uid:0]\nmax = 60T\n' >"$dir/machine.conf"
+run 1 config check "$dir/machine.conf"
+check "warnings about the devices stand beside mistakes" all "[ $status = 1 ]" 'complains "machine.conf:5: trust: "' \
+	'says "machine.conf:4: min_free: 50T leaves nothing to give"' 'says "machine.conf:7: max: 60.0T for uid:0 is more than any"'
+"$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
+status=$?
+check "and with --check-config, too" all "[ $status = 1 ]" 'complains "machine.conf:5: trust: "' 'complains "machine.conf:4: min_free: "' \
+	'complains "machine.conf:7: max: "'
 printf '[gpumemd]\nbackend = cuda\n[limit uid:0]\nguarantee = 1G\n' >"$dir/machine.conf"
-LD_LIBRARY_PATH='' run 0 config check "$dir/machine.conf" --json
-check "config check says what it could not check" all "[ $status = 0 ]" "is ok true" "is warnings.0.kind unchecked"
+LD_LIBRARY_PATH='' run 1 config check "$dir/machine.conf" --json
+check "a backend without a device is a mistake: the daemon does not start with it" all "[ $status = 1 ]" "is ok false" \
+	"value errors.0.text | grep -q 'machine.conf:2: backend: cuda has no device here: no NVIDIA driver'" "is warnings.# 0"
 printf '[gpumemd]\n' >"$dir/strict.conf"
 run 0 config check "$dir/strict.conf"
 check "all files without mistakes are named" \

@@ -288,9 +288,81 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 					 "the host backend, and device 0 is a GPU (host "
 					 "memory 0)\n"));
 
+	/* What leaves nothing, or limits nothing: also a default, and on one device or on all. */
+	static const char idle[] = "[gpumemd]\nmin_free = 900G\n[limit uid:0]\nmax = 901G\n"
+				   "[limit uid:1]\nmax = 900G\n[device 0 limit uid:1]\nmax = 1T\n"
+				   "[device 1 limit uid:2]\nmax = 2G\n[limit uid:3]\nmax = none\n";
+	put(path, idle, strlen(idle));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	snprintf(want, sizeof(want),
+		"%1$s:2: min_free: 900G leaves nothing to give out on device 0 (host memory 0), which "
+		"has 900.0G; write a smaller min_free\n"
+		"%1$s:4: max: 901.0G for uid:0 is more than any device here has (900.0G), so it limits "
+		"nothing; write a smaller max, or none\n"
+		"%1$s:8: max: 1.0T for uid:1 is more than device 0 (host memory 0) has (900.0G), so it "
+		"limits nothing; write a smaller max, or none\n"
+		"%1$s:10: max: 2.0G for uid:2 is more than device 1 (pinned memory) has (1.0G), so it "
+		"limits nothing; write a smaller max, or none",
+		path);
+	ck_assert_str_eq(config->warnings, want);
+	here.devices[0].total = 512 << 20;
+	put(path, "", 0);
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_str_eq(config->warnings,
+		"min_free: 512M, as by default, leaves nothing to give out on device 0 (host memory 0), "
+		"which has 512.0M; write a smaller min_free");
+
 	/* Nothing is warned about where nothing is known. */
 	accept_text(text);
 	ck_assert_str_eq(config->warnings, "");
+}
+END_TEST
+
+START_TEST(warnings_come_with_mistakes_too)
+{
+	struct gm_config_known here = {
+		.n = 1, .sized = true, .devices = {{.pci = "", .total = UINT64_C(1) << 30}}};
+	struct gm_config_report report;
+	static const char text[] = "[gpumemd]\ntrust = nobody\nmin_free = 2G\n";
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_read(path, &here, &config, &report), -EINVAL);
+	ck_assert_ptr_null(config);
+	ck_assert_ptr_nonnull(strstr(report.errors, ":2: trust: "));
+	ck_assert_ptr_nonnull(strstr(report.rest->warnings, ":3: min_free: 2G leaves nothing"));
+	ck_assert(!report.rest->devices_doubtful);
+	gm_config_report_deinit(&report);
+
+	/* No warning is by a value that a mistake may have been meant to set. */
+	put(path, "[gpumemd]\nmin_fre = 2G\n[device 0]\nsize = much\n", 45);
+	here.devices[0].total = 256 << 20;
+	ck_assert_int_eq(gm_config_read(path, &here, &config, &report), -EINVAL);
+	ck_assert_str_eq(report.rest->warnings, "");
+	ck_assert(report.rest->devices_doubtful);
+	gm_config_report_deinit(&report);
+}
+END_TEST
+
+START_TEST(a_backend_without_a_device_is_a_mistake_because_no_daemon_starts_with_it)
+{
+	struct gm_config_known here = {.lack = "no NVIDIA driver"};
+	char want[1024];
+	put(path, "[gpumemd]\nbackend = cuda\nmax_pool = 7\n", 38);
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	snprintf(want, sizeof(want),
+		"%1$s:2: backend: cuda has no device here: no NVIDIA driver; the daemon does not start\n"
+		"%1$s:3: max_pool: \"7\" is neither a size, such as 512M, nor a share, such as 25%%",
+		path);
+	ck_assert_str_eq(error, want);
+
+	/* The command line names no line of a file. */
+	here.backend = "cuda";
+	put(path, "[gpumemd]\nbackend = host\n", 25);
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	ck_assert_str_eq(error,
+		"backend: cuda has no device here: no NVIDIA driver; the daemon does not start");
 }
 END_TEST
 
@@ -432,6 +504,9 @@ int main(void)
 	tcase_add_test(tcase, limits_are_held_against_the_devices);
 	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
 	tcase_add_test(tcase, what_the_devices_make_useless_is_warned_about);
+	tcase_add_test(tcase, warnings_come_with_mistakes_too);
+	tcase_add_test(
+		tcase, a_backend_without_a_device_is_a_mistake_because_no_daemon_starts_with_it);
 	tcase_add_test(tcase, all_mistakes_come_at_once_and_none_twice);
 	tcase_add_loop_test(tcase, a_mistake_does_not_hide_a_contradiction, 0,
 		sizeof(mistakes) / sizeof(mistakes[0]));
