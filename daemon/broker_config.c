@@ -133,7 +133,7 @@ void gm_broker_config_check(const struct gm_broker *broker)
 }
 
 /* Applies a new configuration. Returns false and changes nothing if core refuses its limits; detail
- * says why. Takes ownership of the configuration on success. */
+ * says why. Takes ownership of the configuration on success; detail then names the keys that need a restart. */
 static bool config_change(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
@@ -150,6 +150,7 @@ static bool config_change(
 	char *fixed = gm_config_fixed_changes(broker->started, config);
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
+	gm_say(detail, "%s", fixed ? fixed : "");
 	free(fixed);
 	gm_broker_config_apply_bounds(broker);
 	if (old != broker->started)

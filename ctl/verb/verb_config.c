@@ -321,19 +321,36 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
+/* Keeps the keys that need a restart. */
+static void config_take_reloaded(void *user, const Gm__Wire__Packet *packet)
+{
+	char **after_restart = user;
+
+	if (*packet->done->after_restart)
+		*after_restart = strdup(packet->done->after_restart);
+}
+
 static gpumem_status config_reload(struct gm_ctl *ctl)
 {
+	char *after_restart = NULL;
+
 	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(RELOAD, reload, &body);
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
-	gpumem_status status = gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL);
+	gpumem_status status = gm_verb_ask(
+		ctl, &request, GM__WIRE__PACKET__BODY_DONE, config_take_reloaded, &after_restart);
 	if (status != GPUMEM_OK)
 		return status;
 
 	gm_writer_bool(ctl->writer, "reloaded", true);
 	gm_writer_line(ctl->writer, "", "The daemon has read its configuration again.");
+	gm_writer_notes(ctl->writer);
+	if (after_restart)
+		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
+			"not in force before the daemon is restarted: %s", after_restart);
+	free(after_restart);
 	return GPUMEM_OK;
 }
 

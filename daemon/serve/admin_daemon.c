@@ -24,6 +24,14 @@ void gm_admin_reload(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	if (!gm_serve_require_admin(serve, peer, packet->id, "a reload"))
 		return;
 	gm_peer_log(peer, GM_LOG_INFO, "reloads the configuration");
-	gm_serve_answer_status(peer, packet->id,
-		serve->reload(serve->ctx, detail) ? GPUMEM_OK : GPUMEM_E_INVALID, detail);
+	if (!serve->reload(serve->ctx, detail)) {
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, detail);
+		return;
+	}
+
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	Gm__Wire__Packet answer = GM_WIRE_PACKET(DONE, done, &done);
+	answer.id = packet->id;
+	done.after_restart = detail;
+	gm_peer_send(peer, &answer);
 }

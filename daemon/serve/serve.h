@@ -46,7 +46,8 @@ struct gm_serve {
 	gid_t admin_group; /* -1: there is none */
 	/* Ends the daemon soon. forget: and everything that clients hold. */
 	void (*stop)(void *ctx, bool forget);
-	/* Reads the configuration again. Returns false if the old one stays; detail says why. */
+	/* Reads the configuration again. Returns false if the old one stays; detail says why. On success, detail names the keys that
+	 * need a restart. */
 	bool (*reload)(void *ctx, char detail[GM_DETAIL_BYTES]);
 	void *ctx;
 };

@@ -429,7 +429,17 @@ run 0 config show --csv
 check "config reload: then nothing changes" says ",reserve,2M,$dir/gpumemd.conf:4"
 sed -i '/^resreve = 0$/d; s/^reserve = much$/reserve = 0/' "$dir/gpumemd.conf"
 run 0 config reload
-check "config reload: takes up what was mended" all "[ $status = 0 ]" "says 'read its configuration again'"
+check "config reload: takes up what was mended" all "[ $status = 0 ]" "says 'read its configuration again'" "! says restart"
+sed -i 's/^size = 1G$/size = 2G/; s/^reserve = 0$/&\nsocket_mode = 0600/' "$dir/gpumemd.conf"
+run 0 config reload
+check "config reload: names the keys that need a restart" all "[ $status = 0 ]" \
+	"says 'not in force before the daemon is restarted: socket_mode, size of'" "says '[device 0]'"
+run 0 config reload --json
+check "config reload: tells programs, too" all "is reloaded true" "is warnings.0.kind restart" \
+	"is warnings.0.text 'not in force before the daemon is restarted: socket_mode, size of [device 0]'"
+sed -i '/^socket_mode = 0600$/d; s/^size = 2G$/size = 1G/' "$dir/gpumemd.conf"
+run 0 config reload --json
+check "config reload: and none once it is as it was" is warnings.# 0
 run 2 config reload twice
 check "config reload: takes no argument" all "[ $status = 2 ]" "complains twice"
 "$gpumemctl" status >/dev/full 2>"$dir/stderr"
