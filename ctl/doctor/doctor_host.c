@@ -22,6 +22,7 @@
 #include "common/kept.h"
 #include "common/system/path.h"
 #include "common/system/platform.h"
+#include "common/system/reach.h"
 #include "common/wire/seqpacket.h"
 #include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
@@ -256,14 +257,14 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 
 	if (lstat(path, &st) < 0) {
 		int error = errno;
-		const char *remedy =
-			error != ENOENT ? "let clients enter the folder of the socket (mode 0755)"
-			: gm_doctor_exists(doctor, "/run/systemd/system")
-				? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
-				: "run 'gpumemd'";
+		struct gm_reach reach;
 
+		gm_reach_explain(path, -error, &reach);
 		gm_doctor_say(doctor, error == ENOENT ? GM_DOCTOR_NOTE : GM_DOCTOR_FAIL, "socket",
-			GM_DOCTOR_NO_DEVICE, remedy, "%.200s (%s): %s", path, why,
+			GM_DOCTOR_NO_DEVICE,
+			error == ENOENT ? reach.remedy
+					: "let clients enter the folder of the socket (mode 0755)",
+			"%.200s (%s): %s", path, why,
 			error == ENOENT ? "the daemon is not running" : strerror(error));
 		return;
 	}
@@ -458,7 +459,9 @@ void gm_doctor_memory(struct gm_doctor *doctor)
 	wanted = gm_round_up(wanted, UINT64_C(1) << 30);
 	gm_format_size(host, host_text);
 	gm_format_size(wanted, needs);
-	if (most == UINT64_MAX)
+	if (most == UINT64_MAX && !daemon->seen)
+		snprintf(may, sizeof(may), "the unit sets no limit");
+	else if (most == UINT64_MAX)
 		snprintf(may, sizeof(may), "the daemon (pid %llu) has no limit",
 			(unsigned long long)daemon->pid);
 	else if (daemon->seen)

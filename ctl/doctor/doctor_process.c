@@ -15,6 +15,9 @@
 #include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
 
+/* A cgroup of version 1 without a limit has the largest multiple of the page size that a long can hold. */
+#define NO_LIMIT ((uint64_t)INT64_MAX - 0xFFFF)
+
 /* Returns the number in a file of a cgroup, or UINT64_MAX if it has none: "max", for example. */
 static uint64_t process_read_limit(const struct gm_doctor *doctor, const char *path)
 {
@@ -24,7 +27,7 @@ static uint64_t process_read_limit(const struct gm_doctor *doctor, const char *p
 	if (!gm_doctor_read(doctor, path, text, sizeof(text)))
 		return UINT64_MAX;
 	text[strcspn(text, "\n")] = '\0';
-	return gm_parse_u64(text, &n) == 0 ? n : UINT64_MAX;
+	return gm_parse_u64(text, &n) == 0 && n < NO_LIMIT ? n : UINT64_MAX;
 }
 
 /* Returns the least limit of a cgroup and of those above it. Changes path. */

@@ -133,6 +133,17 @@ static const char *admit_say_foreigner(const struct gm_device *device, char text
 	return text;
 }
 
+/* Whether a client could ask for memory of another device. Pinned host memory is no substitute for a device. */
+static bool admit_has_other(const struct gm_device *device)
+{
+	const struct gm_env *env = device->env;
+	bool other = false;
+
+	for (uint32_t i = 0; i < env->n_devices; i++)
+		other |= i != device->number && !env->devices[i].info.pinned;
+	return other;
+}
+
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
@@ -180,8 +191,10 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 	case GM_BLOCK_DRAIN:
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"device %u is being drained by %s, so nobody gets new memory on it, asked "
-			"for %s; use another device, or see gpumemctl status",
-			device->number, gm_uid_name_say(device->drain.uid, user), asked);
+			"for %s; %s",
+			device->number, gm_uid_name_say(device->drain.uid, user), asked,
+			admit_has_other(device) ? "use another device, or see gpumemctl status"
+						: "see gpumemctl status");
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
 		break;
@@ -203,7 +216,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
 		foreign ? " are used outside the broker" : "",
 		foreign ? admit_say_foreigner(device, foreigner) : "",
-		refusal->never ? "ask for less, or use another device"
-		: foreign      ? see
-			       : "see gpumemctl clients");
+		!refusal->never           ? foreign ? see : "see gpumemctl clients"
+		: admit_has_other(device) ? "ask for less, or use another device"
+					  : "ask for less");
 }

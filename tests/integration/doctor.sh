@@ -76,7 +76,8 @@ found "a fabric is not needed" 0 fabric 0 ok none -
 found "MPS does not run" 0 mps null ok "not running" -
 found "the cost of a context is not claimed but measured on request" 0 context null note "not measured" --measure
 found "no container" 0 container null ok "not in one" -
-found "a daemon that does not run is no failure" 0 socket null note "not running" "systemctl start"
+found "a daemon that does not run is no failure, and the command is for the socket in use" 0 socket null note "not running" \
+	"run 'gpumemd --socket $GPUMEM_SOCKET'"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
 found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, because the keeper has what must outlive the daemon" -
 found "the configuration is read" 0 config null ok "backend auto, transport auto" -
@@ -397,6 +398,13 @@ printf '[Service]\nMemoryMax=900G\nLimitNOFILE=524288\n' >"$dir/root/usr/lib/sys
 doctor
 found "a daemon that is not the service's, though the unit is there" 0 service null note "(pid $daemon) is not the service's" "systemctl start gpumemd"
 found "and its memory, which nothing limits" 0 memory null ok "the daemon (pid $daemon) has no limit" -
+# A cgroup of version 1 says a number where it has no limit.
+mkdir -p "$dir/root/sys/fs/cgroup/memory/user.slice"
+echo 9223372036854771712 >"$dir/root/sys/fs/cgroup/memory/user.slice/memory.limit_in_bytes"
+echo '7:memory:/user.slice' >"$dir/root/proc/$daemon/cgroup"
+doctor
+found "nor a cgroup of version 1 without a limit" 0 memory null ok "the daemon (pid $daemon) has no limit" -
+echo '0::/user.slice/session-1.scope' >"$dir/root/proc/$daemon/cgroup"
 echo max >"$dir/root/sys/fs/cgroup/user.slice/session-1.scope/memory.max"
 echo 1073741824 >"$dir/root/sys/fs/cgroup/user.slice/memory.max"
 doctor

@@ -307,6 +307,8 @@ START_TEST(more_than_could_ever_be_granted_is_refused_at_once)
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_nonnull(strstr(
 		q.detail, "of 16.0G, asked for 16.0G (2.0M too much), which it can never give"));
+	/* There is no other device. */
+	ck_assert_str_eq(strrchr(q.detail, ';'), "; ask for less");
 	limit(2, 4 * GiB, 0);
 	fake_wait(&fake, &q, b, d, 4 * GiB + 1, SECOND);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
