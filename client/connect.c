@@ -206,6 +206,14 @@ static gpumem_status connect_find_socket(struct gpumem_session *session, const c
 	return GPUMEM_OK;
 }
 
+/* The name that was given to gpumem-run; NULL: none. */
+static const char *connect_run_name(void)
+{
+	const char *name = secure_getenv("GPUMEM_RUN_NAME");
+
+	return name && *name && gm_name_ok(name) ? name : NULL;
+}
+
 static gpumem_status connect_find_name(struct gpumem_session *session, const char *given)
 {
 	if (given && !gm_name_ok(given))
@@ -213,8 +221,8 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 			"the client's name must be printable UTF-8 of at most %d bytes",
 			GM_LIMIT_NAME_BYTES);
 	/* A process that gives itself no name has the one that was given to gpumem-run. */
-	const char *name = given ? given : secure_getenv("GPUMEM_RUN_NAME");
-	if (!given && (!name || !*name || !gm_name_ok(name)))
+	const char *name = given ? given : connect_run_name();
+	if (!name)
 		name = program_invocation_short_name;
 	if (gm_name_ok(name))
 		snprintf(session->name, sizeof(session->name), "%s", name);
@@ -231,7 +239,7 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 static gpumem_status connect_find_run(struct gpumem_session *session)
 {
 	const char *run = secure_getenv("GPUMEM_RUN"), *max = secure_getenv("GPUMEM_RUN_LIMIT"),
-		   *priority = secure_getenv("GPUMEM_RUN_PRIORITY");
+		   *priority = secure_getenv("GPUMEM_RUN_PRIORITY"), *name = connect_run_name();
 	uint64_t value;
 
 	if (!run)
@@ -242,6 +250,7 @@ static gpumem_status connect_find_run(struct gpumem_session *session)
 			"'%.40s'",
 			GM_LIMIT_RUN_BYTES, run);
 	snprintf(session->run, sizeof(session->run), "%s", run);
+	snprintf(session->run_name, sizeof(session->run_name), "%s", name ? name : "");
 
 	if (max && gm_parse_u64(max, &value) < 0)
 		return gm_error(GPUMEM_E_INVALID,

@@ -126,6 +126,7 @@ gpumem_status gm_session_hello(
 		.run = session->run,
 		.run_max = session->run_max,
 		.run_priority = session->run_priority,
+		.run_name = session->run_name,
 		.deadline_ns = gm_clock_ns() + session->timeout_ns,
 		.ids = &session->ids,
 		.wake = gm_session_wake,

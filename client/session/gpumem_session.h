@@ -127,6 +127,7 @@ struct gpumem_session {
 	char run[GM_LIMIT_RUN_BYTES + 1]; /* what gpumem-run said in the environment */
 	uint64_t run_max;
 	int32_t run_priority;
+	char run_name[GM_LIMIT_NAME_BYTES + 1];
 	uint64_t timeout_ns;
 	uint64_t away_ns;     /* how long a request waits for an absent daemon */
 	_Atomic uint64_t ids; /* the last id of a request, on any connection */

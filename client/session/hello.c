@@ -140,6 +140,7 @@ static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *c
 	hello.run = (char *)ask->run;
 	hello.run_max = ask->run_max;
 	hello.run_priority = ask->run_priority;
+	hello.run_name = (char *)ask->run_name;
 	if (ask->session) {
 		hello.session = ask->session;
 		hello.token.data = (uint8_t *)ask->token;

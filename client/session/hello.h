@@ -18,6 +18,7 @@ struct gm_hello_ask {
 	const char *run;
 	uint64_t run_max;     /* 0: no limit */
 	int32_t run_priority; /* 0: none */
+	const char *run_name; /* "": none */
 	uint64_t session;     /* the session to resume, or 0 for a new one */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t deadline_ns;

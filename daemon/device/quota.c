@@ -28,7 +28,9 @@ struct gm_quota {
 	uint64_t id;  /* of the record of what was set at run time */
 	uint32_t place;
 	uint64_t clients;
-	char label[GM_LIMIT_NAME_BYTES + 1]; /* of a run: the name of its first client */
+	/* Of a run: the name that was given to gpumem-run (named), or else that of its first client. */
+	char label[GM_LIMIT_NAME_BYTES + 1];
+	bool named;
 	/* A limit of a client's name has an account for each user whose clients have that name. In
 	 * one of these: the limit, and the next account of it. In the limit: the first one. */
 	struct gm_quota *model, *next_user, *users;
@@ -98,6 +100,7 @@ static gpumem_status quota_copy(
 		mine->id = q->id;
 		mine->place = q->place;
 		memcpy(mine->label, q->label, sizeof(mine->label));
+		mine->named = q->named;
 		for (uint32_t d = 0; d < from->env->n_devices; d++) {
 			mine->devices[d].configured = q->devices[d].configured;
 			mine->devices[d].run_time = q->devices[d].run_time;
@@ -578,6 +581,19 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 			.quota = quota, .max = quota_in_force(&quota->devices[d]).max};
 	}
 	return 0;
+}
+
+void gm_quotas_name_run(struct gm_quotas *quotas, const struct gm_payer *payer, const char *name)
+{
+	struct gm_owner owner;
+	if (!*name || !payer->run.set || !quotas->owner_of(payer->session, GM_OWNER_RUN, &owner))
+		return;
+
+	struct gm_quota *quota = quota_find(quotas, &owner);
+	if (!quota || quota->named)
+		return;
+	snprintf(quota->label, sizeof(quota->label), "%.63s", name);
+	quota->named = true;
 }
 
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer)

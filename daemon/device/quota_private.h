@@ -54,6 +54,8 @@ const struct gm_tally *gm_quotas_moved(
 /* Makes the limit of the payer's run, if it has one and is the first of it: before gm_quotas_join().
  * -ENOMEM. */
 int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer);
+/* Gives the limit of the payer's run the name that people know the run by: the first one that is not "". */
+void gm_quotas_name_run(struct gm_quotas *quotas, const struct gm_payer *payer, const char *name);
 /* Finds a payer's limits and keeps them with its accounts until limits change. The payer must not
  * hold anything yet. */
 void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer);

@@ -268,6 +268,11 @@ bool gm_session_owner(
 	}
 }
 
+void gm_session_name_run(struct gm_session *session, const char *name)
+{
+	gm_quotas_name_run(&session->core->quotas, &session->payer, name);
+}
+
 static void session_settle_all(struct gm_env *env)
 {
 	for (uint32_t d = 0; d < env->n_devices; d++)

@@ -75,6 +75,9 @@ void gm_session_quarantine(struct gm_session *session);
  * -EACCES: wrong token. -EBUSY: not quarantined. */
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
 	uint8_t ret_token[GM_TOKEN_BYTES]);
+/* Names the run that the session is part of, for messages and lists. "" and any name but the first change nothing. The name is in
+ * no record: clients repeat it when they come back. */
+void gm_session_name_run(struct gm_session *session, const char *name);
 /* The client could not be told its new token: makes the old one valid again. */
 void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
 /* The client has its new token. Until then, the token that it was resumed with is valid, too. */

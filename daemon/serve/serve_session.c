@@ -216,9 +216,9 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
-	if (!serve_run_ok(hello->run)) {
+	if (!serve_run_ok(hello->run) || !gm_name_ok(hello->run_name)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_INVALID,
-			"a run is named by at most 32 letters and digits");
+			"a run is named by at most 32 letters and digits, and for people by printable UTF-8 of at most 63 bytes");
 		return;
 	}
 	if (hello->run_priority < -GM_PRIORITY_MAX || hello->run_priority > 0) {
@@ -239,6 +239,7 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		serve_refuse_join(peer, packet->id, r);
 		return;
 	}
+	gm_session_name_run(client->session, hello->run_name);
 	gm_peer_set_greeted(peer);
 	r = serve_answer_hello(serve, peer, packet->id, client, &welcome);
 	if (r < 0) {

@@ -455,6 +455,29 @@ def test_a_session_without_a_name_has_that_of_its_run():
     assert (done.returncode, done.stdout) == (0, "['own', 'trainer']\n")
 
 
+LIMITED = """
+import json, os, subprocess
+import gpumem
+session = gpumem.Session(name="own")
+ctl = os.environ["GPUMEM_TEST_CTL"]
+limits = json.loads(subprocess.check_output([ctl, "limit", "show", "--json"]))["limits"]
+print(sorted({limit["owner_name"] for limit in limits if limit["owner"].startswith("run:")}))
+try:
+    session.alloc(64 << 20)
+except gpumem.LimitError as error:
+    print(error)
+"""
+
+
+def test_the_limit_of_a_run_has_the_name_of_the_run():
+    folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
+    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--limit", "32M", "--name", "trainer", "--", sys.executable, "-c", LIMITED],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+                          env=dict(os.environ, LD_LIBRARY_PATH=folders))
+    assert done.stdout.startswith("['run:trainer']\n"), done.stdout
+    assert 'run "trainer" may hold 32.0M' in done.stdout, done.stdout
+
+
 def test_the_default_session():
     with gpumem.default_session() as first:
         buffer = gpumem.alloc(MIB)

@@ -110,6 +110,29 @@ static struct gm_session *runner(uid_t uid, const char *run, uint64_t max, int32
 	return contained(uid, NULL, run, max, priority);
 }
 
+START_TEST(a_run_has_the_first_name_that_was_given_to_it)
+{
+	struct gm_session *a = runner(7, "r", GiB, 0), *b = runner(7, "r", GiB, 0);
+	struct gm_session *other = runner(8, "r", GiB, 0), *none = client(7, 7, NULL, NULL, "x");
+
+	gm_session_name_run(a, "");
+	ck_assert_int_eq(ask(a, 2 * GiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "run r may hold"));
+	gm_session_name_run(b, "trainer");
+	gm_session_name_run(a, "inner");
+	gm_session_name_run(none, "none");
+	ck_assert_int_eq(ask(a, 2 * GiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "run \"trainer\" may hold"));
+	ck_assert_int_eq(ask(other, 2 * GiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "run r may hold"));
+
+	/* A change of limits keeps it. */
+	ck_assert_int_eq(set("uid:9", GiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(ask(b, 2 * GiB), GPUMEM_E_LIMIT);
+	ck_assert_ptr_nonnull(strstr(detail, "run \"trainer\" may hold"));
+}
+END_TEST
+
 START_TEST(all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it)
 {
 	struct gm_session *a = runner(7, "r", 4 * GiB, 0), *b = runner(7, "r", 4 * GiB, 0);
@@ -341,6 +364,7 @@ int main(void)
 	tcase_add_test(tcase, a_reload_that_contradicts_what_was_set_keeps_the_old_one);
 	tcase_add_test(tcase, a_single_clients_limit_goes_with_it);
 	tcase_add_test(tcase, all_clients_of_a_run_share_its_limit_and_the_last_one_ends_it);
+	tcase_add_test(tcase, a_run_has_the_first_name_that_was_given_to_it);
 	tcase_add_test(tcase, containers_of_one_user_do_not_share_a_run);
 	tcase_add_test(tcase, the_limit_of_a_run_is_its_own);
 	tcase_add_test(tcase, a_run_can_only_lower_its_priority);
