@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Says what to do after make install. The folders are in the environment: prefix, bindir, libdir, pythondir, units.
+# Says what to do after make install. The folders are in the environment: prefix, bindir, libdir, pythondir,
+# sysconfdir, units.
 set -eu
 
 printf '\ngpumemd is installed below %s. What to do next:\n' "$prefix"
@@ -10,7 +11,7 @@ case $prefix in
 
   sudo ldconfig
 
-A service for everybody on this machine, with its settings in /etc/gpumemd/gpumemd.conf:
+A service for everybody on this machine, with its settings in $sysconfdir/gpumemd/gpumemd.conf:
 
   sudo systemd-sysusers && sudo systemd-tmpfiles --create gpumemd.conf
   sudo systemctl daemon-reload

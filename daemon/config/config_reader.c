@@ -347,7 +347,7 @@ static int reader_default_path(char **ret_path)
 	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	char *path = NULL;
 	int n = 0;
-	if (getuid() < FIRST_USER)
+	if (geteuid() < FIRST_USER)
 		n = asprintf(&path, "%s", GM_CONFIG_SYSTEM_FILE);
 	else if (config && config[0] == '/')
 		n = asprintf(&path, "%s/gpumemd/gpumemd.conf", config);

@@ -8,8 +8,8 @@
 #include "common/limits.h"
 #include "daemon/config/config_owner.h"
 
-/* The file of root and of system users. */
-#define GM_CONFIG_SYSTEM_FILE "/etc/gpumemd/gpumemd.conf"
+/* The file of root and of system users: in /etc, unless configure --sysconfdir says otherwise. */
+#define GM_CONFIG_SYSTEM_FILE GM_SYSCONFDIR "/gpumemd/gpumemd.conf"
 
 /* The types that config.h shows to the daemon and that the files below it also need. */
 

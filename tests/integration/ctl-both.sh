@@ -54,9 +54,9 @@ check "doctor says which daemon answered, and that there is another" all "says '
 # saves STATUS WORDS...: sets limits of the system's daemon in an /etc of our own, one command for each of the words.
 saves() {
 	local want=$1
-	gpumemctl=$gpumemctl systems=$systems unshare --mount bash -c '
+	gpumemctl=$gpumemctl systems=$systems as_root=${as_root-} unshare --mount bash -c '
 		mount -t tmpfs -o mode=755 none /etc || exit 77
-		for words; do "$gpumemctl" --socket "$systems" limit set $words || exit; done
+		for words; do ${as_root-} "$gpumemctl" --socket "$systems" limit set $words || exit; done
 		cd /etc/gpumemd/gpumemd.conf.d && head -v -n -0 * && ls -A | wc -l && "$gpumemctl" config check' bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
 	status=$?
 	[ "$status" = "$want" ]
@@ -64,6 +64,15 @@ saves() {
 check "a limit is saved in a drop-in" all "saves 0 'uid:7 max=1G priority=-2 --save'" "says '==> 80-limit-uid-7.conf <=='" \
 	"says '[limit uid:7]'" "says 'max = 1G'" "says 'priority = -2'" \
 	"complains 'holds after a reboot, too. The daemon reads the file at its next start or reload: /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
+check "a user's HOME does not matter to root" all "HOME=$dir/home XDG_CONFIG_HOME=$dir/home/conf saves 0 'uid:7 max=1G --save'" \
+	"says '==> 80-limit-uid-7.conf <=='" "[ ! -e '$dir/home' ]"
+if has_users; then
+	as_root="setpriv --ruid 54321 --euid 0"
+	check "nor a real user other than root" all "HOME=$dir/home as_root='$as_root' saves 0 'uid:7 max=1G --save'" \
+		"says '==> 80-limit-uid-7.conf <=='" "[ ! -e '$dir/home' ]"
+else
+	ok "nor a real user other than root # SKIP needs root to become another user"
+fi
 check "saved again, it keeps what is not replaced, and nothing is left behind" all \
 	"saves 0 'uid:7 max=1G priority=-2 --save' 'uid:7 max=2G --save'" "says 'max = 2G'" "! says 'max = 1G'" "says 'priority = -2'" \
 	"grep -qx 1 '$dir/stdout'"

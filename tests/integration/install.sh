@@ -25,6 +25,15 @@ conf=$root$sysconfdir/gpumemd/gpumemd.conf
 
 next_steps() { tail -n 20 "$dir/log" | grep -qxF "  systemctl --user enable --now gpumemd.socket gpumemd.service" && tail -n 1 "$dir/log" | grep -q "gpumemctl status"; }
 check "make install ends with what to do next" next_steps
+next_steps_conf() {
+	local said
+	said=$(prefix=/usr bindir=/usr/bin libdir=/usr/lib pythondir='' sysconfdir=/opt/conf units=/usr/share/systemd/user sh "$source/systemd/next-steps.sh") &&
+		[[ $said == *"its settings in /opt/conf/gpumemd/gpumemd.conf:"* ]] && [[ $said != *" /etc/"* ]] || { echo "$said"; return 1; }
+}
+check "and names the folder of the configuration that configure was told" next_steps_conf
+# The folder of a prefix that is not the system's has only an example for the user: the daemon reads /etc.
+reads_conf() { grep -qaF "$(folder system_sysconfdir)/gpumemd/gpumemd.conf" "$root$bindir/gpumemd"; }
+check "which is the one that the system's daemon reads" reads_conf
 
 # ---- the programs
 
