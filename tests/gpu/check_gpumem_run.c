@@ -3,85 +3,12 @@
 
 /*
  * gpumem-run: what it tells the program, one limit for all processes that the program starts, and what it
- * says to those who use it wrongly. See preload_fixture.h.
+ * says to those who use it wrongly. See gpumem_run_fixture.h.
  */
 
 #include <sys/stat.h>
 
-#include "tests/gpu/preload_fixture.h"
-
-#define LIMIT       "64M"
-#define LIMIT_BYTES (UINT64_C(64) << 20)
-
-/* ---- running it */
-
-struct command {
-	const char *const *arguments; /* NULL-ended */
-	const char *output;           /* where stdout and stderr go; NULL: as the test's */
-	bool nowhere;                 /* no daemon listens where it looks */
-	bool relative;                /* the library is named from the folder where it runs */
-	const char *library;          /* GPUMEM_PRELOAD; NULL: the one that was built */
-	const char *preloaded;        /* LD_PRELOAD before; %s is the library */
-};
-
-static void run(int channel, void *argument)
-{
-	const struct command *command = argument;
-	char program[512], preload[512], actor[512];
-
-	built(program, "run", "gpumem-run");
-	built(preload, "preload", "libgpumem-preload.so");
-	built(actor, "tests/gpu", "preload_actor");
-	prepare_program(channel);
-	setenv("GPUMEM_PRELOAD", preload, 1);
-	if (command->relative) {
-		*strrchr(preload, '/') = 0;
-		GM_REQUIRE(chdir(preload) == 0);
-		setenv("GPUMEM_PRELOAD", "./libgpumem-preload.so", 1);
-	}
-	if (command->library)
-		setenv("GPUMEM_PRELOAD", command->library, 1);
-	if (command->preloaded) {
-		char before[1200];
-		snprintf(before, sizeof before, "/nowhere%s%s", preload, command->preloaded);
-		setenv("LD_PRELOAD", before, 1);
-	}
-	setenv("ACTOR", actor, 1);
-	setenv("GPUMEM_SOCKET", command->nowhere ? "/nowhere/socket" : daemon_.socket, 1);
-	if (command->output) {
-		redirect(command->output, STDOUT_FILENO);
-		redirect(command->output, STDERR_FILENO);
-	}
-
-	const char *arguments[32] = {program};
-	for (size_t i = 0; command->arguments[i]; i++)
-		arguments[i + 1] = command->arguments[i];
-	execv(program, (char **)(uintptr_t)arguments);
-	GM_FAIL("cannot run %s: %s", program, strerror(errno));
-}
-
-/* Runs it to its end: its exit status, and what it printed. */
-static int outcome(const struct command *command, char text[4096])
-{
-	struct command quiet = *command;
-	char output[128];
-	struct gm_worker worker;
-
-	gm_scratch_path("run", output, sizeof output);
-	quiet.output = output;
-	gm_worker_start(&worker, run, &quiet);
-	int status = end_of(&worker);
-	read_file(output, text, 4096);
-	unlink(output);
-	GM_REQUIRE(WIFEXITED(status));
-	return WEXITSTATUS(status);
-}
-
-#define ARGUMENTS(...) \
-	(const char *const[]) \
-	{ \
-		__VA_ARGS__, NULL \
-	}
+#include "tests/gpu/gpumem_run_fixture.h"
 
 /* ---- what it says */
 
@@ -433,82 +360,7 @@ START_TEST(the_library_comes_first_and_once)
 }
 END_TEST
 
-/* ---- what the program's user hears */
-
-/* Runs the actor until it shows itself with that word, and then to its end: what it printed. */
-static void run_heard(const char *const *arguments, char word, char text[4096])
-{
-	char output[128];
-	struct gm_worker worker;
-	struct command command = {.arguments = arguments, .output = output};
-
-	gm_scratch_path("run-heard", output, sizeof output);
-	unlink(output);
-	gm_worker_start(&worker, run, &command);
-	gm_hear_word(worker.channel, word);
-	gm_say_word(worker.channel, 'g');
-	gm_worker_join(&worker);
-	read_file(output, text, 4096);
-	unlink(output);
-}
-
-START_TEST(the_first_refusal_is_told_with_its_cause_and_remedy)
-{
-	char text[4096];
-
-	start_with(CONFIG(""));
-	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--name", "trainer", "--", "sh", "-c",
-			  "exec \"$ACTOR\" dlsym fill"),
-		'h', text);
-	if (strstr(text, "gpumem-run: trainer (") != text || !strstr(text, "): refused: run ") ||
-		!strstr(text, " may hold 64.0M, holds 48.0M, asked for ") ||
-		!strstr(text, "; see gpumemctl limit\n") ||
-		strchr(text, '\n') != text + strlen(text) - 1)
-		GM_FAIL("it said: %s", text);
-	tear_down();
-}
-END_TEST
-
-START_TEST(no_refusal_is_told_if_the_user_wants_none_or_stderr_is_another_file)
-{
-	char text[4096];
-
-	start_with(CONFIG(""));
-	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--quiet", "--", "sh", "-c",
-			  "exec \"$ACTOR\" dlsym fill"),
-		'h', text);
-	ck_assert_str_eq(text, "");
-	run_heard(ARGUMENTS("--limit", LIMIT, "--wait", "0s", "--", "sh", "-c",
-			  "\"$ACTOR\" dlsym fill 2>&1 | cat"),
-		'h', text);
-	ck_assert_str_eq(text, "");
-	tear_down();
-}
-END_TEST
-
-START_TEST(the_report_says_also_that_no_memory_was_asked_for)
-{
-	char text[4096];
-
-	start_with(CONFIG(""));
-	run_heard(ARGUMENTS("--report", "--name", "idle", "--", "sh", "-c",
-			  "exec \"$ACTOR\" dlsym idle"),
-		'i', text);
-	if (strstr(text, "gpumem-run: idle (") != text ||
-		!strstr(text, "): no CUDA call asked for device memory\n") ||
-		strchr(text, '\n') != text + strlen(text) - 1)
-		GM_FAIL("it said: %s", text);
-	/* This one closes stderr itself when it exits. */
-	struct command closes = {.arguments = ARGUMENTS("--report", "cat", "/dev/null")};
-	GM_REQUIRE_EQ(outcome(&closes, text), 0);
-	GM_REQUIRE(strstr(text, "gpumem-run: cat (") == text);
-	/* Only the process that gpumem-run became says so. */
-	run_heard(ARGUMENTS("--report", "--", "sh", "-c", "\"$ACTOR\" dlsym idle; exit $?"), 'i',
-		text);
-	ck_assert_str_eq(text, "");
-	tear_down();
-}
-END_TEST
+/* ---- what its processes share */
 
 /* Both processes of the actor share memory within one limit. */
 START_TEST(processes_of_a_run_share_memory)
@@ -703,9 +555,6 @@ int main(void)
 	tcase_add_test(tc, the_library_comes_first_and_once);
 	tcase_add_test(tc, without_a_daemon_it_starts_only_if_that_is_optional);
 	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
-	tcase_add_test(tc, the_first_refusal_is_told_with_its_cause_and_remedy);
-	tcase_add_test(tc, no_refusal_is_told_if_the_user_wants_none_or_stderr_is_another_file);
-	tcase_add_test(tc, the_report_says_also_that_no_memory_was_asked_for);
 	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
 	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);
 	tcase_add_test(tc, processes_of_a_run_share_memory);
