@@ -111,8 +111,7 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 		return status;
 	}
 
-	gm_view_apply(&ctl->options->view, answer.table);
-	gm_writer_table_or(ctl->writer, "shares", answer.table,
+	gm_verb_show_list(ctl, "shares", answer.table,
 		gm_verb_narrows(ctl->options) ? "No name matches."
 					      : "No buffers are published that you may see.");
 	return GPUMEM_OK;

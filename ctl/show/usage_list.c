@@ -78,6 +78,18 @@ void gm_usage_list_deinit(struct gm_usage_list *list)
 	*list = (struct gm_usage_list){0};
 }
 
+void gm_usage_list_note(const struct gm_usage_list *list, struct gm_writer *writer)
+{
+	bool one = list->unlisted == 1;
+
+	gm_writer_notes(writer);
+	if (list->unlisted)
+		gm_writer_note(writer, "unlisted", GM_MARK_NONE,
+			"%llu more process%s less memory and %s not shown",
+			(unsigned long long)list->unlisted, one ? " uses" : "es use",
+			one ? "is" : "are");
+}
+
 uint64_t gm_usage_list_rest(const struct gm_usage_list *list, const Gm__Wire__Device *device)
 {
 	uint64_t others = device->foreign + device->lingering + device->declared_seen;

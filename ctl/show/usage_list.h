@@ -40,6 +40,9 @@ gpumem_status gm_usage_list_ask(
 	struct gm_ctl_conn *conn, struct gm_usage_list *ret_list, struct gm_trouble *trouble);
 void gm_usage_list_deinit(struct gm_usage_list *list);
 
+/* Begins the notes, and says how many processes are not in the list, if any. */
+void gm_usage_list_note(const struct gm_usage_list *list, struct gm_writer *writer);
+
 /*
  * Returns the foreign memory of a device that belongs to no listed process: a process only has an fd of
  * it, or uses the device without a context. What lingers on a GPU, or was declared, is not foreign, but

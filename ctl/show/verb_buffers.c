@@ -366,9 +366,7 @@ static gpumem_status buffers_run(struct gm_ctl *ctl)
 	}
 
 	bool shown = answer.table && answer.table->n_rows;
-	gm_view_apply(&ctl->options->view, answer.table);
-	gm_writer_table_or(
-		ctl->writer, "buffers", answer.table, buffers_none(ctl->options, answer.hidden));
+	gm_verb_show_list(ctl, "buffers", answer.table, buffers_none(ctl->options, answer.hidden));
 
 	if (answer.stacks && ctl->options->csv)
 		gm_writer_data(ctl->writer, "stacks", gm_stack_list_table(answer.stacks));

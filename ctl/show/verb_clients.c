@@ -290,8 +290,7 @@ static gpumem_status clients_run(struct gm_ctl *ctl)
 		return status;
 	}
 
-	gm_view_apply(&ctl->options->view, answer.table);
-	gm_writer_table_or(ctl->writer, "clients", answer.table,
+	gm_verb_show_list(ctl, "clients", answer.table,
 		ctl->options->given ? "No client matches." : "No clients are connected.");
 	gm_writer_notes(ctl->writer);
 	if (answer.unnamed)

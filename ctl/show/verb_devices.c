@@ -194,9 +194,8 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	};
 
 	gpumem_status status = devices_ask(ctl, &answer);
-	uint64_t unlisted = answer.usage.unlisted;
-	gm_usage_list_deinit(&answer.usage);
 	if (status != GPUMEM_OK) {
+		gm_usage_list_deinit(&answer.usage);
 		gm_table_free(answer.devices);
 		gm_table_free(answer.processes);
 		return status;
@@ -212,12 +211,8 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 		gm_writer_table(ctl->writer, "processes", answer.processes);
 	}
 
-	gm_writer_notes(ctl->writer);
-	if (unlisted)
-		gm_writer_note(ctl->writer, "unlisted", GM_MARK_NONE,
-			"%llu more process%s less memory and %s not shown",
-			(unsigned long long)unlisted, unlisted == 1 ? " uses" : "es use",
-			unlisted == 1 ? "is" : "are");
+	gm_usage_list_note(&answer.usage, ctl->writer);
+	gm_usage_list_deinit(&answer.usage);
 	return GPUMEM_OK;
 }
 

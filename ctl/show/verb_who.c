@@ -258,16 +258,9 @@ static gpumem_status who_run(struct gm_ctl *ctl)
 		return status;
 	}
 
-	gm_view_apply(&ctl->options->view, answer.table);
-	gm_writer_table_or(ctl->writer, "who", answer.table,
+	gm_verb_show_list(ctl, "who", answer.table,
 		gm_verb_narrows(ctl->options) ? "Nobody matches." : "Nobody uses a device.");
-	gm_writer_notes(ctl->writer);
-	if (answer.usage.unlisted)
-		gm_writer_note(ctl->writer, "unlisted", GM_MARK_NONE,
-			"%llu more process%s less memory and %s not shown",
-			(unsigned long long)answer.usage.unlisted,
-			answer.usage.unlisted == 1 ? " uses" : "es use",
-			answer.usage.unlisted == 1 ? "is" : "are");
+	gm_usage_list_note(&answer.usage, ctl->writer);
 	gm_usage_list_deinit(&answer.usage);
 	return GPUMEM_OK;
 }

@@ -282,6 +282,13 @@ gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use)
 	return gm_verb_wrong_use(ctl, "'%s' takes no options of the list", use);
 }
 
+void gm_verb_show_list(
+	struct gm_ctl *ctl, const char *key, struct gm_table *table, const char *none)
+{
+	gm_view_apply(&ctl->options->view, table);
+	gm_writer_table_or(ctl->writer, key, table, none);
+}
+
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name)
 {

@@ -198,6 +198,11 @@ gpumem_status gm_verb_parse_name(
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name);
 
+/* Shows a list as the options want it: its columns, and their order. none is for a list without a row. Takes ownership of the
+ * table. */
+void gm_verb_show_list(
+	struct gm_ctl *ctl, const char *key, struct gm_table *table, const char *none);
+
 /* Begins the notes, and says of how many owners the limits are left out, if of any. */
 void gm_verb_note_hidden_limits(struct gm_ctl *ctl, uint64_t owners);
 
