@@ -7,7 +7,8 @@
  *
  * Stopping is the same whether a signal asked for it or broker_start() failed: clients are told,
  * sessions end, core gives its chunks back, and the loop runs until no job is under way and the keeper has what the next
- * daemon needs. If a call of the backend does not return, or no keeper comes, the daemon ends without it after a while.
+ * daemon needs. If a call of the backend does not return, or no keeper comes, the daemon ends without it after a while. Then the service
+ * manager gets what the keeper lacks.
  */
 #include "daemon/broker_private.h"
 
@@ -62,9 +63,6 @@ static void broker_on_late(uv_timer_t *timer)
 		uv_timer_start(timer, broker_on_late, GM_BROKER_LATE_MS, 0);
 		return;
 	} else {
-		gm_log(GM_LOG_ERROR,
-			"no keeper took what clients hold within %d s: it is given up; see gpumem-keeper(8)",
-			(GM_BROKER_STOP_MS + GM_BROKER_LATE_MS) / 1000);
 		broker->abandons = true;
 	}
 	uv_stop(&broker->loop);
@@ -79,6 +77,8 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 	char detail[GM_DETAIL_BYTES];
 	broker->stopping = true;
 	gm_service_stopping();
+	if (broker->keep)
+		gm_keep_ask(broker->keep);
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, kept);
 	gm_watch_goodbye(&broker->serve, reason, kept);
@@ -150,6 +150,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 	if (broker->stuck)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 	if (broker->stuck || kept) {
+		gm_broker_keep_leave(broker);
 		if (broker->hub_open)
 			gm_quiet_expire(&broker->hub.quiet, UINT64_MAX);
 		gm_log_thread_stop();

@@ -354,6 +354,7 @@ int gm_broker_keep_open(struct gm_broker *broker)
 			.path = path,
 			.program = broker_keep_program(program),
 			.wait_ms = GM_BROKER_KEEPER_MS,
+			.left = broker->front.left,
 		};
 		broker->keeper_is_ours = options.program;
 		r = gm_keep_open(
@@ -572,6 +573,23 @@ bool gm_broker_keep_delays(const struct gm_broker *broker)
 		waits |= broker->undeposited[i] ||
 			 broker->closing[i].asked != broker->closing[i].done;
 	return broker->keep && waits;
+}
+
+void gm_broker_keep_leave(struct gm_broker *broker)
+{
+	if (gm_broker_keep_is_safe(broker))
+		return;
+	int r = broker->keeper_is_ours ? -ENOTCONN : gm_keep_leave(broker->keep);
+	if (r == 0)
+		gm_log(GM_LOG_WARNING,
+			"no keeper took what clients hold in time; systemd has it, and gives it to the next gpumemd if this is a restart");
+	else if (r == -ENOTCONN)
+		gm_log(GM_LOG_ERROR,
+			"no keeper took what clients hold in time: it is given up; see gpumem-keeper(8)");
+	else
+		gm_log(GM_LOG_ERROR,
+			"no keeper took what clients hold in time, and systemd does not take it (%s): it is given up; see gpumem-keeper(8)",
+			strerror(-r));
 }
 
 void gm_broker_keep_close(struct gm_broker *broker)

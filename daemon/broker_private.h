@@ -118,6 +118,8 @@ bool gm_broker_keep_is_worth(struct gm_broker *broker);
 bool gm_broker_keep_is_safe(struct gm_broker *broker);
 /* Whether jobs wait for a keeper: chunks that it is to take or to close. */
 bool gm_broker_keep_delays(const struct gm_broker *broker);
+/* Leaves what clients hold with the service manager, unless the keeper has it. Logs that. */
+void gm_broker_keep_leave(struct gm_broker *broker);
 /* Ends the connection, and a keeper of ours that has nothing to keep. The loop must turn once more. */
 void gm_broker_keep_close(struct gm_broker *broker);
 /* For gm_core_ops. */

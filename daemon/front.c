@@ -2,6 +2,8 @@
 /* The two sockets. */
 #include "daemon/front.h"
 
+#include <stdlib.h>
+
 #include "common/clock.h"
 #include "common/log.h"
 #include "daemon/serve/dispatch.h"
@@ -31,7 +33,7 @@ int gm_front_open(
 {
 	char why[GM_ENDPOINT_WHY] = "";
 	int socket, admin_socket;
-	int r = gm_service_listen_sockets(&socket, &admin_socket);
+	int r = gm_service_listen_sockets(&socket, &admin_socket, &front->left);
 	if (r < 0) {
 		gm_log(GM_LOG_ERROR,
 			"socket activation: the service manager must pass exactly one listening SOCK_SEQPACKET socket, and at most one for administrators");
@@ -98,4 +100,6 @@ void gm_front_close(struct gm_front *front)
 	if (front->open)
 		gm_endpoint_close(&front->endpoint);
 	front->admin_open = front->open = false;
+	free(front->left);
+	front->left = NULL;
 }

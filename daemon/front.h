@@ -18,6 +18,7 @@ struct gm_front {
 	struct gm_endpoint endpoint, admin_endpoint;
 	bool open, admin_open;
 	struct gm_listener *listener, *admin_listener;
+	int *left; /* of the unit's store, up to -1 (gm_service_listen_sockets()); NULL: nothing */
 };
 
 /* Opens the sockets. path "": the default. admin_group -1: there is none. On error, logs why and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * systemd. Nothing else of the daemon uses libsystemd, so the daemon is the same program with and without a
+ * systemd. Little else of the daemon uses libsystemd (keeper_store.h), so the daemon is the same program with and without a
  * service manager. If the manager cannot be told something, that is not an error.
  */
 #include "daemon/service.h"
@@ -19,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "daemon/keep/keep.h"
 
 #define GM_SERVICE_FIELDS 32
 /* Maximum time to wait until the service manager has read a message, in µs. */
@@ -93,15 +94,22 @@ static int service_find_sockets(char *const *names, int n, int *ret_socket, int 
 	return *ret_socket >= 0;
 }
 
-/* Closes descriptors that another version of the daemon kept in the fd store, which has copies. */
-static void service_close_others(char *const *names, int n, int socket, int admin_socket)
+/* Sets aside what the daemon before left in the unit's store. Closes other descriptors from there, which another version may have
+ * left; systemd has copies. */
+static void service_sort_others(
+	char *const *names, int n, int socket, int admin_socket, int **ret_left)
 {
 	const char *first = NULL;
-	int closed = 0;
+	int closed = 0, n_left = 0;
+	int *left = calloc((size_t)n + 1, sizeof(*left));
 	for (int i = 0; i < n; i++) {
 		int fd = SD_LISTEN_FDS_START + i;
 		if (fd == socket || fd == admin_socket)
 			continue;
+		if (left && strcmp(names[i], GM_KEEPER_STORE_NAME) == 0) {
+			left[n_left++] = fd;
+			continue;
+		}
 		first = first ? first : names[i];
 		close(fd);
 		closed++;
@@ -110,6 +118,9 @@ static void service_close_others(char *const *names, int n, int socket, int admi
 		gm_log(GM_LOG_WARNING,
 			"%d descriptor%s passed by the service manager and not known here (first: %s): closed; stop the service to empty its fd store",
 			closed, closed == 1 ? "" : "s", first);
+	if (left)
+		left[n_left] = -1;
+	*ret_left = left;
 }
 
 bool gm_service_passes_sockets(void)
@@ -117,17 +128,18 @@ bool gm_service_passes_sockets(void)
 	return sd_listen_fds(0) > 0;
 }
 
-int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket)
+int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_left)
 {
 	char **names = NULL;
 
 	*ret_socket = *ret_admin_socket = -1;
+	*ret_left = NULL;
 	int n = sd_listen_fds_with_names(1, &names);
 	if (n <= 0)
 		return n;
 	int r = service_find_sockets(names, n, ret_socket, ret_admin_socket);
 	if (r >= 0)
-		service_close_others(names, n, *ret_socket, *ret_admin_socket);
+		service_sort_others(names, n, *ret_socket, *ret_admin_socket, ret_left);
 	for (int i = 0; i < n; i++)
 		free(names[i]);
 	free(names);

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The service manager. Without one, no function here does anything. Only this file uses
- * libsystemd. */
+/* The service manager. Without one, no function here does anything. Besides this file, only
+ * common/wire/keeper_store uses libsystemd. */
 
 /* Sends log lines with their fields to the journal, if stderr goes there. */
 void gm_service_init_log(void);
@@ -17,10 +17,11 @@ bool gm_service_passes_sockets(void);
  * Finds the sockets that socket activation passed: that of gpumemd.socket, or else the only one that
  * listens, and that of the unit whose name ends in -admin.socket (-1: none). They are CLOEXEC, and listening
  * SOCK_SEQPACKET Unix sockets. Returns 1 and the sockets; 0 if none was passed; or -EINVAL if there
- * are several, or one of another kind. Closes every other descriptor that was passed, from an fd
- * store, and logs that.
+ * are several, or one of another kind. ret_left are the descriptors that the daemon before left in the store of the unit
+ * (keeper_store.h): an array that ends with -1, which the caller frees, or NULL. Closes every other descriptor that was passed,
+ * from an fd store, and logs that.
  */
-int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket);
+int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_left);
 
 void gm_service_ready(const char *status);
 void gm_service_reloading(void);

@@ -61,7 +61,7 @@ ctl:            common common/text ctl/io ctl/verb
 # may not. A header written with < is a system header; "autoconf.h" is what configure found.
 rules='
 ^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
-^<systemd/           ^(daemon/service|keeper/keeper_service)  only daemon/service and keeper/keeper_service use libsystemd
+^<systemd/           ^(daemon/service|keeper/keeper_service|common/wire/keeper_store)  only daemon/service, keeper/keeper_service and common/wire/keeper_store use libsystemd
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
 ^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config

@@ -69,4 +69,7 @@ struct gm_keeper_message {
 };
 _Static_assert(sizeof(struct gm_keeper_message) == 24, "the same for every compiler");
 
+/* The name of the descriptors that a service manager stores (keeper_store.h). */
+#define GM_KEEPER_STORE_NAME "items"
+
 #endif

@@ -118,7 +118,7 @@ static void service_take_store(void *ctx, const char *value)
 
 void gm_doctor_service(struct gm_doctor *doctor)
 {
-	char store[64] = "", room[96] = "none";
+	char store[64] = "";
 	struct doctor_unit unit;
 
 	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
@@ -160,9 +160,10 @@ void gm_doctor_service(struct gm_doctor *doctor)
 		return;
 	}
 
-	if (*store && strcmp(store, "0") != 0)
-		snprintf(room, sizeof(room), "for %s, not used", store);
+	bool stores = *store && strcmp(store, "0") != 0;
 	gm_doctor_say(doctor, GM_DOCTOR_OK, "service", GM_DOCTOR_NO_DEVICE, NULL,
-		"systemd, unit installed%s%s; fd store: %s, because the keeper has what must outlive the daemon",
-		*unit.active ? ", " : "", unit.active, room);
+		"systemd, unit installed%s%s; fd store: %s%s", *unit.active ? ", " : "",
+		unit.active, stores ? "for " : "none",
+		stores ? store
+		       : ", so a restart while the keeper is missing gives up what clients hold");
 }

@@ -16,6 +16,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/wire/keeper_store.h"
 #include "common/wire/seqpacket.h"
 
 /* How long the keeper has to answer at least, once it was found. */
@@ -95,6 +96,69 @@ static int keep_find_keeper(struct gm_keep *keep, uint64_t wait_ms, char why[GM_
 	}
 }
 
+/* ---- what the daemon before left */
+
+/* Adds an item of the store. It is newer than that of the keeper, if both have it. */
+static int keep_put_left(void *ctx, uint64_t kind, uint64_t id, int fd)
+{
+	struct gm_keep *keep = ctx;
+	struct gm_keep_item *item = gm_keep_item_find(keep, (enum gm_keep_kind)kind, id);
+	if (!item)
+		item = gm_keep_item_add(keep, (enum gm_keep_kind)kind, id, fd);
+	else
+		gm_close(item->fd);
+	if (!item) {
+		gm_close(fd);
+		return -ENOMEM;
+	}
+	gm_keep_item_dequeue(keep, item);
+	item->fd = fd;
+	item->owned = true;
+	gm_keep_link_send(keep, item);
+	return 0;
+}
+
+/* Gives the keeper what the daemon before left with the service manager. */
+static int keep_take_left(struct gm_keep *keep, int *left, uint64_t wait_ms, char why[GM_KEEP_WHY])
+{
+	uint64_t until_ns = gm_clock_ns() + wait_ms * GM_NS_PER_MS;
+	int r = 0;
+	if (!left || left[0] < 0)
+		return 0;
+	for (; *left >= 0; *left = gm_close(*left), left++) {
+		int taken = gm_keeper_store_take(*left, keep_put_left, keep);
+		if (taken < 0)
+			gm_log(GM_LOG_ERROR,
+				"cannot take all that the daemon before left: %s; is LimitNOFILE= lower than before?",
+				strerror(-taken));
+		if (r == 0)
+			r = gm_keep_link_flush(keep, until_ns);
+	}
+	gm_keeper_store_forget();
+	if (r == 0)
+		return 0;
+	snprintf(why, GM_KEEP_WHY,
+		"%.300s: the keeper does not take what the daemon before left: %s", keep->path,
+		strerror(-r));
+	(void)gm_keep_leave(keep);
+	return r;
+}
+
+int gm_keep_leave(struct gm_keep *keep)
+{
+	struct gm_keeper_store store;
+	const struct gm_keep_item *item;
+	int r = gm_keeper_store_begin(&store);
+	if (r < 0)
+		return r;
+	for (item = keep->items; item; item = item->hh.next)
+		if (!item->closing)
+			gm_keeper_store_add(&store, item->key.kind, item->key.id, item->fd);
+	return gm_keeper_store_end(&store);
+}
+
+/* ---- the ledger */
+
 /* Opens the ledger that the keeper has, or makes a new one. */
 static int keep_open_ledger(struct gm_keep *keep, uint64_t most, char why[GM_KEEP_WHY])
 {
@@ -165,6 +229,8 @@ int gm_keep_open(uv_loop_t *loop, const struct gm_keep_options *options,
 	snprintf(why, GM_KEEP_WHY, "out of memory");
 	if (r == 0)
 		r = keep_find_keeper(keep, options->wait_ms, why);
+	if (r == 0)
+		r = keep_take_left(keep, options->left, options->wait_ms, why);
 	if (r == 0)
 		r = keep_open_ledger(keep, options->ledger_most, why);
 	if (r < 0) {
@@ -315,9 +381,17 @@ int gm_keep_withdraw(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, 
 	return GM_KEEP_E_WAIT;
 }
 
+void gm_keep_ask(struct gm_keep *keep)
+{
+	keep->asking = keep->ready;
+	keep->asked = false;
+	if (keep->asking)
+		gm_keep_link_poll(keep, true);
+}
+
 bool gm_keep_is_ready(const struct gm_keep *keep)
 {
-	return keep->ready && !keep->waiting;
+	return keep->ready && !keep->waiting && !keep->asking;
 }
 
 void gm_keep_get_state(const struct gm_keep *keep, struct gm_keep_state *ret)

@@ -17,7 +17,7 @@
  * says, nor a rule about memory.
  *
  * All of it runs on the loop's thread. In this order:
- *   at the start   gm_keep_open() takes everything back. gm_keep_each_record() and gm_keep_claim()
+ *   at the start   gm_keep_open() takes everything back, from the keeper and from the service manager. gm_keep_each_record() and gm_keep_claim()
  *                  adopt it. gm_keep_settle() closes what nobody claimed.
  *   a new chunk    gm_keep_deposit(), then gm_keep_record(), then the answer to the client
  *   its end        gm_keep_erase(), then gm_keep_withdraw(). The daemon destroys the chunk when the keeper
@@ -43,10 +43,12 @@ struct gm_keep_options {
 	const char *program;  /* to start if nobody listens; NULL: somebody else starts it */
 	uint64_t ledger_most; /* bytes; 0: as many as it ever takes */
 	uint64_t wait_ms;     /* how long to wait for the keeper */
+	int *left; /* descriptors that gm_keep_leave() stored, up to -1; NULL: none. Each is closed when it was read */
 };
 
 /*
- * Connects to the keeper, or starts one, and takes back everything that it holds. Opens the ledger
+ * Connects to the keeper, or starts one, and takes back everything that it holds. Gives it what the daemon before left with the
+ * service manager; if the keeper dies meanwhile, everything is left there again. Opens the ledger
  * that is among it, or makes a new one; a ledger whose header is damaged is replaced, which the log
  * says. Blocks, for wait_ms at most. On error, returns a negative errno, and why names the cause and the
  * remedy:
@@ -66,6 +68,12 @@ int gm_keep_open(uv_loop_t *loop, const struct gm_keep_options *options,
  * it has closed the handles. keep may be NULL.
  */
 void gm_keep_close(struct gm_keep *keep, bool empty);
+
+/*
+ * Leaves everything that the keeper should have with the service manager, for the next daemon. Meant for the end of a daemon that
+ * has no such keeper. On error, returns a negative errno, and some is lost; -ENOTCONN: no service manager runs this process.
+ */
+int gm_keep_leave(struct gm_keep *keep);
 
 /* ---- the ledger. See gm_records_write() and its neighbours */
 
@@ -114,6 +122,9 @@ int gm_keep_deposit(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, i
  * and the fd must stay open until then. */
 int gm_keep_withdraw(struct gm_keep *keep, enum gm_keep_kind kind, uint64_t id, void *user);
 
+/* Asks the keeper for a sign of life. Until it has given one, or another keeper has everything, gm_keep_is_ready() is false. Then
+ * changed() is called. A keeper that was killed before this call gives none, even if it still looks connected. */
+void gm_keep_ask(struct gm_keep *keep);
 /* Whether the keeper has all that was deposited. */
 bool gm_keep_is_ready(const struct gm_keep *keep);
 

@@ -6,6 +6,7 @@
 #include "daemon/keep/keep_private.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,8 @@ void gm_keep_link_check_ready(struct gm_keep *keep)
 		keep->events->changed(keep->ctx, true);
 }
 
-static void keep_flush(struct gm_keep *keep)
+/* Sends what is queued, as far as the socket has room. */
+static int keep_flush_some(struct gm_keep *keep)
 {
 	int r = 0;
 	for (int i = 0; i < KEEP_SLICE && keep->queue; i++) {
@@ -97,14 +99,59 @@ static void keep_flush(struct gm_keep *keep)
 				item->key.id, item->user);
 		}
 	}
+	return r;
+}
 
-	/* The socket may have room while the kernel wants fewer descriptors on their way: polling it
-	 * would spin. */
-	bool short_of_room = r == -ETOOMANYREFS || r == -ENOMEM || r == -ENOBUFS;
+/* Whether the kernel wants fewer descriptors on their way. The socket may have room: polling it would spin. */
+static bool keep_is_short_of_room(int error)
+{
+	return error == -ETOOMANYREFS || error == -ENOMEM || error == -ENOBUFS;
+}
+
+/* Asks for a sign of life: a keeper of any version says that it has closed an item that it does not have. */
+static int keep_send_question(struct gm_keep *keep)
+{
+	struct gm_keeper_message message = {.verb = GM_KEEPER_CLOSE};
+	int r = gm_seqpacket_send(keep->link->socket, &message, sizeof(message), NULL, 0);
+	keep->asked = r == 0;
+	return r;
+}
+
+static void keep_flush(struct gm_keep *keep)
+{
+	int r = keep_flush_some(keep);
+	if (keep->asking && !keep->asked && !keep->queue)
+		r = keep_send_question(keep);
+
+	bool short_of_room = keep_is_short_of_room(r);
 	if (short_of_room)
 		uv_timer_start(&keep->retry, keep_on_retry, GM_KEEP_STARTING_MS, 0);
-	gm_keep_link_poll(keep, keep->queue && !short_of_room);
+	gm_keep_link_poll(keep, (keep->queue || (keep->asking && !keep->asked)) && !short_of_room);
 	gm_keep_link_check_ready(keep);
+}
+
+int gm_keep_link_flush(struct gm_keep *keep, uint64_t until_ns)
+{
+	while (keep->queue) {
+		int r = keep_flush_some(keep);
+		if (r < 0 && r != -EAGAIN && !keep_is_short_of_room(r))
+			return r;
+		if (gm_clock_ns() >= until_ns)
+			return -ETIMEDOUT;
+		if (r == 0)
+			continue;
+
+		/* The keeper reads nothing while it cannot answer. */
+		struct pollfd p = {.fd = keep->link->socket, .events = POLLIN};
+		p.events |= r == -EAGAIN ? POLLOUT : 0;
+		if (poll(&p, 1, r == -EAGAIN ? gm_clock_poll_ms(until_ns) : GM_KEEP_STARTING_MS) >
+				0 &&
+			(p.revents & POLLIN))
+			r = gm_keep_link_receive(keep);
+		if (r < 0 && r != -EAGAIN && !keep_is_short_of_room(r))
+			return r;
+	}
+	return 0;
 }
 
 /* ---- the end of a connection */
@@ -166,7 +213,7 @@ static void keep_lose(struct gm_keep *keep)
 
 	gm_keep_link_close(keep);
 	keep->restarts += keep->ready;
-	keep->ready = keep->copies_gone = false;
+	keep->ready = keep->copies_gone = keep->asking = false;
 	keep->lost_ns = gm_clock_ns();
 	if (!keep->said_away)
 		gm_log(GM_LOG_WARNING, "the keeper is gone; new memory waits until %s",
@@ -243,6 +290,11 @@ static int keep_take_message(
 		keep->phase = KEEP_CONNECTED;
 		return 0;
 	case GM_KEEPER_CLOSED:
+		if (!message->kind && keep->asked) {
+			keep->asking = keep->asked = false;
+			keep->events->changed(keep->ctx, true);
+			return 0;
+		}
 		item = gm_keep_item_find(keep, (enum gm_keep_kind)message->kind, message->id);
 		if (item && item->unconfirmed && --item->unconfirmed == 0 && item->closing &&
 			!item->queued)

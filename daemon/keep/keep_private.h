@@ -55,6 +55,7 @@ struct gm_keep {
 	bool opening;  /* gm_keep_open() is under way: items are new to us */
 	bool busy;     /* the keeper said that it has another daemon */
 	bool ready;
+	bool asking, asked;           /* it is to give a sign of life; it was told so */
 	bool said_away, said_trouble; /* the log says so */
 	bool copies_gone;             /* no keeper has items of the one before */
 
@@ -105,6 +106,8 @@ void gm_keep_link_close(struct gm_keep *keep);
 int gm_keep_link_receive(struct gm_keep *keep);
 /* Sends what the item needs now, or puts it into the queue. Returns 0 or GM_KEEP_E_WAIT. */
 int gm_keep_link_send(struct gm_keep *keep, struct gm_keep_item *item);
+/* Sends what is queued. Blocks, until then at most. Returns a negative errno if the connection is of no use any more. */
+int gm_keep_link_flush(struct gm_keep *keep, uint64_t until_ns);
 /* From now on the loop reads from the connection; writable: and sends what is queued. */
 void gm_keep_link_poll(struct gm_keep *keep, bool writable);
 /* Tells that the keeper has everything, if that is so and was not before. */

@@ -79,7 +79,7 @@ found "no container" 0 container null ok "not in one" -
 found "a daemon that does not run is no failure, and the command is for the socket in use" 0 socket null note "not running" \
 	"run 'gpumemd --socket $GPUMEM_SOCKET'"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
-found "the unit is there, and nothing is kept in systemd's fd store" 0 service null ok "fd store: none, because the keeper has what must outlive the daemon" -
+found "the unit is there, and has no fd store" 0 service null ok "fd store: none, so a restart while the keeper is missing gives up what clients hold" -
 found "the configuration is read" 0 config null ok "backend auto, transport auto" -
 [ "$(value ok)" = true ] && ok "and all of it is ok" || not_ok "and all of it is ok"
 doctor --measure
@@ -333,7 +333,7 @@ fresh
 cp "$build/systemd/gpumemd.service" "$dir/root/usr/lib/systemd/system/"
 for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o size=16m,mode=1777 tmpfs "$GPUMEM_FAKE_DIR/gpu$i"; done
 doctor
-found "our own unit has no fd store" 0 service null ok "fd store: none" -
+found "our own unit has an fd store" 0 service null ok "fd store: for 256" -
 found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; 8192 clients and 8192 chunks per device need 114752" -
 found "and its memory is enough" 0 memory null ok "17.0G" -
 found "there are eight of them" 0 device 7 ok "Fake GPU 7" -
@@ -346,7 +346,7 @@ fresh
 mkdir -p "$dir/root/etc/systemd/system/gpumemd.service.d"
 printf '[Service]\nFileDescriptorStoreMax=8448\nLimitNOFILE=1024\n' >"$dir/root/etc/systemd/system/gpumemd.service.d/small.conf"
 doctor
-found "a drop-in's fd store is not used" 0 service null ok "fd store: for 8448, not used" -
+found "a drop-in sets the fd store" 0 service null ok "fd store: for 8448" -
 found "a drop-in leaves too few descriptors for two devices and pinned memory" 0 descriptors null warn "need 65600" LimitNOFILE
 printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\n' >"$dir/root/etc/gpumemd/gpumemd.conf"
 doctor

@@ -15,9 +15,11 @@ tests=(
 	both_in_one_command
 	the_keeper_and_then_the_daemon_is_killed
 	a_keeper_that_is_killed_and_then_the_daemon_stops
+	a_keeper_that_is_killed_and_then_the_daemon_restarts
 	thousands_of_descriptors_outlive_the_keeper
 	nothing_is_left_in_the_store
 	stopping_the_keeper_gives_up_everything
+	stopping_both_without_a_keeper_gives_up_everything
 )
 enter_sandbox "$@"
 [ ! -d old ] || tests+=(an_earlier_version_is_replaced_in_one_command)
@@ -89,6 +91,7 @@ end_daemon() {
 	from=$(next_line events)
 	systemctl kill --signal TERM gpumemd && await events "$from" '^ended success exited 0' >/dev/null && status_works
 }
+a_keeper_that_is_killed_and_then_the_daemon_restarts() { rounds_of kill_keeper "systemctl restart gpumemd"; }
 a_keeper_that_is_killed_and_then_the_daemon_stops() { rounds_of kill_keeper end_daemon; }
 
 as_daemon() { prlimit --nofile="$(most_files)" setpriv --reuid gpumemd --regid gpumemd --clear-groups systemd_worker "$@"; }
@@ -106,7 +109,8 @@ thousands_of_descriptors_outlive_the_keeper() {
 }
 
 nothing_is_left_in_the_store() {
-	expect "stored descriptors" "$(property NFileDescriptorStore gpumemd-keeper.service)" 0
+	expect "stored descriptors" "$(property NFileDescriptorStore gpumemd-keeper.service)" 0 &&
+		expect "stored descriptors of the daemon" "$(property NFileDescriptorStore)" 0
 }
 
 stopping_the_keeper_gives_up_everything() {
@@ -115,6 +119,19 @@ stopping_the_keeper_gives_up_everything() {
 	systemctl stop gpumemd.socket gpumemd.service && systemctl stop gpumemd-keeper &&
 		await log "$from" 'systemd has what clients hold .* if this is a restart' >/dev/null &&
 		expect "stored descriptors" "$(property NFileDescriptorStore gpumemd-keeper.service)" 0 || status=1
+	systemctl start gpumemd.socket gpumemd.service && expect "leases" "$(figure leases)" 0 || status=1
+	end_guard
+	return "$status"
+}
+
+# The daemon leaves everything in the store of its unit, which a stop empties.
+stopping_both_without_a_keeper_gives_up_everything() {
+	local from status=0
+	start_guard || return 1
+	from=$(next_line log)
+	kill_keeper && systemctl stop gpumemd.socket gpumemd.service gpumemd-keeper &&
+		await log "$from" 'systemd has it, and gives it to the next gpumemd if this is a restart' >/dev/null &&
+		nothing_is_left_in_the_store || status=1
 	systemctl start gpumemd.socket gpumemd.service && expect "leases" "$(figure leases)" 0 || status=1
 	end_guard
 	return "$status"

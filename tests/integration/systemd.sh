@@ -259,7 +259,7 @@ what_clients_hold_is_known_after_each_of_these() {
 # Puts descriptors into the service's store, as another version could have left them. The next start gets them.
 what_somebody_stored_does_not_keep_it_from_starting() {
 	local from log_from pid conf=$SYSTEMD_UNIT_PATH/gpumemd.service.d/store.conf status=0
-	expect "our unit's own store" "$(property FileDescriptorStoreMax)" 0 || return 1
+	expect "our unit's own store" "$(property FileDescriptorStoreMax)" 256 || return 1
 	cat >"$conf" <<-'UNIT'
 		[Service]
 		FileDescriptorStoreMax=4

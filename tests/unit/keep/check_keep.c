@@ -351,6 +351,35 @@ static void start_small_keeper(const char *path, rlim_t limit)
 	ck_assert_int_eq(status, 0);
 }
 
+START_TEST(a_keeper_that_gives_no_sign_of_life_does_not_count)
+{
+	struct keep_world world;
+	char path[256];
+	world_scratch(path);
+	world_open(&world, path);
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	pid_t keeper = world_state(&world).pid;
+	ck_assert_int_eq(kill(keeper, SIGSTOP), 0);
+	gm_keep_ask(world.keep);
+	for (int i = 0; i < 3; i++)
+		uv_run(&world.loop, UV_RUN_NOWAIT);
+	ck_assert(!gm_keep_is_ready(world.keep));
+	ck_assert_int_eq(kill(keeper, SIGCONT), 0);
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	ck_assert_uint_eq(world.lost, 0);
+	ck_assert_uint_eq(world.back, 1);
+
+	/* It was killed, and the loop has not noticed yet. */
+	world_kill_keeper(&world);
+	ck_assert(gm_keep_is_ready(world.keep));
+	gm_keep_ask(world.keep);
+	ck_assert(!gm_keep_is_ready(world.keep));
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	ck_assert_uint_eq(world.lost, 1);
+	world_close(&world, true);
+}
+END_TEST
+
 START_TEST(what_a_full_keeper_is_to_close_makes_room_at_once)
 {
 	struct keep_world world;
@@ -629,6 +658,7 @@ int main(void)
 	tcase_add_test(tc, the_next_keeper_gets_everything_again);
 	tcase_add_test(tc, what_a_dead_keeper_was_to_close_is_closed);
 	tcase_add_test(tc, deposits_wait_while_the_keeper_does_not_read);
+	tcase_add_test(tc, a_keeper_that_gives_no_sign_of_life_does_not_count);
 	tcase_add_test(tc, what_a_full_keeper_is_to_close_makes_room_at_once);
 	tcase_add_test(tc, a_full_keeper_refuses_and_loses_nothing);
 	tcase_add_test(tc, a_second_daemon_is_refused_while_the_first_one_lives);

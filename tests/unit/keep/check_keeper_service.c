@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of what a keeper leaves with the service manager, and of the next one, which takes it. The test is the manager. */
+/* Tests of what a keeper or a daemon leaves with the service manager, and of the next one, which takes it. The test is the
+ * manager. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "common/wire/keeper_store.h"
 #include "common/wire/keeper_wire.h"
 #include "common/wire/seqpacket.h"
 #include "tests/unit/keep/keep_fixture.h"
@@ -229,6 +231,183 @@ START_TEST(what_is_closed_while_the_keeper_restarts_is_closed_in_the_next_one)
 }
 END_TEST
 
+/* ---- a daemon that ends without a keeper */
+
+/* Runs a daemon whose keeper is killed, and which leaves everything. */
+static pid_t service_start_daemon(const struct manager *manager, pid_t keeper)
+{
+	struct keep_world world;
+	fflush(NULL);
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child > 0)
+		return child;
+	setenv("NOTIFY_SOCKET", manager->notify, 1);
+	service_open(&world, manager);
+	service_deposit(&world);
+	WORLD_WAIT(&world, gm_keep_is_ready(world.keep));
+	kill(keeper, SIGKILL);
+	WORLD_WAIT(&world, world.lost > 0);
+	if (gm_keep_withdraw(world.keep, GM_KEEP_CHUNK, 7, NULL) != GM_KEEP_E_WAIT)
+		_exit(98);
+	_exit(gm_keep_leave(world.keep) < 0);
+}
+
+/* Takes what is stored out of the manager, up to -1. */
+static void service_take_stored(struct manager *manager, int left[STORED_MOST + 1])
+{
+	memcpy(left, manager->stored, sizeof(manager->stored));
+	left[manager->n] = -1;
+	manager->n = 0;
+}
+
+START_TEST(the_next_daemon_gives_the_keeper_what_the_one_before_left)
+{
+	struct manager manager;
+	struct keep_world world;
+	int left[STORED_MOST + 1], fd = -1;
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	manager_await_end(&manager, service_start_daemon(&manager, keeper));
+	ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+	ck_assert_int_gt(manager.n, 0);
+	service_take_stored(&manager, left);
+
+	keeper = manager_start_ready(&manager);
+	setenv("NOTIFY_SOCKET", manager.notify, 1);
+	struct gm_keep_options options = {.path = manager.path, .wait_ms = 10000, .left = left};
+	int r = world_try(&world, &options);
+	ck_assert_msg(r == 0, "%d: %s", r, world.why);
+	unsetenv("NOTIFY_SOCKET");
+	manager.removed = false;
+	manager_read(&manager);
+	ck_assert(manager.removed);
+	/* It dies before its loop has turned once. The keeper has everything by then. */
+	world_close(&world, false);
+
+	service_open(&world, &manager);
+	for (uint64_t id = 1; id <= ITEMS; id++) {
+		r = gm_keep_claim(world.keep, GM_KEEP_CHUNK, id, &fd);
+		ck_assert_int_eq(r, id == 7 ? -ENOENT : 0);
+		if (r == 0)
+			ck_assert_uint_eq(world_content(fd), id);
+		if (r == 0)
+			close(fd);
+	}
+	world_close(&world, false);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+/* A keeper that takes one item and dies. Never returns. */
+static void dying_keeper(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct gm_keeper_message hello,
+		welcome = {.verb = GM_KEEPER_WELCOME, .id = 1000000, .value = GM_KEEPER_VERSION},
+		done = {.verb = GM_KEEPER_DONE};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		listen(listener, 1) < 0 || raise(SIGSTOP))
+		_exit(1);
+	int other = accept(listener, NULL, NULL);
+	if (read(other, &hello, sizeof(hello)) != sizeof(hello))
+		_exit(1);
+	gm_seqpacket_send(other, &welcome, sizeof(welcome), NULL, 0);
+	gm_seqpacket_send(other, &done, sizeof(done), NULL, 0);
+	if (read(other, &hello, sizeof(hello)) != sizeof(hello))
+		_exit(1);
+	_exit(0);
+}
+
+static pid_t service_start_dying(const char *path)
+{
+	int status;
+	unlink(path);
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0)
+		dying_keeper(path);
+	ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+	ck_assert(WIFSTOPPED(status));
+	kill(child, SIGCONT);
+	return child;
+}
+
+START_TEST(a_keeper_that_dies_while_it_is_given_what_was_left_loses_nothing)
+{
+	struct manager manager;
+	struct keep_world world;
+	int left[STORED_MOST + 1];
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	manager_await_end(&manager, service_start_daemon(&manager, keeper));
+	ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+	service_take_stored(&manager, left);
+
+	keeper = service_start_dying(manager.path);
+	fflush(NULL);
+	pid_t daemon = fork();
+	ck_assert_int_ge(daemon, 0);
+	if (daemon == 0) {
+		struct gm_keep_options options = {
+			.path = manager.path, .wait_ms = 10000, .left = left};
+		setenv("NOTIFY_SOCKET", manager.notify, 1);
+		_exit(world_try(&world, &options) == -EPIPE ? 0 : 1);
+	}
+	for (int i = 0; left[i] >= 0; i++)
+		close(left[i]);
+	manager.removed = false;
+	manager_await_end(&manager, daemon);
+	ck_assert(manager.removed);
+	ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+	ck_assert_int_gt(manager.n, 0);
+	service_take_stored(&manager, left);
+
+	keeper = manager_start_ready(&manager);
+	struct gm_keep_options options = {.path = manager.path, .wait_ms = 10000, .left = left};
+	int r = world_try(&world, &options);
+	ck_assert_msg(r == 0, "%d: %s", r, world.why);
+	ck_assert_uint_eq(world_state(&world).items, ITEMS); /* less one, and the ledger */
+	world_close(&world, false);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+static int service_put_none(void *ctx, uint64_t kind, uint64_t id, int fd)
+{
+	ck_abort_msg("an item");
+	return 0;
+}
+
+START_TEST(only_what_this_user_made_is_taken)
+{
+	int ends[2];
+	struct gm_keeper_message item = {.verb = GM_KEEPER_ITEM, .kind = GM_KEEP_CHUNK, .id = 1};
+	ck_assert_int_eq(pipe(ends), 0);
+	ck_assert_int_eq(gm_keeper_store_take(ends[0], service_put_none, NULL), -EPERM);
+	close(ends[0]);
+	close(ends[1]);
+	if (geteuid() != 0)
+		return;
+	ck_assert_int_eq(seteuid(64998), 0);
+	int r = socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends);
+	ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_int_eq(r, 0);
+	ck_assert_int_eq(gm_seqpacket_send(ends[0], &item, sizeof(item), &ends[0], 1), 0);
+	ck_assert_int_eq(gm_keeper_store_take(ends[1], service_put_none, NULL), -EPERM);
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
+/* ---- a keeper of an earlier version */
+
 /* A keeper of version 1, as far as a process that takes its items sees it. Never returns. */
 static void old_keeper(const char *path, uint64_t version)
 {
@@ -320,6 +499,9 @@ int main(void)
 	tcase_add_test(tcase, the_next_keeper_has_what_the_one_before_left);
 	tcase_add_test(tcase, what_the_keeper_had_not_read_is_left_as_well);
 	tcase_add_test(tcase, what_is_closed_while_the_keeper_restarts_is_closed_in_the_next_one);
+	tcase_add_test(tcase, the_next_daemon_gives_the_keeper_what_the_one_before_left);
+	tcase_add_test(tcase, a_keeper_that_dies_while_it_is_given_what_was_left_loses_nothing);
+	tcase_add_test(tcase, only_what_this_user_made_is_taken);
 	tcase_add_test(tcase, what_a_keeper_of_version_1_holds_is_handed_over);
 	tcase_add_test(tcase, a_keeper_that_leaves_its_items_itself_is_not_asked);
 	tcase_add_test(tcase, without_a_keeper_there_is_nothing_to_hand_over);
