@@ -41,6 +41,15 @@ static ino_t report_copy_inode;
 /* Descriptors below are left to the program, which may count on the lowest free one. */
 #define REPORT_COPY_LEAST 100
 
+/* Whether the program has left the copy open. */
+static bool report_copy_is_ours(void)
+{
+	struct stat st;
+
+	return report_copy >= 0 && fstat(report_copy, &st) == 0 &&
+	       st.st_dev == report_copy_device && st.st_ino == report_copy_inode;
+}
+
 /* The name given to gpumem-run, or the program's. */
 static const char *report_name(void)
 {
@@ -63,27 +72,36 @@ static bool report_stderr_is_ours(void)
 	       (uint64_t)now.st_ino == settings->stderr_inode;
 }
 
-/* Writes a line at once, or not at all: the program must neither wait for who reads it, nor be stopped or ended by the write. */
-static void report_write(const char *line, size_t n)
+/* Writes a line. The program is neither stopped nor ended by the write. */
+static void report_write(int fd, const char *line, size_t n)
 {
-	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 	const struct timespec now = {0};
 	sigset_t held, before, pending;
 
-	if (poll(&out, 1, 0) != 1 || out.revents != POLLOUT)
-		return;
 	sigemptyset(&held);
 	sigaddset(&held, SIGPIPE);
 	sigaddset(&held, SIGTTOU);
 	if (pthread_sigmask(SIG_BLOCK, &held, &before) != 0)
 		return;
 	sigpending(&pending);
-	if (write(STDERR_FILENO, line, n) < 0 && errno == EPIPE &&
-		!sigismember(&pending, SIGPIPE)) {
+	if (write(fd, line, n) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) {
 		sigdelset(&held, SIGTTOU);
 		(void)sigtimedwait(&held, NULL, &now);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Replaces what a terminal could take for a command: the name may be that of any file. The line ends with a newline. */
+static void report_clean(char *line, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)line[i], next = (unsigned char)line[i + 1];
+		if (c < ' ' || c == 0x7f)
+			line[i] = ' ';
+		else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+			line[i] = line[i + 1] = ' ';
+	}
+	line[n - 1] = '\n';
 }
 
 void gm_report_tell(const char *why)
@@ -99,12 +117,11 @@ void gm_report_tell(const char *why)
 		return;
 	if ((size_t)n >= sizeof line)
 		n = sizeof line - 1;
-	/* The name may be that of any file. */
-	for (int i = 0; i < n; i++)
-		if ((unsigned char)line[i] < ' ')
-			line[i] = ' ';
-	line[n - 1] = '\n';
-	report_write(line, (size_t)n);
+	report_clean(line, (size_t)n);
+	/* At once, or not at all: the program must not wait for a process that reads. */
+	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+	if (poll(&out, 1, 0) == 1 && out.revents == POLLOUT)
+		report_write(STDERR_FILENO, line, (size_t)n);
 }
 
 /* ---- counting */
@@ -148,6 +165,10 @@ void gm_report_after_fork(void)
 	/* Another thread of the parent may have the lock, and may have written a part of the sentence. */
 	pthread_mutex_init(&report_lock, NULL);
 	memset(report_last, 0, sizeof report_last);
+	/* Who reads the parent's stderr must not wait for a child that has closed its own. */
+	if (report_copy_is_ours())
+		close(report_copy);
+	report_copy = -1;
 	atomic_store(&report_told, false);
 	atomic_store(&report_refusals, 0);
 	atomic_store(&report_chunks, 0);
@@ -240,10 +261,9 @@ static void report_last_line(const char *line)
 	struct stat st;
 
 	if (fstat(STDERR_FILENO, &st) == 0)
-		fputs(line, stderr);
-	else if (report_copy >= 0 && fstat(report_copy, &st) == 0 &&
-		 st.st_dev == report_copy_device && st.st_ino == report_copy_inode)
-		(void)!write(report_copy, line, strlen(line));
+		report_write(STDERR_FILENO, line, strlen(line));
+	else if (report_copy_is_ours())
+		report_write(report_copy, line, strlen(line));
 }
 
 void gm_report_print(void)
@@ -270,5 +290,8 @@ void gm_report_print(void)
 		snprintf(line, sizeof line,
 			"gpumem-run: %.63s (%d): no CUDA call asked for device memory\n",
 			report_name(), (int)getpid());
+	if (!*line)
+		return;
+	report_clean(line, strlen(line));
 	report_last_line(line);
 }

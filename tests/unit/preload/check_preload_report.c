@@ -3,6 +3,7 @@
  * its parent holds the child up. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -78,17 +79,18 @@ END_TEST
 static int child_prints(void)
 {
 	char text[512] = "";
-	FILE *said = fmemopen(text, sizeof(text), "w"), *real = stderr;
-	if (!said)
+	int ends[2], real = dup(STDERR_FILENO);
+	if (real < 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(ends[1], STDERR_FILENO) < 0)
 		return 3;
-	setbuf(said, NULL);
-	stderr = said;
 	gm_report_print();
-	stderr = real;
-	fclose(said);
+	dup2(real, STDERR_FILENO);
+	ssize_t n = read(ends[0], text, sizeof text - 1);
+	close(real);
+	close(ends[0]);
+	close(ends[1]);
 	if (strstr(text, "1 refused; the last: the child was refused\n"))
 		return 2;
-	return text[0] != '\0';
+	return n > 0;
 }
 
 static int child_refused_once(void)
@@ -214,6 +216,84 @@ START_TEST(a_reader_that_is_gone_ends_no_program)
 }
 END_TEST
 
+/* ---- the last line */
+
+static int child_reports(void)
+{
+	gm_report_refused();
+	gm_report_print();
+	return 0;
+}
+
+static int child_reports_on_the_copy(void)
+{
+	gm_report_begin();
+	close(STDERR_FILENO);
+	return child_reports();
+}
+
+START_TEST(a_report_that_nobody_reads_ends_no_program)
+{
+	close(pipe_as_stderr());
+	signal(SIGPIPE, SIG_DFL);
+	ck_assert_int_eq(in_child(child_reports), 0);
+	ck_assert_int_eq(in_child(child_reports_on_the_copy), 0);
+}
+END_TEST
+
+START_TEST(no_control_character_of_a_name_is_printed)
+{
+	char text[512] = "", expected[128];
+	int fd = pipe_as_stderr();
+
+	setenv("GPUMEM_RUN_NAME", "a\033[2J\177\302\233b\303\274\n", 1);
+	setenv("GPUMEM_RUN_STDERR", "", 1);
+	gm_report_refused();
+	gm_report_print();
+	ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
+	snprintf(expected, sizeof expected, "gpumem-run: a [2J   b\303\274  (%d): 0 allocations",
+		(int)getpid());
+	ck_assert_msg(strncmp(text, expected, strlen(expected)) == 0, "%s", text);
+	ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
+}
+END_TEST
+
+/* Becomes a daemon, as far as its standard files show, and lives until the pipe is closed. */
+static void live_on(int until)
+{
+	char byte;
+
+	gm_report_after_fork();
+	dup2(until, STDERR_FILENO);
+	while (read(until, &byte, 1) > 0)
+		;
+	_exit(0);
+}
+
+START_TEST(a_child_that_lives_on_does_not_hold_up_who_reads_stderr)
+{
+	int fd = pipe_as_stderr(), until[2], status;
+
+	ck_assert_int_eq(pipe2(until, O_CLOEXEC), 0);
+	pid_t program = fork();
+	ck_assert_int_ge(program, 0);
+	if (program == 0) {
+		close(until[1]);
+		gm_report_begin();
+		if (fork() == 0)
+			live_on(until[0]);
+		_exit(0);
+	}
+	dup2(until[1], STDERR_FILENO);
+	ck_assert_int_eq(waitpid(program, &status, 0), program);
+	ck_assert_int_eq(status, 0);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	ck_assert_int_eq(poll(&p, 1, -1), 1);
+	ck_assert_int_eq(read(fd, &(char){0}, 1), 0);
+	close(until[1]);
+}
+END_TEST
+
 int main(void)
 {
 	setenv("GPUMEM_RUN_REPORT", "1", 1);
@@ -228,6 +308,11 @@ int main(void)
 	tcase_add_test(tc, another_file_in_the_place_of_stderr_is_not_written_to);
 	tcase_add_test(tc, nobody_waits_for_a_reader_that_does_not_read);
 	tcase_add_test(tc, a_reader_that_is_gone_ends_no_program);
+	suite_add_tcase(suite, tc);
+	tc = tcase_create("report");
+	tcase_add_test(tc, a_report_that_nobody_reads_ends_no_program);
+	tcase_add_test(tc, no_control_character_of_a_name_is_printed);
+	tcase_add_test(tc, a_child_that_lives_on_does_not_hold_up_who_reads_stderr);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
