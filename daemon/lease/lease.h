@@ -38,7 +38,7 @@ struct gm_lease_info {
 	bool signals;        /* it has a control block */
 	int word;            /* with signals: the memfd of that; it is the lease's */
 	bool made;           /* the session that made it still has it */
-	bool piece;          /* the session made it, and it is one of gm_session_share_chunks() */
+	bool piece;          /* the session made it, and it is one of gm_session_share_some() */
 	const char *tag;
 };
 void gm_lease_info(

@@ -206,6 +206,10 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
 		memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
 		status = piece_begin(session, what, token, detail);
 		what->begun = true;
+	} else if (what->first && !piece_is_token_of(session, token)) {
+		status = gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+			"this client ended the token while chunks were being added to it");
+		piece_end(session, token, what->first, what->first + what->n_shared);
 	}
 	for (; status == GPUMEM_OK && what->n_split < what->n && slice > 0; slice--) {
 		size_t i = what->n_split;
@@ -228,18 +232,6 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
 	return false;
 }
 
-gpumem_status gm_session_share_chunks(struct gm_session *session,
-	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
-	char detail[GM_DETAIL_BYTES])
-{
-	struct gm_share_chunks rest = *what;
-	gpumem_status status;
-
-	while (gm_session_share_some(session, &rest, token, ret_leases, &status, detail))
-		continue;
-	return status;
-}
-
 bool gm_session_unshare_some(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n)
 {
@@ -249,16 +241,6 @@ bool gm_session_unshare_some(
 	piece_end(session, token, *at, next);
 	*at = next;
 	return next < end;
-}
-
-gpumem_status gm_session_unshare_chunks(
-	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
-{
-	uint32_t at = 0;
-
-	while (gm_session_unshare_some(session, token, &at, n))
-		continue;
-	return GPUMEM_OK;
 }
 
 gpumem_status gm_session_return_piece(

@@ -72,19 +72,15 @@ struct gm_share_chunks {
 /* Number of chunks that are split, shared or unshared in one go: some 10 microseconds' work. */
 #define GM_SHARE_SLICE 4
 /*
- * Shares chunks of leases that the session made with its trust domain. token: with first 0 the result,
- * else that of the first. A result other than GPUMEM_OK comes with its detail:
- *   GPUMEM_E_NOT_FOUND  A chunk is not in its lease, or the session did not make the token.
+ * Shares some chunks of leases that the session made with its trust domain. Returns whether there is more to do; if not,
+ * *ret_status is the result. Between two calls, the session may do anything. token: with first 0 the result, else that of
+ * the first. A result other than GPUMEM_OK comes with its detail:
+ *   GPUMEM_E_NOT_FOUND  A chunk is not in its lease, or the session did not make the token, or has ended it.
  *   GPUMEM_E_BUSY       A lease of several chunks is shared itself.
  *   GPUMEM_E_LIMIT, GPUMEM_E_HOST_MEMORY
  * Nothing is shared then, but some chunks may have become leases: ret_leases has the lease of each
  * chunk in any case, and 0 where that is not known.
  */
-gpumem_status gm_session_share_chunks(struct gm_session *session,
-	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
-	char detail[GM_DETAIL_BYTES]);
-/* Does a slice of the same. Returns whether there is more to do; if not, *ret_status is the result.
- * Between two calls, the session may do anything. */
 bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *what,
 	uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases, gpumem_status *ret_status,
 	char detail[GM_DETAIL_BYTES]);
@@ -93,10 +89,8 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
  * knows the lease that it is in. */
 gpumem_status gm_session_return_piece(
 	struct gm_session *session, uint64_t origin, uint64_t id, uint64_t index);
-/* Ends a token of so many chunks that the session made. Sessions that opened them keep them. */
-gpumem_status gm_session_unshare_chunks(
-	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n);
-/* Does a slice of the same, from *at on, which it moves. Returns whether there is more to do. */
+/* Ends some chunks of a token of n chunks that the session made, from *at on, which it moves. Returns whether there is more
+ * to do. Sessions that opened them keep them. */
 bool gm_session_unshare_some(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n);
 

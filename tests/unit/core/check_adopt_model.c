@@ -156,8 +156,8 @@ static void step_share_chunks(struct adopt_model *m, struct adopt_session *o)
 		m->n_tokens++;
 	}
 	if (model_roll(m, 6) == 0)
-		gm_session_unshare_chunks(o->s, token, (uint32_t)model_roll(m, 2 * PIECES));
-	m->shared += gm_session_share_chunks(o->s, &what, token, own, detail) == GPUMEM_OK;
+		fake_unshare_chunks(o->s, token, (uint32_t)model_roll(m, 2 * PIECES));
+	m->shared += fake_share_chunks(o->s, &what, token, own, detail) == GPUMEM_OK;
 }
 
 static void step_open(struct adopt_model *m, struct adopt_session *o)

@@ -172,4 +172,26 @@ const struct gm_request *fake_queue_holder(const struct fake_core *fake, uint32_
 struct gm_device_figures fake_figures(const struct fake_core *fake, uint32_t device);
 struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device);
 
+/* Shares chunks, slice after slice. See gm_session_share_some(). */
+static inline gpumem_status fake_share_chunks(struct gm_session *session,
+	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
+	char detail[GM_DETAIL_BYTES])
+{
+	struct gm_share_chunks rest = *what;
+	gpumem_status status;
+
+	while (gm_session_share_some(session, &rest, token, ret_leases, &status, detail))
+		;
+	return status;
+}
+
+static inline void fake_unshare_chunks(
+	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t n)
+{
+	uint32_t at = 0;
+
+	while (gm_session_unshare_some(session, token, &at, n))
+		;
+}
+
 #endif

@@ -54,7 +54,7 @@ static gpumem_status share_as(struct gm_session *session, const uint64_t *chunks
 
 	for (size_t i = 0; i < n; i++)
 		leases[i] = heap->id;
-	return gm_session_share_chunks(session, &what, token, own, detail);
+	return fake_share_chunks(session, &what, token, own, detail);
 }
 
 static gpumem_status share(const uint64_t *chunks, size_t n)
@@ -123,9 +123,9 @@ START_TEST(one_token_has_several_chunks_and_a_chunk_several_tokens)
 	ck_assert_uint_eq(maker->n_shares, 4);
 
 	/* The end of one does not end the other. */
-	ck_assert_int_eq(gm_session_unshare_chunks(mate, first, 3), GPUMEM_OK);
+	fake_unshare_chunks(mate, first, 3);
 	ck_assert_uint_eq(maker->n_shares, 4);
-	ck_assert_int_eq(gm_session_unshare_chunks(maker, first, 3), GPUMEM_OK);
+	fake_unshare_chunks(maker, first, 3);
 	ck_assert_uint_eq(maker->n_shares, 1);
 	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_OK);
 	memcpy(token, first, sizeof(first));
@@ -147,8 +147,29 @@ START_TEST(a_token_has_one_chunk_at_an_index)
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
 	ck_assert_uint_eq(gm_lease_chunk(opened, 0)->id, ids[2]);
 
-	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, 2), GPUMEM_OK);
+	fake_unshare_chunks(maker, token, 2);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(maker->n_shares, 0);
+}
+END_TEST
+
+/* Else they would be shared under a token that has ended. */
+START_TEST(nothing_is_added_to_a_token_that_ends_meanwhile)
+{
+	const uint64_t leases[] = {heap->id, heap->id, heap->id},
+		       chunks[] = {ids[1], ids[2], ids[0]};
+	struct gm_share_chunks what = {.leases = leases, .chunks = chunks, .n = 3, .first = 1};
+	uint64_t ret[3];
+	gpumem_status status;
+
+	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
+	ck_assert(gm_session_share_some(maker, &what, token, ret, &status, detail));
+	ck_assert_uint_eq(what.n_shared, 1);
+	ck_assert_uint_eq(maker->n_shares, 2);
+	fake_unshare_chunks(maker, token, 1);
+	ck_assert(!gm_session_share_some(maker, &what, token, ret, &status, detail));
+	ck_assert_int_eq(status, GPUMEM_E_NOT_FOUND);
+	ck_assert_ptr_nonnull(strstr(detail, "ended the token"));
 	ck_assert_uint_eq(maker->n_shares, 0);
 }
 END_TEST
@@ -163,7 +184,7 @@ START_TEST(a_token_has_no_more_chunks_than_a_client_has_shares)
 	ck_assert_int_eq(
 		share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 2, 0, false), GPUMEM_OK);
 	ck_assert_uint_eq(maker->n_shares, 3);
-	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, UINT32_MAX), GPUMEM_OK);
+	fake_unshare_chunks(maker, token, UINT32_MAX);
 	ck_assert_uint_eq(maker->n_shares, 0);
 }
 END_TEST
@@ -174,7 +195,7 @@ START_TEST(a_chunk_that_is_a_lease_stays_the_only_one_in_it)
 	struct fake_request q;
 
 	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
-	ck_assert_int_eq(gm_session_unshare_chunks(maker, token, 1), GPUMEM_OK);
+	fake_unshare_chunks(maker, token, 1);
 	struct gm_lease *piece = gm_session_find_lease(maker, own[0]);
 	fake_grow(&fake, &q, maker, piece, 2 * MiB);
 	fake_core_run(&fake);
@@ -341,7 +362,7 @@ START_TEST(without_memory_nothing_is_shared_and_the_client_hears_what_became_a_l
 		}
 		/* Uthash can do without a larger table. */
 		if (status == GPUMEM_OK) {
-			gm_session_unshare_chunks(maker, token, 3);
+			fake_unshare_chunks(maker, token, 3);
 			continue;
 		}
 		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
@@ -397,6 +418,7 @@ int main(void)
 	tcase_add_test(tcase, a_shared_chunk_leaves_its_lease_and_nothing_else_changes);
 	tcase_add_test(tcase, one_token_has_several_chunks_and_a_chunk_several_tokens);
 	tcase_add_test(tcase, a_token_has_one_chunk_at_an_index);
+	tcase_add_test(tcase, nothing_is_added_to_a_token_that_ends_meanwhile);
 	tcase_add_test(tcase, a_token_has_no_more_chunks_than_a_client_has_shares);
 	tcase_add_test(tcase, a_chunk_that_is_a_lease_stays_the_only_one_in_it);
 	tcase_add_test(tcase, a_client_that_asks_again_gets_the_same_leases_and_one_token);
