@@ -430,15 +430,11 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct admin_listing at = *listing;
 	Gm__Wire__BuffersReply reply = GM__WIRE__BUFFERS_REPLY__INIT;
 	struct buffer_list out;
-	bool more = false;
+	bool more = false, enough = false;
 
 	out.n = out.n_totals = 0;
-	for (int pages = 0;; pages++) {
+	for (int pages = 0; !enough;) {
 		struct gm_client *client = NULL;
-		if (pages == GM_ADMIN_PAGES) {
-			more = gm_clients_after(clients, at.client) != NULL;
-			break;
-		}
 		if (at.inside)
 			client = gm_clients_find(clients, at.client);
 		if (!client) {
@@ -451,9 +447,8 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		at.client = client->id;
 		if (!gm_answer_may_see(&listing->head, peer, client)) {
-			/* No page was read. */
-			pages = gm_peer_time_is_up(peer) ? GM_ADMIN_PAGES - 1 : pages - 1;
 			at.hidden += admin_holds(listing->head.serve, client);
+			enough = gm_peer_time_is_up(peer);
 			continue;
 		}
 		at.inside = !admin_list_rows(&at, peer, client, &out);
@@ -462,9 +457,11 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		}
 		at.untracked += admin_add_totals(&at, client, &out);
-		if (out.n + out.n_totals >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer))
-			pages = GM_ADMIN_PAGES - 1;
+		enough = ++pages == GM_ADMIN_PAGES ||
+			 (out.n + out.n_totals >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer));
 	}
+	if (enough)
+		more = gm_clients_after(clients, at.client) != NULL;
 
 	reply.n_buffers = out.n;
 	reply.buffers = out.list;

@@ -236,6 +236,14 @@ struct share_ending {
 	uint32_t at, n;
 };
 
+static void share_ending_free(struct gm_stream *stream)
+{
+	struct share_ending *ending = (struct share_ending *)stream;
+
+	explicit_bzero(ending->token, sizeof(ending->token));
+	free(ending);
+}
+
 static int share_ending_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct share_ending *ending = (struct share_ending *)stream;
@@ -260,6 +268,7 @@ static void share_end_token(
 		gm_serve_fail_memory(peer, id);
 		return;
 	}
+	ending->head.stream.free = share_ending_free;
 	memcpy(ending->token, unshare->token.data, sizeof(ending->token));
 	ending->n = unshare->chunks;
 	gm_peer_start(peer, &ending->head.stream);
