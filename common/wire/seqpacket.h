@@ -59,8 +59,11 @@ bool gm_seqpacket_has_fds(int socket);
  * SOCKET_PATH_BYTES), -EINVAL (the path is empty), and those of connect().
  */
 int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket);
-/* Whether a process has bound the socket at the path, as far as this user can tell: a socket that the user may not open counts
- * as bound. Does not connect to it, so that process notices nothing. */
+/*
+ * Whether a process has bound the socket at the path. Does not connect to it, so that process notices nothing. A socket that this
+ * user may not open counts as bound while a process holds the lock of the file beside it, whose name ends in .lock. In a container,
+ * which does not see the locks of the host, such a socket counts as bound in any case.
+ */
 bool gm_seqpacket_is_bound(const char *path);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <linux/sockios.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -462,6 +463,51 @@ START_TEST(a_full_queue_is_waited_for_as_long_as_asked)
 }
 END_TEST
 
+/* Asks as a user who may not open the socket. */
+static bool others_find_bound(const char *path)
+{
+	int status;
+	pid_t child = fork();
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		if (geteuid() == 0 && (setgid(64998) < 0 || setuid(64998) < 0))
+			_exit(2);
+		_exit(gm_seqpacket_is_bound(path));
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+	return WEXITSTATUS(status);
+}
+
+START_TEST(a_socket_that_nobody_may_open_is_bound_while_its_lock_is_held)
+{
+	char scratch[80], path[100], lock[120];
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct stat ns;
+	ck_assert_int_eq(stat("/proc/self/ns/pid", &ns), 0);
+	gm_scratch_folder(scratch, sizeof(scratch));
+	ck_assert_int_eq(chmod(scratch, 0755), 0);
+	snprintf(path, sizeof(path), "%s/keeper", scratch);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	strcpy(address.sun_path, path);
+	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(s, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(s, 1), 0);
+	ck_assert_int_eq(chmod(path, 0666), 0);
+	ck_assert(others_find_bound(path));
+	ck_assert_int_eq(chmod(path, 0), 0);
+	ck_assert(!others_find_bound(path));
+	int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+	ck_assert(others_find_bound(path));
+
+	/* The process dies, and leaves both files. */
+	close(s);
+	close(fd);
+	ck_assert(others_find_bound(path) == (ns.st_ino != 0xeffffffc));
+}
+END_TEST
+
 START_TEST(a_path_one_byte_past_the_limit_is_refused)
 {
 	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
@@ -511,6 +557,7 @@ int main(void)
 	tcase_add_test(connecting, a_full_queue_is_waited_for_as_long_as_asked);
 	tcase_add_test(connecting, a_full_queue_is_waited_for_as_long_as_asked);
 	tcase_add_test(connecting, connecting_reaches_a_listener_and_closes_on_exec);
+	tcase_add_test(connecting, a_socket_that_nobody_may_open_is_bound_while_its_lock_is_held);
 	tcase_add_test(connecting, a_path_one_byte_past_the_limit_is_refused);
 	suite_add_tcase(suite, connecting);
 	return gm_tap_run(suite);
