@@ -29,6 +29,7 @@ struct evict_answer {
 	bool process;                      /* it is a pid: all sessions of the process are meant */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
 	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
+	bool movable;                      /* one of those is neither pinned nor shared */
 	bool alive;                        /* the client, when none of them was left */
 };
 
@@ -102,6 +103,7 @@ static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
 		if (meant && buffer->in_host == answer->restore) {
 			answer->left_buffers++;
 			answer->left_bytes += buffer->bytes;
+			answer->movable |= !buffer->pinned && !buffer->shared;
 		}
 	}
 }
@@ -140,7 +142,8 @@ static gpumem_status evict_find(
 	return status;
 }
 
-static gpumem_status evict_ask(
+/* Sends the request once. */
+static gpumem_status evict_ask_once(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
 	Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
@@ -154,26 +157,61 @@ static gpumem_status evict_ask(
 		answer, &ctl->trouble);
 }
 
+/* Counts the buffers that have not moved. */
+static gpumem_status evict_look(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &body);
+
+	answer->left_buffers = answer->left_bytes = 0;
+	answer->movable = false;
+	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS, evict_take_buffers,
+		answer, &ctl->trouble);
+}
+
+static uint64_t evict_end_ns(const struct gm_ctl *ctl)
+{
+	return gm_clock_ns() + ctl->options->timeout_ms * GM_NS_PER_MS;
+}
+
+static void evict_pause(uint64_t *pause_ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(*pause_ms / 1000),
+			  .tv_nsec = (long)(*pause_ms % 1000 * GM_NS_PER_MS)},
+		NULL);
+	*pause_ms = gm_min(2 * *pause_ms, EVICT_MOST_MS);
+}
+
+/* Asks the client. While the client has not heard an earlier request about other buffers, the daemon refuses
+ * this one although there are buffers to move: then asks again, until the time is over. */
+static gpumem_status evict_ask(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	uint64_t end_ns = evict_end_ns(ctl), pause_ms = EVICT_FIRST_MS;
+
+	for (;;) {
+		gpumem_status status = evict_ask_once(ctl, conn, answer);
+		if (status != GPUMEM_E_BUSY || gm_clock_ns() >= end_ns)
+			return status;
+		gpumem_status looked = evict_look(ctl, conn, answer);
+		if (looked != GPUMEM_OK || !answer->movable)
+			return looked != GPUMEM_OK ? looked : status;
+		evict_pause(&pause_ms);
+	}
+}
+
 /* Looks until the buffers have moved, or the time is over. */
 static gpumem_status evict_await(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	uint64_t end_ns = gm_clock_ns() + ctl->options->timeout_ms * GM_NS_PER_MS;
-	uint64_t pause_ms = EVICT_FIRST_MS;
+	uint64_t end_ns = evict_end_ns(ctl), pause_ms = EVICT_FIRST_MS;
 
 	for (;;) {
-		Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
-		Gm__Wire__Packet request = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &body);
-
-		answer->left_buffers = answer->left_bytes = 0;
-		gpumem_status status = gm_ctl_conn_ask(conn, &request,
-			GM__WIRE__PACKET__BODY_BUFFERS, evict_take_buffers, answer, &ctl->trouble);
+		gpumem_status status = evict_look(ctl, conn, answer);
 		if (status != GPUMEM_OK || !answer->left_buffers || gm_clock_ns() >= end_ns)
 			return status;
-		nanosleep(&(struct timespec){.tv_sec = (time_t)(pause_ms / 1000),
-				  .tv_nsec = (long)(pause_ms % 1000 * GM_NS_PER_MS)},
-			NULL);
-		pause_ms = gm_min(2 * pause_ms, EVICT_MOST_MS);
+		evict_pause(&pause_ms);
 	}
 }
 

@@ -15,8 +15,7 @@
 static void buffer_names(char names[2][64])
 {
 	char said[512];
-	GM_REQUIRE_EQ(
-		ctl("buffers --csv --no-header --sort bytes --columns buffer,bytes", said), 0);
+	ctl_ok("buffers --csv --no-header --sort bytes --columns buffer,bytes", said);
 	GM_REQUIRE_EQ(sscanf(said, "%63[^,],%*s\n%63[^,],", names[0], names[1]), 2);
 }
 
@@ -27,17 +26,17 @@ START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
 	buffer_names(names);
 
 	snprintf(line, sizeof(line), "evict %s", names[0]);
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
 	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_HOST);
 	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_DEVICE);
-	GM_REQUIRE_EQ(ctl("buffers --csv --no-header --sort bytes --columns location", said), 0);
+	ctl_ok("buffers --csv --no-header --sort bytes --columns location", said);
 	GM_REQUIRE(strncmp(said, "host\ndevice\n", 12) == 0);
 	GM_REQUIRE(ctl(line, said) != 0);
 	GM_REQUIRE(strstr(said, "in host memory already"));
 
 	snprintf(line, sizeof(line), "restore %s", names[0]);
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
 
 	/* A pinned one is refused by the name of its client, and stays when all are meant. */
@@ -46,14 +45,14 @@ START_TEST(gpumemctl_evicts_and_restores_what_it_is_told)
 	GM_REQUIRE(ctl(line, said) != 0);
 	GM_REQUIRE(strstr(said, "the test") && strstr(said, "pinned"));
 	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 1 buffer (8.0M)"));
 	GM_REQUIRE_EQ(gpumem_buffer_location(small), GPUMEM_LOCATION_DEVICE);
 	GM_REQUIRE_EQ(gpumem_buffer_location(large), GPUMEM_LOCATION_HOST);
 	require(small, 1);
 	unpin(small);
 	snprintf(line, sizeof(line), "restore %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	pin(large);
 	require(large, 2);
 	gpumem_buffer_destroy(small);
@@ -98,26 +97,26 @@ START_TEST(a_pid_means_all_sessions_of_the_process)
 	buffer_names(names);
 
 	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 2 buffers (6.0M) to host memory"));
 	GM_REQUIRE_EQ(gpumem_buffer_location(first), host);
 	GM_REQUIRE_EQ(gpumem_buffer_location(second), host);
 	snprintf(line, sizeof(line), "restore %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 2 buffers (6.0M) to the device"));
 	GM_REQUIRE_EQ(gpumem_buffer_location(first), device);
 	GM_REQUIRE_EQ(gpumem_buffer_location(second), device);
 
 	/* The number of a session means that one. */
 	snprintf(line, sizeof(line), "evict %.*s", (int)strcspn(names[1], "/"), names[1]);
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 1 buffer (4.0M) to host memory"));
 	GM_REQUIRE_EQ(gpumem_buffer_location(first), device);
 	GM_REQUIRE_EQ(gpumem_buffer_location(second), host);
 
 	/* What is left to move is enough, whichever session has it. */
 	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
 	GM_REQUIRE(ctl(line, said) != 0);
 	GM_REQUIRE(strstr(said, "has no buffer that could be evicted now"));
@@ -139,7 +138,7 @@ START_TEST(a_buffer_whose_name_was_refused_can_be_evicted)
 	GM_REQUIRE(gpumem_publish(buffer, "taken", NULL, NULL, NULL) != GPUMEM_OK);
 	unpin(buffer);
 	snprintf(line, sizeof(line), "evict %d", (int)getpid());
-	GM_REQUIRE_EQ(ctl(line, said), 0);
+	ctl_ok(line, said);
 	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_HOST);
 	gpumem_buffer_destroy(buffer);
 	OK(gpumem_unpublish(session, "taken"));

@@ -56,4 +56,12 @@ static inline int run_ctl(const char *arguments, char *said, size_t bytes)
 	return WEXITSTATUS(pclose(out));
 }
 
+/* The same for what must succeed: otherwise, the test fails with what gpumemctl says. */
+#define ctl_ok(arguments, said) \
+	do { \
+		int gm_exit_ = ctl((arguments), (said)); \
+		if (gm_exit_ != 0) \
+			GM_FAIL("gpumemctl %s: %d: %s", (arguments), gm_exit_, (said)); \
+	} while (0)
+
 #endif

@@ -170,22 +170,31 @@ START_TEST(a_buffer_is_asked_for_by_its_row)
 }
 END_TEST
 
-/* Asks for all, and says that it is refused: the client is using what it has. */
-static void script_refuses(struct gm_fake *f, void *user)
+/* Refuses the next request with these words. */
+static bool script_refuse(struct gm_fake *f, const char *words)
 {
 	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
 	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-	if (!gm_fake_hello(f))
-		return;
 	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_EVICT);
 	if (!packet)
-		return;
+		return false;
+	asked = *packet->evict;
 	answer.id = packet->id;
 	answer.body_case = GM__WIRE__PACKET__BODY_FAILURE;
 	answer.failure = &failure;
 	failure.status = GPUMEM_E_BUSY;
-	failure.detail = (char *)"client 17 (ann, pid 4711) has pinned this buffer";
+	failure.detail = (char *)words;
 	gm_fake_send(f, &answer);
+	return true;
+}
+
+/* The client is using what is asked for. */
+static void script_refuses(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	if (script_refuse(f, "client 17 (ann, pid 4711) has pinned this buffer"))
+		script_look(f);
 	gm_fake_wait_end(f);
 }
 
@@ -196,6 +205,35 @@ START_TEST(a_refusal_is_passed_on_with_the_name_of_the_holder)
 	has(trouble.text, "ann");
 	has(trouble.text, "pinned");
 	ck_assert_int_eq(trouble.status, GPUMEM_E_BUSY);
+}
+END_TEST
+
+/* The client has not heard the last request when the first two come. */
+static void script_hears_late(struct gm_fake *f, void *user)
+{
+	if (!gm_fake_hello(f))
+		return;
+	for (int i = 0; i < 2; i++)
+		if (!script_refuse(f, "the client has not heard the last request yet") ||
+			!script_look(f))
+			return;
+	if (script_ask(f)) {
+		while (script_look(f))
+			;
+		script_clients(f);
+	}
+	gm_fake_wait_end(f);
+}
+
+START_TEST(a_client_that_has_not_heard_the_last_request_is_asked_again)
+{
+	moved_from = 4;
+	char *text = run_verb("evict", script_hears_late, "17/1", false);
+	ck_assert_msg(text, "%s", trouble.text);
+	has(text, "Moved 2 buffers (3.0G) to host memory.");
+	ck_assert_uint_eq(asked.row, 1);
+	ck_assert_int_eq(looks, 4);
+	free(text);
 }
 END_TEST
 
@@ -239,6 +277,7 @@ int main(void)
 	tcase_add_test(tcase, a_pid_means_all_sessions_of_its_process);
 	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
 	tcase_add_test(tcase, a_refusal_is_passed_on_with_the_name_of_the_holder);
+	tcase_add_test(tcase, a_client_that_has_not_heard_the_last_request_is_asked_again);
 	tcase_add_test(tcase, a_client_that_is_not_there_is_named);
 	tcase_add_test(tcase, a_name_means_the_one_client_that_has_it);
 	suite_add_tcase(suite, tcase);
