@@ -7,11 +7,13 @@ source=$(realpath "${top_srcdir:-.}")
 scratch driver
 cd "$dir" || exit
 
-# Runs a test that prints TAP, and keeps what make check would print in $said.
+# Runs a test that prints TAP, and keeps in $said what make check would print, without the time that it took.
 says() { # NAME TAP [STATUS]
 	printf '%s\n' "$2" >"$1.tap"
 	said=$(top_srcdir=$source bash "$source/tests/driver.sh" --test-name "$1" --log-file "$1.log" --trs-file "$1.trs" \
 		--color-tests no --enable-hard-errors yes --expect-failure no -- sh -c "cat '$1.tap'; exit ${3-0}")
+	timed=$(grep -oE ' \([0-9]+\.[0-9] s, CPU [0-9]+\.[0-9] s\)' <<<"$said") || timed=''
+	said=${said/"$timed"/}
 }
 expect() { # NAME TEXT
 	[ "$said" = "$2" ] && ok "$1" || not_ok "$1" "$said"
@@ -19,6 +21,7 @@ expect() { # NAME TEXT
 
 says passes $'ok 1 - a\nok 2 - b\n1..2'
 expect "a program whose tests pass is one line" "PASS: passes: 2 tests"
+[ -n "$timed" ] && ok "with its time and its processor time" || not_ok "with its time and its processor time"
 says partly $'ok 1 - a\nok 2 - b # SKIP needs root, for b\n1..2'
 expect "so is one that skips a test" "PASS: partly: 2 tests, of which 1 did not run"
 says skips '1..0 # SKIP needs root, for all; really'

@@ -3,7 +3,8 @@
 # What make check prints:
 #
 #   driver.sh OPTION... -- TEST...   runs a test with automake's TAP driver, which OPTION is for, and prints one line for the whole
-#                                    program, and one for each case that failed. The cases are in its .log and .trs files
+#                                    program, with the time and the processor time that it took, and one for each case that
+#                                    failed. The cases are in its .log and .trs files
 #   driver.sh --skipped TRS...       says how many tests did not run, and why, on lines of its own below the title of the summary
 set -u
 
@@ -31,8 +32,13 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift 2
 done
 
+began=${EPOCHREALTIME/[.,]/}
 said=$("${SHELL:-/bin/sh}" "${top_srcdir:-.}/build-aux/tap-driver.sh" "${options[@]}" "$@")
 status=$?
+# Both in tenths of a second. The processor time is that of all descendants whose parents waited for them.
+took=$(((${EPOCHREALTIME/[.,]/} - began) / 100000))
+read -ra stat </proc/$$/stat
+computed=$(((stat[15] + stat[16]) * 10 / $(getconf CLK_TCK)))
 
 count() { grep -cE "^:test-result: ($1)( |\$)" "$trs" || true; }
 bad=$(count 'FAIL|XPASS') errors=$(count ERROR) skip=$(count SKIP) all=$(count 'PASS|FAIL|XPASS|XFAIL|SKIP')
@@ -48,6 +54,7 @@ elif [ "$skip" = "$all" ]; then
 elif [ "$skip" -gt 0 ]; then
 	text="$text, of which $skip did not run"
 fi
+[ "$result" = SKIP ] || text+=" ($((took / 10)).$((took % 10)) s, CPU $((computed / 10)).$((computed % 10)) s)"
 [ "$color" = yes ] && printf '\033[%sm%s\033[m: %s: %s\n' "$paint" "$result" "$name" "$text" || echo "$result: $name: $text"
 grep -E '^(FAIL|XPASS|ERROR): ' <<<"$said" | sed 's/^/    /'
 exit "$status"
