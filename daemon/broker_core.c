@@ -200,9 +200,24 @@ void gm_broker_check_idle(struct gm_broker *broker)
 		uv_stop(&broker->loop);
 }
 
+/* The user that a chunk was made for, or whose it was, pays for what its end or its creation takes
+ * here. */
+static uint64_t broker_begin_result(struct gm_broker *broker)
+{
+	return gm_lane_begin_work(&broker->hub.lanes);
+}
+
+static void broker_end_result(struct gm_broker *broker, uid_t payer_uid, uint64_t began_ns)
+{
+	gm_lane_end_work_of(&broker->hub.lanes, payer_uid, began_ns);
+	gm_broker_check_idle(broker);
+}
+
 static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 {
 	struct gm_broker *broker = ctx;
+	uint64_t began_ns = broker_begin_result(broker);
+	uid_t payer_uid = chunk->payer_uid; /* core may free the chunk */
 	uint32_t bit = UINT32_C(1) << chunk->device;
 	if (result == 0 || result == -ENOMEM || result == -EDQUOT) {
 		broker->failing &= ~bit;
@@ -218,16 +233,18 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 	}
 
 	gm_broker_keep_created(broker, chunk, result);
-	gm_broker_check_idle(broker);
+	broker_end_result(broker, payer_uid, began_ns);
 }
 
 static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 {
 	struct gm_broker *broker = ctx;
+	uint64_t began_ns = broker_begin_result(broker);
+	uid_t payer_uid = chunk->payer_uid;
 	GM_STEP("chunk: destroyed");
 	if (!gm_broker_keep_failed(broker, chunk))
 		gm_core_destroyed(broker->core, chunk);
-	gm_broker_check_idle(broker);
+	broker_end_result(broker, payer_uid, began_ns);
 }
 
 static void broker_on_sampled(

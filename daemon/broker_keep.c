@@ -52,9 +52,12 @@ void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, in
 static void broker_keep_on_chunk(struct gm_broker *broker, struct gm_chunk *chunk)
 {
 	uint32_t device = chunk->device;
+	uid_t payer_uid = chunk->payer_uid;
+	uint64_t began_ns = gm_lane_begin_work(&broker->hub.lanes);
 
 	broker->undeposited[device]--;
 	gm_core_created(broker->core, chunk, 0);
+	gm_lane_end_work_of(&broker->hub.lanes, payer_uid, began_ns);
 	if (!broker->undeposited[device] && broker->resample & UINT32_C(1) << device) {
 		broker->resample &= ~(UINT32_C(1) << device);
 		gm_worker_sample(broker->workers[device]);

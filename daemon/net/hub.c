@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What all connections share. Peers own no buffers: packets are received into one buffer and packed
- * into another, and copied only if they have to wait. The hub closes peers that are to end, at the
- * top of the loop, so that no function finds its session gone when a call into core or into a
- * stream returns.
+ * into another, and copied only if they have to wait.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,23 +12,6 @@
 
 /* How long to wait when no more fds may be sent, until clients have read theirs. */
 #define GM_HUB_RETRY_MS 20
-
-/* Closes one peer in a turn of the loop: that takes as long as a request. */
-static void hub_on_reaper(uv_timer_t *timer)
-{
-	struct gm_hub *hub = timer->data;
-	struct gm_peer *peer = hub->doomed;
-	if (!peer)
-		return;
-
-	struct gm_lane *lane = gm_lane_ref(gm_peer_lane(peer));
-	uint64_t began_ns = gm_lane_begin_work(lane);
-	gm_peer_close(peer); /* removes it from the list */
-	gm_lane_end_work(lane, began_ns);
-	gm_lane_unref(lane);
-	if (hub->doomed)
-		uv_timer_start(timer, hub_on_reaper, 0, 0);
-}
 
 int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 {
@@ -53,22 +34,18 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 		return r;
 	}
 
-	uv_timer_init(loop, &hub->reaper); /* cannot fail */
-	uv_timer_init(loop, &hub->retry);
+	uv_timer_init(loop, &hub->retry); /* cannot fail */
 	gm_quiet_init(&hub->quiet, loop);
-	hub->reaper.data = hub;
 	hub->retry.data = hub;
-	hub->timers_open = true;
+	hub->timer_open = true;
 	return 0;
 }
 
 void gm_hub_close(struct gm_hub *hub)
 {
-	if (hub->timers_open) {
-		uv_close((uv_handle_t *)&hub->reaper, NULL);
+	if (hub->timer_open)
 		uv_close((uv_handle_t *)&hub->retry, NULL);
-	}
-	hub->timers_open = false;
+	hub->timer_open = false;
 	gm_lanes_close(&hub->lanes);
 	gm_quiet_close(&hub->quiet);
 }
@@ -84,13 +61,6 @@ void gm_hub_deinit(struct gm_hub *hub)
 	gm_subuids_deinit(&hub->subuids);
 }
 
-void gm_hub_doom(struct gm_hub *hub)
-{
-	/* A timer of 0 runs before the loop waits again, but not within this call. */
-	if (hub->timers_open && !uv_is_active((uv_handle_t *)&hub->reaper))
-		uv_timer_start(&hub->reaper, hub_on_reaper, 0, 0);
-}
-
 static void hub_on_retry(uv_timer_t *timer)
 {
 	struct gm_hub *hub = timer->data;
@@ -101,7 +71,7 @@ static void hub_on_retry(uv_timer_t *timer)
 
 void gm_hub_wait(struct gm_hub *hub)
 {
-	if (hub->timers_open && !uv_is_active((uv_handle_t *)&hub->retry))
+	if (hub->timer_open && !uv_is_active((uv_handle_t *)&hub->retry))
 		uv_timer_start(&hub->retry, hub_on_retry, GM_HUB_RETRY_MS, 0);
 }
 

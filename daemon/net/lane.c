@@ -20,6 +20,7 @@
 #include <utlist.h>
 
 #include "common/arith.h"
+#include "common/cleanup.h"
 #include "common/limits.h"
 #include "daemon/net/lane.h"
 
@@ -121,19 +122,101 @@ static void lane_on_rest(uv_timer_t *timer)
 		uv_timer_start(timer, lane_on_rest, (first - now) / 1000000 + 1, 0);
 }
 
+/* Puts a lane that has descriptors to rest. rest_until_ns is set. */
+static void lane_enter_rest(struct gm_lane *lane)
+{
+	lane_leave_queue(lane);
+	lane->ready = false;
+	lane_watch(lane, 0);
+	DL_APPEND(lane->lanes->resting, lane);
+}
+
 static void lane_begin_rest(struct gm_lane *lane, uint64_t excess_ns, uint64_t now_ns)
+{
+	bool rested = gm_lane_rests(lane);
+
+	lane->rest_until_ns = now_ns + gm_min(excess_ns * GM_LANE_REST_FACTOR, GM_LANE_REST_MAX_NS);
+	if (lane->left)
+		return;
+	if (!rested)
+		lane_enter_rest(lane);
+	/* It looks which rest ends first. */
+	uv_timer_start(&lane->lanes->rest, lane_on_rest, 0, 0);
+}
+
+/* ---- users without a connection: what they owe */
+
+static void lane_forget(struct gm_lane *lane)
+{
+	HASH_DELETE(hh, lane->lanes->left, lane);
+	free(lane);
+}
+
+/* Whether the others have had as much of the loop as the user, and its rest is over. */
+static bool lane_is_even(const struct gm_lane *lane)
 {
 	struct gm_lanes *lanes = lane->lanes;
 
-	if (!lane->rest_until_ns) {
-		lane_leave_queue(lane);
-		lane->ready = false;
-		lane_watch(lane, 0);
-		DL_APPEND(lanes->resting, lane);
-	}
-	lane->rest_until_ns = now_ns + gm_min(excess_ns * GM_LANE_REST_FACTOR, GM_LANE_REST_MAX_NS);
-	uv_timer_start(&lanes->rest, lane_on_rest, 0, 0); /* it looks which rest ends first */
+	if (gm_lane_rests(lane))
+		return lane->rest_until_ns <= lanes->clock(CLOCK_MONOTONIC);
+	return lane->virtual_ns <= lanes->virtual_ns;
 }
+
+/* Keeps the account of a user that has no connection. Looks at two others each time, so that they
+ * do not pile up. Without memory, frees it and returns NULL. */
+static struct gm_lane *lane_keep(struct gm_lane *lane)
+{
+	struct gm_lanes *lanes = lane->lanes;
+	struct gm_lane *next = lanes->left;
+
+	for (int i = 0; i < 2 && next; i++) {
+		struct gm_lane *first = next;
+		next = first->hh.next;
+		if (lane_is_even(first))
+			lane_forget(first);
+	}
+	lane->left = true;
+	HASH_ADD(hh, lanes->left, key, sizeof(lane->key), lane);
+	if (lane->hh.tbl)
+		return lane;
+	free(lane);
+	return NULL;
+}
+
+static struct gm_lane *lane_alloc(struct gm_lanes *lanes, uint64_t key)
+{
+	struct gm_lane *lane = calloc(1, sizeof(*lane));
+
+	if (!lane)
+		return NULL;
+	lane->lanes = lanes;
+	lane->key = key;
+	lane->epoll = -1;
+	return lane;
+}
+
+static struct gm_lane *lane_find_left(struct gm_lanes *lanes, uint64_t key)
+{
+	struct gm_lane *lane;
+
+	HASH_FIND(hh, lanes->left, &key, sizeof(key), lane);
+	return lane;
+}
+
+/* Finds whom to charge. NULL: no memory. */
+static struct gm_lane *lane_account(struct gm_lanes *lanes, uint64_t key)
+{
+	struct gm_lane *lane = gm_lane_find(lanes, key);
+
+	if (!lane)
+		lane = lane_find_left(lanes, key);
+	if (lane)
+		return lane;
+	lane = lane_alloc(lanes, key);
+	return lane ? lane_keep(lane) : NULL;
+}
+
+/* ---- who pays */
 
 /* Charges the lane for spent_ns, which end at now_ns. Time in which the kernel ran other programs
  * on this CPU is not the user's fault and does not count. */
@@ -141,11 +224,8 @@ static void lane_charge(struct gm_lane *lane, uint64_t spent_ns, uint64_t now_ns
 {
 	struct gm_lanes *lanes = lane->lanes;
 
-	if (spent_ns > GM_LANE_TURN_NS) {
-		uint64_t cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
-		spent_ns = gm_min(spent_ns, cpu_ns - lanes->cpu_ns);
-		lanes->cpu_ns = cpu_ns;
-	}
+	if (spent_ns > GM_LANE_TURN_NS)
+		spent_ns = gm_min(spent_ns, lanes->clock(CLOCK_THREAD_CPUTIME_ID) - lanes->cpu_ns);
 	if (lane->virtual_ns < lanes->virtual_ns)
 		lane->virtual_ns = lanes->virtual_ns;
 	lane->virtual_ns += spent_ns;
@@ -165,24 +245,40 @@ bool gm_lane_rests(const struct gm_lane *lane)
 	return lane->rest_until_ns > 0;
 }
 
-uint64_t gm_lane_begin_work(const struct gm_lane *lane)
+uint64_t gm_lane_begin_work(struct gm_lanes *lanes)
 {
-	const struct gm_lanes *lanes = lane->lanes;
+	/* A turn has noted that at its beginning. */
+	if (!lanes->serving && lanes->works == 0)
+		lanes->cpu_ns = lanes->clock(CLOCK_THREAD_CPUTIME_ID);
+	lanes->works++;
+	return lanes->clock(CLOCK_MONOTONIC) - lanes->paid_ns;
+}
 
-	/* Work for the user whose turn it is counts as a part of the turn. */
-	return lane == lanes->serving ? lanes->charged_ns : lanes->clock(CLOCK_MONOTONIC);
+/* Charges the lane for the time since then that nobody has paid for. NULL: nobody pays. */
+static void lane_pay(
+	struct gm_lanes *lanes, struct gm_lane *lane, uint64_t began_ns, uint64_t now_ns)
+{
+	uint64_t spent_ns = now_ns - lanes->paid_ns - began_ns;
+
+	lanes->paid_ns += spent_ns;
+	if (lane)
+		lane_charge(lane, spent_ns, now_ns);
 }
 
 void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns)
 {
 	struct gm_lanes *lanes = lane->lanes;
-	uint64_t now = lanes->clock(CLOCK_MONOTONIC);
 
-	lane_charge(lane, now - began_ns, now);
-	if (lane == lanes->serving)
-		lanes->charged_ns = now;
-	else
-		lanes->charged_ns += now - began_ns;
+	lanes->works--;
+	lane_pay(lanes, lane, began_ns, lanes->clock(CLOCK_MONOTONIC));
+}
+
+void gm_lane_end_work_of(struct gm_lanes *lanes, uint64_t key, uint64_t began_ns)
+{
+	struct gm_lane *lane = key == GM_LANE_NOBODY ? NULL : lane_account(lanes, key);
+
+	lanes->works--;
+	lane_pay(lanes, lane, began_ns, lanes->clock(CLOCK_MONOTONIC));
 }
 
 bool gm_lane_time_is_up(const struct gm_lane *lane)
@@ -192,6 +288,8 @@ bool gm_lane_time_is_up(const struct gm_lane *lane)
 	return !lanes->serving ||
 	       lanes->clock(CLOCK_MONOTONIC) - lanes->turn_ns >= GM_LANE_SLICE_NS;
 }
+
+/* ---- turns */
 
 static void lane_run_task(struct gm_lane *lane)
 {
@@ -224,16 +322,17 @@ static uint64_t lane_serve(struct gm_lanes *lanes, uint64_t lowest_ns, uint64_t 
 	lane_leave_queue(lane);
 	lanes->virtual_ns = gm_max(lanes->virtual_ns, gm_min(lane->virtual_ns, lowest_ns));
 	lanes->serving = lane;
-	lanes->turn_ns = lanes->charged_ns = *now_ns;
+	lanes->turn_ns = *now_ns;
+	lanes->began_ns = *now_ns - lanes->paid_ns;
 	if (lane->tasks && (lane->tasks_up || !lane->ready))
 		lane_run_task(lane);
 	else
 		lane_deliver(lane);
 
 	*now_ns = lanes->clock(CLOCK_MONOTONIC);
-	if (lanes->serving != lane) /* the turn has ended the lane */
+	if (lanes->serving != lane) /* the turn has ended the lane, which has paid */
 		return UINT64_MAX;
-	lane_charge(lane, *now_ns - lanes->charged_ns, *now_ns);
+	lane_pay(lanes, lane, lanes->began_ns, *now_ns);
 	lanes->serving = NULL;
 	lane_queue(lane);
 	return gm_lane_rests(lane) ? UINT64_MAX : lane->virtual_ns;
@@ -327,6 +426,8 @@ void gm_lanes_close(struct gm_lanes *lanes)
 	uv_close((uv_handle_t *)&lanes->idle, NULL);
 	uv_close((uv_handle_t *)&lanes->turns, NULL);
 	uv_close((uv_handle_t *)&lanes->poll, NULL);
+	while (lanes->left)
+		lane_forget(lanes->left);
 	close(lanes->epoll);
 	lanes->open = false;
 }
@@ -352,35 +453,70 @@ static void lane_count_fds(const struct gm_lane *lane, int n)
 		gm_fd_budget_disconnect(lane->lanes->budget, (uint64_t)-n);
 }
 
+/* Watches the descriptors of a lane that is in the table of all. */
+static int lane_open(struct gm_lane *lane)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = lane->key};
+
+	lane->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (lane->epoll < 0)
+		return -errno;
+	if (epoll_ctl(lane->lanes->epoll, EPOLL_CTL_ADD, lane->epoll, &event) < 0) {
+		int error = errno;
+		lane->epoll = gm_close(lane->epoll);
+		return -error;
+	}
+	lane_count_fds(lane, 1);
+	return 0;
+}
+
+static void lane_shut(struct gm_lane *lane)
+{
+	lane_count_fds(lane, -1);
+	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
+	lane->epoll = gm_close(lane->epoll);
+}
+
+/* Takes over what the user owes from before. */
+static void lane_take_over(struct gm_lane *lane)
+{
+	struct gm_lanes *lanes = lane->lanes;
+	struct gm_lane *left = lane_find_left(lanes, lane->key);
+
+	if (!left)
+		return;
+	if (lane_is_even(left)) {
+		lane_forget(left);
+		return;
+	}
+	lane->virtual_ns = left->virtual_ns;
+	lane->rest_until_ns = left->rest_until_ns;
+	lane_forget(left);
+	if (gm_lane_rests(lane)) {
+		lane_enter_rest(lane);
+		uv_timer_start(&lanes->rest, lane_on_rest, 0, 0);
+	}
+}
+
 static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 {
-	struct gm_lane *lane = calloc(1, sizeof(*lane));
+	struct gm_lane *lane = lane_alloc(lanes, key);
 	if (!lane)
 		return -ENOMEM;
 
-	lane->lanes = lanes;
-	lane->key = key;
-	lane->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (lane->epoll < 0) {
-		int error = errno;
-		free(lane);
-		return -error;
-	}
-
 	HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = key};
-	int r = !lane->hh.tbl                                                     ? -ENOMEM
-		: epoll_ctl(lanes->epoll, EPOLL_CTL_ADD, lane->epoll, &event) < 0 ? -errno
-										  : 0;
+	if (!lane->hh.tbl) {
+		free(lane);
+		return -ENOMEM;
+	}
+	int r = lane_open(lane);
 	if (r < 0) {
-		if (lane->hh.tbl)
-			HASH_DELETE(hh, lanes->all, lane);
-		close(lane->epoll);
+		HASH_DELETE(hh, lanes->all, lane);
 		free(lane);
 		return r;
 	}
 
-	lane_count_fds(lane, 1);
+	lane_take_over(lane);
 	*ret_lane = lane;
 	return 0;
 }
@@ -406,16 +542,20 @@ void gm_lane_unref(struct gm_lane *lane)
 	if (!lane || --lane->refs > 0)
 		return;
 
+	struct gm_lanes *lanes = lane->lanes;
+	if (lanes->serving == lane) {
+		lane_pay(lanes, lane, lanes->began_ns, lanes->clock(CLOCK_MONOTONIC));
+		lanes->serving = NULL;
+	}
 	if (gm_lane_rests(lane))
-		DL_DELETE(lane->lanes->resting, lane);
+		DL_DELETE(lanes->resting, lane);
 	lane_leave_queue(lane);
-	if (lane->lanes->serving == lane)
-		lane->lanes->serving = NULL;
-	HASH_DELETE(hh, lane->lanes->all, lane);
-	lane_count_fds(lane, -1);
-	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
-	close(lane->epoll);
-	free(lane);
+	HASH_DELETE(hh, lanes->all, lane);
+	lane_shut(lane);
+	if (lane_is_even(lane))
+		free(lane);
+	else
+		lane_keep(lane);
 }
 
 /* ---- what a user has open */

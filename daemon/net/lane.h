@@ -33,6 +33,10 @@
  * the loop serves nothing of it; the ends of its processes wait, too. Then it goes on where it was.
  * Administrators' lanes never rest: their lead is cut.
  *
+ * What a user owes outlives its connections: an account without a descriptor stays, one for each
+ * user, until the others have had as much of the loop and the rest is over. Results of the
+ * devices' threads are charged in the same way, also if the user has gone.
+ *
  * libuv's own table of descriptors ends the program if it cannot grow. It knows one descriptor of
  * all lanes, so it need not.
  */
@@ -53,7 +57,8 @@ struct gm_lane_task;
 struct gm_lanes {
 	int epoll; /* has all lanes */
 	uv_poll_t poll;
-	struct gm_lane *all; /* by key */
+	struct gm_lane *all;  /* by key */
+	struct gm_lane *left; /* by key: accounts of users without a lane */
 	/* Lanes that are ready or have tasks, the lowest virtual time first, and of equal ones the
 	 * one that came first. */
 	struct gm_lane *queue;
@@ -64,10 +69,13 @@ struct gm_lanes {
 	struct gm_lane *resting;
 	uv_timer_t rest; /* runs while lanes rest */
 	bool open;
-	/* The turn that goes on: whose it is, NULL if nobody's, when it began, and up to when it is
-	 * charged. cpu_ns is what this thread had used at some time before that. */
+	/* The turn that goes on: whose it is, NULL if nobody's, and when it began. began_ns is the
+	 * same as of gm_lane_begin_work(). cpu_ns is what this thread had used at some time before
+	 * that, or before the outermost work outside of a turn. */
 	struct gm_lane *serving;
-	uint64_t turn_ns, charged_ns, cpu_ns;
+	uint64_t turn_ns, began_ns, cpu_ns;
+	uint64_t paid_ns;                /* time that was charged so far, to anybody */
+	unsigned int works;              /* that have begun and not ended */
 	uint64_t (*clock)(clockid_t id); /* in nanoseconds; tests have their own */
 	/* Descriptors on their way to clients: how many there are, how many there may be, and how
 	 * many of one user (inflight.c). */
@@ -94,6 +102,7 @@ struct gm_lane {
 	bool ready;    /* the loop's set has reported it */
 	bool tasks_up; /* its last turn was an event, so a task comes next */
 	bool queued;
+	bool left; /* it is an account only: in lanes->left, without references and descriptors */
 	uint64_t virtual_ns;
 	struct gm_lane *prev, *next; /* in lanes->queue or lanes->resting */
 	uint64_t rest_until_ns;      /* 0: it does not rest */
@@ -108,6 +117,8 @@ void gm_lanes_close(struct gm_lanes *lanes);
 /* A lane's key is the uid that pays (identity.h). Connections over the administrators' socket have this bit in it, so
  * that what a user does on the other socket does not delay them. */
 #define GM_LANE_ADMIN (UINT64_C(1) << 32)
+/* The key of no user: (uid_t)-1. */
+#define GM_LANE_NOBODY UINT64_C(0xffffffff)
 
 /* Returns the lane, or NULL if there is none. */
 struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key);
@@ -120,10 +131,12 @@ void gm_lane_unref(struct gm_lane *lane);
 /* Whether the lane rests. Then the daemon sends nothing to its user. How long a send takes is up to the user: during
  * it, the kernel wakes every waiter of the socket. */
 bool gm_lane_rests(const struct gm_lane *lane);
-/* Call these before and after work for the lane's user outside of its turn, such as a send, so that
- * the lane pays for it, whoever's turn it is. */
-uint64_t gm_lane_begin_work(const struct gm_lane *lane);
+/* Call these before and after work for a user outside of its turn, such as a send, so that the user
+ * pays for it, whoever's turn it is. Works may be nested: each time is paid for once, by the
+ * innermost. The second one is for a user that may have no lane, by the key of that. */
+uint64_t gm_lane_begin_work(struct gm_lanes *lanes);
 void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns);
+void gm_lane_end_work_of(struct gm_lanes *lanes, uint64_t key, uint64_t began_ns);
 /* Whether the turn that goes on has used up its slice. Then no more work is begun in it. Outside of
  * a turn, always. Work must make some progress before it asks. */
 bool gm_lane_time_is_up(const struct gm_lane *lane);

@@ -321,22 +321,13 @@ static int listener_remember(struct gm_listener *listener, int socket, uid_t pay
 	return 0;
 }
 
-/* Takes a connection that was accepted. An administrator's does not wait: it may need descriptors
- * that were just given up for it. */
-static void listener_take(struct gm_listener *listener, int socket)
+/* Takes a connection of this user. An administrator's does not wait: it may need descriptors that
+ * were just given up for it. */
+static void listener_take_of(
+	struct gm_listener *listener, int socket, uid_t payer_uid, const struct ucred *who)
 {
 	char detail[GM_LISTENER_DETAIL];
 	struct connection *connection;
-	struct ucred who;
-	socklen_t n = sizeof(who);
-	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0) {
-		snprintf(detail, sizeof(detail),
-			"the client is refused: its credentials cannot be read: %s",
-			strerror(errno));
-		listener_refuse(listener, socket, (uid_t)-1, NULL, GPUMEM_E_DENIED, detail);
-		return;
-	}
-	uid_t payer_uid = gm_subuids_payer(&listener->hub->subuids, who.uid);
 	if (listener_is_gone(socket)) {
 		gm_closer_close(listener->hub->closer, payer_uid, socket,
 			gm_seqpacket_may_have_fds(socket));
@@ -344,22 +335,43 @@ static void listener_take(struct gm_listener *listener, int socket)
 	}
 
 	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, payer_uid | listener->lane_bits);
-	if (listener_refuses(listener, payer_uid, who.uid, lane, detail)) {
-		listener_refuse(listener, socket, payer_uid, &who, GPUMEM_E_LIMIT, detail);
+	if (listener_refuses(listener, payer_uid, who->uid, lane, detail)) {
+		listener_refuse(listener, socket, payer_uid, who, GPUMEM_E_LIMIT, detail);
 		return;
 	}
 
-	int r = listener_remember(listener, socket, payer_uid, &who, &connection);
+	int r = listener_remember(listener, socket, payer_uid, who, &connection);
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
-		listener_refuse(listener, socket, payer_uid, &who,
+		listener_refuse(listener, socket, payer_uid, who,
 			listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 	} else if (listener->admits) {
 		listener_identify(connection);
 	} else {
 		gm_lane_post(connection->lane, &connection->turn);
 	}
+}
+
+/* Takes a connection that was accepted. Its user pays for the time. */
+static void listener_take(struct gm_listener *listener, int socket)
+{
+	struct gm_lanes *lanes = &listener->hub->lanes;
+	uint64_t began_ns = gm_lane_begin_work(lanes);
+	char detail[GM_LISTENER_DETAIL];
+	struct ucred who;
+	socklen_t n = sizeof(who);
+	uid_t payer_uid = (uid_t)-1;
+	if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0) {
+		snprintf(detail, sizeof(detail),
+			"the client is refused: its credentials cannot be read: %s",
+			strerror(errno));
+		listener_refuse(listener, socket, payer_uid, NULL, GPUMEM_E_DENIED, detail);
+	} else {
+		payer_uid = gm_subuids_payer(&listener->hub->subuids, who.uid);
+		listener_take_of(listener, socket, payer_uid, &who);
+	}
+	gm_lane_end_work_of(lanes, payer_uid | listener->lane_bits, began_ns);
 }
 
 /* ---- accepting */

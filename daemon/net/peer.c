@@ -15,6 +15,9 @@
  * the stream's maker, or opened for one packet, so no queue holds one. Packets without fds go ahead of
  * streams. Both get their number when they are packed, so the numbers on a connection always grow.
  *
+ * A peer that is to end is closed on a turn of its user, and never within a call: so no function finds
+ * its session gone when a call into core or into a stream returns. That takes as long as a request.
+ *
  * libuv handles are freed only in their close callbacks, and so is the peer.
  */
 #include <errno.h>
@@ -56,8 +59,8 @@ struct gm_peer {
 	struct gm_identity *identity;
 	struct gm_lane *lane;
 	struct gm_lane_fd socket;
-	uv_timer_t deadline; /* of the hello */
-	struct gm_lane_task retry;
+	uv_timer_t deadline;      /* of the hello */
+	struct gm_lane_task turn; /* tries again to send, or closes the peer */
 
 	bool wary; /* descriptors of the other end may lie on the socket: closer.h */
 	bool greeted;
@@ -67,7 +70,7 @@ struct gm_peer {
 	bool pumping;
 	bool starved; /* an answer waits until the other end says it read fds */
 	bool waiting;
-	struct gm_peer *prev, *next; /* in hub->doomed, or in hub->waiting */
+	struct gm_peer *prev, *next; /* in hub->waiting */
 
 	uint32_t pending; /* requests read and not answered */
 	struct gm_inflight inflight;
@@ -161,7 +164,17 @@ static void peer_stop_waiting(struct gm_peer *peer)
 	if (peer->waiting)
 		DL_DELETE(peer->hub->waiting, peer);
 	peer->waiting = false;
-	gm_lane_withdraw(&peer->retry);
+	gm_lane_withdraw(&peer->turn);
+}
+
+static struct gm_peer *peer_of_turn(struct gm_lane_task *turn)
+{
+	return (struct gm_peer *)((char *)turn - offsetof(struct gm_peer, turn));
+}
+
+static void peer_on_doomed(struct gm_lane_task *turn)
+{
+	gm_peer_close(peer_of_turn(turn));
 }
 
 void gm_peer_drop(struct gm_peer *peer)
@@ -171,8 +184,8 @@ void gm_peer_drop(struct gm_peer *peer)
 	peer->doomed = true;
 	peer_stop_waiting(peer);
 	gm_lane_remove(&peer->socket);
-	DL_APPEND(peer->hub->doomed, peer);
-	gm_hub_doom(peer->hub);
+	peer->turn.run = peer_on_doomed;
+	gm_lane_post(peer->lane, &peer->turn);
 }
 
 void gm_peer_close(struct gm_peer *peer)
@@ -181,8 +194,6 @@ void gm_peer_close(struct gm_peer *peer)
 		return;
 
 	peer->closed = true;
-	if (peer->doomed)
-		DL_DELETE(peer->hub->doomed, peer);
 	peer->doomed = true;
 	peer_stop_waiting(peer);
 	peer->ops->closed(peer->ctx, peer);
@@ -233,15 +244,15 @@ static void peer_update_events(struct gm_peer *peer)
 		gm_peer_drop(peer);
 }
 
-static void peer_on_retry(struct gm_lane_task *retry)
+static void peer_on_retry(struct gm_lane_task *turn)
 {
-	peer_pump((struct gm_peer *)((char *)retry - offsetof(struct gm_peer, retry)));
+	peer_pump(peer_of_turn(turn));
 }
 
 void gm_peer_retry(struct gm_peer *peer)
 {
 	peer_stop_waiting(peer);
-	gm_lane_post(peer->lane, &peer->retry);
+	gm_lane_post(peer->lane, &peer->turn);
 }
 
 /* Pumps again in a moment, on the turn of the peer's user. */
@@ -278,7 +289,7 @@ static int peer_transmit(
 	if (gm_lane_rests(peer->lane))
 		return peer_send_failed(peer, -EAGAIN);
 
-	uint64_t began_ns = gm_lane_begin_work(peer->lane);
+	uint64_t began_ns = gm_lane_begin_work(&peer->hub->lanes);
 	int r = gm_seqpacket_send(peer->socket.fd, bytes, n, fds, n_fds);
 	gm_lane_end_work(peer->lane, began_ns);
 	return r < 0 ? peer_send_failed(peer, r) : 0;
@@ -623,7 +634,7 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 
 	gm_inflight_init(&peer->inflight, peer->lane, socket);
 	gm_unread_init(&peer->unread, peer->lane);
-	peer->retry.run = peer_on_retry;
+	peer->turn.run = peer_on_retry;
 	gm_lane_connected(peer->lane);
 	peer->identity = gm_identity_ref(identity);
 	uv_timer_init(hub->loop, &peer->deadline); /* cannot fail */

@@ -31,12 +31,10 @@ struct gm_hub {
 	uint64_t generation;
 	uint64_t sequence; /* of the last packet that was packed */
 	struct gm_wire_arena arena;
-	uint8_t *in, *out;      /* one packet each */
-	struct gm_peer *doomed; /* the loop closes them on its next turn */
-	uv_timer_t reaper;
+	uint8_t *in, *out;       /* one packet each */
 	struct gm_peer *waiting; /* to try again to send fds, on the retry timer */
 	uv_timer_t retry;
-	bool timers_open;
+	bool timer_open;
 };
 int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation);
 /* Closes the hub's handle. The loop must turn once more before gm_hub_deinit(). */
@@ -92,7 +90,7 @@ struct gm_stream {
  * send its hello within hello_ms. lane is the key of its lane. */
 int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t lane,
 	uint64_t hello_ms, const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer);
-/* Ends the connection on the loop's next turn. May be called at any time, any number of times. */
+/* Ends the connection on a turn of its user. May be called at any time, any number of times. */
 void gm_peer_drop(struct gm_peer *peer);
 /* Ends the connection now. Must not be called from packet() or from a stream. */
 void gm_peer_close(struct gm_peer *peer);

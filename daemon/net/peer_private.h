@@ -4,8 +4,6 @@
 
 #include "daemon/net/peer.h"
 
-/* For peer.c: has the loop close the peers in hub->doomed on its next turn. */
-void gm_hub_doom(struct gm_hub *hub);
 /* For peer.c: calls gm_peer_retry() for all in hub->waiting, a moment from now. */
 void gm_hub_wait(struct gm_hub *hub);
 /* For hub.c: the peer leaves hub->waiting and tries again on its user's turn. */

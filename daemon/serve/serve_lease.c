@@ -68,7 +68,7 @@ void gm_serve_answer_declared(
 	gm_answer_send(peer, id, GM__WIRE__PACKET__BODY_DECLARE_REPLY, &reply);
 }
 
-static void serve_on_done(struct gm_request *request, gpumem_status status, const char *detail)
+static void serve_end_asked(struct gm_request *request, gpumem_status status, const char *detail)
 {
 	struct gm_serve_asked *asked = (struct gm_serve_asked *)request;
 	struct gm_serve *serve = asked->serve;
@@ -107,6 +107,16 @@ static void serve_on_done(struct gm_request *request, gpumem_status status, cons
 	 * chunks are released when its process does. */
 	if (!gm_serve_send_handles(serve, peer, id, info.id, from, to, false))
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
+}
+
+/* A request may end in the turn of another user, or in a tick: whoever asked pays for its answer. */
+static void serve_on_done(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct gm_lane *lane = gm_peer_lane(((struct gm_serve_asked *)request)->peer);
+	uint64_t began_ns = gm_lane_begin_work(lane->lanes);
+
+	serve_end_asked(request, status, detail);
+	gm_lane_end_work(lane, began_ns);
 }
 
 /* Decides whether a request waits if it does not fit, and for how long. */

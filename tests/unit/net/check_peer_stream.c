@@ -92,16 +92,34 @@ static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
 	start_slow_stream(id, packets, fds_each, 0);
 }
 
+static void let_user_rest(struct gm_lane *lane)
+{
+	hub.lanes.clock = fake_clock;
+	hub.lanes.cpu_ns = 0;
+	uint64_t began_ns = gm_lane_begin_work(&hub.lanes);
+	clock_ns += GM_LANE_LEAD_NS + 1000;
+	gm_lane_end_work(lane, began_ns);
+	ck_assert(gm_lane_rests(lane));
+}
+
+START_TEST(a_connection_is_closed_on_a_turn_of_its_user)
+{
+	let_user_rest(gm_peer_lane(peer));
+	gm_peer_drop(peer);
+	for (int turn = 0; turn < 10; turn++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_closed, 0);
+	clock_ns += GM_LANE_REST_MAX_NS;
+	while (!n_closed)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+END_TEST
+
 START_TEST(answers_wait_in_order_while_their_user_rests)
 {
 	struct gm_lane *lane = gm_peer_lane(peer);
 
-	hub.lanes.clock = fake_clock;
-	hub.lanes.cpu_ns = 0;
-	uint64_t began_ns = gm_lane_begin_work(lane);
-	clock_ns += GM_LANE_LEAD_NS + 1000;
-	gm_lane_end_work(lane, began_ns);
-	ck_assert(gm_lane_rests(lane));
+	let_user_rest(lane);
 
 	send_request(far, 1, 0);
 	gm_peer_send_done(peer, 2);
@@ -371,6 +389,7 @@ int main(void)
 	Suite *suite = suite_create("streams of a peer");
 	TCase *tests = tcase_create("streams of a peer");
 	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, a_connection_is_closed_on_a_turn_of_its_user);
 	tcase_add_test(tests, answers_wait_in_order_while_their_user_rests);
 	tcase_add_test(tests, handles_wait_until_the_client_says_that_it_read_those_before);
 	tcase_add_test(tests, a_packet_that_acknowledges_nothing_costs_nothing);
