@@ -166,6 +166,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 	broker->serve.watch = NULL;
 	if (broker->clients_open)
 		gm_clients_close(&broker->clients);
+	gm_broker_drop_works(broker);
 	if (broker->hub_open)
 		gm_hub_close(&broker->hub);
 	if (broker->loop_open) {

@@ -8,9 +8,12 @@
 #include "daemon/broker_private.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <utlist.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -186,6 +189,64 @@ static void broker_core_probe(void *ctx, uint32_t device)
 	broker_measure(ctx, device);
 }
 
+/* What core ends in slices for one user, on that user's turns. */
+struct gm_broker_work {
+	struct gm_lane_task task;
+	struct gm_broker *broker;
+	struct gm_lane *lane;
+	uid_t payer_uid;
+	struct gm_broker_work *prev, *next;
+};
+
+static void broker_work_free(struct gm_broker_work *work)
+{
+	DL_DELETE(work->broker->works, work);
+	gm_lane_withdraw(&work->task);
+	gm_lane_unref(work->lane);
+	free(work);
+}
+
+static void broker_on_work(struct gm_lane_task *task)
+{
+	struct gm_broker_work *work =
+		(struct gm_broker_work *)((char *)task - offsetof(struct gm_broker_work, task));
+	bool more;
+
+	do
+		more = gm_core_work(work->broker->core, work->payer_uid);
+	while (more && !gm_lane_time_is_up(work->lane));
+	if (more)
+		gm_lane_post(work->lane, task);
+	else
+		broker_work_free(work);
+}
+
+static int broker_core_work(void *ctx, uid_t payer_uid)
+{
+	struct gm_broker *broker = ctx;
+	struct gm_broker_work *work = calloc(1, sizeof(*work));
+	if (!work)
+		return -ENOMEM;
+	int r = gm_lane_get(&broker->hub.lanes, payer_uid, &work->lane);
+	if (r < 0) {
+		free(work);
+		return r;
+	}
+
+	work->task.run = broker_on_work;
+	work->broker = broker;
+	work->payer_uid = payer_uid;
+	DL_APPEND(broker->works, work);
+	gm_lane_post(work->lane, &work->task);
+	return 0;
+}
+
+void gm_broker_drop_works(struct gm_broker *broker)
+{
+	while (broker->works)
+		broker_work_free(broker->works);
+}
+
 /* ---- what the device threads and the clock tell core */
 
 bool gm_broker_may_end(struct gm_broker *broker)
@@ -330,7 +391,7 @@ static void broker_core_close(void *ctx, uid_t payer_uid, int fd)
 }
 
 const struct gm_core_ops gm_broker_core_ops = {
-	.return_slice = 4, /* some 10 microseconds' work */
+	.slice = 4, /* some 10 microseconds' work */
 	.create = broker_core_create,
 	.destroy = broker_core_destroy,
 	.now_ns = broker_core_now_ns,
@@ -351,6 +412,7 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.pooled = broker_core_pooled,
 	.trouble = broker_core_trouble,
 	.foreigner = broker_core_foreigner,
+	.work = broker_core_work,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,
 	.record = gm_broker_keep_record,

@@ -56,6 +56,7 @@ struct gm_broker {
 	bool keeper_is_ours;  /* no service manager runs it */
 	struct gm_broker_closing closing[GM_LIMIT_DEVICES];
 	uint32_t undeposited[GM_LIMIT_DEVICES]; /* chunks that wait for the keeper */
+	struct gm_broker_work *works;           /* of users: core has something to end in slices */
 	uint32_t resample;                      /* a bit per device whose sample was dropped */
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
 	bool stopping;
@@ -99,6 +100,8 @@ bool gm_broker_may_end(struct gm_broker *broker);
 void gm_broker_check_idle(struct gm_broker *broker);
 /* Runs core's timed work after the clients' pages were flushed. ctx is the broker. */
 void gm_broker_on_flushed(void *ctx);
+/* Forgets which users core has something to end for. Core has ended it, or is to be left as it is. */
+void gm_broker_drop_works(struct gm_broker *broker);
 /* A turn of the loop begins. */
 void gm_broker_on_turn(uv_prepare_t *turn);
 /* Samples every device that can be measured. */

@@ -27,9 +27,9 @@ enum gm_item {
  * told.
  */
 struct gm_core_ops {
-	/* Number of chunks that one call releases when a client returns more, such as
-	 * gm_lease_return_more(). 0: GM_LEASE_SLICE. */
-	uint64_t return_slice;
+	/* Number of chunks that one call releases, when there are more: gm_lease_return_more(),
+	 * gm_core_work(), the end of a session, of a lease or of a name. 0: GM_LEASE_SLICE. */
+	uint64_t slice;
 	/*
 	 * Starts the creation of chunk->bytes on chunk->device by chunk->transport. It must not
 	 * complete before this returns. The daemon reports the end with gm_core_created(). Users
@@ -110,6 +110,12 @@ struct gm_core_ops {
 	/* Names the process outside of the broker that has most of the device, as last surveyed: "pid 7 of user
 	 * ann has 1.0G". Returns false if none is known. Must be quick. */
 	bool (*foreigner)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
+	/*
+	 * The user has sessions or leases that end in slices. The daemon calls gm_core_work() on the
+	 * turns of this user until that returns false. A negative errno: it cannot, and ticks do the
+	 * work. Without this function, ticks do all of it.
+	 */
+	int (*work)(void *ctx, uid_t payer_uid);
 	/* Asks the daemon to call gm_core_tick() at this time, which is earlier than the time that the last tick
 	 * returned. Without this function, deadlines are only as exact as the ticks. */
 	void (*wake_at)(void *ctx, uint64_t ns);

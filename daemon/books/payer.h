@@ -21,7 +21,7 @@ struct gm_payer {
 	uid_t payer_uid;            /* the user that it counts for: gm_session_info */
 	pid_t pid;                  /* several sessions may have the same */
 	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
-	bool ending;                /* it will be freed before the call into core returns */
+	bool ending;                /* it has ended: it holds nothing, and no list shows it */
 	bool limited;               /* a limit applies to it */
 	/* It stands for what other sessions left behind, and has no process of its own: nobody can
 	 * ask it or end it. quarantined is set, too. */

@@ -69,6 +69,19 @@ static bool adopt_payer_exists(const struct gm_adopt_take *take, uint64_t id)
 	return payer != NULL;
 }
 
+/* Whether the session of this id had ended, and was being taken apart: its record goes first. */
+static bool adopt_session_has_ended(const struct gm_adopt_take *take, uint64_t id)
+{
+	return id && !adopt_find(take, GM_RECORD_SESSION, id);
+}
+
+/* Returns the id of the session that made the lease, by its record. 0: it has left the lease. */
+static uint64_t adopt_maker_of(const struct gm_adopt_take *take, uint64_t lease)
+{
+	const struct gm_adopt_entry *entry = adopt_find(take, GM_RECORD_LEASE, lease);
+	return ((const struct gm_record_lease *)(const void *)entry->record)->session;
+}
+
 static uid_t adopt_lease_uid(const struct gm_lease *lease)
 {
 	return lease->estate->session->info.uid;
@@ -225,7 +238,7 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	int fd;
-	if (record->session)
+	if (record->session && !adopt_session_has_ended(take, record->session))
 		estate = maker ? maker->estate : NULL;
 	if (!adopt_lease_is_sound(record) || !estate ||
 		estate->session->info.uid != record->head.uid)
@@ -262,7 +275,7 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	/* Without its block, the memory is still worth having. */
 	if (lease->signals && take->ops->word && take->ops->word(take->ctx, entry->id, &fd) == 0)
 		gm_word_adopt(lease, fd);
-	if (record->estate != estate->session->payer.id)
+	if (record->estate != estate->session->payer.id || (record->session && !maker))
 		gm_commit_lease(lease);
 	entry->object = lease;
 	return 0;
@@ -371,6 +384,8 @@ static int adopt_declared(struct gm_adopt_take *take, struct gm_adopt_entry *ent
 {
 	const struct gm_record_declared *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, entry->id);
+	if (adopt_session_has_ended(take, entry->id))
+		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!session || session->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	return gm_declare_adopt(session, entry->place, record) ? 0 : GM_ADOPT_TAKE_E_DAMAGED;
@@ -387,6 +402,8 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		adopt_lose(take, record->lease, session);
 		return GM_ADOPT_TAKE_E_LOST;
 	}
+	if (adopt_session_has_ended(take, record->session))
+		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
 		record->count > gm_minus(INT32_MAX, lease->n_opens))
@@ -406,6 +423,9 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (adopt_lease_is_lost(take, record->lease))
 		return GM_ADOPT_TAKE_E_LOST;
+	if (lease && !lease->maker &&
+		adopt_session_has_ended(take, adopt_maker_of(take, record->lease)))
+		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
 		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))

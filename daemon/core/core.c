@@ -38,7 +38,7 @@ static uint64_t core_due_of(const struct gm_device *d)
 	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)),
 		gm_min(d->linger.due_ns, d->debts.due_ns));
-	if (d->ending || gm_drain_wants_slice(d))
+	if (gm_drain_wants_slice(d))
 		return 0;
 	return gm_min(gm_min(level, gm_min(gm_queue_due(d), gm_peace_due(d))),
 		gm_min(gm_climb_due(d), spare));
@@ -47,7 +47,7 @@ static uint64_t core_due_of(const struct gm_device *d)
 static uint64_t core_next_due(const struct gm_core *core)
 {
 	uint64_t next = gm_expiry_next(core);
-	if (core->env.woken)
+	if (core->env.woken || core->n_ticking > 0)
 		return gm_env_now(&core->env);
 	for (uint32_t n = 0; n < core->env.n_devices; n++)
 		next = gm_min(next, core_due_of(&core->devices[n]));
@@ -89,6 +89,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 	struct gm_env *env = &core->env;
 	gm_env_enter(env);
 	gm_name_expire_some(core);
+	gm_estate_work_tick(core);
 	for (uint32_t n = 0; n < env->n_devices; n++) {
 		struct gm_device *d = &core->devices[n];
 		uint64_t now = gm_device_now(d);
@@ -101,7 +102,6 @@ uint64_t gm_core_tick(struct gm_core *core)
 		gm_linger_look(d);
 		gm_debt_tick(d);
 		gm_commit_device(d);
-		gm_lease_end_some(d);
 		gm_drain_release_some(d);
 		gm_decay_run(d);
 		gm_reserve_refill(d);
@@ -187,7 +187,7 @@ void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
 static struct gm_session *core_first_session(const struct gm_core *core)
 {
 	const struct gm_payer *payer = core->env.payers;
-	while (payer && payer->estate)
+	while (payer && (payer->estate || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
 }
@@ -201,9 +201,8 @@ void gm_core_shutdown(struct gm_core *core)
 	for (struct gm_session *session; (session = core_first_session(core));)
 		gm_session_end_died(session);
 	gm_name_end_all(core);
+	gm_estate_work_finish(core);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
-		while (gm_lease_end_some(&core->devices[d]))
-			continue;
 		gm_linger_end_all(&core->devices[d]);
 		gm_debt_end_all(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
@@ -478,17 +477,32 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 {
 	struct gm_payer *payer;
 	HASH_FIND(hh, core->env.payers, &id, sizeof(id), payer);
-	return payer && !payer->estate ? payer->session : NULL;
+	return payer && !payer->estate && !payer->ending ? payer->session : NULL;
 }
 
 uint64_t gm_core_session_count(const struct gm_core *core)
 {
-	return HASH_COUNT(core->env.payers) - core->n_estates;
+	return HASH_COUNT(core->env.payers) - core->n_estates - core->n_ending;
 }
 
 uint64_t gm_core_lease_count(const struct gm_core *core)
 {
-	return core->n_leases;
+	return gm_minus(core->n_leases, core->n_outgoing);
+}
+
+bool gm_core_work(struct gm_core *core, uid_t payer_uid)
+{
+	struct gm_estate_user *user = gm_estate_user_find(core, payer_uid);
+	uint64_t slice = gm_estate_work_slice(&core->env);
+	if (!user || !user->working)
+		return false;
+
+	gm_env_enter(&core->env);
+	gm_estate_work_do(user, &slice);
+	gm_env_leave(&core->env);
+	/* done() may have ended more, or the user. */
+	user = gm_estate_user_find(core, payer_uid);
+	return user && user->working;
 }
 
 bool gm_core_estate_each(const struct gm_core *core, uint64_t after,

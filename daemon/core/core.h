@@ -164,7 +164,11 @@ bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
 
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
 uint64_t gm_core_session_count(const struct gm_core *core);
+/* Counts leases that somebody holds, or that have a name. While a session that shared leases ends in
+ * slices, those may be missing. */
 uint64_t gm_core_lease_count(const struct gm_core *core);
+/* Does a slice of the user's work: see gm_core_ops.work. Returns whether there is more. */
+bool gm_core_work(struct gm_core *core, uid_t payer_uid);
 /*
  * Visits what sessions left behind: shared leases that others still hold, and lingering memory
  * (estate.c), oldest first, with ids above the one given. Each is a session without a process.

@@ -195,7 +195,6 @@ struct gm_device {
 	struct gm_debts debts;
 	struct gm_drain drain;        /* kept by drain.c */
 	uint32_t drain_place;         /* of its record */
-	struct gm_lease *ending;      /* leases whose chunks go in ticks: all, or some (lease.c) */
 	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t destroyed;           /* bytes since the start */
 	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */

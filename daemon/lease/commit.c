@@ -94,10 +94,11 @@ static int commit_lease(
 	       size = gm_record_lease_size(tag, flags);
 
 	/* A lease that nobody holds yet is about to be its maker's. */
-	uint32_t made = lease->maker ? lease->made + !lease->own.lease : 0;
+	const struct gm_session *maker = gm_lease_maker(lease);
+	uint32_t made = maker ? lease->made + !lease->own.lease : 0;
 	gm_record_begin(
 		&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->session->info.uid);
-	record.session = lease->maker ? lease->maker->payer.id : 0;
+	record.session = maker ? maker->payer.id : 0;
 	record.estate = lease->estate->session->payer.id;
 	record.grants = lease->grants + grants;
 	record.next_index = lease->next_index + chunks;

@@ -111,10 +111,16 @@ static void hold_end(struct gm_open *open)
 	free(open);
 }
 
+void gm_hold_end_some(struct gm_hold *hold, uint64_t *slice)
+{
+	for (; hold->opens && *slice > 0; --*slice)
+		hold_end(hold->opens);
+}
+
 void gm_hold_end_all(struct gm_hold *hold)
 {
-	while (hold->opens)
-		hold_end(hold->opens);
+	uint64_t all = UINT64_MAX;
+	gm_hold_end_some(hold, &all);
 }
 
 bool gm_hold_has(const struct gm_hold *hold, uint64_t view)

@@ -94,6 +94,7 @@ int gm_lease_begin(struct gm_lease *lease)
 	if (r == 0) {
 		lease->own.count = lease->made = 1;
 		lease->core->n_leases++;
+		lease->maker->n_made++;
 		gm_lease_count_bare(lease->maker);
 	}
 	return r;
@@ -156,8 +157,10 @@ int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_
 
 struct gm_account *gm_lease_payer_account(const struct gm_lease *lease)
 {
-	return lease->maker ? gm_session_account(lease->maker, lease->device)
-			    : gm_estate_account(lease->estate, lease->device);
+	struct gm_session *maker = gm_lease_maker(lease);
+
+	return maker ? gm_session_account(maker, lease->device)
+		     : gm_estate_account(lease->estate, lease->device);
 }
 
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
@@ -179,6 +182,9 @@ static void lease_release(
 	struct gm_lease *lease, struct gm_chunk *chunk, struct gm_account *account, bool reusable)
 {
 	struct gm_device *device = lease->device;
+	/* A session that has ended may have been asked for what comes back now. */
+	struct gm_account *asked =
+		lease->maker ? gm_session_account(lease->maker, device) : account;
 	DL_DELETE(lease->chunks, chunk);
 	chunk->prev = chunk->next = NULL;
 	assert(lease->bytes >= chunk->bytes);
@@ -196,9 +202,9 @@ static void lease_release(
 	GM_STEP("return: begun");
 	gm_env_erase(device->env, &chunk->place);
 	GM_STEP("return: chunk's record erased");
-	if (account->asked.owing) {
-		gm_peace_returned(device, account, chunk->bytes);
-		reusable = !gm_ladder_returned(device, account, chunk->bytes) && reusable;
+	if (asked->asked.owing) {
+		gm_peace_returned(device, asked, chunk->bytes);
+		reusable = !gm_ladder_returned(device, asked, chunk->bytes) && reusable;
 	}
 	gm_deadlock_returned(device, account);
 	if (gm_device_release(device, chunk, account, reusable))
@@ -257,20 +263,11 @@ static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
 	return lease->leaving;
 }
 
-static void lease_end_in_ticks(struct gm_lease *lease)
-{
-	struct gm_device *device = lease->device;
-	if (!lease->ending)
-		DL_APPEND(device->ending, lease);
-	lease->ending = true;
-	gm_env_need_tick(device->env, 0);
-}
-
 void gm_lease_hand_over(struct gm_session *session)
 {
 	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next)
 		if (hold->lease->counted && hold->lease->maker == session)
-			lease_end_in_ticks(hold->lease);
+			gm_estate_work_add_lease(hold->lease);
 }
 
 /* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false
@@ -304,35 +301,39 @@ void gm_lease_settle(struct gm_lease *lease, uint64_t *slice)
 		return;
 
 	lease->core->n_leases--;
-	if (lease->ending)
-		DL_DELETE(device->ending, lease);
-	lease->ending = false;
+	gm_estate_work_remove_lease(lease);
 	if (!lease_end(lease, gm_lease_payer_account(lease), slice))
-		lease_end_in_ticks(lease);
+		gm_estate_work_add_lease(lease);
 	gm_reserve_settle(device);
 }
 
-bool gm_lease_end_some(struct gm_device *device)
+bool gm_lease_end_some(struct gm_lease *lease, uint64_t *slice)
 {
-	uint64_t slice = GM_LEASE_SLICE;
-	if (!device->ending)
-		return false;
+	if (lease_is_kept(lease))
+		return lease_release_leaving(lease, slice);
+	return !lease_end(lease, gm_estate_account(lease->estate, lease->device), slice);
+}
 
-	while (device->ending && slice > 0) {
-		struct gm_lease *lease = device->ending;
-		DL_DELETE(device->ending, lease);
-		lease->ending = false;
-		bool more;
-		if (lease_is_kept(lease))
-			more = lease_release_leaving(lease, &slice);
-		else
-			more = !lease_end(lease, gm_estate_account(lease->estate, device), &slice);
-		/* The others come first, so that a long one does not hold them up. */
-		if (more)
-			lease_end_in_ticks(lease);
-	}
-	gm_reserve_settle(device);
-	return device->ending;
+void gm_lease_drop_some(struct gm_hold *hold, bool died, uint64_t *slice)
+{
+	struct gm_lease *lease = hold->lease;
+	struct gm_session *session = hold->session;
+	bool made = lease->maker == session, had = lease->chunks;
+	bool alone = made && lease->holds == hold && !hold->next && !lease->name;
+
+	if (died)
+		gm_lease_spoil(lease);
+	gm_hold_end_some(hold, slice);
+	if (made)
+		gm_share_end_some(lease, slice);
+	/* As long as the maker has the lease, what comes back counts for what it was asked for. */
+	for (; alone && lease->chunks && *slice > 0; --*slice)
+		lease_release(
+			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
+	if (alone && had && !lease->chunks)
+		gm_lease_count_bare(session);
+	if (!hold->opens && !(made && lease->shares) && !(alone && lease->chunks))
+		gm_lease_drop(lease, hold, died, slice);
 }
 
 /* The maker has left the lease. */
@@ -364,6 +365,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		gm_share_end_all(lease);
 		gm_metadata_drop_draft(lease);
 		lease_count_leaving(lease, false);
+		session->n_made--;
+		session->core->n_outgoing -= session->payer.ending;
 		lease->maker = NULL;
 		lease->n_opens -= hold->count - 1;
 	} else {
@@ -385,19 +388,18 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 
 	if (!lease_is_kept(lease)) {
 		lease->core->n_leases--;
-		if (lease->ending)
-			DL_DELETE(device->ending, lease);
-		lease->ending = false;
+		gm_estate_work_remove_lease(lease);
 		if (lease_end(lease, account, slice))
 			lease = NULL;
 	}
 	if (made && lease) {
-		gm_ledger_move(
-			&device->ledger, account, gm_lease_payer_account(lease), lease->bytes);
+		struct gm_account *payer = gm_lease_payer_account(lease);
+		if (payer != account)
+			gm_ledger_move(&device->ledger, account, payer, lease->bytes);
 		gm_commit_lease(lease);
 	}
 	if (lease && (!lease_is_kept(lease) || lease->leaving))
-		lease_end_in_ticks(lease);
+		gm_estate_work_add_lease(lease);
 	if (made)
 		gm_session_changed(session, device);
 }
@@ -418,7 +420,7 @@ struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t leas
 bool gm_session_maker_holds(const struct gm_session *session, uint64_t lease)
 {
 	const struct gm_hold *hold = lease_hold_of(session, lease);
-	return hold && hold->lease->maker;
+	return hold && gm_lease_maker(hold->lease);
 }
 
 struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after)
@@ -460,7 +462,7 @@ void gm_lease_info(
 		.version = lease->version,
 		.signals = lease->word >= 0,
 		.word = lease->word,
-		.made = lease->maker,
+		.made = gm_lease_maker(lease),
 		.piece = lease->origin && lease->maker == session,
 		.tag = lease->tag,
 	};
@@ -540,16 +542,10 @@ bool gm_lease_is_leaving(const struct gm_lease *lease)
 	return lease->leaving;
 }
 
-static uint64_t lease_return_slice(const struct gm_lease *lease)
-{
-	uint64_t slice = lease->device->env->ops.return_slice;
-	return slice ? slice : GM_LEASE_SLICE;
-}
-
 bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
-	uint64_t slice = lease_return_slice(lease);
+	uint64_t slice = gm_estate_work_slice(lease->device->env);
 	if (!lease->leaving || lease->maker != session)
 		return false;
 
@@ -620,7 +616,8 @@ gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_le
  */
 static bool lease_is_long(const struct gm_lease *lease)
 {
-	return lease->bytes > lease_return_slice(lease) * GM_CHUNK_MIN && lease->chunks->next;
+	return lease->bytes > gm_estate_work_slice(lease->device->env) * GM_CHUNK_MIN &&
+	       lease->chunks->next;
 }
 
 bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
@@ -637,7 +634,8 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 		gm_request_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 	}
-	for (uint64_t slice = lease_return_slice(lease); slice > 0 && lease_is_long(lease); slice--)
+	for (uint64_t slice = gm_estate_work_slice(lease->device->env);
+		slice > 0 && lease_is_long(lease); slice--)
 		lease_release(
 			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
 	lease_clamp(lease);
@@ -674,7 +672,7 @@ void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, ui
 	}
 
 	gm_env_enter(device->env);
-	uint64_t slice = GM_LEASE_SLICE;
+	uint64_t slice = gm_estate_work_slice(device->env);
 	gm_lease_drop(lease, hold, false, &slice);
 	gm_reserve_settle(device);
 	gm_env_leave(device->env);

@@ -114,18 +114,18 @@ void gm_name_drop(struct gm_lease *lease)
 
 void gm_name_end_all(struct gm_core *core)
 {
-	while (core->names) {
-		uint64_t slice = GM_LEASE_SLICE;
-		name_end(core->names, &slice);
-	}
+	uint64_t all = UINT64_MAX;
+
+	while (core->names)
+		name_end(core->names, &all);
 }
 
 /* So many end in one tick. The next tick comes at once if there are more. */
-#define NAMES_AT_ONCE 64
+#define NAMES_AT_ONCE 8
 
 void gm_name_expire_some(struct gm_core *core)
 {
-	uint64_t now = gm_env_now(&core->env), slice = GM_LEASE_SLICE;
+	uint64_t now = gm_env_now(&core->env), slice = gm_estate_work_slice(&core->env);
 
 	for (int n = 0; n < NAMES_AT_ONCE && gm_expiry_next(core) <= now; n++)
 		name_end(core->expiries.names[0], &slice);
@@ -288,7 +288,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 
 	gm_metadata_publish(lease);
 	gm_expiry_set(name, next.expires_ns);
-	uint64_t slice = GM_LEASE_SLICE;
+	uint64_t slice = gm_estate_work_slice(&lease->core->env);
 	if (old)
 		gm_lease_settle(old, &slice);
 	return 0;
@@ -387,7 +387,7 @@ gpumem_status gm_core_unpublish(
 	if (!name)
 		return GPUMEM_E_NOT_FOUND;
 
-	uint64_t slice = GM_LEASE_SLICE;
+	uint64_t slice = gm_estate_work_slice(&core->env);
 	gm_env_enter(&core->env);
 	name_end(name, &slice);
 	gm_env_leave(&core->env);
@@ -471,6 +471,7 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 	/* In the order in which they were made, which is that of their ids. */
 	for (const struct gm_name *name = core->names; name; name = name->hh.next) {
 		const struct gm_lease *lease = name->lease;
+		const struct gm_session *maker = gm_lease_maker(lease);
 		if (name->id <= after)
 			continue;
 		struct gm_metadata_info metadata;
@@ -483,9 +484,8 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 			.share = name->share,
 			.until_unread = name->until_unread,
 			.own = name_is_own(name, asker),
-			.made = lease->maker != NULL,
-			.payer =
-				gm_session_id(lease->maker ? lease->maker : lease->estate->session),
+			.made = maker != NULL,
+			.payer = gm_session_id(maker ? maker : lease->estate->session),
 			.readers = lease->n_opens,
 			.lease = lease->id,
 			.bytes = lease->bytes,

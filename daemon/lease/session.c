@@ -351,33 +351,58 @@ void gm_session_cancel(struct gm_session *session)
 	gm_env_leave(env);
 }
 
-static void session_end(struct gm_session *session, bool died)
+/* From now on the session's estate pays for what the session has in leases. */
+static void session_charge_estate(struct gm_session *session)
 {
 	struct gm_env *env = &session->core->env;
-	struct gm_payer *payer = &session->payer;
-	assert(!payer->ending);
 
-	/* A session may hold very many chunks: the loop must not stand still for all of them. */
-	uint64_t slice = env->stopping ? UINT64_MAX : GM_LEASE_SLICE;
-	gm_env_enter(env);
-	payer->ending = true;
-	gm_request_cancel_all(session);
-	GM_STEP("end: begun");
-	while (session->holds)
-		gm_lease_drop(session->holds->lease, session->holds, died, &slice);
-	gm_declare_end(session);
-	assert(session->n_shares == 0 && session->n_new == 0);
-	for (uint32_t d = 0; d < env->n_devices; d++)
-		gm_ladder_gone(&env->devices[d], payer);
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		struct gm_account *account = &session->payer.accounts[d];
+		if (account->held > 0)
+			gm_ledger_move(&env->devices[d].ledger, account,
+				gm_estate_account(session->estate, &env->devices[d]),
+				account->held);
+	}
+}
 
+void gm_session_finish(struct gm_session *session)
+{
+	struct gm_env *env = &session->core->env;
 	struct gm_estate *estate = session->estate;
+
+	assert(!session->holds && session->n_shares == 0 && session->n_new == 0);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		gm_ladder_gone(&env->devices[d], &session->payer);
 	GM_STEP("end: leases dropped");
-	gm_env_erase(env, &session->place);
-	GM_STEP("end: session's record erased");
 	estate->user->n_sessions--;
 	session->core->n_sessions--;
+	session->core->n_ending--;
 	gm_session_unmake(session);
 	gm_estate_unref(estate);
+}
+
+static void session_end(struct gm_session *session, bool died)
+{
+	struct gm_core *core = session->core;
+	struct gm_env *env = &core->env;
+	struct gm_estate_user *user = session->estate->user;
+	assert(!session->payer.ending);
+
+	uint64_t slice = env->stopping ? UINT64_MAX : gm_estate_work_slice(env);
+	gm_env_enter(env);
+	session->payer.ending = true;
+	session->died = died;
+	core->n_ending++;
+	core->n_outgoing += session->n_made;
+	gm_request_cancel_all(session);
+	GM_STEP("end: begun");
+	gm_declare_end(session);
+	session_charge_estate(session);
+	/* Without it, the next daemon takes what is left of the session apart, too. */
+	gm_env_erase(env, &session->place);
+	GM_STEP("end: session's record erased");
+	gm_estate_work_add_session(session);
+	gm_estate_work_do(user, &slice);
 	session_settle_all(env);
 	gm_env_leave(env);
 }

@@ -21,7 +21,7 @@
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in 17 files (session.c, estate.c, lease.c, hold.c, piece.c, linger.c, debt.c, declare.c,
+ * wait. They are one object in 18 files (session.c, estate_work.c, estate.c, lease.c, hold.c, piece.c, linger.c, debt.c, declare.c,
  * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
  */
 
@@ -46,7 +46,11 @@ struct gm_core {
 	struct gm_estate_user *estates; /* by payer_uid */
 	struct gm_estate *estate_list;  /* oldest first */
 	uint64_t n_estates;
+	struct gm_estate_user *working; /* who have something that ends in slices (estate_work.c) */
+	uint32_t n_ticking;             /* of them: those whose slices come in ticks */
 	uint64_t n_leases;
+	uint64_t n_ending;                     /* sessions that have ended and still have leases */
+	uint64_t n_outgoing;                   /* leases that they made */
 	uint64_t n_sessions, n_bare, n_shares; /* of all users; see struct gm_estate_user */
 	struct gm_core_counters counters;
 	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
@@ -66,6 +70,8 @@ struct gm_session {
 	bool former_valid;           /* the client may not have got the other one */
 	struct gm_token_hash domain; /* of its domain's key; 0: it has none */
 	bool indexed;                /* grants has all grants from before the last resume */
+	bool died;                   /* it has ended with its process (estate_work.c) */
+	uint32_t n_made;             /* of its leases: those that it made */
 	uint64_t last_asked;         /* the highest gm_request.id of its chunks */
 	struct gm_grant *grants;     /* by id of the request (grant.c) */
 	size_t n_grants;
@@ -82,7 +88,8 @@ struct gm_session {
 	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */
 	struct gm_request *pending; /* oldest first */
 	struct gm_hold *holds;      /* by lease, in order of age */
-	struct gm_payer payer;      /* last: its accounts follow */
+	struct gm_session *prev, *next; /* of gm_estate_user.leaving */
+	struct gm_payer payer;          /* last: its accounts follow */
 };
 
 static inline struct gm_account *gm_session_account(
@@ -98,6 +105,8 @@ static inline void gm_session_changed(
 	gm_env_payer_changed(device->env, &session->payer, device->number);
 }
 
+/* Frees a session that has ended and holds no lease any more. */
+void gm_session_finish(struct gm_session *session);
 /* Makes a session without a token, and puts it among the payers. id 0: a new one. NULL: no memory. */
 struct gm_session *gm_session_make(
 	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate);
@@ -111,6 +120,31 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 /* For gm_quotas.owner_of. */
 bool gm_session_owner(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+
+/* ---- estate_work.c */
+
+/*
+ * What ends may have very many parts: chunks, leases, shares, views. It is taken apart in slices, on
+ * turns of the user that pays. A session that ends is charged to its estate and has no record from
+ * the beginning, so nobody sees a part of it.
+ */
+
+/* Number of chunks that are released in one go: about a millisecond's work. gm_core_ops.slice may
+ * set another. */
+#define GM_LEASE_SLICE 512
+uint64_t gm_estate_work_slice(const struct gm_env *env);
+/* Put what has ended among the work of its user, or take it out. A lease may be in the list
+ * already. */
+void gm_estate_work_add_lease(struct gm_lease *lease);
+void gm_estate_work_remove_lease(struct gm_lease *lease);
+void gm_estate_work_add_session(struct gm_session *session);
+/* Does a slice of the user's work and counts it off. Returns whether there is more. If not, the
+ * user may be gone. */
+bool gm_estate_work_do(struct gm_estate_user *user, uint64_t *slice);
+/* Does a slice for each user whose work comes in ticks. */
+void gm_estate_work_tick(struct gm_core *core);
+/* Does all of it. */
+void gm_estate_work_finish(struct gm_core *core);
 
 /* ---- estate.c */
 
@@ -143,6 +177,10 @@ struct gm_estate_user {
 	uint64_t n_names;
 	uint64_t metadata; /* what its metadata is charged, in bytes */
 	struct gm_estate *list;
+	struct gm_lease *ending;            /* whose chunks go in slices: all, or some */
+	struct gm_session *leaving;         /* whose leases go in slices */
+	bool working, ticking;              /* in gm_core.working; and counted in n_ticking */
+	struct gm_estate_user *prev, *next; /* of gm_core.working */
 	UT_hash_handle hh;
 };
 
@@ -217,7 +255,7 @@ struct gm_lease {
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
 	bool counted;      /* in the maker's n_leaving */
-	bool ending;       /* in gm_device.ending */
+	bool ending;       /* in gm_estate_user.ending */
 	uint32_t place;    /* of its record */
 	bool word_counted; /* its control block is in the account of descriptors */
 	bool word_kept;    /* the keeper has it, or will */
@@ -228,8 +266,14 @@ struct gm_lease {
 	uint64_t bytes, user_bytes;
 	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
-	struct gm_lease *prev, *next; /* of gm_device.ending */
+	struct gm_lease *prev, *next; /* of gm_estate_user.ending */
 };
+
+/* The session that made the lease and still has it. NULL: it has returned the lease, or has ended. */
+static inline struct gm_session *gm_lease_maker(const struct gm_lease *lease)
+{
+	return lease->maker && !lease->maker->payer.ending ? lease->maker : NULL;
+}
 
 /* Makes a lease that nobody holds yet. tag is NULL or fits. id 0: a new one. maker NULL: the maker is
  * gone. NULL: no memory. */
@@ -258,21 +302,22 @@ struct gm_account *gm_lease_payer_account(const struct gm_lease *lease);
 /* Ends a lease that nobody holds and that has no name. */
 void gm_lease_end_unheld(struct gm_lease *lease);
 /* The lease has lost its name: ends it, unless somebody holds it. Releases no more than *slice chunks
- * and counts them off; the rest goes in ticks. */
+ * and counts them off; the rest is work of its user. */
 void gm_lease_settle(struct gm_lease *lease, uint64_t *slice);
 /*
  * Ends a session's part in the lease, however often it opened it. The lease ends with its last
  * hold. Releases no more than *slice chunks and counts them off. If there are more, the lease's
- * estate is charged for them, and gm_lease_end_some() releases them.
+ * estate is charged for them, and they are work of its user.
  */
 void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice);
-/* Number of chunks that are released in one go when a session ends: about a millisecond's work. */
-#define GM_LEASE_SLICE 512
-/* Releases some of the chunks of leases that have ended, or that were handed over. Returns whether
- * there are more. */
-bool gm_lease_end_some(struct gm_device *device);
-/* Call when the session lost its connection: ticks release the chunks that it has returned and that are not
- * released yet. */
+/* Releases some chunks of a lease that has ended, or that was handed over, and counts them off. Returns whether there are more. If
+ * not, the lease may be gone. */
+bool gm_lease_end_some(struct gm_lease *lease, uint64_t *slice);
+/* Takes a slice off a lease of a session that has ended: tokens, views, and the chunks if nobody else has the lease. Then the
+ * session's part in it ends. */
+void gm_lease_drop_some(struct gm_hold *hold, bool died, uint64_t *slice);
+/* Call when the session lost its connection: the chunks that it has returned and that are not
+ * released yet become work of its user. */
 void gm_lease_hand_over(struct gm_session *session);
 
 /* ---- hold.c */
@@ -299,7 +344,9 @@ int gm_hold_adopt(struct gm_lease *lease, struct gm_session *session, uint64_t i
 bool gm_hold_has(const struct gm_hold *hold, uint64_t view);
 /* Ends one of several views: this one, or (0) any. */
 void gm_hold_end_one(struct gm_hold *hold, uint64_t view);
-/* Ends all opens. The caller takes care of the counts of the lease. */
+/* Ends some opens and counts them off. The caller takes care of the counts of the lease. */
+void gm_hold_end_some(struct gm_hold *hold, uint64_t *slice);
+/* Ends all opens. The same. */
 void gm_hold_end_all(struct gm_hold *hold);
 
 /* ---- linger.c */
@@ -414,6 +461,8 @@ struct gm_share *gm_share_find(const struct gm_core *core, const struct gm_token
 void gm_share_end(struct gm_share *share);
 /* Ends what the client's packet of this id shared of the lease. */
 void gm_share_forget(struct gm_lease *lease, uint64_t asked);
+/* Ends some tokens of a lease and counts them off. Its maker must still be set. */
+void gm_share_end_some(struct gm_lease *lease, uint64_t *slice);
 /* Ends every token of a lease whose maker still holds it. */
 void gm_share_end_all(struct gm_lease *lease);
 /* Whether a lease may be shared like that. */

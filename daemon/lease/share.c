@@ -32,10 +32,16 @@ void gm_share_end(struct gm_share *share)
 	free(share);
 }
 
+void gm_share_end_some(struct gm_lease *lease, uint64_t *slice)
+{
+	for (; lease->shares && *slice > 0; --*slice)
+		gm_share_end(lease->shares);
+}
+
 void gm_share_end_all(struct gm_lease *lease)
 {
-	while (lease->shares)
-		gm_share_end(lease->shares);
+	uint64_t all = UINT64_MAX;
+	gm_share_end_some(lease, &all);
 }
 
 /* Puts the share into its tables. -ENOMEM */
@@ -198,7 +204,9 @@ struct gm_share *gm_share_find(const struct gm_core *core, const struct gm_token
 	struct gm_share *share;
 
 	HASH_FIND(hh, core->shares, &hash->h[0], sizeof(hash->h[0]), share);
-	return share && gm_secret_equal(&share->hash, hash, sizeof(*hash)) ? share : NULL;
+	if (!share || !gm_lease_maker(share->lease))
+		return NULL;
+	return gm_secret_equal(&share->hash, hash, sizeof(*hash)) ? share : NULL;
 }
 
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],

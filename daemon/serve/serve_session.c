@@ -251,11 +251,31 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	explicit_bzero(welcome.token, sizeof(welcome.token));
 }
 
+/* The client may have left very much, which ends in slices. Its goodbye is answered when all of that is back. */
+static int serve_goodbye_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	const struct gm_serve *serve = ((struct gm_answer *)stream)->serve;
+	uid_t payer_uid = gm_peer_identity(peer)->payer_uid;
+	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+
+	while (gm_core_work(serve->core, payer_uid))
+		if (gm_peer_time_is_up(peer))
+			return 1;
+	int r = gm_answer_emit(stream, peer, false, GM__WIRE__PACKET__BODY_DONE, &done);
+	GM_STEP("end: answered");
+	return r;
+}
+
 void gm_serve_goodbye(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
+	struct gm_answer *answer =
+		gm_answer_new(serve, peer, packet->id, serve_goodbye_next, sizeof(*answer));
+
 	gm_client_goodbye(gm_peer_user(peer));
-	gm_peer_send_done(peer, packet->id);
-	GM_STEP("end: answered");
+	if (answer)
+		gm_peer_start(peer, &answer->stream);
+	else
+		gm_peer_send_done(peer, packet->id);
 }
 
 void gm_serve_get_devices(

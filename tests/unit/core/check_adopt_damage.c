@@ -259,7 +259,8 @@ static const struct {
 	{no_chunk_size, GM_RECORD_CHUNK, 1, 0, 0, {0, 2}},
 	{another_id, GM_RECORD_CHUNK, 1, 0, 0, {4, 0}},
 	{twice, GM_RECORD_CHUNK, 2, 0, 0, {0, 0}},
-	{no_session, GM_RECORD_LEASE, 1, 0, 1, {0, 2}},
+	/* It has ended, and its lease and its share were about to. */
+	{no_session, GM_RECORD_LEASE, 0, 0, 2, {0, 2}},
 	{no_memory, GM_RECORD_CHUNK, 0, 2, 0, {0, 0}},
 };
 
@@ -287,6 +288,46 @@ START_TEST(a_damaged_record_is_dropped_and_counted)
 	/* What was dropped is not found again. */
 	restart();
 	ck_assert_uint_eq(all_damaged() + result.lost + result.unfinished, 0);
+}
+END_TEST
+
+START_TEST(a_session_that_was_being_taken_apart_leaves_nothing_and_is_no_damage)
+{
+	enum { LEASES = 10 };
+	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 200};
+	uint8_t others[GM_TOKEN_BYTES], shared[GM_TOKEN_BYTES];
+	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
+	struct gm_lease *lease, *opened;
+	uint64_t ids[2] = {gm_session_id(s), gm_session_id(other)};
+
+	for (int i = 0; i < LEASES; i++) {
+		lease = ask(s, NULL, 4 * MiB, 1 + (uint64_t)i, GPUMEM_OK);
+		ck_assert_int_eq(gm_lease_share(s, lease, &options, shared), GPUMEM_OK);
+	}
+	ck_assert_int_eq(gm_session_open(other, shared, NULL, 0, &opened), GPUMEM_OK);
+	lease = ask(other, NULL, 2 * MiB, 1, GPUMEM_OK);
+
+	/* The daemon dies after each number of slices. */
+	fake.core->env.ops.slice = 1;
+	fake_ledger_leave(&fake, s, _i % 2);
+	for (int i = 0; i < _i / 2; i++)
+		gm_core_tick(fake.core);
+	ck_assert_uint_eq(gm_core_session_count(fake.core), 1);
+	ledger.stopped = true;
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost + result.incomplete, 0);
+	ck_assert_ptr_null(gm_core_find_session(fake.core, ids[0]));
+	other = back(ids[1], others);
+	/* What the other one has open is all that is left, and its maker's user pays for it. */
+	ck_assert_uint_eq(gm_core_lease_count(fake.core), 2);
+	ck_assert_uint_eq(gm_session_held(other, 0), 2 * MiB);
+	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 4 * MiB);
+	ck_assert_int_eq(gm_session_open(other, shared, NULL, 0, &opened), GPUMEM_E_NOT_FOUND);
+	fake_core_check(&fake, 0);
+	fake_core_run(&fake);
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost + result.unfinished, 0);
+	s = gm_core_find_session(fake.core, ids[1]);
 }
 END_TEST
 
@@ -398,6 +439,8 @@ int main(void)
 	tcase_add_test(tcase, a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not);
 	tcase_add_loop_test(tcase, a_damaged_record_is_dropped_and_counted, 0,
 		(int)(sizeof(cases) / sizeof(cases[0])));
+	tcase_add_loop_test(
+		tcase, a_session_that_was_being_taken_apart_leaves_nothing_and_is_no_damage, 0, 50);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

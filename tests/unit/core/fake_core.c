@@ -469,7 +469,7 @@ void fake_core_run(struct fake_core *fake)
 struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after)
 {
 	struct gm_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
-	while (payer && payer->estate)
+	while (payer && (payer->estate || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
 }

@@ -374,6 +374,73 @@ START_TEST(a_session_with_very_many_chunks_ends_in_slices)
 }
 END_TEST
 
+static uid_t asked_to_work;
+static unsigned int n_asked_to_work;
+
+static int count_work(void *ctx, uid_t payer_uid)
+{
+	asked_to_work = payer_uid;
+	n_asked_to_work++;
+	return 0;
+}
+
+/* Tokens, views and leases count, not only chunks. */
+START_TEST(no_call_takes_apart_more_of_a_session_than_a_slice)
+{
+	enum { SLICE = 4, LEASES = 40, CHUNKS = 20, SHARES = 30, VIEWS = 30 };
+	struct gm_session *ends = fake_session(&fake, 1, 1001),
+			  *mate = fake_session(&fake, 1, 1001);
+	struct gm_lease *lease = fake_lease(&fake, ends, d, 2 * MiB), *opened;
+	const struct gm_share_options options = {0};
+	uint8_t ends_token[GM_TOKEN_BYTES];
+	uint64_t id = gm_session_id(ends), calls = 0;
+
+	for (int i = 1; i < CHUNKS; i++) {
+		fake_grow(&fake, &q, ends, lease, 2 * MiB);
+		fake_core_run(&fake);
+	}
+	for (int i = 0; i < SHARES; i++)
+		ck_assert_int_eq(gm_lease_share(ends, lease, &options, ends_token), GPUMEM_OK);
+	for (int i = 0; i < LEASES; i++)
+		fake_lease(&fake, ends, d, 2 * MiB);
+	lease = fake_lease(&fake, mate, d, 2 * MiB);
+	uint8_t mates[GM_TOKEN_BYTES];
+	ck_assert_int_eq(gm_lease_share(mate, lease, &options, mates), GPUMEM_OK);
+	for (int i = 0; i < VIEWS; i++)
+		ck_assert_int_eq(gm_session_open(ends, mates, NULL, 0, &opened), GPUMEM_OK);
+
+	fake.core->env.ops.slice = SLICE;
+	fake.core->env.ops.work = count_work;
+	n_asked_to_work = 0;
+	uint64_t sessions = gm_core_session_count(fake.core), leases = 1;
+	gm_session_end_died(ends);
+	/* Nobody sees a part of it. */
+	ck_assert_ptr_null(gm_core_find_session(fake.core, id));
+	ck_assert_uint_eq(gm_core_session_count(fake.core), sessions - 1);
+	ck_assert_int_eq(gm_session_open(mate, ends_token, NULL, 0, &opened), GPUMEM_E_NOT_FOUND);
+	ck_assert_uint_eq(asked_to_work, 1001);
+	ck_assert_uint_gt(gm_core_tick(fake.core), fake.now); /* no tick does it */
+
+	uint64_t doomed = fake_core_count(&fake, true);
+	ck_assert_uint_le(doomed, SLICE);
+	for (bool more = true; more; calls++) {
+		more = gm_core_work(fake.core, 1001);
+		ck_assert_uint_le(fake_core_count(&fake, true) - doomed, SLICE);
+		doomed = fake_core_count(&fake, true);
+		ck_assert_uint_eq(
+			fake_left_by(&fake, 1001, d), (CHUNKS + LEASES - doomed) * 2 * MiB);
+		ck_assert_uint_eq(gm_core_lease_count(fake.core), leases);
+		fake_core_check(&fake, d);
+	}
+	ck_assert_uint_ge(calls, (CHUNKS + LEASES + SHARES + VIEWS) / SLICE - 1);
+	ck_assert_uint_le(calls, CHUNKS + LEASES + SHARES + VIEWS);
+	ck_assert_uint_eq(doomed, CHUNKS + LEASES);
+	ck_assert_uint_eq(n_asked_to_work, 1);
+	ck_assert(!gm_core_work(fake.core, 1001));
+	ck_assert(!gm_core_work(fake.core, 1));
+}
+END_TEST
+
 START_TEST(a_large_pool_is_trimmed_in_slices)
 {
 	struct gm_lease *lease = fake_lease(&fake, s, d, 2 * MiB);
@@ -481,6 +548,7 @@ int main(void)
 	tcase_add_test(tcase, estates_are_left_to_others);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
 	tcase_add_test(tcase, a_session_with_very_many_chunks_ends_in_slices);
+	tcase_add_test(tcase, no_call_takes_apart_more_of_a_session_than_a_slice);
 	tcase_add_test(tcase, a_daemon_that_stops_waits_for_no_slice);
 	tcase_add_test(tcase, a_large_pool_is_trimmed_in_slices);
 	tcase_add_test(tcase, levels_are_told_when_they_change);
