@@ -1,0 +1,684 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What processes do, a step at a time. A step calls core, and changes the model only if the daemon lives to answer. If
+ * it does not, the step runs again with the next daemon, as a client repeats a request with the same id.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/sim.h"
+
+#define MIB    (UINT64_C(1) << 20)
+#define GIB    (UINT64_C(1) << 30)
+#define SECOND UINT64_C(1000000000)
+#define U(n)   ((unsigned long long)(n))
+
+struct gm_session *sim_session(const struct sim *sim, const struct sim_proc *proc)
+{
+	return proc->session ? gm_core_find_session(sim->core, proc->session) : NULL;
+}
+
+/* ---- choosing */
+
+/* A step that is repeated is about the same process and the same lease as before. */
+int sim_pick_proc(struct sim *sim, uint32_t a, bool connected)
+{
+	if (sim->again)
+		return sim->proc;
+	for (uint32_t k = 0; k < SIM_PROCS; k++) {
+		int i = (int)((a + k) % SIM_PROCS);
+		const struct sim_proc *p = &sim->procs[i];
+		if (p->alive && p->session && (!connected || (p->connected && !p->stopped)))
+			return sim->proc = i;
+	}
+	return sim->proc = -1;
+}
+
+struct sim_hold *sim_hold_of(struct sim *sim, int lease, int proc)
+{
+	struct sim_lease *l = &sim->leases[lease];
+	for (size_t h = 0; l->id && h < l->n_holds; h++)
+		if (l->holds[h].proc == proc)
+			return &l->holds[h];
+	return NULL;
+}
+
+int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made)
+{
+	for (uint32_t k = 0; proc >= 0 && k < SIM_LEASES; k++) {
+		int i = (int)((b + k) % SIM_LEASES);
+		if (!sim->leases[i].id || !sim_hold_of(sim, i, proc) ||
+			(made && sim->leases[i].maker != proc))
+			continue;
+		if (sim->again && sim->leases[i].id != sim->lease)
+			continue;
+		sim->lease = sim->leases[i].id;
+		return i;
+	}
+	return -1;
+}
+
+struct gm_lease *sim_lease_of(struct sim *sim, int proc, int lease)
+{
+	return gm_session_find_lease(sim_session(sim, &sim->procs[proc]), sim->leases[lease].id);
+}
+
+/* ---- asking */
+
+static void ask_done(struct gm_request *request, gpumem_status status, const char *detail)
+{
+	struct sim_ask *ask = (struct sim_ask *)request;
+	if (ask->sim->frozen)
+		return;
+	SIM_MUST(ask->sim, !ask->ended, "a request ends twice");
+	SIM_MUST(ask->sim, status == GPUMEM_OK || (detail && *detail), "refused without a word");
+	ask->ended = true;
+	ask->status = status;
+}
+
+static void ask_send(struct sim *sim, struct sim_ask *ask)
+{
+	struct sim_proc *p = &sim->procs[ask->proc];
+	bool for_others = ask->r.for_others;
+	uint64_t wait = ask->r.wait_ns;
+	if (wait == GM_WAIT_NEVER)
+		ask->until_ns = sim->now + SECOND;
+	else if (ask->until_ns <= sim->now)
+		ask->until_ns = sim->now + 1;
+	if (wait != GM_WAIT_NEVER && wait != GM_WAIT_FOREVER)
+		wait = ask->until_ns - sim->now;
+	ask->r = (struct gm_request){.session = sim_session(sim, p),
+		.lease = ask->lease >= 0 ? sim_lease_of(sim, ask->proc, ask->lease) : NULL,
+		.device = ask->r.device,
+		.bytes = ask->bytes,
+		.transport = GM_TRANSPORT_AUTO,
+		.tag = "sim",
+		.for_others = for_others,
+		.id = ask->id,
+		.wait_ns = wait,
+		.done = ask_done};
+	ask->pending = true;
+	ask->ended = false;
+	gm_core_request(sim->core, &ask->r);
+}
+
+void sim_clients_hear(struct sim *sim)
+{
+	for (int i = 0; i < SIM_ASKS; i++) {
+		struct sim_ask *ask = &sim->asks[i];
+		if (!ask->used || !ask->ended)
+			continue;
+		ask->used = false;
+		if (ask->status == GPUMEM_OK)
+			sim_model_granted(sim, ask);
+		else
+			sim->refusals++;
+	}
+}
+
+static void step_ask(struct sim *sim, const struct step *s, bool grow)
+{
+	int proc = sim_pick_proc(sim, s->a, true), slot = 0;
+	int lease = grow ? sim_pick_lease(sim, proc, s->b, true) : -1;
+	while (slot < SIM_ASKS && sim->asks[slot].used)
+		slot++;
+	unsigned n = 0;
+	for (int i = 0; i < SIM_LEASES; i++)
+		n += sim->leases[i].id != 0;
+	sim->settled = true; /* a request that was not answered is repeated in any case */
+	if (proc < 0 || slot == SIM_ASKS || (grow && lease < 0) || n + SIM_ASKS >= SIM_LEASES)
+		return;
+	struct sim_ask *ask = &sim->asks[slot];
+	uint64_t bytes = s->c % 16 == 0  ? 1 + s->b % (GIB + GIB / 2)
+			 : s->c % 16 < 4 ? 1 + s->b % (256 * MIB)
+					 : 1 + s->b % (24 * MIB);
+	*ask = (struct sim_ask){.sim = sim,
+		.used = true,
+		.proc = proc,
+		.lease = lease,
+		.id = sim->op,
+		.bytes = bytes};
+	ask->r.device = lease >= 0 ? sim->leases[lease].device : s->c / 16 % SIM_DEVICES;
+	ask->r.for_others = s->c / 32 % 4 == 0;
+	switch (s->c / 128 % 4) {
+	case 0:
+		ask->r.wait_ns = (1 + s->c / 512 % 20) * SECOND;
+		ask->until_ns = sim->now + ask->r.wait_ns;
+		break;
+	case 1:
+		ask->r.wait_ns = GM_WAIT_FOREVER;
+		ask->until_ns = UINT64_MAX / 2;
+		break;
+	default:
+		ask->r.wait_ns = GM_WAIT_NEVER;
+	}
+	sim_say(sim, "process %d asks for %llu on device %u%s", sim->procs[proc].pid, U(bytes),
+		ask->r.device, grow ? ", to grow a lease" : "");
+	ask_send(sim, ask);
+}
+
+static void step_cancel(struct sim *sim, const struct step *s)
+{
+	for (uint32_t k = 0; k < SIM_ASKS; k++) {
+		struct sim_ask *ask = &sim->asks[(s->a + k) % SIM_ASKS];
+		if (!ask->used || !ask->pending || ask->ended)
+			continue;
+		sim_say(sim, "process %d cancels", sim->procs[ask->proc].pid);
+		gm_core_cancel(sim->core, &ask->r);
+		SIM_MUST(sim, sim->frozen || ask->ended, "not cancelled");
+		return;
+	}
+}
+
+/* ---- coming and going */
+
+static void step_connect(struct sim *sim, const struct step *s)
+{
+	int i = 0;
+	while (i < SIM_PROCS &&
+		(sim->procs[i].alive || sim->procs[i].n_maps || sim->procs[i].session))
+		i++;
+	if (i == SIM_PROCS)
+		return;
+	struct sim_proc *p = &sim->procs[i];
+	uint64_t *maps = p->maps;
+	*p = (struct sim_proc){.alive = true,
+		.pid = ++sim->last_pid,
+		.uid = s->a % SIM_UIDS,
+		.liar = s->b % 8 == 0,
+		.maps = maps};
+	p->domain = 1 + p->uid * 2 + (s->b / 8 % 4 == 0);
+	char key[32];
+	snprintf(key, sizeof(key), "domain %u", p->domain);
+	struct gm_session_info info = {.pid = p->pid,
+		.uid = 1000 + p->uid,
+		.gid = 1000 + p->uid,
+		.domain = p->domain,
+		.domain_key = key,
+		.pooling = true,
+		.user = p,
+		.name = "worker"};
+	struct gm_session *session;
+	sim_say(sim, "process %d of uid %u connects%s", p->pid, p->uid, p->liar ? "; it lies" : "");
+	int r = gm_session_new(sim->core, &info, p->token, &session);
+	SIM_MUST(sim, r == 0 || sim->frozen, "no session: %d", r);
+	if (r == 0) {
+		p->session = gm_session_id(session);
+		r = sim_write_client(sim, p);
+		SIM_MUST(sim, r == 0, "no record of a client: %d", r);
+	}
+	p->connected = true;
+	if (sim->frozen) { /* it was never told its token, and gives up */
+		*p = (struct sim_proc){.maps = maps};
+		sim->settled = true;
+	}
+}
+
+static void unmap_all(struct sim *sim, int proc)
+{
+	struct sim_proc *p = &sim->procs[proc];
+	while (p->n_maps > 0)
+		sim_unmap(sim, proc, p->maps[0]);
+}
+
+static void step_end(struct sim *sim, const struct step *s, bool died)
+{
+	int i = sim_pick_proc(sim, s->a, !died);
+	if (i < 0)
+		return;
+	struct sim_proc *p = &sim->procs[i];
+	struct gm_session *session = sim_session(sim, p);
+	sim_say(sim, "process %d %s", p->pid, died ? "dies" : "says goodbye");
+	if (died || !p->liar)
+		unmap_all(sim, i);
+	if (died)
+		gm_session_end_died(session);
+	else
+		gm_session_end_unmapped(session);
+	sim_erase_client(sim, p);
+	sim->settled = true;
+	sim_model_end(sim, i, died || sim->frozen);
+	if (sim->frozen) /* it ends, whoever has heard of it */
+		unmap_all(sim, i);
+	p->alive = p->n_maps > 0;
+}
+
+/* Processes without a session that go on mapping what they returned. */
+static void step_let_go(struct sim *sim, const struct step *s)
+{
+	for (uint32_t k = 0; k < SIM_PROCS; k++) {
+		int i = (int)((s->a + k) % SIM_PROCS);
+		struct sim_proc *p = &sim->procs[i];
+		if (!p->alive || !p->n_maps)
+			continue;
+		if (!p->session) {
+			sim_say(sim, "process %d ends at last", p->pid);
+			unmap_all(sim, i);
+			p->alive = false;
+			return;
+		}
+		if (!p->liar)
+			continue;
+		for (size_t m = p->n_maps; m-- > 0;) {
+			int lease = sim_chunk(sim, p->maps[m])->lease;
+			if (lease < 0 || !sim_hold_of(sim, lease, i))
+				sim_unmap(sim, i, p->maps[m]);
+		}
+		sim_say(sim, "process %d unmaps what it returned", p->pid);
+		return;
+	}
+}
+
+static void step_disconnect(struct sim *sim, const struct step *s)
+{
+	int i = sim_pick_proc(sim, s->a, true);
+	if (i < 0)
+		return;
+	sim_say(sim, "process %d loses its connection", sim->procs[i].pid);
+	gm_session_quarantine(sim_session(sim, &sim->procs[i]));
+	sim->procs[i].connected = false;
+}
+
+static void resume(struct sim *sim, int i, bool unheard)
+{
+	struct sim_proc *p = &sim->procs[i];
+	struct gm_session *session = sim_session(sim, p);
+	uint8_t next[GM_TOKEN_BYTES], wrong[GM_TOKEN_BYTES];
+	SIM_MUST(sim, session, "session %llu of process %d is lost", U(p->session), p->pid);
+	memcpy(wrong, p->token, sizeof(wrong));
+	wrong[i % GM_TOKEN_BYTES] ^= 1;
+	SIM_MUST(sim, gm_session_resume(session, wrong, p, next) == -EACCES,
+		"a wrong token opens a session");
+	SIM_MUST(sim, gm_session_resume(session, p->token, p, next) == 0,
+		"process %d cannot resume", p->pid);
+	if (sim->frozen)
+		return;
+	if (unheard) { /* the connection is lost again before it hears its new token */
+		gm_session_quarantine(session);
+		return;
+	}
+	memcpy(p->token, next, sizeof(next));
+	gm_session_confirm(session);
+	p->connected = true;
+	/* It repeats what was not answered. */
+	for (int k = 0; k < SIM_ASKS && !sim->frozen; k++) {
+		struct sim_ask *ask = &sim->asks[k];
+		uint64_t to;
+		if (!ask->used || ask->pending || ask->proc != i)
+			continue;
+		if (ask->lease >= 0 && !sim_lease_of(sim, i, ask->lease)) {
+			ask->used = false; /* the lease was lost */
+			continue;
+		}
+		if (gm_session_find_grant(
+			    session, ask->id, &ask->r.lease, &ask->r.first_index, &to)) {
+			ask->ended = ask->pending = true;
+			ask->status = GPUMEM_OK;
+			continue;
+		}
+		SIM_MUST(sim, !ask->granted || sim->given_up,
+			"what request %llu was granted is lost", U(ask->id));
+		ask_send(sim, ask);
+	}
+}
+
+static void step_resume(struct sim *sim, const struct step *s)
+{
+	for (uint32_t k = 0; k < SIM_PROCS; k++) {
+		int i = (int)((s->a + k) % SIM_PROCS);
+		struct sim_proc *p = &sim->procs[i];
+		if (!p->alive || !p->session || p->connected)
+			continue;
+		sim_say(sim, "process %d resumes", p->pid);
+		p->stopped = false;
+		sim->settled = true;
+		resume(sim, i, s->b % 4 == 0);
+		return;
+	}
+}
+
+static void step_stop(struct sim *sim, const struct step *s)
+{
+	int i = sim_pick_proc(sim, s->a, false);
+	if (i < 0)
+		return;
+	sim->procs[i].stopped = !sim->procs[i].stopped;
+	sim_say(sim, "process %d is %s", sim->procs[i].pid,
+		sim->procs[i].stopped ? "stopped" : "continued");
+	sim->settled = true;
+}
+
+void sim_clients_resume(struct sim *sim)
+{
+	for (int i = 0; i < SIM_PROCS; i++)
+		sim->procs[i].connected = sim->procs[i].stopped = false;
+	for (int i = 0; i < SIM_ASKS; i++) {
+		struct sim_ask *ask = &sim->asks[i];
+		ask->granted = ask->used && ask->ended && ask->status == GPUMEM_OK;
+		ask->pending = ask->ended = false;
+	}
+	for (int i = 0; i < SIM_PROCS; i++)
+		if (sim->procs[i].alive && sim->procs[i].session)
+			resume(sim, i, false);
+}
+
+/* ---- returning */
+
+static void give_back(struct sim *sim, int proc, int lease, uint64_t view)
+{
+	struct sim_proc *p = &sim->procs[proc];
+	struct sim_hold *h = sim_hold_of(sim, lease, proc);
+	struct gm_session *session = sim_session(sim, p);
+	struct gm_lease *l = sim_lease_of(sim, proc, lease);
+	sim_say(sim, "process %d returns lease %llu", p->pid, U(sim->leases[lease].id));
+	for (size_t k = 0; !p->liar && h->n_views == 1 && k < sim->leases[lease].n_chunks; k++)
+		sim_unmap(sim, proc, sim->leases[lease].chunks[k]);
+	SIM_MUST(sim, l || sim->again, "process %d does not have lease %llu", p->pid,
+		U(sim->leases[lease].id));
+	while (l && gm_lease_return_some(session, l))
+		;
+	if (l)
+		gm_lease_return_view(session, l, view);
+	if (!sim->frozen)
+		sim_model_return(sim, lease, proc, view);
+}
+
+static bool grows(const struct sim *sim, int lease)
+{
+	for (int i = 0; i < SIM_ASKS; i++)
+		if (sim->asks[i].used && sim->asks[i].lease == lease)
+			return true;
+	return false;
+}
+
+static void step_return(struct sim *sim, const struct step *s)
+{
+	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, false);
+	if (lease < 0 || grows(sim, lease))
+		return;
+	const struct sim_hold *h = sim_hold_of(sim, lease, proc);
+	give_back(sim, proc, lease, h->views[s->c % h->n_views]);
+}
+
+/* A process does what it was asked for: returns some of it. */
+static void step_obey(struct sim *sim, const struct step *s)
+{
+	for (uint32_t k = 0; k < SIM_PROCS; k++) {
+		int i = (int)((s->a + k) % SIM_PROCS);
+		struct sim_proc *p = &sim->procs[i];
+		uint32_t d = s->b % SIM_DEVICES;
+		int lease = p->alive && p->connected && p->asked[d]
+				    ? sim_pick_lease(sim, i, s->b, true)
+				    : -1;
+		if (lease < 0 || sim->leases[lease].device != d || grows(sim, lease))
+			continue;
+		uint64_t bytes = sim->leases[lease].bytes;
+		give_back(sim, i, lease, 0);
+		if (!sim->frozen)
+			p->asked[d] = p->asked[d] > bytes ? p->asked[d] - bytes : 0;
+		return;
+	}
+}
+
+static void step_return_chunks(struct sim *sim, const struct step *s)
+{
+	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, true);
+	if (lease < 0 || grows(sim, lease))
+		return;
+	struct sim_lease *model = &sim->leases[lease];
+	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
+	struct gm_lease *l = sim_lease_of(sim, proc, lease);
+	uint64_t ids[32], still[32];
+	size_t n = 0, m = 0;
+	for (size_t k = 0; k < model->n_chunks && n < 32; k++)
+		if (s->c >> k % 32 & 1)
+			ids[n++] = model->chunks[k];
+	bool shared = model->n_holds > 1 || model->name >= 0 ||
+		      sim_hold_of(sim, lease, proc)->n_views > 1;
+	for (int t = 0; t < SIM_TOKENS; t++)
+		shared |= sim->tokens[t].used && sim->tokens[t].lease == lease;
+	if (n == 0 || n == model->n_chunks || shared)
+		return;
+	sim_say(sim, "process %d returns %zu chunks of lease %llu", sim->procs[proc].pid, n,
+		U(model->id));
+	for (size_t k = 0; k < n && !sim->procs[proc].liar; k++)
+		sim_unmap(sim, proc, ids[k]);
+	for (size_t k = 0; k < n; k++)
+		for (const struct gm_chunk *c = gm_lease_chunk(l, 0); c; c = c->next)
+			if (c->id == ids[k])
+				still[m++] = c->id;
+	SIM_MUST(sim, m == n || sim->again, "lease %llu has lost a chunk", U(model->id));
+	gpumem_status status = m ? gm_lease_return_chunks(session, l, still, m) : GPUMEM_OK;
+	SIM_MUST(sim, status == GPUMEM_OK, "chunks of lease %llu are not taken back: %d",
+		U(model->id), status);
+	while (gm_lease_is_leaving(l) && gm_lease_return_more(session, l))
+		;
+	for (size_t k = 0; k < n && !sim->frozen; k++)
+		sim_model_return_chunk(sim, lease, ids[k]);
+}
+
+/* ---- administrators, the device, and the world */
+
+static void step_limit(struct sim *sim, const struct step *s)
+{
+	uint32_t uid = s->a % SIM_UIDS;
+	uint64_t max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2);
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = max};
+	struct gm_owner owner;
+	char detail[GM_DETAIL_BYTES];
+	gm_owner_by_id(GM_OWNER_UID, 1000 + uid, &owner);
+	sim_say(sim, "the limit of uid %u is %llu", uid, U(max));
+	gpumem_status status = gm_core_set_quota(sim->core, &owner, 0, &values, detail);
+	SIM_MUST(sim, status == GPUMEM_OK || sim->frozen, "no limit: %s", detail);
+	if (sim->frozen)
+		return;
+	sim->max[uid] = max;
+	sim->held[uid] = UINT64_MAX; /* it may hold more already */
+}
+
+static void step_policy(struct sim *sim, const struct step *s)
+{
+	uint32_t d = s->a % SIM_DEVICES;
+	struct gm_policy *p = &sim->info[d].policy;
+	p->fraction = 0.5 + (double)(s->b % 51) / 100;
+	p->min_free = s->c % 4 * 64 * MIB;
+	p->max_pool = s->c / 4 % 4 * 256 * MIB;
+	p->pool_decay_ns = s->c / 16 % 3 * 5 * SECOND;
+	sim_say(sim, "device %u gets another policy", d);
+	gm_core_set_policy(sim->core, d, p);
+}
+
+static void step_drain(struct sim *sim, const struct step *s)
+{
+	uint32_t d = s->a % SIM_DEVICES;
+	bool on = s->b % 4 == 0;
+	sim_say(sim, "device %u is %s", d, on ? "drained" : "in use again");
+	if (on)
+		SIM_MUST(sim, gm_core_drain(sim->core, d, 0) == 0, "no drain");
+	else
+		gm_core_undrain(sim->core, d);
+	if (!sim->frozen)
+		sim->drained[d] = on;
+}
+
+static void step_reclaim(struct sim *sim, const struct step *s)
+{
+	char detail[GM_DETAIL_BYTES];
+	uint64_t slice;
+	if (s->b % 2) {
+		gm_core_cleanup(sim->core, s->a % SIM_DEVICES, s->c % GIB, NULL, detail);
+		return;
+	}
+	do {
+		slice = GM_CORE_TRIM_SLICE;
+		gm_core_trim(sim->core, s->a % SIM_DEVICES, &slice);
+	} while (slice == 0);
+}
+
+static void step_foreign(struct sim *sim, const struct step *s)
+{
+	uint32_t d = s->a % SIM_DEVICES;
+	sim->settled = true;
+	sim->foreign[d] = s->b % 2 ? 0 : s->c % (sim->info[d].total / 2);
+	sim_say(sim, "others have %llu of device %u", U(sim->foreign[d]), d);
+	if (s->b / 2 % 2)
+		sim_daemon_sample(sim, d);
+}
+
+static void step_work(struct sim *sim, const struct step *s)
+{
+	sim->settled = true;
+	sim_daemon_work(sim, s->a % SIM_DEVICES, 1 + s->b % 16, s->c % 40);
+}
+
+static void step_pass(struct sim *sim, const struct step *s)
+{
+	static const uint64_t units[] = {1000, 1000000, SECOND, 60 * SECOND, 3600 * SECOND};
+	sim->settled = true;
+	sim_daemon_pass(sim, units[s->a % 5] * (1 + s->b % 30));
+}
+
+static void step_keeper_dies(struct sim *sim, const struct step *s)
+{
+	sim->settled = true;
+	if (s->a % 4)
+		return;
+	sim_say(sim, "the keeper dies");
+	for (size_t i = 0; i < sim->n_chunks; i++)
+		sim->chunks[i].keeper = false;
+	sim->keeper_refills = true;
+}
+
+static void step_refill(struct sim *sim, const struct step *s)
+{
+	uint32_t most = 1 + s->a % 64;
+	sim->settled = true;
+	for (size_t i = 0; i < sim->n_chunks && most > 0; i++) {
+		struct sim_chunk *c = &sim->chunks[i];
+		if (c->daemon && !c->doomed && !c->keeper) {
+			c->keeper = true;
+			most--;
+		}
+	}
+	if (most > 0)
+		sim->keeper_refills = false;
+}
+
+static void step_daemon_dies(struct sim *sim, const struct step *s)
+{
+	if (s->a % 2) {
+		sim->die_after = 1 + s->b % 60;
+		return;
+	}
+	sim_say(sim, "the daemon dies");
+	sim->settled = true;
+	sim_daemon_restart(sim);
+	sim_clients_resume(sim);
+}
+
+void sim_client_doubt(struct sim *sim)
+{
+	bool has = false;
+	for (int i = 0; sim->doubt >= 0 && i < SIM_PROCS; i++)
+		has |= sim->procs[i].session && sim_lease_of(sim, i, sim->doubt);
+	if (sim->doubt < 0 || has)
+		return;
+	sim_model_give_up(sim, sim->doubt);
+	sim->settled = true;
+}
+
+/* ---- the table */
+
+static void step_ask_new(struct sim *sim, const struct step *s)
+{
+	step_ask(sim, s, false);
+}
+
+static void step_grow(struct sim *sim, const struct step *s)
+{
+	step_ask(sim, s, true);
+}
+
+static void step_goodbye(struct sim *sim, const struct step *s)
+{
+	step_end(sim, s, false);
+}
+
+static void step_die(struct sim *sim, const struct step *s)
+{
+	step_end(sim, s, true);
+}
+
+static const struct {
+	const char *name;
+	unsigned weight;
+	void (*run)(struct sim *sim, const struct step *s);
+} kinds[] = {
+	{"connect", 12, step_connect},
+	{"ask", 20, step_ask_new},
+	{"grow", 6, step_grow},
+	{"cancel", 2, step_cancel},
+	{"return", 12, step_return},
+	{"return chunks", 5, step_return_chunks},
+	{"obey", 4, step_obey},
+	{"share", 5, sim_step_share},
+	{"unshare", 1, sim_step_unshare},
+	{"open", 6, sim_step_open},
+	{"publish", 4, sim_step_publish},
+	{"unpublish", 1, sim_step_unpublish},
+	{"attach", 4, sim_step_attach},
+	{"disconnect", 3, step_disconnect},
+	{"resume", 4, step_resume},
+	{"stop", 1, step_stop},
+	{"goodbye", 4, step_goodbye},
+	{"die", 3, step_die},
+	{"let go", 3, step_let_go},
+	{"limit", 2, step_limit},
+	{"policy", 1, step_policy},
+	{"drain", 1, step_drain},
+	{"reclaim", 2, step_reclaim},
+	{"foreign", 2, step_foreign},
+	{"work", 30, step_work},
+	{"pass", 12, step_pass},
+	{"keeper dies", 1, step_keeper_dies},
+	{"refill", 3, step_refill},
+	{"daemon dies", 4, step_daemon_dies},
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+const char *sim_step_name(uint32_t kind)
+{
+	return kinds[kind % KINDS].name;
+}
+
+uint32_t sim_step_draw(uint32_t number)
+{
+	unsigned all = 0;
+	uint32_t k = 0;
+	for (size_t i = 0; i < KINDS; i++)
+		all += kinds[i].weight;
+	number %= all;
+	while (number >= kinds[k].weight)
+		number -= kinds[k++].weight;
+	return k;
+}
+
+void sim_client_step(struct sim *sim, const struct step *step)
+{
+	kinds[step->kind % KINDS].run(sim, step);
+}
+
+void sim_clients_leave(struct sim *sim)
+{
+	sim->again = false;
+	for (uint32_t u = 0; u < SIM_UIDS; u++)
+		for (unsigned k = 0; k < SIM_NAMES; k++)
+			sim_step_unpublish(sim, &(struct step){.a = u, .b = k});
+	for (int i = 0; i < SIM_PROCS; i++) {
+		unmap_all(sim, i);
+		if (sim->procs[i].session)
+			step_end(sim, &(struct step){.a = (uint32_t)i}, true);
+		sim->procs[i].alive = false;
+	}
+}

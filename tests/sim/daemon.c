@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything around core. It promises that nothing which core does after the daemon's death has an effect: core is
+ * then taken down at leisure, and the store is the copy that was made at the moment of death.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/keep/records.h"
+#include "tests/sim/sim.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+uint64_t sim_roll(struct sim *sim)
+{
+	sim->random ^= sim->random << 13;
+	sim->random ^= sim->random >> 7;
+	sim->random ^= sim->random << 17;
+	return sim->random >> 11;
+}
+
+/* ---- death */
+
+static int copy_store(const struct sim *sim)
+{
+	int from = gm_records_fd(sim->records), to = memfd_create("store", MFD_CLOEXEC);
+	char part[65536];
+	off_t at = 0;
+	ssize_t n;
+	while ((n = pread(from, part, sizeof(part), at)) > 0) {
+		SIM_MUST(sim, pwrite(to, part, (size_t)n, at) == n, "cannot copy the store");
+		at += n;
+	}
+	return to;
+}
+
+static void die(struct sim *sim)
+{
+	sim->store = copy_store(sim);
+	sim->frozen = true;
+	sim->deaths++;
+}
+
+/* Called by everything that core calls. Returns whether the daemon lives. */
+static bool lives(struct sim *sim)
+{
+	if (!sim->frozen && sim->die_after && --sim->die_after == 0)
+		die(sim);
+	return !sim->frozen;
+}
+
+/* ---- the device's thread */
+
+static void push(struct sim *sim, uint32_t d, struct sim_job job)
+{
+	if (sim->n_jobs[d] == sim->room[d]) {
+		sim->room[d] = sim->room[d] * 2 + 64;
+		sim->jobs[d] = realloc(sim->jobs[d], sim->room[d] * sizeof(job));
+		SIM_MUST(sim, sim->jobs[d], "no memory");
+	}
+	sim->jobs[d][sim->n_jobs[d]++] = job;
+}
+
+static void create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
+{
+	struct sim *sim = ctx;
+	struct gm_device_figures f;
+	(void)lives(sim);
+	gm_core_device_figures(sim->core, chunk->device, &f);
+	SIM_MUST(sim,
+		sim->frozen || (f.admitted > 0 && !sim->drained[chunk->device]) || chunk->reserve ||
+			chunk->retried,
+		"chunk %llu is created, and nobody was charged or the device is drained",
+		(unsigned long long)chunk->id);
+	push(sim, chunk->device, (struct sim_job){.kind = JOB_CREATE, .chunk = chunk});
+}
+
+static void destroy(void *ctx, struct gm_chunk *chunk)
+{
+	struct sim *sim = ctx;
+	if (lives(sim)) {
+		struct sim_chunk *c = sim_chunk(sim, chunk->id);
+		SIM_MUST(sim, !c->maps, "chunk %llu is destroyed while %u processes map it",
+			(unsigned long long)chunk->id, c->maps);
+		SIM_MUST(sim, !c->doomed, "chunk %llu is destroyed twice",
+			(unsigned long long)chunk->id);
+		c->doomed = true;
+		c->keeper = false; /* the daemon waits for the keeper before it destroys a chunk */
+		c->left = false;
+	}
+	push(sim, chunk->device, (struct sim_job){.kind = JOB_DESTROY, .chunk = chunk});
+}
+
+static bool call_off(void *ctx, struct gm_chunk *chunk)
+{
+	struct sim *sim = ctx;
+	uint32_t d = chunk->device;
+	(void)lives(sim);
+	/* The first one has begun. */
+	for (size_t i = 1; i < sim->n_jobs[d]; i++) {
+		if (sim->jobs[d][i].chunk != chunk)
+			continue;
+		memmove(&sim->jobs[d][i], &sim->jobs[d][i + 1],
+			(--sim->n_jobs[d] - i) * sizeof(sim->jobs[d][0]));
+		return true;
+	}
+	return false;
+}
+
+static void probe(void *ctx, uint32_t device)
+{
+	(void)lives(ctx);
+	push(ctx, device, (struct sim_job){.kind = JOB_SAMPLE, .probe = true});
+}
+
+void sim_daemon_sample(struct sim *sim, uint32_t device)
+{
+	push(sim, device, (struct sim_job){.kind = JOB_SAMPLE});
+}
+
+uint64_t sim_device_used(const struct sim *sim, uint32_t device)
+{
+	uint64_t used = 0;
+	for (size_t i = 0; i < sim->n_chunks; i++) {
+		const struct sim_chunk *c = &sim->chunks[i];
+		if (c->device == device && (c->daemon || c->keeper || c->maps))
+			used += c->bytes;
+	}
+	return used;
+}
+
+static void run_create(struct sim *sim, struct gm_chunk *chunk, uint32_t luck)
+{
+	uint32_t d = chunk->device;
+	uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
+	int r = luck == 0 ? -EIO : used + chunk->bytes > sim->info[d].total ? -ENOMEM : 0;
+	if (r == 0 && !sim->frozen) {
+		struct sim_chunk *c = sim_chunk(sim, chunk->id);
+		*c = (struct sim_chunk){.bytes = chunk->bytes,
+			.device = d,
+			.daemon = true,
+			.keeper = true,
+			.lease = -1};
+	}
+	if (r == -ENOMEM && !sim->frozen)
+		gm_core_sample(
+			sim->core, d, sim->info[d].total > used ? sim->info[d].total - used : 0);
+	gm_core_created(sim->core, chunk, r);
+}
+
+static void run_destroy(struct sim *sim, struct gm_chunk *chunk)
+{
+	if (!sim->frozen)
+		sim_chunk(sim, chunk->id)->daemon = false;
+	gm_core_destroyed(sim->core, chunk);
+}
+
+static void run_sample(struct sim *sim, uint32_t d, bool probes)
+{
+	uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
+	gm_core_sample(sim->core, d, sim->info[d].total > used ? sim->info[d].total - used : 0);
+	if (probes)
+		gm_core_probed(sim->core, d);
+}
+
+void sim_daemon_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck)
+{
+	while (most-- > 0 && sim->n_jobs[device] > 0) {
+		struct sim_job job = sim->jobs[device][0];
+		sim->worked[device] = true;
+		/* A new chunk goes to the keeper, and that one gets the old ones first. */
+		if (job.kind == JOB_CREATE && sim->keeper_refills && !sim->frozen)
+			return;
+		memmove(&sim->jobs[device][0], &sim->jobs[device][1],
+			--sim->n_jobs[device] * sizeof(job));
+		if (job.kind == JOB_CREATE)
+			run_create(sim, job.chunk, luck);
+		else if (job.kind == JOB_DESTROY)
+			run_destroy(sim, job.chunk);
+		else
+			run_sample(sim, device, job.probe);
+		luck = luck * 1103515245u + 12345u;
+		luck = luck >> 16 == 0 ? 0 : luck | 1;
+	}
+}
+
+/* ---- what core asks of the daemon */
+
+static uint64_t now_ns(void *ctx)
+{
+	return ((struct sim *)ctx)->now;
+}
+
+static uint64_t new_id(void *ctx)
+{
+	return ++((struct sim *)ctx)->last_id;
+}
+
+static void random_bytes(void *ctx, void *bytes, size_t n)
+{
+	for (uint8_t *p = bytes; n-- > 0;)
+		*p++ = (uint8_t)sim_roll(ctx);
+}
+
+static void device_changed(void *ctx, uint32_t device)
+{
+}
+
+static void session_changed(void *ctx, struct gm_session *session, uint32_t device)
+{
+}
+
+static void level_changed(void *ctx, uint32_t device, enum gm_level level)
+{
+	(void)lives(ctx);
+}
+
+static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+{
+	*ret = (struct gm_use){.cached = gm_session_held(session, device) / 2};
+}
+
+static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+{
+	struct sim *sim = ctx;
+	if (!lives(sim))
+		return;
+	for (int i = 0; i < SIM_PROCS; i++)
+		if (sim->procs[i].session == gm_session_id(session))
+			sim->procs[i].asked[ask->device] += ask->bytes;
+}
+
+static bool in_use(void *ctx, const struct gm_chunk *chunk)
+{
+	struct sim *sim = ctx;
+	(void)lives(sim);
+	return sim_chunk(sim, chunk->id)->maps > 0;
+}
+
+static void pooled(void *ctx, const struct gm_chunk *chunk)
+{
+	struct sim *sim = ctx;
+	if (!lives(sim))
+		return;
+	const struct sim_chunk *c = sim_chunk(sim, chunk->id);
+	SIM_MUST(sim, !c->maps && !c->banned, "chunk %llu is pooled, and must not be used again",
+		(unsigned long long)chunk->id);
+}
+
+static void wake_at(void *ctx, uint64_t ns)
+{
+	struct sim *sim = ctx;
+	if (ns < sim->next_tick)
+		sim->next_tick = ns;
+}
+
+/* A user's sessions and leases end in slices: see sim_daemon_settle(). */
+static int work(void *ctx, uid_t payer_uid)
+{
+	struct sim *sim = ctx;
+	(void)lives(sim);
+	sim->works[payer_uid - 1000] = true;
+	return 0;
+}
+
+static int record(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
+{
+	struct sim *sim = ctx;
+	(void)lives(sim);
+	if (getenv("SIM_RECORDS"))
+		sim_say(sim, "%s record %u of %llu at %u", sim->frozen ? "(dead)" : "", kind,
+			(unsigned long long)id, *place);
+	return gm_records_write(sim->records, kind, id, place, bytes, size);
+}
+
+static void erase(void *ctx, uint32_t *place)
+{
+	struct sim *sim = ctx;
+	(void)lives(sim);
+	if (getenv("SIM_RECORDS"))
+		sim_say(sim, "%s erase %u", sim->frozen ? "(dead)" : "", *place);
+	gm_records_erase(sim->records, place);
+}
+
+static void event(void *ctx, const struct gm_event *told)
+{
+	SIM_MUST((struct sim *)ctx, told->text && *told->text, "an event without a text");
+}
+
+static const struct gm_core_ops ops = {
+	.slice = 2,
+	.work = work,
+	.create = create,
+	.destroy = destroy,
+	.now_ns = now_ns,
+	.new_id = new_id,
+	.random = random_bytes,
+	.device_changed = device_changed,
+	.session_changed = session_changed,
+	.level_changed = level_changed,
+	.call_off = call_off,
+	.use = use,
+	.reclaim = reclaim,
+	.probe = probe,
+	.in_use = in_use,
+	.pooled = pooled,
+	.wake_at = wake_at,
+	.event = event,
+	.record = record,
+	.erase = erase,
+};
+
+/* ---- the daemon's own record of a client */
+
+int sim_write_client(struct sim *sim, struct sim_proc *proc)
+{
+	struct gm_record_client client = {.pid = proc->pid, .start_time = proc->domain};
+	gm_record_begin(
+		&client.head, GM_RECORD_CLIENT, proc->session, sizeof(client), 1000 + proc->uid);
+	return record(sim, GM_RECORD_CLIENT, proc->session, &proc->place, &client, sizeof(client));
+}
+
+void sim_erase_client(struct sim *sim, struct sim_proc *proc)
+{
+	erase(sim, &proc->place);
+}
+
+void sim_daemon_settle(struct sim *sim)
+{
+	for (uint32_t u = 0; u < SIM_UIDS; u++)
+		while (sim->works[u] && !sim->frozen)
+			sim->works[u] = gm_core_work(sim->core, 1000 + u);
+}
+
+/* ---- time */
+
+static void tick(struct sim *sim)
+{
+	sim->next_tick = UINT64_MAX;
+	uint64_t due = gm_core_tick(sim->core);
+	if (due < sim->next_tick)
+		sim->next_tick = due;
+	if (sim->next_tick <= sim->now)
+		sim->next_tick = sim->now + 1;
+}
+
+/* In a long time with a request that waits, there are very many ticks. The last ones come late then. */
+#define TICKS_MOST 2000
+
+void sim_daemon_pass(struct sim *sim, uint64_t ns)
+{
+	uint64_t began = sim->now, end = sim->now + ns;
+	unsigned ticks = 0;
+	for (; sim->next_tick <= end && !sim->frozen && ticks < TICKS_MOST; ticks++) {
+		if (sim->next_tick > sim->now)
+			sim->now = sim->next_tick;
+		tick(sim);
+	}
+	SIM_MUST(sim, ticks < TICKS_MOST || sim->now - began > ticks * UINT64_C(1000),
+		"core wants %u ticks in %llu ns", ticks, (unsigned long long)(sim->now - began));
+	sim->now = end;
+	if (!sim->frozen)
+		tick(sim);
+}
+
+/* ---- adoption */
+
+static int adopt_client(void *ctx, uint64_t id, uint32_t place,
+	const struct gm_record_client *client, gm_domain *ret_domain, bool *ret_pooling)
+{
+	struct sim *sim = ctx;
+	for (int i = 0; i < SIM_PROCS; i++) {
+		struct sim_proc *p = &sim->procs[i];
+		if (!p->alive || p->session != id)
+			continue;
+		SIM_MUST(sim, client->pid == p->pid, "session %llu has the wrong process",
+			(unsigned long long)id);
+		p->place = place;
+		*ret_domain = p->domain;
+		*ret_pooling = true;
+		return 0;
+	}
+	/* Its process has ended. It is adopted, and then ended, so that what it published stays. */
+	SIM_MUST(sim, sim->n_gone < SIM_PROCS, "too many processes have ended");
+	sim->gone[sim->n_gone].session = id;
+	sim->gone[sim->n_gone++].place = place;
+	*ret_domain = client->start_time;
+	*ret_pooling = true;
+	return 0;
+}
+
+static int adopt_chunk(
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *ret_handle)
+{
+	struct sim *sim = ctx;
+	struct sim_chunk *c = sim_chunk(sim, id);
+	if (!c->keeper)
+		return -ENOENT;
+	SIM_MUST(sim, c->device == device && c->bytes == bytes, "chunk %llu changed its size",
+		(unsigned long long)id);
+	SIM_MUST(sim, !c->daemon, "chunk %llu is adopted twice", (unsigned long long)id);
+	c->daemon = true;
+	*ret_handle = (struct gm_handle){.fd = -1, .native = id};
+	return 0;
+}
+
+static int adopt_nothing(void *ctx, uint64_t id, int *ret_fd)
+{
+	return -ENOENT;
+}
+
+static void adopt_drop(
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
+{
+	sim_chunk(ctx, id)->daemon = false;
+}
+
+static const struct gm_adopt_ops adopt_ops = {
+	.client = adopt_client,
+	.chunk = adopt_chunk,
+	.metadata = adopt_nothing,
+	.word = adopt_nothing,
+	.drop = adopt_drop,
+};
+
+struct adding {
+	struct sim *sim;
+	struct gm_adopt *adopt;
+};
+
+static void add_record(
+	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
+{
+	struct adding *adding = ctx;
+	int r = gm_adopt_add(adding->adopt, kind, id, place, bytes, size);
+	SIM_MUST(adding->sim, r == 0, "record %u of %llu cannot be read", kind,
+		(unsigned long long)id);
+}
+
+static void adopt(struct sim *sim)
+{
+	struct adding adding = {.sim = sim};
+	sim->n_gone = 0;
+	struct gm_adopt_result result;
+	SIM_MUST(sim, gm_adopt_new(sim->core, &adding.adopt) == 0, "no memory");
+	gm_records_each(sim->records, 0, add_record, &adding);
+	SIM_MUST(sim, gm_core_adopt(adding.adopt, &adopt_ops, sim, &result) == 0, "cannot adopt");
+	if (getenv("SIM_RECORDS"))
+		for (unsigned k = 0; k < GM_RECORD_KINDS; k++)
+			sim_say(sim,
+				"kind %u: adopted %llu damaged %llu; lost %llu incomplete %llu unfinished %llu",
+				k, (unsigned long long)result.adopted[k],
+				(unsigned long long)result.damaged[k],
+				(unsigned long long)result.lost,
+				(unsigned long long)result.incomplete,
+				(unsigned long long)result.unfinished);
+	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
+		SIM_MUST(sim, result.damaged[kind] == 0 || result.lost,
+			"%llu damaged records of kind %u", (unsigned long long)result.damaged[kind],
+			kind);
+	sim->adopted += result.adopted[GM_RECORD_LEASE];
+	sim->given_up += result.incomplete;
+	/* What nobody claimed is closed, unless adoption itself destroys it. */
+	for (size_t i = 0; i < sim->n_chunks; i++)
+		if (sim->chunks[i].keeper && !sim->chunks[i].daemon)
+			sim->chunks[i].keeper = false;
+}
+
+static void new_core(struct sim *sim)
+{
+	SIM_MUST(sim, gm_core_new(&ops, sim, &sim->core) == 0, "no core");
+	sim->next_tick = 0;
+	gm_core_begin_adoption(sim->core);
+	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
+		uint32_t number;
+		uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
+		sim->info[d].free_bytes = sim->info[d].total > used ? sim->info[d].total - used : 0;
+		SIM_MUST(sim, gm_core_add_device(sim->core, &sim->info[d], &number) == 0,
+			"no device");
+	}
+}
+
+void sim_daemon_start(struct sim *sim)
+{
+	char why[GM_RECORDS_WHY];
+	SIM_MUST(sim, gm_records_new(0, &sim->records, why) == 0, "%s", why);
+	sim->now = 1;
+	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
+		sim->info[d] = (struct gm_core_device_info){.total = (d + 1) * GIB,
+			.transport_fd = true,
+			.policy = {.fraction = 1,
+				.max_pool = GIB / 2,
+				.pooling = true,
+				.level_ppm = {600000, 800000, 950000},
+				.hysteresis_ppm = 50000,
+				.dwell_ns = 1000000000}};
+		memset(sim->info[d].uuid, 1 + (int)d, sizeof(sim->info[d].uuid));
+	}
+	new_core(sim);
+	gm_core_end_adoption(sim->core);
+}
+
+static void take_down(struct sim *sim)
+{
+	sim->keeper_refills = false;
+	memset(sim->works, 0, sizeof(sim->works));
+	gm_core_shutdown(sim->core);
+	for (bool more = true; more;) {
+		more = false;
+		for (uint32_t d = 0; d < SIM_DEVICES; d++) {
+			more |= sim->n_jobs[d] > 0;
+			sim_daemon_work(sim, d, UINT32_MAX, 1);
+		}
+	}
+	SIM_MUST(sim, gm_core_idle(sim->core), "core is not idle at its end");
+	gm_core_free(sim->core);
+	gm_records_free(sim->records);
+}
+
+void sim_daemon_restart(struct sim *sim)
+{
+	char why[GM_RECORDS_WHY];
+	if (!sim->frozen)
+		die(sim);
+	take_down(sim);
+	/* Its descriptors went with it. */
+	for (size_t i = 0; i < sim->n_chunks; i++)
+		sim->chunks[i].daemon = false;
+	sim_model_lose(sim);
+
+	SIM_MUST(sim, gm_records_open(sim->store, &sim->records, why) == 0, "%s", why);
+	sim->frozen = false;
+	sim->die_after = 0;
+	new_core(sim);
+	adopt(sim);
+	for (uint32_t d = 0; d < SIM_DEVICES; d++)
+		run_sample(sim, d, false);
+	gm_core_end_adoption(sim->core);
+	for (size_t i = 0; i < sim->n_gone; i++) {
+		struct gm_session *session = gm_core_find_session(sim->core, sim->gone[i].session);
+		if (session)
+			gm_session_end_died(session);
+		erase(sim, &sim->gone[i].place);
+	}
+}
+
+void sim_daemon_end(struct sim *sim)
+{
+	take_down(sim);
+	for (size_t i = 0; i < sim->n_chunks; i++)
+		SIM_MUST(sim, !sim->chunks[i].daemon, "chunk %zu is left at the end", i);
+	for (uint32_t d = 0; d < SIM_DEVICES; d++)
+		free(sim->jobs[d]);
+}

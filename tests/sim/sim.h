@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_TESTS_SIM_H
+#define GM_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/core/core.h"
+
+/*
+ * A simulation of the daemon and its clients. One seed decides everything that happens, so every run can be had again.
+ *
+ * Real: all of core (daemon/books, device, wait, lease, core), and the store (daemon/keep/records.c, in a real memfd).
+ * Simulated: the clock, the device and its thread, the keeper, the connections, and the processes of several users. A
+ * process asks, waits, cancels, grows, returns, shares, opens, publishes, attaches, loses its connection, resumes,
+ * lies about what it unmapped, ignores what it is asked for, and dies. The daemon dies between two steps or at any
+ * call that core makes during a step; the next daemon adopts what the store and the keeper have, and clients resume
+ * and repeat what was not answered. Creations fail, foreign memory comes and goes, the keeper dies and is filled again.
+ * Not simulated: sockets, packets, threads, ipc handles, control blocks, declared memory, debts.
+ *
+ * A run is a list of steps. A step has a kind and three numbers, which are read modulo what there is at that moment:
+ * any part of a list is a valid list. That is how a failing run is made short.
+ *
+ *   sim.c      runs, failures, and making them short
+ *   daemon.c   everything around core: clock, device, store, keeper, death and adoption
+ *   client.c   what processes do, and the table of steps
+ *   share.c    the part of it that is about tokens and names
+ *   model.c    the books that core is held against, and the invariants. It shares no code with core, and asks core
+ *              only for figures to compare
+ */
+
+#define SIM_DEVICES 2
+#define SIM_UIDS    5
+#define SIM_PROCS   160
+#define SIM_LEASES  1024
+#define SIM_ASKS    256
+#define SIM_TOKENS  64
+#define SIM_NAMES   4 /* of each uid */
+
+struct step {
+	uint32_t kind, a, b, c;
+};
+
+/* ---- the model: who has which memory. Only model.c and client.c change it. */
+
+/* A chunk, by its id. */
+struct sim_chunk {
+	uint64_t bytes;
+	uint32_t device;
+	bool daemon, keeper; /* which of them has its descriptor */
+	bool doomed;         /* core has given it up */
+	bool banned;         /* a process died with it, or somebody outside the domain saw it */
+	bool left;           /* no lease has it any more, and a process may map it */
+	bool adopted;        /* an earlier daemon made it */
+	uint16_t maps;       /* number of processes that map it */
+	uint32_t domain;     /* whose bytes are in it; 0: none */
+	uint32_t uid;        /* who was charged for it last */
+	int lease;           /* in the model; -1: none */
+};
+
+struct sim_hold {
+	int proc;
+	uint64_t views[4]; /* the requests that opened it; 0: its maker's own */
+	size_t n_views;
+};
+
+struct sim_lease {
+	uint64_t id; /* 0: free */
+	uint32_t device, uid, domain;
+	uint64_t bytes;
+	int maker; /* a process; -1: it has left */
+	bool for_others;
+	bool reusable; /* all that had it said that they unmapped it */
+	int name;      /* the place of its name; -1: none */
+	struct sim_hold *holds;
+	size_t n_holds;
+	uint64_t *chunks;
+	size_t n_chunks;
+};
+
+struct sim_name {
+	int lease; /* -1: there is no such name */
+	uint64_t version;
+	bool outside; /* as in sim_token */
+	uint32_t uid;
+};
+
+struct sim_proc {
+	bool alive, connected;
+	bool liar;    /* returns what it goes on mapping */
+	bool stopped; /* does nothing of what it is asked for */
+	uint32_t uid, domain;
+	int pid;
+	uint64_t session; /* 0: it has none */
+	uint32_t place;   /* of its own record in the store */
+	uint8_t token[GM_TOKEN_BYTES];
+	uint64_t asked[SIM_DEVICES]; /* bytes that it was asked to return */
+	/* Chunks that it maps. */
+	uint64_t *maps;
+	size_t n_maps;
+};
+
+/* A request of a process that was not answered. */
+struct sim_ask {
+	struct gm_request r;
+	struct sim *sim;
+	bool used, pending; /* pending: this daemon has it */
+	bool ended;
+	bool granted;    /* by a daemon that died before the process heard of it */
+	int proc, lease; /* lease: to grow; -1: a new one */
+	uint64_t id, bytes, until_ns;
+	gpumem_status status;
+};
+
+struct sim_token {
+	bool used;
+	int lease;
+	bool outside; /* other users may open it */
+	uint32_t uid; /* which */
+	uint8_t token[GM_TOKEN_BYTES];
+};
+
+/* ---- everything */
+
+struct sim_job {
+	enum { JOB_CREATE, JOB_DESTROY, JOB_SAMPLE } kind;
+	struct gm_chunk *chunk;
+	bool probe;
+};
+
+struct sim {
+	uint64_t seed;
+	const struct step *steps;
+	size_t n_steps, at;
+	bool trace;
+
+	/* daemon.c */
+	struct gm_core *core;
+	struct gm_records *records;
+	uint64_t now, next_tick, last_id, random;
+	struct sim_job *jobs[SIM_DEVICES];
+	size_t n_jobs[SIM_DEVICES], room[SIM_DEVICES];
+	struct gm_core_device_info info[SIM_DEVICES];
+	uint64_t foreign[SIM_DEVICES];
+	bool frozen;        /* the daemon has died: nothing that core does counts any more */
+	uint64_t die_after; /* so many calls of core into the daemon; 0: it lives */
+	bool again;         /* this step was begun with the daemon before */
+	/* Clients whose process has ended when the daemon adopts. */
+	struct {
+		uint64_t session;
+		uint32_t place;
+	} gone[SIM_PROCS];
+	size_t n_gone;
+	int proc;       /* that the step is about */
+	uint64_t lease; /* likewise */
+	int doubt;      /* a lease of the model of which the keeper lacks something; -1: none */
+	bool settled;   /* the step need not be repeated, although the daemon died in it */
+	int store;      /* the store as it was then */
+	bool keeper_refills;  /* the keeper is new, and does not have everything yet */
+	bool works[SIM_UIDS]; /* something of this user ends in slices */
+	bool drained[SIM_DEVICES];
+	bool worked[SIM_DEVICES];      /* in this step */
+	uint64_t busy_ns[SIM_DEVICES]; /* when the device's thread had something to do last */
+
+	/* the model */
+	struct sim_chunk *chunks;
+	size_t n_chunks;
+	struct sim_proc procs[SIM_PROCS];
+	struct sim_lease leases[SIM_LEASES];
+	struct sim_ask asks[SIM_ASKS];
+	struct sim_token tokens[SIM_TOKENS];
+	struct sim_name names[SIM_UIDS][SIM_NAMES];
+	uint64_t max[SIM_UIDS];        /* the limit of a user on device 0; UINT64_MAX: none */
+	uint64_t held[SIM_UIDS];       /* what core charged the user on device 0, last time */
+	uint64_t charged[SIM_DEVICES]; /* what core charged on the device, last time */
+	uint64_t last_request;
+	uint64_t
+		op; /* the id of what the step asks for; a step that is repeated asks with the same id */
+	int last_pid;
+
+	uint64_t grants, refusals, deaths, adopted, given_up;
+};
+
+/* Reports a violation and ends the process with status 1. */
+#define SIM_FAIL(sim, ...) sim_fail((sim), __FILE__, __LINE__, __VA_ARGS__)
+#define SIM_MUST(sim, condition, ...) \
+	do { \
+		if (!(condition)) \
+			SIM_FAIL(sim, __VA_ARGS__); \
+	} while (0)
+void sim_fail(const struct sim *sim, const char *file, int line, const char *format, ...)
+	__attribute__((format(printf, 4, 5), noreturn));
+/* A line of the trace. */
+void sim_say(const struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- daemon.c */
+
+void sim_daemon_start(struct sim *sim);
+/* Ends everything; what core leaves behind then is a violation. */
+void sim_daemon_end(struct sim *sim);
+/* The daemon dies, if it has not yet, and another one takes over. */
+void sim_daemon_restart(struct sim *sim);
+/* Lets the device's thread do so many jobs. luck decides whether creations fail. */
+void sim_daemon_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck);
+void sim_daemon_pass(struct sim *sim, uint64_t ns);
+/* Does all slices of what ends. */
+void sim_daemon_settle(struct sim *sim);
+void sim_daemon_sample(struct sim *sim, uint32_t device);
+/* What the device has in use. */
+uint64_t sim_device_used(const struct sim *sim, uint32_t device);
+uint64_t sim_roll(struct sim *sim);
+int sim_write_client(struct sim *sim, struct sim_proc *proc);
+void sim_erase_client(struct sim *sim, struct sim_proc *proc);
+
+/* ---- client.c */
+
+void sim_client_step(struct sim *sim, const struct step *step);
+/* Clients resume with a new daemon, and repeat what was not answered. */
+void sim_clients_resume(struct sim *sim);
+/* Gives up the lease that the step is about, if core has given it up. */
+void sim_client_doubt(struct sim *sim);
+/* Answers that core gave since the last time reach their clients. */
+void sim_clients_hear(struct sim *sim);
+void sim_clients_leave(struct sim *sim);
+const char *sim_step_name(uint32_t kind);
+uint32_t sim_step_draw(uint32_t number);
+struct gm_session *sim_session(const struct sim *sim, const struct sim_proc *proc);
+
+/* They choose by a number what the step is about; -1: there is nothing to choose. A step that is repeated is about the same as
+ * before. */
+int sim_pick_proc(struct sim *sim, uint32_t a, bool connected);
+int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made);
+struct sim_hold *sim_hold_of(struct sim *sim, int lease, int proc);
+/* The lease in core; NULL: the process does not have it. */
+struct gm_lease *sim_lease_of(struct sim *sim, int proc, int lease);
+
+/* ---- share.c */
+
+void sim_step_share(struct sim *sim, const struct step *s);
+void sim_step_unshare(struct sim *sim, const struct step *s);
+void sim_step_open(struct sim *sim, const struct step *s);
+void sim_step_publish(struct sim *sim, const struct step *s);
+void sim_step_unpublish(struct sim *sim, const struct step *s);
+void sim_step_attach(struct sim *sim, const struct step *s);
+
+/* ---- model.c */
+
+struct sim_chunk *sim_chunk(struct sim *sim, uint64_t id);
+/* Notes that the lease has got chunks, and that the process maps them. */
+void sim_model_granted(struct sim *sim, struct sim_ask *ask);
+void sim_model_open(struct sim *sim, int lease, int proc, uint64_t view);
+/* A process has returned a view of the lease. */
+void sim_model_return(struct sim *sim, int lease, int proc, uint64_t view);
+void sim_model_return_chunk(struct sim *sim, int lease, uint64_t id);
+/* A process ends, with a word or without. */
+void sim_model_end(struct sim *sim, int proc, bool died);
+void sim_model_publish(struct sim *sim, int lease, uint32_t uid, unsigned name, uint64_t version);
+void sim_model_unpublish(struct sim *sim, uint32_t uid, unsigned name);
+/* The daemon died, and so did the keeper: gives up what neither of them has as a whole. */
+void sim_model_lose(struct sim *sim);
+void sim_model_give_up(struct sim *sim, int lease);
+void sim_map(struct sim *sim, int proc, uint64_t id);
+void sim_unmap(struct sim *sim, int proc, uint64_t id);
+/* The invariants. */
+void sim_check(struct sim *sim);
+void sim_model_free(struct sim *sim);
+
+#endif
