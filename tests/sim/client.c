@@ -675,6 +675,7 @@ void sim_clients_leave(struct sim *sim)
 	for (uint32_t u = 0; u < SIM_UIDS; u++)
 		for (unsigned k = 0; k < SIM_NAMES; k++)
 			sim_step_unpublish(sim, &(struct step){.a = u, .b = k});
+	sim_daemon_settle(sim);
 	for (int i = 0; i < SIM_PROCS; i++) {
 		unmap_all(sim, i);
 		if (sim->procs[i].session)
