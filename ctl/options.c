@@ -166,8 +166,10 @@ static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(error, GM_OPTIONS_ERROR, format, list);
+	int n = vsnprintf(error, GM_OPTIONS_ERROR, format, list);
 	va_end(list);
+	if (n >= GM_OPTIONS_ERROR)
+		gm_text_mend(error);
 	return -EINVAL;
 }
 

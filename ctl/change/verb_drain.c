@@ -27,6 +27,8 @@
 /* How many holders a line of progress names. */
 #define DRAIN_NAMED 4
 #define DRAIN_LINE  512
+/* Of the holders that a line names, so that it has room for the rest. */
+#define DRAIN_NAMED_TEXT 361
 
 static const struct gm_column columns[] = {
 	{"session", NULL, GM_COLUMN_RIGHT},
@@ -149,13 +151,15 @@ static gpumem_status drain_look(struct gm_ctl *ctl, bool undo, bool again, struc
 /* Says on stderr how far it is, if that changed. */
 static void drain_say_progress(const struct drain_look *look, char last[DRAIN_LINE])
 {
-	char line[DRAIN_LINE], size[GM_UNITS_TEXT], more[64] = "";
+	char line[DRAIN_LINE], size[GM_UNITS_TEXT], more[64] = "", named[DRAIN_NAMED_TEXT];
+
+	snprintf(named, sizeof(named), "%.360s", look->named);
 
 	if (look->n_holders > DRAIN_NAMED)
 		snprintf(more, sizeof(more), ", and %zu more", look->n_holders - DRAIN_NAMED);
 	if (look->held)
-		snprintf(line, sizeof(line), "device %u: %s still held: %.360s%s", look->device,
-			gm_format_size(look->held, size), look->named, more);
+		snprintf(line, sizeof(line), "device %u: %s still held: %s%s", look->device,
+			gm_format_size(look->held, size), gm_text_mend(named), more);
 	else
 		snprintf(line, sizeof(line), "device %u: %s are being released", look->device,
 			gm_format_size(look->going, size));

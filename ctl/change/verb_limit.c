@@ -280,6 +280,7 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 	if (ctl->trouble.status == GPUMEM_E_DENIED) {
 		(void)limit_is_ours(options, path);
 		snprintf(why, sizeof(why), "%.500s", ctl->trouble.text);
+		gm_text_mend(why);
 		r = -EACCES;
 	} else if (!limit_is_ours(options, path)) {
 		snprintf(why, sizeof(why), "%s",

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/text/units.h"
 
 /* What the columns STATE and CHECK leave of 80 columns. */
 #define WIDTH 61
@@ -82,6 +83,7 @@ void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const c
 	va_start(list, format);
 	vsnprintf(text, sizeof(text), format, list);
 	va_end(list);
+	gm_text_mend(text);
 
 	gm_table_row(doctor->table);
 	gm_table_text(doctor->table, words[state]);
@@ -99,6 +101,7 @@ void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const c
 	doctor_add_folded(doctor->table, true, full);
 	if (remedy) {
 		snprintf(full, sizeof(full), "-> %s", remedy);
+		gm_text_mend(full);
 		doctor_add_folded(doctor->table, false, full);
 	}
 

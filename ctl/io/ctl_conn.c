@@ -48,8 +48,10 @@ gpumem_status gm_trouble_set(
 	trouble->status = status;
 	trouble->hint[0] = '\0';
 	va_start(list, format);
-	vsnprintf(trouble->text, sizeof(trouble->text), format, list);
+	int n = vsnprintf(trouble->text, sizeof(trouble->text), format, list);
 	va_end(list);
+	if (n >= (int)sizeof(trouble->text))
+		gm_text_mend(trouble->text);
 	return status;
 }
 

@@ -70,12 +70,11 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room)
 
 	size_t digits = strncmp(sentence, "uid ", 4) ? 0 : strspn(sentence + 4, "0123456789");
 	snprintf(number, sizeof(number), "%.*s", (int)digits, sentence + 4 * (digits > 0));
-	if (digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 && n < UINT32_MAX &&
-		strcmp(gm_user_name((uid_t)n, user), number))
-		snprintf(text, room, "user %s%s", user, sentence + 4 + digits);
-	else
-		snprintf(text, room, "%s", sentence);
-	return text;
+	bool named = digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 &&
+		     n < UINT32_MAX && strcmp(gm_user_name((uid_t)n, user), number);
+	int length = named ? snprintf(text, room, "user %s%s", user, sentence + 4 + digits)
+			   : snprintf(text, room, "%s", sentence);
+	return length < 0 || (size_t)length >= room ? gm_text_mend(text) : text;
 }
 
 int gm_user_find(const char *text, uid_t *ret_uid)

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/text/closest.h"
+#include "common/text/units.h"
 
 const char *gm_view_name(const struct gm_column *column)
 {
@@ -84,6 +85,8 @@ static int view_unknown(const struct gm_column *columns, size_t n_columns, const
 			text + used, sizeof(text) - used, "%s%s", i ? ", " : "", names[i]);
 
 	snprintf(copy, sizeof(copy), "%.*s", (int)(n < sizeof(copy) ? n : sizeof(copy) - 1), word);
+	if (n >= sizeof(copy))
+		gm_text_mend(copy);
 	const char *closest = gm_closest(copy, names);
 	if (closest)
 		snprintf(why, GM_VIEW_WHY, "there is no column '%s'; did you mean '%s'?", copy,

@@ -78,10 +78,11 @@ static void watch_name_client(const Gm__Wire__NoticeEvent *notice, char line[WAT
 	size_t n = (size_t)snprintf(
 		number, sizeof(number), "client %llu ", (unsigned long long)notice->session);
 	const char *at = strstr(what, number);
-	if (at)
-		snprintf(line, WATCH_LINE, "%.*s%s %s", (int)(at - what), what, who, at + n);
-	else
-		snprintf(line, WATCH_LINE, "%s: %s", who, what);
+	int length =
+		at ? snprintf(line, WATCH_LINE, "%.*s%s %s", (int)(at - what), what, who, at + n)
+		   : snprintf(line, WATCH_LINE, "%s: %s", who, what);
+	if (length >= WATCH_LINE)
+		gm_text_mend(line);
 }
 
 /* How much attention an event deserves. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/text/units.h"
 #include "ctl/io/model_file.h"
 #include "ctl/options.h"
 #include "ctl/verbs.h"
@@ -243,6 +244,17 @@ START_TEST(levels_and_sizes_are_read_or_refused)
 	ck_assert_ptr_nonnull(strstr(error, "--need '20' is a number of bytes"));
 	ck_assert_ptr_nonnull(strstr(error, "did you mean 20G?"));
 	ck_assert_int_eq(PARSE("cleanup", "--need=20B"), 0);
+	/* A long word is cut between two characters. */
+	char word[GM_OPTIONS_ERROR * 2] = "--need=";
+	for (size_t i = 0; i < GM_OPTIONS_ERROR / 2; i++)
+		strcat(word, "\xe2\x82\xac");
+	for (size_t i = 0; i < 3; i++) {
+		ck_assert_int_eq(PARSE("cleanup", word), -EINVAL);
+		ck_assert_uint_ge(strlen(error), GM_OPTIONS_ERROR - 3);
+		ck_assert(gm_text_ok(error));
+		memmove(word + 8, word + 7, strlen(word + 7) + 1);
+		word[7] = 'x';
+	}
 	ck_assert_int_eq(PARSE("cleanup", "--need=all"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=-1G"), -EINVAL);
 	ck_assert_int_eq(PARSE("cleanup", "--need=99999999999T"), -EINVAL);

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/text/units.h"
 #include "ctl/io/ctl_conn.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
@@ -101,6 +102,23 @@ static void script_one_packet(struct gm_fake *f, void *user)
 	if (request)
 		send_rows(f, request->id, 1, 3, false);
 }
+
+START_TEST(a_long_sentence_is_cut_between_two_characters)
+{
+	char text[sizeof(trouble.text) * 2] = "";
+
+	for (size_t i = 0; i < sizeof(trouble.text) / 2; i++)
+		strcat(text, "\xe2\x82\xac");
+	for (int i = 0; i < 3; i++) {
+		gm_trouble_set(&trouble, GPUMEM_E_INVALID, "%*s%s", i, "", text);
+		ck_assert_uint_ge(strlen(trouble.text), sizeof(trouble.text) - 3);
+		ck_assert(gm_text_ok(trouble.text));
+	}
+	/* What fits stays as it is: gm_message() shows what is not printable. */
+	gm_trouble_set(&trouble, GPUMEM_E_INVALID, "%s", "a\nb\xe2");
+	ck_assert_str_eq(trouble.text, "a\nb\xe2");
+}
+END_TEST
 
 START_TEST(an_answer_of_one_packet_arrives)
 {
@@ -477,6 +495,7 @@ int main(void)
 	TCase *tcase = tcase_create("conn");
 
 	tcase_set_timeout(tcase, 120);
+	tcase_add_test(tcase, a_long_sentence_is_cut_between_two_characters);
 	tcase_add_test(tcase, an_answer_of_one_packet_arrives);
 	tcase_add_test(tcase, a_million_rows_in_a_thousand_packets_arrive);
 	tcase_add_test(tcase, a_daemon_that_dies_within_an_answer_counts_as_not_reached);
