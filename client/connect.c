@@ -121,6 +121,7 @@ static void connect_session_free(struct gpumem_session *session)
 	pthread_mutex_destroy(&session->flushing);
 	pthread_mutex_destroy(&session->ending);
 	pthread_mutex_destroy(&session->settling);
+	pthread_mutex_destroy(&session->unpinning);
 	pthread_mutex_destroy(&session->walking);
 	pthread_mutex_destroy(&session->listing);
 	pthread_mutex_destroy(&session->opening);
@@ -166,6 +167,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	pthread_mutex_init(&session->flushing, NULL);
 	pthread_mutex_init(&session->declaring, NULL);
 	pthread_mutex_init(&session->settling, NULL);
+	pthread_mutex_init(&session->unpinning, NULL);
 	pthread_mutex_init(&session->ending, NULL);
 	pthread_mutex_init(&session->walking, NULL);
 	pthread_mutex_init(&session->listing, NULL);

@@ -108,7 +108,7 @@ static uint64_t thread_give_back(
 	struct gm_thread *thread, uint32_t device, bool urgent, uint64_t wanted, uint64_t spill)
 {
 	struct gpumem_session *session = thread->session;
-	gm_buffer_settle(session);
+	gm_buffer_settle_all(session);
 
 	uint64_t returned = gm_alloc_trim(session, device, urgent ? UINT64_MAX : wanted);
 	if (spill) {
@@ -276,7 +276,7 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	uint64_t now = gm_clock_ns();
 
 	if (woken) {
-		gm_buffer_settle(session);
+		gm_buffer_settle_all(session);
 		gm_signals_settle(session);
 		gm_declared_flush(session);
 	}

@@ -559,7 +559,8 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 	if (any)
 		atomic_fetch_add(&session->endings, 1);
 	else
-		gm_buffer_settle(session); /* the library's thread may be ending them just now */
+		gm_buffer_settle_all(
+			session); /* the library's thread may be ending them just now */
 	bool ended = atomic_load(&session->endings) != endings;
 	pthread_mutex_unlock(&session->ending);
 
@@ -568,25 +569,39 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 	return ended;
 }
 
+/* Which destroyed buffers are given back: those whose end does not wait for the device; all of them; also those that should stay,
+ * for the end of the session. */
+enum buffer_which { BUFFER_QUICK, BUFFER_ALL, BUFFER_LAST };
+
+/* Whether it is registered memory: to end the registration, the driver waits for all launched work. */
+static bool buffer_is_registered(const struct gpumem_buffer *buffer)
+{
+	const struct gm_map_ops *map = buffer->session->device[buffer->device].map;
+
+	return map && map->whole;
+}
+
 /* Whether the destroyed buffer stays in the list of those: a thread moves it, or it is registered memory and a kernel runs that
  * may wait for the program. The driver would wait for that kernel, with a lock held that the program needs. */
-static bool buffer_must_stay(struct gpumem_buffer *buffer)
+static bool buffer_must_stay(struct gpumem_buffer *buffer, enum buffer_which which)
 {
 	struct gpumem_session *session = buffer->session;
-	const struct gm_map_ops *map = session->device[buffer->device].map;
 
+	if (which == BUFFER_LAST)
+		return false;
 	pthread_mutex_lock(&session->lock);
-	bool stays = gm_evict_moves(buffer) || (map && map->whole && gm_signals_kernel_runs());
+	bool stays = gm_evict_moves(buffer) ||
+		     (buffer_is_registered(buffer) &&
+			     (which == BUFFER_QUICK || gm_signals_kernel_runs()));
 	if (stays)
 		LL_PREPEND(session->ended, buffer);
 	pthread_mutex_unlock(&session->lock);
 	return stays;
 }
 
-/* all: also buffers that should stay, for the end of the session. */
-static void buffer_settle(struct gpumem_session *session, bool all)
+static void buffer_settle(struct gpumem_session *session, enum buffer_which which)
 {
-	struct gpumem_buffer *list, *buffer, *tmp;
+	struct gpumem_buffer *list, *registered = NULL, *buffer, *tmp;
 
 	if (!atomic_load(&session->unsettled))
 		return;
@@ -598,21 +613,39 @@ static void buffer_settle(struct gpumem_session *session, bool all)
 	pthread_mutex_unlock(&session->lock);
 
 	LL_FOREACH_SAFE (list, buffer, tmp) {
-		if (all || !buffer_must_stay(buffer))
+		if (buffer_must_stay(buffer, which))
+			continue;
+		if (buffer_is_registered(buffer))
+			LL_PREPEND(registered, buffer);
+		else
 			buffer_give_back(buffer);
 	}
 	pthread_mutex_unlock(&session->settling);
+	if (which == BUFFER_QUICK)
+		return;
+
+	/* Threads that need other memory must not wait for the driver. One that needs this memory waits for the thread that gives
+	 * it back. */
+	pthread_mutex_lock(&session->unpinning);
+	LL_FOREACH_SAFE (registered, buffer, tmp)
+		buffer_give_back(buffer);
+	pthread_mutex_unlock(&session->unpinning);
 }
 
 void gm_buffer_settle(struct gpumem_session *session)
 {
-	buffer_settle(session, false);
+	buffer_settle(session, BUFFER_QUICK);
+}
+
+void gm_buffer_settle_all(struct gpumem_session *session)
+{
+	buffer_settle(session, BUFFER_ALL);
 }
 
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
 	buffer_all_left(session, gm_leaving_await(session));
-	buffer_settle(session, true);
+	buffer_settle(session, BUFFER_LAST);
 	/* The buffers' content in host memory leaves after them. */
 	buffer_all_left(session, gm_leaving_await(session));
 	struct gpumem_buffer *buffer, *tmp;

@@ -139,7 +139,10 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
-	gm_buffer_settle(session);
+	if (device < session->counted)
+		gm_buffer_settle(session);
+	else
+		gm_buffer_settle_all(session);
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
 	if (!options->wait_ms && wish.cpu_ok)
 		wait.ms = GM_LEASE_NO_WAIT;

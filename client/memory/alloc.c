@@ -103,7 +103,7 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
-	gm_buffer_settle(session);
+	gm_buffer_settle_all(session);
 	uint64_t next = gm_min(gm_leaving_next(session, now_ns), gm_region_tick(session, now_ns));
 
 	for (uint32_t i = 0; i < session->devices; i++) {
@@ -646,7 +646,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
 	GM_UNCANCELLED;
-	gm_buffer_settle(session);
+	gm_buffer_settle_all(session);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
 		if (arena)

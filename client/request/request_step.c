@@ -545,11 +545,14 @@ static void step_send_all(struct gpumem_session *session, uint64_t now)
 			return;
 
 		/* A request must not be refused because of memory that was given back before. */
-		if (first) {
+		bool pinned = request->device >= session->counted;
+		if (pinned)
+			gm_buffer_settle_all(session);
+		else if (first)
 			gm_buffer_settle(session);
+		if (pinned || first)
 			gm_returns_first(session);
-			first = false;
-		}
+		first = false;
 		more = step_send(request, now);
 	}
 }

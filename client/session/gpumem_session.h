@@ -35,6 +35,7 @@
  *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
  *   listing, declaring,
  *   ending
+ *   unpinning            destroyed buffers of registered memory are given back. The driver may wait for the device.
  *   flushing             kept returns are sent, before a request
  *   an arena's lock      the heap (heap/arena_private.h)
  *   lock                 the session's state, and figures and states of buffers. No driver call, no message.
@@ -149,6 +150,7 @@ struct gpumem_session {
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
 	pthread_mutex_t settling;   /* held while destroyed buffers are unmapped and given back */
+	pthread_mutex_t unpinning;  /* held while those of registered memory are */
 	pthread_mutex_t ending;     /* held while a call of the program ends what was set aside */
 	_Atomic uint64_t endings;   /* how often that was done, by any thread */
 	pthread_mutex_t flushing;   /* held while kept returns are sent */

@@ -410,6 +410,42 @@ START_TEST(no_registration_ends_while_a_kernel_has_an_end_of_a_ring)
 }
 END_TEST
 
+/* The driver ends the registration of a freed block, and waits for a kernel meanwhile. Nobody else may wait for that, unless
+ * the memory itself is needed. */
+static void in_nobodys_way(int channel, void *argument)
+{
+	struct fake_gate closed;
+	gpumem_buffer *buffer;
+	void *ptr, *other;
+
+	fake_gate_prepare();
+	join("in nobody's way");
+	use_gpu_of(0);
+	OK(gpumem_host_alloc(session, 4 * MIB, NULL, &ptr));
+	fake_gate_close(&closed, "cuMemHostUnregister");
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	fake_gate_await(&closed);
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &buffer));
+	OK(gpumem_alloc(session, 0, 2 * MIB, NULL, NULL, &ptr));
+	OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
+	gpumem_buffer_destroy(buffer);
+	OK(gpumem_buffer_create(session, 0, 2 * MIB, NULL, &buffer));
+	fake_gate_open(&closed);
+
+	/* A request for the memory itself waits until it is there. */
+	OK(gpumem_host_alloc(session, LIMIT, NULL, &other));
+	OK(gpumem_free(session, other, GPUMEM_STREAM_DONE));
+	GM_UNTIL(registered() == 0);
+	gpumem_disconnect(session);
+}
+
+START_TEST(others_go_on_while_the_driver_ends_the_registration_of_a_freed_block)
+{
+	if (registers())
+		one_worker(in_nobodys_way, NULL);
+}
+END_TEST
+
 static void leaves(int channel, void *argument)
 {
 	void *ptr;
@@ -466,6 +502,7 @@ int main(void)
 	tcase_add_test(tc, a_copy_back_that_fails_halfway_says_what_arrived);
 	tcase_add_test(tc, memory_that_cannot_be_pinned_is_done_without);
 	tcase_add_test(tc, no_registration_ends_while_a_kernel_has_an_end_of_a_ring);
+	tcase_add_test(tc, others_go_on_while_the_driver_ends_the_registration_of_a_freed_block);
 	tcase_add_test(
 		tc, a_request_that_waits_leaves_the_ring_alone_as_long_as_others_give_memory);
 	suite_add_tcase(suite, tc);
