@@ -15,6 +15,7 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/kept.h"
 #include "common/log.h"
 #include "common/system/memfd.h"
 
@@ -22,7 +23,7 @@
 /* Memory is allocated for this many at a time. */
 #define KEEP_REFS_STEP 4096
 /* The address space that is set aside. Places of records are below this. */
-#define KEEP_REFS_MAX (UINT64_C(1) << 22)
+#define KEEP_REFS_MAX (GM_KEPT_REFS / sizeof(struct gm_keeper_ref))
 
 /* Tells the keeper whether it can rely on the references. */
 static void keep_refs_mark(struct gm_keep *keep)

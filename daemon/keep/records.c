@@ -25,13 +25,14 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
+#include "common/kept.h"
 #include "common/system/memfd.h"
 #include "common/step.h"
 
 #define RECORDS_MAGIC  UINT64_C(0x7265676d6d757067) /* "gpummger" */
 #define RECORDS_EXTENT 65536
 /* The address space that is set aside. The file never gets longer. */
-#define RECORDS_MAX (UINT64_C(1) << 30)
+#define RECORDS_MAX GM_KEPT_LEDGER
 /* Slots of an extent have numbers below this. */
 #define RECORDS_SLOT_BITS 8
 #define RECORDS_CLASSES   5

@@ -335,7 +335,7 @@ for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o siz
 doctor
 found "our own unit has an fd store" 0 service null ok "fd store: for 256" -
 found "and its descriptors are enough for eight GPUs" 0 descriptors null ok "of its unit is 524288; 8192 clients and 8192 chunks per device need 114752" -
-found "and its memory is enough" 0 memory null ok "17.0G" -
+found "and its memory is enough" 0 memory null ok "18.0G" -
 found "there are eight of them" 0 device 7 ok "Fake GPU 7" -
 for i in 2 3 4 5 6 7; do umount "$GPUMEM_FAKE_DIR/gpu$i" && rmdir "$GPUMEM_FAKE_DIR/gpu$i"; done
 fresh
