@@ -39,12 +39,12 @@ START_TEST(no_struct_costs_more_than_is_said)
 }
 END_TEST
 
-static uint64_t unit_number(const char *key)
+static uint64_t unit_number(const char *unit, const char *key)
 {
 	char path[4096], line[512];
 	uint64_t number = 0;
 
-	snprintf(path, sizeof(path), "%s/systemd/gpumemd.service.in", getenv("top_srcdir"));
+	snprintf(path, sizeof(path), "%s/systemd/%s.service.in", getenv("top_srcdir"), unit);
 	FILE *file = fopen(path, "re");
 	ck_assert_ptr_nonnull(file);
 	while (fgets(line, sizeof(line), file)) {
@@ -63,12 +63,21 @@ static uint64_t unit_number(const char *key)
 
 START_TEST(the_unit_allows_for_all_that_the_bounds_allow)
 {
-	uint64_t files = unit_number("LimitNOFILE");
+	uint64_t files = unit_number("gpumemd", "LimitNOFILE");
 
 	ck_assert_uint_gt(files, 0);
-	ck_assert_msg(unit_number("MemoryMax") == gm_kept_bytes(files) + GM_KEPT_HOST,
+	ck_assert_msg(unit_number("gpumemd", "MemoryMax") == gm_kept_bytes(files) + GM_KEPT_HOST,
 		"the unit must say MemoryMax=%lluG",
 		(unsigned long long)(gm_kept_bytes(files) + GM_KEPT_HOST) >> 30);
+}
+END_TEST
+
+/* The kernel counts all descriptors in flight of a user, and the daemon leaves up to half of its limit to clients (lane.c). */
+START_TEST(the_keeper_can_leave_everything_although_clients_read_nothing)
+{
+	uint64_t files = unit_number("gpumemd", "LimitNOFILE");
+
+	ck_assert_uint_ge(unit_number("gpumemd-keeper", "LimitNOFILE"), files + files / 2);
 }
 END_TEST
 
@@ -79,6 +88,7 @@ int main(void)
 
 	tcase_add_test(tcase, no_struct_costs_more_than_is_said);
 	tcase_add_test(tcase, the_unit_allows_for_all_that_the_bounds_allow);
+	tcase_add_test(tcase, the_keeper_can_leave_everything_although_clients_read_nothing);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
