@@ -322,7 +322,8 @@ static gpumem_status supply_get(
 		return gm_absence_error(supply->session);
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
-		struct gm_lease_wait wait = {.refused = &supply_refused};
+		struct gm_lease_wait wait = {
+			.impatient = supply_wait_ms == GPUMEM_NO_WAIT, .refused = &supply_refused};
 		if (supply_may_wait(supply, &wait))
 			wait.ms = GM_LEASE_NO_WAIT;
 		gpumem_status status = supply_obtain(supply, bytes, &wait, &chunks);

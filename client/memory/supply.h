@@ -61,11 +61,12 @@ void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *l
 void gm_supply_offer(struct gm_supply_offer *offer);
 /* Says how long this thread's next allocation waits if there is no memory now, as the program gave it; 0: as the daemon is
  * configured. If the allocation waits, the heap does not ask for memory that the daemon does not have, according to its
- * page: the caller asks, with a request that waits. */
+ * page: the caller asks, with a request that waits. If the allocation must not wait, the heap does not wait for a daemon that
+ * goes away during the request, either. */
 void gm_supply_set_wait(uint32_t wait_ms);
 /* Whether the source refused this thread's last request because the daemon was away. The heap does not wait for an
- * absent daemon, unless the daemon goes away during the request. So the caller waits, and then lets the heap try
- * again. */
+ * absent daemon, unless the daemon goes away during the request and the allocation may wait. So the caller waits, and
+ * then lets the heap try again. */
 bool gm_supply_away(void);
 /* Ends the offer, and gives back the chunks that the heap did not take. */
 void gm_supply_withdraw(struct gm_supply_offer *offer);

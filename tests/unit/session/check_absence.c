@@ -94,6 +94,55 @@ START_TEST(the_time_that_a_call_may_wait_is_also_for_the_daemon)
 }
 END_TEST
 
+/* The daemon goes while it has the request. */
+START_TEST(who_must_not_wait_does_not_wait_for_a_daemon_that_goes_meanwhile)
+{
+	struct asker askers[] = {
+		{.ask = ask_alloc, .size = 4 * MIB, .wait_ms = GPUMEM_NO_WAIT},
+		{.ask = ask_alloc, .size = 100, .wait_ms = GPUMEM_NO_WAIT},
+		{.ask = ask_buffer, .size = 4 * MIB, .wait_ms = GPUMEM_NO_WAIT},
+	};
+	/* Longer than the test may run. */
+	connect_again(1000000);
+	for (unsigned i = 0; i < 3; i++) {
+		unsigned seen = fake_seen(fake, GM__WIRE__PACKET__BODY_LEASE);
+		fake_will(fake, &(struct fake_will){.hold = GM__WIRE__PACKET__BODY_LEASE});
+		asker_start(&askers[i]);
+		fake_wait_seen(fake, GM__WIRE__PACKET__BODY_LEASE, seen + 1);
+		fake_away(fake);
+		asker_join(&askers[i]);
+		ck_assert_int_eq(askers[i].status, GPUMEM_E_DISCONNECTED);
+		fake_will(fake, &(struct fake_will){0});
+		fake_back(fake);
+		gpumem_buffer_destroy(make_buffer(2 * MIB));
+	}
+}
+END_TEST
+
+/* The daemon has granted the memory, and goes before it has answered. */
+START_TEST(what_was_granted_to_a_call_that_did_not_wait_for_the_answer_goes_back)
+{
+	static const int bodies[] = {GM__WIRE__PACKET__BODY_LEASE, GM__WIRE__PACKET__BODY_GROW};
+	void *ptr;
+	connect_again(1000000);
+	listen_to(session);
+	for (unsigned i = 0; i < 2; i++) {
+		struct asker asker = {
+			.ask = ask_alloc, .size = 16 * MIB, .wait_ms = GPUMEM_NO_WAIT};
+		unsigned chunks = fake_chunks(fake);
+		fake_will(fake, &(struct fake_will){.drop = bodies[i]});
+		asker_start(&asker);
+		asker_join(&asker);
+		ck_assert_int_eq(asker.status, GPUMEM_E_DISCONNECTED);
+		fake_will(fake, &(struct fake_will){0});
+		wait_event(GPUMEM_EVENT_RESTORED, i + 1);
+		while (fake_chunks(fake) != chunks)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		ck_assert_int_eq(gpumem_alloc(session, 0, 16 * MIB, NULL, NULL, &ptr), GPUMEM_OK);
+	}
+}
+END_TEST
+
 START_TEST(an_answer_that_a_connected_daemon_owes_is_bounded_by_timeout_ms)
 {
 	gpumem_connect_options options = usual_options();
@@ -359,6 +408,8 @@ int main(void)
 	tcase_add_test(tc, requests_made_while_the_daemon_is_away_wait_for_it);
 	tcase_add_test(tc, a_daemon_that_never_comes_back_is_waited_for_no_longer_than_away_ms);
 	tcase_add_test(tc, the_time_that_a_call_may_wait_is_also_for_the_daemon);
+	tcase_add_test(tc, who_must_not_wait_does_not_wait_for_a_daemon_that_goes_meanwhile);
+	tcase_add_test(tc, what_was_granted_to_a_call_that_did_not_wait_for_the_answer_goes_back);
 	tcase_add_test(tc, an_answer_that_a_connected_daemon_owes_is_bounded_by_timeout_ms);
 	tcase_add_test(tc, connecting_waits_for_no_absent_daemon);
 	tcase_add_test(tc, what_is_cached_is_served_and_freeing_never_waits);
