@@ -5,16 +5,17 @@ set -euo pipefail
 src=${top_srcdir:-.} build=${top_builddir:-.}
 . "$src/tests/report.sh"
 
-rows=$(sed -e '/^#/d' -e '/^[[:space:]]*$/d' "$src/tests/variants")
-report "$(awk 'NF < 5 || $1 !~ /^tests\/.*\.variant$/' <<<"$rows")" "each row of tests/variants has a name, a program, a backend, GPUs and their size"
-report "$(awk 'seen[$1]++ { print $1 }' <<<"$rows")" "each name is in tests/variants once"
+rows_of() { sed -e '/^#/d' -e '/^[[:space:]]*$/d' "$@"; }
+rows=$(rows_of "$src/tests/variants" "$src/tests/variants-all")
+report "$(awk 'NF < 5 || $1 !~ /^tests\/.*\.variant$/' <<<"$rows")" "each row of tests/variants and tests/variants-all has a name, a program, a backend, GPUs and their size"
+report "$(awk 'seen[$1]++ { print $1 }' <<<"$rows")" "each name is there once"
 report "$(awk '{ print $2 }' <<<"$rows" | while read -r program; do
 	[ -x "$build/$program" ] || [ -f "$src/$program" ] || echo "$program"
-done)" "each program of tests/variants is there"
+done)" "each program is there"
 
 # Those that compare with NVIDIA's headers run where these are installed.
 run=$(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$build" print-tests | tr ' ' '\n'
-	awk '{ print $2 }' <<<"$rows"
+	rows_of "$src/tests/variants" | awk '{ print $2 }'
 	echo tests/unit/cuda/check_cuda_abi{,_nvml,_signatures} | tr ' ' '\n')
 report "$(cd "$src" && find tests -name 'check_*.c' | sed 's/\.c$//' | grep -vxFf <(echo "$run") || true)" "make check runs each check_*.c"
 echo "1..$tests"

@@ -10,6 +10,7 @@
  *
  * The programs are those of step.c. The first run only counts how often each step is passed, and
  * requires that every step of the source is. GPUMEM_TEST_STEP is the name of a step: only that one.
+ * GPUMEM_TEST_PASSES is the number of passes of each step at which the process dies, 0 for all.
  */
 
 #include <fcntl.h>
@@ -29,6 +30,10 @@
 #include "tests/integration/step_actor.h"
 #include "tests/integration/step_table.h"
 #include "tests/tap.h"
+
+/* Passes of each step at which the process dies, unless GPUMEM_TEST_PASSES is set. */
+#define PASSES     2
+#define PASSES_GPU 1
 
 /* Workers are forked, and start threads of their own: thread sanitizer takes that for a mistake
  * unless told. */
@@ -344,7 +349,9 @@ static bool die_at(struct gm_step_row *row, unsigned pass)
 static void die_everywhere(struct gm_step_row *rows, const char *what)
 {
 	const char *only = getenv("GPUMEM_TEST_STEP"), *passes = getenv("GPUMEM_TEST_PASSES");
-	unsigned runs = 0, names = 0, most = passes ? (unsigned)atoi(passes) : UINT_MAX;
+	unsigned runs = 0, names = 0, most = gm_on_gpu() ? PASSES_GPU : PASSES;
+	if (passes)
+		most = atoi(passes) ? (unsigned)atoi(passes) : UINT_MAX;
 	for (unsigned i = 0; i < GM_STEP_ROWS && rows[i].name[0]; i++) {
 		if (only && strcmp(only, rows[i].name) != 0)
 			continue;
