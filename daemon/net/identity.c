@@ -187,12 +187,12 @@ int gm_identity_pin(pid_t pid, uid_t uid, int *ret_pidfd)
 /* Reads which number the process has in the daemon's pid namespace (0: it is not in it), and how many
  * it has in all. Returns an error on a shortage only. /proc/PID/status has both, too, but also a
  * list of groups, which takes the kernel milliseconds if the user likes. */
-static int identity_read_pid(struct gm_identity *identity, size_t *ret_depth)
+static int identity_read_pid(struct gm_identity *identity)
 {
 	char file[32];
 	char *text;
 	snprintf(file, sizeof(file), "fdinfo/%d", identity->pidfd);
-	*ret_depth = 0;
+	identity->depth = 0;
 	int r = identity_read_proc(0, file, &text);
 	if (r < 0)
 		return identity_is_shortage(r) ? r : 0;
@@ -202,7 +202,7 @@ static int identity_read_pid(struct gm_identity *identity, size_t *ret_depth)
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
 		pid = 0;
 	identity->pid = pid > 0 ? pid : 0;
-	*ret_depth = gm_pid_ns_depth(text);
+	identity->depth = gm_pid_ns_depth(text);
 	free(text);
 	return 0;
 }
@@ -240,29 +240,41 @@ static int identity_read_command(pid_t pid, struct gm_identity *identity)
 	return 0;
 }
 
-/* Reads the cgroup, the pid namespace and the command. If something cannot be read, assumes the
- * worse. A shortage of the daemon's own is an error instead, because it must not cost the client
- * its rights for as long as it is connected. */
-static int identity_read_surroundings(struct gm_identity *identity, size_t depth)
+/*
+ * What is read about a process, a file of /proc each. If something cannot be read, assumes the worse. A
+ * shortage of the daemon's own is an error instead, because it must not cost the client its rights for as
+ * long as it is connected.
+ */
+
+static int identity_read_cgroup(struct gm_identity *identity)
 {
 	char *text;
-	identity->confined = true;
-	if (!identity->pid)
-		return 0;
-
 	int r = identity_read_proc(identity->pid, "cgroup", &text);
-	if (r == 0) {
-		identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
-		free(text);
-	}
+	if (r < 0)
+		return identity_is_shortage(r) ? r : 0;
+	identity->confined = gm_cgroup_parse(text, &identity->cgroup) < 0;
+	free(text);
+	return 0;
+}
 
-	if (!identity_is_shortage(r)) {
-		r = gm_pid_ns_is_own(identity->pid, depth);
-		identity->own_pid_namespace = r == 1;
-	}
+static int identity_read_namespace(struct gm_identity *identity)
+{
+	int r = gm_pid_ns_is_own(identity->pid, identity->depth);
+	identity->own_pid_namespace = r == 1;
+	return identity_is_shortage(r) ? r : 0;
+}
 
-	if (!identity_is_shortage(r))
-		r = identity_read_command(identity->pid, identity);
+static int identity_read_name(struct gm_identity *identity)
+{
+	int r = identity_read_command(identity->pid, identity);
+	return identity_is_shortage(r) ? r : 0;
+}
+
+static int identity_read_started(struct gm_identity *identity)
+{
+	int r = identity_read_start_time(identity->pid, &identity->started);
+	if (r < 0)
+		identity->started = 0;
 	return identity_is_shortage(r) ? r : 0;
 }
 
@@ -288,7 +300,7 @@ static int identity_read_pidfd(int socket, const struct ucred *cred, int *ret_pi
 	return 0;
 }
 
-static int identity_read(int socket, struct gm_identity *identity, char why[256])
+static int identity_begin(int socket, struct gm_identity *identity, char why[256])
 {
 	struct ucred cred;
 	socklen_t n = sizeof(cred);
@@ -306,20 +318,57 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 		return r;
 	}
 
-	size_t depth;
-	r = identity_read_pid(identity, &depth);
-	if (r < 0)
-		return r;
-
 	r = identity_read_groups(socket, identity);
-	if (r < 0) {
+	if (r < 0)
 		snprintf(why, 256, "its groups cannot be read: %s", strerror(-r));
-		return r;
+	return r;
+}
+
+/* Says why the client must be refused, if the daemon itself is short of something. Returns r. */
+static int identity_say(int r, char why[256])
+{
+	if (r == -ENOMEM)
+		snprintf(why, 256, "the daemon is out of memory");
+	else if (identity_is_shortage(r))
+		snprintf(why, 256,
+			"the daemon has no file descriptors left; raise its LimitNOFILE=");
+	return r;
+}
+
+int gm_identity_begin(int socket, struct gm_identity **ret_identity, char why[256])
+{
+	struct gm_identity *identity = calloc(1, sizeof(*identity));
+	int r = -ENOMEM;
+	if (identity) {
+		identity->references = 1;
+		identity->pidfd = -1;
+		identity->confined = true;
+		r = identity_begin(socket, identity, why);
+	}
+	if (r < 0) {
+		gm_identity_unref(identity);
+		return identity_say(r, why);
 	}
 
-	r = identity_read_surroundings(identity, depth);
-	if (r < 0)
-		return r;
+	*ret_identity = identity;
+	return 0;
+}
+
+int gm_identity_go_on(struct gm_identity *identity, char why[256])
+{
+	static int (*const steps[])(struct gm_identity * identity) = {
+		identity_read_pid,
+		identity_read_cgroup,
+		identity_read_namespace,
+		identity_read_name,
+		identity_read_started,
+	};
+	/* A process without a number here has no files in /proc. */
+	if (identity->step < sizeof(steps) / sizeof(*steps) &&
+		(identity->step == 0 || identity->pid)) {
+		int r = steps[identity->step++](identity);
+		return r < 0 ? identity_say(r, why) : 1;
+	}
 
 	/* If the process is still alive, everything read from /proc was about it. */
 	if (gm_identity_dead(identity)) {
@@ -331,35 +380,18 @@ static int identity_read(int socket, struct gm_identity *identity, char why[256]
 
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256])
 {
-	struct gm_identity *identity = calloc(1, sizeof(*identity));
-	int r = -ENOMEM;
-	if (identity) {
-		identity->references = 1;
-		identity->pidfd = -1;
-		r = identity_read(socket, identity, why);
-	}
-
-	if (r < 0) {
-		if (r == -ENOMEM)
-			snprintf(why, 256, "the daemon is out of memory");
-		else if (identity_is_shortage(r))
-			snprintf(why, 256,
-				"the daemon has no file descriptors left; raise its LimitNOFILE=");
-		gm_identity_unref(identity);
+	struct gm_identity *identity;
+	int r = gm_identity_begin(socket, &identity, why);
+	if (r < 0)
 		return r;
-	}
-
-	*ret_identity = identity;
-	return 0;
-}
-
-unsigned long long gm_identity_start_time(const struct gm_identity *identity)
-{
-	unsigned long long ticks;
-	if (!identity->pid || identity_read_start_time(identity->pid, &ticks) < 0)
-		return 0;
-	/* The process has not been reaped, so the number was its own. */
-	return gm_identity_dead(identity) ? 0 : ticks;
+	do
+		r = gm_identity_go_on(identity, why);
+	while (r > 0);
+	if (r < 0)
+		gm_identity_unref(identity);
+	else
+		*ret_identity = identity;
+	return r;
 }
 
 /* Checks that the pidfd is that of the process, and that it lives. */
@@ -369,8 +401,7 @@ static int identity_check_restored(
 	if (syscall(SYS_pidfd_send_signal, identity->pidfd, 0, NULL, 0) < 0 && errno == EBADF)
 		return -ESRCH; /* it is no pidfd */
 	struct gm_identity now = {.pidfd = identity->pidfd};
-	size_t depth;
-	int r = identity_read_pid(&now, &depth);
+	int r = identity_read_pid(&now);
 	if (r < 0)
 		return r;
 	if (now.pid != identity->pid || gm_identity_dead(identity))

@@ -26,6 +26,9 @@ struct gm_identity {
 	gid_t gid;
 	int pidfd;
 	uint32_t n_groups;
+	uint32_t step; /* of gm_identity_go_on() */
+	size_t depth;  /* how many numbers the process has: one in each of its pid namespaces */
+	unsigned long long started; /* in the kernel's ticks since the boot; 0: not known */
 	struct gm_cgroup cgroup;
 	char command[16 * 4];   /* printable */
 	bool own_pid_namespace; /* it is in the daemon's pid namespace */
@@ -36,8 +39,11 @@ struct gm_identity {
  * client must be refused. -ENOMEM, -EMFILE and -ENFILE are the daemon's own shortage and say
  * nothing about the client. It pays for itself, unless the caller knows better. */
 int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256]);
-/* When the process started, in the kernel's ticks since the boot. 0: that is not known. */
-unsigned long long gm_identity_start_time(const struct gm_identity *identity);
+/* The same in steps of some 10 microseconds. After gm_identity_begin(), only uid, gid, groups and pidfd
+ * are known. gm_identity_go_on() returns 1 if there is more to do, 0 at the end, or a negative errno as
+ * above. The caller owns the identity in any case. */
+int gm_identity_begin(int socket, struct gm_identity **ret_identity, char why[256]);
+int gm_identity_go_on(struct gm_identity *identity, char why[256]);
 /* When the process of this number began, as above, and whether it has ended and is only not reaped yet.
  * -ESRCH: there is no process of this number. Any other error: that is not known. */
 int gm_identity_number(pid_t pid, unsigned long long *ret_began, bool *ret_ended);

@@ -55,6 +55,7 @@ struct connection {
 	/* while it waits */
 	struct gm_lane_task turn;
 	struct gm_lane *lane;
+	struct gm_identity *identity; /* as far as it is known; NULL: not at all */
 	struct ucred who;
 	uid_t payer_uid;
 	int socket;
@@ -147,6 +148,7 @@ static void listener_forget(struct connection *connection)
 	connection->listener->n--;
 	DL_DELETE(connection->listener->connections, connection);
 	gm_lane_withdraw(&connection->turn);
+	gm_identity_unref(connection->identity);
 	gm_lane_disconnected(connection->lane);
 	gm_lane_unref(connection->lane);
 	free(connection);
@@ -242,11 +244,11 @@ static bool listener_refuses(struct gm_listener *listener, uid_t payer_uid, uid_
 }
 
 /* Makes a peer of a connection that waited. */
-static int listener_admit(struct connection *connection, struct gm_identity *identity)
+static int listener_admit(struct connection *connection)
 {
 	struct gm_listener *listener = connection->listener;
 	struct gm_lane *lane = connection->lane;
-	int r = gm_peer_new(listener->hub, connection->socket, identity, lane->key,
+	int r = gm_peer_new(listener->hub, connection->socket, connection->identity, lane->key,
 		listener->hello_ms, &peer_ops, connection, &connection->peer);
 	if (r < 0)
 		return r;
@@ -255,33 +257,54 @@ static int listener_admit(struct connection *connection, struct gm_identity *ide
 	gm_lane_disconnected(lane);
 	gm_lane_unref(lane);
 	connection->lane = NULL;
+	gm_identity_unref(connection->identity);
+	connection->identity = NULL;
 	return 0;
 }
 
-/* Finds out who is at the other end, and admits or refuses it. */
+/* Finds out who is at the other end, or some of it. Returns 1 if there is more to find out, but the turn
+ * is over; administrators do not wait. */
+static int listener_look(struct connection *connection, char why[256])
+{
+	bool all = connection->listener->admits;
+	int r = 1;
+
+	if (!connection->identity)
+		r = gm_identity_begin(connection->socket, &connection->identity, why);
+	if (r < 0)
+		return r;
+	do
+		r = gm_identity_go_on(connection->identity, why);
+	while (r > 0 && (all || !gm_lane_time_is_up(connection->lane)));
+	return r;
+}
+
+/* Admits the client or refuses it, if it is known who it is. */
 static void listener_identify(struct connection *connection)
 {
 	const struct gm_listener *listener = connection->listener;
 	char why[256], detail[GM_LISTENER_DETAIL];
-	struct gm_identity *identity;
-	int r = gm_identity_read(connection->socket, &identity, why);
+	int r = listener_look(connection, why);
+	if (r > 0) {
+		gm_lane_post(connection->lane, &connection->turn);
+		return;
+	}
 	if (r < 0) {
 		snprintf(detail, sizeof(detail), "the client is refused: %s", why);
 		listener_end(connection, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
 	/* As when it was put in its lane: the subordinate uids may have been read anew since. */
-	identity->payer_uid = connection->payer_uid;
+	connection->identity->payer_uid = connection->payer_uid;
 
-	if (listener->admits && !listener->admits(listener->ctx, identity)) {
+	if (listener->admits && !listener->admits(listener->ctx, connection->identity)) {
 		listener_end(connection, GPUMEM_E_DENIED,
 			"this socket is for administrators; use the one beside it");
-	} else if ((r = listener_admit(connection, identity)) < 0) {
+	} else if ((r = listener_admit(connection)) < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
 		listener_end(connection, listener_status_of(r, GPUMEM_E_SYSTEM), detail);
 	}
-	gm_identity_unref(identity);
 }
 
 static void listener_on_turn(struct gm_lane_task *turn)

@@ -397,7 +397,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	char key[GM_DOMAIN_KEY_BYTES];
 	if (gm_domain_key(trust, identity, key))
 		info.domain_key = key;
-	info.began = client->start_time = gm_identity_start_time(identity);
+	info.began = client->start_time = identity->started;
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
 		goto no_session;

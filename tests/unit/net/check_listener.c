@@ -39,6 +39,15 @@ static void on_closed(void *ctx, struct gm_peer *peer)
 
 static const struct gm_peer_ops ops = {.packet = on_packet, .closed = on_closed};
 
+/* Time passes when somebody looks, or not at all: then a turn has no end. */
+static uint64_t clock_ns, clock_step_ns;
+
+static uint64_t fake_clock(clockid_t id)
+{
+	(void)id;
+	return clock_ns += clock_step_ns;
+}
+
 static void setup(void)
 {
 	/* The kernel finds a name that nobody has, and that no file system knows. */
@@ -51,6 +60,8 @@ static void setup(void)
 	ck_assert_int_eq(getsockname(socket_, (struct sockaddr *)&address, &address_n), 0);
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
 	ck_assert_int_eq(gm_hub_init(&hub, &loop, 1), 0);
+	clock_step_ns = 0;
+	hub.lanes.clock = fake_clock;
 	ck_assert_int_eq(gm_listener_new(&hub, socket_, &ops, NULL, &listener), 0);
 	gm_listener_set_bounds(listener, 64, 1, 60000);
 }
@@ -181,6 +192,22 @@ START_TEST(connections_that_are_gone_again_keep_nobody_waiting)
 	ask(client);
 	turn(4 + 2);
 	ck_assert(is_answered(client));
+	wire_close(client);
+}
+END_TEST
+
+/* One file of /proc in a turn. */
+START_TEST(a_client_is_identified_in_steps)
+{
+	enum { STEPS = 5 };
+	struct wire_client *client = new_client();
+
+	clock_step_ns = GM_LANE_SLICE_NS;
+	ask(client);
+	turn(STEPS);
+	ck_assert(!is_answered(client));
+	while (!is_answered(client))
+		turn(1);
 	wire_close(client);
 }
 END_TEST
@@ -356,6 +383,7 @@ int main(void)
 	tcase_add_test(tests, who_is_refused_for_want_of_memory_is_told_so_and_not_denied);
 	tcase_add_test(tests, those_who_want_a_connection_come_after_those_who_have_one);
 	tcase_add_test(tests, connections_that_are_gone_again_keep_nobody_waiting);
+	tcase_add_test(tests, a_client_is_identified_in_steps);
 	tcase_add_test(tests, connections_that_go_before_their_turn_are_forgotten);
 	tcase_add_test(tests, the_listener_can_end_while_connections_wait_for_their_turn);
 	if (GM_TAP_WITH_USERS(users_take_turns_in_connecting))
