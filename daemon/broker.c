@@ -206,7 +206,7 @@ static int broker_start_loop(struct gm_broker *broker)
 
 	broker->loop_open = true;
 	uv_timer_t *const timers[] = {
-		&broker->tick, &broker->sample, &broker->watchdog, &broker->stop};
+		&broker->tick, &broker->sample, &broker->watchdog, &broker->stop, &broker->ready};
 	for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
 		uv_timer_init(&broker->loop, timers[i]); /* cannot fail */
 		timers[i]->data = broker;
@@ -521,7 +521,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		char status[256];
 		gm_broker_config_status(broker, status);
 		gm_log(GM_LOG_INFO, "%s", status);
-		gm_service_ready(status);
+		gm_broker_config_say_ready(broker);
 		broker_turn(broker);
 	} else if (broker->core && !gm_broker_keep_is_worth(broker)) {
 		broker_begin_stop(broker, "the daemon could not start");

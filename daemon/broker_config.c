@@ -183,6 +183,23 @@ void gm_broker_config_status(const struct gm_broker *broker, char text[256])
 		broker->front.endpoint.path);
 }
 
+/* How long to wait before the service manager is told again, if it does not read. */
+#define GM_BROKER_READY_MS 50
+
+static void config_on_ready(uv_timer_t *timer)
+{
+	gm_broker_config_say_ready(timer->data);
+}
+
+void gm_broker_config_say_ready(struct gm_broker *broker)
+{
+	char status[256];
+
+	gm_broker_config_status(broker, status);
+	if (!gm_service_ready(status) && !broker->stopping)
+		uv_timer_start(&broker->ready, config_on_ready, GM_BROKER_READY_MS, 0);
+}
+
 /* The first of the mistakes, and how many more there are. */
 static void config_say_mistakes(const char *text, char detail[GM_DETAIL_BYTES])
 {
@@ -203,7 +220,6 @@ bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYT
 {
 	struct gm_config *config = NULL;
 	char *error = NULL;
-	char status[256];
 	bool changed = false;
 	gm_config_account_stay_local();
 	gm_service_reloading();
@@ -223,7 +239,6 @@ bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYT
 		changed = true;
 	}
 
-	gm_broker_config_status(broker, status);
-	gm_service_ready(status);
+	gm_broker_config_say_ready(broker);
 	return changed;
 }

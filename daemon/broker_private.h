@@ -34,7 +34,7 @@ struct gm_broker {
 	uv_loop_t loop;
 	bool loop_open;
 	uv_signal_t signals[3];
-	uv_timer_t tick, sample, watchdog, stop;
+	uv_timer_t tick, sample, watchdog, stop, ready;
 	uint64_t tick_ns;    /* when core wants to be called again */
 	uv_prepare_t turn;   /* begins each turn of the loop */
 	uint32_t to_prepare; /* so many pooled chunks may still be prepared in this turn */
@@ -87,6 +87,8 @@ void gm_broker_config_policy(
 void gm_broker_config_check(const struct gm_broker *broker);
 /* Writes a line for the service manager that says which devices the daemon serves. */
 void gm_broker_config_status(const struct gm_broker *broker, char text[256]);
+/* Tells the service manager that the daemon serves, now or as soon as the manager reads. */
+void gm_broker_config_say_ready(struct gm_broker *broker);
 /* Reads the configuration again and applies it. On error, logs why, changes nothing and
  * returns false; detail says the first cause. */
 bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES]);

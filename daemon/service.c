@@ -7,16 +7,19 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "daemon/keep/keep.h"
@@ -146,13 +149,38 @@ int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_
 	return r;
 }
 
-/* sd_notifyf() allocates. The service manager would end a daemon whose message is lost for that. */
-void gm_service_ready(const char *status)
+/* Tells the service manager something, unless that would have to wait: sd_notify() waits while the manager does not
+ * read, and the loop stands still. Returns 0, also without a manager, or -EAGAIN: its queue is full. */
+static int service_tell(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t n = path ? strlen(path) : 0;
+	if (n == 0)
+		return 0;
+	if ((*path != '/' && *path != '@') || n >= sizeof(address.sun_path)) {
+		(void)sd_notify(0, text);
+		return 0;
+	}
+
+	memcpy(address.sun_path, path, n);
+	if (*path == '@') /* a name that no file system knows */
+		address.sun_path[0] = '\0';
+	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return 0;
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (*path == '/'));
+	ssize_t sent =
+		sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
+	return sent < 0 && (errno == EAGAIN || errno == ENOBUFS) ? -EAGAIN : 0;
+}
+
+bool gm_service_ready(const char *status)
 {
 	char text[512];
 
 	snprintf(text, sizeof(text), "READY=1\nSTATUS=%s", status);
-	(void)sd_notify(0, text);
+	return service_tell(text) == 0;
 }
 
 void gm_service_reloading(void)
@@ -161,12 +189,12 @@ void gm_service_reloading(void)
 
 	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
 		(unsigned long long)(gm_clock_ns() / GM_NS_PER_US));
-	(void)sd_notify(0, text);
+	(void)service_tell(text);
 }
 
 void gm_service_stopping(void)
 {
-	(void)sd_notify(0, "STOPPING=1\nSTATUS=Stopping");
+	(void)service_tell("STOPPING=1\nSTATUS=Stopping");
 }
 
 void gm_service_failed(const char *why)
@@ -191,5 +219,5 @@ uint64_t gm_service_watchdog_ms(void)
 
 void gm_service_alive(void)
 {
-	(void)sd_notify(0, "WATCHDOG=1");
+	(void)service_tell("WATCHDOG=1");
 }

@@ -23,7 +23,9 @@ bool gm_service_passes_sockets(void);
  */
 int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_left);
 
-void gm_service_ready(const char *status);
+/* None of these waits for the manager. Returns false if the manager has not read earlier messages: then it must be
+ * told again later, or it would wait for that for ever. */
+bool gm_service_ready(const char *status);
 void gm_service_reloading(void);
 void gm_service_stopping(void);
 /* Tells why the daemon could not start: the first line of why, or the last error that was logged if why is

@@ -241,6 +241,25 @@ START_TEST(nor_does_one_return_of_many_chunks)
 }
 END_TEST
 
+/* Nobody reads what the daemon tells the service manager: the queue of a socket has 10 to 512 messages. */
+START_TEST(reloads_do_not_wait_for_a_service_manager_that_does_not_read)
+{
+	enum { RELOADS = 600 };
+	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
+	struct gm_daemon daemon;
+	struct gm_raw admin, user;
+
+	gm_daemon_start(&daemon, NULL);
+	gm_raw_observe(&admin, &daemon);
+	for (int i = 0; i < RELOADS; i++)
+		GM_REQUIRE_EQ(gm_raw_call(&admin, GM_RAW_PACKET(RELOAD, reload, &body)), GPUMEM_OK);
+	gm_raw_join(&user, &daemon);
+	gm_raw_close(&user);
+	gm_raw_close(&admin);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fairness");
@@ -260,6 +279,7 @@ int main(void)
 		tcase_add_test(tests, nor_do_many_watchers);
 	if (GM_TAP_WITH_USERS(nor_does_one_return_of_many_chunks))
 		tcase_add_test(tests, nor_does_one_return_of_many_chunks);
+	tcase_add_test(tests, reloads_do_not_wait_for_a_service_manager_that_does_not_read);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -148,7 +148,7 @@ const struct gm_flood_kind gm_flood_kinds[] = {
 	{BODY(GET_MAKERS), GM_FLOOD_LEASE, flood_get_makers},
 	{BODY(DECLARE), GM_FLOOD_LEASE, flood_declare},
 	{BODY(SHARE_CHUNKS), GM_FLOOD_LEASE, flood_share_chunks},
-	{BODY(RELOAD), GM_FLOOD_LEASE, flood_reload}, /* refused, as a Stop */
+	{BODY(RELOAD), GM_FLOOD_ADMIN, flood_reload},
 	{BODY(GET_STATUS), GM_FLOOD_LIST, flood_get_status},
 	{BODY(GET_POOLS), GM_FLOOD_LIST, flood_get_pools},
 	{BODY(GET_CLIENTS), GM_FLOOD_LIST, flood_get_clients},
