@@ -55,7 +55,7 @@ const char *gm_uid_name_say(uid_t uid, char text[GM_UID_NAME_TEXT])
 	if (at->known && at->uid == uid && at->name[0])
 		snprintf(text, GM_UID_NAME_TEXT, "user %s", at->name);
 	else
-		snprintf(text, GM_UID_NAME_TEXT, "uid %u", (unsigned)uid);
+		snprintf(text, GM_UID_NAME_TEXT, "user %u", (unsigned)uid);
 	pthread_mutex_unlock(&uid_name_lock);
 	return text;
 }

@@ -10,7 +10,7 @@
  */
 
 #define GM_UID_NAME_TEXT 48
-/* Writes "user ann" or, if the name is not known, "uid 1000". Returns text. */
+/* Writes "user ann" or, if the name is not known, "user 1000". Returns text. */
 const char *gm_uid_name_say(uid_t uid, char text[GM_UID_NAME_TEXT]);
 
 #define GM_UID_NAME_PAYER_TEXT 88

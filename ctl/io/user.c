@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/text/units.h"
 
 #define KEPT 64
@@ -68,12 +69,16 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room)
 	char number[16], user[GM_USER_TEXT];
 	uint64_t n;
 
-	size_t digits = strncmp(sentence, "uid ", 4) ? 0 : strspn(sentence + 4, "0123456789");
-	snprintf(number, sizeof(number), "%.*s", (int)digits, sentence + 4 * (digits > 0));
-	bool named = digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 &&
-		     n < UINT32_MAX && strcmp(gm_user_name((uid_t)n, user), number);
-	int length = named ? snprintf(text, room, "user %s%s", user, sentence + 4 + digits)
-			   : snprintf(text, room, "%s", sentence);
+	/* The daemon says "user N", and about the trust domain of a pool "uid N". */
+	size_t before = !strncmp(sentence, "user ", 5) ? 5 : !strncmp(sentence, "uid ", 4) ? 4 : 0;
+	size_t digits = before ? strspn(sentence + before, "0123456789") : 0;
+	snprintf(number, sizeof(number), "%.*s", (int)gm_min(digits, sizeof(number) - 1),
+		sentence + before);
+	bool user_of = digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 &&
+		       n < UINT32_MAX;
+	int length = user_of ? snprintf(text, room, "user %s%s", gm_user_name((uid_t)n, user),
+				       sentence + before + digits)
+			     : snprintf(text, room, "%s", sentence);
 	return length < 0 || (size_t)length >= room ? gm_text_mend(text) : text;
 }
 

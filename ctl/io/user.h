@@ -17,8 +17,8 @@ const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT]);
 
 /*
  * What the daemon says about a user at the beginning of a sentence, with the name instead of the
- * number: "uid 1000 in box" becomes "user ann in box". Other sentences stay as they are. Returns
- * text.
+ * number: "user 1000" and "uid 1000 in box" become "user ann" and "user ann in box", or "user 1000 in box" if the
+ * number has no name. Other sentences stay as they are. Returns text.
  */
 const char *gm_user_sentence(const char *sentence, char *text, size_t room);
 

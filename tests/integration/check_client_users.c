@@ -80,7 +80,8 @@ static uint64_t publish_from(gpumem_session *s, uint64_t n)
 			break;
 	}
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
-	if (!strstr(gpumem_error_detail(), "uid 64999") || !strstr(gpumem_error_detail(), "others"))
+	if (!strstr(gpumem_error_detail(), "user 64999") ||
+		!strstr(gpumem_error_detail(), "others"))
 		GM_FAIL("%s", gpumem_error_detail());
 	return n;
 }

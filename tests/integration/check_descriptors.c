@@ -121,7 +121,7 @@ static void hold_chunks(int channel, void *argument)
 	gm_become_stranger();
 	gm_raw_join(&raw, argument);
 	GM_REQUIRE(lease_all(&raw, GM_CHUNK_MIN, leases) > 10);
-	GM_REQUIRE(strstr(gm_raw_detail(&raw), "uid 64999"));
+	GM_REQUIRE(strstr(gm_raw_detail(&raw), "user 64999"));
 	gm_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);

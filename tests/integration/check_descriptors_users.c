@@ -27,7 +27,7 @@ static void hold_sessions(int channel, void *argument)
 		n++;
 	GM_REQUIRE(n > 10);
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
-	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "uid 64999"));
+	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "user 64999"));
 	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "LimitNOFILE="));
 	gm_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');

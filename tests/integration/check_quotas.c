@@ -221,7 +221,7 @@ START_TEST(a_daemon_that_may_not_end_a_client_says_so_at_start_and_in_need_and_r
 	gm_worker_start(&worker, eat, &most);
 	gm_hear_word(worker.channel, 'h');
 	GM_UNTIL(logged("should be terminated, but the daemon has no right to"));
-	GM_UNTIL(logged("(pid %d, uid %d): should be", (int)worker.pid, GM_STRANGER));
+	GM_UNTIL(logged("(pid %d, user %d): should be", (int)worker.pid, GM_STRANGER));
 	/* It goes no further than refusing, and says it once while it lasts. */
 	GM_REQUIRE_EQ(lease(0, 8 * MiB), GPUMEM_E_TIMEOUT);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, most);

@@ -382,7 +382,7 @@ const char *gm_own_user(void)
 	if (entry)
 		snprintf(text, sizeof(text), "user %.48s", entry->pw_name);
 	else
-		snprintf(text, sizeof(text), "uid %u", getuid());
+		snprintf(text, sizeof(text), "user %u", getuid());
 	return text;
 }
 

@@ -403,7 +403,7 @@ without_the_right_it_refuses_and_ends_nobody() {
 	local from status=0
 	from=$(next_line log)
 	hold 64997 256 && hold 64998 740 &&
-		await log "$from" 'systemd_worker .*uid 64998.* should be terminated, but the daemon has no right to' >/dev/null &&
+		await log "$from" 'systemd_worker .*user 64998.* should be terminated, but the daemon has no right to' >/dev/null &&
 		! hold 64996 100 && lives 64997 && lives 64998 && status_works || status=1
 	cat held.64996 >&2
 	grep -q '^allocating: .*asked for 100.0M' held.64996 || status=1
@@ -420,7 +420,7 @@ with_the_drop_in_it_ends_a_client_of_another_user() {
 		expect "capabilities" "$(capabilities Eff) $(capabilities Bnd)" "0000000000000020 0000000000000020" || return 1
 	# It does not end 64997, which came first but is within its guarantee. The other may end before it prints anything.
 	hold 64997 256 && take 64998 740 &&
-		await log "$from" 'systemd_worker .*uid 64998.* is terminated' >/dev/null || status=1
+		await log "$from" 'systemd_worker .*user 64998.* is terminated' >/dev/null || status=1
 	if [ "$status" = 0 ]; then
 		wait "${holder[64998]}" 2>/dev/null
 		expect "how it ended" "$?" 143 && lives 64997 && hold 64996 100 && ! tail -n "+$from" log | grep 'cannot end clients' ||

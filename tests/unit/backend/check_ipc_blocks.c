@@ -254,7 +254,7 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 			ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle),
 			-EDQUOT);
 	ck_assert_int_eq(told, 1); /* once, with what to do */
-	ck_assert_ptr_nonnull(strstr(line, "uid 1000"));
+	ck_assert_ptr_nonnull(strstr(line, "user 1000"));
 	ck_assert_ptr_nonnull(strstr(line, "fd transport"));
 	ck_assert_int_eq(handle.fd, 12345);                /* unwritten on failure */
 	ck_assert(!ops->trouble(backend, 0, text, &when)); /* it is not the device's */

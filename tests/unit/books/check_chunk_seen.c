@@ -178,7 +178,7 @@ START_TEST(who_gets_no_ipc_block_is_refused_with_the_remedy_and_nothing_is_charg
 	fake_core_complete(&fake, 0, -EDQUOT);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
-	ck_assert_ptr_nonnull(strstr(q.detail, "uid 1001"));
+	ck_assert_ptr_nonnull(strstr(q.detail, "user 1001"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "ask for the fd transport"));
 	ck_assert_uint_eq(gm_session_held(s, d), 0);
 	fake_core_check(&fake, d);

@@ -45,13 +45,13 @@ START_TEST(a_user_leaves_a_quarter_of_the_descriptors_to_others)
 	fake_ask(&fake, &q, s, d, 2 * MiB, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(
-		strstr(q.detail, "uid 1000 holds 36 file descriptors of the daemon and "
+		strstr(q.detail, "user 1000 holds 36 file descriptors of the daemon and "
 				 "asked for 1 more"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "12 of 48 are left"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "LimitNOFILE="));
 	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 1);
 	ck_assert_ptr_nonnull(strstr(fake_told(&fake, GM_EVENT_REFUSED)->text,
-		"refused: uid 1000 holds 36 file descriptors of the daemon"));
+		"refused: user 1000 holds 36 file descriptors of the daemon"));
 	/* Another session of the uid has no share of its own. */
 	fake_ask(&fake, &q, fake_session(&fake, 3, 1000), d, 2 * MiB, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);

@@ -52,7 +52,7 @@ static void refused(const struct fake_request *q)
 {
 	ck_assert_uint_eq(q->ended, 1);
 	ck_assert_int_eq(q->status, GPUMEM_E_NO_MEMORY);
-	ck_assert_msg(strstr(q->detail, "device 0 is being drained by uid 4711"), "%s", q->detail);
+	ck_assert_msg(strstr(q->detail, "device 0 is being drained by user 4711"), "%s", q->detail);
 	ck_assert_msg(strstr(q->detail, "; use another device, or see "), "%s", q->detail);
 }
 

@@ -68,7 +68,7 @@ START_TEST(what_can_never_be_granted_is_refused_before_anybody_is_asked)
 		fake_wait(&fake, &q, a, d, GiB + 1, waits[i]);
 		ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
 		ck_assert_ptr_nonnull(strstr(q.detail,
-			"uid 1 may hold 1.0G, holds 0B, asked for 1.0G (2.0M too much), which it can "
+			"user 1 may hold 1.0G, holds 0B, asked for 1.0G (2.0M too much), which it can "
 			"never have"));
 		ck_assert_ptr_nonnull(strstr(q.detail, "see gpumemctl limit"));
 	}

@@ -24,7 +24,7 @@ static struct gm_session *subordinate(uid_t payer_uid, uid_t uid)
 
 START_TEST(owners_are_written_as_they_are_read)
 {
-	static const char *const good[][2] = {{"uid:1002", "uid 1002"}, {"gid:0", "gid 0"},
+	static const char *const good[][2] = {{"uid:1002", "user 1002"}, {"gid:0", "gid 0"},
 		{"unit:training.service", "unit training.service"},
 		{"container:web:1", "container web:1"}, {"client:a b", "client a b"},
 		{"run:1f", "run 1f"},
@@ -63,10 +63,10 @@ START_TEST(a_refusal_names_the_limit_its_value_what_is_held_and_what_was_asked)
 	ck_assert_int_eq(ask(s, 48 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 2 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(detail,
-		"uid 1002 may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit");
+		"user 1002 may hold 48.0G, holds 48.0G, asked for 2.0G; see gpumemctl limit");
 	ck_assert_int_eq(ask(s, 49 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(detail,
-		"uid 1002 may hold 48.0G, holds 48.0G, asked for 49.0G, which it can never have; "
+		"user 1002 may hold 48.0G, holds 48.0G, asked for 49.0G, which it can never have; "
 		"see gpumemctl limit");
 }
 END_TEST
@@ -96,7 +96,7 @@ START_TEST(every_max_that_matches_applies)
 	ck_assert_uint_eq(gm_session_max(s, d), 80 * MiB);
 	ck_assert_uint_eq(gm_session_max(other, d), UINT64_MAX);
 	ck_assert_int_eq(ask(s, 18 * MiB), GPUMEM_E_LIMIT);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 7 "));
+	ck_assert_ptr_nonnull(strstr(detail, "user 7 "));
 }
 END_TEST
 
@@ -111,15 +111,15 @@ START_TEST(it_is_shared_by_all_clients_of_the_owner_and_never_passed_by_a_byte)
 		/* Sizes that would be rounded up if there were room. */
 		if (ask(s[i % 8], 3 * MiB) == GPUMEM_OK)
 			held += 4 * MiB;
-		ck_assert_uint_eq(shown("uid 7").held, held);
+		ck_assert_uint_eq(shown("user 7").held, held);
 		ck_assert_uint_le(held, 101 * MiB);
 	}
 	ck_assert_uint_eq(held, 100 * MiB);
-	ck_assert_uint_eq(shown("uid 7").clients, 8);
+	ck_assert_uint_eq(shown("user 7").clients, 8);
 	gm_session_end_died(s[0]);
 	fake_core_run(&fake);
-	ck_assert_uint_eq(shown("uid 7").clients, 7);
-	ck_assert_uint_eq(shown("uid 7").held, 100 * MiB - 16 * MiB);
+	ck_assert_uint_eq(shown("user 7").clients, 7);
+	ck_assert_uint_eq(shown("user 7").held, 100 * MiB - 16 * MiB);
 	ck_assert_int_eq(ask(s[1], 16 * MiB), GPUMEM_OK);
 }
 END_TEST
@@ -134,16 +134,16 @@ START_TEST(it_counts_for_the_user_who_pays_for_a_uid)
 	ck_assert_int_eq(ask(user, 2 * MiB), GPUMEM_OK);
 	ck_assert_int_eq(ask(one, 2 * MiB), GPUMEM_OK);
 	ck_assert_int_eq(ask(two, 4 * MiB), GPUMEM_OK);
-	ck_assert_uint_eq(shown("uid 1002").held, 8 * MiB);
-	ck_assert_uint_eq(shown("uid 1002").clients, 3);
-	ck_assert_uint_eq(shown("uid 100001").held, 0);
+	ck_assert_uint_eq(shown("user 1002").held, 8 * MiB);
+	ck_assert_uint_eq(shown("user 1002").clients, 3);
+	ck_assert_uint_eq(shown("user 100001").held, 0);
 
 	ck_assert_int_eq(ask(user, 2 * MiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(
-		detail, "uid 1002 may hold 8.0M, holds 8.0M, asked for 2.0M; see gpumemctl limit");
+		detail, "user 1002 may hold 8.0M, holds 8.0M, asked for 2.0M; see gpumemctl limit");
 	ck_assert_int_eq(ask(two, 2 * MiB), GPUMEM_E_LIMIT);
 	ck_assert_str_eq(detail,
-		"uid 1002 (with subordinate uid 100001) may hold 8.0M, holds 8.0M, asked for 2.0M; "
+		"user 1002 (with subordinate uid 100001) may hold 8.0M, holds 8.0M, asked for 2.0M; "
 		"see gpumemctl limit");
 }
 END_TEST
@@ -165,12 +165,12 @@ START_TEST(a_max_below_what_is_held_is_over_and_takes_nothing)
 	struct gm_session *s = client(7, 7, NULL, NULL, NULL);
 	struct gm_lease *lease = fake_lease(&fake, s, d, 8 * GiB);
 	ck_assert_int_eq(set("uid:7", 2 * GiB, 0), GPUMEM_OK);
-	ck_assert(shown("uid 7").over);
-	ck_assert_uint_eq(shown("uid 7").held, 8 * GiB);
+	ck_assert(shown("user 7").over);
+	ck_assert_uint_eq(shown("user 7").held, 8 * GiB);
 	ck_assert_uint_eq(gm_session_held(s, d), 8 * GiB);
 	ck_assert_int_eq(ask(s, 2 * MiB), GPUMEM_E_LIMIT);
 	gm_lease_return(s, lease);
-	ck_assert(!shown("uid 7").over);
+	ck_assert(!shown("user 7").over);
 	ck_assert_int_eq(ask(s, 2 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 2 * MiB), GPUMEM_E_LIMIT);
 }
@@ -210,7 +210,7 @@ START_TEST(contradictions_are_an_error_and_change_nothing)
 	struct gm_session *s = client(2, 2, NULL, NULL, NULL);
 	ck_assert_int_eq(set("uid:2", 32 * GiB, 16 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(set("uid:2", 8 * GiB, 0), GPUMEM_E_INVALID);
-	ck_assert_str_eq(detail, "uid 2: max 8.0G is below guarantee 16.0G");
+	ck_assert_str_eq(detail, "user 2: max 8.0G is below guarantee 16.0G");
 	ck_assert_int_eq(set("uid:3", 0, 49 * GiB), GPUMEM_E_INVALID);
 	ck_assert_ptr_nonnull(strstr(detail, "beyond its capacity of 64.0G"));
 	ck_assert_int_eq(set("uid:3", 0, UINT64_MAX - 1), GPUMEM_E_INVALID);
@@ -224,8 +224,8 @@ START_TEST(contradictions_are_an_error_and_change_nothing)
 	struct gm_quota_values v = {.set = GM_QUOTA_MAX, .max = GiB};
 	ck_assert_int_eq(gm_core_set_quota(fake.core, &o, 7, &v, detail), GPUMEM_E_NOT_FOUND);
 	ck_assert_uint_eq(count(), 1);
-	ck_assert_uint_eq(shown("uid 2").values.max, 32 * GiB);
-	ck_assert_uint_eq(shown("uid 2").values.guarantee, 16 * GiB);
+	ck_assert_uint_eq(shown("user 2").values.max, 32 * GiB);
+	ck_assert_uint_eq(shown("user 2").values.guarantee, 16 * GiB);
 	ck_assert_int_eq(ask(s, 30 * GiB), GPUMEM_OK);
 	/* Just as much as there is is no contradiction. */
 	ck_assert_int_eq(set("uid:3", 0, 48 * GiB), GPUMEM_OK);
@@ -319,13 +319,13 @@ START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has
 	ck_assert_int_eq(set("unit:u.service", 2 * GiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(gm_lease_share(maker, lease, &options, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(opener, token, NULL, 0, &opened), GPUMEM_OK);
-	ck_assert_uint_eq(shown("uid 8").held, 0);
+	ck_assert_uint_eq(shown("user 8").held, 0);
 	gm_session_end_died(maker);
-	ck_assert_uint_eq(shown("uid 7").held, GiB);
-	ck_assert_uint_eq(shown("uid 7").clients, 0);
+	ck_assert_uint_eq(shown("user 7").held, GiB);
+	ck_assert_uint_eq(shown("user 7").clients, 0);
 	ck_assert_uint_eq(shown("gid 70").held, GiB);
 	ck_assert_uint_eq(shown("unit u.service").held, GiB);
-	ck_assert_uint_eq(shown("uid 8").held, 0);
+	ck_assert_uint_eq(shown("user 8").held, 0);
 	/* A limit that comes later counts it, too. */
 	ck_assert_int_eq(set("container:box", 2 * GiB, 0), GPUMEM_OK);
 	ck_assert_uint_eq(shown("container box").held, GiB);
@@ -334,7 +334,7 @@ START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has
 	ck_assert_int_eq(ask(next, 4 * MiB), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(ask(opener, 2 * MiB), GPUMEM_OK);
 	gm_lease_return(opener, opened);
-	ck_assert_uint_eq(shown("uid 7").held, 0);
+	ck_assert_uint_eq(shown("user 7").held, 0);
 	ck_assert_int_eq(ask(next, 4 * MiB), GPUMEM_OK);
 }
 END_TEST

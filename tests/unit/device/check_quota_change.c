@@ -32,7 +32,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	ck_assert_int_eq(fake_priority(s, d), 3);
 	ck_assert_int_eq(set("uid:7", 6 * GiB, 0), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(s, d), 6 * GiB);
-	ck_assert_uint_eq(shown("uid 7").run_time.set, GM_QUOTA_MAX);
+	ck_assert_uint_eq(shown("user 7").run_time.set, GM_QUOTA_MAX);
 	/* The reload changes what nobody set by hand. */
 	rules[0].values.priority = 4;
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, rules, 1, detail), GPUMEM_OK);
@@ -47,7 +47,7 @@ START_TEST(what_was_set_at_run_time_stays_over_a_reload_until_it_is_reset)
 	ck_assert_int_eq(set("uid:7", UINT64_MAX, 0), GPUMEM_OK);
 	ck_assert_int_eq(ask(s, 8 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(gm_core_reset_quota(fake.core, NULL, GM_ALL_DEVICES, detail), GPUMEM_OK);
-	ck_assert(shown("uid 7").over);
+	ck_assert(shown("user 7").over);
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, NULL, 0, detail), GPUMEM_OK);
 	ck_assert_uint_eq(count(), 0);
 	ck_assert_int_eq(fake_priority(s, d), 0);
@@ -61,7 +61,7 @@ START_TEST(a_reload_that_contradicts_what_was_set_keeps_the_old_one)
 		.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 2 * GiB}};
 	ck_assert_int_eq(set("uid:7", GiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_E_INVALID);
-	ck_assert_uint_eq(shown("uid 7").values.guarantee, 0);
+	ck_assert_uint_eq(shown("user 7").values.guarantee, 0);
 	rule.owner = owner("session:1");
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, &rule, 1, detail), GPUMEM_E_INVALID);
 	rule.owner = owner("uid:8");
@@ -276,7 +276,7 @@ START_TEST(without_memory_nothing_changes)
 		ck_assert_int_eq(status, fired ? GPUMEM_E_HOST_MEMORY : GPUMEM_OK);
 		if (!fired)
 			break;
-		ck_assert_uint_eq(shown("uid 7").values.max, GiB);
+		ck_assert_uint_eq(shown("user 7").values.max, GiB);
 		ck_assert_uint_eq(gm_session_max(s, d), GiB);
 	}
 	for (uint64_t n = 1;; n++) {

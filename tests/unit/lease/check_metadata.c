@@ -366,7 +366,7 @@ START_TEST(a_user_has_a_bound_of_its_own_for_metadata)
 	struct gm_session *other = client(200, 6, "200 ");
 
 	ck_assert_uint_eq(fill(maker, a_quarter()), 4);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 100 may have 64.0M of metadata, has 64.0M"));
+	ck_assert_ptr_nonnull(strstr(detail, "user 100 may have 64.0M of metadata, has 64.0M"));
 	ck_assert_ptr_nonnull(strstr(detail, "remove a name"));
 	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA_PER_UID);
 	/* Nor one byte more. */
@@ -390,7 +390,7 @@ START_TEST(a_uid_leaves_metadata_to_others)
 			fill(client((uid_t)(200 + i), (int)i + 10, "x "), a_quarter()), 4);
 	/* The last one may have half of the rest. */
 	ck_assert_uint_eq(fill(maker, a_quarter()), 2);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 100"));
+	ck_assert_ptr_nonnull(strstr(detail, "user 100"));
 	ck_assert_ptr_nonnull(strstr(detail, "the most is 1.0G for all"));
 	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA - GM_LIMIT_METADATA_PER_UID / 2);
 }

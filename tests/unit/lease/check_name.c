@@ -390,7 +390,7 @@ START_TEST(a_uid_leaves_names_to_others)
 		}
 	}
 	ck_assert_uint_eq(n, GM_LIMIT_NAMES / 2);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 100"));
+	ck_assert_ptr_nonnull(strstr(detail, "user 100"));
 	ck_assert_ptr_nonnull(strstr(detail, "16384"));
 	ck_assert_int_eq(publish(other, fake_lease(&fake, other, 0, 2 * MiB), "mine"), GPUMEM_OK);
 	/* Replacing needs no room. */

@@ -511,7 +511,7 @@ START_TEST(all_uids_that_one_user_pays_for_wait_in_one_line)
 	fake_wait(&fake, &more, sub[1], d, 2 * MiB, SECOND);
 	ck_assert_int_eq(more.status, GPUMEM_E_NO_MEMORY);
 	ck_assert_ptr_nonnull(strstr(
-		more.detail, "uid 5 (with subordinate uid 100001) has 1024 requests that wait"));
+		more.detail, "user 5 (with subordinate uid 100001) has 1024 requests that wait"));
 	fake_wait(&fake, &other, b, d, 2 * MiB, SECOND);
 	ck_assert_uint_eq(other.ended, 0);
 	gm_lease_return(a, lease);
@@ -532,7 +532,7 @@ START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
 	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_UID].status, GPUMEM_E_NO_MEMORY);
 	ck_assert_str_eq(q[GM_LIMIT_WAITING_PER_UID].detail,
-		"uid 2 has 1024 requests that wait for device 0, which is the most; try again "
+		"user 2 has 1024 requests that wait for device 0, which is the most; try again "
 		"later: device 0 has 0B available of 16.0G, asked for 2.0M; see gpumemctl clients");
 	/* Another session of the uid may not either, but another uid may. */
 	static struct fake_request same, other;

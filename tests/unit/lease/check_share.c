@@ -364,7 +364,7 @@ START_TEST(a_uid_leaves_shares_to_others)
 	char detail[GM_DETAIL_BYTES];
 
 	ck_assert_uint_eq(share_until_refused(1000, detail), GM_LIMIT_SHARES / 2);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 1000"));
+	ck_assert_ptr_nonnull(strstr(detail, "user 1000"));
 	ck_assert_ptr_nonnull(strstr(detail, "65536"));
 	ck_assert_uint_eq(share_until_refused(1001, detail), GM_LIMIT_SHARES / 4);
 	ck_assert_uint_eq(share_until_refused(1002, detail), GM_LIMIT_SHARES / 8);
@@ -406,7 +406,7 @@ START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
 	ck_assert_int_eq(
 		gm_session_open(opener, tokens[0].token, NULL, 0, &opened), GPUMEM_E_LIMIT);
 	gm_session_say_open_limit(opener, detail);
-	ck_assert_ptr_nonnull(strstr(detail, "uid 1001"));
+	ck_assert_ptr_nonnull(strstr(detail, "user 1001"));
 	ck_assert_ptr_nonnull(strstr(detail, "262144"));
 	struct fake_request q;
 	fake_ask(&fake, &q, opener, d, MiB, GM_TRANSPORT_AUTO);

@@ -51,7 +51,7 @@ START_TEST(a_user_causes_so_many_lines_and_then_a_sum)
 	ck_assert_uint_eq(n_lines, 0);
 	gm_quiet_close(&quiet);
 	ck_assert_uint_eq(n_lines, 1);
-	ck_assert_str_eq(line, "dropped 5164 more connections from uid 1000 in 10 s");
+	ck_assert_str_eq(line, "dropped 5164 more connections from user 1000 in 10 s");
 }
 END_TEST
 
@@ -63,8 +63,8 @@ START_TEST(lines_of_all_kinds_count_together)
 	gm_quiet_close(&quiet);
 	ck_assert_uint_eq(n_lines, 1);
 	ck_assert_str_eq(line,
-		"dropped 10 more connections from uid 1000 in 10 s, and left out 7 log "
-		"lines about uid 1000");
+		"dropped 10 more connections from user 1000 in 10 s, and left out 7 log "
+		"lines about user 1000");
 }
 END_TEST
 
@@ -90,7 +90,7 @@ START_TEST(each_user_has_its_own_time)
 	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 0);
 	gm_quiet_expire(&quiet, first + GM_QUIET_S * 1000);
 	ck_assert_uint_eq(n_lines, 1);
-	ck_assert_str_eq(line, "left out 2 log lines about uid 1000 in 10 s");
+	ck_assert_str_eq(line, "left out 2 log lines about user 1000 in 10 s");
 	ck_assert_uint_eq(allowed(1000, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 1);
 	ck_assert_uint_eq(allowed(1001, GM_LOG_NOTICE, GM_QUIET_OTHER, 1), 0);
 }
@@ -155,7 +155,7 @@ START_TEST(another_user_is_heard)
 		allowed(1001, GM_LOG_NOTICE, GM_QUIET_OTHER, GM_QUIET_LINES), GM_QUIET_LINES);
 	gm_quiet_close(&quiet);
 	ck_assert_uint_eq(n_lines, 1); /* nothing was left out about the other one */
-	ck_assert_str_eq(line, "left out 950 log lines about uid 1000 in 10 s");
+	ck_assert_str_eq(line, "left out 950 log lines about user 1000 in 10 s");
 }
 END_TEST
 
@@ -184,7 +184,7 @@ START_TEST(an_event_that_the_user_may_not_log_is_counted_once)
 	gm_quiet_leave_out(&quiet, 1000, 4, "a: waits: why");
 	gm_quiet_close(&quiet);
 	ck_assert_uint_eq(n_lines, 2);
-	ck_assert_str_eq(line, "left out 1 log line about uid 1000 in 10 s");
+	ck_assert_str_eq(line, "left out 1 log line about user 1000 in 10 s");
 }
 END_TEST
 

@@ -149,7 +149,7 @@ static void check_client(void)
 	is("GPUMEM_CLIENT", id);
 	is("GPUMEM_PID", "4711");
 	is("GPUMEM_UID", "1002");
-	ck_assert_str_eq(last.message, "trainer (pid 4711, uid 1002): what came to pass");
+	ck_assert_str_eq(last.message, "trainer (pid 4711, user 1002): what came to pass");
 }
 
 START_TEST(a_limit_that_is_met_says_whose_and_how_much)
@@ -294,7 +294,7 @@ START_TEST(who_changes_limits_is_named)
 	is("GPUMEM_UID", "1002");
 	is("GPUMEM_OWNER", "uid:7");
 	ck_assert_str_eq(
-		last.message, "uid 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G");
+		last.message, "user 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G");
 	check_event("limits", GM_MESSAGE_LIMITS_SET);
 	/* The one id that belongs to no event. */
 	char *page = manual();
@@ -308,10 +308,10 @@ START_TEST(who_drains_a_device_is_named)
 	gm_journal_drain(&identity, 3, false);
 	is("GPUMEM_UID", "1002");
 	is("GPUMEM_DEVICE", "3");
-	ck_assert_str_eq(last.message, "uid 1002 (python3, pid 4711) drains device 3");
+	ck_assert_str_eq(last.message, "user 1002 (python3, pid 4711) drains device 3");
 	check_event("drain", GM_MESSAGE_DRAIN);
 	gm_journal_drain(&identity, 3, true);
-	ck_assert_str_eq(last.message, "uid 1002 (python3, pid 4711) ended the drain of device 3");
+	ck_assert_str_eq(last.message, "user 1002 (python3, pid 4711) ended the drain of device 3");
 }
 END_TEST
 
@@ -355,7 +355,7 @@ START_TEST(the_journal_gets_the_line_and_its_fields)
 	ck_assert_ptr_nonnull(strstr(entry, "GPUMEM_OWNER=uid:7\n"));
 	ck_assert_ptr_nonnull(strstr(entry, "PRIORITY=5\n"));
 	ck_assert_ptr_nonnull(strstr(entry,
-		"MESSAGE=uid 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G\n"));
+		"MESSAGE=user 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G\n"));
 	close(journal);
 }
 END_TEST

@@ -68,7 +68,7 @@ static void script_watch(struct gm_fake *f, void *user)
 	gm__wire__notice_event__init(&notice);
 	notice.kind = (char *)"limit";
 	notice.device = 1;
-	notice.text = (char *)"uid 7 may hold 1.0G";
+	notice.text = (char *)"user 7 may hold 1.0G";
 	notice.session = 17;
 	notice.pid = 4711;
 	notice.uid = 0;
@@ -147,7 +147,7 @@ START_TEST(what_happens_is_a_line_each_until_the_goodbye)
 	has(text, "  reclaim-ended    device 0: \\x1b[31menough\n");
 	has(text, "  limits           somebody changed limits\n");
 	has(text, "  of\\x1b[2Ja newer one  what that is\n");
-	has(text, "  limit            uid 7 may hold 1.0G\n");
+	has(text, "  limit            user 7 may hold 1.0G\n");
 	has(text, "  goodbye          goodbye: the daemon is stopping\n");
 	ck_assert_ptr_null(strchr(text, '\033'));
 	ck_assert_int_eq(exits, 7);
@@ -245,7 +245,7 @@ START_TEST(a_watch_that_ends_otherwise_is_a_failure)
 	/* What came before is shown all the same. */
 	watch_cut = true;
 	text = watch(false, NULL, GPUMEM_OK);
-	has(text, "uid 7 may hold 1.0G\n");
+	has(text, "user 7 may hold 1.0G\n");
 	has(text, "  disconnected     ");
 	ck_assert_int_eq(exits, 7);
 	free(text);

@@ -31,13 +31,13 @@ static void is_said(uid_t uid, const char *want)
 
 START_TEST(a_user_has_its_name_or_else_its_number)
 {
-	is_said(0, "uid 0");
+	is_said(0, "user 0");
 	read_names("root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000:Ann:/home/ann:/bin/sh\n");
 	is_said(0, "user root");
 	is_said(1000, "user ann");
-	is_said(1001, "uid 1001");
-	is_said(1000 + 1024, "uid 2024");
-	is_said(UINT32_MAX, "uid 4294967295");
+	is_said(1001, "user 1001");
+	is_said(1000 + 1024, "user 2024");
+	is_said(UINT32_MAX, "user 4294967295");
 }
 END_TEST
 
@@ -51,7 +51,7 @@ START_TEST(one_who_pays_for_another_uid_is_said_with_it)
 	ck_assert_str_eq(gm_uid_name_say_payer(1000, UINT32_MAX, text),
 		"user a23456789b123456789c123456789d12 (with subordinate uid 4294967295)");
 	ck_assert_str_eq(gm_uid_name_say_payer(100000, 100001, text),
-		"uid 100000 (with subordinate uid 100001)");
+		"user 100000 (with subordinate uid 100001)");
 }
 END_TEST
 
@@ -60,16 +60,16 @@ START_TEST(a_new_file_replaces_all_names)
 	read_names("ann:x:1000:1000::/:/bin/sh\nben:x:1001:1001::/:/bin/sh\n");
 	read_names("eve:x:1000:1000::/:/bin/sh\n");
 	is_said(1000, "user eve");
-	is_said(1001, "uid 1001");
+	is_said(1001, "user 1001");
 	gm_uid_name_read("/nowhere/at/all");
-	is_said(1000, "uid 1000");
+	is_said(1000, "user 1000");
 }
 END_TEST
 
 START_TEST(of_two_users_with_one_place_the_last_has_it)
 {
 	read_names("ann:x:1000:1::/:/bin/sh\nben:x:2024:1::/:/bin/sh\n");
-	is_said(1000, "uid 1000");
+	is_said(1000, "user 1000");
 	is_said(2024, "user ben");
 }
 END_TEST
@@ -81,8 +81,8 @@ START_TEST(a_name_that_no_line_should_have_is_not_said)
 		   "a23456789b123456789c123456789d12:x:1002:1::/:/bin/sh\n"
 		   "no colons here\n"
 		   "ben:x:1003:1::/:/bin/sh\n");
-	is_said(1000, "uid 1000");
-	is_said(1001, "uid 1001");
+	is_said(1000, "user 1000");
+	is_said(1001, "user 1001");
 	is_said(1002, "user a23456789b123456789c123456789d12");
 	is_said(1003, "user ben");
 }

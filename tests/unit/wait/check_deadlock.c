@@ -224,7 +224,7 @@ START_TEST(clients_of_one_owner_can_deadlock_under_its_limit)
 	gm_lease_return(a, others);
 	fake_pass(&fake, 1);
 	ck_assert_int_eq(r.status, GPUMEM_E_DEADLOCK);
-	ck_assert_ptr_nonnull(strstr(r.detail, "uid 2 may hold 4.0G"));
+	ck_assert_ptr_nonnull(strstr(r.detail, "user 2 may hold 4.0G"));
 	gm_session_end_died(twin);
 	fake_core_run(&fake);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
