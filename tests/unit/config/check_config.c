@@ -156,7 +156,7 @@ START_TEST(the_report_names_every_file_that_was_read)
 	snprintf(want, sizeof(want), "%s/gpumemd/gpumemd.conf", folder);
 	setenv("XDG_CONFIG_HOME", folder, 1);
 	ck_assert_int_eq(gm_config_read(NULL, NULL, &config, &report), 0);
-	ck_assert_str_eq(report.path, getuid() < 1000 ? "/etc/gpumemd/gpumemd.conf" : want);
+	ck_assert_str_eq(report.path, geteuid() < 1000 ? "/etc/gpumemd/gpumemd.conf" : want);
 	if (access(report.path, F_OK) < 0)
 		ck_assert_str_eq(report.files, "");
 	ck_assert_ptr_null(report.errors);
@@ -229,14 +229,21 @@ START_TEST(drop_ins_are_read_in_the_order_of_their_names_and_win_key_by_key)
 }
 END_TEST
 
+/* Whose configuration is read goes by the effective uid. */
+static void act_as(bool root, uid_t uid)
+{
+	if (root)
+		ck_assert_int_eq(setresuid(-1, uid, -1), 0);
+}
+
 START_TEST(an_ordinary_users_file_may_be_missing_and_is_found_when_there)
 {
 	char file[600];
 	ck_assert_int_eq(chmod(folder, 0755), 0);
 	snprintf(file, sizeof(file), "%s/gpumemd", folder);
 	ck_assert_int_eq(mkdir(file, 0755), 0);
-	if (getuid() < 1000)
-		ck_assert_int_eq(setresuid(ORDINARY_UID, ORDINARY_UID, 0), 0);
+	bool root = getuid() < 1000;
+	act_as(root, ORDINARY_UID);
 	ck_assert_int_eq(setenv("XDG_CONFIG_HOME", folder, 1), 0);
 	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
 	forget();
@@ -248,25 +255,28 @@ START_TEST(an_ordinary_users_file_may_be_missing_and_is_found_when_there)
 	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
 	forget();
 	ck_assert_int_eq(setenv("XDG_CONFIG_HOME", folder, 1), 0);
-	if (geteuid() == ORDINARY_UID)
-		ck_assert_int_eq(setresuid(-1, 0, -1), 0);
+	act_as(root, 0);
 	/* A drop-in without the file it goes with. */
 	snprintf(path, sizeof(path), "%s/gpumemd/gpumemd.conf", folder);
 	put_drop_in("1.conf", "[gpumemd]\ndecay = 7s\n");
+	act_as(root, ORDINARY_UID);
 	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
 	expect("", "decay", "7s", "/1.conf:2");
 	forget();
+	act_as(root, 0);
 	put(path, "[gpumemd]\ntrust = uid\n", 22);
+	act_as(root, ORDINARY_UID);
 	ck_assert_int_eq(gm_config_load(NULL, &config, &error), 0);
 	expect("", "trust", "uid", ":2");
 	expect("", "decay", "7s", "/1.conf:2");
 	forget();
 	/* A link into nothing is not the same as nothing. */
+	act_as(root, 0);
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("/nowhere/at/all", path), 0);
+	act_as(root, ORDINARY_UID);
 	ck_assert_int_eq(gm_config_load(NULL, &config, &error), -ENOENT);
-	if (geteuid() == 0)
-		ck_assert_int_eq(setresuid(0, 0, 0), 0);
+	act_as(root, 0);
 }
 END_TEST
 
