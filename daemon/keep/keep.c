@@ -140,7 +140,11 @@ static int keep_take_left(struct gm_keep *keep, int *left, uint64_t wait_ms, cha
 	snprintf(why, GM_KEEP_WHY,
 		"%.300s: the keeper does not take what the daemon before left: %s", keep->path,
 		strerror(-r));
-	(void)gm_keep_leave(keep);
+	int again = gm_keep_leave(keep);
+	if (again < 0)
+		gm_log(GM_LOG_ERROR,
+			"cannot leave it with the service manager again: %s; what the keeper lacks is given up",
+			strerror(-again));
 	return r;
 }
 
