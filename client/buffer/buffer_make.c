@@ -135,7 +135,7 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
 {
 	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
-	struct gm_elsewhere elsewhere = {.session = session, .device = device};
+	struct gm_elsewhere elsewhere = {.session = session, .device = device, .bytes = size};
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 

@@ -19,6 +19,13 @@
 #define TRIM_NS    (100 * GM_NS_PER_MS)
 #define PENDING_NS (5 * GM_NS_PER_MS)
 
+/* Whether the call needs more than this client may ever hold. */
+static bool elsewhere_hopeless(const struct gm_elsewhere *elsewhere)
+{
+	return elsewhere->bytes >
+	       gm_session_pages_most(&elsewhere->session->pages, elsewhere->device);
+}
+
 static uint64_t elsewhere_again(void *ctx)
 {
 	struct gm_elsewhere *elsewhere = ctx;
@@ -37,8 +44,9 @@ static uint64_t elsewhere_again(void *ctx)
 			return 0;
 	}
 
-	/* An absent daemon has no use for unused chunks, but other threads may have. */
-	if (gm_absence_now(elsewhere->session))
+	/* An absent daemon has no use for unused chunks, but other threads may have. Nor do chunks help a call that
+	 * can never succeed. */
+	if (gm_absence_now(elsewhere->session) || elsewhere_hopeless(elsewhere))
 		elsewhere->trim_ns = now + TRIM_NS;
 	if (now >= elsewhere->trim_ns) {
 		elsewhere->trim_ns = now + TRIM_NS;

@@ -15,11 +15,13 @@
  *
  * The call looks whenever something was freed (gm_session_stir_freed()). It also looks now and then,
  * more and more seldom, and often while freed memory waits for the GPU. It takes what it can use.
- * Otherwise it gives whole unused chunks back, because they may complete what the daemon has.
+ * Otherwise it gives whole unused chunks back, because they may complete what the daemon has. A call that needs more than the
+ * client may ever hold keeps them: the daemon will refuse it.
  */
 struct gm_elsewhere {
 	struct gpumem_session *session;
 	uint32_t device;
+	uint64_t bytes; /* that the call needs; 0: not known */
 	/* Tries to take the memory out of what is here, and returns whether it did. NULL: only the
 	 * daemon can grant it. */
 	bool (*take)(void *ctx);

@@ -196,8 +196,11 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
 	if (given->wait_ms == GPUMEM_NO_WAIT)
 		return gm_absence_error(session);
 
-	struct gm_elsewhere elsewhere = {
-		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
+	struct gm_elsewhere elsewhere = {.session = session,
+		.device = device,
+		.bytes = wanted->size,
+		.take = alloc_from_freed,
+		.ctx = wanted};
 	struct gm_lease_wait look = gm_elsewhere_wait(&elsewhere, 0);
 	bool bounded = given->wait_ms && given->wait_ms != GPUMEM_WAIT_FOREVER;
 	uint64_t most_ns = bounded ? given->wait_ms * GM_NS_PER_MS : 0;
@@ -239,10 +242,13 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 	gpumem_status refusal)
 {
 	struct gm_session_device *d = &session->device[device];
-	struct gm_elsewhere elsewhere = {
-		.session = session, .device = device, .take = alloc_from_freed, .ctx = wanted};
 	size_t size = wanted->size;
 	uint64_t bytes = gm_alloc_bytes(wanted);
+	struct gm_elsewhere elsewhere = {.session = session,
+		.device = device,
+		.bytes = size,
+		.take = alloc_from_freed,
+		.ctx = wanted};
 	uint32_t wait_ms = given->wait_ms;
 	uint64_t patience_ms = wait_ms ? gm_lease_wait_ms(wait_ms) : gm_session_wait_ms(session);
 

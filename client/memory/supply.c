@@ -281,13 +281,8 @@ static uint64_t supply_room(void *ctx)
 static uint64_t supply_most(void *ctx)
 {
 	const struct gm_supply *supply = ctx;
-	struct gm_page_device page;
 
-	/* Without a capacity, the page was never written. */
-	if (gm_session_pages_device(&supply->session->pages, supply->device, &page) < 0 ||
-		page.capacity == 0)
-		return UINT64_MAX;
-	return gm_min(page.capacity, page.max);
+	return gm_session_pages_most(&supply->session->pages, supply->device);
 }
 
 void gm_supply_offer(struct gm_supply_offer *offer)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "client/session/session_stacks.h"
+#include "common/arith.h"
 #include "common/clock.h"
 
 void gm_session_pages_init(struct gm_session_pages *pages)
@@ -172,6 +173,16 @@ int gm_session_pages_device(
 	const struct gm_session_pages *pages, uint32_t device, struct gm_page_device *ret)
 {
 	return gm_page_read(&pages->daemon->devices[device], sizeof(*ret), ret);
+}
+
+uint64_t gm_session_pages_most(const struct gm_session_pages *pages, uint32_t device)
+{
+	struct gm_page_device page;
+
+	/* Without a capacity, the page was never written. */
+	if (gm_session_pages_device(pages, device, &page) < 0 || page.capacity == 0)
+		return UINT64_MAX;
+	return gm_min(page.capacity, page.max);
 }
 
 bool gm_session_pages_use(

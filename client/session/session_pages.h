@@ -63,6 +63,9 @@ void gm_session_pages_keep(struct gm_session_pages *pages);
  */
 int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int client_fd);
 
+/* Returns the maximum that this client may ever hold on the device, in bytes, by the daemon's page; UINT64_MAX: the page does
+ * not say. */
+uint64_t gm_session_pages_most(const struct gm_session_pages *pages, uint32_t device);
 /* Reads what the daemon says about a device. Returns -EAGAIN if the daemon was writing at every
  * try. */
 int gm_session_pages_device(

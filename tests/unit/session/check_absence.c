@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/device/elsewhere.h"
 #include "client/session/gpumem_session.h"
 #include "common/clock.h"
 #include "tests/tap.h"
@@ -242,6 +243,33 @@ START_TEST(what_went_back_meanwhile_makes_room_before_the_waiting_request_asks)
 }
 END_TEST
 
+/* Looks as a call does that waits for these bytes for some time. */
+static void look_elsewhere(uint64_t bytes)
+{
+	struct gm_elsewhere elsewhere = {.session = session, .bytes = bytes};
+	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, GPUMEM_WAIT_FOREVER);
+	elsewhere.trim_ns = 0;
+	ck_assert_uint_ne(wait.again(wait.again_ctx), 0);
+}
+
+START_TEST(a_call_that_can_never_succeed_costs_no_cache)
+{
+	void *ptr;
+	ck_assert_int_eq(gpumem_alloc(session, 0, 4 * MIB, NULL, NULL, &ptr), GPUMEM_OK);
+	ck_assert_int_eq(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
+	unsigned chunks = fake_chunks(fake);
+	ck_assert_uint_gt(chunks, 0);
+
+	/* Then the page says how much the client may hold: less than that. */
+	fake_pressure(fake, 0, 0, 0);
+	look_elsewhere(8 * MIB);
+	ck_assert_uint_eq(fake_chunks(fake), chunks);
+	look_elsewhere(0);
+	while (fake_chunks(fake))
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+END_TEST
+
 START_TEST(a_program_that_says_nothing_waits_for_30_seconds)
 {
 	gpumem_connect_options options = usual_options();
@@ -415,6 +443,7 @@ int main(void)
 	tcase_add_test(tc, what_is_cached_is_served_and_freeing_never_waits);
 	tcase_add_test(tc, memory_that_another_thread_frees_ends_the_wait);
 	tcase_add_test(tc, what_went_back_meanwhile_makes_room_before_the_waiting_request_asks);
+	tcase_add_test(tc, a_call_that_can_never_succeed_costs_no_cache);
 	tcase_add_test(tc, a_program_that_says_nothing_waits_for_30_seconds);
 	tcase_add_test(tc, the_event_function_may_ask_while_the_daemon_is_away);
 	tcase_add_test(tc, an_event_function_that_waits_for_a_waiting_thread_holds_nobody_up);
