@@ -31,7 +31,7 @@
 /* The peer, its identity with the groups, its requests, its socket, and one packet that it may leave
  * unread in any case. */
 #define GM_KEPT_CONNECTION \
-	(512 + 1536 + 4 * GM_LIMIT_GROUPS + GM_LIMIT_REQUESTS_IN_FLIGHT * GM_KEPT_REQUEST + \
+	(512 + 1552 + 4 * GM_LIMIT_GROUPS + GM_LIMIT_REQUESTS_IN_FLIGHT * GM_KEPT_REQUEST + \
 		GM_LIMIT_SOCKET_BYTES + GM_KEPT_PASSING + 2 * GM_KEPT_KERNEL + \
 		GM_LIMIT_PACKET_BYTES)
 

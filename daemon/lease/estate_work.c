@@ -58,7 +58,6 @@ void gm_estate_work_remove_lease(struct gm_lease *lease)
 void gm_estate_work_add_session(struct gm_session *session)
 {
 	DL_APPEND(session->estate->user->leaving, session);
-	estate_work_begin(session->core, session->estate->user);
 }
 
 /* Takes a slice off the oldest lease. The others come first then, so that a long one does not hold them up. */
@@ -105,7 +104,9 @@ bool gm_estate_work_do(struct gm_estate_user *user, uint64_t *slice)
 		*slice -= *slice == before;
 	}
 	bool more = user->ending || user->leaving;
-	if (!more && user->working)
+	if (more)
+		estate_work_begin(core, user);
+	else if (user->working)
 		estate_work_end(core, user);
 	gm_estate_unref(estate);
 	return more;

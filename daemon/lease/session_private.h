@@ -134,7 +134,7 @@ bool gm_session_owner(
 #define GM_LEASE_SLICE 512
 uint64_t gm_estate_work_slice(const struct gm_env *env);
 /* Put what has ended among the work of its user, or take it out. A lease may be in the list
- * already. */
+ * already. After a session, gm_estate_work_do() must follow. */
 void gm_estate_work_add_lease(struct gm_lease *lease);
 void gm_estate_work_remove_lease(struct gm_lease *lease);
 void gm_estate_work_add_session(struct gm_session *session);

@@ -202,7 +202,7 @@ static int identity_read_pid(struct gm_identity *identity)
 	if (line && sscanf(line, "\nPid: %d", &pid) != 1)
 		pid = 0;
 	identity->pid = pid > 0 ? pid : 0;
-	identity->depth = gm_pid_ns_depth(text);
+	identity->depth = (uint16_t)gm_pid_ns_depth(text);
 	free(text);
 	return 0;
 }

@@ -26,11 +26,13 @@ struct gm_identity {
 	gid_t gid;
 	int pidfd;
 	uint32_t n_groups;
-	uint32_t step; /* of gm_identity_go_on() */
-	size_t depth;  /* how many numbers the process has: one in each of its pid namespaces */
 	unsigned long long started; /* in the kernel's ticks since the boot; 0: not known */
 	struct gm_cgroup cgroup;
-	char command[16 * 4];   /* printable */
+	char command[16 * 4]; /* printable */
+	/* Of gm_identity_go_on(): its next step, and how many numbers the process has, one in each of its pid
+	 * namespaces. */
+	uint8_t step;
+	uint16_t depth;
 	bool own_pid_namespace; /* it is in the daemon's pid namespace */
 	bool confined;          /* its container is not known: it shares memory with nobody */
 };

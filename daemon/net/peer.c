@@ -63,7 +63,7 @@ struct gm_peer {
 	struct gm_lane_task turn; /* tries again to send, or closes the peer */
 
 	bool wary; /* descriptors of the other end may lie on the socket: closer.h */
-	bool greeted;
+	bool greeting, greeted;
 	bool doomed;
 	bool closed;
 	bool want_write;
@@ -106,11 +106,18 @@ bool gm_peer_greeted(const struct gm_peer *peer)
 	return peer->greeted;
 }
 
-void gm_peer_set_greeted(struct gm_peer *peer)
+void gm_peer_set_greeting(struct gm_peer *peer)
 {
-	peer->greeted = true;
+	peer->greeting = true;
 	if (!peer->closed)
 		uv_timer_stop(&peer->deadline);
+}
+
+void gm_peer_set_greeted(struct gm_peer *peer)
+{
+	gm_peer_set_greeting(peer);
+	peer->greeting = false;
+	peer->greeted = true;
 }
 
 static void peer_write_log(struct gm_peer *peer, enum gm_log_level level, const char *message)
@@ -237,7 +244,7 @@ static void peer_update_events(struct gm_peer *peer)
 	if (peer->doomed)
 		return;
 
-	uint32_t events = EPOLLIN | EPOLLRDHUP;
+	uint32_t events = EPOLLRDHUP | (peer->greeting ? 0 : EPOLLIN);
 	if (peer->want_write)
 		events |= EPOLLOUT;
 	if (gm_lane_change(&peer->socket, events) < 0)
@@ -589,7 +596,7 @@ static void peer_on_ready(struct gm_lane_fd *socket, uint32_t events)
 		peer_pump(peer);
 	if (peer->doomed)
 		return;
-	if (events & EPOLLIN)
+	if (events & EPOLLIN && !peer->greeting)
 		peer_receive_one(peer);
 	else if (events & (EPOLLHUP | EPOLLRDHUP))
 		gm_peer_drop(peer);

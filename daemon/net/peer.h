@@ -100,6 +100,9 @@ struct gm_identity *gm_peer_identity(const struct gm_peer *peer);
 struct gm_lane *gm_peer_lane(const struct gm_peer *peer);
 void *gm_peer_user(const struct gm_peer *peer);
 void gm_peer_set_user(struct gm_peer *peer, void *user);
+/* The hello has come and takes several turns: the deadline no longer counts, and no further packet is
+ * read until it is accepted. */
+void gm_peer_set_greeting(struct gm_peer *peer);
 /* The hello was accepted, so the deadline no longer counts. */
 void gm_peer_set_greeted(struct gm_peer *peer);
 bool gm_peer_greeted(const struct gm_peer *peer);

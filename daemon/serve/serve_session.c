@@ -181,6 +181,100 @@ static struct gm_client_run serve_run(const Gm__Wire__Hello *hello)
 	return run;
 }
 
+/* A hello on its way. To make the pages, the session and the answer takes a turn each. */
+struct hello_greeting {
+	struct gm_answer head;
+	struct gm_pages pages;
+	bool opened;
+	bool unique_ids;
+	uint32_t page_version;
+	uint64_t session; /* to be resumed; 0: none */
+	uint8_t token[GM_TOKEN_BYTES];
+	char name[GM_LIMIT_NAME_BYTES + 1], run_id[GM_LIMIT_RUN_BYTES + 1];
+	char run_name[GM_LIMIT_NAME_BYTES + 1];
+	struct gm_client_run run;
+};
+
+static void serve_greeting_free(struct gm_stream *stream)
+{
+	struct hello_greeting *greeting = (struct hello_greeting *)stream;
+
+	gm_pages_deinit(&greeting->pages);
+	explicit_bzero(greeting->token, sizeof(greeting->token));
+	free(greeting);
+}
+
+static int serve_join(struct hello_greeting *greeting, struct gm_peer *peer)
+{
+	struct gm_serve *serve = greeting->head.serve;
+	struct gm_client *client;
+	struct gm_client_welcome welcome;
+	int r = gm_clients_join(serve->clients, peer, greeting->name, &greeting->run,
+		&greeting->pages, greeting->unique_ids, serve->config->trust, greeting->session,
+		greeting->token, &client, &welcome);
+	if (r < 0)
+		return r;
+
+	gm_session_name_run(client->session, greeting->run_name);
+	gm_peer_set_greeted(peer);
+	r = serve_answer_hello(serve, peer, greeting->head.stream.id, client, &welcome);
+	if (r < 0) {
+		gm_client_welcome_deinit(&welcome);
+		if (welcome.resumed)
+			gm_session_keep_token(client->session, greeting->token);
+	}
+	explicit_bzero(welcome.token, sizeof(welcome.token));
+	return r;
+}
+
+static int serve_greeting_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct hello_greeting *greeting = (struct hello_greeting *)stream;
+	const struct gm_clients *clients = greeting->head.serve->clients;
+	int r = 0;
+
+	if (!greeting->opened) {
+		r = gm_pages_open(&greeting->pages, greeting->page_version,
+			clients->hub->generation, 0, clients->devices);
+		greeting->opened = r == 0;
+		if (r == 0 && gm_peer_time_is_up(peer))
+			return 1;
+	}
+	if (r == 0)
+		r = serve_join(greeting, peer);
+	if (r < 0)
+		serve_refuse_join(peer, stream->id, r);
+	return 0;
+}
+
+static void serve_begin_greeting(
+	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Hello *hello = packet->hello;
+	struct hello_greeting *greeting =
+		gm_answer_new(serve, peer, packet->id, serve_greeting_next, sizeof(*greeting));
+	if (!greeting) {
+		serve_refuse_join(peer, packet->id, -ENOMEM);
+		return;
+	}
+
+	greeting->head.stream.free = serve_greeting_free;
+	greeting->head.stream.parted = true;
+	gm_pages_init(&greeting->pages);
+	greeting->page_version = GM_PAGE_VERSION_AT(hello->minor);
+	greeting->unique_ids = hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS;
+	greeting->session = hello->session;
+	if (hello->session)
+		memcpy(greeting->token, hello->token.data, sizeof(greeting->token));
+	strcpy(greeting->name, hello->name);
+	strcpy(greeting->run_id, hello->run);
+	strcpy(greeting->run_name, hello->run_name);
+	greeting->run = serve_run(hello);
+	greeting->run.id = greeting->run_id;
+	gm_peer_set_greeting(peer);
+	gm_peer_start(peer, &greeting->head.stream);
+}
+
 void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
 	const Gm__Wire__Hello *hello = packet->hello;
@@ -229,26 +323,7 @@ void gm_serve_hello(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
-	struct gm_client *client;
-	struct gm_client_welcome welcome;
-	struct gm_client_run run = serve_run(hello);
-	int r = gm_clients_join(serve->clients, peer, hello->name, &run,
-		GM_PAGE_VERSION_AT(hello->minor), hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS,
-		serve->config->trust, hello->session, hello->token.data, &client, &welcome);
-	if (r < 0) {
-		serve_refuse_join(peer, packet->id, r);
-		return;
-	}
-	gm_session_name_run(client->session, hello->run_name);
-	gm_peer_set_greeted(peer);
-	r = serve_answer_hello(serve, peer, packet->id, client, &welcome);
-	if (r < 0) {
-		gm_client_welcome_deinit(&welcome);
-		if (welcome.resumed)
-			gm_session_keep_token(client->session, hello->token.data);
-		serve_refuse_join(peer, packet->id, r);
-	}
-	explicit_bzero(welcome.token, sizeof(welcome.token));
+	serve_begin_greeting(serve, peer, packet);
 }
 
 /* The client may have left very much, which ends in slices. Its goodbye is answered when all of that is back. */

@@ -292,30 +292,26 @@ static void client_keep_former_page(struct gm_client *client)
  * previous connection to itself. A client that does not know of events on its page gets a bell that
  * never rings. */
 static int client_equip(
-	struct gm_client *client, uint32_t page_version, struct gm_client_welcome *welcome)
+	struct gm_client *client, struct gm_pages *pages, struct gm_client_welcome *welcome)
 {
 	struct gm_clients *clients = client->clients;
-	struct gm_pages pages;
 	struct gm_events *events = NULL;
-	int r = gm_pages_open(
-		&pages, page_version, clients->hub->generation, client->id, clients->devices);
-	if (r < 0)
-		return r;
-	r = gm_pages_share(&pages, &welcome->client_page);
+	int r = gm_pages_set_session(pages, client->id);
+	if (r == 0)
+		r = gm_pages_share(pages, &welcome->client_page);
 	if (r == 0)
 		r = gm_events_new(clients->hub, client->lane, clients->core, &client->pages,
 			&welcome->bell, &events);
-	if (r < 0) {
-		gm_pages_deinit(&pages);
+	if (r < 0)
 		return r;
-	}
 
-	welcome->daemon_page = gm_steal_fd(&pages.daemon_fd);
+	welcome->daemon_page = gm_steal_fd(&pages->daemon_fd);
 	client_keep_former_page(client);
 	gm_events_free(client->events);
-	client->pages = pages;
+	client->pages = *pages;
+	gm_pages_init(pages);
 	client->page_lost = false;
-	if (page_version < GM_PAGE_VERSION_EVENTS) {
+	if (client->pages.version < GM_PAGE_VERSION_EVENTS) {
 		gm_events_free(events);
 		events = NULL;
 	}
@@ -460,7 +456,7 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 }
 
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	const struct gm_client_run *run, uint32_t page_version, bool unique_ids,
+	const struct gm_client_run *run, struct gm_pages *pages, bool unique_ids,
 	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
 	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
 {
@@ -479,7 +475,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	/* Limits go by the name that the session began with, so that is the one to show. */
 	if (!welcome.resumed)
 		strncpy(client->name, name, sizeof(client->name) - 1);
-	r = client_equip(client, page_version, &welcome);
+	r = client_equip(client, pages, &welcome);
 	if (r == 0 && gm_client_keep(client) < 0)
 		r = -ENOMEM;
 	if (r < 0) {

@@ -44,7 +44,7 @@ struct gm_client_run {
 /*
  * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
  * client can resume it, and only with the right token. A client that has ended is made anew.
- * page_version is the version of the shared pages that the client knows; unique_ids: it never uses the
+ * pages were opened for session 0, in the version that the client knows, and are taken on success; unique_ids: it never uses the
  * id of a packet twice in a session.
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
@@ -54,7 +54,7 @@ struct gm_client_run {
  *   -EMFILE, -ENOMEM, …
  */
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	const struct gm_client_run *run, uint32_t page_version, bool unique_ids,
+	const struct gm_client_run *run, struct gm_pages *pages, bool unique_ids,
 	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
 	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
 /* The client's connection has ended. This may end the client. */

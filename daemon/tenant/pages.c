@@ -101,6 +101,16 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 	return r;
 }
 
+int gm_pages_set_session(struct gm_pages *pages, uint64_t session)
+{
+	off_t at =
+		offsetof(struct gm_page_client, header) + offsetof(struct gm_page_header, session);
+	if (pwrite(pages->client_fd, &session, sizeof(session), at) != (ssize_t)sizeof(session))
+		return -EIO;
+	pages->daemon->header.session = session;
+	return 0;
+}
+
 int gm_pages_share(const struct gm_pages *pages, int *ret_fd)
 {
 	return gm_memfd_open(pages->client_fd, false, ret_fd);

@@ -22,6 +22,8 @@ int gm_pages_open(struct gm_pages *pages, uint32_t version, uint64_t generation,
 	uint32_t devices);
 void gm_pages_deinit(struct gm_pages *pages);
 /* Opens the client's page for the client, which takes ownership of the fd. */
+/* Sets the session of pages that were opened for session 0, before anybody else has them. */
+int gm_pages_set_session(struct gm_pages *pages, uint64_t session);
 int gm_pages_share(const struct gm_pages *pages, int *ret_fd);
 /* Whether a process may still have the client's page, open or mapped. A program that called exec has
  * not. Never waits. */

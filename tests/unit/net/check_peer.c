@@ -310,6 +310,22 @@ START_TEST(who_said_hello_in_time_is_not_dropped_because_the_loop_was_late)
 }
 END_TEST
 
+START_TEST(nothing_is_read_while_a_hello_takes_several_turns)
+{
+	gm_peer_set_greeting(peer);
+	gm_peer_send_done(peer, 1); /* the peer asks its lane anew for what it waits for */
+	send_request(far, 7, 0);
+	for (int turn = 0; turn < 10; turn++)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(n_packets, 0);
+	gm_peer_set_greeted(peer);
+	gm_peer_send_done(peer, 2);
+	while (n_packets == 0)
+		uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(ids[0], 7);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("peer");
@@ -333,6 +349,7 @@ int main(void)
 	tcase_add_test(tests, a_client_that_does_not_read_its_answers_is_dropped);
 	tcase_add_test(tests, queued_answers_arrive_in_order_once_the_client_reads);
 	tcase_add_test(tests, who_said_hello_in_time_is_not_dropped_because_the_loop_was_late);
+	tcase_add_test(tests, nothing_is_read_while_a_hello_takes_several_turns);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
