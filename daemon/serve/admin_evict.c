@@ -6,6 +6,7 @@
  */
 #include "daemon/serve/admin_evict.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 #include "common/clock.h"
@@ -36,49 +37,88 @@ static bool evict_can_move(const struct gm_pages_row *row, bool restore)
 	       !(row->place & (GM_PAGE_PLACE_PINNED | GM_PAGE_PLACE_SHARED));
 }
 
-/* Returns the next client that is meant, or the first one after NULL; NULL: there is none left. Clients that are not connected are
- * left out. */
-static const struct gm_client *evict_next(const struct gm_serve *serve,
-	const struct gm_client *named, const Gm__Wire__Evict *what, const struct gm_client *last)
-{
-	if (!what->process || what->row)
-		return last || !named->events ? NULL : named;
+/* A request on its way. The process may have many clients, and each of them many buffers. */
+struct evict_answer {
+	struct gm_answer head;
+	Gm__Wire__Evict what;
+	bool allowed;   /* the peer may move buffers of all clients that are meant */
+	bool untold;    /* a client has not heard the last request yet */
+	uint64_t first; /* the id of the first client that is meant; 0: none */
+	uint64_t after; /* of the last one that is done */
+	uint64_t at;    /* of the one whose rows are looked at; 0: none */
+	uint32_t row,
+		homes; /* of that one: the next row, and a bit for each device that a buffer belongs to */
+	struct gm_pages_rows rows;
+	struct evict_found found;
+};
 
-	const struct gm_client *client = last ? last->next : serve->clients->list;
-	while (client && (!client->events || !evict_same_process(client, named)))
-		client = client->next;
-	return client;
+/* So many clients or rows are looked at before the clock is. */
+#define GM_EVICT_LEAST 8
+
+/* Finds the next client that is meant. Clients that are not connected are left out. Returns 1, 0 if there is none left, or
+ * -EAGAIN: the turn is over. */
+static int evict_next(struct evict_answer *evict, const struct gm_peer *peer,
+	const struct gm_client *named, const struct gm_client **ret_client)
+{
+	const struct gm_clients *clients = evict->head.serve->clients;
+	const struct gm_client *client;
+
+	if (!evict->what.process || evict->what.row) {
+		*ret_client = named;
+		return named->events && evict->after < named->id;
+	}
+	client = evict->after ? gm_clients_after(clients, evict->after) : clients->list;
+	for (int n = 1; client; client = client->next, n++) {
+		*ret_client = client;
+		if (client->events && evict_same_process(client, named))
+			return 1;
+		evict->after = client->id;
+		if (n % GM_EVICT_LEAST == 0 && gm_peer_time_is_up(peer))
+			return -EAGAIN;
+	}
+	return 0;
 }
 
-/* Adds what one client has to move. Returns a bit for each device that it belongs to. */
-static uint32_t evict_find(const struct gm_serve *serve, const struct gm_client *client,
-	const Gm__Wire__Evict *what, struct evict_found *ret)
+/* Adds what one client has to move. Returns 1 if the turn is over first. */
+static int evict_find(
+	struct evict_answer *evict, const struct gm_peer *peer, const struct gm_client *client)
 {
+	const Gm__Wire__Evict *what = &evict->what;
+	struct evict_found *found = &evict->found;
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
-	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
-	uint32_t at = what->row ? what->row - 1 : 0, homes = 0;
 
-	for (uint32_t i = 0; i < serve->n_devices; i++)
+	if (evict->at != client->id) {
+		evict->at = client->id;
+		evict->row = what->row ? what->row - 1 : 0;
+		evict->homes = 0;
+		evict->rows.valid = false;
+	}
+	for (uint32_t i = 0; i < evict->head.serve->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
-	while (gm_pages_next_row(&client->pages, &rows, held, gm_clock_ns(), &at, &row) > 0) {
+	for (int n = 1; gm_pages_next_row(&client->pages, &evict->rows, held, gm_clock_ns(),
+				&evict->row, &row) > 0;
+		n++) {
 		if (what->row && row.number != what->row)
 			break;
-		ret->last = row;
-		ret->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
+		found->last = row;
+		found->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
 		if (evict_can_move(&row, what->restore)) {
-			ret->buffers++;
-			ret->bytes += row.bytes;
-			homes |= UINT32_C(1) << row.home;
+			found->buffers++;
+			found->bytes += row.bytes;
+			evict->homes |= UINT32_C(1) << row.home;
 		}
+		if (n % GM_EVICT_LEAST == 0 && gm_peer_time_is_up(peer))
+			return 1;
 	}
-	return homes;
+	return 0;
 }
 
-static void evict_refuse(struct gm_peer *peer, const Gm__Wire__Packet *packet,
-	const struct gm_client *client, const struct evict_found *found)
+static void evict_refuse(
+	const struct evict_answer *evict, struct gm_peer *peer, const struct gm_client *client)
 {
-	const Gm__Wire__Evict *what = packet->evict;
+	const Gm__Wire__Evict *what = &evict->what;
+	const struct evict_found *found = &evict->found;
 	uint32_t place = found->last.place;
 	gpumem_status status = GPUMEM_E_BUSY;
 	char text[256], who[128];
@@ -106,7 +146,7 @@ static void evict_refuse(struct gm_peer *peer, const Gm__Wire__Packet *packet,
 		snprintf(text, sizeof(text), "this buffer of %s is %s already", who,
 			what->restore ? "on its device" : "in host memory");
 	}
-	gm_peer_send_failure(peer, packet->id, status, text);
+	gm_peer_send_failure(peer, evict->head.stream.id, status, text);
 }
 
 /* Tells the client. Returns false if it has not heard the last request yet. */
@@ -122,51 +162,101 @@ static bool evict_tell(const struct gm_serve *serve, const struct gm_client *cli
 	return told;
 }
 
-/* Whether the peer may move buffers of these clients. If not, it has been told. */
-static bool evict_may(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet,
-	const struct gm_client *named)
+/* Finds out whether the peer may move buffers of all clients that are meant. Returns 0, -EAGAIN: the turn is over, or
+ * -EACCES: it may not, and has been told. */
+static int evict_check(
+	struct evict_answer *evict, struct gm_peer *peer, const struct gm_client *named)
 {
-	const struct gm_client *client = NULL;
+	const struct gm_client *client;
+	int r;
 
-	while ((client = evict_next(serve, named, packet->evict, client)))
-		if (!gm_identity_same_owner(gm_peer_identity(peer), client->identity))
-			return gm_serve_require_admin(
-				serve, peer, packet->id, "moving buffers of others");
-	return true;
+	while ((r = evict_next(evict, peer, named, &client)) > 0) {
+		if (!evict->first)
+			evict->first = client->id;
+		evict->after = client->id;
+		if (!gm_identity_same_owner(gm_peer_identity(peer), client->identity) &&
+			!gm_serve_require_admin(evict->head.serve, peer, evict->head.stream.id,
+				"moving buffers of others"))
+			return -EACCES;
+		if (gm_peer_time_is_up(peer))
+			return -EAGAIN;
+	}
+	if (r < 0)
+		return r;
+	evict->allowed = true;
+	evict->after = 0;
+	return 0;
+}
+
+/* Tells all clients that are meant what to move. Returns 0, or -EAGAIN: the turn is over. */
+static int evict_move(
+	struct evict_answer *evict, const struct gm_peer *peer, const struct gm_client *named)
+{
+	const struct gm_client *client;
+	int r;
+
+	while ((r = evict_next(evict, peer, named, &client)) > 0) {
+		if (evict_find(evict, peer, client))
+			return -EAGAIN;
+		evict->untold |= !evict_tell(evict->head.serve, client, &evict->what, evict->homes);
+		evict->after = client->id;
+		evict->at = 0;
+		if (gm_peer_time_is_up(peer))
+			return -EAGAIN;
+	}
+	return r;
+}
+
+static void evict_send(struct evict_answer *evict, struct gm_peer *peer)
+{
+	const struct gm_client *first = gm_clients_find(evict->head.serve->clients, evict->first);
+	uint64_t id = evict->head.stream.id;
+	Gm__Wire__EvictReply reply = GM__WIRE__EVICT_REPLY__INIT;
+
+	if (!first) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND,
+			"there is no such client, or it is not connected");
+	} else if (!evict->found.buffers) {
+		evict_refuse(evict, peer, first);
+	} else if (evict->untold) {
+		gm_peer_send_failure(peer, id, GPUMEM_E_BUSY,
+			"the client has not heard the last request yet: try again");
+	} else {
+		reply.buffers = evict->found.buffers;
+		reply.bytes = evict->found.bytes;
+		gm_answer_send(peer, id, GM__WIRE__PACKET__BODY_EVICT_REPLY, &reply);
+	}
+}
+
+static int evict_answer_next(struct gm_stream *stream, struct gm_peer *peer)
+{
+	struct evict_answer *evict = (struct evict_answer *)stream;
+	const struct gm_client *named =
+		gm_clients_find(evict->head.serve->clients, evict->what.session);
+	int r = 0;
+
+	if (named && !evict->allowed)
+		r = evict_check(evict, peer, named);
+	if (named && r == 0 && evict->first)
+		r = evict_move(evict, peer, named);
+	if (r == -EAGAIN)
+		return 1;
+	if (r == 0)
+		evict_send(evict, peer);
+	return 0;
 }
 
 void gm_admin_evict(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	const Gm__Wire__Evict *what = packet->evict;
-	const struct gm_client *named = gm_clients_find(serve->clients, what->session);
-	const struct gm_client *first = named ? evict_next(serve, named, what, NULL) : NULL;
-	const struct gm_client *client;
-	struct evict_found found = {0};
-	bool told = true;
-	Gm__Wire__EvictReply reply = GM__WIRE__EVICT_REPLY__INIT;
+	struct evict_answer *evict =
+		gm_answer_new(serve, peer, packet->id, evict_answer_next, sizeof(*evict));
 
-	if (!first) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_NOT_FOUND,
-			"there is no such client, or it is not connected");
+	if (!evict) {
+		gm_serve_fail_memory(peer, packet->id);
 		return;
 	}
-	if (!evict_may(serve, peer, packet, named))
-		return;
-
-	for (client = first; client; client = evict_next(serve, named, what, client)) {
-		uint32_t homes = evict_find(serve, client, what, &found);
-		told = evict_tell(serve, client, what, homes) && told;
-	}
-	if (!found.buffers) {
-		evict_refuse(peer, packet, first, &found);
-		return;
-	}
-	if (!told) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_BUSY,
-			"the client has not heard the last request yet: try again");
-		return;
-	}
-	reply.buffers = found.buffers;
-	reply.bytes = found.bytes;
-	gm_answer_send(peer, packet->id, GM__WIRE__PACKET__BODY_EVICT_REPLY, &reply);
+	evict->head.stream.parted = true;
+	evict->head.stream.bytes = sizeof(*evict);
+	evict->what = *packet->evict;
+	gm_peer_start(peer, &evict->head.stream);
 }

@@ -43,6 +43,8 @@ struct gm_processes {
 	struct gm_worker *const *workers;
 	uint32_t devices;
 	struct gm_usage *latest[GM_LIMIT_DEVICES];
+	/* Which of the latest are clients, or the daemon. To find that out, all clients are looked at: once in a round. */
+	struct processes_marks *marks[GM_LIMIT_DEVICES];
 	/* The largest process of each device that does not use the broker; NULL: there is none. It is part of
 	 * latest. */
 	const struct gm_usage_process *foreigner[GM_LIMIT_DEVICES];
@@ -76,8 +78,10 @@ static void processes_on_closed(uv_handle_t *handle)
 {
 	struct gm_processes *processes = handle->data;
 
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		gm_usage_free(processes->latest[i]);
+		free(processes->marks[i]);
+	}
 	free(processes);
 }
 
@@ -107,6 +111,11 @@ void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *pe
 struct processes_numbered {
 	pid_t pid;
 	Gm__Wire__ProcessKind *kind;
+};
+
+struct processes_marks {
+	Gm__Wire__ProcessKind kinds[GM_LIMIT_PROCESSES];
+	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
 };
 
 static int processes_by_pid(const void *a, const void *b)
@@ -153,11 +162,12 @@ static bool processes_may_see(const struct gm_answer *answer, const struct gm_pe
 struct processes_packet {
 	Gm__Wire__Process processes[GM_LIMIT_PROCESSES];
 	Gm__Wire__Process *list[GM_LIMIT_PROCESSES];
-	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
 };
 
+/* marks: NULL: the daemon had no memory to find out who is a client. */
 static void processes_fill(const struct gm_answer *answer, const struct gm_peer *peer,
-	const struct gm_usage *usage, struct processes_packet *out, Gm__Wire__DeviceProcesses *ret)
+	const struct gm_usage *usage, const struct processes_marks *marks,
+	struct processes_packet *out, Gm__Wire__DeviceProcesses *ret)
 {
 	for (size_t i = 0; i < usage->n; i++) {
 		const struct gm_usage_process *from = &usage->list[i];
@@ -170,10 +180,9 @@ static void processes_fill(const struct gm_answer *answer, const struct gm_peer 
 		process->uid = from->uid_known ? from->uid : 0;
 		if (processes_may_see(answer, peer, from))
 			process->command = (char *)from->command;
-		out->numbered[i] = (struct processes_numbered){from->pid, &process->kind};
+		if (marks)
+			process->kind = marks->kinds[i];
 	}
-	if (usage->n)
-		processes_mark_ours(answer->serve->clients, out->numbered, usage->n);
 	ret->known = usage->known;
 	ret->unlisted = usage->unlisted;
 	ret->n_processes = usage->n;
@@ -196,7 +205,8 @@ static int processes_next(struct gm_stream *stream, struct gm_peer *peer)
 		if (processes->ops->exclusive)
 			device.known = true; /* there can be nobody else */
 		else if (usage)
-			processes_fill(&question->head, peer, usage, out, &device);
+			processes_fill(&question->head, peer, usage,
+				processes->marks[question->device], out, &device);
 		reply.n_devices = 1;
 		reply.devices = &list;
 	}
@@ -238,17 +248,12 @@ static void processes_on_timer(uv_timer_t *timer)
 	processes_begin(timer->data);
 }
 
-struct processes_marks {
-	Gm__Wire__ProcessKind kinds[GM_LIMIT_PROCESSES];
-	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
-};
-
-/* Finds the largest process that is neither a client nor the daemon. */
-static const struct gm_usage_process *processes_find_foreigner(
+/* Finds out which processes are clients, or the daemon. NULL: there are none, or no memory. */
+static struct processes_marks *processes_find_ours(
 	const struct gm_clients *clients, const struct gm_usage *usage)
 {
-	size_t n = usage && usage->known ? usage->n : 0;
-	GM_AUTO_FREE struct processes_marks *marks = n ? calloc(1, sizeof(*marks)) : NULL;
+	size_t n = usage ? usage->n : 0;
+	struct processes_marks *marks = n ? calloc(1, sizeof(*marks)) : NULL;
 
 	if (!marks)
 		return NULL;
@@ -256,6 +261,15 @@ static const struct gm_usage_process *processes_find_foreigner(
 		marks->numbered[i] =
 			(struct processes_numbered){usage->list[i].pid, &marks->kinds[i]};
 	processes_mark_ours(clients, marks->numbered, n);
+	return marks;
+}
+
+/* Finds the largest process that is neither a client nor the daemon. */
+static const struct gm_usage_process *processes_find_foreigner(
+	const struct gm_usage *usage, const struct processes_marks *marks)
+{
+	size_t n = usage && usage->known && marks ? usage->n : 0;
+
 	for (size_t i = 0; i < n; i++)
 		if (marks->kinds[i] == GM__WIRE__PROCESS_KIND__PROCESS_OTHER &&
 			usage->list[i].bytes != GM_BACKEND_UNKNOWN && usage->list[i].bytes > 0)
@@ -298,7 +312,9 @@ void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usag
 
 	gm_usage_free(processes->latest[device]);
 	processes->latest[device] = usage;
-	processes->foreigner[device] = processes_find_foreigner(serve->clients, usage);
+	free(processes->marks[device]);
+	processes->marks[device] = processes_find_ours(serve->clients, usage);
+	processes->foreigner[device] = processes_find_foreigner(usage, processes->marks[device]);
 	processes->missing &= ~(UINT32_C(1) << device);
 	if (processes->missing)
 		return;
