@@ -5,8 +5,8 @@
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
  * widest cell. If the terminal is too narrow, columns that can be spared are left out, the last one
  * first, and a line below the table names them. Then the columns that may shrink do, the widest one
- * first and names after the others, except what is very long of a name. On a small terminal, if that
- * is not enough, each row becomes a list, with a line for each of its cells.
+ * first and names after the others, except what is very long of a name. No heading is cut. On a small
+ * terminal, if that is not enough, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -143,6 +143,7 @@ struct text_column {
 	size_t column;
 	size_t width;
 	size_t label; /* how wide its heading is */
+	size_t least; /* minimum width: the heading, where headings are shown */
 	unsigned flags;
 };
 
@@ -224,6 +225,7 @@ static int text_layout_init(
 		layout->columns[layout->n].column = c;
 		layout->columns[layout->n].width = width;
 		layout->columns[layout->n].label = label;
+		layout->columns[layout->n].least = writer->style.legend ? label : 1;
 		layout->columns[layout->n].flags = column->flags;
 		layout->n++;
 	}
@@ -236,12 +238,12 @@ static size_t text_layout_least(const struct text_layout *layout)
 	size_t sum = layout->n - 1;
 
 	for (size_t i = 0; i < layout->n; i++) {
-		size_t width = layout->columns[i].width;
-		unsigned flags = layout->columns[i].flags;
+		const struct text_column *column = &layout->columns[i];
+		size_t least = column->flags & GM_COLUMN_NAME     ? NAME_COLUMNS
+			       : column->flags & GM_COLUMN_SHRINK ? TEXT_COLUMNS
+								  : column->width;
 
-		sum += flags & GM_COLUMN_NAME     ? gm_min(width, (size_t)NAME_COLUMNS)
-		       : flags & GM_COLUMN_SHRINK ? gm_min(width, (size_t)TEXT_COLUMNS)
-						  : width;
+		sum += gm_min(column->width, gm_max(least, column->least));
 	}
 	return sum;
 }
@@ -265,8 +267,8 @@ static size_t text_layout_spare(struct text_layout *layout, size_t columns)
 	return n;
 }
 
-/* Makes the columns with this flag narrower, the widest one first, but none narrower than least. Returns
- * whether the table fits now. */
+/* Makes the columns with this flag narrower, the widest one first, but none narrower than least or than its
+ * heading. Returns whether the table fits now. */
 static bool text_layout_narrow(
 	struct text_layout *layout, size_t columns, unsigned flag, size_t least)
 {
@@ -274,10 +276,12 @@ static bool text_layout_narrow(
 		size_t sum = layout->n - 1, widest = layout->n;
 
 		for (size_t i = 0; i < layout->n; i++) {
-			sum += layout->columns[i].width;
-			if (layout->columns[i].flags & flag && layout->columns[i].width > least &&
+			const struct text_column *column = &layout->columns[i];
+
+			sum += column->width;
+			if (column->flags & flag && column->width > gm_max(least, column->least) &&
 				(widest == layout->n ||
-					layout->columns[i].width > layout->columns[widest].width))
+					column->width > layout->columns[widest].width))
 				widest = i;
 		}
 

@@ -32,9 +32,9 @@ static const struct gm_column error_columns[LIST_COLUMNS] = {
 
 static const struct gm_column columns[] = {
 	{"section", NULL, 0},
-	{"section_name", "SECTION", GM_COLUMN_OPTIONAL},
+	{"section_name", "SECTION", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK},
 	{"key", "KEY", 0},
-	{"value", "VALUE", GM_COLUMN_SHRINK},
+	{"value", "VALUE", 0},
 	{"source", "SOURCE", GM_COLUMN_SHRINK | GM_COLUMN_PATH},
 };
 

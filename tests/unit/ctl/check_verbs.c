@@ -389,6 +389,10 @@ START_TEST(version_shows_both_sides)
 }
 END_TEST
 
+/* The longest name that a client can have. */
+#define LONG_CLIENT "client:a-trainer-with-a-name-that-is-as-long-as-names-of-clients-can-be"
+static bool long_name;
+
 static void script_config(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -424,7 +428,9 @@ static void script_config(struct gm_fake *f, void *user)
 	limits.limits = all;
 	limits.hidden_owners = 2;
 	for (size_t i = 0; i < 3; i++) {
-		rows[i].owner = (char *)(i == 2 ? "client:trainer" : "uid:1002");
+		rows[i].owner = (char *)(i != 2      ? "uid:1002"
+					 : long_name ? LONG_CLIENT
+						     : "client:trainer");
 		rows[i].device = i == 1;
 		rows[i].set = 7;
 		rows[i].max = i == 2 ? UINT64_MAX : 3 * G / 2;
@@ -472,6 +478,24 @@ START_TEST(config_show_names_the_source_of_each_value)
 }
 END_TEST
 
+START_TEST(config_show_cuts_the_section_and_neither_values_nor_headings)
+{
+	struct gm_options options = {.args = {"show"}, .n_args = 1};
+
+	long_name = true;
+	char *text = run("config", script_config, false, &options);
+	long_name = false;
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "\nSECTION ");
+	has(text, " KEY       VALUE SOURCE\n");
+	has(text, " max       1536M ");
+	has(text, " guarantee 1025B ");
+	has(text, "client:a-trainer");
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verbs");
@@ -487,6 +511,7 @@ int main(void)
 	tcase_add_test(tcase, a_refusal_leaves_nothing_on_stdout);
 	tcase_add_test(tcase, version_shows_both_sides);
 	tcase_add_test(tcase, config_show_names_the_source_of_each_value);
+	tcase_add_test(tcase, config_show_cuts_the_section_and_neither_values_nor_headings);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
