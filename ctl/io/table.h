@@ -51,6 +51,7 @@ enum gm_column_flags {
 	GM_COLUMN_NAME = 32,    /* shrinks to the usual width of texts, after the others */
 	GM_COLUMN_SPARE = 64,   /* left out if there is no room; the verb must take --columns */
 	GM_COLUMN_PATH = 128,   /* texts that end with a path, which is cut at its front */
+	GM_COLUMN_LAST = 256,   /* left out after the other columns that can be spared */
 };
 
 struct gm_column {

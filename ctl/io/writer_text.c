@@ -3,8 +3,8 @@
 
 /*
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
- * widest cell. If the terminal is too narrow, columns that can be spared are left out, the last one
- * first, and a line below the table names them. Then the columns that may shrink do, the widest one
+ * widest cell. If the terminal is too narrow, columns that can be spared are left out: those
+ * that are empty, then the others from the end, and a line below the table names them. Then the columns that may shrink do, the widest one
  * first and names after the others, except what is very long of a name. No heading is cut. On a small
  * terminal, if that is not enough, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
@@ -145,6 +145,7 @@ struct text_column {
 	size_t label; /* how wide its heading is */
 	size_t least; /* minimum width: the heading, where headings are shown */
 	unsigned flags;
+	bool empty; /* no row has a value other than 0 */
 };
 
 /* The columns that are shown, and how wide they are. */
@@ -159,6 +160,19 @@ static bool text_column_has_values(const struct gm_table *table, size_t column)
 		if (table->rows[r].values[column].kind != GM_VALUE_NONE)
 			return true;
 	return false;
+}
+
+/* Returns whether no row has a number other than 0, a text or another value in the column. */
+static bool text_column_is_empty(const struct gm_table *table, size_t column)
+{
+	for (size_t r = 0; r < table->n_rows; r++) {
+		const struct gm_value *value = &table->rows[r].values[column];
+		bool number = value->kind == GM_VALUE_SIZE || value->kind == GM_VALUE_COUNT;
+
+		if (value->kind != GM_VALUE_NONE && !(number && value->n == 0))
+			return false;
+	}
+	return true;
 }
 
 /* As text_value(), but a row that continues the one before it has empty cells instead of "-". */
@@ -227,6 +241,7 @@ static int text_layout_init(
 		layout->columns[layout->n].label = label;
 		layout->columns[layout->n].least = writer->style.legend ? label : 1;
 		layout->columns[layout->n].flags = column->flags;
+		layout->columns[layout->n].empty = text_column_is_empty(table, c);
 		layout->n++;
 	}
 	return 0;
@@ -248,22 +263,33 @@ static size_t text_layout_least(const struct text_layout *layout)
 	return sum;
 }
 
-/* Leaves out columns that can be spared until the others fit. Returns how many columns there were: those
- * that were left out now follow the others, the one that was left out first at the end. */
-static size_t text_layout_spare(struct text_layout *layout, size_t columns)
+/* Leaves out columns that can be spared until the others fit: with empty, those without a value, and otherwise
+ * those of a rank (0, or GM_COLUMN_LAST). */
+static void text_layout_spare_some(
+	struct text_layout *layout, size_t columns, bool empty, unsigned rank)
 {
-	size_t n = layout->n, at = n;
-
-	while (at-- > 0 && text_layout_least(layout) > columns) {
+	for (size_t at = layout->n; at-- > 0 && text_layout_least(layout) > columns;) {
 		struct text_column spare = layout->columns[at];
 
-		if (!(spare.flags & GM_COLUMN_SPARE))
+		if (!(spare.flags & GM_COLUMN_SPARE) ||
+			(empty ? !spare.empty : (spare.flags & GM_COLUMN_LAST) != rank))
 			continue;
 		layout->n--;
 		memmove(&layout->columns[at], &layout->columns[at + 1],
 			(layout->n - at) * sizeof(spare));
 		layout->columns[layout->n] = spare;
 	}
+}
+
+/* Leaves out columns that can be spared until the others fit. Returns how many columns there were: those
+ * that were left out now follow the others, the one that was left out first at the end. */
+static size_t text_layout_spare(struct text_layout *layout, size_t columns)
+{
+	size_t n = layout->n;
+
+	text_layout_spare_some(layout, columns, true, 0);
+	text_layout_spare_some(layout, columns, false, 0);
+	text_layout_spare_some(layout, columns, false, GM_COLUMN_LAST);
 	return n;
 }
 

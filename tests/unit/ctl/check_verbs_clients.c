@@ -8,6 +8,8 @@
 
 /* What the client made itself. */
 static uint64_t declared_bytes;
+/* Requests wait and were refused, and nothing is cached. */
+static bool waits_only;
 
 static void script_clients(struct gm_fake *f, void *user)
 {
@@ -49,6 +51,11 @@ static void script_clients(struct gm_fake *f, void *user)
 	use[1].declared = declared_bytes;
 	client.n_use = 2;
 	client.use = uses;
+	if (waits_only) {
+		use[0].cached = use[0].slack = use[0].evictable = use[0].in_host = 0;
+		use[0].passed = 0;
+		client.quarantined = false;
+	}
 	send_answer(f, &packet, id, true);
 	gm__wire__client__init(&client);
 	client.uid = 1;
@@ -65,6 +72,19 @@ START_TEST(clients_are_shown_per_device_and_within_the_screen)
 	has(text, "quarantined");
 	ck_assert_ptr_null(strstr(text, "DECLARED"));
 	ck_assert_ptr_null(strchr(text, '\033'));
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
+START_TEST(columns_without_a_figure_give_way_to_those_with_one)
+{
+	waits_only = true;
+	char *text = run_text("clients", script_clients);
+	waits_only = false;
+	has(text, " REFUSED WAITING\n");
+	has(text, " IN USE ");
+	has(text, "! not shown, too narrow: UNIT, CACHED, SLACK; see --columns\n");
 	fits_screen(text, 24);
 	free(text);
 }
@@ -388,6 +408,7 @@ int main(void)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, what_outlived_its_client_is_shown_by_the_names_it_is_published_under);
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
+	tcase_add_test(tcase, columns_without_a_figure_give_way_to_those_with_one);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
 	tcase_add_test(tcase, what_clients_declared_has_a_column_if_there_is_any);
 	tcase_add_test(tcase, a_client_has_a_row_for_each_device_in_csv);

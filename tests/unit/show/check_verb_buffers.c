@@ -16,7 +16,7 @@
 #define MANY 200
 
 static Gm__Wire__Packet packet;
-static bool with_stacks, gone, none_keeps, grows, many;
+static bool with_stacks, gone, none_keeps, grows, many, evictable;
 
 static bool send_buffers(struct gm_fake *f)
 {
@@ -50,6 +50,18 @@ static bool send_buffers(struct gm_fake *f)
 		rows[i].stack = 0;
 	for (int i = 0; many && i < n; i++)
 		rows[i].stack = 4;
+
+	for (int i = 0; evictable && i < n; i++) {
+		rows[i].session = 281474976710657;
+		rows[i].row = (uint32_t)i + 1;
+		rows[i].pid = 4194303;
+		rows[i].uid = 65534;
+		rows[i].client = (char *)"trainer-number-one";
+		rows[i].tag = (char *)"optimizer state";
+		rows[i].bytes = 354 * (G / 1024);
+		rows[i].evictable = true;
+		rows[i].in_host = i == 0;
+	}
 
 	Gm__Wire__BufferGrowth growth = GM__WIRE__BUFFER_GROWTH__INIT;
 	growth.percent = 150;
@@ -288,6 +300,23 @@ START_TEST(what_finds_no_room_is_left_out_and_named)
 }
 END_TEST
 
+START_TEST(clients_and_users_have_room_beside_evictable_buffers)
+{
+	with_stacks = grows = many = false;
+	evictable = true;
+	char *text = run_text("buffers", script);
+	evictable = false;
+	has(text, " BUFFER ");
+	has(text, " 281474976710657/1 ");
+	has(text, " USER   CLIENT\n");
+	has(text, " nobody trainer");
+	has(text, " optimize");
+	has(text, "! not shown, too narrow: WHERE, TYPE, PREC, IDLE; see --columns\n");
+	fits_screen(text, 8);
+	free(text);
+}
+END_TEST
+
 /* Many buffers are allocated in the same place: its frames are stored once, and for JSON alone. */
 START_TEST(a_stack_takes_its_memory_once_for_all_buffers)
 {
@@ -329,6 +358,7 @@ int main(void)
 	tcase_add_test(tc, the_column_of_stacks_can_be_chosen_and_asks_for_them);
 	tcase_add_test(tc, where_no_client_keeps_stacks_a_line_says_how_to_have_them);
 	tcase_add_test(tc, what_finds_no_room_is_left_out_and_named);
+	tcase_add_test(tc, clients_and_users_have_room_beside_evictable_buffers);
 	tcase_add_test(tc, a_stack_takes_its_memory_once_for_all_buffers);
 	tcase_add_test(tc, a_client_that_ended_meanwhile_has_no_stacks);
 	suite_add_tcase(suite, tc);
