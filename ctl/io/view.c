@@ -58,15 +58,42 @@ static bool view_same(const char *name, const char *word, size_t n)
 static bool view_find(
 	const struct gm_column *columns, size_t n_columns, const char *word, size_t n, size_t *ret)
 {
-	for (size_t i = 0; i < n_columns; i++) {
-		const char *name = gm_view_name(&columns[i]);
+	/* A heading that only people see comes after a name in CSV that is the same. */
+	for (int only_people = 0; only_people < 2; only_people++)
+		for (size_t i = 0; i < n_columns; i++) {
+			const char *name = gm_view_name(&columns[i]);
 
-		if (!name || (!view_same(name, word, n) && !view_same(columns[i].title, word, n)))
-			continue;
-		*ret = i;
-		return true;
-	}
+			if (columns[i].flags & GM_COLUMN_NESTED || (name == NULL) != only_people ||
+				(!view_same(name, word, n) &&
+					!view_same(columns[i].title, word, n)))
+				continue;
+			*ret = i;
+			return true;
+		}
 	return false;
+}
+
+/* Returns the word by which people choose a column, or NULL if they choose it by the name of another one. */
+static const char *view_word(const struct gm_column *columns, size_t n_columns, size_t column)
+{
+	const char *name = gm_view_name(&columns[column]);
+	const char *word = name ? name : columns[column].title;
+	size_t found;
+
+	return word && view_find(columns, n_columns, word, strlen(word), &found) && found == column
+		       ? word
+		       : NULL;
+}
+
+void gm_view_words(const struct gm_column *columns, size_t n_columns, char ret_text[GM_VIEW_WHY])
+{
+	size_t used = 0;
+
+	*ret_text = '\0';
+	for (size_t i = 0; i < n_columns && used < GM_VIEW_WHY; i++)
+		if (view_word(columns, n_columns, i))
+			used += (size_t)snprintf(ret_text + used, GM_VIEW_WHY - used, "%s%s",
+				used ? ", " : "", view_word(columns, n_columns, i));
 }
 
 /* Says that there is no such column, and which ones there are. */
@@ -74,15 +101,13 @@ static int view_unknown(const struct gm_column *columns, size_t n_columns, const
 	size_t n, char why[GM_VIEW_WHY])
 {
 	const char *names[GM_VIEW_MAX + 1] = {0};
-	char text[GM_VIEW_WHY] = "", copy[64];
-	size_t count = 0, used = 0;
+	char text[GM_VIEW_WHY], copy[64];
+	size_t count = 0;
 
 	for (size_t i = 0; i < n_columns && count < GM_VIEW_MAX; i++)
-		if (gm_view_name(&columns[i]))
-			names[count++] = gm_view_name(&columns[i]);
-	for (size_t i = 0; i < count && used < sizeof(text); i++)
-		used += (size_t)snprintf(
-			text + used, sizeof(text) - used, "%s%s", i ? ", " : "", names[i]);
+		if (view_word(columns, n_columns, i))
+			names[count++] = view_word(columns, n_columns, i);
+	gm_view_words(columns, n_columns, text);
 
 	snprintf(copy, sizeof(copy), "%.*s", (int)(n < sizeof(copy) ? n : sizeof(copy) - 1), word);
 	if (n >= sizeof(copy))
@@ -134,7 +159,7 @@ int gm_view_show(struct gm_view *view, const struct gm_column *columns, size_t n
 		for (size_t i = 0; i < made.n_shown; i++)
 			if (made.shown[i] == column) {
 				snprintf(why, GM_VIEW_WHY, "column '%s' is named twice",
-					gm_view_name(&columns[column]));
+					view_word(columns, n_columns, column));
 				return -EINVAL;
 			}
 		made.shown[made.n_shown] = column;

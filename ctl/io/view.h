@@ -31,6 +31,9 @@ int gm_view_show(struct gm_view *view, const struct gm_column *columns, size_t n
 int gm_view_sort(struct gm_view *view, const struct gm_column *columns, size_t n_columns,
 	const char *list, char why[GM_VIEW_WHY]);
 
+/* Writes the names of all columns, separated by commas. */
+void gm_view_words(const struct gm_column *columns, size_t n_columns, char ret_text[GM_VIEW_WHY]);
+
 /*
  * Sorts the rows of a table, and makes writers show the chosen columns. Values that are not known
  * come last. Rows that compare equal stay in the order in which they were added. The view must

@@ -117,6 +117,9 @@ static void csv_row(
 		size_t c = gm_view_column(table, i);
 		const char *name = gm_view_name(&table->columns[c]);
 
+		/* Somebody may choose what otherwise only people see. */
+		if (!name && gm_view_chooses(table->view))
+			name = table->columns[c].title;
 		if (!name)
 			continue;
 		if (!row) {

@@ -23,7 +23,7 @@ static const struct gm_column columns[] = {
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"kind", NULL, 0},
 	{"run", NULL, 0},
-	{NULL, "WHAT", GM_COLUMN_SHRINK},
+	{NULL, "WHAT", 0},
 };
 
 /* A published buffer whose maker is gone: 'clients' has it in a row of its user that names nobody. */

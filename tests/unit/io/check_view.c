@@ -154,6 +154,11 @@ START_TEST(a_column_is_known_by_its_name_and_by_its_heading)
 	}
 	ck_assert_int_eq(show("dev"), 0);
 	ck_assert_uint_eq(view.shown[0], 5);
+	/* No program gets this one, but people see it. */
+	ck_assert_int_eq(show("mood,name"), 0);
+	ck_assert_uint_eq(view.shown[0], 4);
+	ck_assert_int_eq(show("mood,MOOD"), -EINVAL);
+	ck_assert_str_eq(why, "column 'MOOD' is named twice");
 	ck_assert_int_eq(sort_by("-Device"), 0);
 	ck_assert(view.sorted[0].down && view.sorted[0].column == 5);
 }
@@ -162,7 +167,7 @@ END_TEST
 START_TEST(a_wrong_column_is_refused_with_what_there_is)
 {
 	static const char *const wrong[] = {
-		"", ",", "name,", ",name", "nested", "mood", "--name", "na me"};
+		"", ",", "name,", ",name", "nested", "mode", "--name", "na me"};
 
 	for (size_t i = 0; i < N(wrong); i++) {
 		ck_assert_int_eq(show(wrong[i]), -EINVAL);
@@ -173,7 +178,8 @@ START_TEST(a_wrong_column_is_refused_with_what_there_is)
 	ck_assert_int_eq(show("nmae"), -EINVAL);
 	ck_assert_str_eq(why, "there is no column 'nmae'; did you mean 'name'?");
 	ck_assert_int_eq(show("xyzzy"), -EINVAL);
-	ck_assert_str_eq(why, "there is no column 'xyzzy'; there are name, in_use, change, device");
+	ck_assert_str_eq(
+		why, "there is no column 'xyzzy'; there are name, in_use, change, MOOD, device");
 	ck_assert_int_eq(show("name,dev,Name"), -EINVAL);
 	ck_assert_str_eq(why, "column 'name' is named twice");
 }

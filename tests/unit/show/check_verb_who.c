@@ -10,7 +10,7 @@
 #include "tests/unit/ctl/shortage_script.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
-static bool nobody, old_daemon;
+static bool nobody, old_daemon, long_names;
 
 /* Device 0 has 10 GiB of foreign memory: 8 of a program, half a GiB of a client, the rest without a
  * process. */
@@ -73,6 +73,8 @@ static void answer_names(struct gm_fake *f)
 		gm__wire__name__init(&rows[i]);
 		rows[i].bytes = 3 * G;
 		rows[i].name = (char *)(i ? "draft" : "llama");
+		if (long_names)
+			rows[i].name = (char *)"weights-of-a-model-with-a-name-that-is-rather-long";
 		rows[i].maker = i;
 	}
 	reply.names = list;
@@ -173,6 +175,40 @@ START_TEST(rows_can_be_chosen)
 }
 END_TEST
 
+START_TEST(a_long_name_is_cut_rather_than_what_it_is)
+{
+	nobody = old_daemon = false;
+	long_names = true;
+	char *text = run_text("who", script_who);
+	long_names = false;
+	has(text, " published, in its client's\n");
+	has(text, " foreign, without a process\n");
+	fits_screen(text, 10);
+	free(text);
+}
+END_TEST
+
+START_TEST(what_it_is_can_be_chosen_by_its_heading)
+{
+	struct gm_options options = {.given = GM_OPTION_COLUMNS};
+	const struct gm_verb *verb = gm_verb_find(gm_verbs, "who");
+	char why[GM_VIEW_WHY];
+
+	nobody = old_daemon = false;
+	ck_assert_int_eq(
+		gm_view_show(&options.view, verb->columns, verb->n_columns, "what,pid", why), 0);
+	char *text = run("who", script_who, false, &options);
+	has(text, "WHAT                        PID\n");
+	has(text, "\nclient                     4711\n");
+	free(text);
+	options.csv = true;
+	text = run("who", script_who, false, &options);
+	has(text, "WHAT,pid\n");
+	has(text, "\nclient,4711\n");
+	free(text);
+}
+END_TEST
+
 START_TEST(that_nobody_is_there_is_said_in_words)
 {
 	nobody = true;
@@ -204,6 +240,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, everybody_is_in_one_table_and_the_largest_comes_first);
 	tcase_add_test(tcase, rows_can_be_chosen);
+	tcase_add_test(tcase, a_long_name_is_cut_rather_than_what_it_is);
+	tcase_add_test(tcase, what_it_is_can_be_chosen_by_its_heading);
 	tcase_add_test(tcase, that_nobody_is_there_is_said_in_words);
 	tcase_add_test(tcase, a_daemon_that_cannot_list_processes_lists_the_others);
 	suite_add_tcase(suite, tcase);
