@@ -498,6 +498,19 @@ static int options_for_verb(
 	return 0;
 }
 
+/* Says which columns there are: --columns or --sort, the last word, has none. */
+static int options_without_columns(char **argv, char error[GM_OPTIONS_ERROR])
+{
+	const char *verb_word = options_verb_among(argv);
+	const struct gm_verb *verb = gm_verb_find(gm_verbs, verb_word ? verb_word : "status");
+	char names[GM_VIEW_WHY];
+
+	gm_view_words(verb->columns, verb->n_columns, names);
+	if (!*names)
+		return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
+	return options_fail(error, "the columns of '%s' are %.400s", verb->name, names);
+}
+
 int gm_options_parse(
 	int argc, char **argv, struct gm_options *ret_options, char error[GM_OPTIONS_ERROR])
 {
@@ -513,6 +526,8 @@ int gm_options_parse(
 		if (option == -1)
 			break;
 
+		if (option == ':' && (optopt == OPTION_COLUMNS || optopt == OPTION_SORT))
+			return options_without_columns(argv, error);
 		if (option == ':')
 			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
 		if (option == '?')
