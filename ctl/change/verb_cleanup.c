@@ -189,6 +189,10 @@ static void cleanup_say_result(struct gm_writer *writer, const struct cleanup_de
 	else if (!device->done)
 		gm_writer_line(writer, "", "Device %u: %s would come back; nothing was done.",
 			device->number, planned);
+	else if (device->freed > device->planned)
+		gm_writer_line(writer, "", "Device %u: %s came back, %s were wanted%s.",
+			device->number, freed, planned,
+			device->reached ? "" : "; it is not enough");
 	else
 		gm_writer_line(writer, "", "Device %u: %s of %s came back%s.", device->number,
 			freed, planned, device->reached ? "" : ", which is not enough");

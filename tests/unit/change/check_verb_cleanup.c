@@ -18,13 +18,14 @@ static struct {
 	uint32_t devices[8];
 	bool dry[8];
 	uint64_t need;
+	uint64_t more; /* comes back than was planned */
 } cleanup;
 
 static void send_cleanup(struct gm_fake *f, uint64_t id, uint32_t device, bool dry)
 {
 	Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
 	Gm__Wire__CleanupStep steps[2], *list[2] = {&steps[0], &steps[1]};
-	uint64_t freed[6] = {4 * G, 6 * G};
+	uint64_t freed[6] = {4 * G, 6 * G + cleanup.more};
 	gm__wire__cleanup_step__init(&steps[0]);
 	gm__wire__cleanup_step__init(&steps[1]);
 	steps[0].rung = GM__WIRE__RUNG__RUNG_POOL;
@@ -121,6 +122,19 @@ START_TEST(a_cleanup_shows_its_plan_and_what_came_of_it)
 }
 END_TEST
 
+START_TEST(more_than_was_wanted_is_no_part_of_it)
+{
+	struct gm_options options = cleanup_options(GM_OPTION_DEVICE | GM_OPTION_NEED);
+
+	cleanup.runs = 1;
+	cleanup.more = 2 * G;
+	char *text = run("cleanup", script_cleanup, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "Device 1: 12.0G came back, 11.5G were wanted.\n");
+	free(text);
+}
+END_TEST
+
 START_TEST(a_dry_run_asks_for_the_plan_and_nothing_else)
 {
 	struct gm_options options = cleanup_options(GM_OPTION_DRY_RUN);
@@ -189,6 +203,7 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_cleanup_shows_its_plan_and_what_came_of_it);
+	tcase_add_test(tcase, more_than_was_wanted_is_no_part_of_it);
 	tcase_add_test(tcase, a_dry_run_asks_for_the_plan_and_nothing_else);
 	tcase_add_test(tcase, a_cleanup_of_several_devices_is_done_on_all_or_on_none);
 	suite_add_tcase(suite, tcase);
