@@ -106,6 +106,9 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_E_DISCONNECTED && !forget)
+		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
+			"there is nothing to stop, unless the daemon has another socket");
 	if (status == GPUMEM_OK)
 		status = stop_daemon_at(ctl, conn, forget, &daemon, &ended);
 	gm_ctl_conn_free(conn);

@@ -158,6 +158,19 @@ START_TEST(stop_does_not_wait_for_a_process_of_another_pid_namespace)
 }
 END_TEST
 
+START_TEST(without_a_daemon_there_is_nothing_to_stop)
+{
+	struct gm_options options = {.socket = "/nonexistent/socket", .timeout_ms = 30000};
+	struct gm_ctl ctl = {.options = &options};
+
+	options.verb = gm_verb_find(gm_verbs, "stop");
+	ck_assert_int_eq(options.verb->run(&ctl), GPUMEM_E_DISCONNECTED);
+	has(ctl.trouble.text, "no daemon listens there");
+	ck_assert_str_eq(
+		ctl.trouble.hint, "there is nothing to stop, unless the daemon has another socket");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_stop");
@@ -165,6 +178,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tcase, stop_setup, stop_teardown);
 	tcase_add_test(tcase, stop_keeps_what_clients_hold_unless_it_is_to_forget);
+	tcase_add_test(tcase, without_a_daemon_there_is_nothing_to_stop);
 	tcase_add_test(tcase, stop_says_nothing_of_clients_if_there_are_none);
 	/* valgrind does not know this system call. */
 	if (syscall(SYS_pidfd_open, getpid(), 0) >= 0 || errno != ENOSYS) {
