@@ -26,10 +26,12 @@ struct evict_answer {
 	uint64_t pid;                      /* as given, if it may be one */
 	const char *name;                  /* as given, if it is no number; otherwise NULL */
 	bool several;                      /* clients have that name */
+	bool quarantined;                  /* the client that was found */
 	bool process;                      /* it is a pid: all sessions of the process are meant */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
 	uint64_t left_buffers, left_bytes; /* of them, those that have not moved */
 	bool movable;                      /* one of those is neither pinned nor shared */
+	uint64_t there_buffers;            /* those that are where they should be */
 	bool alive;                        /* the client, when none of them was left */
 };
 
@@ -57,7 +59,7 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 }
 
 /* Looks through the clients for the one that the user named: by the number of its session, else by its pid, or by its name. By its
- * pid, one of several sessions will do. */
+ * pid, one of several sessions will do, if it is connected. */
 static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 {
 	struct evict_answer *answer = user;
@@ -69,12 +71,15 @@ static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 				continue;
 			answer->several = answer->several || answer->session;
 			answer->session = client->session;
+			answer->quarantined = client->quarantined;
 			continue;
 		}
 		bool by_pid = client->pid > 0 && (uint64_t)client->pid == answer->pid;
 		if (!client->left &&
-			(client->session == answer->pid || (by_pid && !answer->session))) {
+			(client->session == answer->pid ||
+				(by_pid && (!answer->session || answer->quarantined)))) {
 			answer->session = client->session;
+			answer->quarantined = client->quarantined;
 			answer->process = client->session != answer->pid;
 		}
 	}
@@ -105,6 +110,7 @@ static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
 			answer->left_bytes += buffer->bytes;
 			answer->movable |= !buffer->pinned && !buffer->shared;
 		}
+		answer->there_buffers += meant && buffer->in_host != answer->restore;
 	}
 }
 
@@ -135,6 +141,10 @@ static gpumem_status evict_find(
 		return gm_verb_wrong_use(ctl,
 			"several clients have the name '%.64s'; name one by its pid or session, as 'gpumemctl clients --columns session,pid,name' shows them",
 			answer->name);
+	if (status == GPUMEM_OK && answer->quarantined)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_BUSY,
+			"client '%.64s' is in quarantine: it has lost its connection, so it cannot be asked; try again when it has reconnected",
+			ctl->options->args[0]);
 	if (status == GPUMEM_OK && !answer->session)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no client '%.64s'; see 'gpumemctl clients'",
@@ -164,7 +174,7 @@ static gpumem_status evict_look(
 	Gm__Wire__GetBuffers body = GM__WIRE__GET_BUFFERS__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_BUFFERS, get_buffers, &body);
 
-	answer->left_buffers = answer->left_bytes = 0;
+	answer->left_buffers = answer->left_bytes = answer->there_buffers = 0;
 	answer->movable = false;
 	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_BUFFERS, evict_take_buffers,
 		answer, &ctl->trouble);
@@ -242,6 +252,17 @@ static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 	gm_writer_count(ctl->writer, "buffers", moved);
 	gm_writer_size(ctl->writer, "bytes", bytes);
 	gm_writer_count(ctl->writer, "left", answer->left_buffers);
+	if (!answer->buffers && !answer->left_buffers) {
+		gm_writer_line(ctl->writer, "",
+			!answer->there_buffers
+				? "Nothing to move: there is no evictable buffer that is neither pinned nor shared."
+			: answer->restore
+				? "Nothing to move: %llu buffer%s on the device already."
+				: "Nothing to move: %llu buffer%s in host memory already.",
+			(unsigned long long)answer->there_buffers,
+			answer->there_buffers == 1 ? " is" : "s are");
+		return;
+	}
 	gm_writer_line(ctl->writer, "", "Moved %llu buffer%s (%s) to %s.",
 		(unsigned long long)moved, moved == 1 ? "" : "s",
 		gm_writer_bytes(ctl->writer, bytes, text),

@@ -9,6 +9,8 @@
 
 static Gm__Wire__Evict asked;
 static uint64_t second = 17; /* the session of the second buffer */
+static bool quarantined;     /* the client that is asked for */
+static bool nothing;         /* is left to be moved */
 static int looks;            /* how often the client's buffers were looked at */
 static int moved_from;       /* they have moved from this look on */
 
@@ -32,6 +34,7 @@ static void script_clients(struct gm_fake *f)
 	ben.session = 21;
 	ben_too.session = 22;
 	gone.name = ann.name = hidden.name = (char *)"ann";
+	ann.quarantined = quarantined;
 	ben.name = ben_too.name = (char *)"ben";
 	gone.details = ann.details = ben.details = ben_too.details = true;
 	/* Nobody should be told by a name that they may not see. */
@@ -52,8 +55,8 @@ static bool script_ask(struct gm_fake *f)
 	if (!packet)
 		return false;
 	asked = *packet->evict;
-	reply.buffers = 2;
-	reply.bytes = 3 * G;
+	reply.buffers = nothing ? 0 : 2;
+	reply.bytes = nothing ? 0 : 3 * G;
 	answer.id = packet->id;
 	answer.body_case = GM__WIRE__PACKET__BODY_EVICT_REPLY;
 	answer.evict_reply = &reply;
@@ -95,7 +98,7 @@ static void script_client(struct gm_fake *f, void *user)
 	if (!gm_fake_hello(f))
 		return;
 	script_clients(f);
-	if (script_ask(f)) {
+	if (!quarantined && script_ask(f)) {
 		while (script_look(f))
 			;
 		script_clients(f); /* the client is there still */
@@ -167,6 +170,30 @@ START_TEST(a_buffer_is_asked_for_by_its_row)
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "buffers")), 2);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "left")), 0);
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(buffers_that_are_there_already_are_not_moved)
+{
+	moved_from = 1;
+	nothing = true;
+	char *text = run_verb("evict", script_client, "4711", false);
+	has(text, "Nothing to move: 2 buffers are in host memory already.\n");
+	free(text);
+	text = run_verb("restore", script_buffer, "17/2", false);
+	has(text, "Nothing to move: 1 buffer is on the device already.\n");
+	free(text);
+	nothing = false;
+}
+END_TEST
+
+START_TEST(a_client_in_quarantine_is_named_as_such)
+{
+	quarantined = true;
+	ck_assert_ptr_null(run_verb("evict", script_client, "4711", false));
+	quarantined = false;
+	ck_assert_int_eq(trouble.status, GPUMEM_E_BUSY);
+	has(trouble.text, "client '4711' is in quarantine");
 }
 END_TEST
 
@@ -275,6 +302,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_pid_means_the_session_that_is_there);
 	tcase_add_test(tcase, a_pid_means_all_sessions_of_its_process);
+	tcase_add_test(tcase, buffers_that_are_there_already_are_not_moved);
+	tcase_add_test(tcase, a_client_in_quarantine_is_named_as_such);
 	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
 	tcase_add_test(tcase, a_refusal_is_passed_on_with_the_name_of_the_holder);
 	tcase_add_test(tcase, a_client_that_has_not_heard_the_last_request_is_asked_again);
