@@ -28,7 +28,8 @@ static const struct gm_column columns[] = {
 	{"min_free", NULL, 0},
 	{"capacity", "CAPACITY", GM_COLUMN_RIGHT},
 	{"ceiling", NULL, 0},
-	{"leased", "LEASED", GM_COLUMN_RIGHT},
+	{"leased", NULL, 0},
+	{NULL, "LEASED", GM_COLUMN_RIGHT},
 	{"quarantined", NULL, 0},
 	{"admitted", NULL, 0},
 	{"pooled", "POOLED", GM_COLUMN_RIGHT},
@@ -75,6 +76,7 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_size(table, device->capacity);
 	gm_table_size(table, device->ceiling);
 	gm_table_size(table, device->leased);
+	gm_table_size(table, device->leased + device->quarantined + device->admitted);
 	gm_table_size(table, device->quarantined);
 	gm_table_size(table, device->admitted);
 	gm_table_size(table, device->pooled);

@@ -37,6 +37,7 @@ struct status_answer {
 	struct gm_table *others; /* other daemons */
 	bool daemon_said;        /* the part about the daemon is written */
 	uint64_t quarantined_clients;
+	uint64_t waiting;          /* requests */
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
 	uint64_t lost, damaged;    /* see the message Keeper */
 	struct status_device devices[GM_LIMIT_DEVICES];
@@ -263,6 +264,11 @@ static void status_note_unusual(const struct status_answer *answer)
 		lingering += answer->devices[i].lingering;
 	}
 
+	if (answer->waiting)
+		gm_writer_note(writer, "waiting", GM_MARK_WARN,
+			"%llu request%s waiting; see gpumemctl queue",
+			(unsigned long long)answer->waiting,
+			answer->waiting == 1 ? " is" : "s are");
 	if (answer->keeper && !answer->keeper_ready)
 		gm_writer_note(writer, "keeper", GM_MARK_BAD,
 			"the keeper is away, so new memory waits for it; see gpumemctl doctor");
@@ -299,6 +305,24 @@ static void status_ask_processes(struct gm_ctl_conn *conn, struct status_answer 
 		(void)gm_usage_list_ask(conn, &answer->usage, &trouble);
 }
 
+static void status_count_waiting(void *user, const Gm__Wire__Packet *packet)
+{
+	struct status_answer *answer = user;
+
+	answer->waiting += packet->queue->n_requests;
+}
+
+/* Asks how many requests wait. The rest of the answer stands without that. */
+static void status_ask_queue(struct gm_ctl_conn *conn, struct status_answer *answer)
+{
+	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
+	struct gm_trouble trouble;
+
+	(void)gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_QUEUE, status_count_waiting,
+		answer, &trouble);
+}
+
 static gpumem_status status_run(struct gm_ctl *ctl)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
@@ -315,8 +339,10 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 		answer.path = gm_ctl_conn_path(conn);
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, status_take,
 			&answer, &ctl->trouble);
-		if (status == GPUMEM_OK)
+		if (status == GPUMEM_OK) {
 			status_ask_processes(conn, &answer);
+			status_ask_queue(conn, &answer);
+		}
 		gm_ctl_conn_free(conn);
 	}
 	if (status != GPUMEM_OK) {

@@ -77,6 +77,24 @@ static void send_processes(struct gm_fake *f)
 	send_answer(f, &packet, id, false);
 }
 
+/* Two requests wait. */
+static void send_queue(struct gm_fake *f)
+{
+	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_QUEUE);
+	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
+	Gm__Wire__Waiting rows[2] = {GM__WIRE__WAITING__INIT, GM__WIRE__WAITING__INIT};
+	Gm__Wire__Waiting *list[2] = {&rows[0], &rows[1]};
+	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+	if (!request)
+		return;
+	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	packet.queue = &reply;
+	reply.n_requests = 2;
+	reply.requests = list;
+	send_answer(f, &packet, request->id, false);
+}
+
 static void script_status(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -115,6 +133,7 @@ static void script_status(struct gm_fake *f, void *user)
 	packet.status = &reply;
 	send_answer(f, &packet, id, false);
 	send_processes(f);
+	send_queue(f);
 }
 
 START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
@@ -129,6 +148,9 @@ START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
 	has(text, "! device 1: foreign memory is 72.0G, so 66.0G of the capacity cannot be");
 	has(text, ", pid 4711 of user root has\n  10.0G of it; see gpumemctl who 1\n");
 	has(text, "! 1 client in quarantine, holding 2.0G");
+	has(text, "! 2 requests are waiting; see gpumemctl queue\n");
+	/* What clients in quarantine hold is leased, too. */
+	has(text, " 48.0G ");
 	has(text, "critical");
 	has(text, "DECLARED");
 	has(text, " 3.0G ");
@@ -156,7 +178,7 @@ START_TEST(status_gives_programs_bytes)
 	ck_assert_str_eq(json_string_value(at(json, "devices", 0, "uuid")),
 		"GPU-deadbeef-0102-0304-0506-0708090a0b0c");
 	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "pressure");
-	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 3);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 4);
 	json_decref(json);
 }
 END_TEST
