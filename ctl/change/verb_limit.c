@@ -12,12 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/system/path.h"
 #include "common/text/units.h"
-#include "ctl/change/limit_file.h"
 #include "ctl/io/message.h"
-#include "ctl/io/other_daemon.h"
 #include "ctl/io/user.h"
+#include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config.h"
 
@@ -34,7 +32,8 @@ static const struct gm_column columns[] = {
 	{"held", "HELD", GM_COLUMN_RIGHT},
 	{"clients", "CLIENTS", GM_COLUMN_RIGHT},
 	{"state", "STATE", 0},
-	{"source", "SET", 0},
+	{"source", NULL, 0},
+	{NULL, "SET", 0},
 };
 
 struct limit_answer {
@@ -43,6 +42,35 @@ struct limit_answer {
 	uint64_t hidden; /* owners */
 	bool used;       /* an owner of a limit has clients */
 };
+
+/* Returns whether all values that were set at run time are in a drop-in. */
+static bool limit_is_saved(const char *socket, const Gm__Wire__Limit *limit)
+{
+	char device[16], values[GM_LIMIT_FILE_PAIRS][48], path[PATH_MAX];
+	const char *pairs[GM_LIMIT_FILE_PAIRS];
+	struct gm_limit_file file = {.owner = limit->owner, .device = device, .pairs = pairs};
+
+	snprintf(device, sizeof(device), "%u", limit->device);
+	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) {
+		snprintf(values[file.n_pairs], sizeof(values[0]),
+			limit->max == UINT64_MAX ? "max=none" : "max=%llu",
+			(unsigned long long)limit->max);
+		pairs[file.n_pairs] = values[file.n_pairs];
+		file.n_pairs++;
+	}
+	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE) {
+		snprintf(values[file.n_pairs], sizeof(values[0]), "guarantee=%llu",
+			(unsigned long long)limit->guarantee);
+		pairs[file.n_pairs] = values[file.n_pairs];
+		file.n_pairs++;
+	}
+	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY) {
+		snprintf(values[file.n_pairs], sizeof(values[0]), "priority=%d", limit->priority);
+		pairs[file.n_pairs] = values[file.n_pairs];
+		file.n_pairs++;
+	}
+	return gm_limit_file_find(socket, &file, path);
+}
 
 static void limit_take(void *user, const Gm__Wire__Packet *packet)
 {
@@ -80,6 +108,9 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_text(table, limit->over ? "over" : "ok");
 		gm_table_mark(table, limit->over ? GM_MARK_BAD : GM_MARK_NONE);
 		gm_table_text(table, limit->run_time ? "run-time" : "configured");
+		gm_table_text(table, !limit->run_time                                 ? "configured"
+				     : limit_is_saved(answer->options->socket, limit) ? "saved"
+										      : "run-time");
 	}
 }
 
@@ -203,26 +234,6 @@ static gpumem_status limit_parse_value(
 
 /* ---- how long it lasts */
 
-/* Whether the daemon that was asked reads the configuration of this user: the system's daemon that of root, and
- * a user's own daemon that of the user. If not, changes file to the one that the daemon reads; "": not known. */
-static bool limit_is_ours(const struct gm_options *options, char file[PATH_MAX])
-{
-	char path[GM_PATH_BYTES], base[PATH_MAX];
-	const char *why;
-	bool of_system = !strncmp(file, GM_CONFIG_SYSTEM_FILE, strlen(GM_CONFIG_SYSTEM_FILE));
-	enum gm_daemon_kind kind = GM_DAEMON_ELSEWHERE;
-
-	if (options->socket || gm_path_client_socket(path, &why) >= 0)
-		kind = gm_other_daemon_kind(options->socket ? options->socket : path);
-	if (kind == (of_system ? GM_DAEMON_SYSTEM : GM_DAEMON_USER))
-		return true;
-	snprintf(base, sizeof(base), "%s", strrchr(file, '/') + 1);
-	*file = '\0';
-	if (kind == GM_DAEMON_SYSTEM)
-		snprintf(file, PATH_MAX, GM_CONFIG_SYSTEM_FILE ".d/%.255s", base);
-	return false;
-}
-
 static void limit_say(const struct gm_ctl *ctl, const char *text)
 {
 	if (!ctl->options->json && !ctl->options->csv)
@@ -278,11 +289,11 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 			"the limit is set, but not saved: %s",
 			r == -ENOENT ? "neither XDG_CONFIG_HOME nor HOME is set" : strerror(-r));
 	if (ctl->trouble.status == GPUMEM_E_DENIED) {
-		(void)limit_is_ours(options, path);
+		(void)gm_limit_file_is_ours(options->socket, path);
 		snprintf(why, sizeof(why), "%.500s", ctl->trouble.text);
 		gm_text_mend(why);
 		r = -EACCES;
-	} else if (!limit_is_ours(options, path)) {
+	} else if (!gm_limit_file_is_ours(options->socket, path)) {
 		snprintf(why, sizeof(why), "%s",
 			geteuid() == 0
 				? "this daemon is not the system's, and may read another configuration"
@@ -343,6 +354,16 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	return status == GPUMEM_OK || handed ? limit_save(ctl, owner) : status;
 }
 
+/* Notes that a drop-in outlives the reset. */
+static void limit_note_file(void *user, const char *path)
+{
+	const struct gm_ctl *ctl = user;
+
+	gm_writer_note(ctl->writer, "saved", GM_MARK_WARN,
+		"%s still sets a limit, which holds after the next start or reload of the daemon; to end it, remove this file and run 'gpumemctl config reload'",
+		path);
+}
+
 static gpumem_status limit_reset(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
@@ -372,7 +393,10 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 			where);
 	else
 		snprintf(none, sizeof(none), "No limits are left%s.", where);
-	return limit_ask(ctl, &request, none);
+	gpumem_status status = limit_ask(ctl, &request, none);
+	if (status == GPUMEM_OK)
+		gm_limit_file_list(options->socket, owner, limit_note_file, ctl);
+	return status;
 }
 
 static gpumem_status limit_run(struct gm_ctl *ctl)

@@ -16,6 +16,7 @@
 #include "common/text/units.h"
 #include "ctl/io/message.h"
 #include "ctl/io/user.h"
+#include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config_machine.h"
 
@@ -188,6 +189,7 @@ enum config_part { CONFIG_OF_DAEMON, CONFIG_OF_DEVICES, CONFIG_LIMITS, CONFIG_PA
 struct config_answer {
 	struct gm_table *tables[CONFIG_PARTS]; /* programs get one for all */
 	uint64_t hidden;                       /* owners of limits */
+	const char *socket;                    /* NULL: where clients look for it */
 };
 
 static enum config_part config_part_of(const char *section)
@@ -231,24 +233,32 @@ static void config_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 		units + unit);
 }
 
-static void config_add_limit(
-	struct gm_table *table, const Gm__Wire__Limit *limit, const char *key, const char *value)
+static void config_add_limit(const struct config_answer *answer, const Gm__Wire__Limit *limit,
+	const char *key, const char *value)
 {
-	char section[CONFIG_SECTION];
+	struct gm_table *table = answer->tables[CONFIG_LIMITS];
+	char section[CONFIG_SECTION], device[16], pair[GM_UNITS_TEXT + 16], path[PATH_MAX];
+	char source[PATH_MAX + 32] = "set at run time, in no file";
+	const char *pairs[] = {pair};
+	const struct gm_limit_file file = {
+		.owner = limit->owner, .device = device, .pairs = pairs, .n_pairs = 1};
 
+	snprintf(device, sizeof(device), "%u", limit->device);
+	snprintf(pair, sizeof(pair), "%s=%s", key, value);
+	if (gm_limit_file_find(answer->socket, &file, path))
+		snprintf(source, sizeof(source), "saved in %s", path);
 	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
 	gm_table_row(table);
 	config_add_section(table, section);
 	gm_table_text(table, key);
 	gm_table_text(table, value);
-	gm_table_text(table, "set at run time, in no file");
+	gm_table_text(table, source);
 }
 
 /* Takes the limits, of which those that no file sets are part of the settings. */
 static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 {
 	struct config_answer *answer = user;
-	struct gm_table *table = answer->tables[CONFIG_LIMITS];
 	char text[GM_UNITS_TEXT];
 
 	if (packet->limits->hidden_owners > answer->hidden)
@@ -259,15 +269,15 @@ static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 
 		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) {
 			config_format_size(limit->max, text);
-			config_add_limit(table, limit, "max", text);
+			config_add_limit(answer, limit, "max", text);
 		}
 		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE) {
 			config_format_size(limit->guarantee, text);
-			config_add_limit(table, limit, "guarantee", text);
+			config_add_limit(answer, limit, "guarantee", text);
 		}
 		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY) {
 			snprintf(text, sizeof(text), "%d", limit->priority);
-			config_add_limit(table, limit, "priority", text);
+			config_add_limit(answer, limit, "priority", text);
 		}
 	}
 }
@@ -294,7 +304,7 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	Gm__Wire__Packet ask_config = GM_WIRE_PACKET(GET_CONFIG, get_config, &get_config);
 	Gm__Wire__Packet ask_limits = GM_WIRE_PACKET(GET_LIMITS, get_limits, &get_limits);
 	bool apart = !ctl->options->json && !ctl->options->csv;
-	struct config_answer answer = {0};
+	struct config_answer answer = {.socket = ctl->options->socket};
 	struct gm_ctl_conn *conn = NULL;
 
 	if (ctl->options->n_args > 1)

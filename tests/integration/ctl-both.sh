@@ -80,6 +80,21 @@ check "a limit on a device has a file of its own" all "saves 0 'uid:7 max=1G --s
 	"says '==> 80-limit-unit-a_5fb.service@device-0.conf <=='" "says '[device 0 limit unit:a_b.service]'" "grep -qx 2 '$dir/stdout'"
 check "without --save, a message says that a reboot ends it" all "! saves 0 'uid:7 max=1G'" "complains 'holds until the next reboot'" \
 	"complains -- '--save keeps it'"
+# shows_saved VERB...: what the system's daemon says of a limit that was saved in an /etc of our own.
+shows_saved() {
+	gpumemctl=$gpumemctl systems=$systems unshare --mount bash -c '
+		mount -t tmpfs -o mode=755 none /etc || exit 77
+		"$gpumemctl" --socket "$systems" limit reset >/dev/null && "$gpumemctl" --socket "$systems" limit set uid:7 max=1G --save >/dev/null 2>&1 || exit
+		"$gpumemctl" --socket "$systems" "$@"' bash "$@" >"$dir/stdout" 2>"$dir/stderr"
+	status=$?
+	[ "$status" = 0 ]
+}
+saved=/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf
+check "config show names the file of a limit that was saved" all "shows_saved config show" "says 'saved in '" "says 'gpumemd.conf.d/80-limit-uid-7.conf'" "! says 'in no file'"
+check "limit says that it is saved" all "shows_saved limit" "says ' saved'" "! says run-time"
+check "limit reset says that the file still sets it, and how to end that" all "shows_saved limit reset uid:7" "says '$saved still sets a limit'" \
+	"says 'to end it, remove this'"
+check "so does a reset of all limits" all "shows_saved limit reset" "says '$saved still sets a limit'"
 run 0 limit reset --socket "$systems"
 run 4 limit set uid:7 max=1G --save
 check "where the configuration is not known, the text is for an administrator" all "[ $status = 4 ]" "says '[limit uid:7]'" "says 'max = 1G'" \

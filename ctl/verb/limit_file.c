@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* Makes and writes the drop-ins of 'gpumemctl limit set --save'. */
+/* Makes, writes and finds the drop-ins of 'gpumemctl limit set --save'. */
 
-#include "ctl/change/limit_file.h"
+#include "ctl/verb/limit_file.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,12 +18,16 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/system/path.h"
+#include "common/text/units.h"
+#include "ctl/io/other_daemon.h"
 #include "daemon/config/config.h"
 
 /* Drop-ins are read in the order of their names. Those of administrators may come before and after. */
 #define LIMIT_FILE_FIRST "80-limit-"
 /* Maximum length of an owner in the name of a file, which has 255 bytes. */
 #define LIMIT_FILE_OWNER_BYTES 200
+#define LIMIT_FILE_ESCAPED     (3 * GM_CONFIG_OWNER_BYTES)
 
 /* Writes a text with letters, digits, - and . as they are, and any other byte as _ and two digits, so that it
  * is one part of a path. */
@@ -62,10 +67,21 @@ static void limit_file_keep(const struct gm_limit_file *limit, const char *path,
 		fclose(file);
 }
 
-int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX],
-	char ret_text[GM_LIMIT_FILE_TEXT])
+/* Writes an owner as it stands in the name of a file. */
+static void limit_file_escape_owner(const char *from, char to[LIMIT_FILE_ESCAPED])
 {
-	char owner[3 * GM_CONFIG_OWNER_BYTES], device[3 * GM_DEVICE_NAME_TEXT] = "";
+	limit_file_escape(from, to, LIMIT_FILE_ESCAPED);
+	/* The colon behind the kind of the owner. */
+	char *colon = strstr(to, "_3a");
+	if (colon) {
+		*colon = '-';
+		memmove(colon + 1, colon + 3, strlen(colon + 3) + 1);
+	}
+}
+
+/* Finds the path of a drop-in. name: without 80-limit-. */
+static int limit_file_path(const char *name, char ret_path[PATH_MAX])
+{
 	struct gm_config_report report;
 	struct gm_config *config = NULL;
 
@@ -77,24 +93,36 @@ int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX
 	gm_config_report_deinit(&report);
 	if (!base)
 		return -ENOENT;
+	return snprintf(ret_path, PATH_MAX, "%s.d/" LIMIT_FILE_FIRST "%s", base, name) >= PATH_MAX
+		       ? -ENAMETOOLONG
+		       : 0;
+}
 
+/* Finds the path of the drop-in of this owner and device (NULL: of all devices). */
+static int limit_file_path_of(const char *from, const char *device, char ret_path[PATH_MAX])
+{
+	char owner[LIMIT_FILE_ESCAPED], escaped[3 * GM_DEVICE_NAME_TEXT] = "";
+	char name[sizeof(owner) + sizeof(escaped) + 16];
+
+	limit_file_escape_owner(from, owner);
+	if (device)
+		limit_file_escape(device, escaped, sizeof(escaped));
+	if (strlen(owner) > LIMIT_FILE_OWNER_BYTES)
+		return -ENAMETOOLONG;
+	/* No owner has an @ in it by now, so two owners never have one file. */
+	snprintf(name, sizeof(name), "%s%s%s.conf", owner, device ? "@device-" : "", escaped);
+	return limit_file_path(name, ret_path);
+}
+
+int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX],
+	char ret_text[GM_LIMIT_FILE_TEXT])
+{
 	/* The owner stands in the line of a section. */
 	if (strpbrk(limit->said, "[]"))
 		return -EINVAL;
-	limit_file_escape(limit->owner, owner, sizeof(owner));
-	/* The colon behind the kind of the owner. */
-	char *colon = strstr(owner, "_3a");
-	if (colon) {
-		*colon = '-';
-		memmove(colon + 1, colon + 3, strlen(colon + 3) + 1);
-	}
-	if (limit->device)
-		limit_file_escape(limit->device, device, sizeof(device));
-	/* No owner has an @ in it by now, so two owners never have one file. */
-	if (strlen(owner) > LIMIT_FILE_OWNER_BYTES ||
-		snprintf(ret_path, PATH_MAX, "%s.d/" LIMIT_FILE_FIRST "%s%s%s.conf", base, owner,
-			limit->device ? "@device-" : "", device) >= PATH_MAX)
-		return -ENAMETOOLONG;
+	int r = limit_file_path_of(limit->owner, limit->device, ret_path);
+	if (r < 0)
+		return r;
 
 	FILE *to = fmemopen(ret_text, GM_LIMIT_FILE_TEXT, "w");
 	if (!to)
@@ -190,4 +218,89 @@ int gm_limit_file_write(const char *path, const char *text, char why[GM_LIMIT_FI
 	if (r < 0)
 		(void)unlink(temporary);
 	return r;
+}
+
+bool gm_limit_file_is_ours(const char *socket, char file[PATH_MAX])
+{
+	char path[GM_PATH_BYTES], base[PATH_MAX];
+	const char *why;
+	bool of_system = !strncmp(file, GM_CONFIG_SYSTEM_FILE, strlen(GM_CONFIG_SYSTEM_FILE));
+	enum gm_daemon_kind kind = GM_DAEMON_ELSEWHERE;
+
+	if (socket || gm_path_client_socket(path, &why) >= 0)
+		kind = gm_other_daemon_kind(socket ? socket : path);
+	if (kind == (of_system ? GM_DAEMON_SYSTEM : GM_DAEMON_USER))
+		return true;
+	snprintf(base, sizeof(base), "%s", strrchr(file, '/') + 1);
+	*file = '\0';
+	if (kind == GM_DAEMON_SYSTEM)
+		snprintf(file, PATH_MAX, GM_CONFIG_SYSTEM_FILE ".d/%.255s", base);
+	return false;
+}
+
+/* Returns whether the line of a file has the key and the value of a pair. Changes the line. */
+static bool limit_file_line_is(char *line, const char *pair)
+{
+	size_t n = strcspn(pair, "=");
+	char *value = strchr(line, '=');
+	uint64_t a, b;
+
+	if (!value || strncmp(line, pair, n) || !strchr(" \t=", line[n]))
+		return false;
+	value += 1 + strspn(value + 1, " \t");
+	value[strcspn(value, " \t\n")] = '\0';
+	return !strcmp(value, pair + n + 1) ||
+	       (gm_parse_size(value, &a) == 0 && gm_parse_size(pair + n + 1, &b) == 0 && a == b);
+}
+
+static bool limit_file_has_pair(const char *path, const char *pair)
+{
+	FILE *file = *path ? fopen(path, "re") : NULL;
+	char line[256];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file))
+		found = limit_file_line_is(line, pair);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+bool gm_limit_file_find(
+	const char *socket, const struct gm_limit_file *limit, char ret_path[PATH_MAX])
+{
+	const char *const devices[] = {limit->device, NULL};
+	char path[PATH_MAX];
+
+	for (size_t d = limit->device ? 0 : 1; d < 2; d++) {
+		if (limit_file_path_of(limit->owner, devices[d], path) < 0)
+			continue;
+		(void)gm_limit_file_is_ours(socket, path);
+		size_t found = 0;
+		while (found < limit->n_pairs && limit_file_has_pair(path, limit->pairs[found]))
+			found++;
+		if (!limit->n_pairs || found < limit->n_pairs)
+			continue;
+		snprintf(ret_path, PATH_MAX, "%s", path);
+		return true;
+	}
+	return false;
+}
+
+void gm_limit_file_list(
+	const char *socket, const char *owner, void (*fn)(void *user, const char *path), void *user)
+{
+	char escaped[LIMIT_FILE_ESCAPED], name[sizeof(escaped) + 32], pattern[PATH_MAX];
+	glob_t found;
+
+	limit_file_escape_owner(owner, escaped);
+	snprintf(name, sizeof(name), "%s%s.conf", escaped, *owner ? "{,@*}" : "*");
+	if (limit_file_path(name, pattern) < 0)
+		return;
+	(void)gm_limit_file_is_ours(socket, pattern);
+	if (!*pattern || glob(pattern, GLOB_BRACE, NULL, &found))
+		return;
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		fn(user, found.gl_pathv[i]);
+	globfree(&found);
 }

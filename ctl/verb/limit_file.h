@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_CHANGE_LIMIT_FILE_H
-#define GM_CTL_CHANGE_LIMIT_FILE_H
+#ifndef GM_CTL_VERB_LIMIT_FILE_H
+#define GM_CTL_VERB_LIMIT_FILE_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -32,5 +33,19 @@ int gm_limit_file_make(const struct gm_limit_file *limit, char ret_path[PATH_MAX
 /* Writes the file in one step: it has the old content or the new one, whatever happens. First checks that the
  * daemon would read it. On error, returns a negative errno, and why says what failed. */
 int gm_limit_file_write(const char *path, const char *text, char why[GM_LIMIT_FILE_WHY]);
+
+/* Returns whether the daemon at this socket (NULL: where clients look for it) reads the configuration of this user: the
+ * system's daemon that of root, and a user's own daemon that of the user. If not, changes file to the one that the
+ * daemon reads; "": not known. */
+bool gm_limit_file_is_ours(const char *socket, char file[PATH_MAX]);
+
+/* Returns whether a drop-in of the daemon at this socket has all pairs of the limit, and which one. limit->said is not
+ * used. */
+bool gm_limit_file_find(
+	const char *socket, const struct gm_limit_file *limit, char ret_path[PATH_MAX]);
+
+/* Calls fn for each drop-in of the owner ("": of all owners) that the daemon at this socket reads. */
+void gm_limit_file_list(const char *socket, const char *owner,
+	void (*fn)(void *user, const char *path), void *user);
 
 #endif
