@@ -2,7 +2,7 @@
 /*
  * Admission: the one place that knows why a request cannot have memory. It promises that the ledger
  * agrees when it says yes, and that its refusal names the cause with its figures, and the remedy.
- * It must never change anything.
+ * It must never change anything but the highest priority, which it caches.
  */
 #include "daemon/device/admit.h"
 
@@ -18,11 +18,29 @@
 #define EXCESS_TEXT    (GM_UNITS_TEXT + 16)
 #define FOREIGNER_TEXT 96
 
+/* The highest priority of all payers on a device; INT32_MIN: there is none. */
+static int32_t admit_top_priority(struct gm_device *device)
+{
+	if (!device->top_stale)
+		return device->top_priority;
+
+	device->top_stale = false;
+	device->top_priority = INT32_MIN;
+	/* Most have the same one, so that this is soon over. */
+	for (const struct gm_payer *p = device->env->payers;
+		p && device->top_priority < device->top_most; p = p->hh.next)
+		if (!p->ending && !p->estate &&
+			p->accounts[device->number].priority > device->top_priority)
+			device->top_priority = p->accounts[device->number].priority;
+	device->top_most = device->top_priority;
+	return device->top_priority;
+}
+
 /* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
 	return gm_device_level_now(device) == GM_LEVEL_CRITICAL &&
-	       account->priority < gm_quota_top(device);
+	       account->priority < admit_top_priority(device);
 }
 
 bool gm_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
@@ -172,7 +190,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"device %u is at critical pressure, and priority %d gets nothing new while "
 			"there are clients of priority %d, asked for %s; see gpumemctl pressure",
-			device->number, account->priority, gm_quota_top(device), asked);
+			device->number, account->priority, admit_top_priority(device), asked);
 	case GM_BLOCK_GUARANTEE:
 		if (refusal->never) {
 			kept = admit_kept_for_others(device, account);

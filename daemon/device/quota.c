@@ -380,7 +380,7 @@ static void quota_set_limited(const struct gm_env *env, struct gm_payer *payer)
 		payer->limited = payer->limited || payer->accounts[d].n_tallies > 0;
 }
 
-/* Makes gm_quota_top() look at all payers again. */
+/* Makes admit.c look at all payers again. */
 static void quota_tops_changed(struct gm_env *env)
 {
 	for (uint32_t d = 0; d < env->n_devices; d++)
@@ -653,23 +653,6 @@ const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT])
 		return gm_owner_format(gm_quota_owner(quota), text);
 	snprintf(text, GM_OWNER_TEXT, "run \"%s\"", quota->label);
 	return text;
-}
-
-int32_t gm_quota_top(struct gm_device *device)
-{
-	if (!device->top_stale)
-		return device->top_priority;
-
-	device->top_stale = false;
-	device->top_priority = INT32_MIN;
-	/* Most have the same one, so that this is soon over. */
-	for (const struct gm_payer *p = device->env->payers;
-		p && device->top_priority < device->top_most; p = p->hh.next)
-		if (!p->ending && !p->estate &&
-			p->accounts[device->number].priority > device->top_priority)
-			device->top_priority = p->accounts[device->number].priority;
-	device->top_most = device->top_priority;
-	return device->top_priority;
 }
 
 /* Sums up what counts against a limit. user: of a client's name, only the account of this one. */

@@ -66,8 +66,6 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer);
 bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place,
 	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx);
 
-/* The highest priority of all payers on a device; INT32_MIN: there is none. */
-int32_t gm_quota_top(struct gm_device *device);
 const struct gm_owner *gm_quota_owner(const struct gm_quota *quota);
 /* Names the owner in a sentence; a run by the name of its first client. Returns text. */
 const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT]);
