@@ -387,11 +387,6 @@ bool gm_core_undrain(struct gm_core *core, uint32_t device)
 	return was_on;
 }
 
-bool gm_core_cleanup_look(struct gm_core *core, uint32_t device, uint32_t *looks)
-{
-	return gm_ladder_look_some(core_device_of(core, device), looks);
-}
-
 gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
 	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {

@@ -114,9 +114,6 @@ int gm_core_drain(struct gm_core *core, uint32_t device, uid_t uid);
 /* Returns whether the device was drained. */
 bool gm_core_undrain(struct gm_core *core, uint32_t device);
 
-/* Asks some clients, no more than *looks, what they could return, and counts them off: for a plan that
- * follows soon. Returns whether there are more. */
-bool gm_core_cleanup_look(struct gm_core *core, uint32_t device, uint32_t *looks);
 /*
  * Plans a cleanup by hand: what must be done so that free bytes of the device are free for anybody
  * (free as the device itself counts it: total - foreign - created - being destroyed). 0: all there

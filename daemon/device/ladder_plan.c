@@ -58,22 +58,6 @@ static const struct gm_said *ladder_use_of(
 	return gm_ladder_look(device, account);
 }
 
-bool gm_ladder_look_some(struct gm_device *device, uint32_t *looks)
-{
-	uint64_t now = gm_device_now(device);
-
-	for (uint32_t n = device->ledger.n_holders; n > 0; n--) {
-		struct gm_account *account = device->ledger.holders;
-		/* Those that were looked at are at the end of the list. */
-		if (now < account->said.until_ns)
-			return false;
-		if (*looks == 0)
-			return true;
-		(void)ladder_use_of(device, account, looks);
-	}
-	return false;
-}
-
 uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own)
 {
 	const struct gm_tally *own = self->accounts[device->number].guaranteed;

@@ -18,9 +18,6 @@
  * counts. A plan under pressure looks at all clients: it comes once in settle_ns, and must leave out nobody before a
  * client is terminated. So does a cleanup by hand. */
 #define GM_LADDER_LOOKS 256
-/* Looks at some clients whose last look is the longest ago, no more than *looks, and counts them off: a plan
- * that follows soon need not. Returns whether there are more. */
-bool gm_ladder_look_some(struct gm_device *device, uint32_t *looks);
 
 /* Looks at what the client says about its use of the device now, as far as it can be true. */
 const struct gm_said *gm_ladder_look(const struct gm_device *device, struct gm_account *account);

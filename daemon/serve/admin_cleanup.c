@@ -11,7 +11,6 @@
 
 #include <utlist.h>
 
-#include "common/arith.h"
 #include "daemon/device/ladder.h"
 #include "daemon/serve/answer.h"
 
@@ -225,11 +224,22 @@ static void cleanup_dry_run(
 	gm_ladder_plan_deinit(&plan);
 }
 
-static void cleanup_begin(
-	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const Gm__Wire__Cleanup *what)
+void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
+	const Gm__Wire__Cleanup *what = packet->cleanup;
+	uint64_t id = packet->id;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_ladder_plan plan = {0};
+
+	if (!what->dry_run && !gm_serve_require_admin(serve, peer, id, "a cleanup"))
+		return;
+	if (!gm_serve_require_device(serve, peer, id, what->device))
+		return;
+	if (what->dry_run) {
+		cleanup_dry_run(serve, peer, id, what);
+		return;
+	}
+
 	struct gm_cleanup *cleanup = calloc(1, sizeof(*cleanup));
 	if (!cleanup) {
 		gm_serve_fail_memory(peer, id);
@@ -259,54 +269,4 @@ static void cleanup_begin(
 		}
 	}
 	gm_ladder_plan_deinit(&plan);
-}
-
-/* Number of clients that are looked at before the clock is: some 10 microseconds. */
-#define GM_CLEANUP_LOOKS 8
-
-/* A request whose plan is not made yet. The plan needs a look at the page of every client. */
-struct cleanup_looks {
-	struct gm_answer head;
-	Gm__Wire__Cleanup what;
-	uint32_t left; /* looks: one for each client that there is, however long they take */
-};
-
-static int cleanup_looks_next(struct gm_stream *stream, struct gm_peer *peer)
-{
-	struct cleanup_looks *request = (struct cleanup_looks *)stream;
-	struct gm_serve *serve = request->head.serve;
-	bool more = true;
-
-	while (more && request->left > 0) {
-		uint32_t looks = gm_min(request->left, GM_CLEANUP_LOOKS);
-		request->left -= looks;
-		more = gm_core_cleanup_look(serve->core, request->what.device, &looks);
-		if (more && gm_peer_time_is_up(peer))
-			return 1;
-	}
-	if (request->what.dry_run)
-		cleanup_dry_run(serve, peer, stream->id, &request->what);
-	else
-		cleanup_begin(serve, peer, stream->id, &request->what);
-	return 0;
-}
-
-void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
-{
-	const Gm__Wire__Cleanup *what = packet->cleanup;
-
-	if (!what->dry_run && !gm_serve_require_admin(serve, peer, packet->id, "a cleanup"))
-		return;
-	if (!gm_serve_require_device(serve, peer, packet->id, what->device))
-		return;
-	struct cleanup_looks *request =
-		gm_answer_new(serve, peer, packet->id, cleanup_looks_next, sizeof(*request));
-	if (!request) {
-		gm_serve_fail_memory(peer, packet->id);
-		return;
-	}
-	request->head.stream.parted = true;
-	request->what = *what;
-	request->left = (uint32_t)gm_core_session_count(serve->core);
-	gm_peer_start(peer, &request->head.stream);
 }

@@ -255,31 +255,6 @@ START_TEST(clients_that_hold_nothing_cost_a_plan_nothing)
 }
 END_TEST
 
-START_TEST(the_looks_of_a_plan_come_in_slices)
-{
-	enum { CLIENTS = 20, SLICE = 8 };
-	uint64_t sum = 0;
-	bool more = true;
-
-	for (int i = 0; i < CLIENTS; i++)
-		fake_lease(&fake, fake_session(&fake, 1, 100 + (uid_t)i), d, 2 * MiB);
-	fake.now += UINT64_C(3600000000000); /* what they said is old */
-	page_looks();
-	for (int calls = 0; more; calls++) {
-		uint32_t looks = SLICE;
-		more = gm_core_cleanup_look(fake.core, d, &looks);
-		uint64_t n = page_looks();
-		ck_assert_uint_le(n, SLICE);
-		ck_assert_uint_eq(looks, SLICE - n);
-		sum += n;
-		ck_assert_int_lt(calls, CLIENTS);
-	}
-	ck_assert_uint_ge(sum, CLIENTS);
-	/* The plan looks at nobody again. */
-	found_by(0);
-}
-END_TEST
-
 START_TEST(a_plan_looks_at_a_bounded_number_of_clients)
 {
 	no_levels();
@@ -336,7 +311,6 @@ int main(void)
 	tcase_add_test(tcase, many_requests_that_do_not_fit_look_at_each_client_once_in_a_while);
 	tcase_add_test(tcase, clients_that_hold_nothing_cost_a_plan_nothing);
 	tcase_add_test(tcase, a_plan_looks_at_a_bounded_number_of_clients);
-	tcase_add_test(tcase, the_looks_of_a_plan_come_in_slices);
 	tcase_add_test(
 		tcase, a_client_that_used_its_memory_between_a_look_and_the_ask_is_not_blamed);
 	suite_add_tcase(suite, tcase);
