@@ -38,7 +38,7 @@ static bool evict_can_move(const struct gm_pages_row *row, bool restore)
 }
 
 /* A request on its way. The process may have many clients, and each of them many buffers. */
-struct evict_answer {
+struct evict_moving {
 	struct gm_answer head;
 	Gm__Wire__Evict what;
 	bool allowed;   /* the peer may move buffers of all clients that are meant */
@@ -57,7 +57,7 @@ struct evict_answer {
 
 /* Finds the next client that is meant. Clients that are not connected are left out. Returns 1, 0 if there is none left, or
  * -EAGAIN: the turn is over. */
-static int evict_next(struct evict_answer *evict, const struct gm_peer *peer,
+static int evict_next(struct evict_moving *evict, const struct gm_peer *peer,
 	const struct gm_client *named, const struct gm_client **ret_client)
 {
 	const struct gm_clients *clients = evict->head.serve->clients;
@@ -81,7 +81,7 @@ static int evict_next(struct evict_answer *evict, const struct gm_peer *peer,
 
 /* Adds what one client has to move. Returns 1 if the turn is over first. */
 static int evict_find(
-	struct evict_answer *evict, const struct gm_peer *peer, const struct gm_client *client)
+	struct evict_moving *evict, const struct gm_peer *peer, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
 	struct evict_found *found = &evict->found;
@@ -115,7 +115,7 @@ static int evict_find(
 }
 
 static void evict_refuse(
-	const struct evict_answer *evict, struct gm_peer *peer, const struct gm_client *client)
+	const struct evict_moving *evict, struct gm_peer *peer, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
 	const struct evict_found *found = &evict->found;
@@ -165,7 +165,7 @@ static bool evict_tell(const struct gm_serve *serve, const struct gm_client *cli
 /* Finds out whether the peer may move buffers of all clients that are meant. Returns 0, -EAGAIN: the turn is over, or
  * -EACCES: it may not, and has been told. */
 static int evict_check(
-	struct evict_answer *evict, struct gm_peer *peer, const struct gm_client *named)
+	struct evict_moving *evict, struct gm_peer *peer, const struct gm_client *named)
 {
 	const struct gm_client *client;
 	int r;
@@ -190,7 +190,7 @@ static int evict_check(
 
 /* Tells all clients that are meant what to move. Returns 0, or -EAGAIN: the turn is over. */
 static int evict_move(
-	struct evict_answer *evict, const struct gm_peer *peer, const struct gm_client *named)
+	struct evict_moving *evict, const struct gm_peer *peer, const struct gm_client *named)
 {
 	const struct gm_client *client;
 	int r;
@@ -207,7 +207,7 @@ static int evict_move(
 	return r;
 }
 
-static void evict_send(struct evict_answer *evict, struct gm_peer *peer)
+static void evict_send(struct evict_moving *evict, struct gm_peer *peer)
 {
 	const struct gm_client *first = gm_clients_find(evict->head.serve->clients, evict->first);
 	uint64_t id = evict->head.stream.id;
@@ -230,7 +230,7 @@ static void evict_send(struct evict_answer *evict, struct gm_peer *peer)
 
 static int evict_answer_next(struct gm_stream *stream, struct gm_peer *peer)
 {
-	struct evict_answer *evict = (struct evict_answer *)stream;
+	struct evict_moving *evict = (struct evict_moving *)stream;
 	const struct gm_client *named =
 		gm_clients_find(evict->head.serve->clients, evict->what.session);
 	int r = 0;
@@ -248,7 +248,7 @@ static int evict_answer_next(struct gm_stream *stream, struct gm_peer *peer)
 
 void gm_admin_evict(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct evict_answer *evict =
+	struct evict_moving *evict =
 		gm_answer_new(serve, peer, packet->id, evict_answer_next, sizeof(*evict));
 
 	if (!evict) {
