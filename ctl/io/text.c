@@ -196,16 +196,38 @@ void gm_text_wrap(char *clean, size_t columns)
 	}
 }
 
+/* Writes one line. Breaks a word that is wider than room (0: as wide as needed) and goes on below its beginning. A path
+ * stays in one piece, so that people can copy it. */
+static void text_put_line(FILE *stream, const char *line, size_t room, size_t indent)
+{
+	while (room && !strchr(line, '/') && gm_text_width(line) > room) {
+		const char *at = line;
+		size_t n, width = 0;
+		wchar_t c;
+
+		while ((n = text_next(at, &c)) && width + text_char_width(c) <= room) {
+			width += text_char_width(c);
+			at += n;
+		}
+		fprintf(stream, "%.*s\n%*s", (int)(at - line), line, (int)indent, "");
+		line = at;
+	}
+	fputs(line, stream);
+}
+
 void gm_text_put(FILE *stream, char *clean, size_t columns, size_t indent)
 {
-	if (columns >= indent + WRAP_LEAST)
-		gm_text_wrap(clean, columns - indent);
+	size_t room = columns >= indent + WRAP_LEAST ? columns - indent : 0;
+
+	if (room)
+		gm_text_wrap(clean, room);
 	for (char *line = clean, *end; line; line = end) {
 		end = strchr(line, '\n');
 		if (end)
 			*end++ = '\0';
-		fprintf(stream, "%*s%s%s", line == clean ? 0 : (int)indent, "", line,
-			end ? "\n" : "");
+		fprintf(stream, "%*s", line == clean ? 0 : (int)indent, "");
+		text_put_line(stream, line, room, indent);
+		fputs(end ? "\n" : "", stream);
 	}
 }
 

@@ -50,8 +50,8 @@ char *gm_text_fit_path(const char *clean, size_t columns, bool ascii);
 void gm_text_wrap(char *clean, size_t columns);
 
 /* Writes a cleaned text in lines of at most so many columns; 0, or too few for words: in one line. The
- * first line begins where the stream is, at most at the column indent, and the others are indented. Changes
- * the text. */
+ * first line begins where the stream is, at most at the column indent, and the others are indented. A word
+ * that is too long is broken, unless it has a path in it. Changes the text. */
 void gm_text_put(FILE *stream, char *clean, size_t columns, size_t indent);
 
 /* Formats a number of milliseconds as gm_format_duration() does. Returns text. */

@@ -297,6 +297,15 @@ START_TEST(a_line_goes_on_below_its_text_where_the_terminal_ends)
 	has(text, "  of\\x1b[2Ja newer one  what that is\n");
 	free(text);
 
+	/* A name that is longer than the column of texts is broken within it. */
+	watch_name = (char *)"a-name-that-is-longer-than-what-is-left-of-a-line-here";
+	text = watch(false, NULL, GPUMEM_OK);
+	has(text, "  limit            a-name-that-is-longer-than-what-is-le\n"
+		  "                           ft-of-a-line-here\n"
+		  "                           (pid 4711, user root): user root may\n");
+	free(text);
+	watch_name = (char *)"ann";
+
 	/* A program reads an event to the end of its line. */
 	text = watch(true, NULL, GPUMEM_OK);
 	ck_assert_ptr_null(strstr(text, "\n "));
