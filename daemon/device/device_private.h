@@ -72,10 +72,11 @@ struct gm_probe {
  * ladder_run.c. */
 struct gm_ladder_run {
 	bool active;
-	bool spills;          /* somebody was asked to move buffers */
-	uid_t payer_uid;      /* request: of the user that made them, or GM_EVENT_NOBODY */
-	uint64_t deadline_ns; /* of requests: of the client whose time is over first */
-	uint64_t need;
+	bool spills;              /* somebody was asked to move buffers */
+	uid_t payer_uid;          /* request: of the user that made them, or GM_EVENT_NOBODY */
+	uint64_t deadline_ns;     /* of requests: of the client whose time is over first */
+	uint64_t need;            /* of all plans that joined the run */
+	uint64_t first_need;      /* of the plan that began it */
 	enum gm_level level;      /* pressure: the level to get below */
 	uint64_t owing;           /* accounts that were asked and have not returned all of it */
 	uint64_t owed;            /* the bytes that they still owe */

@@ -41,7 +41,9 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 {
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
-		clients[GM_UNITS_TEXT];
+		clients[GM_UNITS_TEXT], first[GM_UNITS_TEXT];
+	/* Whether more was wanted while it ran than the event of its start said. */
+	bool grew = run->need != run->first_need;
 
 	gm_format_size(rungs[GM_RUNG_POOL], pool);
 	gm_format_size(
@@ -56,10 +58,11 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 			device->number, ladder_triggers[trigger], need, pool, clients);
 	else
 		gm_say(text,
-			"device %u: reclaim for %s ended: %s wanted; %s of the pool released, %s "
-			"returned by clients; %s",
-			device->number, ladder_triggers[trigger], need, pool, clients,
-			reached ? "enough" : "not enough");
+			"device %u: reclaim for %s ended: %s wanted%s%s%s; %s of the pool released, "
+			"%s returned by clients; %s",
+			device->number, ladder_triggers[trigger], need, grew ? " in all, " : "",
+			grew ? gm_format_size(run->first_need, first) : "", grew ? " at first" : "",
+			pool, clients, reached ? "enough" : "not enough");
 
 	struct gm_event event = {
 		.kind = kind,
@@ -188,7 +191,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		run->payer_uid = payer_uid;
 		run->spills = false;
 		run->deadline_ns = 0;
-		run->need = plan->need;
+		run->need = run->first_need = plan->need;
 		run->level = device->ladder.level;
 		ladder_tell_run(
 			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);

@@ -490,6 +490,12 @@ START_TEST(a_second_request_asks_only_for_what_the_first_did_not)
 	give_back(a, lease, 15 * GiB);
 	fake_core_run(&fake);
 	ck_assert(q.status == GPUMEM_OK && q.ended && r.status == GPUMEM_OK && r.ended);
+	/* The start told of the first one alone. */
+	ck_assert_ptr_nonnull(
+		strstr(fake_told(&fake, GM_EVENT_RECLAIM_STARTED)->text, ": 10.0G wanted; "));
+	fake_pass(&fake, SECOND);
+	const char *text = fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->text;
+	ck_assert_msg(strstr(text, " ended: 15.0G wanted in all, 10.0G at first; "), "%s", text);
 }
 END_TEST
 
