@@ -457,7 +457,10 @@ run 0 limit set unit:a-service-with-quite-a-long-name.service max=32M
 run 0 config show
 check "the long name of a section does not cut what other settings are" all \
 	"grep -Eq '^connections_per_uid +1024 +default$' '$dir/stdout'" \
-	"says 'device 0 limit unit:a-service-with-quite-a-long-name.service '"
+	"says 'device 0 limit unit:a-service-with-q'" "grep -Eq ' max +32M +set at run time, in no file$' '$dir/stdout'"
+COLUMNS=120 run 0 config show
+check "a wider terminal has room for all of it" all "says 'device 0 limit unit:a-service-with-quite-a-long-name.service '" \
+	"grep -Eq ' max +32M +set at run time, in no file$' '$dir/stdout'"
 run 0 limit reset unit:a-service-with-quite-a-long-name.service
 run 0 config show --json
 check "config show has what was set at run time, and says so" \
