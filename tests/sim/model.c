@@ -170,6 +170,7 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 			.for_others = ask->r.for_others,
 			.reusable = true,
 			.name = -1};
+		sim_chunk(sim, info.id)->number = i;
 		add_hold(sim, &sim->leases[i], ask->proc, 0);
 	}
 	struct sim_lease *l = &sim->leases[i];
@@ -392,12 +393,10 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 	}
 }
 
-static int find_lease(const struct sim *sim, uint64_t id)
+static int find_lease(struct sim *sim, uint64_t id)
 {
-	for (int i = 0; i < SIM_LEASES; i++)
-		if (sim->leases[i].id == id)
-			return i;
-	return -1;
+	int i = sim_chunk(sim, id)->number;
+	return sim->leases[i].id == id ? i : -1;
 }
 
 static void check_lease(struct sim *sim, const struct gm_lease *lease, int i)
@@ -413,13 +412,17 @@ static void check_lease(struct sim *sim, const struct gm_lease *lease, int i)
 
 static void check_sessions(struct sim *sim)
 {
+	size_t expected[SIM_PROCS] = {0};
 	uint64_t n = 0;
+	for (int i = 0; i < SIM_LEASES; i++)
+		for (size_t h = 0; sim->leases[i].id && h < sim->leases[i].n_holds; h++)
+			expected[sim->leases[i].holds[h].proc]++;
 	for (int p = 0; p < SIM_PROCS; p++) {
 		const struct sim_proc *proc = &sim->procs[p];
 		if (!proc->session)
 			continue;
 		struct gm_session *session = sim_session(sim, proc);
-		size_t found = 0, expected = 0;
+		size_t found = 0;
 		SIM_MUST(sim, session, "session %llu of process %d is lost", U(proc->session),
 			proc->pid);
 		n++;
@@ -435,10 +438,8 @@ static void check_sessions(struct sim *sim)
 			check_lease(sim, l, i);
 			found++;
 		}
-		for (int i = 0; i < SIM_LEASES; i++)
-			expected += sim->leases[i].id && find_hold(&sim->leases[i], p);
-		SIM_MUST(sim, found == expected, "process %d has %zu leases, not %zu", proc->pid,
-			found, expected);
+		SIM_MUST(sim, found == expected[p], "process %d has %zu leases, not %zu", proc->pid,
+			found, expected[p]);
 	}
 	SIM_MUST(sim, gm_core_session_count(sim->core) == n, "%llu sessions, not %llu",
 		U(gm_core_session_count(sim->core)), U(n));

@@ -45,7 +45,7 @@ struct step {
 
 /* ---- the model: who has which memory. Only model.c and client.c change it. */
 
-/* A chunk, by its id. */
+/* A chunk, by its id. Leases have ids of the same kind. */
 struct sim_chunk {
 	uint64_t bytes;
 	uint32_t device;
@@ -58,6 +58,7 @@ struct sim_chunk {
 	uint32_t domain;     /* whose bytes are in it; 0: none */
 	uint32_t uid;        /* who was charged for it last */
 	int lease;           /* in the model; -1: none */
+	int number;          /* of a lease: its place in the model */
 };
 
 struct sim_hold {

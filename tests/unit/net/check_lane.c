@@ -1,125 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Lanes with descriptors that are always ready: who is served, how often, and for how long. Time is
- * what the test says, so a lane that rests does so until the test lets time pass. */
+/* Who is served, how often, and for how long. */
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <utlist.h>
-
-#include "daemon/net/lane.h"
-#include "tests/tap.h"
-
-enum { MANY = 100 };
-
-static uv_loop_t loop;
-static struct gm_lanes lanes;
-
-struct source {
-	struct gm_lane_fd fd;
-	struct gm_lane_task task;
-	unsigned int served, ran;
-	unsigned int again;      /* the task posts itself so many times more */
-	uint64_t takes_ns;       /* a turn takes so long, */
-	bool waits;              /* without using the CPU */
-	struct source *sends_to; /* what is sent to this one's user in a turn takes the time */
-};
-
-static uint64_t now_ns, cpu_ns;
-
-static uint64_t fake_clock(clockid_t id)
-{
-	return id == CLOCK_MONOTONIC ? now_ns : cpu_ns;
-}
-
-static void spend(const struct source *source)
-{
-	uint64_t began_ns = 0;
-
-	if (source->sends_to)
-		began_ns = gm_lane_begin_work(&lanes);
-	now_ns += source->takes_ns;
-	cpu_ns += source->waits ? 0 : source->takes_ns;
-	if (source->sends_to)
-		gm_lane_end_work(source->sends_to->fd.lane, began_ns);
-}
-
-static void on_ready(struct gm_lane_fd *fd, uint32_t events)
-{
-	ck_assert(events & EPOLLIN);
-	((struct source *)fd)->served++;
-	spend((struct source *)fd);
-}
-
-static void on_run(struct gm_lane_task *task)
-{
-	struct source *source = (struct source *)((char *)task - offsetof(struct source, task));
-
-	source->ran++;
-	spend(source);
-	if (source->again && source->again--)
-		gm_lane_post(source->fd.lane, task);
-}
-
-static void setup(void)
-{
-	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
-	lanes.clock = fake_clock;
-}
-
-static void teardown(void)
-{
-	ck_assert_ptr_null(lanes.all);
-	ck_assert_uint_eq(lanes.n_queued, 0);
-	ck_assert_ptr_null(lanes.resting);
-	gm_lanes_close(&lanes);
-	uv_run(&loop, UV_RUN_DEFAULT);
-	ck_assert_int_eq(uv_loop_close(&loop), 0);
-}
-
-static void open_source(struct source *source, uint64_t uid)
-{
-	struct gm_lane *lane;
-
-	memset(source, 0, sizeof(*source));
-	source->fd.fd = eventfd(1, EFD_CLOEXEC);
-	source->fd.events = EPOLLIN;
-	source->fd.ready = on_ready;
-	source->task.run = on_run;
-	ck_assert_int_eq(gm_lane_get(&lanes, uid, &lane), 0);
-	ck_assert_int_eq(gm_lane_add(lane, &source->fd), 0);
-}
-
-/* One whose descriptor is not ready. */
-static void open_idle(struct source *source, uint64_t uid)
-{
-	open_source(source, uid);
-	ck_assert_int_eq(gm_lane_change(&source->fd, 0), 0);
-}
-
-static void close_source(struct source *source)
-{
-	struct gm_lane *lane = source->fd.lane;
-
-	gm_lane_withdraw(&source->task);
-	gm_lane_remove(&source->fd);
-	close(source->fd.fd);
-	gm_lane_unref(lane);
-}
-
-static unsigned int sum_served(const struct source *sources, size_t n)
-{
-	unsigned int sum = 0;
-
-	for (size_t i = 0; i < n; i++)
-		sum += sources[i].served;
-	return sum;
-}
+#include "tests/unit/net/lane_fixture.h"
 
 START_TEST(a_user_with_many_ready_sockets_gets_one_turn_like_everybody)
 {
@@ -255,32 +138,6 @@ START_TEST(events_and_tasks_of_a_user_alternate)
 END_TEST
 
 /* ---- time */
-
-enum { TURNS = 10, ENOUGH = 2000 };
-#define USEC UINT64_C(1000)
-
-static void run_turns(unsigned int n)
-{
-	for (unsigned int turn = 0; turn < n; turn++)
-		uv_run(&loop, UV_RUN_NOWAIT);
-}
-
-/* Time that the source's turns took in all. */
-static uint64_t used_ns(const struct source *source)
-{
-	return (source->served + source->ran) * source->takes_ns;
-}
-
-static void expect_alike(const struct source *a, const struct source *b)
-{
-	uint64_t more = used_ns(a) > used_ns(b) ? used_ns(a) - used_ns(b) : used_ns(b) - used_ns(a);
-	uint64_t longest = a->takes_ns > b->takes_ns ? a->takes_ns : b->takes_ns;
-
-	if (more > GM_LANE_TURN_NS + longest)
-		ck_abort_msg("one had %llu us of the loop, the other %llu us",
-			(unsigned long long)(used_ns(a) / USEC),
-			(unsigned long long)(used_ns(b) / USEC));
-}
 
 START_TEST(a_user_with_long_turns_gets_no_more_time_than_one_with_short_turns)
 {
@@ -449,27 +306,6 @@ END_TEST
 
 /* ---- turns that take long */
 
-#define LONG_NS (GM_LANE_LEAD_NS + 1000000)
-#define REST_NS (GM_LANE_REST_FACTOR * UINT64_C(1000000))
-
-static bool a_rest_is_over(void)
-{
-	const struct gm_lane *lane;
-
-	DL_FOREACH (lanes.resting, lane)
-		if (lane->rest_until_ns <= now_ns)
-			return true;
-	return false;
-}
-
-/* Lets time pass, and waits until nobody rests for whom it is over. One may have had its turn then, and rest again. */
-static void pass(uint64_t ns)
-{
-	now_ns += ns;
-	while (a_rest_is_over())
-		uv_run(&loop, UV_RUN_ONCE);
-}
-
 START_TEST(a_user_whose_turn_took_long_rests_and_the_others_do_not)
 {
 	struct source slow, other;
@@ -595,125 +431,6 @@ START_TEST(neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu)
 }
 END_TEST
 
-/* ---- users that come and go */
-
-START_TEST(a_user_who_reconnects_all_the_time_gets_no_more_time_than_one_who_stays)
-{
-	struct source comes, stays, sum = {.takes_ns = 400 * USEC};
-
-	open_source(&stays, 1001);
-	stays.takes_ns = 10 * USEC;
-	for (int i = 0; i < ENOUGH; i++) {
-		open_source(&comes, 1000);
-		comes.takes_ns = sum.takes_ns;
-		for (int n = 0; n < ENOUGH && !comes.served; n++)
-			uv_run(&loop, UV_RUN_NOWAIT);
-		ck_assert_uint_eq(comes.served, 1);
-		sum.served++;
-		close_source(&comes);
-		expect_alike(&sum, &stays);
-	}
-	close_source(&stays);
-}
-END_TEST
-
-/* Closes itself, and the lane with it, at the end of a turn that took time. */
-static void on_ready_leave(struct gm_lane_fd *fd, uint32_t events)
-{
-	(void)events;
-	((struct source *)fd)->served++;
-	now_ns += LONG_NS;
-	cpu_ns += LONG_NS;
-	close_source((struct source *)fd);
-}
-
-START_TEST(a_rest_outlives_the_connection_and_ends_in_time)
-{
-	struct source source, again, other;
-
-	open_source(&other, 1001);
-	open_source(&source, 1000);
-	source.fd.ready = on_ready_leave;
-	run_turns(TURNS);
-	ck_assert_uint_eq(source.served, 1);
-	ck_assert_ptr_null(gm_lane_find(&lanes, 1000));
-	open_source(&again, 1000);
-	ck_assert(gm_lane_rests(again.fd.lane));
-	run_turns(TURNS);
-	ck_assert_uint_eq(again.served, 0);
-	pass(REST_NS);
-	run_turns(TURNS);
-	ck_assert_uint_ge(again.served, 1);
-
-	/* Nothing is left to pay. */
-	close_source(&again);
-	now_ns += GM_LANE_REST_MAX_NS;
-	run_turns(TURNS);
-	open_source(&again, 1000);
-	ck_assert(!gm_lane_rests(again.fd.lane));
-	close_source(&again);
-	close_source(&other);
-}
-END_TEST
-
-START_TEST(what_is_done_for_a_user_without_a_connection_counts_when_it_comes)
-{
-	struct source source, other;
-
-	open_source(&other, 1001);
-	other.takes_ns = 10 * USEC;
-	uint64_t began_ns = gm_lane_begin_work(&lanes);
-	now_ns += 500 * USEC;
-	cpu_ns += 500 * USEC;
-	gm_lane_end_work_of(&lanes, 1000, began_ns);
-	open_source(&source, 1000);
-	source.takes_ns = 10 * USEC;
-	while (!source.served)
-		run_turns(1);
-	ck_assert_uint_ge(other.served, 45);
-	close_source(&source);
-	close_source(&other);
-}
-END_TEST
-
-START_TEST(each_time_is_paid_for_once_by_the_innermost_work)
-{
-	struct source outer, inner;
-
-	open_idle(&outer, 1000);
-	open_idle(&inner, 1001);
-	uint64_t outer_ns = gm_lane_begin_work(&lanes);
-	now_ns += 5 * USEC;
-	uint64_t inner_ns = gm_lane_begin_work(&lanes);
-	now_ns += 30 * USEC;
-	gm_lane_end_work(inner.fd.lane, inner_ns);
-	now_ns += 7 * USEC;
-	gm_lane_end_work(outer.fd.lane, outer_ns);
-	ck_assert_uint_eq(outer.fd.lane->virtual_ns, lanes.virtual_ns + 12 * USEC);
-	ck_assert_uint_eq(inner.fd.lane->virtual_ns, lanes.virtual_ns + 30 * USEC);
-	close_source(&outer);
-	close_source(&inner);
-}
-END_TEST
-
-START_TEST(accounts_of_users_that_left_do_not_pile_up)
-{
-	struct source stays, comes;
-
-	open_source(&stays, 1);
-	stays.takes_ns = 40 * USEC;
-	for (uint64_t uid = 1000; uid < 1000 + ENOUGH; uid++) {
-		open_source(&comes, uid);
-		comes.takes_ns = 40 * USEC;
-		run_turns(4);
-		ck_assert_uint_ge(comes.served, 1);
-		close_source(&comes);
-		ck_assert_uint_le(HASH_COUNT(lanes.left), 4);
-	}
-	close_source(&stays);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("lane");
@@ -739,12 +456,6 @@ int main(void)
 	tcase_add_test(tests, the_loop_sleeps_while_the_only_user_rests);
 	tcase_add_test(tests, a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another);
 	tcase_add_test(tests, neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu);
-	tcase_add_test(
-		tests, a_user_who_reconnects_all_the_time_gets_no_more_time_than_one_who_stays);
-	tcase_add_test(tests, a_rest_outlives_the_connection_and_ends_in_time);
-	tcase_add_test(tests, what_is_done_for_a_user_without_a_connection_counts_when_it_comes);
-	tcase_add_test(tests, each_time_is_paid_for_once_by_the_innermost_work);
-	tcase_add_test(tests, accounts_of_users_that_left_do_not_pile_up);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }
