@@ -8,7 +8,7 @@ top_srcdir=$(cd "${top_srcdir:-.}" && pwd) top_builddir=$(cd "${top_builddir:-.}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 read -ra compiler <<<"${GPUMEM_TEST_CC:-cc -std=gnu11 -g -O1}"
 
-few='adopt-half-a-lease reuse-after-death'
+few='adopt-half-a-lease no-limit'
 chosen=${GPUMEM_TEST_FAULTS:-$few}
 [ "$chosen" != all ] || chosen=$(cd "$top_srcdir/tests/sim/faults" && ls -- *.patch | sed 's/\.patch$//')
 
