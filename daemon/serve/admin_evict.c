@@ -213,7 +213,8 @@ static void evict_send(struct evict_moving *evict, struct gm_peer *peer)
 	uint64_t id = evict->head.stream.id;
 	Gm__Wire__EvictReply reply = GM__WIRE__EVICT_REPLY__INIT;
 
-	if (!first) {
+	/* A client that was told may have ended since. */
+	if (!first && !evict->found.buffers) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND,
 			"there is no such client, or it is not connected");
 	} else if (!evict->found.buffers) {
