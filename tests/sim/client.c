@@ -429,17 +429,20 @@ static void step_return_chunks(struct sim *sim, const struct step *s)
 	struct sim_lease *model = &sim->leases[lease];
 	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
 	struct gm_lease *l = sim_lease_of(sim, proc, lease);
-	uint64_t ids[32], still[32];
-	size_t n = 0, m = 0;
-	for (size_t k = 0; k < model->n_chunks && n < 32; k++)
+	uint64_t *ids = sim->ids, still[SIM_IDS];
+	size_t n = sim->again ? sim->n_ids : 0, m = 0;
+	for (size_t k = 0; !sim->again && k < model->n_chunks && n < SIM_IDS; k++)
 		if (s->c >> k % 32 & 1)
 			ids[n++] = model->chunks[k];
+	sim->n_ids = n;
 	bool shared = model->n_holds > 1 || model->name >= 0 ||
 		      sim_hold_of(sim, lease, proc)->n_views > 1;
 	for (int t = 0; t < SIM_TOKENS; t++)
 		shared |= sim->tokens[t].used && sim->tokens[t].lease == lease;
-	if (n == 0 || n == model->n_chunks || shared)
+	if (n == 0 || (n == model->n_chunks && !sim->again) || shared) {
+		sim->n_ids = 0;
 		return;
+	}
 	sim_say(sim, "process %d returns %zu chunks of lease %llu", sim->procs[proc].pid, n,
 		U(model->id));
 	for (size_t k = 0; k < n && !sim->procs[proc].liar; k++)

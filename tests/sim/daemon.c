@@ -331,9 +331,19 @@ void sim_erase_client(struct sim *sim, struct sim_proc *proc)
 
 void sim_daemon_settle(struct sim *sim)
 {
-	for (uint32_t u = 0; u < SIM_UIDS; u++)
-		while (sim->works[u] && !sim->frozen)
-			sim->works[u] = gm_core_work(sim->core, 1000 + u);
+	bool more = true;
+	/* What one user ends may be paid for by another. */
+	while (more && !sim->frozen) {
+		more = false;
+		for (uint32_t u = 0; u < SIM_UIDS && !sim->frozen; u++) {
+			if (!sim->works[u])
+				continue;
+			sim->works[u] = false;
+			if (gm_core_work(sim->core, 1000 + u))
+				sim->works[u] = true;
+			more = true;
+		}
+	}
 }
 
 /* ---- time */

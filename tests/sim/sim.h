@@ -38,6 +38,7 @@
 #define SIM_ASKS    256
 #define SIM_TOKENS  64
 #define SIM_NAMES   4 /* of each uid */
+#define SIM_IDS     32
 
 struct step {
 	uint32_t kind, a, b, c;
@@ -154,11 +155,13 @@ struct sim {
 		uint32_t place;
 	} gone[SIM_PROCS];
 	size_t n_gone;
-	int proc;       /* that the step is about */
-	uint64_t lease; /* likewise */
-	int doubt;      /* a lease of the model of which the keeper lacks something; -1: none */
-	bool settled;   /* the step need not be repeated, although the daemon died in it */
-	int store;      /* the store as it was then */
+	int proc;              /* that the step is about */
+	uint64_t lease;        /* likewise */
+	uint64_t ids[SIM_IDS]; /* of the chunks that it returns */
+	size_t n_ids;
+	int doubt;    /* a lease of the model of which the keeper lacks something; -1: none */
+	bool settled; /* the step need not be repeated, although the daemon died in it */
+	int store;    /* the store as it was then */
 	bool keeper_refills;  /* the keeper is new, and does not have everything yet */
 	bool works[SIM_UIDS]; /* something of this user ends in slices */
 	bool drained[SIM_DEVICES];
