@@ -363,10 +363,8 @@ int main(void)
 	tcase_add_test(tc, a_request_that_waits_for_memory_is_not_ended_by_a_daemon_that_stops);
 	tcase_add_loop_test(tc,
 		a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says, 0, 2);
-	/* On a GPU, the descriptors of the driver would go as well, and with them all that the program has there. */
-	if (!gm_on_gpu())
-		tcase_add_test(tc,
-			a_session_goes_on_and_its_thread_sleeps_after_the_program_closed_its_descriptors);
+	tcase_add_test(tc,
+		a_session_goes_on_and_its_thread_sleeps_after_the_program_closed_its_descriptors);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
