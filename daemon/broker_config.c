@@ -183,7 +183,7 @@ void gm_broker_config_status(const struct gm_broker *broker, char text[256])
 		broker->front.endpoint.path);
 }
 
-/* How long to wait before the service manager is told again, if it does not read. */
+/* Interval between attempts to send READY=1 while the socket of the service manager is full. */
 #define GM_BROKER_READY_MS 50
 
 static void config_on_ready(uv_timer_t *timer)

@@ -189,7 +189,7 @@ static void broker_core_probe(void *ctx, uint32_t device)
 	broker_measure(ctx, device);
 }
 
-/* What core ends in slices for one user, on that user's turns. */
+/* A task that runs gm_core_work() for one user, a slice on each of the user's turns. */
 struct gm_broker_work {
 	struct gm_lane_task task;
 	struct gm_broker *broker;

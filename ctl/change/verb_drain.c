@@ -27,7 +27,7 @@
 /* How many holders a line of progress names. */
 #define DRAIN_NAMED 4
 #define DRAIN_LINE  512
-/* Of the holders that a line names, so that it has room for the rest. */
+/* Maximum length of the list of holders in a progress line. The rest of the line has room for the sums. */
 #define DRAIN_NAMED_TEXT 361
 
 static const struct gm_column columns[] = {

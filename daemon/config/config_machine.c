@@ -222,8 +222,9 @@ static bool machine_matters(const struct gm_config *config)
 	return config->n_devices || config->n_strangers;
 }
 
-/* Opens the devices as the daemon would. The daemon's log has what the backends say meanwhile. A driver that is there and does
- * not work for this user may work for the daemon's user: *ret_certain says whether a daemon here would fail, too. */
+/* Opens the devices as the daemon does, and discards the messages of the backends: the daemon logs them at its start. Sets
+ * *ret_certain to false if the daemon may succeed although this process failed: an installed driver can refuse this user and
+ * accept the daemon's user. */
 static int machine_look(const struct gm_config *config, const char *backend,
 	struct gm_config_machine *ret, bool *ret_certain, char why[256])
 {

@@ -232,7 +232,7 @@ static int value_parse_pool(
 		value->share = true;
 		return 0;
 	}
-	/* A user who writes 0.25 or 25 means a share, not so many bytes. */
+	/* 0.25 and 25 are rejected, because the user most likely meant a percentage. */
 	char bare[GM_UNITS_WHY];
 	if ((strchr(text, '.') && strspn(text, "0123456789.") == n) || gm_parse_bare(text, bare))
 		return value_refuse(

@@ -28,7 +28,7 @@ struct gm_quota {
 	uint64_t id;  /* of the record of what was set at run time */
 	uint32_t place;
 	uint64_t clients;
-	/* Of a run: the name that was given to gpumem-run (named), or else that of its first client. */
+	/* Display name of a run: the argument of gpumem-run --name if named is set, otherwise the name of its first client. */
 	char label[GM_LIMIT_NAME_BYTES + 1];
 	bool named;
 	/* A limit of a client's name has an account for each user whose clients have that name. In

@@ -43,13 +43,13 @@ struct gm_keep_options {
 	const char *program;  /* to start if nobody listens; NULL: somebody else starts it */
 	uint64_t ledger_most; /* bytes; 0: as many as it ever takes */
 	uint64_t wait_ms;     /* how long to wait for the keeper */
-	int *left; /* descriptors that gm_keep_leave() stored, up to -1; NULL: none. Each is closed when it was read */
+	int *left; /* descriptors stored by gm_keep_leave(), terminated by -1; NULL: none. Closed once read */
 };
 
 /*
- * Connects to the keeper, or starts one, and takes back everything that it holds. Gives it what the daemon before left with the
- * service manager; if the keeper dies meanwhile, everything is left there again. Opens the ledger
- * that is among it, or makes a new one; a ledger whose header is damaged is replaced, which the log
+ * Connects to the keeper, or starts one, and takes back everything that the keeper holds. Deposits the items that the previous
+ * daemon left with the service manager. If the keeper dies before it has all of these items, they are stored with the service
+ * manager again. Opens the ledger found among the items, or creates one; a ledger whose header is damaged is replaced, which the log
  * says. Blocks, for wait_ms at most. On error, returns a negative errno, and why names the cause and the
  * remedy:
  *   -EPERM             the socket, or the process behind it, belongs to somebody else

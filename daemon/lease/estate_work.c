@@ -100,7 +100,7 @@ bool gm_estate_work_do(struct gm_estate_user *user, uint64_t *slice)
 			estate_work_on_lease(user, slice);
 		else
 			estate_work_on_session(user, slice);
-		/* What has no chunk takes its time, too. */
+		/* A lease without chunks counts towards the slice as well. */
 		*slice -= *slice == before;
 	}
 	bool more = user->ending || user->leaving;

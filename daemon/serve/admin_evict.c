@@ -52,7 +52,7 @@ struct evict_moving {
 	struct evict_found found;
 };
 
-/* So many clients or rows are looked at before the clock is. */
+/* Number of clients or rows to examine between two looks at the clock. */
 #define GM_EVICT_LEAST 8
 
 /* Finds the next client that is meant. Clients that are not connected are left out. Returns 1, 0 if there is none left, or

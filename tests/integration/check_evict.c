@@ -113,7 +113,7 @@ static uint64_t pooled_on(uint32_t device)
 static void require_nothing_held(void)
 {
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	/* What clients left is released in slices. */
+	/* Memory of clients that ended is released in slices. */
 	GM_UNTIL(held_on(0) + held_on(1) == 0);
 	GM_UNTIL(gm_device_bytes(&daemon_) == pooled_on(0) + (gm_on_gpu() ? 0 : pooled_on(1)));
 }

@@ -105,7 +105,7 @@ uint64_t gm_daemon_cpu_ns(const struct gm_daemon *daemon);
 /* How many fds the daemon has open. */
 size_t gm_daemon_fds(const struct gm_daemon *daemon);
 
-/* What the daemon calls the user of this process: "user ann", or "user 1000" without a name. */
+/* Returns the daemon's name for the user of this process: "user ann", or "user 1000" without a name. */
 const char *gm_own_user(void);
 
 /* This process becomes one of a user who is nobody special, and stays so. Only root can. */

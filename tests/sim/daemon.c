@@ -332,7 +332,7 @@ void sim_erase_client(struct sim *sim, struct sim_proc *proc)
 void sim_daemon_settle(struct sim *sim)
 {
 	bool more = true;
-	/* What one user ends may be paid for by another. */
+	/* A session of one user may end a lease that another user pays for. */
 	while (more && !sim->frozen) {
 		more = false;
 		for (uint32_t u = 0; u < SIM_UIDS && !sim->frozen; u++) {
@@ -474,7 +474,7 @@ static void adopt(struct sim *sim)
 			kind);
 	sim->adopted += result.adopted[GM_RECORD_LEASE];
 	sim->given_up += result.incomplete;
-	/* What nobody claimed is closed, unless adoption itself destroys it. */
+	/* Descriptors that adoption did not claim are closed. */
 	for (size_t i = 0; i < sim->n_chunks; i++)
 		if (sim->chunks[i].keeper && !sim->chunks[i].daemon)
 			sim->chunks[i].keeper = false;

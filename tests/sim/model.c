@@ -297,7 +297,7 @@ void sim_model_lose(struct sim *sim)
 		else if (lost)
 			sim_model_give_up(sim, i);
 	}
-	/* What nobody leased is gone; what a process left behind and the keeper lost is foreign now. */
+	/* Pooled chunks are gone. Orphaned chunks that the keeper lost count as foreign. */
 	for (size_t i = 0; i < sim->n_chunks; i++) {
 		struct sim_chunk *c = &sim->chunks[i];
 		if (c->lease < 0 && !(c->left && c->keeper))

@@ -212,7 +212,7 @@ void sim_daemon_pass(struct sim *sim, uint64_t ns);
 /* Does all slices of what ends. */
 void sim_daemon_settle(struct sim *sim);
 void sim_daemon_sample(struct sim *sim, uint32_t device);
-/* What the device has in use. */
+/* Returns the number of bytes in use on the device. */
 uint64_t sim_device_used(const struct sim *sim, uint32_t device);
 uint64_t sim_roll(struct sim *sim);
 int sim_write_client(struct sim *sim, struct sim_proc *proc);

@@ -288,7 +288,7 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 					 "the host backend, and device 0 is a GPU (host "
 					 "memory 0)\n"));
 
-	/* What leaves nothing, or limits nothing: also a default, and on one device or on all. */
+	/* Settings that leave no memory, or that limit nothing. Defaults count as well. */
 	static const char idle[] = "[gpumemd]\nmin_free = 900G\n[limit uid:0]\nmax = 901G\n"
 				   "[limit uid:1]\nmax = 900G\n[device 0 limit uid:1]\nmax = 1T\n"
 				   "[device 1 limit uid:2]\nmax = 2G\n[limit uid:3]\nmax = none\n";

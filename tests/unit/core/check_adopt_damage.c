@@ -318,7 +318,7 @@ START_TEST(a_session_that_was_being_taken_apart_leaves_nothing_and_is_no_damage)
 	ck_assert_uint_eq(all_damaged() + result.lost + result.incomplete, 0);
 	ck_assert_ptr_null(gm_core_find_session(fake.core, ids[0]));
 	other = back(ids[1], others);
-	/* What the other one has open is all that is left, and its maker's user pays for it. */
+	/* Only the lease opened by the other session is left, and the user of its maker pays for it. */
 	ck_assert_uint_eq(gm_core_lease_count(fake.core), 2);
 	ck_assert_uint_eq(gm_session_held(other, 0), 2 * MiB);
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 4 * MiB);

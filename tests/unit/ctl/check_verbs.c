@@ -149,7 +149,7 @@ START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
 	has(text, ", pid 4711 of user root has\n  10.0G of it; see gpumemctl who 1\n");
 	has(text, "! 1 client in quarantine, holding 2.0G");
 	has(text, "! 2 requests are waiting; see gpumemctl queue\n");
-	/* What clients in quarantine hold is leased, too. */
+	/* Memory of clients in quarantine counts as leased. */
 	has(text, " 48.0G ");
 	has(text, "critical");
 	has(text, "DECLARED");

@@ -114,7 +114,7 @@ START_TEST(a_long_sentence_is_cut_between_two_characters)
 		ck_assert_uint_ge(strlen(trouble.text), sizeof(trouble.text) - 3);
 		ck_assert(gm_text_ok(trouble.text));
 	}
-	/* What fits stays as it is: gm_message() shows what is not printable. */
+	/* A text that fits is copied unchanged: gm_message() escapes unprintable characters. */
 	gm_trouble_set(&trouble, GPUMEM_E_INVALID, "%s", "a\nb\xe2");
 	ck_assert_str_eq(trouble.text, "a\nb\xe2");
 }
