@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
@@ -457,12 +458,40 @@ void gm_worker_start(struct gm_worker *worker, gm_worker_fn fn, void *argument)
 	*worker = (struct gm_worker){.pid = pid, .channel = ends[0]};
 }
 
+/* Prints the name of each thread of a process and the kernel function in which it waits. */
+static void print_threads(pid_t pid)
+{
+	char path[64 + 2 * NAME_MAX], line[64];
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	DIR *tasks = opendir(path);
+	for (struct dirent *e; tasks && (e = readdir(tasks));) {
+		if (e->d_name[0] == '.')
+			continue;
+		fprintf(stderr, "# thread %s:", e->d_name);
+		static const char *const files[] = {"comm", "wchan", "syscall"};
+		for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%s/%s", (int)pid, e->d_name,
+				files[i]);
+			FILE *f = fopen(path, "re");
+			if (f && fgets(line, sizeof(line), f))
+				fprintf(stderr, " %.*s", (int)strcspn(line, "\n"), line);
+			if (f)
+				fclose(f);
+		}
+		fputc('\n', stderr);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
 static int reap(struct gm_worker *worker)
 {
 	int pidfd = open_pidfd(worker->pid);
 	struct pollfd fd = {.fd = pidfd, .events = POLLIN};
-	if (pidfd < 0 || poll(&fd, 1, GM_PATIENCE_MS) != 1)
+	if (pidfd < 0 || poll(&fd, 1, GM_PATIENCE_MS) != 1) {
+		print_threads(worker->pid);
 		GM_FAIL("a worker did not end");
+	}
 	close(pidfd);
 	int status;
 	GM_REQUIRE(waitpid(worker->pid, &status, 0) == worker->pid);
