@@ -227,7 +227,7 @@ static int broker_core_work(void *ctx, uid_t payer_uid)
 	struct gm_broker_work *work = calloc(1, sizeof(*work));
 	if (!work)
 		return -ENOMEM;
-	int r = gm_lane_get(&broker->hub.lanes, payer_uid, &work->lane);
+	int r = gm_lane_get(&broker->hub.lanes, payer_uid | GM_LANE_ENDS, &work->lane);
 	if (r < 0) {
 		free(work);
 		return r;

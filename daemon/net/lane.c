@@ -230,7 +230,7 @@ static void lane_charge(struct gm_lane *lane, uint64_t spent_ns, uint64_t now_ns
 		lane->virtual_ns = lanes->virtual_ns;
 	lane->virtual_ns += spent_ns;
 	uint64_t lead_ns = lane->virtual_ns - lanes->virtual_ns;
-	if (lead_ns > GM_LANE_LEAD_NS && lane->key & GM_LANE_ADMIN)
+	if (lead_ns > GM_LANE_LEAD_NS && lane->key & (GM_LANE_ADMIN | GM_LANE_ENDS))
 		lane->virtual_ns = lanes->virtual_ns + GM_LANE_LEAD_NS;
 	else if (lead_ns > GM_LANE_LEAD_NS)
 		lane_begin_rest(lane, lead_ns - GM_LANE_LEAD_NS, now_ns);
@@ -571,7 +571,7 @@ static bool lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *la
 	uint64_t own = 0;
 
 	if (lane)
-		own = 1 + lane_connection_fds(lane->connections, lane->clients) +
+		own = GM_LANE_USER_FDS + lane_connection_fds(lane->connections, lane->clients) +
 		      (uint64_t)lane->clients * GM_LANE_SESSION_FDS;
 	return gm_fd_budget_allows_connection(lanes->budget, own, n);
 }
@@ -584,7 +584,7 @@ bool gm_lane_awaits_clients(const struct gm_lane *lane)
 bool gm_lane_may_connect(const struct gm_lanes *lanes, const struct gm_lane *lane)
 {
 	return gm_lane_awaits_clients(lane) ||
-	       lane_may_open(lanes, lane, GM_LANE_CONNECTION_FDS + (lane ? 0 : 1));
+	       lane_may_open(lanes, lane, GM_LANE_CONNECTION_FDS + (lane ? 0 : GM_LANE_USER_FDS));
 }
 
 bool gm_lane_may_join(const struct gm_lanes *lanes, const struct gm_lane *lane)

@@ -30,8 +30,9 @@
  *
  * How long a send takes is up to its receiver, and no slice bounds it. A lane whose virtual time is
  * more than GM_LANE_LEAD_NS ahead rests for GM_LANE_REST_FACTOR times the excess. While it rests,
- * the loop serves nothing of it; the ends of its processes wait, too. Then it goes on where it was.
- * Administrators' lanes never rest: their lead is cut.
+ * the loop serves nothing of it. Then it goes on where it was. Administrators' lanes never rest:
+ * their lead is cut. The same holds for a user's second lane, GM_LANE_ENDS, because others may wait for
+ * the memory of a process that has ended.
  *
  * What a user owes outlives its connections: an account without a descriptor stays, one for each
  * user, until the others have had as much of the loop and the rest is over. Results of the
@@ -117,6 +118,9 @@ void gm_lanes_close(struct gm_lanes *lanes);
 /* A lane's key is the uid that pays (identity.h). Connections over the administrators' socket have this bit in it, so
  * that what a user does on the other socket does not delay them. */
 #define GM_LANE_ADMIN (UINT64_C(1) << 32)
+/* The ends of the user's processes, and the release of what they held, have this bit. Nothing is sent to the user on
+ * such a turn. */
+#define GM_LANE_ENDS (UINT64_C(1) << 33)
 /* The key of no user: (uid_t)-1. */
 #define GM_LANE_NOBODY UINT64_C(0xffffffff)
 
@@ -141,9 +145,10 @@ void gm_lane_end_work_of(struct gm_lanes *lanes, uint64_t key, uint64_t began_ns
  * a turn, always. Work must make some progress before it asks. */
 bool gm_lane_time_is_up(const struct gm_lane *lane);
 
-/* How many descriptors a connection has: its socket and its pidfd. And a session: its bell, the
+/* How many descriptors a user has: its two lanes. A connection: its socket and its pidfd. And a session: its bell, the
  * client's page and, once it was resumed, the page before. A session in quarantine has no bell, but keeps
  * the pidfd. */
+#define GM_LANE_USER_FDS       2
 #define GM_LANE_CONNECTION_FDS 2
 #define GM_LANE_SESSION_FDS    3
 /* A client in quarantine keeps room for its connection. Otherwise other clients could take that room after a

@@ -96,6 +96,7 @@ void gm_client_forget(struct gm_client *client)
 	gm_pages_deinit(&client->pages);
 	gm_pages_deinit(&client->former);
 	gm_lane_remove(&client->process);
+	gm_lane_unref(client->ends);
 	gm_lane_left(client->lane);
 	gm_lane_unref(client->lane);
 	gm_identity_unref(client->identity);
@@ -338,19 +339,27 @@ int gm_client_enter(struct gm_client *client, struct gm_identity *identity)
 	client->process.fd = identity->pidfd;
 	client->process.events = EPOLLIN;
 	client->process.ready = client_on_process_end;
-	int r = gm_lane_add(client->lane, &client->process);
+	int r = gm_lane_get(&clients->hub->lanes, client->lane->key | GM_LANE_ENDS, &client->ends);
 	if (r < 0)
 		return r;
+	r = gm_lane_add(client->ends, &client->process);
+	if (r < 0)
+		goto no_watch;
 	HASH_ADD(hh, clients->by_id, id, sizeof(client->id), client);
 	if (!client->hh.tbl) {
-		gm_lane_remove(&client->process);
-		return -ENOMEM;
+		r = -ENOMEM;
+		goto no_entry;
 	}
 
 	DL_APPEND(clients->list, client);
 	gm_lane_joined(client->lane);
 	client->identity = gm_identity_ref(identity);
 	return 0;
+no_entry:
+	gm_lane_remove(&client->process);
+no_watch:
+	gm_lane_unref(client->ends);
+	return r;
 }
 
 static int client_new(struct gm_clients *clients, struct gm_peer *peer, const char *name,

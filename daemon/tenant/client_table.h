@@ -49,6 +49,7 @@ struct gm_client {
 	} refused[GM_CLIENT_REFUSED];
 	uint32_t next_refused;
 	struct gm_lane *lane;
+	struct gm_lane *ends;          /* GM_LANE_ENDS of the same user */
 	struct gm_lane_fd process;     /* its pidfd */
 	struct gm_client *prev, *next; /* oldest first */
 	struct gm_client *away_prev,

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/integration/scene.h"
@@ -199,6 +201,82 @@ START_TEST(of_requests_that_go_with_their_client_the_journal_says_once_whose_the
 	GM_REQUIRE_EQ(logged_times(line), 1);
 	GM_REQUIRE_EQ(logged_times("the session went away"), 1);
 	gm_raw_join(&s.b, &s.daemon);
+	gm_scene_stop(&s);
+}
+END_TEST
+
+/* How many epoll watches a client has on its own connection: COPIES of its descriptor, in SETS sets. */
+enum { COPIES = 500, SETS = 1000 };
+
+/* A process of another user. The kernel wakes all its watches during an answer, so its user rests afterwards. It asks
+ * again at once, and tells the number of that answer. */
+static void rester(int channel, void *argument)
+{
+	int copies[COPIES];
+	struct rlimit files = {COPIES + SETS + 64, COPIES + SETS + 64};
+	struct epoll_event event = {.events = EPOLLIN};
+	Gm__Wire__GetStatus ask = GM__WIRE__GET_STATUS__INIT;
+	struct gm_raw raw;
+	uint64_t sequence;
+
+	GM_REQUIRE_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	for (size_t i = 0; i < COPIES; i++) {
+		copies[i] = dup(raw.socket);
+		GM_REQUIRE(copies[i] >= 0);
+	}
+	for (size_t i = 0; i < SETS; i++) {
+		int set = epoll_create1(EPOLL_CLOEXEC);
+		GM_REQUIRE(set >= 0);
+		for (size_t n = 0; n < COPIES; n++)
+			GM_REQUIRE_EQ(epoll_ctl(set, EPOLL_CTL_ADD, copies[n], &event), 0);
+	}
+	gm_say_word(channel, 'r');
+
+	gm_hear_word(channel, 'g');
+	gm_raw_send(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &ask));
+	gm_raw_send(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &ask));
+	GM_REQUIRE(gm_raw_receive(&raw));
+	gm_say_word(channel, 'f');
+	GM_REQUIRE(gm_raw_receive(&raw));
+	sequence = raw.packet->sequence;
+	gm_say(channel, &sequence, sizeof(sequence));
+}
+
+/* A process of the same user. It has all of the device until it is killed. */
+static void holder(int channel, void *argument)
+{
+	struct gm_raw raw;
+
+	gm_become_stranger();
+	gm_raw_join(&raw, argument);
+	GM_REQUIRE_EQ(gm_scene_lease(&raw, 1024 * MiB, NULL), GPUMEM_OK);
+	gm_say_word(channel, 'r');
+	gm_hear_word(channel, 'g');
+}
+
+START_TEST(the_memory_of_a_process_comes_back_while_its_user_rests)
+{
+	struct gm_worker resting, ending;
+	uint64_t granted, answered;
+
+	gm_scene_start(&s, NULL);
+	gm_worker_start(&ending, holder, &s.daemon);
+	gm_hear_word(ending.channel, 'r');
+	gm_worker_start(&resting, rester, &s.daemon);
+	gm_hear_word(resting.channel, 'r');
+	uint64_t id = gm_scene_ask(&s.b, 1024 * MiB, 3600000);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
+
+	gm_say_word(resting.channel, 'g');
+	gm_hear_word(resting.channel, 'f');
+	gm_worker_kill(&ending);
+	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
+	granted = s.b.packet->sequence;
+	gm_hear(resting.channel, &answered, sizeof(answered));
+	GM_REQUIRE(granted < answered);
+	gm_worker_join(&resting);
 	gm_scene_stop(&s);
 }
 END_TEST
@@ -566,6 +644,8 @@ int main(void)
 	tcase_add_test(tcase, a_waiting_request_goes_with_its_client);
 	tcase_add_loop_test(tcase,
 		of_requests_that_go_with_their_client_the_journal_says_once_whose_they_were, 0, 2);
+	if (GM_TAP_WITH_USERS(the_memory_of_a_process_comes_back_while_its_user_rests))
+		tcase_add_test(tcase, the_memory_of_a_process_comes_back_while_its_user_rests);
 	tcase_add_test(tcase, what_could_never_be_granted_does_not_wait);
 	tcase_add_test(tcase, two_who_hold_half_and_wait_for_more_are_told_so);
 	tcase_add_test(tcase, a_client_with_many_waiting_requests_can_still_return_memory);

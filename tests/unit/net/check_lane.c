@@ -404,6 +404,25 @@ START_TEST(a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another)
 }
 END_TEST
 
+START_TEST(the_ends_of_a_users_processes_do_not_wait_while_it_rests)
+{
+	struct source slow, end;
+
+	open_source(&slow, 1000);
+	slow.takes_ns = LONG_NS;
+	run_turns(TURNS);
+	ck_assert(gm_lane_rests(slow.fd.lane));
+
+	open_source(&end, 1000 | GM_LANE_ENDS);
+	end.takes_ns = LONG_NS;
+	run_turns(TURNS);
+	ck_assert_uint_eq(end.served, TURNS);
+	ck_assert_uint_eq(slow.served, 1);
+	close_source(&slow);
+	close_source(&end);
+}
+END_TEST
+
 START_TEST(neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu)
 {
 	struct source admin, user;
@@ -455,6 +474,7 @@ int main(void)
 	tcase_add_test(tests, a_user_whose_task_took_long_rests_with_all_its_tasks);
 	tcase_add_test(tests, the_loop_sleeps_while_the_only_user_rests);
 	tcase_add_test(tests, a_user_pays_for_what_is_sent_to_it_in_the_turn_of_another);
+	tcase_add_test(tests, the_ends_of_a_users_processes_do_not_wait_while_it_rests);
 	tcase_add_test(tests, neither_administrators_rest_nor_users_whose_turn_waited_for_the_cpu);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
