@@ -342,7 +342,12 @@ static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer
 
 	while (out->n < GM_ADMIN_BUFFERS) {
 		struct gm_pages_row *found = &out->rows[out->n];
-		if (gm_pages_next_row(&client->pages, &rows, room, now, &at->row, found) <= 0)
+		int r = gm_pages_next_row(&client->pages, &rows, room, now, &at->row, found);
+		if (r == -EAGAIN && gm_peer_time_is_up(peer))
+			return false;
+		if (r == -EAGAIN)
+			continue;
+		if (r <= 0)
 			return true;
 		room[found->device] -= found->bytes;
 		at->tracked[found->device] += found->bytes;
@@ -457,8 +462,7 @@ static int admin_buffers_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		}
 		at.untracked += admin_add_totals(&at, client, &out);
-		enough = ++pages == GM_ADMIN_PAGES ||
-			 (out.n + out.n_totals >= GM_ANSWER_LEAST && gm_peer_time_is_up(peer));
+		enough = ++pages == GM_ADMIN_PAGES || gm_peer_time_is_up(peer);
 	}
 	if (enough)
 		more = gm_clients_after(clients, at.client) != NULL;

@@ -96,11 +96,17 @@ static int evict_find(
 	}
 	for (uint32_t i = 0; i < evict->head.serve->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
-	for (int n = 1; gm_pages_next_row(&client->pages, &evict->rows, held, gm_clock_ns(),
-				&evict->row, &row) > 0;
-		n++) {
+	for (int n = 1;; n++) {
+		int r = gm_pages_next_row(
+			&client->pages, &evict->rows, held, gm_clock_ns(), &evict->row, &row);
+		if (r == -EAGAIN && gm_peer_time_is_up(peer))
+			return 1;
+		if (r == -EAGAIN)
+			continue;
+		if (r <= 0)
+			return 0;
 		if (what->row && row.number != what->row)
-			break;
+			return 0;
 		found->last = row;
 		found->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
 		if (evict_can_move(&row, what->restore)) {
@@ -111,7 +117,6 @@ static int evict_find(
 		if (n % GM_EVICT_LEAST == 0 && gm_peer_time_is_up(peer))
 			return 1;
 	}
-	return 0;
 }
 
 static void evict_refuse(

@@ -329,15 +329,15 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
 	struct gm_pages_row *ret)
 {
-	if (pages->client_fd < 0)
+	if (pages->client_fd < 0 || *at >= GM_LIMIT_TRACKED_BUFFERS)
 		return 0;
-	while (*at < GM_LIMIT_TRACKED_BUFFERS) {
-		if (!rows->valid || *at - rows->first >= GM_PAGES_ROWS) {
-			int r = pages_read_rows(pages, *at, rows);
-			if (r < 0)
-				return r;
-		}
+	if (!rows->valid || *at - rows->first >= GM_PAGES_ROWS) {
+		int r = pages_read_rows(pages, *at, rows);
+		if (r < 0)
+			return r;
+	}
 
+	while (*at - rows->first < GM_PAGES_ROWS) {
 		const struct gm_page_note *note = &rows->notes[*at - rows->first];
 		const struct gm_page_row *row = &rows->rows[(*at)++ - rows->first];
 		uint32_t place = pages->version < GM_PAGE_VERSION_NOTES ? 0 : row->place;
@@ -361,7 +361,7 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		ret->growth.used = gm_min(row->growth.used, row->bytes);
 		return 1;
 	}
-	return 0;
+	return *at < GM_LIMIT_TRACKED_BUFFERS ? -EAGAIN : 0;
 }
 
 /* ---- call stacks */

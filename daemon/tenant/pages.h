@@ -86,7 +86,8 @@ _Static_assert(GM_LIMIT_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has who
  * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
  * cannot be true, or that the client is writing. A tag, type or precision that is not printable becomes
  * "". held says how much the client holds of each device. Returns 1 if there is a buffer, 0 if there are
- * no more, or a negative errno. Reading a whole page takes 80 system calls at most, whatever is on it.
+ * no more, or a negative errno. -EAGAIN: none is in the next GM_PAGES_ROWS rows, and *at is behind those. Thus a call
+ * takes 5 system calls at most, whatever is on the page.
  */
 int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,

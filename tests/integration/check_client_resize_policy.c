@@ -98,9 +98,18 @@ END_TEST
 static const Gm__Wire__Buffer *listed(struct gm_raw *raw)
 {
 	Gm__Wire__GetBuffers get = GM__WIRE__GET_BUFFERS__INIT;
+	size_t rows = 0;
+
 	gm_raw_observe(raw, &daemon_);
-	GM_REQUIRE_EQ(gm_raw_call(raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get)), GPUMEM_OK);
-	GM_REQUIRE(!raw->packet->more);
+	gm_raw_send(raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get));
+	do {
+		GM_REQUIRE(gm_raw_receive(raw));
+		rows += raw->packet->buffers->n_buffers;
+	} while (raw->packet->more);
+	GM_REQUIRE_EQ(rows, 1);
+
+	gm_raw_send(raw, GM_RAW_PACKET(GET_BUFFERS, get_buffers, &get));
+	GM_REQUIRE(gm_raw_receive(raw));
 	GM_REQUIRE_EQ(raw->packet->buffers->n_buffers, 1);
 	return raw->packet->buffers->buffers[0];
 }
