@@ -109,23 +109,21 @@ static void broker_on_stop(void *ctx, bool forget)
 	raise(SIGTERM);
 }
 
-static bool broker_on_reload(void *ctx, char detail[GM_DETAIL_BYTES])
+static int broker_on_reload(void *ctx)
 {
 	struct gm_broker *broker = ctx;
-	if (broker->stopping) {
-		snprintf(detail, GM_DETAIL_BYTES, "the daemon is stopping");
-		return false;
-	}
-	return gm_broker_config_reload(broker, detail);
+
+	if (broker->stopping)
+		return -ESHUTDOWN;
+	return gm_broker_config_reload(broker);
 }
 
 static void broker_on_signal(uv_signal_t *handle, int number)
 {
 	struct gm_broker *broker = handle->data;
-	char detail[GM_DETAIL_BYTES];
 	if (number == SIGHUP) {
 		if (!broker->stopping)
-			(void)gm_broker_config_reload(broker, detail);
+			(void)gm_broker_config_reload(broker);
 		return;
 	}
 	if (broker->asked_to_stop && number == SIGTERM)
@@ -157,6 +155,7 @@ static void broker_finish(struct gm_broker *broker, int result)
 		_exit(gm_broker_exit_status(result));
 	}
 
+	gm_broker_config_end_reload(broker);
 	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
 	gm_broker_keep_close(broker);
@@ -213,6 +212,9 @@ static int broker_start_loop(struct gm_broker *broker)
 	}
 	uv_prepare_init(&broker->loop, &broker->turn); /* cannot fail */
 	broker->turn.data = broker;
+	r = gm_broker_config_init_reload(broker);
+	if (r < 0)
+		return broker_fail(r, "the event loop");
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		r = uv_signal_init(&broker->loop, &broker->signals[i]);
@@ -440,7 +442,7 @@ static int broker_start_serving(struct gm_broker *broker)
 	int r = gm_front_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
-	gm_broker_config_apply_bounds(broker);
+	gm_broker_config_apply_users(broker);
 	return 0;
 }
 

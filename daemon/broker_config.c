@@ -5,6 +5,7 @@
  * about.
  */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "daemon/broker_private.h"
 #include "daemon/config/config_account.h"
 #include "daemon/config/config_machine.h"
+#include "daemon/serve/admin_daemon.h"
 #include "daemon/serve/admin_limits.h"
 #include "daemon/serve/journal.h"
 #include "daemon/serve/watch.h"
@@ -47,25 +49,37 @@ static void config_check_users(const struct gm_broker *broker)
 	}
 }
 
-/* Reads who has which name, and who pays for whom. */
-static void config_read_users(struct gm_broker *broker)
+/* Reads who has which name, who pays for whom, and who administers. */
+static void config_read_users(const struct gm_config *config, struct gm_broker_reading *reading)
 {
 	const char *root = gm_platform_root();
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/etc/passwd", root);
 	gm_uid_name_read(path);
-	gm_subuids_read(&broker->hub.subuids, root);
-	config_check_users(broker);
+	reading->subuids_known = gm_subuids_read(root, &reading->subuids) == 0;
+	reading->admin_group = gm_broker_config_admin_group(config);
 }
 
-void gm_broker_config_apply_bounds(struct gm_broker *broker)
+static void config_apply_users(struct gm_broker *broker, struct gm_broker_reading *reading)
 {
 	const struct gm_config *config = broker->config;
-	broker->serve.admin_group = gm_broker_config_admin_group(config);
-	config_read_users(broker);
+
+	broker->serve.admin_group = reading->admin_group;
+	if (reading->subuids_known) {
+		gm_subuids_deinit(&broker->hub.subuids);
+		broker->hub.subuids = reading->subuids;
+		reading->subuids_known = false;
+	}
+	config_check_users(broker);
 	gm_front_set_bounds(&broker->front, config);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
+}
+
+void gm_broker_config_apply_users(struct gm_broker *broker)
+{
+	config_read_users(broker->config, &broker->reading);
+	config_apply_users(broker, &broker->reading);
 }
 
 void gm_broker_config_log(enum gm_log_level level, const char *text)
@@ -152,7 +166,7 @@ static bool config_change(
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
 	gm_say(detail, "%s", fixed ? fixed : "");
 	free(fixed);
-	gm_broker_config_apply_bounds(broker);
+	config_apply_users(broker, &broker->reading);
 	if (old != broker->started)
 		gm_config_free(old);
 	gm_broker_config_check(broker);
@@ -216,29 +230,107 @@ static void config_say_mistakes(const char *text, char detail[GM_DETAIL_BYTES])
 		rest);
 }
 
-bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
+/* Applies what was read. Returns false if everything stays as it was; detail says the first cause. On success, detail
+ * names the keys that need a restart. */
+static bool config_take(struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_config *config = NULL;
-	char *error = NULL;
-	bool changed = false;
-	gm_config_account_stay_local();
-	gm_service_reloading();
-	int r = gm_broker_config_load(broker, broker->serve.n_devices, &config, &error);
-	if (r < 0) {
-		config_say_mistakes(error ? error : strerror(-r), detail);
-		if (error)
-			gm_broker_config_log(GM_LOG_ERROR, error);
-		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
-		free(error);
-	} else if (!config_change(broker, config, detail)) {
-		gm_log(GM_LOG_ERROR, "limits: %s", detail);
-		gm_log(GM_LOG_ERROR, "the configuration stays as it was");
-		gm_config_free(config);
-	} else {
-		gm_log(GM_LOG_INFO, "configuration reloaded");
-		changed = true;
-	}
+	struct gm_broker_reading *reading = &broker->reading;
 
-	gm_broker_config_say_ready(broker);
-	return changed;
+	if (reading->result < 0) {
+		config_say_mistakes(
+			reading->error ? reading->error : strerror(-reading->result), detail);
+		if (reading->error)
+			gm_broker_config_log(GM_LOG_ERROR, reading->error);
+	} else if (config_change(broker, reading->config, detail)) {
+		reading->config = NULL;
+		gm_log(GM_LOG_INFO, "configuration reloaded");
+		return true;
+	} else {
+		gm_log(GM_LOG_ERROR, "limits: %s", detail);
+	}
+	gm_log(GM_LOG_ERROR, "the configuration stays as it was");
+	return false;
+}
+
+/* Frees what was not applied. */
+static void config_drop_read(struct gm_broker_reading *reading)
+{
+	if (reading->subuids_known)
+		gm_subuids_deinit(&reading->subuids);
+	reading->subuids_known = false;
+	gm_config_free(reading->config);
+	reading->config = NULL;
+	free(reading->error);
+	reading->error = NULL;
+}
+
+static void *config_read_again(void *argument)
+{
+	struct gm_broker *broker = argument;
+	struct gm_broker_reading *reading = &broker->reading;
+
+	gm_config_account_stay_local();
+	reading->result = gm_broker_config_load(
+		broker, broker->serve.n_devices, &reading->config, &reading->error);
+	if (reading->result == 0)
+		config_read_users(reading->config, reading);
+	uv_async_send(&reading->done); /* cannot fail */
+	return NULL;
+}
+
+static void config_on_read(uv_async_t *done)
+{
+	struct gm_broker *broker = done->data;
+	struct gm_broker_reading *reading = &broker->reading;
+	char detail[GM_DETAIL_BYTES];
+
+	if (!reading->under_way)
+		return;
+	if (reading->threaded)
+		pthread_join(reading->thread, NULL);
+	reading->under_way = false;
+	if (!broker->stopping) {
+		bool changed = config_take(broker, detail);
+		gm_broker_config_say_ready(broker);
+		gm_admin_reloaded(&broker->serve, changed, detail);
+	}
+	config_drop_read(reading);
+	if (reading->again && !broker->stopping)
+		(void)gm_broker_config_reload(broker);
+}
+
+int gm_broker_config_init_reload(struct gm_broker *broker)
+{
+	broker->reading.done.data = broker;
+	return uv_async_init(&broker->loop, &broker->reading.done, config_on_read);
+}
+
+bool gm_broker_config_reload(struct gm_broker *broker)
+{
+	struct gm_broker_reading *reading = &broker->reading;
+	sigset_t all, before;
+
+	reading->again = reading->under_way;
+	if (reading->under_way)
+		return false;
+	gm_service_reloading();
+	reading->under_way = true;
+	/* Signals are for the loop. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	reading->threaded = pthread_create(&reading->thread, NULL, config_read_again, broker) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!reading->threaded)
+		config_read_again(broker);
+	return true;
+}
+
+void gm_broker_config_end_reload(struct gm_broker *broker)
+{
+	struct gm_broker_reading *reading = &broker->reading;
+
+	if (reading->under_way && reading->threaded)
+		pthread_join(reading->thread, NULL);
+	reading->under_way = false;
+	config_drop_read(reading);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <uv.h>
 
 #include "common/log.h"
@@ -27,6 +28,24 @@ struct gm_broker_closing {
 	struct gm_chunk *first, *last; /* by job.next */
 };
 
+/*
+ * What a thread reads from the disk, so that the loop does not wait for it: the configuration, and who has which
+ * name and pays for whom. broker_config.c's own.
+ */
+struct gm_broker_reading {
+	bool under_way;
+	bool again; /* asked for in the meantime */
+	bool threaded;
+	pthread_t thread;
+	uv_async_t done;
+	int result; /* 0, or a negative errno; then error says why, or is NULL */
+	struct gm_config *config;
+	char *error;
+	gid_t admin_group;
+	bool subuids_known;
+	struct gm_subuids subuids;
+};
+
 struct gm_broker {
 	const struct gm_broker_options *options;
 	struct gm_config *config;
@@ -35,6 +54,7 @@ struct gm_broker {
 	bool loop_open;
 	uv_signal_t signals[3];
 	uv_timer_t tick, sample, watchdog, stop, ready;
+	struct gm_broker_reading reading;
 	uint64_t tick_ns;    /* when core wants to be called again */
 	uv_prepare_t turn;   /* begins each turn of the loop */
 	uint32_t to_prepare; /* so many pooled chunks may still be prepared in this turn */
@@ -78,8 +98,9 @@ int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_
 void gm_broker_config_log(enum gm_log_level level, const char *text);
 /* Returns the group of administrators, or -1 if the configuration names none. */
 gid_t gm_broker_config_admin_group(const struct gm_config *config);
-/* Applies the settings about users: who administers, who pays for whom, and how many connections a user may have. */
-void gm_broker_config_apply_bounds(struct gm_broker *broker);
+/* At the start: reads who pays for whom, and applies that and the other settings about users: who administers, and how many
+ * connections a user may have. */
+void gm_broker_config_apply_users(struct gm_broker *broker);
 /* The policy of a device, as the configuration in use has it. */
 void gm_broker_config_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy);
@@ -89,9 +110,12 @@ void gm_broker_config_check(const struct gm_broker *broker);
 void gm_broker_config_status(const struct gm_broker *broker, char text[256]);
 /* Tells the service manager that the daemon serves, now or as soon as the manager reads. */
 void gm_broker_config_say_ready(struct gm_broker *broker);
-/* Reads the configuration again and applies it. On error, logs why, changes nothing and
- * returns false; detail says the first cause. */
-bool gm_broker_config_reload(struct gm_broker *broker, char detail[GM_DETAIL_BYTES]);
+int gm_broker_config_init_reload(struct gm_broker *broker);
+/* Reads the configuration again and applies it, in a while. On error, logs why and changes nothing. gm_admin_reloaded()
+ * gets the result. Returns false if a reload is under way: then another one follows it. */
+bool gm_broker_config_reload(struct gm_broker *broker);
+/* Waits for a reload that is under way, and drops what it has read. */
+void gm_broker_config_end_reload(struct gm_broker *broker);
 
 /* broker_core.c: what core needs from the other parts, and what the device threads tell core. */
 extern const struct gm_core_ops gm_broker_core_ops;

@@ -35,10 +35,9 @@ struct uid_name {
 static pthread_mutex_t uid_name_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct uid_name uid_names[UID_NAME_PLACES];
 
-/* Needs the lock. */
-static void uid_name_put(uid_t uid, const char *name)
+static void uid_name_put(struct uid_name names[UID_NAME_PLACES], uid_t uid, const char *name)
 {
-	struct uid_name *at = &uid_names[uid % UID_NAME_PLACES];
+	struct uid_name *at = &names[uid % UID_NAME_PLACES];
 
 	at->known = true;
 	at->uid = uid;
@@ -75,20 +74,17 @@ const char *gm_uid_name_say_payer(uid_t payer_uid, uid_t uid, char text[GM_UID_N
 
 void gm_uid_name_read(const char *path)
 {
+	static struct uid_name names[UID_NAME_PLACES];
 	char room[UID_NAME_ENTRY];
 	struct passwd entry, *found;
 	FILE *file = fopen(path, "re");
 
+	memset(names, 0, sizeof(names));
+	while (file && fgetpwent_r(file, &entry, room, sizeof(room), &found) == 0)
+		uid_name_put(names, found->pw_uid, found->pw_name);
+	if (file)
+		fclose(file);
 	pthread_mutex_lock(&uid_name_lock);
-	memset(uid_names, 0, sizeof(uid_names));
+	memcpy(uid_names, names, sizeof(uid_names));
 	pthread_mutex_unlock(&uid_name_lock);
-	if (!file)
-		return;
-
-	while (fgetpwent_r(file, &entry, room, sizeof(room), &found) == 0) {
-		pthread_mutex_lock(&uid_name_lock);
-		uid_name_put(found->pw_uid, found->pw_name);
-		pthread_mutex_unlock(&uid_name_lock);
-	}
-	fclose(file);
 }

@@ -8,7 +8,7 @@
 /*
  * Looks up the users and groups that a configuration names. At first it asks the host's name service, which may
  * take any time, and keeps the answers. Once the daemon serves clients, it looks in /etc/passwd or /etc/group,
- * and then among those answers: the loop must never wait for a directory. Only one thread may call these
+ * and then among those answers: a reload must never wait for a directory. One thread at a time may call these
  * functions.
  */
 

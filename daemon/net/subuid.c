@@ -342,29 +342,25 @@ static int subuid_read(struct subuid_reading *reading, const char *path, const c
 	return r < 0 ? r : subuid_keep(reading, ret_subuids);
 }
 
-void gm_subuids_read(struct gm_subuids *subuids, const char *root)
+int gm_subuids_read(const char *root, struct gm_subuids *ret_subuids)
 {
 	struct subuid_reading reading = {0};
-	struct gm_subuids anew;
 	char path[PATH_MAX], users[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/etc/subuid", root);
 	snprintf(users, sizeof(users), "%s/etc/passwd", root);
-	if (subuid_read(&reading, path, users, &anew) < 0) {
+	int r = subuid_read(&reading, path, users, ret_subuids);
+	if (r < 0)
 		gm_log(GM_LOG_ERROR, "there is no memory to read %s; it counts as it was", path);
-	} else {
-		gm_subuids_deinit(subuids);
-		*subuids = anew;
-		if (reading.broken > 0)
-			gm_log(GM_LOG_WARNING,
-				"%s: line %zu is not NAME:FIRST:COUNT and is skipped%s", path,
-				reading.first_broken, reading.broken > 1 ? ", as are others" : "");
-		if (reading.cut)
-			gm_log(GM_LOG_WARNING, "%s: only the first %d lines are read", path,
-				GM_SUBUID_LINES);
-	}
+	if (r == 0 && reading.broken > 0)
+		gm_log(GM_LOG_WARNING, "%s: line %zu is not NAME:FIRST:COUNT and is skipped%s",
+			path, reading.first_broken, reading.broken > 1 ? ", as are others" : "");
+	if (r == 0 && reading.cut)
+		gm_log(GM_LOG_WARNING, "%s: only the first %d lines are read", path,
+			GM_SUBUID_LINES);
 	free(reading.lines);
 	free(reading.named);
+	return r;
 }
 
 void gm_subuids_deinit(struct gm_subuids *subuids)

@@ -10,8 +10,7 @@
  * (newuidmap, rootless containers). If each of them counted as a user, that user would have 65,536
  * shares of everything. So its owner pays for such a uid: see payer_uid in identity.h.
  *
- * Nothing else is read here: no directory service, which may take a minute to answer. All of it runs
- * on the loop's thread.
+ * Nothing else is read here: no directory service, which may take a minute to answer.
  */
 
 /* The daemon reads this many lines at most, and skips longer lines. */
@@ -32,11 +31,10 @@ struct gm_subuids {
 };
 
 /*
- * Reads ROOT/etc/subuid and ROOT/etc/passwd, and forgets what was read before. It waits for the
- * disk. What cannot be read is left out, and the log says so. If there is no memory, everything
- * stays as it was.
+ * Reads ROOT/etc/subuid and ROOT/etc/passwd. It waits for the disk. What cannot be read is left out, and the
+ * log says so. Returns -ENOMEM if there is no memory; the log says that, too.
  */
-void gm_subuids_read(struct gm_subuids *subuids, const char *root);
+int gm_subuids_read(const char *root, struct gm_subuids *ret_subuids);
 void gm_subuids_deinit(struct gm_subuids *subuids);
 
 /*

@@ -119,6 +119,7 @@ void gm_dispatch_closed(void *ctx, struct gm_peer *peer)
 	gm_processes_peer_closed(serve->processes, peer);
 	gm_watch_peer_closed(serve->watch, peer);
 	gm_admin_cleanup_peer_closed(serve, peer);
+	gm_admin_reload_peer_closed(serve, peer);
 	if (client) {
 		gm_peer_set_user(peer, NULL);
 		gm_client_disconnected(client);

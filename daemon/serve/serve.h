@@ -20,6 +20,7 @@
  * from a message to its handler.
  */
 
+struct gm_admin_reloading;
 struct gm_cleanup;
 struct gm_keep;
 struct gm_owner;
@@ -37,8 +38,9 @@ struct gm_serve {
 	const struct gm_keep *keep; /* NULL: nothing outlives the daemon */
 	struct gm_processes *processes;
 	struct gm_watch *watch;
-	struct gm_cleanup *cleanups; /* those that have not ended: admin_cleanup.c's own */
-	char backend_note[256];      /* why a preferred backend is not in use; "": it is */
+	struct gm_cleanup *cleanups;        /* those that have not ended: admin_cleanup.c's own */
+	struct gm_admin_reloading *reloads; /* the same: admin_daemon.c's own */
+	char backend_note[256];             /* why a preferred backend is not in use; "": it is */
 	uint32_t n_devices;
 	struct gm_backend_device devices[GM_LIMIT_DEVICES];
 	uint64_t start_ns;
@@ -46,9 +48,9 @@ struct gm_serve {
 	gid_t admin_group; /* -1: there is none */
 	/* Ends the daemon soon. forget: and everything that clients hold. */
 	void (*stop)(void *ctx, bool forget);
-	/* Reads the configuration again. Returns false if the old one stays; detail says why. On success, detail names the keys that
-	 * need a restart. */
-	bool (*reload)(void *ctx, char detail[GM_DETAIL_BYTES]);
+	/* Reads the configuration again; gm_admin_reloaded() gets the result. Returns 1; 0: a reload is under way, and
+	 * another one follows it; or -ESHUTDOWN: the daemon is stopping. */
+	int (*reload)(void *ctx);
 	void *ctx;
 };
 

@@ -7,9 +7,12 @@
  * served before the user's.
  */
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -260,6 +263,47 @@ START_TEST(reloads_do_not_wait_for_a_service_manager_that_does_not_read)
 }
 END_TEST
 
+/* The file of users is a pipe, and its reader waits until somebody writes. */
+START_TEST(a_reload_that_waits_for_the_disk_delays_nobody)
+{
+	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
+	struct gm_daemon daemon;
+	struct gm_raw admin, second, user;
+	char users[256];
+
+	const char *const env[] = {gm_subuids_env(""), NULL};
+	gm_daemon_start(&daemon, &(struct gm_daemon_options){.env = env});
+	gm_raw_observe(&admin, &daemon);
+	gm_raw_observe(&second, &daemon);
+	gm_raw_join(&user, &daemon);
+	snprintf(users, sizeof(users), "%s/etc/passwd", strchr(env[0], '=') + 1);
+	GM_REQUIRE_EQ(unlink(users), 0);
+	GM_REQUIRE_EQ(mkfifo(users, 0600), 0);
+	gm_raw_send(&admin, GM_RAW_PACKET(RELOAD, reload, &body));
+	gm_raw_send(&second, GM_RAW_PACKET(RELOAD, reload, &body));
+	gm_raw_send(&second, GM_RAW_PACKET(RELOAD, reload, &body));
+	GM_REQUIRE_EQ(gm_raw_call(&user, gm_flood_status()), GPUMEM_OK);
+	GM_REQUIRE(!gm_raw_readable(admin.socket));
+
+	/* One who waits may go. The other one's requests came later, so a second reload answers them. */
+	int writer = open(users, O_WRONLY | O_CLOEXEC);
+	GM_REQUIRE(writer >= 0);
+	gm_raw_close(&admin);
+	close(writer);
+	writer = open(users, O_WRONLY | O_CLOEXEC);
+	GM_REQUIRE(writer >= 0);
+	GM_REQUIRE_EQ(unlink(users), 0);
+	close(writer);
+	for (int i = 0; i < 2; i++) {
+		GM_REQUIRE(gm_raw_receive(&second));
+		GM_REQUIRE_EQ(second.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
+	}
+	gm_raw_close(&second);
+	gm_raw_close(&user);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("fairness");
@@ -280,6 +324,7 @@ int main(void)
 	if (GM_TAP_WITH_USERS(nor_does_one_return_of_many_chunks))
 		tcase_add_test(tests, nor_does_one_return_of_many_chunks);
 	tcase_add_test(tests, reloads_do_not_wait_for_a_service_manager_that_does_not_read);
+	tcase_add_test(tests, a_reload_that_waits_for_the_disk_delays_nobody);
 	suite_add_tcase(suite, tests);
 	return gm_tap_run(suite);
 }

@@ -44,10 +44,16 @@ static void forget(void)
 	gm_subuids_deinit(&subuids);
 }
 
+static void read_files(const char *from)
+{
+	forget();
+	ck_assert_int_eq(gm_subuids_read(from, &subuids), 0);
+}
+
 static void read_lines(const char *lines)
 {
 	write_file("subuid", lines);
-	gm_subuids_read(&subuids, root);
+	read_files(root);
 }
 
 static void pays(uid_t uid, uid_t payer)
@@ -82,7 +88,7 @@ START_TEST(what_is_read_anew_replaces_all)
 	pays(100010, 100010);
 	read_lines("");
 	pays(100000, 100000);
-	gm_subuids_read(&subuids, "/nowhere/at/all");
+	read_files("/nowhere/at/all");
 	pays(100000, 100000);
 }
 END_TEST
@@ -174,7 +180,7 @@ START_TEST(a_file_of_any_length_is_read_as_far_as_it_may_be)
 	ck_assert_int_eq(fclose(file), 0);
 
 	gm_log_set_sink(hear);
-	gm_subuids_read(&subuids, root);
+	read_files(root);
 	gm_log_set_sink(NULL);
 	ck_assert_uint_eq(said, 1);
 	ck_assert_ptr_nonnull(strstr(last, "only the first 65536 lines are read"));
@@ -191,7 +197,7 @@ START_TEST(nothing_but_a_file_is_opened)
 	snprintf(path, sizeof(path), "%s/etc/subuid", root);
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	gm_log_set_sink(hear);
-	gm_subuids_read(&subuids, root);
+	read_files(root);
 	gm_log_set_sink(NULL);
 	ck_assert_uint_eq(said, 1);
 	ck_assert_ptr_nonnull(strstr(last, "each subordinate uid counts as a user of its own"));
