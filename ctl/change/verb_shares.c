@@ -28,7 +28,8 @@ static const struct gm_column columns[] = {
 	{"user_bytes", NULL, 0},
 	{"audience", NULL, 0},
 	{"audience_name", "FOR", GM_COLUMN_SHRINK},
-	{"mode", "MODE", 0},
+	{"mode", NULL, 0},
+	{NULL, "MODE", 0},
 	{"readers", "READERS", GM_COLUMN_RIGHT},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"left_ms", "LEFT", GM_COLUMN_RIGHT},
@@ -36,6 +37,7 @@ static const struct gm_column columns[] = {
 	{"until_unread", NULL, 0},
 	{"metadata_bytes", NULL, 0},
 	{"tag", NULL, 0},
+	{"enforced", NULL, 0},
 };
 
 struct shares_answer {
@@ -60,6 +62,14 @@ static const char *shares_audience(const Gm__Wire__Name *name, char *text, size_
 	}
 }
 
+/* Returns what a process that attached can do. */
+static const char *shares_mode(const Gm__Wire__Name *name)
+{
+	if (!name->read_only)
+		return "write";
+	return name->advisory ? "advisory" : "read";
+}
+
 static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 {
 	char user[GM_USER_TEXT], number[32], owner[GM_USER_OWNER_TEXT];
@@ -76,6 +86,7 @@ static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 	gm_table_text(table, audience);
 	gm_table_text(table, audience ? gm_user_owner(audience, owner) : NULL);
 	gm_table_text(table, name->read_only ? "read" : "write");
+	gm_table_text(table, shares_mode(name));
 	gm_table_count(table, name->readers);
 	gm_table_time(table, name->age_ms);
 	gm_table_left(table, name->left_ms);
@@ -84,6 +95,8 @@ static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 	gm_table_bool(table, name->until_unread);
 	gm_table_size(table, name->metadata_bytes);
 	gm_table_text(table, name->tag);
+	gm_table_bool(table, !name->advisory);
+	gm_table_known(table, name->read_only);
 }
 
 static void shares_take(void *user, const Gm__Wire__Packet *packet)
@@ -295,10 +308,12 @@ const struct gm_verb gm_verb_shares = {
 		"                        'never': it does not end by itself\n" GM_VERB_HELP_OF_NAMES
 		"\nA published buffer outlives the process that made it, and its user pays for it.\n"
 		"FOR says who may attach, READERS how often it is attached now, and MAKER whether\n"
-		"the process that made it still has it. LEFT says in what time the name ends by\n"
-		"itself. You see your own names and those that you may attach to; administrators\n"
-		"see all. NAME is one of yours, or uid:USER/NAME. Only administrators may remove\n"
-		"or expire the names of others.\n",
+		"the process that made it still has it. MODE says what readers can do: read,\n"
+		"write, or advisory, which is read-only on a GPU: they should not write, but\n"
+		"nothing keeps them from it. LEFT says in what time the name ends by itself.\n"
+		"You see your own names and those that you may attach to; administrators see\n"
+		"all. NAME is one of yours, or uid:USER/NAME. Only administrators may remove or\n"
+		"expire the names of others.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.max_args = 3,
 	.columns = columns,

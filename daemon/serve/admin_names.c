@@ -18,6 +18,7 @@ struct names_listing {
 struct names_list {
 	const struct gm_peer *peer;
 	const struct gm_identity *identity;
+	bool enforced; /* readers of what is read-only cannot write */
 	uint64_t now, last;
 	size_t n, looked_at; /* most may be somebody else's */
 	bool more;
@@ -72,6 +73,7 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	row->audience = (Gm__Wire__Audience)name->share.audience;
 	row->audience_id = name->share.id;
 	row->read_only = name->share.read_only;
+	row->advisory = name->share.read_only && !out->enforced;
 	row->until_unread = name->until_unread;
 	row->maker = name->made;
 	row->payer = name->payer;
@@ -93,6 +95,7 @@ static int names_next(struct gm_stream *stream, struct gm_peer *peer)
 
 	out.peer = peer;
 	out.identity = gm_peer_identity(peer);
+	out.enforced = listing->head.serve->ops->read_only;
 	out.now = gm_clock_ns();
 	out.last = listing->last;
 	out.n = out.looked_at = 0;

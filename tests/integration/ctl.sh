@@ -329,6 +329,11 @@ run 0 buffers --name weights --json
 check "buffers: so it has there" all "is buffers.# 1" "is buffers.0.kind published" "is buffers.0.tag weights" "is buffers.0.bytes 33554432"
 run 0 shares
 check "shares: for people" all "says weights" "says $(id -un)" "says 32.0M"
+if [ "${GPUMEM_TEST_BACKEND:-host}" = cuda ]; then
+	check "shares: a GPU does not keep readers from writing" all "says ' advisory '" "run 0 shares --json" "is shares.0.enforced false"
+else
+	check "shares: host memory keeps readers from writing" all "says ' read '" "run 0 shares --json" "is shares.0.enforced true"
+fi
 run 0 shares --name 'x*'
 check "shares: nothing matches" says "No name matches."
 offered='remove'

@@ -43,7 +43,8 @@ static void script_shares(struct gm_fake *f, void *user)
 	rows[1].read_only = true;
 	rows[1].until_unread = true;
 	rows[2].audience_id = 4000000001;
-	rows[3].audience = (Gm__Wire__Audience)77; /* of a newer daemon */
+	rows[2].read_only = rows[2].advisory = true; /* on a GPU */
+	rows[3].audience = (Gm__Wire__Audience)77;   /* of a newer daemon */
 	packet.body_case = GM__WIRE__PACKET__BODY_NAMES;
 	packet.names = &reply;
 	reply.names = list;
@@ -65,6 +66,9 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	has(text, "a name that has");
 	has(text, "uid:root");
 	has(text, " 2h 3min");
+	has(text, " write ");
+	has(text, " read ");
+	has(text, " advisory ");
 	has(text, "! not shown, too narrow: ");
 	fits_screen(text, 7);
 	free(text);
@@ -94,6 +98,11 @@ START_TEST(names_are_shown_with_whose_they_are_and_for_whom)
 	ck_assert_int_eq(number(json, "shares", root, "user_bytes"), 2 * G - 1);
 	equals(json, "shares", root + 1, "audience", "gid:4000000001");
 	ck_assert(json_is_null(at(json, "shares", root + 2, "audience")));
+	/* What was asked for, and whether that is more than a request. */
+	equals(json, "shares", root + 1, "mode", "read");
+	ck_assert(json_is_false(at(json, "shares", root + 1, "enforced")));
+	ck_assert(json_is_true(at(json, "shares", root, "enforced")));
+	ck_assert(json_is_null(at(json, "shares", other, "enforced")));
 	json_decref(json);
 }
 END_TEST
