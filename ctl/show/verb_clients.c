@@ -7,6 +7,7 @@
  */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "ctl/io/user.h"
 #include "ctl/show/name_list.h"
@@ -23,6 +24,8 @@ static const struct gm_column columns[] = {
 	{"unit", NULL, GM_COLUMN_SHRINK},
 	{"container", NULL, GM_COLUMN_SHRINK},
 	{"run", NULL, 0},
+	{NULL, "RUN NAME",
+		GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"state", NULL, 0},
 	{"details", NULL, 0},
 	{"age_ms", "AGE", GM_COLUMN_RIGHT},
@@ -54,6 +57,7 @@ static const struct gm_column columns[] = {
 	{NULL, "WAITING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
 	{NULL, "UNIT", GM_COLUMN_OPTIONAL | GM_COLUMN_SHRINK | GM_COLUMN_SPARE},
+	{"run_name", NULL, 0},
 };
 
 static const struct gm_column use_columns[] = {
@@ -176,6 +180,8 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->unit);
 	gm_table_text(table, client->container);
 	gm_table_text(table, client->run);
+	/* A program that has no name of its own has that of its run. */
+	gm_table_text(table, strcmp(client->run_name, name) ? client->run_name : NULL);
 	gm_table_text(table, clients_state(client));
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);
@@ -210,6 +216,15 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 			table, client->quarantined || client->left ? clients_state(client) : NULL);
 	gm_table_mark(table, GM_MARK_WARN);
 	gm_table_text(table, *client->container ? client->container : client->unit);
+	gm_table_text(table, client->run_name);
+}
+
+/* Whether the options ask for it. A client is found by the name of its run, too. */
+static bool clients_wanted(const struct gm_options *options, const Gm__Wire__Client *client,
+	const char *name, int64_t device)
+{
+	return gm_verb_wants(options, device, client->uid, name) ||
+	       (*client->run_name && gm_verb_wants(options, device, client->uid, client->run_name));
 }
 
 /* A row for each device on which the client holds memory, or of which it has content in host memory. */
@@ -224,7 +239,7 @@ static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Cl
 		const Gm__Wire__ClientUse *use = client->use[i];
 
 		if ((!use->held && !use->in_host && !use->passed) ||
-			!gm_verb_wants(options, use->device, client->uid, name))
+			!clients_wanted(options, client, name, use->device))
 			continue;
 		if (first)
 			gm_table_row(answer->table);
@@ -234,7 +249,7 @@ static void clients_add_client(struct clients_answer *answer, const Gm__Wire__Cl
 		first = false;
 	}
 
-	if (first && gm_verb_wants(options, -1, client->uid, name)) {
+	if (first && clients_wanted(options, client, name, -1)) {
 		gm_table_row(answer->table);
 		clients_add_values(answer, client, name, NULL, true);
 	}
@@ -317,7 +332,8 @@ const struct gm_verb gm_verb_clients = {
 	"others still have open. The user is charged until they are gone. REFUSED and\n"
 	"WAITING are shown if requests for memory were refused, or wait. In the state\n"
 	"lingering, the row has memory that no client has any more, but that a process\n"
-	"still maps. The user is charged until that process lets go or ends.\n",
+	"still maps. The user is charged until that process lets go or ends. RUN NAME is\n"
+	"that of gpumem-run --name, where a program has given itself another name.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

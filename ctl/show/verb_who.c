@@ -7,6 +7,7 @@
  * ask, so nobody sees more here than there.
  */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ static const struct gm_column columns[] = {
 	{"kind", NULL, 0},
 	{"run", NULL, 0},
 	{NULL, "WHAT", 0},
+	{"run_name", NULL, 0},
 };
 
 /* A published buffer whose maker is gone: 'clients' has it in a row of its user that names nobody. */
@@ -46,7 +48,7 @@ struct who_row {
 	uint32_t device;
 	bool uid_known;
 	uint32_t uid;
-	const char *name, *run, *kind, *what;
+	const char *name, *run, *run_name, *kind, *what;
 	int64_t pid;
 	uint64_t bytes;
 	bool bytes_unknown;
@@ -58,7 +60,10 @@ static void who_add(const struct who_answer *answer, const struct who_row *row)
 	char user[GM_USER_TEXT];
 
 	if ((answer->options->given & GM_OPTION_USER && !row->uid_known) ||
-		!gm_verb_wants(answer->options, row->device, row->uid, row->name))
+		(!gm_verb_wants(answer->options, row->device, row->uid, row->name) &&
+			(!row->run_name || !*row->run_name ||
+				!gm_verb_wants(
+					answer->options, row->device, row->uid, row->run_name))))
 		return;
 	gm_table_row(table);
 	gm_table_count(table, row->device);
@@ -73,6 +78,7 @@ static void who_add(const struct who_answer *answer, const struct who_row *row)
 	gm_table_text(table, row->kind);
 	gm_table_text(table, row->run);
 	gm_table_text(table, row->what);
+	gm_table_text(table, row->run_name);
 }
 
 /* ---- outside of the broker */
@@ -188,6 +194,7 @@ static void who_add_client(
 		.uid_known = true,
 		.name = *client->name ? client->name : client->command,
 		.run = client->run,
+		.run_name = client->run_name,
 		.pid = client->pid,
 		.bytes = client->left ? who_without_published(answer, client->uid, use) : use->held,
 		.kind = lingers        ? "lingering"
@@ -200,6 +207,13 @@ static void who_add_client(
 			: *client->run        ? "run"
 					      : "client",
 	};
+	char run[sizeof("run ") + GM_LIMIT_NAME_BYTES];
+
+	/* A program that has no name of its own has that of its run. */
+	if (!strcmp(row.what, "run") && *client->run_name && strcmp(client->run_name, row.name)) {
+		snprintf(run, sizeof(run), "run %s", client->run_name);
+		row.what = run;
+	}
 
 	if (row.bytes > 0)
 		who_add(answer, &row);

@@ -62,6 +62,7 @@ static void session_free(struct gm_session *session)
 	gm_fds_user_unref(&session->core->env, session->fds);
 	gm_grant_forget(session);
 	free(session->names);
+	free(session->run_name);
 	free(session);
 }
 
@@ -271,6 +272,14 @@ bool gm_session_owner(
 void gm_session_name_run(struct gm_session *session, const char *name)
 {
 	gm_quotas_name_run(&session->core->quotas, &session->payer, name);
+	/* Only lists have it. Without memory, they do without. */
+	if (*name && !session->run_name)
+		session->run_name = strdup(name);
+}
+
+const char *gm_session_run_name(const struct gm_session *session)
+{
+	return session->run_name ? session->run_name : "";
 }
 
 static void session_settle_all(struct gm_env *env)

@@ -78,6 +78,8 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 /* Names the run that the session is part of, for messages and lists. "" and any name but the first change nothing. The name is in
  * no record: clients repeat it when they come back. */
 void gm_session_name_run(struct gm_session *session, const char *name);
+/* Returns the first name that the session gave its run; "": none. */
+const char *gm_session_run_name(const struct gm_session *session);
 /* The client could not be told its new token: makes the old one valid again. */
 void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES]);
 /* The client has its new token. Until then, the token that it was resumed with is valid, too. */

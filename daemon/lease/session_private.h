@@ -79,6 +79,7 @@ struct gm_session {
 	uint32_t declared_place;  /* of the record of what it declared */
 	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
 	char *names;              /* what info's unit, container and name point to */
+	char *run_name;           /* NULL: none */
 	struct gm_estate *estate; /* pays for what the session leaves behind */
 	uint64_t n_shares;
 	uint64_t n_refused;         /* requests for memory that were refused */

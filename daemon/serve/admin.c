@@ -149,6 +149,7 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 
 		c->name = (char *)client->name;
 		c->run = run ? (char *)run : c->run;
+		c->run_name = (char *)gm_session_run_name(client->session);
 		c->unit = (char *)client->identity->cgroup.unit;
 		c->container = (char *)client->identity->cgroup.container;
 		c->command = (char *)client->identity->command;

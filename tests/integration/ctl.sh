@@ -226,7 +226,7 @@ status=$?
 check "the README's worker runs" all "[ $status = 0 ]" "says MiB"
 await_value status clients 0 || bail "the worker did not go"
 run 0 trim
-start_worker ann
+GPUMEM_RUN=0123456789abcdef GPUMEM_RUN_NAME=nightly start_worker ann
 ask ann make $size weights
 ask ann share
 start_worker ben
@@ -371,6 +371,10 @@ check "clients: who holds what" all "is clients.# 2" "is clients.0.pid ${pid[ann
 	"is clients.0.use.0.held $size" "is clients.0.details true" "is clients.0.state connected"
 run 0 clients
 check "clients: for people" all "says ann" "says ben" "says 64.0M"
+check "clients: a run by its name, beside the name of the client" all "says 'RUN NAME'" "says ' nightly '" \
+	"run 0 clients --name nightly --json" "is clients.# 1" "is clients.0.name ann" "is clients.0.run_name nightly"
+run 0 who
+check "who: a run by its name" all "says ann" "says 'run nightly'"
 run 0 clients --no-legend
 check "--no-legend leaves the headings out" all "says ann" "[ $(wc -l <"$dir/stdout") = 2 ]"
 run 0 clients --no-header --sort -held --columns name,held --bytes

@@ -10,6 +10,8 @@
 static uint64_t declared_bytes;
 /* Requests wait and were refused, and nothing is cached. */
 static bool waits_only;
+static const char client_name[] = "\033[31ma client rather proud of its long name";
+static const char *run_name = ""; /* that gpumem-run gave it */
 
 static void script_clients(struct gm_fake *f, void *user)
 {
@@ -32,9 +34,10 @@ static void script_clients(struct gm_fake *f, void *user)
 	client.session = 5;
 	client.pid = 4194303;
 	client.uid = 0;
-	client.name = (char *)"\033[31ma client rather proud of its long name";
+	client.name = (char *)client_name;
 	client.unit = (char *)"user@1000.service/app.slice/worker-with-a-long-name.service";
 	client.run = (char *)"0123456789abcdef";
+	client.run_name = (char *)run_name;
 	client.age_ms = 200000;
 	client.leases = 16384;
 	client.refused = 18;
@@ -90,6 +93,36 @@ START_TEST(columns_without_a_figure_give_way_to_those_with_one)
 }
 END_TEST
 
+START_TEST(a_run_has_the_name_that_was_given_to_it)
+{
+	waits_only = true;
+	run_name = "train";
+	char *text = run_text("clients", script_clients);
+	has(text, " RUN NAME ");
+	has(text, " train ");
+	fits_screen(text, 24);
+	free(text);
+	json_t *json = run_json("clients", script_clients);
+	equals(json, "clients", 0, "run_name", "train");
+	ck_assert(json_is_null(at(json, "clients", 1, "run_name")));
+	json_decref(json);
+
+	/* A client is found by it. */
+	struct gm_options options = {.given = GM_OPTION_NAME, .name = "tr*"};
+	text = run("clients", script_clients, false, &options);
+	has(text, " train ");
+	free(text);
+
+	/* A program without a name of its own has that of its run, which is not shown twice. */
+	run_name = client_name;
+	text = run_text("clients", script_clients);
+	ck_assert_ptr_null(strstr(text, "RUN NAME"));
+	free(text);
+	waits_only = false;
+	run_name = "";
+}
+END_TEST
+
 START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 {
 	json_t *json = run_json("clients", script_clients);
@@ -106,6 +139,7 @@ START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 	ck_assert(json_is_null(at(json, "clients", 0, "container")));
 	ck_assert_str_eq(json_string_value(at(json, "clients", 0, "run")), "0123456789abcdef");
 	ck_assert(json_is_null(at(json, "clients", 1, "run")));
+	ck_assert(json_is_null(at(json, "clients", 0, "run_name")));
 	ck_assert(json_is_null(at(json, "clients", 1, "pid")));
 	ck_assert(json_is_null(at(json, "clients", 1, "name")));
 	ck_assert(json_is_null(at(json, "clients", 1, "leases")));
@@ -132,8 +166,8 @@ START_TEST(what_clients_declared_has_a_column_if_there_is_any)
 	free(text);
 	struct gm_options options = {.csv = true};
 	text = run("clients", script_clients, false, &options);
-	has(text, ",lingering,declared\n");
-	has(text, ",0,536870912\n");
+	has(text, ",lingering,declared,run_name\n");
+	has(text, ",0,536870912,\n");
 	free(text);
 
 	json_t *json = run_json("clients", script_clients);
@@ -409,6 +443,7 @@ int main(void)
 	tcase_add_test(tcase, what_outlived_its_client_is_shown_by_the_names_it_is_published_under);
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
 	tcase_add_test(tcase, columns_without_a_figure_give_way_to_those_with_one);
+	tcase_add_test(tcase, a_run_has_the_name_that_was_given_to_it);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
 	tcase_add_test(tcase, what_clients_declared_has_a_column_if_there_is_any);
 	tcase_add_test(tcase, a_client_has_a_row_for_each_device_in_csv);

@@ -19,7 +19,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 	size_t names = 3 * (GM_OWNER_NAME_BYTES + 1) + GM_LIMIT_RUN_BYTES + 1;
 
 	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5248);
-	ck_assert_uint_le(names + OVERHEAD, 2048);
+	ck_assert_uint_le(names + OVERHEAD + GM_LIMIT_NAME_BYTES + 1 + OVERHEAD, 2048);
 	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 736);
 	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 3200);
 	ck_assert_uint_le(sizeof(struct gm_identity) + 16, 1552);

@@ -121,6 +121,9 @@ START_TEST(a_run_has_the_first_name_that_was_given_to_it)
 	gm_session_name_run(b, "trainer");
 	gm_session_name_run(a, "inner");
 	gm_session_name_run(none, "none");
+	ck_assert_str_eq(gm_session_run_name(a), "inner");
+	ck_assert_str_eq(gm_session_run_name(b), "trainer");
+	ck_assert_str_eq(gm_session_run_name(other), "");
 	ck_assert_int_eq(ask(a, 2 * GiB), GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(detail, "run \"trainer\" may hold"));
 	ck_assert_int_eq(ask(other, 2 * GiB), GPUMEM_E_LIMIT);

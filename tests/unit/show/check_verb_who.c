@@ -108,6 +108,7 @@ static void answer_clients(struct gm_fake *f)
 	rows[1].run = (char *)"0123456789abcdef";
 	rows[2].run = (char *)"0123456789abcdef";
 	rows[2].command = (char *)"train.py";
+	rows[2].run_name = (char *)"nightly";
 	use[2].held = 4 * G;
 	rows[3].pid = 0;
 	rows[3].left = true;
@@ -136,7 +137,7 @@ START_TEST(everybody_is_in_one_table_and_the_largest_comes_first)
 	ck_assert_str_eq(text, "DEV USER NAME             PID   SIZE WHAT\n"
 			       "  0 root a.out --forever 5000   8.0G foreign\n"
 			       "  0 root server          4711   6.0G client\n"
-			       "  0 root train.py        4713   4.0G run\n"
+			       "  0 root train.py        4713   4.0G run nightly\n"
 			       "  0 root llama              -   3.0G published\n"
 			       "  0 root draft              -   3.0G published, in its client's\n"
 			       "  0 root -                  -   2.0G left, published or shared\n"
@@ -151,6 +152,7 @@ START_TEST(everybody_is_in_one_table_and_the_largest_comes_first)
 	for (size_t i = 0; i < 8; i++)
 		equals(json, "who", i, "kind", kinds[i]);
 	equals(json, "who", 2, "run", "0123456789abcdef");
+	equals(json, "who", 2, "run_name", "nightly");
 	ck_assert_int_eq(number(json, "who", 5, "bytes"), (int64_t)(2 * G));
 	ck_assert(json_is_null(at(json, "who", 5, "pid")));
 	ck_assert(json_is_null(at(json, "who", 6, "uid")));
