@@ -24,6 +24,7 @@ static void placement_take(void *user, const Gm__Wire__Packet *packet)
 		if (to->fit > GM__WIRE__FIT__FIT_NONE)
 			to->fit = GM__WIRE__FIT__FIT_NONE;
 		to->room = from->room;
+		to->most = from->most;
 		snprintf(to->why, sizeof(to->why), "%s", from->detail);
 		list->n++;
 	}
@@ -50,9 +51,11 @@ const char *gm_placement_list_fit(uint32_t fit)
 struct gm_table *gm_placement_list_table(const struct gm_placement_list *list)
 {
 	static const struct gm_column columns[] = {
-		{"device", "DEV", GM_COLUMN_RIGHT}, {"fit", "FIT", 0},
+		{"device", "DEV", GM_COLUMN_RIGHT},
+		{"fit", "FIT", 0},
 		{"room", "ROOM", GM_COLUMN_RIGHT},
 		{"why", NULL, 0}, /* too long for a column: gm_placement_list_explain() */
+		{"most", "MOST", GM_COLUMN_RIGHT},
 	};
 	static const enum gm_mark marks[] = {GM_MARK_GOOD, GM_MARK_GOOD, GM_MARK_WARN, GM_MARK_BAD};
 	struct gm_table *table = GM_TABLE_NEW(columns);
@@ -66,8 +69,30 @@ struct gm_table *gm_placement_list_table(const struct gm_placement_list *list)
 		gm_table_mark(table, marks[item->fit]);
 		gm_table_size(table, item->room);
 		gm_table_text(table, item->why);
+		gm_table_size(table, item->most);
+		gm_table_known(table, item->most || item->fit == GM__WIRE__FIT__FIT_NONE);
 	}
 	return table;
+}
+
+const char *gm_placement_list_never(const struct gm_placement_list *list, struct gm_writer *writer,
+	uint64_t bytes, char text[GM_PLACEMENT_NEVER])
+{
+	const struct gm_placement_item *largest = NULL;
+	char asked[GM_UNITS_TEXT], most[GM_UNITS_TEXT];
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->items[i].fit != GM__WIRE__FIT__FIT_NONE || list->items[i].most >= bytes)
+			return NULL;
+		else if (!largest || list->items[i].most > largest->most)
+			largest = &list->items[i];
+	if (!largest || !largest->most)
+		return NULL;
+	snprintf(text, GM_PLACEMENT_NEVER,
+		"no device can ever give you %s: the most is %s, on device %u",
+		gm_writer_bytes(writer, bytes, asked), gm_writer_bytes(writer, largest->most, most),
+		largest->device);
+	return text;
 }
 
 void gm_placement_list_explain(const struct gm_placement_list *list, struct gm_writer *writer)

@@ -9,10 +9,13 @@
 
 /* The list of devices that the daemon sends when it is asked for room: the best one comes first. */
 
+#define GM_PLACEMENT_NEVER (64 + 2 * GM_UNITS_TEXT)
+
 struct gm_placement_item {
 	uint32_t device;
-	uint32_t fit; /* Gm__Wire__Fit; FIT_NONE if it is not known */
-	uint64_t room;
+	uint32_t fit;  /* Gm__Wire__Fit; FIT_NONE if it is not known */
+	uint64_t room; /* bytes that would be granted now */
+	uint64_t most; /* bytes that could ever be granted; 0: none, or not known */
 	char why[256]; /* "": it fits */
 };
 
@@ -28,6 +31,10 @@ gpumem_status gm_placement_list_ask(
 const char *gm_placement_list_fit(uint32_t fit);
 /* A row for each device. Returns NULL if out of memory. */
 struct gm_table *gm_placement_list_table(const struct gm_placement_list *list);
+/* Says in a sentence that no device can ever give so much, and which could give most. Returns NULL if a device can, or if
+ * the daemon does not say it. */
+const char *gm_placement_list_never(const struct gm_placement_list *list, struct gm_writer *writer,
+	uint64_t bytes, char text[GM_PLACEMENT_NEVER]);
 /* For people: a line for each device that does not fit at once, with the reason. */
 void gm_placement_list_explain(const struct gm_placement_list *list, struct gm_writer *writer);
 

@@ -137,11 +137,14 @@ static void estimate_warn(struct gm_ctl *ctl, const struct gm_model_file *file)
 static void estimate_write_devices(struct gm_ctl *ctl, uint64_t total)
 {
 	struct gm_placement_list list;
+	char text[GM_PLACEMENT_NEVER];
 
 	if (gm_placement_list_ask(ctl, total, &list) == GPUMEM_OK) {
 		gm_writer_blank_line(ctl->writer);
 		gm_writer_table_or(ctl->writer, "placements", gm_placement_list_table(&list),
 			"The daemon serves no device.");
+		if (gm_placement_list_never(&list, ctl->writer, total, text))
+			gm_writer_line(ctl->writer, "", "N%s.", text + 1);
 		gm_placement_list_explain(&list, ctl->writer);
 		return;
 	}

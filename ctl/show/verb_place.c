@@ -15,14 +15,16 @@
 #include "ctl/show/placement_list.h"
 
 /* Says for each device why it has no room. */
-static void place_explain(const struct gm_placement_list *list, const char *size)
+static void place_explain(
+	const struct gm_placement_list *list, struct gm_writer *writer, uint64_t bytes)
 {
-	char text[512], before[GM_DEVICE_NAME_BEFORE];
+	char text[512], before[GM_DEVICE_NAME_BEFORE], size[GM_UNITS_TEXT];
 
-	snprintf(text, sizeof(text),
-		list->n ? "no device has room for %s"
-			: "no device has room for %s: the daemon serves none",
-		size);
+	if (!gm_placement_list_never(list, writer, bytes, text))
+		snprintf(text, sizeof(text),
+			list->n ? "no device has room for %s"
+				: "no device has room for %s: the daemon serves none",
+			gm_writer_bytes(writer, bytes, size));
 	gm_message("gpumemctl", text);
 	for (size_t i = 0; i < list->n; i++) {
 		const struct gm_placement_item *item = &list->items[i];
@@ -57,7 +59,7 @@ static gpumem_status place_run(struct gm_ctl *ctl)
 	const uint32_t at_worst = options->given & GM_OPTION_MAY_WAIT ? GM__WIRE__FIT__FIT_WAIT
 								      : GM__WIRE__FIT__FIT_RECLAIM;
 	struct gm_placement_list list;
-	char size[GM_UNITS_TEXT], why[GM_UNITS_WHY];
+	char why[GM_UNITS_WHY];
 	uint64_t bytes;
 
 	if (options->n_args == 0)
@@ -88,7 +90,7 @@ static gpumem_status place_run(struct gm_ctl *ctl)
 	else if (best)
 		place_say(ctl->writer, best, bytes);
 	else if (!quiet && !options->json && !options->csv)
-		place_explain(&list, gm_writer_bytes(ctl->writer, bytes, size));
+		place_explain(&list, ctl->writer, bytes);
 	/* "None" is an answer, too, which the exit status tells. */
 	if (!best)
 		ctl->exit_status = EXIT_FAILURE;
@@ -106,7 +108,8 @@ const struct gm_verb gm_verb_place = {
 		"where clients could return memory that they have cached. Among equals, it is\n"
 		"the one with the most room. Your limits count, and so does what is guaranteed\n"
 		"to others. If no device has room, the exit status is 1, and stderr has the\n"
-		"reason for each. This is advice: nothing is reserved.\n",
+		"reason for each; if none can ever give so much, also the most that one can.\n"
+		"This is advice: nothing is reserved.\n",
 	.takes = GM_OPTION_MAY_WAIT | GM_OPTION_QUIET,
 	.max_args = 1,
 	.run = place_run,

@@ -47,6 +47,7 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 
 	p->detail[0] = '\0';
 	p->room = gm_session_room(session, p->device);
+	p->most = gm_admit_most(device, gm_session_account(session, device));
 	if (gm_session_full(session, p->detail))
 		p->status = GPUMEM_E_LIMIT;
 	else

@@ -31,6 +31,7 @@ struct gm_placement {
 
 	enum gm_fit fit;
 	uint64_t room; /* bytes that a request could be granted now */
+	uint64_t most; /* bytes that a request could ever be granted */
 	/* What the request would be refused with if it may not wait; GPUMEM_OK: it fits. */
 	gpumem_status status;
 	char detail[GM_DETAIL_BYTES]; /* cause and remedy; "": it fits */

@@ -105,6 +105,16 @@ bool gm_admit_ever(const struct gm_device *device, const struct gm_account *acco
 	return false;
 }
 
+uint64_t gm_admit_most(const struct gm_device *device, const struct gm_account *account)
+{
+	uint64_t most =
+		gm_minus(gm_device_capacity(device), admit_kept_for_others(device, account));
+
+	for (unsigned i = 0; i < account->n_tallies; i++)
+		most = gm_min(most, account->tallies[i]->max);
+	return most - most % GM_CHUNK_MIN;
+}
+
 uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal)
 {
@@ -151,15 +161,18 @@ static const char *admit_say_foreigner(const struct gm_device *device, char text
 	return text;
 }
 
-/* Whether a client could ask for memory of another device. Pinned host memory is no substitute for a device. */
-static bool admit_has_other(const struct gm_device *device)
+/* Whether another device could ever give so much. Pinned host memory is no substitute for a device. */
+static bool admit_has_other(
+	const struct gm_device *device, const struct gm_payer *payer, uint64_t bytes)
 {
 	const struct gm_env *env = device->env;
-	bool other = false;
+	struct gm_refusal refusal;
 
 	for (uint32_t i = 0; i < env->n_devices; i++)
-		other |= i != device->number && !env->devices[i].info.pinned;
-	return other;
+		if (i != device->number && !env->devices[i].info.pinned &&
+			gm_admit_ever(&env->devices[i], &payer->accounts[i], bytes, &refusal))
+			return true;
+	return false;
 }
 
 gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
@@ -211,8 +224,9 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			"device %u is being drained by %s, so nobody gets new memory on it, asked "
 			"for %s; %s",
 			device->number, gm_uid_name_say(device->drain.uid, user), asked,
-			admit_has_other(device) ? "use another device, or see gpumemctl status"
-						: "see gpumemctl status");
+			admit_has_other(device, payer, bytes)
+				? "use another device, or see gpumemctl status"
+				: "see gpumemctl status");
 	case GM_BLOCK_NONE:
 	case GM_BLOCK_DEVICE:
 		break;
@@ -234,7 +248,7 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 		foreign ? "; " : "", foreign ? gm_format_size(foreign, c) : "",
 		foreign ? " are used outside the broker" : "",
 		foreign ? admit_say_foreigner(device, foreigner) : "",
-		!refusal->never           ? foreign ? see : "see gpumemctl clients"
-		: admit_has_other(device) ? "ask for less, or use another device"
-					  : "ask for less");
+		!refusal->never                         ? foreign ? see : "see gpumemctl clients"
+		: admit_has_other(device, payer, bytes) ? "ask for less, or use another device"
+							: "ask for less");
 }

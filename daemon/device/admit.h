@@ -27,6 +27,8 @@ bool gm_admit_now(struct gm_device *device, const struct gm_account *account, ui
  * device is being drained. */
 bool gm_admit_ever(const struct gm_device *device, const struct gm_account *account, uint64_t bytes,
 	struct gm_refusal *ret);
+/* Returns the most bytes for which gm_admit_ever() is true while the device is not being drained, in whole chunks. */
+uint64_t gm_admit_most(const struct gm_device *device, const struct gm_account *account);
 /* How many bytes must come back (to the limit, or to the device) before it fits. */
 uint64_t gm_admit_missing(const struct gm_device *device, const struct gm_account *account,
 	uint64_t bytes, const struct gm_refusal *refusal);

@@ -19,6 +19,7 @@ static void serve_fill_placement(struct gm_placement *from, Gm__Wire__Placement 
 	ret->device = from->device;
 	ret->fit = (Gm__Wire__Fit)from->fit;
 	ret->room = from->room;
+	ret->most = from->most;
 	ret->status = from->status;
 	ret->detail = from->detail;
 }

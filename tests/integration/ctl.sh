@@ -285,14 +285,14 @@ check "place --quiet: only the number" all '[ "$(cat "$dir/stdout")" = 0 ]' "sil
 run 0 place 128M --json
 check "place: for programs" all "is device 0" "is bytes 134217728" "is fit now" "is placements.# 1" "is placements.0.fit now" "is placements.0.why null"
 run 1 place 2G
-check "place: none, and why" all "[ $status = 1 ]" "silent stdout" "complains 'no device has room for 2.0G'" \
+check "place: none, and why" all "[ $status = 1 ]" "silent stdout" "complains 'no device can ever give you 2.0G: the most is 920.0M, on device 0'" \
 	"complains '  device 0 has '" "complains 'which it can never give; ask for less'" "! complains 'another device'"
 run 1 place 2G --quiet
 check "place --quiet: none" all "[ $status = 1 ]" "silent stdout" "silent stderr"
 run 1 place 2G --json
 check "place: none, for programs" all "[ $status = 1 ]" "is device null" "is fit none" "is placements.0.fit none" "silent stderr"
 run 1 place 900M
-check "place: what others use is not room" all "[ $status = 1 ]" "complains 'a request could wait'"
+check "place: what others use is not room" all "[ $status = 1 ]" "complains 'no device has room for 900.0M'" "complains 'a request could wait'"
 run 0 place 900M --may-wait
 check "unless one may wait" all "[ $status = 0 ]" "says 'Device 0: 900.0M once clients free memory that they use; '"
 run 1 place 900M --json

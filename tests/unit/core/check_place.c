@@ -109,6 +109,31 @@ START_TEST(a_device_that_is_too_small_is_last_and_says_why)
 }
 END_TEST
 
+START_TEST(what_no_device_can_ever_give_is_not_sought_on_another_one)
+{
+	struct gm_session *a = fake_session(&fake, 1, 1000), *b = fake_session(&fake, 2, 1001);
+
+	fake_lease(&fake, b, 2, 15 * GiB);
+	limit("uid:1001", 1, 0, GiB);
+	place(a, 20 * GiB);
+	is(0, 1, GM_FIT_NONE, 7 * GiB);
+	is(1, 0, GM_FIT_NONE, 4 * GiB);
+	is(2, 2, GM_FIT_NONE, GiB);
+	ck_assert_uint_eq(placements[0].most, 7 * GiB);
+	ck_assert_uint_eq(placements[1].most, 4 * GiB);
+	ck_assert_uint_eq(placements[2].most, 16 * GiB);
+	ck_assert_str_eq(placements[1].detail,
+		"device 0 has 4.0G available of 4.0G, asked for 20.0G, which it can never give; "
+		"ask for less");
+
+	limit("uid:1000", 2, 3 * GiB, 0);
+	place(a, 20 * GiB);
+	for (unsigned i = 0; i < DEVICES; i++)
+		if (placements[i].device == 2)
+			ck_assert_uint_eq(placements[i].most, 3 * GiB);
+}
+END_TEST
+
 START_TEST(what_others_cache_is_better_than_what_they_use)
 {
 	struct gm_session *a = fake_session(&fake, 1, 1000), *b = fake_session(&fake, 2, 1001);
@@ -349,6 +374,7 @@ int main(void)
 	tcase_add_test(tc, the_device_with_most_room_comes_first);
 	tcase_add_test(tc, equal_devices_come_by_number);
 	tcase_add_test(tc, a_device_that_is_too_small_is_last_and_says_why);
+	tcase_add_test(tc, what_no_device_can_ever_give_is_not_sought_on_another_one);
 	tcase_add_test(tc, what_others_cache_is_better_than_what_they_use);
 	tcase_add_test(tc, evictable_buffers_count_as_far_as_a_request_would_move_them);
 	tcase_add_test(tc, a_client_that_lets_deadlines_pass_is_not_believed);

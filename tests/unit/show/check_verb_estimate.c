@@ -72,6 +72,20 @@ static void refused(const struct gm_options *options, const char *text)
 	ck_assert_str_eq(ctl.trouble.text, text);
 }
 
+START_TEST(a_model_that_no_device_can_ever_hold_is_said_to_be_one)
+{
+	struct gm_options options = mistral();
+	char *text = run("estimate", script_place, false, &options);
+	ck_assert_ptr_null(strstr(text, "can ever give"));
+	free(text);
+	too_small = true;
+	text = run("estimate", script_place, false, &options);
+	has(text, "No device can ever give you 14.3G: the most is 6.0G, on device 2.\n");
+	free(text);
+	too_small = false;
+}
+END_TEST
+
 START_TEST(dimensions_are_options_and_the_daemon_is_asked_for_the_total)
 {
 	struct gm_options options = mistral();
@@ -285,6 +299,7 @@ int main(void)
 	Suite *suite = suite_create("verb_estimate");
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, make_file, remove_file);
+	tcase_add_test(tcase, a_model_that_no_device_can_ever_hold_is_said_to_be_one);
 	tcase_add_test(tcase, dimensions_are_options_and_the_daemon_is_asked_for_the_total);
 	tcase_add_test(tcase, a_file_says_the_same_and_an_option_overrides_it);
 	tcase_add_test(tcase, people_see_the_parts_and_the_devices);

@@ -85,6 +85,19 @@ START_TEST(programs_get_every_device)
 }
 END_TEST
 
+START_TEST(programs_are_told_what_each_device_can_ever_give)
+{
+	too_small = true;
+	struct gm_options options = asks(0);
+	json_t *json = parse(run("place", script_place, true, &options));
+	ck_assert(json_is_null(json_object_get(json, "device")));
+	ck_assert_int_eq(number(json, "placements", 1, "most"), 6 * G);
+	ck_assert_int_eq(exits, EXIT_FAILURE);
+	json_decref(json);
+	too_small = false;
+}
+END_TEST
+
 START_TEST(what_a_newer_daemon_says_is_no_room)
 {
 	best_fit = (Gm__Wire__Fit)4711;
@@ -116,6 +129,7 @@ int main(void)
 	tcase_add_test(tcase, a_script_gets_the_number_alone);
 	tcase_add_test(tcase, a_device_that_must_be_waited_for_is_named_only_if_one_may_wait);
 	tcase_add_test(tcase, programs_get_every_device);
+	tcase_add_test(tcase, programs_are_told_what_each_device_can_ever_give);
 	tcase_add_test(tcase, what_a_newer_daemon_says_is_no_room);
 	tcase_add_test(tcase, without_devices_there_is_none);
 	suite_add_tcase(suite, tcase);

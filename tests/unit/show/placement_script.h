@@ -9,6 +9,7 @@
 static uint64_t placed;         /* the bytes that were asked for last */
 static Gm__Wire__Fit best_fit;  /* of device 7, which comes first */
 static size_t n_placements = 3; /* how many devices there are */
+static bool too_small;          /* none can ever give so much */
 
 static inline void script_place(struct gm_fake *f, void *user)
 {
@@ -41,6 +42,10 @@ static inline void script_place(struct gm_fake *f, void *user)
 	p[1].fit = GM__WIRE__FIT__FIT_WAIT;
 	p[2].device = 0;
 	p[2].fit = GM__WIRE__FIT__FIT_NONE;
+	for (size_t i = 0; too_small && i < 3; i++) {
+		p[i].fit = GM__WIRE__FIT__FIT_NONE;
+		p[i].most = i == 1 ? 6 * G : 4 * G;
+	}
 	reply.n_placements = n_placements;
 	reply.placements = list;
 	answer.id = packet->id;
