@@ -69,11 +69,11 @@ void gm_writer_group(struct gm_writer *writer, const char *key)
 		writer->ops->group(writer, key);
 }
 
-const char *gm_writer_bytes(
-	const struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT])
+const char *gm_writer_bytes(struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT])
 {
 	if (!writer->plain_bytes)
 		return gm_format_size(bytes, text);
+	writer->has_bytes = true;
 	snprintf(text, GM_UNITS_TEXT, "%llu", (unsigned long long)bytes);
 	return text;
 }

@@ -39,6 +39,7 @@ struct gm_writer {
 	const struct gm_writer_ops *ops;
 	int error;        /* a negative errno that gm_writer_finish() returns; 0 if all went well */
 	bool plain_bytes; /* people want 1536 rather than 1.5K */
+	bool has_bytes;   /* such a number is shown, and a line must name the unit */
 };
 
 struct gm_writer_style {
@@ -78,9 +79,9 @@ void gm_writer_group(struct gm_writer *writer, const char *key);
 const char *gm_mark_colour(enum gm_mark mark);
 #define GM_COLOUR_END "\033[0m"
 
-/* Formats a size for a line, as this writer shows sizes in tables. Returns text. */
-const char *gm_writer_bytes(
-	const struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT]);
+/* Formats a size for a line, as this writer shows sizes in tables. Returns text. If that is a number of bytes, the last line
+ * of the output names the unit. */
+const char *gm_writer_bytes(struct gm_writer *writer, uint64_t bytes, char text[GM_UNITS_TEXT]);
 
 /* For people: a line, with a label before it unless label is "". */
 void gm_writer_line(struct gm_writer *writer, const char *label, const char *format, ...)

@@ -30,7 +30,7 @@
  * long tag leaves enough of a client to tell it from others. */
 #define LONG_NAME_COLUMNS 32
 /* Rows become lists on terminals of at least the first and less than the second width. On a narrower
- * one, a list is no better. A wider one has room for all but those who ask for many columns. */
+ * one, a list is no better. A wider one has room for all but those who ask for many columns, or for numbers of bytes. */
 #define LISTS_FROM  20
 #define LISTS_BELOW 80
 
@@ -98,7 +98,7 @@ static char *text_factor(uint64_t millionths)
 }
 
 /* Returns a malloc'ed, cleaned text, or NULL if out of memory. */
-static char *text_value(const struct writer_text *writer, const struct gm_value *value)
+static char *text_value(struct writer_text *writer, const struct gm_value *value)
 {
 	char text[GM_UNITS_TEXT];
 	char *shown;
@@ -176,7 +176,7 @@ static bool text_column_is_empty(const struct gm_table *table, size_t column)
 }
 
 /* As text_value(), but a row that continues the one before it has empty cells instead of "-". */
-static char *text_cell(const struct writer_text *writer, const struct gm_row *row, size_t column)
+static char *text_cell(struct writer_text *writer, const struct gm_row *row, size_t column)
 {
 	const struct gm_value *value = &row->values[column];
 
@@ -209,7 +209,7 @@ static bool text_column_shown(const struct gm_table *table, size_t column)
 
 /* Formats every cell to measure it, and keeps none of them, because tables can be long. */
 static int text_layout_init(
-	struct text_layout *layout, const struct writer_text *writer, const struct gm_table *table)
+	struct text_layout *layout, struct writer_text *writer, const struct gm_table *table)
 {
 	*layout = (struct text_layout){0};
 	layout->columns = calloc(table->n_columns, sizeof(*layout->columns));
@@ -456,7 +456,8 @@ static void text_table(struct gm_writer *base, const char *key, const struct gm_
 	if (r == 0 && columns >= LISTS_BELOW && !gm_view_chooses(table->view))
 		n = text_layout_spare(&layout, columns);
 	if (r == 0 && layout.n && columns && !text_layout_shrink(&layout, columns) &&
-		columns >= LISTS_FROM && columns < LISTS_BELOW && writer->style.legend) {
+		columns >= LISTS_FROM && writer->style.legend &&
+		(columns < LISTS_BELOW || (base->plain_bytes && !gm_view_chooses(table->view)))) {
 		r = text_put_lists(writer, &layout, table);
 	} else if (r == 0 && layout.n) {
 		if (writer->style.legend)
@@ -490,6 +491,8 @@ static int text_finish(struct gm_writer *base, FILE *out)
 {
 	struct writer_text *writer = (struct writer_text *)base;
 
+	if (base->has_bytes && writer->style.legend)
+		fputs("Sizes are in bytes.\n", writer->stream);
 	if (fflush(writer->stream) || ferror(writer->stream))
 		return -ENOMEM;
 	if (fwrite(writer->bytes, 1, writer->n_bytes, out) != writer->n_bytes)

@@ -276,8 +276,15 @@ for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
 	run 0 $words --bytes
 	check "$words: no unit with --bytes" all "[ $status = 0 ]" '[ "$words" = "config show" ] || ! grep -Eq "[0-9](\.[0-9])?[KMGT]( |$)" "$dir/stdout"'
+	check "$words: --bytes fits, and names its unit once if at all" all fits '[ "$(grep -c "^Sizes are in bytes.$" "$dir/stdout")" -le 1 ]'
 done
 
+run 0 status --bytes
+check "status --bytes: names the unit" all "says CAPACITY" "says 'Sizes are in bytes.'"
+run 0 place 128M --bytes
+check "place --bytes: names the unit" all "says 'Device 0: 134217728 at once, and up to '" "says 'Sizes are in bytes.'"
+run 0 status --bytes --no-header
+check "status --bytes: not without headings" all "[ $status = 0 ]" "! says 'Sizes are in bytes.'"
 run 0 place 128M
 check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0: 128.0M at once, and up to '"
 run 0 place 128M --quiet

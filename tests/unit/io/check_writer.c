@@ -280,6 +280,46 @@ START_TEST(where_a_table_does_not_fit_its_rows_are_lists)
 }
 END_TEST
 
+START_TEST(numbers_of_bytes_fit_in_80_columns_and_their_unit_is_named_once)
+{
+	static const struct gm_column sizes[] = {
+		{"device", "DEV", GM_COLUMN_RIGHT},
+		{"total", "TOTAL", GM_COLUMN_RIGHT},
+		{"capacity", "CAPACITY", GM_COLUMN_RIGHT},
+		{"leased", "LEASED", GM_COLUMN_RIGHT},
+		{"pooled", "POOLED", GM_COLUMN_RIGHT},
+		{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
+		{"available", "AVAIL", GM_COLUMN_RIGHT},
+	};
+	struct gm_writer_style style = {.columns = 80, .legend = true, .plain_bytes = true};
+	struct gm_writer *writer = gm_writer_text_new(&style);
+	struct gm_table *table = gm_table_new(sizes, N(sizes));
+	char text[GM_UNITS_TEXT];
+
+	gm_table_row(table);
+	gm_table_count(table, 0);
+	for (int i = 1; i < 7; i++)
+		gm_table_size(table, UINT64_C(150754820096));
+	gm_writer_table(writer, "rows", table);
+	gm_writer_line(writer, "", "%s at once", gm_writer_bytes(writer, 2097152, text));
+	is_text(writer, "     DEV: 0\n"
+			"   TOTAL: 150754820096\n"
+			"CAPACITY: 150754820096\n"
+			"  LEASED: 150754820096\n"
+			"  POOLED: 150754820096\n"
+			" FOREIGN: 150754820096\n"
+			"   AVAIL: 150754820096\n"
+			"2097152 at once\n"
+			"Sizes are in bytes.\n");
+
+	/* A program that asks for no headings wants nothing but data. */
+	style.legend = false;
+	writer = gm_writer_text_new(&style);
+	gm_writer_line(writer, "", "%s", gm_writer_bytes(writer, 2097152, text));
+	is_text(writer, "2097152\n");
+}
+END_TEST
+
 START_TEST(a_terminal_narrower_than_any_table_still_gets_one)
 {
 	struct gm_writer *writer = text_writer(1, true, false);
@@ -586,6 +626,7 @@ int main(void)
 	tcase_add_test(tcase, long_lines_and_notes_are_wrapped_where_the_terminal_ends);
 	tcase_add_test(tcase, nothing_is_wrapped_in_a_file_or_on_a_tiny_terminal);
 	tcase_add_loop_test(tcase, where_a_table_does_not_fit_its_rows_are_lists, 0, 2);
+	tcase_add_test(tcase, numbers_of_bytes_fit_in_80_columns_and_their_unit_is_named_once);
 	tcase_add_test(tcase, a_terminal_narrower_than_any_table_still_gets_one);
 	tcase_add_test(tcase, names_from_clients_cannot_command_the_terminal);
 	tcase_add_test(tcase, colour_surrounds_marked_values_only_and_does_not_count_as_width);
