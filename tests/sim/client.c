@@ -26,8 +26,8 @@ int sim_pick_proc(struct sim *sim, uint32_t a, bool connected)
 {
 	if (sim->again)
 		return sim->proc;
-	for (uint32_t k = 0; k < SIM_PROCS; k++) {
-		int i = (int)((a + k) % SIM_PROCS);
+	for (int k = 0; k < sim->n_procs; k++) {
+		int i = (int)((a + (uint32_t)k) % (uint32_t)sim->n_procs);
 		const struct sim_proc *p = &sim->procs[i];
 		if (p->alive && p->session && (!connected || (p->connected && !p->stopped)))
 			return sim->proc = i;
@@ -46,8 +46,8 @@ struct sim_hold *sim_hold_of(struct sim *sim, int lease, int proc)
 
 int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made)
 {
-	for (uint32_t k = 0; proc >= 0 && k < SIM_LEASES; k++) {
-		int i = (int)((b + k) % SIM_LEASES);
+	for (int k = 0; proc >= 0 && k < sim->n_leases; k++) {
+		int i = (int)((b + (uint32_t)k) % (uint32_t)sim->n_leases);
 		if (!sim->leases[i].id || !sim_hold_of(sim, i, proc) ||
 			(made && sim->leases[i].maker != proc))
 			continue;
@@ -105,7 +105,7 @@ static void ask_send(struct sim *sim, struct sim_ask *ask)
 
 void sim_clients_hear(struct sim *sim)
 {
-	for (int i = 0; i < SIM_ASKS; i++) {
+	for (int i = 0; i < sim->n_asks; i++) {
 		struct sim_ask *ask = &sim->asks[i];
 		if (!ask->used || !ask->ended)
 			continue;
@@ -124,12 +124,13 @@ static void step_ask(struct sim *sim, const struct step *s, bool grow)
 	while (slot < SIM_ASKS && sim->asks[slot].used)
 		slot++;
 	unsigned n = 0;
-	for (int i = 0; i < SIM_LEASES; i++)
+	for (int i = 0; i < sim->n_leases; i++)
 		n += sim->leases[i].id != 0;
 	sim->settled = true; /* a request that was not answered is repeated in any case */
 	if (proc < 0 || slot == SIM_ASKS || (grow && lease < 0) || n + SIM_ASKS >= SIM_LEASES)
 		return;
 	struct sim_ask *ask = &sim->asks[slot];
+	sim->n_asks = slot < sim->n_asks ? sim->n_asks : slot + 1;
 	uint64_t bytes = s->c % 16 == 0  ? 1 + s->b % (GIB + GIB / 2)
 			 : s->c % 16 < 4 ? 1 + s->b % (256 * MIB)
 					 : 1 + s->b % (24 * MIB);
@@ -158,10 +159,10 @@ static void step_ask(struct sim *sim, const struct step *s, bool grow)
 	ask_send(sim, ask);
 }
 
-static void step_cancel(struct sim *sim, const struct step *s)
+void sim_step_cancel(struct sim *sim, const struct step *s)
 {
-	for (uint32_t k = 0; k < SIM_ASKS; k++) {
-		struct sim_ask *ask = &sim->asks[(s->a + k) % SIM_ASKS];
+	for (int k = 0; k < sim->n_asks; k++) {
+		struct sim_ask *ask = &sim->asks[(s->a + (uint32_t)k) % (uint32_t)sim->n_asks];
 		if (!ask->used || !ask->pending || ask->ended)
 			continue;
 		sim_say(sim, "process %d cancels", sim->procs[ask->proc].pid);
@@ -173,7 +174,7 @@ static void step_cancel(struct sim *sim, const struct step *s)
 
 /* ---- coming and going */
 
-static void step_connect(struct sim *sim, const struct step *s)
+void sim_step_connect(struct sim *sim, const struct step *s)
 {
 	int i = 0;
 	while (i < SIM_PROCS &&
@@ -183,6 +184,7 @@ static void step_connect(struct sim *sim, const struct step *s)
 		return;
 	struct sim_proc *p = &sim->procs[i];
 	uint64_t *maps = p->maps;
+	sim->n_procs = i < sim->n_procs ? sim->n_procs : i + 1;
 	*p = (struct sim_proc){.alive = true,
 		.pid = ++sim->last_pid,
 		.uid = s->a % SIM_UIDS,
@@ -245,10 +247,10 @@ static void step_end(struct sim *sim, const struct step *s, bool died)
 }
 
 /* Processes without a session that go on mapping what they returned. */
-static void step_let_go(struct sim *sim, const struct step *s)
+void sim_step_let_go(struct sim *sim, const struct step *s)
 {
-	for (uint32_t k = 0; k < SIM_PROCS; k++) {
-		int i = (int)((s->a + k) % SIM_PROCS);
+	for (int k = 0; k < sim->n_procs; k++) {
+		int i = (int)((s->a + (uint32_t)k) % (uint32_t)sim->n_procs);
 		struct sim_proc *p = &sim->procs[i];
 		if (!p->alive || !p->n_maps)
 			continue;
@@ -270,7 +272,7 @@ static void step_let_go(struct sim *sim, const struct step *s)
 	}
 }
 
-static void step_disconnect(struct sim *sim, const struct step *s)
+void sim_step_disconnect(struct sim *sim, const struct step *s)
 {
 	int i = sim_pick_proc(sim, s->a, true);
 	if (i < 0)
@@ -302,7 +304,7 @@ static void resume(struct sim *sim, int i, bool unheard)
 	gm_session_confirm(session);
 	p->connected = true;
 	/* It repeats what was not answered. */
-	for (int k = 0; k < SIM_ASKS && !sim->frozen; k++) {
+	for (int k = 0; k < sim->n_asks && !sim->frozen; k++) {
 		struct sim_ask *ask = &sim->asks[k];
 		uint64_t to;
 		if (!ask->used || ask->pending || ask->proc != i)
@@ -323,10 +325,10 @@ static void resume(struct sim *sim, int i, bool unheard)
 	}
 }
 
-static void step_resume(struct sim *sim, const struct step *s)
+void sim_step_resume(struct sim *sim, const struct step *s)
 {
-	for (uint32_t k = 0; k < SIM_PROCS; k++) {
-		int i = (int)((s->a + k) % SIM_PROCS);
+	for (int k = 0; k < sim->n_procs; k++) {
+		int i = (int)((s->a + (uint32_t)k) % (uint32_t)sim->n_procs);
 		struct sim_proc *p = &sim->procs[i];
 		if (!p->alive || !p->session || p->connected)
 			continue;
@@ -338,7 +340,7 @@ static void step_resume(struct sim *sim, const struct step *s)
 	}
 }
 
-static void step_stop(struct sim *sim, const struct step *s)
+void sim_step_stop(struct sim *sim, const struct step *s)
 {
 	int i = sim_pick_proc(sim, s->a, false);
 	if (i < 0)
@@ -351,14 +353,14 @@ static void step_stop(struct sim *sim, const struct step *s)
 
 void sim_clients_resume(struct sim *sim)
 {
-	for (int i = 0; i < SIM_PROCS; i++)
+	for (int i = 0; i < sim->n_procs; i++)
 		sim->procs[i].connected = sim->procs[i].stopped = false;
-	for (int i = 0; i < SIM_ASKS; i++) {
+	for (int i = 0; i < sim->n_asks; i++) {
 		struct sim_ask *ask = &sim->asks[i];
 		ask->granted = ask->used && ask->ended && ask->status == GPUMEM_OK;
 		ask->pending = ask->ended = false;
 	}
-	for (int i = 0; i < SIM_PROCS; i++)
+	for (int i = 0; i < sim->n_procs; i++)
 		if (sim->procs[i].alive && sim->procs[i].session)
 			resume(sim, i, false);
 }
@@ -386,13 +388,13 @@ static void give_back(struct sim *sim, int proc, int lease, uint64_t view)
 
 static bool grows(const struct sim *sim, int lease)
 {
-	for (int i = 0; i < SIM_ASKS; i++)
+	for (int i = 0; i < sim->n_asks; i++)
 		if (sim->asks[i].used && sim->asks[i].lease == lease)
 			return true;
 	return false;
 }
 
-static void step_return(struct sim *sim, const struct step *s)
+void sim_step_return(struct sim *sim, const struct step *s)
 {
 	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, false);
 	if (lease < 0 || grows(sim, lease))
@@ -402,10 +404,10 @@ static void step_return(struct sim *sim, const struct step *s)
 }
 
 /* A process does what it was asked for: returns some of it. */
-static void step_obey(struct sim *sim, const struct step *s)
+void sim_step_obey(struct sim *sim, const struct step *s)
 {
-	for (uint32_t k = 0; k < SIM_PROCS; k++) {
-		int i = (int)((s->a + k) % SIM_PROCS);
+	for (int k = 0; k < sim->n_procs; k++) {
+		int i = (int)((s->a + (uint32_t)k) % (uint32_t)sim->n_procs);
 		struct sim_proc *p = &sim->procs[i];
 		uint32_t d = s->b % SIM_DEVICES;
 		int lease = p->alive && p->connected && p->asked[d]
@@ -421,7 +423,7 @@ static void step_obey(struct sim *sim, const struct step *s)
 	}
 }
 
-static void step_return_chunks(struct sim *sim, const struct step *s)
+void sim_step_return_chunks(struct sim *sim, const struct step *s)
 {
 	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, true);
 	if (lease < 0 || grows(sim, lease))
@@ -461,129 +463,10 @@ static void step_return_chunks(struct sim *sim, const struct step *s)
 		sim_model_return_chunk(sim, lease, ids[k]);
 }
 
-/* ---- administrators, the device, and the world */
-
-static void step_limit(struct sim *sim, const struct step *s)
-{
-	uint32_t uid = s->a % SIM_UIDS;
-	uint64_t max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2);
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = max};
-	struct gm_owner owner;
-	char detail[GM_DETAIL_BYTES];
-	gm_owner_by_id(GM_OWNER_UID, 1000 + uid, &owner);
-	sim_say(sim, "the limit of uid %u is %llu", uid, U(max));
-	gpumem_status status = gm_core_set_quota(sim->core, &owner, 0, &values, detail);
-	SIM_MUST(sim, status == GPUMEM_OK || sim->frozen, "no limit: %s", detail);
-	if (sim->frozen)
-		return;
-	sim->max[uid] = max;
-	sim->held[uid] = UINT64_MAX; /* it may hold more already */
-}
-
-static void step_policy(struct sim *sim, const struct step *s)
-{
-	uint32_t d = s->a % SIM_DEVICES;
-	struct gm_policy *p = &sim->info[d].policy;
-	p->fraction = 0.5 + (double)(s->b % 51) / 100;
-	p->min_free = s->c % 4 * 64 * MIB;
-	p->max_pool = s->c / 4 % 4 * 256 * MIB;
-	p->pool_decay_ns = s->c / 16 % 3 * 5 * SECOND;
-	sim_say(sim, "device %u gets another policy", d);
-	gm_core_set_policy(sim->core, d, p);
-}
-
-static void step_drain(struct sim *sim, const struct step *s)
-{
-	uint32_t d = s->a % SIM_DEVICES;
-	bool on = s->b % 4 == 0;
-	sim_say(sim, "device %u is %s", d, on ? "drained" : "in use again");
-	if (on)
-		SIM_MUST(sim, gm_core_drain(sim->core, d, 0) == 0, "no drain");
-	else
-		gm_core_undrain(sim->core, d);
-	if (!sim->frozen)
-		sim->drained[d] = on;
-}
-
-static void step_reclaim(struct sim *sim, const struct step *s)
-{
-	char detail[GM_DETAIL_BYTES];
-	uint64_t slice;
-	if (s->b % 2) {
-		gm_core_cleanup(sim->core, s->a % SIM_DEVICES, s->c % GIB, NULL, detail);
-		return;
-	}
-	do {
-		slice = GM_CORE_TRIM_SLICE;
-		gm_core_trim(sim->core, s->a % SIM_DEVICES, &slice);
-	} while (slice == 0);
-}
-
-static void step_foreign(struct sim *sim, const struct step *s)
-{
-	uint32_t d = s->a % SIM_DEVICES;
-	sim->settled = true;
-	sim->foreign[d] = s->b % 2 ? 0 : s->c % (sim->info[d].total / 2);
-	sim_say(sim, "others have %llu of device %u", U(sim->foreign[d]), d);
-	if (s->b / 2 % 2)
-		sim_daemon_sample(sim, d);
-}
-
-static void step_work(struct sim *sim, const struct step *s)
-{
-	sim->settled = true;
-	sim_daemon_work(sim, s->a % SIM_DEVICES, 1 + s->b % 16, s->c % 40);
-}
-
-static void step_pass(struct sim *sim, const struct step *s)
-{
-	static const uint64_t units[] = {1000, 1000000, SECOND, 60 * SECOND, 3600 * SECOND};
-	sim->settled = true;
-	sim_daemon_pass(sim, units[s->a % 5] * (1 + s->b % 30));
-}
-
-static void step_keeper_dies(struct sim *sim, const struct step *s)
-{
-	sim->settled = true;
-	if (s->a % 4)
-		return;
-	sim_say(sim, "the keeper dies");
-	for (size_t i = 0; i < sim->n_chunks; i++)
-		sim->chunks[i].keeper = false;
-	sim->keeper_refills = true;
-}
-
-static void step_refill(struct sim *sim, const struct step *s)
-{
-	uint32_t most = 1 + s->a % 64;
-	sim->settled = true;
-	for (size_t i = 0; i < sim->n_chunks && most > 0; i++) {
-		struct sim_chunk *c = &sim->chunks[i];
-		if (c->daemon && !c->doomed && !c->keeper) {
-			c->keeper = true;
-			most--;
-		}
-	}
-	if (most > 0)
-		sim->keeper_refills = false;
-}
-
-static void step_daemon_dies(struct sim *sim, const struct step *s)
-{
-	if (s->a % 2) {
-		sim->die_after = 1 + s->b % 60;
-		return;
-	}
-	sim_say(sim, "the daemon dies");
-	sim->settled = true;
-	sim_daemon_restart(sim);
-	sim_clients_resume(sim);
-}
-
 void sim_client_doubt(struct sim *sim)
 {
 	bool has = false;
-	for (int i = 0; sim->doubt >= 0 && i < SIM_PROCS; i++)
+	for (int i = 0; sim->doubt >= 0 && i < sim->n_procs; i++)
 		has |= sim->procs[i].session && sim_lease_of(sim, i, sim->doubt);
 	if (sim->doubt < 0 || has)
 		return;
@@ -591,85 +474,24 @@ void sim_client_doubt(struct sim *sim)
 	sim->settled = true;
 }
 
-/* ---- the table */
-
-static void step_ask_new(struct sim *sim, const struct step *s)
+void sim_step_ask_new(struct sim *sim, const struct step *s)
 {
 	step_ask(sim, s, false);
 }
 
-static void step_grow(struct sim *sim, const struct step *s)
+void sim_step_grow(struct sim *sim, const struct step *s)
 {
 	step_ask(sim, s, true);
 }
 
-static void step_goodbye(struct sim *sim, const struct step *s)
+void sim_step_goodbye(struct sim *sim, const struct step *s)
 {
 	step_end(sim, s, false);
 }
 
-static void step_die(struct sim *sim, const struct step *s)
+void sim_step_die(struct sim *sim, const struct step *s)
 {
 	step_end(sim, s, true);
-}
-
-static const struct {
-	const char *name;
-	unsigned weight;
-	void (*run)(struct sim *sim, const struct step *s);
-} kinds[] = {
-	{"connect", 12, step_connect},
-	{"ask", 20, step_ask_new},
-	{"grow", 6, step_grow},
-	{"cancel", 2, step_cancel},
-	{"return", 12, step_return},
-	{"return chunks", 5, step_return_chunks},
-	{"obey", 4, step_obey},
-	{"share", 5, sim_step_share},
-	{"unshare", 1, sim_step_unshare},
-	{"open", 6, sim_step_open},
-	{"publish", 4, sim_step_publish},
-	{"unpublish", 1, sim_step_unpublish},
-	{"attach", 4, sim_step_attach},
-	{"disconnect", 3, step_disconnect},
-	{"resume", 4, step_resume},
-	{"stop", 1, step_stop},
-	{"goodbye", 4, step_goodbye},
-	{"die", 3, step_die},
-	{"let go", 3, step_let_go},
-	{"limit", 2, step_limit},
-	{"policy", 1, step_policy},
-	{"drain", 1, step_drain},
-	{"reclaim", 2, step_reclaim},
-	{"foreign", 2, step_foreign},
-	{"work", 30, step_work},
-	{"pass", 12, step_pass},
-	{"keeper dies", 1, step_keeper_dies},
-	{"refill", 3, step_refill},
-	{"daemon dies", 4, step_daemon_dies},
-};
-#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
-const char *sim_step_name(uint32_t kind)
-{
-	return kinds[kind % KINDS].name;
-}
-
-uint32_t sim_step_draw(uint32_t number)
-{
-	unsigned all = 0;
-	uint32_t k = 0;
-	for (size_t i = 0; i < KINDS; i++)
-		all += kinds[i].weight;
-	number %= all;
-	while (number >= kinds[k].weight)
-		number -= kinds[k++].weight;
-	return k;
-}
-
-void sim_client_step(struct sim *sim, const struct step *step)
-{
-	kinds[step->kind % KINDS].run(sim, step);
 }
 
 void sim_clients_leave(struct sim *sim)
@@ -679,7 +501,7 @@ void sim_clients_leave(struct sim *sim)
 		for (unsigned k = 0; k < SIM_NAMES; k++)
 			sim_step_unpublish(sim, &(struct step){.a = u, .b = k});
 	sim_daemon_settle(sim);
-	for (int i = 0; i < SIM_PROCS; i++) {
+	for (int i = 0; i < sim->n_procs; i++) {
 		unmap_all(sim, i);
 		if (sim->procs[i].session)
 			step_end(sim, &(struct step){.a = (uint32_t)i}, true);

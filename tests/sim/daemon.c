@@ -44,147 +44,11 @@ static void die(struct sim *sim)
 	sim->deaths++;
 }
 
-/* Called by everything that core calls. Returns whether the daemon lives. */
-static bool lives(struct sim *sim)
+bool sim_lives(struct sim *sim)
 {
 	if (!sim->frozen && sim->die_after && --sim->die_after == 0)
 		die(sim);
 	return !sim->frozen;
-}
-
-/* ---- the device's thread */
-
-static void push(struct sim *sim, uint32_t d, struct sim_job job)
-{
-	if (sim->n_jobs[d] == sim->room[d]) {
-		sim->room[d] = sim->room[d] * 2 + 64;
-		sim->jobs[d] = realloc(sim->jobs[d], sim->room[d] * sizeof(job));
-		SIM_MUST(sim, sim->jobs[d], "no memory");
-	}
-	sim->jobs[d][sim->n_jobs[d]++] = job;
-}
-
-static void create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
-{
-	struct sim *sim = ctx;
-	struct gm_device_figures f;
-	(void)lives(sim);
-	gm_core_device_figures(sim->core, chunk->device, &f);
-	SIM_MUST(sim,
-		sim->frozen || (f.admitted > 0 && !sim->drained[chunk->device]) || chunk->reserve ||
-			chunk->retried,
-		"chunk %llu is created, and nobody was charged or the device is drained",
-		(unsigned long long)chunk->id);
-	push(sim, chunk->device, (struct sim_job){.kind = JOB_CREATE, .chunk = chunk});
-}
-
-static void destroy(void *ctx, struct gm_chunk *chunk)
-{
-	struct sim *sim = ctx;
-	if (lives(sim)) {
-		struct sim_chunk *c = sim_chunk(sim, chunk->id);
-		SIM_MUST(sim, !c->maps, "chunk %llu is destroyed while %u processes map it",
-			(unsigned long long)chunk->id, c->maps);
-		SIM_MUST(sim, !c->doomed, "chunk %llu is destroyed twice",
-			(unsigned long long)chunk->id);
-		c->doomed = true;
-		c->keeper = false; /* the daemon waits for the keeper before it destroys a chunk */
-		c->left = false;
-	}
-	push(sim, chunk->device, (struct sim_job){.kind = JOB_DESTROY, .chunk = chunk});
-}
-
-static bool call_off(void *ctx, struct gm_chunk *chunk)
-{
-	struct sim *sim = ctx;
-	uint32_t d = chunk->device;
-	(void)lives(sim);
-	/* The first one has begun. */
-	for (size_t i = 1; i < sim->n_jobs[d]; i++) {
-		if (sim->jobs[d][i].chunk != chunk)
-			continue;
-		memmove(&sim->jobs[d][i], &sim->jobs[d][i + 1],
-			(--sim->n_jobs[d] - i) * sizeof(sim->jobs[d][0]));
-		return true;
-	}
-	return false;
-}
-
-static void probe(void *ctx, uint32_t device)
-{
-	(void)lives(ctx);
-	push(ctx, device, (struct sim_job){.kind = JOB_SAMPLE, .probe = true});
-}
-
-void sim_daemon_sample(struct sim *sim, uint32_t device)
-{
-	push(sim, device, (struct sim_job){.kind = JOB_SAMPLE});
-}
-
-uint64_t sim_device_used(const struct sim *sim, uint32_t device)
-{
-	uint64_t used = 0;
-	for (size_t i = 0; i < sim->n_chunks; i++) {
-		const struct sim_chunk *c = &sim->chunks[i];
-		if (c->device == device && (c->daemon || c->keeper || c->maps))
-			used += c->bytes;
-	}
-	return used;
-}
-
-static void run_create(struct sim *sim, struct gm_chunk *chunk, uint32_t luck)
-{
-	uint32_t d = chunk->device;
-	uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
-	int r = luck == 0 ? -EIO : used + chunk->bytes > sim->info[d].total ? -ENOMEM : 0;
-	if (r == 0 && !sim->frozen) {
-		struct sim_chunk *c = sim_chunk(sim, chunk->id);
-		*c = (struct sim_chunk){.bytes = chunk->bytes,
-			.device = d,
-			.daemon = true,
-			.keeper = true,
-			.lease = -1};
-	}
-	if (r == -ENOMEM && !sim->frozen)
-		gm_core_sample(
-			sim->core, d, sim->info[d].total > used ? sim->info[d].total - used : 0);
-	gm_core_created(sim->core, chunk, r);
-}
-
-static void run_destroy(struct sim *sim, struct gm_chunk *chunk)
-{
-	if (!sim->frozen)
-		sim_chunk(sim, chunk->id)->daemon = false;
-	gm_core_destroyed(sim->core, chunk);
-}
-
-static void run_sample(struct sim *sim, uint32_t d, bool probes)
-{
-	uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
-	gm_core_sample(sim->core, d, sim->info[d].total > used ? sim->info[d].total - used : 0);
-	if (probes)
-		gm_core_probed(sim->core, d);
-}
-
-void sim_daemon_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck)
-{
-	while (most-- > 0 && sim->n_jobs[device] > 0) {
-		struct sim_job job = sim->jobs[device][0];
-		sim->worked[device] = true;
-		/* A new chunk goes to the keeper, and that one gets the old ones first. */
-		if (job.kind == JOB_CREATE && sim->keeper_refills && !sim->frozen)
-			return;
-		memmove(&sim->jobs[device][0], &sim->jobs[device][1],
-			--sim->n_jobs[device] * sizeof(job));
-		if (job.kind == JOB_CREATE)
-			run_create(sim, job.chunk, luck);
-		else if (job.kind == JOB_DESTROY)
-			run_destroy(sim, job.chunk);
-		else
-			run_sample(sim, device, job.probe);
-		luck = luck * 1103515245u + 12345u;
-		luck = luck >> 16 == 0 ? 0 : luck | 1;
-	}
 }
 
 /* ---- what core asks of the daemon */
@@ -215,7 +79,7 @@ static void session_changed(void *ctx, struct gm_session *session, uint32_t devi
 
 static void level_changed(void *ctx, uint32_t device, enum gm_level level)
 {
-	(void)lives(ctx);
+	(void)sim_lives(ctx);
 }
 
 static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
@@ -226,9 +90,9 @@ static void use(void *ctx, struct gm_session *session, uint32_t device, struct g
 static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
 {
 	struct sim *sim = ctx;
-	if (!lives(sim))
+	if (!sim_lives(sim))
 		return;
-	for (int i = 0; i < SIM_PROCS; i++)
+	for (int i = 0; i < sim->n_procs; i++)
 		if (sim->procs[i].session == gm_session_id(session))
 			sim->procs[i].asked[ask->device] += ask->bytes;
 }
@@ -236,14 +100,14 @@ static void reclaim(void *ctx, struct gm_session *session, const struct gm_recla
 static bool in_use(void *ctx, const struct gm_chunk *chunk)
 {
 	struct sim *sim = ctx;
-	(void)lives(sim);
+	(void)sim_lives(sim);
 	return sim_chunk(sim, chunk->id)->maps > 0;
 }
 
 static void pooled(void *ctx, const struct gm_chunk *chunk)
 {
 	struct sim *sim = ctx;
-	if (!lives(sim))
+	if (!sim_lives(sim))
 		return;
 	const struct sim_chunk *c = sim_chunk(sim, chunk->id);
 	SIM_MUST(sim, !c->maps && !c->banned, "chunk %llu is pooled, and must not be used again",
@@ -261,7 +125,7 @@ static void wake_at(void *ctx, uint64_t ns)
 static int work(void *ctx, uid_t payer_uid)
 {
 	struct sim *sim = ctx;
-	(void)lives(sim);
+	(void)sim_lives(sim);
 	sim->works[payer_uid - 1000] = true;
 	return 0;
 }
@@ -270,8 +134,8 @@ static int record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size)
 {
 	struct sim *sim = ctx;
-	(void)lives(sim);
-	if (getenv("SIM_RECORDS"))
+	(void)sim_lives(sim);
+	if (sim->trace_records)
 		sim_say(sim, "%s record %u of %llu at %u", sim->frozen ? "(dead)" : "", kind,
 			(unsigned long long)id, *place);
 	return gm_records_write(sim->records, kind, id, place, bytes, size);
@@ -280,8 +144,8 @@ static int record(
 static void erase(void *ctx, uint32_t *place)
 {
 	struct sim *sim = ctx;
-	(void)lives(sim);
-	if (getenv("SIM_RECORDS"))
+	(void)sim_lives(sim);
+	if (sim->trace_records)
 		sim_say(sim, "%s erase %u", sim->frozen ? "(dead)" : "", *place);
 	gm_records_erase(sim->records, place);
 }
@@ -294,18 +158,18 @@ static void event(void *ctx, const struct gm_event *told)
 static const struct gm_core_ops ops = {
 	.slice = 2,
 	.work = work,
-	.create = create,
-	.destroy = destroy,
+	.create = sim_thread_create,
+	.destroy = sim_thread_destroy,
 	.now_ns = now_ns,
 	.new_id = new_id,
 	.random = random_bytes,
 	.device_changed = device_changed,
 	.session_changed = session_changed,
 	.level_changed = level_changed,
-	.call_off = call_off,
+	.call_off = sim_thread_call_off,
 	.use = use,
 	.reclaim = reclaim,
-	.probe = probe,
+	.probe = sim_thread_probe,
 	.in_use = in_use,
 	.pooled = pooled,
 	.wake_at = wake_at,
@@ -359,7 +223,7 @@ static void tick(struct sim *sim)
 }
 
 /* In a long time with a request that waits, there are very many ticks. The last ones come late then. */
-#define TICKS_MOST 2000
+#define TICKS_MOST 500
 
 void sim_daemon_pass(struct sim *sim, uint64_t ns)
 {
@@ -383,7 +247,7 @@ static int adopt_client(void *ctx, uint64_t id, uint32_t place,
 	const struct gm_record_client *client, gm_domain *ret_domain, bool *ret_pooling)
 {
 	struct sim *sim = ctx;
-	for (int i = 0; i < SIM_PROCS; i++) {
+	for (int i = 0; i < sim->n_procs; i++) {
 		struct sim_proc *p = &sim->procs[i];
 		if (!p->alive || p->session != id)
 			continue;
@@ -459,7 +323,7 @@ static void adopt(struct sim *sim)
 	SIM_MUST(sim, gm_adopt_new(sim->core, &adding.adopt) == 0, "no memory");
 	gm_records_each(sim->records, 0, add_record, &adding);
 	SIM_MUST(sim, gm_core_adopt(adding.adopt, &adopt_ops, sim, &result) == 0, "cannot adopt");
-	if (getenv("SIM_RECORDS"))
+	if (sim->trace_records)
 		for (unsigned k = 0; k < GM_RECORD_KINDS; k++)
 			sim_say(sim,
 				"kind %u: adopted %llu damaged %llu; lost %llu incomplete %llu unfinished %llu",
@@ -475,9 +339,10 @@ static void adopt(struct sim *sim)
 	sim->adopted += result.adopted[GM_RECORD_LEASE];
 	sim->given_up += result.incomplete;
 	/* Descriptors that adoption did not claim are closed. */
-	for (size_t i = 0; i < sim->n_chunks; i++)
-		if (sim->chunks[i].keeper && !sim->chunks[i].daemon)
-			sim->chunks[i].keeper = false;
+	for (size_t i = 0; i < sim->n_live; i++) {
+		struct sim_chunk *c = &sim->chunks[sim->live[i]];
+		c->keeper = c->keeper && c->daemon;
+	}
 }
 
 static void new_core(struct sim *sim)
@@ -487,8 +352,7 @@ static void new_core(struct sim *sim)
 	gm_core_begin_adoption(sim->core);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 		uint32_t number;
-		uint64_t used = sim_device_used(sim, d) + sim->foreign[d];
-		sim->info[d].free_bytes = sim->info[d].total > used ? sim->info[d].total - used : 0;
+		sim->info[d].free_bytes = sim_device_free(sim, d);
 		SIM_MUST(sim, gm_core_add_device(sim->core, &sim->info[d], &number) == 0,
 			"no device");
 	}
@@ -523,7 +387,7 @@ static void take_down(struct sim *sim)
 		more = false;
 		for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 			more |= sim->n_jobs[d] > 0;
-			sim_daemon_work(sim, d, UINT32_MAX, 1);
+			sim_thread_work(sim, d, UINT32_MAX, 1);
 		}
 	}
 	SIM_MUST(sim, gm_core_idle(sim->core), "core is not idle at its end");
@@ -538,8 +402,8 @@ void sim_daemon_restart(struct sim *sim)
 		die(sim);
 	take_down(sim);
 	/* Its descriptors went with it. */
-	for (size_t i = 0; i < sim->n_chunks; i++)
-		sim->chunks[i].daemon = false;
+	for (size_t i = 0; i < sim->n_live; i++)
+		sim->chunks[sim->live[i]].daemon = false;
 	sim_model_lose(sim);
 
 	SIM_MUST(sim, gm_records_open(sim->store, &sim->records, why) == 0, "%s", why);
@@ -548,7 +412,7 @@ void sim_daemon_restart(struct sim *sim)
 	new_core(sim);
 	adopt(sim);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
-		run_sample(sim, d, false);
+		gm_core_sample(sim->core, d, sim_device_free(sim, d));
 	gm_core_end_adoption(sim->core);
 	for (size_t i = 0; i < sim->n_gone; i++) {
 		struct gm_session *session = gm_core_find_session(sim->core, sim->gone[i].session);
@@ -561,8 +425,9 @@ void sim_daemon_restart(struct sim *sim)
 void sim_daemon_end(struct sim *sim)
 {
 	take_down(sim);
-	for (size_t i = 0; i < sim->n_chunks; i++)
-		SIM_MUST(sim, !sim->chunks[i].daemon, "chunk %zu is left at the end", i);
+	for (size_t i = 0; i < sim->n_live; i++)
+		SIM_MUST(sim, !sim->chunks[sim->live[i]].daemon, "chunk %llu is left at the end",
+			(unsigned long long)sim->live[i]);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
 		free(sim->jobs[d]);
 }

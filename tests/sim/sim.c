@@ -64,7 +64,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	sim->again = sim->settled = false;
 	sim->lease = 0;
 	memset(sim->worked, 0, sizeof(sim->worked));
-	sim_client_step(sim, step);
+	sim_step_run(sim, step);
 	if (!sim->frozen) {
 		sim->settled = true;
 		sim_daemon_settle(sim);
@@ -78,7 +78,7 @@ static void run_step(struct sim *sim, const struct step *step)
 		sim->again = true;
 		sim_client_doubt(sim);
 		if (!sim->settled)
-			sim_client_step(sim, step);
+			sim_step_run(sim, step);
 		sim_daemon_settle(sim);
 	}
 	sim_clients_hear(sim);
@@ -94,6 +94,7 @@ static void run(uint64_t seed, const struct step *steps, size_t n, bool trace)
 	sim->steps = steps;
 	sim->n_steps = n;
 	sim->trace = trace;
+	sim->trace_records = trace && getenv("SIM_RECORDS");
 	sim->random = seed * 2 + 1;
 	for (int i = 0; i < SIM_LEASES; i++)
 		sim->leases[i].name = sim->leases[i].maker = -1;

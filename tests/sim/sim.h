@@ -24,11 +24,15 @@
  * any part of a list is a valid list. That is how a failing run is made short.
  *
  *   sim.c      runs, failures, and making them short
- *   daemon.c   everything around core: clock, device, store, keeper, death and adoption
- *   client.c   what processes do, and the table of steps
+ *   daemon.c   everything around core: clock, store, death and adoption
+ *   thread.c   the threads of the devices
+ *   step.c     the table of steps
+ *   client.c   what processes do
  *   share.c    the part of it that is about tokens and names
- *   model.c    the books that core is held against, and the invariants. It shares no code with core, and asks core
- *              only for figures to compare
+ *   world.c    what administrators, the device, the keeper and others do
+ *   model.c    the books that core is held against. It shares no code with core, and asks core only for figures to
+ *              compare
+ *   check.c    the invariants
  */
 
 #define SIM_DEVICES 2
@@ -44,7 +48,7 @@ struct step {
 	uint32_t kind, a, b, c;
 };
 
-/* ---- the model: who has which memory. Only model.c and client.c change it. */
+/* ---- the model: who has which memory. Only model.c and the steps change it. */
 
 /* A chunk, by its id. Leases have ids of the same kind. */
 struct sim_chunk {
@@ -136,7 +140,7 @@ struct sim {
 	uint64_t seed;
 	const struct step *steps;
 	size_t n_steps, at;
-	bool trace;
+	bool trace, trace_records;
 
 	/* daemon.c */
 	struct gm_core *core;
@@ -169,8 +173,12 @@ struct sim {
 	uint64_t busy_ns[SIM_DEVICES]; /* when the device's thread had something to do last */
 
 	/* the model */
-	struct sim_chunk *chunks;
+	struct sim_chunk *chunks; /* by id */
 	size_t n_chunks;
+	uint64_t *live; /* the ids of those that exist */
+	size_t n_live, live_room;
+	/* No place from these on was ever used. */
+	int n_procs, n_leases, n_asks;
 	struct sim_proc procs[SIM_PROCS];
 	struct sim_lease leases[SIM_LEASES];
 	struct sim_ask asks[SIM_ASKS];
@@ -206,21 +214,29 @@ void sim_daemon_start(struct sim *sim);
 void sim_daemon_end(struct sim *sim);
 /* The daemon dies, if it has not yet, and another one takes over. */
 void sim_daemon_restart(struct sim *sim);
-/* Lets the device's thread do so many jobs. luck decides whether creations fail. */
-void sim_daemon_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck);
 void sim_daemon_pass(struct sim *sim, uint64_t ns);
 /* Does all slices of what ends. */
 void sim_daemon_settle(struct sim *sim);
-void sim_daemon_sample(struct sim *sim, uint32_t device);
-/* Returns the number of bytes in use on the device. */
-uint64_t sim_device_used(const struct sim *sim, uint32_t device);
+/* Called by everything that core calls. Returns whether the daemon lives. */
+bool sim_lives(struct sim *sim);
 uint64_t sim_roll(struct sim *sim);
 int sim_write_client(struct sim *sim, struct sim_proc *proc);
 void sim_erase_client(struct sim *sim, struct sim_proc *proc);
 
+/* ---- thread.c */
+
+void sim_thread_create(void *ctx, struct gm_chunk *chunk, uint64_t turn);
+void sim_thread_destroy(void *ctx, struct gm_chunk *chunk);
+bool sim_thread_call_off(void *ctx, struct gm_chunk *chunk);
+void sim_thread_probe(void *ctx, uint32_t device);
+void sim_thread_sample(struct sim *sim, uint32_t device);
+/* Lets the device's thread do so many jobs. luck decides whether creations fail. */
+void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck);
+/* Returns the number of bytes that nobody uses on the device. */
+uint64_t sim_device_free(const struct sim *sim, uint32_t device);
+
 /* ---- client.c */
 
-void sim_client_step(struct sim *sim, const struct step *step);
 /* Clients resume with a new daemon, and repeat what was not answered. */
 void sim_clients_resume(struct sim *sim);
 /* Gives up the lease that the step is about, if core has given it up. */
@@ -228,8 +244,6 @@ void sim_client_doubt(struct sim *sim);
 /* Answers that core gave since the last time reach their clients. */
 void sim_clients_hear(struct sim *sim);
 void sim_clients_leave(struct sim *sim);
-const char *sim_step_name(uint32_t kind);
-uint32_t sim_step_draw(uint32_t number);
 struct gm_session *sim_session(const struct sim *sim, const struct sim_proc *proc);
 
 /* They choose by a number what the step is about; -1: there is nothing to choose. A step that is repeated is about the same as
@@ -239,6 +253,39 @@ int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made);
 struct sim_hold *sim_hold_of(struct sim *sim, int lease, int proc);
 /* The lease in core; NULL: the process does not have it. */
 struct gm_lease *sim_lease_of(struct sim *sim, int proc, int lease);
+
+void sim_step_ask_new(struct sim *sim, const struct step *s);
+void sim_step_grow(struct sim *sim, const struct step *s);
+void sim_step_cancel(struct sim *sim, const struct step *s);
+void sim_step_connect(struct sim *sim, const struct step *s);
+void sim_step_goodbye(struct sim *sim, const struct step *s);
+void sim_step_die(struct sim *sim, const struct step *s);
+void sim_step_let_go(struct sim *sim, const struct step *s);
+void sim_step_disconnect(struct sim *sim, const struct step *s);
+void sim_step_resume(struct sim *sim, const struct step *s);
+void sim_step_stop(struct sim *sim, const struct step *s);
+void sim_step_return(struct sim *sim, const struct step *s);
+void sim_step_obey(struct sim *sim, const struct step *s);
+void sim_step_return_chunks(struct sim *sim, const struct step *s);
+
+/* ---- world.c */
+
+void sim_step_limit(struct sim *sim, const struct step *s);
+void sim_step_policy(struct sim *sim, const struct step *s);
+void sim_step_drain(struct sim *sim, const struct step *s);
+void sim_step_reclaim(struct sim *sim, const struct step *s);
+void sim_step_foreign(struct sim *sim, const struct step *s);
+void sim_step_work(struct sim *sim, const struct step *s);
+void sim_step_pass(struct sim *sim, const struct step *s);
+void sim_step_keeper_dies(struct sim *sim, const struct step *s);
+void sim_step_refill(struct sim *sim, const struct step *s);
+void sim_step_daemon_dies(struct sim *sim, const struct step *s);
+
+/* ---- step.c */
+
+void sim_step_run(struct sim *sim, const struct step *step);
+const char *sim_step_name(uint32_t kind);
+uint32_t sim_step_draw(uint32_t number);
 
 /* ---- share.c */
 
@@ -252,6 +299,10 @@ void sim_step_attach(struct sim *sim, const struct step *s);
 /* ---- model.c */
 
 struct sim_chunk *sim_chunk(struct sim *sim, uint64_t id);
+/* Adds a chunk to the list of those that exist. */
+void sim_chunk_live(struct sim *sim, uint64_t id);
+/* Removes those from the list that no longer do. */
+void sim_chunks_sweep(struct sim *sim);
 /* Notes that the lease has got chunks, and that the process maps them. */
 void sim_model_granted(struct sim *sim, struct sim_ask *ask);
 void sim_model_open(struct sim *sim, int lease, int proc, uint64_t view);
@@ -267,8 +318,11 @@ void sim_model_lose(struct sim *sim);
 void sim_model_give_up(struct sim *sim, int lease);
 void sim_map(struct sim *sim, int proc, uint64_t id);
 void sim_unmap(struct sim *sim, int proc, uint64_t id);
-/* The invariants. */
-void sim_check(struct sim *sim);
 void sim_model_free(struct sim *sim);
+
+/* ---- check.c */
+
+/* Checks the invariants. */
+void sim_check(struct sim *sim);
 
 #endif
