@@ -10,7 +10,7 @@
  *   6. A granted chunk is fresh, or comes from the same trust domain, whose processes all said that they unmapped it.
  *   7. A chunk that must not be used again is destroyed. No chunk is destroyed or pooled while a process maps it.
  *   8. A request ends once, in time; one that fits and is alone does not wait.
- *   9. No user gets more than its limit.
+ *   9. No user gets more than its limit, nor what is guaranteed to another. Limits are those that were set last.
  */
 #include <string.h>
 
@@ -21,6 +21,12 @@
 
 struct charges {
 	uint64_t of[SIM_UIDS][SIM_DEVICES];
+};
+
+struct seen_limits {
+	struct sim *sim;
+	const struct charges *charges;
+	unsigned n;
 };
 
 static bool add_estate(void *ctx, const struct gm_session *estate)
@@ -63,6 +69,67 @@ static void check_charges(struct sim *sim, struct charges *ret)
 				u, U(ret->of[u][d]), d, U(least.of[u][d]), U(open.of[u][d]));
 }
 
+/* What is kept free for other users than this one. */
+static uint64_t kept_from(
+	const struct sim *sim, uint32_t d, uint32_t uid, const struct charges *charges)
+{
+	uint64_t sum = 0;
+	for (uint32_t u = 0; u < SIM_UIDS; u++) {
+		uint64_t guarantee = sim->limits[d][u].guarantee, held = charges->of[u][d];
+		sum += u != uid && guarantee > held ? guarantee - held : 0;
+	}
+	return sum;
+}
+
+/* The user that was charged last had room beside what was kept for others, and nothing that was returned since then changes
+ * that. */
+static void check_guarantees(struct sim *sim, uint32_t d, const struct charges *charges,
+	uint64_t charged, uint64_t ceiling)
+{
+	bool more = false;
+	for (uint32_t u = 0; u < SIM_UIDS; u++) {
+		if (charges->of[u][d] <= sim->held[d][u])
+			continue;
+		more = true;
+		if (charged + kept_from(sim, d, u, charges) <= ceiling)
+			return;
+	}
+	SIM_MUST(sim, !more || ceiling < sim->ceiling[d],
+		"device %u: a user got what is guaranteed to another", d);
+}
+
+static bool check_limit(void *ctx, const struct gm_quota_info *info)
+{
+	struct seen_limits *seen = ctx;
+	struct sim *sim = seen->sim;
+	uint64_t u = info->owner.id - 1000;
+	SIM_MUST(sim, info->owner.kind == GM_OWNER_UID && u < SIM_UIDS, "a limit of nobody");
+	const struct sim_limit *limit = &sim->limits[info->device][u];
+	SIM_MUST(sim,
+		info->values.set == limit->set && info->values.max == limit->max &&
+			info->values.guarantee == limit->guarantee &&
+			info->values.priority == limit->priority,
+		"uid %u has another limit on device %u: max %llu, guarantee %llu", (unsigned)u,
+		info->device, U(info->values.max), U(info->values.guarantee));
+	SIM_MUST(sim, info->held == seen->charges->of[u][info->device],
+		"the limit of uid %u on device %u counts %llu, not %llu", (unsigned)u, info->device,
+		U(info->held), U(seen->charges->of[u][info->device]));
+	seen->n++;
+	return true;
+}
+
+static void check_limits(struct sim *sim, const struct charges *charges)
+{
+	struct seen_limits seen = {.sim = sim, .charges = charges};
+	struct gm_quota_place place = {0};
+	unsigned n = 0;
+	gm_core_quota_each(sim->core, &place, check_limit, &seen);
+	for (uint32_t d = 0; d < SIM_DEVICES; d++)
+		for (uint32_t u = 0; u < SIM_UIDS; u++)
+			n += sim->limits[d][u].set != 0;
+	SIM_MUST(sim, seen.n == n, "%u limits, not %u", seen.n, n);
+}
+
 static void check_device(struct sim *sim, uint32_t d, const struct charges *charges)
 {
 	struct gm_device_figures f;
@@ -70,7 +137,7 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 	gm_core_device_figures(sim->core, d, &f);
 	for (size_t i = 0; i < sim->n_live; i++) {
 		const struct sim_chunk *c = &sim->chunks[sim->live[i]];
-		if (c->device == d && c->daemon && !c->doomed)
+		if (c->device == d && c->daemon && !c->doomed && !c->unreported)
 			made += c->bytes;
 	}
 	for (uint32_t u = 0; u < SIM_UIDS; u++)
@@ -92,16 +159,19 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 		"device %u: the pool is in the way", d);
 	SIM_MUST(sim, f.pooled <= sim->info[d].policy.max_pool, "device %u: the pool is too large",
 		d);
-	SIM_MUST(sim, charged <= ceiling || charged <= sim->charged[d],
+	/* The ceiling may have fallen after something was charged, in the same step. */
+	SIM_MUST(sim, charged <= ceiling || charged <= sim->charged[d] || ceiling < sim->ceiling[d],
 		"device %u: charged %llu, above the ceiling of %llu and the %llu before", d,
 		U(charged), U(ceiling), U(sim->charged[d]));
+	check_guarantees(sim, d, charges, charged, ceiling);
 	sim->charged[d] = charged;
-	for (uint32_t u = 0; d == 0 && u < SIM_UIDS; u++) {
-		uint64_t held = charges->of[u][0];
-		SIM_MUST(sim, held <= sim->max[u] || held <= sim->held[u],
-			"uid %u holds %llu, above its limit of %llu and the %llu before", u,
-			U(held), U(sim->max[u]), U(sim->held[u]));
-		sim->held[u] = held;
+	sim->ceiling[d] = ceiling;
+	for (uint32_t u = 0; u < SIM_UIDS; u++) {
+		uint64_t held = charges->of[u][d], max = sim->limits[d][u].max;
+		SIM_MUST(sim, held <= max || held <= sim->held[d][u],
+			"uid %u holds %llu on device %u, above its limit of %llu and the %llu before",
+			u, U(held), d, U(max), U(sim->held[d][u]));
+		sim->held[d][u] = held;
 	}
 }
 
@@ -111,13 +181,18 @@ static int find_lease(struct sim *sim, uint64_t id)
 	return sim->leases[i].id == id ? i : -1;
 }
 
-static void check_lease(struct sim *sim, const struct gm_lease *lease, int i)
+static void check_lease(struct sim *sim, const struct gm_lease *lease, int i, uint64_t size)
 {
-	const struct sim_lease *l = &sim->leases[i];
+	struct sim_lease *l = &sim->leases[i];
 	size_t n = 0;
 	for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c; c = c->next, n++)
 		SIM_MUST(sim, sim_chunk(sim, c->id)->lease == i,
 			"lease %llu has chunk %llu, and nobody was told", U(l->id), U(c->id));
+	SIM_MUST(sim,
+		size == l->size || (l->size_least && size >= l->size_least && size <= l->size),
+		"lease %llu has a size of %llu, not %llu", U(l->id), U(size), U(l->size));
+	l->size = size;
+	l->size_least = 0;
 	SIM_MUST(sim, n == l->n_chunks, "lease %llu has %zu chunks, not %zu", U(l->id), n,
 		l->n_chunks);
 }
@@ -147,7 +222,7 @@ static void check_sessions(struct sim *sim)
 				U(info.id));
 			SIM_MUST(sim, info.made == (sim->leases[i].maker >= 0),
 				"who made lease %llu", U(info.id));
-			check_lease(sim, l, i);
+			check_lease(sim, l, i, info.user_bytes);
 			found++;
 		}
 		SIM_MUST(sim, found == expected[p], "process %d has %zu leases, not %zu", proc->pid,
@@ -198,7 +273,7 @@ static void check_banned(struct sim *sim)
 	}
 }
 
-static void check_asks(struct sim *sim)
+static void check_asks(struct sim *sim, const struct charges *charges)
 {
 	unsigned waiting[SIM_DEVICES] = {0};
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
@@ -225,10 +300,24 @@ static void check_asks(struct sim *sim)
 		const struct sim_ask *ask = last[d];
 		uint32_t uid = sim->procs[ask->proc].uid;
 		uint64_t bytes = (ask->bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+		uint64_t kept = kept_from(sim, d, uid, charges);
 		SIM_MUST(sim,
-			bytes > f.available || (d == 0 && sim->held[uid] + bytes > sim->max[uid]),
-			"a request for %llu waits, alone, and %llu are available", U(ask->bytes),
-			U(f.available));
+			bytes + kept > f.available ||
+				sim->held[d][uid] + bytes > sim->limits[d][uid].max,
+			"a request for %llu waits, alone, and %llu are available, %llu of them kept for others",
+			U(ask->bytes), U(f.available), U(kept));
+	}
+}
+
+/* Processes say what they could move to host memory: their own evictable buffers that nobody else has. */
+static void offer(struct sim *sim)
+{
+	for (int i = 0; i < sim->n_procs; i++)
+		memset(sim->procs[i].evictable, 0, sizeof(sim->procs[i].evictable));
+	for (int i = 0; i < sim->n_leases; i++) {
+		const struct sim_lease *l = &sim->leases[i];
+		if (l->id && l->evictable && l->maker >= 0 && sim_alone(sim, i, l->maker))
+			sim->procs[l->maker].evictable[l->device] += l->bytes;
 	}
 }
 
@@ -236,11 +325,13 @@ void sim_check(struct sim *sim)
 {
 	struct charges charges;
 	sim_chunks_sweep(sim);
+	offer(sim);
 	check_sessions(sim);
 	check_names(sim);
 	check_charges(sim, &charges);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
 		check_device(sim, d, &charges);
 	check_banned(sim);
-	check_asks(sim);
+	check_limits(sim, &charges);
+	check_asks(sim, &charges);
 }

@@ -48,7 +48,7 @@ int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made)
 {
 	for (int k = 0; proc >= 0 && k < sim->n_leases; k++) {
 		int i = (int)((b + (uint32_t)k) % (uint32_t)sim->n_leases);
-		if (!sim->leases[i].id || !sim_hold_of(sim, i, proc) ||
+		if (!sim->leases[i].id || sim->leases[i].unheard || !sim_hold_of(sim, i, proc) ||
 			(made && sim->leases[i].maker != proc))
 			continue;
 		if (sim->again && sim->leases[i].id != sim->lease)
@@ -62,114 +62,6 @@ int sim_pick_lease(struct sim *sim, int proc, uint32_t b, bool made)
 struct gm_lease *sim_lease_of(struct sim *sim, int proc, int lease)
 {
 	return gm_session_find_lease(sim_session(sim, &sim->procs[proc]), sim->leases[lease].id);
-}
-
-/* ---- asking */
-
-static void ask_done(struct gm_request *request, gpumem_status status, const char *detail)
-{
-	struct sim_ask *ask = (struct sim_ask *)request;
-	if (ask->sim->frozen)
-		return;
-	SIM_MUST(ask->sim, !ask->ended, "a request ends twice");
-	SIM_MUST(ask->sim, status == GPUMEM_OK || (detail && *detail), "refused without a word");
-	ask->ended = true;
-	ask->status = status;
-}
-
-static void ask_send(struct sim *sim, struct sim_ask *ask)
-{
-	struct sim_proc *p = &sim->procs[ask->proc];
-	bool for_others = ask->r.for_others;
-	uint64_t wait = ask->r.wait_ns;
-	if (wait == GM_WAIT_NEVER)
-		ask->until_ns = sim->now + SECOND;
-	else if (ask->until_ns <= sim->now)
-		ask->until_ns = sim->now + 1;
-	if (wait != GM_WAIT_NEVER && wait != GM_WAIT_FOREVER)
-		wait = ask->until_ns - sim->now;
-	ask->r = (struct gm_request){.session = sim_session(sim, p),
-		.lease = ask->lease >= 0 ? sim_lease_of(sim, ask->proc, ask->lease) : NULL,
-		.device = ask->r.device,
-		.bytes = ask->bytes,
-		.transport = GM_TRANSPORT_AUTO,
-		.tag = "sim",
-		.for_others = for_others,
-		.id = ask->id,
-		.wait_ns = wait,
-		.done = ask_done};
-	ask->pending = true;
-	ask->ended = false;
-	gm_core_request(sim->core, &ask->r);
-}
-
-void sim_clients_hear(struct sim *sim)
-{
-	for (int i = 0; i < sim->n_asks; i++) {
-		struct sim_ask *ask = &sim->asks[i];
-		if (!ask->used || !ask->ended)
-			continue;
-		ask->used = false;
-		if (ask->status == GPUMEM_OK)
-			sim_model_granted(sim, ask);
-		else
-			sim->refusals++;
-	}
-}
-
-static void step_ask(struct sim *sim, const struct step *s, bool grow)
-{
-	int proc = sim_pick_proc(sim, s->a, true), slot = 0;
-	int lease = grow ? sim_pick_lease(sim, proc, s->b, true) : -1;
-	while (slot < SIM_ASKS && sim->asks[slot].used)
-		slot++;
-	unsigned n = 0;
-	for (int i = 0; i < sim->n_leases; i++)
-		n += sim->leases[i].id != 0;
-	sim->settled = true; /* a request that was not answered is repeated in any case */
-	if (proc < 0 || slot == SIM_ASKS || (grow && lease < 0) || n + SIM_ASKS >= SIM_LEASES)
-		return;
-	struct sim_ask *ask = &sim->asks[slot];
-	sim->n_asks = slot < sim->n_asks ? sim->n_asks : slot + 1;
-	uint64_t bytes = s->c % 16 == 0  ? 1 + s->b % (GIB + GIB / 2)
-			 : s->c % 16 < 4 ? 1 + s->b % (256 * MIB)
-					 : 1 + s->b % (24 * MIB);
-	*ask = (struct sim_ask){.sim = sim,
-		.used = true,
-		.proc = proc,
-		.lease = lease,
-		.id = sim->op,
-		.bytes = bytes};
-	ask->r.device = lease >= 0 ? sim->leases[lease].device : s->c / 16 % SIM_DEVICES;
-	ask->r.for_others = s->c / 32 % 4 == 0;
-	switch (s->c / 128 % 4) {
-	case 0:
-		ask->r.wait_ns = (1 + s->c / 512 % 20) * SECOND;
-		ask->until_ns = sim->now + ask->r.wait_ns;
-		break;
-	case 1:
-		ask->r.wait_ns = GM_WAIT_FOREVER;
-		ask->until_ns = UINT64_MAX / 2;
-		break;
-	default:
-		ask->r.wait_ns = GM_WAIT_NEVER;
-	}
-	sim_say(sim, "process %d asks for %llu on device %u%s", sim->procs[proc].pid, U(bytes),
-		ask->r.device, grow ? ", to grow a lease" : "");
-	ask_send(sim, ask);
-}
-
-void sim_step_cancel(struct sim *sim, const struct step *s)
-{
-	for (int k = 0; k < sim->n_asks; k++) {
-		struct sim_ask *ask = &sim->asks[(s->a + (uint32_t)k) % (uint32_t)sim->n_asks];
-		if (!ask->used || !ask->pending || ask->ended)
-			continue;
-		sim_say(sim, "process %d cancels", sim->procs[ask->proc].pid);
-		gm_core_cancel(sim->core, &ask->r);
-		SIM_MUST(sim, sim->frozen || ask->ended, "not cancelled");
-		return;
-	}
 }
 
 /* ---- coming and going */
@@ -272,17 +164,24 @@ void sim_step_let_go(struct sim *sim, const struct step *s)
 	}
 }
 
+void sim_client_part(struct sim *sim, int proc)
+{
+	sim->parting = proc;
+	gm_session_quarantine(sim_session(sim, &sim->procs[proc]));
+	sim->parting = -1;
+	sim->procs[proc].connected = false;
+}
+
 void sim_step_disconnect(struct sim *sim, const struct step *s)
 {
 	int i = sim_pick_proc(sim, s->a, true);
 	if (i < 0)
 		return;
 	sim_say(sim, "process %d loses its connection", sim->procs[i].pid);
-	gm_session_quarantine(sim_session(sim, &sim->procs[i]));
-	sim->procs[i].connected = false;
+	sim_client_part(sim, i);
 }
 
-static void resume(struct sim *sim, int i, bool unheard)
+void sim_client_resume(struct sim *sim, int i, bool unheard)
 {
 	struct sim_proc *p = &sim->procs[i];
 	struct gm_session *session = sim_session(sim, p);
@@ -303,26 +202,7 @@ static void resume(struct sim *sim, int i, bool unheard)
 	memcpy(p->token, next, sizeof(next));
 	gm_session_confirm(session);
 	p->connected = true;
-	/* It repeats what was not answered. */
-	for (int k = 0; k < sim->n_asks && !sim->frozen; k++) {
-		struct sim_ask *ask = &sim->asks[k];
-		uint64_t to;
-		if (!ask->used || ask->pending || ask->proc != i)
-			continue;
-		if (ask->lease >= 0 && !sim_lease_of(sim, i, ask->lease)) {
-			ask->used = false; /* the lease was lost */
-			continue;
-		}
-		if (gm_session_find_grant(
-			    session, ask->id, &ask->r.lease, &ask->r.first_index, &to)) {
-			ask->ended = ask->pending = true;
-			ask->status = GPUMEM_OK;
-			continue;
-		}
-		SIM_MUST(sim, !ask->granted || sim->given_up,
-			"what request %llu was granted is lost", U(ask->id));
-		ask_send(sim, ask);
-	}
+	sim_asks_repeat(sim, i);
 }
 
 void sim_step_resume(struct sim *sim, const struct step *s)
@@ -335,7 +215,7 @@ void sim_step_resume(struct sim *sim, const struct step *s)
 		sim_say(sim, "process %d resumes", p->pid);
 		p->stopped = false;
 		sim->settled = true;
-		resume(sim, i, s->b % 4 == 0);
+		sim_client_resume(sim, i, s->b % 4 == 0);
 		return;
 	}
 }
@@ -360,14 +240,21 @@ void sim_clients_resume(struct sim *sim)
 		ask->granted = ask->used && ask->ended && ask->status == GPUMEM_OK;
 		ask->pending = ask->ended = false;
 	}
+	for (int i = 0; i < sim->n_leases; i++)
+		sim->leases[i].size_before = 0; /* the next daemon does not know it */
 	for (int i = 0; i < sim->n_procs; i++)
 		if (sim->procs[i].alive && sim->procs[i].session)
-			resume(sim, i, false);
+			sim_client_resume(sim, i, false);
+}
+
+bool sim_unheard(const struct sim *sim)
+{
+	return sim->frozen || (sim->deaf && !sim->again);
 }
 
 /* ---- returning */
 
-static void give_back(struct sim *sim, int proc, int lease, uint64_t view)
+void sim_client_give_back(struct sim *sim, int proc, int lease, uint64_t view)
 {
 	struct sim_proc *p = &sim->procs[proc];
 	struct sim_hold *h = sim_hold_of(sim, lease, proc);
@@ -382,25 +269,22 @@ static void give_back(struct sim *sim, int proc, int lease, uint64_t view)
 		;
 	if (l)
 		gm_lease_return_view(session, l, view);
-	if (!sim->frozen)
+	/* A view ends once, however often it is returned. */
+	if (view && l && h->n_views > 1 && !sim->frozen) {
+		SIM_MUST(sim, !gm_lease_has_view(session, l, view), "a view outlives its return");
+		gm_lease_return_view(session, l, view);
+	}
+	if (!sim_unheard(sim))
 		sim_model_return(sim, lease, proc, view);
-}
-
-static bool grows(const struct sim *sim, int lease)
-{
-	for (int i = 0; i < sim->n_asks; i++)
-		if (sim->asks[i].used && sim->asks[i].lease == lease)
-			return true;
-	return false;
 }
 
 void sim_step_return(struct sim *sim, const struct step *s)
 {
 	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, false);
-	if (lease < 0 || grows(sim, lease))
+	if (lease < 0 || sim_ask_grows(sim, lease))
 		return;
 	const struct sim_hold *h = sim_hold_of(sim, lease, proc);
-	give_back(sim, proc, lease, h->views[s->c % h->n_views]);
+	sim_client_give_back(sim, proc, lease, h->views[s->c % h->n_views]);
 }
 
 /* A process does what it was asked for: returns some of it. */
@@ -413,35 +297,64 @@ void sim_step_obey(struct sim *sim, const struct step *s)
 		int lease = p->alive && p->connected && p->asked[d]
 				    ? sim_pick_lease(sim, i, s->b, true)
 				    : -1;
-		if (lease < 0 || sim->leases[lease].device != d || grows(sim, lease))
+		if (lease < 0 || sim->leases[lease].device != d || sim_ask_grows(sim, lease))
 			continue;
 		uint64_t bytes = sim->leases[lease].bytes;
-		give_back(sim, i, lease, 0);
-		if (!sim->frozen)
+		sim_client_give_back(sim, i, lease, 0);
+		if (!sim_unheard(sim))
 			p->asked[d] = p->asked[d] > bytes ? p->asked[d] - bytes : 0;
 		return;
 	}
 }
 
+/* Returns those of the chunks that the lease still has. */
+static void return_chunks(struct sim *sim, int proc, int lease, const uint64_t *ids, size_t n)
+{
+	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
+	struct gm_lease *l = sim_lease_of(sim, proc, lease);
+	uint64_t indexes[SIM_IDS], still[SIM_IDS], still_at[SIM_IDS];
+	size_t m = 0;
+	for (size_t k = 0; k < n; k++) {
+		indexes[k] = sim_chunk(sim, ids[k])->index;
+		for (const struct gm_chunk *c = gm_lease_chunk(l, 0); c; c = c->next) {
+			if (c->id != ids[k] || c->index != indexes[k])
+				continue;
+			still[m] = c->id;
+			still_at[m++] = c->index;
+		}
+	}
+	SIM_MUST(sim, m == n || sim->again, "lease %llu has lost a chunk", U(sim->lease));
+	gpumem_status status = gm_lease_return_chunks_at(session, l, ids, indexes, n);
+	SIM_MUST(sim, status == (m == n ? GPUMEM_OK : GPUMEM_E_NOT_FOUND),
+		"chunks of lease %llu, %zu of %zu still there, are returned: %d", U(sim->lease), m,
+		n, status);
+	if (m < n && m > 0)
+		status = gm_lease_return_chunks_at(session, l, still, still_at, m);
+	SIM_MUST(sim, m == 0 || status == GPUMEM_OK, "chunks of lease %llu are not taken back: %d",
+		U(sim->lease), status);
+	while (gm_lease_is_leaving(l) && gm_lease_return_more(session, l))
+		;
+	sim->returned.proc = proc;
+	sim->returned.session = sim->procs[proc].session;
+	sim->returned.lease = sim->lease;
+	sim->returned.n = n;
+	memcpy(sim->returned.ids, ids, n * sizeof(ids[0]));
+	memcpy(sim->returned.indexes, indexes, n * sizeof(ids[0]));
+}
+
 void sim_step_return_chunks(struct sim *sim, const struct step *s)
 {
 	int proc = sim_pick_proc(sim, s->a, true), lease = sim_pick_lease(sim, proc, s->b, true);
-	if (lease < 0 || grows(sim, lease))
+	if (lease < 0 || sim_ask_grows(sim, lease))
 		return;
 	struct sim_lease *model = &sim->leases[lease];
-	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
-	struct gm_lease *l = sim_lease_of(sim, proc, lease);
-	uint64_t *ids = sim->ids, still[SIM_IDS];
-	size_t n = sim->again ? sim->n_ids : 0, m = 0;
+	uint64_t *ids = sim->ids;
+	size_t n = sim->again ? sim->n_ids : 0;
 	for (size_t k = 0; !sim->again && k < model->n_chunks && n < SIM_IDS; k++)
 		if (s->c >> k % 32 & 1)
 			ids[n++] = model->chunks[k];
 	sim->n_ids = n;
-	bool shared = model->n_holds > 1 || model->name >= 0 ||
-		      sim_hold_of(sim, lease, proc)->n_views > 1;
-	for (int t = 0; t < SIM_TOKENS; t++)
-		shared |= sim->tokens[t].used && sim->tokens[t].lease == lease;
-	if (n == 0 || (n == model->n_chunks && !sim->again) || shared) {
+	if (n == 0 || (n == model->n_chunks && !sim->again) || !sim_alone(sim, lease, proc)) {
 		sim->n_ids = 0;
 		return;
 	}
@@ -449,18 +362,32 @@ void sim_step_return_chunks(struct sim *sim, const struct step *s)
 		U(model->id));
 	for (size_t k = 0; k < n && !sim->procs[proc].liar; k++)
 		sim_unmap(sim, proc, ids[k]);
+	return_chunks(sim, proc, lease, ids, n);
+	if (sim_unheard(sim))
+		return;
 	for (size_t k = 0; k < n; k++)
-		for (const struct gm_chunk *c = gm_lease_chunk(l, 0); c; c = c->next)
-			if (c->id == ids[k])
-				still[m++] = c->id;
-	SIM_MUST(sim, m == n || sim->again, "lease %llu has lost a chunk", U(model->id));
-	gpumem_status status = m ? gm_lease_return_chunks(session, l, still, m) : GPUMEM_OK;
-	SIM_MUST(sim, status == GPUMEM_OK, "chunks of lease %llu are not taken back: %d",
-		U(model->id), status);
-	while (gm_lease_is_leaving(l) && gm_lease_return_more(session, l))
-		;
-	for (size_t k = 0; k < n && !sim->frozen; k++)
 		sim_model_return_chunk(sim, lease, ids[k]);
+	sim_model_clamp(sim, lease, !sim->again || sim->deaf);
+}
+
+/* A packet that was answered comes a second time. Chunks may have come back to the lease since, with other indexes. */
+void sim_step_return_twice(struct sim *sim, const struct step *s)
+{
+	int proc = sim->returned.proc;
+	const struct sim_proc *p = &sim->procs[proc];
+	sim->settled = true;
+	if (!sim->returned.n || !p->connected || p->session != sim->returned.session)
+		return;
+	struct gm_session *session = sim_session(sim, p);
+	struct gm_lease *l = gm_session_find_lease(session, sim->returned.lease);
+	if (!l)
+		return;
+	sim_say(sim, "process %d returns chunks of lease %llu for the second time", p->pid,
+		U(sim->returned.lease));
+	gpumem_status status = gm_lease_return_chunks_at(
+		session, l, sim->returned.ids, sim->returned.indexes, sim->returned.n);
+	SIM_MUST(sim, status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_BUSY,
+		"chunks are returned twice: %d", status);
 }
 
 void sim_client_doubt(struct sim *sim)
@@ -472,16 +399,6 @@ void sim_client_doubt(struct sim *sim)
 		return;
 	sim_model_give_up(sim, sim->doubt);
 	sim->settled = true;
-}
-
-void sim_step_ask_new(struct sim *sim, const struct step *s)
-{
-	step_ask(sim, s, false);
-}
-
-void sim_step_grow(struct sim *sim, const struct step *s)
-{
-	step_ask(sim, s, true);
 }
 
 void sim_step_goodbye(struct sim *sim, const struct step *s)

@@ -84,7 +84,12 @@ static void level_changed(void *ctx, uint32_t device, enum gm_level level)
 
 static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
+	struct sim *sim = ctx;
 	*ret = (struct gm_use){.cached = gm_session_held(session, device) / 2};
+	for (int i = 0; i < sim->n_procs; i++)
+		if (sim->procs[i].session == gm_session_id(session))
+			ret->evictable = sim->procs[i].said[device] =
+				sim->procs[i].evictable[device];
 }
 
 static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
@@ -92,9 +97,21 @@ static void reclaim(void *ctx, struct gm_session *session, const struct gm_recla
 	struct sim *sim = ctx;
 	if (!sim_lives(sim))
 		return;
-	for (int i = 0; i < sim->n_procs; i++)
-		if (sim->procs[i].session == gm_session_id(session))
-			sim->procs[i].asked[ask->device] += ask->bytes;
+	for (int i = 0; i < sim->n_procs; i++) {
+		struct sim_proc *p = &sim->procs[i];
+		if (p->session != gm_session_id(session))
+			continue;
+		SIM_MUST(sim, p->connected, "process %d is asked for memory, and has no connection",
+			p->pid);
+		SIM_MUST(sim, ask->spill <= p->said[ask->device] && ask->spill <= ask->bytes,
+			"process %d is to move %llu of %llu, and said that it has %llu", p->pid,
+			(unsigned long long)ask->spill, (unsigned long long)ask->bytes,
+			(unsigned long long)p->said[ask->device]);
+		SIM_MUST(sim, ask->deadline_ns > sim->now,
+			"process %d has no time to return memory", p->pid);
+		p->asked[ask->device] += ask->bytes;
+		p->spill[ask->device] += ask->spill;
+	}
 }
 
 static bool in_use(void *ctx, const struct gm_chunk *chunk)
@@ -387,7 +404,7 @@ static void take_down(struct sim *sim)
 		more = false;
 		for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 			more |= sim->n_jobs[d] > 0;
-			sim_thread_work(sim, d, UINT32_MAX, 1);
+			sim_thread_work(sim, d, UINT32_MAX, 1, 0);
 		}
 	}
 	SIM_MUST(sim, gm_core_idle(sim->core), "core is not idle at its end");

@@ -155,6 +155,8 @@ static void grant_chunk(struct sim *sim, int lease, int proc, const struct gm_ch
 	c->domain = l->domain;
 	c->uid = l->uid;
 	c->lease = lease;
+	c->index = chunk->index;
+	c->asked = chunk->asked;
 	l->bytes += c->bytes;
 	l->chunks = realloc(l->chunks, (l->n_chunks + 1) * sizeof(l->chunks[0]));
 	SIM_MUST(sim, l->chunks, "no memory");
@@ -178,6 +180,7 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 			.domain = sim->procs[ask->proc].domain,
 			.maker = ask->proc,
 			.for_others = ask->r.for_others,
+			.evictable = ask->evictable,
 			.reusable = true,
 			.name = -1};
 		sim_chunk(sim, info.id)->number = i;
@@ -192,7 +195,14 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 			continue;
 		grant_chunk(sim, i, ask->proc, c);
 		got += c->bytes;
+		ask->n_got++;
 	}
+	ask->got = i;
+	ask->got_id = l->id;
+	SIM_MUST(sim, !ask->size || sim_alone(sim, i, ask->proc),
+		"lease %llu is resized while others have it, or could get it", U(l->id));
+	l->size_before = ask->size && !ask->found ? l->size : 0;
+	l->size = ask->size ? ask->size : l->size + ask->bytes;
 	SIM_MUST(sim, got >= ask->bytes, "granted %llu of %llu", U(got), U(ask->bytes));
 	SIM_MUST(sim, got - ask->bytes < 2 * MIB + ask->bytes / 64, "granted %llu for %llu", U(got),
 		U(ask->bytes));
@@ -232,6 +242,17 @@ void sim_model_return_chunk(struct sim *sim, int lease, uint64_t id)
 		leave_chunk(sim, l, id);
 		return;
 	}
+}
+
+void sim_model_clamp(struct sim *sim, int lease, bool exact)
+{
+	struct sim_lease *l = &sim->leases[lease];
+	if (l->size <= l->bytes)
+		return;
+	uint64_t least = l->size_before && l->size_before < l->bytes ? l->size_before : l->bytes;
+	l->size = exact ? least : l->bytes;
+	l->size_least = exact ? 0 : least;
+	l->size_before = 0;
 }
 
 void sim_model_end(struct sim *sim, int proc, bool died)
@@ -301,6 +322,7 @@ void sim_model_lose(struct sim *sim)
 			else
 				lost |= !c->keeper;
 		}
+		sim_model_clamp(sim, i, false);
 		/* Whether the step had come so far that the lease needs none of it, core must say. */
 		if (lost && l->id == sim->lease)
 			sim->doubt = i;

@@ -22,7 +22,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 		U(sim->leases[lease].id));
 	gpumem_status status = gm_lease_share_by(sim_session(sim, &sim->procs[proc]),
 		sim_lease_of(sim, proc, lease), &options, sim->op, sim->again, token->token);
-	if (sim->frozen)
+	if (sim_unheard(sim))
 		return;
 	if (options.audience == GM_AUDIENCE_UID && !sim->leases[lease].for_others) {
 		SIM_MUST(sim, status == GPUMEM_E_UNSUPPORTED,
@@ -45,7 +45,7 @@ void sim_step_unshare(struct sim *sim, const struct step *s)
 	sim_say(sim, "process %d ends the tokens of lease %llu", sim->procs[proc].pid,
 		U(sim->leases[lease].id));
 	gm_lease_unshare(sim_session(sim, &sim->procs[proc]), sim_lease_of(sim, proc, lease));
-	for (int t = 0; t < SIM_TOKENS && !sim->frozen; t++)
+	for (int t = 0; t < SIM_TOKENS && !sim_unheard(sim); t++)
 		if (sim->tokens[t].lease == lease)
 			sim->tokens[t].used = false;
 }
@@ -76,7 +76,7 @@ void sim_step_open(struct sim *sim, const struct step *s)
 	sim_say(sim, "process %d opens a token", sim->procs[proc].pid);
 	gpumem_status status = gm_session_open_by(sim_session(sim, &sim->procs[proc]), t->token, 0,
 		NULL, 0, sim->op, sim->again, &lease);
-	if (sim->frozen)
+	if (sim_unheard(sim))
 		return;
 	bool may = t->used && may_open(sim, proc, t->lease, t->outside, t->uid);
 	SIM_MUST(sim, status == (may ? GPUMEM_OK : GPUMEM_E_NOT_FOUND), "an Open got %d, and may%s",
@@ -109,7 +109,7 @@ void sim_step_publish(struct sim *sim, const struct step *s)
 	sim_say(sim, "process %d publishes lease %llu as %s", sim->procs[proc].pid, U(l->id), text);
 	gpumem_status status = gm_lease_publish(sim_session(sim, &sim->procs[proc]),
 		sim_lease_of(sim, proc, lease), &what, &version, detail);
-	if (sim->frozen)
+	if (sim_unheard(sim))
 		return;
 	int own = (int)(uid * SIM_NAMES + name);
 	bool busy = (l->name >= 0 && l->name != own) ||
@@ -156,7 +156,7 @@ void sim_step_attach(struct sim *sim, const struct step *s)
 	sim_say(sim, "process %d attaches to %s of uid %u", sim->procs[proc].pid, text, uid);
 	gpumem_status status = gm_session_attach(sim_session(sim, &sim->procs[proc]), 1000 + uid,
 		text, NULL, 0, sim->op, sim->again, &lease);
-	if (sim->frozen)
+	if (sim_unheard(sim))
 		return;
 	bool may = n->lease >= 0 && may_open(sim, proc, n->lease, n->outside, n->uid);
 	SIM_MUST(sim, status == (may ? GPUMEM_OK : GPUMEM_E_NOT_FOUND),

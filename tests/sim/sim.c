@@ -17,8 +17,10 @@
 
 #include "tests/sim/sim.h"
 
-#define STEPS_MOST  100000
-#define RUN_SECONDS 60
+#define STEPS_MOST 100000
+/* A run that takes longer hangs. A part of one that hangs is not worth as long a wait. */
+#define RUN_SECONDS  60
+#define PART_SECONDS 3
 
 /* How a run ended, in memory that the run's process shares with its parent. */
 static struct outcome {
@@ -58,13 +60,31 @@ void sim_fail(const struct sim *sim, const char *file, int line, const char *for
 
 /* ---- one run */
 
+/* The process loses its connection before it hears the answer, comes back, and sends the packet again. */
+static void do_again(struct sim *sim, const struct step *step)
+{
+	sim_say(sim, "and does not hear the answer");
+	sim_daemon_settle(sim);
+	if (!sim->frozen)
+		sim_client_part(sim, sim->proc);
+	if (!sim->frozen)
+		sim_client_resume(sim, sim->proc, false);
+	sim->again = true;
+	if (!sim->frozen)
+		sim_step_run(sim, step);
+}
+
 static void run_step(struct sim *sim, const struct step *step)
 {
 	sim->op = ++sim->last_request;
 	sim->again = sim->settled = false;
+	sim->deaf = sim_step_repeats(step) && step->a >> 28 == 0;
+	sim->proc = -1;
 	sim->lease = 0;
 	memset(sim->worked, 0, sizeof(sim->worked));
 	sim_step_run(sim, step);
+	if (!sim->frozen && sim->deaf && !sim->settled && sim->proc >= 0)
+		do_again(sim, step);
 	if (!sim->frozen) {
 		sim->settled = true;
 		sim_daemon_settle(sim);
@@ -72,6 +92,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	for (int deaths = 0; sim->frozen; deaths++) {
 		SIM_MUST(sim, deaths < 4, "the daemon dies again and again");
 		sim_say(sim, "the daemon dies while it does that");
+		sim->deaf = false;
 		sim_daemon_restart(sim);
 		sim_clients_resume(sim);
 		sim_clients_hear(sim);
@@ -96,10 +117,12 @@ static void run(uint64_t seed, const struct step *steps, size_t n, bool trace)
 	sim->trace = trace;
 	sim->trace_records = trace && getenv("SIM_RECORDS");
 	sim->random = seed * 2 + 1;
+	sim->parting = -1;
 	for (int i = 0; i < SIM_LEASES; i++)
 		sim->leases[i].name = sim->leases[i].maker = -1;
 	for (uint32_t u = 0; u < SIM_UIDS; u++) {
-		sim->max[u] = UINT64_MAX;
+		for (uint32_t d = 0; d < SIM_DEVICES; d++)
+			sim->limits[d][u].max = UINT64_MAX;
 		for (unsigned k = 0; k < SIM_NAMES; k++)
 			sim->names[u][k].lease = -1;
 	}
@@ -142,7 +165,8 @@ static void draw(uint64_t seed, struct step *steps, size_t n)
 }
 
 /* Runs the list in a process of its own. Returns whether it ended without a violation. */
-static bool run_apart(uint64_t seed, const struct step *steps, size_t n, bool trace)
+static bool run_apart(
+	uint64_t seed, const struct step *steps, size_t n, bool trace, unsigned seconds)
 {
 	int status;
 	fflush(NULL);
@@ -155,7 +179,7 @@ static bool run_apart(uint64_t seed, const struct step *steps, size_t n, bool tr
 	if (pid == 0) {
 		if (!trace && !freopen("/dev/null", "w", stderr))
 			_exit(2);
-		alarm(RUN_SECONDS); /* one that hangs is a violation, too */
+		alarm(seconds); /* one that hangs is a violation, too */
 		run(seed, steps, n, trace);
 		fflush(NULL);
 		_exit(0);
@@ -188,7 +212,7 @@ static size_t shorten(uint64_t seed, struct step *steps, size_t n)
 			size_t gone = size < n - from ? size : n - from;
 			memcpy(part, steps, from * sizeof(*part));
 			memcpy(part + from, steps + from + gone, (n - from - gone) * sizeof(*part));
-			if (!run_apart(seed, part, n - gone, false) &&
+			if (!run_apart(seed, part, n - gone, false, PART_SECONDS) &&
 				!strcmp(where, outcome->where)) {
 				n -= gone;
 				memcpy(steps, part, n * sizeof(*part));
@@ -207,7 +231,7 @@ static int report(uint64_t seed, struct step *steps, size_t n)
 		outcome->where);
 	n = shorten(seed, steps, n);
 	printf("The same with %zu steps:\n", n);
-	(void)run_apart(seed, steps, n, true);
+	(void)run_apart(seed, steps, n, true, PART_SECONDS);
 	for (size_t i = 0; i < n; i++)
 		printf("  {%u, %u, %u, %u}, /* %s */\n", steps[i].kind, steps[i].a, steps[i].b,
 			steps[i].c, sim_step_name(steps[i].kind));
@@ -277,7 +301,7 @@ int main(int argc, char **argv)
 	uint64_t n = 0;
 	for (; n < seeds && (!seconds || time(NULL) - began < seconds); n++) {
 		draw(seed + n, list, steps);
-		if (!run_apart(seed + n, list, steps, trace))
+		if (!run_apart(seed + n, list, steps, trace, RUN_SECONDS))
 			return report(seed + n, list, steps);
 	}
 	printf("%" PRIu64 " seeds, %" PRIu64 " days; %" PRIu64 " grants, %" PRIu64

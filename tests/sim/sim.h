@@ -13,12 +13,17 @@
  * A simulation of the daemon and its clients. One seed decides everything that happens, so every run can be had again.
  *
  * Real: all of core (daemon/books, device, wait, lease, core), and the store (daemon/keep/records.c, in a real memfd).
- * Simulated: the clock, the device and its thread, the keeper, the connections, and the processes of several users. A
- * process asks, waits, cancels, grows, returns, shares, opens, publishes, attaches, loses its connection, resumes,
- * lies about what it unmapped, ignores what it is asked for, and dies. The daemon dies between two steps or at any
- * call that core makes during a step; the next daemon adopts what the store and the keeper have, and clients resume
- * and repeat what was not answered. Creations fail, foreign memory comes and goes, the keeper dies and is filled again.
- * Not simulated: sockets, packets, threads, ipc handles, control blocks, declared memory, debts.
+ * Simulated: the clock, the devices and their threads, the keeper, the connections, and the processes of several
+ * users. A process asks, waits, cancels, grows, resizes, returns, shares, opens, publishes, attaches, moves buffers to
+ * host memory and back, loses its connection, resumes, lies about what it unmapped, ignores what it is asked for, and
+ * dies. Administrators set and reset maxima, guarantees and priorities of users. The daemon dies between two steps or
+ * at any call that core makes during a step; the next daemon adopts what the store and the keeper have, and clients
+ * resume and repeat what was not answered. Creations fail, foreign memory comes and goes, the keeper dies and is
+ * filled again. Messages come late: core hears later of what a device's thread did, and a process of what it was
+ * granted. Messages come twice: if a connection is lost before the answer comes, the process sends the packet again,
+ * and a return may come once more long after it was answered.
+ * Not simulated: sockets, packets, threads, ipc handles, control blocks, declared memory, debts. A device's thread
+ * reports each job once and in order, because core requires that.
  *
  * A run is a list of steps. A step has a kind and three numbers, which are read modulo what there is at that moment:
  * any part of a list is a valid list. That is how a failing run is made short.
@@ -28,7 +33,9 @@
  *   thread.c   the threads of the devices
  *   step.c     the table of steps
  *   client.c   what processes do
- *   share.c    the part of it that is about tokens and names
+ *   ask.c      the part of it that is about requests
+ *   resize.c   likewise about resizing and evicting
+ *   share.c    likewise about tokens and names
  *   world.c    what administrators, the device, the keeper and others do
  *   model.c    the books that core is held against. It shares no code with core, and asks core only for figures to
  *              compare
@@ -59,10 +66,13 @@ struct sim_chunk {
 	bool banned;         /* a process died with it, or somebody outside the domain saw it */
 	bool left;           /* no lease has it any more, and a process may map it */
 	bool adopted;        /* an earlier daemon made it */
+	bool unreported;     /* core has not heard that it was made */
 	uint16_t maps;       /* number of processes that map it */
 	uint32_t domain;     /* whose bytes are in it; 0: none */
 	uint32_t uid;        /* who was charged for it last */
 	int lease;           /* in the model; -1: none */
+	uint64_t index;      /* in the lease */
+	uint64_t asked;      /* the request that brought it there */
 	int number;          /* of a lease: its place in the model */
 };
 
@@ -76,7 +86,12 @@ struct sim_lease {
 	uint64_t id; /* 0: free */
 	uint32_t device, uid, domain;
 	uint64_t bytes;
+	/* What was asked for, and what it was before the last resize; 0: not known. size_least: the daemon died while
+	 * chunks went back, and a size from here on is right. 0: no other size than this one is. */
+	uint64_t size, size_before, size_least;
 	int maker; /* a process; -1: it has left */
+	bool evictable;
+	bool unheard; /* its maker does not know of it yet */
 	bool for_others;
 	bool reusable; /* all that had it said that they unmapped it */
 	int name;      /* the place of its name; -1: none */
@@ -103,6 +118,10 @@ struct sim_proc {
 	uint32_t place;   /* of its own record in the store */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t asked[SIM_DEVICES]; /* bytes that it was asked to return */
+	uint64_t spill[SIM_DEVICES]; /* part of them that it was asked to move to host memory */
+	uint64_t away[SIM_DEVICES];  /* bytes that it moved there */
+	/* What it could move, and what it said when core last looked. */
+	uint64_t evictable[SIM_DEVICES], said[SIM_DEVICES];
 	/* Chunks that it maps. */
 	uint64_t *maps;
 	size_t n_maps;
@@ -114,9 +133,17 @@ struct sim_ask {
 	struct sim *sim;
 	bool used, pending; /* pending: this daemon has it */
 	bool ended;
-	bool granted;    /* by a daemon that died before the process heard of it */
+	bool granted; /* by a daemon that died before the process heard of it */
+	bool found;   /* likewise, and this daemon knows of it */
+	bool booked;  /* granted, and the process hears of it late steps from now */
+	bool evictable, restores;
 	int proc, lease; /* lease: to grow; -1: a new one */
+	int got;         /* booked: the lease, its id, and how many chunks */
+	uint64_t got_id, n_got;
+	uint64_t order; /* of their ends */
+	uint32_t late;
 	uint64_t id, bytes, until_ns;
+	uint64_t size; /* of the lease then; 0: as much more as bytes */
 	gpumem_status status;
 };
 
@@ -134,6 +161,16 @@ struct sim_job {
 	enum { JOB_CREATE, JOB_DESTROY, JOB_SAMPLE } kind;
 	struct gm_chunk *chunk;
 	bool probe;
+	/* It is done, and not reported. */
+	int result;
+	uint64_t left; /* what the device had free then */
+};
+
+/* What was set for a user on a device. */
+struct sim_limit {
+	unsigned set;
+	uint64_t max, guarantee;
+	int32_t priority;
 };
 
 struct sim {
@@ -147,12 +184,15 @@ struct sim {
 	struct gm_records *records;
 	uint64_t now, next_tick, last_id, random;
 	struct sim_job *jobs[SIM_DEVICES];
-	size_t n_jobs[SIM_DEVICES], room[SIM_DEVICES];
+	size_t n_jobs[SIM_DEVICES], n_done[SIM_DEVICES], room[SIM_DEVICES];
 	struct gm_core_device_info info[SIM_DEVICES];
 	uint64_t foreign[SIM_DEVICES];
 	bool frozen;        /* the daemon has died: nothing that core does counts any more */
 	uint64_t die_after; /* so many calls of core into the daemon; 0: it lives */
-	bool again;         /* this step was begun with the daemon before */
+	/* This step was begun before: with the daemon before, or over a connection that was lost before the answer came. */
+	bool again;
+	bool deaf;   /* the connection will be lost before the answer to this step comes */
+	int parting; /* the process that loses its connection right now; -1: none */
 	/* Clients whose process has ended when the daemon adopts. */
 	struct {
 		uint64_t session;
@@ -163,6 +203,12 @@ struct sim {
 	uint64_t lease;        /* likewise */
 	uint64_t ids[SIM_IDS]; /* of the chunks that it returns */
 	size_t n_ids;
+	/* The chunks that were returned last. */
+	struct {
+		int proc;
+		uint64_t session, lease, ids[SIM_IDS], indexes[SIM_IDS];
+		size_t n;
+	} returned;
 	int doubt;    /* a lease of the model of which the keeper lacks something; -1: none */
 	bool settled; /* the step need not be repeated, although the daemon died in it */
 	int store;    /* the store as it was then */
@@ -184,10 +230,11 @@ struct sim {
 	struct sim_ask asks[SIM_ASKS];
 	struct sim_token tokens[SIM_TOKENS];
 	struct sim_name names[SIM_UIDS][SIM_NAMES];
-	uint64_t max[SIM_UIDS];        /* the limit of a user on device 0; UINT64_MAX: none */
-	uint64_t held[SIM_UIDS];       /* what core charged the user on device 0, last time */
-	uint64_t charged[SIM_DEVICES]; /* what core charged on the device, last time */
-	uint64_t last_request;
+	struct sim_limit limits[SIM_DEVICES][SIM_UIDS];
+	/* What core said the last time: what the user is charged, what all are, and what they may be. */
+	uint64_t held[SIM_DEVICES][SIM_UIDS];
+	uint64_t charged[SIM_DEVICES], ceiling[SIM_DEVICES];
+	uint64_t last_request, n_ended;
 	uint64_t
 		op; /* the id of what the step asks for; a step that is repeated asks with the same id */
 	int last_pid;
@@ -230,19 +277,25 @@ void sim_thread_destroy(void *ctx, struct gm_chunk *chunk);
 bool sim_thread_call_off(void *ctx, struct gm_chunk *chunk);
 void sim_thread_probe(void *ctx, uint32_t device);
 void sim_thread_sample(struct sim *sim, uint32_t device);
-/* Lets the device's thread do so many jobs. luck decides whether creations fail. */
-void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck);
+/* Lets the device's thread do so many jobs. luck decides whether creations fail. Core hears of all that are done, except for
+ * the last ones: late of them. */
+void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck, uint32_t late);
 /* Returns the number of bytes that nobody uses on the device. */
 uint64_t sim_device_free(const struct sim *sim, uint32_t device);
 
 /* ---- client.c */
 
+/* Whether the process does not hear the answer to this step, and does it again. */
+bool sim_unheard(const struct sim *sim);
+/* The process loses its connection. */
+void sim_client_part(struct sim *sim, int proc);
+/* The process is back. unheard: it loses its connection again before it hears its new token. */
+void sim_client_resume(struct sim *sim, int proc, bool unheard);
+void sim_client_give_back(struct sim *sim, int proc, int lease, uint64_t view);
 /* Clients resume with a new daemon, and repeat what was not answered. */
 void sim_clients_resume(struct sim *sim);
 /* Gives up the lease that the step is about, if core has given it up. */
 void sim_client_doubt(struct sim *sim);
-/* Answers that core gave since the last time reach their clients. */
-void sim_clients_hear(struct sim *sim);
 void sim_clients_leave(struct sim *sim);
 struct gm_session *sim_session(const struct sim *sim, const struct sim_proc *proc);
 
@@ -254,9 +307,6 @@ struct sim_hold *sim_hold_of(struct sim *sim, int lease, int proc);
 /* The lease in core; NULL: the process does not have it. */
 struct gm_lease *sim_lease_of(struct sim *sim, int proc, int lease);
 
-void sim_step_ask_new(struct sim *sim, const struct step *s);
-void sim_step_grow(struct sim *sim, const struct step *s);
-void sim_step_cancel(struct sim *sim, const struct step *s);
 void sim_step_connect(struct sim *sim, const struct step *s);
 void sim_step_goodbye(struct sim *sim, const struct step *s);
 void sim_step_die(struct sim *sim, const struct step *s);
@@ -267,6 +317,32 @@ void sim_step_stop(struct sim *sim, const struct step *s);
 void sim_step_return(struct sim *sim, const struct step *s);
 void sim_step_obey(struct sim *sim, const struct step *s);
 void sim_step_return_chunks(struct sim *sim, const struct step *s);
+void sim_step_return_twice(struct sim *sim, const struct step *s);
+
+/* ---- ask.c */
+
+/* Makes a request of the process, for a new lease or to grow one. It does not wait. NULL: there are too many. */
+struct sim_ask *sim_ask_new(struct sim *sim, int proc, int lease, uint64_t bytes);
+/* Decides by a number how long it waits. */
+void sim_ask_wait(struct sim *sim, struct sim_ask *ask, uint32_t how);
+void sim_ask_send(struct sim *sim, struct sim_ask *ask);
+/* Whether there is a request to grow the lease. */
+bool sim_ask_grows(const struct sim *sim, int lease);
+/* The process repeats what was not answered. */
+void sim_asks_repeat(struct sim *sim, int proc);
+/* Answers that core gave since the last time reach their clients, some of them late. */
+void sim_clients_hear(struct sim *sim);
+void sim_step_ask(struct sim *sim, const struct step *s);
+void sim_step_grow(struct sim *sim, const struct step *s);
+void sim_step_cancel(struct sim *sim, const struct step *s);
+
+/* ---- resize.c */
+
+/* Whether nobody but the process has the lease, or could get it. */
+bool sim_alone(const struct sim *sim, int lease, int proc);
+void sim_step_resize(struct sim *sim, const struct step *s);
+void sim_step_evict(struct sim *sim, const struct step *s);
+void sim_step_restore(struct sim *sim, const struct step *s);
 
 /* ---- world.c */
 
@@ -284,6 +360,8 @@ void sim_step_daemon_dies(struct sim *sim, const struct step *s);
 /* ---- step.c */
 
 void sim_step_run(struct sim *sim, const struct step *step);
+/* Whether the answer to such a step can be lost with the connection. */
+bool sim_step_repeats(const struct step *step);
 const char *sim_step_name(uint32_t kind);
 uint32_t sim_step_draw(uint32_t number);
 
@@ -309,6 +387,8 @@ void sim_model_open(struct sim *sim, int lease, int proc, uint64_t view);
 /* A process has returned a view of the lease. */
 void sim_model_return(struct sim *sim, int lease, int proc, uint64_t view);
 void sim_model_return_chunk(struct sim *sim, int lease, uint64_t id);
+/* Chunks of the lease went back: it may be smaller than what was asked for. exact: no daemon died meanwhile. */
+void sim_model_clamp(struct sim *sim, int lease, bool exact);
 /* A process ends, with a word or without. */
 void sim_model_end(struct sim *sim, int proc, bool died);
 void sim_model_publish(struct sim *sim, int lease, uint32_t uid, unsigned name, uint64_t version);

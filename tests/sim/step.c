@@ -6,36 +6,41 @@ static const struct {
 	const char *name;
 	unsigned weight;
 	void (*run)(struct sim *sim, const struct step *s);
+	bool repeats; /* its answer can be lost, and then it is done again */
 } kinds[] = {
-	{"connect", 12, sim_step_connect},
-	{"ask", 20, sim_step_ask_new},
-	{"grow", 6, sim_step_grow},
-	{"cancel", 2, sim_step_cancel},
-	{"return", 12, sim_step_return},
-	{"return chunks", 5, sim_step_return_chunks},
-	{"obey", 4, sim_step_obey},
-	{"share", 5, sim_step_share},
-	{"unshare", 1, sim_step_unshare},
-	{"open", 6, sim_step_open},
-	{"publish", 4, sim_step_publish},
-	{"unpublish", 1, sim_step_unpublish},
-	{"attach", 4, sim_step_attach},
-	{"disconnect", 3, sim_step_disconnect},
-	{"resume", 4, sim_step_resume},
-	{"stop", 1, sim_step_stop},
-	{"goodbye", 4, sim_step_goodbye},
-	{"die", 3, sim_step_die},
-	{"let go", 3, sim_step_let_go},
-	{"limit", 2, sim_step_limit},
-	{"policy", 1, sim_step_policy},
-	{"drain", 1, sim_step_drain},
-	{"reclaim", 2, sim_step_reclaim},
-	{"foreign", 2, sim_step_foreign},
-	{"work", 30, sim_step_work},
-	{"pass", 12, sim_step_pass},
-	{"keeper dies", 1, sim_step_keeper_dies},
-	{"refill", 3, sim_step_refill},
-	{"daemon dies", 4, sim_step_daemon_dies},
+	{"connect", 12, sim_step_connect, false},
+	{"ask", 20, sim_step_ask, false},
+	{"grow", 6, sim_step_grow, false},
+	{"cancel", 2, sim_step_cancel, false},
+	{"return", 12, sim_step_return, true},
+	{"return chunks", 5, sim_step_return_chunks, true},
+	{"return twice", 2, sim_step_return_twice, false},
+	{"obey", 4, sim_step_obey, false},
+	{"resize", 6, sim_step_resize, true},
+	{"evict", 4, sim_step_evict, true},
+	{"restore", 3, sim_step_restore, false},
+	{"share", 5, sim_step_share, true},
+	{"unshare", 1, sim_step_unshare, true},
+	{"open", 6, sim_step_open, true},
+	{"publish", 4, sim_step_publish, true},
+	{"unpublish", 1, sim_step_unpublish, false},
+	{"attach", 4, sim_step_attach, true},
+	{"disconnect", 3, sim_step_disconnect, false},
+	{"resume", 4, sim_step_resume, false},
+	{"stop", 1, sim_step_stop, false},
+	{"goodbye", 4, sim_step_goodbye, false},
+	{"die", 3, sim_step_die, false},
+	{"let go", 3, sim_step_let_go, false},
+	{"limit", 2, sim_step_limit, false},
+	{"policy", 1, sim_step_policy, false},
+	{"drain", 1, sim_step_drain, false},
+	{"reclaim", 2, sim_step_reclaim, false},
+	{"foreign", 2, sim_step_foreign, false},
+	{"work", 30, sim_step_work, false},
+	{"pass", 12, sim_step_pass, false},
+	{"keeper dies", 1, sim_step_keeper_dies, false},
+	{"refill", 3, sim_step_refill, false},
+	{"daemon dies", 4, sim_step_daemon_dies, false},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -54,6 +59,11 @@ uint32_t sim_step_draw(uint32_t number)
 	while (number >= kinds[k].weight)
 		number -= kinds[k++].weight;
 	return k;
+}
+
+bool sim_step_repeats(const struct step *step)
+{
+	return kinds[step->kind % KINDS].repeats;
 }
 
 void sim_step_run(struct sim *sim, const struct step *step)

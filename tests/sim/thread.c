@@ -53,8 +53,8 @@ bool sim_thread_call_off(void *ctx, struct gm_chunk *chunk)
 	struct sim *sim = ctx;
 	uint32_t d = chunk->device;
 	(void)sim_lives(sim);
-	/* The first one has begun. */
-	for (size_t i = 1; i < sim->n_jobs[d]; i++) {
+	/* Some are done, and the first one of the others has begun. */
+	for (size_t i = sim->n_done[d] + 1; i < sim->n_jobs[d]; i++) {
 		if (sim->jobs[d][i].chunk != chunk)
 			continue;
 		memmove(&sim->jobs[d][i], &sim->jobs[d][i + 1],
@@ -88,55 +88,75 @@ uint64_t sim_device_free(const struct sim *sim, uint32_t device)
 	return total > used ? total - used : 0;
 }
 
-static void run_create(struct sim *sim, struct gm_chunk *chunk, uint32_t luck)
+static int run_create(struct sim *sim, struct gm_chunk *chunk, uint64_t left, uint32_t luck)
 {
-	uint32_t d = chunk->device;
-	uint64_t left = sim_device_free(sim, d);
 	int r = luck == 0 ? -EIO : chunk->bytes > left ? -ENOMEM : 0;
 	if (r == 0 && !sim->frozen) {
 		*sim_chunk(sim, chunk->id) = (struct sim_chunk){.bytes = chunk->bytes,
-			.device = d,
+			.device = chunk->device,
 			.daemon = true,
 			.keeper = true,
+			.unreported = true,
 			.lease = -1};
 		sim_chunk_live(sim, chunk->id);
 	}
-	if (r == -ENOMEM && !sim->frozen)
-		gm_core_sample(sim->core, d, left);
-	gm_core_created(sim->core, chunk, r);
+	return r;
 }
 
-static void run_destroy(struct sim *sim, struct gm_chunk *chunk)
+static void report(struct sim *sim, uint32_t d, const struct sim_job *job)
 {
-	if (!sim->frozen)
-		sim_chunk(sim, chunk->id)->daemon = false;
-	gm_core_destroyed(sim->core, chunk);
+	switch (job->kind) {
+	case JOB_CREATE:
+		if (job->result == 0)
+			sim_chunk(sim, job->chunk->id)->unreported = false;
+		if (job->result == -ENOMEM && !sim->frozen)
+			gm_core_sample(sim->core, d, job->left);
+		gm_core_created(sim->core, job->chunk, job->result);
+		break;
+	case JOB_DESTROY:
+		gm_core_destroyed(sim->core, job->chunk);
+		break;
+	case JOB_SAMPLE:
+		gm_core_sample(sim->core, d, job->left);
+		if (job->probe)
+			gm_core_probed(sim->core, d);
+	}
 }
 
-static void run_sample(struct sim *sim, uint32_t d, bool probes)
+/* Does the next job that is not done. Returns false if there is none, or it has to wait. */
+static bool run_job(struct sim *sim, uint32_t d, uint32_t luck)
 {
-	gm_core_sample(sim->core, d, sim_device_free(sim, d));
-	if (probes)
-		gm_core_probed(sim->core, d);
+	if (sim->n_done[d] == sim->n_jobs[d])
+		return false;
+	struct sim_job *job = &sim->jobs[d][sim->n_done[d]];
+	/* A new chunk goes to the keeper, and that one gets the old ones first. */
+	if (job->kind == JOB_CREATE && sim->keeper_refills && !sim->frozen)
+		return false;
+	job->left = sim_device_free(sim, d);
+	if (job->kind == JOB_CREATE)
+		job->result = run_create(sim, job->chunk, job->left, luck);
+	else if (job->kind == JOB_DESTROY && !sim->frozen)
+		sim_chunk(sim, job->chunk->id)->daemon = false;
+	sim->n_done[d]++;
+	return true;
 }
 
-void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck)
+void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t luck, uint32_t late)
 {
-	while (most-- > 0 && sim->n_jobs[device] > 0) {
-		struct sim_job job = sim->jobs[device][0];
-		sim->worked[device] = true;
-		/* A new chunk goes to the keeper, and that one gets the old ones first. */
-		if (job.kind == JOB_CREATE && sim->keeper_refills && !sim->frozen)
-			return;
-		memmove(&sim->jobs[device][0], &sim->jobs[device][1],
-			--sim->n_jobs[device] * sizeof(job));
-		if (job.kind == JOB_CREATE)
-			run_create(sim, job.chunk, luck);
-		else if (job.kind == JOB_DESTROY)
-			run_destroy(sim, job.chunk);
-		else
-			run_sample(sim, device, job.probe);
+	bool did;
+	sim->worked[device] |= sim->n_jobs[device] > 0;
+	do {
+		/* What core does about a report may be the next job. */
+		did = most > 0 && run_job(sim, device, luck);
+		most -= did;
 		luck = luck * 1103515245u + 12345u;
 		luck = luck >> 16 == 0 ? 0 : luck | 1;
-	}
+		while (sim->n_done[device] > late) {
+			struct sim_job job = sim->jobs[device][0];
+			sim->n_done[device]--;
+			memmove(&sim->jobs[device][0], &sim->jobs[device][1],
+				--sim->n_jobs[device] * sizeof(job));
+			report(sim, device, &job);
+		}
+	} while (did);
 }

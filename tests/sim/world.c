@@ -9,33 +9,89 @@
 #define SECOND UINT64_C(1000000000)
 #define U(n)   ((unsigned long long)(n))
 
+static uint64_t capacity(const struct sim *sim, uint32_t d, const struct gm_policy *policy)
+{
+	uint64_t total = sim->info[d].total, share = (uint64_t)(policy->fraction * (double)total);
+	return share < total - policy->min_free ? share : total - policy->min_free;
+}
+
+static uint64_t guaranteed(const struct sim *sim, uint32_t d)
+{
+	uint64_t sum = 0;
+	for (uint32_t u = 0; u < SIM_UIDS; u++)
+		sum += sim->limits[d][u].guarantee;
+	return sum;
+}
+
+static void reset_limit(struct sim *sim, uint32_t uid, uint32_t d, const struct gm_owner *owner)
+{
+	struct sim_limit *limit = &sim->limits[d][uid];
+	char detail[GM_DETAIL_BYTES];
+	sim_say(sim, "the limit of uid %u on device %u ends", uid, d);
+	gpumem_status status = gm_core_reset_quota(sim->core, owner, d, detail);
+	if (sim->frozen)
+		return;
+	SIM_MUST(sim, status == (limit->set ? GPUMEM_OK : GPUMEM_E_NOT_FOUND) || sim->again,
+		"a limit is reset: %d", status);
+	*limit = (struct sim_limit){.max = UINT64_MAX};
+}
+
 void sim_step_limit(struct sim *sim, const struct step *s)
 {
-	uint32_t uid = s->a % SIM_UIDS;
-	uint64_t max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2);
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = max};
+	uint32_t uid = s->a % SIM_UIDS, d = s->a / SIM_UIDS % SIM_DEVICES;
+	struct sim_limit next = sim->limits[d][uid];
 	struct gm_owner owner;
 	char detail[GM_DETAIL_BYTES];
 	gm_owner_by_id(GM_OWNER_UID, 1000 + uid, &owner);
-	sim_say(sim, "the limit of uid %u is %llu", uid, U(max));
-	gpumem_status status = gm_core_set_quota(sim->core, &owner, 0, &values, detail);
-	SIM_MUST(sim, status == GPUMEM_OK || sim->frozen, "no limit: %s", detail);
+	if (s->b % 8 == 0) {
+		reset_limit(sim, uid, d, &owner);
+		return;
+	}
+	struct gm_quota_values values = {.max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2),
+		.guarantee = s->c % 5 == 0 ? 0 : s->c / 8 % (GIB / 3),
+		.priority = (int32_t)(s->c % 7) - 3};
+	values.set = s->b % 8 < 3   ? GM_QUOTA_MAX
+		     : s->b % 8 < 6 ? GM_QUOTA_GUARANTEE
+				    : 1 + s->b / 8 % 7;
+	next.set |= values.set;
+	next.max = values.set & GM_QUOTA_MAX ? values.max : next.max;
+	next.guarantee = values.set & GM_QUOTA_GUARANTEE ? values.guarantee : next.guarantee;
+	next.priority = values.set & GM_QUOTA_PRIORITY ? values.priority : next.priority;
+	uint64_t sum = guaranteed(sim, d) - sim->limits[d][uid].guarantee + next.guarantee;
+	bool valid = (!next.guarantee || next.max >= next.guarantee) &&
+		     sum <= capacity(sim, d, &sim->info[d].policy);
+	sim_say(sim, "uid %u on device %u: limit %llu, guarantee %llu, priority %d", uid, d,
+		U(next.max), U(next.guarantee), next.priority);
+	gpumem_status status = gm_core_set_quota(sim->core, &owner, d, &values, detail);
 	if (sim->frozen)
 		return;
-	sim->max[uid] = max;
-	sim->held[uid] = UINT64_MAX; /* it may hold more already */
+	SIM_MUST(sim, status == (valid ? GPUMEM_OK : GPUMEM_E_INVALID),
+		"a limit that is %s got %d: %s", valid ? "valid" : "wrong", status, detail);
+	if (!valid)
+		return;
+	sim->limits[d][uid] = next;
+	sim->held[d][uid] = UINT64_MAX; /* it may hold more already */
 }
 
 void sim_step_policy(struct sim *sim, const struct step *s)
 {
 	uint32_t d = s->a % SIM_DEVICES;
-	struct gm_policy *p = &sim->info[d].policy;
+	struct gm_policy policies[SIM_DEVICES], *p = &policies[d];
+	char detail[GM_DETAIL_BYTES];
+	for (uint32_t k = 0; k < SIM_DEVICES; k++)
+		policies[k] = sim->info[k].policy;
 	p->fraction = 0.5 + (double)(s->b % 51) / 100;
 	p->min_free = s->c % 4 * 64 * MIB;
 	p->max_pool = s->c / 4 % 4 * 256 * MIB;
 	p->pool_decay_ns = s->c / 16 % 3 * 5 * SECOND;
-	sim_say(sim, "device %u gets another policy", d);
-	gm_core_set_policy(sim->core, d, p);
+	bool valid = guaranteed(sim, d) <= capacity(sim, d, p);
+	sim_say(sim, "device %u gets another policy%s", d, valid ? "" : ", which is wrong");
+	/* The next daemon has this configuration, too. */
+	if (valid)
+		sim->info[d].policy = *p;
+	gpumem_status status = gm_core_configure(sim->core, policies, NULL, 0, detail);
+	SIM_MUST(sim, status == (valid ? GPUMEM_OK : GPUMEM_E_INVALID) || sim->frozen,
+		"a policy that is %s got %d: %s", valid ? "valid" : "wrong", status, detail);
 }
 
 void sim_step_drain(struct sim *sim, const struct step *s)
@@ -78,7 +134,8 @@ void sim_step_foreign(struct sim *sim, const struct step *s)
 void sim_step_work(struct sim *sim, const struct step *s)
 {
 	sim->settled = true;
-	sim_thread_work(sim, s->a % SIM_DEVICES, 1 + s->b % 16, s->c % 40);
+	uint32_t late = s->c / 64 % 4 == 0 ? 1 + s->c / 256 % 4 : 0;
+	sim_thread_work(sim, s->a % SIM_DEVICES, 1 + s->b % 16, s->c % 40, late);
 }
 
 void sim_step_pass(struct sim *sim, const struct step *s)
