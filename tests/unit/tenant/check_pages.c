@@ -41,14 +41,13 @@ static void teardown(void)
 	gm_pages_deinit(&pages);
 }
 
-static int next_row(const struct gm_pages *of, struct gm_pages_rows *rows,
-	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
-	struct gm_pages_row *ret)
+static int next_row(const struct gm_pages *of, struct gm_pages_rows *rows, const uint64_t has[],
+	uint64_t now_ns, uint32_t *at, struct gm_pages_row *ret)
 {
 	int r;
 
 	do
-		r = gm_pages_next_row(of, rows, held, now_ns, at, ret);
+		r = gm_pages_next_row(of, rows, has, now_ns, at, ret);
 	while (r == -EAGAIN);
 	return r;
 }
