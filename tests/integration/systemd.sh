@@ -89,6 +89,9 @@ without_their_user_the_units_fail_once() {
 sysusers_and_tmpfiles_make_user_group_and_folder() {
 	systemd-sysusers /run/sandbox/sysusers.conf && systemd-tmpfiles --create /run/sandbox/tmpfiles.conf &&
 		getent passwd gpumemd >/dev/null && getent group gpumem >/dev/null &&
+		# Without systemd, the daemon gives the administrators' socket to this group itself.
+		setpriv --reuid gpumemd --regid gpumemd --init-groups touch /run/gpumemd/admin &&
+		setpriv --reuid gpumemd --regid gpumemd --init-groups chgrp gpumem /run/gpumemd/admin && rm /run/gpumemd/admin &&
 		expect "the folder" "$(stat -c '%U:%G %a' /run/gpumemd)" "gpumemd:gpumemd 755"
 }
 
