@@ -422,7 +422,7 @@ const struct gm_verb gm_verb_limit = {
 		"                      others get lines for an administrator, and status 4\n\n"
 		"OWNER is uid:USER, gid:GROUP, unit:NAME, container:NAME, client:NAME (the name\n"
 		"that clients give themselves) or session:N (one client). 'show' also lists\n"
-		"run:ID, a program under gpumem-run, whose limit gpumem-run sets;\n"
+		"run:NAME, a program under gpumem-run, whose limit gpumem-run sets;\n"
 		"'gpumemctl clients --columns run,name,held' shows its clients. A max below\n"
 		"what the owner holds takes nothing away, but the owner gets nothing more. What\n"
 		"is set lasts until it is reset, also if the daemon restarts, but not after a\n"
