@@ -95,13 +95,18 @@ static void reach_explain_denied(struct gm_reach *reach, const char *path)
 	bool entered = stat(path, &st) == 0;
 	const char *slash = strrchr(path, '/');
 	int length = entered || !slash ? (int)strlen(path) : (int)(slash - path);
+	char closed[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+
+	snprintf(closed, sizeof(closed), "%.*s", length ? length : 1, path);
+	/* If a folder above it is closed, its mode is not known. */
+	bool group = entered ? st.st_mode & S_IWGRP : stat(closed, &st) < 0 || st.st_mode & S_IXGRP;
 
 	snprintf(reach->cause, sizeof(reach->cause), "this user may not %s",
 		entered ? "open the socket" : "enter its folder");
 	snprintf(reach->remedy, sizeof(reach->remedy),
-		"'ls -ld %.*s' shows which user and group may; an administrator can add users to the "
-		"group",
-		length < GM_LIMIT_SOCKET_PATH_BYTES ? length : GM_LIMIT_SOCKET_PATH_BYTES, path);
+		group ? "'ls -ld %s' shows which user and group may; an administrator can add users to the group"
+		      : "'ls -ld %s' shows which user may; no group may",
+		closed);
 }
 
 static void reach_say(struct gm_reach *reach, const char *cause, const char *remedy)

@@ -34,13 +34,24 @@ enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t
 bool gm_serve_require_admin(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const char *what)
 {
+	const char *group = serve->config->admin_group;
+	bool there = serve->admin_group != (gid_t)-1;
 	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
 
 	if (gm_serve_is_admin(serve, peer))
 		return true;
-	snprintf(detail, sizeof(detail), "%s needs root%s%s or the group %s, outside of containers",
-		what, serve->uid ? ", " : "", serve->uid ? gm_uid_name_say(serve->uid, user) : "",
-		serve->config->admin_group[0] ? serve->config->admin_group : "(none)");
+	if (serve->uid)
+		gm_uid_name_say(serve->uid, user);
+	if (there)
+		snprintf(detail, sizeof(detail),
+			"%s needs root%s%s or the group %s, outside of containers", what,
+			serve->uid ? ", " : "", serve->uid ? user : "", group);
+	else
+		snprintf(detail, sizeof(detail), "%s needs root%s%s, outside of containers%s%s%s",
+			what, serve->uid ? " or " : "", serve->uid ? user : "",
+			*group ? "; for a group of administrators, root runs 'groupadd --system "
+			       : "",
+			group, *group ? "' and 'gpumemctl config reload'" : "");
 	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
 	return false;
 }

@@ -148,6 +148,12 @@ if has_users; then
 	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
 	run 4 drain 0
 	check "an ordinary user may not drain" all "[ $status = 4 ]" "silent stdout" "complains 'draining a device needs root'"
+	if getent group gpumem >/dev/null; then
+		check "and is told which group may" complains "needs root or the group gpumem, outside of containers"
+	else
+		check "and is told how to make a group that may" all "! complains 'or the group'" \
+			"complains \"needs root, outside of containers; for a group of administrators, root runs 'groupadd --system gpumem'\""
+	fi
 	as=()
 	run 0 drain 0 --wait 0s || [ $status = 1 ]
 	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
@@ -157,7 +163,7 @@ if has_users; then
 	check "but sees it" says "device 0: drained by user root"
 	as=()
 else
-	for name in "an ordinary user may not drain" "nor end a drain" "but sees it"; do
+	for name in "an ordinary user may not drain" "and is told who may" "nor end a drain" "but sees it"; do
 		ok "$name # SKIP needs root to become another user"
 	done
 fi

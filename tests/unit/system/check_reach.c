@@ -122,6 +122,17 @@ START_TEST(a_socket_that_the_user_may_not_use)
 	ck_assert(!root || seteuid(4711) == 0);
 	explains("private", -EACCES, "may not open the socket", "'ls -ld private' shows which");
 	explains("closed/inside", -EACCES, "may not enter its folder", "'ls -ld closed' shows");
+	explains("private", -EACCES, "may not open", "shows which user may; no group may");
+	explains("closed/inside", -EACCES, "may not enter", "shows which user may; no group may");
+	ck_assert(!root || seteuid(0) == 0);
+
+	/* A group is offered only where there is one that may. */
+	ck_assert(!root || (chown("private", 0, 4712) == 0 && chown("closed", 0, 4712) == 0));
+	ck_assert_int_eq(chmod("private", root ? 0660 : 0060), 0);
+	ck_assert_int_eq(chmod("closed", root ? 0710 : 0010), 0);
+	ck_assert(!root || seteuid(4711) == 0);
+	explains("private", -EACCES, "may not open", "can add users to the group");
+	explains("closed/inside", -EACCES, "may not enter", "can add users to the group");
 	ck_assert(!root || seteuid(0) == 0);
 	ck_assert_int_eq(chmod("closed", 0700), 0);
 }
