@@ -16,8 +16,8 @@
 
 #include "common/log.h"
 #include "common/text/units.h"
-#include "ctl/io/message.h"
-#include "ctl/io/text.h"
+#include "common/text/message.h"
+#include "common/text/text.h"
 #include "ctl/options.h"
 #include "ctl/verbs.h"
 

@@ -25,6 +25,8 @@
 #include "common/cuda/cuda_device.h"
 #include "common/limits.h"
 #include "common/system/random.h"
+#include "common/text/message.h"
+#include "common/text/text.h"
 #include "common/text/units.h"
 #include "gpumem/gpumem.h"
 #include "run/run_library.h"
@@ -45,11 +47,9 @@ __attribute__((format(printf, 2, 3))) static int main_fail(int status, const cha
 {
 	va_list args;
 
-	fputs("gpumem-run: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	gm_message_format("gpumem-run", format, args);
 	va_end(args);
-	fputc('\n', stderr);
 	return status;
 }
 
@@ -287,7 +287,9 @@ int main(int argc, char **argv)
 	struct gm_run_options options;
 	struct main_device device = {0};
 	char path[PATH_MAX];
+	bool utf8;
 
+	gm_text_init(&utf8);
 	switch (gm_run_parse(argc, argv, &options)) {
 	case GM_RUN_DONE:
 		return 0;

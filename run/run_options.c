@@ -12,6 +12,7 @@
 
 #include "common/text/closest.h"
 #include "common/limits.h"
+#include "common/text/message.h"
 #include "common/text/units.h"
 #include "gpumem/gpumem.h"
 
@@ -75,11 +76,10 @@ __attribute__((format(printf, 1, 2))) static enum gm_run_parsed run_options_wron
 {
 	va_list args;
 
-	fputs("gpumem-run: ", stderr);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	gm_message_format("gpumem-run", format, args);
 	va_end(args);
-	fputs("\nTry 'gpumem-run --help'.\n", stderr);
+	gm_message(NULL, "Try 'gpumem-run --help'.");
 	return GM_RUN_WRONG;
 }
 

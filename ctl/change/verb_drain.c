@@ -17,7 +17,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/text/units.h"
-#include "ctl/io/message.h"
+#include "common/text/message.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 

@@ -14,7 +14,7 @@
 #include "common/limits.h"
 #include "common/text/share_name.h"
 #include "common/text/units.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 

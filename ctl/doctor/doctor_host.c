@@ -29,7 +29,7 @@
 #include "ctl/doctor/doctor_lingering.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/other_daemon.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/user.h"
 #include "daemon/config/config_machine.h"
 

@@ -29,7 +29,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "ctl/io/message.h"
+#include "common/text/message.h"
 
 #define FIND_NS (20 * GM_NS_PER_S)
 #define FIND_S  20

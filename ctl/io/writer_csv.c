@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/io/message.h"
-#include "ctl/io/text.h"
+#include "common/text/message.h"
+#include "common/text/text.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 

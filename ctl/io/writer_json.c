@@ -14,7 +14,7 @@
 #define uthash_nonfatal_oom(same) ((same)->lost = true)
 #include <uthash.h>
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/writer.h"
 
 /* Rows that several values have become one JSON value, to which all of them refer. */

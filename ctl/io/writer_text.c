@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 

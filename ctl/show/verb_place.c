@@ -11,7 +11,7 @@
 
 #include "common/text/device_name.h"
 #include "common/text/units.h"
-#include "ctl/io/message.h"
+#include "common/text/message.h"
 #include "ctl/show/placement_list.h"
 
 /* Says for each device why it has no room. */

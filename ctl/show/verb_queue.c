@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/text/units.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 

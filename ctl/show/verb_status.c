@@ -13,7 +13,7 @@
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/other_daemon.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/user.h"
 #include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"

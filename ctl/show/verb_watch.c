@@ -17,7 +17,7 @@
 #include "common/system/path.h"
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/verb.h"
 

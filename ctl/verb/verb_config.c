@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/text/units.h"
-#include "ctl/io/message.h"
+#include "common/text/message.h"
 #include "ctl/io/user.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"

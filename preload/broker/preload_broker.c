@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/text/message.h"
 #include "preload/broker/preload_broker.h"
 
 #include <dlfcn.h>
@@ -233,7 +234,9 @@ static enum broker_state broker_try(void)
 		gm_report_why(why ? why : "libgpumem-client.so.0 cannot be loaded");
 		return BROKER_NEW; /* the next call tries again */
 	}
-	fprintf(stderr, "gpumem-run: the program runs without gpumemd: %s\n", why ? why : "");
+	char text[512];
+	snprintf(text, sizeof text, "the program runs without gpumemd: %s", why ? why : "");
+	gm_message("gpumem-run", text);
 	return BROKER_PLAIN;
 }
 

@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "common/cancel.h"
+#include "common/text/message.h"
+#include "common/text/text.h"
 #include "common/text/units.h"
 #include "preload/preload.h"
 #include "preload/table/preload_blocks.h"
@@ -72,11 +74,19 @@ static bool report_stderr_is_ours(void)
 	       (uint64_t)now.st_ino == settings->stderr_inode;
 }
 
-/* Writes a line. The program is neither stopped nor ended by the write. */
-static void report_write(int fd, const char *line, size_t n)
+/* Writes a line, which ends with a newline. On a terminal, a long one becomes several. The program is neither stopped nor ended
+ * by the write. */
+static void report_write(int fd, char *line, size_t n)
 {
 	const struct timespec now = {0};
 	sigset_t held, before, pending;
+	size_t columns = gm_message_columns(fd);
+
+	if (columns) {
+		line[n - 1] = '\0';
+		gm_text_wrap(line, columns);
+		line[n - 1] = '\n';
+	}
 
 	sigemptyset(&held);
 	sigaddset(&held, SIGPIPE);
@@ -256,7 +266,7 @@ void gm_report_begin(void)
 }
 
 /* Prints the last line on stderr, or if the program has closed it, to the file that was stderr at first. */
-static void report_last_line(const char *line)
+static void report_last_line(char *line)
 {
 	struct stat st;
 

@@ -298,6 +298,26 @@ START_TEST(without_a_daemon_it_starts_only_if_that_is_optional)
 }
 END_TEST
 
+START_TEST(lines_on_a_terminal_end_with_a_word)
+{
+	char program[512], line[1024];
+	size_t lines = 0;
+
+	built(program, "run", "gpumem-run");
+	snprintf(line, sizeof line,
+		"script -qec \"stty cols 50; '%s' --limit twenty true\" /dev/null </dev/null",
+		program);
+	FILE *shown = popen(line, "re");
+	GM_REQUIRE(shown);
+	for (; fgets(line, sizeof line, shown); lines++) {
+		line[strcspn(line, "\r\n")] = 0;
+		GM_REQUIRE(strlen(line) <= 50);
+	}
+	pclose(shown);
+	GM_REQUIRE(lines > 2);
+}
+END_TEST
+
 /* ---- what the program gets */
 
 START_TEST(the_program_is_told_what_the_user_wants)
@@ -554,6 +574,7 @@ int main(void)
 	tcase_add_test(tc, host_memory_is_no_gpu);
 	tcase_add_test(tc, the_library_comes_first_and_once);
 	tcase_add_test(tc, without_a_daemon_it_starts_only_if_that_is_optional);
+	tcase_add_test(tc, lines_on_a_terminal_end_with_a_word);
 	tcase_add_test(tc, the_program_is_told_what_the_user_wants);
 	tcase_add_test(tc, the_limit_holds_for_what_the_program_starts);
 	tcase_add_test(tc, programs_that_race_for_a_limit_never_pass_it);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/verbs.h"
 #include "tests/unit/io/ctl_fake.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 #include "tests/tap.h"

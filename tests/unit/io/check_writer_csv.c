@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 #include "tests/tap.h"

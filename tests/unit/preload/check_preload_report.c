@@ -17,6 +17,7 @@
 #include "preload/broker/preload_report.h"
 #include "preload/table/preload_blocks.h"
 #include "tests/tap.h"
+#include "tests/unit/text/terminal.h"
 
 #define THREADS  4
 #define CHILDREN 300
@@ -258,6 +259,24 @@ START_TEST(no_control_character_of_a_name_is_printed)
 }
 END_TEST
 
+START_TEST(lines_on_a_terminal_end_with_a_word)
+{
+	char text[512] = "";
+	int ends[2];
+
+	terminal_open(ends, 40);
+	ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	setenv("GPUMEM_RUN_NAME", "train", 1);
+	setenv("GPUMEM_RUN_STDERR", "", 1);
+	gm_report_refused();
+	gm_report_print();
+	ck_assert_int_gt(read(ends[0], text, sizeof text - 1), 0);
+	ck_assert_ptr_nonnull(strstr(text, " allocations"));
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		ck_assert_msg(strlen(line) <= 40 && line[strlen(line) - 1] != ' ', "%s", line);
+}
+END_TEST
+
 /* Becomes a daemon, as far as its standard files show, and lives until the pipe is closed. */
 static void live_on(int until)
 {
@@ -312,6 +331,7 @@ int main(void)
 	tc = tcase_create("report");
 	tcase_add_test(tc, a_report_that_nobody_reads_ends_no_program);
 	tcase_add_test(tc, no_control_character_of_a_name_is_printed);
+	tcase_add_test(tc, lines_on_a_terminal_end_with_a_word);
 	tcase_add_test(tc, a_child_that_lives_on_does_not_hold_up_who_reads_stderr);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -7,7 +7,7 @@
  * and measures, in a UTF-8 locale that is set here and does not depend on the user's.
  */
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 
 #include <langinfo.h>
 #include <locale.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-/* What reaches a terminal: ctl/io/text.c. */
+/* What reaches a terminal: common/text/text.c. */
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 #include "tests/tap.h"
 
 static void setup(void)

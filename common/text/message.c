@@ -6,33 +6,32 @@
  * that reaches a terminal.
  */
 
+#include "common/text/message.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "ctl/io/message.h"
-#include "ctl/io/text.h"
+#include "common/text/text.h"
 
 #define MESSAGE_COLUMNS 80 /* longer lines are hard to read */
 
-/* How wide a line may be; 0: as long as it is, for programs that look for a sentence in it. */
-static size_t message_columns(void)
+size_t gm_message_columns(int fd)
 {
 	struct winsize size;
 
-	if (!isatty(STDERR_FILENO))
+	if (!isatty(fd))
 		return 0;
-	return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col &&
-			       size.ws_col < MESSAGE_COLUMNS
+	return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_col < MESSAGE_COLUMNS
 		       ? size.ws_col
 		       : MESSAGE_COLUMNS;
 }
 
 void gm_message(const char *from, const char *text)
 {
-	size_t columns = message_columns();
+	size_t columns = gm_message_columns(STDERR_FILENO);
 	char *line, *clean = NULL;
 
 	if (asprintf(&line, "%s%s%s", from ? from : "", from ? ": " : "", text) >= 0) {
@@ -47,4 +46,16 @@ void gm_message(const char *from, const char *text)
 	}
 	fputs(clean ? "\n" : "out of memory\n", stderr);
 	free(clean);
+}
+
+void gm_message_format(const char *from, const char *format, va_list args)
+{
+	char *text;
+
+	if (vasprintf(&text, format, args) < 0) {
+		gm_message(from, "out of memory");
+		return;
+	}
+	gm_message(from, text);
+	free(text);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_IO_TEXT_H
-#define GM_CTL_IO_TEXT_H
+#ifndef GM_TEXT_TEXT_H
+#define GM_TEXT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
