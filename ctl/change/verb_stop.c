@@ -26,6 +26,7 @@
 struct stop_daemon {
 	uint64_t pid, pid_namespace;
 	bool has_clients; /* or what clients have published, or left behind */
+	bool connected;   /* clients are */
 };
 
 static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
@@ -35,6 +36,7 @@ static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
 	daemon->pid = packet->status->pid;
 	daemon->pid_namespace = packet->status->pid_namespace;
 	daemon->has_clients = packet->status->clients || packet->status->leases;
+	daemon->connected = packet->status->clients;
 }
 
 /* Opens the daemon's process. Returns -1 if gpumemctl cannot tell which one it is: a pid means
@@ -99,6 +101,17 @@ static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn
 	return status;
 }
 
+/* Tells how long programs wait. They cannot tell this end of the daemon from a restart. */
+static void stop_say_wait(struct gm_writer *writer)
+{
+	const gpumem_connect_options usual = GPUMEM_CONNECT_OPTIONS_INIT;
+	char text[GM_UNITS_TEXT];
+
+	gm_writer_line(writer, "",
+		"Programs that ask for memory wait %s for it, unless they set another time, and then get an error.",
+		gm_format_duration(usual.away_ms * GM_NS_PER_MS, text));
+}
+
 static gpumem_status stop_run(struct gm_ctl *ctl)
 {
 	bool forget = ctl->options->given & GM_OPTION_FORGET, ended = false;
@@ -125,6 +138,8 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 		!daemon.has_clients ? "."
 		: forget            ? ", and with it all memory that it handed out."
 			 : ". What clients hold or have published waits for the next daemon.");
+	if (daemon.connected && !forget)
+		stop_say_wait(ctl->writer);
 	return GPUMEM_OK;
 }
 
@@ -136,7 +151,9 @@ const struct gm_verb gm_verb_stop = {
 		"              forget what was set at run time; programs keep what they\n"
 		"              have mapped, but nobody counts it any more\n\n"
 		"Without --forget, leases, shares, drains and limits wait for the next daemon, as\n"
-		"after 'systemctl stop'. 'stop' waits until the daemon has ended, so that the\n"
+		"after 'systemctl stop'. Programs do not notice a restart: a call that needs the\n"
+		"daemon waits for the next one, for 30 s unless the program set another time.\n"
+		"'stop' waits until the daemon has ended, so that the\n"
 		"next one can start; a service manager may do so at once. For administrators:\n"
 		"root, the user that runs the daemon, and the members of the configured\n"
 		"admin_group.\n",

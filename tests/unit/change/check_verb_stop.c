@@ -87,6 +87,7 @@ START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 	char *text = run_text("stop", script_stop);
 	ck_assert(!forget);
 	has(text, "What clients hold or have published");
+	has(text, "Programs that ask for memory wait 30s for it, ");
 	free(text);
 
 	options.given = GM_OPTION_FORGET;
@@ -114,6 +115,7 @@ START_TEST(stop_says_nothing_of_clients_if_there_are_none)
 	leases_now = 1;
 	text = run_text("stop", script_stop);
 	has(text, "hold or have published");
+	ck_assert_ptr_null(strstr(text, "Programs"));
 	free(text);
 }
 END_TEST
