@@ -32,11 +32,13 @@ static const struct gm_column result_columns[] = {
 	{"freed", NULL, 0},
 	{"reached", NULL, 0},
 	{"free", NULL, 0},
+	{"min_free", NULL, 0},
+	{"reserve", NULL, 0},
 };
 
 struct cleanup_device {
 	uint32_t number;
-	uint64_t planned;
+	uint64_t planned, min_free, reserve;
 	bool done; /* the rest is known, too; never after a dry run */
 	uint64_t freed, free;
 	bool reached;
@@ -86,6 +88,8 @@ static void cleanup_take(void *user, const Gm__Wire__Packet *packet)
 	struct cleanup_device *device = answer->now;
 	const Gm__Wire__CleanupReply *reply = packet->cleanup_reply;
 
+	device->min_free = reply->min_free;
+	device->reserve = reply->reserve;
 	if (reply->done) {
 		device->done = true;
 		device->reached = reply->reached;
@@ -176,6 +180,22 @@ static void cleanup_add_result(struct gm_table *table, const struct cleanup_devi
 	gm_table_known(table, device->done);
 	gm_table_size(table, device->free);
 	gm_table_known(table, device->done);
+	gm_table_size(table, device->min_free);
+	gm_table_size(table, device->reserve);
+}
+
+/* Says what of the free memory clients do not get. */
+static void cleanup_say_kept(
+	struct gm_writer *writer, const struct cleanup_device *device, bool needs)
+{
+	char text[GM_UNITS_TEXT];
+
+	if (needs && device->min_free)
+		gm_writer_line(writer, "", "  %s of what is free are never leased: min_free.",
+			gm_writer_bytes(writer, device->min_free, text));
+	if (device->done && device->freed && device->reserve)
+		gm_writer_line(writer, "", "  The daemon will make its reserve again, of up to %s.",
+			gm_writer_bytes(writer, device->reserve, text));
 }
 
 static void cleanup_say_result(struct gm_writer *writer, const struct cleanup_device *device)
@@ -226,6 +246,7 @@ static gpumem_status cleanup_run(struct gm_ctl *ctl)
 
 		cleanup_add_result(results, device);
 		cleanup_say_result(ctl->writer, device);
+		cleanup_say_kept(ctl->writer, device, ctl->options->given & GM_OPTION_NEED);
 		if (device->done && !device->reached)
 			ctl->status = GPUMEM_E_NO_MEMORY;
 	}
@@ -244,8 +265,9 @@ const struct gm_verb gm_verb_cleanup = {
 		"The daemon releases pooled chunks first, then asks clients for cached memory,\n"
 		"then asks them to move evictable buffers to host memory; those with a low\n"
 		"priority come first. It waits for them and releases what they return, which\n"
-		"'trim' does not. It takes no memory that is in use. For administrators;\n"
-		"--dry-run is for everybody.\n",
+		"'trim' does not. It takes no memory that is in use. Some of what is free is\n"
+		"never leased: min_free of gpumemd.conf(5). After a while, the daemon makes its\n"
+		"reserve of fresh chunks again. For administrators; --dry-run is for everybody.\n",
 	.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
 	.run = cleanup_run,
 };

@@ -422,12 +422,15 @@ gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_byt
 	*ret_plan = plan;
 	if (need == UINT64_MAX || plan.planned >= need)
 		return GPUMEM_OK;
+	uint64_t min_free = device->info.policy.min_free;
 	char asked[GM_UNITS_TEXT], free_text[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
-		clients[GM_UNITS_TEXT];
+		clients[GM_UNITS_TEXT], kept[GM_UNITS_TEXT];
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-		"device %u: %s cannot be made free: %s are, the pool has %s, and clients say they "
-		"could return %s; see gpumemctl clients",
+		"device %u: %s cannot be made free: %s are%s%s%s, the pool has %s, and clients say "
+		"they could return %s; see gpumemctl clients",
 		device->number, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
+		min_free ? " (" : "", min_free ? gm_format_size(min_free, kept) : "",
+		min_free ? " of it stay so: min_free)" : "",
 		gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
 		gm_format_size(plan.planned - plan.rungs[GM_RUNG_POOL], clients));
 }

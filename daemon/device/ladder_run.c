@@ -41,7 +41,7 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 {
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
-		clients[GM_UNITS_TEXT], first[GM_UNITS_TEXT];
+		clients[GM_UNITS_TEXT], first[GM_UNITS_TEXT], min_free[GM_UNITS_TEXT], why[64];
 	/* Whether more was wanted while it ran than the event of its start said. */
 	bool grew = run->need != run->first_need;
 
@@ -53,14 +53,19 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 	else
 		gm_format_size(run->need, need);
 
+	snprintf(why, sizeof(why), "%s", ladder_triggers[trigger]);
+	if (trigger == GM_TRIGGER_MIN_FREE)
+		snprintf(why, sizeof(why), "min_free = %s",
+			gm_format_size(device->info.policy.min_free, min_free));
+
 	if (kind == GM_EVENT_RECLAIM_STARTED)
 		gm_say(text, "device %u: reclaim for %s: %s wanted; %s pooled, %s asked of clients",
-			device->number, ladder_triggers[trigger], need, pool, clients);
+			device->number, why, need, pool, clients);
 	else
 		gm_say(text,
 			"device %u: reclaim for %s ended: %s wanted%s%s%s; %s of the pool released, "
 			"%s returned by clients; %s",
-			device->number, ladder_triggers[trigger], need, grew ? " in all, " : "",
+			device->number, why, need, grew ? " in all, " : "",
 			grew ? gm_format_size(run->first_need, first) : "", grew ? " at first" : "",
 			pool, clients, reached ? "enough" : "not enough");
 

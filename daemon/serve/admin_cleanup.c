@@ -44,6 +44,14 @@ void gm_admin_cleanup_peer_closed(struct gm_serve *serve, struct gm_peer *peer)
 
 /* ---- the result */
 
+/* Fills in what of the device's memory is for nobody. */
+static void cleanup_fill_policy(
+	const struct gm_device_figures *figures, Gm__Wire__CleanupReply *ret)
+{
+	ret->min_free = figures->policy.min_free;
+	ret->reserve = figures->policy.reserve;
+}
+
 static void cleanup_fill_result(
 	struct gm_serve *serve, struct gm_cleanup *cleanup, Gm__Wire__CleanupReply *ret)
 {
@@ -58,6 +66,7 @@ static void cleanup_fill_result(
 	ret->n_freed = GM_RUNGS;
 	ret->freed = cleanup->freed;
 	ret->free = figures.free;
+	cleanup_fill_policy(&figures, ret);
 }
 
 static void cleanup_send_result(struct gm_serve *serve, struct gm_cleanup *cleanup)
@@ -143,6 +152,7 @@ static int cleanup_plan_next(struct gm_stream *stream, struct gm_peer *peer)
 	Gm__Wire__CleanupStep steps[GM_CLEANUP_STEPS];
 	Gm__Wire__CleanupStep *list[GM_CLEANUP_STEPS];
 	Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
+	struct gm_device_figures figures;
 	size_t n = 0;
 
 	if (plan->sent)
@@ -154,6 +164,8 @@ static int cleanup_plan_next(struct gm_stream *stream, struct gm_peer *peer)
 	reply.device = plan->device;
 	reply.need = plan->need;
 	reply.planned = plan->planned;
+	gm_core_device_figures(plan->head.serve->core, plan->device, &figures);
+	cleanup_fill_policy(&figures, &reply);
 	reply.n_steps = n;
 	reply.steps = list;
 	int r = gm_answer_emit(stream, peer, plan->cleanup || plan->at + n < plan->n,

@@ -287,6 +287,10 @@ run 0 status --bytes --no-header
 check "status --bytes: not without headings" all "[ $status = 0 ]" "! says 'Sizes are in bytes.'"
 run 0 place 128M
 check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0: 128.0M at once, and up to '"
+run 0 cleanup --dry-run --need 1M
+check "cleanup: names what stays free" all "says 'there is nothing to do.'" "says '  64.0M of what is free are never leased: min_free.'"
+run 6 cleanup --need 2G
+check "cleanup: also where it is refused" all "[ $status = 6 ]" "complains '(64.0M of it stay so: min_free)'"
 run 0 place 128M --quiet
 check "place --quiet: only the number" all '[ "$(cat "$dir/stdout")" = 0 ]' "silent stderr"
 run 0 place 128M --json

@@ -19,6 +19,7 @@ static struct {
 	bool dry[8];
 	uint64_t need;
 	uint64_t more; /* comes back than was planned */
+	uint64_t min_free, reserve;
 } cleanup;
 
 static void send_cleanup(struct gm_fake *f, uint64_t id, uint32_t device, bool dry)
@@ -41,6 +42,8 @@ static void send_cleanup(struct gm_fake *f, uint64_t id, uint32_t device, bool d
 	packet.body_case = GM__WIRE__PACKET__BODY_CLEANUP_REPLY;
 	packet.cleanup_reply = &reply;
 	reply.device = device;
+	reply.min_free = cleanup.min_free;
+	reply.reserve = cleanup.reserve;
 	if (!cleanup.nothing) {
 		reply.planned = 11 * G + G / 2;
 		reply.n_steps = 2;
@@ -118,6 +121,33 @@ START_TEST(a_cleanup_shows_its_plan_and_what_came_of_it)
 	text = run("cleanup", script_cleanup, false, &options);
 	has(text, "Device 1: 10.0G of 11.5G came back, which is not enough.\n");
 	ck_assert_int_eq(gm_status_exit(ended), 6);
+	free(text);
+}
+END_TEST
+
+START_TEST(what_clients_do_not_get_of_free_memory_is_named)
+{
+	struct gm_options options = cleanup_options(GM_OPTION_DEVICE | GM_OPTION_NEED);
+
+	cleanup.runs = 1;
+	cleanup.min_free = G / 2;
+	cleanup.reserve = G / 4;
+	char *text = run("cleanup", script_cleanup, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "Device 1: 10.0G of 11.5G came back.\n"
+		  "  512.0M of what is free are never leased: min_free.\n"
+		  "  The daemon will make its reserve again, of up to 256.0M.\n");
+	free(text);
+	json_t *json = parse(run("cleanup", script_cleanup, true, &options));
+	ck_assert_int_eq(number(json, "devices", 0, "min_free"), (int64_t)(G / 2));
+	ck_assert_int_eq(number(json, "devices", 0, "reserve"), (int64_t)(G / 4));
+	json_decref(json);
+
+	/* Nothing came back, so the reserve is as it was. */
+	cleanup.nothing = true;
+	text = run("cleanup", script_cleanup, false, &options);
+	has(text, "nothing to do.\n  512.0M of what is free are never leased: min_free.\n");
+	ck_assert_ptr_null(strstr(text, "reserve"));
 	free(text);
 }
 END_TEST
@@ -203,6 +233,7 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_cleanup_shows_its_plan_and_what_came_of_it);
+	tcase_add_test(tcase, what_clients_do_not_get_of_free_memory_is_named);
 	tcase_add_test(tcase, more_than_was_wanted_is_no_part_of_it);
 	tcase_add_test(tcase, a_dry_run_asks_for_the_plan_and_nothing_else);
 	tcase_add_test(tcase, a_cleanup_of_several_devices_is_done_on_all_or_on_none);
