@@ -22,6 +22,8 @@ static void ask_done(struct gm_request *request, gpumem_status status, const cha
 		ask->pending = false; /* its client cannot hear that, and repeats it */
 		return;
 	}
+	if (status == GPUMEM_OK && request->declares)
+		sim_declare_done(sim, ask);
 	ask->ended = true;
 	ask->order = ++sim->n_ended;
 	ask->status = status;
@@ -45,6 +47,9 @@ void sim_ask_send(struct sim *sim, struct sim_ask *ask)
 		.transport = GM_TRANSPORT_AUTO,
 		.tag = "sim",
 		.for_others = ask->r.for_others,
+		.signals = ask->r.signals,
+		.one_chunk = ask->r.one_chunk,
+		.declares = ask->r.declares,
 		.id = ask->id,
 		.wait_ns = wait,
 		.done = ask_done};
@@ -114,6 +119,12 @@ static void hear_end(struct sim *sim, struct sim_ask *ask)
 static void hear(struct sim *sim, struct sim_ask *ask)
 {
 	ask->ended = ask->pending = false;
+	if (ask->status == GPUMEM_OK && ask->r.declares) {
+		sim->procs[ask->proc].declared[ask->r.device] += ask->bytes;
+		sim->grants++;
+		ask->used = false;
+		return;
+	}
 	if (ask->status == GPUMEM_OK) {
 		sim_model_granted(sim, ask);
 		ask->booked = true;
@@ -185,6 +196,7 @@ static bool find_again(struct sim *sim, struct gm_session *session, struct sim_a
 void sim_asks_repeat(struct sim *sim, int proc)
 {
 	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
+	sim_declare_again(sim, proc);
 	for (int k = 0; k < sim->n_asks && !sim->frozen; k++) {
 		struct sim_ask *ask = &sim->asks[k];
 		if (!ask->used || ask->pending || ask->proc != proc)
@@ -193,9 +205,9 @@ void sim_asks_repeat(struct sim *sim, int proc)
 			ask->used = false; /* the lease was lost */
 			continue;
 		}
-		if (find_again(sim, session, ask))
+		if (!ask->r.declares && find_again(sim, session, ask))
 			continue;
-		SIM_MUST(sim, !ask->granted || sim->given_up,
+		SIM_MUST(sim, !ask->granted || sim->given_up || ask->r.declares,
 			"what request %llu was granted is lost", U(ask->id));
 		sim_ask_send(sim, ask);
 	}
@@ -219,7 +231,11 @@ static void step_ask(struct sim *sim, const struct step *s, bool grow)
 		ask->r.device = s->c / 16 % SIM_DEVICES;
 	ask->r.for_others = s->c / 32 % 4 == 0;
 	ask->evictable = s->a / 4096 % 2 == 0;
-	ask->late = s->a / 16384 % 4 == 0 ? 1 + s->a / 65536 % 8 : 0;
+	ask->r.signals = !grow && s->a / 8192 % 8 == 0;
+	ask->r.one_chunk = !grow && s->a / 8192 % 8 == 1 && bytes <= 24 * MIB;
+	if (ask->r.one_chunk)
+		ask->bytes = (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+	ask->late = s->a / 65536 % 4 == 0 ? 1 + s->a / 262144 % 8 : 0;
 	sim_ask_wait(sim, ask, s->c / 128);
 	sim_say(sim, "process %d asks for %llu on device %u%s", sim->procs[proc].pid, U(bytes),
 		ask->r.device, grow ? ", to grow a lease" : "");

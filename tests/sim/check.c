@@ -5,8 +5,9 @@
  *   2. pooled + charged <= ceiling, or nothing is pooled. Nothing new is charged beyond the ceiling.
  *   3. Each user is charged for the leases that its processes made, for its pending requests, and for what it left
  *      behind while a process maps it: for nothing else, and no other user is.
- *   4. Each process has the leases that it was told of, with the same chunks, and no other ones.
- *   5. Each name stands for the lease that was published last.
+ *   4. Each process has the leases that it was told of, with the same chunks, size, control block and metadata, and no
+ *      other ones. It has declared as much as it was told. It hears once that the maker of a lease with signals has left.
+ *   5. Each name stands for the lease that was published last, with the metadata that came with it.
  *   6. A granted chunk is fresh, or comes from the same trust domain, whose processes all said that they unmapped it.
  *   7. A chunk that must not be used again is destroyed. No chunk is destroyed or pooled while a process maps it.
  *   8. A request ends once, in time; one that fits and is alone does not wait.
@@ -43,9 +44,11 @@ static void check_charges(struct sim *sim, struct charges *ret)
 	memset(ret, 0, sizeof(*ret));
 	gm_core_estate_each(sim->core, 0, add_estate, ret);
 	for (int i = 0; i < sim->n_procs; i++)
-		for (uint32_t d = 0; sim->procs[i].session && d < SIM_DEVICES; d++)
+		for (uint32_t d = 0; sim->procs[i].session && d < SIM_DEVICES; d++) {
 			ret->of[sim->procs[i].uid][d] +=
 				gm_session_held(sim_session(sim, &sim->procs[i]), d);
+			least.of[sim->procs[i].uid][d] += sim->procs[i].declared[d];
+		}
 
 	for (int i = 0; i < sim->n_leases; i++)
 		if (sim->leases[i].id)
@@ -145,9 +148,9 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 	SIM_MUST(sim, f.created == f.leased + f.quarantined + f.pooled, "created on device %u", d);
 	SIM_MUST(sim, f.created == made, "device %u: created %llu, and the device has %llu", d,
 		U(f.created), U(made));
-	SIM_MUST(sim, f.leased + f.quarantined + f.admitted == charged,
+	SIM_MUST(sim, f.leased + f.quarantined + f.admitted + f.declared == charged,
 		"device %u: charged %llu, and its users %llu", d,
-		U(f.leased + f.quarantined + f.admitted), U(charged));
+		U(f.leased + f.quarantined + f.admitted + f.declared), U(charged));
 
 	uint64_t total = sim->info[d].total, min_free = sim->info[d].policy.min_free;
 	uint64_t share = (uint64_t)(sim->info[d].policy.fraction * (double)total);
@@ -175,16 +178,12 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 	}
 }
 
-static int find_lease(struct sim *sim, uint64_t id)
-{
-	int i = sim_chunk(sim, id)->number;
-	return sim->leases[i].id == id ? i : -1;
-}
-
-static void check_lease(struct sim *sim, const struct gm_lease *lease, int i, uint64_t size)
+static void check_lease(
+	struct sim *sim, const struct gm_lease *lease, int i, const struct gm_lease_info *info)
 {
 	struct sim_lease *l = &sim->leases[i];
 	size_t n = 0;
+	uint64_t size = info->user_bytes;
 	for (const struct gm_chunk *c = gm_lease_chunk(lease, 0); c; c = c->next, n++)
 		SIM_MUST(sim, sim_chunk(sim, c->id)->lease == i,
 			"lease %llu has chunk %llu, and nobody was told", U(l->id), U(c->id));
@@ -193,6 +192,15 @@ static void check_lease(struct sim *sim, const struct gm_lease *lease, int i, ui
 		"lease %llu has a size of %llu, not %llu", U(l->id), U(size), U(l->size));
 	l->size = size;
 	l->size_least = 0;
+	SIM_MUST(sim, info->signals == l->word, "lease %llu has %s control block", U(l->id),
+		info->signals ? "a" : "no");
+	SIM_MUST(sim, !l->word || !sim->restarted || sim_inode(sim, info->word) == l->word_inode,
+		"lease %llu has another control block", U(l->id));
+	struct gm_metadata_info meta;
+	gm_lease_metadata(lease, &meta);
+	SIM_MUST(sim, meta.size == l->meta.size && meta.id == l->meta.id,
+		"lease %llu has %llu bytes of metadata, not %llu", U(l->id), U(meta.size),
+		U(l->meta.size));
 	SIM_MUST(sim, n == l->n_chunks, "lease %llu has %zu chunks, not %zu", U(l->id), n,
 		l->n_chunks);
 }
@@ -216,15 +224,19 @@ static void check_sessions(struct sim *sim)
 		for (struct gm_lease *l = NULL; (l = gm_session_next_lease(session, l));) {
 			struct gm_lease_info info;
 			gm_lease_info(l, session, &info);
-			int i = find_lease(sim, info.id);
+			int i = sim_model_find(sim, info.id);
 			SIM_MUST(sim, i >= 0 && sim_hold_of(sim, i, p),
 				"process %d has lease %llu, and was never told", proc->pid,
 				U(info.id));
 			SIM_MUST(sim, info.made == (sim->leases[i].maker >= 0),
 				"who made lease %llu", U(info.id));
-			check_lease(sim, l, i, info.user_bytes);
+			check_lease(sim, l, i, &info);
 			found++;
 		}
+		sim_declare_check(sim, proc);
+		SIM_MUST(sim, sim->restarted || proc->told_left == proc->must_hear_left,
+			"process %d heard %u times that a maker has left, not %u", proc->pid,
+			proc->told_left, proc->must_hear_left);
 		SIM_MUST(sim, found == expected[p], "process %d has %zu leases, not %zu", proc->pid,
 			found, expected[p]);
 	}
@@ -246,6 +258,9 @@ static bool check_name(void *ctx, const struct gm_name_info *info)
 		"name %u/%s stands for lease %llu", info->uid, info->text, U(info->lease));
 	SIM_MUST(sim, n->version == info->version, "name %u/%s has version %llu, not %llu",
 		info->uid, info->text, U(info->version), U(n->version));
+	SIM_MUST(sim, info->metadata_bytes == sim->leases[n->lease].meta.size,
+		"name %u/%s has %llu bytes of metadata, not %llu", info->uid, info->text,
+		U(info->metadata_bytes), U(sim->leases[n->lease].meta.size));
 	SIM_MUST(sim, info->bytes == sim->leases[n->lease].bytes, "name %u/%s has %llu bytes",
 		info->uid, info->text, U(info->bytes));
 	seen->n++;
@@ -277,7 +292,7 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 {
 	unsigned waiting[SIM_DEVICES] = {0};
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
-		if (sim->n_jobs[d] || sim->worked[d])
+		if (sim->n_jobs[d] || sim->worked[d] || sim->keeper_refills)
 			sim->busy_ns[d] = sim->now;
 	struct sim_ask *last[SIM_DEVICES] = {NULL};
 	for (int i = 0; i < sim->n_asks; i++) {
@@ -294,12 +309,14 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 		struct gm_device_figures f;
 		gm_core_device_figures(sim->core, d, &f);
-		if (waiting[d] != 1 || sim->n_jobs[d] || sim->drained[d] ||
+		if (waiting[d] != 1 || sim->n_jobs[d] || sim->drained[d] || sim->keeper_refills ||
 			f.level == GM_LEVEL_CRITICAL)
 			continue;
 		const struct sim_ask *ask = last[d];
 		uint32_t uid = sim->procs[ask->proc].uid;
-		uint64_t bytes = (ask->bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+		uint64_t bytes = ask->r.declares
+					 ? ask->bytes
+					 : (ask->bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 		uint64_t kept = kept_from(sim, d, uid, charges);
 		SIM_MUST(sim,
 			bytes + kept > f.available ||
@@ -332,6 +349,9 @@ void sim_check(struct sim *sim)
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
 		check_device(sim, d, &charges);
 	check_banned(sim);
+	sim->restarted = false;
+	for (int i = 0; i < sim->n_procs; i++)
+		sim->procs[i].told_left = sim->procs[i].must_hear_left = 0;
 	check_limits(sim, &charges);
 	check_asks(sim, &charges);
 }

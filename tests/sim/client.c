@@ -242,6 +242,7 @@ void sim_clients_resume(struct sim *sim)
 	}
 	for (int i = 0; i < sim->n_leases; i++)
 		sim->leases[i].size_before = 0; /* the next daemon does not know it */
+	sim->restarted = true;
 	for (int i = 0; i < sim->n_procs; i++)
 		if (sim->procs[i].alive && sim->procs[i].session)
 			sim_client_resume(sim, i, false);

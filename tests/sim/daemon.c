@@ -86,10 +86,13 @@ static void use(void *ctx, struct gm_session *session, uint32_t device, struct g
 {
 	struct sim *sim = ctx;
 	*ret = (struct gm_use){.cached = gm_session_held(session, device) / 2};
-	for (int i = 0; i < sim->n_procs; i++)
-		if (sim->procs[i].session == gm_session_id(session))
-			ret->evictable = sim->procs[i].said[device] =
-				sim->procs[i].evictable[device];
+	for (int i = 0; i < sim->n_procs; i++) {
+		struct sim_proc *p = &sim->procs[i];
+		if (p->session != gm_session_id(session))
+			continue;
+		p->said_before[device] = p->said[device];
+		ret->evictable = p->said[device] = p->evictable[device];
+	}
 }
 
 static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
@@ -103,15 +106,34 @@ static void reclaim(void *ctx, struct gm_session *session, const struct gm_recla
 			continue;
 		SIM_MUST(sim, p->connected, "process %d is asked for memory, and has no connection",
 			p->pid);
-		SIM_MUST(sim, ask->spill <= p->said[ask->device] && ask->spill <= ask->bytes,
+		/* Core looks again when it carries out a plan. */
+		uint64_t said = p->said[ask->device] > p->said_before[ask->device]
+					? p->said[ask->device]
+					: p->said_before[ask->device];
+		SIM_MUST(sim, ask->spill <= said && ask->spill <= ask->bytes,
 			"process %d is to move %llu of %llu, and said that it has %llu", p->pid,
 			(unsigned long long)ask->spill, (unsigned long long)ask->bytes,
-			(unsigned long long)p->said[ask->device]);
+			(unsigned long long)said);
 		SIM_MUST(sim, ask->deadline_ns > sim->now,
 			"process %d has no time to return memory", p->pid);
 		p->asked[ask->device] += ask->bytes;
 		p->spill[ask->device] += ask->spill;
 	}
+}
+
+static void maker_left(void *ctx, struct gm_session *session)
+{
+	struct sim *sim = ctx;
+	(void)sim_lives(sim);
+	for (int i = 0; i < sim->n_procs; i++)
+		if (sim->procs[i].session == gm_session_id(session))
+			sim->procs[i].told_left++;
+}
+
+static void close_fd(void *ctx, uid_t payer_uid, int fd)
+{
+	(void)sim_lives(ctx);
+	close(fd);
 }
 
 static bool in_use(void *ctx, const struct gm_chunk *chunk)
@@ -193,6 +215,10 @@ static const struct gm_core_ops ops = {
 	.event = event,
 	.record = record,
 	.erase = erase,
+	.maker_left = maker_left,
+	.deposit = sim_item_deposit,
+	.withdraw = sim_item_withdraw,
+	.close = close_fd,
 };
 
 /* ---- the daemon's own record of a client */
@@ -299,11 +325,6 @@ static int adopt_chunk(
 	return 0;
 }
 
-static int adopt_nothing(void *ctx, uint64_t id, int *ret_fd)
-{
-	return -ENOENT;
-}
-
 static void adopt_drop(
 	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
 {
@@ -313,8 +334,8 @@ static void adopt_drop(
 static const struct gm_adopt_ops adopt_ops = {
 	.client = adopt_client,
 	.chunk = adopt_chunk,
-	.metadata = adopt_nothing,
-	.word = adopt_nothing,
+	.metadata = sim_item_adopt_metadata,
+	.word = sim_item_adopt_word,
 	.drop = adopt_drop,
 };
 
@@ -360,6 +381,7 @@ static void adopt(struct sim *sim)
 		struct sim_chunk *c = &sim->chunks[sim->live[i]];
 		c->keeper = c->keeper && c->daemon;
 	}
+	sim_items_close_unclaimed(sim);
 }
 
 static void new_core(struct sim *sim)
@@ -422,6 +444,7 @@ void sim_daemon_restart(struct sim *sim)
 	for (size_t i = 0; i < sim->n_live; i++)
 		sim->chunks[sim->live[i]].daemon = false;
 	sim_model_lose(sim);
+	sim_items_lose(sim);
 
 	SIM_MUST(sim, gm_records_open(sim->store, &sim->records, why) == 0, "%s", why);
 	sim->frozen = false;
@@ -445,6 +468,7 @@ void sim_daemon_end(struct sim *sim)
 	for (size_t i = 0; i < sim->n_live; i++)
 		SIM_MUST(sim, !sim->chunks[sim->live[i]].daemon, "chunk %llu is left at the end",
 			(unsigned long long)sim->live[i]);
+	sim_items_end(sim);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
 		free(sim->jobs[d]);
 }

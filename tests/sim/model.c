@@ -3,6 +3,7 @@
  * them. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/sim/sim.h"
 
@@ -73,12 +74,25 @@ void sim_unmap(struct sim *sim, int proc, uint64_t id)
 
 /* ---- leases */
 
+uint64_t sim_inode(const struct sim *sim, int fd)
+{
+	struct stat st;
+	SIM_MUST(sim, fstat(fd, &st) == 0, "descriptor %d is not open", fd);
+	return (uint64_t)st.st_ino;
+}
+
+int sim_model_find(struct sim *sim, uint64_t id)
+{
+	int i = sim_chunk(sim, id)->number;
+	return sim->leases[i].id == id ? i : -1;
+}
+
 static void leave_chunk(struct sim *sim, const struct sim_lease *l, uint64_t id)
 {
 	struct sim_chunk *c = sim_chunk(sim, id);
 	c->lease = -1;
 	c->left = c->maps > 0;
-	c->banned |= c->maps > 0 || c->adopted || !l->reusable;
+	c->banned |= c->maps > 0 || c->adopted || c->single || !l->reusable;
 }
 
 static void end_lease(struct sim *sim, int i)
@@ -113,6 +127,8 @@ static void drop_hold(struct sim *sim, int i, int proc)
 	*h = l->holds[--l->n_holds];
 	if (l->maker == proc) {
 		l->maker = -1;
+		for (size_t k = 0; l->signals && k < l->n_holds; k++)
+			sim->procs[l->holds[k].proc].must_hear_left++;
 		for (int t = 0; t < SIM_TOKENS; t++)
 			if (sim->tokens[t].lease == i)
 				sim->tokens[t].used = false;
@@ -181,6 +197,9 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 			.maker = ask->proc,
 			.for_others = ask->r.for_others,
 			.evictable = ask->evictable,
+			.signals = ask->r.signals,
+			.word = ask->r.signals,
+			.word_inode = ask->r.signals ? sim_inode(sim, info.word) : 0,
 			.reusable = true,
 			.name = -1};
 		sim_chunk(sim, info.id)->number = i;
@@ -197,6 +216,10 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 		got += c->bytes;
 		ask->n_got++;
 	}
+	SIM_MUST(sim, !ask->r.one_chunk || (ask->n_got == 1 && got == ask->bytes),
+		"one chunk of %llu was wanted", U(ask->bytes));
+	if (ask->r.one_chunk)
+		sim_chunk(sim, l->chunks[0])->single = true;
 	ask->got = i;
 	ask->got_id = l->id;
 	SIM_MUST(sim, !ask->size || sim_alone(sim, i, ask->proc),
@@ -268,6 +291,7 @@ void sim_model_end(struct sim *sim, int proc, bool died)
 		if (sim->asks[i].proc == proc)
 			sim->asks[i].used = false;
 	sim->procs[proc].session = 0;
+	memset(sim->procs[proc].declared, 0, sizeof(sim->procs[proc].declared));
 	sim->procs[proc].connected = false;
 }
 
@@ -297,7 +321,61 @@ void sim_model_publish(struct sim *sim, int lease, uint32_t uid, unsigned name, 
 	}
 }
 
+/* ---- chunks that become leases */
+
+int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64_t id)
+{
+	struct sim_lease *l = &sim->leases[lease];
+	int i = 0;
+	while (sim->leases[i].id)
+		SIM_MUST(sim, ++i < SIM_LEASES, "too many leases for the model");
+	sim->n_leases = i < sim->n_leases ? sim->n_leases : i + 1;
+	sim_chunk(sim, id)->number = i;
+	struct sim_chunk *c = sim_chunk(sim, chunk);
+	sim->leases[i] = (struct sim_lease){.id = id,
+		.origin = l->id,
+		.device = l->device,
+		.uid = l->uid,
+		.domain = l->domain,
+		.bytes = c->bytes,
+		.size = c->bytes,
+		.maker = proc,
+		.for_others = l->for_others,
+		.reusable = l->reusable,
+		.name = -1,
+		.n_chunks = 1,
+		.chunks = malloc(sizeof(uint64_t))};
+	SIM_MUST(sim, sim->leases[i].chunks, "no memory");
+	sim->leases[i].chunks[0] = chunk;
+	size_t k = 0;
+	while (l->chunks[k] != chunk)
+		k++;
+	memmove(&l->chunks[k], &l->chunks[k + 1], (--l->n_chunks - k) * sizeof(l->chunks[0]));
+	l->bytes -= c->bytes;
+	l->size = l->size < l->bytes ? l->size : l->bytes;
+	l->size_before = 0;
+	c->lease = i;
+	c->asked = 0;
+	add_hold(sim, &sim->leases[i], proc, 0);
+	return i;
+}
+
 /* ---- losses */
+
+void sim_model_lose_item(struct sim *sim, enum gm_item kind, uint64_t id)
+{
+	for (int i = 0; i < sim->n_leases; i++) {
+		struct sim_lease *l = &sim->leases[i];
+		if (kind == GM_ITEM_WORD && l->id == id)
+			l->word = false;
+		if (kind != GM_ITEM_METADATA || !l->id || l->meta.id != id)
+			continue;
+		l->meta = (struct sim_meta){0};
+		if (l->name >= 0)
+			sim_model_unpublish(
+				sim, (uint32_t)l->name / SIM_NAMES, (unsigned)l->name % SIM_NAMES);
+	}
+}
 
 void sim_model_give_up(struct sim *sim, int lease)
 {

@@ -2,7 +2,8 @@
 /* Processes share leases by tokens and by names, and open those of others. As client.c. */
 #include "tests/sim/sim.h"
 
-#define U(n) ((unsigned long long)(n))
+#define META_MOST 6000
+#define U(n)      ((unsigned long long)(n))
 
 /* ---- sharing */
 
@@ -32,6 +33,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 	SIM_MUST(sim, status == GPUMEM_OK, "lease %llu is not shared: %d", U(sim->leases[lease].id),
 		status);
 	token->used = true;
+	token->index = 0;
 	token->lease = lease;
 	token->outside = options.audience == GM_AUDIENCE_UID;
 	token->uid = options.id - 1000;
@@ -74,8 +76,8 @@ void sim_step_open(struct sim *sim, const struct step *s)
 	if (proc < 0 || (t->used && is_odd(sim, proc, t->lease)))
 		return;
 	sim_say(sim, "process %d opens a token", sim->procs[proc].pid);
-	gpumem_status status = gm_session_open_by(sim_session(sim, &sim->procs[proc]), t->token, 0,
-		NULL, 0, sim->op, sim->again, &lease);
+	gpumem_status status = gm_session_open_by(sim_session(sim, &sim->procs[proc]), t->token,
+		t->index, NULL, 0, sim->op, sim->again, &lease);
 	if (sim_unheard(sim))
 		return;
 	bool may = t->used && may_open(sim, proc, t->lease, t->outside, t->uid);
@@ -86,6 +88,45 @@ void sim_step_open(struct sim *sim, const struct step *s)
 }
 
 /* ---- names */
+
+/* The bytes that the packet of this id sends as metadata. */
+static uint8_t meta_byte(uint64_t seed, uint64_t at)
+{
+	return (uint8_t)(seed * 31 + at * 7 + at / 251);
+}
+
+/* Sends metadata in some pieces. Returns the status of the last. */
+static gpumem_status put_metadata(
+	struct sim *sim, int proc, int lease, uint64_t size, uint32_t pieces)
+{
+	uint8_t bytes[META_MOST];
+	char detail[GM_DETAIL_BYTES];
+	gpumem_status status = GPUMEM_OK;
+	for (uint64_t at = 0, n; at < size && status == GPUMEM_OK && !sim->frozen; at += n) {
+		n = size / pieces + 1 < size - at ? size / pieces + 1 : size - at;
+		for (uint64_t k = 0; k < n; k++)
+			bytes[k] = meta_byte(sim->op, at + k);
+		struct gm_metadata_piece piece = {
+			.size = size, .offset = at, .bytes = bytes, .n = n};
+		status = gm_lease_put_metadata(sim_session(sim, &sim->procs[proc]),
+			sim_lease_of(sim, proc, lease), &piece, detail);
+	}
+	return status;
+}
+
+/* What the model expects of a publish. */
+static gpumem_status publish_outcome(
+	const struct sim *sim, int lease, uint32_t uid, unsigned name, bool lacks)
+{
+	const struct sim_lease *l = &sim->leases[lease];
+	const struct sim_name *n = &sim->names[uid][name];
+	int own = (int)(uid * SIM_NAMES + name);
+	if (l->name == own)
+		return GPUMEM_OK;
+	if (l->name >= 0 || (n->lease >= 0 && sim->leases[n->lease].domain != l->domain))
+		return GPUMEM_E_BUSY;
+	return lacks ? GPUMEM_E_NOT_FOUND : GPUMEM_OK;
+}
 
 void sim_step_publish(struct sim *sim, const struct step *s)
 {
@@ -98,33 +139,88 @@ void sim_step_publish(struct sim *sim, const struct step *s)
 	struct sim_name *n = &sim->names[uid][name];
 	char text[2] = {(char)('a' + name), 0}, detail[GM_DETAIL_BYTES];
 	bool outside = s->c / SIM_NAMES % 2 && l->for_others;
-	uint32_t to = s->c / SIM_NAMES / 2 % SIM_UIDS;
+	uint32_t to = s->c / SIM_NAMES / 2 % SIM_UIDS, kind = s->c / 64 % 8;
+	/* Of metadata that is too short, the daemon lacks the last byte. */
+	uint64_t size = kind < 4 ? 0 : 1 + s->c / 512 % META_MOST, sent = size - (kind == 7);
 	struct gm_publish what = {.text = text,
 		.share = {.audience = outside ? GM_AUDIENCE_UID : GM_AUDIENCE_DOMAIN,
 			.id = outside ? 1000 + to : 0},
 		.replace = true,
+		.metadata_bytes = size,
 		.asked = sim->op,
 		.again = sim->again};
+	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
+	struct gm_lease *core = sim_lease_of(sim, proc, lease);
 	uint64_t version = 0;
-	sim_say(sim, "process %d publishes lease %llu as %s", sim->procs[proc].pid, U(l->id), text);
-	gpumem_status status = gm_lease_publish(sim_session(sim, &sim->procs[proc]),
-		sim_lease_of(sim, proc, lease), &what, &version, detail);
+	sim_say(sim, "process %d publishes lease %llu as %s, with %llu bytes of metadata",
+		sim->procs[proc].pid, U(l->id), text, U(size));
+	gpumem_status put = sim->again ? GPUMEM_OK : put_metadata(sim, proc, lease, sent, kind);
+	gpumem_status status = gm_lease_publish(session, core, &what, &version, detail);
+	if (sim->again && status == GPUMEM_E_NOT_FOUND) {
+		put = put_metadata(sim, proc, lease, sent, kind);
+		status = gm_lease_publish(session, core, &what, &version, detail);
+	}
 	if (sim_unheard(sim))
 		return;
-	int own = (int)(uid * SIM_NAMES + name);
-	bool busy = (l->name >= 0 && l->name != own) ||
-		    (n->lease >= 0 && sim->leases[n->lease].domain != l->domain);
-	SIM_MUST(sim, status == (busy ? GPUMEM_E_BUSY : GPUMEM_OK), "publish: %d: %s", status,
-		detail);
-	if (busy)
+	SIM_MUST(sim, put == (sent && l->name >= 0 && !sim->again ? GPUMEM_E_BUSY : GPUMEM_OK),
+		"metadata of lease %llu is sent: %d", U(l->id), put);
+	gpumem_status expected = publish_outcome(
+		sim, lease, uid, name, sent != size || (size && sim->keeper_refills));
+	SIM_MUST(sim,
+		status == expected || (sim->keeper_full && size && status == GPUMEM_E_HOST_MEMORY),
+		"publish: %d: %s", status, detail);
+	struct gm_metadata_info info;
+	gm_lease_metadata(core, &info);
+	struct sim_meta meta = {
+		.id = size ? info.id : 0, .size = size, .seed = sim->op, .version = version};
+	/* A daemon that died before it recorded the name leaves the metadata to the lease. */
+	if (status != GPUMEM_OK) {
+		if (sim->again && info.id && info.size == size && l->meta.id == 0)
+			l->meta = meta;
 		return;
+	}
 	SIM_MUST(sim, n->lease < 0 || n->lease == lease || version > n->version,
 		"version %llu of a name follows version %llu", U(version), U(n->version));
 	if (n->lease != lease) {
 		n->outside = outside;
 		n->uid = to;
+		l->meta = meta;
 	}
 	sim_model_publish(sim, lease, uid, name, version);
+}
+
+void sim_step_read_metadata(struct sim *sim, const struct step *s)
+{
+	int proc = sim_pick_proc(sim, s->a, true);
+	uint32_t uid = s->b % SIM_UIDS;
+	unsigned name = s->b / SIM_UIDS % SIM_NAMES;
+	const struct sim_name *n = &sim->names[uid][name];
+	char text[2] = {(char)('a' + name), 0};
+	struct gm_metadata_info info;
+	uint8_t bytes[META_MOST];
+	sim->settled = true;
+	if (proc < 0)
+		return;
+	sim_say(sim, "process %d reads metadata of %s of uid %u", sim->procs[proc].pid, text, uid);
+	gpumem_status status = gm_session_find_metadata(
+		sim_session(sim, &sim->procs[proc]), 1000 + uid, text, NULL, 0, &info);
+	bool may = n->lease >= 0 && may_open(sim, proc, n->lease, n->outside, n->uid);
+	SIM_MUST(sim, status == (may ? GPUMEM_OK : GPUMEM_E_NOT_FOUND),
+		"a read of metadata got %d, and may%s", status, may ? "" : " not");
+	if (!may)
+		return;
+	const struct sim_meta *meta = &sim->leases[n->lease].meta;
+	SIM_MUST(sim, info.size == meta->size && info.version == n->version,
+		"metadata of %llu bytes and version %llu, not %llu and %llu", U(info.size),
+		U(info.version), U(meta->size), U(n->version));
+	if (!info.size)
+		return;
+	uint64_t at = s->c % info.size;
+	SIM_MUST(sim, gm_core_read_metadata(sim->core, info.id, at, bytes, info.size - at) == 0,
+		"metadata %llu cannot be read", U(info.id));
+	for (uint64_t k = at; k < info.size; k++)
+		SIM_MUST(sim, bytes[k - at] == meta_byte(meta->seed, k),
+			"byte %llu of metadata %llu has changed", U(k), U(info.id));
 }
 
 void sim_step_unpublish(struct sim *sim, const struct step *s)

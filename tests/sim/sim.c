@@ -66,6 +66,8 @@ static void do_again(struct sim *sim, const struct step *step)
 	sim_say(sim, "and does not hear the answer");
 	sim_daemon_settle(sim);
 	if (!sim->frozen)
+		sim_clients_hear(sim); /* of what was sent before */
+	if (!sim->frozen)
 		sim_client_part(sim, sim->proc);
 	if (!sim->frozen)
 		sim_client_resume(sim, sim->proc, false);
@@ -81,6 +83,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	sim->deaf = sim_step_repeats(step) && step->a >> 28 == 0;
 	sim->proc = -1;
 	sim->lease = 0;
+	sim->keeper_full = false;
 	memset(sim->worked, 0, sizeof(sim->worked));
 	sim_step_run(sim, step);
 	if (!sim->frozen && sim->deaf && !sim->settled && sim->proc >= 0)
@@ -118,6 +121,8 @@ static void run(uint64_t seed, const struct step *steps, size_t n, bool trace)
 	sim->trace_records = trace && getenv("SIM_RECORDS");
 	sim->random = seed * 2 + 1;
 	sim->parting = -1;
+	for (int i = 0; i < SIM_ITEMS; i++)
+		sim->items[i].fd = -1;
 	for (int i = 0; i < SIM_LEASES; i++)
 		sim->leases[i].name = sim->leases[i].maker = -1;
 	for (uint32_t u = 0; u < SIM_UIDS; u++) {

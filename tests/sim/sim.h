@@ -13,17 +13,24 @@
  * A simulation of the daemon and its clients. One seed decides everything that happens, so every run can be had again.
  *
  * Real: all of core (daemon/books, device, wait, lease, core), and the store (daemon/keep/records.c, in a real memfd).
+ * Metadata and control blocks are real memfds, too.
  * Simulated: the clock, the devices and their threads, the keeper, the connections, and the processes of several
- * users. A process asks, waits, cancels, grows, resizes, returns, shares, opens, publishes, attaches, moves buffers to
- * host memory and back, loses its connection, resumes, lies about what it unmapped, ignores what it is asked for, and
- * dies. Administrators set and reset maxima, guarantees and priorities of users. The daemon dies between two steps or
- * at any call that core makes during a step; the next daemon adopts what the store and the keeper have, and clients
- * resume and repeat what was not answered. Creations fail, foreign memory comes and goes, the keeper dies and is
- * filled again. Messages come late: core hears later of what a device's thread did, and a process of what it was
- * granted. Messages come twice: if a connection is lost before the answer comes, the process sends the packet again,
- * and a return may come once more long after it was answered.
- * Not simulated: sockets, packets, threads, ipc handles, control blocks, declared memory, debts. A device's thread
- * reports each job once and in order, because core requires that.
+ * users. A process asks, waits, cancels, grows, resizes, returns, shares leases and chunks, opens, publishes with and
+ * without metadata, attaches, reads metadata, declares memory, moves buffers to host memory and back, loses its
+ * connection, resumes, lies about what it unmapped, ignores what it is asked for, and dies. Administrators set and
+ * reset maxima, guarantees and priorities of users. The daemon dies between two steps or at any call that core makes
+ * during a step; the next daemon adopts what the store and the keeper have, and clients resume and repeat what was not
+ * answered. Creations fail, the keeper is full, foreign memory comes and goes, the keeper dies and is filled again.
+ * Messages come late: core hears later of what a device's thread did and of what the keeper has, and a process of what
+ * it was granted. Messages come twice: if a connection is lost before the answer comes, the process sends the packet
+ * again, and a return may come once more long after it was answered.
+ *
+ * Not simulated, although core has it: ipc handles; the driver's counts, and with them debts and what core sees of
+ * declared memory; bounds on descriptors and lack of host memory; limits of other owners than users; names that end
+ * by themselves; the reserve; the end of processes by force.
+ * Not in core, so it cannot be driven from here: sockets, packets and turns of users; evicting by hand and regions
+ * that are paused, which core sees as returns and requests; what control blocks say; how clients map memory.
+ * A device's thread reports each job once and in order, because core requires that.
  *
  * A run is a list of steps. A step has a kind and three numbers, which are read modulo what there is at that moment:
  * any part of a list is a valid list. That is how a failing run is made short.
@@ -35,7 +42,10 @@
  *   client.c   what processes do
  *   ask.c      the part of it that is about requests
  *   resize.c   likewise about resizing and evicting
- *   share.c    likewise about tokens and names
+ *   declare.c  likewise about declared memory
+ *   share.c    likewise about tokens, names and metadata
+ *   piece.c    likewise about chunks that become leases of their own
+ *   items.c    what the keeper has beside chunks: metadata and control blocks
  *   world.c    what administrators, the device, the keeper and others do
  *   model.c    the books that core is held against. It shares no code with core, and asks core only for figures to
  *              compare
@@ -50,6 +60,7 @@
 #define SIM_TOKENS  64
 #define SIM_NAMES   4 /* of each uid */
 #define SIM_IDS     32
+#define SIM_ITEMS   1024
 
 struct step {
 	uint32_t kind, a, b, c;
@@ -67,6 +78,7 @@ struct sim_chunk {
 	bool left;           /* no lease has it any more, and a process may map it */
 	bool adopted;        /* an earlier daemon made it */
 	bool unreported;     /* core has not heard that it was made */
+	bool single;         /* made to measure, for one lease */
 	uint16_t maps;       /* number of processes that map it */
 	uint32_t domain;     /* whose bytes are in it; 0: none */
 	uint32_t uid;        /* who was charged for it last */
@@ -82,6 +94,11 @@ struct sim_hold {
 	size_t n_views;
 };
 
+/* Metadata of a lease; size 0: it has none. */
+struct sim_meta {
+	uint64_t id, size, seed, version;
+};
+
 struct sim_lease {
 	uint64_t id; /* 0: free */
 	uint32_t device, uid, domain;
@@ -89,7 +106,12 @@ struct sim_lease {
 	/* What was asked for, and what it was before the last resize; 0: not known. size_least: the daemon died while
 	 * chunks went back, and a size from here on is right. 0: no other size than this one is. */
 	uint64_t size, size_before, size_least;
-	int maker; /* a process; -1: it has left */
+	int maker;       /* a process; -1: it has left */
+	uint64_t origin; /* the lease that its chunk was in before; 0: none */
+	bool signals;
+	bool word; /* it has a control block, and did not lose it */
+	uint64_t word_inode;
+	struct sim_meta meta;
 	bool evictable;
 	bool unheard; /* its maker does not know of it yet */
 	bool for_others;
@@ -120,8 +142,11 @@ struct sim_proc {
 	uint64_t asked[SIM_DEVICES]; /* bytes that it was asked to return */
 	uint64_t spill[SIM_DEVICES]; /* part of them that it was asked to move to host memory */
 	uint64_t away[SIM_DEVICES];  /* bytes that it moved there */
-	/* What it could move, and what it said when core last looked. */
-	uint64_t evictable[SIM_DEVICES], said[SIM_DEVICES];
+	uint64_t declared[SIM_DEVICES];
+	/* How often it heard that the maker of a lease with signals has left, in this step, and how often it must. */
+	unsigned told_left, must_hear_left;
+	/* What it could move, and what it said when core last looked, and the time before. */
+	uint64_t evictable[SIM_DEVICES], said[SIM_DEVICES], said_before[SIM_DEVICES];
 	/* Chunks that it maps. */
 	uint64_t *maps;
 	size_t n_maps;
@@ -150,12 +175,22 @@ struct sim_ask {
 struct sim_token {
 	bool used;
 	int lease;
-	bool outside; /* other users may open it */
-	uint32_t uid; /* which */
+	uint32_t index; /* of the chunk, if the token is for several */
+	bool outside;   /* other users may open it */
+	uint32_t uid;   /* which */
 	uint8_t token[GM_TOKEN_BYTES];
 };
 
 /* ---- everything */
+
+/* A memfd of core's of which the keeper has a copy, or will have one. */
+struct sim_item {
+	enum gm_item kind;
+	uint64_t id;
+	int fd; /* -1: there is none */
+	bool keeper, claimed;
+	struct gm_request *request; /* it waits for that */
+};
 
 struct sim_job {
 	enum { JOB_CREATE, JOB_DESTROY, JOB_SAMPLE } kind;
@@ -212,6 +247,10 @@ struct sim {
 	int doubt;    /* a lease of the model of which the keeper lacks something; -1: none */
 	bool settled; /* the step need not be repeated, although the daemon died in it */
 	int store;    /* the store as it was then */
+	struct sim_item items[SIM_ITEMS];
+	int n_items;
+	bool keeper_full;     /* the keeper refused something in this step */
+	bool restarted;       /* a daemon has adopted what there is, in this step */
 	bool keeper_refills;  /* the keeper is new, and does not have everything yet */
 	bool works[SIM_UIDS]; /* something of this user ends in slices */
 	bool drained[SIM_DEVICES];
@@ -283,6 +322,21 @@ void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t l
 /* Returns the number of bytes that nobody uses on the device. */
 uint64_t sim_device_free(const struct sim *sim, uint32_t device);
 
+/* ---- items.c */
+
+int sim_item_deposit(void *ctx, enum gm_item kind, uint64_t id, int fd, struct gm_request *request);
+void sim_item_withdraw(void *ctx, enum gm_item kind, uint64_t id);
+int sim_item_adopt_metadata(void *ctx, uint64_t id, int *ret_fd);
+int sim_item_adopt_word(void *ctx, uint64_t id, int *ret_fd);
+/* The keeper dies; the next one has everything; the daemon dies, and what the keeper lacks is lost. */
+void sim_items_forget(struct sim *sim);
+void sim_items_fill(struct sim *sim);
+void sim_items_lose(struct sim *sim);
+/* Closes what adoption did not claim. */
+void sim_items_close_unclaimed(struct sim *sim);
+/* Checks that nothing is left. */
+void sim_items_end(struct sim *sim);
+
 /* ---- client.c */
 
 /* Whether the process does not hear the answer to this step, and does it again. */
@@ -336,6 +390,22 @@ void sim_step_ask(struct sim *sim, const struct step *s);
 void sim_step_grow(struct sim *sim, const struct step *s);
 void sim_step_cancel(struct sim *sim, const struct step *s);
 
+/* ---- declare.c */
+
+void sim_step_declare(struct sim *sim, const struct step *s);
+void sim_step_declare_less(struct sim *sim, const struct step *s);
+/* Checks that the process can make the memory now. */
+void sim_declare_done(struct sim *sim, const struct sim_ask *ask);
+/* A process that resumes says how much it has declared. */
+void sim_declare_again(struct sim *sim, int proc);
+void sim_declare_check(struct sim *sim, const struct sim_proc *p);
+
+/* ---- piece.c */
+
+void sim_step_share_chunks(struct sim *sim, const struct step *s);
+void sim_step_unshare_chunks(struct sim *sim, const struct step *s);
+void sim_step_return_piece(struct sim *sim, const struct step *s);
+
 /* ---- resize.c */
 
 /* Whether nobody but the process has the lease, or could get it. */
@@ -372,6 +442,7 @@ void sim_step_unshare(struct sim *sim, const struct step *s);
 void sim_step_open(struct sim *sim, const struct step *s);
 void sim_step_publish(struct sim *sim, const struct step *s);
 void sim_step_unpublish(struct sim *sim, const struct step *s);
+void sim_step_read_metadata(struct sim *sim, const struct step *s);
 void sim_step_attach(struct sim *sim, const struct step *s);
 
 /* ---- model.c */
@@ -396,6 +467,14 @@ void sim_model_unpublish(struct sim *sim, uint32_t uid, unsigned name);
 /* The daemon died, and so did the keeper: gives up what neither of them has as a whole. */
 void sim_model_lose(struct sim *sim);
 void sim_model_give_up(struct sim *sim, int lease);
+/* The keeper and the daemon have lost metadata or a control block. */
+void sim_model_lose_item(struct sim *sim, enum gm_item kind, uint64_t id);
+/* A chunk of the lease becomes a lease of its own. Returns its place. */
+int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64_t id);
+/* Returns the place of the lease with this id; -1: there is none. */
+int sim_model_find(struct sim *sim, uint64_t id);
+/* Returns what tells the file from all others. */
+uint64_t sim_inode(const struct sim *sim, int fd);
 void sim_map(struct sim *sim, int proc, uint64_t id);
 void sim_unmap(struct sim *sim, int proc, uint64_t id);
 void sim_model_free(struct sim *sim);

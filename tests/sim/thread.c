@@ -80,6 +80,8 @@ void sim_thread_sample(struct sim *sim, uint32_t device)
 uint64_t sim_device_free(const struct sim *sim, uint32_t device)
 {
 	uint64_t used = sim->foreign[device], total = sim->info[device].total;
+	for (int i = 0; i < sim->n_procs; i++)
+		used += sim->procs[i].declared[device];
 	for (size_t i = 0; i < sim->n_live; i++) {
 		const struct sim_chunk *c = &sim->chunks[sim->live[i]];
 		if (c->device == device && (c->daemon || c->keeper || c->maps))

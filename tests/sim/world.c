@@ -153,6 +153,7 @@ void sim_step_keeper_dies(struct sim *sim, const struct step *s)
 	sim_say(sim, "the keeper dies");
 	for (size_t i = 0; i < sim->n_live; i++)
 		sim->chunks[sim->live[i]].keeper = false;
+	sim_items_forget(sim);
 	sim->keeper_refills = true;
 }
 
@@ -167,8 +168,10 @@ void sim_step_refill(struct sim *sim, const struct step *s)
 			most--;
 		}
 	}
-	if (most > 0)
-		sim->keeper_refills = false;
+	if (most == 0 || !sim->keeper_refills)
+		return;
+	sim->keeper_refills = false;
+	sim_items_fill(sim);
 }
 
 void sim_step_daemon_dies(struct sim *sim, const struct step *s)
