@@ -285,7 +285,8 @@ static bool records_is_zero(const void *bytes, size_t n)
 	return !at[0] && !memcmp(at, at + 1, n - 1);
 }
 
-static int records_read_extents(struct gm_records *records)
+/* used: number of extents that the writer had put to use. It may have died before it used the others. */
+static int records_read_extents(struct gm_records *records, uint32_t used)
 {
 	for (uint32_t i = 1; i < records->n_extents; i++) {
 		struct records_extent *extent = records_get_extent(records, i);
@@ -299,8 +300,7 @@ static int records_read_extents(struct gm_records *records)
 			continue;
 		}
 
-		/* The writer may have died before it used the extent. */
-		records->damaged += !records_is_zero(extent, RECORDS_EXTENT);
+		records->damaged += i < used && !records_is_zero(extent, RECORDS_EXTENT);
 		records_format_extent(records, i, class);
 	}
 	return 0;
@@ -488,14 +488,18 @@ static int records_check_header(const struct gm_records *records, char why[GM_RE
 	return 0;
 }
 
-/* How many extents were cut off the end of the file. */
-static uint64_t records_count_missing(const struct gm_records *records)
+/* Takes stock of the extents, and counts those that were cut off the end of the file. */
+static int records_take_stock(struct gm_records *records)
 {
 	struct records_header *header = records_get_header(records);
-	uint32_t extents = atomic_load_explicit(&header->extents, memory_order_acquire);
-	uint64_t missing = gm_minus(extents, records->n_extents);
-	atomic_store_explicit(&header->extents, records->n_extents, memory_order_release);
-	return missing;
+	uint32_t used = atomic_load_explicit(&header->extents, memory_order_acquire);
+	records->n_extents = (uint32_t)(records->bytes / RECORDS_EXTENT);
+	records->damaged += gm_minus(used, records->n_extents);
+	int r = records_read_extents(records, used);
+	if (r == 0)
+		atomic_store_explicit(
+			&header->extents, records->n_extents, memory_order_release);
+	return r;
 }
 
 static int records_check_size(struct gm_records *records, char why[GM_RECORDS_WHY])
@@ -529,11 +533,8 @@ int gm_records_open(int fd, struct gm_records **ret_records, char why[GM_RECORDS
 		r = records_map(records);
 	if (r == 0)
 		r = records_check_header(records, why);
-	if (r == 0) {
-		records->n_extents = (uint32_t)(records->bytes / RECORDS_EXTENT);
-		records->damaged += records_count_missing(records);
-		r = records_read_extents(records);
-	}
+	if (r == 0)
+		r = records_take_stock(records);
 	if (r < 0) {
 		if (records)
 			records->fd = -1; /* it stays the caller's */

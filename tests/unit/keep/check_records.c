@@ -321,6 +321,33 @@ START_TEST(of_a_cut_ledger_the_rest_is_read_and_the_loss_is_counted)
 }
 END_TEST
 
+/* Its header has a number, and no checksum yet. The file's header counts it when it is finished. */
+START_TEST(an_extent_whose_writer_died_before_it_was_finished_is_not_damaged)
+{
+	struct gm_records *records = make();
+	uint32_t place[300] = {0}, number = 2;
+
+	ck_assert_int_eq(put(records, 0, &place[0], 1, 64), 0);
+	int fd = snapshot(records, 0);
+	ck_assert_int_eq(ftruncate(fd, 3 * EXTENT), 0);
+	ck_assert(pwrite(fd, &number, sizeof(number), 2 * EXTENT + 4) == sizeof(number));
+	struct gm_records *next = reopen(fd);
+	ck_assert_uint_eq(damaged(next), 0);
+	for (unsigned int i = 1; i < 300; i++)
+		ck_assert_int_eq(put(next, i, &place[i], 1 + i, 64), 0);
+	ck_assert_uint_eq(look(next, 0).n, 300);
+
+	/* The same number in an extent that was in use. */
+	fd = snapshot(next, 0);
+	ck_assert(pwrite(fd, &place, 64, 2 * EXTENT) == 64);
+	gm_records_free(next);
+	next = reopen(fd);
+	ck_assert_uint_ge(damaged(next), 1);
+	gm_records_free(next);
+	gm_records_free(records);
+}
+END_TEST
+
 START_TEST(what_is_no_ledger_or_a_newer_one_is_refused_and_stays_the_callers)
 {
 	struct gm_records *records = make(), *next = NULL;
@@ -409,6 +436,7 @@ int main(void)
 	tcase_add_test(tc, a_damaged_record_is_counted_and_gone_and_the_others_stay);
 	tcase_add_test(tc, damage_never_revives_what_was_replaced_or_erased);
 	tcase_add_test(tc, of_a_cut_ledger_the_rest_is_read_and_the_loss_is_counted);
+	tcase_add_test(tc, an_extent_whose_writer_died_before_it_was_finished_is_not_damaged);
 	tcase_add_test(tc, what_is_no_ledger_or_a_newer_one_is_refused_and_stays_the_callers);
 	tcase_add_test(tc, without_room_nothing_changes_and_what_is_there_can_still_be_changed);
 	tcase_add_test(tc, the_kernels_refusal_is_no_death);
