@@ -49,53 +49,66 @@ uint64_t model_ceiling(const struct model *m, uint32_t d, uint64_t foreign)
 	return a < b ? a : b;
 }
 
-/* What a uid (-1: all) left that somebody still maps. */
-static uint64_t lingering_of(const struct model *m, uid_t uid, uint32_t d)
+/* The users of the model. */
+static const uid_t uids[] = {100, 200, 300};
+#define UIDS (sizeof(uids) / sizeof(uids[0]))
+
+/* What is charged on a device, in bytes. */
+struct sums {
+	uint64_t lingering;  /* left, and somebody still maps it */
+	uint64_t estates;    /* leases whose makers left, and that only others hold */
+	uint64_t left[UIDS]; /* of both, by the uid that made the lease */
+	uint64_t held[SESSIONS], admitted[SESSIONS];
+};
+
+static void add_left(struct sums *sums, uid_t uid, uint64_t bytes)
 {
-	uint64_t held = 0;
+	for (size_t i = 0; i < UIDS; i++)
+		if (uids[i] == uid)
+			sums->left[i] += bytes;
+}
+
+/* Adds up both devices in one pass: that is most of what the model computes. */
+static void add_up(const struct model *m, struct sums sums[DEVICES])
+{
+	memset(sums, 0, DEVICES * sizeof(sums[0]));
 	for (uint64_t id = 0; id < m->n_chunks; id++) {
 		const struct m_chunk *c = &m->chunks[id];
-		if (c->fate == LINGERING && c->device == d && (uid == (uid_t)-1 || c->uid == uid))
-			held += c->bytes;
+		if (c->fate != LINGERING)
+			continue;
+		sums[c->device].lingering += c->bytes;
+		add_left(&sums[c->device], c->uid, c->bytes);
 	}
-	return held;
-}
 
-/* What makers of a uid (-1: of all) left behind: leases that only others hold. */
-static uint64_t charged_to_estates(const struct model *m, uid_t uid, uint32_t d)
-{
-	uint64_t held = 0;
-	for (int i = 0; i < LEASES; i++)
-		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker < 0 &&
-			(uid == (uid_t)-1 || m->leases[i].uid == uid))
-			held += m->leases[i].bytes;
-	return held;
-}
+	for (int i = 0; i < LEASES; i++) {
+		const struct m_lease *l = &m->leases[i];
+		if (!l->l)
+			continue;
+		if (l->maker >= 0) {
+			sums[l->device].held[l->maker] += l->bytes;
+			continue;
+		}
+		sums[l->device].estates += l->bytes;
+		add_left(&sums[l->device], l->uid, l->bytes);
+	}
 
-static uint64_t charged_to(const struct model *m, int session, uint32_t d, uint64_t *ret_admitted)
-{
-	uint64_t held = 0, admitted = 0;
-	for (int i = 0; i < LEASES; i++)
-		if (m->leases[i].l && m->leases[i].device == d && m->leases[i].maker == session)
-			held += m->leases[i].bytes;
 	for (int i = 0; i < REQUESTS; i++) {
 		const struct m_request *r = &m->requests[i];
-		if (r->used && r->session == session && r->device == d) {
-			held += r->q.r.charged;
-			admitted += r->missing;
-		}
+		if (!r->used)
+			continue;
+		sums[r->device].held[r->session] += r->q.r.charged;
+		sums[r->device].admitted[r->session] += r->missing;
 	}
-	*ret_admitted = admitted;
-	return held;
 }
 
 uint64_t model_charged(const struct model *m, uint32_t d)
 {
-	uint64_t sum = charged_to_estates(m, (uid_t)-1, d) + lingering_of(m, (uid_t)-1, d);
-	uint64_t admitted;
+	struct sums sums[DEVICES];
+	add_up(m, sums);
+	uint64_t sum = sums[d].estates + sums[d].lingering;
 	for (int i = 0; i < SESSIONS; i++)
 		if (m->sessions[i].s)
-			sum += charged_to(m, i, d, &admitted);
+			sum += sums[d].held[i];
 	return sum;
 }
 
@@ -259,7 +272,7 @@ static void check_leases(struct model *m)
 	must(m, gm_core_lease_count(m->fake.core) == n, "count of leases");
 }
 
-static void check_device(struct model *m, uint32_t d)
+static void check_device(struct model *m, uint32_t d, const struct sums *sums)
 {
 	struct gm_device_figures f = fake_figures(&m->fake, d);
 	uint64_t doomed = 0, n_doomed = 0, creating = 0;
@@ -274,13 +287,12 @@ static void check_device(struct model *m, uint32_t d)
 		doomed += job->chunk->bytes;
 		n_doomed++;
 	}
-	uint64_t leased = charged_to_estates(m, (uid_t)-1, d), admitted = 0;
-	uint64_t lingering = lingering_of(m, (uid_t)-1, d), quarantined = lingering;
+	uint64_t leased = sums->estates, admitted = 0;
+	uint64_t lingering = sums->lingering, quarantined = lingering;
 	for (int i = 0; i < SESSIONS; i++) {
-		uint64_t a, held;
+		uint64_t a = sums->admitted[i], held = sums->held[i];
 		if (!m->sessions[i].s)
 			continue;
-		held = charged_to(m, i, d, &a);
 		must(m, held == gm_session_held(m->sessions[i].s, d),
 			"session %d holds %" PRIu64 ", should hold %" PRIu64, i,
 			gm_session_held(m->sessions[i].s, d), held);
@@ -291,11 +303,8 @@ static void check_device(struct model *m, uint32_t d)
 	must(m, f.quarantined == quarantined, "quarantined");
 	must(m, f.lingering == lingering, "lingering %" PRIu64 ", not %" PRIu64, f.lingering,
 		lingering);
-	static const uid_t uids[] = {100, 200, 300};
-	for (size_t i = 0; i < sizeof(uids) / sizeof(uids[0]); i++)
-		must(m,
-			fake_left_by(&m->fake, uids[i], d) ==
-				charged_to_estates(m, uids[i], d) + lingering_of(m, uids[i], d),
+	for (size_t i = 0; i < UIDS; i++)
+		must(m, fake_left_by(&m->fake, uids[i], d) == sums->left[i],
 			"uid %u is charged for something else than it left", uids[i]);
 	must(m, f.admitted == admitted, "admitted %" PRIu64 ", not %" PRIu64, f.admitted, admitted);
 	must(m, f.created == leased + quarantined + f.pooled, "created");
@@ -350,7 +359,9 @@ void model_check(struct model *m)
 	for (uint64_t id = 0; id < m->n_chunks; id++)
 		must(m, m->chunks[id].fate != BANNED || m->chunks[id].doomed,
 			"chunk %" PRIu64 " must not be used again and is not destroyed", id);
+	struct sums sums[DEVICES];
+	add_up(m, sums);
 	for (uint32_t d = 0; d < DEVICES; d++)
-		check_device(m, d);
+		check_device(m, d, &sums[d]);
 	check_leases(m);
 }
