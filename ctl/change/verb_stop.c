@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,10 +22,12 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/text/units.h"
+#include "ctl/io/other_daemon.h"
 #include "ctl/verb/verb.h"
 
 struct stop_daemon {
-	uint64_t pid, pid_namespace;
+	uint64_t pid, pid_namespace, uid;
+	enum gm_daemon_kind kind;
 	bool has_clients; /* or what clients have published, or left behind */
 	bool connected;   /* clients are */
 };
@@ -35,6 +38,7 @@ static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
 
 	daemon->pid = packet->status->pid;
 	daemon->pid_namespace = packet->status->pid_namespace;
+	daemon->uid = packet->status->uid;
 	daemon->has_clients = packet->status->clients || packet->status->leases;
 	daemon->connected = packet->status->clients;
 }
@@ -73,6 +77,16 @@ static gpumem_status stop_await_end(
 		gm_format_duration(timeout_ms * GM_NS_PER_MS, text));
 }
 
+/* Whether the user means this daemon. Without a name, gpumemctl takes the system's daemon if the user's own does not run.
+ * For a user that has just ended its own, that would be a surprise. */
+static bool stop_is_meant(const struct gm_ctl *ctl, const struct stop_daemon *daemon)
+{
+	uid_t uid = geteuid();
+
+	return daemon->kind != GM_DAEMON_SYSTEM || ctl->options->socket ||
+	       getenv("GPUMEM_SOCKET") || uid == 0 || uid == daemon->uid;
+}
+
 /* Ends the daemon. *ret_ended: it is known to have ended. */
 static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget,
 	struct stop_daemon *ret_daemon, bool *ret_ended)
@@ -88,6 +102,12 @@ static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn
 	if (status != GPUMEM_OK)
 		return status;
 
+	daemon.kind = gm_other_daemon_kind(gm_ctl_conn_path(conn));
+	if (!stop_is_meant(ctl, &daemon))
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"your own daemon does not run, and the system's (pid %llu) is not ended in its place; "
+			"to end that one: gpumemctl stop --socket " GM_SYSTEM_SOCKET,
+			(unsigned long long)daemon.pid);
 	GM_AUTO_FD int process = stop_open_process(&daemon);
 	body.forget = forget;
 	status = gm_ctl_conn_ask(
@@ -134,7 +154,11 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 
 	gm_writer_bool(ctl->writer, "forgotten", forget);
 	gm_writer_bool(ctl->writer, "ended", ended);
-	gm_writer_line(ctl->writer, "", "The daemon %s%s", ended ? "has ended" : "ends",
+	gm_writer_line(ctl->writer, "", "%s %s%s",
+		daemon.kind == GM_DAEMON_USER     ? "Your own daemon"
+		: daemon.kind == GM_DAEMON_SYSTEM ? "The system's daemon"
+						  : "The daemon",
+		ended ? "has ended" : "ends",
 		!daemon.has_clients ? "."
 		: forget            ? ", and with it all memory that it handed out."
 			 : ". What clients hold or have published waits for the next daemon.");
@@ -154,7 +178,8 @@ const struct gm_verb gm_verb_stop = {
 		"after 'systemctl stop'. Programs do not notice a restart: a call that needs the\n"
 		"daemon waits for the next one, for 30 s unless the program set another time.\n"
 		"'stop' waits until the daemon has ended, so that the\n"
-		"next one can start; a service manager may do so at once. For administrators:\n"
+		"next one can start; a service manager may do so at once. A user whose own\n"
+		"daemon does not run ends the system's only with --socket. For administrators:\n"
 		"root, the user that runs the daemon, and the members of the configured\n"
 		"admin_group.\n",
 	.takes = GM_OPTION_FORGET,

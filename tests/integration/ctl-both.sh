@@ -17,7 +17,7 @@ mount -t tmpfs tmpfs /run || exit 1
 . "$source/tests/integration/functions.sh"
 . "$source/tests/integration/ctl-functions.sh"
 
-printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\nadmin_group = games\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
 mkdir -m 0755 /run/gpumemd
 mkdir -m 0700 "$dir/xdg" "$dir/xdg/gpumemd"
 export XDG_RUNTIME_DIR=$dir/xdg
@@ -180,6 +180,13 @@ if has_users; then
 	as_user() {
 		env -u XDG_RUNTIME_DIR -u GPUMEM_SOCKET HOME="$dir/home" PATH="$dir/bin:$PATH" setpriv --reuid $uid --regid $uid --clear-groups -- "$@"
 	}
+	GPUMEM_SOCKET=$systems start_daemon
+	as_admin() { env -u XDG_RUNTIME_DIR -u GPUMEM_SOCKET setpriv --reuid $uid --regid games --clear-groups -- "$dir/bin/gpumemctl" "$@"; }
+	as_admin stop --forget >"$dir/stdout" 2>"$dir/stderr"
+	check "an administrator without a daemon of its own ends the system's only by name" all "[ $? = 1 ]" "complains 'gpumemctl stop --socket $systems'" \
+		"kill -0 ${pid[daemon]}" "as_admin stop --forget --socket $systems >'$dir/stdout'" "says \"The system's daemon has ended\""
+	wait "${pid[daemon]}"
+	unset 'pid[daemon]' GPUMEM_SOCKET
 	as_user gpumemd --backend host --config "$dir/gpumemd.conf" 2>"$dir/refused" </dev/null
 	check "a user does not listen in a folder of another user" all "[ $? = 1 ]" "grep -q '$foreign belongs to uid 1' '$dir/refused'"
 	mapfile -t remedy < <(grep -o "'[^']*'" "$dir/refused" | tr -d "'")
