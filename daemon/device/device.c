@@ -371,7 +371,8 @@ gpumem_status gm_device_check_number(
 	if (number < env->n_devices)
 		return GPUMEM_OK;
 	return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
-		"there is no device %u; there are %u, numbered from 0", number, env->n_devices);
+		"there is no device %u; there %s %u, numbered from 0", number,
+		env->n_devices == 1 ? "is" : "are", env->n_devices);
 }
 
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy)

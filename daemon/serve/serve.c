@@ -63,8 +63,8 @@ bool gm_serve_require_device(
 
 	if (device < serve->n_devices)
 		return true;
-	snprintf(detail, sizeof(detail), "there is no device %u; there are %u, numbered from 0",
-		device, serve->n_devices);
+	snprintf(detail, sizeof(detail), "there is no device %u; there %s %u, numbered from 0",
+		device, serve->n_devices == 1 ? "is" : "are", serve->n_devices);
 	gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND, detail);
 	return false;
 }

@@ -596,7 +596,7 @@ check "trim empties the pool" is pools.0.pooled 0
 run 0 trim --device 0
 check "trim of one device, with nothing left to give" all "[ $status = 0 ]" "says 0B"
 run 1 trim --device 7
-check "a device that is not there is a failure" all "[ $status = 1 ]" "silent stdout" "complains 7"
+check "a device that is not there is a failure" all "[ $status = 1 ]" "silent stdout" "complains 'there is no device 7; there is 1, numbered from 0'"
 
 # ---- a daemon in trouble
 
