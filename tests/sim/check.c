@@ -20,6 +20,9 @@
 #define MIB  (UINT64_C(1) << 20)
 #define U(n) ((unsigned long long)(n))
 
+/* Sessions of the processes. To look for a session costs more than most that is done with it. */
+static struct gm_session *sessions[SIM_PROCS];
+
 struct charges {
 	uint64_t of[SIM_UIDS][SIM_DEVICES];
 };
@@ -45,8 +48,7 @@ static void check_charges(struct sim *sim, struct charges *ret)
 	gm_core_estate_each(sim->core, 0, add_estate, ret);
 	for (int i = 0; i < sim->n_procs; i++)
 		for (uint32_t d = 0; sim->procs[i].session && d < SIM_DEVICES; d++) {
-			ret->of[sim->procs[i].uid][d] +=
-				gm_session_held(sim_session(sim, &sim->procs[i]), d);
+			ret->of[sim->procs[i].uid][d] += gm_session_held(sessions[i], d);
 			least.of[sim->procs[i].uid][d] += sim->procs[i].declared[d];
 		}
 
@@ -216,7 +218,7 @@ static void check_sessions(struct sim *sim)
 		const struct sim_proc *proc = &sim->procs[p];
 		if (!proc->session)
 			continue;
-		struct gm_session *session = sim_session(sim, proc);
+		struct gm_session *session = sessions[p];
 		size_t found = 0;
 		SIM_MUST(sim, session, "session %llu of process %d is lost", U(proc->session),
 			proc->pid);
@@ -233,7 +235,7 @@ static void check_sessions(struct sim *sim)
 			check_lease(sim, l, i, &info);
 			found++;
 		}
-		sim_declare_check(sim, proc);
+		sim_declare_check(sim, proc, session);
 		SIM_MUST(sim, sim->restarted || proc->told_left == proc->must_hear_left,
 			"process %d heard %u times that a maker has left, not %u", proc->pid,
 			proc->told_left, proc->must_hear_left);
@@ -326,23 +328,13 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 	}
 }
 
-/* Processes say what they could move to host memory: their own evictable buffers that nobody else has. */
-static void offer(struct sim *sim)
-{
-	for (int i = 0; i < sim->n_procs; i++)
-		memset(sim->procs[i].evictable, 0, sizeof(sim->procs[i].evictable));
-	for (int i = 0; i < sim->n_leases; i++) {
-		const struct sim_lease *l = &sim->leases[i];
-		if (l->id && l->evictable && l->maker >= 0 && sim_alone(sim, i, l->maker))
-			sim->procs[l->maker].evictable[l->device] += l->bytes;
-	}
-}
-
 void sim_check(struct sim *sim)
 {
 	struct charges charges;
 	sim_chunks_sweep(sim);
-	offer(sim);
+	sim->offered = false;
+	for (int i = 0; i < sim->n_procs; i++)
+		sessions[i] = sim->procs[i].session ? sim_session(sim, &sim->procs[i]) : NULL;
 	check_sessions(sim);
 	check_names(sim);
 	check_charges(sim, &charges);

@@ -82,9 +82,24 @@ static void level_changed(void *ctx, uint32_t device, enum gm_level level)
 	(void)sim_lives(ctx);
 }
 
+/* Processes say what they could move to host memory: their own evictable buffers that nobody else has. */
+static void offer(struct sim *sim)
+{
+	sim->offered = true;
+	for (int i = 0; i < sim->n_procs; i++)
+		memset(sim->procs[i].evictable, 0, sizeof(sim->procs[i].evictable));
+	for (int i = 0; i < sim->n_leases; i++) {
+		const struct sim_lease *l = &sim->leases[i];
+		if (l->id && l->evictable && l->maker >= 0 && sim_alone(sim, i, l->maker))
+			sim->procs[l->maker].evictable[l->device] += l->bytes;
+	}
+}
+
 static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
 {
 	struct sim *sim = ctx;
+	if (!sim->offered)
+		offer(sim);
 	*ret = (struct gm_use){.cached = gm_session_held(session, device) / 2};
 	for (int i = 0; i < sim->n_procs; i++) {
 		struct sim_proc *p = &sim->procs[i];

@@ -65,10 +65,10 @@ void sim_declare_again(struct sim *sim, int proc)
 	}
 }
 
-void sim_declare_check(struct sim *sim, const struct sim_proc *p)
+void sim_declare_check(struct sim *sim, const struct sim_proc *p, const struct gm_session *session)
 {
 	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
-		uint64_t has = gm_declare_sum(sim_session(sim, p), d);
+		uint64_t has = gm_declare_sum(session, d);
 		SIM_MUST(sim, has == p->declared[d],
 			"process %d declared %llu on device %u, and core counts %llu", p->pid,
 			U(p->declared[d]), d, U(has));

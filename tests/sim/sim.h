@@ -250,6 +250,7 @@ struct sim {
 	struct sim_item items[SIM_ITEMS];
 	int n_items;
 	bool keeper_full;     /* the keeper refused something in this step */
+	bool offered;         /* sim_proc.evictable is as it is in this step */
 	bool restarted;       /* a daemon has adopted what there is, in this step */
 	bool keeper_refills;  /* the keeper is new, and does not have everything yet */
 	bool works[SIM_UIDS]; /* something of this user ends in slices */
@@ -398,7 +399,7 @@ void sim_step_declare_less(struct sim *sim, const struct step *s);
 void sim_declare_done(struct sim *sim, const struct sim_ask *ask);
 /* A process that resumes says how much it has declared. */
 void sim_declare_again(struct sim *sim, int proc);
-void sim_declare_check(struct sim *sim, const struct sim_proc *p);
+void sim_declare_check(struct sim *sim, const struct sim_proc *p, const struct gm_session *session);
 
 /* ---- piece.c */
 
