@@ -17,7 +17,7 @@
 #include "ctl/io/user.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
-#include "daemon/config/config.h"
+#include "daemon/config/config_machine.h"
 
 #define LIMIT_WHERE     32
 #define LIMIT_ID_DIGITS 64 /* of a container's id */
@@ -261,6 +261,37 @@ static void limit_hand_over(struct gm_ctl *ctl, const char *path, char *text, co
 	ctl->exit_status = gm_status_exit(GPUMEM_E_DENIED);
 }
 
+/* Says how long a limit in this file holds. A daemon that refuses its configuration, for whatever mistake, does not start
+ * with it. */
+static void limit_say_saved(struct gm_ctl *ctl, const char *path)
+{
+	const struct gm_config_known known = {.listens = true};
+	struct gm_config_report report;
+	struct gm_config *config = NULL;
+	char line[2 * PATH_MAX];
+	char *unchecked = NULL;
+
+	int r = gm_config_machine_read(NULL, &known, &config, &report, &unchecked);
+	gm_writer_text(ctl->writer, "file", path);
+	if (r == 0) {
+		snprintf(line, sizeof(line),
+			"The limit holds after a reboot, too. The daemon reads the file at its next start or reload: %s",
+			path);
+		limit_say(ctl, line);
+	} else {
+		if (report.errors)
+			report.errors[strcspn(report.errors, "\n")] = '\0';
+		snprintf(line, sizeof(line),
+			"saved in %s, but the daemon will not start with its configuration: %s; 'gpumemctl config check' lists all mistakes",
+			path, report.errors ? report.errors : strerror(-r));
+		gm_message(NULL, line);
+		ctl->exit_status = EXIT_FAILURE;
+	}
+	gm_config_report_deinit(&report);
+	gm_config_free(config);
+	free(unchecked);
+}
+
 /* Keeps what was set, if that is wanted, and says how long it lasts. If the daemon denied it, ctl->trouble says so, and only
  * an administrator can set and keep it. */
 static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
@@ -274,7 +305,6 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 		.n_pairs = options->n_args - 2,
 	};
 	char path[PATH_MAX] = "", text[GM_LIMIT_FILE_TEXT] = "", why[GM_LIMIT_FILE_WHY];
-	char line[PATH_MAX + 128];
 
 	if (!(options->given & GM_OPTION_SAVE)) {
 		gm_writer_bool(ctl->writer, "saved", false);
@@ -311,11 +341,7 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 	if (r < 0)
 		return gm_trouble_set(
 			&ctl->trouble, GPUMEM_E_SYSTEM, "the limit is set, but not saved: %s", why);
-	gm_writer_text(ctl->writer, "file", path);
-	snprintf(line, sizeof(line),
-		"The limit holds after a reboot, too. The daemon reads the file at its next start or reload: %s",
-		path);
-	limit_say(ctl, line);
+	limit_say_saved(ctl, path);
 	return GPUMEM_OK;
 }
 

@@ -155,9 +155,11 @@ __attribute__((format(printf, 3, 4))) static int limit_file_fail(
 	return -error;
 }
 
-/* Makes the folder and those above it, if they are missing. */
+/* Makes the folder and those above it, if they are missing. The user of the service can read those of the system, whatever
+ * the umask of this process. */
 static int limit_file_folder(const char *folder)
 {
+	bool of_system = !strcmp(folder, GM_CONFIG_SYSTEM_FILE ".d");
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s", folder);
@@ -165,7 +167,8 @@ static int limit_file_folder(const char *folder)
 		slash = strchr(slash + 1, '/');
 		if (slash)
 			*slash = '\0';
-		if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		bool made = mkdir(path, 0755) == 0;
+		if ((!made && errno != EEXIST) || (made && of_system && chmod(path, 0755) < 0))
 			return -errno;
 		if (slash)
 			*slash = '/';

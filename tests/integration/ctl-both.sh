@@ -54,16 +54,23 @@ check "doctor says which daemon answered, and that there is another" all "says '
 # saves STATUS WORDS...: sets limits of the system's daemon in an /etc of our own, one command for each of the words.
 saves() {
 	local want=$1
-	gpumemctl=$gpumemctl systems=$systems as_root=${as_root-} unshare --mount bash -c '
+	gpumemctl=$gpumemctl systems=$systems as_root=${as_root-} conf=${conf-} mask=${mask-022} unshare --mount bash -c '
 		mount -t tmpfs -o mode=755 none /etc || exit 77
+		if [ -n "${conf-}" ]; then mkdir /etc/gpumemd && printf "$conf" >/etc/gpumemd/gpumemd.conf; fi
+		umask "${mask-022}"
 		for words; do ${as_root-} "$gpumemctl" --socket "$systems" limit set $words || exit; done
-		cd /etc/gpumemd/gpumemd.conf.d && head -v -n -0 * && ls -A | wc -l && "$gpumemctl" config check' bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
+		cd /etc/gpumemd/gpumemd.conf.d && stat -c "mode %a" .. . * && head -v -n -0 * && ls -A | wc -l && "$gpumemctl" config check' bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
 	status=$?
 	[ "$status" = "$want" ]
 }
 check "a limit is saved in a drop-in" all "saves 0 'uid:7 max=1G priority=-2 --save'" "says '==> 80-limit-uid-7.conf <=='" \
 	"says '[limit uid:7]'" "says 'max = 1G'" "says 'priority = -2'" \
 	"complains 'holds after a reboot, too. The daemon reads the file at its next start or reload: /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
+check "whatever the umask, the service can read the file and its folders" all "mask=077 saves 0 'uid:7 max=1G --save'" \
+	"[ \"\$(grep -x 'mode .*' '$dir/stdout' | tr '\n' ' ')\" = 'mode 755 mode 755 mode 644 ' ]"
+check "a mistake elsewhere is named, because the daemon will not start with it" all \
+	"conf='[gpumemd]\ntrust = nobody\n' saves 1 'uid:7 max=1G --save'" "complains 'will not start with its configuration: /etc/gpumemd/gpumemd.conf:2: trust: '" \
+	"! complains 'after a reboot'" "complains 'saved in /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'"
 check "a user's HOME does not matter to root" all "HOME=$dir/home XDG_CONFIG_HOME=$dir/home/conf saves 0 'uid:7 max=1G --save'" \
 	"says '==> 80-limit-uid-7.conf <=='" "[ ! -e '$dir/home' ]"
 if has_users; then
