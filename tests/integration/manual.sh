@@ -81,6 +81,20 @@ until_says() { # PATTERN COMMAND...
 	bail "${*:2} never said $1"
 }
 
+# ---- gpumemd(8): a second service is apart from the first
+
+mkdir "$dir/units" "$dir/copy"
+cp "$source"/systemd/gpumemd*.socket "$dir/units"
+for unit in gpumemd gpumemd-keeper; do sed "s,@bindir@,$build,g" "$source/systemd/$unit.service.in" >"$dir/units/$unit.service"; done
+# The page has two backslashes for one. Its first command names the folders, and its last two are for systemd.
+block gpumemd.8.scd '# cd /etc/systemd/system && units=@systemdsystemunitdir@' | sed -e 's/^# //' -e 's/\\\\/\\/g' -e '1d' -e '/^systemctl /d' >"$dir/commands"
+is "the commands for a second service are in gpumemd(8)" 5 "$(grep -c -e '^sed' -e '^mkdir' "$dir/commands")"
+(cd "$dir/copy" && units=$dir/units bash -eu "$dir/commands")
+is "they make four units and a drop-in" "gpumemd-mig1-admin.socket gpumemd-mig1-keeper.service gpumemd-mig1.service gpumemd-mig1.service.d gpumemd-mig1.socket" \
+	"$(cd "$dir/copy" && echo *)"
+is "whose names and sockets are their own, also for a reload" "" \
+	"$(grep -r -v '^#' "$dir/copy"/*.* | grep -o -E -e '/run/gpumemd/(socket|admin|keeper)' -e 'gpumemd(-admin|-keeper)?\.(socket|service)' | sort -u)"
+
 # ---- gpumemd.conf(5): the daemon accepts every example
 
 # On a machine with the GPUs that they are for. Pinned host memory would be as small as this machine.
