@@ -387,7 +387,7 @@ static void broker_core_wake_at(void *ctx, uint64_t ns)
 static void broker_core_close(void *ctx, uid_t payer_uid, int fd)
 {
 	struct gm_broker *broker = ctx;
-	gm_closer_close(broker->hub.closer, payer_uid, fd, true);
+	gm_closer_close_file(broker->hub.closer, payer_uid, fd);
 }
 
 const struct gm_core_ops gm_broker_core_ops = {

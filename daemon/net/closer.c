@@ -131,7 +131,8 @@ static struct closer_user *closer_find(const struct gm_closer *closer, uint32_t 
 	return user;
 }
 
-static void closer_hand_over(struct gm_closer *closer, uint32_t payer_uid, int socket)
+/* Returns false if there is no memory for it. */
+static bool closer_hand_over(struct gm_closer *closer, uint32_t payer_uid, int socket)
 {
 	struct closer_socket *item = malloc(sizeof(*item));
 
@@ -147,8 +148,8 @@ static void closer_hand_over(struct gm_closer *closer, uint32_t payer_uid, int s
 		}
 	}
 
-	/* Without memory, the socket stays open. To close it here might stop the daemon. */
-	if (user && item) {
+	bool taken = user && item;
+	if (taken) {
 		item->socket = socket;
 		LL_PREPEND(user->sockets, item);
 		user->waiting++;
@@ -160,14 +161,22 @@ static void closer_hand_over(struct gm_closer *closer, uint32_t payer_uid, int s
 		free(item);
 	}
 	pthread_mutex_unlock(&closer->lock);
+	return taken;
 }
 
 void gm_closer_close(struct gm_closer *closer, uint32_t payer_uid, int socket, bool wary)
 {
+	/* Without memory, the socket stays open. To close it here might stop the daemon. */
 	if (wary)
-		closer_hand_over(closer, payer_uid, socket);
+		(void)closer_hand_over(closer, payer_uid, socket);
 	else
 		close(socket);
+}
+
+void gm_closer_close_file(struct gm_closer *closer, uint32_t payer_uid, int fd)
+{
+	if (!closer_hand_over(closer, payer_uid, fd))
+		close(fd);
 }
 
 uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t payer_uid)

@@ -26,6 +26,9 @@ void gm_closer_free(struct gm_closer *closer);
 
 /* Closes a connection of this user without waiting. wary: descriptors may lie on it. */
 void gm_closer_close(struct gm_closer *closer, uint32_t payer_uid, int socket, bool wary);
+/* Closes a memfd of the daemon's own that may be large. The thread saves the loop the time in which the
+ * kernel frees the pages. Without memory for the thread's list, this closes it at once. */
+void gm_closer_close_file(struct gm_closer *closer, uint32_t payer_uid, int fd);
 /* How many connections of the user wait to be closed, if its thread has waited for one for long. */
 uint32_t gm_closer_waiting(struct gm_closer *closer, uint32_t payer_uid);
 
