@@ -150,7 +150,8 @@ int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_
 }
 
 /* Tells the service manager something, unless that would have to wait: sd_notify() waits while the manager does not
- * read, and the loop stands still. Returns 0, also without a manager, or -EAGAIN: its queue is full. */
+ * read, and the loop stands still. Returns 0, also without a manager, or -EAGAIN: its queue is full, or this process
+ * lacks a descriptor or memory right now. */
 static int service_tell(const char *text)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -168,11 +169,12 @@ static int service_tell(const char *text)
 		address.sun_path[0] = '\0';
 	GM_AUTO_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
-		return 0;
+		return -EAGAIN;
 	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (*path == '/'));
 	ssize_t sent =
 		sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
-	return sent < 0 && (errno == EAGAIN || errno == ENOBUFS) ? -EAGAIN : 0;
+	bool later = errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM;
+	return sent < 0 && later ? -EAGAIN : 0;
 }
 
 bool gm_service_ready(const char *status)
