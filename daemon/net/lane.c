@@ -453,6 +453,14 @@ static void lane_count_fds(const struct gm_lane *lane, int n)
 		gm_fd_budget_disconnect(lane->lanes->budget, (uint64_t)-n);
 }
 
+/* Returns why epoll_ctl() failed. ENOSPC: the daemon's user has as many watches as it may
+ * (fs.epoll.max_user_watches). That is a shortage, like one of files, and says nothing about the
+ * client. */
+static int lane_error(void)
+{
+	return errno == ENOSPC ? -ENFILE : -errno;
+}
+
 /* Watches the descriptors of a lane that is in the table of all. */
 static int lane_open(struct gm_lane *lane)
 {
@@ -462,9 +470,9 @@ static int lane_open(struct gm_lane *lane)
 	if (lane->epoll < 0)
 		return -errno;
 	if (epoll_ctl(lane->lanes->epoll, EPOLL_CTL_ADD, lane->epoll, &event) < 0) {
-		int error = errno;
+		int r = lane_error();
 		lane->epoll = gm_close(lane->epoll);
-		return -error;
+		return r;
 	}
 	lane_count_fds(lane, 1);
 	return 0;
@@ -628,7 +636,7 @@ static int lane_control(struct gm_lane_fd *fd, int operation, uint32_t events)
 	struct epoll_event event = {.events = events, .data.ptr = fd};
 
 	if (epoll_ctl(fd->lane->epoll, operation, fd->fd, &event) < 0)
-		return -errno;
+		return lane_error();
 	fd->events = events;
 	return 0;
 }
