@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/arith.h"
+#include "common/cleanup.h"
 #include "common/system/memfd.h"
 #include "common/text/units.h"
 #include "daemon/backend/backend_ram.h"
@@ -31,6 +32,7 @@ struct gm_host {
 	struct gm_host_device devices[GM_LIMIT_DEVICES];
 	_Atomic uint64_t next_native;
 	struct gm_copies copies;
+	char machine[64]; /* what /etc/machine-id has; empty: there is none */
 	/* For tests. */
 	int gate;           /* -1: none */
 	uint64_t fail_from; /* 0: never */
@@ -82,6 +84,24 @@ static void host_close(void *backend)
 	free(host);
 }
 
+/*
+ * Reads the machine's id, from which devices get theirs. A machine may have none. An id that cannot be
+ * read right now, for lack of a descriptor, is an error: with other ids, the devices would not be those
+ * whose memory an earlier daemon left.
+ */
+static int host_read_machine(struct gm_host *host, char why[256])
+{
+	static const char path[] = "/etc/machine-id";
+	GM_AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && (errno == ENOENT || errno == EACCES || errno == EPERM))
+		return 0;
+	if (fd >= 0 && read(fd, host->machine, sizeof(host->machine)) >= 0)
+		return 0;
+	int r = -errno;
+	snprintf(why, 256, "cannot read %s: %s", path, strerror(-r));
+	return r;
+}
+
 static int host_open(const struct gm_backend_config *config, void **ret_backend,
 	uint32_t *ret_devices, char why[256])
 {
@@ -94,6 +114,8 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 	host->gate = -1;
 	atomic_init(&host->next_native, 1);
 	int r = host_open_test_controls(host, why);
+	if (r == 0)
+		r = host_read_machine(host, why);
 	if (r < 0) {
 		host_close(host);
 		return r;
@@ -153,19 +175,11 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	}
 
 	snprintf(ret->name, sizeof(ret->name), "host memory %u", device);
-	char id[64] = "";
-	int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		if (read(fd, id, sizeof(id)) < 0)
-			id[0] = '\0';
-		close(fd);
-	}
-
 	static const char salt[2][16] = {"gpumemd host a", "gpumemd host b"};
 	for (int half = 0; half < 2; half++) {
 		uint64_t hash =
 			host_mix(UINT64_C(0xcbf29ce484222325), salt[half], sizeof(salt[half]));
-		hash = host_mix(hash, id, sizeof(id));
+		hash = host_mix(hash, host->machine, sizeof(host->machine));
 		hash = host_mix(hash, &device, sizeof(device));
 		memcpy(ret->uuid + 8 * half, &hash, sizeof(hash));
 	}
