@@ -288,6 +288,8 @@ static int broker_start_devices(struct gm_broker *broker, uint32_t n)
 	if (r < 0) {
 		if (error)
 			gm_broker_config_log(GM_LOG_ERROR, error);
+		else
+			broker_fail(r, "the configuration");
 		free(error);
 		return r;
 	}
@@ -470,6 +472,8 @@ static int broker_start(struct gm_broker *broker)
 	if (r == 0) {
 		r = gm_hub_init(&broker->hub, &broker->loop, broker->ids.generation);
 		broker->hub_open = r == 0;
+		if (r < 0)
+			broker_fail(r, "connections");
 	}
 
 	if (r == 0)

@@ -141,8 +141,11 @@ static void suggest_option(const char *word)
 int main(int argc, char **argv)
 {
 	struct gm_broker_options options = {NULL, NULL, NULL};
-	if (open_standard_files() < 0)
+	int opened = open_standard_files();
+	if (opened < 0) {
+		fprintf(stderr, "gpumemd: cannot open /dev/null: %s\n", strerror(-opened));
 		return EXIT_FAILURE;
+	}
 
 	bool check = false;
 	for (int c; (c = getopt_long(argc, argv, "c:s:b:fvh", long_options, NULL)) != -1;) {
