@@ -168,16 +168,20 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-/* Adds a section as it is and, for people, with the name of the user or group that it limits. */
-static void config_add_section(struct gm_table *table, const char *section)
+/* Adds a section as it is and, for people, with the name of the user, the group or the run that it limits. run: the name of
+ * the run; "": it is none. */
+static void config_add_section(struct gm_table *table, const char *section, const char *run)
 {
 	static const char word[] = "limit ";
-	char name[CONFIG_SECTION], owner[GM_USER_OWNER_TEXT];
+	char name[CONFIG_SECTION + GM_USER_OWNER_TEXT], owner[GM_USER_OWNER_TEXT] = "";
 	const char *at = strstr(section, word);
 	const char *rest = at ? at + strlen(word) : section + strlen(section);
 
-	snprintf(name, sizeof(name), "%.*s%s", (int)(rest - section), section,
-		at ? gm_user_owner(rest, owner) : "");
+	if (*run)
+		snprintf(owner, sizeof(owner), "run:%s", run);
+	else if (at)
+		gm_user_owner(rest, owner);
+	snprintf(name, sizeof(name), "%.*s%s", (int)(rest - section), section, owner);
 	gm_table_text(table, section);
 	gm_table_text(table, name);
 }
@@ -208,7 +212,7 @@ static void config_take(void *user, const Gm__Wire__Packet *packet)
 		struct gm_table *table = answer->tables[config_part_of(entry->section)];
 
 		gm_table_row(table);
-		config_add_section(table, entry->section);
+		config_add_section(table, entry->section, "");
 		gm_table_text(table, entry->key);
 		gm_table_text(table, entry->value);
 		gm_table_text(table, entry->source);
@@ -249,7 +253,7 @@ static void config_add_limit(const struct config_answer *answer, const Gm__Wire_
 		snprintf(source, sizeof(source), "saved in %s", path);
 	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
 	gm_table_row(table);
-	config_add_section(table, section);
+	config_add_section(table, section, limit->name);
 	gm_table_text(table, key);
 	gm_table_text(table, value);
 	gm_table_text(table, source);

@@ -414,6 +414,7 @@ END_TEST
 /* The longest name that a client can have. */
 #define LONG_CLIENT "client:a-trainer-with-a-name-that-is-as-long-as-names-of-clients-can-be"
 static bool long_name;
+static bool run_limit; /* of a run that has a name */
 
 static void script_config(struct gm_fake *f, void *user)
 {
@@ -461,6 +462,10 @@ static void script_config(struct gm_fake *f, void *user)
 	}
 	rows[1].run_time = 1;
 	rows[2].run_time = 7;
+	if (run_limit) {
+		rows[1].owner = (char *)"run:0123456789abcdef";
+		rows[1].name = (char *)"nightly";
+	}
 	send_answer(f, &packet, request->id, false);
 }
 
@@ -500,6 +505,23 @@ START_TEST(config_show_names_the_source_of_each_value)
 }
 END_TEST
 
+START_TEST(config_show_has_runs_by_their_names)
+{
+	struct gm_options options = {.args = {"show"}, .n_args = 1};
+
+	run_limit = true;
+	char *text = run("config", script_config, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "device 1 limit run:nightly ");
+	free(text);
+	json_t *json = parse(run("config", script_config, true, &options));
+	equals(json, "config", 1, "section", "device 1 limit run:0123456789abcdef");
+	equals(json, "config", 1, "section_name", "device 1 limit run:nightly");
+	json_decref(json);
+	run_limit = false;
+}
+END_TEST
+
 START_TEST(config_show_cuts_the_section_and_neither_values_nor_headings)
 {
 	struct gm_options options = {.args = {"show"}, .n_args = 1};
@@ -533,6 +555,7 @@ int main(void)
 	tcase_add_test(tcase, a_refusal_leaves_nothing_on_stdout);
 	tcase_add_test(tcase, version_shows_both_sides);
 	tcase_add_test(tcase, config_show_names_the_source_of_each_value);
+	tcase_add_test(tcase, config_show_has_runs_by_their_names);
 	tcase_add_test(tcase, config_show_cuts_the_section_and_neither_values_nor_headings);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
