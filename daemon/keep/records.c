@@ -497,8 +497,7 @@ static int records_take_stock(struct gm_records *records)
 	records->damaged += gm_minus(used, records->n_extents);
 	int r = records_read_extents(records, used);
 	if (r == 0)
-		atomic_store_explicit(
-			&header->extents, records->n_extents, memory_order_release);
+		atomic_store_explicit(&header->extents, records->n_extents, memory_order_release);
 	return r;
 }
 

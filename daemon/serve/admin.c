@@ -344,12 +344,10 @@ static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer
 	while (out->n < GM_ADMIN_BUFFERS) {
 		struct gm_pages_row *found = &out->rows[out->n];
 		int r = gm_pages_next_row(&client->pages, &rows, room, now, &at->row, found);
-		if (r == -EAGAIN && gm_peer_time_is_up(peer))
-			return false;
-		if (r == -EAGAIN)
+		if (r == -EAGAIN && !gm_peer_time_is_up(peer))
 			continue;
 		if (r <= 0)
-			return true;
+			return r != -EAGAIN;
 		room[found->device] -= found->bytes;
 		at->tracked[found->device] += found->bytes;
 		if (now - found->born_ns < at->older_than_ns) {
