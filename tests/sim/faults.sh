@@ -12,17 +12,25 @@ few='adopt-half-a-lease no-limit'
 chosen=${GPUMEM_TEST_FAULTS:-$few}
 [ "$chosen" != all ] || chosen=$(cd "$top_srcdir/tests/sim/faults" && ls -- *.patch | sed 's/\.patch$//')
 
+compile() { # ARGUMENTS...
+	(cd "$top_builddir" && "${compiler[@]}" -w -D_GNU_SOURCE -include autoconf.h -I. -I"$top_srcdir" -I"$top_srcdir/include" "$@")
+}
+
 # Builds a simulator in which one file of core is the patched one, and the rest comes from the library.
 build() { # FAULT
 	local patch=$top_srcdir/tests/sim/faults/$1.patch file
 	file=$(sed -n 's,^+++ b/,,p' "$patch") || return
 	mkdir -p "$work/$1/$(dirname "$file")" && cp "$top_srcdir/$file" "$work/$1/$file" &&
 		patch -s -p1 -d "$work/$1" <"$patch" &&
-		(cd "$top_builddir" && "${compiler[@]}" -w -D_GNU_SOURCE -include autoconf.h -I. -I"$top_srcdir" -I"$top_srcdir/include" \
-			-o "$work/$1/sim" "$work/$1/$file" "$top_srcdir"/tests/sim/*.c \
+		compile -o "$work/$1/sim" "$work/$1/$file" "$work"/objects/*.o \
 			daemon/core/.libs/libgpumemd-core.a daemon/keep/.libs/libgpumemd-keep.a \
-			common/.libs/libgpumem-wire.a common/.libs/libgpumem-common.a -luv -lpthread)
+			common/.libs/libgpumem-wire.a common/.libs/libgpumem-common.a -luv -lpthread
 }
+
+mkdir "$work/objects"
+for file in "$top_srcdir"/tests/sim/*.c; do
+	compile -c -o "$work/objects/$(basename "$file" .c).o" "$file" || exit 1
+done
 
 n=0 status=0
 for fault in $chosen; do
