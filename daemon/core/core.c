@@ -551,6 +551,7 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 		if (chunk->reserve)
 			gm_reserve_created(d, chunk, result == 0);
 		gm_device_created_unclaimed(d, chunk, result);
+		gm_declare_destroyed(d);
 		gm_reserve_settle(d);
 	}
 	gm_env_leave(&core->env);

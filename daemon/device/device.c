@@ -245,11 +245,13 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 	struct gm_ledger *ledger = &device->ledger;
 	if (result < 0) {
 		gm_ledger_fail_unclaimed(ledger, chunk->bytes);
+		device->destroyed += chunk->bytes;
 		gm_device_free_chunk(device, chunk);
 		return;
 	}
 
-	if (device_has_room(device, chunk, gm_ledger_charged(ledger))) {
+	/* A declaration that waits may wait for the room of this chunk. */
+	if (!device->declaring && device_has_room(device, chunk, gm_ledger_charged(ledger))) {
 		gm_ledger_pool_unclaimed(ledger, chunk->bytes);
 		if (device_pool(device, chunk))
 			return;

@@ -197,7 +197,7 @@ struct gm_device {
 	struct gm_drain drain;        /* kept by drain.c */
 	uint32_t drain_place;         /* of its record */
 	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
-	uint64_t destroyed;           /* bytes since the start */
+	uint64_t destroyed;           /* bytes since the start, with failed creations for nobody */
 	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */
 	uint64_t guaranteed;          /* the sum of all guarantees (quota.c) */
 	int32_t top_priority;         /* of all payers, unless top_stale (quota.c) */

@@ -27,13 +27,15 @@ uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 /*
  * How much the device must still destroy before it has the room that is charged by now. All that is
  * charged later waits for destructions of its own, and a chunk that is doomed later was counted here as
- * pooled or charged. So others cannot make this wait longer.
+ * pooled, charged or unclaimed. So others cannot make this wait longer. A creation for nobody takes
+ * room, too: its chunk is destroyed if a declaration waits, and its failure counts as a destruction.
  */
 static uint64_t declare_lacks(const struct gm_device *device)
 {
 	const struct gm_ledger *ledger = &device->ledger;
-	uint64_t taken = gm_ledger_charged(ledger) + ledger->pooled + ledger->doomed;
-	return gm_min(ledger->doomed, gm_minus(taken, gm_device_ceiling(device)));
+	uint64_t going = ledger->doomed + ledger->unclaimed;
+	uint64_t taken = gm_ledger_charged(ledger) + ledger->pooled + going;
+	return gm_min(going, gm_minus(taken, gm_device_ceiling(device)));
 }
 
 void gm_declare_admit(struct gm_request *request, struct gm_device *device)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* daemon/lease/declare.c: memory that clients make themselves and declare. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,48 @@ START_TEST(the_pool_makes_room_before_the_answer)
 	ck_assert_int_eq(q.status, GPUMEM_OK);
 	ck_assert_uint_eq(gm_declare_sum(s, 0), TOTAL - GiB / 2);
 	ck_assert_uint_eq(gm_session_held(s, 0), TOTAL - GiB / 2);
+}
+END_TEST
+
+/* Begins a request for a lease, and cancels it when the device has begun to create its chunks. */
+static void cancel_late(uint64_t bytes)
+{
+	struct fake_request q = {.r = {.session = s, .bytes = bytes, .wait_ns = GM_WAIT_NEVER}};
+	q.r.done = fake_request_done;
+	gm_core_request(fake.core, &q.r);
+	ck_assert_uint_eq(q.ended, 0);
+	gm_core_cancel(fake.core, &q.r);
+	ck_assert_uint_eq(gm_session_held(s, 0), 0);
+}
+
+START_TEST(a_creation_that_nobody_wants_any_more_ends_before_the_answer)
+{
+	struct fake_request q;
+	cancel_late(3 * GiB);
+	begin(&q, s, 2 * GiB, GM_WAIT_NEVER);
+	ck_assert_uint_eq(q.ended, 0);
+	while (q.ended == 0)
+		fake_core_complete(&fake, 0, 0);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+	/* What the device has made, and what it still may make, leaves the room. */
+	uint64_t taken = fake.backend_bytes[0];
+	for (size_t i = 0; i < fake.n_jobs; i++)
+		taken += fake.jobs[i].destroy ? 0 : fake.jobs[i].chunk->bytes;
+	ck_assert_uint_le(taken, TOTAL - 2 * GiB);
+	fake_core_run(&fake);
+}
+END_TEST
+
+START_TEST(a_creation_that_fails_makes_room_too)
+{
+	struct fake_request q;
+	cancel_late(3 * GiB);
+	begin(&q, s, 2 * GiB, GM_WAIT_NEVER);
+	ck_assert_uint_eq(q.ended, 0);
+	while (fake.n_jobs > 0)
+		fake_core_complete(&fake, 0, -EIO);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
 }
 END_TEST
 
@@ -536,6 +579,8 @@ int main(void)
 	tcase_add_test(tc, a_limit_refuses_before_anything_is_charged);
 	tcase_add_test(tc, nobody_declares_more_than_the_device_has);
 	tcase_add_test(tc, the_pool_makes_room_before_the_answer);
+	tcase_add_test(tc, a_creation_that_nobody_wants_any_more_ends_before_the_answer);
+	tcase_add_test(tc, a_creation_that_fails_makes_room_too);
 	tcase_add_test(tc, a_declaration_that_fits_beside_what_is_destroyed_does_not_wait);
 	tcase_add_test(tc, what_is_doomed_later_makes_no_declaration_wait_longer);
 	tcase_add_test(tc, a_declaration_that_waits_for_room_can_be_cancelled);
