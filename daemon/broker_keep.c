@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/step.h"
+#include "daemon/serve/journal.h"
 #include "daemon/tenant/client_adopt.h"
 #include "daemon/tenant/client_keep.h"
 
@@ -426,11 +427,18 @@ static void broker_keep_drop_chunk(
 	broker->ops->destroy(broker->backend, device, GM_TRANSPORT_FD, bytes, &nobody, handle);
 }
 
+static void broker_keep_report_limit(void *ctx, const struct gm_owner *owner, uint32_t device,
+	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why)
+{
+	gm_journal_contradiction(owner, device, set, now, why);
+}
+
 static const struct gm_adopt_ops broker_keep_adopt_ops = {
 	.client = broker_keep_adopt_client,
 	.chunk = broker_keep_adopt_chunk,
 	.metadata = broker_keep_adopt_metadata,
 	.word = broker_keep_adopt_word,
+	.limit = broker_keep_report_limit,
 	.drop = broker_keep_drop_chunk,
 };
 

@@ -54,8 +54,31 @@ static int config_fill_slot(
 	return r;
 }
 
+/* Adds the entries of a limit. out: the limit itself, which gets the sources of its values; NULL: its device is
+ * not known. */
+static int config_fill_limit(struct gm_config *config, const char *title,
+	const struct gm_config_limit_section *limit, struct gm_config_limit *out)
+{
+	int r = 0;
+	for (size_t id = 0; id < GM_CONFIG_N_KEYS && r == 0; id++) {
+		const struct gm_config_setting *setting = &limit->settings[id];
+		struct gm_config_effective e = {
+			.id = id, .setting = setting, .text = setting->text};
+		if (!setting->text)
+			continue;
+		r = config_add_entry(config, title, &e);
+		const char *source = config->entries[config->n_entries - 1].source;
+		if (out && id == GM_CONFIG_KEY_MAX)
+			out->max_source = source;
+		if (out && id == GM_CONFIG_KEY_GUARANTEE)
+			out->guarantee_source = source;
+	}
+	return r;
+}
+
 static int config_fill_entries(const struct gm_config_reader *reader, struct gm_config *config)
 {
+	size_t n = 0;
 	int r = 0;
 	config->entries = calloc(
 		(GM_CONFIG_SLOTS + reader->limits.n) * GM_CONFIG_N_KEYS, sizeof(*config->entries));
@@ -64,17 +87,14 @@ static int config_fill_entries(const struct gm_config_reader *reader, struct gm_
 
 	for (int slot = 0; slot < GM_CONFIG_SLOTS && r == 0; slot++)
 		r = config_fill_slot(reader, slot, config);
-	for (const struct gm_config_limit_section *limit = reader->limits.list; limit;
+	for (const struct gm_config_limit_section *limit = reader->limits.list; limit && r == 0;
 		limit = limit->next) {
 		char title[GM_CONFIG_LIMIT_TITLE];
 		gm_config_limit_title(&reader->limits, limit, title);
-		for (size_t id = 0; id < GM_CONFIG_N_KEYS && r == 0; id++) {
-			const struct gm_config_setting *setting = &limit->settings[id];
-			struct gm_config_effective e = {
-				.id = id, .setting = setting, .text = setting->text};
-			if (setting->text)
-				r = config_add_entry(config, title, &e);
-		}
+		/* Limits are in the order of their sections. */
+		bool known = n < config->n_limits && config->limits[n].device == limit->device &&
+			     !strcmp(config->limits[n].owner, limit->owner);
+		r = config_fill_limit(config, title, limit, known ? &config->limits[n++] : NULL);
 	}
 	return r;
 }

@@ -42,6 +42,8 @@ struct gm_config_limit {
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
 	int32_t priority;
+	/* The sources of max and guarantee, which are those of their entries; NULL: not set */
+	const char *max_source, *guarantee_source;
 };
 
 #endif

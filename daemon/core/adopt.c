@@ -138,6 +138,9 @@ static void adopt_count(struct gm_adopt_result *result, unsigned kind, int outco
 	case GM_ADOPT_TAKE_E_ELSEWHERE:
 		result->elsewhere[kind]++;
 		break;
+	case GM_ADOPT_TAKE_E_CONTRADICTED:
+		result->contradicted++;
+		break;
 	default:
 		result->damaged[kind]++;
 	}

@@ -39,9 +39,10 @@ struct gm_adopt_result {
 	uint64_t adopted[GM_RECORD_KINDS];
 	uint64_t damaged[GM_RECORD_KINDS]; /* and what cannot be kept without them */
 	uint64_t lost;                     /* chunks whose memory is not there */
-	uint64_t incomplete; /* leases of living processes, and names, given up because of that */
-	uint64_t unfinished; /* records of what the daemon had begun when it ended */
-	uint64_t ipc;        /* leases on the ipc transport: their memory ended with its daemon */
+	uint64_t incomplete;   /* leases of living processes, and names, given up because of that */
+	uint64_t unfinished;   /* records of what the daemon had begun when it ended */
+	uint64_t contradicted; /* limits of which nothing goes together with the configuration */
+	uint64_t ipc;          /* leases on the ipc transport: their memory ended with its daemon */
 	uint64_t elsewhere
 		[GM_RECORD_KINDS]; /* they are about devices that this daemon does not have */
 };

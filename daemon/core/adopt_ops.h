@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/books/chunk.h"
+#include "daemon/books/owner.h"
 #include "daemon/books/record.h"
 
 /* Functions that adoption calls in the layer above, which knows the processes and the memory that the records name. */
@@ -27,6 +28,11 @@ struct gm_adopt_ops {
 	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
 	/* The same for the control block of the lease with this id. */
 	int (*word)(void *ctx, uint64_t id, int *ret_fd);
+	/* Reports that values of an owner on a device, which were set at run time, contradict the configuration.
+	 * The values now are adopted instead. why: the contradiction. May be NULL. */
+	void (*limit)(void *ctx, const struct gm_owner *owner, uint32_t device,
+		const struct gm_quota_values *set, const struct gm_quota_values *now,
+		const char *why);
 	/* Gives up a chunk that was taken over, for lack of host memory. The next daemon must find it. */
 	void (*drop)(
 		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);

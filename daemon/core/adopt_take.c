@@ -491,13 +491,63 @@ static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_o
 	}
 }
 
+/* Sets values of an owner that has a record. */
+static gpumem_status adopt_set_limit(struct gm_adopt_take *take, const struct gm_owner *owner,
+	uint32_t device, const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES])
+{
+	struct gm_quotas *quotas = &take->core->quotas, next;
+	gpumem_status status = gm_quotas_with(quotas, owner, device, values, &next, detail);
+
+	if (status != GPUMEM_OK)
+		return status;
+	gm_quotas_replace(quotas, &next);
+	gm_quotas_deinit(&next);
+	return GPUMEM_OK;
+}
+
+/*
+ * Adopts as much of the values as goes together with the configuration, which may have changed. A guarantee is dropped
+ * first. A max is kept, if need be with the configured guarantee lowered to it: otherwise a restart would lift it.
+ */
+static gpumem_status adopt_values(struct gm_adopt_take *take, const struct gm_owner *owner,
+	uint32_t device, const struct gm_quota_values *set, struct gm_quota_values *ret_now)
+{
+	char why[GM_DETAIL_BYTES], again[GM_DETAIL_BYTES];
+	struct gm_quota_values now = *set;
+	gpumem_status status = adopt_set_limit(take, owner, device, &now, why);
+
+	*ret_now = now;
+	if (status != GPUMEM_E_INVALID)
+		return status;
+	if (now.set & GM_QUOTA_GUARANTEE) {
+		now.set &= ~(unsigned)GM_QUOTA_GUARANTEE;
+		status = adopt_set_limit(take, owner, device, &now, again);
+	}
+	if (status == GPUMEM_E_INVALID && now.set & GM_QUOTA_MAX) {
+		now.set |= GM_QUOTA_GUARANTEE;
+		now.guarantee = now.max;
+		status = adopt_set_limit(take, owner, device, &now, again);
+	}
+	if (status == GPUMEM_E_INVALID) {
+		now.set &= GM_QUOTA_PRIORITY;
+		status = adopt_set_limit(take, owner, device, &now, again);
+	}
+	if (status == GPUMEM_E_INVALID)
+		now.set = 0;
+	if ((status == GPUMEM_OK || status == GPUMEM_E_INVALID) && take->ops->limit)
+		take->ops->limit(take->ctx, owner, device, set, &now, why);
+	*ret_now = now;
+	return status;
+}
+
 static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
 	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
 	struct gm_quotas *quotas = &take->core->quotas;
 	struct gm_owner owner;
-	bool any = false, here = false;
+	bool any = false, changed = false;
+	int outcome = GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
 		gm_quotas_place(quotas, &owner))
 		return GM_ADOPT_TAKE_E_DAMAGED;
@@ -511,25 +561,26 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 			.guarantee = record->devices[i].guarantee,
 			.priority = record->devices[i].priority,
 		};
-		struct gm_quotas next;
-		char detail[GM_DETAIL_BYTES];
+		struct gm_quota_values now;
 		if (!device)
 			continue;
-		here = true;
-		gpumem_status status =
-			gm_quotas_with(quotas, &owner, device->number, &values, &next, detail);
+		gpumem_status status = adopt_values(take, &owner, device->number, &values, &now);
 		if (status == GPUMEM_E_HOST_MEMORY)
 			return -ENOMEM;
-		/* The configuration may have changed, so that it does not go together any more. */
-		if (status != GPUMEM_OK)
-			continue;
-		gm_quotas_replace(quotas, &next);
-		gm_quotas_deinit(&next);
-		any = true;
+		any = any || status == GPUMEM_OK;
+		changed = changed || now.set != values.set || now.guarantee != values.guarantee;
+		if (outcome != GM_ADOPT_TAKE_E_CONTRADICTED)
+			outcome = status == GPUMEM_E_INVALID && values.set
+					  ? GM_ADOPT_TAKE_E_CONTRADICTED
+					  : GM_ADOPT_TAKE_E_DAMAGED;
 	}
-	if (any)
-		gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
-	return any ? 0 : here ? GM_ADOPT_TAKE_E_DAMAGED : GM_ADOPT_TAKE_E_ELSEWHERE;
+	if (!any)
+		return outcome;
+	gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
+	/* The next daemon shall find what is in force. Without room for that, it decides again. */
+	if (changed)
+		(void)gm_quotas_record(quotas, &owner);
+	return 0;
 }
 
 /* Something that was never brought to its end left it. */

@@ -27,6 +27,7 @@ enum {
 	GM_ADOPT_TAKE_E_LOST,        /* its memory is not there, or not all memory of its lease */
 	GM_ADOPT_TAKE_E_IPC,         /* a lease on the ipc transport, or a chunk of one */
 	GM_ADOPT_TAKE_E_ELSEWHERE,   /* it is about a device that this daemon does not have */
+	GM_ADOPT_TAKE_E_CONTRADICTED, /* a limit of which nothing goes together with the configuration */
 };
 
 /*

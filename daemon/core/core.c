@@ -443,9 +443,10 @@ static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_pol
 gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
 	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
 {
+	const struct gm_quota_config config = {
+		.policies = policies, .rules = rules, .n_rules = n_rules};
 	struct gm_quotas next;
-	gpumem_status status =
-		gm_quotas_configured(&core->quotas, policies, rules, n_rules, &next, detail);
+	gpumem_status status = gm_quotas_configured(&core->quotas, &config, &next, detail);
 	return core_put_in_force(core, policies, &next, status);
 }
 

@@ -17,27 +17,6 @@
 
 _Static_assert(GM_TALLIES == GM_OWNER_KINDS, "a session has one owner of each kind at most");
 
-struct quota_on_device {
-	struct gm_quota_values configured, run_time;
-	struct gm_tally tally;
-};
-
-struct gm_quota {
-	struct gm_owner owner;
-	uint64_t age; /* survives a change of the table */
-	uint64_t id;  /* of the record of what was set at run time */
-	uint32_t place;
-	uint64_t clients;
-	/* Display name of a run: the argument of gpumem-run --name if named is set, otherwise the name of its first client. */
-	char label[GM_LIMIT_NAME_BYTES + 1];
-	bool named;
-	/* A limit of a client's name has an account for each user whose clients have that name. In
-	 * one of these: the limit, and the next account of it. In the limit: the first one. */
-	struct gm_quota *model, *next_user, *users;
-	UT_hash_handle hh;
-	struct quota_on_device devices[];
-};
-
 /* ---- the table */
 
 static struct gm_quota *quota_find(const struct gm_quotas *quotas, const struct gm_owner *owner)
@@ -111,33 +90,13 @@ static gpumem_status quota_copy(
 	return GPUMEM_OK;
 }
 
-/* Lays one layer of values over another. */
-static void quota_put(struct gm_quota_values *values, const struct gm_quota_values *over)
-{
-	values->set |= over->set;
-	if (over->set & GM_QUOTA_MAX)
-		values->max = over->max;
-	if (over->set & GM_QUOTA_GUARANTEE)
-		values->guarantee = over->guarantee;
-	if (over->set & GM_QUOTA_PRIORITY)
-		values->priority = over->priority;
-}
-
-static struct gm_quota_values quota_in_force(const struct quota_on_device *on)
-{
-	struct gm_quota_values values = {.max = UINT64_MAX};
-	quota_put(&values, &on->configured);
-	quota_put(&values, &on->run_time);
-	return values;
-}
-
 static void quota_drop_empty(struct gm_quotas *quotas)
 {
 	struct gm_quota *quota, *next;
 	HASH_ITER (hh, quotas->by_owner, quota, next) {
 		unsigned set = 0;
 		for (uint32_t d = 0; d < quotas->env->n_devices; d++)
-			set |= quota_in_force(&quota->devices[d]).set;
+			set |= gm_quota_in_force(&quota->devices[d]).set;
 		if (set == 0) {
 			HASH_DEL(quotas->by_owner, quota);
 			free(quota);
@@ -191,45 +150,12 @@ void gm_quotas_adopt(
 	quota->place = place;
 }
 
-/* ---- a change */
-
-/* *guaranteed: an entry with a guarantee, from the devices that were checked before. */
-static gpumem_status quota_check_device(const struct gm_quotas *quotas, uint32_t d,
-	uint64_t capacity, const struct gm_quota **guaranteed, char *detail)
+int gm_quotas_record(struct gm_quotas *quotas, const struct gm_owner *owner)
 {
-	char owner[GM_OWNER_TEXT], other[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
-	uint64_t sum = 0;
-	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
-		struct gm_quota_values v = quota_in_force(&q->devices[d]);
-		if (v.guarantee == 0)
-			continue;
-
-		gm_owner_format(&q->owner, owner);
-		gm_format_size(v.guarantee, a);
-		if (q->owner.kind == GM_OWNER_NAME)
-			return gm_refuse(GPUMEM_E_INVALID, detail,
-				"%s: a client's name is its own word: it can have a max, but no "
-				"guarantee",
-				owner);
-		if (*guaranteed && (*guaranteed)->owner.kind != q->owner.kind)
-			return gm_refuse(GPUMEM_E_INVALID, detail,
-				"%s and %s: guarantees can be given to one kind of owner only",
-				gm_owner_format(&(*guaranteed)->owner, other), owner);
-
-		*guaranteed = q;
-		if (v.max < v.guarantee)
-			return gm_refuse(GPUMEM_E_INVALID, detail,
-				"%s: max %s is below guarantee %s", owner, gm_format_size(v.max, b),
-				a);
-		if (v.guarantee > capacity - sum)
-			return gm_refuse(GPUMEM_E_INVALID, detail,
-				"%s: with a guarantee of %s, guarantees on device %u go beyond its "
-				"capacity of %s",
-				owner, a, d, gm_format_size(capacity, b));
-		sum += v.guarantee;
-	}
-	return GPUMEM_OK;
+	return quota_commit(quotas->env, quota_find(quotas, owner));
 }
+
+/* ---- a change */
 
 /* Users have as many runs as sessions. They do not count here, or users could use up what there is. */
 static size_t quota_count(const struct gm_quotas *quotas)
@@ -243,26 +169,20 @@ static size_t quota_count(const struct gm_quotas *quotas)
 /* The last step of a change of quotas: hands out the changed copy if it is valid, frees it otherwise. The
  * configuration and what an earlier daemon was told may together be too many. Then no limit is given up, and
  * every change goes that adds none. */
-static gpumem_status quota_check(const struct gm_quotas *quotas, const struct gm_policy *policies,
-	struct gm_quotas *next, struct gm_quotas *ret_next, char *detail)
+static gpumem_status quota_check(const struct gm_quotas *quotas,
+	const struct gm_quota_config *config, struct gm_quotas *next, struct gm_quotas *ret_next,
+	char *detail)
 {
-	const struct gm_env *env = next->env;
-	const struct gm_quota *guaranteed = NULL;
 	gpumem_status status = GPUMEM_OK;
 
 	quota_drop_empty(next);
 	size_t n = quota_count(next);
-	if (n > GM_LIMIT_QUOTAS && n > quota_count(quotas) && !env->adopting)
+	if (n > GM_LIMIT_QUOTAS && n > quota_count(quotas) && !next->env->adopting)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
 
-	for (uint32_t d = 0; d < env->n_devices && status == GPUMEM_OK; d++) {
-		const struct gm_device *device = &env->devices[d];
-		uint64_t capacity = policies ? gm_policy_capacity(&policies[d], device->info.total)
-					     : gm_device_capacity(device);
-		status = quota_check_device(next, d, capacity, &guaranteed, detail);
-	}
-
+	if (status == GPUMEM_OK)
+		status = gm_quota_check(next, config, detail);
 	if (status == GPUMEM_OK)
 		*ret_next = *next;
 	else
@@ -292,7 +212,7 @@ static struct gm_quota *quota_get_user(
 	quota->next_user = model->users;
 	model->users = quota;
 	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
-		struct gm_quota_values v = quota_in_force(&model->devices[d]);
+		struct gm_quota_values v = gm_quota_in_force(&model->devices[d]);
 		quota->devices[d].configured = v;
 		quota->devices[d].tally = (struct gm_tally){.quota = quota, .max = v.max};
 	}
@@ -356,7 +276,7 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 		quota->clients += !payer->estate;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			struct gm_account *account = &payer->accounts[d];
-			struct gm_quota_values v = quota_in_force(&quota->devices[d]);
+			struct gm_quota_values v = gm_quota_in_force(&quota->devices[d]);
 			if (v.set == 0)
 				continue;
 			gm_ledger_join(&env->devices[d].ledger, account, &quota->devices[d].tally);
@@ -403,7 +323,7 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 	for (struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		q->clients = 0;
 		for (uint32_t d = 0; d < env->n_devices; d++) {
-			struct gm_quota_values v = quota_in_force(&q->devices[d]);
+			struct gm_quota_values v = gm_quota_in_force(&q->devices[d]);
 			q->devices[d].tally = (struct gm_tally){
 				.quota = q, .max = v.max, .guarantee = v.guarantee};
 			env->devices[d].ledger.unmet += v.guarantee;
@@ -428,8 +348,8 @@ const struct gm_tally *gm_quotas_moved(
 	return q ? &q->devices[device].tally : NULL;
 }
 
-gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct gm_policy *policies,
-	const struct gm_quota_rule *rules, size_t n_rules, struct gm_quotas *ret_next,
+gpumem_status gm_quotas_configured(const struct gm_quotas *quotas,
+	const struct gm_quota_config *config, struct gm_quotas *ret_next,
 	char detail[GM_DETAIL_BYTES])
 {
 	struct gm_quotas next;
@@ -444,8 +364,8 @@ gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct 
 
 	/* First the rules for all devices, then those that override them. */
 	for (int pass = 0; pass < 2; pass++) {
-		for (size_t i = 0; i < n_rules; i++) {
-			const struct gm_quota_rule *rule = &rules[i];
+		for (size_t i = 0; i < config->n_rules; i++) {
+			const struct gm_quota_rule *rule = &config->rules[i];
 			if ((rule->device == GM_ALL_DEVICES) != (pass == 0))
 				continue;
 			if (rule->owner.kind == GM_OWNER_SESSION) {
@@ -458,10 +378,10 @@ gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct 
 				return quota_no_memory(&next, detail);
 			for (uint32_t d = 0; d < n_devices; d++)
 				if (pass == 0 || d == rule->device)
-					quota_put(&q->devices[d].configured, &rule->values);
+					gm_quota_put(&q->devices[d].configured, &rule->values);
 		}
 	}
-	return quota_check(quotas, policies, &next, ret_next, detail);
+	return quota_check(quotas, config, &next, ret_next, detail);
 }
 
 gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_owner *owner,
@@ -495,7 +415,7 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 		return quota_no_memory(&next, detail);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		if (device == GM_ALL_DEVICES || d == device)
-			quota_put(&q->devices[d].run_time, values);
+			gm_quota_put(&q->devices[d].run_time, values);
 	status = quota_check(quotas, NULL, &next, ret_next, detail);
 	if (status != GPUMEM_OK || env->adopting)
 		return status;
@@ -578,7 +498,7 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
 		quota->devices[d].run_time = payer->run;
 		quota->devices[d].tally = (struct gm_tally){
-			.quota = quota, .max = quota_in_force(&quota->devices[d]).max};
+			.quota = quota, .max = gm_quota_in_force(&quota->devices[d]).max};
 	}
 	return 0;
 }
@@ -682,7 +602,7 @@ bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place
 			struct gm_quota_info info = {
 				.owner = q->owner,
 				.device = d,
-				.values = quota_in_force(&q->devices[d]),
+				.values = gm_quota_in_force(&q->devices[d]),
 				.run_time = q->devices[d].run_time,
 				.label = q->label,
 			};

@@ -38,6 +38,8 @@ struct gm_quota_rule {
 	struct gm_owner owner;
 	uint32_t device; /* or GM_ALL_DEVICES; a rule for one device overrides one for all */
 	struct gm_quota_values values;
+	/* The lines of its max and its guarantee, "FILE:LINE", for a refusal; NULL: not known */
+	const char *max_source, *guarantee_source;
 };
 
 /* One limit on one device, as it stands. */

@@ -26,13 +26,20 @@ struct gm_quotas {
 };
 void gm_quotas_deinit(struct gm_quotas *quotas);
 
+/* The configuration's layer. */
+struct gm_quota_config {
+	const struct gm_policy
+		*policies; /* those that the devices will have; NULL: those they have */
+	const struct gm_quota_rule *rules;
+	size_t n_rules;
+};
+
 /*
  * Each makes a changed copy of the table. On failure, *ret_next stays untouched and detail says
  * why; see gm_core_configure(), gm_core_set_quota() and gm_core_reset_quota() for the outcomes.
- * policies: those that the devices will have; NULL: those they have.
  */
-gpumem_status gm_quotas_configured(const struct gm_quotas *quotas, const struct gm_policy *policies,
-	const struct gm_quota_rule *rules, size_t n_rules, struct gm_quotas *ret_next,
+gpumem_status gm_quotas_configured(const struct gm_quotas *quotas,
+	const struct gm_quota_config *config, struct gm_quotas *ret_next,
 	char detail[GM_DETAIL_BYTES]);
 gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_owner *owner,
 	uint32_t device, const struct gm_quota_values *values, struct gm_quotas *ret_next,
@@ -44,6 +51,8 @@ uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *
 /* Notes that the run-time limit of this owner already has a record, which an earlier daemon wrote. */
 void gm_quotas_adopt(
 	struct gm_quotas *quotas, const struct gm_owner *owner, uint64_t id, uint32_t place);
+/* Writes the record of an owner that has a run-time limit. -ENOSPC, … */
+int gm_quotas_record(struct gm_quotas *quotas, const struct gm_owner *owner);
 /* Puts the table in force and lets every payer join it. Afterwards *next is the old table. */
 void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next);
 /* The tally in force of the owner whose tally in the old table is given. NULL: the owner has no
@@ -69,5 +78,37 @@ bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place
 const struct gm_owner *gm_quota_owner(const struct gm_quota *quota);
 /* Names the owner in a sentence; a run by the name of its first client. Returns text. */
 const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT]);
+
+/* ---- for quota.c and quota_check.c only */
+
+struct gm_quota_on_device {
+	struct gm_quota_values configured, run_time;
+	struct gm_tally tally;
+};
+
+struct gm_quota {
+	struct gm_owner owner;
+	uint64_t age; /* survives a change of the table */
+	uint64_t id;  /* of the record of what was set at run time */
+	uint32_t place;
+	uint64_t clients;
+	/* Display name of a run: the argument of gpumem-run --name if named is set, otherwise the name of its first client. */
+	char label[GM_LIMIT_NAME_BYTES + 1];
+	bool named;
+	/* A limit of a client's name has an account for each user whose clients have that name. In
+	 * one of these: the limit, and the next account of it. In the limit: the first one. */
+	struct gm_quota *model, *next_user, *users;
+	UT_hash_handle hh;
+	struct gm_quota_on_device devices[];
+};
+
+/* Lays one layer of values over another. */
+void gm_quota_put(struct gm_quota_values *values, const struct gm_quota_values *over);
+struct gm_quota_values gm_quota_in_force(const struct gm_quota_on_device *on);
+
+/* Checks all guarantees, and changes nothing. config: the configuration that made the table; NULL: a change at run time did. Then
+ * detail does not name the layers of the values that contradict one another. */
+gpumem_status gm_quota_check(const struct gm_quotas *quotas, const struct gm_quota_config *config,
+	char detail[GM_DETAIL_BYTES]);
 
 #endif

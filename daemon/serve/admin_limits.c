@@ -48,6 +48,8 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 		}
 		rules[i].device =
 			from->device == GM_CONFIG_ALL_DEVICES ? GM_ALL_DEVICES : from->device;
+		rules[i].max_source = from->max_source;
+		rules[i].guarantee_source = from->guarantee_source;
 		rules[i].values = (struct gm_quota_values){
 			.set = (from->has_max ? GM_QUOTA_MAX : 0u) |
 			       (from->has_guarantee ? GM_QUOTA_GUARANTEE : 0u) |

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
+#include "daemon/books/say.h"
 #include "daemon/device/quota.h"
 
 static const struct {
@@ -194,6 +195,50 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 
 	gm_log_fields(GM_LOG_NOTICE, f.list, "%s (%s, pid %d) changed limits: %s %s",
 		gm_uid_name_say(who->uid, user), who->command, (int)who->pid, owner, what);
+}
+
+/* "max 50.0M and guarantee 10.0M": the values of the bits. */
+static const char *journal_values(
+	const struct gm_quota_values *values, unsigned bits, char text[GM_DETAIL_BYTES])
+{
+	char max[GM_UNITS_TEXT], guarantee[GM_UNITS_TEXT];
+
+	gm_format_size(values->max, max);
+	gm_format_size(values->guarantee, guarantee);
+	if (!(bits & GM_QUOTA_GUARANTEE))
+		gm_say(text, "max %s", max);
+	else if (!(bits & GM_QUOTA_MAX))
+		gm_say(text, "guarantee %s", guarantee);
+	else
+		gm_say(text, "max %s and guarantee %s", max, guarantee);
+	return text;
+}
+
+void gm_journal_contradiction(const struct gm_owner *owner, uint32_t device,
+	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why)
+{
+	struct fields f = {.n = 0};
+	char who[GM_OWNER_TEXT], name[GM_OWNER_TEXT], values[GM_DETAIL_BYTES];
+	char guarantee[GM_UNITS_TEXT];
+	unsigned dropped = set->set & ~now->set;
+	bool lowered = now->set & GM_QUOTA_GUARANTEE;
+
+	gm_owner_format(owner, who);
+	gm_owner_name(owner, name);
+	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_CONTRADICTION);
+	journal_add(&f, "GPUMEM_EVENT=contradiction");
+	journal_add_number(&f, "DEVICE", device);
+	journal_add(&f, "GPUMEM_OWNER=%s", name);
+
+	if (lowered)
+		gm_log_fields(GM_LOG_WARNING, f.list,
+			"%s, device %u: the limit that was set at run time (%s) contradicts the configuration (%s): the max stays, and the guarantee is now %s; to use the configuration: gpumemctl limit reset %s",
+			who, device, journal_values(set, set->set, values), why,
+			gm_format_size(now->guarantee, guarantee), name);
+	else
+		gm_log_fields(GM_LOG_WARNING, f.list,
+			"%s, device %u: %s, set at run time, contradicts the configuration and is dropped (%s); change the configuration, or set it again: gpumemctl limit set %s",
+			who, device, journal_values(set, dropped, values), why, name);
 }
 
 void gm_journal_drain(const struct gm_identity *who, uint32_t device, bool undone)

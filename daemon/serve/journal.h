@@ -24,6 +24,7 @@
 #define GM_MESSAGE_REFUSED         "926526606af1482ea8d36e93da17e071"
 #define GM_MESSAGE_TERMINATED      "4df97b7e1c4d435e965de88bb9fd397f"
 #define GM_MESSAGE_LIMITS_SET      "4cdd51f1f9b341b1ad6e6cfde7d147be"
+#define GM_MESSAGE_CONTRADICTION   "b1f0c2e86d0b4c0fa51f7d3c9a6e2b74"
 #define GM_MESSAGE_POWERLESS       "97e05145fd13481ea3d2e6a12e8ad477"
 #define GM_MESSAGE_DRAIN           "5e0b7d3a9c424f6f8a1d2c7be95b60d4"
 
@@ -44,6 +45,10 @@ void gm_journal_event(
 void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures);
 /* An administrator changed limits. */
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what);
+/* At a start: the values of an owner on a device, which were set at run time, contradict the configuration (why). The
+ * values now hold instead. */
+void gm_journal_contradiction(const struct gm_owner *owner, uint32_t device,
+	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why);
 /* An administrator drains a device, or (undone) ends that. */
 void gm_journal_drain(const struct gm_identity *who, uint32_t device, bool undone);
 

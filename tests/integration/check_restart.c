@@ -416,6 +416,42 @@ START_TEST(a_limit_set_at_run_time_is_still_set)
 }
 END_TEST
 
+START_TEST(a_limit_set_at_run_time_that_contradicts_the_configuration_is_reported_and_kept)
+{
+	struct gm_scene scene;
+	const Gm__Wire__Limit *limit;
+	char config[512], reset[64], line[160];
+
+	gm_scene_start(&scene, NULL);
+	GM_REQUIRE_EQ(gm_scene_set_limit(&scene, gm_scene_uid(), 1, 50 << 20, 0, 0), GPUMEM_OK);
+	snprintf(config, sizeof(config), "%s[device 0 limit %s]\nguarantee = 100M\n",
+		GM_DAEMON_CONFIG, gm_scene_uid());
+	snprintf(reset, sizeof(reset), "gpumemctl limit reset %s", gm_scene_uid());
+
+	/* A reload is refused: it names the line, and how to undo what was set. */
+	gm_daemon_reload(&scene.daemon, config);
+	snprintf(line, sizeof(line), "the guarantee is from %s:", scene.daemon.config);
+	GM_REQUIRE(gm_scene_logged(&scene, "max 50.0M is below guarantee 100.0M"));
+	GM_REQUIRE(gm_scene_logged(&scene, line));
+	GM_REQUIRE(gm_scene_logged(&scene, "the max was set at run time"));
+	GM_REQUIRE(gm_scene_logged(&scene, reset));
+	GM_REQUIRE(gm_scene_logged(&scene, "the configuration stays as it was"));
+
+	gm_raw_close(&scene.ctl);
+	restart(&scene.daemon, STOP);
+	gm_raw_observe(&scene.ctl, &scene.daemon);
+	limit = gm_scene_limit(&scene, gm_scene_uid());
+	GM_REQUIRE(limit && limit->max == 50 << 20 && limit->guarantee == 50 << 20);
+	GM_REQUIRE(gm_scene_logged(&scene,
+		"device 0: the limit that was set at run time (max 50.0M) contradicts the configuration"));
+	GM_REQUIRE(!gm_scene_logged(&scene, "damaged"));
+	GM_REQUIRE_EQ(gm_scene_reset_limit(&scene, gm_scene_uid()), GPUMEM_OK);
+	limit = gm_scene_limit(&scene, gm_scene_uid());
+	GM_REQUIRE(limit && limit->guarantee == 100 << 20 && limit->max == UINT64_MAX);
+	gm_scene_stop(&scene);
+}
+END_TEST
+
 /* ---- the keeper */
 
 START_TEST(memory_that_is_gone_is_gone_from_the_keeper)
@@ -531,6 +567,8 @@ int main(void)
 	tcase_add_test(tc, memory_that_is_smaller_after_a_restart_keeps_what_clients_hold);
 	tcase_add_test(tc, a_shared_token_opens_its_lease_after_a_restart);
 	tcase_add_test(tc, a_limit_set_at_run_time_is_still_set);
+	tcase_add_test(tc,
+		a_limit_set_at_run_time_that_contradicts_the_configuration_is_reported_and_kept);
 	tcase_add_test(tc, memory_that_is_gone_is_gone_from_the_keeper);
 	tcase_add_test(tc, pooled_memory_is_gone_after_a_kill);
 	tcase_add_test(tc, memory_that_is_none_any_more_is_given_up_and_the_daemon_lives);

@@ -170,6 +170,122 @@ START_TEST(a_limit_that_was_set_stays_however_many_are_configured)
 }
 END_TEST
 
+struct held_to {
+	const struct gm_owner *owner;
+	uint32_t device;
+	struct gm_quota_values values;
+};
+
+static bool held_to_one(void *ctx, const struct gm_quota_info *info)
+{
+	struct held_to *to = ctx;
+	if (info->device == to->device && !memcmp(&info->owner, to->owner, sizeof(*to->owner)))
+		to->values = info->values;
+	return true;
+}
+
+/* The values in force of an owner on a device. */
+static struct gm_quota_values held_to(const struct gm_owner *owner, uint32_t device)
+{
+	struct held_to to = {.owner = owner, .device = device};
+	struct gm_quota_place place = {0};
+	gm_core_quota_each(fake.core, &place, held_to_one, &to);
+	return to.values;
+}
+
+/* Sets values for a uid at run time, lets the next daemon have another configuration, and returns what holds for
+ * the uid on device 0 then. */
+static struct gm_quota_values restart_with(uint64_t uid, struct gm_quota_values values,
+	uint32_t device, const struct gm_quota_rule *rule)
+{
+	char detail[GM_DETAIL_BYTES];
+	struct gm_owner owner;
+
+	ck_assert_int_eq(gm_core_configure(fake.core, NULL, NULL, 0, detail), GPUMEM_OK);
+	gm_owner_by_id(GM_OWNER_UID, uid, &owner);
+	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, device, &values, detail), GPUMEM_OK);
+	ledger.rules = rule;
+	ledger.n_rules = 1;
+	ledger.contradictions = 0;
+	restart();
+	ledger.n_rules = 0;
+	ck_assert_uint_eq(all_damaged(), 0);
+	return held_to(&owner, 0);
+}
+
+START_TEST(a_max_of_the_run_time_stays_where_the_configuration_guarantees_more)
+{
+	struct gm_quota_rule rule = {.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 100 * MiB}};
+	struct gm_quota_values now;
+
+	gm_owner_by_id(GM_OWNER_UID, 100, &rule.owner);
+	now = restart_with(100,
+		(struct gm_quota_values){
+			.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY, .max = 50 * MiB, .priority = 3},
+		GM_ALL_DEVICES, &rule);
+	ck_assert_uint_eq(ledger.contradictions, 1);
+	ck_assert_str_eq(ledger.why, "user 100: max 50.0M is below guarantee 100.0M");
+	ck_assert_uint_eq(now.max, 50 * MiB);
+	ck_assert_uint_eq(now.guarantee, 50 * MiB);
+	ck_assert_int_eq(now.priority, 3);
+	ck_assert_uint_eq(held_to(&rule.owner, 1).max, 50 * MiB);
+	ck_assert_uint_eq(held_to(&rule.owner, 1).guarantee, 0);
+	ck_assert_uint_eq(gm_session_max(fake_next_session(&fake, NULL), 0), 50 * MiB);
+
+	/* The record says the same, so the next start has nothing to report. */
+	ledger.rules = &rule;
+	ledger.n_rules = 1;
+	ledger.contradictions = 0;
+	restart();
+	ledger.n_rules = 0;
+	ck_assert_uint_eq(ledger.contradictions, 0);
+	ck_assert_uint_eq(held_to(&rule.owner, 0).max, 50 * MiB);
+}
+END_TEST
+
+START_TEST(a_guarantee_of_the_run_time_that_contradicts_the_configuration_is_reported_not_damaged)
+{
+	struct gm_quota_rule rule = {.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 50 * MiB}};
+	struct gm_quota_values values = {
+		.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE, .max = 200 * MiB, .guarantee = 100 * MiB};
+	struct gm_quota_values now;
+
+	/* Its max stays. */
+	ck_assert_int_eq(gm_owner_by_name(GM_OWNER_UNIT, "a.service", &rule.owner), 0);
+	now = restart_with(100, values, 0, &rule);
+	ck_assert_uint_eq(ledger.contradictions, 1);
+	ck_assert_ptr_nonnull(strstr(ledger.why, "one kind of owner only"));
+	ck_assert_uint_eq(now.max, 200 * MiB);
+	ck_assert_uint_eq(now.guarantee, 0);
+	ck_assert_uint_eq(result.adopted[GM_RECORD_LIMIT], 1);
+
+	/* Nothing of it stays: it has no record any more. */
+	values.set = GM_QUOTA_GUARANTEE;
+	now = restart_with(101, values, 0, &rule);
+	ck_assert_uint_eq(ledger.contradictions, 1);
+	ck_assert_uint_eq(now.set, 0);
+	ck_assert_uint_eq(result.contradicted, 1);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_LIMIT), 1);
+}
+END_TEST
+
+START_TEST(a_guarantee_of_the_run_time_that_does_not_fit_the_device_is_reported_not_damaged)
+{
+	struct gm_quota_rule rule = {
+		.device = 1, .values = {.set = GM_QUOTA_PRIORITY, .priority = 1}};
+	struct gm_quota_values values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 512 * MiB};
+	struct gm_quota_values now;
+
+	gm_owner_by_id(GM_OWNER_UID, 100, &rule.owner);
+	devices[0].total = 256 * MiB;
+	now = restart_with(100, values, GM_ALL_DEVICES, &rule);
+	ck_assert_uint_eq(ledger.contradictions, 1);
+	ck_assert_ptr_nonnull(strstr(ledger.why, "device 0 go beyond its capacity of 256.0M"));
+	ck_assert_uint_eq(now.set, 0);
+	ck_assert_uint_eq(held_to(&rule.owner, 1).guarantee, 512 * MiB);
+}
+END_TEST
+
 START_TEST(a_kill_forgets_few_counts_and_no_peak)
 {
 	struct gm_core_counters before, after;
@@ -446,6 +562,11 @@ int main(void)
 	tcase_add_test(
 		tcase, a_start_with_many_limits_takes_no_longer_because_a_user_has_many_runs);
 	tcase_add_test(tcase, a_limit_that_was_set_stays_however_many_are_configured);
+	tcase_add_test(tcase, a_max_of_the_run_time_stays_where_the_configuration_guarantees_more);
+	tcase_add_test(tcase,
+		a_guarantee_of_the_run_time_that_contradicts_the_configuration_is_reported_not_damaged);
+	tcase_add_test(tcase,
+		a_guarantee_of_the_run_time_that_does_not_fit_the_device_is_reported_not_damaged);
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);

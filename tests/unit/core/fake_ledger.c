@@ -326,11 +326,20 @@ static void ledger_drop_chunk(
 	adopting->fake->backend_chunks[device]--;
 }
 
+static void ledger_contradicts(void *ctx, const struct gm_owner *owner, uint32_t device,
+	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why)
+{
+	struct fake_ledger *to = ((struct ledger_adopting *)ctx)->fake->ledger;
+	to->contradictions++;
+	snprintf(to->why, sizeof(to->why), "%s", why);
+}
+
 static const struct gm_adopt_ops ledger_adopt_ops = {
 	.client = ledger_adopt_client,
 	.chunk = ledger_adopt_chunk,
 	.metadata = ledger_adopt_metadata,
 	.word = ledger_adopt_word,
+	.limit = ledger_contradicts,
 	.drop = ledger_drop_chunk,
 };
 

@@ -63,6 +63,9 @@ struct fake_ledger {
 	/* What the next daemon is configured with before it adopts. */
 	const struct gm_quota_rule *rules;
 	size_t n_rules;
+	/* How many values of limits contradicted that, and why the last one did. */
+	unsigned contradictions;
+	char why[GM_DETAIL_BYTES];
 };
 
 void fake_ledger_deinit(struct fake_ledger *ledger);

@@ -303,6 +303,30 @@ START_TEST(who_changes_limits_is_named)
 }
 END_TEST
 
+START_TEST(a_limit_that_contradicts_the_configuration_is_named_with_the_remedy)
+{
+	struct gm_quota_values set = {.set = GM_QUOTA_MAX, .max = 50 * MiB};
+	struct gm_quota_values now = {
+		.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE, .max = 50 * MiB, .guarantee = 50 * MiB};
+
+	gm_journal_contradiction(&owner, 3, &set, &now, "WHY");
+	is("GPUMEM_DEVICE", "3");
+	is("GPUMEM_OWNER", "uid:1002");
+	ck_assert_int_eq(last.level, GM_LOG_WARNING);
+	ck_assert_str_eq(last.message,
+		"user 1002, device 3: the limit that was set at run time (max 50.0M) contradicts the configuration (WHY): the max stays, and the guarantee is now 50.0M; to use the configuration: gpumemctl limit reset uid:1002");
+	check_event("contradiction", GM_MESSAGE_CONTRADICTION);
+
+	set = (struct gm_quota_values){
+		.set = GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY, .guarantee = 100 * MiB};
+	now = (struct gm_quota_values){.set = GM_QUOTA_PRIORITY};
+	gm_journal_contradiction(&owner, 0, &set, &now, "WHY");
+	ck_assert_str_eq(last.message,
+		"user 1002, device 0: guarantee 100.0M, set at run time, contradicts the configuration and is dropped (WHY); change the configuration, or set it again: gpumemctl limit set uid:1002");
+	check_event("contradiction", GM_MESSAGE_CONTRADICTION);
+}
+END_TEST
+
 START_TEST(who_drains_a_device_is_named)
 {
 	gm_journal_drain(&identity, 3, false);
@@ -371,6 +395,7 @@ int main(void)
 	tcase_add_test(tcase, an_end_by_force_is_a_warning_with_its_victim);
 	tcase_add_test(tcase, a_level_says_what_is_left_and_what_is_done);
 	tcase_add_test(tcase, who_changes_limits_is_named);
+	tcase_add_test(tcase, a_limit_that_contradicts_the_configuration_is_named_with_the_remedy);
 	tcase_add_test(tcase, who_drains_a_device_is_named);
 	tcase_add_test(tcase, the_journal_gets_the_line_and_its_fields);
 	suite_add_tcase(suite, tcase);
