@@ -2,21 +2,18 @@
 #include "autoconf.h"
 
 /*
- * The names of users, and what they may read. A lookup may go over the network, and a thousand clients usually belong to a
- * few users, so the names are cached.
+ * The names of users. A lookup may go over the network, and a thousand clients usually belong to a few users, so the names
+ * are cached.
  */
 
 #include "ctl/io/user.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/arith.h"
 #include "common/text/units.h"
@@ -115,33 +112,4 @@ int gm_user_find_group(const char *text, gid_t *ret_gid)
 		return -ENOENT;
 	*ret_gid = group->gr_gid;
 	return 0;
-}
-
-/* In the child. Its exit status is the answer, as an errno. */
-static _Noreturn void user_try_open(const struct passwd *user, const char *path)
-{
-	if (initgroups(user->pw_name, user->pw_gid) < 0 ||
-		setresgid(user->pw_gid, user->pw_gid, user->pw_gid) < 0 ||
-		setresuid(user->pw_uid, user->pw_uid, user->pw_uid) < 0)
-		_exit(EPERM);
-	_exit(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) < 0 ? errno : 0);
-}
-
-int gm_user_may_read(const char *user, const char *path)
-{
-	const struct passwd *found = getpwnam(user);
-	int status;
-
-	if (!found)
-		return -ENOENT;
-	pid_t pid = fork();
-	if (pid < 0)
-		return -errno;
-	if (pid == 0)
-		user_try_open(found, path);
-
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
 }

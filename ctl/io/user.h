@@ -27,11 +27,4 @@ int gm_user_find(const char *text, uid_t *ret_uid);
 /* The same for a group. */
 int gm_user_find_group(const char *text, gid_t *ret_gid);
 
-/*
- * Whether a user could open a file or a folder for reading. A child process of that user tries.
- * Returns 0 or -EACCES, or another negative errno if there is no answer: -ENOENT if there is no such
- * user, -EPERM if this process cannot become that user.
- */
-int gm_user_may_read(const char *user, const char *path);
-
 #endif

@@ -6,12 +6,10 @@
  * "show" asks the running daemon for its settings; "reload" lets it read them again.
  */
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/text/units.h"
 #include "common/text/message.h"
@@ -20,9 +18,7 @@
 #include "ctl/verb/verb.h"
 #include "daemon/config/config_machine.h"
 
-/* As which the system's service runs: systemd/gpumemd.service.in. */
-#define CONFIG_SERVICE_USER "gpumemd"
-#define CONFIG_SECTION      (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 32)
+#define CONFIG_SECTION (GM_CONFIG_OWNER_BYTES + GM_DEVICE_NAME_TEXT + 32)
 
 /* In CSV the heading tells the two lists apart. In JSON their keys do. */
 #define LIST_COLUMNS 2
@@ -85,41 +81,6 @@ static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report 
 	}
 }
 
-/* Adds a complaint if the service could not read the file or folder at path. */
-static int config_check_service(struct gm_config_report *report, const char *path)
-{
-	char *more = NULL;
-
-	if (gm_user_may_read(CONFIG_SERVICE_USER, path) != -EACCES)
-		return 0;
-	if (asprintf(&more,
-		    "%s%s%s: cannot be read by the user " CONFIG_SERVICE_USER
-		    ", as which the service runs; change its mode or its owner",
-		    report->errors ? report->errors : "", report->errors ? "\n" : "", path) < 0)
-		return -ENOMEM;
-	free(report->errors);
-	report->errors = more;
-	return -EACCES;
-}
-
-/* Root can read every file, but the service is not root. Returns 0 or the last failure. */
-static int config_check_for_service(struct gm_config_report *report)
-{
-	char path[PATH_MAX];
-	int r = 0;
-
-	for (const char *at = report->files ? report->files : "", *end; *at;
-		at = *end ? end + 1 : end) {
-		end = at + strcspn(at, "\n");
-		snprintf(path, sizeof(path), "%.*s", (int)(end - at), at);
-		int s = config_check_service(report, path);
-		r = s ? s : r;
-	}
-	snprintf(path, sizeof(path), "%s.d", report->path);
-	int s = config_check_service(report, path);
-	return s ? s : r;
-}
-
 /* Notes what the daemon accepts and has no effect here, and what could not be checked. */
 static void config_warn(struct gm_ctl *ctl, const struct gm_config *config, const char *unchecked)
 {
@@ -143,10 +104,6 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	char *unchecked = NULL;
 
 	int r = gm_config_machine_read(path, &known, &config, &report, &unchecked);
-	if (!path && geteuid() == 0 && report.path) {
-		int s = config_check_for_service(&report);
-		r = s ? s : r;
-	}
 	if (r < 0 && !report.errors &&
 		asprintf(&report.errors, "%s: %s", path ? path : "the configuration",
 			strerror(-r)) < 0)

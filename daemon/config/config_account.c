@@ -2,12 +2,15 @@
 /* Users and groups by name: from a name service, from files, and from memory. */
 #include "daemon/config/config_account.h"
 
+#include <errno.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/text/units.h"
 
@@ -112,6 +115,38 @@ bool gm_config_account_user(const char *name, uid_t *ret_uid)
 bool gm_config_account_group(const char *name, gid_t *ret_gid)
 {
 	return account_look_up(ACCOUNT_GROUP, name, ret_gid);
+}
+
+/* In the child. Its exit status is the answer, as an errno. */
+static _Noreturn void account_call(
+	const struct passwd *user, int (*fn)(const void *ctx), const void *ctx)
+{
+	if (initgroups(user->pw_name, user->pw_gid) < 0 ||
+		setresgid(user->pw_gid, user->pw_gid, user->pw_gid) < 0 ||
+		setresuid(user->pw_uid, user->pw_uid, user->pw_uid) < 0)
+		_exit(EPERM);
+	_exit(-fn(ctx));
+}
+
+int gm_config_account_try(const char *user, int (*fn)(const void *ctx), const void *ctx)
+{
+	const struct passwd *found = user ? getpwnam(user) : NULL;
+	int status;
+
+	if (!user)
+		return fn(ctx);
+	if (!found)
+		return -ENOENT;
+	pid_t pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0)
+		account_call(found, fn, ctx);
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
 }
 
 void gm_config_account_stay_local(void)

@@ -6,6 +6,7 @@
 #include "daemon/config/config_machine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,11 @@
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
+#include "daemon/config/config_account.h"
 
 #define UNIT     GM_CONFIG_MACHINE_UNIT
+#define USER     "gpumemd" /* of the unit, unless it says otherwise */
+#define NAME     64
 #define VARIABLE "CUDA_VISIBLE_DEVICES"
 
 /* ---- the devices */
@@ -210,6 +214,53 @@ static bool machine_is_of_service(const char *path)
 	       (path && (!strcmp(path, system) || !strcmp(path, GM_CONFIG_SYSTEM_FILE)));
 }
 
+/* ---- the service's user */
+
+static void machine_take_user(void *ctx, const char *value)
+{
+	snprintf(ctx, NAME, "%s", value);
+}
+
+static int machine_try_open(const void *path)
+{
+	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) < 0 ? -errno : 0;
+}
+
+/* Adds a complaint if the user cannot read the file or folder at path. Returns 0 or a negative errno. */
+static int machine_check_file(struct gm_config_report *report, const char *user, const char *path)
+{
+	char *more = NULL;
+
+	if (gm_config_account_try(user, machine_try_open, path) != -EACCES)
+		return 0;
+	if (asprintf(&more,
+		    "%s%s%s: cannot be read by the user %s, as which the service runs; change its mode or its owner",
+		    report->errors ? report->errors : "", report->errors ? "\n" : "", path,
+		    user) < 0)
+		return -ENOMEM;
+	free(report->errors);
+	report->errors = more;
+	return -EACCES;
+}
+
+/* Root can read every file, but the service is not root. Returns 0 or the last failure. */
+static int machine_check_files(struct gm_config_report *report)
+{
+	char path[PATH_MAX], user[NAME] = USER;
+
+	gm_platform_unit(gm_platform_root(), UNIT, "User", machine_take_user, user);
+	snprintf(path, sizeof(path), "%s.d", report->path);
+	int r = machine_check_file(report, user, path);
+	for (const char *at = report->files ? report->files : "", *end; *at;
+		at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		snprintf(path, sizeof(path), "%.*s", (int)(end - at), at);
+		int s = machine_check_file(report, user, path);
+		r = s ? s : r;
+	}
+	return r;
+}
+
 /* ---- the check */
 
 /* Whether limits of this configuration depend on the devices. */
@@ -260,7 +311,7 @@ static int machine_read_with(const char *path, struct gm_config_known *full, boo
 	return gm_config_read(path, full, ret_config, report);
 }
 
-int gm_config_machine_read(const char *path, const struct gm_config_known *known,
+static int machine_read(const char *path, const struct gm_config_known *known,
 	struct gm_config **ret_config, struct gm_config_report *ret_report, char **ret_unchecked)
 {
 	struct gm_config_known full = *known;
@@ -297,5 +348,24 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 	r = machine_read_with(path, &full, service, &machine, ret_config, ret_report);
 	if (looked == 0)
 		machine.ops->close(machine.backend);
+	return r;
+}
+
+int gm_config_machine_read(const char *path, const struct gm_config_known *known,
+	struct gm_config **ret_config, struct gm_config_report *ret_report, char **ret_unchecked)
+{
+	struct gm_config *config = NULL;
+	int r = machine_read(path, known, &config, ret_report, ret_unchecked);
+
+	if (!path && geteuid() == 0 && ret_report->path) {
+		int s = machine_check_files(ret_report);
+		r = s ? s : r;
+	}
+	if (r == 0) {
+		*ret_config = config;
+	} else if (config) {
+		gm_config_free(ret_report->rest);
+		ret_report->rest = config;
+	}
 	return r;
 }

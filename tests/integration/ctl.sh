@@ -129,13 +129,14 @@ check "without a file's name it reads and names what this user's daemon would re
 # Root can read files that the service, which is another user, cannot. This is shown with an /etc of our own.
 etc_script='
 	mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/gpumemd/gpumemd.conf.d && cp "$dir/passwd" /etc/passwd || exit 77
-	printf "[gpumemd]\ntrust = nobody\n" >/etc/gpumemd/gpumemd.conf
+	printf "[gpumemd]\n${setting-trust = nobody}\n" >/etc/gpumemd/gpumemd.conf
 	echo "[gpumemd]" >/etc/gpumemd/gpumemd.conf.d/10-a.conf
 	chmod "$1" /etc/gpumemd/gpumemd.conf && chmod "$2" /etc/gpumemd/gpumemd.conf.d/10-a.conf && chmod "$3" /etc/gpumemd/gpumemd.conf.d
-	"$gpumemctl" config check "${@:4}"'
+	if [ -n "${user-}" ]; then mkdir -p /etc/systemd/system && printf "[Service]\nUser=%s\n" "$user" >/etc/systemd/system/gpumemd.service; fi
+	${command-"$gpumemctl" config check} "${@:4}"'
 check_etc() { # STATUS MODES...
 	local want=$1
-	gpumemctl=$gpumemctl dir=$dir unshare --mount bash -c "$etc_script" bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
+	gpumemctl=$gpumemctl dir=$dir user=${user-} unshare --mount bash -c "$etc_script" bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
 	status=$?
 	[ "$status" = "$want" ]
 }
@@ -148,13 +149,25 @@ if has_users && ! why=$(no_namespaces); then
 		"complains 'gpumemd.conf:2: trust: '" "! complains 'conf.d: cannot be read'"
 	check "and the folder of its drop-ins" all "check_etc 1 644 644 700" "complains 'gpumemd.conf.d: cannot be read by the user'" \
 		"! complains 'gpumemd.conf: cannot be read'"
+	export setting= command="$gpumemctl doctor"
+	check "so does doctor, where nothing else is wrong" all "check_etc 1 644 600 755" "says 'fail  config'" "says '10-a.conf: cannot be read by'"
+	check "also of the folder" all "check_etc 1 644 644 700" "says 'fail  config'" "says 'gpumemd.conf.d: cannot be read by'"
+	check "and says ok if the service can read all" all "check_etc 0 644 644 755" "says 'ok    config'"
+	command="$gpumemd --check-config"
+	check "so does gpumemd --check-config" all "check_etc 1 600 644 755" "complains 'gpumemd.conf: cannot be read by the user gpumemd'"
+	check "which finds nothing if the service can read all" all "check_etc 0 644 644 755" "! complains 'cannot be read'"
+	printf 'other:x:64996:64996::/:/bin/sh\n' >>"$dir/passwd"
+	check "the user is that of the unit" all "user=other check_etc 1 600 644 755" "complains 'cannot be read by the user other'"
+	unset setting command
 	check "but complains of nothing that it can read" all "check_etc 1 644 644 755" "! complains 'cannot be read'"
 	check "nor of a file that is not the service's" all "check_etc 1 600 600 755 /etc/gpumemd/gpumemd.conf" \
 		"! complains 'cannot be read'"
-	sed -i /gpumemd/d "$dir/passwd"
+	sed -i -e /gpumemd/d -e /other/d "$dir/passwd"
 	check "nor where there is no such user" all "check_etc 1 600 600 755" "! complains 'cannot be read'"
 else
 	for name in "config check as root names the files that the service cannot read" "and the folder of its drop-ins" \
+		"so does doctor, where nothing else is wrong" "also of the folder" "and says ok if the service can read all" "so does gpumemd --check-config" \
+		"which finds nothing if the service can read all" "the user is that of the unit" \
 		"but complains of nothing that it can read" "nor of a file that is not the service's" "nor where there is no such user"; do
 		ok "$name # SKIP $why"
 	done
