@@ -234,7 +234,7 @@ static gpumem_status cleanup_run(struct gm_ctl *ctl)
 		return status;
 	}
 
-	if (answer.plan && answer.plan->n_rows == 0) {
+	if (gm_table_is_empty(answer.plan)) {
 		gm_writer_data(ctl->writer, "plan", answer.plan);
 	} else {
 		gm_writer_table(ctl->writer, "plan", answer.plan);

@@ -47,6 +47,11 @@ void gm_table_free(struct gm_table *table)
 	free(table);
 }
 
+bool gm_table_is_empty(const struct gm_table *table)
+{
+	return table && table->n_rows == 0 && !table->no_memory;
+}
+
 static void table_begin(struct gm_table *table, enum gm_row_kind kind)
 {
 	if (!table || table->no_memory)

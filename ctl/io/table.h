@@ -88,6 +88,8 @@ struct gm_table {
 struct gm_table *gm_table_new(const struct gm_column *columns, size_t n_columns);
 #define GM_TABLE_NEW(columns) gm_table_new(columns, sizeof(columns) / sizeof(*(columns)))
 void gm_table_free(struct gm_table *table);
+/* Returns whether there is nothing to show. A table for which memory ran out is not empty. */
+bool gm_table_is_empty(const struct gm_table *table);
 
 /*
  * Begin a row, then add its values in the order of the columns. None of these functions fails: if

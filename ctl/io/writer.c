@@ -130,7 +130,7 @@ void gm_writer_data(struct gm_writer *writer, const char *key, struct gm_table *
 void gm_writer_table_or(
 	struct gm_writer *writer, const char *key, struct gm_table *table, const char *none)
 {
-	if (table && table->n_rows == 0) {
+	if (gm_table_is_empty(table)) {
 		gm_writer_line(writer, "", "%s", none);
 		gm_writer_data(writer, key, table);
 	} else {

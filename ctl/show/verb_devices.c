@@ -204,7 +204,7 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	if (answer.n == 0)
 		gm_writer_line(ctl->writer, "", "The daemon serves no device.");
 	gm_writer_data(ctl->writer, "devices", answer.devices);
-	if (answer.processes && answer.processes->n_rows == 0) {
+	if (gm_table_is_empty(answer.processes)) {
 		gm_writer_data(ctl->writer, "processes", answer.processes);
 	} else {
 		gm_writer_blank_line(ctl->writer);

@@ -249,7 +249,7 @@ static void config_write(struct gm_ctl *ctl, struct config_answer *answer, bool 
 	for (size_t i = 1; apart && i < CONFIG_PARTS; i++) {
 		struct gm_table *table = answer->tables[i];
 
-		if (table && table->n_rows == 0) {
+		if (gm_table_is_empty(table)) {
 			gm_table_free(table);
 			continue;
 		}
