@@ -3,8 +3,8 @@
 #define GM_TESTS_COVERAGE_H
 
 /*
- * Included at the beginning of each file in a build with --enable-coverage. Exit handlers write down
- * what a process ran, and _exit() skips these: here it writes the same first.
+ * Included at the beginning of each file in a build with --enable-coverage. Exit handlers write
+ * down what a process ran, and _exit() skips these: here it writes the same first.
  */
 
 #include <unistd.h>

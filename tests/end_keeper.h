@@ -44,11 +44,12 @@ static inline void gm_keeper_signal(pid_t keeper, int number)
 	close(p.fd);
 }
 
-/* Ends the keeper that listens in this folder, if there is one. It takes its files with it. */
+/* Ends the keeper that listens in this folder, if there is one. It takes its files with it. One inside this process goes with
+ * the process. */
 static inline void gm_keeper_end(const char *folder)
 {
 	pid_t keeper = gm_keeper_in(folder);
-	if (keeper > 0)
+	if (keeper > 0 && keeper != getpid())
 		gm_keeper_signal(keeper, SIGTERM);
 }
 

@@ -79,16 +79,9 @@ static void tend(int other)
 	}
 }
 
-/* What the books must say: what the workers hold, and what is left of a buffer that its maker has
- * destroyed and the other one still has open. */
-struct expected {
-	uint64_t held[2], left, declared[2];
-	unsigned clients;
-};
-
 static const char *last_difference;
 
-static bool books_agree(const struct expected *expected)
+static bool books_agree(const struct gm_step_expected *expected)
 {
 	struct gm_figures f;
 	if (!gm_figures_try(&daemon_, &f))
@@ -106,7 +99,7 @@ static bool books_agree(const struct expected *expected)
 	return !last_difference;
 }
 
-static void await_books(const struct expected *expected, const char *when)
+static void await_books(const struct gm_step_expected *expected, const char *when)
 {
 	char text[128];
 	struct gm_patience patience = {0};
@@ -118,110 +111,22 @@ static void await_books(const struct expected *expected, const char *when)
 	}
 }
 
-/*
- * Who, and what. The second worker is of another user where there can be one.
- *   *  the memory stays charged, although its maker has destroyed it: somebody still has it open
- *   .  and now it does not
- */
-static const char *const script_of_tokens[] = {
-	"1j",
-	"1b",
-	"1a",
-	"1A", /* hello, leases, and one that grows */
-	"1y",
-	"1Y", /* its chunks become leases */
-	"1s",
-	"2j",
-	"2o",
-	"2c", /* open, and close */
-	"2o",
-	"1d*",
-	"2c.", /* closed by the opener last */
-	"1f",
-	"1t", /* chunks come back */
-	"1b",
-	"1s",
-	"2o",
-	"1u",
-	"2c",
-	"1d", /* shared no more */
-	"2b",
-	"2B",
-	"2e",
-	"2k", /* killed while it holds something */
-	"1e",
-	"1e",
-	"1E", /* declares memory of its own */
-	"1B",
-	"1g",
-	"1h",
-	"1g", /* a buffer grows and shrinks */
-	"1q", /* goodbye while it holds something */
-	NULL,
-};
-static const char *const script_of_names[] = {
-	"1j",
-	"2j",
-	"1b",
-	"1p",
-	"2n",
-	"2m",
-	"1d*",
-	"2c*", /* kept by its name */
-	"1r.",
-	"1b",
-	"1p",
-	"1B",
-	"1P",
-	"1d", /* a newer version */
-	"1D*",
-	"1r.", /* removed */
-	"1b",
-	"1U",
-	"2n",
-	"1d*",
-	"2c.", /* removed with the last reader */
-	"1b",
-	"1p",
-	"2n",
-	"1d*",
-	"1r*",
-	"2c.", /* removed before */
-	"2k",
-	"1q",
-	NULL,
-};
 static const char *const *script;
 
-static void perform(struct gm_worker workers[2], const char *line, struct expected *expected)
+static void perform(
+	struct gm_worker workers[2], const char *line, struct gm_step_expected *expected)
 {
 	unsigned who = line[0] == '2';
+	uint64_t held = 0;
 	if (line[1] == 'k') {
 		gm_worker_kill(&workers[who]);
-		expected->held[who] = expected->declared[who] = 0;
-		expected->clients--;
-		return;
+	} else {
+		gm_say_word(workers[who].channel, line[1]);
+		while (!gm_raw_readable(workers[who].channel))
+			tend(workers[who].channel);
+		gm_hear(workers[who].channel, &held, sizeof(held));
 	}
-
-	uint64_t before = expected->held[who];
-	gm_say_word(workers[who].channel, line[1]);
-	while (!gm_raw_readable(workers[who].channel))
-		tend(workers[who].channel);
-	gm_hear(workers[who].channel, &expected->held[who], sizeof(uint64_t));
-	if (line[1] == 'j')
-		expected->clients++;
-	else if (line[1] == 'q')
-		expected->clients--;
-	if (line[1] == 'e')
-		expected->declared[who] += GM_STEP_DECLARED;
-	else if (line[1] == 'E')
-		expected->declared[who] -= GM_STEP_DECLARED;
-	else if (line[1] == 'q')
-		expected->declared[who] = 0;
-	if (line[2] == '*')
-		expected->left += before - expected->held[who];
-	else if (line[2] == '.')
-		expected->left = 0;
+	gm_step_expect(expected, line, held);
 }
 
 /* How many records there are when nobody has anything; 0: not known yet. The keeper that has them. */
@@ -280,7 +185,7 @@ static void await_nothing(void)
 static void run_script(bool restart)
 {
 	struct gm_worker workers[2];
-	struct expected expected = {0};
+	struct gm_step_expected expected = {0};
 	struct gm_step_part first = {.socket = daemon_.socket, .board = board}, second = first;
 
 	second.stranger = true;
@@ -404,9 +309,9 @@ static void set_up(void)
 	daemon_.options.env = env;
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	/* A counter or a key may be recorded once and for good. */
-	script = script_of_names;
+	script = gm_step_names;
 	run_script(true);
-	script = script_of_tokens;
+	script = gm_step_tokens;
 	run_script(true);
 	run_script(true);
 	records_of_nobody = gm_figures_now(&daemon_).records;
@@ -431,7 +336,7 @@ END_TEST
 
 START_TEST(the_daemon_may_die_between_any_two_steps_of_a_name)
 {
-	script = script_of_names;
+	script = gm_step_names;
 	die_everywhere(steps->daemon, "the daemon, with names,");
 }
 END_TEST

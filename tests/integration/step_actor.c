@@ -1,13 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/integration/step_actor.h"
 
+#include <poll.h>
 #include <string.h>
 
+#include "gpumem/gpumem_evict.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_piece.h"
 #include "tests/integration/device.h"
 #include "tests/integration/ok.h"
 #include "tests/tap.h"
+
+const char *const gm_step_tokens[] = {
+	"1j",
+	"1b",
+	"1a",
+	"1A", /* hello, leases, and one that grows */
+	"1y",
+	"1Y", /* its chunks become leases */
+	"1s",
+	"2j",
+	"2o",
+	"2c", /* open, and close */
+	"2o",
+	"1d*",
+	"2c.", /* closed by the opener last */
+	"1f",
+	"1t", /* chunks come back */
+	"1b",
+	"1s",
+	"2o",
+	"1u",
+	"2c",
+	"1d", /* shared no more */
+	"2b",
+	"2B",
+	"2e",
+	"2k", /* killed while it holds something */
+	"1e",
+	"1e",
+	"1E", /* declares memory of its own */
+	"1B",
+	"1g",
+	"1h",
+	"1g", /* a buffer grows and shrinks */
+	"1q", /* goodbye while it holds something */
+	NULL,
+};
+const char *const gm_step_names[] = {
+	"1j",
+	"2j",
+	"1b",
+	"1p",
+	"2n",
+	"2m",
+	"1d*",
+	"2c*", /* kept by its name */
+	"1r.",
+	"1b",
+	"1p",
+	"1B",
+	"1P",
+	"1d", /* a newer version */
+	"1D*",
+	"1r.", /* removed */
+	"1b",
+	"1U",
+	"2n",
+	"1d*",
+	"2c.", /* removed with the last reader */
+	"1b",
+	"1p",
+	"2n",
+	"1d*",
+	"1r*",
+	"2c.", /* removed before */
+	"2k",
+	"1q",
+	NULL,
+};
+const char *const gm_step_evictions[] = {
+	"1j",
+	"1w",
+	"1v",
+	"1V", /* a buffer goes to host memory, and comes back */
+	"1v",
+	"1q",
+	NULL,
+};
+
+/* Its second pointer lies in so many chunks. */
+#define PIECE_LEASES 2
+
+void gm_step_expect(struct gm_step_expected *expected, const char *line, uint64_t held)
+{
+	unsigned who = line[0] == '2';
+	bool ends = line[1] == 'q' || line[1] == 'k';
+	uint64_t before = expected->held[who];
+	expected->held[who] = held;
+	if (line[1] == 'j')
+		expected->clients++;
+	else if (ends)
+		expected->clients--;
+	if (line[1] == 'e')
+		expected->declared[who] += GM_STEP_DECLARED;
+	else if (line[1] == 'E')
+		expected->declared[who] -= GM_STEP_DECLARED;
+	else if (ends)
+		expected->declared[who] = 0;
+	if (strchr("bBw", line[1]))
+		expected->made[who]++;
+	else if (strchr("dD", line[1]))
+		expected->made[who]--;
+	else if (strchr("oOn", line[1]))
+		expected->opened[who]++;
+	else if (strchr("cC", line[1]))
+		expected->opened[who]--;
+	else if (line[1] == 'y')
+		expected->opened[who] += PIECE_LEASES;
+	else if (line[1] == 'Y')
+		expected->opened[who] -= PIECE_LEASES;
+	else if (ends)
+		expected->made[who] = expected->opened[who] = 0;
+	if (line[2] == '*')
+		expected->left += before - held;
+	else if (line[2] == '.')
+		expected->left = 0;
+}
 
 enum { BUFFERS = 2, POINTERS = 2, VIEWS = 2 };
 
@@ -17,6 +136,7 @@ struct actor {
 	gpumem_buffer *buffers[BUFFERS], *views[VIEWS];
 	void *pointers[POINTERS];
 	gpumem_buffer *opened; /* the memory of its second pointer */
+	gpumem_buffer *evictable;
 	gpumem_piece piece;
 };
 
@@ -61,6 +181,8 @@ static void actor_join(struct actor *actor)
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 	options.socket = actor->part->socket;
 	options.name = "actor";
+	if (actor->part->slow)
+		options.timeout_ms = 10 * GM_PATIENCE_MS;
 	GM_UNTIL(gpumem_connect(&options, &actor->session) == GPUMEM_OK);
 }
 
@@ -80,6 +202,27 @@ static void actor_destroy(gpumem_buffer **buffer)
 {
 	gpumem_buffer_destroy(*buffer);
 	*buffer = NULL;
+}
+
+static void actor_create_evictable(struct actor *actor)
+{
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	options.flags = GPUMEM_BUFFER_EVICTABLE;
+	OK(gpumem_buffer_create(actor->session, 0, buffer_bytes[0], &options, &actor->evictable));
+}
+
+static void actor_evict(struct actor *actor)
+{
+	gpumem_status status;
+	GM_UNTIL((status = gpumem_buffer_evict(actor->evictable)) != GPUMEM_E_BUSY);
+	OK(status);
+	GM_REQUIRE_EQ(gpumem_buffer_location(actor->evictable), GPUMEM_LOCATION_HOST);
+}
+
+static void actor_bring_back(struct actor *actor)
+{
+	OK(gpumem_buffer_pin(actor->evictable, NULL, NULL));
+	OK(gpumem_buffer_unpin(actor->evictable, GPUMEM_STREAM_DONE));
 }
 
 static void actor_allocate(struct actor *actor, unsigned i)
@@ -107,8 +250,13 @@ static void actor_share(struct actor *actor, unsigned i)
 	OK(gpumem_share(actor->buffers[i], &options, &actor->part->board->token));
 }
 
-/* The metadata of a name takes several packets. */
+/* The metadata of a name takes several packets. A slow daemon gets less. */
 static uint8_t metadata[150000];
+#define METADATA_SLOW 70000
+static size_t metadata_bytes(const struct actor *actor)
+{
+	return actor->part->slow ? METADATA_SLOW : sizeof(metadata);
+}
 
 static void actor_publish(struct actor *actor, unsigned i, bool until_unread)
 {
@@ -121,7 +269,7 @@ static void actor_publish(struct actor *actor, unsigned i, bool until_unread)
 	options.replace = i;
 	options.until_unread = until_unread;
 	options.metadata = metadata;
-	options.metadata_size = sizeof(metadata);
+	options.metadata_size = metadata_bytes(actor);
 	options.expires_s = 3600;
 	memset(metadata, 7, sizeof(metadata));
 	uint64_t version = 0;
@@ -136,10 +284,10 @@ static void actor_read_metadata(struct actor *actor)
 	uint64_t version = 0;
 	memset(metadata, 7, sizeof(metadata));
 	OK(gpumem_metadata_read(actor->session, actor->part->board->name, &data, &size, &version));
-	GM_REQUIRE(version == 1 && size == sizeof(metadata) && !memcmp(data, metadata, size));
+	GM_REQUIRE(version == 1 && size == metadata_bytes(actor) && !memcmp(data, metadata, size));
 	gpumem_metadata_free(data);
 	OK(gpumem_buffer_metadata(actor->views[0], &data, &size));
-	GM_REQUIRE(size == sizeof(metadata) && !memcmp(data, metadata, size));
+	GM_REQUIRE(size == metadata_bytes(actor) && !memcmp(data, metadata, size));
 	gpumem_metadata_free(data);
 }
 
@@ -164,6 +312,15 @@ static void actor_do(struct actor *actor, char word)
 	case 'h':
 		OK(gpumem_buffer_resize(
 			actor->buffers[1], buffer_bytes[1], GPUMEM_STREAM_DONE, NULL));
+		break;
+	case 'w':
+		actor_create_evictable(actor);
+		break;
+	case 'v':
+		actor_evict(actor);
+		break;
+	case 'V':
+		actor_bring_back(actor);
 		break;
 	case 'a':
 	case 'A':
@@ -239,6 +396,8 @@ void gm_step_work(int channel, void *argument)
 	if (actor.part->stranger)
 		gm_become_stranger_if_possible();
 	do {
+		/* It is killed if the test ends. */
+		GM_REQUIRE(poll(&(struct pollfd){.fd = channel, .events = POLLIN}, 1, -1) == 1);
 		gm_hear(channel, &word, 1);
 		actor_do(&actor, word);
 		gpumem_stats_t stats = GPUMEM_STATS_INIT;

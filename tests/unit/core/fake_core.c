@@ -542,7 +542,7 @@ void fake_core_check(const struct fake_core *fake, uint32_t device)
 	for (struct gm_session *s = fake_next_session(fake, NULL); s;
 		s = fake_next_session(fake, s))
 		held += gm_session_held(s, device);
-	ck_assert_uint_eq(held, f.leased + f.quarantined + f.admitted);
+	ck_assert_uint_eq(held, f.leased + f.quarantined + f.admitted + f.declared);
 	ck_assert(f.pooled == 0 || f.pooled + held <= f.ceiling);
 }
 

@@ -414,22 +414,15 @@ static void ledger_adopt_all(
 static struct gm_core *volatile ledger_ended[1024];
 static size_t ledger_n_ended;
 
-void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_info *devices,
+void fake_ledger_start(struct fake_core *fake, const struct gm_core_device_info *devices,
 	uint32_t n_devices, bool strict, struct gm_adopt_result *ret_result)
 {
 	struct fake_ledger *ledger = fake->ledger;
-	uint64_t now = fake->now, last_id = fake->last_id, random = fake->random;
+	uint64_t now = fake->now, random = fake->random;
 	bool in_use = fake->in_use;
-	ledger->stopped = true;
-	for (struct gm_session *s = fake_next_session(fake, NULL); s;
-		s = fake_next_session(fake, s))
-		ledger_free_client(s);
-	fake_core_deinit(fake);
 
 	ledger->stopped = false;
 	ledger->stop_at = 0;
-	if (last_id > ledger->last_id)
-		ledger->last_id = last_id;
 	fake_core_init_keeping(fake, ledger);
 	if (ledger->short_of || ledger->shortage) {
 		for (uint32_t d = 0; d < n_devices; d++)
@@ -456,6 +449,21 @@ void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_inf
 	ledger_drop_unclaimed(fake);
 	gm_core_end_adoption(fake->core);
 	fake_core_run(fake);
+}
+
+void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_info *devices,
+	uint32_t n_devices, bool strict, struct gm_adopt_result *ret_result)
+{
+	struct fake_ledger *ledger = fake->ledger;
+	uint64_t last_id = fake->last_id;
+	ledger->stopped = true;
+	for (struct gm_session *s = fake_next_session(fake, NULL); s;
+		s = fake_next_session(fake, s))
+		ledger_free_client(s);
+	fake_core_deinit(fake);
+	if (last_id > ledger->last_id)
+		ledger->last_id = last_id;
+	fake_ledger_start(fake, devices, n_devices, strict, ret_result);
 }
 
 /* ---- the books */
@@ -545,6 +553,11 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 				"session %" PRIu64 " uid %u gid %u unit %s name %s", p->id,
 				s->info.uid, s->info.gid, s->info.unit ? s->info.unit : "",
 				s->info.name ? s->info.name : "");
+		for (uint32_t d = 0; d < env->n_devices && !p->estate; d++)
+			if (p->accounts[d].declared)
+				snprintf(books_add(ret_books), LINE,
+					"declared by %" PRIu64 " device %u bytes %" PRIu64, p->id,
+					d, p->accounts[d].declared);
 		for (const struct gm_hold *h = s->holds; h; h = h->hh.next)
 			if (h->lease->holds == h)
 				books_add_lease(ret_books, h->lease);

@@ -97,8 +97,11 @@ void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool 
  */
 void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_info *devices,
 	uint32_t n_devices, bool strict, struct gm_adopt_result *ret_result);
+/* The same without a core before: the ledger is fake's. Of the rest of fake, only the clock, the random bytes and in_use count. */
+void fake_ledger_start(struct fake_core *fake, const struct gm_core_device_info *devices,
+	uint32_t n_devices, bool strict, struct gm_adopt_result *ret_result);
 
-/* The books: a line for each session, lease, chunk, opened lease, share and limit, in order. */
+/* The books: a line for each session, lease, chunk, opened lease, share, name, limit and declaration, in order. */
 struct fake_books {
 	char (*lines)[256];
 	size_t n;
