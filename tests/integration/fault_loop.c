@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Number of n of each kind and mode, unless GPUMEM_TEST_FAULTS says it. */
+/* Number of n of each kind and mode, unless GPUMEM_TEST_CALLS says it. */
 #define FAULTS_SHORT 6
 /* A call that comes only now and then may be missed: so many runs without a failure are the end. */
 #define MISSES_MOST 3
@@ -163,7 +163,7 @@ static void loop_count(const struct gm_fault_scenario *scenario, uint64_t ret_ca
 static void loop_kind(
 	const struct gm_fault_scenario *scenario, unsigned kind, uint64_t calls, bool once)
 {
-	const char *faults = getenv("GPUMEM_TEST_FAULTS");
+	const char *faults = getenv("GPUMEM_TEST_CALLS");
 	uint64_t most = faults ? strtoull(faults, NULL, 10) : FAULTS_SHORT;
 	uint64_t stride = most && calls > most ? calls / most : 1;
 	unsigned failed = 0;

@@ -13,7 +13,7 @@
  * looks whether all is as it should be. Calls that go on failing succeed again after a while, because
  * a program may wait for that.
  *
- * GPUMEM_TEST_FAULTS is the number of n of each kind, spread evenly over all; 0: all.
+ * GPUMEM_TEST_CALLS is the number of n of each kind, spread evenly over all; 0: all.
  * GPUMEM_TEST_FAULT repeats one run: "alloc:17:once", "open:3:on". A kind alone runs all of that kind.
  */
 struct gm_fault_scenario {
