@@ -33,8 +33,9 @@ void sim_ask_send(struct sim *sim, struct sim_ask *ask)
 {
 	struct sim_proc *p = &sim->procs[ask->proc];
 	uint64_t wait = ask->r.wait_ns;
+	/* It ends when clients had their time to move buffers. */
 	if (wait == GM_WAIT_NEVER)
-		ask->until_ns = sim->now + SECOND;
+		ask->until_ns = sim->now + 10 * SECOND;
 	else if (ask->until_ns <= sim->now)
 		ask->until_ns = sim->now + 1;
 	if (wait != GM_WAIT_NEVER && wait != GM_WAIT_FOREVER)

@@ -193,7 +193,7 @@ static void check_lease(
 		size == l->size || (l->size_least && size >= l->size_least && size <= l->size),
 		"lease %llu has a size of %llu, not %llu", U(l->id), U(size), U(l->size));
 	l->size = size;
-	l->size_least = 0;
+	l->size_least = l->size_old = 0;
 	SIM_MUST(sim, info->signals == l->word, "lease %llu has %s control block", U(l->id),
 		info->signals ? "a" : "no");
 	SIM_MUST(sim, !l->word || !sim->restarted || sim_inode(sim, info->word) == l->word_inode,
@@ -313,6 +313,9 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 		gm_core_device_figures(sim->core, d, &f);
 		if (waiting[d] != 1 || sim->n_jobs[d] || sim->drained[d] || sim->keeper_refills ||
 			f.level == GM_LEVEL_CRITICAL)
+			continue;
+		/* A request that the device could not serve is tried again when something comes back, or after a while. */
+		if (sim->denied_ns[d] && sim->now < sim->denied_ns[d] + UINT64_C(10000000000))
 			continue;
 		const struct sim_ask *ask = last[d];
 		uint32_t uid = sim->procs[ask->proc].uid;

@@ -96,14 +96,14 @@ void sim_step_connect(struct sim *sim, const struct step *s)
 	struct gm_session *session;
 	sim_say(sim, "process %d of uid %u connects%s", p->pid, p->uid, p->liar ? "; it lies" : "");
 	int r = gm_session_new(sim->core, &info, p->token, &session);
-	SIM_MUST(sim, r == 0 || sim->frozen, "no session: %d", r);
+	SIM_MUST(sim, r == 0 || sim->frozen || sim->store_full, "no session: %d", r);
 	if (r == 0) {
 		p->session = gm_session_id(session);
 		r = sim_write_client(sim, p);
 		SIM_MUST(sim, r == 0, "no record of a client: %d", r);
 	}
 	p->connected = true;
-	if (sim->frozen) { /* it was never told its token, and gives up */
+	if (sim->frozen || r < 0) { /* it was never told its token, and gives up */
 		*p = (struct sim_proc){.maps = maps};
 		sim->settled = true;
 	}
@@ -240,12 +240,20 @@ void sim_clients_resume(struct sim *sim)
 		ask->granted = ask->used && ask->ended && ask->status == GPUMEM_OK;
 		ask->pending = ask->ended = false;
 	}
-	for (int i = 0; i < sim->n_leases; i++)
-		sim->leases[i].size_before = 0; /* the next daemon does not know it */
+	for (int i = 0; i < sim->n_leases; i++) {
+		/* The next daemon does not know it. */
+		sim->leases[i].size_old = sim->leases[i].size_before;
+		sim->leases[i].size_before = 0;
+	}
 	sim->restarted = true;
 	for (int i = 0; i < sim->n_procs; i++)
 		if (sim->procs[i].alive && sim->procs[i].session)
 			sim_client_resume(sim, i, false);
+}
+
+bool sim_unrecorded(const struct sim *sim, gpumem_status status)
+{
+	return sim->store_full && status == GPUMEM_E_HOST_MEMORY;
 }
 
 bool sim_unheard(const struct sim *sim)

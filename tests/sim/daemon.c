@@ -192,6 +192,11 @@ static int record(
 	if (sim->trace_records)
 		sim_say(sim, "%s record %u of %llu at %u", sim->frozen ? "(dead)" : "", kind,
 			(unsigned long long)id, *place);
+	/* Replacing a record never fails. */
+	if (*place == 0 && !sim->frozen && sim->full_after && --sim->full_after == 0) {
+		sim->store_full = true;
+		return -ENOSPC;
+	}
 	return gm_records_write(sim->records, kind, id, place, bytes, size);
 }
 
@@ -243,7 +248,9 @@ int sim_write_client(struct sim *sim, struct sim_proc *proc)
 	struct gm_record_client client = {.pid = proc->pid, .start_time = proc->domain};
 	gm_record_begin(
 		&client.head, GM_RECORD_CLIENT, proc->session, sizeof(client), 1000 + proc->uid);
-	return record(sim, GM_RECORD_CLIENT, proc->session, &proc->place, &client, sizeof(client));
+	(void)sim_lives(sim);
+	return gm_records_write(sim->records, GM_RECORD_CLIENT, proc->session, &proc->place,
+		&client, sizeof(client));
 }
 
 void sim_erase_client(struct sim *sim, struct sim_proc *proc)
@@ -463,7 +470,7 @@ void sim_daemon_restart(struct sim *sim)
 
 	SIM_MUST(sim, gm_records_open(sim->store, &sim->records, why) == 0, "%s", why);
 	sim->frozen = false;
-	sim->die_after = 0;
+	sim->die_after = sim->full_after = 0;
 	new_core(sim);
 	adopt(sim);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)

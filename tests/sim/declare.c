@@ -47,6 +47,11 @@ void sim_declare_done(struct sim *sim, const struct sim_ask *ask)
 	uint64_t foreign = sim->foreign[d], left = sim_device_free(sim, d);
 	for (int i = 0; i < sim->n_procs; i++)
 		foreign += sim->procs[i].declared[d];
+	/* Chunks that were lost, and that a process still maps. */
+	for (size_t i = 0; i < sim->n_live; i++) {
+		const struct sim_chunk *c = &sim->chunks[sim->live[i]];
+		foreign += c->device == d && !c->daemon ? c->bytes : 0;
+	}
 	gm_core_device_figures(sim->core, d, &f);
 	/* What came to the device since it was last measured, core does not know. */
 	SIM_MUST(sim, left >= ask->bytes || f.foreign < foreign,

@@ -272,7 +272,10 @@ void sim_model_clamp(struct sim *sim, int lease, bool exact)
 	struct sim_lease *l = &sim->leases[lease];
 	if (l->size <= l->bytes)
 		return;
-	uint64_t least = l->size_before && l->size_before < l->bytes ? l->size_before : l->bytes;
+	uint64_t before = exact || l->size_before ? l->size_before : l->size_old;
+	uint64_t least = before && before < l->bytes ? before : l->bytes;
+	if (l->size_least && l->size_least < least)
+		least = l->size_least;
 	l->size = exact ? least : l->bytes;
 	l->size_least = exact ? 0 : least;
 	l->size_before = 0;

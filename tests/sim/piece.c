@@ -76,15 +76,19 @@ void sim_step_share_chunks(struct sim *sim, const struct step *s)
 		reconcile(sim, proc);
 	if (sim_unheard(sim))
 		return;
-	SIM_MUST(sim, status == (alone || l->origin ? GPUMEM_OK : GPUMEM_E_BUSY),
+	SIM_MUST(sim,
+		status == (alone || l->origin ? GPUMEM_OK : GPUMEM_E_BUSY) ||
+			sim_unrecorded(sim, status),
 		"chunks of lease %llu are shared: %d", U(l->id), status);
-	for (size_t k = 0; status == GPUMEM_OK && k < n; k++) {
+	/* If it fails, some of them may be leases of their own all the same. */
+	for (size_t k = 0; k < n && got[k]; k++) {
 		int own = lease;
 		SIM_MUST(sim, (got[k] == l->id) == (l->origin != 0), "chunk %llu is in lease %llu",
 			U(chunks[k]), U(got[k]));
 		if (!l->origin)
 			own = sim_model_split(sim, lease, proc, chunks[k], got[k]);
-		add_token(sim, token, (uint32_t)k, own);
+		if (status == GPUMEM_OK)
+			add_token(sim, token, (uint32_t)k, own);
 	}
 }
 

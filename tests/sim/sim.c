@@ -83,7 +83,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	sim->deaf = sim_step_repeats(step) && step->a >> 28 == 0;
 	sim->proc = -1;
 	sim->lease = 0;
-	sim->keeper_full = false;
+	sim->keeper_full = sim->store_full = false;
 	memset(sim->worked, 0, sizeof(sim->worked));
 	sim_step_run(sim, step);
 	if (!sim->frozen && sim->deaf && !sim->settled && sim->proc >= 0)

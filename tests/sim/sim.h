@@ -20,7 +20,7 @@
  * connection, resumes, lies about what it unmapped, ignores what it is asked for, and dies. Administrators set and
  * reset maxima, guarantees and priorities of users. The daemon dies between two steps or at any call that core makes
  * during a step; the next daemon adopts what the store and the keeper have, and clients resume and repeat what was not
- * answered. Creations fail, the keeper is full, foreign memory comes and goes, the keeper dies and is filled again.
+ * answered. Creations fail, the store and the keeper are full, foreign memory comes and goes, the keeper dies and is filled again.
  * Messages come late: core hears later of what a device's thread did and of what the keeper has, and a process of what
  * it was granted. Messages come twice: if a connection is lost before the answer comes, the process sends the packet
  * again, and a return may come once more long after it was answered.
@@ -106,8 +106,9 @@ struct sim_lease {
 	/* What was asked for, and what it was before the last resize; 0: not known. size_least: the daemon died while
 	 * chunks went back, and a size from here on is right. 0: no other size than this one is. */
 	uint64_t size, size_before, size_least;
-	int maker;       /* a process; -1: it has left */
-	uint64_t origin; /* the lease that its chunk was in before; 0: none */
+	uint64_t size_old; /* size_before, when the daemon died in this step */
+	int maker;         /* a process; -1: it has left */
+	uint64_t origin;   /* the lease that its chunk was in before; 0: none */
 	bool signals;
 	bool word; /* it has a control block, and did not lose it */
 	uint64_t word_inode;
@@ -250,13 +251,16 @@ struct sim {
 	struct sim_item items[SIM_ITEMS];
 	int n_items;
 	bool keeper_full;     /* the keeper refused something in this step */
+	bool store_full;      /* and so did the store */
+	uint64_t full_after;  /* so many new records; 0: the store takes all of them */
 	bool offered;         /* sim_proc.evictable is as it is in this step */
 	bool restarted;       /* a daemon has adopted what there is, in this step */
 	bool keeper_refills;  /* the keeper is new, and does not have everything yet */
 	bool works[SIM_UIDS]; /* something of this user ends in slices */
 	bool drained[SIM_DEVICES];
-	bool worked[SIM_DEVICES];      /* in this step */
-	uint64_t busy_ns[SIM_DEVICES]; /* when the device's thread had something to do last */
+	bool worked[SIM_DEVICES];        /* in this step */
+	uint64_t denied_ns[SIM_DEVICES]; /* when it was out of memory last; 0: never */
+	uint64_t busy_ns[SIM_DEVICES];   /* when the device's thread had something to do last */
 
 	/* the model */
 	struct sim_chunk *chunks; /* by id */
@@ -342,6 +346,8 @@ void sim_items_end(struct sim *sim);
 
 /* Whether the process does not hear the answer to this step, and does it again. */
 bool sim_unheard(const struct sim *sim);
+/* Whether core rightly refused something because it could not be recorded. */
+bool sim_unrecorded(const struct sim *sim, gpumem_status status);
 /* The process loses its connection. */
 void sim_client_part(struct sim *sim, int proc);
 /* The process is back. unheard: it loses its connection again before it hears its new token. */
@@ -427,6 +433,7 @@ void sim_step_pass(struct sim *sim, const struct step *s);
 void sim_step_keeper_dies(struct sim *sim, const struct step *s);
 void sim_step_refill(struct sim *sim, const struct step *s);
 void sim_step_daemon_dies(struct sim *sim, const struct step *s);
+void sim_step_store_full(struct sim *sim, const struct step *s);
 
 /* ---- step.c */
 

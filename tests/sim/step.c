@@ -46,6 +46,7 @@ static const struct {
 	{"pass", 12, sim_step_pass, false},
 	{"keeper dies", 1, sim_step_keeper_dies, false},
 	{"refill", 3, sim_step_refill, false},
+	{"store full", 3, sim_step_store_full, false},
 	{"daemon dies", 4, sim_step_daemon_dies, false},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))

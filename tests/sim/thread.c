@@ -111,6 +111,8 @@ static void report(struct sim *sim, uint32_t d, const struct sim_job *job)
 	case JOB_CREATE:
 		if (job->result == 0)
 			sim_chunk(sim, job->chunk->id)->unreported = false;
+		if (job->result == -ENOMEM)
+			sim->denied_ns[d] = sim->now;
 		if (job->result == -ENOMEM && !sim->frozen)
 			gm_core_sample(sim->core, d, job->left);
 		gm_core_created(sim->core, job->chunk, job->result);
