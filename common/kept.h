@@ -70,6 +70,7 @@ enum gm_kept {
 	GM_KEPT_WAITING_PER_UID = 0,
 	GM_KEPT_DEVICES = 65536,
 	GM_KEPT_SOCKET_PATH_BYTES = 0,
+	GM_KEPT_SOCKET_NAME_BYTES = 0,
 	GM_KEPT_TRACKED_BUFFERS = 0, /* in the pages of a session */
 	GM_KEPT_KIND_BYTES = 0,
 	GM_KEPT_STACKS = 0, /* in the pages of a session */

@@ -69,6 +69,7 @@
 		"a further request of a client that follows a refused one counts as one of its own") \
 	X(DEVICES, 16, "a configuration with more devices is refused") \
 	X(SOCKET_PATH_BYTES, 107, "a longer socket path is refused") \
+	X(SOCKET_NAME_BYTES, 78, "a longer last part of the daemon's socket path is refused") \
 	X(TRACKED_BUFFERS, 1024, "further buffers of a client are counted but not listed") \
 	X(KIND_BYTES, 11, "a longer type or precision of a buffer is refused") \
 	X(STACKS, 512, "further call stacks of a client are not listed") \

@@ -8,10 +8,13 @@
 #include "daemon/config/config_check.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/system/path.h"
 #include "common/types.h"
@@ -156,6 +159,103 @@ static int config_check_group(struct gm_config_reader *reader, size_t id)
 		gm_config_account_hint());
 }
 
+#define CONFIG_CHECK_USER 64
+
+/* Returns the name of the user that runs the daemon. */
+static const char *config_check_user(
+	const struct gm_config_reader *reader, char name[CONFIG_CHECK_USER])
+{
+	const char *known = reader->names.known->user;
+	const struct passwd *own = known ? NULL : getpwuid(geteuid());
+
+	if (known || own)
+		snprintf(name, CONFIG_CHECK_USER, "%s", known ? known : own->pw_name);
+	else
+		snprintf(name, CONFIG_CHECK_USER, "%u", (unsigned)geteuid());
+	return name;
+}
+
+/* Returns whether the user that runs the daemon is known, and fn says -EACCES as that user. */
+static bool config_check_is_denied(
+	const struct gm_config_reader *reader, int (*fn)(const void *ctx), const void *ctx)
+{
+	const char *user = reader->names.known->user;
+
+	return !(user && !*user) && gm_config_account_try(user, fn, ctx) == -EACCES;
+}
+
+static int config_check_try_write(const void *folder)
+{
+	if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0)
+		return 0;
+	return errno == EROFS ? -EACCES : -errno;
+}
+
+/* Root gives a file to any group, and another user only to a group of its own. */
+static int config_check_try_group(const void *ctx)
+{
+	const gid_t *gid = ctx;
+	gid_t list[1024];
+
+	if (geteuid() == 0 || *gid == getegid())
+		return 0;
+	int n = getgroups(sizeof(list) / sizeof(list[0]), list);
+	for (int i = 0; i < n; i++)
+		if (list[i] == *gid)
+			return 0;
+	return n < 0 ? -errno : -EACCES;
+}
+
+/* The daemon gives its socket to the group. */
+static int config_check_member(struct gm_config_reader *reader)
+{
+	const struct gm_config_setting *setting =
+		&reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_SOCKET_GROUP];
+	char user[CONFIG_CHECK_USER], shown[GM_CONFIG_SHOW_BYTES];
+	gid_t gid;
+
+	if (!reader->names.known->listens || !setting->text || !*setting->text ||
+		setting->refused || !gm_config_account_group(setting->text, &gid) ||
+		!config_check_is_denied(reader, config_check_try_group, &gid))
+		return 0;
+	gm_config_shown(setting->text, shown);
+	config_check_user(reader, user);
+	return gm_config_errors_add(&reader->errors, setting->source, setting->line,
+		"socket_group: the daemon's user %s is not in the group \"%s\", and cannot give it the socket; run 'usermod -a -G %s %s', or leave out the key",
+		user, shown, shown, user);
+}
+
+/* Without effect is what the files say of a socket that the service manager makes. */
+static int config_check_passed(struct gm_config_reader *reader)
+{
+	static const size_t ids[] = {
+		GM_CONFIG_KEY_SOCKET, GM_CONFIG_KEY_SOCKET_MODE, GM_CONFIG_KEY_SOCKET_GROUP};
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && r >= 0; i++) {
+		const struct gm_config_setting *setting =
+			&reader->settings[GM_CONFIG_SLOT_GENERAL][ids[i]];
+		if (reader->names.known->passed && setting->text && !setting->refused)
+			r = gm_config_errors_add(&reader->warnings, setting->source, setting->line,
+				"%s: has no effect, because gpumemd.socket makes the socket; THE SERVICE in gpumemd(8) shows what to write instead",
+				gm_config_key(ids[i])->name);
+	}
+	return r;
+}
+
+/* The keeper's socket is beside the daemon's, and its address goes through an open folder: "/proc/self/fd/1048575/". */
+static int config_check_name(
+	struct gm_config_reader *reader, const struct gm_config_setting *setting, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (n <= GM_LIMIT_SOCKET_NAME_BYTES)
+		return 0;
+	return gm_config_errors_add(&reader->errors, setting->source, setting->line,
+		"socket: the last part of the path has %zu bytes; the most is %d, because the keeper's socket beside it has a longer name",
+		n, GM_LIMIT_SOCKET_NAME_BYTES);
+}
+
 /* The daemon makes the socket, but not its folder. */
 static int config_check_socket(struct gm_config_reader *reader)
 {
@@ -165,10 +265,13 @@ static int config_check_socket(struct gm_config_reader *reader)
 	if (!reader->names.known->listens || !setting->text || setting->refused || !*path)
 		return 0;
 
-	char folder[GM_PATH_BYTES];
+	char folder[GM_PATH_BYTES], user[CONFIG_CHECK_USER];
 	struct stat st;
 	snprintf(folder, sizeof(folder), "%s", path);
 	char *slash = strrchr(folder, '/');
+	int r = config_check_name(reader, setting, slash + 1);
+	if (r < 0)
+		return r;
 	slash[slash == folder] = '\0';
 
 	/* What this user may not look into, the daemon's user may. */
@@ -184,6 +287,12 @@ static int config_check_socket(struct gm_config_reader *reader)
 	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
 		return gm_config_errors_add(&reader->errors, setting->source, setting->line,
 			"socket: %s exists and is not a socket; remove it", path);
+	if (config_check_is_denied(reader, config_check_try_write, folder)) {
+		config_check_user(reader, user);
+		return gm_config_errors_add(&reader->errors, setting->source, setting->line,
+			"socket: the daemon's user %s cannot write to the folder %s; name a folder that belongs to this user, or write socket = auto",
+			user, folder);
+	}
 	return 0;
 }
 
@@ -211,7 +320,11 @@ static int config_check_machine(struct gm_config_reader *reader)
 	if (r >= 0)
 		r = config_check_group(reader, GM_CONFIG_KEY_ADMIN_GROUP);
 	if (r >= 0)
+		r = config_check_member(reader);
+	if (r >= 0)
 		r = config_check_socket(reader);
+	if (r >= 0)
+		r = config_check_passed(reader);
 	if (r >= 0)
 		r = gm_config_fit_check(reader);
 	return r < 0 ? r : gm_config_fit_warn(reader);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,11 @@
 #include "daemon/backend/backend_ram.h"
 #include "daemon/config/config_account.h"
 
-#define UNIT     GM_CONFIG_MACHINE_UNIT
-#define USER     "gpumemd" /* of the unit, unless it says otherwise */
-#define NAME     64
-#define VARIABLE "CUDA_VISIBLE_DEVICES"
+#define UNIT       GM_CONFIG_MACHINE_UNIT
+#define USER       "gpumemd" /* of the unit, unless it says otherwise */
+#define NAME       64
+#define FIRST_USER 1000 /* uids below are root and system users */
+#define VARIABLE   "CUDA_VISIBLE_DEVICES"
 
 /* ---- the devices */
 
@@ -243,12 +245,44 @@ static int machine_check_file(struct gm_config_report *report, const char *user,
 	return -EACCES;
 }
 
-/* Root can read every file, but the service is not root. Returns 0 or the last failure. */
-static int machine_check_files(struct gm_config_report *report)
+/* Finds the user that runs a daemon with this configuration. Returns NULL for the user of this process, and "" if that is not
+ * known. */
+static const char *machine_find_user(const char *path, char user[NAME])
 {
-	char path[PATH_MAX], user[NAME] = USER;
-
+	if (geteuid() != 0)
+		return machine_is_of_service(path) && geteuid() >= FIRST_USER ? "" : NULL;
+	if (path)
+		return NULL;
+	strcpy(user, USER);
 	gm_platform_unit(gm_platform_root(), UNIT, "User", machine_take_user, user);
+	return getpwnam(user) ? user : NULL;
+}
+
+static void machine_take_listen(void *ctx, const char *value)
+{
+	(void)value;
+	*(bool *)ctx = true;
+}
+
+/* Returns whether the service manager makes the socket of a daemon with this configuration. */
+static bool machine_passes_socket(const char *path)
+{
+	const char *root = gm_platform_root();
+	char folder[PATH_MAX];
+	bool listens = false;
+
+	snprintf(folder, sizeof(folder), "%s/run/systemd/system", root);
+	return machine_is_of_service(path) && access(folder, F_OK) == 0 &&
+	       gm_platform_unit(root, "gpumemd.socket", "ListenSequentialPacket",
+		       machine_take_listen, &listens) &&
+	       listens;
+}
+
+/* Root can read every file, but the service is not root. Returns 0 or the last failure. */
+static int machine_check_files(struct gm_config_report *report, const char *user)
+{
+	char path[PATH_MAX];
+
 	snprintf(path, sizeof(path), "%s.d", report->path);
 	int r = machine_check_file(report, user, path);
 	for (const char *at = report->files ? report->files : "", *end; *at;
@@ -354,11 +388,16 @@ static int machine_read(const char *path, const struct gm_config_known *known,
 int gm_config_machine_read(const char *path, const struct gm_config_known *known,
 	struct gm_config **ret_config, struct gm_config_report *ret_report, char **ret_unchecked)
 {
+	struct gm_config_known here = *known;
 	struct gm_config *config = NULL;
-	int r = machine_read(path, known, &config, ret_report, ret_unchecked);
+	char user[NAME];
 
-	if (!path && geteuid() == 0 && ret_report->path) {
-		int s = machine_check_files(ret_report);
+	here.user = machine_find_user(path, user);
+	here.passed = known->listens && machine_passes_socket(path);
+	here.listens = known->listens && !here.passed;
+	int r = machine_read(path, &here, &config, ret_report, ret_unchecked);
+	if (here.user && *here.user && ret_report->path) {
+		int s = machine_check_files(ret_report, here.user);
 		r = s ? s : r;
 	}
 	if (r == 0) {

@@ -42,8 +42,9 @@ void gm_config_machine_describe(const struct gm_backend_ops *ops,
  * If there are mistakes, the devices are looked at all the same, unless a mistake may be about them.
  * A backend that has no device is a mistake, because the daemon does not start with it.
  *
- * If root reads the configuration of the system (path is NULL), the user of the service must be able to read its files, too:
- * User= of the unit or, without a unit, gpumemd, if there is such a user.
+ * If root reads the configuration of the system (path is NULL), it is judged for the user of the service: User= of the unit
+ * or, without a unit, gpumemd, if there is such a user. This user must be able to read the files and to make the socket. If systemd
+ * and gpumemd.socket make the socket, the keys of the socket have no effect, which is a warning.
  *
  * *ret_unchecked is NULL, or a malloc'ed sentence: something depends on the devices, and why they
  * could not be looked at.

@@ -29,6 +29,8 @@ struct gm_config_known {
 	const char
 		*lack; /* why this backend has no devices, so that no daemon starts; NULL: it has */
 	bool listens;  /* the daemon makes the socket that the files name */
+	bool passed; /* the service manager makes it, so that the keys of the socket have no effect */
+	const char *user; /* that runs the daemon; NULL: the user of this process; "": not known */
 };
 
 #define GM_CONFIG_ALL_DEVICES UINT32_MAX

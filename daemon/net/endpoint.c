@@ -267,8 +267,10 @@ static int endpoint_set_owner(
 		}
 		if (chown(path, (uid_t)-1, found->gr_gid) < 0) {
 			int error = errno;
-			snprintf(why, GM_ENDPOINT_WHY, "%.400s: group %s: %s", path, group,
-				strerror(error));
+			snprintf(why, GM_ENDPOINT_WHY,
+				"socket_group: %.200s cannot be given to the group %s: %s; make the "
+				"daemon's user a member of that group, or leave out the key",
+				path, group, strerror(error));
 			return -error;
 		}
 	}

@@ -129,6 +129,7 @@ check "without a file's name it reads and names what this user's daemon would re
 # Root can read files that the service, which is another user, cannot. This is shown with an /etc of our own.
 etc_script='
 	mount -t tmpfs -o mode=755 none /etc && mkdir -p /etc/gpumemd/gpumemd.conf.d && cp "$dir/passwd" /etc/passwd || exit 77
+	printf "root:x:0:\nstaff:x:64995:\n" >/etc/group
 	printf "[gpumemd]\n${setting-trust = nobody}\n" >/etc/gpumemd/gpumemd.conf
 	echo "[gpumemd]" >/etc/gpumemd/gpumemd.conf.d/10-a.conf
 	chmod "$1" /etc/gpumemd/gpumemd.conf && chmod "$2" /etc/gpumemd/gpumemd.conf.d/10-a.conf && chmod "$3" /etc/gpumemd/gpumemd.conf.d
@@ -156,6 +157,15 @@ if has_users && ! why=$(no_namespaces); then
 	command="$gpumemd --check-config"
 	check "so does gpumemd --check-config" all "check_etc 1 600 644 755" "complains 'gpumemd.conf: cannot be read by the user gpumemd'"
 	check "which finds nothing if the service can read all" all "check_etc 0 644 644 755" "! complains 'cannot be read'"
+	for command in "$gpumemd --check-config" "$gpumemctl config check"; do
+		check "a folder of the socket that the daemon's user may not write to: $command" all \
+			"setting='socket = /etc/gpumemd/socket' check_etc 1 644 644 755" \
+			"complains \"gpumemd.conf:2: socket: the daemon's user gpumemd cannot write to the folder /etc/gpumemd; name a folder that belongs to this user, or write socket = auto\""
+		check "a group that it is not in: $command" all "setting='socket_group = staff' check_etc 1 644 644 755" \
+			"complains \"gpumemd.conf:2: socket_group: the daemon's user gpumemd is not in the group\"" "complains 'usermod -a -G staff gpumemd'"
+		check "and a folder for all is fine: $command" all "setting='socket = /tmp/socket' check_etc 0 644 644 755" "! complains 'socket'"
+	done
+	command="$gpumemd --check-config"
 	printf 'other:x:64996:64996::/:/bin/sh\n' >>"$dir/passwd"
 	check "the user is that of the unit" all "user=other check_etc 1 600 644 755" "complains 'cannot be read by the user other'"
 	unset setting command
@@ -168,6 +178,7 @@ else
 	for name in "config check as root names the files that the service cannot read" "and the folder of its drop-ins" \
 		"so does doctor, where nothing else is wrong" "also of the folder" "and says ok if the service can read all" "so does gpumemd --check-config" \
 		"which finds nothing if the service can read all" "the user is that of the unit" \
+		"a folder of the socket that the daemon's user may not write to" "a group that it is not in" \
 		"but complains of nothing that it can read" "nor of a file that is not the service's" "nor where there is no such user"; do
 		ok "$name # SKIP $why"
 	done

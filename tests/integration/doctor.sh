@@ -185,6 +185,19 @@ if [ "$(value "checks.$i.check") $(value "checks.$i.state")" = "config note" ] &
 else
 	not_ok "what could not be checked is said" "$(cat "$dir/json")"
 fi
+config=$'socket = /nowhere/at/all\n'
+fresh
+doctor
+found "a socket that the daemon cannot make" 1 config null fail "socket: there is no folder /nowhere/at" "config check"
+printf '[Socket]\nListenSequentialPacket=/run/gpumemd/socket\n' >"$dir/root/usr/lib/systemd/system/gpumemd.socket"
+doctor
+i=$(row config) && i=$((i + 1))
+if [ "$status $(value "checks.$i.check") $(value "checks.$i.state")" = "0 config warn" ] &&
+	[[ $(value "checks.$i.what") == *"socket: has no effect, because gpumemd.socket makes the socket"* ]]; then
+	ok "with the service, that key has no effect, and is no failure"
+else
+	not_ok "with the service, that key has no effect, and is no failure" "$(cat "$dir/json")"
+fi
 config=
 fresh
 printf 'ActiveState=failed\nResult=exit-code\nExecMainStatus=78\nStatusText=gpumemd.conf:7: guarantee: too much\n' >"$dir/unit"

@@ -294,6 +294,28 @@ START_TEST(a_socket_path_one_byte_too_long_is_refused_not_cut)
 }
 END_TEST
 
+START_TEST(a_socket_whose_keeper_could_have_no_address_is_refused_where_it_is_made)
+{
+	GM_LIMIT_TEST(SOCKET_NAME_BYTES);
+	static const struct gm_config_known here = {.listens = true}, elsewhere = {0};
+	char text[256], name[GM_LIMIT_SOCKET_NAME_BYTES + 2];
+	memset(name, 'x', sizeof(name));
+	name[GM_LIMIT_SOCKET_NAME_BYTES + 1] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = /tmp/%s\n", name);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(
+		error, ":2: socket: the last part of the path has 79 bytes; the most is 78"));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &elsewhere, &config, &error), 0);
+	forget();
+	name[GM_LIMIT_SOCKET_NAME_BYTES] = '\0';
+	snprintf(text, sizeof(text), "[gpumemd]\nsocket = /tmp/%s\n", name);
+	put(path, text, strlen(text));
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+}
+END_TEST
+
 START_TEST(a_group_name_one_byte_too_long_is_refused_not_cut)
 {
 	GM_LIMIT_TEST(NAME_BYTES);
