@@ -269,6 +269,14 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		return;
 	}
 
+	if (!S_ISSOCK(st.st_mode)) {
+		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "socket", GM_DOCTOR_NO_DEVICE,
+			"remove it, or name another path: the daemon does not start while it is there",
+			"%.200s (%s): this is %s, not a socket", path, why,
+			S_ISDIR(st.st_mode) ? "a folder" : "a file");
+		return;
+	}
+
 	gpumem_status status = gm_ctl_conn_open(given, doctor->timeout_ms, &trouble, &conn);
 	if (status != GPUMEM_OK) {
 		bool down = trouble.status == GPUMEM_E_DISCONNECTED && access(path, W_OK) == 0;

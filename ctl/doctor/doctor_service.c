@@ -2,18 +2,21 @@
 #include "autoconf.h"
 
 /*
- * The check of the service manager: whether there is one, whether it has a unit of the daemon, and what
- * became of the unit. systemctl is asked for that: it is there wherever systemd is, and needs no rights.
+ * The check of the service manager: whether there is one, whether it has units of the daemon, what became of
+ * them, and whether what they need is there. systemctl is asked for that: it is there wherever systemd is, and needs no rights.
  */
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +24,14 @@
 #include "common/clock.h"
 #include "common/system/platform.h"
 #include "ctl/doctor/doctor.h"
+#include "ctl/io/user.h"
 #include "daemon/config/config_machine.h"
+
+#define SERVICE_KEEPER     "gpumemd-keeper.service"
+#define SERVICE_ADMIN      "gpumemd-admin.socket"
+#define SERVICE_FOLDER     "/run/gpumemd"
+#define SERVICE_VALUE      64
+#define SERVICE_NO_PROGRAM "203" /* ExecMainStatus= if the program could not be started */
 
 /* What systemd says about the unit. All texts are "" if it says nothing. */
 struct doctor_unit {
@@ -29,11 +39,11 @@ struct doctor_unit {
 };
 
 /* In the child. */
-static _Noreturn void service_ask(int out)
+static _Noreturn void service_ask(int out, const char *name)
 {
 	char *const words[] = {"systemctl", "show",
-		"--property=ActiveState,Result,ExecMainStatus,StatusText", "--",
-		GM_CONFIG_MACHINE_UNIT, NULL};
+		"--property=ActiveState,Result,ExecMainStatus,StatusText", "--", (char *)name,
+		NULL};
 	GM_AUTO_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
@@ -80,7 +90,7 @@ static void service_take_line(struct doctor_unit *unit, const char *line)
 }
 
 /* Asks systemd about the unit, for no longer than gpumemctl waits for the daemon. */
-static void service_look(const struct gm_doctor *doctor, struct doctor_unit *unit)
+static void service_look(const struct gm_doctor *doctor, const char *name, struct doctor_unit *unit)
 {
 	uint64_t until_ns = gm_clock_ns() + doctor->timeout_ms * GM_NS_PER_MS;
 	char text[2048], *rest = text;
@@ -91,7 +101,7 @@ static void service_look(const struct gm_doctor *doctor, struct doctor_unit *uni
 		return;
 	pid_t child = fork();
 	if (child == 0)
-		service_ask(ends[1]);
+		service_ask(ends[1], name);
 	gm_close(ends[1]);
 	if (child > 0) {
 		service_hear(ends[0], until_ns, text, sizeof(text));
@@ -111,14 +121,90 @@ static bool service_failed(const struct doctor_unit *unit)
 	       strcmp(unit->active, "active") != 0;
 }
 
-static void service_take_store(void *ctx, const char *value)
+static void service_take_value(void *ctx, const char *value)
 {
-	snprintf(ctx, 64, "%.20s", value);
+	snprintf(ctx, SERVICE_VALUE, "%.60s", value);
 }
 
-void gm_doctor_service(struct gm_doctor *doctor)
+/* Says that systemd could not keep a unit running, and its last error. Returns false if that is not so. */
+static bool service_tell_failure(
+	struct gm_doctor *doctor, const char *name, const struct doctor_unit *unit)
 {
-	char store[64] = "";
+	bool coded = !strcmp(unit->result, "exit-code");
+	char remedy[192];
+
+	if (!service_failed(unit))
+		return false;
+	snprintf(remedy, sizeof(remedy),
+		"remove the cause, then run 'systemctl restart %s'; 'journalctl -u %s' has the whole log",
+		name, name);
+	gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE, remedy,
+		"systemd could not keep %s running (%s%s%s): %s", name, unit->result,
+		coded ? " " : "", coded ? unit->status : "",
+		*unit->text ? unit->text
+		: coded && !strcmp(unit->status, SERVICE_NO_PROGRAM)
+			? "its program is missing or cannot be run"
+			: "it left no message");
+	return true;
+}
+
+/* ---- what a step of the installation left out */
+
+/* Says what is wrong with the folder of the system's sockets. user: as which the service runs; "": not known. */
+static void service_tell_folder(struct gm_doctor *doctor, const char *user)
+{
+	static const char remedy[] =
+		"run 'systemd-tmpfiles --create gpumemd.conf', then restart the daemon; without systemd: "
+		"'chown gpumemd " SERVICE_FOLDER " && chmod 755 " SERVICE_FOLDER "'";
+	enum gm_doctor_state state = doctor->daemon.up ? GM_DOCTOR_WARN : GM_DOCTOR_FAIL;
+	const struct passwd *wanted = *user ? getpwnam(user) : NULL;
+	char path[PATH_MAX], owner[GM_USER_TEXT];
+	struct stat st;
+
+	if (stat(gm_doctor_path(doctor, SERVICE_FOLDER, path, sizeof(path)), &st) < 0)
+		return;
+	if (wanted && st.st_uid != wanted->pw_uid)
+		gm_doctor_say(doctor, state, "service", GM_DOCTOR_NO_DEVICE, remedy,
+			SERVICE_FOLDER
+			" belongs to the user %s, and the service, which runs as %s, "
+			"cannot use it",
+			gm_user_name(st.st_uid, owner), user);
+	else if (!S_ISDIR(st.st_mode) || (st.st_mode & 0722) != 0700)
+		gm_doctor_say(doctor, state, "service", GM_DOCTOR_NO_DEVICE, remedy,
+			SERVICE_FOLDER " has mode %04o: %s", (unsigned)st.st_mode & 07777,
+			st.st_mode & 0022 ? "other users can write to it, so the daemon refuses it"
+					  : "its user cannot make sockets in it");
+}
+
+/* Says what keeps the units beside that of the daemon from running. */
+static void service_tell_parts(struct gm_doctor *doctor, const char *user)
+{
+	char group[SERVICE_VALUE] = "";
+	struct doctor_unit keeper;
+
+	if (*user && !getpwnam(user))
+		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE,
+			"run 'systemd-sysusers' and 'systemd-tmpfiles --create gpumemd.conf', then "
+			"'systemctl restart gpumemd.socket gpumemd'",
+			"there is no user %s, as which the service runs", user);
+	if (gm_platform_unit(doctor->root, SERVICE_KEEPER, "User", service_take_value, group)) {
+		service_look(doctor, SERVICE_KEEPER, &keeper);
+		service_tell_failure(doctor, "gpumemd-keeper", &keeper);
+	}
+	*group = '\0';
+	gm_platform_unit(doctor->root, SERVICE_ADMIN, "SocketGroup", service_take_value, group);
+	if (*group && !getgrnam(group))
+		gm_doctor_say(doctor, GM_DOCTOR_WARN, "service", GM_DOCTOR_NO_DEVICE,
+			"run 'systemd-sysusers', then 'systemctl restart " SERVICE_ADMIN "'",
+			"there is no group %s, so " SERVICE_ADMIN
+			" fails, and administrators have no "
+			"socket of their own",
+			group);
+}
+
+static void service_tell(struct gm_doctor *doctor)
+{
+	char store[SERVICE_VALUE] = "";
 	struct doctor_unit unit;
 
 	if (!gm_doctor_exists(doctor, "/run/systemd/system")) {
@@ -132,24 +218,16 @@ void gm_doctor_service(struct gm_doctor *doctor)
 	}
 
 	if (!gm_platform_unit(doctor->root, GM_CONFIG_MACHINE_UNIT, "FileDescriptorStoreMax",
-		    service_take_store, store)) {
+		    service_take_value, store)) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",
 			"systemd, without a unit for gpumemd");
 		return;
 	}
 
-	service_look(doctor, &unit);
-	if (service_failed(&unit)) {
-		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE,
-			"remove the cause, then run 'systemctl restart gpumemd'; 'journalctl -u gpumemd' "
-			"has the whole log",
-			"systemd could not keep gpumemd running (%s%s%s): %s", unit.result,
-			strcmp(unit.result, "exit-code") ? "" : " ",
-			strcmp(unit.result, "exit-code") ? "" : unit.status,
-			*unit.text ? unit.text : "it left no message");
+	service_look(doctor, GM_CONFIG_MACHINE_UNIT, &unit);
+	if (service_tell_failure(doctor, "gpumemd", &unit))
 		return;
-	}
 
 	if (doctor->daemon.seen && !doctor->daemon.of_service) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
@@ -166,4 +244,17 @@ void gm_doctor_service(struct gm_doctor *doctor)
 		unit.active, stores ? "for " : "none",
 		stores ? store
 		       : ", so a restart while the keeper is missing gives up what clients hold");
+}
+
+void gm_doctor_service(struct gm_doctor *doctor)
+{
+	char user[SERVICE_VALUE] = "";
+	bool here = gm_doctor_exists(doctor, "/run/systemd/system") &&
+		    gm_platform_unit(
+			    doctor->root, GM_CONFIG_MACHINE_UNIT, "User", service_take_value, user);
+
+	service_tell(doctor);
+	if (here)
+		service_tell_parts(doctor, user);
+	service_tell_folder(doctor, here ? user : "");
 }

@@ -15,12 +15,12 @@ unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS
 
 # What systemd says about the unit.
 mkdir "$dir/bin"
-printf '#!/bin/sh\ncat "%s/unit"\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
+printf '#!/bin/sh\nfor unit; do :; done\ncase $unit in *keeper*) unit=keeper-unit ;; *) unit=unit ;; esac\ncat "%s/$unit"\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
 PATH=$dir/bin:$PATH
 
 # Makes a machine where all is well.
 fresh() {
-	printf 'ActiveState=inactive\nResult=success\nExecMainStatus=0\nStatusText=\n' >"$dir/unit"
+	printf 'ActiveState=inactive\nResult=success\nExecMainStatus=0\nStatusText=\n' | tee "$dir/unit" >"$dir/keeper-unit"
 	rm -rf "$dir/root"
 	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system,sys/kernel/mm/transparent_hugepage}
 	echo 'always within_size advise [never] deny force' >"$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -207,6 +207,52 @@ printf 'ActiveState=active\nResult=success\nExecMainStatus=0\nStatusText=Serving
 doctor
 found "a service that runs" 0 service null ok "unit installed, active;" -
 
+# ---- steps of the installation that were left out
+
+# more NAME STATUS STATE WORDS REMEDY: the second row of the service.
+more() {
+	local i
+	i=$(row service) && i=$((i + 1))
+	if [ "$status $(value "checks.$i.check") $(value "checks.$i.state")" = "$2 service $3" ] &&
+		[[ $(value "checks.$i.what") == *"$4"* ]] && [[ $(value "checks.$i.remedy") == *"$5"* ]]; then
+		ok "$1"
+	else
+		not_ok "$1" "$(cat "$dir/json")"
+	fi
+}
+units=$dir/root/usr/lib/systemd/system
+fresh
+echo "User=no-such-user" >>"$units/gpumemd.service"
+doctor
+more "the user of the service is missing" 1 fail "there is no user no-such-user" systemd-sysusers
+fresh
+printf '[Service]\nUser=gpumemd\n' >"$units/gpumemd-keeper.service"
+printf 'ActiveState=activating\nResult=exit-code\nExecMainStatus=203\nStatusText=\n' >"$dir/keeper-unit"
+doctor
+more "the keeper's program is missing" 1 fail "gpumemd-keeper running (exit-code 203): its program is missing" "journalctl -u gpumemd-keeper"
+fresh
+printf '[Socket]\nSocketGroup=no-such-group\n' >"$units/gpumemd-admin.socket"
+doctor
+more "the group of administrators is missing" 0 warn "there is no group no-such-group, so gpumemd-admin.socket fails" systemd-sysusers
+for mode in 777 555; do
+	fresh
+	mkdir "$dir/root/run/gpumemd" && chmod "$mode" "$dir/root/run/gpumemd"
+	doctor
+	more "the folder of the socket has mode $mode" 1 fail "/run/gpumemd has mode 0$mode" "systemd-tmpfiles --create"
+	chmod 755 "$dir/root/run/gpumemd"
+done
+doctor
+[ "$status" = 0 ] && ok "mode 755 is fine" || not_ok "mode 755 is fine" "$(cat "$dir/json")"
+# Everybody has a user nobody, and the test does not run as that user.
+echo "User=nobody" >>"$units/gpumemd.service"
+doctor
+more "the folder belongs to another user than the service's" 1 fail "the service, which runs as nobody, cannot use it" "systemd-tmpfiles --create"
+fresh
+touch "$dir/socket"
+doctor
+found "a file in the place of the socket" 1 socket null fail "this is a file, not a socket" "remove it"
+rm "$dir/socket"
+
 # ---- what devices can do
 
 fresh
@@ -343,7 +389,8 @@ echo 4712 >"$dir/root/else/nvidia-cuda-mps-control.pid"
 CUDA_MPS_PIPE_DIRECTORY=/else doctor
 found "MPS elsewhere" 0 mps null note "pid 4712" PrivateTmp
 fresh
-cp "$build/systemd/gpumemd.service" "$dir/root/usr/lib/systemd/system/"
+# The user of the service need not exist here.
+sed /^User=/d "$build/systemd/gpumemd.service" >"$dir/root/usr/lib/systemd/system/gpumemd.service"
 for i in 2 3 4 5 6 7; do mkdir "$GPUMEM_FAKE_DIR/gpu$i" && mount -t tmpfs -o size=16m,mode=1777 tmpfs "$GPUMEM_FAKE_DIR/gpu$i"; done
 doctor
 found "our own unit has an fd store" 0 service null ok "fd store: for 256" -
