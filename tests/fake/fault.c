@@ -102,6 +102,16 @@ FAKE_API unsigned long fake_calls(void)
 	return calls;
 }
 
+/* Says whether this call is to fail, where tests/integration/fault.c is preloaded. */
+bool gm_fault_driver(void) __attribute__((weak));
+
+/* Returns whether the driver may lack memory for a call. What gives something back needs none. */
+static bool needs_memory(const char *call)
+{
+	return !strstr(call, "Release") && !strstr(call, "Free") && !strstr(call, "Unmap") &&
+	       !strstr(call, "Destroy");
+}
+
 gm_cu_result fake_enter(const char *call)
 {
 	unsigned long n = count(call);
@@ -117,6 +127,8 @@ gm_cu_result fake_enter(const char *call)
 	pass_gate(call);
 	if (__atomic_load_n(&fake.forked, __ATOMIC_ACQUIRE))
 		return GM_CUDA_ERROR_NOT_INITIALIZED;
+	if (gm_fault_driver && needs_memory(call) && gm_fault_driver())
+		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	return planned_failure(call, n);
 }
 

@@ -36,7 +36,7 @@
 	X(process, EAGAIN) \
 	X(thread, EAGAIN) \
 	X(pidfd, EMFILE) \
-	X(driver, EIO)
+	X(driver, ENOMEM)
 
 enum gm_fault_kind {
 #define GM_FAULT_KIND(name, error) GM_FAULT_##name,
