@@ -232,8 +232,8 @@ static void step_ask(struct sim *sim, const struct step *s, bool grow)
 		ask->r.device = s->c / 16 % SIM_DEVICES;
 	ask->r.for_others = s->c / 32 % 4 == 0;
 	ask->evictable = s->a / 4096 % 2 == 0;
-	ask->r.signals = !grow && s->a / 8192 % 8 == 0;
-	ask->r.one_chunk = !grow && s->a / 8192 % 8 == 1 && bytes <= 24 * MIB;
+	ask->r.signals = !grow && s->a / 8192 % 8 < 2;
+	ask->r.one_chunk = !grow && s->a / 8192 % 8 == 2 && bytes <= 24 * MIB;
 	if (ask->r.one_chunk)
 		ask->bytes = (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 	ask->late = s->a / 65536 % 4 == 0 ? 1 + s->a / 262144 % 8 : 0;

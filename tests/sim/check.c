@@ -304,6 +304,8 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 		uint32_t d = ask->r.device;
 		waiting[d]++;
 		last[d] = ask;
+		if (ask->r.declares && !sim_declare_knows(sim, d))
+			ask->unaware = true;
 		uint64_t since = ask->until_ns > sim->busy_ns[d] ? ask->until_ns : sim->busy_ns[d];
 		SIM_MUST(sim, sim->now <= since + UINT64_C(1000000000),
 			"a request waits longer than it may");

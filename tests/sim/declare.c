@@ -40,11 +40,10 @@ void sim_step_declare_less(struct sim *sim, const struct step *s)
 		p->pid, U(bytes), U(has));
 }
 
-void sim_declare_done(struct sim *sim, const struct sim_ask *ask)
+bool sim_declare_knows(const struct sim *sim, uint32_t d)
 {
-	uint32_t d = ask->r.device;
 	struct gm_device_figures f;
-	uint64_t foreign = sim->foreign[d], left = sim_device_free(sim, d);
+	uint64_t foreign = sim->foreign[d];
 	for (int i = 0; i < sim->n_procs; i++)
 		foreign += sim->procs[i].declared[d];
 	/* Chunks that were lost, and that a process still maps. */
@@ -53,8 +52,15 @@ void sim_declare_done(struct sim *sim, const struct sim_ask *ask)
 		foreign += c->device == d && !c->daemon ? c->bytes : 0;
 	}
 	gm_core_device_figures(sim->core, d, &f);
-	/* What came to the device since it was last measured, core does not know. */
-	SIM_MUST(sim, left >= ask->bytes || f.foreign < foreign,
+	return f.foreign >= foreign;
+}
+
+void sim_declare_done(struct sim *sim, const struct sim_ask *ask)
+{
+	uint32_t d = ask->r.device;
+	uint64_t left = sim_device_free(sim, d);
+	/* What comes to the device while a declaration waits is not made room for. */
+	SIM_MUST(sim, left >= ask->bytes || ask->unaware || !sim_declare_knows(sim, d),
 		"process %d may make %llu on device %u, which has %llu", sim->procs[ask->proc].pid,
 		U(ask->bytes), d, U(left));
 }

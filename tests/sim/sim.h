@@ -163,6 +163,7 @@ struct sim_ask {
 	bool found;   /* likewise, and this daemon knows of it */
 	bool booked;  /* granted, and the process hears of it late steps from now */
 	bool evictable, restores;
+	bool unaware; /* a declaration: core did not know of all foreign memory while it waited */
 	int proc, lease; /* lease: to grow; -1: a new one */
 	int got;         /* booked: the lease, its id, and how many chunks */
 	uint64_t got_id, n_got;
@@ -401,6 +402,8 @@ void sim_step_cancel(struct sim *sim, const struct step *s);
 
 void sim_step_declare(struct sim *sim, const struct step *s);
 void sim_step_declare_less(struct sim *sim, const struct step *s);
+/* Whether core knows of all memory of the device that it does not have itself. */
+bool sim_declare_knows(const struct sim *sim, uint32_t d);
 /* Checks that the process can make the memory now. */
 void sim_declare_done(struct sim *sim, const struct sim_ask *ask);
 /* A process that resumes says how much it has declared. */
