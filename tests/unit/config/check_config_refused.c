@@ -382,6 +382,8 @@ int main(void)
 	tcase_add_loop_test(tcase, a_bad_value_is_refused_with_the_reason, 0,
 		sizeof(bad_values) / sizeof(bad_values[0]));
 	tcase_add_test(tcase, a_socket_path_one_byte_too_long_is_refused_not_cut);
+	tcase_add_test(
+		tcase, a_socket_whose_keeper_could_have_no_address_is_refused_where_it_is_made);
 	tcase_add_test(tcase, a_group_name_one_byte_too_long_is_refused_not_cut);
 	tcase_add_test(tcase, values_that_contradict_each_other_are_refused);
 	suite_add_tcase(suite, tcase);
