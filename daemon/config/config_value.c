@@ -153,8 +153,12 @@ static int value_parse_group(
 static int value_parse_fraction(
 	const struct gm_config_key *key, const char *text, struct gm_config_value *value, char *why)
 {
+	size_t digits = strspn(text, "0123456789");
 	if (gm_parse_fraction(text, &value->fraction) < 0)
-		return value_refuse(why, text, "is not a fraction, such as 0.9 or 90%%");
+		return value_refuse(why, text,
+			!strcmp(text + digits, "%") && strtoul(text, NULL, 10) > 100
+				? "is more than 100%%"
+				: "is not a fraction, such as 0.9 or 90%%");
 	value->number = (uint64_t)(value->fraction * 1e6 + 0.5);
 	if (value->number < key->least)
 		return value_refuse(why, text, "is too small; it must be more than 0");

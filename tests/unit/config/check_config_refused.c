@@ -207,7 +207,7 @@ static const char *const bad_values[][3] = {
 	{"fraction", "0", "\"0\" is too small; it must be more than 0"},
 	{"fraction", "0.0000001", "\"0.0000001\" is too small; it must be more than 0"},
 	{"fraction", "1.01", "\"1.01\" is not a fraction, such as 0.9 or 90%"},
-	{"fraction", "101%", "\"101%\" is not a fraction, such as 0.9 or 90%"},
+	{"fraction", "101%", "\"101%\" is more than 100%"},
 	{"fraction", "-0.5", "\"-0.5\" is not a fraction, such as 0.9 or 90%"},
 	{"fraction", "nan", "\"nan\" is not a fraction, such as 0.9 or 90%"},
 	{"fraction", "inf", "\"inf\" is not a fraction, such as 0.9 or 90%"},
