@@ -377,10 +377,15 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
 		page->rows[i] = (struct gm_page_row){.bytes = 3 * MIB, .born_ns = 1};
 	page->rows[9].bytes = MIB;
-	answer = wire_call(client, &packet);
-	ck_assert_uint_eq(answer->buffers->n_buffers, 3);
+	n = 0;
+	for (answer = wire_call(client, &packet);; answer = wire_receive(client)) {
+		n += answer->buffers->n_buffers;
+		if (!answer->more)
+			break;
+	}
+	ck_assert_uint_eq(n, 3);
+	ck_assert_uint_eq(answer->buffers->n_totals, 1);
 	ck_assert_uint_eq(answer->buffers->totals[0]->tracked, 7 * MIB);
-	ck_assert(!answer->more);
 	munmap(page, sizeof(*page));
 	wire_close(client);
 }
