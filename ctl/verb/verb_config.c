@@ -81,15 +81,20 @@ static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report 
 	}
 }
 
-/* Notes what the daemon accepts and has no effect here, and what could not be checked. */
-static void config_warn(struct gm_ctl *ctl, const struct gm_config *config, const char *unchecked)
+/* Notes what the daemon accepts and has no effect here, one note for each line. */
+static void config_note_lines(struct gm_ctl *ctl, const char *warnings)
 {
-	gm_writer_notes(ctl->writer);
-	for (const char *at = config ? config->warnings : "", *end; *at;
-		at = *end ? end + 1 : end) {
+	for (const char *at = warnings, *end; *at; at = *end ? end + 1 : end) {
 		end = at + strcspn(at, "\n");
 		gm_writer_note(ctl->writer, "config", GM_MARK_WARN, "%.*s", (int)(end - at), at);
 	}
+}
+
+/* Notes the same, and what could not be checked. */
+static void config_warn(struct gm_ctl *ctl, const struct gm_config *config, const char *unchecked)
+{
+	gm_writer_notes(ctl->writer);
+	config_note_lines(ctl, config ? config->warnings : "");
 	if (unchecked)
 		gm_writer_note(ctl->writer, "unchecked", GM_MARK_WARN, "%s", unchecked);
 }
@@ -292,18 +297,25 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 	return GPUMEM_OK;
 }
 
-/* Keeps the keys that need a restart. */
+/* The answer to a reload. NULL: it does not have this. */
+struct reloaded {
+	char *after_restart; /* keys */
+	char *warnings;      /* lines */
+};
+
 static void config_take_reloaded(void *user, const Gm__Wire__Packet *packet)
 {
-	char **after_restart = user;
+	struct reloaded *reloaded = user;
 
 	if (*packet->done->after_restart)
-		*after_restart = strdup(packet->done->after_restart);
+		reloaded->after_restart = strdup(packet->done->after_restart);
+	if (*packet->done->warnings)
+		reloaded->warnings = strdup(packet->done->warnings);
 }
 
 static gpumem_status config_reload(struct gm_ctl *ctl)
 {
-	char *after_restart = NULL;
+	struct reloaded reloaded = {NULL, NULL};
 
 	Gm__Wire__Reload body = GM__WIRE__RELOAD__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(RELOAD, reload, &body);
@@ -311,17 +323,19 @@ static gpumem_status config_reload(struct gm_ctl *ctl)
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
 	gpumem_status status = gm_verb_ask(
-		ctl, &request, GM__WIRE__PACKET__BODY_DONE, config_take_reloaded, &after_restart);
+		ctl, &request, GM__WIRE__PACKET__BODY_DONE, config_take_reloaded, &reloaded);
 	if (status != GPUMEM_OK)
 		return status;
 
 	gm_writer_bool(ctl->writer, "reloaded", true);
 	gm_writer_line(ctl->writer, "", "The daemon has read its configuration again.");
 	gm_writer_notes(ctl->writer);
-	if (after_restart)
+	if (reloaded.after_restart)
 		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
-			"not in force before the daemon is restarted: %s", after_restart);
-	free(after_restart);
+			"not in force before the daemon is restarted: %s", reloaded.after_restart);
+	config_note_lines(ctl, reloaded.warnings ? reloaded.warnings : "");
+	free(reloaded.after_restart);
+	free(reloaded.warnings);
 	return GPUMEM_OK;
 }
 

@@ -2,12 +2,18 @@
 /* Administrators stop the daemon, or make it reload. These functions check who asks, let the broker do it, and answer. */
 #include "daemon/serve/admin_daemon.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <utlist.h>
 
 #include "common/log.h"
+#include "daemon/config/config.h"
 #include "daemon/serve/answer.h"
+
+/* Size of the warnings in the answer to a reload, with the NUL at their end. */
+#define GM_RELOAD_WARNINGS 8192
 
 void gm_admin_stop(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
@@ -47,12 +53,38 @@ void gm_admin_reload_peer_closed(struct gm_serve *serve, const struct gm_peer *p
 			daemon_reload_free(serve, reload);
 }
 
-static void daemon_reload_answer(
-	struct gm_admin_reloading *reload, bool changed, const char *detail)
+/* Copies as many of the first lines as fit. The last line says how many more there are. */
+static void daemon_copy_warnings(const char *from, char text[GM_RELOAD_WARNINGS])
+{
+	/* The room for that last line. */
+	size_t room = GM_RELOAD_WARNINGS - 64, n = 0, more = 0;
+
+	for (const char *end; *from; from = *end ? end + 1 : end) {
+		end = from + strcspn(from, "\n");
+		size_t bytes = (size_t)(end - from);
+		if (more || n + bytes + 1 > room) {
+			more += bytes > 0;
+			continue;
+		}
+		memcpy(text + n, from, bytes);
+		n += bytes;
+		text[n++] = '\n';
+	}
+	text[n] = '\0';
+	if (more)
+		snprintf(text + n, GM_RELOAD_WARNINGS - n, "and %zu more: see the daemon's log",
+			more);
+}
+
+static void daemon_reload_answer(const struct gm_serve *serve, struct gm_admin_reloading *reload,
+	bool changed, const char *detail)
 {
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
+	char warnings[GM_RELOAD_WARNINGS];
 
+	daemon_copy_warnings(serve->config->warnings, warnings);
 	done.after_restart = (char *)detail;
+	done.warnings = warnings;
 	if (changed)
 		gm_answer_send(reload->peer, reload->id, GM__WIRE__PACKET__BODY_DONE, &done);
 	else
@@ -65,7 +97,7 @@ void gm_admin_reloaded(struct gm_serve *serve, bool changed, const char *detail)
 
 	DL_FOREACH_SAFE (serve->reloads, reload, next) {
 		if (reload->begun) {
-			daemon_reload_answer(reload, changed, detail);
+			daemon_reload_answer(serve, reload, changed, detail);
 			daemon_reload_free(serve, reload);
 		} else {
 			reload->begun = true; /* the next one */

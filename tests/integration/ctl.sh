@@ -484,6 +484,24 @@ check "config reload: tells programs, too" all "is reloaded true" "is warnings.0
 sed -i '/^socket_mode = 0600$/d; s/^size = 2G$/size = 1G/' "$dir/gpumemd.conf"
 run 0 config reload --json
 check "config reload: and none once it is as it was" is warnings.# 0
+printf '[limit uid:4711]\nmax = 1T\n' >>"$dir/gpumemd.conf"
+run 0 config reload --json
+check "config reload: shows what has no effect" all "is reloaded true" "is warnings.0.kind config" "is warnings.# 1"
+run 0 config reload
+check "config reload: tells people, too" says "so it limits nothing"
+sed -i '/^\[limit uid:4711\]$/d; /^max = 1T$/d' "$dir/gpumemd.conf"
+run 0 config reload
+cp "$dir/gpumemd.conf" "$dir/gpumemd.conf.good"
+sed -i 's/^min_free = 64M$/min_free = 3G/; s/^size = 1G$/size = 4G/' "$dir/gpumemd.conf"
+run 1 config reload
+check "config reload: nothing of it is in force if it leaves nothing of a device before a restart" \
+	all "complains 'min_free = 3.0G leaves nothing of device 0, which has 1.0G until the daemon is restarted: restart it instead'"
+run 0 config show --csv
+check "config reload: and then min_free stays as it was" says ",min_free,64M,"
+cp "$dir/gpumemd.conf.good" "$dir/gpumemd.conf"
+rm "$dir/gpumemd.conf.good"
+run 0 config reload
+check "config reload: and takes up what was undone" says "read its configuration again"
 run 2 config reload twice
 check "config reload: takes no argument" all "[ $status = 2 ]" "complains twice"
 "$gpumemctl" status >/dev/full 2>"$dir/stderr"
