@@ -593,7 +593,7 @@ void gm_broker_keep_leave(struct gm_broker *broker)
 	int r = broker->keeper_is_ours ? -ENOTCONN : gm_keep_leave(broker->keep);
 	if (r == 0)
 		gm_log(GM_LOG_WARNING,
-			"no keeper took what clients hold in time; systemd has it, and gives it to the next gpumemd if this is a restart");
+			"no keeper took what clients hold in time; systemd has it, and gives it to the next gpumemd if this is a restart; it is lost if that one does not start, for example because of a mistake in its configuration: see gpumem-keeper(8)");
 	else if (r == -ENOTCONN)
 		gm_log(GM_LOG_ERROR,
 			"no keeper took what clients hold in time: it is given up; see gpumem-keeper(8)");
