@@ -94,20 +94,31 @@ static void fault_tell(struct gm_fault *page)
 	}
 }
 
-/* Returns whether a library makes the call that crashes without memory: libini_config, for which
- * config_file.c looks beforehand whether there is enough. */
+/* Returns whether a frame is in a library that crashes without memory: libini_config, for which
+ * config_file.c looks beforehand whether there is enough; jansson, which asserts (lex_scan_string); the
+ * C library, where it looks for users and groups. */
+static bool fault_is_frail(void *frame)
+{
+	static const char *const files[] = {"libini_config", "libcollection", "libjansson"};
+	Dl_info info;
+	if (!dladdr(frame, &info) || !info.dli_fname)
+		return false;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		if (strstr(info.dli_fname, files[i]))
+			return true;
+	return info.dli_sname && (strncmp(info.dli_sname, "getpw", 5) == 0 ||
+					 strncmp(info.dli_sname, "getgr", 5) == 0 ||
+					 strncmp(info.dli_sname, "fgetpw", 6) == 0);
+}
+
 static bool fault_is_exempt(void)
 {
-	void *frames[10];
+	void *frames[14];
 	fault_inside = true;
-	int n = backtrace(frames, 10);
+	int n = backtrace(frames, 14);
 	bool exempt = false;
-	for (int i = 3; i < n && !exempt; i++) {
-		Dl_info info;
-		exempt = dladdr(frames[i], &info) && info.dli_fname &&
-			 (strstr(info.dli_fname, "libini_config") ||
-				 strstr(info.dli_fname, "libcollection"));
-	}
+	for (int i = 3; i < n && !exempt; i++)
+		exempt = fault_is_frail(frames[i]);
 	fault_inside = false;
 	return exempt;
 }
