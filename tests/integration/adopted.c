@@ -447,8 +447,58 @@ static void check_line(const struct gm_adopted *adopted, const char *line)
 			line);
 }
 
+/* Finds the line of a lease; NULL: there is none. */
+static const char *find_lease(const struct fake_books *books, uint64_t id)
+{
+	char begin[40];
+	int n = snprintf(begin, sizeof(begin), "lease %" PRIu64 " ", id);
+	for (size_t i = 0; i < books->n; i++)
+		if (!strncmp(books->lines[i], begin, (size_t)n))
+			return books->lines[i];
+	return NULL;
+}
+
+/* Whether the lease has chunks in these books. before: those that were in no lease then. */
+static bool has_chunks(
+	const struct fake_books *books, uint64_t lease, const struct fake_books *before)
+{
+	uint64_t id, chunk;
+	for (size_t i = 0; i < books->n; i++)
+		if (sscanf(books->lines[i], "chunk %" SCNu64 " lease %" SCNu64, &chunk, &id) == 2 &&
+			id == lease && (!before || !has_chunk(before, chunk)))
+			return true;
+	return false;
+}
+
+/* A grant is there as a whole: a lease comes with its chunks, and a chunk with a change of its
+ * lease. A chunk that becomes a lease of its own comes later than that lease. */
+static void check_grants(
+	const struct gm_adopted *adopted, const struct fake_books *was, const struct fake_books *is)
+{
+	for (size_t i = 0; i < is->n; i++) {
+		const char *line = is->lines[i];
+		uint64_t lease, chunk;
+		if (fake_books_has(was, line))
+			continue;
+		if (sscanf(line, "chunk %" SCNu64 " lease %" SCNu64, &chunk, &lease) == 2 &&
+			!has_chunk(was, chunk) && fake_books_has(was, find_lease(is, lease)))
+			FAIL(adopted, "this comes later than its lease: %s", line);
+		if (sscanf(line, "lease %" SCNu64, &lease) == 1 && !find_lease(was, lease) &&
+			!has_chunks(is, lease, NULL) && has_chunks(books_now(adopted), lease, was))
+			FAIL(adopted, "this comes without its chunks: %s", line);
+	}
+}
+
 void gm_adopted_end(struct gm_adopted *adopted)
 {
+	const struct fake_books *last = books_now(adopted);
+	uint64_t lease;
+	for (size_t i = 1; i < adopted->n_books; i++)
+		check_grants(adopted, &adopted->books[i - 1], &adopted->books[i]);
+	for (size_t i = 0; i < last->n; i++)
+		if (sscanf(last->lines[i], "lease %" SCNu64, &lease) == 1 &&
+			!find_lease(&adopted->books[0], lease) && !has_chunks(last, lease, NULL))
+			FAIL(adopted, "this is new, and has no chunks: %s", last->lines[i]);
 	for (size_t i = 0; i < adopted->n_books; i++)
 		for (size_t j = 0; j < adopted->books[i].n; j++)
 			check_line(adopted, adopted->books[i].lines[j]);

@@ -72,7 +72,7 @@ void gm_adopted_look(struct gm_adopted *adopted, bool all, bool skipped);
 void gm_adopted_begin(struct gm_adopted *adopted, const char *operation);
 /*
  * Ends the operation. Fails the test unless each line of the books was there all the time, from
- * some moment on, or up to some moment.
+ * some moment on, or up to some moment, each grant came as a whole, and each new lease has chunks.
  */
 void gm_adopted_end(struct gm_adopted *adopted);
 /* What the books say now: sessions, leases without a tag that their maker has, opened leases; and

@@ -33,7 +33,7 @@
 
 /* Unless GPUMEM_TEST_STRIDE is set. */
 #define STRIDE           4
-#define STRIDE_SANITIZED 32
+#define STRIDE_SANITIZED 8
 
 static struct gm_daemon daemon_;
 static struct gm_inner_keeper keeper;
@@ -194,6 +194,9 @@ static void tear_down(void)
 {
 	gm_single_step_end(&loop);
 	gm_inner_keeper_begin(&keeper);
+	gm_worker_join(&workers[0]);
+	if (adopted.clients[1])
+		gm_worker_kill(&workers[1]);
 	gm_daemon_signal(&daemon_, SIGTERM);
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon_), 0);
 	gm_inner_keeper_end(&keeper);

@@ -581,7 +581,8 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 		for (const struct gm_chunk *c = env->chunks[i]; c; c = c->hh.next)
 			books_add_lingering(ret_books, c);
 	gm_core_quota_each(fake->core, &place, books_add_limit, ret_books);
-	qsort(ret_books->lines, ret_books->n, sizeof(ret_books->lines[0]), books_compare);
+	if (ret_books->n > 0)
+		qsort(ret_books->lines, ret_books->n, sizeof(ret_books->lines[0]), books_compare);
 }
 
 void fake_books_deinit(struct fake_books *books)
