@@ -9,19 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* With sanitizers, a step takes five to ten times as long: a quarter of the steps is made. A build
- * without sanitizers makes all of them. */
-#define MODEL_PART 1
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#undef MODEL_PART
-#define MODEL_PART 4
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#undef MODEL_PART
-#define MODEL_PART 4
-#endif
-#endif
-
 /* A run of a test that draws its steps by lot, and can be had again: which one it is, and where. */
 struct model_run {
 	uint64_t seed, steps; /* GM_MODEL_SEED and GM_MODEL_STEPS, or the test's own */
@@ -35,7 +22,7 @@ static inline void model_run_init(struct model_run *run, uint64_t seed, uint64_t
 {
 	const char *given = getenv("GM_MODEL_SEED"), *length = getenv("GM_MODEL_STEPS");
 	*run = (struct model_run){.seed = (given ? strtoull(given, NULL, 0) : seed) + n,
-		.steps = length ? strtoull(length, NULL, 0) : steps / MODEL_PART,
+		.steps = length ? strtoull(length, NULL, 0) : steps,
 		.chosen = given};
 	/* An assertion inside core ends the process: say now which run it was. */
 	fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 "\n", run->seed);
