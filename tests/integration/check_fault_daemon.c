@@ -150,8 +150,7 @@ static void do_everything(int channel, void *argument)
  * failures cost the daemon. The next daemon must take everything over. */
 static bool daemon_may_die(void)
 {
-	return atomic_load(&gm_fault_page->failed) > 0 &&
-	       strncmp(gm_fault_page->where, "libuv", 5) == 0;
+	return atomic_load(&gm_fault_page->libuv);
 }
 
 static bool daemon_was_ended(int status)

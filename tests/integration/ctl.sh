@@ -483,10 +483,13 @@ check "config reload: tells programs, too" all "is reloaded true" "is warnings.0
 	"is warnings.0.text 'not in force before the daemon is restarted: socket_mode, size of [device 0]'"
 sed -i '/^socket_mode = 0600$/d; s/^size = 2G$/size = 1G/' "$dir/gpumemd.conf"
 run 0 config reload --json
-check "config reload: and none once it is as it was" is warnings.# 0
+# On a GPU, the size of a device has no effect, and each reload says so.
+always=0
+[ "$backend" = host ] || always=1
+check "config reload: and none once it is as it was" all "is warnings.# $always" "! says restart"
 printf '[limit uid:4711]\nmax = 1T\n' >>"$dir/gpumemd.conf"
 run 0 config reload --json
-check "config reload: shows what has no effect" all "is reloaded true" "is warnings.0.kind config" "is warnings.# 1"
+check "config reload: shows what has no effect" all "is reloaded true" "is warnings.$always.kind config" "is warnings.# $((always + 1))"
 run 0 config reload
 check "config reload: tells people, too" says "so it limits nothing"
 sed -i '/^\[limit uid:4711\]$/d; /^max = 1T$/d' "$dir/gpumemd.conf"
@@ -494,8 +497,10 @@ run 0 config reload
 cp "$dir/gpumemd.conf" "$dir/gpumemd.conf.good"
 sed -i 's/^min_free = 64M$/min_free = 3G/; s/^size = 1G$/size = 4G/' "$dir/gpumemd.conf"
 run 1 config reload
+remedy=' until the daemon is restarted: restart it instead'
+[ "$backend" = host ] || remedy='; write a smaller min_free'
 check "config reload: nothing of it is in force if it leaves nothing of a device before a restart" \
-	all "complains 'min_free = 3.0G leaves nothing of device 0, which has 1.0G until the daemon is restarted: restart it instead'"
+	complains "min_free = 3.0G leaves nothing of device 0, which has 1.0G$remedy"
 run 0 config show --csv
 check "config reload: and then min_free stays as it was" says ",min_free,64M,"
 cp "$dir/gpumemd.conf.good" "$dir/gpumemd.conf"

@@ -76,8 +76,8 @@ static bool fault_take(_Atomic uint64_t *count)
 	return false;
 }
 
-/* Writes who made the call, for addr2line. */
-static void fault_tell(struct gm_fault *page)
+/* Notes who made the call; of the first one all callers, for addr2line. */
+static void fault_tell(struct gm_fault *page, bool first)
 {
 	void *frames[14];
 	size_t used = 0;
@@ -87,6 +87,10 @@ static void fault_tell(struct gm_fault *page)
 		if (!dladdr(frames[i], &info) || !info.dli_fname)
 			continue;
 		const char *name = strrchr(info.dli_fname, '/');
+		if (used == 0 && strncmp(name ? name + 1 : info.dli_fname, "libuv", 5) == 0)
+			atomic_store(&page->libuv, true);
+		if (!first)
+			return;
 		int more = snprintf(page->where + used, sizeof(page->where) - used, "%s%s+%#lx",
 			used ? " < " : "", name ? name + 1 : info.dli_fname,
 			(unsigned long)((char *)frames[i] - (char *)info.dli_fbase));
@@ -136,11 +140,9 @@ static bool fault_fails(enum gm_fault_kind kind)
 		atomic_fetch_add(&page->calls[kind], 1);
 	if (!armed || fault_take(&page->skip) || !fault_take(&page->fail))
 		return false;
-	if (atomic_fetch_add(&page->failed, 1) == 0) {
-		fault_inside = true;
-		fault_tell(page);
-		fault_inside = false;
-	}
+	fault_inside = true;
+	fault_tell(page, atomic_fetch_add(&page->failed, 1) == 0);
+	fault_inside = false;
 	errno = fault_errors[kind];
 	return true;
 }

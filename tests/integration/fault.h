@@ -58,6 +58,7 @@ struct gm_fault {
 		calls[GM_FAULT_MOST]; /* number of calls of each kind, while "counts" is set */
 	_Atomic uint32_t counts;
 	_Atomic int64_t blocks; /* allocated and not yet freed */
+	_Atomic bool libuv;     /* a call that failed came from there */
 	char where[768]; /* who made the first call that failed: "program+0x1234 < library+0x56" */
 };
 

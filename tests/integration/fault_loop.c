@@ -86,6 +86,7 @@ void gm_fault_arm(enum gm_fault_kind kind, uint64_t n, bool once)
 	atomic_store(&gm_fault_page->fail, 0);
 	atomic_store(&gm_fault_page->failed, 0);
 	gm_fault_page->where[0] = '\0';
+	atomic_store(&gm_fault_page->libuv, false);
 	atomic_store(&gm_fault_page->kind, kind);
 	atomic_store(&gm_fault_page->skip, n);
 	atomic_store(&gm_fault_page->fail, once ? 1 : UINT64_MAX);
