@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/system/path.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
 
@@ -84,7 +85,13 @@ static void start(const char *config)
 {
 	gm_daemon_start(&daemon_, &(struct gm_daemon_options){.config = config});
 	gm_raw_join(&a, &daemon_);
-	gm_raw_observe(&ctl, &daemon_);
+	/* To set hundreds of limits takes long turns. Administrators do not rest after these on a socket of their own. */
+	struct gm_daemon admin = daemon_;
+	char path[GM_PATH_BYTES];
+	GM_REQUIRE_EQ(gm_path_admin_socket(daemon_.socket, path), 0);
+	GM_REQUIRE(snprintf(admin.socket, sizeof(admin.socket), "%s", path) <
+		   (int)sizeof(admin.socket));
+	gm_raw_observe(&ctl, &admin);
 }
 
 static void stop(void)
