@@ -29,8 +29,8 @@ struct gm_broker_closing {
 };
 
 /*
- * What a thread reads from the disk, so that the loop does not wait for it: the configuration, and who has which
- * name and pays for whom. broker_config.c's own.
+ * A reload in progress. A thread reads the configuration, the names of users and the subordinate uids, because the loop
+ * must not wait for the disk. Private to broker_config.c.
  */
 struct gm_broker_reading {
 	bool under_way;

@@ -275,7 +275,7 @@ static void limit_say_saved(struct gm_ctl *ctl, const char *path)
 	gm_writer_text(ctl->writer, "file", path);
 	if (r == 0) {
 		snprintf(line, sizeof(line),
-			"The limit holds after a reboot, too. The daemon reads the file at its next start or reload: %s",
+			"The limit also persists across a reboot. The daemon reads the file at its next start or reload: %s",
 			path);
 		limit_say(ctl, line);
 	} else {

@@ -31,8 +31,8 @@ gpumem_status gm_placement_list_ask(
 const char *gm_placement_list_fit(uint32_t fit);
 /* A row for each device. Returns NULL if out of memory. */
 struct gm_table *gm_placement_list_table(const struct gm_placement_list *list);
-/* Says in a sentence that no device can ever give so much, and which could give most. Returns NULL if a device can, or if
- * the daemon does not say it. */
+/* Formats a sentence: no device is large enough for the request, and which device is the largest. Returns NULL if a
+ * device is large enough, or if the daemon is too old to report it. */
 const char *gm_placement_list_never(const struct gm_placement_list *list, struct gm_writer *writer,
 	uint64_t bytes, char text[GM_PLACEMENT_NEVER]);
 /* For people: a line for each device that does not fit at once, with the reason. */

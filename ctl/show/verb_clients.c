@@ -219,7 +219,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->run_name);
 }
 
-/* Whether the options ask for it. A client is found by the name of its run, too. */
+/* Returns true if the options select the client. --name matches the client's own name and that of its run. */
 static bool clients_wanted(const struct gm_options *options, const Gm__Wire__Client *client,
 	const char *name, int64_t device)
 {

@@ -108,7 +108,7 @@ const struct gm_verb gm_verb_place = {
 		"where clients could return memory that they have cached. Among equals, it is\n"
 		"the one with the most room. Your limits count, and so does what is guaranteed\n"
 		"to others. If no device has room, the exit status is 1, and stderr has the\n"
-		"reason for each; if none can ever give so much, also the most that one can.\n"
+		"reason for each. If no device is large enough, it names the largest one.\n"
 		"This is advice: nothing is reserved.\n",
 	.takes = GM_OPTION_MAY_WAIT | GM_OPTION_QUIET,
 	.max_args = 1,

@@ -161,7 +161,7 @@ static const char *admit_say_foreigner(const struct gm_device *device, char text
 	return text;
 }
 
-/* Whether another device could ever give so much. Pinned host memory is no substitute for a device. */
+/* Returns true if another device is large enough for the request. Pinned host memory does not count as a device. */
 static bool admit_has_other(
 	const struct gm_device *device, const struct gm_payer *payer, uint64_t bytes)
 {

@@ -31,8 +31,8 @@ struct gm_subuids {
 };
 
 /*
- * Reads ROOT/etc/subuid and ROOT/etc/passwd. It waits for the disk. What cannot be read is left out, and the
- * log says so. Returns -ENOMEM if there is no memory; the log says that, too.
+ * Reads ROOT/etc/subuid and ROOT/etc/passwd. Blocks on the disk. Logs and skips files that cannot be read. Logs and
+ * returns -ENOMEM if out of memory.
  */
 int gm_subuids_read(const char *root, struct gm_subuids *ret_subuids);
 void gm_subuids_deinit(struct gm_subuids *subuids);

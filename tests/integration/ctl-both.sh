@@ -65,7 +65,7 @@ saves() {
 }
 check "a limit is saved in a drop-in" all "saves 0 'uid:7 max=1G priority=-2 --save'" "says '==> 80-limit-uid-7.conf <=='" \
 	"says '[limit uid:7]'" "says 'max = 1G'" "says 'priority = -2'" \
-	"complains 'holds after a reboot, too. The daemon reads the file at its next start or reload: /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
+	"complains 'also persists across a reboot. The daemon reads the file at its next start or reload: /etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf'" "says '80-limit-uid-7.conf: no mistakes'"
 check "whatever the umask, the service can read the file and its folders" all "mask=077 saves 0 'uid:7 max=1G --save'" \
 	"[ \"\$(grep -x 'mode .*' '$dir/stdout' | tr '\n' ' ')\" = 'mode 755 mode 755 mode 644 ' ]"
 check "a mistake elsewhere is named, because the daemon will not start with it" all \
