@@ -127,6 +127,13 @@ static void report(struct sim *sim, uint32_t d, const struct sim_job *job)
 	}
 }
 
+/* Whether core hears of a job that is done. Of a new chunk it hears when the keeper has that, too. */
+static bool may_report(struct sim *sim, const struct sim_job *job)
+{
+	return job->kind != JOB_CREATE || job->result != 0 || !sim->keeper_refills ||
+	       sim_chunk(sim, job->chunk->id)->keeper;
+}
+
 /* Does the next job that is not done. Returns false if there is none, or it has to wait. */
 static bool run_job(struct sim *sim, uint32_t d, uint32_t luck)
 {
@@ -155,7 +162,7 @@ void sim_thread_work(struct sim *sim, uint32_t device, uint32_t most, uint32_t l
 		most -= did;
 		luck = luck * 1103515245u + 12345u;
 		luck = luck >> 16 == 0 ? 0 : luck | 1;
-		while (sim->n_done[device] > late) {
+		while (sim->n_done[device] > late && may_report(sim, &sim->jobs[device][0])) {
 			struct sim_job job = sim->jobs[device][0];
 			sim->n_done[device]--;
 			memmove(&sim->jobs[device][0], &sim->jobs[device][1],
