@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Turns. A circle of users, each with a list of destructions and a circle of sessions, each with a
- * list of creations. What a user or session is kept in is allocated with its first job and freed with
- * its last. If there is no memory for that, the job goes to a list of its own, which comes first: so
- * adding a job never fails.
+ * A queue of users, each with a list of destructions and a circle of sessions, each with a
+ * list of creations. What a user or session is kept in is allocated with its first job. A session's is
+ * freed with its last job, and a user's when others have had as much of the thread. If there is no
+ * memory for it, the job goes to a list of its own, which comes first: adding a job never fails.
  */
 #include "daemon/books/hash_table.h"
 
@@ -26,15 +26,47 @@ struct gm_turns_user {
 	struct gm_chunk *destroys;
 	struct gm_turns_session *sessions; /* by id */
 	struct gm_turns_session *circle;
-	struct gm_turns_user *prev, *next; /* in turns->circle */
+	uint64_t virtual_ns;
+	bool queued;                       /* in turns->queue, otherwise in turns->idle */
+	struct gm_turns_user *prev, *next; /* there */
 	UT_hash_handle hh;
 };
 
-static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t payer_uid)
+static void turns_place_user(struct gm_turns *turns, struct gm_turns_user *user)
+{
+	user->queued = user->destroys || user->sessions;
+	struct gm_turns_user **list = user->queued ? &turns->queue : &turns->idle;
+	struct gm_turns_user *before = *list;
+
+	if (before && before->prev->virtual_ns <= user->virtual_ns)
+		before = NULL; /* most are last */
+	while (before && before->virtual_ns <= user->virtual_ns)
+		before = before->next;
+	if (before)
+		DL_PREPEND_ELEM(*list, before, user);
+	else
+		DL_APPEND(*list, user);
+}
+
+static void turns_lift_user(struct gm_turns *turns, struct gm_turns_user *user)
+{
+	if (user->queued)
+		DL_DELETE(turns->queue, user);
+	else
+		DL_DELETE(turns->idle, user);
+}
+
+static struct gm_turns_user *turns_find_user(const struct gm_turns *turns, uid_t payer_uid)
 {
 	struct gm_turns_user *user;
 
 	HASH_FIND(hh, turns->users, &payer_uid, sizeof(payer_uid), user);
+	return user;
+}
+
+static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t payer_uid)
+{
+	struct gm_turns_user *user = turns_find_user(turns, payer_uid);
 	if (user)
 		return user;
 	user = calloc(1, sizeof(*user));
@@ -46,8 +78,31 @@ static struct gm_turns_user *turns_get_user(struct gm_turns *turns, uid_t payer_
 		free(user);
 		return NULL;
 	}
-	DL_APPEND(turns->circle, user);
+	turns_place_user(turns, user);
 	return user;
+}
+
+/* A job was added or removed. */
+static void turns_settle_user(struct gm_turns *turns, struct gm_turns_user *user)
+{
+	if (user->queued == (user->destroys || user->sessions))
+		return;
+	turns_lift_user(turns, user);
+	if (!user->queued && user->virtual_ns < turns->virtual_ns)
+		user->virtual_ns = turns->virtual_ns;
+	turns_place_user(turns, user);
+}
+
+/* Forgets the users who want nothing and are not ahead of others. */
+static void turns_forget_idle(struct gm_turns *turns)
+{
+	while (turns->idle && (!turns->queue || turns->idle->virtual_ns <= turns->virtual_ns)) {
+		struct gm_turns_user *user = turns->idle;
+
+		DL_DELETE(turns->idle, user);
+		HASH_DELETE(hh, turns->users, user);
+		free(user);
+	}
 }
 
 static struct gm_turns_session *turns_get_session(struct gm_turns_user *user, uint64_t id)
@@ -69,15 +124,6 @@ static struct gm_turns_session *turns_get_session(struct gm_turns_user *user, ui
 	}
 	DL_APPEND(user->circle, session);
 	return session;
-}
-
-static void turns_drop_user_if_idle(struct gm_turns *turns, struct gm_turns_user *user)
-{
-	if (user->destroys || user->sessions)
-		return;
-	HASH_DELETE(hh, turns->users, user);
-	DL_DELETE(turns->circle, user);
-	free(user);
 }
 
 static void turns_drop_session_if_idle(struct gm_turns_session *session)
@@ -102,10 +148,8 @@ void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk)
 	} else {
 		chunk->job.number = chunk->after_doomed ? turns->n_destroys : 0;
 		chunk->job.session = user ? turns_get_session(user, chunk->job.turn) : NULL;
-		if (user && !chunk->job.session) {
-			turns_drop_user_if_idle(turns, user);
+		if (!chunk->job.session)
 			chunk->job.user = NULL;
-		}
 	}
 
 	if (!chunk->job.user)
@@ -114,6 +158,8 @@ void gm_turns_add(struct gm_turns *turns, struct gm_chunk *chunk)
 		DL_APPEND2(user->destroys, chunk, job.prev, job.next);
 	else
 		DL_APPEND2(chunk->job.session->creates, chunk, job.prev, job.next);
+	if (chunk->job.user)
+		turns_settle_user(turns, user);
 }
 
 void gm_turns_remove(struct gm_turns *turns, struct gm_chunk *chunk)
@@ -132,14 +178,14 @@ void gm_turns_remove(struct gm_turns *turns, struct gm_chunk *chunk)
 		turns_drop_session_if_idle(session);
 	}
 	if (user)
-		turns_drop_user_if_idle(turns, user);
+		turns_settle_user(turns, user);
 	chunk->job.user = NULL;
 	chunk->job.session = NULL;
 	chunk->job.waits = false;
 	chunk->job.prev = chunk->job.next = NULL;
 }
 
-/* The job of the user whose turn it is, or the destruction that it has to wait for. */
+/* The job of this user, or the destruction that it has to wait for. */
 static struct gm_chunk *turns_pick(struct gm_turns *turns, struct gm_turns_user *user)
 {
 	if (user->destroys)
@@ -156,13 +202,22 @@ static struct gm_chunk *turns_pick(struct gm_turns *turns, struct gm_turns_user 
 
 struct gm_chunk *gm_turns_next(struct gm_turns *turns)
 {
-	struct gm_turns_user *user = turns->circle;
-	struct gm_chunk *chunk = turns->orphans;
+	struct gm_turns_user *user = turns->queue;
 
-	if (!chunk && user) {
-		DL_DELETE(turns->circle, user);
-		DL_APPEND(turns->circle, user);
-		chunk = turns_pick(turns, user);
-	}
-	return chunk;
+	if (user)
+		turns->virtual_ns = user->virtual_ns;
+	turns_forget_idle(turns);
+	if (turns->orphans)
+		return turns->orphans;
+	return user ? turns_pick(turns, user) : NULL;
+}
+
+void gm_turns_charge(struct gm_turns *turns, uid_t payer_uid, uint64_t ns)
+{
+	struct gm_turns_user *user = turns_find_user(turns, payer_uid);
+	if (!user)
+		return;
+	turns_lift_user(turns, user);
+	user->virtual_ns += ns;
+	turns_place_user(turns, user);
 }

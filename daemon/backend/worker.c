@@ -23,8 +23,8 @@
 /* How many results the loop takes before others have their turn. */
 #define GM_WORKER_RESULTS 2
 #define GM_WORKER_STACK   (1024 * 1024)
-/* How much of a chunk is freed before others have their turn. That takes a few milliseconds. */
-#define GM_WORKER_DISCARD (UINT64_C(16) << 20)
+/* Number of bytes of a chunk that are freed before others have their turn: about a millisecond. */
+#define GM_WORKER_DISCARD (UINT64_C(4) << 20)
 
 struct gm_job_queue {
 	struct gm_chunk *first, *last;
@@ -261,8 +261,11 @@ static void *worker_thread_main(void *arg)
 			if (!chunk->job.destroy)
 				gm_turns_remove(&worker->turns, chunk);
 			pthread_mutex_unlock(&worker->lock);
+			uint64_t began = gm_clock_ns();
 			bool through = worker_run_job(worker, chunk);
+			uint64_t took = gm_clock_ns() - began;
 			pthread_mutex_lock(&worker->lock);
+			gm_turns_charge(&worker->turns, chunk->payer_uid, took);
 			if (!through)
 				continue;
 			if (chunk->job.destroy)

@@ -21,18 +21,28 @@ static void add(size_t i, uid_t uid, uint64_t session, bool destroy)
 	gm_turns_add(&turns, &chunks[i]);
 }
 
-static struct gm_chunk *take(void)
+/* Does the next job, which takes so long. */
+static struct gm_chunk *take_for(uint64_t ns)
 {
 	struct gm_chunk *chunk = gm_turns_next(&turns);
-	if (chunk)
+	if (chunk) {
 		gm_turns_remove(&turns, chunk);
+		gm_turns_charge(&turns, chunk->payer_uid, ns);
+	}
 	return chunk;
+}
+
+/* Does a part of this job. */
+static void expect_part(size_t i)
+{
+	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[i]);
+	gm_turns_charge(&turns, chunks[i].payer_uid, 10);
 }
 
 static void expect(const size_t *order, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct gm_chunk *chunk = take();
+		struct gm_chunk *chunk = take_for(10);
 		ck_assert_ptr_nonnull(chunk);
 		ck_assert_uint_eq(chunk->id, order[i]);
 	}
@@ -46,7 +56,8 @@ static void teardown(void)
 {
 	ck_assert_ptr_null(gm_turns_next(&turns));
 	ck_assert_ptr_null(turns.users);
-	ck_assert_ptr_null(turns.circle);
+	ck_assert_ptr_null(turns.queue);
+	ck_assert_ptr_null(turns.idle);
 	ck_assert_ptr_null(turns.destroys);
 	ck_assert_ptr_null(turns.orphans);
 }
@@ -59,9 +70,78 @@ START_TEST(users_take_turns_whatever_they_want)
 		add(i, 1001, 7, true);
 	add(21, 1002, 8, false);
 	EXPECT(1, 11, 21, 2, 12, 3, 13);
-	/* A user who comes later waits for one job of each of the others. */
-	add(22, 1002, 8, false);
-	EXPECT(4, 14, 22, 5, 6);
+	EXPECT(4, 14, 5, 6);
+}
+END_TEST
+
+START_TEST(a_user_who_comes_later_waits_for_the_job_that_goes_on)
+{
+	for (size_t uid = 0; uid < 4; uid++)
+		for (size_t i = 0; i < 3; i++)
+			add(10 * uid + i + 1, 1000 + (uid_t)uid, uid + 1, false);
+	for (uint64_t ns = 10; ns < 14; ns++)
+		take_for(ns);
+
+	struct gm_chunk *going_on = gm_turns_next(&turns);
+	ck_assert_ptr_eq(going_on, &chunks[2]);
+	gm_turns_remove(&turns, going_on);
+	add(51, 1005, 9, false);
+	gm_turns_charge(&turns, going_on->payer_uid, 10);
+	EXPECT(51, 12, 22, 32, 3, 13, 23, 33);
+}
+END_TEST
+
+START_TEST(users_get_the_same_time_with_short_and_long_jobs)
+{
+	uint64_t ns[2] = {0, 0};
+	for (size_t i = 1; i <= 30; i++) {
+		add(i, 1000, 1, false);
+		add(30 + i, 1001, 2, false);
+	}
+	for (size_t i = 0; i < 33; i++) {
+		bool is_long = gm_turns_next(&turns)->payer_uid == 1000;
+		take_for(is_long ? 100 : 10);
+		ns[is_long] += is_long ? 100 : 10;
+	}
+	ck_assert_uint_eq(ns[true], 300);
+	ck_assert_uint_eq(ns[false], 300);
+	while (take_for(10))
+		;
+}
+END_TEST
+
+START_TEST(a_user_with_a_job_now_and_then_has_no_more_time_than_others)
+{
+	size_t next = 10, jobs = 0;
+	for (size_t i = 1; i <= 8; i++)
+		add(i, 1001, 2, false);
+	/* User 1000 has a job whenever it is asked for one, and never two. */
+	add(next++, 1000, 1, false);
+	for (size_t i = 0; i < 8; i++) {
+		struct gm_chunk *chunk =
+			take_for(gm_turns_next(&turns)->payer_uid == 1000 ? 40 : 10);
+		if (chunk->payer_uid == 1000) {
+			jobs++;
+			add(next++, 1000, 1, false);
+		}
+	}
+	ck_assert_uint_eq(jobs, 2);
+	while (take_for(10))
+		;
+}
+END_TEST
+
+START_TEST(nobody_saves_up_time)
+{
+	add(1, 1000, 1, false);
+	EXPECT(1);
+	for (size_t i = 11; i <= 16; i++)
+		add(i, 1001, 2, false);
+	EXPECT(11, 12, 13);
+	/* User 1000 wanted nothing meanwhile. */
+	for (size_t i = 2; i <= 4; i++)
+		add(i, 1000, 1, false);
+	EXPECT(2, 14, 3, 15, 4, 16);
 }
 END_TEST
 
@@ -72,11 +152,11 @@ START_TEST(a_job_that_is_not_through_keeps_its_place)
 	add(11, 1001, 2, true);
 	chunks[12].after_doomed = true;
 	add(12, 1001, 2, false);
-	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
+	expect_part(1);
 	EXPECT(11);
-	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
-	/* The creation waits for it, so it is the next one on that user's turn, too. */
-	ck_assert_ptr_eq(gm_turns_next(&turns), &chunks[1]);
+	expect_part(1);
+	/* The creation waits for it, hence it is the next one on that user's turn, too. */
+	expect_part(1);
 	EXPECT(1, 2, 12);
 	chunks[12].after_doomed = false;
 }
@@ -109,8 +189,8 @@ START_TEST(a_creation_that_needs_room_waits_for_what_was_doomed_before_it)
 	add(11, 1001, 2, false);
 	add(12, 1001, 2, false);
 	add(3, 1000, 1, true); /* after it: it does not wait for this */
-	/* On its turn the oldest destruction is done instead. */
-	EXPECT(1, 2, 3, 11, 12);
+	/* On its turn the oldest destruction is done instead, and user 1000 pays for it. */
+	EXPECT(1, 2, 11, 12, 3);
 }
 END_TEST
 
@@ -169,6 +249,10 @@ int main(void)
 	tcase_add_checked_fixture(tests, NULL, teardown);
 	tcase_add_test(tests, a_job_that_is_not_through_keeps_its_place);
 	tcase_add_test(tests, users_take_turns_whatever_they_want);
+	tcase_add_test(tests, a_user_who_comes_later_waits_for_the_job_that_goes_on);
+	tcase_add_test(tests, users_get_the_same_time_with_short_and_long_jobs);
+	tcase_add_test(tests, a_user_with_a_job_now_and_then_has_no_more_time_than_others);
+	tcase_add_test(tests, nobody_saves_up_time);
 	tcase_add_test(tests, the_sessions_of_a_user_take_turns);
 	tcase_add_test(tests, a_users_destructions_come_before_its_creations);
 	tcase_add_test(tests, a_creation_that_needs_room_waits_for_what_was_doomed_before_it);
