@@ -182,4 +182,6 @@ help() {
 	done
 }
 check "./bootstrap --help names each option without any package" help
+unread() { ! env -i PATH="$dir/bare" sh "$source/bootstrap" --help 2>&1 >/dev/full | grep -F 'install by other means'; }
+check "./bootstrap --help installs nothing, also if its text cannot be written" unread
 echo "1..$n"
