@@ -233,8 +233,8 @@ static int broker_start_front(struct gm_broker *broker)
 	const char *path =
 		broker->options->socket ? broker->options->socket : broker->config->socket;
 
-	return gm_front_open(
-		&broker->front, path, broker->config, gm_broker_config_admin_group(broker->config));
+	return gm_front_open(&broker->front, broker->options->passed, path, broker->config,
+		gm_broker_config_admin_group(broker->config));
 }
 
 static int broker_start_ids(struct gm_broker *broker)

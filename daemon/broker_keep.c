@@ -358,7 +358,7 @@ int gm_broker_keep_open(struct gm_broker *broker)
 			.path = path,
 			.program = broker_keep_program(program),
 			.wait_ms = GM_BROKER_KEEPER_MS,
-			.left = broker->front.left,
+			.left = broker->options->passed->left,
 		};
 		broker->keeper_is_ours = options.program;
 		r = gm_keep_open(
@@ -367,6 +367,39 @@ int gm_broker_keep_open(struct gm_broker *broker)
 	broker->serve.keep = broker->keep;
 	if (r < 0)
 		gm_log(GM_LOG_ERROR, "%s", why[0] ? why : strerror(-r));
+	return r;
+}
+
+int gm_broker_keep_forward(const struct gm_broker_options *options)
+{
+	const struct gm_service_passed *passed = options->passed;
+	char why[GM_ENDPOINT_WHY];
+	if (!passed->left || passed->left[0] < 0)
+		return 0;
+
+	GM_AUTO_FREE struct gm_broker *broker = calloc(1, sizeof(*broker));
+	int r = passed->socket < 0 ? -EDESTADDRREQ : broker ? uv_loop_init(&broker->loop) : -ENOMEM;
+	if (r == 0) {
+		broker->options = options;
+		r = gm_endpoint_adopt(&broker->front.endpoint, passed->socket, why);
+		if (r == 0)
+			r = gm_broker_keep_open(broker);
+		gm_broker_keep_close(broker);
+		while (uv_run(&broker->loop, UV_RUN_DEFAULT))
+			;
+		uv_loop_close(&broker->loop);
+	}
+
+	/* A ledger that this daemon cannot read is in the keeper all the same. A socket without a path has no keeper. */
+	if (r == -EPROTONOSUPPORT || r == 0)
+		r = passed->left[0] < 0 ? 0 : -EDESTADDRREQ;
+	if (r == 0)
+		gm_log(GM_LOG_NOTICE,
+			"the keeper has what clients hold; the next gpumemd that starts takes it over");
+	else
+		gm_log(GM_LOG_WARNING,
+			"the keeper does not have what clients hold (%s); systemd keeps it while gpumemd is restarted: do not stop gpumemd before gpumemctl doctor shows a keeper; see gpumem-keeper(8)",
+			strerror(-r));
 	return r;
 }
 
@@ -593,7 +626,7 @@ void gm_broker_keep_leave(struct gm_broker *broker)
 	int r = broker->keeper_is_ours ? -ENOTCONN : gm_keep_leave(broker->keep);
 	if (r == 0)
 		gm_log(GM_LOG_WARNING,
-			"no keeper took what clients hold in time; systemd has it, and gives it to the next gpumemd if this is a restart; it is lost if that one does not start, for example because of a mistake in its configuration: see gpumem-keeper(8)");
+			"no keeper took what clients hold in time; systemd has it, and gives it to the next gpumemd if this is a restart: do not stop gpumemd before gpumemctl status shows a keeper; see gpumem-keeper(8)");
 	else if (r == -ENOTCONN)
 		gm_log(GM_LOG_ERROR,
 			"no keeper took what clients hold in time: it is given up; see gpumem-keeper(8)");

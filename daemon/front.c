@@ -2,12 +2,11 @@
 /* The two sockets. */
 #include "daemon/front.h"
 
-#include <stdlib.h>
+#include <errno.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "daemon/serve/dispatch.h"
-#include "daemon/service.h"
 
 static void front_open_admin(struct gm_front *front, int passed, gid_t admin_group)
 {
@@ -28,20 +27,20 @@ static void front_open_admin(struct gm_front *front, int passed, gid_t admin_gro
 			why);
 }
 
-int gm_front_open(
-	struct gm_front *front, const char *path, const struct gm_config *config, gid_t admin_group)
+int gm_front_open(struct gm_front *front, const struct gm_service_passed *passed, const char *path,
+	const struct gm_config *config, gid_t admin_group)
 {
 	char why[GM_ENDPOINT_WHY] = "";
-	int socket, admin_socket;
-	int r = gm_service_listen_sockets(&socket, &admin_socket, &front->left);
-	if (r < 0) {
+	int r;
+
+	if (passed->unclear) {
 		gm_log(GM_LOG_ERROR,
 			"socket activation: the service manager must pass exactly one listening SOCK_SEQPACKET socket, and at most one for administrators");
-		return r;
+		return -EINVAL;
 	}
 
-	if (r > 0)
-		r = gm_endpoint_adopt(&front->endpoint, socket, why);
+	if (passed->socket >= 0)
+		r = gm_endpoint_adopt(&front->endpoint, passed->socket, why);
 	else
 		r = gm_endpoint_open(
 			&front->endpoint, path, config->socket_mode, config->socket_group, why);
@@ -51,7 +50,7 @@ int gm_front_open(
 	}
 
 	front->open = true;
-	front_open_admin(front, admin_socket, admin_group);
+	front_open_admin(front, passed->admin_socket, admin_group);
 	return 0;
 }
 
@@ -100,6 +99,4 @@ void gm_front_close(struct gm_front *front)
 	if (front->open)
 		gm_endpoint_close(&front->endpoint);
 	front->admin_open = front->open = false;
-	free(front->left);
-	front->left = NULL;
 }

@@ -8,6 +8,7 @@
 #include "daemon/net/endpoint.h"
 #include "daemon/net/listener.h"
 #include "daemon/serve/serve.h"
+#include "daemon/service.h"
 
 /*
  * Where the daemon can be reached: the socket for everybody, and beside it the administrators' own,
@@ -18,13 +19,12 @@ struct gm_front {
 	struct gm_endpoint endpoint, admin_endpoint;
 	bool open, admin_open;
 	struct gm_listener *listener, *admin_listener;
-	int *left; /* of the unit's store, up to -1 (gm_service_listen_sockets()); NULL: nothing */
 };
 
-/* Opens the sockets. path "": the default. admin_group -1: there is none. On error, logs why and
- * returns a negative errno. */
-int gm_front_open(struct gm_front *front, const char *path, const struct gm_config *config,
-	gid_t admin_group);
+/* Opens the sockets, or takes those that the service manager passed. path "": the default. admin_group -1: there is none. On
+ * error, logs why and returns a negative errno. */
+int gm_front_open(struct gm_front *front, const struct gm_service_passed *passed, const char *path,
+	const struct gm_config *config, gid_t admin_group);
 /* Accepts connections from now on. serve must outlive the front. */
 int gm_front_listen(struct gm_front *front, struct gm_hub *hub, struct gm_serve *serve);
 void gm_front_set_bounds(struct gm_front *front, const struct gm_config *config);

@@ -138,26 +138,20 @@ static void suggest_option(const char *word)
 	fputs("See 'gpumemd --help'.\n", stderr);
 }
 
-int main(int argc, char **argv)
+/* Runs the daemon, or does what else the command line says. Returns the exit status. */
+static int run(int argc, char **argv, struct gm_broker_options *options)
 {
-	struct gm_broker_options options = {NULL, NULL, NULL};
-	int opened = open_standard_files();
-	if (opened < 0) {
-		fprintf(stderr, "gpumemd: cannot open /dev/null: %s\n", strerror(-opened));
-		return EXIT_FAILURE;
-	}
-
 	bool check = false;
 	for (int c; (c = getopt_long(argc, argv, "c:s:b:fvh", long_options, NULL)) != -1;) {
 		switch (c) {
 		case 'c':
-			options.config_path = optarg;
+			options->config_path = optarg;
 			break;
 		case 's':
-			options.socket = optarg;
+			options->socket = optarg;
 			break;
 		case 'b':
-			options.backend = optarg;
+			options->backend = optarg;
 			break;
 		case CHECK_CONFIG:
 			check = true;
@@ -184,43 +178,37 @@ int main(int argc, char **argv)
 		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
-	if (options.socket && !*options.socket) {
+	if (options->socket && !*options->socket) {
 		fputs("gpumemd: --socket needs a path\n", stderr);
 		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 
 	char why[GM_CONFIG_WHY_BYTES];
-	if (options.backend && !is_backend(options.backend, why)) {
+	if (options->backend && !is_backend(options->backend, why)) {
 		fprintf(stderr, "gpumemd: --backend: %s\n", why);
 		fputs("See 'gpumemd --help'.\n", stderr);
 		return EXIT_USAGE;
 	}
 
 	const struct gm_config_known known = {
-		.backend = options.backend,
-		.listens = !options.socket && !gm_service_passes_sockets(),
+		.backend = options->backend,
+		.listens = !options->socket && options->passed->socket < 0 &&
+			   !options->passed->unclear,
 	};
 	if (check)
-		return check_config(options.config_path, &known);
+		return check_config(options->config_path, &known);
 	struct gm_config *config = NULL;
 	char *error = NULL;
-	if (gm_config_load_for(options.config_path, &known, &config, &error) < 0) {
+	if (gm_config_load_for(options->config_path, &known, &config, &error) < 0) {
 		/* The same words as those of a check, which also looks at the devices. */
-		if (check_config(options.config_path, &known) == EXIT_SUCCESS)
+		if (check_config(options->config_path, &known) == EXIT_SUCCESS)
 			complain(error);
 		gm_service_failed(error);
 		free(error);
 		return GM_BROKER_EXIT_CONFIG;
 	}
 
-	gm_service_init_log();
-	signal(SIGPIPE, SIG_IGN);
-	/* The kernel sends it when a lease is broken; see common/system/memfd.h. */
-	signal(SIGIO, SIG_IGN);
-	/* A memfd that would pass RLIMIT_FSIZE: the call fails with EFBIG, which is handled. */
-	signal(SIGXFSZ, SIG_IGN);
-	raise_fd_limit();
 	int r = gm_log_thread_start();
 	if (r < 0) {
 		fprintf(stderr, "gpumemd: cannot start the thread that writes the log: %s\n",
@@ -232,9 +220,37 @@ int main(int argc, char **argv)
 	if (!gm_memfd_can_tell())
 		gm_log(GM_LOG_WARNING,
 			"this kernel does not tell who has memory open, so memory that a process keeps after its client returned it is not noticed");
-	r = gm_broker_run(&options, config);
+	r = gm_broker_run(options, config);
 	gm_log_thread_stop();
 	if (r < 0)
 		gm_service_failed(NULL);
 	return gm_broker_exit_status(r);
+}
+
+int main(int argc, char **argv)
+{
+	int r = open_standard_files();
+	if (r < 0) {
+		fprintf(stderr, "gpumemd: cannot open /dev/null: %s\n", strerror(-r));
+		return EXIT_FAILURE;
+	}
+
+	gm_service_init_log();
+	signal(SIGPIPE, SIG_IGN);
+	/* The kernel sends it when a lease is broken; see common/system/memfd.h. */
+	signal(SIGIO, SIG_IGN);
+	/* A memfd that would pass RLIMIT_FSIZE: the call fails with EFBIG, which is handled. */
+	signal(SIGXFSZ, SIG_IGN);
+	raise_fd_limit();
+
+	struct gm_service_passed passed;
+	gm_service_take_passed(&passed);
+	struct gm_broker_options options = {.passed = &passed};
+	int status = run(argc, argv, &options);
+	/* After these, systemd does not start the daemon again, and closes what it has stored. */
+	if ((status == EXIT_USAGE || status == GM_BROKER_EXIT_CONFIG) &&
+		gm_broker_keep_forward(&options) < 0)
+		status = EXIT_FAILURE;
+	free(passed.left);
+	return status;
 }

@@ -64,9 +64,8 @@ void gm_service_init_log(void)
 		gm_log_set_sink(service_to_journal);
 }
 
-/* Finds the sockets by their units' names; the one for all is else the only one. Returns 1, 0 or
- * -EINVAL. */
-static int service_find_sockets(char *const *names, int n, int *ret_socket, int *ret_admin_socket)
+/* Finds the sockets by their units' names; the one for all is else the only one. Returns -EINVAL if that is unclear. */
+static int service_find_sockets(char *const *names, int n, struct gm_service_passed *passed)
 {
 	int named = -1, alike = -1, admin = -1;
 	bool several = false, wrong = false;
@@ -92,27 +91,26 @@ static int service_find_sockets(char *const *names, int n, int *ret_socket, int 
 	if (named < 0 && (several || wrong || (admin >= 0 && alike < 0)))
 		return -EINVAL;
 
-	*ret_socket = named >= 0 ? named : alike;
-	*ret_admin_socket = admin;
-	return *ret_socket >= 0;
+	passed->socket = named >= 0 ? named : alike;
+	passed->admin_socket = admin;
+	return 0;
 }
 
 /* Sets aside what the daemon before left in the unit's store. Closes other descriptors from there, which another version may have
  * left; systemd has copies. */
-static void service_sort_others(
-	char *const *names, int n, int socket, int admin_socket, int **ret_left)
+static void service_sort_others(char *const *names, int n, struct gm_service_passed *passed)
 {
 	const char *first = NULL;
 	int closed = 0, n_left = 0;
 	int *left = calloc((size_t)n + 1, sizeof(*left));
 	for (int i = 0; i < n; i++) {
 		int fd = SD_LISTEN_FDS_START + i;
-		if (fd == socket || fd == admin_socket)
-			continue;
 		if (left && strcmp(names[i], GM_KEEPER_STORE_NAME) == 0) {
 			left[n_left++] = fd;
 			continue;
 		}
+		if (passed->unclear || fd == passed->socket || fd == passed->admin_socket)
+			continue;
 		first = first ? first : names[i];
 		close(fd);
 		closed++;
@@ -123,30 +121,21 @@ static void service_sort_others(
 			closed, closed == 1 ? "" : "s", first);
 	if (left)
 		left[n_left] = -1;
-	*ret_left = left;
+	passed->left = left;
 }
 
-bool gm_service_passes_sockets(void)
-{
-	return sd_listen_fds(0) > 0;
-}
-
-int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_left)
+void gm_service_take_passed(struct gm_service_passed *ret)
 {
 	char **names = NULL;
-
-	*ret_socket = *ret_admin_socket = -1;
-	*ret_left = NULL;
 	int n = sd_listen_fds_with_names(1, &names);
-	if (n <= 0)
-		return n;
-	int r = service_find_sockets(names, n, ret_socket, ret_admin_socket);
-	if (r >= 0)
-		service_sort_others(names, n, *ret_socket, *ret_admin_socket, ret_left);
+
+	*ret = (struct gm_service_passed){.socket = -1, .admin_socket = -1};
+	ret->unclear = n < 0 || service_find_sockets(names, n, ret) < 0;
+	if (n > 0)
+		service_sort_others(names, n, ret);
 	for (int i = 0; i < n; i++)
 		free(names[i]);
 	free(names);
-	return r;
 }
 
 /* Tells the service manager something, unless that would have to wait: sd_notify() waits while the manager does not

@@ -11,17 +11,19 @@
 /* Sends log lines with their fields to the journal, if stderr goes there. */
 void gm_service_init_log(void);
 
-/* Whether the service manager passed descriptors. Leaves them, and the variables about them. */
-bool gm_service_passes_sockets(void);
+/* Descriptors that the service manager passed. */
+struct gm_service_passed {
+	int socket, admin_socket; /* CLOEXEC, and listening SOCK_SEQPACKET Unix sockets; -1: none */
+	bool unclear;             /* several sockets, or one of another kind */
+	/* From the unit's store, where the previous daemon left them (keeper_store.h), up to -1; NULL: none. The caller frees it. */
+	int *left;
+};
 /*
- * Finds the sockets that socket activation passed: that of gpumemd.socket, or else the only one that
- * listens, and that of the unit whose name ends in -admin.socket (-1: none). They are CLOEXEC, and listening
- * SOCK_SEQPACKET Unix sockets. Returns 1 and the sockets; 0 if none was passed; or -EINVAL if there
- * are several, or one of another kind. ret_left are the descriptors that the daemon before left in the store of the unit
- * (keeper_store.h): an array that ends with -1, which the caller frees, or NULL. Closes every other descriptor that was passed,
- * from an fd store, and logs that.
+ * Takes the descriptors that were passed. The socket is that of gpumemd.socket, or else the only one that listens. The
+ * administrators' is that of the unit whose name ends in -admin.socket. Closes every other descriptor of an fd store, and logs
+ * that.
  */
-int gm_service_listen_sockets(int *ret_socket, int *ret_admin_socket, int **ret_left);
+void gm_service_take_passed(struct gm_service_passed *ret);
 
 /* None of these waits for the manager. Returns false if the manager has not read earlier messages: then it must be
  * told again later, or it would wait for that for ever. */

@@ -16,6 +16,8 @@ tests=(
 	the_keeper_and_then_the_daemon_is_killed
 	a_keeper_that_is_killed_and_then_the_daemon_stops
 	a_keeper_that_is_killed_and_then_the_daemon_restarts
+	a_keeper_that_is_killed_and_then_a_daemon_that_refuses_its_configuration
+	a_daemon_that_refuses_its_configuration_while_no_keeper_starts
 	thousands_of_descriptors_outlive_the_keeper
 	nothing_is_left_in_the_store
 	stopping_the_keeper_gives_up_everything
@@ -93,6 +95,38 @@ end_daemon() {
 }
 a_keeper_that_is_killed_and_then_the_daemon_restarts() { rounds_of kill_keeper "systemctl restart gpumemd"; }
 a_keeper_that_is_killed_and_then_the_daemon_stops() { rounds_of kill_keeper end_daemon; }
+
+# The daemon that refuses its configuration is the only one that gets what the daemon before has left.
+restart_refused() {
+	local from
+	from=$(next_line events)
+	configure '[gpumemd]\ntrust = everybody\n'
+	systemctl restart gpumemd 2>/dev/null && { echo "it started" >&2; return 1; }
+	await events "$from" '^ended exit-code exited 78' >/dev/null
+}
+# The worker's connection may have begun another start, with the configuration of before, whose failure the first command reports.
+start_mended() {
+	configure '' && systemctl reset-failed gpumemd && { systemctl start gpumemd 2>/dev/null || systemctl start gpumemd; }
+}
+a_keeper_that_is_killed_and_then_a_daemon_that_refuses_its_configuration() { rounds_of kill_keeper restart_refused start_mended; }
+
+# The daemon is started again and again until a keeper has everything. The keeper then closes what no process needs.
+a_daemon_that_refuses_its_configuration_while_no_keeper_starts() {
+	local from log_from status=0
+	hold 64997 4 || { cat held.64997 >&2; return 1; }
+	from=$(next_line events) log_from=$(next_line log)
+	mv bin/gpumem-keeper . && kill_keeper && configure '[gpumemd]\ntrust = everybody\n' || return 1
+	systemctl restart gpumemd 2>/dev/null && { echo "it started" >&2; status=1; }
+	await log "$log_from" 'the keeper does not have what clients hold .* systemd keeps it' >/dev/null &&
+		await events "$from" '^ended exit-code exited 1$' >/dev/null || status=1
+	mv gpumem-keeper bin/
+	await events "$from" '^ended exit-code exited 78' >/dev/null || status=1
+	log_from=$(next_line log)
+	let_go
+	await log "$log_from" 'closed .* that no process needs any more; there is no daemon' >/dev/null || status=1
+	start_mended && check_guard && settles_at 16 || status=1
+	return "$status"
+}
 
 as_daemon() { prlimit --nofile="$(most_files)" setpriv --reuid gpumemd --regid gpumemd --clear-groups systemd_worker "$@"; }
 thousands_of_descriptors_outlive_the_keeper() {

@@ -64,26 +64,36 @@ static void manager_read(struct manager *manager)
 	}
 }
 
+/* Passes all that is stored to this process, and a socket if it is not -1. */
+static void manager_pass(const struct manager *manager, int socket)
+{
+	char pid[32], n[32], names[STORED_MOST * 8 + 8] = "socket";
+	int fds[STORED_MOST + 1], first = socket < 0, count = manager->n + 1;
+	fds[0] = fcntl(socket, F_DUPFD, 100);
+	for (int i = 0; i < manager->n; i++) {
+		strcat(names, ":items");
+		fds[i + 1] = fcntl(manager->stored[i], F_DUPFD, 100);
+	}
+	for (int i = first; i < count; i++)
+		dup2(fds[i], 3 + i - first);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	snprintf(n, sizeof(n), "%d", count - first);
+	setenv("NOTIFY_SOCKET", manager->notify, 1);
+	if (count > first) {
+		setenv("LISTEN_PID", pid, 1);
+		setenv("LISTEN_FDS", n, 1);
+		setenv("LISTEN_FDNAMES", names + (first ? strlen("socket:") : 0), 1);
+	}
+}
+
 /* Starts a keeper with all that is stored. option, if not NULL, is another argument. */
 static pid_t manager_start(struct manager *manager, const char *option)
 {
-	char pid[32], n[32], names[STORED_MOST * 8] = "";
 	pid_t child = fork();
 	ck_assert_int_ge(child, 0);
 	if (child > 0)
 		return child;
-	for (int i = 0; i < manager->n; i++) {
-		strcat(names, i ? ":items" : "items");
-		dup2(fcntl(manager->stored[i], F_DUPFD, 100), 3 + i);
-	}
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	snprintf(n, sizeof(n), "%d", manager->n);
-	setenv("NOTIFY_SOCKET", manager->notify, 1);
-	if (manager->n) {
-		setenv("LISTEN_PID", pid, 1);
-		setenv("LISTEN_FDS", n, 1);
-		setenv("LISTEN_FDNAMES", names, 1);
-	}
+	manager_pass(manager, -1);
 	execl(world_keeper(), "gpumem-keeper", "--socket", manager->path, option, NULL);
 	_exit(99);
 }
@@ -101,18 +111,24 @@ static pid_t manager_start_ready(struct manager *manager)
 	return keeper;
 }
 
-/* Reads notifications until the process has ended well. */
-static void manager_await_end(struct manager *manager, pid_t keeper)
+/* Reads notifications until the process has ended. Returns its exit status. */
+static int manager_await_status(struct manager *manager, pid_t process)
 {
 	int status;
 	struct pollfd p[] = {{.fd = manager->socket, .events = POLLIN},
-		{.fd = world_pidfd(keeper), .events = POLLIN}};
+		{.fd = world_pidfd(process), .events = POLLIN}};
 	while (poll(p, 2, -1) > 0 && !(p[1].revents && !p[0].revents))
 		if (p[0].revents)
 			manager_read(manager);
 	close(p[1].fd);
-	ck_assert_int_eq(waitpid(keeper, &status, 0), keeper);
-	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(waitpid(process, &status, 0), process);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void manager_await_end(struct manager *manager, pid_t process)
+{
+	ck_assert_int_eq(manager_await_status(manager, process), 0);
 }
 
 static void manager_deinit(struct manager *manager)
@@ -261,11 +277,27 @@ static void service_take_stored(struct manager *manager, int left[STORED_MOST + 
 	manager->n = 0;
 }
 
+/* Opens the keeper as the next daemon, and finds what service_start_daemon() left. */
+static void service_expect_left(const struct manager *manager)
+{
+	struct keep_world world;
+	service_open(&world, manager);
+	for (uint64_t id = 1; id <= ITEMS; id++) {
+		int fd = -1, r = gm_keep_claim(world.keep, GM_KEEP_CHUNK, id, &fd);
+		ck_assert_int_eq(r, id == 7 ? -ENOENT : 0);
+		if (r == 0)
+			ck_assert_uint_eq(world_content(fd), id);
+		if (r == 0)
+			close(fd);
+	}
+	world_close(&world, false);
+}
+
 START_TEST(the_next_daemon_gives_the_keeper_what_the_one_before_left)
 {
 	struct manager manager;
 	struct keep_world world;
-	int left[STORED_MOST + 1], fd = -1;
+	int left[STORED_MOST + 1];
 	manager_init(&manager);
 	pid_t keeper = manager_start_ready(&manager);
 	manager_await_end(&manager, service_start_daemon(&manager, keeper));
@@ -285,16 +317,7 @@ START_TEST(the_next_daemon_gives_the_keeper_what_the_one_before_left)
 	/* It dies before its loop has turned once. The keeper has everything by then. */
 	world_close(&world, false);
 
-	service_open(&world, &manager);
-	for (uint64_t id = 1; id <= ITEMS; id++) {
-		r = gm_keep_claim(world.keep, GM_KEEP_CHUNK, id, &fd);
-		ck_assert_int_eq(r, id == 7 ? -ENOENT : 0);
-		if (r == 0)
-			ck_assert_uint_eq(world_content(fd), id);
-		if (r == 0)
-			close(fd);
-	}
-	world_close(&world, false);
+	service_expect_left(&manager);
 	kill(keeper, SIGKILL);
 	waitpid(keeper, NULL, 0);
 	manager_deinit(&manager);
@@ -375,6 +398,85 @@ START_TEST(a_keeper_that_dies_while_it_is_given_what_was_left_loses_nothing)
 	world_close(&world, false);
 	kill(keeper, SIGKILL);
 	waitpid(keeper, NULL, 0);
+	manager_deinit(&manager);
+}
+END_TEST
+
+/* ---- a daemon that does not start */
+
+/* Runs gpumemd with this argument, with all that is stored, and with the socket if it is not -1. Returns its exit status. */
+static int service_refuse(struct manager *manager, int socket, const char *argument)
+{
+	char path[4096];
+	const char *build = getenv("top_builddir");
+	snprintf(path, sizeof(path), "%s/daemon/gpumemd", build ? build : ".");
+	fflush(NULL);
+	pid_t daemon = fork();
+	ck_assert_int_ge(daemon, 0);
+	if (daemon == 0) {
+		manager_pass(manager, socket);
+		setenv("GPUMEM_KEEPER", "service", 1);
+		execl(path, "gpumemd", argument, NULL);
+		_exit(99);
+	}
+	manager->removed = false;
+	return manager_await_status(manager, daemon);
+}
+
+/* Listens where clients look for the daemon of this keeper. */
+static int service_listen(const struct manager *manager)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.90s/socket", manager->folder);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	return fd;
+}
+
+/* Neither does the service manager start a daemon again after these, and it empties its store then. */
+static const struct {
+	const char *argument;
+	int status;
+} refusals[] = {{"--config=/nowhere/gpumemd.conf", 78}, {"--nosuchoption", 2}};
+
+START_TEST(a_daemon_that_is_not_started_again_gives_the_keeper_what_was_left)
+{
+	struct manager manager;
+	int left[STORED_MOST + 1];
+	manager_init(&manager);
+	pid_t keeper = manager_start_ready(&manager);
+	manager_await_end(&manager, service_start_daemon(&manager, keeper));
+	ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+	ck_assert_int_gt(manager.n, 0);
+	int socket = service_listen(&manager), n = manager.n;
+
+	/* Nobody says where the keeper is. */
+	ck_assert_int_eq(service_refuse(&manager, -1, refusals[_i].argument), 1);
+	ck_assert(!manager.removed);
+
+	/* A keeper dies in the middle. */
+	keeper = service_start_dying(manager.path);
+	ck_assert_int_eq(service_refuse(&manager, socket, refusals[_i].argument), 1);
+	ck_assert(manager.removed);
+	ck_assert_int_eq(waitpid(keeper, NULL, 0), keeper);
+	ck_assert_int_gt(manager.n, n);
+	for (int i = 0; i < n; i++)
+		close(manager.stored[i]);
+	manager.n -= n;
+	memmove(manager.stored, manager.stored + n, (size_t)manager.n * sizeof(int));
+
+	service_take_stored(&manager, left);
+	keeper = manager_start_ready(&manager);
+	for (; left[manager.n] >= 0; manager.n++)
+		manager.stored[manager.n] = left[manager.n];
+	ck_assert_int_eq(
+		service_refuse(&manager, socket, refusals[_i].argument), refusals[_i].status);
+	ck_assert(manager.removed);
+	service_expect_left(&manager);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	close(socket);
 	manager_deinit(&manager);
 }
 END_TEST
@@ -501,6 +603,9 @@ int main(void)
 	tcase_add_test(tcase, what_is_closed_while_the_keeper_restarts_is_closed_in_the_next_one);
 	tcase_add_test(tcase, the_next_daemon_gives_the_keeper_what_the_one_before_left);
 	tcase_add_test(tcase, a_keeper_that_dies_while_it_is_given_what_was_left_loses_nothing);
+	tcase_add_loop_test(tcase,
+		a_daemon_that_is_not_started_again_gives_the_keeper_what_was_left, 0,
+		sizeof(refusals) / sizeof(refusals[0]));
 	tcase_add_test(tcase, only_what_this_user_made_is_taken);
 	tcase_add_test(tcase, what_a_keeper_of_version_1_holds_is_handed_over);
 	tcase_add_test(tcase, a_keeper_that_leaves_its_items_itself_is_not_asked);
