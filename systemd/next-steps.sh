@@ -1,8 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Says what to do after make install. The folders are in the environment: prefix, bindir, libdir, pythondir,
-# sysconfdir, units.
+# sysconfdir, units; and DESTDIR, if the installation is staged: nothing runs from there.
 set -eu
+
+if [ -n "${DESTDIR-}" ]; then
+	cat <<STAGED
+
+gpumemd is staged in $DESTDIR, for the prefix $prefix. Nothing can be started from there: make a package of these
+files, or copy them to / on the machine that is to run gpumemd. Then: man gpumemd
+STAGED
+	exit
+fi
 
 printf '\ngpumemd is installed below %s. What to do next:\n' "$prefix"
 case $prefix in

@@ -23,13 +23,12 @@ bindir=$(folder bindir) mandir=$(folder mandir) docdir=$(folder docdir) sysconfd
 unitdir=$(folder systemdsystemunitdir) userunitdir=$(folder systemduserunitdir) prefix=$(folder prefix)
 conf=$root$sysconfdir/gpumemd/gpumemd.conf
 
-next_steps() { tail -n 20 "$dir/log" | grep -qxF "  systemctl --user enable --now gpumemd.socket gpumemd.service" && tail -n 1 "$dir/log" | grep -q "gpumemctl status"; }
-check "make install ends with what to do next" next_steps
-next_steps_conf() {
-	local said
-	said=$(prefix=/usr bindir=/usr/bin libdir=/usr/lib pythondir='' sysconfdir=/opt/conf units=/usr/share/systemd/user sh "$source/systemd/next-steps.sh") &&
-		[[ $said == *"its settings in /opt/conf/gpumemd/gpumemd.conf:"* ]] && [[ $said != *" /etc/"* ]] || { echo "$said"; return 1; }
-}
+staged() { tail -n 4 "$dir/log" | grep -qF "gpumemd is staged in $root, for the prefix $prefix." && ! grep -E 'systemctl|systemd-(sysusers|tmpfiles)|ldconfig|gpumemd &' "$dir/log"; }
+check "make install with DESTDIR says that the files are staged, and asks nobody to start services" staged
+next_steps() { prefix=/usr bindir=/usr/bin libdir=/usr/lib pythondir='' sysconfdir=/opt/conf units=/usr/share/systemd/user sh "$source/systemd/next-steps.sh" >"$dir/steps"; }
+next_steps_end() { next_steps && grep -qxF "  systemctl --user enable --now gpumemd.socket gpumemd.service" "$dir/steps" && tail -n 1 "$dir/steps" | grep -q "gpumemctl status"; }
+check "without, it ends with what to do next" next_steps_end
+next_steps_conf() { grep -qF "its settings in /opt/conf/gpumemd/gpumemd.conf:" "$dir/steps" && ! grep -F ' /etc/' "$dir/steps"; }
 check "and names the folder of the configuration that configure was told" next_steps_conf
 # The folder of a prefix that is not the system's has only an example for the user: the daemon reads /etc.
 reads_conf() { grep -qaF "$(folder system_sysconfdir)/gpumemd/gpumemd.conf" "$root$bindir/gpumemd"; }
