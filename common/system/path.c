@@ -40,9 +40,11 @@ int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 	return 0;
 }
 
+static const char not_there[] = "not there";
+
 static const char *path_why_not_found(void)
 {
-	return errno == EACCES || errno == EPERM ? "not permitted" : "not there";
+	return errno == EACCES || errno == EPERM ? "not permitted" : not_there;
 }
 
 /* Why the socket is not used, or NULL: the socket or its keeper's must exist, in a folder that only the user or root can
@@ -68,14 +70,39 @@ static const char *path_objection(const char *path, uid_t uid)
 	return gm_path_keeper_socket(path, folder) == 0 && lstat(folder, &st) == 0 ? NULL : why;
 }
 
+/*
+ * Writes a place where a user's own daemon may listen. Returns -ENOENT past the last one. The first place is that of a daemon
+ * with this environment. The others are those of a login session and of a process without one: su, cron and ssh
+ * give a process another XDG_RUNTIME_DIR than the user's daemon has, or none.
+ */
+static int path_user_place(uid_t uid, unsigned place, char path[GM_PATH_BYTES])
+{
+	switch (place) {
+	case 0:
+		return gm_path_user_socket(uid, path);
+	case 1:
+		return path_fits(snprintf(
+			path, GM_PATH_BYTES, "/run/user/%lu/gpumemd/socket", (unsigned long)uid));
+	case 2:
+		return path_fits(snprintf(
+			path, GM_PATH_BYTES, "/tmp/gpumemd-%lu/socket", (unsigned long)uid));
+	default:
+		return -ENOENT;
+	}
+}
+
 bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES])
 {
 	char users[GM_PATH_BYTES];
+	int r;
 
-	if (gm_path_user_socket(uid, users) < 0 || path_objection(users, uid))
-		return false;
-	strcpy(path, users);
-	return true;
+	for (unsigned i = 0; (r = path_user_place(uid, i, users)) != -ENOENT; i++) {
+		if (r < 0 || path_objection(users, uid))
+			continue;
+		strcpy(path, users);
+		return true;
+	}
+	return false;
 }
 
 static const char users_daemon[] = "the user's daemon", systems_daemon[] = "the system's daemon";
@@ -102,9 +129,28 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why)
 	return 0;
 }
 
+/* Adds the places of a user's socket: the first one, and of the others those where there is something that is not used. */
+static void path_say_user_places(uid_t uid, char text[GM_PATH_OTHER_BYTES])
+{
+	char path[GM_PATH_BYTES], first[GM_PATH_BYTES] = "";
+	size_t n = 0;
+	int r;
+
+	for (unsigned i = 0; (r = path_user_place(uid, i, path)) != -ENOENT; i++) {
+		const char *objection = r < 0 ? not_there : path_objection(path, uid);
+
+		if (r < 0 || (i > 0 && (objection == not_there || !strcmp(path, first))))
+			continue;
+		if (i == 0)
+			strcpy(first, path);
+		n += (size_t)snprintf(text + n, GM_PATH_OTHER_BYTES - n, "; %s %.*s (%s): %s",
+			n ? "and at" : "also looked at", GM_LIMIT_SOCKET_PATH_BYTES, path,
+			users_daemon, objection ? objection : "there only now, try again");
+	}
+}
+
 const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES])
 {
-	char users[GM_PATH_BYTES];
 	struct stat st;
 
 	*text = '\0';
@@ -114,12 +160,8 @@ const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES])
 			lstat(GM_SYSTEM_SOCKET, &st) == 0
 				? "not tried, set GPUMEM_SOCKET to this path to use it"
 				: path_why_not_found());
-	} else if (!strcmp(why, systems_daemon) && gm_path_user_socket(geteuid(), users) == 0) {
-		const char *objection = path_objection(users, geteuid());
-
-		snprintf(text, GM_PATH_OTHER_BYTES, "; also looked at %.*s (%s): %s",
-			GM_LIMIT_SOCKET_PATH_BYTES, users, users_daemon,
-			objection ? objection : "there only now, try again");
+	} else if (!strcmp(why, systems_daemon)) {
+		path_say_user_places(geteuid(), text);
 	}
 	return text;
 }

@@ -15,20 +15,22 @@
 #define GM_PATH_BYTES    4096
 
 /*
- * The socket of a user's own daemon: $XDG_RUNTIME_DIR/gpumemd/socket, or /tmp/gpumemd-UID/socket if
+ * The socket where a user's own daemon listens: $XDG_RUNTIME_DIR/gpumemd/socket, or /tmp/gpumemd-UID/socket if
  * that variable is not set. Creates nothing. Returns -ENAMETOOLONG if the path does not fit.
  */
 int gm_path_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*
- * Whether there is a socket of the user's own daemon that can be trusted: its folder belongs to the
- * user or to root, and nobody else can write there. A daemon that restarts may have removed its socket: that of its
- * keeper counts as well. If so, fills in path.
+ * Returns whether there is a socket of the user's own daemon that can be trusted: its folder belongs to the
+ * user or to root, and nobody else can write there. Looks at gm_path_user_socket() first, then at
+ * /run/user/UID/gpumemd/socket and /tmp/gpumemd-UID/socket: the daemon may have been started with another
+ * XDG_RUNTIME_DIR. A daemon that restarts may have removed its socket: that of its keeper counts as well. If so, fills
+ * in path.
  */
 bool gm_path_find_user_socket(uid_t uid, char path[GM_PATH_BYTES]);
 /*
  * The socket that a client uses by default. The first of these that applies:
  *   1. $GPUMEM_SOCKET;
- *   2. the user's socket, if it exists and its folder belongs to the user or to root;
+ *   2. the user's socket: see gm_path_find_user_socket();
  *   3. the system's socket.
  * *ret_why names the choice for messages: "GPUMEM_SOCKET", "the user's daemon" or "the system's
  * daemon".
@@ -39,7 +41,7 @@ int gm_path_client_socket(char path[GM_PATH_BYTES], const char **ret_why);
  * with the other one of the two, the user's and the system's. "; also looked at /run/user/7/gpumemd/socket (the user's daemon): not
  * there". Empty if the choice was neither. Returns text.
  */
-#define GM_PATH_OTHER_BYTES 256
+#define GM_PATH_OTHER_BYTES 512
 const char *gm_path_other(const char *why, char text[GM_PATH_OTHER_BYTES]);
 /*
  * The administrators' socket of the daemon that listens on `socket`: "admin" in the same folder if

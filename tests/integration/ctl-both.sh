@@ -40,6 +40,16 @@ check "the user's daemon comes first, and the other one is named" all "says '$us
 run 0 status --json
 check "for programs, too" all "is pid ${pid[user]}" "is which user" "is others.# 1" "is others.0.which system" \
 	"is others.0.socket $systems" "is others.0.pid ${pid[system]}" "is others.0.state running"
+# A login session has this folder. su, cron and ssh give a process another XDG_RUNTIME_DIR, or none.
+session=/run/user/$(id -u)
+mkdir -p "$session" && mount --bind "$XDG_RUNTIME_DIR" "$session" || bail "no folder of a session"
+XDG_RUNTIME_DIR='' run 0 status --json
+check "without a runtime directory, the user's daemon is found in that of the session" all "is pid ${pid[user]}" "is which user"
+XDG_RUNTIME_DIR=$dir/nowhere run 0 status --json
+check "with another one, too" all "is pid ${pid[user]}" "is which user"
+umount "$session"
+XDG_RUNTIME_DIR=$dir/nowhere run 0 status --json
+check "a daemon that is in none of these folders is not" is pid "${pid[system]}"
 run 0 status --json --socket "$systems"
 check "the system's daemon names the user's" all "is pid ${pid[system]}" "is which system" "is others.0.which user" \
 	"is others.0.socket $users"

@@ -201,6 +201,49 @@ START_TEST(another_users_folder_is_not_believed_and_roots_is)
 }
 END_TEST
 
+/* The place of a daemon that was started without XDG_RUNTIME_DIR. No user has the uid, so no daemon uses the folder. */
+START_TEST(a_daemon_with_another_runtime_directory_is_found)
+{
+	uid_t uid = 0x70000000u + (uid_t)getpid();
+	char place[64], inside[80], found[GM_PATH_BYTES], text[GM_PATH_OTHER_BYTES];
+	const char *why;
+
+	snprintf(place, sizeof(place), "/tmp/gpumemd-%lu", (unsigned long)uid);
+	snprintf(inside, sizeof(inside), "%s/socket", place);
+	ck_assert_int_eq(chmod(base, 0755), 0);
+	ck_assert(!gm_path_find_user_socket(uid, found));
+	ck_assert_int_eq(mkdir(place, 0755), 0);
+	make_file(inside);
+	bool other = gm_path_find_user_socket(uid, found);
+
+	/* The daemon of this environment comes first. */
+	ck_assert_int_eq(mkdir(folder, 0755), 0);
+	make_file(socket_path);
+	char first[GM_PATH_BYTES];
+	bool here = gm_path_find_user_socket(uid, first);
+	unlink(socket_path);
+
+	/* A folder that others can write to is named, and not used. */
+	chmod(place, 0777);
+	char untrusted[GM_PATH_BYTES];
+	bool trusted = gm_path_find_user_socket(uid, untrusted);
+	bool became = seteuid(uid) == 0 && gm_path_client_socket(untrusted, &why) == 0;
+	gm_path_other(why, text);
+	became = became && seteuid(0) == 0;
+	unlink(inside);
+	rmdir(place);
+
+	ck_assert(other);
+	ck_assert_str_eq(found, inside);
+	ck_assert(here);
+	ck_assert_str_eq(first, socket_path);
+	ck_assert(!trusted && became);
+	ck_assert_str_eq(untrusted, GM_SYSTEM_SOCKET);
+	ck_assert_msg(
+		strstr(text, inside) && strstr(text, "others can write to its folder"), "%s", text);
+}
+END_TEST
+
 /* What a message says about the socket that was not chosen. */
 static void other_is(const char *why, const char *part)
 {
@@ -276,8 +319,21 @@ START_TEST(the_administrators_socket_lies_beside_the_other)
 }
 END_TEST
 
+/* Whether this user has a daemon of their own, which clients find whatever the cases below make. */
+static bool has_daemon(void)
+{
+	char path[GM_PATH_BYTES];
+
+	setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+	return gm_path_find_user_socket(geteuid(), path);
+}
+
 int main(void)
 {
+	if (has_daemon()) {
+		puts("1..0 # SKIP this user runs a daemon of their own, which is found here");
+		return 0;
+	}
 	Suite *suite = suite_create("path");
 	TCase *tc = tcase_create("path");
 
@@ -294,6 +350,8 @@ int main(void)
 	tcase_add_test(tc, a_users_own_folder_is_believed);
 	if (GM_TAP_WITH_USERS(another_users_folder_is_not_believed_and_roots_is))
 		tcase_add_test(tc, another_users_folder_is_not_believed_and_roots_is);
+	if (GM_TAP_WITH_USERS(a_daemon_with_another_runtime_directory_is_found))
+		tcase_add_test(tc, a_daemon_with_another_runtime_directory_is_found);
 	tcase_add_test(tc, the_socket_that_was_not_chosen_is_named_with_the_reason);
 	if (geteuid() != 0 || GM_TAP_WITH_USERS(a_folder_that_may_not_be_entered_is_named_as_such))
 		tcase_add_test(tc, a_folder_that_may_not_be_entered_is_named_as_such);
