@@ -13,6 +13,8 @@
 #define GM_SYSTEM_SOCKET "/run/gpumemd/socket"
 #define GM_SYSTEM_KEEPER "/run/gpumemd/keeper"
 #define GM_PATH_BYTES    4096
+/* As Debian's SYS_UID_MAX + 1: below are root and system users, whose daemon listens on the system's socket. */
+#define GM_PATH_USER_UIDS 1000
 
 /*
  * The socket where a user's own daemon listens: $XDG_RUNTIME_DIR/gpumemd/socket, or /tmp/gpumemd-UID/socket if

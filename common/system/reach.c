@@ -8,6 +8,7 @@
  */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,26 +50,71 @@ static const char *reach_begins_in(const char *path, char text[REACH_IN_BYTES])
 	return text;
 }
 
-static bool reach_has_folder(const char *path)
+/* Writes the folder that the socket at the path is in. Returns folder. */
+static const char *reach_folder_of(const char *path, char folder[GM_PATH_BYTES])
 {
 	const char *slash = strrchr(path, '/');
-	char folder[GM_PATH_BYTES];
-	struct stat st;
 
-	if (!slash || slash == path)
-		return true;
-	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	return stat(folder, &st) == 0;
+	if (!slash)
+		return strcpy(folder, ".");
+	snprintf(folder, GM_PATH_BYTES, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	return folder;
+}
+
+static bool reach_stat_folder(const char *path, struct stat *ret_st)
+{
+	char folder[GM_PATH_BYTES];
+
+	return stat(reach_folder_of(path, folder), ret_st) == 0;
+}
+
+/* Whether this user may make the socket of a daemon at the path. */
+static bool reach_may_listen(const char *path)
+{
+	char folder[GM_PATH_BYTES];
+
+	return faccessat(AT_FDCWD, reach_folder_of(path, folder), W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+/* How to start the system's daemon, as far as this user may: gpumemd listens elsewhere for an ordinary user, and refuses a folder of
+ * another user. */
+static void reach_say_start_system(struct gm_reach *reach)
+{
+	static const char systemctl[] = "run 'systemctl start gpumemd'";
+	bool systemd = access(REACH_SYSTEMD, F_OK) == 0;
+	struct stat st;
+	bool there = reach_stat_folder(GM_SYSTEM_SOCKET, &st);
+	bool foreign = there && st.st_uid != 0 && st.st_uid != geteuid();
+
+	if (geteuid() >= GM_PATH_USER_UIDS)
+		snprintf(reach->remedy, sizeof(reach->remedy),
+			"%s, or run 'gpumemd' for a daemon of your own",
+			systemd ? systemctl : "ask root to start it");
+	else if (foreign && geteuid() == 0)
+		snprintf(reach->remedy, sizeof(reach->remedy),
+			"%s, as uid %u, to whom its folder belongs: 'setpriv --reuid %u --regid %u --init-groups gpumemd'",
+			systemd ? "run 'systemctl start gpumemd', or run gpumemd" : "run gpumemd",
+			st.st_uid, st.st_uid, st.st_gid);
+	else if (geteuid() != 0 && !(there && !foreign && reach_may_listen(GM_SYSTEM_SOCKET)))
+		snprintf(reach->remedy, sizeof(reach->remedy), "%s",
+			systemd ? systemctl : "ask root to start it");
+	else
+		snprintf(reach->remedy, sizeof(reach->remedy), "%s%s",
+			systemd ? systemctl : "run 'gpumemd'",
+			systemd ? ", or run 'gpumemd' yourself" : "");
 }
 
 /* How to start a daemon that listens on this path. */
 static void reach_say_start(struct gm_reach *reach, const char *path, const char *before)
 {
+	struct stat st;
+
 	if (strcmp(path, GM_SYSTEM_SOCKET) == 0)
-		snprintf(reach->remedy, sizeof(reach->remedy), "%s",
-			access(REACH_SYSTEMD, F_OK) == 0
-				? "run 'systemctl start gpumemd', or run 'gpumemd' yourself"
-				: "run 'gpumemd'");
+		reach_say_start_system(reach);
+	else if (!reach_may_listen(path) && reach_stat_folder(path, &st))
+		snprintf(reach->remedy, sizeof(reach->remedy),
+			"%sask uid %u, to whom its folder belongs: this user may not listen there",
+			before, st.st_uid);
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "%srun 'gpumemd --socket %.*s'",
 			before, GM_LIMIT_SOCKET_PATH_BYTES, path);
@@ -76,7 +122,8 @@ static void reach_say_start(struct gm_reach *reach, const char *path, const char
 
 static void reach_explain_missing(struct gm_reach *reach, const char *path)
 {
-	bool folder = reach_has_folder(path);
+	struct stat st;
+	bool folder = reach_stat_folder(path, &st);
 	char in[REACH_IN_BYTES];
 
 	snprintf(reach->cause, sizeof(reach->cause),

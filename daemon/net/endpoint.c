@@ -29,8 +29,6 @@
 /* Maximum time to wait for the end of a daemon that has the path, and how often to look, in ms. */
 #define GM_ENDPOINT_CLAIM_MS 1000
 #define GM_ENDPOINT_LOOK_MS  20
-/* As Debian's SYS_UID_MAX: below are root and system users, who run the host's daemon. */
-#define GM_ENDPOINT_USER_UIDS 1000
 
 /* Says that something failed with errno. */
 static int endpoint_fail(const char *what, char why[GM_ENDPOINT_WHY])
@@ -110,7 +108,7 @@ static int endpoint_choose_path(
 	struct gm_endpoint *endpoint, const char *path, char why[GM_ENDPOINT_WHY])
 {
 	size_t n = strlen(path);
-	bool user = geteuid() >= GM_ENDPOINT_USER_UIDS;
+	bool user = geteuid() >= GM_PATH_USER_UIDS;
 	if (n > GM_LIMIT_SOCKET_PATH_BYTES) {
 		snprintf(why, GM_ENDPOINT_WHY,
 			"the socket's path is %zu bytes long; at most %d are possible: %.200s", n,

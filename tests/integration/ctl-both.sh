@@ -185,6 +185,9 @@ if has_users; then
 	chown nobody:nogroup /run/gpumemd
 	refused "in a folder of another user root does not listen, and says how to" \
 		"run gpumemd as that user: 'setpriv --reuid nobody --regid nogroup --init-groups gpumemd'"
+	(unset XDG_RUNTIME_DIR && "$gpumemctl" status --socket "$systems") >"$dir/stdout" 2>"$dir/stderr"
+	check "nor is root told to run it as root" all "complains \"as uid \$(id -u nobody), to whom its folder belongs: 'setpriv --reuid \"" \
+		"! complains \"run 'gpumemd'\""
 	chown root:root /run/gpumemd
 
 	# Somebody was first in /tmp. The user does what the message says.

@@ -110,6 +110,32 @@ START_TEST(a_socket_that_nobody_listens_on)
 }
 END_TEST
 
+START_TEST(nobody_is_told_to_start_a_daemon_where_only_another_user_may)
+{
+	char remedy[64];
+	bool root = geteuid() == 0;
+	unsigned owner = root ? 4712 : geteuid();
+
+	ck_assert_int_eq(mkdir("others", 0755), 0);
+	leave_socket("others/left", SOCK_SEQPACKET);
+	ck_assert_int_eq(chmod("others/left", 0666), 0);
+	ck_assert(!root || chown("others", owner, (gid_t)-1) == 0);
+	ck_assert_int_eq(chmod("others", 0555), 0);
+	ck_assert(!root || seteuid(4711) == 0);
+	snprintf(remedy, sizeof(remedy), "ask uid %u, to whom its folder belongs", owner);
+	explains("others/left", -ECONNREFUSED, "has ended", remedy);
+	explains("others/mine", -ENOENT, "the socket does not exist", remedy);
+
+	/* An ordinary user's daemon does not listen there. */
+	gm_reach_explain(GM_SYSTEM_SOCKET, -ENOENT, &reach);
+	if (geteuid() >= GM_PATH_USER_UIDS)
+		ck_assert_msg(strstr(reach.remedy, "run 'gpumemd' for a daemon of your own"), "%s",
+			reach.remedy);
+	ck_assert(!root || seteuid(0) == 0);
+	ck_assert_int_eq(chmod("others", 0755), 0);
+}
+END_TEST
+
 START_TEST(a_socket_that_the_user_may_not_use)
 {
 	bool root = geteuid() == 0;
@@ -184,6 +210,7 @@ int main(void)
 		GM_TAP_WITH_USERS(a_file_that_the_user_may_not_write_to_is_no_socket_either))
 		tcase_add_test(tc, a_file_that_the_user_may_not_write_to_is_no_socket_either);
 	tcase_add_test(tc, a_socket_that_nobody_listens_on);
+	tcase_add_test(tc, nobody_is_told_to_start_a_daemon_where_only_another_user_may);
 	if (geteuid() != 0 || GM_TAP_WITH_USERS(a_socket_that_the_user_may_not_use))
 		tcase_add_test(tc, a_socket_that_the_user_may_not_use);
 	tcase_add_test(tc, a_socket_of_another_program);
