@@ -32,15 +32,16 @@ static const struct gm_column columns[] = {
 	{"held", "HELD", GM_COLUMN_RIGHT},
 	{"clients", "CLIENTS", GM_COLUMN_RIGHT},
 	{"state", "STATE", 0},
-	{"source", NULL, 0},
-	{NULL, "SET", 0},
+	{"source", "SET", 0},
 };
 
+/* The limits are kept until they are shown: 'limit set --save' has written its file by then. */
 struct limit_answer {
 	const struct gm_options *options;
-	struct gm_table *table;
+	Gm__Wire__Limit *rows; /* with copies of their texts */
+	size_t n, room;
 	uint64_t hidden; /* owners */
-	bool used;       /* an owner of a limit has clients */
+	bool no_memory;
 };
 
 /* Returns whether all values that were set at run time are in a drop-in. */
@@ -72,46 +73,76 @@ static bool limit_is_saved(const char *socket, const Gm__Wire__Limit *limit)
 	return gm_limit_file_find(socket, &file, path);
 }
 
+static void limit_answer_deinit(struct limit_answer *answer)
+{
+	for (size_t i = 0; i < answer->n; i++) {
+		free(answer->rows[i].owner);
+		free(answer->rows[i].name);
+	}
+	free(answer->rows);
+}
+
+static void limit_keep(struct limit_answer *answer, const Gm__Wire__Limit *limit)
+{
+	if (answer->n == answer->room) {
+		size_t room = answer->room ? 2 * answer->room : 16;
+		Gm__Wire__Limit *more = reallocarray(answer->rows, room, sizeof(*more));
+		answer->no_memory |= !more;
+		if (!more)
+			return;
+		answer->rows = more;
+		answer->room = room;
+	}
+
+	Gm__Wire__Limit *row = &answer->rows[answer->n++];
+	*row = *limit;
+	row->owner = strdup(limit->owner);
+	row->name = strdup(limit->name);
+	answer->no_memory |= !row->owner || !row->name;
+}
+
 static void limit_take(void *user, const Gm__Wire__Packet *packet)
 {
 	struct limit_answer *answer = user;
-	struct gm_table *table = answer->table;
 
 	if (packet->limits->hidden_owners > answer->hidden)
 		answer->hidden = packet->limits->hidden_owners;
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
-		bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
-		char owner[GM_USER_OWNER_TEXT];
 
-		if (answer->options->given & GM_OPTION_DEVICE &&
-			limit->device != answer->options->device)
-			continue;
-
-		answer->used = answer->used || limit->clients > 0;
-		gm_table_row(table);
-		gm_table_text(table, limit->owner);
-		if (*limit->name) /* of a run, whose number says nothing to people */
-			snprintf(owner, sizeof(owner), "run:%s", limit->name);
-		else
-			gm_user_owner(limit->owner, owner);
-		gm_table_text(table, owner);
-		gm_table_count(table, limit->device);
-		gm_table_size(table, limit->max);
-		gm_table_known(table, max && limit->max != UINT64_MAX);
-		gm_table_size(table, limit->guarantee);
-		gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE);
-		gm_table_signed(table, limit->priority);
-		gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY);
-		gm_table_size(table, limit->held);
-		gm_table_count(table, limit->clients);
-		gm_table_text(table, limit->over ? "over" : "ok");
-		gm_table_mark(table, limit->over ? GM_MARK_BAD : GM_MARK_NONE);
-		gm_table_text(table, limit->run_time ? "run-time" : "configured");
-		gm_table_text(table, !limit->run_time                                 ? "configured"
-				     : limit_is_saved(answer->options->socket, limit) ? "saved"
-										      : "run-time");
+		if (!(answer->options->given & GM_OPTION_DEVICE) ||
+			limit->device == answer->options->device)
+			limit_keep(answer, limit);
 	}
+}
+
+static void limit_add(
+	const struct limit_answer *answer, struct gm_table *table, const Gm__Wire__Limit *limit)
+{
+	bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
+	char owner[GM_USER_OWNER_TEXT];
+
+	gm_table_row(table);
+	gm_table_text(table, limit->owner);
+	if (*limit->name) /* of a run, whose number says nothing to people */
+		snprintf(owner, sizeof(owner), "run:%s", limit->name);
+	else
+		gm_user_owner(limit->owner, owner);
+	gm_table_text(table, owner);
+	gm_table_count(table, limit->device);
+	gm_table_size(table, limit->max);
+	gm_table_known(table, max && limit->max != UINT64_MAX);
+	gm_table_size(table, limit->guarantee);
+	gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE);
+	gm_table_signed(table, limit->priority);
+	gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY);
+	gm_table_size(table, limit->held);
+	gm_table_count(table, limit->clients);
+	gm_table_text(table, limit->over ? "over" : "ok");
+	gm_table_mark(table, limit->over ? GM_MARK_BAD : GM_MARK_NONE);
+	gm_table_text(table, !limit->run_time                                 ? "configured"
+			     : limit_is_saved(answer->options->socket, limit) ? "saved"
+									      : "run-time");
 }
 
 /* A limit of a container that has another name waits for ever, and nobody notices. A whole id, or the path of a cgroup,
@@ -129,26 +160,58 @@ static void limit_note_container(struct gm_ctl *ctl, const char *owner)
 		name);
 }
 
-/* none: what to say if no limits are left to show. */
-static gpumem_status limit_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
+/* Asks, and takes what is answered. answer needs limit_answer_deinit(), whatever this returns. */
+static gpumem_status limit_ask(
+	struct gm_ctl *ctl, Gm__Wire__Packet *request, struct limit_answer *answer)
 {
-	struct limit_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 	/* The daemon refuses to change limits of a missing device, but would list none for it. */
 	bool lists = request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS;
 
+	*answer = (struct limit_answer){.options = ctl->options};
 	gpumem_status status = (lists ? gm_verb_ask_on_device : gm_verb_ask)(
-		ctl, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take, &answer);
-	if (status != GPUMEM_OK) {
-		gm_table_free(answer.table);
-		return status;
-	}
-	gm_writer_table_or(ctl->writer, "limits", answer.table,
-		answer.hidden ? "None of the limits are for you to see." : none);
-	gm_writer_count(ctl->writer, "hidden_owners", answer.hidden);
-	gm_verb_note_hidden_limits(ctl, answer.hidden);
-	if (request->body_case == GM__WIRE__PACKET__BODY_SET_LIMIT && !answer.used)
-		limit_note_container(ctl, request->set_limit->owner);
-	return GPUMEM_OK;
+		ctl, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take, answer);
+	if (status == GPUMEM_OK && answer->no_memory)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
+	return status;
+}
+
+/* none: what to say if no limits are left to show. */
+static void limit_print(struct gm_ctl *ctl, const struct limit_answer *answer, const char *none)
+{
+	struct gm_table *table = GM_TABLE_NEW(columns);
+
+	for (size_t i = 0; i < answer->n; i++)
+		limit_add(answer, table, &answer->rows[i]);
+	gm_writer_table_or(ctl->writer, "limits", table,
+		answer->hidden ? "None of the limits are for you to see." : none);
+	gm_writer_count(ctl->writer, "hidden_owners", answer->hidden);
+	gm_verb_note_hidden_limits(ctl, answer->hidden);
+}
+
+/* Shows the limits that were set. */
+static void limit_print_set(
+	struct gm_ctl *ctl, const struct limit_answer *answer, const char *owner)
+{
+	bool used = false;
+
+	limit_print(ctl, answer, "");
+	for (size_t i = 0; i < answer->n; i++)
+		used |= answer->rows[i].clients > 0;
+	if (!used)
+		limit_note_container(ctl, owner);
+}
+
+/* Asks, and shows the answer. */
+static gpumem_status limit_ask_and_print(
+	struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
+{
+	struct limit_answer answer;
+
+	gpumem_status status = limit_ask(ctl, request, &answer);
+	if (status == GPUMEM_OK)
+		limit_print(ctl, &answer, none);
+	limit_answer_deinit(&answer);
+	return status;
 }
 
 static gpumem_status limit_parse_owner(
@@ -188,7 +251,7 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 	if (limit_refuse_save(ctl) != GPUMEM_OK)
 		return ctl->trouble.status;
 	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
-	return limit_ask(ctl, &request, none);
+	return limit_ask_and_print(ctl, &request, none);
 }
 
 /* Reads one value, such as "max=48G". */
@@ -292,9 +355,10 @@ static void limit_say_saved(struct gm_ctl *ctl, const char *path)
 	free(unchecked);
 }
 
-/* Keeps what was set, if that is wanted, and says how long it lasts. If the daemon denied it, ctl->trouble says so, and only
- * an administrator can set and keep it. */
-static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
+/* Saves what was set, if that is wanted, shows it, and says how long it lasts. set: the daemon's answer; NULL: the daemon
+ * denied it, ctl->trouble says so, and only an administrator can set and save it. */
+static gpumem_status limit_save(
+	struct gm_ctl *ctl, const char *owner, const struct limit_answer *set)
 {
 	const struct gm_options *options = ctl->options;
 	const struct gm_limit_file limit = {
@@ -307,6 +371,7 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 	char path[PATH_MAX] = "", text[GM_LIMIT_FILE_TEXT] = "", why[GM_LIMIT_FILE_WHY];
 
 	if (!(options->given & GM_OPTION_SAVE)) {
+		limit_print_set(ctl, set, owner);
 		gm_writer_bool(ctl->writer, "saved", false);
 		limit_say(ctl,
 			"The limit holds until the next reboot, or until 'limit reset'; --save keeps it.");
@@ -314,11 +379,14 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 	}
 
 	int r = gm_limit_file_make(&limit, path, text);
-	if (r < 0)
+	if (r < 0) {
+		if (set)
+			limit_print_set(ctl, set, owner);
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM,
 			"the limit is set, but not saved: %s",
 			r == -ENOENT ? "neither XDG_CONFIG_HOME nor HOME is set" : strerror(-r));
-	if (ctl->trouble.status == GPUMEM_E_DENIED) {
+	}
+	if (!set) {
 		(void)gm_limit_file_is_ours(options->socket, path);
 		snprintf(why, sizeof(why), "%.500s", ctl->trouble.text);
 		gm_text_mend(why);
@@ -333,6 +401,8 @@ static gpumem_status limit_save(struct gm_ctl *ctl, const char *owner)
 		r = gm_limit_file_write(path, text, why);
 	}
 
+	if (set)
+		limit_print_set(ctl, set, owner);
 	gm_writer_bool(ctl->writer, "saved", r == 0);
 	if (r == -EACCES || r == -EPERM || r == -EROFS) {
 		limit_hand_over(ctl, path, text, why);
@@ -375,9 +445,13 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
-	status = limit_ask(ctl, &request, "");
+	struct limit_answer answer;
+	status = limit_ask(ctl, &request, &answer);
 	bool handed = status == GPUMEM_E_DENIED && options->given & GM_OPTION_SAVE;
-	return status == GPUMEM_OK || handed ? limit_save(ctl, owner) : status;
+	if (status == GPUMEM_OK || handed)
+		status = limit_save(ctl, owner, handed ? NULL : &answer);
+	limit_answer_deinit(&answer);
+	return status;
 }
 
 /* Notes that a drop-in outlives the reset. */
@@ -419,7 +493,7 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 			where);
 	else
 		snprintf(none, sizeof(none), "No limits are left%s.", where);
-	gpumem_status status = limit_ask(ctl, &request, none);
+	gpumem_status status = limit_ask_and_print(ctl, &request, none);
 	if (status == GPUMEM_OK)
 		gm_limit_file_list(options->socket, owner, limit_note_file, ctl);
 	return status;
