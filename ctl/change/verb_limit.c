@@ -116,6 +116,25 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+/* Writes the owner for people: a run has a name, and an ID as well if another run has the same name. */
+static void limit_name_owner(const struct limit_answer *answer, const Gm__Wire__Limit *limit,
+	char owner[GM_USER_OWNER_TEXT])
+{
+	char run[GM_USER_RUN_TEXT];
+	bool shared = false;
+
+	if (!*limit->name) {
+		gm_user_owner(limit->owner, owner);
+		return;
+	}
+	for (size_t i = 0; i < answer->n && !shared; i++)
+		shared = !strcmp(answer->rows[i].name, limit->name) &&
+			 strcmp(answer->rows[i].owner, limit->owner);
+	snprintf(owner, GM_USER_OWNER_TEXT, "run:%s",
+		shared ? gm_user_run(limit->name, limit->owner + strlen("run:"), run)
+		       : limit->name);
+}
+
 static void limit_add(
 	const struct limit_answer *answer, struct gm_table *table, const Gm__Wire__Limit *limit)
 {
@@ -124,10 +143,7 @@ static void limit_add(
 
 	gm_table_row(table);
 	gm_table_text(table, limit->owner);
-	if (*limit->name) /* of a run, whose number says nothing to people */
-		snprintf(owner, sizeof(owner), "run:%s", limit->name);
-	else
-		gm_user_owner(limit->owner, owner);
+	limit_name_owner(answer, limit, owner);
 	gm_table_text(table, owner);
 	gm_table_count(table, limit->device);
 	gm_table_size(table, limit->max);

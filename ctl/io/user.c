@@ -61,6 +61,12 @@ const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT])
 	return text;
 }
 
+const char *gm_user_run(const char *name, const char *id, char text[GM_USER_RUN_TEXT])
+{
+	snprintf(text, GM_USER_RUN_TEXT, "%.*s#%.8s", GM_LIMIT_NAME_BYTES, name, id);
+	return text;
+}
+
 const char *gm_user_sentence(const char *sentence, char *text, size_t room)
 {
 	char number[16], user[GM_USER_TEXT];

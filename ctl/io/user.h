@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include "common/limits.h"
+
 #define GM_USER_TEXT 64
 /* The name of the user or, if there is none, the uid. Caches names. */
 const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT]);
@@ -14,6 +16,12 @@ const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT]);
  */
 #define GM_USER_OWNER_TEXT 512
 const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT]);
+
+/*
+ * The name of a run that other runs have, too: with the first digits of its ID, "train#4f2a91c3". Returns text.
+ */
+#define GM_USER_RUN_TEXT (GM_LIMIT_NAME_BYTES + 10)
+const char *gm_user_run(const char *name, const char *id, char text[GM_USER_RUN_TEXT]);
 
 /*
  * What the daemon says about a user at the beginning of a sentence, with the name instead of the

@@ -80,13 +80,61 @@ static const struct gm_column use_columns[] = {
 };
 #define COLUMNS_OF_DETAILS 12
 
+/* A run, as its clients name it. */
+struct clients_run {
+	char id[GM_LIMIT_RUN_BYTES + 1], name[GM_LIMIT_NAME_BYTES + 1];
+	bool shared; /* another run has this name, too */
+};
+
 struct clients_answer {
 	const struct gm_options *options;
 	struct gm_table *table;
+	struct clients_run *runs;
+	size_t n_runs, room;
+	bool shared;               /* two runs have one name */
 	struct gm_name_list names; /* of what has no process any more */
 	bool left;                 /* there are rows of that */
 	uint64_t unnamed; /* how many clients --name left out because their names are hidden */
 };
+
+/* Notes the name of the client's run. Without memory, runs of one name look alike. */
+static void clients_note_run(struct clients_answer *answer, const Gm__Wire__Client *client)
+{
+	bool shared = false;
+
+	if (!*client->run || !*client->run_name)
+		return;
+	for (size_t i = 0; i < answer->n_runs; i++)
+		if (!strcmp(answer->runs[i].name, client->run_name) &&
+			!strcmp(answer->runs[i].id, client->run))
+			return;
+	if (answer->n_runs == answer->room) {
+		size_t room = answer->room ? 2 * answer->room : 16;
+		struct clients_run *more = reallocarray(answer->runs, room, sizeof(*more));
+		if (!more)
+			return;
+		answer->runs = more;
+		answer->room = room;
+	}
+
+	for (size_t i = 0; i < answer->n_runs; i++)
+		if (!strcmp(answer->runs[i].name, client->run_name))
+			shared = answer->runs[i].shared = true;
+	struct clients_run *run = &answer->runs[answer->n_runs++];
+	*run = (struct clients_run){.shared = shared};
+	snprintf(run->id, sizeof(run->id), "%s", client->run);
+	snprintf(run->name, sizeof(run->name), "%s", client->run_name);
+	answer->shared |= shared;
+}
+
+/* Returns whether another run has the name of the client's. */
+static bool clients_run_shared(const struct clients_answer *answer, const Gm__Wire__Client *client)
+{
+	for (size_t i = 0; i < answer->n_runs; i++)
+		if (!strcmp(answer->runs[i].name, client->run_name))
+			return answer->runs[i].shared;
+	return false;
+}
 
 /* Adds a device and its figures, in the order of use_columns. */
 static void clients_add_use(
@@ -166,7 +214,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	const char *name, const Gm__Wire__ClientUse *use, bool first)
 {
 	struct gm_table *table = answer->table;
-	char user[GM_USER_TEXT];
+	char user[GM_USER_TEXT], run[GM_USER_RUN_TEXT];
 
 	/* The daemon sends 0 for a number that the asker may not see: not known, rather than 0. */
 	gm_table_count(table, client->session);
@@ -181,7 +229,10 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->container);
 	gm_table_text(table, client->run);
 	/* A program that has no name of its own has that of its run. */
-	gm_table_text(table, strcmp(client->run_name, name) ? client->run_name : NULL);
+	if (clients_run_shared(answer, client))
+		gm_table_text(table, gm_user_run(client->run_name, client->run, run));
+	else
+		gm_table_text(table, strcmp(client->run_name, name) ? client->run_name : NULL);
 	gm_table_text(table, clients_state(client));
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);
@@ -264,6 +315,7 @@ static void clients_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Client *client = packet->clients->clients[i];
 
 		answer->left |= client->left;
+		clients_note_run(answer, client);
 		answer->unnamed += answer->options->given & GM_OPTION_NAME && !client->details;
 		clients_add_client(answer, client);
 	}
@@ -280,12 +332,13 @@ static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answ
 		return status;
 	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take,
 		answer, &ctl->trouble);
-	if (status == GPUMEM_OK && answer->left) {
-		/* Once more, with the names of what clients left behind. */
+	if (status == GPUMEM_OK && (answer->left || answer->shared)) {
+		/* Once more, with the names of what clients left behind and those that runs share. */
 		gm_table_free(answer->table);
 		answer->table = GM_TABLE_NEW(columns);
 		answer->unnamed = 0;
-		status = gm_name_list_ask(&answer->names, ctl, conn);
+		if (answer->left)
+			status = gm_name_list_ask(&answer->names, ctl, conn);
 		if (status == GPUMEM_OK)
 			status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
 				clients_take, answer, &ctl->trouble);
@@ -300,6 +353,7 @@ static gpumem_status clients_run(struct gm_ctl *ctl)
 	struct clients_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
 
 	gpumem_status status = clients_ask(ctl, &answer);
+	free(answer.runs);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;
@@ -333,7 +387,8 @@ const struct gm_verb gm_verb_clients = {
 	"WAITING are shown if requests for memory were refused, or wait. In the state\n"
 	"lingering, the row has memory that no client has any more, but that a process\n"
 	"still maps. The user is charged until that process lets go or ends. RUN NAME is\n"
-	"that of gpumem-run --name, where a program has given itself another name.\n",
+	"that of gpumem-run --name, where a program has given itself another name, or\n"
+	"where several runs have one name: then the first digits of its ID follow.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.columns = columns,
 	.n_columns = sizeof(columns) / sizeof(*columns),

@@ -39,6 +39,7 @@ static struct {
 	bool none;                       /* the answer is empty */
 	bool run;                        /* the answer is only about a run */
 	char *run_name;
+	bool two_runs;   /* of that name */
 	uint64_t hidden; /* owners */
 	gpumem_status status;
 	char owner[64];
@@ -49,8 +50,8 @@ static struct {
 static void send_limits(struct gm_fake *f, uint64_t id)
 {
 	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
-	Gm__Wire__Limit rows[3], *list[3];
-	for (size_t i = 0; i < 3; i++) {
+	Gm__Wire__Limit rows[4], *list[4];
+	for (size_t i = 0; i < 4; i++) {
 		gm__wire__limit__init(&rows[i]);
 		list[i] = &rows[i];
 	}
@@ -77,6 +78,8 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 		rows[2].set = 1;
 		rows[2].run_time = 1;
 		rows[2].max = rows[2].held = 1000 * (G / 1024);
+		rows[3] = rows[2];
+		rows[3].owner = (char *)"run:fedcba9876543210";
 	}
 	begin();
 	packet.body_case = GM__WIRE__PACKET__BODY_LIMITS;
@@ -85,7 +88,7 @@ static void send_limits(struct gm_fake *f, uint64_t id)
 	reply.n_limits = limits.none || limits.run ? 0 : 2;
 	send_answer(f, &packet, id, true);
 	reply.limits = list + 2;
-	reply.n_limits = limits.none ? 0 : 1;
+	reply.n_limits = limits.none ? 0 : limits.two_runs ? 2 : 1;
 	reply.hidden_owners = limits.hidden;
 	send_answer(f, &packet, id, false);
 }
@@ -173,6 +176,19 @@ START_TEST(values_that_no_owner_has_leave_room_for_the_name_of_a_run)
 	equals(json, "limits", 0, "owner", "run:0123456789abcdef");
 	equals(json, "limits", 0, "owner_name", "run:nightly");
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(two_runs_of_one_name_are_told_apart)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
+	limits.run = limits.two_runs = true;
+	limits.run_name = (char *)"nightly";
+	char *text = run_text("limit", script_limit);
+	has(text, "run:nightly#01234567 ");
+	has(text, "run:nightly#fedcba98 ");
+	fits_screen(text, 6);
+	free(text);
 }
 END_TEST
 
@@ -369,6 +385,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, limits_are_shown_with_what_is_held_and_who_is_over);
 	tcase_add_test(tcase, values_that_no_owner_has_leave_room_for_the_name_of_a_run);
+	tcase_add_test(tcase, two_runs_of_one_name_are_told_apart);
 	tcase_add_loop_test(tcase, limits_that_are_hidden_are_counted, 0, 2);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);

@@ -123,6 +123,49 @@ START_TEST(a_run_has_the_name_that_was_given_to_it)
 }
 END_TEST
 
+/* Two runs of one name, whose clients are asked for twice. */
+static void script_two_runs(struct gm_fake *f, void *user)
+{
+	static char *const ids[] = {(char *)"0123456789abcdef", (char *)"fedcba9876543210"};
+	const Gm__Wire__Packet *request;
+
+	if (!gm_fake_hello(f))
+		return;
+	for (int asked = 0; asked < 2; asked++) {
+		Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+		Gm__Wire__Client client[2], *list[2] = {&client[0], &client[1]};
+		Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+
+		request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_CLIENTS);
+		if (!request)
+			return;
+		uint64_t id = request->id;
+		packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+		packet.clients = &reply;
+		reply.n_clients = 2;
+		reply.clients = list;
+		for (int i = 0; i < 2; i++) {
+			gm__wire__client__init(&client[i]);
+			client[i].session = 5 + (uint64_t)i;
+			client[i].pid = 4711 + i;
+			client[i].name = client[i].run_name = (char *)"train";
+			client[i].run = ids[i];
+			client[i].details = true;
+		}
+		send_answer(f, &packet, id, false);
+	}
+}
+
+START_TEST(two_runs_of_one_name_are_told_apart)
+{
+	char *text = run_text("clients", script_two_runs);
+	has(text, " train#01234567");
+	has(text, " train#fedcba98");
+	fits_screen(text, 24);
+	free(text);
+}
+END_TEST
+
 START_TEST(what_may_not_be_seen_of_a_client_is_null_not_nothing)
 {
 	json_t *json = run_json("clients", script_clients);
@@ -444,6 +487,7 @@ int main(void)
 	tcase_add_test(tcase, clients_are_shown_per_device_and_within_the_screen);
 	tcase_add_test(tcase, columns_without_a_figure_give_way_to_those_with_one);
 	tcase_add_test(tcase, a_run_has_the_name_that_was_given_to_it);
+	tcase_add_test(tcase, two_runs_of_one_name_are_told_apart);
 	tcase_add_test(tcase, what_may_not_be_seen_of_a_client_is_null_not_nothing);
 	tcase_add_test(tcase, what_clients_declared_has_a_column_if_there_is_any);
 	tcase_add_test(tcase, a_client_has_a_row_for_each_device_in_csv);
