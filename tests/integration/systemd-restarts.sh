@@ -108,7 +108,11 @@ restart_refused() {
 start_mended() {
 	configure '' && systemctl reset-failed gpumemd && { systemctl start gpumemd 2>/dev/null || systemctl start gpumemd; }
 }
-a_keeper_that_is_killed_and_then_a_daemon_that_refuses_its_configuration() { rounds_of kill_keeper restart_refused start_mended; }
+# A round takes 15 seconds, mostly of waiting.
+a_keeper_that_is_killed_and_then_a_daemon_that_refuses_its_configuration() {
+	local rounds=$(((rounds + 5) / 6))
+	rounds_of kill_keeper restart_refused start_mended
+}
 
 # The daemon is started again and again until a keeper has everything. The keeper then closes what no process needs.
 a_daemon_that_refuses_its_configuration_while_no_keeper_starts() {
