@@ -31,8 +31,14 @@ static _Atomic(struct gm_driver *) driver_found;
 /* Without a lock, which a child of fork() could find locked. */
 static __attribute__((noinline, cold)) const struct gm_driver *driver_find(void)
 {
+	static struct gm_driver first;
+	static atomic_flag first_taken = ATOMIC_FLAG_INIT;
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	struct gm_driver *driver = library ? malloc(sizeof *driver) : NULL, *other = NULL;
+	struct gm_driver *driver = NULL, *other = NULL;
+
+	/* Without memory, a program would get the driver's own functions, and pass by gpumemd. */
+	if (library)
+		driver = atomic_flag_test_and_set(&first_taken) ? malloc(sizeof *driver) : &first;
 	if (!driver)
 		return NULL;
 
@@ -42,7 +48,8 @@ static __attribute__((noinline, cold)) const struct gm_driver *driver_find(void)
 	}
 	if (atomic_compare_exchange_strong(&driver_found, &other, driver))
 		return driver;
-	free(driver);
+	if (driver != &first)
+		free(driver);
 	return other;
 }
 
