@@ -164,8 +164,12 @@ static __attribute__((constructor)) void broker_prepare(void)
 	gm_report_begin();
 }
 
+/* Loads the client library, with the lock held. Tries it once: with glibc 2.36, a library that is loaded
+ * again after dlopen() lacked memory crashes where it uses its thread-local variables. */
 static bool broker_load(const char **ret_why)
 {
+	static bool tried;
+	static char why[256]; /* it could not be loaded */
 	static const struct {
 		const char *name;
 		size_t offset;
@@ -174,8 +178,13 @@ static bool broker_load(const char **ret_why)
 		BROKER_CLIENT(BROKER_ROW)
 #undef BROKER_ROW
 	};
-	void *library = dlopen("libgpumem-client.so.0", RTLD_NOW | RTLD_LOCAL);
 	struct broker_client found;
+
+	*ret_why = why;
+	if (tried)
+		return false;
+	tried = true;
+	void *library = dlopen("libgpumem-client.so.0", RTLD_NOW | RTLD_LOCAL);
 
 	for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
 		void *fn = gm_next_symbol(library, functions[i].name);
@@ -186,10 +195,13 @@ static bool broker_load(const char **ret_why)
 	}
 
 	/* An older library may have a part of them. */
-	if (library)
+	if (library) {
 		broker_client = found;
-	else
-		*ret_why = dlerror();
+	} else {
+		const char *error = dlerror();
+		snprintf(why, sizeof why, "%s",
+			error ? error : "libgpumem-client.so.0 cannot be loaded");
+	}
 	return library;
 }
 
