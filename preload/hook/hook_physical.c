@@ -11,6 +11,7 @@
 
 #include "common/cancel.h"
 #include "preload/broker/preload_broker.h"
+#include "preload/broker/preload_report.h"
 #include "preload/table/preload_handles.h"
 
 /* Whether gpumemd makes memory as the program wants it. What the driver would refuse is the driver's. */
@@ -34,6 +35,14 @@ static bool physical_ours(
 		       capable);
 }
 
+/* The host has no memory for what is noted down of the program's. */
+static gm_cu_result physical_no_host(void)
+{
+	gm_report_why(GM_REPORT_NO_HOST);
+	gm_report_refused();
+	return GM_CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static gm_cu_result physical_create(const struct gm_driver *driver, uint32_t number, size_t bytes,
 	const gm_cu_prop *prop, gm_cu_mem *ret_handle)
 {
@@ -49,7 +58,7 @@ static gm_cu_result physical_create(const struct gm_driver *driver, uint32_t num
 	close(fd);
 	if (result == GM_CUDA_SUCCESS && !gm_handles_add(handle, &about)) {
 		(void)driver->cuMemRelease(handle);
-		result = GM_CUDA_ERROR_OUT_OF_MEMORY;
+		result = physical_no_host();
 	}
 	if (result) {
 		gm_broker_chunk_end(about.chunk);
@@ -178,7 +187,7 @@ gm_cu_result cuMemMap(
 	void *mapping = NULL;
 
 	if (gm_broker_there() && !gm_handles_map_begin(handle, ptr, bytes, &mapping))
-		return GM_CUDA_ERROR_OUT_OF_MEMORY;
+		return physical_no_host();
 	gm_cu_result result = driver->cuMemMap(ptr, bytes, offset, handle, flags);
 	if (mapping)
 		gm_broker_chunk_end(gm_handles_map_end(mapping, result == GM_CUDA_SUCCESS));
