@@ -38,6 +38,21 @@ static void pools_after_fork(void)
 	pthread_mutex_init(&pools_lock, NULL);
 }
 
+/* Asks for the default pool of a device. Returns false if the driver may answer later. With the lock held. */
+static bool pools_ask(
+	const struct gm_driver *driver, gm_cu_device device, struct gm_preload_pool *ret_pool)
+{
+	gm_cu_pool handle = NULL;
+	gm_cu_result result = driver->cuDeviceGetDefaultMemPool(&handle, device);
+
+	*ret_pool = (struct gm_preload_pool){.handle = result ? NULL : handle,
+		.device = device,
+		.first = true,
+		.served = true,
+		.most = UINT64_MAX};
+	return result != GM_CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_driver *driver)
 {
 	int devices = 0;
@@ -48,22 +63,18 @@ static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_dri
 		return 0; /* the driver is not there yet */
 	devices = devices < POOLS_DEVICES ? devices : POOLS_DEVICES;
 
+	bool known = true;
 	pthread_mutex_lock(&pools_lock);
 	if (atomic_load(&pools_firsts_n) < 0) {
-		for (int i = 0; i < devices; i++) {
-			struct gm_preload_pool *pool = &pools_firsts[i];
-			pool->device = i;
-			pool->first = true;
-			pool->served = true;
-			pool->most = UINT64_MAX;
-			if (driver->cuDeviceGetDefaultMemPool(&pool->handle, i))
-				pool->handle = NULL;
+		for (int i = 0; i < devices; i++)
+			known = pools_ask(driver, i, &pools_firsts[i]) && known;
+		if (known) {
+			pthread_atfork(NULL, NULL, pools_after_fork);
+			atomic_store_explicit(&pools_firsts_n, devices, memory_order_release);
 		}
-		pthread_atfork(NULL, NULL, pools_after_fork);
-		atomic_store_explicit(&pools_firsts_n, devices, memory_order_release);
 	}
 	pthread_mutex_unlock(&pools_lock);
-	return devices;
+	return known ? devices : 0;
 }
 
 static int pools_count_firsts(const struct gm_driver *driver)
