@@ -625,6 +625,8 @@ static const struct {
 	{"secure", scene_secure},
 	{"threads", scene_threads},
 	{"restart", scene_restart},
+	{"failing-memory", scene_failing_memory},
+	{"failing-others", scene_failing_others},
 	{"odd-files", scene_odd_files},
 	{"odd-stacks", scene_odd_stacks},
 	{"odd-cancel", scene_odd_cancel},

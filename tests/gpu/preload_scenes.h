@@ -74,6 +74,10 @@ void scene_fork(void);
 void scene_fork_first(void);
 void scene_fork_connect(void);
 
+/* preload_scenes_failing.c */
+void scene_failing_memory(void);
+void scene_failing_others(void);
+
 /* preload_scenes_limits.c */
 void scene_refused(void);
 void scene_plain(void);

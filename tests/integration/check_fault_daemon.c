@@ -270,7 +270,6 @@ static void teardown(void)
 static const struct gm_fault_scenario serving = {
 	.name = "daemon, serving clients",
 	.program = "gpumemd",
-	.kinds = GM_FAULT_ALL,
 	.run = serve_clients,
 	.after = require_whole,
 };
@@ -333,7 +332,6 @@ static void require_kept(const struct gm_fault_scenario *scenario)
 static const struct gm_fault_scenario keeping = {
 	.name = "keeper",
 	.program = "gpumem-keeper",
-	.kinds = GM_FAULT_ALL,
 	.run = serve_clients,
 	.after = require_kept,
 };
@@ -400,7 +398,6 @@ static void require_all_taken_over(const struct gm_fault_scenario *scenario)
 static const struct gm_fault_scenario starting = {
 	.name = "daemon, starting",
 	.program = "gpumemd",
-	.kinds = GM_FAULT_ALL,
 	.run = start_daemon,
 	.after = require_all_taken_over,
 };
@@ -408,7 +405,6 @@ static const struct gm_fault_scenario starting = {
 static const struct gm_fault_scenario starting_keeper = {
 	.name = "keeper, starting",
 	.program = "gpumem-keeper",
-	.kinds = GM_FAULT_ALL,
 	.run = start_daemon,
 	.after = require_all_taken_over,
 };

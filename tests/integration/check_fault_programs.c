@@ -457,7 +457,7 @@ static void tear_down(void)
 	gm_daemon_stop(&daemon_);
 }
 
-static void loop(const char *program, struct command *commands, size_t n, uint32_t kinds)
+static void loop(const char *program, struct command *commands, size_t n)
 {
 	const char *only = getenv("GPUMEM_TEST_FAULT_OF");
 	gm_fault_open(program);
@@ -467,7 +467,6 @@ static void loop(const char *program, struct command *commands, size_t n, uint32
 		struct gm_fault_scenario scenario = {
 			.name = name,
 			.program = program,
-			.kinds = kinds,
 			.run = run_command,
 			.after = require_told,
 			.data = &commands[i],
@@ -507,20 +506,20 @@ END_TEST
 
 START_TEST(gpumemctl_says_why_it_failed)
 {
-	loop("gpumemctl", ctl, sizeof(ctl) / sizeof(ctl[0]), GM_FAULT_ALL);
+	loop("gpumemctl", ctl, sizeof(ctl) / sizeof(ctl[0]));
 }
 END_TEST
 
 START_TEST(gpumem_run_says_why_it_failed)
 {
-	loop("gpumem-run", run, sizeof(run) / sizeof(run[0]), GM_FAULT_ALL);
+	loop("gpumem-run", run, sizeof(run) / sizeof(run[0]));
 }
 END_TEST
 
 START_TEST(the_client_library_says_why_it_failed_and_leaves_nothing)
 {
 	name_uses();
-	loop(WORKER, client, USES, GM_FAULT_ALL);
+	loop(WORKER, client, USES);
 }
 END_TEST
 

@@ -9,7 +9,8 @@
  * Calls that fail when told, in a whole process: libfault.so, by LD_PRELOAD, stands in for functions
  * of the C library, of the program and of all its libraries. The fake CUDA driver asks it as well.
  * The page that says which call fails is in a file that the test maps, too. GM_FAULT_FILE names it.
- * What the C library calls in itself does not pass here, but for allocations.
+ * What the C library calls in itself does not pass here, but for allocations. What the fake driver calls
+ * never fails: it stands for a kernel.
  */
 #define GM_FAULT_FILE "GPUMEM_TEST_FAULT_FILE"
 
@@ -50,6 +51,7 @@ enum gm_fault_kind {
 
 struct gm_fault {
 	char program[24];        /* only processes of this name, as the kernel has it */
+	char exempt[24];         /* calls made in files whose names begin so never fail; "": none */
 	_Atomic uint32_t kind;   /* calls of this kind fail */
 	_Atomic uint64_t skip;   /* number of calls that succeed first */
 	_Atomic uint64_t fail;   /* number of calls that fail then; 0: nothing is armed */

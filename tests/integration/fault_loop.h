@@ -19,7 +19,9 @@
 struct gm_fault_scenario {
 	const char *name;
 	const char *program; /* as the kernel has it: at most 15 characters matter */
-	uint32_t kinds;      /* GM_FAULT_BIT() */
+	/* GM_FAULT_BIT(). 0: all, for a test that also runs on the host backend. On a fake GPU, its
+	 * calls of other kinds than the driver's fail only if GPUMEM_TEST_FAULT is set. */
+	uint32_t kinds;
 	/* Does what is tried, with the call that fails. Must end by itself, whatever fails. */
 	void (*run)(const struct gm_fault_scenario *scenario);
 	/* Requires that all is well. Nothing fails any more. */
