@@ -91,8 +91,8 @@ static int identity_read_proc(pid_t pid, const char *file, char **ret_text)
 		ssize_t n = read(fd, text + used, GM_PROC_BYTES - 1 - used);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			r = -errno;
+		if (n < 0) /* only memory can be short: there is no disk behind it */
+			r = errno == ESRCH ? -ESRCH : -ENOMEM;
 		if (n <= 0)
 			break;
 		used += (size_t)n;
