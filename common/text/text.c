@@ -154,6 +154,29 @@ static const char *text_tail(const char *clean, size_t columns)
 	return clean;
 }
 
+char *gm_text_fit_name(const char *clean, size_t columns, bool ascii)
+{
+	size_t n, width = 0;
+	const char *t = clean;
+	char *fit;
+	wchar_t c;
+
+	if (gm_text_width(clean) <= columns)
+		return strdup(clean);
+
+	/* One column is for the ellipsis. A mark of width 0 stays with the character before it. */
+	for (; (n = text_next(t, &c)); t += n) {
+		if (width + text_char_width(c) > (columns - 1) / 3)
+			break;
+		width += text_char_width(c);
+	}
+
+	if (asprintf(&fit, "%.*s%s%s", (int)(t - clean), clean, ascii ? "~" : "…",
+		    text_tail(t, columns - 1 - width)) < 0)
+		return NULL;
+	return fit;
+}
+
 char *gm_text_fit_path(const char *clean, size_t columns, bool ascii)
 {
 	const char *path = strchr(clean, '/'), *name = strrchr(clean, '/');

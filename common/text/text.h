@@ -39,6 +39,10 @@ size_t gm_text_width(const char *clean);
  */
 char *gm_text_fit(const char *clean, size_t columns, bool ascii);
 
+/* The same for a name, which is cut in the middle. Most of what remains is the end, because the names of shards, runs and
+ * workers differ there. */
+char *gm_text_fit_name(const char *clean, size_t columns, bool ascii);
+
 /*
  * The same for a text that ends with a path, such as "after a restart: /etc/gpumemd/gpumemd.conf:7": it is cut at the
  * front of the path, so that the file's name and the line remain. A text without a path is cut at its end.

@@ -20,9 +20,9 @@ static const struct gm_column columns[] = {
 	{"session", NULL, 0},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{"user", "USER", 0},
-	{"client", "CLIENT", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL},
-	{"priority", "PRIORITY", GM_COLUMN_RIGHT},
+	{"user", "USER", GM_COLUMN_OWNER},
+	{"client", "CLIENT", GM_COLUMN_NAME | GM_COLUMN_OPTIONAL},
+	{"priority", "PRIORITY", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 };
 #define COLUMNS_OF_CLIENT 7
 

@@ -34,8 +34,8 @@ static const struct gm_column columns[] = {
 	{"session", NULL, GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{"user", "USER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"user", "USER", GM_COLUMN_OWNER},
+	{"name", "NAME", GM_COLUMN_NAME},
 	{"held", "HELD", GM_COLUMN_RIGHT},
 	{"state", "STATE", 0},
 };

@@ -24,13 +24,13 @@
 
 static const struct gm_column columns[] = {
 	{"owner", NULL, 0},
-	{"owner_name", "OWNER", GM_COLUMN_SHRINK},
+	{"owner_name", "OWNER", GM_COLUMN_OWNER},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"max", "MAX", GM_COLUMN_RIGHT},
 	{"guarantee", "GUARANTEE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"priority", "PRIORITY", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"held", "HELD", GM_COLUMN_RIGHT},
-	{"clients", "CLIENTS", GM_COLUMN_RIGHT},
+	{"clients", "CLIENTS", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"state", "STATE", 0},
 	{"source", "SET", 0},
 };

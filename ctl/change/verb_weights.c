@@ -26,12 +26,12 @@
 
 static const struct gm_column columns[] = {
 	{"uid", NULL, 0},
-	{"user", "OWNER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_NAME},
-	{"version", "VERSION", GM_COLUMN_RIGHT},
+	{"user", "OWNER", GM_COLUMN_OWNER},
+	{"name", "NAME", GM_COLUMN_NAME | GM_COLUMN_OWNER},
+	{"version", "VERSION", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
-	{"tensors", "TENSORS", GM_COLUMN_RIGHT},
+	{"tensors", "TENSORS", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"readers", "READERS", GM_COLUMN_RIGHT},
 };
 

@@ -48,10 +48,13 @@ enum gm_column_flags {
 	GM_COLUMN_OPTIONAL = 4, /* hidden from people if no row has a value in it */
 	GM_COLUMN_NESTED = 8,   /* a table within a row: in JSON only */
 	GM_COLUMN_FLAT = 16,    /* not in JSON, where a nested table has the same */
-	GM_COLUMN_NAME = 32,    /* shrinks to the usual width of texts, after the others */
-	GM_COLUMN_SPARE = 64,   /* left out if there is no room; the verb must take --columns */
+	GM_COLUMN_NAME = 32,    /* is cut in the middle, after texts that shrink */
+	GM_COLUMN_SPARE = 64,   /* left out if there is no room */
 	GM_COLUMN_PATH = 128,   /* texts that end with a path, which is cut at its front */
 	GM_COLUMN_LAST = 256,   /* left out after the other columns that can be spared */
+	/* A user or another owner: as a name, but other columns are left out before it is cut. With GM_COLUMN_NAME: the name
+	 * of the row, for which other columns are left out, too. */
+	GM_COLUMN_OWNER = 512,
 };
 
 struct gm_column {

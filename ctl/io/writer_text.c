@@ -3,10 +3,12 @@
 
 /*
  * The text writer: labelled lines, tables and notes for a terminal. Each column is as wide as its
- * widest cell. If the terminal is too narrow, columns that can be spared are left out: those
- * that are empty, then the others from the end, and a line below the table names them. Then the columns that may shrink do, the widest one
- * first and names after the others, except what is very long of a name. No heading is cut. On a small
- * terminal, if that is not enough, each row becomes a list, with a line for each of its cells.
+ * widest cell. If the terminal is too narrow, columns that can be spared are left out until users, owners and names have
+ * room: columns that are empty first, then the others from the end. A line below the table names them. Then the columns
+ * that may shrink do, the widest one first; names after other texts, and owners after names. If two names or owners would
+ * read the same, further columns are left out. A name is cut in the middle, because the end tells it from others, and
+ * another line below the table says which columns have names that are cut. No heading is cut.
+ * If the table is still too wide, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
 
@@ -22,15 +24,18 @@
 
 #define LABEL_COLUMNS  11
 #define SHRUNK_COLUMNS 4 /* columns shrink no further than this */
-/* A name, or another text, is only cut to less if there is no other way. A name that is longer than
- * the other texts gives way before they do, so that a long tag does not leave "nobo…" of a user. */
-#define NAME_COLUMNS 16
-#define TEXT_COLUMNS 8
-/* A name that is longer than this gives way before other texts do that are as long as a short name: a
- * long tag leaves enough of a client to tell it from others. */
+/* A text is only cut to less if there is no other way. A text that is longer than LONG_TEXT_COLUMNS is
+ * cut to that before a name is cut. */
+#define TEXT_COLUMNS      8
+#define LONG_TEXT_COLUMNS 16
+/* Minimum width of the name of a row, for which other columns are left out, and width to which a longer name is cut
+ * before shorter texts are. */
+#define NAME_COLUMNS      24
 #define LONG_NAME_COLUMNS 32
-/* Rows become lists on terminals of at least the first and less than the second width. On a narrower
- * one, a list is no better. A wider one has room for all but those who ask for many columns, or for numbers of bytes. */
+/* The same for an owner: "uid:" and the longest name of a user. */
+#define OWNER_COLUMNS 36
+/* Rows become lists on terminals of at least the first and less than the second width, without leaving out a column. On
+ * a narrower one, a list is no better. */
 #define LISTS_FROM  20
 #define LISTS_BELOW 80
 
@@ -139,18 +144,24 @@ static char *text_value(struct writer_text *writer, const struct gm_value *value
 	return strdup("-");
 }
 
+/* Columns that tell one row from another. */
+#define TEXT_IDENTIFIES (GM_COLUMN_NAME | GM_COLUMN_OWNER)
+
 struct text_column {
 	size_t column;
 	size_t width;
-	size_t label; /* how wide its heading is */
-	size_t least; /* minimum width: the heading, where headings are shown */
+	size_t natural; /* how wide it is if nothing is cut */
+	size_t label;   /* how wide its heading is */
+	size_t least;   /* minimum width: the heading, where headings are shown */
 	unsigned flags;
 	bool empty; /* no row has a value other than 0 */
+	bool cut;   /* a cell was cut */
 };
 
-/* The columns that are shown, and how wide they are. */
+/* The columns that are shown, and how wide they are. Those that are left out follow them, the one that was left out
+ * first at the end. */
 struct text_layout {
-	size_t n;
+	size_t n, n_all;
 	struct text_column *columns;
 };
 
@@ -238,12 +249,14 @@ static int text_layout_init(
 
 		layout->columns[layout->n].column = c;
 		layout->columns[layout->n].width = width;
+		layout->columns[layout->n].natural = width;
 		layout->columns[layout->n].label = label;
 		layout->columns[layout->n].least = writer->style.legend ? label : 1;
 		layout->columns[layout->n].flags = column->flags;
 		layout->columns[layout->n].empty = text_column_is_empty(table, c);
 		layout->n++;
 	}
+	layout->n_all = layout->n;
 	return 0;
 }
 
@@ -254,7 +267,10 @@ static size_t text_layout_least(const struct text_layout *layout)
 
 	for (size_t i = 0; i < layout->n; i++) {
 		const struct text_column *column = &layout->columns[i];
-		size_t least = column->flags & GM_COLUMN_NAME     ? NAME_COLUMNS
+		bool owner = column->flags & GM_COLUMN_OWNER, name = column->flags & GM_COLUMN_NAME;
+		size_t least = owner && name                      ? NAME_COLUMNS
+			       : owner                            ? OWNER_COLUMNS
+			       : name                             ? LONG_TEXT_COLUMNS
 			       : column->flags & GM_COLUMN_SHRINK ? TEXT_COLUMNS
 								  : column->width;
 
@@ -263,12 +279,11 @@ static size_t text_layout_least(const struct text_layout *layout)
 	return sum;
 }
 
-/* Leaves out columns that can be spared until the others fit: with empty, those without a value, and otherwise
- * those of a rank (0, or GM_COLUMN_LAST). */
-static void text_layout_spare_some(
-	struct text_layout *layout, size_t columns, bool empty, unsigned rank)
+/* Leaves out one column: with empty, the last one without a value, and otherwise the last one of a rank (0, or
+ * GM_COLUMN_LAST). Returns false if there is none. */
+static bool text_layout_spare_some(struct text_layout *layout, bool empty, unsigned rank)
 {
-	for (size_t at = layout->n; at-- > 0 && text_layout_least(layout) > columns;) {
+	for (size_t at = layout->n; at-- > 0;) {
 		struct text_column spare = layout->columns[at];
 
 		if (!(spare.flags & GM_COLUMN_SPARE) ||
@@ -278,19 +293,17 @@ static void text_layout_spare_some(
 		memmove(&layout->columns[at], &layout->columns[at + 1],
 			(layout->n - at) * sizeof(spare));
 		layout->columns[layout->n] = spare;
+		return true;
 	}
+	return false;
 }
 
-/* Leaves out columns that can be spared until the others fit. Returns how many columns there were: those
- * that were left out now follow the others, the one that was left out first at the end. */
-static size_t text_layout_spare(struct text_layout *layout, size_t columns)
+/* Leaves out the least important column. Returns false if no column can be spared. */
+static bool text_layout_spare(struct text_layout *layout)
 {
-	size_t n = layout->n;
-
-	text_layout_spare_some(layout, columns, true, 0);
-	text_layout_spare_some(layout, columns, false, 0);
-	text_layout_spare_some(layout, columns, false, GM_COLUMN_LAST);
-	return n;
+	return text_layout_spare_some(layout, true, 0) ||
+	       text_layout_spare_some(layout, false, 0) ||
+	       text_layout_spare_some(layout, false, GM_COLUMN_LAST);
 }
 
 /* Makes the columns with this flag narrower, the widest one first, but none narrower than least or than its
@@ -320,24 +333,144 @@ static bool text_layout_narrow(
 /* Returns whether the table fits now. */
 static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 {
-	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, NAME_COLUMNS) ||
+	for (size_t i = 0; i < layout->n; i++)
+		layout->columns[i].width = layout->columns[i].natural;
+	return text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, LONG_TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, LONG_NAME_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, NAME_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_OWNER, OWNER_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, LONG_TEXT_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_OWNER, LONG_TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, SHRUNK_COLUMNS) ||
-	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, SHRUNK_COLUMNS);
+	       text_layout_narrow(layout, columns, GM_COLUMN_OWNER, TEXT_COLUMNS) ||
+	       text_layout_narrow(
+		       layout, columns, GM_COLUMN_NAME | GM_COLUMN_OWNER, SHRUNK_COLUMNS);
 }
 
 /* Returns a malloc'ed copy of a cell that is at most so wide, or NULL if out of memory. */
 static char *text_fit(const struct writer_text *writer, const struct text_column *column,
 	const char *cell, size_t width)
 {
-	return column->flags & GM_COLUMN_PATH ? gm_text_fit_path(cell, width, writer->style.ascii)
-					      : gm_text_fit(cell, width, writer->style.ascii);
+	bool ascii = writer->style.ascii;
+
+	return column->flags & GM_COLUMN_PATH    ? gm_text_fit_path(cell, width, ascii)
+	       : column->flags & TEXT_IDENTIFIES ? gm_text_fit_name(cell, width, ascii)
+						 : gm_text_fit(cell, width, ascii);
 }
 
-static int text_put_cell(struct writer_text *writer, const struct text_layout *layout, size_t i,
+/* ---- names that are cut */
+
+/* The hashes of a cell as it is shown, and of the whole of it. */
+struct text_hash {
+	uint64_t fit, whole;
+};
+
+static uint64_t text_hash_of(const char *text)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+static int text_hash_compare(const void *a, const void *b)
+{
+	const struct text_hash *x = a, *y = b;
+
+	if (x->fit != y->fit)
+		return x->fit < y->fit ? -1 : 1;
+	return x->whole < y->whole ? -1 : x->whole > y->whole;
+}
+
+/* Returns whether two different cells of a column would read the same, or -ENOMEM. */
+static int text_column_is_ambiguous(
+	struct writer_text *writer, const struct text_column *column, const struct gm_table *table)
+{
+	struct text_hash *hashes = calloc(table->n_rows + 1, sizeof(*hashes));
+	int r = hashes ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < table->n_rows; i++) {
+		char *cell = text_cell(writer, &table->rows[i], column->column);
+		char *fit = cell ? text_fit(writer, column, cell, column->width) : NULL;
+
+		if (fit)
+			hashes[i] = (struct text_hash){text_hash_of(fit), text_hash_of(cell)};
+		else
+			r = -ENOMEM;
+		free(fit);
+		free(cell);
+	}
+	if (r == 0)
+		qsort(hashes, table->n_rows, sizeof(*hashes), text_hash_compare);
+	for (size_t i = 1; r == 0 && i < table->n_rows; i++)
+		r = hashes[i].fit == hashes[i - 1].fit && hashes[i].whole != hashes[i - 1].whole;
+	free(hashes);
+	return r;
+}
+
+/* Returns whether two different names or owners would read the same, or -ENOMEM. */
+static int text_layout_is_ambiguous(
+	struct writer_text *writer, const struct text_layout *layout, const struct gm_table *table)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < layout->n; i++) {
+		const struct text_column *column = &layout->columns[i];
+
+		if (column->flags & TEXT_IDENTIFIES && column->width < column->natural)
+			r = text_column_is_ambiguous(writer, column, table);
+	}
+	return r;
+}
+
+/* Leaves out columns until no two names or owners read the same. If that does not help, leaves out none. Returns 0 or
+ * -ENOMEM. */
+static int text_layout_tell_apart(struct text_layout *layout, struct writer_text *writer,
+	const struct gm_table *table, size_t columns)
+{
+	int r = text_layout_is_ambiguous(writer, layout, table);
+	struct text_column *before = NULL;
+	size_t bytes = layout->n_all * sizeof(*before), n = layout->n;
+
+	if (r > 0) {
+		before = malloc(bytes);
+		if (!before)
+			return -ENOMEM;
+		memcpy(before, layout->columns, bytes);
+	}
+	while (r > 0 && text_layout_spare(layout)) {
+		(void)text_layout_shrink(layout, columns);
+		r = text_layout_is_ambiguous(writer, layout, table);
+	}
+	if (r > 0) {
+		memcpy(layout->columns, before, bytes);
+		layout->n = n;
+	}
+	free(before);
+	return r < 0 ? r : 0;
+}
+
+/* Makes the table as wide as the terminal, if it can. Returns whether it fits now, or -ENOMEM. */
+static int text_layout_fit(struct text_layout *layout, struct writer_text *writer,
+	const struct gm_table *table, size_t columns)
+{
+	bool spares = columns >= LISTS_BELOW && !gm_view_chooses(table->view);
+
+	while (spares && text_layout_least(layout) > columns && text_layout_spare(layout))
+		;
+	bool fits = text_layout_shrink(layout, columns);
+	while (spares && !fits && text_layout_spare(layout))
+		fits = text_layout_shrink(layout, columns);
+	int r = spares && fits ? text_layout_tell_apart(layout, writer, table, columns) : 0;
+	return r < 0 ? r : fits;
+}
+
+/* ---- writing tables */
+
+static int text_put_cell(struct writer_text *writer, struct text_layout *layout, size_t i,
 	const char *text, bool right, enum gm_mark mark)
 {
 	size_t room = layout->columns[i].width;
@@ -345,6 +478,7 @@ static int text_put_cell(struct writer_text *writer, const struct text_layout *l
 
 	if (!fit)
 		return -ENOMEM;
+	layout->columns[i].cut |= strcmp(fit, text) != 0;
 
 	/* Blanks are only written when something follows them, so that no line ends with any. */
 	size_t pad = room - gm_text_width(fit);
@@ -365,7 +499,7 @@ static int text_put_cell(struct writer_text *writer, const struct text_layout *l
 }
 
 /* row: NULL for the headings. */
-static int text_put_row(struct writer_text *writer, const struct text_layout *layout,
+static int text_put_row(struct writer_text *writer, struct text_layout *layout,
 	const struct gm_table *table, const struct gm_row *row)
 {
 	int r = 0;
@@ -383,7 +517,7 @@ static int text_put_row(struct writer_text *writer, const struct text_layout *la
 }
 
 /* Writes a row as a list: the headings are the labels. */
-static int text_put_list(struct writer_text *writer, const struct text_layout *layout,
+static int text_put_list(struct writer_text *writer, struct text_layout *layout,
 	const struct gm_table *table, const struct gm_row *row)
 {
 	size_t widest = 0;
@@ -402,6 +536,7 @@ static int text_put_list(struct writer_text *writer, const struct text_layout *l
 		enum gm_mark mark = row->values[c].mark;
 		bool made = title && fit;
 
+		layout->columns[i].cut |= made && strcmp(fit, cell) != 0;
 		if (made && *fit)
 			fprintf(writer->stream, "%*s: %s%s%s\n", (int)widest, title,
 				text_colour(writer, mark), fit, text_colour_end(writer, mark));
@@ -415,7 +550,7 @@ static int text_put_list(struct writer_text *writer, const struct text_layout *l
 }
 
 static int text_put_lists(
-	struct writer_text *writer, const struct text_layout *layout, const struct gm_table *table)
+	struct writer_text *writer, struct text_layout *layout, const struct gm_table *table)
 {
 	int r = 0;
 
@@ -427,21 +562,33 @@ static int text_put_lists(
 	return r;
 }
 
-/* Names the columns that found no room, which follow the others. */
-static void text_put_spared(struct writer_text *writer, const struct text_layout *layout,
-	const struct gm_table *table, size_t n)
+/* Writes a line below a table about some of its columns: those that are left out, or whose names are cut. Writes
+ * nothing if there are none. */
+static void text_put_about(struct writer_text *writer, const struct text_layout *layout,
+	const struct gm_table *table, bool left_out)
 {
+	size_t end = left_out ? layout->n_all : layout->n, used = 0;
 	char line[512];
-	size_t used = 0;
 
-	for (size_t i = layout->n; i < n && used < sizeof(line); i++)
+	for (size_t i = left_out ? layout->n : 0; i < end && used < sizeof(line); i++) {
+		const struct text_column *column = &layout->columns[i];
+		const struct gm_column *named = &table->columns[column->column];
+
+		if (!left_out && !(column->cut && column->flags & TEXT_IDENTIFIES))
+			continue;
 		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s",
-			i == layout->n ? "! not shown, too narrow: " : ", ",
-			table->columns[layout->columns[i].column].title);
-	if (layout->n == n)
+			used       ? ", "
+			: left_out ? "! not shown, too narrow: "
+				   : "! cut, too narrow: ",
+			named->title ? named->title : gm_view_name(named));
+	}
+	if (!used)
 		return;
 	if (used < sizeof(line))
-		snprintf(line + used, sizeof(line) - used, "; see --columns");
+		snprintf(line + used, sizeof(line) - used, "; see %s",
+			!table->view ? "--json"
+			: left_out   ? "--columns"
+				     : "--columns or --json");
 	gm_text_put(writer->stream, line, writer->style.columns, 2);
 	fputc('\n', writer->stream);
 }
@@ -449,23 +596,26 @@ static void text_put_spared(struct writer_text *writer, const struct text_layout
 static void text_table(struct gm_writer *base, const char *key, const struct gm_table *table)
 {
 	struct writer_text *writer = (struct writer_text *)base;
+	size_t columns = writer->style.columns;
 	struct text_layout layout;
-	int r = text_layout_init(&layout, writer, table);
 
-	size_t columns = writer->style.columns, n = layout.n;
-	if (r == 0 && columns >= LISTS_BELOW && !gm_view_chooses(table->view))
-		n = text_layout_spare(&layout, columns);
-	if (r == 0 && layout.n && columns && !text_layout_shrink(&layout, columns) &&
-		columns >= LISTS_FROM && writer->style.legend &&
-		(columns < LISTS_BELOW || (base->plain_bytes && !gm_view_chooses(table->view)))) {
+	int r = text_layout_init(&layout, writer, table);
+	int fits = r == 0 && layout.n && columns ? text_layout_fit(&layout, writer, table, columns)
+						 : 1;
+	bool legend = writer->style.legend;
+	r = fits < 0 ? fits : r;
+
+	if (r == 0 && layout.n && !fits && columns >= LISTS_FROM && legend) {
 		r = text_put_lists(writer, &layout, table);
 	} else if (r == 0 && layout.n) {
-		if (writer->style.legend)
+		if (legend)
 			r = text_put_row(writer, &layout, table, NULL);
 		for (size_t i = 0; r == 0 && i < table->n_rows; i++)
 			r = text_put_row(writer, &layout, table, &table->rows[i]);
-		if (r == 0 && writer->style.legend)
-			text_put_spared(writer, &layout, table, n);
+	}
+	if (r == 0 && legend) {
+		text_put_about(writer, &layout, table, true);
+		text_put_about(writer, &layout, table, false);
 	}
 	free(layout.columns);
 	if (r < 0)

@@ -17,7 +17,7 @@ static const struct gm_column process_columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{"user", "USER", GM_COLUMN_SHRINK},
+	{"user", "USER", GM_COLUMN_OWNER},
 	{"command", "COMMAND", GM_COLUMN_SHRINK},
 	{"bytes", "FOREIGN", GM_COLUMN_RIGHT},
 	{"kind", NULL, 0},

@@ -18,13 +18,13 @@
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{"user", "USER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_NAME},
+	{"user", "USER", GM_COLUMN_OWNER},
+	{"name", "NAME", GM_COLUMN_NAME | GM_COLUMN_OWNER},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
 	{"kind", NULL, 0},
 	{"run", NULL, 0},
-	{NULL, "WHAT", 0},
+	{NULL, "WHAT", GM_COLUMN_NAME},
 	{"run_name", NULL, 0},
 };
 

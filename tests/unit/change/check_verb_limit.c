@@ -132,10 +132,11 @@ START_TEST(limits_are_shown_with_what_is_held_and_who_is_over)
 	expect_limit(GM__WIRE__PACKET__BODY_GET_LIMITS);
 	char *text = run_text("limit", script_limit);
 	has(text, "OWNER");
-	has(text, "0 48.0G         -      -10 49.0G       3 over  run-time\n");
-	has(text, "1     -         -      -10    0B       3 ok    run-time\n");
-	has(text, "0     -     16.0G        -    0B       0 ok    configured\n");
-	has(text, "\\x1b");
+	has(text, "0 48.0G         -      -10 49.0G over  run-time\n");
+	has(text, "1     -         -      -10    0B ok    run-time\n");
+	has(text, "0     -     16.0G        -    0B ok    configured\n");
+	has(text, "client:a \\x1b[31mname ");
+	has(text, "! not shown, too narrow: CLIENTS; see --json\n");
 	ck_assert_ptr_null(strchr(text, '\033'));
 	fits_screen(text, 6);
 	free(text);

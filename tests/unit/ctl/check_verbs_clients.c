@@ -73,6 +73,8 @@ START_TEST(clients_are_shown_per_device_and_within_the_screen)
 	has(text, "4194303");
 	has(text, "\\x1b");
 	has(text, "quarantined");
+	has(text, " IN HOST ");
+	has(text, "! not shown, too narrow: ");
 	ck_assert_ptr_null(strstr(text, "DECLARED"));
 	ck_assert_ptr_null(strchr(text, '\033'));
 	fits_screen(text, 24);

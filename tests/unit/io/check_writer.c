@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/text/text.h"
+#include "ctl/io/view.h"
 #include "ctl/io/writer.h"
 #include "tests/tap.h"
 
@@ -140,10 +141,11 @@ START_TEST(a_name_is_cut_after_others_until_it_is_as_short_as_they_are)
 	};
 	static const char *const expected[] = {
 		"USER     NAME\nsomebod… a name that goes on\n",
-		"USER     NAME\nsomebod… a name that goe…\n",
-		"USER     NAME\nsomebod… a name …\n",
-		"USER NAME\nsom… a name …\n",
-		"USER NAME\nsom… a name…\n",
+		"USER     NAME\nsomebod… a nam…at goes on\n"
+		"! cut, too narrow:\n  NAME; see --json\n",
+		"USER     NAME\nsomebod… a …es on\n! cut, too narrow: NAME; see --json\n",
+		"USER NAME\nsom… a …es on\n! cut, too narrow: NAME; see --json\n",
+		"USER NAME\nsom… a …s on\n! cut, too narrow: NAME; see --json\n",
 	};
 	static const size_t widths[] = {28, 25, 17, 13, 12};
 
@@ -164,9 +166,12 @@ START_TEST(a_very_long_name_leaves_room_for_the_texts_beside_it)
 		{"name", "NAME", GM_COLUMN_NAME},
 	};
 	static const char *const expected[] = {
-		"CLIENT           NAME\na client with a… the tag of a buffer, which is a…\n",
-		"CLIENT    NAME\na client… the tag of a buffer, which is a…\n",
-		"CLIENT   NAME\na clien… the tag of a buffer, which is …\n",
+		"CLIENT           NAME\na client with a… the tag of…as long as a sentence\n"
+		"! cut, too narrow: NAME; see --json\n",
+		"CLIENT    NAME\na client… the tag of…as long as a sentence\n"
+		"! cut, too narrow: NAME; see --json\n",
+		"CLIENT   NAME\na clien… the tag of…s long as a sentence\n"
+		"! cut, too narrow: NAME; see --json\n",
 	};
 	static const size_t widths[] = {49, 42, 40};
 
@@ -190,6 +195,7 @@ START_TEST(what_can_be_spared_is_left_out_from_the_end_and_named)
 		{"five", "FIVE", GM_COLUMN_SPARE},
 	};
 	static const char word[] = "0123456789012345678901234567890123456789";
+	static const struct gm_view view = {0};
 	struct gm_writer *writer = text_writer(80, true, false);
 	struct gm_table *table = GM_TABLE_NEW(many);
 
@@ -199,11 +205,101 @@ START_TEST(what_can_be_spared_is_left_out_from_the_end_and_named)
 	gm_table_text(table, word);
 	gm_table_text(table, word);
 	gm_table_text(table, "x");
+	gm_view_apply(&view, table);
 	gm_writer_table(writer, "rows", table);
 	is_text(writer, "ONE   TWO                               FOUR\n"
-			"short 01234567890123456789012345678901… "
+			"short 0123456789…8901234567890123456789 "
 			"0123456789012345678901234567890123456789\n"
-			"! not shown, too narrow: THREE, FIVE; see --columns\n");
+			"! not shown, too narrow: THREE, FIVE; see --columns\n"
+			"! cut, too narrow: TWO; see --columns or --json\n");
+}
+END_TEST
+
+START_TEST(a_user_is_not_cut_while_a_column_can_be_spared)
+{
+	static const struct gm_column of_users[] = {
+		{"user", "USER", GM_COLUMN_OWNER},
+		{"why", "WHY", GM_COLUMN_SHRINK},
+		{"size", "SIZE", GM_COLUMN_RIGHT},
+		{"age", "AGE", GM_COLUMN_SPARE | GM_COLUMN_LAST},
+		{"prio", "PRIO", GM_COLUMN_SPARE},
+		{"for", "FOR", GM_COLUMN_OWNER},
+	};
+	struct gm_writer *writer = text_writer(80, true, false);
+	struct gm_table *table = GM_TABLE_NEW(of_users);
+
+	gm_table_row(table);
+	gm_table_text(table, "systemd-timesync");
+	gm_table_text(table, "why it waits, in a sentence");
+	gm_table_size(table, UINT64_C(354) << 20);
+	gm_table_text(table, "3min");
+	gm_table_text(table, "-1000000000");
+	gm_table_text(table, "uid:systemd-network-and-more-of-it");
+	gm_writer_table(writer, "rows", table);
+	is_text(writer,
+		"USER             WHY                SIZE AGE  FOR\n"
+		"systemd-timesync why it waits, i… 354.0M 3min uid:systemd-network-and-more-of-it\n"
+		"! not shown, too narrow: PRIO; see --json\n");
+}
+END_TEST
+
+START_TEST(columns_are_left_out_until_names_that_differ_read_differently)
+{
+	static const struct gm_column of_names[] = {
+		{"name", "NAME", GM_COLUMN_NAME},
+		{"text", "TEXT", 0},
+		{"more", "MORE", GM_COLUMN_SPARE},
+	};
+	static const char *const names[][2] = {
+		{"a-name-0001-that-ends-as-others-do", "a-name-0002-that-ends-as-others-do"},
+		{"a-long-name-that-differs-1-and-ends-as-the-names-of-all-others",
+			"a-long-name-that-differs-2-and-ends-as-the-names-of-all-others"},
+	};
+	static const char *const expected[] = {
+		"NAME                               TEXT\n"
+		"a-name-0001-that-ends-as-others-do 0123456789012345678901234567890123456789\n"
+		"a-name-0002-that-ends-as-others-do 0123456789012345678901234567890123456789\n"
+		"! not shown, too narrow: MORE; see --json\n",
+		/* If that does not help, the columns stay. */
+		"NAME                     TEXT                                     MORE\n"
+		"a-long-…es-of-all-others 0123456789012345678901234567890123456789 "
+		"01234567890123\n"
+		"a-long-…es-of-all-others 0123456789012345678901234567890123456789 "
+		"01234567890123\n"
+		"! cut, too narrow: NAME; see --json\n",
+	};
+	struct gm_writer *writer = text_writer(80, true, false);
+	struct gm_table *table = GM_TABLE_NEW(of_names);
+
+	for (size_t i = 0; i < 2; i++) {
+		gm_table_row(table);
+		gm_table_text(table, names[_i][i]);
+		gm_table_text(table, "0123456789012345678901234567890123456789");
+		gm_table_text(table, "01234567890123");
+	}
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, expected[_i]);
+}
+END_TEST
+
+START_TEST(a_table_that_is_too_wide_for_a_large_terminal_is_a_list)
+{
+	static const struct gm_column wide[] = {{"one", "ONE", 0}, {"two", "TWO", GM_COLUMN_NAME}};
+	static const char word[] = "012345678901234567890123456789012345678901234567890123456789"
+				   "012345678901234567890";
+	struct gm_writer *writer = text_writer(80, true, false);
+	struct gm_table *table = GM_TABLE_NEW(wide);
+
+	gm_table_row(table);
+	gm_table_text(table, word + 3);
+	gm_table_text(table, word);
+	gm_writer_table(writer, "rows", table);
+	is_text(writer,
+		"ONE: 3456789012345678901234567890123456789012345678901234567890123456789012"
+		"3456…\n"
+		"TWO: 012345678901234567890123…123456789012345678901234567890123456789012"
+		"34567890\n"
+		"! cut, too narrow: TWO; see --json\n");
 }
 END_TEST
 
@@ -623,6 +719,10 @@ int main(void)
 		tcase, a_name_is_cut_after_others_until_it_is_as_short_as_they_are, 0, 5);
 	tcase_add_loop_test(tcase, a_very_long_name_leaves_room_for_the_texts_beside_it, 0, 3);
 	tcase_add_test(tcase, what_can_be_spared_is_left_out_from_the_end_and_named);
+	tcase_add_test(tcase, a_user_is_not_cut_while_a_column_can_be_spared);
+	tcase_add_loop_test(
+		tcase, columns_are_left_out_until_names_that_differ_read_differently, 0, 2);
+	tcase_add_test(tcase, a_table_that_is_too_wide_for_a_large_terminal_is_a_list);
 	tcase_add_test(tcase, long_lines_and_notes_are_wrapped_where_the_terminal_ends);
 	tcase_add_test(tcase, nothing_is_wrapped_in_a_file_or_on_a_tiny_terminal);
 	tcase_add_loop_test(tcase, where_a_table_does_not_fit_its_rows_are_lists, 0, 2);

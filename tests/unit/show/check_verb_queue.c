@@ -10,7 +10,7 @@
 #include "tests/unit/ctl/shortage_script.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
-static bool queue_is_empty, queue_is_of_runs;
+static bool queue_is_empty, queue_is_of_runs, queue_is_wide;
 
 static void script_queue(struct gm_fake *f, void *user)
 {
@@ -43,6 +43,16 @@ static void script_queue(struct gm_fake *f, void *user)
 		rows[0].owner = (char *)"run:0123456789abcdef";
 		rows[0].pid = 471100;
 		rows[0].overtaken = 0;
+	}
+	for (uint32_t i = 0; queue_is_wide && i < 6; i++) {
+		rows[i].pid = 4194303;
+		rows[i].client = (char *)"trainer-number-one";
+		rows[i].bytes = 354 * (G / 1024);
+		rows[i].overtaken = 1000;
+		rows[i].rests_ms = 870;
+		rows[i].block = GM__WIRE__BLOCK__BLOCK_GUARANTEE;
+		rows[i].owner = (char *)(i % 2 ? "run:bert-finetune-2026-11-18-seed-0001"
+					       : "run:bert-finetune-2026-11-18-seed-0002");
 	}
 	packet.body_case = GM__WIRE__PACKET__BODY_QUEUE;
 	packet.queue = &reply;
@@ -100,14 +110,29 @@ START_TEST(the_run_whose_limit_a_request_waits_for_is_not_cut)
 	queue_is_of_runs = true;
 	char *text = run_text("queue", script_queue);
 	has(text, " limit     run:0123456789abcdef\n");
-	has(text, " a client");
+	has(text, " a clie…h a long name ");
 	ck_assert_ptr_null(strstr(text, "OVERTAKEN"));
-	fits_screen(text, 8);
+	has(text, "! cut, too narrow: CLIENT; see --json\n");
+	fits_screen(text, 10);
 	free(text);
 	json_t *json = run_json("queue", script_queue);
 	ck_assert_int_eq(number(json, "queue", 0, "overtaken"), 0);
 	json_decref(json);
 	queue_is_of_runs = false;
+}
+END_TEST
+
+START_TEST(owners_differ_and_no_row_is_wider_than_the_screen_if_everything_is_shown)
+{
+	queue_is_empty = false;
+	queue_is_wide = true;
+	char *text = run_text("queue", script_queue);
+	queue_is_wide = false;
+	has(text, "seed-0001\n");
+	has(text, "seed-0002\n");
+	has(text, "! not shown, too narrow: WAITED, LEFT, PRIO, OVERTAKEN; see --json\n");
+	fits_screen(text, 10);
+	free(text);
 }
 END_TEST
 
@@ -118,6 +143,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, who_waits_is_shown_with_what_for);
 	tcase_add_test(tcase, the_run_whose_limit_a_request_waits_for_is_not_cut);
+	tcase_add_test(
+		tcase, owners_differ_and_no_row_is_wider_than_the_screen_if_everything_is_shown);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }

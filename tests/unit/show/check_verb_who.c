@@ -185,7 +185,8 @@ START_TEST(a_long_name_is_cut_rather_than_what_it_is)
 	long_names = false;
 	has(text, " published, in its client's\n");
 	has(text, " foreign, without a process\n");
-	fits_screen(text, 10);
+	has(text, "! cut, too narrow: NAME; see --columns or --json\n");
+	fits_screen(text, 11);
 	free(text);
 }
 END_TEST

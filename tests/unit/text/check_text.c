@@ -139,6 +139,32 @@ START_TEST(what_does_not_fit_is_cut_at_a_character)
 }
 END_TEST
 
+static void fits_name(const char *text, size_t columns, const char *expected)
+{
+	char *fit = gm_text_fit_name(text, columns, false);
+	ck_assert_str_eq(fit, expected);
+	ck_assert_uint_le(gm_text_width(fit), columns);
+	free(fit);
+}
+
+START_TEST(a_name_is_cut_in_the_middle_so_that_its_end_stays)
+{
+	fits_name("abcdef", 6, "abcdef");
+	fits_name("abcdef", 5, "a…def");
+	fits_name("abcdef", 2, "…f");
+	fits_name("abcdef", 1, "…");
+	fits_name("重み重み", 8, "重み重み");
+	fits_name("重み重み", 7, "重…重み");
+	fits_name("重み重み", 6, "…重み"); /* half of a wide one would be left: it goes too */
+	fits_name("e\314\201abce\314\201", 4, "e\314\201…ce\314\201");
+	fits_name("meta-llama-3-70b-instruct-00002-of-00003", 16, "meta-…2-of-00003");
+	fits_name("systemd-timesync", 8, "sy…esync");
+	char *fit = gm_text_fit_name("abcdef", 4, true);
+	ck_assert_str_eq(fit, "a~ef");
+	free(fit);
+}
+END_TEST
+
 static void fits_path(const char *text, size_t columns, const char *expected)
 {
 	char *fit = gm_text_fit_path(text, columns, false);
@@ -214,6 +240,7 @@ int main(void)
 	tcase_add_test(tcase, a_terminal_of_ascii_gets_ascii);
 	tcase_add_test(tcase, width_counts_columns_not_bytes);
 	tcase_add_test(tcase, what_does_not_fit_is_cut_at_a_character);
+	tcase_add_test(tcase, a_name_is_cut_in_the_middle_so_that_its_end_stays);
 	tcase_add_test(tcase, a_path_is_cut_at_its_front);
 	tcase_add_test(tcase, words_before_a_path_stay_if_the_name_has_room);
 	tcase_add_test(tcase, words_without_a_path_are_cut_at_their_end);
