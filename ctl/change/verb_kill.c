@@ -28,8 +28,8 @@ static const struct gm_column columns[] = {
 	{"session", "SESSION", GM_COLUMN_RIGHT},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
-	{"user", "USER", GM_COLUMN_SHRINK},
-	{"name", "NAME", GM_COLUMN_SHRINK},
+	{"user", "USER", GM_COLUMN_OWNER},
+	{"name", "NAME", GM_COLUMN_NAME},
 	{"held", "HELD", GM_COLUMN_RIGHT},
 };
 
@@ -187,10 +187,15 @@ static gpumem_status kill_find(struct gm_ctl *ctl, const struct kill_answer *ans
 		}
 	}
 
-	if (!found)
+	if (!found) {
+		gpumem_status status = gm_verb_refuse_cut_name(ctl, word);
+
+		if (status != GPUMEM_OK)
+			return status;
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"there is no client '%.64s'%s; see 'gpumemctl clients'", word,
 			hidden ? " whose name you may see" : "");
+	}
 	if (found->pid <= 0)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_UNSUPPORTED,
 			"client %llu runs in a pid namespace that the daemon does not see; use kill(1) where it runs",

@@ -172,13 +172,16 @@ static gpumem_status shares_explain(
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 	char user[GM_USER_TEXT];
 
+	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
+	if (status != GPUMEM_OK)
+		return status;
 	if (name->foreign)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"user %s has no buffer with the name %s; see 'gpumemctl shares'",
 			gm_user_name(name->owner, user), name->name);
 
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
-		shares_take_search, &search, &ctl->trouble);
+	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take_search,
+		&search, &ctl->trouble);
 	if (status == GPUMEM_OK && search.found)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"you have no buffer with the name %s; for that of user %s, write uid:%s/%s",

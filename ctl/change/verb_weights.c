@@ -285,6 +285,8 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 	status = gpumem_weights_remove(session, name.foreign ? number : name.name);
 	if (status != GPUMEM_OK)
 		weights_failed(ctl, status);
+	if (status == GPUMEM_E_NOT_FOUND)
+		(void)gm_verb_refuse_cut_name(ctl, name.name);
 	gpumem_disconnect(session);
 	if (status != GPUMEM_OK)
 		return status;

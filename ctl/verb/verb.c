@@ -275,6 +275,19 @@ gpumem_status gm_verb_parse_name(
 	return GPUMEM_OK;
 }
 
+gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name)
+{
+	const char *list =
+		!strcmp(ctl->options->verb->name, "kill") ? "clients" : ctl->options->verb->name;
+
+	if (!strstr(name, "…"))
+		return GPUMEM_OK;
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+		"there is no %s: a table cut this name where … is; 'gpumemctl %s --columns name' "
+		"shows whole names",
+		name, list);
+}
+
 gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use)
 {
 	if (!ctl->options->given)

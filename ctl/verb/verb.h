@@ -194,6 +194,9 @@ struct gm_share_name;
 gpumem_status gm_verb_parse_name(
 	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name);
 
+/* Refuses a name that does not exist and has the ellipsis of a table in it. Otherwise returns GPUMEM_OK. */
+gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name);
+
 /* Adds what verbs show about a client: session, pid, uid, user name, name. */
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name);

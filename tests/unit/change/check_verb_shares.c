@@ -237,14 +237,14 @@ static void script_unknown(struct gm_fake *f, void *user)
 	if (!request)
 		return;
 	begin();
-	bool foreign = request->expire_name->foreign;
+	bool last = request->expire_name->foreign || strstr(request->expire_name->name, "…");
 	failure.status = GPUMEM_E_NOT_FOUND;
 	failure.detail = (char *)"there is no such name";
 	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
 	packet.failure = &failure;
 	packet.id = request->id;
 	gm_fake_send(f, &packet);
-	if (foreign) {
+	if (last) {
 		gm_fake_wait_end(f);
 		return;
 	}
@@ -277,6 +277,18 @@ START_TEST(a_name_that_another_user_has_is_pointed_to)
 	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
 	ck_assert_str_eq(trouble.text,
 		"user root has no buffer with the name llama; see 'gpumemctl shares'");
+}
+END_TEST
+
+START_TEST(a_name_that_a_table_has_cut_is_told_from_one_that_does_not_exist)
+{
+	struct gm_options options = {.args = {"expire", "meta-…1-of-00003", "2h"}, .n_args = 3};
+
+	ck_assert_ptr_null(run("shares", script_unknown, false, &options));
+	ck_assert_str_eq(trouble.text,
+		"there is no meta-…1-of-00003: a table cut this name where … is; 'gpumemctl shares "
+		"--columns name' shows whole names");
+	ck_assert_int_eq(trouble.status, GPUMEM_E_NOT_FOUND);
 }
 END_TEST
 
@@ -339,6 +351,7 @@ int main(void)
 	tcase_add_test(tcase, no_names_are_said_in_words_and_an_empty_list);
 	tcase_add_test(tcase, a_name_is_removed_by_its_owner_or_with_the_owner);
 	tcase_add_test(tcase, a_name_that_another_user_has_is_pointed_to);
+	tcase_add_test(tcase, a_name_that_a_table_has_cut_is_told_from_one_that_does_not_exist);
 	tcase_add_test(tcase, wrong_names_never_reach_the_daemon);
 	tcase_add_test(tcase, a_name_is_told_when_it_ends);
 	tcase_add_test(tcase, wrong_times_never_reach_the_daemon);
