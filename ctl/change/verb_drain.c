@@ -14,11 +14,11 @@
 #include <time.h>
 
 #include "common/arith.h"
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
 #include "ctl/io/user.h"
+#include "ctl/verb/name_list.h"
 #include "ctl/verb/verb.h"
 
 /* How long to wait between two looks, at first and at most. */
@@ -31,13 +31,18 @@
 #define DRAIN_NAMED_TEXT 361
 
 static const struct gm_column columns[] = {
-	{"session", NULL, GM_COLUMN_RIGHT},
-	{"pid", "PID", GM_COLUMN_RIGHT},
-	{"uid", NULL, 0},
-	{"user", "USER", GM_COLUMN_OWNER},
-	{"name", "NAME", GM_COLUMN_NAME},
-	{"held", "HELD", GM_COLUMN_RIGHT},
-	{"state", "STATE", 0},
+	{"session", NULL, GM_COLUMN_RIGHT}, {"pid", "PID", GM_COLUMN_RIGHT}, {"uid", NULL, 0},
+	{"user", "USER", GM_COLUMN_OWNER}, {"name", "NAME", GM_COLUMN_NAME},
+	{"held", "HELD", GM_COLUMN_RIGHT}, {"state", NULL, 0},
+	{NULL, "STATE", GM_COLUMN_OPTIONAL}, /* as in 'clients': of what is not connected */
+};
+
+struct drain_holder {
+	uint64_t session, held;
+	int64_t pid;
+	uint32_t uid;
+	bool left, quarantined;
+	char *name; /* of what a client left behind, the names that it is published under */
 };
 
 /* What one look at the device found. */
@@ -46,9 +51,9 @@ struct drain_look {
 	bool drained;
 	bool changed;
 	uint64_t clients_asked, held, going;
-	struct gm_table *holders;
-	size_t n_holders, n_left; /* n_left of them have no process */
-	char named[DRAIN_LINE];   /* the first holders, in words */
+	struct drain_holder *holders; /* the largest first */
+	size_t n_holders, n_left;     /* n_left of them have no process */
+	bool no_memory;
 };
 
 static void drain_take(void *user, const Gm__Wire__Packet *packet)
@@ -60,23 +65,6 @@ static void drain_take(void *user, const Gm__Wire__Packet *packet)
 	look->clients_asked = packet->drain_reply->clients_asked;
 	look->held = packet->drain_reply->held;
 	look->going = packet->drain_reply->going;
-}
-
-static void drain_name_holder(
-	struct drain_look *look, const Gm__Wire__Client *client, uint64_t held)
-{
-	char user[GM_USER_TEXT], size[GM_UNITS_TEXT], who[160];
-	size_t used = strlen(look->named);
-
-	gm_user_name(client->uid, user);
-	if (client->left)
-		snprintf(who, sizeof(who), "left behind by user %s", user);
-	else
-		snprintf(who, sizeof(who), "%s%spid %lld, user %s%s", client->name,
-			*client->name ? " (" : "", (long long)client->pid, user,
-			*client->name ? ")" : "");
-	snprintf(look->named + used, sizeof(look->named) - used, "%s%s %s", used ? ", " : "",
-		gm_format_size(held, size), who);
 }
 
 static void drain_take_clients(void *user, const Gm__Wire__Packet *packet)
@@ -93,23 +81,83 @@ static void drain_take_clients(void *user, const Gm__Wire__Packet *packet)
 		if (!held)
 			continue;
 
-		gm_table_row(look->holders);
-		gm_verb_add_client(
-			look->holders, client->session, client->pid, client->uid, client->name);
-		gm_table_size(look->holders, held);
-		gm_table_text(look->holders, client->left          ? "left"
-					     : client->quarantined ? "quarantined"
-								   : "connected");
+		struct drain_holder *grown =
+			reallocarray(look->holders, look->n_holders + 1, sizeof(*grown));
+		char *name = strdup(client->name);
+		if (grown)
+			look->holders = grown;
+		if (!grown || !name) {
+			free(name);
+			look->no_memory = true;
+			return;
+		}
+		look->holders[look->n_holders++] = (struct drain_holder){
+			.session = client->session,
+			.held = held,
+			.pid = client->pid,
+			.uid = client->uid,
+			.left = client->left,
+			.quarantined = client->quarantined,
+			.name = name,
+		};
 		look->n_left += client->left != 0;
-		if (look->n_holders++ < DRAIN_NAMED)
-			drain_name_holder(look, client, held);
 	}
+}
+
+static int drain_compare_holders(const void *a, const void *b)
+{
+	const struct drain_holder *x = a, *y = b;
+
+	return x->held < y->held ? 1 : x->held > y->held ? -1 : 0;
+}
+
+/* Asks for the names of what clients left behind. */
+static gpumem_status drain_ask_names(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct drain_look *look)
+{
+	struct gm_name_list names = {0};
+
+	gpumem_status status = gm_name_list_ask(&names, ctl, conn);
+	for (size_t i = 0; status == GPUMEM_OK && i < look->n_holders; i++) {
+		struct drain_holder *holder = &look->holders[i];
+		char *name = holder->left ? gm_name_list_of(&names, holder->session) : NULL;
+
+		if (!name)
+			continue;
+		free(holder->name);
+		holder->name = name;
+	}
+	gm_name_list_deinit(&names);
+	return status;
 }
 
 static void drain_forget(struct drain_look *look)
 {
-	gm_table_free(look->holders);
+	for (size_t i = 0; i < look->n_holders; i++)
+		free(look->holders[i].name);
+	free(look->holders);
 	look->holders = NULL;
+	look->n_holders = look->n_left = 0;
+}
+
+static struct gm_table *drain_table(const struct drain_look *look)
+{
+	struct gm_table *table = GM_TABLE_NEW(columns);
+
+	for (size_t i = 0; i < look->n_holders; i++) {
+		const struct drain_holder *holder = &look->holders[i];
+		const char *unusual = holder->left          ? "left"
+				      : holder->quarantined ? "quarantined"
+							    : NULL;
+
+		gm_table_row(table);
+		gm_verb_add_client(table, holder->session, holder->pid, holder->uid, holder->name);
+		gm_table_size(table, holder->held);
+		gm_table_text(table, unusual ? unusual : "connected");
+		gm_table_text(table, unusual);
+		gm_table_mark(table, GM_MARK_WARN);
+	}
+	return table;
 }
 
 static gpumem_status drain_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool undo, bool again,
@@ -137,23 +185,54 @@ static gpumem_status drain_look(struct gm_ctl *ctl, bool undo, bool again, struc
 	if (status != GPUMEM_OK)
 		return status;
 
-	ret->holders = GM_TABLE_NEW(columns);
 	status = drain_ask(ctl, conn, undo, again, ret);
 	if (status == GPUMEM_OK && !undo)
 		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
 			drain_take_clients, ret, &ctl->trouble);
+	if (status == GPUMEM_OK && ret->n_left)
+		status = drain_ask_names(ctl, conn, ret);
 	gm_ctl_conn_free(conn);
+	if (status == GPUMEM_OK && ret->no_memory)
+		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_HOST_MEMORY, "out of memory");
+	if (status == GPUMEM_OK && ret->n_holders)
+		qsort(ret->holders, ret->n_holders, sizeof(*ret->holders), drain_compare_holders);
 	if (status != GPUMEM_OK)
 		drain_forget(ret);
 	return status;
+}
+
+/* Names the holders that hold most. */
+static void drain_name_holders(const struct drain_look *look, char text[DRAIN_LINE])
+{
+	char user[GM_USER_TEXT], size[GM_UNITS_TEXT], who[192];
+	size_t used = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < gm_min(look->n_holders, (size_t)DRAIN_NAMED) && used < DRAIN_LINE;
+		i++) {
+		const struct drain_holder *holder = &look->holders[i];
+		bool named = *holder->name;
+
+		gm_user_name(holder->uid, user);
+		if (holder->left)
+			snprintf(who, sizeof(who), "%.80s%sleft behind by user %s%s", holder->name,
+				named ? " (" : "", user, named ? ")" : "");
+		else
+			snprintf(who, sizeof(who), "%s%spid %lld, user %s%s", holder->name,
+				named ? " (" : "", (long long)holder->pid, user, named ? ")" : "");
+		used += (size_t)snprintf(text + used, DRAIN_LINE - used, "%s%s %s",
+			used ? ", " : "", gm_format_size(holder->held, size), who);
+	}
 }
 
 /* Says on stderr how far it is, if that changed. */
 static void drain_say_progress(const struct drain_look *look, char last[DRAIN_LINE])
 {
 	char line[DRAIN_LINE], size[GM_UNITS_TEXT], more[64] = "", named[DRAIN_NAMED_TEXT];
+	char all[DRAIN_LINE];
 
-	snprintf(named, sizeof(named), "%.360s", look->named);
+	drain_name_holders(look, all);
+	snprintf(named, sizeof(named), "%.360s", all);
 
 	if (look->n_holders > DRAIN_NAMED)
 		snprintf(more, sizeof(more), ", and %zu more", look->n_holders - DRAIN_NAMED);
@@ -239,28 +318,27 @@ static void drain_write(struct gm_ctl *ctl, struct drain_look *look)
 		gm_writer_line(writer, "",
 			"Device %u is empty. It stays drained until 'gpumemctl drain %u --undo'.",
 			look->device, look->device);
-		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
+		gm_writer_data(writer, "holders", drain_table(look));
 		return;
 	}
 
 	ctl->status = GPUMEM_E_BUSY;
-	gm_writer_line(writer, "", "Device %u is drained, but not empty: %s %s.", look->device,
-		gm_writer_bytes(writer, look->held ? look->held : look->going, size),
-		look->held ? "are still held" : "are being released");
-	if (!look->n_holders) {
-		gm_writer_data(writer, "holders", gm_steal_ptr(&look->holders));
-		return;
+	struct gm_table *table = drain_table(look);
+	if (look->n_holders) {
+		gm_view_apply(&ctl->options->view, table);
+		gm_writer_table(writer, "holders", table);
+		gm_writer_blank_line(writer);
+	} else {
+		gm_writer_data(writer, "holders", table);
 	}
-	gm_view_apply(&ctl->options->view, look->holders);
-	gm_writer_blank_line(writer);
-	gm_writer_table(writer, "holders", gm_steal_ptr(&look->holders));
-	gm_writer_blank_line(writer);
 	if (look->n_holders > look->n_left)
 		gm_writer_line(writer, "", "'gpumemctl kill CLIENT' ends a client.");
 	if (look->n_left)
 		gm_writer_line(writer, "",
-			"What was left behind may have a name: 'gpumemctl shares' lists the names, and "
-			"'gpumemctl shares remove NAME' removes one.");
+			"'gpumemctl shares remove NAME' removes the name of what was left behind.");
+	gm_writer_line(writer, "", "Device %u is drained, but not empty: %s %s.", look->device,
+		gm_writer_bytes(writer, look->held ? look->held : look->going, size),
+		look->held ? "are still held" : "are being released");
 }
 
 static gpumem_status drain_undo(struct gm_ctl *ctl)

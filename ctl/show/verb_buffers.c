@@ -12,7 +12,7 @@
 
 #include "common/arith.h"
 #include "ctl/io/user.h"
-#include "ctl/show/name_list.h"
+#include "ctl/verb/name_list.h"
 #include "ctl/show/stack_list.h"
 #include "ctl/verb/verb.h"
 

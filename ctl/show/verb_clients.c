@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "ctl/io/user.h"
-#include "ctl/show/name_list.h"
+#include "ctl/verb/name_list.h"
 #include "ctl/verb/verb.h"
 
 /* JSON has the figures of all devices in a nested table. In tables and CSV, each device has a row. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_CTL_SHOW_NAME_LIST_H
-#define GM_CTL_SHOW_NAME_LIST_H
+#ifndef GM_CTL_VERB_NAME_LIST_H
+#define GM_CTL_VERB_NAME_LIST_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-#include "ctl/show/name_list.h"
+#include "ctl/verb/name_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
