@@ -158,7 +158,7 @@ static gpumem_status kill_ambiguous(struct gm_ctl *ctl, const struct kill_answer
 
 		if (kill_is_meant(client, word, meaning))
 			used += (size_t)snprintf(text + used, sizeof(text) - used,
-				"%spid %lld (client %llu, %s%s%s)", used ? ", " : "",
+				"%spid %lld (session %llu, %s%suser %s)", used ? ", " : "",
 				(long long)client->pid, (unsigned long long)client->session,
 				client->name, *client->name ? ", " : "",
 				gm_user_name(client->uid, user));

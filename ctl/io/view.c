@@ -73,27 +73,33 @@ static bool view_find(
 	return false;
 }
 
-/* Returns the word by which people choose a column, or NULL if they choose it by the name of another one. */
-static const char *view_word(const struct gm_column *columns, size_t n_columns, size_t column)
+/* Returns the word by which people choose a column, or NULL if they choose it by the name of another one. A heading is
+ * written as names are: "what", "run_name". */
+static const char *view_word(
+	const struct gm_column *columns, size_t n_columns, size_t column, char text[GM_VIEW_WORD])
 {
 	const char *name = gm_view_name(&columns[column]);
 	const char *word = name ? name : columns[column].title;
 	size_t found;
 
-	return word && view_find(columns, n_columns, word, strlen(word), &found) && found == column
-		       ? word
-		       : NULL;
+	if (!word || !view_find(columns, n_columns, word, strlen(word), &found) || found != column)
+		return NULL;
+	snprintf(text, GM_VIEW_WORD, "%s", word);
+	for (char *t = text; *t; t++)
+		*t = *t == ' ' ? '_' : (char)tolower((unsigned char)*t);
+	return text;
 }
 
 void gm_view_words(const struct gm_column *columns, size_t n_columns, char ret_text[GM_VIEW_WHY])
 {
+	char word[GM_VIEW_WORD];
 	size_t used = 0;
 
 	*ret_text = '\0';
 	for (size_t i = 0; i < n_columns && used < GM_VIEW_WHY; i++)
-		if (view_word(columns, n_columns, i))
+		if (view_word(columns, n_columns, i, word))
 			used += (size_t)snprintf(ret_text + used, GM_VIEW_WHY - used, "%s%s",
-				used ? ", " : "", view_word(columns, n_columns, i));
+				used ? ", " : "", word);
 }
 
 /* Says that there is no such column, and which ones there are. */
@@ -101,12 +107,14 @@ static int view_unknown(const struct gm_column *columns, size_t n_columns, const
 	size_t n, char why[GM_VIEW_WHY])
 {
 	const char *names[GM_VIEW_MAX + 1] = {0};
-	char text[GM_VIEW_WHY], copy[64];
+	char text[GM_VIEW_WHY], copy[64], words[GM_VIEW_MAX][GM_VIEW_WORD];
 	size_t count = 0;
 
 	for (size_t i = 0; i < n_columns && count < GM_VIEW_MAX; i++)
-		if (view_word(columns, n_columns, i))
-			names[count++] = view_word(columns, n_columns, i);
+		if (view_word(columns, n_columns, i, words[count])) {
+			names[count] = words[count];
+			count++;
+		}
 	gm_view_words(columns, n_columns, text);
 
 	snprintf(copy, sizeof(copy), "%.*s", (int)(n < sizeof(copy) ? n : sizeof(copy) - 1), word);
@@ -149,6 +157,7 @@ int gm_view_show(struct gm_view *view, const struct gm_column *columns, size_t n
 	struct gm_view made = *view;
 
 	for (made.n_shown = 0; list; made.n_shown++) {
+		char word[GM_VIEW_WORD];
 		size_t column;
 
 		if (made.n_shown == GM_VIEW_MAX)
@@ -159,7 +168,7 @@ int gm_view_show(struct gm_view *view, const struct gm_column *columns, size_t n
 		for (size_t i = 0; i < made.n_shown; i++)
 			if (made.shown[i] == column) {
 				snprintf(why, GM_VIEW_WHY, "column '%s' is named twice",
-					view_word(columns, n_columns, column));
+					view_word(columns, n_columns, column, word));
 				return -EINVAL;
 			}
 		made.shown[made.n_shown] = column;

@@ -9,8 +9,9 @@
  * chosen by its name in CSV, or by its heading.
  */
 
-#define GM_VIEW_MAX 32
-#define GM_VIEW_WHY 512
+#define GM_VIEW_MAX  32
+#define GM_VIEW_WHY  512
+#define GM_VIEW_WORD 32 /* a name of a column */
 
 struct gm_view {
 	size_t n_shown; /* 0: all */

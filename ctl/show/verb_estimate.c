@@ -15,7 +15,8 @@
 #include "ctl/show/placement_list.h"
 
 /* Weights have 16 bits if nobody says otherwise. */
-#define ESTIMATE_BYTES 2
+#define ESTIMATE_BYTES   2
+#define ESTIMATE_GROUPED 32
 
 /* Which dimension a sentence of gm_estimate_inference() is about: it begins with it. */
 static size_t estimate_dimension_of(const char *wrong)
@@ -78,11 +79,27 @@ static void estimate_merge(const struct gm_options *options, gpumem_model *model
 		model->tied = given.tied;
 }
 
+/* Writes a number with commas between groups of three digits. Returns text. */
+static const char *estimate_group(uint64_t n, char text[ESTIMATE_GROUPED])
+{
+	char digits[ESTIMATE_GROUPED];
+	size_t length = (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
+	char *end = text;
+
+	for (size_t i = 0; i < length; i++) {
+		if (i && (length - i) % 3 == 0)
+			*end++ = ',';
+		*end++ = digits[i];
+	}
+	*end = '\0';
+	return text;
+}
+
 static void estimate_write(struct gm_writer *writer, const gpumem_model *model,
 	const gpumem_estimate *estimate, bool longest)
 {
 	gpumem_model used = *model;
-	char text[GM_UNITS_TEXT];
+	char text[GM_UNITS_TEXT], grouped[ESTIMATE_GROUPED];
 
 	gm_estimate_fill(&used);
 	gm_writer_count(writer, "parameters", estimate->parameters);
@@ -100,7 +117,7 @@ static void estimate_write(struct gm_writer *writer, const gpumem_model *model,
 	gm_writer_bool(writer, "tied", model->tied != 0);
 	gm_writer_group(writer, NULL);
 
-	gm_writer_line(writer, "parameters", "%llu", (unsigned long long)estimate->parameters);
+	gm_writer_line(writer, "parameters", "%s", estimate_group(estimate->parameters, grouped));
 	gm_writer_line(writer, "weights", "%s (%g bytes each)",
 		gm_writer_bytes(writer, estimate->weights, text), model->bytes_per_weight);
 	gm_writer_line(writer, "KV cache", "%s (%llu tokens%s)",
@@ -201,8 +218,9 @@ const struct gm_verb gm_verb_estimate = {
 		"Reads the dimensions of a language model from its config.json, as the\n"
 		"transformers library writes it. An option overrides the file. Without a file,\n"
 		"give --context and all dimensions. gpumem_estimate_inference(3) has the\n"
-		"formulas. If a daemon runs, also shows on which devices the model would fit; see\n"
-		"'place'.\n",
+		"formulas. If a daemon runs, also shows on which devices the model would fit, as\n"
+		"'place' does: FIT says whether the total fits, ROOM is how much you could get\n"
+		"there now, and MOST how much you could ever get. G is GiB, 1024^3 bytes.\n",
 	.takes = GM_OPTION_MODEL,
 	.max_args = 1,
 	.run = estimate_run,

@@ -49,7 +49,7 @@ pid[first]=${pid[twin]} in[first]=${in[twin]} out[first]=${out[twin]}
 start_worker twin
 run 2 kill twin
 check "a name of several processes is refused, with their pids" \
-	all "[ $status = 2 ]" "silent stdout" "complains 'pid ${pid[first]}'" "complains 'pid ${pid[twin]}'"
+	all "[ $status = 2 ]" "silent stdout" "complains 'pid ${pid[first]}'" "complains 'pid ${pid[twin]}'" "complains ', user $(id -un))'"
 check "and nobody got a signal" kill -0 "${pid[first]}" "${pid[twin]}"
 run 0 kill "${pid[first]}"
 check "one of them is ended by its pid" all "[ $status = 0 ]" "ended first 15"

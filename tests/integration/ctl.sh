@@ -340,7 +340,7 @@ check "estimate: figures and devices" all "is parameters 55976448" "is weights 1
 run 0 estimate "$dir/small.json" --dtype float32 --context 1K --tied --json
 check "estimate: an option overrides the file" all "is parameters 39592448" "is weights 158369792" "is model.context 1024" "is model.tied true"
 run 0 estimate --hidden 4096 --intermediate 14336 --layers 32 --vocab 32000 --heads 32 --kv-heads 8 --context 4096
-check "estimate: Mistral 7B, which does not fit" all "says 7241732096" "says '13.5G (2 bytes each)'" "says none"
+check "estimate: Mistral 7B, which does not fit" all "says 7,241,732,096" "says '13.5G (2 bytes each)'" "says none"
 sed 's/"num_attention_heads": 8/"num_attention_heads": 7/' "$dir/small.json" >"$dir/wrong.json"
 run 1 estimate "$dir/wrong.json"
 check "estimate: what is wrong, with line and key" all "[ $status = 1 ]" "silent stdout" 'complains "$dir/wrong.json:5: num_attention_heads: heads is 7"'

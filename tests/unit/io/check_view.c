@@ -158,7 +158,7 @@ START_TEST(a_column_is_known_by_its_name_and_by_its_heading)
 	ck_assert_int_eq(show("mood,name"), 0);
 	ck_assert_uint_eq(view.shown[0], 4);
 	ck_assert_int_eq(show("mood,MOOD"), -EINVAL);
-	ck_assert_str_eq(why, "column 'MOOD' is named twice");
+	ck_assert_str_eq(why, "column 'mood' is named twice");
 	ck_assert_int_eq(sort_by("-Device"), 0);
 	ck_assert(view.sorted[0].down && view.sorted[0].column == 5);
 }
@@ -179,7 +179,7 @@ START_TEST(a_wrong_column_is_refused_with_what_there_is)
 	ck_assert_str_eq(why, "there is no column 'nmae'; did you mean 'name'?");
 	ck_assert_int_eq(show("xyzzy"), -EINVAL);
 	ck_assert_str_eq(
-		why, "there is no column 'xyzzy'; there are name, in_use, change, MOOD, device");
+		why, "there is no column 'xyzzy'; there are name, in_use, change, mood, device");
 	ck_assert_int_eq(show("name,dev,Name"), -EINVAL);
 	ck_assert_str_eq(why, "column 'name' is named twice");
 }

@@ -129,7 +129,7 @@ START_TEST(people_see_the_parts_and_the_devices)
 {
 	struct gm_options options = mistral();
 	char *text = run("estimate", script_place, false, &options);
-	has(text, "7241732096");
+	has(text, " parameters: 7,241,732,096\n");
 	has(text, "13.5G (2 bytes each)");
 	has(text, "512.0M (4096 tokens)\n");
 	has(text, "14.3G");
