@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "common/limits.h"
+#include "common/text/text.h"
 #include "common/types.h"
+#include "ctl/io/user.h"
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
@@ -150,4 +152,28 @@ const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_U
 		end += sprintf(end, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
 			uuid->data[i]);
 	return text;
+}
+
+void gm_device_drains_add(struct gm_device_drains *drains, const Gm__Wire__Device *device)
+{
+	if (device->drainer && drains->n < GM_LIMIT_DEVICES)
+		drains->items[drains->n++] = (struct gm_device_drain){
+			.number = device->number,
+			.uid = device->drainer->uid,
+			.age_ms = device->drainer->age_ms,
+		};
+}
+
+void gm_device_drains_note(const struct gm_device_drains *drains, struct gm_writer *writer)
+{
+	char user[GM_USER_TEXT], time[GM_UNITS_TEXT];
+
+	for (size_t i = 0; i < drains->n; i++) {
+		const struct gm_device_drain *drain = &drains->items[i];
+
+		gm_writer_note(writer, "drained", GM_MARK_WARN,
+			"device %u: drained by user %s for %s; gpumemctl drain %u --undo ends it",
+			drain->number, gm_user_name(drain->uid, user),
+			gm_text_duration(drain->age_ms, time), drain->number);
+	}
 }

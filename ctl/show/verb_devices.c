@@ -28,6 +28,7 @@ struct devices_answer {
 	struct gm_writer *writer;
 	struct gm_table *devices, *processes;
 	size_t n;
+	struct gm_device_drains drains;
 	struct gm_usage_list usage;
 };
 
@@ -160,6 +161,7 @@ static void devices_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		gm_device_table_add(answer->devices, packet->devices->devices[i]);
+		gm_device_drains_add(&answer->drains, packet->devices->devices[i]);
 		devices_say(answer, packet->devices->devices[i]);
 		devices_add_rest(answer, packet->devices->devices[i]);
 	}
@@ -212,6 +214,7 @@ static gpumem_status devices_run(struct gm_ctl *ctl)
 	}
 
 	gm_usage_list_note(&answer.usage, ctl->writer);
+	gm_device_drains_note(&answer.drains, ctl->writer);
 	gm_usage_list_deinit(&answer.usage);
 	return GPUMEM_OK;
 }

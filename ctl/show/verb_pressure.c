@@ -25,6 +25,7 @@ struct pressure_answer {
 	struct gm_table *table;
 	bool found, reached;
 	uint32_t level; /* the highest */
+	struct gm_device_drains drains;
 };
 
 static void pressure_take(void *user, const Gm__Wire__Packet *packet)
@@ -38,6 +39,7 @@ static void pressure_take(void *user, const Gm__Wire__Packet *packet)
 		if (options->given & GM_OPTION_DEVICE && device->number != options->device)
 			continue;
 		answer->found = true;
+		gm_device_drains_add(&answer->drains, device);
 		answer->reached = answer->reached || device->level >= options->at_least;
 		answer->level = device->level > answer->level ? device->level : answer->level;
 
@@ -85,6 +87,8 @@ static gpumem_status pressure_run(struct gm_ctl *ctl)
 	}
 
 	gm_writer_table(ctl->writer, "pressure", answer.table);
+	gm_writer_notes(ctl->writer);
+	gm_device_drains_note(&answer.drains, ctl->writer);
 	if (ctl->options->given & GM_OPTION_AT_LEAST) {
 		gm_writer_bool(ctl->writer, "reached", answer.reached);
 		/* "No" is an answer, too, which the exit status tells. */

@@ -23,9 +23,6 @@ struct status_device {
 	uint32_t number, level;
 	uint64_t capacity, ceiling, foreign, available, quarantined, lingering;
 	bool measured;
-	bool drained;
-	uint32_t drained_by;
-	uint64_t drained_ms;
 	char trouble[160]; /* "": none */
 };
 
@@ -40,6 +37,7 @@ struct status_answer {
 	uint64_t waiting;          /* requests */
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
 	uint64_t lost, damaged;    /* see the message Keeper */
+	struct gm_device_drains drains;
 	struct status_device devices[GM_LIMIT_DEVICES];
 	size_t n_devices;
 	struct gm_usage_list usage; /* filled if a device has much foreign memory */
@@ -172,6 +170,7 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Device *device = status->devices[i];
 
 		gm_device_table_add(answer->table, device);
+		gm_device_drains_add(&answer->drains, device);
 		if (answer->n_devices == GM_LIMIT_DEVICES)
 			continue;
 
@@ -186,9 +185,6 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 			.quarantined = device->quarantined - device->lingering,
 			.lingering = device->lingering,
 			.measured = device->measured,
-			.drained = device->drainer,
-			.drained_by = device->drainer ? device->drainer->uid : 0,
-			.drained_ms = device->drainer ? device->drainer->age_ms : 0,
 		};
 		snprintf(kept->trouble, sizeof(kept->trouble), "%s", device->trouble);
 	}
@@ -227,13 +223,8 @@ static void status_note_device(
 	const struct status_answer *answer, const struct status_device *device)
 {
 	struct gm_writer *writer = answer->writer;
-	char a[GM_UNITS_TEXT], user[GM_USER_TEXT];
+	char a[GM_UNITS_TEXT];
 
-	if (device->drained)
-		gm_writer_note(writer, "drained", GM_MARK_WARN,
-			"device %u: drained by user %s for %s; gpumemctl drain %u --undo ends it",
-			device->number, gm_user_name(device->drained_by, user),
-			gm_text_duration(device->drained_ms, a), device->number);
 	if (device->level >= GM_LEVEL_HIGH)
 		gm_writer_note(writer, "pressure", gm_device_level_mark(device->level),
 			"device %u: pressure is %s, %s available; see gpumemctl clients",
@@ -258,6 +249,7 @@ static void status_note_unusual(const struct status_answer *answer)
 		gm_writer_note(writer, "no-devices", GM_MARK_BAD,
 			"the daemon serves no device, so nothing can be leased; see gpumemctl doctor");
 
+	gm_device_drains_note(&answer->drains, writer);
 	for (size_t i = 0; i < answer->n_devices; i++) {
 		status_note_device(answer, &answer->devices[i]);
 		quarantined += answer->devices[i].quarantined;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ctl/io/device_table.h"
 #include "ctl/io/user.h"
 #include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
@@ -22,6 +23,7 @@ static const struct gm_column columns[] = {
 	{"name", "NAME", GM_COLUMN_NAME | GM_COLUMN_OWNER},
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"bytes", "SIZE", GM_COLUMN_RIGHT},
+	{"in_host", "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"kind", NULL, 0},
 	{"run", NULL, 0},
 	{NULL, "WHAT", GM_COLUMN_NAME},
@@ -37,6 +39,7 @@ struct who_orphan {
 struct who_answer {
 	const struct gm_options *options;
 	struct gm_usage_list usage;
+	struct gm_device_drains drains;
 	struct who_orphan *orphans;
 	size_t n_orphans, room;
 	bool no_memory;
@@ -50,7 +53,7 @@ struct who_row {
 	uint32_t uid;
 	const char *name, *run, *run_name, *kind, *what;
 	int64_t pid;
-	uint64_t bytes;
+	uint64_t bytes, in_host;
 	bool bytes_unknown;
 };
 
@@ -75,6 +78,8 @@ static void who_add(const struct who_answer *answer, const struct who_row *row)
 	gm_table_known(table, row->pid > 0);
 	gm_table_size(table, row->bytes);
 	gm_table_known(table, !row->bytes_unknown);
+	gm_table_size(table, row->in_host);
+	gm_table_known(table, row->in_host > 0);
 	gm_table_text(table, row->kind);
 	gm_table_text(table, row->run);
 	gm_table_text(table, row->what);
@@ -94,7 +99,7 @@ static void who_add_processes(struct who_answer *answer)
 					.device = item->device,
 					.uid = item->uid,
 					.uid_known = item->uid_known,
-					.name = item->command,
+					.name = *item->client ? item->client : item->command,
 					.pid = item->pid,
 					.bytes = item->bytes,
 					.bytes_unknown = !item->bytes_known,
@@ -110,11 +115,16 @@ static void who_add_processes(struct who_answer *answer)
 
 static void who_take_devices(void *user, const Gm__Wire__Packet *packet)
 {
-	const struct who_answer *answer = user;
+	struct who_answer *answer = user;
 
 	for (size_t i = 0; i < packet->devices->n_devices; i++) {
 		const Gm__Wire__Device *device = packet->devices->devices[i];
 		uint64_t rest = gm_usage_list_rest(&answer->usage, device);
+		bool wanted = !(answer->options->given & GM_OPTION_DEVICE) ||
+			      device->number == answer->options->device;
+
+		if (wanted)
+			gm_device_drains_add(&answer->drains, device);
 
 		if (rest > 0)
 			who_add(answer, &(struct who_row){
@@ -197,6 +207,7 @@ static void who_add_client(
 		.run_name = client->run_name,
 		.pid = client->pid,
 		.bytes = client->left ? who_without_published(answer, client->uid, use) : use->held,
+		.in_host = client->left ? 0 : use->in_host,
 		.kind = lingers        ? "lingering"
 			: client->left ? "left"
 			: *client->run ? "run"
@@ -215,8 +226,22 @@ static void who_add_client(
 		row.what = run;
 	}
 
-	if (row.bytes > 0)
+	if (row.bytes + row.in_host > 0)
 		who_add(answer, &row);
+}
+
+/* Keeps the client's name for the rows of its contexts. */
+static void who_name_contexts(struct who_answer *answer, const Gm__Wire__Client *client)
+{
+	const char *name = *client->name ? client->name : client->run_name;
+
+	for (size_t i = 0; !client->left && client->pid > 0 && i < answer->usage.n; i++) {
+		struct gm_usage_item *item = &answer->usage.items[i];
+
+		if (item->pid == client->pid && item->uid_known && item->uid == client->uid &&
+			!*item->client && item->kind == GM__WIRE__PROCESS_KIND__PROCESS_CLIENT)
+			snprintf(item->client, sizeof(item->client), "%s", name);
+	}
 }
 
 static void who_take_clients(void *user, const Gm__Wire__Packet *packet)
@@ -224,6 +249,7 @@ static void who_take_clients(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
 
+		who_name_contexts(user, client);
 		for (size_t j = 0; j < client->n_use; j++)
 			who_add_client(user, client, client->use[j]);
 	}
@@ -243,10 +269,8 @@ static gpumem_status who_ask(struct gm_ctl *ctl, struct who_answer *answer)
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status == GPUMEM_OK)
 		status = gm_usage_list_ask(conn, &answer->usage, &ctl->trouble);
-	if (status == GPUMEM_OK) {
-		who_add_processes(answer);
+	if (status == GPUMEM_OK)
 		status = gm_verb_ask_devices(ctl, conn, who_take_devices, answer);
-	}
 	/* An older daemon has no names. */
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &ask_names, GM__WIRE__PACKET__BODY_NAMES,
@@ -255,6 +279,8 @@ static gpumem_status who_ask(struct gm_ctl *ctl, struct who_answer *answer)
 		status = gm_ctl_conn_ask(conn, &ask_clients, GM__WIRE__PACKET__BODY_CLIENTS,
 			who_take_clients, answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
+	if (status == GPUMEM_OK)
+		who_add_processes(answer); /* with the names of clients */
 	if (status == GPUMEM_OK && (answer->no_memory || answer->usage.no_memory))
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
 	return status;
@@ -275,6 +301,7 @@ static gpumem_status who_run(struct gm_ctl *ctl)
 	gm_verb_show_list(ctl, "who", answer.table,
 		gm_verb_narrows(ctl->options) ? "Nobody matches." : "Nobody uses a device.");
 	gm_usage_list_note(&answer.usage, ctl->writer);
+	gm_device_drains_note(&answer.drains, ctl->writer);
 	gm_usage_list_deinit(&answer.usage);
 	return GPUMEM_OK;
 }
@@ -292,8 +319,9 @@ const struct gm_verb gm_verb_who = {
 	"lingering (returned, but still mapped), foreign (a process that does not ask the\n"
 	"daemon for this memory), or the context of a client, which is foreign, too. A\n"
 	"buffer that was published by a client which still runs is in the client's SIZE,\n"
-	"too. You see of other users what 'clients', 'shares' and 'devices' show you.\n"
-	"Pooled memory is nobody's: see 'gpumemctl pools'.\n",
+	"too. IN HOST is what a client has of the device in host memory: evicted buffers\n"
+	"and paused regions. You see of other users what 'clients', 'shares' and\n"
+	"'devices' show you. Pooled memory is nobody's: see 'gpumemctl pools'.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.max_args = 1,
 	.names_device = true,

@@ -64,6 +64,11 @@ check "status says who drains it, for programs" all "is devices.0.drained true" 
 	"is devices.0.available 0" "is devices.0.pooled 0" "is warnings.0.kind drained"
 run 0 status
 check "and for people" all "says 'device 0: drained by user $me for '" 'says "gpumemctl drain 0 --undo"' fits
+for verb in devices pressure "who 0"; do
+	# shellcheck disable=SC2086 # two words
+	run 0 $verb
+	check "$verb says so, too" all "says '! device 0: drained by user $me for '" fits
+done
 "$gpumemctl" doctor >"$dir/stdout" 2>"$dir/stderr"
 check "and so does doctor" all "says 'drained by user $me'" "says \"'gpumemctl drain 0 --undo'\""
 run 0 drain 0 --undo

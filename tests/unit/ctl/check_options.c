@@ -205,7 +205,7 @@ START_TEST(a_value_that_is_missing_or_not_wanted_is_named)
 	ck_assert_int_eq(PARSE("--socket="), -EINVAL);
 	ck_assert_int_eq(PARSE("who", "--columns"), -EINVAL);
 	ck_assert_str_eq(error,
-		"the columns of 'who' are device, uid, user, name, pid, bytes, kind, run, WHAT, run_name");
+		"the columns of 'who' are device, uid, user, name, pid, bytes, in_host, kind, run, what, run_name");
 	ck_assert_int_eq(PARSE("buffers", "--sort"), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error, "the columns of 'buffers' are age_ms, idle_ms, "));
 	ck_assert_int_eq(PARSE("clients", "--columns"), -EINVAL);

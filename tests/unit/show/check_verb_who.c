@@ -10,7 +10,7 @@
 #include "tests/unit/ctl/shortage_script.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
-static bool nobody, old_daemon, long_names;
+static bool nobody, old_daemon, long_names, drained;
 
 /* Device 0 has 10 GiB of foreign memory: 8 of a program, half a GiB of a client, the rest without a
  * process. */
@@ -35,6 +35,11 @@ static void answer_processes(struct gm_fake *f)
 	rows[0].command = (char *)"a.out --forever";
 	rows[0].uid_known = true;
 	rows[1].kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
+	if (drained) {
+		rows[1].pid = 4711;
+		rows[1].uid_known = true;
+		rows[1].command = (char *)"python3.11";
+	}
 	device.known = true;
 	device.processes = list;
 	device.n_processes = nobody ? 0 : 2;
@@ -49,10 +54,13 @@ static void answer_devices(struct gm_fake *f)
 {
 	Gm__Wire__DevicesReply reply = GM__WIRE__DEVICES_REPLY__INIT;
 	Gm__Wire__Device device = GM__WIRE__DEVICE__INIT, *list = &device;
+	Gm__Wire__Drainer drainer = GM__WIRE__DRAINER__INIT;
 	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_DEVICES);
 	if (!id)
 		return;
 	device.measured = true;
+	drainer.age_ms = 300000;
+	device.drainer = drained ? &drainer : NULL;
 	device.foreign = nobody ? 0 : 10 * G;
 	reply.devices = &list;
 	reply.n_devices = 1;
@@ -109,6 +117,7 @@ static void answer_clients(struct gm_fake *f)
 	rows[2].run = (char *)"0123456789abcdef";
 	rows[2].command = (char *)"train.py";
 	rows[2].run_name = (char *)"nightly";
+	use[1].in_host = drained ? 2 * G : 0;
 	use[2].held = 4 * G;
 	rows[3].pid = 0;
 	rows[3].left = true;
@@ -191,6 +200,26 @@ START_TEST(a_long_name_is_cut_rather_than_what_it_is)
 }
 END_TEST
 
+START_TEST(evicted_memory_the_client_of_a_context_and_a_drain_are_shown)
+{
+	nobody = old_daemon = false;
+	drained = true;
+	char *text = run_text("who", script_who);
+	has(text, "  SIZE IN HOST WHAT\n");
+	has(text, "server          4711 512.0M       - context of a client\n");
+	has(text, "    0B    2.0G run");
+	has(text,
+		"\n! device 0: drained by user root for 5min; gpumemctl drain 0 --undo ends it\n");
+	ck_assert_ptr_null(strstr(text, "python3"));
+	fits_screen(text, 14);
+	free(text);
+	json_t *json = run_json("who", script_who);
+	drained = false;
+	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "drained");
+	json_decref(json);
+}
+END_TEST
+
 START_TEST(what_it_is_can_be_chosen_by_its_heading)
 {
 	struct gm_options options = {.given = GM_OPTION_COLUMNS};
@@ -244,6 +273,7 @@ int main(void)
 	tcase_add_test(tcase, everybody_is_in_one_table_and_the_largest_comes_first);
 	tcase_add_test(tcase, rows_can_be_chosen);
 	tcase_add_test(tcase, a_long_name_is_cut_rather_than_what_it_is);
+	tcase_add_test(tcase, evicted_memory_the_client_of_a_context_and_a_drain_are_shown);
 	tcase_add_test(tcase, what_it_is_can_be_chosen_by_its_heading);
 	tcase_add_test(tcase, that_nobody_is_there_is_said_in_words);
 	tcase_add_test(tcase, a_daemon_that_cannot_list_processes_lists_the_others);
