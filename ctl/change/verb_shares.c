@@ -170,24 +170,13 @@ static gpumem_status shares_explain(
 	struct shares_search search = {.name = name->name};
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
-	char user[GM_USER_TEXT];
 
-	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
-	if (status != GPUMEM_OK)
-		return status;
 	if (name->foreign)
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"user %s has no buffer with the name %s; see 'gpumemctl shares'",
-			gm_user_name(name->owner, user), name->name);
-
-	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take_search,
-		&search, &ctl->trouble);
-	if (status == GPUMEM_OK && search.found)
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"you have no buffer with the name %s; for that of user %s, write uid:%s/%s",
-			search.name, gm_user_name(search.owner, user), user, search.name);
-	return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-		"you have no buffer with the name %s; see 'gpumemctl shares'", name->name);
+		return gm_verb_no_such_name(ctl, name, "buffer", NULL);
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
+		shares_take_search, &search, &ctl->trouble);
+	return gm_verb_no_such_name(
+		ctl, name, "buffer", status == GPUMEM_OK && search.found ? &search.owner : NULL);
 }
 
 /* Asks the daemon to change a name. */

@@ -260,6 +260,28 @@ static gpumem_status weights_load(struct gm_ctl *ctl)
 
 /* ---- remove */
 
+/* There are no such weights: says whose may be meant. A buffer of this name that is no weights is the library's to
+ * explain, as it did. */
+static gpumem_status weights_explain(
+	struct gm_ctl *ctl, gpumem_session *session, const struct gm_share_name *name)
+{
+	gpumem_weights_entry *entries = NULL;
+	const uid_t *other = NULL;
+	size_t n = 0;
+
+	if (!name->foreign && gpumem_weights_list(session, &entries, &n) == GPUMEM_OK)
+		for (size_t i = 0; !other && i < n; i++) {
+			const char *slash = strchr(entries[i].name, '/');
+
+			if (slash && !strcmp(slash + 1, name->name))
+				other = &entries[i].owner;
+		}
+	if (other)
+		(void)gm_verb_no_such_name(ctl, name, "weights", other);
+	gpumem_weights_list_free(entries);
+	return GPUMEM_E_NOT_FOUND;
+}
+
 static gpumem_status weights_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
@@ -286,7 +308,7 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 	if (status != GPUMEM_OK)
 		weights_failed(ctl, status);
 	if (status == GPUMEM_E_NOT_FOUND)
-		(void)gm_verb_refuse_cut_name(ctl, name.name);
+		status = weights_explain(ctl, session, &name);
 	gpumem_disconnect(session);
 	if (status != GPUMEM_OK)
 		return status;

@@ -288,6 +288,27 @@ gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name)
 		name, list);
 }
 
+gpumem_status gm_verb_no_such_name(
+	struct gm_ctl *ctl, const struct gm_share_name *name, const char *what, const uid_t *other)
+{
+	const char *verb = ctl->options->verb->name;
+	char user[GM_USER_TEXT];
+
+	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
+	if (status != GPUMEM_OK)
+		return status;
+	if (name->foreign)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"user %s has no %s with the name %s; see 'gpumemctl %s'",
+			gm_user_name(name->owner, user), what, name->name, verb);
+	if (other)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+			"you have no %s with the name %s; for that of user %s, write uid:%s/%s",
+			what, name->name, gm_user_name(*other, user), user, name->name);
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+		"you have no %s with the name %s; see 'gpumemctl %s'", what, name->name, verb);
+}
+
 gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use)
 {
 	if (!ctl->options->given)

@@ -132,6 +132,9 @@ if has_users; then
 	setpriv --reuid 54321 --regid 54321 --clear-groups "$gpumemctl" weights load "$dir/one.safetensors" --name theirs >"$dir/theirs" 2>&1
 	setpriv --reuid 54322 --regid 54322 --clear-groups "$gpumemctl" weights remove uid:54321/theirs >"$dir/stranger" 2>&1
 	check "nobody else removes a user's weights" grep -q 'there are no weights' "$dir/stranger"
+	run 1 weights remove theirs
+	check "remove names the user whose weights may be meant" all "[ $status = 1 ]" \
+		"complains 'you have no weights with the name theirs; for that of user 54321, write uid:54321/theirs'"
 	run 0 weights remove uid:54321/theirs
 	check "an administrator does" all "[ $status = 0 ]" "says 'Removed uid:54321/theirs'"
 fi
