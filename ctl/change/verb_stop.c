@@ -106,8 +106,8 @@ static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn
 	if (!stop_is_meant(ctl, &daemon))
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"your own daemon does not run, and the system's (pid %llu) is not ended in its place; "
-			"to end that one: gpumemctl stop --socket " GM_SYSTEM_SOCKET,
-			(unsigned long long)daemon.pid);
+			"to end that one, an administrator can run: gpumemctl stop%s --socket " GM_SYSTEM_SOCKET,
+			(unsigned long long)daemon.pid, forget ? " --forget" : "");
 	GM_AUTO_FD int process = stop_open_process(&daemon);
 	body.forget = forget;
 	status = gm_ctl_conn_ask(
@@ -148,7 +148,7 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	if (status == GPUMEM_E_DISCONNECTED && forget)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
 			"if no daemon runs, a keeper may still have what clients hold: "
-			"'gpumemctl doctor' shows its pid, and 'kill' ends it");
+			"'gpumemctl doctor' shows its pid, and 'kill PID' in the shell ends it");
 	if (status != GPUMEM_OK)
 		return status;
 

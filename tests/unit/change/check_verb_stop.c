@@ -170,6 +170,10 @@ START_TEST(without_a_daemon_there_is_nothing_to_stop)
 	has(ctl.trouble.text, "no daemon listens there");
 	ck_assert_str_eq(
 		ctl.trouble.hint, "there is nothing to stop, unless the daemon has another socket");
+
+	options.given = GM_OPTION_FORGET;
+	ck_assert_int_eq(options.verb->run(&ctl), GPUMEM_E_DISCONNECTED);
+	has(ctl.trouble.hint, "'kill PID' in the shell ends it");
 }
 END_TEST
 
