@@ -10,8 +10,9 @@
 
 /* Where daemons listen: the same rules for the daemon, the client library and gpumemctl. */
 
-#define GM_SYSTEM_SOCKET "/run/gpumemd/socket"
-#define GM_SYSTEM_KEEPER "/run/gpumemd/keeper"
+#define GM_SYSTEM_FOLDER "/run/gpumemd"
+#define GM_SYSTEM_SOCKET GM_SYSTEM_FOLDER "/socket"
+#define GM_SYSTEM_KEEPER GM_SYSTEM_FOLDER "/keeper"
 #define GM_PATH_BYTES    4096
 /* As Debian's SYS_UID_MAX + 1: below are root and system users, whose daemon listens on the system's socket. */
 #define GM_PATH_USER_UIDS 1000

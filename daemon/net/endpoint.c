@@ -79,6 +79,43 @@ static void endpoint_refuse_folder(
 			folder, st->st_uid, geteuid());
 }
 
+/* The system's folder is missing, or belongs to root as a daemon that root had started leaves it, and this user of the
+ * system may not write there: says how to give the user its folder. */
+static bool endpoint_refuse_system(const char *folder, char why[GM_ENDPOINT_WHY])
+{
+	const struct passwd *user = getpwuid(geteuid());
+	const struct group *group = getgrgid(getegid());
+	struct stat st;
+
+	if (strcmp(folder, GM_SYSTEM_FOLDER) || geteuid() >= GM_ENDPOINT_USER_UIDS || !user ||
+		!group)
+		return false;
+	bool missing = lstat(folder, &st) < 0;
+	if (!missing && st.st_uid != 0)
+		return false;
+	snprintf(why, GM_ENDPOINT_WHY,
+		"the folder %s %s, and the user %.32s may not %s; run as root 'install -d -o %.32s "
+		"-g %.32s %s'",
+		folder, missing ? "does not exist" : "belongs to root", user->pw_name,
+		missing ? "make it" : "write in it", user->pw_name, group->gr_name, folder);
+	return true;
+}
+
+/* Says why the folder of a default path cannot be made. */
+static int endpoint_refuse_to_make(const char *folder, int error, char why[GM_ENDPOINT_WHY])
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	size_t n = runtime ? strlen(runtime) : 0;
+
+	if (error == ENOENT && n && strncmp(folder, runtime, n) == 0)
+		snprintf(why, GM_ENDPOINT_WHY,
+			"XDG_RUNTIME_DIR names %.200s, which does not exist: unset it, or use --socket",
+			runtime);
+	else if (error != EACCES || !endpoint_refuse_system(folder, why))
+		snprintf(why, GM_ENDPOINT_WHY, "%.400s: %s", folder, strerror(error));
+	return -error;
+}
+
 /* Makes the folder of a default path if it is missing. Refuses one that others can write to. */
 static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPOINT_WHY])
 {
@@ -91,7 +128,7 @@ static int endpoint_make_folder(const char *path, mode_t mode, char why[GM_ENDPO
 	*slash = '\0';
 
 	if (mkdir(folder, mode) < 0 && errno != EEXIST)
-		return endpoint_fail(folder, why);
+		return endpoint_refuse_to_make(folder, errno, why);
 
 	struct stat st;
 	if (lstat(folder, &st) < 0)
@@ -169,6 +206,21 @@ static int endpoint_refuse_second(const char *path, char why[GM_ENDPOINT_WHY])
 	return -EADDRINUSE;
 }
 
+/* Says why this user cannot make files in the folder of the socket. */
+static int endpoint_refuse_path(const char *path, char why[GM_ENDPOINT_WHY])
+{
+	bool default_path = strcmp(path, GM_SYSTEM_SOCKET) == 0;
+
+	if (default_path && endpoint_find_listener(path))
+		(void)endpoint_refuse_second(path, why);
+	else if (!default_path || !endpoint_refuse_system(GM_SYSTEM_FOLDER, why))
+		snprintf(why, GM_ENDPOINT_WHY,
+			"cannot listen on %.300s: you may not write in its folder, or another "
+			"user's daemon has it; use --socket with another path",
+			path);
+	return -EACCES;
+}
+
 /* Keeps other daemons from this path until this one ends. */
 static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT_WHY])
 {
@@ -183,13 +235,8 @@ static int endpoint_take_lock(struct gm_endpoint *endpoint, char why[GM_ENDPOINT
 				endpoint->path);
 			return -ENOENT;
 		}
-		if (fd < 0 && errno == EACCES) {
-			snprintf(why, GM_ENDPOINT_WHY,
-				"cannot listen on %.300s: you may not write in its folder, or another "
-				"user's daemon has it; use --socket with another path",
-				endpoint->path);
-			return -EACCES;
-		}
+		if (fd < 0 && errno == EACCES)
+			return endpoint_refuse_path(endpoint->path, why);
 		if (fd < 0)
 			return endpoint_fail(name, why);
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {

@@ -13,7 +13,7 @@ if [ -z "${GPUMEM_TEST_OWN_RUN:-}" ]; then
 	fi
 	GPUMEM_TEST_OWN_RUN=1 exec unshare "${own_mounts[@]}" "$0" "$@"
 fi
-mount -t tmpfs tmpfs /run || exit 1
+mount -t tmpfs -o mode=755 tmpfs /run || exit 1
 . "$source/tests/integration/functions.sh"
 . "$source/tests/integration/ctl-functions.sh"
 
@@ -193,24 +193,39 @@ if has_users; then
 	check "nor is root told to run it as root" all "complains \"as uid \$(id -u nobody), to whom its folder belongs: 'setpriv --reuid \"" \
 		"! complains \"run 'gpumemd'\""
 	chown root:root /run/gpumemd
+	# As a daemon leaves it that root has started.
+	as_games() { setpriv --reuid games --regid games --clear-groups "$dir/bin/gpumemd" --backend host --config "$dir/gpumemd.conf" 2>"$dir/refused" </dev/null; }
+	mkdir "$dir/bin" && install -m 0755 "$build/daemon/gpumemd" "$build/keeper/gpumem-keeper" "$build/ctl/gpumemctl" "$dir/bin"
+	chmod 0755 "$dir"
+	give="run as root 'install -d -o games -g games /run/gpumemd'"
+	as_games
+	check "in a folder of root another user of the system does not listen, and says how root gives it the folder" all "[ $? = 1 ]" \
+		"grep -qF \"the folder /run/gpumemd belongs to root, and the user games may not write in it; $give\" '$dir/refused'"
+	mv /run/gpumemd /run/other
+	as_games
+	check "likewise if the folder is missing" all "[ $? = 1 ]" "grep -qF \"does not exist, and the user games may not make it; $give\" '$dir/refused'"
+	mv /run/other /run/gpumemd
 
 	# Somebody was first in /tmp. The user does what the message says.
 	uid=64123
 	while [ -e /tmp/gpumemd-$uid ]; do uid=$((uid + 1)); done
 	foreign=/tmp/gpumemd-$uid
 	mkdir "$foreign" && chown 1:1 "$foreign" && chmod 0777 "$foreign"
-	mkdir "$dir/bin" && install -m 0755 "$build/daemon/gpumemd" "$build/keeper/gpumem-keeper" "$build/ctl/gpumemctl" "$dir/bin"
-	mkdir -m 0700 "$dir/home" && chown $uid:$uid "$dir/home" && chmod 0755 "$dir"
+	mkdir -m 0700 "$dir/home" && chown $uid:$uid "$dir/home"
 	as_user() {
 		env -u XDG_RUNTIME_DIR -u GPUMEM_SOCKET HOME="$dir/home" PATH="$dir/bin:$PATH" setpriv --reuid $uid --regid $uid --clear-groups -- "$@"
 	}
 	GPUMEM_SOCKET=$systems start_daemon
 	as_admin() { env -u XDG_RUNTIME_DIR -u GPUMEM_SOCKET setpriv --reuid $uid --regid games --clear-groups -- "$dir/bin/gpumemctl" "$@"; }
 	as_admin stop --forget >"$dir/stdout" 2>"$dir/stderr"
-	check "an administrator without a daemon of its own ends the system's only by name" all "[ $? = 1 ]" "complains 'gpumemctl stop --socket $systems'" \
+	check "an administrator without a daemon of its own ends the system's only by name" all "[ $? = 1 ]" \
+		"complains 'an administrator can run: gpumemctl stop --forget --socket $systems'" \
 		"kill -0 ${pid[daemon]}" "as_admin stop --forget --socket $systems >'$dir/stdout'" "says \"The system's daemon has ended\""
 	wait "${pid[daemon]}"
 	unset 'pid[daemon]' GPUMEM_SOCKET
+	as_user env XDG_RUNTIME_DIR=/run/user/$uid gpumemd --backend host --config "$dir/gpumemd.conf" 2>"$dir/refused" </dev/null
+	check "a runtime directory that does not exist is named" all "[ $? = 1 ]" \
+		"grep -qF 'XDG_RUNTIME_DIR names /run/user/$uid, which does not exist: unset it, or use --socket' '$dir/refused'"
 	as_user gpumemd --backend host --config "$dir/gpumemd.conf" 2>"$dir/refused" </dev/null
 	check "a user does not listen in a folder of another user" all "[ $? = 1 ]" "grep -q '$foreign belongs to uid 1' '$dir/refused'"
 	mapfile -t remedy < <(grep -o "'[^']*'" "$dir/refused" | tr -d "'")
