@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Says what to do after make install. The folders are in the environment: prefix, bindir, libdir, pythondir,
-# sysconfdir, units; and DESTDIR, if the installation is staged: nothing runs from there.
+# sysconfdir, units, exampledir; and DESTDIR, if the installation is staged: nothing runs from there.
 set -eu
 
 if [ -n "${DESTDIR-}" ]; then
@@ -25,6 +25,11 @@ A service for everybody on this machine, with its settings in $sysconfdir/gpumem
   sudo systemd-sysusers && sudo systemd-tmpfiles --create gpumemd.conf
   sudo systemctl daemon-reload
   sudo systemctl enable --now gpumemd.socket gpumemd.service
+
+Or without systemd:
+
+  sudo systemd-sysusers && sudo install -d -o gpumemd -g gpumemd /run/gpumemd
+  sudo setpriv --reuid gpumemd --regid gpumemd --init-groups gpumemd &
 STEPS
 	;;
 *)
@@ -33,6 +38,7 @@ STEPS
   export PATH=$bindir:\$PATH LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
 STEPS
 	[ -z "$pythondir" ] || echo "  export PYTHONPATH=$pythondir"
+	printf '\nEvery setting is a comment in %s, to be copied to ~/.config/gpumemd.\n' "$exampledir/gpumemd.conf"
 	;;
 esac
 
@@ -46,7 +52,7 @@ cat <<STEPS
   systemctl --user daemon-reload
   systemctl --user enable --now gpumemd.socket gpumemd.service
 
-Or without systemd: gpumemd &
+Or without systemd, as yourself and not as root: gpumemd &
 
 Then: gpumemctl status, gpumemctl doctor, man gpumemd
 STEPS

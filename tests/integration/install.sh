@@ -21,7 +21,9 @@ install >"$dir/log" 2>&1 || bail "make install: $(tail -n 20 "$dir/log")"
 folder() { printf 'include Makefile\nprint:\n\t@echo $(%s)\n' "$1" | make -s --no-print-directory -C "$build" -f - print; }
 bindir=$(folder bindir) mandir=$(folder mandir) docdir=$(folder docdir) sysconfdir=$(folder sysconfdir) libdir=$(folder libdir)
 unitdir=$(folder systemdsystemunitdir) userunitdir=$(folder systemduserunitdir) prefix=$(folder prefix)
-conf=$root$sysconfdir/gpumemd/gpumemd.conf
+conf=$root$sysconfdir/gpumemd/gpumemd.conf kept=$conf
+# Below a prefix that is not the system's there is only an example for the user: the daemon reads /etc.
+[ "$sysconfdir" = "$(folder system_sysconfdir)" ] || conf=$root$docdir/examples/gpumemd.conf kept=
 
 staged() { tail -n 4 "$dir/log" | grep -qF "gpumemd is staged in $root, for the prefix $prefix." && ! grep -E 'systemctl|systemd-(sysusers|tmpfiles)|ldconfig|gpumemd &' "$dir/log"; }
 check "make install with DESTDIR says that the files are staged, and asks nobody to start services" staged
@@ -30,7 +32,24 @@ next_steps_end() { next_steps && grep -qxF "  systemctl --user enable --now gpum
 check "without, it ends with what to do next" next_steps_end
 next_steps_conf() { grep -qF "its settings in /opt/conf/gpumemd/gpumemd.conf:" "$dir/steps" && ! grep -F ' /etc/' "$dir/steps"; }
 check "and names the folder of the configuration that configure was told" next_steps_conf
-# The folder of a prefix that is not the system's has only an example for the user: the daemon reads /etc.
+# Root would leave a folder of the socket in which the user gpumemd cannot listen.
+next_steps_without() {
+	local said line
+	said=$(prefix=/usr/local bindir=/usr/local/bin libdir=/usr/local/lib pythondir='' sysconfdir=/etc units=/usr/local/share/systemd/user sh "$source/systemd/next-steps.sh") || return
+	while read -r line; do
+		grep -qxF "  $line" <<<"$said" && grep -qxF "$line" "$source/README.md" || { echo "$line"; return 1; }
+	done <<'LINES'
+sudo systemd-sysusers && sudo install -d -o gpumemd -g gpumemd /run/gpumemd
+sudo setpriv --reuid gpumemd --regid gpumemd --init-groups gpumemd &
+LINES
+}
+check "and starts the system's daemon without systemd as its own user, as README does" next_steps_without
+next_steps_home() {
+	local said
+	said=$(prefix=/home/me/.local bindir=/b libdir=/l pythondir='' sysconfdir=/home/me/.local/etc units=/u exampledir=/home/me/doc sh "$source/systemd/next-steps.sh") &&
+		[[ $said == *"/home/me/doc/gpumemd.conf, to be copied to ~/.config/gpumemd"* ]] && [[ $said != *"/.local/etc"* ]] || { echo "$said"; return 1; }
+}
+check "and below a home folder names the configuration that one's own daemon reads" next_steps_home
 reads_conf() { grep -qaF "$(folder system_sysconfdir)/gpumemd/gpumemd.conf" "$root$bindir/gpumemd"; }
 check "which is the one that the system's daemon reads" reads_conf
 
@@ -98,15 +117,22 @@ fi
 # ---- the configuration
 
 check "the configuration is installed for everybody to read" [ "$(stat -c %a "$conf")" = 644 ]
-check "its drop-ins have a folder" [ -d "$conf.d" ]
+unread_conf() {
+	make -s -C "$build" install-data-local DESTDIR="$dir/elsewhere" sysconfdir=/home/me/.local/etc && [ ! -e "$dir/elsewhere" ]
+}
+check "and not where no daemon reads it" unread_conf
 check "it is accepted" "$root$bindir/gpumemctl" config check "$conf"
 # The group that the sysusers file makes is not here.
 sed -e 's/^#\([a-z[]\)/\1/' -e "s/^admin_group = .*/admin_group = $(id -gn)/" "$conf" >"$dir/all.conf"
 check "without its comments it is accepted, too" "$root$bindir/gpumemctl" config check "$dir/all.conf"
 check "and has keys then" [ "$(grep -c '^[a-z_]* =' "$dir/all.conf")" -ge 30 ]
-echo '# mine' >>"$conf"
-keeps() { install && grep -qx '# mine' "$conf"; }
-check "installing again keeps what the administrator wrote" keeps
+check "it names the folder of one's own daemon" grep -qF '~/.config/gpumemd/gpumemd.conf' "$conf"
+if [ "$kept" ]; then
+	check "its drop-ins have a folder" [ -d "$conf.d" ]
+	echo '# mine' >>"$conf"
+	keeps() { install && grep -qx '# mine' "$conf"; }
+	check "installing again keeps what the administrator wrote" keeps
+fi
 
 # ---- the library and the examples
 
@@ -151,9 +177,9 @@ fi
 # ---- uninstalling
 
 uninstall() { make -s -C "$build" uninstall DESTDIR="$root" V=0; }
-left() { uninstall && index_manual && [ "$(find "$root" ! -type d)" = "$conf" ] || { find "$root" ! -type d; false; }; }
+left() { uninstall && index_manual && [ "$(find "$root" ! -type d)" = "$kept" ] || { find "$root" ! -type d; false; }; }
 check "uninstalling leaves nothing but the configuration that was changed" left
-cp "$source/systemd/gpumemd.conf" "$conf"
+[ -z "$kept" ] || cp "$source/systemd/gpumemd.conf" "$conf"
 gone() { uninstall && [ ! -e "$conf" ]; }
 check "and not even that, if it was not" gone
 # The prefix may have such a name, too: that of a release.
