@@ -186,6 +186,40 @@ check "and not even that, if it was not" gone
 folders() { local left; left=$(find "$root" -type d -name 'gpumem*' ! -name 'gpumemd-[0-9]*'); [ -z "$left" ] || { echo "$left"; false; }; }
 check "nor a folder of ours" folders
 
+# ---- what uninstalling leaves
+
+mkdir -p "$dir/wants/multi-user.target.wants" "$dir/etc/gpumemd/gpumemd.conf.d"
+left_behind() { sockets=$dir/sockets links=$dir/wants sysconfdir=$dir/etc tool=/build/gpumemctl sh "$source/systemd/left-behind.sh" >"$dir/left" 2>&1; }
+tells() { grep -qxF -e "  $1" "$dir/left" || { cat "$dir/left"; return 1; }; }
+echo "0000000000000000: 00000002 00000000 00010000 0005 01 1234 /tmp/gpumemd-99/socket
+0000000000000000: 00000002 00000000 00010000 0005 01 1235 /run/gpumemd/socket
+0000000000000000: 00000002 00000000 00010000 0005 01 1236 /run/other/socket" >"$dir/sockets"
+touch "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf" "$dir/etc/gpumemd/gpumemd.conf"
+said_left() {
+	left_behind && tells "sudo /build/gpumemctl stop --forget --socket /run/gpumemd/socket" && tells "sudo /build/gpumemctl stop --forget --socket /tmp/gpumemd-99/socket" &&
+		! grep -q /run/other "$dir/left" && ! grep -q systemctl "$dir/left"
+}
+check "uninstalling names the daemons that still run, and a gpumemctl that ends them" said_left
+ln -s /gone "$dir/wants/multi-user.target.wants/gpumemd.service"
+said_units() { left_behind && tells "sudo rm -f $dir/wants/multi-user.target.wants/gpumemd.service" && ! grep -q 'socket /run/gpumemd/' "$dir/left"; }
+check "and the units that are still enabled" said_units
+said_files() { tells "$dir/etc/gpumemd/gpumemd.conf" && tells "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf"; }
+check "and the files that stay" said_files
+rm -r "$dir/wants" "$dir/etc" && : >"$dir/sockets"
+said_nothing() { left_behind && ! grep -q -e ' still ' -e /etc/ "$dir/left"; }
+check "and none of these if there are none" said_nothing
+
+# Root may write everywhere, unless it gives that up.
+mkdir -m 555 "$dir/closed"
+without=()
+[ "$(id -u)" != 0 ] || without=(setpriv --bounding-set=-dac_override,-dac_read_search)
+may_not_install() {
+	! "${without[@]}" make -s -C "$build" install-rights prefix="$dir/closed/deep" bindir="$dir/closed/deep/bin" 2>"$dir/rights" &&
+		grep -qF "needs root for $dir/closed/deep: 'sudo make install', or './bootstrap --prefix=\$HOME/.local'" "$dir/rights" &&
+		make -s -C "$build" install-rights prefix="$dir/open" bindir="$dir/open/bin" && make -s -n -C "$build" install | grep -q 'needs root for'
+}
+check "make install says at its beginning that it needs root" may_not_install
+
 # ---- another prefix for the same build
 
 mkdir "$dir/again" && printf 'clean:\n\ttouch cleaned\n' >"$dir/again/Makefile"

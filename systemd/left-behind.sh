@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Says after make uninstall what still runs, what stays, and what ends or removes it. In the environment: sysconfdir, the
+# folder of the configuration; tool, a gpumemctl that was not uninstalled. A test sets sockets, the kernel's list of sockets,
+# and links, the folder of the enabled units.
+set -eu
+sockets=${sockets:-/proc/net/unix} links=${links:-/etc/systemd/system}
+units="gpumemd.socket gpumemd-admin.socket gpumemd.service gpumemd-keeper.service"
+
+enabled=$(find "$links" -path '*.wants/*' -name 'gpumemd*' 2>/dev/null | sort | tr '\n' ' ')
+running=$(sed -n 's/.* \(\/.*\/gpumemd\(-[0-9]*\)\{0,1\}\/socket\)$/\1/p' "$sockets" 2>/dev/null | sort -u)
+
+if [ -n "$enabled" ]; then
+	cat <<TEXT
+
+The units of gpumemd are still enabled, and a service that runs goes on. To end that:
+
+  sudo systemctl stop $units
+  sudo rm -f ${enabled% }
+  sudo systemctl daemon-reload
+TEXT
+fi
+for socket in $running; do
+	case $enabled:$socket in ?*:/run/gpumemd/socket) continue ;; esac
+	printf '\nA daemon still listens on %s. To end it, and all memory that it handed out:\n\n' "$socket"
+	if [ -O "$socket" ]; then as=; else as='sudo '; fi
+	printf '  %s%s stop --forget --socket %s\n' "$as" "$tool" "$socket"
+done
+
+stays=
+for file in "$sysconfdir"/gpumemd/gpumemd.conf "$sysconfdir"/gpumemd/gpumemd.conf.d/*; do
+	[ ! -e "$file" ] || stays="$stays  $file
+"
+done
+accounts=
+for name in passwd:gpumemd group:gpumemd group:gpumem; do
+	getent "${name%%:*}" "${name#*:}" >/dev/null 2>&1 || continue
+	case $name in passwd:*) word=user ;; *) word=group ;; esac
+	accounts="$accounts  the $word ${name#*:}
+"
+done
+[ -z "$stays$accounts" ] || printf '\nThese stay:\n\n%s%s' "$stays" "$accounts"
