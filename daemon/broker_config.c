@@ -228,10 +228,15 @@ int gm_broker_config_load(
 {
 	struct gm_config_known known = {.backend = broker->options->backend};
 	gm_config_machine_describe(broker->ops, broker->serve.devices, n, &known);
+	bool own = broker->front.endpoint.own;
 	int r = gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
-	if (r == 0 && !broker->front.endpoint.own)
+	if (r < 0)
+		return r;
+	if (!own)
 		gm_config_drop_socket(*ret_config);
-	return r;
+	gm_config_use_options(
+		*ret_config, broker->options->backend, own ? broker->options->socket : NULL);
+	return 0;
 }
 
 void gm_broker_config_status(const struct gm_broker *broker, char text[256])

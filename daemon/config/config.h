@@ -37,7 +37,8 @@ struct gm_config_entry {
 	char *key;
 	char *value;  /* as it was written */
 	char *source; /* "default", "preset inference", "/etc/gpumemd/gpumemd.conf:12", "after a
-		       * restart: default", "no effect: /etc/gpumemd/gpumemd.conf:12" */
+		       * restart: default", "no effect: /etc/gpumemd/gpumemd.conf:12", "command
+		       * line (-b)" */
 };
 
 struct gm_config {
@@ -123,6 +124,9 @@ void gm_config_pinned_policy(
 /* For a daemon whose socket somebody else makes: empties the settings of the socket. The sources of their entries
  * say afterwards that they have no effect. */
 void gm_config_drop_socket(struct gm_config *config);
+/* Replaces the backend and the socket by those of the daemon's command line, also in their entries. NULL: the command line
+ * does not have it. */
+void gm_config_use_options(struct gm_config *config, const char *backend, const char *socket);
 /* The keys that differ from those that the daemon started with and cannot change before a restart
  * (the socket, the backend, the number and sizes of devices, host_limit, host_memory): a malloc'ed
  * text, or NULL if there are none. The sources of their entries in new say so afterwards. */

@@ -79,6 +79,41 @@ void gm_config_drop_socket(struct gm_config *config)
 	config->socket_mode = 0;
 }
 
+/* Replaces the value of an entry, and says that the command line has it. Without memory, the entry stays as it is. */
+static void config_policy_replace(
+	struct gm_config *config, const char *key, const char *value, const char *source)
+{
+	for (size_t i = 0; i < config->n_entries; i++) {
+		struct gm_config_entry *entry = &config->entries[i];
+		char *new_value, *new_source;
+		if (*entry->section || strcmp(entry->key, key))
+			continue;
+		new_value = strdup(value);
+		new_source = strdup(source);
+		if (!new_value || !new_source) {
+			free(new_value);
+			free(new_source);
+			return;
+		}
+		free(entry->value);
+		free(entry->source);
+		entry->value = new_value;
+		entry->source = new_source;
+	}
+}
+
+void gm_config_use_options(struct gm_config *config, const char *backend, const char *socket)
+{
+	if (backend) {
+		snprintf(config->backend, sizeof(config->backend), "%s", backend);
+		config_policy_replace(config, "backend", backend, "command line (-b)");
+	}
+	if (socket) {
+		snprintf(config->socket, sizeof(config->socket), "%s", socket);
+		config_policy_replace(config, "socket", socket, "command line (-s)");
+	}
+}
+
 char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config *new)
 {
 	char *text = NULL;

@@ -439,6 +439,9 @@ line=$(grep -n min_free "$dir/gpumemd.conf" | cut -d: -f1)
 index=0
 while [ "$(value config.$index.key)" != min_free ] && value config.$index.key >/dev/null; do index=$((index + 1)); done
 check "config show: the source of a value" is config.$index.source "$dir/gpumemd.conf:$line"
+run 0 config show --csv
+check "config show: what the command line of the daemon has instead of a file" all "says 'backend,$backend,command line (-b)'" \
+	"says 'socket,$dir/socket,command line (-s)'"
 # reload OLD NEW: changes a line of the file and waits until the daemon has read it.
 reload() {
 	local before

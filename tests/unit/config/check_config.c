@@ -392,6 +392,31 @@ START_TEST(without_a_socket_of_its_own_its_keys_have_no_effect)
 }
 END_TEST
 
+START_TEST(what_the_command_line_says_is_in_force_and_no_restart_changes_it)
+{
+	accept_text("[gpumemd]\nmin_free=0\nbackend=cuda\n");
+	struct gm_config *old = config;
+	config = NULL;
+	gm_config_use_options(old, "host", "/x/socket");
+
+	accept_text("[gpumemd]\nmin_free=0\nsocket=/y\n");
+	gm_config_use_options(config, "host", "/x/socket");
+	ck_assert_str_eq(config->backend, "host");
+	ck_assert_str_eq(config->socket, "/x/socket");
+	ck_assert_str_eq(entry("", "backend")->value, "host");
+	ck_assert_str_eq(entry("", "backend")->source, "command line (-b)");
+	ck_assert_str_eq(entry("", "socket")->value, "/x/socket");
+	ck_assert_str_eq(entry("", "socket")->source, "command line (-s)");
+	ck_assert_ptr_null(gm_config_fixed_changes(old, config));
+
+	/* What the command line does not have stays. */
+	gm_config_free(old);
+	accept_text("[gpumemd]\nmin_free=0\nsocket=/y\n");
+	gm_config_use_options(config, NULL, NULL);
+	expect("", "socket", "/y", ":3");
+}
+END_TEST
+
 START_TEST(what_happens_when_memory_is_short_is_read_per_device)
 {
 	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
@@ -431,6 +456,7 @@ int main(void)
 	tcase_add_test(tcase, pinned_memory_has_its_limit_for_capacity_and_no_reserve);
 	tcase_add_test(tcase, what_a_reload_cannot_change_is_named);
 	tcase_add_test(tcase, without_a_socket_of_its_own_its_keys_have_no_effect);
+	tcase_add_test(tcase, what_the_command_line_says_is_in_force_and_no_restart_changes_it);
 	tcase_add_test(tcase, what_happens_when_memory_is_short_is_read_per_device);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
