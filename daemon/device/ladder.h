@@ -64,6 +64,7 @@
 struct gm_account;
 struct gm_line;
 struct gm_session;
+struct gm_tally;
 
 struct gm_ladder_step {
 	enum gm_rung rung;
@@ -92,6 +93,10 @@ struct gm_ladder_plan {
 	uint64_t doubted;         /* part of planned that may well not come */
 	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
 	struct gm_line *line;     /* request: of its user */
+	/* request: whose it is, the limit that it has reached (NULL: none), and the bytes that it lacks */
+	const struct gm_account *self;
+	const struct gm_tally *tally;
+	uint64_t lacks;
 	enum gm_ladder_reach reach;
 	bool gently; /* pressure: clients rest that moved buffers for it */
 	bool each;   /* asks every client for what is needed, not all of them together */

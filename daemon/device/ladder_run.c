@@ -15,9 +15,11 @@
 #include <utlist.h>
 
 #include "common/arith.h"
+#include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/device/doubt.h"
 #include "daemon/device/ladder_plan.h"
+#include "daemon/device/quota_private.h"
 
 /* How often the time doubles for which a client is left alone. */
 #define QUIET_DOUBLED 6
@@ -34,43 +36,107 @@ void gm_ladder_init(struct gm_ladder *ladder)
 /* ---- carrying out */
 
 static const char *const ladder_triggers[GM_TRIGGERS] = {
-	"a request", "pressure", "min_free", "a cleanup by hand"};
+	"a request", "pressure", "min_free = ", "a cleanup by hand"};
 
-static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
-	enum gm_event_kind kind, const uint64_t rungs[GM_RUNGS], bool reached)
+static const char *ladder_format_need(uint64_t need, char text[GM_UNITS_TEXT])
+{
+	if (need != UINT64_MAX)
+		return gm_format_size(need, text);
+	snprintf(text, GM_UNITS_TEXT, "all there is");
+	return text;
+}
+
+static uint64_t ladder_of_clients(const uint64_t rungs[GM_RUNGS])
+{
+	return rungs[GM_RUNG_CACHED] + rungs[GM_RUNG_UNUSED] + rungs[GM_RUNG_SPILL];
+}
+
+/* Writes for what the reclaim is, and how much is wanted. */
+static void ladder_say_cause(const struct gm_device *device, const struct gm_ladder_plan *plan,
+	char text[GM_DETAIL_BYTES])
+{
+	char need[GM_UNITS_TEXT], min_free[GM_UNITS_TEXT], owner[GM_OWNER_TEXT];
+
+	if (plan->self) {
+		gm_say(text, "reclaim for a request that lacks %s on device %u%s%s",
+			gm_format_size(plan->lacks, need), device->number,
+			plan->tally ? " under the limit of " : "",
+			plan->tally ? gm_quota_say(plan->tally->quota, owner) : "");
+		return;
+	}
+	gm_format_size(device->info.policy.min_free, min_free);
+	gm_say(text, "device %u: reclaim for %s%s: %s wanted", device->number,
+		ladder_triggers[plan->trigger],
+		plan->trigger == GM_TRIGGER_MIN_FREE ? min_free : "",
+		ladder_format_need(plan->need, need));
+}
+
+/* Reports that a run begins with this plan. */
+static void ladder_tell_started(struct gm_device *device, const struct gm_ladder_plan *plan)
+{
+	uint64_t of_pool = plan->rungs[GM_RUNG_POOL], of_clients = ladder_of_clients(plan->rungs);
+	char text[GM_DETAIL_BYTES], cause[GM_DETAIL_BYTES], pool[GM_UNITS_TEXT],
+		clients[GM_UNITS_TEXT];
+	struct gm_event event = {
+		.kind = GM_EVENT_RECLAIM_STARTED,
+		.device = device->number,
+		.text = text,
+		.trigger = plan->trigger,
+		.payer_uid = device->ladder.runs[plan->trigger].payer_uid,
+		.need = plan->need,
+	};
+
+	ladder_say_cause(device, plan, cause);
+	gm_say(text, "%s%s%s%s%s%s%s", cause, plan->self ? ": " : "; ",
+		of_pool ? gm_format_size(of_pool, pool) : "",
+		of_pool ? " of the pool are released" : "", of_pool && of_clients ? ", " : "",
+		of_clients ? gm_format_size(of_clients, clients) : "",
+		of_clients ? " are asked of clients"
+		: of_pool  ? ""
+			   : "there is nothing to get back");
+	if (plan->self) {
+		event.session = plan->self->payer->session;
+		event.asked = plan->lacks;
+		event.held = plan->self->held;
+	}
+	if (plan->self && plan->tally) {
+		event.owner = gm_quota_owner(plan->tally->quota);
+		event.held = plan->tally->held;
+		event.max = plan->tally->max;
+	}
+	memcpy(event.rungs, plan->rungs, sizeof(event.rungs));
+	gm_env_tell(device->env, &event);
+}
+
+static void ladder_tell_ended(struct gm_device *device, enum gm_trigger trigger, bool reached)
 {
 	const struct gm_ladder_run *run = &device->ladder.runs[trigger];
 	char text[GM_DETAIL_BYTES], need[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
-		clients[GM_UNITS_TEXT], first[GM_UNITS_TEXT], min_free[GM_UNITS_TEXT], why[64];
+		clients[GM_UNITS_TEXT], first[GM_UNITS_TEXT], whose[GM_UID_NAME_TEXT + 16];
 	/* Whether more was wanted while it ran than the event of its start said. */
 	bool grew = run->need != run->first_need;
 
-	gm_format_size(rungs[GM_RUNG_POOL], pool);
-	gm_format_size(
-		rungs[GM_RUNG_CACHED] + rungs[GM_RUNG_UNUSED] + rungs[GM_RUNG_SPILL], clients);
-	if (run->need == UINT64_MAX)
-		snprintf(need, sizeof(need), "all there is");
-	else
-		gm_format_size(run->need, need);
-
-	snprintf(why, sizeof(why), "%s", ladder_triggers[trigger]);
+	gm_format_size(run->rungs[GM_RUNG_POOL], pool);
+	gm_format_size(ladder_of_clients(run->rungs), clients);
+	whose[0] = '\0';
 	if (trigger == GM_TRIGGER_MIN_FREE)
-		snprintf(why, sizeof(why), "min_free = %s",
-			gm_format_size(device->info.policy.min_free, min_free));
+		gm_format_size(device->info.policy.min_free, whose);
+	else if (trigger == GM_TRIGGER_REQUEST && run->payer_uid == GM_EVENT_NOBODY)
+		strcpy(whose, "s of several users");
+	else if (trigger == GM_TRIGGER_REQUEST)
+		gm_uid_name_say(run->payer_uid, stpcpy(whose, "s of "));
 
-	if (kind == GM_EVENT_RECLAIM_STARTED)
-		gm_say(text, "device %u: reclaim for %s: %s wanted; %s pooled, %s asked of clients",
-			device->number, why, need, pool, clients);
-	else
-		gm_say(text,
-			"device %u: reclaim for %s ended: %s wanted%s%s%s; %s of the pool released, "
-			"%s returned by clients; %s",
-			device->number, why, need, grew ? " in all, " : "",
-			grew ? gm_format_size(run->first_need, first) : "", grew ? " at first" : "",
-			pool, clients, reached ? "enough" : "not enough");
+	gm_say(text,
+		"device %u: reclaim for %s%s ended: %s wanted%s%s%s; %s of the pool released, "
+		"%s returned by clients; %s",
+		device->number,
+		trigger == GM_TRIGGER_REQUEST ? "request" : ladder_triggers[trigger], whose,
+		ladder_format_need(run->need, need), grew ? " in all, " : "",
+		grew ? gm_format_size(run->first_need, first) : "", grew ? " at first" : "", pool,
+		clients, reached ? "enough" : "not enough");
 
 	struct gm_event event = {
-		.kind = kind,
+		.kind = GM_EVENT_RECLAIM_ENDED,
 		.device = device->number,
 		.text = text,
 		.trigger = trigger,
@@ -78,7 +144,7 @@ static void ladder_tell_run(struct gm_device *device, enum gm_trigger trigger,
 		.need = run->need,
 		.reached = reached,
 	};
-	memcpy(event.rungs, rungs, sizeof(event.rungs));
+	memcpy(event.rungs, run->rungs, sizeof(event.rungs));
 	gm_env_tell(device->env, &event);
 }
 
@@ -198,8 +264,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 		run->deadline_ns = 0;
 		run->need = run->first_need = plan->need;
 		run->level = device->ladder.level;
-		ladder_tell_run(
-			device, plan->trigger, GM_EVENT_RECLAIM_STARTED, plan->rungs, false);
+		ladder_tell_started(device, plan);
 	}
 
 	/* For requests, each client has its own deadline, and this is the first one. For anything else, whoever was
@@ -403,7 +468,7 @@ static void ladder_end_run(struct gm_device *device, enum gm_trigger trigger)
 
 	assert(run->owing == 0 && run->owed == 0);
 	run->active = false;
-	ladder_tell_run(device, trigger, GM_EVENT_RECLAIM_ENDED, run->rungs, ok);
+	ladder_tell_ended(device, trigger, ok);
 	if (device->queue.length > 0)
 		gm_device_wake_queue(device);
 }
@@ -510,6 +575,9 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 		asked.bytes = plan.planned;
 		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);
 		plan.line = ways.line;
+		plan.self = self;
+		plan.tally = tally;
+		plan.lacks = ways.lacks;
 		gm_ladder_carry_out(device, &plan);
 	}
 	gm_ladder_plan_deinit(&plan);

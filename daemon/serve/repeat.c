@@ -4,6 +4,8 @@
  * waits causes a reclaim every two seconds. */
 #include "daemon/serve/repeat.h"
 
+#include <string.h>
+
 #include "common/arith.h"
 
 bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_left_out)
@@ -19,5 +21,23 @@ bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_l
 	repeat->said_ns = now_ns;
 	*ret_left_out = repeat->left_out;
 	repeat->left_out = 0;
+	return true;
+}
+
+bool gm_repeats_allow(struct gm_repeats *repeats, const uint64_t key[GM_REPEAT_PARTS],
+	uint64_t now_ns, uint64_t *ret_left_out)
+{
+	size_t size = sizeof(repeats->list[0].key), at = 0;
+
+	for (size_t i = 0; i < GM_REPEAT_KEYS; i++) {
+		if (repeats->list[i].repeat.gap_ns && !memcmp(repeats->list[i].key, key, size))
+			return gm_repeat_allows(&repeats->list[i].repeat, now_ns, ret_left_out);
+		if (repeats->list[i].repeat.said_ns < repeats->list[at].repeat.said_ns)
+			at = i;
+	}
+	memcpy(repeats->list[at].key, key, size);
+	repeats->list[at].repeat =
+		(struct gm_repeat){.said_ns = now_ns, .gap_ns = GM_REPEAT_KEY_FIRST_NS};
+	*ret_left_out = 0;
 	return true;
 }

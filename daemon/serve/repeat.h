@@ -23,4 +23,21 @@ struct gm_repeat {
  * left out since the line before. */
 bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_left_out);
 
+/* The same for several kinds of lines at once. A key says what a line is about. The time between its first two lines is
+ * longer than the time between two reclaims for a request that waits. If there are more keys than entries, the entry with
+ * the oldest line is dropped. All fields 0: there was no line yet. */
+#define GM_REPEAT_KEY_FIRST_NS UINT64_C(10000000000)
+#define GM_REPEAT_KEYS         32
+#define GM_REPEAT_PARTS        5
+struct gm_repeats {
+	struct {
+		uint64_t key[GM_REPEAT_PARTS];
+		struct gm_repeat repeat;
+	} list[GM_REPEAT_KEYS];
+};
+
+/* Whether the next line with this key may be written, as gm_repeat_allows(). */
+bool gm_repeats_allow(struct gm_repeats *repeats, const uint64_t key[GM_REPEAT_PARTS],
+	uint64_t now_ns, uint64_t *ret_left_out);
+
 #endif

@@ -12,6 +12,9 @@
  * Watchers hear of GM_QUIET_NEWS events a second about each user, and then that further ones are left out. So a
  * user who runs against a limit without end hides nothing about others, and gets nobody's watcher dropped. A
  * reclaim for requests is about the user that made them. Other reclaims are counted by device and trigger.
+ *
+ * A request that waits causes reclaims as long as it waits. Watchers hear of those that say the same more and more
+ * seldom, and how many were left out, as in the journal.
  */
 #include "daemon/serve/watch.h"
 
@@ -41,6 +44,8 @@ struct gm_watch {
 	struct gm_repeat said[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
 	/* How many events about no user watchers heard of. */
 	struct gm_quiet_news told[GM_LIMIT_DEVICES][GM_TRIGGERS];
+	/* When watchers last heard of a reclaim. */
+	struct gm_repeats reclaims;
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -83,7 +88,7 @@ static bool watch_log_again(struct gm_serve *serve, struct gm_client *client,
 	uint64_t now = gm_clock_ns();
 
 	*ret_left_out = 0;
-	if (!event->session)
+	if (!event->session || event->kind == GM_EVENT_RECLAIM_STARTED)
 		return gm_repeat_allows(&watch->said[event->device][event->kind][event->trigger],
 			now, ret_left_out);
 	/* Without a client: it has just gone, and this is the last line about it. */
@@ -99,17 +104,26 @@ static bool watch_log_again(struct gm_serve *serve, struct gm_client *client,
 	return false;
 }
 
+/* Adds to a text how many like it were left out. */
+static void watch_add_left_out(char text[GM_JOURNAL_TEXT], uint64_t left_out)
+{
+	char more[GM_UNITS_TEXT], end[GM_UNITS_TEXT + 32];
+
+	if (!left_out)
+		return;
+	snprintf(end, sizeof(end), " (%s more like this)", gm_format_count(left_out, more));
+	size_t n = strnlen(text, GM_JOURNAL_TEXT - 1 - strlen(end));
+	strcpy(text + n, end);
+}
+
 static void watch_log(const struct gm_event *event, const struct gm_identity *identity,
 	const char *text, uint64_t left_out)
 {
-	char longer[GM_JOURNAL_TEXT + 64], more[GM_UNITS_TEXT];
+	char longer[GM_JOURNAL_TEXT];
 
-	if (left_out) {
-		snprintf(longer, sizeof(longer), "%s (%s more like this)", text,
-			gm_format_count(left_out, more));
-		text = longer;
-	}
-	gm_journal_event(event, identity, text);
+	strcpy(longer, text);
+	watch_add_left_out(longer, left_out);
+	gm_journal_event(event, identity, longer);
 }
 
 /* What happened, for watchers that may not know whose limit it is. */
@@ -124,13 +138,16 @@ static const char *watch_bare_text(const struct gm_event *event)
 		return "waits because of a limit";
 	case GM_EVENT_RESTS:
 		return event->text; /* which does not name the limit */
+	case GM_EVENT_RECLAIM_STARTED:
+		return "reclaim for a request that has reached a limit";
 	default:
 		return "was refused because of a limit";
 	}
 }
 
+/* left_out: how many events like this one watchers have not heard of. */
 static void watch_add_event(struct gm_serve *serve, const struct gm_event *event,
-	const struct gm_client *client, const char *text)
+	const struct gm_client *client, const char *text, uint64_t left_out)
 {
 	const struct gm_identity *identity = client ? client->identity : NULL;
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
@@ -155,7 +172,11 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 			gm_uid_name_say(identity->uid, user), watch_bare_text(event));
 		snprintf(item->what, sizeof(item->what), "%s", event->text);
 		snprintf(item->bare_what, sizeof(item->bare_what), "%s", watch_bare_text(event));
+		watch_add_left_out(item->bare, left_out);
+		watch_add_left_out(item->what, left_out);
+		watch_add_left_out(item->bare_what, left_out);
 	}
+	watch_add_left_out(item->text, left_out);
 	if (event->owner)
 		gm_owner_name(event->owner, item->owner);
 	item->owner_is_private = gm_serve_is_private(event->owner);
@@ -205,8 +226,26 @@ static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event,
 	}
 }
 
-/* Whether watchers hear of the event. Tells them when they do not any more. */
-static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
+/* Whether a reclaim says something new to watchers, or it is time to say the same again. *ret_left_out: how many like it
+ * were left out. */
+static bool watch_is_new(
+	struct gm_watch *watch, const struct gm_event *event, uint64_t *ret_left_out)
+{
+	const uint64_t key[GM_REPEAT_PARTS] = {
+		(uint64_t)event->kind << 32 | (uint64_t)event->trigger << 16 | event->device,
+		(uint64_t)event->payer_uid << 32 | (event->reached ? 1U : 0U),
+		event->session ? gm_session_id(event->session) : 0,
+		event->asked,
+		event->need,
+	};
+
+	return gm_repeats_allow(&watch->reclaims, key, gm_clock_ns(), ret_left_out);
+}
+
+/* Whether watchers hear of the event. Tells them when they do not any more. *ret_left_out: how many like it
+ * they have not heard of. */
+static bool watch_may_add(
+	struct gm_serve *serve, const struct gm_event *event, uint64_t *ret_left_out)
 {
 	struct gm_watch *watch = serve->watch;
 	uid_t payer = watch_payer_of(event);
@@ -217,6 +256,9 @@ static bool watch_may_add(struct gm_serve *serve, const struct gm_event *event)
 		return false;
 	if (event->trigger == GM_TRIGGER_MANUAL && !event->session)
 		return true; /* an administrator caused it */
+	if ((event->kind == GM_EVENT_RECLAIM_STARTED || event->kind == GM_EVENT_RECLAIM_ENDED) &&
+		!watch_is_new(watch, event, ret_left_out))
+		return false;
 
 	if (payer != GM_EVENT_NOBODY)
 		may = gm_quiet_allows_news(&serve->clients->hub->quiet, payer, level, &first);
@@ -241,8 +283,9 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
 		gm_admin_cleanup_ended(serve, event);
-	if (watch_may_add(serve, event))
-		watch_add_event(serve, event, client, text);
+	left_out = 0;
+	if (watch_may_add(serve, event, &left_out))
+		watch_add_event(serve, event, client, text, left_out);
 }
 
 static Gm__Wire__PressureEvent watch_level_event(const struct gm_serve *serve, uint32_t device)

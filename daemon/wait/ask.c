@@ -150,7 +150,7 @@ static void ask_clients(
 	struct gm_device *device, struct gm_waiting *w, uint64_t bytes, uint64_t lacks)
 {
 	struct gm_line *line = w->line;
-	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .line = line};
+	struct gm_ladder_ways ways = {.widely = w->rounds > 0, .line = line, .lacks = lacks};
 
 	/* The daemon must not refuse it because requests before it lack more. */
 	if (w->parked)

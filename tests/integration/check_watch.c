@@ -176,6 +176,46 @@ START_TEST(reclaims_without_end_do_not_fill_the_journal)
 }
 END_TEST
 
+/* A limit is short, not the device. */
+START_TEST(a_reclaim_under_a_limit_names_the_client_and_the_limit_and_is_not_repeated)
+{
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	const Gm__Wire__NoticeEvent *notice;
+	uint64_t id, piece;
+	unsigned started = 0;
+	char user[32];
+
+	gm_scene_start(&s, NULL);
+	snprintf(user, sizeof(user), "uid:%u", geteuid());
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, user, 1, 32 * MiB, 0, 0), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 32 * MiB, &piece), GPUMEM_OK);
+	gm_raw_observe(&eye, &s.daemon);
+	(void)gm_raw_send(&eye, GM_RAW_PACKET(WATCH, watch, &watch));
+	id = gm_scene_ask(&s.b, 16 * MiB, 5000);
+	do {
+		GM_REQUIRE(gm_raw_receive(&eye));
+		if (eye.packet->body_case != GM__WIRE__PACKET__BODY_NOTICE_EVENT)
+			continue;
+		notice = eye.packet->notice_event;
+		if (strcmp(notice->kind, "reclaim-started") != 0)
+			continue;
+		started++;
+		GM_REQUIRE_EQ(notice->session, s.b.session);
+		GM_REQUIRE_EQ(notice->asked, 16 * MiB);
+		GM_REQUIRE_EQ(notice->max, 32 * MiB);
+		GM_REQUIRE(strcmp(notice->owner, user) == 0);
+		GM_REQUIRE(strstr(notice->what,
+			"reclaim for a request that lacks 16.0M on device 0 under the limit of "));
+	} while (eye.packet->body_case != GM__WIRE__PACKET__BODY_NOTICE_EVENT ||
+		 strcmp(eye.packet->notice_event->kind, "refused") != 0);
+	(void)gm_scene_answer(&s.b, id, &piece);
+	GM_REQUIRE(started == 1);
+	gm_raw_close(&eye);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 static void ask_as_stranger(int channel, void *argument)
 {
 	struct gm_raw raw;
@@ -318,6 +358,8 @@ int main(void)
 	tcase_add_test(tcase, who_watches_hears_what_happens);
 	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
 	tcase_add_test(tcase, reclaims_without_end_do_not_fill_the_journal);
+	tcase_add_test(
+		tcase, a_reclaim_under_a_limit_names_the_client_and_the_limit_and_is_not_repeated);
 	if (GM_TAP_WITH_USERS(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events))
 		tcase_add_test(tcase, who_floods_gets_no_watcher_dropped_and_hides_nobodys_events);
 	if (GM_TAP_WITH_USERS(reclaims_without_end_hide_no_reclaim_of_another_user))

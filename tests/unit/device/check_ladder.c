@@ -27,7 +27,11 @@ START_TEST(a_request_that_does_not_fit_gets_what_is_missing_and_no_more)
 	ck_assert(fake_reclaims(&fake, d, GM_TRIGGER_REQUEST));
 	/* It is about the user that asked, not about the one that gave. */
 	uid_t payer_uid = gm_session_info(b)->payer_uid;
-	ck_assert_uint_eq(fake_told(&fake, GM_EVENT_RECLAIM_STARTED)->event.payer_uid, payer_uid);
+	const struct fake_event *started = fake_told(&fake, GM_EVENT_RECLAIM_STARTED);
+	ck_assert_uint_eq(started->event.payer_uid, payer_uid);
+	ck_assert_uint_eq(started->session, gm_session_id(b));
+	ck_assert_str_eq(started->text,
+		"reclaim for a request that lacks 20.0G on device 0: 20.0G are asked of clients");
 	give_back(a, lease, 19 * GiB);
 	ck_assert_uint_eq(q.ended, 0);
 	give_back(a, lease, GiB);
@@ -492,7 +496,7 @@ START_TEST(a_second_request_asks_only_for_what_the_first_did_not)
 	ck_assert(q.status == GPUMEM_OK && q.ended && r.status == GPUMEM_OK && r.ended);
 	/* The start told of the first one alone. */
 	ck_assert_ptr_nonnull(
-		strstr(fake_told(&fake, GM_EVENT_RECLAIM_STARTED)->text, ": 10.0G wanted; "));
+		strstr(fake_told(&fake, GM_EVENT_RECLAIM_STARTED)->text, "that lacks 10.0G on "));
 	fake_pass(&fake, SECOND);
 	const char *text = fake_told(&fake, GM_EVENT_RECLAIM_ENDED)->text;
 	ck_assert_msg(strstr(text, " ended: 15.0G wanted in all, 10.0G at first; "), "%s", text);

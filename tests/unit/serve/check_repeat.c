@@ -49,12 +49,31 @@ START_TEST(after_a_calm_time_lines_are_written_at_once_again)
 }
 END_TEST
 
+START_TEST(each_key_has_its_own_time_and_the_oldest_is_dropped)
+{
+	struct gm_repeats repeats = {0};
+	uint64_t left, now = 1;
+
+	for (uint64_t i = 0; i < GM_REPEAT_KEYS; i++)
+		ck_assert(gm_repeats_allow(
+			&repeats, (uint64_t[GM_REPEAT_PARTS]){0, i}, now + i, &left));
+	ck_assert(!gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 1}, now + 50, &left));
+	/* One more takes the place of the first. */
+	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){1}, now + 60, &left));
+	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 0}, now + 61, &left));
+	now += 2 * GM_REPEAT_KEY_FIRST_NS;
+	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 2}, now, &left));
+	ck_assert_uint_eq(left, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("repeat");
 	TCase *tcase = tcase_create("repeat");
 	tcase_add_loop_test(tcase, a_day_of_reclaims_takes_few_lines_and_none_is_forgotten, 0, 5);
 	tcase_add_test(tcase, after_a_calm_time_lines_are_written_at_once_again);
+	tcase_add_test(tcase, each_key_has_its_own_time_and_the_oldest_is_dropped);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
