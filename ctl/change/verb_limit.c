@@ -278,7 +278,8 @@ static gpumem_status limit_parse_value(
 	char why[GM_UNITS_WHY];
 	uint64_t n;
 
-	if (value && strncmp(text, "priority=", 9) != 0 && gm_parse_bare(value + 1, why))
+	bool size = value && (!strncmp(text, "max=", 4) || !strncmp(text, "guarantee=", 10));
+	if (size && gm_parse_bare(value + 1, why))
 		return gm_verb_wrong_use(ctl, "'%s' %s", text, why);
 	if (value && !strncmp(text, "max=", 4)) {
 		if (!strcmp(value + 1, "none"))

@@ -338,6 +338,8 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "foo=3"),
+		"'foo=3' is not a value of a limit; use max=SIZE, guarantee=SIZE or priority=N");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=20"),
 		"'max=20' is a number of bytes, and less than any memory that gpumemd hands out; did you mean 20G?");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=512"), "did you mean 512M?");
