@@ -26,6 +26,7 @@ struct evict_answer {
 	uint64_t pid;                      /* as given, if it may be one */
 	const char *name;                  /* as given, if it is no number; otherwise NULL */
 	bool several;                      /* clients have that name */
+	bool hidden;                       /* clients have names that the user may not see */
 	bool quarantined;                  /* the client that was found */
 	bool process;                      /* it is a pid: all sessions of the process are meant */
 	uint64_t buffers, bytes;           /* that the client was asked to move */
@@ -67,6 +68,7 @@ static void evict_take_clients(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->clients->n_clients; i++) {
 		const Gm__Wire__Client *client = packet->clients->clients[i];
 		if (answer->name) {
+			answer->hidden = answer->hidden || !client->details;
 			if (client->left || !client->details || strcmp(client->name, answer->name))
 				continue;
 			answer->several = answer->several || answer->session;
@@ -146,9 +148,8 @@ static gpumem_status evict_find(
 			"client '%.64s' is in quarantine: it has lost its connection, so it cannot be asked; try again when it has reconnected",
 			ctl->options->args[0]);
 	if (status == GPUMEM_OK && !answer->session)
-		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"there is no client '%.64s'; see 'gpumemctl clients'",
-			ctl->options->args[0]);
+		status = gm_verb_no_client(
+			ctl, ctl->options->args[0], answer->name && answer->hidden);
 	return status;
 }
 

@@ -187,15 +187,8 @@ static gpumem_status kill_find(struct gm_ctl *ctl, const struct kill_answer *ans
 		}
 	}
 
-	if (!found) {
-		gpumem_status status = gm_verb_refuse_cut_name(ctl, word);
-
-		if (status != GPUMEM_OK)
-			return status;
-		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
-			"there is no client '%.64s'%s; see 'gpumemctl clients'", word,
-			hidden ? " whose name you may see" : "");
-	}
+	if (!found)
+		return gm_verb_no_client(ctl, word, hidden);
 	if (found->pid <= 0)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_UNSUPPORTED,
 			"client %llu runs in a pid namespace that the daemon does not see; use kill(1) where it runs",

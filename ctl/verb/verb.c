@@ -277,8 +277,8 @@ gpumem_status gm_verb_parse_name(
 
 gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name)
 {
-	const char *list =
-		!strcmp(ctl->options->verb->name, "kill") ? "clients" : ctl->options->verb->name;
+	const char *verb = ctl->options->verb->name;
+	const char *list = !strcmp(verb, "shares") || !strcmp(verb, "weights") ? verb : "clients";
 
 	if (!strstr(name, "…"))
 		return GPUMEM_OK;
@@ -365,6 +365,17 @@ gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index)
 {
 	return gm_verb_wrong_use(ctl, "'%s' is one argument too many; see 'gpumemctl %s --help'",
 		ctl->options->args[index], ctl->options->verb->name);
+}
+
+gpumem_status gm_verb_no_client(struct gm_ctl *ctl, const char *word, bool hidden)
+{
+	gpumem_status status = gm_verb_refuse_cut_name(ctl, word);
+
+	if (status != GPUMEM_OK)
+		return status;
+	return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
+		"there is no client '%.64s'%s; see 'gpumemctl clients'", word,
+		hidden ? " whose name you may see" : "");
 }
 
 gpumem_status gm_verb_unknown(struct gm_ctl *ctl, const char *before, const char *word,

@@ -216,6 +216,8 @@ void gm_verb_note_hidden_limits(struct gm_ctl *ctl, uint64_t owners);
 /* The command line is wrong. These fill in ctl->trouble and return its status. */
 gpumem_status gm_verb_wrong_use(struct gm_ctl *ctl, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+/* The word means no client. hidden: there are clients whose names the user may not see. */
+gpumem_status gm_verb_no_client(struct gm_ctl *ctl, const char *word, bool hidden);
 /* The argument with this index is one too many. */
 gpumem_status gm_verb_too_many(struct gm_ctl *ctl, size_t index);
 /* gm_verb_run_word() calls run() if the user gave this word as the first argument. */

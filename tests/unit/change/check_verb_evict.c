@@ -276,8 +276,12 @@ START_TEST(a_client_that_is_not_there_is_named)
 {
 	char *text = run_verb("restore", script_no_such_client, "4712", false);
 	ck_assert_ptr_null(text);
-	has(trouble.text, "there is no client '4712'");
+	has(trouble.text, "there is no client '4712'; see 'gpumemctl clients'");
 	ck_assert_int_eq(trouble.status, GPUMEM_E_NOT_FOUND);
+	/* A client with this name may be there, as one of the clients has a name that is hidden. */
+	ck_assert_ptr_null(run_verb("restore", script_no_such_client, "eve", false));
+	has(trouble.text,
+		"there is no client 'eve' whose name you may see; see 'gpumemctl clients'");
 }
 END_TEST
 
