@@ -34,6 +34,8 @@ struct evict_answer {
 	bool movable;                      /* one of those is neither pinned nor shared */
 	uint64_t there_buffers;            /* those that are where they should be */
 	bool alive;                        /* the client, when none of them was left */
+	uint64_t devices;                  /* a bit for each device that the moved ones are on */
+	bool awaited;                      /* a request waits for one of these devices */
 };
 
 /* Reads SESSION/ROW, SESSION, PID or NAME. */
@@ -112,7 +114,10 @@ static void evict_take_buffers(void *user, const Gm__Wire__Packet *packet)
 			answer->left_bytes += buffer->bytes;
 			answer->movable |= !buffer->pinned && !buffer->shared;
 		}
-		answer->there_buffers += meant && buffer->in_host != answer->restore;
+		if (meant && buffer->in_host != answer->restore) {
+			answer->there_buffers++;
+			answer->devices |= UINT64_C(1) << buffer->home % 64;
+		}
 	}
 }
 
@@ -244,6 +249,28 @@ static gpumem_status evict_check_alive(
 	return status;
 }
 
+static void evict_take_queue(void *user, const Gm__Wire__Packet *packet)
+{
+	struct evict_answer *answer = user;
+
+	for (size_t i = 0; i < packet->queue->n_requests; i++)
+		if (answer->devices & UINT64_C(1) << packet->queue->requests[i]->device % 64)
+			answer->awaited = true;
+}
+
+/* Finds out whether the restored buffers may be evicted again soon. */
+static gpumem_status evict_look_at_queue(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
+{
+	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
+
+	if (!answer->restore || answer->buffers <= answer->left_buffers)
+		return GPUMEM_OK;
+	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_QUEUE, evict_take_queue,
+		answer, &ctl->trouble);
+}
+
 static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 {
 	uint64_t moved = gm_minus(answer->buffers, answer->left_buffers);
@@ -275,6 +302,10 @@ static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 			answer->restore ? "device memory" : "pinned host memory");
 		ctl->status = GPUMEM_E_BUSY;
 	}
+	gm_writer_notes(ctl->writer);
+	if (answer->awaited)
+		gm_writer_note(ctl->writer, "queue", GM_MARK_WARN,
+			"a request waits for this device, so the buffers may be moved to host memory again; see 'gpumemctl queue'");
 }
 
 static gpumem_status evict_move(struct gm_ctl *ctl, bool restore)
@@ -297,6 +328,8 @@ static gpumem_status evict_move(struct gm_ctl *ctl, bool restore)
 		status = evict_await(ctl, conn, &answer);
 	if (status == GPUMEM_OK)
 		status = evict_check_alive(ctl, conn, &answer);
+	if (status == GPUMEM_OK)
+		status = evict_look_at_queue(ctl, conn, &answer);
 	gm_ctl_conn_free(conn);
 	if (status == GPUMEM_OK)
 		evict_tell(ctl, &answer);

@@ -17,7 +17,8 @@
 /* What there is to move. */
 struct evict_found {
 	uint64_t buffers, bytes;
-	bool any; /* a client has such a buffer, or any evictable one */
+	uint64_t evictable, there; /* all evictable buffers; those that are where they should be */
+	bool any;                  /* a client has such a buffer, or any evictable one */
 	struct gm_pages_row last;
 };
 
@@ -109,6 +110,11 @@ static int evict_find(
 			return 0;
 		found->last = row;
 		found->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
+		if (row.place & GM_PAGE_PLACE_EVICTABLE) {
+			bool host = row.place & GM_PAGE_PLACE_HOST;
+			found->evictable++;
+			found->there += host != what->restore;
+		}
 		if (evict_can_move(&row, what->restore)) {
 			found->buffers++;
 			found->bytes += row.bytes;
@@ -135,6 +141,15 @@ static void evict_refuse(
 		status = GPUMEM_E_NOT_FOUND;
 		snprintf(text, sizeof(text), "%s has no %s", who,
 			what->row ? "such buffer: see gpumemctl buffers" : "evictable buffer");
+	} else if (!what->row && found->there == found->evictable) {
+		const char *where = what->restore ? "on the device" : "in host memory";
+		if (found->there == 1)
+			snprintf(text, sizeof(text), "the evictable buffer of %s is %s already",
+				who, where);
+		else
+			snprintf(text, sizeof(text),
+				"all %llu evictable buffers of %s are %s already",
+				(unsigned long long)found->there, who, where);
 	} else if (!what->row) {
 		snprintf(text, sizeof(text),
 			"%s has no buffer that could be %s now: see gpumemctl buffers", who,
@@ -221,7 +236,7 @@ static void evict_send(struct evict_moving *evict, struct gm_peer *peer)
 	/* A client that was told may have ended since. */
 	if (!first && !evict->found.buffers) {
 		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND,
-			"there is no such client, or it is not connected");
+			"there is no such client, or it is not connected; see gpumemctl clients");
 	} else if (!evict->found.buffers) {
 		evict_refuse(evict, peer, first);
 	} else if (evict->untold) {

@@ -121,7 +121,8 @@ START_TEST(a_pid_means_all_sessions_of_the_process)
 	ctl_ok(line, said);
 	GM_REQUIRE(strstr(said, "Moved 1 buffer (2.0M) to host memory"));
 	GM_REQUIRE(ctl(line, said) != 0);
-	GM_REQUIRE(strstr(said, "has no buffer that could be evicted now"));
+	GM_REQUIRE(strstr(said, "all 2 evictable buffers of client "));
+	GM_REQUIRE(strstr(said, " are in host memory already"));
 
 	gpumem_buffer_destroy(first);
 	gpumem_buffer_destroy(second);
@@ -163,6 +164,7 @@ START_TEST(gpumemctl_says_what_it_cannot_move)
 	GM_REQUIRE_EQ(ctl("restore 1/0", said), 2);
 	GM_REQUIRE(ctl("evict 1/1", said) != 0);
 	GM_REQUIRE(strstr(said, "no such client"));
+	GM_REQUIRE(strstr(said, "see gpumemctl clients"));
 	gpumem_buffer_destroy(plain);
 }
 END_TEST

@@ -13,6 +13,7 @@ static bool quarantined;     /* the client that is asked for */
 static bool nothing;         /* is left to be moved */
 static int looks;            /* how often the client's buffers were looked at */
 static int moved_from;       /* they have moved from this look on */
+static uint32_t waited_for;  /* the device that a request waits for */
 
 static void script_clients(struct gm_fake *f)
 {
@@ -106,6 +107,24 @@ static void script_client(struct gm_fake *f, void *user)
 	gm_fake_wait_end(f);
 }
 
+/* A request waits for this device. */
+static void script_queue(struct gm_fake *f, uint32_t device)
+{
+	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;
+	Gm__Wire__QueueReply reply = GM__WIRE__QUEUE_REPLY__INIT;
+	Gm__Wire__Waiting waiting = GM__WIRE__WAITING__INIT, *list[] = {&waiting};
+	const Gm__Wire__Packet *packet = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_QUEUE);
+	if (!packet)
+		return;
+	waiting.device = device;
+	reply.n_requests = 1;
+	reply.requests = list;
+	answer.id = packet->id;
+	answer.body_case = GM__WIRE__PACKET__BODY_QUEUE;
+	answer.queue = &reply;
+	gm_fake_send(f, &answer);
+}
+
 static void script_buffer(struct gm_fake *f, void *user)
 {
 	if (!gm_fake_hello(f))
@@ -115,6 +134,8 @@ static void script_buffer(struct gm_fake *f, void *user)
 			;
 		script_clients(f); /* the client is there still */
 	}
+	if (asked.restore && !nothing)
+		script_queue(f, waited_for);
 	gm_fake_wait_end(f);
 }
 
@@ -169,7 +190,23 @@ START_TEST(a_buffer_is_asked_for_by_its_row)
 	ck_assert(asked.restore);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "buffers")), 2);
 	ck_assert_int_eq(json_integer_value(json_object_get(json, "left")), 0);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 1);
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(restored_buffers_may_move_again_while_a_request_waits_for_their_device)
+{
+	moved_from = 1;
+	char *text = run_verb("restore", script_buffer, "17/2", false);
+	has(text, "a request waits for this device, so the buffers may be moved to");
+	has(text, "'gpumemctl queue'");
+	free(text);
+	waited_for = 1;
+	text = run_verb("restore", script_buffer, "17/2", false);
+	ck_assert_ptr_null(strstr(text, "waits"));
+	free(text);
+	waited_for = 0;
 }
 END_TEST
 
@@ -306,6 +343,8 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, a_pid_means_the_session_that_is_there);
 	tcase_add_test(tcase, a_pid_means_all_sessions_of_its_process);
+	tcase_add_test(
+		tcase, restored_buffers_may_move_again_while_a_request_waits_for_their_device);
 	tcase_add_test(tcase, buffers_that_are_there_already_are_not_moved);
 	tcase_add_test(tcase, a_client_in_quarantine_is_named_as_such);
 	tcase_add_test(tcase, a_buffer_is_asked_for_by_its_row);
