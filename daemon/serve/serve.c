@@ -36,22 +36,24 @@ bool gm_serve_require_admin(
 {
 	const char *group = serve->config->admin_group;
 	bool there = serve->admin_group != (gid_t)-1;
-	char detail[GM_DETAIL_BYTES], user[GM_UID_NAME_TEXT];
+	char detail[GM_DETAIL_BYTES], rest[GM_DETAIL_BYTES] = "";
+	char user[GM_UID_NAME_TEXT], who[GM_UID_NAME_TEXT + 16] = "root";
 
 	if (gm_serve_is_admin(serve, peer))
 		return true;
 	if (serve->uid)
-		gm_uid_name_say(serve->uid, user);
-	if (there)
-		snprintf(detail, sizeof(detail),
-			"%s needs root%s%s or the group %s, outside of containers", what,
-			serve->uid ? ", " : "", serve->uid ? user : "", group);
-	else
-		snprintf(detail, sizeof(detail), "%s needs root%s%s, outside of containers%s%s%s",
-			what, serve->uid ? " or " : "", serve->uid ? user : "",
-			*group ? "; for a group of administrators, root runs 'groupadd --system "
-			       : "",
-			group, *group ? "' and 'gpumemctl config reload'" : "");
+		snprintf(who, sizeof(who), "root%s%s", there ? ", " : " or ",
+			gm_uid_name_say(serve->uid, user));
+	if (!gm_peer_identity(peer)->own_pid_namespace)
+		gm_say(rest, "; this process is in another one");
+	else if (there)
+		gm_say(rest, "; root adds a user with 'usermod -a -G %s USER'", group);
+	else if (*group)
+		gm_say(rest,
+			"; for a group of administrators, root runs 'groupadd --system %s', 'usermod -a -G %s USER' and 'gpumemctl config reload'",
+			group, group);
+	gm_say(detail, "%s needs %s%s%s in the daemon's pid namespace%s", what, who,
+		there ? " or the group " : "", there ? group : "", rest);
 	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
 	return false;
 }
