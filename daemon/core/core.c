@@ -466,6 +466,16 @@ gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *o
 	return core_put_in_force(core, NULL, &next, status);
 }
 
+void gm_core_hold(struct gm_core *core)
+{
+	gm_env_enter(&core->env);
+}
+
+void gm_core_release(struct gm_core *core)
+{
+	gm_env_leave(&core->env);
+}
+
 bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
 	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
 {

@@ -146,6 +146,9 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
  */
 gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
 	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES]);
+/* Between these, core decides about no request, so that a caller can tell of a change before its effects. */
+void gm_core_hold(struct gm_core *core);
+void gm_core_release(struct gm_core *core);
 /* Adds to what was set for this owner at run time. */
 gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
 	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES]);

@@ -265,17 +265,21 @@ void gm_admin_set_limit(
 		return;
 	}
 
+	/* What the change causes is told after the change. */
+	gm_core_hold(serve->core);
 	gpumem_status status = gm_core_set_quota(serve->core, &owner,
 		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);
+	if (status == GPUMEM_OK) {
+		limits_describe(set, detail);
+		gm_clients_limits_changed(serve->clients);
+		gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail,
+			set->set & GM_QUOTA_MAX ? set->max : 0);
+	}
+	gm_core_release(serve->core);
 	if (status != GPUMEM_OK) {
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
-
-	limits_describe(set, detail);
-	gm_clients_limits_changed(serve->clients);
-	gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail,
-		set->set & GM_QUOTA_MAX ? set->max : 0);
 	limits_start_listing(serve, peer, packet->id, limits_next, &owner);
 }
 
@@ -291,16 +295,19 @@ void gm_admin_reset_limit(
 		(!all && !limits_parse_owner(peer, packet->id, reset->owner, &owner)))
 		return;
 
+	gm_core_hold(serve->core);
 	gpumem_status status = gm_core_reset_quota(serve->core, all ? NULL : &owner,
 		reset->all_devices ? GM_ALL_DEVICES : reset->device, detail);
+	if (status == GPUMEM_OK) {
+		gm_clients_limits_changed(serve->clients);
+		gm_watch_limits(serve, gm_peer_identity(peer), all ? "all" : reset->owner,
+			"reset to the configuration", 0);
+	}
+	gm_core_release(serve->core);
 	if (status != GPUMEM_OK) {
 		gm_peer_send_failure(peer, packet->id, status, detail);
 		return;
 	}
-
-	gm_clients_limits_changed(serve->clients);
-	gm_watch_limits(serve, gm_peer_identity(peer), all ? "all" : reset->owner,
-		"reset to the configuration", 0);
 	limits_start_listing(serve, peer, packet->id, limits_next, all ? NULL : &owner);
 }
 

@@ -183,10 +183,24 @@ void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figure
 		gm_format_size(figures->capacity, capacity), next[figures->level]);
 }
 
+const char *gm_journal_owner(const char *owner, char text[GM_JOURNAL_OWNER])
+{
+	static const char word[] = "user ";
+	char user[GM_UID_NAME_TEXT];
+	unsigned uid;
+
+	if (sscanf(owner, "uid:%u", &uid) != 1)
+		snprintf(text, GM_JOURNAL_OWNER, "%s", owner);
+	else
+		snprintf(text, GM_JOURNAL_OWNER, "uid:%s",
+			gm_uid_name_say(uid, user) + strlen(word));
+	return text;
+}
+
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what)
 {
 	struct fields f = {.n = 0};
-	char user[GM_UID_NAME_TEXT];
+	char user[GM_UID_NAME_TEXT], name[GM_JOURNAL_OWNER];
 
 	journal_add(&f, "MESSAGE_ID=%s", GM_MESSAGE_LIMITS_SET);
 	journal_add(&f, "GPUMEM_EVENT=limits");
@@ -194,7 +208,8 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 	journal_add(&f, "GPUMEM_OWNER=%s", owner);
 
 	gm_log_fields(GM_LOG_NOTICE, f.list, "%s (%s, pid %d) changed limits: %s %s",
-		gm_uid_name_say(who->uid, user), who->command, (int)who->pid, owner, what);
+		gm_uid_name_say(who->uid, user), who->command, (int)who->pid,
+		gm_journal_owner(owner, name), what);
 }
 
 /* "max 50.0M and guarantee 10.0M": the values of the bits. */

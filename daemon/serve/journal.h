@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 #include "common/log.h"
+#include "common/text/uid_name.h"
+#include "daemon/books/owner.h"
 #include "daemon/core/core.h"
 #include "daemon/net/identity.h"
 
@@ -43,6 +45,9 @@ void gm_journal_text(const struct gm_event *event, const struct gm_identity *ide
 void gm_journal_event(
 	const struct gm_event *event, const struct gm_identity *identity, const char *text);
 void gm_journal_pressure(uint32_t device, const struct gm_device_figures *figures);
+#define GM_JOURNAL_OWNER (GM_OWNER_TEXT + GM_UID_NAME_TEXT)
+/* Writes an owner with the name of its user, if that is known: "uid:ann". Returns text. */
+const char *gm_journal_owner(const char *owner, char text[GM_JOURNAL_OWNER]);
 /* An administrator changed limits. */
 void gm_journal_limits(const struct gm_identity *who, const char *owner, const char *what);
 /* At a start: the values of an owner on a device, which were set at run time, contradict the configuration (why). The

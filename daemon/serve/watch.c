@@ -322,7 +322,7 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 		return;
 
 	struct gm_news_item *item = gm_news_add(serve->watch->news);
-	char user[GM_UID_NAME_TEXT];
+	char user[GM_UID_NAME_TEXT], name[GM_JOURNAL_OWNER];
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"limits";
 	item->notice.max = max;
@@ -331,7 +331,8 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 		item->notice.pid = who->pid;
 		item->notice.uid = who->uid;
 		snprintf(item->text, sizeof(item->text), "%s (pid %d) changed limits: %s %s",
-			gm_uid_name_say(who->uid, user), (int)who->pid, owner, what);
+			gm_uid_name_say(who->uid, user), (int)who->pid,
+			gm_journal_owner(owner, name), what);
 	} else {
 		snprintf(item->text, sizeof(item->text), "limits: %s", what);
 	}

@@ -216,6 +216,36 @@ START_TEST(a_reclaim_under_a_limit_names_the_client_and_the_limit_and_is_not_rep
 }
 END_TEST
 
+START_TEST(a_change_of_a_limit_is_told_before_the_refusal_that_it_causes)
+{
+	struct gm_raw eye;
+	Gm__Wire__Watch watch = GM__WIRE__WATCH__INIT;
+	uint64_t id, piece;
+	bool changed = false;
+	const char *kind = "";
+
+	gm_scene_start(&s, NULL);
+	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1008 * MiB, &piece), GPUMEM_OK);
+	id = gm_scene_ask(&s.b, 64 * MiB, 3600000);
+	gm_scene_await_reclaim(&s.a);
+	gm_raw_observe(&eye, &s.daemon);
+	(void)gm_raw_send(&eye, GM_RAW_PACKET(WATCH, watch, &watch));
+	GM_REQUIRE(gm_raw_receive(&eye));
+	GM_REQUIRE_EQ(gm_scene_set_limit(&s, gm_scene_session(&s.b), 1, 2 * MiB, 0, 0), GPUMEM_OK);
+	while (strcmp(kind, "refused") != 0) {
+		GM_REQUIRE(gm_raw_receive(&eye));
+		if (eye.packet->body_case != GM__WIRE__PACKET__BODY_NOTICE_EVENT)
+			continue;
+		kind = eye.packet->notice_event->kind;
+		changed = changed || strcmp(kind, "limits") == 0;
+	}
+	GM_REQUIRE(changed);
+	(void)gm_scene_answer(&s.b, id, &piece);
+	gm_raw_close(&eye);
+	gm_scene_stop(&s);
+}
+END_TEST
+
 static void ask_as_stranger(int channel, void *argument)
 {
 	struct gm_raw raw;
@@ -358,6 +388,7 @@ int main(void)
 	tcase_add_test(tcase, who_watches_hears_what_happens);
 	tcase_add_test(tcase, who_watches_and_does_not_read_is_dropped_and_disturbs_nobody);
 	tcase_add_test(tcase, reclaims_without_end_do_not_fill_the_journal);
+	tcase_add_test(tcase, a_change_of_a_limit_is_told_before_the_refusal_that_it_causes);
 	tcase_add_test(
 		tcase, a_reclaim_under_a_limit_names_the_client_and_the_limit_and_is_not_repeated);
 	if (GM_TAP_WITH_USERS(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events))

@@ -296,6 +296,13 @@ START_TEST(who_changes_limits_is_named)
 	ck_assert_str_eq(
 		last.message, "user 1002 (python3, pid 4711) changed limits: uid:7 now max 1.0G");
 	check_event("limits", GM_MESSAGE_LIMITS_SET);
+	/* Owners are shown by name, where the name is known. */
+	char name[GM_JOURNAL_OWNER];
+	gm_uid_name_read("/etc/passwd");
+	ck_assert_str_eq(gm_journal_owner("uid:0", name), "uid:root");
+	gm_uid_name_read("/nowhere/at/all");
+	ck_assert_str_eq(gm_journal_owner("uid:0", name), "uid:0");
+	ck_assert_str_eq(gm_journal_owner("unit:uid:0", name), "unit:uid:0");
 	/* The one id that belongs to no event. */
 	char *page = manual();
 	ck_assert_ptr_nonnull(strstr(page, ":- " GM_MESSAGE_POWERLESS "\n"));
