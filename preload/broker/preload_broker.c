@@ -476,8 +476,10 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 	do
 		status = broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr);
 	while (status == GPUMEM_E_DISCONNECTED && broker_pause(since_ns));
-	if (status)
+	if (status) {
+		gm_report_why_host(broker_client.gpumem_error_detail());
 		return false;
+	}
 
 	*ret_ptr = (gm_cu_ptr)(uintptr_t)ptr;
 	return true;

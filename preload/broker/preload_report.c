@@ -121,7 +121,7 @@ void gm_report_tell(const char *why)
 
 	if (atomic_exchange(&report_told, true))
 		return;
-	int n = snprintf(line, sizeof line, "gpumem-run: %s (%d): refused: %s\n", report_name(),
+	int n = snprintf(line, sizeof line, "gpumem-run: %s (pid %d): refused: %s\n", report_name(),
 		(int)getpid(), why);
 	if (n < 0)
 		return;
@@ -142,6 +142,15 @@ void gm_report_why(const char *why)
 
 	if (settings->report || settings->tells)
 		snprintf(report_kept, sizeof report_kept, "%s", why);
+}
+
+void gm_report_why_host(const char *why)
+{
+	size_t n = strlen(report_kept);
+
+	if (*report_kept)
+		snprintf(report_kept + n, sizeof report_kept - n,
+			"; nor from host memory (--spill), where limits hold, too: %s", why);
 }
 
 void gm_report_refused(void)
@@ -220,7 +229,7 @@ static void report_say_last(char *text, size_t room)
 	pthread_mutex_unlock(&report_lock);
 	report_cut(why);
 	if (*why)
-		snprintf(text, room, "; the last: %s", why);
+		snprintf(text, room, "; the last: %.*s", REPORT_CAUSE, why);
 }
 
 /* ", 24.0M of it spilled to host memory", if the program may spill. */
@@ -292,13 +301,13 @@ void gm_report_print(void)
 	bytes += atomic_load(&report_chunk_bytes);
 	if (n || refused || *passed)
 		snprintf(line, sizeof line,
-			"gpumem-run: %.63s (%d): %llu allocation%s from gpumemd, %s in all%s, %llu refused%s%s\n",
+			"gpumem-run: %.63s (pid %d): %llu allocation%s from gpumemd, %s in all%s, %llu refused%s%s\n",
 			report_name(), (int)getpid(), (unsigned long long)n, n == 1 ? "" : "s",
 			gm_format_size(bytes, size), host, (unsigned long long)refused, last,
 			passed);
 	else if (gm_preload_settings()->reporter == (uint64_t)getpid())
 		snprintf(line, sizeof line,
-			"gpumem-run: %.63s (%d): no CUDA call asked for device memory\n",
+			"gpumem-run: %.63s (pid %d): no CUDA call asked for device memory\n",
 			report_name(), (int)getpid());
 	if (!*line)
 		return;

@@ -20,6 +20,8 @@
 
 /* Keeps the sentence of this thread's last failed call into the client library, before another call replaces it. */
 void gm_report_why(const char *why);
+/* Adds why there is no host memory for the allocation, either. */
+void gm_report_why_host(const char *why);
 /* Counts an allocation that the program does not get. The sentence that this thread kept last says why. The first one of the
  * process is told in one line, if gpumem-run has passed its stderr and this is still the program's. */
 void gm_report_refused(void);

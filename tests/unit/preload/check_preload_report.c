@@ -167,12 +167,27 @@ START_TEST(the_first_refusal_of_a_process_is_told)
 	refuse("the device is full; ask for less");
 	refuse("the device is full; ask for less");
 	snprintf(line, sizeof line,
-		"gpumem-run: a name (%d): refused: the device is full; ask for less\n",
+		"gpumem-run: a name (pid %d): refused: the device is full; ask for less\n",
 		(int)getpid());
 	require_said(fd, line);
 	ck_assert_int_eq(in_child(child_refused_first), 0);
 	ck_assert_int_gt(read(fd, line, sizeof line), 0);
 	ck_assert_ptr_nonnull(strstr(line, "the child asked for too much; ask for less\n"));
+}
+END_TEST
+
+START_TEST(a_refusal_says_why_there_is_no_host_memory_either)
+{
+	char line[512];
+	int fd = pipe_as_stderr();
+
+	gm_report_why("run \"a\" may hold 50.0M; see gpumemctl limit");
+	gm_report_why_host("run \"a\" may hold 50.0M; see gpumemctl limit");
+	gm_report_refused();
+	snprintf(line, sizeof line,
+		"gpumem-run: a name (pid %d): refused: run \"a\" may hold 50.0M; see gpumemctl limit; nor from host memory (--spill), where limits hold, too: run \"a\" may hold 50.0M; see gpumemctl limit\n",
+		(int)getpid());
+	require_said(fd, line);
 }
 END_TEST
 
@@ -252,8 +267,8 @@ START_TEST(no_control_character_of_a_name_is_printed)
 	gm_report_refused();
 	gm_report_print();
 	ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
-	snprintf(expected, sizeof expected, "gpumem-run: a [2J   b\303\274  (%d): 0 allocations",
-		(int)getpid());
+	snprintf(expected, sizeof expected,
+		"gpumem-run: a [2J   b\303\274  (pid %d): 0 allocations", (int)getpid());
 	ck_assert_msg(strncmp(text, expected, strlen(expected)) == 0, "%s", text);
 	ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
@@ -271,7 +286,7 @@ START_TEST(lines_on_a_terminal_end_with_a_word)
 	gm_report_refused();
 	gm_report_print();
 	ck_assert_int_gt(read(ends[0], text, sizeof text - 1), 0);
-	ck_assert_ptr_nonnull(strstr(text, " allocations"));
+	ck_assert_ptr_nonnull(strstr(text, "allocations"));
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
 		ck_assert_msg(strlen(line) <= 40 && line[strlen(line) - 1] != ' ', "%s", line);
 }
@@ -324,6 +339,7 @@ int main(void)
 	suite_add_tcase(suite, tc);
 	tc = tcase_create("refusal");
 	tcase_add_test(tc, the_first_refusal_of_a_process_is_told);
+	tcase_add_test(tc, a_refusal_says_why_there_is_no_host_memory_either);
 	tcase_add_test(tc, another_file_in_the_place_of_stderr_is_not_written_to);
 	tcase_add_test(tc, nobody_waits_for_a_reader_that_does_not_read);
 	tcase_add_test(tc, a_reader_that_is_gone_ends_no_program);
