@@ -266,8 +266,9 @@ const struct gm_verb gm_verb_cleanup = {
 		"then asks them to move evictable buffers to host memory; those with a low\n"
 		"priority come first. It waits for them and releases what they return, which\n"
 		"'trim' does not. It takes no memory that is in use. Some of what is free is\n"
-		"never leased: min_free of gpumemd.conf(5). After a while, the daemon makes its\n"
-		"reserve of fresh chunks again. For administrators; --dry-run is for everybody.\n",
+		"never leased: min_free of gpumemd.conf(5). After a second, the daemon begins to\n"
+		"make its reserve of fresh chunks again; after 'trim', it begins at once. For\n"
+		"administrators; --dry-run is for everybody.\n",
 	.takes = GM_OPTION_NEED | GM_OPTION_DRY_RUN | GM_OPTION_DEVICE,
 	.run = cleanup_run,
 };

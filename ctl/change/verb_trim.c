@@ -58,7 +58,8 @@ const struct gm_verb gm_verb_trim = {
 		"Also asks clients to return cached memory, but does not wait for it: what they\n"
 		"return goes to the pool. 'cleanup' waits for it and releases it, too. Neither\n"
 		"takes memory that is in use. Unless memory is short, the daemon makes its\n"
-		"reserve again at once, so the pool does not stay empty (see 'gpumemctl pools').\n"
+		"reserve again at once, a second later than that after 'cleanup', so the pool\n"
+		"does not stay empty (see 'gpumemctl pools').\n"
 		"For administrators: root, the user that runs the daemon, and the members of the\n"
 		"configured admin_group.\n",
 	.takes = GM_OPTION_DEVICE,
