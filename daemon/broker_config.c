@@ -4,6 +4,7 @@
  * new configuration is applied as a whole, or not at all. Settings that have no effect here are warned
  * about.
  */
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@
 #include "daemon/serve/watch.h"
 #include "daemon/service.h"
 #include "daemon/tenant/client_news.h"
+
+#define CONFIG_RESTART_FAILS "a restart would fail: "
 
 gid_t gm_broker_config_admin_group(const struct gm_config *config)
 {
@@ -223,20 +226,34 @@ static bool config_change(
 	return true;
 }
 
-int gm_broker_config_load(
-	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
+/* Reads the configuration for the first n of the devices in use. */
+static int config_read(const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config,
+	struct gm_config_report *ret_report)
 {
 	struct gm_config_known known = {.backend = broker->options->backend};
 	gm_config_machine_describe(broker->ops, broker->serve.devices, n, &known);
+	int r = gm_config_read(broker->options->config_path, &known, ret_config, ret_report);
+	struct gm_config *said = r == 0 ? *ret_config : ret_report->rest;
 	bool own = broker->front.endpoint.own;
-	int r = gm_config_load_for(broker->options->config_path, &known, ret_config, ret_error);
-	if (r < 0)
-		return r;
-	if (!own)
-		gm_config_drop_socket(*ret_config);
-	gm_config_use_options(
-		*ret_config, broker->options->backend, own ? broker->options->socket : NULL);
-	return 0;
+	if (said && !own)
+		gm_config_drop_socket(said);
+	if (said)
+		gm_config_use_options(
+			said, broker->options->backend, own ? broker->options->socket : NULL);
+	return r;
+}
+
+int gm_broker_config_load(
+	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
+{
+	struct gm_config_report report;
+	int r = config_read(broker, n, ret_config, &report);
+	if (r < 0) {
+		*ret_error = report.errors;
+		report.errors = NULL;
+	}
+	gm_config_report_deinit(&report);
+	return r;
 }
 
 void gm_broker_config_status(const struct gm_broker *broker, char text[256])
@@ -266,20 +283,34 @@ void gm_broker_config_say_ready(struct gm_broker *broker)
 		uv_timer_start(&broker->ready, config_on_ready, GM_BROKER_READY_MS, 0);
 }
 
-/* The first of the mistakes, and how many more there are. */
-static void config_say_mistakes(const char *text, char detail[GM_DETAIL_BYTES])
+/* Says why a file is refused that fits the devices after a restart, and what to do. */
+static const char *config_restart_helps(const struct gm_broker *broker)
 {
+	return broker->front.endpoint.own
+		       ? "the devices change only at a restart, which this file fits: restart the daemon"
+		       : "the devices change only at a restart, which this file fits: 'systemctl restart gpumemd'";
+}
+
+/* Writes the first of the mistakes, how many more there are, and what a restart has to do with them. */
+static void config_say_mistakes(
+	const struct gm_broker *broker, const char *text, char detail[GM_DETAIL_BYTES])
+{
+	enum gm_broker_restart restart = broker->reading.restart;
+	const char *before = restart == GM_BROKER_RESTART_FAILS ? CONFIG_RESTART_FAILS : "";
 	size_t first = strcspn(text, "\n"), more = 0;
-	char rest[64] = "";
+	char rest[192], count[64] = "";
 
 	for (const char *at = text + first; *at; at += strcspn(at, "\n")) {
 		at += strspn(at, "\n");
 		more += *at != '\0';
 	}
 	if (more)
-		snprintf(rest, sizeof(rest), " (and %zu more: see the daemon's log)", more);
-	gm_say(detail, "%.*s%s", (int)gm_min(first, GM_DETAIL_BYTES - 1 - strlen(rest)), text,
-		rest);
+		snprintf(count, sizeof(count), " (and %zu more: see the daemon's log)", more);
+	snprintf(rest, sizeof(rest), "%s%s%s", count,
+		restart == GM_BROKER_RESTART_HELPS ? "; " : "",
+		restart == GM_BROKER_RESTART_HELPS ? config_restart_helps(broker) : "");
+	size_t room = GM_DETAIL_BYTES - 1 - strlen(before) - strlen(rest);
+	gm_say(detail, "%s%.*s%s", before, (int)gm_min(first, room), text, rest);
 }
 
 /* Applies what was read. Returns false if everything stays as it was; detail says the first cause. On success, detail
@@ -289,10 +320,14 @@ static bool config_take(struct gm_broker *broker, char detail[GM_DETAIL_BYTES])
 	struct gm_broker_reading *reading = &broker->reading;
 
 	if (reading->result < 0) {
-		config_say_mistakes(
+		config_say_mistakes(broker,
 			reading->error ? reading->error : strerror(-reading->result), detail);
+		if (reading->restart == GM_BROKER_RESTART_FAILS)
+			gm_log(GM_LOG_ERROR, "the daemon would not start with this configuration:");
 		if (reading->error)
 			gm_broker_config_log(GM_LOG_ERROR, reading->error);
+		if (reading->restart == GM_BROKER_RESTART_HELPS)
+			gm_log(GM_LOG_ERROR, "%s", config_restart_helps(broker));
 	} else if (config_change(broker, reading->config, detail)) {
 		reading->config = NULL;
 		gm_log(GM_LOG_INFO, "configuration reloaded");
@@ -314,14 +349,70 @@ static void config_drop_read(struct gm_broker_reading *reading)
 	reading->error = NULL;
 }
 
+/* Reads the configuration as a start would, with the devices that it makes. Returns 0 or the negative errno that the
+ * start would end with, and then writes why; 1 if this cannot be known. */
+static int config_try_restart(
+	const struct gm_broker *broker, const struct gm_config *said, char **ret_error)
+{
+	const struct gm_broker_options *options = broker->options;
+	struct gm_config_known known = {.backend = options->backend,
+		.listens = broker->front.endpoint.own && !options->socket};
+	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	struct gm_config_machine machine = {0};
+	struct gm_config *config = NULL;
+	char why[256];
+
+	int r = gm_config_machine_open(said, options->backend, &machine, why);
+	if (r < 0 && r != -ENODEV)
+		return 1;
+	known.lack = r < 0 ? why : NULL;
+	for (uint32_t i = 0; r == 0 && i < machine.n; i++)
+		machine.ops->device_info(machine.backend, i, &devices[i]);
+	if (r == 0)
+		gm_config_machine_describe(machine.ops, devices, machine.n, &known);
+	int s = gm_config_load_for(options->config_path, &known, &config, ret_error);
+	gm_config_free(config);
+	if (r == 0)
+		machine.ops->close(machine.backend);
+	return s;
+}
+
+/* Compares what was read with the devices of a restart, if the files ask for others than those in use. What only the one
+ * or only the other contradicts is a mistake, too: a crash must not find a configuration that no daemon starts with. */
+static void config_judge_restart(const struct gm_broker *broker, const struct gm_config *said,
+	struct gm_broker_reading *reading)
+{
+	char *error = NULL;
+
+	if (!said || said->devices_doubtful || gm_config_same_start(broker->started, said))
+		return;
+	int r = config_try_restart(broker, said, &error);
+	if (r == 0 && reading->result < 0)
+		reading->restart = GM_BROKER_RESTART_HELPS;
+	if (r < 0 && r != -ENOMEM) {
+		if (reading->result == 0)
+			reading->restart = GM_BROKER_RESTART_FAILS;
+		reading->result = r;
+		free(reading->error);
+		reading->error = error;
+		error = NULL;
+	}
+	free(error);
+}
+
 static void *config_read_again(void *argument)
 {
 	struct gm_broker *broker = argument;
 	struct gm_broker_reading *reading = &broker->reading;
+	struct gm_config_report report;
 
 	gm_config_account_stay_local();
-	reading->result = gm_broker_config_load(
-		broker, broker->serve.n_devices, &reading->config, &reading->error);
+	reading->restart = GM_BROKER_RESTART_SAME;
+	reading->result = config_read(broker, broker->serve.n_devices, &reading->config, &report);
+	reading->error = report.errors;
+	report.errors = NULL;
+	config_judge_restart(broker, reading->config ? reading->config : report.rest, reading);
+	gm_config_report_deinit(&report);
 	if (reading->result == 0)
 		config_read_users(reading->config, reading);
 	uv_async_send(&reading->done); /* cannot fail */

@@ -32,6 +32,12 @@ struct gm_broker_closing {
  * A reload in progress. A thread reads the configuration, the names of users and the subordinate uids, because the loop
  * must not wait for the disk. Private to broker_config.c.
  */
+enum gm_broker_restart {
+	GM_BROKER_RESTART_SAME,  /* a start says what the reload says, or that is not known */
+	GM_BROKER_RESTART_FAILS, /* only a start refuses what was read */
+	GM_BROKER_RESTART_HELPS, /* only the devices in use contradict it */
+};
+
 struct gm_broker_reading {
 	bool under_way;
 	bool again; /* asked for in the meantime */
@@ -41,6 +47,7 @@ struct gm_broker_reading {
 	int result; /* 0, or a negative errno; then error says why, or is NULL */
 	struct gm_config *config;
 	char *error;
+	enum gm_broker_restart restart;
 	gid_t admin_group;
 	bool subuids_known;
 	struct gm_subuids subuids;

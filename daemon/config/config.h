@@ -127,6 +127,8 @@ void gm_config_drop_socket(struct gm_config *config);
 /* Replaces the backend and the socket by those of the daemon's command line, also in their entries. NULL: the command line
  * does not have it. */
 void gm_config_use_options(struct gm_config *config, const char *backend, const char *socket);
+/* Returns whether a daemon that starts with b makes the same devices, and the same socket, as one that started with a. */
+bool gm_config_same_start(const struct gm_config *a, const struct gm_config *b);
 /* The keys that differ from those that the daemon started with and cannot change before a restart
  * (the socket, the backend, the number and sizes of devices, host_limit, host_memory): a malloc'ed
  * text, or NULL if there are none. The sources of their entries in new say so afterwards. */

@@ -114,6 +114,17 @@ void gm_config_use_options(struct gm_config *config, const char *backend, const 
 	}
 }
 
+bool gm_config_same_start(const struct gm_config *a, const struct gm_config *b)
+{
+	bool same = !strcmp(a->backend, b->backend) && a->host_limit == b->host_limit &&
+		    a->host_memory == b->host_memory && !strcmp(a->socket, b->socket) &&
+		    a->socket_mode == b->socket_mode && !strcmp(a->socket_group, b->socket_group);
+
+	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+		same = same && a->devices[i].size == b->devices[i].size;
+	return same;
+}
+
 char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config *new)
 {
 	char *text = NULL;
