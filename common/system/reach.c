@@ -129,8 +129,12 @@ static void reach_explain_missing(struct gm_reach *reach, const char *path)
 	snprintf(reach->cause, sizeof(reach->cause),
 		"no daemon listens there, because %s does not exist%s",
 		folder ? "the socket" : "its folder", reach_begins_in(path, in));
-	/* The system's daemon makes its folder when it starts, so that path is right. */
-	if (folder || strcmp(path, GM_SYSTEM_SOCKET) == 0)
+	/* The system's daemon makes its folder when it starts, so that path is right. A service that runs made the socket,
+	 * and somebody has removed it since. */
+	if (strcmp(path, GM_SYSTEM_SOCKET) == 0 && access(REACH_SYSTEMD, F_OK) == 0)
+		snprintf(reach->remedy, sizeof(reach->remedy),
+			"run 'systemctl start gpumemd', or 'systemctl restart gpumemd.socket' if it runs already; 'gpumemctl doctor' says which");
+	else if (folder || strcmp(path, GM_SYSTEM_SOCKET) == 0)
 		reach_say_start(reach, path, "check the path, or ");
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "check the path");

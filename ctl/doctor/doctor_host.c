@@ -265,7 +265,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 			error == ENOENT ? reach.remedy
 					: "let clients enter the folder of the socket (mode 0755)",
 			"%.200s (%s): %s", path, why,
-			error == ENOENT ? "the daemon is not running" : strerror(error));
+			error == ENOENT ? "no daemon listens there" : strerror(error));
 		return;
 	}
 

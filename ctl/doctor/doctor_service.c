@@ -29,6 +29,7 @@
 
 #define SERVICE_KEEPER     "gpumemd-keeper.service"
 #define SERVICE_ADMIN      "gpumemd-admin.socket"
+#define SERVICE_SOCKET     "gpumemd.socket"
 #define SERVICE_FOLDER     "/run/gpumemd"
 #define SERVICE_VALUE      64
 #define SERVICE_NO_PROGRAM "203" /* ExecMainStatus= if the program could not be started */
@@ -148,6 +149,36 @@ static bool service_tell_failure(
 	return true;
 }
 
+/* Says that the unit of the socket is active, but the file of its socket is gone, so that no client can connect. Returns false if
+ * that is not so. */
+static bool service_tell_socket(struct gm_doctor *doctor, const struct doctor_unit *unit)
+{
+	char listens[SERVICE_VALUE] = "", path[PATH_MAX], folder[PATH_MAX];
+	bool runs = !strcmp(unit->active, "active");
+	struct doctor_unit socket;
+	struct stat st;
+
+	gm_platform_unit(doctor->root, SERVICE_SOCKET, "ListenSequentialPacket", service_take_value,
+		listens);
+	if (*listens != '/' ||
+		lstat(gm_doctor_path(doctor, listens, path, sizeof(path)), &st) == 0 ||
+		errno != ENOENT)
+		return false;
+	service_look(doctor, SERVICE_SOCKET, &socket);
+	if (!runs && strcmp(socket.active, "active") != 0)
+		return false;
+	gm_doctor_path(doctor, listens, folder, sizeof(folder));
+	*strrchr(folder, '/') = '\0';
+	gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE,
+		stat(folder, &st) == 0
+			? "run 'systemctl restart " SERVICE_SOCKET "'"
+			: "run 'systemd-tmpfiles --create gpumemd.conf', then 'systemctl restart gpumemd-keeper', then "
+			  "'systemctl restart " SERVICE_SOCKET "'",
+		"%s, but its socket file is gone (%s): no client can connect",
+		runs ? "the service runs" : SERVICE_SOCKET " is active", listens);
+	return true;
+}
+
 /* ---- what a step of the installation left out */
 
 /* Says what is wrong with the folder of the system's sockets. user: as which the service runs; "": not known. */
@@ -174,6 +205,12 @@ static void service_tell_folder(struct gm_doctor *doctor, const char *user)
 			SERVICE_FOLDER " has mode %04o: %s", (unsigned)st.st_mode & 07777,
 			st.st_mode & 0022 ? "other users can write to it, so the daemon refuses it"
 					  : "its user cannot make sockets in it");
+	else if (!(st.st_mode & 0001))
+		gm_doctor_say(doctor, st.st_mode & 0010 ? GM_DOCTOR_WARN : GM_DOCTOR_FAIL,
+			"service", GM_DOCTOR_NO_DEVICE, remedy,
+			SERVICE_FOLDER " has mode %04o: %s reach the socket in it",
+			(unsigned)st.st_mode & 07777,
+			st.st_mode & 0010 ? "only its group can" : "other users cannot");
 }
 
 /* Says what keeps the units beside that of the daemon from running. */
@@ -226,7 +263,7 @@ static void service_tell(struct gm_doctor *doctor)
 	}
 
 	service_look(doctor, GM_CONFIG_MACHINE_UNIT, &unit);
-	if (service_tell_failure(doctor, "gpumemd", &unit))
+	if (service_tell_failure(doctor, "gpumemd", &unit) || service_tell_socket(doctor, &unit))
 		return;
 
 	if (doctor->daemon.seen && !doctor->daemon.of_service) {

@@ -76,7 +76,7 @@ found "a fabric is not needed" 0 fabric 0 ok none -
 found "MPS does not run" 0 mps null ok "not running" -
 found "the cost of a context is not claimed but measured on request" 0 context null note "not measured" --measure
 found "no container" 0 container null ok "not in one" -
-found "a daemon that does not run is no failure, and the command is for the socket in use" 0 socket null note "not running" \
+found "a daemon that does not run is no failure, and the command is for the socket in use" 0 socket null note "no daemon listens there" \
 	"run 'gpumemd --socket $GPUMEM_SOCKET'"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
 found "the unit is there, and has no fd store" 0 service null ok "fd store: none, so a restart while the keeper is missing gives up what clients hold" -
@@ -206,6 +206,21 @@ found "a service that failed, with its last error" 1 service null fail "(exit-co
 printf 'ActiveState=active\nResult=success\nExecMainStatus=0\nStatusText=Serving 2 devices\n' >"$dir/unit"
 doctor
 found "a service that runs" 0 service null ok "unit installed, active;" -
+printf '[Socket]\nListenSequentialPacket=/run/gpumemd/socket\n' >"$dir/root/usr/lib/systemd/system/gpumemd.socket"
+doctor
+found "a service that runs, whose folder of sockets is gone" 1 service null fail \
+	"the service runs, but its socket file is gone (/run/gpumemd/socket)" "systemd-tmpfiles --create gpumemd.conf"
+mkdir "$dir/root/run/gpumemd"
+doctor
+found "a service that runs, whose socket is gone" 1 service null fail \
+	"the service runs, but its socket file is gone (/run/gpumemd/socket)" "run 'systemctl restart gpumemd.socket'"
+touch "$dir/root/run/gpumemd/socket"
+doctor
+found "and whose socket is there again" 0 service null ok "unit installed, active;" -
+rm -r "$dir/root/run/gpumemd"
+printf 'ActiveState=inactive\nResult=success\nExecMainStatus=0\nStatusText=\n' >"$dir/unit"
+doctor
+found "neither the service nor its socket is active" 0 service null ok "unit installed, inactive;" -
 
 # ---- steps of the installation that were left out
 
@@ -234,7 +249,7 @@ fresh
 printf '[Socket]\nSocketGroup=no-such-group\n' >"$units/gpumemd-admin.socket"
 doctor
 more "the group of administrators is missing" 0 warn "there is no group no-such-group, so gpumemd-admin.socket fails" systemd-sysusers
-for mode in 777 555; do
+for mode in 777 555 700; do
 	fresh
 	mkdir "$dir/root/run/gpumemd" && chmod "$mode" "$dir/root/run/gpumemd"
 	doctor

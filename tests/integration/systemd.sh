@@ -29,6 +29,7 @@ tests=(
 	a_killed_keeper_is_started_again_and_gets_everything
 	what_clients_hold_is_known_after_each_of_these
 	what_somebody_stored_does_not_keep_it_from_starting
+	a_socket_file_that_is_gone_is_found_by_doctor_and_mended
 	a_stop_is_clean_and_leaves_the_socket
 	a_watch_does_not_start_a_daemon_that_was_stopped
 	a_connection_after_a_stop_starts_the_daemon_again
@@ -278,6 +279,43 @@ what_somebody_stored_does_not_keep_it_from_starting() {
 			await log "$log_from" '2 descriptors passed by the service manager and not known here' >/dev/null || status=1
 	fi
 	rm "$conf" && systemctl daemon-reload && systemctl restart gpumemd.service && status_works || status=1
+	return "$status"
+}
+
+# found_by_doctor CHECK STATE WORDS REMEDY: extended regular expressions.
+found_by_doctor() {
+	gpumemctl doctor --json | tr -d '\n' | grep -Eo "\"state\": \"[a-z]*\", *\"check\": \"$1\"[^}]*" >found
+	grep -Eq "\"state\": \"$2\".*$3.*$4" found || { cat found >&2; return 1; }
+}
+
+# doctor looks for units where they are installed.
+install_units() {
+	local unit
+	mkdir -p /etc/systemd/system /run/systemd/system
+	for unit in gpumemd.service gpumemd.socket gpumemd-keeper.service; do
+		ln -sf "$(property FragmentPath "$unit")" "/etc/systemd/system/$unit" || return 1
+	done
+}
+remove_units() { rm -f /etc/systemd/system/gpumemd*; }
+
+a_socket_file_that_is_gone_is_found_by_doctor_and_mended() {
+	local status=0 before
+	install_units && hold 64998 64 || return 1
+	before=$(figure leases)
+	rm "$socket"
+	gpumemctl status 2>&1 | grep -q 'systemctl restart gpumemd.socket' || { echo "gpumemctl names no remedy" >&2; status=1; }
+	found_by_doctor service fail 'the service runs, but its socket file is gone' "systemctl restart gpumemd.socket" || status=1
+	systemctl restart gpumemd.socket && status_works && expect "leases" "$(figure leases)" "$before" || status=1
+	rm -r /run/gpumemd
+	found_by_doctor service fail 'the service runs, but its socket file is gone' \
+		"systemd-tmpfiles --create gpumemd.conf.*restart gpumemd-keeper.*systemctl restart gpumemd.socket" || status=1
+	systemd-tmpfiles --create /run/sandbox/tmpfiles.conf && systemctl restart gpumemd-keeper.service && systemctl restart gpumemd.socket &&
+		status_works && expect "leases" "$(figure leases)" "$before" || status=1
+	chmod 700 /run/gpumemd
+	found_by_doctor service fail 'has mode 0700: other users cannot reach the socket' systemd-tmpfiles || status=1
+	chmod 755 /run/gpumemd
+	remove_units
+	let_go
 	return "$status"
 }
 
