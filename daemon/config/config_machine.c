@@ -6,7 +6,6 @@
 #include "daemon/config/config_machine.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
 #include "daemon/backend/backend_ram.h"
-#include "daemon/config/config_account.h"
+#include "daemon/config/config_access.h"
 
 #define UNIT       GM_CONFIG_MACHINE_UNIT
 #define USER       "gpumemd" /* of the unit, unless it says otherwise */
@@ -223,28 +222,6 @@ static void machine_take_user(void *ctx, const char *value)
 	snprintf(ctx, NAME, "%s", value);
 }
 
-static int machine_try_open(const void *path)
-{
-	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) < 0 ? -errno : 0;
-}
-
-/* Adds a complaint if the user cannot read the file or folder at path. Returns 0 or a negative errno. */
-static int machine_check_file(struct gm_config_report *report, const char *user, const char *path)
-{
-	char *more = NULL;
-
-	if (gm_config_account_try(user, machine_try_open, path) != -EACCES)
-		return 0;
-	if (asprintf(&more,
-		    "%s%s%s: cannot be read by the user %s, as which the service runs; change its mode or its owner",
-		    report->errors ? report->errors : "", report->errors ? "\n" : "", path,
-		    user) < 0)
-		return -ENOMEM;
-	free(report->errors);
-	report->errors = more;
-	return -EACCES;
-}
-
 /* Finds the user that runs a daemon with this configuration. Returns NULL for the user of this process, and "" if that is not
  * known. */
 static const char *machine_find_user(const char *path, char user[NAME])
@@ -276,23 +253,6 @@ static bool machine_passes_socket(const char *path)
 	       gm_platform_unit(root, "gpumemd.socket", "ListenSequentialPacket",
 		       machine_take_listen, &listens) &&
 	       listens;
-}
-
-/* Root can read every file, but the service is not root. Returns 0 or the last failure. */
-static int machine_check_files(struct gm_config_report *report, const char *user)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s.d", report->path);
-	int r = machine_check_file(report, user, path);
-	for (const char *at = report->files ? report->files : "", *end; *at;
-		at = *end ? end + 1 : end) {
-		end = at + strcspn(at, "\n");
-		snprintf(path, sizeof(path), "%.*s", (int)(end - at), at);
-		int s = machine_check_file(report, user, path);
-		r = s ? s : r;
-	}
-	return r;
 }
 
 /* ---- the check */
@@ -397,7 +357,7 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 	here.listens = known->listens && !here.passed;
 	int r = machine_read(path, &here, &config, ret_report, ret_unchecked);
 	if (here.user && *here.user && ret_report->path) {
-		int s = machine_check_files(ret_report, here.user);
+		int s = gm_config_access_check(ret_report, UNIT, here.user);
 		r = s ? s : r;
 	}
 	if (r == 0) {

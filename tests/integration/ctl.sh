@@ -132,9 +132,18 @@ etc_script='
 	printf "root:x:0:\nstaff:x:64995:\n" >/etc/group
 	printf "[gpumemd]\n${setting-trust = nobody}\n" >/etc/gpumemd/gpumemd.conf
 	echo "[gpumemd]" >/etc/gpumemd/gpumemd.conf.d/10-a.conf
+	mkdir -p /etc/systemd/system
 	chmod "$1" /etc/gpumemd/gpumemd.conf && chmod "$2" /etc/gpumemd/gpumemd.conf.d/10-a.conf && chmod "$3" /etc/gpumemd/gpumemd.conf.d
-	if [ -n "${user-}" ]; then mkdir -p /etc/systemd/system && printf "[Service]\nUser=%s\n" "$user" >/etc/systemd/system/gpumemd.service; fi
-	${command-"$gpumemctl" config check} "${@:4}"'
+	if [ -n "${user-}" ]; then printf "[Service]\nUser=%s\n" "$user" >/etc/systemd/system/gpumemd.service; fi
+	if [ -n "${moved-}" ]; then # a home of somebody, a /tmp of the daemon
+		mount -t tmpfs none /root && chmod "${closed-755}" /root && mkdir /root/below && chmod 755 /root/below
+		mv /etc/gpumemd/gpumemd.conf.d/10-a.conf "$moved" && ln -s "$moved" /etc/gpumemd/gpumemd.conf.d/10-a.conf
+	fi
+	if [ -n "${hides-}" ]; then printf "[Service]\nUser=gpumemd\n%s\n" "$hides" >/etc/systemd/system/gpumemd.service; fi
+	${command-"$gpumemctl" config check} "${@:4}"
+	status=$?
+	[ -z "${moved-}" ] || rm -f "$moved"
+	exit "$status"'
 check_etc() { # STATUS MODES...
 	local want=$1
 	gpumemctl=$gpumemctl dir=$dir user=${user-} unshare --mount bash -c "$etc_script" bash "${@:2}" >"$dir/stdout" 2>"$dir/stderr"
@@ -148,6 +157,16 @@ if has_users && ! why=$(no_namespaces); then
 		"complains '/etc/gpumemd/gpumemd.conf: cannot be read by the user gpumemd'" \
 		"complains '/etc/gpumemd/gpumemd.conf.d/10-a.conf: cannot be read by the user gpumemd'" \
 		"complains 'gpumemd.conf:2: trust: '" "! complains 'conf.d: cannot be read'"
+	export setting=
+	hidden='10-a.conf: the service cannot see it: it is a link, and '
+	check "a file in somebody's home, which the unit hides" all "moved=/root/below/gpumemd-a hides=ProtectHome=yes check_etc 1 644 644 755" \
+		"complains '$hidden/root/below/gpumemd-a is hidden from the service (ProtectHome= of its unit); copy the file into /etc/gpumemd'"
+	check "and one in /tmp" all "moved=$(mktemp -u) hides=PrivateTmp=true check_etc 1 644 644 755" \
+		"complains '$hidden/tmp/'" "complains '(PrivateTmp= of its unit)'"
+	check "but not if the unit hides neither" all "moved=$(mktemp -u) hides=ProtectHome=read-only check_etc 0 644 644 755"
+	check "a folder above the file that the user may not enter" all "moved=/root/below/gpumemd-a closed=700 check_etc 1 644 644 755" \
+		"complains '10-a.conf: cannot be read by the user gpumemd'" "complains 'because this user may not enter the folder /root; change'"
+	unset setting
 	check "and the folder of its drop-ins" all "check_etc 1 644 644 700" "complains 'gpumemd.conf.d: cannot be read by the user'" \
 		"! complains 'gpumemd.conf: cannot be read'"
 	export setting= command="$gpumemctl doctor"
@@ -176,7 +195,8 @@ if has_users && ! why=$(no_namespaces); then
 	check "nor where there is no such user" all "check_etc 1 600 600 755" "! complains 'cannot be read'"
 else
 	for name in "config check as root names the files that the service cannot read" "and the folder of its drop-ins" \
-		"so does doctor, where nothing else is wrong" "also of the folder" "and says ok if the service can read all" "so does gpumemd --check-config" \
+		"a file in somebody's home, which the unit hides" "and one in /tmp" "but not if the unit hides neither" \
+		"a folder above the file that the user may not enter" "so does doctor, where nothing else is wrong" "also of the folder" "and says ok if the service can read all" "so does gpumemd --check-config" \
 		"which finds nothing if the service can read all" "the user is that of the unit" \
 		"a folder of the socket that the daemon's user may not write to" "a group that it is not in" \
 		"but complains of nothing that it can read" "nor of a file that is not the service's" "nor where there is no such user"; do
