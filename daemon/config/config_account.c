@@ -156,7 +156,8 @@ void gm_config_account_stay_local(void)
 
 const char *gm_config_account_hint(void)
 {
-	return account_is_local ? " (a reload asks no directory: write its number, or restart the "
-				  "daemon)"
-				: "";
+	return account_is_local
+		       ? "; check the spelling; if a directory has the name, which a reload does not ask, run "
+			 "'gpumemctl config check' before a restart"
+		       : "";
 }

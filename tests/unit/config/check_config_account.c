@@ -46,7 +46,9 @@ START_TEST(a_directory_is_asked_until_the_daemon_serves_clients_and_its_answers_
 	ck_assert_uint_eq(gid, 4712);
 	ck_assert(!gm_config_account_user("staff-of-the-directory", &uid));
 	ck_assert(!gm_config_account_group("nobody-has-this-name", &gid));
-	ck_assert_ptr_nonnull(strstr(gm_config_account_hint(), "restart"));
+	ck_assert_ptr_nonnull(strstr(gm_config_account_hint(), "; check the spelling; "));
+	ck_assert_ptr_nonnull(
+		strstr(gm_config_account_hint(), "run 'gpumemctl config check' before a restart"));
 
 	/* Users of this host are read from its files. */
 	ck_assert(gm_config_account_user("root", &uid));

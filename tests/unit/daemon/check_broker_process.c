@@ -42,12 +42,18 @@ START_TEST(a_reload_reports_all_mistakes)
 	start();
 	write_file(conf, "[gpumemd]\nbackend = host\ntrust = nobody\nadmin_group = no-such-group\n"
 			 "min_free = 0\n[device 0]\nsize = 256M\n[limit uid:0]\nguarantee = 1T\n"
-			 "[device 7 limit uid:0]\nmax = 1G\n");
+			 "[device 7 limit uid:0]\nmax = 1G\n"
+			 "[limit uid:no-such-user]\nmax = 1G\n");
 	ck_assert_int_eq(kill(daemon_pid, SIGHUP), 0);
 	wait_for("RELOADING=1");
 	wait_for("READY=1");
 	ck_assert(log_says("log", ":3: trust: \"nobody\" is not one of"));
-	ck_assert(log_says("log", ":4: admin_group: there is no group \"no-such-group\""));
+	ck_assert(log_says("log", ":4: admin_group: there is no group \"no-such-group\"; create it "
+				  "with groupadd, or leave out the key; check the spelling; if a "
+				  "directory has the name"));
+	ck_assert(
+		log_says("log", ":12: [limit uid:no-such-user]: there is no user \"no-such-user\"; "
+				"check the spelling; "));
 	ck_assert(log_says("log", ":10: [device 7 limit uid:0]: there is no device 7"));
 	ck_assert(log_says("log", "stays as it was"));
 	ck_assert(
