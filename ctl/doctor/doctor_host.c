@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,11 @@
 
 /* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
 /* Descriptors that a keeper has for itself. */
-#define KEEPER_OWN     64
-#define FDS_PER_CLIENT 5
-#define FDS_OF_DAEMON  64
+#define KEEPER_OWN 64
+/* Maximum time that a keeper has to answer, in ms. */
+#define KEEPER_ANSWER_MS 2000
+#define FDS_PER_CLIENT   5
+#define FDS_OF_DAEMON    64
 /* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
 #define FDS_PER_DEVICE 8192
 
@@ -339,6 +342,38 @@ static void doctor_tell_waiting_keeper(struct gm_doctor *doctor)
 	close(fd);
 }
 
+/* Returns whether the keeper of the running daemon takes a connection and does nothing about it. A keeper that has a daemon answers
+ * at once that it has one, and one that does not trust this process hangs up. */
+static bool doctor_keeper_hangs(const struct gm_doctor *doctor)
+{
+	uint64_t wait_ms = gm_min(doctor->timeout_ms, KEEPER_ANSWER_MS);
+	struct pollfd answer = {.fd = -1, .events = POLLIN};
+	int r = gm_seqpacket_connect(doctor->daemon.keeper_socket, wait_ms, &answer.fd);
+
+	if (r < 0)
+		return r == -ETIMEDOUT;
+	r = poll(&answer, 1, (int)wait_ms);
+	close(answer.fd);
+	return r == 0;
+}
+
+static void doctor_tell_hung_keeper(struct gm_doctor *doctor)
+{
+	unsigned long long pid = doctor->daemon.keeper_pid;
+	char remedy[192];
+
+	if (doctor->daemon.of_service)
+		snprintf(remedy, sizeof(remedy),
+			"'systemctl restart gpumemd-keeper' while gpumemd runs, which gives the next keeper everything");
+	else
+		snprintf(remedy, sizeof(remedy),
+			"'kill -9 %llu' while gpumemd runs, which gives the next keeper everything",
+			pid);
+	gm_doctor_say(doctor, GM_DOCTOR_FAIL, "keeper", GM_DOCTOR_NO_DEVICE, remedy,
+		"pid %llu does not answer: new memory waits for it, and the next gpumemd could not start",
+		pid);
+}
+
 void gm_doctor_keeper(struct gm_doctor *doctor)
 {
 	const struct gm_doctor_daemon *daemon = &doctor->daemon;
@@ -354,7 +389,11 @@ void gm_doctor_keeper(struct gm_doctor *doctor)
 	else if (!daemon->keeper_ready)
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "keeper", GM_DOCTOR_NO_DEVICE,
 			"'systemctl start gpumemd-keeper'; without systemd, the daemon's log says why it cannot start one",
-			"away (%s): new memory waits for it", daemon->keeper_socket);
+			"away (%s): new memory waits for it; until it is back, do not stop gpumemd: "
+			"what clients hold would be lost",
+			daemon->keeper_socket);
+	else if (doctor_keeper_hangs(doctor))
+		doctor_tell_hung_keeper(doctor);
 	else if (daemon->keeper_lost)
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
 			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",

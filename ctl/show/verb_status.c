@@ -263,7 +263,7 @@ static void status_note_unusual(const struct status_answer *answer)
 			answer->waiting == 1 ? " is" : "s are");
 	if (answer->keeper && !answer->keeper_ready)
 		gm_writer_note(writer, "keeper", GM_MARK_BAD,
-			"the keeper is away, so new memory waits for it; see gpumemctl doctor");
+			"the keeper is away, so new memory waits for it; until it is back, do not stop gpumemd: what clients hold would be lost; see gpumemctl doctor");
 	if (answer->lost)
 		gm_writer_note(writer, "keeper", GM_MARK_WARN,
 			"the keeper could not take %llu descriptor%s; see gpumemctl doctor",

@@ -70,8 +70,11 @@ static int keep_try(struct gm_keep *keep, uint64_t until_ns, char why[GM_KEEP_WH
 				keep->path, (int)keep->pid);
 		else
 			snprintf(why, GM_KEEP_WHY,
-				"%.300s: the keeper (pid %d) does not answer: %s", keep->path,
-				(int)keep->pid, strerror(-r));
+				"%.300s: the keeper (pid %d) does not answer: %s; %s", keep->path,
+				(int)keep->pid, strerror(-r),
+				keep->program
+					? "end it with 'kill -9', which gives up what it holds"
+					: "run 'systemctl restart gpumemd-keeper'");
 		gm_keep_link_close(keep);
 		keep_drop_all(keep);
 	}

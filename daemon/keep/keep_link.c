@@ -216,7 +216,8 @@ static void keep_lose(struct gm_keep *keep)
 	keep->ready = keep->copies_gone = keep->asking = false;
 	keep->lost_ns = gm_clock_ns();
 	if (!keep->said_away)
-		gm_log(GM_LOG_WARNING, "the keeper is gone; new memory waits until %s",
+		gm_log(GM_LOG_WARNING,
+			"the keeper is gone; new memory waits until %s; do not stop gpumemd before: what clients hold would be lost",
 			keep->program ? "another one has started"
 				      : "gpumemd-keeper.service runs again");
 	keep->said_away = true;

@@ -500,6 +500,9 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	client->resumed = welcome.resumed && unique_ids;
 	gm_peer_set_user(peer, client);
 	gm_client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
+	if (resume_id && !welcome.resumed)
+		gm_client_log(client, GM_LOG_WARNING,
+			"came back with a session that this daemon does not know: its leases are given up, and until the program returns their memory or ends, nobody is charged for it (on a GPU, it is foreign)");
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;

@@ -30,6 +30,8 @@ tests=(
 	what_clients_hold_is_known_after_each_of_these
 	what_somebody_stored_does_not_keep_it_from_starting
 	a_socket_file_that_is_gone_is_found_by_doctor_and_mended
+	while_the_keeper_is_away_everything_says_not_to_stop
+	a_keeper_that_hangs_is_found_and_named_by_a_start
 	a_stop_is_clean_and_leaves_the_socket
 	a_watch_does_not_start_a_daemon_that_was_stopped
 	a_connection_after_a_stop_starts_the_daemon_again
@@ -316,6 +318,33 @@ a_socket_file_that_is_gone_is_found_by_doctor_and_mended() {
 	chmod 755 /run/gpumemd
 	remove_units
 	let_go
+	return "$status"
+}
+
+while_the_keeper_is_away_everything_says_not_to_stop() {
+	local words='do not stop gpumemd' from status=0
+	install_units || return 1
+	from=$(next_line log)
+	systemctl stop gpumemd-keeper.service && await log "$from" "the keeper is gone; new memory waits.*$words" >/dev/null || status=1
+	gpumemctl status | tr -s '\n ' ' ' | grep -q "$words" || { echo "status does not say so" >&2; status=1; }
+	found_by_doctor keeper fail "away .*$words" "systemctl start gpumemd-keeper" || status=1
+	from=$(next_line log)
+	systemctl start gpumemd-keeper.service && await log "$from" 'the keeper is back' >/dev/null || status=1
+	found_by_doctor keeper ok 'holds [0-9]+ descriptors' '' || status=1
+	remove_units
+	return "$status"
+}
+
+a_keeper_that_hangs_is_found_and_named_by_a_start() {
+	local from status=0 keeper
+	keeper=$(keeper_pid) from=$(next_line log)
+	install_units && kill -STOP "$keeper" || return 1
+	found_by_doctor keeper fail "pid $keeper does not answer" "systemctl restart gpumemd-keeper" || status=1
+	systemctl stop gpumemd.service 2>/dev/null
+	systemctl start gpumemd.service 2>/dev/null && { echo "it started" >&2; status=1; }
+	await log "$from" "the keeper .pid $keeper. does not answer.*; run 'systemctl restart gpumemd-keeper'" >/dev/null || status=1
+	systemctl restart gpumemd-keeper.service && status_works && systemctl start gpumemd.service || status=1
+	remove_units
 	return "$status"
 }
 

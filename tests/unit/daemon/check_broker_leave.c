@@ -251,6 +251,21 @@ START_TEST(a_client_off_the_socket_is_quarantined_and_comes_back_with_its_token)
 }
 END_TEST
 
+/* The keeper was lost together with the daemon before, for example. */
+START_TEST(a_client_with_a_session_that_the_daemon_does_not_know_is_reported)
+{
+	uint8_t token[GM_TOKEN_BYTES] = {1};
+	start();
+	struct wire_client *client = wire_connect(path);
+	Gm__Wire__Packet *answer = take_up(client, 4711, token, sizeof(token));
+	ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_HELLO_REPLY);
+	ck_assert(!answer->hello_reply->resumed);
+	ck_assert(log_says("log", "came back with a session that this daemon does not know: its "
+				  "leases are given up"));
+	wire_close(client);
+}
+END_TEST
+
 START_TEST(a_quarantined_client_that_dies_is_released)
 {
 	start();
@@ -284,6 +299,7 @@ int main(void)
 	tcase_add_test(tests, a_killed_clients_memory_is_released);
 	tcase_add_test(tests, a_killed_client_is_gone_though_its_forked_child_keeps_the_socket);
 	tcase_add_test(tests, a_client_off_the_socket_is_quarantined_and_comes_back_with_its_token);
+	tcase_add_test(tests, a_client_with_a_session_that_the_daemon_does_not_know_is_reported);
 	tcase_add_test(tests, a_quarantined_client_that_dies_is_released);
 	tcase_add_test(tests, a_request_repeated_after_a_resume_brings_what_it_brought_before);
 	suite_add_tcase(suite, tests);
