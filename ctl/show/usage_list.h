@@ -19,7 +19,8 @@ struct gm_usage_item {
 	uint64_t bytes;
 	bool bytes_known;
 	char command[64]; /* "": not known, or not for the asker to see */
-	char client[GM_LIMIT_NAME_BYTES + 1]; /* the client's name, for 'who' to fill in; "": none */
+	char client[GM_LIMIT_NAME_BYTES +
+		    1]; /* the client's name, for 'who' to fill in; "": none */
 };
 
 struct gm_usage_list {

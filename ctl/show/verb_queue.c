@@ -125,7 +125,7 @@ const struct gm_verb gm_verb_queue = {
 		"user to wait for the device. WAITS FOR says what is missing:\n\n"
 		"  device     not enough memory is available\n"
 		"  limit      the owner in the column OF may not hold more\n"
-		"  guarantee  the memory is kept free for other owners\n"
+		"  guarantee  the memory is kept free for other owners; OF has the largest part\n"
 		"  pressure   it is critical, and there are clients of a higher priority\n"
 		"  turn       a request ahead of it goes first, for 10 seconds at most\n\n"
 		"\"device, rests 1s\": other users' clients returned memory that this user does\n"

@@ -539,7 +539,7 @@ void gm_core_cancel(struct gm_core *core, struct gm_request *request)
 bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
 {
-	return gm_queue_each(core_device_of(core, device), place, visit, ctx);
+	return gm_queue_each(core_device_of(core, device), &core->quotas, place, visit, ctx);
 }
 
 void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret)

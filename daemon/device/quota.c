@@ -567,6 +567,23 @@ const struct gm_owner *gm_quota_owner(const struct gm_quota *quota)
 	return quota->model ? &quota->model->owner : &quota->owner;
 }
 
+const struct gm_owner *gm_quotas_most_kept(
+	const struct gm_quotas *quotas, uint32_t device, const struct gm_account *account)
+{
+	const struct gm_owner *most = NULL;
+	uint64_t kept = 0;
+
+	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
+		const struct gm_tally *tally = &q->devices[device].tally;
+
+		if (tally == account->guaranteed || gm_tally_unmet(tally) <= kept)
+			continue;
+		kept = gm_tally_unmet(tally);
+		most = gm_quota_owner(q);
+	}
+	return most;
+}
+
 const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT])
 {
 	if (!quota->label[0])

@@ -678,7 +678,8 @@ uint64_t gm_queue_due(const struct gm_device *device);
 /* Time has passed: lets the queue run if it is due. */
 void gm_queue_tick(struct gm_device *device);
 /* See gm_core_queue_each(). */
-bool gm_queue_each(const struct gm_device *device, struct gm_queue_place *place,
-	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx);
+bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quotas,
+	struct gm_queue_place *place, bool (*visit)(void *ctx, const struct gm_queue_info *info),
+	void *ctx);
 
 #endif

@@ -351,7 +351,9 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->parked = info->parked;
 	row->block = (Gm__Wire__Block)info->block;
 	row->rests_ms = info->rests_ns / GM_NS_PER_MS + (info->rests_ns % GM_NS_PER_MS > 0);
-	if (info->owner && (all || !gm_serve_is_private(info->owner))) {
+	/* A guarantee belongs to others than the client. */
+	bool others = info->block == GM_BLOCK_GUARANTEE;
+	if (info->owner && ((others ? answer->admin : all) || !gm_serve_is_private(info->owner))) {
 		row->owner = out->owners[i];
 		gm_owner_name(info->owner, row->owner);
 	}

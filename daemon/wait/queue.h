@@ -80,7 +80,8 @@ struct gm_queue_info {
 	uint32_t overtaken;
 	bool parked; /* it may not wait: it is there while clients are asked */
 	enum gm_block block;
-	const struct gm_owner *owner; /* GM_BLOCK_QUOTA: of the limit */
+	/* GM_BLOCK_QUOTA: the owner of the limit; GM_BLOCK_GUARANTEE: that of the largest guarantee */
+	const struct gm_owner *owner;
 	uint64_t
 		rests_ns; /* other users' clients are left alone for so long at most; 0: they are not */
 };

@@ -467,6 +467,21 @@ START_TEST(in_a_long_line_nobody_is_forgotten)
 }
 END_TEST
 
+START_TEST(who_waits_for_a_guarantee_is_told_the_owner_for_whom_most_is_kept)
+{
+	limit(1, UINT64_MAX, GiB);
+	limit(2, UINT64_MAX, 6 * GiB);
+	limit(3, UINT64_MAX, 4 * GiB);
+	fake_lease(&fake, a, d, 2 * GiB);
+	fake_lease(&fake, b, d, 3 * GiB);
+	static struct fake_request w;
+	/* 11 GiB are available; 3 of them are kept for b, and 4 for c. */
+	fake_wait(&fake, &w, a, d, 6 * GiB, SECOND);
+	ck_assert_int_eq(queue().info[0].block, GM_BLOCK_GUARANTEE);
+	ck_assert_uint_eq(queue().info[0].owner->id, 3);
+}
+END_TEST
+
 START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 {
 	limit(2, 2 * GiB, 0);
@@ -619,6 +634,7 @@ int main(void)
 	tcase_add_test(tcase, among_equals_the_users_take_turns);
 	tcase_add_test(tcase, a_higher_priority_goes_before_any_turn);
 	tcase_add_test(tcase, in_a_long_line_nobody_is_forgotten);
+	tcase_add_test(tcase, who_waits_for_a_guarantee_is_told_the_owner_for_whom_most_is_kept);
 	tcase_add_test(tcase, who_waits_for_its_own_limit_is_in_nobody_elses_way);
 	suite_add_tcase(suite, tcase);
 	/* Of thousands that wait, all are looked at whenever one more comes. */
