@@ -32,6 +32,8 @@
  * before shorter texts are. */
 #define NAME_COLUMNS      24
 #define LONG_NAME_COLUMNS 32
+/* Width to which a name is cut before an owner is. */
+#define SHORT_NAME_COLUMNS 12
 /* The same for an owner: "uid:" and the longest name of a user. */
 #define OWNER_COLUMNS 36
 /* Rows become lists on terminals of at least the first and less than the second width, without leaving out a column. On
@@ -341,6 +343,7 @@ static bool text_layout_shrink(struct text_layout *layout, size_t columns)
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, NAME_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_OWNER, OWNER_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, LONG_TEXT_COLUMNS) ||
+	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, SHORT_NAME_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_OWNER, LONG_TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_NAME, TEXT_COLUMNS) ||
 	       text_layout_narrow(layout, columns, GM_COLUMN_SHRINK, SHRUNK_COLUMNS) ||
