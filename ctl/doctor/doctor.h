@@ -59,6 +59,7 @@ struct gm_doctor {
 	bool measure;             /* may make contexts, to measure them */
 	const char *root;         /* a prefix of every path; "" except in tests */
 	struct gm_config *config; /* NULL: cannot be read */
+	char *config_files;       /* that were read for it, one per line; NULL: none */
 	bool wsl;
 	bool container;
 	const struct gm_cuda *cuda; /* NULL: none */

@@ -83,10 +83,16 @@ void gm_doctor_configuration(struct gm_doctor *doctor)
 		static const char *const transports[] = {"auto", "fd", "ipc"};
 
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "config", GM_DOCTOR_NO_DEVICE, NULL,
-			"backend %s, transport %s, preset %s", doctor->config->backend,
-			transports[doctor->config->transport], doctor->config->preset);
+			"%.*s%s: backend %s, transport %s, preset %s",
+			(int)strcspn(report.files ? report.files : "", "\n"),
+			report.files ? report.files : "",
+			report.files && *report.files ? "" : "no configuration file",
+			doctor->config->backend, transports[doctor->config->transport],
+			doctor->config->preset);
 	}
 	doctor_tell_warnings(doctor, unchecked);
+	doctor->config_files = report.files;
+	report.files = NULL;
 	gm_config_report_deinit(&report);
 	free(unchecked);
 }
@@ -219,6 +225,78 @@ static void doctor_tell_daemon(struct gm_doctor *doctor)
 			daemon->by_fd && daemon->by_ipc ? " or ipc, depending on the device" : "");
 }
 
+/* ---- the configuration of the running daemon */
+
+/* The files that its settings come from. */
+struct doctor_sources {
+	const char *files;      /* those that doctor has read, one per line */
+	bool any;               /* a setting comes from a file */
+	char foreign[PATH_MAX]; /* one that doctor has not read; "": there is none */
+};
+
+/* Returns the length of the file's name at the end of a source, such as "after a restart: /x/y.conf:12", and
+ * where it begins; 0: the source is no file. */
+static size_t doctor_source_file(const char *source, const char **ret_file)
+{
+	const char *file = strchr(source, '/'), *colon = strrchr(source, ':');
+
+	if (!file || !colon || colon <= file || !colon[1] ||
+		colon[1 + strspn(colon + 1, "0123456789")])
+		return 0;
+	*ret_file = file;
+	return (size_t)(colon - file);
+}
+
+static bool doctor_has_read(const char *files, const char *file, size_t n)
+{
+	for (const char *at = files, *end; *at; at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		if ((size_t)(end - at) == n && !strncmp(at, file, n))
+			return true;
+	}
+	return false;
+}
+
+static void doctor_take_sources(void *user, const Gm__Wire__Packet *packet)
+{
+	struct doctor_sources *sources = user;
+
+	for (size_t i = 0; i < packet->config->n_entries; i++) {
+		const char *file;
+		size_t n = doctor_source_file(packet->config->entries[i]->source, &file);
+
+		if (!n)
+			continue;
+		sources->any = true;
+		if (!doctor_has_read(sources->files, file, n))
+			snprintf(sources->foreign, sizeof(sources->foreign), "%.*s", (int)n, file);
+	}
+}
+
+/* Says if the running daemon has another configuration than the one that doctor has read. */
+static void doctor_tell_configuration(struct gm_doctor *doctor, struct gm_ctl_conn *conn)
+{
+	Gm__Wire__GetConfig body = GM__WIRE__GET_CONFIG__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CONFIG, get_config, &body);
+	const char *files = doctor->config_files ? doctor->config_files : "", *file;
+	struct doctor_sources sources = {.files = files};
+	struct gm_trouble trouble;
+	bool ours = false;
+
+	for (size_t i = 0; doctor->config && i < doctor->config->n_entries; i++)
+		ours = ours || doctor_source_file(doctor->config->entries[i].source, &file);
+	if (gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CONFIG, doctor_take_sources,
+		    &sources, &trouble) != GPUMEM_OK)
+		return;
+	if (!*sources.foreign && (sources.any || !ours))
+		return;
+	gm_doctor_say(doctor, GM_DOCTOR_NOTE, "config", GM_DOCTOR_NO_DEVICE,
+		"'gpumemctl config show' has the settings of the running daemon",
+		"%.*s is not the configuration of the running daemon%s%.300s",
+		*files ? (int)gm_min(strcspn(files, "\n"), 300) : 4, *files ? files : "this",
+		*sources.foreign ? ", which reads " : "", sources.foreign);
+}
+
 static void doctor_tell_others(struct gm_doctor *doctor, const char *path)
 {
 	struct gm_other_daemon others[GM_OTHER_DAEMONS];
@@ -302,6 +380,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 	} else {
 		gm_doctor_process(doctor);
 		doctor_tell_daemon(doctor);
+		doctor_tell_configuration(doctor, conn);
 		gm_doctor_lingering(doctor, conn);
 	}
 	doctor_tell_others(doctor, path);

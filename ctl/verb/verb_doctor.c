@@ -49,6 +49,7 @@ static gpumem_status doctor_run(struct gm_ctl *ctl)
 		checks[i](&doctor);
 
 	gm_config_free(doctor.config);
+	free(doctor.config_files);
 	gm_writer_bool(ctl->writer, "ok", !doctor.failed);
 	gm_writer_table(ctl->writer, "checks", doctor.table);
 	if (doctor.failed)

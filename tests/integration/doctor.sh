@@ -80,7 +80,7 @@ found "a daemon that does not run is no failure, and the command is for the sock
 	"run 'gpumemd --socket $GPUMEM_SOCKET'"
 found "the unit's limit of descriptors counts while the daemon is down" 0 descriptors null ok "of its unit is 524288" -
 found "the unit is there, and has no fd store" 0 service null ok "fd store: none, so a restart while the keeper is missing gives up what clients hold" -
-found "the configuration is read" 0 config null ok "backend auto, transport auto" -
+found "the configuration is read" 0 config null ok "$dir/root/etc/gpumemd/gpumemd.conf: backend auto, transport auto" -
 [ "$(value ok)" = true ] && ok "and all of it is ok" || not_ok "and all of it is ok"
 doctor --measure
 found "a context is measured on request" 0 context 1 ok 17.0M -
@@ -463,6 +463,7 @@ start_daemon
 doctor
 found "the daemon says what it serves, and how" 0 daemon null ok "serves 2 devices (cuda); clients get fd" -
 found "its socket, and its mode" 0 socket null ok "mode 0666" -
+grep -q "is not the configuration of" "$dir/json" && not_ok "and that its configuration is this one" "$(cat "$dir/json")" || ok "and that its configuration is this one"
 found "its keeper holds something" 0 keeper null ok "descriptors for the next daemon" -
 found "its own limit of descriptors" 0 descriptors null "$(value "checks.$(row descriptors).state")" "of the daemon is $(ulimit -Hn)" \
 	"$([ "$(ulimit -Hn)" -ge 57408 ] && echo - || echo LimitNOFILE)"
@@ -507,6 +508,8 @@ printf '[gpumemd]\nmin_free = 0\ntransport = ipc\n' >"$dir/other"
 start_daemon --config "$dir/other"
 doctor
 found "whatever it was configured by" 0 daemon null ok "serves 2 devices (cuda); clients get ipc" -
+says_other="$dir/root/etc/gpumemd/gpumemd.conf is not the configuration of the running daemon, which reads $dir/other"
+grep -qF "$says_other" "$dir/json" && ok "and that it has another configuration" || not_ok "and that it has another configuration" "$(cat "$dir/json")"
 stop_daemon
 GPUMEM_FAKE_FAIL=cuMemExportToShareableHandle:0:999 start_daemon
 until doctor && row daemon 0 >/dev/null; do kill -0 "$daemon" 2>/dev/null || break; done
