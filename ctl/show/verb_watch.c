@@ -143,7 +143,7 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 		return true;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
 		*ret_kind = "goodbye";
-		snprintf(line, WATCH_LINE, "goodbye: %s", packet->goodbye_event->reason);
+		snprintf(line, WATCH_LINE, "%s", packet->goodbye_event->reason);
 		return true;
 	default:
 		return false;

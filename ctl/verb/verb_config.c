@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
 #include "ctl/io/user.h"
@@ -54,8 +55,21 @@ static struct gm_table *config_lines(
 	return table;
 }
 
-/* Says which files were read: with the answer, or behind the mistakes. */
-static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report *report, bool ok)
+/* Returns how many of the mistakes, one a line, are in this file. */
+static size_t config_count_mistakes(const char *errors, const char *file, size_t length)
+{
+	size_t n = 0;
+
+	for (const char *at = errors, *end; *at; at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		n += !strncmp(at, file, length) && at[length] == ':';
+	}
+	return n;
+}
+
+/* Says which files were read: with the answer, or behind the mistakes. errors: these, or "". */
+static void config_name_files(
+	struct gm_ctl *ctl, const struct gm_config_report *report, const char *errors, bool ok)
 {
 	const char *files = report->files ? report->files : "";
 
@@ -72,8 +86,13 @@ static void config_name_files(struct gm_ctl *ctl, const struct gm_config_report 
 	for (const char *end; *files; files = *end ? end + 1 : end) {
 		char line[PATH_MAX + 32];
 		end = files + strcspn(files, "\n");
-		snprintf(line, sizeof(line), "%.*s: %s", (int)(end - files), files,
-			ok ? "no mistakes" : "was read");
+		size_t n = config_count_mistakes(errors, files, (size_t)(end - files));
+		if (n)
+			snprintf(line, sizeof(line), "%.*s: %zu mistake%s", (int)(end - files),
+				files, n, n == 1 ? "" : "s");
+		else
+			snprintf(
+				line, sizeof(line), "%.*s: no mistakes", (int)(end - files), files);
 		if (ok)
 			gm_writer_line(ctl->writer, "", "%s", line);
 		else if (!ctl->options->json)
@@ -119,8 +138,9 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 	/* "No" is an answer, too. Programs find the mistakes in it, people on stderr. */
 	if (r < 0)
 		ctl->exit_status = EXIT_FAILURE;
+	GM_AUTO_FREE char *mistakes = report.errors ? strdup(report.errors) : NULL;
 	struct gm_table *errors = config_lines(ctl, report.errors, error_columns);
-	config_name_files(ctl, &report, r == 0);
+	config_name_files(ctl, &report, mistakes ? mistakes : "", r == 0);
 	gm_writer_data(ctl->writer, "files", config_lines(ctl, report.files, file_columns));
 	gm_writer_data(ctl->writer, "errors", errors);
 	config_warn(ctl, config ? config : report.rest, unchecked);

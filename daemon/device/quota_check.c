@@ -109,9 +109,21 @@ static gpumem_status check_refuse_guarantees(const struct check *check)
 	return GPUMEM_E_INVALID;
 }
 
+/* The guarantees of all other owners. */
+static uint64_t check_others(const struct check *check, const struct gm_quota *self, uint32_t d)
+{
+	uint64_t sum = 0;
+
+	for (const struct gm_quota *q = check->quotas->by_owner; q; q = q->hh.next)
+		if (q != self)
+			sum = gm_plus(sum, gm_quota_in_force(&q->devices[d]).guarantee);
+	return sum;
+}
+
 static gpumem_status check_device(struct check *check, uint32_t d, uint64_t capacity)
 {
 	char owner[GM_OWNER_TEXT], other[GM_OWNER_TEXT], a[GM_UNITS_TEXT], b[GM_UNITS_TEXT];
+	char c[GM_UNITS_TEXT];
 	uint64_t sum = 0;
 
 	for (const struct gm_quota *q = check->quotas->by_owner; q; q = q->hh.next) {
@@ -138,10 +150,11 @@ static gpumem_status check_device(struct check *check, uint32_t d, uint64_t capa
 			return check_refuse_max(check, q, d);
 		if (v.guarantee > capacity - sum) {
 			gm_say(check->detail,
-				"%s: with a guarantee of %s, guarantees on device %u go beyond its "
-				"capacity of %s",
+				"%s: with a guarantee of %s, and %s for other owners, guarantees "
+				"on device %u go beyond its capacity of %s",
 				gm_owner_format(&q->owner, owner), gm_format_size(v.guarantee, a),
-				d, gm_format_size(capacity, b));
+				gm_format_size(check_others(check, q, d), c), d,
+				gm_format_size(capacity, b));
 			return check_refuse_guarantees(check);
 		}
 		sum += v.guarantee;

@@ -263,11 +263,11 @@ void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int 
 
 gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES])
 {
-	char size[GM_UNITS_TEXT];
+	char size[GM_UNITS_TEXT], asked[GM_UNITS_TEXT];
 	if (bytes > 0 && bytes <= GM_LEASE_BYTES_MAX)
 		return GPUMEM_OK;
-	return gm_refuse(GPUMEM_E_INVALID, detail,
-		"asked for %llu bytes; a request is for 1 byte to %s", (unsigned long long)bytes,
+	return gm_refuse(GPUMEM_E_INVALID, detail, "asked for %s; a request is for 1 byte to %s",
+		bytes ? gm_format_size(bytes, asked) : "0 bytes",
 		gm_format_size(GM_LEASE_BYTES_MAX, size));
 }
 

@@ -47,6 +47,8 @@ START_TEST(sizes_that_make_no_sense_are_invalid)
 	struct gm_lease *l = fake_lease(&fake, s, d, MiB);
 	fake_grow(&fake, &q, s, l, 0);
 	refused(GPUMEM_E_INVALID, "asked for 0 bytes");
+	fake_ask(&fake, &q, s, d, 70 * 1024 * GiB, GM_TRANSPORT_AUTO);
+	refused(GPUMEM_E_INVALID, "asked for 70.0T; a request is for 1 byte to 64.0T");
 	fake_ask(&fake, &q, s, d, GM_LEASE_BYTES_MAX, GM_TRANSPORT_AUTO);
 	refused(GPUMEM_E_NO_MEMORY, "asked for 64.0T");
 	ck_assert_uint_eq(gm_session_held(s, d), 2 * MiB);

@@ -148,7 +148,7 @@ START_TEST(what_happens_is_a_line_each_until_the_goodbye)
 	has(text, "  limits           somebody changed limits\n");
 	has(text, "  of\\x1b[2Ja newer one  what that is\n");
 	has(text, "  limit            user 7 may hold 1.0G\n");
-	has(text, "  goodbye          goodbye: the daemon is stopping\n");
+	has(text, "  goodbye          the daemon is stopping\n");
 	ck_assert_ptr_null(strchr(text, '\033'));
 	ck_assert_int_eq(exits, 7);
 	free(text);
