@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
 #include "ctl/io/user.h"
@@ -176,16 +177,18 @@ static void limit_note_container(struct gm_ctl *ctl, const char *owner)
 		name);
 }
 
-/* Asks, and takes what is answered. answer needs limit_answer_deinit(), whatever this returns. */
-static gpumem_status limit_ask(
-	struct gm_ctl *ctl, Gm__Wire__Packet *request, struct limit_answer *answer)
+/* Asks, and takes what is answered. conn: NULL: makes its own. answer needs limit_answer_deinit(), whatever this returns. */
+static gpumem_status limit_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	Gm__Wire__Packet *request, struct limit_answer *answer)
 {
 	/* The daemon refuses to change limits of a missing device, but would list none for it. */
 	bool lists = request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS;
 
 	*answer = (struct limit_answer){.options = ctl->options};
-	gpumem_status status = (lists ? gm_verb_ask_on_device : gm_verb_ask)(
-		ctl, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take, answer);
+	gpumem_status status = conn ? gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_LIMITS,
+					      limit_take, answer, &ctl->trouble)
+				    : (lists ? gm_verb_ask_on_device : gm_verb_ask)(ctl, request,
+					      GM__WIRE__PACKET__BODY_LIMITS, limit_take, answer);
 	if (status == GPUMEM_OK && answer->no_memory)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
 	return status;
@@ -219,11 +222,11 @@ static void limit_print_set(
 
 /* Asks, and shows the answer. */
 static gpumem_status limit_ask_and_print(
-	struct gm_ctl *ctl, Gm__Wire__Packet *request, const char *none)
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, Gm__Wire__Packet *request, const char *none)
 {
 	struct limit_answer answer;
 
-	gpumem_status status = limit_ask(ctl, request, &answer);
+	gpumem_status status = limit_ask(ctl, conn, request, &answer);
 	if (status == GPUMEM_OK)
 		limit_print(ctl, &answer, none);
 	limit_answer_deinit(&answer);
@@ -267,7 +270,7 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 	if (limit_refuse_save(ctl) != GPUMEM_OK)
 		return ctl->trouble.status;
 	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
-	return limit_ask_and_print(ctl, &request, none);
+	return limit_ask_and_print(ctl, NULL, &request, none);
 }
 
 /* Reads one value, such as "max=48G". */
@@ -463,7 +466,7 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
 	struct limit_answer answer;
-	status = limit_ask(ctl, &request, &answer);
+	status = limit_ask(ctl, NULL, &request, &answer);
 	bool handed = status == GPUMEM_E_DENIED && options->given & GM_OPTION_SAVE;
 	if (status == GPUMEM_OK || handed)
 		status = limit_save(ctl, owner, handed ? NULL : &answer);
@@ -479,6 +482,73 @@ static void limit_note_file(void *user, const char *path)
 	gm_writer_note(ctl->writer, "saved", GM_MARK_WARN,
 		"%s still sets a limit, which holds after the next start or reload of the daemon; to end it, remove this file and run 'gpumemctl config reload'",
 		path);
+}
+
+/* The limits that a reset undoes, as lines of text. */
+struct limit_undone {
+	const struct gm_options *options;
+	const char *owner; /* "": all */
+	FILE *lines;
+	uint64_t n;
+};
+
+static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
+{
+	struct limit_undone *undone = user;
+	char owner[GM_USER_OWNER_TEXT], size[GM_UNITS_TEXT];
+
+	for (size_t i = 0; i < packet->limits->n_limits; i++) {
+		const Gm__Wire__Limit *limit = packet->limits->limits[i];
+
+		if (!limit->run_time || (*undone->owner && strcmp(limit->owner, undone->owner)) ||
+			(undone->options->given & GM_OPTION_DEVICE &&
+				limit->device != undone->options->device))
+			continue;
+		undone->n++;
+		fprintf(undone->lines,
+			"Undone: %s on device %u:", gm_user_owner(limit->owner, owner),
+			limit->device);
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX)
+			fprintf(undone->lines, " max %s",
+				limit->max == UINT64_MAX ? "none"
+							 : gm_format_size(limit->max, size));
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE)
+			fprintf(undone->lines, " guarantee %s",
+				gm_format_size(limit->guarantee, size));
+		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY)
+			fprintf(undone->lines, " priority %d", limit->priority);
+		fputc('\n', undone->lines);
+	}
+}
+
+/* Finds out what is to be undone. *ret_lines is to be freed. */
+static gpumem_status limit_find_undone(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	const char *owner, char **ret_lines, uint64_t *ret_n)
+{
+	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_LIMITS, get_limits, &body);
+	struct limit_undone undone = {.options = ctl->options, .owner = owner};
+	size_t size;
+
+	undone.lines = open_memstream(ret_lines, &size);
+	if (!undone.lines)
+		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM, "%s", strerror(ENOMEM));
+	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
+		limit_take_undone, &undone, &ctl->trouble);
+	fclose(undone.lines);
+	*ret_n = undone.n;
+	return status;
+}
+
+static void limit_tell_undone(struct gm_ctl *ctl, const char *lines, uint64_t n)
+{
+	gm_writer_count(ctl->writer, "undone", n);
+	if (!n)
+		gm_writer_line(ctl->writer, "", "Nothing was set at run time.");
+	for (const char *at = lines, *end; at && *at; at = *end ? end + 1 : end) {
+		end = at + strcspn(at, "\n");
+		gm_writer_line(ctl->writer, "", "%.*s", (int)(end - at), at);
+	}
 }
 
 static gpumem_status limit_reset(struct gm_ctl *ctl)
@@ -510,10 +580,21 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 			where);
 	else
 		snprintf(none, sizeof(none), "No limits are left%s.", where);
-	gpumem_status status = limit_ask_and_print(ctl, &request, none);
+	GM_AUTO_FREE char *lines = NULL;
+	struct gm_ctl_conn *conn = NULL;
+	uint64_t undone = 0;
+	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
-		gm_limit_file_list(options->socket, owner, limit_note_file, ctl);
-	return status;
+		status = limit_find_undone(ctl, conn, owner, &lines, &undone);
+	if (status == GPUMEM_OK)
+		status = limit_ask_and_print(ctl, conn, &request, none);
+	gm_ctl_conn_free(conn);
+	if (status != GPUMEM_OK)
+		return status;
+
+	limit_tell_undone(ctl, lines, undone);
+	gm_limit_file_list(options->socket, owner, limit_note_file, ctl);
+	return GPUMEM_OK;
 }
 
 static gpumem_status limit_run(struct gm_ctl *ctl)

@@ -37,6 +37,7 @@ static struct {
 	Gm__Wire__Packet__BodyCase body; /* what must be asked */
 	bool look;                       /* after a look at the devices */
 	bool none;                       /* the answer is empty */
+	bool none_before;                /* so is that before a reset */
 	bool run;                        /* the answer is only about a run */
 	char *run_name;
 	bool two_runs;   /* of that name */
@@ -103,6 +104,13 @@ static void script_limit(struct gm_fake *f, void *user)
 		send_devices(f, id);
 		if (limits.status == GPUMEM_E_NOT_FOUND)
 			return;
+	}
+	/* What a reset undoes is asked for first. */
+	if (limits.body == GM__WIRE__PACKET__BODY_RESET_LIMIT) {
+		bool none = limits.none;
+		limits.none = limits.none_before;
+		send_limits(f, asked(f, GM__WIRE__PACKET__BODY_GET_LIMITS));
+		limits.none = none;
 	}
 	const Gm__Wire__Packet *request = gm_fake_expect(f, limits.body);
 	if (!request)
@@ -297,13 +305,15 @@ START_TEST(after_a_reset_nothing_is_claimed_of_other_owners_and_devices)
 		unsigned given;
 		const char *says;
 	} cases[] = {
-		{NULL, 0, "No limits are left.\n"},
-		{NULL, GM_OPTION_DEVICE, "No limits are left on device 1.\n"},
-		{"uid:0", 0, "uid:root has no limits.\n"},
-		{"uid:root", GM_OPTION_DEVICE, "uid:root has no limits on device 1.\n"},
+		{NULL, 0, "No limits are left.\nNothing was set at run time.\n"},
+		{NULL, GM_OPTION_DEVICE,
+			"No limits are left on device 1.\nNothing was set at run time.\n"},
+		{"uid:0", 0, "uid:root has no limits.\nNothing was set at run time.\n"},
+		{"uid:root", GM_OPTION_DEVICE,
+			"uid:root has no limits on device 1.\nNothing was set at run time.\n"},
 	};
 	expect_limit(GM__WIRE__PACKET__BODY_RESET_LIMIT);
-	limits.none = true;
+	limits.none = limits.none_before = true;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct gm_options options =
 			cases[i].owner ? ARGS("reset", cases[i].owner) : ARGS("reset");
@@ -313,6 +323,29 @@ START_TEST(after_a_reset_nothing_is_claimed_of_other_owners_and_devices)
 		ck_assert_str_eq(text, cases[i].says);
 		free(text);
 	}
+}
+END_TEST
+
+START_TEST(a_reset_says_what_it_undid)
+{
+	expect_limit(GM__WIRE__PACKET__BODY_RESET_LIMIT);
+	limits.none = true;
+	struct gm_options options = ARGS("reset");
+	char *text = run("limit", script_limit, false, &options);
+	ck_assert_str_eq(text,
+		"No limits are left.\n"
+		"Undone: uid:1002 on device 0: max 48.0G\nUndone: uid:1002 on device 1: max none\n");
+	free(text);
+	options.given = GM_OPTION_DEVICE;
+	options.device = 1;
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "undone")), 1);
+	json_decref(json);
+	/* A configured limit is no such thing. */
+	options = ARGS("reset", "client:a");
+	text = run("limit", script_limit, false, &options);
+	has(text, "Nothing was set at run time.\n");
+	free(text);
 }
 END_TEST
 
@@ -394,6 +427,7 @@ int main(void)
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
 	tcase_add_loop_test(tcase, a_limit_of_a_container_that_nobody_is_in_says_so, 0, 6);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
+	tcase_add_test(tcase, a_reset_says_what_it_undid);
 	tcase_add_test(tcase, after_a_reset_nothing_is_claimed_of_other_owners_and_devices);
 	tcase_add_test(tcase, a_limit_that_makes_no_sense_is_wrong_usage);
 	suite_add_tcase(suite, tcase);
