@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/text/units.h"
 #include "common/text/text.h"
 #include "ctl/io/user.h"
@@ -70,14 +71,32 @@ static const char *queue_waits_for(const Gm__Wire__Waiting *row, char text[QUEUE
 	return text;
 }
 
+struct queue_answer {
+	struct gm_table *table;
+	uint64_t waited_ms; /* of the request that has waited for longest */
+	uint64_t uptime_ms; /* of the daemon */
+};
+
+/* How soon after the start of the daemon clients have repeated their requests. */
+#define QUEUE_REPEATED_MS 30000
+
+static void queue_take_status(void *user, const Gm__Wire__Packet *packet)
+{
+	struct queue_answer *answer = user;
+
+	answer->uptime_ms = packet->status->uptime_ms;
+}
+
 static void queue_take(void *user, const Gm__Wire__Packet *packet)
 {
-	struct gm_table *table = user;
+	struct queue_answer *answer = user;
+	struct gm_table *table = answer->table;
 
 	for (size_t i = 0; i < packet->queue->n_requests; i++) {
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
 		char owner[GM_USER_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
 
+		answer->waited_ms = gm_max(answer->waited_ms, row->waited_ms);
 		gm_table_row(table);
 		gm_table_count(table, row->device);
 		gm_verb_add_client(table, row->session, row->pid, row->uid, row->client);
@@ -99,19 +118,44 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 	}
 }
 
+static gpumem_status queue_ask(struct gm_ctl *ctl, struct queue_answer *answer)
+{
+	Gm__Wire__GetQueue get_queue = GM__WIRE__GET_QUEUE__INIT;
+	Gm__Wire__GetStatus get_status = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet ask_queue = GM_WIRE_PACKET(GET_QUEUE, get_queue, &get_queue);
+	Gm__Wire__Packet ask_status = GM_WIRE_PACKET(GET_STATUS, get_status, &get_status);
+	struct gm_ctl_conn *conn = NULL;
+
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, &ask_queue, GM__WIRE__PACKET__BODY_QUEUE, queue_take,
+			answer, &ctl->trouble);
+	if (status == GPUMEM_OK && !gm_table_is_empty(answer->table))
+		status = gm_ctl_conn_ask(conn, &ask_status, GM__WIRE__PACKET__BODY_STATUS,
+			queue_take_status, answer, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
 static gpumem_status queue_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
-	struct gm_table *table = GM_TABLE_NEW(columns);
+	struct queue_answer answer = {.table = GM_TABLE_NEW(columns)};
+	char since[GM_UNITS_TEXT];
 
-	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_QUEUE, queue_take, table);
+	gpumem_status status = queue_ask(ctl, &answer);
 	if (status != GPUMEM_OK) {
-		gm_table_free(table);
+		gm_table_free(answer.table);
 		return status;
 	}
-	gm_writer_table_or(ctl->writer, "queue", table, "No requests are waiting.");
+	bool any = !gm_table_is_empty(answer.table);
+	gm_writer_table_or(ctl->writer, "queue", answer.table, "No requests are waiting.");
+	gm_writer_notes(ctl->writer);
+	/* Then clients may have repeated requests that an earlier daemon had. */
+	if (any &&
+		answer.uptime_ms - gm_min(answer.waited_ms, answer.uptime_ms) < QUEUE_REPEATED_MS)
+		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
+			"the daemon started %s ago; for requests that clients repeated then, WAITED, OVERTAKEN and the order of arrival count from then",
+			gm_text_duration(answer.uptime_ms, since));
 	return GPUMEM_OK;
 }
 
@@ -122,7 +166,9 @@ const struct gm_verb gm_verb_queue = {
 	.help = "The list is by priority, then by arrival. Among requests of equal priority, the\n"
 		"users take turns. LEFT is the time until a request ends by itself. OVERTAKEN is\n"
 		"the number of requests behind it that were granted while it was the first of its\n"
-		"user to wait for the device. WAITS FOR says what is missing:\n\n"
+		"user to wait for the device. When the daemon restarts, clients repeat their\n"
+		"requests: LEFT goes on, but arrival, WAITED and OVERTAKEN count from then.\n"
+		"WAITS FOR says what is missing:\n\n"
 		"  device     not enough memory is available\n"
 		"  limit      the owner in the column OF may not hold more\n"
 		"  guarantee  the memory is kept free for other owners; OF has the largest part\n"

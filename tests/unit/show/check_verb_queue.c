@@ -11,6 +11,7 @@
 #include "tests/unit/ctl/verbs_fixture.h"
 
 static bool queue_is_empty, queue_is_of_runs, queue_is_wide;
+static uint64_t uptime_ms = 3600000;
 
 static void script_queue(struct gm_fake *f, void *user)
 {
@@ -61,6 +62,16 @@ static void script_queue(struct gm_fake *f, void *user)
 	send_answer(f, &packet, id, true);
 	reply.requests = list + 4;
 	reply.n_requests = queue_is_empty ? 0 : 2;
+	send_answer(f, &packet, id, false);
+	if (queue_is_empty)
+		return;
+
+	Gm__Wire__StatusReply status = GM__WIRE__STATUS_REPLY__INIT;
+	id = asked(f, GM__WIRE__PACKET__BODY_GET_STATUS);
+	begin();
+	packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
+	packet.status = &status;
+	status.uptime_ms = uptime_ms;
 	send_answer(f, &packet, id, false);
 }
 
@@ -136,6 +147,25 @@ START_TEST(owners_differ_and_no_row_is_wider_than_the_screen_if_everything_is_sh
 }
 END_TEST
 
+/* Clients repeat their requests, and the daemon does not know how long they have waited. */
+START_TEST(after_a_restart_waiting_times_count_from_then)
+{
+	queue_is_empty = false;
+	uptime_ms = 201000;
+	char *text = run_text("queue", script_queue);
+	has(text, "! the daemon started 3min");
+	has(text, "WAITED,");
+	free(text);
+	json_t *json = run_json("queue", script_queue);
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 1);
+	json_decref(json);
+	uptime_ms = 3600000;
+	text = run_text("queue", script_queue);
+	ck_assert_ptr_null(strstr(text, "started"));
+	free(text);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("verb_queue");
@@ -145,6 +175,7 @@ int main(void)
 	tcase_add_test(tcase, the_run_whose_limit_a_request_waits_for_is_not_cut);
 	tcase_add_test(
 		tcase, owners_differ_and_no_row_is_wider_than_the_screen_if_everything_is_shown);
+	tcase_add_test(tcase, after_a_restart_waiting_times_count_from_then);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
