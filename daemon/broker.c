@@ -517,7 +517,9 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 	struct gm_broker *broker = calloc(1, sizeof(*broker));
 	if (!broker) {
 		gm_config_free(config);
-		return broker_fail(-ENOMEM, "the broker");
+		broker_fail(-ENOMEM, "the broker");
+		gm_service_failed(NULL);
+		return -ENOMEM;
 	}
 
 	broker->options = options;
@@ -534,6 +536,9 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		broker_turn(broker);
 	}
 
+	/* What follows can end the process, and can log further errors. */
+	if (r < 0)
+		gm_service_failed(NULL);
 	broker_finish(broker, r);
 	free(broker);
 	return r;

@@ -19,7 +19,7 @@ struct gm_broker_options {
 };
 
 /* Runs the daemon until SIGTERM or SIGINT. Takes ownership of the configuration. Returns 0 if it
- * was stopped, or a negative errno if it could not start: then the log says why. */
+ * was stopped, or a negative errno if it could not start: then the log and the status of the service say why. */
 int gm_broker_run(const struct gm_broker_options *options, struct gm_config *config);
 
 /*

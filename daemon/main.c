@@ -125,6 +125,17 @@ static const struct option long_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
+/* Says what is wrong with the command line, to the service manager as well. Returns the exit status. */
+static int refuse_usage(const char *what, const char *why)
+{
+	char text[GM_CONFIG_WHY_BYTES + 256];
+
+	snprintf(text, sizeof(text), "%s%s", what, why);
+	fprintf(stderr, "gpumemd: %s\nSee 'gpumemd --help'.\n", text);
+	gm_service_failed(text);
+	return EXIT_USAGE;
+}
+
 /* getopt has said what is wrong with the word. Says what may have been meant. */
 static void suggest_option(const char *word)
 {
@@ -169,27 +180,19 @@ static int run(int argc, char **argv, struct gm_broker_options *options)
 			return EXIT_SUCCESS;
 		default:
 			suggest_option(argv[optind - 1]);
+			gm_service_failed("wrong option on the command line");
 			return EXIT_USAGE;
 		}
 	}
 
-	if (optind < argc) {
-		fprintf(stderr, "gpumemd: unexpected argument: %s\n", argv[optind]);
-		fputs("See 'gpumemd --help'.\n", stderr);
-		return EXIT_USAGE;
-	}
-	if (options->socket && !*options->socket) {
-		fputs("gpumemd: --socket needs a path\n", stderr);
-		fputs("See 'gpumemd --help'.\n", stderr);
-		return EXIT_USAGE;
-	}
+	if (optind < argc)
+		return refuse_usage("unexpected argument: ", argv[optind]);
+	if (options->socket && !*options->socket)
+		return refuse_usage("--socket needs a path", "");
 
 	char why[GM_CONFIG_WHY_BYTES];
-	if (options->backend && !is_backend(options->backend, why)) {
-		fprintf(stderr, "gpumemd: --backend: %s\n", why);
-		fputs("See 'gpumemd --help'.\n", stderr);
-		return EXIT_USAGE;
-	}
+	if (options->backend && !is_backend(options->backend, why))
+		return refuse_usage("--backend: ", why);
 
 	const struct gm_config_known known = {
 		.backend = options->backend,
@@ -211,8 +214,9 @@ static int run(int argc, char **argv, struct gm_broker_options *options)
 
 	int r = gm_log_thread_start();
 	if (r < 0) {
-		fprintf(stderr, "gpumemd: cannot start the thread that writes the log: %s\n",
+		gm_log(GM_LOG_ERROR, "cannot start the thread that writes the log: %s",
 			strerror(-r));
+		gm_service_failed(NULL);
 		gm_config_free(config);
 		return EXIT_FAILURE;
 	}
@@ -222,8 +226,6 @@ static int run(int argc, char **argv, struct gm_broker_options *options)
 			"this kernel does not tell who has memory open, so memory that a process keeps after its client returned it is not noticed");
 	r = gm_broker_run(options, config);
 	gm_log_thread_stop();
-	if (r < 0)
-		gm_service_failed(NULL);
 	return gm_broker_exit_status(r);
 }
 

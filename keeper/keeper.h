@@ -46,6 +46,8 @@ int gm_keeper_leave(struct gm_keeper *keeper);
 /* Takes the items that the keeper before left, if there are any. On error, returns a negative errno, and some are lost. */
 int gm_keeper_take_left(struct gm_keeper *keeper);
 void gm_keeper_tell_ready(void);
+/* The same before an end with an error: why is the status of the unit. */
+void gm_keeper_tell_failed(const char *why);
 
 /*
  * Makes a keeper that does not listen and has copies of all items of the one that listens on this path. Meant for a keeper

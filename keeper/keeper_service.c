@@ -2,12 +2,16 @@
 /* Items that outlive the keeper, in the descriptor store of its unit (keeper_store.h). */
 #include "keeper/keeper_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
 #include "common/cleanup.h"
 #include "common/wire/keeper_store.h"
+
+/* Maximum time to wait until the service manager has read a message, in µs. */
+#define KEEPER_TOLD_US 1000000
 
 int gm_keeper_leave(struct gm_keeper *keeper)
 {
@@ -51,4 +55,13 @@ int gm_keeper_take_left(struct gm_keeper *keeper)
 void gm_keeper_tell_ready(void)
 {
 	(void)sd_notify(0, "READY=1");
+}
+
+void gm_keeper_tell_failed(const char *why)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), "STATUS=%.480s", why);
+	if (sd_notify(0, text) > 0)
+		(void)sd_notify_barrier(0, KEEPER_TOLD_US);
 }

@@ -163,6 +163,18 @@ static void leave(struct gm_keeper *keeper)
 			strerror(-r));
 }
 
+/* Says why the keeper ends, also to the service manager if that runs it. Returns the exit status. */
+static int fail(bool background, const char *what, const char *path, const char *why)
+{
+	char text[GM_KEEPER_WHY + GM_PATH_BYTES + 64];
+
+	snprintf(text, sizeof(text), "%s%s: %s", what, path, why);
+	fprintf(stderr, "gpumem-keeper: %s\n", text);
+	if (!background)
+		gm_keeper_tell_failed(text);
+	return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
 	const char *path = GM_SYSTEM_KEEPER;
@@ -200,18 +212,15 @@ int main(int argc, char **argv)
 		return hand_over(path);
 	GM_AUTO_FD int waits = background ? go_to_background() : -1;
 	GM_AUTO_FD int stop = catch_signals();
-	if (stop < 0 || (background && waits < 0)) {
-		fprintf(stderr, "gpumem-keeper: cannot start: %s\n",
-			strerror(stop < 0 ? -stop : -waits));
-		return EXIT_FAILURE;
-	}
+	if (stop < 0 || (background && waits < 0))
+		return fail(background, "cannot start", "", strerror(stop < 0 ? -stop : -waits));
 
 	char why[GM_KEEPER_WHY];
 	struct gm_keeper *keeper = NULL;
 	int r = gm_keeper_new(path, &keeper, why);
 	if (r < 0) {
 		int status = r == -EADDRINUSE ? EXIT_TAKEN : EXIT_FAILURE;
-		fprintf(stderr, "gpumem-keeper: cannot listen on %s: %s\n", path, why);
+		fail(background, "cannot listen on ", path, why);
 		report(waits, (char)status);
 		return status;
 	}

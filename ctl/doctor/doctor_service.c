@@ -192,8 +192,14 @@ static void service_tell_folder(struct gm_doctor *doctor, const char *user)
 	char path[PATH_MAX], owner[GM_USER_TEXT];
 	struct stat st;
 
-	if (stat(gm_doctor_path(doctor, SERVICE_FOLDER, path, sizeof(path)), &st) < 0)
+	if (stat(gm_doctor_path(doctor, SERVICE_FOLDER, path, sizeof(path)), &st) < 0) {
+		if (errno == ENOENT && wanted && !doctor->daemon.up)
+			gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE,
+				remedy,
+				"there is no folder " SERVICE_FOLDER
+				", in which the daemon and its keeper make their sockets");
 		return;
+	}
 	if (wanted && st.st_uid != wanted->pw_uid)
 		gm_doctor_say(doctor, state, "service", GM_DOCTOR_NO_DEVICE, remedy,
 			SERVICE_FOLDER

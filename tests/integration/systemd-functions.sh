@@ -30,7 +30,7 @@ run_in_sandbox() {
 	mkdir "$work/root/stub"
 	printf '#!/bin/sh\necho "a pause of $1 seconds"\nexec /bin/sleep "$1"\n' >"$work/root/stub/sleep"
 	chmod 0755 "$work/root/stub/sleep"
-	printf '[Service]\nEnvironment=ASAN_OPTIONS=detect_leaks=0\nStandardError=append:/run/sandbox/log\n' \
+	printf '[Service]\nEnvironment=PATH=/run/sandbox/stub:/usr/bin:/bin\nEnvironment=ASAN_OPTIONS=detect_leaks=0\nStandard%s=append:/run/sandbox/log\nStandard%s=append:/run/sandbox/log\n' Output Error \
 		>"$work/units/gpumemd-keeper.service.d/test.conf"
 	cp "$top_srcdir/systemd/gpumemd.socket" "$work/units/"
 	cp "$top_srcdir/systemd/sysusers.d/gpumemd.conf" "$work/root/sysusers.conf"

@@ -32,11 +32,13 @@ tests=(
 	a_socket_file_that_is_gone_is_found_by_doctor_and_mended
 	while_the_keeper_is_away_everything_says_not_to_stop
 	a_keeper_that_hangs_is_found_and_named_by_a_start
+	without_its_folder_the_keeper_takes_its_time_and_says_why
 	a_stop_is_clean_and_leaves_the_socket
 	a_watch_does_not_start_a_daemon_that_was_stopped
 	a_connection_after_a_stop_starts_the_daemon_again
 	a_bad_configuration_keeps_it_from_starting_and_says_why
 	what_the_daemon_refuses_every_check_refuses_and_doctor_quotes
+	a_start_that_fails_while_clients_hold_memory_leaves_its_message
 	a_client_that_waits_does_not_start_it_again_and_again
 	without_a_gpu_it_takes_its_time_between_tries
 	without_the_right_to_end_clients_it_says_so_at_start
@@ -348,6 +350,23 @@ a_keeper_that_hangs_is_found_and_named_by_a_start() {
 	return "$status"
 }
 
+without_its_folder_the_keeper_takes_its_time_and_says_why() {
+	local from status=0
+	install_units || return 1
+	systemctl stop gpumemd.service gpumemd.socket gpumemd-keeper.service 2>/dev/null
+	rm -r /run/gpumemd
+	from=$(next_line log)
+	systemctl start --no-block gpumemd-keeper.service
+	await log "$from" 'a pause of 5 seconds' >/dev/null || status=1
+	found_by_doctor service fail 'gpumemd-keeper running .exit-code 1.: cannot listen on /run/gpumemd/keeper' 'systemctl restart gpumemd-keeper' || status=1
+	found_by_doctor service fail 'there is no folder /run/gpumemd' \
+		'systemd-tmpfiles --create gpumemd.conf' || status=1
+	systemd-tmpfiles --create /run/sandbox/tmpfiles.conf && systemctl stop gpumemd-keeper.service
+	systemctl start gpumemd-keeper.service gpumemd.service && status_works || status=1
+	remove_units
+	return "$status"
+}
+
 a_stop_is_clean_and_leaves_the_socket() {
 	local from
 	from=$(next_line events)
@@ -415,6 +434,27 @@ what_the_daemon_refuses_every_check_refuses_and_doctor_quotes() {
 	systemctl reset-failed gpumemd.service gpumemd.socket
 	configure ''
 	systemctl start gpumemd.service && status_works && return "$status"
+}
+
+a_start_that_fails_while_clients_hold_memory_leaves_its_message() {
+	local text before from status=0
+	hold 64998 64 || return 1
+	before=$(figure leases)
+	systemctl stop gpumemd.socket gpumemd.service 2>/dev/null
+	for text in '[limit uid:0]\nguarantee = 60T\n' '[device 7 limit uid:0]\nguarantee = 1G\n'; do
+		from=$(next_line log)
+		configure "$text"
+		systemctl start --no-block gpumemd.service
+		await log "$from" 'a pause of 5 seconds' >/dev/null || status=1
+		grep -Eq "60.0T for uid:0|there is no device 7" <<<"$(property StatusText)" ||
+			{ echo "with $text: $(property StatusText)" >&2; status=1; }
+	done
+	configure ''
+	systemctl stop gpumemd.service gpumemd.socket
+	systemctl reset-failed gpumemd.service gpumemd.socket
+	systemctl start gpumemd.service && expect "leases" "$(figure leases)" "$before" || status=1
+	let_go
+	return "$status"
 }
 
 # The client waits at the socket, and is served when the configuration is mended, without a start by hand.
