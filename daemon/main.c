@@ -41,7 +41,8 @@ static void usage(FILE *to)
 	      "  -c, --config FILE     read FILE instead of the default configuration\n"
 	      "  -s, --socket PATH     listen on PATH instead of the configured socket\n"
 	      "  -b, --backend NAME    use auto, cuda or host instead of the configured backend\n"
-	      "      --check-config    check the configuration, say what is wrong, and exit\n"
+	      "      --check-config    check the configuration, say what is wrong or\n"
+	      "                        which files have no mistakes, and exit\n"
 	      "  -f, --foreground      stay in the foreground (gpumemd always does)\n"
 	      "  -v, --verbose         also log what happens to clients\n"
 	      "      --version         show the version\n"
@@ -92,8 +93,21 @@ static void complain(const char *error)
 		error && *error && error[strlen(error) - 1] == '\n' ? "" : "\n");
 }
 
+/* Says which files have no mistakes: with a path of no file, that there is none. */
+static void report_clean(const struct gm_config_report *report)
+{
+	const char *files = report->files ? report->files : "";
+
+	if (!*files && report->path)
+		printf("%s: there is no such file, so every key has its default\n", report->path);
+	for (const char *end; *files; files = *end ? end + 1 : end) {
+		end = files + strcspn(files, "\n");
+		printf("%.*s: no mistakes\n", (int)(end - files), files);
+	}
+}
+
 /* Checks the configuration against this machine, and says what is wrong. Returns the exit status. */
-static int check_config(const char *path, const struct gm_config_known *known)
+static int check_config(const char *path, const struct gm_config_known *known, bool says_files)
 {
 	struct gm_config_report report;
 	struct gm_config *config = NULL;
@@ -106,6 +120,8 @@ static int check_config(const char *path, const struct gm_config_known *known)
 		complain(said->warnings);
 	if (unchecked)
 		complain(unchecked);
+	if (r == 0 && says_files)
+		report_clean(&report);
 	free(unchecked);
 	gm_config_report_deinit(&report);
 	gm_config_free(config);
@@ -200,12 +216,12 @@ static int run(int argc, char **argv, struct gm_broker_options *options)
 			   !options->passed->unclear,
 	};
 	if (check)
-		return check_config(options->config_path, &known);
+		return check_config(options->config_path, &known, true);
 	struct gm_config *config = NULL;
 	char *error = NULL;
 	if (gm_config_load_for(options->config_path, &known, &config, &error) < 0) {
 		/* The same words as those of a check, which also looks at the devices. */
-		if (check_config(options->config_path, &known) == EXIT_SUCCESS)
+		if (check_config(options->config_path, &known, false) == EXIT_SUCCESS)
 			complain(error);
 		gm_service_failed(error);
 		free(error);

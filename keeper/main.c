@@ -220,6 +220,10 @@ int main(int argc, char **argv)
 	int r = gm_keeper_new(path, &keeper, why);
 	if (r < 0) {
 		int status = r == -EADDRINUSE ? EXIT_TAKEN : EXIT_FAILURE;
+		if (r == -ENOENT && !background && !getenv("NOTIFY_SOCKET"))
+			strncat(why,
+				"; nobody needs to start it: gpumemd starts its keeper, and makes the folder",
+				sizeof(why) - strlen(why) - 1);
 		fail(background, "cannot listen on ", path, why);
 		report(waits, (char)status);
 		return status;

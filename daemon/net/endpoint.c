@@ -87,8 +87,7 @@ static bool endpoint_refuse_system(const char *folder, char why[GM_ENDPOINT_WHY]
 	const struct group *group = getgrgid(getegid());
 	struct stat st;
 
-	if (strcmp(folder, GM_SYSTEM_FOLDER) || geteuid() >= GM_PATH_USER_UIDS || !user ||
-		!group)
+	if (strcmp(folder, GM_SYSTEM_FOLDER) || geteuid() >= GM_PATH_USER_UIDS || !user || !group)
 		return false;
 	bool missing = lstat(folder, &st) < 0;
 	if (!missing && st.st_uid != 0)

@@ -106,7 +106,8 @@ START_TEST(a_check_of_the_configuration_knows_what_host_memory_can_hold)
 		"gpumemd.conf:10: guarantee: with 2.0G for uid:7, guarantees on device 0 (host memory 0) go beyond "
 		"its capacity of 1.0G");
 	require_exit(GM_DAEMON_CONFIG "[device 0 limit uid:7]\nguarantee = 1G\n",
-		(const char *[]){"--check-config", "--backend", "host", NULL}, 0, NULL);
+		(const char *[]){"--check-config", "--backend", "host", NULL}, 0,
+		"gpumemd.conf: no mistakes");
 }
 END_TEST
 

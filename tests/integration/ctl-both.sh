@@ -185,6 +185,9 @@ refused() {
 	(unset XDG_RUNTIME_DIR && exec "$build/daemon/gpumemd" --backend host --config "$dir/gpumemd.conf") 2>"$dir/refused" </dev/null
 	[ $? = 1 ] && grep -qF "$2" "$dir/refused" && ok "$1" || not_ok "$1" "$(cat "$dir/refused")"
 }
+"$build/keeper/gpumem-keeper" --socket "$dir/none/keeper" 2>"$dir/refused"
+check "a keeper that is started by hand without its folder says that gpumemd starts it" all "[ $? = 1 ]" \
+	"grep -q 'none/keeper: .*; nobody needs to start it: gpumemd starts its keeper' '$dir/refused'"
 if has_users; then
 	chown nobody:nogroup /run/gpumemd
 	refused "in a folder of another user root does not listen, and says how to" \

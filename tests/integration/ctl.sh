@@ -95,9 +95,9 @@ check "config check warns of a size that this machine does not have" all "[ $sta
 	'says "machine.conf:5: size: 60.0T are more than the "' 'says "machine.conf: no mistakes"'
 run 0 config check "$dir/machine.conf" --json
 check "for programs too" all "[ $status = 0 ]" "is ok true" "is errors.# 0" "is warnings.# 1" "is warnings.0.kind config"
-"$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
+"$gpumemd" --check-config --config "$dir/machine.conf" >"$dir/stdout" 2>"$dir/stderr"
 status=$?
-check "and so does --check-config" all "[ $status = 0 ]" 'complains "machine.conf:5: size: 60.0T are more than the "'
+check "and so does --check-config" all "[ $status = 0 ]" 'says "machine.conf: no mistakes"' 'complains "machine.conf:5: size: 60.0T are more than the "'
 printf '[gpumemd]\nbackend = host\nhost_limit = 0\nmin_free = 50T\ntrust = nobody\n[limit uid:0]\nmax = 60T\n' >"$dir/machine.conf"
 run 1 config check "$dir/machine.conf"
 check "warnings about the devices stand beside mistakes" all "[ $status = 1 ]" 'complains "machine.conf:5: trust: "' \

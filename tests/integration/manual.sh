@@ -107,7 +107,7 @@ i=0
 while IFS= read -r -d '' text; do
 	i=$((i + 1))
 	printf '%s' "$text" | sed 's/GPU-8932f937-[-0-9a-f]*/GPU-f46b6500-6770-756d-656d-640000000000/' >"$dir/example.conf"
-	is "example $i of gpumemd.conf(5) is accepted" "" "$(check_example)"
+	is "example $i of gpumemd.conf(5) is accepted" "" "$(check_example | grep -v '^/.*: no mistakes$')"
 done < <(awk '/^```$/ { if (open && text ~ /^\[|\n\[/) printf "%s%c", text, 0; open = !open; text = ""; next } open { text = text $0 "\n" }' \
 	"$source/man/gpumemd.conf.5.scd")
 is "they were found" yes "$([ "$i" -ge 6 ] && echo yes)"
