@@ -103,9 +103,10 @@ void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb
 
 	fputs("\nOptions:\n", stdout);
 	verb_print_options();
-	fputs("\nExit status: 0 success, 1 failure, 2 wrong use, 3 daemon not reached,\n"
-	      "4 permission denied, 5 over a limit, 6 not enough memory, 7 the daemon ended\n"
-	      "(watch --no-reconnect). See gpumemctl(1).\n",
+	fputs("\nExit status: 0 success, 1 failure (also 'no' of place, pressure --at-least),\n"
+	      "2 wrong use, 3 daemon not reached, 4 permission denied, 5 over a limit,\n"
+	      "6 not enough memory, 7 the daemon ended (watch --no-reconnect). See\n"
+	      "gpumemctl(1).\n",
 		stdout);
 }
 
