@@ -31,7 +31,7 @@
 	X('r', "required", NULL, "refuse to start without gpumemd (default)") \
 	X('o', "optional", NULL, "without gpumemd, run on the plain driver") \
 	X('R', "report", NULL, "at the end, say on stderr what came from gpumemd") \
-	X('q', "quiet", NULL, "do not say on stderr why memory was refused") \
+	X('q', "quiet", NULL, "do not say on stderr why there is no memory") \
 	X('a', "see-all", NULL, "show it the size of the whole GPU, not its limit") \
 	X('h', "help", NULL, "show this help") \
 	X('V', "version", NULL, "show the version")
@@ -110,6 +110,8 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 	} else if (gm_parse_size(text, &options->limit) == 0 && options->limit > 0) {
 		if (gm_parse_bare(text, why))
 			return run_options_wrong("--limit: '%s' %s", text, why);
+		if (gm_size_too_small(options->limit, why))
+			return run_options_wrong("--limit: %s %s", text, why);
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(

@@ -127,6 +127,18 @@ const char *gm_parse_bare(const char *text, char why[GM_UNITS_WHY])
 	return why;
 }
 
+const char *gm_size_too_small(uint64_t bytes, char why[GM_UNITS_WHY])
+{
+	char least[GM_UNITS_TEXT];
+
+	if (bytes == 0 || bytes >= GM_CHUNK_MIN)
+		return NULL;
+	snprintf(why, GM_UNITS_WHY,
+		"would allow nothing: the smallest chunk that gpumemd hands out has %s",
+		gm_format_size(GM_CHUNK_MIN, least));
+	return why;
+}
+
 /* The nanoseconds of a unit, whose name has n letters. 0: there is no such unit. */
 static uint64_t units_of_time(const char *name, size_t n)
 {

@@ -368,6 +368,8 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 	is_wrong_usage("limit", ARGS("set", "run:4f", "max=1G"),
 		"\"run:4f\" is a run: its limit is set when it starts, with gpumem-run --limit");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=lots"), "'max=lots' is not a size");
+	is_wrong_usage("limit", ARGS("set", "uid:0", "max=1M"),
+		"'max=1M' would allow nothing: the smallest chunk that gpumemd hands out has 2.0M; use max=0");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max="), "'max=' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "max=-1G"), "'max=-1G' is not a size");
 	is_wrong_usage("limit", ARGS("set", "uid:0", "guarantee=none"), "is not a size");
