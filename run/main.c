@@ -58,6 +58,7 @@ __attribute__((format(printf, 2, 3))) static int main_fail(int status, const cha
 /* The GPUs that the program will see and gpumemd serves. */
 struct main_device {
 	bool asked;                    /* there is a daemon */
+	bool host_only;                /* and it serves host memory */
 	uint64_t total;                /* of the smallest one; 0: there is none, or nobody knows */
 	char uuids[MAIN_DEVICES_TEXT]; /* with commas between them */
 };
@@ -129,6 +130,7 @@ static int main_ask(const struct gm_run_options *options, struct main_device *re
 		return 0; /* the library says so when the program uses the GPU */
 
 	ret_device->asked = true;
+	ret_device->host_only = !main_has_gpu(session);
 	int result = main_look(session, options, ret_device);
 	gpumem_disconnect(session);
 	return result;
@@ -286,6 +288,7 @@ int main(int argc, char **argv)
 {
 	struct gm_run_options options;
 	struct main_device device = {0};
+	bool inside = getenv("GPUMEM_RUN") != NULL;
 	char path[PATH_MAX];
 	bool utf8;
 
@@ -313,6 +316,11 @@ int main(int argc, char **argv)
 		result = main_set_environment(&options, &device);
 	if (result)
 		return result;
+	/* Once for a run, whose later processes may start gpumem-run, too. */
+	if (device.host_only && !options.quiet && !inside)
+		(void)main_fail(0,
+			"gpumemd has no GPU, so %s gets no memory from it, unless it uses gpumemd's own library",
+			options.program[0]);
 	r = gm_program_execute(path, options.program);
 	return main_fail(r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE, "cannot run %s: %s",
 		path, strerror(-r));

@@ -26,6 +26,8 @@ START_TEST(wrong_use_is_explained)
 		{(const char *const[]){"--limit", "101%", "true", NULL}, 2, "'101%' is not a size"},
 		{(const char *const[]){"--limit", "20", "true", NULL}, 2, "did you mean 20G?"},
 		{(const char *const[]){"--limit", "8192", "true", NULL}, 2, "did you mean 8192M?"},
+		{(const char *const[]){"--limit", "1M", "true", NULL}, 2,
+			"1M would allow nothing: the smallest chunk that gpumemd hands out has 2.0M"},
 		{(const char *const[]){"--limit", "67108864", "true", NULL}, 0, ""},
 		{(const char *const[]){"--limit", "900T", "true", NULL}, 2,
 			"900T is more than the GPU has"},
@@ -276,9 +278,14 @@ START_TEST(host_memory_is_no_gpu)
 	command.arguments = ARGUMENTS("--limit", "40%", "true");
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strstr(text, "gpumemd has no GPU to give 40% of"));
-	command.arguments = ARGUMENTS("--limit", "900T", "sh", "-c", "echo $GPUMEM_RUN_LIMIT");
+	command.arguments =
+		ARGUMENTS("--quiet", "--limit", "900T", "sh", "-c", "echo $GPUMEM_RUN_LIMIT");
 	GM_REQUIRE_EQ(outcome(&command, text), 0);
 	ck_assert_str_eq(text, "989560464998400\n");
+	command.arguments = ARGUMENTS("echo", "here");
+	GM_REQUIRE_EQ(outcome(&command, text), 0);
+	GM_REQUIRE(strstr(text, "gpumem-run: gpumemd has no GPU, so echo gets no memory from it"));
+	GM_REQUIRE(strstr(text, "here\n"));
 	tear_down();
 }
 END_TEST
@@ -338,7 +345,7 @@ START_TEST(the_program_is_told_what_the_user_wants)
 	char program[512];
 	built(program, "run", "gpumem-run");
 	command.arguments = (const char *const[]){"--see-all", "sh", "-c",
-		"\"$0\" sh -c 'echo $GPUMEM_RUN_SEE_ALL.'; \"$0\" --limit 1M true", program, NULL};
+		"\"$0\" sh -c 'echo $GPUMEM_RUN_SEE_ALL.'; \"$0\" --limit 2M true", program, NULL};
 	GM_REQUIRE_EQ(outcome(&command, text), 2);
 	GM_REQUIRE(strncmp(text, ".\n", 2) == 0);
 	GM_REQUIRE(strstr(text, "this is part of another gpumem-run already"));

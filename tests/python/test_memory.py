@@ -450,7 +450,7 @@ print(sorted(client["name"] for client in clients if client["pid"] == os.getpid(
 
 def test_a_session_without_a_name_has_that_of_its_run():
     folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
-    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--name", "trainer", "--", sys.executable, "-c", NAMES], stdout=subprocess.PIPE,
+    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--quiet", "--name", "trainer", "--", sys.executable, "-c", NAMES], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, universal_newlines=True, env=dict(os.environ, LD_LIBRARY_PATH=folders))
     assert (done.returncode, done.stdout) == (0, "['own', 'trainer']\n")
 
@@ -471,7 +471,7 @@ except gpumem.LimitError as error:
 
 def test_the_limit_of_a_run_has_the_name_of_the_run():
     folders = os.path.dirname(os.environ["GPUMEM_LIBRARY"]) + ":" + os.environ.get("LD_LIBRARY_PATH", "")
-    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--limit", "32M", "--name", "trainer", "--", sys.executable, "-c", LIMITED],
+    done = subprocess.run([os.environ["GPUMEM_TEST_RUN"], "--quiet", "--limit", "32M", "--name", "trainer", "--", sys.executable, "-c", LIMITED],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
                           env=dict(os.environ, LD_LIBRARY_PATH=folders))
     assert done.stdout.startswith("['run:trainer']\n"), done.stdout
