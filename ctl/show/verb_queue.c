@@ -73,7 +73,8 @@ static const char *queue_waits_for(const Gm__Wire__Waiting *row, char text[QUEUE
 
 struct queue_answer {
 	struct gm_table *table;
-	uint64_t waited_ms; /* of the request that has waited for longest */
+	bool resumed;       /* a client that waits has resumed its session */
+	uint64_t waited_ms; /* of such clients, the request that has waited for longest */
 	uint64_t uptime_ms; /* of the daemon */
 };
 
@@ -96,7 +97,9 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
 		char owner[GM_USER_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
 
-		answer->waited_ms = gm_max(answer->waited_ms, row->waited_ms);
+		if (row->resumed)
+			answer->waited_ms = gm_max(answer->waited_ms, row->waited_ms);
+		answer->resumed = answer->resumed || row->resumed;
 		gm_table_row(table);
 		gm_table_count(table, row->device);
 		gm_verb_add_client(table, row->session, row->pid, row->uid, row->client);
@@ -130,7 +133,7 @@ static gpumem_status queue_ask(struct gm_ctl *ctl, struct queue_answer *answer)
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_ask(conn, &ask_queue, GM__WIRE__PACKET__BODY_QUEUE, queue_take,
 			answer, &ctl->trouble);
-	if (status == GPUMEM_OK && !gm_table_is_empty(answer->table))
+	if (status == GPUMEM_OK && answer->resumed)
 		status = gm_ctl_conn_ask(conn, &ask_status, GM__WIRE__PACKET__BODY_STATUS,
 			queue_take_status, answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
@@ -147,11 +150,10 @@ static gpumem_status queue_run(struct gm_ctl *ctl)
 		gm_table_free(answer.table);
 		return status;
 	}
-	bool any = !gm_table_is_empty(answer.table);
 	gm_writer_table_or(ctl->writer, "queue", answer.table, "No requests are waiting.");
 	gm_writer_notes(ctl->writer);
-	/* Then clients may have repeated requests that an earlier daemon had. */
-	if (any &&
+	/* Such a client has repeated a request that an earlier daemon had. */
+	if (answer.resumed &&
 		answer.uptime_ms - gm_min(answer.waited_ms, answer.uptime_ms) < QUEUE_REPEATED_MS)
 		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
 			"the daemon started %s ago; for requests that clients repeated then, WAITED, OVERTAKEN and the order of arrival count from then",

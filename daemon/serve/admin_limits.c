@@ -340,6 +340,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
+		row->resumed = client->resumed;
 	}
 	if (client && all)
 		row->client = (char *)client->name;
