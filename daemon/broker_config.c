@@ -227,8 +227,8 @@ static bool config_change(
 }
 
 /* Reads the configuration for the first n of the devices in use. */
-static int config_read(const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config,
-	struct gm_config_report *ret_report)
+static int config_read_for(const struct gm_broker *broker, uint32_t n,
+	struct gm_config **ret_config, struct gm_config_report *ret_report)
 {
 	struct gm_config_known known = {.backend = broker->options->backend};
 	gm_config_machine_describe(broker->ops, broker->serve.devices, n, &known);
@@ -247,7 +247,7 @@ int gm_broker_config_load(
 	const struct gm_broker *broker, uint32_t n, struct gm_config **ret_config, char **ret_error)
 {
 	struct gm_config_report report;
-	int r = config_read(broker, n, ret_config, &report);
+	int r = config_read_for(broker, n, ret_config, &report);
 	if (r < 0) {
 		*ret_error = report.errors;
 		report.errors = NULL;
@@ -408,7 +408,8 @@ static void *config_read_again(void *argument)
 
 	gm_config_account_stay_local();
 	reading->restart = GM_BROKER_RESTART_SAME;
-	reading->result = config_read(broker, broker->serve.n_devices, &reading->config, &report);
+	reading->result =
+		config_read_for(broker, broker->serve.n_devices, &reading->config, &report);
 	reading->error = report.errors;
 	report.errors = NULL;
 	config_judge_restart(broker, reading->config ? reading->config : report.rest, reading);

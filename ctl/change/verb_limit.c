@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
@@ -175,6 +176,50 @@ static void limit_note_container(struct gm_ctl *ctl, const char *owner)
 	gm_writer_note(ctl->writer, "container", GM_MARK_WARN,
 		"no client is in a container with this name now; those of Docker and Podman have their whole id, which 'docker inspect -f {{.Id}} %s' shows",
 		name);
+}
+
+/* The largest of the devices that the limit is about. */
+struct limit_largest {
+	const Gm__Wire__SetLimit *set;
+	uint64_t total;
+};
+
+static void limit_take_device(void *user, const Gm__Wire__Packet *packet)
+{
+	struct limit_largest *largest = user;
+
+	for (size_t i = 0; i < packet->status->n_devices; i++) {
+		const Gm__Wire__Device *device = packet->status->devices[i];
+		bool meant = largest->set->all_devices ? !device->pinned
+						       : device->number == largest->set->device;
+		if (meant)
+			largest->total = gm_max(largest->total, device->total);
+	}
+}
+
+/* Notes a max that nobody can reach, as a check of the configuration does. A daemon that does not answer the question is no
+ * failure: the limit is set. */
+static void limit_note_max(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const Gm__Wire__SetLimit *set)
+{
+	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
+	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
+	struct limit_largest largest = {.set = set};
+	struct gm_trouble trouble;
+	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[32] = "any device";
+
+	if (!(set->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) || set->max == UINT64_MAX)
+		return;
+	if (gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, limit_take_device,
+		    &largest, &trouble) != GPUMEM_OK)
+		return;
+	if (!largest.total || set->max <= largest.total)
+		return;
+	if (!set->all_devices)
+		snprintf(where, sizeof(where), "device %u", set->device);
+	gm_writer_note(ctl->writer, "max", GM_MARK_WARN,
+		"max: %s is more than %s has (%s), so it limits nothing; set a smaller max, or none",
+		gm_format_size(set->max, wanted), where, gm_format_size(largest.total, has));
 }
 
 /* Asks, and takes what is answered. conn: NULL: makes its own. answer needs limit_answer_deinit(), whatever this returns. */
@@ -468,12 +513,20 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.owner = owner;
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
+	struct gm_ctl_conn *conn = NULL;
+	status = gm_verb_connect(ctl, &conn);
+	if (status != GPUMEM_OK)
+		return status;
 	struct limit_answer answer;
-	status = limit_ask(ctl, NULL, &request, &answer);
+	status = limit_ask(ctl, conn, &request, &answer);
+	bool done = status == GPUMEM_OK;
 	bool handed = status == GPUMEM_E_DENIED && options->given & GM_OPTION_SAVE;
-	if (status == GPUMEM_OK || handed)
+	if (done || handed)
 		status = limit_save(ctl, owner, handed ? NULL : &answer);
 	limit_answer_deinit(&answer);
+	if (done)
+		limit_note_max(ctl, conn, &body);
+	gm_ctl_conn_free(conn);
 	return status;
 }
 

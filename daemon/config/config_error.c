@@ -7,10 +7,13 @@
 #include "daemon/config/config_error.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/text/units.h"
 
 int gm_config_errors_add(struct gm_config_errors *errors, const struct gm_config_source *source,
 	uint32_t line, const char *format, ...)
@@ -45,6 +48,15 @@ static int config_error_compare(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
+/* Writes the path of a file. Whoever made the file chose the name, which must not forge a line of the list. */
+static void config_error_write_path(FILE *stream, const char *path)
+{
+	char shown[PATH_MAX];
+
+	snprintf(shown, sizeof(shown), "%s", path);
+	fprintf(stream, "%s:", gm_text_mend(shown));
+}
+
 int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 {
 	char *text = NULL;
@@ -59,7 +71,7 @@ int gm_config_errors_text(struct gm_config_errors *errors, char **ret_text)
 		const struct gm_config_error *error = &errors->list[i];
 		fputs(i ? "\n" : "", stream);
 		if (error->source)
-			fprintf(stream, "%s:", error->source->path);
+			config_error_write_path(stream, error->source->path);
 		if (error->source && error->line)
 			fprintf(stream, "%u:", error->line);
 		fprintf(stream, "%s%s", error->source ? " " : "", error->text);

@@ -258,8 +258,25 @@ static int fit_warn_size(struct gm_config_reader *reader, uint32_t device)
 		device, device, known->devices[device].name);
 }
 
+/* Warns if a fraction of the device is less than a chunk. */
+static int fit_warn_fraction(struct gm_config_reader *reader, uint32_t device, uint64_t total)
+{
+	struct gm_config_effective fraction = gm_config_effective(
+		reader, GM_CONFIG_KEY_FRACTION, GM_CONFIG_SLOT_DEVICES + (int)device);
+	const struct gm_config_setting *at = fraction.setting;
+	char size[GM_UNITS_TEXT], chunk[GM_UNITS_TEXT], name[FIT_NAME];
+
+	if ((uint64_t)(fraction.value.fraction * (double)total) >= GM_CHUNK_MIN || !at ||
+		gm_config_effective_is_doubtful(reader, &fraction))
+		return 0;
+	return gm_config_errors_add(&reader->warnings, at->source, at->line,
+		"fraction: %s leaves nothing to give out on device %u%s, which has %s: the smallest piece of memory has %s; write a larger fraction",
+		fraction.text, device, fit_name(reader, device, name), gm_format_size(total, size),
+		gm_format_size(GM_CHUNK_MIN, chunk));
+}
+
 /* Warns if the device has nothing to give out. A size that the files set is a mistake by itself: see config_check.c. */
-static int fit_warn_min_free(struct gm_config_reader *reader, uint32_t device)
+static int fit_warn_nothing(struct gm_config_reader *reader, uint32_t device)
 {
 	const struct gm_config_known *known = reader->names.known;
 	struct gm_config_effective min_free = gm_config_effective(
@@ -267,9 +284,11 @@ static int fit_warn_min_free(struct gm_config_reader *reader, uint32_t device)
 	char size[GM_UNITS_TEXT], name[FIT_NAME];
 	uint64_t total = known->devices[device].total;
 
-	if (!total || total > min_free.value.number || min_free.value.number == 0 ||
-		gm_config_effective_is_doubtful(reader, &min_free))
+	if (!total)
 		return 0;
+	if (gm_minus(total, min_free.value.number) >= GM_CHUNK_MIN || min_free.value.number == 0 ||
+		gm_config_effective_is_doubtful(reader, &min_free))
+		return fit_warn_fraction(reader, device, total);
 	const struct gm_config_setting *at = min_free.setting;
 	return gm_config_errors_add(&reader->warnings, at ? at->source : NULL, at ? at->line : 0,
 		"min_free: %s%s leaves nothing to give out on device %u%s, which has %s; write a smaller min_free",
@@ -317,7 +336,7 @@ int gm_config_fit_warn(struct gm_config_reader *reader)
 	for (uint32_t i = 0; i < n && r >= 0; i++) {
 		r = fit_warn_size(reader, i);
 		if (r >= 0)
-			r = fit_warn_min_free(reader, i);
+			r = fit_warn_nothing(reader, i);
 	}
 	for (const struct gm_config_limit_section *l = reader->limits.list; l && r >= 0;
 		l = l->next)

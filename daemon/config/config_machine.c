@@ -17,6 +17,8 @@
 #include "common/cuda/cuda.h"
 #include "common/log.h"
 #include "common/system/platform.h"
+#include "common/system/subuid.h"
+#include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/backend/backend_cuda.h"
 #include "daemon/backend/backend_host.h"
@@ -255,6 +257,56 @@ static bool machine_passes_socket(const char *path)
 	       listens;
 }
 
+/* ---- users */
+
+/* Adds a warning. Returns 0 or -ENOMEM. */
+static int machine_warn_user(struct gm_config *config, const struct gm_config_limit *limit,
+	unsigned uid, unsigned payer_uid)
+{
+	const char *source = limit->max_source ? limit->max_source : limit->guarantee_source;
+	char user[GM_UID_NAME_TEXT], *more;
+
+	if (asprintf(&more,
+		    "%s%s%s%sthe limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
+		    config->warnings, *config->warnings ? "\n" : "", source ? source : "",
+		    source ? ": " : "", uid, gm_uid_name_say((uid_t)payer_uid, user),
+		    payer_uid) < 0)
+		return -ENOMEM;
+	free(config->warnings);
+	config->warnings = more;
+	return 0;
+}
+
+/* Warns about limits of uids that somebody else pays for, as the daemon does when it starts. It logs what is wrong with the
+ * files of users. */
+static int machine_check_users(struct gm_config *config)
+{
+	const char *root = gm_platform_root();
+	gm_log_sink sink = gm_log_get_sink();
+	struct gm_subuids subuids = {0};
+	char path[PATH_MAX];
+	unsigned uid;
+	int r = 0;
+
+	if (!config->n_limits)
+		return 0;
+	snprintf(path, sizeof(path), "%s/etc/passwd", root);
+	gm_uid_name_read(path);
+	gm_log_set_sink(gm_log_nowhere);
+	if (gm_subuids_read(root, &subuids) < 0)
+		subuids = (struct gm_subuids){0};
+	gm_log_set_sink(sink);
+	for (size_t i = 0; i < config->n_limits && r == 0; i++) {
+		if (sscanf(config->limits[i].owner, "uid:%u", &uid) != 1)
+			continue;
+		uid_t payer_uid = gm_subuids_payer(&subuids, uid);
+		if (payer_uid != uid)
+			r = machine_warn_user(config, &config->limits[i], uid, payer_uid);
+	}
+	gm_subuids_deinit(&subuids);
+	return r;
+}
+
 /* ---- the check */
 
 /* Whether limits of this configuration depend on the devices. */
@@ -360,6 +412,10 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 		int s = gm_config_access_check(ret_report, UNIT, here.user);
 		r = s ? s : r;
 	}
+	/* The configuration of an ordinary user's daemon counts uids by the same files. */
+	struct gm_config *said = config ? config : ret_report->rest;
+	if (said && machine_check_users(said) < 0 && r == 0)
+		r = -ENOMEM;
 	if (r == 0) {
 		*ret_config = config;
 	} else if (config) {

@@ -301,6 +301,28 @@ static int reader_is_drop_in(const struct dirent *entry)
 	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".conf");
 }
 
+/* A file of the folder that is meant to be a drop-in and is none. A README is not meant to be one. */
+static bool reader_is_passed_over(const struct dirent *entry)
+{
+	return !reader_is_drop_in(entry) && strcmp(entry->d_name, ".") != 0 &&
+	       strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, "README") != 0;
+}
+
+static int reader_is_entry(const struct dirent *entry)
+{
+	return reader_is_drop_in(entry) || reader_is_passed_over(entry);
+}
+
+static int reader_warn_passed_over(struct gm_config_reader *reader, const char *file, bool hidden)
+{
+	int r = reader_enter(reader, file);
+	if (r < 0)
+		return r;
+	r = gm_config_errors_add(&reader->warnings, reader->source, 0, "not read: its name %s",
+		hidden ? "begins with a dot" : "does not end in .conf");
+	return r < 0 ? r : 0;
+}
+
 /* By bytes, whatever the locale. */
 static int reader_by_name(const struct dirent **a, const struct dirent **b)
 {
@@ -315,7 +337,7 @@ static int reader_read_drop_ins(struct gm_config_reader *reader, const char *pat
 		return -ENOMEM;
 
 	struct dirent **list = NULL;
-	int n = scandir(folder, &list, reader_is_drop_in, reader_by_name), first = 0;
+	int n = scandir(folder, &list, reader_is_entry, reader_by_name), first = 0;
 	if (n < 0 && errno != ENOENT) {
 		first = -errno;
 		reader->unsure = true;
@@ -329,7 +351,9 @@ static int reader_read_drop_ins(struct gm_config_reader *reader, const char *pat
 		char *file = NULL;
 		int r = asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0 ? -ENOMEM : 0;
 		if (r == 0) {
-			r = reader_read_file(reader, file);
+			r = reader_is_passed_over(list[i]) ? reader_warn_passed_over(reader, file,
+								     list[i]->d_name[0] == '.')
+							   : reader_read_file(reader, file);
 			free(file);
 		}
 		first = first && r != -ENOMEM ? first : r;

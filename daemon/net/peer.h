@@ -13,7 +13,7 @@
 #include "daemon/net/identity.h"
 #include "daemon/net/lane.h"
 #include "daemon/net/quiet.h"
-#include "daemon/net/subuid.h"
+#include "common/system/subuid.h"
 
 /*
  * This folder promises connections from identified processes: packets in, packets out, and bounds

@@ -110,6 +110,27 @@ printf '[gpumemd]\nbackend = cuda\n[limit uid:0]\nguarantee = 1G\n' >"$dir/machi
 LD_LIBRARY_PATH='' run 1 config check "$dir/machine.conf" --json
 check "a backend without a device is a mistake: the daemon does not start with it" all "[ $status = 1 ]" "is ok false" \
 	"value errors.0.text | grep -q 'machine.conf:2: backend: cuda has no device here: no NVIDIA driver'" "is warnings.# 0"
+printf '[gpumemd]\nbackend = host\nhost_limit = 0\nmin_free = 0\nreserve = 0\nfraction = 0.0001\n[device 0]\nsize = 4G\n' >"$dir/machine.conf"
+mkdir "$dir/machine.conf.d" && touch "$dir/machine.conf.d/10-a.cnf" "$dir/machine.conf.d/.20-b.conf" "$dir/machine.conf.d/README"
+echo 'fractoin = 1' >"$dir/machine.conf.d/"$'30\r\n.conf'
+run 1 config check "$dir/machine.conf"
+tr -s '\n ' ' ' <"$dir/stdout" >"$dir/unfolded" && mv "$dir/unfolded" "$dir/stdout"
+check "config check warns of a fraction that leaves nothing" \
+	says "machine.conf:6: fraction: 0.0001 leaves nothing to give out on device 0 (host memory 0), which has 4.0G"
+check "and of files that are not read" all "says 'machine.conf.d/10-a.cnf: not read: its name does not end in .conf'" \
+	"says 'machine.conf.d/.20-b.conf: not read: its name begins with a dot'" "! says README" "! complains README"
+check "and shows no control characters of the name of a file" complains 'machine.conf.d/30??.conf:1: fractoin: '
+"$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
+check "nor does --check-config" all "complains 'machine.conf.d/30??.conf:1: fractoin: '" "complains '10-a.cnf: not read: '"
+"$gpumemd" --config "$dir/machine.conf" 2>"$dir/stderr"
+check "nor the daemon" complains 'machine.conf.d/30??.conf:1: fractoin: '
+rm -r "$dir/machine.conf.d"
+mkdir -p "$dir/subuids/etc" && echo 'ann:x:1000:1000::/:/bin/sh' >"$dir/subuids/etc/passwd" && echo 'ann:100000:65536' >"$dir/subuids/etc/subuid"
+printf '[gpumemd]\nbackend = host\n[limit uid:100007]\nmax = 1G\n' >"$dir/machine.conf"
+GPUMEM_TEST_ROOT=$dir/subuids run 0 config check "$dir/machine.conf"
+tr -s '\n ' ' ' <"$dir/stdout" >"$dir/unfolded" && mv "$dir/unfolded" "$dir/stdout"
+check "config check warns of a limit of a subordinate uid" \
+	says "machine.conf:4: the limit of uid:100007 has no effect: it is a subordinate uid of user ann, whose limits hold for it; limit uid:1000"
 printf '[gpumemd]\n' >"$dir/strict.conf"
 run 0 config check "$dir/strict.conf"
 check "all files without mistakes are named" \

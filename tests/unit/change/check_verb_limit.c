@@ -127,6 +127,24 @@ static void script_limit(struct gm_fake *f, void *user)
 		refuse(f, id, limits.status, "because");
 	else
 		send_limits(f, id);
+	/* What a max is held against. */
+	if (limits.status == GPUMEM_OK && limits.body == GM__WIRE__PACKET__BODY_SET_LIMIT &&
+		limits.set.set & 1 && limits.set.max != UINT64_MAX) {
+		Gm__Wire__StatusReply status = GM__WIRE__STATUS_REPLY__INIT;
+		Gm__Wire__Device device = GM__WIRE__DEVICE__INIT, *list[] = {&device};
+
+		request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_STATUS);
+		if (!request)
+			return;
+		id = request->id;
+		begin();
+		packet.body_case = GM__WIRE__PACKET__BODY_STATUS;
+		packet.status = &status;
+		status.devices = list;
+		status.n_devices = 1;
+		device.total = 4 * G;
+		send_answer(f, &packet, id, false);
+	}
 }
 
 static void expect_limit(Gm__Wire__Packet__BodyCase body)
@@ -389,6 +407,24 @@ START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 }
 END_TEST
 
+START_TEST(a_max_that_no_device_has_limits_nothing_and_says_so)
+{
+	struct gm_options options = ARGS("set", "uid:0", "max=500G");
+
+	expect_limit(GM__WIRE__PACKET__BODY_SET_LIMIT);
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 1);
+	equals(json, "warnings", 0, "kind", "max");
+	equals(json, "warnings", 0, "text",
+		"max: 500.0G is more than any device has (4.0G), so it limits nothing; set a smaller max, or none");
+	json_decref(json);
+	options = ARGS("set", "uid:0", "max=4G");
+	json = parse(run("limit", script_limit, true, &options));
+	ck_assert_uint_eq(json_array_size(json_object_get(json, "warnings")), 0);
+	json_decref(json);
+}
+END_TEST
+
 START_TEST(a_limit_of_a_container_that_nobody_is_in_says_so)
 {
 	static const struct {
@@ -427,6 +463,7 @@ int main(void)
 	tcase_add_loop_test(tcase, limits_that_are_hidden_are_counted, 0, 2);
 	tcase_add_test(tcase, limits_of_one_device_can_be_shown);
 	tcase_add_test(tcase, a_limit_is_set_as_it_was_said);
+	tcase_add_test(tcase, a_max_that_no_device_has_limits_nothing_and_says_so);
 	tcase_add_loop_test(tcase, a_limit_of_a_container_that_nobody_is_in_says_so, 0, 6);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
 	tcase_add_test(tcase, a_reset_says_what_it_undid);

@@ -226,6 +226,11 @@ START_TEST(drop_ins_are_read_in_the_order_of_their_names_and_win_key_by_key)
 	expect("", "reserve", "2M", "/a.conf:2");
 	expect("device 0", "size", "4G", "/20-b.conf:4");
 	expect("device 0", "reserve", "2M", "/a.conf:2");
+	ck_assert_ptr_nonnull(strstr(
+		config->warnings, "/30-c.conf.old: not read: its name does not end in .conf"));
+	ck_assert_ptr_nonnull(
+		strstr(config->warnings, "/.40-d.conf: not read: its name begins with a dot"));
+	ck_assert_ptr_null(strstr(config->warnings, "README"));
 }
 END_TEST
 

@@ -6,7 +6,7 @@
  * without a system call, and that no line of the file makes it fail. It must never wait for
  * anything but the disk, and must never be asked who somebody is: only who pays.
  */
-#include "daemon/net/subuid.h"
+#include "common/system/subuid.h"
 
 #include <errno.h>
 #include <fcntl.h>

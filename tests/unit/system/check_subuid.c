@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/log.h"
-#include "daemon/net/subuid.h"
+#include "common/system/subuid.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_DAEMON_SUBUID_H
-#define GM_DAEMON_SUBUID_H
+#ifndef GM_SYSTEM_SUBUID_H
+#define GM_SYSTEM_SUBUID_H
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -13,7 +13,7 @@
  * Nothing else is read here: no directory service, which may take a minute to answer.
  */
 
-/* The daemon reads this many lines at most, and skips longer lines. */
+/* At most this many lines are read, and longer lines are skipped. */
 #define GM_SUBUID_LINES      65536
 #define GM_SUBUID_LINE_BYTES 256
 
