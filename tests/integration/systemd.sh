@@ -332,7 +332,7 @@ while_the_keeper_is_away_everything_says_not_to_stop() {
 	found_by_doctor keeper fail "away .*$words" "systemctl start gpumemd-keeper" || status=1
 	from=$(next_line log)
 	systemctl start gpumemd-keeper.service && await log "$from" 'the keeper is back' >/dev/null || status=1
-	found_by_doctor keeper ok 'holds [0-9]+ descriptors' '' || status=1
+	found_by_doctor keeper ok 'holds [0-9]+ descriptors?' '' || status=1
 	remove_units
 	return "$status"
 }
