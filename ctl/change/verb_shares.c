@@ -171,10 +171,13 @@ static gpumem_status shares_explain(
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 
+	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
+	if (status != GPUMEM_OK)
+		return status;
 	if (name->foreign)
 		return gm_verb_no_such_name(ctl, name, "buffer", NULL);
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES,
-		shares_take_search, &search, &ctl->trouble);
+	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take_search,
+		&search, &ctl->trouble);
 	return gm_verb_no_such_name(
 		ctl, name, "buffer", status == GPUMEM_OK && search.found ? &search.owner : NULL);
 }

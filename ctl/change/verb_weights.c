@@ -276,6 +276,7 @@ static gpumem_status weights_explain(
 			if (slash && !strcmp(slash + 1, name->name))
 				other = &entries[i].owner;
 		}
+	(void)gm_verb_refuse_cut_name(ctl, name->name);
 	if (other)
 		(void)gm_verb_no_such_name(ctl, name, "weights", other);
 	gpumem_weights_list_free(entries);

@@ -24,6 +24,8 @@
 
 /* Bytes of a sentence of the client library, with its end. */
 #define REPORT_WHY 512
+/* What follows is about host memory. */
+#define REPORT_HOST "; nor from host memory (--spill)"
 /* Bytes of the cause that the last line names, at most. */
 #define REPORT_CAUSE 160
 
@@ -150,7 +152,7 @@ void gm_report_why_host(const char *why)
 
 	if (*report_kept)
 		snprintf(report_kept + n, sizeof report_kept - n,
-			"; nor from host memory (--spill), where limits hold, too: %s", why);
+			REPORT_HOST ", where limits hold, too: %s", why);
 }
 
 void gm_report_refused(void)
@@ -203,7 +205,11 @@ void gm_report_after_fork(void)
 static void report_cut(char why[REPORT_WHY])
 {
 	static const char cut[] = "...";
-	char *end = NULL;
+	char *end = strstr(why, REPORT_HOST);
+
+	if (end)
+		*end = '\0';
+	end = NULL;
 
 	for (char *at = why; (at = strstr(at, "; ")); at++)
 		end = at;

@@ -65,7 +65,7 @@ START_TEST(a_socket_that_is_missing)
 		ck_assert_ptr_nonnull(strstr(reach.remedy,
 			"run 'systemctl start gpumemd', or 'systemctl restart gpumemd.socket'"));
 	else
-		ck_assert_str_eq(reach.remedy, "run 'gpumemd'");
+		ck_assert_ptr_nonnull(strstr(reach.remedy, "run 'gpumemd'"));
 }
 END_TEST
 
