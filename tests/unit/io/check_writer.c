@@ -141,8 +141,7 @@ START_TEST(a_name_is_cut_after_others_until_it_is_as_short_as_they_are)
 	};
 	static const char *const expected[] = {
 		"USER     NAME\nsomebod… a name that goes on\n",
-		"USER     NAME\nsomebod… a nam…at goes on\n"
-		"! cut, too narrow:\n  NAME; see --json\n",
+		"USER     NAME\nsomebod… a nam…at goes on\n! cut, too narrow:\n  NAME; see --json\n",
 		"USER     NAME\nsomebod… a …es on\n! cut, too narrow: NAME; see --json\n",
 		"USER NAME\nsom… a …es on\n! cut, too narrow: NAME; see --json\n",
 		"USER NAME\nsom… a …s on\n! cut, too narrow: NAME; see --json\n",
