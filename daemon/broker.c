@@ -536,7 +536,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		broker_turn(broker);
 	}
 
-	/* What follows can end the process, and can log further errors. */
+	/* Stopping can end the process, and can log further errors. */
 	if (r < 0)
 		gm_service_failed(NULL);
 	broker_finish(broker, r);

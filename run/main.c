@@ -316,7 +316,7 @@ int main(int argc, char **argv)
 		result = main_set_environment(&options, &device);
 	if (result)
 		return result;
-	/* Once for a run, whose later processes may start gpumem-run, too. */
+	/* Once for a run, whose later processes may start gpumem-run again. */
 	if (device.host_only && !options.quiet && !inside)
 		(void)main_fail(0,
 			"gpumemd has no GPU, so %s gets no memory from it, unless it uses gpumemd's own library",

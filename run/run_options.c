@@ -110,7 +110,7 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 	} else if (gm_parse_size(text, &options->limit) == 0 && options->limit > 0) {
 		if (gm_parse_bare(text, why))
 			return run_options_wrong("--limit: '%s' %s", text, why);
-		if (gm_size_too_small(options->limit, why))
+		if (gm_parse_too_small(options->limit, why))
 			return run_options_wrong("--limit: %s %s", text, why);
 		return GM_RUN_GO;
 	}

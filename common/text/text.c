@@ -117,26 +117,20 @@ size_t gm_text_width(const char *clean)
 	return width;
 }
 
-char *gm_text_fit(const char *clean, size_t columns, bool ascii)
+/* Returns where the beginning of a cleaned text ends that takes at most this many columns. *ret_width: how many it takes. */
+static const char *text_head(const char *clean, size_t columns, size_t *ret_width)
 {
 	size_t n, width = 0;
-	const char *t = clean;
-	char *fit;
 	wchar_t c;
 
-	if (gm_text_width(clean) <= columns)
-		return strdup(clean);
-
-	/* One column is for the ellipsis. A mark of width 0 stays with the character before it. */
-	for (; (n = text_next(t, &c)); t += n) {
-		if (width + text_char_width(c) > columns - 1)
+	/* A mark of width 0 stays with the character before it. */
+	for (; (n = text_next(clean, &c)); clean += n) {
+		if (width + text_char_width(c) > columns)
 			break;
 		width += text_char_width(c);
 	}
-
-	if (asprintf(&fit, "%.*s%s", (int)(t - clean), clean, ascii ? "~" : "…") < 0)
-		return NULL;
-	return fit;
+	*ret_width = width;
+	return clean;
 }
 
 /* Returns where the end of a cleaned text begins that takes at most this many columns. */
@@ -154,27 +148,29 @@ static const char *text_tail(const char *clean, size_t columns)
 	return clean;
 }
 
-char *gm_text_fit_name(const char *clean, size_t columns, bool ascii)
+/* Cuts a cleaned text to so many columns, one of which is for the ellipsis: a part of it may be its beginning. */
+static char *text_fit(const char *clean, size_t columns, size_t beginning, bool ascii)
 {
-	size_t n, width = 0;
-	const char *t = clean;
+	size_t width;
 	char *fit;
-	wchar_t c;
 
 	if (gm_text_width(clean) <= columns)
 		return strdup(clean);
-
-	/* One column is for the ellipsis. A mark of width 0 stays with the character before it. */
-	for (; (n = text_next(t, &c)); t += n) {
-		if (width + text_char_width(c) > (columns - 1) / 3)
-			break;
-		width += text_char_width(c);
-	}
-
-	if (asprintf(&fit, "%.*s%s%s", (int)(t - clean), clean, ascii ? "~" : "…",
-		    text_tail(t, columns - 1 - width)) < 0)
+	const char *end = text_head(clean, beginning, &width);
+	if (asprintf(&fit, "%.*s%s%s", (int)(end - clean), clean, ascii ? "~" : "…",
+		    beginning < columns - 1 ? text_tail(end, columns - 1 - width) : "") < 0)
 		return NULL;
 	return fit;
+}
+
+char *gm_text_fit(const char *clean, size_t columns, bool ascii)
+{
+	return text_fit(clean, columns, columns - 1, ascii);
+}
+
+char *gm_text_fit_name(const char *clean, size_t columns, bool ascii)
+{
+	return text_fit(clean, columns, (columns - 1) / 3, ascii);
 }
 
 char *gm_text_fit_path(const char *clean, size_t columns, bool ascii)

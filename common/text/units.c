@@ -127,7 +127,7 @@ const char *gm_parse_bare(const char *text, char why[GM_UNITS_WHY])
 	return why;
 }
 
-const char *gm_size_too_small(uint64_t bytes, char why[GM_UNITS_WHY])
+const char *gm_parse_too_small(uint64_t bytes, char why[GM_UNITS_WHY])
 {
 	char least[GM_UNITS_TEXT];
 

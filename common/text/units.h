@@ -25,7 +25,7 @@ int gm_parse_size(const char *text, uint64_t *ret_bytes);
 const char *gm_parse_bare(const char *text, char why[GM_UNITS_WHY]);
 /* For a limit: a size above 0 and below GM_CHUNK_MIN, which allows nothing. Returns the second half of a sentence that begins
  * with the size, or NULL if the size is another one. */
-const char *gm_size_too_small(uint64_t bytes, char why[GM_UNITS_WHY]);
+const char *gm_parse_too_small(uint64_t bytes, char why[GM_UNITS_WHY]);
 /* 250us, 100ms, 10s, 5min (or 5m), 2h, 1d. A number without a unit is in seconds. Several parts are
  * added, the largest unit first: 1m30s, "1min 30s". */
 int gm_parse_duration(const char *text, uint64_t *ret_ns);

@@ -335,7 +335,7 @@ static gpumem_status limit_parse_value(
 		else if (gm_parse_size(value + 1, &n) < 0)
 			return gm_verb_wrong_use(
 				ctl, "'%s' is not a size; use max=48G or max=none", text);
-		else if (gm_size_too_small(n, why))
+		else if (gm_parse_too_small(n, why))
 			return gm_verb_wrong_use(
 				ctl, "'%s' %s; use max=0 if that is what you want", text, why);
 		else

@@ -53,7 +53,7 @@ enum gm_column_flags {
 	GM_COLUMN_PATH = 128,   /* texts that end with a path, which is cut at its front */
 	GM_COLUMN_LAST = 256,   /* left out after the other columns that can be spared */
 	/* A user or another owner: as a name, but other columns are left out before it is cut. With GM_COLUMN_NAME: the name
-	 * of the row, for which other columns are left out, too. */
+	 * of the row, for which other columns are left out. */
 	GM_COLUMN_OWNER = 512,
 };
 

@@ -663,20 +663,6 @@ uint64_t gm_queue_due(const struct gm_device *device)
 
 /* ---- the list */
 
-/* Returns the owner of the limit, or of the largest guarantee, that keeps the request waiting, or NULL. */
-static const struct gm_owner *queue_owner(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request)
-{
-	const struct gm_waiting *w = &request->waiting;
-
-	if (w->block == GM_BLOCK_QUOTA)
-		return gm_quota_owner(w->tally->quota);
-	if (w->block == GM_BLOCK_GUARANTEE)
-		return gm_quotas_most_kept(
-			quotas, device->number, &request->session->payer.accounts[device->number]);
-	return NULL;
-}
-
 bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quotas,
 	struct gm_queue_place *place, bool (*visit)(void *ctx, const struct gm_queue_info *info),
 	void *ctx)
@@ -697,7 +683,7 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 			.overtaken = w->overtaken,
 			.parked = w->parked,
 			.block = w->block,
-			.owner = queue_owner(device, quotas, r),
+			.owner = gm_request_blocker(device, quotas, r),
 			.rests_ns = gm_peace_left_ns(device, w),
 		};
 

@@ -638,6 +638,9 @@ void gm_request_unlink(struct gm_request *request);
 /* The backend could not make a chunk, for another reason than lack of memory. */
 gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
 	int result, char detail[GM_DETAIL_BYTES]);
+/* Returns the owner of the limit, or of the largest guarantee, that keeps the request waiting, or NULL. */
+const struct gm_owner *gm_request_blocker(const struct gm_device *device,
+	const struct gm_quotas *quotas, const struct gm_request *request);
 /* The session's user may not have n more descriptors of the daemon. */
 gpumem_status gm_request_say_fds(
 	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES]);

@@ -265,7 +265,7 @@ void gm_admin_set_limit(
 		return;
 	}
 
-	/* What the change causes is told after the change. */
+	/* Watchers hear of the change before its effects. */
 	gm_core_hold(serve->core);
 	gpumem_status status = gm_core_set_quota(serve->core, &owner,
 		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);

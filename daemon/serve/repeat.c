@@ -24,7 +24,7 @@ bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_l
 	return true;
 }
 
-bool gm_repeats_allow(struct gm_repeats *repeats, const uint64_t key[GM_REPEAT_PARTS],
+bool gm_repeat_list_allows(struct gm_repeat_list *repeats, const uint64_t key[GM_REPEAT_PARTS],
 	uint64_t now_ns, uint64_t *ret_left_out)
 {
 	size_t size = sizeof(repeats->list[0].key), at = 0;

@@ -29,7 +29,7 @@ bool gm_repeat_allows(struct gm_repeat *repeat, uint64_t now_ns, uint64_t *ret_l
 #define GM_REPEAT_KEY_FIRST_NS UINT64_C(10000000000)
 #define GM_REPEAT_KEYS         32
 #define GM_REPEAT_PARTS        5
-struct gm_repeats {
+struct gm_repeat_list {
 	struct {
 		uint64_t key[GM_REPEAT_PARTS];
 		struct gm_repeat repeat;
@@ -37,7 +37,7 @@ struct gm_repeats {
 };
 
 /* Whether the next line with this key may be written, as gm_repeat_allows(). */
-bool gm_repeats_allow(struct gm_repeats *repeats, const uint64_t key[GM_REPEAT_PARTS],
+bool gm_repeat_list_allows(struct gm_repeat_list *repeats, const uint64_t key[GM_REPEAT_PARTS],
 	uint64_t now_ns, uint64_t *ret_left_out);
 
 #endif

@@ -45,7 +45,7 @@ struct gm_watch {
 	/* How many events about no user watchers heard of. */
 	struct gm_quiet_news told[GM_LIMIT_DEVICES][GM_TRIGGERS];
 	/* When watchers last heard of a reclaim. */
-	struct gm_repeats reclaims;
+	struct gm_repeat_list reclaims;
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -239,7 +239,7 @@ static bool watch_is_new(
 		event->need,
 	};
 
-	return gm_repeats_allow(&watch->reclaims, key, gm_clock_ns(), ret_left_out);
+	return gm_repeat_list_allows(&watch->reclaims, key, gm_clock_ns(), ret_left_out);
 }
 
 /* Whether watchers hear of the event. Tells them when they do not any more. *ret_left_out: how many like it

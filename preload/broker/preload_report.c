@@ -24,7 +24,7 @@
 
 /* Bytes of a sentence of the client library, with its end. */
 #define REPORT_WHY 512
-/* What follows is about host memory. */
+/* Begins the part of a sentence about host memory. */
 #define REPORT_HOST "; nor from host memory (--spill)"
 /* Bytes of the cause that the last line names, at most. */
 #define REPORT_CAUSE 160

@@ -51,18 +51,20 @@ END_TEST
 
 START_TEST(each_key_has_its_own_time_and_the_oldest_is_dropped)
 {
-	struct gm_repeats repeats = {0};
+	struct gm_repeat_list repeats = {0};
 	uint64_t left, now = 1;
 
 	for (uint64_t i = 0; i < GM_REPEAT_KEYS; i++)
-		ck_assert(gm_repeats_allow(
+		ck_assert(gm_repeat_list_allows(
 			&repeats, (uint64_t[GM_REPEAT_PARTS]){0, i}, now + i, &left));
-	ck_assert(!gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 1}, now + 50, &left));
+	ck_assert(!gm_repeat_list_allows(
+		&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 1}, now + 50, &left));
 	/* One more takes the place of the first. */
-	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){1}, now + 60, &left));
-	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 0}, now + 61, &left));
+	ck_assert(gm_repeat_list_allows(&repeats, (uint64_t[GM_REPEAT_PARTS]){1}, now + 60, &left));
+	ck_assert(gm_repeat_list_allows(
+		&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 0}, now + 61, &left));
 	now += 2 * GM_REPEAT_KEY_FIRST_NS;
-	ck_assert(gm_repeats_allow(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 2}, now, &left));
+	ck_assert(gm_repeat_list_allows(&repeats, (uint64_t[GM_REPEAT_PARTS]){0, 2}, now, &left));
 	ck_assert_uint_eq(left, 0);
 }
 END_TEST
