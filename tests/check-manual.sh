@@ -123,8 +123,10 @@ if command -v groff >/dev/null; then
 	pages=$(realpath "$top_builddir")/man
 	# The pages name folders. A folder that does not fit a line is not the page's fault, and a line with one may be too long.
 	prefix=$(sed -n 's,^prefix = ,,p' "$top_builddir/Makefile")
+	# A screen has no pages, which a table must fit.
+	echo '.pl 20000' >"$work/screen"
 	complaint=$(cd "$work" && for page in "$pages"/*.[1-8]; do
-		LC_ALL=C groff -man -t -Tascii -ww -rLL=78n "$page" 2>&1 >"$work/text" | while IFS= read -r warning; do
+		LC_ALL=C groff -man -t -Tascii -ww -rLL=78n screen "$page" 2>&1 >"$work/text" | while IFS= read -r warning; do
 			read -r file line < <(sed -n 's/^troff: \(.*\):\([0-9]*\): warning.*break line$/\1 \2/p' <<<"$warning")
 			[ -n "$line" ] && sed -n "${line}s/\\\\&//gp" "$file" | grep -qF "$prefix/" || echo "$warning"
 		done
