@@ -567,12 +567,14 @@ const struct gm_owner *gm_quota_owner(const struct gm_quota *quota)
 	return quota->model ? &quota->model->owner : &quota->owner;
 }
 
-const struct gm_owner *gm_quotas_most_kept(
-	const struct gm_quotas *quotas, uint32_t device, const struct gm_account *account)
+const struct gm_owner *gm_quotas_most_kept(const struct gm_quotas *quotas, uint32_t device,
+	const struct gm_account *account, struct gm_quota_most *last)
 {
 	const struct gm_owner *most = NULL;
 	uint64_t kept = 0;
 
+	if (last->known && last->guaranteed == account->guaranteed)
+		return last->owner;
 	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		const struct gm_tally *tally = &q->devices[device].tally;
 
@@ -581,6 +583,7 @@ const struct gm_owner *gm_quotas_most_kept(
 		kept = gm_tally_unmet(tally);
 		most = gm_quota_owner(q);
 	}
+	*last = (struct gm_quota_most){true, account->guaranteed, most};
 	return most;
 }
 

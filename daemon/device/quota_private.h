@@ -76,9 +76,15 @@ bool gm_quotas_each(const struct gm_quotas *quotas, struct gm_quota_place *place
 	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx);
 
 const struct gm_owner *gm_quota_owner(const struct gm_quota *quota);
+/* The answer for the account asked about last: it holds for all accounts of the same owner. */
+struct gm_quota_most {
+	bool known;
+	const struct gm_tally *guaranteed;
+	const struct gm_owner *owner;
+};
 /* Returns the owner for whom most of the device is kept free from the account, or NULL. */
-const struct gm_owner *gm_quotas_most_kept(
-	const struct gm_quotas *quotas, uint32_t device, const struct gm_account *account);
+const struct gm_owner *gm_quotas_most_kept(const struct gm_quotas *quotas, uint32_t device,
+	const struct gm_account *account, struct gm_quota_most *last);
 /* Names the owner in a sentence; a run by the name of its first client. Returns text. */
 const char *gm_quota_say(const struct gm_quota *quota, char text[GM_OWNER_TEXT]);
 

@@ -668,6 +668,8 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 	void *ctx)
 {
 	uint64_t now = gm_device_now(device);
+	/* Looking at all limits for each request would take too long. */
+	struct gm_quota_most last = {0};
 	const struct gm_request *r;
 	gm_line_seek(device, place);
 	while ((r = gm_line_next_listed(device))) {
@@ -683,7 +685,7 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 			.overtaken = w->overtaken,
 			.parked = w->parked,
 			.block = w->block,
-			.owner = gm_request_blocker(device, quotas, r),
+			.owner = gm_request_blocker(device, quotas, r, &last),
 			.rests_ns = gm_peace_left_ns(device, w),
 		};
 

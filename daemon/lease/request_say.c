@@ -83,14 +83,15 @@ __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 }
 
 const struct gm_owner *gm_request_blocker(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request)
+	const struct gm_quotas *quotas, const struct gm_request *request,
+	struct gm_quota_most *last)
 {
 	const struct gm_waiting *w = &request->waiting;
 
 	if (w->block == GM_BLOCK_QUOTA)
 		return gm_quota_owner(w->tally->quota);
 	if (w->block == GM_BLOCK_GUARANTEE)
-		return gm_quotas_most_kept(
-			quotas, device->number, &request->session->payer.accounts[device->number]);
+		return gm_quotas_most_kept(quotas, device->number,
+			&request->session->payer.accounts[device->number], last);
 	return NULL;
 }

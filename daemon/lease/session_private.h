@@ -640,7 +640,8 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 	int result, char detail[GM_DETAIL_BYTES]);
 /* Returns the owner of the limit, or of the largest guarantee, that keeps the request waiting, or NULL. */
 const struct gm_owner *gm_request_blocker(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request);
+	const struct gm_quotas *quotas, const struct gm_request *request,
+	struct gm_quota_most *last);
 /* The session's user may not have n more descriptors of the daemon. */
 gpumem_status gm_request_say_fds(
 	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES]);
