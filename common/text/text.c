@@ -148,7 +148,7 @@ static const char *text_tail(const char *clean, size_t columns)
 	return clean;
 }
 
-/* Cuts a cleaned text to so many columns, one of which is for the ellipsis: a part of it may be its beginning. */
+/* Cuts a cleaned text to this number of columns, one of them for the ellipsis. beginning: columns for the part before it. */
 static char *text_fit(const char *clean, size_t columns, size_t beginning, bool ascii)
 {
 	size_t width;

@@ -115,7 +115,7 @@ static bool all_went(const char *text)
 	return true;
 }
 
-/* Returns whether a call failed that makes memory: only that is told. */
+/* Returns whether a call that makes memory failed: gpumem-run reports no others. */
 static bool memory_was_refused(const char *text)
 {
 	static const char *const calls[] = {"\ncuMemAlloc", "\ncuMemCreate", "\ncuArrayCreate"};

@@ -9,8 +9,8 @@
  * Calls that fail when told, in a whole process: libfault.so, by LD_PRELOAD, stands in for functions
  * of the C library, of the program and of all its libraries. The fake CUDA driver asks it as well.
  * The page that says which call fails is in a file that the test maps, too. GM_FAULT_FILE names it.
- * What the C library calls in itself does not pass here, but for allocations. What the fake driver calls
- * never fails: it stands for a kernel.
+ * Internal calls of the C library are not intercepted, except allocations. Calls of the fake driver
+ * never fail: it stands for a kernel.
  */
 #define GM_FAULT_FILE "GPUMEM_TEST_FAULT_FILE"
 

@@ -127,7 +127,7 @@ static void report(struct sim *sim, uint32_t d, const struct sim_job *job)
 	}
 }
 
-/* Whether core hears of a job that is done. Of a new chunk it hears when the keeper has that, too. */
+/* Whether core hears of a finished job: of a creation, when the keeper has the chunk. */
 static bool may_report(struct sim *sim, const struct sim_job *job)
 {
 	return job->kind != JOB_CREATE || job->result != 0 || !sim->keeper_refills ||

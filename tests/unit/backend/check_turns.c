@@ -21,7 +21,7 @@ static void add(size_t i, uid_t uid, uint64_t session, bool destroy)
 	gm_turns_add(&turns, &chunks[i]);
 }
 
-/* Does the next job, which takes so long. */
+/* Does the next job, which takes ns. */
 static struct gm_chunk *take_for(uint64_t ns)
 {
 	struct gm_chunk *chunk = gm_turns_next(&turns);
@@ -138,7 +138,7 @@ START_TEST(nobody_saves_up_time)
 	for (size_t i = 11; i <= 16; i++)
 		add(i, 1001, 2, false);
 	EXPECT(11, 12, 13);
-	/* User 1000 wanted nothing meanwhile. */
+	/* User 1000 was idle in between. */
 	for (size_t i = 2; i <= 4; i++)
 		add(i, 1000, 1, false);
 	EXPECT(2, 14, 3, 15, 4, 16);
@@ -155,7 +155,7 @@ START_TEST(a_job_that_is_not_through_keeps_its_place)
 	expect_part(1);
 	EXPECT(11);
 	expect_part(1);
-	/* The creation waits for it, hence it is the next one on that user's turn, too. */
+	/* The creation waits for the destruction, which is also the next job on that user's turn. */
 	expect_part(1);
 	EXPECT(1, 2, 12);
 	chunks[12].after_doomed = false;
