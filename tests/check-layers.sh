@@ -64,7 +64,6 @@ rules='
 ^<systemd/           ^(daemon/service|keeper/keeper_service|common/wire/keeper_store)  only daemon/service, keeper/keeper_service and common/wire/keeper_store use libsystemd
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
-^<(ini_config|libini|collection|ref_array) ^daemon/config/  only daemon/config uses libini_config
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
 ^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets

@@ -6,21 +6,17 @@
 
 #include "daemon/config/config_error.h"
 
-/* The longest file that is read: longer than anybody writes, and short enough for libini_config,
- * which is slow with long files. */
+/* The longest file that is read: longer than anybody writes. */
 #define GM_CONFIG_FILE_BYTES (64 * 1024)
 
 /*
- * What gm_config_file_read() calls: section() and key() for each header and each key's name, in the
- * order of lines, and then value() for each value. Case does not count in the names of sections and
- * keys. Each returns 0, a negative errno that ends the reading, or GM_CONFIG_E_REFUSED. A name that
- * section() or key() refuses does not appear again. stray() gets the lines that set nothing,
- * although they may have been meant to: those in a section that section() refused, those that are
- * no assignment, and those below no section.
+ * What gm_config_file_read() calls, in the order of lines. Case does not count in the names of sections and
+ * keys. Each function returns 0, a negative errno that ends the reading, or GM_CONFIG_E_REFUSED. stray() gets the
+ * lines that set nothing, although they may have been meant to: those in a section that section() refused,
+ * those that are no assignment, and those below no section.
  */
 struct gm_config_file_ops {
 	int (*section)(void *ctx, const char *section, uint32_t line);
-	int (*key)(void *ctx, const char *section, const char *key, uint32_t line);
 	int (*value)(
 		void *ctx, const char *section, const char *key, const char *value, uint32_t line);
 	/* section is NULL if nobody knows to which one the line belongs. key is NULL if nobody

@@ -108,28 +108,13 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 	if (limit_parse(limits, section, owner, &device, why) != 0)
 		return gm_config_errors_add(errors, source, line, "[%s]: %s", shown, why);
 
-	/* libini_config takes no such names, and would not say why. */
-	for (const char *p = owner; *p; p++)
-		if (*p == '!' || (unsigned char)*p >= 0x80)
-			return gm_config_errors_add(errors, source, line,
-				"[%s]: a name in this file may have only ASCII characters and no '!'; use gpumemctl limit set",
-				shown);
 	if (limit_find(limits, owner, device))
 		return 0;
 
 	struct gm_config_limit_section **end = &limits->list;
 	bool known = false;
-	for (; *end; end = &(*end)->next) {
-		if (!strcmp((*end)->owner, owner))
-			known = true;
-		else if (!strcasecmp((*end)->owner, owner))
-			/* libini_config takes both for one section, so the wrong owner would be
-			 * limited. */
-			return gm_config_errors_add(errors, source, line,
-				"[%s]: differs from [" WORD
-				" %s] only in case, and case does not count here",
-				shown, (*end)->owner);
-	}
+	for (; *end; end = &(*end)->next)
+		known = known || !strcmp((*end)->owner, owner);
 
 	if (!known && limits->n_owners == GM_LIMIT_QUOTAS)
 		return gm_config_errors_add(errors, source, line,

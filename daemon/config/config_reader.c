@@ -190,20 +190,6 @@ static int reader_check_key(struct gm_config_reader *reader, const char *section
 	return COMPLAIN(reader, line, "%s: unknown key; see gpumemd.conf(5)", shown);
 }
 
-static int reader_on_key(void *ctx, const char *section, const char *name, uint32_t line)
-{
-	struct gm_config_reader *reader = ctx;
-	int id = reader_find_key(name);
-	int r = reader_check_key(reader, section, name, line, id);
-	if (r || id != GM_CONFIG_KEY_SIZE || reader_may_have_size(section))
-		return r;
-
-	reader_doubt(reader, section, name);
-	return COMPLAIN(reader, line,
-		"%s: is for host memory only, so its section must give the device's number: [device N]",
-		name);
-}
-
 static int reader_on_stray(
 	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
 {
@@ -229,14 +215,22 @@ static int reader_on_value(
 	void *ctx, const char *section, const char *name, const char *text, uint32_t line)
 {
 	struct gm_config_reader *reader = ctx;
-	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
-	int slot = limit ? -EINVAL : reader_slot_of(reader, section), id = reader_find_key(name);
-	if ((slot < 0 && !limit) || id < 0) /* reader_on_key() has refused these */
-		return COMPLAIN(reader, line, "%s: unknown", name);
+	int id = reader_find_key(name);
+	int r = reader_check_key(reader, section, name, line, id);
+	if (r)
+		return r;
+	if (id == GM_CONFIG_KEY_SIZE && !reader_may_have_size(section)) {
+		reader_doubt(reader, section, name);
+		return COMPLAIN(reader, line,
+			"%s: is for host memory only, so its section must give the device's number: [device N]",
+			name);
+	}
 
+	struct gm_config_limit_section *limit = gm_config_limit_find(&reader->limits, section);
 	const struct gm_config_key *key = gm_config_key(id);
 	struct gm_config_setting *setting =
-		limit ? &limit->settings[id] : &reader->settings[slot][id];
+		limit ? &limit->settings[id]
+		      : &reader->settings[reader_slot_of(reader, section)][id];
 	if (setting->text && setting->source == reader->source)
 		return COMPLAIN(
 			reader, line, "%s: is already set on line %u", key->name, setting->line);
@@ -248,7 +242,7 @@ static int reader_on_value(
 		return -ENOMEM;
 	if (gm_config_value_parse(key, new.text, &new.value, why) != 0) {
 		/* The key still counts as set, so that a second line that sets it is refused. */
-		int r = COMPLAIN(reader, line, "%s: %s", key->name, why);
+		r = COMPLAIN(reader, line, "%s: %s", key->name, why);
 		if (r < 0) {
 			free(new.text);
 			return r;
@@ -264,7 +258,6 @@ static int reader_on_value(
 
 static const struct gm_config_file_ops file_ops = {
 	.section = reader_on_section,
-	.key = reader_on_key,
 	.value = reader_on_value,
 	.stray = reader_on_stray,
 };

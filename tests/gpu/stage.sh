@@ -27,7 +27,7 @@ if [ "$machine" != x86_64 ]; then
 		apt-get update -q
 		install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends)
 		needed=(gcc-x86-64-linux-gnu g++-x86-64-linux-gnu libc6-dev:amd64 libuv1-dev:amd64 libprotobuf-c-dev:amd64 libsystemd-dev:amd64
-			libini-config-dev:amd64 libjansson-dev:amd64 libdw-dev:amd64 check:amd64 uthash-dev)
+			libjansson-dev:amd64 libdw-dev:amd64 check:amd64 uthash-dev)
 		# Some packages are for one machine at a time. This machine's come back at the end.
 		mapfile -t displaced < <("${install[@]}" -s "${needed[@]}" | sed -n 's/^Remv \([^ :]*\).*/\1/p')
 		"${install[@]}" "${needed[@]}"

@@ -98,15 +98,12 @@ static void fault_tell(struct gm_fault *page, bool first)
 	}
 }
 
-/* Returns whether a frame is in a library that crashes without memory: libini_config, for which
- * config_file.c looks beforehand whether there is enough; jansson, which asserts (lex_scan_string); the
+/* Returns whether a frame is in a library that crashes without memory: jansson, which asserts (lex_scan_string); the
  * C library, where it looks for users and groups. */
 static bool fault_is_frail(const Dl_info *info)
 {
-	static const char *const files[] = {"libini_config", "libcollection", "libjansson"};
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-		if (strstr(info->dli_fname, files[i]))
-			return true;
+	if (strstr(info->dli_fname, "libjansson"))
+		return true;
 	return info->dli_sname && (strncmp(info->dli_sname, "getpw", 5) == 0 ||
 					  strncmp(info->dli_sname, "getgr", 5) == 0 ||
 					  strncmp(info->dli_sname, "fgetpw", 6) == 0);
