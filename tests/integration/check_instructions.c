@@ -33,7 +33,7 @@
 
 /* Unless GPUMEM_TEST_STRIDE is set. */
 #define STRIDE           4
-#define STRIDE_SANITIZED 8
+#define STRIDE_SANITIZED 32
 
 static struct gm_daemon daemon_;
 static struct gm_inner_keeper keeper;

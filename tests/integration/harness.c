@@ -103,21 +103,6 @@ void gm_patience_wait(
 		patience->pause_ns *= 2;
 }
 
-bool gm_sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	return true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-	return true;
-#else
-	return false;
-#endif
-#else
-	return false;
-#endif
-}
-
 /* ---- on a fake GPU */
 
 bool gm_on_gpu(void)

@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include "tests/sanitized.h"
+
 /*
  * A private gpumemd for a test or a benchmark: the built binary, a folder of its own under /tmp
  * (scratch.h), a socket in it, and nothing shared with any other daemon. Readiness is what the
@@ -114,8 +116,6 @@ void gm_become_stranger(void);
 /* The same if this process may. Without users, a test's processes are all of one. */
 void gm_become_stranger_if_possible(void);
 
-/* Whether the build has sanitizers (their memory and time need room). */
-bool gm_sanitized(void);
 
 /*
  * Asks again and again, with growing pauses, until the condition holds; fails the test when it does

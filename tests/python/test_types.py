@@ -20,8 +20,9 @@ def test_mypy_finds_nothing(version, numpy, on_host, tmp_path):
     mypy = shutil.which("mypy")
     if mypy is None:
         pytest.skip("there is no mypy: install it")
+    cache = str(Path(os.environ.get("top_builddir", str(tmp_path))).resolve() / "tests" / "python" / ".mypy_cache")
     # The frameworks are optional, so their types may be missing.
-    options = ["--strict", "--ignore-missing-imports", "--config-file=", "--cache-dir", os.devnull, "--python-version", version]
+    options = ["--strict", "--ignore-missing-imports", "--config-file=", "--cache-dir", cache, "--python-version", version]
     if not numpy:
         options.append("--no-site-packages")
     done = subprocess.run([mypy] + options + [str(SOURCE / "python" / "gpumem"), str(PROGRAM)], stdout=subprocess.PIPE,

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/sanitized.h"
+
 /* A run of a test that draws its steps by lot, and can be had again: which one it is, and where. */
 struct model_run {
 	uint64_t seed, steps; /* GM_MODEL_SEED and GM_MODEL_STEPS, or the test's own */
@@ -22,7 +24,9 @@ static inline void model_run_init(struct model_run *run, uint64_t seed, uint64_t
 {
 	const char *given = getenv("GM_MODEL_SEED"), *length = getenv("GM_MODEL_STEPS");
 	*run = (struct model_run){.seed = (given ? strtoull(given, NULL, 0) : seed) + n,
-		.steps = length ? strtoull(length, NULL, 0) : steps,
+		.steps = length           ? strtoull(length, NULL, 0)
+			 : gm_sanitized() ? steps / 4
+					  : steps,
 		.chosen = given};
 	/* An assertion inside core ends the process: say now which run it was. */
 	fprintf(stderr, "# GM_MODEL_SEED=%" PRIu64 "\n", run->seed);
