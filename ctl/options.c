@@ -12,6 +12,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,139 +25,6 @@
 #include "ctl/io/model_file.h"
 #include "ctl/io/user.h"
 #include "ctl/verbs.h"
-
-enum {
-	OPTION_JSON = 256,
-	OPTION_SOCKET,
-	OPTION_TIMEOUT,
-	OPTION_CSV,
-	OPTION_NO_HEADER,
-	OPTION_BYTES,
-	OPTION_DEBUG,
-	OPTION_VERSION,
-	OPTION_OLDER_THAN,
-	OPTION_STACKS,
-	OPTION_DEVICE,
-	OPTION_MEASURE,
-	OPTION_AT_LEAST,
-	OPTION_NEED,
-	OPTION_MAY_WAIT,
-	OPTION_DTYPE,
-	OPTION_TIED,
-	OPTION_NO_TIED,
-	OPTION_KV_BYTES,
-	OPTION_DIMENSION, /* of a model; its other dimensions follow */
-	OPTION_DRY_RUN = OPTION_DIMENSION + GM_MODEL_N_DIMENSIONS,
-	OPTION_SORT,
-	OPTION_COLUMNS,
-	OPTION_USER,
-	OPTION_NAME,
-	OPTION_SIGNAL,
-	OPTION_QUIET,
-	OPTION_REPLACE,
-	OPTION_UID,
-	OPTION_GID,
-	OPTION_EXPIRES,
-	OPTION_READERS_CAN_WRITE,
-	OPTION_SAVE,
-	OPTION_NO_RECONNECT,
-	OPTION_FORGET,
-	OPTION_UNDO,
-	OPTION_WAIT,
-	OPTION_COLOR,
-};
-
-#define OPTION_OF_DIMENSION(member, name, key) \
-	{name, required_argument, NULL, OPTION_DIMENSION + GM_MODEL_##member},
-
-static const struct option long_options[] = {
-	{"help", no_argument, NULL, 'h'},
-	{"json", no_argument, NULL, OPTION_JSON},
-	{"socket", required_argument, NULL, OPTION_SOCKET},
-	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
-	{"csv", no_argument, NULL, OPTION_CSV},
-	{"no-header", no_argument, NULL, OPTION_NO_HEADER},
-	{"no-legend", no_argument, NULL, OPTION_NO_HEADER}, /* its old name */
-	{"bytes", no_argument, NULL, OPTION_BYTES},
-	{"debug", no_argument, NULL, OPTION_DEBUG},
-	{"version", no_argument, NULL, OPTION_VERSION},
-	{"older-than", required_argument, NULL, OPTION_OLDER_THAN},
-	{"stacks", no_argument, NULL, OPTION_STACKS},
-	{"device", required_argument, NULL, OPTION_DEVICE},
-	{"measure", no_argument, NULL, OPTION_MEASURE},
-	{"at-least", required_argument, NULL, OPTION_AT_LEAST},
-	{"need", required_argument, NULL, OPTION_NEED},
-	{"may-wait", no_argument, NULL, OPTION_MAY_WAIT},
-	{"dtype", required_argument, NULL, OPTION_DTYPE},
-	{"tied", no_argument, NULL, OPTION_TIED},
-	{"no-tied", no_argument, NULL, OPTION_NO_TIED},
-	{"kv-bytes", required_argument, NULL, OPTION_KV_BYTES},
-	GM_MODEL_DIMENSIONS(OPTION_OF_DIMENSION){"dry-run", no_argument, NULL, OPTION_DRY_RUN},
-	{"sort", required_argument, NULL, OPTION_SORT},
-	{"columns", required_argument, NULL, OPTION_COLUMNS},
-	{"user", required_argument, NULL, OPTION_USER},
-	{"name", required_argument, NULL, OPTION_NAME},
-	{"signal", required_argument, NULL, OPTION_SIGNAL},
-	{"quiet", no_argument, NULL, OPTION_QUIET},
-	{"replace", no_argument, NULL, OPTION_REPLACE},
-	{"uid", required_argument, NULL, OPTION_UID},
-	{"gid", required_argument, NULL, OPTION_GID},
-	{"expires", required_argument, NULL, OPTION_EXPIRES},
-	{"readers-can-write", no_argument, NULL, OPTION_READERS_CAN_WRITE},
-	{"save", no_argument, NULL, OPTION_SAVE},
-	{"no-reconnect", no_argument, NULL, OPTION_NO_RECONNECT},
-	{"forget", no_argument, NULL, OPTION_FORGET},
-	{"undo", no_argument, NULL, OPTION_UNDO},
-	{"wait", required_argument, NULL, OPTION_WAIT},
-	{"color", required_argument, NULL, OPTION_COLOR},
-	{0},
-};
-#define N_LONG_OPTIONS (sizeof(long_options) / sizeof(*long_options) - 1)
-
-/* The bit of an option that only some verbs take; 0: all verbs take it. */
-static unsigned options_bit(int option)
-{
-	static const struct {
-		int option;
-		unsigned bit;
-	} bits[] = {
-		{OPTION_OLDER_THAN, GM_OPTION_OLDER_THAN},
-		{OPTION_STACKS, GM_OPTION_STACKS},
-		{OPTION_DEVICE, GM_OPTION_DEVICE},
-		{OPTION_MEASURE, GM_OPTION_MEASURE},
-		{OPTION_AT_LEAST, GM_OPTION_AT_LEAST},
-		{OPTION_NEED, GM_OPTION_NEED},
-		{OPTION_MAY_WAIT, GM_OPTION_MAY_WAIT},
-		{OPTION_DTYPE, GM_OPTION_MODEL},
-		{OPTION_TIED, GM_OPTION_MODEL},
-		{OPTION_NO_TIED, GM_OPTION_MODEL},
-		{OPTION_KV_BYTES, GM_OPTION_MODEL},
-		{OPTION_DRY_RUN, GM_OPTION_DRY_RUN},
-		{OPTION_SORT, GM_OPTION_SORT},
-		{OPTION_COLUMNS, GM_OPTION_COLUMNS},
-		{OPTION_USER, GM_OPTION_USER},
-		{OPTION_NAME, GM_OPTION_NAME},
-		{OPTION_SIGNAL, GM_OPTION_SIGNAL},
-		{OPTION_QUIET, GM_OPTION_QUIET},
-		{OPTION_REPLACE, GM_OPTION_REPLACE},
-		{OPTION_UID, GM_OPTION_UID},
-		{OPTION_GID, GM_OPTION_GID},
-		{OPTION_EXPIRES, GM_OPTION_EXPIRES},
-		{OPTION_READERS_CAN_WRITE, GM_OPTION_READERS_CAN_WRITE},
-		{OPTION_SAVE, GM_OPTION_SAVE},
-		{OPTION_NO_RECONNECT, GM_OPTION_NO_RECONNECT},
-		{OPTION_FORGET, GM_OPTION_FORGET},
-		{OPTION_UNDO, GM_OPTION_UNDO},
-		{OPTION_WAIT, GM_OPTION_WAIT},
-	};
-
-	if (option >= OPTION_DIMENSION && option < OPTION_DRY_RUN)
-		return GM_OPTION_MODEL;
-	for (size_t i = 0; i < sizeof(bits) / sizeof(*bits); i++)
-		if (bits[i].option == option)
-			return bits[i].bit;
-	return 0;
-}
 
 static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -171,6 +39,290 @@ static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
 	if (n >= GM_OPTIONS_ERROR)
 		gm_text_mend(error);
 	return -EINVAL;
+}
+
+/* One option of the command line. */
+struct options_row {
+	const char *name;
+	unsigned bit; /* of an option that only some verbs take; 0: all verbs take it */
+	bool has_value;
+	/* Reads the option into the member at this offset. text is the value, or NULL if there is none.
+	 * Returns 0 or -EINVAL. NULL: the bit says it all. */
+	int (*read)(const struct options_row *row, void *member, const char *text,
+		char error[GM_OPTIONS_ERROR]);
+	size_t offset;
+	const char *examples; /* of times */
+	uint64_t min_ns;      /* of times */
+};
+
+static int options_read_flag(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	*(bool *)member = true;
+	return 0;
+}
+
+static int options_read_text(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	*(const char **)member = text;
+	return 0;
+}
+
+static int options_read_path(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	if (!*text)
+		return options_fail(error, "--%s needs a path", row->name);
+	return options_read_text(row, member, text, error);
+}
+
+static int options_read_ms(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t ns;
+
+	if (gm_parse_duration(text, &ns) < 0 || ns < row->min_ns)
+		return options_fail(
+			error, "--%s '%s' is not a time; use %s", row->name, text, row->examples);
+	*(uint64_t *)member = ns / 1000000;
+	return 0;
+}
+
+/* Reads after what time a name ends: whole seconds, as the library takes them. */
+static int options_read_seconds(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t ns;
+
+	if (gm_parse_duration(text, &ns) < 0 || ns < row->min_ns)
+		return options_fail(
+			error, "--%s '%s' is not a time; use %s", row->name, text, row->examples);
+	uint64_t seconds = (ns + GM_NS_PER_S - 1) / GM_NS_PER_S;
+	if (seconds > GM_LIFETIME_MS_MAX / 1000)
+		return options_fail(error,
+			"--%s '%s' is more than a hundred years; leave the option out", row->name,
+			text);
+	*(uint32_t *)member = (uint32_t)seconds;
+	return 0;
+}
+
+static int options_read_size(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	char why[GM_UNITS_WHY];
+	uint64_t *size = member;
+
+	if (gm_parse_bare(text, why))
+		return options_fail(error, "--%s '%s' %s", row->name, text, why);
+	if (gm_parse_size(text, size) < 0 || !*size)
+		return options_fail(
+			error, "--%s '%s' is not a size; use 512M or 16G", row->name, text);
+	return 0;
+}
+
+/* Reads a dimension of a model. */
+static int options_read_dimension(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t *n = member;
+
+	/* 128K tokens are usual. */
+	if (gm_parse_size(text, n) < 0 || *n == 0)
+		return options_fail(
+			error, "--%s '%s' is not a whole number of 1 or more", row->name, text);
+	return 0;
+}
+
+/* Reads --tied or --no-tied. */
+static int options_read_tied(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	struct gm_options *options = member;
+
+	options->untied = strcmp(row->name, "tied") != 0;
+	options->model.tied = !options->untied;
+	return 0;
+}
+
+static int options_read_dtype(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	gpumem_model *model = member;
+
+	if (gm_model_file_dtype(text, &model->bytes_per_weight) < 0)
+		return options_fail(error,
+			"--dtype '%s' is not a type; use float32, bfloat16, int8, int4, or a "
+			"number of bytes up to 16",
+			text);
+	return 0;
+}
+
+static int options_read_kv_bytes(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	uint64_t n;
+
+	if (gm_parse_u64(text, &n) < 0 || n < 1 || n > 16)
+		return options_fail(
+			error, "--kv-bytes '%s' is not a whole number from 1 to 16", text);
+	*(uint32_t *)member = (uint32_t)n;
+	return 0;
+}
+
+static int options_take_device(struct gm_options *options, const char *before, const char *text,
+	char error[GM_OPTIONS_ERROR])
+{
+	if (gm_device_name_parse(text, &options->device_name) < 0)
+		return options_fail(error,
+			"%s'%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
+			before, text, GM_LIMIT_DEVICES - 1);
+	options->device = options->device_name.number;
+	options->device_text = text;
+	options->given |= GM_OPTION_DEVICE;
+	return 0;
+}
+
+static int options_read_device(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	return options_take_device(member, "--device ", text, error);
+}
+
+static int options_read_level(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	for (uint32_t level = 0; level < GM_LEVELS; level++)
+		if (!strcmp(text, gm_device_level(level))) {
+			*(uint32_t *)member = level;
+			return 0;
+		}
+	return options_fail(error, "--%s '%s' is not a level; use low, medium, high or critical",
+		row->name, text);
+}
+
+static int options_read_user(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	if (gm_user_find(text, member) < 0)
+		return options_fail(error, "--%s '%s': there is no such user", row->name, text);
+	return 0;
+}
+
+static int options_read_group(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	if (gm_user_find_group(text, member) < 0)
+		return options_fail(error, "--%s '%s': there is no such group", row->name, text);
+	return 0;
+}
+
+/* Reads TERM, SIGTERM or 15. */
+static int options_read_signal(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	const char *word = strncasecmp(text, "SIG", 3) ? text : text + 3;
+	uint64_t n;
+
+	if (gm_parse_u64(text, &n) < 0)
+		for (n = 1; n < (uint64_t)SIGRTMIN; n++) {
+			const char *name = sigabbrev_np((int)n);
+			if (name && !strcasecmp(name, word))
+				break;
+		}
+	if (n == 0 || n >= (uint64_t)SIGRTMIN)
+		return options_fail(error, "--%s '%s' is not a signal; use TERM, KILL or a number",
+			row->name, text);
+	*(int *)member = (int)n;
+	return 0;
+}
+
+static int options_read_colour(
+	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
+{
+	static const char *const colours[GM_COLOURS] = {
+		[GM_COLOUR_AUTO] = "auto",
+		[GM_COLOUR_ALWAYS] = "always",
+		[GM_COLOUR_NEVER] = "never",
+	};
+
+	for (size_t i = 0; i < GM_COLOURS; i++)
+		if (!strcmp(text, colours[i])) {
+			*(enum gm_colour *)member = (enum gm_colour)i;
+			return 0;
+		}
+	return options_fail(error, "--%s '%s': use auto, always or never", row->name, text);
+}
+
+#define MEMBER(member) offsetof(struct gm_options, member)
+#define BIT(name, bit) \
+	{ \
+		name, bit, false, NULL, 0, NULL, 0 \
+	}
+#define FLAG(name, bit, member) \
+	{ \
+		name, bit, false, options_read_flag, MEMBER(member), NULL, 0 \
+	}
+#define VALUE(name, bit, how, member) \
+	{ \
+		name, bit, true, options_read_##how, MEMBER(member), NULL, 0 \
+	}
+#define TIME(name, bit, how, member, examples, min_ns) \
+	{ \
+		name, bit, true, options_read_##how, MEMBER(member), examples, min_ns \
+	}
+#define DIMENSION(member, name, key) VALUE(name, GM_OPTION_MODEL, dimension, model.member),
+
+/* What getopt_long() returns for an option is its row, behind the letters. */
+#define OPTIONS_FIRST 256
+static const struct options_row rows[] = {
+	FLAG("help", 0, help),
+	FLAG("json", 0, json),
+	VALUE("socket", 0, path, socket),
+	TIME("timeout", 0, ms, timeout_ms, "500ms, 10s or 1min", 1000000),
+	FLAG("csv", 0, csv),
+	FLAG("no-header", 0, no_header),
+	FLAG("no-legend", 0, no_header), /* its old name */
+	FLAG("bytes", 0, bytes),
+	FLAG("debug", 0, debug),
+	FLAG("version", 0, version),
+	TIME("older-than", GM_OPTION_OLDER_THAN, ms, older_than_ms, "30s, 5min or 2h", 0),
+	BIT("stacks", GM_OPTION_STACKS),
+	{"device", GM_OPTION_DEVICE, true, options_read_device, 0, NULL, 0},
+	BIT("measure", GM_OPTION_MEASURE),
+	VALUE("at-least", GM_OPTION_AT_LEAST, level, at_least),
+	VALUE("need", GM_OPTION_NEED, size, need),
+	BIT("may-wait", GM_OPTION_MAY_WAIT),
+	VALUE("dtype", GM_OPTION_MODEL, dtype, model),
+	{"tied", GM_OPTION_MODEL, false, options_read_tied, 0, NULL, 0},
+	{"no-tied", GM_OPTION_MODEL, false, options_read_tied, 0, NULL, 0},
+	VALUE("kv-bytes", GM_OPTION_MODEL, kv_bytes, model.bytes_per_value),
+	GM_MODEL_DIMENSIONS(DIMENSION) BIT("dry-run", GM_OPTION_DRY_RUN),
+	VALUE("sort", GM_OPTION_SORT, text, sort),
+	VALUE("columns", GM_OPTION_COLUMNS, text, columns),
+	VALUE("user", GM_OPTION_USER, user, user),
+	VALUE("name", GM_OPTION_NAME, text, name),
+	VALUE("signal", GM_OPTION_SIGNAL, signal, signal),
+	BIT("quiet", GM_OPTION_QUIET),
+	BIT("replace", GM_OPTION_REPLACE),
+	VALUE("uid", GM_OPTION_UID, user, audience_uid),
+	VALUE("gid", GM_OPTION_GID, group, audience_gid),
+	TIME("expires", GM_OPTION_EXPIRES, seconds, expires_s, "90s, 12h or 7d", 1),
+	BIT("readers-can-write", GM_OPTION_READERS_CAN_WRITE),
+	BIT("save", GM_OPTION_SAVE),
+	BIT("no-reconnect", GM_OPTION_NO_RECONNECT),
+	BIT("forget", GM_OPTION_FORGET),
+	BIT("undo", GM_OPTION_UNDO),
+	TIME("wait", GM_OPTION_WAIT, ms, wait_ms, "0s, 30s, 5min or 2h", 0),
+	VALUE("color", 0, colour, colour),
+};
+#define N_ROWS (sizeof(rows) / sizeof(*rows))
+
+static int options_take(struct gm_options *options, const struct options_row *row, const char *text,
+	char error[GM_OPTIONS_ERROR])
+{
+	options->given |= row->bit;
+	return row->read ? row->read(row, (char *)options + row->offset, text, error) : 0;
 }
 
 /* The word that getopt_long() has just refused. It stays at a word with several short options until
@@ -207,7 +359,7 @@ static const char *options_verb_among(char **argv)
 /* Says why getopt_long() does not accept this word. */
 static int options_wrong_option(char **argv, const char *word, char error[GM_OPTIONS_ERROR])
 {
-	const char *names[N_LONG_OPTIONS + 1] = {0};
+	const char *names[N_ROWS + 1] = {0};
 	char name[33];
 
 	if (word[0] == '-' && word[1] >= '0' && word[1] <= '9')
@@ -222,12 +374,11 @@ static int options_wrong_option(char **argv, const char *word, char error[GM_OPT
 	/* Without a verb, it is 'status'. */
 	const char *verb = options_verb_among(argv);
 	unsigned takes = gm_verb_find(gm_verbs, verb ? verb : "status")->takes;
-	for (size_t i = 0, k = 0; i < N_LONG_OPTIONS; i++) {
-		unsigned bit = options_bit(long_options[i].val);
-		if (!strcmp(long_options[i].name, name))
+	for (size_t i = 0, k = 0; i < N_ROWS; i++) {
+		if (!strcmp(rows[i].name, name))
 			return options_fail(error, "option '--%s' takes no value", name);
-		if (!bit || bit & takes)
-			names[k++] = long_options[i].name;
+		if (!rows[i].bit || rows[i].bit & takes)
+			names[k++] = rows[i].name;
 	}
 
 	const char *closest = n ? gm_closest(name, names) : options_with_letter(word, names);
@@ -250,231 +401,23 @@ static int options_unknown_verb(const char *word, char error[GM_OPTIONS_ERROR])
 	return options_fail(error, "unknown verb '%s'; see 'gpumemctl help'", word);
 }
 
-static const char *const colours[GM_COLOURS] = {
-	[GM_COLOUR_AUTO] = "auto",
-	[GM_COLOUR_ALWAYS] = "always",
-	[GM_COLOUR_NEVER] = "never",
-};
-
-/* Reads TERM, SIGTERM or 15. Returns 0 if there is no such signal. */
-static int options_signal(const char *text)
-{
-	uint64_t n;
-
-	if (gm_parse_u64(text, &n) == 0)
-		return n > 0 && n < (uint64_t)SIGRTMIN ? (int)n : 0;
-	if (!strncasecmp(text, "SIG", 3))
-		text += 3;
-	for (int i = 1; i < SIGRTMIN; i++) {
-		const char *name = sigabbrev_np(i);
-		if (name && !strcasecmp(name, text))
-			return i;
-	}
-	return 0;
-}
-
-/* Values that cannot be read before the verb is known. */
-struct options_texts {
-	const char *sort, *columns;
-};
-
-static int options_take_device(struct gm_options *options, const char *before, const char *text,
-	char error[GM_OPTIONS_ERROR])
-{
-	if (gm_device_name_parse(text, &options->device_name) < 0)
-		return options_fail(error,
-			"%s'%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
-			before, text, GM_LIMIT_DEVICES - 1);
-	options->device = options->device_name.number;
-	options->device_text = text;
-	options->given |= GM_OPTION_DEVICE;
-	return 0;
-}
-
-/* Reads the i-th dimension of a model. */
-static int options_take_dimension(
-	struct gm_options *options, size_t i, const char *text, char error[GM_OPTIONS_ERROR])
-{
-	const char *name = gm_model_dimensions[i].option;
-	uint64_t n;
-
-	/* 128K tokens are usual. */
-	if (gm_parse_size(text, &n) < 0 || n == 0)
-		return options_fail(
-			error, "--%s '%s' is not a whole number of 1 or more", name, text);
-	*gm_model_dimension(&options->model, i) = n;
-	return 0;
-}
-
-/* Reads after what time a name ends: whole seconds, as the library takes them. */
-static int options_take_expires(
-	struct gm_options *options, const char *text, char error[GM_OPTIONS_ERROR])
-{
-	uint64_t ns;
-
-	if (gm_parse_duration(text, &ns) < 0 || ns == 0)
-		return options_fail(
-			error, "--expires '%s' is not a time; use 90s, 12h or 7d", text);
-	uint64_t seconds = (ns + GM_NS_PER_S - 1) / GM_NS_PER_S;
-	if (seconds > GM_LIFETIME_MS_MAX / 1000)
-		return options_fail(error,
-			"--expires '%s' is more than a hundred years; leave the option out", text);
-	options->expires_s = (uint32_t)seconds;
-	return 0;
-}
-
-static int options_take(struct gm_options *options, struct options_texts *texts, int option,
-	char error[GM_OPTIONS_ERROR])
-{
-	char why[GM_UNITS_WHY];
-	uint64_t n;
-
-	options->given |= options_bit(option);
-	if (option >= OPTION_DIMENSION && option < OPTION_DRY_RUN)
-		return options_take_dimension(
-			options, (size_t)(option - OPTION_DIMENSION), optarg, error);
-	switch (option) {
-	case 'h':
-		options->help = true;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_SOCKET:
-		if (!*optarg)
-			return options_fail(error, "--socket needs a path");
-		options->socket = optarg;
-		return 0;
-	case OPTION_TIMEOUT:
-		if (gm_parse_duration(optarg, &n) < 0 || n < 1000000)
-			return options_fail(error,
-				"--timeout '%s' is not a time; use 500ms, 10s or 1min", optarg);
-		options->timeout_ms = n / 1000000;
-		return 0;
-	case OPTION_CSV:
-		options->csv = true;
-		return 0;
-	case OPTION_NO_HEADER:
-		options->no_header = true;
-		return 0;
-	case OPTION_BYTES:
-		options->bytes = true;
-		return 0;
-	case OPTION_DEBUG:
-		options->debug = true;
-		return 0;
-	case OPTION_VERSION:
-		options->version = true;
-		return 0;
-	case OPTION_OLDER_THAN:
-		if (gm_parse_duration(optarg, &n) < 0)
-			return options_fail(error,
-				"--older-than '%s' is not a time; use 30s, 5min or 2h", optarg);
-		options->older_than_ms = n / 1000000;
-		return 0;
-	case OPTION_DEVICE:
-		return options_take_device(options, "--device ", optarg, error);
-	case OPTION_AT_LEAST:
-		for (options->at_least = 0; options->at_least < GM_LEVELS; options->at_least++)
-			if (!strcmp(optarg, gm_device_level(options->at_least)))
-				break;
-		if (options->at_least == GM_LEVELS)
-			return options_fail(error,
-				"--at-least '%s' is not a level; use low, medium, high or critical",
-				optarg);
-		return 0;
-	case OPTION_NEED:
-		if (gm_parse_bare(optarg, why))
-			return options_fail(error, "--need '%s' %s", optarg, why);
-		if (gm_parse_size(optarg, &options->need) < 0 || !options->need)
-			return options_fail(
-				error, "--need '%s' is not a size; use 512M or 16G", optarg);
-		return 0;
-	case OPTION_DTYPE:
-		if (gm_model_file_dtype(optarg, &options->model.bytes_per_weight) < 0)
-			return options_fail(error,
-				"--dtype '%s' is not a type; use float32, bfloat16, int8, int4, or a "
-				"number of bytes up to 16",
-				optarg);
-		return 0;
-	case OPTION_TIED:
-	case OPTION_NO_TIED:
-		options->model.tied = option == OPTION_TIED;
-		options->untied = option == OPTION_NO_TIED;
-		return 0;
-	case OPTION_KV_BYTES:
-		if (gm_parse_u64(optarg, &n) < 0 || n < 1 || n > 16)
-			return options_fail(error,
-				"--kv-bytes '%s' is not a whole number from 1 to 16", optarg);
-		options->model.bytes_per_value = (uint32_t)n;
-		return 0;
-	case OPTION_SORT:
-		texts->sort = optarg;
-		return 0;
-	case OPTION_COLUMNS:
-		texts->columns = optarg;
-		return 0;
-	case OPTION_USER:
-		if (gm_user_find(optarg, &options->user) < 0)
-			return options_fail(error, "--user '%s': there is no such user", optarg);
-		return 0;
-	case OPTION_NAME:
-		options->name = optarg;
-		return 0;
-	case OPTION_SIGNAL:
-		options->signal = options_signal(optarg);
-		if (!options->signal)
-			return options_fail(error,
-				"--signal '%s' is not a signal; use TERM, KILL or a number",
-				optarg);
-		return 0;
-	case OPTION_UID:
-		if (gm_user_find(optarg, &options->audience_uid) < 0)
-			return options_fail(error, "--uid '%s': there is no such user", optarg);
-		return 0;
-	case OPTION_GID:
-		if (gm_user_find_group(optarg, &options->audience_gid) < 0)
-			return options_fail(error, "--gid '%s': there is no such group", optarg);
-		return 0;
-	case OPTION_EXPIRES:
-		return options_take_expires(options, optarg, error);
-	case OPTION_WAIT:
-		if (gm_parse_duration(optarg, &n) < 0)
-			return options_fail(error,
-				"--wait '%s' is not a time; use 0s, 30s, 5min or 2h", optarg);
-		options->wait_ms = n / 1000000;
-		return 0;
-	case OPTION_COLOR:
-		for (n = 0; n < GM_COLOURS && strcmp(optarg, colours[n]) != 0; n++)
-			;
-		if (n == GM_COLOURS)
-			return options_fail(
-				error, "--color '%s': use auto, always or never", optarg);
-		options->colour = (enum gm_colour)n;
-		return 0;
-	}
-	/* An option without a value is a bit, and no more. */
-	return 0;
-}
-
 /* Writes the name of the first option in a set of bits. Returns text. */
 static const char *options_first_name(unsigned set, char text[48])
 {
 	snprintf(text, 48, "the dimensions of a model");
-	for (size_t i = 0; i < N_LONG_OPTIONS && !(set & GM_OPTION_MODEL); i++)
-		if (set & options_bit(long_options[i].val)) {
-			snprintf(text, 48, "--%s", long_options[i].name);
+	for (size_t i = 0; i < N_ROWS && !(set & GM_OPTION_MODEL); i++)
+		if (set & rows[i].bit) {
+			snprintf(text, 48, "--%s", rows[i].name);
 			break;
 		}
 	return text;
 }
 
 /* Checks what the verb was given, and reads what only the verb gives a meaning. */
-static int options_for_verb(
-	struct gm_options *options, const struct options_texts *texts, char error[GM_OPTIONS_ERROR])
+static int options_for_verb(struct gm_options *options, char error[GM_OPTIONS_ERROR])
 {
 	const struct gm_verb *verb = options->verb;
-	const char *sort = texts->sort ? texts->sort : verb->sort;
+	const char *sort = options->sort ? options->sort : verb->sort;
 	char why[GM_VIEW_WHY], name[48];
 
 	unsigned wrong = options->given & ~verb->takes;
@@ -486,14 +429,14 @@ static int options_for_verb(
 		return options_fail(error, "--json and --csv exclude each other");
 	if (options->csv && verb->streams)
 		return options_fail(error, "'gpumemctl %s' shows no table; use --json", verb->name);
-	if (options->json && texts->columns)
+	if (options->json && options->columns)
 		return options_fail(error,
 			"--columns is for tables and --csv; a program that reads JSON can choose");
 
 	if (sort && gm_view_sort(&options->view, verb->columns, verb->n_columns, sort, why) < 0)
 		return options_fail(error, "--sort: %s", why);
-	if (texts->columns && gm_view_show(&options->view, verb->columns, verb->n_columns,
-				      texts->columns, why) < 0)
+	if (options->columns && gm_view_show(&options->view, verb->columns, verb->n_columns,
+					options->columns, why) < 0)
 		return options_fail(error, "--columns: %s", why);
 	return 0;
 }
@@ -516,24 +459,32 @@ int gm_options_parse(
 {
 	struct gm_options options = {
 		.timeout_ms = GM_OPTIONS_TIMEOUT_MS, .wait_ms = UINT64_MAX, .signal = SIGTERM};
-	struct options_texts texts = {0};
+	struct option list[N_ROWS + 1] = {0};
 	int r;
 
+	for (size_t i = 0; i < N_ROWS; i++)
+		list[i] = (struct option){rows[i].name,
+			rows[i].has_value ? required_argument : no_argument, NULL,
+			OPTIONS_FIRST + (int)i};
 	optind = 0; /* how to restart GNU getopt, so that it may change the order of argv */
 	opterr = 0;
 	for (;;) {
-		int option = getopt_long(argc, argv, ":h", long_options, NULL);
+		int option = getopt_long(argc, argv, ":h", list, NULL);
 		if (option == -1)
 			break;
 
-		if (option == ':' && (optopt == OPTION_COLUMNS || optopt == OPTION_SORT))
+		const struct options_row *row =
+			&rows[(option == ':' ? optopt : option) - OPTIONS_FIRST];
+		if (option == 'h')
+			row = &rows[0];
+		if (option == ':' && row->bit & (GM_OPTION_COLUMNS | GM_OPTION_SORT))
 			return options_without_columns(argv, error);
 		if (option == ':')
 			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
 		if (option == '?')
 			return options_wrong_option(argv, options_refused_word(argv), error);
 
-		r = options_take(&options, &texts, option, error);
+		r = options_take(&options, row, optarg, error);
 		if (r < 0)
 			return r;
 	}
@@ -561,7 +512,7 @@ int gm_options_parse(
 			return r;
 	}
 
-	r = options.help ? 0 : options_for_verb(&options, &texts, error);
+	r = options.help ? 0 : options_for_verb(&options, error);
 	if (r < 0)
 		return r;
 	*ret_options = options;

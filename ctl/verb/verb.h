@@ -103,7 +103,8 @@ struct gm_options {
 	uint64_t need;
 	gpumem_model model;  /* what was given of it; the rest is 0 */
 	bool untied;         /* its embeddings, although the file says otherwise */
-	struct gm_view view; /* --sort and --columns, or the verb's own order */
+	const char *sort, *columns; /* as given */
+	struct gm_view view;        /* these, or the verb's own order */
 	uid_t user;
 	const char *name; /* a pattern */
 	uid_t audience_uid;
