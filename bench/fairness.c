@@ -360,14 +360,15 @@ static struct flood flood_of(const struct gm_flood_kind *kind)
 int main(int argc, char **argv)
 {
 	/* The pool keeps few chunks of a size per user, so most of a flood of leases misses it. */
-	static const char *const on_core_0[] = {"taskset", "-c", "0", NULL};
-	static const struct gm_daemon_options options = {
+	const char *cores = getenv("GPUMEM_BENCH_CORES");
+	const char *const on_cores[] = {"taskset", "-c", cores ? cores : "0", NULL};
+	const struct gm_daemon_options options = {
 		.config = GM_DAEMON_CONFIG_WITH(
 			"max_pooled_per_bucket = 4\n", "32G") "[limit uid:64999]\nmax = 4G\n"
 							      "[limit uid:64998]\nmax = 4G\n"
 							      "[limit uid:64997]\nmax = 4G\n"
 							      "[limit uid:64996]\nmax = 4G\n",
-		.runner = on_core_0};
+		.runner = on_cores};
 	const char *wanted = argc > 1 ? argv[1] : NULL, *missing = gm_flood_missing();
 	struct gm_daemon daemon, other;
 	struct rlimit limit;
