@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/backoff.h"
+
 /*
  * This folder has the state that core counts, and the types that all of core shares. It promises that
  * every table balances after every call. It must never act: it knows no device thread, no request and
@@ -83,9 +85,7 @@ struct gm_asked {
 	bool doubted : 1; /* core does not count on it: gm_ladder_run.owed leaves it out */
 	uint8_t rung : 4; /* enum gm_rung */
 	uint8_t trigger;  /* enum gm_trigger */
-	uint8_t ignored;  /* how many deadlines in a row it let pass; 0: it is believed */
-	uint8_t pressed; /* how often it moved buffers because of pressure, with too little rest in between */
-	uint32_t step; /* its step in the plan that is being made, plus 1; 0: none */
+	uint32_t step;    /* its step in the plan that is being made, plus 1; 0: none */
 	struct gm_line
 		*line;   /* asked for a request: the line of its user; NULL: for another trigger */
 	uint64_t wanted; /* what it was asked for */
@@ -93,8 +93,10 @@ struct gm_asked {
 	uint64_t promised;    /* what it said it could give of that when it was asked */
 	uint64_t broken;      /* what it must return on request before it is believed again */
 	uint64_t deadline_ns; /* asked for a request: until when it has time */
-	uint64_t quiet_ns;    /* it is left alone until then */
-	uint64_t pressed_ns;  /* it moves no buffers because of pressure until then */
+	struct gm_backoff
+		quiet; /* it is not asked; failures: deadlines in a row that it let pass, 0: its claims count */
+	struct gm_backoff
+		pressed; /* it is not asked to move buffers because of pressure, after it did */
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by

@@ -35,8 +35,7 @@ struct gm_reserve {
 	uint32_t wanted[GM_CHUNK_CLASSES];
 	uint32_t coming[GM_CHUNK_CLASSES]; /* under creation */
 	bool short_of;                     /* something may be missing */
-	uint32_t failures;                 /* in a row */
-	uint64_t retry_ns;                 /* not before this time; 0: at once */
+	struct gm_backoff retry;
 };
 
 /* Kept by decay.c. */
@@ -124,9 +123,6 @@ struct gm_line {
 	uint64_t due_ns;            /* when to go through it although nothing has happened */
 	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
 	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
-	/* Kept by peace.c: how often clients of other users moved more to host memory for this user than it
-	 * kept. */
-	uint8_t wasted;
 	/* Kept by peace.c: clients of other users returned what they do not use, and some of the requests for which
 	 * they were asked have not got their memory yet. */
 	bool untaken;
@@ -142,9 +138,9 @@ struct gm_line {
 	const struct gm_account *dry_for; /* NULL: for all requests of the line */
 	uint64_t dry_ns;
 	/* Kept by peace.c: what clients of other users moved to host memory for this user, since it held
-	 * held_before. If the user kept less than that, they move nothing more for it before spill_ns. */
-	uint64_t moved, held_before, spill_ns;
-	uint64_t forget_ns; /* when `wasted` is forgotten */
+	 * held_before. If the user kept less than that, which is a failure, they move nothing more for it during the delay. */
+	uint64_t moved, held_before;
+	struct gm_backoff spill;
 	/* Kept by peace.c: clients of other users returned what they do not use. Before peace_ns, they are asked
 	 * again only while the user holds at least `enough`: what it held when it had got that memory. UINT64_MAX: a
 	 * request ended without taking the memory. */

@@ -37,7 +37,7 @@ static struct gm_doubt *doubt_place(struct gm_device *device, uid_t payer_uid)
 
 void gm_doubt_remember(struct gm_device *device, const struct gm_account *account)
 {
-	if (account->asked.ignored == 0)
+	if (account->asked.quiet.failures == 0)
 		return;
 
 	struct gm_doubt *doubt = doubt_place(device, account->payer->payer_uid);
@@ -71,7 +71,7 @@ int gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list)
 	for (size_t i = 0; i < GM_DOUBTS; i++)
 		most += doubt_holds(device, &device->ladder.doubts[i]);
 	DL_FOREACH (device->ledger.holders, account)
-		ignored += account->asked.ignored > 0;
+		ignored += account->asked.quiet.failures > 0;
 	most += ignored;
 	if (most > 0 && !(list.uids = malloc(most * sizeof(*list.uids))))
 		return -ENOMEM;
@@ -80,7 +80,7 @@ int gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list)
 		if (doubt_holds(device, &device->ladder.doubts[i]))
 			list.uids[list.n++] = device->ladder.doubts[i].payer_uid;
 	for (account = device->ledger.holders; account && ignored > 0; account = account->next) {
-		if (account->asked.ignored == 0)
+		if (account->asked.quiet.failures == 0)
 			continue;
 		list.uids[list.n++] = account->payer->payer_uid;
 		ignored--;

@@ -267,7 +267,7 @@ static bool ladder_may_spill(const struct gm_ladder_plan *plan, const struct gm_
 	const struct gm_account *self, uint64_t now)
 {
 	if (!self)
-		return !plan->gently || now >= account->asked.pressed_ns;
+		return !plan->gently || !gm_backoff_holds(&account->asked.pressed, now);
 	return account->priority <= self->priority &&
 	       (plan->reach == GM_REACH_ALL || ladder_is_own(account, self));
 }
@@ -287,7 +287,7 @@ static bool ladder_spares(const struct gm_ladder_plan *plan, const struct gm_acc
  * everybody each second for more than they have, would keep that from all others. */
 static bool ladder_is_quiet(const struct gm_asked *asked, enum gm_rung rung, uint64_t now)
 {
-	return now < asked->quiet_ns && (rung == GM_RUNG_UNUSED || asked->broken > 0);
+	return gm_backoff_holds(&asked->quiet, now) && (rung == GM_RUNG_UNUSED || asked->broken > 0);
 }
 
 /* Whether the client can be asked now, for this trigger. */
@@ -307,7 +307,7 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 	case GM_TRIGGER_PRESSURE:
 		/* Whoever did not return its cache in time may still move buffers, and must be asked to
 		 * before it is terminated. */
-		return now >= asked->quiet_ns ||
+		return !gm_backoff_holds(&asked->quiet, now) ||
 		       (rung == GM_RUNG_SPILL && asked->rung != GM_RUNG_SPILL);
 	default:
 		return true;

@@ -21,8 +21,6 @@
 #include "daemon/device/ladder_plan.h"
 #include "daemon/device/quota_private.h"
 
-/* How often the time doubles for which a client is left alone. */
-#define QUIET_DOUBLED 6
 /* How much longer a client has because it must copy content first. One that needs still longer is asked
  * again later. This is short because other requests of the same user that wait ask nobody meanwhile, and the
  * client may be lying. */
@@ -319,11 +317,10 @@ static bool ladder_kept_its_word(const struct gm_asked *asked)
 	return asked->wanted - asked->bytes >= asked->promised / 2;
 }
 
-static void ladder_break_word(struct gm_asked *asked)
+static void ladder_break_word(struct gm_asked *asked, uint64_t now)
 {
 	asked->broken = gm_max(asked->broken, asked->promised / 2);
-	if (asked->ignored < UINT8_MAX)
-		asked->ignored++;
+	gm_backoff_fail(&asked->quiet, now);
 }
 
 /* The client returned bytes that it had promised. */
@@ -333,11 +330,10 @@ static void ladder_mend_word(struct gm_asked *asked, uint64_t bytes)
 		return;
 	asked->broken -= gm_min(asked->broken, bytes);
 	if (asked->broken == 0)
-		asked->ignored = 0;
+		asked->quiet.failures = 0;
 }
 
-/* The client moves buffers because of pressure: it has a rest from that. A rest is twice as long as the last
- * one, unless the client had peace for as long as the longest. */
+/* The client moves buffers because of pressure, and is not asked to do so again for a while. */
 static void ladder_let_rest(const struct gm_device *device, struct gm_asked *asked)
 {
 	uint64_t settle = gm_policy_settle_ns(&device->info.policy), now = gm_device_now(device);
@@ -345,11 +341,9 @@ static void ladder_let_rest(const struct gm_device *device, struct gm_asked *ask
 	if (asked->trigger != GM_TRIGGER_PRESSURE || asked->rung != GM_RUNG_SPILL ||
 		asked->bytes < asked->wanted)
 		return;
-	if (now >= gm_plus(asked->pressed_ns, settle << QUIET_DOUBLED))
-		asked->pressed = 0;
-	asked->pressed_ns = gm_plus(now, settle << asked->pressed);
-	if (asked->pressed < QUIET_DOUBLED)
-		asked->pressed++;
+	gm_backoff_forget_old(&asked->pressed, now, settle);
+	gm_backoff_begin(&asked->pressed, now, settle);
+	gm_backoff_fail(&asked->pressed, now);
 }
 
 bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes)
@@ -410,14 +404,16 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 	struct gm_asked *asked = &account->asked;
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t kept = ladder_kept_back(device, account);
-	uint64_t quiet = gm_policy_settle_ns(&device->info.policy);
+	uint64_t settle = gm_policy_settle_ns(&device->info.policy), now = gm_device_now(device);
 	bool broken = !ladder_kept_its_word(asked);
 
 	ladder_settle_account(device, account);
 	if (broken) {
 		/* The client had said that it has them. */
-		quiet <<= gm_min(asked->ignored, QUIET_DOUBLED);
-		ladder_break_word(asked);
+		gm_backoff_begin(&asked->quiet, now, settle);
+		ladder_break_word(asked, now);
+	} else {
+		asked->quiet.until_ns = gm_plus(now, settle);
 	}
 	if (kept) {
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
@@ -433,7 +429,6 @@ static void ladder_give_up_on(struct gm_device *device, struct gm_account *accou
 						 .asked = came + kept,
 						 .bytes = came});
 	}
-	asked->quiet_ns = gm_plus(gm_device_now(device), quiet);
 }
 
 static bool ladder_reached(const struct gm_device *device, enum gm_trigger trigger)

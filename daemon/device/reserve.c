@@ -14,7 +14,6 @@
 #include "daemon/books/fds.h"
 
 #define RETRY_FIRST_NS UINT64_C(1000000000)
-#define RETRY_DOUBLED  6
 
 void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
@@ -31,8 +30,7 @@ void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 	gm_pool_set_reserve(&device->pool, reserve->wanted);
 
 	reserve->short_of = true;
-	reserve->failures = 0;
-	reserve->retry_ns = 0;
+	reserve->retry = (struct gm_backoff){0};
 }
 
 /* Used chunks make room for it in the pool. */
@@ -56,7 +54,7 @@ static bool reserve_is_wanted(const struct gm_device *device)
 
 uint64_t gm_reserve_due(const struct gm_device *device)
 {
-	uint64_t retry_ns = device->reserve.retry_ns;
+	uint64_t retry_ns = device->reserve.retry.until_ns;
 	return reserve_is_wanted(device) && retry_ns ? retry_ns : UINT64_MAX;
 }
 
@@ -65,9 +63,9 @@ void gm_reserve_refill(struct gm_device *device)
 	struct gm_reserve *reserve = &device->reserve;
 	if (!reserve_is_wanted(device))
 		return;
-	if (reserve->retry_ns && gm_device_now(device) < reserve->retry_ns)
+	if (gm_backoff_holds(&reserve->retry, gm_device_now(device)))
 		return;
-	reserve->retry_ns = 0;
+	reserve->retry.until_ns = 0;
 
 	bool all = true;
 	for (unsigned c = GM_CHUNK_CLASSES; c-- > 0;) {
@@ -106,9 +104,9 @@ void gm_reserve_settle(struct gm_device *device)
 void gm_reserve_back_off(struct gm_device *device)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	uint64_t wait_ns = RETRY_FIRST_NS << gm_min(reserve->failures, RETRY_DOUBLED);
-	reserve->retry_ns = gm_device_now(device) + wait_ns;
-	reserve->failures++;
+	uint64_t now = gm_device_now(device);
+	gm_backoff_begin(&reserve->retry, now, RETRY_FIRST_NS);
+	gm_backoff_fail(&reserve->retry, now);
 	reserve->short_of = true;
 }
 
@@ -123,6 +121,5 @@ void gm_reserve_created(struct gm_device *device, struct gm_chunk *chunk, bool o
 		gm_reserve_back_off(device);
 		return;
 	}
-	reserve->failures = 0;
-	reserve->retry_ns = 0;
+	reserve->retry = (struct gm_backoff){0};
 }

@@ -35,9 +35,10 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 }
 
 /* Whether the line says something about its user that nobody must escape by leaving. */
-static bool line_remembers(const struct gm_line *line, uint64_t now)
+static bool line_remembers(const struct gm_device *device, const struct gm_line *line, uint64_t now)
 {
-	return now < line->rest_ns || line->moved > 0 || now < line->forget_ns ||
+	return now < line->rest_ns || line->moved > 0 ||
+	       gm_backoff_remembers(&line->spill, now, gm_policy_settle_ns(&device->info.policy)) ||
 	       now < line->peace_ns || line->owing > 0;
 }
 
@@ -45,7 +46,7 @@ static void line_drop_empty(struct gm_device *device, uint64_t now)
 {
 	struct gm_line *line, *next;
 	DL_FOREACH_SAFE (device->queue.lines, line, next) {
-		if (line->length > 0 || line_remembers(line, now))
+		if (line->length > 0 || line_remembers(device, line, now))
 			continue;
 		DL_DELETE(device->queue.lines, line);
 		free(line);

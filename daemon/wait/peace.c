@@ -12,10 +12,6 @@
 #include "daemon/device/ladder_plan.h"
 #include "daemon/wait/line.h"
 
-/* How often the time doubles for which others move no buffers for a user that did not keep what they made
- * room for. */
-#define PEACE_DOUBLED 6
-
 static uint64_t peace_held_by(const struct gm_device *device, uid_t payer_uid)
 {
 	const struct gm_account *account;
@@ -35,11 +31,6 @@ static uint64_t peace_kept_by(const struct gm_device *device, const struct gm_li
 	return gm_minus(peace_held_by(device, line->payer_uid), line->held_before);
 }
 
-static uint64_t peace_rest(const struct gm_device *device, unsigned wasted)
-{
-	return gm_policy_settle_ns(&device->info.policy) << wasted;
-}
-
 /* A client of another user moved buffers to host memory. */
 static void peace_note_moved(struct gm_device *device, struct gm_line *line,
 	const struct gm_asked *asked, uint64_t bytes)
@@ -48,21 +39,19 @@ static void peace_note_moved(struct gm_device *device, struct gm_line *line,
 
 	if (line->moved == 0) {
 		line->held_before = peace_held_by(device, line->payer_uid);
-		line->spill_ns = gm_plus(gm_device_now(device), peace_rest(device, line->wasted));
-		if (queue->judge_ns == 0 || line->spill_ns < queue->judge_ns)
-			queue->judge_ns = line->spill_ns;
+		gm_backoff_begin(&line->spill, gm_device_now(device),
+			gm_policy_settle_ns(&device->info.policy));
+		if (queue->judge_ns == 0 || line->spill.until_ns < queue->judge_ns)
+			queue->judge_ns = line->spill.until_ns;
 	}
 	line->moved += gm_min(bytes, asked->bytes);
 }
 
-/* What others moved for the user was for nothing: its next rest is twice as long. */
+/* The user did not keep what others moved for it. */
 static void peace_note_waste(const struct gm_device *device, struct gm_line *line)
 {
 	line->moved = 0;
-	if (line->wasted < PEACE_DOUBLED)
-		line->wasted++;
-	/* Not before the longest rest is over, or else that would be followed by the shortest. */
-	line->forget_ns = gm_plus(gm_device_now(device), 2 * peace_rest(device, PEACE_DOUBLED));
+	gm_backoff_fail(&line->spill, gm_device_now(device));
 }
 
 /* The user's rest is over. Whoever still has then what others moved for it has used it. */
@@ -72,8 +61,8 @@ static void peace_judge_user(const struct gm_device *device, struct gm_line *lin
 		peace_note_waste(device, line);
 		return;
 	}
-	line->moved = line->wasted = 0;
-	line->forget_ns = 0;
+	line->moved = 0;
+	line->spill.failures = 0;
 }
 
 uint64_t gm_peace_due(const struct gm_device *device)
@@ -94,11 +83,12 @@ void gm_peace_tick(struct gm_device *device)
 		if (line->moved == 0)
 			continue;
 		/* A request that waits may get it yet. Until then, each time that it asks, it is judged. */
-		if (now >= line->spill_ns && line->length == 0)
+		if (!gm_backoff_holds(&line->spill, now) && line->length == 0)
 			peace_judge_user(device, line);
 		if (line->moved == 0)
 			continue;
-		uint64_t next = gm_max(line->spill_ns, gm_plus(now, peace_rest(device, 0)));
+		uint64_t next = gm_max(line->spill.until_ns,
+			gm_plus(now, gm_policy_settle_ns(&device->info.policy)));
 		if (queue->judge_ns == 0 || next < queue->judge_ns)
 			queue->judge_ns = next;
 	}
@@ -136,11 +126,10 @@ static bool peace_may_disturb(struct gm_device *device, const struct gm_waiting 
 	struct gm_line *line = w->line;
 	uint64_t now = gm_device_now(device);
 
-	if (now >= line->forget_ns)
-		line->wasted = 0;
+	gm_backoff_forget_old(&line->spill, now, gm_policy_settle_ns(&device->info.policy));
 	if (peace_uses_moved(device, w))
 		return true;
-	if (now < line->spill_ns)
+	if (gm_backoff_holds(&line->spill, now))
 		return false;
 
 	peace_note_waste(device, line);
@@ -230,7 +219,7 @@ enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_wa
 bool gm_peace_is_worth_it(struct gm_device *device, const struct gm_waiting *w, uint64_t lacks)
 {
 	const struct gm_line *line = w->line;
-	bool moves = peace_uses_moved(device, w) || line->peace_ns >= line->spill_ns;
+	bool moves = peace_uses_moved(device, w) || line->peace_ns >= line->spill.until_ns;
 
 	return gm_ladder_offered(device, w->account, w->tally, lacks,
 		       moves ? GM_REACH_ALL : GM_REACH_OWN_BUFFERS) >= lacks;
@@ -250,7 +239,8 @@ uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_waitin
 {
 	if (!(w->rests || w->spares) || !gm_waiting_lacks_memory(w))
 		return 0;
-	return gm_minus(w->rests ? w->line->peace_ns : w->line->spill_ns, gm_device_now(device));
+	return gm_minus(
+		w->rests ? w->line->peace_ns : w->line->spill.until_ns, gm_device_now(device));
 }
 
 void gm_peace_say(

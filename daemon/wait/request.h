@@ -32,7 +32,7 @@ struct gm_waiting {
 	bool disturbed; /* other users' clients were asked on its behalf */
 	bool rests;     /* other users' clients are not asked before the line's peace_ns */
 	bool last_probe : 1; /* a parked request: the last probe was asked for already */
-	bool spares : 1;    /* others are not asked to move the buffers they have before spill_ns */
+	bool spares : 1;    /* others are not asked to move the buffers they have during spill */
 	bool told_rest : 1; /* GM_EVENT_RESTS was reported */
 	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
 	uint8_t rounds;      /* how often clients were asked on its behalf */

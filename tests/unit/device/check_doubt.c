@@ -103,7 +103,7 @@ START_TEST(the_table_of_doubts_has_an_end)
 {
 	struct gm_device *device = &fake.core->devices[d];
 	struct gm_payer payer = {0};
-	struct gm_account account = {.payer = &payer, .asked = {.ignored = 1, .broken = GiB}};
+	struct gm_account account = {.payer = &payer, .asked = {.quiet.failures = 1, .broken = GiB}};
 	struct gm_doubted doubted;
 
 	for (uid_t uid = 0; uid <= GM_DOUBTS; uid++) {
