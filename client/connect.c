@@ -27,6 +27,7 @@
 #include "client/region/region.h"
 #include "client/region/region_shrink.h"
 #include "client/request/request_list.h"
+#include "client/session/absence.h"
 #include "client/session/gpumem_session.h"
 #include "client/grant/resume.h"
 #include "client/grant/returns.h"
@@ -161,7 +162,6 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	session->resume = gm_resume;
 	session->trim_regions = gm_region_trim;
 	atomic_init(&session->copy_limit, COPY_LIMIT);
-	gm_backoff_init(&session->backoff, gm_clock_ns() ^ (uint64_t)getpid() << 40);
 	gm_cond_init(&session->changed);
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->flushing, NULL);
@@ -422,9 +422,8 @@ static bool connect_pause(struct gm_backoff *backoff, uint64_t end_ns)
 
 	if (now >= end_ns)
 		return false;
-	gm_backoff_failed(backoff, now);
-	gm_backoff_hurry(backoff);
-	uint64_t until_ns = gm_min(backoff->next_ns, end_ns);
+	gm_absence_back_off(backoff, now);
+	uint64_t until_ns = gm_min(backoff->until_ns, end_ns);
 	while (gm_clock_ns() < until_ns)
 		(void)poll(NULL, 0, gm_clock_poll_ms(until_ns));
 	return true;
@@ -434,7 +433,7 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 {
 	gpumem_connect_options given = GPUMEM_CONNECT_OPTIONS_INIT;
 	uint64_t began = gm_clock_ns();
-	struct gm_backoff backoff;
+	struct gm_backoff backoff = {0};
 	bool expected, waited = false;
 	GM_UNCANCELLED;
 
@@ -444,7 +443,6 @@ gpumem_status gpumem_connect(const gpumem_connect_options *options, gpumem_sessi
 	if (status)
 		return status;
 
-	gm_backoff_init(&backoff, began ^ (uint64_t)getpid() << 40);
 	uint64_t end_ns = began + given.away_ms * GM_NS_PER_MS;
 	for (;;) {
 		status = connect_try(&given, ret_session, &expected);

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "common/arith.h"
-#include "common/system/random.h"
 
 /*
  * Exponential back-off: a delay that doubles with each failure in a row. Times are of one clock, in ns. The first delay is
@@ -62,11 +61,10 @@ static inline void gm_backoff_forget_old(
 
 /* Ends the delay that has just begun at a random moment of its second half, so that many who failed at the same moment do not
  * try again at the same moment. */
-static inline void gm_backoff_spread(struct gm_backoff *backoff, uint64_t now_ns)
+static inline void gm_backoff_spread(struct gm_backoff *backoff, uint64_t now_ns, uint64_t random)
 {
-	uint64_t half = gm_minus(backoff->until_ns, now_ns) / 2, random = 0;
+	uint64_t half = gm_minus(backoff->until_ns, now_ns) / 2;
 
-	(void)gm_random(&random, sizeof(random));
 	backoff->until_ns -= random % (half + 1);
 }
 

@@ -15,7 +15,21 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/cond.h"
+#include "common/system/random.h"
 #include "common/text/units.h"
+
+/* A connection that lasted this long was a good one, in ns. */
+#define ABSENCE_LASTED_NS (1 * GM_NS_PER_S)
+
+void gm_absence_back_off(struct gm_backoff *backoff, uint64_t now_ns)
+{
+	uint64_t random = 0;
+
+	(void)gm_random(&random, sizeof(random));
+	gm_backoff_begin(backoff, now_ns, GM_ABSENCE_FIRST_NS);
+	gm_backoff_spread(backoff, now_ns, random);
+	gm_backoff_fail(backoff, now_ns);
+}
 
 bool gm_absence_now(struct gpumem_session *session)
 {
@@ -66,9 +80,10 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 		session->losses++;
 		bell = gm_steal_fd(&session->bell);
 		memcpy(session->away, why, sizeof(why));
-		gm_backoff_lost(&session->backoff, now, now - session->since_ns);
-		if (session->waiting)
-			gm_backoff_hurry(&session->backoff);
+		/* A daemon that drops every connection is no better than one that is away. */
+		if (now - session->since_ns >= ABSENCE_LASTED_NS)
+			session->backoff.failures = 0;
+		gm_absence_back_off(&session->backoff, now);
 		pthread_cond_broadcast(&session->changed);
 	}
 	pthread_mutex_unlock(&session->lock);
@@ -84,7 +99,7 @@ uint64_t gm_absence_retry_at(struct gpumem_session *session)
 {
 	pthread_mutex_lock(&session->lock);
 	bool away = session->state == GM_SESSION_AWAY && !session->resuming && !session->closing;
-	uint64_t at = away ? session->backoff.next_ns : UINT64_MAX;
+	uint64_t at = away ? session->backoff.until_ns : UINT64_MAX;
 	pthread_mutex_unlock(&session->lock);
 	return at;
 }
@@ -93,7 +108,7 @@ uint64_t gm_absence_retry_at(struct gpumem_session *session)
 static bool absence_retry_due(const struct gpumem_session *session)
 {
 	return session->state == GM_SESSION_AWAY && !session->resuming && !session->closing &&
-	       gm_clock_ns() >= session->backoff.next_ns;
+	       !gm_backoff_holds(&session->backoff, gm_clock_ns());
 }
 
 void gm_absence_retry(struct gpumem_session *session)
@@ -113,9 +128,7 @@ void gm_absence_retry(struct gpumem_session *session)
 	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
 	if (status) {
 		snprintf(session->away, sizeof(session->away), "%s", gm_error_text());
-		gm_backoff_failed(&session->backoff, gm_clock_ns());
-		if (session->waiting)
-			gm_backoff_hurry(&session->backoff);
+		gm_absence_back_off(&session->backoff, gm_clock_ns());
 	}
 	pthread_cond_broadcast(&session->changed);
 	pthread_mutex_unlock(&session->lock);
@@ -174,7 +187,7 @@ static bool absence_await_turn(
 	if (patience->again)
 		until = gm_min(until, patience->again_ns);
 	if (session->busy && !session->resuming)
-		until = gm_min(until, session->backoff.next_ns);
+		until = gm_min(until, session->backoff.until_ns);
 	(void)gm_cond_wait_until(&session->changed, &session->lock, until);
 	return true;
 }
@@ -187,11 +200,11 @@ static int absence_await(struct gpumem_session *session, struct gm_absence_patie
 	int r = 0;
 
 	session->waiting++;
-	gm_backoff_hurry(&session->backoff);
-	if (patience->again)
+	if (patience->again) {
 		atomic_fetch_add(&session->stirred, GM_SESSION_AWAITED);
-	/* The library's thread may mean to sleep for longer. */
-	gm_session_wake(session);
+		/* The library's thread may mean to sleep for longer. */
+		gm_session_wake(session);
+	}
 
 	while (r == 0 && session->state == GM_SESSION_AWAY) {
 		if (session->closing || gm_clock_ns() >= patience->end_ns)
@@ -200,9 +213,9 @@ static int absence_await(struct gpumem_session *session, struct gm_absence_patie
 			r = -ECANCELED;
 	}
 
+	session->waiting--;
 	if (patience->again)
 		atomic_fetch_sub(&session->stirred, GM_SESSION_AWAITED);
-	session->waiting--;
 	return r;
 }
 

@@ -9,6 +9,12 @@
  * requests wait for its end. resume.c knows how a session is resumed.
  */
 
+/* First delay between two tries to reach the daemon, in ns. The longest one is about a second. */
+#define GM_ABSENCE_FIRST_NS (15 * GM_NS_PER_MS)
+/* A try has failed, or the connection was lost: delays the next try. A session never tries in a busy loop, and a thousand
+ * sessions that lost the daemon at the same moment do not all come back at the same moment. */
+void gm_absence_back_off(struct gm_backoff *backoff, uint64_t now_ns);
+
 /* Whether the daemon is away, as far as this process knows. */
 bool gm_absence_now(struct gpumem_session *session);
 /* GPUMEM_E_DISCONNECTED, with the sentence for a request that did not wait for the daemon. */

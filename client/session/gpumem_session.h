@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/session/backoff.h"
+#include "common/backoff.h"
 #include "client/session/capture.h"
 #include "client/session/conn.h"
 #include "client/session/error.h"

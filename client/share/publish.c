@@ -12,7 +12,7 @@
 #include "client/buffer/buffer.h"
 #include "client/device/await.h"
 #include "client/device/mapping.h"
-#include "client/session/backoff.h"
+#include "client/session/absence.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/grant/session_lease.h"
@@ -228,17 +228,16 @@ static gpumem_status publish_too_late(const char *name, uint32_t wait_ms)
 
 /*
  * Attaches when the name is there. The daemon keeps nothing for a call that waits: the call asks again after
- * delays that grow from 20 ms to GM_BACKOFF_AWAITED_NS, so a thousand calls cost the daemon about as many
+ * delays that grow to about a second, so a thousand calls cost the daemon about as many
  * short requests a second, on the turns of their user.
  */
 static gpumem_status publish_attach_within(gpumem_session *session, const char *name,
 	const struct gm_share_name *parsed, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
-	struct gm_backoff backoff;
+	struct gm_backoff backoff = {0};
 	uint64_t end_ns = wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX
 							 : gm_clock_ns() + wait_ms * GM_NS_PER_MS;
 
-	gm_backoff_init(&backoff, gm_clock_ns() ^ (uint64_t)(uintptr_t)&backoff);
 	for (;;) {
 		uint64_t now_ns = gm_clock_ns();
 		bool last = now_ns >= end_ns;
@@ -249,9 +248,8 @@ static gpumem_status publish_attach_within(gpumem_session *session, const char *
 		if (last)
 			return publish_too_late(name, wait_ms);
 
-		gm_backoff_failed(&backoff, gm_clock_ns());
-		gm_backoff_hurry(&backoff);
-		publish_sleep_until(gm_min(backoff.next_ns, end_ns));
+		gm_absence_back_off(&backoff, gm_clock_ns());
+		publish_sleep_until(gm_min(backoff.until_ns, end_ns));
 	}
 }
 
