@@ -546,6 +546,7 @@ struct limit_undone {
 	const char *owner; /* "": all */
 	FILE *lines;
 	uint64_t n;
+	bool runs; /* limits of runs stay */
 };
 
 static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
@@ -560,6 +561,10 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 			(undone->options->given & GM_OPTION_DEVICE &&
 				limit->device != undone->options->device))
 			continue;
+		if (!strncmp(limit->owner, "run:", strlen("run:"))) {
+			undone->runs = true;
+			continue;
+		}
 		undone->n++;
 		fprintf(undone->lines,
 			"Undone: %s on device %u:", gm_user_owner(limit->owner, owner),
@@ -578,33 +583,36 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 }
 
 /* Finds out what is to be undone. *ret_lines is to be freed. */
-static gpumem_status limit_find_undone(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
-	const char *owner, char **ret_lines, uint64_t *ret_n)
+static gpumem_status limit_find_undone(
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct limit_undone *undone, char **ret_lines)
 {
 	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_LIMITS, get_limits, &body);
-	struct limit_undone undone = {.options = ctl->options, .owner = owner};
 	size_t size;
 
-	undone.lines = open_memstream(ret_lines, &size);
-	if (!undone.lines)
+	undone->lines = open_memstream(ret_lines, &size);
+	if (!undone->lines)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM, "%s", strerror(ENOMEM));
 	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
-		limit_take_undone, &undone, &ctl->trouble);
-	fclose(undone.lines);
-	*ret_n = undone.n;
+		limit_take_undone, undone, &ctl->trouble);
+	fclose(undone->lines);
 	return status;
 }
 
-static void limit_tell_undone(struct gm_ctl *ctl, const char *lines, uint64_t n)
+static void limit_tell_undone(
+	struct gm_ctl *ctl, const struct limit_undone *undone, const char *lines)
 {
-	gm_writer_count(ctl->writer, "undone", n);
-	if (!n)
-		gm_writer_line(ctl->writer, "", "Nothing was set at run time.");
+	gm_writer_count(ctl->writer, "undone", undone->n);
+	if (!undone->n)
+		gm_writer_line(ctl->writer, "", "Nothing %swas set at run time.",
+			undone->runs ? "else " : "");
 	for (const char *at = lines, *end; at && *at; at = *end ? end + 1 : end) {
 		end = at + strcspn(at, "\n");
 		gm_writer_line(ctl->writer, "", "%.*s", (int)(end - at), at);
 	}
+	if (undone->runs)
+		gm_writer_line(
+			ctl->writer, "", "The limits of runs stay in force until the runs end.");
 }
 
 static gpumem_status limit_reset(struct gm_ctl *ctl)
@@ -638,17 +646,17 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 		snprintf(none, sizeof(none), "No limits are left%s.", where);
 	GM_AUTO_FREE char *lines = NULL;
 	struct gm_ctl_conn *conn = NULL;
-	uint64_t undone = 0;
+	struct limit_undone undone = {.options = options, .owner = owner};
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
-		status = limit_find_undone(ctl, conn, owner, &lines, &undone);
+		status = limit_find_undone(ctl, conn, &undone, &lines);
 	if (status == GPUMEM_OK)
 		status = limit_ask_and_print(ctl, conn, &request, none);
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK)
 		return status;
 
-	limit_tell_undone(ctl, lines, undone);
+	limit_tell_undone(ctl, &undone, lines);
 	gm_limit_file_list(options->socket, owner, limit_note_file, ctl);
 	return GPUMEM_OK;
 }
@@ -669,8 +677,8 @@ const struct gm_verb gm_verb_limit = {
 	.help = "  show                show all limits, and which owners are over theirs\n"
 		"  set OWNER VALUE...  change some of the values max=SIZE (or max=none),\n"
 		"                      guarantee=SIZE and priority=N\n"
-		"  reset [OWNER]       undo what was set, for OWNER or for all owners; the\n"
-		"                      configured values apply again\n"
+		"  reset [OWNER]       undo what was set, for OWNER or for all owners but runs;\n"
+		"                      the configured values apply again\n"
 		"  --device N          only on this device; without it, on each device\n"
 		"  --save              with 'set': also write it to the configuration, as root;\n"
 		"                      others get lines for an administrator, and status 4\n\n"

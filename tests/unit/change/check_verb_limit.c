@@ -367,6 +367,27 @@ START_TEST(a_reset_says_what_it_undid)
 }
 END_TEST
 
+/* Only the end of a run undoes its limit. */
+START_TEST(a_reset_does_not_claim_to_undo_the_limits_of_runs)
+{
+	struct gm_options options = ARGS("reset");
+
+	expect_limit(GM__WIRE__PACKET__BODY_RESET_LIMIT);
+	limits.run = true;
+	limits.run_name = (char *)"nightly";
+	char *text = run("limit", script_limit, false, &options);
+	has(text, "run:nightly ");
+	has(text, "Nothing else was set at run time.\n"
+		  "The limits of runs stay in force until the runs end.\n");
+	ck_assert_ptr_null(strstr(text, "Undone"));
+	ck_assert_ptr_null(strstr(text, "0123456789abcdef"));
+	free(text);
+	json_t *json = parse(run("limit", script_limit, true, &options));
+	ck_assert_int_eq(json_integer_value(json_object_get(json, "undone")), 0);
+	json_decref(json);
+}
+END_TEST
+
 START_TEST(a_limit_that_makes_no_sense_is_wrong_usage)
 {
 	is_wrong_usage("limit", ARGS("shwo"), "did you mean 'limit show'?");
@@ -467,6 +488,7 @@ int main(void)
 	tcase_add_loop_test(tcase, a_limit_of_a_container_that_nobody_is_in_says_so, 0, 6);
 	tcase_add_test(tcase, a_limit_is_reset_for_one_or_for_all);
 	tcase_add_test(tcase, a_reset_says_what_it_undid);
+	tcase_add_test(tcase, a_reset_does_not_claim_to_undo_the_limits_of_runs);
 	tcase_add_test(tcase, after_a_reset_nothing_is_claimed_of_other_owners_and_devices);
 	tcase_add_test(tcase, a_limit_that_makes_no_sense_is_wrong_usage);
 	suite_add_tcase(suite, tcase);
