@@ -23,13 +23,15 @@
 #include "common/clock.h"
 #include "common/text/units.h"
 #include "ctl/io/other_daemon.h"
+#include "ctl/verb/client_list.h"
 #include "ctl/verb/verb.h"
 
 struct stop_daemon {
 	uint64_t pid, pid_namespace, uid;
 	enum gm_daemon_kind kind;
-	bool has_clients; /* or what clients have published, or left behind */
-	bool connected;   /* clients are */
+	bool has_clients;              /* or what clients have published, or left behind */
+	bool connected;                /* clients are */
+	struct gm_client_list holders; /* of what is forgotten: what they hold stays mapped */
 };
 
 static void stop_take_status(void *user, const Gm__Wire__Packet *packet)
@@ -87,7 +89,8 @@ static bool stop_is_meant(const struct gm_ctl *ctl, const struct stop_daemon *da
 	       getenv("GPUMEM_SOCKET") || uid == 0 || uid == daemon->uid;
 }
 
-/* Ends the daemon. *ret_ended: it is known to have ended. */
+/* Ends the daemon. *ret_ended: it is known to have ended. ret_daemon->holders needs gm_client_list_deinit(), whatever this
+ * returns. */
 static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget,
 	struct stop_daemon *ret_daemon, bool *ret_ended)
 {
@@ -95,30 +98,47 @@ static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn
 	Gm__Wire__Packet ask = GM_WIRE_PACKET(GET_STATUS, get_status, &question);
 	Gm__Wire__Stop body = GM__WIRE__STOP__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(STOP, stop, &body);
-	struct stop_daemon daemon = {0};
+	struct stop_daemon *daemon = ret_daemon;
 
-	gpumem_status status = gm_ctl_conn_ask(conn, &ask, GM__WIRE__PACKET__BODY_STATUS,
-		stop_take_status, &daemon, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_ask(
+		conn, &ask, GM__WIRE__PACKET__BODY_STATUS, stop_take_status, daemon, &ctl->trouble);
 	if (status != GPUMEM_OK)
 		return status;
 
-	daemon.kind = gm_other_daemon_kind(gm_ctl_conn_path(conn));
-	if (!stop_is_meant(ctl, &daemon))
+	daemon->kind = gm_other_daemon_kind(gm_ctl_conn_path(conn));
+	if (!stop_is_meant(ctl, daemon))
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"your own daemon does not run, and the system's (pid %llu) is not ended in its place; "
 			"to end that one, an administrator can run: gpumemctl stop%s --socket " GM_SYSTEM_SOCKET,
-			(unsigned long long)daemon.pid, forget ? " --forget" : "");
-	GM_AUTO_FD int process = stop_open_process(&daemon);
+			(unsigned long long)daemon->pid, forget ? " --forget" : "");
+	GM_AUTO_FD int process = stop_open_process(daemon);
+	if (forget && daemon->has_clients)
+		status = gm_client_list_ask(&daemon->holders, ctl, conn);
 	body.forget = forget;
-	status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, &ctl->trouble);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(
+			conn, &request, GM__WIRE__PACKET__BODY_DONE, NULL, NULL, &ctl->trouble);
 	if (status == GPUMEM_OK && process >= 0)
-		status = stop_await_end(ctl, &daemon, process);
-	if (status == GPUMEM_OK) {
-		*ret_daemon = daemon;
-		*ret_ended = process >= 0;
-	}
+		status = stop_await_end(ctl, daemon, process);
+	*ret_ended = status == GPUMEM_OK && process >= 0;
 	return status;
+}
+
+/* Tells what programs keep of the memory that is forgotten. */
+static void stop_say_mapped(struct gm_writer *writer, const struct gm_client_list *holders)
+{
+	char held[GM_UNITS_TEXT], named[GM_CLIENT_LIST_TEXT];
+	bool one = holders->n == 1;
+
+	if (holders->n)
+		gm_writer_line(writer, "",
+			"%zu program%s still %s %s mapped: %s. Nobody counts this memory any more; it is freed when %s.",
+			holders->n, one ? "" : "s", one ? "has" : "have",
+			gm_writer_bytes(writer, holders->held, held),
+			gm_client_list_text(holders, named), one ? "the program ends" : "they end");
+	if (holders->n_left)
+		gm_writer_line(writer, "",
+			"What clients had published or left behind is freed when no program has it mapped.");
 }
 
 /* Tells how long programs wait. They cannot tell this end of the daemon from a restart. */
@@ -135,7 +155,7 @@ static void stop_say_wait(struct gm_writer *writer)
 static gpumem_status stop_run(struct gm_ctl *ctl)
 {
 	bool forget = ctl->options->given & GM_OPTION_FORGET, ended = false;
-	struct stop_daemon daemon = {0};
+	struct stop_daemon daemon = {.holders = {.all_devices = true, .connected = true}};
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
@@ -149,8 +169,10 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
 			"if no daemon runs, a keeper may still have what clients hold: "
 			"'gpumemctl doctor' shows its pid, and 'kill PID' in the shell ends it");
-	if (status != GPUMEM_OK)
+	if (status != GPUMEM_OK) {
+		gm_client_list_deinit(&daemon.holders);
 		return status;
+	}
 
 	gm_writer_bool(ctl->writer, "forgotten", forget);
 	gm_writer_bool(ctl->writer, "ended", ended);
@@ -159,11 +181,13 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 		: daemon.kind == GM_DAEMON_SYSTEM ? "The system's daemon"
 						  : "The daemon",
 		ended ? "has ended" : "ends",
-		!daemon.has_clients ? "."
-		: forget            ? ", and with it all memory that it handed out."
-			 : ". What clients hold or have published waits for the next daemon.");
+		daemon.has_clients && !forget
+			? ". What clients hold or have published waits for the next daemon."
+			: ".");
 	if (daemon.connected && !forget)
 		stop_say_wait(ctl->writer);
+	stop_say_mapped(ctl->writer, &daemon.holders);
+	gm_client_list_deinit(&daemon.holders);
 	return GPUMEM_OK;
 }
 

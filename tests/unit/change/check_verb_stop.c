@@ -22,6 +22,8 @@ static pid_t process; /* says to be the daemon */
 static uint64_t namespace_now;
 static bool ends; /* it does so, once it is asked to */
 static uint64_t clients_now, leases_now;
+static size_t holders_now,
+	left_now; /* rows of clients: those that hold memory, and what others left */
 
 static void stop_setup(void)
 {
@@ -32,6 +34,7 @@ static void stop_setup(void)
 	namespace_now = own.st_ino;
 	ends = true;
 	clients_now = leases_now = 0;
+	holders_now = left_now = 0;
 	process = fork();
 	ck_assert_int_ge(process, 0);
 	if (process == 0) {
@@ -45,6 +48,36 @@ static void stop_teardown(void)
 {
 	kill(process, SIGKILL);
 	waitpid(process, NULL, 0);
+}
+
+/* The last client holds nothing. Each of the others holds 1 GiB on two devices. */
+static void answer_clients(struct gm_fake *f, uint64_t id)
+{
+	Gm__Wire__ClientsReply reply = GM__WIRE__CLIENTS_REPLY__INIT;
+	Gm__Wire__Client rows[8], *list[8];
+	Gm__Wire__ClientUse use[2], *uses[2] = {&use[0], &use[1]};
+
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		gm__wire__client_use__init(&use[i]);
+		use[i].device = i;
+		use[i].held = G;
+	}
+	for (size_t i = 0; i < holders_now + left_now + 1; i++) {
+		gm__wire__client__init(&rows[i]);
+		list[i] = &rows[i];
+		rows[i].left = i >= holders_now && i < holders_now + left_now;
+		rows[i].pid = rows[i].left ? 0 : 4711 + (int64_t)i;
+		rows[i].name = (char *)"train";
+		rows[i].details = true;
+		rows[i].use = uses;
+		rows[i].n_use = i < holders_now + left_now ? 2 : 0;
+	}
+	reply.clients = list;
+	reply.n_clients = holders_now + left_now + 1;
+	packet.body_case = GM__WIRE__PACKET__BODY_CLIENTS;
+	packet.clients = &reply;
+	send_answer(f, &packet, id, false);
 }
 
 static void script_stop(struct gm_fake *f, void *user)
@@ -63,6 +96,8 @@ static void script_stop(struct gm_fake *f, void *user)
 	reply.leases = leases_now;
 	send_answer(f, &packet, id, false);
 
+	if (options_now->given & GM_OPTION_FORGET && clients_now + leases_now > 0)
+		answer_clients(f, asked(f, GM__WIRE__PACKET__BODY_GET_CLIENTS));
 	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_STOP);
 	if (!request)
 		return;
@@ -95,6 +130,46 @@ START_TEST(stop_keeps_what_clients_hold_unless_it_is_to_forget)
 	ck_assert(forget);
 	ck_assert(json_is_true(json_object_get(json, "forgotten")));
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(what_stays_mapped_after_stop_forget_is_said)
+{
+	struct gm_options options = {.given = GM_OPTION_FORGET};
+	size_t n;
+
+	clients_now = leases_now = 1;
+	holders_now = 1;
+	char *text = run("stop", script_stop, false, &options);
+	ck_assert_str_eq(text,
+		"The daemon has ended.\n"
+		"1 program still has 2.0G mapped: 2.0G train (pid 4711, user root). Nobody counts\n"
+		"this memory any more; it is freed when the program ends.\n");
+	ck_assert(forget);
+	free(text);
+	stop_teardown();
+
+	stop_setup();
+	clients_now = 6;
+	holders_now = 5;
+	left_now = 1;
+	text = run("stop", script_stop, false, &options);
+	for (n = 0; text[n]; n++)
+		if (text[n] == '\n')
+			text[n] = ' ';
+	has(text, "The daemon has ended. 5 programs still have 10.0G mapped: ");
+	has(text,
+		"2.0G train (pid 4714, user root), and 1 more. Nobody counts this memory any more; it is freed when they end. ");
+	has(text, "published or left behind is freed when no program has it mapped. ");
+	free(text);
+	stop_teardown();
+
+	/* Who is connected and holds nothing maps nothing. */
+	stop_setup();
+	clients_now = 1;
+	text = run("stop", script_stop, false, &options);
+	ck_assert_str_eq(text, "The daemon has ended.\n");
+	free(text);
 }
 END_TEST
 
@@ -188,6 +263,7 @@ int main(void)
 	tcase_add_test(tcase, stop_says_nothing_of_clients_if_there_are_none);
 	/* valgrind does not know this system call. */
 	if (syscall(SYS_pidfd_open, getpid(), 0) >= 0 || errno != ENOSYS) {
+		tcase_add_test(tcase, what_stays_mapped_after_stop_forget_is_said);
 		tcase_add_test(tcase, stop_waits_until_the_daemon_has_ended);
 		tcase_add_test(tcase, a_daemon_that_does_not_end_in_time_is_a_failure);
 	}
