@@ -24,7 +24,7 @@ static const struct gm_column columns[] = {
 	{"kind", "KIND", GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"location", "WHERE", GM_COLUMN_OPTIONAL},
 	{"pinned", NULL, 0},
-	{"buffer", "BUFFER", GM_COLUMN_OPTIONAL},
+	{"buffer", "BUFFER", GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"tag", "TAG", GM_COLUMN_NAME},
 	{"type", "TYPE", GM_COLUMN_SHRINK | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"precision", "PREC",
