@@ -6,8 +6,8 @@
  * widest cell. If the terminal is too narrow, columns that can be spared are left out until users, owners and names have
  * room: columns that are empty first, then the others from the end. A line below the table names them. Then the columns
  * that may shrink do, the widest one first; names after other texts, and owners after names. If two names or owners would
- * read the same, further columns are left out. A name is cut in the middle, because the end tells it from others, and
- * another line below the table says which columns have names that are cut. No heading is cut.
+ * read the same, further columns are left out. A name is cut in the middle, because the end tells it from others. Another
+ * line below the table says which columns have cells that are cut. No heading is cut.
  * If the table is still too wide, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
@@ -565,7 +565,7 @@ static int text_put_lists(
 	return r;
 }
 
-/* Writes a line below a table about some of its columns: those that are left out, or whose names are cut. Writes
+/* Writes a line below a table about some of its columns: those that are left out, or whose cells are cut. Writes
  * nothing if there are none. */
 static void text_put_about(struct writer_text *writer, const struct text_layout *layout,
 	const struct gm_table *table, bool left_out)
@@ -577,7 +577,7 @@ static void text_put_about(struct writer_text *writer, const struct text_layout 
 		const struct text_column *column = &layout->columns[i];
 		const struct gm_column *named = &table->columns[column->column];
 
-		if (!left_out && !(column->cut && column->flags & TEXT_IDENTIFIES))
+		if (!left_out && !column->cut)
 			continue;
 		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s",
 			used       ? ", "

@@ -18,10 +18,10 @@ static const struct gm_column process_columns[] = {
 	{"pid", "PID", GM_COLUMN_RIGHT},
 	{"uid", NULL, 0},
 	{"user", "USER", GM_COLUMN_OWNER},
-	{"command", "COMMAND", GM_COLUMN_SHRINK},
+	{"command", "COMMAND", GM_COLUMN_NAME},
 	{"bytes", "FOREIGN", GM_COLUMN_RIGHT},
 	{"kind", NULL, 0},
-	{NULL, "WHAT", GM_COLUMN_SHRINK},
+	{NULL, "WHAT", 0},
 };
 
 struct devices_answer {
@@ -42,11 +42,11 @@ static void devices_add_process(struct gm_table *table, const struct gm_usage_it
 	switch ((int)process->kind) {
 	case GM__WIRE__PROCESS_KIND__PROCESS_CLIENT:
 		kind = "client";
-		what = "client, besides its leases";
+		what = "context";
 		break;
 	case GM__WIRE__PROCESS_KIND__PROCESS_DAEMON:
 		kind = "daemon";
-		what = "gpumemd, with its ipc chunks";
+		what = "gpumemd";
 		break;
 	}
 
@@ -76,7 +76,7 @@ static void devices_add_rest(struct devices_answer *answer, const Gm__Wire__Devi
 	gm_table_nones(table, 4);
 	gm_table_size(table, rest);
 	gm_table_text(table, "unlisted");
-	gm_table_text(table, "without a process");
+	gm_table_text(table, "no process");
 }
 
 /* ---- figures */
@@ -225,10 +225,12 @@ const struct gm_verb gm_verb_devices = {
 	.summary = "each device with all its figures",
 	.help = "The total is the sum of five parts: leased, quarantined, pooled, foreign and\n"
 		"free. The other figures follow from these. Below are the processes that use a\n"
-		"device by themselves. A client is listed with the memory that it uses besides\n"
-		"its leases: its CUDA context. That counts as foreign, too. Lingering memory is\n"
-		"part of quarantined: no client has it any more, but a process may still map it.\n"
-		"On a GPU, it is in the figure of that process, too. Memory that clients make\n"
-		"themselves and declare is charged; what the driver sees of it is a sixth part.\n",
+		"device by themselves. WHAT is context (what a client uses besides its leases),\n"
+		"gpumemd (the daemon's own context, for ipc chunks), no process (memory of the\n"
+		"device that belongs to none), or - for all others. A context counts as foreign,\n"
+		"too. Lingering memory is part of quarantined: no client has it any more, but a\n"
+		"process may still map it. On a GPU, it is in the figure of that process, too.\n"
+		"Memory that clients make themselves and declare is charged; what the driver sees\n"
+		"of it is a sixth part.\n",
 	.run = devices_run,
 };

@@ -26,7 +26,8 @@ static const struct gm_column columns[] = {
 	{"in_host", "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	{"kind", NULL, 0},
 	{"run", NULL, 0},
-	{NULL, "WHAT", GM_COLUMN_NAME},
+	{NULL, "WHAT", 0},
+	{NULL, "RUN NAME", GM_COLUMN_OPTIONAL | GM_COLUMN_NAME | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{"run_name", NULL, 0},
 };
 
@@ -83,6 +84,9 @@ static void who_add(const struct who_answer *answer, const struct who_row *row)
 	gm_table_text(table, row->kind);
 	gm_table_text(table, row->run);
 	gm_table_text(table, row->what);
+	/* A program that has no name of its own has that of its run. */
+	gm_table_text(
+		table, row->run_name && strcmp(row->run_name, row->name) ? row->run_name : NULL);
 	gm_table_text(table, row->run_name);
 }
 
@@ -106,8 +110,8 @@ static void who_add_processes(struct who_answer *answer)
 					.kind = daemon   ? "daemon"
 						: client ? "context"
 							 : "foreign",
-					.what = daemon   ? "gpumemd itself"
-						: client ? "context of a client"
+					.what = daemon   ? "gpumemd"
+						: client ? "context"
 							 : "foreign",
 				});
 	}
@@ -131,7 +135,7 @@ static void who_take_devices(void *user, const Gm__Wire__Packet *packet)
 						.device = device->number,
 						.bytes = rest,
 						.kind = "unlisted",
-						.what = "foreign, without a process",
+						.what = "no process",
 					});
 	}
 }
@@ -162,16 +166,15 @@ static void who_take_names(void *user, const Gm__Wire__Packet *packet)
 
 		if (!name->maker)
 			who_keep_orphan(answer, name);
-		who_add(answer,
-			&(struct who_row){
-				.device = name->device,
-				.uid = name->owner,
-				.uid_known = true,
-				.name = name->name,
-				.bytes = name->bytes,
-				.kind = name->maker ? "published-by-client" : "published",
-				.what = name->maker ? "published, in its client's" : "published",
-			});
+		who_add(answer, &(struct who_row){
+					.device = name->device,
+					.uid = name->owner,
+					.uid_known = true,
+					.name = name->name,
+					.bytes = name->bytes,
+					.kind = name->maker ? "published-by-client" : "published",
+					.what = name->maker ? "in client's" : "published",
+				});
 	}
 }
 
@@ -213,18 +216,11 @@ static void who_add_client(
 			: *client->run ? "run"
 				       : "client",
 		.what = lingers               ? "lingering"
-			: client->left        ? "left, published or shared"
-			: client->quarantined ? "client, quarantined"
+			: client->left        ? "left"
+			: client->quarantined ? "quarantined"
 			: *client->run        ? "run"
 					      : "client",
 	};
-	char run[sizeof("run ") + GM_LIMIT_NAME_BYTES];
-
-	/* A program that has no name of its own has that of its run. */
-	if (!strcmp(row.what, "run") && *client->run_name && strcmp(client->run_name, row.name)) {
-		snprintf(run, sizeof(run), "run %s", client->run_name);
-		row.what = run;
-	}
 
 	if (row.bytes + row.in_host > 0)
 		who_add(answer, &row);
@@ -314,14 +310,16 @@ const struct gm_verb gm_verb_who = {
 	"  --user USER           only memory of this user (a name or a number)\n"
 	"  --name PATTERN        only clients, commands and names like this; quote *, ?\n"
 	"                        and [...]\n"
-	"\nWHAT is client, run (a program under gpumem-run), published (a buffer under a\n"
-	"name, whose maker is gone), left (buffers that others have open or may attach),\n"
-	"lingering (returned, but still mapped), foreign (a process that does not ask the\n"
-	"daemon for this memory), or the context of a client, which is foreign, too. A\n"
-	"buffer that was published by a client which still runs is in the client's SIZE,\n"
-	"too. IN HOST is what a client has of the device in host memory: evicted buffers\n"
-	"and paused regions. You see of other users what 'clients', 'shares' and\n"
-	"'devices' show you. Pooled memory is nobody's: see 'gpumemctl pools'.\n",
+	"\nWHAT is client, quarantined (a client that did not return memory in time), run\n"
+	"(a program under gpumem-run), published (a buffer under a name, whose maker is\n"
+	"gone), in client's (the maker still runs, and the buffer is in its SIZE, too),\n"
+	"left (buffers that others have open or may attach), lingering (returned, but\n"
+	"still mapped), foreign (a process that does not ask the daemon for this memory),\n"
+	"context (that of a client, which is foreign, too), gpumemd (the daemon's own),\n"
+	"or no process (foreign memory that belongs to none). IN HOST is what a client\n"
+	"has of the device in host memory: evicted buffers and paused regions. You see\n"
+	"of other users what 'clients', 'shares' and 'devices' show you. Pooled memory\n"
+	"is nobody's: see 'gpumemctl pools'.\n",
 	.takes = GM_OPTIONS_OF_LISTS,
 	.max_args = 1,
 	.names_device = true,

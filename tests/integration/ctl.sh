@@ -450,7 +450,7 @@ check "clients: for people" all "says ann" "says ben" "says 64.0M"
 check "clients: a run by its name, beside the name of the client" all "says 'RUN NAME'" "says ' nightly '" \
 	"run 0 clients --name nightly --json" "is clients.# 1" "is clients.0.name ann" "is clients.0.run_name nightly"
 run 0 who
-check "who: a run by its name" all "says ann" "says 'run nightly'"
+check "who: a run by its name" all "says ann" "says ' nightly'"
 run 0 clients --no-legend
 check "--no-legend leaves the headings out" all "says ann" "[ $(wc -l <"$dir/stdout") = 2 ]"
 run 0 clients --no-header --sort -held --columns name,held --bytes

@@ -7,6 +7,7 @@
  */
 
 #include "tests/tap.h"
+#include "tests/unit/ctl/long_user.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
 static uint8_t uuid[16] = {0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -223,8 +224,8 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	has(text, "foreign: not known (no figures from NVML); see gpumemctl doctor\n");
 	has(text, "free: at most 79.0G\n");
 	has(text, "  0 4711 root");
-	has(text, "512.0M client, besides its leases\n");
-	has(text, "1.5G without a process\n");
+	has(text, "512.0M context\n");
+	has(text, "1.5G no process\n");
 	has(text, "! 7 more processes use less memory and are not shown\n");
 	has(text, "uuid: GPU-deadbeef-0102-0304-0506-0708090a0b0c\n");
 	fits_screen(text, 1000);
@@ -251,6 +252,19 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	ck_assert_uint_eq(json_array_size(json_object_get(json, "processes")), 6);
 	ck_assert_str_eq(json_string_value(at(json, "warnings", 0, "kind")), "unlisted");
 	json_decref(json);
+}
+END_TEST
+
+START_TEST(a_long_name_of_a_user_leaves_room_for_what_a_process_is)
+{
+	long_user = "a-user-with-a-name-as-long-as-some-of-them-are";
+	char *text = run_text("devices", script_devices);
+	long_user = NULL;
+	has(text, "512.0M context\n");
+	has(text, "1.5G no process\n");
+	has(text, "! cut, too narrow: USER, COMMAND; see --json\n");
+	fits_screen(text, 1000);
+	free(text);
 }
 END_TEST
 
@@ -550,6 +564,7 @@ int main(void)
 	tcase_add_test(tcase, status_is_one_screen_and_calls_out_what_is_unusual);
 	tcase_add_test(tcase, status_gives_programs_bytes);
 	tcase_add_test(tcase, devices_come_in_as_many_packets_as_they_like);
+	tcase_add_test(tcase, a_long_name_of_a_user_leaves_room_for_what_a_process_is);
 	tcase_add_test(tcase, pools_show_totals_and_buckets_wherever_their_packets_fall);
 	tcase_add_test(tcase, trim_says_what_came_back);
 	tcase_add_test(tcase, a_refusal_leaves_nothing_on_stdout);

@@ -129,7 +129,8 @@ START_TEST(a_narrow_terminal_cuts_the_widest_column_that_may_shrink)
 	gm_writer_table(writer, "rows", table);
 	is_text(writer, "NAME       SIZE MOOD\n"
 			"a name th… 512B fine\n"
-			"重み重み…  512B fine\n");
+			"重み重み…  512B fine\n"
+			"! cut, too narrow: NAME; see --json\n");
 }
 END_TEST
 
@@ -140,11 +141,11 @@ START_TEST(a_name_is_cut_after_others_until_it_is_as_short_as_they_are)
 		{"name", "NAME", GM_COLUMN_NAME},
 	};
 	static const char *const expected[] = {
-		"USER     NAME\nsomebod… a name that goes on\n",
-		"USER     NAME\nsomebod… a nam…at goes on\n! cut, too narrow:\n  NAME; see --json\n",
-		"USER     NAME\nsomebod… a …es on\n! cut, too narrow: NAME; see --json\n",
-		"USER NAME\nsom… a …es on\n! cut, too narrow: NAME; see --json\n",
-		"USER NAME\nsom… a …s on\n! cut, too narrow: NAME; see --json\n",
+		"USER     NAME\nsomebod… a name that goes on\n! cut, too narrow: USER;\n  see --json\n",
+		"USER     NAME\nsomebod… a nam…at goes on\n! cut, too narrow:\n  USER, NAME; see --json\n",
+		"USER     NAME\nsomebod… a …es on\n! cut, too narrow: USER, NAME; see --json\n",
+		"USER NAME\nsom… a …es on\n! cut, too narrow: USER, NAME; see --json\n",
+		"USER NAME\nsom… a …s on\n! cut, too narrow: USER, NAME; see --json\n",
 	};
 	static const size_t widths[] = {28, 25, 17, 13, 12};
 
@@ -166,11 +167,11 @@ START_TEST(a_very_long_name_leaves_room_for_the_texts_beside_it)
 	};
 	static const char *const expected[] = {
 		"CLIENT           NAME\na client with a… the tag of…as long as a sentence\n"
-		"! cut, too narrow: NAME; see --json\n",
+		"! cut, too narrow: CLIENT, NAME; see --json\n",
 		"CLIENT    NAME\na client… the tag of…as long as a sentence\n"
-		"! cut, too narrow: NAME; see --json\n",
+		"! cut, too narrow: CLIENT, NAME; see\n  --json\n",
 		"CLIENT   NAME\na clien… the tag of…s long as a sentence\n"
-		"! cut, too narrow: NAME; see --json\n",
+		"! cut, too narrow: CLIENT, NAME; see\n  --json\n",
 	};
 	static const size_t widths[] = {49, 42, 40};
 
@@ -238,7 +239,8 @@ START_TEST(a_user_is_not_cut_while_a_column_can_be_spared)
 	is_text(writer,
 		"USER             WHY                SIZE AGE  FOR\n"
 		"systemd-timesync why it waits, i… 354.0M 3min uid:systemd-network-and-more-of-it\n"
-		"! not shown, too narrow: PRIO; see --json\n");
+		"! not shown, too narrow: PRIO; see --json\n"
+		"! cut, too narrow: WHY; see --json\n");
 }
 END_TEST
 
@@ -298,7 +300,7 @@ START_TEST(a_table_that_is_too_wide_for_a_large_terminal_is_a_list)
 		"3456…\n"
 		"TWO: 012345678901234567890123…123456789012345678901234567890123456789012"
 		"34567890\n"
-		"! cut, too narrow: TWO; see --json\n");
+		"! cut, too narrow: ONE, TWO; see --json\n");
 }
 END_TEST
 
@@ -358,7 +360,8 @@ START_TEST(where_a_table_does_not_fit_its_rows_are_lists)
 		/* As a table, it just fits. */
 		"DEV A LONG HEADING HELD BY ALL STATE\n"
 		"  0 a tag that go…        512B -\n"
-		"  1 b                       1B over\n",
+		"  1 b                       1B over\n"
+		"! cut, too narrow: A LONG HEADING;\n  see --json\n",
 	};
 
 	struct gm_writer *writer = text_writer(_i ? 36 : 35, true, false);
@@ -422,7 +425,8 @@ START_TEST(a_terminal_narrower_than_any_table_still_gets_one)
 
 	row(table, "a long name", 512);
 	gm_writer_table(writer, "rows", table);
-	is_text(writer, "NAME SIZE MOOD\na l… 512B fine\n");
+	is_text(writer, "NAME SIZE MOOD\na l… 512B fine\n"
+			"! cut, too narrow: NAME; see --json\n");
 }
 END_TEST
 

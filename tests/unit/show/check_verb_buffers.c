@@ -274,7 +274,7 @@ START_TEST(what_finds_no_room_is_left_out_and_named)
 	has(text, " STACK ");
 	has(text, "a tag…n there is");
 	has(text, "! not shown, too narrow: PREC, IDLE, USED, MAX, FACTOR, STEP, CEILING; see\n");
-	has(text, "! cut, too narrow: TAG, CLIENT; see --columns or --json\n");
+	has(text, "! cut, too narrow: TAG, TYPE, CLIENT; see --columns or --json\n");
 	fits_screen(text, 33);
 	free(text);
 
