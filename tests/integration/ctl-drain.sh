@@ -154,10 +154,10 @@ if has_users; then
 	run 4 drain 0
 	check "an ordinary user may not drain" all "[ $status = 4 ]" "silent stdout" "complains 'draining a device needs root'"
 	if getent group gpumem >/dev/null; then
-		check "and is told which group may" complains "needs root or the group gpumem in the daemon's pid namespace; root adds a user with 'usermod -a -G gpumem USER'"
+		check "and is told which group may" complains "needs root or the group gpumem; root adds a user with 'usermod -a -G gpumem USER', which takes effect at the user's next login"
 	else
 		check "and is told how to make a group that may" all "! complains 'or the group'" \
-			"complains \"needs root in the daemon's pid namespace; for a group of administrators, root runs 'groupadd --system gpumem', 'usermod -a -G gpumem USER' and 'gpumemctl config reload'\""
+			"complains \"needs root; for a group of administrators, root runs 'groupadd --system gpumem', 'usermod -a -G gpumem USER' and 'gpumemctl config reload'; USER must log in again\""
 	fi
 	as=()
 	run 0 drain 0 --wait 0s || [ $status = 1 ]
