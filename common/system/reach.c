@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,11 @@
 
 /* It exists where systemd runs, and only there: sd_booted(3). */
 #define REACH_SYSTEMD "/run/systemd/system"
+
+/* A message shows no longer name of a user, but its number. */
+#define REACH_USER_BYTES 64
+/* What one entry of a user may take in memory. */
+#define REACH_ENTRY_BYTES 4096
 
 /* A message shows no more than so many bytes of a folder, the last ones, so that it has room for a remedy. */
 #define REACH_FOLDER_BYTES 100
@@ -68,6 +74,24 @@ static bool reach_stat_folder(const char *path, struct stat *ret_st)
 	return stat(reach_folder_of(path, folder), ret_st) == 0;
 }
 
+/* Writes the user's name or, if /etc/passwd has none, "uid 1000". No directory service is asked: it may not answer. */
+static const char *reach_user(uid_t uid, char text[REACH_USER_BYTES])
+{
+	char room[REACH_ENTRY_BYTES];
+	struct passwd entry, *found;
+	FILE *file = fopen("/etc/passwd", "re");
+
+	snprintf(text, REACH_USER_BYTES, "uid %u", (unsigned)uid);
+	while (file && fgetpwent_r(file, &entry, room, sizeof(room), &found) == 0)
+		if (found->pw_uid == uid && strlen(found->pw_name) < REACH_USER_BYTES) {
+			strcpy(text, found->pw_name);
+			break;
+		}
+	if (file)
+		fclose(file);
+	return text;
+}
+
 /* Whether this user may make the socket of a daemon at the path. */
 static bool reach_may_listen(const char *path)
 {
@@ -85,6 +109,7 @@ static void reach_say_start_system(struct gm_reach *reach)
 	struct stat st;
 	bool there = reach_stat_folder(GM_SYSTEM_SOCKET, &st);
 	bool foreign = there && st.st_uid != 0 && st.st_uid != geteuid();
+	char user[REACH_USER_BYTES];
 
 	if (geteuid() >= GM_PATH_USER_UIDS)
 		snprintf(reach->remedy, sizeof(reach->remedy),
@@ -92,9 +117,9 @@ static void reach_say_start_system(struct gm_reach *reach)
 			systemd ? systemctl : "ask root to start it");
 	else if (foreign && geteuid() == 0)
 		snprintf(reach->remedy, sizeof(reach->remedy),
-			"%s, as uid %u, to whom its folder belongs: 'setpriv --reuid %u --regid %u --init-groups gpumemd'",
+			"%s, as %s, to whom its folder belongs: 'setpriv --reuid %u --regid %u --init-groups gpumemd'",
 			systemd ? "run 'systemctl start gpumemd', or run gpumemd" : "run gpumemd",
-			st.st_uid, st.st_uid, st.st_gid);
+			reach_user(st.st_uid, user), st.st_uid, st.st_gid);
 	else if (geteuid() != 0 && !(there && !foreign && reach_may_listen(GM_SYSTEM_SOCKET)))
 		snprintf(reach->remedy, sizeof(reach->remedy), "%s",
 			systemd ? systemctl : "ask root to start it");
@@ -108,13 +133,14 @@ static void reach_say_start_system(struct gm_reach *reach)
 static void reach_say_start(struct gm_reach *reach, const char *path, const char *before)
 {
 	struct stat st;
+	char user[REACH_USER_BYTES];
 
 	if (strcmp(path, GM_SYSTEM_SOCKET) == 0)
 		reach_say_start_system(reach);
 	else if (!reach_may_listen(path) && reach_stat_folder(path, &st))
 		snprintf(reach->remedy, sizeof(reach->remedy),
-			"%sask uid %u, to whom its folder belongs: this user may not listen there",
-			before, st.st_uid);
+			"%sask %s, to whom its folder belongs: this user may not listen there",
+			before, reach_user(st.st_uid, user));
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "%srun 'gpumemd --socket %.*s'",
 			before, GM_LIMIT_SOCKET_PATH_BYTES, path);

@@ -21,8 +21,8 @@
 #include "common/text/units.h"
 
 #define UID_NAME_PLACES 1024
-/* A longer name is not shown: useradd allows 32 bytes. */
-#define UID_NAME_BYTES 33
+/* A longer name is not shown. useradd allows 32 bytes, but other programs allow more; gpumemctl shows as many as this. */
+#define UID_NAME_BYTES 64
 /* What one entry of a user may take in memory. */
 #define UID_NAME_ENTRY 16384
 

@@ -260,6 +260,23 @@ static gpumem_status weights_load(struct gm_ctl *ctl)
 
 /* ---- remove */
 
+/* Passes on what the library said, with the name as the user gave it instead of the one that the library knows. */
+static void weights_failed_named(struct gm_ctl *ctl, gpumem_status status, const char *known)
+{
+	char text[sizeof(ctl->trouble.text)] = "";
+	size_t used = 0;
+
+	for (const char *at = gpumem_error_detail(); *at && used < sizeof(text);) {
+		const char *end = strstr(at, known);
+		size_t n = end ? (size_t)(end - at) : strlen(at);
+
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%.*s%s", (int)n, at,
+			end ? ctl->options->args[1] : "");
+		at += n + (end ? strlen(known) : 0);
+	}
+	gm_trouble_set(&ctl->trouble, status, "%s", gm_text_mend(text));
+}
+
 /* There are no such weights: says whose may be meant. A buffer of this name that is no weights is the library's to
  * explain, as it did. */
 static gpumem_status weights_explain(
@@ -305,9 +322,10 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 
 	/* The library knows other users by their numbers. */
 	snprintf(number, sizeof(number), "uid:%u/%s", name.owner, name.name);
-	status = gpumem_weights_remove(session, name.foreign ? number : name.name);
+	const char *known = name.foreign ? number : name.name;
+	status = gpumem_weights_remove(session, known);
 	if (status != GPUMEM_OK)
-		weights_failed(ctl, status);
+		weights_failed_named(ctl, status, known);
 	if (status == GPUMEM_E_NOT_FOUND)
 		status = weights_explain(ctl, session, &name);
 	gpumem_disconnect(session);

@@ -33,7 +33,7 @@ struct gm_quiet_user {
 
 static void quiet_sum_up(const struct gm_quiet_user *user)
 {
-	char uid[32], who[GM_UID_NAME_TEXT], more[GM_UNITS_TEXT], lines[96] = "";
+	char uid[32], who[GM_UID_NAME_TEXT], more[GM_UNITS_TEXT], lines[48 + GM_UID_NAME_TEXT] = "";
 	const char *const fields[] = {uid, NULL};
 	uint64_t connections = user->left_out[GM_QUIET_CONNECTION];
 	uint64_t others = user->left_out[GM_QUIET_OTHER];

@@ -134,7 +134,7 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EMLINK:
-		snprintf(detail, sizeof(detail),
+		gm_say(detail,
 			"%s has clients, or has left memory, in too many units, containers and "
 			"groups; the most is %d, and %d for all; start the client where the user has one",
 			user, GM_LIMIT_ESTATES_PER_UID, GM_LIMIT_ESTATES);

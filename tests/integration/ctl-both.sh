@@ -193,7 +193,7 @@ if has_users; then
 	refused "in a folder of another user root does not listen, and says how to" \
 		"run gpumemd as that user: 'setpriv --reuid nobody --regid nogroup --init-groups gpumemd'"
 	(unset XDG_RUNTIME_DIR && "$gpumemctl" status --socket "$systems") >"$dir/stdout" 2>"$dir/stderr"
-	check "nor is root told to run it as root" all "complains \"as uid \$(id -u nobody), to whom its folder belongs: 'setpriv --reuid \"" \
+	check "nor is root told to run it as root" all "complains \"as nobody, to whom its folder belongs: 'setpriv --reuid \"" \
 		"! complains \"run 'gpumemd'\""
 	chown root:root /run/gpumemd
 	# As a daemon leaves it that root has started.

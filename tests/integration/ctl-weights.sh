@@ -93,6 +93,8 @@ run 0 weights load "$dir/small.safetensors" --name small
 check "one tensor is one tensor" all "[ $status = 0 ]" "says 'version 1: 1 tensor, '"
 run 2 weights remove uid:no-such-user/small
 check "a user that is not there is named" all "[ $status = 2 ]" "complains \"there is no user 'no-such-user'\""
+run 1 weights remove "uid:$(id -un)/none"
+check "and keeps its name in what is refused" all "[ $status = 1 ]" "complains 'there are no weights with the name uid:$(id -un)/none;'"
 run 0 weights remove "uid:$(id -un)/small"
 check "the owner of a name can be given by the name of the user" all "[ $status = 0 ]" "says 'Removed uid:$(id -un)/small'"
 

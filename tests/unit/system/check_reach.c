@@ -3,6 +3,7 @@
 /* Why a daemon is not reached: each cause is told apart from the others, and has its remedy. */
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,9 +115,9 @@ END_TEST
 
 START_TEST(nobody_is_told_to_start_a_daemon_where_only_another_user_may)
 {
-	char remedy[64];
+	char remedy[128], number[32];
 	bool root = geteuid() == 0;
-	unsigned owner = root ? 4712 : geteuid();
+	uid_t owner = root ? 1 : geteuid();
 
 	ck_assert_int_eq(mkdir("others", 0755), 0);
 	leave_socket("others/left", SOCK_SEQPACKET);
@@ -124,7 +125,10 @@ START_TEST(nobody_is_told_to_start_a_daemon_where_only_another_user_may)
 	ck_assert(!root || chown("others", owner, (gid_t)-1) == 0);
 	ck_assert_int_eq(chmod("others", 0555), 0);
 	ck_assert(!root || seteuid(4711) == 0);
-	snprintf(remedy, sizeof(remedy), "ask uid %u, to whom its folder belongs", owner);
+	const struct passwd *user = getpwuid(owner);
+	snprintf(number, sizeof(number), "uid %u", (unsigned)owner);
+	snprintf(remedy, sizeof(remedy), "ask %s, to whom its folder belongs",
+		user ? user->pw_name : number);
 	explains("others/left", -ECONNREFUSED, "has ended", remedy);
 	explains("others/mine", -ENOENT, "the socket does not exist", remedy);
 

@@ -10,6 +10,9 @@
 #include "tests/scratch.h"
 #include "tests/tap.h"
 
+/* The longest name that is shown: 63 bytes. */
+#define LONGEST "a23456789b123456789c123456789d123456789e123456789f123456789g123"
+
 static void read_names(const char *lines)
 {
 	char path[256];
@@ -45,11 +48,10 @@ START_TEST(one_who_pays_for_another_uid_is_said_with_it)
 {
 	char text[GM_UID_NAME_PAYER_TEXT];
 
-	read_names("a23456789b123456789c123456789d12:x:1000:1000::/:/bin/sh\n");
-	ck_assert_str_eq(
-		gm_uid_name_say_payer(1000, 1000, text), "user a23456789b123456789c123456789d12");
+	read_names(LONGEST ":x:1000:1000::/:/bin/sh\n");
+	ck_assert_str_eq(gm_uid_name_say_payer(1000, 1000, text), "user " LONGEST);
 	ck_assert_str_eq(gm_uid_name_say_payer(1000, UINT32_MAX, text),
-		"user a23456789b123456789c123456789d12 (with subordinate uid 4294967295)");
+		"user " LONGEST " (with subordinate uid 4294967295)");
 	ck_assert_str_eq(gm_uid_name_say_payer(100000, 100001, text),
 		"user 100000 (with subordinate uid 100001)");
 }
@@ -76,14 +78,13 @@ END_TEST
 
 START_TEST(a_name_that_no_line_should_have_is_not_said)
 {
-	read_names("\033[31mred:x:1000:1::/:/bin/sh\n"
-		   "a23456789b123456789c123456789d123:x:1001:1::/:/bin/sh\n"
-		   "a23456789b123456789c123456789d12:x:1002:1::/:/bin/sh\n"
+	read_names("\033[31mred:x:1000:1::/:/bin/sh\n" LONGEST "4:x:1001:1::/:/bin/sh\n" LONGEST
+		   ":x:1002:1::/:/bin/sh\n"
 		   "no colons here\n"
 		   "ben:x:1003:1::/:/bin/sh\n");
 	is_said(1000, "user 1000");
 	is_said(1001, "user 1001");
-	is_said(1002, "user a23456789b123456789c123456789d12");
+	is_said(1002, "user " LONGEST);
 	is_said(1003, "user ben");
 }
 END_TEST
