@@ -115,7 +115,9 @@ static enum gm_run_parsed run_options_limit(const char *text, struct gm_run_opti
 		return GM_RUN_GO;
 	}
 	return run_options_wrong(
-		"--limit: '%s' is not a size above 0; write 20G, 512M, or a part of the GPU up to 100%%, such as 40%%",
+		n && text[n - 1] == '%'
+			? "--limit: '%s' is not a part of the GPU above 0%% and up to 100%%; write 40%%, or a size, such as 20G"
+			: "--limit: '%s' is not a size above 0; write 20G, 512M, or a part of the GPU up to 100%%, such as 40%%",
 		text);
 }
 

@@ -123,9 +123,9 @@ gpumem_status gpumem_weights_remove(gpumem_session *session, const char *name)
 		return gm_weights_error(GPUMEM_E_NOT_FOUND,
 			found.exists
 				? "%.80s is the name of a buffer without weights; to remove it, "
-				  "use 'gpumemctl shares remove'"
+				  "use 'gpumemctl shares remove %.80s'"
 				: "there are no weights with the name %.80s; see 'gpumemctl "
 				  "weights list'",
-			name);
+			name, name);
 	return gpumem_unpublish(session, name);
 }

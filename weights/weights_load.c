@@ -64,8 +64,8 @@ static gpumem_status load_check_name(const struct weights_load *load)
 	if (!found.weights)
 		return gm_weights_error(GPUMEM_E_BUSY,
 			"%.80s is already the name of a buffer without weights; choose another name, "
-			"or remove it: gpumemctl shares remove",
-			load->name);
+			"or remove it: gpumemctl shares remove %.80s",
+			load->name, load->name);
 	if (load->options.replace)
 		return GPUMEM_OK;
 	return gm_weights_error(GPUMEM_E_BUSY,

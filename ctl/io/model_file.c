@@ -301,11 +301,14 @@ int gm_model_file_read(
 		return r;
 	json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
 	if (!root)
-		return model_fail(error, -EINVAL, "%s:%d: %s", path, why.line, why.text);
+		return model_fail(error, -EINVAL,
+			"%s:%d: is not JSON: %s; the file must be a model's config.json", path,
+			why.line, why.text);
 
 	struct model_source from = {path, text, n, root, error};
 	if (!json_is_object(root))
-		r = model_fail(error, -EINVAL, "%s:1: is not a JSON object", path);
+		r = model_fail(error, -EINVAL,
+			"%s:1: is not a JSON object; the file must be a model's config.json", path);
 	if (r == 0)
 		r = model_take_dimensions(&from, &file);
 	if (r == 0)

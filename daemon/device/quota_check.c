@@ -98,6 +98,10 @@ static gpumem_status check_refuse_max(
 		check_explain(check, q, device, GM_QUOTA_MAX, GM_QUOTA_GUARANTEE);
 	else if (check->config && run_time_guarantee && !run_time_max)
 		check_explain(check, q, device, GM_QUOTA_GUARANTEE, GM_QUOTA_MAX);
+	else if (!check->config)
+		gm_say(check->detail,
+			"%s: max %s is below guarantee %s; raise max, or lower guarantee", owner,
+			max, guarantee);
 	return GPUMEM_E_INVALID;
 }
 

@@ -280,7 +280,7 @@ static void names_that_are_taken(int channel, void *argument)
 	REFUSED(gpumem_weights_attach(s, "plain", 0, &weights), GPUMEM_E_NOT_FOUND,
 		"plain is the name of a buffer without weights");
 	REFUSED(gpumem_weights_remove(s, "plain"), GPUMEM_E_NOT_FOUND,
-		"plain is the name of a buffer without weights");
+		"plain is the name of a buffer without weights; to remove it, use 'gpumemctl shares remove plain'");
 
 	OK(gpumem_weights_load(s, 0, folder, "alpaca", NULL, &weights));
 	OK(gpumem_weights_list(s, &entries, &n));

@@ -224,7 +224,8 @@ START_TEST(a_max_of_the_run_time_stays_where_the_configuration_guarantees_more)
 			.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY, .max = 50 * MiB, .priority = 3},
 		GM_ALL_DEVICES, &rule);
 	ck_assert_uint_eq(ledger.contradictions, 1);
-	ck_assert_str_eq(ledger.why, "user 100: max 50.0M is below guarantee 100.0M");
+	ck_assert_str_eq(ledger.why,
+		"user 100: max 50.0M is below guarantee 100.0M; raise max, or lower guarantee");
 	ck_assert_uint_eq(now.max, 50 * MiB);
 	ck_assert_uint_eq(now.guarantee, 50 * MiB);
 	ck_assert_int_eq(now.priority, 3);

@@ -210,7 +210,8 @@ START_TEST(contradictions_are_an_error_and_change_nothing)
 	struct gm_session *s = client(2, 2, NULL, NULL, NULL);
 	ck_assert_int_eq(set("uid:2", 32 * GiB, 16 * GiB), GPUMEM_OK);
 	ck_assert_int_eq(set("uid:2", 8 * GiB, 0), GPUMEM_E_INVALID);
-	ck_assert_str_eq(detail, "user 2: max 8.0G is below guarantee 16.0G");
+	ck_assert_str_eq(
+		detail, "user 2: max 8.0G is below guarantee 16.0G; raise max, or lower guarantee");
 	ck_assert_int_eq(set("uid:3", 0, 49 * GiB), GPUMEM_E_INVALID);
 	ck_assert_ptr_nonnull(strstr(detail, "beyond its capacity of 64.0G"));
 	ck_assert_int_eq(set("uid:3", 0, UINT64_MAX - 1), GPUMEM_E_INVALID);

@@ -179,7 +179,9 @@ START_TEST(damaged_files_are_refused)
 		ck_assert_int_eq(read_bytes(bad[i], strlen(bad[i])), -EINVAL);
 		ck_assert_msg(strstr(error, ":1: ") != NULL, "%s", error);
 	}
-	refused("[1]", ":1: is not a JSON object");
+	refused("root:x:0:0",
+		":1: is not JSON: '[' or '{' expected near 'root'; the file must be a model's config.json");
+	refused("[1]", ":1: is not a JSON object; the file must be a model's config.json");
 	ck_assert_int_eq(read_bytes("{}\0{}", 5), -EINVAL);
 }
 END_TEST
