@@ -425,12 +425,16 @@ gpumem_status gm_ladder_plan_cleanup(struct gm_device *device, uint64_t free_byt
 	uint64_t min_free = device->info.policy.min_free;
 	char asked[GM_UNITS_TEXT], free_text[GM_UNITS_TEXT], pool[GM_UNITS_TEXT],
 		clients[GM_UNITS_TEXT], kept[GM_UNITS_TEXT];
+	if (free_bytes > device->ledger.total)
+		return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
+			"device %u: %s can never be free: the whole device has %s", device->number,
+			gm_format_size(free_bytes, asked),
+			gm_format_size(device->ledger.total, free_text));
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
-		"device %u: %s cannot be made free: %s are%s%s%s, the pool has %s, and clients say "
-		"they could return %s; see gpumemctl clients",
+		"device %u: %s cannot be made free: %s are free%s%s%s, the pool has %s, and clients "
+		"say they could return %s; see gpumemctl clients",
 		device->number, gm_format_size(free_bytes, asked), gm_format_size(has, free_text),
-		min_free ? " (" : "", min_free ? gm_format_size(min_free, kept) : "",
-		min_free ? " of it stay so: min_free)" : "",
-		gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
+		min_free ? " (min_free keeps " : "", min_free ? gm_format_size(min_free, kept) : "",
+		min_free ? " of it)" : "", gm_format_size(plan.rungs[GM_RUNG_POOL], pool),
 		gm_format_size(plan.planned - plan.rungs[GM_RUNG_POOL], clients));
 }

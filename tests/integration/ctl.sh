@@ -355,7 +355,9 @@ check "place: the device and why" all "[ $status = 0 ]" "says 'Device 0: 128.0M 
 run 0 cleanup --dry-run --need 1M
 check "cleanup: names what stays free" all "says 'there is nothing to do.'" "says '  64.0M of what is free are never leased: min_free.'"
 run 6 cleanup --need 2G
-check "cleanup: also where it is refused" all "[ $status = 6 ]" "complains '(64.0M of it stay so: min_free)'"
+check "cleanup: also where it is refused" all "[ $status = 6 ]" "complains ' can never be free: the whole device has '"
+run 6 cleanup --need 1G
+check "cleanup: and what of it stays free" all "[ $status = 6 ]" "complains ' are free (min_free keeps 64.0M of it), the pool has '"
 run 0 place 128M --quiet
 check "place --quiet: only the number" all '[ "$(cat "$dir/stdout")" = 0 ]' "silent stderr"
 run 0 place 128M --json

@@ -120,9 +120,13 @@ START_TEST(a_cleanup_of_more_than_there_is_says_so_and_does_nothing)
 	ck_assert_int_eq(
 		gm_core_cleanup(fake.core, d, 26 * GiB, &plan, detail), GPUMEM_E_NO_MEMORY);
 	ck_assert_str_eq(detail,
-		"device 0: 26.0G cannot be made free: 10.0G are, the pool has 10.0G, and clients "
+		"device 0: 26.0G cannot be made free: 10.0G are free, the pool has 10.0G, and clients "
 		"say they could return 5.0G; see gpumemctl clients");
 	ck_assert_uint_eq(plan.planned, 15 * GiB);
+	gm_ladder_plan_deinit(&plan);
+	ck_assert_int_eq(
+		gm_core_cleanup(fake.core, d, 5000 * GiB, &plan, detail), GPUMEM_E_NO_MEMORY);
+	ck_assert_str_eq(detail, "device 0: 4.9T can never be free: the whole device has 100.0G");
 	gm_ladder_plan_deinit(&plan);
 	ck_assert_uint_eq(asks(), 0);
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 10 * GiB);
