@@ -19,6 +19,7 @@ struct evict_found {
 	uint64_t buffers, bytes;
 	uint64_t evictable, there; /* all evictable buffers; those that are where they should be */
 	bool any;                  /* a client has such a buffer, or any evictable one */
+	bool paused;               /* a client has a paused region */
 	struct gm_pages_row last;
 };
 
@@ -109,6 +110,7 @@ static int evict_find(
 		if (what->row && row.number != what->row)
 			return 0;
 		found->last = row;
+		found->paused |= (row.place & GM_PAGE_PLACE_PAUSED) != 0;
 		found->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
 		if (row.place & GM_PAGE_PLACE_EVICTABLE) {
 			bool host = row.place & GM_PAGE_PLACE_HOST;
@@ -139,8 +141,11 @@ static void evict_refuse(
 		(int)client->identity->pid);
 	if (!found->any) {
 		status = GPUMEM_E_NOT_FOUND;
-		snprintf(text, sizeof(text), "%s has no %s", who,
-			what->row ? "such buffer: see gpumemctl buffers" : "evictable buffer");
+		snprintf(text, sizeof(text), "%s has no %s%s", who,
+			what->row ? "such buffer: see gpumemctl buffers" : "evictable buffer",
+			!what->row && found->paused
+				? "; only the program itself can resume its paused region"
+				: "");
 	} else if (!what->row && found->there == found->evictable) {
 		const char *where = what->restore ? "on the device" : "in host memory";
 		if (found->there == 1)

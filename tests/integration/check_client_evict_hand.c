@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "gpumem/gpumem_region.h"
 #include "tests/integration/evict_fixture.h"
 #include "tests/tap.h"
 
@@ -157,6 +158,17 @@ START_TEST(gpumemctl_says_what_it_cannot_move)
 	snprintf(line, sizeof(line), "evict %d", (int)getpid());
 	GM_REQUIRE(ctl(line, said) != 0);
 	GM_REQUIRE(strstr(said, "no evictable buffer"));
+	GM_REQUIRE(!strstr(said, "paused"));
+	/* A paused region is the program's to resume. */
+	gpumem_region *region = NULL;
+	OK(gpumem_region_create(session, 0, "weights", 64 * MIB, NULL, &region));
+	void *ptr;
+	OK(gpumem_region_alloc(region, 2 * MIB, NULL, NULL, &ptr));
+	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
+	snprintf(line, sizeof(line), "restore %d", (int)getpid());
+	GM_REQUIRE(ctl(line, said) != 0);
+	GM_REQUIRE(strstr(said, "; only the program itself can resume its paused region"));
+	gpumem_region_destroy(region);
 	GM_REQUIRE_EQ(ctl("evict", said), 2);
 	GM_REQUIRE_EQ(ctl("evict x/1", said), 2);
 	GM_REQUIRE_EQ(ctl("evict x", said), 1);
