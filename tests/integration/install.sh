@@ -110,6 +110,14 @@ if command -v man >/dev/null; then
 		for page in gpumemd gpumemctl gpumem-run gpumem_alloc; do grep -q "^$page " <<<"$pages" || { echo "$page"; return 1; }; done
 	}
 	check "apropos finds the pages, once they are indexed" apropos_finds
+	# As in Debian, where /usr/local/man is a link to share/man. Each name has an index of its own below /var/cache/man.
+	mkdir "$dir/home" "$dir/cache" && ln -s "$root$mandir" "$dir/man"
+	printf 'MANDB_MAP %s %s\n' "$dir/man" "$dir/cache/link" "$root$mandir" "$dir/cache/folder" >"$dir/home/.manpath"
+	apropos_by_link() { # MATCHES
+		HOME=$dir/home MANPATH=$dir/man:$root$mandir index_manual || return
+		[ "$(HOME=$dir/home MANPATH=$dir/man:$root$mandir apropos gpumem 2>/dev/null | grep -c '^gpumemctl ')" = "$1" ]
+	}
+	check "and finds them by another name of their folder" apropos_by_link 1
 else
 	ok "man finds a function # SKIP man is not installed"
 fi
@@ -179,6 +187,7 @@ fi
 uninstall() { make -s -C "$build" uninstall DESTDIR="$root" V=0; }
 left() { uninstall && index_manual && [ "$(find "$root" ! -type d)" = "$kept" ] || { find "$root" ! -type d; false; }; }
 check "uninstalling leaves nothing but the configuration that was changed" left
+[ ! -e "$dir/cache" ] || check "nor pages in an index" apropos_by_link 0
 [ -z "$kept" ] || cp "$source/systemd/gpumemd.conf" "$conf"
 gone() { uninstall && [ ! -e "$conf" ]; }
 check "and not even that, if it was not" gone
