@@ -2,13 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Says after make uninstall what still runs, what stays, and what ends or removes it. In the environment: sysconfdir, the
 # folder of the configuration; tool, a gpumemctl that was not uninstalled. A test sets sockets, the kernel's list of sockets,
-# and links, the folder of the enabled units.
+# links, the folder of the enabled units, and system, the folder of the system's sockets.
 set -eu
-sockets=${sockets:-/proc/net/unix} links=${links:-/etc/systemd/system}
+sockets=${sockets:-/proc/net/unix} links=${links:-/etc/systemd/system} system=${system:-/run/gpumemd}
 units="gpumemd.socket gpumemd-admin.socket gpumemd.service gpumemd-keeper.service"
 
 enabled=$(find "$links" -path '*.wants/*' -name 'gpumemd*' 2>/dev/null | sort | tr '\n' ' ')
-running=$(sed -n 's/.* \(\/.*\/gpumemd\(-[0-9]*\)\{0,1\}\/socket\)$/\1/p' "$sockets" 2>/dev/null | sort -u)
+# listening NAME: the sockets of this name. The kernel lists those of the network namespace, which a container may share with others
+# whose files it does not see.
+listening() {
+	sed -n "s/.* \\(\\/.*\\/gpumemd\\(-[0-9]*\\)\\{0,1\\}\\/$1\\)\$/\\1/p" "$sockets" 2>/dev/null | sort -u | while read -r socket; do
+		[ ! -S "$socket" ] || echo "$socket"
+	done
+}
+running=$(listening socket)
 
 if [ -n "$enabled" ]; then
 	cat <<TEXT
@@ -21,7 +28,7 @@ The units of gpumemd are still enabled, and a service that runs goes on. To end 
 TEXT
 fi
 for socket in $running; do
-	case $enabled:$socket in ?*:/run/gpumemd/socket) continue ;; esac
+	case $enabled:$socket in ?*:"$system/socket") continue ;; esac
 	printf '\nA daemon still listens on %s. To end it, and all memory that it handed out:\n\n' "$socket"
 	if [ -O "$socket" ]; then as=; else as='sudo '; fi
 	printf '  %s%s stop --forget --socket %s\n' "$as" "$tool" "$socket"

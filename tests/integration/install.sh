@@ -198,19 +198,34 @@ check "nor a folder of ours" folders
 # ---- what uninstalling leaves
 
 mkdir -p "$dir/wants/multi-user.target.wants" "$dir/etc/gpumemd/gpumemd.conf.d"
-left_behind() { sockets=$dir/sockets links=$dir/wants sysconfdir=$dir/etc tool=/build/gpumemctl sh "$source/systemd/left-behind.sh" >"$dir/left" 2>&1; }
+left_behind() { sockets=$dir/sockets links=$dir/wants sysconfdir=$dir/etc system=$dir/run/gpumemd tool=$build/ctl/gpumemctl sh "$source/systemd/left-behind.sh" >"$dir/left" 2>&1; }
 tells() { grep -qxF -e "  $1" "$dir/left" || { cat "$dir/left"; return 1; }; }
-echo "0000000000000000: 00000002 00000000 00010000 0005 01 1234 /tmp/gpumemd-99/socket
-0000000000000000: 00000002 00000000 00010000 0005 01 1235 /run/gpumemd/socket
-0000000000000000: 00000002 00000000 00010000 0005 01 1236 /run/other/socket" >"$dir/sockets"
 touch "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf" "$dir/etc/gpumemd/gpumemd.conf"
+mkdir -p "$dir/run/gpumemd" "$dir/tmp/gpumemd-99" "$dir/run/other"
+daemons=()
+for socket in "$dir/run/gpumemd/socket" "$dir/tmp/gpumemd-99/socket" "$dir/run/other/socket"; do
+	"$build/daemon/gpumemd" --backend host --config "$dir/conf" --socket "$socket" 2>"$dir/log" &
+	daemons+=($!)
+	until "$build/ctl/gpumemctl" status --socket "$socket" >/dev/null 2>&1; do
+		kill -0 $! 2>/dev/null || bail "no daemon"
+	done
+done
+clean() {
+	kill "$daemon" "${daemons[@]}" 2>/dev/null
+	wait
+	for socket in "$dir" "$dir/run/gpumemd" "$dir/tmp/gpumemd-99" "$dir/run/other"; do end_keeper "$socket"; done
+}
+cat /proc/net/unix >"$dir/sockets"
+echo "0000000000000000: 00000002 00000000 00010000 0005 01 1234 $dir/gone/gpumemd/socket" >>"$dir/sockets"
 said_left() {
-	left_behind && tells "sudo /build/gpumemctl stop --forget --socket /run/gpumemd/socket" && tells "sudo /build/gpumemctl stop --forget --socket /tmp/gpumemd-99/socket" &&
-		! grep -q /run/other "$dir/left" && ! grep -q systemctl "$dir/left"
+	left_behind && tells "$build/ctl/gpumemctl stop --forget --socket $dir/run/gpumemd/socket" && tells "$build/ctl/gpumemctl stop --forget --socket $dir/tmp/gpumemd-99/socket" &&
+		! grep -q "$dir/run/other" "$dir/left" && ! grep -q systemctl "$dir/left"
 }
 check "uninstalling names the daemons that still run, and a gpumemctl that ends them" said_left
+not_elsewhere() { ! grep -F "$dir/gone" "$dir/left"; }
+check "but none of a container that shares the network: its socket is elsewhere" not_elsewhere
 ln -s /gone "$dir/wants/multi-user.target.wants/gpumemd.service"
-said_units() { left_behind && tells "sudo rm -f $dir/wants/multi-user.target.wants/gpumemd.service" && ! grep -q 'socket /run/gpumemd/' "$dir/left"; }
+said_units() { left_behind && tells "sudo rm -f $dir/wants/multi-user.target.wants/gpumemd.service" && ! grep -q "socket $dir/run/gpumemd/" "$dir/left"; }
 check "and the units that are still enabled" said_units
 said_files() { tells "$dir/etc/gpumemd/gpumemd.conf" && tells "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf"; }
 check "and the files that stay" said_files
