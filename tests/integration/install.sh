@@ -198,7 +198,7 @@ check "nor a folder of ours" folders
 # ---- what uninstalling leaves
 
 mkdir -p "$dir/wants/multi-user.target.wants" "$dir/etc/gpumemd/gpumemd.conf.d"
-left_behind() { sockets=$dir/sockets links=$dir/wants sysconfdir=$dir/etc system=$dir/run/gpumemd tool=$build/ctl/gpumemctl sh "$source/systemd/left-behind.sh" >"$dir/left" 2>&1; }
+left_behind() { sockets=$dir/sockets links=$dir/wants sysconfdir=$dir/etc system=$dir/run/gpumemd processes=$dir/proc tool=$build/ctl/gpumemctl sh "$source/systemd/left-behind.sh" >"$dir/left" 2>&1; }
 tells() { grep -qxF -e "  $1" "$dir/left" || { cat "$dir/left"; return 1; }; }
 touch "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf" "$dir/etc/gpumemd/gpumemd.conf"
 mkdir -p "$dir/run/gpumemd" "$dir/tmp/gpumemd-99" "$dir/run/other"
@@ -224,12 +224,26 @@ said_left() {
 check "uninstalling names the daemons that still run, and a gpumemctl that ends them" said_left
 not_elsewhere() { ! grep -F "$dir/gone" "$dir/left"; }
 check "but none of a container that shares the network: its socket is elsewhere" not_elsewhere
+mkdir "$dir/proc"
+for pid in $(pgrep -f -- "^gpumem-keeper --background --socket $dir/"); do ln -s "/proc/$pid" "$dir/proc"; done
+no_keeper() { [ "$(find "$dir/proc" -type l | wc -l)" = 4 ] && left_behind && ! grep -i keeper "$dir/left"; }
+check "nor a keeper beside a daemon, which ends it" no_keeper
+# A limit is among what a keeper keeps for the next daemon.
+"$build/ctl/gpumemctl" limit set "uid:$(id -u)" max=1G --socket "$dir/tmp/gpumemd-99/socket" >/dev/null 2>&1
+"$build/ctl/gpumemctl" stop --socket "$dir/tmp/gpumemd-99/socket" >/dev/null
+cat /proc/net/unix >"$dir/sockets"
+said_keeper() {
+	local pid
+	pid=$(pgrep -f -x -- "gpumem-keeper --background --socket $dir/tmp/gpumemd-99/keeper") || return
+	left_behind && tells "kill $pid" && grep -qF "pid $pid, with its socket $dir/tmp/gpumemd-99/keeper" "$dir/left" && ! grep -F "$dir/tmp/gpumemd-99/socket" "$dir/left"
+}
+check "but one that a daemon has left behind" said_keeper
 ln -s /gone "$dir/wants/multi-user.target.wants/gpumemd.service"
 said_units() { left_behind && tells "sudo rm -f $dir/wants/multi-user.target.wants/gpumemd.service" && ! grep -q "socket $dir/run/gpumemd/" "$dir/left"; }
 check "and the units that are still enabled" said_units
 said_files() { tells "$dir/etc/gpumemd/gpumemd.conf" && tells "$dir/etc/gpumemd/gpumemd.conf.d/80-limit-uid-7.conf"; }
 check "and the files that stay" said_files
-rm -r "$dir/wants" "$dir/etc" && : >"$dir/sockets"
+rm -r "$dir/wants" "$dir/etc" "$dir/proc" && : >"$dir/sockets"
 said_nothing() { left_behind && ! grep -q -e ' still ' -e /etc/ "$dir/left"; }
 check "and none of these if there are none" said_nothing
 
