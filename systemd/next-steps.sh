@@ -53,6 +53,7 @@ cat <<STEPS
   systemctl --user enable --now gpumemd.socket gpumemd.service
 
 Or without systemd, as yourself and not as root: gpumemd &
+It is ready when it writes "Serving".
 
 Then: gpumemctl status, gpumemctl doctor, man gpumemd
 STEPS

@@ -20,6 +20,13 @@ report "README is README.md" cmp -s "$source/README" "$source/README.md"
 for command in './bootstrap && make demo' './bootstrap && make check'; do
 	report "it names $command" grep -qxF "$command" "$source/README.md"
 done
+# The daemon serves some time after its shell has started it, so the commands after that are a block of their own.
+goes_on() {
+	awk 'FNR == 1 { open = daemon = 0 } /^```/ { open = !open; daemon = 0; next }
+		open && daemon { print FILENAME ": " $0; found = 1 } open && /gpumemd[^&|]*&$/ { daemon = 1 } END { exit found }' \
+		"$source/README.md" "$source"/doc/*.md "$source"/examples/*.md "$source"/man/*.scd >&2
+}
+report "no command follows in the block that starts a daemon, which must be ready first" goes_on
 # A tarball does not hold everything that the README links to.
 [ ! -e "$source/.git" ] || while read -r link; do
 	report "$link exists" [ -e "$source/$link" ]
