@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/arith.h"
+
 static void usage_add(struct gm_usage_list *list, uint32_t device, const Gm__Wire__Process *process)
 {
 	if (list->n == list->room) {
@@ -28,6 +30,7 @@ static void usage_add(struct gm_usage_list *list, uint32_t device, const Gm__Wir
 		.uid = process->uid,
 		.uid_known = process->uid_known,
 		.bytes = process->bytes,
+		.foreign = gm_minus(process->bytes, process->declared_seen),
 		.bytes_known = process->bytes_known,
 	};
 	snprintf(item->command, sizeof(item->command), "%s", process->command);
@@ -107,9 +110,10 @@ const struct gm_usage_item *gm_usage_list_largest(const struct gm_usage_list *li
 	for (size_t i = 0; i < list->n; i++) {
 		const struct gm_usage_item *item = &list->items[i];
 
-		if (item->device == device && item->bytes_known && item->bytes > 0 &&
-			item->kind == GM__WIRE__PROCESS_KIND__PROCESS_OTHER &&
-			(!largest || item->bytes > largest->bytes))
+		/* The daemon's figure includes ipc chunks. */
+		if (item->device == device && item->bytes_known && item->foreign > 0 &&
+			item->kind != GM__WIRE__PROCESS_KIND__PROCESS_DAEMON &&
+			(!largest || item->foreign > largest->foreign))
 			largest = item;
 	}
 	return largest;

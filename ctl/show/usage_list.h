@@ -17,11 +17,16 @@ struct gm_usage_item {
 	uint32_t uid;
 	bool uid_known;
 	uint64_t bytes;
+	uint64_t foreign; /* part of bytes: what a client has declared is not */
 	bool bytes_known;
 	char command[64]; /* "": not known, or not for the asker to see */
 	char client[GM_LIMIT_NAME_BYTES +
 		    1]; /* the client's name, for 'who' to fill in; "": none */
 };
+
+/* Maximum size of what is taken for the context of a client, in bytes. On an H200 a context takes about 527 MiB, and
+ * libraries such as cuBLAS add to that. */
+#define GM_USAGE_CONTEXT_MAX (UINT64_C(1) << 30)
 
 struct gm_usage_list {
 	struct gm_usage_item *items; /* by device, the largest first */
@@ -51,7 +56,7 @@ void gm_usage_list_note(const struct gm_usage_list *list, struct gm_writer *writ
  * processes are listed with it. Returns 0 if that is not known.
  */
 uint64_t gm_usage_list_rest(const struct gm_usage_list *list, const Gm__Wire__Device *device);
-/* Returns the process outside of the broker that uses most of the device, or NULL. */
+/* Returns the process that has most foreign memory of the device, a client or not, or NULL. */
 const struct gm_usage_item *gm_usage_list_largest(
 	const struct gm_usage_list *list, uint32_t device);
 

@@ -42,7 +42,7 @@ static void devices_add_process(struct gm_table *table, const struct gm_usage_it
 	switch ((int)process->kind) {
 	case GM__WIRE__PROCESS_KIND__PROCESS_CLIENT:
 		kind = "client";
-		what = "context";
+		what = "outside leases";
 		break;
 	case GM__WIRE__PROCESS_KIND__PROCESS_DAEMON:
 		kind = "daemon";
@@ -225,12 +225,12 @@ const struct gm_verb gm_verb_devices = {
 	.summary = "each device with all its figures",
 	.help = "The total is the sum of five parts: leased, quarantined, pooled, foreign and\n"
 		"free. The other figures follow from these. Below are the processes that use a\n"
-		"device by themselves. WHAT is context (what a client uses besides its leases),\n"
-		"gpumemd (the daemon's own context, for ipc chunks), no process (memory of the\n"
-		"device that belongs to none), or - for all others. A context counts as foreign,\n"
-		"too. Lingering memory is part of quarantined: no client has it any more, but a\n"
-		"process may still map it. On a GPU, it is in the figure of that process, too.\n"
-		"Memory that clients make themselves and declare is charged; what the driver sees\n"
-		"of it is a sixth part.\n",
+		"device by themselves. WHAT is outside leases (what a client has beside its\n"
+		"leases, such as its CUDA context), gpumemd (the daemon's own context, for ipc\n"
+		"chunks), no process (memory of the device that belongs to none), or - for all\n"
+		"others. What is outside leases counts as foreign, too. Lingering memory is part\n"
+		"of quarantined: no client has it any more, but a process may still map it. On a\n"
+		"GPU, it is in the figure of that process, too. Memory that clients make\n"
+		"themselves and declare is charged; what the driver sees of it is a sixth part.\n",
 	.run = devices_run,
 };

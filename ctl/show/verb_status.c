@@ -211,7 +211,7 @@ static void status_note_foreign(
 			*most->command ? most->command : "", *most->command ? ", " : "",
 			(long long)most->pid, most->uid_known ? " of user " : "",
 			most->uid_known ? gm_user_name(most->uid, user) : "",
-			gm_writer_bytes(writer, most->bytes, c));
+			gm_writer_bytes(writer, most->foreign, c));
 	gm_writer_note(writer, "foreign", GM_MARK_WARN,
 		"device %u: foreign memory is %s, so %s of the capacity cannot be leased%s; see gpumemctl who %u",
 		device->number, gm_writer_bytes(writer, device->foreign, a),

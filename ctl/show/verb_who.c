@@ -98,6 +98,7 @@ static void who_add_processes(struct who_answer *answer)
 		const struct gm_usage_item *item = &answer->usage.items[i];
 		bool daemon = item->kind == GM__WIRE__PROCESS_KIND__PROCESS_DAEMON;
 		bool client = item->kind == GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
+		bool context = item->bytes <= GM_USAGE_CONTEXT_MAX;
 
 		who_add(answer, &(struct who_row){
 					.device = item->device,
@@ -110,9 +111,10 @@ static void who_add_processes(struct who_answer *answer)
 					.kind = daemon   ? "daemon"
 						: client ? "context"
 							 : "foreign",
-					.what = daemon   ? "gpumemd"
-						: client ? "context"
-							 : "foreign",
+					.what = daemon    ? "gpumemd"
+						: !client ? "foreign"
+						: context ? "context"
+							  : "outside leases",
 				});
 	}
 }
@@ -315,7 +317,8 @@ const struct gm_verb gm_verb_who = {
 	"gone), in client's (the maker still runs, and the buffer is in its SIZE, too),\n"
 	"left (buffers that others have open or may attach), lingering (returned, but\n"
 	"still mapped), foreign (a process that does not ask the daemon for this memory),\n"
-	"context (that of a client, which is foreign, too), gpumemd (the daemon's own),\n"
+	"context (that of a client, which is foreign, too), outside leases (the same, if\n"
+	"it is more than 1G: then it is more than a context), gpumemd (the daemon's own),\n"
 	"or no process (foreign memory that belongs to none). IN HOST is what a client\n"
 	"has of the device in host memory: evicted buffers and paused regions. You see\n"
 	"of other users what 'clients', 'shares' and 'devices' show you. Pooled memory\n"

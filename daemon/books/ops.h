@@ -107,7 +107,7 @@ struct gm_core_ops {
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
 	 * nothing. */
 	bool (*trouble)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
-	/* Names the process outside of the broker that has most of the device, as last surveyed: "pid 7 of user
+	/* Names the process that has most foreign memory of the device, as last surveyed: "pid 7 of user
 	 * ann has 1.0G". Returns false if none is known. Must be quick. */
 	bool (*foreigner)(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES]);
 	/*

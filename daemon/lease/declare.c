@@ -22,6 +22,11 @@ uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 	return device < session->core->env.n_devices ? session->payer.accounts[device].declared : 0;
 }
 
+uint64_t gm_declare_seen(const struct gm_session *session, uint32_t device)
+{
+	return device < session->core->env.n_devices ? session->payer.accounts[device].seen : 0;
+}
+
 /* ---- more */
 
 /*

@@ -25,6 +25,8 @@
 
 /* What the session declared on a device. */
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device);
+/* The part of it that the driver counts for the client's process. */
+uint64_t gm_declare_seen(const struct gm_session *session, uint32_t device);
 /* Lowers what the session has declared on a device to this many bytes, if it is more. Returns what it has declared
  * now. */
 uint64_t gm_declare_less(struct gm_session *session, uint32_t device, uint64_t bytes);

@@ -21,6 +21,7 @@
 #include "common/cleanup.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
+#include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"
 
 #define GM_PROCESSES_PAUSE_MS 100
@@ -45,9 +46,12 @@ struct gm_processes {
 	struct gm_usage *latest[GM_LIMIT_DEVICES];
 	/* Which of the latest are clients, or the daemon. To find that out, all clients are looked at: once in a round. */
 	struct processes_marks *marks[GM_LIMIT_DEVICES];
-	/* The largest process of each device that does not use the broker; NULL: there is none. It is part of
+	/* The process that has most foreign memory of each device, and how much; NULL: there is none. It is part of
 	 * latest. */
-	const struct gm_usage_process *foreigner[GM_LIMIT_DEVICES];
+	struct {
+		const struct gm_usage_process *process;
+		uint64_t bytes;
+	} foreigner[GM_LIMIT_DEVICES];
 	uint64_t foreign[GM_LIMIT_DEVICES]; /* how much was foreign when it was last looked for */
 	struct question *waiting;
 	uint64_t round;   /* how many have ended */
@@ -110,11 +114,17 @@ void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *pe
 /* Sorted by pid, to find the clients among many processes. */
 struct processes_numbered {
 	pid_t pid;
-	Gm__Wire__ProcessKind *kind;
+	struct processes_mark *mark;
+};
+
+struct processes_mark {
+	Gm__Wire__ProcessKind kind;
+	/* Part of what the process uses: it has declared that, so it is not foreign. */
+	uint64_t declared_seen;
 };
 
 struct processes_marks {
-	Gm__Wire__ProcessKind kinds[GM_LIMIT_PROCESSES];
+	struct processes_mark list[GM_LIMIT_PROCESSES];
 	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
 };
 
@@ -125,26 +135,29 @@ static int processes_by_pid(const void *a, const void *b)
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-static void processes_mark(
-	struct processes_numbered *list, size_t n, pid_t pid, Gm__Wire__ProcessKind kind)
+static void processes_mark(struct processes_numbered *list, size_t n, pid_t pid,
+	Gm__Wire__ProcessKind kind, uint64_t declared_seen)
 {
 	const struct processes_numbered key = {.pid = pid};
 	struct processes_numbered *found = bsearch(&key, list, n, sizeof(*list), processes_by_pid);
 
-	if (found)
-		*found->kind = kind;
+	if (!found)
+		return;
+	found->mark->kind = kind;
+	found->mark->declared_seen += declared_seen; /* a process may have several sessions */
 }
 
-static void processes_mark_ours(
-	const struct gm_clients *clients, struct processes_numbered *list, size_t n)
+static void processes_mark_ours(const struct gm_clients *clients, uint32_t device,
+	struct processes_numbered *list, size_t n)
 {
 	struct gm_client *client;
 
 	qsort(list, n, sizeof(*list), processes_by_pid);
-	processes_mark(list, n, getpid(), GM__WIRE__PROCESS_KIND__PROCESS_DAEMON);
+	processes_mark(list, n, getpid(), GM__WIRE__PROCESS_KIND__PROCESS_DAEMON, 0);
 	DL_FOREACH (clients->list, client)
-		processes_mark(
-			list, n, client->identity->pid, GM__WIRE__PROCESS_KIND__PROCESS_CLIENT);
+		processes_mark(list, n, client->identity->pid,
+			GM__WIRE__PROCESS_KIND__PROCESS_CLIENT,
+			gm_declare_seen(client->session, device));
 }
 
 /* Users may see their own processes, but only from outside of containers, where uids mean the same
@@ -180,8 +193,11 @@ static void processes_fill(const struct gm_answer *answer, const struct gm_peer 
 		process->uid = from->uid_known ? from->uid : 0;
 		if (processes_may_see(answer, peer, from))
 			process->command = (char *)from->command;
-		if (marks)
-			process->kind = marks->kinds[i];
+		if (marks) {
+			process->kind = marks->list[i].kind;
+			process->declared_seen =
+				gm_min(marks->list[i].declared_seen, process->bytes);
+		}
 	}
 	ret->known = usage->known;
 	ret->unlisted = usage->unlisted;
@@ -250,7 +266,7 @@ static void processes_on_timer(uv_timer_t *timer)
 
 /* Finds out which processes are clients, or the daemon. NULL: there are none, or no memory. */
 static struct processes_marks *processes_find_ours(
-	const struct gm_clients *clients, const struct gm_usage *usage)
+	const struct gm_clients *clients, uint32_t device, const struct gm_usage *usage)
 {
 	size_t n = usage ? usage->n : 0;
 	struct processes_marks *marks = n ? calloc(1, sizeof(*marks)) : NULL;
@@ -259,33 +275,45 @@ static struct processes_marks *processes_find_ours(
 		return NULL;
 	for (size_t i = 0; i < n; i++)
 		marks->numbered[i] =
-			(struct processes_numbered){usage->list[i].pid, &marks->kinds[i]};
-	processes_mark_ours(clients, marks->numbered, n);
+			(struct processes_numbered){usage->list[i].pid, &marks->list[i]};
+	processes_mark_ours(clients, device, marks->numbered, n);
 	return marks;
 }
 
-/* Finds the largest process that is neither a client nor the daemon. */
-static const struct gm_usage_process *processes_find_foreigner(
-	const struct gm_usage *usage, const struct processes_marks *marks)
+/* Finds the process that has most foreign memory, a client or not. How much of the daemon's own is foreign is not known,
+ * because of ipc chunks. */
+static void processes_find_foreigner(struct gm_processes *processes, uint32_t device)
 {
+	const struct gm_usage *usage = processes->latest[device];
+	const struct processes_marks *marks = processes->marks[device];
 	size_t n = usage && usage->known && marks ? usage->n : 0;
 
-	for (size_t i = 0; i < n; i++)
-		if (marks->kinds[i] == GM__WIRE__PROCESS_KIND__PROCESS_OTHER &&
-			usage->list[i].bytes != GM_BACKEND_UNKNOWN && usage->list[i].bytes > 0)
-			return &usage->list[i];
-	return NULL;
+	processes->foreigner[device].process = NULL;
+	processes->foreigner[device].bytes = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t bytes = usage->list[i].bytes;
+
+		if (bytes == GM_BACKEND_UNKNOWN ||
+			marks->list[i].kind == GM__WIRE__PROCESS_KIND__PROCESS_DAEMON)
+			continue;
+		bytes = gm_minus(bytes, marks->list[i].declared_seen);
+		if (bytes <= processes->foreigner[device].bytes)
+			continue;
+		processes->foreigner[device].process = &usage->list[i];
+		processes->foreigner[device].bytes = bytes;
+	}
 }
 
 bool gm_processes_foreigner(
 	const struct gm_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES])
 {
-	const struct gm_usage_process *process = processes ? processes->foreigner[device] : NULL;
+	const struct gm_usage_process *process =
+		processes ? processes->foreigner[device].process : NULL;
 	char size[GM_UNITS_TEXT], user[GM_UID_NAME_TEXT];
 
-	if (!process || process->bytes > processes->foreign[device])
+	if (!process || processes->foreigner[device].bytes > processes->foreign[device])
 		return false;
-	gm_format_size(process->bytes, size);
+	gm_format_size(processes->foreigner[device].bytes, size);
 	if (process->uid_known)
 		snprintf(text, GM_DETAIL_BYTES, "pid %d of %s has %s", (int)process->pid,
 			gm_uid_name_say(process->uid, user), size);
@@ -313,8 +341,8 @@ void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usag
 	gm_usage_free(processes->latest[device]);
 	processes->latest[device] = usage;
 	free(processes->marks[device]);
-	processes->marks[device] = processes_find_ours(serve->clients, usage);
-	processes->foreigner[device] = processes_find_foreigner(usage, processes->marks[device]);
+	processes->marks[device] = processes_find_ours(serve->clients, device, usage);
+	processes_find_foreigner(processes, device);
 	processes->missing &= ~(UINT32_C(1) << device);
 	if (processes->missing)
 		return;

@@ -22,7 +22,7 @@ void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usag
 /* Takes how much of a device is foreign now. If that changed much, looks for the processes. processes may be
  * NULL. */
 void gm_processes_watch(struct gm_processes *processes, uint32_t device, uint64_t foreign);
-/* Names the largest process that does not use the broker, as it was last seen: "pid 7 of user ann has 1.0G".
+/* Names the process that has most foreign memory, a client or not, as it was last seen: "pid 7 of user ann has 1.0G".
  * Everybody may know that. Returns false if none is known. processes may be NULL. */
 bool gm_processes_foreigner(
 	const struct gm_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES]);

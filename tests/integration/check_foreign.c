@@ -14,7 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/cuda/cuda.h"
 #include "gpumem/gpumem.h"
+#include "gpumem/gpumem_managed.h"
 #include "tests/gpu/puppet.h"
 #include "tests/integration/harness.h"
 #include "tests/tap.h"
@@ -236,6 +238,85 @@ START_TEST(a_clients_own_part_is_foreign_and_its_leases_are_not)
 }
 END_TEST
 
+/* A client that makes memory itself: first 128 MiB that it declares, if it is told so, and then as much that it does not. */
+static void maker(int channel, void *argument)
+{
+	gpumem_connect_options options = {.size = sizeof(options), .socket = broker.socket};
+	gpumem_session *session;
+	gpumem_managed *managed;
+	const struct gm_cuda *cuda;
+	char why[GM_CUDA_WHY_BYTES];
+	gm_cu_ctx context;
+	gm_cu_ptr memory;
+
+	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
+	GM_REQUIRE_EQ(gm_cuda_load(&cuda, why), 0);
+	GM_REQUIRE_EQ(cuda->cuDevicePrimaryCtxRetain(&context, 0), GM_CUDA_SUCCESS);
+	GM_REQUIRE_EQ(cuda->cuCtxPushCurrent(context), GM_CUDA_SUCCESS);
+	if (argument) {
+		GM_REQUIRE_EQ(
+			gpumem_managed_create(session, 0, 128 * MIB, NULL, &managed), GPUMEM_OK);
+		memset(gpumem_managed_ptr(managed), 1, 128 * MIB);
+		GM_REQUIRE_EQ(
+			gpumem_managed_prefetch(managed, 0, 128 * MIB, GPUMEM_MANAGED_ON_DEVICE, 0),
+			GPUMEM_OK);
+		GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), GM_CUDA_SUCCESS);
+		gm_say_word(channel, 'd');
+		gm_hear_word(channel, 'n');
+	}
+	GM_REQUIRE_EQ(cuda->cuMemAlloc(&memory, 128 * MIB), GM_CUDA_SUCCESS);
+	gm_say_word(channel, 'u');
+	gm_hear_word(channel, 'e');
+	gpumem_disconnect(session);
+}
+
+/* Whether a request that never fits is refused with these words. */
+static bool refuses_with(const char *part)
+{
+	gpumem_connect_options options = {.size = sizeof(options), .socket = broker.socket};
+	gpumem_session *session;
+	gpumem_buffer *buffer;
+
+	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
+	GM_REQUIRE_EQ(
+		gpumem_buffer_create(session, 0, 1024 * MIB, NULL, &buffer), GPUMEM_E_NO_MEMORY);
+	bool found = strstr(gpumem_error_detail(), part) != NULL;
+	gpumem_disconnect(session);
+	return found;
+}
+
+START_TEST(a_client_is_named_if_it_has_most_of_the_foreign_memory)
+{
+	struct gm_worker worker;
+	char in_status[64], refused[64];
+
+	start(NULL);
+	struct puppet other = puppet_start(0);
+	GM_REQUIRE_EQ(PUPPET(&other, INIT, 0).result, 0);
+	GM_REQUIRE_EQ(PUPPET(&other, CONTEXT, .a = 0).result, 0);
+	GM_REQUIRE_EQ(PUPPET(&other, ALLOC, .a = 64 * MIB).result, 0);
+	gm_worker_start(&worker, maker, &worker);
+
+	/* What a client declared is more, but not foreign. */
+	gm_hear_word(worker.channel, 'd');
+	snprintf(in_status, sizeof(in_status), ", pid %d of user ", (int)other.pid);
+	snprintf(refused, sizeof(refused), "(pid %d of ", (int)other.pid);
+	GM_UNTIL(warns(in_status));
+	GM_UNTIL(refuses_with(refused));
+
+	gm_say_word(worker.channel, 'n');
+	gm_hear_word(worker.channel, 'u');
+	snprintf(in_status, sizeof(in_status), ", pid %d of user ", (int)worker.pid);
+	snprintf(refused, sizeof(refused), "(pid %d of ", (int)worker.pid);
+	GM_UNTIL(warns(in_status));
+	GM_UNTIL(refuses_with(refused));
+	gm_say_word(worker.channel, 'e');
+	gm_worker_join(&worker);
+	puppet_stop(&other);
+	gm_daemon_stop(&broker);
+}
+END_TEST
+
 /* It is listed with its dead parent, as the driver has it, and charged to the uid. */
 START_TEST(what_a_dead_clients_child_keeps_lingers_until_it_ends_too)
 {
@@ -411,6 +492,7 @@ int main(int argc, char **argv)
 		tests, figures_of_a_lost_gpu_are_missing_for_that_reason_and_not_for_want_of_nvml);
 	tcase_add_test(tests, a_process_beside_the_broker_is_named_and_gone_when_it_ends);
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
+	tcase_add_test(tests, a_client_is_named_if_it_has_most_of_the_foreign_memory);
 	tcase_add_test(tests, what_a_dead_clients_child_keeps_lingers_until_it_ends_too);
 	tcase_add_test(tests, foreign_holds_still_while_chunks_come_and_go);
 	tcase_add_test(tests, programs_outside_get_what_clients_left_in_the_pool);

@@ -38,6 +38,9 @@ static void device_init(Gm__Wire__Device *device, uint32_t number)
 	device->measured = true;
 }
 
+static bool
+	client_has_most; /* of the foreign memory of device 1, and the other declared what it has */
+
 /* Device 0: a client, another, one that ended meanwhile. Device 1: more than can be listed. Device
  * 2: nobody knows. */
 static void send_processes(struct gm_fake *f)
@@ -60,7 +63,8 @@ static void send_processes(struct gm_fake *f)
 	}
 	processes[0].command = (char *)"python3 -m something.long.enough.to.be.cut.off";
 	processes[1].kind = GM__WIRE__PROCESS_KIND__PROCESS_CLIENT;
-	processes[1].bytes = G / 2;
+	processes[1].bytes = client_has_most ? 12 * G : G / 2;
+	processes[1].declared_seen = client_has_most ? G : 0;
 	packet.body_case = GM__WIRE__PACKET__BODY_PROCESSES;
 	packet.processes = &reply;
 	reply.n_devices = 1;
@@ -161,6 +165,17 @@ START_TEST(status_is_one_screen_and_calls_out_what_is_unusual)
 }
 END_TEST
 
+START_TEST(status_names_who_has_most_foreign_memory_client_or_not)
+{
+	client_has_most = true;
+	char *text = run_text("status", script_status);
+
+	client_has_most = false;
+	has(text, "\n  pid 4712 of user root has 11.0G of it; see gpumemctl who 1\n");
+	free(text);
+}
+END_TEST
+
 START_TEST(status_gives_programs_bytes)
 {
 	json_t *json = run_json("status", script_status);
@@ -224,7 +239,7 @@ START_TEST(devices_come_in_as_many_packets_as_they_like)
 	has(text, "foreign: not known (no figures from NVML); see gpumemctl doctor\n");
 	has(text, "free: at most 79.0G\n");
 	has(text, "  0 4711 root");
-	has(text, "512.0M context\n");
+	has(text, "512.0M outside leases\n");
 	has(text, "1.5G no process\n");
 	has(text, "! 7 more processes use less memory and are not shown\n");
 	has(text, "uuid: GPU-deadbeef-0102-0304-0506-0708090a0b0c\n");
@@ -562,6 +577,7 @@ int main(void)
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_set_timeout(tcase, 60);
 	tcase_add_test(tcase, status_is_one_screen_and_calls_out_what_is_unusual);
+	tcase_add_test(tcase, status_names_who_has_most_foreign_memory_client_or_not);
 	tcase_add_test(tcase, status_gives_programs_bytes);
 	tcase_add_test(tcase, devices_come_in_as_many_packets_as_they_like);
 	tcase_add_test(tcase, a_long_name_of_a_user_leaves_room_for_what_a_process_is);

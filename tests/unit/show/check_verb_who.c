@@ -13,6 +13,8 @@
 
 static bool nobody, old_daemon, long_names, drained;
 
+static uint64_t client_bytes = G / 2;
+
 /* Device 0 has 10 GiB of foreign memory: 8 of a program, half a GiB of a client, the rest without a
  * process. */
 static void answer_processes(struct gm_fake *f)
@@ -30,7 +32,7 @@ static void answer_processes(struct gm_fake *f)
 	for (int i = 0; i < 2; i++) {
 		gm__wire__process__init(&rows[i]);
 		rows[i].pid = 5000 + i;
-		rows[i].bytes = i ? G / 2 : 8 * G;
+		rows[i].bytes = i ? client_bytes : 8 * G;
 		rows[i].bytes_known = true;
 	}
 	rows[0].command = (char *)"a.out --forever";
@@ -170,6 +172,22 @@ START_TEST(everybody_is_in_one_table_and_the_largest_comes_first)
 }
 END_TEST
 
+START_TEST(a_client_that_has_more_than_a_context_is_said_to_have_it_outside_its_leases)
+{
+	nobody = old_daemon = false;
+	client_bytes = G + 1;
+	char *text = run_text("who", script_who);
+	has(text, "5001 1.0G outside leases\n");
+	ck_assert_ptr_null(strstr(text, "context\n"));
+	client_bytes = G;
+	free(text);
+	text = run_text("who", script_who);
+	client_bytes = G / 2;
+	has(text, "5001 1.0G context\n");
+	free(text);
+}
+END_TEST
+
 START_TEST(rows_can_be_chosen)
 {
 	nobody = old_daemon = false;
@@ -274,6 +292,8 @@ int main(void)
 	TCase *tcase = tcase_create("verb");
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	tcase_add_test(tcase, everybody_is_in_one_table_and_the_largest_comes_first);
+	tcase_add_test(
+		tcase, a_client_that_has_more_than_a_context_is_said_to_have_it_outside_its_leases);
 	tcase_add_test(tcase, rows_can_be_chosen);
 	tcase_add_test(tcase, a_long_name_is_cut_rather_than_what_it_is);
 	tcase_add_test(tcase, evicted_memory_the_client_of_a_context_and_a_drain_are_shown);
