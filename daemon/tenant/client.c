@@ -500,9 +500,10 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char
 	client->resumed = welcome.resumed && unique_ids;
 	gm_peer_set_user(peer, client);
 	gm_client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
+	/* Most of these held nothing: a daemon that stops leaves no record of them. The daemon cannot tell them apart. */
 	if (resume_id && !welcome.resumed)
-		gm_client_log(client, GM_LOG_WARNING,
-			"came back with a session that this daemon does not know: its leases are given up, and until the program returns their memory or ends, nobody is charged for it (on a GPU, it is foreign)");
+		gm_client_log(client, GM_LOG_INFO,
+			"came back with a session that this daemon does not know, and has a new one: if it held memory, nobody is charged for that until the program returns it or ends (on a GPU, it is foreign)");
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;
