@@ -112,6 +112,9 @@ void gm_doctor_nodes(struct gm_doctor *doctor)
 
 		gm_doctor_path(doctor, names[i], path, sizeof(path));
 		if (access(path, F_OK)) {
+			/* The kernel's driver needs the nodes. One that finds GPUs without them is another one. */
+			if (doctor->n_devices)
+				return;
 			gm_doctor_say(doctor, state, "nodes", GM_DOCTOR_NO_DEVICE,
 				doctor->container ? "start the container with this device node"
 				: i == 0 ? "run 'nvidia-modprobe -c=255 -c=0' as root at each boot"

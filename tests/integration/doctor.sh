@@ -376,7 +376,10 @@ touch "$dir/root/.dockerenv"
 rm "$dir/root/dev/nvidiactl"
 doctor
 found "a container" 0 container null note Docker "mount the folder of the socket"
-found "a container without a device node" 0 nodes null warn nvidiactl "start the container"
+row nodes >/dev/null && not_ok "GPUs that answer need no further nodes" "$(cat "$dir/json")" || ok "GPUs that answer need no further nodes"
+mkdir -p "$dir/root/proc/driver/nvidia" && touch "$dir/root/proc/driver/nvidia/version"
+GPUMEM_FAKE_FAIL=cuInit:0:999 doctor
+found "a container without a device node" 0 nodes null note nvidiactl "start the container"
 fresh
 echo '0::/kubepods.slice/x' >"$dir/root/proc/self/cgroup"
 doctor
