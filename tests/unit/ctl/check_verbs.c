@@ -275,7 +275,7 @@ START_TEST(a_long_name_of_a_user_leaves_room_for_what_a_process_is)
 	long_user = "a-user-with-a-name-as-long-as-some-of-them-are";
 	char *text = run_text("devices", script_devices);
 	long_user = NULL;
-	has(text, "512.0M context\n");
+	has(text, "512.0M outside leases\n");
 	has(text, "1.5G no process\n");
 	has(text, "! cut, too narrow: USER, COMMAND; see --json\n");
 	fits_screen(text, 1000);
