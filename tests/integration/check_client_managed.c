@@ -391,8 +391,7 @@ static void set_up_alone(void)
 
 static void tear_down_alone(void)
 {
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	GM_REQUIRE_EQ(charged(), 0);
+	gm_figures_await_none(&daemon_);
 	gm_daemon_stop(&daemon_);
 }
 
@@ -472,8 +471,7 @@ START_TEST(a_process_that_is_killed_at_any_moment_leaves_no_charge)
 		gm_hear_word(worker.channel, 'h');
 		GM_UNTIL(charged() > (uint64_t)(3 * i));
 		gm_worker_kill(&worker);
-		GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-		GM_REQUIRE_EQ(charged(), 0);
+		gm_figures_await_none(&daemon_);
 	}
 }
 END_TEST

@@ -567,9 +567,9 @@ static void outlive(enum victim victim, const char *name)
 	say_to_all('e');
 	for (unsigned i = 0; i < n_workers; i++)
 		gm_worker_join(&workers[i]);
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
+	gm_figures_await_none(&daemon_);
 	struct gm_figures f = gm_figures_now(&daemon_);
-	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted + f.foreign + f.leases, 0);
+	GM_REQUIRE_EQ(f.foreign, 0);
 	GM_REQUIRE_EQ(f.refusals, 0);
 	report_starts(name, rounds);
 	gm_daemon_stop(&daemon_);

@@ -151,8 +151,7 @@ static void survive(enum how how, int rounds)
 		gm_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
-	GM_UNTIL(gm_figures_now(&daemon).clients == 0);
-	GM_REQUIRE_EQ(gm_figures_now(&daemon).leased, 0);
+	gm_figures_await_none(&daemon);
 	gm_daemon_stop(&daemon);
 }
 

@@ -58,10 +58,7 @@ static inline void tear_down(void)
 {
 	gpumem_disconnect(session);
 	session = NULL;
-	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
-	struct gm_figures f = gm_figures_now(&daemon_);
-	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted, 0);
-	GM_REQUIRE_EQ(f.leases, 0);
+	gm_figures_await_none(&daemon_);
 	gm_daemon_stop(&daemon_);
 }
 

@@ -167,6 +167,9 @@ void gm_figures(const struct gm_daemon *daemon, struct gm_figures *ret);
 /* The same of another device. */
 void gm_figures_of(const struct gm_daemon *daemon, uint32_t device, struct gm_figures *ret);
 struct gm_figures gm_figures_now(const struct gm_daemon *daemon);
+/* Waits until there is no client and nothing is leased. A client that has ended is not counted any more while its leases
+ * still end, a few on each turn. */
+void gm_figures_await_none(const struct gm_daemon *daemon);
 /* The same of a daemon that may be away, or die meanwhile: then false. */
 bool gm_figures_try(const struct gm_daemon *daemon, struct gm_figures *ret);
 /* One client as GetClients shows it to this process; false: not there. */

@@ -83,6 +83,13 @@ struct gm_figures gm_figures_now(const struct gm_daemon *daemon)
 	return figures;
 }
 
+void gm_figures_await_none(const struct gm_daemon *daemon)
+{
+	struct gm_figures f;
+	GM_UNTIL((f = gm_figures_now(daemon),
+		f.clients + f.leases + f.leased + f.quarantined + f.admitted + f.declared == 0));
+}
+
 static void raw_fill_row(const Gm__Wire__Client *c, struct gm_client_row *ret)
 {
 	*ret = (struct gm_client_row){.session = c->session,
