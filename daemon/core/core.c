@@ -33,24 +33,68 @@ static struct gm_device *core_device_of(const struct gm_core *core, uint32_t dev
 
 /* ---- time */
 
-static uint64_t core_due_of(const struct gm_device *d)
+static uint64_t core_level_due(const struct gm_device *d)
 {
-	uint64_t level = gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
-	uint64_t spare = gm_min(gm_min(gm_reserve_due(d), gm_decay_due(d)),
-		gm_min(d->linger.due_ns, d->debts.due_ns));
-	if (gm_drain_wants_slice(d))
-		return 0;
-	return gm_min(gm_min(level, gm_min(gm_queue_due(d), gm_peace_due(d))),
-		gm_min(gm_climb_due(d), spare));
+	return gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 }
+
+static void core_level_tick(struct gm_device *d)
+{
+	if (core_level_due(d) <= gm_device_now(d))
+		gm_device_settle(d);
+}
+
+static void core_climb_tick(struct gm_device *d)
+{
+	if (gm_climb_due(d) <= gm_device_now(d))
+		d->env->woken = true;
+}
+
+static uint64_t core_linger_due(const struct gm_device *d)
+{
+	return d->linger.due_ns;
+}
+
+static uint64_t core_debt_due(const struct gm_device *d)
+{
+	return d->debts.due_ns;
+}
+
+static uint64_t core_drain_due(const struct gm_device *d)
+{
+	return gm_drain_wants_slice(d) ? 0 : UINT64_MAX;
+}
+
+/* With every tick. */
+static uint64_t core_never_due(const struct gm_device *d)
+{
+	return UINT64_MAX;
+}
+
+/* What a device does by itself, in this order: when it is due, and what does it if it is. */
+#define CORE_TIMERS(X) \
+	X(core_level_due, core_level_tick) \
+	X(gm_peace_due, gm_peace_tick) \
+	X(gm_queue_due, gm_queue_tick) \
+	X(gm_climb_due, core_climb_tick) \
+	X(core_linger_due, gm_linger_look) \
+	X(core_debt_due, gm_debt_tick) \
+	X(core_never_due, gm_commit_device) \
+	X(core_drain_due, gm_drain_release_some) \
+	X(gm_decay_due, gm_decay_run) \
+	X(gm_reserve_due, gm_reserve_refill)
+#define CORE_EARLIER(due, run) next = gm_min(next, due(d));
+#define CORE_RUN(due, run)     run(d);
 
 static uint64_t core_next_due(const struct gm_core *core)
 {
 	uint64_t next = gm_expiry_next(core);
 	if (core->env.woken || core->n_ticking > 0)
 		return gm_env_now(&core->env);
-	for (uint32_t n = 0; n < core->env.n_devices; n++)
-		next = gm_min(next, core_due_of(&core->devices[n]));
+	for (uint32_t n = 0; n < core->env.n_devices; n++) {
+		const struct gm_device *d = &core->devices[n];
+		CORE_TIMERS(CORE_EARLIER)
+	}
 	return next;
 }
 
@@ -92,19 +136,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 	gm_estate_work_tick(core);
 	for (uint32_t n = 0; n < env->n_devices; n++) {
 		struct gm_device *d = &core->devices[n];
-		uint64_t now = gm_device_now(d);
-		if (gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d)) <= now)
-			gm_device_settle(d);
-		gm_peace_tick(d);
-		gm_queue_tick(d);
-		if (gm_climb_due(d) <= now)
-			env->woken = true;
-		gm_linger_look(d);
-		gm_debt_tick(d);
-		gm_commit_device(d);
-		gm_drain_release_some(d);
-		gm_decay_run(d);
-		gm_reserve_refill(d);
+		CORE_TIMERS(CORE_RUN)
 	}
 	gm_env_leave(env);
 
