@@ -18,15 +18,16 @@ common/cuda:    common
 common/wire:    common
 daemon/books:   common common/text
 daemon/device:  common common/text daemon/books
-daemon/wait:    common common/text daemon/books daemon/device
-daemon/lease:   common common/text common/system daemon/books daemon/device daemon/wait
-daemon/core:    common common/text daemon/books daemon/device daemon/wait daemon/lease
+daemon/reclaim: common common/text daemon/books daemon/device
+daemon/queue:   common common/text daemon/books daemon/device daemon/reclaim
+daemon/lease:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue
+daemon/core:    common common/text daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease
 daemon/config:  common common/text common/system common/cuda daemon/books daemon/backend
 daemon/backend: common common/text common/system common/cuda daemon/books
 daemon/keep:    common common/system common/wire
 daemon/net:     common common/text common/system common/wire
 daemon/tenant:  common common/text common/system common/wire daemon/books daemon/lease daemon/core daemon/config daemon/net
-daemon/serve:   common common/text common/system daemon/books daemon/device daemon/wait daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
+daemon/serve:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
 daemon:         common common/text common/system daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
 keeper:         common common/system common/wire
 preload:        common

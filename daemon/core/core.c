@@ -14,16 +14,16 @@
 
 #include "common/arith.h"
 #include "daemon/books/fds.h"
-#include "daemon/device/climb.h"
+#include "daemon/reclaim/climb.h"
 #include "daemon/device/decay.h"
 #include "daemon/device/drain.h"
-#include "daemon/device/ladder_plan.h"
-#include "daemon/device/ladder_run.h"
+#include "daemon/reclaim/ladder_plan.h"
+#include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/probe.h"
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
-#include "daemon/wait/line.h"
-#include "daemon/wait/peace.h"
+#include "daemon/queue/line.h"
+#include "daemon/queue/peace.h"
 
 static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {

@@ -12,15 +12,15 @@
 #include "daemon/core/adopt.h"
 #include "daemon/core/place.h"
 #include "daemon/device/device.h"
-#include "daemon/device/ladder.h"
+#include "daemon/reclaim/ladder.h"
 #include "daemon/device/quota.h"
 #include "daemon/lease/lease.h"
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/session.h"
 #include "daemon/lease/share.h"
-#include "daemon/wait/queue.h"
-#include "daemon/wait/request.h"
+#include "daemon/queue/queue.h"
+#include "daemon/queue/request.h"
 
 /*
  * Core decides who holds which memory, who may have more, and what becomes of every chunk,
@@ -44,10 +44,11 @@
  *   - No call costs more as the number of leases or clients grows, except those that must look at
  *     every client: a new limit, a cleanup, and a request that does not fit.
  *
- * Core is one library in five folders, lowest first; each may use only those above it in this list:
+ * Core is one library in six folders, lowest first; each may use only those above it in this list:
  *   daemon/books    what is counted, and the types that all of core shares (ledger.h)
- *   daemon/device   one device: its chunks, who may have more of it, getting memory back (device.h)
- *   daemon/wait     requests that wait: their order, and what may be done for them (queue.h)
+ *   daemon/device   one device: its chunks, and who may have more of it (device.h)
+ *   daemon/reclaim  getting memory back from clients (ladder.h)
+ *   daemon/queue    requests that wait: their order, and what may be done for them (queue.h)
  *   daemon/lease    what clients hold and ask for: one object in several files (session_private.h)
  *   daemon/core     taking over from an earlier daemon, advice, and the calls below
  */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "common/text/units.h"
-#include "daemon/device/ladder_plan.h"
+#include "daemon/reclaim/ladder_plan.h"
 #include "daemon/device/plan.h"
 #include "daemon/lease/session_private.h"
 

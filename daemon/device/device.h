@@ -11,9 +11,8 @@
 #include "daemon/books/policy.h"
 
 /*
- * This folder looks after one device: it makes, pools and destroys chunks, says who may have more of
- * the memory, and gets memory back when it is short. It must never know a session or a lease, only the
- * payer that is charged.
+ * This folder looks after one device: it makes, pools and destroys chunks, and says who may have more of
+ * the memory. It must never know a session or a lease, only the payer that is charged.
  *
  * Here is a device as the daemon sees it: what core must be told about it, and its figures.
  */

@@ -22,7 +22,7 @@
 
 #include "common/arith.h"
 #include "common/zeroed.h"
-#include "daemon/wait/deadlock.h"
+#include "daemon/queue/deadlock.h"
 
 /* How often debts are looked at when nothing else asks for a count. */
 #define DEBT_EVERY_NS UINT64_C(1000000000)

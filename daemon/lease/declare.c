@@ -14,8 +14,8 @@
 #include "common/step.h"
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
-#include "daemon/wait/deadlock.h"
-#include "daemon/wait/turn.h"
+#include "daemon/queue/deadlock.h"
+#include "daemon/queue/turn.h"
 
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 {

@@ -16,10 +16,10 @@
 
 #include "common/step.h"
 #include "common/zeroed.h"
-#include "daemon/device/ladder_run.h"
+#include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/reserve.h"
-#include "daemon/wait/deadlock.h"
-#include "daemon/wait/peace.h"
+#include "daemon/queue/deadlock.h"
+#include "daemon/queue/peace.h"
 
 /* ---- life */
 

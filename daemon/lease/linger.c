@@ -13,7 +13,7 @@
 
 #include "common/arith.h"
 #include "daemon/device/reserve.h"
-#include "daemon/wait/deadlock.h"
+#include "daemon/queue/deadlock.h"
 
 /* The first look comes after this time. Each further one waits twice as long as the one before, up
  * to 6.4 s. */

@@ -13,14 +13,14 @@
 #include "common/clock.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
-#include "daemon/device/ladder_run.h"
+#include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/probe.h"
-#include "daemon/wait/ask.h"
-#include "daemon/wait/deadlock.h"
-#include "daemon/wait/line.h"
-#include "daemon/wait/peace.h"
-#include "daemon/wait/turn.h"
+#include "daemon/queue/ask.h"
+#include "daemon/queue/deadlock.h"
+#include "daemon/queue/line.h"
+#include "daemon/queue/peace.h"
+#include "daemon/queue/turn.h"
 
 /* ---- order */
 

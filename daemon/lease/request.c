@@ -21,7 +21,7 @@
 #include "daemon/books/fds.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/reserve.h"
-#include "daemon/wait/turn.h"
+#include "daemon/queue/turn.h"
 
 /* ---- the end of a request */
 

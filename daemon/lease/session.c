@@ -18,7 +18,7 @@
 #include "common/token.h"
 #include "common/text/uid_name.h"
 #include "daemon/books/fds.h"
-#include "daemon/device/ladder_run.h"
+#include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/reserve.h"
 
 static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])

@@ -16,8 +16,8 @@
 #include "daemon/lease/name.h"
 #include "daemon/lease/session.h"
 #include "daemon/lease/share.h"
-#include "daemon/wait/queue.h"
-#include "daemon/wait/request.h"
+#include "daemon/queue/queue.h"
+#include "daemon/queue/request.h"
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests

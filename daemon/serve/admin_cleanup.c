@@ -11,7 +11,7 @@
 
 #include <utlist.h>
 
-#include "daemon/device/ladder.h"
+#include "daemon/reclaim/ladder.h"
 #include "daemon/serve/answer.h"
 
 #define GM_CLEANUP_STEPS 256 /* of a plan, in a packet */

@@ -21,7 +21,7 @@
 #include "daemon/serve/answer.h"
 #include "daemon/serve/watch.h"
 #include "daemon/tenant/client_news.h"
-#include "daemon/wait/queue.h"
+#include "daemon/queue/queue.h"
 
 /* How many rows a packet takes. Each is below 512 bytes. */
 /* Minimum number of rows of a packet. A row of these lists is quickly made. */

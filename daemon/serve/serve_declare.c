@@ -9,7 +9,7 @@
 #include "daemon/lease/declare.h"
 #include "daemon/serve/serve_handles.h"
 #include "daemon/serve/serve_lease.h"
-#include "daemon/wait/request.h"
+#include "daemon/queue/request.h"
 
 void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {

@@ -36,7 +36,7 @@
 #include <utlist.h>
 
 #include "daemon/lease/session_private.h"
-#include "daemon/wait/turn.h"
+#include "daemon/queue/turn.h"
 
 /* ---- the model's own arithmetic */
 

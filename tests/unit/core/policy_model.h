@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/device/ladder.h"
+#include "daemon/reclaim/ladder.h"
 #include "daemon/device/quota.h"
-#include "daemon/wait/queue.h"
+#include "daemon/queue/queue.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/core/model_run.h"
 

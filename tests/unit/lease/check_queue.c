@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/device/quota.h"
-#include "daemon/wait/queue.h"
+#include "daemon/queue/queue.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"

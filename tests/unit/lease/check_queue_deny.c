@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/wait/queue.h"
+#include "daemon/queue/queue.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines: the requests of one user that wait for one device. A queue is made of lines, so that the
+ * work which one user causes is counted and bounded, and the users can take turns. This file promises
+ * that a line stays in order, and that whoever goes through it never has a pointer to a request
+ * that left. It must never decide about a request.
+ */
+#include "daemon/books/hash_table.h"
+#include "daemon/queue/line.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/arith.h"
+
+static bool line_is_before(const struct gm_request *a, const struct gm_request *b)
+{
+	return gm_waiting_before(&a->waiting, b->waiting.priority, b->waiting.order);
+}
+
+static int line_compare(const struct gm_request *a, const struct gm_request *b)
+{
+	return line_is_before(a, b) ? -1 : 1;
+}
+
+/* ---- life */
+
+static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid)
+{
+	struct gm_line *line;
+	DL_FOREACH (device->queue.lines, line)
+		if (line->payer_uid == payer_uid)
+			return line;
+	return NULL;
+}
+
+/* Whether the line says something about its user that nobody must escape by leaving. */
+static bool line_remembers(const struct gm_device *device, const struct gm_line *line, uint64_t now)
+{
+	return now < line->rest_ns || line->moved > 0 ||
+	       gm_backoff_remembers(&line->spill, now, gm_policy_settle_ns(&device->info.policy)) ||
+	       now < line->peace_ns || line->owing > 0;
+}
+
+static void line_drop_empty(struct gm_device *device, uint64_t now)
+{
+	struct gm_line *line, *next;
+	DL_FOREACH_SAFE (device->queue.lines, line, next) {
+		if (line->length > 0 || line_remembers(device, line, now))
+			continue;
+		DL_DELETE(device->queue.lines, line);
+		free(line);
+	}
+}
+
+struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
+{
+	struct gm_line *line = line_find(device, payer_uid);
+	if (line)
+		return line;
+
+	/* While the queue is gone through, no line may vanish. */
+	if (!device->queue.running)
+		line_drop_empty(device, gm_device_now(device));
+	line = calloc(1, sizeof(*line));
+	if (!line)
+		return NULL;
+	line->payer_uid = payer_uid;
+	line->due_ns = line->next_due_ns = UINT64_MAX;
+	DL_APPEND(device->queue.lines, line);
+	return line;
+}
+
+uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid)
+{
+	const struct gm_line *line = line_find(device, payer_uid);
+	return line ? line->length : 0;
+}
+
+void gm_line_free_all(struct gm_device *device)
+{
+	struct gm_line *line, *next;
+	DL_FOREACH_SAFE (device->queue.lines, line, next) {
+		assert(line->length == 0);
+		DL_DELETE(device->queue.lines, line);
+		free(line);
+	}
+}
+
+/* ---- requests */
+
+void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_request *request)
+{
+	struct gm_request *last = line->requests ? line->requests->waiting.prev : NULL;
+	/* Most often it is the youngest, so the search begins at the end. */
+	while (last && line_is_before(request, last)) {
+		device->queue.steps++;
+		last = last == line->requests ? NULL : last->waiting.prev;
+	}
+
+	if (last)
+		DL_APPEND_ELEM2(line->requests, last, request, waiting.prev, waiting.next);
+	else
+		DL_PREPEND2(line->requests, request, waiting.prev, waiting.next);
+	request->waiting.line = line;
+	line->askers += request->waiting.disturbed;
+	line->length++;
+	device->queue.length++;
+}
+
+void gm_line_remove(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_line *line = request->waiting.line;
+	assert(line->length > 0 && device->queue.length > 0);
+	if (line->at == request)
+		line->at = request->waiting.next;
+	if (line->ahead == request)
+		line->ahead = NULL;
+	if (line->first == request)
+		line->first = NULL;
+	DL_DELETE2(line->requests, request, waiting.prev, waiting.next);
+	request->waiting.line = NULL;
+	line->askers -= request->waiting.disturbed;
+	line->length--;
+	device->queue.length--;
+}
+
+void gm_line_sort(struct gm_line *line)
+{
+	DL_SORT2(line->requests, line_compare, waiting.prev, waiting.next);
+	line->at = line->ahead = line->first = NULL;
+}
+
+/* ---- all requests of a device */
+
+struct gm_request *gm_line_each(const struct gm_device *device, const struct gm_request *after)
+{
+	const struct gm_line *line = device->queue.lines;
+	if (after && after->waiting.next)
+		return after->waiting.next;
+	if (after)
+		line = after->waiting.line->next;
+	while (line && !line->requests)
+		line = line->next;
+	return line ? line->requests : NULL;
+}
+
+void gm_line_seek(const struct gm_device *device, const struct gm_queue_place *place)
+{
+	struct gm_line *line;
+	DL_FOREACH (device->queue.lines, line) {
+		line->listed = line->requests;
+		while (line->listed &&
+			gm_waiting_before(&line->listed->waiting, place->priority, place->order))
+			line->listed = line->listed->waiting.next;
+	}
+}
+
+const struct gm_request *gm_line_next_listed(const struct gm_device *device)
+{
+	struct gm_line *line, *best = NULL;
+	DL_FOREACH (device->queue.lines, line)
+		if (line->listed && (!best || line_is_before(line->listed, best->listed)))
+			best = line;
+	if (!best)
+		return NULL;
+	const struct gm_request *request = best->listed;
+	best->listed = request->waiting.next;
+	return request;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_QUEUE_PEACE_H
+#define GM_QUEUE_PEACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/books/say.h"
+#include "daemon/device/device_private.h"
+#include "daemon/reclaim/ladder_run.h"
+#include "daemon/queue/request.h"
+
+/*
+ * How much a user's requests may cost the clients of other users. For a request of another user, clients return what
+ * they do not use, and move buffers to host memory. If the user does not keep the memory that it gets by that, the
+ * clients have peace from it for some time. They return nothing more for it for a second (the policy's after_action),
+ * and they move no buffers for it for longer each time.
+ *
+ * ask.c asks this module whom it may ask. The queue reports how requests end, and leases report what clients return.
+ * The state is in the line of the user, which stays as long as it is needed, even without requests.
+ */
+
+/* Whether other users' clients are left alone for now: they returned something for the request's user a
+ * moment ago, and the user has not taken that yet, did not take it, or has given it back. */
+bool gm_peace_rests(const struct gm_device *device, const struct gm_waiting *w);
+/* Whom the request may ask now. GM_REACH_OWN: other users' clients have peace. */
+enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_waiting *w);
+/* While other users' clients have peace: whether it is worth waiting for its end. It is if clients that may be asked
+ * then say that they have what the request lacks. */
+bool gm_peace_is_worth_it(struct gm_device *device, const struct gm_waiting *w, uint64_t lacks);
+
+/* Call when clients of other users were asked for the request. */
+void gm_peace_disturb(struct gm_waiting *w);
+/* A request of the queue is charged for its memory now. */
+void gm_peace_granted(struct gm_device *device, const struct gm_request *request);
+/* A request leaves the queue without its memory. */
+void gm_peace_failed(struct gm_device *device, const struct gm_request *request);
+/* A client that owes memory returns bytes of it. */
+void gm_peace_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
+
+/* When gm_peace_tick() must be called although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_peace_due(const struct gm_device *device);
+/* Checks, when it is time, how much users have kept of the memory that others moved buffers for. */
+void gm_peace_tick(struct gm_device *device);
+
+/* For how long other users' clients are still left alone before they are asked for the request, or to move
+ * buffers for it. It takes longer only if they do more for its user meanwhile. 0: the request does not wait for
+ * that. */
+uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_waiting *w);
+/* Writes that for a person; "" if the request does not wait for that. */
+void gm_peace_say(
+	const struct gm_device *device, const struct gm_waiting *w, char detail[GM_DETAIL_BYTES]);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_QUEUE_REQUEST_H
+#define GM_QUEUE_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpumem/status.h"
+#include "common/types.h"
+#include "daemon/books/event.h"
+
+/* Requests for memory. */
+
+struct gm_account;
+struct gm_chunk;
+struct gm_device;
+struct gm_lease;
+struct gm_line;
+struct gm_session;
+struct gm_tally;
+
+/*
+ * A request's place in the queue of its device; core's own. A request is in the queue from the
+ * moment it did not fit until it is granted or refused. A request that may not wait is parked: it
+ * is there only while the device is probed and clients are asked for what it lacks.
+ */
+struct gm_waiting {
+	bool queued;
+	bool parked;
+	bool begun;     /* it was found not to fit: clients were asked, and its wait reported */
+	bool told;      /* GM_EVENT_QUEUED was reported, so its end will be, too */
+	bool disturbed; /* other users' clients were asked on its behalf */
+	bool rests;     /* other users' clients are not asked before the line's peace_ns */
+	bool last_probe : 1; /* a parked request: the last probe was asked for already */
+	bool spares : 1;     /* others are not asked to move the buffers they have during spill */
+	bool told_rest : 1;  /* GM_EVENT_RESTS was reported */
+	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
+	uint8_t rounds;      /* how often clients were asked on its behalf */
+	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */
+	int32_t priority;
+	enum gm_block block;
+	uint32_t settled;             /* gm_ladder.settled when clients were asked on its behalf */
+	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
+	uint64_t order;               /* of arrival */
+	uint64_t exact;               /* bytes it needs at least */
+	uint64_t lacked;              /* of them, the most that it lacked when clients were asked */
+	struct gm_device *device;
+	struct gm_account *account; /* of its session, on the device */
+	uint64_t since_ns;
+	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
+	uint64_t again_ns; /* clients are asked again then */
+	uint64_t probe;    /* nothing is decided before this probe ended; 0: none */
+	/* It fitted, but the device could not make so many bytes of it; 0: that is not so. It is
+	 * tried again when the device's count of freed bytes, or the pool's of returns, is past
+	 * these. */
+	uint64_t denied, freed, returns;
+	uint64_t look_ns; /* turn.c: whether it may hold others back is looked at then */
+	struct gm_line *line;
+	struct gm_request *prev, *next; /* of the line */
+};
+
+/*
+ * A request for memory, embedded in a struct of the caller. The caller fills the first part; core
+ * uses the rest until it calls done(), which happens once. On success, status is GPUMEM_OK, detail
+ * is NULL, and request->lease has the new chunks from first_index on. Otherwise detail says cause
+ * and remedy, and nothing is held. done() may free the request and call anything but what ends its
+ * session (gm_session_quarantine() is fine).
+ */
+struct gm_request {
+	struct gm_session *session;
+	struct gm_lease *lease; /* in: the lease to grow, or NULL for a new one; out: the lease */
+	uint32_t device;        /* of a new lease */
+	uint64_t bytes;
+	uint64_t user_bytes; /* what the lease is said to have then; 0: as much more as bytes */
+	enum gm_transport transport; /* of a new lease */
+	const char *tag;             /* of a new lease; may be NULL; copied */
+	bool for_others;             /* of a new lease: it may be shared outside its trust domain */
+	bool signals;                /* of a new lease: it has a control block */
+	/* Of a new lease: it is one chunk of exactly so many bytes, which are whole 2 MiB. The chunk is made
+	 * for this lease and never pooled. Only on the fd transport. */
+	bool one_chunk;
+	/* The client will make that memory itself. The session is charged for it, and there is no lease:
+	 * see declare.h. */
+	bool declares;
+	uint64_t id; /* of the client's packet; 0: it has none */
+	/* How long it may wait for room, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
+	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
+	 * what is missing. */
+	uint64_t wait_ns;
+	bool at_once; /* it is refused if it does not fit now: nobody is asked to make room */
+	bool again;   /* it follows a request that was refused, and counts as one with it */
+	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
+
+	/* core's own; core sets it up */
+	uint64_t first_index;
+	uint64_t charged;        /* bytes admitted for it */
+	uint32_t missing;        /* creations under way, and the control block if that waits */
+	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
+	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
+	struct gm_request *prev, *next;           /* of the session's pending ones */
+	struct gm_request *word_prev, *word_next; /* of those whose control blocks wait (word.c) */
+	/* Of those that declare and wait for room (declare.c): until the device has destroyed so many
+	 * bytes since the start. */
+	struct gm_request *room_prev, *room_next;
+	uint64_t room_at;
+	struct gm_waiting waiting; /* while it is in the queue */
+};
+#define GM_WAIT_NEVER   UINT64_MAX
+#define GM_WAIT_FOREVER (UINT64_MAX - 1)
+
+/* Counts since the start. */
+struct gm_core_counters {
+	uint64_t requests, refusals;
+};
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_QUEUE_TURN_H
+#define GM_QUEUE_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/books/payer.h"
+#include "daemon/device/device_private.h"
+#include "daemon/queue/request.h"
+
+/* Turns: which waiting request may hold others back, and for how long. queue.h says the rules. */
+
+/* Call when core has worked out what the request waits for. */
+void gm_turn_note(struct gm_request *request);
+/* A request of this account is granted: counts it for those that it overtakes. order: its place;
+ * UINT64_MAX: it is new. */
+void gm_turn_overtake(struct gm_device *device, const struct gm_account *account, uint64_t order);
+/* Lets the request hold others back from now on, if it may. */
+void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+/* Ends such a hold if it has lasted long enough, or if the memory that justified it is gone. */
+void gm_turn_look(struct gm_device *device, uint64_t now);
+/* When gm_turn_look() must be called; UINT64_MAX: never. */
+uint64_t gm_turn_due(const struct gm_device *device);
+/* The request leaves its line. */
+void gm_turn_leave(struct gm_device *device, const struct gm_request *request);
+/* Whether a request of this payer must wait because another one holds it back. order: as above. */
+bool gm_turn_bars(const struct gm_device *device, const struct gm_payer *payer, uint64_t bytes,
+	uint64_t order);
+
+#endif

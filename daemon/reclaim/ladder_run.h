@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_RECLAIM_LADDER_RUN_H
+#define GM_RECLAIM_LADDER_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/device/device_private.h"
+#include "daemon/reclaim/ladder.h"
+
+/* Carries out plans of the ladder, and follows what clients return. */
+
+void gm_ladder_init(struct gm_ladder *ladder);
+
+/* Carries the plan out and reports it. A run of the same trigger that is still active absorbs it.
+ */
+void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *plan);
+/* Ends the runs in which no client owes anything any more, or whose deadline has passed. Of the run for requests,
+ * gives up on each client whose own deadline has passed. */
+void gm_ladder_end_runs(struct gm_device *device);
+
+/*
+ * Asks clients for bytes on behalf of a request of self: the accounts of one limit (tally), or all
+ * of the device. First the clients that say they have them are asked; if that is not enough, or
+ * with widely, every client that holds memory. Nobody is asked unless as much as least could come.
+ */
+struct gm_ladder_ways {
+	bool widely;
+	uint64_t least;
+	enum gm_ladder_reach reach;
+	struct gm_line *line; /* of the user of self */
+	uint64_t lacks;       /* bytes that the request itself lacks; for the report */
+};
+struct gm_ladder_asked {
+	uint64_t bytes;
+	bool others; /* clients of other users were asked, too */
+	bool spares; /* clients say they have too little, but other users have buffers that `reach` excludes */
+};
+struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, struct gm_ladder_ways ways);
+/* How many of these bytes could come from clients that may be asked now, by what the clients say. */
+uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *self,
+	const struct gm_tally *tally, uint64_t bytes, enum gm_ladder_reach reach);
+/* The bytes that clients were asked for by this trigger and still owe. */
+uint64_t gm_ladder_owed(const struct gm_device *device, enum gm_trigger trigger);
+/* Whether clients still have time to return what they were asked for. */
+bool gm_ladder_asking(const struct gm_device *device, enum gm_trigger trigger);
+/* Until when clients have time to move buffers for the trigger; 0: none of them was asked to. */
+uint64_t gm_ladder_spill_until(const struct gm_device *device, enum gm_trigger trigger);
+/* How long a client has that must copy content first. */
+uint64_t gm_ladder_spill_ns(const struct gm_policy *policy);
+/* An account that was asked for memory returned a chunk. Returns whether the chunk must be
+ * destroyed. */
+bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes);
+/* The payer will not return anything any more: it is quarantined, or ends. */
+void gm_ladder_gone(struct gm_device *device, struct gm_payer *payer);
+/* The pool gave so many bytes because the device has less than min_free. */
+void gm_ladder_min_free(struct gm_device *device, uint64_t need, uint64_t bytes);
+
+#endif
