@@ -253,60 +253,37 @@ void gm_broker_keep_erase(void *ctx, uint32_t *place)
 	gm_keep_erase(broker->keep, place);
 }
 
-static enum gm_keep_kind broker_keep_kind_of(enum gm_item item)
-{
-	return item == GM_ITEM_WORD ? GM_KEEP_WORD : GM_KEEP_METADATA;
-}
-
 int gm_broker_keep_deposit(
-	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request)
+	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request)
 {
 	struct gm_broker *broker = ctx;
-	int r = gm_keep_deposit(broker->keep, broker_keep_kind_of(item), id, fd, request);
+	int r = gm_keep_deposit(broker->keep, kind, id, fd, request);
 	if (r != GM_KEEP_E_WAIT)
 		return r;
-	if (item == GM_ITEM_WORD)
+	if (kind == GM_KEEP_WORD)
 		return GM_DEPOSIT_WAITS;
 	/* The keeper is away, or has much to read. The client tries again. */
-	gm_broker_keep_withdraw(broker, item, id);
+	gm_broker_keep_withdraw(broker, kind, id);
 	return -EAGAIN;
 }
 
-void gm_broker_keep_withdraw(void *ctx, enum gm_item item, uint64_t id)
+void gm_broker_keep_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id)
 {
 	struct gm_broker *broker = ctx;
-	(void)gm_keep_withdraw(broker->keep, broker_keep_kind_of(item), id, NULL);
+	(void)gm_keep_withdraw(broker->keep, kind, id, NULL);
 }
 
-static enum gm_keep_kind broker_keep_kind(enum gm_client_item item)
-{
-	switch (item) {
-	case GM_CLIENT_PROCESS:
-		return GM_KEEP_PROCESS;
-	case GM_CLIENT_PAGE:
-		return GM_KEEP_PAGE;
-	default:
-		return GM_KEEP_FORMER;
-	}
-}
-
-static bool broker_keep_deposit_item(void *ctx, enum gm_client_item item, uint64_t id, int fd)
+static bool broker_keep_deposit_item(void *ctx, enum gm_keep_kind kind, uint64_t id, int fd)
 {
 	struct gm_broker *broker = ctx;
-	return gm_keep_deposit(broker->keep, broker_keep_kind(item), id, fd, NULL) == 0;
-}
-
-static void broker_keep_withdraw_item(void *ctx, enum gm_client_item item, uint64_t id)
-{
-	struct gm_broker *broker = ctx;
-	(void)gm_keep_withdraw(broker->keep, broker_keep_kind(item), id, NULL);
+	return gm_keep_deposit(broker->keep, kind, id, fd, NULL) == 0;
 }
 
 const struct gm_clients_keep gm_broker_clients_keep = {
 	.record = gm_broker_keep_record,
 	.erase = gm_broker_keep_erase,
 	.deposit = broker_keep_deposit_item,
-	.withdraw = broker_keep_withdraw_item,
+	.withdraw = gm_broker_keep_withdraw,
 };
 
 /* ---- the start */
@@ -416,9 +393,9 @@ static int broker_keep_adopt_client(void *ctx, uint64_t id, uint32_t place,
 	int r = gm_clients_adopt(&broker->clients, broker->config->trust, id, place, record, pidfd,
 		page, former, ret_domain, ret_pooling);
 	if (r < 0 && !gm_adopt_is_shortage(r)) {
-		broker_keep_withdraw_item(broker, GM_CLIENT_PROCESS, id);
-		broker_keep_withdraw_item(broker, GM_CLIENT_PAGE, id);
-		broker_keep_withdraw_item(broker, GM_CLIENT_FORMER, id);
+		gm_broker_keep_withdraw(broker, GM_KEEP_PROCESS, id);
+		gm_broker_keep_withdraw(broker, GM_KEEP_PAGE, id);
+		gm_broker_keep_withdraw(broker, GM_KEEP_FORMER, id);
 	}
 	return r;
 }

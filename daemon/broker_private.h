@@ -163,8 +163,8 @@ int gm_broker_keep_record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size);
 void gm_broker_keep_erase(void *ctx, uint32_t *place);
 int gm_broker_keep_deposit(
-	void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request);
-void gm_broker_keep_withdraw(void *ctx, enum gm_item item, uint64_t id);
+	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
+void gm_broker_keep_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id);
 void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
 bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
 void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk);

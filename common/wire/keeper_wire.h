@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "common/keep_kind.h"
+
 /*
  * What the daemon and the keeper say to each other: packets of one struct each, over a
  * SOCK_SEQPACKET socket. A keeper outlives upgrades of the daemon. So a daemon must get along with an
@@ -32,18 +34,6 @@ enum gm_keeper_verb {
 	GM_KEEPER_DONE = 19,    /* that was the last item */
 	GM_KEEPER_CLOSED = 20,  /* kind, id */
 	GM_KEEPER_LOST = 21,    /* kind, id: it could not take a deposit; value: the errno */
-};
-
-/* Kind of an item. The keeper interprets CHUNK, PROCESS, REFS and LEDGER only. Never change a number. */
-enum gm_keep_kind {
-	GM_KEEP_LEDGER = 1,   /* the daemon's records */
-	GM_KEEP_CHUNK = 2,    /* id: the chunk's */
-	GM_KEEP_PROCESS = 3,  /* a client's pidfd; id: the session's */
-	GM_KEEP_PAGE = 4,     /* a client's page; id: the session's */
-	GM_KEEP_FORMER = 5,   /* its page from before it resumed; id: the session's */
-	GM_KEEP_METADATA = 6, /* of a published lease; id: that of its record */
-	GM_KEEP_WORD = 7,     /* the control block of a lease with signals; id: the lease's */
-	GM_KEEP_REFS = 8,     /* what is needed while there is no daemon: see below */
 };
 
 /*

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/keep_kind.h"
 #include "common/types.h"
 #include "daemon/books/chunk.h"
 #include "daemon/books/counted.h"
@@ -14,11 +15,6 @@
 
 struct gm_request;
 
-/* A memfd of core's that outlives the daemon. */
-enum gm_item {
-	GM_ITEM_METADATA, /* of a name */
-	GM_ITEM_WORD,     /* the control block of a lease; its id is the lease's */
-};
 #define GM_DEPOSIT_WAITS 1
 
 /*
@@ -132,15 +128,16 @@ struct gm_core_ops {
 	/* Forgets the record, and sets *place to 0. Does nothing if it is 0. Comes with record. */
 	void (*erase)(void *ctx, uint32_t *place);
 	/*
-	 * Puts a copy of a memfd of core's where it outlives the daemon. The fd stays core's, and stays open
+	 * Puts a copy of a memfd of core's (GM_KEEP_METADATA, GM_KEEP_WORD) where it outlives the daemon.
+	 * The fd stays core's, and stays open
 	 * until it is withdrawn. Returns 0 when the copy is safe whatever happens to the daemon. Otherwise
 	 * nothing is kept: -EAGAIN (it may be possible soon; of metadata only), -ENOSPC, -ENOMEM; or
 	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_word_deposited() will be called with the request.
 	 */
 	int (*deposit)(
-		void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request);
+		void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
 	/* Gives up that copy. Comes with deposit. */
-	void (*withdraw)(void *ctx, enum gm_item item, uint64_t id);
+	void (*withdraw)(void *ctx, enum gm_keep_kind kind, uint64_t id);
 	/* Closes a descriptor of this user that may be the last of a large file. That takes the kernel
 	 * milliseconds, in which the loop could do nothing for others. */
 	void (*close)(void *ctx, uid_t payer_uid, int fd);

@@ -61,7 +61,7 @@ static void metadata_free(struct gm_metadata *metadata)
 	gm_env_erase(env, &metadata->place);
 	GM_STEP("metadata: record erased");
 	if (metadata->deposited)
-		env->ops.withdraw(env->ctx, GM_ITEM_METADATA, metadata->id);
+		env->ops.withdraw(env->ctx, GM_KEEP_METADATA, metadata->id);
 	if (metadata->fd >= 0 && env->ops.close)
 		env->ops.close(env->ctx, metadata->user->payer_uid, metadata->fd);
 	else
@@ -266,7 +266,7 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_i
 	if (fcntl(draft->fd, F_ADD_SEALS, METADATA_SEALS) < 0)
 		return -errno;
 	if (env->ops.deposit) {
-		int r = env->ops.deposit(env->ctx, GM_ITEM_METADATA, draft->id, draft->fd, NULL);
+		int r = env->ops.deposit(env->ctx, GM_KEEP_METADATA, draft->id, draft->fd, NULL);
 		if (r < 0)
 			return r;
 		draft->deposited = true;
@@ -308,7 +308,7 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 		if (sound)
 			return -ENOMEM;
 		if (env->ops.withdraw)
-			env->ops.withdraw(env->ctx, GM_ITEM_METADATA, id);
+			env->ops.withdraw(env->ctx, GM_KEEP_METADATA, id);
 		return -EINVAL;
 	}
 

@@ -68,7 +68,7 @@ static int word_open(struct gm_lease *lease, struct gm_request *request)
 	if (r < 0 || !env->ops.deposit)
 		return r;
 
-	r = env->ops.deposit(env->ctx, GM_ITEM_WORD, lease->id, lease->word, request);
+	r = env->ops.deposit(env->ctx, GM_KEEP_WORD, lease->id, lease->word, request);
 	if (r < 0) {
 		/* The next try makes another one. */
 		lease->word = gm_close(lease->word);
@@ -157,7 +157,7 @@ void gm_word_drop(struct gm_lease *lease)
 	if (!lease->word_counted)
 		return;
 	if (lease->word_kept)
-		env->ops.withdraw(env->ctx, GM_ITEM_WORD, lease->id);
+		env->ops.withdraw(env->ctx, GM_KEEP_WORD, lease->id);
 	lease->word = gm_close(lease->word);
 	lease->word_counted = false;
 	gm_fds_give(env, word_payer(lease));
@@ -173,7 +173,7 @@ void gm_word_adopt(struct gm_lease *lease, int fd)
 		st.st_size != GM_CONTROL_BYTES) {
 		gm_close(fd);
 		if (env->ops.withdraw)
-			env->ops.withdraw(env->ctx, GM_ITEM_WORD, lease->id);
+			env->ops.withdraw(env->ctx, GM_KEEP_WORD, lease->id);
 		return;
 	}
 

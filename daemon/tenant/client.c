@@ -318,10 +318,10 @@ static int client_equip(
 	}
 	client->events = events;
 	/* The record says so before the client can have its new page. */
-	bool safe = gm_client_keep_fd(client, GM_CLIENT_FORMER, client->former.client_fd);
+	bool safe = gm_client_keep_fd(client, GM_KEEP_FORMER, client->former.client_fd);
 	GM_STEP("hello: former page deposited");
 	client->page_unsafe =
-		!gm_client_keep_fd(client, GM_CLIENT_PAGE, client->pages.client_fd) || !safe;
+		!gm_client_keep_fd(client, GM_KEEP_PAGE, client->pages.client_fd) || !safe;
 	GM_STEP("hello: page deposited");
 	for (uint32_t i = 0; i < clients->devices; i++) {
 		struct gm_device_figures figures;
@@ -415,7 +415,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
 	/* Without it, the next daemon goes by the number and the start time. */
-	(void)gm_client_keep_fd(client, GM_CLIENT_PROCESS, identity->pidfd);
+	(void)gm_client_keep_fd(client, GM_KEEP_PROCESS, identity->pidfd);
 	GM_STEP("hello: process deposited");
 	*ret_client = client;
 	return 0;

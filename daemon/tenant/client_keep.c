@@ -76,14 +76,14 @@ int gm_client_keep(struct gm_client *client)
 	return r;
 }
 
-bool gm_client_keep_fd(const struct gm_client *client, enum gm_client_item item, int fd)
+bool gm_client_keep_fd(const struct gm_client *client, enum gm_keep_kind kind, int fd)
 {
 	const struct gm_clients *clients = client->clients;
 	if (!clients->keep)
 		return true;
 	if (fd >= 0)
-		return clients->keep->deposit(clients->keep_ctx, item, client->id, fd);
-	clients->keep->withdraw(clients->keep_ctx, item, client->id);
+		return clients->keep->deposit(clients->keep_ctx, kind, client->id, fd);
+	clients->keep->withdraw(clients->keep_ctx, kind, client->id);
 	return true;
 }
 
@@ -93,8 +93,8 @@ void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t pl
 		return;
 	clients->keep->erase(clients->keep_ctx, &place);
 	GM_STEP("end: client's record erased");
-	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PROCESS, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_KEEP_PROCESS, id);
 	GM_STEP("end: process withdrawn");
-	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_PAGE, id);
-	clients->keep->withdraw(clients->keep_ctx, GM_CLIENT_FORMER, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_KEEP_PAGE, id);
+	clients->keep->withdraw(clients->keep_ctx, GM_KEEP_FORMER, id);
 }

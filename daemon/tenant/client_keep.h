@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/keep_kind.h"
 #include "daemon/tenant/client_table.h"
 
 /*
@@ -13,23 +14,17 @@
  * in the keeper. client.c calls this as clients come and go; client_adopt.c reads it back.
  */
 
-/* The descriptors that are copied. */
-enum gm_client_item {
-	GM_CLIENT_PROCESS, /* its pidfd */
-	GM_CLIENT_PAGE,    /* its page */
-	GM_CLIENT_FORMER,  /* its page from before it was resumed */
-};
-
 struct gm_clients_keep {
 	/* As in gm_core_ops. */
 	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
 		size_t size);
 	void (*erase)(void *ctx, uint32_t *place);
-	/* Keeps a copy of a client's fd, in place of the one that it kept before. Returns whether the copy is safe
+	/* Keeps a copy of a client's fd (GM_KEEP_PROCESS, GM_KEEP_PAGE or GM_KEEP_FORMER), in place of the
+	 * one that it kept before. Returns whether the copy is safe
 	 * by now: it may have to wait, or there may be no room for it. */
-	bool (*deposit)(void *ctx, enum gm_client_item item, uint64_t id, int fd);
+	bool (*deposit)(void *ctx, enum gm_keep_kind kind, uint64_t id, int fd);
 	/* Gives up the copy, if there is one. */
-	void (*withdraw)(void *ctx, enum gm_client_item item, uint64_t id);
+	void (*withdraw)(void *ctx, enum gm_keep_kind kind, uint64_t id);
 };
 
 /* From now on, clients outlive the daemon. Before anybody joins; keep must outlive clients. */
@@ -40,7 +35,7 @@ int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep
 /* Writes the client's record. */
 int gm_client_keep(struct gm_client *client);
 /* Copies a descriptor. Returns whether the copy is safe. fd -1: there is none any more. */
-bool gm_client_keep_fd(const struct gm_client *client, enum gm_client_item item, int fd);
+bool gm_client_keep_fd(const struct gm_client *client, enum gm_keep_kind kind, int fd);
 /* Forgets a client whose session has ended. place is that of its record; 0: it is erased already. */
 void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place);
 

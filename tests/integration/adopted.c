@@ -210,10 +210,9 @@ static void fill_kept(struct gm_adopted *adopted, struct reading *reading)
 			break;
 		case GM_KEEP_METADATA:
 		case GM_KEEP_WORD:
-			ck_assert_int_eq(fake_ledger_deposit(&reading->ledger,
-						 item->kind == GM_KEEP_WORD ? GM_ITEM_WORD
-									    : GM_ITEM_METADATA,
-						 item->id, item->fd, NULL),
+			ck_assert_int_eq(
+				fake_ledger_deposit(&reading->ledger, (enum gm_keep_kind)item->kind,
+					item->id, item->fd, NULL),
 				0);
 			break;
 		default:

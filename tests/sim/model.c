@@ -365,13 +365,13 @@ int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64
 
 /* ---- losses */
 
-void sim_model_lose_item(struct sim *sim, enum gm_item kind, uint64_t id)
+void sim_model_lose_item(struct sim *sim, enum gm_keep_kind kind, uint64_t id)
 {
 	for (int i = 0; i < sim->n_leases; i++) {
 		struct sim_lease *l = &sim->leases[i];
-		if (kind == GM_ITEM_WORD && l->id == id)
+		if (kind == GM_KEEP_WORD && l->id == id)
 			l->word = false;
-		if (kind != GM_ITEM_METADATA || !l->id || l->meta.id != id)
+		if (kind != GM_KEEP_METADATA || !l->id || l->meta.id != id)
 			continue;
 		l->meta = (struct sim_meta){0};
 		if (l->name >= 0)

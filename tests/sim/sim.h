@@ -187,7 +187,7 @@ struct sim_token {
 
 /* A memfd of core's of which the keeper has a copy, or will have one. */
 struct sim_item {
-	enum gm_item kind;
+	enum gm_keep_kind kind;
 	uint64_t id;
 	int fd; /* -1: there is none */
 	bool keeper, claimed;
@@ -330,8 +330,9 @@ uint64_t sim_device_free(const struct sim *sim, uint32_t device);
 
 /* ---- items.c */
 
-int sim_item_deposit(void *ctx, enum gm_item kind, uint64_t id, int fd, struct gm_request *request);
-void sim_item_withdraw(void *ctx, enum gm_item kind, uint64_t id);
+int sim_item_deposit(
+	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
+void sim_item_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id);
 int sim_item_adopt_metadata(void *ctx, uint64_t id, int *ret_fd);
 int sim_item_adopt_word(void *ctx, uint64_t id, int *ret_fd);
 /* The keeper dies; the next one has everything; the daemon dies, and what the keeper lacks is lost. */
@@ -479,7 +480,7 @@ void sim_model_unpublish(struct sim *sim, uint32_t uid, unsigned name);
 void sim_model_lose(struct sim *sim);
 void sim_model_give_up(struct sim *sim, int lease);
 /* The keeper and the daemon have lost metadata or a control block. */
-void sim_model_lose_item(struct sim *sim, enum gm_item kind, uint64_t id);
+void sim_model_lose_item(struct sim *sim, enum gm_keep_kind kind, uint64_t id);
 /* A chunk of the lease becomes a lease of its own. Returns its place. */
 int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64_t id);
 /* Returns the place of the lease with this id; -1: there is none. */

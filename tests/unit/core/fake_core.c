@@ -106,15 +106,16 @@ static void erase(void *ctx, uint32_t *place)
 	pause_failures(false);
 }
 
-static int deposit(void *ctx, enum gm_item item, uint64_t id, int fd, struct gm_request *request)
+static int deposit(
+	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request)
 {
 	pause_failures(true);
-	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, item, id, fd, request);
+	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, kind, id, fd, request);
 	pause_failures(false);
 	return r;
 }
 
-static void withdraw(void *ctx, enum gm_item item, uint64_t id)
+static void withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id)
 {
 	pause_failures(true);
 	fake_ledger_withdraw(((struct fake_core *)ctx)->ledger, id);

@@ -145,7 +145,7 @@ static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint
 	return NULL;
 }
 
-int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_item item, uint64_t id, int fd,
+int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_keep_kind kind, uint64_t id, int fd,
 	struct gm_request *request)
 {
 	if (ledger->refuses_deposits < 0) {
@@ -161,10 +161,10 @@ int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_item item, uint64_t 
 	ck_assert_ptr_nonnull(ledger->deposits);
 	ck_assert_ptr_null(ledger_find_deposit(ledger, id));
 	ledger->deposits[ledger->n_deposits++] =
-		(struct fake_deposit){.item = item, .id = id, .fd = dup(fd), .claimed = true};
+		(struct fake_deposit){.kind = kind, .id = id, .fd = dup(fd), .claimed = true};
 	if (id > ledger->last_id)
 		ledger->last_id = id;
-	if (item != GM_ITEM_WORD || !ledger->refuses_deposits)
+	if (kind != GM_KEEP_WORD || !ledger->refuses_deposits)
 		return 0;
 	ledger->awaited = request;
 	return GM_DEPOSIT_WAITS;
@@ -311,7 +311,7 @@ static int ledger_adopt_word(void *ctx, uint64_t id, int *ret_fd)
 {
 	struct ledger_adopting *adopting = ctx;
 	struct fake_deposit *deposit = ledger_find_deposit(adopting->fake->ledger, id);
-	if (!deposit || deposit->item != GM_ITEM_WORD)
+	if (!deposit || deposit->kind != GM_KEEP_WORD)
 		return -ENOENT;
 	deposit->claimed = true;
 	*ret_fd = dup(deposit->fd);
@@ -363,7 +363,7 @@ static void ledger_drop_unclaimed(struct fake_core *fake)
 	for (size_t i = 0; i < ledger->n_deposits;) {
 		const struct fake_deposit *deposit = &ledger->deposits[i];
 		char byte;
-		if (deposit->item == GM_ITEM_WORD ? deposit->claimed
+		if (deposit->kind == GM_KEEP_WORD ? deposit->claimed
 						  : gm_core_read_metadata(fake->core, deposit->id,
 							    0, &byte, 1) == 0) {
 			i++;
