@@ -6,7 +6,7 @@
  */
 #include "autoconf.h"
 
-#include "daemon/serve/admin.h"
+#include "daemon/serve/handlers.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "daemon/config/config.h"
 #include "daemon/serve/answer.h"
+#include "daemon/serve/handlers.h"
 
 /* Size of the warnings in the answer to a reload, with the NUL at their end. */
 #define GM_RELOAD_WARNINGS 8192

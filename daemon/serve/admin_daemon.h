@@ -4,9 +4,6 @@
 
 #include "daemon/serve/serve.h"
 
-/* The requests about the daemon itself: one ends it, one makes it read its configuration again. */
-gm_serve_handler gm_admin_stop, gm_admin_reload;
-
 /* A reload has ended. On success, detail names the keys that need a restart; otherwise it says why the old configuration
  * stays. */
 void gm_admin_reloaded(struct gm_serve *serve, bool changed, const char *detail);

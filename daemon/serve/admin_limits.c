@@ -19,6 +19,7 @@
 #include "daemon/config/config_keys.h"
 #include "daemon/device/quota.h"
 #include "daemon/serve/answer.h"
+#include "daemon/serve/handlers.h"
 #include "daemon/serve/watch.h"
 #include "daemon/tenant/client_news.h"
 #include "daemon/queue/queue.h"

@@ -4,9 +4,6 @@
 
 #include "daemon/serve/serve.h"
 
-/* Requests about limits and the queue. */
-gm_serve_handler gm_admin_get_limits, gm_admin_set_limit, gm_admin_reset_limit, gm_admin_get_queue;
-
 /*
  * Hands the configured limits to core, together with new policies for the devices (NULL: they keep
  * theirs). On failure nothing changes, and detail says what contradicts what.

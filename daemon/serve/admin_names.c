@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/serve/admin_names.h"
+#include "daemon/serve/handlers.h"
 
 #include <string.h>
 

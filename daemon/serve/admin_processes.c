@@ -23,6 +23,7 @@
 #include "common/text/units.h"
 #include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"
+#include "daemon/serve/handlers.h"
 
 #define GM_PROCESSES_PAUSE_MS 100
 /* So much more or less foreign memory is worth another survey, in bytes. */

@@ -29,6 +29,4 @@ bool gm_processes_foreigner(
 /* Drops the peer's questions. processes may be NULL. */
 void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer);
 
-gm_serve_handler gm_admin_get_processes;
-
 #endif

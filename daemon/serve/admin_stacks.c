@@ -5,7 +5,7 @@
  * Call stacks of a client, for gpumemctl buffers --stacks. The daemon passes on what the client's page
  * says, within its bounds: it opens none of the files, and looks up no symbol.
  */
-#include "daemon/serve/admin_stacks.h"
+#include "daemon/serve/handlers.h"
 
 #include <stdlib.h>
 

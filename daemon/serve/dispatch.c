@@ -5,22 +5,13 @@
  */
 #include "daemon/serve/dispatch.h"
 
-#include "daemon/serve/admin.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_daemon.h"
 #include "daemon/serve/admin_drain.h"
 #include "daemon/serve/admin_evict.h"
-#include "daemon/serve/admin_limits.h"
-#include "daemon/serve/admin_names.h"
 #include "daemon/serve/admin_processes.h"
-#include "daemon/serve/admin_stacks.h"
 #include "daemon/serve/admin_trim.h"
-#include "daemon/serve/serve_declare.h"
-#include "daemon/serve/serve_lease.h"
-#include "daemon/serve/serve_metadata.h"
-#include "daemon/serve/serve_place.h"
-#include "daemon/serve/serve_session.h"
-#include "daemon/serve/serve_share.h"
+#include "daemon/serve/handlers.h"
 #include "daemon/serve/watch.h"
 
 enum dispatch_need {

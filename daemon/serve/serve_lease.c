@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases on the wire: asking for memory and giving it back. Core decides whether a request is
- * granted. This file checks what the wire format lets through.
+ * Leases and declarations on the wire: asking for memory and giving it back. Core decides whether a
+ * request is granted. This file checks what the wire format lets through.
  */
-#include "daemon/serve/serve_lease.h"
+#include "daemon/serve/handlers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 
 #include <utlist.h>
 
+#include "common/arith.h"
 #include "common/clock.h"
 #include "common/step.h"
 #include "common/text/units.h"
@@ -19,6 +20,7 @@
 #include "daemon/serve/answer.h"
 #include "daemon/serve/serve_handles.h"
 #include "daemon/tenant/client_news.h"
+#include "daemon/queue/request.h"
 
 /* A wait that is at least this long counts as forever. */
 #define GM_SERVE_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
@@ -60,7 +62,8 @@ static void serve_note_refused(struct gm_client *client, uint64_t id, uint32_t r
 		(struct gm_client_refused){.id = id, .repeats = repeats};
 }
 
-void gm_serve_answer_declared(
+/* Answers with what the session has declared on the device now. */
+static void serve_answer_declared(
 	struct gm_peer *peer, uint64_t id, const struct gm_session *session, uint32_t device)
 {
 	Gm__Wire__DeclareReply reply = GM__WIRE__DECLARE_REPLY__INIT;
@@ -89,7 +92,7 @@ static void serve_end_asked(struct gm_request *request, gpumem_status status, co
 	}
 
 	if (request->declares) {
-		gm_serve_answer_declared(peer, id, request->session, request->device);
+		serve_answer_declared(peer, id, request->session, request->device);
 		free(asked);
 		return;
 	}
@@ -138,7 +141,7 @@ static bool serve_set_wait(const struct gm_serve *serve, uint32_t device, uint64
 	return oom != GM_OOM_REFUSE;
 }
 
-void gm_serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
+static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	const struct gm_request *what, uint64_t wait_ms, bool no_wait, uint64_t again_of)
 {
 	struct gm_client *client = gm_peer_user(peer);
@@ -318,8 +321,8 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.at_once = lease->at_once,
 		.one_chunk = lease->one_chunk,
 	};
-	gm_serve_ask(serve, peer, packet->id, &what, lease->wait_ms,
-		lease->no_wait || lease->at_once, lease->again_of);
+	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait || lease->at_once,
+		lease->again_of);
 }
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -353,8 +356,48 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 		.bytes = packet->grow->bytes,
 		.user_bytes = packet->grow->user_bytes,
 	};
-	gm_serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
+	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
 		packet->grow->again_of);
+}
+
+/* ---- declared memory */
+
+/* A client that resumes its session says first how much it has declared, so a request that it repeats is
+ * not charged twice. */
+void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
+{
+	const Gm__Wire__Declare *declare = packet->declare;
+	struct gm_session *session = gm_serve_session_of(peer);
+
+	if (!gm_serve_require_device(serve, peer, packet->id, declare->device))
+		return;
+	uint64_t has = gm_declare_sum(session, declare->device), more = declare->bytes;
+	switch (declare->how) {
+	case GM__WIRE__DECLARE_HOW__DECLARE_MORE:
+		break;
+	case GM__WIRE__DECLARE_HOW__DECLARE_LESS:
+		gm_declare_less(session, declare->device, gm_minus(has, declare->bytes));
+		serve_answer_declared(peer, packet->id, session, declare->device);
+		return;
+	case GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY:
+		more = gm_minus(
+			declare->bytes, gm_declare_less(session, declare->device, declare->bytes));
+		if (more > 0)
+			break;
+		serve_answer_declared(peer, packet->id, session, declare->device);
+		return;
+	default:
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
+			"memory is declared as more, as less, or as a sum");
+		return;
+	}
+
+	const struct gm_request what = {
+		.device = declare->device,
+		.bytes = more,
+		.declares = true,
+	};
+	serve_ask(serve, peer, packet->id, &what, declare->wait_ms, declare->no_wait, 0);
 }
 
 /* ---- returns */

@@ -4,7 +4,7 @@
  * anybody's metadata, and no descriptor is given away. An answer keeps the id of the metadata: if that
  * ends between two packets, because its name got another version, the answer ends with a Failure.
  */
-#include "daemon/serve/serve_metadata.h"
+#include "daemon/serve/handlers.h"
 
 #include "common/arith.h"
 #include "common/step.h"

@@ -3,7 +3,7 @@
  * Advice on where to ask for memory, for clients and for gpumemctl. The answer is one packet, and the
  * daemon keeps nothing of it. It tells no more than the refusal of a request would.
  */
-#include "daemon/serve/serve_place.h"
+#include "daemon/serve/handlers.h"
 
 #include "daemon/serve/answer.h"
 

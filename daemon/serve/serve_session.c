@@ -7,7 +7,7 @@
  */
 #include "autoconf.h"
 
-#include "daemon/serve/serve_session.h"
+#include "daemon/serve/handlers.h"
 
 #include <errno.h>
 #include <stdio.h>

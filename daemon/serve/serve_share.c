@@ -3,7 +3,7 @@
  * Sharing on the wire: tokens and names. Core decides who may open what. This file checks what the
  * wire format lets through, and that nobody gives away more than it knows.
  */
-#include "daemon/serve/serve_share.h"
+#include "daemon/serve/handlers.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -29,6 +29,7 @@
 #include "daemon/books/owner.h"
 #include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/answer.h"
+#include "daemon/serve/handlers.h"
 #include "daemon/serve/journal.h"
 #include "daemon/serve/news.h"
 #include "daemon/serve/repeat.h"

@@ -25,7 +25,4 @@ void gm_watch_drain(
 /* The daemon stops. */
 void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart);
 
-/* The request Watch. */
-gm_serve_handler gm_watch_start;
-
 #endif
