@@ -4,97 +4,14 @@
  * number of clients, so it takes several packets. The result follows in one packet, once core says
  * that the cleanup has ended. A cleanup may end while its plan is still being sent.
  */
-#include "daemon/serve/admin_cleanup.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include <utlist.h>
-
 #include "daemon/reclaim/ladder.h"
-#include "daemon/serve/answer.h"
+#include "daemon/serve/admin_reclaim.h"
+#include "daemon/serve/handlers.h"
 
 #define GM_CLEANUP_STEPS 256 /* of a plan, in a packet */
-
-/* A cleanup under way, or one whose result is still to be sent. */
-struct gm_cleanup {
-	struct gm_peer *peer;
-	uint64_t id; /* of the request; 0 until the whole plan was sent */
-	uint32_t device;
-	uint64_t need;
-	bool ended, reached;
-	uint64_t freed[GM_RUNGS];
-	struct gm_cleanup *prev, *next;
-};
-
-static void cleanup_free(struct gm_serve *serve, struct gm_cleanup *cleanup)
-{
-	DL_DELETE(serve->cleanups, cleanup);
-	free(cleanup);
-}
-
-void gm_admin_cleanup_peer_closed(struct gm_serve *serve, struct gm_peer *peer)
-{
-	struct gm_cleanup *cleanup, *next;
-
-	DL_FOREACH_SAFE (serve->cleanups, cleanup, next)
-		if (cleanup->peer == peer)
-			cleanup_free(serve, cleanup);
-}
-
-/* ---- the result */
-
-/* Fills in what of the device's memory is for nobody. */
-static void cleanup_fill_policy(
-	const struct gm_device_figures *figures, Gm__Wire__CleanupReply *ret)
-{
-	ret->min_free = figures->policy.min_free;
-	ret->reserve = figures->policy.reserve;
-}
-
-static void cleanup_fill_result(
-	struct gm_serve *serve, struct gm_cleanup *cleanup, Gm__Wire__CleanupReply *ret)
-{
-	struct gm_device_figures figures;
-
-	gm_core_device_figures(serve->core, cleanup->device, &figures);
-	gm__wire__cleanup_reply__init(ret);
-	ret->device = cleanup->device;
-	ret->need = cleanup->need;
-	ret->done = true;
-	ret->reached = cleanup->reached;
-	ret->n_freed = GM_RUNGS;
-	ret->freed = cleanup->freed;
-	ret->free = figures.free;
-	cleanup_fill_policy(&figures, ret);
-}
-
-static void cleanup_send_result(struct gm_serve *serve, struct gm_cleanup *cleanup)
-{
-	Gm__Wire__CleanupReply reply;
-
-	cleanup_fill_result(serve, cleanup, &reply);
-	gm_answer_send(cleanup->peer, cleanup->id, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, &reply);
-	cleanup_free(serve, cleanup);
-}
-
-void gm_admin_cleanup_ended(struct gm_serve *serve, const struct gm_event *event)
-{
-	struct gm_cleanup *cleanup, *next;
-
-	DL_FOREACH_SAFE (serve->cleanups, cleanup, next) {
-		if (cleanup->device != event->device || cleanup->ended)
-			continue;
-		cleanup->reached = event->reached;
-		memcpy(cleanup->freed, event->rungs, sizeof(cleanup->freed));
-		cleanup->ended = true;
-		/* Without an id, the plan is still being sent. The result follows it. */
-		if (cleanup->id)
-			cleanup_send_result(serve, cleanup);
-	}
-}
-
-/* ---- the plan */
 
 /* One step of a plan. If the peer may not see the client's details, only rung and bytes are set:
  * naming the client would reveal how much it caches. */
@@ -106,27 +23,42 @@ struct cleanup_step {
 	uid_t uid;
 };
 
-struct cleanup_plan {
-	struct gm_answer head;
-	struct gm_cleanup *cleanup; /* NULL: a dry run */
-	uint32_t device;
+struct cleanup_job {
+	struct gm_admin_reclaim job;
+	bool dry_run, reached;
+	bool sent; /* the whole plan; the next packet is the result */
 	uint64_t need, planned;
-	bool sent; /* the whole plan; the last packet is the result */
-	size_t at, n;
-	struct cleanup_step steps[];
+	uint64_t freed[GM_RUNGS];
+	size_t at, n; /* of the plan's steps, which the job owns */
 };
 
-static int cleanup_emit_result(struct cleanup_plan *plan, struct gm_peer *peer)
+/* ---- the answer */
+
+/* Begins a packet, with what of the device's memory is for nobody. */
+static void cleanup_init_reply(const struct cleanup_job *cleanup, Gm__Wire__CleanupReply *ret)
 {
-	struct gm_serve *serve = plan->head.serve;
+	struct gm_device_figures figures;
+
+	gm_core_device_figures(cleanup->job.head.serve->core, cleanup->job.device, &figures);
+	gm__wire__cleanup_reply__init(ret);
+	ret->device = cleanup->job.device;
+	ret->need = cleanup->need;
+	ret->min_free = figures.policy.min_free;
+	ret->reserve = figures.policy.reserve;
+	ret->free = cleanup->sent ? figures.free : 0;
+}
+
+static int cleanup_emit_result(struct cleanup_job *cleanup, struct gm_peer *peer)
+{
 	Gm__Wire__CleanupReply reply;
 
-	cleanup_fill_result(serve, plan->cleanup, &reply);
-	int r = gm_answer_emit(
-		&plan->head.stream, peer, false, GM__WIRE__PACKET__BODY_CLEANUP_REPLY, &reply);
-	if (r == 0)
-		cleanup_free(serve, plan->cleanup);
-	return r;
+	cleanup_init_reply(cleanup, &reply);
+	reply.done = true;
+	reply.reached = cleanup->reached;
+	reply.n_freed = GM_RUNGS;
+	reply.freed = cleanup->freed;
+	return gm_answer_emit(&cleanup->job.head.stream, peer, false,
+		GM__WIRE__PACKET__BODY_CLEANUP_REPLY, &reply);
 }
 
 static void cleanup_fill_step(
@@ -146,68 +78,76 @@ static void cleanup_fill_step(
 		ret->client = (char *)client->name;
 }
 
-static int cleanup_plan_next(struct gm_stream *stream, struct gm_peer *peer)
+static int cleanup_emit_steps(struct cleanup_job *cleanup, struct gm_peer *peer)
 {
-	struct cleanup_plan *plan = (struct cleanup_plan *)stream;
+	const struct cleanup_step *from = cleanup->job.owned;
 	Gm__Wire__CleanupStep steps[GM_CLEANUP_STEPS];
 	Gm__Wire__CleanupStep *list[GM_CLEANUP_STEPS];
-	Gm__Wire__CleanupReply reply = GM__WIRE__CLEANUP_REPLY__INIT;
-	struct gm_device_figures figures;
+	Gm__Wire__CleanupReply reply;
 	size_t n = 0;
 
-	if (plan->sent)
-		return cleanup_emit_result(plan, peer);
-	for (; n < GM_CLEANUP_STEPS && plan->at + n < plan->n; n++) {
-		cleanup_fill_step(plan->head.serve, &plan->steps[plan->at + n], &steps[n]);
+	for (; n < GM_CLEANUP_STEPS && cleanup->at + n < cleanup->n; n++) {
+		cleanup_fill_step(cleanup->job.head.serve, &from[cleanup->at + n], &steps[n]);
 		list[n] = &steps[n];
 	}
-	reply.device = plan->device;
-	reply.need = plan->need;
-	reply.planned = plan->planned;
-	gm_core_device_figures(plan->head.serve->core, plan->device, &figures);
-	cleanup_fill_policy(&figures, &reply);
+	cleanup_init_reply(cleanup, &reply);
+	reply.planned = cleanup->planned;
 	reply.n_steps = n;
 	reply.steps = list;
-	int r = gm_answer_emit(stream, peer, plan->cleanup || plan->at + n < plan->n,
+	int r = gm_answer_emit(&cleanup->job.head.stream, peer,
+		!cleanup->dry_run || cleanup->at + n < cleanup->n,
 		GM__WIRE__PACKET__BODY_CLEANUP_REPLY, &reply);
 	if (r < 0)
 		return r;
 
-	plan->at += n;
-	if (plan->at < plan->n || !plan->cleanup)
-		return r;
-	plan->sent = plan->cleanup->ended;
-	if (!plan->sent) {
-		plan->cleanup->id = stream->id;
-		stream->parted = true;
-	}
-	return plan->sent;
+	cleanup->at += n;
+	cleanup->sent = cleanup->at == cleanup->n;
+	return r;
 }
 
-/* Returns false if the daemon is out of memory. */
-static bool cleanup_send_plan(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
-	const struct gm_ladder_plan *from, struct gm_cleanup *cleanup)
+static int cleanup_tell(struct gm_admin_reclaim *job, struct gm_peer *peer)
 {
-	size_t bytes = from->n_steps * sizeof(struct cleanup_step);
-	struct cleanup_plan *plan =
-		gm_answer_new(serve, peer, id, cleanup_plan_next, sizeof(*plan) + bytes);
+	struct cleanup_job *cleanup = (struct cleanup_job *)job;
 
-	if (!plan)
+	if (!cleanup->sent) {
+		int r = cleanup_emit_steps(cleanup, peer);
+		if (r <= 0 || !cleanup->sent || job->ended)
+			return r;
+	}
+	return job->ended ? cleanup_emit_result(cleanup, peer) : GM_ADMIN_RECLAIM_WAITS;
+}
+
+static void cleanup_ended(struct gm_admin_reclaim *job, const struct gm_event *event)
+{
+	struct cleanup_job *cleanup = (struct cleanup_job *)job;
+
+	cleanup->reached = event->reached;
+	memcpy(cleanup->freed, event->rungs, sizeof(cleanup->freed));
+}
+
+/* ---- the request */
+
+/* Copies the plan, whose clients may end while it is sent. Returns false if the daemon is out of memory. */
+static bool cleanup_take_plan(
+	struct cleanup_job *cleanup, struct gm_peer *peer, const struct gm_ladder_plan *from)
+{
+	struct gm_serve *serve = cleanup->job.head.serve;
+	struct cleanup_step *steps = calloc(from->n_steps + 1, sizeof(*steps));
+
+	cleanup->need = from->need;
+	cleanup->planned = from->planned;
+	if (!steps)
 		return false;
-	plan->head.stream.bytes = bytes;
-	plan->cleanup = cleanup;
-	plan->device = from->device;
-	plan->need = from->need;
-	plan->planned = from->planned;
-	plan->n = from->n_steps;
-	for (size_t i = 0; i < plan->n; i++) {
+	cleanup->job.owned = steps;
+	cleanup->n = from->n_steps;
+	for (size_t i = 0; i < cleanup->n; i++) {
 		const struct gm_ladder_step *step = &from->steps[i];
 		const struct gm_client *client =
 			step->session ? gm_clients_of(serve->clients, step->session) : NULL;
-		struct cleanup_step *to = &plan->steps[i];
+		struct cleanup_step *to = &steps[i];
 		to->rung = step->rung;
 		to->bytes = step->bytes;
-		if (!client || !gm_answer_may_see(&plan->head, peer, client))
+		if (!client || !gm_answer_may_see(&cleanup->job.head, peer, client))
 			continue;
 		to->held = step->held;
 		to->priority = step->priority;
@@ -215,70 +155,62 @@ static bool cleanup_send_plan(struct gm_serve *serve, struct gm_peer *peer, uint
 		to->pid = client->identity->pid;
 		to->uid = client->identity->uid;
 	}
-	gm_peer_start(peer, &plan->head.stream);
 	return true;
 }
 
-/* ---- the request */
-
-static void cleanup_dry_run(
-	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const Gm__Wire__Cleanup *what)
+/* Plans the cleanup and, unless it is a dry run, begins it. It may end before this function returns. */
+static gpumem_status cleanup_begin(struct cleanup_job *cleanup, struct gm_peer *peer,
+	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
-	char detail[GM_DETAIL_BYTES] = "";
-	struct gm_ladder_plan plan = {0};
-	gpumem_status status =
-		gm_core_cleanup_plan(serve->core, what->device, what->need, &plan, detail);
+	struct gm_core *core = cleanup->job.head.serve->core;
+	uint32_t device = cleanup->job.device;
 
+	if (cleanup->dry_run)
+		return gm_core_cleanup_plan(core, device, cleanup->need, ret_plan, detail);
+
+	gm_admin_reclaim_await_core(&cleanup->job);
+	gm_peer_log(peer, GM_LOG_NOTICE, "begins a cleanup of device %u", device);
+	gpumem_status status = gm_core_cleanup(core, device, cleanup->need, ret_plan, detail);
 	if (status != GPUMEM_OK)
-		gm_peer_send_failure(peer, id, status, detail);
-	else if (!cleanup_send_plan(serve, peer, id, &plan, NULL))
-		gm_serve_fail_memory(peer, id);
-	gm_ladder_plan_deinit(&plan);
+		gm_peer_log(peer, GM_LOG_NOTICE, "the cleanup is refused: %s", detail);
+	else if (ret_plan->n_steps == 0)
+		cleanup->job.ended = cleanup->reached = true;
+	return status;
 }
 
 void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
+	static const struct gm_admin_reclaim_way way = {
+		.tell = cleanup_tell, .ended = cleanup_ended};
 	const Gm__Wire__Cleanup *what = packet->cleanup;
-	uint64_t id = packet->id;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_ladder_plan plan = {0};
 
-	if (!what->dry_run && !gm_serve_require_admin(serve, peer, id, "a cleanup"))
+	if (!what->dry_run && !gm_serve_require_admin(serve, peer, packet->id, "a cleanup"))
 		return;
-	if (!gm_serve_require_device(serve, peer, id, what->device))
+	if (!gm_serve_require_device(serve, peer, packet->id, what->device))
 		return;
-	if (what->dry_run) {
-		cleanup_dry_run(serve, peer, id, what);
-		return;
-	}
 
-	struct gm_cleanup *cleanup = calloc(1, sizeof(*cleanup));
-	if (!cleanup) {
-		gm_serve_fail_memory(peer, id);
+	struct cleanup_job *cleanup =
+		gm_admin_reclaim_new(serve, peer, packet->id, &way, what->device, sizeof(*cleanup));
+	if (!cleanup)
 		return;
-	}
-	cleanup->peer = peer;
-	cleanup->device = what->device;
-	/* It may end before the call that begins it returns. */
-	DL_APPEND(serve->cleanups, cleanup);
-	gm_peer_log(peer, GM_LOG_NOTICE, "begins a cleanup of device %u", cleanup->device);
+	cleanup->dry_run = what->dry_run;
+	cleanup->need = what->need;
 
-	gpumem_status status =
-		gm_core_cleanup(serve->core, cleanup->device, what->need, &plan, detail);
+	gpumem_status status = cleanup_begin(cleanup, peer, &plan, detail);
 	if (status != GPUMEM_OK) {
-		gm_peer_log(peer, GM_LOG_NOTICE, "the cleanup is refused: %s", detail);
-		gm_peer_send_failure(peer, id, status, detail);
-		cleanup_free(serve, cleanup);
+		gm_peer_send_failure(peer, packet->id, status, detail);
+		gm_admin_reclaim_free(&cleanup->job);
+	} else if (cleanup_take_plan(cleanup, peer, &plan)) {
+		gm_admin_reclaim_start(&cleanup->job, cleanup->n * sizeof(struct cleanup_step));
+	} else if (cleanup->dry_run) {
+		gm_serve_fail_memory(peer, packet->id);
+		gm_admin_reclaim_free(&cleanup->job);
 	} else {
-		cleanup->need = plan.need;
-		if (plan.n_steps == 0)
-			cleanup->ended = cleanup->reached = true;
-		if (!cleanup_send_plan(serve, peer, id, &plan, cleanup)) {
-			/* The cleanup is under way, so its result can be sent without the plan. */
-			cleanup->id = id;
-			if (cleanup->ended)
-				cleanup_send_result(serve, cleanup);
-		}
+		/* The cleanup is under way, so its result can be sent without the plan. */
+		cleanup->sent = true;
+		gm_admin_reclaim_start(&cleanup->job, 0);
 	}
 	gm_ladder_plan_deinit(&plan);
 }

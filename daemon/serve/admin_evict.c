@@ -4,14 +4,13 @@
  * says what the client was asked for. What cannot move by the client's own word is refused here, so that
  * whoever asked learns why.
  */
-#include "daemon/serve/admin_evict.h"
-
 #include <errno.h>
 #include <stdio.h>
 
 #include "common/clock.h"
 #include "common/text/units.h"
-#include "daemon/serve/answer.h"
+#include "daemon/serve/admin_reclaim.h"
+#include "daemon/serve/handlers.h"
 #include "daemon/tenant/client.h"
 
 /* What there is to move. */
@@ -40,8 +39,8 @@ static bool evict_can_move(const struct gm_pages_row *row, bool restore)
 }
 
 /* A request on its way. The process may have many clients, and each of them many buffers. */
-struct evict_moving {
-	struct gm_answer head;
+struct evict_job {
+	struct gm_admin_reclaim job;
 	Gm__Wire__Evict what;
 	bool allowed;   /* the peer may move buffers of all clients that are meant */
 	bool untold;    /* a client has not heard the last request yet */
@@ -54,15 +53,15 @@ struct evict_moving {
 	struct evict_found found;
 };
 
-/* Number of clients or rows to examine between two looks at the clock. */
-#define GM_EVICT_LEAST 8
+/* Number of clients or rows in a slice. */
+#define GM_EVICT_SLICE 8
 
 /* Finds the next client that is meant. Clients that are not connected are left out. Returns 1, 0 if there is none left, or
- * -EAGAIN: the turn is over. */
-static int evict_next(struct evict_moving *evict, const struct gm_peer *peer,
-	const struct gm_client *named, const struct gm_client **ret_client)
+ * -EAGAIN: the slice is over. */
+static int evict_next(
+	struct evict_job *evict, const struct gm_client *named, const struct gm_client **ret_client)
 {
-	const struct gm_clients *clients = evict->head.serve->clients;
+	const struct gm_clients *clients = evict->job.head.serve->clients;
 	const struct gm_client *client;
 
 	if (!evict->what.process || evict->what.row) {
@@ -70,23 +69,34 @@ static int evict_next(struct evict_moving *evict, const struct gm_peer *peer,
 		return named->events && evict->after < named->id;
 	}
 	client = evict->after ? gm_clients_after(clients, evict->after) : clients->list;
-	for (int n = 1; client; client = client->next, n++) {
+	for (int n = 0; client; client = client->next, n++) {
+		if (n == GM_EVICT_SLICE)
+			return -EAGAIN;
 		*ret_client = client;
 		if (client->events && evict_same_process(client, named))
 			return 1;
 		evict->after = client->id;
-		if (n % GM_EVICT_LEAST == 0 && gm_peer_time_is_up(peer))
-			return -EAGAIN;
 	}
 	return 0;
 }
 
-/* Adds what one client has to move. Returns 1 if the turn is over first. */
-static int evict_find(
-	struct evict_moving *evict, const struct gm_peer *peer, const struct gm_client *client)
+static void evict_count(
+	struct evict_found *found, const Gm__Wire__Evict *what, const struct gm_pages_row *row)
+{
+	found->last = *row;
+	found->paused |= (row->place & GM_PAGE_PLACE_PAUSED) != 0;
+	found->any |= what->row || row->place & GM_PAGE_PLACE_EVICTABLE;
+	if (row->place & GM_PAGE_PLACE_EVICTABLE) {
+		bool host = row->place & GM_PAGE_PLACE_HOST;
+		found->evictable++;
+		found->there += host != what->restore;
+	}
+}
+
+/* Adds what one client has to move. Returns 1 if the slice is over first. */
+static int evict_find(struct evict_job *evict, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
-	struct evict_found *found = &evict->found;
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
 	struct gm_pages_row row;
 
@@ -96,39 +106,27 @@ static int evict_find(
 		evict->homes = 0;
 		evict->rows.valid = false;
 	}
-	for (uint32_t i = 0; i < evict->head.serve->n_devices; i++)
+	for (uint32_t i = 0; i < evict->job.head.serve->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
-	for (int n = 1;; n++) {
+	for (int n = 0; n < GM_EVICT_SLICE; n++) {
 		int r = gm_pages_next_row(
 			&client->pages, &evict->rows, held, gm_clock_ns(), &evict->row, &row);
-		if (r == -EAGAIN && gm_peer_time_is_up(peer))
-			return 1;
 		if (r == -EAGAIN)
-			continue;
-		if (r <= 0)
+			return 1;
+		if (r <= 0 || (what->row && row.number != what->row))
 			return 0;
-		if (what->row && row.number != what->row)
-			return 0;
-		found->last = row;
-		found->paused |= (row.place & GM_PAGE_PLACE_PAUSED) != 0;
-		found->any |= what->row || row.place & GM_PAGE_PLACE_EVICTABLE;
-		if (row.place & GM_PAGE_PLACE_EVICTABLE) {
-			bool host = row.place & GM_PAGE_PLACE_HOST;
-			found->evictable++;
-			found->there += host != what->restore;
-		}
+		evict_count(&evict->found, what, &row);
 		if (evict_can_move(&row, what->restore)) {
-			found->buffers++;
-			found->bytes += row.bytes;
+			evict->found.buffers++;
+			evict->found.bytes += row.bytes;
 			evict->homes |= UINT32_C(1) << row.home;
 		}
-		if (n % GM_EVICT_LEAST == 0 && gm_peer_time_is_up(peer))
-			return 1;
 	}
+	return 1;
 }
 
-static void evict_refuse(
-	const struct evict_moving *evict, struct gm_peer *peer, const struct gm_client *client)
+static int evict_refuse(
+	const struct evict_job *evict, struct gm_peer *peer, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
 	const struct evict_found *found = &evict->found;
@@ -171,11 +169,11 @@ static void evict_refuse(
 		snprintf(text, sizeof(text), "this buffer of %s is %s already", who,
 			what->restore ? "on its device" : "in host memory");
 	}
-	gm_peer_send_failure(peer, evict->head.stream.id, status, text);
+	return gm_answer_emit_failure(&evict->job.head.stream, peer, status, text);
 }
 
 /* Tells the client. Returns false if it has not heard the last request yet. */
-static bool evict_tell(const struct gm_serve *serve, const struct gm_client *client,
+static bool evict_tell_client(const struct gm_serve *serve, const struct gm_client *client,
 	const Gm__Wire__Evict *what, uint32_t homes)
 {
 	bool told = true;
@@ -187,102 +185,82 @@ static bool evict_tell(const struct gm_serve *serve, const struct gm_client *cli
 	return told;
 }
 
-/* Finds out whether the peer may move buffers of all clients that are meant. Returns 0, -EAGAIN: the turn is over, or
- * -EACCES: it may not, and has been told. */
+/* Finds out whether the peer may move buffers of one client. Returns 1, or -EACCES: it may not, and has been told. */
 static int evict_check(
-	struct evict_moving *evict, struct gm_peer *peer, const struct gm_client *named)
+	struct evict_job *evict, struct gm_peer *peer, const struct gm_client *client)
 {
-	const struct gm_client *client;
-	int r;
+	if (!evict->first)
+		evict->first = client->id;
+	evict->after = client->id;
+	if (gm_identity_same_owner(gm_peer_identity(peer), client->identity) ||
+		gm_serve_require_admin(evict->job.head.serve, peer, evict->job.head.stream.id,
+			"moving buffers of others"))
+		return 1;
+	return -EACCES;
+}
 
-	while ((r = evict_next(evict, peer, named, &client)) > 0) {
-		if (!evict->first)
-			evict->first = client->id;
-		evict->after = client->id;
-		if (!gm_identity_same_owner(gm_peer_identity(peer), client->identity) &&
-			!gm_serve_require_admin(evict->head.serve, peer, evict->head.stream.id,
-				"moving buffers of others"))
-			return -EACCES;
-		if (gm_peer_time_is_up(peer))
-			return -EAGAIN;
-	}
+/* Tells one client what to move, once all its rows were looked at. */
+static void evict_move(struct evict_job *evict, const struct gm_client *client)
+{
+	if (evict_find(evict, client))
+		return;
+	evict->untold |=
+		!evict_tell_client(evict->job.head.serve, client, &evict->what, evict->homes);
+	evict->after = client->id;
+	evict->at = 0;
+}
+
+/* Goes through all clients that are meant twice: nobody is told before the peer may move the buffers of all. */
+static int evict_slice(struct gm_admin_reclaim *job, struct gm_peer *peer)
+{
+	struct evict_job *evict = (struct evict_job *)job;
+	const struct gm_client *client,
+		*named = gm_clients_find(job->head.serve->clients, evict->what.session);
+	int r = named ? evict_next(evict, named, &client) : 0;
+
 	if (r < 0)
+		return 1;
+	if (r > 0 && !evict->allowed)
+		return evict_check(evict, peer, client);
+	if (r > 0)
+		evict_move(evict, client);
+	if (r > 0 || !evict->first || evict->allowed)
 		return r;
 	evict->allowed = true;
 	evict->after = 0;
-	return 0;
+	return 1;
 }
 
-/* Tells all clients that are meant what to move. Returns 0, or -EAGAIN: the turn is over. */
-static int evict_move(
-	struct evict_moving *evict, const struct gm_peer *peer, const struct gm_client *named)
+static int evict_tell(struct gm_admin_reclaim *job, struct gm_peer *peer)
 {
-	const struct gm_client *client;
-	int r;
-
-	while ((r = evict_next(evict, peer, named, &client)) > 0) {
-		if (evict_find(evict, peer, client))
-			return -EAGAIN;
-		evict->untold |= !evict_tell(evict->head.serve, client, &evict->what, evict->homes);
-		evict->after = client->id;
-		evict->at = 0;
-		if (gm_peer_time_is_up(peer))
-			return -EAGAIN;
-	}
-	return r;
-}
-
-static void evict_send(struct evict_moving *evict, struct gm_peer *peer)
-{
-	const struct gm_client *first = gm_clients_find(evict->head.serve->clients, evict->first);
-	uint64_t id = evict->head.stream.id;
+	const struct evict_job *evict = (struct evict_job *)job;
+	const struct gm_client *first = gm_clients_find(job->head.serve->clients, evict->first);
 	Gm__Wire__EvictReply reply = GM__WIRE__EVICT_REPLY__INIT;
 
 	/* A client that was told may have ended since. */
-	if (!first && !evict->found.buffers) {
-		gm_peer_send_failure(peer, id, GPUMEM_E_NOT_FOUND,
+	if (!first && !evict->found.buffers)
+		return gm_answer_emit_failure(&job->head.stream, peer, GPUMEM_E_NOT_FOUND,
 			"there is no such client, or it is not connected; see gpumemctl clients");
-	} else if (!evict->found.buffers) {
-		evict_refuse(evict, peer, first);
-	} else if (evict->untold) {
-		gm_peer_send_failure(peer, id, GPUMEM_E_BUSY,
+	if (!evict->found.buffers)
+		return evict_refuse(evict, peer, first);
+	if (evict->untold)
+		return gm_answer_emit_failure(&job->head.stream, peer, GPUMEM_E_BUSY,
 			"the client has not heard the last request yet: try again");
-	} else {
-		reply.buffers = evict->found.buffers;
-		reply.bytes = evict->found.bytes;
-		gm_answer_send(peer, id, GM__WIRE__PACKET__BODY_EVICT_REPLY, &reply);
-	}
-}
 
-static int evict_answer_next(struct gm_stream *stream, struct gm_peer *peer)
-{
-	struct evict_moving *evict = (struct evict_moving *)stream;
-	const struct gm_client *named =
-		gm_clients_find(evict->head.serve->clients, evict->what.session);
-	int r = 0;
-
-	if (named && !evict->allowed)
-		r = evict_check(evict, peer, named);
-	if (named && r == 0 && evict->first)
-		r = evict_move(evict, peer, named);
-	if (r == -EAGAIN)
-		return 1;
-	if (r == 0)
-		evict_send(evict, peer);
-	return 0;
+	reply.buffers = evict->found.buffers;
+	reply.bytes = evict->found.bytes;
+	return gm_answer_emit(
+		&job->head.stream, peer, false, GM__WIRE__PACKET__BODY_EVICT_REPLY, &reply);
 }
 
 void gm_admin_evict(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct evict_moving *evict =
-		gm_answer_new(serve, peer, packet->id, evict_answer_next, sizeof(*evict));
+	static const struct gm_admin_reclaim_way way = {.slice = evict_slice, .tell = evict_tell};
+	struct evict_job *evict =
+		gm_admin_reclaim_new(serve, peer, packet->id, &way, 0, sizeof(*evict));
 
-	if (!evict) {
-		gm_serve_fail_memory(peer, packet->id);
+	if (!evict)
 		return;
-	}
-	evict->head.stream.parted = true;
-	evict->head.stream.bytes = sizeof(*evict);
 	evict->what = *packet->evict;
-	gm_peer_start(peer, &evict->head.stream);
+	gm_admin_reclaim_start(&evict->job, 0);
 }

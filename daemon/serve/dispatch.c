@@ -5,12 +5,9 @@
  */
 #include "daemon/serve/dispatch.h"
 
-#include "daemon/serve/admin_cleanup.h"
 #include "daemon/serve/admin_daemon.h"
-#include "daemon/serve/admin_drain.h"
-#include "daemon/serve/admin_evict.h"
 #include "daemon/serve/admin_processes.h"
-#include "daemon/serve/admin_trim.h"
+#include "daemon/serve/admin_reclaim.h"
 #include "daemon/serve/handlers.h"
 #include "daemon/serve/watch.h"
 
@@ -109,7 +106,7 @@ void gm_dispatch_closed(void *ctx, struct gm_peer *peer)
 
 	gm_processes_peer_closed(serve->processes, peer);
 	gm_watch_peer_closed(serve->watch, peer);
-	gm_admin_cleanup_peer_closed(serve, peer);
+	gm_admin_reclaim_peer_closed(serve, peer);
 	gm_admin_reload_peer_closed(serve, peer);
 	if (client) {
 		gm_peer_set_user(peer, NULL);

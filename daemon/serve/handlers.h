@@ -36,8 +36,8 @@ gm_serve_handler gm_admin_get_stacks;
 gm_serve_handler gm_admin_get_processes;
 /* admin_limits.c: limits and the queue. */
 gm_serve_handler gm_admin_get_limits, gm_admin_set_limit, gm_admin_reset_limit, gm_admin_get_queue;
-/* admin_reclaim.c: memory that is got back by hand. */
-gm_serve_handler gm_admin_trim, gm_admin_evict, gm_admin_cleanup, gm_admin_drain;
+/* admin_trim.c, admin_drain.c, admin_cleanup.c, admin_evict.c: memory that is got back by hand. */
+gm_serve_handler gm_admin_trim, gm_admin_drain, gm_admin_cleanup, gm_admin_evict;
 /* admin_daemon.c: the end of the daemon, and a reload of its configuration. */
 gm_serve_handler gm_admin_stop, gm_admin_reload;
 /* watch.c: a peer that wants to be sent all news. */

@@ -20,8 +20,8 @@
  * from a message to its handler.
  */
 
+struct gm_admin_reclaim;
 struct gm_admin_reloading;
-struct gm_cleanup;
 struct gm_keep;
 struct gm_owner;
 struct gm_processes;
@@ -38,7 +38,7 @@ struct gm_serve {
 	const struct gm_keep *keep; /* NULL: nothing outlives the daemon */
 	struct gm_processes *processes;
 	struct gm_watch *watch;
-	struct gm_cleanup *cleanups;        /* those that have not ended: admin_cleanup.c's own */
+	struct gm_admin_reclaim *reclaims;  /* those that core works for: admin_reclaim.c's own */
 	struct gm_admin_reloading *reloads; /* the same: admin_daemon.c's own */
 	char backend_note[256];             /* why a preferred backend is not in use; "": it is */
 	uint32_t n_devices;

@@ -27,7 +27,7 @@
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/books/owner.h"
-#include "daemon/serve/admin_cleanup.h"
+#include "daemon/serve/admin_reclaim.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/handlers.h"
 #include "daemon/serve/journal.h"
@@ -283,7 +283,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 	if (watch_log_again(serve, client, event, text, &left_out))
 		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
-		gm_admin_cleanup_ended(serve, event);
+		gm_admin_reclaim_ended(serve, event);
 	left_out = 0;
 	if (watch_may_add(serve, event, &left_out))
 		watch_add_event(serve, event, client, text, left_out);
