@@ -68,7 +68,8 @@ struct gm_worker {
 	pthread_cond_t wake;
 	struct gm_turns turns; /* jobs that have not begun */
 	struct gm_job_queue done;
-	uint64_t n_done; /* since the start */
+	uint64_t n_done;  /* since the start */
+	uint64_t n_taken; /* of them, by the loop */
 	bool want_sample, want_survey;
 	struct worker_sample sample;
 	struct worker_survey survey;
@@ -230,6 +231,18 @@ static bool worker_counts_before(const struct gm_worker *worker, const struct gm
 	return worker_must_count(worker, chunk) || (!worker->uncounted && worker_may_count(worker));
 }
 
+/* Returns whether the loop has to take results before the next job begins. */
+static bool worker_is_ahead(const struct gm_worker *worker)
+{
+	return worker->n_done - worker->n_taken >= GM_WORKER_AHEAD;
+}
+
+/* Returns the job to do now, or NULL. */
+static struct gm_chunk *worker_next_job(struct gm_worker *worker)
+{
+	return worker_is_ahead(worker) ? NULL : gm_turns_next(&worker->turns);
+}
+
 /* Waits for something to do, or until the last destructions may be counted. */
 static void worker_wait(struct gm_worker *worker)
 {
@@ -251,10 +264,10 @@ static void *worker_thread_main(void *arg)
 		if ((worker->want_count && worker->n_counts < GM_WORKER_COUNTS) ||
 			(worker->uncounted && worker_may_count(worker)))
 			worker_take_count(worker);
-		struct gm_chunk *chunk = gm_turns_next(&worker->turns);
+		struct gm_chunk *chunk = worker_next_job(worker);
 		if (worker_counts_before(worker, chunk)) {
 			worker_take_count(worker);
-			chunk = gm_turns_next(&worker->turns);
+			chunk = worker_next_job(worker);
 		}
 		if (chunk) {
 			/* A creation that has begun cannot be called off any more. */
@@ -325,8 +338,12 @@ static void worker_take_results(struct gm_worker *worker, struct worker_results 
 
 	memset(results, 0, sizeof(*results));
 	pthread_mutex_lock(&worker->lock);
+	bool ahead = worker_is_ahead(worker);
 	for (int i = 0; i < GM_WORKER_RESULTS && worker->done.first; i++, upto++)
 		worker_queue_push(&results->done, worker_queue_pop(&worker->done));
+	worker->n_taken = upto;
+	if (ahead && !worker_is_ahead(worker))
+		pthread_cond_signal(&worker->wake);
 	results->more = worker->done.first;
 	if (worker->sample.ready && worker->sample.after <= upto) {
 		results->sample = worker->sample;

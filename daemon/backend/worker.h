@@ -36,6 +36,10 @@ int gm_worker_new(uv_loop_t *loop, const struct gm_backend_ops *ops, void *backe
  * on its next turn. No job may be queued. worker may be NULL. */
 void gm_worker_stop(struct gm_worker *worker);
 
+/* Maximum number of results that wait for the loop. The thread begins no other job before the loop has taken some:
+ * results are taken in the order of the work, so a longer queue would be one in which users take no turns. */
+#define GM_WORKER_AHEAD 2
+
 /* Queue a job, which cannot fail. created() or destroyed() tells the result. turns.h says in which
  * order they are done; turn is the session's id. */
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn);

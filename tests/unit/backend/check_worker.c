@@ -354,6 +354,33 @@ START_TEST(a_large_chunk_is_destroyed_in_parts_between_which_others_have_their_t
 }
 END_TEST
 
+/* A user's job does not wait until the loop has taken the results of all jobs of another user. */
+START_TEST(the_thread_begins_no_further_job_while_results_wait_for_the_loop)
+{
+	enum { OF_ONE = 40, OF_OTHER = 50 };
+	size_t n;
+
+	start_stuck(99);
+	for (size_t i = 1; i <= OF_ONE; i++)
+		chunks[i].payer_uid = 1;
+	chunks[OF_OTHER].payer_uid = 2;
+	for (size_t i = 1; i <= OF_ONE; i++)
+		gm_worker_create(worker, &chunks[i], 1);
+	permit(JOBS);
+	do {
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		pthread_mutex_lock(&fake.lock);
+		n = fake.n;
+		pthread_mutex_unlock(&fake.lock);
+	} while (n < GM_WORKER_AHEAD);
+	ck_assert_uint_eq(n, GM_WORKER_AHEAD);
+	gm_worker_create(worker, &chunks[OF_OTHER], 2);
+	run_until(OF_ONE + 2);
+	ck_assert_uint_eq(place(OF_OTHER), GM_WORKER_AHEAD);
+	stop();
+}
+END_TEST
+
 START_TEST(the_loop_turns_while_the_backend_is_stuck)
 {
 	start_stuck(1);
@@ -584,6 +611,7 @@ int main(void)
 	tcase_add_test(tests, a_users_destructions_go_before_its_creations);
 	tcase_add_test(
 		tests, a_large_chunk_is_destroyed_in_parts_between_which_others_have_their_turn);
+	tcase_add_test(tests, the_thread_begins_no_further_job_while_results_wait_for_the_loop);
 	tcase_add_test(tests, the_loop_turns_while_the_backend_is_stuck);
 	tcase_add_test(tests, a_failed_creation_is_told_with_its_error_behind_a_fresh_sample);
 	tcase_add_test(tests, a_sample_is_told_when_it_is_asked_for);
