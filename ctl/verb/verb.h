@@ -101,8 +101,8 @@ struct gm_options {
 	const char *device_text;
 	uint32_t at_least; /* a level of pressure, 0 to 3 */
 	uint64_t need;
-	gpumem_model model;  /* what was given of it; the rest is 0 */
-	bool untied;         /* its embeddings, although the file says otherwise */
+	gpumem_model model;         /* what was given of it; the rest is 0 */
+	bool untied;                /* its embeddings, although the file says otherwise */
 	const char *sort, *columns; /* as given */
 	struct gm_view view;        /* these, or the verb's own order */
 	uid_t user;

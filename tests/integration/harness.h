@@ -116,7 +116,6 @@ void gm_become_stranger(void);
 /* The same if this process may. Without users, a test's processes are all of one. */
 void gm_become_stranger_if_possible(void);
 
-
 /*
  * Asks again and again, with growing pauses, until the condition holds; fails the test when it does
  * not within GM_PATIENCE_MS. For what the daemon cannot tell by an event.

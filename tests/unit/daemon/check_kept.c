@@ -18,7 +18,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 	size_t accounts = GM_LIMIT_DEVICES * sizeof(struct gm_account);
 	size_t names = 3 * (GM_OWNER_NAME_BYTES + 1) + GM_LIMIT_RUN_BYTES + 1;
 
-	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5248);
+	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5504);
 	ck_assert_uint_le(names + OVERHEAD + GM_LIMIT_NAME_BYTES + 1 + OVERHEAD, 2048);
 	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 736);
 	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 3200);
