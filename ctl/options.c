@@ -23,7 +23,7 @@
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/model_file.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verbs.h"
 
 static int options_fail(char error[GM_OPTIONS_ERROR], const char *format, ...)
@@ -204,7 +204,7 @@ static int options_read_level(
 static int options_read_user(
 	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
 {
-	if (gm_user_find(text, member) < 0)
+	if (gm_user_name_find(text, member) < 0)
 		return options_fail(error, "--%s '%s': there is no such user", row->name, text);
 	return 0;
 }
@@ -212,7 +212,7 @@ static int options_read_user(
 static int options_read_group(
 	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
 {
-	if (gm_user_find_group(text, member) < 0)
+	if (gm_user_name_find_group(text, member) < 0)
 		return options_fail(error, "--%s '%s': there is no such group", row->name, text);
 	return 0;
 }

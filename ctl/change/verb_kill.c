@@ -21,7 +21,7 @@
 
 #include "common/cleanup.h"
 #include "common/text/units.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -150,7 +150,7 @@ static bool kill_is_meant(
 static gpumem_status kill_ambiguous(struct gm_ctl *ctl, const struct kill_answer *answer,
 	const char *word, enum kill_meaning meaning)
 {
-	char text[sizeof(ctl->trouble.text)], user[GM_USER_TEXT];
+	char text[sizeof(ctl->trouble.text)], user[GM_USER_NAME_TEXT];
 	size_t used = 0;
 
 	for (size_t i = 0; i < answer->n && used < sizeof(text); i++) {
@@ -208,7 +208,7 @@ static gpumem_status kill_gone(struct gm_ctl *ctl, const char *word, int64_t pid
 static gpumem_status kill_send(
 	struct gm_ctl *ctl, const char *word, const struct kill_client *client, int pidfd)
 {
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	if (syscall(SYS_pidfd_send_signal, pidfd, ctl->options->signal, NULL, 0) == 0)
 		return GPUMEM_OK;
@@ -259,7 +259,7 @@ static void kill_tell(
 {
 	struct gm_table *table = GM_TABLE_NEW(columns);
 	const char *signal = sigabbrev_np(ctl->options->signal);
-	char user[GM_USER_TEXT], text[GM_UNITS_TEXT];
+	char user[GM_USER_NAME_TEXT], text[GM_UNITS_TEXT];
 	uint64_t held = 0;
 	size_t n = 0;
 

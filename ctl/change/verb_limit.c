@@ -16,7 +16,7 @@
 #include "common/cleanup.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config_machine.h"
@@ -120,20 +120,20 @@ static void limit_take(void *user, const Gm__Wire__Packet *packet)
 
 /* Writes the owner for people: a run has a name, and an ID as well if another run has the same name. */
 static void limit_name_owner(const struct limit_answer *answer, const Gm__Wire__Limit *limit,
-	char owner[GM_USER_OWNER_TEXT])
+	char owner[GM_USER_NAME_OWNER_TEXT])
 {
-	char run[GM_USER_RUN_TEXT];
+	char run[GM_USER_NAME_RUN_TEXT];
 	bool shared = false;
 
 	if (!*limit->name) {
-		gm_user_owner(limit->owner, owner);
+		gm_user_name_owner(limit->owner, owner);
 		return;
 	}
 	for (size_t i = 0; i < answer->n && !shared; i++)
 		shared = !strcmp(answer->rows[i].name, limit->name) &&
 			 strcmp(answer->rows[i].owner, limit->owner);
-	snprintf(owner, GM_USER_OWNER_TEXT, "run:%s",
-		shared ? gm_user_run(limit->name, limit->owner + strlen("run:"), run)
+	snprintf(owner, GM_USER_NAME_OWNER_TEXT, "run:%s",
+		shared ? gm_user_name_run(limit->name, limit->owner + strlen("run:"), run)
 		       : limit->name);
 }
 
@@ -141,7 +141,7 @@ static void limit_add(
 	const struct limit_answer *answer, struct gm_table *table, const Gm__Wire__Limit *limit)
 {
 	bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
-	char owner[GM_USER_OWNER_TEXT];
+	char owner[GM_USER_NAME_OWNER_TEXT];
 
 	gm_table_row(table);
 	gm_table_text(table, limit->owner);
@@ -552,7 +552,7 @@ struct limit_undone {
 static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 {
 	struct limit_undone *undone = user;
-	char owner[GM_USER_OWNER_TEXT], size[GM_UNITS_TEXT];
+	char owner[GM_USER_NAME_OWNER_TEXT], size[GM_UNITS_TEXT];
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
@@ -567,7 +567,7 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 		}
 		undone->n++;
 		fprintf(undone->lines,
-			"Undone: %s on device %u:", gm_user_owner(limit->owner, owner),
+			"Undone: %s on device %u:", gm_user_name_owner(limit->owner, owner),
 			limit->device);
 		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX)
 			fprintf(undone->lines, " max %s",
@@ -620,8 +620,8 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ResetLimit body = GM__WIRE__RESET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(RESET_LIMIT, reset_limit, &body);
-	char owner[GM_CONFIG_OWNER_BYTES] = "", name[GM_USER_OWNER_TEXT];
-	char none[GM_USER_OWNER_TEXT + 64], where[LIMIT_WHERE];
+	char owner[GM_CONFIG_OWNER_BYTES] = "", name[GM_USER_NAME_OWNER_TEXT];
+	char none[GM_USER_NAME_OWNER_TEXT + 64], where[LIMIT_WHERE];
 
 	if (options->n_args > 2)
 		return gm_verb_too_many(ctl, 2);
@@ -640,7 +640,7 @@ static gpumem_status limit_reset(struct gm_ctl *ctl)
 	/* The answer is about this owner and this device only. Others may still have limits. */
 	limit_where(options, where);
 	if (*owner)
-		snprintf(none, sizeof(none), "%s has no limits%s.", gm_user_owner(owner, name),
+		snprintf(none, sizeof(none), "%s has no limits%s.", gm_user_name_owner(owner, name),
 			where);
 	else
 		snprintf(none, sizeof(none), "No limits are left%s.", where);

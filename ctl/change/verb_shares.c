@@ -15,7 +15,7 @@
 #include "common/text/share_name.h"
 #include "common/text/units.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column columns[] = {
@@ -72,7 +72,7 @@ static const char *shares_mode(const Gm__Wire__Name *name)
 
 static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 {
-	char user[GM_USER_TEXT], number[32], owner[GM_USER_OWNER_TEXT];
+	char user[GM_USER_NAME_TEXT], number[32], owner[GM_USER_NAME_OWNER_TEXT];
 	const char *audience = shares_audience(name, number, sizeof(number));
 
 	gm_table_row(table);
@@ -84,7 +84,7 @@ static void shares_add(struct gm_table *table, const Gm__Wire__Name *name)
 	gm_table_size(table, name->bytes);
 	gm_table_size(table, name->user_bytes);
 	gm_table_text(table, audience);
-	gm_table_text(table, audience ? gm_user_owner(audience, owner) : NULL);
+	gm_table_text(table, audience ? gm_user_name_owner(audience, owner) : NULL);
 	gm_table_text(table, name->read_only ? "read" : "write");
 	gm_table_text(table, shares_mode(name));
 	gm_table_count(table, name->readers);

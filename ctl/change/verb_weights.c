@@ -14,7 +14,7 @@
 #include "common/text/share_name.h"
 #include "common/text/units.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 #include "gpumem/gpumem_weights.h"
 
@@ -67,7 +67,7 @@ static gpumem_status weights_connect(struct gm_ctl *ctl, gpumem_session **ret_se
 static void weights_add(struct gm_table *table, const gpumem_weights_entry *entry)
 {
 	const char *slash = strchr(entry->name, '/');
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	gm_table_row(table);
 	gm_table_count(table, entry->owner);
@@ -179,7 +179,7 @@ static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
 static void weights_say_audience(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
-	char audience[32] = "", owner[GM_USER_OWNER_TEXT], time[GM_UNITS_TEXT];
+	char audience[32] = "", owner[GM_USER_NAME_OWNER_TEXT], time[GM_UNITS_TEXT];
 	uint64_t left_ms = options->expires_s ? options->expires_s * UINT64_C(1000) : UINT64_MAX;
 
 	if (options->given & GM_OPTION_UID)
@@ -189,7 +189,8 @@ static void weights_say_audience(struct gm_ctl *ctl)
 	gm_writer_text(ctl->writer, "audience", *audience ? audience : "domain");
 	gm_writer_time(ctl->writer, "left_ms", left_ms);
 	if (*audience)
-		gm_writer_line(ctl->writer, "", "It is for %s.", gm_user_owner(audience, owner));
+		gm_writer_line(
+			ctl->writer, "", "It is for %s.", gm_user_name_owner(audience, owner));
 	if (options->expires_s)
 		gm_writer_line(
 			ctl->writer, "", "The name ends in %s.", gm_text_duration(left_ms, time));

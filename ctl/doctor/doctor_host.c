@@ -31,7 +31,7 @@
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/other_daemon.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "daemon/config/config_machine.h"
 
 /* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
@@ -204,7 +204,7 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 static void doctor_tell_daemon(struct gm_doctor *doctor)
 {
 	const struct gm_doctor_daemon *daemon = &doctor->daemon;
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	if (!strcmp(daemon->backend, "host") && doctor->cuda && !gm_doctor_wants(doctor, "host"))
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "daemon", GM_DOCTOR_NO_DEVICE,
@@ -304,7 +304,8 @@ static void doctor_tell_others(struct gm_doctor *doctor, const char *path)
 
 	for (size_t i = 0; i < n; i++) {
 		const struct gm_other_daemon *other = &others[i];
-		char remedy[GM_PATH_BYTES + 128], who[GM_USER_TEXT + 64] = "", user[GM_USER_TEXT];
+		char remedy[GM_PATH_BYTES + 128], who[GM_USER_NAME_TEXT + 64] = "",
+									  user[GM_USER_NAME_TEXT];
 
 		if (!strcmp(other->state, "running"))
 			snprintf(who, sizeof(who), ", pid %llu, user %s",
@@ -322,7 +323,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 {
 	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
-	char path[GM_PATH_BYTES], keeper[GM_PATH_BYTES], owner[GM_USER_TEXT];
+	char path[GM_PATH_BYTES], keeper[GM_PATH_BYTES], owner[GM_USER_NAME_TEXT];
 	const char *why = "--socket", *given = doctor->socket;
 	struct gm_trouble trouble;
 	struct gm_ctl_conn *conn;
@@ -391,7 +392,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 
 void gm_doctor_drained(struct gm_doctor *doctor)
 {
-	char user[GM_USER_TEXT], age[GM_UNITS_TEXT], remedy[64];
+	char user[GM_USER_NAME_TEXT], age[GM_UNITS_TEXT], remedy[64];
 
 	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
 		if (!doctor->daemon.devices[i].drained)

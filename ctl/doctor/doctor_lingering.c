@@ -22,7 +22,7 @@
 #include "common/cleanup.h"
 #include "common/text/units.h"
 #include "ctl/doctor/doctor_lingering.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 
 #define CHUNK_NAME "/memfd:gpumem-chunk"
 #define NAMED      3
@@ -152,7 +152,7 @@ static bool lingering_mapped(
 static void lingering_name(
 	struct lingering_search *search, const char *pid, const char *how, uint64_t bytes)
 {
-	char path[64], command[32] = "?", user[GM_USER_TEXT], size[GM_UNITS_TEXT];
+	char path[64], command[32] = "?", user[GM_USER_NAME_TEXT], size[GM_UNITS_TEXT];
 	struct stat st;
 
 	if (search->found++ >= NAMED)

@@ -24,7 +24,7 @@
 #include "common/clock.h"
 #include "common/system/platform.h"
 #include "ctl/doctor/doctor.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "daemon/config/config_machine.h"
 
 #define SERVICE_KEEPER     "gpumemd-keeper.service"
@@ -189,7 +189,7 @@ static void service_tell_folder(struct gm_doctor *doctor, const char *user)
 		"'chown gpumemd " SERVICE_FOLDER " && chmod 755 " SERVICE_FOLDER "'";
 	enum gm_doctor_state state = doctor->daemon.up ? GM_DOCTOR_WARN : GM_DOCTOR_FAIL;
 	const struct passwd *wanted = *user ? getpwnam(user) : NULL;
-	char path[PATH_MAX], owner[GM_USER_TEXT];
+	char path[PATH_MAX], owner[GM_USER_NAME_TEXT];
 	struct stat st;
 
 	if (stat(gm_doctor_path(doctor, SERVICE_FOLDER, path, sizeof(path)), &st) < 0) {

@@ -14,7 +14,7 @@
 #include "common/limits.h"
 #include "common/text/text.h"
 #include "common/types.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
@@ -166,7 +166,7 @@ void gm_device_drains_add(struct gm_device_drains *drains, const Gm__Wire__Devic
 
 void gm_device_drains_note(const struct gm_device_drains *drains, struct gm_writer *writer)
 {
-	char user[GM_USER_TEXT], time[GM_UNITS_TEXT];
+	char user[GM_USER_NAME_TEXT], time[GM_UNITS_TEXT];
 
 	for (size_t i = 0; i < drains->n; i++) {
 		const struct gm_device_drain *drain = &drains->items[i];

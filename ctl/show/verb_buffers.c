@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/name_list.h"
 #include "ctl/show/stack_list.h"
 #include "ctl/verb/verb.h"
@@ -194,7 +194,7 @@ static void buffers_add_left(struct buffers_answer *answer, const Gm__Wire__Clie
 	const char *kind, const struct gm_name_list_item *what)
 {
 	struct gm_table *table = answer->table;
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	if (!what->bytes || !gm_verb_wants(answer->options, what->device, client->uid, what->name))
 		return;

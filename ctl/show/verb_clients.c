@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/name_list.h"
 #include "ctl/verb/verb.h"
 
@@ -213,7 +213,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	const char *name, const Gm__Wire__ClientUse *use, bool first)
 {
 	struct gm_table *table = answer->table;
-	char user[GM_USER_TEXT], run[GM_USER_RUN_TEXT];
+	char user[GM_USER_NAME_TEXT], run[GM_USER_NAME_RUN_TEXT];
 
 	/* The daemon sends 0 for a number that the asker may not see: not known, rather than 0. */
 	gm_table_count(table, client->session);
@@ -229,7 +229,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, client->run);
 	/* A program that has no name of its own has that of its run. */
 	if (clients_run_shared(answer, client))
-		gm_table_text(table, gm_user_run(client->run_name, client->run, run));
+		gm_table_text(table, gm_user_name_run(client->run_name, client->run, run));
 	else
 		gm_table_text(table, strcmp(client->run_name, name) ? client->run_name : NULL);
 	gm_table_text(table, clients_state(client));

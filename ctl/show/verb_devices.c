@@ -9,7 +9,7 @@
 
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
 
@@ -36,7 +36,7 @@ struct devices_answer {
 
 static void devices_add_process(struct gm_table *table, const struct gm_usage_item *process)
 {
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 	const char *kind = "other", *what = NULL;
 
 	switch ((int)process->kind) {

@@ -6,7 +6,7 @@
  */
 
 #include "ctl/io/device_table.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
 static const struct gm_column total_columns[] = {
@@ -62,7 +62,7 @@ static void pools_add_totals(struct gm_table *table, const Gm__Wire__PoolTotals 
 
 static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)
 {
-	char domain[GM_USER_OWNER_TEXT];
+	char domain[GM_USER_NAME_OWNER_TEXT];
 	uint64_t bytes;
 
 	if (__builtin_mul_overflow(bucket->chunk_bytes, bucket->chunks, &bytes))
@@ -78,7 +78,7 @@ static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket 
 	gm_table_left(table, bucket->decay_ms);
 	gm_table_known(table, bucket->decays);
 	gm_table_text(table, bucket->domain);
-	gm_table_text(table, gm_user_sentence(bucket->domain, domain, sizeof(domain)));
+	gm_table_text(table, gm_user_name_sentence(bucket->domain, domain, sizeof(domain)));
 }
 
 static void pools_take(void *user, const Gm__Wire__Packet *packet)

@@ -11,7 +11,7 @@
 #include "common/arith.h"
 #include "common/text/units.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
 /* "guarantee, rests 870ms" */
@@ -95,7 +95,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 
 	for (size_t i = 0; i < packet->queue->n_requests; i++) {
 		const Gm__Wire__Waiting *row = packet->queue->requests[i];
-		char owner[GM_USER_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
+		char owner[GM_USER_NAME_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
 
 		if (row->resumed)
 			answer->waited_ms = gm_max(answer->waited_ms, row->waited_ms);
@@ -115,7 +115,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		gm_table_text(table, queue_block_word(row->block));
 		gm_table_text(table, queue_waits_for(row, waits_for));
 		gm_table_text(table, row->owner);
-		gm_table_text(table, gm_user_owner(row->owner, owner));
+		gm_table_text(table, gm_user_name_owner(row->owner, owner));
 		gm_table_time(table, row->rests_ms);
 		gm_table_known(table, row->rests_ms > 0);
 	}

@@ -14,7 +14,7 @@
 #include "ctl/io/device_table.h"
 #include "ctl/io/other_daemon.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
 
@@ -62,7 +62,7 @@ static void status_say_others(struct gm_writer *writer, struct status_answer *an
 	for (size_t i = 0; i < n; i++) {
 		const struct gm_other_daemon *other = &others[i];
 		bool running = !strcmp(other->state, "running");
-		char user[GM_USER_TEXT];
+		char user[GM_USER_NAME_TEXT];
 
 		gm_table_row(table);
 		gm_table_text(table, gm_other_daemon_word(other->kind));
@@ -121,7 +121,7 @@ static void status_say_daemon(struct status_answer *answer, const Gm__Wire__Stat
 {
 	struct gm_writer *writer = answer->writer;
 	enum gm_daemon_kind kind = gm_other_daemon_kind(answer->path);
-	char text[GM_UNITS_TEXT], user[GM_USER_TEXT];
+	char text[GM_UNITS_TEXT], user[GM_USER_NAME_TEXT];
 
 	gm_writer_text(writer, "version", status->version);
 	gm_writer_count(writer, "pid", status->pid);
@@ -203,8 +203,8 @@ static void status_note_foreign(
 {
 	struct gm_writer *writer = answer->writer;
 	const struct gm_usage_item *most = gm_usage_list_largest(&answer->usage, device->number);
-	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], user[GM_USER_TEXT];
-	char who[GM_USER_TEXT + GM_UNITS_TEXT + 128] = "";
+	char a[GM_UNITS_TEXT], b[GM_UNITS_TEXT], c[GM_UNITS_TEXT], user[GM_USER_NAME_TEXT];
+	char who[GM_USER_NAME_TEXT + GM_UNITS_TEXT + 128] = "";
 
 	if (most)
 		snprintf(who, sizeof(who), "; %s%spid %lld%s%s has %s of it",

@@ -18,7 +18,7 @@
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
 #include "common/text/text.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
 #define WATCH_LINE 2048
@@ -32,7 +32,7 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 {
 	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
 	static const char *const rungs[] = {"pool", "cached", "unused", "spill"};
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	if (notice->session) {
 		gm_writer_count(writer, "session", notice->session);
@@ -67,9 +67,9 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 /* Makes the line of a notice about a client. It names the client rather than its number. */
 static void watch_name_client(const Gm__Wire__NoticeEvent *notice, char line[WATCH_LINE])
 {
-	char number[64], who[512], user[GM_USER_TEXT], what[WATCH_TEXT];
+	char number[64], who[512], user[GM_USER_NAME_TEXT], what[WATCH_TEXT];
 
-	gm_user_sentence(notice->what, what, sizeof(what));
+	gm_user_name_sentence(notice->what, what, sizeof(what));
 	snprintf(who, sizeof(who), "%.256s%s%lld, user %s%s", notice->client,
 		*notice->client ? " (pid " : "pid ", (long long)notice->pid,
 		gm_user_name(notice->uid, user), *notice->client ? ")" : "");
@@ -139,7 +139,7 @@ static bool watch_read_event(const Gm__Wire__Packet *packet, bool json, const ch
 			watch_name_client(packet->notice_event, line);
 		else if (!json && (!strcmp(*ret_kind, "limits") || !strcmp(*ret_kind, "drain") ||
 					  !strcmp(*ret_kind, "lost")))
-			gm_user_sentence(packet->notice_event->text, line, WATCH_LINE);
+			gm_user_name_sentence(packet->notice_event->text, line, WATCH_LINE);
 		return true;
 	case GM__WIRE__PACKET__BODY_GOODBYE_EVENT:
 		*ret_kind = "goodbye";

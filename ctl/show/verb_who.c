@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "ctl/io/device_table.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/show/usage_list.h"
 #include "ctl/verb/verb.h"
 
@@ -61,7 +61,7 @@ struct who_row {
 static void who_add(const struct who_answer *answer, const struct who_row *row)
 {
 	struct gm_table *table = answer->table;
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	if ((answer->options->given & GM_OPTION_USER && !row->uid_known) ||
 		(!gm_verb_wants(answer->options, row->device, row->uid, row->name) &&

@@ -10,7 +10,7 @@
 #include "common/arith.h"
 #include "common/text/text.h"
 #include "common/text/units.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/name_list.h"
 
 /* How many clients a text names, and maximum length of their names in it. */
@@ -111,7 +111,7 @@ void gm_client_list_deinit(struct gm_client_list *list)
 
 const char *gm_client_list_text(const struct gm_client_list *list, char text[GM_CLIENT_LIST_TEXT])
 {
-	char user[GM_USER_TEXT], size[GM_UNITS_TEXT], who[192];
+	char user[GM_USER_NAME_TEXT], size[GM_UNITS_TEXT], who[192];
 	size_t used = 0;
 
 	*text = '\0';

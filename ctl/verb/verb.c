@@ -11,7 +11,7 @@
 
 #include "common/text/closest.h"
 #include "common/text/share_name.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 
 /* ---- the list of verbs, and their help */
 
@@ -252,13 +252,13 @@ gpumem_status gm_verb_parse_name(
 
 	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
 		const char *from = text + strlen(prefix);
-		char user[GM_USER_TEXT];
+		char user[GM_USER_NAME_TEXT];
 		uid_t uid;
 
 		if ((size_t)(slash - from) >= sizeof(user))
 			return gm_verb_wrong_use(ctl, "the name of the owner is too long");
 		snprintf(user, sizeof(user), "%.*s", (int)(slash - from), from);
-		if (gm_user_find(user, &uid) < 0)
+		if (gm_user_name_find(user, &uid) < 0)
 			return gm_verb_wrong_use(ctl, "there is no user '%s'", user);
 		name.foreign = true;
 		name.owner = uid;
@@ -293,7 +293,7 @@ gpumem_status gm_verb_no_such_name(
 	struct gm_ctl *ctl, const struct gm_share_name *name, const char *what, const uid_t *other)
 {
 	const char *verb = ctl->options->verb->name;
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
 	if (status != GPUMEM_OK)
@@ -327,7 +327,7 @@ void gm_verb_show_list(
 void gm_verb_add_client(
 	struct gm_table *table, uint64_t session, int64_t pid, uint32_t uid, const char *name)
 {
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 
 	gm_table_count(table, session);
 	gm_table_count(table, (uint64_t)pid);

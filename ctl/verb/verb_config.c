@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
 #include "daemon/config/config_machine.h"
@@ -155,14 +155,14 @@ static gpumem_status config_check(struct gm_ctl *ctl)
 static void config_add_section(struct gm_table *table, const char *section, const char *run)
 {
 	static const char word[] = "limit ";
-	char name[CONFIG_SECTION + GM_USER_OWNER_TEXT], owner[GM_USER_OWNER_TEXT] = "";
+	char name[CONFIG_SECTION + GM_USER_NAME_OWNER_TEXT], owner[GM_USER_NAME_OWNER_TEXT] = "";
 	const char *at = strstr(section, word);
 	const char *rest = at ? at + strlen(word) : section + strlen(section);
 
 	if (*run)
 		snprintf(owner, sizeof(owner), "run:%s", run);
 	else if (at)
-		gm_user_owner(rest, owner);
+		gm_user_name_owner(rest, owner);
 	snprintf(name, sizeof(name), "%.*s%s", (int)(rest - section), section, owner);
 	gm_table_text(table, section);
 	gm_table_text(table, name);

@@ -6,7 +6,7 @@
  * are cached.
  */
 
-#include "ctl/io/user.h"
+#include "ctl/io/user_name.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -20,56 +20,56 @@
 
 #define KEPT 64
 
-const char *gm_user_name(uid_t uid, char text[GM_USER_TEXT])
+const char *gm_user_name(uid_t uid, char text[GM_USER_NAME_TEXT])
 {
 	static struct {
 		bool known;
 		uid_t uid;
-		char name[GM_USER_TEXT];
+		char name[GM_USER_NAME_TEXT];
 	} kept[KEPT];
 	size_t i = uid % KEPT;
 
 	if (!kept[i].known || kept[i].uid != uid) {
 		const struct passwd *user = getpwuid(uid);
-		if (!user || (size_t)snprintf(kept[i].name, GM_USER_TEXT, "%s", user->pw_name) >=
-				     GM_USER_TEXT)
-			snprintf(kept[i].name, GM_USER_TEXT, "%lu", (unsigned long)uid);
+		if (!user || (size_t)snprintf(kept[i].name, GM_USER_NAME_TEXT, "%s",
+				     user->pw_name) >= GM_USER_NAME_TEXT)
+			snprintf(kept[i].name, GM_USER_NAME_TEXT, "%lu", (unsigned long)uid);
 		kept[i].uid = uid;
 		kept[i].known = true;
 	}
 	return strcpy(text, kept[i].name);
 }
 
-const char *gm_user_owner(const char *owner, char text[GM_USER_OWNER_TEXT])
+const char *gm_user_name_owner(const char *owner, char text[GM_USER_NAME_OWNER_TEXT])
 {
-	char user[GM_USER_TEXT];
+	char user[GM_USER_NAME_TEXT];
 	uint64_t n;
 
 	if (!strncmp(owner, "uid:", 4) && gm_parse_u64(owner + 4, &n) == 0 && n < UINT32_MAX) {
-		snprintf(text, GM_USER_OWNER_TEXT, "uid:%s", gm_user_name((uid_t)n, user));
+		snprintf(text, GM_USER_NAME_OWNER_TEXT, "uid:%s", gm_user_name((uid_t)n, user));
 		return text;
 	}
 	if (!strncmp(owner, "gid:", 4) && gm_parse_u64(owner + 4, &n) == 0 && n < UINT32_MAX) {
 		const struct group *group = getgrgid((gid_t)n);
 
 		if (group) {
-			snprintf(text, GM_USER_OWNER_TEXT, "gid:%s", group->gr_name);
+			snprintf(text, GM_USER_NAME_OWNER_TEXT, "gid:%s", group->gr_name);
 			return text;
 		}
 	}
-	snprintf(text, GM_USER_OWNER_TEXT, "%s", owner);
+	snprintf(text, GM_USER_NAME_OWNER_TEXT, "%s", owner);
 	return text;
 }
 
-const char *gm_user_run(const char *name, const char *id, char text[GM_USER_RUN_TEXT])
+const char *gm_user_name_run(const char *name, const char *id, char text[GM_USER_NAME_RUN_TEXT])
 {
-	snprintf(text, GM_USER_RUN_TEXT, "%.*s#%.8s", GM_LIMIT_NAME_BYTES, name, id);
+	snprintf(text, GM_USER_NAME_RUN_TEXT, "%.*s#%.8s", GM_LIMIT_NAME_BYTES, name, id);
 	return text;
 }
 
-const char *gm_user_sentence(const char *sentence, char *text, size_t room)
+const char *gm_user_name_sentence(const char *sentence, char *text, size_t room)
 {
-	char number[16], user[GM_USER_TEXT];
+	char number[16], user[GM_USER_NAME_TEXT];
 	uint64_t n;
 
 	/* The daemon says "user N", and about the trust domain of a pool "uid N". */
@@ -85,7 +85,7 @@ const char *gm_user_sentence(const char *sentence, char *text, size_t room)
 	return length < 0 || (size_t)length >= room ? gm_text_mend(text) : text;
 }
 
-int gm_user_find(const char *text, uid_t *ret_uid)
+int gm_user_name_find(const char *text, uid_t *ret_uid)
 {
 	uint64_t n;
 
@@ -103,7 +103,7 @@ int gm_user_find(const char *text, uid_t *ret_uid)
 	return 0;
 }
 
-int gm_user_find_group(const char *text, gid_t *ret_gid)
+int gm_user_name_find_group(const char *text, gid_t *ret_gid)
 {
 	uint64_t n;
 
