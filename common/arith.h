@@ -29,14 +29,6 @@ static inline uint64_t gm_plus(uint64_t a, uint64_t b)
 	return b < UINT64_MAX - a ? a + b : UINT64_MAX;
 }
 
-/* Whether a user that has own of all things may have one more. There may be most in all, and a user
- * may not have more than it leaves free. So one user gets half at most, two get three quarters, and
- * the next one always finds some left. */
-static inline bool gm_leaves_enough(uint64_t own, uint64_t all, uint64_t most)
-{
-	return own < gm_minus(most, all);
-}
-
 /* The next multiple of step, which must be a power of two. */
 static inline uint64_t gm_round_up(uint64_t value, uint64_t step)
 {

@@ -23,6 +23,8 @@
 #define GM_KEPT_KERNEL 4096
 /* What a process may still map on one device, with the names of its unit and its container. */
 #define GM_KEPT_DEBT (192 + 512)
+/* What is counted for a user. */
+#define GM_KEPT_USER 320
 /* What the kernel lets the last packet pass the bound of a socket by. */
 #define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)
 /* Both pages of a client, and the client's page from before it resumed its session. */
@@ -56,7 +58,7 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events with their bell, its accounts of the limits of its name and of its run, and its debts. */
-	GM_KEPT_SESSIONS = 5504 + 2048 + 736 + 2048 + 3200 + GM_KEPT_PAGES + 512 + 2 * 3584 +
+	GM_KEPT_SESSIONS = 5632 + 2048 + 736 + 2048 + 3200 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
 	GM_KEPT_BARE_LEASES = 456,
 	GM_KEPT_SHARES = 192,
@@ -64,7 +66,7 @@ enum gm_kept {
 	GM_KEPT_METADATA = 1, /* whole pages, and one for what else each costs */
 	GM_KEPT_METADATA_PER_UID = 0,
 	GM_KEPT_METADATA_BYTES = 0, /* in METADATA */
-	GM_KEPT_ESTATES = 4480 + 2048 + 256,
+	GM_KEPT_ESTATES = 5632 + 2048 + 256 + GM_KEPT_USER,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

@@ -16,14 +16,15 @@ common/text:    common
 common/system:  common
 common/cuda:    common
 common/wire:    common
-daemon/books:   common common/text
-daemon/device:  common common/text daemon/books
-daemon/reclaim: common common/text daemon/books daemon/device
-daemon/queue:   common common/text daemon/books daemon/device daemon/reclaim
-daemon/lease:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue
-daemon/core:    common common/text daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease
+daemon/user:    common
+daemon/books:   common common/text daemon/user
+daemon/device:  common common/text daemon/user daemon/books
+daemon/reclaim: common common/text daemon/user daemon/books daemon/device
+daemon/queue:   common common/text daemon/user daemon/books daemon/device daemon/reclaim
+daemon/lease:   common common/text common/system daemon/user daemon/books daemon/device daemon/reclaim daemon/queue
+daemon/core:    common common/text daemon/user daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease
 daemon/config:  common common/text common/system common/cuda daemon/books daemon/backend
-daemon/backend: common common/text common/system common/cuda daemon/books
+daemon/backend: common common/text common/system common/cuda daemon/user daemon/books
 daemon/keep:    common common/system common/wire
 daemon/net:     common common/text common/system common/wire
 daemon/tenant:  common common/text common/system common/wire daemon/books daemon/lease daemon/core daemon/config daemon/net

@@ -20,6 +20,7 @@
 
 #include "common/arith.h"
 #include "common/limits.h"
+#include "daemon/user/user.h"
 
 /* The offset of the number in a handle. */
 #define NUMBER_AT 48
@@ -147,7 +148,7 @@ static bool ipc_is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
 	uint64_t own = payer ? payer->numbers : 0;
 	return own >= GM_LIMIT_IPC_NUMBERS_PER_UID ||
-	       !gm_leaves_enough(own, HASH_COUNT(blocks->numbers), GM_LIMIT_IPC_NUMBERS);
+	       !gm_user_leaves_enough(own, HASH_COUNT(blocks->numbers), GM_LIMIT_IPC_NUMBERS);
 }
 
 /* Nobody can have a handle with this number. */

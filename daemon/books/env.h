@@ -9,6 +9,7 @@
 #include "daemon/books/ops.h"
 #include "daemon/books/payer.h"
 #include "daemon/books/token_hash.h"
+#include "daemon/user/user.h"
 
 struct gm_core;
 struct gm_device;
@@ -37,6 +38,7 @@ struct gm_env {
 	 * are many small ones (gm_env_chunks()). */
 	struct gm_chunk *chunks[GM_ENV_TABLES];
 
+	struct gm_user_table *users;  /* never NULL */
 	struct gm_fd_budget *fds;     /* never NULL */
 	struct gm_fds_user *fd_users; /* by payer_uid (fds.c) */
 	/* Chunks, and requests for a control block, that wait for a descriptor, longest first (fds.c, word.c). The

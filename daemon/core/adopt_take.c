@@ -205,8 +205,7 @@ static int adopt_session(struct gm_adopt_take *take, struct gm_adopt_entry *entr
 		return -ENOMEM;
 	}
 	session->estate = estate;
-	estate->user->n_sessions++;
-	core->n_sessions++;
+	gm_user_charge_add(&session->charge, 1);
 	session->token = record->token;
 	session->domain = record->domain;
 	session->former = record->former;

@@ -155,6 +155,8 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	core->env = (struct gm_env){
 		.ops = *ops, .ctx = ctx, .devices = core->devices, .pump = core_pump, .core = core};
 	core->env.armed_ns = UINT64_MAX;
+	gm_user_table_init(&core->users);
+	core->env.users = &core->users;
 	core->unbounded = GM_FD_BUDGET_NONE;
 	core->env.fds = &core->unbounded;
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
@@ -177,8 +179,8 @@ void gm_core_free(struct gm_core *core)
 	if (!core)
 		return;
 
-	assert(!core->env.payers && !core->shares && !core->estates && core->n_leases == 0);
-	assert(!core->metadata && core->n_metadata == 0 && core->expiries.n == 0);
+	assert(!core->env.payers && !core->shares && !core->estate_list && core->n_leases == 0);
+	assert(!core->metadata && core->expiries.n == 0);
 	free(core->expiries.names);
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
 		assert(!core->devices[d].debts.list);
@@ -189,6 +191,7 @@ void gm_core_free(struct gm_core *core)
 	assert(!core->env.word_waiting);
 	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);
+	gm_user_table_deinit(&core->users);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
 	free(core);
 }
@@ -525,7 +528,8 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 
 uint64_t gm_core_session_count(const struct gm_core *core)
 {
-	return HASH_COUNT(core->env.payers) - core->n_estates - core->n_ending;
+	return HASH_COUNT(core->env.payers) - core->env.users->all[GM_USER_ESTATES] -
+	       core->n_ending;
 }
 
 uint64_t gm_core_lease_count(const struct gm_core *core)
@@ -535,17 +539,19 @@ uint64_t gm_core_lease_count(const struct gm_core *core)
 
 bool gm_core_work(struct gm_core *core, uid_t payer_uid)
 {
-	struct gm_estate_user *user = gm_estate_user_find(core, payer_uid);
+	struct gm_user *user = gm_user_find(core->env.users, payer_uid);
 	uint64_t slice = gm_estate_work_slice(&core->env);
-	if (!user || !user->working)
+	if (!user || !user->work || !user->work->working)
 		return false;
 
+	gm_user_ref(user);
 	gm_env_enter(&core->env);
-	gm_estate_work_do(user, &slice);
+	gm_estate_work_do(user->work, &slice);
 	gm_env_leave(&core->env);
-	/* done() may have ended more, or the user. */
-	user = gm_estate_user_find(core, payer_uid);
-	return user && user->working;
+	/* done() may have ended more, or all of it. */
+	bool more = user->work && user->work->working;
+	gm_user_unref(user);
+	return more;
 }
 
 bool gm_core_estate_each(const struct gm_core *core, uint64_t after,

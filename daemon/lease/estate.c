@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arith.h"
-
 /* A name that is too long for a limit counts as none, as in gm_session_info. */
 static bool estate_same_name(const char *mine, const char *name)
 {
@@ -26,10 +24,10 @@ static bool estate_same_name(const char *mine, const char *name)
 }
 
 static struct gm_estate *estate_find(
-	const struct gm_estate_user *user, const struct gm_session_info *info)
+	const struct gm_estate_work *work, const struct gm_session_info *info)
 {
 	struct gm_estate *estate;
-	DL_FOREACH (user->list, estate) {
+	DL_FOREACH (work->list, estate) {
 		const struct gm_session_info *own = &estate->session->info;
 		if (own->uid == info->uid && own->gid == info->gid &&
 			estate_same_name(own->unit, info->unit) &&
@@ -39,40 +37,29 @@ static struct gm_estate *estate_find(
 	return NULL;
 }
 
-struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid)
+static struct gm_estate_work *estate_work_get(struct gm_user *user)
 {
-	struct gm_estate_user *user;
-	HASH_FIND(hh, core->estates, &payer_uid, sizeof(payer_uid), user);
-	return user;
+	if (user->work)
+		return user->work;
+	struct gm_estate_work *work = calloc(1, sizeof(*work));
+	if (!work)
+		return NULL;
+	work->user = gm_user_ref(user);
+	user->work = work;
+	return work;
 }
 
-static struct gm_estate_user *estate_user_get(struct gm_core *core, uid_t payer_uid)
+/* Frees the work of a user without estates. */
+static void estate_work_put(struct gm_estate_work *work)
 {
-	struct gm_estate_user *user = gm_estate_user_find(core, payer_uid);
-	if (user)
-		return user;
-
-	user = calloc(1, sizeof(*user));
-	if (!user)
-		return NULL;
-	user->payer_uid = payer_uid;
-	HASH_ADD(hh, core->estates, payer_uid, sizeof(user->payer_uid), user);
-	if (!GM_TABLE_ADDED(user)) {
-		free(user);
-		return NULL;
-	}
-	return user;
-}
-
-static void estate_user_put(struct gm_core *core, struct gm_estate_user *user)
-{
-	if (user->n > 0)
+	if (work->list)
 		return;
-	HASH_DEL(core->estates, user);
-	free(user);
+	work->user->work = NULL;
+	gm_user_unref(work->user);
+	free(work);
 }
 
-static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user *user, uint64_t id,
+static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work *work, uint64_t id,
 	uint32_t place, const struct gm_session_info *info)
 {
 	struct gm_session_info owner = {
@@ -97,39 +84,43 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_user 
 		free(estate);
 		return NULL;
 	}
-	estate->user = user;
-	DL_APPEND(user->list, estate);
+	estate->work = work;
+	DL_APPEND(work->list, estate);
 	DL_APPEND2(core->estate_list, estate, all_prev, all_next);
-	user->n++;
-	core->n_estates++;
+	gm_user_charge_init(&estate->charge, work->user, GM_USER_ESTATES);
+	gm_user_charge_add(&estate->charge, 1);
 	return estate;
 }
 
 /* id 0: an estate that exists will do. */
+static int estate_get_of(struct gm_core *core, struct gm_estate_work *work, uint64_t id,
+	uint32_t place, const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	struct gm_estate *estate = estate_find(work, info);
+	if (estate && id)
+		return -EEXIST;
+	if (!estate && !core->env.adopting && gm_user_check(work->user, GM_USER_ESTATES, 1))
+		return -EMLINK;
+	if (!estate)
+		estate = estate_new(core, work, id, place, info);
+	if (!estate)
+		return -ENOMEM;
+	*ret_estate = gm_estate_ref(estate);
+	return 0;
+}
+
 static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
 	const struct gm_session_info *info, struct gm_estate **ret_estate)
 {
-	struct gm_estate_user *user = estate_user_get(core, gm_session_payer_uid(info));
-	if (!user)
+	struct gm_user *user = gm_user_get(core->env.users, gm_session_payer_uid(info));
+	struct gm_estate_work *work = user ? estate_work_get(user) : NULL;
+	gm_user_unref(user);
+	if (!work)
 		return -ENOMEM;
 
-	struct gm_estate *estate = estate_find(user, info);
-	if (estate && id)
-		return -EEXIST;
-	bool full = user->n >= GM_LIMIT_ESTATES_PER_UID ||
-		    !gm_leaves_enough(user->n, core->n_estates, GM_LIMIT_ESTATES);
-	if (!estate && full && !core->env.adopting) {
-		estate_user_put(core, user);
-		return -EMLINK;
-	}
-	if (!estate)
-		estate = estate_new(core, user, id, place, info);
-	if (!estate) {
-		estate_user_put(core, user);
-		return -ENOMEM;
-	}
-	*ret_estate = gm_estate_ref(estate);
-	return 0;
+	int r = estate_get_of(core, work, id, place, info, ret_estate);
+	estate_work_put(work);
+	return r;
 }
 
 int gm_estate_get(
@@ -158,16 +149,15 @@ void gm_estate_unref(struct gm_estate *estate)
 	if (--estate->refs > 0)
 		return;
 
-	struct gm_estate_user *user = estate->user;
+	struct gm_estate_work *work = estate->work;
 	struct gm_core *core = estate->session->core;
-	DL_DELETE(user->list, estate);
+	DL_DELETE(work->list, estate);
 	DL_DELETE2(core->estate_list, estate, all_prev, all_next);
-	user->n--;
-	core->n_estates--;
+	gm_user_charge_deinit(&estate->charge);
 	gm_env_erase(&core->env, &estate->place);
 	gm_session_unmake(estate->session);
 	free(estate);
-	estate_user_put(core, user);
+	estate_work_put(work);
 }
 
 static bool estate_holds(const struct gm_estate *estate)

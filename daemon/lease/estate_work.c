@@ -15,55 +15,55 @@ uint64_t gm_estate_work_slice(const struct gm_env *env)
 }
 
 /* Asks for turns of the user, unless it has been asked already. */
-static void estate_work_begin(struct gm_core *core, struct gm_estate_user *user)
+static void estate_work_begin(struct gm_core *core, struct gm_estate_work *work)
 {
 	struct gm_env *env = &core->env;
 
-	if (user->working)
+	if (work->working)
 		return;
-	user->working = true;
-	DL_APPEND(core->working, user);
-	user->ticking =
-		env->stopping || !env->ops.work || env->ops.work(env->ctx, user->payer_uid) < 0;
-	if (user->ticking) {
+	work->working = true;
+	DL_APPEND(core->working, work);
+	work->ticking =
+		env->stopping || !env->ops.work || env->ops.work(env->ctx, work->user->uid) < 0;
+	if (work->ticking) {
 		core->n_ticking++;
 		gm_env_need_tick(env, 0);
 	}
 }
 
-static void estate_work_end(struct gm_core *core, struct gm_estate_user *user)
+static void estate_work_end(struct gm_core *core, struct gm_estate_work *work)
 {
-	DL_DELETE(core->working, user);
-	core->n_ticking -= user->ticking;
-	user->working = user->ticking = false;
+	DL_DELETE(core->working, work);
+	core->n_ticking -= work->ticking;
+	work->working = work->ticking = false;
 }
 
 void gm_estate_work_add_lease(struct gm_lease *lease)
 {
-	struct gm_estate_user *user = lease->estate->user;
+	struct gm_estate_work *work = lease->estate->work;
 
 	if (!lease->ending)
-		DL_APPEND(user->ending, lease);
+		DL_APPEND(work->ending, lease);
 	lease->ending = true;
-	estate_work_begin(lease->core, user);
+	estate_work_begin(lease->core, work);
 }
 
 void gm_estate_work_remove_lease(struct gm_lease *lease)
 {
 	if (lease->ending)
-		DL_DELETE(lease->estate->user->ending, lease);
+		DL_DELETE(lease->estate->work->ending, lease);
 	lease->ending = false;
 }
 
 void gm_estate_work_add_session(struct gm_session *session)
 {
-	DL_APPEND(session->estate->user->leaving, session);
+	DL_APPEND(session->estate->work->leaving, session);
 }
 
 /* Takes a slice off the oldest lease. The others come first then, so that a long one does not hold them up. */
-static void estate_work_on_lease(struct gm_estate_user *user, uint64_t *slice)
+static void estate_work_on_lease(struct gm_estate_work *work, uint64_t *slice)
 {
-	struct gm_lease *lease = user->ending;
+	struct gm_lease *lease = work->ending;
 	struct gm_device *device = lease->device;
 
 	gm_estate_work_remove_lease(lease);
@@ -73,9 +73,9 @@ static void estate_work_on_lease(struct gm_estate_user *user, uint64_t *slice)
 }
 
 /* Takes a slice off the session that ended first. */
-static void estate_work_on_session(struct gm_estate_user *user, uint64_t *slice)
+static void estate_work_on_session(struct gm_estate_work *work, uint64_t *slice)
 {
-	struct gm_session *session = user->leaving;
+	struct gm_session *session = work->leaving;
 
 	if (session->holds) {
 		struct gm_device *device = session->holds->lease->device;
@@ -83,45 +83,45 @@ static void estate_work_on_session(struct gm_estate_user *user, uint64_t *slice)
 		gm_reserve_settle(device);
 	}
 	if (!session->holds) {
-		DL_DELETE(user->leaving, session);
+		DL_DELETE(work->leaving, session);
 		gm_session_finish(session);
 	}
 }
 
-bool gm_estate_work_do(struct gm_estate_user *user, uint64_t *slice)
+bool gm_estate_work_do(struct gm_estate_work *work, uint64_t *slice)
 {
-	/* The user lives as long as one of its estates. */
-	struct gm_estate *estate = gm_estate_ref(user->list);
+	/* The work lives as long as one of its estates. */
+	struct gm_estate *estate = gm_estate_ref(work->list);
 	struct gm_core *core = estate->session->core;
 
-	while ((user->ending || user->leaving) && *slice > 0) {
+	while ((work->ending || work->leaving) && *slice > 0) {
 		uint64_t before = *slice;
-		if (user->ending)
-			estate_work_on_lease(user, slice);
+		if (work->ending)
+			estate_work_on_lease(work, slice);
 		else
-			estate_work_on_session(user, slice);
+			estate_work_on_session(work, slice);
 		/* A lease without chunks counts towards the slice as well. */
 		*slice -= *slice == before;
 	}
-	bool more = user->ending || user->leaving;
+	bool more = work->ending || work->leaving;
 	if (more)
-		estate_work_begin(core, user);
-	else if (user->working)
-		estate_work_end(core, user);
+		estate_work_begin(core, work);
+	else if (work->working)
+		estate_work_end(core, work);
 	gm_estate_unref(estate);
 	return more;
 }
 
 void gm_estate_work_tick(struct gm_core *core)
 {
-	struct gm_estate_user *user, *next;
+	struct gm_estate_work *work, *next;
 
 	if (core->n_ticking == 0)
 		return;
-	DL_FOREACH_SAFE (core->working, user, next) {
+	DL_FOREACH_SAFE (core->working, work, next) {
 		uint64_t slice = gm_estate_work_slice(&core->env);
-		if (user->ticking)
-			gm_estate_work_do(user, &slice);
+		if (work->ticking)
+			gm_estate_work_do(work, &slice);
 	}
 }
 

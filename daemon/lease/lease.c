@@ -75,19 +75,6 @@ static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, st
 	return 0;
 }
 
-void gm_lease_count_bare(const struct gm_session *session)
-{
-	session->estate->user->n_bare++;
-	session->core->n_bare++;
-}
-
-void gm_lease_uncount_bare(const struct gm_session *session)
-{
-	assert(session->estate->user->n_bare > 0);
-	session->estate->user->n_bare--;
-	session->core->n_bare--;
-}
-
 int gm_lease_begin(struct gm_lease *lease)
 {
 	int r = lease_hold_add(lease, lease->maker, &lease->own);

@@ -32,9 +32,9 @@
 struct gm_metadata {
 	uint64_t id;
 	struct gm_core *core;
-	struct gm_estate_user *user; /* is charged */
 	struct gm_fds_user *fds;
-	uint64_t size, received, cost;
+	struct gm_user_charge charge; /* in bytes, see gm_metadata_cost() */
+	uint64_t size, received;
 	uint64_t version; /* of the name; 0: a draft */
 	int fd;
 	bool deposited;
@@ -63,12 +63,11 @@ static void metadata_free(struct gm_metadata *metadata)
 	if (metadata->deposited)
 		env->ops.withdraw(env->ctx, GM_KEEP_METADATA, metadata->id);
 	if (metadata->fd >= 0 && env->ops.close)
-		env->ops.close(env->ctx, metadata->user->payer_uid, metadata->fd);
+		env->ops.close(env->ctx, metadata->charge.user->uid, metadata->fd);
 	else
 		gm_close(metadata->fd);
 	gm_fds_give(env, metadata->fds);
-	metadata->user->metadata -= metadata->cost;
-	core->n_metadata -= metadata->cost;
+	gm_user_charge_deinit(&metadata->charge);
 	HASH_DEL(core->metadata, metadata);
 	free(metadata);
 }
@@ -84,10 +83,8 @@ static struct gm_metadata *metadata_new(
 
 	metadata->id = id ? id : core->env.ops.new_id(core->env.ctx);
 	metadata->core = core;
-	metadata->user = lease->estate->user;
 	metadata->fds = payer->fds;
 	metadata->size = size;
-	metadata->cost = gm_metadata_cost(size);
 	metadata->fd = -1;
 	HASH_ADD(hh, core->metadata, id, sizeof(metadata->id), metadata);
 	if (!GM_TABLE_ADDED(metadata)) {
@@ -95,8 +92,8 @@ static struct gm_metadata *metadata_new(
 		return NULL;
 	}
 	gm_fds_take(&core->env, metadata->fds);
-	metadata->user->metadata += metadata->cost;
-	core->n_metadata += metadata->cost;
+	gm_user_charge_init(&metadata->charge, lease->estate->charge.user, GM_USER_METADATA);
+	gm_user_charge_add(&metadata->charge, gm_metadata_cost(size));
 	return metadata;
 }
 
@@ -143,17 +140,17 @@ static bool metadata_must_wait(const struct gm_env *env)
 static gpumem_status metadata_admit(const struct gm_session *session, uint64_t cost,
 	const char *owner, char detail[GM_DETAIL_BYTES])
 {
-	uint64_t held = session->estate->user->metadata, all = session->core->n_metadata;
+	int r = gm_user_check(session->user, GM_USER_METADATA, cost);
 	char most[GM_UNITS_TEXT], has[GM_UNITS_TEXT], asked[GM_UNITS_TEXT];
-	gm_format_size(held, has);
+	gm_format_size(session->user->has[GM_USER_METADATA], has);
 	gm_format_size(cost, asked);
 
-	if (held + cost > GM_LIMIT_METADATA_PER_UID)
+	if (r == GM_USER_E_OWN)
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%s may have %s of metadata, has %s, asked for %s; remove a name that has "
 			"metadata first, see gpumemctl shares",
 			owner, gm_format_size(GM_LIMIT_METADATA_PER_UID, most), has, asked);
-	if (!gm_leaves_enough(held + cost - 1, all + cost - 1, GM_LIMIT_METADATA))
+	if (r == GM_USER_E_SHARED)
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%s has %s of metadata, asked for %s, and may have no more than it leaves to "
 			"others; the most is %s for all; remove a name that has metadata first",
@@ -173,7 +170,7 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	char owner[GM_UID_NAME_PAYER_TEXT];
 
 	gm_metadata_drop_draft(lease);
-	gm_uid_name_say_payer(session->estate->user->payer_uid, session->info.uid, owner);
+	gm_uid_name_say_payer(session->user->uid, session->info.uid, owner);
 	gpumem_status status = metadata_admit(session, gm_metadata_cost(size), owner, detail);
 	if (status != GPUMEM_OK)
 		return status;

@@ -44,6 +44,13 @@ static bool name_is_sound(const char *text)
 	return gm_name_ok(text) && text[0] && !strchr(text, '/');
 }
 
+/* Charges the user of its lease. */
+static void name_charge(struct gm_name *name)
+{
+	gm_user_charge_init(&name->charge, name->lease->estate->charge.user, GM_USER_NAMES);
+	gm_user_charge_add(&name->charge, 1);
+}
+
 /* Puts a name that has its lease into the tables. -ENOMEM */
 static int name_add(struct gm_name *name)
 {
@@ -56,7 +63,7 @@ static int name_add(struct gm_name *name)
 	name->lease->name = name;
 	name->lease->version = name->version;
 	name->lease->published_by = name->asked;
-	name->lease->estate->user->n_names++;
+	name_charge(name);
 	return 0;
 }
 
@@ -65,8 +72,8 @@ static struct gm_lease *name_part(struct gm_name *name)
 {
 	struct gm_lease *lease = name->lease;
 
-	assert(lease->name == name && lease->estate->user->n_names > 0);
-	lease->estate->user->n_names--;
+	assert(lease->name == name);
+	gm_user_charge_deinit(&name->charge);
 	lease->name = NULL;
 	name->lease = NULL;
 	return lease;
@@ -277,7 +284,7 @@ static int name_give(struct gm_name *name, struct gm_lease *lease, const struct 
 		lease->name = name;
 		lease->version = name->version;
 		lease->published_by = name->asked;
-		lease->estate->user->n_names++;
+		name_charge(name);
 	} else {
 		r = name_add(name);
 	}
@@ -298,7 +305,7 @@ static gpumem_status name_publish(struct gm_session *session, struct gm_lease *l
 	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
-	const struct gm_estate_user *user = session->estate->user;
+	const struct gm_user *user = session->user;
 	char owner[GM_UID_NAME_PAYER_TEXT];
 	gpumem_status status = name_check(session, lease, what, detail);
 	if (status != GPUMEM_OK)
@@ -318,12 +325,12 @@ static gpumem_status name_publish(struct gm_session *session, struct gm_lease *l
 		return gm_refuse(GPUMEM_E_BUSY, detail,
 			"the name %s is taken, in another container of this user; choose another",
 			what->text);
-	if (fresh && !gm_leaves_enough(user->n_names, HASH_COUNT(core->names), GM_LIMIT_NAMES))
+	if (fresh && gm_user_check(user, GM_USER_NAMES, 1))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"%s has %llu names, as many as it leaves to others; the most is %d for all; "
 			"remove one first",
-			gm_uid_name_say_payer(user->payer_uid, session->info.uid, owner),
-			(unsigned long long)user->n_names, GM_LIMIT_NAMES);
+			gm_uid_name_say_payer(user->uid, session->info.uid, owner),
+			(unsigned long long)user->has[GM_USER_NAMES], GM_LIMIT_NAMES);
 	if (what->metadata_bytes && !gm_metadata_is_whole(lease, what->metadata_bytes))
 		return name_lacks_metadata(detail);
 	if (!what->metadata_bytes)

@@ -57,9 +57,26 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	return 0;
 }
 
+/* Begins to count what its user has by it. */
+static int session_count(struct gm_session *session)
+{
+	struct gm_user *user = gm_user_get(session->core->env.users, session->info.payer_uid);
+	if (!user)
+		return -ENOMEM;
+	session->user = user;
+	gm_user_charge_init(&session->charge, user, GM_USER_SESSIONS);
+	gm_user_charge_init(&session->bare, user, GM_USER_BARE_LEASES);
+	gm_user_charge_init(&session->shares, user, GM_USER_SHARES);
+	return 0;
+}
+
 static void session_free(struct gm_session *session)
 {
 	gm_fds_user_unref(&session->core->env, session->fds);
+	gm_user_charge_deinit(&session->charge);
+	gm_user_charge_deinit(&session->bare);
+	gm_user_charge_deinit(&session->shares);
+	gm_user_unref(session->user);
 	gm_grant_forget(session);
 	free(session->names);
 	free(session->run_name);
@@ -89,7 +106,7 @@ struct gm_session *gm_session_make(
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		payer->accounts[d].payer = payer;
 	session->fds = gm_fds_user_get(env, payer->payer_uid);
-	if (!session->fds || session_copy_names(session, info) < 0) {
+	if (session_count(session) < 0 || !session->fds || session_copy_names(session, info) < 0) {
 		session_free(session);
 		return NULL;
 	}
@@ -134,7 +151,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	if (r < 0)
 		return r;
 
-	if (!gm_leaves_enough(estate->user->n_sessions, core->n_sessions, GM_LIMIT_SESSIONS)) {
+	if (gm_user_check(estate->charge.user, GM_USER_SESSIONS, 1)) {
 		gm_estate_unref(estate);
 		return -ENOSPC;
 	}
@@ -145,13 +162,10 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		return -ENOMEM;
 	}
 	session->estate = estate;
-	estate->user->n_sessions++;
-	core->n_sessions++;
+	gm_user_charge_add(&session->charge, 1);
 	session->domain = gm_core_domain(core, info->domain_key);
 	session_new_token(session, ret_token);
 	if (gm_commit_session(session) < 0) {
-		estate->user->n_sessions--;
-		core->n_sessions--;
 		gm_session_unmake(session);
 		gm_estate_unref(estate);
 		return -ENOMEM;
@@ -210,11 +224,6 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	/* A client that does not exist yet has no estate, but its user may have one. */
-	const struct gm_estate_user *user =
-		session->estate ? session->estate->user
-				: gm_estate_user_find(session->core, session->payer.payer_uid);
-	uint64_t own = user ? user->n_bare : 0;
 	char name[GM_UID_NAME_PAYER_TEXT];
 	if (session->n_views >= GM_LIMIT_LEASES_PER_CLIENT) {
 		gm_say(detail,
@@ -222,13 +231,13 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 			GM_LIMIT_LEASES_PER_CLIENT);
 		return true;
 	}
-	if (gm_leaves_enough(own, session->core->n_bare, GM_LIMIT_BARE_LEASES))
+	if (gm_user_check(session->user, GM_USER_BARE_LEASES, 1) == 0)
 		return false;
 	gm_say(detail,
 		"%s has %llu leases that it opened or that are empty, as many as it leaves "
 		"to others; the most is %d for all; return some",
 		gm_uid_name_say_payer(session->payer.payer_uid, session->info.uid, name),
-		(unsigned long long)own, GM_LIMIT_BARE_LEASES);
+		(unsigned long long)session->user->has[GM_USER_BARE_LEASES], GM_LIMIT_BARE_LEASES);
 	return true;
 }
 
@@ -379,12 +388,10 @@ void gm_session_finish(struct gm_session *session)
 	struct gm_env *env = &session->core->env;
 	struct gm_estate *estate = session->estate;
 
-	assert(!session->holds && session->n_shares == 0 && session->n_new == 0);
+	assert(!session->holds && session->shares.amount == 0 && session->n_new == 0);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], &session->payer);
 	GM_STEP("end: leases dropped");
-	estate->user->n_sessions--;
-	session->core->n_sessions--;
 	session->core->n_ending--;
 	gm_session_unmake(session);
 	gm_estate_unref(estate);
@@ -394,7 +401,6 @@ static void session_end(struct gm_session *session, bool died)
 {
 	struct gm_core *core = session->core;
 	struct gm_env *env = &core->env;
-	struct gm_estate_user *user = session->estate->user;
 	assert(!session->payer.ending);
 
 	uint64_t slice = env->stopping ? UINT64_MAX : gm_estate_work_slice(env);
@@ -411,7 +417,7 @@ static void session_end(struct gm_session *session, bool died)
 	gm_env_erase(env, &session->place);
 	GM_STEP("end: session's record erased");
 	gm_estate_work_add_session(session);
-	gm_estate_work_do(user, &slice);
+	gm_estate_work_do(session->estate->work, &slice);
 	session_settle_all(env);
 	gm_env_leave(env);
 }

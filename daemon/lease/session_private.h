@@ -18,6 +18,7 @@
 #include "daemon/lease/share.h"
 #include "daemon/queue/queue.h"
 #include "daemon/queue/request.h"
+#include "daemon/user/user.h"
 
 /*
  * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
@@ -41,18 +42,16 @@ struct gm_core {
 	struct gm_share *shares; /* by hash of token */
 	struct gm_name *names;   /* by hash; oldest first */
 	struct gm_expiries expiries;
-	struct gm_metadata *metadata;   /* by id */
-	uint64_t n_metadata;            /* what all of it is charged, in bytes */
-	struct gm_estate_user *estates; /* by payer_uid */
-	struct gm_estate *estate_list;  /* oldest first */
-	uint64_t n_estates;
-	struct gm_estate_user *working; /* who have something that ends in slices (estate_work.c) */
-	uint32_t n_ticking;             /* of them: those whose slices come in ticks */
+	struct gm_metadata *metadata;  /* by id */
+	struct gm_estate *estate_list; /* oldest first */
+	struct gm_estate_work
+		*working;   /* of users who have something that ends in slices (estate_work.c) */
+	uint32_t n_ticking; /* of them: those whose slices come in ticks */
 	uint64_t n_leases;
-	uint64_t n_ending;                     /* sessions that have ended and still have leases */
-	uint64_t n_outgoing;                   /* leases that they made */
-	uint64_t n_sessions, n_bare, n_shares; /* of all users; see struct gm_estate_user */
+	uint64_t n_ending;   /* sessions that have ended and still have leases */
+	uint64_t n_outgoing; /* leases that they made */
 	struct gm_core_counters counters;
+	struct gm_user_table users;    /* env.users */
 	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
 };
 
@@ -77,19 +76,20 @@ struct gm_session {
 	size_t n_grants;
 	uint32_t place;           /* of its record */
 	uint32_t declared_place;  /* of the record of what it declared */
+	struct gm_user *user;     /* that pays */
 	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
 	char *names;              /* what info's unit, container and name point to */
 	char *run_name;           /* NULL: none */
 	struct gm_estate *estate; /* pays for what the session leaves behind */
-	uint64_t n_shares;
-	uint64_t n_refused;         /* requests for memory that were refused */
-	uint64_t n_waiting;         /* requests in the queue */
+	struct gm_user_charge charge, bare, shares; /* one session; see enum gm_user_slot */
+	uint64_t n_refused;                         /* requests for memory that were refused */
+	uint64_t n_waiting;                         /* requests in the queue */
 	uint64_t n_views;           /* leases that it opened, as often as it did (hold.c) */
 	uint64_t n_new;             /* pending requests for a new lease */
 	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */
 	struct gm_request *pending; /* oldest first */
 	struct gm_hold *holds;      /* by lease, in order of age */
-	struct gm_session *prev, *next; /* of gm_estate_user.leaving */
+	struct gm_session *prev, *next; /* of gm_estate_work.leaving */
 	struct gm_payer payer;          /* last: its accounts follow */
 };
 
@@ -139,9 +139,9 @@ uint64_t gm_estate_work_slice(const struct gm_env *env);
 void gm_estate_work_add_lease(struct gm_lease *lease);
 void gm_estate_work_remove_lease(struct gm_lease *lease);
 void gm_estate_work_add_session(struct gm_session *session);
-/* Does a slice of the user's work and counts it off. Returns whether there is more. If not, the
- * user may be gone. */
-bool gm_estate_work_do(struct gm_estate_user *user, uint64_t *slice);
+/* Does a slice of a user's work and counts it off. Returns whether there is more. If not, the
+ * work may be gone. */
+bool gm_estate_work_do(struct gm_estate_work *work, uint64_t *slice);
 /* Does a slice for each user whose work comes in ticks. */
 void gm_estate_work_tick(struct gm_core *core);
 /* Does all of it. */
@@ -162,31 +162,22 @@ struct gm_estate {
 	struct gm_session *session; /* the payer; it has no process */
 	uint64_t refs;
 	uint32_t place; /* of its record */
-	struct gm_estate_user *user;
+	struct gm_user_charge charge;
+	struct gm_estate_work *work;
 	struct gm_estate *prev, *next;         /* of its user */
 	struct gm_estate *all_prev, *all_next; /* oldest first */
 };
 
-/* What one user makes the daemon keep. It exists while the user has an estate. Each count is bounded by
- * a row of common/limits.h and by gm_leaves_enough(). */
-struct gm_estate_user {
-	uid_t payer_uid;
-	uint32_t n; /* estates */
-	uint64_t n_sessions;
-	uint64_t n_bare; /* leases that its sessions opened, or made and have no chunks */
-	uint64_t n_shares;
-	uint64_t n_names;
-	uint64_t metadata; /* what its metadata is charged, in bytes */
+/* The estates of one user, and what of theirs ends in slices. It exists while the user has an estate. */
+struct gm_estate_work {
+	struct gm_user *user;
 	struct gm_estate *list;
 	struct gm_lease *ending;            /* whose chunks go in slices: all, or some */
 	struct gm_session *leaving;         /* whose leases go in slices */
 	bool working, ticking;              /* in gm_core.working; and counted in n_ticking */
-	struct gm_estate_user *prev, *next; /* of gm_core.working */
-	UT_hash_handle hh;
+	struct gm_estate_work *prev, *next; /* of gm_core.working */
 };
 
-/* Returns NULL if the user has no estate. */
-struct gm_estate_user *gm_estate_user_find(const struct gm_core *core, uid_t payer_uid);
 /* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
  * -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(
@@ -256,7 +247,7 @@ struct gm_lease {
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
 	bool counted;      /* in the maker's n_leaving */
-	bool ending;       /* in gm_estate_user.ending */
+	bool ending;       /* in gm_estate_work.ending */
 	uint32_t place;    /* of its record */
 	bool word_counted; /* its control block is in the account of descriptors */
 	bool word_kept;    /* the keeper has it, or will */
@@ -267,7 +258,7 @@ struct gm_lease {
 	uint64_t bytes, user_bytes;
 	uint64_t size_before; /* user_bytes before the last request that resized it; 0: not known */
 	char tag[GM_LIMIT_NAME_BYTES + 1];
-	struct gm_lease *prev, *next; /* of gm_estate_user.ending */
+	struct gm_lease *prev, *next; /* of gm_estate_work.ending */
 };
 
 /* The session that made the lease and still has it. NULL: it has returned the lease, or has ended. */
@@ -294,8 +285,14 @@ struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm
 /* The session, which did not hold the lease, does from now on, with a count of 0. -ENOMEM */
 int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold);
 /* Count what memory does not bound: an open, or a lease without chunks. */
-void gm_lease_count_bare(const struct gm_session *session);
-void gm_lease_uncount_bare(const struct gm_session *session);
+static inline void gm_lease_count_bare(struct gm_session *session)
+{
+	gm_user_charge_add(&session->bare, 1);
+}
+static inline void gm_lease_uncount_bare(struct gm_session *session)
+{
+	gm_user_charge_remove(&session->bare, 1);
+}
 /* Puts a chunk that an earlier daemon made behind those that the lease has, and charges it. */
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk);
 /* Who is charged for the lease. */
@@ -490,6 +487,7 @@ struct gm_name {
 	uint64_t since_ns;
 	uid_t uid;
 	uint32_t place; /* of its record */
+	struct gm_user_charge charge;
 	struct gm_share_options share;
 	bool until_unread;
 	uint64_t metadata;   /* the id of what it was published with; 0: none */

@@ -21,12 +21,9 @@
 void gm_share_end(struct gm_share *share)
 {
 	struct gm_lease *lease = share->lease;
-	assert(lease->maker->n_shares > 0);
-	lease->maker->n_shares--;
 	gm_env_erase(&lease->core->env, &share->place);
 	GM_STEP("unshare: record erased");
-	lease->estate->user->n_shares--;
-	lease->core->n_shares--;
+	gm_user_charge_remove(&lease->maker->shares, 1);
 	DL_DELETE(lease->shares, share);
 	HASH_DEL(lease->core->shares, share);
 	free(share);
@@ -52,9 +49,7 @@ static int share_add(struct gm_share *share)
 	if (!GM_TABLE_ADDED(share))
 		return -ENOMEM;
 	DL_APPEND(lease->shares, share);
-	lease->maker->n_shares++;
-	lease->estate->user->n_shares++;
-	lease->core->n_shares++;
+	gm_user_charge_add(&lease->maker->shares, 1);
 	return 0;
 }
 
@@ -123,11 +118,8 @@ void gm_share_forget(struct gm_lease *lease, uint64_t asked)
 
 bool gm_share_has_room(const struct gm_session *session, uint64_t more)
 {
-	const struct gm_estate_user *user = session->estate->user;
-
-	return session->n_shares + more <= GM_LIMIT_SHARES_PER_CLIENT &&
-	       gm_leaves_enough(user->n_shares + more - 1, session->core->n_shares + more - 1,
-		       GM_LIMIT_SHARES);
+	return session->shares.amount + more <= GM_LIMIT_SHARES_PER_CLIENT &&
+	       gm_user_check(session->user, GM_USER_SHARES, more) == 0;
 }
 
 gpumem_status gm_share_make(struct gm_lease *lease, const struct gm_token_hash *hash,
@@ -248,7 +240,7 @@ gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, 
 {
 	if (session->payer.ending || session->payer.quarantined)
 		return GPUMEM_E_DISCONNECTED;
-	if (!gm_leaves_enough(share_opens_of(lease, session->info.payer_uid), lease->n_opens,
+	if (!gm_user_leaves_enough(share_opens_of(lease, session->info.payer_uid), lease->n_opens,
 		    GM_LIMIT_OPENERS_PER_LEASE))
 		return GPUMEM_E_LIMIT;
 	char unsaid[GM_DETAIL_BYTES];
@@ -263,10 +255,10 @@ gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, 
 
 void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_estate_user *user = session->estate->user;
+	const struct gm_user *user = session->user;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
-	if (session->n_shares >= GM_LIMIT_SHARES_PER_CLIENT)
+	if (session->shares.amount >= GM_LIMIT_SHARES_PER_CLIENT)
 		gm_say(detail,
 			"this client has %d shares, which is the most; unshare a lease first",
 			GM_LIMIT_SHARES_PER_CLIENT);
@@ -274,8 +266,8 @@ void gm_session_say_share_limit(const struct gm_session *session, char detail[GM
 		gm_say(detail,
 			"%s has %llu shares, as many as it leaves to others; the most is %d for "
 			"all; unshare a lease first",
-			gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
-			(unsigned long long)user->n_shares, GM_LIMIT_SHARES);
+			gm_uid_name_say_payer(user->uid, session->info.uid, name),
+			(unsigned long long)user->has[GM_USER_SHARES], GM_LIMIT_SHARES);
 }
 
 void gm_session_say_open_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])

@@ -150,7 +150,7 @@ START_TEST(a_client_keeps_more_shares_than_it_may_have)
 	struct gm_record_share *more = one_more(GM_RECORD_SHARE);
 	more->hash.h[0]++;
 	restart();
-	ck_assert_uint_eq(s->n_shares, GM_LIMIT_SHARES_PER_CLIENT + 1);
+	ck_assert_uint_eq(s->shares.amount, GM_LIMIT_SHARES_PER_CLIENT + 1);
 	lease = gm_session_find_lease(s, id);
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_E_LIMIT);
 }

@@ -18,7 +18,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 	size_t accounts = GM_LIMIT_DEVICES * sizeof(struct gm_account);
 	size_t names = 3 * (GM_OWNER_NAME_BYTES + 1) + GM_LIMIT_RUN_BYTES + 1;
 
-	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5504);
+	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5632);
 	ck_assert_uint_le(names + OVERHEAD + GM_LIMIT_NAME_BYTES + 1 + OVERHEAD, 2048);
 	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 736);
 	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 3200);
@@ -30,7 +30,8 @@ START_TEST(no_struct_costs_more_than_is_said)
 		sizeof(struct gm_debt) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, GM_KEPT_DEBT);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
-	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_user), 256);
+	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_work), 256);
+	ck_assert_uint_le(sizeof(struct gm_user) + OVERHEAD, GM_KEPT_USER);
 	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 512);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
 	ck_assert_uint_le(sizeof(struct gm_page_daemon), 4096);

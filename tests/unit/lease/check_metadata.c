@@ -67,7 +67,7 @@ static void has(const char *text, uint64_t of_version)
 
 static uint64_t charged(void)
 {
-	return fake.core->n_metadata;
+	return fake.core->env.users->all[GM_USER_METADATA];
 }
 
 static size_t open_files(void)
@@ -513,9 +513,9 @@ START_TEST(a_later_daemon_counts_metadata_and_refuses_none_that_is_there)
 		char text[16];
 		snprintf(text, sizeof(text), "m%u", (unsigned)i);
 		what.text = text;
-		maker->estate->user->metadata -= i * cost;
+		maker->user->has[GM_USER_METADATA] -= i * cost;
 		ck_assert_int_eq(gm_lease_put_metadata(maker, lease, &piece, detail), GPUMEM_OK);
-		maker->estate->user->metadata += i * cost;
+		maker->user->has[GM_USER_METADATA] += i * cost;
 		ck_assert_int_eq(
 			gm_lease_publish(maker, lease, &what, &version, detail), GPUMEM_OK);
 	}

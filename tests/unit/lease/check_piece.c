@@ -120,13 +120,13 @@ START_TEST(one_token_has_several_chunks_and_a_chunk_several_tokens)
 	memcpy(first, token, sizeof(first));
 	ck_assert_int_eq(share(ids + 1, 1), GPUMEM_OK);
 	ck_assert_uint_eq(own[0], c->id);
-	ck_assert_uint_eq(maker->n_shares, 4);
+	ck_assert_uint_eq(maker->shares.amount, 4);
 
 	/* The end of one does not end the other. */
 	fake_unshare_chunks(mate, first, 3);
-	ck_assert_uint_eq(maker->n_shares, 4);
+	ck_assert_uint_eq(maker->shares.amount, 4);
 	fake_unshare_chunks(maker, first, 3);
-	ck_assert_uint_eq(maker->n_shares, 1);
+	ck_assert_uint_eq(maker->shares.amount, 1);
 	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_OK);
 	memcpy(token, first, sizeof(first));
 	ck_assert_int_eq(open_by(mate, 0, &a), GPUMEM_E_NOT_FOUND);
@@ -143,13 +143,13 @@ START_TEST(a_token_has_one_chunk_at_an_index)
 	ck_assert_int_eq(share(order, 2), GPUMEM_OK);
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(share_as(maker, ids + 2, 1, 1, 0, false), GPUMEM_OK);
-	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_uint_eq(maker->shares.amount, 2);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
 	ck_assert_uint_eq(gm_lease_chunk(opened, 0)->id, ids[2]);
 
 	fake_unshare_chunks(maker, token, 2);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
-	ck_assert_uint_eq(maker->n_shares, 0);
+	ck_assert_uint_eq(maker->shares.amount, 0);
 }
 END_TEST
 
@@ -165,12 +165,12 @@ START_TEST(nothing_is_added_to_a_token_that_ends_meanwhile)
 	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
 	ck_assert(gm_session_share_some(maker, &what, token, ret, &status, detail));
 	ck_assert_uint_eq(what.n_shared, 1);
-	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_uint_eq(maker->shares.amount, 2);
 	fake_unshare_chunks(maker, token, 1);
 	ck_assert(!gm_session_share_some(maker, &what, token, ret, &status, detail));
 	ck_assert_int_eq(status, GPUMEM_E_NOT_FOUND);
 	ck_assert_ptr_nonnull(strstr(detail, "ended the token"));
-	ck_assert_uint_eq(maker->n_shares, 0);
+	ck_assert_uint_eq(maker->shares.amount, 0);
 }
 END_TEST
 
@@ -183,9 +183,9 @@ START_TEST(a_token_has_no_more_chunks_than_a_client_has_shares)
 	ck_assert_ptr_nonnull(strstr(detail, "a token has at most"));
 	ck_assert_int_eq(
 		share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 2, 0, false), GPUMEM_OK);
-	ck_assert_uint_eq(maker->n_shares, 3);
+	ck_assert_uint_eq(maker->shares.amount, 3);
 	fake_unshare_chunks(maker, token, UINT32_MAX);
-	ck_assert_uint_eq(maker->n_shares, 0);
+	ck_assert_uint_eq(maker->shares.amount, 0);
 }
 END_TEST
 
@@ -222,7 +222,7 @@ START_TEST(a_client_that_asks_again_gets_the_same_leases_and_one_token)
 	memcpy(before, own, sizeof(before));
 	ck_assert_int_eq(share_as(maker, ids, 2, 0, 7, true), GPUMEM_OK);
 	ck_assert_mem_eq(own, before, sizeof(before));
-	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_uint_eq(maker->shares.amount, 2);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
 	memcpy(token, lost, sizeof(lost));
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_E_NOT_FOUND);
@@ -239,7 +239,7 @@ START_TEST(a_client_that_asks_again_has_no_share_that_it_did_not_hear_of)
 	ck_assert_int_eq(share_as(maker, twice, 3, 0, 7, false), GPUMEM_OK);
 	memcpy(lost, token, sizeof(lost));
 	ck_assert_int_eq(share_as(maker, twice, 2, 0, 7, true), GPUMEM_OK);
-	ck_assert_uint_eq(maker->n_shares, 2);
+	ck_assert_uint_eq(maker->shares.amount, 2);
 	memcpy(token, lost, sizeof(lost));
 	for (uint32_t i = 0; i < 3; i++)
 		ck_assert_int_eq(open_by(mate, i, &opened), GPUMEM_E_NOT_FOUND);
@@ -251,12 +251,12 @@ START_TEST(a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of)
 {
 	struct gm_lease *opened;
 
-	while (maker->n_shares < GM_LIMIT_SHARES_PER_CLIENT - 2)
+	while (maker->shares.amount < GM_LIMIT_SHARES_PER_CLIENT - 2)
 		ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, false), GPUMEM_OK);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 8, true), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, true), GPUMEM_OK);
-	ck_assert_uint_eq(maker->n_shares, GM_LIMIT_SHARES_PER_CLIENT);
+	ck_assert_uint_eq(maker->shares.amount, GM_LIMIT_SHARES_PER_CLIENT);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
 }
 END_TEST
@@ -366,7 +366,7 @@ START_TEST(without_memory_nothing_is_shared_and_the_client_hears_what_became_a_l
 			continue;
 		}
 		ck_assert_int_eq(status, GPUMEM_E_HOST_MEMORY);
-		ck_assert_uint_eq(maker->n_shares, 0);
+		ck_assert_uint_eq(maker->shares.amount, 0);
 		for (size_t i = 0; i < 3; i++)
 			ck_assert(!own[i] || gm_session_find_lease(maker, own[i])->bytes > 0);
 		ck_assert_uint_eq(gm_session_held(maker, d), 42 * MiB);
@@ -398,13 +398,13 @@ START_TEST(chunks_are_shared_in_slices_and_one_may_go_in_between)
 			gm_lease_return(maker, gm_session_find_lease(maker, now[0]));
 		ck_assert(!gm_session_share_some(maker, &what, token, now, &status, detail));
 		ck_assert_int_eq(status, returns ? GPUMEM_E_NOT_FOUND : GPUMEM_OK);
-		ck_assert_uint_eq(maker->n_shares, returns ? 0 : N);
+		ck_assert_uint_eq(maker->shares.amount, returns ? 0 : N);
 		if (returns)
 			break;
 		for (size_t slice = 1; slice < N / GM_SHARE_SLICE; slice++)
 			ck_assert(gm_session_unshare_some(maker, token, &at, N));
 		ck_assert(!gm_session_unshare_some(maker, token, &at, N));
-		ck_assert_uint_eq(maker->n_shares, 0);
+		ck_assert_uint_eq(maker->shares.amount, 0);
 	}
 }
 END_TEST

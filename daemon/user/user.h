@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GM_DAEMON_USER_H
+#define GM_DAEMON_USER_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uthash.h>
+
+#include "common/arith.h"
+
+/*
+ * This folder counts what each user has, promises that nobody gets more than a share by one rule, and that a charge gives
+ * back what it took. It must never know what is counted: to this folder, leases and connections are numbers.
+ *
+ * A user is a uid that pays (daemon/net/identity.h). The object belongs to the loop's thread. It outlives connections: it
+ * exists while somebody has a reference or a charge.
+ *
+ * The rule for a slot is a row of struct gm_user_bound. A user may have as much as the user leaves free, by
+ * gm_user_leaves_enough(), and never more than the bound of one user.
+ */
+
+/* What is counted. */
+enum gm_user_slot {
+	GM_USER_ESTATES,
+	GM_USER_SESSIONS,
+	GM_USER_BARE_LEASES, /* leases that clients opened, or made and that have no chunks */
+	GM_USER_SHARES,
+	GM_USER_NAMES,
+	GM_USER_METADATA, /* in bytes */
+	GM_USER_SLOTS
+};
+
+/* Bounds of a slot. */
+struct gm_user_bound {
+	uint64_t own; /* of one user */
+	uint64_t all; /* of all users together */
+};
+
+/* All users. There is one for each loop. */
+struct gm_user_table {
+	struct gm_user *users; /* by uid */
+	uint64_t all[GM_USER_SLOTS];
+	struct gm_user_bound bounds[GM_USER_SLOTS];
+};
+
+struct gm_estate_work;
+
+struct gm_user {
+	struct gm_user_table *table;
+	uid_t uid;
+	uint32_t refs;
+	uint64_t has[GM_USER_SLOTS];
+	struct gm_estate_work *work; /* its estates; daemon/lease sets it */
+	UT_hash_handle hh;
+};
+
+/* What a user has of one slot on behalf of one object, in which the charge is embedded. All fields 0: nothing. */
+struct gm_user_charge {
+	struct gm_user *user; /* a reference */
+	uint32_t slot;
+	uint32_t amount;
+};
+
+/* The bounds follow from common/limits.h. */
+void gm_user_table_init(struct gm_user_table *table);
+/* All users must be gone. */
+void gm_user_table_deinit(struct gm_user_table *table);
+
+/* Returns NULL if nobody refers to the user. */
+struct gm_user *gm_user_find(const struct gm_user_table *table, uid_t uid);
+/* Returns a reference, or NULL if there is no memory. */
+struct gm_user *gm_user_get(struct gm_user_table *table, uid_t uid);
+/* Frees a user without references. */
+void gm_user_free(struct gm_user *user);
+
+static inline struct gm_user *gm_user_ref(struct gm_user *user)
+{
+	user->refs++;
+	return user;
+}
+
+/* user may be NULL. */
+static inline void gm_user_unref(struct gm_user *user)
+{
+	if (user && --user->refs == 0)
+		gm_user_free(user);
+}
+
+/* Returns whether a user that has own of all things may have one more. There may be most in all, and a user
+ * may not have more than it leaves free: one user gets half at most, two get three quarters, and
+ * the next one always finds some left. */
+static inline bool gm_user_leaves_enough(uint64_t own, uint64_t all, uint64_t most)
+{
+	return own < gm_minus(most, all);
+}
+
+#define GM_USER_E_OWN    1 /* as much as one user may have */
+#define GM_USER_E_SHARED 2 /* as much as the user leaves to others */
+/* Returns 0 if the user may have n more, or one of the above. */
+int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n);
+
+/* Begins a charge of nothing. */
+static inline void gm_user_charge_init(
+	struct gm_user_charge *charge, struct gm_user *user, enum gm_user_slot slot)
+{
+	*charge = (struct gm_user_charge){.user = gm_user_ref(user), .slot = slot};
+}
+
+/* Charges n more, or returns why not, as gm_user_check() does. */
+int gm_user_charge(struct gm_user_charge *charge, uint64_t n);
+
+/* Charges n more without a look at the bounds: the caller has looked, or an earlier daemon has. */
+static inline void gm_user_charge_add(struct gm_user_charge *charge, uint64_t n)
+{
+	struct gm_user *user = charge->user;
+
+	charge->amount += (uint32_t)n;
+	user->has[charge->slot] += n;
+	user->table->all[charge->slot] += n;
+}
+
+/* Gives back n. */
+static inline void gm_user_charge_remove(struct gm_user_charge *charge, uint64_t n)
+{
+	struct gm_user *user = charge->user;
+
+	assert(charge->amount >= n);
+	charge->amount -= (uint32_t)n;
+	user->has[charge->slot] -= n;
+	user->table->all[charge->slot] -= n;
+}
+
+/* Gives back everything. Does nothing if the charge was not begun, or was ended. */
+static inline void gm_user_charge_deinit(struct gm_user_charge *charge)
+{
+	struct gm_user *user = charge->user;
+
+	if (!user)
+		return;
+	gm_user_charge_remove(charge, charge->amount);
+	charge->user = NULL;
+	gm_user_unref(user);
+}
+
+#endif
