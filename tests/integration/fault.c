@@ -80,11 +80,12 @@ static bool fault_take(_Atomic uint64_t *count)
 static void fault_tell(struct gm_fault *page, bool first)
 {
 	void *frames[14];
+	Dl_info own, info;
 	size_t used = 0;
 	int n = backtrace(frames, 14);
-	for (int i = 2; i < n && used < sizeof(page->where) - 1; i++) {
-		Dl_info info;
-		if (!dladdr(frames[i], &info) || !info.dli_fname)
+	dladdr((void *)fault_tell, &own);
+	for (int i = 0; i < n && used < sizeof(page->where) - 1; i++) {
+		if (!dladdr(frames[i], &info) || !info.dli_fname || info.dli_fbase == own.dli_fbase)
 			continue;
 		const char *name = strrchr(info.dli_fname, '/');
 		if (used == 0 && strncmp(name ? name + 1 : info.dli_fname, "libuv", 5) == 0)
