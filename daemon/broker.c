@@ -398,6 +398,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 			.total = info->total,
 			.transport_fd = info->transport_fd,
 			.transport_ipc = info->transport_ipc,
+			.fd_why = info->fd_why,
+			.ipc_why = info->ipc_why,
 			.measured = measured,
 			.pinned = info->pinned,
 			.counted = measured && broker->ops->processes && !info->pinned,

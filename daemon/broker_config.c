@@ -110,8 +110,12 @@ void gm_broker_config_policy(
 	else
 		gm_config_policy(broker->config, device, info->total, ret_policy);
 
+	/* The setting is about GPUs: host memory has one transport only. */
+	if (!info->pinned && strcmp(broker->ops->name, "host") != 0)
+		ret_policy->transport = broker->config->transport;
 	/* The reserve is fd chunks, which clients of this device get only if they ask for fd. */
-	if (gm_serve_auto_transport(&broker->serve, device) != GM_TRANSPORT_FD)
+	if (gm_policy_transport(ret_policy, GM_TRANSPORT_AUTO, info->transport_fd) !=
+		GM_TRANSPORT_FD)
 		ret_policy->reserve = 0;
 }
 

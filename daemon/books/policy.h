@@ -37,11 +37,24 @@ struct gm_policy {
 	uint64_t reclaim_ns;  /* reclaim_deadline, to answer a reclaim; 0: GM_RECLAIM_NS */
 	uint64_t settle_ns;   /* after_action, until the ladder's next action; 0: GM_SETTLE_NS */
 	uint64_t deadlock_ns; /* deadlock_after, without a return; 0: GM_DEADLOCK_NS */
+	enum gm_transport
+		transport; /* of requests that name none; AUTO: fd, where the device has it */
 };
 #define GM_WAIT_NS     UINT64_C(30000000000)
 #define GM_RECLAIM_NS  UINT64_C(100000000)
 #define GM_SETTLE_NS   UINT64_C(1000000000)
 #define GM_DEADLOCK_NS UINT64_C(10000000000)
+
+/* Returns the transport of a request that asks for one, or for AUTO. The device may lack it. */
+static inline enum gm_transport gm_policy_transport(
+	const struct gm_policy *policy, enum gm_transport asked, bool has_fd)
+{
+	if (asked == GM_TRANSPORT_AUTO)
+		asked = policy->transport;
+	if (asked == GM_TRANSPORT_AUTO)
+		asked = has_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
+	return asked;
+}
 
 static inline uint64_t gm_policy_reclaim_ns(const struct gm_policy *policy)
 {

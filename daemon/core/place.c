@@ -41,8 +41,7 @@ static enum gm_fit place_find_reclaimable(struct gm_device *device,
 static void place_try(struct gm_session *session, uint64_t bytes, struct gm_placement *p)
 {
 	struct gm_device *device = &session->core->env.devices[p->device];
-	const struct gm_request request = {
-		.session = session, .device = p->device, .bytes = bytes, .transport = p->transport};
+	struct gm_request request = {.session = session, .device = p->device, .bytes = bytes};
 	struct gm_refusal refusal = {0};
 
 	p->detail[0] = '\0';
@@ -51,6 +50,9 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 	if (gm_session_full(session, p->detail))
 		p->status = GPUMEM_E_LIMIT;
 	else
+		p->status = gm_request_pick_transport(
+			device, GM_TRANSPORT_AUTO, &request.transport, p->detail);
+	if (p->status == GPUMEM_OK)
 		p->status = gm_request_foresee(&request, device, &refusal, p->detail);
 
 	if (p->status == GPUMEM_OK)

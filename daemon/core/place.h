@@ -27,7 +27,6 @@ enum gm_fit {
 struct gm_placement {
 	/* set by the caller */
 	uint32_t device; /* it must exist */
-	enum gm_transport transport;
 
 	enum gm_fit fit;
 	uint64_t room; /* bytes that a request could be granted now */

@@ -22,6 +22,7 @@ struct gm_core_device_info {
 	uint64_t total;
 	bool transport_fd;
 	bool transport_ipc;
+	const char *fd_why, *ipc_why; /* why it lacks them; NULL: nobody knows. They outlive core */
 	bool pinned;   /* it is host memory, so no buffer can be moved out of it to host memory */
 	bool measured; /* free_bytes is what was free before core made anything on the device */
 	bool counted;  /* gm_core_counted() will tell what processes have of it */

@@ -271,81 +271,128 @@ gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES
 		gm_format_size(GM_LEASE_BYTES_MAX, size));
 }
 
+/* Says why a device lacks a transport, and what to do about it. */
+static __attribute__((cold)) gpumem_status request_say_transport(const struct gm_device *device,
+	enum gm_transport asked, enum gm_transport picked, char *detail)
+{
+	const struct gm_core_device_info *info = &device->info;
+	bool ipc = picked == GM_TRANSPORT_IPC;
+	const char *why = ipc ? info->ipc_why : info->fd_why;
+	const char *remedy = ipc ? "ask for fd or auto" : "ask for ipc or auto";
+
+	/* A client's heap names the transport that the daemon told it to use. */
+	if (asked == GM_TRANSPORT_AUTO || info->policy.transport == picked)
+		remedy = "gpumemd.conf asks for it: set transport = auto";
+	if (!info->transport_fd && !info->transport_ipc)
+		remedy = "it cannot share memory at all; see gpumemctl doctor";
+	return gm_refuse(GPUMEM_E_UNSUPPORTED, detail, "device %u has no %s transport%s%s; %s",
+		device->number, ipc ? "ipc" : "fd", why && *why ? ": " : "", why ? why : "",
+		remedy);
+}
+
+gpumem_status gm_request_pick_transport(const struct gm_device *device, enum gm_transport asked,
+	enum gm_transport *ret_transport, char detail[GM_DETAIL_BYTES])
+{
+	const struct gm_core_device_info *info = &device->info;
+	enum gm_transport picked = gm_policy_transport(&info->policy, asked, info->transport_fd);
+	if (picked != GM_TRANSPORT_FD && picked != GM_TRANSPORT_IPC)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"there is no transport %d; ask for auto, fd or ipc", (int)asked);
+	if (!(picked == GM_TRANSPORT_FD ? info->transport_fd : info->transport_ipc))
+		return request_say_transport(device, asked, picked, detail);
+	*ret_transport = picked;
+	return GPUMEM_OK;
+}
+
+static gpumem_status request_check_grow(const struct gm_request *request, char *detail)
+{
+	const struct gm_session *session = request->session;
+	const struct gm_lease *lease = request->lease;
+	if (lease->maker != session)
+		return gm_refuse(
+			GPUMEM_E_DENIED, detail, "only the client that made a lease can grow it");
+	if (lease->name)
+		return gm_refuse(GPUMEM_E_BUSY, detail,
+			"the buffer is published as %s, so it stays as it is: unpublish "
+			"it first",
+			lease->name->text);
+	if (lease->transport == GM_TRANSPORT_IPC)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"a lease on the ipc transport is one block and cannot grow; make "
+			"another one");
+	if (lease->origin)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"a chunk that was shared by itself is a lease that cannot grow; "
+			"make another one");
+	if (request->user_bytes && !gm_lease_is_alone(lease, session))
+		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+	if (request->user_bytes > lease->bytes + request->bytes)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"a lease that grows to %llu bytes cannot have a size of %llu",
+			(unsigned long long)(lease->bytes + request->bytes),
+			(unsigned long long)request->user_bytes);
+	return GPUMEM_OK;
+}
+
+/* Checks a request for a single chunk that the client maps itself. */
+static gpumem_status request_check_one(
+	const struct gm_device *device, const struct gm_request *request, char *detail)
+{
+	const struct gm_core_device_info *info = &device->info;
+	if (request->bytes % GM_CHUNK_MIN)
+		return gm_refuse(GPUMEM_E_INVALID, detail,
+			"asked for one chunk of %llu bytes; that must be whole 2 MiB",
+			(unsigned long long)request->bytes);
+	if (!info->transport_fd && request->transport != GM_TRANSPORT_IPC)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"device %u has no fd transport, which a chunk that the client maps itself "
+			"needs",
+			device->number);
+	if (gm_policy_transport(&info->policy, request->transport, true) != GM_TRANSPORT_FD)
+		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			"a chunk that the client maps itself needs the fd transport; ask for fd");
+	return GPUMEM_OK;
+}
+
+/* Checks what the client asks for, and chooses the transport of a new lease. */
 static gpumem_status request_check(
-	const struct gm_env *env, const struct gm_request *request, char *detail)
+	const struct gm_env *env, struct gm_request *request, char *detail)
 {
 	const struct gm_session *session = request->session;
 	if (env->stopping)
 		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
 	if (session->payer.ending || session->payer.quarantined)
 		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the session is not connected");
-	if (request->bytes == 0 || request->bytes > GM_LEASE_BYTES_MAX)
-		return gm_request_check_bytes(request->bytes, detail);
-	if (request->lease) {
-		if (request->lease->maker != session)
-			return gm_refuse(GPUMEM_E_DENIED, detail,
-				"only the client that made a lease can grow it");
-		if (request->lease->name)
-			return gm_refuse(GPUMEM_E_BUSY, detail,
-				"the buffer is published as %s, so it stays as it is: unpublish "
-				"it first",
-				request->lease->name->text);
-		if (request->lease->transport == GM_TRANSPORT_IPC)
-			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-				"a lease on the ipc transport is one block and cannot grow; make "
-				"another one");
-		if (request->lease->origin)
-			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-				"a chunk that was shared by itself is a lease that cannot grow; "
-				"make another one");
-		if (request->user_bytes && !gm_lease_is_alone(request->lease, session))
-			return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
-		if (request->user_bytes > request->lease->bytes + request->bytes)
-			return gm_refuse(GPUMEM_E_INVALID, detail,
-				"a lease that grows to %llu bytes cannot have a size of %llu",
-				(unsigned long long)(request->lease->bytes + request->bytes),
-				(unsigned long long)request->user_bytes);
-		return GPUMEM_OK;
-	}
+	gpumem_status status = gm_request_check_bytes(request->bytes, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	if (request->lease)
+		return request_check_grow(request, detail);
 
-	gpumem_status status = gm_device_check_number(env, request->device, detail);
+	status = gm_device_check_number(env, request->device, detail);
 	if (status != GPUMEM_OK || request->declares)
 		return status;
-	if (request->tag && strnlen(request->tag, GM_LIMIT_NAME_BYTES + 1) > GM_LIMIT_NAME_BYTES)
-		return gm_refuse(GPUMEM_E_INVALID, detail, "the tag is longer than %d bytes",
-			GM_LIMIT_NAME_BYTES);
-	if (gm_session_full(session, detail))
-		return GPUMEM_E_LIMIT;
-	if (request->one_chunk && request->bytes % GM_CHUNK_MIN)
+	const struct gm_device *device = &env->devices[request->device];
+	if (request->tag && !gm_name_ok(request->tag))
 		return gm_refuse(GPUMEM_E_INVALID, detail,
-			"asked for one chunk of %llu bytes; that must be whole 2 MiB",
-			(unsigned long long)request->bytes);
-	if (request->one_chunk && request->transport == GM_TRANSPORT_IPC)
+			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
+	if (request->one_chunk)
+		status = request_check_one(device, request, detail);
+	if (status == GPUMEM_OK)
+		status = gm_request_pick_transport(
+			device, request->transport, &request->transport, detail);
+	if (status != GPUMEM_OK)
+		return status;
+	if (request->signals && request->transport != GM_TRANSPORT_FD)
 		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-			"a chunk that the client maps itself needs the fd transport; ask for fd");
-	if (request->one_chunk && !env->devices[request->device].info.transport_fd)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-			"device %u has no fd transport, which a chunk that the client maps itself "
-			"needs",
-			request->device);
-	return GPUMEM_OK;
+			"signals need the fd transport; ask for fd, or for no signals");
+	return gm_session_full(session, detail) ? GPUMEM_E_LIMIT : GPUMEM_OK;
 }
 
-static gpumem_status request_pick_transport(const struct gm_device *device, enum gm_transport asked,
-	enum gm_transport *ret_transport, char *detail)
+/* Returns the transport of the request's chunks. Only leases on the fd transport grow. */
+static enum gm_transport request_transport(const struct gm_request *request)
 {
-	const struct gm_core_device_info *info = &device->info;
-	enum gm_transport picked = asked;
-	if (asked == GM_TRANSPORT_AUTO)
-		picked = info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
-	if (picked != GM_TRANSPORT_FD && picked != GM_TRANSPORT_IPC)
-		return gm_refuse(GPUMEM_E_INVALID, detail, "there is no transport %d", (int)asked);
-	if (!(picked == GM_TRANSPORT_FD ? info->transport_fd : info->transport_ipc))
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
-			"device %u has no %s transport; ask for auto", device->number,
-			asked == GM_TRANSPORT_IPC ? "ipc" : "fd");
-	*ret_transport = picked;
-	return GPUMEM_OK;
+	return request->lease ? GM_TRANSPORT_FD : request->transport;
 }
 
 /* Whose used chunks the request may have. Memory that others will see must not have old data. */
@@ -422,18 +469,12 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 	request->missing = plan->n_created;
 }
 
-/* Chooses the transport and the chunks of a request that fits. */
+/* Chooses the chunks of a request that fits. Its transport is chosen. */
 static gpumem_status request_plan(const struct gm_request *request, struct gm_device *device,
-	enum gm_transport *ret_transport, struct gm_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+	struct gm_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_session *session = request->session;
-	enum gm_transport transport = GM_TRANSPORT_FD;
-	gpumem_status status = GPUMEM_OK;
-	if (!request->lease)
-		status = request_pick_transport(device, request->transport, &transport, detail);
-	if (status != GPUMEM_OK)
-		return status;
-
+	enum gm_transport transport = request_transport(request);
 	uint64_t ceiling = gm_device_ceiling(device);
 	struct gm_account *account = gm_session_account(session, device);
 	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
@@ -450,7 +491,6 @@ static gpumem_status request_plan(const struct gm_request *request, struct gm_de
 	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
 	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
 		return gm_request_say_fds(session, fds, detail);
-	*ret_transport = transport;
 	return GPUMEM_OK;
 }
 
@@ -459,13 +499,13 @@ gpumem_status gm_request_admit(
 {
 	struct gm_session *session = request->session;
 	struct gm_account *account = gm_session_account(session, device);
-	enum gm_transport transport;
+	enum gm_transport transport = request_transport(request);
 	struct gm_plan plan;
 	if (request->declares) {
 		gm_declare_admit(request, device);
 		return GPUMEM_OK;
 	}
-	gpumem_status status = request_plan(request, device, &transport, &plan, detail);
+	gpumem_status status = request_plan(request, device, &plan, detail);
 	if (status != GPUMEM_OK)
 		return status;
 
@@ -558,16 +598,11 @@ gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_dev
 {
 	struct gm_refusal never;
 	uint64_t exact = gm_plan_exact(request->bytes);
-	enum gm_transport transport;
 	struct gm_plan plan;
 
 	*ret_refusal = (struct gm_refusal){0};
 	if (request_fits(device, request, exact, ret_refusal))
-		return request_plan(request, device, &transport, &plan, detail);
-	gpumem_status status =
-		request_pick_transport(device, request->transport, &transport, detail);
-	if (status != GPUMEM_OK)
-		return status;
+		return request_plan(request, device, &plan, detail);
 
 	const struct gm_payer *payer = &request->session->payer;
 	if (!gm_admit_ever(device, &payer->accounts[device->number], exact, &never))
@@ -606,13 +641,7 @@ static gpumem_status request_take(struct gm_env *env, struct gm_request *request
 		return status;
 	}
 
-	/* A transport that the device does not have is no reason to wait. */
-	enum gm_transport transport;
-	if (!request->lease && !request->declares)
-		status = request_pick_transport(device, request->transport, &transport, detail);
-	if (status == GPUMEM_OK)
-		status = gm_queue_enter(device, request, exact, &refusal, detail);
-	return status;
+	return gm_queue_enter(device, request, exact, &refusal, detail);
 }
 
 void gm_request_begin(struct gm_core *core, struct gm_request *request)

@@ -72,7 +72,7 @@ struct gm_request {
 	uint32_t device;        /* of a new lease */
 	uint64_t bytes;
 	uint64_t user_bytes; /* what the lease is said to have then; 0: as much more as bytes */
-	enum gm_transport transport; /* of a new lease */
+	enum gm_transport transport; /* of a new lease; core replaces AUTO */
 	const char *tag;             /* of a new lease; may be NULL; copied */
 	bool for_others;             /* of a new lease: it may be shared outside its trust domain */
 	bool signals;                /* of a new lease: it has a control block */

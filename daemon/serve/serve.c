@@ -20,17 +20,6 @@ bool gm_serve_is_private(const struct gm_owner *owner)
 				owner->kind == GM_OWNER_NAME || owner->kind == GM_OWNER_RUN);
 }
 
-enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t device)
-{
-	const struct gm_backend_device *info = &serve->devices[device];
-
-	/* The setting is about GPUs: host memory has one transport only. */
-	if (serve->config->transport != GM_TRANSPORT_AUTO && !info->pinned &&
-		strcmp(serve->ops->name, "host") != 0)
-		return serve->config->transport;
-	return info->transport_fd ? GM_TRANSPORT_FD : GM_TRANSPORT_IPC;
-}
-
 bool gm_serve_require_admin(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const char *what)
 {
@@ -125,7 +114,8 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 	ret->level = figures.level;
 	ret->transport_fd = info->transport_fd;
 	ret->transport_ipc = info->transport_ipc;
-	ret->transport = (Gm__Wire__Transport)gm_serve_auto_transport(serve, device);
+	ret->transport = (Gm__Wire__Transport)gm_policy_transport(
+		&figures.policy, GM_TRANSPORT_AUTO, info->transport_fd);
 	ret->chunks = figures.chunks;
 	ret->pci = (char *)info->pci;
 	ret->fraction = figures.policy.fraction;

@@ -65,8 +65,6 @@ struct gm_name_asker gm_serve_asker(const struct gm_serve *serve, const struct g
 /* Whether the owner of a limit reveals what not everybody may know about a client: its name, its
  * unit or its container. owner may be NULL: then it reveals nothing. */
 bool gm_serve_is_private(const struct gm_owner *owner);
-/* The transport of a lease that names none: FD or IPC. The device may lack the one configured. */
-enum gm_transport gm_serve_auto_transport(const struct gm_serve *serve, uint32_t device);
 
 /* The refusals below answer request id. */
 

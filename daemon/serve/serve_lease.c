@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases and declarations on the wire: asking for memory and giving it back. Core decides whether a
- * request is granted. This file checks what the wire format lets through.
+ * Leases and declarations on the wire: asking for memory and giving it back. Core checks
+ * a request and decides whether it is granted.
  */
 #include "daemon/serve/handlers.h"
 
@@ -22,6 +22,11 @@
 #include "daemon/tenant/client_news.h"
 #include "daemon/queue/request.h"
 
+/* The wire has the same numbers as core. */
+_Static_assert((int)GM_TRANSPORT_AUTO == (int)GM__WIRE__TRANSPORT__TRANSPORT_AUTO, "auto");
+_Static_assert((int)GM_TRANSPORT_FD == (int)GM__WIRE__TRANSPORT__TRANSPORT_FD, "fd");
+_Static_assert((int)GM_TRANSPORT_IPC == (int)GM__WIRE__TRANSPORT__TRANSPORT_IPC, "ipc");
+
 /* A wait that is at least this long counts as forever. */
 #define GM_SERVE_FOREVER_MS (UINT64_C(1000) * 3600 * 24 * 365)
 
@@ -35,9 +40,10 @@ struct gm_serve_asked {
 	struct gm_client *client;
 	struct gm_peer *peer;
 	uint64_t id;
-	uint32_t repeats;                   /* which follower of a refused request it is; 0: none */
-	bool waits;                         /* it may wait for room */
-	char tag[GM_LIMIT_NAME_BYTES + 1];  /* a copy, because the packet is gone by then */
+	uint32_t repeats; /* which follower of a refused request it is; 0: none */
+	bool waits;       /* it may wait for room */
+	char tag[GM_LIMIT_NAME_BYTES +
+		 2]; /* a copy, because the packet is gone by then; one that is too long stays so */
 	struct gm_serve_asked *prev, *next; /* of the client */
 };
 
@@ -147,15 +153,6 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	struct gm_client *client = gm_peer_user(peer);
 	char detail[GM_DETAIL_BYTES];
 
-	if (what->bytes == 0 || what->bytes > GM_LEASE_BYTES_MAX) {
-		snprintf(detail, sizeof(detail),
-			"a %s of %llu bytes: the size must be from 1 to %llu",
-			what->declares ? "declaration" : "lease", (unsigned long long)what->bytes,
-			(unsigned long long)GM_LEASE_BYTES_MAX);
-		gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
-		return;
-	}
-
 	struct gm_serve_asked *asked = gm_zeroed(sizeof(*asked));
 	if (!asked) {
 		gm_serve_fail_memory(peer, id);
@@ -229,24 +226,6 @@ void gm_serve_cancel(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wir
 	gm_peer_send_done(peer, packet->id);
 }
 
-/* Says why a device lacks a transport, and what to do about it. */
-static void serve_no_transport(const struct gm_serve *serve, const Gm__Wire__Lease *lease,
-	enum gm_transport transport, char detail[GM_DETAIL_BYTES])
-{
-	const struct gm_backend_device *device = &serve->devices[lease->device];
-	bool ipc = transport == GM_TRANSPORT_IPC;
-	const char *remedy = ipc ? "ask for fd or auto" : "ask for ipc or auto";
-
-	/* A client's heap names the transport that the daemon told it to use. */
-	if (lease->transport == GM__WIRE__TRANSPORT__TRANSPORT_AUTO ||
-		serve->config->transport == transport)
-		remedy = "gpumemd.conf asks for it: set transport = auto";
-	if (!device->transport_fd && !device->transport_ipc)
-		remedy = "it cannot share memory at all; see gpumemctl doctor";
-	snprintf(detail, GM_DETAIL_BYTES, "device %u has no %s transport: %s; %s", lease->device,
-		ipc ? "ipc" : "fd", ipc ? device->ipc_why : device->fd_why, remedy);
-}
-
 /* Whether pinned host memory may stand in for a device; if not, answers. */
 static bool serve_check_fallback(
 	const struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -271,51 +250,15 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 
 	if (!gm_serve_require_device(serve, peer, packet->id, lease->device))
 		return;
-	if (!gm_name_ok(lease->tag)) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"a tag must be printable UTF-8 of at most 63 bytes");
-		return;
-	}
-
-	const struct gm_backend_device *device = &serve->devices[lease->device];
-	enum gm_transport transport = GM_TRANSPORT_AUTO;
-	switch (lease->transport) {
-	case GM__WIRE__TRANSPORT__TRANSPORT_AUTO:
-		transport = gm_serve_auto_transport(serve, lease->device);
-		break;
-	case GM__WIRE__TRANSPORT__TRANSPORT_FD:
-		transport = GM_TRANSPORT_FD;
-		break;
-	case GM__WIRE__TRANSPORT__TRANSPORT_IPC:
-		transport = GM_TRANSPORT_IPC;
-		break;
-	default:
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"no such transport; ask for auto, fd or ipc");
-		return;
-	}
-	if (!(transport == GM_TRANSPORT_FD ? device->transport_fd : device->transport_ipc)) {
-		char detail[GM_DETAIL_BYTES];
-		serve_no_transport(serve, lease, transport, detail);
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED, detail);
-		return;
-	}
-
 	if (lease->fallback && !serve_check_fallback(serve, peer, packet))
 		return;
-	if (lease->signals && transport != GM_TRANSPORT_FD) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_UNSUPPORTED,
-			"signals need the fd transport; ask for fd, or for no signals");
-		return;
-	}
-
 	if (serve_repeat(serve, peer, packet->id, NULL))
 		return;
 	const struct gm_request what = {
 		.device = lease->device,
 		.bytes = lease->bytes,
 		.signals = lease->signals,
-		.transport = transport,
+		.transport = (enum gm_transport)lease->transport,
 		.tag = lease->tag,
 		.for_others = lease->for_others,
 		.at_once = lease->at_once,

@@ -43,8 +43,7 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 
 	for (uint32_t i = 0; i < serve->n_devices; i++)
 		if (!serve->devices[i].pinned)
-			placements[n++] = (struct gm_placement){
-				.device = i, .transport = gm_serve_auto_transport(serve, i)};
+			placements[n++] = (struct gm_placement){.device = i};
 	gpumem_status status = gm_place(serve->core, client ? client->session : NULL, &info,
 		packet->place->bytes, placements, n, detail);
 	if (status != GPUMEM_OK) {

@@ -156,6 +156,51 @@ START_TEST(a_transport_is_had_by_name_where_the_device_has_it)
 }
 END_TEST
 
+START_TEST(a_request_that_names_no_transport_gets_the_configured_one)
+{
+	struct gm_core_device_info info = fake_info(GiB);
+	struct fake_core other;
+	struct gm_lease_info got;
+	fake_core_init(&other);
+	info.transport_ipc = true;
+	info.policy.transport = GM_TRANSPORT_IPC;
+	uint32_t both = fake_core_add(&other, &info);
+	info.transport_ipc = false;
+	info.ipc_why = "nobody made it";
+	uint32_t fd = fake_core_add(&other, &info);
+	struct gm_session *x = fake_session(&other, 1, 1);
+
+	gm_lease_info(fake_lease(&other, x, both, MiB), x, &got);
+	ck_assert_int_eq(got.transport, GM_TRANSPORT_IPC);
+	fake_ask(&other, &q, x, fd, MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_UNSUPPORTED);
+	ck_assert_str_eq(q.detail,
+		"device 1 has no ipc transport: nobody made it; gpumemd.conf asks for it: set transport = auto");
+	other.signals = true;
+	fake_ask(&other, &q, x, both, MiB, GM_TRANSPORT_AUTO);
+	ck_assert_int_eq(q.status, GPUMEM_E_UNSUPPORTED);
+	ck_assert_ptr_nonnull(strstr(q.detail, "signals need the fd transport"));
+	fake_core_deinit(&other);
+}
+END_TEST
+
+START_TEST(a_tag_is_a_short_printable_text)
+{
+	static const char *const tags[] = {"bell\a", "\xff",
+		"0123456789012345678901234567890123456789012345678901234567890123"};
+	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
+		memset(&q, 0, sizeof(q));
+		q.r = (struct gm_request){.session = s,
+			.device = d,
+			.bytes = MiB,
+			.tag = tags[i],
+			.done = fake_request_done};
+		gm_core_request(fake.core, &q.r);
+		refused(GPUMEM_E_INVALID, "a tag must be printable UTF-8 of at most 63 bytes");
+	}
+}
+END_TEST
+
 START_TEST(a_refusal_names_the_figures)
 {
 	fake_lease(&fake, s, d, 3 * GiB);
@@ -539,6 +584,8 @@ int main(void)
 	tcase_add_test(tcase, one_chunk_has_whole_2_mib_and_a_descriptor);
 	tcase_add_test(tcase, an_unknown_device_or_transport_is_refused);
 	tcase_add_test(tcase, a_transport_is_had_by_name_where_the_device_has_it);
+	tcase_add_test(tcase, a_request_that_names_no_transport_gets_the_configured_one);
+	tcase_add_test(tcase, a_tag_is_a_short_printable_text);
 	tcase_add_test(tcase, a_refusal_names_the_figures);
 	tcase_add_test(tcase, all_that_is_available_can_be_had_to_the_last_chunk);
 	tcase_add_test(tcase, memory_is_charged_before_it_is_created);

@@ -415,11 +415,11 @@ START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
 
 	/* Who asks for a place hears the same, also without a session. */
 	struct gm_session_info visitor = {.pid = 7, .uid = 1001, .gid = 1001};
-	struct gm_placement place = {.device = d, .transport = GM_TRANSPORT_AUTO};
+	struct gm_placement place = {.device = d};
 	char wrong[GM_DETAIL_BYTES];
 	ck_assert_int_eq(gm_place(fake.core, opener, NULL, MiB, &place, 1, wrong), GPUMEM_OK);
 	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
-	place = (struct gm_placement){.device = d, .transport = GM_TRANSPORT_AUTO};
+	place = (struct gm_placement){.device = d};
 	ck_assert_int_eq(gm_place(fake.core, NULL, &visitor, MiB, &place, 1, wrong), GPUMEM_OK);
 	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
 	ck_assert_int_eq(place.fit, GM_FIT_NONE);
