@@ -49,8 +49,8 @@ struct gm_ledger {
 	uint32_t n_holders;
 };
 
+struct gm_reclaim_user;
 struct gm_debt;
-struct gm_line;
 struct gm_payer;
 struct gm_quota;
 
@@ -86,10 +86,10 @@ struct gm_asked {
 	uint8_t rung : 4; /* enum gm_rung */
 	uint8_t trigger;  /* enum gm_trigger */
 	uint32_t step;    /* its step in the plan that is being made, plus 1; 0: none */
-	struct gm_line
-		*line;   /* asked for a request: the line of its user; NULL: for another trigger */
-	uint64_t wanted; /* what it was asked for */
-	uint64_t bytes;  /* what it still owes of that */
+	struct gm_reclaim_user
+		*user;        /* asked for a request: of its user; NULL: for another trigger */
+	uint64_t wanted;      /* what it was asked for */
+	uint64_t bytes;       /* what it still owes of that */
 	uint64_t promised;    /* what it said it could give of that when it was asked */
 	uint64_t broken;      /* what it must return on request before it is believed again */
 	uint64_t deadline_ns; /* asked for a request: until when it has time */

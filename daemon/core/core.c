@@ -23,7 +23,7 @@
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/queue/line.h"
-#include "daemon/queue/peace.h"
+#include "daemon/reclaim/peace.h"
 
 static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {

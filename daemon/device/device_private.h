@@ -26,8 +26,10 @@
  *   pool.returns       counted by lease.c
  */
 
+struct gm_reclaim_user;
 struct gm_counted;
 struct gm_debt;
+struct gm_line;
 struct gm_request;
 
 /* Kept by reserve.c. */
@@ -91,7 +93,7 @@ struct gm_doubt {
 #define GM_DOUBTS   256
 #define GM_DOUBT_NS UINT64_C(600000000000)
 
-/* Kept by ladder_run.c and climb.c. */
+/* Kept by ladder_run.c and climb.c, and by others where it says so. */
 struct gm_ladder {
 	struct gm_ladder_run runs[GM_TRIGGERS];
 	enum gm_level level;      /* the level that was acted on last */
@@ -103,50 +105,10 @@ struct gm_ladder {
 	uint32_t settled;         /* since the start: how often a client came to owe nothing more */
 	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
 	struct gm_doubt doubts[GM_DOUBTS];
-};
-
-/* The requests of one user that wait for the device. Kept by line.c, and by turn.c, queue.c and
- * others where it says so. */
-struct gm_line {
-	uid_t payer_uid;
-	uint32_t length;
-	struct gm_request *requests; /* in order */
-	/* Kept by turn.c: the first in order that waits for room on the device. It counts who
-	 * overtakes it, and it may hold others back, but not before this time. */
-	struct gm_request *first;
-	uint64_t rest_ns;
-	/* Kept by queue.c: going through the line, in slices if it is long. */
-	struct gm_request *at;      /* the next request to be looked at; NULL: the first one */
-	struct gm_request *ahead;   /* looked at before that; NULL: none */
-	uint32_t left;              /* requests still to be looked at */
-	uint32_t work;              /* what is left of the slice */
-	uint64_t due_ns;            /* when to go through it although nothing has happened */
-	uint64_t next_due_ns;       /* the same, of the requests that were looked at so far */
-	bool foreign, next_foreign; /* one of them lacks what foreign programs have */
-	/* Kept by peace.c: clients of other users returned what they do not use, and some of the requests for which
-	 * they were asked have not got their memory yet. */
-	bool untaken;
-	uint16_t askers; /* requests for which other users' clients were asked */
-	/* Kept by ladder_run.c: the clients that owe something for this user's requests; among them, those of other
-	 * users, and those that were asked to move buffers; and what all of them owe. */
-	uint32_t owing, owing_others, moving;
-	uint64_t owed;
-	/* Kept by ask.c: no client had anything to return, to this limit or the device, so ask.c asks nobody
-	 * before dry_ns. A client is never asked for what it holds itself. So if the asking client held something,
-	 * this is true only for its own requests (dry_for). */
-	const struct gm_tally *dry;
-	const struct gm_account *dry_for; /* NULL: for all requests of the line */
-	uint64_t dry_ns;
-	/* Kept by peace.c: what clients of other users moved to host memory for this user, since it held
-	 * held_before. If the user kept less than that, which is a failure, they move nothing more for it during the delay. */
-	uint64_t moved, held_before;
-	struct gm_backoff spill;
-	/* Kept by peace.c: clients of other users returned what they do not use. Before peace_ns, they are asked
-	 * again only while the user holds at least `enough`: what it held when it had got that memory. UINT64_MAX: a
-	 * request ended without taking the memory. */
-	uint64_t enough, peace_ns;
-	const struct gm_request *listed; /* the next one of a list that is being made */
-	struct gm_line *prev, *next;
+	/* Kept by peace.c: the users for which clients may be asked, and when the first user's back-off is over; 0: none
+	 * runs. */
+	struct gm_reclaim_user *users;
+	uint64_t judge_ns;
 };
 
 /* Kept by queue.c. */
@@ -167,8 +129,6 @@ struct gm_queue {
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
-	/* Kept by peace.c: when the first user's rest is over; 0: nobody rests. */
-	uint64_t judge_ns;
 	/* Kept by deadlock.c. */
 	struct gm_standstill still; /* of all accounts */
 	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */

@@ -19,7 +19,7 @@
 #include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/reserve.h"
 #include "daemon/queue/deadlock.h"
-#include "daemon/queue/peace.h"
+#include "daemon/reclaim/peace.h"
 
 /* ---- life */
 

@@ -16,10 +16,10 @@
 #include "daemon/reclaim/ladder_run.h"
 #include "daemon/device/plan.h"
 #include "daemon/device/probe.h"
-#include "daemon/queue/ask.h"
+#include "daemon/reclaim/ask.h"
 #include "daemon/queue/deadlock.h"
 #include "daemon/queue/line.h"
-#include "daemon/queue/peace.h"
+#include "daemon/reclaim/peace.h"
 #include "daemon/queue/turn.h"
 
 /* ---- order */
@@ -30,15 +30,15 @@ void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 	struct gm_line *line;
 	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
 		struct gm_waiting *w = &r->waiting;
-		w->priority = w->account->priority;
-		if (w->tally)
-			w->tally = gm_quotas_moved(quotas, w->tally, device->number);
-		if (w->block == GM_BLOCK_QUOTA && !w->tally)
-			w->block = GM_BLOCK_DEVICE;
+		w->priority = w->ask.account->priority;
+		if (w->ask.tally)
+			w->ask.tally = gm_quotas_moved(quotas, w->ask.tally, device->number);
+		if (w->ask.block == GM_BLOCK_QUOTA && !w->ask.tally)
+			w->ask.block = GM_BLOCK_DEVICE;
 	}
 	DL_FOREACH (device->queue.lines, line) {
 		gm_line_sort(line);
-		line->dry_ns = 0;
+		line->user.dry_ns = 0;
 	}
 	/* A new limit has a clock of its own, and the policy may have changed as well. */
 	gm_deadlock_restart(device);
@@ -49,11 +49,11 @@ static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
 {
 	/* If its time to ask clients has come already, others are being asked. The end of that
 	 * wakes the queue. */
-	if (!w->parked && !w->probe && w->again_ns > now)
-		return gm_min(w->again_ns, w->until_ns);
-	if (w->rests && w->line->peace_ns > now)
-		return gm_min(w->line->peace_ns, w->until_ns);
-	return w->until_ns;
+	if (!w->ask.parked && !w->probe && w->ask.again_ns > now)
+		return gm_min(w->ask.again_ns, w->ask.until_ns);
+	if (w->ask.rests && w->line->user.peace_ns > now)
+		return gm_min(w->line->user.peace_ns, w->ask.until_ns);
+	return w->ask.until_ns;
 }
 
 /* There must be a line for its user (see queue_refuses_more()). */
@@ -66,12 +66,12 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	gm_line_add(device, line, request);
 	w->queued = true;
 	request->session->n_waiting++;
-	queue->denied += w->denied > 0;
+	queue->denied += w->ask.denied > 0;
 	if (gm_waiting_endless(w)) {
 		queue->endless++;
-		w->account->endless++;
-		w->account->endless_ns = gm_max(w->account->endless_ns, w->since_ns);
-		gm_deadlock_look_by(device, w->since_ns);
+		w->ask.account->endless++;
+		w->ask.account->endless_ns = gm_max(w->ask.account->endless_ns, w->ask.since_ns);
+		gm_deadlock_look_by(device, w->ask.since_ns);
 	}
 	gm_turn_note(request);
 	gm_request_link(request);
@@ -86,11 +86,11 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 	gm_line_remove(device, request);
 	w->queued = false;
 	request->session->n_waiting--;
-	queue->denied -= w->denied > 0;
+	queue->denied -= w->ask.denied > 0;
 
 	if (gm_waiting_endless(w)) {
 		queue->endless--;
-		w->account->endless--;
+		w->ask.account->endless--;
 	}
 	gm_request_unlink(request);
 }
@@ -108,17 +108,17 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 		.device = device->number,
 		.text = text,
 		.session = request->session,
-		.asked = w->exact,
-		.held = w->account->held,
-		.waited_ns = gm_device_now(device) - w->since_ns,
+		.asked = w->ask.exact,
+		.held = w->ask.account->held,
+		.waited_ns = gm_device_now(device) - w->ask.since_ns,
 		.priority = w->priority,
-		.block = w->block,
+		.block = w->ask.block,
 		.status = status,
 	};
-	if (w->block == GM_BLOCK_QUOTA) {
-		event.owner = gm_quota_owner(w->tally->quota);
-		event.max = w->tally->max;
-		event.held = w->tally->held;
+	if (w->ask.block == GM_BLOCK_QUOTA) {
+		event.owner = gm_quota_owner(w->ask.tally->quota);
+		event.max = w->ask.tally->max;
+		event.held = w->ask.tally->held;
 	}
 	gm_say(text, "%s: %s", verb, why);
 	gm_env_tell(device->env, &event);
@@ -126,7 +126,8 @@ static void queue_tell(struct gm_device *device, const struct gm_request *reques
 
 static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 {
-	return (struct gm_refusal){.block = w->block, .tally = w->tally, .denied = w->denied};
+	return (struct gm_refusal){
+		.block = w->ask.block, .tally = w->ask.tally, .denied = w->ask.denied};
 }
 
 /* Reports the refusal of a request of which nothing was reported yet. Nothing is said about requests that are no more than a
@@ -137,16 +138,16 @@ static void queue_tell_refused(struct gm_device *device, const struct gm_request
 {
 	const struct gm_waiting *w = &request->waiting;
 	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
-	uint64_t waited = gm_device_now(device) - w->since_ns;
+	uint64_t waited = gm_device_now(device) - w->ask.since_ns;
 
-	if (request->at_once || request->again || (w->block == GM_BLOCK_QUOTA && w->told_limit))
+	if (request->at_once || request->again || (w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
 		return;
 	/* One that may not wait may have done so while clients were asked, or the device was probed.
 	 * The detail of one that may wait says how long it did. */
-	if (w->parked && waited >= GM_NS_PER_MS)
+	if (w->ask.parked && waited >= GM_NS_PER_MS)
 		gm_say(verb, "refused after %s", gm_format_duration(waited, after));
 	else
-		gm_say(verb, "refused%s", waited && !w->parked ? "" : " without waiting");
+		gm_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
 	queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
 }
 
@@ -166,7 +167,7 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	gm_peace_failed(request->waiting.device, request);
+	gm_peace_failed(request->waiting.device, &request->waiting.ask);
 	queue_take_out(request->waiting.device, request);
 	queue_refuse(request, status, detail);
 }
@@ -178,9 +179,9 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	char why[GM_DETAIL_BYTES], rest[GM_DETAIL_BYTES] = "", detail[GM_DETAIL_BYTES];
 	const struct gm_waiting *w = &request->waiting;
 	gpumem_status status =
-		gm_admit_say(device, &request->session->payer, w->exact, refusal, why);
+		gm_admit_say(device, &request->session->payer, w->ask.exact, refusal, why);
 	if (!refusal->never)
-		gm_peace_say(device, w, rest);
+		gm_peace_say(device, &w->ask, rest);
 	gm_say(detail, "%s%s%s%s", prefix, rest, rest[0] ? "; " : "", why);
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
@@ -202,14 +203,14 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 		wait = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
 
 	request->waiting = (struct gm_waiting){
-		.parked = parked,
 		.priority = account->priority,
 		.order = request->waiting.order,
-		.exact = exact,
 		.device = device,
-		.account = account,
-		.since_ns = now,
-		.until_ns = gm_plus(now, wait),
+		.ask = {.parked = parked,
+			.exact = exact,
+			.account = account,
+			.since_ns = now,
+			.until_ns = gm_plus(now, wait)},
 	};
 }
 
@@ -220,11 +221,11 @@ static void queue_tell_rest(struct gm_device *device, struct gm_request *request
 	char verb[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
 	struct gm_waiting *w = &request->waiting;
 
-	if (w->told_rest || gm_peace_left_ns(device, w) == 0)
+	if (w->told_rest || gm_peace_left_ns(device, &w->ask) == 0)
 		return;
 	w->told_rest = true;
-	gm_peace_say(device, &request->waiting, why);
-	gm_say(verb, "rests, asked for %s", gm_format_size(request->waiting.exact, asked));
+	gm_peace_say(device, &w->ask, why);
+	gm_say(verb, "rests, asked for %s", gm_format_size(w->ask.exact, asked));
 	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, verb, why);
 }
 
@@ -234,14 +235,14 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 {
 	struct gm_waiting *w = &request->waiting;
 	w->begun = true;
-	if (!gm_ask_for(device, request) && w->parked && w->block != GM_BLOCK_TURN)
+	if (!gm_line_ask(device, request) && w->ask.parked && w->ask.block != GM_BLOCK_TURN)
 		return false;
 
 	if (w->told_limit)
 		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT,
-			w->parked ? "refused unless clients return memory" : "reached a limit",
+			w->ask.parked ? "refused unless clients return memory" : "reached a limit",
 			why);
-	if (!w->parked) {
+	if (!w->ask.parked) {
 		w->told = true;
 		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, "waits", why);
 	}
@@ -253,7 +254,7 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 static bool queue_may_fit(const struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
-	return gm_waiting_wants_device(w) && gm_probe_helps(device, w->account, w->exact);
+	return gm_ask_wants_device(&w->ask) && gm_probe_helps(device, w->ask.account, w->ask.exact);
 }
 
 /* Whether no request of its user may be added. Then detail, which says what the request lacks, says
@@ -296,16 +297,16 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
 	queue_set_up(device, request, exact);
-	if (!gm_admit_ever(device, w->account, exact, &never))
+	if (!gm_admit_ever(device, w->ask.account, exact, &never))
 		why = never;
 	w->order = ++device->queue.last_order;
-	w->block = why.block;
-	w->tally = why.tally;
+	w->ask.block = why.block;
+	w->ask.tally = why.tally;
 	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
 	if (request->at_once)
 		return status;
-	w->told_limit = w->block == GM_BLOCK_QUOTA && !request->again;
-	if (why.never || (w->parked && w->block == GM_BLOCK_CRITICAL) ||
+	w->told_limit = w->ask.block == GM_BLOCK_QUOTA && !request->again;
+	if (why.never || (w->ask.parked && w->ask.block == GM_BLOCK_CRITICAL) ||
 		queue_refuses_more(device, request, &status, detail))
 		return queue_refuse_at_once(device, request, status, detail);
 
@@ -332,18 +333,18 @@ void gm_queue_deny(
 {
 	struct gm_waiting *w = &request->waiting;
 	char detail[GM_DETAIL_BYTES];
-	if (w->exact == 0)
+	if (w->ask.exact == 0)
 		queue_set_up(device, request, gm_plan_exact(request->bytes));
-	w->priority = w->account->priority;
-	w->block = GM_BLOCK_DEVICE;
-	w->tally = NULL;
-	w->denied = bytes;
+	w->priority = w->ask.account->priority;
+	w->ask.block = GM_BLOCK_DEVICE;
+	w->ask.tally = NULL;
+	w->ask.denied = bytes;
 	w->freed = device->freed + doomed;
 	w->returns = device->pool.returns;
 
 	struct gm_refusal refusal = queue_refusal_of(w);
 	gpumem_status status =
-		gm_admit_say(device, &request->session->payer, w->exact, &refusal, detail);
+		gm_admit_say(device, &request->session->payer, w->ask.exact, &refusal, detail);
 	if (request->at_once || queue_refuses_more(device, request, &status, detail)) {
 		queue_refuse(request, status, detail);
 		return;
@@ -362,22 +363,23 @@ void gm_queue_deny(
 static void queue_grant(struct gm_device *device, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
-	uint64_t ms = (gm_device_now(device) - request->waiting.since_ns) / GM_NS_PER_MS;
+	uint64_t ms = (gm_device_now(device) - request->waiting.ask.since_ns) / GM_NS_PER_MS;
 	struct gm_waiting *w = &request->waiting;
+	struct gm_line *line = w->line;
 
 	queue_take_out(device, request);
 	gpumem_status status = gm_request_admit(request, device, detail);
 	if (status != GPUMEM_OK) {
-		w->block = GM_BLOCK_NONE; /* it does not lack memory any more */
+		w->ask.block = GM_BLOCK_NONE; /* it does not lack memory any more */
 		queue_refuse(request, status, detail);
 		return;
 	}
 
 	device->queue.granted++;
-	gm_peace_granted(device, request);
-	w->denied = 0;
+	gm_peace_granted(device, &line->user, &w->ask);
+	w->ask.denied = 0;
 	if (w->told) {
-		w->block = GM_BLOCK_NONE;
+		w->ask.block = GM_BLOCK_NONE;
 		if (ms >= 1000 && ms < 60000)
 			gm_say(detail, "granted after %u.%u s", (unsigned)(ms / 1000),
 				(unsigned)(ms / 100 % 10));
@@ -395,7 +397,7 @@ static bool queue_came_back(
 	const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
 {
 	return device->freed > w->freed || device->pool.returns != w->returns ||
-	       (!w->parked && now >= w->again_ns);
+	       (!w->ask.parked && now >= w->ask.again_ns);
 }
 
 /* Decides about a parked request that does not fit. Returns whether it left the queue. */
@@ -404,19 +406,20 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 {
 	struct gm_waiting *w = &request->waiting;
 	/* It fits, and the request that holds it back may be gone before its time is over. */
-	if (now < w->until_ns && w->block == GM_BLOCK_TURN)
+	if (now < w->ask.until_ns && w->ask.block == GM_BLOCK_TURN)
 		return false;
-	if (now < w->until_ns && gm_ask_for_user_under_way(device, w))
+	if (now < w->ask.until_ns && gm_ask_for_user_under_way(device, &w->ask))
 		return false;
 	/* Memory that clients return for other users' requests may help it, but it asks whom it can meanwhile. */
-	if (now < w->until_ns && gm_ask_is_due(device, w) && gm_ask_for(device, request)) {
+	if (now < w->ask.until_ns && gm_ask_is_due(device, &w->ask) &&
+		gm_line_ask(device, request)) {
 		queue_tell_rest(device, request);
 		return false;
 	}
-	if (now < w->until_ns && gm_ask_under_way(device, w))
+	if (now < w->ask.until_ns && gm_ask_under_way(device, &w->ask))
 		return false;
 	/* Clients have had time to free memory since the last probe. */
-	if (now < w->until_ns && w->rounds > 0 && !w->last_probe &&
+	if (now < w->ask.until_ns && w->ask.rounds > 0 && !w->last_probe &&
 		queue_may_fit(device, request)) {
 		w->last_probe = true;
 		w->probe = gm_probe_want(device);
@@ -431,17 +434,17 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal refusal = {0};
-	if (!gm_admit_ever(device, w->account, w->exact, &refusal)) {
-		w->block = refusal.block;
-		w->tally = refusal.tally;
+	if (!gm_admit_ever(device, w->ask.account, w->ask.exact, &refusal)) {
+		w->ask.block = refusal.block;
+		w->ask.tally = refusal.tally;
 		queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 		return true;
 	}
-	if (gm_admit_now(device, w->account, w->exact, &refusal)) {
-		if (w->denied && !queue_came_back(device, w, now)) {
+	if (gm_admit_now(device, w->ask.account, w->ask.exact, &refusal)) {
+		if (w->ask.denied && !queue_came_back(device, w, now)) {
 			refusal.block = GM_BLOCK_DEVICE;
-		} else if (now >= w->until_ns ||
-			   !gm_turn_bars(device, w->account->payer, w->exact, w->order)) {
+		} else if (now >= w->ask.until_ns ||
+			   !gm_turn_bars(device, w->ask.account->payer, w->ask.exact, w->order)) {
 			/* To be held back is no reason to fail. */
 			queue_grant(device, request);
 			return true;
@@ -450,34 +453,34 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		}
 	}
 
-	w->block = refusal.block;
-	w->tally = refusal.tally;
-	refusal.denied = w->denied;
+	w->ask.block = refusal.block;
+	w->ask.tally = refusal.tally;
+	refusal.denied = w->ask.denied;
 	gm_turn_note(request);
 	gm_turn_begin(device, request, now);
-	if (w->probe && !gm_probe_over(device, w->probe) && now < w->until_ns)
+	if (w->probe && !gm_probe_over(device, w->probe) && now < w->ask.until_ns)
 		return false;
 	w->probe = 0;
-	if (!w->begun && now < w->until_ns) {
+	if (!w->begun && now < w->ask.until_ns) {
 		char why[GM_DETAIL_BYTES];
-		gm_admit_say(device, &request->session->payer, w->exact, &refusal, why);
+		gm_admit_say(device, &request->session->payer, w->ask.exact, &refusal, why);
 		if (!queue_begin(device, request, why)) {
 			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;
 		}
 	}
 
-	if (w->parked)
+	if (w->ask.parked)
 		return queue_step_parked(device, request, &refusal, now);
-	if (now >= w->until_ns) {
+	if (now >= w->ask.until_ns) {
 		char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
-		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->since_ns, waited));
+		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->ask.since_ns, waited));
 		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
 		return true;
 	}
-	bool due = now >= w->again_ns || (w->rests && !gm_ask_rests(device, w));
-	if (due && w->line->owing == 0) {
-		gm_ask_for(device, request);
+	bool due = now >= w->ask.again_ns || (w->ask.rests && !gm_ask_rests(device, &w->ask));
+	if (due && w->line->user.owing == 0) {
+		gm_line_ask(device, request);
 		queue_tell_rest(device, request);
 	}
 	return false;
@@ -487,10 +490,10 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
  * ended, so that each request has its turn. */
 static void queue_start_over(struct gm_line *line)
 {
-	line->left = line->length;
+	line->left = gm_line_count(line);
 	line->next_due_ns = UINT64_MAX;
 	line->next_foreign = false;
-	if (line->length <= GM_QUEUE_SLICE)
+	if (gm_line_count(line) <= GM_QUEUE_SLICE)
 		line->at = NULL;
 }
 
@@ -581,9 +584,9 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 	DL_FOREACH (queue->lines, line) {
 		/* The next slice comes as soon as the loop has served others. */
 		uint64_t due = line->left > 0 ? gm_plus(now, 1) : line->due_ns;
-		if (line->length > 0)
+		if (gm_line_count(line) > 0)
 			queue->due_ns = gm_min(queue->due_ns, due);
-		foreign = foreign || (line->length > 0 && line->foreign);
+		foreign = foreign || (gm_line_count(line) > 0 && line->foreign);
 	}
 
 	if (foreign)
@@ -606,9 +609,10 @@ static void queue_end_deadlock(struct gm_device *device)
 	 * next slices grants it. */
 	const struct gm_waiting *w = &r->waiting;
 	struct gm_refusal refusal = queue_refusal_of(w);
-	if (gm_admit_now(device, w->account, w->exact, &refusal) && w->line->left > 0 && !w->denied)
+	if (gm_admit_now(device, w->ask.account, w->ask.exact, &refusal) && w->line->left > 0 &&
+		!w->ask.denied)
 		return;
-	refusal.denied = w->denied;
+	refusal.denied = w->ask.denied;
 
 	gm_say(prefix,
 		"everybody who holds memory waits for more, and nobody returned any for "
@@ -632,7 +636,7 @@ void gm_queue_run(struct gm_device *device)
 			queue_start_over(line);
 		line->work = GM_QUEUE_SLICE;
 		/* However long the line, the one that others overtake is looked at each time. */
-		line->ahead = line->length > GM_QUEUE_SLICE ? line->first : NULL;
+		line->ahead = gm_line_count(line) > GM_QUEUE_SLICE ? line->first : NULL;
 	}
 
 	queue_go_through(device, now);
@@ -677,16 +681,16 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 		struct gm_queue_info info = {
 			.request = r,
 			.session = r->session,
-			.bytes = w->exact,
+			.bytes = w->ask.exact,
 			.priority = w->priority,
-			.waited_ns = now - w->since_ns,
-			.left_ns =
-				w->until_ns == UINT64_MAX ? UINT64_MAX : gm_minus(w->until_ns, now),
+			.waited_ns = now - w->ask.since_ns,
+			.left_ns = w->ask.until_ns == UINT64_MAX ? UINT64_MAX
+								 : gm_minus(w->ask.until_ns, now),
 			.overtaken = w->overtaken,
-			.parked = w->parked,
-			.block = w->block,
+			.parked = w->ask.parked,
+			.block = w->ask.block,
 			.owner = gm_request_blocker(device, quotas, r, &last),
-			.rests_ns = gm_peace_left_ns(device, w),
+			.rests_ns = gm_peace_left_ns(device, &w->ask),
 		};
 
 		if (!visit(ctx, &info)) {

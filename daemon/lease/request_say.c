@@ -88,9 +88,9 @@ const struct gm_owner *gm_request_blocker(const struct gm_device *device,
 {
 	const struct gm_waiting *w = &request->waiting;
 
-	if (w->block == GM_BLOCK_QUOTA)
-		return gm_quota_owner(w->tally->quota);
-	if (w->block == GM_BLOCK_GUARANTEE)
+	if (w->ask.block == GM_BLOCK_QUOTA)
+		return gm_quota_owner(w->ask.tally->quota);
+	if (w->ask.block == GM_BLOCK_GUARANTEE)
 		return gm_quotas_most_kept(quotas, device->number,
 			&request->session->payer.accounts[device->number], last);
 	return NULL;

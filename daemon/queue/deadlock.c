@@ -41,10 +41,10 @@ void gm_deadlock_returned(struct gm_device *device, const struct gm_account *acc
 static struct gm_standstill *deadlock_group_of(
 	struct gm_device *device, const struct gm_request *request)
 {
-	const struct gm_account *account = request->waiting.account;
-	if (request->waiting.block == GM_BLOCK_QUOTA)
+	const struct gm_account *account = request->waiting.ask.account;
+	if (request->waiting.ask.block == GM_BLOCK_QUOTA)
 		for (unsigned i = 0; i < account->n_tallies; i++)
-			if (account->tallies[i] == request->waiting.tally)
+			if (account->tallies[i] == request->waiting.ask.tally)
 				return &account->tallies[i]->still;
 	return &device->queue.still;
 }
@@ -95,8 +95,8 @@ static bool deadlock_waits_for_foreign(
 	const struct gm_device *device, const struct gm_request *request)
 {
 	uint64_t taken = gm_ledger_charged(&device->ledger) +
-			 gm_ledger_kept_from(&device->ledger, request->waiting.account);
-	return taken + request->waiting.exact <= gm_device_capacity(device);
+			 gm_ledger_kept_from(&device->ledger, request->waiting.ask.account);
+	return taken + request->waiting.ask.exact <= gm_device_capacity(device);
 }
 
 /* When the first of the clients that were asked for memory has no more time. */
@@ -139,7 +139,7 @@ static struct gm_request *deadlock_least(
 {
 	struct gm_request *r, *last = NULL;
 	for (r = gm_line_each(device, NULL); r; r = gm_line_each(device, r)) {
-		const struct gm_account *account = r->waiting.account;
+		const struct gm_account *account = r->waiting.ask.account;
 		if (gm_waiting_endless(&r->waiting) && account->held > 0 &&
 			deadlock_is_in(device, account, group) &&
 			(!last || gm_waiting_before(

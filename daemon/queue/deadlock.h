@@ -13,7 +13,7 @@
 /* Whether the request waits without a deadline. Only such a request can be in a deadlock. */
 static inline bool gm_waiting_endless(const struct gm_waiting *w)
 {
-	return w->until_ns == UINT64_MAX;
+	return w->ask.until_ns == UINT64_MAX;
 }
 
 /*

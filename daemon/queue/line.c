@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #include "common/arith.h"
+#include "daemon/reclaim/ask.h"
+#include "daemon/reclaim/peace.h"
 
 static bool line_is_before(const struct gm_request *a, const struct gm_request *b)
 {
@@ -29,7 +31,7 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 {
 	struct gm_line *line;
 	DL_FOREACH (device->queue.lines, line)
-		if (line->payer_uid == payer_uid)
+		if (line->user.payer_uid == payer_uid)
 			return line;
 	return NULL;
 }
@@ -37,19 +39,23 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 /* Whether the line says something about its user that nobody must escape by leaving. */
 static bool line_remembers(const struct gm_device *device, const struct gm_line *line, uint64_t now)
 {
-	return now < line->rest_ns || line->moved > 0 ||
-	       gm_backoff_remembers(&line->spill, now, gm_policy_settle_ns(&device->info.policy)) ||
-	       now < line->peace_ns || line->owing > 0;
+	return now < line->rest_ns || gm_peace_remembers(device, &line->user, now);
+}
+
+static void line_free(struct gm_device *device, struct gm_line *line)
+{
+	DL_DELETE(device->queue.lines, line);
+	gm_peace_remove_user(device, &line->user);
+	free(line);
 }
 
 static void line_drop_empty(struct gm_device *device, uint64_t now)
 {
 	struct gm_line *line, *next;
 	DL_FOREACH_SAFE (device->queue.lines, line, next) {
-		if (line->length > 0 || line_remembers(device, line, now))
+		if (gm_line_count(line) > 0 || line_remembers(device, line, now))
 			continue;
-		DL_DELETE(device->queue.lines, line);
-		free(line);
+		line_free(device, line);
 	}
 }
 
@@ -65,7 +71,7 @@ struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
 	line = calloc(1, sizeof(*line));
 	if (!line)
 		return NULL;
-	line->payer_uid = payer_uid;
+	gm_peace_add_user(device, &line->user, payer_uid);
 	line->due_ns = line->next_due_ns = UINT64_MAX;
 	DL_APPEND(device->queue.lines, line);
 	return line;
@@ -74,16 +80,15 @@ struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
 uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid)
 {
 	const struct gm_line *line = line_find(device, payer_uid);
-	return line ? line->length : 0;
+	return line ? gm_line_count(line) : 0;
 }
 
 void gm_line_free_all(struct gm_device *device)
 {
 	struct gm_line *line, *next;
 	DL_FOREACH_SAFE (device->queue.lines, line, next) {
-		assert(line->length == 0);
-		DL_DELETE(device->queue.lines, line);
-		free(line);
+		assert(gm_line_count(line) == 0);
+		line_free(device, line);
 	}
 }
 
@@ -103,15 +108,14 @@ void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_reque
 	else
 		DL_PREPEND2(line->requests, request, waiting.prev, waiting.next);
 	request->waiting.line = line;
-	line->askers += request->waiting.disturbed;
-	line->length++;
+	gm_ask_join(&request->waiting.ask, &line->user);
 	device->queue.length++;
 }
 
 void gm_line_remove(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_line *line = request->waiting.line;
-	assert(line->length > 0 && device->queue.length > 0);
+	assert(gm_line_count(line) > 0 && device->queue.length > 0);
 	if (line->at == request)
 		line->at = request->waiting.next;
 	if (line->ahead == request)
@@ -120,8 +124,7 @@ void gm_line_remove(struct gm_device *device, struct gm_request *request)
 		line->first = NULL;
 	DL_DELETE2(line->requests, request, waiting.prev, waiting.next);
 	request->waiting.line = NULL;
-	line->askers -= request->waiting.disturbed;
-	line->length--;
+	gm_ask_leave(&request->waiting.ask);
 	device->queue.length--;
 }
 
@@ -129,6 +132,65 @@ void gm_line_sort(struct gm_line *line)
 {
 	DL_SORT2(line->requests, line_compare, waiting.prev, waiting.next);
 	line->at = line->ahead = line->first = NULL;
+}
+
+/* ---- asking clients */
+
+/* Asking walks all clients, so it uses up this much of the line's slice. */
+#define LINE_ASK_WORK 16
+
+/* The bytes that requests ahead of it in its own line want from the same place. Looks at a bounded number of them. */
+static uint64_t line_wanted_before(struct gm_device *device, const struct gm_request *request)
+{
+	const struct gm_reclaim_ask *ask = &request->waiting.ask;
+	const struct gm_request *r = request->waiting.line->requests;
+	uint64_t sum = 0;
+
+	for (unsigned n = 0; r != request && n < GM_QUEUE_SLICE; n++, r = r->waiting.next) {
+		const struct gm_reclaim_ask *before = &r->waiting.ask;
+		device->queue.steps++;
+		if (gm_ask_wants_device(before) == gm_ask_wants_device(ask) &&
+			before->tally == ask->tally)
+			sum += before->exact;
+	}
+	return sum;
+}
+
+/* The bytes that other users' requests ahead of it want from the device: the first one of each line, since the
+ * uids take turns. */
+static uint64_t line_wanted_by_others(struct gm_device *device, const struct gm_waiting *w)
+{
+	const struct gm_line *line;
+	uint64_t sum = 0;
+
+	if (!gm_ask_wants_device(&w->ask))
+		return 0;
+	DL_FOREACH (device->queue.lines, line) {
+		device->queue.steps++;
+		if (line == w->line || !line->first)
+			continue;
+		/* Others are left alone by that user now, and must not be asked on its behalf by another one. */
+		const struct gm_waiting *first = &line->first->waiting;
+		if (first->ask.rests || first->ask.spares)
+			continue;
+		if (gm_waiting_before(first, w->priority, w->order))
+			sum += first->ask.exact;
+	}
+	return sum;
+}
+
+bool gm_line_ask(struct gm_device *device, struct gm_request *request)
+{
+	struct gm_waiting *w = &request->waiting;
+
+	if (gm_ask_begin(device, &w->ask)) {
+		struct gm_ask_ahead ahead = {.own = line_wanted_before(device, request)};
+		if (!w->ask.parked)
+			ahead.others = line_wanted_by_others(device, w);
+		if (gm_ask_clients(device, &w->ask, ahead))
+			w->line->work -= gm_min(w->line->work, LINE_ASK_WORK);
+	}
+	return w->ask.rests || gm_ask_under_way(device, &w->ask);
 }
 
 /* ---- all requests of a device */

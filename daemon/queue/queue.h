@@ -8,9 +8,9 @@
 #include "daemon/books/event.h"
 
 /*
- * This folder keeps requests in the order in which they wait, and says whose turn it is, who is asked
- * for memory on their behalf, and when they wait for one another. It must never know a session, and
- * never grant or end a request: daemon/lease/queue.c does.
+ * This folder keeps requests in the order in which they wait, and says whose turn it is, and when they
+ * wait for one another. It must never know a session, and never grant or end a request:
+ * daemon/lease/queue.c does.
  *
  * Requests that wait, one queue per device. It has a line for each uid, so that one uid's requests
  * cost the others little: of each line, GM_QUEUE_SLICE requests are looked at each time the queue

@@ -7,17 +7,15 @@
 
 #include "gpumem/status.h"
 #include "common/types.h"
-#include "daemon/books/event.h"
+#include "daemon/reclaim/asker.h"
 
 /* Requests for memory. */
 
-struct gm_account;
 struct gm_chunk;
 struct gm_device;
 struct gm_lease;
 struct gm_line;
 struct gm_session;
-struct gm_tally;
 
 /*
  * A request's place in the queue of its device; core's own. A request is in the queue from the
@@ -26,37 +24,23 @@ struct gm_tally;
  */
 struct gm_waiting {
 	bool queued;
-	bool parked;
-	bool begun;     /* it was found not to fit: clients were asked, and its wait reported */
-	bool told;      /* GM_EVENT_QUEUED was reported, so its end will be, too */
-	bool disturbed; /* other users' clients were asked on its behalf */
-	bool rests;     /* other users' clients are not asked before the line's peace_ns */
+	bool begun : 1; /* it was found not to fit: clients were asked, and its wait reported */
+	bool told : 1;  /* GM_EVENT_QUEUED was reported, so its end will be, too */
 	bool last_probe : 1; /* a parked request: the last probe was asked for already */
-	bool spares : 1;     /* others are not asked to move the buffers they have during spill */
 	bool told_rest : 1;  /* GM_EVENT_RESTS was reported */
 	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
-	uint8_t rounds;      /* how often clients were asked on its behalf */
 	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */
 	int32_t priority;
-	enum gm_block block;
-	uint32_t settled;             /* gm_ladder.settled when clients were asked on its behalf */
-	const struct gm_tally *tally; /* GM_BLOCK_QUOTA: of which owner */
-	uint64_t order;               /* of arrival */
-	uint64_t exact;               /* bytes it needs at least */
-	uint64_t lacked;              /* of them, the most that it lacked when clients were asked */
+	uint64_t order; /* of arrival */
 	struct gm_device *device;
-	struct gm_account *account; /* of its session, on the device */
-	uint64_t since_ns;
-	uint64_t until_ns; /* it ends then; UINT64_MAX: never by itself */
-	uint64_t again_ns; /* clients are asked again then */
-	uint64_t probe;    /* nothing is decided before this probe ended; 0: none */
-	/* It fitted, but the device could not make so many bytes of it; 0: that is not so. It is
-	 * tried again when the device's count of freed bytes, or the pool's of returns, is past
-	 * these. */
-	uint64_t denied, freed, returns;
+	uint64_t probe; /* nothing is decided before this probe ended; 0: none */
+	/* The backend had no memory for it (ask.denied). It is tried again when the device's count of freed bytes, or
+	 * the pool's of returns, is past these. */
+	uint64_t freed, returns;
 	uint64_t look_ns; /* turn.c: whether it may hold others back is looked at then */
 	struct gm_line *line;
 	struct gm_request *prev, *next; /* of the line */
+	struct gm_reclaim_ask ask;      /* what clients are asked for on its behalf */
 };
 
 /*

@@ -25,7 +25,7 @@ void gm_turn_note(struct gm_request *request)
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_line *line = w->line;
-	bool may = !w->parked && gm_waiting_wants_device(w);
+	bool may = !w->ask.parked && gm_ask_wants_device(&w->ask);
 	if (line->first == request)
 		line->first = may ? request : NULL;
 	else if (may && (!line->first || gm_waiting_before(w, line->first->waiting.priority,
@@ -55,9 +55,9 @@ enum turn_cover { NOT_COVERED, BY_OWN_WORD, COVERED };
 static enum turn_cover turn_find_cover(struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_waiting *w = &request->waiting;
-	const struct gm_payer *self = w->account->payer;
+	const struct gm_payer *self = w->ask.account->payer;
 	struct gm_refusal refusal = {.block = GM_BLOCK_DEVICE};
-	uint64_t missing = gm_admit_missing(device, w->account, w->exact, &refusal);
+	uint64_t missing = gm_admit_missing(device, w->ask.account, w->ask.exact, &refusal);
 
 	if (missing == 0 || missing <= gm_ladder_claimed(device, self, false))
 		return COVERED;
@@ -99,8 +99,8 @@ void gm_turn_look(struct gm_device *device, uint64_t now)
 		return;
 
 	struct gm_waiting *w = &queue->holder->waiting;
-	if (now >= queue->hold_ns + GM_TURN_HOLD_NS || w->block == GM_BLOCK_QUOTA ||
-		w->block == GM_BLOCK_CRITICAL) {
+	if (now >= queue->hold_ns + GM_TURN_HOLD_NS || w->ask.block == GM_BLOCK_QUOTA ||
+		w->ask.block == GM_BLOCK_CRITICAL) {
 		turn_end(device, now);
 	} else if (now >= w->look_ns) {
 		w->look_ns = now + TURN_LOOK_NS;
@@ -129,8 +129,8 @@ void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_
 	queue->holds_own = cover == BY_OWN_WORD;
 	queue->hold_ns = now;
 	/* What it rests on is asked for now. */
-	w->again_ns = now;
-	w->line->dry_ns = 0;
+	w->ask.again_ns = now;
+	w->line->user.dry_ns = 0;
 }
 
 uint64_t gm_turn_due(const struct gm_device *device)
@@ -150,7 +150,7 @@ bool gm_turn_bars(const struct gm_device *device, const struct gm_payer *payer, 
 		return false;
 	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
 		return false;
-	if (queue->holds_own && payer->payer_uid != queue->holder->waiting.line->payer_uid)
+	if (queue->holds_own && payer->payer_uid != queue->holder->waiting.line->user.payer_uid)
 		return false;
 	/* The request that holds others back could not have that memory anyway. */
 	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);

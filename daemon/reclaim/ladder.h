@@ -66,7 +66,7 @@
  */
 
 struct gm_account;
-struct gm_line;
+struct gm_reclaim_user;
 struct gm_session;
 struct gm_tally;
 
@@ -92,11 +92,11 @@ enum gm_ladder_reach {
 struct gm_ladder_plan {
 	uint32_t device;
 	enum gm_trigger trigger;
-	uint64_t need;            /* bytes; UINT64_MAX: all there is */
-	uint64_t planned;         /* by all steps */
-	uint64_t doubted;         /* part of planned that may well not come */
-	uint64_t rungs[GM_RUNGS]; /* by the steps of each rung */
-	struct gm_line *line;     /* request: of its user */
+	uint64_t need;                /* bytes; UINT64_MAX: all there is */
+	uint64_t planned;             /* by all steps */
+	uint64_t doubted;             /* part of planned that may well not come */
+	uint64_t rungs[GM_RUNGS];     /* by the steps of each rung */
+	struct gm_reclaim_user *user; /* request: of its user */
 	/* request: whose it is, the limit that it has reached (NULL: none), and the bytes that it lacks */
 	const struct gm_account *self;
 	const struct gm_tally *tally;

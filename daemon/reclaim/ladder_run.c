@@ -17,6 +17,7 @@
 #include "common/arith.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
+#include "daemon/reclaim/asker.h"
 #include "daemon/reclaim/doubt.h"
 #include "daemon/reclaim/ladder_plan.h"
 #include "daemon/device/quota_private.h"
@@ -156,25 +157,25 @@ static void ladder_count_paid(struct gm_device *device, struct gm_asked *asked, 
 		return;
 	assert(run->owed >= bytes);
 	run->owed -= bytes;
-	if (asked->line)
-		asked->line->owed -= bytes;
+	if (asked->user)
+		asked->user->owed -= bytes;
 }
 
 /* One more client owes something, or (-1) one less. */
 static void ladder_count_owing(struct gm_device *device, struct gm_account *account, int n)
 {
 	struct gm_ladder_run *run = &device->ladder.runs[account->asked.trigger];
-	struct gm_line *line = account->asked.line;
+	struct gm_reclaim_user *user = account->asked.user;
 
 	assert(n > 0 || run->owing > 0);
 	run->owing += n;
-	if (!line)
+	if (!user)
 		return;
-	line->owing += n;
-	if (account->payer->payer_uid != line->payer_uid)
-		line->owing_others += n;
+	user->owing += n;
+	if (account->payer->payer_uid != user->payer_uid)
+		user->owing_others += n;
 	if (account->asked.rung == GM_RUNG_SPILL)
-		line->moving += n;
+		user->moving += n;
 }
 
 /* The account owes nothing any more, whatever it was asked for. */
@@ -187,7 +188,7 @@ static void ladder_settle_account(struct gm_device *device, struct gm_account *a
 	ladder_count_owing(device, account, -1);
 	device->ladder.settled++;
 	account->asked.owing = false;
-	account->asked.line = NULL; /* the line may be gone soon */
+	account->asked.user = NULL; /* it may be gone soon */
 	DL_DELETE2(device->ladder.owing, account, owing_prev, owing_next);
 	device->env->woken = true; /* it may have been the last one of the run */
 }
@@ -217,12 +218,12 @@ static void ladder_ask_client(struct gm_device *device, const struct gm_ladder_p
 	account->asked.rung = (uint8_t)step->rung;
 	account->asked.wanted = account->asked.bytes = step->bytes;
 	account->asked.doubted = step->doubted;
-	account->asked.line = plan->line;
+	account->asked.user = plan->user;
 	account->asked.deadline_ns = deadline;
 	ladder_count_owing(device, account, 1);
 	run->owed += step->doubted ? 0 : step->bytes;
-	if (plan->line)
-		plan->line->owed += step->doubted ? 0 : step->bytes;
+	if (plan->user)
+		plan->user->owed += step->doubted ? 0 : step->bytes;
 
 	env->ops.reclaim(env->ctx, step->session,
 		&(struct gm_reclaim){
@@ -243,7 +244,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	uint64_t allowed = plan->rungs[GM_RUNG_SPILL] ? gm_ladder_spill_ns(policy)
 						      : gm_policy_reclaim_ns(policy);
 	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
-	uid_t payer_uid = plan->line ? plan->line->payer_uid : GM_EVENT_NOBODY;
+	uid_t payer_uid = plan->user ? plan->user->payer_uid : GM_EVENT_NOBODY;
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, and includes what was missing before.
@@ -569,7 +570,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	if (r == 0 && plan.planned > 0 && plan.planned >= ways.least) {
 		asked.bytes = plan.planned;
 		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);
-		plan.line = ways.line;
+		plan.user = ways.user;
 		plan.self = self;
 		plan.tally = tally;
 		plan.lacks = ways.lacks;

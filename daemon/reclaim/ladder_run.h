@@ -28,8 +28,8 @@ struct gm_ladder_ways {
 	bool widely;
 	uint64_t least;
 	enum gm_ladder_reach reach;
-	struct gm_line *line; /* of the user of self */
-	uint64_t lacks;       /* bytes that the request itself lacks; for the report */
+	struct gm_reclaim_user *user; /* of the user of self */
+	uint64_t lacks;               /* bytes that the request itself lacks; for the report */
 };
 struct gm_ladder_asked {
 	uint64_t bytes;

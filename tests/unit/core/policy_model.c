@@ -327,7 +327,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		must(m, m->fake.now < r->until, "it is past its time");
 		r->seen = true;
 		r->counted = false; /* back, if it was granted */
-		bool denied = r->q.r.waiting.denied > 0;
+		bool denied = r->q.r.waiting.ask.denied > 0;
 		m->n.denied += denied;
 		must(m, !r->q.r.waiting.probe || m->fake.probing,
 			"held for a probe that nobody takes");
@@ -349,8 +349,8 @@ static void check_queue(struct model *m, const struct limits *limits,
 		if (!r->endless)
 			continue;
 		waits[r->session] = true;
-		if (since_ns < r->q.r.waiting.since_ns)
-			since_ns = r->q.r.waiting.since_ns;
+		if (since_ns < r->q.r.waiting.ask.since_ns)
+			since_ns = r->q.r.waiting.ask.since_ns;
 		if (w->block != GM_BLOCK_QUOTA && r->exact > model_less(f->capacity, charged))
 			device_waits = true;
 	}
@@ -461,31 +461,31 @@ void model_sweep(struct model *m)
 	}
 }
 
-/* The counts in the lines are those of the clients that owe something for requests. */
+/* The counts of the users are those of the clients that owe something for requests. */
 static void check_debts(struct model *m)
 {
 	const struct gm_device *device = &m->fake.core->devices[0];
 	const struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_REQUEST];
-	const struct gm_line *line;
+	const struct gm_reclaim_user *user;
 	uint64_t owing = 0, owed = 0;
 
-	DL_FOREACH (device->queue.lines, line) {
+	DL_FOREACH (device->ladder.users, user) {
 		const struct gm_account *account;
-		uint32_t of_line = 0, others = 0, moving = 0;
+		uint32_t of_user = 0, others = 0, moving = 0;
 		DL_FOREACH2 (device->ladder.owing, account, owing_next) {
-			if (account->asked.line != line)
+			if (account->asked.user != user)
 				continue;
-			of_line++;
-			others += account->payer->payer_uid != line->payer_uid;
+			of_user++;
+			others += account->payer->payer_uid != user->payer_uid;
 			moving += account->asked.rung == GM_RUNG_SPILL;
 		}
-		must(m, line->owing == of_line, "wrong number of clients that owe");
-		must(m, line->owing_others == others, "wrong number of others that owe");
-		must(m, line->moving == moving, "wrong number of clients that move buffers");
-		owing += line->owing;
-		owed += line->owed;
+		must(m, user->owing == of_user, "wrong number of clients that owe");
+		must(m, user->owing_others == others, "wrong number of others that owe");
+		must(m, user->moving == moving, "wrong number of clients that move buffers");
+		owing += user->owing;
+		owed += user->owed;
 	}
-	must(m, run->owing == owing && run->owed == owed, "the run and the lines differ");
+	must(m, run->owing == owing && run->owed == owed, "the run and the users differ");
 }
 
 void model_check(struct model *m)

@@ -7,6 +7,7 @@
 #include "common/kept.h"
 #include "common/wire/page.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/queue/line.h"
 #include "daemon/tenant/client.h"
 #include "tests/tap.h"
 

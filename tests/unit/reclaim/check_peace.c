@@ -5,8 +5,8 @@
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"
-#include "tests/unit/queue/ask_fixture.h"
-#include "tests/unit/queue/peace_fixture.h"
+#include "tests/unit/reclaim/ask_fixture.h"
+#include "tests/unit/reclaim/peace_fixture.h"
 
 /* A client of a user takes so many bytes and gives them back, again and again, for so long, and waits in between.
  * The honest client moves buffers when it is asked to, and moves them back when there is room. Returns how

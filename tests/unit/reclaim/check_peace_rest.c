@@ -7,8 +7,8 @@
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"
-#include "tests/unit/queue/ask_fixture.h"
-#include "tests/unit/queue/peace_fixture.h"
+#include "tests/unit/reclaim/ask_fixture.h"
+#include "tests/unit/reclaim/peace_fixture.h"
 
 /* Others cache too little, but could move buffers. */
 START_TEST(a_request_that_may_not_wait_waits_for_what_others_could_move)

@@ -6,7 +6,7 @@
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"
-#include "tests/unit/queue/ask_fixture.h"
+#include "tests/unit/reclaim/ask_fixture.h"
 
 /* A session of the liar's user: it is asked first, claims all it holds, and moves nothing. */
 static struct gm_session *add_liar(uint64_t bytes)

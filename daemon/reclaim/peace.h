@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GM_QUEUE_PEACE_H
-#define GM_QUEUE_PEACE_H
+#ifndef GM_RECLAIM_PEACE_H
+#define GM_RECLAIM_PEACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include "daemon/books/say.h"
 #include "daemon/device/device_private.h"
 #include "daemon/reclaim/ladder_run.h"
-#include "daemon/queue/request.h"
+#include "daemon/reclaim/asker.h"
 
 /*
  * How much a user's requests may cost the clients of other users. For a request of another user, clients return what
@@ -16,25 +16,35 @@
  * clients have peace from it for some time. They return nothing more for it for a second (the policy's after_action),
  * and they move no buffers for it for longer each time.
  *
- * ask.c asks this module whom it may ask. The queue reports how requests end, and leases report what clients return.
- * The state is in the line of the user, which stays as long as it is needed, even without requests.
+ * ask.c asks this module whom it may ask. The queue reports how asks end, and leases report what clients return.
+ * The state of a user stays as long as gm_peace_remembers(), even without asks.
  */
+
+/* A user may ask from now on. */
+void gm_peace_add_user(struct gm_device *device, struct gm_reclaim_user *user, uid_t payer_uid);
+/* A user without asks leaves. */
+void gm_peace_remove_user(struct gm_device *device, struct gm_reclaim_user *user);
+/* Whether the state of a user without asks says something that the user must not escape by leaving. */
+bool gm_peace_remembers(
+	const struct gm_device *device, const struct gm_reclaim_user *user, uint64_t now);
 
 /* Whether other users' clients are left alone for now: they returned something for the request's user a
  * moment ago, and the user has not taken that yet, did not take it, or has given it back. */
-bool gm_peace_rests(const struct gm_device *device, const struct gm_waiting *w);
+bool gm_peace_rests(const struct gm_device *device, const struct gm_reclaim_ask *ask);
 /* Whom the request may ask now. GM_REACH_OWN: other users' clients have peace. */
-enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_waiting *w);
+enum gm_ladder_reach gm_peace_reach(struct gm_device *device, const struct gm_reclaim_ask *ask);
 /* While other users' clients have peace: whether it is worth waiting for its end. It is if clients that may be asked
  * then say that they have what the request lacks. */
-bool gm_peace_is_worth_it(struct gm_device *device, const struct gm_waiting *w, uint64_t lacks);
+bool gm_peace_is_worth_it(
+	struct gm_device *device, const struct gm_reclaim_ask *ask, uint64_t lacks);
 
 /* Call when clients of other users were asked for the request. */
-void gm_peace_disturb(struct gm_waiting *w);
-/* A request of the queue is charged for its memory now. */
-void gm_peace_granted(struct gm_device *device, const struct gm_request *request);
-/* A request leaves the queue without its memory. */
-void gm_peace_failed(struct gm_device *device, const struct gm_request *request);
+void gm_peace_disturb(struct gm_reclaim_ask *ask);
+/* An ask of this user, which does not wait any more, is charged for its memory now. */
+void gm_peace_granted(const struct gm_device *device, struct gm_reclaim_user *user,
+	const struct gm_reclaim_ask *ask);
+/* An ask leaves the queue without its memory. */
+void gm_peace_failed(const struct gm_device *device, const struct gm_reclaim_ask *ask);
 /* A client that owes memory returns bytes of it. */
 void gm_peace_returned(struct gm_device *device, const struct gm_account *account, uint64_t bytes);
 
@@ -46,9 +56,9 @@ void gm_peace_tick(struct gm_device *device);
 /* For how long other users' clients are still left alone before they are asked for the request, or to move
  * buffers for it. It takes longer only if they do more for its user meanwhile. 0: the request does not wait for
  * that. */
-uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_waiting *w);
+uint64_t gm_peace_left_ns(const struct gm_device *device, const struct gm_reclaim_ask *ask);
 /* Writes that for a person; "" if the request does not wait for that. */
-void gm_peace_say(
-	const struct gm_device *device, const struct gm_waiting *w, char detail[GM_DETAIL_BYTES]);
+void gm_peace_say(const struct gm_device *device, const struct gm_reclaim_ask *ask,
+	char detail[GM_DETAIL_BYTES]);
 
 #endif
