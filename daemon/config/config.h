@@ -10,7 +10,7 @@
 #include "common/system/path.h"
 #include "common/types.h"
 #include "daemon/books/policy.h"
-#include "daemon/config/config_types.h"
+#include "daemon/config/config_names.h"
 
 /*
  * This folder turns gpumemd.conf and its drop-ins into one complete configuration, or into a list
@@ -116,8 +116,6 @@ void gm_config_free(struct gm_config *config);
 /* The policy of a device (below GM_LIMIT_DEVICES) that has total bytes: shares become bytes. */
 void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
 	struct gm_policy *ret_policy);
-/* How much a device of total bytes can give out. */
-uint64_t gm_config_capacity(const struct gm_config_device *device, uint64_t total);
 /* The policy of pinned host memory: its limit is its capacity, and it has no reserve. */
 void gm_config_pinned_policy(
 	const struct gm_config *config, uint64_t total, struct gm_policy *ret_policy);

@@ -3,7 +3,8 @@
  * The checks that need several values, or something that only this machine knows. All of them run
  * even if the reader has refused something, so that the user sees every mistake at once. But none
  * of them judges by a value that was refused, nor by a default that a misspelt line may have meant
- * to change: that would blame the wrong line.
+ * to change: that would blame the wrong line. Nor do they guess what a device has that only the machine
+ * knows.
  */
 #include "daemon/config/config_check.h"
 
@@ -16,20 +17,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/system/path.h"
+#include "common/text/units.h"
 #include "common/types.h"
+#include "daemon/books/policy.h"
 #include "daemon/config/config_account.h"
-#include "daemon/config/config_effective.h"
-#include "daemon/config/config_fit.h"
 
 /* Complains that two values do not go together, at the one that was written later. */
-static int config_check_complain_about(struct gm_config_reader *reader,
-	const struct gm_config_effective *a, const struct gm_config_effective *b,
-	const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static int config_check_complain_about(struct gm_config_reader *reader,
-	const struct gm_config_effective *a, const struct gm_config_effective *b,
-	const char *format, ...)
+static __attribute__((format(printf, 4, 5))) int config_check_complain_about(
+	struct gm_config_reader *reader, const struct gm_config_effective *a,
+	const struct gm_config_effective *b, const char *format, ...)
 {
 	/* A test shows that defaults and presets go together. */
 	if (!a->setting && !b->setting)
@@ -297,6 +295,355 @@ static int config_check_socket(struct gm_config_reader *reader)
 }
 
 /* The daemon does not start without a device. */
+/* ---- whether limits and sizes fit the devices, as far as those are known */
+
+#define CHECK_NAME 80
+
+struct check_devices {
+	uint32_t n;
+	uint64_t capacity[GM_LIMIT_DEVICES]; /* UINT64_MAX: not known */
+};
+
+/* What a device of total bytes can give out; UINT64_MAX if a value that counts is doubtful.
+ */
+static uint64_t check_capacity(
+	const struct gm_config_reader *reader, uint32_t device, uint64_t total)
+{
+	int slot = GM_CONFIG_SLOT_DEVICES + (int)device;
+	struct gm_config_effective fraction =
+		gm_config_effective(reader, GM_CONFIG_KEY_FRACTION, slot);
+	struct gm_config_effective min_free =
+		gm_config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot);
+	if (gm_config_effective_is_doubtful(reader, &fraction) ||
+		gm_config_effective_is_doubtful(reader, &min_free))
+		return UINT64_MAX;
+	return gm_policy_ceiling((uint64_t)(fraction.value.fraction * (double)total),
+		gm_minus(total, min_free.value.number), 0);
+}
+
+static void check_use_known(const struct gm_config_reader *reader, struct check_devices *ret)
+{
+	const struct gm_config_known *known = reader->names.known;
+	ret->n = known->n;
+	for (uint32_t i = 0; i < known->n; i++) {
+		uint64_t total = known->devices[i].total;
+		if (known->devices[i].pinned || !total)
+			ret->capacity[i] = total ? total : UINT64_MAX;
+		else
+			ret->capacity[i] = check_capacity(reader, i, total);
+	}
+}
+
+/* The devices of host memory that the files describe. Pinned memory comes last, and its limit is
+ * its capacity. */
+static void check_use_host(const struct gm_config_reader *reader, struct check_devices *ret)
+{
+	for (ret->n = 0; ret->n < GM_LIMIT_DEVICES; ret->n++) {
+		const struct gm_config_setting *size =
+			&reader->settings[GM_CONFIG_SLOT_DEVICES + ret->n][GM_CONFIG_KEY_SIZE];
+		bool sized = size->text && size->value.number && !size->refused;
+		if (ret->n > 0 && !sized && !size->refused)
+			break;
+		ret->capacity[ret->n] =
+			sized ? check_capacity(reader, ret->n, size->value.number) : UINT64_MAX;
+	}
+
+	struct gm_config_effective limit =
+		gm_config_effective_general(reader, GM_CONFIG_KEY_HOST_LIMIT);
+	if (!limit.value.number || ret->n == GM_LIMIT_DEVICES)
+		return;
+	ret->capacity[ret->n++] = limit.value.number == UINT64_MAX
+					  ? UINT64_MAX
+					  : limit.value.number / GM_CHUNK_MIN * GM_CHUNK_MIN;
+}
+
+/* Whether this limit gives the owner's guarantee on a device. */
+static bool check_add_guarantees(const struct gm_config_reader *reader,
+	const struct gm_config_limit_section *limit, uint32_t device)
+{
+	const struct gm_config_setting *guarantee = &limit->settings[GM_CONFIG_KEY_GUARANTEE];
+	if (!guarantee->text || guarantee->refused)
+		return false;
+	if (limit->device != GM_CONFIG_ALL_DEVICES)
+		return limit->device == device;
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next)
+		if (l->device == device && l->settings[GM_CONFIG_KEY_GUARANTEE].text &&
+			!strcmp(l->owner, limit->owner))
+			return false;
+	return true;
+}
+
+/* Writes the name of a device, in parentheses, or "" if it is not known. */
+static const char *check_name(
+	const struct gm_config_reader *reader, uint32_t device, char text[CHECK_NAME])
+{
+	const struct gm_config_known *known = reader->names.known;
+
+	*text = '\0';
+	if (device < known->n && known->devices[device].name)
+		snprintf(text, CHECK_NAME, " (%s)", known->devices[device].name);
+	return text;
+}
+
+static int check_guarantees(struct gm_config_reader *reader, uint32_t device, uint64_t capacity)
+{
+	char size[GM_UNITS_TEXT], most[GM_UNITS_TEXT], name[CHECK_NAME];
+	uint64_t sum = 0;
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next) {
+		const struct gm_config_setting *guarantee = &l->settings[GM_CONFIG_KEY_GUARANTEE];
+		if (!check_add_guarantees(reader, l, device))
+			continue;
+		if (guarantee->value.number > capacity - sum)
+			return gm_config_errors_add(&reader->errors, guarantee->source,
+				guarantee->line,
+				"guarantee: with %s for %s, guarantees on device %u%s go beyond its capacity of %s%s",
+				gm_format_size(guarantee->value.number, size), l->owner, device,
+				check_name(reader, device, name), gm_format_size(capacity, most),
+				l->device == GM_CONFIG_ALL_DEVICES
+					? "; [device N limit OWNER] sets it for one device"
+					: "");
+		sum += guarantee->value.number;
+	}
+	return 0;
+}
+
+/* A limit on a device that is named by its UUID and not here has no effect. */
+static int check_number(struct gm_config_reader *reader,
+	const struct gm_config_limit_section *limit, const struct check_devices *devices)
+{
+	if (limit->device < devices->n || limit->device >= GM_LIMIT_DEVICES)
+		return 0;
+	char title[GM_CONFIG_LIMIT_TITLE];
+	return gm_config_errors_add(&reader->errors, limit->source, limit->line,
+		"[%s]: there is no device %u; there %s %u, numbered from 0",
+		gm_config_limit_title(&reader->limits, limit, title), limit->device,
+		devices->n == 1 ? "is" : "are", devices->n);
+}
+
+/* Complains about limits that do not fit the devices: each device must exist, and the guarantees on
+ * it must not exceed its capacity. Judges only devices that are known. Returns a negative errno
+ * only if there is no memory. */
+static int check_limits(struct gm_config_reader *reader)
+{
+	const struct gm_config_known *known = reader->names.known;
+	struct gm_config_effective backend =
+		gm_config_effective_general(reader, GM_CONFIG_KEY_BACKEND);
+	struct check_devices devices;
+	if (!known)
+		return 0;
+	if (known->n)
+		check_use_known(reader, &devices);
+	else if (!strcmp(known->backend ? known->backend : backend.text, "host"))
+		check_use_host(reader, &devices);
+	else
+		return 0;
+
+	int r = 0;
+	/* A line that was not understood may have been meant to give the device a size. */
+	bool numbered = known->n || !(reader->unsure || reader->doubtful[GM_CONFIG_KEY_SIZE]);
+	for (const struct gm_config_limit_section *l = reader->limits.list; l && numbered && r >= 0;
+		l = l->next)
+		r = check_number(reader, l, &devices);
+	for (uint32_t d = 0; d < devices.n && r >= 0; d++)
+		if (devices.capacity[d] != UINT64_MAX)
+			r = check_guarantees(reader, d, devices.capacity[d]);
+	return r < 0 ? r : 0;
+}
+
+/* ---- what has no effect, or cannot work */
+
+/* Finds the first line about a device: in its section, or in that of a limit. *ret_source is NULL if the
+ * section is empty. */
+static void check_find_line(const struct gm_config_reader *reader, uint32_t device,
+	const struct gm_config_source **ret_source, uint32_t *ret_line)
+{
+	const struct gm_config_setting *first = NULL;
+
+	*ret_source = NULL;
+	*ret_line = 0;
+	for (size_t id = 0; id < GM_CONFIG_N_KEYS; id++) {
+		const struct gm_config_setting *setting =
+			&reader->settings[GM_CONFIG_SLOT_DEVICES + device][id];
+		if (setting->text && (!first || gm_config_setting_later(setting, first) == first))
+			first = setting;
+	}
+	if (first) {
+		*ret_source = first->source;
+		*ret_line = first->line;
+		return;
+	}
+	for (const struct gm_config_limit_section *l = reader->limits.list; l; l = l->next)
+		if (l->device == device) {
+			*ret_source = l->source;
+			*ret_line = l->line;
+			return;
+		}
+}
+
+static int check_warn_strangers(struct gm_config_reader *reader)
+{
+	const struct gm_config_source *source;
+	uint32_t line;
+	int r = 0;
+
+	for (uint32_t i = 0; i < reader->names.n && r >= 0; i++) {
+		check_find_line(reader, GM_LIMIT_DEVICES + i, &source, &line);
+		r = gm_config_errors_add(&reader->warnings, source, line,
+			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
+			reader->names.strangers[i].text);
+	}
+	return r;
+}
+
+static int check_warn_numbers(struct gm_config_reader *reader, uint32_t n)
+{
+	const struct gm_config_source *source;
+	uint32_t line;
+	int r = 0;
+
+	for (uint32_t i = n; i < GM_LIMIT_DEVICES && r >= 0; i++) {
+		if (!reader->named[GM_CONFIG_SLOT_DEVICES + i])
+			continue;
+		check_find_line(reader, i, &source, &line);
+		r = gm_config_errors_add(&reader->warnings, source, line,
+			"[device %u] has no effect: there %s %u device%s here, numbered from 0", i,
+			n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+	}
+	return r;
+}
+
+/* Warns about a key with a size that is larger than the host's memory. */
+static int check_warn_ram(struct gm_config_reader *reader, size_t id,
+	const struct gm_config_setting *size, const char *instead)
+{
+	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT];
+	uint64_t ram = reader->names.known->ram;
+
+	if (!size->text || size->refused || size->value.number == UINT64_MAX ||
+		size->value.number <= ram)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, size->source, size->line,
+		"%s: %s are more than the %s of host memory here: the kernel ends processes before clients can use all of it; %s",
+		gm_config_key(id)->name, gm_format_size(size->value.number, wanted),
+		gm_format_size(ram, has), instead);
+}
+
+static int check_warn_size(struct gm_config_reader *reader, uint32_t device)
+{
+	const struct gm_config_known *known = reader->names.known;
+	const struct gm_config_setting *size =
+		&reader->settings[GM_CONFIG_SLOT_DEVICES + device][GM_CONFIG_KEY_SIZE];
+
+	if (!size->text || size->refused || !size->value.number)
+		return 0;
+	if (known->sized && known->ram)
+		return check_warn_ram(reader, GM_CONFIG_KEY_SIZE, size, "write a smaller size");
+	if (known->sized || !known->devices[device].name)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, size->source, size->line,
+		"size of [device %u] has no effect: it is for the host backend, and device %u is a GPU (%s)",
+		device, device, known->devices[device].name);
+}
+
+/* Warns if a fraction of the device is less than a chunk. */
+static int check_warn_fraction(struct gm_config_reader *reader, uint32_t device, uint64_t total)
+{
+	struct gm_config_effective fraction = gm_config_effective(
+		reader, GM_CONFIG_KEY_FRACTION, GM_CONFIG_SLOT_DEVICES + (int)device);
+	const struct gm_config_setting *at = fraction.setting;
+	char size[GM_UNITS_TEXT], chunk[GM_UNITS_TEXT], name[CHECK_NAME];
+
+	if ((uint64_t)(fraction.value.fraction * (double)total) >= GM_CHUNK_MIN || !at ||
+		gm_config_effective_is_doubtful(reader, &fraction))
+		return 0;
+	return gm_config_errors_add(&reader->warnings, at->source, at->line,
+		"fraction: %s leaves nothing to give out on device %u%s, which has %s: the smallest piece of memory has %s; write a larger fraction",
+		fraction.text, device, check_name(reader, device, name),
+		gm_format_size(total, size), gm_format_size(GM_CHUNK_MIN, chunk));
+}
+
+/* Warns if the device has nothing to give out. A size that the files set is a mistake by itself: see config_check.c. */
+static int check_warn_nothing(struct gm_config_reader *reader, uint32_t device)
+{
+	const struct gm_config_known *known = reader->names.known;
+	struct gm_config_effective min_free = gm_config_effective(
+		reader, GM_CONFIG_KEY_MIN_FREE, GM_CONFIG_SLOT_DEVICES + (int)device);
+	char size[GM_UNITS_TEXT], name[CHECK_NAME];
+	uint64_t total = known->devices[device].total;
+
+	if (!total)
+		return 0;
+	if (gm_minus(total, min_free.value.number) >= GM_CHUNK_MIN || min_free.value.number == 0 ||
+		gm_config_effective_is_doubtful(reader, &min_free))
+		return check_warn_fraction(reader, device, total);
+	const struct gm_config_setting *at = min_free.setting;
+	return gm_config_errors_add(&reader->warnings, at ? at->source : NULL, at ? at->line : 0,
+		"min_free: %s%s leaves nothing to give out on device %u%s, which has %s; write a smaller min_free",
+		min_free.text, at ? "" : ", as by default,", device,
+		check_name(reader, device, name), gm_format_size(total, size));
+}
+
+/* Warns about a max that no owner can reach: on the device of the section, or on any device. */
+static int check_warn_max(
+	struct gm_config_reader *reader, const struct gm_config_limit_section *limit, uint32_t n)
+{
+	const struct gm_config_known *known = reader->names.known;
+	const struct gm_config_setting *max = &limit->settings[GM_CONFIG_KEY_MAX];
+	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[CHECK_NAME + 32] = "any device here",
+									   name[CHECK_NAME];
+	uint64_t largest = 0;
+
+	if (!max->text || max->refused || max->value.number == UINT64_MAX)
+		return 0;
+	if (limit->device < known->n) {
+		largest = known->devices[limit->device].total;
+		snprintf(where, sizeof(where), "device %u%s", limit->device,
+			check_name(reader, limit->device, name));
+	}
+	for (uint32_t i = 0; i < n && limit->device == GM_CONFIG_ALL_DEVICES; i++)
+		largest = gm_max(
+			largest, known->devices[i].total ? known->devices[i].total : UINT64_MAX);
+	if (!largest || max->value.number <= largest)
+		return 0;
+	return gm_config_errors_add(&reader->warnings, max->source, max->line,
+		"max: %s for %s is more than %s has (%s), so it limits nothing; write a smaller max, or none",
+		gm_format_size(max->value.number, wanted), limit->owner, where,
+		gm_format_size(largest, has));
+}
+
+/* Warns about settings that have no effect on the devices that are known, or leave nothing to give out, and
+ * about sizes that host memory cannot have. They are no error: one file may serve hosts with and without GPUs. Returns a negative
+ * errno only if there is no memory. */
+static int check_warn(struct gm_config_reader *reader)
+{
+	const struct gm_config_known *known = reader->names.known;
+	uint32_t n = known ? known->n : 0;
+	int r = 0;
+
+	if (!n)
+		return 0;
+	n -= known->devices[n - 1].pinned;
+	for (uint32_t i = 0; i < n && r >= 0; i++) {
+		r = check_warn_size(reader, i);
+		if (r >= 0)
+			r = check_warn_nothing(reader, i);
+	}
+	for (const struct gm_config_limit_section *l = reader->limits.list; l && r >= 0;
+		l = l->next)
+		r = check_warn_max(reader, l, n);
+	if (r >= 0 && known->ram)
+		r = check_warn_ram(reader, GM_CONFIG_KEY_HOST_LIMIT,
+			&reader->settings[GM_CONFIG_SLOT_GENERAL][GM_CONFIG_KEY_HOST_LIMIT],
+			"lower it, or write host_limit = auto");
+	if (r >= 0)
+		r = check_warn_strangers(reader);
+	if (r >= 0)
+		r = check_warn_numbers(reader, n);
+	return r < 0 ? r : 0;
+}
+
+/* ---- all checks */
+
 static int config_check_backend(struct gm_config_reader *reader)
 {
 	const struct gm_config_known *known = reader->names.known;
@@ -326,8 +673,8 @@ static int config_check_machine(struct gm_config_reader *reader)
 	if (r >= 0)
 		r = config_check_passed(reader);
 	if (r >= 0)
-		r = gm_config_fit_check(reader);
-	return r < 0 ? r : gm_config_fit_warn(reader);
+		r = check_limits(reader);
+	return r < 0 ? r : check_warn(reader);
 }
 
 int gm_config_check(struct gm_config_reader *reader)

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "daemon/config/config_names.h"
-#include "daemon/config/config_types.h"
 #include "daemon/config/config_value.h"
 
 /* The sections [limit OWNER] and [device N limit OWNER]. */

@@ -2,12 +2,40 @@
 #ifndef GM_DAEMON_CONFIG_NAMES_H
 #define GM_DAEMON_CONFIG_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/limits.h"
 #include "common/text/device_name.h"
-#include "daemon/config/config_types.h"
 #include "daemon/config/config_value.h"
+
+/* What a configuration names: the devices of its sections, and the owners of its limits. */
+
+/* The file of root and of system users: in /etc, unless configure --sysconfdir says otherwise. */
+#define GM_CONFIG_SYSTEM_FILE GM_SYSCONFDIR "/gpumemd/gpumemd.conf"
+
+/* ---- devices */
+
+/* What is known about the place where a configuration is to be used: this machine. */
+struct gm_config_known {
+	uint32_t n; /* 0: the devices are not known */
+	struct {
+		const uint8_t *uuid; /* NULL: it has none */
+		const char *pci;     /* "": it has none */
+		const char *name;    /* NULL: not known */
+		uint64_t total;      /* bytes; 0: not known */
+		bool pinned;
+	} devices[GM_LIMIT_DEVICES];
+	bool sized;          /* the files say how large these devices are */
+	uint64_t ram;        /* bytes of host memory; 0: not known */
+	const char *backend; /* that the daemon is told to use; NULL: that of the files */
+	const char
+		*lack; /* why this backend has no devices, so that no daemon starts; NULL: it has */
+	bool listens;  /* the daemon makes the socket that the files name */
+	bool passed; /* the service manager makes it, so that the keys of the socket have no effect */
+	const char *user; /* that runs the daemon; NULL: the user of this process; "": not known */
+};
 
 /*
  * The devices that sections name. A name that fits no known device is a stranger: it gets a number
@@ -39,5 +67,43 @@ int gm_config_names_find(
 void gm_config_names_why(int error, char why[GM_CONFIG_WHY_BYTES]);
 const char *gm_config_names_text(
 	const struct gm_config_names *names, uint32_t device, char text[GM_DEVICE_NAME_TEXT]);
+
+/* ---- owners of limits */
+
+/*
+ * The owner of a limit, as people write it: uid:1002 or uid:alice, gid:100 or gid:video,
+ * unit:training.service, container:NAME, client:NAME (the name that a client gives itself). The
+ * names of users and groups are looked up here and nowhere else, so that the daemon only handles
+ * numbers.
+ */
+
+#define GM_CONFIG_OWNER_BYTES 272
+#define GM_CONFIG_OWNER_WHY   256
+
+#define GM_CONFIG_OWNER_E_NONE 1
+
+/*
+ * Writes an owner in its one canonical form, such as "uid:1002" for uid:alice. Returns 0, or
+ * GM_CONFIG_OWNER_E_NONE: the text names no owner, and ret_why says what is wrong and what would be
+ * right. session allows "session:17", one client by its number, which means nothing after that
+ * client has left.
+ */
+int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONFIG_OWNER_BYTES],
+	char ret_why[GM_CONFIG_OWNER_WHY]);
+
+#define GM_CONFIG_ALL_DEVICES UINT32_MAX
+
+/* A [limit OWNER] holds on each device separately. A [device N limit OWNER] replaces it on one
+ * device, key by key. */
+struct gm_config_limit {
+	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
+	uint32_t device;                   /* or GM_CONFIG_ALL_DEVICES */
+	bool has_max, has_guarantee, has_priority;
+	uint64_t max; /* UINT64_MAX: none */
+	uint64_t guarantee;
+	int32_t priority;
+	/* The sources of max and guarantee, which are those of their entries; NULL: not set */
+	const char *max_source, *guarantee_source;
+};
 
 #endif
