@@ -280,8 +280,6 @@ static bool broker_keep_deposit_item(void *ctx, enum gm_keep_kind kind, uint64_t
 }
 
 const struct gm_clients_keep gm_broker_clients_keep = {
-	.record = gm_broker_keep_record,
-	.erase = gm_broker_keep_erase,
 	.deposit = broker_keep_deposit_item,
 	.withdraw = gm_broker_keep_withdraw,
 };
@@ -382,16 +380,16 @@ int gm_broker_keep_forward(const struct gm_broker_options *options)
 
 /* ---- adoption */
 
-static int broker_keep_adopt_client(void *ctx, uint64_t id, uint32_t place,
-	const struct gm_record_client *record, gm_domain *ret_domain, bool *ret_pooling)
+static int broker_keep_adopt_client(void *ctx, uint64_t id, const struct gm_record_client *record,
+	gm_domain *ret_domain, bool *ret_pooling)
 {
 	struct gm_broker *broker = ctx;
-	int pidfd = -1, page = -1, former = -1;
-	(void)gm_keep_claim(broker->keep, GM_KEEP_PROCESS, id, &pidfd);
-	(void)gm_keep_claim(broker->keep, GM_KEEP_PAGE, id, &page);
-	(void)gm_keep_claim(broker->keep, GM_KEEP_FORMER, id, &former);
-	int r = gm_clients_adopt(&broker->clients, broker->config->trust, id, place, record, pidfd,
-		page, former, ret_domain, ret_pooling);
+	struct gm_client_kept kept = {-1, -1, -1};
+	(void)gm_keep_claim(broker->keep, GM_KEEP_PROCESS, id, &kept.pidfd);
+	(void)gm_keep_claim(broker->keep, GM_KEEP_PAGE, id, &kept.page);
+	(void)gm_keep_claim(broker->keep, GM_KEEP_FORMER, id, &kept.former);
+	int r = gm_clients_adopt(
+		&broker->clients, broker->config->trust, record, &kept, ret_domain, ret_pooling);
 	if (r < 0 && !gm_adopt_is_shortage(r)) {
 		gm_broker_keep_withdraw(broker, GM_KEEP_PROCESS, id);
 		gm_broker_keep_withdraw(broker, GM_KEEP_PAGE, id);
@@ -508,11 +506,11 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 			"ledger: %llu lease%s on the ipc transport ended with the daemon that made %s",
 			(unsigned long long)result->ipc, result->ipc == 1 ? "" : "s",
 			result->ipc == 1 ? "it" : "them");
-	if (result->adopted[GM_RECORD_SESSION] || closed)
+	if (result->adopted[GM_RECORD_CLIENT] || closed)
 		gm_log(GM_LOG_NOTICE,
 			"took over from an earlier daemon: clients: %llu (ended meanwhile: %llu), "
 			"leases: %llu, chunks: %llu; descriptors that nobody needs any more: %llu",
-			(unsigned long long)result->adopted[GM_RECORD_SESSION],
+			(unsigned long long)result->adopted[GM_RECORD_CLIENT],
 			(unsigned long long)gone,
 			(unsigned long long)result->adopted[GM_RECORD_LEASE],
 			(unsigned long long)result->adopted[GM_RECORD_CHUNK],

@@ -12,8 +12,8 @@
 
 /*
  * The ledger's records: what the next daemon must know to take over from this one. Core writes and
- * erases them through gm_core_ops, and adopt.c reads them after a start; client.c does the same with
- * its own kind. Whoever stores them sees a kind, an id and bytes.
+ * erases them through gm_core_ops, and adopt.c reads them after a start. Whoever stores them sees a kind,
+ * an id and bytes.
  *
  * To add a kind, write a struct that begins with struct gm_record, and add a line to the table, its turn to
  * adopt.c, and what it means to adopt_take.c. To add a field, append it to its struct: in a record that an older daemon wrote, it reads as 0. In both
@@ -26,14 +26,15 @@
  *     grant is above that number was never granted.
  *   - A return erases the chunks, or turns them into lingering ones, and then erases the lease.
  *   - A chunk that becomes a lease of its own: the new lease, the chunk, then the lease that it left.
- *   - A session's record is the last one to go.
+ *   - A client's record is written when everything that the keeper holds for it is there, and erased before
+ *     the records of what the client held.
  * Each record names its uid. Records that belong together must agree on it. The user that pays for that uid stays
  * the one that paid when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
 /* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays.
- * 3: leases of a chunk that was in another one. */
-#define GM_RECORD_FORMAT 3
+ * 3: leases of a chunk that was in another one. 4: one record of a client. */
+#define GM_RECORD_FORMAT 4
 
 /*   X(kind, number, struct, what a message calls many of them) */
 #define GM_RECORDS(X) \
@@ -109,11 +110,13 @@ struct gm_record_estate {
 	uint32_t payer_uid, reserved_2; /* 0: the uid, as in the next two; since format 2 */
 };
 
-/* A session, as core knows it. */
+/* Before GM_RECORD_FORMAT_ONE_CLIENT, a client had two records of one id: this one and a gm_record_client that ended with
+ * payer_uid. This one was written first, and erased first. */
+#define GM_RECORD_FORMAT_ONE_CLIENT 4
 struct gm_record_session {
 	struct gm_record head;
 	struct gm_token_hash token;
-	struct gm_token_hash former; /* valid, too, unless it is 0: see gm_session_confirm() */
+	struct gm_token_hash former;
 	int32_t pid;
 	uint32_t gid;
 	char unit[GM_OWNER_NAME_BYTES + 1];
@@ -127,7 +130,7 @@ struct gm_record_session {
 	char run[GM_LIMIT_RUN_BYTES + 1];
 };
 
-/* The same session, as daemon/tenant knows it; it has the same id. */
+/* A client: its process, who is charged, its run, the tokens that resume it, and the state of its page. */
 #define GM_RECORD_UNIT_BYTES      256
 #define GM_RECORD_CONTAINER_BYTES 128
 #define GM_RECORD_SCOPE_BYTES     1024
@@ -137,7 +140,7 @@ struct gm_record_client {
 	struct gm_record head;
 	uint8_t boot[GM_RECORD_BOOT_BYTES]; /* the boot during which the process was seen */
 	uint64_t start_time;                /* field 22 of its /proc/PID/stat */
-	uint64_t since_ns;
+	uint64_t since_ns;                  /* when it joined */
 	int32_t pid;
 	uint32_t gid;
 	uint32_t page_version;
@@ -150,7 +153,15 @@ struct gm_record_client {
 	char unit[GM_RECORD_UNIT_BYTES];
 	char container[GM_RECORD_CONTAINER_BYTES];
 	char scope[GM_RECORD_SCOPE_BYTES];
-	uint32_t payer_uid, reserved; /* since format 2 */
+	uint32_t payer_uid; /* since format 2 */
+	uint32_t
+		run_set; /* which of its run's two values are set; since format 4, like all that follows */
+	struct gm_token_hash token;
+	struct gm_token_hash former; /* valid, too, unless it is 0: see gm_session_confirm() */
+	struct gm_token_hash domain; /* of its trust domain's key; 0: not known */
+	uint64_t run_max;
+	int32_t run_priority;
+	char run[GM_LIMIT_RUN_BYTES + 1];
 };
 
 struct gm_record_lease {

@@ -3,9 +3,9 @@
  * The order of adoption. This file promises that each record has its turn after those that it rests on, and that whatever
  * is not adopted is erased and counted. It must never know what makes a record sound: adopt_take.c does.
  *
- * The order is: limits, estates, sessions, leases, chunks, declarations, opened leases, shares, names, metadata, limits
- * of sessions. Each limit makes a new table of all limits and runs, and joins all sessions to it. So limits come first,
- * when there are no runs and no sessions: otherwise a user with many runs would make the start slow.
+ * The order is: limits, estates, clients, leases, chunks, declarations, opened leases, shares, names, metadata, limits
+ * of clients. Each limit makes a new table of all limits and runs, and joins all clients to it. So limits come first,
+ * when there are no runs and no clients: otherwise a user with many runs would make the start slow.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
@@ -162,22 +162,6 @@ static int adopt_each(struct gm_adopt *adopt, const struct adopt_step *step)
 	return 0;
 }
 
-/* They were adopted with their sessions. */
-static void adopt_count_clients(struct gm_adopt *adopt)
-{
-	const struct gm_adopt_list *list = &adopt->take.records.lists[GM_RECORD_CLIENT];
-	for (size_t i = 0; i < list->n; i++) {
-		const struct gm_adopt_entry *entry = list->entries[i];
-		/* A session's record is erased before that of its client. */
-		bool unfinished =
-			!gm_adopt_records_find(&adopt->take.records, GM_RECORD_SESSION, entry->id);
-		int r = entry->taken ? 0
-			: unfinished ? GM_ADOPT_TAKE_E_UNFINISHED
-				     : GM_ADOPT_TAKE_E_DAMAGED;
-		adopt_count(&adopt->result, GM_RECORD_CLIENT, r);
-	}
-}
-
 /* Ends a lease of which the daemon lacks some memory. Only its maker can hold it. */
 static void adopt_end_lost(struct gm_adopt *adopt, struct gm_lease *lease, bool missed)
 {
@@ -217,7 +201,6 @@ static void adopt_end_leases(struct gm_adopt *adopt)
 static void adopt_finish(struct gm_adopt *adopt)
 {
 	adopt_end_leases(adopt);
-	adopt_count_clients(adopt);
 
 	/* Estates live on if something refers to them. */
 	struct gm_adopt_list *estates = &adopt->take.records.lists[GM_RECORD_ESTATE];
@@ -238,7 +221,7 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_DRAIN, NULL},
 		{GM_RECORD_LIMIT, adopt_is_of_others},
 		{GM_RECORD_ESTATE, NULL},
-		{GM_RECORD_SESSION, NULL},
+		{GM_RECORD_CLIENT, NULL},
 		{GM_RECORD_LEASE, NULL},
 		{GM_RECORD_CHUNK, NULL},
 		{GM_RECORD_DEBT, NULL},

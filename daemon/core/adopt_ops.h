@@ -13,11 +13,11 @@
 /* Functions that adoption calls in the layer above, which knows the processes and the memory that the records name. */
 struct gm_adopt_ops {
 	/*
-	 * Adopts the session's other record. On success, the session gets that domain, which must not be
-	 * GM_DOMAIN_FRESH. On a negative errno, the session is not adopted. Even on success core may not adopt
+	 * Finds the process of a client, and its page. On success, the client gets that domain, which must not be
+	 * GM_DOMAIN_FRESH. On a negative errno, the client is not adopted. Even on success core may not adopt
 	 * it: gm_core_find_session() tells afterwards.
 	 */
-	int (*client)(void *ctx, uint64_t id, uint32_t place, const struct gm_record_client *record,
+	int (*client)(void *ctx, uint64_t id, const struct gm_record_client *record,
 		gm_domain *ret_domain, bool *ret_pooling);
 	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
 	 * or is no such chunk. */

@@ -69,10 +69,20 @@ static bool adopt_payer_exists(const struct gm_adopt_take *take, uint64_t id)
 	return payer != NULL;
 }
 
-/* Whether the session of this id had ended, and was being taken apart: its record goes first. */
-static bool adopt_session_has_ended(const struct gm_adopt_take *take, uint64_t id)
+/* Whether the record of a client is by a daemon that wrote two records of each. */
+static bool adopt_is_of_pair(const struct gm_adopt_entry *entry)
 {
-	return id && !adopt_find(take, GM_RECORD_SESSION, id);
+	const struct gm_record *head = (const void *)entry->record;
+	return head->format < GM_RECORD_FORMAT_ONE_CLIENT;
+}
+
+/* Whether the client of this id had ended, and was being taken apart: its record goes first, and of two records that of
+ * the session. */
+static bool adopt_client_has_ended(const struct gm_adopt_take *take, uint64_t id)
+{
+	const struct gm_adopt_entry *entry = adopt_find(take, GM_RECORD_CLIENT, id);
+	return id &&
+	       (!entry || (adopt_is_of_pair(entry) && !adopt_find(take, GM_RECORD_SESSION, id)));
 }
 
 /* Returns the id of the session that made the lease, by its record. 0: it has left the lease. */
@@ -159,25 +169,42 @@ static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	return 0;
 }
 
-static int adopt_session(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+/* Makes one record of the two that such a daemon wrote. */
+static bool adopt_join_pair(const struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
-	const struct gm_record_session *record = (const void *)entry->record;
-	struct gm_adopt_entry *other = adopt_find(take, GM_RECORD_CLIENT, entry->id);
-	const struct gm_record_client *client = other ? (const void *)other->record : NULL;
-	struct gm_core *core = take->core;
-	if (!client || client->head.uid != record->head.uid || client->pid != record->pid ||
-		gm_record_payer_uid(&client->head, client->payer_uid) !=
-			gm_record_payer_uid(&record->head, record->payer_uid) ||
-		!adopt_is_name(record->unit, sizeof(record->unit)) ||
-		!adopt_is_name(record->container, sizeof(record->container)) ||
-		!adopt_is_name(record->name, sizeof(record->name)) ||
-		!adopt_is_name(record->run, sizeof(record->run)) ||
-		adopt_payer_exists(take, entry->id))
-		return GM_ADOPT_TAKE_E_DAMAGED;
+	struct gm_record_client *record = (void *)entry->record;
+	const struct gm_adopt_entry *other = adopt_find(take, GM_RECORD_SESSION, entry->id);
+	const struct gm_record_session *session = (const void *)other->record;
+	if (session->head.uid != record->head.uid || session->pid != record->pid ||
+		gm_record_payer_uid(&session->head, session->payer_uid) !=
+			gm_record_payer_uid(&record->head, record->payer_uid))
+		return false;
 
+	record->token = session->token;
+	record->former = session->former;
+	record->domain = session->domain;
+	record->run_set = session->run_set;
+	record->run_max = session->run_max;
+	record->run_priority = session->run_priority;
+	memcpy(record->run, session->run, sizeof(record->run));
+	return true;
+}
+
+static bool adopt_client_is_sound(const struct gm_record_client *record)
+{
+	return adopt_is_name(record->name, sizeof(record->name)) &&
+	       adopt_is_name(record->command, sizeof(record->command)) &&
+	       adopt_is_name(record->unit, sizeof(record->unit)) &&
+	       adopt_is_name(record->container, sizeof(record->container)) &&
+	       adopt_is_name(record->scope, sizeof(record->scope)) &&
+	       adopt_is_name(record->run, sizeof(record->run));
+}
+
+static struct gm_session_info adopt_client_info(const struct gm_record_client *record)
+{
 	struct gm_session_info info = {
 		.pid = record->pid,
-		.began = client->start_time,
+		.began = record->start_time,
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
@@ -188,9 +215,27 @@ static int adopt_session(struct gm_adopt_take *take, struct gm_adopt_entry *entr
 		.run_limit = {.set = record->run_set & (GM_QUOTA_MAX | GM_QUOTA_PRIORITY),
 			.max = record->run_max,
 			.priority = record->run_priority},
+		.scope = record->scope,
+		.command = record->command,
+		.loose = record->loose,
+		.confined = record->confined,
+		.own_pid_namespace = record->own_pid_namespace,
+		.since_ns = record->since_ns,
 	};
-	int r = take->ops->client(
-		take->ctx, entry->id, other->place, client, &info.domain, &info.pooling);
+	memcpy(info.boot, record->boot, sizeof(info.boot));
+	return info;
+}
+
+static int adopt_client(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+{
+	const struct gm_record_client *record = (const void *)entry->record;
+	struct gm_core *core = take->core;
+	if ((adopt_is_of_pair(entry) && !adopt_join_pair(take, entry)) ||
+		!adopt_client_is_sound(record) || adopt_payer_exists(take, entry->id))
+		return GM_ADOPT_TAKE_E_DAMAGED;
+
+	struct gm_session_info info = adopt_client_info(record);
+	int r = take->ops->client(take->ctx, entry->id, record, &info.domain, &info.pooling);
 	if (r < 0)
 		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
 	assert(info.domain != GM_DOMAIN_FRESH);
@@ -211,11 +256,14 @@ static int adopt_session(struct gm_adopt_take *take, struct gm_adopt_entry *entr
 	session->former = record->former;
 	session->former_valid = record->former.h[0] || record->former.h[1];
 	session->place = entry->place;
+	session->page_version = record->page_version;
+	session->page_unsafe = record->page_unsafe;
 	session->payer.quarantined = true;
 	for (uint32_t d = 0; d < core->env.n_devices; d++)
 		session->payer.accounts[d].quarantined = true;
 
-	other->taken = true;
+	if (adopt_is_of_pair(entry))
+		(void)gm_commit_session(session);
 	entry->object = session;
 	return 0;
 }
@@ -233,11 +281,11 @@ static bool adopt_lease_is_sound(const struct gm_record_lease *record)
 static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_lease *record = (const void *)entry->record;
-	struct gm_session *maker = adopt_find_object(take, GM_RECORD_SESSION, record->session);
+	struct gm_session *maker = adopt_find_object(take, GM_RECORD_CLIENT, record->session);
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	int fd;
-	if (record->session && !adopt_session_has_ended(take, record->session))
+	if (record->session && !adopt_client_has_ended(take, record->session))
 		estate = maker ? maker->estate : NULL;
 	if (!adopt_lease_is_sound(record) || !estate ||
 		estate->session->info.uid != record->head.uid)
@@ -382,8 +430,8 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 static int adopt_declared(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_declared *record = (const void *)entry->record;
-	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, entry->id);
-	if (adopt_session_has_ended(take, entry->id))
+	struct gm_session *session = adopt_find_object(take, GM_RECORD_CLIENT, entry->id);
+	if (adopt_client_has_ended(take, entry->id))
 		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!session || session->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
@@ -393,7 +441,7 @@ static int adopt_declared(struct gm_adopt_take *take, struct gm_adopt_entry *ent
 static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_hold *record = (const void *)entry->record;
-	struct gm_session *session = adopt_find_object(take, GM_RECORD_SESSION, record->session);
+	struct gm_session *session = adopt_find_object(take, GM_RECORD_CLIENT, record->session);
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
@@ -401,7 +449,7 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		adopt_lose(take, record->lease, session);
 		return GM_ADOPT_TAKE_E_LOST;
 	}
-	if (adopt_session_has_ended(take, record->session))
+	if (adopt_client_has_ended(take, record->session))
 		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!session || !lease || session->info.uid != record->head.uid ||
 		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
@@ -423,7 +471,7 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	if (adopt_lease_is_lost(take, record->lease))
 		return GM_ADOPT_TAKE_E_LOST;
 	if (lease && !lease->maker &&
-		adopt_session_has_ended(take, adopt_maker_of(take, record->lease)))
+		adopt_client_has_ended(take, adopt_maker_of(take, record->lease)))
 		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
 		record->audience > GM_AUDIENCE_GID ||
@@ -586,14 +634,14 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 static bool adopt_is_unfinished(
 	const struct gm_adopt_take *take, unsigned kind, const struct gm_adopt_entry *entry)
 {
-	/* A session's record is written before that of its client. */
-	if (kind == GM_RECORD_SESSION)
-		return !adopt_find(take, GM_RECORD_CLIENT, entry->id);
-	/* The same is true at its end. The limit of a session goes last. */
+	/* Of two records, that of the session goes first. */
+	if (kind == GM_RECORD_CLIENT)
+		return adopt_client_has_ended(take, entry->id);
+	/* The limit of a session goes last. */
 	if (kind == GM_RECORD_LIMIT) {
 		const struct gm_record_limit *limit = (const void *)entry->record;
 		return limit->owner.kind == GM_OWNER_SESSION &&
-		       !adopt_find(take, GM_RECORD_SESSION, limit->owner.id);
+		       adopt_client_has_ended(take, limit->owner.id);
 	}
 	/* It is recorded before its name, and erased after it. */
 	if (kind == GM_RECORD_METADATA) {
@@ -622,7 +670,7 @@ int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_ad
 		[GM_RECORD_DRAIN] = adopt_drain,
 		[GM_RECORD_LIMIT] = adopt_limit,
 		[GM_RECORD_ESTATE] = adopt_estate,
-		[GM_RECORD_SESSION] = adopt_session,
+		[GM_RECORD_CLIENT] = adopt_client,
 		[GM_RECORD_LEASE] = adopt_lease,
 		[GM_RECORD_CHUNK] = adopt_chunk,
 		[GM_RECORD_DEBT] = adopt_debt,

@@ -32,8 +32,7 @@ enum {
 
 /*
  * Adopts a record. All records that it may depend on must have had their turn. If other kinds depend on this kind,
- * entry->object becomes the new object. The record of a client is taken with that of its session, and must not be
- * passed here.
+ * entry->object becomes the new object.
  *
  * Returns 0, one of the outcomes above, or a shortage (gm_adopt_is_shortage()). After a shortage, no further record must
  * be taken.

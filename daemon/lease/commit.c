@@ -12,10 +12,11 @@
 
 #include "common/step.h"
 
-static void commit_copy_name(char to[GM_OWNER_NAME_BYTES + 1], const char *name)
+/* The name fits, or is NULL. The rest of the field is 0 already. */
+static void commit_copy_name(char *to, const char *name, size_t size)
 {
 	if (name)
-		strncpy(to, name, GM_OWNER_NAME_BYTES);
+		strncpy(to, name, size - 1);
 }
 
 /* Without the key, the hashes of tokens are worth nothing. */
@@ -40,28 +41,37 @@ int gm_commit_session(struct gm_session *session)
 	if (r < 0)
 		return r;
 
-	struct gm_record_session record = {
-		.token = session->token,
-		.domain = session->domain,
+	struct gm_record_client record = {
+		.start_time = info->began,
+		.since_ns = info->since_ns,
 		.pid = info->pid,
 		.gid = info->gid,
+		.page_version = session->page_version,
+		.loose = info->loose,
+		.confined = info->confined,
+		.own_pid_namespace = info->own_pid_namespace,
+		.page_unsafe = session->page_unsafe,
 		.payer_uid = info->payer_uid,
+		.run_set = info->run_limit.set,
+		.token = session->token,
+		.domain = session->domain,
 		.run_max = info->run_limit.max,
 		.run_priority = info->run_limit.priority,
-		.run_set = info->run_limit.set,
 	};
 	gm_record_begin(
-		&record.head, GM_RECORD_SESSION, session->payer.id, sizeof(record), info->uid);
+		&record.head, GM_RECORD_CLIENT, session->payer.id, sizeof(record), info->uid);
 	if (session->former_valid)
 		record.former = session->former;
-	commit_copy_name(record.unit, info->unit);
-	commit_copy_name(record.container, info->container);
-	commit_copy_name(record.name, info->name);
-	if (info->run)
-		strncpy(record.run, info->run, GM_LIMIT_RUN_BYTES);
-	r = gm_env_record(&core->env, GM_RECORD_SESSION, session->payer.id, &session->place,
-		&record, sizeof(record));
-	GM_STEP("session: recorded");
+	memcpy(record.boot, info->boot, sizeof(record.boot));
+	commit_copy_name(record.name, info->name, sizeof(record.name));
+	commit_copy_name(record.command, info->command, sizeof(record.command));
+	commit_copy_name(record.unit, info->unit, sizeof(record.unit));
+	commit_copy_name(record.container, info->container, sizeof(record.container));
+	commit_copy_name(record.scope, info->scope, sizeof(record.scope));
+	commit_copy_name(record.run, info->run, sizeof(record.run));
+	r = gm_env_record(&core->env, GM_RECORD_CLIENT, session->payer.id, &session->place, &record,
+		sizeof(record));
+	GM_STEP("client: recorded");
 	return r;
 }
 
@@ -75,8 +85,8 @@ int gm_commit_estate(struct gm_estate *estate)
 	struct gm_record_estate record = {.gid = info->gid, .payer_uid = info->payer_uid};
 	gm_record_begin(
 		&record.head, GM_RECORD_ESTATE, session->payer.id, sizeof(record), info->uid);
-	commit_copy_name(record.unit, info->unit);
-	commit_copy_name(record.container, info->container);
+	commit_copy_name(record.unit, info->unit, sizeof(record.unit));
+	commit_copy_name(record.container, info->container, sizeof(record.container));
 	return gm_env_record(&session->core->env, GM_RECORD_ESTATE, session->payer.id,
 		&estate->place, &record, sizeof(record));
 }

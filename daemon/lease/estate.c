@@ -31,7 +31,7 @@ static struct gm_estate *estate_find(
 		const struct gm_session_info *own = &estate->session->info;
 		if (own->uid == info->uid && own->gid == info->gid &&
 			estate_same_name(own->unit, info->unit) &&
-			estate_same_name(own->container, info->container))
+			estate_same_name(own->container, gm_session_container(info)))
 			return estate;
 	}
 	return NULL;
@@ -67,7 +67,7 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work 
 		.payer_uid = info->payer_uid,
 		.gid = info->gid,
 		.unit = info->unit,
-		.container = info->container,
+		.container = gm_session_container(info),
 	};
 	struct gm_estate *estate = calloc(1, sizeof(*estate));
 	if (!estate)

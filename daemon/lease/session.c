@@ -28,18 +28,29 @@ static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_T
 	session->token = gm_token_hash_make(&core->token_key, ret_token);
 }
 
-/* Copies the names that limits can be given to. */
+/* Copies the strings of an identity. */
 static int session_copy_names(struct gm_session *session, const struct gm_session_info *info)
 {
-	const char *from[] = {info->unit, info->container, info->name, info->run};
-	const char **to[] = {&session->info.unit, &session->info.container, &session->info.name,
-		&session->info.run};
-	size_t sizes[4], total = 0;
-	for (int i = 0; i < 4; i++) {
-		size_t n = from[i] ? strnlen(from[i], GM_OWNER_NAME_BYTES + 1) : 0;
-		sizes[i] = n > 0 && n <= GM_OWNER_NAME_BYTES ? n + 1 : 0;
+	struct gm_session_info *own = &session->info;
+	const struct {
+		const char *from;
+		const char **to;
+		size_t room; /* in struct gm_record_client */
+	} strings[] = {
+		{info->unit, &own->unit, GM_RECORD_UNIT_BYTES},
+		{info->container, &own->container, GM_OWNER_NAME_BYTES + 1},
+		{info->name, &own->name, GM_LIMIT_NAME_BYTES + 1},
+		{info->run, &own->run, GM_LIMIT_RUN_BYTES + 1},
+		{info->scope, &own->scope, GM_RECORD_SCOPE_BYTES},
+		{info->command, &own->command, GM_RECORD_COMMAND_BYTES},
+	};
+	const size_t n_strings = sizeof(strings) / sizeof(strings[0]);
+	size_t sizes[sizeof(strings) / sizeof(strings[0])], total = 0;
+	for (size_t i = 0; i < n_strings; i++) {
+		size_t n = strings[i].from ? strnlen(strings[i].from, strings[i].room) : 0;
+		sizes[i] = n > 0 && n < strings[i].room ? n + 1 : 0;
 		total += sizes[i];
-		*to[i] = NULL;
+		*strings[i].to = NULL;
 	}
 
 	if (total == 0)
@@ -48,10 +59,10 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	char *at = session->names = malloc(total);
 	if (!at)
 		return -ENOMEM;
-	for (int i = 0; i < 4; i++) {
+	for (size_t i = 0; i < n_strings; i++) {
 		if (sizes[i] == 0)
 			continue;
-		*to[i] = memcpy(at, from[i], sizes[i]);
+		*strings[i].to = memcpy(at, strings[i].from, sizes[i]);
 		at += sizes[i];
 	}
 	return 0;
@@ -164,14 +175,24 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	session->estate = estate;
 	gm_user_charge_add(&session->charge, 1);
 	session->domain = gm_core_domain(core, info->domain_key);
+	session->info.since_ns = core->env.ops.now_ns(core->env.ctx);
 	session_new_token(session, ret_token);
-	if (gm_commit_session(session) < 0) {
-		gm_session_unmake(session);
-		gm_estate_unref(estate);
-		return -ENOMEM;
-	}
 	*ret_session = session;
 	return 0;
+}
+
+int gm_session_keep(struct gm_session *session, uint32_t page_version, bool page_unsafe)
+{
+	session->page_version = page_version;
+	session->page_unsafe = page_unsafe;
+	return gm_commit_session(session);
+}
+
+/* Writes what has changed, if the session has a record. */
+static void session_commit(struct gm_session *session)
+{
+	if (session->place)
+		(void)gm_commit_session(session);
 }
 
 uint64_t gm_session_id(const struct gm_session *session)
@@ -260,7 +281,7 @@ bool gm_session_owner(
 	case GM_OWNER_UNIT:
 		return gm_owner_by_name(kind, info->unit, ret_owner) == 0;
 	case GM_OWNER_CONTAINER:
-		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
+		return gm_owner_by_name(kind, gm_session_container(info), ret_owner) == 0;
 	case GM_OWNER_NAME:
 		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
 	case GM_OWNER_SESSION:
@@ -270,7 +291,7 @@ bool gm_session_owner(
 		if (session->payer.estate || !session->payer.run.set ||
 			gm_owner_by_name(kind, info->run, ret_owner) < 0)
 			return false;
-		ret_owner->id = gm_owner_run_id(info->payer_uid, info->container);
+		ret_owner->id = gm_owner_run_id(info->payer_uid, gm_session_container(info));
 		return true;
 	default:
 		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
@@ -338,7 +359,7 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	session->former_valid = true;
 	gm_grant_forget(session);
 	session_new_token(session, ret_token);
-	gm_commit_session(session);
+	session_commit(session);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ledger_resume(&env->devices[d].ledger, &session->payer.accounts[d]);
 	session_settle_all(env);
@@ -350,7 +371,7 @@ void gm_session_keep_token(struct gm_session *session, const uint8_t token[GM_TO
 {
 	session->token = gm_token_hash_make(&session->core->token_key, token);
 	session->former_valid = false;
-	gm_commit_session(session);
+	session_commit(session);
 }
 
 void gm_session_confirm(struct gm_session *session)
@@ -358,7 +379,7 @@ void gm_session_confirm(struct gm_session *session)
 	if (!session->former_valid)
 		return;
 	session->former_valid = false;
-	gm_commit_session(session);
+	session_commit(session);
 }
 
 void gm_session_cancel(struct gm_session *session)
@@ -413,9 +434,9 @@ static void session_end(struct gm_session *session, bool died)
 	GM_STEP("end: begun");
 	gm_declare_end(session);
 	session_charge_estate(session);
-	/* Without it, the next daemon takes what is left of the session apart, too. */
+	/* Without it, the next daemon takes what is left of the client apart, too. */
 	gm_env_erase(env, &session->place);
-	GM_STEP("end: session's record erased");
+	GM_STEP("end: client's record erased");
 	gm_estate_work_add_session(session);
 	gm_estate_work_do(session->estate->work, &slice);
 	session_settle_all(env);

@@ -5,20 +5,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "common/limits.h"
 #include "daemon/books/chunk.h"
 #include "daemon/books/owner.h"
+#include "daemon/books/record.h"
 
 /* Sessions. A session is a client process, whether it is connected or not. */
 
 struct gm_core;
 struct gm_session;
 
+/* Identity of a client. Core copies the strings, and is the only one that keeps them. */
 struct gm_session_info {
 	pid_t pid;
-	uint64_t began;  /* when the process began, in ticks since the boot; 0: not known */
+	uint64_t began; /* when the process began, in ticks since the boot; 0: not known */
+	uint8_t boot[GM_RECORD_BOOT_BYTES]; /* the boot during which it did */
 	uid_t uid;       /* whose process it is: who may open a share, who sees it */
 	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
 	gid_t gid;
@@ -28,16 +32,28 @@ struct gm_session_info {
 	const char *domain_key;
 	bool pooling; /* false: what it returns is never pooled (trust = client, unmapped uid) */
 	void *user;   /* the daemon's record of the client; NULL while quarantined */
-	/* Further owners that limits can be given to. NULL or "": none. Core copies them. The name
+	/* Further owners that limits can be given to; see gm_session_container(). NULL or "": none. The name
 	 * is the client's own word and can only tighten its limits. A string that is longer than
-	 * GM_OWNER_NAME_BYTES counts as none. */
+	 * its field in struct gm_record_client counts as none. */
 	const char *unit, *container, *name;
 	/* The run of gpumem-run that the client says it is part of, and the limit of that run: max, and a priority
 	 * that can only lower the session's. The limit holds for all sessions of the user's run together, and the
-	 * first of them sets it. NULL or "": none. Core copies the name. */
+	 * first of them sets it. NULL or "": none. */
 	const char *run;
 	struct gm_quota_values run_limit;
+	/* The rest of what struct gm_identity says about the process. */
+	const char *scope, *command;
+	bool loose; /* gm_cgroup.name_is_loose */
+	bool confined, own_pid_namespace;
+	uint64_t since_ns; /* when the client joined; core sets it */
 };
+
+/* The name of its container in limits: its own, or its path where the name proves nothing. NULL: none. */
+static inline const char *gm_session_container(const struct gm_session_info *info)
+{
+	const char *name = info->loose ? info->scope : info->container;
+	return name && strnlen(name, GM_OWNER_NAME_BYTES + 1) <= GM_OWNER_NAME_BYTES ? name : NULL;
+}
 
 /* The uid that bounds, turns and limits of users count by: uid, or the owner of the subordinate
  * uids that it is one of. It never changes. */
@@ -46,11 +62,16 @@ static inline uid_t gm_session_payer_uid(const struct gm_session_info *info)
 	return info->payer_uid ? info->payer_uid : info->uid;
 }
 
-/* Makes a session and its resume token. Core keeps only the token's hash. -ENOMEM; -ESHUTDOWN;
+/* Makes a session and its resume token. Core keeps only the token's hash. The session does not outlive the daemon before
+ * gm_session_keep(). -ENOMEM; -ESHUTDOWN;
  * -ENOSPC: the user has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
  * sessions are in too many units, containers and groups (GM_LIMIT_ESTATES_PER_UID). */
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
+/* Writes the session's record, with the version of the page that its client has, and whether that page may not outlive the
+ * daemon. Call this when the keeper has what it is to hold for the client, and before the client hears of the session.
+ * Only the first write can fail: -ENOSPC, -ENOMEM. */
+int gm_session_keep(struct gm_session *session, uint32_t page_version, bool page_unsafe);
 uint64_t gm_session_id(const struct gm_session *session);
 const struct gm_session_info *gm_session_info(const struct gm_session *session);
 void gm_session_set_user(struct gm_session *session, void *user);

@@ -74,13 +74,15 @@ struct gm_session {
 	uint64_t last_asked;         /* the highest gm_request.id of its chunks */
 	struct gm_grant *grants;     /* by id of the request (grant.c) */
 	size_t n_grants;
-	uint32_t place;           /* of its record */
-	uint32_t declared_place;  /* of the record of what it declared */
-	struct gm_user *user;     /* that pays */
-	struct gm_fds_user *fds;  /* whose descriptors its chunks count for */
-	char *names;              /* what info's unit, container and name point to */
-	char *run_name;           /* NULL: none */
-	struct gm_estate *estate; /* pays for what the session leaves behind */
+	uint32_t place;          /* of its record; 0: see gm_session_keep() */
+	uint32_t declared_place; /* of the record of what it declared */
+	uint32_t page_version;   /* gm_session_keep() */
+	bool page_unsafe;
+	struct gm_user *user;                       /* that pays */
+	struct gm_fds_user *fds;                    /* whose descriptors its chunks count for */
+	char *names;                                /* what info's strings point to */
+	char *run_name;                             /* NULL: none */
+	struct gm_estate *estate;                   /* pays for what the session leaves behind */
 	struct gm_user_charge charge, bare, shares; /* one session; see enum gm_user_slot */
 	uint64_t n_refused;                         /* requests for memory that were refused */
 	uint64_t n_waiting;                         /* requests in the queue */

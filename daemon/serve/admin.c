@@ -147,13 +147,14 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 	if (details) {
 		const char *run = gm_session_info(client->session)->run;
 
-		c->name = (char *)client->name;
+		c->name = (char *)gm_client_name(client);
 		c->run = run ? (char *)run : c->run;
 		c->run_name = (char *)gm_session_run_name(client->session);
 		c->unit = (char *)client->identity->cgroup.unit;
 		c->container = (char *)client->identity->cgroup.container;
 		c->command = (char *)client->identity->command;
-		c->age_ms = (gm_clock_ns() - client->since_ns) / GM_NS_PER_MS;
+		c->age_ms =
+			(gm_clock_ns() - gm_session_info(client->session)->since_ns) / GM_NS_PER_MS;
 		c->leases = gm_session_lease_count(client->session);
 		c->refused = gm_session_refusal_count(client->session);
 		c->waiting = gm_session_waiting_count(client->session);
@@ -212,11 +213,11 @@ static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm
 	const struct gm_session_info *info)
 {
 	const struct gm_identity *identity = gm_peer_identity(peer);
-	const char *container = info->container ? info->container : "";
+	const char *container = gm_session_container(info);
 
-	return answer->admin ||
-	       (!identity->confined && identity->uid == info->uid &&
-		       strcmp(gm_cgroup_limit_name(&identity->cgroup), container) == 0);
+	return answer->admin || (!identity->confined && identity->uid == info->uid &&
+					strcmp(gm_cgroup_limit_name(&identity->cgroup),
+						container ? container : "") == 0);
 }
 
 /* For gm_core_estate_each(). */
@@ -361,7 +362,7 @@ static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer
 		buffer->session = client->id;
 		buffer->pid = client->identity->pid;
 		buffer->uid = client->identity->uid;
-		buffer->client = (char *)client->name;
+		buffer->client = (char *)gm_client_name(client);
 		buffer->device = found->device;
 		buffer->bytes = found->bytes;
 		buffer->age_ms = (now - found->born_ns) / GM_NS_PER_MS;
@@ -407,7 +408,7 @@ static uint64_t admin_add_totals(
 		totals->session = client->id;
 		totals->pid = client->identity->pid;
 		totals->uid = client->identity->uid;
-		totals->client = (char *)client->name;
+		totals->client = (char *)gm_client_name(client);
 		totals->device = i;
 		totals->held = held;
 		totals->declared = declared;

@@ -75,7 +75,7 @@ static void cleanup_fill_step(
 	ret->pid = from->pid;
 	ret->uid = from->uid;
 	if (client)
-		ret->client = (char *)client->name;
+		ret->client = (char *)gm_client_name(client);
 }
 
 static int cleanup_emit_steps(struct cleanup_job *cleanup, struct gm_peer *peer)

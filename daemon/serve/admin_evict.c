@@ -26,7 +26,7 @@ static bool evict_same_process(const struct gm_client *a, const struct gm_client
 {
 	/* A process that the daemon cannot see has no number. */
 	return a == b || (a->identity->pid && a->identity->pid == b->identity->pid &&
-				 a->start_time == b->start_time);
+				 a->identity->started == b->identity->started);
 }
 
 /* Whether the buffer can move, in that direction. */
@@ -135,7 +135,7 @@ static int evict_refuse(
 	char text[256], who[128];
 
 	snprintf(who, sizeof(who), "client %llu (%s, pid %d)", (unsigned long long)client->id,
-		client->name[0] ? client->name : client->identity->command,
+		*gm_client_name(client) ? gm_client_name(client) : client->identity->command,
 		(int)client->identity->pid);
 	if (!found->any) {
 		status = GPUMEM_E_NOT_FOUND;

@@ -344,7 +344,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 		row->resumed = client->resumed;
 	}
 	if (client && all)
-		row->client = (char *)client->name;
+		row->client = (char *)gm_client_name(client);
 	row->bytes = info->bytes;
 	row->priority = info->priority;
 	row->waited_ms = info->waited_ns / GM_NS_PER_MS;

@@ -48,7 +48,7 @@ static bool answer_is_of(const struct gm_client *client, const struct gm_owner *
 				       : "",
 			       owner->name) == 0;
 	default:
-		return strcmp(client->name, owner->name) == 0;
+		return strcmp(gm_client_name(client), owner->name) == 0;
 	}
 }
 

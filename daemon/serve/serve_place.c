@@ -37,7 +37,9 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.payer_uid = identity->payer_uid,
 		.gid = identity->gid,
 		.unit = identity->cgroup.unit,
-		.container = gm_cgroup_limit_name(&identity->cgroup),
+		.container = identity->cgroup.container,
+		.scope = identity->cgroup.scope,
+		.loose = identity->cgroup.name_is_loose,
 	};
 	size_t n = 0;
 

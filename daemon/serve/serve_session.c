@@ -166,19 +166,19 @@ static bool serve_run_ok(const char *run)
 	return run[n] == 0 && n <= GM_LIMIT_RUN_BYTES;
 }
 
-static struct gm_client_run serve_run(const Gm__Wire__Hello *hello)
+static struct gm_quota_values serve_run_limit(const Gm__Wire__Hello *hello)
 {
-	struct gm_client_run run = {.id = hello->run};
+	struct gm_quota_values limit = {0};
 
 	if (hello->run_max) {
-		run.limit.set |= GM_QUOTA_MAX;
-		run.limit.max = hello->run_max;
+		limit.set |= GM_QUOTA_MAX;
+		limit.max = hello->run_max;
 	}
 	if (hello->run_priority < 0) {
-		run.limit.set |= GM_QUOTA_PRIORITY;
-		run.limit.priority = hello->run_priority;
+		limit.set |= GM_QUOTA_PRIORITY;
+		limit.priority = hello->run_priority;
 	}
-	return run;
+	return limit;
 }
 
 /* A hello on its way. To make the pages, the session and the answer takes a turn each. */
@@ -186,13 +186,11 @@ struct hello_greeting {
 	struct gm_answer head;
 	struct gm_pages pages;
 	bool opened;
-	bool unique_ids;
 	uint32_t page_version;
-	uint64_t session; /* to be resumed; 0: none */
 	uint8_t token[GM_TOKEN_BYTES];
-	char name[GM_LIMIT_NAME_BYTES + 1], run_id[GM_LIMIT_RUN_BYTES + 1];
+	char name[GM_LIMIT_NAME_BYTES + 1], run[GM_LIMIT_RUN_BYTES + 1];
 	char run_name[GM_LIMIT_NAME_BYTES + 1];
-	struct gm_client_run run;
+	struct gm_client_hello hello; /* points to the above */
 };
 
 static void serve_greeting_free(struct gm_stream *stream)
@@ -209,9 +207,8 @@ static int serve_join(struct hello_greeting *greeting, struct gm_peer *peer)
 	struct gm_serve *serve = greeting->head.serve;
 	struct gm_client *client;
 	struct gm_client_welcome welcome;
-	int r = gm_clients_join(serve->clients, peer, greeting->name, &greeting->run,
-		&greeting->pages, greeting->unique_ids, serve->config->trust, greeting->session,
-		greeting->token, &client, &welcome);
+	greeting->hello.trust = serve->config->trust;
+	int r = gm_clients_join(serve->clients, peer, &greeting->hello, &client, &welcome);
 	if (r < 0)
 		return r;
 
@@ -262,15 +259,20 @@ static void serve_begin_greeting(
 	greeting->head.stream.parted = true;
 	gm_pages_init(&greeting->pages);
 	greeting->page_version = GM_PAGE_VERSION_AT(hello->minor);
-	greeting->unique_ids = hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS;
-	greeting->session = hello->session;
 	if (hello->session)
 		memcpy(greeting->token, hello->token.data, sizeof(greeting->token));
 	strcpy(greeting->name, hello->name);
-	strcpy(greeting->run_id, hello->run);
+	strcpy(greeting->run, hello->run);
 	strcpy(greeting->run_name, hello->run_name);
-	greeting->run = serve_run(hello);
-	greeting->run.id = greeting->run_id;
+	greeting->hello = (struct gm_client_hello){
+		.name = greeting->name,
+		.run = greeting->run,
+		.run_limit = serve_run_limit(hello),
+		.pages = &greeting->pages,
+		.unique_ids = hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS,
+		.resume_id = hello->session,
+		.resume_token = greeting->token,
+	};
 	gm_peer_set_greeting(peer);
 	gm_peer_start(peer, &greeting->head.stream);
 }

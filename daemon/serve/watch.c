@@ -166,7 +166,7 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 		item->confined = identity->confined;
 		item->uid = identity->uid;
 		strcpy(item->scope, identity->cgroup.scope);
-		strcpy(item->client, client->name);
+		strcpy(item->client, gm_client_name(client));
 		notice->pid = identity->pid;
 		notice->uid = identity->uid;
 		snprintf(item->bare, sizeof(item->bare), "pid %d, %s: %s", (int)identity->pid,
@@ -279,7 +279,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 	char text[GM_JOURNAL_TEXT];
 	uint64_t left_out;
 
-	gm_journal_text(event, identity, client ? client->name : NULL, text);
+	gm_journal_text(event, identity, client ? gm_client_name(client) : NULL, text);
 	if (watch_log_again(serve, client, event, text, &left_out))
 		watch_log(event, identity, text, left_out);
 	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)

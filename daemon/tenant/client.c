@@ -113,7 +113,7 @@ static struct gm_session *client_end(struct gm_client *client)
 	else
 		client->clients->quarantined--;
 	gm_session_set_user(session, NULL);
-	gm_session_cancel(session); /* while the record can still say whose the requests are */
+	gm_session_cancel(session); /* while the client can still say whose the requests are */
 	gm_client_forget(client);
 	return session;
 }
@@ -122,24 +122,22 @@ static void client_end_died(struct gm_client *client)
 {
 	const struct gm_clients *clients = client->clients;
 	uint64_t id = client->id;
-	uint32_t place = client->place;
 
 	if (client->peer)
 		gm_peer_drop(client->peer);
 	gm_session_end_died(client_end(client));
-	gm_client_unkeep(clients, id, place);
+	gm_client_unkeep(clients, id);
 }
 
 void gm_client_goodbye(struct gm_client *client)
 {
 	const struct gm_clients *clients = client->clients;
 	uint64_t id = client->id;
-	uint32_t place = client->place;
 
 	gm_client_log(client, GM_LOG_DEBUG, "said goodbye");
 	/* The connection stays open: the answer to the goodbye goes there. */
 	gm_session_end_unmapped(client_end(client));
-	gm_client_unkeep(clients, id, place);
+	gm_client_unkeep(clients, id);
 }
 
 /* This is no complaint: a program under gpumem-run says no goodbye when it ends. */
@@ -362,8 +360,33 @@ no_watch:
 	return r;
 }
 
-static int client_new(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	const struct gm_client_run *run, enum gm_trust trust, uint8_t token[GM_TOKEN_BYTES],
+/* The identity of a client that joins, but for its domain. */
+static struct gm_session_info client_info(const struct gm_clients *clients,
+	const struct gm_identity *identity, const struct gm_client_hello *hello)
+{
+	struct gm_session_info info = {
+		.pid = identity->pid,
+		.began = identity->started,
+		.uid = identity->uid,
+		.payer_uid = identity->payer_uid,
+		.gid = identity->gid,
+		.unit = identity->cgroup.unit,
+		.container = identity->cgroup.container,
+		.name = hello->name,
+		.run = hello->run,
+		.run_limit = hello->run_limit,
+		.scope = identity->cgroup.scope,
+		.command = identity->command,
+		.loose = identity->cgroup.name_is_loose,
+		.confined = identity->confined,
+		.own_pid_namespace = identity->own_pid_namespace,
+	};
+	memcpy(info.boot, clients->boot, sizeof(info.boot));
+	return info;
+}
+
+static int client_new(struct gm_clients *clients, struct gm_peer *peer,
+	const struct gm_client_hello *hello, uint8_t token[GM_TOKEN_BYTES],
 	struct gm_client **ret_client)
 {
 	struct gm_identity *identity = gm_peer_identity(peer);
@@ -371,20 +394,9 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 	if (!client)
 		return -ENOMEM;
 	client->clients = clients;
-	client->since_ns = gm_clock_ns();
 	gm_pages_init(&client->pages);
 	gm_pages_init(&client->former);
-	struct gm_session_info info = {
-		.pid = identity->pid,
-		.uid = identity->uid,
-		.payer_uid = identity->payer_uid,
-		.gid = identity->gid,
-		.unit = identity->cgroup.unit,
-		.container = gm_cgroup_limit_name(&identity->cgroup),
-		.name = name,
-		.run = run->id,
-		.run_limit = run->limit,
-	};
+	struct gm_session_info info = client_info(clients, identity, hello);
 
 	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
 	if (r < 0)
@@ -395,14 +407,14 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer, const ch
 		r = -EDQUOT;
 	if (r < 0)
 		goto no_domain;
-	r = gm_domains_get(clients->domains, trust, identity, &client->domain, &info.pooling);
+	r = gm_domains_get(
+		clients->domains, hello->trust, identity, &client->domain, &info.pooling);
 	if (r < 0)
 		goto no_domain;
 	info.domain = client->domain;
 	char key[GM_DOMAIN_KEY_BYTES];
-	if (gm_domain_key(trust, identity, key))
+	if (gm_domain_key(hello->trust, identity, key))
 		info.domain_key = key;
-	info.began = client->start_time = identity->started;
 	r = gm_session_new(clients->core, &info, token, &client->session);
 	if (r < 0)
 		goto no_session;
@@ -431,10 +443,11 @@ no_lane:
 }
 
 /* Resumes a quarantined client. Returns -ENOENT if it has ended. */
-static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint64_t id,
-	const uint8_t *token, uint8_t new_token[GM_TOKEN_BYTES], struct gm_client **ret_client)
+static int client_resume(struct gm_clients *clients, struct gm_peer *peer,
+	const struct gm_client_hello *hello, uint8_t token[GM_TOKEN_BYTES],
+	struct gm_client **ret_client)
 {
-	struct gm_client *client = gm_clients_find(clients, id);
+	struct gm_client *client = gm_clients_find(clients, hello->resume_id);
 	struct gm_identity *identity = gm_peer_identity(peer);
 
 	if (!client)
@@ -443,15 +456,15 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	if (!identity->pid || identity->pid != client->identity->pid ||
 		identity->uid != client->identity->uid)
 		return -EACCES;
-	int r = gm_session_resume(client->session, token, client, new_token);
+	int r = gm_session_resume(client->session, hello->resume_token, client, token);
 	if (r == -EBUSY) {
 		/* The client is back before the daemon saw the end of its old connection. Only the
 		 * right token leads here, so nobody else can close a client's connection. */
 		gm_peer_close(client->peer);
-		client = gm_clients_find(clients, id);
+		client = gm_clients_find(clients, hello->resume_id);
 		if (!client)
 			return -ENOENT;
-		r = gm_session_resume(client->session, token, client, new_token);
+		r = gm_session_resume(client->session, hello->resume_token, client, token);
 	}
 	if (r < 0)
 		return r;
@@ -464,44 +477,41 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer, uint6
 	return 0;
 }
 
-int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	const struct gm_client_run *run, struct gm_pages *pages, bool unique_ids,
-	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
-	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome)
+int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer,
+	const struct gm_client_hello *hello, struct gm_client **ret_client,
+	struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
 	struct gm_client_welcome welcome = {.bell = -1, .daemon_page = -1, .client_page = -1};
 	int r = -ENOENT;
 
-	if (resume_id)
-		r = client_resume(clients, peer, resume_id, resume_token, welcome.token, &client);
+	if (hello->resume_id)
+		r = client_resume(clients, peer, hello, welcome.token, &client);
 	welcome.resumed = r == 0;
 	if (r == -ENOENT)
-		r = client_new(clients, peer, name, run, trust, welcome.token, &client);
+		r = client_new(clients, peer, hello, welcome.token, &client);
 	if (r < 0)
 		return r;
 
-	/* Limits go by the name that the session began with, so that is the one to show. */
-	if (!welcome.resumed)
-		strncpy(client->name, name, sizeof(client->name) - 1);
-	r = client_equip(client, pages, &welcome);
-	if (r == 0 && gm_client_keep(client) < 0)
+	r = client_equip(client, hello->pages, &welcome);
+	if (r == 0 &&
+		gm_session_keep(client->session, client->pages.version, client->page_unsafe) < 0)
 		r = -ENOMEM;
 	if (r < 0) {
 		gm_client_welcome_deinit(&welcome);
 		if (welcome.resumed)
-			gm_session_keep_token(client->session, resume_token);
+			gm_session_keep_token(client->session, hello->resume_token);
 		/* The connection does not know the client yet, so its end would not be told. */
 		gm_client_disconnected(client);
 		return r;
 	}
 
 	client->unproven = welcome.resumed;
-	client->resumed = welcome.resumed && unique_ids;
+	client->resumed = welcome.resumed && hello->unique_ids;
 	gm_peer_set_user(peer, client);
 	gm_client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
 	/* Most of these held nothing: a daemon that stops leaves no record of them. The daemon cannot tell them apart. */
-	if (resume_id && !welcome.resumed)
+	if (hello->resume_id && !welcome.resumed)
 		gm_client_log(client, GM_LOG_INFO,
 			"came back with a session that this daemon does not know, and has a new one: if it held memory, nobody is charged for that until the program returns it or ends (on a GPU, it is foreign)");
 	*ret_client = client;

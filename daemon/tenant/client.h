@@ -35,17 +35,22 @@ struct gm_client_welcome {
 };
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 
-/* The run of gpumem-run that a client says it is part of. */
-struct gm_client_run {
-	const char *id; /* "": none */
-	struct gm_quota_values limit;
+/* What a client says when it joins. A client that is resumed keeps the name and the run that it began with. */
+struct gm_client_hello {
+	const char *name; /* "": none */
+	const char *run;  /* the run of gpumem-run that it says it is part of; "": none */
+	struct gm_quota_values run_limit;
+	struct gm_pages *
+		pages; /* opened for session 0, in the version that the client knows; taken on success */
+	bool unique_ids;     /* it never uses the id of a packet twice in a session */
+	enum gm_trust trust; /* what the configuration says */
+	uint64_t resume_id;  /* 0: it is new */
+	const uint8_t *resume_token;
 };
 
 /*
  * Makes a new client or, if resume_id is not 0, resumes that one. Only the process that made a
  * client can resume it, and only with the right token. A client that has ended is made anew.
- * pages were opened for session 0, in the version that the client knows, and are taken on success; unique_ids: it never uses the
- * id of a packet twice in a session.
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
  *   -EUSERS  the user has as many clients as allowed
@@ -53,10 +58,9 @@ struct gm_client_run {
  *   -EMLINK  the user's clients are in too many units, containers and groups
  *   -EMFILE, -ENOMEM, …
  */
-int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer, const char *name,
-	const struct gm_client_run *run, struct gm_pages *pages, bool unique_ids,
-	enum gm_trust trust, uint64_t resume_id, const uint8_t *resume_token,
-	struct gm_client **ret_client, struct gm_client_welcome *ret_welcome);
+int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer,
+	const struct gm_client_hello *hello, struct gm_client **ret_client,
+	struct gm_client_welcome *ret_welcome);
 /* The client's connection has ended. This may end the client. */
 void gm_client_disconnected(struct gm_client *client);
 /* The client said goodbye: it has unmapped everything. Ends the client. */

@@ -12,15 +12,13 @@
 /* A client whose record was read, and whose session core has not adopted yet. */
 struct gm_client_adopted {
 	uint64_t id;
-	uint32_t place;
 	struct gm_client *client; /* NULL: its process is gone */
 	gm_domain domain;
 };
 
 /* Makes the record of a client whose process lives. */
-static int client_adopt_restore(struct gm_clients *clients, uint64_t id, uint32_t place,
-	const struct gm_record_client *record, struct gm_identity *identity,
-	struct gm_client **ret_client)
+static int client_adopt_restore(struct gm_clients *clients, const struct gm_record_client *record,
+	struct gm_identity *identity, struct gm_client **ret_client)
 {
 	struct gm_client *client = calloc(1, sizeof(*client));
 	if (!client)
@@ -32,11 +30,7 @@ static int client_adopt_restore(struct gm_clients *clients, uint64_t id, uint32_
 	}
 
 	client->clients = clients;
-	client->id = id;
-	client->place = place;
-	client->since_ns = record->since_ns;
-	client->start_time = record->start_time;
-	strcpy(client->name, record->name);
+	client->id = record->head.id;
 	gm_pages_init(&client->pages);
 	gm_pages_init(&client->former);
 	client->pages.version = record->page_version;
@@ -53,16 +47,6 @@ static int client_adopt_restore(struct gm_clients *clients, uint64_t id, uint32_
 	return 0;
 }
 
-static bool client_adopt_is_sound(const struct gm_record_client *record)
-{
-	return memchr(record->name, 0, sizeof(record->name)) &&
-	       memchr(record->command, 0, sizeof(record->command)) &&
-	       memchr(record->unit, 0, sizeof(record->unit)) &&
-	       memchr(record->container, 0, sizeof(record->container)) &&
-	       memchr(record->scope, 0, sizeof(record->scope)) && record->pid >= 0 &&
-	       gm_name_ok(record->name);
-}
-
 /* Who the client was when it connected. */
 static void client_adopt_known(const struct gm_record_client *record, struct gm_identity *ret)
 {
@@ -72,6 +56,7 @@ static void client_adopt_known(const struct gm_record_client *record, struct gm_
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
 		.pidfd = -1,
+		.started = record->start_time,
 		.own_pid_namespace = record->own_pid_namespace,
 		.confined = record->confined,
 	};
@@ -88,25 +73,25 @@ static void client_adopt_known(const struct gm_record_client *record, struct gm_
 }
 
 static int client_adopt_one(struct gm_clients *clients, enum gm_trust trust,
-	const struct gm_record_client *record, int *pidfd, int *page, int *former,
+	const struct gm_record_client *record, struct gm_client_kept *kept,
 	struct gm_client_adopted *adopted, bool *ret_pooling)
 {
 	struct gm_identity known, *identity = NULL;
-	if (!client_adopt_is_sound(record))
+	if (record->pid < 0 || !gm_name_ok(record->name))
 		return -EBADMSG;
 	client_adopt_known(record, &known);
 
 	int r = -ESRCH;
 	if (memcmp(record->boot, clients->boot, sizeof(record->boot)) == 0)
-		r = gm_identity_restore(&known, record->start_time, gm_steal_fd(pidfd), &identity);
+		r = gm_identity_restore(
+			&known, record->start_time, gm_steal_fd(&kept->pidfd), &identity);
 	if (r < 0 && r != -ESRCH)
 		return r;
 
 	bool gone = r == -ESRCH;
 	r = gm_domains_get(clients->domains, trust, &known, &adopted->domain, ret_pooling);
 	if (r == 0 && !gone) {
-		r = client_adopt_restore(
-			clients, adopted->id, adopted->place, record, identity, &adopted->client);
+		r = client_adopt_restore(clients, record, identity, &adopted->client);
 		if (r < 0)
 			gm_domains_release(clients->domains, adopted->domain);
 	}
@@ -116,30 +101,30 @@ static int client_adopt_one(struct gm_clients *clients, enum gm_trust trust,
 
 	struct gm_client *client = adopted->client;
 	client->domain = adopted->domain;
-	client->page_lost = *page < 0 || record->page_unsafe;
-	client->pages.client_fd = gm_steal_fd(page);
-	client->former.client_fd = gm_steal_fd(former);
+	client->page_lost = kept->page < 0 || record->page_unsafe;
+	client->pages.client_fd = gm_steal_fd(&kept->page);
+	client->former.client_fd = gm_steal_fd(&kept->former);
 	return 0;
 }
 
-int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust, uint64_t id, uint32_t place,
-	const struct gm_record_client *record, int pidfd, int page, int former,
-	gm_domain *ret_domain, bool *ret_pooling)
+int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust,
+	const struct gm_record_client *record, struct gm_client_kept *kept, gm_domain *ret_domain,
+	bool *ret_pooling)
 {
 	struct gm_client_adopted *list =
 		realloc(clients->adopted, (clients->n_adopted + 1) * sizeof(clients->adopted[0]));
 	int r = -ENOMEM;
 	if (list) {
 		clients->adopted = list;
-		list[clients->n_adopted] = (struct gm_client_adopted){.id = id, .place = place};
-		r = client_adopt_one(clients, trust, record, &pidfd, &page, &former,
-			&list[clients->n_adopted], ret_pooling);
+		list[clients->n_adopted] = (struct gm_client_adopted){.id = record->head.id};
+		r = client_adopt_one(
+			clients, trust, record, kept, &list[clients->n_adopted], ret_pooling);
 	}
 	if (r == 0)
 		*ret_domain = list[clients->n_adopted++].domain;
-	gm_close(pidfd);
-	gm_close(page);
-	gm_close(former);
+	gm_close(kept->pidfd);
+	gm_close(kept->page);
+	gm_close(kept->former);
 	return r;
 }
 
@@ -151,7 +136,7 @@ static void client_adopt_end_living(
 	struct gm_client *client = adopted->client;
 	if (!session) {
 		clients->quarantined--;
-		gm_client_unkeep(clients, adopted->id, 0); /* core has erased the record */
+		gm_client_unkeep(clients, adopted->id);
 		gm_client_forget(client);
 		return;
 	}
@@ -171,7 +156,7 @@ static bool client_adopt_end_gone(
 	if (session)
 		gm_session_end_died(session);
 	gm_domains_release(clients->domains, adopted->domain);
-	gm_client_unkeep(clients, adopted->id, session ? adopted->place : 0);
+	gm_client_unkeep(clients, adopted->id);
 	return session;
 }
 

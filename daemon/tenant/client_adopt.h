@@ -9,14 +9,18 @@
  * can connect.
  */
 
+/* The descriptors that were kept for a client; -1: lost. */
+struct gm_client_kept {
+	int pidfd, page, former;
+};
 /*
- * For gm_adopt_ops.client: takes back a client of an earlier daemon, and ownership of the fds that were
- * kept for it (-1: lost). A client whose process is gone is taken back, too, until
- * gm_clients_adopt_end().
+ * For gm_adopt_ops.client: takes back a client of an earlier daemon, and ownership of what was
+ * kept for it. A client whose process is gone is taken back as well, until gm_clients_adopt_end(). The strings of the
+ * record must end within their fields.
  */
-int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust, uint64_t id, uint32_t place,
-	const struct gm_record_client *record, int pidfd, int page, int former,
-	gm_domain *ret_domain, bool *ret_pooling);
+int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust,
+	const struct gm_record_client *record, struct gm_client_kept *kept, gm_domain *ret_domain,
+	bool *ret_pooling);
 /* After gm_core_adopt(): the clients are quarantined now. Those whose process is gone end; returns how
  * many. */
 uint64_t gm_clients_adopt_end(struct gm_clients *clients);

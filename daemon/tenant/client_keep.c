@@ -44,38 +44,6 @@ int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep
 	return 0;
 }
 
-int gm_client_keep(struct gm_client *client)
-{
-	const struct gm_clients *clients = client->clients;
-	const struct gm_identity *identity = client->identity;
-	if (!clients->keep)
-		return 0;
-
-	struct gm_record_client record = {
-		.start_time = client->start_time,
-		.since_ns = client->since_ns,
-		.pid = identity->pid,
-		.gid = identity->gid,
-		.page_version = client->pages.version,
-		.loose = identity->cgroup.name_is_loose,
-		.confined = identity->confined,
-		.own_pid_namespace = identity->own_pid_namespace,
-		.payer_uid = identity->payer_uid,
-		.page_unsafe = client->page_unsafe,
-	};
-	gm_record_begin(&record.head, GM_RECORD_CLIENT, client->id, sizeof(record), identity->uid);
-	memcpy(record.boot, clients->boot, sizeof(record.boot));
-	strcpy(record.name, client->name);
-	strcpy(record.command, identity->command);
-	strcpy(record.unit, identity->cgroup.unit);
-	strcpy(record.container, identity->cgroup.container);
-	strcpy(record.scope, identity->cgroup.scope);
-	int r = clients->keep->record(clients->keep_ctx, GM_RECORD_CLIENT, client->id,
-		&client->place, &record, sizeof(record));
-	GM_STEP("hello: client recorded");
-	return r;
-}
-
 bool gm_client_keep_fd(const struct gm_client *client, enum gm_keep_kind kind, int fd)
 {
 	const struct gm_clients *clients = client->clients;
@@ -87,12 +55,10 @@ bool gm_client_keep_fd(const struct gm_client *client, enum gm_keep_kind kind, i
 	return true;
 }
 
-void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place)
+void gm_client_unkeep(const struct gm_clients *clients, uint64_t id)
 {
 	if (!clients->keep)
 		return;
-	clients->keep->erase(clients->keep_ctx, &place);
-	GM_STEP("end: client's record erased");
 	clients->keep->withdraw(clients->keep_ctx, GM_KEEP_PROCESS, id);
 	GM_STEP("end: process withdrawn");
 	clients->keep->withdraw(clients->keep_ctx, GM_KEEP_PAGE, id);

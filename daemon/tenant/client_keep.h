@@ -10,15 +10,11 @@
 #include "daemon/tenant/client_table.h"
 
 /*
- * What the daemon keeps of each client for the next daemon: a record in the ledger, and copies of its descriptors
- * in the keeper. client.c calls this as clients come and go; client_adopt.c reads it back.
+ * What the daemon keeps of each client for the next daemon, beside the record that core writes: copies of its descriptors
+ * in the keeper. client.c calls this as clients come and go; client_adopt.c takes them back.
  */
 
 struct gm_clients_keep {
-	/* As in gm_core_ops. */
-	int (*record)(void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes,
-		size_t size);
-	void (*erase)(void *ctx, uint32_t *place);
 	/* Keeps a copy of a client's fd (GM_KEEP_PROCESS, GM_KEEP_PAGE or GM_KEEP_FORMER), in place of the
 	 * one that it kept before. Returns whether the copy is safe
 	 * by now: it may have to wait, or there may be no room for it. */
@@ -32,11 +28,9 @@ int gm_clients_set_keep(struct gm_clients *clients, const struct gm_clients_keep
 
 /* Without gm_clients_set_keep(), all of these succeed and do nothing. */
 
-/* Writes the client's record. */
-int gm_client_keep(struct gm_client *client);
 /* Copies a descriptor. Returns whether the copy is safe. fd -1: there is none any more. */
 bool gm_client_keep_fd(const struct gm_client *client, enum gm_keep_kind kind, int fd);
-/* Forgets a client whose session has ended. place is that of its record; 0: it is erased already. */
-void gm_client_unkeep(const struct gm_clients *clients, uint64_t id, uint32_t place);
+/* Gives up the copies of a client whose session has ended, and with it the record. */
+void gm_client_unkeep(const struct gm_clients *clients, uint64_t id);
 
 #endif

@@ -23,7 +23,7 @@ void gm_client_log(const struct gm_client *client, enum gm_log_level level, cons
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
 	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", client->identity->uid);
 	gm_log_fields(level, fields, "%s (pid %d, %s) %s",
-		client->name[0] ? client->name : client->identity->command,
+		*gm_client_name(client) ? gm_client_name(client) : client->identity->command,
 		(int)client->identity->pid, gm_uid_name_say(client->identity->uid, user), what);
 }
 

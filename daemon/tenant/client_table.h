@@ -16,7 +16,8 @@
 #include "daemon/tenant/events.h"
 #include "daemon/tenant/pages.h"
 
-/* The record of a client, and the table of all. client.c fills it: it says how long a client lives. */
+/* What the daemon has of a client beside core, and the table of all clients. client.c fills the table: it says how long a
+ * client lives. */
 
 #define GM_CLIENT_REFUSED 8
 struct gm_client {
@@ -27,14 +28,10 @@ struct gm_client {
 	bool unsaid;          /* the log does not say yet that it is quarantined */
 	struct gm_identity *identity;
 	gm_domain domain;
-	uint64_t since_ns;
-	uint64_t start_time; /* of its process; 0: not known */
-	uint32_t place;      /* of its record */
 	bool page_lost;   /* an earlier daemon had its page, so nobody can say whether it is gone */
 	bool page_unsafe; /* its page may not outlive the daemon */
 	bool resumed;     /* by a client that never uses a packet id twice: it may repeat one */
 	bool unproven;    /* resumed, and no packet came since: its former token is valid still */
-	char name[GM_LIMIT_NAME_BYTES + 1];
 	struct gm_pages pages;
 	struct gm_pages former; /* of a session that was resumed: the client's page from before */
 	struct gm_events *events;
@@ -86,6 +83,12 @@ struct gm_clients {
 	size_t n_adopted;
 };
 
+/* Returns the name that the client gave itself; "": none. */
+static inline const char *gm_client_name(const struct gm_client *client)
+{
+	const char *name = gm_session_info(client->session)->name;
+	return name ? name : "";
+}
 /* Returns NULL if there is no such client, or not yet, or no longer. */
 struct gm_client *gm_clients_find(const struct gm_clients *clients, uint64_t id);
 struct gm_client *gm_clients_of(const struct gm_clients *clients, const struct gm_session *session);

@@ -322,7 +322,7 @@ static void check_result(const struct gm_adopted *adopted, const struct gm_adopt
 static void check_end(const struct gm_adopted *adopted, struct fake_core *fake)
 {
 	static const enum gm_record_kind always[] = {
-		GM_RECORD_SESSION, GM_RECORD_CLIENT, GM_RECORD_HOLD, GM_RECORD_DECLARED};
+		GM_RECORD_CLIENT, GM_RECORD_HOLD, GM_RECORD_DECLARED};
 	static const enum gm_record_kind unnamed[] = {GM_RECORD_LEASE, GM_RECORD_CHUNK,
 		GM_RECORD_SHARE, GM_RECORD_METADATA, GM_RECORD_ESTATE, GM_RECORD_DEBT};
 	struct gm_session *session;

@@ -244,7 +244,7 @@ static bool die_at(struct gm_step_row *row, unsigned pass)
 	bool daemons = row >= steps->daemon && row < steps->daemon + GM_STEP_ROWS;
 	bool restart = daemons && (strncmp(row->name, "start: ", 7) == 0 ||
 					  strncmp(row->name, "hello: ", 7) == 0 ||
-					  strncmp(row->name, "session: ", 9) == 0);
+					  strncmp(row->name, "client: ", 8) == 0);
 	row->fatal = fatal;
 	run_script(restart);
 	row->fatal = 0;

@@ -215,23 +215,53 @@ START_TEST(so_is_one_with_a_record_of_a_newer_format)
 }
 END_TEST
 
+/* The records of an older daemon: two of a client, of one id. */
+struct older {
+	struct gm_records *records;
+	struct gm_record_session sessions[2];
+	size_t n;
+};
+
 static void make_older(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
 {
+	struct older *older = ctx;
 	uint64_t copy[GM_RECORDS_BYTES / 8];
 	struct gm_record *head = (struct gm_record *)copy;
 	memcpy(copy, bytes, size);
 	head->format = 1;
-	if (kind == GM_RECORD_SESSION)
-		head->size = offsetof(struct gm_record_session, name);
-	GM_REQUIRE_EQ(gm_records_write(ctx, kind, id, &place, copy, head->size), 0);
+	if (kind == GM_RECORD_CLIENT) {
+		const struct gm_record_client *client = bytes;
+		GM_REQUIRE(older->n < 2);
+		struct gm_record_session *session = &older->sessions[older->n++];
+		*session = (struct gm_record_session){
+			.token = client->token, .pid = client->pid, .gid = client->gid};
+		gm_record_begin(&session->head, GM_RECORD_SESSION, id,
+			offsetof(struct gm_record_session, name), client->head.uid);
+		session->head.format = 1;
+		head->size = offsetof(struct gm_record_client, payer_uid);
+	}
+	GM_REQUIRE_EQ(gm_records_write(older->records, kind, id, &place, copy, head->size), 0);
 }
 
 START_TEST(a_ledger_of_an_older_daemon_is_taken_over)
 {
-	struct gm_records *records = open_records();
-	gm_records_each(records, 0, make_older, records);
-	gm_records_free(records);
+	struct older older = {.records = open_records()};
+	gm_records_each(older.records, 0, make_older, &older);
+	GM_REQUIRE_EQ(older.n, 2);
+	for (size_t i = 0; i < older.n; i++) {
+		const struct gm_record *head = &older.sessions[i].head;
+		uint32_t place = 0;
+		GM_REQUIRE_EQ(gm_records_write(older.records, head->kind, head->id, &place, head,
+				      head->size),
+			0);
+	}
+	gm_records_free(older.records);
+	require_everything();
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "damaged"), 0);
+
+	/* The next one finds the new records. */
+	gm_daemon_kill(&daemon_);
 	require_everything();
 	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "damaged"), 0);
 }

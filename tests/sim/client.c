@@ -86,6 +86,7 @@ void sim_step_connect(struct sim *sim, const struct step *s)
 	char key[32];
 	snprintf(key, sizeof(key), "domain %u", p->domain);
 	struct gm_session_info info = {.pid = p->pid,
+		.began = p->domain,
 		.uid = 1000 + p->uid,
 		.gid = 1000 + p->uid,
 		.domain = p->domain,
@@ -99,8 +100,11 @@ void sim_step_connect(struct sim *sim, const struct step *s)
 	SIM_MUST(sim, r == 0 || sim->frozen || sim->store_full, "no session: %d", r);
 	if (r == 0) {
 		p->session = gm_session_id(session);
-		r = sim_write_client(sim, p);
-		SIM_MUST(sim, r == 0, "no record of a client: %d", r);
+		r = gm_session_keep(session, 1, false);
+		SIM_MUST(sim, r == 0 || sim->frozen || sim->store_full, "no record of a client: %d",
+			r);
+		if (r < 0)
+			gm_session_end_died(session);
 	}
 	p->connected = true;
 	if (sim->frozen || r < 0) { /* it was never told its token, and gives up */
@@ -130,7 +134,6 @@ static void step_end(struct sim *sim, const struct step *s, bool died)
 		gm_session_end_died(session);
 	else
 		gm_session_end_unmapped(session);
-	sim_erase_client(sim, p);
 	sim->settled = true;
 	sim_model_end(sim, i, died || sim->frozen);
 	if (sim->frozen) /* it ends, whoever has heard of it */

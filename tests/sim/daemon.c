@@ -241,23 +241,6 @@ static const struct gm_core_ops ops = {
 	.close = close_fd,
 };
 
-/* ---- the daemon's own record of a client */
-
-int sim_write_client(struct sim *sim, struct sim_proc *proc)
-{
-	struct gm_record_client client = {.pid = proc->pid, .start_time = proc->domain};
-	gm_record_begin(
-		&client.head, GM_RECORD_CLIENT, proc->session, sizeof(client), 1000 + proc->uid);
-	(void)sim_lives(sim);
-	return gm_records_write(sim->records, GM_RECORD_CLIENT, proc->session, &proc->place,
-		&client, sizeof(client));
-}
-
-void sim_erase_client(struct sim *sim, struct sim_proc *proc)
-{
-	erase(sim, &proc->place);
-}
-
 void sim_daemon_settle(struct sim *sim)
 {
 	bool more = true;
@@ -308,8 +291,8 @@ void sim_daemon_pass(struct sim *sim, uint64_t ns)
 
 /* ---- adoption */
 
-static int adopt_client(void *ctx, uint64_t id, uint32_t place,
-	const struct gm_record_client *client, gm_domain *ret_domain, bool *ret_pooling)
+static int adopt_client(void *ctx, uint64_t id, const struct gm_record_client *client,
+	gm_domain *ret_domain, bool *ret_pooling)
 {
 	struct sim *sim = ctx;
 	for (int i = 0; i < sim->n_procs; i++) {
@@ -318,15 +301,13 @@ static int adopt_client(void *ctx, uint64_t id, uint32_t place,
 			continue;
 		SIM_MUST(sim, client->pid == p->pid, "session %llu has the wrong process",
 			(unsigned long long)id);
-		p->place = place;
 		*ret_domain = p->domain;
 		*ret_pooling = true;
 		return 0;
 	}
 	/* Its process has ended. It is adopted, and then ended, so that what it published stays. */
 	SIM_MUST(sim, sim->n_gone < SIM_PROCS, "too many processes have ended");
-	sim->gone[sim->n_gone].session = id;
-	sim->gone[sim->n_gone++].place = place;
+	sim->gone[sim->n_gone++] = id;
 	*ret_domain = client->start_time;
 	*ret_pooling = true;
 	return 0;
@@ -477,10 +458,9 @@ void sim_daemon_restart(struct sim *sim)
 		gm_core_sample(sim->core, d, sim_device_free(sim, d));
 	gm_core_end_adoption(sim->core);
 	for (size_t i = 0; i < sim->n_gone; i++) {
-		struct gm_session *session = gm_core_find_session(sim->core, sim->gone[i].session);
+		struct gm_session *session = gm_core_find_session(sim->core, sim->gone[i]);
 		if (session)
 			gm_session_end_died(session);
-		erase(sim, &sim->gone[i].place);
 	}
 }
 

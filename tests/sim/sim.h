@@ -138,7 +138,6 @@ struct sim_proc {
 	uint32_t uid, domain;
 	int pid;
 	uint64_t session; /* 0: it has none */
-	uint32_t place;   /* of its own record in the store */
 	uint8_t token[GM_TOKEN_BYTES];
 	uint64_t asked[SIM_DEVICES]; /* bytes that it was asked to return */
 	uint64_t spill[SIM_DEVICES]; /* part of them that it was asked to move to host memory */
@@ -231,10 +230,7 @@ struct sim {
 	bool deaf;   /* the connection will be lost before the answer to this step comes */
 	int parting; /* the process that loses its connection right now; -1: none */
 	/* Clients whose process has ended when the daemon adopts. */
-	struct {
-		uint64_t session;
-		uint32_t place;
-	} gone[SIM_PROCS];
+	uint64_t gone[SIM_PROCS];
 	size_t n_gone;
 	int proc;              /* that the step is about */
 	uint64_t lease;        /* likewise */
@@ -312,8 +308,6 @@ void sim_daemon_settle(struct sim *sim);
 /* Called by everything that core calls. Returns whether the daemon lives. */
 bool sim_lives(struct sim *sim);
 uint64_t sim_roll(struct sim *sim);
-int sim_write_client(struct sim *sim, struct sim_proc *proc);
-void sim_erase_client(struct sim *sim, struct sim_proc *proc);
 
 /* ---- thread.c */
 

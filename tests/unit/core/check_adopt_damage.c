@@ -25,7 +25,7 @@ START_TEST(a_shortage_is_no_damage)
 	fake_books_read(&fake, &after);
 	fake_books_equal(&before, &after);
 	ck_assert_uint_eq(all_damaged() + result.lost, 0);
-	ck_assert_uint_eq(result.adopted[GM_RECORD_SESSION], 1);
+	ck_assert_uint_eq(result.adopted[GM_RECORD_CLIENT], 1);
 	fake_books_deinit(&before);
 	fake_books_deinit(&after);
 }
@@ -114,13 +114,12 @@ START_TEST(a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not)
 	uint64_t id = gm_session_id(s);
 	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
 	/* An older daemon did not write the last field, which then reads as 0. */
-	struct fake_record *session = fake_ledger_find(&ledger, GM_RECORD_SESSION, 0);
-	struct gm_record *head = (void *)session->bytes;
-	session->size = head->size = offsetof(struct gm_record_session, name);
-	memset((char *)session->bytes + session->size, 7, 32);
+	struct fake_record *estate = fake_ledger_find(&ledger, GM_RECORD_ESTATE, 0);
+	struct gm_record *head = (void *)estate->bytes;
+	estate->size = head->size = offsetof(struct gm_record_estate, payer_uid);
+	memset((char *)estate->bytes + estate->size, 7, 8);
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
-	ck_assert_ptr_null(gm_session_info(gm_core_find_session(fake.core, id))->name);
 	ck_assert_uint_eq(gm_session_info(gm_core_find_session(fake.core, id))->payer_uid, 100);
 
 	/* Of a newer one, nothing is taken over and nothing is given up. */
@@ -163,7 +162,6 @@ START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
 	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
 
 	set_payer(GM_RECORD_ESTATE, 300);
-	set_payer(GM_RECORD_SESSION, 300);
 	set_payer(GM_RECORD_CLIENT, 300);
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
@@ -174,10 +172,58 @@ START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
 	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
 	ask(s, NULL, 2 * MiB, 2, GPUMEM_E_LIMIT);
 
+	fake_ledger_split_client(&ledger, 0);
 	set_payer(GM_RECORD_SESSION, 200);
 	restart();
-	ck_assert_uint_eq(result.damaged[GM_RECORD_SESSION], 1);
+	ck_assert_uint_eq(result.damaged[GM_RECORD_CLIENT], 1);
 	ck_assert_ptr_null(gm_core_find_session(fake.core, id));
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_SESSION), 0);
+}
+END_TEST
+
+/* The daemon dies before each write of the adoption, and after. */
+START_TEST(two_records_of_an_older_daemon_become_one_and_nothing_is_lost)
+{
+	struct fake_books before, after;
+	uint64_t id;
+	fake_ledger_leave(&fake, s, true);
+	s = fake_ledger_join_run(&fake, 100, "a.service", "run1", 8 * MiB, token);
+	id = gm_session_id(s);
+	ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
+	fake_books_read(&fake, &before);
+
+	ledger.stopped = true;
+	fake_ledger_split_client(&ledger, 0);
+	for (uint64_t at = 1; at <= 4; at++) {
+		ledger.dies_at_start = at;
+		restart();
+		ck_assert_uint_eq(all_damaged() + result.lost + result.unfinished, 0);
+		fake_books_read(&fake, &after);
+		fake_books_equal(&before, &after);
+		fake_books_deinit(&after);
+	}
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_SESSION), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_CLIENT), 1);
+	s = back(id, token);
+	ck_assert_str_eq(gm_session_info(s)->run, "run1");
+	ask(s, NULL, 4 * MiB, 2, GPUMEM_E_LIMIT);
+	fake_books_deinit(&before);
+}
+END_TEST
+
+START_TEST(of_two_records_of_an_older_daemon_one_alone_is_of_a_client_that_had_ended)
+{
+	uint64_t id = gm_session_id(s);
+	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
+	ledger.stopped = true;
+	fake_ledger_split_client(&ledger, 0);
+	fake_ledger_find(&ledger, _i ? GM_RECORD_CLIENT : GM_RECORD_SESSION, 0)->kind = 0;
+	restart();
+	ck_assert_uint_eq(all_damaged() + result.lost, 0);
+	ck_assert_ptr_null(gm_core_find_session(fake.core, id));
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_SESSION), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_CLIENT), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_CHUNK), 0);
 }
 END_TEST
 
@@ -204,7 +250,7 @@ static void another_session(void)
 {
 	struct gm_record_lease *lease =
 		(void *)fake_ledger_find(&ledger, GM_RECORD_LEASE, 0)->bytes;
-	lease->session = fake_ledger_find(&ledger, GM_RECORD_SESSION, 1)->id;
+	lease->session = fake_ledger_find(&ledger, GM_RECORD_CLIENT, 1)->id;
 }
 
 static void another_device(void)
@@ -238,7 +284,7 @@ static void twice(void)
 
 static void no_session(void)
 {
-	fake_ledger_find(&ledger, GM_RECORD_SESSION, 0)->kind = 0;
+	fake_ledger_find(&ledger, GM_RECORD_CLIENT, 0)->kind = 0;
 }
 
 static void no_memory(void)
@@ -260,7 +306,7 @@ static const struct {
 	{another_id, GM_RECORD_CHUNK, 1, 0, 0, {4, 0}},
 	{twice, GM_RECORD_CHUNK, 2, 0, 0, {0, 0}},
 	/* It has ended, and its lease and its share were about to. */
-	{no_session, GM_RECORD_LEASE, 0, 0, 2, {0, 2}},
+	{no_session, GM_RECORD_LEASE, 0, 0, 1, {0, 2}},
 	{no_memory, GM_RECORD_CHUNK, 0, 2, 0, {0, 0}},
 };
 
@@ -436,6 +482,9 @@ int main(void)
 	tcase_add_test(tcase, devices_are_found_by_uuid_when_their_numbers_change);
 	tcase_add_test(tcase, ipc_leases_end_with_their_daemon_and_are_reported);
 	tcase_add_test(tcase, who_pays_is_remembered_and_must_be_the_same_in_all_records);
+	tcase_add_test(tcase, two_records_of_an_older_daemon_become_one_and_nothing_is_lost);
+	tcase_add_loop_test(tcase,
+		of_two_records_of_an_older_daemon_one_alone_is_of_a_client_that_had_ended, 0, 2);
 	tcase_add_test(tcase, a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not);
 	tcase_add_loop_test(tcase, a_damaged_record_is_dropped_and_counted, 0,
 		(int)(sizeof(cases) / sizeof(cases[0])));

@@ -10,6 +10,7 @@
 #include <check.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,17 +199,6 @@ size_t fake_ledger_count(const struct fake_ledger *ledger, uint32_t kind)
 
 /* ---- sessions */
 
-/* What daemon/tenant knows of a client: where its record is. The session's user points to it. */
-struct ledger_client {
-	uint32_t place;
-};
-
-static void ledger_free_client(struct gm_session *session)
-{
-	free(session->info.user);
-	session->info.user = NULL;
-}
-
 struct gm_session *fake_ledger_join(
 	struct fake_core *fake, uid_t uid, const char *unit, uint8_t ret_token[GM_TOKEN_BYTES])
 {
@@ -230,28 +220,54 @@ struct gm_session *fake_ledger_join_run(struct fake_core *fake, uid_t uid, const
 	struct gm_session *session;
 	ck_assert_int_eq(gm_session_new(fake->core, &info, ret_token, &session), 0);
 
-	struct gm_record_client record = {.pid = info.pid};
-	struct ledger_client *client = calloc(1, sizeof(*client));
-	ck_assert_ptr_nonnull(client);
-	gm_record_begin(
-		&record.head, GM_RECORD_CLIENT, gm_session_id(session), sizeof(record), uid);
-	ck_assert_int_eq(fake_ledger_record(fake->ledger, GM_RECORD_CLIENT, gm_session_id(session),
-				 &client->place, &record, sizeof(record)),
-		0);
-	gm_session_set_user(session, client);
+	ck_assert_int_eq(gm_session_keep(session, 1, false), 0);
 	return session;
+}
+
+void fake_ledger_split_client(struct fake_ledger *ledger, size_t n)
+{
+	struct fake_record *record = fake_ledger_find(ledger, GM_RECORD_CLIENT, n);
+	const struct gm_record_client *client = (const void *)record->bytes;
+	struct gm_record_session session = {
+		.token = client->token,
+		.former = client->former,
+		.pid = client->pid,
+		.gid = client->gid,
+		.domain = client->domain,
+		.payer_uid = client->payer_uid,
+		.run_max = client->run_max,
+		.run_priority = client->run_priority,
+		.run_set = client->run_set,
+	};
+	uint64_t id = client->head.id;
+	uint32_t place = 0;
+	gm_record_begin(&session.head, GM_RECORD_SESSION, id, sizeof(session), client->head.uid);
+	session.head.format = GM_RECORD_FORMAT_ONE_CLIENT - 1;
+	memcpy(session.name, client->name, sizeof(client->name));
+	memcpy(session.unit, client->unit, sizeof(client->unit));
+	memcpy(session.container, client->container, sizeof(client->container));
+	memcpy(session.run, client->run, sizeof(client->run));
+
+	struct gm_record *head = (void *)record->bytes;
+	head->format = session.head.format;
+	record->size = head->size = offsetof(struct gm_record_client, run_set) + sizeof(uint32_t);
+	memset((char *)record->bytes + record->size - sizeof(uint32_t), 0,
+		sizeof(record->bytes) - record->size + sizeof(uint32_t));
+	bool stopped = ledger->stopped;
+	ledger->stopped = false;
+	ck_assert_int_eq(fake_ledger_record(
+				 ledger, GM_RECORD_SESSION, id, &place, &session, sizeof(session)),
+		0);
+	ledger->stopped = stopped;
 }
 
 void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool died)
 {
-	struct ledger_client *client = gm_session_info(session)->user;
-	uint32_t place = client ? client->place : 0;
-	free(client);
+	(void)fake;
 	if (died)
 		gm_session_end_died(session);
 	else
 		gm_session_end_unmapped(session);
-	fake_ledger_erase(fake->ledger, &place);
 }
 
 /* ---- adoption */
@@ -259,23 +275,16 @@ void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool 
 struct ledger_adopting {
 	struct fake_core *fake;
 	bool strict;
-	struct {
-		uint64_t id;
-		uint32_t place;
-	} clients[256];
-	size_t n_clients;
 };
 
-static int ledger_adopt_client(void *ctx, uint64_t id, uint32_t place,
-	const struct gm_record_client *record, gm_domain *ret_domain, bool *ret_pooling)
+static int ledger_adopt_client(void *ctx, uint64_t id, const struct gm_record_client *record,
+	gm_domain *ret_domain, bool *ret_pooling)
 {
 	struct ledger_adopting *adopting = ctx;
 	if (adopting->fake->ledger->short_of)
 		return adopting->fake->ledger->short_of;
 	/* ck_assert() allocates, and memory may be short here. */
-	assert(adopting->n_clients < 256);
-	adopting->clients[adopting->n_clients].id = id;
-	adopting->clients[adopting->n_clients++].place = place;
+	assert(record->head.id == id);
 	*ret_domain = record->head.uid + UINT64_C(1);
 	*ret_pooling = true;
 	return 0;
@@ -398,16 +407,6 @@ static void ledger_adopt_all(
 		return;
 	}
 	ck_assert_int_eq(r, ledger->short_of);
-
-	for (size_t i = 0; i < adopting.n_clients; i++) {
-		struct gm_session *session =
-			gm_core_find_session(fake->core, adopting.clients[i].id);
-		struct ledger_client *client = session ? calloc(1, sizeof(*client)) : NULL;
-		if (!client)
-			continue;
-		client->place = adopting.clients[i].place;
-		gm_session_set_user(session, client);
-	}
 }
 
 /* Of daemons that could not adopt: nothing may be asked of them any more, not even to be freed. */
@@ -422,7 +421,8 @@ void fake_ledger_start(struct fake_core *fake, const struct gm_core_device_info 
 	bool in_use = fake->in_use;
 
 	ledger->stopped = false;
-	ledger->stop_at = 0;
+	ledger->stop_at = ledger->dies_at_start ? ledger->writes + ledger->dies_at_start : 0;
+	ledger->dies_at_start = 0;
 	fake_core_init_keeping(fake, ledger);
 	if (ledger->short_of || ledger->shortage) {
 		for (uint32_t d = 0; d < n_devices; d++)
@@ -457,9 +457,6 @@ void fake_ledger_restart(struct fake_core *fake, const struct gm_core_device_inf
 	struct fake_ledger *ledger = fake->ledger;
 	uint64_t last_id = fake->last_id;
 	ledger->stopped = true;
-	for (struct gm_session *s = fake_next_session(fake, NULL); s;
-		s = fake_next_session(fake, s))
-		ledger_free_client(s);
 	fake_core_deinit(fake);
 	if (last_id > ledger->last_id)
 		ledger->last_id = last_id;

@@ -43,6 +43,8 @@ struct fake_ledger {
 	size_t used;      /* so many from the first one on are not free */
 	uint64_t writes;  /* and erasures */
 	uint64_t stop_at; /* the daemon dies before this write; 0: never */
+	uint64_t
+		dies_at_start; /* the next daemon dies before this write, counted from its start; 0: it does not */
 	bool stopped;
 	bool full; /* there is no room for a new record */
 	uint64_t last_id;
@@ -83,12 +85,14 @@ void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id);
 struct fake_record *fake_ledger_find(struct fake_ledger *ledger, uint32_t kind, size_t n);
 size_t fake_ledger_count(const struct fake_ledger *ledger, uint32_t kind);
 
-/* A session with both of its records. */
+/* A session with its record. */
 struct gm_session *fake_ledger_join(
 	struct fake_core *fake, uid_t uid, const char *unit, uint8_t ret_token[GM_TOKEN_BYTES]);
 /* The same, of a run. */
 struct gm_session *fake_ledger_join_run(struct fake_core *fake, uid_t uid, const char *unit,
 	const char *run, uint64_t max, uint8_t ret_token[GM_TOKEN_BYTES]);
+/* Makes of the record of the nth client, from 0, the two that a daemon wrote before GM_RECORD_FORMAT_ONE_CLIENT. */
+void fake_ledger_split_client(struct fake_ledger *ledger, size_t n);
 void fake_ledger_leave(struct fake_core *fake, struct gm_session *session, bool died);
 
 /*

@@ -17,7 +17,8 @@
 START_TEST(no_struct_costs_more_than_is_said)
 {
 	size_t accounts = GM_LIMIT_DEVICES * sizeof(struct gm_account);
-	size_t names = 3 * (GM_OWNER_NAME_BYTES + 1) + GM_LIMIT_RUN_BYTES + 1;
+	size_t names = GM_RECORD_UNIT_BYTES + GM_OWNER_NAME_BYTES + 1 + GM_LIMIT_NAME_BYTES + 1 +
+		       GM_LIMIT_RUN_BYTES + 1 + GM_RECORD_SCOPE_BYTES + GM_RECORD_COMMAND_BYTES;
 
 	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5632);
 	ck_assert_uint_le(names + OVERHEAD + GM_LIMIT_NAME_BYTES + 1 + OVERHEAD, 2048);
