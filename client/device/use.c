@@ -6,19 +6,12 @@
  */
 #include "client/device/use.h"
 
-#include <string.h>
-
 #include "client/heap/arena.h"
+#include "common/arith.h"
 
-/* What a program learns, and what only the daemon does. */
-struct use_figures {
-	gpumem_stats_t stats;
-	uint64_t opened; /* part of in_use: bytes that other processes pay for */
-	uint64_t evictable, in_host, passed;
-};
-
-static void use_collect(
-	struct gpumem_session *session, uint32_t device, struct use_figures *ret_figures)
+/* Returns the figures that the daemon gets, and how much the client is charged for. */
+static struct gm_page_use use_collect(
+	struct gpumem_session *session, uint32_t device, uint64_t *ret_allocated)
 {
 	struct gm_session_device *d = &session->device[device];
 	struct gm_arena *arena = atomic_load_explicit(&d->arena, memory_order_acquire);
@@ -27,65 +20,59 @@ static void use_collect(
 	if (arena)
 		gm_arena_stats(arena, &heap);
 
-	gpumem_stats_t stats = {.size = sizeof(stats)};
 	pthread_mutex_lock(&session->lock);
-	stats.allocated = heap.held + d->buffer_held;
-	stats.in_use = heap.in_use + d->buffer_in_use;
-	stats.pooled = heap.cached + d->buffer_unused;
-	stats.slack = heap.slack + d->buffer_held - d->buffer_unused -
-		      (d->buffer_in_use - d->buffer_opened);
+	uint64_t in_use = heap.in_use + d->buffer_in_use;
 	/* The peaks of heap and buffers may lie at different times, so they are not added: only
 	 * sums that were really seen count. */
-	if (stats.in_use > d->peak)
-		d->peak = stats.in_use;
-	if (heap.peak > d->peak)
-		d->peak = heap.peak;
-	stats.peak = d->peak;
-	stats.hits = heap.hits;
-	stats.misses = heap.misses + d->buffer_misses;
-	stats.returns = heap.returns + d->buffer_returns;
-	stats.active_buffers = heap.active + d->buffers;
-	ret_figures->opened = d->buffer_opened;
-	ret_figures->evictable = d->evictable;
-	ret_figures->in_host = d->in_host;
-	ret_figures->passed = d->passed;
-	stats.cpu_fallbacks = d->fallbacks;
+	d->peak = gm_max(d->peak, gm_max(in_use, heap.peak));
+	struct gm_page_use use = {
+		.in_use = in_use - d->buffer_opened,
+		.cached = heap.cached + d->buffer_unused,
+		.peak = d->peak,
+		.hits = heap.hits,
+		.misses = heap.misses + d->buffer_misses,
+		.returns = heap.returns + d->buffer_returns,
+		.cpu_fallbacks = d->fallbacks,
+		.active_buffers = heap.active + d->buffers,
+		.slack = heap.slack + d->buffer_held - d->buffer_unused -
+			 (d->buffer_in_use - d->buffer_opened),
+		.opened = d->buffer_opened,
+		.evictable = d->evictable,
+		.in_host = d->in_host,
+		.passed = d->passed,
+	};
+	*ret_allocated = heap.held + d->buffer_held;
 	pthread_mutex_unlock(&session->lock);
-
-	uint64_t asked = stats.hits + stats.misses;
-	stats.hit_rate = asked ? (double)stats.hits / (double)asked : 0;
-	ret_figures->stats = stats;
+	return use;
 }
 
 void gm_use_read(struct gpumem_session *session, uint32_t device, gpumem_stats_t *ret_stats)
 {
-	struct use_figures figures;
+	uint64_t allocated;
+	const struct gm_page_use use = use_collect(session, device, &allocated);
+	uint64_t asked = use.hits + use.misses;
 
-	use_collect(session, device, &figures);
-	*ret_stats = figures.stats;
+	*ret_stats = (gpumem_stats_t){
+		.size = sizeof(*ret_stats),
+		.allocated = allocated,
+		.in_use = use.in_use + use.opened,
+		.pooled = use.cached,
+		.peak = use.peak,
+		.hits = use.hits,
+		.misses = use.misses,
+		.hit_rate = asked ? (double)use.hits / (double)asked : 0,
+		.returns = use.returns,
+		.cpu_fallbacks = use.cpu_fallbacks,
+		.active_buffers = use.active_buffers,
+		.slack = use.slack,
+	};
 }
 
 bool gm_use_publish(struct gpumem_session *session, uint32_t device)
 {
-	struct use_figures figures;
-	const gpumem_stats_t *stats = &figures.stats;
+	uint64_t allocated;
+	const struct gm_page_use use = use_collect(session, device, &allocated);
 
-	use_collect(session, device, &figures);
-	struct gm_page_use use = {
-		.in_use = stats->in_use - figures.opened,
-		.cached = stats->pooled,
-		.peak = stats->peak,
-		.hits = stats->hits,
-		.misses = stats->misses,
-		.returns = stats->returns,
-		.active_buffers = stats->active_buffers,
-		.slack = stats->slack,
-		.opened = figures.opened,
-		.evictable = figures.evictable,
-		.in_host = figures.in_host,
-		.cpu_fallbacks = stats->cpu_fallbacks,
-		.passed = figures.passed,
-	};
 	return gm_session_pages_use(&session->pages, device, &use);
 }
 

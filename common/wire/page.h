@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "common/figures.h"
 #include "common/limits.h"
 
 /*
@@ -97,25 +98,16 @@ struct gm_page_daemon {
 	struct gm_page_device devices[GM_LIMIT_DEVICES];
 };
 
-/* What a client tells the daemon about its use of one device. */
+/* What a client tells the daemon about its use of one device. A figure is 0 before its version. */
+#define GM_PAGE_USE_WORDS 15
 struct gm_page_use {
 	_Atomic uint32_t seq;
 	uint32_t reserved0;
-	uint64_t in_use; /* of what the client pays for; in version 1 also opened */
-	uint64_t cached; /* what the client could return right now */
-	uint64_t peak;
-	uint64_t hits;
-	uint64_t misses;
-	uint64_t returns;
-	uint64_t cpu_fallbacks; /* buffers made in host memory; 0 before version 3 */
-	uint64_t active_buffers;
-	uint64_t untracked; /* active buffers for which no row was free */
-	uint64_t slack;     /* neither in use nor cached, because of rounding */
-	uint64_t opened;    /* in use in buffers that other clients made */
-	uint64_t evictable; /* in use, but it could be moved to host memory; from version 3 on */
-	uint64_t in_host;   /* content of this device's buffers, not held here; from version 3 on */
-	uint64_t passed;    /* calls for memory that the driver served instead; from version 3 on */
-	uint64_t reserved[1];
+#define GM_PAGE_USE_FIGURE(name, ...) uint64_t name;
+	GM_CLIENT_FIGURES(GM_PAGE_USE_FIGURE, GM_PAGE_USE_FIGURE, GM_FIGURE_SKIP)
+	uint64_t reserved[GM_PAGE_USE_WORDS -
+			  (0 GM_CLIENT_FIGURES(GM_FIGURE_ONE, GM_FIGURE_ONE, GM_FIGURE_SKIP))];
+#undef GM_PAGE_USE_FIGURE
 };
 
 /* How a buffer grows, and how much of it is used; from version 3 on. Sizes are in units of

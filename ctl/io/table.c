@@ -102,7 +102,15 @@ static void table_add(struct gm_table *table, struct gm_value value)
 		return;
 	}
 	assert(table->n_rows > 0 && table->filled < table->n_columns);
-	table->rows[table->n_rows - 1].values[table->filled++] = value;
+	struct gm_value *at = &table->rows[table->n_rows - 1].values[table->filled++];
+	table_value_deinit(at);
+	*at = value;
+}
+
+void gm_table_at(struct gm_table *table, size_t column)
+{
+	if (table)
+		table->filled = column;
 }
 
 void gm_table_none(struct gm_table *table)

@@ -102,6 +102,8 @@ bool gm_table_is_empty(const struct gm_table *table);
 void gm_table_row(struct gm_table *table);
 void gm_table_more(struct gm_table *table); /* GM_ROW_FOLDED */
 void gm_table_flat(struct gm_table *table); /* GM_ROW_FLAT */
+/* The next value goes into this column, also if the column has one. A column without a value has none. */
+void gm_table_at(struct gm_table *table, size_t column);
 void gm_table_none(struct gm_table *table);
 void gm_table_nones(struct gm_table *table, size_t n);
 void gm_table_text(struct gm_table *table, const char *text); /* NULL or "": none */

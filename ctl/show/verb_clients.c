@@ -9,9 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/figures.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/name_list.h"
 #include "ctl/verb/verb.h"
+
+/* Where the device and the client's figures on it begin, and the columns after them. */
+enum clients_columns {
+	CLIENTS_USE = 17,
+	CLIENTS_AFTER_USE = CLIENTS_USE + GM_CLIENT_FIGURES_COLUMNS,
+};
+
+/* An optional figure has one column for programs and another one for people: for them, 0 is nothing. */
+#define CLIENTS_FLAT(name, unit, since, column, title, how, note) \
+	[CLIENTS_USE + (column)] = {#name, GM_COLUMN_OPTIONAL & (how) ? NULL : (title), \
+		GM_COLUMN_RIGHT | GM_COLUMN_FLAT | (GM_COLUMN_OPTIONAL & (how) ? 0 : (how))},
+#define CLIENTS_IF_ANY(name, unit, since, column, title, how, note) \
+	{NULL, GM_COLUMN_OPTIONAL & (how) ? (title) : NULL, GM_COLUMN_RIGHT | (how)},
+#define CLIENTS_NESTED(name, unit, since, column, ...) [column] = {#name, NULL, 0},
 
 /* JSON has the figures of all devices in a nested table. In tables and CSV, each device has a row. */
 static const struct gm_column columns[] = {
@@ -32,26 +47,12 @@ static const struct gm_column columns[] = {
 	{"refused", NULL, GM_COLUMN_RIGHT},
 	{"waiting", NULL, GM_COLUMN_RIGHT},
 	{"use", NULL, GM_COLUMN_NESTED},
-	{"device", "DEV", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"held", "HELD", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"in_use", "IN USE", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"cached", "CACHED", GM_COLUMN_RIGHT | GM_COLUMN_FLAT | GM_COLUMN_SPARE},
-	{"slack", "SLACK", GM_COLUMN_RIGHT | GM_COLUMN_FLAT | GM_COLUMN_SPARE},
-	{"peak", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"hits", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"misses", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"returns", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"active_buffers", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"evictable", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"in_host", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"cpu_fallbacks", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"passed", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"lingering", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{"declared", NULL, GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
-	{NULL, "EVICTABLE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
-	{NULL, "IN HOST", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
-	{NULL, "PASSED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE},
+	[CLIENTS_USE] = {"device", "DEV", GM_COLUMN_RIGHT | GM_COLUMN_FLAT},
+	/* clang-format off */
+	GM_CLIENT_FIGURES(CLIENTS_FLAT, GM_FIGURE_SKIP, CLIENTS_FLAT)
+	[CLIENTS_AFTER_USE] =
+	GM_CLIENT_FIGURES(CLIENTS_IF_ANY, GM_FIGURE_SKIP, CLIENTS_IF_ANY)
+	/* clang-format on */
 	{NULL, "REFUSED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{NULL, "WAITING", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL | GM_COLUMN_SPARE | GM_COLUMN_LAST},
 	{NULL, "STATE", GM_COLUMN_OPTIONAL},
@@ -59,25 +60,8 @@ static const struct gm_column columns[] = {
 	{"run_name", NULL, 0},
 };
 
-static const struct gm_column use_columns[] = {
-	{"device", NULL, 0},
-	{"held", NULL, 0},
-	{"in_use", NULL, 0},
-	{"cached", NULL, 0},
-	{"slack", NULL, 0},
-	{"peak", NULL, 0},
-	{"hits", NULL, 0},
-	{"misses", NULL, 0},
-	{"returns", NULL, 0},
-	{"active_buffers", NULL, 0},
-	{"evictable", NULL, 0},
-	{"in_host", NULL, 0},
-	{"cpu_fallbacks", NULL, 0},
-	{"passed", NULL, 0},
-	{"lingering", NULL, 0},
-	{"declared", NULL, 0},
-};
-#define COLUMNS_OF_DETAILS 12
+static const struct gm_column use_columns[GM_CLIENT_FIGURES_COLUMNS] = {
+	{"device", NULL, 0}, GM_CLIENT_FIGURES(CLIENTS_NESTED, GM_FIGURE_SKIP, CLIENTS_NESTED)};
 
 /* A run, as its clients name it. */
 struct clients_run {
@@ -135,32 +119,37 @@ static bool clients_run_shared(const struct clients_answer *answer, const Gm__Wi
 	return false;
 }
 
-/* Adds a device and its figures, in the order of use_columns. */
-static void clients_add_use(
-	struct gm_table *table, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
+/* Returns whether the client is there to say figures of its own, and the asker may see them. */
+static bool clients_says(const Gm__Wire__Client *client)
 {
-	gm_table_count(table, use->device);
-	gm_table_size(table, use->held);
-	if (!client->details || client->left) {
-		gm_table_nones(table, COLUMNS_OF_DETAILS);
-		gm_table_size(table, use->lingering);
-		gm_table_size(table, use->declared);
-		return;
+	return client->details && !client->left;
+}
+
+/* Adds the figures of a client on a device, after the column of the device. said: also what the client says. */
+static void clients_add_use(
+	struct gm_table *table, size_t device, const Gm__Wire__ClientUse *use, bool said)
+{
+#define CLIENTS_ADD_KNOWN(name, unit, since, column, ...) \
+	gm_table_at(table, device + (column)); \
+	gm_table_##unit(table, use->name);
+#define CLIENTS_ADD_SAID(name, unit, since, column, ...) \
+	if (said) { \
+		CLIENTS_ADD_KNOWN(name, unit, since, column) \
 	}
-	gm_table_size(table, use->in_use);
-	gm_table_size(table, use->cached);
-	gm_table_size(table, use->slack);
-	gm_table_size(table, use->peak);
-	gm_table_count(table, use->hits);
-	gm_table_count(table, use->misses);
-	gm_table_count(table, use->returns);
-	gm_table_count(table, use->active_buffers);
-	gm_table_size(table, use->evictable);
-	gm_table_size(table, use->in_host);
-	gm_table_count(table, use->cpu_fallbacks);
-	gm_table_count(table, use->passed);
-	gm_table_size(table, use->lingering);
-	gm_table_size(table, use->declared);
+	GM_CLIENT_FIGURES(CLIENTS_ADD_SAID, GM_FIGURE_SKIP, CLIENTS_ADD_KNOWN)
+#undef CLIENTS_ADD_KNOWN
+#undef CLIENTS_ADD_SAID
+	gm_table_at(table, device + GM_CLIENT_FIGURES_COLUMNS);
+}
+
+/* Adds the optional figures for people, and an empty value in place of each other one. */
+static void clients_add_optional(struct gm_table *table, const Gm__Wire__ClientUse *use)
+{
+#define CLIENTS_ADD(name, unit, since, column, title, how, note) \
+	gm_table_##unit(table, use->name); \
+	gm_table_known(table, GM_COLUMN_OPTIONAL &(how) && use->name > 0);
+	GM_CLIENT_FIGURES(CLIENTS_ADD, GM_FIGURE_SKIP, CLIENTS_ADD)
+#undef CLIENTS_ADD
 }
 
 static struct gm_table *clients_use_table(
@@ -174,7 +163,8 @@ static struct gm_table *clients_use_table(
 		if (options->given & GM_OPTION_DEVICE && use->device != options->device)
 			continue;
 		gm_table_row(table);
-		clients_add_use(table, client, use);
+		gm_table_count(table, use->device);
+		clients_add_use(table, 0, use, clients_says(client));
 	}
 	return table;
 }
@@ -186,14 +176,7 @@ static const char *clients_state(const Gm__Wire__Client *client)
 	return client->quarantined ? "quarantined" : "connected";
 }
 
-/* Adds a size, for a column that is hidden if all of them are 0. */
-static void clients_add_if_any(struct gm_table *table, uint64_t bytes)
-{
-	gm_table_size(table, bytes);
-	gm_table_known(table, bytes > 0);
-}
-
-/* Adds a number of requests in such a column. */
+/* Adds a number of requests, for a column that is hidden if all of them are 0. */
 static void clients_add_count_if_any(struct gm_table *table, uint64_t n)
 {
 	gm_table_count(table, n);
@@ -204,7 +187,7 @@ static void clients_add_count_if_any(struct gm_table *table, uint64_t n)
 static void clients_add_detail(struct gm_table *table, const Gm__Wire__Client *client, uint64_t n)
 {
 	gm_table_count(table, n);
-	gm_table_known(table, (client->details && !client->left) || n);
+	gm_table_known(table, clients_says(client) || n);
 }
 
 /* Adds the values of a row. name: of the client, or of what it has published. use: one device; NULL: the client holds
@@ -212,6 +195,7 @@ static void clients_add_detail(struct gm_table *table, const Gm__Wire__Client *c
 static void clients_add_values(const struct clients_answer *answer, const Gm__Wire__Client *client,
 	const char *name, const Gm__Wire__ClientUse *use, bool first)
 {
+	static const Gm__Wire__ClientUse nothing = GM__WIRE__CLIENT_USE__INIT;
 	struct gm_table *table = answer->table;
 	char user[GM_USER_NAME_TEXT], run[GM_USER_NAME_RUN_TEXT];
 
@@ -235,7 +219,7 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	gm_table_text(table, clients_state(client));
 	gm_table_bool(table, client->details);
 	gm_table_time(table, client->age_ms);
-	gm_table_known(table, (client->details && !client->left) || client->age_ms);
+	gm_table_known(table, clients_says(client) || client->age_ms);
 	clients_add_detail(table, client, client->leases);
 	clients_add_detail(table, client, client->refused);
 	clients_add_detail(table, client, client->waiting);
@@ -244,22 +228,15 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	else
 		gm_table_none(table);
 
-	if (use) {
-		clients_add_use(table, client, use);
-	} else {
-		gm_table_none(table);
-		gm_table_size(table, 0);
-		gm_table_nones(table, COLUMNS_OF_DETAILS);
-		gm_table_size(table, 0);
-		gm_table_size(table, 0);
-	}
-	clients_add_if_any(table, use ? use->evictable : 0);
-	clients_add_if_any(table, use ? use->in_host : 0);
-	clients_add_if_any(table, use ? use->declared : 0);
-	clients_add_count_if_any(table, use ? use->passed : 0);
+	gm_table_count(table, use ? use->device : 0);
+	gm_table_known(table, use);
+	if (!use)
+		use = &nothing;
+	clients_add_use(table, CLIENTS_USE, use, use != &nothing && clients_says(client));
+	clients_add_optional(table, use);
 	clients_add_count_if_any(table, first ? client->refused : 0);
 	clients_add_count_if_any(table, first ? client->waiting : 0);
-	if (use && use->lingering)
+	if (use->lingering)
 		gm_table_text(table, "lingering");
 	else
 		gm_table_text(

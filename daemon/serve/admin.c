@@ -172,18 +172,11 @@ static void admin_fill_client(const struct gm_serve *serve, const struct gm_clie
 		uint64_t in_chunks = use->held - use->declared;
 		if (!details || gm_pages_read_use(&client->pages, i, in_chunks, &said) < 0)
 			continue;
-		use->in_use = said.in_use;
-		use->cached = said.cached;
-		use->slack = said.slack;
-		use->peak = said.peak;
-		use->hits = said.hits;
-		use->misses = said.misses;
-		use->returns = said.returns;
-		use->cpu_fallbacks = said.cpu_fallbacks;
-		use->active_buffers = said.active_buffers;
-		use->evictable = serve->devices[i].pinned ? 0 : said.evictable;
-		use->in_host = said.in_host;
-		use->passed = said.passed;
+#define ADMIN_SAID(name, ...) use->name = said.name;
+		GM_CLIENT_FIGURES(ADMIN_SAID, GM_FIGURE_SKIP, GM_FIGURE_SKIP)
+#undef ADMIN_SAID
+		if (serve->devices[i].pinned)
+			use->evictable = 0;
 	}
 }
 

@@ -181,6 +181,10 @@ void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
 	gm_page_write_end(&block->seq);
 }
 
+/* The most that a client's figure can be, by its unit. */
+#define PAGES_MOST_size  GM_LEASE_BYTES_MAX
+#define PAGES_MOST_count UINT64_MAX
+
 /* Makes in_use, cached and slack add up to held. What the client did not account for is slack. */
 static void pages_bound_use(struct gm_page_use *use, uint64_t held)
 {
@@ -205,13 +209,11 @@ int gm_pages_read_use(
 	const struct gm_page_use nothing = {.seq = use.seq};
 	if (!memcmp(&use, &nothing, sizeof(use)))
 		return -ENODATA;
-	if (pages->version < 2)
-		use.slack = use.opened = 0;
-	if (pages->version < GM_PAGE_VERSION_EVENTS)
-		use.evictable = use.in_host = use.cpu_fallbacks = use.passed = 0;
+#define PAGES_BOUND(name, unit, since, ...) \
+	use.name = pages->version < (since) ? 0 : gm_min(use.name, PAGES_MOST_##unit);
+	GM_CLIENT_FIGURES(PAGES_BOUND, PAGES_BOUND, GM_FIGURE_SKIP)
+#undef PAGES_BOUND
 	pages_bound_use(&use, held);
-	use.peak = gm_min(use.peak, GM_LEASE_BYTES_MAX);
-	use.in_host = gm_min(use.in_host, GM_LEASE_BYTES_MAX);
 	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
 	use.untracked = gm_min(use.untracked, use.active_buffers);
 	*ret = use;
