@@ -3,13 +3,14 @@
 #define GM_FIGURES_H
 
 /*
- * Every figure that gpumemctl shows of a client, once. The shared page, the daemon's answers, and the
+ * Every figure that gpumemctl shows of a client, a device and a pool, once. The shared page, the daemon's answers, and the
  * tables, the JSON, the CSV and the manual of gpumemctl follow from the lists. proto/gpumem.proto and
- * the public structures are written by hand; tests/unit/wire/check_figures.c compares them.
+ * the public structures are written by hand; tests/unit/common/check_figures.c compares them.
  *
  *   name    the member of the structures, the field of the message, and the key in JSON and CSV
- *   unit    size (bytes) or count: gm_table_##unit() adds a value to a table
- *   column  the place in the table of gpumemctl, and in JSON and CSV. A new figure gets the next one
+ *   unit    size (bytes), count or time (ms): gm_table_##unit() adds a value to a table
+ *   column  the place in the table of gpumemctl, and in JSON and CSV. It never changes, and a new figure
+ *           gets the next one. gpumemctl has other columns in places that no figure has
  *   title   the heading of its column; NULL: people see it only if they ask for it
  *   how     flags of that column (enum gm_column_flags). An optional one comes after the others
  *   note    what gpumemctl(1) says about it, in scdoc; "": nothing
@@ -60,5 +61,62 @@
 /* Number of columns of a table with the device and all of them. */
 #define GM_CLIENT_FIGURES_COLUMNS \
 	(1 GM_CLIENT_FIGURES(GM_FIGURE_ONE, GM_FIGURE_SKIP, GM_FIGURE_ONE))
+
+/*
+ * The figures of a device, in the order of the manual. Columns 22 to 24 are about its drain.
+ *
+ *   CORE(name, unit, column, title, how, note)  what core counts. A unit is size or count
+ *   OTHER(name, column, title, how, note)  a setting, a share or a word, which the daemon and
+ *       gpumemctl make in their own way
+ */
+/* clang-format off */
+#define GM_DEVICE_FIGURES(CORE, OTHER) \
+	CORE(total, size, 0, "TOTAL", GM_COLUMN_RIGHT, "") \
+	OTHER(fraction, 1, NULL, 0, "") \
+	OTHER(min_free, 2, NULL, 0, "") \
+	CORE(capacity, size, 3, "CAPACITY", GM_COLUMN_RIGHT, "") \
+	CORE(ceiling, size, 4, NULL, 0, "the capacity less what foreign memory takes away from it") \
+	CORE(leased, size, 5, NULL, 0, "") \
+	CORE(quarantined, size, 7, NULL, 0, "") \
+	/* Destroyed, but a process may still map it. */ \
+	CORE(lingering, size, 19, NULL, 0, "part of it") \
+	CORE(admitted, size, 8, NULL, 0, "charged, but not created yet") \
+	CORE(pooled, size, 9, "POOLED", GM_COLUMN_RIGHT, "") \
+	CORE(declared, size, 20, NULL, 0, "charged, and made by clients themselves") \
+	CORE(declared_seen, size, 21, NULL, 0, "the part of it that the driver counts for them") \
+	CORE(foreign, size, 11, "FOREIGN", GM_COLUMN_RIGHT, "*null* if it cannot be _measured_") \
+	/* total - foreign - created - dying - declared_seen */ \
+	CORE(free, size, 12, NULL, 0, "") \
+	OTHER(measured, 13, NULL, 0, "") \
+	CORE(available, size, 14, "AVAIL", GM_COLUMN_RIGHT, "") \
+	CORE(peak_charged, size, 15, NULL, 0, "") \
+	CORE(chunks, count, 16, NULL, 0, "") \
+	OTHER(pressure, 17, "PRESSURE", GM_COLUMN_RIGHT, "") \
+	OTHER(level, 18, "LEVEL", 0, "*low*, *medium*, *high*, *critical*")
+/* clang-format on */
+
+/*
+ * The figures of a device's pool.
+ *
+ *   CORE(name, unit, column, title, note)  what core counts
+ *   OTHER(name, column, title, note)  what gpumemctl makes of the others
+ */
+/* clang-format off */
+#define GM_POOL_FIGURES(CORE, OTHER) \
+	CORE(pooled, size, 1, "POOLED", "") \
+	CORE(peak, size, 2, "PEAK", "") \
+	CORE(max_pool, size, 3, "MAX", "") \
+	CORE(reserve, size, 4, "RESERVE", "") \
+	CORE(pool_decay_ms, time, 5, NULL, "*null*: off") \
+	/* Chunks that were taken from the pool for a request. */ \
+	CORE(hits, count, 6, "HITS", "") \
+	/* Chunks that were created for one. */ \
+	CORE(misses, count, 7, "MISSES", "") \
+	OTHER(hit_rate, 8, "HIT RATE", "") \
+	/* Chunks that were put in after use. */ \
+	CORE(returns, count, 9, "RETURNS", "") \
+	/* Chunks destroyed to make room, by a trim, by a new bound, or because nobody took them. */ \
+	CORE(released, count, 10, "RELEASED", "")
+/* clang-format on */
 
 #endif

@@ -11,10 +11,31 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/figures.h"
 #include "common/limits.h"
 #include "common/text/text.h"
 #include "common/types.h"
 #include "ctl/io/user_name.h"
+
+/* Where the figures begin, and the other columns among and after them. */
+enum device_columns {
+	DEVICE_FIGURES = 8,
+	DEVICE_CHARGED = DEVICE_FIGURES + 6,
+	DEVICE_DECLARED_IF_ANY = DEVICE_FIGURES + 10,
+	DEVICE_DRAINED = DEVICE_FIGURES + 22,
+	DEVICE_DRAINED_BY,
+	DEVICE_DRAINED_MS,
+};
+#define DEVICE_COLUMN(name) (DEVICE_FIGURES + DEVICE_##name)
+
+#define DEVICE_PLACE_CORE(name, unit, column, ...) DEVICE_##name = (column),
+#define DEVICE_PLACE_OTHER(name, column, ...)      DEVICE_##name = (column),
+enum device_figures { GM_DEVICE_FIGURES(DEVICE_PLACE_CORE, DEVICE_PLACE_OTHER) };
+
+#define DEVICE_TITLE_CORE(name, unit, column, title, how, note) \
+	[DEVICE_COLUMN(name)] = {#name, title, how},
+#define DEVICE_TITLE_OTHER(name, column, title, how, note) \
+	[DEVICE_COLUMN(name)] = {#name, title, how},
 
 static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
@@ -25,31 +46,14 @@ static const struct gm_column columns[] = {
 	{"pinned", NULL, 0},
 	{"transport_fd", NULL, 0},
 	{"transport_ipc", NULL, 0},
-	{"total", "TOTAL", GM_COLUMN_RIGHT},
-	{"fraction", NULL, 0},
-	{"min_free", NULL, 0},
-	{"capacity", "CAPACITY", GM_COLUMN_RIGHT},
-	{"ceiling", NULL, 0},
-	{"leased", NULL, 0},
-	{NULL, "LEASED", GM_COLUMN_RIGHT},
-	{"quarantined", NULL, 0},
-	{"admitted", NULL, 0},
-	{"pooled", "POOLED", GM_COLUMN_RIGHT},
-	{NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"foreign", "FOREIGN", GM_COLUMN_RIGHT},
-	{"free", NULL, 0},
-	{"measured", NULL, 0},
-	{"available", "AVAIL", GM_COLUMN_RIGHT},
-	{"peak_charged", NULL, 0},
-	{"chunks", NULL, 0},
-	{"pressure", "PRESSURE", GM_COLUMN_RIGHT},
-	{"level", "LEVEL", 0},
-	{"lingering", NULL, 0},
-	{"declared", NULL, 0},
-	{"declared_seen", NULL, 0},
-	{"drained", NULL, 0},
-	{"drained_by", NULL, 0},
-	{"drained_ms", NULL, 0},
+	/* clang-format off */
+	GM_DEVICE_FIGURES(DEVICE_TITLE_CORE, DEVICE_TITLE_OTHER)
+		/* clang-format on */
+		[DEVICE_CHARGED] = {NULL, "LEASED", GM_COLUMN_RIGHT},
+	[DEVICE_DECLARED_IF_ANY] = {NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
+	[DEVICE_DRAINED] = {"drained", NULL, 0},
+	[DEVICE_DRAINED_BY] = {"drained_by", NULL, 0},
+	[DEVICE_DRAINED_MS] = {"drained_ms", NULL, 0},
 };
 
 struct gm_table *gm_device_table_new(void)
@@ -57,10 +61,38 @@ struct gm_table *gm_device_table_new(void)
 	return GM_TABLE_NEW(columns);
 }
 
+static void device_add_figures(struct gm_table *table, const Gm__Wire__Device *device)
+{
+	bool fraction_ok = device->fraction >= 0 && device->fraction <= 1;
+
+#define DEVICE_ADD(name, unit, ...) \
+	gm_table_at(table, DEVICE_COLUMN(name)); \
+	gm_table_##unit(table, device->name);
+	GM_DEVICE_FIGURES(DEVICE_ADD, GM_FIGURE_SKIP)
+#undef DEVICE_ADD
+	if (!device->measured) {
+		gm_table_at(table, DEVICE_COLUMN(foreign));
+		gm_table_none(table);
+	}
+
+	gm_table_at(table, DEVICE_COLUMN(fraction));
+	gm_table_share(table, fraction_ok ? (uint64_t)(device->fraction * 1e6 + 0.5) : 0);
+	gm_table_known(table, fraction_ok);
+	gm_table_at(table, DEVICE_COLUMN(min_free));
+	gm_table_size(table, device->min_free);
+	gm_table_at(table, DEVICE_COLUMN(measured));
+	gm_table_bool(table, device->measured);
+	gm_table_at(table, DEVICE_COLUMN(pressure));
+	gm_table_share(table, device->pressure_ppm);
+	gm_table_mark(table, gm_device_level_mark(device->level));
+	gm_table_at(table, DEVICE_COLUMN(level));
+	gm_table_text(table, gm_device_level(device->level));
+	gm_table_mark(table, gm_device_level_mark(device->level));
+}
+
 void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 {
 	char uuid[GM_DEVICE_UUID_TEXT];
-	bool fraction_ok = device->fraction >= 0 && device->fraction <= 1;
 
 	gm_table_row(table);
 	gm_table_count(table, device->number);
@@ -71,33 +103,13 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 	gm_table_bool(table, device->pinned);
 	gm_table_bool(table, device->transport_fd);
 	gm_table_bool(table, device->transport_ipc);
-	gm_table_size(table, device->total);
-	gm_table_share(table, fraction_ok ? (uint64_t)(device->fraction * 1e6 + 0.5) : 0);
-	gm_table_known(table, fraction_ok);
-	gm_table_size(table, device->min_free);
-	gm_table_size(table, device->capacity);
-	gm_table_size(table, device->ceiling);
-	gm_table_size(table, device->leased);
+	device_add_figures(table, device);
+	gm_table_at(table, DEVICE_CHARGED);
 	gm_table_size(table, device->leased + device->quarantined + device->admitted);
-	gm_table_size(table, device->quarantined);
-	gm_table_size(table, device->admitted);
-	gm_table_size(table, device->pooled);
+	gm_table_at(table, DEVICE_DECLARED_IF_ANY);
 	gm_table_size(table, device->declared);
 	gm_table_known(table, device->declared > 0);
-	gm_table_size(table, device->foreign);
-	gm_table_known(table, device->measured);
-	gm_table_size(table, device->free);
-	gm_table_bool(table, device->measured);
-	gm_table_size(table, device->available);
-	gm_table_size(table, device->peak_charged);
-	gm_table_count(table, device->chunks);
-	gm_table_share(table, device->pressure_ppm);
-	gm_table_mark(table, gm_device_level_mark(device->level));
-	gm_table_text(table, gm_device_level(device->level));
-	gm_table_mark(table, gm_device_level_mark(device->level));
-	gm_table_size(table, device->lingering);
-	gm_table_size(table, device->declared);
-	gm_table_size(table, device->declared_seen);
+	gm_table_at(table, DEVICE_DRAINED);
 	gm_table_bool(table, device->drainer);
 	gm_table_count(table, device->drainer ? device->drainer->uid : 0);
 	gm_table_known(table, device->drainer);

@@ -5,23 +5,22 @@
  * gpumemctl pools: how well the pool of each device serves, and the free chunks in it.
  */
 
+#include "common/figures.h"
 #include "ctl/io/device_table.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/verb.h"
 
+#define POOLS_PLACE_CORE(name, unit, column, ...) POOLS_##name = (column),
+#define POOLS_PLACE_OTHER(name, column, ...)      POOLS_##name = (column),
+enum pools_columns { GM_POOL_FIGURES(POOLS_PLACE_CORE, POOLS_PLACE_OTHER) };
+
+#define POOLS_TITLE_CORE(name, unit, column, title, note) \
+	[POOLS_##name] = {#name, title, GM_COLUMN_RIGHT},
+#define POOLS_TITLE_OTHER(name, column, title, note) \
+	[POOLS_##name] = {#name, title, GM_COLUMN_RIGHT},
+
 static const struct gm_column total_columns[] = {
-	{"device", "DEV", GM_COLUMN_RIGHT},
-	{"pooled", "POOLED", GM_COLUMN_RIGHT},
-	{"peak", "PEAK", GM_COLUMN_RIGHT},
-	{"max_pool", "MAX", GM_COLUMN_RIGHT},
-	{"reserve", "RESERVE", GM_COLUMN_RIGHT},
-	{"pool_decay_ms", NULL, 0},
-	{"hits", "HITS", GM_COLUMN_RIGHT},
-	{"misses", "MISSES", GM_COLUMN_RIGHT},
-	{"hit_rate", "HIT RATE", GM_COLUMN_RIGHT},
-	{"returns", "RETURNS", GM_COLUMN_RIGHT},
-	{"released", "RELEASED", GM_COLUMN_RIGHT},
-};
+	{"device", "DEV", GM_COLUMN_RIGHT}, GM_POOL_FIGURES(POOLS_TITLE_CORE, POOLS_TITLE_OTHER)};
 
 static const struct gm_column bucket_columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
@@ -45,19 +44,19 @@ static void pools_add_totals(struct gm_table *table, const Gm__Wire__PoolTotals 
 
 	gm_table_row(table);
 	gm_table_count(table, totals->device);
-	gm_table_size(table, totals->pooled);
-	gm_table_size(table, totals->peak);
-	gm_table_size(table, totals->max_pool);
-	gm_table_size(table, totals->reserve);
-	gm_table_time(table, totals->pool_decay_ms);
-	gm_table_known(table, totals->pool_decay_ms > 0);
-	gm_table_count(table, totals->hits);
-	gm_table_count(table, totals->misses);
+#define POOLS_ADD(name, unit, ...) \
+	gm_table_at(table, POOLS_##name); \
+	gm_table_##unit(table, totals->name);
+	GM_POOL_FIGURES(POOLS_ADD, GM_FIGURE_SKIP)
+#undef POOLS_ADD
+	if (totals->pool_decay_ms == 0) {
+		gm_table_at(table, POOLS_pool_decay_ms);
+		gm_table_none(table);
+	}
+	gm_table_at(table, POOLS_hit_rate);
 	gm_table_share(
 		table, chunks > 0 ? (uint64_t)((double)totals->hits / chunks * 1e6 + 0.5) : 0);
 	gm_table_known(table, chunks > 0);
-	gm_table_count(table, totals->returns);
-	gm_table_count(table, totals->released);
 }
 
 static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)

@@ -347,7 +347,7 @@ void gm_core_device_figures(
 		.quarantined = d->ledger.quarantined,
 		.lingering = d->ledger.lingering,
 		.declared = d->ledger.declared,
-		.seen = d->ledger.seen,
+		.declared_seen = d->ledger.seen,
 		.admitted = d->ledger.admitted,
 		.pooled = d->ledger.pooled,
 		.created = gm_ledger_created(&d->ledger),
@@ -374,7 +374,7 @@ void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_
 		.reserve = d->info.policy.reserve,
 		.hits = d->pool.hits,
 		.misses = d->pool.misses,
-		.pool_decay_ns = d->pool.decay_ns,
+		.pool_decay_ms = d->pool.decay_ns / GM_NS_PER_MS,
 		.returns = d->pool.returns,
 		.released = d->pool.released,
 	};

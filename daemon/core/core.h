@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/figures.h"
 #include "daemon/books/counted.h"
 #include "daemon/books/ops.h"
 #include "daemon/books/pool.h"
@@ -89,11 +90,9 @@ void gm_core_device_figures(
 	const struct gm_core *core, uint32_t device, struct gm_device_figures *ret);
 
 struct gm_pool_totals {
-	uint64_t pooled, peak, max_pool, reserve; /* bytes */
-	uint64_t pool_decay_ns;                   /* 0: nothing decays */
-	/* In chunks: taken from the pool for a request; created for one; put in after use;
-	 * destroyed to make room, by a trim, by a new bound, or because nobody took it. */
-	uint64_t hits, misses, returns, released;
+#define GM_POOL_TOTAL(name, ...) uint64_t name;
+	GM_POOL_FIGURES(GM_POOL_TOTAL, GM_FIGURE_SKIP)
+#undef GM_POOL_TOTAL
 };
 void gm_core_pool_totals(const struct gm_core *core, uint32_t device, struct gm_pool_totals *ret);
 void gm_core_pool_each(const struct gm_core *core, uint32_t device,

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/figures.h"
 #include "common/limits.h"
 #include "common/types.h"
 #include "daemon/books/policy.h"
@@ -39,16 +40,12 @@ struct gm_drain {
 
 /* The budget arithmetic, as it stands now. */
 struct gm_device_figures {
-	uint64_t total, foreign, capacity, ceiling, available;
-	uint64_t leased, quarantined, admitted, pooled, created;
-	uint64_t lingering; /* part of quarantined: destroyed, but a process may still map it */
-	uint64_t declared;  /* made by clients themselves, and charged to them */
-	uint64_t seen;      /* part of declared: the driver counts it for their processes */
-	uint64_t dying;     /* being destroyed */
-	uint64_t free;      /* total - foreign - created - dying - seen */
-	bool measured;      /* foreign comes from a sample; false: it is not known */
-	uint64_t peak_charged;
-	uint64_t chunks;
+#define GM_DEVICE_FIGURE(name, ...) uint64_t name;
+	GM_DEVICE_FIGURES(GM_DEVICE_FIGURE, GM_FIGURE_SKIP)
+#undef GM_DEVICE_FIGURE
+	uint64_t created;
+	uint64_t dying; /* being destroyed */
+	bool measured;  /* foreign comes from a sample; false: it is not known */
 	uint32_t pressure_ppm;
 	enum gm_level level;
 	uint64_t reclaim_epoch;

@@ -539,15 +539,9 @@ static void admin_fill_totals(
 	gm_core_pool_totals(serve->core, device, &sums);
 	gm__wire__pool_totals__init(ret);
 	ret->device = device;
-	ret->pooled = sums.pooled;
-	ret->peak = sums.peak;
-	ret->max_pool = sums.max_pool;
-	ret->reserve = sums.reserve;
-	ret->hits = sums.hits;
-	ret->misses = sums.misses;
-	ret->returns = sums.returns;
-	ret->released = sums.released;
-	ret->pool_decay_ms = sums.pool_decay_ns / GM_NS_PER_MS;
+#define ADMIN_POOL(name, ...) ret->name = sums.name;
+	GM_POOL_FIGURES(ADMIN_POOL, GM_FIGURE_SKIP)
+#undef ADMIN_POOL
 }
 
 struct pools_packet {

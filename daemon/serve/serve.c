@@ -98,30 +98,18 @@ static void serve_fill_device(const struct gm_serve *serve, uint32_t device,
 		ret->uuid.len = sizeof(info->uuid);
 	}
 	ret->backend = (char *)(info->mapping ? info->mapping : serve->ops->name);
-	ret->total = figures.total;
-	ret->capacity = figures.capacity;
-	ret->ceiling = figures.ceiling;
-	ret->available = figures.available;
-	ret->leased = figures.leased;
-	ret->quarantined = figures.quarantined;
-	ret->lingering = figures.lingering;
-	ret->declared = figures.declared;
-	ret->declared_seen = figures.seen;
-	ret->admitted = figures.admitted;
-	ret->pooled = figures.pooled;
-	ret->foreign = figures.foreign;
+#define SERVE_FIGURE(name, ...) ret->name = figures.name;
+	GM_DEVICE_FIGURES(SERVE_FIGURE, GM_FIGURE_SKIP)
+#undef SERVE_FIGURE
 	ret->pressure_ppm = figures.pressure_ppm;
 	ret->level = figures.level;
 	ret->transport_fd = info->transport_fd;
 	ret->transport_ipc = info->transport_ipc;
 	ret->transport = (Gm__Wire__Transport)gm_policy_transport(
 		&figures.policy, GM_TRANSPORT_AUTO, info->transport_fd);
-	ret->chunks = figures.chunks;
 	ret->pci = (char *)info->pci;
 	ret->fraction = figures.policy.fraction;
 	ret->min_free = figures.policy.min_free;
-	ret->peak_charged = figures.peak_charged;
-	ret->free = figures.free;
 	ret->measured = serve->ops->exclusive || info->pinned || figures.measured;
 	if (figures.drain.on) {
 		gm__wire__drainer__init(drainer);

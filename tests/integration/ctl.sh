@@ -318,6 +318,7 @@ cat >"$dir/small.json" <<EOF
 EOF
 every=("status" "devices" "pools" "who" "who 0" "clients" "buffers" "buffers --stacks" "shares" "weights" "weights list" "limit" "pressure" "queue" "cleanup --dry-run" "place 1M" "estimate $dir/small.json" "drain 0 --undo" "config show" "version"
 	"help")
+awk -f "$source/man/figures.awk" "$source/common/figures.h" "$source/man/gpumemctl.1.scd" >"$dir/page"
 for words in "${every[@]}"; do
 	# shellcheck disable=SC2086
 	run 0 $words
@@ -328,7 +329,7 @@ for words in "${every[@]}"; do
 	check "$words: JSON" all "[ $status = 0 ]" "silent stderr" parses
 	undocumented=
 	while read -r key; do
-		grep -q "_${key}_" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $key"
+		grep -q "_${key}_" "$dir/page" || undocumented="$undocumented $key"
 	done < <("$json" keys <"$dir/stdout" 2>/dev/null | sort -u)
 	check "$words: every key is in gpumemctl(1)" [ -z "$undocumented" ]
 	# shellcheck disable=SC2086

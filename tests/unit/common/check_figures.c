@@ -21,6 +21,16 @@ struct figure {
 static const struct figure of_client[] = {
 	GM_CLIENT_FIGURES(FIGURE_OF_CLIENT, GM_FIGURE_SKIP, FIGURE_OF_CLIENT)};
 
+#define FIGURE_OF_DEVICE(name, unit, column, ...) {#name, column},
+#define OTHER_OF_DEVICE(name, column, ...)        {#name, column},
+static const struct figure of_device[] = {GM_DEVICE_FIGURES(FIGURE_OF_DEVICE, OTHER_OF_DEVICE)};
+static const struct figure of_pool[] = {GM_POOL_FIGURES(FIGURE_OF_DEVICE, OTHER_OF_DEVICE)};
+
+/* What core counts goes into a message under its own name. */
+static const struct figure counted_of_device[] = {
+	GM_DEVICE_FIGURES(FIGURE_OF_DEVICE, GM_FIGURE_SKIP)};
+static const struct figure counted_of_pool[] = {GM_POOL_FIGURES(FIGURE_OF_DEVICE, GM_FIGURE_SKIP)};
+
 #define N(array) (sizeof(array) / sizeof(*(array)))
 
 static const struct figure *find(const struct figure *figures, size_t n, const char *name)
@@ -84,6 +94,27 @@ START_TEST(a_client_s_columns_keep_their_places)
 }
 END_TEST
 
+START_TEST(the_messages_about_a_device_and_its_pool_have_their_figures)
+{
+	require_message(&gm__wire__device__descriptor, counted_of_device, N(counted_of_device),
+		" number name uuid backend pressure_ppm level transport_fd transport_ipc pci fraction"
+		" min_free measured trouble trouble_age_ms pinned transport mig visibility drainer ");
+	require_message(&gm__wire__pool_totals__descriptor, counted_of_pool, N(counted_of_pool),
+		" device ");
+}
+END_TEST
+
+START_TEST(the_columns_of_a_device_and_its_pool_keep_their_places)
+{
+	require_columns(of_device, N(of_device), 64,
+		" total fraction min_free capacity ceiling leased quarantined admitted pooled foreign"
+		" free measured available peak_charged chunks pressure level lingering declared"
+		" declared_seen");
+	require_columns(of_pool, N(of_pool), 64,
+		" pooled peak max_pool reserve pool_decay_ms hits misses hit_rate returns released");
+}
+END_TEST
+
 /* The members of gpumem_stats_t that are figures of a client, and the one with another name. */
 #define STATS(X) \
 	X(in_use, in_use) \
@@ -116,6 +147,8 @@ int main(void)
 
 	tcase_add_test(tc, the_message_about_a_client_has_its_figures);
 	tcase_add_test(tc, a_client_s_columns_keep_their_places);
+	tcase_add_test(tc, the_messages_about_a_device_and_its_pool_have_their_figures);
+	tcase_add_test(tc, the_columns_of_a_device_and_its_pool_keep_their_places);
 	tcase_add_test(tc, what_a_program_learns_about_itself_are_figures_of_a_client);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);

@@ -98,8 +98,8 @@ static void count(uint64_t used, int n, ...)
 static uint64_t foreign(void)
 {
 	struct gm_device_figures f = fake_figures(&fake, 0);
-	ck_assert_uint_eq(f.free, TOTAL - f.foreign - f.created - f.dying - f.seen);
-	ck_assert_uint_le(f.seen, f.declared);
+	ck_assert_uint_eq(f.free, TOTAL - f.foreign - f.created - f.dying - f.declared_seen);
+	ck_assert_uint_le(f.declared_seen, f.declared);
 	return f.foreign;
 }
 
@@ -362,7 +362,7 @@ START_TEST(what_the_driver_counts_for_the_process_is_not_foreign_too)
 	ck_assert_uint_eq(foreign(), CONTEXT + 100 * MiB);
 	count(CONTEXT + 100 * MiB, 1, PID, CONTEXT);
 	ck_assert_uint_eq(foreign(), CONTEXT + 100 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).seen, 0);
+	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, 0);
 }
 END_TEST
 
@@ -423,7 +423,7 @@ START_TEST(a_debt_and_a_declaration_do_not_hide_the_same_bytes)
 	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
 	ck_assert_int_eq(declare(s, GiB), GPUMEM_OK);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).seen, CONTEXT);
+	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, CONTEXT);
 	ck_assert_uint_eq(foreign(), 0);
 	count(CONTEXT, 1, PID, CONTEXT);
 }
@@ -439,7 +439,7 @@ START_TEST(declared_memory_that_is_made_is_no_debt)
 	ck_assert_int_eq(declare(s, 64 * MiB), GPUMEM_OK);
 	/* By this count, its context covers what it declared, and nothing of that is made yet. */
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT);
-	ck_assert_uint_eq(fake_figures(&fake, 0).seen, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, 64 * MiB);
 	fake_core_run(&fake);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
@@ -450,7 +450,7 @@ START_TEST(declared_memory_that_is_made_is_no_debt)
 	fake_core_run(&fake);
 	count(CONTEXT + 128 * MiB, 1, PID, CONTEXT + 128 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).seen, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, 64 * MiB);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
 }
