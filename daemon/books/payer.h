@@ -7,8 +7,12 @@
 
 #include <uthash.h>
 
+#include "daemon/books/chunk.h"
 #include "daemon/books/ledger.h"
 #include "daemon/books/owner.h"
+
+struct gm_fds_user;
+struct gm_request;
 
 /*
  * The one that memory is charged to: the part of a session that the modules below sessions need to
@@ -23,6 +27,13 @@ struct gm_payer {
 	bool quarantined;           /* its connection is gone, so it cannot be asked for anything */
 	bool ending;                /* it has ended: it holds nothing, and no list shows it */
 	bool limited;               /* a limit applies to it */
+	bool pooling;               /* false: what it returns is never pooled */
+	gm_domain domain;           /* whose used chunks it may have */
+	struct gm_fds_user *fds;    /* whose descriptors its chunks count for */
+	/* Kept by daemon/queue. */
+	struct gm_request *pending; /* oldest first */
+	uint64_t n_new;             /* of them: those that make an object of their own */
+	uint64_t n_waiting;         /* requests in the queue */
 	/* It stands for what other sessions left behind, and has no process of its own: nobody can
 	 * ask it or end it. quarantined is set, too. */
 	bool estate;

@@ -563,7 +563,7 @@ bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
 void gm_core_request(struct gm_core *core, struct gm_request *request)
 {
 	gm_env_enter(&core->env);
-	gm_request_begin(core, request);
+	gm_request_submit(core, request);
 	gm_env_leave(&core->env);
 }
 
@@ -600,7 +600,7 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 		if (chunk->reserve)
 			gm_reserve_created(d, chunk, result == 0);
 		gm_device_created_unclaimed(d, chunk, result);
-		gm_declare_destroyed(d);
+		gm_request_destroyed(d);
 		gm_reserve_settle(d);
 	}
 	gm_env_leave(&core->env);
@@ -633,7 +633,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	/* A request that was denied memory may get it now. */
 	if (d->queue.denied > 0)
 		gm_device_wake_queue(d);
-	gm_declare_destroyed(d);
+	gm_request_destroyed(d);
 	if (decayed)
 		gm_decay_destroyed(d);
 	gm_env_leave(&core->env);

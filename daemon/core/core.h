@@ -49,8 +49,8 @@
  *   daemon/books    what is counted, and the types that all of core shares (ledger.h)
  *   daemon/device   one device: its chunks, and who may have more of it (device.h)
  *   daemon/reclaim  getting memory back from clients (ladder.h)
- *   daemon/queue    requests that wait: their order, and what may be done for them (queue.h)
- *   daemon/lease    what clients hold and ask for: one object in several files (session_private.h)
+ *   daemon/queue    requests for memory, and the order in which they wait (queue.h)
+ *   daemon/lease    what clients hold: one object in several files (session_private.h)
  *   daemon/core     taking over from an earlier daemon, advice, and the calls below
  */
 

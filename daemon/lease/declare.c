@@ -15,7 +15,7 @@
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/queue/deadlock.h"
-#include "daemon/queue/turn.h"
+#include "daemon/queue/queue.h"
 
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
 {
@@ -29,36 +29,6 @@ uint64_t gm_declare_seen(const struct gm_session *session, uint32_t device)
 
 /* ---- more */
 
-/*
- * How much the device must still destroy before it has the room that is charged by now. All that is
- * charged later waits for destructions of its own, and a chunk that is doomed later was counted here as
- * pooled, charged or unclaimed. So others cannot make this wait longer. A creation for nobody takes
- * room, too: its chunk is destroyed if a declaration waits, and its failure counts as a destruction.
- */
-static uint64_t declare_lacks(const struct gm_device *device)
-{
-	const struct gm_ledger *ledger = &device->ledger;
-	uint64_t going = ledger->doomed + ledger->unclaimed;
-	uint64_t taken = gm_ledger_charged(ledger) + ledger->pooled + going;
-	return gm_min(going, gm_minus(taken, gm_device_ceiling(device)));
-}
-
-void gm_declare_admit(struct gm_request *request, struct gm_device *device)
-{
-	struct gm_session *session = request->session;
-	struct gm_account *account = gm_session_account(session, device);
-	int r = gm_ledger_admit(
-		&device->ledger, account, gm_device_ceiling(device), request->bytes);
-	assert(r == 0); /* gm_admit_now() said that it fits */
-	(void)r;
-
-	request->charged = request->bytes;
-	gm_device_make_room(device, session->info.domain);
-	request->room_at = device->destroyed + declare_lacks(device);
-	if (device->queue.length > 0)
-		gm_turn_overtake(device, account, request->waiting.order);
-}
-
 /* What the last count says of a process. UINT64_MAX: nothing. */
 static uint64_t declare_figure(struct gm_device *device, pid_t pid)
 {
@@ -66,7 +36,7 @@ static uint64_t declare_figure(struct gm_device *device, pid_t pid)
 	return process ? process->bytes : UINT64_MAX;
 }
 
-static void declare_finish(struct gm_request *request)
+void gm_declare_finish(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = &session->core->env.devices[request->device];
@@ -92,56 +62,6 @@ static void declare_finish(struct gm_request *request)
 		request->done(request, status, NULL);
 	else
 		gm_request_refuse(request, status, detail);
-	gm_reserve_refill(device);
-}
-
-static int declare_compare(const struct gm_request *a, const struct gm_request *b)
-{
-	return a->room_at < b->room_at ? -1 : a->room_at > b->room_at;
-}
-
-void gm_declare_start(struct gm_request *request)
-{
-	struct gm_session *session = request->session;
-	struct gm_device *device = &session->core->env.devices[request->device];
-	if (request->room_at <= device->destroyed) {
-		declare_finish(request);
-		return;
-	}
-
-	gm_queue_note(device, request);
-	gm_request_link(request);
-	DL_INSERT_INORDER2(device->declaring, request, declare_compare, room_prev, room_next);
-	gm_session_changed(session, device);
-	gm_device_settle(device);
-}
-
-static void declare_stop_waiting(struct gm_device *device, struct gm_request *request)
-{
-	DL_DELETE2(device->declaring, request, room_prev, room_next);
-	request->room_prev = request->room_next = NULL;
-}
-
-void gm_declare_destroyed(struct gm_device *device)
-{
-	struct gm_request *request;
-	while ((request = device->declaring) && request->room_at <= device->destroyed) {
-		declare_stop_waiting(device, request);
-		declare_finish(request);
-	}
-}
-
-void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail)
-{
-	struct gm_session *session = request->session;
-	struct gm_device *device = &session->core->env.devices[request->device];
-
-	declare_stop_waiting(device, request);
-	gm_request_unlink(request);
-	gm_ledger_unadmit(&device->ledger, gm_session_account(session, device), request->bytes);
-	gm_session_changed(session, device);
-	gm_device_settle(device);
-	gm_request_refuse(request, status, detail);
 	gm_reserve_refill(device);
 }
 

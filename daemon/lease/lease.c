@@ -432,7 +432,7 @@ uint64_t gm_session_refusal_count(const struct gm_session *session)
 
 uint64_t gm_session_waiting_count(const struct gm_session *session)
 {
-	return session->n_waiting;
+	return session->payer.n_waiting;
 }
 
 void gm_lease_info(

@@ -11,7 +11,7 @@
 #include "daemon/books/say.h"
 
 /*
- * This folder knows what clients hold and ask for. It promises that when an object ends, everything that depends
+ * This folder knows what clients hold. It promises that when an object ends, everything that depends
  * on it ends, too. It must never know a socket or a device thread.
  *
  * Leases: chunks granted to a session for one purpose. A request makes them, see request.h.

@@ -83,7 +83,7 @@ static struct gm_metadata *metadata_new(
 
 	metadata->id = id ? id : core->env.ops.new_id(core->env.ctx);
 	metadata->core = core;
-	metadata->fds = payer->fds;
+	metadata->fds = payer->payer.fds;
 	metadata->size = size;
 	metadata->fd = -1;
 	HASH_ADD(hh, core->metadata, id, sizeof(metadata->id), metadata);
@@ -174,7 +174,7 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	gpumem_status status = metadata_admit(session, gm_metadata_cost(size), owner, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	if (!gm_fd_budget_allows_chunks(core->env.fds, session->fds->held, 1))
+	if (!gm_fd_budget_allows_chunks(core->env.fds, session->payer.fds->held, 1))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"metadata needs a file descriptor of the daemon, and %s has as many as it "
 			"may; return some memory, or raise LimitNOFILE= of the daemon and its keeper",

@@ -83,7 +83,7 @@ static int session_count(struct gm_session *session)
 
 static void session_free(struct gm_session *session)
 {
-	gm_fds_user_unref(&session->core->env, session->fds);
+	gm_fds_user_unref(&session->core->env, session->payer.fds);
 	gm_user_charge_deinit(&session->charge);
 	gm_user_charge_deinit(&session->bare);
 	gm_user_charge_deinit(&session->shares);
@@ -114,10 +114,13 @@ struct gm_session *gm_session_make(
 	payer->pid = info->pid;
 	payer->estate = payer->quarantined = estate;
 	payer->run = info->run_limit;
+	payer->domain = info->domain;
+	payer->pooling = info->pooling;
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		payer->accounts[d].payer = payer;
-	session->fds = gm_fds_user_get(env, payer->payer_uid);
-	if (session_count(session) < 0 || !session->fds || session_copy_names(session, info) < 0) {
+	session->payer.fds = gm_fds_user_get(env, payer->payer_uid);
+	if (session_count(session) < 0 || !session->payer.fds ||
+		session_copy_names(session, info) < 0) {
 		session_free(session);
 		return NULL;
 	}
@@ -264,7 +267,7 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 
 bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	if (HASH_COUNT(session->holds) + session->n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
+	if (HASH_COUNT(session->holds) + session->payer.n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
 		gm_say(detail,
 			"this client has %d leases, which is the most; return some, or grow one",
 			GM_LIMIT_LEASES_PER_CLIENT);
@@ -328,7 +331,7 @@ void gm_session_quarantine(struct gm_session *session)
 	/* This comes before the cancelling, so that a request made by done() is refused. */
 	session->payer.quarantined = true;
 	session->info.user = NULL;
-	gm_request_cancel_all(session);
+	gm_request_cancel_all(&session->payer);
 	if (session->n_leaving > 0)
 		gm_lease_hand_over(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
@@ -386,7 +389,7 @@ void gm_session_cancel(struct gm_session *session)
 {
 	struct gm_env *env = &session->core->env;
 	gm_env_enter(env);
-	gm_request_cancel_all(session);
+	gm_request_cancel_all(&session->payer);
 	gm_env_leave(env);
 }
 
@@ -409,7 +412,7 @@ void gm_session_finish(struct gm_session *session)
 	struct gm_env *env = &session->core->env;
 	struct gm_estate *estate = session->estate;
 
-	assert(!session->holds && session->shares.amount == 0 && session->n_new == 0);
+	assert(!session->holds && session->shares.amount == 0 && session->payer.n_new == 0);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ladder_gone(&env->devices[d], &session->payer);
 	GM_STEP("end: leases dropped");
@@ -430,7 +433,7 @@ static void session_end(struct gm_session *session, bool died)
 	session->died = died;
 	core->n_ending++;
 	core->n_outgoing += session->n_made;
-	gm_request_cancel_all(session);
+	gm_request_cancel_all(&session->payer);
 	GM_STEP("end: begun");
 	gm_declare_end(session);
 	session_charge_estate(session);

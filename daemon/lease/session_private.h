@@ -21,9 +21,9 @@
 #include "daemon/user/user.h"
 
 /*
- * Sessions with all that hangs on them: leases, shares, requests and the queues in which requests
- * wait. They are one object in 18 files (session.c, estate_work.c, estate.c, lease.c, hold.c, piece.c, linger.c, debt.c, declare.c,
- * share.c, name.c, expiry.c, metadata.c, word.c, request.c, queue.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
+ * Sessions with all that hangs on them: leases, shares and names. They are one object in 16 files (session.c,
+ * estate_work.c, estate.c, lease.c, hold.c, piece.c, linger.c, debt.c, declare.c, share.c, name.c, expiry.c, metadata.c,
+ * word.c, request.c, grant.c and commit.c), because each of them can end the others. The modules below know nothing of it.
  */
 
 /* The names that end by themselves, in a heap (expiry.c). */
@@ -79,18 +79,14 @@ struct gm_session {
 	uint32_t page_version;   /* gm_session_keep() */
 	bool page_unsafe;
 	struct gm_user *user;                       /* that pays */
-	struct gm_fds_user *fds;                    /* whose descriptors its chunks count for */
 	char *names;                                /* what info's strings point to */
 	char *run_name;                             /* NULL: none */
 	struct gm_estate *estate;                   /* pays for what the session leaves behind */
 	struct gm_user_charge charge, bare, shares; /* one session; see enum gm_user_slot */
 	uint64_t n_refused;                         /* requests for memory that were refused */
-	uint64_t n_waiting;                         /* requests in the queue */
-	uint64_t n_views;           /* leases that it opened, as often as it did (hold.c) */
-	uint64_t n_new;             /* pending requests for a new lease */
-	uint64_t n_leaving;         /* leases it made that still have chunks which it returned */
-	struct gm_request *pending; /* oldest first */
-	struct gm_hold *holds;      /* by lease, in order of age */
+	uint64_t n_views;      /* leases that it opened, as often as it did (hold.c) */
+	uint64_t n_leaving;    /* leases it made that still have chunks which it returned */
+	struct gm_hold *holds; /* by lease, in order of age */
 	struct gm_session *prev, *next; /* of gm_estate_work.leaving */
 	struct gm_payer payer;          /* last: its accounts follow */
 };
@@ -413,14 +409,8 @@ void gm_debt_end_all(struct gm_device *device);
 
 /* ---- declare.c */
 
-/* What gm_request_admit() and gm_request_start() do for a request that declares memory. The request ends when the
- * device has destroyed what must go to make room for it. */
-void gm_declare_admit(struct gm_request *request, struct gm_device *device);
-void gm_declare_start(struct gm_request *request);
-/* Ends a request that waits for such room. */
-void gm_declare_fail(struct gm_request *request, gpumem_status status, const char *detail);
-/* Ends all requests for which the device has destroyed enough. */
-void gm_declare_destroyed(struct gm_device *device);
+/* The device has room for what a request declares: ends the request. */
+void gm_declare_finish(struct gm_request *request);
 /* The session ends, and with it all that it declared. */
 void gm_declare_end(struct gm_session *session);
 /* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
@@ -597,23 +587,10 @@ void gm_commit_device(struct gm_device *device);
 
 /* ---- request.c */
 
-/* See gm_core_request() and gm_core_cancel(). */
-void gm_request_begin(struct gm_core *core, struct gm_request *request);
-void gm_request_cancel(struct gm_request *request);
-/* Ends a session's pending requests as cancelled: all of them, or those that grow one lease. */
-void gm_request_cancel_all(struct gm_session *session);
+/* See gm_core_request(). */
+void gm_request_submit(struct gm_core *core, struct gm_request *request);
+/* Ends the pending requests of a session that grow one lease as cancelled. */
 void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease);
-/* Something that the request waits for is there. */
-void gm_request_go_on(struct gm_request *request);
-/* A chunk that the request waits for was created, or could not be. */
-void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
-/*
- * Charges a request that fits (gm_admit_now()), takes chunks from the pool and prepares those that
- * must be created. The request is not linked yet. On failure nothing is held: GPUMEM_E_UNSUPPORTED,
- * GPUMEM_E_LIMIT (chunks), GPUMEM_E_HOST_MEMORY.
- */
-gpumem_status gm_request_admit(
-	struct gm_request *request, struct gm_device *device, char detail[GM_DETAIL_BYTES]);
 /* GPUMEM_E_INVALID: no request is for so many bytes. */
 gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES]);
 /* Chooses the transport of a new lease that asks for one, or for AUTO. GPUMEM_E_INVALID: there is no such
@@ -627,67 +604,7 @@ gpumem_status gm_request_pick_transport(const struct gm_device *device, enum gm_
  */
 gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
 	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
-/* Submits what an admitted request lacks, or ends the request if it lacks nothing. */
-void gm_request_start(struct gm_request *request);
 /* Ends a request that holds nothing and is in no list. */
 void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail);
-/* Ends a request that waits or is admitted, without success. */
-void gm_request_fail(struct gm_request *request, gpumem_status status, const char *detail);
-/* Puts the request into its session's list of pending ones, or takes it out. */
-void gm_request_link(struct gm_request *request);
-void gm_request_unlink(struct gm_request *request);
-
-/* ---- request_say.c */
-
-/* The backend could not make a chunk, for another reason than lack of memory. */
-gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
-	int result, char detail[GM_DETAIL_BYTES]);
-/* Returns the owner of the limit, or of the largest guarantee, that keeps the request waiting, or NULL. */
-const struct gm_owner *gm_request_blocker(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request,
-	struct gm_quota_most *last);
-/* The session's user may not have n more descriptors of the daemon. */
-gpumem_status gm_request_say_fds(
-	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES]);
-/* Reports a refusal that the queue does not report: the daemon or the backend fails the request. Nothing is said of
- * requests that follow a refused one. */
-void gm_request_tell(struct gm_device *device, const struct gm_request *request,
-	gpumem_status status, const char *detail);
-
-/* ---- queue.c */
-
-/*
- * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
- * what it lacks, or will be when the device has been probed. Any other status: the caller must
- * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
- * granted, or too many of its user wait (GM_LIMIT_WAITING_PER_UID).
- */
-gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
-	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
-/*
- * A request was admitted, but the backend has no memory for it, and nothing is held for it any
- * more. bytes: what could not be made of it; doomed: what is being destroyed of what it had. It is
- * queued again, or ended by done().
- */
-void gm_queue_deny(
-	struct gm_device *device, struct gm_request *request, uint64_t bytes, uint64_t doomed);
-/* Gives an admitted request that lacks chunks its place in the order, in case it comes to the queue
- * later. */
-void gm_queue_note(struct gm_device *device, struct gm_request *request);
-/* Ends a request that waits. */
-void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail);
-/* Limits and priorities changed. */
-void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
-/* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
- * it may run only at the outermost level of core. */
-void gm_queue_run(struct gm_device *device);
-/* When gm_queue_tick() must be called although nothing has happened; UINT64_MAX: never. */
-uint64_t gm_queue_due(const struct gm_device *device);
-/* Time has passed: lets the queue run if it is due. */
-void gm_queue_tick(struct gm_device *device);
-/* See gm_core_queue_each(). */
-bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quotas,
-	struct gm_queue_place *place, bool (*visit)(void *ctx, const struct gm_queue_info *info),
-	void *ctx);
 
 #endif

@@ -34,7 +34,7 @@ static int word_create(int *ret_fd)
 /* Who is charged, with or without the maker. */
 static struct gm_fds_user *word_payer(const struct gm_lease *lease)
 {
-	return lease->estate->session->fds;
+	return lease->estate->session->payer.fds;
 }
 
 /* ---- making */

@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include "daemon/device/device_private.h"
-#include "daemon/queue/queue.h"
 #include "daemon/queue/request.h"
 
 /* Lines: the requests of one user that wait for one device, and their order. */

@@ -6,11 +6,14 @@
 #include <stdint.h>
 
 #include "daemon/books/event.h"
+#include "daemon/device/admit.h"
+#include "daemon/queue/request.h"
+#include "daemon/queue/turn.h"
 
 /*
- * This folder keeps requests in the order in which they wait, and says whose turn it is, and when they
- * wait for one another. It must never know a session, and never grant or end a request:
- * daemon/lease/queue.c does.
+ * This folder gets memory for requests: it admits them, makes their chunks, and keeps those that do not fit in an
+ * order until they do; each request ends exactly once. It must never know a session or a lease: the caller's functions
+ * (struct gm_request_calls) take the memory.
  *
  * Requests that wait, one queue per device. It has a line for each uid, so that one uid's requests
  * cost the others little: of each line, GM_QUEUE_SLICE requests are looked at each time the queue
@@ -62,12 +65,11 @@
  * when something came back to the device or the pool, and after settle_ns.
  */
 
-#define GM_QUEUE_SLICE    64
-#define GM_TURN_OVERTAKES 16
-#define GM_TURN_HOLD_NS   UINT64_C(10000000000)
-
+struct gm_chunk;
+struct gm_device;
 struct gm_owner;
-struct gm_request;
+struct gm_payer;
+struct gm_quotas;
 struct gm_session;
 
 struct gm_queue_info {
@@ -85,13 +87,52 @@ struct gm_queue_info {
 	uint64_t
 		rests_ns; /* other users' clients are left alone for so long at most; 0: they are not */
 };
-/* A place in a device's queue, for a caller that goes through it in several calls. A place stays
- * valid whatever happens to the requests. A request whose priority changes between two calls may be
- * visited twice, or not at all. */
-struct gm_queue_place {
-	int32_t priority;
-	uint64_t order;
-};
-#define GM_QUEUE_FIRST ((struct gm_queue_place){.priority = INT32_MAX})
+/* ---- requests */
+
+/*
+ * Grants a request that fits, or queues it. The caller has checked it, has set up calls, payer, fresh, device and
+ * transport, and has cleared what the queue keeps. Any other status than GPUMEM_OK: the caller must refuse it.
+ */
+gpumem_status gm_request_begin(
+	struct gm_device *device, struct gm_request *request, char detail[GM_DETAIL_BYTES]);
+/*
+ * Says how gm_request_begin() would answer, and changes nothing. GPUMEM_OK: it would be granted at once. Otherwise
+ * detail says why not, and so does *ret_refusal; if its block is GM_BLOCK_NONE, no memory would help.
+ */
+gpumem_status gm_request_try(const struct gm_request *request, struct gm_device *device,
+	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
+/* Ends a request that waits or is admitted, without success. */
+void gm_request_fail(struct gm_request *request, gpumem_status status, const char *detail);
+void gm_request_cancel(struct gm_request *request);
+/* Ends all pending requests of a payer as cancelled. */
+void gm_request_cancel_all(struct gm_payer *payer);
+/* Something that the request waits for is there. */
+void gm_request_go_on(struct gm_request *request);
+/* A chunk that the request waits for was created, or could not be. */
+void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
+/* The device has destroyed something: ends all requests that wait for such room. */
+void gm_request_destroyed(struct gm_device *device);
+/* Takes the request out of its payer's list of pending ones. */
+void gm_request_unlink(struct gm_request *request);
+/* Reports a refusal that the queue does not report: the daemon or the backend fails the request. Nothing is said of
+ * requests that follow a refused one. */
+void gm_request_tell(struct gm_device *device, const struct gm_request *request,
+	gpumem_status status, const char *detail);
+
+/* ---- the queue of a device */
+
+/* Limits and priorities changed. */
+void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
+/* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
+ * it may run only at the outermost level of core. */
+void gm_queue_run(struct gm_device *device);
+/* When gm_queue_tick() must be called although nothing has happened; UINT64_MAX: never. */
+uint64_t gm_queue_due(const struct gm_device *device);
+/* Time has passed: lets the queue run if it is due. */
+void gm_queue_tick(struct gm_device *device);
+/* See gm_core_queue_each(). */
+bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quotas,
+	struct gm_queue_place *place, bool (*visit)(void *ctx, const struct gm_queue_info *info),
+	void *ctx);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "gpumem/status.h"
 #include "common/types.h"
+#include "daemon/books/say.h"
 #include "daemon/reclaim/asker.h"
 
 /* Requests for memory. */
@@ -15,6 +16,7 @@ struct gm_chunk;
 struct gm_device;
 struct gm_lease;
 struct gm_line;
+struct gm_payer;
 struct gm_session;
 
 /*
@@ -44,7 +46,7 @@ struct gm_waiting {
 };
 
 /*
- * A request for memory, embedded in a struct of the caller. The caller fills the first part; core
+ * A request for memory, embedded in a struct of the caller. To this folder, leases and sessions are opaque. The caller fills the first part; core
  * uses the rest until it calls done(), which happens once. On success, status is GPUMEM_OK, detail
  * is NULL, and request->lease has the new chunks from first_index on. Otherwise detail says cause
  * and remedy, and nothing is held. done() may free the request and call anything but what ends its
@@ -75,13 +77,16 @@ struct gm_request {
 	bool again;   /* it follows a request that was refused, and counts as one with it */
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
-	/* core's own; core sets it up */
-	uint64_t first_index;
+	/* The queue's own. What makes the request sets up the first four (gm_request_begin()). */
+	const struct gm_request_calls *calls;
+	struct gm_payer *payer;
+	bool fresh;              /* its chunks must not have been used */
+	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
+	uint64_t first_index;    /* out */
 	uint64_t charged;        /* bytes admitted for it */
 	uint32_t missing;        /* creations under way, and the control block if that waits */
-	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
 	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
-	struct gm_request *prev, *next;           /* of the session's pending ones */
+	struct gm_request *prev, *next;           /* of its payer's pending ones */
 	struct gm_request *word_prev, *word_next; /* of those whose control blocks wait (word.c) */
 	/* Of those that declare and wait for room (declare.c): until the device has destroyed so many
 	 * bytes since the start. */
@@ -89,6 +94,34 @@ struct gm_request {
 	uint64_t room_at;
 	struct gm_waiting waiting; /* while it is in the queue */
 };
+
+/* What a request is for. The queue gets the memory and hands it over by these functions. */
+struct gm_request_calls {
+	bool makes;     /* it makes an object: gm_payer.n_new counts it */
+	bool no_chunks; /* its client makes the memory: the device needs room for it */
+	/* Called for a request that fits, before anything is charged. NULL: nothing is to be prepared. Another status than
+	 * GPUMEM_OK ends the request. Sets *ret_waits if gm_request_go_on() or gm_request_fail() will follow. */
+	gpumem_status (*prepare)(struct gm_request *request, struct gm_device *device,
+		bool *ret_waits, char detail[GM_DETAIL_BYTES]);
+	/* Undoes prepare(). May be NULL. */
+	void (*undo)(struct gm_request *request);
+	/* All chunks are there, or the room. Takes them and calls done(), or calls gm_request_fail(). */
+	void (*finish)(struct gm_request *request);
+	/* The request ended without success, and nothing is held for it. Calls done(). */
+	void (*refuse)(struct gm_request *request, gpumem_status status, const char *detail);
+};
+
+/* How many requests of a line are looked at each time the queue runs. */
+#define GM_QUEUE_SLICE 64
+/* A place in a device's queue, for a caller that goes through it in several calls. A place stays
+ * valid whatever happens to the requests. A request whose priority changes between two calls may be
+ * visited twice, or not at all. */
+struct gm_queue_place {
+	int32_t priority;
+	uint64_t order;
+};
+#define GM_QUEUE_FIRST ((struct gm_queue_place){.priority = INT32_MAX})
+
 #define GM_WAIT_NEVER   UINT64_MAX
 #define GM_WAIT_FOREVER (UINT64_MAX - 1)
 

@@ -11,6 +11,9 @@
 
 /* Turns: which waiting request may hold others back, and for how long. queue.h says the rules. */
 
+#define GM_TURN_OVERTAKES 16
+#define GM_TURN_HOLD_NS   UINT64_C(10000000000)
+
 /* Call when core has worked out what the request waits for. */
 void gm_turn_note(struct gm_request *request);
 /* A request of this account is granted: counts it for those that it overtakes. order: its place;

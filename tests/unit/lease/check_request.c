@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/lease/request.c: what is refused and in which words, what is created, and what if that
+/* daemon/lease/request.c and daemon/queue/queue_request.c: what is refused and in which words, what is created, and what if that
  * fails. */
 #include <errno.h>
 #include <stdlib.h>

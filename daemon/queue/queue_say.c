@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is said of requests that fail although there is device memory for them: the sentence for the client, and the report for
- * the journal. Changes nothing. The sentences for lack of memory are in admit.c, and the queue reports its own refusals.
+ * the journal; and the reports of requests that wait. The sentences for lack of memory are in admit.c.
  */
-#include "daemon/lease/session_private.h"
+#include "daemon/queue/queue_private.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "common/arith.h"
+#include "common/clock.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/books/fds.h"
+#include "daemon/reclaim/peace.h"
 
 gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
 	int result, char detail[GM_DETAIL_BYTES])
@@ -44,18 +46,18 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 		said ? trouble : strerror(-result));
 }
 
-__attribute__((cold)) gpumem_status gm_request_say_fds(
-	const struct gm_session *session, uint64_t n, char detail[GM_DETAIL_BYTES])
+__attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *payer,
+	const struct gm_env *env, uint64_t n, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_fds_user *user = session->fds;
-	const struct gm_fd_budget *fds = session->core->env.fds;
+	const struct gm_fds_user *user = payer->fds;
+	const struct gm_fd_budget *fds = env->fds;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
 	return gm_refuse(GPUMEM_E_LIMIT, detail,
 		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
 		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
 		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
-		gm_uid_name_say_payer(user->payer_uid, session->info.uid, name),
+		gm_uid_name_say_payer(user->payer_uid, payer->uid, name),
 		(unsigned long long)user->held, (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
@@ -64,7 +66,7 @@ __attribute__((cold)) gpumem_status gm_request_say_fds(
 __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 	const struct gm_request *request, gpumem_status status, const char *detail)
 {
-	const struct gm_account *account = gm_session_account(request->session, device);
+	const struct gm_account *account = &request->payer->accounts[device->number];
 	char text[GM_DETAIL_BYTES];
 
 	if (request->again)
@@ -74,7 +76,7 @@ __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 					 .kind = GM_EVENT_REFUSED,
 					 .device = device->number,
 					 .text = text,
-					 .session = request->session,
+					 .session = request->payer->session,
 					 .asked = request->bytes,
 					 .held = account->held,
 					 .priority = account->priority,
@@ -91,7 +93,66 @@ const struct gm_owner *gm_request_blocker(const struct gm_device *device,
 	if (w->ask.block == GM_BLOCK_QUOTA)
 		return gm_quota_owner(w->ask.tally->quota);
 	if (w->ask.block == GM_BLOCK_GUARANTEE)
-		return gm_quotas_most_kept(quotas, device->number,
-			&request->session->payer.accounts[device->number], last);
+		return gm_quotas_most_kept(
+			quotas, device->number, &request->payer->accounts[device->number], last);
 	return NULL;
+}
+
+/* ---- reports of the queue */
+
+void gm_queue_tell(struct gm_device *device, const struct gm_request *request,
+	enum gm_event_kind kind, int status, const char *verb, const char *why)
+{
+	const struct gm_waiting *w = &request->waiting;
+	char text[GM_DETAIL_BYTES];
+	struct gm_event event = {
+		.kind = kind,
+		.device = device->number,
+		.text = text,
+		.session = request->payer->session,
+		.asked = w->ask.exact,
+		.held = w->ask.account->held,
+		.waited_ns = gm_device_now(device) - w->ask.since_ns,
+		.priority = w->priority,
+		.block = w->ask.block,
+		.status = status,
+	};
+	if (w->ask.block == GM_BLOCK_QUOTA) {
+		event.owner = gm_quota_owner(w->ask.tally->quota);
+		event.max = w->ask.tally->max;
+		event.held = w->ask.tally->held;
+	}
+	gm_say(text, "%s: %s", verb, why);
+	gm_env_tell(device->env, &event);
+}
+
+void gm_queue_tell_refused(struct gm_device *device, const struct gm_request *request,
+	gpumem_status status, const char *detail)
+{
+	const struct gm_waiting *w = &request->waiting;
+	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
+	uint64_t waited = gm_device_now(device) - w->ask.since_ns;
+
+	if (request->at_once || request->again || (w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
+		return;
+	/* One that may not wait may have done so while clients were asked, or the device was probed.
+	 * The detail of one that may wait says how long it did. */
+	if (w->ask.parked && waited >= GM_NS_PER_MS)
+		gm_say(verb, "refused after %s", gm_format_duration(waited, after));
+	else
+		gm_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
+	gm_queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
+}
+
+void gm_queue_tell_rest(struct gm_device *device, struct gm_request *request)
+{
+	char verb[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
+	struct gm_waiting *w = &request->waiting;
+
+	if (w->told_rest || gm_peace_left_ns(device, &w->ask) == 0)
+		return;
+	w->told_rest = true;
+	gm_peace_say(device, &w->ask, why);
+	gm_say(verb, "rests, asked for %s", gm_format_size(w->ask.exact, asked));
+	gm_queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, verb, why);
 }

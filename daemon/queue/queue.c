@@ -5,7 +5,7 @@
  * requests cost the others more than a slice of work per turn.
  */
 #include "daemon/books/hash_table.h"
-#include "daemon/lease/session_private.h"
+#include "daemon/queue/queue_private.h"
 
 #include <assert.h>
 
@@ -20,7 +20,6 @@
 #include "daemon/queue/deadlock.h"
 #include "daemon/queue/line.h"
 #include "daemon/reclaim/peace.h"
-#include "daemon/queue/turn.h"
 
 /* ---- order */
 
@@ -61,11 +60,11 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
-	struct gm_line *line = gm_line_get(device, request->session->payer.payer_uid);
+	struct gm_line *line = gm_line_get(device, request->payer->payer_uid);
 
 	gm_line_add(device, line, request);
 	w->queued = true;
-	request->session->n_waiting++;
+	request->payer->n_waiting++;
 	queue->denied += w->ask.denied > 0;
 	if (gm_waiting_endless(w)) {
 		queue->endless++;
@@ -85,7 +84,7 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 	gm_turn_leave(device, request);
 	gm_line_remove(device, request);
 	w->queued = false;
-	request->session->n_waiting--;
+	request->payer->n_waiting--;
 	queue->denied -= w->ask.denied > 0;
 
 	if (gm_waiting_endless(w)) {
@@ -97,58 +96,10 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 
 /* ---- reports, and the end without success */
 
-/* Reports what happened to the request, which is the verb, and why. */
-static void queue_tell(struct gm_device *device, const struct gm_request *request,
-	enum gm_event_kind kind, int status, const char *verb, const char *why)
-{
-	const struct gm_waiting *w = &request->waiting;
-	char text[GM_DETAIL_BYTES];
-	struct gm_event event = {
-		.kind = kind,
-		.device = device->number,
-		.text = text,
-		.session = request->session,
-		.asked = w->ask.exact,
-		.held = w->ask.account->held,
-		.waited_ns = gm_device_now(device) - w->ask.since_ns,
-		.priority = w->priority,
-		.block = w->ask.block,
-		.status = status,
-	};
-	if (w->ask.block == GM_BLOCK_QUOTA) {
-		event.owner = gm_quota_owner(w->ask.tally->quota);
-		event.max = w->ask.tally->max;
-		event.held = w->ask.tally->held;
-	}
-	gm_say(text, "%s: %s", verb, why);
-	gm_env_tell(device->env, &event);
-}
-
 static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 {
 	return (struct gm_refusal){
 		.block = w->ask.block, .tally = w->ask.tally, .denied = w->ask.denied};
-}
-
-/* Reports the refusal of a request of which nothing was reported yet. Nothing is said about requests that are no more than a
- * try (at_once) or that follow a refused one (again), as those are not counted, either. If a limit is the reason,
- * and was when the request came, that was reported then. */
-static void queue_tell_refused(struct gm_device *device, const struct gm_request *request,
-	gpumem_status status, const char *detail)
-{
-	const struct gm_waiting *w = &request->waiting;
-	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
-	uint64_t waited = gm_device_now(device) - w->ask.since_ns;
-
-	if (request->at_once || request->again || (w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
-		return;
-	/* One that may not wait may have done so while clients were asked, or the device was probed.
-	 * The detail of one that may wait says how long it did. */
-	if (w->ask.parked && waited >= GM_NS_PER_MS)
-		gm_say(verb, "refused after %s", gm_format_duration(waited, after));
-	else
-		gm_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
-	queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
 }
 
 /* Refuses a request that is not in the queue any more. */
@@ -158,11 +109,11 @@ static void queue_refuse(struct gm_request *request, gpumem_status status, const
 	enum gm_event_kind kind =
 		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
 	if (request->waiting.told)
-		queue_tell(request->waiting.device, request, kind, status,
+		gm_queue_tell(request->waiting.device, request, kind, status,
 			kind == GM_EVENT_REFUSED ? "refused" : "cancelled", detail);
 	else if (kind == GM_EVENT_REFUSED)
-		queue_tell_refused(request->waiting.device, request, status, detail);
-	gm_request_refuse(request, status, detail);
+		gm_queue_tell_refused(request->waiting.device, request, status, detail);
+	request->calls->refuse(request, status, detail);
 }
 
 void gm_queue_end(struct gm_request *request, gpumem_status status, const char *detail)
@@ -178,8 +129,7 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 {
 	char why[GM_DETAIL_BYTES], rest[GM_DETAIL_BYTES] = "", detail[GM_DETAIL_BYTES];
 	const struct gm_waiting *w = &request->waiting;
-	gpumem_status status =
-		gm_admit_say(device, &request->session->payer, w->ask.exact, refusal, why);
+	gpumem_status status = gm_admit_say(device, request->payer, w->ask.exact, refusal, why);
 	if (!refusal->never)
 		gm_peace_say(device, &w->ask, rest);
 	gm_say(detail, "%s%s%s%s", prefix, rest, rest[0] ? "; " : "", why);
@@ -192,7 +142,7 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 static void queue_set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
 {
 	const struct gm_policy *policy = &device->info.policy;
-	struct gm_account *account = gm_session_account(request->session, device);
+	struct gm_account *account = &request->payer->accounts[device->number];
 	uint64_t now = gm_device_now(device), wait = request->wait_ns;
 	if (wait == 0 && policy->oom == GM_OOM_REFUSE)
 		wait = GM_WAIT_NEVER;
@@ -214,21 +164,6 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 	};
 }
 
-/* Reports that the request waits until other users' clients may be asked for it. A request that must not wait
- * may do that, too. */
-static void queue_tell_rest(struct gm_device *device, struct gm_request *request)
-{
-	char verb[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
-	struct gm_waiting *w = &request->waiting;
-
-	if (w->told_rest || gm_peace_left_ns(device, &w->ask) == 0)
-		return;
-	w->told_rest = true;
-	gm_peace_say(device, &w->ask, why);
-	gm_say(verb, "rests, asked for %s", gm_format_size(w->ask.exact, asked));
-	queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, verb, why);
-}
-
 /* By what is known now, the request does not fit: asks clients, and reports that it waits. Returns
  * whether the request stays in the queue. */
 static bool queue_begin(struct gm_device *device, struct gm_request *request, const char *why)
@@ -239,14 +174,14 @@ static bool queue_begin(struct gm_device *device, struct gm_request *request, co
 		return false;
 
 	if (w->told_limit)
-		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT,
+		gm_queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT,
 			w->ask.parked ? "refused unless clients return memory" : "reached a limit",
 			why);
 	if (!w->ask.parked) {
 		w->told = true;
-		queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, "waits", why);
+		gm_queue_tell(device, request, GM_EVENT_QUEUED, GPUMEM_OK, "waits", why);
 	}
-	queue_tell_rest(device, request);
+	gm_queue_tell_rest(device, request);
 	return true;
 }
 
@@ -263,13 +198,13 @@ static bool queue_refuses_more(struct gm_device *device, const struct gm_request
 	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
 	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
-	uid_t payer_uid = request->session->payer.payer_uid;
+	uid_t payer_uid = request->payer->payer_uid;
 	if (gm_line_length(device, payer_uid) >= GM_LIMIT_WAITING_PER_UID) {
 		gm_say(lacks, "%s", detail);
 		gm_say(detail,
 			"%s has %d requests that wait for device %u, which is the most; try "
 			"again later: %s",
-			gm_uid_name_say_payer(payer_uid, request->session->info.uid, user),
+			gm_uid_name_say_payer(payer_uid, request->payer->uid, user),
 			GM_LIMIT_WAITING_PER_UID, device->number, lacks);
 		return true;
 	}
@@ -285,9 +220,9 @@ static gpumem_status queue_refuse_at_once(struct gm_device *device,
 	const struct gm_request *request, gpumem_status status, const char *detail)
 {
 	if (request->waiting.told_limit)
-		queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, "refused", detail);
+		gm_queue_tell(device, request, GM_EVENT_LIMIT, GPUMEM_E_LIMIT, "refused", detail);
 	else
-		queue_tell_refused(device, request, status, detail);
+		gm_queue_tell_refused(device, request, status, detail);
 	return status;
 }
 
@@ -302,7 +237,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	w->order = ++device->queue.last_order;
 	w->ask.block = why.block;
 	w->ask.tally = why.tally;
-	gpumem_status status = gm_admit_say(device, &request->session->payer, exact, &why, detail);
+	gpumem_status status = gm_admit_say(device, request->payer, exact, &why, detail);
 	if (request->at_once)
 		return status;
 	w->told_limit = w->ask.block == GM_BLOCK_QUOTA && !request->again;
@@ -325,7 +260,8 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 void gm_queue_note(struct gm_device *device, struct gm_request *request)
 {
 	if (request->waiting.order == UINT64_MAX)
-		request->waiting = (struct gm_waiting){.order = ++device->queue.last_order};
+		request->waiting =
+			(struct gm_waiting){.order = ++device->queue.last_order, .device = device};
 }
 
 void gm_queue_deny(
@@ -343,8 +279,7 @@ void gm_queue_deny(
 	w->returns = device->pool.returns;
 
 	struct gm_refusal refusal = queue_refusal_of(w);
-	gpumem_status status =
-		gm_admit_say(device, &request->session->payer, w->ask.exact, &refusal, detail);
+	gpumem_status status = gm_admit_say(device, request->payer, w->ask.exact, &refusal, detail);
 	if (request->at_once || queue_refuses_more(device, request, &status, detail)) {
 		queue_refuse(request, status, detail);
 		return;
@@ -386,7 +321,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 		else
 			gm_say(detail, "granted after %s",
 				gm_format_duration(ms * GM_NS_PER_MS, waited));
-		queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail,
+		gm_queue_tell(device, request, GM_EVENT_GRANTED, GPUMEM_OK, detail,
 			gm_format_size(request->charged, size));
 	}
 	gm_request_start(request);
@@ -413,7 +348,7 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 	/* Memory that clients return for other users' requests may help it, but it asks whom it can meanwhile. */
 	if (now < w->ask.until_ns && gm_ask_is_due(device, &w->ask) &&
 		gm_line_ask(device, request)) {
-		queue_tell_rest(device, request);
+		gm_queue_tell_rest(device, request);
 		return false;
 	}
 	if (now < w->ask.until_ns && gm_ask_under_way(device, &w->ask))
@@ -463,7 +398,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	w->probe = 0;
 	if (!w->begun && now < w->ask.until_ns) {
 		char why[GM_DETAIL_BYTES];
-		gm_admit_say(device, &request->session->payer, w->ask.exact, &refusal, why);
+		gm_admit_say(device, request->payer, w->ask.exact, &refusal, why);
 		if (!queue_begin(device, request, why)) {
 			queue_end_by(device, request, &refusal, "", GPUMEM_OK);
 			return true;
@@ -481,7 +416,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	bool due = now >= w->ask.again_ns || (w->ask.rests && !gm_ask_rests(device, &w->ask));
 	if (due && w->line->user.owing == 0) {
 		gm_line_ask(device, request);
-		queue_tell_rest(device, request);
+		gm_queue_tell_rest(device, request);
 	}
 	return false;
 }
@@ -680,7 +615,7 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 		const struct gm_waiting *w = &r->waiting;
 		struct gm_queue_info info = {
 			.request = r,
-			.session = r->session,
+			.session = r->payer->session,
 			.bytes = w->ask.exact,
 			.priority = w->priority,
 			.waited_ns = now - w->ask.since_ns,

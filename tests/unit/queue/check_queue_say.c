@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/lease/request_say.c: which requests are reported that fail although there is memory for them. */
+/* daemon/queue/queue_say.c: which requests are reported that fail although there is memory for them. */
 #include <errno.h>
 #include <string.h>
 
@@ -129,8 +129,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("request_say");
-	TCase *tcase = tcase_create("request_say");
+	Suite *suite = suite_create("queue_say");
+	TCase *tcase = tcase_create("queue_say");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, a_failure_of_the_backend_is_reported, 0, 5);
 	tcase_add_test(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon/lease/queue.c, through the core: who waits, in which order, how long, and for whom in vain.
+/* daemon/queue/queue.c, through the core: who waits, in which order, how long, and for whom in vain.
  */
 #include <stdlib.h>
 #include <string.h>
