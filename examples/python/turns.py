@@ -31,11 +31,14 @@ def program(name, megabytes):
             print("%s: turn %d" % (name, turns), flush=True)
 
 
+def size_for(room, on_host):
+    """Two thirds of the device for each of them, if the host has memory for the content of both. Memory comes in chunks of 2 MiB."""
+    return (min(room // 3 * 2, on_host // 2) >> 21) * 2
+
+
 def main():
     with gpumem.Session() as session:
-        # Two thirds of the device for each of them, if the host has memory for the content of both.
-        most = min(session.room() // 3 * 2, session.device("host").available // 2)
-        megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else most >> 20
+        megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else size_for(session.room(), session.device("host").available)
     print("two programs with %d MiB each; every turn copies that much to the host and back" % megabytes, flush=True)
     programs = [subprocess.Popen([sys.executable, __file__, name, str(megabytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  universal_newlines=True) for name in ("train", "serve")]
@@ -43,7 +46,10 @@ def main():
         for one in programs:
             one.stdin.write("go\n")
             one.stdin.flush()
-            print(one.stdout.readline(), end="", flush=True)
+            said = one.stdout.readline()
+            if not said:
+                sys.exit("turns: a program failed: it says why above")
+            print(said, end="", flush=True)
     for one in programs:
         one.stdin.close()
     failed = sum(one.wait() != 0 for one in programs)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run, and print what they should."""
+import importlib.util
 import os
 import re
 import subprocess
@@ -27,6 +28,15 @@ def run(name, *words):
 ], ids=lambda words: "-".join(words) if isinstance(words, list) else "")
 def test_an_example(words, line):
     assert line in run(*words)
+
+
+def test_programs_in_turns_fit_in_host_memory_together():
+    spec = importlib.util.spec_from_file_location("turns", SOURCE / "examples" / "python" / "turns.py")
+    turns = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(turns)
+    for on_host in range(200 << 20, 210 << 20, 2 << 20):
+        assert turns.size_for(1 << 30, on_host) % 2 == 0 and 2 * turns.size_for(1 << 30, on_host) << 20 <= on_host
+    assert turns.size_for(90 << 20, 1 << 30) == 60
 
 
 def test_ten_workers_have_one_copy(on_host, numpy):
