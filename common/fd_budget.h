@@ -26,9 +26,8 @@
  * the control block of a lease with signals, may have to wait for that. Connections need not: chunks
  * leave a quarter of the reserve to them.
  *
- * daemon/net counts connections and daemon/core counts chunks. Neither knows the other: this account
- * is all they share. Administrators' connections are not counted, because their listener has a
- * reserve of its own. All of it runs on one thread.
+ * daemon/user counts what users have, daemon/books the chunks that nobody has. Administrators'
+ * connections are not counted, because their listener has a reserve of its own. All of it runs on one thread.
  */
 struct gm_fd_budget {
 	uint64_t total;       /* for connections, sessions and chunks */

@@ -18,7 +18,7 @@
  */
 
 /* A request that is not answered, or the answer that is being sent. */
-#define GM_KEPT_REQUEST 544
+#define GM_KEPT_REQUEST 584
 /* A socket, or a memfd, with its descriptor, and what watches it. */
 #define GM_KEPT_KERNEL 4096
 /* What a process may still map on one device, with the names of its unit and its container. */
@@ -30,12 +30,12 @@
 /* Both pages of a client, and the client's page from before it resumed its session. */
 #define GM_KEPT_PAGES (4096 + 2 * 258048)
 
-/* The peer, its identity with the groups, its requests, its socket, and one packet that it may leave
+/* The peer, its user, its identity with the groups, its requests, its socket, and one packet that it may leave
  * unread in any case. */
 #define GM_KEPT_CONNECTION \
-	(512 + 1552 + 4 * GM_LIMIT_GROUPS + GM_LIMIT_REQUESTS_IN_FLIGHT * GM_KEPT_REQUEST + \
-		GM_LIMIT_SOCKET_BYTES + GM_KEPT_PASSING + 2 * GM_KEPT_KERNEL + \
-		GM_LIMIT_PACKET_BYTES)
+	(512 + GM_KEPT_USER + 1552 + 4 * GM_LIMIT_GROUPS + \
+		GM_LIMIT_REQUESTS_IN_FLIGHT * GM_KEPT_REQUEST + GM_LIMIT_SOCKET_BYTES + \
+		GM_KEPT_PASSING + 2 * GM_KEPT_KERNEL + GM_LIMIT_PACKET_BYTES)
 
 enum gm_kept {
 	GM_KEPT_PACKET_BYTES = 2,
@@ -58,9 +58,9 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events with their bell, its accounts of the limits of its name and of its run, and its debts. */
-	GM_KEPT_SESSIONS = 5632 + 2048 + 736 + 2048 + 3200 + GM_KEPT_PAGES + 512 + 2 * 3584 +
+	GM_KEPT_SESSIONS = 5632 + 2048 + 752 + 2048 + 3456 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
-	GM_KEPT_BARE_LEASES = 456,
+	GM_KEPT_BARE_LEASES = 480,
 	GM_KEPT_SHARES = 192,
 	GM_KEPT_NAMES = 320,
 	GM_KEPT_METADATA = 1, /* whole pages, and one for what else each costs */
@@ -89,7 +89,7 @@ enum gm_kept {
 
 /* A chunk with the lease that it may be the only chunk of, its memfd, and the debt of a process that
  * had it and has no session any more. The descriptors bound their number. */
-#define GM_KEPT_CHUNK (512 + 416 + 2048 + GM_KEPT_DEBT)
+#define GM_KEPT_CHUNK (528 + 432 + 2048 + GM_KEPT_DEBT)
 /* The program itself, its log, its news, and the driver with a context for each device. */
 #define GM_KEPT_BASE (UINT64_C(1) << 30)
 

@@ -342,9 +342,8 @@ static void broker_share_fds(struct gm_broker *broker)
 		gm_keep_get_state(broker->keep, &keep);
 		limit = gm_min(limit, keep.capacity + n);
 	}
-	gm_fd_budget_init(&broker->fds, limit, n);
-	gm_core_share_fds(broker->core, &broker->fds);
-	broker->hub.lanes.budget = &broker->fds;
+	gm_fd_budget_init(&broker->hub.users.fds, limit, n);
+	gm_core_share_users(broker->core, &broker->hub.users);
 }
 
 static int broker_start_core(struct gm_broker *broker, uint32_t n)

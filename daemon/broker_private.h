@@ -73,7 +73,6 @@ struct gm_broker {
 	void *backend;
 	struct gm_worker *workers[GM_LIMIT_DEVICES];
 	struct gm_core *core;
-	struct gm_fd_budget fds;
 	struct gm_hub hub;
 	bool hub_open;
 	struct gm_clients clients;

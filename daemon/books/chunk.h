@@ -10,6 +10,7 @@
 #include <uthash.h>
 
 #include "common/types.h"
+#include "daemon/user/user.h"
 
 /*
  * A chunk: one physical allocation that the daemon owns. Core decides what becomes of it. The
@@ -78,7 +79,6 @@ struct gm_handle {
 };
 
 struct gm_debt;
-struct gm_fds_user;
 struct gm_lease;
 struct gm_request;
 struct gm_turns_session;
@@ -130,7 +130,7 @@ struct gm_chunk {
 
 	/* Kept by fds.c. */
 	enum gm_fds_column fds_column;
-	struct gm_fds_user *fds_user;         /* GM_FDS_HELD: whom it counts for */
+	struct gm_user_charge fds;            /* GM_FDS_HELD: of the user that it counts for */
 	struct gm_chunk *fds_prev, *fds_next; /* of those that wait for a descriptor; else NULL */
 	uint64_t turn;                        /* of its creation */
 

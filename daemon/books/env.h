@@ -13,7 +13,6 @@
 
 struct gm_core;
 struct gm_device;
-struct gm_fds_user;
 
 #define GM_ENV_TABLES 64
 
@@ -38,9 +37,8 @@ struct gm_env {
 	 * are many small ones (gm_env_chunks()). */
 	struct gm_chunk *chunks[GM_ENV_TABLES];
 
-	struct gm_user_table *users;  /* never NULL */
-	struct gm_fd_budget *fds;     /* never NULL */
-	struct gm_fds_user *fd_users; /* by payer_uid (fds.c) */
+	struct gm_user_table *users; /* never NULL */
+	struct gm_fd_budget *fds;    /* of users */
 	/* Chunks, and requests for a control block, that wait for a descriptor, longest first (fds.c, word.c). The
 	 * two lists take turns. */
 	struct gm_chunk *fd_waiting;

@@ -10,99 +10,44 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* ---- users */
-
-struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid)
-{
-	struct gm_fds_user *user;
-	HASH_FIND(hh, env->fd_users, &payer_uid, sizeof(payer_uid), user);
-	if (!user) {
-		user = calloc(1, sizeof(*user));
-		if (!user)
-			return NULL;
-		user->payer_uid = payer_uid;
-		HASH_ADD(hh, env->fd_users, payer_uid, sizeof(user->payer_uid), user);
-		if (!GM_TABLE_ADDED(user)) {
-			free(user);
-			return NULL;
-		}
-	}
-	user->refs++;
-	return user;
-}
-
-static void fds_user_release(struct gm_env *env, struct gm_fds_user *user)
-{
-	if (user->refs > 0 || user->held > 0)
-		return;
-	HASH_DEL(env->fd_users, user);
-	free(user);
-}
-
-void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user)
-{
-	if (!user)
-		return;
-	assert(user->refs > 0);
-	user->refs--;
-	fds_user_release(env, user);
-}
-
-void gm_fds_take(struct gm_env *env, struct gm_fds_user *user)
-{
-	env->fds->chunks++;
-	user->held++;
-}
-
-void gm_fds_give(struct gm_env *env, struct gm_fds_user *user)
-{
-	assert(user->held > 0 && env->fds->chunks > 0);
-	env->fds->chunks--;
-	user->held--;
-	fds_user_release(env, user);
-}
-
 /* ---- columns */
 
+/* Where the account has the column. NULL: nowhere, or in the charge of a user. */
 static uint64_t *fds_column(struct gm_fd_budget *budget, enum gm_fds_column column)
 {
 	switch (column) {
-	case GM_FDS_HELD:
-		return &budget->chunks;
 	case GM_FDS_SPARE:
 		return &budget->spare;
 	case GM_FDS_DYING:
 		return &budget->dying;
+	case GM_FDS_HELD:
 	case GM_FDS_NONE:
 		break;
 	}
 	return NULL;
 }
 
-void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
-	struct gm_fds_user *user)
+void gm_fds_move(
+	struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column, struct gm_user *user)
 {
 	if (chunk->transport != GM_TRANSPORT_FD)
 		return;
 
 	uint64_t *from = fds_column(env->fds, chunk->fds_column);
 	uint64_t *to = fds_column(env->fds, column);
-	struct gm_fds_user *before = chunk->fds_user;
+	struct gm_user_charge before = chunk->fds;
 	assert((column == GM_FDS_HELD) == (user != NULL));
 	if (from)
 		(*from)--;
 	if (to)
 		(*to)++;
-	if (user)
-		user->held++;
 	chunk->fds_column = column;
-	chunk->fds_user = user;
-
-	if (before) {
-		assert(before->held > 0);
-		before->held--;
-		fds_user_release(env, before);
+	chunk->fds = (struct gm_user_charge){0};
+	if (user) {
+		gm_user_charge_init(&chunk->fds, user, GM_USER_CHUNK_FDS);
+		gm_user_charge_add(&chunk->fds, 1);
 	}
+	gm_user_charge_deinit(&before);
 }
 
 /* ---- waiting */

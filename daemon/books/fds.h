@@ -4,9 +4,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
-
-#include <uthash.h>
 
 #include "daemon/books/chunk.h"
 #include "daemon/books/env.h"
@@ -18,27 +15,10 @@
  * with the connections. Chunks on the ipc transport cost none, and nothing here counts them.
  */
 
-/* What one user holds. It exists while somebody has a reference, or a chunk counts for it. */
-struct gm_fds_user {
-	uid_t payer_uid;
-	uint64_t held;
-	uint32_t refs;
-	UT_hash_handle hh; /* of gm_env.fd_users */
-};
-
-/* Returns a reference, or NULL if there is no memory. */
-struct gm_fds_user *gm_fds_user_get(struct gm_env *env, uid_t payer_uid);
-/* user may be NULL. */
-void gm_fds_user_unref(struct gm_env *env, struct gm_fds_user *user);
-
-/* Count a descriptor that is no chunk's for a user, or no longer. It counts as if the user held another chunk. */
-void gm_fds_take(struct gm_env *env, struct gm_fds_user *user);
-void gm_fds_give(struct gm_env *env, struct gm_fds_user *user);
-
 /* Moves a chunk's descriptor from one column of the account to another. user: the one that
  * GM_FDS_HELD counts for. */
 void gm_fds_move(struct gm_env *env, struct gm_chunk *chunk, enum gm_fds_column column,
-	struct gm_fds_user *user);
+	struct gm_user *user);
 
 /* Whether the daemon must close other descriptors before it may open one that the account already counts. */
 bool gm_fds_short(const struct gm_env *env);

@@ -11,7 +11,7 @@
 #include "daemon/books/ledger.h"
 #include "daemon/books/owner.h"
 
-struct gm_fds_user;
+struct gm_user;
 struct gm_request;
 
 /*
@@ -29,7 +29,7 @@ struct gm_payer {
 	bool limited;               /* a limit applies to it */
 	bool pooling;               /* false: what it returns is never pooled */
 	gm_domain domain;           /* whose used chunks it may have */
-	struct gm_fds_user *fds;    /* whose descriptors its chunks count for */
+	struct gm_user *user;       /* of payer_uid: what is counted for it */
 	/* Kept by daemon/queue. */
 	struct gm_request *pending; /* oldest first */
 	uint64_t n_new;             /* of them: those that make an object of their own */

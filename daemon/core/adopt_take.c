@@ -354,7 +354,7 @@ static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	chunk->place = entry->place;
 	chunk->index = record->index;
 	chunk->asked = record->request;
-	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->payer.fds);
+	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->payer.user);
 	*ret_chunk = chunk;
 	return 0;
 }

@@ -157,8 +157,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	core->env.armed_ns = UINT64_MAX;
 	gm_user_table_init(&core->users);
 	core->env.users = &core->users;
-	core->unbounded = GM_FD_BUDGET_NONE;
-	core->env.fds = &core->unbounded;
+	core->env.fds = &core->users.fds;
 	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	ops->random(ctx, &core->env.owner_key, sizeof(core->env.owner_key));
@@ -187,7 +186,7 @@ void gm_core_free(struct gm_core *core)
 		gm_line_free_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
 	}
-	assert(!core_has_chunks(core) && !core->env.fd_users && !core->env.fd_waiting);
+	assert(!core_has_chunks(core) && !core->env.fd_waiting);
 	assert(!core->env.word_waiting);
 	core->env.fds->settle = NULL;
 	gm_quotas_deinit(&core->quotas);
@@ -210,12 +209,13 @@ static void core_settle_fds(void *ctx, bool all)
 	}
 }
 
-void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds)
+void gm_core_share_users(struct gm_core *core, struct gm_user_table *users)
 {
-	assert(!core_has_chunks(core));
-	fds->settle = core_settle_fds;
-	fds->ctx = core;
-	core->env.fds = fds;
+	assert(!core->users.users);
+	core->env.users = users;
+	core->env.fds = &users->fds;
+	users->fds.settle = core_settle_fds;
+	users->fds.ctx = core;
 }
 
 /* The oldest session that has a process; NULL: there is none. */

@@ -55,14 +55,15 @@
  */
 
 struct gm_core;
-struct gm_fd_budget;
+struct gm_user_table;
 
 int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_core);
 /* There must be no session and no chunk any more; gm_core_shutdown() sees to that. */
 void gm_core_free(struct gm_core *core);
-/* Counts the descriptors of chunks in this account from now on, and frees descriptors when other users of the
- * account ask for it. The account must outlive core. Without this call, descriptors have no bound. */
-void gm_core_share_fds(struct gm_core *core, struct gm_fd_budget *fds);
+/* Counts in this table from now on, and frees descriptors when its account of them asks for that. There must be no
+ * session yet. The table must outlive core. Without this call, core has a table of its own, without a bound on
+ * descriptors. */
+void gm_core_share_users(struct gm_core *core, struct gm_user_table *users);
 /* Ends every session and empties the pools. Core is idle once no creation or destruction is under
  * way. */
 void gm_core_shutdown(struct gm_core *core);

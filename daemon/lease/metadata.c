@@ -32,7 +32,7 @@
 struct gm_metadata {
 	uint64_t id;
 	struct gm_core *core;
-	struct gm_fds_user *fds;
+	struct gm_user_charge memfd;
 	struct gm_user_charge charge; /* in bytes, see gm_metadata_cost() */
 	uint64_t size, received;
 	uint64_t version; /* of the name; 0: a draft */
@@ -66,15 +66,14 @@ static void metadata_free(struct gm_metadata *metadata)
 		env->ops.close(env->ctx, metadata->charge.user->uid, metadata->fd);
 	else
 		gm_close(metadata->fd);
-	gm_fds_give(env, metadata->fds);
+	gm_user_charge_deinit(&metadata->memfd);
 	gm_user_charge_deinit(&metadata->charge);
 	HASH_DEL(core->metadata, metadata);
 	free(metadata);
 }
 
 /* Makes metadata that is charged, and has no memfd yet. id 0: a new one. NULL: no memory. */
-static struct gm_metadata *metadata_new(
-	const struct gm_lease *lease, const struct gm_session *payer, uint64_t id, uint64_t size)
+static struct gm_metadata *metadata_new(const struct gm_lease *lease, uint64_t id, uint64_t size)
 {
 	struct gm_core *core = lease->core;
 	struct gm_metadata *metadata = calloc(1, sizeof(*metadata));
@@ -83,7 +82,6 @@ static struct gm_metadata *metadata_new(
 
 	metadata->id = id ? id : core->env.ops.new_id(core->env.ctx);
 	metadata->core = core;
-	metadata->fds = payer->payer.fds;
 	metadata->size = size;
 	metadata->fd = -1;
 	HASH_ADD(hh, core->metadata, id, sizeof(metadata->id), metadata);
@@ -91,8 +89,10 @@ static struct gm_metadata *metadata_new(
 		free(metadata);
 		return NULL;
 	}
-	gm_fds_take(&core->env, metadata->fds);
-	gm_user_charge_init(&metadata->charge, lease->estate->charge.user, GM_USER_METADATA);
+	struct gm_user *user = lease->estate->charge.user;
+	gm_user_charge_init(&metadata->memfd, user, GM_USER_CHUNK_FDS);
+	gm_user_charge_add(&metadata->memfd, 1);
+	gm_user_charge_init(&metadata->charge, user, GM_USER_METADATA);
 	gm_user_charge_add(&metadata->charge, gm_metadata_cost(size));
 	return metadata;
 }
@@ -140,9 +140,9 @@ static bool metadata_must_wait(const struct gm_env *env)
 static gpumem_status metadata_admit(const struct gm_session *session, uint64_t cost,
 	const char *owner, char detail[GM_DETAIL_BYTES])
 {
-	int r = gm_user_check(session->user, GM_USER_METADATA, cost);
+	int r = gm_user_check(session->payer.user, GM_USER_METADATA, cost);
 	char most[GM_UNITS_TEXT], has[GM_UNITS_TEXT], asked[GM_UNITS_TEXT];
-	gm_format_size(session->user->has[GM_USER_METADATA], has);
+	gm_format_size(session->payer.user->has[GM_USER_METADATA], has);
 	gm_format_size(cost, asked);
 
 	if (r == GM_USER_E_OWN)
@@ -170,17 +170,17 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	char owner[GM_UID_NAME_PAYER_TEXT];
 
 	gm_metadata_drop_draft(lease);
-	gm_uid_name_say_payer(session->user->uid, session->info.uid, owner);
+	gm_uid_name_say_payer(session->payer.user->uid, session->info.uid, owner);
 	gpumem_status status = metadata_admit(session, gm_metadata_cost(size), owner, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	if (!gm_fd_budget_allows_chunks(core->env.fds, session->payer.fds->held, 1))
+	if (gm_user_check(session->payer.user, GM_USER_CHUNK_FDS, 1))
 		return gm_refuse(GPUMEM_E_LIMIT, detail,
 			"metadata needs a file descriptor of the daemon, and %s has as many as it "
 			"may; return some memory, or raise LimitNOFILE= of the daemon and its keeper",
 			owner);
 
-	struct gm_metadata *draft = metadata_new(lease, session, 0, size);
+	struct gm_metadata *draft = metadata_new(lease, 0, size);
 	if (!draft)
 		return gm_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for metadata");
@@ -292,12 +292,11 @@ void gm_metadata_publish(struct gm_lease *lease)
 int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 	const struct gm_record_metadata *record, int fd)
 {
-	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 	bool sound = seals >= 0 && (seals & METADATA_SEALS) == METADATA_SEALS &&
 		     fstat(fd, &st) == 0 && (uint64_t)st.st_size == record->bytes;
-	struct gm_metadata *metadata = sound ? metadata_new(lease, payer, id, record->bytes) : NULL;
+	struct gm_metadata *metadata = sound ? metadata_new(lease, id, record->bytes) : NULL;
 	if (!metadata) {
 		const struct gm_env *env = &lease->core->env;
 		gm_close(fd);

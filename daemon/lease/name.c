@@ -305,7 +305,7 @@ static gpumem_status name_publish(struct gm_session *session, struct gm_lease *l
 	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
-	const struct gm_user *user = session->user;
+	const struct gm_user *user = session->payer.user;
 	char owner[GM_UID_NAME_PAYER_TEXT];
 	gpumem_status status = name_check(session, lease, what, detail);
 	if (status != GPUMEM_OK)

@@ -74,7 +74,7 @@ static int session_count(struct gm_session *session)
 	struct gm_user *user = gm_user_get(session->core->env.users, session->info.payer_uid);
 	if (!user)
 		return -ENOMEM;
-	session->user = user;
+	session->payer.user = user;
 	gm_user_charge_init(&session->charge, user, GM_USER_SESSIONS);
 	gm_user_charge_init(&session->bare, user, GM_USER_BARE_LEASES);
 	gm_user_charge_init(&session->shares, user, GM_USER_SHARES);
@@ -83,11 +83,10 @@ static int session_count(struct gm_session *session)
 
 static void session_free(struct gm_session *session)
 {
-	gm_fds_user_unref(&session->core->env, session->payer.fds);
 	gm_user_charge_deinit(&session->charge);
 	gm_user_charge_deinit(&session->bare);
 	gm_user_charge_deinit(&session->shares);
-	gm_user_unref(session->user);
+	gm_user_unref(session->payer.user);
 	gm_grant_forget(session);
 	free(session->names);
 	free(session->run_name);
@@ -118,9 +117,7 @@ struct gm_session *gm_session_make(
 	payer->pooling = info->pooling;
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		payer->accounts[d].payer = payer;
-	session->payer.fds = gm_fds_user_get(env, payer->payer_uid);
-	if (session_count(session) < 0 || !session->payer.fds ||
-		session_copy_names(session, info) < 0) {
+	if (session_count(session) < 0 || session_copy_names(session, info) < 0) {
 		session_free(session);
 		return NULL;
 	}
@@ -255,13 +252,14 @@ bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DE
 			GM_LIMIT_LEASES_PER_CLIENT);
 		return true;
 	}
-	if (gm_user_check(session->user, GM_USER_BARE_LEASES, 1) == 0)
+	if (gm_user_check(session->payer.user, GM_USER_BARE_LEASES, 1) == 0)
 		return false;
 	gm_say(detail,
 		"%s has %llu leases that it opened or that are empty, as many as it leaves "
 		"to others; the most is %d for all; return some",
 		gm_uid_name_say_payer(session->payer.payer_uid, session->info.uid, name),
-		(unsigned long long)session->user->has[GM_USER_BARE_LEASES], GM_LIMIT_BARE_LEASES);
+		(unsigned long long)session->payer.user->has[GM_USER_BARE_LEASES],
+		GM_LIMIT_BARE_LEASES);
 	return true;
 }
 

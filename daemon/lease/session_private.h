@@ -51,8 +51,7 @@ struct gm_core {
 	uint64_t n_ending;   /* sessions that have ended and still have leases */
 	uint64_t n_outgoing; /* leases that they made */
 	struct gm_core_counters counters;
-	struct gm_user_table users;    /* env.users */
-	struct gm_fd_budget unbounded; /* env.fds, unless gm_core_share_fds() said otherwise */
+	struct gm_user_table users; /* env.users, unless gm_core_share_users() said otherwise */
 };
 
 /* ---- session.c */
@@ -78,7 +77,6 @@ struct gm_session {
 	uint32_t declared_place; /* of the record of what it declared */
 	uint32_t page_version;   /* gm_session_keep() */
 	bool page_unsafe;
-	struct gm_user *user;                       /* that pays */
 	char *names;                                /* what info's strings point to */
 	char *run_name;                             /* NULL: none */
 	struct gm_estate *estate;                   /* pays for what the session leaves behind */
@@ -244,11 +242,11 @@ struct gm_lease {
 	/* Those of them that the maker has returned and that are to be released, in slices if there are
 	 * many. */
 	struct gm_chunk *leaving, *leaving_last;
-	bool counted;      /* in the maker's n_leaving */
-	bool ending;       /* in gm_estate_work.ending */
-	uint32_t place;    /* of its record */
-	bool word_counted; /* its control block is in the account of descriptors */
-	bool word_kept;    /* the keeper has it, or will */
+	bool counted;                  /* in the maker's n_leaving */
+	bool ending;                   /* in gm_estate_work.ending */
+	uint32_t place;                /* of its record */
+	bool word_kept;                /* the keeper has it, or will */
+	struct gm_user_charge word_fd; /* its control block */
 	int word; /* with signals: the fd of that; -1: none, or the daemon before lost it */
 	uint64_t next_index;
 	uint64_t origin; /* its one chunk was in this lease before (piece.c); 0: in none */

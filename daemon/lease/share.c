@@ -119,7 +119,7 @@ void gm_share_forget(struct gm_lease *lease, uint64_t asked)
 bool gm_share_has_room(const struct gm_session *session, uint64_t more)
 {
 	return session->shares.amount + more <= GM_LIMIT_SHARES_PER_CLIENT &&
-	       gm_user_check(session->user, GM_USER_SHARES, more) == 0;
+	       gm_user_check(session->payer.user, GM_USER_SHARES, more) == 0;
 }
 
 gpumem_status gm_share_make(struct gm_lease *lease, const struct gm_token_hash *hash,
@@ -255,7 +255,7 @@ gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, 
 
 void gm_session_say_share_limit(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_user *user = session->user;
+	const struct gm_user *user = session->payer.user;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
 	if (session->shares.amount >= GM_LIMIT_SHARES_PER_CLIENT)

@@ -31,10 +31,11 @@ static int word_create(int *ret_fd)
 	return 0;
 }
 
-/* Who is charged, with or without the maker. */
-static struct gm_fds_user *word_payer(const struct gm_lease *lease)
+/* Charges the lease's user, with or without the maker. */
+static void word_charge(struct gm_lease *lease)
 {
-	return lease->estate->session->payer.fds;
+	gm_user_charge_init(&lease->word_fd, lease->estate->charge.user, GM_USER_CHUNK_FDS);
+	gm_user_charge_add(&lease->word_fd, 1);
 }
 
 /* ---- making */
@@ -99,8 +100,7 @@ gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, b
 	int r = -EMFILE;
 
 	request->word_prev = request->word_next = NULL;
-	gm_fds_take(env, word_payer(lease));
-	lease->word_counted = true;
+	word_charge(lease);
 	if (!gm_fds_short(env)) {
 		r = word_open(lease, request);
 		/* The pump tries again. It may take descriptors from the pool, which is none of a
@@ -154,13 +154,12 @@ void gm_word_drop(struct gm_lease *lease)
 {
 	struct gm_env *env = lease->device->env;
 
-	if (!lease->word_counted)
+	if (!lease->word_fd.user)
 		return;
 	if (lease->word_kept)
 		env->ops.withdraw(env->ctx, GM_KEEP_WORD, lease->id);
 	lease->word = gm_close(lease->word);
-	lease->word_counted = false;
-	gm_fds_give(env, word_payer(lease));
+	gm_user_charge_deinit(&lease->word_fd);
 }
 
 void gm_word_adopt(struct gm_lease *lease, int fd)
@@ -178,7 +177,6 @@ void gm_word_adopt(struct gm_lease *lease, int fd)
 	}
 
 	lease->word = fd;
-	lease->word_counted = true;
 	lease->word_kept = env->ops.deposit != NULL;
-	gm_fds_take(env, word_payer(lease));
+	word_charge(lease);
 }

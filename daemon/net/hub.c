@@ -18,6 +18,7 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 	memset(hub, 0, sizeof(*hub));
 	hub->loop = loop;
 	hub->generation = generation;
+	gm_user_table_init(&hub->users);
 	gm_wire_arena_init(&hub->arena);
 	hub->in = malloc(GM_LIMIT_PACKET_BYTES);
 	hub->out = malloc(GM_LIMIT_PACKET_BYTES);
@@ -27,7 +28,7 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 		return -ENOMEM;
 	}
 
-	int r = gm_lanes_init(&hub->lanes, loop);
+	int r = gm_lanes_init(&hub->lanes, loop, &hub->users);
 	if (r < 0) {
 		gm_lanes_close(&hub->lanes);
 		gm_hub_deinit(hub);
@@ -59,6 +60,7 @@ void gm_hub_deinit(struct gm_hub *hub)
 	gm_closer_free(hub->closer);
 	hub->closer = NULL;
 	gm_subuids_deinit(&hub->subuids);
+	gm_user_table_deinit(&hub->users);
 }
 
 static void hub_on_retry(uv_timer_t *timer)

@@ -20,23 +20,22 @@
 void gm_inflight_init(struct gm_inflight *inflight, struct gm_lane *lane, int socket)
 {
 	*inflight = (struct gm_inflight){.lane = lane, .socket = socket};
+	gm_user_charge_init(&inflight->unread, lane->user,
+		gm_lane_slot(lane, GM_USER_FDS_UNREAD, GM_USER_ADMIN_FDS_UNREAD));
 }
 
 static void inflight_settle(struct gm_inflight *inflight)
 {
-	uint64_t n = inflight->sent - inflight->gone;
-
-	if (n == 0)
+	if (inflight->unread.amount == 0)
 		return;
-	inflight->gone = inflight->sent;
-	inflight->lane->fds_unread -= n;
-	inflight->lane->lanes->fds_unread -= n;
+	gm_user_charge_remove(&inflight->unread, inflight->unread.amount);
 	DL_DELETE(inflight->lane->inflight, inflight);
 }
 
 void gm_inflight_deinit(struct gm_inflight *inflight)
 {
 	inflight_settle(inflight);
+	gm_user_charge_deinit(&inflight->unread);
 }
 
 /* Takes everything off the account if the client has read all that it was sent. */
@@ -59,42 +58,32 @@ static void inflight_sweep(struct gm_lane *lane)
 	}
 }
 
-/* Whether n more pass the bound of the uid, or the one for all. A uid whose clients read everything
- * is always sent something, so that others cannot use up its share. */
-static bool inflight_too_many(const struct gm_lane *lane, size_t n)
-{
-	const struct gm_lanes *lanes = lane->lanes;
-
-	return lane->fds_unread > 0 && (lane->fds_unread + n > lanes->fds_per_uid ||
-					       lanes->fds_unread + n > lanes->fds_max);
-}
-
 int gm_inflight_check(struct gm_inflight *inflight, size_t n)
 {
 	if (inflight->sent - inflight->seen + n > GM_LIMIT_FDS_IN_FLIGHT)
 		return GM_INFLIGHT_E_ACK;
 
 	/* The client has the time of another GM_LIMIT_FDS_IN_FLIGHT to show an empty socket. */
-	if (inflight->sent - inflight->gone + n > GM_LIMIT_FDS_IN_FLIGHT)
+	if (inflight->unread.amount + n > GM_LIMIT_FDS_IN_FLIGHT)
 		inflight_ask_kernel(inflight);
-	if (inflight->sent - inflight->gone + n > 2 * GM_LIMIT_FDS_IN_FLIGHT)
+	if (inflight->unread.amount + n > 2 * GM_LIMIT_FDS_IN_FLIGHT)
 		return GM_INFLIGHT_E_BOUND;
 
-	if (!inflight_too_many(inflight->lane, n))
+	const struct gm_user_charge *unread = &inflight->unread;
+	if (gm_user_check(unread->user, unread->slot, n) == 0)
 		return 0;
 	inflight_sweep(inflight->lane);
-	return inflight_too_many(inflight->lane, n) ? GM_INFLIGHT_E_BOUND : 0;
+	return gm_user_check(unread->user, unread->slot, n) ? GM_INFLIGHT_E_BOUND : 0;
 }
 
 void gm_inflight_add(struct gm_inflight *inflight, size_t n)
 {
 	if (n == 0)
 		return;
-	if (inflight->sent == inflight->gone)
+	if (inflight->unread.amount == 0)
 		DL_APPEND(inflight->lane->inflight, inflight);
 	inflight->sent += n;
-	inflight->lane->fds_unread += n;
-	inflight->lane->lanes->fds_unread += n;
+	gm_user_charge_add(&inflight->unread, n);
 }
 
 bool gm_inflight_acknowledge(struct gm_inflight *inflight, uint64_t seen)

@@ -22,8 +22,9 @@ struct gm_inflight {
 	int socket;
 	uint64_t seen; /* the client says that these were read */
 	/* private to inflight.c */
-	uint64_t sent, gone;             /* gone: the kernel says that these were read */
-	struct gm_inflight *prev, *next; /* in lane->inflight while sent != gone */
+	uint64_t sent;
+	struct gm_user_charge unread;    /* the kernel does not say that these were read */
+	struct gm_inflight *prev, *next; /* in lane->inflight while that is not 0 */
 };
 
 /* The lane must outlive the account. */

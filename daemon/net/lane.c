@@ -380,9 +380,10 @@ static void lane_on_ready(uv_poll_t *poll, int status, int events)
 	}
 }
 
-int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
+int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop, struct gm_user_table *users)
 {
 	memset(lanes, 0, sizeof(*lanes));
+	lanes->users = users;
 	lanes->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (lanes->epoll < 0)
 		return -errno;
@@ -405,16 +406,11 @@ int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop)
 	if (r < 0)
 		return r;
 
-	lanes->unbounded = GM_FD_BUDGET_NONE;
-	lanes->budget = &lanes->unbounded;
-
 	/* The kernel's bound counts what any process of this user has sent, so half of it is ours. One
 	 * uid gets an eighth of that, and never less than one client may have on its way. */
 	struct rlimit nofile;
-	lanes->fds_max = getrlimit(RLIMIT_NOFILE, &nofile) == 0 ? nofile.rlim_cur / 2 : 512;
-	lanes->fds_per_uid = lanes->fds_max / 8;
-	if (lanes->fds_per_uid < GM_LIMIT_FDS_IN_FLIGHT)
-		lanes->fds_per_uid = GM_LIMIT_FDS_IN_FLIGHT;
+	uint64_t all = getrlimit(RLIMIT_NOFILE, &nofile) == 0 ? nofile.rlim_cur / 2 : 512;
+	gm_user_table_bound_fds(users, gm_max(all / 8, GM_LIMIT_FDS_IN_FLIGHT), all);
 	return 0;
 }
 
@@ -442,17 +438,6 @@ struct gm_lane *gm_lane_find(struct gm_lanes *lanes, uint64_t key)
 	return lane;
 }
 
-/* Counts n more descriptors. Those of administrators come out of their listener's reserve. */
-static void lane_count_fds(const struct gm_lane *lane, int n)
-{
-	if (lane->key & GM_LANE_ADMIN)
-		return;
-	if (n > 0)
-		gm_fd_budget_connect(lane->lanes->budget, (uint64_t)n);
-	else
-		gm_fd_budget_disconnect(lane->lanes->budget, (uint64_t)-n);
-}
-
 /* Returns why epoll_ctl() failed. ENOSPC: the daemon's user has as many watches as it may
  * (fs.epoll.max_user_watches). That is a shortage, like one of files, and says nothing about the
  * client. */
@@ -474,13 +459,14 @@ static int lane_open(struct gm_lane *lane)
 		lane->epoll = gm_close(lane->epoll);
 		return r;
 	}
-	lane_count_fds(lane, 1);
+	if (!(lane->key & GM_LANE_ADMIN)) /* administrators' come out of their listener's reserve */
+		gm_user_charge_add(&lane->set, 1);
 	return 0;
 }
 
 static void lane_shut(struct gm_lane *lane)
 {
-	lane_count_fds(lane, -1);
+	gm_user_charge_deinit(&lane->set);
 	(void)epoll_ctl(lane->lanes->epoll, EPOLL_CTL_DEL, lane->epoll, NULL);
 	lane->epoll = gm_close(lane->epoll);
 }
@@ -508,18 +494,25 @@ static void lane_take_over(struct gm_lane *lane)
 
 static int lane_new(struct gm_lanes *lanes, uint64_t key, struct gm_lane **ret_lane)
 {
-	struct gm_lane *lane = lane_alloc(lanes, key);
-	if (!lane)
-		return -ENOMEM;
-
-	HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
-	if (!lane->hh.tbl) {
-		free(lane);
+	struct gm_user *user = gm_user_get(lanes->users, (uid_t)key);
+	struct gm_lane *lane = user ? lane_alloc(lanes, key) : NULL;
+	if (!lane) {
+		gm_user_unref(user);
 		return -ENOMEM;
 	}
-	int r = lane_open(lane);
+
+	gm_user_charge_init(&lane->set, user, GM_USER_LANES);
+	gm_user_unref(user);
+	lane->user = user;
+	int r = -ENOMEM;
+	HASH_ADD(hh, lanes->all, key, sizeof(lane->key), lane);
+	if (lane->hh.tbl) {
+		r = lane_open(lane);
+		if (r < 0)
+			HASH_DELETE(hh, lanes->all, lane);
+	}
 	if (r < 0) {
-		HASH_DELETE(hh, lanes->all, lane);
+		gm_user_charge_deinit(&lane->set);
 		free(lane);
 		return r;
 	}
@@ -564,69 +557,6 @@ void gm_lane_unref(struct gm_lane *lane)
 		free(lane);
 	else
 		lane_keep(lane);
-}
-
-/* ---- what a user has open */
-
-/* Counts a connection for each client that has none. */
-static uint64_t lane_connection_fds(uint32_t connections, uint32_t clients)
-{
-	return (uint64_t)gm_max(connections, clients) * GM_LANE_CONNECTION_FDS;
-}
-
-static bool lane_may_open(const struct gm_lanes *lanes, const struct gm_lane *lane, uint64_t n)
-{
-	uint64_t own = 0;
-
-	if (lane)
-		own = GM_LANE_USER_FDS + lane_connection_fds(lane->connections, lane->clients) +
-		      (uint64_t)lane->clients * GM_LANE_SESSION_FDS;
-	return gm_fd_budget_allows_connection(lanes->budget, own, n);
-}
-
-bool gm_lane_awaits_clients(const struct gm_lane *lane)
-{
-	return lane && lane->connections < lane->clients;
-}
-
-bool gm_lane_may_connect(const struct gm_lanes *lanes, const struct gm_lane *lane)
-{
-	return gm_lane_awaits_clients(lane) ||
-	       lane_may_open(lanes, lane, GM_LANE_CONNECTION_FDS + (lane ? 0 : GM_LANE_USER_FDS));
-}
-
-bool gm_lane_may_join(const struct gm_lanes *lanes, const struct gm_lane *lane)
-{
-	uint64_t more = lane_connection_fds(lane->connections, lane->clients + 1) -
-			lane_connection_fds(lane->connections, lane->clients);
-
-	return lane_may_open(lanes, lane, GM_LANE_SESSION_FDS + more);
-}
-
-void gm_lane_connected(struct gm_lane *lane)
-{
-	if (lane->connections++ >= lane->clients)
-		lane_count_fds(lane, GM_LANE_CONNECTION_FDS);
-}
-
-void gm_lane_disconnected(struct gm_lane *lane)
-{
-	if (--lane->connections >= lane->clients)
-		lane_count_fds(lane, -GM_LANE_CONNECTION_FDS);
-}
-
-void gm_lane_joined(struct gm_lane *lane)
-{
-	bool without = lane->clients++ >= lane->connections;
-
-	lane_count_fds(lane, GM_LANE_SESSION_FDS + (without ? GM_LANE_CONNECTION_FDS : 0));
-}
-
-void gm_lane_left(struct gm_lane *lane)
-{
-	bool without = --lane->clients >= lane->connections;
-
-	lane_count_fds(lane, -GM_LANE_SESSION_FDS - (without ? GM_LANE_CONNECTION_FDS : 0));
 }
 
 /* ---- descriptors */

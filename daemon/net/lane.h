@@ -10,7 +10,7 @@
 
 #include <uthash.h>
 
-#include "common/fd_budget.h"
+#include "daemon/user/user.h"
 
 /*
  * Lanes share out the time of the loop among users, not connections. All sockets of one user are in
@@ -78,26 +78,18 @@ struct gm_lanes {
 	uint64_t paid_ns;                /* time that was charged so far, to anybody */
 	unsigned int works;              /* that have begun and not ended */
 	uint64_t (*clock)(clockid_t id); /* in nanoseconds; tests have their own */
-	/* Descriptors on their way to clients: how many there are, how many there may be, and how
-	 * many of one user (inflight.c). */
-	uint64_t fds_unread, fds_max, fds_per_uid;
-	uint64_t bytes_unread; /* of answers (unread.c) */
-	/* Counts the descriptors of connections and sessions. Never NULL; the daemon puts its own account, which
-	 * has a bound, here before the first connection. */
-	struct gm_fd_budget *budget, unbounded;
+	struct gm_user_table *users;
 };
 
-/* One user. It exists while somebody holds a reference. */
+/* A user's share of the loop's time. It exists while somebody holds a reference. */
 struct gm_lane {
 	struct gm_lanes *lanes;
 	uint64_t key;
-	uint32_t connections;         /* gm_lane_connected() counts them */
-	uint32_t clients;             /* gm_lane_joined() does: the quarantined ones included */
+	struct gm_user *user;         /* NULL: it is an account only */
 	struct gm_inflight *inflight; /* clients with descriptors on their way: inflight.c */
-	uint64_t fds_unread;
-	uint64_t bytes_unread; /* of answers (unread.c) */
 	/* private to lane.c */
 	uint32_t refs;
+	struct gm_user_charge set; /* of epoll */
 	int epoll;
 	struct gm_lane_task *tasks;
 	bool ready;    /* the loop's set has reported it */
@@ -110,8 +102,8 @@ struct gm_lane {
 	UT_hash_handle hh;
 };
 
-/* The bounds on descriptors follow from the process's RLIMIT_NOFILE. */
-int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop);
+/* Bounds descriptors on their way by the process's RLIMIT_NOFILE. users must outlive the lanes. */
+int gm_lanes_init(struct gm_lanes *lanes, uv_loop_t *loop, struct gm_user_table *users);
 /* Closes the handles. All lanes must be gone. The loop must turn once more before the memory goes. */
 void gm_lanes_close(struct gm_lanes *lanes);
 
@@ -145,27 +137,12 @@ void gm_lane_end_work_of(struct gm_lanes *lanes, uint64_t key, uint64_t began_ns
  * a turn, always. Work must make some progress before it asks. */
 bool gm_lane_time_is_up(const struct gm_lane *lane);
 
-/* How many descriptors a user has: its two lanes. A connection: its socket and its pidfd. And a session: its bell, the
- * client's page and, once it was resumed, the page before. A session in quarantine has no bell, but keeps
- * the pidfd. */
-#define GM_LANE_USER_FDS       2
-#define GM_LANE_CONNECTION_FDS 2
-#define GM_LANE_SESSION_FDS    3
-/* A client in quarantine keeps room for its connection. Otherwise other clients could take that room after a
- * restart, and the client could not resume its session. */
-
-/* Whether the user has fewer connections than clients, so that a client may want to resume its session. lane may be
- * NULL. */
-bool gm_lane_awaits_clients(const struct gm_lane *lane);
-/* Whether the user's descriptors allow a further connection. lane: NULL if the user has none yet. */
-bool gm_lane_may_connect(const struct gm_lanes *lanes, const struct gm_lane *lane);
-/* The same for a further session of one that is connected. */
-bool gm_lane_may_join(const struct gm_lanes *lanes, const struct gm_lane *lane);
-/* Count connections and sessions, with their descriptors. */
-void gm_lane_connected(struct gm_lane *lane);
-void gm_lane_disconnected(struct gm_lane *lane);
-void gm_lane_joined(struct gm_lane *lane);
-void gm_lane_left(struct gm_lane *lane);
+/* Returns the slot in which the lane's user is charged: administrators' connections have slots of their own. */
+static inline enum gm_user_slot gm_lane_slot(
+	const struct gm_lane *lane, enum gm_user_slot slot, enum gm_user_slot admin)
+{
+	return lane->key & GM_LANE_ADMIN ? admin : slot;
+}
 
 /*
  * A descriptor in a lane, embedded in a struct of its owner. ready() gets EPOLLIN and its like;

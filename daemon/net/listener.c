@@ -55,6 +55,7 @@ struct connection {
 	/* while it waits */
 	struct gm_lane_task turn;
 	struct gm_lane *lane;
+	struct gm_user_charge charge;
 	struct gm_identity *identity; /* as far as it is known; NULL: not at all */
 	struct ucred who;
 	uid_t payer_uid;
@@ -67,8 +68,9 @@ struct gm_listener {
 	const struct gm_peer_ops *ops;
 	void *ctx;
 	bool (*admits)(void *ctx, const struct gm_identity *identity); /* NULL: everybody */
-	uint64_t lane_bits; /* of the keys of its peers' lanes */
-	uint32_t most, per_uid;
+	uint64_t lane_bits;     /* of the keys of its peers' lanes */
+	enum gm_user_slot slot; /* of its connections */
+	uint32_t most;
 	uint64_t hello_ms;
 	uint32_t n;
 	struct connection *connections;
@@ -149,7 +151,7 @@ static void listener_forget(struct connection *connection)
 	DL_DELETE(connection->listener->connections, connection);
 	gm_lane_withdraw(&connection->turn);
 	gm_identity_unref(connection->identity);
-	gm_lane_disconnected(connection->lane);
+	gm_user_charge_deinit(&connection->charge);
 	gm_lane_unref(connection->lane);
 	free(connection);
 }
@@ -175,15 +177,16 @@ static void listener_end(struct connection *connection, gpumem_status status, co
 static struct connection *listener_find_spare(const struct gm_listener *listener)
 {
 	struct connection *connection, *spare = NULL;
-	uint32_t most = 2;
+	uint64_t most = 2;
 
 	DL_FOREACH (listener->connections, connection) {
 		const struct gm_peer *peer = connection->peer;
 		const struct gm_lane *lane = peer ? gm_peer_lane(peer) : connection->lane;
+		uint64_t n = lane->user->has[listener->slot];
 
-		if (lane->connections < most || (peer && gm_peer_user(peer)))
+		if (n < most || (peer && gm_peer_user(peer)))
 			continue;
-		most = lane->connections;
+		most = n;
 		spare = connection;
 	}
 	return spare;
@@ -191,13 +194,13 @@ static struct connection *listener_find_spare(const struct gm_listener *listener
 
 /* All connections are taken. Ends one for a user that has none, or that has clients without a connection,
  * so that a few users cannot keep the others out. Returns whether it did. */
-static bool listener_make_room(struct gm_listener *listener, const struct gm_lane *lane)
+static bool listener_make_room(struct gm_listener *listener, const struct gm_user *user)
 {
 	static const char detail[] =
 		"the daemon has as many connections as it accepts, and needs this one for another user";
 	struct connection *spare = NULL;
 
-	if (!listener->admits && (!lane || !lane->connections || gm_lane_awaits_clients(lane)))
+	if (!listener->admits && (!user->has[listener->slot] || gm_user_awaits_clients(user)))
 		spare = listener_find_spare(listener);
 	if (!spare)
 		return false;
@@ -215,29 +218,30 @@ static bool listener_make_room(struct gm_listener *listener, const struct gm_lan
 }
 
 /* Whether a user must not get a connection: then detail says why. */
-static bool listener_refuses(struct gm_listener *listener, uid_t payer_uid, uid_t uid,
-	const struct gm_lane *lane, char detail[GM_LISTENER_DETAIL])
+static bool listener_refuses(struct gm_listener *listener, const struct gm_user *user, uid_t uid,
+	char detail[GM_LISTENER_DETAIL])
 {
-	char user[GM_UID_NAME_PAYER_TEXT];
+	char name[GM_UID_NAME_PAYER_TEXT];
 
-	if (listener->n >= listener->most && !listener_make_room(listener, lane)) {
+	if (listener->n >= listener->most && !listener_make_room(listener, user)) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"the daemon has %u connections%s, the most it accepts", listener->n,
 			listener->admits ? " of administrators" : "");
 		return true;
 	}
-	uint32_t n = lane ? lane->connections : 0;
-	n += gm_closer_waiting(listener->hub->closer, payer_uid);
-	if (n >= listener->per_uid) {
+	/* Those that are about to be closed count as well. */
+	uint64_t closing = gm_closer_waiting(listener->hub->closer, user->uid);
+	if (gm_user_check(user, listener->slot, closing + 1) == GM_USER_E_OWN) {
 		snprintf(detail, GM_LISTENER_DETAIL,
-			"%s has %u connections, the most it may have; close some or raise connections_per_uid",
-			gm_uid_name_say_payer(payer_uid, uid, user), n);
+			"%s has %llu connections, the most it may have; close some or raise connections_per_uid",
+			gm_uid_name_say_payer(user->uid, uid, name),
+			(unsigned long long)(user->has[listener->slot] + closing));
 		return true;
 	}
-	if (!listener->admits && !gm_lane_may_connect(&listener->hub->lanes, lane)) {
+	if (gm_user_check(user, listener->slot, 1)) {
 		snprintf(detail, GM_LISTENER_DETAIL,
 			"%s has as many connections and sessions as the daemon's file descriptors allow one user; close some, or raise LimitNOFILE= of the daemon",
-			gm_uid_name_say_payer(payer_uid, uid, user));
+			gm_uid_name_say_payer(user->uid, uid, name));
 		return true;
 	}
 	return false;
@@ -254,7 +258,7 @@ static int listener_admit(struct connection *connection)
 		return r;
 
 	/* The peer has counted itself, and has its own reference. */
-	gm_lane_disconnected(lane);
+	gm_user_charge_deinit(&connection->charge);
 	gm_lane_unref(lane);
 	connection->lane = NULL;
 	gm_identity_unref(connection->identity);
@@ -337,7 +341,8 @@ static int listener_remember(struct gm_listener *listener, int socket, uid_t pay
 	connection->who = *who;
 	connection->payer_uid = payer_uid;
 	connection->turn.run = listener_on_turn;
-	gm_lane_connected(connection->lane);
+	gm_user_charge_init(&connection->charge, connection->lane->user, listener->slot);
+	gm_user_charge_add(&connection->charge, 1);
 	listener->n++;
 	DL_APPEND(listener->connections, connection);
 	*ret_connection = connection;
@@ -357,14 +362,15 @@ static void listener_take_of(
 		return;
 	}
 
-	struct gm_lane *lane = gm_lane_find(&listener->hub->lanes, payer_uid | listener->lane_bits);
-	if (listener_refuses(listener, payer_uid, who->uid, lane, detail)) {
+	struct gm_user *user = gm_user_get(&listener->hub->users, payer_uid);
+	bool refuses = user && listener_refuses(listener, user, who->uid, detail);
+	int r = -ENOMEM;
+	if (user && !refuses)
+		r = listener_remember(listener, socket, payer_uid, who, &connection);
+	gm_user_unref(user);
+	if (refuses) {
 		listener_refuse(listener, socket, payer_uid, who, GPUMEM_E_LIMIT, detail);
-		return;
-	}
-
-	int r = listener_remember(listener, socket, payer_uid, who, &connection);
-	if (r < 0) {
+	} else if (r < 0) {
 		snprintf(detail, sizeof(detail), "the daemon cannot accept the connection: %s",
 			strerror(-r));
 		listener_refuse(listener, socket, payer_uid, who,
@@ -473,7 +479,7 @@ static void listener_accept_failed(struct gm_listener *listener, int error)
 		return;
 	case EMFILE:
 	case ENFILE:
-		if (!listener->admits && gm_fd_budget_exhausted(listener->hub->lanes.budget))
+		if (!listener->admits && gm_fd_budget_exhausted(&listener->hub->users.fds))
 			listener_wait_for_fds(listener);
 		else
 			listener_use_reserve(listener, EMFILE);
@@ -486,7 +492,7 @@ static void listener_accept_failed(struct gm_listener *listener, int error)
 /* Accepts a connection that waits in the backlog. Returns whether there may be more. */
 static bool listener_accept(struct gm_listener *listener)
 {
-	struct gm_fd_budget *budget = listener->hub->lanes.budget;
+	struct gm_fd_budget *budget = &listener->hub->users.fds;
 	if (!listener->admits && !gm_fd_budget_ready(budget, GM_LISTENER_CONNECTION_FDS)) {
 		listener_wait_for_fds(listener);
 		return false;
@@ -563,7 +569,8 @@ static struct gm_listener *listener_alloc(
 	listener->socket = socket;
 	listener->ops = ops;
 	listener->ctx = ctx;
-	listener->most = listener->per_uid = GM_LIMIT_CONNECTIONS;
+	listener->slot = GM_USER_CONNECTIONS;
+	listener->most = GM_LIMIT_CONNECTIONS;
 	listener->hello_ms = 5000;
 	listener->want_reserve = 1;
 	return listener;
@@ -587,7 +594,8 @@ int gm_listener_new_admin(struct gm_hub *hub, int socket, const struct gm_peer_o
 
 	listener->admits = admits;
 	listener->lane_bits = GM_LANE_ADMIN;
-	listener->most = listener->per_uid = GM_LIMIT_ADMIN_CONNECTIONS;
+	listener->slot = GM_USER_ADMIN_CONNECTIONS;
+	listener->most = GM_LIMIT_ADMIN_CONNECTIONS;
 	listener->want_reserve = GM_LISTENER_RESERVE;
 	return listener_start(listener, ret_listener);
 }
@@ -599,7 +607,7 @@ void gm_listener_set_bounds(
 		return;
 	if (!listener->admits) {
 		listener->most = most;
-		listener->per_uid = per_uid;
+		listener->hub->users.bounds[GM_USER_CONNECTIONS].own = per_uid;
 	}
 	listener->hello_ms = hello_ms;
 }

@@ -36,7 +36,6 @@
 #include "common/text/uid_name.h"
 #include "daemon/net/inflight.h"
 #include "daemon/net/peer_private.h"
-#include "daemon/net/unread.h"
 
 /* How long to wait for a hello that has arrived and was not read yet. */
 #define GM_PEER_HELLO_GRACE_MS 20
@@ -75,7 +74,7 @@ struct gm_peer {
 	uint32_t pending; /* requests read and not answered */
 	struct gm_inflight inflight;
 	struct queued *first, *last;
-	struct gm_unread unread;
+	struct gm_user_charge connection, unread;
 	struct gm_stream *streams;
 };
 
@@ -218,22 +217,31 @@ void gm_peer_close(struct gm_peer *peer)
 
 	gm_lane_remove(&peer->socket);
 	gm_inflight_deinit(&peer->inflight);
-	gm_unread_deinit(&peer->unread);
+	gm_user_charge_deinit(&peer->unread);
 	gm_closer_close(peer->hub->closer, peer->identity->payer_uid, peer->socket.fd, peer->wary);
-	gm_lane_disconnected(peer->lane);
+	gm_user_charge_deinit(&peer->connection);
 	gm_lane_unref(peer->lane);
 	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);
 }
 
 /* ---- sending */
 
+/* Whether n more bytes may be kept for the other end until it reads. Past a bound, the peer is dropped. */
+static bool peer_may_keep(const struct gm_peer *peer, size_t n)
+{
+	const struct gm_user_charge *unread = &peer->unread;
+
+	return unread->amount + n <= GM_LIMIT_SEND_QUEUE_BYTES &&
+	       gm_user_check(unread->user, unread->slot, n) == 0;
+}
+
 /* Counts a request that was read. Returns false if the daemon must not keep it. */
 static bool peer_count_request(struct gm_peer *peer)
 {
 	if (peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT) {
-		if (!gm_unread_allows(&peer->unread, GM_PEER_WAITING_BYTES))
+		if (!peer_may_keep(peer, GM_PEER_WAITING_BYTES))
 			return false;
-		gm_unread_add(&peer->unread, GM_PEER_WAITING_BYTES);
+		gm_user_charge_add(&peer->unread, GM_PEER_WAITING_BYTES);
 	}
 	peer->pending++;
 	return true;
@@ -305,7 +313,7 @@ static int peer_transmit(
 static void peer_answered(struct gm_peer *peer)
 {
 	if (peer->pending > 0 && --peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT)
-		gm_unread_remove(&peer->unread, GM_PEER_WAITING_BYTES);
+		gm_user_charge_remove(&peer->unread, GM_PEER_WAITING_BYTES);
 }
 
 static int peer_flush_queue(struct gm_peer *peer)
@@ -318,7 +326,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 		peer->first = queued->next;
 		if (!peer->first)
 			peer->last = NULL;
-		gm_unread_remove(&peer->unread, sizeof(*queued) + queued->n);
+		gm_user_charge_remove(&peer->unread, sizeof(*queued) + queued->n);
 		free(queued);
 		if (peer->first && gm_lane_time_is_up(peer->lane))
 			return peer_send_failed(peer, -EAGAIN);
@@ -341,7 +349,7 @@ static int peer_pump_stream(struct gm_peer *peer)
 	}
 	if (!stream->parted)
 		peer_answered(peer);
-	gm_unread_remove(&peer->unread, stream->bytes);
+	gm_user_charge_remove(&peer->unread, stream->bytes);
 	stream->free(stream);
 	return 0;
 }
@@ -411,14 +419,14 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 {
-	if (!peer->doomed && stream->bytes && !gm_unread_allows(&peer->unread, stream->bytes)) {
+	if (!peer->doomed && stream->bytes && !peer_may_keep(peer, stream->bytes)) {
 		peer_drop_for(peer, GM_LOG_WARNING, "it does not read its answers");
 	}
 	if (peer->doomed) {
 		stream->free(stream);
 		return;
 	}
-	gm_unread_add(&peer->unread, stream->bytes);
+	gm_user_charge_add(&peer->unread, stream->bytes);
 	DL_APPEND2(peer->streams, stream, list_prev, list_next);
 	if (!peer->want_write)
 		peer_pump(peer);
@@ -426,7 +434,7 @@ void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream)
 
 static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 {
-	if (!gm_unread_allows(&peer->unread, sizeof(struct queued) + n))
+	if (!peer_may_keep(peer, sizeof(struct queued) + n))
 		return -ENOBUFS;
 
 	struct queued *queued = malloc(sizeof(*queued) + n);
@@ -441,7 +449,7 @@ static int peer_enqueue(struct gm_peer *peer, const uint8_t *bytes, size_t n)
 	else
 		peer->first = queued;
 	peer->last = queued;
-	gm_unread_add(&peer->unread, sizeof(*queued) + n);
+	gm_user_charge_add(&peer->unread, sizeof(*queued) + n);
 	return 0;
 }
 
@@ -640,9 +648,13 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	}
 
 	gm_inflight_init(&peer->inflight, peer->lane, socket);
-	gm_unread_init(&peer->unread, peer->lane);
+	struct gm_user *user = peer->lane->user;
+	gm_user_charge_init(&peer->unread, user,
+		gm_lane_slot(peer->lane, GM_USER_BYTES_UNREAD, GM_USER_ADMIN_BYTES_UNREAD));
+	gm_user_charge_init(&peer->connection, user,
+		gm_lane_slot(peer->lane, GM_USER_CONNECTIONS, GM_USER_ADMIN_CONNECTIONS));
+	gm_user_charge_add(&peer->connection, 1);
 	peer->turn.run = peer_on_retry;
-	gm_lane_connected(peer->lane);
 	peer->identity = gm_identity_ref(identity);
 	uv_timer_init(hub->loop, &peer->deadline); /* cannot fail */
 	peer->deadline.data = peer;

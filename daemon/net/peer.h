@@ -24,6 +24,7 @@
 /* What all peers of a loop share. */
 struct gm_hub {
 	uv_loop_t *loop;
+	struct gm_user_table users;
 	struct gm_lanes lanes;
 	struct gm_quiet quiet;
 	struct gm_closer *closer;

@@ -327,14 +327,14 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 				device->reserve.short_of = true;
 			chunk->state = GM_CHUNK_LEASED;
 			gm_ledger_lease_pooled(&device->ledger, account, chunk->bytes);
-			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->fds);
+			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->user);
 			DL_APPEND(request->chunks, chunk);
 		}
 		for (uint32_t i = 0; i < plan->created[c]; i++) {
 			struct gm_chunk *chunk = created;
 			DL_DELETE(created, chunk);
 			chunk->request = request;
-			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->fds);
+			gm_fds_move(device->env, chunk, GM_FDS_HELD, request->payer->user);
 			DL_APPEND(request->chunks, chunk);
 		}
 	}
@@ -359,9 +359,8 @@ static gpumem_status request_plan(const struct gm_request *request, struct gm_de
 		(void)r;
 	}
 
-	uint64_t own = request->payer->fds->held;
 	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
-	if (transport == GM_TRANSPORT_FD && !gm_fd_budget_allows_chunks(device->env->fds, own, fds))
+	if (transport == GM_TRANSPORT_FD && gm_user_check(request->payer->user, GM_USER_CHUNK_FDS, fds))
 		return gm_request_say_fds(request->payer, device->env, fds, detail);
 	return GPUMEM_OK;
 }

@@ -49,7 +49,7 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 __attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *payer,
 	const struct gm_env *env, uint64_t n, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_fds_user *user = payer->fds;
+	const struct gm_user *user = payer->user;
 	const struct gm_fd_budget *fds = env->fds;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
@@ -57,8 +57,8 @@ __attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *pa
 		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
 		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
 		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
-		gm_uid_name_say_payer(user->payer_uid, payer->uid, name),
-		(unsigned long long)user->held, (unsigned long long)n,
+		gm_uid_name_say_payer(user->uid, payer->uid, name),
+		(unsigned long long)user->has[GM_USER_CHUNK_FDS], (unsigned long long)n,
 		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }

@@ -42,7 +42,6 @@ int gm_clients_init(struct gm_clients *clients, struct gm_hub *hub, struct gm_co
 	clients->devices = devices;
 	clients->flushed = flushed;
 	clients->ctx = ctx;
-	clients->per_uid = GM_LIMIT_CONNECTIONS;
 	int r = gm_domains_new(&clients->domains);
 	if (r < 0)
 		return r;
@@ -72,7 +71,7 @@ void gm_clients_deinit(struct gm_clients *clients)
 
 void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid)
 {
-	clients->per_uid = per_uid;
+	clients->hub->users.bounds[GM_USER_CLIENTS].own = per_uid;
 }
 
 /* The client is quarantined no more. */
@@ -97,7 +96,7 @@ void gm_client_forget(struct gm_client *client)
 	gm_pages_deinit(&client->former);
 	gm_lane_remove(&client->process);
 	gm_lane_unref(client->ends);
-	gm_lane_left(client->lane);
+	gm_user_charge_deinit(&client->charge);
 	gm_lane_unref(client->lane);
 	gm_identity_unref(client->identity);
 	free(client);
@@ -350,7 +349,8 @@ int gm_client_enter(struct gm_client *client, struct gm_identity *identity)
 	}
 
 	DL_APPEND(clients->list, client);
-	gm_lane_joined(client->lane);
+	gm_user_charge_init(&client->charge, client->lane->user, GM_USER_CLIENTS);
+	gm_user_charge_add(&client->charge, 1);
 	client->identity = gm_identity_ref(identity);
 	return 0;
 no_entry:
@@ -401,12 +401,11 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer,
 	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
 	if (r < 0)
 		goto no_lane;
-	if (client->lane->clients >= clients->per_uid)
-		r = -EUSERS;
-	else if (!gm_lane_may_join(&clients->hub->lanes, client->lane))
-		r = -EDQUOT;
-	if (r < 0)
+	int full = gm_user_check(client->lane->user, GM_USER_CLIENTS, 1);
+	if (full) {
+		r = full == GM_USER_E_OWN ? -EUSERS : -EDQUOT;
 		goto no_domain;
+	}
 	r = gm_domains_get(
 		clients->domains, hello->trust, identity, &client->domain, &info.pooling);
 	if (r < 0)

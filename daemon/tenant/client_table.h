@@ -47,6 +47,7 @@ struct gm_client {
 	uint32_t next_refused;
 	struct gm_lane *lane;
 	struct gm_lane *ends;          /* GM_LANE_ENDS of the same user */
+	struct gm_user_charge charge;  /* one client of its user */
 	struct gm_lane_fd process;     /* its pidfd */
 	struct gm_client *prev, *next; /* oldest first */
 	struct gm_client *away_prev,
@@ -64,7 +65,6 @@ struct gm_clients {
 	uint32_t devices;
 	struct gm_client *list;
 	struct gm_client *by_id;
-	uint32_t per_uid;
 	uint64_t quarantined;
 	struct gm_client *away; /* the quarantined ones, in the order in which they are looked at */
 	uv_timer_t look;        /* for those that called exec */

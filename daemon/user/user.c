@@ -7,22 +7,48 @@
 
 #include "common/limits.h"
 
-#define USER_BOUND(name) .own = GM_LIMIT_##name, .all = GM_LIMIT_##name
+/* Bounds of a slot without a bound of its own for one user. */
+#define USER_SHARED(name) \
+	{ \
+		.own = GM_LIMIT_##name, .all = GM_LIMIT_##name \
+	}
+#define USER_UNREAD \
+	.own = GM_LIMIT_UNREAD_BYTES_PER_UID, .all = GM_LIMIT_UNREAD_BYTES, \
+	.always = GM_LIMIT_PACKET_BYTES
 
 static const struct gm_user_bound user_bounds[GM_USER_SLOTS] = {
 	[GM_USER_ESTATES] = {.own = GM_LIMIT_ESTATES_PER_UID, .all = GM_LIMIT_ESTATES},
-	[GM_USER_SESSIONS] = {USER_BOUND(SESSIONS)},
-	[GM_USER_BARE_LEASES] = {USER_BOUND(BARE_LEASES)},
-	[GM_USER_SHARES] = {USER_BOUND(SHARES)},
-	[GM_USER_NAMES] = {USER_BOUND(NAMES)},
+	[GM_USER_SESSIONS] = USER_SHARED(SESSIONS),
+	[GM_USER_BARE_LEASES] = USER_SHARED(BARE_LEASES),
+	[GM_USER_SHARES] = USER_SHARED(SHARES),
+	[GM_USER_NAMES] = USER_SHARED(NAMES),
 	[GM_USER_METADATA] = {.own = GM_LIMIT_METADATA_PER_UID, .all = GM_LIMIT_METADATA},
+	[GM_USER_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_ADMIN_BYTES_UNREAD},
+	[GM_USER_ADMIN_CONNECTIONS] = {.own = GM_LIMIT_ADMIN_CONNECTIONS, .all = UINT64_MAX},
+	[GM_USER_ADMIN_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_BYTES_UNREAD},
+	[GM_USER_CHUNK_FDS] = {.own = UINT64_MAX},
+	[GM_USER_LANES] = {.own = UINT64_MAX},
+	[GM_USER_CONNECTIONS] = {.own = GM_LIMIT_CONNECTIONS},
+	[GM_USER_CLIENTS] = {.own = GM_LIMIT_CONNECTIONS},
 };
+
+void gm_user_table_bound_fds(struct gm_user_table *table, uint64_t own, uint64_t all)
+{
+	struct gm_user_bound bound = {
+		.own = own, .all = all, .always = GM_LIMIT_PACKET_FDS, .plain = true};
+
+	bound.with = GM_USER_ADMIN_FDS_UNREAD;
+	table->bounds[GM_USER_FDS_UNREAD] = bound;
+	bound.with = GM_USER_FDS_UNREAD;
+	table->bounds[GM_USER_ADMIN_FDS_UNREAD] = bound;
+}
 
 void gm_user_table_init(struct gm_user_table *table)
 {
-	*table = (struct gm_user_table){0};
+	*table = (struct gm_user_table){.fds = GM_FD_BUDGET_NONE};
 	for (int slot = 0; slot < GM_USER_SLOTS; slot++)
 		table->bounds[slot] = user_bounds[slot];
+	gm_user_table_bound_fds(table, UINT64_MAX, UINT64_MAX);
 }
 
 void gm_user_table_deinit(struct gm_user_table *table)
@@ -67,17 +93,79 @@ void gm_user_free(struct gm_user *user)
 	free(user);
 }
 
-int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
+/* ---- descriptors */
+
+/* Counts a connection for each client that has none. */
+static uint64_t user_fds_of(uint64_t connections, uint64_t clients)
+{
+	return gm_max(connections, clients) * GM_USER_CONNECTION_FDS + clients * GM_USER_CLIENT_FDS;
+}
+
+void gm_user_count_fds(struct gm_user *user)
+{
+	struct gm_fd_budget *fds = &user->table->fds;
+	uint64_t before = user->n_fds;
+
+	user->n_fds = user->has[GM_USER_LANES] +
+		      user_fds_of(user->has[GM_USER_CONNECTIONS], user->has[GM_USER_CLIENTS]);
+	if (user->n_fds > before)
+		gm_fd_budget_connect(fds, user->n_fds - before);
+	else if (user->n_fds < before)
+		gm_fd_budget_disconnect(fds, before - user->n_fds);
+}
+
+/* Whether descriptors allow so many more. A user without connections and clients needs lanes, too. */
+static bool user_may_open(const struct gm_user *user, uint64_t connections, uint64_t clients)
+{
+	uint64_t own = user_fds_of(user->has[GM_USER_CONNECTIONS], user->has[GM_USER_CLIENTS]);
+	uint64_t then = user_fds_of(
+		user->has[GM_USER_CONNECTIONS] + connections, user->has[GM_USER_CLIENTS] + clients);
+
+	if (then == own) /* a client that is to be resumed keeps room for this */
+		return true;
+	own += own ? GM_USER_LANE_FDS : 0;
+	then += GM_USER_LANE_FDS;
+	return gm_fd_budget_allows_connection(&user->table->fds, own, then - own);
+}
+
+/* ---- the rule */
+
+static bool user_may_have(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
 {
 	const struct gm_user_table *table = user->table;
 	const struct gm_user_bound *bound = &table->bounds[slot];
-	uint64_t own = user->has[slot] + n, all = table->all[slot] + n;
+	uint64_t own = user->has[slot] + n;
+	uint64_t all = table->all[slot] + n + (bound->with ? table->all[bound->with] : 0);
+
+	if (own <= bound->always)
+		return true;
+	return bound->plain ? all <= bound->all
+			    : gm_user_leaves_enough(own - 1, all - 1, bound->all);
+}
+
+int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
+{
+	bool may;
 
 	if (n == 0)
 		return 0;
-	if (own > bound->own)
+	if (user->has[slot] + n > user->table->bounds[slot].own)
 		return GM_USER_E_OWN;
-	return gm_user_leaves_enough(own - 1, all - 1, bound->all) ? 0 : GM_USER_E_SHARED;
+	switch (slot) {
+	case GM_USER_CHUNK_FDS:
+		may = gm_fd_budget_allows_chunks(&user->table->fds, user->has[slot], n);
+		break;
+	case GM_USER_CONNECTIONS:
+		may = user_may_open(user, n, 0);
+		break;
+	case GM_USER_CLIENTS:
+		may = user_may_open(user, 0, n);
+		break;
+	default:
+		may = user_may_have(user, slot, n);
+		break;
+	}
+	return may ? 0 : GM_USER_E_SHARED;
 }
 
 int gm_user_charge(struct gm_user_charge *charge, uint64_t n)

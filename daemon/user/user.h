@@ -10,6 +10,7 @@
 #include <uthash.h>
 
 #include "common/arith.h"
+#include "common/fd_budget.h"
 
 /*
  * This folder counts what each user has, promises that nobody gets more than a share by one rule, and that a charge gives
@@ -19,7 +20,8 @@
  * exists while somebody has a reference or a charge.
  *
  * The rule for a slot is a row of struct gm_user_bound. A user may have as much as the user leaves free, by
- * gm_user_leaves_enough(), and never more than the bound of one user.
+ * gm_user_leaves_enough(), and never more than the bound of one user. For descriptors the share of a user is derived from
+ * how many the daemon has (common/fd_budget.h).
  */
 
 /* What is counted. */
@@ -29,21 +31,43 @@ enum gm_user_slot {
 	GM_USER_BARE_LEASES, /* leases that clients opened, or made and that have no chunks */
 	GM_USER_SHARES,
 	GM_USER_NAMES,
-	GM_USER_METADATA, /* in bytes */
+	GM_USER_METADATA,     /* in bytes */
+	GM_USER_FDS_UNREAD,   /* descriptors on their way */
+	GM_USER_BYTES_UNREAD, /* of answers that are kept */
+	/* What a user has on the administrators' socket. */
+	GM_USER_ADMIN_CONNECTIONS,
+	GM_USER_ADMIN_FDS_UNREAD,
+	GM_USER_ADMIN_BYTES_UNREAD,
+	/* What has descriptors of the daemon from here on. Other users may have as many as common/fd_budget.h says. */
+	GM_USER_CHUNK_FDS,   /* chunks that are leased or linger, signals and metadata */
+	GM_USER_LANES,       /* sets of sockets */
+	GM_USER_CONNECTIONS, /* sockets with a pidfd */
+	GM_USER_CLIENTS,     /* clients that are connected or quarantined */
 	GM_USER_SLOTS
 };
 
+/* Number of descriptors that one of these has. A connection: its socket and its pidfd. A client: its bell, its page and,
+ * once it was resumed, the page before. A client in quarantine has no bell. It keeps room for a connection: otherwise other
+ * clients could take that room after a restart, and the client could not resume its session. */
+#define GM_USER_LANE_FDS       2 /* of both lanes of a user */
+#define GM_USER_CONNECTION_FDS 2
+#define GM_USER_CLIENT_FDS     3
+
 /* Bounds of a slot. */
 struct gm_user_bound {
-	uint64_t own; /* of one user */
-	uint64_t all; /* of all users together */
+	uint64_t own;           /* of one user */
+	uint64_t all;           /* of all users together */
+	uint64_t always;        /* a user may have so much, whatever others have */
+	bool plain;             /* a user need not leave anything to others */
+	enum gm_user_slot with; /* this slot counts towards all as well; 0: none does */
 };
 
-/* All users. There is one for each loop. */
+/* All users. There is one table for each loop. */
 struct gm_user_table {
-	struct gm_user *users; /* by uid */
-	uint64_t all[GM_USER_SLOTS];
+	struct gm_user *users;       /* by uid */
+	uint64_t all[GM_USER_SLOTS]; /* up to GM_USER_CHUNK_FDS: fds has the others */
 	struct gm_user_bound bounds[GM_USER_SLOTS];
+	struct gm_fd_budget fds; /* of the daemon */
 };
 
 struct gm_estate_work;
@@ -53,6 +77,7 @@ struct gm_user {
 	uid_t uid;
 	uint32_t refs;
 	uint64_t has[GM_USER_SLOTS];
+	uint64_t n_fds;              /* of its lanes, connections and clients */
 	struct gm_estate_work *work; /* its estates; daemon/lease sets it */
 	UT_hash_handle hh;
 };
@@ -64,8 +89,10 @@ struct gm_user_charge {
 	uint32_t amount;
 };
 
-/* The bounds follow from common/limits.h. */
+/* The bounds follow from common/limits.h. There is no bound on descriptors, unless the caller sets fds. */
 void gm_user_table_init(struct gm_user_table *table);
+/* Bounds descriptors on their way to clients: of one user, and of all. */
+void gm_user_table_bound_fds(struct gm_user_table *table, uint64_t own, uint64_t all);
 /* All users must be gone. */
 void gm_user_table_deinit(struct gm_user_table *table);
 
@@ -73,6 +100,8 @@ void gm_user_table_deinit(struct gm_user_table *table);
 struct gm_user *gm_user_find(const struct gm_user_table *table, uid_t uid);
 /* Returns a reference, or NULL if there is no memory. */
 struct gm_user *gm_user_get(struct gm_user_table *table, uid_t uid);
+/* Counts in the account of descriptors what the user's lanes, connections and clients have. */
+void gm_user_count_fds(struct gm_user *user);
 /* Frees a user without references. */
 void gm_user_free(struct gm_user *user);
 
@@ -102,6 +131,12 @@ static inline bool gm_user_leaves_enough(uint64_t own, uint64_t all, uint64_t mo
 /* Returns 0 if the user may have n more, or one of the above. */
 int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n);
 
+/* Returns whether the user has fewer connections than clients, so that a client may want to resume its session. */
+static inline bool gm_user_awaits_clients(const struct gm_user *user)
+{
+	return user->has[GM_USER_CONNECTIONS] < user->has[GM_USER_CLIENTS];
+}
+
 /* Begins a charge of nothing. */
 static inline void gm_user_charge_init(
 	struct gm_user_charge *charge, struct gm_user *user, enum gm_user_slot slot)
@@ -119,7 +154,12 @@ static inline void gm_user_charge_add(struct gm_user_charge *charge, uint64_t n)
 
 	charge->amount += (uint32_t)n;
 	user->has[charge->slot] += n;
-	user->table->all[charge->slot] += n;
+	if (charge->slot < GM_USER_CHUNK_FDS)
+		user->table->all[charge->slot] += n;
+	else if (charge->slot == GM_USER_CHUNK_FDS)
+		user->table->fds.chunks += n;
+	else
+		gm_user_count_fds(user);
 }
 
 /* Gives back n. */
@@ -130,7 +170,12 @@ static inline void gm_user_charge_remove(struct gm_user_charge *charge, uint64_t
 	assert(charge->amount >= n);
 	charge->amount -= (uint32_t)n;
 	user->has[charge->slot] -= n;
-	user->table->all[charge->slot] -= n;
+	if (charge->slot < GM_USER_CHUNK_FDS)
+		user->table->all[charge->slot] -= n;
+	else if (charge->slot == GM_USER_CHUNK_FDS)
+		user->table->fds.chunks -= n;
+	else
+		gm_user_count_fds(user);
 }
 
 /* Gives back everything. Does nothing if the charge was not begun, or was ended. */

@@ -11,7 +11,8 @@
 #include "tests/tap.h"
 
 static struct fake_core fake;
-static struct gm_fd_budget fds;
+static struct gm_user_table users;
+#define fds users.fds
 static struct gm_session *s, *other;
 static struct fake_request q;
 static uint32_t d;
@@ -22,8 +23,9 @@ static void set_up(void)
 	struct gm_core_device_info info = fake_info(4 * GiB);
 	fake_core_init_asking(&fake);
 	fake.calls_off = true;
-	fds = (struct gm_fd_budget){.total = 64};
-	gm_core_share_fds(fake.core, &fds);
+	gm_user_table_init(&users);
+	fds.total = 64;
+	gm_core_share_users(fake.core, &users);
 	d = fake_core_add(&fake, &info);
 	s = fake_session(&fake, 1, 1000);
 	other = fake_session(&fake, 2, 2000);
@@ -34,6 +36,7 @@ static void tear_down(void)
 	fake_core_deinit(&fake);
 	ck_assert_uint_eq(fds.chunks + fds.spare + fds.dying + fds.waiting, 0);
 	ck_assert_ptr_null(fds.settle);
+	gm_user_table_deinit(&users);
 }
 
 START_TEST(a_user_leaves_a_quarter_of_the_descriptors_to_others)

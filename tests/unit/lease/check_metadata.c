@@ -419,13 +419,13 @@ START_TEST(metadata_counts_as_a_descriptor_of_its_user)
 {
 	struct gm_fd_budget *fds = fake.core->env.fds;
 	struct gm_lease *lease = some();
-	uint64_t held = maker->payer.fds->held, chunks = fds->chunks;
+	uint64_t held = maker->payer.user->has[GM_USER_CHUNK_FDS], chunks = fds->chunks;
 
 	ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
-	ck_assert_uint_eq(maker->payer.fds->held, held + 1);
+	ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], held + 1);
 	ck_assert_uint_eq(fds->chunks, chunks + 1);
 	gm_metadata_drop_draft(lease);
-	ck_assert_uint_eq(maker->payer.fds->held, held);
+	ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], held);
 	fds->total = 0; /* none is left */
 	ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(detail, "LimitNOFILE="));
@@ -439,7 +439,7 @@ START_TEST(metadata_waits_while_descriptors_are_being_closed)
 {
 	struct gm_fd_budget *fds = fake.core->env.fds;
 	struct gm_lease *lease = some();
-	uint64_t held = maker->payer.fds->held, files = open_files();
+	uint64_t held = maker->payer.user->has[GM_USER_CHUNK_FDS], files = open_files();
 
 	for (int i = 0; i < 2; i++) {
 		uint64_t *column = i ? &fds->waiting : &fds->dying;
@@ -447,7 +447,7 @@ START_TEST(metadata_waits_while_descriptors_are_being_closed)
 		*column += many;
 		ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
 		ck_assert_ptr_null(lease->draft);
-		ck_assert_uint_eq(maker->payer.fds->held, held);
+		ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], held);
 		ck_assert_uint_eq(open_files(), files);
 		/* A piece that follows is not written, either. */
 		ck_assert_int_eq(put(maker, lease, 4, 2, "xt"), GPUMEM_OK);
@@ -513,9 +513,9 @@ START_TEST(a_later_daemon_counts_metadata_and_refuses_none_that_is_there)
 		char text[16];
 		snprintf(text, sizeof(text), "m%u", (unsigned)i);
 		what.text = text;
-		maker->user->has[GM_USER_METADATA] -= i * cost;
+		maker->payer.user->has[GM_USER_METADATA] -= i * cost;
 		ck_assert_int_eq(gm_lease_put_metadata(maker, lease, &piece, detail), GPUMEM_OK);
-		maker->user->has[GM_USER_METADATA] += i * cost;
+		maker->payer.user->has[GM_USER_METADATA] += i * cost;
 		ck_assert_int_eq(
 			gm_lease_publish(maker, lease, &what, &version, detail), GPUMEM_OK);
 	}

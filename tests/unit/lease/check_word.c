@@ -64,7 +64,7 @@ static void nothing_is_left(void)
 {
 	fake_core_run(&fake);
 	ck_assert_uint_eq(ledger.n_deposits, 0);
-	ck_assert_uint_eq(maker->payer.fds->held, 0);
+	ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], 0);
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_LEASE), 0);
 }
 
@@ -105,28 +105,28 @@ START_TEST(a_block_counts_as_a_descriptor_of_its_user)
 	struct gm_lease *lease = some();
 	struct fake_request q;
 
-	ck_assert_uint_eq(maker->payer.fds->held, 2); /* a chunk and a block */
+	ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], 2); /* a chunk and a block */
 	ck_assert_uint_eq(fds->chunks, 2);
 	gm_lease_return(maker, lease);
 	nothing_is_left();
 
 	/* There is room for the chunk, but not for the block. */
 	fds->total = 8;
-	while (gm_fd_budget_allows_chunks(fds, maker->payer.fds->held, 1)) {
+	while (gm_fd_budget_allows_chunks(fds, maker->payer.user->has[GM_USER_CHUNK_FDS], 1)) {
 		fake.signals = false;
 		lease = some();
 	}
 	gm_lease_return(maker, lease);
 	fake_core_run(&fake);
-	ck_assert(gm_fd_budget_allows_chunks(fds, maker->payer.fds->held, 1));
+	ck_assert(gm_fd_budget_allows_chunks(fds, maker->payer.user->has[GM_USER_CHUNK_FDS], 1));
 	fake.signals = true;
-	uint64_t held = maker->payer.fds->held;
+	uint64_t held = maker->payer.user->has[GM_USER_CHUNK_FDS];
 	fake_ask(&fake, &q, maker, 0, 2 * MiB, GM_TRANSPORT_FD);
 	ck_assert_int_eq(q.status, GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(q.detail, "asked for 2 more"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "signals and metadata"));
 	ck_assert_ptr_nonnull(strstr(q.detail, "LimitNOFILE="));
-	ck_assert_uint_eq(maker->payer.fds->held, held);
+	ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], held);
 	ck_assert_uint_eq(ledger.n_deposits, 0);
 	fds->total = UINT64_MAX / 8;
 }
@@ -140,7 +140,7 @@ START_TEST(a_block_lasts_as_long_as_its_lease)
 	struct gm_share_options share = {.audience = GM_AUDIENCE_DOMAIN};
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_lease *lease = some(), *opened;
-	struct gm_fds_user *payer = maker->payer.fds;
+	struct gm_user *payer = maker->payer.user;
 
 	ck_assert_int_eq(gm_lease_share(maker, lease, &share, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(reader, token, NULL, 0, &opened), GPUMEM_OK);
@@ -148,7 +148,7 @@ START_TEST(a_block_lasts_as_long_as_its_lease)
 	gm_lease_return(maker, lease);
 	fake_core_run(&fake);
 	ck_assert_uint_eq(inode(about(opened).word), before);
-	ck_assert_uint_eq(payer->held, 2);
+	ck_assert_uint_eq(payer->has[GM_USER_CHUNK_FDS], 2);
 	gm_lease_return(reader, opened);
 	nothing_is_left();
 }
@@ -274,7 +274,7 @@ START_TEST(a_later_daemon_has_the_block)
 		struct gm_lease_info found = about(gm_session_next_lease(maker, NULL));
 		ck_assert(found.signals);
 		ck_assert_uint_eq(inode(found.word), before);
-		ck_assert_uint_eq(maker->payer.fds->held, 2);
+		ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], 2);
 		ck_assert_uint_eq(ledger.n_deposits, 1);
 	}
 	fake_ledger_leave(&fake, maker, true);
@@ -313,7 +313,7 @@ START_TEST(a_lease_whose_block_is_damaged_or_gone_is_kept_without_signals)
 		struct gm_lease *lease = gm_session_next_lease(maker, NULL);
 		ck_assert(lease->signals && !about(lease).signals);
 		ck_assert_uint_eq(about(lease).bytes, 2 * MiB);
-		ck_assert_uint_eq(maker->payer.fds->held, 1);
+		ck_assert_uint_eq(maker->payer.user->has[GM_USER_CHUNK_FDS], 1);
 		ck_assert_uint_eq(ledger.n_deposits, 0);
 	}
 	fake_ledger_leave(&fake, maker, true);

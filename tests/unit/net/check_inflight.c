@@ -17,7 +17,10 @@
 enum { FDS = GM_LIMIT_PACKET_FDS, PEERS = 40 };
 
 static uv_loop_t loop;
+static struct gm_user_table users;
 static struct gm_lanes lanes;
+
+enum { ALL = 4 * 512, PER_UID = 512 };
 
 struct end {
 	struct gm_inflight inflight;
@@ -28,17 +31,19 @@ struct end {
 static void setup(void)
 {
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
-	ck_assert_uint_gt(lanes.fds_max, 0);
-	ck_assert_uint_ge(lanes.fds_per_uid, GM_LIMIT_FDS_IN_FLIGHT);
-	lanes.fds_max = 4 * 512;
-	lanes.fds_per_uid = 512;
+	gm_user_table_init(&users);
+	ck_assert_int_eq(gm_lanes_init(&lanes, &loop, &users), 0);
+	ck_assert_uint_gt(users.bounds[GM_USER_FDS_UNREAD].all, 0);
+	ck_assert_uint_lt(users.bounds[GM_USER_FDS_UNREAD].all, UINT64_MAX);
+	ck_assert_uint_ge(users.bounds[GM_USER_FDS_UNREAD].own, GM_LIMIT_FDS_IN_FLIGHT);
+	gm_user_table_bound_fds(&users, PER_UID, ALL);
 }
 
 static void teardown(void)
 {
-	ck_assert_uint_eq(lanes.fds_unread, 0);
+	ck_assert_uint_eq(users.all[GM_USER_FDS_UNREAD], 0);
 	gm_lanes_close(&lanes);
+	gm_user_table_deinit(&users);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
@@ -119,8 +124,8 @@ START_TEST(clients_that_lie_use_up_the_bound_of_their_own_user_only)
 			claim_all(&liars[i]);
 		}
 	}
-	ck_assert_uint_eq(sent, lanes.fds_per_uid);
-	ck_assert_uint_eq(lanes.fds_unread, sent);
+	ck_assert_uint_eq(sent, PER_UID);
+	ck_assert_uint_eq(users.all[GM_USER_FDS_UNREAD], sent);
 	ck_assert_int_eq(send_some(&liars[0]), GM_INFLIGHT_E_BOUND);
 	for (int i = 0; i < 100; i++) {
 		ck_assert_int_eq(send_some(&other), 0);
@@ -170,7 +175,7 @@ START_TEST(many_users_that_lie_leave_something_for_the_next_one)
 	}
 	ck_assert_int_eq(r, GM_INFLIGHT_E_BOUND);
 	/* Past the bound for all, each uid has no more than one packet. */
-	ck_assert_uint_le(lanes.fds_unread, lanes.fds_max + PEERS * FDS);
+	ck_assert_uint_le(users.all[GM_USER_FDS_UNREAD], ALL + PEERS * FDS);
 	open_end(&other, 1001);
 	for (int i = 0; i < 100; i++) {
 		ck_assert_int_eq(send_some(&other), 0);

@@ -170,13 +170,14 @@ START_TEST(those_who_want_a_connection_come_after_those_who_have_one)
 	for (size_t i = 0; i < MANY; i++)
 		clients[i] = new_client();
 	turn(1);
-	ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, MANY);
+	ck_assert_uint_eq(gm_user_find(&hub.users, getuid())->has[GM_USER_CONNECTIONS], MANY);
 	/* The turn that accepted them all has identified one. */
 	unsigned before = open_fds();
 	for (unsigned i = 1; i < MANY; i++) {
 		turn(1);
 		ck_assert_uint_eq(open_fds(), before + i);
-		ck_assert_uint_eq(gm_lane_find(&hub.lanes, getuid())->connections, MANY);
+		ck_assert_uint_eq(
+			gm_user_find(&hub.users, getuid())->has[GM_USER_CONNECTIONS], MANY);
 	}
 	for (size_t i = 0; i < MANY; i++)
 		wire_close(clients[i]);
@@ -267,7 +268,7 @@ START_TEST(users_take_turns_in_connecting)
 	ask(one);
 	turn(4 + 2);
 	ck_assert(is_answered(one));
-	ck_assert_uint_eq(gm_lane_find(&hub.lanes, 64999)->connections, MANY);
+	ck_assert_uint_eq(gm_user_find(&hub.users, 64999)->has[GM_USER_CONNECTIONS], MANY);
 	wire_close(one);
 	for (size_t i = 0; i < MANY; i++)
 		wire_close(many[i]);

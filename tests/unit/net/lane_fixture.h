@@ -19,6 +19,7 @@
 enum { MANY = 100 };
 
 static uv_loop_t loop;
+static struct gm_user_table users;
 static struct gm_lanes lanes;
 
 struct source {
@@ -70,7 +71,8 @@ static inline void on_run(struct gm_lane_task *task)
 static inline void setup(void)
 {
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	ck_assert_int_eq(gm_lanes_init(&lanes, &loop), 0);
+	gm_user_table_init(&users);
+	ck_assert_int_eq(gm_lanes_init(&lanes, &loop, &users), 0);
 	lanes.clock = fake_clock;
 }
 
@@ -80,6 +82,7 @@ static inline void teardown(void)
 	ck_assert_uint_eq(lanes.n_queued, 0);
 	ck_assert_ptr_null(lanes.resting);
 	gm_lanes_close(&lanes);
+	gm_user_table_deinit(&users);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
 }

@@ -93,7 +93,7 @@ static inline size_t count_fds(void)
 
 static inline size_t hub_unread(void)
 {
-	return hub.lanes.bytes_unread;
+	return hub.users.all[GM_USER_BYTES_UNREAD];
 }
 
 static inline void send_request(int to, uint64_t id, uint64_t fds_seen)
