@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/arith.h"
 #include "common/clock.h"
@@ -131,14 +130,6 @@ static bool drain_is_away(gpumem_status status)
 	return status == GPUMEM_E_DISCONNECTED || status == GPUMEM_E_TIMEOUT;
 }
 
-static void drain_pause(uint64_t ms)
-{
-	struct timespec pause = {
-		.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	nanosleep(&pause, NULL);
-}
-
 /* Drains, and waits until the device is empty or the time is over. */
 static gpumem_status drain_wait(struct gm_ctl *ctl, struct drain_look *look)
 {
@@ -165,8 +156,7 @@ static gpumem_status drain_wait(struct gm_ctl *ctl, struct drain_look *look)
 			gm_message(NULL, "the daemon is away; waiting for it");
 		away = !known;
 
-		drain_pause(gm_min(pause, until - now));
-		pause = gm_min(2 * pause, DRAIN_MOST_MS);
+		gm_verb_pause(&pause, DRAIN_MOST_MS, until);
 		gm_client_list_deinit(&look->holders);
 		status = drain_look(ctl, false, true, look);
 		if (status != GPUMEM_OK && !drain_is_away(status))

@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/arith.h"
 #include "common/clock.h"
@@ -137,12 +136,9 @@ static void evict_take_alive(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status evict_find(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
-
 	if (answer->session)
 		return GPUMEM_OK;
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+	gpumem_status status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS,
 		evict_take_clients, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && answer->several)
 		return gm_verb_wrong_use(ctl,
@@ -186,17 +182,14 @@ static gpumem_status evict_look(
 		answer, &ctl->trouble);
 }
 
-static uint64_t evict_end_ns(const struct gm_ctl *ctl)
+static uint64_t evict_until_ms(const struct gm_ctl *ctl)
 {
-	return gm_clock_ns() + ctl->options->timeout_ms * GM_NS_PER_MS;
+	return gm_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->timeout_ms);
 }
 
-static void evict_pause(uint64_t *pause_ms)
+static bool evict_is_over(uint64_t until_ms)
 {
-	nanosleep(&(struct timespec){.tv_sec = (time_t)(*pause_ms / 1000),
-			  .tv_nsec = (long)(*pause_ms % 1000 * GM_NS_PER_MS)},
-		NULL);
-	*pause_ms = gm_min(2 * *pause_ms, EVICT_MOST_MS);
+	return gm_clock_ns() / GM_NS_PER_MS >= until_ms;
 }
 
 /* Asks the client. While the client has not heard an earlier request about other buffers, the daemon refuses
@@ -204,16 +197,16 @@ static void evict_pause(uint64_t *pause_ms)
 static gpumem_status evict_ask(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	uint64_t end_ns = evict_end_ns(ctl), pause_ms = EVICT_FIRST_MS;
+	uint64_t until_ms = evict_until_ms(ctl), pause_ms = EVICT_FIRST_MS;
 
 	for (;;) {
 		gpumem_status status = evict_ask_once(ctl, conn, answer);
-		if (status != GPUMEM_E_BUSY || gm_clock_ns() >= end_ns)
+		if (status != GPUMEM_E_BUSY || evict_is_over(until_ms))
 			return status;
 		gpumem_status looked = evict_look(ctl, conn, answer);
 		if (looked != GPUMEM_OK || !answer->movable)
 			return looked != GPUMEM_OK ? looked : status;
-		evict_pause(&pause_ms);
+		gm_verb_pause(&pause_ms, EVICT_MOST_MS, until_ms);
 	}
 }
 
@@ -221,13 +214,13 @@ static gpumem_status evict_ask(
 static gpumem_status evict_await(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	uint64_t end_ns = evict_end_ns(ctl), pause_ms = EVICT_FIRST_MS;
+	uint64_t until_ms = evict_until_ms(ctl), pause_ms = EVICT_FIRST_MS;
 
 	for (;;) {
 		gpumem_status status = evict_look(ctl, conn, answer);
-		if (status != GPUMEM_OK || !answer->left_buffers || gm_clock_ns() >= end_ns)
+		if (status != GPUMEM_OK || !answer->left_buffers || evict_is_over(until_ms))
 			return status;
-		evict_pause(&pause_ms);
+		gm_verb_pause(&pause_ms, EVICT_MOST_MS, until_ms);
 	}
 }
 
@@ -235,13 +228,10 @@ static gpumem_status evict_await(
 static gpumem_status evict_check_alive(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
-
 	if (answer->left_buffers)
 		return GPUMEM_OK;
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
-		evict_take_alive, answer, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, evict_take_alive, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && !answer->alive)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_NOT_FOUND,
 			"client %llu has ended meanwhile, and its buffers with it",
@@ -262,13 +252,10 @@ static void evict_take_queue(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status evict_look_at_queue(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct evict_answer *answer)
 {
-	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
-
 	if (!answer->restore || answer->buffers <= answer->left_buffers)
 		return GPUMEM_OK;
-	return gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_QUEUE, evict_take_queue,
-		answer, &ctl->trouble);
+	return gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_QUEUE, evict_take_queue, answer, &ctl->trouble);
 }
 
 static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)

@@ -95,12 +95,9 @@ static void kill_take_clients(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status kill_ask_clients(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct kill_answer *answer)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
-
 	answer->n = 0;
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
-		kill_take_clients, answer, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, kill_take_clients, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && answer->no_memory)
 		status = gm_trouble_set(&ctl->trouble, GPUMEM_E_HOST_MEMORY, "out of memory");
 	return status;
@@ -110,12 +107,10 @@ static gpumem_status kill_ask_clients(
 static gpumem_status kill_check_namespace(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct kill_answer *answer)
 {
-	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct stat own;
 
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS,
-		kill_take_status, answer, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_STATUS, kill_take_status, answer, &ctl->trouble);
 	if (status != GPUMEM_OK)
 		return status;
 

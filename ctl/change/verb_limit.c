@@ -202,16 +202,14 @@ static void limit_take_device(void *user, const Gm__Wire__Packet *packet)
 static void limit_note_max(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const Gm__Wire__SetLimit *set)
 {
-	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct limit_largest largest = {.set = set};
 	struct gm_trouble trouble;
 	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[32] = "any device";
 
 	if (!(set->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) || set->max == UINT64_MAX)
 		return;
-	if (gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, limit_take_device,
-		    &largest, &trouble) != GPUMEM_OK)
+	if (gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS, limit_take_device, &largest,
+		    &trouble) != GPUMEM_OK)
 		return;
 	if (!largest.total || set->max <= largest.total)
 		return;
@@ -222,18 +220,21 @@ static void limit_note_max(
 		gm_format_size(set->max, wanted), where, gm_format_size(largest.total, has));
 }
 
-/* Asks, and takes what is answered. conn: NULL: makes its own. answer needs limit_answer_deinit(), whatever this returns. */
+/* Asks, and takes what is answered. request: NULL: lists all limits, on a connection of its own. answer needs
+ * limit_answer_deinit(), whatever this returns. */
 static gpumem_status limit_ask(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
 	Gm__Wire__Packet *request, struct limit_answer *answer)
 {
-	/* The daemon refuses to change limits of a missing device, but would list none for it. */
-	bool lists = request->body_case == GM__WIRE__PACKET__BODY_GET_LIMITS;
+	gpumem_status status;
 
+	/* The daemon refuses to change limits of a missing device, but would list none for it. */
 	*answer = (struct limit_answer){.options = ctl->options};
-	gpumem_status status = conn ? gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_LIMITS,
-					      limit_take, answer, &ctl->trouble)
-				    : (lists ? gm_verb_ask_on_device : gm_verb_ask)(ctl, request,
-					      GM__WIRE__PACKET__BODY_LIMITS, limit_take, answer);
+	if (request)
+		status = gm_ctl_conn_ask(conn, request, GM__WIRE__PACKET__BODY_LIMITS, limit_take,
+			answer, &ctl->trouble);
+	else
+		status = gm_verb_get_on_device(
+			ctl, GM__WIRE__PACKET__BODY_GET_LIMITS, limit_take, answer);
 	if (status == GPUMEM_OK && answer->no_memory)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_NO_MEMORY, "out of memory");
 	return status;
@@ -307,15 +308,13 @@ static gpumem_status limit_refuse_save(struct gm_ctl *ctl)
 static gpumem_status limit_show(struct gm_ctl *ctl)
 {
 	char none[64], where[LIMIT_WHERE];
-	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_LIMITS, get_limits, &body);
 
 	if (ctl->options->n_args > 1)
 		return gm_verb_too_many(ctl, 1);
 	if (limit_refuse_save(ctl) != GPUMEM_OK)
 		return ctl->trouble.status;
 	snprintf(none, sizeof(none), "No limits are set%s.", limit_where(ctl->options, where));
-	return limit_ask_and_print(ctl, NULL, &request, none);
+	return limit_ask_and_print(ctl, NULL, NULL, none);
 }
 
 /* Reads one value, such as "max=48G". */
@@ -586,15 +585,13 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status limit_find_undone(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct limit_undone *undone, char **ret_lines)
 {
-	Gm__Wire__GetLimits body = GM__WIRE__GET_LIMITS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_LIMITS, get_limits, &body);
 	size_t size;
 
 	undone->lines = open_memstream(ret_lines, &size);
 	if (!undone->lines)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_SYSTEM, "%s", strerror(ENOMEM));
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_LIMITS,
-		limit_take_undone, undone, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_LIMITS, limit_take_undone, undone, &ctl->trouble);
 	fclose(undone->lines);
 	return status;
 }

@@ -114,11 +114,9 @@ static void shares_take(void *user, const Gm__Wire__Packet *packet)
 static gpumem_status shares_list(struct gm_ctl *ctl)
 {
 	struct shares_answer answer = {.options = ctl->options, .table = GM_TABLE_NEW(columns)};
-	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 
-	gpumem_status status = gm_verb_ask_on_device(
-		ctl, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take, &answer);
+	gpumem_status status =
+		gm_verb_get_on_device(ctl, GM__WIRE__PACKET__BODY_GET_NAMES, shares_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.table);
 		return status;
@@ -168,16 +166,14 @@ static gpumem_status shares_explain(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const struct gm_share_name *name)
 {
 	struct shares_search search = {.name = name->name};
-	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
 
 	gpumem_status status = gm_verb_refuse_cut_name(ctl, name->name);
 	if (status != GPUMEM_OK)
 		return status;
 	if (name->foreign)
 		return gm_verb_no_such_name(ctl, name, "buffer", NULL);
-	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_NAMES, shares_take_search,
-		&search, &ctl->trouble);
+	status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_NAMES, shares_take_search, &search, &ctl->trouble);
 	return gm_verb_no_such_name(
 		ctl, name, "buffer", status == GPUMEM_OK && search.found ? &search.owner : NULL);
 }

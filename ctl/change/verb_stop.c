@@ -94,14 +94,12 @@ static bool stop_is_meant(const struct gm_ctl *ctl, const struct stop_daemon *da
 static gpumem_status stop_daemon_at(struct gm_ctl *ctl, struct gm_ctl_conn *conn, bool forget,
 	struct stop_daemon *ret_daemon, bool *ret_ended)
 {
-	Gm__Wire__GetStatus question = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet ask = GM_WIRE_PACKET(GET_STATUS, get_status, &question);
 	Gm__Wire__Stop body = GM__WIRE__STOP__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(STOP, stop, &body);
 	struct stop_daemon *daemon = ret_daemon;
 
-	gpumem_status status = gm_ctl_conn_ask(
-		conn, &ask, GM__WIRE__PACKET__BODY_STATUS, stop_take_status, daemon, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_STATUS, stop_take_status, daemon, &ctl->trouble);
 	if (status != GPUMEM_OK)
 		return status;
 

@@ -276,8 +276,6 @@ static void doctor_take_sources(void *user, const Gm__Wire__Packet *packet)
 /* Says if the running daemon has another configuration than the one that doctor has read. */
 static void doctor_tell_configuration(struct gm_doctor *doctor, struct gm_ctl_conn *conn)
 {
-	Gm__Wire__GetConfig body = GM__WIRE__GET_CONFIG__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CONFIG, get_config, &body);
 	const char *files = doctor->config_files ? doctor->config_files : "", *file;
 	struct doctor_sources sources = {.files = files};
 	struct gm_trouble trouble;
@@ -285,8 +283,8 @@ static void doctor_tell_configuration(struct gm_doctor *doctor, struct gm_ctl_co
 
 	for (size_t i = 0; doctor->config && i < doctor->config->n_entries; i++)
 		ours = ours || doctor_source_file(doctor->config->entries[i].source, &file);
-	if (gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CONFIG, doctor_take_sources,
-		    &sources, &trouble) != GPUMEM_OK)
+	if (gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CONFIG, doctor_take_sources, &sources,
+		    &trouble) != GPUMEM_OK)
 		return;
 	if (!*sources.foreign && (sources.any || !ours))
 		return;
@@ -321,8 +319,6 @@ static void doctor_tell_others(struct gm_doctor *doctor, const char *path)
 
 void gm_doctor_daemon(struct gm_doctor *doctor)
 {
-	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	char path[GM_PATH_BYTES], keeper[GM_PATH_BYTES], owner[GM_USER_NAME_TEXT];
 	const char *why = "--socket", *given = doctor->socket;
 	struct gm_trouble trouble;
@@ -373,8 +369,8 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		gm_user_name(st.st_uid, owner));
 
 	doctor->daemon.kind = gm_other_daemon_kind(path);
-	status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_STATUS, doctor_take, doctor, &trouble);
+	status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_STATUS, doctor_take, doctor, &trouble);
 	if (status != GPUMEM_OK) {
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "daemon", GM_DOCTOR_NO_DEVICE,
 			*trouble.hint ? trouble.hint : NULL, "%.400s", trouble.text);

@@ -225,14 +225,12 @@ static void lingering_tell(struct gm_doctor *doctor, const struct lingering_sear
 
 void gm_doctor_lingering(struct gm_doctor *doctor, struct gm_ctl_conn *conn)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 	struct lingering_search search = {0};
 	struct gm_trouble trouble;
 
 	if (doctor->daemon.lingering == 0)
 		return;
-	bool asked = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS, lingering_take,
+	bool asked = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, lingering_take,
 			     &search, &trouble) == GPUMEM_OK;
 	char daemon[24];
 	snprintf(daemon, sizeof(daemon), "%llu", (unsigned long long)doctor->daemon.pid);

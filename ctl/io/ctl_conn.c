@@ -10,6 +10,7 @@
 
 #include "ctl/io/ctl_conn.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -239,6 +240,43 @@ gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *reques
 		if (!packet->more)
 			return GPUMEM_OK;
 	}
+}
+
+/* The questions that have no fields, and their answers. */
+static const struct conn_question {
+	Gm__Wire__Packet__BodyCase question, answer;
+	const ProtobufCMessageDescriptor *descriptor;
+} questions[] = {
+#define QUESTION(NAME, name, ANSWER) \
+	{ \
+		GM__WIRE__PACKET__BODY_##NAME, GM__WIRE__PACKET__BODY_##ANSWER, \
+			&gm__wire__##name##__descriptor \
+	}
+	QUESTION(GET_STATUS, get_status, STATUS),
+	QUESTION(GET_DEVICES, get_devices, DEVICES),
+	QUESTION(GET_CLIENTS, get_clients, CLIENTS),
+	QUESTION(GET_NAMES, get_names, NAMES),
+	QUESTION(GET_POOLS, get_pools, POOLS),
+	QUESTION(GET_PROCESSES, get_processes, PROCESSES),
+	QUESTION(GET_QUEUE, get_queue, QUEUE),
+	QUESTION(GET_LIMITS, get_limits, LIMITS),
+	QUESTION(GET_CONFIG, get_config, CONFIG),
+#undef QUESTION
+};
+
+gpumem_status gm_ctl_conn_get(struct gm_ctl_conn *conn, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user, struct gm_trouble *trouble)
+{
+	const struct conn_question *q = questions;
+
+	while (q->question != question)
+		q++;
+	assert(q->descriptor->n_fields == 0);
+	ProtobufCMessage body = PROTOBUF_C_MESSAGE_INIT(q->descriptor);
+	Gm__Wire__Packet request = GM__WIRE__PACKET__INIT;
+	request.body_case = question;
+	request.hello = (void *)&body; /* every member of the union is a pointer to a message */
+	return gm_ctl_conn_ask(conn, &request, q->answer, fn, user, trouble);
 }
 
 gpumem_status gm_ctl_conn_watch(

@@ -54,6 +54,10 @@ gpumem_status gm_ctl_conn_ask(struct gm_ctl_conn *conn, Gm__Wire__Packet *reques
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user,
 	struct gm_trouble *trouble);
 
+/* Asks a question that has no fields, such as GM__WIRE__PACKET__BODY_GET_CLIENTS, as gm_ctl_conn_ask() does. */
+gpumem_status gm_ctl_conn_get(struct gm_ctl_conn *conn, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user, struct gm_trouble *trouble);
+
 /* Called for each event. The packet is valid only during the call. Returns false to end the watch.
  */
 typedef bool (*gm_ctl_conn_event_fn)(void *user, const Gm__Wire__Packet *packet);

@@ -65,15 +65,13 @@ static void daemon_take_status(void *user, const Gm__Wire__Packet *packet)
 /* Asks who listens there. Returns false if nobody does. */
 static bool daemon_ask(struct gm_other_daemon *other, uint64_t timeout_ms)
 {
-	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct gm_trouble trouble;
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_ctl_conn_open(
 		other->path, gm_min(timeout_ms, OTHER_TIMEOUT_MS), &trouble, &conn);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS,
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS,
 			daemon_take_status, other, &trouble);
 	gm_ctl_conn_free(conn);
 

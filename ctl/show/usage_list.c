@@ -66,13 +66,9 @@ static void usage_take(void *user, const Gm__Wire__Packet *packet)
 gpumem_status gm_usage_list_ask(
 	struct gm_ctl_conn *conn, struct gm_usage_list *ret_list, struct gm_trouble *trouble)
 {
-	Gm__Wire__GetProcesses body = GM__WIRE__GET_PROCESSES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_PROCESSES, get_processes, &body);
-
 	*ret_list = (struct gm_usage_list){0};
-	gpumem_status status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_PROCESSES, usage_take, ret_list, trouble);
-	return status == GPUMEM_E_UNSUPPORTED ? GPUMEM_OK : status;
+	return gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_PROCESSES, usage_take, ret_list, trouble);
 }
 
 void gm_usage_list_deinit(struct gm_usage_list *list)

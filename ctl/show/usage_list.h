@@ -41,7 +41,7 @@ struct gm_usage_list {
 };
 
 /* Asks the daemon, which measures its devices for the answer: figures that it sends next belong to the same
- * moment. An older daemon cannot tell: then the list is empty. On failure, *trouble says why. The caller calls
+ * moment. On failure, *trouble says why. The caller calls
  * gm_usage_list_deinit() in any case. */
 gpumem_status gm_usage_list_ask(
 	struct gm_ctl_conn *conn, struct gm_usage_list *ret_list, struct gm_trouble *trouble);

@@ -292,16 +292,13 @@ static gpumem_status buffers_ask_stacks(struct gm_ctl *ctl, struct gm_ctl_conn *
 static gpumem_status buffers_ask_left(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, struct buffers_answer *answer)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
-
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+	gpumem_status status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS,
 		buffers_look_for_left, answer, &ctl->trouble);
 	if (status != GPUMEM_OK || !answer->left)
 		return status;
 	status = gm_name_list_ask(&answer->names, ctl, conn);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS,
 			buffers_take_clients, answer, &ctl->trouble);
 	gm_name_list_deinit(&answer->names);
 	return status;

@@ -299,15 +299,13 @@ static void clients_take(void *user, const Gm__Wire__Packet *packet)
 
 static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answer)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
 	struct gm_ctl_conn *conn;
 
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 	if (status != GPUMEM_OK)
 		return status;
-	status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS, clients_take,
-		answer, &ctl->trouble);
+	status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, clients_take, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && (answer->left || answer->shared)) {
 		/* Once more, with the names of what clients left behind and those that runs share. */
 		gm_table_free(answer->table);
@@ -316,7 +314,7 @@ static gpumem_status clients_ask(struct gm_ctl *ctl, struct clients_answer *answ
 		if (answer->left)
 			status = gm_name_list_ask(&answer->names, ctl, conn);
 		if (status == GPUMEM_OK)
-			status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
+			status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS,
 				clients_take, answer, &ctl->trouble);
 	}
 	gm_name_list_deinit(&answer->names);

@@ -92,15 +92,13 @@ static void pools_take(void *user, const Gm__Wire__Packet *packet)
 
 static gpumem_status pools_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetPools body = GM__WIRE__GET_POOLS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_POOLS, get_pools, &body);
 	struct pools_answer answer = {
 		.totals = GM_TABLE_NEW(total_columns),
 		.buckets = GM_TABLE_NEW(bucket_columns),
 	};
 
 	gpumem_status status =
-		gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_POOLS, pools_take, &answer);
+		gm_verb_get(ctl, GM__WIRE__PACKET__BODY_GET_POOLS, pools_take, &answer);
 	if (status != GPUMEM_OK) {
 		gm_table_free(answer.totals);
 		gm_table_free(answer.buckets);

@@ -123,19 +123,15 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 
 static gpumem_status queue_ask(struct gm_ctl *ctl, struct queue_answer *answer)
 {
-	Gm__Wire__GetQueue get_queue = GM__WIRE__GET_QUEUE__INIT;
-	Gm__Wire__GetStatus get_status = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet ask_queue = GM_WIRE_PACKET(GET_QUEUE, get_queue, &get_queue);
-	Gm__Wire__Packet ask_status = GM_WIRE_PACKET(GET_STATUS, get_status, &get_status);
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &ask_queue, GM__WIRE__PACKET__BODY_QUEUE, queue_take,
-			answer, &ctl->trouble);
+		status = gm_ctl_conn_get(
+			conn, GM__WIRE__PACKET__BODY_GET_QUEUE, queue_take, answer, &ctl->trouble);
 	if (status == GPUMEM_OK && answer->resumed)
-		status = gm_ctl_conn_ask(conn, &ask_status, GM__WIRE__PACKET__BODY_STATUS,
-			queue_take_status, answer, &ctl->trouble);
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS, queue_take_status,
+			answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	return status;
 }

@@ -307,18 +307,14 @@ static void status_count_waiting(void *user, const Gm__Wire__Packet *packet)
 /* Asks how many requests wait. The rest of the answer stands without that. */
 static void status_ask_queue(struct gm_ctl_conn *conn, struct status_answer *answer)
 {
-	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_QUEUE, get_queue, &body);
 	struct gm_trouble trouble;
 
-	(void)gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_QUEUE, status_count_waiting,
-		answer, &trouble);
+	(void)gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_QUEUE, status_count_waiting, answer, &trouble);
 }
 
 static gpumem_status status_run(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetStatus body = GM__WIRE__GET_STATUS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_STATUS, get_status, &body);
 	struct status_answer answer = {
 		.writer = ctl->writer,
 		.timeout_ms = ctl->options->timeout_ms,
@@ -329,7 +325,7 @@ static gpumem_status status_run(struct gm_ctl *ctl)
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK) {
 		answer.path = gm_ctl_conn_path(conn);
-		status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_STATUS, status_take,
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS, status_take,
 			&answer, &ctl->trouble);
 		if (status == GPUMEM_OK) {
 			status_ask_processes(conn, &answer);

@@ -258,10 +258,6 @@ static void who_take_clients(void *user, const Gm__Wire__Packet *packet)
 /* Asks everything on one connection. The processes come first, because the daemon then measures. */
 static gpumem_status who_ask(struct gm_ctl *ctl, struct who_answer *answer)
 {
-	Gm__Wire__GetNames names = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__GetClients clients = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet ask_names = GM_WIRE_PACKET(GET_NAMES, get_names, &names);
-	Gm__Wire__Packet ask_clients = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &clients);
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
@@ -269,13 +265,12 @@ static gpumem_status who_ask(struct gm_ctl *ctl, struct who_answer *answer)
 		status = gm_usage_list_ask(conn, &answer->usage, &ctl->trouble);
 	if (status == GPUMEM_OK)
 		status = gm_verb_ask_devices(ctl, conn, who_take_devices, answer);
-	/* An older daemon has no names. */
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &ask_names, GM__WIRE__PACKET__BODY_NAMES,
-			who_take_names, answer, &ctl->trouble);
-	if (status == GPUMEM_OK || status == GPUMEM_E_UNSUPPORTED)
-		status = gm_ctl_conn_ask(conn, &ask_clients, GM__WIRE__PACKET__BODY_CLIENTS,
-			who_take_clients, answer, &ctl->trouble);
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_NAMES, who_take_names,
+			answer, &ctl->trouble);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, who_take_clients,
+			answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	if (status == GPUMEM_OK)
 		who_add_processes(answer); /* with the names of clients */

@@ -87,11 +87,8 @@ static gpumem_status client_list_ask_names(
 gpumem_status gm_client_list_ask(
 	struct gm_client_list *list, struct gm_ctl *ctl, struct gm_ctl_conn *conn)
 {
-	Gm__Wire__GetClients body = GM__WIRE__GET_CLIENTS__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_CLIENTS, get_clients, &body);
-
-	gpumem_status status = gm_ctl_conn_ask(conn, &request, GM__WIRE__PACKET__BODY_CLIENTS,
-		client_list_take, list, &ctl->trouble);
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_CLIENTS, client_list_take, list, &ctl->trouble);
 	if (status == GPUMEM_OK && list->n_left && !list->connected)
 		status = client_list_ask_names(list, ctl, conn);
 	if (status == GPUMEM_OK && list->no_memory)

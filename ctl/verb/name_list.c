@@ -36,13 +36,8 @@ static void name_list_take(void *user, const Gm__Wire__Packet *packet)
 gpumem_status gm_name_list_ask(
 	struct gm_name_list *list, struct gm_ctl *ctl, struct gm_ctl_conn *conn)
 {
-	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
-
-	gpumem_status status = gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_NAMES, name_list_take, list, &ctl->trouble);
-	if (status == GPUMEM_E_UNSUPPORTED)
-		return GPUMEM_OK;
+	gpumem_status status = gm_ctl_conn_get(
+		conn, GM__WIRE__PACKET__BODY_GET_NAMES, name_list_take, list, &ctl->trouble);
 	if (status == GPUMEM_OK && list->no_memory)
 		return gm_trouble_set(&ctl->trouble, GPUMEM_E_HOST_MEMORY,
 			"no memory for the names of published buffers");

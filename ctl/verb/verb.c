@@ -8,7 +8,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "common/arith.h"
+#include "common/clock.h"
 #include "common/text/closest.h"
 #include "common/text/share_name.h"
 #include "ctl/io/user_name.h"
@@ -112,21 +115,20 @@ void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb
 
 /* ---- questions to the daemon */
 
+void gm_verb_pause(uint64_t *pause_ms, uint64_t most_ms, uint64_t until_ms)
+{
+	uint64_t ms = gm_min(*pause_ms, gm_minus(until_ms, gm_clock_ns() / GM_NS_PER_MS));
+
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000),
+			  .tv_nsec = (long)(ms % 1000 * GM_NS_PER_MS)},
+		NULL);
+	*pause_ms = gm_min(2 * *pause_ms, most_ms);
+}
+
 gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
 {
 	return gm_ctl_conn_open(
 		ctl->options->socket, ctl->options->timeout_ms, &ctl->trouble, ret_conn);
-}
-
-/* Asks unless the connection has failed with this status, and disconnects. */
-static gpumem_status verb_ask_last(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
-	gpumem_status status, Gm__Wire__Packet *request, Gm__Wire__Packet__BodyCase expected,
-	gm_ctl_conn_answer_fn fn, void *user)
-{
-	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
-	gm_ctl_conn_free(conn);
-	return status;
 }
 
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
@@ -135,19 +137,38 @@ gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	struct gm_ctl_conn *conn = NULL;
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 
-	return verb_ask_last(ctl, conn, status, request, expected, fn, user);
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_ask(conn, request, expected, fn, user, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
+/* Asks unless the connection has failed with this status, and disconnects. */
+static gpumem_status verb_get_last(struct gm_ctl *ctl, struct gm_ctl_conn *conn,
+	gpumem_status status, Gm__Wire__Packet__BodyCase question, gm_ctl_conn_answer_fn fn,
+	void *user)
+{
+	if (status == GPUMEM_OK)
+		status = gm_ctl_conn_get(conn, question, fn, user, &ctl->trouble);
+	gm_ctl_conn_free(conn);
+	return status;
+}
+
+gpumem_status gm_verb_get(struct gm_ctl *ctl, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user)
+{
+	struct gm_ctl_conn *conn = NULL;
+	gpumem_status status = gm_verb_connect(ctl, &conn);
+
+	return verb_get_last(ctl, conn, status, question, fn, user);
 }
 
 gpumem_status gm_verb_ask_devices(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user)
 {
-	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
-	Gm__Wire__Packet request = GM_WIRE_PACKET(GET_DEVICES, get_devices, &body);
-
 	if (!conn)
-		return gm_verb_ask(ctl, &request, GM__WIRE__PACKET__BODY_DEVICES, fn, user);
-	return gm_ctl_conn_ask(
-		conn, &request, GM__WIRE__PACKET__BODY_DEVICES, fn, user, &ctl->trouble);
+		return gm_verb_get(ctl, GM__WIRE__PACKET__BODY_GET_DEVICES, fn, user);
+	return gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_DEVICES, fn, user, &ctl->trouble);
 }
 
 struct verb_wanted {
@@ -218,13 +239,13 @@ gpumem_status gm_verb_connect_on_device(struct gm_ctl *ctl, struct gm_ctl_conn *
 	return status;
 }
 
-gpumem_status gm_verb_ask_on_device(struct gm_ctl *ctl, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user)
+gpumem_status gm_verb_get_on_device(struct gm_ctl *ctl, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user)
 {
 	struct gm_ctl_conn *conn = NULL;
 	gpumem_status status = gm_verb_connect_on_device(ctl, &conn);
 
-	return verb_ask_last(ctl, conn, status, request, expected, fn, user);
+	return verb_get_last(ctl, conn, status, question, fn, user);
 }
 
 bool gm_verb_wants(const struct gm_options *options, int64_t device, uint32_t uid, const char *name)

@@ -163,14 +163,21 @@ gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
 /* Connects, asks one question, and disconnects. */
 gpumem_status gm_verb_ask(struct gm_ctl *ctl, Gm__Wire__Packet *request,
 	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
+/* The same for a question that has no fields: see gm_ctl_conn_get(). */
+gpumem_status gm_verb_get(struct gm_ctl *ctl, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user);
 
 /*
  * The same, but return GPUMEM_E_NOT_FOUND if --device names a device that does not exist. For verbs
  * whose answer would otherwise be empty without a reason.
  */
 gpumem_status gm_verb_connect_on_device(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn);
-gpumem_status gm_verb_ask_on_device(struct gm_ctl *ctl, Gm__Wire__Packet *request,
-	Gm__Wire__Packet__BodyCase expected, gm_ctl_conn_answer_fn fn, void *user);
+gpumem_status gm_verb_get_on_device(struct gm_ctl *ctl, Gm__Wire__Packet__BodyCase question,
+	gm_ctl_conn_answer_fn fn, void *user);
+
+/* Sleeps *pause_ms, but not beyond until_ms of gm_clock_ns(), and doubles it up to most_ms: for a verb that looks again and
+ * again. */
+void gm_verb_pause(uint64_t *pause_ms, uint64_t most_ms, uint64_t until_ms);
 
 /* Asks for the devices. If conn is NULL, connects and disconnects by itself. */
 gpumem_status gm_verb_ask_devices(

@@ -285,10 +285,6 @@ static void config_write(struct gm_ctl *ctl, struct config_answer *answer, bool 
 
 static gpumem_status config_show(struct gm_ctl *ctl)
 {
-	Gm__Wire__GetConfig get_config = GM__WIRE__GET_CONFIG__INIT;
-	Gm__Wire__GetLimits get_limits = GM__WIRE__GET_LIMITS__INIT;
-	Gm__Wire__Packet ask_config = GM_WIRE_PACKET(GET_CONFIG, get_config, &get_config);
-	Gm__Wire__Packet ask_limits = GM_WIRE_PACKET(GET_LIMITS, get_limits, &get_limits);
 	bool apart = !ctl->options->json && !ctl->options->csv;
 	struct config_answer answer = {.socket = ctl->options->socket};
 	struct gm_ctl_conn *conn = NULL;
@@ -300,10 +296,10 @@ static gpumem_status config_show(struct gm_ctl *ctl)
 		answer.tables[i] = i == 0 || apart ? GM_TABLE_NEW(columns) : answer.tables[0];
 	gpumem_status status = gm_verb_connect(ctl, &conn);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &ask_config, GM__WIRE__PACKET__BODY_CONFIG,
-			config_take, &answer, &ctl->trouble);
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_CONFIG, config_take,
+			&answer, &ctl->trouble);
 	if (status == GPUMEM_OK)
-		status = gm_ctl_conn_ask(conn, &ask_limits, GM__WIRE__PACKET__BODY_LIMITS,
+		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_LIMITS,
 			config_take_limits, &answer, &ctl->trouble);
 	gm_ctl_conn_free(conn);
 	if (status != GPUMEM_OK) {

@@ -76,7 +76,7 @@ static void script_clients(struct gm_fake *f, uint64_t held)
 	gm_fake_send(f, &answer);
 }
 
-/* Of what was left behind. */
+/* Answers with the name of what was left behind. */
 static void script_names(struct gm_fake *f)
 {
 	Gm__Wire__Packet answer = GM__WIRE__PACKET__INIT;

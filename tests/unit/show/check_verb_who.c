@@ -11,7 +11,7 @@
 #include "tests/unit/ctl/long_user.h"
 #include "tests/unit/ctl/verbs_fixture.h"
 
-static bool nobody, old_daemon, long_names, drained;
+static bool nobody, long_names, drained;
 
 static uint64_t client_bytes = G / 2;
 
@@ -25,10 +25,6 @@ static void answer_processes(struct gm_fake *f)
 	uint64_t id = asked(f, GM__WIRE__PACKET__BODY_GET_PROCESSES);
 	if (!id)
 		return;
-	if (old_daemon) {
-		refuse(f, id, GPUMEM_E_UNSUPPORTED, "unknown request");
-		return;
-	}
 	for (int i = 0; i < 2; i++) {
 		gm__wire__process__init(&rows[i]);
 		rows[i].pid = 5000 + i;
@@ -144,7 +140,7 @@ static void script_who(struct gm_fake *f, void *user)
 
 START_TEST(everybody_is_in_one_table_and_the_largest_comes_first)
 {
-	nobody = old_daemon = false;
+	nobody = false;
 	char *text = run_text("who", script_who);
 	ck_assert_str_eq(text, "DEV USER NAME             PID   SIZE WHAT        RUN NAME\n"
 			       "  0 root a.out --forever 5000   8.0G foreign     -\n"
@@ -174,7 +170,7 @@ END_TEST
 
 START_TEST(a_client_that_has_more_than_a_context_is_said_to_have_it_outside_its_leases)
 {
-	nobody = old_daemon = false;
+	nobody = false;
 	client_bytes = G + 1;
 	char *text = run_text("who", script_who);
 	has(text, "5001 1.0G outside leases ");
@@ -190,7 +186,7 @@ END_TEST
 
 START_TEST(rows_can_be_chosen)
 {
-	nobody = old_daemon = false;
+	nobody = false;
 	struct gm_options options = {.given = GM_OPTION_NAME, .name = "l*"};
 	char *text = run("who", script_who, false, &options);
 	ck_assert_str_eq(text, "DEV USER NAME  PID SIZE WHAT\n"
@@ -207,7 +203,7 @@ END_TEST
 
 START_TEST(a_long_name_is_cut_rather_than_what_it_is)
 {
-	nobody = old_daemon = false;
+	nobody = false;
 	long_names = true;
 	long_user = "a-user-with-a-name-as-long-as-some-of-them-are";
 	char *text = run_text("who", script_who);
@@ -223,7 +219,7 @@ END_TEST
 
 START_TEST(evicted_memory_the_client_of_a_context_and_a_drain_are_shown)
 {
-	nobody = old_daemon = false;
+	nobody = false;
 	drained = true;
 	char *text = run_text("who", script_who);
 	has(text, "  SIZE IN HOST WHAT        RUN NAME\n");
@@ -247,7 +243,7 @@ START_TEST(what_it_is_can_be_chosen_by_its_heading)
 	const struct gm_verb *verb = gm_verb_find(gm_verbs, "who");
 	char why[GM_VIEW_WHY];
 
-	nobody = old_daemon = false;
+	nobody = false;
 	ck_assert_int_eq(
 		gm_view_show(&options.view, verb->columns, verb->n_columns, "what,pid", why), 0);
 	char *text = run("who", script_who, false, &options);
@@ -265,24 +261,12 @@ END_TEST
 START_TEST(that_nobody_is_there_is_said_in_words)
 {
 	nobody = true;
-	old_daemon = false;
 	char *text = run_text("who", script_who);
 	ck_assert_str_eq(text, "Nobody uses a device.\n");
 	free(text);
 	json_t *json = run_json("who", script_who);
 	ck_assert(json_is_array(json_object_get(json, "who")));
 	json_decref(json);
-}
-END_TEST
-
-START_TEST(a_daemon_that_cannot_list_processes_lists_the_others)
-{
-	nobody = false;
-	old_daemon = true;
-	char *text = run_text("who", script_who);
-	has(text, "server");
-	ck_assert_ptr_null(strstr(text, "foreign"));
-	free(text);
 }
 END_TEST
 
@@ -299,7 +283,6 @@ int main(void)
 	tcase_add_test(tcase, evicted_memory_the_client_of_a_context_and_a_drain_are_shown);
 	tcase_add_test(tcase, what_it_is_can_be_chosen_by_its_heading);
 	tcase_add_test(tcase, that_nobody_is_there_is_said_in_words);
-	tcase_add_test(tcase, a_daemon_that_cannot_list_processes_lists_the_others);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
 }
