@@ -299,7 +299,6 @@ gpumem_status gm_declared_resume(struct gpumem_session *session, struct gm_conn 
 {
 	gpumem_status status = GPUMEM_OK;
 
-	/* A session that never declared anything says nothing, so an older daemon need not know this. */
 	if (!atomic_load(&session->declares))
 		return GPUMEM_OK;
 	pthread_mutex_lock(&session->declaring);

@@ -32,8 +32,7 @@
  * the one that paid when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
-/* A daemon does not start if there is a record of a higher format. 2: drains, names, metadata, who pays.
- * 3: leases of a chunk that was in another one. 4: one record of a client. */
+/* A daemon does not start if there is a record of a higher format. 4: one record of a client. */
 #define GM_RECORD_FORMAT 4
 
 /*   X(kind, number, struct, what a message calls many of them) */
@@ -107,7 +106,7 @@ struct gm_record_estate {
 	uint32_t gid, reserved;
 	char unit[GM_OWNER_NAME_BYTES + 1];
 	char container[GM_OWNER_NAME_BYTES + 1];
-	uint32_t payer_uid, reserved_2; /* 0: the uid, as in the next two; since format 2 */
+	uint32_t payer_uid, reserved_2; /* 0: the uid, as in the next two */
 };
 
 /* Before GM_RECORD_FORMAT_ONE_CLIENT, a client had two records of one id: this one and a gm_record_client that ended with
@@ -176,8 +175,8 @@ struct gm_record_lease {
 		made; /* how often its maker holds it, without what it opened and has a record for */
 	uint32_t transport;
 	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
-	uint64_t flags;                    /* since format 2; written only if it is not 0 */
-	/* Since format 3, with GM_RECORD_PIECE: the lease that its chunk was in before. */
+	uint64_t flags;                    /* written only if it is not 0 */
+	/* With GM_RECORD_PIECE: the lease that its chunk was in before. */
 	uint64_t origin;
 };
 enum gm_record_lease_flag {
@@ -202,17 +201,16 @@ struct gm_record_chunk {
 	uint32_t state;
 };
 
-/* A lease that a session opened. It has one for each time; older daemons wrote one for all, and none
- * for the session that made the lease. */
+/* A lease that a session opened. It has one for each time. */
 struct gm_record_hold {
 	struct gm_record head; /* the uid of the session */
 	uint32_t lease_uid, reserved;
 	uint64_t lease;
 	uint64_t session;
-	uint64_t request; /* the id of the packet that opened it, or of the last one */
-	uint32_t count;   /* how many packets; 1, except in an older record */
+	uint64_t request; /* the id of the packet that opened it; 0: not known */
+	uint32_t count;   /* 1 */
 	uint32_t read_only;
-	uint64_t version; /* since format 2: of the lease's name; 0: it had none */
+	uint64_t version; /* of the lease's name; 0: it had none */
 };
 
 /* A token that opens a lease. */
@@ -224,7 +222,7 @@ struct gm_record_share {
 	uint32_t id;
 	uint32_t read_only;
 	uint32_t reserved;
-	uint64_t request; /* since format 2: the id of the packet that made it; 0: not known */
+	uint64_t request; /* the id of the packet that made it; 0: not known */
 };
 
 /* A name that keeps a lease. */

@@ -452,8 +452,8 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	if (adopt_client_has_ended(take, record->session))
 		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!session || !lease || session->info.uid != record->head.uid ||
-		adopt_lease_uid(lease) != record->lease_uid || record->count == 0 ||
-		record->count > gm_minus(INT32_MAX, lease->n_opens))
+		adopt_lease_uid(lease) != record->lease_uid || record->count != 1 ||
+		lease->n_opens == INT32_MAX)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
 	if (r < 0)

@@ -236,7 +236,7 @@ int gm_commit_open(
 		.lease = lease->id,
 		.session = session->payer.id,
 		.request = open->asked,
-		.count = open->count,
+		.count = 1,
 		.read_only = open->read_only,
 		.version = lease->version,
 	};

@@ -23,12 +23,12 @@ static struct gm_open *hold_find(const struct gm_hold *hold, uint64_t asked)
 	return open;
 }
 
-/* Of which view it is not known which packet opened it; NULL: of all it is known. */
+/* Returns a view of which nobody knows which packet opened it, or NULL. */
 static struct gm_open *hold_find_unnamed(const struct gm_hold *hold)
 {
 	struct gm_open *open;
 	DL_FOREACH (hold->opens, open)
-		if (open->count > 1 || open->asked == 0)
+		if (open->asked == 0)
 			return open;
 	return NULL;
 }
@@ -52,9 +52,9 @@ static int hold_add(struct gm_lease *lease, struct gm_session *session, struct g
 
 	open->hold = hold;
 	DL_APPEND(hold->opens, open);
-	hold->count += open->count;
+	hold->count++;
 	hold->read_only = hold->read_only && open->read_only;
-	lease->n_opens += open->count;
+	lease->n_opens++;
 	session->last_asked = gm_max(session->last_asked, open->asked);
 	session->n_views++;
 	gm_lease_count_bare(session);
@@ -71,7 +71,6 @@ int gm_hold_open(struct gm_lease *lease, struct gm_session *session, bool read_o
 	open->id = env->ops.record ? env->ops.new_id(env->ctx) : 0;
 	open->asked = asked;
 	open->read_only = read_only;
-	open->count = 1;
 	int r = gm_commit_open(open, lease, session);
 	if (r == 0)
 		r = hold_add(lease, session, open);
@@ -93,7 +92,6 @@ int gm_hold_adopt(struct gm_lease *lease, struct gm_session *session, uint64_t i
 	open->place = place;
 	open->asked = record->request;
 	open->read_only = record->read_only;
-	open->count = record->count;
 	int r = hold_add(lease, session, open);
 	if (r < 0)
 		free(open);
@@ -139,8 +137,7 @@ void gm_hold_end_one(struct gm_hold *hold, uint64_t view)
 	hold->count--;
 	lease->n_opens--;
 
-	/* What an older daemon recorded, or what has no name, goes first, and then the oldest: the
-	 * client may repeat the others. */
+	/* A view without a name goes first, and then the oldest one: the client may repeat the others. */
 	if (!open && hold == &lease->own && lease->made > 1) {
 		lease->made--;
 		gm_commit_lease(lease);
@@ -152,12 +149,5 @@ void gm_hold_end_one(struct gm_hold *hold, uint64_t view)
 		open = hold->opens;
 		hold->loose = true;
 	}
-	if (open->count == 1) {
-		hold_end(open);
-		return;
-	}
-	open->count--;
-	if (open->asked == view)
-		open->asked = 0;
-	gm_commit_open(open, lease, hold->session);
+	hold_end(open);
 }

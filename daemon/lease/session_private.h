@@ -320,8 +320,6 @@ void gm_lease_hand_over(struct gm_session *session);
 struct gm_open {
 	struct gm_hold *hold;
 	uint64_t asked; /* the id of the packet; 0: not known */
-	uint32_t
-		count; /* 1; more in the record of an older daemon, where asked is the last of them */
 	bool read_only;
 	uint32_t place;              /* of its record */
 	uint64_t id;                 /* of its record */

@@ -497,11 +497,10 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 	ck_assert_uint_eq(bytes, lease->bytes);
 	for (const struct gm_hold *h = lease->holds; h; h = h->next) {
 		uint32_t count = h == &lease->own ? lease->made : 0;
-		for (const struct gm_open *o = h->opens; o; count += o->count, o = o->next)
+		for (const struct gm_open *o = h->opens; o; count++, o = o->next)
 			snprintf(books_add(books), LINE,
-				"hold %" PRIu64 " by %" PRIu64 " count %u%s asked %" PRIu64,
-				lease->id, h->session->payer.id, o->count,
-				o->read_only ? " read-only" : "", o->asked);
+				"hold %" PRIu64 " by %" PRIu64 "%s asked %" PRIu64, lease->id,
+				h->session->payer.id, o->read_only ? " read-only" : "", o->asked);
 		ck_assert_uint_eq(count, h->count);
 	}
 	for (const struct gm_share *s = lease->shares; s; s = s->next)
