@@ -36,7 +36,7 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 	}
 
 	uv_timer_init(loop, &hub->retry); /* cannot fail */
-	gm_quiet_init(&hub->quiet, loop);
+	gm_quiet_init(&hub->quiet, &hub->users, loop);
 	hub->retry.data = hub;
 	hub->timer_open = true;
 	return 0;

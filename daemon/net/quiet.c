@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Lines per user. A record lives from the first line until the timer finds that its time is over, up
- * to a second late. So there are as many as users caused a line in the last seconds, but no more
+ * to a second late. There are as many as users caused a line in the last seconds, but no more
  * than GM_LIMIT_LOGGED_UIDS. A further user, or one for which there is
  * no memory, says nothing at all.
  */
@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
+#include <utlist.h>
 
-#include "common/limits.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/net/quiet.h"
@@ -21,14 +19,14 @@
 #define QUIET_LOOK_MS 1000
 
 struct gm_quiet_user {
-	uid_t payer_uid;
+	struct gm_user *user;
+	struct gm_user_charge logged, lines, warnings;
 	uint64_t until_ms;
-	uint32_t lines, warnings;
 	struct gm_quiet_news news;
 	uint64_t left_out[GM_QUIET_KINDS];
 	int event; /* the kind of events that like is of */
 	char like[GM_QUIET_LIKE];
-	UT_hash_handle hh;
+	struct gm_quiet_user *prev, *next;
 };
 
 static void quiet_sum_up(const struct gm_quiet_user *user)
@@ -38,13 +36,13 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 	uint64_t connections = user->left_out[GM_QUIET_CONNECTION];
 	uint64_t others = user->left_out[GM_QUIET_OTHER];
 
-	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->payer_uid);
+	snprintf(uid, sizeof(uid), "GPUMEM_UID=%u", user->user->uid);
 	if (user->left_out[GM_QUIET_EVENT])
 		gm_log_fields(GM_LOG_NOTICE, fields, "%s (%s more like this)", user->like,
 			gm_format_count(user->left_out[GM_QUIET_EVENT], more));
 	if (connections == 0 && others == 0)
 		return;
-	gm_uid_name_say(user->payer_uid, who);
+	gm_uid_name_say(user->user->uid, who);
 	if (others)
 		snprintf(lines, sizeof(lines), "left out %llu log line%s about %s",
 			(unsigned long long)others, others == 1 ? "" : "s", who);
@@ -57,16 +55,27 @@ static void quiet_sum_up(const struct gm_quiet_user *user)
 		gm_log_fields(GM_LOG_WARNING, fields, "%s in %d s", lines, GM_QUIET_S);
 }
 
+/* Gives the user its lines back. */
+static void quiet_free(struct gm_quiet_user *user)
+{
+	gm_user_charge_deinit(&user->logged);
+	gm_user_charge_deinit(&user->lines);
+	gm_user_charge_deinit(&user->warnings);
+	user->user->quiet = NULL;
+	gm_user_unref(user->user);
+	free(user);
+}
+
 void gm_quiet_expire(struct gm_quiet *quiet, uint64_t now_ms)
 {
 	struct gm_quiet_user *user, *next;
 
-	HASH_ITER (hh, quiet->users, user, next) {
+	DL_FOREACH_SAFE (quiet->users, user, next) {
 		if (user->until_ms > now_ms)
 			continue;
 		quiet_sum_up(user);
-		HASH_DELETE(hh, quiet->users, user);
-		free(user);
+		DL_DELETE(quiet->users, user);
+		quiet_free(user);
 	}
 	if (!quiet->users)
 		uv_timer_stop(&quiet->timer);
@@ -77,9 +86,12 @@ static void quiet_on_timer(uv_timer_t *timer)
 	gm_quiet_expire(timer->data, uv_now(timer->loop));
 }
 
-void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop)
+void gm_quiet_init(struct gm_quiet *quiet, struct gm_user_table *table, uv_loop_t *loop)
 {
 	memset(quiet, 0, sizeof(*quiet));
+	quiet->table = table;
+	table->bounds[GM_USER_LOG_LINES].own = GM_QUIET_LINES;
+	table->bounds[GM_USER_LOG_WARNINGS].own = GM_QUIET_LINES;
 	uv_timer_init(loop, &quiet->timer); /* cannot fail */
 	uv_unref((uv_handle_t *)&quiet->timer);
 	quiet->timer.data = quiet;
@@ -95,25 +107,36 @@ void gm_quiet_close(struct gm_quiet *quiet)
 	quiet->timer_open = false;
 }
 
-static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t payer_uid)
+/* Makes the record of a user that has none. NULL: there are too many, or no memory. */
+static struct gm_quiet_user *quiet_new(struct gm_quiet *quiet, struct gm_user *counted)
 {
-	struct gm_quiet_user *user;
-
-	HASH_FIND(hh, quiet->users, &payer_uid, sizeof(payer_uid), user);
-	if (user || HASH_COUNT(quiet->users) >= GM_LIMIT_LOGGED_UIDS)
-		return user;
-	user = calloc(1, sizeof(*user));
+	if (gm_user_check(counted, GM_USER_LOGGED, 1))
+		return NULL;
+	struct gm_quiet_user *user = calloc(1, sizeof(*user));
 	if (!user)
 		return NULL;
-	user->payer_uid = payer_uid;
+
+	user->user = gm_user_ref(counted);
+	counted->quiet = user;
+	gm_user_charge_init(&user->logged, counted, GM_USER_LOGGED);
+	gm_user_charge_add(&user->logged, 1);
+	gm_user_charge_init(&user->lines, counted, GM_USER_LOG_LINES);
+	gm_user_charge_init(&user->warnings, counted, GM_USER_LOG_WARNINGS);
 	user->until_ms = uv_now(quiet->timer.loop) + GM_QUIET_S * 1000;
-	HASH_ADD(hh, quiet->users, payer_uid, sizeof(user->payer_uid), user);
-	if (!user->hh.tbl) {
-		free(user);
-		return NULL;
-	}
+	DL_APPEND(quiet->users, user);
 	if (!uv_is_active((uv_handle_t *)&quiet->timer))
 		uv_timer_start(&quiet->timer, quiet_on_timer, QUIET_LOOK_MS, QUIET_LOOK_MS);
+	return user;
+}
+
+static struct gm_quiet_user *quiet_get(struct gm_quiet *quiet, uid_t payer_uid)
+{
+	struct gm_user *counted = gm_user_get(quiet->table, payer_uid);
+	if (!counted)
+		return NULL;
+
+	struct gm_quiet_user *user = counted->quiet ? counted->quiet : quiet_new(quiet, counted);
+	gm_user_unref(counted);
 	return user;
 }
 
@@ -127,11 +150,8 @@ bool gm_quiet_allows(
 
 	if (!user)
 		return false;
-	uint32_t *lines = level <= GM_LOG_WARNING ? &user->warnings : &user->lines;
-	if (*lines < GM_QUIET_LINES) {
-		++*lines;
+	if (gm_user_charge(level <= GM_LOG_WARNING ? &user->warnings : &user->lines, 1) == 0)
 		return true;
-	}
 	if (kind != GM_QUIET_EVENT)
 		user->left_out[kind]++;
 	return false;

@@ -8,14 +8,15 @@
 #include <uv.h>
 
 #include "common/log.h"
+#include "daemon/user/user.h"
 
 /*
  * How much one user can make the daemon log, and tell watchers. Each user may cause GM_QUIET_LINES lines in
  * GM_QUIET_S seconds, and as many warnings and errors: a user who does much else must not be able to
  * hide those. The daemon counts the lines that it leaves out, and writes at the end of that time how many they were: events of
  * one kind with the text of the first of them, and the others as a sum.
- * The record of a user outlives its connections. Lines for debugging are not counted: an
- * administrator asked for them.
+ * Lines are slots of the user (daemon/user/user.h), which are given back together at the end of that time. Lines for
+ * debugging are not counted: an administrator asked for them.
  */
 #define GM_QUIET_LINES 50
 #define GM_QUIET_S     10
@@ -37,7 +38,8 @@ struct gm_quiet_user;
 
 /* Embedded in gm_hub. */
 struct gm_quiet {
-	struct gm_quiet_user *users; /* by payer_uid: those that caused a line lately */
+	struct gm_user_table *table;
+	struct gm_quiet_user *users; /* those that caused a line lately, oldest first */
 	uv_timer_t timer;
 	bool timer_open;
 };
@@ -49,7 +51,8 @@ enum gm_quiet_kind {
 	GM_QUIET_KINDS
 };
 
-void gm_quiet_init(struct gm_quiet *quiet, uv_loop_t *loop);
+/* Bounds the lines of users. The table must outlive quiet. */
+void gm_quiet_init(struct gm_quiet *quiet, struct gm_user_table *table, uv_loop_t *loop);
 /* Closes the handle and forgets all. The loop must turn once more before the memory goes. */
 void gm_quiet_close(struct gm_quiet *quiet);
 /* Forgets the users whose time is over at now_ms, in the loop's time, and says what was left out. The

@@ -23,6 +23,9 @@ static const struct gm_user_bound user_bounds[GM_USER_SLOTS] = {
 	[GM_USER_SHARES] = USER_SHARED(SHARES),
 	[GM_USER_NAMES] = USER_SHARED(NAMES),
 	[GM_USER_METADATA] = {.own = GM_LIMIT_METADATA_PER_UID, .all = GM_LIMIT_METADATA},
+	[GM_USER_LOGGED] = {.own = 1, .all = GM_LIMIT_LOGGED_UIDS},
+	[GM_USER_LOG_LINES] = {.own = UINT64_MAX, .all = UINT64_MAX},
+	[GM_USER_LOG_WARNINGS] = {.own = UINT64_MAX, .all = UINT64_MAX},
 	[GM_USER_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_ADMIN_BYTES_UNREAD},
 	[GM_USER_ADMIN_CONNECTIONS] = {.own = GM_LIMIT_ADMIN_CONNECTIONS, .all = UINT64_MAX},
 	[GM_USER_ADMIN_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_BYTES_UNREAD},
@@ -88,7 +91,7 @@ void gm_user_free(struct gm_user *user)
 {
 	for (int slot = 0; slot < GM_USER_SLOTS; slot++)
 		assert(user->has[slot] == 0);
-	assert(!user->work);
+	assert(!user->work && !user->quiet);
 	HASH_DEL(user->table->users, user);
 	free(user);
 }

@@ -34,6 +34,9 @@ enum gm_user_slot {
 	GM_USER_METADATA,     /* in bytes */
 	GM_USER_FDS_UNREAD,   /* descriptors on their way */
 	GM_USER_BYTES_UNREAD, /* of answers that are kept */
+	GM_USER_LOGGED,       /* 1 while the next two are counted */
+	GM_USER_LOG_LINES,
+	GM_USER_LOG_WARNINGS, /* and errors */
 	/* What a user has on the administrators' socket. */
 	GM_USER_ADMIN_CONNECTIONS,
 	GM_USER_ADMIN_FDS_UNREAD,
@@ -71,14 +74,17 @@ struct gm_user_table {
 };
 
 struct gm_estate_work;
+struct gm_quiet_user;
 
 struct gm_user {
 	struct gm_user_table *table;
 	uid_t uid;
 	uint32_t refs;
 	uint64_t has[GM_USER_SLOTS];
-	uint64_t n_fds;              /* of its lanes, connections and clients */
-	struct gm_estate_work *work; /* its estates; daemon/lease sets it */
+	uint64_t n_fds; /* of its lanes, connections and clients */
+	/* What other folders keep for the user; NULL: nothing. */
+	struct gm_estate_work *work; /* its estates, and what ends in slices: daemon/lease */
+	struct gm_quiet_user *quiet; /* what the log left out about it: daemon/net */
 	UT_hash_handle hh;
 };
 

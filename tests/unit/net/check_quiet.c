@@ -10,6 +10,7 @@
 #include "tests/tap.h"
 
 static uv_loop_t loop;
+static struct gm_user_table users;
 static struct gm_quiet quiet;
 static size_t n_lines;
 static char line[512];
@@ -26,12 +27,14 @@ static void setup(void)
 {
 	gm_log_set_sink(sink);
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
-	gm_quiet_init(&quiet, &loop);
+	gm_user_table_init(&users);
+	gm_quiet_init(&quiet, &users, &loop);
 }
 
 static void teardown(void)
 {
 	gm_quiet_close(&quiet);
+	gm_user_table_deinit(&users);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
