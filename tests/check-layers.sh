@@ -15,7 +15,7 @@ common:
 common/text:    common
 common/system:  common
 common/cuda:    common
-common/wire:    common
+common/wire:    common common/system
 daemon/user:    common
 daemon/books:   common common/text daemon/user
 daemon/device:  common common/text daemon/user daemon/books

@@ -9,10 +9,12 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/system/path.h"
@@ -196,4 +198,36 @@ int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES])
 	if (r == 0)
 		strcpy(path, made);
 	return r;
+}
+
+/* The inode of the host's pid namespace, which the kernel has fixed. */
+#define PATH_HOST_PID_NS UINT64_C(0xeffffffc)
+
+pid_t gm_path_lock_holder(const char *socket)
+{
+	char name[GM_PATH_BYTES], line[256];
+	struct stat st, ns;
+	unsigned long long inode;
+	unsigned major_number, minor_number;
+	pid_t pid, holder = 0;
+
+	if (path_fits(snprintf(name, sizeof(name), "%s.lock", socket)) < 0)
+		return -1;
+	if (stat(name, &st) < 0)
+		return errno == ENOENT ? 0 : -1;
+	FILE *locks = fopen("/proc/locks", "re");
+	if (!locks || stat("/proc/self/ns/pid", &ns) < 0 || ns.st_ino != PATH_HOST_PID_NS)
+		holder = -1;
+	while (locks && holder <= 0 && fgets(line, sizeof(line), locks)) {
+		if (sscanf(line, "%*d: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &major_number,
+			    &minor_number, &inode) != 4 ||
+			inode != st.st_ino)
+			continue;
+		/* Some file systems show another device there than stat() does. */
+		bool same = makedev(major_number, minor_number) == st.st_dev;
+		holder = same && pid > 0 ? pid : -1;
+	}
+	if (locks)
+		fclose(locks);
+	return holder;
 }

@@ -55,5 +55,11 @@ int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES]);
 /* The keeper's socket of that daemon: "keeper", or its name with ".keeper" added. It may be too long
  * to be the address of a socket. -ENAMETOOLONG: it does not fit here. */
 int gm_path_keeper_socket(const char *socket, char path[GM_PATH_BYTES]);
+/*
+ * Returns the pid of the process that holds the lock of the file beside the socket, whose name ends in .lock: of the daemon or the
+ * keeper that has made the socket, even if somebody has removed the socket since. 0: no process holds the lock. -1: a process may
+ * hold it, and this one cannot tell which: a container, for example, does not see the locks of the host.
+ */
+pid_t gm_path_lock_holder(const char *socket);
 
 #endif

@@ -151,7 +151,17 @@ static void reach_explain_missing(struct gm_reach *reach, const char *path)
 	struct stat st;
 	bool folder = reach_stat_folder(path, &st);
 	char in[REACH_IN_BYTES];
+	pid_t pid = gm_path_lock_holder(path);
 
+	if (pid > 0) {
+		snprintf(reach->cause, sizeof(reach->cause),
+			"the daemon that made the socket runs (pid %d), but somebody has removed the socket%s",
+			(int)pid, reach_begins_in(path, in));
+		snprintf(reach->remedy, sizeof(reach->remedy),
+			"run 'kill %d' as its user or as root, then start it again; what clients hold waits for it",
+			(int)pid);
+		return;
+	}
 	snprintf(reach->cause, sizeof(reach->cause),
 		"no daemon listens there, because %s does not exist%s",
 		folder ? "the socket" : "its folder", reach_begins_in(path, in));

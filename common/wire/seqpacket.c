@@ -20,6 +20,7 @@
 #include <sys/un.h>
 
 #include "common/cleanup.h"
+#include "common/system/path.h"
 #include "common/wire/seqpacket.h"
 
 /* Since Linux 6.5, on sockets that were set to receive it. Debian 12's headers do not have it. */
@@ -217,33 +218,8 @@ int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 	return 0;
 }
 
-/* The inode of the host's pid namespace, which the kernel has fixed. */
-#define SEQPACKET_HOST_PID_NS UINT64_C(0xeffffffc)
-
-/* Whether a process has locked the file with flock(), or this user cannot tell. */
-static bool seqpacket_is_locked(const char *path)
-{
-	char line[256];
-	struct stat st, ns;
-	unsigned long long inode;
-	bool found = false;
-
-	if (stat(path, &st) < 0)
-		return errno != ENOENT;
-	FILE *locks = fopen("/proc/locks", "re");
-	if (!locks || stat("/proc/self/ns/pid", &ns) < 0 || ns.st_ino != SEQPACKET_HOST_PID_NS)
-		found = true;
-	while (!found && fgets(line, sizeof(line), locks))
-		found = sscanf(line, "%*d: FLOCK %*s WRITE %*d %*x:%*x:%llu", &inode) == 1 &&
-			inode == st.st_ino;
-	if (locks)
-		fclose(locks);
-	return found;
-}
-
 bool gm_seqpacket_is_bound(const char *path)
 {
-	char lock[GM_LIMIT_SOCKET_PATH_BYTES + 8];
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	struct stat st;
 	/* Of another type, which the kernel refuses to connect to it. */
@@ -258,8 +234,7 @@ bool gm_seqpacket_is_bound(const char *path)
 		return false;
 	if (errno != EACCES && errno != EPERM)
 		return errno == EPROTOTYPE;
-	snprintf(lock, sizeof(lock), "%s.lock", path);
-	return seqpacket_is_locked(lock);
+	return gm_path_lock_holder(path) != 0;
 }
 
 void gm_seqpacket_refuse_fds(int socket)

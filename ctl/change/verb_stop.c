@@ -21,6 +21,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/system/path.h"
 #include "common/text/units.h"
 #include "ctl/io/other_daemon.h"
 #include "ctl/verb/client_list.h"
@@ -150,6 +151,17 @@ static void stop_say_wait(struct gm_writer *writer)
 		gm_format_duration(usual.away_ms * GM_NS_PER_MS, text));
 }
 
+/* Whether a daemon runs whose socket was removed. */
+static bool stop_misses_socket(const struct gm_ctl *ctl)
+{
+	char path[GM_PATH_BYTES];
+	const char *why;
+
+	if (ctl->options->socket)
+		return gm_path_lock_holder(ctl->options->socket) > 0;
+	return gm_path_client_socket(path, &why) == 0 && gm_path_lock_holder(path) > 0;
+}
+
 static gpumem_status stop_run(struct gm_ctl *ctl)
 {
 	bool forget = ctl->options->given & GM_OPTION_FORGET, ended = false;
@@ -157,13 +169,14 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_verb_connect(ctl, &conn);
-	if (status == GPUMEM_E_DISCONNECTED && !forget)
+	bool runs = status == GPUMEM_E_DISCONNECTED && stop_misses_socket(ctl);
+	if (status == GPUMEM_E_DISCONNECTED && !forget && !runs)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
 			"there is nothing to stop, unless the daemon has another socket");
 	if (status == GPUMEM_OK)
 		status = stop_daemon_at(ctl, conn, forget, &daemon, &ended);
 	gm_ctl_conn_free(conn);
-	if (status == GPUMEM_E_DISCONNECTED && forget)
+	if (status == GPUMEM_E_DISCONNECTED && forget && !runs)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
 			"if no daemon runs, a keeper may still have what clients hold: "
 			"'gpumemctl doctor' shows its pid, and 'kill PID' in the shell ends it");

@@ -102,9 +102,10 @@ void gm_doctor_container(struct gm_doctor *doctor);
 void gm_doctor_configuration(struct gm_doctor *doctor);
 void gm_doctor_daemon(struct gm_doctor *doctor); /* the socket, and the daemon behind it */
 void gm_doctor_drained(struct gm_doctor *doctor);
-void gm_doctor_keeper(struct gm_doctor *doctor);
 void gm_doctor_files(struct gm_doctor *doctor);
 void gm_doctor_memory(struct gm_doctor *doctor);
+/* doctor_keeper.c */
+void gm_doctor_keeper(struct gm_doctor *doctor);
 /* doctor_service.c */
 void gm_doctor_service(struct gm_doctor *doctor);
 /* doctor_gpu.c */

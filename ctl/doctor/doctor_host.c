@@ -9,12 +9,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -24,7 +22,6 @@
 #include "common/system/path.h"
 #include "common/system/platform.h"
 #include "common/system/reach.h"
-#include "common/wire/seqpacket.h"
 #include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/doctor/doctor_lingering.h"
@@ -35,12 +32,8 @@
 #include "daemon/config/config_machine.h"
 
 /* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
-/* Descriptors that a keeper has for itself. */
-#define KEEPER_OWN 64
-/* Maximum time that a keeper has to answer, in ms. */
-#define KEEPER_ANSWER_MS 2000
-#define FDS_PER_CLIENT   5
-#define FDS_OF_DAEMON    64
+#define FDS_PER_CLIENT 5
+#define FDS_OF_DAEMON  64
 /* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
 #define FDS_PER_DEVICE 8192
 
@@ -399,97 +392,6 @@ void gm_doctor_drained(struct gm_doctor *doctor)
 			gm_user_name(doctor->daemon.devices[i].by, user),
 			gm_text_duration(doctor->daemon.devices[i].ms, age));
 	}
-}
-
-/* There is no daemon. A keeper that runs all the same has what clients hold. */
-static void doctor_tell_waiting_keeper(struct gm_doctor *doctor)
-{
-	struct ucred who;
-	socklen_t n = sizeof(who);
-	int fd;
-
-	if (gm_seqpacket_connect(doctor->daemon.keeper_socket, 0, &fd) < 0)
-		return;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0)
-		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "keeper", GM_DOCTOR_NO_DEVICE,
-			"start the daemon; to give up what it keeps, end the keeper",
-			"pid %d, runs without a daemon: what clients hold waits for the next one",
-			(int)who.pid);
-	close(fd);
-}
-
-/* Returns whether the keeper of the running daemon takes a connection and does nothing about it. A keeper that has a daemon answers
- * at once that it has one, and one that does not trust this process hangs up. */
-static bool doctor_keeper_hangs(const struct gm_doctor *doctor)
-{
-	uint64_t wait_ms = gm_min(doctor->timeout_ms, KEEPER_ANSWER_MS);
-	struct pollfd answer = {.fd = -1, .events = POLLIN};
-	int r = gm_seqpacket_connect(doctor->daemon.keeper_socket, wait_ms, &answer.fd);
-
-	if (r < 0)
-		return r == -ETIMEDOUT;
-	r = poll(&answer, 1, (int)wait_ms);
-	close(answer.fd);
-	return r == 0;
-}
-
-static void doctor_tell_hung_keeper(struct gm_doctor *doctor)
-{
-	unsigned long long pid = doctor->daemon.keeper_pid;
-	char remedy[192];
-
-	if (doctor->daemon.of_service)
-		snprintf(remedy, sizeof(remedy),
-			"'systemctl restart gpumemd-keeper' while gpumemd runs, which gives the next keeper everything");
-	else
-		snprintf(remedy, sizeof(remedy),
-			"'kill -9 %llu' while gpumemd runs, which gives the next keeper everything",
-			pid);
-	gm_doctor_say(doctor, GM_DOCTOR_FAIL, "keeper", GM_DOCTOR_NO_DEVICE, remedy,
-		"pid %llu does not answer: new memory waits for it, and the next gpumemd could not start",
-		pid);
-}
-
-void gm_doctor_keeper(struct gm_doctor *doctor)
-{
-	const struct gm_doctor_daemon *daemon = &doctor->daemon;
-
-	if (!daemon->up) {
-		doctor_tell_waiting_keeper(doctor);
-		return;
-	}
-	if (!daemon->keeper)
-		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
-			"give the daemon a socket with a path, where a keeper can have its own",
-			"none: what clients hold is forgotten when the daemon restarts");
-	else if (!daemon->keeper_ready)
-		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "keeper", GM_DOCTOR_NO_DEVICE,
-			"'systemctl start gpumemd-keeper'; without systemd, the daemon's log says why it cannot start one",
-			"away (%s): new memory waits for it; until it is back, do not stop gpumemd: "
-			"what clients hold would be lost",
-			daemon->keeper_socket);
-	else if (doctor_keeper_hangs(doctor))
-		doctor_tell_hung_keeper(doctor);
-	else if (daemon->keeper_lost)
-		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
-			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",
-			"pid %llu could not take %llu descriptor%s: lost if the daemon restarts",
-			(unsigned long long)daemon->keeper_pid,
-			(unsigned long long)daemon->keeper_lost,
-			daemon->keeper_lost == 1 ? "" : "s");
-	else if (daemon->fd_limit > daemon->keeper_capacity + KEEPER_OWN)
-		gm_doctor_say(doctor, GM_DOCTOR_WARN, "keeper", GM_DOCTOR_NO_DEVICE,
-			"raise LimitNOFILE= of gpumemd-keeper.service to that of gpumemd.service",
-			"pid %llu can hold %llu descriptors, fewer than the daemon may have (%llu)",
-			(unsigned long long)daemon->keeper_pid,
-			(unsigned long long)daemon->keeper_capacity,
-			(unsigned long long)daemon->fd_limit);
-	else
-		gm_doctor_say(doctor, GM_DOCTOR_OK, "keeper", GM_DOCTOR_NO_DEVICE, NULL,
-			"pid %llu holds %llu descriptor%s for the next daemon",
-			(unsigned long long)daemon->keeper_pid,
-			(unsigned long long)daemon->keeper_items,
-			daemon->keeper_items == 1 ? "" : "s");
 }
 
 /* How many devices have chunks. Pinned host memory counts as one, unless it is turned off. */

@@ -193,15 +193,22 @@ static pid_t endpoint_find_listener(const char *path)
 
 static int endpoint_refuse_second(const char *path, char why[GM_ENDPOINT_WHY])
 {
-	pid_t pid = endpoint_find_listener(path);
+	pid_t pid = endpoint_find_listener(path), holder = gm_path_lock_holder(path);
 	char whose[32] = "";
 
 	if (pid > 0)
 		snprintf(whose, sizeof(whose), " (pid %d)", (int)pid);
-	snprintf(why, GM_ENDPOINT_WHY,
-		"another gpumemd%s already listens on %.150s; 'gpumemctl status --socket %.150s' "
-		"shows whether it answers",
-		whose, path, path);
+	if (!pid && holder > 0)
+		snprintf(why, GM_ENDPOINT_WHY,
+			"another gpumemd (pid %d) has %.200s, but somebody has removed the socket, so that "
+			"no client can connect; run 'kill %d', then start gpumemd again: what clients "
+			"hold waits for it",
+			(int)holder, path, (int)holder);
+	else
+		snprintf(why, GM_ENDPOINT_WHY,
+			"another gpumemd%s already listens on %.150s; 'gpumemctl status --socket %.150s' "
+			"shows whether it answers",
+			whose, path, path);
 	return -EADDRINUSE;
 }
 

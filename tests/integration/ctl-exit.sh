@@ -84,8 +84,30 @@ timeout=20ms
 all_verbs 2 "hung"
 run 3 clients --timeout 20ms
 check "hung: the message says so" all "complains 'did not answer within 20ms'" "complains 'overloaded or stopped'"
+run 1 doctor --json --timeout 1s
+check "hung: doctor names the daemon that the keeper serves, and does not advise to end the keeper" all "says 'serves a daemon that runs (pid ${pid[daemon]})'" \
+	"says \"end that daemon, not the keeper: 'kill ${pid[daemon]}'\"" "! says 'to give up what it keeps, end the keeper'"
 kill -CONT "${pid[daemon]}"
 timeout=60s
+
+# A daemon whose socket somebody has removed: every message names it, and its remedy works.
+rm "$GPUMEM_SOCKET"
+gone=${pid[daemon]}
+run 3 status
+check "a removed socket: status names the daemon" all "complains '(pid $gone), but somebody has removed the socket'" "complains \"run 'kill $gone'\""
+run 3 stop
+check "a removed socket: so does stop" all "complains \"run 'kill $gone'\"" "! complains 'nothing to stop'"
+run 1 doctor --json
+check "a removed socket: and doctor, at the socket and at the keeper" all "says \"run 'kill $gone'\"" \
+	"says \"end that daemon, not the keeper: 'kill $gone'\"" "! says 'runs without a daemon'"
+"$gpumemd" --backend "$backend" --config "$dir/gpumemd.conf" --socket "$GPUMEM_SOCKET" 2>"$dir/stderr"
+check "a removed socket: and the next daemon" complains "run 'kill $gone', then start gpumemd again"
+kill "$gone"
+wait "$gone"
+unset 'pid[daemon]'
+start_daemon
+run 0 status
+check "and after that the next daemon serves" [ "$status" = 0 ]
 
 # A daemon that is killed leaves its keeper.
 run 0 doctor || [ $status = 1 ]
@@ -95,6 +117,11 @@ wait "${pid[daemon]}" 2>/dev/null
 unset 'pid[daemon]'
 run 0 doctor || [ $status = 1 ]
 check "doctor: the keeper of a dead daemon is named" says "runs without a daemon"
+keeper=$(pgrep -f -x -- "gpumem-keeper --background --socket $dir/keeper")
+kill -STOP "$keeper"
+run 1 doctor --json --timeout 100ms
+kill -CONT "$keeper"
+check "doctor: a keeper that hangs is not one that waits" all "says 'pid $keeper does not answer'" "! says 'runs without a daemon'" "says 'kill -CONT $keeper'"
 end_keeper "$dir"
 run 0 doctor || [ $status = 1 ]
 check "and not when it has ended, too" all "! says 'runs without a daemon'"

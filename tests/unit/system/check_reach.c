@@ -3,10 +3,12 @@
 /* Why a daemon is not reached: each cause is told apart from the others, and has its remedy. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -67,6 +69,26 @@ START_TEST(a_socket_that_is_missing)
 			"run 'systemctl start gpumemd', or 'systemctl restart gpumemd.socket'"));
 	else
 		ck_assert_ptr_nonnull(strstr(reach.remedy, "run 'gpumemd'"));
+}
+END_TEST
+
+START_TEST(a_socket_that_was_removed_while_its_daemon_runs)
+{
+	char path[128], lock[160], kill_it[32];
+
+	snprintf(path, sizeof(path), "%s/mine", base);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+	snprintf(kill_it, sizeof(kill_it), "'kill %d'", (int)getpid());
+	/* Some file systems hide which process has a lock. */
+	if (gm_path_lock_holder(path) == getpid())
+		explains(path, -ENOENT, "somebody has removed the socket", kill_it);
+	else
+		ck_assert_int_eq(gm_path_lock_holder(path), -1);
+	ck_assert_int_eq(close(fd), 0);
+	explains(path, -ENOENT, "the socket does not exist", "run 'gpumemd --socket /");
+	ck_assert_int_le(gm_path_lock_holder(path), 0);
 }
 END_TEST
 
@@ -210,6 +232,7 @@ int main(void)
 
 	tcase_add_checked_fixture(tc, setup, NULL);
 	tcase_add_test(tc, a_socket_that_is_missing);
+	tcase_add_test(tc, a_socket_that_was_removed_while_its_daemon_runs);
 	tcase_add_test(tc, a_relative_path_is_named_with_the_folder_that_it_begins_in);
 	tcase_add_test(tc, what_is_no_socket);
 	if (geteuid() != 0 ||
