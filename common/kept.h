@@ -66,7 +66,8 @@ enum gm_kept {
 	GM_KEPT_METADATA = 1, /* whole pages, and one for what else each costs */
 	GM_KEPT_METADATA_PER_UID = 0,
 	GM_KEPT_METADATA_BYTES = 0, /* in METADATA */
-	GM_KEPT_ESTATES = 5632 + 2048 + 256 + GM_KEPT_USER,
+	/* The estate with its accounts, its names, and the list of its user. */
+	GM_KEPT_ESTATES = 5376 + 576 + 128 + GM_KEPT_USER,
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,

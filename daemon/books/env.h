@@ -110,7 +110,7 @@ static inline void gm_env_erase(const struct gm_env *env, uint32_t *place)
 static inline void gm_env_payer_changed(
 	const struct gm_env *env, const struct gm_payer *payer, uint32_t device)
 {
-	if (!payer->ending && !payer->estate)
+	if (!payer->ending && payer->session)
 		env->ops.session_changed(env->ctx, payer->session, device);
 }
 

@@ -94,7 +94,7 @@ static uint64_t adopt_maker_of(const struct gm_adopt_take *take, uint64_t lease)
 
 static uid_t adopt_lease_uid(const struct gm_lease *lease)
 {
-	return lease->estate->session->info.uid;
+	return lease->estate->info.uid;
 }
 
 /*
@@ -150,7 +150,7 @@ static int adopt_drain(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_estate *record = (const void *)entry->record;
-	struct gm_session_info info = {
+	struct gm_estate_info info = {
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.gid = record->gid,
@@ -241,10 +241,10 @@ static int adopt_client(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	assert(info.domain != GM_DOMAIN_FRESH);
 
 	struct gm_estate *estate;
-	r = gm_estate_get(core, &info, &estate);
+	r = gm_estate_get_for(core, &info, &estate);
 	if (r < 0)
 		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
-	struct gm_session *session = gm_session_make(core, entry->id, &info, false);
+	struct gm_session *session = gm_session_make(core, entry->id, &info);
 	if (!session) {
 		gm_estate_unref(estate);
 		return -ENOMEM;
@@ -287,8 +287,7 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	int fd;
 	if (record->session && !adopt_client_has_ended(take, record->session))
 		estate = maker ? maker->estate : NULL;
-	if (!adopt_lease_is_sound(record) || !estate ||
-		estate->session->info.uid != record->head.uid)
+	if (!adopt_lease_is_sound(record) || !estate || estate->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
@@ -322,7 +321,7 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	/* Without its block, the memory is still worth having. */
 	if (lease->signals && take->ops->word && take->ops->word(take->ctx, entry->id, &fd) == 0)
 		gm_word_adopt(lease, fd);
-	if (record->estate != estate->session->payer.id || (record->session && !maker))
+	if (record->estate != estate->payer.id || (record->session && !maker))
 		gm_commit_lease(lease);
 	entry->object = lease;
 	return 0;
@@ -334,9 +333,9 @@ static bool adopt_is_chunk_size(uint64_t bytes)
 	return bytes > 0 && bytes <= GM_LEASE_BYTES_MAX && bytes % GM_CHUNK_MIN == 0;
 }
 
-/* Takes over the memory of a chunk. The chunk is charged to nobody yet. */
+/* Takes over the memory of a chunk, whose user is that of the estate. The chunk is charged to nobody yet. */
 static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry,
-	struct gm_device *device, const struct gm_session *payer, struct gm_chunk **ret_chunk)
+	struct gm_device *device, const struct gm_estate *estate, struct gm_chunk **ret_chunk)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	struct gm_handle handle;
@@ -350,11 +349,11 @@ static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 		take->ops->drop(take->ctx, entry->id, device->number, record->bytes, &handle);
 		return -ENOMEM;
 	}
-	chunk->payer_uid = payer->payer.payer_uid;
+	chunk->payer_uid = estate->info.payer_uid;
 	chunk->place = entry->place;
 	chunk->index = record->index;
 	chunk->asked = record->request;
-	gm_fds_move(device->env, chunk, GM_FDS_HELD, payer->payer.user);
+	gm_fds_move(device->env, chunk, GM_FDS_HELD, estate->payer.user);
 	*ret_chunk = chunk;
 	return 0;
 }
@@ -365,12 +364,12 @@ static int adopt_lingering(struct gm_adopt_take *take, struct gm_adopt_entry *en
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->owner);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	struct gm_chunk *chunk;
-	if (!estate || estate->session->info.uid != record->head.uid)
+	if (!estate || estate->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
 
-	int r = adopt_memory(take, entry, device, estate->session, &chunk);
+	int r = adopt_memory(take, entry, device, estate, &chunk);
 	if (r != 0)
 		return r;
 	chunk->domain = GM_DOMAIN_NOBODY;
@@ -385,7 +384,7 @@ static int adopt_debt(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	const struct gm_record_debt *record = (const void *)entry->record;
 	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
-	if (!estate || estate->session->info.uid != record->head.uid || record->bytes == 0)
+	if (!estate || estate->info.uid != record->head.uid || record->bytes == 0)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
@@ -417,8 +416,7 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		(lease->chunks && lease->chunks->prev->index >= record->index))
 		return GM_ADOPT_TAKE_E_DAMAGED;
 
-	const struct gm_session *payer = lease->maker ? lease->maker : lease->estate->session;
-	int r = adopt_memory(take, entry, lease->device, payer, &chunk);
+	int r = adopt_memory(take, entry, lease->device, lease->estate, &chunk);
 	if (r == GM_ADOPT_TAKE_E_LOST)
 		adopt_lose(take, record->owner, lease->maker);
 	if (r != 0)

@@ -158,7 +158,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	gm_user_table_init(&core->users);
 	core->env.users = &core->users;
 	core->env.fds = &core->users.fds;
-	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_session_owner};
+	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_payer_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	ops->random(ctx, &core->env.owner_key, sizeof(core->env.owner_key));
 	*ret_core = core;
@@ -222,7 +222,7 @@ void gm_core_share_users(struct gm_core *core, struct gm_user_table *users)
 static struct gm_session *core_first_session(const struct gm_core *core)
 {
 	const struct gm_payer *payer = core->env.payers;
-	while (payer && (payer->estate || payer->ending))
+	while (payer && (!payer->session || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
 }
@@ -523,7 +523,7 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 {
 	struct gm_payer *payer;
 	HASH_FIND(hh, core->env.payers, &id, sizeof(id), payer);
-	return payer && !payer->estate && !payer->ending ? payer->session : NULL;
+	return payer && !payer->ending ? payer->session : NULL;
 }
 
 uint64_t gm_core_session_count(const struct gm_core *core)
@@ -555,7 +555,7 @@ bool gm_core_work(struct gm_core *core, uid_t payer_uid)
 }
 
 bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx)
+	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx)
 {
 	return gm_estate_each(core, after, visit, ctx);
 }

@@ -174,13 +174,11 @@ uint64_t gm_core_lease_count(const struct gm_core *core);
 /* Does a slice of the user's work: see gm_core_ops.work. Returns whether there is more. */
 bool gm_core_work(struct gm_core *core, uid_t payer_uid);
 /*
- * Visits what sessions left behind: shared leases that others still hold, and lingering memory
- * (estate.c), oldest first, with ids above the one given. Each is a session without a process.
- * Its info has a uid, a gid, a unit and a container. Those that hold nothing are left out. When
+ * Visits the estates, oldest first, with ids above the one given. Those that hold nothing are left out. When
  * visit() takes no more, it returns false, and the result is true.
  */
 bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx);
+	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx);
 
 /*
  * Asks for memory. A request that could never be granted is refused at once (GPUMEM_E_LIMIT,

@@ -86,7 +86,7 @@ gpumem_status gm_place(struct gm_core *core, struct gm_session *session,
 
 	struct gm_session *visitor = NULL;
 	if (!session)
-		session = visitor = gm_session_make(core, PLACE_NOBODY, info, false);
+		session = visitor = gm_session_make(core, PLACE_NOBODY, info);
 	if (!session)
 		return gm_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for the answer");

@@ -29,7 +29,7 @@ static int32_t admit_top_priority(struct gm_device *device)
 	/* Most have the same one, so that this is soon over. */
 	for (const struct gm_payer *p = device->env->payers;
 		p && device->top_priority < device->top_most; p = p->hh.next)
-		if (!p->ending && !p->estate &&
+		if (!p->ending && p->session &&
 			p->accounts[device->number].priority > device->top_priority)
 			device->top_priority = p->accounts[device->number].priority;
 	device->top_most = device->top_priority;

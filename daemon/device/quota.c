@@ -195,10 +195,10 @@ static gpumem_status quota_check(const struct gm_quotas *quotas,
 /* The user's account of the limit of a client's name. Without memory for it, the limit itself: then
  * the user shares it with others like that. */
 static struct gm_quota *quota_get_user(
-	struct gm_quotas *quotas, struct gm_quota *model, const struct gm_session *session)
+	struct gm_quotas *quotas, struct gm_quota *model, const struct gm_payer *payer)
 {
 	struct gm_owner user, owner = model->owner;
-	if (!quotas->owner_of(session, GM_OWNER_UID, &user))
+	if (!quotas->owner_of(payer, GM_OWNER_UID, &user))
 		return model;
 
 	owner.id = user.id + 1;
@@ -235,7 +235,7 @@ static struct gm_quota *quota_joined(
 {
 	struct gm_owner owner;
 	struct gm_quota *quota = NULL;
-	if (quotas->owner_of(payer->session, kind, &owner))
+	if (quotas->owner_of(payer, kind, &owner))
 		quota = quota_find(quotas, &owner);
 	if (!quota || kind != GM_OWNER_NAME)
 		return quota;
@@ -266,14 +266,14 @@ static void quota_join(struct gm_quotas *quotas, struct gm_payer *payer)
 	for (unsigned k = 0; quotas->by_owner && k < GM_OWNER_KINDS; k++) {
 		struct gm_owner owner;
 		struct gm_quota *quota = NULL;
-		if (quotas->owner_of(payer->session, by_rank[k], &owner))
+		if (quotas->owner_of(payer, by_rank[k], &owner))
 			quota = quota_find(quotas, &owner);
 		if (!quota)
 			continue;
 
 		if (by_rank[k] == GM_OWNER_NAME)
-			quota = quota_get_user(quotas, quota, payer->session);
-		quota->clients += !payer->estate;
+			quota = quota_get_user(quotas, quota, payer);
+		quota->clients += (payer->session != NULL);
 		for (uint32_t d = 0; d < env->n_devices; d++) {
 			struct gm_account *account = &payer->accounts[d];
 			struct gm_quota_values v = gm_quota_in_force(&quota->devices[d]);
@@ -401,7 +401,7 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	if (owner->kind == GM_OWNER_SESSION) {
 		const struct gm_payer *payer;
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
-		if (!payer || payer->estate)
+		if (!payer || !payer->session)
 			return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
 				"there is no session %llu; see 'gpumemctl clients --columns session,pid,name'",
 				(unsigned long long)owner->id);
@@ -485,7 +485,7 @@ gpumem_status gm_quotas_without(const struct gm_quotas *quotas, const struct gm_
 int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 {
 	struct gm_owner owner, name;
-	if (!payer->run.set || !quotas->owner_of(payer->session, GM_OWNER_RUN, &owner))
+	if (!payer->run.set || !quotas->owner_of(payer, GM_OWNER_RUN, &owner))
 		return 0;
 	if (quota_find(quotas, &owner))
 		return 0;
@@ -493,7 +493,7 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 	struct gm_quota *quota = quota_get(quotas, &owner);
 	if (!quota)
 		return -ENOMEM;
-	if (quotas->owner_of(payer->session, GM_OWNER_NAME, &name))
+	if (quotas->owner_of(payer, GM_OWNER_NAME, &name))
 		snprintf(quota->label, sizeof(quota->label), "%.63s", name.name);
 	for (uint32_t d = 0; d < quotas->env->n_devices; d++) {
 		quota->devices[d].run_time = payer->run;
@@ -506,7 +506,7 @@ int gm_quotas_begin_run(struct gm_quotas *quotas, struct gm_payer *payer)
 void gm_quotas_name_run(struct gm_quotas *quotas, const struct gm_payer *payer, const char *name)
 {
 	struct gm_owner owner;
-	if (!*name || !payer->run.set || !quotas->owner_of(payer->session, GM_OWNER_RUN, &owner))
+	if (!*name || !payer->run.set || !quotas->owner_of(payer, GM_OWNER_RUN, &owner))
 		return;
 
 	struct gm_quota *quota = quota_find(quotas, &owner);
@@ -541,8 +541,8 @@ void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)
 		if (!quota)
 			continue;
 
-		assert(quota->clients >= !payer->estate);
-		quota->clients -= !payer->estate;
+		assert(quota->clients >= (payer->session != NULL));
+		quota->clients -= (payer->session != NULL);
 		if (quota->model && quota->clients == 0) {
 			quota_free_user(quotas, quota);
 			continue;

@@ -17,10 +17,10 @@
  */
 struct gm_quotas {
 	struct gm_env *env;
-	/* The owner of this kind that a session counts for. Returns false if it has none. The
-	 * session module sets this: quotas cannot look into a session. */
-	bool (*owner_of)(const struct gm_session *session, enum gm_owner_kind kind,
-		struct gm_owner *ret_owner);
+	/* The owner of this kind that a payer counts for. Returns false if it has none. The
+	 * session module sets this: quotas cannot look into a session or an estate. */
+	bool (*owner_of)(
+		const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
 	struct gm_quota *by_owner; /* in order of age */
 	uint64_t last_age;
 };

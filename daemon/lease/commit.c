@@ -77,18 +77,17 @@ int gm_commit_session(struct gm_session *session)
 
 int gm_commit_estate(struct gm_estate *estate)
 {
-	const struct gm_session *session = estate->session;
-	const struct gm_session_info *info = &session->info;
-	if (!session->core->env.ops.record)
+	const struct gm_env *env = &estate->core->env;
+	const struct gm_estate_info *info = &estate->info;
+	uint64_t id = estate->payer.id;
+	if (!env->ops.record)
 		return 0;
 
 	struct gm_record_estate record = {.gid = info->gid, .payer_uid = info->payer_uid};
-	gm_record_begin(
-		&record.head, GM_RECORD_ESTATE, session->payer.id, sizeof(record), info->uid);
+	gm_record_begin(&record.head, GM_RECORD_ESTATE, id, sizeof(record), info->uid);
 	commit_copy_name(record.unit, info->unit, sizeof(record.unit));
 	commit_copy_name(record.container, info->container, sizeof(record.container));
-	return gm_env_record(&session->core->env, GM_RECORD_ESTATE, session->payer.id,
-		&estate->place, &record, sizeof(record));
+	return gm_env_record(env, GM_RECORD_ESTATE, id, &estate->place, &record, sizeof(record));
 }
 
 /* Writes the lease as it will be after a grant of so many chunks, or as it is. */
@@ -106,10 +105,9 @@ static int commit_lease(
 	/* A lease that nobody holds yet is about to be its maker's. */
 	const struct gm_session *maker = gm_lease_maker(lease);
 	uint32_t made = maker ? lease->made + !lease->own.lease : 0;
-	gm_record_begin(
-		&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->session->info.uid);
+	gm_record_begin(&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->info.uid);
 	record.session = maker ? maker->payer.id : 0;
-	record.estate = lease->estate->session->payer.id;
+	record.estate = lease->estate->payer.id;
 	record.grants = lease->grants + grants;
 	record.next_index = lease->next_index + chunks;
 	record.user_bytes = lease->user_bytes + user_bytes;
@@ -151,7 +149,7 @@ static int commit_chunk(struct gm_chunk *chunk, const struct gm_device *device, 
 
 void gm_commit_lingering(struct gm_chunk *chunk)
 {
-	const struct gm_session *estate = chunk->estate->session;
+	const struct gm_estate *estate = chunk->estate;
 	const struct gm_env *env = &estate->core->env;
 	if (env->ops.record)
 		commit_chunk(chunk, &env->devices[chunk->device], estate->info.uid,
@@ -187,7 +185,7 @@ int gm_commit_grant(
 		chunk->asked = asked;
 		chunk->index = lease->next_index + n++;
 		if (r == 0 && device->env->ops.record)
-			r = commit_chunk(chunk, device, lease->estate->session->info.uid, lease->id,
+			r = commit_chunk(chunk, device, lease->estate->info.uid, lease->id,
 				lease->grants + 1, GM_RECORD_LEASED);
 	}
 	if (r == 0 && device->env->ops.record)
@@ -210,8 +208,7 @@ int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk)
 	if (r < 0)
 		return r;
 	chunk->asked = 0;
-	r = commit_chunk(
-		chunk, device, lease->estate->session->info.uid, lease->id, 1, GM_RECORD_LEASED);
+	r = commit_chunk(chunk, device, lease->estate->info.uid, lease->id, 1, GM_RECORD_LEASED);
 	if (r < 0)
 		gm_env_erase(device->env, &lease->place);
 	chunk->asked = asked;
@@ -232,7 +229,7 @@ int gm_commit_open(
 		return 0;
 
 	struct gm_record_hold record = {
-		.lease_uid = lease->estate->session->info.uid,
+		.lease_uid = lease->estate->info.uid,
 		.lease = lease->id,
 		.session = session->payer.id,
 		.request = open->asked,
@@ -284,8 +281,8 @@ int gm_commit_share(struct gm_share *share)
 		.read_only = share->options.read_only,
 		.request = share->asked,
 	};
-	gm_record_begin(&record.head, GM_RECORD_SHARE, share->id, sizeof(record),
-		lease->estate->session->info.uid);
+	gm_record_begin(
+		&record.head, GM_RECORD_SHARE, share->id, sizeof(record), lease->estate->info.uid);
 	int r = gm_env_record(
 		env, GM_RECORD_SHARE, share->id, &share->place, &record, sizeof(record));
 	GM_STEP("share: recorded");
@@ -321,7 +318,7 @@ int gm_commit_declared(struct gm_session *session)
 void gm_commit_debt(struct gm_debt *debt)
 {
 	const struct gm_env *env = debt->device->env;
-	const struct gm_session *estate = debt->estate->session;
+	const struct gm_estate *estate = debt->estate;
 	if (!env->ops.record)
 		return;
 	if (debt->bytes == 0) {

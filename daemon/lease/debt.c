@@ -36,33 +36,26 @@ static size_t debt_name_bytes(const char *name)
 	return name ? strlen(name) + 1 : 0;
 }
 
-/* Whether what the process maps can be counted. */
-static bool debt_is_possible(const struct gm_device *device, const struct gm_session *session)
-{
-	return device->info.counted && session->info.pid > 0;
-}
-
+/* NULL: what the process maps cannot be counted, or there is no memory. */
 static struct gm_debt *debt_new(
-	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate)
+	struct gm_device *device, pid_t pid, uint64_t began, const struct gm_estate *estate)
 {
-	if (!debt_is_possible(device, session))
+	if (!device->info.counted || pid <= 0)
 		return NULL;
-	const struct gm_session_info *payer = &estate->session->info;
+	const struct gm_estate_info *payer = &estate->info;
 	size_t unit = debt_name_bytes(payer->unit), container = debt_name_bytes(payer->container);
 	struct gm_debt *debt = gm_zeroed(sizeof(*debt) + unit + container);
 	if (!debt)
 		return NULL;
 
 	debt->device = device;
-	debt->uid = payer->uid;
-	debt->payer_uid = payer->payer_uid;
-	debt->gid = payer->gid;
+	debt->payer = *payer;
 	if (unit)
-		debt->unit = memcpy(debt->names, payer->unit, unit);
+		debt->payer.unit = memcpy(debt->names, payer->unit, unit);
 	if (container)
-		debt->container = memcpy(debt->names + unit, payer->container, container);
-	debt->pid = session->info.pid;
-	debt->began = session->info.began;
+		debt->payer.container = memcpy(debt->names + unit, payer->container, container);
+	debt->pid = pid;
+	debt->began = began;
 	debt->refs = 1;
 	return debt;
 }
@@ -70,14 +63,15 @@ static struct gm_debt *debt_new(
 struct gm_debt *gm_debt_of_opener(
 	struct gm_device *device, const struct gm_session *session, struct gm_estate *estate)
 {
-	return debt_new(device, session, estate);
+	return debt_new(device, session->info.pid, session->info.began, estate);
 }
 
 struct gm_debt *gm_debt_of(struct gm_session *session, struct gm_device *device)
 {
 	struct gm_account *account = gm_session_account(session, device);
 	if (!account->debt)
-		account->debt = debt_new(device, session, session->estate);
+		account->debt =
+			debt_new(device, session->info.pid, session->info.began, session->estate);
 	return account->debt;
 }
 
@@ -144,23 +138,12 @@ void gm_debt_destroyed(struct gm_device *device, struct gm_chunk *chunk)
 
 /* ---- what is charged */
 
-static int debt_get_estate(struct gm_debt *debt)
-{
-	const struct gm_session_info payer = {
-		.uid = debt->uid,
-		.payer_uid = debt->payer_uid,
-		.gid = debt->gid,
-		.unit = debt->unit,
-		.container = debt->container,
-	};
-	return gm_estate_get(debt->device->env->core, &payer, &debt->estate);
-}
-
 /* If there is no room for its estate, a debt stays at 0 bytes. */
 static void debt_set(struct gm_debt *debt, uint64_t bytes)
 {
 	struct gm_device *device = debt->device;
-	if (!debt->estate && (bytes == 0 || debt_get_estate(debt) < 0))
+	if (!debt->estate &&
+		(bytes == 0 || gm_estate_get(device->env->core, &debt->payer, &debt->estate) < 0))
 		return;
 
 	struct gm_account *account = gm_estate_account(debt->estate, device);
@@ -181,11 +164,9 @@ static void debt_set(struct gm_debt *debt, uint64_t bytes)
 int gm_debt_adopt(struct gm_device *device, struct gm_estate *estate, uint64_t id, uint32_t place,
 	const struct gm_record_debt *record)
 {
-	struct gm_session_info info = {.pid = record->pid, .began = record->began};
-	struct gm_session process = {.info = info};
-	if (!debt_is_possible(device, &process))
+	if (!device->info.counted || record->pid <= 0)
 		return -EOPNOTSUPP;
-	struct gm_debt *debt = debt_new(device, &process, estate);
+	struct gm_debt *debt = debt_new(device, record->pid, record->began, estate);
 	if (!debt)
 		return -ENOMEM;
 

@@ -11,27 +11,32 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A name that is too long for a limit counts as none, as in gm_session_info. */
-static bool estate_same_name(const char *mine, const char *name)
+/* The bytes of a name with its end; 0: none. A name that is too long for a limit counts as none. */
+static size_t estate_name_bytes(const char *name)
 {
 	size_t n = name ? strnlen(name, GM_OWNER_NAME_BYTES + 1) : 0;
-	if (n > GM_OWNER_NAME_BYTES)
-		n = 0;
+	return n > 0 && n <= GM_OWNER_NAME_BYTES ? n + 1 : 0;
+}
+
+static bool estate_same_name(const char *mine, const char *name)
+{
+	size_t n = estate_name_bytes(name);
 	return mine ? n > 0 && strcmp(mine, name) == 0 : n == 0;
 }
 
 static struct gm_estate *estate_find(
-	const struct gm_estate_work *work, const struct gm_session_info *info)
+	const struct gm_estate_work *work, const struct gm_estate_info *info)
 {
 	struct gm_estate *estate;
 	DL_FOREACH (work->list, estate) {
-		const struct gm_session_info *own = &estate->session->info;
+		const struct gm_estate_info *own = &estate->info;
 		if (own->uid == info->uid && own->gid == info->gid &&
 			estate_same_name(own->unit, info->unit) &&
-			estate_same_name(own->container, gm_session_container(info)))
+			estate_same_name(own->container, info->container))
 			return estate;
 	}
 	return NULL;
@@ -59,29 +64,49 @@ static void estate_work_put(struct gm_estate_work *work)
 	free(work);
 }
 
-static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work *work, uint64_t id,
-	uint32_t place, const struct gm_session_info *info)
+static int estate_copy_names(struct gm_estate *estate, const struct gm_estate_info *info)
 {
-	struct gm_session_info owner = {
-		.uid = info->uid,
-		.payer_uid = info->payer_uid,
-		.gid = info->gid,
-		.unit = info->unit,
-		.container = gm_session_container(info),
-	};
-	struct gm_estate *estate = calloc(1, sizeof(*estate));
+	size_t unit = estate_name_bytes(info->unit), container = estate_name_bytes(info->container);
+	if (unit + container == 0)
+		return 0;
+	estate->names = malloc(unit + container);
+	if (!estate->names)
+		return -ENOMEM;
+	if (unit)
+		estate->info.unit = memcpy(estate->names, info->unit, unit);
+	if (container)
+		estate->info.container = memcpy(estate->names + unit, info->container, container);
+	return 0;
+}
+
+static void estate_free(struct gm_estate *estate)
+{
+	free(estate->names);
+	free(estate);
+}
+
+static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work *work, uint64_t id,
+	uint32_t place, const struct gm_estate_info *info)
+{
+	struct gm_env *env = &core->env;
+	struct gm_estate *estate =
+		calloc(1, sizeof(*estate) + env->n_devices * sizeof(struct gm_account));
 	if (!estate)
 		return NULL;
 
+	estate->core = core;
 	estate->place = place;
-	estate->session = gm_session_make(core, id, &owner, true);
-	if (!estate->session) {
-		free(estate);
+	estate->info.uid = estate->payer.uid = info->uid;
+	estate->info.payer_uid = estate->payer.payer_uid = work->user->uid;
+	estate->info.gid = info->gid;
+	estate->payer.quarantined = true;
+	if (estate_copy_names(estate, info) < 0 || gm_payer_begin(core, &estate->payer, id) < 0) {
+		estate_free(estate);
 		return NULL;
 	}
 	if (!place && gm_commit_estate(estate) < 0) {
-		gm_session_unmake(estate->session);
-		free(estate);
+		gm_payer_end(core, &estate->payer);
+		estate_free(estate);
 		return NULL;
 	}
 	estate->work = work;
@@ -94,7 +119,7 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work 
 
 /* id 0: an estate that exists will do. */
 static int estate_get_of(struct gm_core *core, struct gm_estate_work *work, uint64_t id,
-	uint32_t place, const struct gm_session_info *info, struct gm_estate **ret_estate)
+	uint32_t place, const struct gm_estate_info *info, struct gm_estate **ret_estate)
 {
 	struct gm_estate *estate = estate_find(work, info);
 	if (estate && id)
@@ -110,9 +135,10 @@ static int estate_get_of(struct gm_core *core, struct gm_estate_work *work, uint
 }
 
 static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
-	const struct gm_session_info *info, struct gm_estate **ret_estate)
+	const struct gm_estate_info *info, struct gm_estate **ret_estate)
 {
-	struct gm_user *user = gm_user_get(core->env.users, gm_session_payer_uid(info));
+	struct gm_user *user =
+		gm_user_get(core->env.users, info->payer_uid ? info->payer_uid : info->uid);
 	struct gm_estate_work *work = user ? estate_work_get(user) : NULL;
 	gm_user_unref(user);
 	if (!work)
@@ -124,13 +150,26 @@ static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
 }
 
 int gm_estate_get(
-	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+	struct gm_core *core, const struct gm_estate_info *info, struct gm_estate **ret_estate)
 {
 	return estate_get(core, 0, 0, info, ret_estate);
 }
 
+int gm_estate_get_for(
+	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate)
+{
+	const struct gm_estate_info of = {
+		.uid = info->uid,
+		.payer_uid = info->payer_uid,
+		.gid = info->gid,
+		.unit = info->unit,
+		.container = gm_session_container(info),
+	};
+	return gm_estate_get(core, &of, ret_estate);
+}
+
 int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
-	const struct gm_session_info *info, struct gm_estate **ret_estate)
+	const struct gm_estate_info *info, struct gm_estate **ret_estate)
 {
 	return estate_get(core, id, place, info, ret_estate);
 }
@@ -150,32 +189,70 @@ void gm_estate_unref(struct gm_estate *estate)
 		return;
 
 	struct gm_estate_work *work = estate->work;
-	struct gm_core *core = estate->session->core;
+	struct gm_core *core = estate->core;
 	DL_DELETE(work->list, estate);
 	DL_DELETE2(core->estate_list, estate, all_prev, all_next);
 	gm_user_charge_deinit(&estate->charge);
 	gm_env_erase(&core->env, &estate->place);
-	gm_session_unmake(estate->session);
-	free(estate);
+	gm_payer_end(core, &estate->payer);
+	estate_free(estate);
 	estate_work_put(work);
+}
+
+uint64_t gm_estate_id(const struct gm_estate *estate)
+{
+	return estate->payer.id;
+}
+
+const struct gm_estate_info *gm_estate_info(const struct gm_estate *estate)
+{
+	return &estate->info;
+}
+
+uint64_t gm_estate_held(const struct gm_estate *estate, uint32_t device)
+{
+	return device < estate->core->env.n_devices ? estate->payer.accounts[device].held : 0;
+}
+
+uint64_t gm_estate_lingering(const struct gm_estate *estate, uint32_t device)
+{
+	return device < estate->core->env.n_devices ? estate->payer.accounts[device].lingering : 0;
+}
+
+bool gm_estate_owner(
+	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
+{
+	const struct gm_estate *estate =
+		(const void *)((const char *)payer - offsetof(struct gm_estate, payer));
+	const struct gm_estate_info *info = &estate->info;
+	switch (kind) {
+	case GM_OWNER_UID:
+	case GM_OWNER_GID:
+		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
+		return true;
+	case GM_OWNER_UNIT:
+		return gm_owner_by_name(kind, info->unit, ret_owner) == 0;
+	case GM_OWNER_CONTAINER:
+		return gm_owner_by_name(kind, info->container, ret_owner) == 0;
+	default:
+		return false;
+	}
 }
 
 static bool estate_holds(const struct gm_estate *estate)
 {
-	const struct gm_session *session = estate->session;
-	for (uint32_t d = 0; d < session->core->env.n_devices; d++)
-		if (session->payer.accounts[d].held > 0)
+	for (uint32_t d = 0; d < estate->core->env.n_devices; d++)
+		if (estate->payer.accounts[d].held > 0)
 			return true;
 	return false;
 }
 
 bool gm_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx)
+	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx)
 {
 	const struct gm_estate *estate;
 	DL_FOREACH2 (core->estate_list, estate, all_next)
-		if (estate->session->payer.id > after && estate_holds(estate) &&
-			!visit(ctx, estate->session))
+		if (estate->payer.id > after && estate_holds(estate) && !visit(ctx, estate))
 			return true;
 	return false;
 }

@@ -92,7 +92,7 @@ bool gm_estate_work_do(struct gm_estate_work *work, uint64_t *slice)
 {
 	/* The work lives as long as one of its estates. */
 	struct gm_estate *estate = gm_estate_ref(work->list);
-	struct gm_core *core = estate->session->core;
+	struct gm_core *core = estate->core;
 
 	while ((work->ending || work->leaving) && *slice > 0) {
 		uint64_t before = *slice;

@@ -103,7 +103,7 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 		chunk->lease = lease;
 		chunk->request = NULL;
 		chunk->domain = lease->domain;
-		chunk->payer_uid = lease->estate->session->payer.payer_uid;
+		chunk->payer_uid = lease->estate->info.payer_uid;
 		chunk->index = lease->next_index++;
 		lease->bytes += chunk->bytes;
 	}

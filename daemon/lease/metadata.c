@@ -274,7 +274,7 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_i
 	struct gm_record_metadata record = {
 		.lease = lease->id, .bytes = draft->size, .version = version};
 	gm_record_begin(&record.head, GM_RECORD_METADATA, draft->id, sizeof(record),
-		lease->estate->session->info.uid);
+		lease->estate->info.uid);
 	int r = gm_env_record(
 		env, GM_RECORD_METADATA, draft->id, &draft->place, &record, sizeof(record));
 	GM_STEP("metadata: recorded");

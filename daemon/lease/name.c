@@ -492,7 +492,7 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 			.until_unread = name->until_unread,
 			.own = name_is_own(name, asker),
 			.made = maker != NULL,
-			.payer = gm_session_id(maker ? maker : lease->estate->session),
+			.payer = maker ? gm_session_id(maker) : gm_estate_id(lease->estate),
 			.readers = lease->n_opens,
 			.lease = lease->id,
 			.bytes = lease->bytes,

@@ -38,7 +38,7 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 		size_t room; /* in struct gm_record_client */
 	} strings[] = {
 		{info->unit, &own->unit, GM_RECORD_UNIT_BYTES},
-		{info->container, &own->container, GM_OWNER_NAME_BYTES + 1},
+		{info->container, &own->container, GM_RECORD_CONTAINER_BYTES},
 		{info->name, &own->name, GM_LIMIT_NAME_BYTES + 1},
 		{info->run, &own->run, GM_LIMIT_RUN_BYTES + 1},
 		{info->scope, &own->scope, GM_RECORD_SCOPE_BYTES},
@@ -68,33 +68,54 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	return 0;
 }
 
-/* Begins to count what its user has by it. */
-static int session_count(struct gm_session *session)
-{
-	struct gm_user *user = gm_user_get(session->core->env.users, session->info.payer_uid);
-	if (!user)
-		return -ENOMEM;
-	session->payer.user = user;
-	gm_user_charge_init(&session->charge, user, GM_USER_SESSIONS);
-	gm_user_charge_init(&session->bare, user, GM_USER_BARE_LEASES);
-	gm_user_charge_init(&session->shares, user, GM_USER_SHARES);
-	return 0;
-}
-
 static void session_free(struct gm_session *session)
 {
-	gm_user_charge_deinit(&session->charge);
-	gm_user_charge_deinit(&session->bare);
-	gm_user_charge_deinit(&session->shares);
-	gm_user_unref(session->payer.user);
 	gm_grant_forget(session);
 	free(session->names);
 	free(session->run_name);
 	free(session);
 }
 
+int gm_payer_begin(struct gm_core *core, struct gm_payer *payer, uint64_t id)
+{
+	struct gm_env *env = &core->env;
+
+	payer->id = id ? id : env->ops.new_id(env->ctx);
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		payer->accounts[d].payer = payer;
+	payer->user = gm_user_get(env->users, payer->payer_uid);
+	if (!payer->user)
+		return -ENOMEM;
+
+	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
+	if (!GM_TABLE_ADDED(payer))
+		goto no_entry;
+	if (gm_quotas_begin_run(&core->quotas, payer) < 0)
+		goto no_run;
+	gm_quotas_join(&core->quotas, payer);
+	return 0;
+no_run:
+	HASH_DEL(env->payers, payer);
+no_entry:
+	gm_user_unref(payer->user);
+	return -ENOMEM;
+}
+
+void gm_payer_end(struct gm_core *core, struct gm_payer *payer)
+{
+	struct gm_env *env = &core->env;
+
+	for (uint32_t d = 0; d < env->n_devices; d++) {
+		assert(payer->accounts[d].held == 0);
+		gm_debt_unref(payer->accounts[d].debt);
+	}
+	gm_quotas_leave(&core->quotas, payer);
+	HASH_DEL(env->payers, payer);
+	gm_user_unref(payer->user);
+}
+
 struct gm_session *gm_session_make(
-	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate)
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info)
 {
 	struct gm_env *env = &core->env;
 	struct gm_session *session =
@@ -106,47 +127,29 @@ struct gm_session *gm_session_make(
 	session->info = *info;
 	session->info.domain_key = NULL; /* the caller's */
 	struct gm_payer *payer = &session->payer;
-	payer->id = id ? id : env->ops.new_id(env->ctx);
 	payer->session = session;
 	payer->uid = info->uid;
 	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
 	payer->pid = info->pid;
-	payer->estate = payer->quarantined = estate;
 	payer->run = info->run_limit;
 	payer->domain = info->domain;
 	payer->pooling = info->pooling;
-	for (uint32_t d = 0; d < env->n_devices; d++)
-		payer->accounts[d].payer = payer;
-	if (session_count(session) < 0 || session_copy_names(session, info) < 0) {
+	if (session_copy_names(session, info) < 0 || gm_payer_begin(core, payer, id) < 0) {
 		session_free(session);
 		return NULL;
 	}
-
-	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
-	if (!GM_TABLE_ADDED(payer)) {
-		session_free(session);
-		return NULL;
-	}
-	if (gm_quotas_begin_run(&core->quotas, payer) < 0) {
-		HASH_DEL(env->payers, payer);
-		session_free(session);
-		return NULL;
-	}
-	gm_quotas_join(&core->quotas, payer);
+	gm_user_charge_init(&session->charge, payer->user, GM_USER_SESSIONS);
+	gm_user_charge_init(&session->bare, payer->user, GM_USER_BARE_LEASES);
+	gm_user_charge_init(&session->shares, payer->user, GM_USER_SHARES);
 	return session;
 }
 
 void gm_session_unmake(struct gm_session *session)
 {
-	struct gm_env *env = &session->core->env;
-	struct gm_payer *payer = &session->payer;
-
-	for (uint32_t d = 0; d < env->n_devices; d++) {
-		assert(payer->accounts[d].held == 0);
-		gm_debt_unref(payer->accounts[d].debt);
-	}
-	gm_quotas_leave(&session->core->quotas, payer);
-	HASH_DEL(env->payers, payer);
+	gm_user_charge_deinit(&session->charge);
+	gm_user_charge_deinit(&session->bare);
+	gm_user_charge_deinit(&session->shares);
+	gm_payer_end(session->core, &session->payer);
 	session_free(session);
 }
 
@@ -158,7 +161,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		return -ESHUTDOWN;
 
 	assert(info->domain != GM_DOMAIN_FRESH);
-	int r = gm_estate_get(core, info, &estate);
+	int r = gm_estate_get_for(core, info, &estate);
 	if (r < 0)
 		return r;
 
@@ -167,7 +170,7 @@ int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 		return -ENOSPC;
 	}
 
-	struct gm_session *session = gm_session_make(core, 0, info, false);
+	struct gm_session *session = gm_session_make(core, 0, info);
 	if (!session) {
 		gm_estate_unref(estate);
 		return -ENOMEM;
@@ -213,12 +216,6 @@ void gm_session_set_user(struct gm_session *session, void *user)
 uint64_t gm_session_held(const struct gm_session *session, uint32_t device)
 {
 	return device < session->core->env.n_devices ? session->payer.accounts[device].held : 0;
-}
-
-uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device)
-{
-	return device < session->core->env.n_devices ? session->payer.accounts[device].lingering
-						     : 0;
 }
 
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
@@ -274,7 +271,7 @@ bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYT
 	return gm_session_full_of_bare(session, detail);
 }
 
-bool gm_session_owner(
+static bool session_owner(
 	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
 	const struct gm_session_info *info = &session->info;
@@ -287,10 +284,9 @@ bool gm_session_owner(
 		return gm_owner_by_name(kind, info->name, ret_owner) == 0;
 	case GM_OWNER_SESSION:
 		gm_owner_by_id(kind, session->payer.id, ret_owner);
-		return !session->payer.estate;
+		return true;
 	case GM_OWNER_RUN:
-		if (session->payer.estate || !session->payer.run.set ||
-			gm_owner_by_name(kind, info->run, ret_owner) < 0)
+		if (!session->payer.run.set || gm_owner_by_name(kind, info->run, ret_owner) < 0)
 			return false;
 		ret_owner->id = gm_owner_run_id(info->payer_uid, gm_session_container(info));
 		return true;
@@ -298,6 +294,13 @@ bool gm_session_owner(
 		gm_owner_by_id(kind, kind == GM_OWNER_UID ? info->payer_uid : info->gid, ret_owner);
 		return true;
 	}
+}
+
+bool gm_payer_owner(
+	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
+{
+	return payer->session ? session_owner(payer->session, kind, ret_owner)
+			      : gm_estate_owner(payer, kind, ret_owner);
 }
 
 void gm_session_name_run(struct gm_session *session, const char *name)

@@ -13,10 +13,11 @@
 #include "daemon/books/owner.h"
 #include "daemon/books/record.h"
 
-/* Sessions. A session is a client process, whether it is connected or not. */
+/* Sessions and estates. A session is a client process, whether it is connected or not. */
 
 struct gm_core;
 struct gm_session;
+struct gm_estate;
 
 /* Identity of a client. Core copies the strings, and is the only one that keeps them. */
 struct gm_session_info {
@@ -77,8 +78,6 @@ const struct gm_session_info *gm_session_info(const struct gm_session *session);
 void gm_session_set_user(struct gm_session *session, void *user);
 /* What the session is charged on a device. */
 uint64_t gm_session_held(const struct gm_session *session, uint32_t device);
-/* The part of it that lingers; only what was left behind does (gm_core_estate_each()). */
-uint64_t gm_session_lingering(const struct gm_session *session, uint32_t device);
 /* The lowest max of all limits that apply to it, alone or with others; UINT64_MAX: none. */
 uint64_t gm_session_max(const struct gm_session *session, uint32_t device);
 /* What the session could be granted now, by all limits and guarantees. */
@@ -114,5 +113,21 @@ void gm_session_cancel(struct gm_session *session);
  */
 void gm_session_end_unmapped(struct gm_session *session);
 void gm_session_end_died(struct gm_session *session);
+
+/*
+ * Estates. An estate is the account of what clients left behind: shared leases that others still hold, and lingering
+ * memory. There is one for all clients that agree in this.
+ */
+struct gm_estate_info {
+	uid_t uid;
+	uid_t payer_uid; /* who pays. 0: the same */
+	gid_t gid;
+	const char *unit, *container; /* as in limits; NULL or "": none */
+};
+uint64_t gm_estate_id(const struct gm_estate *estate);
+const struct gm_estate_info *gm_estate_info(const struct gm_estate *estate);
+/* What is charged to the estate on a device, and the part of it that lingers. */
+uint64_t gm_estate_held(const struct gm_estate *estate, uint32_t device);
+uint64_t gm_estate_lingering(const struct gm_estate *estate, uint32_t device);
 
 #endif

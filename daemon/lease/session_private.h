@@ -104,9 +104,9 @@ static inline void gm_session_changed(
 
 /* Frees a session that has ended and holds no lease any more. */
 void gm_session_finish(struct gm_session *session);
-/* Makes a session without a token, and puts it among the payers. id 0: a new one. NULL: no memory. */
+/* Makes a session without a token and an estate, and puts it among the payers. id 0: a new one. NULL: no memory. */
 struct gm_session *gm_session_make(
-	struct gm_core *core, uint64_t id, const struct gm_session_info *info, bool estate);
+	struct gm_core *core, uint64_t id, const struct gm_session_info *info);
 /* Takes a session that holds nothing out of the payers and frees it. */
 void gm_session_unmake(struct gm_session *session);
 /* Whether the session holds as many leases as it may, with those it asked for. detail says which
@@ -114,9 +114,13 @@ void gm_session_unmake(struct gm_session *session);
 bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 /* Whether its user has as many opened and empty leases as it may. */
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
+/* Puts a payer, of which uid, payer_uid, pid, session and run are set, among the others, and sets its user. id 0: a new one. -ENOMEM */
+int gm_payer_begin(struct gm_core *core, struct gm_payer *payer, uint64_t id);
+/* Takes out a payer that holds nothing. */
+void gm_payer_end(struct gm_core *core, struct gm_payer *payer);
 /* For gm_quotas.owner_of. */
-bool gm_session_owner(
-	const struct gm_session *session, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+bool gm_payer_owner(
+	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
 
 /* ---- estate_work.c */
 
@@ -155,13 +159,16 @@ void gm_estate_work_finish(struct gm_core *core);
  * A client's own name is not part of the combination: it is the client's own word.
  */
 struct gm_estate {
-	struct gm_session *session; /* the payer; it has no process */
+	struct gm_core *core;
+	struct gm_estate_info info;
 	uint64_t refs;
 	uint32_t place; /* of its record */
-	struct gm_user_charge charge;
 	struct gm_estate_work *work;
+	struct gm_user_charge charge;          /* one estate */
+	char *names;                           /* what info's strings point to */
 	struct gm_estate *prev, *next;         /* of its user */
 	struct gm_estate *all_prev, *all_next; /* oldest first */
+	struct gm_payer payer;                 /* last: its accounts follow */
 };
 
 /* The estates of one user, and what of theirs ends in slices. It exists while the user has an estate. */
@@ -174,24 +181,30 @@ struct gm_estate_work {
 	struct gm_estate_work *prev, *next; /* of gm_core.working */
 };
 
-/* Finds or makes the estate of sessions like this one. The caller owns a reference. -ENOMEM;
- * -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
+/* Finds or makes the estate of these clients. Copies the strings; those longer than GM_OWNER_NAME_BYTES count as none. The caller
+ * owns a reference. -ENOMEM; -EMLINK: the user has GM_LIMIT_ESTATES_PER_UID of them, or as many as it leaves to others. */
 int gm_estate_get(
+	struct gm_core *core, const struct gm_estate_info *info, struct gm_estate **ret_estate);
+/* The same for clients like this one. */
+int gm_estate_get_for(
 	struct gm_core *core, const struct gm_session_info *info, struct gm_estate **ret_estate);
 /* Makes the estate of that id, which an earlier daemon had and whose record is there. The same
- * outcomes; -EEXIST: there is one for sessions like this already. */
+ * outcomes as gm_estate_get(); -EEXIST: there is one of these clients already. */
 int gm_estate_adopt(struct gm_core *core, uint64_t id, uint32_t place,
-	const struct gm_session_info *info, struct gm_estate **ret_estate);
+	const struct gm_estate_info *info, struct gm_estate **ret_estate);
 struct gm_estate *gm_estate_ref(struct gm_estate *estate);
 void gm_estate_unref(struct gm_estate *estate);
+/* gm_payer_owner() for the payer of an estate. */
+bool gm_estate_owner(
+	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
 /* See gm_core_estate_each(). */
 bool gm_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_session *estate), void *ctx);
+	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx);
 
 static inline struct gm_account *gm_estate_account(
-	const struct gm_estate *estate, const struct gm_device *device)
+	struct gm_estate *estate, const struct gm_device *device)
 {
-	return gm_session_account(estate->session, device);
+	return &estate->payer.accounts[device->number];
 }
 
 /* ---- lease.c */
@@ -362,10 +375,8 @@ void gm_linger_end_all(struct gm_device *device);
  * the account of its session, chunks that the process had, and the list of the device. */
 struct gm_debt {
 	struct gm_device *device;
-	/* Whose estate pays, as in gm_session_info; and that estate, NULL while it owes nothing. */
-	uid_t uid, payer_uid;
-	gid_t gid;
-	const char *unit, *container;
+	/* Whose estate pays; and that estate, NULL while it owes nothing. */
+	struct gm_estate_info payer;
 	struct gm_estate *estate;
 	pid_t pid;
 	uint64_t began; /* when the process began; 0: not known */

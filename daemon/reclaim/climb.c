@@ -249,7 +249,7 @@ static size_t climb_list_candidates(
 
 	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next, order++) {
 		const struct gm_account *a = &p->accounts[device->number];
-		if (p->ending || p->estate || a->held == 0 || a->priority > lowest)
+		if (p->ending || !p->session || a->held == 0 || a->priority > lowest)
 			continue;
 		if (a->guaranteed && a->guaranteed->held <= a->guaranteed->guarantee)
 			continue;

@@ -203,21 +203,21 @@ static bool admin_add_client(struct client_list *out)
 
 /* Like gm_answer_may_see(), for what clients left behind. */
 static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm_peer *peer,
-	const struct gm_session_info *info)
+	const struct gm_estate_info *info)
 {
 	const struct gm_identity *identity = gm_peer_identity(peer);
-	const char *container = gm_session_container(info);
+	const char *container = info->container ? info->container : "";
 
-	return answer->admin || (!identity->confined && identity->uid == info->uid &&
-					strcmp(gm_cgroup_limit_name(&identity->cgroup),
-						container ? container : "") == 0);
+	return answer->admin ||
+	       (!identity->confined && identity->uid == info->uid &&
+		       strcmp(gm_cgroup_limit_name(&identity->cgroup), container) == 0);
 }
 
 /* For gm_core_estate_each(). */
-static bool admin_add_estate(void *ctx, const struct gm_session *estate)
+static bool admin_add_estate(void *ctx, const struct gm_estate *estate)
 {
 	struct client_list *out = ctx;
-	const struct gm_session_info *info = gm_session_info(estate);
+	const struct gm_estate_info *info = gm_estate_info(estate);
 	uint32_t n_devices = out->listing->head.serve->n_devices;
 
 	if (out->n == GM_ADMIN_CLIENTS ||
@@ -226,7 +226,7 @@ static bool admin_add_estate(void *ctx, const struct gm_session *estate)
 	struct client_entry *entry = &out->entries[out->n];
 	Gm__Wire__Client *c = &entry->client;
 	gm__wire__client__init(c);
-	c->session = gm_session_id(estate);
+	c->session = gm_estate_id(estate);
 	c->uid = info->uid;
 	c->left = true;
 	c->details = admin_may_see_estate(&out->listing->head, out->peer, info);
@@ -241,8 +241,8 @@ static bool admin_add_estate(void *ctx, const struct gm_session *estate)
 		Gm__Wire__ClientUse *use = entry->list[i] = &entry->use[i];
 		gm__wire__client_use__init(use);
 		use->device = i;
-		use->held = gm_session_held(estate, i);
-		use->lingering = gm_session_lingering(estate, i);
+		use->held = gm_estate_held(estate, i);
+		use->lingering = gm_estate_lingering(estate, i);
 	}
 	return admin_add_client(out);
 }

@@ -33,11 +33,11 @@ struct seen_limits {
 	unsigned n;
 };
 
-static bool add_estate(void *ctx, const struct gm_session *estate)
+static bool add_estate(void *ctx, const struct gm_estate *estate)
 {
 	struct charges *charges = ctx;
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
-		charges->of[gm_session_info(estate)->uid - 1000][d] += gm_session_held(estate, d);
+		charges->of[gm_estate_info(estate)->uid - 1000][d] += gm_estate_held(estate, d);
 	return true;
 }
 

@@ -470,7 +470,7 @@ void fake_core_run(struct fake_core *fake)
 struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after)
 {
 	struct gm_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
-	while (payer && (payer->estate || payer->ending))
+	while (payer && (!payer->session || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
 }
@@ -481,11 +481,11 @@ struct fake_left {
 	uint64_t held;
 };
 
-static bool fake_add_left(void *ctx, const struct gm_session *estate)
+static bool fake_add_left(void *ctx, const struct gm_estate *estate)
 {
 	struct fake_left *left = ctx;
-	if (left->uid == (uid_t)-1 || gm_session_info(estate)->uid == left->uid)
-		left->held += gm_session_held(estate, left->device);
+	if (left->uid == (uid_t)-1 || gm_estate_info(estate)->uid == left->uid)
+		left->held += gm_estate_held(estate, left->device);
 	return true;
 }
 

@@ -477,7 +477,7 @@ static char *books_add(struct fake_books *books)
 
 static void books_add_lease(struct fake_books *books, const struct gm_lease *lease)
 {
-	unsigned uid = lease->estate->session->info.uid;
+	unsigned uid = lease->estate->info.uid;
 	uint64_t bytes = 0;
 	snprintf(books_add(books), LINE,
 		"lease %" PRIu64 " maker %" PRIu64 " uid %u device %u made %u grants %" PRIu64
@@ -514,7 +514,7 @@ static void books_add_lingering(struct fake_books *books, const struct gm_chunk 
 {
 	if (c->state != GM_CHUNK_LINGERING)
 		return;
-	const struct gm_session_info *info = &c->estate->session->info;
+	const struct gm_estate_info *info = &c->estate->info;
 	snprintf(books_add(books), LINE,
 		"lingering %" PRIu64 " bytes %" PRIu64 " device %u uid %u unit %s", c->id, c->bytes,
 		c->device, info->uid, info->unit ? info->unit : "");
@@ -544,17 +544,17 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 	memset(ret_books, 0, sizeof(*ret_books));
 	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		const struct gm_session *s = p->session;
-		if (!p->estate)
+		if (s)
 			snprintf(books_add(ret_books), LINE,
 				"session %" PRIu64 " uid %u gid %u unit %s name %s", p->id,
 				s->info.uid, s->info.gid, s->info.unit ? s->info.unit : "",
 				s->info.name ? s->info.name : "");
-		for (uint32_t d = 0; d < env->n_devices && !p->estate; d++)
+		for (uint32_t d = 0; d < env->n_devices && s; d++)
 			if (p->accounts[d].declared)
 				snprintf(books_add(ret_books), LINE,
 					"declared by %" PRIu64 " device %u bytes %" PRIu64, p->id,
 					d, p->accounts[d].declared);
-		for (const struct gm_hold *h = s->holds; h; h = h->hh.next)
+		for (const struct gm_hold *h = s ? s->holds : NULL; h; h = h->hh.next)
 			if (h->lease->holds == h)
 				books_add_lease(ret_books, h->lease);
 	}

@@ -70,16 +70,16 @@ struct left {
 };
 
 /* What clients left that somebody still has. */
-static bool add_left(void *ctx, const struct gm_session *estate)
+static bool add_left(void *ctx, const struct gm_estate *estate)
 {
 	struct left *left = ctx;
-	const struct gm_session_info *info = gm_session_info(estate);
+	const struct gm_estate_info *info = gm_estate_info(estate);
 	const struct m_session s = {.uid = info->uid,
 		.gid = info->gid,
 		.unit = info->unit,
 		.container = info->container};
 	if (matches(&s, left->owner))
-		left->held += gm_session_held(estate, 0);
+		left->held += gm_estate_held(estate, 0);
 	return true;
 }
 

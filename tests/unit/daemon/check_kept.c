@@ -32,7 +32,9 @@ START_TEST(no_struct_costs_more_than_is_said)
 		sizeof(struct gm_debt) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, GM_KEPT_DEBT);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
-	ck_assert_uint_le(sizeof(struct gm_estate) + sizeof(struct gm_estate_work), 256);
+	ck_assert_uint_le(sizeof(struct gm_estate) + accounts + OVERHEAD, 5376);
+	ck_assert_uint_le(2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, 576);
+	ck_assert_uint_le(sizeof(struct gm_estate_work) + OVERHEAD, 128);
 	ck_assert_uint_le(sizeof(struct gm_user) + OVERHEAD, GM_KEPT_USER);
 	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 528);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
