@@ -12,7 +12,7 @@
  *
  * What it promises:
  *   - A program reaches its functions however it looks for the driver's: linked, by dlopen() and
- *     dlsym(), and by every version of cuGetProcAddress() (preload_lookup.h).
+ *     dlsym(), and by every version of cuGetProcAddress() (preload_lookup.c).
  *   - A call that it does not know goes to the driver untouched. A call that it knows is one row in
  *     preload_calls.h.
  *   - A program that never calls for device memory pays nothing: no library is loaded, no daemon is

@@ -29,9 +29,7 @@
 #include "common/text/text.h"
 #include "common/text/units.h"
 #include "gpumem/gpumem.h"
-#include "run/run_library.h"
-#include "run/run_options.h"
-#include "run/run_program.h"
+#include "run/run.h"
 
 #define MAIN_DEVICES_TEXT (GM_LIMIT_DEVICES * GM_CUDA_UUID_TEXT)
 #define MAIN_FILE_TEXT    48 /* "DEVICE:INODE" */

@@ -6,7 +6,7 @@
  * In a user namespace, all owners that it does not map look alike, root among them. Such an owner counts as root where nobody
  * else could have made the entry: below a folder that not everybody can write to.
  */
-#include "run/run_library.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "autoconf.h"
 
-#include "run/run_options.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run/run_program.h"
+#include "run/run.h"
 
 #include <elf.h>
 #include <errno.h>

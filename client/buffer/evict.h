@@ -10,7 +10,7 @@
  * longest. A pinned, shared or published buffer never moves. The addresses stay the buffer's.
  *
  * The thread that moves a buffer holds no lock meanwhile; the buffer's state keeps others away
- * (evict_state.h). A pin calls an eviction off if it has not returned the device memory yet, and waits for
+ * (gpumem_buffer.h). A pin calls an eviction off if it has not returned the device memory yet, and waits for
  * it otherwise.
  */
 

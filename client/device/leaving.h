@@ -14,7 +14,7 @@
  * Nothing uses a patient leaver any more. But the driver would wait for all launched work if it left, so it stays
  * until no work is under way.
  *
- * (The LEAVING of evict_state.h is something else: the move of a buffer to host memory.)
+ * (The LEAVING of gpumem_buffer.h is something else: the move of a buffer to host memory.)
  */
 
 /* Embedded in what leaves. */

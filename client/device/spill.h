@@ -22,7 +22,7 @@
  *          <----------                 gm_spill_lift()
  *       gm_spill_in()
  *
- * For a buffer, those are the states HERE, AWAY and UNDER (evict_state.h), with LEAVING and COMING in
+ * For a buffer, those are the states HERE, AWAY and UNDER (gpumem_buffer.h), with LEAVING and COMING in
  * between. A region that is paused with its content has it at its place.
  *
  * Nothing may use the range while one of these functions runs. They wait for their own copy, and hold no

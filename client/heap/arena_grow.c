@@ -29,7 +29,6 @@
 
 #include "common/arith.h"
 #include "common/cancel.h"
-#include "client/heap/arena_growth.h"
 #include "client/heap/arena_private.h"
 #include "client/heap/arena_region.h"
 #include "common/limits.h"

@@ -8,7 +8,7 @@
  */
 #include "autoconf.h"
 
-#include "client/heap/arena_growth.h"
+#include "client/heap/arena_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_ipc.h. The driver chooses the addresses, and lets a process open a block once only; ipc_cache.c
+ * See cuda_operations.h. The driver chooses the addresses, and lets a process open a block once only; ipc_cache.c
  * counts who uses it. Closing a block waits for the GPU.
  */
-#include "client/map/cuda_ipc.h"
+#include "client/map/cuda_operations.h"
 
 #include <errno.h>
 #include <string.h>

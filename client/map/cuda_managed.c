@@ -3,7 +3,7 @@
  * Managed memory by the driver's own calls. This file uses the older versions of prefetch and advice,
  * which every driver has that has managed memory.
  */
-#include "client/map/cuda_managed.h"
+#include "client/map/cuda_operations.h"
 
 #include "gpumem/gpumem_managed.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See cuda_stream.h. It must never wait for the GPU, except in gm_cuda_stream_word_settle(). */
-#include "client/map/cuda_stream.h"
+/* See cuda_operations.h. It must never wait for the GPU, except in gm_cuda_stream_word_settle(). */
+#include "client/map/cuda_operations.h"
 
 #include <errno.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See cuda_transfer.h. The stream exists only during the call: the program may destroy the context at any
+ * See cuda_operations.h. The stream exists only during the call: the program may destroy the context at any
  * time, and nothing of ours may be left in it. It does not wait for the program's default stream, which
  * may be busy for as long as the program likes.
  */
-#include "client/map/cuda_transfer.h"
+#include "client/map/cuda_operations.h"
 
 #include <time.h>
 

@@ -17,11 +17,8 @@
 
 #include "client/map/cuda_backend.h"
 #include "client/map/cuda_capture.h"
-#include "client/map/cuda_ipc.h"
-#include "client/map/cuda_managed.h"
+#include "client/map/cuda_operations.h"
 #include "client/map/cuda_signal.h"
-#include "client/map/cuda_stream.h"
-#include "client/map/cuda_transfer.h"
 
 const char *gm_map_cuda_error(void)
 {

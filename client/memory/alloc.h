@@ -3,6 +3,7 @@
 #define GM_CLIENT_MEMORY_ALLOC_H
 
 #include "client/session/gpumem_session.h"
+#include "gpumem/gpumem_chunk.h"
 
 /*
  * The folder client/memory/ promises a program all memory that is neither a buffer nor a region: pointers,
@@ -55,5 +56,19 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 /* Does the housekeeping of all heaps. Returns when to call it again (CLOCK_MONOTONIC), or
  * UINT64_MAX if only a wake-up requires it. */
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns);
+
+/* ---- the end of a session: batch.c, leaks.c, raw_chunk.c */
+
+/* Forgets all batches. Their buffers end with the session, which waits for the device if it may
+ * still use entries that were freed. */
+void gm_batch_drop_all(struct gpumem_session *session);
+
+/* Prints on stderr what the session tracks and the program never freed. Prints nothing if all was freed. Call it
+ * at the end of a session whose program asked for it, before the memory goes back. */
+void gm_leaks_report(struct gpumem_session *session);
+
+/* Frees the structs of all chunks that are left, at the end of a session. Their memory goes back with the
+ * session. */
+void gm_raw_chunk_drop_all(struct gpumem_session *session);
 
 #endif

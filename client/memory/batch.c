@@ -7,7 +7,7 @@
  * The buffer goes back as a whole. So freeing a piece costs nothing but its row, and only one event
  * has to be recorded: when the last piece is freed, for all work that was launched before.
  */
-#include "client/memory/batch.h"
+#include "client/memory/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>

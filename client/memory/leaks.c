@@ -7,7 +7,7 @@
  * This file has the only lines of the library that print, and they do so only if the program or its user
  * asked for it.
  */
-#include "client/memory/leaks.h"
+#include "client/memory/alloc.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * was asked for. This file never maps anything, and keeps no descriptor: a program may have more chunks
  * than it may have open files.
  */
-#include "client/memory/raw_chunk.h"
+#include "client/memory/alloc.h"
 
 #include <stdlib.h>
 

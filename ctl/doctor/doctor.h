@@ -9,6 +9,7 @@
 
 #include "common/cuda/cuda.h"
 #include "common/cuda/cuda_device.h"
+#include "ctl/io/ctl_conn.h"
 #include "ctl/io/other_daemon.h"
 #include "ctl/io/table.h"
 #include "daemon/config/config.h"
@@ -120,5 +121,8 @@ void gm_doctor_mig(struct gm_doctor *doctor);
 void gm_doctor_fabric(struct gm_doctor *doctor);
 void gm_doctor_mps(struct gm_doctor *doctor);
 void gm_doctor_context(struct gm_doctor *doctor);
+
+/* Names the processes that have memory which lingers, if any does. */
+void gm_doctor_lingering(struct gm_doctor *doctor, struct gm_ctl_conn *conn);
 
 #endif

@@ -24,7 +24,6 @@
 #include "common/system/reach.h"
 #include "common/text/units.h"
 #include "ctl/doctor/doctor.h"
-#include "ctl/doctor/doctor_lingering.h"
 #include "ctl/io/ctl_conn.h"
 #include "ctl/io/other_daemon.h"
 #include "common/text/text.h"

@@ -21,7 +21,6 @@
 
 #include "common/cleanup.h"
 #include "common/text/units.h"
-#include "ctl/doctor/doctor_lingering.h"
 #include "ctl/io/user_name.h"
 
 #define CHUNK_NAME "/memfd:gpumem-chunk"

@@ -122,4 +122,37 @@ struct gm_backend_ops {
 	bool (*in_use)(void *backend, const struct gm_handle *handle);
 };
 
+/*
+ * NVIDIA GPUs, through the driver API. The devices are those that the driver shows, in its order;
+ * it respects CUDA_VISIBLE_DEVICES.
+ *
+ * fd transport: a chunk is created and exported once. From then on the fd alone is the chunk, and
+ * closing the last copy of it frees the memory. No context is ever made for it.
+ *
+ * ipc transport: a chunk is a plain allocation in the device's primary context, which exists while
+ * there is any such chunk. The old IPC handles of another trust domain never open it
+ * (ipc_blocks.h).
+ *
+ * Pinned host memory needs no context either, and is of the same kind for all clients
+ * (backend_pinned.h).
+ *
+ * open() fails with -ENODEV if there is no driver or no device, and why says what is missing.
+ */
+extern const struct gm_backend_ops gm_backend_cuda;
+
+/*
+ * Host memory as devices: gm_backend_host. Device 0 always exists. The others are those to which
+ * the configuration gives a size, and the last is the pinned host memory. A chunk is a sealed memfd
+ * (backend_ram.h).
+ *
+ * When this backend is opened, it reads two variables that are meant for tests:
+ *
+ *   GPUMEM_TEST_HOST_GATE=PATH      PATH is a FIFO. Each creation takes one byte out of it, and
+ *                                   waits for one if it is empty. So a test holds creations back
+ *                                   and lets them go one by one. Creations for the reserve count.
+ *   GPUMEM_TEST_HOST_FAIL=N or N+   The N-th creation (from 1, over all devices) fails as if the
+ *                                   device were out of memory. N+: so do all creations after it.
+ */
+extern const struct gm_backend_ops gm_backend_host;
+
 #endif

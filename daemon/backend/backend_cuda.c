@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Physical memory of NVIDIA GPUs. See backend_cuda.h for what it promises. Only this file and those
+ * Physical memory of NVIDIA GPUs. See backend.h for what it promises. Only this file and those
  * that it includes know CUDA.
  *
  * The calls for a device come from that device's thread, one at a time, so the state of a device
  * needs no lock. The devices share the numbers of ipc blocks, which have a lock (ipc_blocks.h). It
  * must never make a context for the fd transport: one costs some 500 MiB of the device.
  */
-#include "daemon/backend/backend_cuda.h"
+#include "daemon/backend/backend.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * device never holds more than its size. It must never touch the bytes: a chunk is sparse until a
  * client uses it.
  */
-#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend.h"
 
 #include <errno.h>
 #include <fcntl.h>

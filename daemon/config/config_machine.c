@@ -23,8 +23,7 @@
 #include "common/system/subuid.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
-#include "daemon/backend/backend_cuda.h"
-#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend.h"
 #include "daemon/backend/backend_ram.h"
 #include "daemon/config/config_account.h"
 

@@ -9,7 +9,7 @@
  */
 #include <stdint.h>
 
-#include "daemon/backend/backend_cuda.h"
+#include "daemon/backend/backend.h"
 #include "tests/tap.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend.h"
 #include "daemon/backend/backend_ram.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"

@@ -5,7 +5,7 @@
  * not map look alike. tests/gpu/check_gpumem_run.c has the rules that hold everywhere.
  */
 
-#include "run/run_library.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

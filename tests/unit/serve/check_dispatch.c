@@ -17,7 +17,7 @@
 
 #include "common/clock.h"
 #include "common/system/random.h"
-#include "daemon/backend/backend_host.h"
+#include "daemon/backend/backend.h"
 #include "daemon/serve/dispatch.h"
 #include "daemon/tenant/client_news.h"
 #include "daemon/backend/worker.h"
