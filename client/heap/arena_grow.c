@@ -151,18 +151,98 @@ static unsigned grow_moves_max(const struct gm_arena *arena, enum grow_stage sta
 	return stage >= STAGE_ALL ? UINT32_MAX : MOVES_MAX;
 }
 
+/* One try to get a block. */
+struct grow_try {
+	struct gm_arena_growth g;
+	struct gm_arena_ask ask; /* serial 0: nothing is asked for */
+	uint64_t missing;        /* bytes that the block lacks, and free chunks cannot give */
+	uint64_t more;           /* what is asked for beyond that: the rest of a step */
+	int r, r_source;
+};
+
+/* Decides how much more than the block is asked for. Returns how much room that takes at the place. */
+static uint64_t grow_measure(struct grow_try *try, const struct gm_arena_want *want,
+	enum grow_stage stage, uint64_t *ret_spare)
+{
+	const struct gm_arena_place *place = &try->g.place;
+	uint64_t step = grow_step_of(try->g.arena), room = place->room, most;
+
+	try->missing = place->missing;
+	*ret_spare = 0;
+	if (stage == STAGE_STEP && !place->right && step > try->missing)
+		try->more = gm_min(step, place->room) - try->missing;
+	if (try->missing + try->more > want->room)
+		try->more = 0;
+	if (!place->right) {
+		most = try->missing + try->more;
+		room = gm_min(place->room, most + most / 32 + GM_CHUNK_MIN);
+		*ret_spare = place->addr + try->missing - (place->start + want->bytes);
+	}
+	return room & ~(GM_CHUNK_MIN - 1);
+}
+
+/* Takes the place and the free chunks that move there, and says what others may count on. Call with the lock held. */
+static void grow_take_place(struct grow_try *try, struct gm_arena_want *want, enum grow_stage stage)
+{
+	struct gm_arena *arena = try->g.arena;
+	uint64_t spare, room = grow_measure(try, want, stage, &spare);
+
+	try->r = gm_arena_growth_begin(&try->g, room);
+	if (try->r == 0)
+		try->missing = gm_arena_growth_choose(
+			&try->g, try->missing, grow_moves_max(arena, stage), stage >= STAGE_ALL);
+	if (try->r == 0 && try->missing && grow_may_ask(want, stage, try->missing + try->more))
+		grow_ask_begin(arena, &try->ask, try->more + spare, false);
+}
+
+/* Fills the place. The source comes first: if it refuses, nothing is moved in vain. Call without the lock. */
+static void grow_fill_place(struct grow_try *try, struct gm_arena_want *want)
+{
+	uint64_t bytes = try->missing + try->more;
+
+	if (try->ask.serial) {
+		want->asked = true;
+		try->r_source = gm_arena_growth_fetch(&try->g, bytes, &want->status);
+		if (try->r_source)
+			grow_refused(want, gm_round_up(bytes, GM_CHUNK_MIN));
+	} else if (try->missing) {
+		try->r_source = GM_ARENA_E_SOURCE;
+	}
+	gm_arena_growth_move(&try->g, try->r_source == 0);
+	gm_arena_growth_access(&try->g);
+}
+
+/* Hands the place to the heap, carves the block out of it, and wakes others. Call with the lock held. */
+static int grow_use_place(
+	struct grow_try *try, struct gm_arena_want *want, struct gm_heap_block **ret_block)
+{
+	struct gm_arena_growth *g = &try->g;
+	struct gm_arena *arena = g->arena;
+	struct gm_heap_block *block;
+	int r = try->r;
+
+	if (g->room)
+		gm_arena_growth_end(g, &block);
+	if (r == 0 && !g->bad && g->cursor - g->place.addr >= g->place.missing)
+		r = gm_heap_carve(&arena->heap, block, g->place.start, want->bytes, ret_block);
+	else if (r == 0)
+		r = g->error ? g->error : try->r_source ? try->r_source : AGAIN;
+	if (g->passing)
+		grow_pass_end(arena, want);
+	if (try->ask.serial)
+		grow_ask_end(arena, &try->ask);
+	else
+		pthread_cond_broadcast(&arena->changed);
+	return r;
+}
+
 /* Tries once to get a block. Call with the lock held; it is let go in between. 0: *ret_block is in
  * use. Otherwise AGAIN, GM_ARENA_E_SOURCE, GM_ARENA_E_SPACE or a negative errno. */
 static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum grow_stage stage,
 	struct gm_heap_block **ret_block)
 {
-	struct gm_arena_growth g = {.arena = arena};
-	struct gm_arena_place *place = &g.place;
-	struct gm_heap_block *block;
-	struct gm_arena_ask ask;
-	uint64_t missing, more = 0, spare = 0, room;
-	int r, r_source = 0;
-	bool asks;
+	struct grow_try try = {.g = {.arena = arena}};
+	struct gm_arena_place *place = &try.g.place;
 
 	if (!gm_arena_chunks_place(&arena->chunks, &arena->heap, &arena->clean, want->bytes,
 		    want->alignment, place))
@@ -171,59 +251,15 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 		return gm_heap_carve(
 			&arena->heap, place->left, place->start, want->bytes, ret_block);
 
-	missing = place->missing;
-	if (stage == STAGE_STEP && !place->right && grow_step_of(arena) > missing)
-		more = gm_min(grow_step_of(arena), place->room) - missing;
-	if (missing + more > want->room)
-		more = 0;
-	room = place->right
-		       ? place->room
-		       : gm_min(place->room, missing + more + (missing + more) / 32 + GM_CHUNK_MIN);
-	room &= ~(GM_CHUNK_MIN - 1);
-	if (!place->right)
-		spare = place->addr + missing - (place->start + want->bytes);
-
-	r = gm_arena_growth_begin(&g, room);
-	if (r == 0)
-		missing = gm_arena_growth_choose(
-			&g, missing, grow_moves_max(arena, stage), stage >= STAGE_ALL);
-	asks = r == 0 && missing && grow_may_ask(want, stage, missing + more);
-	if (asks)
-		grow_ask_begin(arena, &ask, more + spare, false);
-	else
-		ask.serial = 0;
+	grow_take_place(&try, want, stage);
 	pthread_mutex_unlock(&arena->lock);
-
-	if (r == 0) {
-		/* The source comes first: if it refuses, nothing was moved in vain. */
-		if (asks) {
-			want->asked = true;
-			r_source = gm_arena_growth_fetch(&g, missing + more, &want->status);
-		} else if (missing) {
-			r_source = GM_ARENA_E_SOURCE;
-		}
-		if (asks && r_source)
-			grow_refused(want, gm_round_up(missing + more, GM_CHUNK_MIN));
-		gm_arena_growth_move(&g, r_source == 0);
-		gm_arena_growth_access(&g);
-	}
-
+	if (try.r == 0)
+		grow_fill_place(&try, want);
 	pthread_mutex_lock(&arena->lock);
-	if (g.room)
-		gm_arena_growth_end(&g, &block);
-	if (r == 0 && !g.bad && g.cursor - place->addr >= place->missing)
-		r = gm_heap_carve(&arena->heap, block, place->start, want->bytes, ret_block);
-	else if (r == 0)
-		r = g.error ? g.error : r_source ? r_source : AGAIN;
-	if (g.passing)
-		grow_pass_end(arena, want);
-	if (ask.serial)
-		grow_ask_end(arena, &ask);
-	else
-		pthread_cond_broadcast(&arena->changed);
-	if (g.bad) {
+	int r = grow_use_place(&try, want, ret_block);
+	if (try.g.bad) {
 		pthread_mutex_unlock(&arena->lock);
-		gm_arena_discard(arena, g.bad);
+		gm_arena_discard(arena, try.g.bad);
 		pthread_mutex_lock(&arena->lock);
 	}
 	return r;
@@ -391,16 +427,116 @@ static bool grow_unpark(struct gm_arena *arena)
 	return any;
 }
 
+/* One call of gm_arena_grow(). */
+struct grow_call {
+	struct gm_arena *arena;
+	struct gm_arena_want *want;
+	enum grow_stage stage;
+	uint64_t joined; /* the last request of another thread that was waited for */
+	unsigned again, passes, settles; /* how often each was done */
+	bool pumped;                     /* freed memory was looked through */
+	bool here, easy;                 /* the flags of the want */
+	int failed;                      /* why the last stage did */
+};
+
+/* Before a call fails, waits for memory that other threads have in their hands. Returns whether it is worth another
+ * look. */
+static bool grow_may_retry(struct grow_call *call)
+{
+	if (!call->easy && call->passes < PASSES_MAX && grow_unpark(call->arena))
+		call->passes++;
+	else if (call->here || call->passes++ == PASSES_MAX ||
+		 !grow_pass_await(call->arena, call->want))
+		return false;
+	call->stage = STAGE_ALL;
+	return true;
+}
+
+/* Looks once through the memory that streams freed. Returns whether it did. */
+static bool grow_pump(struct grow_call *call)
+{
+	struct gm_arena *arena = call->arena;
+
+	if (call->pumped || !arena->streams || !gm_pending_bytes(&arena->pending))
+		return false;
+	call->pumped = true;
+	pthread_mutex_unlock(&arena->lock);
+	gm_arena_pump(arena);
+	pthread_mutex_lock(&arena->lock);
+	return true;
+}
+
+/* Lets the stream wait for the work that uses freed memory. */
+static void grow_order(struct grow_call *call)
+{
+	uint64_t settled = call->arena->pending.settled;
+
+	(void)gm_arena_order(call->arena, call->want);
+	call->stage = STAGE_FAIL;
+	/* The device may have freed enough meanwhile, together with what the source has. */
+	if (call->arena->pending.settled != settled && call->settles++ < PASSES_MAX)
+		call->stage = STAGE_ALL;
+}
+
+/* Goes to the next stage, because the last one failed. */
+static void grow_try_harder(struct grow_call *call)
+{
+	struct gm_arena *arena = call->arena;
+
+	call->stage++;
+	if (call->stage != STAGE_ALL)
+		return;
+	if (call->easy) {
+		call->stage = STAGE_FAIL;
+		return;
+	}
+	call->pumped = false;
+	pthread_mutex_unlock(&arena->lock);
+	gm_tcache_drain_all(&arena->caches, false);
+	pthread_mutex_lock(&arena->lock);
+}
+
+/* The heap has no such block: does the next thing that may bring one. Call with the lock held; it is let go in
+ * between. 0: *ret_block is in use. AGAIN: the heap may have one now. Otherwise the call fails. */
+static int grow_step(struct grow_call *call, struct gm_heap_block **ret_block)
+{
+	struct gm_arena *arena = call->arena;
+	struct gm_arena_want *want = call->want;
+
+	if (call->stage == STAGE_FAIL)
+		return grow_may_retry(call) ? AGAIN : call->failed;
+	if (call->stage == STAGE_STEP && !call->here &&
+		grow_ask_join(arena, want->bytes, false, &call->joined))
+		return AGAIN;
+	if (grow_pump(call))
+		return AGAIN;
+	if (call->stage == STAGE_ORDER) {
+		grow_order(call);
+		return AGAIN;
+	}
+
+	int r = arena->config.regions ? grow_region(arena, want, call->stage, ret_block)
+				      : grow_once(arena, want, call->stage, ret_block);
+	if (r == 0 || (r == AGAIN && ++call->again < 8))
+		return r;
+	call->failed = r == AGAIN ? GM_ARENA_E_SPACE : r;
+	grow_try_harder(call);
+	return AGAIN;
+}
+
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
 {
 	const struct gm_source *source = &arena->config.source;
 	uint64_t whole = gm_round_up(want->bytes, GM_CHUNK_MIN);
-	enum grow_stage stage = STAGE_STEP;
-	uint64_t joined = 0;
-	unsigned again = 0, passes = 0, settles = 0;
-	bool pumped = false, here = want->flags & GM_ARENA_HERE, easy = want->flags & GM_ARENA_EASY;
-	int r, failed = GM_ARENA_E_SPACE;
+	struct grow_call call = {
+		.arena = arena,
+		.want = want,
+		.here = want->flags & GM_ARENA_HERE,
+		.easy = want->flags & GM_ARENA_EASY,
+		.failed = GM_ARENA_E_SPACE,
+	};
+	int r;
 	GM_UNCANCELLED;
 
 	if (source->begin && want->refused == UINT64_MAX)
@@ -412,65 +548,17 @@ int gm_arena_grow(
 	}
 
 	/* Before anybody else is asked for memory. */
-	if (!easy)
+	if (!call.easy)
 		(void)gm_arena_park_drain(arena);
 	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
 	pthread_mutex_lock(&arena->lock);
 	want->passed = arena->passed;
 	want->given = arena->given;
-	for (;;) {
+	do {
 		r = gm_arena_take(arena, want, ret_block);
-		if (r != GM_HEAP_E_NONE)
-			break;
-		if (stage == STAGE_FAIL) {
-			r = failed;
-			if (!easy && passes < PASSES_MAX && grow_unpark(arena)) {
-				passes++;
-				stage = STAGE_ALL;
-				continue;
-			}
-			if (here || passes++ == PASSES_MAX || !grow_pass_await(arena, want))
-				break;
-			stage = STAGE_ALL;
-			continue;
-		}
-		if (stage == STAGE_STEP && !here &&
-			grow_ask_join(arena, want->bytes, false, &joined))
-			continue;
-		if (!pumped && arena->streams && gm_pending_bytes(&arena->pending)) {
-			pumped = true;
-			pthread_mutex_unlock(&arena->lock);
-			gm_arena_pump(arena);
-			pthread_mutex_lock(&arena->lock);
-			continue;
-		}
-		if (stage == STAGE_ORDER) {
-			uint64_t settled = arena->pending.settled;
-
-			(void)gm_arena_order(arena, want);
-			stage = STAGE_FAIL;
-			/* The device may have freed enough meanwhile, together with what the source has. */
-			if (arena->pending.settled != settled && settles++ < PASSES_MAX)
-				stage = STAGE_ALL;
-			continue;
-		}
-		r = arena->config.regions ? grow_region(arena, want, stage, ret_block)
-					  : grow_once(arena, want, stage, ret_block);
-		if (r == 0)
-			break;
-		if (r == AGAIN && ++again < 8)
-			continue;
-		failed = r == AGAIN ? GM_ARENA_E_SPACE : r;
-		stage++;
-		if (stage == STAGE_ALL && easy) {
-			stage = STAGE_FAIL;
-		} else if (stage == STAGE_ALL) {
-			pumped = false;
-			pthread_mutex_unlock(&arena->lock);
-			gm_tcache_drain_all(&arena->caches, false);
-			pthread_mutex_lock(&arena->lock);
-		}
-	}
+		if (r == GM_HEAP_E_NONE)
+			r = grow_step(&call, ret_block);
+	} while (r == AGAIN);
 	pthread_mutex_unlock(&arena->lock);
 	return r;
 }
