@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/cuda/cuda_device.h"
 #include "common/limits.h"
@@ -57,7 +58,8 @@ __attribute__((format(printf, 2, 3))) static int main_fail(int status, const cha
 struct main_device {
 	bool asked;                    /* there is a daemon */
 	bool host_only;                /* and it serves host memory */
-	uint64_t total;                /* of the smallest one; 0: there is none, or nobody knows */
+	uint64_t total;                /* of the largest one; 0: there is none, or nobody knows */
+	bool several_sizes;            /* and another one has less */
 	char uuids[MAIN_DEVICES_TEXT]; /* with commas between them */
 };
 
@@ -66,8 +68,8 @@ static void main_take(struct main_device *device, const gpumem_device_info_t *in
 	char uuid[GM_CUDA_UUID_TEXT];
 	size_t n = strlen(device->uuids);
 
-	if (!device->total || info->total < device->total)
-		device->total = info->total;
+	device->several_sizes |= device->total && info->total != device->total;
+	device->total = gm_max(device->total, info->total);
 	gm_cuda_uuid_text(info->uuid, false, uuid);
 	snprintf(device->uuids + n, sizeof device->uuids - n, "%s%s", n ? "," : "", uuid);
 }
@@ -148,11 +150,17 @@ static int main_limit(const struct gm_run_options *options, const struct main_de
 	if (!device->total && !limit)
 		return main_fail(EXIT_USAGE, "--limit: gpumemd has no GPU to give %s of",
 			options->limit_text);
+	if (!limit && device->several_sizes)
+		return main_fail(EXIT_USAGE,
+			"--limit: the GPUs differ in size, and %s is a part of one: give a size, or "
+			"choose a GPU with --device",
+			options->limit_text);
 	if (!limit)
 		limit = (uint64_t)(options->fraction * (double)device->total);
 	if (device->total && limit > device->total)
-		return main_fail(EXIT_USAGE, "--limit: %s is more than the GPU has, which is %s",
-			options->limit_text, gm_format_size(device->total, size));
+		return main_fail(EXIT_USAGE, "--limit: %s is more than %s has, which is %s",
+			options->limit_text, device->several_sizes ? "the largest GPU" : "the GPU",
+			gm_format_size(device->total, size));
 	snprintf(text, GM_UNITS_TEXT, "%llu", (unsigned long long)limit);
 	return 0;
 }

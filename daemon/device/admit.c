@@ -240,6 +240,9 @@ gpumem_status gm_admit_say(struct gm_device *device, const struct gm_payer *paye
 			device->number, gm_format_size(refusal->denied, a),
 			gm_format_size(foreign, b), admit_say_foreigner(device, foreigner),
 			device->number);
+	/* Foreign memory is named only if the request would fit without it. */
+	if (gm_plus(of, foreign) < bytes)
+		foreign = 0;
 	snprintf(see, sizeof(see), "see gpumemctl who %u", device->number);
 	return gm_refuse(GPUMEM_E_NO_MEMORY, detail,
 		"device %u has %s available of %s, asked for %s%s%s%s%s%s%s; %s", device->number,

@@ -71,7 +71,9 @@ struct limits_listing {
 	bool one; /* show the limits of this owner only */
 	struct gm_owner owner;
 	struct gm_quota_place limit;
-	uint64_t hidden; /* owners */
+	uint64_t hidden;       /* owners */
+	struct gm_owner asked; /* the last owner that was looked at, and whether it is shown */
+	bool seen;
 	uint32_t device; /* whose queue */
 	struct gm_queue_place waiting;
 };
@@ -87,6 +89,7 @@ static void limits_start_listing(struct gm_serve *serve, struct gm_peer *peer, u
 		return;
 	}
 	listing->waiting = GM_QUEUE_FIRST;
+	listing->asked = (struct gm_owner){.kind = GM_OWNER_KINDS}; /* nobody */
 	if (owner) {
 		listing->one = true;
 		listing->owner = *owner;
@@ -168,7 +171,8 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.hidden = listing->hidden;
 	out.answer = &listing->head;
 	out.peer = peer;
-	out.asked = (struct gm_owner){.kind = GM_OWNER_KINDS}; /* nobody */
+	out.asked = listing->asked;
+	out.seen = listing->seen;
 	out.only = listing->one ? &listing->owner : NULL;
 	place.user = listing->head.admin ? 0 : UINT64_C(1) + gm_peer_identity(peer)->payer_uid;
 	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
@@ -179,6 +183,8 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	if (r >= 0) {
 		listing->limit = place;
 		listing->hidden = out.hidden;
+		listing->asked = out.asked;
+		listing->seen = out.seen;
 	}
 	return r;
 }

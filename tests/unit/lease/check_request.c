@@ -215,10 +215,14 @@ START_TEST(a_refusal_names_the_figures)
 	gm_core_sample(fake.core, d, 0);
 	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
 	refused(GPUMEM_E_NO_MEMORY, "1.0G are used outside the broker");
+	/* Without it, there would not be enough either. */
+	fake_ask(&fake, &q, s, d, 2 * GiB, GM_TRANSPORT_AUTO);
+	refused(GPUMEM_E_NO_MEMORY, "see gpumemctl clients");
+	ck_assert_ptr_null(strstr(q.detail, "outside"));
 	struct gm_core_counters counters;
 	gm_core_counters(fake.core, &counters);
-	ck_assert_uint_eq(counters.requests, 4);
-	ck_assert_uint_eq(counters.refusals, 3);
+	ck_assert_uint_eq(counters.requests, 5);
+	ck_assert_uint_eq(counters.refusals, 4);
 }
 END_TEST
 
