@@ -15,7 +15,8 @@ client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/a
 client/heap/arena: client/heap/arena_small client/heap/arena_range client/heap/arena_park
 client/grant/session_lease: client/grant/lease_call
 daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_keep
-daemon/lease/session: daemon/lease/estate daemon/lease/estate_work daemon/lease/lease daemon/lease/hold daemon/lease/piece daemon/lease/linger daemon/lease/debt daemon/lease/declare daemon/lease/share daemon/lease/name daemon/lease/expiry daemon/lease/metadata daemon/lease/word daemon/lease/request daemon/lease/grant daemon/lease/commit
+daemon/lease/session: daemon/lease/estate daemon/lease/debt daemon/lease/commit
+daemon/lease/lease: daemon/lease/hold daemon/lease/estate_work
 daemon/device/quota: daemon/device/quota_check
 daemon/queue/queue: daemon/queue/queue_request daemon/queue/queue_say
 daemon/keep/keep: daemon/keep/keep_item daemon/keep/keep_link daemon/keep/keep_refs

@@ -9,6 +9,8 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/name_private.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,6 +5,14 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/linger.h"
+#include "daemon/lease/declare_private.h"
+#include "daemon/lease/share_private.h"
+#include "daemon/lease/name_private.h"
+#include "daemon/lease/word.h"
+#include "daemon/lease/metadata_private.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 #include <errno.h>

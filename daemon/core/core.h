@@ -50,7 +50,7 @@
  *   daemon/device   one device: its chunks, and who may have more of it (device.h)
  *   daemon/reclaim  getting memory back from clients (ladder.h)
  *   daemon/queue    requests for memory, and the order in which they wait (queue.h)
- *   daemon/lease    what clients hold: one object in several files (session_private.h)
+ *   daemon/lease    what clients hold (lease.h; session_private.h has its order)
  *   daemon/core     taking over from an earlier daemon, advice, and the calls below
  */
 

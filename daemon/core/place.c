@@ -12,6 +12,7 @@
 #include "daemon/reclaim/ladder_plan.h"
 #include "daemon/device/plan.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/request_private.h"
 
 /* The id of a client that does not exist. No session has it: ids are below 2^53. */
 #define PLACE_NOBODY UINT64_MAX

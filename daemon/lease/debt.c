@@ -14,6 +14,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -236,6 +237,35 @@ static uint64_t debt_estimate(struct gm_debt *debt, struct gm_counted_process *l
 	return bytes + more;
 }
 
+/* Notes in the last count how much of what each process declared is not in it yet, as far as core can tell. Without
+ * declarations that is 0. */
+static void debt_expect_declared(struct gm_device *device)
+{
+	struct gm_counted *last = device->debts.last;
+	if (!last || device->ledger.declared == 0)
+		return;
+
+	for (size_t i = 0; i < last->n; i++) {
+		last->list[i].expected = 0;
+		last->list[i].before = UINT64_MAX;
+	}
+	const struct gm_account *account;
+	DL_FOREACH (device->ledger.holders, account) {
+		struct gm_counted_process *process =
+			account->declared ? gm_counted_find(last, account->payer->pid) : NULL;
+		if (!process)
+			continue;
+		process->expected += account->declared;
+		process->before = gm_min(process->before, account->undeclared);
+	}
+	/* What came to the process since then may be declared memory. The rest of that is still to come. */
+	for (size_t i = 0; i < last->n; i++) {
+		struct gm_counted_process *process = &last->list[i];
+		process->expected =
+			gm_minus(process->expected, gm_minus(process->bytes, process->before));
+	}
+}
+
 bool gm_debt_count(struct gm_device *device, struct gm_counted *counted)
 {
 	struct gm_debts *debts = &device->debts;
@@ -245,7 +275,7 @@ bool gm_debt_count(struct gm_device *device, struct gm_counted *counted)
 
 	debts->due_ns = UINT64_MAX;
 	if (debts->list)
-		gm_declare_expect(device);
+		debt_expect_declared(device);
 	DL_FOREACH_SAFE (debts->list, debt, next) {
 		struct gm_counted_process *now = gm_counted_find(counted, debt->pid);
 		uint64_t bytes = debt->bytes, before = debt->before;

@@ -14,6 +14,8 @@
 #include "common/step.h"
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/declare_private.h"
+#include "daemon/lease/commit.h"
 #include "daemon/queue/deadlock.h"
 #include "daemon/queue/queue.h"
 
@@ -36,7 +38,7 @@ static uint64_t declare_figure(struct gm_device *device, pid_t pid)
 	return process ? process->bytes : UINT64_MAX;
 }
 
-void gm_declare_finish(struct gm_request *request)
+static void declare_finish(struct gm_request *request)
 {
 	struct gm_session *session = request->session;
 	struct gm_device *device = &session->core->env.devices[request->device];
@@ -61,9 +63,15 @@ void gm_declare_finish(struct gm_request *request)
 	if (status == GPUMEM_OK)
 		request->done(request, status, NULL);
 	else
-		gm_request_refuse(request, status, detail);
+		gm_session_refuse(request, status, detail);
 	gm_reserve_refill(device);
 }
+
+const struct gm_request_calls gm_declare_calls = {
+	.no_chunks = true,
+	.finish = declare_finish,
+	.refuse = gm_session_refuse,
+};
 
 /* ---- less */
 
@@ -128,33 +136,6 @@ bool gm_declare_adopt(
 }
 
 /* ---- what the driver counts */
-
-void gm_declare_expect(struct gm_device *device)
-{
-	struct gm_counted *last = device->debts.last;
-	if (!last || device->ledger.declared == 0)
-		return;
-
-	for (size_t i = 0; i < last->n; i++) {
-		last->list[i].expected = 0;
-		last->list[i].before = UINT64_MAX;
-	}
-	const struct gm_account *account;
-	DL_FOREACH (device->ledger.holders, account) {
-		struct gm_counted_process *process =
-			account->declared ? gm_counted_find(last, account->payer->pid) : NULL;
-		if (!process)
-			continue;
-		process->expected += account->declared;
-		process->before = gm_min(process->before, account->undeclared);
-	}
-	/* What came to the process since then may be declared memory. The rest of that is still to come. */
-	for (size_t i = 0; i < last->n; i++) {
-		struct gm_counted_process *process = &last->list[i];
-		process->expected =
-			gm_minus(process->expected, gm_minus(process->bytes, process->before));
-	}
-}
 
 void gm_declare_count(struct gm_device *device)
 {

@@ -6,6 +6,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
 
 #include "daemon/device/reserve.h"
 

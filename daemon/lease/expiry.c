@@ -5,6 +5,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/expiry.h"
 
 #include <assert.h>
 #include <errno.h>

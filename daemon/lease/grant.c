@@ -7,6 +7,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
 
 #include <stdlib.h>
 
@@ -17,14 +18,6 @@ struct gm_grant {
 	uint64_t from, to;
 	bool opened;
 };
-
-void gm_grant_forget(struct gm_session *session)
-{
-	free(session->grants);
-	session->grants = NULL;
-	session->n_grants = 0;
-	session->indexed = false;
-}
 
 /* Writes the opens of the session to grants (NULL: only counts them). */
 static size_t grant_list_opens(const struct gm_hold *hold, struct gm_grant *grants)

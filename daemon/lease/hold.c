@@ -7,6 +7,8 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,6 +8,14 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/linger.h"
+#include "daemon/lease/share_private.h"
+#include "daemon/lease/name_private.h"
+#include "daemon/lease/word.h"
+#include "daemon/lease/metadata_private.h"
+#include "daemon/lease/commit.h"
+#include "daemon/queue/queue.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -348,7 +356,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		gm_name_reader_left(lease, hold);
 	gm_hold_end_all(hold);
 	if (made) {
-		gm_request_cancel_grows(session, lease);
+		gm_lease_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 		gm_metadata_drop_draft(lease);
 		lease_count_leaving(lease, false);
@@ -618,7 +626,7 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 	gm_env_enter(device->env);
 	/* Nobody may open what is going away. */
 	if (lease->maker == session) {
-		gm_request_cancel_grows(session, lease);
+		gm_lease_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 	}
 	for (uint64_t slice = gm_estate_work_slice(lease->device->env);
@@ -663,4 +671,18 @@ void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, ui
 	gm_lease_drop(lease, hold, false, &slice);
 	gm_reserve_settle(device);
 	gm_env_leave(device->env);
+}
+
+void gm_lease_cancel_grows(struct gm_session *session, struct gm_lease *lease)
+{
+	struct gm_request *request = session->payer.pending;
+	while (request) {
+		if (request->lease == lease) {
+			gm_request_fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
+			/* done() may have changed the list. */
+			request = session->payer.pending;
+		} else {
+			request = request->next;
+		}
+	}
 }

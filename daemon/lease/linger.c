@@ -8,6 +8,8 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/linger.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 

@@ -7,6 +7,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/metadata_private.h"
 
 #include <assert.h>
 #include <errno.h>

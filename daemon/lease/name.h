@@ -69,8 +69,6 @@ struct gm_name_asker {
 	const struct gm_session *session; /* NULL: none */
 	struct gm_token_hash domain;      /* gm_core_domain(); 0: a domain of one client */
 };
-/* The hash of a trust domain's key; 0 for NULL. */
-struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key);
 
 /* Ends a name. Those who attached keep the lease. GPUMEM_E_NOT_FOUND: there is no such name, or it is of
  * another trust domain. */

@@ -7,6 +7,9 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/share_private.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 #include <string.h>

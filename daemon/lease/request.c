@@ -6,6 +6,11 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/declare_private.h"
+#include "daemon/lease/word.h"
+#include "daemon/lease/commit.h"
+#include "daemon/lease/request_private.h"
 
 #include <assert.h>
 #include <string.h>
@@ -17,15 +22,6 @@
 #include "daemon/queue/queue.h"
 
 /* ---- the end of a request */
-
-void gm_request_refuse(struct gm_request *request, gpumem_status status, const char *detail)
-{
-	if (status != GPUMEM_E_CANCELLED && !request->again) {
-		request->session->core->counters.refusals++;
-		request->session->n_refused++;
-	}
-	request->done(request, status, detail);
-}
 
 /* Whether a resize can still be done. */
 static bool request_may_resize(const struct gm_request *request)
@@ -80,20 +76,6 @@ static void request_finish(struct gm_request *request)
 	gm_reserve_refill(device);
 }
 
-void gm_request_cancel_grows(struct gm_session *session, struct gm_lease *lease)
-{
-	struct gm_request *request = session->payer.pending;
-	while (request) {
-		if (request->lease == lease) {
-			gm_request_fail(request, GPUMEM_E_CANCELLED, "the lease was returned");
-			/* done() may have changed the list. */
-			request = session->payer.pending;
-		} else {
-			request = request->next;
-		}
-	}
-}
-
 /* ---- a new lease */
 
 /* Makes the lease that the chunks go to. */
@@ -133,18 +115,12 @@ static const struct gm_request_calls request_calls_new = {
 	.prepare = request_prepare,
 	.finish = request_finish,
 	.undo = request_drop_target,
-	.refuse = gm_request_refuse,
+	.refuse = gm_session_refuse,
 };
 static const struct gm_request_calls request_calls_grow = {
 	.finish = request_finish,
-	.refuse = gm_request_refuse,
+	.refuse = gm_session_refuse,
 };
-static const struct gm_request_calls request_calls_declare = {
-	.no_chunks = true,
-	.finish = gm_declare_finish,
-	.refuse = gm_request_refuse,
-};
-
 /* ---- the beginning */
 
 gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES])
@@ -288,7 +264,7 @@ static inline void request_set_up(struct gm_request *request)
 	if (lease)
 		request->calls = &request_calls_grow;
 	else
-		request->calls = request->declares ? &request_calls_declare : &request_calls_new;
+		request->calls = request->declares ? &gm_declare_calls : &request_calls_new;
 }
 
 gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
@@ -320,5 +296,5 @@ void gm_request_submit(struct gm_core *core, struct gm_request *request)
 	else if (status == GPUMEM_E_LIMIT)
 		gm_request_tell(&core->env.devices[request->device], request, status, detail);
 	if (status != GPUMEM_OK)
-		gm_request_refuse(request, status, detail);
+		gm_session_refuse(request, status, detail);
 }

@@ -7,6 +7,7 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/commit.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -68,9 +69,18 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	return 0;
 }
 
+/* Its client may repeat requests from now on, or it ends. */
+static void session_forget_grants(struct gm_session *session)
+{
+	free(session->grants);
+	session->grants = NULL;
+	session->n_grants = 0;
+	session->indexed = false;
+}
+
 static void session_free(struct gm_session *session)
 {
-	gm_grant_forget(session);
+	session_forget_grants(session);
 	free(session->names);
 	free(session->run_name);
 	free(session);
@@ -151,6 +161,13 @@ void gm_session_unmake(struct gm_session *session)
 	gm_user_charge_deinit(&session->shares);
 	gm_payer_end(session->core, &session->payer);
 	session_free(session);
+}
+
+struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
+{
+	static const struct gm_token_hash none;
+
+	return key ? gm_token_hash_text(&core->token_key, key) : none;
 }
 
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
@@ -316,31 +333,10 @@ const char *gm_session_run_name(const struct gm_session *session)
 	return session->run_name ? session->run_name : "";
 }
 
-static void session_settle_all(struct gm_env *env)
+void gm_session_settle_all(struct gm_env *env)
 {
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_reserve_settle(&env->devices[d]);
-}
-
-void gm_session_quarantine(struct gm_session *session)
-{
-	struct gm_env *env = &session->core->env;
-	if (session->payer.quarantined)
-		return;
-
-	gm_env_enter(env);
-	/* This comes before the cancelling, so that a request made by done() is refused. */
-	session->payer.quarantined = true;
-	session->info.user = NULL;
-	gm_request_cancel_all(&session->payer);
-	if (session->n_leaving > 0)
-		gm_lease_hand_over(session);
-	for (uint32_t d = 0; d < env->n_devices; d++) {
-		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
-		gm_ladder_gone(&env->devices[d], &session->payer);
-	}
-	session_settle_all(env);
-	gm_env_leave(env);
 }
 
 int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], void *user,
@@ -361,12 +357,12 @@ int gm_session_resume(struct gm_session *session, const uint8_t token[GM_TOKEN_B
 	session->info.user = user;
 	session->former = hash;
 	session->former_valid = true;
-	gm_grant_forget(session);
+	session_forget_grants(session);
 	session_new_token(session, ret_token);
 	session_commit(session);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_ledger_resume(&env->devices[d].ledger, &session->payer.accounts[d]);
-	session_settle_all(env);
+	gm_session_settle_all(env);
 	gm_env_leave(env);
 	return 0;
 }
@@ -386,28 +382,6 @@ void gm_session_confirm(struct gm_session *session)
 	session_commit(session);
 }
 
-void gm_session_cancel(struct gm_session *session)
-{
-	struct gm_env *env = &session->core->env;
-	gm_env_enter(env);
-	gm_request_cancel_all(&session->payer);
-	gm_env_leave(env);
-}
-
-/* From now on the session's estate pays for what the session has in leases. */
-static void session_charge_estate(struct gm_session *session)
-{
-	struct gm_env *env = &session->core->env;
-
-	for (uint32_t d = 0; d < env->n_devices; d++) {
-		struct gm_account *account = &session->payer.accounts[d];
-		if (account->held > 0)
-			gm_ledger_move(&env->devices[d].ledger, account,
-				gm_estate_account(session->estate, &env->devices[d]),
-				account->held);
-	}
-}
-
 void gm_session_finish(struct gm_session *session)
 {
 	struct gm_env *env = &session->core->env;
@@ -422,37 +396,11 @@ void gm_session_finish(struct gm_session *session)
 	gm_estate_unref(estate);
 }
 
-static void session_end(struct gm_session *session, bool died)
+void gm_session_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct gm_core *core = session->core;
-	struct gm_env *env = &core->env;
-	assert(!session->payer.ending);
-
-	uint64_t slice = env->stopping ? UINT64_MAX : gm_estate_work_slice(env);
-	gm_env_enter(env);
-	session->payer.ending = true;
-	session->died = died;
-	core->n_ending++;
-	core->n_outgoing += session->n_made;
-	gm_request_cancel_all(&session->payer);
-	GM_STEP("end: begun");
-	gm_declare_end(session);
-	session_charge_estate(session);
-	/* Without it, the next daemon takes what is left of the client apart, too. */
-	gm_env_erase(env, &session->place);
-	GM_STEP("end: client's record erased");
-	gm_estate_work_add_session(session);
-	gm_estate_work_do(session->estate->work, &slice);
-	session_settle_all(env);
-	gm_env_leave(env);
-}
-
-void gm_session_end_unmapped(struct gm_session *session)
-{
-	session_end(session, false);
-}
-
-void gm_session_end_died(struct gm_session *session)
-{
-	session_end(session, true);
+	if (status != GPUMEM_E_CANCELLED && !request->again) {
+		request->session->core->counters.refusals++;
+		request->session->n_refused++;
+	}
+	request->done(request, status, detail);
 }

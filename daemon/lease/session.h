@@ -12,6 +12,7 @@
 #include "daemon/books/chunk.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/record.h"
+#include "daemon/books/token_hash.h"
 
 /* Sessions and estates. A session is a client process, whether it is connected or not. */
 
@@ -62,6 +63,9 @@ static inline uid_t gm_session_payer_uid(const struct gm_session_info *info)
 {
 	return info->payer_uid ? info->payer_uid : info->uid;
 }
+
+/* The hash of a trust domain's key; 0 for NULL. */
+struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key);
 
 /* Makes a session and its resume token. Core keeps only the token's hash. The session does not outlive the daemon before
  * gm_session_keep(). -ENOMEM; -ESHUTDOWN;

@@ -10,19 +10,13 @@
 #include "gpumem/status.h"
 #include "common/limits.h"
 #include "daemon/books/say.h"
+#include "daemon/lease/audience.h"
 
 /* Sharing a lease by token. */
 
 struct gm_lease;
 struct gm_session;
 
-enum gm_audience { GM_AUDIENCE_DOMAIN, GM_AUDIENCE_UID, GM_AUDIENCE_GID };
-
-struct gm_share_options {
-	enum gm_audience audience;
-	uint32_t id; /* uid or gid */
-	bool read_only;
-};
 /*
  * Makes a token for a lease. Only the session that made the lease may do so: GPUMEM_E_DENIED.
  * Audiences beyond the trust domain need a lease that was made for others: GPUMEM_E_UNSUPPORTED.

@@ -7,6 +7,8 @@
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/word.h"
+#include "daemon/queue/queue.h"
 
 #include <errno.h>
 #include <fcntl.h>

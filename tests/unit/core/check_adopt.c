@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
+#include "daemon/lease/share.h"
+#include "daemon/lease/commit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/adopt_fixture.h"
 #include "tests/unit/core/fake_ledger.h"

@@ -6,6 +6,8 @@
 
 #include "common/limits.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
+#include "daemon/lease/share.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

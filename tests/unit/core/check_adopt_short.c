@@ -9,6 +9,7 @@
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/share.h"
 #include "tests/tap.h"
 #include "tests/unit/core/adopt_fixture.h"
 #include "tests/unit/core/fake_ledger.h"

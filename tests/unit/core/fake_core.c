@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
 #include "tests/unit/core/fake_ledger.h"
 #include "tests/unit/failing_malloc.h"
 

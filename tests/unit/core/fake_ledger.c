@@ -18,6 +18,7 @@
 
 #include "common/arith.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/metadata.h"
 
 /* ---- records */
 

@@ -36,6 +36,7 @@
 #include <utlist.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/queue/queue.h"
 #include "daemon/queue/turn.h"
 
 /* ---- the model's own arithmetic */

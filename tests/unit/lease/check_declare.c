@@ -7,6 +7,7 @@
 
 #include "daemon/lease/declare.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/lease/expiry.h"
 #include "tests/unit/lease/names_fixture.h"
 
 #define SECOND UINT64_C(1000000000)

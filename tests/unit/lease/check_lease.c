@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/share.h"
 #include "tests/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/books/fds.h"
+#include "daemon/lease/metadata_private.h"
 #include "tests/limit.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/lease/names_fixture.h"

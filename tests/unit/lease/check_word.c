@@ -11,6 +11,8 @@
 #include "common/control.h"
 #include "daemon/books/fds.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
+#include "daemon/lease/share.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

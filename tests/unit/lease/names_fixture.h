@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease_private.h"
+#include "daemon/lease/name_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 

@@ -3,6 +3,7 @@
 #include "daemon/reclaim/ladder.h"
 #include "daemon/reclaim/ladder_plan.h"
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"

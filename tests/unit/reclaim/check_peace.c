@@ -2,6 +2,7 @@
 /* daemon/queue/peace.c, through the core: how often a user can make other users move their buffers, or return what they
  * cache. */
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"

@@ -7,6 +7,7 @@
 #include <check.h>
 
 #include "daemon/lease/session_private.h"
+#include "daemon/lease/lease.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/reclaim/ladder_fixture.h"
 
