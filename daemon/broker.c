@@ -228,10 +228,24 @@ static int broker_start_loop(struct gm_broker *broker)
 	return 0;
 }
 
+/* Warns a daemon that a service manager runs, which serves all users, if it cannot see some of them. */
+static void broker_warn_unseen(const struct gm_broker *broker)
+{
+	int r = broker->options->passed->socket < 0 ? 0 : gm_identity_sees_others();
+	if (r == -EACCES)
+		gm_log(GM_LOG_WARNING,
+			"/proc hides the processes of other users from this daemon: their containers are not known, and their memory is never pooled; remove ProtectProc= from gpumemd.service, or hidepid= from the mount of /proc");
+	else if (r == -EOVERFLOW)
+		gm_log(GM_LOG_WARNING,
+			"this daemon is in a user namespace that does not have most users: they count as one user without a name, and their memory is never pooled; remove PrivateUsers= from gpumemd.service");
+}
+
 static int broker_start_front(struct gm_broker *broker)
 {
 	const char *path =
 		broker->options->socket ? broker->options->socket : broker->config->socket;
+	gm_broker_config_read_names();
+	broker_warn_unseen(broker);
 
 	return gm_front_open(&broker->front, broker->options->passed, path, broker->config,
 		gm_broker_config_admin_group(broker->config));
@@ -380,7 +394,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (broker->keep) {
 		r = gm_clients_set_keep(&broker->clients, &gm_broker_clients_keep, broker);
 		if (r < 0)
-			return broker_fail(r, "clients");
+			return broker_fail(r,
+				"cannot read the boot id; is there ProcSubset= in gpumemd.service? /proc/sys/kernel/random/boot_id");
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct gm_backend_device *info = &broker->serve.devices[i];
@@ -426,7 +441,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 
 	r = gm_broker_keep_adopt(broker);
 	if (r < 0)
-		return broker_fail(r, "taking over from an earlier daemon");
+		return r;
 	gm_core_end_adoption(broker->core);
 	gm_broker_config_check(broker);
 	return 0;

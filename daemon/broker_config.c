@@ -53,15 +53,19 @@ static void config_check_users(const struct gm_broker *broker)
 	}
 }
 
+void gm_broker_config_read_names(void)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/etc/passwd", gm_platform_root());
+	gm_uid_name_read(path);
+}
+
 /* Reads who has which name, who pays for whom, and who administers. */
 static void config_read_users(const struct gm_config *config, struct gm_broker_reading *reading)
 {
-	const char *root = gm_platform_root();
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/etc/passwd", root);
-	gm_uid_name_read(path);
-	reading->subuids_known = gm_subuids_read(root, &reading->subuids) == 0;
+	gm_broker_config_read_names();
+	reading->subuids_known = gm_subuids_read(gm_platform_root(), &reading->subuids) == 0;
 	reading->admin_group = gm_broker_config_admin_group(config);
 }
 

@@ -380,6 +380,28 @@ int gm_broker_keep_forward(const struct gm_broker_options *options)
 
 /* ---- adoption */
 
+/* Says why a client that lives cannot be adopted. */
+static void broker_keep_report_unseen(const struct gm_record_client *record, int error)
+{
+	const char *why, *remedy;
+	if (error == -EACCES) {
+		why = "/proc hides its process from this daemon";
+		remedy =
+			"remove ProtectProc= from gpumemd.service, or hidepid= from the mount of /proc";
+	} else if (record->head.uid == GM_OVERFLOW_UID) {
+		why = "the earlier daemon could not tell its user from others";
+		remedy =
+			"give gpumemd.service PrivateUsers= as before until such clients have ended";
+	} else {
+		why = "the user namespace of this daemon does not have its user";
+		remedy = "remove PrivateUsers= from gpumemd.service";
+	}
+	gm_log(GM_LOG_ERROR,
+		"client %s (pid %d, uid %u) lives, and %s: not started, and nothing is given up, the keeper has what clients hold; %s, and start gpumemd again",
+		*record->name ? record->name : record->command, (int)record->pid,
+		(unsigned int)record->head.uid, why, remedy);
+}
+
 static int broker_keep_adopt_client(void *ctx, uint64_t id, const struct gm_record_client *record,
 	gm_domain *ret_domain, bool *ret_pooling)
 {
@@ -390,7 +412,9 @@ static int broker_keep_adopt_client(void *ctx, uint64_t id, const struct gm_reco
 	(void)gm_keep_claim(broker->keep, GM_KEEP_FORMER, id, &kept.former);
 	int r = gm_clients_adopt(
 		&broker->clients, broker->config->trust, record, &kept, ret_domain, ret_pooling);
-	if (r < 0 && !gm_adopt_is_shortage(r)) {
+	if (gm_adopt_is_unseen(r)) {
+		broker_keep_report_unseen(record, r);
+	} else if (r < 0 && !gm_adopt_is_shortage(r)) {
 		gm_broker_keep_withdraw(broker, GM_KEEP_PROCESS, id);
 		gm_broker_keep_withdraw(broker, GM_KEEP_PAGE, id);
 		gm_broker_keep_withdraw(broker, GM_KEEP_FORMER, id);
@@ -517,6 +541,15 @@ static void broker_keep_report(const struct gm_adopt_result *result, uint64_t go
 			(unsigned long long)closed);
 }
 
+/* Says that adoption ends for want of memory or descriptors. Returns the error. */
+static int broker_keep_short(int error)
+{
+	gm_log(GM_LOG_ERROR,
+		"cannot take over from an earlier daemon: %s; the keeper has what clients hold",
+		strerror(-error));
+	return error;
+}
+
 int gm_broker_keep_adopt(struct gm_broker *broker)
 {
 	struct broker_keep_reading reading = {NULL, 0};
@@ -527,13 +560,15 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 
 	int r = gm_adopt_new(broker->core, &reading.adopt);
 	if (r < 0)
-		return r;
+		return broker_keep_short(r);
 	gm_keep_each_record(broker->keep, 0, broker_keep_read, &reading);
 	if (reading.result == -EPROTONOSUPPORT)
 		gm_log(GM_LOG_ERROR,
 			"the ledger has records of a newer gpumemd (this one reads formats up to %d); "
 			"start the newer gpumemd again, or end gpumem-keeper, which gives up all memory",
 			GM_RECORD_FORMAT);
+	else if (reading.result < 0)
+		broker_keep_short(reading.result);
 	if (reading.result < 0) {
 		gm_adopt_free(reading.adopt);
 		return reading.result;
@@ -548,6 +583,8 @@ int gm_broker_keep_adopt(struct gm_broker *broker)
 		return -ENODEV;
 	}
 	r = gm_core_adopt(reading.adopt, &broker_keep_adopt_ops, broker, &result);
+	if (gm_adopt_is_shortage(r))
+		broker_keep_short(r);
 	if (r < 0)
 		return r;
 	GM_STEP("start: core has adopted");

@@ -107,6 +107,8 @@ gid_t gm_broker_config_admin_group(const struct gm_config *config);
 /* At the start: reads who pays for whom, and applies that and the other settings about users: who administers, and how many
  * connections a user may have. */
 void gm_broker_config_apply_users(struct gm_broker *broker);
+/* Reads the names of users, for messages. */
+void gm_broker_config_read_names(void);
 /* The policy of a device, as the configuration in use has it. */
 void gm_broker_config_policy(
 	const struct gm_broker *broker, uint32_t device, struct gm_policy *ret_policy);
@@ -145,7 +147,7 @@ extern const struct gm_clients_keep gm_broker_clients_keep;
 /* Connects to the keeper. On error, logs why. A daemon whose socket has no path goes on without. */
 int gm_broker_keep_open(struct gm_broker *broker);
 /* Takes over what the daemon before had. Core is between gm_core_begin_adoption() and
- * gm_core_end_adoption(). */
+ * gm_core_end_adoption(). On error, logs why. */
 int gm_broker_keep_adopt(struct gm_broker *broker);
 /* Whether somebody holds something that the next daemon must know of. */
 bool gm_broker_keep_is_worth(struct gm_broker *broker);

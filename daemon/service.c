@@ -190,7 +190,7 @@ void gm_service_stopping(void)
 
 void gm_service_failed(const char *why)
 {
-	char text[512], last[400];
+	char text[600], last[512];
 
 	gm_log_last_error(last, sizeof(last));
 	why = why ? why : last;

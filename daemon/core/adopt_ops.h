@@ -14,7 +14,7 @@
 struct gm_adopt_ops {
 	/*
 	 * Finds the process of a client, and its page. On success, the client gets that domain, which must not be
-	 * GM_DOMAIN_FRESH. On a negative errno, the client is not adopted. Even on success core may not adopt
+	 * GM_DOMAIN_FRESH. On a negative errno, the client is not adopted; gm_adopt_is_unseen(): nor is anything else. Even on success core may not adopt
 	 * it: gm_core_find_session() tells afterwards.
 	 */
 	int (*client)(void *ctx, uint64_t id, const struct gm_record_client *record,
@@ -43,6 +43,13 @@ struct gm_adopt_ops {
 static inline bool gm_adopt_is_shortage(int error)
 {
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+/* Whether the error says that the process of a client lives, but this daemon cannot see it. The adoption must end: a daemon that
+ * sees the process adopts what the client holds. */
+static inline bool gm_adopt_is_unseen(int error)
+{
+	return error == -EACCES || error == -EOVERFLOW;
 }
 
 #endif

@@ -245,7 +245,8 @@ static int adopt_client(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	struct gm_session_info info = adopt_client_info(record);
 	int r = take->ops->client(take->ctx, entry->id, record, &info.domain, &info.pooling);
 	if (r < 0)
-		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
+		return gm_adopt_is_shortage(r) || gm_adopt_is_unseen(r) ? r
+									: GM_ADOPT_TAKE_E_DAMAGED;
 	assert(info.domain != GM_DOMAIN_FRESH);
 
 	struct gm_estate *estate;

@@ -34,7 +34,7 @@ enum {
  * Adopts a record. All records that it may depend on must have had their turn. If other kinds depend on this kind,
  * entry->object becomes the new object.
  *
- * Returns 0, one of the outcomes above, or a shortage (gm_adopt_is_shortage()). After a shortage, no further record must
+ * Returns 0, one of the outcomes above, a shortage (gm_adopt_is_shortage()) or gm_adopt_is_unseen(). After one of the last two, no further record must
  * be taken.
  */
 int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_adopt_entry *entry);

@@ -29,6 +29,8 @@
 
 /* Files of /proc are far shorter. A longer one counts as unreadable. */
 #define GM_PROC_BYTES 65536
+/* A user namespace with fewer uids is one user's own. That of PrivateUsers=yes has two. */
+#define IDENTITY_FEW_UIDS 1000
 
 struct gm_identity *gm_identity_ref(struct gm_identity *identity)
 {
@@ -394,7 +396,23 @@ int gm_identity_read(int socket, struct gm_identity **ret_identity, char why[256
 	return r;
 }
 
-/* Checks that the pidfd is that of the process, and that it lives. */
+/* Compares the start time of a process that lives. -EACCES: /proc hides the process. */
+static int identity_check_started(const struct gm_identity *identity, unsigned long long start_time)
+{
+	unsigned long long ticks;
+	if (start_time == 0)
+		return 0; /* it was hidden when it connected, too */
+	int r = identity_read_start_time(identity->pid, &ticks);
+	if (identity_is_shortage(r))
+		return r;
+	if (gm_identity_dead(identity))
+		return -ESRCH;
+	if (r < 0)
+		return -EACCES;
+	return ticks == start_time ? 0 : -ESRCH;
+}
+
+/* Checks that the pidfd is that of the process, and that the process lives. */
 static int identity_check_restored(
 	const struct gm_identity *identity, unsigned long long start_time)
 {
@@ -404,16 +422,49 @@ static int identity_check_restored(
 	int r = identity_read_pid(&now);
 	if (r < 0)
 		return r;
-	if (now.pid != identity->pid || gm_identity_dead(identity))
+	if (gm_identity_dead(identity) || (now.pid && now.pid != identity->pid))
 		return -ESRCH;
-	if (now.pid == 0)
-		return 0; /* another pid namespace: the pidfd alone tells */
+	if (now.pid == 0) /* another pid namespace, as before: the pidfd alone tells */
+		return identity->pid ? -EACCES : 0;
+	return identity_check_started(identity, start_time);
+}
 
-	unsigned long long ticks;
-	r = identity_read_start_time(now.pid, &ticks);
-	if (identity_is_shortage(r))
-		return r;
-	return r < 0 || ticks != start_time || gm_identity_dead(identity) ? -ESRCH : 0;
+/* Reads how many uids the user namespace of this process has, and whether it has this one. Without such a namespace it has all. */
+static bool identity_is_mapped(uid_t uid, uint64_t *ret_uids)
+{
+	unsigned long long first, outside, n;
+	bool found = false;
+	char *text;
+	*ret_uids = UINT32_MAX;
+	if (identity_read_proc(0, "uid_map", &text) < 0)
+		return true;
+
+	*ret_uids = 0;
+	for (const char *line = text; sscanf(line, "%llu %llu %llu", &first, &outside, &n) == 3;) {
+		*ret_uids += n;
+		found |= uid >= first && uid - first < n;
+		line += strcspn(line, "\n");
+		line += *line == '\n';
+	}
+	free(text);
+	return found;
+}
+
+/* Checks that the user is the one that the earlier daemon saw: -EOVERFLOW if one of the two daemons, in a user namespace of its own,
+ * cannot tell that user from others. */
+static int identity_check_user(const struct gm_identity *identity)
+{
+	char path[32];
+	struct stat st;
+	uint64_t uids;
+	if (identity->uid != GM_OVERFLOW_UID)
+		return identity_is_mapped(identity->uid, &uids) ? 0 : -EOVERFLOW;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)identity->pid);
+	if (!identity->pid || stat(path, &st) < 0)
+		return 0;
+	/* The entry of a process that may not be dumped belongs to root. */
+	return st.st_uid == GM_OVERFLOW_UID || st.st_uid == 0 ? 0 : -EOVERFLOW;
 }
 
 int gm_identity_restore(const struct gm_identity *known, unsigned long long start_time, int pidfd,
@@ -440,12 +491,26 @@ int gm_identity_restore(const struct gm_identity *known, unsigned long long star
 		r = -errno;
 	if (r == 0)
 		r = identity_check_restored(identity, start_time);
+	if (r == 0)
+		r = identity_check_user(identity);
 	if (r < 0) {
 		gm_identity_unref(identity);
-		return identity_is_shortage(r) ? r : -ESRCH;
+		return identity_is_shortage(r) || r == -EACCES || r == -EOVERFLOW ? r : -ESRCH;
 	}
 	*ret_identity = identity;
 	return 0;
+}
+
+int gm_identity_sees_others(void)
+{
+	unsigned long long ticks;
+	char state;
+	uint64_t uids;
+	int r = identity_read_stat(1, &state, &ticks);
+	if (r == -ENOENT || r == -EPERM || r == -EACCES)
+		return -EACCES;
+	identity_is_mapped(0, &uids);
+	return uids < IDENTITY_FEW_UIDS ? -EOVERFLOW : 0;
 }
 
 bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b)

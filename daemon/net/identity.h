@@ -12,6 +12,9 @@
 /* The process at the other end of a socket, as the kernel describes it. Nothing here comes from
  * what the client says of itself. */
 
+/* The uid as which the kernel shows every user that the user namespace of this process does not have. */
+#define GM_OVERFLOW_UID 65534
+
 /* One process, as it was when it connected. Counted by references. */
 struct gm_identity {
 	struct gm_identity *process; /* whose pidfd it is; NULL: its own */
@@ -52,10 +55,16 @@ int gm_identity_number(pid_t pid, unsigned long long *ret_began, bool *ret_ended
 /*
  * Makes the identity of a process that an earlier daemon saw, and takes ownership of the pidfd (-1: it
  * is lost). known has everything but the pidfd and the groups. The process must have the same number
- * and start time still. -ESRCH: it has ended, or cannot be told from another one. -ENOMEM, -EMFILE, …
+ * and start time still; start_time is 0 if that daemon could not read it. -ESRCH: the process has ended, or cannot be told from
+ * another one. -EACCES or -EOVERFLOW, as gm_identity_sees_others(): it lives, and its memory must not be given up. -ENOMEM, -EMFILE, …
  */
 int gm_identity_restore(const struct gm_identity *known, unsigned long long start_time, int pidfd,
 	struct gm_identity **ret_identity);
+/*
+ * Whether this daemon sees the processes of all users: 0. -EACCES: its /proc hides those of other users. -EOVERFLOW: its user
+ * namespace has so few users that it shows the others as one, GM_OVERFLOW_UID.
+ */
+int gm_identity_sees_others(void);
 struct gm_identity *gm_identity_ref(struct gm_identity *identity);
 void gm_identity_unref(struct gm_identity *identity);
 /* Both are known to be of one process: identity gives up its pidfd and uses that of same. */

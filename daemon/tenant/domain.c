@@ -15,8 +15,6 @@
 
 #include "daemon/tenant/domain.h"
 
-#define GM_OVERFLOW_UID 65534
-
 struct domain {
 	gm_domain number;
 	uid_t uid;

@@ -3,11 +3,14 @@
 /* Who a client is: cgroup paths as the container runtimes write them, and real processes. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -420,6 +423,97 @@ START_TEST(a_process_is_found_again_only_if_it_is_the_same)
 }
 END_TEST
 
+/* Runs a check in a child, in namespaces of its own. Returns what the check returns as its exit status. */
+static int in_namespaces(int flags, int (*check)(void *ctx), void *ctx)
+{
+	int status;
+	uid_t uid = geteuid();
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		char map[64];
+		if (uid != 0 || flags & CLONE_NEWUSER) {
+			snprintf(map, sizeof(map), "0 %u 1", (unsigned int)uid);
+			int fd = unshare(CLONE_NEWUSER) < 0 ? -1
+							    : open("/proc/self/uid_map", O_WRONLY);
+			if (fd < 0 || write(fd, map, strlen(map)) < 0)
+				_exit(77);
+			close(fd);
+		}
+		if (flags & CLONE_NEWNS &&
+			(unshare(CLONE_NEWNS) < 0 ||
+				mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+			_exit(77);
+		_exit(check(ctx));
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_msg(WIFEXITED(status), "status %x", status);
+	return WEXITSTATUS(status);
+}
+
+static int restore_hidden(void *ctx)
+{
+	struct gm_identity *known = ctx, *again = NULL;
+	char path[32];
+	snprintf(path, sizeof(path), "/proc/%d", (int)known->pid);
+	if (mount("tmpfs", path, "tmpfs", 0, NULL) < 0)
+		return 77;
+	known->uid = geteuid();
+	if (gm_identity_restore(known, known->started, dup(known->pidfd), &again) != -EACCES)
+		return 1;
+	/* The daemon that saw it connect could not see more. */
+	if (gm_identity_restore(known, 0, dup(known->pidfd), &again) != 0 ||
+		again->pid != known->pid)
+		return 2;
+	if (kill(known->pid, SIGKILL) < 0)
+		return 3;
+	while (!gm_identity_dead(known))
+		;
+	return gm_identity_restore(known, known->started, dup(known->pidfd), &again) == -ESRCH ? 0
+											       : 4;
+}
+
+START_TEST(a_process_that_lives_and_is_hidden_is_not_taken_for_one_that_ended)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *known;
+	pid_t child = child_at(ends);
+	ck_assert_msg(gm_identity_read(ends[0], &known, why) == 0, "%s", why);
+	ck_assert_int_eq(in_namespaces(CLONE_NEWNS, restore_hidden, known), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	gm_identity_unref(known);
+	close(ends[0]);
+}
+END_TEST
+
+static int restore_unmapped(void *ctx)
+{
+	struct gm_identity *known = ctx, *again = NULL;
+	if (gm_identity_sees_others() != -EOVERFLOW)
+		return 1;
+	known->uid = 4711;
+	if (gm_identity_restore(known, known->started, dup(known->pidfd), &again) != -EOVERFLOW)
+		return 2;
+	known->uid = 0;
+	return gm_identity_restore(known, known->started, dup(known->pidfd), &again) == 0 ? 0 : 3;
+}
+
+START_TEST(a_process_whose_user_has_no_number_here_is_not_taken_for_another)
+{
+	int ends[2];
+	char why[256] = "";
+	struct gm_identity *known;
+	pid_t child = child_at(ends);
+	ck_assert_msg(gm_identity_read(ends[0], &known, why) == 0, "%s", why);
+	ck_assert_int_eq(in_namespaces(CLONE_NEWUSER, restore_unmapped, known), 0);
+	ck_assert_int_eq(kill(child, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	gm_identity_unref(known);
+	close(ends[0]);
+}
+END_TEST
+
 START_TEST(administration_needs_a_right_and_the_daemons_pid_namespace)
 {
 	gid_t groups[] = {7, 42};
@@ -596,6 +690,12 @@ int main(void)
 		tcase_add_test(tests, very_many_groups_hide_nothing_else);
 	tcase_add_test(tests, a_process_is_pinned_by_its_number_only_if_it_is_its_users);
 	tcase_add_test(tests, a_process_is_found_again_only_if_it_is_the_same);
+	if (GM_TAP_WITH_USERS(a_process_that_lives_and_is_hidden_is_not_taken_for_one_that_ended))
+		tcase_add_test(
+			tests, a_process_that_lives_and_is_hidden_is_not_taken_for_one_that_ended);
+	if (GM_TAP_WITH_USERS(a_process_whose_user_has_no_number_here_is_not_taken_for_another))
+		tcase_add_test(
+			tests, a_process_whose_user_has_no_number_here_is_not_taken_for_another);
 	tcase_add_test(tests, administration_needs_a_right_and_the_daemons_pid_namespace);
 	tcase_add_test(tests, domains_follow_the_trust_setting);
 	tcase_add_test(tests, who_cannot_be_told_shares_with_nobody);
