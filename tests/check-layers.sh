@@ -25,7 +25,7 @@ daemon/lease:   common common/text common/system daemon/user daemon/books daemon
 daemon/core:    common common/text daemon/user daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease
 daemon/config:  common common/text common/system common/cuda daemon/books daemon/backend
 daemon/backend: common common/text common/system common/cuda daemon/user daemon/books
-daemon/keep:    common common/system common/wire
+daemon/keep:    common common/text common/system common/wire
 daemon/net:     common common/text common/system common/wire daemon/user
 daemon/tenant:  common common/text common/system common/wire daemon/user daemon/books daemon/lease daemon/core daemon/config daemon/net
 daemon/serve:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend

@@ -15,6 +15,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/system/path.h"
 #include "common/log.h"
 #include "common/wire/keeper_store.h"
 #include "common/wire/seqpacket.h"
@@ -49,6 +50,38 @@ static void keep_drop_all(struct gm_keep *keep)
 		gm_keep_item_drop(keep, item);
 }
 
+/* Writes why the keeper that was found is of no use, and what to do. */
+static void keep_say_silent(const struct gm_keep *keep, int error, char why[GM_KEEP_WHY])
+{
+	if (keep->other)
+		snprintf(why, GM_KEEP_WHY,
+			"%.300s: the keeper (pid %d) serves another gpumemd (pid %d) that is still running; stop that one first: 'kill %d'",
+			keep->path, (int)keep->pid, (int)keep->other, (int)keep->other);
+	else if (error == -EMFILE || error == -ENFILE)
+		snprintf(why, GM_KEEP_WHY,
+			"%.300s: the keeper (pid %d) holds more descriptors than this daemon may open: %s; raise LimitNOFILE= of gpumemd.service to that of gpumemd-keeper.service (elsewhere 'ulimit -n'); the keeper has what clients hold",
+			keep->path, (int)keep->pid, strerror(-error));
+	else
+		snprintf(why, GM_KEEP_WHY, "%.300s: the keeper (pid %d) does not answer: %s; %s",
+			keep->path, (int)keep->pid, strerror(-error),
+			keep->program ? "end it with 'kill -9', which gives up what it holds"
+				      : "run 'systemctl restart gpumemd-keeper'");
+}
+
+/* Writes that no keeper listens, for a daemon whose keeper a service manager runs. */
+static void keep_say_missing(const struct gm_keep *keep, char why[GM_KEEP_WHY])
+{
+	if (strcmp(keep->path, GM_SYSTEM_KEEPER) == 0)
+		snprintf(why, GM_KEEP_WHY,
+			"no keeper listens on " GM_SYSTEM_KEEPER "; start gpumemd-keeper.service");
+	else
+		snprintf(why, GM_KEEP_WHY,
+			"no keeper listens on %.300s, where this daemon looks because of the path of its own socket; gpumemd-keeper.service listens on " GM_SYSTEM_KEEPER
+			": give this daemon the socket " GM_SYSTEM_SOCKET
+			" again, or the keeper --socket with the path above",
+			keep->path);
+}
+
 /* Tries once. */
 static int keep_try(struct gm_keep *keep, uint64_t until_ns, char why[GM_KEEP_WHY])
 {
@@ -63,18 +96,7 @@ static int keep_try(struct gm_keep *keep, uint64_t until_ns, char why[GM_KEEP_WH
 
 	r = keep_read_all(keep, gm_max(until_ns, gm_clock_ns() + KEEP_ANSWER_MS * GM_NS_PER_MS));
 	if (r < 0) {
-		if (keep->busy)
-			snprintf(why, GM_KEEP_WHY,
-				"%.300s: the keeper (pid %d) serves another gpumemd that is still "
-				"running; stop that one first",
-				keep->path, (int)keep->pid);
-		else
-			snprintf(why, GM_KEEP_WHY,
-				"%.300s: the keeper (pid %d) does not answer: %s; %s", keep->path,
-				(int)keep->pid, strerror(-r),
-				keep->program
-					? "end it with 'kill -9', which gives up what it holds"
-					: "run 'systemctl restart gpumemd-keeper'");
+		keep_say_silent(keep, r, why);
 		gm_keep_link_close(keep);
 		keep_drop_all(keep);
 	}
@@ -90,9 +112,7 @@ static int keep_find_keeper(struct gm_keep *keep, uint64_t wait_ms, char why[GM_
 			gm_keep_link_is_missing(r) || r == -EBUSY || r == -EPIPE || r == -EAGAIN;
 		if (!soon || gm_clock_ns() >= until_ns) {
 			if (gm_keep_link_is_missing(r) && !keep->program)
-				snprintf(why, GM_KEEP_WHY,
-					"no keeper listens on %.300s; start gpumemd-keeper.service",
-					keep->path);
+				keep_say_missing(keep, why);
 			return r;
 		}
 		poll(NULL, 0, GM_KEEP_STARTING_MS);

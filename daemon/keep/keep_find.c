@@ -21,14 +21,16 @@
 #include "common/cleanup.h"
 #include "common/limits.h"
 #include "common/system/pid_ns.h"
+#include "common/text/uid_name.h"
 
 static int keep_find_refuse(
 	const char *path, const char *what, uid_t uid, char why[GM_KEEP_FIND_WHY])
 {
+	char owner[GM_UID_NAME_TEXT], own[GM_UID_NAME_TEXT];
 	snprintf(why, GM_KEEP_FIND_WHY,
-		"%.300s: %s belongs to uid %u, and not to this daemon's user; end it and remove the "
-		"socket",
-		path, what, (unsigned int)uid);
+		"%.160s: %s belongs to the %s (uid %u), and this daemon runs as the %s; run the daemon as that user (User= of its unit); or end the keeper and remove the socket, which gives up what clients hold",
+		path, what, gm_uid_name_say(uid, owner), (unsigned int)uid,
+		gm_uid_name_say(geteuid(), own));
 	return -EPERM;
 }
 

@@ -283,7 +283,7 @@ static int keep_take_message(
 		keep->capacity = message->id;
 		return 0;
 	case GM_KEEPER_BUSY:
-		keep->busy = true;
+		keep->other = (pid_t)message->id;
 		return -EBUSY;
 	case GM_KEEPER_ITEM:
 		return keep_take_item(keep, message, gm_fdlist_steal(&packet->fds, 0));
@@ -379,7 +379,7 @@ int gm_keep_link_open(struct gm_keep *keep, char why[GM_KEEP_FIND_WHY])
 	link->socket = gm_steal_fd(&socket);
 	keep->link = link;
 	keep->phase = KEEP_GREETING;
-	keep->busy = false;
+	keep->other = 0;
 	keep->pid = pid;
 	return 0;
 }

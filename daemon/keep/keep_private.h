@@ -53,7 +53,7 @@ struct gm_keep {
 	pid_t pid;     /* the keeper's */
 	pid_t starter; /* the process that starts one; 0: none */
 	bool opening;  /* gm_keep_open() is under way: items are new to us */
-	bool busy;     /* the keeper said that it has another daemon */
+	pid_t other;   /* the daemon that the keeper said it has; 0: it did not */
 	bool ready;
 	bool asking, asked;           /* it is to give a sign of life; it was told so */
 	bool said_away, said_trouble; /* the log says so */

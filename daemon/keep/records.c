@@ -523,7 +523,7 @@ int gm_records_open(int fd, struct gm_records **ret_records, char why[GM_RECORDS
 {
 	struct gm_records *records = records_alloc(0);
 	int r = records ? 0 : -ENOMEM;
-	snprintf(why, GM_RECORDS_WHY, "the ledger cannot be read");
+	*why = '\0';
 	if (r == 0) {
 		records->fd = fd;
 		r = records_check_size(records, why);
@@ -534,6 +534,9 @@ int gm_records_open(int fd, struct gm_records **ret_records, char why[GM_RECORDS
 		r = records_check_header(records, why);
 	if (r == 0)
 		r = records_take_stock(records);
+	if (r < 0 && !*why)
+		snprintf(why, GM_RECORDS_WHY, "the ledger cannot be read: %s%s", strerror(-r),
+			r == -ENOMEM ? "; raise LimitAS= or MemoryMax= of the daemon's unit" : "");
 	if (r < 0) {
 		if (records)
 			records->fd = -1; /* it stays the caller's */

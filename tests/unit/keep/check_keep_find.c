@@ -32,6 +32,10 @@ static void expect_foreign(const char *path, const char *words)
 	int r = gm_keep_find(path, &fd, &pid, why);
 	ck_assert_msg(r == -EPERM, "%d: %s", r, why);
 	ck_assert_msg(strstr(why, words) && strstr(why, "uid 65534"), "%s", why);
+	/* What loses nothing comes first. */
+	const char *first = strstr(why, "run the daemon as that user"),
+		   *last = strstr(why, "gives up");
+	ck_assert_msg(first && last && first < last, "%s", why);
 	ck_assert_int_eq(fd, -1);
 }
 
@@ -223,6 +227,24 @@ START_TEST(a_file_that_is_no_socket_is_left_alone)
 }
 END_TEST
 
+/* As after a change of the path of gpumemd.socket: the keeper that a service manager runs has another one. */
+START_TEST(a_daemon_on_another_socket_hears_where_the_keeper_listens)
+{
+	char path[256];
+	struct keep_world world;
+
+	world_scratch(path);
+	struct gm_keep_options options = {.path = path, .wait_ms = 1};
+	ck_assert_int_eq(world_try(&world, &options), -ENOENT);
+	ck_assert_msg(
+		strstr(world.why, path) &&
+			strstr(world.why, "gpumemd-keeper.service listens on /run/gpumemd/keeper"),
+		"%s", world.why);
+	uv_run(&world.loop, UV_RUN_DEFAULT);
+	ck_assert_int_eq(uv_loop_close(&world.loop), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("keep_find");
@@ -239,6 +261,7 @@ int main(void)
 		tcase_add_test(tc, a_process_in_a_container_is_refused);
 	tcase_add_test(tc, a_path_longer_than_an_address_is_no_obstacle);
 	tcase_add_test(tc, a_file_that_is_no_socket_is_left_alone);
+	tcase_add_test(tc, a_daemon_on_another_socket_hears_where_the_keeper_listens);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }
