@@ -71,8 +71,8 @@ static struct keeper_look keeper_ask(const struct gm_doctor *doctor)
 	/* A keeper that is busy has answered already, and has hung up. */
 	(void)gm_seqpacket_send(fd, &hello, sizeof(hello), NULL, 0);
 	struct pollfd answer = {.fd = fd, .events = POLLIN};
-	look.state = poll(&answer, 1, (int)wait_ms) > 0 ? keeper_take_answer(fd, &look)
-							: KEEPER_HUNG;
+	look.state =
+		poll(&answer, 1, (int)wait_ms) > 0 ? keeper_take_answer(fd, &look) : KEEPER_HUNG;
 	return look;
 }
 

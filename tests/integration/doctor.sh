@@ -15,13 +15,13 @@ unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS
 
 # What systemd says about the unit.
 mkdir "$dir/bin"
-printf '#!/bin/sh\nfor unit; do :; done\ncase $unit in *keeper*) unit=keeper-unit ;; *) unit=unit ;; esac\ncat "%s/$unit"\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
+printf '#!/bin/sh\nfor unit; do :; done\ncase $unit in *keeper*) unit=keeper-unit ;; *.socket) unit=socket-unit ;; *) unit=unit ;; esac\ncd "%s" && if [ -e "$unit" ]; then cat "$unit"; else cat unit; fi\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
 PATH=$dir/bin:$PATH
 
 # Makes a machine where all is well.
 fresh() {
 	printf 'ActiveState=inactive\nResult=success\nExecMainStatus=0\nStatusText=\n' | tee "$dir/unit" >"$dir/keeper-unit"
-	rm -rf "$dir/root"
+	rm -rf "$dir/root" "$dir/socket-unit"
 	mkdir -p "$dir"/root/{dev,etc/gpumemd,proc/self,run/systemd/system,usr/lib/systemd/system,sys/kernel/mm/transparent_hugepage}
 	echo 'always within_size advise [never] deny force' >"$dir/root/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 	echo 'Linux version 6.1.0-30-amd64 (debian-kernel@lists.debian.org) (gcc-12)' >"$dir/root/proc/version"
@@ -239,12 +239,41 @@ units=$dir/root/usr/lib/systemd/system
 fresh
 echo "User=no-such-user" >>"$units/gpumemd.service"
 doctor
-more "the user of the service is missing" 1 fail "there is no user no-such-user" systemd-sysusers
+more "the user of the service is missing" 1 fail "there is no user no-such-user" "name a user that exists in User="
 fresh
 printf '[Service]\nUser=gpumemd\n' >"$units/gpumemd-keeper.service"
 printf 'ActiveState=activating\nResult=exit-code\nExecMainStatus=203\nStatusText=\n' >"$dir/keeper-unit"
 doctor
 more "the keeper's program is missing" 1 fail "gpumemd-keeper running (exit-code 203): its program is missing" "journalctl -u gpumemd-keeper"
+for load in masked bad-setting; do
+	fresh
+	printf 'LoadState=%s\nActiveState=inactive\nResult=success\n' "$load" >"$dir/unit"
+	doctor
+	found "a unit that systemd does not start: $load" 1 service null fail "$load" "then "
+	cp "$dir/unit" "$dir/keeper-unit"
+	fresh
+	printf '[Service]\nUser=gpumemd\n' >"$units/gpumemd-keeper.service"
+	printf 'LoadState=%s\nActiveState=inactive\nResult=success\n' "$load" >"$dir/keeper-unit"
+	doctor
+	more "nor its keeper: $load" 1 fail "gpumemd-keeper" "'systemctl restart gpumemd-keeper'"
+done
+fresh
+printf '[Service]\nUser=gpumemd\n' >"$units/gpumemd-keeper.service"
+printf 'ActiveState=activating\nResult=success\nStatusText=no keeper listens on /run/gpumemd/keeper\n' >"$dir/unit"
+doctor
+found "a service that waits says for what" 1 service null warn "does not serve yet: no keeper listens" journalctl
+more "and doctor, that its keeper does not run" 1 fail "gpumemd-keeper.service does not run" "run 'systemctl start gpumemd-keeper'"
+printf 'ActiveState=active\nResult=success\n' >"$dir/keeper-unit"
+doctor
+more "or that its keeper listens elsewhere" 1 fail "runs, but not on /run/gpumemd/keeper" "systemctl cat gpumemd-keeper.service"
+fresh
+printf '[Socket]\nSocketGroup=%s\n' "$(id -gn)" >"$units/gpumemd.socket"
+printf 'ActiveState=failed\nResult=resources\n' >"$dir/socket-unit"
+doctor
+more "the socket's unit failed" 1 fail "could not keep gpumemd.socket running (resources)" "journalctl -u gpumemd.socket"
+printf '[Socket]\nSocketGroup=no-such-group\n' >"$units/gpumemd.socket"
+doctor
+more "the group of the socket is missing" 1 fail "there is no group no-such-group, so gpumemd.socket fails" "systemctl edit gpumemd.socket"
 fresh
 printf '[Socket]\nSocketGroup=no-such-group\n' >"$units/gpumemd-admin.socket"
 doctor
@@ -261,7 +290,20 @@ doctor
 # Everybody has a user nobody, and the test does not run as that user.
 echo "User=nobody" >>"$units/gpumemd.service"
 doctor
-more "the folder belongs to another user than the service's" 1 fail "the service, which runs as nobody, cannot use it" "systemd-tmpfiles --create"
+more "the folder belongs to another user than the service's" 1 fail "the service, which runs as nobody, cannot make files in it" "systemd-tmpfiles --create"
+if has_users; then
+	chown nobody "$dir/root/run/gpumemd"
+	sed -i s/User=nobody/User=root/ "$units/gpumemd.service"
+	doctor
+	more "or the service was given another user" 1 fail "so does what its keeper has; the service runs as root" "User=nobody"
+else
+	ok "or the service was given another user # SKIP needs root to give a folder to another user"
+fi
+fresh
+mkdir "$dir/root/run/gpumemd" && chmod 1777 "$dir/root/run/gpumemd"
+printf '[Socket]\nListenSequentialPacket=/run/gpumemd/other\n' >"$units/gpumemd.socket"
+doctor
+more "a folder that others can write to is no failure where systemd makes the socket" 0 warn "other users can put sockets of their own" "systemd-tmpfiles --create"
 fresh
 touch "$dir/socket"
 doctor
