@@ -71,7 +71,7 @@ enum gm_kept {
 	GM_KEPT_ESTATES_PER_UID = 0,
 	GM_KEPT_WAITING_PER_CLIENT = 0, /* of a connection */
 	GM_KEPT_WAITING_PER_UID = 0,
-	GM_KEPT_DEVICES = 65536,
+	GM_KEPT_DEVICES = 65536 + 256 * GM_KEPT_USER, /* with the users whose claims are doubted */
 	GM_KEPT_SOCKET_PATH_BYTES = 0,
 	GM_KEPT_SOCKET_NAME_BYTES = 0,
 	GM_KEPT_TRACKED_BUFFERS = 0, /* in the pages of a session */

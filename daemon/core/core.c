@@ -14,6 +14,7 @@
 
 #include "common/arith.h"
 #include "daemon/books/fds.h"
+#include "daemon/reclaim/doubt.h"
 #include "daemon/reclaim/climb.h"
 #include "daemon/device/decay.h"
 #include "daemon/device/drain.h"
@@ -193,6 +194,7 @@ void gm_core_free(struct gm_core *core)
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
 		assert(!core->devices[d].debts.list);
 		gm_line_free_all(&core->devices[d]);
+		gm_doubt_forget_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
 	}
 	assert(!core_has_chunks(core) && !core->env.fd_waiting);

@@ -88,7 +88,7 @@ struct gm_ladder_run {
 struct gm_doubt {
 	uint64_t broken;   /* what its other clients must return before it is believed; 0: it is */
 	uint64_t until_ns; /* when it is believed again in any case */
-	uid_t payer_uid;
+	struct gm_user *user; /* a reference; NULL: nobody has the place */
 };
 #define GM_DOUBTS   256
 #define GM_DOUBT_NS UINT64_C(600000000000)

@@ -6,9 +6,6 @@
  */
 #include "daemon/reclaim/doubt.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include <utlist.h>
 
 #include "common/arith.h"
@@ -18,20 +15,33 @@ static bool doubt_holds(const struct gm_device *device, const struct gm_doubt *d
 	return doubt->broken > 0 && gm_device_now(device) < doubt->until_ns;
 }
 
+static void doubt_forget(struct gm_doubt *doubt)
+{
+	gm_user_unref(doubt->user);
+	*doubt = (struct gm_doubt){0};
+}
+
+void gm_doubt_forget_all(struct gm_device *device)
+{
+	for (size_t i = 0; i < GM_DOUBTS; i++)
+		doubt_forget(&device->ladder.doubts[i]);
+}
+
 /* The user's place in the table, or else the one that it can have. */
-static struct gm_doubt *doubt_place(struct gm_device *device, uid_t payer_uid)
+static struct gm_doubt *doubt_place(struct gm_device *device, struct gm_user *user)
 {
 	struct gm_doubt *doubts = device->ladder.doubts, *first = &doubts[0];
 
 	for (size_t i = 0; i < GM_DOUBTS; i++) {
-		if (doubts[i].payer_uid == payer_uid && doubt_holds(device, &doubts[i]))
-			return &doubts[i];
 		if (!doubt_holds(device, &doubts[i]))
-			doubts[i] = (struct gm_doubt){0};
+			doubt_forget(&doubts[i]);
+		if (doubts[i].user == user)
+			return &doubts[i];
 		if (doubts[i].until_ns < first->until_ns)
 			first = &doubts[i];
 	}
-	*first = (struct gm_doubt){.payer_uid = payer_uid};
+	doubt_forget(first);
+	first->user = gm_user_ref(user);
 	return first;
 }
 
@@ -40,65 +50,30 @@ void gm_doubt_remember(struct gm_device *device, const struct gm_account *accoun
 	if (account->asked.quiet.failures == 0)
 		return;
 
-	struct gm_doubt *doubt = doubt_place(device, account->payer->payer_uid);
+	struct gm_doubt *doubt = doubt_place(device, account->payer->user);
 	doubt->broken = gm_max(doubt->broken, account->asked.broken);
 	doubt->until_ns = gm_plus(gm_device_now(device), GM_DOUBT_NS);
 }
 
-void gm_doubt_mend(struct gm_device *device, uid_t payer_uid, uint64_t bytes)
+void gm_doubt_mend(struct gm_device *device, const struct gm_user *user, uint64_t bytes)
 {
 	for (size_t i = 0; i < GM_DOUBTS; i++) {
 		struct gm_doubt *doubt = &device->ladder.doubts[i];
-		if (doubt->payer_uid == payer_uid)
+		if (doubt->user == user)
 			doubt->broken -= gm_min(doubt->broken, bytes);
 	}
 }
 
-/* ---- the list */
-
-static int doubt_compare(const void *left, const void *right)
+uint64_t gm_doubt_look(struct gm_device *device)
 {
-	const uid_t *a = left, *b = right;
-	return (*a > *b) - (*a < *b);
-}
-
-int gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list)
-{
+	uint64_t look = ++device->env->users->looks;
 	const struct gm_account *account;
-	struct gm_doubted list = {0};
-	size_t ignored = 0, most = 0;
-
-	for (size_t i = 0; i < GM_DOUBTS; i++)
-		most += doubt_holds(device, &device->ladder.doubts[i]);
-	DL_FOREACH (device->ledger.holders, account)
-		ignored += account->asked.quiet.failures > 0;
-	most += ignored;
-	if (most > 0 && !(list.uids = malloc(most * sizeof(*list.uids))))
-		return -ENOMEM;
 
 	for (size_t i = 0; i < GM_DOUBTS; i++)
 		if (doubt_holds(device, &device->ladder.doubts[i]))
-			list.uids[list.n++] = device->ladder.doubts[i].payer_uid;
-	for (account = device->ledger.holders; account && ignored > 0; account = account->next) {
-		if (account->asked.quiet.failures == 0)
-			continue;
-		list.uids[list.n++] = account->payer->payer_uid;
-		ignored--;
-	}
-	if (list.n > 0)
-		qsort(list.uids, list.n, sizeof(*list.uids), doubt_compare);
-	*ret_list = list;
-	return 0;
-}
-
-void gm_doubt_list_deinit(struct gm_doubted *list)
-{
-	free(list->uids);
-	*list = (struct gm_doubted){0};
-}
-
-bool gm_doubt_lists(const struct gm_doubted *list, uid_t payer_uid)
-{
-	return list->n > 0 &&
-	       bsearch(&payer_uid, list->uids, list->n, sizeof(*list->uids), doubt_compare) != NULL;
+			device->ladder.doubts[i].user->doubted = look;
+	DL_FOREACH (device->ledger.holders, account)
+		if (account->asked.quiet.failures > 0)
+			account->payer->user->doubted = look;
+	return look;
 }

@@ -14,16 +14,16 @@
  * returned as much as that client owed. */
 void gm_doubt_remember(struct gm_device *device, const struct gm_account *account);
 /* A client of the user returned bytes that it had promised. */
-void gm_doubt_mend(struct gm_device *device, uid_t payer_uid, uint64_t bytes);
+void gm_doubt_mend(struct gm_device *device, const struct gm_user *user, uint64_t bytes);
+/* Drops the references to all users. */
+void gm_doubt_forget_all(struct gm_device *device);
 
-/* The users that are doubted, in order. */
-struct gm_doubted {
-	uid_t *uids;
-	size_t n;
-};
-/* May return -ENOMEM. */
-int gm_doubt_list(const struct gm_device *device, struct gm_doubted *ret_list);
-void gm_doubt_list_deinit(struct gm_doubted *list);
-bool gm_doubt_lists(const struct gm_doubted *list, uid_t payer_uid);
+/* Marks the users that are doubted. Returns the mark, with which gm_doubt_is_of() finds them until the next look. */
+uint64_t gm_doubt_look(struct gm_device *device);
+
+static inline bool gm_doubt_is_of(const struct gm_payer *payer, uint64_t look)
+{
+	return payer->user->doubted == look;
+}
 
 #endif

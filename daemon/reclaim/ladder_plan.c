@@ -62,11 +62,8 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 {
 	const struct gm_tally *own = self->accounts[device->number].guaranteed;
 	uint32_t looks = GM_LADDER_LOOKS, holders = device->ledger.n_holders;
-	struct gm_doubted doubted;
-	uint64_t sum = 0;
+	uint64_t look = gm_doubt_look(device), sum = 0;
 	struct gm_account *next;
-	if (gm_doubt_list(device, &doubted) < 0)
-		return 0;
 	DL_FOREACH (device->ledger.holders, next)
 		if (next->guaranteed)
 			next->guaranteed->planned = 0;
@@ -78,8 +75,7 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		next = account->next;
 		device->ladder.steps++;
 		if (p->ending || p->quarantined || (p->payer_uid == self->payer_uid && !with_own) ||
-			gm_account_in_chunks(account) == 0 ||
-			gm_doubt_lists(&doubted, p->payer_uid))
+			gm_account_in_chunks(account) == 0 || gm_doubt_is_of(p, look))
 			continue;
 		const struct gm_said *said = ladder_use_of(device, account, &looks);
 		struct gm_tally *kept = account->guaranteed;
@@ -91,7 +87,6 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		}
 		sum += said->rough ? 0 : cached;
 	}
-	gm_doubt_list_deinit(&doubted);
 	return sum;
 }
 
@@ -223,22 +218,15 @@ static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *acc
 	}
 }
 
-/* Marks the candidates of users that are not believed. */
-static int ladder_mark_doubted(
-	const struct gm_device *device, struct ladder_candidate *list, size_t n)
+/* Marks the candidates of users that are doubted. */
+static void ladder_mark_doubted(struct gm_device *device, struct ladder_candidate *list, size_t n)
 {
-	struct gm_doubted doubted;
 	if (n == 0)
-		return 0;
-	int r = gm_doubt_list(device, &doubted);
-	if (r < 0)
-		return r;
+		return;
+	uint64_t look = gm_doubt_look(device);
 
 	for (size_t i = 0; i < n; i++)
-		list[i].step.doubted =
-			gm_doubt_lists(&doubted, list[i].step.account->payer->payer_uid);
-	gm_doubt_list_deinit(&doubted);
-	return 0;
+		list[i].step.doubted = gm_doubt_is_of(list[i].step.account->payer, look);
 }
 
 /* Notes which accounts have a step in the plan already. The plan has looked at all of them before. */
@@ -382,7 +370,9 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 		qsort(list, n, sizeof(*list), ladder_compare);
 
 	/* Whoever cleans up by hand sees what came, and of whom. */
-	int r = plan->trigger == GM_TRIGGER_MANUAL ? 0 : ladder_mark_doubted(device, list, n);
+	int r = 0;
+	if (plan->trigger != GM_TRIGGER_MANUAL)
+		ladder_mark_doubted(device, list, n);
 	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
 		struct gm_ladder_step *step = &list[i].step;
 		struct gm_tally *kept = step->account->guaranteed;

@@ -358,7 +358,7 @@ bool gm_ladder_returned(struct gm_device *device, struct gm_account *account, ui
 	ladder_count_paid(device, asked, of_it);
 	ladder_mend_word(asked, of_it);
 	if (asked->claimed)
-		gm_doubt_mend(device, account->payer->payer_uid, of_it);
+		gm_doubt_mend(device, account->payer->user, of_it);
 	if (asked->bytes == 0)
 		ladder_settle_account(device, account);
 	return run != &device->ladder.runs[GM_TRIGGER_REQUEST];

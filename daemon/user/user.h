@@ -71,6 +71,7 @@ struct gm_user_table {
 	uint64_t all[GM_USER_SLOTS]; /* up to GM_USER_CHUNK_FDS: fds has the others */
 	struct gm_user_bound bounds[GM_USER_SLOTS];
 	struct gm_fd_budget fds; /* of the daemon */
+	uint64_t looks;          /* see gm_user.doubted */
 };
 
 struct gm_estate_work;
@@ -85,6 +86,7 @@ struct gm_user {
 	/* What other folders keep for the user; NULL: nothing. */
 	struct gm_estate_work *work; /* its estates, and what ends in slices: daemon/lease */
 	struct gm_quiet_user *quiet; /* what the log left out about it: daemon/net */
+	uint64_t doubted; /* the last look that found its claims doubtful: daemon/reclaim */
 	UT_hash_handle hh;
 };
 

@@ -105,18 +105,23 @@ START_TEST(the_table_of_doubts_has_an_end)
 	struct gm_payer payer = {0};
 	struct gm_account account = {
 		.payer = &payer, .asked = {.quiet.failures = 1, .broken = GiB}};
-	struct gm_doubted doubted;
+	enum { FIRST = 5000 };
 
-	for (uid_t uid = 0; uid <= GM_DOUBTS; uid++) {
-		payer.payer_uid = uid;
+	for (uid_t uid = FIRST; uid <= FIRST + GM_DOUBTS; uid++) {
+		payer.user = gm_user_get(fake.core->env.users, uid);
 		gm_doubt_remember(device, &account);
+		gm_user_unref(payer.user);
 		fake_pass(&fake, MS);
 	}
-	ck_assert_int_eq(gm_doubt_list(device, &doubted), 0);
-	ck_assert_uint_eq(doubted.n, GM_DOUBTS);
-	ck_assert(!gm_doubt_lists(&doubted, 0));
-	ck_assert(gm_doubt_lists(&doubted, GM_DOUBTS));
-	gm_doubt_list_deinit(&doubted);
+	/* The first user is gone with its doubt. All others are kept, and doubted. */
+	ck_assert_ptr_null(gm_user_find(fake.core->env.users, FIRST));
+	uint64_t look = gm_doubt_look(device);
+	for (uid_t uid = FIRST + 1; uid <= FIRST + GM_DOUBTS; uid++) {
+		payer.user = gm_user_find(fake.core->env.users, uid);
+		ck_assert_ptr_nonnull(payer.user);
+		ck_assert(gm_doubt_is_of(&payer, look));
+	}
+	ck_assert(!gm_doubt_is_of(&b->payer, look));
 }
 END_TEST
 
