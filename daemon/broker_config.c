@@ -198,6 +198,27 @@ static bool config_leaves_devices(const struct gm_broker *broker, const struct g
 	return true;
 }
 
+/* Warns if the next start, with this configuration, gives up what clients hold on GPUs. */
+static void config_warn_backend(const struct gm_broker *broker, const struct gm_config *config)
+{
+	char text[GM_UNITS_TEXT];
+	uint64_t bytes = 0;
+
+	if (broker->options->backend || strcmp(config->backend, "host") != 0 ||
+		strcmp(broker->ops->name, "host") == 0)
+		return;
+	for (uint32_t i = 0; i < broker->serve.n_devices; i++) {
+		struct gm_device_figures figures;
+		gm_core_device_figures(broker->core, i, &figures);
+		if (!broker->serve.devices[i].pinned)
+			bytes += figures.leased + figures.quarantined;
+	}
+	if (bytes)
+		gm_log(GM_LOG_WARNING,
+			"backend = host: clients hold %s on GPUs, which the next start gives up; end these clients before it, or set the backend back",
+			gm_format_size(bytes, text));
+}
+
 /* Applies a new configuration. Returns false and changes nothing if it leaves nothing of a device, or if core refuses its
  * limits; detail says why. Takes ownership of the configuration on success; detail then names the keys that need a restart. */
 static bool config_change(
@@ -222,6 +243,7 @@ static bool config_change(
 	char *fixed = gm_config_fixed_changes(broker->started, config);
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
+	config_warn_backend(broker, config);
 	gm_say(detail, "%s", fixed ? fixed : "");
 	free(fixed);
 	config_apply_users(broker, &broker->reading);

@@ -16,7 +16,10 @@ tests=(
 	a_daemon_with_few_descriptors_names_its_own_limit
 	a_daemon_with_little_memory_says_why_it_reads_no_ledger
 )
-[ "${GPUMEM_TEST_BACKEND-}" != cuda ] || tests+=(a_daemon_without_the_gpus_of_its_clients_says_why)
+[ "${GPUMEM_TEST_BACKEND-}" != cuda ] || tests+=(
+	a_daemon_without_the_gpus_of_its_clients_says_why
+	a_reload_warns_of_a_backend_that_gives_up_what_clients_hold
+)
 enter_sandbox "$@"
 
 the_services_start() {
@@ -28,6 +31,14 @@ conf=$SYSTEMD_UNIT_PATH/gpumemd.service.d/operator.conf
 drop_in() { printf '[Service]\n%s\n' "$1" >"$conf" && systemctl daemon-reload; }
 no_drop_in() { rm -f "$conf" && systemctl daemon-reload; }
 
+# Waits until the status says these words: systemd clears it when it tries again.
+status_says() {
+	local end=$((SECONDS + 60)) text
+	until text=$(property StatusText) && [[ $text =~ $1 ]]; do
+		[ "$SECONDS" -le "$end" ] || { echo "the status: $text" >&2; return 1; }
+	done
+}
+
 # refuses_and_keeps DROP_IN WORDS: with the setting, the start fails, and the log and the status say these words. Without it, the client has
 # its memory again.
 refuses_and_keeps() {
@@ -37,7 +48,7 @@ refuses_and_keeps() {
 	drop_in "$1"
 	systemctl restart gpumemd.service 2>/dev/null && { echo "it started" >&2; status=1; }
 	await log "$from" "error: .*$2" >/dev/null || status=1
-	[[ $(property StatusText) =~ $2 ]] || { echo "the status: $(property StatusText)" >&2; status=1; }
+	status_says "$2" || status=1
 	no_drop_in
 	systemctl restart gpumemd.service && is_back "$from" "$before" || status=1
 	let_go
@@ -104,6 +115,19 @@ a_daemon_with_little_memory_says_why_it_reads_no_ledger() {
 
 a_daemon_without_the_gpus_of_its_clients_says_why() {
 	refuses_and_keeps Environment=CUDA_VISIBLE_DEVICES= 'clients hold memory of GPUs, .*CUDA_VISIBLE_DEVICES is ""'
+}
+
+a_reload_warns_of_a_backend_that_gives_up_what_clients_hold() {
+	local from status=0
+	hold 64998 64 || { cat held.64998 >&2; return 1; }
+	from=$(next_line log)
+	configure '[gpumemd]\nbackend = host\n'
+	systemctl reload gpumemd.service &&
+		await log "$from" 'warning: backend = host: clients hold [0-9.]+M on GPUs, which the next start gives up' >/dev/null || status=1
+	configure ''
+	systemctl reload gpumemd.service || status=1
+	let_go
+	return "$status"
 }
 
 run_tests "${tests[@]}"
