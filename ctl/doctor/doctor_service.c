@@ -329,7 +329,7 @@ static void service_tell_keeper(struct gm_doctor *doctor, const struct doctor_un
 				       ", where the service looks for it");
 		return;
 	}
-	service_look(doctor, GM_CONFIG_MACHINE_UNIT, &daemon);
+	service_look(doctor, GM_CONFIG_SERVICE_UNIT, &daemon);
 	if (!strcmp(keeper->active, "inactive") && !strcmp(daemon.active, "activating"))
 		gm_doctor_say(doctor, GM_DOCTOR_FAIL, "service", GM_DOCTOR_NO_DEVICE,
 			"run 'systemctl start gpumemd-keeper'",
@@ -384,7 +384,7 @@ static void service_tell(struct gm_doctor *doctor)
 		return;
 	}
 
-	if (!gm_platform_unit(doctor->root, GM_CONFIG_MACHINE_UNIT, "FileDescriptorStoreMax",
+	if (!gm_platform_unit(doctor->root, GM_CONFIG_SERVICE_UNIT, "FileDescriptorStoreMax",
 		    service_take_value, store)) {
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "service", GM_DOCTOR_NO_DEVICE,
 			"'make install' puts gpumemd.service and gpumemd.socket in place",
@@ -392,7 +392,7 @@ static void service_tell(struct gm_doctor *doctor)
 		return;
 	}
 
-	service_look(doctor, GM_CONFIG_MACHINE_UNIT, &unit);
+	service_look(doctor, GM_CONFIG_SERVICE_UNIT, &unit);
 	if (service_tell_failure(doctor, GM_DOCTOR_FAIL, "gpumemd", &unit) ||
 		service_tell_socket(doctor, &unit))
 		return;
@@ -426,7 +426,7 @@ void gm_doctor_service(struct gm_doctor *doctor)
 	char user[SERVICE_VALUE] = "";
 	bool here = gm_doctor_exists(doctor, "/run/systemd/system") &&
 		    gm_platform_unit(
-			    doctor->root, GM_CONFIG_MACHINE_UNIT, "User", service_take_value, user);
+			    doctor->root, GM_CONFIG_SERVICE_UNIT, "User", service_take_value, user);
 
 	service_tell(doctor);
 	if (here)

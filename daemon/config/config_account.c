@@ -117,18 +117,44 @@ bool gm_config_account_group(const char *name, gid_t *ret_gid)
 	return account_look_up(ACCOUNT_GROUP, name, ret_gid);
 }
 
-/* In the child. Its exit status is the answer, as an errno. */
-static _Noreturn void account_call(
-	const struct passwd *user, int (*fn)(const void *ctx), const void *ctx)
+/* Adds groups, separated by blanks, to those of this process. */
+static void account_join(const char *groups)
 {
-	if (initgroups(user->pw_name, user->pw_gid) < 0 ||
-		setresgid(user->pw_gid, user->pw_gid, user->pw_gid) < 0 ||
-		setresuid(user->pw_uid, user->pw_uid, user->pw_uid) < 0)
+	gid_t list[1024];
+	int room = sizeof(list) / sizeof(list[0]), n = getgroups(room, list);
+	char *copy = strdup(groups), *rest = copy;
+
+	for (char *name; n >= 0 && n < room && (name = strsep(&rest, " "));) {
+		uint64_t number;
+
+		if (*name && account_ask(ACCOUNT_GROUP, name, &list[n]))
+			n++;
+		else if (gm_parse_u64(name, &number) == 0 && number < UINT32_MAX)
+			list[n++] = (gid_t)number;
+	}
+	if (n >= 0)
+		(void)setgroups((size_t)n, list);
+	free(copy);
+}
+
+/* In the child. The exit status of the child is the answer, as an errno. */
+static _Noreturn void account_call(const struct passwd *user, const char *group, const char *groups,
+	int (*fn)(const void *ctx), const void *ctx)
+{
+	uint32_t gid;
+
+	if (!group || !*group || !account_ask(ACCOUNT_GROUP, group, &gid))
+		gid = user->pw_gid;
+	if (initgroups(user->pw_name, gid) < 0)
+		_exit(EPERM);
+	account_join(groups ? groups : "");
+	if (setresgid(gid, gid, gid) < 0 || setresuid(user->pw_uid, user->pw_uid, user->pw_uid) < 0)
 		_exit(EPERM);
 	_exit(-fn(ctx));
 }
 
-int gm_config_account_try(const char *user, int (*fn)(const void *ctx), const void *ctx)
+int gm_config_account_try(const char *user, const char *group, const char *groups,
+	int (*fn)(const void *ctx), const void *ctx)
 {
 	const struct passwd *found = user ? getpwnam(user) : NULL;
 	int status;
@@ -141,7 +167,7 @@ int gm_config_account_try(const char *user, int (*fn)(const void *ctx), const vo
 	if (pid < 0)
 		return -errno;
 	if (pid == 0)
-		account_call(found, fn, ctx);
+		account_call(found, group, groups, fn, ctx);
 
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)

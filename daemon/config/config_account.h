@@ -17,11 +17,13 @@ bool gm_config_account_user(const char *name, uid_t *ret_uid);
 bool gm_config_account_group(const char *name, gid_t *ret_gid);
 
 /*
- * Calls fn as this user, in a child process; if user is NULL, in this process, as itself. Returns what fn returned, 0 or a
+ * Calls fn as this user, in a child process; if user is NULL, in this process, as itself. group replaces the user's own group, and
+ * groups, separated by blanks, are added to those of the user; both can be NULL or "". Returns what fn returned, 0 or a
  * negative errno; -ENOENT if there is no such user, or -EPERM if this process cannot become that user. For a program with
  * one thread.
  */
-int gm_config_account_try(const char *user, int (*fn)(const void *ctx), const void *ctx);
+int gm_config_account_try(const char *user, const char *group, const char *groups,
+	int (*fn)(const void *ctx), const void *ctx);
 
 /* From now on, no name service is asked. */
 void gm_config_account_stay_local(void);

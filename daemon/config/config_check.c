@@ -177,9 +177,10 @@ static const char *config_check_user(
 static bool config_check_is_denied(
 	const struct gm_config_reader *reader, int (*fn)(const void *ctx), const void *ctx)
 {
-	const char *user = reader->names.known->user;
+	const struct gm_config_known *known = reader->names.known;
 
-	return !(user && !*user) && gm_config_account_try(user, fn, ctx) == -EACCES;
+	return !(known->user && !*known->user) &&
+	       gm_config_account_try(known->user, known->group, known->groups, fn, ctx) == -EACCES;
 }
 
 static int config_check_try_write(const void *folder)

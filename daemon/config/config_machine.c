@@ -6,32 +6,26 @@
 #include "daemon/config/config_machine.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "common/arith.h"
 #include "common/cuda/cuda.h"
 #include "common/log.h"
+#include "common/system/path.h"
 #include "common/system/platform.h"
 #include "common/system/subuid.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/backend/backend.h"
 #include "daemon/backend/backend_ram.h"
-#include "daemon/config/config_account.h"
 
-#define UNIT       GM_CONFIG_MACHINE_UNIT
-#define USER       "gpumemd" /* of the unit, unless it says otherwise */
-#define NAME       64
-#define FIRST_USER 1000 /* uids below are root and system users */
-#define VARIABLE   "CUDA_VISIBLE_DEVICES"
+#define UNIT     GM_CONFIG_SERVICE_UNIT
+#define VARIABLE "CUDA_VISIBLE_DEVICES"
 
 /* ---- the devices */
 
@@ -150,25 +144,6 @@ static void machine_take_assignment(struct machine_variable *variable, const cha
 	snprintf(variable->value, sizeof(variable->value), "%s", text + n + 1);
 }
 
-/* Copies the next word of a line without its quotes. Returns what follows, or NULL if there is none. */
-static const char *machine_next_word(const char *at, char *word, size_t size)
-{
-	size_t n = 0;
-	char quote = '\0';
-
-	at += strspn(at, " \t\n");
-	if (!*at)
-		return NULL;
-	for (; *at && (quote || !strchr(" \t\n", *at)); at++) {
-		if (quote ? *at == quote : *at == '"' || *at == '\'')
-			quote = quote ? '\0' : *at;
-		else if (n + 1 < size)
-			word[n++] = *at;
-	}
-	word[n] = '\0';
-	return at;
-}
-
 /* Environment=: assignments; an empty line takes back those before it. */
 static void machine_take_environment(void *ctx, const char *value)
 {
@@ -177,7 +152,7 @@ static void machine_take_environment(void *ctx, const char *value)
 
 	if (!*value)
 		variable->set = false;
-	while ((value = machine_next_word(value, word, sizeof(word))))
+	while ((value = gm_config_service_word(value, word, sizeof(word))))
 		machine_take_assignment(variable, word);
 }
 
@@ -191,7 +166,7 @@ static void machine_take_file(void *ctx, const char *value)
 	snprintf(path, sizeof(path), "%s%s", gm_platform_root(), value);
 	FILE *file = *value == '/' ? fopen(path, "re") : NULL;
 	while (file && fgets(line, sizeof(line), file))
-		if (machine_next_word(line, word, sizeof(word)))
+		if (gm_config_service_word(line, word, sizeof(word)))
 			machine_take_assignment(variable, word);
 	if (file)
 		fclose(file);
@@ -221,22 +196,22 @@ static bool machine_is_of_service(const char *path)
 
 /* ---- the service's user */
 
-static void machine_take_word(void *ctx, const char *value)
+/* Finds out as whom a daemon with this configuration runs. A user of NULL is the user of this process, and "" is not known. */
+static void machine_find_user(
+	const char *path, struct gm_config_service *service, struct gm_config_known *known)
 {
-	snprintf(ctx, NAME, "%s", value);
-}
-
-/* Finds the user that runs a daemon with this configuration. Returns NULL for the user of this process, and "" if that is not
- * known. */
-static const char *machine_find_user(const char *path, char user[NAME])
-{
+	known->user = NULL;
 	if (geteuid() != 0)
-		return machine_is_of_service(path) && geteuid() >= FIRST_USER ? "" : NULL;
-	if (path)
-		return NULL;
-	strcpy(user, USER);
-	gm_platform_unit(gm_platform_root(), UNIT, "User", machine_take_word, user);
-	return getpwnam(user) ? user : NULL;
+		known->user =
+			machine_is_of_service(path) && geteuid() >= GM_PATH_USER_UIDS ? "" : NULL;
+	if (geteuid() != 0 || path)
+		return;
+	gm_config_service_read(service);
+	if (getpwnam(service->user)) {
+		known->user = service->user;
+		known->group = service->group;
+		known->groups = service->groups;
+	}
 }
 
 static void machine_take_listen(void *ctx, const char *value)
@@ -259,162 +234,18 @@ static bool machine_passes_socket(const char *path)
 	       listens;
 }
 
-/* ---- what the service can read */
-
-struct machine_access {
-	struct gm_config_report *report;
-	const char *user;
-	char home[NAME], tmp[NAME]; /* ProtectHome=, PrivateTmp=; "": not set */
-};
-
-static int machine_complain(struct gm_config_report *report, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static int machine_complain(struct gm_config_report *report, const char *format, ...)
-{
-	const char *before = report->errors ? report->errors : "";
-	char *text = NULL, *more = NULL;
-	va_list args;
-
-	va_start(args, format);
-	int n = vasprintf(&text, format, args);
-	va_end(args);
-	if (n < 0)
-		return -ENOMEM;
-	n = asprintf(&more, "%s%s%s", before, *before ? "\n" : "", text);
-	free(text);
-	if (n < 0)
-		return -ENOMEM;
-	free(report->errors);
-	report->errors = more;
-	return -EACCES;
-}
-
-/* Returns whether a path is the folder or below it. */
-static bool machine_is_below(const char *path, const char *folder)
-{
-	size_t n = strlen(folder);
-
-	return !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
-}
-
-static bool machine_is_yes(const char *value)
-{
-	static const char *const words[] = {"yes", "true", "on", "1"};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (!strcasecmp(value, words[i]))
-			return true;
-	return false;
-}
-
-/* Returns the setting of the unit that hides the path from the service, or NULL. */
-static const char *machine_hidden_by(const struct machine_access *access, const char *path)
-{
-	static const char *const homes[] = {"/home", "/root", "/run/user"};
-	static const char *const tmps[] = {"/tmp", "/var/tmp"};
-
-	for (size_t i = 0; i < sizeof(homes) / sizeof(*homes); i++)
-		if (machine_is_below(path, homes[i]) &&
-			(machine_is_yes(access->home) || !strcasecmp(access->home, "tmpfs")))
-			return "ProtectHome";
-	for (size_t i = 0; i < sizeof(tmps) / sizeof(*tmps); i++)
-		if (machine_is_below(path, tmps[i]) &&
-			(machine_is_yes(access->tmp) || !strcasecmp(access->tmp, "disconnected")))
-			return "PrivateTmp";
-	return NULL;
-}
-
-static int machine_try_open(const void *path)
-{
-	return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) < 0 ? -errno : 0;
-}
-
-static int machine_try_enter(const void *folder)
-{
-	return faccessat(AT_FDCWD, folder, X_OK, AT_EACCESS) < 0 ? -errno : 0;
-}
-
-/* Finds the first folder above the path that the user may not enter. Returns false if there is none. */
-static bool machine_find_closed(const char *user, const char *path, char closed[PATH_MAX])
-{
-	for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
-		snprintf(closed, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-		if (gm_config_account_try(user, machine_try_enter, closed) == -EACCES)
-			return true;
-	}
-	return false;
-}
-
-/* Returns 0, -EACCES with a complaint about the file or folder at path, or -ENOMEM. */
-static int machine_check_file(const struct machine_access *access, const char *path)
-{
-	char real[PATH_MAX], closed[PATH_MAX];
-
-	if (!realpath(path, real))
-		return 0;
-	const char *hides = machine_hidden_by(access, real);
-	if (hides)
-		return machine_complain(access->report,
-			"%s: the service cannot see it: %s%s is hidden from the service (%s= of its unit); copy the file into /etc/gpumemd",
-			path, strcmp(real, path) ? "it is a link, and " : "",
-			strcmp(real, path) ? real : "it", hides);
-	if (gm_config_account_try(access->user, machine_try_open, path) != -EACCES)
-		return 0;
-	if (machine_find_closed(access->user, path, closed) ||
-		machine_find_closed(access->user, real, closed))
-		return machine_complain(access->report,
-			"%s: cannot be read by the user %s, as which the service runs, because this user may not enter the folder %s; change the mode of this folder, or copy the file into one that the user may enter",
-			path, access->user, closed);
-	return machine_complain(access->report,
-		"%s: cannot be read by the user %s, as which the service runs; change its mode or its owner",
-		path, access->user);
-}
-
-/*
- * Adds a complaint to report->errors for each file of the configuration, and for the folder of its drop-ins, that the
- * system's service cannot read although root can: because its user may not, or because the unit hides the place from it
- * (ProtectHome=, PrivateTmp=). Returns 0, -EACCES if there is a complaint, or -ENOMEM. For a program with one thread, which
- * runs as root.
- */
-static int machine_check_access(struct gm_config_report *report, const char *unit, const char *user)
-{
-	struct machine_access access = {.report = report, .user = user};
-	const char *root = gm_platform_root();
-	char path[PATH_MAX];
-
-	gm_platform_unit(root, unit, "ProtectHome", machine_take_word, access.home);
-	gm_platform_unit(root, unit, "PrivateTmp", machine_take_word, access.tmp);
-	snprintf(path, sizeof(path), "%s.d", report->path);
-	int r = machine_check_file(&access, path);
-	for (const char *at = report->files ? report->files : "", *end; *at;
-		at = *end ? end + 1 : end) {
-		end = at + strcspn(at, "\n");
-		snprintf(path, sizeof(path), "%.*s", (int)(end - at), at);
-		int s = machine_check_file(&access, path);
-		r = s ? s : r;
-	}
-	return r;
-}
-
 /* ---- users */
 
-/* Adds a warning. Returns 0 or -ENOMEM. */
 static int machine_warn_user(struct gm_config *config, const struct gm_config_limit *limit,
 	unsigned uid, unsigned payer_uid)
 {
 	const char *source = limit->max_source ? limit->max_source : limit->guarantee_source;
-	char user[GM_UID_NAME_TEXT], *more;
+	char user[GM_UID_NAME_TEXT];
 
-	if (asprintf(&more,
-		    "%s%s%s%sthe limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
-		    config->warnings, *config->warnings ? "\n" : "", source ? source : "",
-		    source ? ": " : "", uid, gm_uid_name_say((uid_t)payer_uid, user),
-		    payer_uid) < 0)
-		return -ENOMEM;
-	free(config->warnings);
-	config->warnings = more;
-	return 0;
+	return gm_config_service_add(&config->warnings,
+		"%s%sthe limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
+		source ? source : "", source ? ": " : "", uid,
+		gm_uid_name_say((uid_t)payer_uid, user), payer_uid);
 }
 
 /* Warns about limits of uids that somebody else pays for, as the daemon does when it starts. It logs what is wrong with the
@@ -542,18 +373,18 @@ int gm_config_machine_read(const char *path, const struct gm_config_known *known
 {
 	struct gm_config_known here = *known;
 	struct gm_config *config = NULL;
-	char user[NAME];
+	struct gm_config_service service = {.user = ""};
 
-	here.user = machine_find_user(path, user);
+	machine_find_user(path, &service, &here);
 	here.passed = known->listens && machine_passes_socket(path);
 	here.listens = known->listens && !here.passed;
 	int r = machine_read(path, &here, &config, ret_report, ret_unchecked);
-	if (here.user && *here.user && ret_report->path) {
-		int s = machine_check_access(ret_report, UNIT, here.user);
+	struct gm_config *said = config ? config : ret_report->rest;
+	if (*service.user && ret_report->path) {
+		int s = gm_config_service_check(&service, ret_report, said);
 		r = s ? s : r;
 	}
 	/* The configuration of an ordinary user's daemon counts uids by the same files. */
-	struct gm_config *said = config ? config : ret_report->rest;
 	if (said && machine_check_users(said) < 0 && r == 0)
 		r = -ENOMEM;
 	if (r == 0) {

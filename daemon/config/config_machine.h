@@ -4,6 +4,7 @@
 
 #include "daemon/backend/backend.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_service.h"
 
 /*
  * The devices that a daemon with a configuration serves on this machine. The daemon opens them to
@@ -23,8 +24,6 @@ struct gm_config_machine {
 int gm_config_machine_open(const struct gm_config *config, const char *name,
 	struct gm_config_machine *ret, char why[256]);
 
-/* The unit of the system's daemon. */
-#define GM_CONFIG_MACHINE_UNIT "gpumemd.service"
 /* Looks for KEY=number in the unit and its drop-ins below root. As in systemd, 14G is a size; infinity is
  * UINT64_MAX. *ret stays as it is if there is none. Returns false if there is no unit. */
 bool gm_config_machine_unit(const char *root, const char *key, bool *ret_found, uint64_t *ret);

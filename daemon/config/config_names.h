@@ -35,6 +35,8 @@ struct gm_config_known {
 	bool listens;  /* the daemon makes the socket that the files name */
 	bool passed; /* the service manager makes it, so that the keys of the socket have no effect */
 	const char *user; /* that runs the daemon; NULL: the user of this process; "": not known */
+	const char *group,
+		*groups; /* of this user, as gm_config_account_try() takes them; NULL: those that the user has */
 };
 
 /*
