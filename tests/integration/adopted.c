@@ -510,12 +510,11 @@ void gm_adopted_sum(const struct gm_adopted *adopted, struct gm_adopted_sums *re
 	for (size_t i = 0; i < books->n; i++) {
 		const char *line = books->lines[i], *tag = strstr(line, " tag ");
 		uint64_t bytes, maker;
-		unsigned device, count;
+		unsigned device;
 		ret->sessions += !strncmp(line, "session ", 8);
 		if (sscanf(line, "lease %*u maker %" SCNu64, &maker) == 1)
 			ret->made += maker && tag && !tag[5];
-		if (sscanf(line, "hold %*u by %*u count %u", &count) == 1)
-			ret->opened += count;
+		ret->opened += !strncmp(line, "hold ", 5);
 		if (sscanf(line, "chunk %*u lease %*u index %*u bytes %" SCNu64 " device %u",
 			    &bytes, &device) == 2 &&
 			device == 0)

@@ -130,8 +130,8 @@ START_TEST(a_lease_stays_open_more_often_than_it_may_be)
 {
 	struct gm_lease *lease = open_one();
 	uint64_t id = lease->id;
-	struct gm_record_hold *hold = one_more(GM_RECORD_HOLD);
-	hold->count = GM_LIMIT_OPENERS_PER_LEASE;
+	for (int i = 0; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
+		one_more(GM_RECORD_HOLD);
 	restart();
 	lease = gm_session_find_lease(s, id);
 	ck_assert_ptr_nonnull(lease);
