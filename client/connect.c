@@ -187,7 +187,7 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 
 static gpumem_status connect_find_socket(struct gpumem_session *session, const char *given)
 {
-	const char *why = "the socket given to gpumem_connect";
+	const char *why = "the socket that was given";
 	int r = 0;
 
 	if (given)

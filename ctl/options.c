@@ -77,14 +77,25 @@ static int options_read_path(
 	return options_read_text(row, member, text, error);
 }
 
+static int options_read_time(const struct options_row *row, const char *text, uint64_t *ret_ns,
+	char error[GM_OPTIONS_ERROR])
+{
+	bool time = gm_parse_duration(text, ret_ns) == 0;
+
+	if (time && *ret_ns >= row->min_ns)
+		return 0;
+	return options_fail(error, "--%s '%s' is %s; use %s", row->name, text,
+		time ? "too short a time" : "not a time", row->examples);
+}
+
 static int options_read_ms(
 	const struct options_row *row, void *member, const char *text, char error[GM_OPTIONS_ERROR])
 {
 	uint64_t ns;
 
-	if (gm_parse_duration(text, &ns) < 0 || ns < row->min_ns)
-		return options_fail(
-			error, "--%s '%s' is not a time; use %s", row->name, text, row->examples);
+	int r = options_read_time(row, text, &ns, error);
+	if (r < 0)
+		return r;
 	*(uint64_t *)member = ns / 1000000;
 	return 0;
 }
@@ -95,9 +106,9 @@ static int options_read_seconds(
 {
 	uint64_t ns;
 
-	if (gm_parse_duration(text, &ns) < 0 || ns < row->min_ns)
-		return options_fail(
-			error, "--%s '%s' is not a time; use %s", row->name, text, row->examples);
+	int r = options_read_time(row, text, &ns, error);
+	if (r < 0)
+		return r;
 	uint64_t seconds = (ns + GM_NS_PER_S - 1) / GM_NS_PER_S;
 	if (seconds > GM_LIFETIME_MS_MAX / 1000)
 		return options_fail(error,

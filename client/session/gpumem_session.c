@@ -33,7 +33,7 @@ gpumem_status gm_session_no_device(const struct gpumem_session *session, uint32_
 			"gpumemd.conf",
 			session->path);
 	return gm_error(GPUMEM_E_NOT_FOUND,
-		"no device %u: there %s %u, numbered from 0; pinned host memory has a name instead",
+		"no device %u: besides pinned host memory there %s %u, numbered from 0; pinned host memory has a name instead",
 		device, session->counted == 1 ? "is" : "are", session->counted);
 }
 

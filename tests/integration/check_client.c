@@ -84,6 +84,7 @@ START_TEST(what_makes_no_sense_is_refused_with_a_sentence)
 	gpumem_status status = gpumem_alloc(session, 7, 4096, NULL, NULL, &p);
 	GM_REQUIRE(status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_INVALID);
 	GM_REQUIRE(strstr(gpumem_error_detail(), "pinned host memory has a name instead"));
+	GM_REQUIRE(strstr(gpumem_error_detail(), "no device 7: besides pinned host memory there "));
 	status = gpumem_alloc(session, 0, (size_t)1 << 63, NULL, NULL, &p);
 	GM_REQUIRE(status == GPUMEM_E_INVALID || status == GPUMEM_E_NO_MEMORY);
 	GM_REQUIRE_EQ(gpumem_alloc(session, 0, SIZE_MAX, NULL, NULL, &p), GPUMEM_E_INVALID);

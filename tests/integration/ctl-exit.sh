@@ -74,6 +74,8 @@ all_verbs() {
 }
 
 timeout=60s
+"$build/run/gpumem-run" --socket "$dir/nowhere" true 2>"$dir/stderr"
+check "gpumem-run names the socket as what it was given" all "complains '$dir/nowhere (the socket that was given)'" "! complains gpumem_connect"
 all_verbs 1 "not running"
 
 start_daemon

@@ -224,6 +224,7 @@ START_TEST(nonsense_values_are_refused)
 	ck_assert_int_eq(PARSE("trim", "--device=x"), -EINVAL);
 	ck_assert_int_eq(PARSE("trim", "--device=18446744073709551616"), -EINVAL);
 	ck_assert_int_eq(PARSE("--timeout=0"), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error, "--timeout '0' is too short a time; use "));
 	ck_assert_int_eq(PARSE("--timeout=1ns"), -EINVAL);
 }
 END_TEST
