@@ -14,8 +14,8 @@
 
 #include "common/arith.h"
 #include "common/cleanup.h"
-#include "common/text/units.h"
 #include "common/text/message.h"
+#include "common/text/quota_values.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
@@ -28,10 +28,11 @@ static const struct gm_column columns[] = {
 	{"owner", NULL, 0},
 	{"owner_name", "OWNER", GM_COLUMN_OWNER},
 	{"device", "DEV", GM_COLUMN_RIGHT},
-	{"max", "MAX", GM_COLUMN_RIGHT},
-	{"guarantee", "GUARANTEE", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"priority", "PRIORITY", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
-	{"held", "HELD", GM_COLUMN_RIGHT},
+#define LIMIT_COLUMN(KIND, name, unit, bit, unset, how, ...) \
+	{#name, #KIND, GM_COLUMN_RIGHT | (how)},
+	GM_QUOTA_KINDS(LIMIT_COLUMN)
+#undef LIMIT_COLUMN
+		{"held", "HELD", GM_COLUMN_RIGHT},
 	{"clients", "CLIENTS", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
 	{"state", "STATE", 0},
 	{"source", "SET", 0},
@@ -46,32 +47,27 @@ struct limit_answer {
 	bool no_memory;
 };
 
+/* Returns the values that are in force, and which of them these bits name. */
+static struct gm_quota_values limit_values(const Gm__Wire__Limit *limit, uint32_t bits)
+{
+#define LIMIT_VALUE(KIND, name, ...) .name = limit->name,
+	return (struct gm_quota_values){.set = bits, GM_QUOTA_KINDS(LIMIT_VALUE)};
+#undef LIMIT_VALUE
+}
+
 /* Returns whether all values that were set at run time are in a drop-in. */
 static bool limit_is_saved(const char *socket, const Gm__Wire__Limit *limit)
 {
-	char device[16], values[GM_LIMIT_FILE_PAIRS][48], path[PATH_MAX];
-	const char *pairs[GM_LIMIT_FILE_PAIRS];
+	const struct gm_quota_values values = limit_values(limit, limit->run_time);
+	char device[16], texts[GM_QUOTA_N_KINDS][GM_QUOTA_PAIR_TEXT], path[PATH_MAX];
+	const char *pairs[GM_QUOTA_N_KINDS];
 	struct gm_limit_file file = {.owner = limit->owner, .device = device, .pairs = pairs};
 
 	snprintf(device, sizeof(device), "%u", limit->device);
-	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) {
-		snprintf(values[file.n_pairs], sizeof(values[0]),
-			limit->max == UINT64_MAX ? "max=none" : "max=%llu",
-			(unsigned long long)limit->max);
-		pairs[file.n_pairs] = values[file.n_pairs];
-		file.n_pairs++;
-	}
-	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE) {
-		snprintf(values[file.n_pairs], sizeof(values[0]), "guarantee=%llu",
-			(unsigned long long)limit->guarantee);
-		pairs[file.n_pairs] = values[file.n_pairs];
-		file.n_pairs++;
-	}
-	if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY) {
-		snprintf(values[file.n_pairs], sizeof(values[0]), "priority=%d", limit->priority);
-		pairs[file.n_pairs] = values[file.n_pairs];
-		file.n_pairs++;
-	}
+	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++)
+		if (values.set & gm_quota_kinds[i].bit)
+			pairs[file.n_pairs++] =
+				gm_quota_values_pair(&values, &gm_quota_kinds[i], texts[i]);
 	return gm_limit_file_find(socket, &file, path);
 }
 
@@ -140,7 +136,6 @@ static void limit_name_owner(const struct limit_answer *answer, const Gm__Wire__
 static void limit_add(
 	const struct limit_answer *answer, struct gm_table *table, const Gm__Wire__Limit *limit)
 {
-	bool max = limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
 	char owner[GM_USER_NAME_OWNER_TEXT];
 
 	gm_table_row(table);
@@ -148,12 +143,13 @@ static void limit_add(
 	limit_name_owner(answer, limit, owner);
 	gm_table_text(table, owner);
 	gm_table_count(table, limit->device);
-	gm_table_size(table, limit->max);
-	gm_table_known(table, max && limit->max != UINT64_MAX);
-	gm_table_size(table, limit->guarantee);
-	gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE);
-	gm_table_signed(table, limit->priority);
-	gm_table_known(table, limit->set & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY);
+#define LIMIT_ADD(KIND, name, unit, bit, unset, ...) \
+	gm_table_##unit(table, limit->name); \
+	gm_table_known( \
+		table, limit->set &GM_QUOTA_##KIND && \
+			       !((unset) == UINT64_MAX && (uint64_t)limit->name == UINT64_MAX));
+	GM_QUOTA_KINDS(LIMIT_ADD)
+#undef LIMIT_ADD
 	gm_table_size(table, limit->held);
 	gm_table_count(table, limit->clients);
 	gm_table_text(table, limit->over ? "over" : "ok");
@@ -206,7 +202,7 @@ static void limit_note_max(
 	struct gm_trouble trouble;
 	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[32] = "any device";
 
-	if (!(set->set & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) || set->max == UINT64_MAX)
+	if (!(set->set & GM_QUOTA_MAX) || set->max == UINT64_MAX)
 		return;
 	if (gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS, limit_take_device, &largest,
 		    &trouble) != GPUMEM_OK)
@@ -317,49 +313,54 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 	return limit_ask_and_print(ctl, NULL, NULL, none);
 }
 
-/* Reads one value, such as "max=48G". */
-static gpumem_status limit_parse_value(
-	struct gm_ctl *ctl, const char *text, Gm__Wire__SetLimit *set)
+/* Reads a size that a limit may have. */
+static gpumem_status limit_parse_size(struct gm_ctl *ctl, const char *text,
+	const struct gm_quota_kind *kind, const char *value, uint64_t *ret)
 {
-	const char *value = strchr(text, '=');
+	bool is_bound = kind->unset == UINT64_MAX;
 	char why[GM_UNITS_WHY];
 	uint64_t n;
 
-	bool size = value && (!strncmp(text, "max=", 4) || !strncmp(text, "guarantee=", 10));
-	if (size && gm_parse_bare(value + 1, why))
+	if (gm_parse_bare(value, why))
 		return gm_verb_wrong_use(ctl, "'%s' %s", text, why);
-	if (value && !strncmp(text, "max=", 4)) {
-		if (!strcmp(value + 1, "none"))
-			set->max = UINT64_MAX;
-		else if (gm_parse_size(value + 1, &n) < 0)
+	if (is_bound && !strcmp(value, "none"))
+		n = UINT64_MAX;
+	else if (gm_parse_size(value, &n) < 0)
+		return gm_verb_wrong_use(ctl, "'%s' is not a size; use %s", text, kind->example);
+	else if (is_bound && gm_parse_too_small(n, why))
+		return gm_verb_wrong_use(
+			ctl, "'%s' %s; use %s=0 if that is what you want", text, why, kind->name);
+	*ret = n;
+	return GPUMEM_OK;
+}
+
+/* Reads one value, such as "max=48G". */
+static gpumem_status limit_parse_value(
+	struct gm_ctl *ctl, const char *text, struct gm_quota_values *set)
+{
+	const char *value = strchr(text, '=');
+	const struct gm_quota_kind *kind =
+		value ? gm_quota_kind_named(text, (size_t)(value - text)) : NULL;
+	char usage[GM_QUOTA_NAMES_TEXT];
+	uint64_t n;
+
+	if (!kind)
+		return gm_verb_wrong_use(ctl, "'%s' is not a value of a limit; use %s", text,
+			gm_quota_kind_names(NULL, " or ", usage));
+	value++;
+	if (kind->unit == GM_QUOTA_UNIT_size) {
+		gpumem_status status = limit_parse_size(ctl, text, kind, value, &n);
+		if (status != GPUMEM_OK)
+			return status;
+	} else {
+		bool negative = *value == '-';
+		if (gm_parse_u64(value + negative, &n) < 0 || n > 1000)
 			return gm_verb_wrong_use(
-				ctl, "'%s' is not a size; use max=48G or max=none", text);
-		else if (gm_parse_too_small(n, why))
-			return gm_verb_wrong_use(
-				ctl, "'%s' %s; use max=0 if that is what you want", text, why);
-		else
-			set->max = n;
-		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_MAX;
-		return GPUMEM_OK;
+				ctl, "'%s' is not a %s; use %s", text, kind->name, kind->example);
+		n = negative ? -n : n;
 	}
-	if (value && !strncmp(text, "guarantee=", 10)) {
-		if (gm_parse_size(value + 1, &n) < 0)
-			return gm_verb_wrong_use(ctl, "'%s' is not a size; use guarantee=8G", text);
-		set->guarantee = n;
-		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE;
-		return GPUMEM_OK;
-	}
-	if (value && !strncmp(text, "priority=", 9)) {
-		bool negative = value[1] == '-';
-		if (gm_parse_u64(value + 1 + negative, &n) < 0 || n > 1000)
-			return gm_verb_wrong_use(ctl,
-				"'%s' is not a priority; use a number from -1000 to 1000", text);
-		set->priority = negative ? -(int32_t)n : (int32_t)n;
-		set->set |= GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY;
-		return GPUMEM_OK;
-	}
-	return gm_verb_wrong_use(ctl,
-		"'%s' is not a value of a limit; use max=SIZE, guarantee=SIZE or priority=N", text);
+	gm_quota_values_set(set, kind->bit, n);
+	return GPUMEM_OK;
 }
 
 /* ---- how long it lasts */
@@ -487,6 +488,7 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(SET_LIMIT, set_limit, &body);
+	struct gm_quota_values values = {.set = 0};
 	char owner[GM_CONFIG_OWNER_BYTES];
 
 	if (options->n_args < 3)
@@ -496,9 +498,9 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 
 	gpumem_status status = limit_parse_owner(ctl, options->args[1], owner);
 	for (size_t i = 2; i < options->n_args && status == GPUMEM_OK; i++) {
-		uint32_t before = body.set;
-		status = limit_parse_value(ctl, options->args[i], &body);
-		if (status == GPUMEM_OK && body.set == before)
+		unsigned before = values.set;
+		status = limit_parse_value(ctl, options->args[i], &values);
+		if (status == GPUMEM_OK && values.set == before)
 			status = gm_verb_wrong_use(
 				ctl, "'%s': this value was given before", options->args[i]);
 	}
@@ -510,6 +512,10 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 		return status;
 
 	body.owner = owner;
+	body.set = values.set;
+#define LIMIT_SET(KIND, name, ...) body.name = values.name;
+	GM_QUOTA_KINDS(LIMIT_SET)
+#undef LIMIT_SET
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
 	struct gm_ctl_conn *conn = NULL;
@@ -551,7 +557,7 @@ struct limit_undone {
 static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 {
 	struct limit_undone *undone = user;
-	char owner[GM_USER_NAME_OWNER_TEXT], size[GM_UNITS_TEXT];
+	char owner[GM_USER_NAME_OWNER_TEXT], text[GM_UNITS_TEXT];
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
@@ -568,15 +574,11 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 		fprintf(undone->lines,
 			"Undone: %s on device %u:", gm_user_name_owner(limit->owner, owner),
 			limit->device);
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX)
-			fprintf(undone->lines, " max %s",
-				limit->max == UINT64_MAX ? "none"
-							 : gm_format_size(limit->max, size));
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE)
-			fprintf(undone->lines, " guarantee %s",
-				gm_format_size(limit->guarantee, size));
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY)
-			fprintf(undone->lines, " priority %d", limit->priority);
+		const struct gm_quota_values values = limit_values(limit, limit->run_time);
+		for (size_t k = 0; k < GM_QUOTA_N_KINDS; k++)
+			if (values.set & gm_quota_kinds[k].bit)
+				fprintf(undone->lines, " %s %s", gm_quota_kinds[k].name,
+					gm_quota_values_text(&values, &gm_quota_kinds[k], text));
 		fputc('\n', undone->lines);
 	}
 }
@@ -687,6 +689,6 @@ const struct gm_verb gm_verb_limit = {
 		"is set lasts until it is reset, also if the daemon restarts, but not after a\n"
 		"reboot, unless it was saved. 'set' and 'reset' are for administrators.\n",
 	.takes = GM_OPTION_DEVICE | GM_OPTION_SAVE,
-	.max_args = 5,
+	.max_args = 2 + GM_QUOTA_N_KINDS,
 	.run = limit_run,
 };

@@ -11,9 +11,8 @@
  * limit that is saved again replaces its file, and other files are not touched.
  */
 
-#define GM_LIMIT_FILE_TEXT  1024
-#define GM_LIMIT_FILE_WHY   512
-#define GM_LIMIT_FILE_PAIRS 3
+#define GM_LIMIT_FILE_TEXT 1024
+#define GM_LIMIT_FILE_WHY  512
 
 struct gm_limit_file {
 	const char *owner;        /* in its canonical form; names the file */

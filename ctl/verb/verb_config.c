@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "common/text/units.h"
 #include "common/text/message.h"
+#include "common/text/quota_values.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
@@ -253,18 +253,15 @@ static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
 
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_MAX) {
-			config_format_size(limit->max, text);
-			config_add_limit(answer, limit, "max", text);
-		}
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_GUARANTEE) {
-			config_format_size(limit->guarantee, text);
-			config_add_limit(answer, limit, "guarantee", text);
-		}
-		if (limit->run_time & GM__WIRE__LIMIT_VALUE__LIMIT_PRIORITY) {
-			snprintf(text, sizeof(text), "%d", limit->priority);
-			config_add_limit(answer, limit, "priority", text);
-		}
+#define CONFIG_FORMAT_size(n)   config_format_size(n, text)
+#define CONFIG_FORMAT_signed(n) snprintf(text, sizeof(text), "%d", n)
+#define CONFIG_LIMIT(KIND, name, unit, ...) \
+	if (limit->run_time & GM_QUOTA_##KIND) { \
+		CONFIG_FORMAT_##unit(limit->name); \
+		config_add_limit(answer, limit, #name, text); \
+	}
+		GM_QUOTA_KINDS(CONFIG_LIMIT)
+#undef CONFIG_LIMIT
 	}
 }
 

@@ -42,19 +42,6 @@ uint32_t gm_owner_hash(const struct gm_token_hash_key *key, const struct gm_owne
 /* What tells runs of the same name apart. The container may be NULL or empty: there is none. */
 uint64_t gm_owner_run_id(uint32_t uid, const char *container);
 
-/* What a limit of an owner can say (quota.h). */
-enum {
-	GM_QUOTA_MAX = 1,
-	GM_QUOTA_GUARANTEE = 2,
-	GM_QUOTA_PRIORITY = 4,
-};
-struct gm_quota_values {
-	unsigned set; /* which of the values below are set */
-	uint64_t max; /* UINT64_MAX: none, which also lifts a configured one */
-	uint64_t guarantee;
-	int32_t priority;
-};
-
 #define GM_OWNER_TEXT (GM_OWNER_NAME_BYTES + 16)
 /* For a person: "user ann", "uid 1002" if the name is not known, "unit training.service". The other
  * kinds have the configuration's names. */

@@ -7,6 +7,7 @@
 
 #include <uthash.h>
 
+#include "common/text/quota_values.h"
 #include "daemon/books/chunk.h"
 #include "daemon/books/ledger.h"
 #include "daemon/books/owner.h"

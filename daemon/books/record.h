@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/text/quota_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/token_hash.h"
 

@@ -68,10 +68,11 @@ static int config_fill_limit(struct gm_config *config, const char *title,
 			continue;
 		r = config_add_entry(config, title, &e);
 		const char *source = config->entries[config->n_entries - 1].source;
-		if (out && id == GM_CONFIG_KEY_MAX)
-			out->max_source = source;
-		if (out && id == GM_CONFIG_KEY_GUARANTEE)
-			out->guarantee_source = source;
+#define CONFIG_SOURCE(KIND, ...) \
+	if (out && id == GM_CONFIG_KEY_##KIND) \
+		out->sources[GM_QUOTA_AT_##KIND] = source;
+		GM_QUOTA_KINDS(CONFIG_SOURCE)
+#undef CONFIG_SOURCE
 	}
 	return r;
 }

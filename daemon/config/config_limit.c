@@ -187,21 +187,39 @@ static int limit_check_order(const struct gm_config_limits *limits, struct gm_co
 	return limit_complain(errors, at, at == max ? "max" : "guarantee", text);
 }
 
+/* Returns the values of the section's settings. */
+static struct gm_quota_values limit_values(const struct gm_config_limit_section *limit)
+{
+	const struct gm_config_setting *settings = limit->settings;
+	struct gm_quota_values values = GM_QUOTA_VALUES_UNSET;
+
+#define LIMIT_SETTING_size   number
+#define LIMIT_SETTING_signed priority
+#define LIMIT_VALUE(KIND, name, unit, ...) \
+	if (settings[GM_CONFIG_KEY_##KIND].text) { \
+		values.set |= GM_QUOTA_##KIND; \
+		values.name = settings[GM_CONFIG_KEY_##KIND].value.LIMIT_SETTING_##unit; \
+	}
+	GM_QUOTA_KINDS(LIMIT_VALUE)
+#undef LIMIT_VALUE
+	return values;
+}
+
 int gm_config_limits_check(
 	const struct gm_config_limits *limits, struct gm_config_errors *errors, bool unsure)
 {
 	const struct gm_config_limit_section *limit, *first = NULL;
-	char text[GM_CONFIG_WHY_BYTES], title[GM_CONFIG_LIMIT_TITLE];
+	char text[GM_CONFIG_WHY_BYTES], title[GM_CONFIG_LIMIT_TITLE], names[GM_QUOTA_NAMES_TEXT];
 	int r = 0;
 	for (limit = limits->list; limit && r >= 0; limit = limit->next) {
 		const struct gm_config_setting *guarantee =
 			&limit->settings[GM_CONFIG_KEY_GUARANTEE];
-		if (!limit->settings[GM_CONFIG_KEY_MAX].text && !guarantee->text &&
-			!limit->settings[GM_CONFIG_KEY_PRIORITY].text) {
+		if (limit_values(limit).set == 0) {
 			if (!unsure && !limit->doubtful)
 				r = gm_config_errors_add(errors, limit->source, limit->line,
-					"[%s]: sets nothing; set max, guarantee or priority",
-					gm_config_limit_title(limits, limit, title));
+					"[%s]: sets nothing; set %s",
+					gm_config_limit_title(limits, limit, title),
+					gm_quota_kind_names("", " or ", names));
 			continue;
 		}
 
@@ -230,18 +248,12 @@ size_t gm_config_limits_fill(
 	size_t n = 0;
 	for (const struct gm_config_limit_section *limit = limits->list; limit;
 		limit = limit->next) {
-		const struct gm_config_setting *settings = limit->settings;
 		if (limit->device >= GM_LIMIT_DEVICES && limit->device != GM_CONFIG_ALL_DEVICES)
 			continue;
 		struct gm_config_limit *out = &ret_list[n++];
 		*out = (struct gm_config_limit){
 			.device = limit->device,
-			.has_max = settings[GM_CONFIG_KEY_MAX].text,
-			.has_guarantee = settings[GM_CONFIG_KEY_GUARANTEE].text,
-			.has_priority = settings[GM_CONFIG_KEY_PRIORITY].text,
-			.max = settings[GM_CONFIG_KEY_MAX].value.number,
-			.guarantee = settings[GM_CONFIG_KEY_GUARANTEE].value.number,
-			.priority = settings[GM_CONFIG_KEY_PRIORITY].value.priority,
+			.values = limit_values(limit),
 		};
 		strcpy(out->owner, limit->owner);
 	}

@@ -239,9 +239,11 @@ static bool machine_passes_socket(const char *path)
 static int machine_warn_user(struct gm_config *config, const struct gm_config_limit *limit,
 	unsigned uid, unsigned payer_uid)
 {
-	const char *source = limit->max_source ? limit->max_source : limit->guarantee_source;
+	const char *source = NULL;
 	char user[GM_UID_NAME_TEXT];
 
+	for (size_t i = 0; i < GM_QUOTA_N_KINDS && !source; i++)
+		source = limit->sources[i];
 	return gm_config_service_add(&config->warnings,
 		"%s%sthe limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
 		source ? source : "", source ? ": " : "", uid,
@@ -284,7 +286,7 @@ static int machine_check_users(struct gm_config *config)
 static bool machine_matters(const struct gm_config *config)
 {
 	for (size_t i = 0; i < config->n_limits; i++)
-		if (config->limits[i].guarantee ||
+		if (config->limits[i].values.guarantee ||
 			config->limits[i].device != GM_CONFIG_ALL_DEVICES)
 			return true;
 	return config->n_devices || config->n_strangers;

@@ -8,6 +8,7 @@
 
 #include "common/limits.h"
 #include "common/text/device_name.h"
+#include "common/text/quota_values.h"
 #include "daemon/config/config_value.h"
 
 /* What a configuration names: the devices of its sections, and the owners of its limits. */
@@ -100,12 +101,8 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 struct gm_config_limit {
 	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
 	uint32_t device;                   /* or GM_CONFIG_ALL_DEVICES */
-	bool has_max, has_guarantee, has_priority;
-	uint64_t max; /* UINT64_MAX: none */
-	uint64_t guarantee;
-	int32_t priority;
-	/* The sources of max and guarantee, which are those of their entries; NULL: not set */
-	const char *max_source, *guarantee_source;
+	struct gm_quota_values values;
+	const char *sources[GM_QUOTA_N_KINDS]; /* of each kind's entry; NULL: it is not set */
 };
 
 #endif

@@ -597,7 +597,7 @@ static gpumem_status adopt_values(struct gm_adopt_take *take, const struct gm_ow
 static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
-	const unsigned known = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY;
+	const unsigned known = GM_QUOTA_ALL;
 	struct gm_quotas *quotas = &take->core->quotas;
 	struct gm_owner owner;
 	bool any = false, changed = false;

@@ -389,12 +389,13 @@ gpumem_status gm_quotas_with(const struct gm_quotas *quotas, const struct gm_own
 	char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_env *env = quotas->env;
+	char names[GM_QUOTA_NAMES_TEXT];
 	struct gm_quotas next;
 	if (device != GM_ALL_DEVICES && gm_device_check_number(env, device, detail))
 		return GPUMEM_E_NOT_FOUND;
 	if (values->set == 0)
-		return gm_refuse(
-			GPUMEM_E_INVALID, detail, "a limit needs a max, a guarantee or a priority");
+		return gm_refuse(GPUMEM_E_INVALID, detail, "a limit needs %s",
+			gm_quota_kind_names("a ", " or ", names));
 	if (owner->kind == GM_OWNER_RUN)
 		return gm_refuse(GPUMEM_E_INVALID, detail,
 			"the limit of a run comes from gpumem-run --limit; set one for its user");

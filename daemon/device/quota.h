@@ -5,11 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/text/quota_values.h"
 #include "daemon/books/owner.h"
 
 /*
- * Limits of owners, per device: max, guarantee, priority. (The code calls such a limit a quota,
- * because common/limits.h holds the daemon's own bounds.)
+ * Limits of owners, per device (common/text/quota_values.h lists their values).
  *
  * There are two layers. A reload replaces the configuration's layer as a whole. What was set at run
  * time lies over it, value by value, and survives a reload until it is reset. If several limits
@@ -38,8 +38,8 @@ struct gm_quota_rule {
 	struct gm_owner owner;
 	uint32_t device; /* or GM_ALL_DEVICES; a rule for one device overrides one for all */
 	struct gm_quota_values values;
-	/* The lines of its max and its guarantee, "FILE:LINE", for a refusal; NULL: not known */
-	const char *max_source, *guarantee_source;
+	/* The line of each kind's value, "FILE:LINE", for a refusal; NULL: not known */
+	const char *sources[GM_QUOTA_N_KINDS];
 };
 
 /* One limit on one device, as it stands. */

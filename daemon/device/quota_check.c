@@ -14,18 +14,14 @@
 
 void gm_quota_put(struct gm_quota_values *values, const struct gm_quota_values *over)
 {
-	values->set |= over->set;
-	if (over->set & GM_QUOTA_MAX)
-		values->max = over->max;
-	if (over->set & GM_QUOTA_GUARANTEE)
-		values->guarantee = over->guarantee;
-	if (over->set & GM_QUOTA_PRIORITY)
-		values->priority = over->priority;
+	for (unsigned bit = 1; bit <= GM_QUOTA_ALL; bit <<= 1)
+		if (over->set & bit)
+			gm_quota_values_set(values, bit, gm_quota_values_get(over, bit));
 }
 
 struct gm_quota_values gm_quota_in_force(const struct gm_quota_on_device *on)
 {
-	struct gm_quota_values values = {.max = UINT64_MAX};
+	struct gm_quota_values values = GM_QUOTA_VALUES_UNSET;
 	gm_quota_put(&values, &on->configured);
 	gm_quota_put(&values, &on->run_time);
 	return values;
@@ -40,46 +36,43 @@ struct check {
 	char *detail;
 };
 
-/* Returns the line of the owner's max or guarantee on a device; NULL: it is not known. The rule of the device comes first. */
+/* Returns the line of a value of the owner's limit on a device; NULL: it is not known. The rule of the device comes first. */
 static const char *check_source(
-	const struct check *check, const struct gm_quota *q, uint32_t device, unsigned value)
+	const struct check *check, const struct gm_quota *q, uint32_t device, unsigned place)
 {
 	const char *source = NULL;
 
 	for (size_t i = 0; i < check->config->n_rules; i++) {
 		const struct gm_quota_rule *rule = &check->config->rules[i];
-		if (!(rule->values.set & value) ||
+		if (!(rule->values.set & gm_quota_kinds[place].bit) ||
 			memcmp(&rule->owner, &q->owner, sizeof(q->owner)) != 0)
 			continue;
-		const char *at = value == GM_QUOTA_MAX ? rule->max_source : rule->guarantee_source;
 		if (rule->device == device)
-			return at;
+			return rule->sources[place];
 		if (rule->device == GM_ALL_DEVICES)
-			source = at;
+			source = rule->sources[place];
 	}
 	return source;
 }
 
-/* Adds to a refusal of a configuration which value of the entry was set at run time, and how to undo that. file: the
- * value of the configuration that contradicts it; 0: it is not the same owner's. */
+/* Adds to a refusal of a configuration which value of the entry was set at run time (by its place in GM_QUOTA_KINDS), and how to
+ * undo that. file: the value of the configuration that contradicts it; GM_QUOTA_N_KINDS: it is not the same owner's. */
 static void check_explain(const struct check *check, const struct gm_quota *q, uint32_t device,
 	unsigned value, unsigned file)
 {
-	static const char *const names[] = {
-		[GM_QUOTA_MAX] = "max", [GM_QUOTA_GUARANTEE] = "guarantee"};
 	char why[GM_DETAIL_BYTES], owner[GM_OWNER_TEXT], other[GM_OWNER_TEXT];
-	const char *source = file ? check_source(check, q, device, file) : NULL;
+	const char *source = file < GM_QUOTA_N_KINDS ? check_source(check, q, device, file) : NULL;
 
 	memcpy(why, check->detail, sizeof(why));
 	gm_owner_name(&q->owner, owner);
 	if (source)
 		gm_say(check->detail,
 			"%s; the %s is from %s, the %s was set at run time; to use the configuration: gpumemctl limit reset %s",
-			why, names[file], source, names[value], owner);
+			why, gm_quota_kinds[file].name, source, gm_quota_kinds[value].name, owner);
 	else
 		gm_say(check->detail,
 			"%s; the %s of %s was set at run time; to use the configuration: gpumemctl limit reset %s",
-			why, names[value], gm_owner_format(&q->owner, other), owner);
+			why, gm_quota_kinds[value].name, gm_owner_format(&q->owner, other), owner);
 }
 
 /* Refuses a max that is below the guarantee. */
@@ -95,9 +88,9 @@ static gpumem_status check_refuse_max(
 	gm_say(check->detail, "%s: max %s is below guarantee %s", gm_owner_format(&q->owner, owner),
 		gm_format_size(v.max, max), gm_format_size(v.guarantee, guarantee));
 	if (check->config && run_time_max && !run_time_guarantee)
-		check_explain(check, q, device, GM_QUOTA_MAX, GM_QUOTA_GUARANTEE);
+		check_explain(check, q, device, GM_QUOTA_AT_MAX, GM_QUOTA_AT_GUARANTEE);
 	else if (check->config && run_time_guarantee && !run_time_max)
-		check_explain(check, q, device, GM_QUOTA_GUARANTEE, GM_QUOTA_MAX);
+		check_explain(check, q, device, GM_QUOTA_AT_GUARANTEE, GM_QUOTA_AT_MAX);
 	else if (!check->config)
 		gm_say(check->detail,
 			"%s: max %s is below guarantee %s; raise max, or lower guarantee", owner,
@@ -109,7 +102,7 @@ static gpumem_status check_refuse_max(
 static gpumem_status check_refuse_guarantees(const struct check *check)
 {
 	if (check->config && check->run_time)
-		check_explain(check, check->run_time, 0, GM_QUOTA_GUARANTEE, 0);
+		check_explain(check, check->run_time, 0, GM_QUOTA_AT_GUARANTEE, GM_QUOTA_N_KINDS);
 	return GPUMEM_E_INVALID;
 }
 

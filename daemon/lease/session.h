@@ -10,6 +10,7 @@
 
 #include "common/limits.h"
 #include "daemon/books/chunk.h"
+#include "common/text/quota_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/record.h"
 #include "daemon/books/token_hash.h"

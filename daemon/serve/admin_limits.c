@@ -49,16 +49,8 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 		}
 		rules[i].device =
 			from->device == GM_CONFIG_ALL_DEVICES ? GM_ALL_DEVICES : from->device;
-		rules[i].max_source = from->max_source;
-		rules[i].guarantee_source = from->guarantee_source;
-		rules[i].values = (struct gm_quota_values){
-			.set = (from->has_max ? GM_QUOTA_MAX : 0u) |
-			       (from->has_guarantee ? GM_QUOTA_GUARANTEE : 0u) |
-			       (from->has_priority ? GM_QUOTA_PRIORITY : 0u),
-			.max = from->max,
-			.guarantee = from->guarantee,
-			.priority = from->priority,
-		};
+		rules[i].values = from->values;
+		memcpy(rules[i].sources, from->sources, sizeof(rules[i].sources));
 	}
 	return gm_core_configure(core, policies, rules, config->n_limits, detail);
 }
@@ -147,9 +139,10 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 	gm_owner_name(&info->owner, row->owner);
 	row->device = info->device;
 	row->set = info->values.set;
-	row->max = info->values.set & GM_QUOTA_MAX ? info->values.max : UINT64_MAX;
-	row->guarantee = info->values.guarantee;
-	row->priority = info->values.priority;
+#define LIMITS_VALUE(KIND, name, unit, bit, unset, ...) \
+	row->name = info->values.set & GM_QUOTA_##KIND ? info->values.name : (unset);
+	GM_QUOTA_KINDS(LIMITS_VALUE)
+#undef LIMITS_VALUE
 	row->run_time = info->run_time.set;
 	row->held = info->held;
 	row->clients = info->clients;
@@ -230,20 +223,17 @@ static bool limits_is_payer(const struct gm_serve *serve, struct gm_peer *peer, 
 	return false;
 }
 
-static void limits_describe(const Gm__Wire__SetLimit *set, char text[GM_DETAIL_BYTES])
+static void limits_describe(const Gm__Wire__SetLimit *set, const struct gm_quota_values *values,
+	char text[GM_DETAIL_BYTES])
 {
-	char size[GM_UNITS_TEXT];
+	char value[GM_UNITS_TEXT];
 	int n = snprintf(text, GM_DETAIL_BYTES, "now");
 
-	if (set->set & GM_QUOTA_MAX)
-		n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " max %s",
-			set->max == UINT64_MAX ? "none" : gm_format_size(set->max, size));
-	if (set->set & GM_QUOTA_GUARANTEE)
-		n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " guarantee %s",
-			gm_format_size(set->guarantee, size));
-	if (set->set & GM_QUOTA_PRIORITY)
-		n += snprintf(
-			text + n, (size_t)(GM_DETAIL_BYTES - n), " priority %d", set->priority);
+	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++)
+		if (values->set & gm_quota_kinds[i].bit)
+			n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " %s %s",
+				gm_quota_kinds[i].name,
+				gm_quota_values_text(values, &gm_quota_kinds[i], value));
 	if (!set->all_devices)
 		snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " on device %u", set->device);
 }
@@ -254,21 +244,20 @@ void gm_admin_set_limit(
 	const Gm__Wire__SetLimit *set = packet->set_limit;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner owner;
-	const struct gm_quota_values values = {
-		.set = set->set,
-		.max = set->max,
-		.guarantee = set->guarantee,
-		.priority = set->priority,
-	};
+	char names[GM_QUOTA_NAMES_TEXT];
+#define LIMITS_VALUE(KIND, name, ...) .name = set->name,
+	const struct gm_quota_values values = {.set = set->set, GM_QUOTA_KINDS(LIMITS_VALUE)};
+#undef LIMITS_VALUE
 
 	if (!gm_serve_require_admin(serve, peer, packet->id, "setting a limit") ||
 		!limits_parse_owner(peer, packet->id, set->owner, &owner) ||
 		!limits_is_payer(serve, peer, packet->id, &owner))
 		return;
-	if (set->set & ~(uint32_t)(GM_QUOTA_MAX | GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY) ||
-		set->priority > GM_PRIORITY_MAX || set->priority < -GM_PRIORITY_MAX) {
-		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
-			"a limit has max, guarantee and priority; the priority must be from -1000 to 1000");
+	if (set->set & ~(uint32_t)GM_QUOTA_ALL || set->priority > GM_PRIORITY_MAX ||
+		set->priority < -GM_PRIORITY_MAX) {
+		gm_say(detail, "a limit has %s; the priority must be from -1000 to 1000",
+			gm_quota_kind_names("", " and ", names));
+		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, detail);
 		return;
 	}
 
@@ -277,7 +266,7 @@ void gm_admin_set_limit(
 	gpumem_status status = gm_core_set_quota(serve->core, &owner,
 		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);
 	if (status == GPUMEM_OK) {
-		limits_describe(set, detail);
+		limits_describe(set, &values, detail);
 		gm_clients_limits_changed(serve->clients);
 		gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail,
 			set->set & GM_QUOTA_MAX ? set->max : 0);

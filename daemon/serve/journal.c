@@ -212,20 +212,22 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 		gm_journal_owner(owner, name), what);
 }
 
-/* "max 50.0M and guarantee 10.0M": the values of the bits. */
+/* "max 50.0M and guarantee 10.0M": the values of the bits. A priority contradicts nothing and is left out. */
 static const char *journal_values(
 	const struct gm_quota_values *values, unsigned bits, char text[GM_DETAIL_BYTES])
 {
-	char max[GM_UNITS_TEXT], guarantee[GM_UNITS_TEXT];
+	char value[GM_UNITS_TEXT];
+	int n = 0;
 
-	gm_format_size(values->max, max);
-	gm_format_size(values->guarantee, guarantee);
-	if (!(bits & GM_QUOTA_GUARANTEE))
-		gm_say(text, "max %s", max);
-	else if (!(bits & GM_QUOTA_MAX))
-		gm_say(text, "guarantee %s", guarantee);
-	else
-		gm_say(text, "max %s and guarantee %s", max, guarantee);
+	text[0] = '\0';
+	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++) {
+		const struct gm_quota_kind *kind = &gm_quota_kinds[i];
+
+		if (bits & kind->bit && kind->bit != GM_QUOTA_PRIORITY)
+			n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), "%s%s %s",
+				n ? " and " : "", kind->name,
+				gm_quota_values_text(values, kind, value));
+	}
 	return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/text/uid_name.h"
+#include "common/text/quota_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/core/core.h"
 #include "daemon/net/identity.h"

@@ -196,8 +196,13 @@ offered='show'
 check "and what follows config" complete_is config s
 offered='container: client:'
 check "and kinds of owners" complete_is limit set c
+# The completion asks it for the values.
+gpumemctl() { "$gpumemctl" "$@"; }
 offered='max='
 check "and values of limits" complete_is limit set uid : root m
+offered='max= guarantee= priority='
+check "which are those of its help" complete_is limit set uid : root ""
+unset -f gpumemctl
 
 # ---- a daemon, nobody there yet
 

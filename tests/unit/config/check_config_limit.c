@@ -19,17 +19,17 @@ START_TEST(limits_are_read_with_their_owners_by_name_or_number)
 	ck_assert_uint_eq(config->n_limits, 5);
 	const struct gm_config_limit *l = config->limits;
 	ck_assert_str_eq(l[0].owner, "uid:0");
-	ck_assert(l[0].has_max && l[0].has_guarantee && l[0].has_priority);
-	ck_assert_uint_eq(l[0].max, UINT64_C(48) << 30);
-	ck_assert_uint_eq(l[0].guarantee, UINT64_C(8) << 30);
-	ck_assert_int_eq(l[0].priority, -10);
+	ck_assert(l[0].values.set == GM_QUOTA_ALL);
+	ck_assert_uint_eq(l[0].values.max, UINT64_C(48) << 30);
+	ck_assert_uint_eq(l[0].values.guarantee, UINT64_C(8) << 30);
+	ck_assert_int_eq(l[0].values.priority, -10);
 	ck_assert_str_eq(l[1].owner, "gid:4711");
-	ck_assert(l[1].has_max && !l[1].has_guarantee && !l[1].has_priority);
-	ck_assert_uint_eq(l[1].max, UINT64_MAX);
+	ck_assert(l[1].values.set == GM_QUOTA_MAX);
+	ck_assert_uint_eq(l[1].values.max, UINT64_MAX);
 	ck_assert_str_eq(l[2].owner, "unit:training@1.service");
-	ck_assert_int_eq(l[2].priority, 1000);
+	ck_assert_int_eq(l[2].values.priority, 1000);
 	ck_assert_str_eq(l[3].owner, "container:Box 7");
-	ck_assert_uint_eq(l[3].max, 0);
+	ck_assert_uint_eq(l[3].values.max, 0);
 	ck_assert_str_eq(l[4].owner, "client:a b");
 	expect("limit uid:0", "max", "48G", ":2");
 	expect("limit container:Box 7", "max", "0", ":10");
@@ -54,9 +54,9 @@ START_TEST(an_owners_limit_may_stand_in_several_files_under_several_names)
 	put_drop_in("b.conf", "[limit uid:root]\npriority = 3\n");
 	accept_text("[limit uid:root]\nmax = 1G\nguarantee = 1G\n");
 	ck_assert_uint_eq(config->n_limits, 1);
-	ck_assert_uint_eq(config->limits[0].max, UINT64_C(2) << 30);
-	ck_assert_uint_eq(config->limits[0].guarantee, UINT64_C(1) << 30);
-	ck_assert_int_eq(config->limits[0].priority, 3);
+	ck_assert_uint_eq(config->limits[0].values.max, UINT64_C(2) << 30);
+	ck_assert_uint_eq(config->limits[0].values.guarantee, UINT64_C(1) << 30);
+	ck_assert_int_eq(config->limits[0].values.priority, 3);
 	expect("limit uid:0", "max", "2G", "/a.conf:2");
 	expect("limit uid:0", "priority", "3", "/b.conf:2");
 }
@@ -118,12 +118,12 @@ START_TEST(a_devices_own_limit_goes_over_that_for_all_devices_key_by_key)
 	const struct gm_config_limit *l = config->limits;
 	ck_assert_str_eq(l[0].owner, "uid:0");
 	ck_assert_uint_eq(l[0].device, 1);
-	ck_assert(l[0].has_max && !l[0].has_guarantee && l[0].has_priority);
-	ck_assert_uint_eq(l[0].max, UINT64_C(1) << 30);
-	ck_assert_int_eq(l[0].priority, 3);
+	ck_assert(l[0].values.set == (GM_QUOTA_MAX | GM_QUOTA_PRIORITY));
+	ck_assert_uint_eq(l[0].values.max, UINT64_C(1) << 30);
+	ck_assert_int_eq(l[0].values.priority, 3);
 	ck_assert_str_eq(l[1].owner, "uid:0");
 	ck_assert_uint_eq(l[1].device, GM_CONFIG_ALL_DEVICES);
-	ck_assert_uint_eq(l[1].max, UINT64_C(2) << 30);
+	ck_assert_uint_eq(l[1].values.max, UINT64_C(2) << 30);
 	/* Whatever a name is made of. */
 	ck_assert_str_eq(l[2].owner, "client:device 1 limit");
 	ck_assert_uint_eq(l[2].device, 0);
