@@ -33,8 +33,9 @@
  * the one that paid when the client connected, whoever owns the subordinate uid by now: charges never move.
  */
 
-/* A daemon does not start if there is a record of a higher format. 4: one record of a client. */
-#define GM_RECORD_FORMAT 4
+/* A daemon does not start if there is a record of a higher format. 4: one record of a client. 5: limits as
+ * rows. */
+#define GM_RECORD_FORMAT 5
 
 /*   X(kind, number, struct, what a message calls many of them) */
 #define GM_RECORDS(X) \
@@ -88,17 +89,31 @@ struct gm_record_device {
 	uint64_t requests, refusals; /* of all devices; in the first device's record */
 };
 
-/* The limit that was set at run time for an owner. */
+/* Before GM_RECORD_FORMAT_LIMIT_ROWS, a limit had a member for each kind of value, for each device. */
+#define GM_RECORD_FORMAT_LIMIT_ROWS 5
+#define GM_RECORD_LIMIT_ROWS        (GM_LIMIT_DEVICES * GM_QUOTA_N_KINDS)
+/* The limit that was set at run time for an owner: its devices, and a row for each value on one of them. */
 struct gm_record_limit {
 	struct gm_record head;
 	struct gm_owner owner;
 	uint64_t n_devices;
-	struct {
-		uint64_t device;
-		uint64_t max, guarantee;
-		int32_t priority;
-		uint32_t set;
-	} devices[GM_LIMIT_DEVICES];
+	union {
+		struct {
+			uint64_t devices[GM_LIMIT_DEVICES];
+			uint64_t n_values;
+			struct {
+				uint64_t value;  /* as gm_quota_values_get() returns it */
+				uint32_t device; /* its place in devices */
+				uint32_t bit;    /* of GM_QUOTA_KINDS */
+			} values[GM_RECORD_LIMIT_ROWS];
+		};
+		struct {
+			uint64_t device;
+			uint64_t max, guarantee;
+			int32_t priority;
+			uint32_t set;
+		} former[GM_LIMIT_DEVICES];
+	};
 };
 
 /* Who pays for what sessions left behind. */

@@ -597,7 +597,6 @@ static gpumem_status adopt_values(struct gm_adopt_take *take, const struct gm_ow
 static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
-	const unsigned known = GM_QUOTA_ALL;
 	struct gm_quotas *quotas = &take->core->quotas;
 	struct gm_owner owner;
 	bool any = false, changed = false;
@@ -607,15 +606,9 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 
 	for (uint64_t i = 0; i < record->n_devices; i++) {
+		struct gm_quota_values values, now;
 		const struct gm_device *device =
-			gm_device_by_key(&take->core->env, record->devices[i].device);
-		struct gm_quota_values values = {
-			.set = record->devices[i].set & known,
-			.max = record->devices[i].max,
-			.guarantee = record->devices[i].guarantee,
-			.priority = record->devices[i].priority,
-		};
-		struct gm_quota_values now;
+			gm_device_by_key(&take->core->env, gm_quotas_read(record, i, &values));
 		if (!device)
 			continue;
 		gpumem_status status = adopt_values(take, &owner, device->number, &values, &now);

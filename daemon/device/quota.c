@@ -10,9 +10,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/arith.h"
 #include "common/text/units.h"
 
 _Static_assert(GM_TALLIES == GM_OWNER_KINDS, "a session has one owner of each kind at most");
@@ -106,6 +108,13 @@ static void quota_drop_empty(struct gm_quotas *quotas)
 
 /* ---- the records of what was set at run time */
 
+static int quota_write(const struct gm_env *env, struct gm_quota *quota,
+	struct gm_record_limit *record, size_t size)
+{
+	gm_record_begin(&record->head, GM_RECORD_LIMIT, quota->id, size, 0);
+	return gm_env_record(env, GM_RECORD_LIMIT, quota->id, &quota->place, record, size);
+}
+
 /* Writes what was set for the owner. -ENOSPC, … */
 static int quota_commit(const struct gm_env *env, struct gm_quota *quota)
 {
@@ -117,12 +126,16 @@ static int quota_commit(const struct gm_env *env, struct gm_quota *quota)
 		const struct gm_quota_values *v = &quota->devices[d].run_time;
 		if (v->set == 0)
 			continue;
-		uint64_t i = record.n_devices++;
-		record.devices[i].device = env->devices[d].key;
-		record.devices[i].set = v->set;
-		record.devices[i].max = v->max;
-		record.devices[i].guarantee = v->guarantee;
-		record.devices[i].priority = v->priority;
+		uint32_t device = (uint32_t)record.n_devices++;
+		record.devices[device] = env->devices[d].key;
+		for (unsigned bit = 1; bit <= GM_QUOTA_ALL; bit <<= 1) {
+			if (!(v->set & bit))
+				continue;
+			uint64_t i = record.n_values++;
+			record.values[i].device = device;
+			record.values[i].bit = bit;
+			record.values[i].value = gm_quota_values_get(v, bit);
+		}
 	}
 	if (record.n_devices == 0) {
 		gm_env_erase(env, &quota->place);
@@ -130,9 +143,29 @@ static int quota_commit(const struct gm_env *env, struct gm_quota *quota)
 	}
 	if (!quota->place)
 		quota->id = env->ops.new_id(env->ctx);
-	gm_record_begin(&record.head, GM_RECORD_LIMIT, quota->id, sizeof(record), 0);
-	return gm_env_record(
-		env, GM_RECORD_LIMIT, quota->id, &quota->place, &record, sizeof(record));
+	int r = quota_write(env, quota, &record, sizeof(record));
+	/* A record of a former format has a smaller place, which has room for most limits. */
+	if (r == -EMSGSIZE)
+		r = quota_write(env, quota, &record,
+			offsetof(struct gm_record_limit, values[record.n_values]));
+	return r;
+}
+
+uint64_t gm_quotas_read(
+	const struct gm_record_limit *record, uint64_t device, struct gm_quota_values *ret)
+{
+	*ret = GM_QUOTA_VALUES_UNSET;
+	if (record->head.format < GM_RECORD_FORMAT_LIMIT_ROWS) {
+		*ret = (struct gm_quota_values){.set = record->former[device].set & GM_QUOTA_ALL,
+			.max = record->former[device].max,
+			.guarantee = record->former[device].guarantee,
+			.priority = record->former[device].priority};
+		return record->former[device].device;
+	}
+	for (uint64_t i = 0; i < gm_min(record->n_values, GM_RECORD_LIMIT_ROWS); i++)
+		if (record->values[i].device == device)
+			gm_quota_values_set(ret, record->values[i].bit, record->values[i].value);
+	return record->devices[device];
 }
 
 uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *owner)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "daemon/device/device_private.h"
+#include "daemon/books/record.h"
 #include "daemon/device/quota.h"
 
 /*
@@ -51,6 +52,9 @@ uint32_t gm_quotas_place(const struct gm_quotas *quotas, const struct gm_owner *
 /* Notes that the run-time limit of this owner already has a record, which an earlier daemon wrote. */
 void gm_quotas_adopt(
 	struct gm_quotas *quotas, const struct gm_owner *owner, uint64_t id, uint32_t place);
+/* Reads what a record of a limit set on the device at this place of the record. Returns the key of the device. */
+uint64_t gm_quotas_read(
+	const struct gm_record_limit *record, uint64_t device, struct gm_quota_values *ret);
 /* Writes the record of an owner that has a run-time limit. -ENOSPC, … */
 int gm_quotas_record(struct gm_quotas *quotas, const struct gm_owner *owner);
 /* Puts the table in force and lets every payer join it. Afterwards *next is the old table. */

@@ -196,6 +196,43 @@ static struct gm_quota_values held_to(const struct gm_owner *owner, uint32_t dev
 	return to.values;
 }
 
+START_TEST(a_limit_in_a_record_of_a_former_format_holds)
+{
+	struct gm_quota_values values = {
+		.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY, .max = 100 * MiB, .priority = -3};
+	char detail[GM_DETAIL_BYTES];
+	struct gm_owner owner;
+
+	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
+	ck_assert_int_eq(
+		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+	struct fake_record *record = fake_ledger_find(&ledger, GM_RECORD_LIMIT, 0);
+	struct gm_record_limit *limit = (void *)record->bytes, old;
+	memset(&old, 0, sizeof(old));
+	old.head = limit->head;
+	old.owner = limit->owner;
+	old.n_devices = limit->n_devices;
+	ck_assert_uint_eq(limit->n_values, 2 * limit->n_devices);
+	for (uint64_t d = 0; d < limit->n_devices; d++) {
+		old.former[d].device = limit->devices[d];
+		old.former[d].set = values.set;
+		old.former[d].max = values.max;
+		old.former[d].priority = values.priority;
+	}
+	old.head.format = GM_RECORD_FORMAT_LIMIT_ROWS - 1;
+	old.head.size = offsetof(struct gm_record_limit, former) + sizeof(old.former);
+	*limit = old;
+	record->size = old.head.size;
+
+	restart();
+	ck_assert_uint_eq(all_damaged(), 0);
+	struct gm_quota_values now = held_to(&owner, 1);
+	ck_assert_uint_eq(now.set, values.set);
+	ck_assert_uint_eq(now.max, values.max);
+	ck_assert_int_eq(now.priority, values.priority);
+}
+END_TEST
+
 /* Sets values for a uid at run time, lets the next daemon have another configuration, and returns what holds for
  * the uid on device 0 then. */
 static struct gm_quota_values restart_with(uint64_t uid, struct gm_quota_values values,
@@ -559,6 +596,7 @@ int main(void)
 	tcase_add_test(
 		tcase, a_start_with_many_limits_takes_no_longer_because_a_user_has_many_runs);
 	tcase_add_test(tcase, a_limit_that_was_set_stays_however_many_are_configured);
+	tcase_add_test(tcase, a_limit_in_a_record_of_a_former_format_holds);
 	tcase_add_test(tcase, a_max_of_the_run_time_stays_where_the_configuration_guarantees_more);
 	tcase_add_test(tcase,
 		a_guarantee_of_the_run_time_that_contradicts_the_configuration_is_reported_not_damaged);
