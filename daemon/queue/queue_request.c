@@ -360,7 +360,8 @@ static gpumem_status request_plan(const struct gm_request *request, struct gm_de
 	}
 
 	uint64_t fds = ret_plan->n_pooled + ret_plan->n_created + request->signals;
-	if (transport == GM_TRANSPORT_FD && gm_user_check(request->payer->user, GM_USER_CHUNK_FDS, fds))
+	if (transport == GM_TRANSPORT_FD &&
+		gm_user_check(request->payer->user, GM_USER_CHUNK_FDS, fds))
 		return gm_request_say_fds(request->payer, device->env, fds, detail);
 	return GPUMEM_OK;
 }
