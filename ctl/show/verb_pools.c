@@ -57,6 +57,7 @@ static void pools_add_totals(struct gm_table *table, const Gm__Wire__PoolTotals 
 	gm_table_share(
 		table, chunks > 0 ? (uint64_t)((double)totals->hits / chunks * 1e6 + 0.5) : 0);
 	gm_table_known(table, chunks > 0);
+	gm_table_at(table, sizeof(total_columns) / sizeof(*total_columns));
 }
 
 static void pools_add_bucket(struct gm_table *table, const Gm__Wire__PoolBucket *bucket)

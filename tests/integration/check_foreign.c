@@ -270,7 +270,7 @@ static void maker(int channel, void *argument)
 	gpumem_disconnect(session);
 }
 
-/* Whether a request that never fits is refused with these words. */
+/* Whether a request that would fit without foreign memory is refused with these words. */
 static bool refuses_with(const char *part)
 {
 	gpumem_connect_options options = {.size = sizeof(options), .socket = broker.socket};
@@ -279,7 +279,7 @@ static bool refuses_with(const char *part)
 
 	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
 	GM_REQUIRE_EQ(
-		gpumem_buffer_create(session, 0, 1024 * MIB, NULL, &buffer), GPUMEM_E_NO_MEMORY);
+		gpumem_buffer_create(session, 0, 370 * MIB, NULL, &buffer), GPUMEM_E_NO_MEMORY);
 	bool found = strstr(gpumem_error_detail(), part) != NULL;
 	gpumem_disconnect(session);
 	return found;

@@ -119,7 +119,7 @@ check "a user that is not there is refused" all "[ $status = 2 ]" "complains \"t
 run 2 weights load "$dir/small.safetensors" --name x --gid no-such-group
 check "and so is a group" all "[ $status = 2 ]" "complains \"there is no such group\""
 run 2 weights load "$dir/small.safetensors" --name x --expires 0
-check "and a time that is none" all "[ $status = 2 ]" "complains \"--expires '0' is not a time\""
+check "and a time that is none" all "[ $status = 2 ]" "complains \"--expires '0' is too short a time\""
 run 2 weights list --uid 1
 check "list takes none of these" all "[ $status = 2 ]" "complains \"are for 'weights load'\""
 run 0 weights remove lent

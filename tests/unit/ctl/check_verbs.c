@@ -289,7 +289,8 @@ static void script_pools(struct gm_fake *f, void *user)
 		return;
 	const Gm__Wire__Packet *request = gm_fake_expect(f, GM__WIRE__PACKET__BODY_GET_POOLS);
 	Gm__Wire__PoolsReply reply = GM__WIRE__POOLS_REPLY__INIT;
-	Gm__Wire__PoolTotals totals = GM__WIRE__POOL_TOTALS__INIT, *list = &totals;
+	Gm__Wire__PoolTotals totals = GM__WIRE__POOL_TOTALS__INIT, other = totals;
+	Gm__Wire__PoolTotals *list[] = {&totals, &other};
 	Gm__Wire__PoolBucket bucket = GM__WIRE__POOL_BUCKET__INIT, *buckets = &bucket;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 
@@ -307,8 +308,9 @@ static void script_pools(struct gm_fake *f, void *user)
 	totals.returns = 123456789;
 	totals.released = 123456789;
 	totals.pool_decay_ms = 60 * 1000;
-	reply.n_totals = 1;
-	reply.totals = &list;
+	other.device = 1;
+	reply.n_totals = 2;
+	reply.totals = list;
 	send_answer(f, &packet, id, true);
 	reply.n_totals = 0;
 	bucket.chunk_bytes = G / 512;
@@ -341,6 +343,9 @@ START_TEST(pools_show_totals_and_buckets_wherever_their_packets_fall)
 	free(text);
 	json_t *json = run_json("pools", script_pools);
 	ck_assert_int_eq(json_integer_value(at(json, "pools", 0, "pool_decay_ms")), 60000);
+	ck_assert_int_eq(json_integer_value(at(json, "pools", 1, "device")), 1);
+	ck_assert(json_is_null(at(json, "pools", 1, "pool_decay_ms")));
+	ck_assert(json_is_null(at(json, "pools", 1, "hit_rate")));
 	ck_assert_int_eq(json_integer_value(at(json, "buckets", 0, "decay_ms")), 12000);
 	ck_assert(json_is_null(at(json, "buckets", 1, "decay_ms")));
 	ck_assert_double_eq_tol(json_real_value(at(json, "pools", 0, "hit_rate")), 0.75, 1e-6);

@@ -191,7 +191,7 @@ START_TEST(a_device_that_does_not_exist_is_not_found_by_any_call)
 	const size_t n = sizeof(calls_with_a_device) / sizeof(calls_with_a_device[0]);
 	for (size_t i = 0; i < n; i++) {
 		ck_assert_int_eq(calls_with_a_device[i].ask(2), GPUMEM_E_NOT_FOUND);
-		says("no device 2: there are 2, numbered from 0");
+		says("no device 2: besides pinned host memory there are 2, numbered from 0");
 		ck_assert_int_eq(calls_with_a_device[i].ask(UINT32_MAX - 1), GPUMEM_E_NOT_FOUND);
 		ck_assert_int_eq(calls_with_a_device[i].ask(GPUMEM_DEVICE_HOST),
 			calls_with_a_device[i].host);
