@@ -483,17 +483,16 @@ int gm_options_parse(
 		int option = getopt_long(argc, argv, ":h", list, NULL);
 		if (option == -1)
 			break;
+		if (option == '?')
+			return options_wrong_option(argv, options_refused_word(argv), error);
 
 		const struct options_row *row =
-			&rows[(option == ':' ? optopt : option) - OPTIONS_FIRST];
-		if (option == 'h')
-			row = &rows[0];
+			option == 'h' ? &rows[0]
+				      : &rows[(option == ':' ? optopt : option) - OPTIONS_FIRST];
 		if (option == ':' && row->bit & (GM_OPTION_COLUMNS | GM_OPTION_SORT))
 			return options_without_columns(argv, error);
 		if (option == ':')
 			return options_fail(error, "option '%s' needs a value", argv[optind - 1]);
-		if (option == '?')
-			return options_wrong_option(argv, options_refused_word(argv), error);
 
 		r = options_take(&options, row, optarg, error);
 		if (r < 0)

@@ -14,8 +14,9 @@ tests=(
 	a_daemon_that_runs_as_another_user_is_told_to_run_as_the_keepers
 	a_start_beside_another_daemon_names_its_process
 	a_daemon_with_few_descriptors_names_its_own_limit
-	a_daemon_with_little_memory_says_why_it_reads_no_ledger
 )
+# A sanitizer needs more address space than that.
+grep -q '^GM_CFLAGS = .*-fsanitize=' "$top_builddir/Makefile" || tests+=(a_daemon_with_little_memory_says_why_it_reads_no_ledger)
 [ "${GPUMEM_TEST_BACKEND-}" != cuda ] || tests+=(
 	a_daemon_without_the_gpus_of_its_clients_says_why
 	a_reload_warns_of_a_backend_that_gives_up_what_clients_hold
