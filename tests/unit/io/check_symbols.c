@@ -33,13 +33,20 @@ static int find_self(struct dl_phdr_info *info, size_t size, void *ctx)
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
 		const char *note = (const char *)(info->dlpi_addr + ph->p_vaddr);
-		const ElfW(Nhdr) *head = (const void *)note;
+		const char *end = note + ph->p_memsz;
 
-		if (ph->p_type != PT_NOTE || head->n_type != NT_GNU_BUILD_ID)
-			continue;
-		ck_assert_uint_eq(head->n_descsz, sizeof(here.id));
-		memcpy(here.id, note + sizeof(*head) + 4, sizeof(here.id));
-		here.id_bytes = sizeof(here.id);
+		/* A linker may put several notes into one segment. */
+		while (ph->p_type == PT_NOTE && note < end) {
+			const ElfW(Nhdr) *head = (const void *)note;
+			const char *desc = note + sizeof(*head) + ((head->n_namesz + 3U) & ~3U);
+
+			note = desc + ((head->n_descsz + 3U) & ~3U);
+			if (head->n_type != NT_GNU_BUILD_ID)
+				continue;
+			ck_assert_uint_eq(head->n_descsz, sizeof(here.id));
+			memcpy(here.id, desc, sizeof(here.id));
+			here.id_bytes = sizeof(here.id);
+		}
 	}
 	here.offset = (uintptr_t)&find_self - info->dlpi_addr;
 	return 1;
