@@ -86,8 +86,11 @@ int gm_keep_find(const char *path, int *ret_socket, pid_t *ret_pid, char why[GM_
 		r = -errno;
 	if (r == 0 && !keep_find_is_ours(st.st_uid))
 		return keep_find_refuse(path, "the keeper's socket", st.st_uid, why);
-	if (r == 0)
+	if (r == 0) {
 		r = keep_find_connect(folder, name, &fd);
+		if (r == -EACCES && st.st_uid != geteuid())
+			return keep_find_refuse(path, "the keeper's socket", st.st_uid, why);
+	}
 	if (r < 0) {
 		snprintf(why, GM_KEEP_FIND_WHY, "%.300s: no keeper listens there: %s", path,
 			strerror(-r));

@@ -50,6 +50,35 @@ START_TEST(a_socket_of_another_user_is_refused)
 }
 END_TEST
 
+START_TEST(a_socket_of_root_that_this_user_may_not_reach_is_said_to_be_roots)
+{
+	char path[256], why[GM_KEEP_FIND_WHY] = "";
+	int found = -1, status;
+	pid_t pid;
+
+	world_scratch(path);
+	int fd = listen_on(path);
+	ck_assert_int_eq(chmod(path, 0600), 0);
+	*strrchr(path, '/') = '\0';
+	ck_assert_int_eq(chmod(path, 0711), 0);
+	path[strlen(path)] = '/';
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0)
+			_exit(1);
+		int r = gm_keep_find(path, &found, &pid, why);
+		_exit(r == -EPERM && strstr(why, "the keeper's socket belongs to") &&
+					strstr(why, "(uid 0)")
+				? 0
+				: 2);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	close(fd);
+}
+END_TEST
+
 START_TEST(a_process_of_another_user_is_refused)
 {
 	char path[256];
@@ -251,6 +280,9 @@ int main(void)
 	TCase *tc = tcase_create("keep_find");
 	if (GM_TAP_WITH_USERS(a_socket_of_another_user_is_refused))
 		tcase_add_test(tc, a_socket_of_another_user_is_refused);
+	if (GM_TAP_WITH_USERS(a_socket_of_root_that_this_user_may_not_reach_is_said_to_be_roots))
+		tcase_add_test(
+			tc, a_socket_of_root_that_this_user_may_not_reach_is_said_to_be_roots);
 	if (GM_TAP_WITH_USERS(a_process_of_another_user_is_refused))
 		tcase_add_test(tc, a_process_of_another_user_is_refused);
 	if (GM_TAP_WITH_USERS(the_keeper_says_nothing_to_another_user))
