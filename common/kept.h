@@ -23,7 +23,7 @@
 #define GM_KEPT_KERNEL 4096
 /* What a process may still map on one device, with the names of its unit and its container. */
 #define GM_KEPT_DEBT (192 + 512)
-/* What is counted for a user. */
+/* Things that are counted for a user. */
 #define GM_KEPT_USER 320
 /* What the kernel lets the last packet pass the bound of a socket by. */
 #define GM_KEPT_PASSING (2 * GM_LIMIT_PACKET_BYTES + 4096)

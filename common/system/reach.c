@@ -25,7 +25,7 @@
 
 /* A message shows no longer name of a user, but its number. */
 #define REACH_USER_BYTES 64
-/* What one entry of a user may take in memory. */
+/* Maximum memory of one entry of a user, in bytes. */
 #define REACH_ENTRY_BYTES 4096
 
 /* A message shows no more than so many bytes of a folder, the last ones, so that it has room for a remedy. */

@@ -24,7 +24,7 @@
 
 /* To the kernel, the last uid means "none". */
 #define SUBUID_MAX (UINT32_MAX - 1)
-/* What one entry of a user may take in memory. */
+/* Maximum memory of one entry of a user, in bytes. */
 #define SUBUID_ENTRY 16384
 #define SUBUID_OWNER 64
 

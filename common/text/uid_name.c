@@ -23,7 +23,7 @@
 #define UID_NAME_PLACES 1024
 /* A longer name is not shown. useradd allows 32 bytes, but other programs allow more; gpumemctl shows as many as this. */
 #define UID_NAME_BYTES 64
-/* What one entry of a user may take in memory. */
+/* Maximum memory of one entry of a user, in bytes. */
 #define UID_NAME_ENTRY 16384
 
 struct uid_name {
