@@ -33,9 +33,9 @@
 #define GM_CLIENT_FIGURES(PAGE, INNER, DAEMON) \
 	DAEMON(held, size, 0, 1, "HELD", 0, "") \
 	DAEMON(lingering, size, 0, 14, NULL, 0, "part of it") \
-	/* Of what the client pays for; in version 1 also opened. */ \
+	/* Part of what the client pays for; in version 1 also opened. */ \
 	PAGE(in_use, size, 1, 2, "IN USE", 0, "") \
-	/* What the client could return right now; in version 1 also slack. */ \
+	/* Memory that the client could return right now; in version 1 also slack. */ \
 	PAGE(cached, size, 1, 3, "CACHED", GM_COLUMN_SPARE, "") \
 	PAGE(peak, size, 1, 5, NULL, 0, "") \
 	PAGE(hits, count, 1, 6, NULL, 0, "") \

@@ -284,7 +284,7 @@ static int options_read_colour(
 	}
 #define DIMENSION(member, name, key) VALUE(name, GM_OPTION_MODEL, dimension, model.member),
 
-/* What getopt_long() returns for an option is its row, behind the letters. */
+/* getopt_long() returns the number of an option's row, behind the letters. */
 #define OPTIONS_FIRST 256
 static const struct options_row rows[] = {
 	FLAG("help", 0, help),

@@ -42,7 +42,7 @@ enum gm_evict_state {
 
 /*
  * The part of a buffer that has to do with eviction. The session's lock protects it. The spill and the
- * events belong to the thread that has set LEAVING or COMING; otherwise they, too, are protected by the
+ * events belong to the thread that has set LEAVING or COMING; otherwise events are also protected by the
  * lock.
  */
 struct gm_evict {

@@ -473,7 +473,7 @@ static void grow_order(struct grow_call *call)
 
 	(void)gm_arena_order(call->arena, call->want);
 	call->stage = STAGE_FAIL;
-	/* The device may have freed enough meanwhile, together with what the source has. */
+	/* The device may have freed enough in between, together with what the source has. */
 	if (call->arena->pending.settled != settled && call->settles++ < PASSES_MAX)
 		call->stage = STAGE_ALL;
 }

@@ -332,7 +332,7 @@ struct gm_arena_growth {
 	struct gm_arena *arena;
 	struct gm_arena_place place;
 	struct gm_arena_chunk *room;                /* the busy chunk that keeps the place */
-	struct gm_heap_block *left, *right;         /* free memory beside it, taken meanwhile */
+	struct gm_heap_block *left, *right;         /* free memory beside it, taken by then */
 	struct gm_arena_chunk *moving;              /* own chunks on their way here */
 	struct gm_arena_chunk *placed, *placed_end; /* chunks mapped here, lowest first */
 	struct gm_arena_chunk *bad;                 /* chunks to give back */

@@ -98,7 +98,7 @@ struct gm_page_daemon {
 	struct gm_page_device devices[GM_LIMIT_DEVICES];
 };
 
-/* What a client tells the daemon about its use of one device. A figure is 0 before its version. */
+/* Figures of a client on one device, as the client tells them. A figure is 0 before its version. */
 #define GM_PAGE_USE_WORDS 15
 struct gm_page_use {
 	_Atomic uint32_t seq;
