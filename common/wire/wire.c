@@ -221,23 +221,125 @@ int gm_wire_check_request(const void *bytes, size_t n)
 
 /* ---- packing */
 
-static size_t wire_put_varint(uint8_t *to, uint64_t value)
-{
-	size_t n = 0;
+/* The most that a field packs to, besides the text, bytes or message that it has: its number, and a
+ * number or a length. */
+#define WIRE_FIELD_BYTES (5 + 10)
 
+static uint8_t *wire_put_varint(uint8_t *to, uint64_t value)
+{
 	for (; value >= 0x80; value >>= 7)
-		to[n++] = (uint8_t)(value | 0x80);
-	to[n++] = (uint8_t)value;
-	return n;
+		*to++ = (uint8_t)(value | 0x80);
+	*to++ = (uint8_t)value;
+	return to;
 }
 
-/* A field of the envelope: its number is below 16, and a value of 0 is left out. */
-static size_t wire_put_field(uint8_t *to, unsigned number, uint64_t value)
+/* A value of 0 is left out. */
+static uint8_t *wire_put_value(uint8_t *to, uint32_t number, uint64_t value)
 {
 	if (value == 0)
-		return 0;
-	to[0] = (uint8_t)(number << 3);
-	return 1 + wire_put_varint(to + 1, value);
+		return to;
+	to = wire_put_varint(to, (uint64_t)number << 3);
+	return wire_put_varint(to, value);
+}
+
+static uint8_t *wire_put_bytes(
+	uint8_t *to, const uint8_t *end, uint32_t number, const void *bytes, size_t n)
+{
+	if (n == 0)
+		return to;
+	if (n > (size_t)(end - to) - WIRE_FIELD_BYTES)
+		return NULL;
+	to = wire_put_varint(to, (uint64_t)number << 3 | 2);
+	to = wire_put_varint(to, n);
+	memcpy(to, bytes, n);
+	return to + n;
+}
+
+static uint8_t *wire_put_message(
+	uint8_t *to, const uint8_t *end, uint32_t number, const ProtobufCMessage *message);
+
+/* Puts a list of messages. */
+static uint8_t *wire_put_list(uint8_t *to, const uint8_t *end,
+	const ProtobufCFieldDescriptor *field, const ProtobufCMessage *message)
+{
+	const void *member = (const char *)message + field->offset;
+	const ProtobufCMessage *const *list = *(void *const *)member;
+	size_t n = *(const size_t *)((const char *)message + field->quantifier_offset);
+
+	if (field->label != PROTOBUF_C_LABEL_REPEATED ||
+		(n > 0 && field->type != PROTOBUF_C_TYPE_MESSAGE))
+		return NULL;
+	for (size_t i = 0; to && i < n; i++)
+		to = wire_put_message(to, end, field->id, list[i]);
+	return to;
+}
+
+/* Puts a field for which WIRE_FIELD_BYTES are left. */
+static inline uint8_t *wire_put_field(uint8_t *to, const uint8_t *end,
+	const ProtobufCFieldDescriptor *field, const ProtobufCMessage *message)
+{
+	const void *member = (const char *)message + field->offset;
+	const char *text;
+	const ProtobufCBinaryData *bytes;
+	const ProtobufCMessage *inner;
+
+	if (field->label != PROTOBUF_C_LABEL_NONE)
+		return wire_put_list(to, end, field, message);
+	if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+		return NULL;
+	switch (field->type) {
+	case PROTOBUF_C_TYPE_UINT64:
+	case PROTOBUF_C_TYPE_INT64:
+		return wire_put_value(to, field->id, *(const uint64_t *)member);
+	case PROTOBUF_C_TYPE_UINT32:
+		return wire_put_value(to, field->id, *(const uint32_t *)member);
+	case PROTOBUF_C_TYPE_BOOL:
+		return wire_put_value(to, field->id, *(const protobuf_c_boolean *)member != 0);
+	case PROTOBUF_C_TYPE_ENUM:
+		return wire_put_value(to, field->id, (uint64_t)(int64_t)(*(const int32_t *)member));
+	case PROTOBUF_C_TYPE_STRING:
+		text = *(const char *const *)member;
+		return text ? wire_put_bytes(to, end, field->id, text, strlen(text)) : to;
+	case PROTOBUF_C_TYPE_BYTES:
+		bytes = member;
+		return wire_put_bytes(to, end, field->id, bytes->data, bytes->len);
+	case PROTOBUF_C_TYPE_MESSAGE:
+		inner = *(const ProtobufCMessage *const *)member;
+		return inner ? wire_put_message(to, end, field->id, inner) : to;
+	default:
+		return NULL;
+	}
+}
+
+/*
+ * Puts a message behind its number and length, without a look at its size first. Returns NULL if a field of it is a list of
+ * numbers, or of a rare type, or if there might be no room. Most lengths have one byte, otherwise the message is moved.
+ */
+static uint8_t *wire_put_message(
+	uint8_t *to, const uint8_t *end, uint32_t number, const ProtobufCMessage *message)
+{
+	const ProtobufCMessageDescriptor *descriptor = message->descriptor;
+	uint8_t length[10], *start, *at;
+
+	if (end - to < 2 * WIRE_FIELD_BYTES || message->n_unknown_fields > 0)
+		return NULL;
+	end -= WIRE_FIELD_BYTES; /* for the number and the length */
+	to = wire_put_varint(to, (uint64_t)number << 3 | 2);
+	at = start = to + 1;
+	for (unsigned i = 0; i < descriptor->n_fields; i++) {
+		if (end - at < WIRE_FIELD_BYTES)
+			return NULL;
+		at = wire_put_field(at, end, &descriptor->fields[i], message);
+		if (!at)
+			return NULL;
+	}
+
+	size_t n = (size_t)(at - start);
+	size_t n_length = (size_t)(wire_put_varint(length, n) - length);
+	if (n_length > 1)
+		memmove(to + n_length, start, n);
+	memcpy(to, length, n_length);
+	return to + n_length + n;
 }
 
 /* The packet's body, if it is a known one and the packet has no unknown fields. Packets that our
@@ -252,97 +354,56 @@ static const ProtobufCMessage *wire_plain_body(const Gm__Wire__Packet *packet)
 	return *(const ProtobufCMessage *const *)((const char *)packet + field->offset);
 }
 
-/* The most that a field packs to, besides the text, bytes or message that it has: its number, and a
- * number or a length. */
-#define WIRE_FIELD_BYTES (5 + 10)
-
-/*
- * A bound on the size of a message: never less than protobuf_c_message_get_packed_size(), and much
- * quicker, because it does not look at numbers.
- */
-static size_t wire_bound(const ProtobufCMessage *message)
+/* Puts a body of any kind. Returns NULL if there is no room for it. */
+static uint8_t *wire_put_any_body(
+	uint8_t *to, const uint8_t *end, uint32_t number, const ProtobufCMessage *body)
 {
-	const ProtobufCMessageDescriptor *descriptor = message->descriptor;
-	size_t bound = descriptor->n_fields * WIRE_FIELD_BYTES;
+	uint8_t head[WIRE_FIELD_BYTES], *at;
+	size_t n = protobuf_c_message_get_packed_size(body), room = (size_t)(end - to);
 
-	if (message->n_unknown_fields > 0)
-		return protobuf_c_message_get_packed_size(message);
-	for (unsigned i = 0; i < descriptor->n_fields; i++) {
-		const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
-		const void *member = (const char *)message + field->offset;
-
-		if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-			size_t n =
-				*(const size_t *)((const char *)message + field->quantifier_offset);
-			const ProtobufCMessage *const *list = *(void *const *)member;
-			if (n > 0 && field->type != PROTOBUF_C_TYPE_MESSAGE)
-				return protobuf_c_message_get_packed_size(message);
-			for (size_t j = 0; j < n; j++)
-				bound += WIRE_FIELD_BYTES + wire_bound(list[j]);
-		} else if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
-			return protobuf_c_message_get_packed_size(message);
-		} else if (field->type == PROTOBUF_C_TYPE_STRING) {
-			const char *text = *(const char *const *)member;
-			bound += text ? strlen(text) : 0;
-		} else if (field->type == PROTOBUF_C_TYPE_BYTES) {
-			bound += ((const ProtobufCBinaryData *)member)->len;
-		} else if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
-			const ProtobufCMessage *inner = *(const ProtobufCMessage *const *)member;
-			bound += inner ? wire_bound(inner) : 0;
-		}
-	}
-	return bound;
-}
-
-/* Packs a body that is sure to fit, behind its length. Returns how many bytes both are. */
-static size_t wire_put_body(uint8_t *to, const ProtobufCMessage *body)
-{
-	uint8_t length[10];
-	size_t n_body = protobuf_c_message_pack(body, to + 1);
-	size_t n = wire_put_varint(length, n_body);
-
-	if (n > 1)
-		memmove(to + n, to + 1, n_body);
-	memcpy(to, length, n);
-	return n + n_body;
+	at = wire_put_varint(head, (uint64_t)number << 3 | 2);
+	at = wire_put_varint(at, n);
+	size_t n_head = (size_t)(at - head);
+	if (n > room || n_head > room - n)
+		return NULL;
+	memcpy(to, head, n_head);
+	return to + n_head + protobuf_c_message_pack(body, to + n_head);
 }
 
 /*
  * protobuf-c would go through all the bodies that a packet could have, twice. That was a third of
- * the cost of a request in the daemon. So this function packs the envelope itself, and protobuf-c
- * packs only the body. It need not learn the body's size first if there is room in any case. The
- * bytes are the same.
+ * the cost of a request in the daemon. So this function packs the envelope itself, and bodies of
+ * plain fields as well; protobuf-c packs the others. The bytes are the same.
  */
 int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n)
 {
 	const ProtobufCMessage *body = wire_plain_body(packet);
-	uint8_t head[6 * 11 + 10];
-	uint8_t length[10];
-	size_t n = 0;
+	uint8_t head[6 * 11], *at = head, *to = bytes;
 
 	if (room > GM_LIMIT_PACKET_BYTES)
 		room = GM_LIMIT_PACKET_BYTES;
 	if (!body) {
-		n = gm__wire__packet__get_packed_size(packet);
-		if (n > room)
+		if (gm__wire__packet__get_packed_size(packet) > room)
 			return -E2BIG;
 		*ret_n = gm__wire__packet__pack(packet, bytes);
 		return 0;
 	}
 
-	n += wire_put_field(head + n, 1, packet->id);
-	n += wire_put_field(head + n, 2, packet->sequence);
-	n += wire_put_field(head + n, 3, packet->generation);
-	n += wire_put_field(head + n, 4, packet->more ? 1 : 0);
-	n += wire_put_field(head + n, 5, packet->fds);
-	n += wire_put_field(head + n, 6, packet->fds_seen);
-	n += wire_put_varint(head + n, (uint64_t)packet->body_case << 3 | 2); /* 2: with a length */
-	if (n + sizeof(length) + wire_bound(body) > room) {
-		size_t n_body = protobuf_c_message_get_packed_size(body);
-		if (n_body > room || n + wire_put_varint(length, n_body) + n_body > room)
-			return -E2BIG;
-	}
-	memcpy(bytes, head, n);
-	*ret_n = n + wire_put_body((uint8_t *)bytes + n, body);
+	at = wire_put_value(at, 1, packet->id);
+	at = wire_put_value(at, 2, packet->sequence);
+	at = wire_put_value(at, 3, packet->generation);
+	at = wire_put_value(at, 4, packet->more ? 1 : 0);
+	at = wire_put_value(at, 5, packet->fds);
+	at = wire_put_value(at, 6, packet->fds_seen);
+	size_t n = (size_t)(at - head);
+	if (n > room)
+		return -E2BIG;
+	at = wire_put_message(to + n, to + room, (uint32_t)packet->body_case, body);
+	if (!at)
+		at = wire_put_any_body(to + n, to + room, (uint32_t)packet->body_case, body);
+	if (!at)
+		return -E2BIG;
+	memcpy(to, head, n);
+	*ret_n = (size_t)(at - to);
 	return 0;
 }

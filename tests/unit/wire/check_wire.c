@@ -183,6 +183,91 @@ START_TEST(packets_are_packed_to_the_bytes_that_protobuf_would_make)
 }
 END_TEST
 
+static _Alignas(max_align_t) uint8_t bodies[65536];
+static size_t n_bodies;
+
+/* Takes zeroed memory for one body. */
+static void *take(size_t n)
+{
+	void *taken = bodies + n_bodies;
+
+	n_bodies += (n + 15) / 16 * 16;
+	ck_assert_uint_le(n_bodies, sizeof(bodies));
+	memset(taken, 0, n);
+	return taken;
+}
+
+/* Fills all fields of a message with the value, and the messages in it, too. */
+static void fill(ProtobufCMessage *message, uint64_t value)
+{
+	for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+		bool list = field->label == PROTOBUF_C_LABEL_REPEATED;
+		void *member = (char *)message + field->offset;
+		ProtobufCMessage **inner = member;
+		uint64_t *numbers = member;
+
+		if (list) {
+			*(size_t *)((char *)message + field->quantifier_offset) = value % 3;
+			*(void **)member = numbers = take(2 * sizeof(uint64_t));
+			inner = *(void **)member;
+		}
+		for (int k = 0; k < (list ? 2 : 1); k++) {
+			switch (field->type) {
+			case PROTOBUF_C_TYPE_STRING:
+				((char **)inner)[k] = value % 2 ? "text" : "";
+				break;
+			case PROTOBUF_C_TYPE_BYTES:
+				ck_assert(!list);
+				*(ProtobufCBinaryData *)member = (ProtobufCBinaryData){
+					.len = value % 5, .data = (uint8_t *)"bytes"};
+				break;
+			case PROTOBUF_C_TYPE_MESSAGE: {
+				const ProtobufCMessageDescriptor *of = field->descriptor;
+				inner[k] = take(of->sizeof_message);
+				protobuf_c_message_init(of, inner[k]);
+				fill(inner[k], value);
+				break;
+			}
+			case PROTOBUF_C_TYPE_UINT64:
+			case PROTOBUF_C_TYPE_INT64:
+			case PROTOBUF_C_TYPE_DOUBLE:
+				numbers[k] = value;
+				break;
+			default:
+				ck_assert(!list);
+				*(uint32_t *)member = (uint32_t)value;
+				break;
+			}
+		}
+	}
+}
+
+START_TEST(every_field_of_every_body_is_packed_like_that)
+{
+	static const uint64_t values[] = {0, 1, 127, 128, UINT32_MAX, INT64_MAX, UINT64_MAX};
+	const ProtobufCMessageDescriptor *descriptor = &gm__wire__packet__descriptor;
+
+	for (unsigned i = 0; i < descriptor->n_fields; i++) {
+		const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
+		if (!(field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
+			continue;
+		for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++) {
+			const ProtobufCMessageDescriptor *of = field->descriptor;
+			Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
+			n_bodies = 0;
+			ProtobufCMessage *body = take(of->sizeof_message);
+			protobuf_c_message_init(of, body);
+			fill(body, values[k]);
+			packet.id = 1;
+			packet.body_case = (Gm__Wire__Packet__BodyCase)field->id;
+			*(ProtobufCMessage **)((char *)&packet + field->offset) = body;
+			require_packed_as_protobuf_does(&packet);
+		}
+	}
+}
+END_TEST
+
 START_TEST(bodies_of_every_length_are_packed_like_that)
 {
 	static const size_t near[] = {0, 128, 16384, 60000};
@@ -654,6 +739,7 @@ int main(void)
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_packet_comes_back_as_it_went);
 	tcase_add_test(tc, packets_are_packed_to_the_bytes_that_protobuf_would_make);
+	tcase_add_test(tc, every_field_of_every_body_is_packed_like_that);
 	tcase_add_test(tc, bodies_of_every_length_are_packed_like_that);
 	tcase_add_test(tc, strings_that_were_not_sent_are_empty_and_never_null);
 	tcase_add_test(tc, a_packet_cut_anywhere_is_refused_or_whole_and_never_more);
