@@ -41,16 +41,25 @@ static bool add_estate(void *ctx, const struct gm_estate *estate)
 	return true;
 }
 
+/* What core says that each user is charged. */
+static void sum_charges(struct sim *sim, struct charges *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	gm_core_estate_each(sim->core, 0, add_estate, ret);
+	for (int i = 0; i < sim->n_procs; i++) {
+		const struct gm_session *session = sim_session(sim, &sim->procs[i]);
+		for (uint32_t d = 0; session && d < SIM_DEVICES; d++)
+			ret->of[sim->procs[i].uid][d] += gm_session_held(session, d);
+	}
+}
+
 static void check_charges(struct sim *sim, struct charges *ret)
 {
 	struct charges least = {0}, open = {0};
-	memset(ret, 0, sizeof(*ret));
-	gm_core_estate_each(sim->core, 0, add_estate, ret);
+	sum_charges(sim, ret);
 	for (int i = 0; i < sim->n_procs; i++)
-		for (uint32_t d = 0; sim->procs[i].session && d < SIM_DEVICES; d++) {
-			ret->of[sim->procs[i].uid][d] += gm_session_held(sessions[i], d);
+		for (uint32_t d = 0; sim->procs[i].session && d < SIM_DEVICES; d++)
 			least.of[sim->procs[i].uid][d] += sim->procs[i].declared[d];
-		}
 
 	for (int i = 0; i < sim->n_leases; i++)
 		if (sim->leases[i].id)
@@ -135,6 +144,41 @@ static void check_limits(struct sim *sim, const struct charges *charges)
 	SIM_MUST(sim, seen.n == n, "%u limits, not %u", seen.n, n);
 }
 
+static void check_limit_of(struct sim *sim, uint32_t d, uint32_t u, uint64_t held)
+{
+	uint64_t max = sim->limits[d][u].max;
+	SIM_MUST(sim, held <= max || held <= sim->held[d][u],
+		"uid %u holds %llu on device %u, above its limit of %llu and the %llu before", u,
+		U(held), d, U(max), U(sim->held[d][u]));
+	sim->held[d][u] = held;
+}
+
+static void check_admission(struct sim *sim, uint32_t d, const struct charges *charges)
+{
+	struct gm_device_figures f;
+	uint64_t charged = 0;
+	gm_core_device_figures(sim->core, d, &f);
+	for (uint32_t u = 0; u < SIM_UIDS; u++)
+		charged += charges->of[u][d];
+	/* The ceiling may have fallen after something was charged. */
+	SIM_MUST(sim,
+		charged <= f.ceiling || charged <= sim->charged[d] || f.ceiling < sim->ceiling[d],
+		"device %u: charged %llu, above the ceiling of %llu and the %llu before", d,
+		U(charged), U(f.ceiling), U(sim->charged[d]));
+	check_guarantees(sim, d, charges, charged, f.ceiling);
+	sim->charged[d] = charged;
+	sim->ceiling[d] = f.ceiling;
+	for (uint32_t u = 0; u < SIM_UIDS; u++)
+		check_limit_of(sim, d, u, charges->of[u][d]);
+}
+
+void sim_check_admission(struct sim *sim, uint32_t d)
+{
+	struct charges charges;
+	sum_charges(sim, &charges);
+	check_admission(sim, d, &charges);
+}
+
 static void check_device(struct sim *sim, uint32_t d, const struct charges *charges)
 {
 	struct gm_device_figures f;
@@ -164,20 +208,6 @@ static void check_device(struct sim *sim, uint32_t d, const struct charges *char
 		"device %u: the pool is in the way", d);
 	SIM_MUST(sim, f.pooled <= sim->info[d].policy.max_pool, "device %u: the pool is too large",
 		d);
-	/* The ceiling may have fallen after something was charged, in the same step. */
-	SIM_MUST(sim, charged <= ceiling || charged <= sim->charged[d] || ceiling < sim->ceiling[d],
-		"device %u: charged %llu, above the ceiling of %llu and the %llu before", d,
-		U(charged), U(ceiling), U(sim->charged[d]));
-	check_guarantees(sim, d, charges, charged, ceiling);
-	sim->charged[d] = charged;
-	sim->ceiling[d] = ceiling;
-	for (uint32_t u = 0; u < SIM_UIDS; u++) {
-		uint64_t held = charges->of[u][d], max = sim->limits[d][u].max;
-		SIM_MUST(sim, held <= max || held <= sim->held[d][u],
-			"uid %u holds %llu on device %u, above its limit of %llu and the %llu before",
-			u, U(held), d, U(max), U(sim->held[d][u]));
-		sim->held[d][u] = held;
-	}
 }
 
 static void check_lease(
@@ -343,8 +373,10 @@ void sim_check(struct sim *sim)
 	check_sessions(sim);
 	check_names(sim);
 	check_charges(sim, &charges);
-	for (uint32_t d = 0; d < SIM_DEVICES; d++)
+	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 		check_device(sim, d, &charges);
+		check_admission(sim, d, &charges);
+	}
 	check_banned(sim);
 	sim->restarted = false;
 	for (int i = 0; i < sim->n_procs; i++)

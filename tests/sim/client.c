@@ -275,11 +275,14 @@ void sim_client_give_back(struct sim *sim, int proc, int lease, uint64_t view)
 	sim_say(sim, "process %d returns lease %llu", p->pid, U(sim->leases[lease].id));
 	for (size_t k = 0; !p->liar && h->n_views == 1 && k < sim->leases[lease].n_chunks; k++)
 		sim_unmap(sim, proc, sim->leases[lease].chunks[k]);
-	SIM_MUST(sim, l || sim->again, "process %d does not have lease %llu", p->pid,
+	sim->frees = sim->leases[lease].id;
+	/* The daemon looks for the view before it returns any part of the lease. */
+	bool has = l && gm_lease_has_view(session, l, view);
+	SIM_MUST(sim, has || sim->again, "process %d does not have lease %llu", p->pid,
 		U(sim->leases[lease].id));
-	while (l && gm_lease_return_some(session, l))
+	while (has && gm_lease_return_some(session, l))
 		;
-	if (l)
+	if (has)
 		gm_lease_return_view(session, l, view);
 	/* A view ends once, however often it is returned. */
 	if (view && l && h->n_views > 1 && !sim->frozen) {
@@ -324,10 +327,11 @@ static void return_chunks(struct sim *sim, int proc, int lease, const uint64_t *
 {
 	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
 	struct gm_lease *l = sim_lease_of(sim, proc, lease);
-	uint64_t indexes[SIM_IDS], still[SIM_IDS], still_at[SIM_IDS];
+	uint64_t *indexes = sim->indexes, still[SIM_IDS], still_at[SIM_IDS];
 	size_t m = 0;
 	for (size_t k = 0; k < n; k++) {
-		indexes[k] = sim_chunk(sim, ids[k])->index;
+		if (!sim->again)
+			indexes[k] = sim_chunk(sim, ids[k])->index;
 		for (const struct gm_chunk *c = gm_lease_chunk(l, 0); c; c = c->next) {
 			if (c->id != ids[k] || c->index != indexes[k])
 				continue;
@@ -374,6 +378,7 @@ void sim_step_return_chunks(struct sim *sim, const struct step *s)
 		U(model->id));
 	for (size_t k = 0; k < n && !sim->procs[proc].liar; k++)
 		sim_unmap(sim, proc, ids[k]);
+	sim->frees = model->id;
 	return_chunks(sim, proc, lease, ids, n);
 	if (sim_unheard(sim))
 		return;

@@ -154,7 +154,36 @@ static void add_hold(struct sim *sim, struct sim_lease *l, int proc, uint64_t vi
 		sim_map(sim, proc, l->chunks[k]);
 }
 
-static void grant_chunk(struct sim *sim, int lease, int proc, const struct gm_chunk *chunk)
+/* Whether core has taken the chunk from the lease that the step ends, and the process has not heard of that. */
+static bool is_freed(struct sim *sim, int lease, uint64_t id)
+{
+	const struct sim_lease *l = &sim->leases[lease];
+	if (l->id != sim->frees)
+		return false;
+	for (size_t h = 0; h < l->n_holds; h++) {
+		const struct gm_lease *core = sim_lease_of(sim, l->holds[h].proc, lease);
+		const struct gm_chunk *c = core ? gm_lease_chunk(core, 0) : NULL;
+		while (c && c->id != id)
+			c = c->next;
+		if (c)
+			return false;
+	}
+	return true;
+}
+
+/* Takes a chunk from the lease that the step ends: core has granted it to a request that waited. found: the daemon that did
+ * both has died since then. */
+static void free_chunk(struct sim *sim, struct sim_chunk *c, uint64_t id, bool found)
+{
+	if (c->lease < 0 || !is_freed(sim, c->lease, id))
+		return;
+	c->adopted = found ? c->older : c->adopted;
+	sim_model_return_chunk(sim, c->lease, id);
+	c->adopted |= found;
+}
+
+static void grant_chunk(
+	struct sim *sim, int lease, const struct sim_ask *ask, const struct gm_chunk *chunk)
 {
 	struct sim_lease *l = &sim->leases[lease];
 	struct sim_chunk *c = sim_chunk(sim, chunk->id);
@@ -162,6 +191,7 @@ static void grant_chunk(struct sim *sim, int lease, int proc, const struct gm_ch
 		"chunk %llu is granted and does not exist", U(chunk->id));
 	SIM_MUST(sim, c->bytes == chunk->bytes && c->device == l->device,
 		"chunk %llu is another one", U(chunk->id));
+	free_chunk(sim, c, chunk->id, ask->found && sim->restarted);
 	SIM_MUST(sim, c->lease < 0, "chunk %llu is in two leases", U(chunk->id));
 	SIM_MUST(sim, !c->maps, "chunk %llu is granted while a process maps it", U(chunk->id));
 	SIM_MUST(sim, !c->banned, "chunk %llu is granted and must not be used again", U(chunk->id));
@@ -177,7 +207,7 @@ static void grant_chunk(struct sim *sim, int lease, int proc, const struct gm_ch
 	l->chunks = realloc(l->chunks, (l->n_chunks + 1) * sizeof(l->chunks[0]));
 	SIM_MUST(sim, l->chunks, "no memory");
 	l->chunks[l->n_chunks++] = chunk->id;
-	sim_map(sim, proc, chunk->id);
+	sim_map(sim, ask->proc, chunk->id);
 }
 
 void sim_model_granted(struct sim *sim, struct sim_ask *ask)
@@ -198,10 +228,13 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 			.for_others = ask->r.for_others,
 			.evictable = ask->evictable,
 			.signals = ask->r.signals,
-			.word = ask->r.signals,
-			.word_inode = ask->r.signals ? sim_inode(sim, info.word) : 0,
+			.word = ask->r.signals && !sim_chunk(sim, info.id)->wordless,
 			.reusable = true,
 			.name = -1};
+		SIM_MUST(sim, info.signals == sim->leases[i].word,
+			"lease %llu has %s control block", U(info.id), info.signals ? "a" : "no");
+		if (sim->leases[i].word)
+			sim->leases[i].word_inode = sim_inode(sim, info.word);
 		sim_chunk(sim, info.id)->number = i;
 		add_hold(sim, &sim->leases[i], ask->proc, 0);
 	}
@@ -212,7 +245,7 @@ void sim_model_granted(struct sim *sim, struct sim_ask *ask)
 		c = c->next) {
 		if (c->asked != ask->id)
 			continue;
-		grant_chunk(sim, i, ask->proc, c);
+		grant_chunk(sim, i, ask, c);
 		got += c->bytes;
 		ask->n_got++;
 	}
@@ -367,6 +400,8 @@ int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64
 
 void sim_model_lose_item(struct sim *sim, enum gm_keep_kind kind, uint64_t id)
 {
+	if (kind == GM_KEEP_WORD) /* also of a lease of which no process has heard */
+		sim_chunk(sim, id)->wordless = true;
 	for (int i = 0; i < sim->n_leases; i++) {
 		struct sim_lease *l = &sim->leases[i];
 		if (kind == GM_KEEP_WORD && l->id == id)
@@ -415,6 +450,7 @@ void sim_model_lose(struct sim *sim)
 		struct sim_chunk *c = &sim->chunks[sim->live[i]];
 		if (c->lease < 0 && !(c->left && c->keeper))
 			c->left = false;
+		c->older = c->adopted;
 		c->adopted = true;
 		c->doomed = c->doomed && !c->keeper;
 	}

@@ -135,9 +135,13 @@ void sim_step_return_piece(struct sim *sim, const struct step *s)
 	if (lease < 0)
 		return;
 	const struct sim_lease *l = &sim->leases[lease];
-	const struct sim_chunk *c = sim_chunk(sim, l->chunks[0]);
 	struct gm_session *session = sim_session(sim, &sim->procs[proc]);
-	uint64_t origin = l->origin, id = l->chunks[0], index = c->index;
+	if (!sim->again) {
+		sim->ids[0] = l->chunks[0];
+		sim->indexes[0] = sim_chunk(sim, l->chunks[0])->index;
+	}
+	uint64_t origin = l->origin, id = sim->ids[0], index = sim->indexes[0];
+	sim->frees = l->id;
 	sim_say(sim, "process %d returns chunk %llu, which was in lease %llu", sim->procs[proc].pid,
 		U(id), U(origin));
 	if (!sim->procs[proc].liar)

@@ -159,6 +159,7 @@ void sim_step_publish(struct sim *sim, const struct step *s)
 	uint64_t version = 0;
 	sim_say(sim, "process %d publishes lease %llu as %s, with %llu bytes of metadata",
 		sim->procs[proc].pid, U(l->id), text, U(size));
+	sim->frees = n->lease >= 0 ? sim->leases[n->lease].id : 0;
 	gpumem_status put = sim->again ? GPUMEM_OK : put_metadata(sim, proc, lease, sent, kind);
 	gpumem_status status = gm_lease_publish(session, core, &what, &version, detail);
 	if (sim->again && status == GPUMEM_E_NOT_FOUND) {
@@ -236,6 +237,7 @@ void sim_step_unpublish(struct sim *sim, const struct step *s)
 	char text[2] = {(char)('a' + name), 0};
 	bool is = sim->names[uid][name].lease >= 0;
 	sim_say(sim, "an administrator ends name %s of uid %u", text, uid);
+	sim->frees = is ? sim->leases[sim->names[uid][name].lease].id : 0;
 	gpumem_status status = gm_core_unpublish(
 		sim->core, &(struct gm_name_asker){.admin = true}, 1000 + uid, text);
 	if (sim->frozen)

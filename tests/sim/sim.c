@@ -82,7 +82,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	sim->again = sim->settled = false;
 	sim->deaf = sim_step_repeats(step) && step->a >> 28 == 0;
 	sim->proc = -1;
-	sim->lease = 0;
+	sim->lease = sim->frees = 0;
 	sim->keeper_full = sim->store_full = false;
 	memset(sim->worked, 0, sizeof(sim->worked));
 	sim_step_run(sim, step);

@@ -77,6 +77,7 @@ struct sim_chunk {
 	bool banned;         /* a process died with it, or somebody outside the domain saw it */
 	bool left;           /* no lease has it any more, and a process may map it */
 	bool adopted;        /* an earlier daemon made it */
+	bool older;          /* the daemon before this one had adopted it as well */
 	bool unreported;     /* core has not heard that it was made */
 	bool single;         /* made to measure, for one lease */
 	uint16_t maps;       /* number of processes that map it */
@@ -86,6 +87,7 @@ struct sim_chunk {
 	uint64_t index;      /* in the lease */
 	uint64_t asked;      /* the request that brought it there */
 	int number;          /* of a lease: its place in the model */
+	bool wordless;       /* of a lease: daemon and keeper have lost its control block */
 };
 
 struct sim_hold {
@@ -232,9 +234,10 @@ struct sim {
 	/* Clients whose process has ended when the daemon adopts. */
 	uint64_t gone[SIM_PROCS];
 	size_t n_gone;
-	int proc;              /* that the step is about */
-	uint64_t lease;        /* likewise */
-	uint64_t ids[SIM_IDS]; /* of the chunks that it returns */
+	int proc;       /* that the step is about */
+	uint64_t lease; /* likewise */
+	uint64_t frees; /* the id of a lease that the step ends, or takes chunks from */
+	uint64_t ids[SIM_IDS], indexes[SIM_IDS]; /* of the chunks that it returns */
 	size_t n_ids;
 	/* The chunks that were returned last. */
 	struct {
@@ -489,5 +492,8 @@ void sim_model_free(struct sim *sim);
 
 /* Checks the invariants. */
 void sim_check(struct sim *sim);
+/* Checks the part about what core charges since the last check. Must be called after everything that may change the ceiling
+ * of the device or the limits there. */
+void sim_check_admission(struct sim *sim, uint32_t d);
 
 #endif

@@ -125,6 +125,8 @@ static void report(struct sim *sim, uint32_t d, const struct sim_job *job)
 		if (job->probe)
 			gm_core_probed(sim->core, d);
 	}
+	if (!sim->frozen)
+		sim_check_admission(sim, d);
 }
 
 /* Whether core hears of a finished job: of a creation, when the keeper has the chunk. */

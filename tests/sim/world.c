@@ -23,11 +23,53 @@ static uint64_t guaranteed(const struct sim *sim, uint32_t d)
 	return sum;
 }
 
+struct seen_limit {
+	uint32_t uid, d;
+	struct sim_limit is;
+};
+
+static bool see_limit(void *ctx, const struct gm_quota_info *info)
+{
+	struct seen_limit *seen = ctx;
+	if (info->device == seen->d && info->owner.id == 1000 + seen->uid)
+		seen->is = (struct sim_limit){.set = info->values.set,
+			.max = info->values.max,
+			.guarantee = info->values.guarantee,
+			.priority = info->values.priority};
+	return true;
+}
+
+static bool is_limit(const struct sim_limit *a, const struct sim_limit *b)
+{
+	return a->set == b->set && a->max == b->max && a->guarantee == b->guarantee &&
+	       a->priority == b->priority;
+}
+
+/* A daemon died while it set the limit. The next one has the old limit or the new one, and clients have repeated their
+ * requests under that. */
+static void adopted_limit(struct sim *sim, uint32_t uid, uint32_t d, const struct sim_limit *next)
+{
+	struct seen_limit seen = {.uid = uid, .d = d, .is = {.max = UINT64_MAX}};
+	struct gm_quota_place place = {0};
+	struct sim_limit *limit = &sim->limits[d][uid];
+	gm_core_quota_each(sim->core, &place, see_limit, &seen);
+	SIM_MUST(sim, is_limit(&seen.is, limit) || is_limit(&seen.is, next),
+		"uid %u has a limit on device %u that was never set", uid, d);
+	if (!is_limit(&seen.is, limit))
+		sim->held[d][uid] = UINT64_MAX;
+	*limit = seen.is;
+	sim_daemon_settle(sim);
+	for (uint32_t k = 0; k < SIM_DEVICES; k++)
+		sim_check_admission(sim, k);
+}
+
 static void reset_limit(struct sim *sim, uint32_t uid, uint32_t d, const struct gm_owner *owner)
 {
 	struct sim_limit *limit = &sim->limits[d][uid];
 	char detail[GM_DETAIL_BYTES];
 	sim_say(sim, "the limit of uid %u on device %u ends", uid, d);
+	if (sim->again)
+		adopted_limit(sim, uid, d, &(struct sim_limit){.max = UINT64_MAX});
 	gpumem_status status = gm_core_reset_quota(sim->core, owner, d, detail);
 	if (sim->frozen)
 		return;
@@ -62,6 +104,8 @@ void sim_step_limit(struct sim *sim, const struct step *s)
 		     sum <= capacity(sim, d, &sim->info[d].policy);
 	sim_say(sim, "uid %u on device %u: limit %llu, guarantee %llu, priority %d", uid, d,
 		U(next.max), U(next.guarantee), next.priority);
+	if (sim->again)
+		adopted_limit(sim, uid, d, valid ? &next : &sim->limits[d][uid]);
 	gpumem_status status = gm_core_set_quota(sim->core, &owner, d, &values, detail);
 	if (sim->frozen)
 		return;
