@@ -158,46 +158,6 @@ void gm_broker_config_check(const struct gm_broker *broker)
 	config_check_oom(broker);
 }
 
-/* Writes why the new policy leaves nothing of a device. The configuration may be meant for another size, which is
- * in force after a restart only. */
-static void config_say_unusable(const struct gm_broker *broker, const struct gm_config *config,
-	uint32_t device, const struct gm_policy *policy, char detail[GM_DETAIL_BYTES])
-{
-	char kept[GM_UNITS_TEXT], has[GM_UNITS_TEXT], cause[GM_UNITS_TEXT + 32];
-	uint64_t total = broker->serve.devices[device].total, size = config->devices[device].size;
-	bool resized = broker->ops->sized && size && size != total;
-
-	if (policy->min_free >= total)
-		snprintf(cause, sizeof(cause), "min_free = %s",
-			gm_format_size(policy->min_free, kept));
-	else
-		snprintf(cause, sizeof(cause), "fraction = %g with min_free = %s", policy->fraction,
-			gm_format_size(policy->min_free, kept));
-	gm_say(detail, "%s leaves nothing of device %u, which has %s%s", cause, device,
-		gm_format_size(total, has),
-		resized ? " until the daemon is restarted: restart it instead"
-			: "; write a smaller min_free");
-}
-
-/* Returns false if a device that has something to give out would have nothing with the new policies; detail says
- * why. The sizes are those in use. */
-static bool config_leaves_devices(const struct gm_broker *broker, const struct gm_config *config,
-	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
-{
-	for (uint32_t i = 0; i < broker->serve.n_devices; i++) {
-		uint64_t total = broker->serve.devices[i].total;
-		struct gm_policy old;
-
-		gm_broker_config_policy(broker, i, &old);
-		if (gm_policy_capacity(&policies[i], total) > 0 ||
-			gm_policy_capacity(&old, total) == 0)
-			continue;
-		config_say_unusable(broker, config, i, &policies[i], detail);
-		return false;
-	}
-	return true;
-}
-
 /* Warns if the next start, with this configuration, gives up what clients hold on GPUs. */
 static void config_warn_backend(const struct gm_broker *broker, const struct gm_config *config)
 {
@@ -219,8 +179,7 @@ static void config_warn_backend(const struct gm_broker *broker, const struct gm_
 			gm_format_size(bytes, text));
 }
 
-/* Applies a new configuration. Returns false and changes nothing if it leaves nothing of a device, or if core refuses its
- * limits; detail says why. Takes ownership of the configuration on success; detail then names the keys that need a restart. */
+/* Applies a new configuration. Returns false and changes nothing if core refuses its limits; detail says why. Takes ownership of the configuration on success; detail then names the keys that need a restart. */
 static bool config_change(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
@@ -230,10 +189,6 @@ static bool config_change(
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		gm_broker_config_policy(broker, i, &policies[i]);
 	gm_broker_config_use(broker, old);
-	if (!config_leaves_devices(broker, config, policies, detail)) {
-		gm_log(GM_LOG_ERROR, "%s", detail);
-		return false;
-	}
 	if (gm_admin_configure(broker->core, config, policies, detail) != GPUMEM_OK) {
 		gm_log(GM_LOG_ERROR, "limits: %s", detail);
 		return false;

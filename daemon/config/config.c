@@ -12,6 +12,7 @@
 
 #include "common/arith.h"
 #include "daemon/config/config_check.h"
+#include "daemon/config/config_fit.h"
 
 static int config_add_entry(
 	struct gm_config *config, const char *section, const struct gm_config_effective *e)
@@ -107,6 +108,8 @@ static void config_fill_device(
 #define NUMBER(key) VALUE(key).number
 	struct gm_config_value pool = VALUE(MAX_POOL);
 	device->size = NUMBER(SIZE);
+	device->min_free_from_file =
+		gm_config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot).setting != NULL;
 	device->max_pool_share = pool.share ? pool.fraction : -1;
 	device->policy = (struct gm_policy){
 		.fraction = VALUE(FRACTION).fraction,
@@ -306,6 +309,7 @@ static void config_policy_compute(
 	const struct gm_config_device *set, uint64_t total, struct gm_policy *ret_policy)
 {
 	struct gm_policy policy = set->policy;
+	policy.min_free = gm_config_fit_min_free(policy.min_free, set->min_free_from_file, total);
 	if (set->max_pool_share >= 0)
 		policy.max_pool = (uint64_t)(set->max_pool_share *
 					     (double)config_policy_capacity(&policy, total));

@@ -27,6 +27,7 @@ enum gm_trust { GM_TRUST_UID, GM_TRUST_CONTAINER, GM_TRUST_CLIENT };
 struct gm_config_device {
 	uint64_t size;           /* host backend; 0: not set */
 	struct gm_policy policy; /* policy.pooling follows from trust */
+	bool min_free_from_file; /* not the default: see gm_config_fit_min_free() */
 	double max_pool_share; /* max_pool as a share of the capacity; negative: policy.max_pool */
 };
 

@@ -101,11 +101,18 @@ check "and so does --check-config" all "[ $status = 0 ]" 'says "machine.conf: no
 printf '[gpumemd]\nbackend = host\nhost_limit = 0\nmin_free = 50T\ntrust = nobody\n[limit uid:0]\nmax = 60T\n' >"$dir/machine.conf"
 run 1 config check "$dir/machine.conf"
 check "warnings about the devices stand beside mistakes" all "[ $status = 1 ]" 'complains "machine.conf:5: trust: "' \
-	'says "machine.conf:4: min_free: 50T leaves nothing to give"' 'says "machine.conf:7: max: 60.0T for uid:0 is more than any"'
+	'complains "machine.conf:4: min_free: 50T leaves nothing to give"' 'says "machine.conf:7: max: 60.0T for uid:0 is more than any"'
 "$gpumemd" --check-config --config "$dir/machine.conf" 2>"$dir/stderr"
 status=$?
 check "and with --check-config, too" all "[ $status = 1 ]" 'complains "machine.conf:5: trust: "' 'complains "machine.conf:4: min_free: "' \
 	'complains "machine.conf:7: max: "'
+printf '[gpumemd]\nbackend = host\nhost_limit = 0\nmin_free = 50T\n' >"$dir/machine.conf"
+run 1 config check "$dir/machine.conf"
+grep -Ev ': ([0-9]+ mistakes?|no mistakes)$' "$dir/stderr" >"$dir/mistakes"
+timeout 60 "$gpumemd" --config "$dir/machine.conf" --socket "$dir/small" 2>"$dir/stderr"
+check "a start refuses a min_free that leaves nothing as config check does, in the same words" all "[ $? = 78 ]" \
+	'complains "machine.conf:4: min_free: 50T leaves nothing to give out on device 0 (host memory 0), which has "' \
+	'complains "$(sed "s/^.*error: //" "$dir/mistakes")"'
 printf '[gpumemd]\nbackend = cuda\n[limit uid:0]\nguarantee = 1G\n' >"$dir/machine.conf"
 LD_LIBRARY_PATH='' run 1 config check "$dir/machine.conf" --json
 check "a backend without a device is a mistake: the daemon does not start with it" all "[ $status = 1 ]" "is ok false" \
@@ -115,8 +122,8 @@ mkdir "$dir/machine.conf.d" && touch "$dir/machine.conf.d/10-a.cnf" "$dir/machin
 echo 'fractoin = 1' >"$dir/machine.conf.d/"$'30\r\n.conf'
 run 1 config check "$dir/machine.conf"
 tr -s '\n ' ' ' <"$dir/stdout" >"$dir/unfolded" && mv "$dir/unfolded" "$dir/stdout"
-check "config check warns of a fraction that leaves nothing" \
-	says "machine.conf:6: fraction: 0.0001 leaves nothing to give out on device 0 (host memory 0), which has 4.0G"
+check "config check refuses a fraction that leaves nothing" \
+	complains "machine.conf:6: fraction: 0.0001 leaves nothing to give out on device 0 (host memory 0), which has 4.0G"
 check "and of files that are not read" all "says 'machine.conf.d/10-a.cnf: not read: its name does not end in .conf'" \
 	"says 'machine.conf.d/.20-b.conf: not read: its name begins with a dot'" "! says README" "! complains README"
 check "and shows no control characters of the name of a file" complains 'machine.conf.d/30??.conf:1: fractoin: '
@@ -472,10 +479,11 @@ run 0 config reload
 cp "$dir/gpumemd.conf" "$dir/gpumemd.conf.good"
 sed -i 's/^min_free = 64M$/min_free = 3G/; s/^size = 1G$/size = 4G/' "$dir/gpumemd.conf"
 run 1 config reload
-remedy=' until the daemon is restarted: restart it instead'
-[ "$backend" = host ] || remedy='; write a smaller min_free'
+remedy='; the devices change only at a restart, which this file fits: restart the daemon'
+[ "$backend" = host ] || remedy=
 check "config reload: nothing of it is in force if it leaves nothing of a device before a restart" \
-	complains "min_free = 3.0G leaves nothing of device 0, which has 1.0G$remedy"
+	all 'complains "gpumemd.conf:2: min_free: 3G leaves nothing to give out on device 0 ("' \
+	'complains "), which has 1.0G; write a smaller min_free$remedy"'
 run 0 config show --csv
 check "config reload: and then min_free stays as it was" says ",min_free,64M,"
 cp "$dir/gpumemd.conf.good" "$dir/gpumemd.conf"

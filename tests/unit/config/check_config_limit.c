@@ -293,35 +293,90 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 					 "the host backend, and device 0 is a GPU (host "
 					 "memory 0)\n"));
 
-	/* Settings that leave no memory, or that limit nothing. Defaults count as well. */
-	static const char idle[] = "[gpumemd]\nmin_free = 900G\n[limit uid:0]\nmax = 901G\n"
+	/* Settings that limit nothing. */
+	static const char idle[] = "[limit uid:0]\nmax = 901G\n"
 				   "[limit uid:1]\nmax = 900G\n[device 0 limit uid:1]\nmax = 1T\n"
 				   "[device 1 limit uid:2]\nmax = 2G\n[limit uid:3]\nmax = none\n";
 	put(path, idle, strlen(idle));
 	forget();
 	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
 	snprintf(want, sizeof(want),
-		"%1$s:2: min_free: 900G leaves nothing to give out on device 0 (host memory 0), which "
-		"has 900.0G; write a smaller min_free\n"
-		"%1$s:4: max: 901.0G for uid:0 is more than any device here has (900.0G), so it limits "
+		"%1$s:2: max: 901.0G for uid:0 is more than any device here has (900.0G), so it limits "
 		"nothing; write a smaller max, or none\n"
-		"%1$s:8: max: 1.0T for uid:1 is more than device 0 (host memory 0) has (900.0G), so it "
+		"%1$s:6: max: 1.0T for uid:1 is more than device 0 (host memory 0) has (900.0G), so it "
 		"limits nothing; write a smaller max, or none\n"
-		"%1$s:10: max: 2.0G for uid:2 is more than device 1 (pinned memory) has (1.0G), so it "
+		"%1$s:8: max: 2.0G for uid:2 is more than device 1 (pinned memory) has (1.0G), so it "
 		"limits nothing; write a smaller max, or none",
 		path);
 	ck_assert_str_eq(config->warnings, want);
-	here.devices[0].total = 512 << 20;
-	put(path, "", 0);
-	forget();
-	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
-	ck_assert_str_eq(config->warnings,
-		"min_free: 512M, as by default, leaves nothing to give out on device 0 (host memory 0), "
-		"which has 512.0M; write a smaller min_free");
 
 	/* Nothing is warned about where nothing is known. */
 	accept_text(text);
 	ck_assert_str_eq(config->warnings, "");
+}
+END_TEST
+
+/* A device of 512 MiB, whose default of min_free leaves nothing. */
+static struct gm_config_known small_device(void)
+{
+	return (struct gm_config_known){
+		.n = 1, .devices = {{.pci = "", .name = "GPU", .total = 512 << 20}}};
+}
+
+static void expect_mistake(const struct gm_config_known *known, const char *text, const char *what)
+{
+	char want[512];
+
+	put(path, text, strlen(text));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, known, &config, &error), -EINVAL);
+	snprintf(want, sizeof(want), "%s:%s", path, what);
+	ck_assert_str_eq(error, want);
+}
+
+START_TEST(what_a_file_sets_must_leave_something_of_each_device)
+{
+	struct gm_config_known here = small_device();
+
+	expect_mistake(&here, "[gpumemd]\nmin_free = 512M\n",
+		"2: min_free: 512M leaves nothing to give out on device 0 (GPU), which has 512.0M; write a smaller min_free");
+	expect_mistake(&here, "[device 0]\nmin_free = 511M\n",
+		"2: min_free: 511M leaves nothing to give out on device 0 (GPU), which has 512.0M; write a smaller min_free");
+	expect_mistake(&here, "[gpumemd]\nmin_free = 0\nfraction = 0.001\n",
+		"3: fraction: 0.001 leaves nothing to give out on device 0 (GPU), which has 512.0M: the smallest piece of memory has 2.0M; write a larger fraction");
+	/* A size of a file is judged without the device. */
+	here.sized = true;
+	expect_mistake(&here, "[gpumemd]\nmin_free = 1G\n[device 0]\nsize = 512M\n",
+		"4: size: a size of 512M leaves nothing to give out, because min_free is 1G");
+	expect_mistake(&here, "[device 0]\nsize = 513M\n",
+		"2: size: a size of 513M leaves nothing to give out, because min_free is 512M");
+}
+END_TEST
+
+START_TEST(a_default_of_min_free_gives_way_on_a_small_device)
+{
+	static const char guarantee[] = "[limit uid:0]\nguarantee = 256M\n";
+	struct gm_config_known here = small_device();
+	struct gm_policy policy;
+
+	put(path, guarantee, strlen(guarantee));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_str_eq(config->warnings,
+		"min_free: 512M, as by default, would leave nothing to give out on device 0 (GPU), "
+		"which has 512.0M: 256.0M stay free instead; write a smaller min_free");
+	gm_config_policy(config, 0, 512 << 20, &policy);
+	ck_assert_uint_eq(policy.min_free, 256 << 20);
+
+	/* It does not, where it leaves something, and with a preset it is that of the preset. */
+	gm_config_policy(config, 0, 514 << 20, &policy);
+	ck_assert_uint_eq(policy.min_free, 512 << 20);
+	put(path, "[gpumemd]\npreset = constrained\n", 31);
+	forget();
+	here.devices[0].total = 900 << 20;
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	gm_config_policy(config, 0, 900 << 20, &policy);
+	ck_assert_uint_eq(policy.min_free, 450 << 20);
 }
 END_TEST
 
@@ -330,12 +385,12 @@ START_TEST(warnings_come_with_mistakes_too)
 	struct gm_config_known here = {
 		.n = 1, .sized = true, .devices = {{.pci = "", .total = UINT64_C(1) << 30}}};
 	struct gm_config_report report;
-	static const char text[] = "[gpumemd]\ntrust = nobody\nmin_free = 2G\n";
+	static const char text[] = "[gpumemd]\ntrust = nobody\n[limit uid:0]\nmax = 2G\n";
 	put(path, text, strlen(text));
 	ck_assert_int_eq(gm_config_read(path, &here, &config, &report), -EINVAL);
 	ck_assert_ptr_null(config);
 	ck_assert_ptr_nonnull(strstr(report.errors, ":2: trust: "));
-	ck_assert_ptr_nonnull(strstr(report.rest->warnings, ":3: min_free: 2G leaves nothing"));
+	ck_assert_ptr_nonnull(strstr(report.rest->warnings, ":4: max: 2.0G for uid:0 is more"));
 	ck_assert(!report.rest->devices_doubtful);
 	gm_config_report_deinit(&report);
 
@@ -510,6 +565,8 @@ int main(void)
 	tcase_add_test(tcase, limits_are_held_against_the_devices);
 	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
 	tcase_add_test(tcase, what_the_devices_make_useless_is_warned_about);
+	tcase_add_test(tcase, what_a_file_sets_must_leave_something_of_each_device);
+	tcase_add_test(tcase, a_default_of_min_free_gives_way_on_a_small_device);
 	tcase_add_test(tcase, warnings_come_with_mistakes_too);
 	tcase_add_test(
 		tcase, a_backend_without_a_device_is_a_mistake_because_no_daemon_starts_with_it);
