@@ -186,7 +186,7 @@ static int options_take_device(struct gm_options *options, const char *before, c
 {
 	if (gm_device_name_parse(text, &options->device_name) < 0)
 		return options_fail(error,
-			"%s'%s' is not a device; use a number from 0 to %d, a UUID or a PCI address",
+			"%s'%s' is not a device; use a number from 0 to %d, a UUID, a PCI address or pinned",
 			before, text, GM_LIMIT_DEVICES - 1);
 	options->device = options->device_name.number;
 	options->device_text = text;

@@ -66,6 +66,8 @@ int gm_device_name_parse(const char *text, struct gm_device_name *ret)
 		name.kind = GM_DEVICE_UUID;
 	else if (device_name_parse_pci(text, name.pci))
 		name.kind = GM_DEVICE_PCI;
+	else if (!strcasecmp(text, GM_DEVICE_PINNED_NAME))
+		name.kind = GM_DEVICE_PINNED;
 	else
 		return -EINVAL;
 	*ret = name;
@@ -84,12 +86,14 @@ bool gm_device_name_same(const struct gm_device_name *a, const struct gm_device_
 		return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
 	case GM_DEVICE_PCI:
 		return !memcmp(a->pci, b->pci, sizeof(a->pci));
+	case GM_DEVICE_PINNED:
+		return true;
 	}
 	return false;
 }
 
 bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
-	const uint8_t uuid[GM_UUID_BYTES], const char *pci)
+	const uint8_t uuid[GM_UUID_BYTES], const char *pci, bool pinned)
 {
 	uint32_t address[4];
 
@@ -101,6 +105,8 @@ bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
 	case GM_DEVICE_PCI:
 		return device_name_parse_pci(pci, address) &&
 		       !memcmp(name->pci, address, sizeof(address));
+	case GM_DEVICE_PINNED:
+		return pinned;
 	}
 	return false;
 }

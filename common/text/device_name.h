@@ -13,12 +13,15 @@
  *   - by its UUID, as nvidia-smi and CUDA_VISIBLE_DEVICES write it (GPU-…, MIG-…), also without
  *     that prefix;
  *   - by its PCI address, as lspci, nvidia-smi or the driver write it (a0:00.0, 0000:A0:00.0,
- *     00000000:A0:00.0).
+ *     00000000:A0:00.0);
+ *   - pinned host memory by "pinned", because its number is that of the GPU after the last.
  */
 
 #define GM_DEVICE_NAME_TEXT 48 /* every name is shorter */
 
-enum gm_device_name_kind { GM_DEVICE_NUMBER, GM_DEVICE_UUID, GM_DEVICE_PCI };
+#define GM_DEVICE_PINNED_NAME "pinned"
+
+enum gm_device_name_kind { GM_DEVICE_NUMBER, GM_DEVICE_UUID, GM_DEVICE_PCI, GM_DEVICE_PINNED };
 
 struct gm_device_name {
 	enum gm_device_name_kind kind;
@@ -33,9 +36,9 @@ int gm_device_name_parse(const char *text, struct gm_device_name *ret);
 /* Whether both names are of the same kind and have the same value. */
 bool gm_device_name_same(const struct gm_device_name *a, const struct gm_device_name *b);
 /* Whether the name means the device with this number, UUID (NULL if it has none) and PCI address
- * ("" if it has none). */
+ * ("" if it has none), or pinned host memory. */
 bool gm_device_name_means(const struct gm_device_name *name, uint32_t number,
-	const uint8_t uuid[GM_UUID_BYTES], const char *pci);
+	const uint8_t uuid[GM_UUID_BYTES], const char *pci, bool pinned);
 
 #define GM_DEVICE_NAME_BEFORE 24
 /*

@@ -174,7 +174,7 @@ gpumem_status gm_verb_ask_devices(
 struct verb_wanted {
 	struct gm_device_name name;
 	uint32_t number;
-	bool found;
+	bool found, pinned;
 };
 
 static void verb_match_device(void *user, const Gm__Wire__Packet *packet)
@@ -185,8 +185,9 @@ static void verb_match_device(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Device *device = packet->devices->devices[i];
 		if (!gm_device_name_means(&wanted->name, device->number,
 			    device->uuid.len == GM_UUID_BYTES ? device->uuid.data : NULL,
-			    device->pci))
+			    device->pci, device->pinned))
 			continue;
+		wanted->pinned = device->pinned;
 		wanted->number = device->number;
 		wanted->found = true;
 	}
@@ -196,7 +197,9 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 {
 	struct verb_wanted wanted = {.name = options->device_name};
 
-	if (!(options->given & GM_OPTION_DEVICE) || options->device_name.kind == GM_DEVICE_NUMBER)
+	if (!(options->given & GM_OPTION_DEVICE) ||
+		(options->device_name.kind == GM_DEVICE_NUMBER &&
+			!(options->given & GM_OPTION_SAVE)))
 		return GPUMEM_OK;
 
 	gpumem_status status = gm_verb_ask_devices(ctl, NULL, verb_match_device, &wanted);
@@ -207,6 +210,9 @@ gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *opti
 			"the daemon serves no device %s; see 'gpumemctl devices'",
 			options->device_text);
 	options->device = wanted.number;
+	/* A file must not name it by a number. */
+	if (wanted.pinned)
+		options->device_text = GM_DEVICE_PINNED_NAME;
 	return GPUMEM_OK;
 }
 

@@ -183,7 +183,8 @@ void gm_verb_pause(uint64_t *pause_ms, uint64_t most_ms, uint64_t until_ms);
 gpumem_status gm_verb_ask_devices(
 	struct gm_ctl *ctl, struct gm_ctl_conn *conn, gm_ctl_conn_answer_fn fn, void *user);
 
-/* If the options name a device by UUID or PCI address, asks the daemon for its number. */
+/* If the options name a device by UUID, by PCI address or as pinned, asks the daemon for its number. With --save, also for
+ * a number: that of pinned host memory is replaced by its name. */
 gpumem_status gm_verb_resolve_device(struct gm_ctl *ctl, struct gm_options *options);
 
 /*

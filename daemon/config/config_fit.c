@@ -241,8 +241,11 @@ static int fit_warn_numbers(struct gm_config_reader *reader, uint32_t n)
 			continue;
 		fit_find_line(reader, i, &source, &line);
 		r = gm_config_errors_add(&reader->warnings, source, line,
-			"[device %u] has no effect: there %s %u device%s here, numbered from 0", i,
-			n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+			"[device %u] has no effect: there %s %u device%s here, numbered from 0%s",
+			i, n == 1 ? "is" : "are", n, n == 1 ? "" : "s",
+			i == n && n < reader->names.known->n
+				? "; pinned host memory has the settings of [gpumemd]"
+				: "");
 	}
 	return r;
 }

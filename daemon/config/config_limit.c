@@ -7,6 +7,7 @@
  */
 #include "daemon/config/config_limit.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,24 @@ bool gm_config_limit_is_section(const char *section)
 	return limit_split(section, &device, &owner);
 }
 
+/* Returns false, and writes why, if a number names pinned host memory: the author counted a GPU that is not here. */
+static bool limit_check_number(const struct gm_config_names *names, const char *text,
+	uint32_t device, const char *owner, char why[GM_CONFIG_WHY_BYTES])
+{
+	const struct gm_config_known *known = names->known;
+	char shown[GM_CONFIG_SHOW_BYTES];
+
+	if (!known || device >= known->n || !known->devices[device].pinned ||
+		!isdigit((unsigned char)*text))
+		return true;
+	snprintf(why, GM_CONFIG_WHY_BYTES,
+		"there %s %u device%s here, numbered from 0, and %u is pinned host memory; did you mean [device " GM_DEVICE_PINNED_NAME
+		" limit %s]?",
+		device == 1 ? "is" : "are", device, device == 1 ? "" : "s", device,
+		gm_config_shown(owner, shown));
+	return false;
+}
+
 /* Parses a section's name. Returns 0, or GM_CONFIG_E_REFUSED and why: it names no limit. */
 static int limit_parse(const struct gm_config_limits *limits, const char *section,
 	char ret_owner[GM_CONFIG_OWNER_BYTES], uint32_t *ret_device, char why[GM_CONFIG_WHY_BYTES])
@@ -76,6 +95,8 @@ static int limit_parse(const struct gm_config_limits *limits, const char *sectio
 		gm_config_names_why(r, why);
 		return GM_CONFIG_E_REFUSED;
 	}
+	if (device && !limit_check_number(limits->names, device, *ret_device, owner, why))
+		return GM_CONFIG_E_REFUSED;
 	return gm_config_owner_parse(owner, false, ret_owner, why) ? GM_CONFIG_E_REFUSED : 0;
 }
 

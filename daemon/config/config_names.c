@@ -44,7 +44,8 @@ int gm_config_names_find(
 	}
 
 	for (uint32_t i = 0; known && i < known->n; i++)
-		if (gm_device_name_means(&name, i, known->devices[i].uuid, known->devices[i].pci)) {
+		if (gm_device_name_means(&name, i, known->devices[i].uuid, known->devices[i].pci,
+			    known->devices[i].pinned)) {
 			*ret_device = i;
 			return 0;
 		}
@@ -67,7 +68,11 @@ int gm_config_names_find(
 const char *gm_config_names_text(
 	const struct gm_config_names *names, uint32_t device, char text[GM_DEVICE_NAME_TEXT])
 {
-	if (device < GM_LIMIT_DEVICES)
+	const struct gm_config_known *known = names->known;
+
+	if (known && device < known->n && known->devices[device].pinned)
+		strcpy(text, GM_DEVICE_PINNED_NAME);
+	else if (device < GM_LIMIT_DEVICES)
 		snprintf(text, GM_DEVICE_NAME_TEXT, "%u", device);
 	else
 		strcpy(text, names->strangers[device - GM_LIMIT_DEVICES].text);

@@ -17,7 +17,7 @@ mount -t tmpfs -o mode=755 tmpfs /run || exit 1
 . "$source/tests/integration/functions.sh"
 . "$source/tests/integration/ctl-functions.sh"
 
-printf '[gpumemd]\nmin_free = 0\nhost_limit = 0\nreserve = 0\nadmin_group = games\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 64M\nreserve = 0\nadmin_group = games\n[device 0]\nsize = 1G\n' >"$dir/gpumemd.conf"
 mkdir -m 0755 /run/gpumemd
 mkdir -m 0700 "$dir/xdg" "$dir/xdg/gpumemd"
 export XDG_RUNTIME_DIR=$dir/xdg
@@ -95,6 +95,9 @@ check "saved again, it keeps what is not replaced, and nothing is left behind" a
 	"grep -qx 1 '$dir/stdout'"
 check "a limit on a device has a file of its own" all "saves 0 'uid:7 max=1G --save' 'unit:a_b.service max=3G --save --device 0'" \
 	"says '==> 80-limit-unit-a_5fb.service@device-0.conf <=='" "says '[device 0 limit unit:a_b.service]'" "grep -qx 2 '$dir/stdout'"
+check "one on pinned host memory is saved by its name, which does not depend on the GPUs" all \
+	"saves 0 'uid:7 max=32M --save --device 1' 'uid:7 priority=3 --save --device pinned'" "says '==> 80-limit-uid-7@device-pinned.conf <=='" \
+	"says '[device pinned limit uid:7]'" "says 'max = 32M'" "says 'priority = 3'" "grep -qx 1 '$dir/stdout'"
 check "without --save, a message says that a reboot ends it" all "! saves 0 'uid:7 max=1G'" "complains 'holds until the next reboot'" \
 	"complains -- '--save keeps it'"
 # shows_saved VERB...: what the system's daemon says of a limit that was saved in an /etc of our own.

@@ -60,7 +60,7 @@ says "a device that is not served is said so" "serves no device GPU-${uuid}09" "
 is "and nothing is done" 1 $?
 "$ctl" trim --device GPU-f46b >/dev/null 2>"$dir/stderr"
 is "half a UUID is wrong use" 2 $?
-says "which is told" "a UUID or a PCI address" "$(cat "$dir/stderr")"
+says "which is told" "a UUID, a PCI address or pinned" "$(cat "$dir/stderr")"
 "$ctl" limit set uid:7 max=32M --device "GPU-${uuid}00" >/dev/null 2>"$dir/stderr"
 is "a limit is set on a device by its UUID" "0 33554432" \
 	"$("$ctl" limit --json | "$json" limits.0.device) $("$ctl" limit --json | "$json" limits.0.max)"

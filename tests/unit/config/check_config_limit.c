@@ -270,7 +270,8 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 		"processes before clients can use all of it; lower it, or write host_limit = auto\n"
 		"%1$s:5: size: 900.0G are more than the 23.0G of host memory here: the kernel ends "
 		"processes before clients can use all of it; write a smaller size\n"
-		"%1$s:7: [device 1] has no effect: there is 1 device here, numbered from 0\n"
+		"%1$s:7: [device 1] has no effect: there is 1 device here, numbered from 0; "
+		"pinned host memory has the settings of [gpumemd]\n"
 		"%1$s:9: [device ff:00.0] has no effect: no device here has this name; see gpumemctl "
 		"devices",
 		path);
@@ -281,7 +282,7 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 	forget();
 	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
 	ck_assert_str_eq(config->warnings,
-		"[device 1] has no effect: there is 1 device here, numbered from 0");
+		"[device 1] has no effect: there is 1 device here, numbered from 0; pinned host memory has the settings of [gpumemd]");
 
 	/* GPUs have the size that they have. */
 	here.sized = false;
@@ -294,9 +295,10 @@ START_TEST(what_the_devices_make_useless_is_warned_about)
 					 "memory 0)\n"));
 
 	/* Settings that limit nothing. */
-	static const char idle[] = "[limit uid:0]\nmax = 901G\n"
-				   "[limit uid:1]\nmax = 900G\n[device 0 limit uid:1]\nmax = 1T\n"
-				   "[device 1 limit uid:2]\nmax = 2G\n[limit uid:3]\nmax = none\n";
+	static const char idle[] =
+		"[limit uid:0]\nmax = 901G\n"
+		"[limit uid:1]\nmax = 900G\n[device 0 limit uid:1]\nmax = 1T\n"
+		"[device pinned limit uid:2]\nmax = 2G\n[limit uid:3]\nmax = none\n";
 	put(path, idle, strlen(idle));
 	forget();
 	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
@@ -350,6 +352,39 @@ START_TEST(what_a_file_sets_must_leave_something_of_each_device)
 		"4: size: a size of 512M leaves nothing to give out, because min_free is 1G");
 	expect_mistake(&here, "[device 0]\nsize = 513M\n",
 		"2: size: a size of 513M leaves nothing to give out, because min_free is 512M");
+}
+END_TEST
+
+START_TEST(pinned_host_memory_is_limited_by_its_name_and_not_by_a_number)
+{
+	static const char text[] = "[device pinned limit uid:0]\nguarantee = 1G\n"
+				   "[device Pinned limit uid:1]\npriority = 3\n";
+	struct gm_config_known here = {.n = 2,
+		.devices = {{.pci = "0000:A0:00.0", .name = "GPU", .total = UINT64_C(9) << 30},
+			{.pci = "", .name = "pinned memory", .total = 1 << 30, .pinned = true}}};
+
+	put(path, text, strlen(text));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_uint_eq(config->n_limits, 2);
+	ck_assert_uint_eq(config->limits[0].device, 1);
+	expect("device pinned limit uid:1", "priority", "3", ":4");
+
+	/* Somebody meant the second GPU, which is not here. */
+	expect_mistake(&here,
+		"[device 0 limit uid:0]\nmax = 1G\n[device 1 limit uid:0]\nmax = 1G\n",
+		"3: [device 1 limit uid:0]: there is 1 device here, numbered from 0, and 1 is pinned "
+		"host memory; did you mean [device pinned limit uid:0]?");
+
+	/* Without pinned memory, and where nobody knows, the section has no effect. */
+	here.n = 1;
+	put(path, text, strlen(text));
+	forget();
+	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
+	ck_assert_uint_eq(config->n_limits, 0);
+	ck_assert_ptr_nonnull(strstr(config->warnings,
+		":1: [device pinned] has no effect: no device here has this name"));
+	accept_text(text);
 }
 END_TEST
 
@@ -566,6 +601,7 @@ int main(void)
 	tcase_add_test(tcase, limits_are_held_against_the_devices_that_there_are);
 	tcase_add_test(tcase, what_the_devices_make_useless_is_warned_about);
 	tcase_add_test(tcase, what_a_file_sets_must_leave_something_of_each_device);
+	tcase_add_test(tcase, pinned_host_memory_is_limited_by_its_name_and_not_by_a_number);
 	tcase_add_test(tcase, a_default_of_min_free_gives_way_on_a_small_device);
 	tcase_add_test(tcase, warnings_come_with_mistakes_too);
 	tcase_add_test(

@@ -22,10 +22,20 @@ static struct gm_device_name parse(const char *text)
 START_TEST(a_device_goes_by_its_number)
 {
 	struct gm_device_name name = parse("15");
-	ck_assert(gm_device_name_means(&name, 15, uuid, "0000:A0:00.0"));
-	ck_assert(!gm_device_name_means(&name, 1, uuid, "0000:A0:00.0"));
+	ck_assert(gm_device_name_means(&name, 15, uuid, "0000:A0:00.0", false));
+	ck_assert(!gm_device_name_means(&name, 1, uuid, "0000:A0:00.0", false));
 	ck_assert_int_eq(gm_device_name_parse("16", &name), -ERANGE);
 	ck_assert_int_eq(gm_device_name_parse("99999999999999999999999", &name), -ERANGE);
+}
+END_TEST
+
+START_TEST(pinned_host_memory_has_a_name_and_its_number_is_that_of_no_gpu)
+{
+	struct gm_device_name name = parse("Pinned"), again = parse("pinned"), number = parse("0");
+	ck_assert(gm_device_name_means(&name, 3, NULL, "", true));
+	ck_assert(!gm_device_name_means(&name, 3, uuid, "0000:A0:00.0", false));
+	ck_assert(gm_device_name_same(&name, &again));
+	ck_assert(!gm_device_name_same(&name, &number));
 }
 END_TEST
 
@@ -36,11 +46,11 @@ START_TEST(a_device_goes_by_its_uuid_as_nvidia_smi_has_it)
 		"gpu-F46B6500-6770-756D-656D-640000000007"};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		struct gm_device_name name = parse(texts[i]), first = parse(texts[0]);
-		ck_assert(gm_device_name_means(&name, 3, uuid, ""));
-		ck_assert(!gm_device_name_means(&name, 3, NULL, ""));
+		ck_assert(gm_device_name_means(&name, 3, uuid, "", false));
+		ck_assert(!gm_device_name_means(&name, 3, NULL, "", false));
 		ck_assert(gm_device_name_same(&name, &first));
 		name.uuid[15] ^= 1;
-		ck_assert(!gm_device_name_means(&name, 3, uuid, ""));
+		ck_assert(!gm_device_name_means(&name, 3, uuid, "", false));
 		ck_assert(!gm_device_name_same(&name, &first));
 	}
 }
@@ -53,12 +63,12 @@ START_TEST(a_device_goes_by_its_pci_address_however_its_domain_is_written)
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		struct gm_device_name name = parse(texts[i]), first = parse(texts[0]);
 		ck_assert(gm_device_name_same(&name, &first));
-		ck_assert(gm_device_name_means(&name, 0, NULL, "0000:A0:1F.7"));
-		ck_assert(!gm_device_name_means(&name, 0, NULL, "0001:A0:1F.7"));
-		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A1:1F.7"));
-		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A0:1E.7"));
-		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A0:1F.6"));
-		ck_assert(!gm_device_name_means(&name, 0, NULL, ""));
+		ck_assert(gm_device_name_means(&name, 0, NULL, "0000:A0:1F.7", false));
+		ck_assert(!gm_device_name_means(&name, 0, NULL, "0001:A0:1F.7", false));
+		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A1:1F.7", false));
+		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A0:1E.7", false));
+		ck_assert(!gm_device_name_means(&name, 0, NULL, "0000:A0:1F.6", false));
+		ck_assert(!gm_device_name_means(&name, 0, NULL, "", false));
 	}
 }
 END_TEST
@@ -102,6 +112,7 @@ int main(void)
 	TCase *tcase = tcase_create("device_name");
 
 	tcase_add_test(tcase, a_device_goes_by_its_number);
+	tcase_add_test(tcase, pinned_host_memory_has_a_name_and_its_number_is_that_of_no_gpu);
 	tcase_add_test(tcase, a_device_goes_by_its_uuid_as_nvidia_smi_has_it);
 	tcase_add_test(tcase, a_device_goes_by_its_pci_address_however_its_domain_is_written);
 	tcase_add_test(tcase, a_sentence_says_once_which_device_it_is_about);
