@@ -157,12 +157,13 @@ static bool service_is_below(const char *path, const char *folder)
 	return !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
 }
 
-static bool service_is_yes(const char *value)
+/* Returns whether the value is one of the words, which blanks separate. */
+static bool service_is_one_of(const char *value, const char *words)
 {
-	static const char *const words[] = {"yes", "true", "on", "1"};
+	size_t n = strlen(value);
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-		if (!strcasecmp(value, words[i]))
+	for (; *words; words += strcspn(words, " "), words += *words == ' ')
+		if (strcspn(words, " ") == n && !strncasecmp(value, words, n))
 			return true;
 	return false;
 }
@@ -208,7 +209,7 @@ static size_t service_switched(const char *key, const char *other, const char *c
 
 	gm_platform_unit(gm_platform_root(), UNIT, key, service_take_name, value);
 	*ret_other = !strcasecmp(value, other);
-	if (!*ret_other && !service_is_yes(value))
+	if (!*ret_other && !service_is_one_of(value, "yes true on 1"))
 		return 0;
 	for (; *folders; folders++)
 		if (service_is_below(path, *folders))
@@ -267,6 +268,31 @@ static const char *service_hidden_by(const char *path, bool *ret_unsure)
 		return key;
 	*ret_unsure = shown.elsewhere;
 	return shown.elsewhere ? shows : NULL;
+}
+
+/* Warns about a key of the unit that hides clients from the daemon. The daemon does not start while such a client has memory. */
+static int service_warn_unseen(struct gm_config *config)
+{
+	static const struct {
+		const char *key, *harmless, *hides;
+	} rows[] = {
+		{"ProtectProc", "default", "/proc does not show it the processes of other users"},
+		{"PrivateUsers", "no false off 0 full",
+			"its user namespace does not have most users"},
+	};
+	int r = 0;
+
+	for (size_t i = 0; config && i < sizeof(rows) / sizeof(*rows) && r == 0; i++) {
+		char value[GM_CONFIG_SERVICE_NAME] = "";
+
+		gm_platform_unit(gm_platform_root(), UNIT, rows[i].key, service_take_name, value);
+		if (*value && !service_is_one_of(value, rows[i].harmless))
+			r = gm_config_service_add(&config->warnings,
+				UNIT
+				": %s=%s hides clients from the daemon: %s. The daemon does not start while such a client holds memory; remove %s= from the unit ('systemctl edit gpumemd')",
+				rows[i].key, value, rows[i].hides, rows[i].key);
+	}
+	return r;
 }
 
 /* ---- what it may read */
@@ -364,6 +390,8 @@ int gm_config_service_check(const struct gm_config_service *service,
 	char path[PATH_MAX];
 	int r = service_check_user(service, report);
 
+	if (service_warn_unseen(config) < 0)
+		return -ENOMEM;
 	if (r != 0 || !getpwnam(service->user))
 		return r;
 	snprintf(path, sizeof(path), "%s.d", report->path);

@@ -30,7 +30,7 @@ void gm_config_service_read(struct gm_config_service *ret_service);
  * Adds a complaint to report->errors for a user that cannot run the system's service, and for each file of the configuration, and the
  * folder of its drop-ins, that the service cannot read although root can: because its user may not, or because the unit hides the
  * place from it (ProtectHome=, PrivateTmp=, TemporaryFileSystem=, InaccessiblePaths=). A file of which the unit does not say whether the service sees it is a
- * warning of the configuration, which can be NULL. Returns 0, -EACCES if there is a complaint, or -ENOMEM.
+ * warning of the configuration, which can be NULL, and so is a key that hides clients (ProtectProc=, PrivateUsers=). Returns 0, -EACCES if there is a complaint, or -ENOMEM.
  */
 int gm_config_service_check(const struct gm_config_service *service,
 	struct gm_config_report *report, struct gm_config *config);

@@ -67,6 +67,13 @@ if has_users && ! why=$(no_namespaces); then
 		check "the unit lets the service read it: $key" all "owned=staff hides='$key' check_etc 0 644 640 755"
 	done
 	check "but not with another group" all "owned=staff hides=Group=root check_etc 1 644 640 755" "complains '10-a.conf: cannot be read by the user gpumemd'"
+	for key in ProtectProc=invisible PrivateUsers=yes; do
+		check "a unit that hides clients from the daemon: $key" all "hides=$key check_etc 0 644 644 755" \
+			"says 'gpumemd.service: $key hides clients from the daemon'" "says 'remove ${key%%=*}= from the unit'"
+	done
+	hides=PrivateUsers=self command="$gpumemctl doctor --json" check_etc 1 644 644 755
+	check "doctor says it as well" all "grep -q 'PrivateUsers=self hides clients .* while such a client holds memory; remove PrivateUsers= from' '$dir/stdout'"
+	check "but not a unit that shows them" all "hides='ProtectProc=default\nPrivateUsers=no' check_etc 0 644 644 755" "! says 'hides clients'"
 	check "a user of the unit that does not exist" all "user=nobodyhere check_etc 1 644 644 755" \
 		"complains 'there is no user nobodyhere, as which the service is to run (User= of its unit)'"
 	printf 'tester:x:1234:896::/:/bin/sh\n' >>"$dir/passwd"
