@@ -86,6 +86,7 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_batch_drop_all(session);
 	gm_region_drop_all(session);
 	gm_pinned_drop_all(session);
+	gm_retired_end_all(session);
 	gm_buffer_drop_all(session);
 	gm_managed_drop_all(session);
 	gm_raw_chunk_drop_all(session);

@@ -108,7 +108,7 @@ static uint64_t thread_give_back(
 	struct gm_thread *thread, uint32_t device, bool urgent, uint64_t wanted, uint64_t spill)
 {
 	struct gpumem_session *session = thread->session;
-	gm_buffer_settle_all(session);
+	gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 
 	uint64_t returned = gm_alloc_trim(session, device, urgent ? UINT64_MAX : wanted);
 	if (spill) {
@@ -276,14 +276,12 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	uint64_t now = gm_clock_ns();
 
 	if (woken) {
-		gm_buffer_settle_all(session);
+		gm_retired_settle(session, GM_RETIRED_THREAD);
 		gm_signals_settle(session);
 		gm_declared_flush(session);
 	}
 	if (woken || now >= thread->tick_at)
 		thread->tick_at = gm_alloc_tick(session, now);
-
-	gm_managed_settle(session);
 
 	if (woken && thread->publish_at == NEVER &&
 		(atomic_load_explicit(&session->stirred, memory_order_relaxed) &

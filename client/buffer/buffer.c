@@ -388,16 +388,44 @@ bool gm_buffer_visible(const struct gpumem_buffer *buffer)
 	return !session->device[buffer->device].map->record || buffer->device >= session->counted;
 }
 
-/* Leaves the buffer, which is not listed any more, to gm_buffer_settle(). */
-static void buffer_end(struct gpumem_buffer *buffer)
+/* Unmaps a buffer that nobody knows any more, and gives it back. */
+static void buffer_give_back(struct gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 
-	atomic_fetch_add(&session->unsettled, 1);
+	gm_evict_drop(buffer, true);
+	/* A buffer that cannot be unmapped stays leased and charged until the session ends. */
+	if (buffer_unmap(buffer) && buffer->lease)
+		gm_session_lease_give(session, buffer->lease);
+	buffer_free(buffer);
+}
+
+/* Whether a destroyed buffer stays for now: a thread moves it, or it is registered memory. To end a registration the
+ * driver waits for all launched work, with a lock held that the program needs; while a kernel runs that may wait for the
+ * program, nobody may do that. */
+static bool buffer_must_stay(struct gpumem_buffer *buffer, enum gm_retired_may may)
+{
+	struct gpumem_session *session = buffer->session;
+	const struct gm_map_ops *map = session->device[buffer->device].map;
+
+	if (may == GM_RETIRED_LAST)
+		return false;
+	if (map && map->whole && (may == GM_RETIRED_NO_WAIT || gm_signals_kernel_runs()))
+		return true;
 	pthread_mutex_lock(&session->lock);
-	LL_PREPEND(session->ended, buffer);
+	bool moves = gm_evict_moves(buffer);
 	pthread_mutex_unlock(&session->lock);
-	gm_session_wake(session);
+	return moves;
+}
+
+static bool buffer_end(struct gm_retired *item, enum gm_retired_may may)
+{
+	struct gpumem_buffer *buffer = (struct gpumem_buffer *)item;
+
+	if (buffer_must_stay(buffer, may))
+		return false;
+	buffer_give_back(buffer);
+	return true;
 }
 
 void gpumem_buffer_destroy(gpumem_buffer *buffer)
@@ -409,12 +437,16 @@ void gpumem_buffer_destroy(gpumem_buffer *buffer)
 	if (gm_buffer_transfer_doom(buffer))
 		return;
 	buffer_unlist(buffer);
-	buffer_end(buffer);
+	buffer->retired.end = buffer_end;
+	gm_retired_add(buffer->session, &buffer->retired, &buffer->session->device[buffer->device],
+		GM_RETIRED_READY);
 }
 
-static void buffer_left(struct gm_leaver *leaver)
+/* The device has finished with a buffer that the program still has in its list. */
+static bool buffer_leave_end(struct gm_retired *item, enum gm_retired_may may)
 {
-	gpumem_buffer_destroy((struct gpumem_buffer *)leaver);
+	gpumem_buffer_destroy((struct gpumem_buffer *)item);
+	return true;
 }
 
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
@@ -422,7 +454,7 @@ void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
 	struct gpumem_session *session = buffer->session;
 	const struct gm_session_device *d = &session->device[buffer->device];
 
-	if (idle || !gm_leaving_needed(d)) {
+	if (idle || !gm_retired_needed(d)) {
 		gpumem_buffer_destroy(buffer);
 		return;
 	}
@@ -430,29 +462,19 @@ void gm_buffer_leave(gpumem_buffer *buffer, bool idle)
 	/* The program has freed it, so it is listed no more. */
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
 	buffer->row = 0;
-	/* So that gm_buffer_settle() looks after it. */
-	atomic_fetch_add(&session->unsettled, 1);
-	buffer->leaver.left = buffer_left;
-	gm_leaving_add(session, &buffer->leaver, d);
+	buffer->retired.end = buffer_leave_end;
+	gm_retired_add(session, &buffer->retired, d, GM_RETIRED_EVENT);
 }
 
-static void buffer_all_left(struct gpumem_session *session, struct gm_leaver *list)
+static bool buffer_aside_end(struct gm_retired *item, enum gm_retired_may may)
 {
-	struct gm_leaver *leaver, *tmp;
+	struct gpumem_session *session = ((struct gpumem_buffer *)item)->session;
 
-	LL_FOREACH_SAFE (list, leaver, tmp) {
-		leaver->left(leaver);
-		atomic_fetch_sub(&session->unsettled, 1);
-	}
-}
-
-static void buffer_aside_left(struct gm_leaver *leaver)
-{
-	struct gpumem_buffer *buffer = (struct gpumem_buffer *)leaver;
-
-	/* This thread counts first and gives the buffer back then: a call that finds nothing unsettled must see the count. */
-	atomic_fetch_add(&buffer->session->endings, 1);
-	buffer_end(buffer);
+	if (!buffer_end(item, may))
+		return false;
+	/* The item still counts as retired: a call that finds nothing retired must see this. */
+	atomic_fetch_add(&session->endings, 1);
+	return true;
 }
 
 void gm_buffer_set_aside(gpumem_buffer *buffer)
@@ -461,11 +483,9 @@ void gm_buffer_set_aside(gpumem_buffer *buffer)
 
 	buffer_unlist(buffer);
 	buffer->row = 0;
-	/* So that gm_buffer_settle() looks after it. */
-	atomic_fetch_add(&session->unsettled, 1);
-	buffer->leaver.left = buffer_aside_left;
-	buffer->leaver.patient = true;
-	gm_leaving_add(session, &buffer->leaver, &session->device[buffer->device]);
+	buffer->retired.end = buffer_aside_end;
+	gm_retired_add(
+		session, &buffer->retired, &session->device[buffer->device], GM_RETIRED_IDLE);
 }
 
 struct buffer_wanted {
@@ -474,12 +494,12 @@ struct buffer_wanted {
 };
 
 /* One that is more than twice as large as needed does not fit. */
-static bool buffer_fits(const struct gm_leaver *leaver, const void *ctx)
+static bool buffer_fits(const struct gm_retired *item, const void *ctx)
 {
-	const struct gpumem_buffer *buffer = (const struct gpumem_buffer *)leaver;
+	const struct gpumem_buffer *buffer = (const struct gpumem_buffer *)item;
 	const struct buffer_wanted *wanted = ctx;
 
-	return leaver->left == buffer_aside_left && buffer->bytes >= wanted->size &&
+	return item->end == buffer_aside_end && buffer->bytes >= wanted->size &&
 	       buffer->bytes / 2 <= gm_round_up(wanted->size, GM_CHUNK_MIN) &&
 	       strcmp(buffer->tag, wanted->tag) == 0;
 }
@@ -488,30 +508,15 @@ gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, 
 {
 	const struct buffer_wanted wanted = {size, tag ? tag : ""};
 	struct gpumem_buffer *buffer =
-		(struct gpumem_buffer *)gm_leaving_take_back(session, buffer_fits, &wanted);
+		(struct gpumem_buffer *)gm_retired_take_back(session, buffer_fits, &wanted);
 
 	if (!buffer)
 		return NULL;
-	atomic_fetch_sub(&session->unsettled, 1);
-	buffer->leaver.patient = false;
 	buffer->evict.ended = false;
 	buffer->size = size;
 	buffer_enlist(buffer);
 	gm_buffer_made_here(buffer);
 	return buffer;
-}
-
-/* Unmaps a buffer that nobody knows any more, and gives it back. */
-static void buffer_give_back(struct gpumem_buffer *buffer)
-{
-	struct gpumem_session *session = buffer->session;
-
-	gm_evict_drop(buffer, true);
-	/* A buffer that cannot be unmapped stays leased and charged until the session ends. */
-	if (buffer_unmap(buffer) && buffer->lease)
-		gm_session_lease_give(session, buffer->lease);
-	buffer_free(buffer);
-	atomic_fetch_sub(&session->unsettled, 1);
 }
 
 static bool buffer_is_refusal(gpumem_status status)
@@ -544,23 +549,15 @@ static bool buffer_lock_ending(
 bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
 	uint64_t endings, uint32_t *wait_ms)
 {
-	struct gm_leaver *list, *leaver, *tmp;
-
 	if (device < session->counted || !buffer_is_refusal(refused))
 		return false;
 
 	GM_UNCANCELLED;
 	if (!buffer_lock_ending(session, refused, *wait_ms))
 		return false;
-	list = gm_leaving_take_patient(session);
-	const bool any = list;
-	LL_FOREACH_SAFE (list, leaver, tmp)
-		buffer_give_back((struct gpumem_buffer *)leaver);
-	if (any)
-		atomic_fetch_add(&session->endings, 1);
-	else
-		gm_buffer_settle_all(
-			session); /* the library's thread may be ending them just now */
+	/* The library's thread may be ending them just now. */
+	if (!gm_retired_end_idle(session))
+		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 	bool ended = atomic_load(&session->endings) != endings;
 	pthread_mutex_unlock(&session->ending);
 
@@ -569,86 +566,10 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 	return ended;
 }
 
-/* Which destroyed buffers are given back: those whose end does not wait for the device; all of them; also those that should stay,
- * for the end of the session. */
-enum buffer_which { BUFFER_QUICK, BUFFER_ALL, BUFFER_LAST };
-
-/* Whether it is registered memory: to end the registration, the driver waits for all launched work. */
-static bool buffer_is_registered(const struct gpumem_buffer *buffer)
-{
-	const struct gm_map_ops *map = buffer->session->device[buffer->device].map;
-
-	return map && map->whole;
-}
-
-/* Whether the destroyed buffer stays in the list of those: a thread moves it, or it is registered memory and a kernel runs that
- * may wait for the program. The driver would wait for that kernel, with a lock held that the program needs. */
-static bool buffer_must_stay(struct gpumem_buffer *buffer, enum buffer_which which)
-{
-	struct gpumem_session *session = buffer->session;
-
-	if (which == BUFFER_LAST)
-		return false;
-	pthread_mutex_lock(&session->lock);
-	bool stays = gm_evict_moves(buffer) ||
-		     (buffer_is_registered(buffer) &&
-			     (which == BUFFER_QUICK || gm_signals_kernel_runs()));
-	if (stays)
-		LL_PREPEND(session->ended, buffer);
-	pthread_mutex_unlock(&session->lock);
-	return stays;
-}
-
-static void buffer_settle(struct gpumem_session *session, enum buffer_which which)
-{
-	struct gpumem_buffer *list, *registered = NULL, *buffer, *tmp;
-
-	if (!atomic_load(&session->unsettled))
-		return;
-	pthread_mutex_lock(&session->settling);
-	buffer_all_left(session, gm_leaving_take(session));
-	pthread_mutex_lock(&session->lock);
-	list = session->ended;
-	session->ended = NULL;
-	pthread_mutex_unlock(&session->lock);
-
-	LL_FOREACH_SAFE (list, buffer, tmp) {
-		if (buffer_must_stay(buffer, which))
-			continue;
-		if (buffer_is_registered(buffer))
-			LL_PREPEND(registered, buffer);
-		else
-			buffer_give_back(buffer);
-	}
-	pthread_mutex_unlock(&session->settling);
-	if (which == BUFFER_QUICK)
-		return;
-
-	/* Threads that need other memory must not wait for the driver. One that needs this memory waits for the thread that gives
-	 * it back. */
-	pthread_mutex_lock(&session->unpinning);
-	LL_FOREACH_SAFE (registered, buffer, tmp)
-		buffer_give_back(buffer);
-	pthread_mutex_unlock(&session->unpinning);
-}
-
-void gm_buffer_settle(struct gpumem_session *session)
-{
-	buffer_settle(session, BUFFER_QUICK);
-}
-
-void gm_buffer_settle_all(struct gpumem_session *session)
-{
-	buffer_settle(session, BUFFER_ALL);
-}
-
 void gm_buffer_drop_all(struct gpumem_session *session)
 {
-	buffer_all_left(session, gm_leaving_await(session));
-	buffer_settle(session, BUFFER_LAST);
-	/* The buffers' content in host memory leaves after them. */
-	buffer_all_left(session, gm_leaving_await(session));
 	struct gpumem_buffer *buffer, *tmp;
+
 	DL_FOREACH_SAFE (session->list, buffer, tmp) {
 		buffer_unlist(buffer);
 		gm_evict_drop(buffer, false);

@@ -58,22 +58,8 @@ bool gm_buffer_visible(const struct gpumem_buffer *buffer);
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision);
 /* Says in its row that the calling thread made it here, if the session keeps stacks. */
 void gm_buffer_made_here(gpumem_buffer *buffer);
-/*
- * Unmaps destroyed buffers and gives them back. When it returns, the daemon has all buffers that
- * were destroyed before the call, also those that another thread was working on. It also
- * destroys the buffers of gm_buffer_leave() that the device has finished with. A buffer that is being
- * evicted is given back a moment later, and one of registered memory by gm_buffer_settle_all().
- *
- * The driver needs hundreds of microseconds to unmap a large buffer. So gpumem_buffer_destroy()
- * only lists the buffer, and the library's thread or the next caller that needs memory calls this
- * function. If there is nothing to do, it costs one load.
- */
-void gm_buffer_settle(struct gpumem_session *session);
-/* The same, also for registered memory: before a request for such memory, and for the library's thread. The driver may wait for all
- * launched work; nobody else waits for that. A buffer of registered memory stays while a kernel has an end of a ring. */
-void gm_buffer_settle_all(struct gpumem_session *session);
-/* Unmaps and frees all buffers without a message, for the end of the session. If something cannot be
- * unmapped, this function and gm_buffer_settle() set the session's kept. */
+/* Unmaps and frees all buffers that are not retired without a message, for the end of the session. If something cannot
+ * be unmapped, the session's kept is set. */
 void gm_buffer_drop_all(struct gpumem_session *session);
 
 #endif

@@ -140,9 +140,9 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 	struct gm_session_chunk *chunks;
 
 	if (device < session->counted)
-		gm_buffer_settle(session);
+		gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	else
-		gm_buffer_settle_all(session);
+		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
 	if (!options->wait_ms && wish.cpu_ok)
 		wait.ms = GM_LEASE_NO_WAIT;

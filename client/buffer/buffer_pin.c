@@ -89,7 +89,7 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 	char tag[sizeof(buffer->tag)];
 
 	/* The pin may need memory of buffers that the program has just destroyed. */
-	gm_buffer_settle(pin->session);
+	gm_retired_settle(pin->session, GM_RETIRED_NO_WAIT);
 	const struct gm_lease_wait wait = pin_wait(pin, &elsewhere);
 
 	pthread_mutex_lock(&pin->session->lock);
@@ -491,9 +491,7 @@ static void pin_end_tidy_events(struct gpumem_buffer *buffer)
 		return;
 
 	for (size_t i = 0; i < n; i++)
-		if (d->map->passed(d->backend, events[i]) == 1)
-			d->map->forget(d->backend, events[i]);
-		else
+		if (gm_map_take_passed(d->map, d->backend, &events[i]) != 1)
 			events[left++] = events[i];
 	pin_end_put_events(buffer, events, left);
 }

@@ -243,7 +243,7 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, r->wait_ms);
 	uint64_t stuck;
 
-	gm_buffer_settle(r->session);
+	gm_retired_settle(r->session, GM_RETIRED_NO_WAIT);
 	gpumem_status status =
 		resize_status(r, gm_session_lease_resize(r->session, buffer->lease,
 					 r->size - buffer->bytes, r->size, &wait, &chunks));

@@ -79,15 +79,16 @@ static void tail_give(struct gpumem_buffer *buffer)
 }
 
 /* The device has finished. */
-static void tail_left(struct gm_leaver *leaver)
+static bool tail_end(struct gm_retired *item, enum gm_retired_may may)
 {
-	struct gm_buffer_tail *tail = (struct gm_buffer_tail *)leaver;
+	struct gm_buffer_tail *tail = (struct gm_buffer_tail *)item;
 
 	tail->listed = false;
 	if (!tail->buffer)
 		free(tail);
 	else if (!tail->kept)
 		tail_give(tail->buffer);
+	return true;
 }
 
 struct gm_buffer_tail *gm_buffer_tail_new(struct gpumem_buffer *buffer)
@@ -96,7 +97,7 @@ struct gm_buffer_tail *gm_buffer_tail_new(struct gpumem_buffer *buffer)
 
 	if (tail) {
 		tail->buffer = buffer;
-		tail->leaver.left = tail_left;
+		tail->retired.end = tail_end;
 	}
 	return tail;
 }
@@ -132,12 +133,10 @@ void gm_buffer_tail_cut(
 
 	if (tail->listed) {
 		if (!idle)
-			gm_leaving_renew(&tail->leaver);
-	} else if (!idle && gm_leaving_needed(d)) {
-		/* So that gm_buffer_settle() looks after it. */
+			gm_retired_renew(&tail->retired);
+	} else if (!idle && gm_retired_needed(d)) {
 		tail->listed = true;
-		atomic_fetch_add(&session->unsettled, 1);
-		gm_leaving_add(session, &tail->leaver, d);
+		gm_retired_add(session, &tail->retired, d, GM_RETIRED_EVENT);
 	}
 }
 

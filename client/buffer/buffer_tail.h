@@ -13,10 +13,10 @@
  * All functions are called with the session's settling held, except _new() and _has().
  */
 struct gm_buffer_tail {
-	struct gm_leaver leaver;      /* comes first */
+	struct gm_retired retired;    /* comes first */
 	struct gpumem_buffer *buffer; /* NULL: it has taken the tail back, or is gone */
 	uint64_t bytes;
-	bool listed; /* the session has the leaver */
+	bool listed; /* in the retire list */
 	bool kept;   /* it does not go for now, even if the device has finished */
 };
 

@@ -218,10 +218,8 @@ int gm_evict_idle(struct gpumem_buffer *buffer)
 	int error = 0;
 
 	for (size_t i = 0; i < e->n_events; i++) {
-		int r = d->map->passed(d->backend, e->events[i]);
-		if (r == 1)
-			d->map->forget(d->backend, e->events[i]);
-		else
+		int r = gm_map_take_passed(d->map, d->backend, &e->events[i]);
+		if (r != 1)
 			e->events[left++] = e->events[i];
 		error = r < 0 ? r : error;
 	}

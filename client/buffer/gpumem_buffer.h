@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "client/buffer/signals.h"
-#include "client/device/leaving.h"
+#include "client/device/retired.h"
 #include "client/grant/session_lease.h"
 #include "client/session/gpumem_session.h"
 
@@ -77,7 +77,7 @@ struct gm_buffer_wish {
 
 /* A lease that is mapped into an address range of its own. */
 struct gpumem_buffer {
-	struct gm_leaver leaver; /* comes first */
+	struct gm_retired retired; /* comes first */
 	struct gpumem_session *session;
 	/* Held while the buffer is resized, shared or published, across messages. */
 	pthread_mutex_t lock;

@@ -209,14 +209,10 @@ static bool pipe_begun(struct copy_pipe *pipe)
 	if (!pipe->before)
 		return true;
 
-	int r = d->map->passed(d->backend, pipe->before);
+	int r = gm_map_take_passed(d->map, d->backend, &pipe->before);
 	if (r < 0 && r != -EAGAIN)
 		pipe_refused(pipe, r);
-	if (r <= 0)
-		return false;
-	d->map->forget(d->backend, pipe->before);
-	pipe->before = NULL;
-	return true;
+	return r == 1;
 }
 
 /* Gives the driver the next piece. false: it refuses. */
@@ -251,14 +247,12 @@ static bool pipe_land(struct copy_pipe *pipe)
 {
 	const struct gm_session_device *d = pipe->copy->device;
 	struct pipe_slot *slot = &pipe->slot[pipe->landed % pipe->slots];
-	int r = d->map->passed(d->backend, slot->event);
+	int r = gm_map_take_passed(d->map, d->backend, &slot->event);
 
 	if (r < 0)
 		pipe_refused(pipe, r);
 	if (r <= 0)
 		return false;
-	d->map->forget(d->backend, slot->event);
-	slot->event = NULL;
 	pipe->landed++;
 	return true;
 }

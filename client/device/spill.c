@@ -338,11 +338,12 @@ gpumem_status gm_spill_lift(struct gm_spill *spill)
 
 /* ---- the end */
 
-static void spill_left(struct gm_leaver *leaver)
+static bool spill_end(struct gm_retired *item, enum gm_retired_may may)
 {
-	struct gm_spill *spill = (struct gm_spill *)leaver;
+	struct gm_spill *spill = (struct gm_spill *)item;
 
 	spill_free(spill, !spill_unmap(spill));
+	return true;
 }
 
 void gm_spill_drop(struct gm_spill *spill)
@@ -350,15 +351,13 @@ void gm_spill_drop(struct gm_spill *spill)
 	if (!spill)
 		return;
 	const struct gm_session_device *d = spill_mapper(spill);
-	if (spill->direct || !gm_leaving_needed(d)) {
-		spill_left(&spill->leaver);
+	if (spill->direct || !gm_retired_needed(d)) {
+		(void)spill_end(&spill->retired, GM_RETIRED_NO_WAIT);
 		return;
 	}
 
-	/* So that gm_buffer_settle() looks after it. */
-	atomic_fetch_add(&spill->session->unsettled, 1);
-	spill->leaver.left = spill_left;
-	gm_leaving_add(spill->session, &spill->leaver, d);
+	spill->retired.end = spill_end;
+	gm_retired_add(spill->session, &spill->retired, d, GM_RETIRED_EVENT);
 }
 
 void gm_spill_forget(struct gm_spill *spill)

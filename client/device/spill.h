@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/device/leaving.h"
+#include "client/device/retired.h"
 #include "client/session/gpumem_session.h"
 #include "client/grant/session_lease.h"
 
@@ -29,7 +29,7 @@
  * lock meanwhile. One spill is used by one thread at a time.
  */
 struct gm_spill {
-	struct gm_leaver leaver; /* first: the pointers are converted */
+	struct gm_retired retired; /* first: the pointers are converted */
 	struct gpumem_session *session;
 	uint32_t device; /* of the range, by its index */
 	uint64_t bytes;  /* of content */
@@ -83,7 +83,7 @@ gpumem_status gm_spill_lift(struct gm_spill *spill);
 
 /* Unmaps the host memory, gives it back and frees the spill, which may be NULL. The content is lost. If the
  * memory cannot be unmapped, it stays leased, and the session's kept is set. Never waits: memory that was
- * registered for the driver leaves when the work is done that was launched before (leaving.h), because the
+ * registered for the driver is retired until the work is done that was launched before (retired.h), because the
  * driver ends no registration earlier. */
 void gm_spill_drop(struct gm_spill *spill);
 /* The same at the end of the session, without a message. */

@@ -26,8 +26,6 @@
 #define RESERVE_MIN     (UINT64_C(64) << 20)
 
 /* How long to sleep between two questions to the device, if there is nothing to do but wait. */
-#define AWAIT_MIN_NS 20000
-#define AWAIT_MAX_NS 1000000
 /* A call that would fail looks so often, at most, for what the device has finished with. */
 #define LAST_LOOKS 8
 
@@ -144,9 +142,7 @@ static void arena_await_device(struct gm_arena *arena)
 		config->ops->record(config->backend, &event) < 0)
 		return;
 
-	for (long ns = AWAIT_MIN_NS; config->ops->passed(config->backend, event) == 0;
-		ns = ns < AWAIT_MAX_NS ? ns * 2 : ns)
-		nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+	(void)gm_map_await(config->ops, config->backend, event, UINT64_MAX);
 	config->ops->forget(config->backend, event);
 }
 

@@ -100,7 +100,7 @@ struct gm_map_ops {
 	 * -EAGAIN: as of copy().
 	 */
 	int (*record_on)(void *backend, gpumem_stream stream, struct gm_map_event **ret_event);
-	/* 1: the event has passed. 0: not yet. */
+	/* 1: the event has passed. 0: not yet. See gm_map_take_passed(). */
 	int (*passed)(void *backend, struct gm_map_event *event);
 	/* Makes everything that is launched on the stream from now on wait for the event. */
 	int (*order)(void *backend, gpumem_stream stream, struct gm_map_event *event);
@@ -152,5 +152,13 @@ struct gm_map_ops {
 	 * never captured. */
 	uint64_t (*captured_into)(void *backend, gpumem_stream stream);
 };
+
+/* Asks whether an event has passed, and frees the event then: 1, and *event is NULL. 0: not yet. A negative errno: the
+ * driver does not say. */
+int gm_map_take_passed(const struct gm_map_ops *map, void *backend, struct gm_map_event **event);
+/* Waits until the event has passed, and returns 0. -ETIMEDOUT: not before end_ns. This function asks again and again: the
+ * driver's own waiting would need a context of the caller's, and breaks captures. */
+int gm_map_await(
+	const struct gm_map_ops *map, void *backend, struct gm_map_event *event, uint64_t end_ns);
 
 #endif

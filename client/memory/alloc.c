@@ -17,7 +17,7 @@
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
 #include "client/device/elsewhere.h"
-#include "client/device/leaving.h"
+#include "client/device/retired.h"
 #include "client/device/mapping.h"
 #include "client/device/use.h"
 #include "client/heap/arena.h"
@@ -103,8 +103,8 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
-	gm_buffer_settle_all(session);
-	uint64_t next = gm_min(gm_leaving_next(session, now_ns), gm_region_tick(session, now_ns));
+	gm_retired_settle(session, GM_RETIRED_THREAD);
+	uint64_t next = gm_min(gm_retired_next(session, now_ns), gm_region_tick(session, now_ns));
 
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
@@ -652,7 +652,7 @@ gpumem_status gpumem_trim(gpumem_session *session, uint64_t *ret_bytes)
 		return gm_session_refused(session);
 	uint64_t bytes = 0;
 	GM_UNCANCELLED;
-	gm_buffer_settle_all(session);
+	gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
 		if (arena)

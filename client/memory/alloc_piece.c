@@ -111,7 +111,8 @@ gpumem_status gpumem_open_piece(
 		bytes > 2 * GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_NOT_FOUND, "there is no such piece");
 
-	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
+	gm_retired_settle(session,
+		GM_RETIRED_NO_WAIT); /* a buffer that was destroyed may still count as an opening */
 	gpumem_status status = piece_open(session, piece, bytes, &lease, &chunks);
 	if (!status)
 		return gm_buffer_new(session, lease, chunks, GM_BUFFER_OPENED, NULL, ret_buffer);

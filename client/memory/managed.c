@@ -2,7 +2,8 @@
 /*
  * Managed memory. This file promises that the daemon has charged memory before the driver is asked to
  * make it, and that the charge ends after the memory has been freed. Freeing waits for the device, so
- * the library's thread does it, once the work is done that was launched before.
+ * the library's thread does it, once the work is done that was launched before, and while no kernel has an end
+ * of a ring.
  */
 #include "client/memory/managed.h"
 
@@ -12,7 +13,7 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
-#include "client/device/leaving.h"
+#include "client/device/retired.h"
 #include "client/device/mapping.h"
 #include "client/map/map.h"
 #include "client/grant/declared.h"
@@ -20,7 +21,7 @@
 #include "common/cancel.h"
 
 struct gpumem_managed {
-	struct gm_leaver leaver; /* first: see managed_left() */
+	struct gm_retired retired; /* first: see managed_end() */
 	struct gpumem_session *session;
 	uint32_t device;
 	void *addr;
@@ -102,7 +103,7 @@ gpumem_status gpumem_managed_create(gpumem_session *session, uint32_t name, size
 	if (status)
 		return status;
 
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	status = gm_declared_add(session, device, managed->charged, given.wait_ms);
 	if (!status) {
 		status = managed_make(managed, given.attach_host != 0);
@@ -202,15 +203,12 @@ static void managed_free(struct gpumem_managed *managed)
 	free(managed);
 }
 
-static void managed_left(struct gm_leaver *leaver)
+static bool managed_end(struct gm_retired *item, enum gm_retired_may may)
 {
-	struct gpumem_managed *managed = (struct gpumem_managed *)leaver;
-	struct gpumem_session *session = managed->session;
-
-	pthread_mutex_lock(&session->lock);
-	DL_APPEND(session->managed_left, managed);
-	pthread_mutex_unlock(&session->lock);
-	gm_session_wake(session);
+	if (may < GM_RETIRED_THREAD || (may < GM_RETIRED_LAST && gm_signals_kernel_runs()))
+		return false;
+	managed_free((struct gpumem_managed *)item);
+	return true;
 }
 
 void gpumem_managed_destroy(gpumem_managed *managed)
@@ -229,34 +227,19 @@ void gpumem_managed_destroy(gpumem_managed *managed)
 	pthread_mutex_lock(&session->lock);
 	DL_DELETE(session->managed, managed);
 	pthread_mutex_unlock(&session->lock);
-	if (!gm_leaving_needed(d)) {
+	if (!gm_retired_needed(d)) {
 		managed_free(managed);
 		return;
 	}
 
-	/* So that gm_buffer_settle() looks after it. */
-	atomic_fetch_add(&session->unsettled, 1);
-	managed->leaver.left = managed_left;
-	gm_leaving_add(session, &managed->leaver, d);
-}
-
-void gm_managed_settle(struct gpumem_session *session)
-{
-	struct gpumem_managed *list, *managed, *tmp;
-
-	pthread_mutex_lock(&session->lock);
-	list = session->managed_left;
-	session->managed_left = NULL;
-	pthread_mutex_unlock(&session->lock);
-	DL_FOREACH_SAFE (list, managed, tmp)
-		managed_free(managed);
+	managed->retired.end = managed_end;
+	gm_retired_add(session, &managed->retired, d, GM_RETIRED_EVENT);
 }
 
 void gm_managed_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_managed *managed, *tmp;
 
-	gm_managed_settle(session);
 	DL_FOREACH_SAFE (session->managed, managed, tmp)
 		managed_free(managed);
 	session->managed = NULL;
@@ -284,7 +267,7 @@ gpumem_status gpumem_declare(
 	if (bytes == 0 || bytes > GM_LEASE_BYTES_MAX)
 		return gm_error(GPUMEM_E_INVALID, "bytes must be from 1 to %llu, and is %llu",
 			(unsigned long long)GM_LEASE_BYTES_MAX, (unsigned long long)bytes);
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	return gm_declared_add(session, device, bytes, wait_ms);
 }
 

@@ -5,9 +5,6 @@
 #include "client/session/gpumem_session.h"
 #include "gpumem/gpumem_managed.h"
 
-/* Frees managed memory that was destroyed and that the device has finished with, and tells the daemon. May wait for
- * the device: it is for the library's thread. */
-void gm_managed_settle(struct gpumem_session *session);
 /* Frees all managed memory that is left, at the end of a session. */
 void gm_managed_drop_all(struct gpumem_session *session);
 

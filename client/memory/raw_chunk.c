@@ -98,7 +98,7 @@ static gpumem_status chunk_take(
 	};
 	struct gm_session_chunk *parts;
 
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &chunk->lease, &parts);
 	if (status)

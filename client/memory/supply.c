@@ -149,7 +149,7 @@ static gpumem_status supply_obtain(struct gm_supply *supply, uint64_t bytes,
 	}
 
 	const struct gm_session_lease *gone = NULL;
-	gm_buffer_settle(supply->session);
+	gm_retired_settle(supply->session, GM_RETIRED_NO_WAIT);
 	for (;;) {
 		struct gm_session_lease *lease = supply_current(supply);
 		if (!lease || lease == gone) {

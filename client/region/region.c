@@ -180,7 +180,7 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 		.elsewhere = {.session = session, .device = region->device}};
 	uint64_t large = gm_min(gm_round_up(needed, STEP), most), refused = 0;
 
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	if (large > needed) {
 		const struct gm_lease_wait at_once = {.ms = GM_LEASE_NO_WAIT,
 			.impatient = wait_ms == GPUMEM_NO_WAIT,

@@ -67,9 +67,9 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 	const struct gm_lease_wait wait = {0};
 
 	/* The content that the last resume brought back may still have its host memory, on its way to the daemon. */
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	/* The library's thread may bring it there just after the daemon has refused. */
-	const bool coming = atomic_load(&session->unsettled);
+	const bool coming = atomic_load(&session->n_retired);
 	gpumem_status status = gm_spill_out_parts(session, region->device, parts, region->n_pieces,
 		region->tag, &wait, &region->content);
 	if ((status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT) || !coming)
@@ -79,7 +79,7 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 	if (gm_await_stream_until(&session->device[session->counted], GPUMEM_STREAM_ANY,
 		    gm_clock_ns() + PAUSE_OTHERS_NS) < 0)
 		return status;
-	gm_buffer_settle(session);
+	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	return gm_spill_out_parts(session, region->device, parts, region->n_pieces, region->tag,
 		&wait, &region->content);
 }
@@ -158,7 +158,7 @@ static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wai
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
-	gm_buffer_settle(region->session);
+	gm_retired_settle(region->session, GM_RETIRED_NO_WAIT);
 	const struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, wait_ms);
 	gpumem_status status =
 		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);

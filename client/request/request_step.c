@@ -547,9 +547,9 @@ static void step_send_all(struct gpumem_session *session, uint64_t now)
 		/* A request must not be refused because of memory that was given back before. */
 		bool pinned = request->device >= session->counted;
 		if (pinned)
-			gm_buffer_settle_all(session);
+			gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 		else if (first)
-			gm_buffer_settle(session);
+			gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 		if (pinned || first)
 			gm_returns_first(session);
 		first = false;

@@ -35,7 +35,7 @@
  *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
  *   listing, declaring,
  *   ending
- *   unpinning            destroyed buffers of registered memory are given back. The driver may wait for the device.
+ *   unpinning            retired registered or managed memory is given back. The driver may wait for the device.
  *   flushing             kept returns are sent, before a request
  *   an arena's lock      the heap (heap/arena_private.h)
  *   lock                 the session's state, and figures and states of buffers. No driver call, no message.
@@ -44,10 +44,10 @@
 
 struct gm_arena;
 struct gm_held;
-struct gm_leaver;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_requests;
+struct gm_retired;
 struct gm_session_lease;
 struct gm_supply;
 struct gm_thread;
@@ -149,15 +149,16 @@ struct gpumem_session {
 	pthread_mutex_t opening;     /* held while a device's mapping is made */
 	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
 	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
-	pthread_mutex_t settling;   /* held while destroyed buffers are unmapped and given back */
-	pthread_mutex_t unpinning;  /* held while those of registered memory are */
-	pthread_mutex_t ending;     /* held while a call of the program ends what was set aside */
-	_Atomic uint64_t endings;   /* how often that was done, by any thread */
-	pthread_mutex_t flushing;   /* held while kept returns are sent */
-	pthread_mutex_t declaring;  /* held while the daemon is told of less declared memory */
-	_Atomic bool declares;      /* something was ever declared */
-	_Atomic uint64_t unsettled; /* buffers that leave or are destroyed, and not given back */
-	_Atomic bool kept;          /* something could not be unmapped and is still mapped */
+	pthread_mutex_t settling;  /* held while retired items are unmapped and given back */
+	pthread_mutex_t unpinning; /* held while those are for which the driver waits */
+	pthread_mutex_t ending;    /* held while a call of the program ends what was set aside */
+	_Atomic uint64_t endings;  /* how often that was done, by any thread */
+	pthread_mutex_t flushing;  /* held while kept returns are sent */
+	pthread_mutex_t declaring; /* held while the daemon is told of less declared memory */
+	_Atomic bool declares;     /* something was ever declared */
+	_Atomic uint64_t
+		n_retired; /* items of the retire list, with those that a thread has taken out */
+	_Atomic bool kept; /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
 	_Atomic uint32_t names_awaited; /* calls that wait until a name is published */
 
@@ -204,11 +205,8 @@ struct gpumem_session {
 	struct gpumem_region *regions;  /* likewise */
 	struct gpumem_chunk *chunks;    /* that are not destroyed */
 	struct gpumem_managed *managed; /* managed memory that is not destroyed */
-	struct gpumem_managed *managed_left; /* destroyed, and the device has finished with it */
-	struct gpumem_buffer *list;          /* buffers that are not destroyed */
-	struct gm_leaver *leaving;   /* buffers that are freed, but the device may still use them */
-	size_t n_leaving;            /* with those that a thread has taken to look at them */
-	struct gpumem_buffer *ended; /* destroyed, but still mapped: gm_buffer_settle() */
+	struct gpumem_buffer *list;     /* buffers that are not destroyed */
+	struct gm_retired *retired;     /* freed, and not given back: client/device/retired.h */
 };
 
 /* Every call begins with this check; gm_session_refused() says why it failed. */

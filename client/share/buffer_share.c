@@ -97,7 +97,7 @@ void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused)
 
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before)
 {
-	gm_buffer_settle(buffer->session);
+	gm_retired_settle(buffer->session, GM_RETIRED_NO_WAIT);
 	pthread_mutex_lock(&buffer->lock);
 	if (!gm_buffer_tail_has(buffer)) {
 		*ret_before = gm_evict_note_shared(buffer, true);
@@ -194,7 +194,8 @@ gpumem_status gpumem_open(
 			GPUMEM_E_INVALID, "%s must not be NULL", token ? "ret_buffer" : "token");
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
-	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
+	gm_retired_settle(session,
+		GM_RETIRED_NO_WAIT); /* a buffer that was destroyed may still count as an opening */
 	gpumem_status status = gm_session_lease_open(session, token->bytes, 0, &lease, &chunks);
 	if (status)
 		return status;

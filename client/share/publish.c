@@ -195,7 +195,8 @@ static gpumem_status publish_attach(gpumem_session *session, const struct gm_sha
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
-	gm_buffer_settle(session); /* a buffer that was destroyed may still count as an opening */
+	gm_retired_settle(session,
+		GM_RETIRED_NO_WAIT); /* a buffer that was destroyed may still count as an opening */
 	gpumem_status status = gm_session_lease_attach(session, name, wait_ns, &lease, &chunks);
 	if (status)
 		return status;
