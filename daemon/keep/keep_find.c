@@ -23,14 +23,23 @@
 #include "common/system/pid_ns.h"
 #include "common/text/uid_name.h"
 
+/* Refuses the keeper of another user. Names what keeps the memory first: a daemon of that user, which must have the folder. */
 static int keep_find_refuse(
 	const char *path, const char *what, uid_t uid, char why[GM_KEEP_FIND_WHY])
 {
-	char owner[GM_UID_NAME_TEXT], own[GM_UID_NAME_TEXT];
+	char owner[GM_UID_NAME_TEXT], own[GM_UID_NAME_TEXT], give[160] = "", number[16];
+	const char *slash = strrchr(path, '/');
+	GM_AUTO_FREE char *folder = strndup(path, slash ? (size_t)(slash - path) : 0);
+	struct stat st;
+
+	snprintf(number, sizeof(number), "%u", (unsigned int)uid);
+	if (folder && *folder && stat(folder, &st) == 0 && st.st_uid != uid)
+		snprintf(give, sizeof(give), ", after 'chown %s: %.120s'", uid ? number : "root",
+			folder);
 	snprintf(why, GM_KEEP_FIND_WHY,
-		"%.160s: %s belongs to the %s (uid %u), and this daemon runs as the %s; run the daemon as that user (User= of its unit); or end the keeper and remove the socket, which gives up what clients hold",
+		"%.160s: %s belongs to the %s (uid %u), and this daemon runs as the %s; run the daemon as that user (User= of its unit)%s; or end the keeper and remove the socket, which gives up what clients hold",
 		path, what, gm_uid_name_say(uid, owner), (unsigned int)uid,
-		gm_uid_name_say(geteuid(), own));
+		gm_uid_name_say(geteuid(), own), give);
 	return -EPERM;
 }
 

@@ -45,6 +45,19 @@ static void endpoint_reset(struct gm_endpoint *endpoint)
 	endpoint->lock = -1;
 }
 
+/* Returns whether a keeper of this user listens in the folder. */
+static bool endpoint_has_own_keeper(const char *folder)
+{
+	char path[GM_PATH_BYTES];
+	GM_AUTO_FD int fd = -1;
+	struct ucred who;
+	socklen_t n = sizeof(who);
+
+	snprintf(path, sizeof(path), "%.4000s/keeper", folder);
+	return gm_seqpacket_connect(path, 0, &fd) == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
+}
+
 /* Says why the folder of a default path cannot be used, and what to do about it. */
 static void endpoint_refuse_folder(
 	const char *folder, const struct stat *st, char why[GM_ENDPOINT_WHY])
@@ -66,6 +79,11 @@ static void endpoint_refuse_folder(
 		snprintf(why, GM_ENDPOINT_WHY,
 			"other users can write to the folder %.150s; run 'chmod go-w %.150s'",
 			folder, folder);
+	else if (endpoint_has_own_keeper(folder))
+		snprintf(why, GM_ENDPOINT_WHY,
+			"the folder %.150s belongs to uid %u, and the keeper in it to root: to take over "
+			"what clients hold, run 'chown root: %.150s', then gpumemd again",
+			folder, st->st_uid, folder);
 	else if (user && group)
 		/* That user could replace the files that root makes and changes there. */
 		snprintf(why, GM_ENDPOINT_WHY,

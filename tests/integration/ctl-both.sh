@@ -178,7 +178,9 @@ kill -STOP "${pid[system]}"
 run 0 status --json --timeout 50ms
 check "a daemon that hangs is named, too, and holds nobody up" all "is pid ${pid[user]}" "is others.0.state silent" "is others.0.pid null"
 kill -CONT "${pid[system]}"
-kill "${pid[system]}" && wait "${pid[system]}"
+# A keeper of root would stay a while.
+run 0 stop --forget --socket "$systems"
+wait "${pid[system]}"
 unset 'pid[system]'
 run 0 status --json
 check "a daemon that is gone is not" is others.# 0
@@ -211,6 +213,24 @@ if has_users; then
 	as_games
 	check "likewise if the folder is missing" all "[ $? = 1 ]" "grep -qF \"does not exist, and the user games may not make it; $give\" '$dir/refused'"
 	mv /run/other /run/gpumemd
+
+	# The keeper of a daemon that root had started holds memory, and then the folder was given to another user.
+	GPUMEM_SOCKET=$systems start_daemon
+	GPUMEM_SOCKET=$systems start_worker holder
+	ask holder make 8388608 weights
+	kill "${pid[daemon]}" && wait "${pid[daemon]}" 2>/dev/null
+	chown games:games /run/gpumemd
+	chown_back="'chown root: /run/gpumemd'"
+	as_games
+	cp "$dir/refused" "$dir/stderr"
+	check "a daemon beside the keeper of root, in its own folder, says what keeps the memory" all \
+		"grep -qF \"run the daemon as that user (User= of its unit), after $chown_back\" '$dir/refused'"
+	refused "so does one that root starts" "to take over what clients hold, run $chown_back"
+	remedy=$(grep -o "'chown [^']*'" "$dir/refused" | tr -d "'")
+	eval "$remedy" && GPUMEM_SOCKET=$systems start_daemon
+	check "and whoever follows that has it again" all "GPUMEM_SOCKET=$systems await_value status devices.0.leased 8388608" "kill -0 ${pid[holder]}"
+	kill "${pid[holder]}" "${pid[daemon]}" && wait "${pid[holder]}" "${pid[daemon]}" 2>/dev/null
+	unset 'pid[holder]' 'pid[daemon]'
 
 	# Somebody was first in /tmp. The user does what the message says.
 	uid=64123
