@@ -122,7 +122,7 @@ struct gm_record_estate {
 	uint32_t gid, reserved;
 	char unit[GM_OWNER_NAME_BYTES + 1];
 	char container[GM_OWNER_NAME_BYTES + 1];
-	uint32_t payer_uid, reserved_2; /* 0: the uid, as in the next two */
+	uint32_t payer_uid, reserved_2; /* gm_record_payer_of(), as in the next two */
 };
 
 /* Before GM_RECORD_FORMAT_ONE_CLIENT, a client had two records of one id: this one and a gm_record_client that ended with
@@ -266,10 +266,16 @@ struct gm_record_metadata {
 	uint64_t version; /* of the name */
 };
 
-/* Who pays for the uid of a record. */
+/* Who pays for the uid of a record: 0 is the uid itself. Root can own subordinate uids, so root as the payer of
+ * another uid is written as a number that no uid has. */
+#define GM_RECORD_PAYER_ROOT UINT32_MAX
 static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_t payer_uid)
 {
-	return payer_uid ? payer_uid : head->uid;
+	return payer_uid == GM_RECORD_PAYER_ROOT ? 0 : payer_uid ? payer_uid : head->uid;
+}
+static inline uint32_t gm_record_payer_of(uint32_t uid, uint32_t payer_uid)
+{
+	return payer_uid == 0 && uid != 0 ? GM_RECORD_PAYER_ROOT : payer_uid;
 }
 
 /* A device that is being drained. It has the id of the device's record, and the uid of who drains it. */

@@ -161,6 +161,7 @@ static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	struct gm_estate_info info = {
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
+		.subordinate = true,
 		.gid = record->gid,
 		.unit = record->unit,
 		.container = record->container,
@@ -215,6 +216,7 @@ static struct gm_session_info adopt_client_info(const struct gm_record_client *r
 		.began = record->start_time,
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
+		.subordinate = true,
 		.gid = record->gid,
 		.unit = record->unit,
 		.container = record->container,

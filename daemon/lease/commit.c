@@ -52,7 +52,7 @@ int gm_commit_session(struct gm_session *session)
 		.confined = info->confined,
 		.own_pid_namespace = info->own_pid_namespace,
 		.page_unsafe = session->page_unsafe,
-		.payer_uid = info->payer_uid,
+		.payer_uid = gm_record_payer_of(info->uid, info->payer_uid),
 		.run_set = info->run_limit.set,
 		.token = session->token,
 		.domain = session->domain,
@@ -84,7 +84,8 @@ int gm_commit_estate(struct gm_estate *estate)
 	if (!env->ops.record)
 		return 0;
 
-	struct gm_record_estate record = {.gid = info->gid, .payer_uid = info->payer_uid};
+	struct gm_record_estate record = {
+		.gid = info->gid, .payer_uid = gm_record_payer_of(info->uid, info->payer_uid)};
 	gm_record_begin(&record.head, GM_RECORD_ESTATE, id, sizeof(record), info->uid);
 	commit_copy_name(record.unit, info->unit, sizeof(record.unit));
 	commit_copy_name(record.container, info->container, sizeof(record.container));

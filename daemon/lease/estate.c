@@ -99,6 +99,7 @@ static struct gm_estate *estate_new(struct gm_core *core, struct gm_estate_work 
 	estate->place = place;
 	estate->info.uid = estate->payer.uid = info->uid;
 	estate->info.payer_uid = estate->payer.payer_uid = work->user->uid;
+	estate->info.subordinate = info->uid != work->user->uid;
 	estate->info.gid = info->gid;
 	estate->payer.quarantined = true;
 	if (estate_copy_names(estate, info) < 0 || gm_payer_begin(core, &estate->payer, id) < 0) {
@@ -138,8 +139,8 @@ static int estate_get_of(struct gm_core *core, struct gm_estate_work *work, uint
 static int estate_get(struct gm_core *core, uint64_t id, uint32_t place,
 	const struct gm_estate_info *info, struct gm_estate **ret_estate)
 {
-	struct gm_user *user =
-		gm_user_get(core->env.users, info->payer_uid ? info->payer_uid : info->uid);
+	struct gm_user *user = gm_user_get(core->env.users,
+		info->payer_uid || info->subordinate ? info->payer_uid : info->uid);
 	struct gm_estate_work *work = user ? estate_work_get(user) : NULL;
 	gm_user_unref(user);
 	if (!work)
@@ -162,6 +163,7 @@ int gm_estate_get_for(
 	const struct gm_estate_info of = {
 		.uid = info->uid,
 		.payer_uid = info->payer_uid,
+		.subordinate = info->subordinate,
 		.gid = info->gid,
 		.unit = info->unit,
 		.container = gm_session_container(info),

@@ -140,6 +140,7 @@ struct gm_session *gm_session_make(
 	payer->session = session;
 	payer->uid = info->uid;
 	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
+	session->info.subordinate = payer->payer_uid != info->uid;
 	payer->pid = info->pid;
 	payer->run = info->run_limit;
 	payer->domain = info->domain;

@@ -26,8 +26,9 @@ struct gm_session_info {
 	pid_t pid;
 	uint64_t began; /* when the process began, in ticks since the boot; 0: not known */
 	uint8_t boot[GM_RECORD_BOOT_BYTES]; /* the boot during which it did */
-	uid_t uid;       /* whose process it is: who may open a share, who sees it */
-	uid_t payer_uid; /* who pays: bounds, turns and limits of users. 0: the same */
+	uid_t uid;        /* whose process it is: who may open a share, who sees it */
+	uid_t payer_uid;  /* who pays: bounds, turns and limits of users. 0: the same, or root */
+	bool subordinate; /* payer_uid pays even if it is 0 */
 	gid_t gid;
 	gm_domain domain;
 	/* The name of the domain, which stays the same after a restart; core keeps its hash. NULL: it is a
@@ -62,7 +63,7 @@ static inline const char *gm_session_container(const struct gm_session_info *inf
  * uids that it is one of. It never changes. */
 static inline uid_t gm_session_payer_uid(const struct gm_session_info *info)
 {
-	return info->payer_uid ? info->payer_uid : info->uid;
+	return info->payer_uid || info->subordinate ? info->payer_uid : info->uid;
 }
 
 /* The hash of a trust domain's key; 0 for NULL. */
@@ -125,7 +126,8 @@ void gm_session_end_died(struct gm_session *session);
  */
 struct gm_estate_info {
 	uid_t uid;
-	uid_t payer_uid; /* who pays. 0: the same */
+	uid_t payer_uid;  /* who pays. 0: the same, or root */
+	bool subordinate; /* payer_uid pays even if it is 0 */
 	gid_t gid;
 	const char *unit, *container; /* as in limits; NULL or "": none */
 };

@@ -35,6 +35,7 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		.pid = identity->pid,
 		.uid = identity->uid,
 		.payer_uid = identity->payer_uid,
+		.subordinate = identity->payer_uid != identity->uid,
 		.gid = identity->gid,
 		.unit = identity->cgroup.unit,
 		.container = identity->cgroup.container,

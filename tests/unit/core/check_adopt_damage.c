@@ -157,6 +157,35 @@ static void set_payer(enum gm_record_kind kind, uint32_t payer_uid)
 		((struct gm_record_client *)record)->payer_uid = payer_uid;
 }
 
+START_TEST(root_pays_for_its_subordinate_uids_also_after_a_restart)
+{
+	const struct gm_session_info sub = {
+		.pid = 7, .uid = 100005, .payer_uid = 0, .subordinate = true, .domain = 1};
+	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 4 * MiB};
+	uint8_t its[GM_TOKEN_BYTES];
+	char detail[GM_DETAIL_BYTES];
+	struct gm_session *session;
+	struct gm_owner owner;
+
+	ck_assert_int_eq(gm_session_new(fake.core, &sub, its, &session), 0);
+	ck_assert_int_eq(gm_session_keep(session, 1, false), 0);
+	ck_assert_uint_eq(gm_session_info(session)->payer_uid, 0);
+	uint64_t id = gm_session_id(session);
+	ask(session, NULL, 4 * MiB, 1, GPUMEM_OK);
+	for (int i = 0; i < 2; i++) {
+		restart();
+		ck_assert_uint_eq(all_damaged(), 0);
+		session = back(id, its);
+		ck_assert_uint_eq(gm_session_info(session)->uid, 100005);
+		ck_assert_uint_eq(gm_session_info(session)->payer_uid, 0);
+		memcpy(its, next, sizeof(its));
+	}
+	gm_owner_by_id(GM_OWNER_UID, 0, &owner);
+	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ask(session, NULL, 2 * MiB, 2, GPUMEM_E_LIMIT);
+}
+END_TEST
+
 START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
 {
 	uint64_t id = gm_session_id(s);
@@ -485,6 +514,7 @@ int main(void)
 	tcase_add_test(tcase, a_name_without_its_metadata_is_given_up);
 	tcase_add_test(tcase, devices_are_found_by_uuid_when_their_numbers_change);
 	tcase_add_test(tcase, ipc_leases_end_with_their_daemon_and_are_reported);
+	tcase_add_test(tcase, root_pays_for_its_subordinate_uids_also_after_a_restart);
 	tcase_add_test(tcase, who_pays_is_remembered_and_must_be_the_same_in_all_records);
 	tcase_add_test(tcase, two_records_of_an_older_daemon_become_one_and_nothing_is_lost);
 	tcase_add_loop_test(tcase,
