@@ -35,19 +35,17 @@ void gm_fds_move(
 
 	uint64_t *from = fds_column(env->fds, chunk->fds_column);
 	uint64_t *to = fds_column(env->fds, column);
-	struct gm_user_charge before = chunk->fds;
 	assert((column == GM_FDS_HELD) == (user != NULL));
 	if (from)
 		(*from)--;
 	if (to)
 		(*to)++;
 	chunk->fds_column = column;
-	chunk->fds = (struct gm_user_charge){0};
+	gm_user_charge_deinit(&chunk->fds);
 	if (user) {
 		gm_user_charge_init(&chunk->fds, user, GM_USER_CHUNK_FDS);
 		gm_user_charge_add(&chunk->fds, 1);
 	}
-	gm_user_charge_deinit(&before);
 }
 
 /* ---- waiting */

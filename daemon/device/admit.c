@@ -39,7 +39,8 @@ static int32_t admit_top_priority(struct gm_device *device)
 /* While pressure is critical, only the highest priority gets anything new. */
 static bool admit_held_back(struct gm_device *device, const struct gm_account *account)
 {
-	return gm_device_level_now(device) == GM_LEVEL_CRITICAL &&
+	return account->priority < device->top_most &&
+	       gm_device_level_now(device) == GM_LEVEL_CRITICAL &&
 	       account->priority < admit_top_priority(device);
 }
 

@@ -340,6 +340,14 @@ static void quota_tops_changed(struct gm_env *env)
 		env->devices[d].top_stale = true;
 }
 
+/* No payer may have a higher priority than top_most. */
+static void quota_raise_tops(struct gm_env *env, const struct gm_payer *payer)
+{
+	for (uint32_t d = 0; d < env->n_devices; d++)
+		if (payer->accounts[d].priority > env->devices[d].top_most)
+			env->devices[d].top_most = payer->accounts[d].priority;
+}
+
 void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 {
 	struct gm_env *env = quotas->env;
@@ -351,7 +359,7 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 		env->devices[d].ledger.unmet = env->devices[d].guaranteed = 0;
 	quota_tops_changed(env);
 	for (uint32_t d = 0; d < env->n_devices; d++)
-		env->devices[d].top_most = INT32_MAX;
+		env->devices[d].top_most = INT32_MIN;
 
 	for (struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
 		q->clients = 0;
@@ -363,8 +371,10 @@ void gm_quotas_replace(struct gm_quotas *quotas, struct gm_quotas *next)
 			env->devices[d].guaranteed += v.guarantee;
 		}
 	}
-	for (struct gm_payer *p = env->payers; p; p = p->hh.next)
+	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		quota_join(quotas, p);
+		quota_raise_tops(env, p);
+	}
 
 	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		for (uint32_t d = 0; d < env->n_devices; d++)
@@ -558,9 +568,7 @@ void gm_quotas_join(struct gm_quotas *quotas, struct gm_payer *payer)
 		quota_join(quotas, payer);
 		quota_set_limited(env, payer);
 	}
-	for (uint32_t d = 0; d < env->n_devices; d++)
-		if (payer->accounts[d].priority > env->devices[d].top_most)
-			env->devices[d].top_most = payer->accounts[d].priority;
+	quota_raise_tops(env, payer);
 }
 
 void gm_quotas_leave(struct gm_quotas *quotas, struct gm_payer *payer)

@@ -443,6 +443,11 @@ uint64_t gm_session_waiting_count(const struct gm_session *session)
 	return session->payer.n_waiting;
 }
 
+uint64_t gm_lease_id(const struct gm_lease *lease)
+{
+	return lease->id;
+}
+
 void gm_lease_info(
 	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret)
 {

@@ -27,6 +27,8 @@ bool gm_session_maker_holds(const struct gm_session *session, uint64_t lease);
 /* In order of age, from the oldest (after NULL) to the last (returns NULL). */
 struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after);
 
+uint64_t gm_lease_id(const struct gm_lease *lease);
+
 struct gm_lease_info {
 	uint64_t id;
 	uint32_t device;

@@ -269,7 +269,9 @@ void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns)
 {
 	struct gm_lanes *lanes = lane->lanes;
 
-	lanes->works--;
+	/* The user whose turn it is pays at the end of the turn. */
+	if (--lanes->works == 0 && lanes->serving == lane)
+		return;
 	lane_pay(lanes, lane, began_ns, lanes->clock(CLOCK_MONOTONIC));
 }
 

@@ -129,7 +129,8 @@ void gm_lane_unref(struct gm_lane *lane);
 bool gm_lane_rests(const struct gm_lane *lane);
 /* Call these before and after work for a user outside of its turn, such as a send, so that the user
  * pays for it, whoever's turn it is. Works may be nested: each time is paid for once, by the
- * innermost. The second one is for a user that may have no lane, by the key of that. */
+ * innermost. A user whose turn it is pays for work that is not nested at the end of the turn. The second one
+ * is for a user that may have no lane, by the key of that. */
 uint64_t gm_lane_begin_work(struct gm_lanes *lanes);
 void gm_lane_end_work(struct gm_lane *lane, uint64_t began_ns);
 void gm_lane_end_work_of(struct gm_lanes *lanes, uint64_t key, uint64_t began_ns);

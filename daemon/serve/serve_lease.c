@@ -103,18 +103,16 @@ static void serve_end_asked(struct gm_request *request, gpumem_status status, co
 		return;
 	}
 
-	struct gm_lease_info info;
-	gm_lease_info(request->lease, request->session, &info);
 	/* Another request may add chunks to the lease before the last packet of this answer. Only
 	 * that request's answer names them: the client would use a chunk named twice for two
 	 * purposes. */
-	uint64_t from = request->first_index, to = from;
+	uint64_t lease = gm_lease_id(request->lease), from = request->first_index, to = from;
 	for (const struct gm_chunk *c = gm_lease_chunk(request->lease, from); c; c = c->next)
 		to = c->index + 1;
 	free(asked);
 	/* Without an answer the client cannot know what it holds. Its connection ends, and its
 	 * chunks are released when its process does. */
-	if (!gm_serve_send_handles(serve, peer, id, info.id, from, to, false))
+	if (!gm_serve_send_handles(serve, peer, id, lease, from, to, false))
 		gm_peer_refuse(peer, id, GPUMEM_E_SYSTEM, "the daemon is out of memory");
 }
 
@@ -147,29 +145,38 @@ static bool serve_set_wait(const struct gm_serve *serve, uint32_t device, uint64
 	return oom != GM_OOM_REFUSE;
 }
 
-static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
-	const struct gm_request *what, uint64_t wait_ms, bool no_wait, uint64_t again_of)
+/* Begins a request of a client. The caller fills in what it is for, and calls serve_ask(). Returns NULL if there is no
+ * memory, after an answer that says so. */
+static struct gm_serve_asked *serve_new_asked(
+	struct gm_serve *serve, struct gm_peer *peer, uint64_t id)
 {
-	struct gm_client *client = gm_peer_user(peer);
-	char detail[GM_DETAIL_BYTES];
-
 	struct gm_serve_asked *asked = gm_zeroed(sizeof(*asked));
+
 	if (!asked) {
 		gm_serve_fail_memory(peer, id);
-		return;
+		return NULL;
 	}
-	asked->request = *what;
-	asked->request.session = client->session;
-	asked->request.done = serve_on_done;
-	asked->request.id = id;
-	if (what->tag)
-		memcpy(asked->tag, what->tag, strnlen(what->tag, sizeof(asked->tag) - 1));
-	asked->request.tag = asked->tag;
 	asked->serve = serve;
-	asked->client = client;
+	asked->client = gm_peer_user(peer);
 	asked->peer = peer;
-	asked->id = id;
-	asked->waits = serve_set_wait(serve, what->device, wait_ms, no_wait, &asked->request);
+	asked->id = asked->request.id = id;
+	asked->request.session = asked->client->session;
+	asked->request.done = serve_on_done;
+	return asked;
+}
+
+/* Hands the request to core. Takes ownership of it. */
+static void serve_ask(
+	struct gm_serve_asked *asked, uint64_t wait_ms, bool no_wait, uint64_t again_of)
+{
+	struct gm_client *client = asked->client;
+	struct gm_request *request = &asked->request;
+	char detail[GM_DETAIL_BYTES];
+
+	if (request->tag)
+		memcpy(asked->tag, request->tag, strnlen(request->tag, sizeof(asked->tag) - 1));
+	request->tag = asked->tag;
+	asked->waits = serve_set_wait(asked->serve, request->device, wait_ms, no_wait, request);
 
 	/* A client may have a bounded number of requests without an answer, and returning memory is
 	 * a request too. So requests that may wait for long must leave room for the returns that
@@ -178,16 +185,16 @@ static void serve_ask(struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 		snprintf(detail, sizeof(detail),
 			"%d requests of this client wait already; cancel one, or ask without waiting",
 			GM_LIMIT_WAITING_PER_CLIENT);
+		gm_peer_send_failure(asked->peer, asked->id, GPUMEM_E_LIMIT, detail);
 		free(asked);
-		gm_peer_send_failure(peer, id, GPUMEM_E_LIMIT, detail);
 		return;
 	}
 
 	asked->repeats = serve_repeats(client, again_of);
-	asked->request.again = asked->repeats > 0;
+	request->again = asked->repeats > 0;
 	client->n_waiting += asked->waits;
 	DL_APPEND(client->asked, asked);
-	gm_core_request(serve->core, &asked->request);
+	gm_core_request(asked->serve->core, request);
 }
 
 /*
@@ -198,15 +205,13 @@ static bool serve_repeat(
 	struct gm_serve *serve, struct gm_peer *peer, uint64_t id, const struct gm_lease *lease)
 {
 	const struct gm_client *client = gm_peer_user(peer);
-	struct gm_lease_info info;
 	struct gm_lease *found;
 	uint64_t from, to;
 
 	if (!client->resumed || !gm_session_find_grant(client->session, id, &found, &from, &to) ||
 		(lease && lease != found))
 		return false;
-	gm_lease_info(found, client->session, &info);
-	if (!gm_serve_send_handles(serve, peer, id, info.id, from, to, false))
+	if (!gm_serve_send_handles(serve, peer, id, gm_lease_id(found), from, to, false))
 		gm_serve_fail_memory(peer, id);
 	return true;
 }
@@ -254,18 +259,19 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	if (serve_repeat(serve, peer, packet->id, NULL))
 		return;
-	const struct gm_request what = {
-		.device = lease->device,
-		.bytes = lease->bytes,
-		.signals = lease->signals,
-		.transport = (enum gm_transport)lease->transport,
-		.tag = lease->tag,
-		.for_others = lease->for_others,
-		.at_once = lease->at_once,
-		.one_chunk = lease->one_chunk,
-	};
-	serve_ask(serve, peer, packet->id, &what, lease->wait_ms, lease->no_wait || lease->at_once,
-		lease->again_of);
+	struct gm_serve_asked *asked = serve_new_asked(serve, peer, packet->id);
+	if (!asked)
+		return;
+	struct gm_request *request = &asked->request;
+	request->device = lease->device;
+	request->bytes = lease->bytes;
+	request->signals = lease->signals;
+	request->transport = (enum gm_transport)lease->transport;
+	request->tag = lease->tag;
+	request->for_others = lease->for_others;
+	request->at_once = lease->at_once;
+	request->one_chunk = lease->one_chunk;
+	serve_ask(asked, lease->wait_ms, lease->no_wait || lease->at_once, lease->again_of);
 }
 
 void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
@@ -293,14 +299,14 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 
 	if (serve_repeat(serve, peer, packet->id, lease))
 		return;
-	const struct gm_request what = {
-		.lease = lease,
-		.device = info.device,
-		.bytes = packet->grow->bytes,
-		.user_bytes = packet->grow->user_bytes,
-	};
-	serve_ask(serve, peer, packet->id, &what, packet->grow->wait_ms, packet->grow->no_wait,
-		packet->grow->again_of);
+	struct gm_serve_asked *asked = serve_new_asked(serve, peer, packet->id);
+	if (!asked)
+		return;
+	asked->request.lease = lease;
+	asked->request.device = info.device;
+	asked->request.bytes = packet->grow->bytes;
+	asked->request.user_bytes = packet->grow->user_bytes;
+	serve_ask(asked, packet->grow->wait_ms, packet->grow->no_wait, packet->grow->again_of);
 }
 
 /* ---- declared memory */
@@ -335,12 +341,13 @@ void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 		return;
 	}
 
-	const struct gm_request what = {
-		.device = declare->device,
-		.bytes = more,
-		.declares = true,
-	};
-	serve_ask(serve, peer, packet->id, &what, declare->wait_ms, declare->no_wait, 0);
+	struct gm_serve_asked *asked = serve_new_asked(serve, peer, packet->id);
+	if (!asked)
+		return;
+	asked->request.device = declare->device;
+	asked->request.bytes = more;
+	asked->request.declares = true;
+	serve_ask(asked, declare->wait_ms, declare->no_wait, 0);
 }
 
 /* ---- returns */
@@ -393,12 +400,10 @@ static bool serve_start_return(struct gm_serve *serve, struct gm_peer *peer, uin
 {
 	struct serve_returning *returning =
 		gm_answer_new(serve, peer, id, next, sizeof(*returning));
-	struct gm_lease_info info;
 	if (!returning)
 		return false;
 
-	gm_lease_info(lease, gm_serve_session_of(peer), &info);
-	returning->lease = info.id;
+	returning->lease = gm_lease_id(lease);
 	returning->view = view;
 	gm_peer_start(peer, &returning->head.stream);
 	return true;

@@ -140,18 +140,14 @@ static bool user_may_have(const struct gm_user *user, enum gm_user_slot slot, ui
 	uint64_t own = user->has[slot] + n;
 	uint64_t all = table->all[slot] + n + (bound->with ? table->all[bound->with] : 0);
 
-	if (own <= bound->always)
-		return true;
 	return bound->plain ? all <= bound->all
 			    : gm_user_leaves_enough(own - 1, all - 1, bound->all);
 }
 
-int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
+int gm_user_check_share(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
 {
 	bool may;
 
-	if (n == 0)
-		return 0;
 	if (user->has[slot] + n > user->table->bounds[slot].own)
 		return GM_USER_E_OWN;
 	switch (slot) {

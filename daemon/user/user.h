@@ -60,7 +60,7 @@ enum gm_user_slot {
 struct gm_user_bound {
 	uint64_t own;           /* of one user */
 	uint64_t all;           /* of all users together */
-	uint64_t always;        /* a user may have so much, whatever others have */
+	uint64_t always;        /* a user may have so much, whatever others have; at most own */
 	bool plain;             /* a user need not leave anything to others */
 	enum gm_user_slot with; /* this slot counts towards all as well; 0: none does */
 };
@@ -136,8 +136,16 @@ static inline bool gm_user_leaves_enough(uint64_t own, uint64_t all, uint64_t mo
 
 #define GM_USER_E_OWN    1 /* as much as one user may have */
 #define GM_USER_E_SHARED 2 /* as much as the user leaves to others */
+/* See gm_user_check(), for more than a user may always have. */
+int gm_user_check_share(const struct gm_user *user, enum gm_user_slot slot, uint64_t n);
+
 /* Returns 0 if the user may have n more, or one of the above. */
-int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n);
+static inline int gm_user_check(const struct gm_user *user, enum gm_user_slot slot, uint64_t n)
+{
+	if (n == 0 || user->has[slot] + n <= user->table->bounds[slot].always)
+		return 0;
+	return gm_user_check_share(user, slot, n);
+}
 
 /* Returns whether the user has fewer connections than clients, so that a client may want to resume its session. */
 static inline bool gm_user_awaits_clients(const struct gm_user *user)
