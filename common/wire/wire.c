@@ -335,9 +335,12 @@ static uint8_t *wire_put_message(
 	}
 
 	size_t n = (size_t)(at - start);
+	if (n < 0x80) {
+		*to = (uint8_t)n;
+		return at;
+	}
 	size_t n_length = (size_t)(wire_put_varint(length, n) - length);
-	if (n_length > 1)
-		memmove(to + n_length, start, n);
+	memmove(to + n_length, start, n);
 	memcpy(to, length, n_length);
 	return to + n_length + n;
 }
