@@ -38,7 +38,7 @@ struct gm_core_ops {
 	void (*destroy)(void *ctx, struct gm_chunk *chunk);
 	/* The monotonic clock. */
 	uint64_t (*now_ns)(void *ctx);
-	/* An id that was never used before, not even before a restart. Never 0. */
+	/* An id that was never used before, not even before a restart. Larger than all that this core has got. Never 0. */
 	uint64_t (*new_id)(void *ctx);
 	/* Random bytes that nobody can guess: tokens are made of them. */
 	void (*random)(void *ctx, void *bytes, size_t n);

@@ -610,8 +610,7 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	} else {
 		if (chunk->reserve)
 			gm_reserve_created(d, chunk, result == 0);
-		gm_device_created_unclaimed(d, chunk, result);
-		gm_request_destroyed(d);
+		gm_request_created_unclaimed(d, chunk, result);
 		gm_reserve_settle(d);
 	}
 	gm_env_leave(&core->env);

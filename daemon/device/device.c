@@ -245,7 +245,6 @@ void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chun
 	struct gm_ledger *ledger = &device->ledger;
 	if (result < 0) {
 		gm_ledger_fail_unclaimed(ledger, chunk->bytes);
-		device->destroyed += chunk->bytes;
 		gm_device_free_chunk(device, chunk);
 		return;
 	}

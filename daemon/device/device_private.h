@@ -153,7 +153,7 @@ struct gm_device {
 	struct gm_drain drain;        /* kept by drain.c */
 	uint32_t drain_place;         /* of its record */
 	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
-	uint64_t destroyed;           /* bytes since the start, with failed creations for nobody */
+	uint64_t destroyed;           /* bytes since the start */
 	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */
 	uint64_t guaranteed;          /* the sum of all guarantees (quota.c) */
 	int32_t top_priority;         /* of all payers, unless top_stale (quota.c) */
@@ -227,7 +227,7 @@ void gm_device_doom_lingering(
  */
 struct gm_chunk *gm_device_adopt_chunk(
 	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle);
-/* A creation that no request waits for ended. */
+/* A creation that no request waits for ended: pools the chunk, destroys it, or frees it if the creation failed. */
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 
 /* Shrinks the pool until what is charged fits below the ceiling, sparing one domain. */

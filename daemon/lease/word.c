@@ -50,16 +50,16 @@ static bool word_is_short(int r)
 
 static void word_wait(struct gm_env *env, struct gm_request *request)
 {
-	DL_APPEND2(env->word_waiting, request, word_prev, word_next);
+	DL_APPEND2(env->word_waiting, request, side_prev, side_next);
 	env->fds->waiting++;
 }
 
 void gm_word_stop_waiting(struct gm_env *env, struct gm_request *request)
 {
-	if (!request->word_prev)
+	if (!request->side_prev)
 		return;
-	DL_DELETE2(env->word_waiting, request, word_prev, word_next);
-	request->word_prev = request->word_next = NULL;
+	DL_DELETE2(env->word_waiting, request, side_prev, side_next);
+	request->side_prev = request->side_next = NULL;
 	env->fds->waiting--;
 }
 
@@ -101,7 +101,7 @@ gpumem_status gm_word_make(struct gm_lease *lease, struct gm_request *request, b
 	struct gm_env *env = lease->device->env;
 	int r = -EMFILE;
 
-	request->word_prev = request->word_next = NULL;
+	request->side_prev = request->side_next = NULL;
 	word_charge(lease);
 	if (!gm_fds_short(env)) {
 		r = word_open(lease, request);

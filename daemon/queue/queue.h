@@ -112,6 +112,8 @@ void gm_request_go_on(struct gm_request *request);
 void gm_request_created(struct gm_request *request, struct gm_chunk *chunk, int result);
 /* The device has destroyed something: ends all requests that wait for such room. */
 void gm_request_destroyed(struct gm_device *device);
+/* A creation that no request waits for ended. If it failed, requests that wait for room need that much less. */
+void gm_request_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 /* Takes the request out of its payer's list of pending ones. */
 void gm_request_unlink(struct gm_request *request);
 /* Reports a refusal that the queue does not report: the daemon or the backend fails the request. Nothing is said of

@@ -85,8 +85,9 @@ static void request_undo(struct gm_request *request)
 /*
  * How much the device must still destroy before it has the room that is charged by now. All that is
  * charged later waits for destructions of its own, and a chunk that is doomed later was counted here as
- * pooled, charged or unclaimed. So others cannot make this wait longer. A creation for nobody takes
- * room, too: its chunk is destroyed if such a request waits, and its failure counts as a destruction.
+ * pooled, charged or unclaimed. Others cannot make this wait longer. A creation for nobody takes room
+ * as well: its chunk is destroyed if such a request waits. If it fails, requests that counted the chunk
+ * wait for that much less.
  */
 static uint64_t request_lacks_room(const struct gm_device *device)
 {
@@ -126,15 +127,16 @@ static void request_await_room(struct gm_request *request)
 
 	gm_queue_note(device, request);
 	gm_request_link(request);
-	DL_INSERT_INORDER2(device->declaring, request, request_compare_room, room_prev, room_next);
+	request->room_id = device->env->ops.new_id(device->env->ctx);
+	DL_INSERT_INORDER2(device->declaring, request, request_compare_room, side_prev, side_next);
 	request_changed(request, device);
 	gm_device_settle(device);
 }
 
 static void request_stop_waiting(struct gm_device *device, struct gm_request *request)
 {
-	DL_DELETE2(device->declaring, request, room_prev, room_next);
-	request->room_prev = request->room_next = NULL;
+	DL_DELETE2(device->declaring, request, side_prev, side_next);
+	request->side_prev = request->side_next = NULL;
 }
 
 static void request_leave_room(struct gm_request *request)
@@ -155,6 +157,23 @@ void gm_request_destroyed(struct gm_device *device)
 		request_stop_waiting(device, request);
 		request->calls->finish(request);
 	}
+}
+
+static void request_count_out(struct gm_device *device, const struct gm_chunk *chunk)
+{
+	struct gm_request *request;
+	DL_FOREACH2 (device->declaring, request, side_next)
+		if (chunk->id < request->room_id)
+			request->room_at = gm_minus(request->room_at, chunk->bytes);
+	DL_SORT2(device->declaring, request_compare_room, side_prev, side_next);
+}
+
+void gm_request_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result)
+{
+	if (result < 0)
+		request_count_out(device, chunk);
+	gm_device_created_unclaimed(device, chunk, result);
+	gm_request_destroyed(device);
 }
 
 /* ---- the end without success */

@@ -86,12 +86,12 @@ struct gm_request {
 	uint64_t charged;        /* bytes admitted for it */
 	uint32_t missing;        /* creations under way, and the control block if that waits */
 	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
-	struct gm_request *prev, *next;           /* of its payer's pending ones */
-	struct gm_request *word_prev, *word_next; /* of those whose control blocks wait (word.c) */
-	/* Of those that declare and wait for room (declare.c): until the device has destroyed so many
-	 * bytes since the start. */
-	struct gm_request *room_prev, *room_next;
-	uint64_t room_at;
+	struct gm_request *prev, *next; /* of its payer's pending ones */
+	/* Of those whose control blocks wait (word.c), or of those that wait for room (declare.c). */
+	struct gm_request *side_prev, *side_next;
+	/* It waits for room until the device has destroyed so many bytes since the start. Chunks with ids below
+	 * room_id were counted. */
+	uint64_t room_at, room_id;
 	struct gm_waiting waiting; /* while it is in the queue */
 };
 

@@ -185,20 +185,21 @@ START_TEST(the_pool_makes_room_before_the_answer)
 END_TEST
 
 /* Begins a request for a lease, and cancels it when the device has begun to create its chunks. */
-static void cancel_late(uint64_t bytes)
+static void cancel_late(struct gm_session *session, uint64_t bytes)
 {
-	struct fake_request q = {.r = {.session = s, .bytes = bytes, .wait_ns = GM_WAIT_NEVER}};
+	struct fake_request q = {
+		.r = {.session = session, .bytes = bytes, .wait_ns = GM_WAIT_NEVER}};
 	q.r.done = fake_request_done;
 	gm_core_request(fake.core, &q.r);
 	ck_assert_uint_eq(q.ended, 0);
 	gm_core_cancel(fake.core, &q.r);
-	ck_assert_uint_eq(gm_session_held(s, 0), 0);
+	ck_assert_uint_eq(gm_session_held(session, 0), 0);
 }
 
 START_TEST(a_creation_that_nobody_wants_any_more_ends_before_the_answer)
 {
 	struct fake_request q;
-	cancel_late(3 * GiB);
+	cancel_late(s, 3 * GiB);
 	begin(&q, s, 2 * GiB, GM_WAIT_NEVER);
 	ck_assert_uint_eq(q.ended, 0);
 	while (q.ended == 0)
@@ -216,13 +217,45 @@ END_TEST
 START_TEST(a_creation_that_fails_makes_room_too)
 {
 	struct fake_request q;
-	cancel_late(3 * GiB);
+	cancel_late(s, 3 * GiB);
 	begin(&q, s, 2 * GiB, GM_WAIT_NEVER);
 	ck_assert_uint_eq(q.ended, 0);
 	while (fake.n_jobs > 0)
 		fake_core_complete(&fake, 0, -EIO);
 	ck_assert_uint_eq(q.ended, 1);
 	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
+/* A declaration that waits has not counted chunks that began later, so their failure is no room for it. */
+START_TEST(a_creation_that_begins_later_and_fails_makes_room_for_later_declarations_alone)
+{
+	struct gm_session *other = join(OTHER, 8), *third = join(OTHER + 1, 9);
+	struct fake_request first, second;
+	cancel_late(s, 4 * GiB);
+	size_t n = fake.n_jobs;
+	begin(&first, s, GiB, GM_WAIT_NEVER);
+	cancel_late(third, GiB);
+	begin(&second, other, GiB, GM_WAIT_NEVER);
+	while (fake.n_jobs > n)
+		fake_core_complete(&fake, n, -EIO);
+	ck_assert_uint_eq(first.ended + second.ended, 0);
+
+	/* The first one lacks 1 GiB, and the second one 1 GiB more. */
+	uint64_t gone = 0;
+	while (first.ended == 0) {
+		gone += fake.jobs[0].chunk->bytes;
+		ck_assert_uint_le(gone, GiB);
+		fake_core_complete(&fake, 0, -EIO);
+	}
+	ck_assert_uint_eq(gone, GiB);
+	ck_assert_uint_eq(second.ended, 0);
+	while (second.ended == 0) {
+		gone += fake.jobs[0].chunk->bytes;
+		fake_core_complete(&fake, 0, -EIO);
+	}
+	ck_assert_uint_eq(gone, 2 * GiB);
+	fake_core_run(&fake);
 }
 END_TEST
 
@@ -582,6 +615,8 @@ int main(void)
 	tcase_add_test(tc, the_pool_makes_room_before_the_answer);
 	tcase_add_test(tc, a_creation_that_nobody_wants_any_more_ends_before_the_answer);
 	tcase_add_test(tc, a_creation_that_fails_makes_room_too);
+	tcase_add_test(
+		tc, a_creation_that_begins_later_and_fails_makes_room_for_later_declarations_alone);
 	tcase_add_test(tc, a_declaration_that_fits_beside_what_is_destroyed_does_not_wait);
 	tcase_add_test(tc, what_is_doomed_later_makes_no_declaration_wait_longer);
 	tcase_add_test(tc, a_declaration_that_waits_for_room_can_be_cancelled);
