@@ -136,14 +136,31 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 	gm_queue_end(request, instead == GPUMEM_OK ? status : instead, detail);
 }
 
+/* Ends a request whose time is over. */
+static void queue_end_late(struct gm_device *device, struct gm_request *request,
+	const struct gm_refusal *refusal, uint64_t now)
+{
+	char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
+	const struct gm_reclaim_ask *ask = &request->waiting.ask;
+
+	if (ask->parked) {
+		queue_end_by(device, request, refusal, "", GPUMEM_OK);
+		return;
+	}
+	gm_say(prefix, "waited %s: ", gm_format_duration(now - ask->since_ns, waited));
+	queue_end_by(device, request, refusal, prefix, GPUMEM_E_TIMEOUT);
+}
+
 /* ---- in */
 
-/* Fills all of the request's place but the reason why it waits. */
-static void queue_set_up(struct gm_device *device, struct gm_request *request, uint64_t exact)
+/* Fills all of the request's place but the reason why it waits. A bound that the client set counts from the arrival;
+ * everything else from now on. */
+static void queue_set_up(
+	struct gm_device *device, struct gm_request *request, uint64_t exact, uint64_t arrived_ns)
 {
 	const struct gm_policy *policy = &device->info.policy;
 	struct gm_account *account = &request->payer->accounts[device->number];
-	uint64_t now = gm_device_now(device), wait = request->wait_ns;
+	uint64_t since = arrived_ns, wait = request->wait_ns;
 	if (wait == 0 && policy->oom == GM_OOM_REFUSE)
 		wait = GM_WAIT_NEVER;
 	else if (wait == 0)
@@ -151,6 +168,8 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 	bool parked = wait == GM_WAIT_NEVER;
 	if (parked)
 		wait = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
+	if (parked || wait == GM_WAIT_FOREVER)
+		since = gm_device_now(device);
 
 	request->waiting = (struct gm_waiting){
 		.priority = account->priority,
@@ -159,8 +178,8 @@ static void queue_set_up(struct gm_device *device, struct gm_request *request, u
 		.ask = {.parked = parked,
 			.exact = exact,
 			.account = account,
-			.since_ns = now,
-			.until_ns = gm_plus(now, wait)},
+			.since_ns = since,
+			.until_ns = gm_plus(since, wait)},
 	};
 }
 
@@ -231,7 +250,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
-	queue_set_up(device, request, exact);
+	queue_set_up(device, request, exact, gm_device_now(device));
 	if (!gm_admit_ever(device, w->ask.account, exact, &never))
 		why = never;
 	w->order = ++device->queue.last_order;
@@ -260,8 +279,9 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 void gm_queue_note(struct gm_device *device, struct gm_request *request)
 {
 	if (request->waiting.order == UINT64_MAX)
-		request->waiting =
-			(struct gm_waiting){.order = ++device->queue.last_order, .device = device};
+		request->waiting = (struct gm_waiting){.order = ++device->queue.last_order,
+			.device = device,
+			.ask.since_ns = gm_device_now(device)};
 }
 
 void gm_queue_deny(
@@ -270,7 +290,7 @@ void gm_queue_deny(
 	struct gm_waiting *w = &request->waiting;
 	char detail[GM_DETAIL_BYTES];
 	if (w->ask.exact == 0)
-		queue_set_up(device, request, gm_plan_exact(request->bytes));
+		queue_set_up(device, request, gm_plan_exact(request->bytes), w->ask.since_ns);
 	w->priority = w->ask.account->priority;
 	w->ask.block = GM_BLOCK_DEVICE;
 	w->ask.tally = NULL;
@@ -288,7 +308,10 @@ void gm_queue_deny(
 	queue_insert(device, request);
 	/* The backend has just said what it has: no probe is needed. */
 	w->probe = 0;
-	if (!queue_begin(device, request, detail))
+	uint64_t now = gm_device_now(device);
+	if (now >= w->ask.until_ns)
+		queue_end_late(device, request, &refusal, now);
+	else if (!queue_begin(device, request, detail))
 		gm_queue_end(request, status, detail);
 	gm_device_wake_queue(device);
 }
@@ -332,7 +355,7 @@ static bool queue_came_back(
 	const struct gm_device *device, const struct gm_waiting *w, uint64_t now)
 {
 	return device->freed > w->freed || device->pool.returns != w->returns ||
-	       (!w->ask.parked && now >= w->ask.again_ns);
+	       (!w->ask.parked && now >= w->ask.again_ns && now < w->ask.until_ns);
 }
 
 /* Decides about a parked request that does not fit. Returns whether it left the queue. */
@@ -408,9 +431,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 	if (w->ask.parked)
 		return queue_step_parked(device, request, &refusal, now);
 	if (now >= w->ask.until_ns) {
-		char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
-		gm_say(prefix, "waited %s: ", gm_format_duration(now - w->ask.since_ns, waited));
-		queue_end_by(device, request, &refusal, prefix, GPUMEM_E_TIMEOUT);
+		queue_end_late(device, request, &refusal, now);
 		return true;
 	}
 	bool due = now >= w->ask.again_ns || (w->ask.rests && !gm_ask_rests(device, &w->ask));

@@ -62,7 +62,7 @@
  * A granted request comes back, to its old place, when the backend has no memory for it although it
  * fits (others took it since the last sample, or the device cannot use what is free). It lacks what
  * could not be made, and clients are asked for that as for any other request. It is tried again
- * when something came back to the device or the pool, and after settle_ns.
+ * when something came back to the device or the pool, and after settle_ns, and ends if its time is over.
  */
 
 struct gm_chunk;

@@ -69,7 +69,7 @@ struct gm_request {
 	 * see declare.h. */
 	bool declares;
 	uint64_t id; /* of the client's packet; 0: it has none */
-	/* How long it may wait for room, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
+	/* How long it may wait for room, from its arrival, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */
 	uint64_t wait_ns;

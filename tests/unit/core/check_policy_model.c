@@ -83,6 +83,8 @@ static void ask(struct model *m, struct m_session *s, uint64_t bytes, bool waits
 	if (r->endless)
 		r->wait = wait = GM_WAIT_FOREVER;
 	r->asked_ns = m->fake.now;
+	if (waits)
+		r->until = endless ? UINT64_MAX : m->fake.now + wait;
 	r->arrival = ++m->arrivals;
 	r->priority = fake_priority(s->s, 0);
 	r->seen = true; /* granted at once: those it overtakes count it */

@@ -324,7 +324,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		must(m, w->priority == r->priority, "priority");
 		must(m, w->parked == !r->waits, "parked");
 		if (!r->until)
-			r->until = r->endless ? UINT64_MAX : m->fake.now + r->wait;
+			r->until = m->fake.now + r->wait;
 		must(m, m->fake.now < r->until, "it is past its time");
 		r->seen = true;
 		r->counted = false; /* back, if it was granted */

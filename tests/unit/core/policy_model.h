@@ -36,7 +36,9 @@ struct m_request {
 	bool used, waits, endless, seen, counted;
 	int session;
 	uint64_t exact, arrival;
-	uint64_t wait, until; /* it may wait so long, from when it did not fit; 0: it did so far */
+	uint64_t wait,
+		until; /* it may wait so long: from its arrival, or if it is to be refused, from when it
+			       * did not fit; 0: it did so far */
 	uint64_t asked_ns;
 	int32_t priority; /* when it was last looked at */
 };

@@ -166,6 +166,45 @@ START_TEST(one_that_waits_is_tried_again_from_time_to_time_and_ends_in_time)
 }
 END_TEST
 
+START_TEST(its_time_counts_from_its_arrival_however_long_the_device_takes)
+{
+	fake_lease(&fake, b, d, GiB);
+	fake_says(&fake, b, d, GiB, 0);
+	fake_wait(&fake, &q, a, d, GiB, 3 * SECOND);
+	fake_pass(&fake, 2 * SECOND);
+	deny();
+	ck_assert_uint_eq(fake_queue_length(&fake, d), 1);
+	fake_pass(&fake, SECOND - 1);
+	ck_assert_uint_eq(q.ended, 0);
+	fake_pass(&fake, 1);
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_TIMEOUT);
+	ck_assert_ptr_nonnull(strstr(q.detail, "waited 3"));
+}
+END_TEST
+
+START_TEST(one_whose_time_is_over_when_it_is_denied_ends_at_once_and_disturbs_nobody)
+{
+	fake_lease(&fake, b, d, GiB);
+	fake_says(&fake, b, d, GiB, 0);
+	fake_wait(&fake, &q, a, d, GiB, 3 * SECOND);
+	fake_pass(&fake, 4 * SECOND);
+	deny();
+	ck_assert_uint_eq(q.ended, 1);
+	ck_assert_int_eq(q.status, GPUMEM_E_TIMEOUT);
+	ck_assert_ptr_null(fake_asked(&fake, b));
+	/* One that may not wait is refused when clients had their time to return what it lacks. */
+	fake_wait(&fake, &p, a, d, GiB, GM_WAIT_NEVER);
+	fake_pass(&fake, 4 * SECOND);
+	deny();
+	ck_assert_uint_eq(p.ended, 0);
+	ck_assert_ptr_nonnull(fake_asked(&fake, b));
+	fake_pass(&fake, 4 * SECOND);
+	ck_assert_uint_eq(p.ended, 1);
+	ck_assert_int_eq(p.status, GPUMEM_E_NO_MEMORY);
+}
+END_TEST
+
 START_TEST(what_it_gives_back_itself_is_no_reason_to_try_again)
 {
 	/* Somebody holds and ignores, so that it stays; of its two chunks one is made. */
@@ -261,6 +300,9 @@ int main(void)
 	tcase_add_test(
 		tcase, one_that_waits_goes_back_to_its_place_and_is_tried_when_something_came_back);
 	tcase_add_test(tcase, one_that_waits_is_tried_again_from_time_to_time_and_ends_in_time);
+	tcase_add_test(tcase, its_time_counts_from_its_arrival_however_long_the_device_takes);
+	tcase_add_test(
+		tcase, one_whose_time_is_over_when_it_is_denied_ends_at_once_and_disturbs_nobody);
 	tcase_add_test(tcase, what_it_gives_back_itself_is_no_reason_to_try_again);
 	tcase_add_test(tcase, what_goes_away_outside_the_broker_is_a_reason_to_try_again);
 	tcase_add_test(tcase, a_lease_that_grows_is_denied_its_growth_alone);
