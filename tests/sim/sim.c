@@ -83,6 +83,7 @@ static void run_step(struct sim *sim, const struct step *step)
 	sim->deaf = sim_step_repeats(step) && step->a >> 28 == 0;
 	sim->proc = -1;
 	sim->lease = sim->frees = 0;
+	sim->n_ids = 0;
 	sim->keeper_full = sim->store_full = false;
 	memset(sim->worked, 0, sizeof(sim->worked));
 	sim_step_run(sim, step);
