@@ -438,6 +438,10 @@ static int options_for_verb(struct gm_options *options, char error[GM_OPTIONS_ER
 			options_first_name(wrong, name), verb->name);
 	if (options->json && options->csv)
 		return options_fail(error, "--json and --csv exclude each other");
+	if ((options->json || options->csv) && verb->plain)
+		return options_fail(error,
+			"'gpumemctl %s' has a format of its own, and takes neither --json nor --csv",
+			verb->name);
 	if (options->csv && verb->streams)
 		return options_fail(error, "'gpumemctl %s' shows no table; use --json", verb->name);
 	if (options->json && options->columns)

@@ -29,6 +29,7 @@
 	X(kill) \
 	X(stop) \
 	X(watch) \
+	X(metrics) \
 	X(config) \
 	X(doctor) \
 	X(version) \

@@ -109,6 +109,8 @@ void gm_table_nones(struct gm_table *table, size_t n);
 void gm_table_text(struct gm_table *table, const char *text); /* NULL or "": none */
 void gm_table_size(struct gm_table *table, uint64_t bytes);
 void gm_table_count(struct gm_table *table, uint64_t n);
+/* The same, for a count that only grows. */
+#define gm_table_total(table, n) gm_table_count(table, n)
 void gm_table_signed(struct gm_table *table, int64_t n);
 void gm_table_time(struct gm_table *table, uint64_t ms);
 void gm_table_left(struct gm_table *table, uint64_t ms);

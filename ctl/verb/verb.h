@@ -138,6 +138,7 @@ struct gm_verb {
 	unsigned max_args;
 	bool names_device; /* its argument is a device, as after --device */
 	bool streams;      /* writes line by line, so it has no CSV */
+	bool plain;        /* has a format of its own, so it has neither JSON nor CSV */
 	/* For --sort and --columns: the columns to choose from, and the order without --sort. */
 	const struct gm_column *columns;
 	size_t n_columns;

@@ -184,6 +184,7 @@ void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
 /* The most that a client's figure can be, by its unit. */
 #define PAGES_MOST_size  GM_LEASE_BYTES_MAX
 #define PAGES_MOST_count UINT64_MAX
+#define PAGES_MOST_total UINT64_MAX
 
 /* Makes in_use, cached and slack add up to held. What the client did not account for is slack. */
 static void pages_bound_use(struct gm_page_use *use, uint64_t held)
