@@ -199,9 +199,22 @@ static size_t quota_count(const struct gm_quotas *quotas)
 	return n;
 }
 
+/* Returns how many owners the configuration limits. */
+static size_t quota_count_configured(const struct gm_quotas *quotas)
+{
+	size_t n = 0;
+	for (const struct gm_quota *q = quotas->by_owner; q; q = q->hh.next) {
+		bool configured = false;
+		for (uint32_t d = 0; d < quotas->env->n_devices; d++)
+			configured = configured || q->devices[d].configured.set;
+		n += configured;
+	}
+	return n;
+}
+
 /* The last step of a change of quotas: hands out the changed copy if it is valid, frees it otherwise. The
- * configuration and what an earlier daemon was told may together be too many. Then no limit is given up, and
- * every change goes that adds none. */
+ * configuration, which a start and a reload accept alike, and what was set at run time may together be too many. Then no
+ * limit is given up, and every change at run time goes that adds none. */
 static gpumem_status quota_check(const struct gm_quotas *quotas,
 	const struct gm_quota_config *config, struct gm_quotas *next, struct gm_quotas *ret_next,
 	char *detail)
@@ -209,8 +222,8 @@ static gpumem_status quota_check(const struct gm_quotas *quotas,
 	gpumem_status status = GPUMEM_OK;
 
 	quota_drop_empty(next);
-	size_t n = quota_count(next);
-	if (n > GM_LIMIT_QUOTAS && n > quota_count(quotas) && !next->env->adopting)
+	size_t n = config ? quota_count_configured(next) : quota_count(next);
+	if (n > GM_LIMIT_QUOTAS && (config || n > quota_count(quotas)) && !next->env->adopting)
 		status = gm_refuse(GPUMEM_E_LIMIT, detail,
 			"there can be %d limits at most; reset some", GM_LIMIT_QUOTAS);
 

@@ -265,6 +265,25 @@ START_TEST(a_limit_too_many_is_refused)
 }
 END_TEST
 
+START_TEST(a_reload_accepts_as_many_limits_as_a_start_beside_those_set_at_run_time)
+{
+	struct gm_quota_rule *rules = calloc(GM_LIMIT_QUOTAS, sizeof(*rules));
+	ck_assert_ptr_nonnull(rules);
+	for (size_t i = 0; i < GM_LIMIT_QUOTAS; i++) {
+		gm_owner_by_id(GM_OWNER_UID, i, &rules[i].owner);
+		rules[i].device = GM_ALL_DEVICES;
+		rules[i].values = (struct gm_quota_values){.set = GM_QUOTA_MAX, .max = GiB};
+	}
+	ck_assert_int_eq(set("uid:100000", GiB, 0), GPUMEM_OK);
+	ck_assert_int_eq(
+		gm_core_configure(fake.core, NULL, rules, GM_LIMIT_QUOTAS, detail), GPUMEM_OK);
+	free(rules);
+	ck_assert_uint_eq(count(), GM_LIMIT_QUOTAS + 1);
+	ck_assert_int_eq(set("uid:100001", GiB, 0), GPUMEM_E_LIMIT);
+	ck_assert_int_eq(set("uid:100000", 2 * GiB, 0), GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(without_memory_nothing_changes)
 {
 	struct gm_session *s = client(7, 7, "u", "c", "n");
@@ -375,6 +394,8 @@ int main(void)
 	tcase_add_test(tcase, clients_hear_of_a_new_limit);
 	tcase_add_test(tcase, a_list_in_parts_has_each_limit_once_whatever_changes_in_between);
 	tcase_add_test(tcase, a_limit_too_many_is_refused);
+	tcase_add_test(
+		tcase, a_reload_accepts_as_many_limits_as_a_start_beside_those_set_at_run_time);
 	tcase_add_test(tcase, without_memory_nothing_changes);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
