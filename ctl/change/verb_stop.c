@@ -151,15 +151,41 @@ static void stop_say_wait(struct gm_writer *writer)
 		gm_format_duration(usual.away_ms * GM_NS_PER_MS, text));
 }
 
+/* Returns the pid of the daemon whose socket is meant, as gm_path_lock_holder() finds it. */
+static pid_t stop_find_daemon(const struct gm_ctl *ctl, char path[GM_PATH_BYTES])
+{
+	const char *why;
+
+	if (ctl->options->socket)
+		snprintf(path, GM_PATH_BYTES, "%s", ctl->options->socket);
+	else if (gm_path_client_socket(path, &why) != 0)
+		return -1;
+	return gm_path_lock_holder(path);
+}
+
+/* Names the daemon that does not answer, and what ends it without its help. */
+static void stop_say_hung(struct gm_ctl *ctl, bool forget)
+{
+	char text[GM_UNITS_TEXT], path[GM_PATH_BYTES];
+	pid_t pid = stop_find_daemon(ctl, path);
+
+	if (pid <= 0)
+		return;
+	gm_format_duration((uint64_t)ctl->options->timeout_ms * GM_NS_PER_MS, text);
+	gm_trouble_set(&ctl->trouble, GPUMEM_E_TIMEOUT,
+		"the daemon (pid %d) at %s did not answer within %s, and was not ended", (int)pid,
+		path, text);
+	snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),
+		"'kill -KILL %d' ends it, and its keeper has what clients hold for the next daemon%s; to wait longer, use --timeout",
+		(int)pid, forget ? ", which 'gpumemctl stop --forget' then ends" : "");
+}
+
 /* Whether a daemon runs whose socket was removed. */
 static bool stop_misses_socket(const struct gm_ctl *ctl)
 {
 	char path[GM_PATH_BYTES];
-	const char *why;
 
-	if (ctl->options->socket)
-		return gm_path_lock_holder(ctl->options->socket) > 0;
-	return gm_path_client_socket(path, &why) == 0 && gm_path_lock_holder(path) > 0;
+	return stop_find_daemon(ctl, path) > 0;
 }
 
 static gpumem_status stop_run(struct gm_ctl *ctl)
@@ -175,6 +201,8 @@ static gpumem_status stop_run(struct gm_ctl *ctl)
 			"there is nothing to stop, unless the daemon has another socket");
 	if (status == GPUMEM_OK)
 		status = stop_daemon_at(ctl, conn, forget, &daemon, &ended);
+	if (status == GPUMEM_E_TIMEOUT)
+		stop_say_hung(ctl, forget);
 	gm_ctl_conn_free(conn);
 	if (status == GPUMEM_E_DISCONNECTED && forget && !runs)
 		snprintf(ctl->trouble.hint, sizeof(ctl->trouble.hint),

@@ -49,7 +49,7 @@ static const struct gm_column columns[] = {
 	/* clang-format off */
 	GM_DEVICE_FIGURES(DEVICE_TITLE_CORE, DEVICE_TITLE_OTHER)
 		/* clang-format on */
-		[DEVICE_CHARGED] = {NULL, "LEASED", GM_COLUMN_RIGHT},
+		[DEVICE_CHARGED] = {NULL, "HELD", GM_COLUMN_RIGHT},
 	[DEVICE_DECLARED_IF_ANY] = {NULL, "DECLARED", GM_COLUMN_RIGHT | GM_COLUMN_OPTIONAL},
 	[DEVICE_DRAINED] = {"drained", NULL, 0},
 	[DEVICE_DRAINED_BY] = {"drained_by", NULL, 0},

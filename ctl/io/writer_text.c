@@ -7,7 +7,7 @@
  * room: columns that are empty first, then the others from the end. A line below the table names them. Then the columns
  * that may shrink do, the widest one first; names after other texts, and owners after names. If two names or owners would
  * read the same, further columns are left out. A name is cut in the middle, because the end tells it from others. Another
- * line below the table says which columns have cells that are cut. No heading is cut.
+ * line below the table says which columns have cells that are cut, and whether different ones read the same. No heading is cut.
  * If the table is still too wide, each row becomes a list, with a line for each of its cells.
  * Every text goes through gm_text_clean() here, just before it is written.
  */
@@ -579,11 +579,14 @@ static void text_put_about(struct writer_text *writer, const struct text_layout 
 
 		if (!left_out && !column->cut)
 			continue;
-		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s",
+		bool alike = !left_out && column->flags & TEXT_IDENTIFIES &&
+			     text_column_is_ambiguous(writer, column, table) > 0;
+		used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s%s",
 			used       ? ", "
 			: left_out ? "! not shown, too narrow: "
 				   : "! cut, too narrow: ",
-			named->title ? named->title : gm_view_name(named));
+			named->title ? named->title : gm_view_name(named),
+			alike ? " (different ones read the same)" : "");
 	}
 	if (!used)
 		return;

@@ -351,7 +351,7 @@ const struct gm_verb gm_verb_status = {
 	.arguments = "",
 	.summary = "the daemon, its devices, and anything unusual",
 	.help = "TOTAL is the memory of the device. CAPACITY is the most that the daemon may\n"
-		"hand out. LEASED is what clients hold. POOLED are free chunks that are kept\n"
+		"hand out. HELD is what clients hold. POOLED are free chunks that are kept\n"
 		"for reuse. FOREIGN is memory in use that the daemon did not hand out. AVAIL is\n"
 		"what could be leased now. PRESSURE is the share of the capacity that is not\n"
 		"available.\n",

@@ -219,8 +219,21 @@ static void config_format_size(uint64_t bytes, char text[GM_UNITS_TEXT])
 		units + unit);
 }
 
+/* Returns the name of the run that is limited, with the first digits of its ID if another one of this answer has the name. "": the
+ * owner is no run. */
+static const char *config_run_name(const Gm__Wire__LimitsReply *limits,
+	const Gm__Wire__Limit *limit, char text[GM_USER_NAME_RUN_TEXT])
+{
+	for (size_t i = 0; *limit->name && i < limits->n_limits; i++)
+		if (!strcmp(limits->limits[i]->name, limit->name) &&
+			strcmp(limits->limits[i]->owner, limit->owner))
+			return gm_user_name_run(limit->name, limit->owner + strlen("run:"), text);
+	return limit->name;
+}
+
+/* run: the name of a run; "": the owner is none. */
 static void config_add_limit(const struct config_answer *answer, const Gm__Wire__Limit *limit,
-	const char *key, const char *value)
+	const char *run, const char *key, const char *value)
 {
 	struct gm_table *table = answer->tables[CONFIG_LIMITS];
 	char section[CONFIG_SECTION], device[16], pair[GM_UNITS_TEXT + 16], path[PATH_MAX];
@@ -235,7 +248,7 @@ static void config_add_limit(const struct config_answer *answer, const Gm__Wire_
 		snprintf(source, sizeof(source), "saved in %s", path);
 	snprintf(section, sizeof(section), "device %u limit %s", limit->device, limit->owner);
 	gm_table_row(table);
-	config_add_section(table, section, limit->name);
+	config_add_section(table, section, run);
 	gm_table_text(table, key);
 	gm_table_text(table, value);
 	gm_table_text(table, source);
@@ -245,20 +258,21 @@ static void config_add_limit(const struct config_answer *answer, const Gm__Wire_
 static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 {
 	struct config_answer *answer = user;
-	char text[GM_UNITS_TEXT];
+	char text[GM_UNITS_TEXT], named[GM_USER_NAME_RUN_TEXT];
 
 	if (packet->limits->hidden_owners > answer->hidden)
 		answer->hidden = packet->limits->hidden_owners;
 
 	for (size_t i = 0; i < packet->limits->n_limits; i++) {
 		const Gm__Wire__Limit *limit = packet->limits->limits[i];
+		const char *run = config_run_name(packet->limits, limit, named);
 
 #define CONFIG_FORMAT_size(n)   config_format_size(n, text)
 #define CONFIG_FORMAT_signed(n) snprintf(text, sizeof(text), "%d", n)
 #define CONFIG_LIMIT(KIND, name, unit, ...) \
 	if (limit->run_time & GM_QUOTA_##KIND) { \
 		CONFIG_FORMAT_##unit(limit->name); \
-		config_add_limit(answer, limit, #name, text); \
+		config_add_limit(answer, limit, run, #name, text); \
 	}
 		GM_QUOTA_KINDS(CONFIG_LIMIT)
 #undef CONFIG_LIMIT

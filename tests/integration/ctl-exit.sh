@@ -86,6 +86,9 @@ timeout=20ms
 all_verbs 2 "hung"
 run 3 clients --timeout 20ms
 check "hung: the message says so" all "complains 'did not answer within 20ms'" "complains 'overloaded or stopped'"
+run 3 stop --timeout 20ms
+check "hung: stop ends in time, names the daemon, and says what ends it and loses nothing" all "[ $status = 3 ]" \
+	"complains 'the daemon (pid ${pid[daemon]}) at '" "complains 'did not answer within 20ms, and was not ended'" "complains \"'kill -KILL ${pid[daemon]}' ends it\""
 run 1 doctor --json --timeout 1s
 check "hung: doctor names the daemon that the keeper serves, and does not advise to end the keeper" all "says 'serves a daemon that runs (pid ${pid[daemon]})'" \
 	"says \"end that daemon, not the keeper: 'kill ${pid[daemon]}'\"" "! says 'to give up what it keeps, end the keeper'"

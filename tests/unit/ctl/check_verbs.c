@@ -448,6 +448,7 @@ END_TEST
 /* The longest name that a client can have. */
 #define LONG_CLIENT "client:a-trainer-with-a-name-that-is-as-long-as-names-of-clients-can-be"
 static bool long_name;
+static bool twin_run;  /* another run has the name of the first */
 static bool run_limit; /* of a run that has a name */
 
 static void script_config(struct gm_fake *f, void *user)
@@ -499,6 +500,10 @@ static void script_config(struct gm_fake *f, void *user)
 	if (run_limit) {
 		rows[1].owner = (char *)"run:0123456789abcdef";
 		rows[1].name = (char *)"nightly";
+	}
+	if (twin_run) {
+		rows[2].owner = (char *)"run:fedcba9876543210";
+		rows[2].name = (char *)"nightly";
 	}
 	send_answer(f, &packet, request->id, false);
 }
@@ -552,7 +557,15 @@ START_TEST(config_show_has_runs_by_their_names)
 	equals(json, "config", 1, "section", "device 1 limit run:0123456789abcdef");
 	equals(json, "config", 1, "section_name", "device 1 limit run:nightly");
 	json_decref(json);
-	run_limit = false;
+
+	/* Two of them have one name. */
+	twin_run = true;
+	text = run("config", script_config, false, &options);
+	ck_assert_msg(text != NULL, "%s", trouble.text);
+	has(text, "device 1 limit run:nightly#01234567 ");
+	has(text, "device 0 limit run:nightly#fedcba98 ");
+	free(text);
+	run_limit = twin_run = false;
 }
 END_TEST
 

@@ -47,6 +47,24 @@ START_TEST(a_name_is_cut_after_others_until_it_is_as_short_as_they_are)
 }
 END_TEST
 
+START_TEST(names_that_read_the_same_when_they_are_cut_are_said_to_differ)
+{
+	static const struct gm_column names[] = {{"name", "NAME", GM_COLUMN_NAME}};
+	struct gm_writer *writer = text_writer(12, true, false);
+	struct gm_table *table = GM_TABLE_NEW(names);
+
+	for (int i = 1; i < 3; i++) {
+		char name[32];
+		snprintf(name, sizeof(name), "train seed %d november", i);
+		gm_table_row(table);
+		gm_table_text(table, name);
+	}
+	gm_writer_table(writer, "rows", table);
+	is_text(writer, "NAME\ntra…november\ntra…november\n"
+			"! cut, too narrow: NAME (different ones read the same); see --json\n");
+}
+END_TEST
+
 START_TEST(a_very_long_name_leaves_room_for_the_texts_beside_it)
 {
 	static const struct gm_column texts[] = {
@@ -155,7 +173,7 @@ START_TEST(columns_are_left_out_until_names_that_differ_read_differently)
 		"01234567890123\n"
 		"a-long-…es-of-all-others 0123456789012345678901234567890123456789 "
 		"01234567890123\n"
-		"! cut, too narrow: NAME; see --json\n",
+		"! cut, too narrow: NAME (different ones read the same); see --json\n",
 	};
 	struct gm_writer *writer = text_writer(80, true, false);
 	struct gm_table *table = GM_TABLE_NEW(of_names);
@@ -327,6 +345,7 @@ int main(void)
 	tcase_add_test(tcase, a_narrow_terminal_cuts_the_widest_column_that_may_shrink);
 	tcase_add_loop_test(
 		tcase, a_name_is_cut_after_others_until_it_is_as_short_as_they_are, 0, 5);
+	tcase_add_test(tcase, names_that_read_the_same_when_they_are_cut_are_said_to_differ);
 	tcase_add_loop_test(tcase, a_very_long_name_leaves_room_for_the_texts_beside_it, 0, 3);
 	tcase_add_test(tcase, what_can_be_spared_is_left_out_from_the_end_and_named);
 	tcase_add_test(tcase, a_user_is_not_cut_while_a_column_can_be_spared);
