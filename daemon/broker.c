@@ -248,7 +248,7 @@ static int broker_start_front(struct gm_broker *broker)
 	broker_warn_unseen(broker);
 
 	return gm_front_open(&broker->front, broker->options->passed, path, broker->config,
-		gm_broker_config_admin_group(broker->config));
+		gm_broker_config_group(broker->config->admin_group));
 }
 
 static int broker_start_ids(struct gm_broker *broker)

@@ -28,12 +28,11 @@
 
 #define CONFIG_RESTART_FAILS "a restart would fail: "
 
-gid_t gm_broker_config_admin_group(const struct gm_config *config)
+gid_t gm_broker_config_group(const char *name)
 {
-	if (!config->admin_group[0])
-		return (gid_t)-1;
 	gid_t gid;
-	return gm_config_account_group(config->admin_group, &gid) ? gid : (gid_t)-1;
+
+	return name[0] && gm_config_account_group(name, &gid) ? gid : (gid_t)-1;
 }
 
 /* Warns about limits of uids that somebody else pays for. */
@@ -61,12 +60,13 @@ void gm_broker_config_read_names(void)
 	gm_uid_name_read(path);
 }
 
-/* Reads who has which name, who pays for whom, and who administers. */
+/* Reads who has which name, who pays for whom, and who administers or observes. */
 static void config_read_users(const struct gm_config *config, struct gm_broker_reading *reading)
 {
 	gm_broker_config_read_names();
 	reading->subuids_known = gm_subuids_read(gm_platform_root(), &reading->subuids) == 0;
-	reading->admin_group = gm_broker_config_admin_group(config);
+	reading->admin_group = gm_broker_config_group(config->admin_group);
+	reading->observer_group = gm_broker_config_group(config->observer_group);
 }
 
 static void config_apply_users(struct gm_broker *broker, struct gm_broker_reading *reading)
@@ -74,6 +74,7 @@ static void config_apply_users(struct gm_broker *broker, struct gm_broker_readin
 	const struct gm_config *config = broker->config;
 
 	broker->serve.admin_group = reading->admin_group;
+	broker->serve.observer_group = reading->observer_group;
 	if (reading->subuids_known) {
 		gm_subuids_deinit(&broker->hub.subuids);
 		broker->hub.subuids = reading->subuids;

@@ -48,7 +48,7 @@ struct gm_broker_reading {
 	struct gm_config *config;
 	char *error;
 	enum gm_broker_restart restart;
-	gid_t admin_group;
+	gid_t admin_group, observer_group;
 	bool subuids_known;
 	struct gm_subuids subuids;
 };
@@ -103,7 +103,7 @@ int gm_broker_config_load(const struct gm_broker *broker, uint32_t n, struct gm_
 /* Logs each line of the text, which is changed. */
 void gm_broker_config_log(enum gm_log_level level, const char *text);
 /* Returns the group of administrators, or -1 if the configuration names none. */
-gid_t gm_broker_config_admin_group(const struct gm_config *config);
+gid_t gm_broker_config_group(const char *name);
 /* At the start: reads who pays for whom, and applies that and the other settings about users: who administers, and how many
  * connections a user may have. */
 void gm_broker_config_apply_users(struct gm_broker *broker);

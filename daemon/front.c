@@ -58,7 +58,7 @@ static bool front_is_admin(void *ctx, const struct gm_identity *identity)
 {
 	const struct gm_serve *serve = ctx;
 
-	return gm_identity_may_administer(identity, serve->uid, serve->admin_group);
+	return gm_identity_has_role(identity, serve->uid, serve->admin_group);
 }
 
 int gm_front_listen(struct gm_front *front, struct gm_hub *hub, struct gm_serve *serve)

@@ -48,7 +48,7 @@ for file in "$sysconfdir"/gpumemd/gpumemd.conf "$sysconfdir"/gpumemd/gpumemd.con
 "
 done
 accounts=
-for name in passwd:gpumemd group:gpumemd group:gpumem; do
+for name in passwd:gpumemd group:gpumemd group:gpumem group:gpumem-observer; do
 	getent "${name%%:*}" "${name#*:}" >/dev/null 2>&1 || continue
 	case $name in passwd:*) word=user ;; *) word=group ;; esac
 	accounts="$accounts  the $word ${name#*:}

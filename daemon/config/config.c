@@ -149,6 +149,7 @@ static int config_fill(const struct gm_config_reader *reader, struct gm_config *
 	COPY(SOCKET, config->socket);
 	COPY(SOCKET_GROUP, config->socket_group);
 	COPY(ADMIN_GROUP, config->admin_group);
+	COPY(OBSERVER_GROUP, config->observer_group);
 	config->socket_mode = (mode_t)NUMBER(SOCKET_MODE);
 	config->trust = (enum gm_trust)NUMBER(TRUST);
 	config->transport = (enum gm_transport)NUMBER(TRANSPORT);

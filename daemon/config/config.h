@@ -49,6 +49,7 @@ struct gm_config {
 	mode_t socket_mode;
 	char socket_group[GM_LIMIT_NAME_BYTES + 1]; /* "": leave it */
 	char admin_group[GM_LIMIT_NAME_BYTES + 1];
+	char observer_group[GM_LIMIT_NAME_BYTES + 1];
 	enum gm_trust trust;
 	enum gm_transport transport;
 	enum gm_track track;

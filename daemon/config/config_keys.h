@@ -30,6 +30,7 @@
 	X(SOCKET_MODE, "socket_mode", MODE, GENERAL, "0666", NULL, NULL, 0600, 0777, NULL) \
 	X(SOCKET_GROUP, "socket_group", GROUP, GENERAL, "", NULL, NULL, 0, GM_LIMIT_NAME_BYTES, NULL) \
 	X(ADMIN_GROUP, "admin_group", GROUP, GENERAL, "gpumem", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
+	X(OBSERVER_GROUP, "observer_group", GROUP, GENERAL, "gpumem-observer", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
 	X(TRUST, "trust", CHOICE, GENERAL, "container", NULL, NULL, 0, 0, "uid container client") \
 	X(TRANSPORT, "transport", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto fd ipc") \
 	X(TRACK, "track", CHOICE, GENERAL, "large", NULL, NULL, 0, 0, "off large all stacks") \

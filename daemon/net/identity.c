@@ -539,19 +539,18 @@ bool gm_identity_exiting(const struct gm_identity *identity)
 	return none;
 }
 
-bool gm_identity_may_administer(
-	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group)
+bool gm_identity_has_role(const struct gm_identity *identity, uid_t daemon_uid, gid_t group)
 {
 	if (!identity->own_pid_namespace)
 		return false;
 	if (identity->uid == 0 || identity->uid == daemon_uid)
 		return true;
-	if (admin_group == (gid_t)-1)
+	if (group == (gid_t)-1)
 		return false;
-	if (identity->gid == admin_group)
+	if (identity->gid == group)
 		return true;
 	for (size_t i = 0; i < identity->n_groups; i++)
-		if (identity->groups[i] == admin_group)
+		if (identity->groups[i] == group)
 			return true;
 	return false;
 }

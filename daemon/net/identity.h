@@ -72,8 +72,7 @@ void gm_identity_share(struct gm_identity *identity, struct gm_identity *same);
 
 /* Whether the process is in the daemon's pid namespace and belongs to root, to the daemon's own
  * user or to a member of the group (-1: there is none). */
-bool gm_identity_may_administer(
-	const struct gm_identity *identity, uid_t daemon_uid, gid_t admin_group);
+bool gm_identity_has_role(const struct gm_identity *identity, uid_t daemon_uid, gid_t group);
 /* Whether both belong to the same user in the same container; false if that is not known. */
 bool gm_identity_same_owner(const struct gm_identity *a, const struct gm_identity *b);
 /* Whether the process has ended. */

@@ -208,7 +208,7 @@ static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm
 	const struct gm_identity *identity = gm_peer_identity(peer);
 	const char *container = info->container ? info->container : "";
 
-	return answer->admin ||
+	return answer->sees_all ||
 	       (!identity->confined && identity->uid == info->uid &&
 		       strcmp(gm_cgroup_limit_name(&identity->cgroup), container) == 0);
 }
@@ -563,8 +563,9 @@ static void admin_fill_bucket(const struct admin_listing *listing, const struct 
 	bucket->device = device;
 	bucket->transport = (Gm__Wire__Transport)info->transport;
 	bucket->chunk_bytes = info->chunk_bytes;
-	bucket->domain = (char *)gm_domains_text(listing->head.serve->clients->domains,
-		info->domain, listing->head.admin ? NULL : gm_peer_identity(peer), out->domains[i]);
+	bucket->domain =
+		(char *)gm_domains_text(listing->head.serve->clients->domains, info->domain,
+			listing->head.sees_all ? NULL : gm_peer_identity(peer), out->domains[i]);
 	bucket->chunks = info->chunks;
 	bucket->oldest_ms = info->oldest_ns / GM_NS_PER_MS;
 	bucket->decays = info->decay_ns != UINT64_MAX;
@@ -653,7 +654,7 @@ static int admin_config_next(struct gm_stream *stream, struct gm_peer *peer)
 			break;
 		const struct gm_config_entry *from = &config->entries[at];
 		struct gm_owner owner;
-		if (!listing->head.admin && admin_entry_owner(from, &owner)) {
+		if (!listing->head.sees_all && admin_entry_owner(from, &owner)) {
 			if (gm_serve_is_private(&owner) && asked++ == GM_ANSWER_OWNERS)
 				break;
 			if (!gm_answer_may_see_owner(&listing->head, peer, &owner))

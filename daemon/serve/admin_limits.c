@@ -109,7 +109,8 @@ static bool limits_ask_owner(struct limit_rows *out, const struct gm_owner *owne
 {
 	if (memcmp(&out->asked, owner, sizeof(*owner)) == 0)
 		return true;
-	if (!out->answer->admin && gm_serve_is_private(owner) && out->n_asked++ == GM_ANSWER_OWNERS)
+	if (!out->answer->sees_all && gm_serve_is_private(owner) &&
+		out->n_asked++ == GM_ANSWER_OWNERS)
 		return false;
 
 	out->asked = *owner;
@@ -167,7 +168,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.asked = listing->asked;
 	out.seen = listing->seen;
 	out.only = listing->one ? &listing->owner : NULL;
-	place.user = listing->head.admin ? 0 : UINT64_C(1) + gm_peer_identity(peer)->payer_uid;
+	place.user = listing->head.sees_all ? 0 : UINT64_C(1) + gm_peer_identity(peer)->payer_uid;
 	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
@@ -324,7 +325,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	struct queue_rows *out = ctx;
 	const struct gm_answer *answer = out->answer;
 	const struct gm_client *client = gm_clients_of(answer->serve->clients, info->session);
-	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->admin;
+	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->sees_all;
 
 	if (out->n == GM_LIMITS_ROWS || (out->n >= LIMITS_LEAST && gm_peer_time_is_up(out->peer)))
 		return false;
@@ -350,7 +351,8 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	row->rests_ms = info->rests_ns / GM_NS_PER_MS + (info->rests_ns % GM_NS_PER_MS > 0);
 	/* A guarantee belongs to others than the client. */
 	bool others = info->block == GM_BLOCK_GUARANTEE;
-	if (info->owner && ((others ? answer->admin : all) || !gm_serve_is_private(info->owner))) {
+	if (info->owner &&
+		((others ? answer->sees_all : all) || !gm_serve_is_private(info->owner))) {
 		row->owner = out->owners[i];
 		gm_owner_name(info->owner, row->owner);
 	}

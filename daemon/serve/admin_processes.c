@@ -168,7 +168,7 @@ static bool processes_may_see(const struct gm_answer *answer, const struct gm_pe
 {
 	const struct gm_identity *asker = gm_peer_identity(peer);
 
-	return answer->admin ||
+	return answer->sees_all ||
 	       (process->uid_known && process->uid == asker->uid && asker->own_pid_namespace &&
 		       !asker->confined && !*asker->cgroup.scope);
 }

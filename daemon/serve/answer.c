@@ -23,14 +23,14 @@ void *gm_answer_new(struct gm_serve *serve, const struct gm_peer *peer, uint64_t
 	answer->stream.next = next;
 	answer->stream.free = answer_free;
 	answer->serve = serve;
-	answer->admin = gm_serve_is_admin(serve, peer);
+	answer->sees_all = gm_serve_sees_all(serve, peer);
 	return answer;
 }
 
 bool gm_answer_may_see(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_client *client)
 {
-	return answer->admin || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
+	return answer->sees_all || gm_identity_same_owner(gm_peer_identity(peer), client->identity);
 }
 
 static bool answer_is_of(const struct gm_client *client, const struct gm_owner *owner)
@@ -55,7 +55,7 @@ static bool answer_is_of(const struct gm_client *client, const struct gm_owner *
 bool gm_answer_may_see_owner(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_owner *owner)
 {
-	if (answer->admin || !gm_serve_is_private(owner))
+	if (answer->sees_all || !gm_serve_is_private(owner))
 		return true;
 	for (const struct gm_client *c = answer->serve->clients->list; c; c = c->next)
 		if (gm_answer_may_see(answer, peer, c) && answer_is_of(c, owner))

@@ -12,7 +12,7 @@
 struct gm_answer {
 	struct gm_stream stream;
 	struct gm_serve *serve;
-	bool admin; /* the peer may see everything */
+	bool sees_all; /* the peer is an administrator or an observer */
 };
 
 /*
@@ -23,7 +23,7 @@ struct gm_answer {
  */
 void *gm_answer_new(struct gm_serve *serve, const struct gm_peer *peer, uint64_t id,
 	int (*next)(struct gm_stream *stream, struct gm_peer *peer), size_t bytes);
-/* Whether the peer may see the details of this client: its own, or all for an administrator. */
+/* Whether the peer may see the details of this client: its own, or all for an administrator or an observer. */
 bool gm_answer_may_see(
 	const struct gm_answer *answer, const struct gm_peer *peer, const struct gm_client *client);
 /*

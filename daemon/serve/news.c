@@ -18,7 +18,7 @@
 
 struct news_watcher {
 	struct gm_peer *peer;
-	bool admin;
+	bool sees_all;
 	uint64_t seen; /* how many events it was sent, or has lost */
 	struct news_watcher *prev, *next;
 };
@@ -59,7 +59,7 @@ static bool news_may_see(const struct news_watcher *watcher, const struct gm_new
 {
 	const struct gm_identity *who = gm_peer_identity(watcher->peer);
 
-	return !item->about_client || watcher->admin ||
+	return !item->about_client || watcher->sees_all ||
 	       (!item->confined && !who->confined && item->uid == who->uid &&
 		       strcmp(item->scope, who->cgroup.scope) == 0);
 }
@@ -167,7 +167,7 @@ bool gm_news_watches(const struct gm_news *news, const struct gm_peer *peer)
 	return news_find(news, peer) != NULL;
 }
 
-int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool admin)
+int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool sees_all)
 {
 	struct news_watcher *watcher = calloc(1, sizeof(*watcher));
 	struct news_user *user = news_find_user(news, peer);
@@ -187,7 +187,7 @@ int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool admin)
 	}
 
 	watcher->peer = peer;
-	watcher->admin = admin;
+	watcher->sees_all = sees_all;
 	watcher->seen = news->added;
 	DL_APPEND(user->watchers, watcher);
 	return 0;

@@ -40,8 +40,8 @@ void gm_news_free(struct gm_news *news);
 
 bool gm_news_is_watched(const struct gm_news *news);
 bool gm_news_watches(const struct gm_news *news, const struct gm_peer *peer);
-/* Sends the peer everything from now on. Returns 0 or -ENOMEM. admin: it may see everything. */
-int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool admin);
+/* Sends the peer everything from now on. Returns 0 or -ENOMEM. sees_all: also what is about others' clients. */
+int gm_news_watch(struct gm_news *news, struct gm_peer *peer, bool sees_all);
 /* Does nothing if the peer does not watch. */
 void gm_news_unwatch(struct gm_news *news, const struct gm_peer *peer);
 

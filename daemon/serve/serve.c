@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all handlers share: who is an administrator, common refusals, devices as messages. */
+/* What all handlers share: who administers and who observes, common refusals, devices as messages. */
 #include "daemon/serve/serve.h"
 
 #include <stdio.h>
@@ -11,7 +11,13 @@
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer)
 {
-	return gm_identity_may_administer(gm_peer_identity(peer), serve->uid, serve->admin_group);
+	return gm_identity_has_role(gm_peer_identity(peer), serve->uid, serve->admin_group);
+}
+
+bool gm_serve_sees_all(const struct gm_serve *serve, const struct gm_peer *peer)
+{
+	return gm_serve_is_admin(serve, peer) ||
+	       gm_identity_has_role(gm_peer_identity(peer), serve->uid, serve->observer_group);
 }
 
 bool gm_serve_is_private(const struct gm_owner *owner)

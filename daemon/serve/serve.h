@@ -44,8 +44,8 @@ struct gm_serve {
 	uint32_t n_devices;
 	struct gm_backend_device devices[GM_LIMIT_DEVICES];
 	uint64_t start_ns;
-	uid_t uid;         /* the daemon's own */
-	gid_t admin_group; /* -1: there is none */
+	uid_t uid;                         /* the daemon's own */
+	gid_t admin_group, observer_group; /* -1: there is none */
 	/* Ends the daemon soon. forget: and everything that clients hold. */
 	void (*stop)(void *ctx, bool forget);
 	/* Reads the configuration again; gm_admin_reloaded() gets the result. Returns 1; 0: a reload is under way, and
@@ -60,6 +60,8 @@ typedef void gm_serve_handler(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet);
 
 bool gm_serve_is_admin(const struct gm_serve *serve, const struct gm_peer *peer);
+/* Whether the peer is an administrator, or in the group of those who may see everything and change nothing. */
+bool gm_serve_sees_all(const struct gm_serve *serve, const struct gm_peer *peer);
 /* The peer, as an asker about names. */
 struct gm_name_asker gm_serve_asker(const struct gm_serve *serve, const struct gm_peer *peer);
 /* Whether the owner of a limit reveals what not everybody may know about a client: its name, its

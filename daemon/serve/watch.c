@@ -379,7 +379,7 @@ void gm_watch_start(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 			peer, packet->id, GPUMEM_E_INVALID, "this connection is watching already");
 		return;
 	}
-	if (gm_news_watch(news, peer, gm_serve_is_admin(serve, peer)) < 0) {
+	if (gm_news_watch(news, peer, gm_serve_sees_all(serve, peer)) < 0) {
 		gm_serve_fail_memory(peer, packet->id);
 		return;
 	}

@@ -23,7 +23,7 @@ same() {
 		reads "$dir/metrics" "$dir/devices.json" "$dir/pools.json" "$dir/clients.json" "$@"
 }
 
-printf '[gpumemd]\nmin_free = 0\nhost_limit = 64M\nreserve = 8M\n[device 0]\nsize = 1G\n[device 1]\nsize = 512M\n' >"$dir/gpumemd.conf"
+printf '[gpumemd]\nmin_free = 0\nhost_limit = 64M\nreserve = 8M\nobserver_group = games\n[device 0]\nsize = 1G\n[device 1]\nsize = 512M\n' >"$dir/gpumemd.conf"
 run 3 metrics
 check "without a daemon, gpumem_up is 0" all "[ $status = 3 ]" 'cp "$dir/stdout" "$dir/down"' "complains socket" 'reads "$dir/down"'
 
@@ -46,6 +46,27 @@ if command -v promtool >/dev/null; then
 	check "promtool has nothing to say" all 'promtool check metrics <"$dir/metrics" >"$dir/stdout" 2>&1' "silent stdout"
 else
 	ok "promtool has nothing to say # SKIP there is no promtool: install prometheus"
+fi
+
+# ---- who sees what
+
+if has_users; then
+	as=(setpriv --reuid 65534 --regid 65534 --clear-groups --)
+	run 0 metrics
+	check "an ordinary user sees the others as one" all "[ $status = 0 ]" "! says trainer" 'says "gpumem_client_held_bytes{device=\"0\",user=\"\",name=\"other\",pid=\"\",session=\"\"} 69206016"'
+	as=(setpriv --reuid 65534 --regid 65534 --groups games --)
+	check "an observer sees everybody" same trainer
+	for words in trim "cleanup --need 1M" "drain 0" "config reload" stop "limit set uid:4711 max=1G" "limit reset"; do
+		# shellcheck disable=SC2086
+		run 4 $words
+		check "and may not $words" all "[ $status = 4 ]" "silent stdout"
+	done
+	as=()
+else
+	for name in "an ordinary user sees the others as one" "an observer sees everybody" "and may not trim" "and may not cleanup --need 1M" \
+		"and may not drain 0" "and may not config reload" "and may not stop" "and may not limit set uid:4711 max=1G" "and may not limit reset"; do
+		ok "$name # SKIP needs root to become another user"
+	done
 fi
 
 kill -STOP "${pid[daemon]}"

@@ -131,7 +131,7 @@ unread_conf() {
 check "and not where no daemon reads it" unread_conf
 check "it is accepted" "$root$bindir/gpumemctl" config check "$conf"
 # The group that the sysusers file makes is not here.
-sed -e 's/^#\([a-z[]\)/\1/' -e "s/^admin_group = .*/admin_group = $(id -gn)/" "$conf" >"$dir/all.conf"
+sed -e 's/^#\([a-z[]\)/\1/' -e "s/^\\(admin\\|observer\\)_group = .*/\\1_group = $(id -gn)/" "$conf" >"$dir/all.conf"
 check "without its comments it is accepted, too" "$root$bindir/gpumemctl" config check "$dir/all.conf"
 check "and has keys then" [ "$(grep -c '^[a-z_]* =' "$dir/all.conf")" -ge 30 ]
 check "it names the folder of one's own daemon" grep -qF '~/.config/gpumemd/gpumemd.conf' "$conf"

@@ -28,6 +28,7 @@ START_TEST(an_empty_file_gives_every_key_its_default)
 	ck_assert_str_eq(config->socket, "");
 	ck_assert_str_eq(config->socket_group, "");
 	ck_assert_str_eq(config->admin_group, "gpumem");
+	ck_assert_str_eq(config->observer_group, "gpumem-observer");
 	ck_assert_uint_eq(config->socket_mode, 0666);
 	ck_assert_int_eq(config->trust, GM_TRUST_CONTAINER);
 	ck_assert_int_eq(config->transport, GM_TRANSPORT_AUTO);
@@ -60,7 +61,7 @@ START_TEST(every_key_can_be_written)
 {
 	accept_text(
 		"[gpumemd]\npreset=constrained\nbackend=host\nsocket=/x/y\nsocket_mode=0640\n"
-		"socket_group=gpu\nadmin_group=ops\ntrust=client\ntransport=ipc\ntrack=all\n"
+		"socket_group=gpu\nadmin_group=ops\nobserver_group=eyes\ntrust=client\ntransport=ipc\ntrack=all\n"
 		"fraction=50%\nmin_free=1.5G\nmax_pool=3G\nmax_pooled_per_bucket=7\n"
 		"pool_decay=90s\nreserve=0\ndecay=250ms\npressure_medium=0.1\npressure_high=20%\n"
 		"pressure_critical=1\npressure_hysteresis=0\npressure_dwell=0\n"
@@ -72,6 +73,7 @@ START_TEST(every_key_can_be_written)
 	ck_assert_uint_eq(config->socket_mode, 0640);
 	ck_assert_str_eq(config->socket_group, "gpu");
 	ck_assert_str_eq(config->admin_group, "ops");
+	ck_assert_str_eq(config->observer_group, "eyes");
 	ck_assert_int_eq(config->trust, GM_TRUST_CLIENT);
 	ck_assert(!policy->pooling);
 	ck_assert_int_eq(config->transport, GM_TRANSPORT_IPC);

@@ -522,17 +522,17 @@ START_TEST(administration_needs_a_right_and_the_daemons_pid_namespace)
 		.groups = groups,
 		.n_groups = 2,
 		.own_pid_namespace = true};
-	ck_assert(!gm_identity_may_administer(&who, 5, 99));
-	ck_assert(!gm_identity_may_administer(&who, 5, (gid_t)-1));
-	ck_assert(gm_identity_may_administer(&who, 1000, 99));
-	ck_assert(gm_identity_may_administer(&who, 5, 42));
-	ck_assert(gm_identity_may_administer(&who, 5, 1000));
+	ck_assert(!gm_identity_has_role(&who, 5, 99));
+	ck_assert(!gm_identity_has_role(&who, 5, (gid_t)-1));
+	ck_assert(gm_identity_has_role(&who, 1000, 99));
+	ck_assert(gm_identity_has_role(&who, 5, 42));
+	ck_assert(gm_identity_has_role(&who, 5, 1000));
 	who.own_pid_namespace = false;
-	ck_assert(!gm_identity_may_administer(&who, 1000, 42));
+	ck_assert(!gm_identity_has_role(&who, 1000, 42));
 	who.uid = 0; /* root in a container is nobody special */
-	ck_assert(!gm_identity_may_administer(&who, 5, 99));
+	ck_assert(!gm_identity_has_role(&who, 5, 99));
 	who.own_pid_namespace = true;
-	ck_assert(gm_identity_may_administer(&who, 5, 99));
+	ck_assert(gm_identity_has_role(&who, 5, 99));
 }
 END_TEST
 

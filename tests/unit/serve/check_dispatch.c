@@ -163,7 +163,8 @@ static void setup(void)
 		.socket = "/nowhere",
 		.n_devices = 1,
 		.uid = geteuid(),
-		.admin_group = (gid_t)-1};
+		.admin_group = (gid_t)-1,
+		.observer_group = (gid_t)-1};
 	gm_backend_host.device_info(backend, 0, &serve.devices[0]);
 }
 
