@@ -28,14 +28,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Lines "MODULE MODULE reason" for includes.
-(cd "$src" && find common daemon client weights ctl keeper preload run -name '*.[ch]' ! -name '*.pb-c.*' -print0 | xargs -0 grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common|daemon|client|weights|ctl|keeper|preload|run)/[^"]*') |
+(cd "$src" && find common daemon client weights ctl exporter keeper preload run -name '*.[ch]' ! -name '*.pb-c.*' -print0 | xargs -0 grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"(common|daemon|client|weights|ctl|exporter|keeper|preload|run)/[^"]*') |
 	sed -E 's/^([^:]*)\.[ch]:.*"(.*)\.h$/\1 \2 include/; s/_private( |$)/\1/g' >"$work/edges"
 
 # Lines "T SYMBOL MODULE" for what a module defines, "U SYMBOL MODULE" for what it uses. Libtool puts the name of the
 # library before that of the object. An object whose source has moved elsewhere is left from an earlier make.
-(cd "$build" && find common daemon client weights ctl keeper preload run -name '*.o' -print0 | xargs -0 nm -A -g 2>/dev/null) |
+(cd "$build" && find common daemon client weights ctl exporter keeper preload run -name '*.o' -print0 | xargs -0 nm -A -g 2>/dev/null) |
 	sed -nE 's#\.libs/##; s#^(.*/)([^/:]*[a-z]-)?([^/:-]*)\.o: *[0-9a-f]* ([A-Z]) ([^@]*).*#\4 \5 \1\3#p' | sort -u >"$work/all"
-(cd "$src" && find common daemon client weights ctl keeper preload run -name '*.c' | sed 's/\.c$//') >"$work/sources"
+(cd "$src" && find common daemon client weights ctl exporter keeper preload run -name '*.c' | sed 's/\.c$//') >"$work/sources"
 awk 'NR == FNR { there[$1]; next } $3 in there' "$work/sources" "$work/all" >"$work/symbols"
 [ -s "$work/symbols" ] || { echo "1..1"; echo "not ok 1 - no objects: run make first"; exit 1; }
 awk '$1 == "U" { uses[$3] = uses[$3] " " $2; next }

@@ -57,27 +57,29 @@ ctl/verb:       common common/text common/system daemon/config ctl/io ctl/doctor
 ctl/show:       common common/text common/system common/wire ctl/io ctl/verb
 ctl/change:     common common/text common/system daemon/config ctl/io ctl/verb
 ctl:            common common/text ctl/io ctl/verb
+exporter:       common common/text ctl ctl/show
 '
 
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
 # may not. A header written with < is a system header; "autoconf.h" is what configure found.
 rules='
 ^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
-^<systemd/           ^(daemon/service|keeper/keeper_service|common/wire/keeper_store)  only daemon/service, keeper/keeper_service and common/wire/keeper_store use libsystemd
+^<systemd/           ^(daemon/service|keeper/keeper_service|common/wire/keeper_store|exporter/)  only daemon/service, keeper/keeper_service, common/wire/keeper_store and exporter/ use libsystemd
+^<microhttpd         ^exporter/           only gpumem-exporter has a network
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
-^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets
-^<                   ^(common|daemon|client|weights|ctl|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
-^"autoconf\.h        ^(common|daemon|client|weights|ctl|keeper|preload|run)/.*\.c  autoconf.h is for .c files
+^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|exporter|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets
+^<                   ^(common|daemon|client|weights|ctl|exporter|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
+^"autoconf\.h        ^(common|daemon|client|weights|ctl|exporter|keeper|preload|run)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names
 ^"(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h ^include/            includes are written from the top folder
 ^"proto/gpumem       ^(common/wire/wire\.h|client/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  only the codec and what lies above it know the schema
 ^"common/wire/wire\.h ^(common/wire/wire\.c|client/(session|grant)/|ctl/|daemon/(backend|net|tenant|serve)/|daemon/[^/]*$)  the core, the heap and the mappings know no messages
 '
 
-files=$(cd "$src" && find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
+files=$(cd "$src" && find common daemon client weights ctl exporter keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks
 verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	BEGIN {
@@ -105,7 +107,7 @@ verdicts=$(cd "$src" && LAYERS=$layers RULES=$rules awk '
 	function objection(file, what,   r, mine, theirs) {
 		for (r = 1; r <= rules; r++)
 			if (what ~ header[r] && file !~ who[r] && (file what) !~ who[r]) return why[r]
-		if (what !~ /^"(common|daemon|client|weights|ctl|keeper|preload|run)\//)
+		if (what !~ /^"(common|daemon|client|weights|ctl|exporter|keeper|preload|run)\//)
 			return what ~ /^<|^"(autoconf\.h|(status|gpumem|gpumem_copy|gpumem_graph|gpumem_share)\.h|gpumem\/|proto\/)/ ? "" : "includes are written from the top folder"
 		mine = folder(file); theirs = folder(substr(what, 2))
 		if (mine == theirs || (mine, theirs) in allowed) return ""

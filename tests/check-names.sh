@@ -13,7 +13,7 @@ set -euo pipefail
 cd "${top_srcdir:-.}"
 . tests/report.sh
 
-files=$(find common daemon client weights ctl keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
+files=$(find common daemon client weights ctl exporter keeper preload run include -name '*.[ch]' ! -name '*.pb-c.*' | LC_ALL=C sort)
 # shellcheck disable=SC2086 # file names here have no blanks
 types=$(grep -HE '^(struct|union|enum) [a-z_0-9]+ \{' $files | sed -E 's/^([^:]*):(struct|union|enum) ([a-z_0-9]+) .*/\3 \1/')
 

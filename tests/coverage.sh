@@ -9,7 +9,7 @@
 #   coverage.sh SOURCE BUILD "TESTS…" ["FILES…"]
 set -euo pipefail
 source_dir=$(realpath "$1") build=$(realpath "$2") tests=$3 files=${4-}
-folders='daemon|client|keeper|ctl|run|preload|common|weights'
+folders='daemon|client|keeper|ctl|exporter|run|preload|common|weights'
 
 if ! command -v gcovr >/dev/null; then
 	echo "coverage: gcovr is not installed: install the package gcovr, or run ./bootstrap --enable-coverage" >&2

@@ -57,6 +57,8 @@ check "which is the one that the system's daemon reads" reads_conf
 
 programs() { [ -x "$root$bindir/gpumemd" ] && [ -x "$root$bindir/gpumemctl" ] && [ -x "$root$bindir/gpumem-keeper" ]; }
 check "gpumemd, gpumemctl and gpumem-keeper are in one folder, $bindir" programs
+exporter_unit() { [ ! -x "$build/exporter/gpumem-exporter" ] || { [ -x "$root$bindir/gpumem-exporter" ] && grep -qx "ExecStart=$bindir/gpumem-exporter" "$root$unitdir/gpumem-exporter.service" && [ -e "$root$unitdir/gpumem-exporter.socket" ]; }; }
+check "gpumem-exporter is there with its units" exporter_unit
 run_library() { [ -x "$root$bindir/gpumem-run" ] && [ -e "$root$libdir/gpumemd/libgpumem-preload.so" ] && grep -qaF "$libdir/gpumemd/libgpumem-preload.so" "$root$bindir/gpumem-run"; }
 check "gpumem-run knows where its library is" run_library
 # It finds the client library beside it, wherever both were installed.
@@ -73,7 +75,7 @@ check "it says its version" "$root$bindir/gpumemd" --version
 unit_programs() {
 	local path paths
 	paths=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root$unitdir"/*.service "$root$userunitdir"/*.service)
-	[ "$(wc -w <<<"$paths")" = 4 ] || return
+	[ "$(wc -w <<<"$paths")" -ge 4 ] || return
 	for path in $paths; do [ -x "$root$path" ] || { echo "$path"; return 1; }; done
 }
 check "the services start programs that are installed" unit_programs
