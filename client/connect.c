@@ -343,7 +343,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 {
 	struct gm_hello hello;
 	bool refused;
-	gpumem_status status = gm_session_hello(session, true, &hello, &refused);
+	gpumem_status status = gm_session_hello(session, true, 0, &hello, &refused);
 	if (status)
 		return status;
 

@@ -13,12 +13,29 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <utlist.h>
+
 #include "client/grant/declared.h"
 #include "client/grant/returns.h"
+#include "client/grant/session_lease.h"
 #include "client/session/session_call.h"
 #include "client/grant/session_reconcile.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
+
+/* Returns how many bytes the leases have that this session made and that the daemon may know. */
+static uint64_t resume_held(struct gpumem_session *session)
+{
+	const struct gm_session_lease *lease;
+	uint64_t held = 0;
+
+	pthread_mutex_lock(&session->lock);
+	DL_FOREACH (session->leases, lease)
+		if (lease->held.epoch == session->epoch && !lease->opened)
+			held += lease->bytes;
+	pthread_mutex_unlock(&session->lock);
+	return held;
+}
 
 /* To ask for a new session is to give up the old one, with everything that the daemon charged to it and
  * that others opened. So only the daemon's own answer about the session may lead there. A daemon that
@@ -26,10 +43,11 @@
 static gpumem_status resume_hello(struct gpumem_session *session, struct gm_hello *ret_greeted)
 {
 	bool refused;
-	gpumem_status status = gm_session_hello(session, false, ret_greeted, &refused);
+	gpumem_status status =
+		gm_session_hello(session, false, resume_held(session), ret_greeted, &refused);
 	if (refused && (status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_DENIED ||
 			       status == GPUMEM_E_INVALID))
-		status = gm_session_hello(session, true, ret_greeted, &refused);
+		status = gm_session_hello(session, true, 0, ret_greeted, &refused);
 	return status;
 }
 

@@ -116,8 +116,8 @@ static void session_greet(void *ctx, struct gm_conn *conn)
 		gm_conn_kill(conn, "the session ends");
 }
 
-gpumem_status gm_session_hello(
-	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello, bool *ret_refused)
+gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64_t held,
+	struct gm_hello *ret_hello, bool *ret_refused)
 {
 	struct gm_hello_ask ask = {
 		.path = session->path,
@@ -138,6 +138,7 @@ gpumem_status gm_session_hello(
 		pthread_mutex_lock(&session->lock);
 		ask.session = session->id;
 		memcpy(ask.token, session->token, sizeof(ask.token));
+		ask.held = held;
 		pthread_mutex_unlock(&session->lock);
 	}
 	return gm_hello(&ask, ret_hello, ret_refused);

@@ -277,10 +277,10 @@ uint64_t gm_session_epoch(struct gpumem_session *session);
 /* How long the daemon lets a request wait if it does not say so itself; 0: not at all. */
 uint64_t gm_session_wait_ms(struct gpumem_session *session);
 
-/* Connects and says hello (gm_hello()): for this session if it has an id and anew is false, else for
+/* Connects and says hello (gm_hello()): for this session, which made leases of so many bytes, if it has an id and anew is false, else for
  * a new one. */
-gpumem_status gm_session_hello(
-	struct gpumem_session *session, bool anew, struct gm_hello *ret_hello, bool *ret_refused);
+gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64_t held,
+	struct gm_hello *ret_hello, bool *ret_refused);
 /* Takes over the connection, the bell and the settings that a hello brought. The caller must
  * still deinit the hello. */
 void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello);

@@ -145,6 +145,7 @@ static gpumem_status hello_say(const struct gm_hello_ask *ask, struct gm_conn *c
 		hello.session = ask->session;
 		hello.token.data = (uint8_t *)ask->token;
 		hello.token.len = GM_TOKEN_BYTES;
+		hello.held = ask->held;
 	}
 
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(HELLO, hello, &hello);

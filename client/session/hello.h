@@ -21,6 +21,7 @@ struct gm_hello_ask {
 	const char *run_name; /* "": none */
 	uint64_t session;     /* the session to resume, or 0 for a new one */
 	uint8_t token[GM_TOKEN_BYTES];
+	uint64_t held; /* with session: bytes of the leases that it made */
 	uint64_t deadline_ns;
 	_Atomic uint64_t *ids;   /* for gm_conn_new() */
 	void (*wake)(void *ctx); /* the same */

@@ -33,7 +33,7 @@ struct status_answer {
 	struct gm_table *table;
 	struct gm_table *others; /* other daemons */
 	bool daemon_said;        /* the part about the daemon is written */
-	uint64_t quarantined_clients;
+	uint64_t quarantined_clients, uncharged_clients, uncharged;
 	uint64_t waiting;          /* requests */
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
 	uint64_t lost, damaged;    /* see the message Keeper */
@@ -134,6 +134,8 @@ static void status_say_daemon(struct status_answer *answer, const Gm__Wire__Stat
 	gm_writer_text(writer, "preset", status->preset);
 	gm_writer_count(writer, "clients", status->clients);
 	gm_writer_count(writer, "quarantined_clients", status->quarantined_clients);
+	gm_writer_count(writer, "uncharged_clients", status->uncharged_clients);
+	gm_writer_size(writer, "uncharged", status->uncharged);
 	gm_writer_count(writer, "leases", status->leases);
 	gm_writer_count(writer, "requests", status->requests);
 	gm_writer_count(writer, "refusals", status->refusals);
@@ -163,6 +165,8 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 	if (!answer->daemon_said) {
 		status_say_daemon(answer, status);
 		answer->quarantined_clients = status->quarantined_clients;
+		answer->uncharged_clients = status->uncharged_clients;
+		answer->uncharged = status->uncharged;
 		answer->daemon_said = true;
 	}
 
@@ -273,6 +277,13 @@ static void status_note_unusual(const struct status_answer *answer)
 			"%llu record%s of the ledger %s damaged when the daemon began; see its log",
 			(unsigned long long)answer->damaged, answer->damaged == 1 ? "" : "s",
 			answer->damaged == 1 ? "was" : "were");
+	if (answer->uncharged_clients)
+		gm_writer_note(writer, "uncharged", GM_MARK_WARN,
+			"nobody is charged for %s: %llu client%s came back with memory that this daemon does not know, because the daemon before and its keeper died; it is freed when %s",
+			gm_writer_bytes(writer, answer->uncharged, text),
+			(unsigned long long)answer->uncharged_clients,
+			answer->uncharged_clients == 1 ? "" : "s",
+			answer->uncharged_clients == 1 ? "the client ends" : "they end");
 	if (answer->quarantined_clients || quarantined)
 		gm_writer_note(writer, "quarantine", GM_MARK_WARN,
 			"%llu client%s in quarantine, holding %s; see gpumemctl clients",

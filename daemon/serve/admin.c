@@ -69,6 +69,8 @@ void gm_admin_get_status(
 	reply.uptime_ms = (gm_clock_ns() - serve->start_ns) / GM_NS_PER_MS;
 	reply.clients = gm_core_session_count(serve->core);
 	reply.quarantined_clients = serve->clients->quarantined;
+	reply.uncharged_clients = serve->clients->uncharged_clients;
+	reply.uncharged = serve->clients->uncharged;
 	reply.leases = gm_core_lease_count(serve->core);
 	reply.backend = (char *)serve->ops->name;
 	reply.socket = (char *)serve->socket;

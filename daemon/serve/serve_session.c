@@ -271,6 +271,7 @@ static void serve_begin_greeting(
 		.pages = &greeting->pages,
 		.unique_ids = hello->minor >= GM_WIRE_MINOR_UNIQUE_IDS,
 		.resume_id = hello->session,
+		.held = hello->held,
 		.resume_token = greeting->token,
 	};
 	gm_peer_set_greeting(peer);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -22,6 +23,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/step.h"
+#include "common/text/units.h"
 #include "daemon/tenant/client_keep.h"
 #include "daemon/tenant/client_news.h"
 
@@ -88,6 +90,8 @@ void gm_client_forget(struct gm_client *client)
 	struct gm_clients *clients = client->clients;
 
 	client_is_back(client);
+	clients->uncharged_clients -= client->uncharged > 0;
+	clients->uncharged -= client->uncharged;
 	HASH_DELETE(hh, clients->by_id, client);
 	DL_DELETE(clients->list, client);
 	gm_domains_release(clients->domains, client->domain);
@@ -477,6 +481,27 @@ static int client_resume(struct gm_clients *clients, struct gm_peer *peer,
 	return 0;
 }
 
+/* Notes a client that came back with a session of a daemon before this one. Most of these held nothing: a daemon that
+ * stops leaves no record of them. An older library does not say what it held. */
+static void client_note_unknown(struct gm_client *client, uint64_t held)
+{
+	struct gm_clients *clients = client->clients;
+	char text[256], size[GM_UNITS_TEXT];
+
+	if (!held) {
+		gm_client_log(client, GM_LOG_INFO,
+			"came back with a session that this daemon does not know, and has a new one: if it held memory, nobody is charged for that until the program returns it or ends (on a GPU, it is foreign)");
+		return;
+	}
+	client->uncharged = gm_min(held, UINT64_C(1) << 50);
+	clients->uncharged_clients++;
+	clients->uncharged += client->uncharged;
+	snprintf(text, sizeof(text),
+		"came back with a session that this daemon does not know, and has a new one: nobody is charged for the %s that it held until the program returns them or ends (on a GPU, they are foreign)",
+		gm_format_size(client->uncharged, size));
+	gm_client_log(client, GM_LOG_WARNING, text);
+}
+
 int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer,
 	const struct gm_client_hello *hello, struct gm_client **ret_client,
 	struct gm_client_welcome *ret_welcome)
@@ -510,10 +535,8 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer,
 	client->resumed = welcome.resumed && hello->unique_ids;
 	gm_peer_set_user(peer, client);
 	gm_client_log(client, GM_LOG_DEBUG, welcome.resumed ? "resumed its session" : "joined");
-	/* Most of these held nothing: a daemon that stops leaves no record of them. The daemon cannot tell them apart. */
 	if (hello->resume_id && !welcome.resumed)
-		gm_client_log(client, GM_LOG_INFO,
-			"came back with a session that this daemon does not know, and has a new one: if it held memory, nobody is charged for that until the program returns it or ends (on a GPU, it is foreign)");
+		client_note_unknown(client, hello->held);
 	*ret_client = client;
 	*ret_welcome = welcome;
 	return 0;

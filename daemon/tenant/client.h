@@ -45,6 +45,7 @@ struct gm_client_hello {
 	bool unique_ids;     /* it never uses the id of a packet twice in a session */
 	enum gm_trust trust; /* what the configuration says */
 	uint64_t resume_id;  /* 0: it is new */
+	uint64_t held;       /* what it says that the session to resume holds, in bytes */
 	const uint8_t *resume_token;
 };
 

@@ -25,6 +25,7 @@ struct gm_client {
 	struct gm_session *session;
 	uint64_t id;          /* the session's */
 	struct gm_peer *peer; /* NULL: quarantined */
+	uint64_t uncharged;   /* bytes that it said it held in a session that nobody here knows */
 	bool unsaid;          /* the log does not say yet that it is quarantined */
 	struct gm_identity *identity;
 	gm_domain domain;
@@ -66,6 +67,8 @@ struct gm_clients {
 	struct gm_client *list;
 	struct gm_client *by_id;
 	uint64_t quarantined;
+	uint64_t uncharged_clients,
+		uncharged; /* clients that are charged for less than they hold, and by how much */
 	struct gm_client *away; /* the quarantined ones, in the order in which they are looked at */
 	uv_timer_t look;        /* for those that called exec */
 	uint64_t look_ms;

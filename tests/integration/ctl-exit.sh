@@ -128,6 +128,26 @@ run 1 doctor --json --timeout 100ms
 kill -CONT "$keeper"
 check "doctor: a keeper that hangs is not one that waits" all "says 'pid $keeper does not answer'" "! says 'runs without a daemon'" "says 'kill -CONT $keeper'"
 end_keeper "$dir"
+if [ "$backend" = host ]; then # the memory of a GPU is the driver's
+	start_daemon
+	start_worker holder
+	ask holder make 8388608 weights
+	run 0 status --json
+	check "what clients hold is charged" all "is uncharged 0" "is uncharged_clients 0"
+	kill -KILL "${pid[daemon]}"
+	wait "${pid[daemon]}" 2>/dev/null
+	end_keeper "$dir"
+	start_daemon
+	check "what a daemon held that died with its keeper is shown by status" await_value status uncharged 8388608
+	run 0 status
+	check "with who has it" all "says 'nobody is charged for 8.0M: 1 client came back with memory that'"
+	kill "${pid[holder]}" && wait "${pid[holder]}" 2>/dev/null
+	unset 'pid[holder]'
+	check "until the client ends" await_value status uncharged_clients 0
+	kill "${pid[daemon]}" && wait "${pid[daemon]}"
+	unset 'pid[daemon]'
+	end_keeper "$dir"
+fi
 run 0 doctor || [ $status = 1 ]
 check "and not when it has ended, too" all "! says 'runs without a daemon'"
 
