@@ -58,7 +58,7 @@ enum gm_kept {
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
 	 * events with their bell, its accounts of the limits of its name and of its run, and its debts. */
-	GM_KEPT_SESSIONS = 5632 + 2048 + 752 + 2048 + 3456 + GM_KEPT_PAGES + 512 + 2 * 3584 +
+	GM_KEPT_SESSIONS = 5632 + 2048 + 752 + 2048 + 3584 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_LIMIT_DEVICES * GM_KEPT_DEBT,
 	GM_KEPT_BARE_LEASES = 480,
 	GM_KEPT_SHARES = 192,

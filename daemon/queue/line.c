@@ -27,11 +27,11 @@ static int line_compare(const struct gm_request *a, const struct gm_request *b)
 
 /* ---- life */
 
-static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid)
+static struct gm_line *line_find(const struct gm_device *device, const struct gm_user *user)
 {
 	struct gm_line *line;
 	DL_FOREACH (device->queue.lines, line)
-		if (line->user.payer_uid == payer_uid)
+		if (line->asker.user == user)
 			return line;
 	return NULL;
 }
@@ -39,13 +39,13 @@ static struct gm_line *line_find(const struct gm_device *device, uid_t payer_uid
 /* Whether the line says something about its user that nobody must escape by leaving. */
 static bool line_remembers(const struct gm_device *device, const struct gm_line *line, uint64_t now)
 {
-	return now < line->rest_ns || gm_peace_remembers(device, &line->user, now);
+	return now < line->rest_ns || gm_peace_remembers(device, &line->asker, now);
 }
 
 static void line_free(struct gm_device *device, struct gm_line *line)
 {
 	DL_DELETE(device->queue.lines, line);
-	gm_peace_remove_user(device, &line->user);
+	gm_peace_remove_user(device, &line->asker);
 	free(line);
 }
 
@@ -59,9 +59,9 @@ static void line_drop_empty(struct gm_device *device, uint64_t now)
 	}
 }
 
-struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
+struct gm_line *gm_line_get(struct gm_device *device, struct gm_user *user)
 {
-	struct gm_line *line = line_find(device, payer_uid);
+	struct gm_line *line = line_find(device, user);
 	if (line)
 		return line;
 
@@ -71,15 +71,15 @@ struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid)
 	line = calloc(1, sizeof(*line));
 	if (!line)
 		return NULL;
-	gm_peace_add_user(device, &line->user, payer_uid);
+	gm_peace_add_user(device, &line->asker, user);
 	line->due_ns = line->next_due_ns = UINT64_MAX;
 	DL_APPEND(device->queue.lines, line);
 	return line;
 }
 
-uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid)
+uint32_t gm_line_length(const struct gm_device *device, const struct gm_user *user)
 {
-	const struct gm_line *line = line_find(device, payer_uid);
+	const struct gm_line *line = line_find(device, user);
 	return line ? gm_line_count(line) : 0;
 }
 
@@ -108,7 +108,7 @@ void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_reque
 	else
 		DL_PREPEND2(line->requests, request, waiting.prev, waiting.next);
 	request->waiting.line = line;
-	gm_ask_join(&request->waiting.ask, &line->user);
+	gm_ask_join(&request->waiting.ask, &line->asker);
 	device->queue.length++;
 }
 

@@ -19,8 +19,8 @@ static inline bool gm_waiting_before(const struct gm_waiting *w, int32_t priorit
 
 /* The requests of one user that wait for the device. Kept by line.c, and by turn.c and queue.c where it says so. */
 struct gm_line {
-	struct gm_reclaim_user user; /* whose they are, and what clients did for them */
-	struct gm_request *requests; /* in order */
+	struct gm_reclaim_user asker; /* whose they are, and what clients did for them */
+	struct gm_request *requests;  /* in order */
 	/* Kept by turn.c: the first in order that waits for room on the device. It counts who
 	 * overtakes it, and it may hold others back, but not before this time. */
 	struct gm_request *first;
@@ -40,12 +40,12 @@ struct gm_line {
 /* How many requests of the line wait. */
 static inline uint32_t gm_line_count(const struct gm_line *line)
 {
-	return line->user.asks;
+	return line->asker.asks;
 }
 
 /* The line of a user, which is made if there is none. NULL: no memory. */
-struct gm_line *gm_line_get(struct gm_device *device, uid_t payer_uid);
-uint32_t gm_line_length(const struct gm_device *device, uid_t payer_uid);
+struct gm_line *gm_line_get(struct gm_device *device, struct gm_user *user);
+uint32_t gm_line_length(const struct gm_device *device, const struct gm_user *user);
 /* Frees the lines. They must be empty. */
 void gm_line_free_all(struct gm_device *device);
 /* Puts the request into the line at its place in the order, or takes it out of its line. */

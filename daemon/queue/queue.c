@@ -37,7 +37,7 @@ void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas)
 	}
 	DL_FOREACH (device->queue.lines, line) {
 		gm_line_sort(line);
-		line->user.dry_ns = 0;
+		line->asker.dry_ns = 0;
 	}
 	/* A new limit has a clock of its own, and the policy may have changed as well. */
 	gm_deadlock_restart(device);
@@ -50,8 +50,8 @@ static uint64_t queue_due_of(const struct gm_waiting *w, uint64_t now)
 	 * wakes the queue. */
 	if (!w->ask.parked && !w->probe && w->ask.again_ns > now)
 		return gm_min(w->ask.again_ns, w->ask.until_ns);
-	if (w->ask.rests && w->line->user.peace_ns > now)
-		return gm_min(w->line->user.peace_ns, w->ask.until_ns);
+	if (w->ask.rests && w->line->asker.peace_ns > now)
+		return gm_min(w->line->asker.peace_ns, w->ask.until_ns);
 	return w->ask.until_ns;
 }
 
@@ -60,7 +60,7 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 {
 	struct gm_queue *queue = &device->queue;
 	struct gm_waiting *w = &request->waiting;
-	struct gm_line *line = gm_line_get(device, request->payer->payer_uid);
+	struct gm_line *line = gm_line_get(device, request->payer->user);
 
 	gm_line_add(device, line, request);
 	w->queued = true;
@@ -217,17 +217,17 @@ static bool queue_refuses_more(struct gm_device *device, const struct gm_request
 	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
 	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
-	uid_t payer_uid = request->payer->payer_uid;
-	if (gm_line_length(device, payer_uid) >= GM_LIMIT_WAITING_PER_UID) {
+	const struct gm_payer *payer = request->payer;
+	if (gm_line_length(device, payer->user) >= GM_LIMIT_WAITING_PER_UID) {
 		gm_say(lacks, "%s", detail);
 		gm_say(detail,
 			"%s has %d requests that wait for device %u, which is the most; try "
 			"again later: %s",
-			gm_uid_name_say_payer(payer_uid, request->payer->uid, user),
+			gm_uid_name_say_payer(payer->payer_uid, payer->uid, user),
 			GM_LIMIT_WAITING_PER_UID, device->number, lacks);
 		return true;
 	}
-	if (gm_line_get(device, payer_uid))
+	if (gm_line_get(device, payer->user))
 		return false;
 	*status = gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
 		"the daemon has no memory for another request that waits");
@@ -334,7 +334,7 @@ static void queue_grant(struct gm_device *device, struct gm_request *request)
 	}
 
 	device->queue.granted++;
-	gm_peace_granted(device, &line->user, &w->ask);
+	gm_peace_granted(device, &line->asker, &w->ask);
 	w->ask.denied = 0;
 	if (w->told) {
 		w->ask.block = GM_BLOCK_NONE;
@@ -435,7 +435,7 @@ static bool queue_step(struct gm_device *device, struct gm_request *request, uin
 		return true;
 	}
 	bool due = now >= w->ask.again_ns || (w->ask.rests && !gm_ask_rests(device, &w->ask));
-	if (due && w->line->user.owing == 0) {
+	if (due && w->line->asker.owing == 0) {
 		gm_line_ask(device, request);
 		gm_queue_tell_rest(device, request);
 	}

@@ -130,7 +130,7 @@ void gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_
 	queue->hold_ns = now;
 	/* What it rests on is asked for now. */
 	w->ask.again_ns = now;
-	w->line->user.dry_ns = 0;
+	w->line->asker.dry_ns = 0;
 }
 
 uint64_t gm_turn_due(const struct gm_device *device)
@@ -150,7 +150,7 @@ bool gm_turn_bars(const struct gm_device *device, const struct gm_payer *payer, 
 		return false;
 	if (gm_device_now(device) >= queue->hold_ns + GM_TURN_HOLD_NS)
 		return false;
-	if (queue->holds_own && payer->payer_uid != queue->holder->waiting.line->user.payer_uid)
+	if (queue->holds_own && payer->user != queue->holder->waiting.line->asker.user)
 		return false;
 	/* The request that holds others back could not have that memory anyway. */
 	return !account->guaranteed || bytes > gm_tally_unmet(account->guaranteed);

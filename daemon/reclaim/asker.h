@@ -13,11 +13,12 @@
 
 struct gm_account;
 struct gm_tally;
+struct gm_user;
 
 /* What clients did for the requests of one user on one device. It stays while gm_peace_remembers(). */
 struct gm_reclaim_user {
-	uid_t payer_uid;
-	uint32_t asks; /* those of its asks that wait */
+	struct gm_user *user; /* a reference */
+	uint32_t asks;        /* those of its asks that wait */
 	/* Kept by peace.c: clients of other users returned what they do not use, and some of the asks for which they were
 	 * asked have not got their memory yet. */
 	bool untaken;

@@ -74,7 +74,7 @@ uint64_t gm_ladder_claimed(struct gm_device *device, const struct gm_payer *self
 		const struct gm_payer *p = account->payer;
 		next = account->next;
 		device->ladder.steps++;
-		if (p->ending || p->quarantined || (p->payer_uid == self->payer_uid && !with_own) ||
+		if (p->ending || p->quarantined || (p->user == self->user && !with_own) ||
 			gm_account_in_chunks(account) == 0 || gm_doubt_is_of(p, look))
 			continue;
 		const struct gm_said *said = ladder_use_of(device, account, &looks);
@@ -247,7 +247,7 @@ static void ladder_forget_plans(struct gm_account *account)
 
 static bool ladder_is_own(const struct gm_account *account, const struct gm_account *self)
 {
-	return account->payer->payer_uid == self->payer->payer_uid;
+	return account->payer->user == self->payer->user;
 }
 
 /* Whether the plan may make the client move its buffers, which slows that client down. */

@@ -172,7 +172,7 @@ static void ladder_count_owing(struct gm_device *device, struct gm_account *acco
 	if (!user)
 		return;
 	user->owing += n;
-	if (account->payer->payer_uid != user->payer_uid)
+	if (account->payer->user != user->user)
 		user->owing_others += n;
 	if (account->asked.rung == GM_RUNG_SPILL)
 		user->moving += n;
@@ -244,7 +244,7 @@ void gm_ladder_carry_out(struct gm_device *device, const struct gm_ladder_plan *
 	uint64_t allowed = plan->rungs[GM_RUNG_SPILL] ? gm_ladder_spill_ns(policy)
 						      : gm_policy_reclaim_ns(policy);
 	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
-	uid_t payer_uid = plan->user ? plan->user->payer_uid : GM_EVENT_NOBODY;
+	uid_t payer_uid = plan->user ? plan->user->user->uid : GM_EVENT_NOBODY;
 
 	if (run->active && plan->trigger == GM_TRIGGER_PRESSURE) {
 		/* What is missing is measured anew each time, and includes what was missing before.
@@ -538,10 +538,10 @@ uint64_t gm_ladder_offered(struct gm_device *device, const struct gm_account *se
 }
 
 /* Whether the plan asks clients of other users. */
-static bool ladder_asks_others(const struct gm_ladder_plan *plan, uid_t payer_uid)
+static bool ladder_asks_others(const struct gm_ladder_plan *plan, const struct gm_user *user)
 {
 	for (size_t i = 0; i < plan->n_steps; i++)
-		if (plan->steps[i].account && plan->steps[i].account->payer->payer_uid != payer_uid)
+		if (plan->steps[i].account && plan->steps[i].account->payer->user != user)
 			return true;
 	return false;
 }
@@ -569,7 +569,7 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 	struct gm_ladder_asked asked = {.spares = wide && plan.spares};
 	if (r == 0 && plan.planned > 0 && plan.planned >= ways.least) {
 		asked.bytes = plan.planned;
-		asked.others = ladder_asks_others(&plan, self->payer->payer_uid);
+		asked.others = ladder_asks_others(&plan, self->payer->user);
 		plan.user = ways.user;
 		plan.self = self;
 		plan.tally = tally;

@@ -11,28 +11,30 @@
 #include "daemon/device/admit.h"
 #include "daemon/reclaim/ladder_plan.h"
 
-static uint64_t peace_held_by(const struct gm_device *device, uid_t payer_uid)
+static uint64_t peace_held_by(const struct gm_device *device, const struct gm_user *user)
 {
 	const struct gm_account *account;
 	uint64_t sum = 0;
 
 	DL_FOREACH (device->ledger.holders, account)
-		if (account->payer->payer_uid == payer_uid)
+		if (account->payer->user == user)
 			sum += account->held;
 	return sum;
 }
 
 /* ---- users */
 
-void gm_peace_add_user(struct gm_device *device, struct gm_reclaim_user *user, uid_t payer_uid)
+void gm_peace_add_user(
+	struct gm_device *device, struct gm_reclaim_user *asker, struct gm_user *user)
 {
-	*user = (struct gm_reclaim_user){.payer_uid = payer_uid};
-	DL_APPEND(device->ladder.users, user);
+	*asker = (struct gm_reclaim_user){.user = gm_user_ref(user)};
+	DL_APPEND(device->ladder.users, asker);
 }
 
-void gm_peace_remove_user(struct gm_device *device, struct gm_reclaim_user *user)
+void gm_peace_remove_user(struct gm_device *device, struct gm_reclaim_user *asker)
 {
-	DL_DELETE(device->ladder.users, user);
+	DL_DELETE(device->ladder.users, asker);
+	gm_user_unref(asker->user);
 }
 
 bool gm_peace_remembers(
@@ -47,7 +49,7 @@ bool gm_peace_remembers(
 /* How much more the user has now than when others began to move buffers for it. */
 static uint64_t peace_kept_by(const struct gm_device *device, const struct gm_reclaim_user *user)
 {
-	return gm_minus(peace_held_by(device, user->payer_uid), user->held_before);
+	return gm_minus(peace_held_by(device, user->user), user->held_before);
 }
 
 /* A client of another user moved buffers to host memory. */
@@ -57,7 +59,7 @@ static void peace_note_moved(struct gm_device *device, struct gm_reclaim_user *u
 	struct gm_ladder *ladder = &device->ladder;
 
 	if (user->moved == 0) {
-		user->held_before = peace_held_by(device, user->payer_uid);
+		user->held_before = peace_held_by(device, user->user);
 		gm_backoff_begin(&user->spill, gm_device_now(device),
 			gm_policy_settle_ns(&device->info.policy));
 		if (ladder->judge_ns == 0 || user->spill.until_ns < ladder->judge_ns)
@@ -183,7 +185,7 @@ void gm_peace_granted(const struct gm_device *device, struct gm_reclaim_user *us
 	if (!ask->disturbed)
 		return;
 
-	uint64_t held = peace_held_by(device, user->payer_uid);
+	uint64_t held = peace_held_by(device, user->user);
 	bool peace = gm_device_now(device) < user->peace_ns;
 	user->enough = peace ? gm_max(user->enough, held) : held;
 	if (user->disturbing == 0)
@@ -209,7 +211,7 @@ bool gm_peace_rests(const struct gm_device *device, const struct gm_reclaim_ask 
 	if (gm_device_now(device) >= user->peace_ns || (ask->parked && ask->disturbed))
 		return false;
 	return user->untaken || user->enough == UINT64_MAX ||
-	       peace_held_by(device, user->payer_uid) < user->enough;
+	       peace_held_by(device, user->user) < user->enough;
 }
 
 /* ---- both */
@@ -218,7 +220,7 @@ void gm_peace_returned(struct gm_device *device, const struct gm_account *accoun
 {
 	const struct gm_asked *asked = &account->asked;
 	struct gm_reclaim_user *user = asked->user;
-	if (!user || user->payer_uid == account->payer->payer_uid)
+	if (!user || user->user == account->payer->user)
 		return;
 
 	if (asked->rung == GM_RUNG_SPILL)

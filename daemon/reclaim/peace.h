@@ -21,9 +21,10 @@
  */
 
 /* A user may ask from now on. */
-void gm_peace_add_user(struct gm_device *device, struct gm_reclaim_user *user, uid_t payer_uid);
+void gm_peace_add_user(
+	struct gm_device *device, struct gm_reclaim_user *asker, struct gm_user *user);
 /* A user without asks leaves. */
-void gm_peace_remove_user(struct gm_device *device, struct gm_reclaim_user *user);
+void gm_peace_remove_user(struct gm_device *device, struct gm_reclaim_user *asker);
 /* Whether the state of a user without asks says something that the user must not escape by leaving. */
 bool gm_peace_remembers(
 	const struct gm_device *device, const struct gm_reclaim_user *user, uint64_t now);

@@ -477,7 +477,7 @@ static void check_debts(struct model *m)
 			if (account->asked.user != user)
 				continue;
 			of_user++;
-			others += account->payer->payer_uid != user->payer_uid;
+			others += account->payer->user != user->user;
 			moving += account->asked.rung == GM_RUNG_SPILL;
 		}
 		must(m, user->owing == of_user, "wrong number of clients that owe");
