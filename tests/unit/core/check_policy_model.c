@@ -63,36 +63,6 @@ static void step_connect(struct model *m)
 	fake_says(&m->fake, s->s, 0, 0, 0);
 }
 
-static void ask(struct model *m, struct m_session *s, uint64_t bytes, bool waits, bool endless)
-{
-	int i = 0;
-	while (i < REQUESTS && m->requests[i].used)
-		i++;
-	if (i == REQUESTS)
-		return;
-	struct m_request *r = &m->requests[i];
-	memset(r, 0, sizeof(*r));
-	r->used = true;
-	r->session = (int)(s - m->sessions);
-	r->exact = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
-	r->waits = waits;
-	r->endless = endless;
-	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
-	/* Longer than two rounds of returning what is cached, if somebody has buffers to move. */
-	r->wait = r->waits ? wait : 2 * (GM_RECLAIM_NS + 2 * SECOND);
-	if (r->endless)
-		r->wait = wait = GM_WAIT_FOREVER;
-	r->asked_ns = m->fake.now;
-	if (waits)
-		r->until = endless ? UINT64_MAX : m->fake.now + wait;
-	r->arrival = ++m->arrivals;
-	r->priority = fake_priority(s->s, 0);
-	r->seen = true; /* granted at once: those it overtakes count it */
-	fake_wait(&m->fake, &r->q, s->s, 0, bytes, wait);
-	if (r->q.ended && r->q.status != GPUMEM_OK && r->waits)
-		m->n.never++;
-}
-
 static void step_ask(struct model *m)
 {
 	struct m_session *s = pick(m, true);
@@ -100,7 +70,7 @@ static void step_ask(struct model *m)
 		model_roll(m, 4) ? 1 + model_roll(m, 200 * MiB) : 1 + model_roll(m, 9 * GiB);
 	bool waits = model_roll(m, 2);
 	if (s)
-		ask(m, s, bytes, waits, waits && model_roll(m, 4));
+		model_ask(m, s, bytes, waits, waits && model_roll(m, 4));
 }
 
 static struct gm_lease *some_lease(struct model *m, const struct m_session *s)
@@ -219,23 +189,11 @@ static void step_cleanup(struct model *m)
 	gm_ladder_plan_deinit(&real);
 }
 
-/* The model forgets the client first: its checks run while core ends the session. */
-static void end_session(struct model *m, struct m_session *s, bool died)
-{
-	struct gm_session *session = s->s;
-	*s = (struct m_session){0};
-	m->moved = true;
-	if (died)
-		gm_session_end_died(session);
-	else
-		gm_session_end_unmapped(session);
-}
-
 static void step_end(struct model *m)
 {
 	struct m_session *s = pick(m, false);
 	if (s)
-		end_session(m, s, model_roll(m, 2) || s->away);
+		model_end(m, s, model_roll(m, 2) || s->away);
 }
 
 static void step_policy(struct model *m)
@@ -257,7 +215,7 @@ static void step_pass(struct model *m, uint64_t ns)
 		return;
 	for (int k = 0; k < SESSIONS; k++)
 		if (m->sessions[k].s && gm_session_id(m->sessions[k].s) == m->fake.victim) {
-			end_session(m, &m->sessions[k], true);
+			model_end(m, &m->sessions[k], true);
 			m->n.victims++;
 		}
 }
@@ -270,9 +228,9 @@ static void step_stand_still(struct model *m)
 		if (!s->s)
 			continue;
 		if (s->away)
-			end_session(m, s, true);
+			model_end(m, s, true);
 		else
-			ask(m, s, 1 + model_roll(m, 4 * GiB), true, true);
+			model_ask(m, s, 1 + model_roll(m, 4 * GiB), true, true);
 		model_check(m);
 	}
 	for (int i = 0; i < 20; i++) {

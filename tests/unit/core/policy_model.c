@@ -156,6 +156,51 @@ static uint64_t room(const struct limits *limits, const struct m_session *s, uin
 	return device < most ? device : most;
 }
 
+/* ---- what clients do */
+
+struct m_request *model_ask(
+	struct model *m, struct m_session *s, uint64_t bytes, bool waits, bool endless)
+{
+	int i = 0;
+	while (i < REQUESTS && m->requests[i].used)
+		i++;
+	if (i == REQUESTS)
+		return NULL;
+	struct m_request *r = &m->requests[i];
+	memset(r, 0, sizeof(*r));
+	r->used = true;
+	r->session = (int)(s - m->sessions);
+	r->exact = (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
+	r->waits = waits;
+	r->endless = endless;
+	uint64_t wait = r->waits ? 1 + model_roll(m, 5 * SECOND) : GM_WAIT_NEVER;
+	/* Longer than two rounds of returning what is cached, if somebody has buffers to move. */
+	r->wait = r->waits ? wait : 2 * (GM_RECLAIM_NS + 2 * SECOND);
+	if (r->endless)
+		r->wait = wait = GM_WAIT_FOREVER;
+	r->asked_ns = m->fake.now;
+	if (waits)
+		r->until = endless ? UINT64_MAX : m->fake.now + wait;
+	r->arrival = ++m->arrivals;
+	r->priority = fake_priority(s->s, 0);
+	r->seen = true; /* granted at once: those it overtakes count it */
+	fake_wait(&m->fake, &r->q, s->s, 0, bytes, wait);
+	if (r->q.ended && r->q.status != GPUMEM_OK && r->waits)
+		m->n.never++;
+	return r;
+}
+
+void model_end(struct model *m, struct m_session *s, bool died)
+{
+	struct gm_session *session = s->s;
+	*s = (struct m_session){0};
+	m->moved = true;
+	if (died)
+		gm_session_end_died(session);
+	else
+		gm_session_end_unmapped(session);
+}
+
 /* ---- the invariants */
 
 static struct m_request *find(struct model *m, const struct gm_request *r)

@@ -70,6 +70,11 @@ struct model {
 };
 
 bool model_mapped(void *m, const struct gm_chunk *chunk);
+/* A client asks for memory. Returns NULL if too many other requests are under way. */
+struct m_request *model_ask(
+	struct model *m, struct m_session *s, uint64_t bytes, bool waits, bool endless);
+/* A client ends. The model forgets it first: its checks run while core ends the session. */
+void model_end(struct model *m, struct m_session *s, bool died);
 /* Takes note of requests that ended since the last time. */
 void model_sweep(struct model *m);
 /* The invariants. */
