@@ -72,12 +72,12 @@ static void connect_session_free(struct gpumem_session *session)
 	if (!session)
 		return;
 	gm_thread_stop(session);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->state = GM_SESSION_CLOSED;
 	struct gm_conn *conn = gm_steal_ptr(&session->conn);
 	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
 	pthread_cond_broadcast(&session->changed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_conn_unref(greeting);
 
 	gm_requests_deinit(session);
@@ -115,15 +115,15 @@ static void connect_session_free(struct gpumem_session *session)
 	gm_close(session->bell);
 	gm_close(session->wake);
 	pthread_cond_destroy(&session->changed);
-	pthread_mutex_destroy(&session->lock);
-	pthread_mutex_destroy(&session->declaring);
-	pthread_mutex_destroy(&session->flushing);
-	pthread_mutex_destroy(&session->ending);
-	pthread_mutex_destroy(&session->settling);
-	pthread_mutex_destroy(&session->unpinning);
-	pthread_mutex_destroy(&session->walking);
-	pthread_mutex_destroy(&session->listing);
-	pthread_mutex_destroy(&session->opening);
+	gm_lock_deinit(&session->lock);
+	gm_lock_deinit(&session->declaring);
+	gm_lock_deinit(&session->flushing);
+	gm_lock_deinit(&session->ending);
+	gm_lock_deinit(&session->settling);
+	gm_lock_deinit(&session->unpinning);
+	gm_lock_deinit(&session->walking);
+	gm_lock_deinit(&session->listing);
+	gm_lock_deinit(&session->opening);
 	gm_captures_deinit(&session->captures);
 	free(session);
 }
@@ -161,15 +161,15 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	session->trim_regions = gm_region_trim;
 	atomic_init(&session->copy_limit, COPY_LIMIT);
 	gm_cond_init(&session->changed);
-	pthread_mutex_init(&session->lock, NULL);
-	pthread_mutex_init(&session->flushing, NULL);
-	pthread_mutex_init(&session->declaring, NULL);
-	pthread_mutex_init(&session->settling, NULL);
-	pthread_mutex_init(&session->unpinning, NULL);
-	pthread_mutex_init(&session->ending, NULL);
-	pthread_mutex_init(&session->walking, NULL);
-	pthread_mutex_init(&session->listing, NULL);
-	pthread_mutex_init(&session->opening, NULL);
+	gm_lock_init(&session->lock, GM_LOCK_SESSION);
+	gm_lock_init(&session->flushing, GM_LOCK_FLUSHING);
+	gm_lock_init(&session->declaring, GM_LOCK_DECLARING);
+	gm_lock_init(&session->settling, GM_LOCK_SETTLING);
+	gm_lock_init(&session->unpinning, GM_LOCK_UNPINNING);
+	gm_lock_init(&session->ending, GM_LOCK_ENDING);
+	gm_lock_init(&session->walking, GM_LOCK_WALKING);
+	gm_lock_init(&session->listing, GM_LOCK_LISTING);
+	gm_lock_init(&session->opening, GM_LOCK_OPENING);
 	gm_captures_init(&session->captures);
 	gm_session_pages_init(&session->pages);
 	session->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

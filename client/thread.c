@@ -33,6 +33,7 @@
 #include "common/wire/bell.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "common/stack.h"
 #include "common/wire/page_event.h"
 
@@ -58,7 +59,7 @@ struct gm_thread {
 	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at, evict_at;
 	uint64_t back_at; /* for buffers that may return from host memory */
 
-	pthread_mutex_t calling; /* held while fn runs */
+	struct gm_lock calling; /* held while fn runs */
 	gpumem_event_fn fn;
 	void *user;
 };
@@ -68,13 +69,13 @@ struct gm_thread {
 static void thread_emit(struct gm_thread *thread, gpumem_event event)
 {
 	event.size = sizeof(event);
-	pthread_mutex_lock(&thread->calling);
+	gm_lock(&thread->calling);
 	if (thread->fn) {
 		gm_absence_set_busy(thread->session, true);
 		thread->fn(thread->user, &event);
 		gm_absence_set_busy(thread->session, false);
 	}
-	pthread_mutex_unlock(&thread->calling);
+	gm_lock_drop(&thread->calling);
 }
 
 bool gm_thread_inside(struct gpumem_session *session)
@@ -92,10 +93,10 @@ gpumem_status gpumem_on_event(gpumem_session *session, gpumem_event_fn fn, void 
 			"another thread");
 
 	struct gm_thread *thread = session->thread;
-	pthread_mutex_lock(&thread->calling);
+	gm_lock(&thread->calling);
 	thread->fn = fn;
 	thread->user = user;
-	pthread_mutex_unlock(&thread->calling);
+	gm_lock_drop(&thread->calling);
 	return GPUMEM_OK;
 }
 
@@ -192,11 +193,11 @@ static void thread_follow(struct gm_thread *thread)
 	struct gpumem_session *session = thread->session;
 	char reason[GM_ERROR_BYTES];
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool lost = thread->losses != session->losses;
 	thread->losses = session->losses;
 	memcpy(reason, session->away, sizeof(reason));
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (lost) {
 		/* The last event may be a goodbye, whose bell the end of the connection overtook. */
 		if (thread->bell >= 0)
@@ -206,10 +207,10 @@ static void thread_follow(struct gm_thread *thread)
 		thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = reason});
 	}
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	int bell = thread->losses == session->losses ? gm_steal_fd(&session->bell) : -1;
 	bool resumed = session->resumed;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (bell < 0)
 		return;
 
@@ -233,10 +234,10 @@ static struct gm_conn *thread_conn(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool ours = session->conn && session->bell < 0 && thread->losses == session->losses;
 	struct gm_conn *conn = ours ? gm_conn_ref(session->conn) : NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return conn;
 }
 
@@ -385,7 +386,7 @@ static void thread_free(struct gm_thread *thread)
 	if (!thread)
 		return;
 	gm_close(thread->bell);
-	pthread_mutex_destroy(&thread->calling);
+	gm_lock_deinit(&thread->calling);
 	free(thread);
 }
 
@@ -401,7 +402,7 @@ int gm_thread_start(struct gpumem_session *session, int bell)
 	thread->bell = bell;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
 	thread->request_at = thread->makers_at = thread->evict_at = thread->back_at = NEVER;
-	pthread_mutex_init(&thread->calling, NULL);
+	gm_lock_init(&thread->calling, GM_LOCK_CALLING);
 
 	/* Set before the thread runs, because its first callback may call gm_thread_inside(). */
 	session->thread = thread;

@@ -154,7 +154,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	struct gpumem_session *session = buffer->session;
 	uint64_t bytes;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint32_t device = gm_evict_place(buffer, &bytes);
 	struct gm_session_device *d = &session->device[device];
 	DL_APPEND(session->list, buffer);
@@ -171,7 +171,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 		d->buffer_misses++;
 	}
 	gm_buffer_relist(buffer);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	(void)gm_use_publish(session, device);
 }
 
@@ -210,12 +210,12 @@ void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
 {
 	struct gpumem_session *session = buffer->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->device[buffer->device].buffer_in_use += size - buffer->size;
 	buffer->size = size;
 	buffer->growth.used = gm_min(buffer->growth.used, size);
 	gm_buffer_relist(buffer);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	(void)gm_use_publish(session, buffer->device);
 }
 
@@ -224,7 +224,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	struct gpumem_session *session = buffer->session;
 	uint64_t bytes;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint32_t device = gm_evict_place(buffer, &bytes);
 	struct gm_session_device *d = &session->device[device];
 	gm_evict_end(buffer);
@@ -240,7 +240,7 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 		d->buffer_held -= bytes;
 		d->buffer_returns += buffer->chunks;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
 	(void)gm_use_publish(session, device);
@@ -255,7 +255,7 @@ static void buffer_free(struct gpumem_buffer *buffer)
 	gm_buffer_tail_forget(buffer);
 	gm_signals_deinit(&buffer->signals);
 	gm_session_chunks_free(buffer->parts);
-	pthread_mutex_destroy(&buffer->lock);
+	gm_lock_deinit(&buffer->lock);
 	free(buffer);
 }
 
@@ -270,7 +270,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		goto out;
 	}
 
-	pthread_mutex_init(&buffer->lock, NULL);
+	gm_lock_init(&buffer->lock, GM_LOCK_BUFFER);
 	gm_signals_init(&buffer->signals);
 	buffer->session = session;
 	buffer->lease = lease;
@@ -335,7 +335,7 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 	if (!buffer)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a buffer");
 
-	pthread_mutex_init(&buffer->lock, NULL);
+	gm_lock_init(&buffer->lock, GM_LOCK_BUFFER);
 	gm_signals_init(&buffer->signals);
 	buffer->session = session;
 	buffer->device = device;
@@ -365,11 +365,11 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 
 void gm_buffer_note(gpumem_buffer *buffer, const char *type, const char *precision)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	snprintf(buffer->type, sizeof(buffer->type), "%s", type ? type : "");
 	snprintf(buffer->precision, sizeof(buffer->precision), "%s", precision ? precision : "");
 	buffer_note_row(buffer);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 }
 
 void gm_buffer_made_here(gpumem_buffer *buffer)
@@ -412,9 +412,9 @@ static bool buffer_must_stay(struct gpumem_buffer *buffer, enum gm_retired_may m
 		return false;
 	if (map && map->whole && (may == GM_RETIRED_NO_WAIT || gm_signals_kernel_runs()))
 		return true;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool moves = gm_evict_moves(buffer);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return moves;
 }
 
@@ -533,17 +533,19 @@ static bool buffer_lock_ending(
 {
 	struct timespec until;
 
-	if (pthread_mutex_trylock(&session->ending) == 0)
+	if (gm_lock_try(&session->ending))
 		return true;
-	if (wait_ms == GPUMEM_WAIT_FOREVER)
-		return pthread_mutex_lock(&session->ending) == 0;
+	if (wait_ms == GPUMEM_WAIT_FOREVER) {
+		gm_lock(&session->ending);
+		return true;
+	}
 	if (refused != GPUMEM_E_TIMEOUT)
 		return false;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += BUFFER_MOMENT_MS * (long)GM_NS_PER_MS;
 	until.tv_sec += until.tv_nsec / (long)GM_NS_PER_S;
 	until.tv_nsec %= (long)GM_NS_PER_S;
-	return pthread_mutex_timedlock(&session->ending, &until) == 0;
+	return gm_lock_timed(&session->ending, &until);
 }
 
 bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
@@ -559,7 +561,7 @@ bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem
 	if (!gm_retired_end_idle(session))
 		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
 	bool ended = atomic_load(&session->endings) != endings;
-	pthread_mutex_unlock(&session->ending);
+	gm_lock_drop(&session->ending);
 
 	if (ended && refused == GPUMEM_E_TIMEOUT)
 		*wait_ms = BUFFER_MOMENT_MS;

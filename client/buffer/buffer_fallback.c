@@ -43,9 +43,9 @@ static gpumem_status buffer_fallback_make(struct gpumem_session *session, uint32
 		return gm_error(why, "%.200s; nor can it be in host memory: %.200s", full, host);
 	}
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->device[device].fallbacks++;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	(void)gm_use_publish(session, device);
 	gm_buffer_note(*ret_buffer, options->type, options->precision);
 	gm_buffer_made_here(*ret_buffer);
@@ -84,10 +84,10 @@ void gm_evict_on_pressure(struct gpumem_session *session, uint32_t device, uint3
 
 	if (device >= session->counted)
 		return;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	/* The library may have missed the level before. The room decides whether a buffer returns. */
 	d->relieved = d->return_due = level < GPUMEM_LEVEL_HIGH;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 /* Claims a buffer of the device that may return by itself, needs no more than this room, and was not tried
@@ -97,7 +97,7 @@ static struct gpumem_buffer *buffer_fallback_claim(
 {
 	struct gpumem_buffer *buffer;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH (session->list, buffer) {
 		struct gm_evict *e = &buffer->evict;
 		bool there = e->state == GM_EVICT_AWAY || e->state == GM_EVICT_UNDER;
@@ -109,7 +109,7 @@ static struct gpumem_buffer *buffer_fallback_claim(
 		buffer->evict.round = round;
 		buffer->evict.state = GM_EVICT_COMING;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return buffer;
 }
 
@@ -140,16 +140,16 @@ uint64_t gm_evict_return_step(struct gpumem_session *session, uint64_t now_ns)
 	for (uint32_t i = 0; i < session->counted; i++) {
 		struct gm_session_device *d = &session->device[i];
 
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		bool due = d->return_due;
 		d->return_due = false;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!due || !buffer_fallback_return(session, i))
 			continue;
 
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		d->return_due = true;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		again = true;
 	}
 	return again ? now_ns + LOOK_NS : UINT64_MAX;

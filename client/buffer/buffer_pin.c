@@ -20,7 +20,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
-#include "common/cond.h"
+#include "common/lock.h"
 #include "common/status_table.h"
 #include "gpumem/gpumem_evict.h"
 
@@ -92,9 +92,9 @@ static gpumem_status pin_lease(struct buffer_pin *pin)
 	gm_retired_settle(pin->session, GM_RETIRED_NO_WAIT);
 	const struct gm_lease_wait wait = pin_wait(pin, &elsewhere);
 
-	pthread_mutex_lock(&pin->session->lock);
+	gm_lock(&pin->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
-	pthread_mutex_unlock(&pin->session->lock);
+	gm_lock_drop(&pin->session->lock);
 	const struct gm_lease_what what = {
 		.device = buffer->device,
 		.bytes = buffer->size,
@@ -142,7 +142,7 @@ static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 	const struct gm_session_chunk *chunk;
 	uint32_t device = buffer->device;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	gm_evict_count(buffer, false);
 	buffer->evict.spill = NULL;
 	buffer->lease = pin->lease;
@@ -152,7 +152,7 @@ static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 	gm_evict_count(buffer, true);
 	buffer->evict.pins += !pin->restore;
 	gm_evict_move_ended(buffer, GM_EVICT_HERE);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_spill_drop(spill);
 	(void)gm_use_publish(session, session->counted);
@@ -188,10 +188,10 @@ static gpumem_status pin_stay(struct buffer_pin *pin, gpumem_status status, bool
 		under = gm_spill_lay_under(spill, buffer->addr, buffer->room) == GPUMEM_OK;
 	bool pinned = under && pin_host_ok(pin);
 
-	pthread_mutex_lock(&pin->session->lock);
+	gm_lock(&pin->session->lock);
 	buffer->evict.pins += pinned;
 	gm_evict_move_ended(buffer, under ? GM_EVICT_UNDER : GM_EVICT_AWAY);
-	pthread_mutex_unlock(&pin->session->lock);
+	gm_lock_drop(&pin->session->lock);
 	return pinned ? GPUMEM_OK : status;
 }
 
@@ -219,9 +219,9 @@ static bool pin_is_settled(const struct buffer_pin *pin)
 /* All that is left to do takes no longer than copying the content. */
 static void pin_waits_no_more(struct buffer_pin *pin)
 {
-	pthread_mutex_lock(&pin->session->lock);
+	gm_lock(&pin->session->lock);
 	pin->buffer->evict.waits = false;
-	pthread_mutex_unlock(&pin->session->lock);
+	gm_lock_drop(&pin->session->lock);
 }
 
 /* *ret_busy: the buffer stays, because the device still uses it. */
@@ -272,8 +272,8 @@ static bool pin_await_move(struct gpumem_buffer *buffer, uint64_t until_ns)
 		if (e->waits && gm_clock_ns() >= until_ns)
 			return false;
 		e->recalled = true;
-		(void)gm_cond_wait_until(
-			&session->changed, &session->lock, e->waits ? until_ns : UINT64_MAX);
+		(void)gm_lock_wait_until(
+			&session->lock, &session->changed, e->waits ? until_ns : UINT64_MAX);
 	}
 	return true;
 }
@@ -296,7 +296,7 @@ static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_opti
 		.until_ns = pin_end_of_wait(session, options),
 	};
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool late = !pin_await_move(buffer, pin.until_ns);
 	bool pinned = !late && pin_in_place(buffer, options);
 	bool busy = !pinned && (buffer->evict.pins || buffer->evict.holds);
@@ -304,7 +304,7 @@ static gpumem_status pin_run(struct gpumem_buffer *buffer, const gpumem_pin_opti
 		buffer->evict.state = GM_EVICT_COMING;
 		buffer->evict.waits = true;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (pinned)
 		return GPUMEM_OK;
@@ -385,9 +385,9 @@ void gm_evict_restore(struct gpumem_session *session, uint32_t device, uint32_t 
 	gm_evict_call_off(session, device, row);
 	/* The driver may fail for one buffer and still bring back the next. */
 	while (!status || status == GPUMEM_E_SYSTEM) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		struct gpumem_buffer *buffer = pin_claim_evicted(session, device, row, round);
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!buffer)
 			break;
 		status = gm_evict_bring(buffer, &busy);
@@ -400,9 +400,9 @@ gpumem_location gpumem_buffer_location(const gpumem_buffer *buffer)
 		return GPUMEM_LOCATION_DEVICE;
 	if (buffer->device >= buffer->session->counted)
 		return GPUMEM_LOCATION_HOST;
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool host = buffer->evict.spill != NULL;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return host ? GPUMEM_LOCATION_HOST : GPUMEM_LOCATION_DEVICE;
 }
 
@@ -468,13 +468,13 @@ static void pin_end_put_events(
 {
 	struct gm_evict *e = &buffer->evict;
 
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	memcpy(&e->events[e->n_events], events, n * sizeof(*events));
 	e->n_events += n;
 	e->taken = 0;
 	e->holds--;
 	gm_evict_changed(buffer);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 }
 
 /* If there are many events, gets rid of those that have passed. */
@@ -484,9 +484,9 @@ static void pin_end_tidy_events(struct gpumem_buffer *buffer)
 	struct gm_map_event *events[2 * GM_EVICT_EVENTS];
 	size_t left = 0;
 
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	size_t n = pin_end_take_events(buffer, events);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	if (!n)
 		return;
 
@@ -548,14 +548,14 @@ static bool pin_end_try(
 	size_t n = 0;
 
 	pin_end_tidy_events(buffer);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t before = e->added;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	*ret_status = pin_end_record(buffer, stream, &event);
 	if (*ret_status)
 		return true;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool pinned = e->pins > 0, added = pinned && pin_end_add_event(buffer, event);
 	/* An event that another thread has added meanwhile may be newer than this one, and those that another
 	 * thread has taken come back. */
@@ -570,7 +570,7 @@ static bool pin_end_try(
 	} else if (event) {
 		useless[n++] = event;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	while (n)
 		d->map->forget(d->backend, useless[--n]);
@@ -596,9 +596,9 @@ gpumem_status gpumem_buffer_unpin(gpumem_buffer *buffer, gpumem_stream stream)
 
 	if (status)
 		return status;
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool pinned = buffer->evict.pins > 0;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	if (!pinned)
 		return pin_end_refused();
 

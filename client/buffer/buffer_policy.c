@@ -55,12 +55,12 @@ gpumem_status gpumem_buffer_set_policy(gpumem_buffer *buffer, const gpumem_buffe
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	buffer->growth.percent = (uint16_t)(given.factor * 100 + 0.5);
 	buffer->growth.step = policy_units(given.step);
 	buffer->growth.ceiling = policy_units(given.ceiling);
 	gm_buffer_relist(buffer);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return GPUMEM_OK;
 }
 
@@ -101,9 +101,9 @@ gpumem_status gpumem_buffer_ensure(
 		return GPUMEM_OK;
 	}
 
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	struct gm_page_growth growth = buffer->growth;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	uint64_t target = needed > GM_LEASE_BYTES_MAX
 				  ? needed
 				  : policy_target(buffer, &growth, needed, &ceiling);
@@ -129,14 +129,14 @@ gpumem_status gpumem_buffer_report_use(gpumem_buffer *buffer, size_t used)
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	size_t size = buffer->size;
 	if (used <= size) {
 		buffer->growth.used = used;
 		buffer->growth.use_known = 1;
 		gm_buffer_relist(buffer);
 	}
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	if (used > size)
 		return gm_error(GPUMEM_E_INVALID,
 			"used must be at most the buffer's size, which is %zu, and is %zu", size,

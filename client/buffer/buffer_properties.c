@@ -5,6 +5,7 @@
 
 #include "client/buffer/buffer_make.h"
 #include "common/arith.h"
+#include "common/lock.h"
 
 /* ---- properties */
 
@@ -51,12 +52,12 @@ gpumem_status gpumem_buffer_ipc_handle(
 			"with transport ipc");
 
 	/* A move changes the lease and the handle. */
-	pthread_mutex_t *lock = &((gpumem_buffer *)buffer)->lock;
-	pthread_mutex_lock(lock);
+	struct gm_lock *lock = &((gpumem_buffer *)buffer)->lock;
+	gm_lock(lock);
 	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
 	if (known)
 		memcpy(ret_handle, buffer->ipc, GPUMEM_IPC_HANDLE_BYTES);
-	pthread_mutex_unlock(lock);
+	gm_lock_drop(lock);
 	if (!known)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted, so the CUDA IPC handle of this buffer is no longer "
@@ -83,10 +84,10 @@ gpumem_status gpumem_buffer_set_tag(gpumem_buffer *buffer, const char *tag)
 	gpumem_status status = gm_buffer_tag_check(tag);
 	if (status)
 		return status;
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", tag ? tag : "");
 	gm_session_pages_row_tag(&buffer->session->pages, buffer->row, buffer->tag);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return GPUMEM_OK;
 }
 

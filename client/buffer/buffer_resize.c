@@ -99,12 +99,12 @@ static gpumem_status resize_check_stream(const struct buffer_resize *r)
 
 static void resize_settle_begin(const struct buffer_resize *r)
 {
-	pthread_mutex_lock(&r->session->settling);
+	gm_lock(&r->session->settling);
 }
 
 static void resize_settle_end(const struct buffer_resize *r)
 {
-	pthread_mutex_unlock(&r->session->settling);
+	gm_lock_drop(&r->session->settling);
 }
 
 /* Whether chunks can be added and taken away one by one. */
@@ -222,13 +222,13 @@ static void resize_append(struct buffer_resize *r, struct gm_session_chunk *chun
 	resize_settle_begin(r);
 	gm_buffer_tail_take_back(buffer, 0);
 	LL_CONCAT(buffer->parts, chunks);
-	pthread_mutex_lock(&r->session->lock);
+	gm_lock(&r->session->lock);
 	buffer->bytes += bytes;
 	buffer->mapped += bytes;
 	buffer->chunks += n;
 	r->d->buffer_held += bytes;
 	r->d->buffer_misses++;
-	pthread_mutex_unlock(&r->session->lock);
+	gm_lock_drop(&r->session->lock);
 	resize_settle_end(r);
 
 	gm_buffer_set_size(buffer, r->size);
@@ -311,7 +311,7 @@ static void resize_exchange(const struct buffer_resize *r, struct gpumem_buffer 
 	uint64_t reach = buffer->reach;
 
 	resize_settle_begin(r);
-	pthread_mutex_lock(&r->session->lock);
+	gm_lock(&r->session->lock);
 	buffer->addr = (void *)other->addr;
 	other->addr = addr;
 	buffer->reach = (uint64_t)other->reach;
@@ -328,7 +328,7 @@ static void resize_exchange(const struct buffer_resize *r, struct gpumem_buffer 
 	for (size_t i = 0; i < sizeof(buffer->ipc); i++)
 		SWAP(buffer->ipc[i], other->ipc[i]);
 	gm_buffer_tail_pass(buffer, other);
-	pthread_mutex_unlock(&r->session->lock);
+	gm_lock_drop(&r->session->lock);
 	resize_settle_end(r);
 }
 
@@ -347,9 +347,9 @@ static gpumem_status resize_move(struct buffer_resize *r)
 	char tag[sizeof(buffer->tag)];
 	bool launched;
 
-	pthread_mutex_lock(&r->session->lock);
+	gm_lock(&r->session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
-	pthread_mutex_unlock(&r->session->lock);
+	gm_lock_drop(&r->session->lock);
 	options.tag = tag;
 	options.transport = (gpumem_transport)buffer->transport;
 	options.wait_ms = r->wait_ms;
@@ -443,11 +443,11 @@ gpumem_status gm_buffer_resize(struct gpumem_buffer *buffer, size_t size, bool g
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	if (size > buffer->size || (size < buffer->size && !grow_only))
 		status = gm_buffer_transferring(buffer) ? resize_transferring()
 							: resize_run(&resize);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 	gm_evict_release(buffer);
 	if (!status && ret_moved)
 		*ret_moved = resize.moved;

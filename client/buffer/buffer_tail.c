@@ -15,9 +15,9 @@
 
 bool gm_buffer_tail_has(const struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->settling);
+	gm_lock(&buffer->session->settling);
 	bool has = buffer->tail != NULL;
-	pthread_mutex_unlock(&buffer->session->settling);
+	gm_lock_drop(&buffer->session->settling);
 	return has;
 }
 
@@ -61,7 +61,7 @@ static void tail_give(struct gpumem_buffer *buffer)
 	}
 
 	struct gm_session_chunk *chunks = tail_chunks(buffer, offset, &n);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	buffer->bytes -= bytes;
 	buffer->mapped -= bytes;
 	buffer->chunks -= n;
@@ -71,7 +71,7 @@ static void tail_give(struct gpumem_buffer *buffer)
 		d->buffer_returns += n;
 	}
 	gm_evict_relist(buffer);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_buffer_tail_forget(buffer);
 	gm_session_chunks_give(session, chunks);

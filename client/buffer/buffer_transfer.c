@@ -3,32 +3,32 @@
 
 void gm_buffer_transfer_begin(struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	buffer->transfers++;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 }
 
 bool gm_buffer_transferring(struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool is = buffer->transfers > 0;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return is;
 }
 
 bool gm_buffer_transfer_doom(struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool is = buffer->transfers > 0;
 	buffer->doomed = is;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return is;
 }
 
 bool gm_buffer_transfer_end(struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool last = --buffer->transfers == 0 && buffer->doomed;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return last;
 }

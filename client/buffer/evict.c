@@ -121,13 +121,13 @@ gpumem_status gm_evict_use(struct gpumem_buffer *buffer)
 
 	if (!e->able)
 		return GPUMEM_OK;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (!e->pins || (e->state != GM_EVICT_HERE && e->state != GM_EVICT_UNDER))
 		status = gm_error(
 			GPUMEM_E_BUSY, "an evictable buffer must be pinned for this: pin it first");
 	else
 		e->holds++;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return status;
 }
 
@@ -135,10 +135,10 @@ void gm_evict_release(struct gpumem_buffer *buffer)
 {
 	if (!buffer->evict.able)
 		return;
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	buffer->evict.holds--;
 	gm_evict_changed(buffer);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 }
 
 gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
@@ -148,9 +148,9 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
 		return status;
 
 	/* Now it stays where it is. */
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool here = buffer->evict.state == GM_EVICT_HERE;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	if (here)
 		return GPUMEM_OK;
 	gm_evict_release(buffer);
@@ -160,11 +160,11 @@ gpumem_status gm_evict_hold(struct gpumem_buffer *buffer)
 
 bool gm_evict_note_shared(struct gpumem_buffer *buffer, bool shared)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool before = buffer->evict.shared;
 	buffer->evict.shared = shared;
 	gm_evict_changed(buffer);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return before;
 }
 
@@ -252,19 +252,19 @@ static gpumem_status evict_claim(struct gpumem_buffer *buffer)
 /* The buffer stays where it is, for this reason. */
 static void evict_stay(struct gpumem_buffer *buffer, gpumem_status why)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	if (why != GPUMEM_E_BUSY)
 		buffer->evict.asked_until_ns = 0;
 	gm_evict_move_ended(buffer, GM_EVICT_HERE);
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 }
 
 /* Whether somebody wants the buffer where it is, or nobody wants it any more. */
 static bool evict_called_off(struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	bool off = buffer->evict.recalled || buffer->evict.ended;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return off;
 }
 
@@ -277,9 +277,9 @@ static gpumem_status evict_copy(
 	char tag[sizeof(buffer->tag)];
 	struct gm_spill *spill;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	memcpy(tag, buffer->tag, sizeof(tag));
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gpumem_status status = gm_spill_out(
 		session, buffer->device, buffer->addr, buffer->size, tag, wait, &spill);
 	if (status)
@@ -311,7 +311,7 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 	uint64_t bytes = buffer->bytes;
 
 	spill->cpu = buffer->wish.cpu_ok;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	gm_evict_count(buffer, false);
 	buffer->lease = NULL;
 	buffer->parts = NULL;
@@ -320,7 +320,7 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 	buffer->evict.spill = spill;
 	gm_evict_count(buffer, true);
 	gm_evict_move_ended(buffer, GM_EVICT_AWAY);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_session_chunks_free(parts);
 	gm_session_lease_give(session, lease);
@@ -332,9 +332,9 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 /* Whether a part that was cut off has not gone back yet. (buffer_tail.c calls this file.) */
 static bool evict_has_tail(const struct gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->session->settling);
+	gm_lock(&buffer->session->settling);
 	bool has = buffer->tail != NULL;
-	pthread_mutex_unlock(&buffer->session->settling);
+	gm_lock_drop(&buffer->session->settling);
 	return has;
 }
 
@@ -367,9 +367,9 @@ static gpumem_status evict_check_shared(struct gpumem_buffer *buffer)
 		gm_session_lease_set_size(buffer->session, buffer->lease, buffer->size);
 	if (status)
 		return status;
-	pthread_mutex_lock(&buffer->session->lock);
+	gm_lock(&buffer->session->lock);
 	buffer->evict.shared = false;
-	pthread_mutex_unlock(&buffer->session->lock);
+	gm_lock_drop(&buffer->session->lock);
 	return GPUMEM_OK;
 }
 
@@ -382,13 +382,13 @@ gpumem_status gpumem_buffer_evict(gpumem_buffer *buffer)
 	if (status)
 		return status;
 	struct gpumem_session *session = buffer->session;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	enum gm_evict_state state = buffer->evict.state;
 	bool there = state == GM_EVICT_AWAY || (state == GM_EVICT_UNDER && !buffer->evict.pins);
 	if (!there)
 		status = evict_claim(buffer);
 	bool shared = buffer->evict.shared;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (there || status)
 		return status;
 
@@ -419,14 +419,14 @@ void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t byt
 static struct gpumem_buffer *evict_claim_next(
 	struct gpumem_session *session, struct gm_session_device *d, uint64_t round)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gpumem_buffer *buffer = d->evictables;
 	/* A buffer that stays goes to the end of the list. */
 	if (buffer && (buffer->evict.round == round || evict_claim(buffer)))
 		buffer = NULL;
 	if (buffer)
 		buffer->evict.round = round;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return buffer;
 }
 
@@ -436,7 +436,7 @@ static struct gpumem_buffer *evict_claim_asked(struct gpumem_session *session,
 {
 	struct gpumem_buffer *buffer;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH2 (d->evictables, buffer, evict.next) {
 		struct gm_evict *e = &buffer->evict;
 		if (e->round == round || !e->asked_until_ns)
@@ -446,7 +446,7 @@ static struct gpumem_buffer *evict_claim_asked(struct gpumem_session *session,
 			break;
 		e->asked_until_ns = 0;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return buffer;
 }
 
@@ -543,11 +543,11 @@ static void evict_ask(
 {
 	struct gpumem_buffer *buffer;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH2 (session->device[device].evictables, buffer, evict.next)
 		if (!row || buffer->row == row)
 			buffer->evict.asked_until_ns = until_ns;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 uint64_t gm_evict_by_hand(struct gpumem_session *session, uint32_t device, uint32_t row)

@@ -10,6 +10,7 @@
 #include "client/device/retired.h"
 #include "client/grant/session_lease.h"
 #include "client/session/gpumem_session.h"
+#include "common/lock.h"
 
 struct gm_buffer_tail;
 struct gm_map_event;
@@ -80,7 +81,7 @@ struct gpumem_buffer {
 	struct gm_retired retired; /* comes first */
 	struct gpumem_session *session;
 	/* Held while the buffer is resized, shared or published, across messages. */
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	/* A move replaces it, under the lock. NULL while an evictable buffer is in host memory. */
 	struct gm_session_lease *lease;
 	uint32_t device;

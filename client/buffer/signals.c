@@ -11,12 +11,12 @@
 
 void gm_signals_init(struct gm_signals *signals)
 {
-	pthread_mutex_init(&signals->lock, NULL);
+	gm_lock_init(&signals->lock, GM_LOCK_SIGNALS);
 }
 
 void gm_signals_deinit(struct gm_signals *signals)
 {
-	pthread_mutex_destroy(&signals->lock);
+	gm_lock_deinit(&signals->lock);
 }
 
 gpumem_status gm_signals_failed(const struct gm_session_device *d, int r, const char *what)

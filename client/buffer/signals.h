@@ -2,12 +2,12 @@
 #ifndef GM_CLIENT_BUFFER_SIGNALS_H
 #define GM_CLIENT_BUFFER_SIGNALS_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "client/session/gpumem_session.h"
+#include "common/lock.h"
 #include "gpumem/gpumem.h"
 
 struct gm_session_lease;
@@ -15,7 +15,7 @@ struct gm_session_lease;
 /* The signals of a buffer, as this process has them. buffer_signal.c says how they work. */
 struct gm_signals {
 	struct gm_map_word *word; /* NULL: none */
-	pthread_mutex_t lock;     /* protects sent, and keeps signals in order */
+	struct gm_lock lock;      /* protects sent, and keeps signals in order */
 	uint64_t sent;            /* the last value */
 	_Atomic uint32_t waiting; /* threads that wait on the host */
 	_Atomic bool orphaned;    /* the maker is gone, so no signal will come */

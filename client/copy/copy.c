@@ -85,14 +85,14 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 	status = gm_evict_use(buffer);
 	if (status)
 		return status;
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	uint8_t *start = buffer->addr;
 	size_t size = buffer->size;
 	/* A buffer in host memory has no lease of its own. */
 	bool read_only = buffer->lease && buffer->lease->read_only;
 	gm_buffer_transfer_begin(buffer);
 	copy->buffer = buffer;
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 
 	if (offset > size || bytes > size - offset)
 		return gm_error(GPUMEM_E_INVALID,

@@ -28,6 +28,7 @@
 #include "common/arith.h"
 #include "common/clock.h"
 #include "common/cond.h"
+#include "common/lock.h"
 #include "common/stack.h"
 
 /* How many pieces the driver has at a time if it needs no slots. */
@@ -61,7 +62,7 @@ struct copy_pipe {
 	bool unsure; /* the device does not say when it is done */
 	char why[128];
 
-	pthread_mutex_t lock;   /* protects the rest */
+	struct gm_lock lock;    /* protects the rest */
 	pthread_cond_t came;    /* a piece was moved */
 	pthread_cond_t room;    /* pieces can be moved */
 	uint64_t total, pieces; /* fewer than asked for, once the end of the input was found */
@@ -92,9 +93,9 @@ static void pipe_move(struct copy_pipe *pipe)
 	uint64_t k = pipe->next++;
 	size_t n = pipe_length(pipe, k), got = n;
 
-	pthread_mutex_unlock(&pipe->lock);
+	gm_lock_drop(&pipe->lock);
 	int r = copy->move(copy->ctx, k * pipe->piece, pipe_place(pipe, k), n, &got);
-	pthread_mutex_lock(&pipe->lock);
+	gm_lock(&pipe->lock);
 
 	if (r) {
 		if (!pipe->error)
@@ -122,14 +123,14 @@ static void *pipe_run_thread(void *ctx)
 {
 	struct copy_pipe *pipe = ctx;
 
-	pthread_mutex_lock(&pipe->lock);
+	gm_lock(&pipe->lock);
 	while (!pipe->stop && pipe->next < pipe->pieces) {
 		if (pipe_movable(pipe))
 			pipe_move(pipe);
 		else
-			pthread_cond_wait(&pipe->room, &pipe->lock);
+			gm_lock_wait(&pipe->lock, &pipe->room);
 	}
-	pthread_mutex_unlock(&pipe->lock);
+	gm_lock_drop(&pipe->lock);
 	return NULL;
 }
 
@@ -365,8 +366,8 @@ static void pipe_sleep(struct copy_pipe *pipe, uint64_t *pause_ns)
 {
 	bool device = pipe->before || pipe->landed < pipe->sent;
 
-	(void)gm_cond_wait_until(
-		&pipe->came, &pipe->lock, gm_clock_ns() + (device ? *pause_ns : PIPE_LOOK_NS));
+	(void)gm_lock_wait_until(
+		&pipe->lock, &pipe->came, gm_clock_ns() + (device ? *pause_ns : PIPE_LOOK_NS));
 	*pause_ns = gm_min(2 * *pause_ns, PIPE_ASK_MOST_NS);
 }
 
@@ -379,11 +380,11 @@ static void pipe_loop(struct copy_pipe *pipe, bool alone)
 		uint64_t moved = pipe->moved, arrived = pipe_arrived(pipe), sent = pipe->sent;
 		uint64_t pieces = pipe->pieces, limit;
 
-		pthread_mutex_unlock(&pipe->lock);
+		gm_lock_drop(&pipe->lock);
 		pipe_tell(pipe, gm_min(arrived * pipe->piece, pipe->asked));
 		if (!pipe->cancelled)
 			pipe_drive(pipe, moved, pieces);
-		pthread_mutex_lock(&pipe->lock);
+		gm_lock(&pipe->lock);
 
 		if (pipe->cancelled || pipe->refused)
 			pipe->stop = true;
@@ -446,7 +447,7 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 		.slots = through ? through->n : GPUMEM_COPY_SLOTS_MOST,
 		.pieces = (copy->total + piece - 1) / piece};
 
-	pthread_mutex_init(&pipe.lock, NULL);
+	gm_lock_init(&pipe.lock, GM_LOCK_LEAF);
 	gm_cond_init(&pipe.came);
 	pthread_cond_init(&pipe.room, NULL);
 	pipe_tell(&pipe, 0);
@@ -456,10 +457,10 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 
 	threads = pipe.cancelled || pipe.refused ? 0 : (uint32_t)gm_min(threads, pipe.pieces);
 	uint32_t n = pipe_start_threads(&pipe, thread, threads);
-	pthread_mutex_lock(&pipe.lock);
+	gm_lock(&pipe.lock);
 	pipe.stop = pipe.cancelled || pipe.refused;
 	pipe_loop(&pipe, n == 0);
-	pthread_mutex_unlock(&pipe.lock);
+	gm_lock_drop(&pipe.lock);
 	for (uint32_t i = 0; i < n; i++)
 		pthread_join(thread[i], NULL);
 	pipe_drain(&pipe);
@@ -472,6 +473,6 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 	gpumem_status status = pipe_outcome(&pipe);
 	pthread_cond_destroy(&pipe.room);
 	pthread_cond_destroy(&pipe.came);
-	pthread_mutex_destroy(&pipe.lock);
+	gm_lock_deinit(&pipe.lock);
 	return status;
 }

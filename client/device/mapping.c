@@ -95,7 +95,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		return GPUMEM_OK;
 	GM_UNCANCELLED;
-	pthread_mutex_lock(&session->opening);
+	gm_lock(&session->opening);
 	if (atomic_load_explicit(&d->map, memory_order_acquire))
 		;
 	else if (d->info.number == GPUMEM_DEVICE_HOST &&
@@ -110,7 +110,7 @@ gpumem_status gm_mapping_open(struct gpumem_session *session, uint32_t device)
 			"this library cannot map memory of device %u, because it does not know the "
 			"backend %s: install a newer one",
 			device, d->info.backend);
-	pthread_mutex_unlock(&session->opening);
+	gm_lock_drop(&session->opening);
 	return status;
 }
 

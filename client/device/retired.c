@@ -40,9 +40,9 @@ static void retired_forget(struct gm_retired *item)
 
 static void retired_put(struct gpumem_session *session, struct gm_retired *list)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_CONCAT(session->retired, list);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 void gm_retired_add(struct gpumem_session *session, struct gm_retired *item,
@@ -57,9 +57,9 @@ void gm_retired_add(struct gpumem_session *session, struct gm_retired *item,
 
 	/* This thread counts first: a thread that finds nothing to settle must be right. */
 	atomic_fetch_add(&session->n_retired, 1);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_PREPEND(session->retired, item);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_session_wake(session);
 }
 
@@ -75,7 +75,7 @@ static struct gm_retired *retired_take(struct gpumem_session *session, enum gm_r
 {
 	struct gm_retired *taken = NULL, **end = &taken, **at = &session->retired, *item;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	while ((item = *at)) {
 		if (item->when != when) {
 			at = &item->next;
@@ -86,7 +86,7 @@ static struct gm_retired *retired_take(struct gpumem_session *session, enum gm_r
 		*end = item;
 		end = &item->next;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return taken;
 }
 
@@ -115,10 +115,10 @@ static struct gm_retired *retired_take_if_idle(struct gpumem_session *session)
 {
 	const struct gm_retired *item;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_SEARCH_SCALAR(session->retired, item, when, GM_RETIRED_IDLE);
 	const struct gm_session_device *d = item ? item->device : NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (!d || gm_await_stream_until(d, GPUMEM_STREAM_ANY, gm_clock_ns() + IDLE_NS) < 0)
 		return NULL;
@@ -130,13 +130,13 @@ struct gm_retired *gm_retired_take_back(struct gpumem_session *session,
 {
 	struct gm_retired *item;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_FOREACH (session->retired, item)
 		if (item->when == GM_RETIRED_IDLE && fits(item, ctx))
 			break;
 	if (item)
 		LL_DELETE(session->retired, item);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (item)
 		atomic_fetch_sub(&session->n_retired, 1);
 	return item;
@@ -165,7 +165,7 @@ void gm_retired_settle(struct gpumem_session *session, enum gm_retired_may may)
 
 	if (!atomic_load(&session->n_retired))
 		return;
-	pthread_mutex_lock(&session->settling);
+	gm_lock(&session->settling);
 	rest = retired_end(session, retired_take_passed(session), GM_RETIRED_NO_WAIT);
 	idle = retired_end(session, retired_take_if_idle(session), GM_RETIRED_NO_WAIT);
 	/* With the items that the two calls above have added again. */
@@ -174,15 +174,15 @@ void gm_retired_settle(struct gpumem_session *session, enum gm_retired_may may)
 	LL_CONCAT(rest, ready);
 	if (may == GM_RETIRED_NO_WAIT)
 		retired_put(session, rest);
-	pthread_mutex_unlock(&session->settling);
+	gm_lock_drop(&session->settling);
 	if (may == GM_RETIRED_NO_WAIT)
 		return;
 
 	/* Threads that need other memory must not wait for the driver. A thread that needs this memory waits for the
 	 * thread that gives the memory back. */
-	pthread_mutex_lock(&session->unpinning);
+	gm_lock(&session->unpinning);
 	retired_put(session, retired_end(session, rest, may));
-	pthread_mutex_unlock(&session->unpinning);
+	gm_lock_drop(&session->unpinning);
 }
 
 bool gm_retired_end_idle(struct gpumem_session *session)
@@ -200,10 +200,10 @@ void gm_retired_end_all(struct gpumem_session *session)
 
 	/* What ends may add other items. */
 	for (;;) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		list = session->retired;
 		session->retired = NULL;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!list)
 			return;
 
@@ -229,9 +229,9 @@ uint64_t gm_retired_next(struct gpumem_session *session, uint64_t now_ns)
 	size_t n = atomic_load(&session->n_retired);
 	if (n == 0)
 		return UINT64_MAX;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_FOREACH (session->retired, item)
 		others += item->when != GM_RETIRED_EVENT;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return now_ns + (others >= n ? POLL_IDLE_NS : POLL_NS);
 }

@@ -20,7 +20,7 @@ static struct gm_page_use use_collect(
 	if (arena)
 		gm_arena_stats(arena, &heap);
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t in_use = heap.in_use + d->buffer_in_use;
 	/* The peaks of heap and buffers may lie at different times, so they are not added: only
 	 * sums that were really seen count. */
@@ -42,7 +42,7 @@ static struct gm_page_use use_collect(
 		.passed = d->passed,
 	};
 	*ret_allocated = heap.held + d->buffer_held;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return use;
 }
 
@@ -84,9 +84,9 @@ gpumem_status gpumem_count_passed(gpumem_session *session, uint32_t name, uint64
 		return gm_session_refused(session);
 	if (!gm_session_find_device(session, name, &device))
 		return gm_session_no_device(session, name);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->device[device].passed += calls;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_session_stir(session);
 	return GPUMEM_OK;
 }

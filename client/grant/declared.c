@@ -42,13 +42,13 @@ static int declared_take_answer(
 	if (packet->body_case != GM__WIRE__PACKET__BODY_DECLARE_REPLY)
 		return -EPROTO;
 	call->sum = packet->declare_reply->bytes;
-	pthread_mutex_lock(&call->session->lock);
+	gm_lock(&call->session->lock);
 	/* Some of what it owed may have been freed or paid for by another request meanwhile. */
 	uint64_t paid = gm_min(call->owed, d->uncharged);
 	d->declared += call->bytes;
 	d->uncharged -= paid;
 	d->undeclared += call->owed - paid;
-	pthread_mutex_unlock(&call->session->lock);
+	gm_lock_drop(&call->session->lock);
 	if (call->owed > paid)
 		gm_session_wake(call->session);
 	return 0;
@@ -61,9 +61,9 @@ static void declared_prepare(struct gm_call *base)
 
 	if (call->body->how != GM__WIRE__DECLARE_HOW__DECLARE_MORE)
 		return;
-	pthread_mutex_lock(&call->session->lock);
+	gm_lock(&call->session->lock);
 	call->owed = call->session->device[call->device].uncharged;
-	pthread_mutex_unlock(&call->session->lock);
+	gm_lock_drop(&call->session->lock);
 	call->body->bytes = call->bytes + call->owed;
 }
 
@@ -74,10 +74,10 @@ static void declared_late(struct gm_call *base)
 
 	if (base->result == 0 && base->status == GPUMEM_OK && call->bytes) {
 		struct gm_session_device *d = &call->session->device[call->device];
-		pthread_mutex_lock(&call->session->lock);
+		gm_lock(&call->session->lock);
 		d->declared -= call->bytes;
 		d->undeclared += call->bytes;
-		pthread_mutex_unlock(&call->session->lock);
+		gm_lock_drop(&call->session->lock);
 		gm_session_wake(call->session);
 	}
 	free(call);
@@ -140,9 +140,9 @@ static bool declared_flush_device(struct gpumem_session *session, uint32_t devic
 	struct gm_session_device *d = &session->device[device];
 	Gm__Wire__Declare body = GM__WIRE__DECLARE__INIT;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t bytes = session->state == GM_SESSION_UP ? d->undeclared : 0;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!bytes)
 		return false;
 	struct declared_call *call = declared_call_new(session, device);
@@ -156,9 +156,9 @@ static bool declared_flush_device(struct gpumem_session *session, uint32_t devic
 	/* If the answer is late, the daemon has read the request or will. */
 	if (status != GPUMEM_OK && status != GPUMEM_E_TIMEOUT)
 		return false;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	d->undeclared -= gm_min(d->undeclared, bytes);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return true;
 }
 
@@ -166,10 +166,10 @@ static bool declared_has_news(struct gpumem_session *session)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	for (uint32_t i = 0; i < session->devices; i++)
 		any |= session->device[i].undeclared > 0;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return any;
 }
 
@@ -182,13 +182,13 @@ static void declared_flush(struct gpumem_session *session, bool wait)
 
 	while (told && declared_has_news(session)) {
 		if (wait)
-			pthread_mutex_lock(&session->declaring);
-		else if (pthread_mutex_trylock(&session->declaring))
+			gm_lock(&session->declaring);
+		else if (!gm_lock_try(&session->declaring))
 			return;
 		told = false;
 		for (uint32_t i = 0; i < session->devices; i++)
 			told |= declared_flush_device(session, i);
-		pthread_mutex_unlock(&session->declaring);
+		gm_lock_drop(&session->declaring);
 	}
 }
 
@@ -229,7 +229,7 @@ bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t 
 {
 	struct gm_session_device *d = &session->device[device];
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool has = d->declared >= bytes;
 	if (has) {
 		uint64_t unknown = gm_min(d->uncharged, bytes);
@@ -237,7 +237,7 @@ bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t 
 		d->uncharged -= unknown;
 		d->undeclared += bytes - unknown;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (has)
 		gm_declared_flush(session);
 	return has;
@@ -245,9 +245,9 @@ bool gm_declared_take(struct gpumem_session *session, uint32_t device, uint64_t 
 
 uint64_t gm_declared_sum(struct gpumem_session *session, uint32_t device)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t bytes = session->device[device].declared;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return bytes;
 }
 
@@ -274,9 +274,9 @@ static gpumem_status declared_resume_device(
 	struct gm_session_device *d = &session->device[device];
 	uint64_t sum = 0;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t undeclared = d->undeclared, bytes = d->declared;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gpumem_status status = declared_say(
 		session, via, device, GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY, bytes, &sum);
 	/* A daemon that has forgotten the session may refuse. The memory is there all the same. To
@@ -288,10 +288,10 @@ static gpumem_status declared_resume_device(
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	d->undeclared -= gm_min(d->undeclared, undeclared);
 	d->uncharged = gm_minus(d->declared + d->undeclared, sum);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return GPUMEM_OK;
 }
 
@@ -301,9 +301,9 @@ gpumem_status gm_declared_resume(struct gpumem_session *session, struct gm_conn 
 
 	if (!atomic_load(&session->declares))
 		return GPUMEM_OK;
-	pthread_mutex_lock(&session->declaring);
+	gm_lock(&session->declaring);
 	for (uint32_t i = 0; i < session->devices && !status; i++)
 		status = declared_resume_device(session, via, i);
-	pthread_mutex_unlock(&session->declaring);
+	gm_lock_drop(&session->declaring);
 	return status;
 }

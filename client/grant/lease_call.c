@@ -46,12 +46,12 @@ static void lease_reached(const struct gm_lease_call *call, uint64_t lease, uint
 {
 	struct gm_session_lease *grown;
 
-	pthread_mutex_lock(&call->session->lock);
+	gm_lock(&call->session->lock);
 	DL_FOREACH (call->session->leases, grown)
 		if (grown->held.lease == lease && grown->held.epoch == call->call.epoch &&
 			!grown->opened && index >= grown->next_index)
 			grown->next_index = index + 1;
-	pthread_mutex_unlock(&call->session->lock);
+	gm_lock_drop(&call->session->lock);
 }
 
 static int lease_take_chunks(
@@ -92,13 +92,13 @@ static int lease_take_chunks(
 static void lease_take_name(const struct gm_lease_call *call, uint64_t lease, uint64_t id)
 {
 	struct gm_held *held = &call->lease->held;
-	pthread_mutex_lock(&call->session->lock);
+	gm_lock(&call->session->lock);
 	if (!held->lease) {
 		held->lease = lease;
 		held->epoch = call->call.epoch;
 		held->view = call->kind == GM_LEASE_OPEN ? id : 0;
 	}
-	pthread_mutex_unlock(&call->session->lock);
+	gm_lock_drop(&call->session->lock);
 }
 
 static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
@@ -194,10 +194,10 @@ static int lease_forget(struct gm_lease_call *call)
 		whole->next = NULL;
 		gm_unclaimed_add(call->session, whole);
 
-		pthread_mutex_lock(&call->session->lock);
+		gm_lock(&call->session->lock);
 		call->lease->held.lease = 0;
 		call->lease->next_index = 0;
-		pthread_mutex_unlock(&call->session->lock);
+		gm_lock_drop(&call->session->lock);
 		call->lease_id = 0;
 	}
 

@@ -29,11 +29,11 @@ static uint64_t resume_held(struct gpumem_session *session)
 	const struct gm_session_lease *lease;
 	uint64_t held = 0;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH (session->leases, lease)
 		if (lease->held.epoch == session->epoch && !lease->opened)
 			held += lease->bytes;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return held;
 }
 
@@ -80,9 +80,9 @@ static gpumem_status resume_check_devices(struct gpumem_session *session, struct
  * resuming fails later. */
 static void resume_keep_token(struct gpumem_session *session, const struct gm_hello *greeted)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	memcpy(session->token, greeted->token, sizeof(session->token));
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 static gpumem_status resume_settle(struct gpumem_session *session, struct gm_hello *greeted)

@@ -34,11 +34,11 @@ void gm_returns_keep(struct gpumem_session *session, struct gm_held *list)
 {
 	if (!list)
 		return;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool closed = session->state == GM_SESSION_CLOSED;
 	if (!closed)
 		LL_CONCAT(session->returning, list);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (closed)
 		returns_free(list);
 }
@@ -112,9 +112,9 @@ static struct gm_held *returns_try_each(
 static struct gm_held *returns_try(struct gpumem_session *session, struct gm_conn *via,
 	struct gm_held *batch, struct returns_chunks *chunks)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool ours = batch->epoch == session->epoch && session->state != GM_SESSION_CLOSED;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gpumem_status status = ours ? returns_tell(session, via, batch, chunks) : GPUMEM_OK;
 	if (gm_returns_later(status))
@@ -155,35 +155,35 @@ bool gm_returns_flush(struct gpumem_session *session, struct gm_conn *via)
 {
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->flushing);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->flushing);
+	gm_lock(&session->lock);
 	struct gm_held *list = gm_steal_ptr(&session->returning);
 	session->flush = list != NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	(void)returns_send(session, via, list);
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->flush = false;
 	bool kept = session->returning != NULL;
-	pthread_mutex_unlock(&session->lock);
-	pthread_mutex_unlock(&session->flushing);
+	gm_lock_drop(&session->lock);
+	gm_lock_drop(&session->flushing);
 	return kept;
 }
 
 void gm_returns_first(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool kept = session->state == GM_SESSION_UP && (session->returning || session->flush);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (kept && gm_returns_flush(session, NULL))
 		gm_session_wake(session);
 }
 
 void gm_returns_drop(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gm_held *list = gm_steal_ptr(&session->returning);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	returns_free(list);
 }

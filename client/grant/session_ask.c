@@ -49,10 +49,10 @@ static void ask_on_end(struct gm_lease_call *call)
 	void (*ended)(void *ctx) = ask->ended;
 	void *ctx = ask->ctx;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	ask->state = ASK_ENDED;
 	bool dropped = ask->dropped;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	/* If it was not dropped, another thread may have freed it by now. */
 	if (dropped) {
@@ -122,9 +122,9 @@ static void ask_set_state(struct gm_ask *ask, enum ask_state state)
 {
 	struct gpumem_session *session = ask->base.session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	ask->state = state;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 gpumem_status gm_ask_send(struct gm_ask *ask)
@@ -186,10 +186,10 @@ void gm_ask_drop(struct gm_ask *ask)
 	uint64_t id = ask->base.call.id;
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool sent = ask->state == ASK_SENT;
 	ask->dropped = true;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	/* Once it was dropped, the thread that reads may free it at any time. */
 	if (sent) {

@@ -23,11 +23,11 @@ struct gm_session_lease *gm_session_lease_make(struct gpumem_session *session, b
 	if (!lease)
 		return NULL;
 	lease->control = -1;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_APPEND(session->leases, lease);
 	lease->opened = opened;
 	session->views += opened;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return lease;
 }
 
@@ -62,11 +62,11 @@ static void lease_name(struct gpumem_session *session, struct gm_session_lease *
 
 void gm_session_lease_end(struct gpumem_session *session, struct gm_session_lease *lease, bool now)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_DELETE(session->leases, lease);
 	session->views -= lease->opened;
 	lease_name(session, lease);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	lease->control = gm_close(lease->control);
 	lease->held.next = NULL;

@@ -26,7 +26,7 @@ static struct reconcile_known *reconcile_list_known(struct gpumem_session *sessi
 	size_t n = 0, i = 0;
 	struct gm_session_lease *lease;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH (session->leases, lease)
 		n += lease->held.lease && lease->held.epoch == session->epoch;
 	struct reconcile_known *known = n ? calloc(n, sizeof(*known)) : NULL;
@@ -37,7 +37,7 @@ static struct reconcile_known *reconcile_list_known(struct gpumem_session *sessi
 					lease->held.lease, lease->next_index};
 		}
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (known)
 		qsort(known, n, sizeof(*known), reconcile_by_value);

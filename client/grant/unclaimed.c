@@ -12,21 +12,21 @@
 
 void gm_unclaimed_begin(struct gpumem_session *session, struct gm_unclaimed_ask *ask)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->asking++;
 	ask->resumes = session->resumes;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 void gm_unclaimed_end(struct gpumem_session *session, const struct gm_unclaimed_ask *ask)
 {
 	struct gm_held *left = NULL;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->asking--;
 	if (ask->resumes != session->resumes && --session->asking_older == 0)
 		left = gm_steal_ptr(&session->unclaimed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!left)
 		return;
 
@@ -36,12 +36,12 @@ void gm_unclaimed_end(struct gpumem_session *session, const struct gm_unclaimed_
 
 void gm_unclaimed_resumed(struct gpumem_session *session, struct gm_held *list)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->resumes++;
 	session->asking_older = session->asking;
 	LL_CONCAT(session->unclaimed, list);
 	struct gm_held *left = session->asking ? NULL : gm_steal_ptr(&session->unclaimed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_returns_keep(session, left);
 }
@@ -50,7 +50,7 @@ void gm_unclaimed_add(struct gpumem_session *session, struct gm_held *list)
 {
 	struct gm_held *held, *tmp;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_FOREACH_SAFE (list, held, tmp) {
 		/* A daemon that does not know the session has nothing of it, either. */
 		if (held->epoch == session->epoch)
@@ -58,14 +58,14 @@ void gm_unclaimed_add(struct gpumem_session *session, struct gm_held *list)
 		else
 			free(held);
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 bool gm_unclaimed_any(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool any = session->unclaimed != NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return any;
 }
 
@@ -73,14 +73,14 @@ void gm_unclaimed_claim(struct gpumem_session *session, uint64_t lease, uint64_t
 {
 	struct gm_held *held, *tmp;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	LL_FOREACH_SAFE (session->unclaimed, held, tmp) {
 		if (held->lease == lease && (!chunk || held->chunk == chunk)) {
 			LL_DELETE(session->unclaimed, held);
 			free(held);
 		}
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 void gm_unclaimed_drop(struct gpumem_session *session)

@@ -89,7 +89,7 @@ static void arena_drop(struct gm_arena *arena)
 	if (arena->reserved && !config->range)
 		config->ops->unreserve(config->backend, (void *)arena->base, arena->reserved);
 	pthread_cond_destroy(&arena->changed);
-	pthread_mutex_destroy(&arena->lock);
+	gm_lock_deinit(&arena->lock);
 	free(arena);
 }
 
@@ -103,7 +103,7 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 		return -ENOMEM;
 	arena->config = *config;
 	arena->streams = config->ops->record != NULL;
-	pthread_mutex_init(&arena->lock, NULL);
+	gm_lock_init(&arena->lock, GM_LOCK_ARENA);
 	pthread_cond_init(&arena->changed, NULL);
 	gm_heap_init(&arena->heap);
 	arena->heap.apart = config->regions;
@@ -222,20 +222,20 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 	bool wake = false;
 	int r;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	r = gm_arena_take(arena, want, &block);
 	if (r == GM_HEAP_E_NONE && __builtin_expect(gm_arena_has_parked(hot), 0)) {
 		wake = gm_arena_park_over(arena, hot);
 		r = gm_arena_take(arena, want, &block);
 	}
 	if (r == GM_HEAP_E_NONE) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		gm_arena_wake(arena, wake);
 		wake = false;
 		r = gm_arena_grow(arena, want, &block);
 		if (r)
 			return r;
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		arena->misses += want->asked;
 	}
 
@@ -243,7 +243,7 @@ static int arena_alloc_heap(struct gm_arena *arena, struct gm_tcache *hot, uint6
 		arena_hand_out(arena, hot, block, size, note);
 		*ret_ptr = (void *)block->addr;
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 	return r;
 }
@@ -276,21 +276,21 @@ static __attribute__((noinline, cold)) bool arena_alloc_last(struct gm_arena *ar
 	bool found;
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	bool hopeless = want->bytes > arena->held;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	if (hopeless)
 		return false;
 
 	atomic_fetch_add(&arena->scarce, 1);
 	gm_tcache_drain_all(&arena->caches, false);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	found = arena_alloc_free(arena, small, size, want, note, ret_ptr);
 	/* Other threads may be quicker to take what comes free. */
 	for (unsigned i = 0; !found && i < LAST_LOOKS && gm_arena_order(arena, want); i++)
 		found = arena_alloc_free(arena, small, size, want, note, ret_ptr);
 	arena->misses += found && want->asked;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	atomic_fetch_sub(&arena->scarce, 1);
 	return found;
 }
@@ -436,13 +436,13 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 
 	key = gm_arena_key(arena, stream);
 	hot = gm_arena_cache_hot(arena);
-	if ((hot && hot->crowded) || pthread_mutex_trylock(&arena->lock)) {
+	if ((hot && hot->crowded) || !gm_lock_try(&arena->lock)) {
 		if (gm_arena_park(arena, addr, value, key)) {
 			if (ret_cookie)
 				*ret_cookie = 0;
 			return 0;
 		}
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 	} else if (__builtin_expect(gm_arena_has_parked(hot), 0)) {
 		wake = gm_arena_park_over(arena, hot);
 	}
@@ -451,7 +451,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	if (r == 0 && !gm_ptrmap_change(&arena->blocks, addr, (uintptr_t)block, 0))
 		r = GM_ARENA_E_FREED;
 	if (r) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		gm_arena_wake(arena, wake);
 		return r;
 	}
@@ -463,7 +463,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	wake |= gm_arena_release(arena, block, key);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	if (__builtin_expect(note != NULL, 0))
 		free(note);
@@ -501,11 +501,11 @@ int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 		return 0;
 	}
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	r = arena_find(arena, addr, &block);
 	if (r == 0)
 		*ret_size = block->stamp;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return r;
 }
 
@@ -518,7 +518,7 @@ int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint
 
 	if (!ids)
 		return -ENOMEM;
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	while (addr < end) {
 		const struct gm_arena_chunk *chunk = gm_arena_chunks_at(&arena->chunks, addr);
 		if (!chunk || chunk->kind == GM_ARENA_CHUNK_BUSY)
@@ -528,7 +528,7 @@ int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint
 		ids[n++] = chunk->id;
 		addr = chunk->addr + chunk->bytes;
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	if (addr < end) {
 		free(ids);
 		return -EPROTO;
@@ -552,10 +552,10 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 		return GM_ARENA_E_SOURCE;
 	}
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	for (size_t i = 0; i < *ret_n; i++)
 		arena->held += (*ret_chunks)[i].bytes;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return 0;
 }
 
@@ -564,9 +564,9 @@ void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 	const struct gm_source *source = &arena->config.source;
 
 	source->put(source->ctx, &id, 1);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena->held -= bytes;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 }
 
 /* ---- memory that waits for the device */
@@ -582,10 +582,10 @@ static struct gm_map_event *arena_record(struct gm_arena *arena, bool replace)
 	if (!gm_pending_record_begin(&arena->pending, replace, &epoch))
 		return NULL;
 
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	if (config->ops->record(config->backend, &event) < 0)
 		event = NULL;
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	/* Another thread may be asking about the event that will be replaced. */
 	while (event && arena->pending.polling && gm_pending_full(&arena->pending))
 		gm_arena_wait_change(arena);
@@ -603,13 +603,13 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 	unsigned n, passed = 0;
 	bool wake = false;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	(void)arena_record(arena, false);
 	if (gm_pending_poll_begin(&arena->pending, events, &n)) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		while (passed < n && config->ops->passed(config->backend, events[passed]) == 1)
 			passed++;
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		gm_pending_poll_end(&arena->pending, passed, &epoch);
 		if (passed) {
 			bytes = gm_pending_settle(
@@ -619,7 +619,7 @@ static uint64_t arena_pump_once(struct gm_arena *arena, bool *ret_again)
 		pthread_cond_broadcast(&arena->changed);
 	}
 	*ret_again = passed && arena->pending.open;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	for (unsigned i = 0; i < passed; i++)
 		config->ops->forget(config->backend, events[i]);
@@ -653,19 +653,19 @@ void gm_arena_pump_all(struct gm_arena *arena, bool replace)
 {
 	struct gm_map_event *replaced;
 
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena_await_pump(arena);
 	if (!arena->pending.open)
 		return;
 
 	/* Another thread recorded its event too early, or all events are in use. */
 	replaced = arena_record(arena, replace);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	if (replaced)
 		arena->config.ops->forget(arena->config.backend, replaced);
 	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena_await_pump(arena);
 }

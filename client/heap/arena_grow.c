@@ -252,15 +252,15 @@ static int grow_once(struct gm_arena *arena, struct gm_arena_want *want, enum gr
 			&arena->heap, place->left, place->start, want->bytes, ret_block);
 
 	grow_take_place(&try, want, stage);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	if (try.r == 0)
 		grow_fill_place(&try, want);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	int r = grow_use_place(&try, want, ret_block);
 	if (try.g.bad) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		gm_arena_discard(arena, try.g.bad);
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 	}
 	return r;
 }
@@ -304,12 +304,12 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 		return GM_ARENA_E_SOURCE;
 
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	want->asked = true;
 	r = gm_arena_region_fetch(arena, bytes, &list, &want->status);
 	if (r == GM_ARENA_E_SOURCE)
 		grow_refused(want, bytes);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
 		int added = gm_arena_region_add(arena, chunk, false, &block);
@@ -332,9 +332,9 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	}
 	grow_ask_end(arena, &ask);
 	if (bad) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		gm_arena_region_undo(arena, bad);
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 	}
 	return r;
 }
@@ -368,9 +368,9 @@ bool gm_arena_order(struct gm_arena *arena, const struct gm_arena_want *want)
 	gm_arena_pump_all(arena, true);
 	if (gm_pending_poll_begin(pending, events, &n)) {
 		epoch = pending->events[n - 1].epoch;
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		r = arena->config.ops->order(arena->config.backend, want->stream, events[n - 1]);
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		if (r == 0) {
 			uint64_t before = grow_pending_elsewhere(arena, want->key);
 
@@ -421,9 +421,9 @@ static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uin
  * between. */
 static bool grow_unpark(struct gm_arena *arena)
 {
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	bool any = gm_arena_park_drain(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	return any;
 }
 
@@ -460,9 +460,9 @@ static bool grow_pump(struct grow_call *call)
 	if (call->pumped || !arena->streams || !gm_pending_bytes(&arena->pending))
 		return false;
 	call->pumped = true;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	return true;
 }
 
@@ -491,9 +491,9 @@ static void grow_try_harder(struct grow_call *call)
 		return;
 	}
 	call->pumped = false;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_tcache_drain_all(&arena->caches, false);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 }
 
 /* The heap has no such block: does the next thing that may bring one. Call with the lock held; it is let go in
@@ -551,7 +551,7 @@ int gm_arena_grow(
 	if (!call.easy)
 		(void)gm_arena_park_drain(arena);
 	want->room = source->room ? source->room(source->ctx) : UINT64_MAX;
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	want->passed = arena->passed;
 	want->given = arena->given;
 	do {
@@ -559,7 +559,7 @@ int gm_arena_grow(
 		if (r == GM_HEAP_E_NONE)
 			r = grow_step(&call, ret_block);
 	} while (r == AGAIN);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return r;
 }
 
@@ -573,17 +573,17 @@ static int grow_small_region(
 	bool slab = false;
 	int r;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	if (arena->odd_source || (!here && grow_ask_join(arena, 0, true, &joined))) {
 		r = arena->odd_source ? GM_ARENA_E_SPACE : 0;
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		return r;
 	}
 	grow_ask_begin(arena, &ask, 0, true);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	*ret_asked = true;
 	r = gm_arena_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
 		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
@@ -602,7 +602,7 @@ static int grow_small_region(
 		r = GM_ARENA_E_SPACE;
 	}
 	grow_ask_end(arena, &ask);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_region_undo(arena, bad);
 	return r;
 }
@@ -622,26 +622,26 @@ int gm_arena_grow_small(
 		arena->config.source.begin(arena->config.source.ctx);
 	if (arena->config.regions)
 		return grow_small_region(arena, here, ret_asked, ret_status);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	if (!here && grow_ask_join(arena, 0, true, &joined)) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		return 0;
 	}
 	if (!gm_arena_chunks_place_high(&arena->chunks, GM_SMALL_SLAB_BYTES, &addr)) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		return GM_ARENA_E_SPACE;
 	}
 	g.place.addr = addr;
 	g.place.missing = g.place.room = GM_SMALL_SLAB_BYTES;
 	r = gm_arena_growth_begin(&g, GM_SMALL_SLAB_BYTES);
 	if (r < 0) {
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		return r;
 	}
 	missing = gm_arena_growth_choose(&g, GM_SMALL_SLAB_BYTES, 1, false);
 	odd = arena->odd_source;
 	grow_ask_begin(arena, &ask, 0, true);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	gm_arena_growth_move(&g, true);
 	if (missing && !odd) {
@@ -651,7 +651,7 @@ int gm_arena_grow_small(
 	}
 	gm_arena_growth_access(&g);
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	gm_arena_chunks_remove(&arena->chunks, g.room);
 	free(g.room);
 	for (chunk = g.placed ? g.placed : g.bad; chunk; chunk = chunk->list_next) {
@@ -674,7 +674,7 @@ int gm_arena_grow_small(
 	if (g.passing)
 		gm_arena_pass_end(arena);
 	grow_ask_end(arena, &ask);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_discard(arena, g.bad);
 	return r;
 }

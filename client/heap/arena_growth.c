@@ -141,7 +141,7 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 	}
 
 	/* Until now the old places have stayed taken. */
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	while ((chunk = moved)) {
 		moved = chunk->list_next;
 		gm_arena_chunks_remove(&arena->chunks, chunk);
@@ -153,7 +153,7 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 		staying = chunk->list_next;
 		gm_arena_keep(arena, chunk);
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 }
 
 static int growth_by_size(const void *a, const void *b)
@@ -258,11 +258,11 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 	if (!bytes)
 		return;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	if (gm_arena_chunks_place(
 		    &arena->chunks, &arena->heap, NULL, bytes, GM_CHUNK_MIN, &g.place))
 		(void)gm_arena_growth_begin(&g, bytes);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	if (!g.room) {
 		for (size_t i = 0; i < n; i++) {
@@ -276,9 +276,9 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 	for (size_t i = 0; i < n; i++)
 		growth_map(&g, &chunks[i]);
 	gm_arena_growth_access(&g);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	gm_arena_growth_end(&g, &block);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_discard(arena, g.bad);
 }
 

@@ -40,14 +40,14 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 	size_t found = 0;
 	unsigned n = 0;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	walk->at = gm_heap_slab(&arena->heap, walk->at, &blocks, &n);
 	for (unsigned i = 0; i < n; i++)
 		/* The size first, because it rules out most blocks. */
 		if (blocks[i].bytes >= min_bytes && gm_arena_alive(arena, &blocks[i]) &&
 			blocks[i].stamp >= min_bytes && !blocks[i].cookie)
 			arena_list_describe(&blocks[i], &ret_entries[found++]);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	walk->over = !walk->at;
 	return found;
 }
@@ -67,7 +67,7 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 {
 	int r = GM_ARENA_E_FREED;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	struct gm_heap_block *block = arena_list_find(arena, entry->ptr);
 	/* If a new block has the same address and size, and neither has a tag, it is as good as the
 	 * old one. */
@@ -82,29 +82,29 @@ int gm_arena_set_cookie(struct gm_arena *arena, const struct gm_arena_entry *ent
 		else
 			atomic_store(&block->cookie, 0);
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return r;
 }
 
 int gm_arena_describe(struct gm_arena *arena, void *ptr, struct gm_arena_entry *ret_entry)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	const struct gm_heap_block *block = arena_list_find(arena, ptr);
 	if (block)
 		arena_list_describe(block, ret_entry);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return block ? 0 : GM_ARENA_E_FREED;
 }
 
 int gm_arena_swap_cookie(struct gm_arena *arena, void *ptr, uint32_t cookie, uint32_t *ret_old)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	struct gm_heap_block *block = arena_list_find(arena, ptr);
 	if (block) {
 		*ret_old = block->cookie;
 		block->cookie = cookie;
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return block ? 0 : GM_ARENA_E_FREED;
 }
 
@@ -118,9 +118,9 @@ uint64_t gm_arena_changes(struct gm_arena *arena)
 	uint64_t changes;
 
 	/* In this order: a cache that is drained in between is missed, and makes the next number another one. */
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	changes = arena->allocs + arena->frees;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_tcache_each(&arena->caches, arena_list_add_unparked, &changes);
 	return changes;
 }

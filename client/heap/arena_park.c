@@ -72,9 +72,9 @@ static void park_walk_step(struct gm_tcache *cache, void *ctx)
 		walk->left = true;
 		return;
 	}
-	pthread_mutex_lock(&walk->arena->lock);
+	gm_lock(&walk->arena->lock);
 	wake = gm_arena_park_empty(walk->arena, cache);
-	pthread_mutex_unlock(&walk->arena->lock);
+	gm_lock_drop(&walk->arena->lock);
 	gm_arena_wake(walk->arena, wake);
 	walk->freed = true;
 }
@@ -122,9 +122,9 @@ static void park_prepare(struct gm_arena *arena, struct gm_tcache *cache, uint64
 
 	if (cache->n_parked == GM_TCACHE_PARKED ||
 		cache->parked_bytes + bytes > GM_TCACHE_PARKED_BYTES) {
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		wake = gm_arena_park_empty(arena, cache);
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 	}
 	wake |= gm_arena_arm(arena);
 	gm_arena_wake(arena, wake);

@@ -13,6 +13,7 @@
 #include "client/heap/ptrmap.h"
 #include "client/heap/small.h"
 #include "client/heap/tcache.h"
+#include "common/lock.h"
 
 /*
  * The inside of an arena, for these files and no others:
@@ -46,7 +47,7 @@ struct gm_arena {
 	struct gm_ptrmap blocks; /* leads to a gm_heap_block or a marked gm_small_span */
 	struct gm_tcache_group caches;
 
-	pthread_mutex_t lock;     /* protects the rest */
+	struct gm_lock lock;      /* protects the rest */
 	pthread_cond_t changed;   /* memory came free or came in, or a request or a poll ended */
 	_Atomic unsigned waiters; /* threads that wait for changed; may be read without the lock */
 	_Atomic bool armed;       /* a tick will come; only clearing this needs the lock */
@@ -151,7 +152,7 @@ void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
 static inline void gm_arena_wait_change(struct gm_arena *arena)
 {
 	arena->waiters++;
-	pthread_cond_wait(&arena->changed, &arena->lock);
+	gm_lock_wait(&arena->lock, &arena->changed);
 	arena->waiters--;
 }
 

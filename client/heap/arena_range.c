@@ -26,25 +26,25 @@ static uint64_t range_next(const struct gm_arena *arena, uint64_t now_ns)
 uint64_t gm_arena_range_settle(struct gm_arena *arena, uint64_t now_ns)
 {
 	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	uint64_t next = range_next(arena, now_ns);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return next;
 }
 
 uint64_t gm_arena_range_tick(struct gm_arena *arena, uint64_t now_ns)
 {
 	/* First, so that a thread which frees something from now on asks for another tick. */
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena->armed = false;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	gm_arena_pump(arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	uint64_t next = range_next(arena, now_ns);
 	if (next != GM_ARENA_NEVER)
 		arena->armed = true;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return next;
 }
 
@@ -74,9 +74,9 @@ static uint64_t range_used_end(struct gm_arena *arena)
 
 uint64_t gm_arena_range_used(struct gm_arena *arena)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	uint64_t end = range_used_end(arena);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return end - arena->base;
 }
 
@@ -99,14 +99,14 @@ static void range_cut_chunks(struct gm_arena *arena, uint64_t end)
 
 uint64_t gm_arena_range_cut(struct gm_arena *arena)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	struct gm_heap_block *last = range_free_end(arena);
 	uint64_t end = range_used_end(arena), bytes = range_end(arena) - end;
 
 	if (last && bytes && gm_heap_remove(&arena->heap, last, end, bytes) == 0)
 		range_cut_chunks(arena, end);
 	end = range_end(arena);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return end - arena->base;
 }
 
@@ -139,7 +139,7 @@ int gm_arena_range_live(
 	size_t n = 0, room = 0;
 	int r = 0;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	const struct gm_heap_block *block = gm_heap_first_after(&arena->heap, arena->base);
 	/* The sentinel at the end has no bytes. */
 	for (; r == 0 && block && block->bytes; block = block->next) {
@@ -148,7 +148,7 @@ int gm_arena_range_live(
 		if (!block->bins)
 			r = range_list_add(&pieces, &n, &room, gap, &piece);
 	}
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	if (r < 0) {
 		free(pieces);

@@ -37,10 +37,10 @@ static int shrink_unmap(const struct gm_arena_config *config, const struct gm_ar
  * they are unmapped. */
 static void shrink_unlist_regions(struct gm_arena *arena, struct gm_arena_chunk *list)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
 		gm_arena_chunks_remove(&arena->chunks, chunk);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 }
 
 void gm_arena_keep(struct gm_arena *arena, struct gm_arena_chunk *chunk)
@@ -79,7 +79,7 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 			LL_PREPEND2(gone, chunk, list_next);
 		}
 
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		while (gone) {
 			struct gm_arena_chunk *chunk = gone;
 
@@ -106,7 +106,7 @@ uint64_t gm_arena_discard(struct gm_arena *arena, struct gm_arena_chunk *list)
 				gm_arena_chunks_insert(&arena->chunks, chunk);
 			gm_arena_keep(arena, chunk);
 		}
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 
 		if (n)
 			config->source.put(config->source.ctx, ids, n);
@@ -120,9 +120,9 @@ uint64_t gm_arena_give_back(struct gm_arena *arena, struct gm_arena_chunk *list)
 		return 0;
 	gm_arena_pass_begin(arena);
 	arena->giving++;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	uint64_t bytes = gm_arena_discard(arena, list);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena->giving--;
 	arena->given++;
 	gm_arena_pass_end(arena);
@@ -185,7 +185,7 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 	gm_tcache_drain_all(&arena->caches, false);
 	gm_arena_pump(arena);
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 	for (struct gm_arena_chunk *chunk = list; chunk && bytes < min_bytes;
 		chunk = chunk->list_next) {
@@ -203,7 +203,7 @@ uint64_t gm_arena_trim(struct gm_arena *arena, uint64_t min_bytes)
 		wake = gm_arena_arm(arena);
 	}
 	bytes = gm_arena_give_back(arena, list);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	gm_arena_wake(arena, wake);
 	return bytes;
@@ -219,12 +219,12 @@ void gm_arena_settle(struct gm_arena *arena, uint64_t patience_ns)
 	while (left) {
 		gm_arena_pump(arena);
 
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		/* Other threads do this for the time of some driver calls only. */
 		while (arena->pending.polling || arena->pending.recording || arena->giving)
 			gm_arena_wait_change(arena);
 		left = gm_pending_bytes(&arena->pending) && gm_clock_ns() < until;
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		if (left)
 			sched_yield();
 	}
@@ -257,16 +257,16 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	struct gm_small_slab *next_slab;
 
 	/* First, so that a thread which caches something from now on asks for another tick. */
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena->armed = false;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 
 	bool left = gm_arena_park_tick(arena);
 	if (gm_tcache_drain_all(&arena->caches, true) || left)
 		next = now_ns + shrink_clamp(decay / 2, CACHE_MIN_NS, CACHE_MAX_NS);
 	gm_arena_pump(arena);
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	list = gm_arena_chunks_free_list(&arena->chunks, &arena->clean);
 	for (struct gm_arena_chunk *chunk = list; chunk; chunk = chunk->list_next)
 		chunk->chosen = shrink_decayed(arena, chunk, now_ns, &next);
@@ -296,6 +296,6 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	else if (arena->armed)
 		next = now_ns + shrink_clamp(decay, POLL_MIN_NS, CACHE_MAX_NS);
 	(void)gm_arena_give_back(arena, list);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return next;
 }

@@ -81,7 +81,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 		(struct gm_arena *)((char *)group - offsetof(struct gm_arena, caches));
 	bool wake = false;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	if (cache->bytes) {
 		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
 			if (cache->sets[i])
@@ -99,7 +99,7 @@ void gm_arena_small_drain(struct gm_tcache_group *group, struct gm_tcache *cache
 	cache->seen = 0;
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 }
 
@@ -113,9 +113,9 @@ static struct gm_tcache_set *arena_small_set_for(
 		set = gm_tcache_choose(cache);
 		if (!set)
 			return NULL;
-		pthread_mutex_lock(&arena->lock);
+		gm_lock(&arena->lock);
 		arena_small_set_flush(arena, cache, set);
-		pthread_mutex_unlock(&arena->lock);
+		gm_lock_drop(&arena->lock);
 		set->key = key;
 	}
 	set->used = ++cache->clock;
@@ -132,7 +132,7 @@ static uint64_t arena_small_refill(
 	struct gm_tcache_bin *bin;
 	bool wake = false;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	gm_arena_small_fold(arena, cache);
 	if (key != GM_STREAM_DONE && key != GM_STREAM_ANY)
 		own = gm_pending_own(&arena->pending, key);
@@ -145,7 +145,7 @@ static uint64_t arena_small_refill(
 		n = gm_small_take(&arena->small, class, max, objects);
 	if (n)
 		wake = gm_arena_arm(arena);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 	if (!n)
 		return 0;
@@ -198,9 +198,9 @@ static bool arena_small_alloc_locked(struct gm_arena *arena, uint64_t size, gm_s
 static bool arena_small_alloc_uncached(struct gm_arena *arena, uint64_t size, gm_stream_key key,
 	unsigned class, bool asked, void **ret_ptr)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	bool found = arena_small_alloc_locked(arena, size, key, class, asked, ret_ptr);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return found;
 }
 
@@ -293,14 +293,14 @@ static int arena_small_dealloc_uncached(
 {
 	bool wake;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena_small_put_back(arena, key, class, object);
 	gm_arena_count(
 		arena, gm_arena_cache_hot(arena), -(int64_t)asked, -(int64_t)gm_small_bytes(class));
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 	return 0;
 }
@@ -311,7 +311,7 @@ static void arena_small_make_room(
 {
 	bool wake;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	arena_small_bin_flush(arena, cache, set, class, gm_tcache_limit(class) / 2);
 	if (cache->bytes >= GM_TCACHE_BYTES) {
 		for (unsigned i = 0; i <= GM_TCACHE_STREAMS; i++) {
@@ -324,7 +324,7 @@ static void arena_small_make_room(
 	wake = gm_arena_arm(arena);
 	if (arena->waiters)
 		pthread_cond_broadcast(&arena->changed);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 }
 
@@ -333,9 +333,9 @@ static void arena_small_arm(struct gm_arena *arena)
 {
 	bool wake;
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	wake = gm_arena_arm(arena);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	gm_arena_wake(arena, wake);
 }
 

@@ -55,7 +55,7 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	memset(stats, 0, sizeof(*stats));
 	gm_tcache_each(&arena->caches, arena_stats_add_cache, &sums);
 
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	/* Other threads go on meanwhile, so this may see a free without its allocation. */
 	stats->held = arena->held;
 	stats->in_use = arena_stats_at_least_0((int64_t)arena->in_use + sums.in_use);
@@ -74,7 +74,7 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	stats->moves = arena->moves;
 	stats->pending = gm_pending_bytes(&arena->pending);
 	stats->reserved = arena->reserved;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 }
 
 gpumem_status gm_arena_status(int outcome)

@@ -14,6 +14,7 @@
 #include "autoconf.h"
 
 #include "client/heap/tcache.h"
+#include "common/lock.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +22,7 @@
 #include <string.h>
 #include <utlist.h>
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock all_lock = GM_LOCK_INITIALIZER(GM_LOCK_CACHES);
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int key_error;
@@ -60,14 +61,14 @@ static void tcache_thread_end(void *first)
 	while (cache) {
 		struct gm_tcache *next = cache->sibling;
 
-		pthread_mutex_lock(&all_lock);
+		gm_lock(&all_lock);
 		if (cache->group) {
 			tcache_enter_wait(cache);
 			cache->group->drain(cache->group, cache);
 			gm_tcache_leave(cache);
 			tcache_group_unlink(cache);
 		}
-		pthread_mutex_unlock(&all_lock);
+		gm_lock_drop(&all_lock);
 		tcache_free(cache);
 		cache = next;
 	}
@@ -77,7 +78,7 @@ static void tcache_thread_end(void *first)
  * have held the lock. Sessions that the child opens by itself start with new caches. */
 static void tcache_fork_child(void)
 {
-	pthread_mutex_init(&all_lock, NULL);
+	gm_lock_init(&all_lock, GM_LOCK_CACHES);
 	hot.id = 0;
 	mine = NULL;
 	pthread_setspecific(key, NULL);
@@ -99,18 +100,18 @@ int gm_tcache_group_init(struct gm_tcache_group *group,
 
 	memset(group, 0, sizeof(*group));
 	group->drain = drain;
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	group->id = ++next_id;
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 	return 0;
 }
 
 void gm_tcache_group_deinit(struct gm_tcache_group *group)
 {
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	while (group->caches)
 		tcache_group_unlink(group->caches);
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 }
 
 struct gm_tcache_hot *gm_tcache_hot(void)
@@ -123,7 +124,7 @@ static void tcache_reap(void)
 {
 	struct gm_tcache **link = &mine, *cache;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	while ((cache = *link)) {
 		if (cache->group) {
 			link = &cache->sibling;
@@ -132,7 +133,7 @@ static void tcache_reap(void)
 			tcache_free(cache);
 		}
 	}
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 	pthread_setspecific(key, mine);
 }
 
@@ -167,10 +168,10 @@ struct gm_tcache *gm_tcache_get(struct gm_tcache_group *group)
 		goto fail;
 	mine = cache;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	cache->group = group;
 	DL_PREPEND(group->caches, cache);
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 	hot.id = group->id;
 	hot.cache = cache;
 	return cache;
@@ -199,7 +200,7 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 {
 	bool left = false;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next) {
 		uint64_t uses = atomic_load_explicit(&cache->allocs, memory_order_relaxed) +
 				atomic_load_explicit(&cache->frees, memory_order_relaxed);
@@ -212,27 +213,27 @@ bool gm_tcache_drain_all(struct gm_tcache_group *group, bool idle_only)
 		left = left || cache->bytes || cache->n_parked;
 		gm_tcache_leave(cache);
 	}
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 	return left;
 }
 
 void gm_tcache_each_busy(
 	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx)
 {
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next) {
 		tcache_enter_wait(cache);
 		fn(cache, ctx);
 		gm_tcache_leave(cache);
 	}
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 }
 
 void gm_tcache_each(
 	struct gm_tcache_group *group, void (*fn)(struct gm_tcache *cache, void *ctx), void *ctx)
 {
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	for (struct gm_tcache *cache = group->caches; cache; cache = cache->next)
 		fn(cache, ctx);
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 }

@@ -2,10 +2,10 @@
 #ifndef GM_CLIENT_MAP_CUDA_BACKEND_H
 #define GM_CLIENT_MAP_CUDA_BACKEND_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 #include "client/map/cuda_context.h"
+#include "common/lock.h"
 #include "common/cuda/cuda.h"
 
 /*
@@ -19,7 +19,7 @@ struct gm_map_cuda {
 	const struct gm_cuda *cuda;
 	gm_cu_device device;
 	struct gm_cuda_contexts *contexts;
-	pthread_mutex_t lock; /* protects the rest */
+	struct gm_lock lock; /* protects the rest */
 	gm_cu_device peers[GM_CUDA_PEERS_MAX];
 	size_t n_peers;
 };

@@ -21,6 +21,7 @@
 
 #include "common/cancel.h"
 #include "common/limits.h"
+#include "common/lock.h"
 
 /* A stream that was seen being captured. NULL stands for the legacy default stream, which cannot be captured, so NULL
  * marks a free place. */
@@ -44,7 +45,7 @@ struct gm_captured {
 
 static struct gm_captured captured[GM_LIMIT_DEVICES];
 /* Protects all of them. Nobody takes it while nothing is captured. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 /* The driver that was asked about what is in them. A process has one. */
 static const struct gm_cuda *captured_by;
 
@@ -196,11 +197,11 @@ void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpume
 		return;
 
 	const struct gm_capture_place named = cuda_capture_named(cuda, stream);
-	pthread_mutex_lock(&lock);
+	gm_lock(&lock);
 	place = cuda_capture_find(on, &named);
 	if (place)
 		cuda_capture_forget(on, place);
-	pthread_mutex_unlock(&lock);
+	gm_lock_drop(&lock);
 }
 
 bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
@@ -217,13 +218,13 @@ bool gm_cuda_captured(const struct gm_cuda *cuda, gm_cu_device device, gpumem_st
 
 	GM_UNCANCELLED;
 	const struct gm_capture_place named = cuda_capture_named(cuda, stream);
-	pthread_mutex_lock(&lock);
+	gm_lock(&lock);
 	is = cuda_capture_asked(cuda, stream);
 	if (is)
 		cuda_capture_remember(cuda, on, &named);
 	else if ((place = cuda_capture_find(on, &named)))
 		cuda_capture_forget(on, place);
-	pthread_mutex_unlock(&lock);
+	gm_lock_drop(&lock);
 	return is;
 }
 
@@ -237,10 +238,10 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 	if (!cuda_capture_any(on))
 		return false;
 
-	pthread_mutex_lock(&lock);
+	gm_lock(&lock);
 	cuda_capture_forget_ended(cuda, on, false);
 	is = cuda_capture_any(on);
-	pthread_mutex_unlock(&lock);
+	gm_lock_drop(&lock);
 	return is;
 }
 
@@ -300,10 +301,10 @@ void gm_cuda_capture_end(void)
 	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		if (!cuda_capture_any(&captured[i]))
 			continue;
-		pthread_mutex_lock(&lock);
+		gm_lock(&lock);
 		if (captured_by)
 			cuda_capture_forget_ended(captured_by, &captured[i], true);
-		pthread_mutex_unlock(&lock);
+		gm_lock_drop(&lock);
 	}
 
 	/* An end too many, where nobody captures, does no harm. */
@@ -317,7 +318,7 @@ void gm_cuda_capture_end(void)
  * used. Places that its parent has made stay, and are empty. */
 static void cuda_capture_after_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
+	gm_lock_init(&lock, GM_LOCK_LEAF);
 	atomic_store(&capture_announced, 0);
 	atomic_store(&capture_kept_out, 0);
 	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {

@@ -16,6 +16,7 @@
 #include <utlist.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "client/map/cuda_keeper.h"
 
 /* Smaller numbers belong to primary contexts: the number of the device. */
@@ -24,7 +25,7 @@ static _Atomic uint64_t next_number = UINT64_C(1) << 20;
  * thread shows its context again. */
 static _Atomic uint64_t left;
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock all_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct gm_cuda_contexts *all;
 
 /* What context_show() last found in this thread. */
@@ -129,12 +130,12 @@ struct gm_cuda_context *gm_cuda_contexts_first(
 {
 	struct gm_cuda_context *first;
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	*ret_result = context_know_primary(contexts);
 	if (contexts->blind)
 		*ret_result = GM_CUDA_ERROR_OUT_OF_MEMORY;
 	first = contexts->list;
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 	return first;
 }
 
@@ -146,7 +147,7 @@ void gm_cuda_context_unref(struct gm_cuda_context *context)
 
 void gm_cuda_contexts_walk(struct gm_cuda_contexts *contexts)
 {
-	pthread_mutex_lock(&contexts->walking);
+	gm_lock(&contexts->walking);
 }
 
 void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
@@ -157,7 +158,7 @@ void gm_cuda_contexts_walked(struct gm_cuda_contexts *contexts)
 		contexts->gone = context->next_gone;
 		gm_cuda_context_unref(context);
 	}
-	pthread_mutex_unlock(&contexts->walking);
+	gm_lock_drop(&contexts->walking);
 }
 
 /* Forgets the spare points: their events went with the context. The caller holds walking. */
@@ -180,12 +181,12 @@ static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_contex
 	context->gone = true;
 	context_drop_spare(context);
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	LL_DELETE(contexts->list, context);
 	if (contexts->primary == context->cu)
 		contexts->primary = NULL;
 	atomic_fetch_add_explicit(&left, 1, memory_order_release);
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 
 	/* Once the keeper lets go, the driver may give the handle to a new context. */
 	gm_cuda_keeper_free(context->keeper);
@@ -218,8 +219,8 @@ static struct gm_cuda_contexts *context_set_of(const struct gm_cuda *cuda, gm_cu
 		return NULL;
 	contexts->cuda = cuda;
 	contexts->device = device;
-	pthread_mutex_init(&contexts->walking, NULL);
-	pthread_mutex_init(&contexts->lock, NULL);
+	gm_lock_init(&contexts->walking, GM_LOCK_CONTEXTS_WALKING);
+	gm_lock_init(&contexts->lock, GM_LOCK_CONTEXTS);
 	LL_PREPEND2(all, contexts, next_set);
 	return contexts;
 }
@@ -243,7 +244,7 @@ static struct gm_cuda_contexts *context_beside(
 	struct gm_cuda_beside *at;
 	struct gm_cuda_contexts *other = NULL;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	for (at = contexts->beside; at && at->contexts->device != device; at = at->next)
 		;
 	if (at) {
@@ -259,12 +260,12 @@ static struct gm_cuda_contexts *context_beside(
 			free(at);
 		}
 	}
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 
 	if (!other) {
-		pthread_mutex_lock(&contexts->lock);
+		gm_lock(&contexts->lock);
 		contexts->blind = true;
-		pthread_mutex_unlock(&contexts->lock);
+		gm_lock_drop(&contexts->lock);
 	}
 	return other;
 }
@@ -290,13 +291,13 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 	uint64_t number;
 	bool known;
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	known = context_find(contexts, cu) != NULL;
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 	if (!known)
 		context_forget_ended(contexts);
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	/* First, because this may be the primary context. */
 	(void)context_know_primary(contexts);
 	context = context_find(contexts, cu);
@@ -307,7 +308,7 @@ static uint64_t context_note(struct gm_cuda_contexts *contexts, gm_cu_ctx cu)
 		if (context_add(contexts, cu, number, false) < 0)
 			contexts->blind = true;
 	}
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 	return number;
 }
 
@@ -354,10 +355,10 @@ bool gm_cuda_contexts_any(struct gm_cuda_contexts *contexts)
 {
 	bool any;
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	(void)context_know_primary(contexts);
 	any = contexts->list != NULL;
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 	return any;
 }
 
@@ -488,11 +489,11 @@ gm_cu_result gm_cuda_contexts_enter(
 	if (context_enter_known(contexts, ret_entered))
 		return GM_CUDA_SUCCESS;
 
-	pthread_mutex_lock(&contexts->lock);
+	gm_lock(&contexts->lock);
 	if (!contexts->primary)
 		result = context_retain_primary(contexts);
 	current = contexts->primary;
-	pthread_mutex_unlock(&contexts->lock);
+	gm_lock_drop(&contexts->lock);
 	if (!result)
 		result = cuda->cuCtxPushCurrent(current);
 	if (result)
@@ -512,13 +513,13 @@ int gm_cuda_contexts_get(
 	gm_cu_ctx current = NULL;
 	gm_cu_device here;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	contexts = context_set_of(cuda, device);
 	if (contexts) {
 		contexts->users++;
 		contexts->refs++;
 	}
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 	if (!contexts)
 		return -ENOMEM;
 
@@ -559,8 +560,8 @@ static void context_free_all(struct gm_cuda_contexts *contexts)
 
 	while (contexts->retained--)
 		contexts->cuda->cuDevicePrimaryCtxRelease(contexts->device);
-	pthread_mutex_destroy(&contexts->lock);
-	pthread_mutex_destroy(&contexts->walking);
+	gm_lock_deinit(&contexts->lock);
+	gm_lock_deinit(&contexts->walking);
 	free(contexts);
 }
 
@@ -572,7 +573,7 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	if (!contexts)
 		return;
 
-	pthread_mutex_lock(&all_lock);
+	gm_lock(&all_lock);
 	if (--contexts->users == 0) {
 		at = atomic_exchange(&contexts->beside, NULL);
 		atomic_fetch_add_explicit(&left, 1, memory_order_release);
@@ -587,7 +588,7 @@ void gm_cuda_contexts_put(struct gm_cuda_contexts *contexts)
 	}
 	if (context_set_unref(contexts))
 		LL_PREPEND2(gone, contexts, next_set);
-	pthread_mutex_unlock(&all_lock);
+	gm_lock_drop(&all_lock);
 
 	while ((contexts = gone)) {
 		gone = contexts->next_set;

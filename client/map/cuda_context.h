@@ -2,13 +2,13 @@
 #ifndef GM_CLIENT_CUDA_CONTEXT_H
 #define GM_CLIENT_CUDA_CONTEXT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/cuda/cuda.h"
 #include "common/limits.h"
+#include "common/lock.h"
 
 /*
  * The contexts of one GPU that the program uses, and how this library enters one of them.
@@ -77,9 +77,9 @@ struct gm_cuda_contexts {
 	/* Only users add to this list, and it ends with the last user. So a user may go through it
 	 * without a lock. */
 	_Atomic(struct gm_cuda_beside *) beside;
-	pthread_mutex_t walking;
+	struct gm_lock walking;
 	struct gm_cuda_context *gone; /* those that left the list since walking was taken */
-	pthread_mutex_t lock;         /* protects the rest */
+	struct gm_lock lock;          /* protects the rest */
 	struct gm_cuda_context *list;
 	gm_cu_ctx primary; /* NULL: the primary context is not in the list */
 	unsigned retained; /* how often it was retained; a reset does not undo that */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "common/stack.h"
 #include "client/map/cuda_capture.h"
 
@@ -25,7 +26,7 @@ struct gm_cuda_keeper {
 	gm_cu_device device;
 	gm_cu_ctx cu;
 	bool primary;
-	pthread_mutex_t lock; /* protects the rest */
+	struct gm_lock lock; /* protects the rest */
 	pthread_cond_t changed;
 	enum state state;
 	bool called; /* there may be something to do */
@@ -38,13 +39,13 @@ static void keeper_unref(struct gm_cuda_keeper *keeper)
 {
 	bool last;
 
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	last = --keeper->refs == 0;
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 	if (!last)
 		return;
 	pthread_cond_destroy(&keeper->changed);
-	pthread_mutex_destroy(&keeper->lock);
+	gm_lock_deinit(&keeper->lock);
 	free(keeper);
 }
 
@@ -95,7 +96,7 @@ static void *keeper_run(void *ctx)
 	struct gm_cuda_keeper *keeper = ctx;
 	bool kept = keeper_take(keeper);
 
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	keeper->state = kept ? KEEPING : FAILED;
 	pthread_cond_broadcast(&keeper->changed);
 	while (kept && !keeper->over) {
@@ -103,22 +104,22 @@ static void *keeper_run(void *ctx)
 		bool good;
 
 		if (!keeper->called) {
-			pthread_cond_wait(&keeper->changed, &keeper->lock);
+			gm_lock_wait(&keeper->lock, &keeper->changed);
 			continue;
 		}
 		keeper->called = false;
 		if (number == keeper->reached)
 			continue;
 
-		pthread_mutex_unlock(&keeper->lock);
+		gm_lock_drop(&keeper->lock);
 		good = keeper_wait_for_all(keeper);
-		pthread_mutex_lock(&keeper->lock);
+		gm_lock(&keeper->lock);
 		if (good) {
 			keeper->reached = number;
 			keeper->called = keeper->called || keeper->asked != number;
 		}
 	}
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 
 	if (kept)
 		keeper_let_go(keeper);
@@ -163,7 +164,7 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 	keeper->cu = cu;
 	keeper->primary = primary;
 	keeper->refs = 2;
-	pthread_mutex_init(&keeper->lock, NULL);
+	gm_lock_init(&keeper->lock, GM_LOCK_LEAF);
 	pthread_cond_init(&keeper->changed, NULL);
 
 	r = keeper_start(keeper);
@@ -173,11 +174,11 @@ int gm_cuda_keeper_new(const struct gm_cuda *cuda, gm_cu_device device, gm_cu_ct
 		return r;
 	}
 
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	while (keeper->state == STARTING)
-		pthread_cond_wait(&keeper->changed, &keeper->lock);
+		gm_lock_wait(&keeper->lock, &keeper->changed);
 	kept = keeper->state == KEEPING;
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 	if (!kept) {
 		keeper_unref(keeper);
 		return -EIO;
@@ -197,10 +198,10 @@ void gm_cuda_keeper_free(struct gm_cuda_keeper *keeper)
 {
 	if (!keeper)
 		return;
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	keeper->over = true;
 	keeper_call(keeper);
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 	keeper_unref(keeper);
 }
 
@@ -208,10 +209,10 @@ uint64_t gm_cuda_keeper_ask(struct gm_cuda_keeper *keeper)
 {
 	uint64_t number;
 
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	number = ++keeper->asked;
 	keeper_call(keeper);
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 	return number;
 }
 
@@ -219,10 +220,10 @@ bool gm_cuda_keeper_reached(struct gm_cuda_keeper *keeper, uint64_t number)
 {
 	bool reached;
 
-	pthread_mutex_lock(&keeper->lock);
+	gm_lock(&keeper->lock);
 	reached = keeper->reached >= number;
 	if (!reached)
 		keeper_call(keeper);
-	pthread_mutex_unlock(&keeper->lock);
+	gm_lock_drop(&keeper->lock);
 	return reached;
 }

@@ -21,6 +21,7 @@
 
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_event.h"
+#include "common/lock.h"
 
 /* So many blocks that nobody needs may stay registered. */
 #define SIGNAL_CLOSED 64
@@ -42,11 +43,11 @@ struct signal_wait {
 static struct {
 	/* Held for reading while a stream is told to wait, and for writing while registrations end. */
 	pthread_rwlock_t waiting;
-	pthread_mutex_t lock; /* protects the rest */
+	struct gm_lock lock; /* protects the rest */
 	struct signal_word *closed;
 	size_t n_closed;
 	struct signal_wait *waits;
-} words = {.waiting = PTHREAD_RWLOCK_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+} words = {.waiting = PTHREAD_RWLOCK_INITIALIZER, .lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF)};
 
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device)
 {
@@ -149,13 +150,13 @@ static void signal_forget_ended(size_t n)
 	struct signal_wait *wait, *first = NULL;
 
 	while (n-- > 0) {
-		pthread_mutex_lock(&words.lock);
+		gm_lock(&words.lock);
 		wait = words.waits;
 		if (wait == first)
 			wait = NULL;
 		if (wait)
 			DL_DELETE(words.waits, wait);
-		pthread_mutex_unlock(&words.lock);
+		gm_lock_drop(&words.lock);
 		if (!wait)
 			return;
 
@@ -164,9 +165,9 @@ static void signal_forget_ended(size_t n)
 			continue;
 		}
 		first = first ? first : wait;
-		pthread_mutex_lock(&words.lock);
+		gm_lock(&words.lock);
 		DL_APPEND(words.waits, wait);
-		pthread_mutex_unlock(&words.lock);
+		gm_lock_drop(&words.lock);
 	}
 }
 
@@ -175,9 +176,9 @@ static void signal_forget_ended(size_t n)
 static void signal_note(struct signal_wait *wait, gpumem_stream stream)
 {
 	(void)gm_cuda_event_record_on(wait->contexts, stream, &wait->event);
-	pthread_mutex_lock(&words.lock);
+	gm_lock(&words.lock);
 	DL_APPEND(words.waits, wait);
-	pthread_mutex_unlock(&words.lock);
+	gm_lock_drop(&words.lock);
 }
 
 void gm_cuda_signal_leave(void)
@@ -196,13 +197,13 @@ static struct signal_word *signal_take_closed(void)
 	struct signal_word *taken = NULL;
 
 	signal_forget_ended(SIZE_MAX);
-	pthread_mutex_lock(&words.lock);
+	gm_lock(&words.lock);
 	if (!words.waits) {
 		taken = words.closed;
 		words.closed = NULL;
 		words.n_closed = 0;
 	}
-	pthread_mutex_unlock(&words.lock);
+	gm_lock_drop(&words.lock);
 	return taken;
 }
 
@@ -232,17 +233,17 @@ void gm_cuda_signal_close(struct gm_map_word *word)
 {
 	struct signal_word *closed = (struct signal_word *)word;
 
-	pthread_mutex_lock(&words.lock);
+	gm_lock(&words.lock);
 	LL_PREPEND(words.closed, closed);
 	words.n_closed++;
-	pthread_mutex_unlock(&words.lock);
+	gm_lock_drop(&words.lock);
 }
 
 void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts)
 {
-	pthread_mutex_lock(&words.lock);
+	gm_lock(&words.lock);
 	bool many = words.n_closed > SIGNAL_CLOSED;
-	pthread_mutex_unlock(&words.lock);
+	gm_lock_drop(&words.lock);
 	if (many)
 		signal_end_closed(contexts);
 }

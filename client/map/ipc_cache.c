@@ -96,13 +96,13 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 	struct gm_ipc_cache_block *block, *new;
 	int r;
 
-	pthread_mutex_lock(&cache->lock);
+	gm_lock(&cache->lock);
 	block = ipc_cache_find(cache, handle, context);
 	if (block) {
 		block->uses++;
 		*ret_addr = block->addr;
 	}
-	pthread_mutex_unlock(&cache->lock);
+	gm_lock_drop(&cache->lock);
 	if (block)
 		return 0;
 
@@ -118,7 +118,7 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		return r;
 	}
 
-	pthread_mutex_lock(&cache->lock);
+	gm_lock(&cache->lock);
 	block = ipc_cache_find(cache, handle, new->context);
 	if (block) {
 		block->uses++;
@@ -128,16 +128,16 @@ int gm_ipc_cache_take(struct gm_ipc_cache *cache, const struct gm_ipc_ops *ops, 
 		ipc_cache_enlist(cache, new);
 		*ret_addr = new->addr;
 	}
-	pthread_mutex_unlock(&cache->lock);
+	gm_lock_drop(&cache->lock);
 	if (!block)
 		return 0;
 
 	/* Another thread's opening is enough. If this one cannot be closed now, it is closed
 	 * together with that one. */
 	if (ops->close(ctx, new->context, new->addr) < 0) {
-		pthread_mutex_lock(&cache->lock);
+		gm_lock(&cache->lock);
 		block->openings++;
-		pthread_mutex_unlock(&cache->lock);
+		gm_lock_drop(&cache->lock);
 	}
 	free(new);
 	return 0;
@@ -149,7 +149,7 @@ int gm_ipc_cache_put(
 	struct gm_ipc_cache_block *block, *other;
 	int r = 0;
 
-	pthread_mutex_lock(&cache->lock);
+	gm_lock(&cache->lock);
 	LL_SEARCH_SCALAR2(*ipc_cache_addr_bucket(cache, addr), block, addr, addr, next_addr);
 	if (!block) {
 		r = -ENOENT;
@@ -159,7 +159,7 @@ int gm_ipc_cache_put(
 		/* From here on nobody finds the block: a closed block must not be handed out. */
 		ipc_cache_unlist(cache, block);
 	}
-	pthread_mutex_unlock(&cache->lock);
+	gm_lock_drop(&cache->lock);
 	if (!block)
 		return r;
 
@@ -173,7 +173,7 @@ int gm_ipc_cache_put(
 		return 0;
 	}
 
-	pthread_mutex_lock(&cache->lock);
+	gm_lock(&cache->lock);
 	other = ipc_cache_find(cache, block->handle, block->context);
 	if (other) {
 		/* The block was opened again meanwhile, and takes over what could not be closed. */
@@ -183,7 +183,7 @@ int gm_ipc_cache_put(
 		block->uses = 1;
 		ipc_cache_enlist(cache, block);
 	}
-	pthread_mutex_unlock(&cache->lock);
+	gm_lock_drop(&cache->lock);
 	if (other)
 		free(block);
 	return r;

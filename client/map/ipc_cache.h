@@ -2,10 +2,10 @@
 #ifndef GM_CLIENT_IPC_CACHE_H
 #define GM_CLIENT_IPC_CACHE_H
 
-#include <pthread.h>
 #include <stdint.h>
 
 #include "common/limits.h"
+#include "common/lock.h"
 
 /*
  * The blocks of the ipc transport that are open in this process. Each is open once, however many
@@ -19,13 +19,13 @@ struct gm_ipc_cache_block;
 #define GM_IPC_CACHE_BUCKETS 512
 
 struct gm_ipc_cache {
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	struct gm_ipc_cache_block *by_handle[GM_IPC_CACHE_BUCKETS], *by_addr[GM_IPC_CACHE_BUCKETS];
 };
 
 #define GM_IPC_CACHE_INIT \
 	{ \
-		.lock = PTHREAD_MUTEX_INITIALIZER \
+		.lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF) \
 	}
 
 /* The calls to the driver. They return 0 or a negative errno. */

@@ -10,7 +10,6 @@
 #include "client/map/map_cuda.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "client/map/cuda_capture.h"
 #include "client/map/cuda_operations.h"
 #include "client/map/cuda_signal.h"
+#include "common/lock.h"
 
 const char *gm_map_cuda_error(void)
 {
@@ -119,7 +119,7 @@ int gm_map_cuda_new(const uint8_t uuid[GM_UUID_BYTES], struct gm_map_cuda **ret_
 		free(backend);
 		return r;
 	}
-	pthread_mutex_init(&backend->lock, NULL);
+	gm_lock_init(&backend->lock, GM_LOCK_LEAF);
 	*ret_backend = backend;
 	return 0;
 }
@@ -132,7 +132,7 @@ static void cuda_close(void *ctx)
 		return;
 	gm_cuda_signal_leave();
 	gm_cuda_contexts_put(backend->contexts);
-	pthread_mutex_destroy(&backend->lock);
+	gm_lock_deinit(&backend->lock);
 	free(backend);
 }
 
@@ -151,13 +151,13 @@ int gm_map_cuda_add_peer(struct gm_map_cuda *backend, const uint8_t uuid[GM_UUID
 		backend->cuda->cuDeviceCanAccessPeer(&can, peer, backend->device) || !can)
 		return -EOPNOTSUPP;
 
-	pthread_mutex_lock(&backend->lock);
+	gm_lock(&backend->lock);
 	known = false;
 	for (size_t i = 0; i < backend->n_peers; i++)
 		known = known || backend->peers[i] == peer;
 	if (!known && backend->n_peers < GM_CUDA_PEERS_MAX)
 		backend->peers[backend->n_peers++] = peer;
-	pthread_mutex_unlock(&backend->lock);
+	gm_lock_drop(&backend->lock);
 	return 0;
 }
 
@@ -235,10 +235,10 @@ static int cuda_access(void *ctx, void *addr, uint64_t bytes, bool read_only)
 
 	access[n++].location.id = backend->device;
 
-	pthread_mutex_lock(&backend->lock);
+	gm_lock(&backend->lock);
 	for (size_t i = 0; i < backend->n_peers; i++)
 		access[n++].location.id = backend->peers[i];
-	pthread_mutex_unlock(&backend->lock);
+	gm_lock_drop(&backend->lock);
 
 	for (size_t i = 0; i < n; i++) {
 		access[i].location.type = GM_CU_MEM_LOCATION_TYPE_DEVICE;

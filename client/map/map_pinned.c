@@ -8,12 +8,12 @@
 #include "client/map/map_pinned.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 #include "client/map/map_host.h"
+#include "common/lock.h"
 #include "common/cuda/cuda.h"
 
 /* One part for each GPU. */
@@ -35,8 +35,8 @@ struct gm_map_pinned {
 	size_t n; /* GPUs */
 	gm_cu_device devices[GM_LIMIT_DEVICES];
 	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
-	bool host;            /* the memory is memfds, not the driver's own */
-	pthread_mutex_t lock; /* protects the list */
+	bool host;           /* the memory is memfds, not the driver's own */
+	struct gm_lock lock; /* protects the list */
 	struct gm_pinned_range *registered;
 };
 
@@ -78,7 +78,7 @@ static void pinned_close(void *ctx)
 		return;
 	for (size_t i = 0; i < backend->n; i++)
 		gm_map_cuda_ops()->close(backend->gpus[i]);
-	pthread_mutex_destroy(&backend->lock);
+	gm_lock_deinit(&backend->lock);
 	free(backend);
 }
 
@@ -96,7 +96,7 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 		return -ENOMEM;
 	backend->cuda = cuda;
 	backend->host = memfd;
-	pthread_mutex_init(&backend->lock, NULL);
+	gm_lock_init(&backend->lock, GM_LOCK_LEAF);
 
 	r = gm_map_cuda_count(cuda, &count, why);
 	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
@@ -188,9 +188,9 @@ static int pinned_register_range(struct gm_map_pinned *backend, void *addr, uint
 		return r;
 	}
 
-	pthread_mutex_lock(&backend->lock);
+	gm_lock(&backend->lock);
 	DL_APPEND(backend->registered, range);
-	pthread_mutex_unlock(&backend->lock);
+	gm_lock_drop(&backend->lock);
 	return 0;
 }
 
@@ -203,14 +203,14 @@ static void pinned_unregister(struct gm_map_pinned *backend, const void *addr, u
 	struct gm_pinned_range *range;
 
 	do {
-		pthread_mutex_lock(&backend->lock);
+		gm_lock(&backend->lock);
 		DL_FOREACH (backend->registered, range)
 			if ((uintptr_t)range->addr < first + bytes &&
 				first < (uintptr_t)range->addr + range->bytes)
 				break;
 		if (range)
 			DL_DELETE(backend->registered, range);
-		pthread_mutex_unlock(&backend->lock);
+		gm_lock_drop(&backend->lock);
 
 		if (range)
 			(void)gm_map_cuda_call(

@@ -53,9 +53,9 @@ static gpumem_status alloc_arena_make(
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t decay_ms = session->decay_ms;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	struct gm_arena_config config = {
 		.ops = d->map,

@@ -215,11 +215,11 @@ static void batch_enlist(struct gpumem_batch *batch, const struct batch_request 
 	}
 	gm_session_stacks_drop(session->pages.stacks, stack);
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_APPEND(session->batches, batch);
 	d->buffer_in_use += bytes;
 	d->buffers += batch->count;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	(void)gm_use_publish(session, batch->device);
 }
 
@@ -341,7 +341,7 @@ gpumem_status gpumem_batch_free_entry(gpumem_batch *batch, size_t index, gpumem_
 	struct gm_batch_piece *piece = &batch->pieces[index];
 	gpumem_buffer *buffer = NULL;
 	uint32_t row = 0;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool freed = piece->freed;
 	if (!freed) {
 		row = batch_count_out(batch, piece);
@@ -352,7 +352,7 @@ gpumem_status gpumem_batch_free_entry(gpumem_batch *batch, size_t index, gpumem_
 			batch->buffer = NULL;
 		}
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (freed)
 		return gm_error(GPUMEM_E_INVALID, "entry %zu of the batch was freed before", index);
 
@@ -372,13 +372,13 @@ void gpumem_batch_destroy(gpumem_batch *batch)
 		return;
 	struct gpumem_session *session = batch->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_DELETE(session->batches, batch);
 	for (size_t i = 0; i < batch->count; i++) {
 		struct gm_batch_piece *piece = &batch->pieces[i];
 		piece->row = piece->freed ? 0 : batch_count_out(batch, piece);
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	for (size_t i = 0; i < batch->count; i++)
 		gm_session_pages_row_remove(&session->pages, batch->device, batch->pieces[i].row);

@@ -48,10 +48,10 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 		return;
 
 	/* One thread at a time: the figures of an older listing must not replace newer ones. */
-	pthread_mutex_lock(&session->listing);
+	gm_lock(&session->listing);
 	uint64_t changes = gm_arena_changes(arena);
 	if (changes == d->listed_changes && from == d->listed_from && !d->unlisted) {
-		pthread_mutex_unlock(&session->listing);
+		gm_lock_drop(&session->listing);
 		return;
 	}
 
@@ -75,5 +75,5 @@ void gm_listing_publish(struct gpumem_session *session, uint32_t device)
 	d->unlisted = left;
 	d->listed_changes = changes;
 	d->listed_from = from;
-	pthread_mutex_unlock(&session->listing);
+	gm_lock_drop(&session->listing);
 }

@@ -115,9 +115,9 @@ gpumem_status gpumem_managed_create(gpumem_session *session, uint32_t name, size
 		return status;
 	}
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_APPEND(session->managed, managed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	*ret_managed = managed;
 	return GPUMEM_OK;
 }
@@ -224,9 +224,9 @@ void gpumem_managed_destroy(gpumem_managed *managed)
 	}
 
 	const struct gm_session_device *d = &session->device[managed->device];
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_DELETE(session->managed, managed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!gm_retired_needed(d)) {
 		managed_free(managed);
 		return;

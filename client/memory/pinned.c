@@ -47,9 +47,9 @@ gpumem_status gm_pinned_alloc(struct gpumem_session *session, size_t size,
 		return status;
 	}
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_APPEND(session->blocks, block);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	*ret_ptr = gpumem_buffer_ptr(block->buffer);
 	return GPUMEM_OK;
 }
@@ -66,9 +66,9 @@ static struct gm_pinned_block *pinned_find(struct gpumem_session *session, const
 
 bool gm_pinned_holds(struct gpumem_session *session, const void *ptr)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool holds = pinned_find(session, ptr) != NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return holds;
 }
 
@@ -77,13 +77,13 @@ static gpumem_buffer *pinned_take(struct gpumem_session *session, const void *pt
 {
 	gpumem_buffer *buffer = NULL;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gm_pinned_block *block = pinned_find(session, ptr);
 	if (block) {
 		DL_DELETE(session->blocks, block);
 		buffer = block->buffer;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	free(block);
 	return buffer;
 }

@@ -51,7 +51,7 @@ static void chunk_enlist(struct gpumem_chunk *chunk, const char *tag)
 	struct gpumem_session *session = chunk->session;
 	struct gm_session_device *d = &session->device[chunk->device];
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_APPEND(session->chunks, chunk);
 	d->buffer_in_use += chunk->bytes;
 	d->buffer_held += chunk->bytes;
@@ -60,7 +60,7 @@ static void chunk_enlist(struct gpumem_chunk *chunk, const char *tag)
 	if (chunk->bytes >= atomic_load_explicit(&session->track_from, memory_order_relaxed))
 		chunk->row = gm_session_pages_row_add(
 			&session->pages, chunk->device, chunk->bytes, tag ? tag : "");
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	(void)gm_use_publish(session, chunk->device);
 }
 
@@ -69,13 +69,13 @@ static void chunk_unlist(struct gpumem_chunk *chunk)
 	struct gpumem_session *session = chunk->session;
 	struct gm_session_device *d = &session->device[chunk->device];
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_DELETE(session->chunks, chunk);
 	d->buffer_in_use -= chunk->bytes;
 	d->buffer_held -= chunk->bytes;
 	d->buffers--;
 	d->buffer_returns++;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, chunk->device, chunk->row);
 	(void)gm_use_publish(session, chunk->device);

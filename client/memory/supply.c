@@ -40,9 +40,9 @@ int gm_supply_new(
 	supply->device = device;
 	supply->ipc = ipc;
 	supply->sweep_at = 64;
-	pthread_mutex_init(&supply->making, NULL);
-	pthread_mutex_init(&supply->sharing, NULL);
-	pthread_mutex_init(&supply->lock, NULL);
+	gm_lock_init(&supply->making, GM_LOCK_MAKING);
+	gm_lock_init(&supply->sharing, GM_LOCK_SHARING);
+	gm_lock_init(&supply->lock, GM_LOCK_LEAF);
 	*ret_supply = supply;
 	return 0;
 }
@@ -57,9 +57,9 @@ void gm_supply_free(struct gm_supply *supply)
 		gm_session_chunks_free(supply->chunks[i]);
 	LL_FOREACH_SAFE (supply->groups, group, tmp)
 		free(group);
-	pthread_mutex_destroy(&supply->making);
-	pthread_mutex_destroy(&supply->sharing);
-	pthread_mutex_destroy(&supply->lock);
+	gm_lock_deinit(&supply->making);
+	gm_lock_deinit(&supply->sharing);
+	gm_lock_deinit(&supply->lock);
 	free(supply);
 }
 
@@ -80,9 +80,9 @@ struct gm_session_chunk *gm_supply_find(struct gm_supply *supply, uint64_t id)
 static struct gm_session_lease *supply_current(struct gm_supply *supply)
 {
 	uint64_t epoch = gm_session_epoch(supply->session);
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	struct gm_session_lease *lease = supply->lease;
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 	return lease && lease->held.epoch == epoch ? lease : NULL;
 }
 
@@ -117,22 +117,22 @@ static gpumem_status supply_make(struct gm_supply *supply, const struct gm_sessi
 	 * does no harm: each chunk knows its own. */
 	bool alone = !supply_may_wait(supply, wait);
 	if (alone)
-		pthread_mutex_lock(&supply->making);
+		gm_lock(&supply->making);
 	struct gm_session_lease *lease = supply_current(supply);
 	if (!lease || lease == gone) {
 		status = supply_take(supply, bytes, wait, &lease, ret_chunks);
 		if (!status) {
-			pthread_mutex_lock(&supply->lock);
+			gm_lock(&supply->lock);
 			/* The old lease stays in the session's list: it may have chunks and
 			 * requests. */
 			supply->lease = lease;
-			pthread_mutex_unlock(&supply->lock);
+			gm_lock_drop(&supply->lock);
 		}
 		lease = NULL;
 	}
 
 	if (alone)
-		pthread_mutex_unlock(&supply->making);
+		gm_lock_drop(&supply->making);
 	*ret_lease = lease;
 	return status;
 }
@@ -226,19 +226,19 @@ void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
 	if (supply->ipc) {
 		chunks->whole = lease;
 	} else if (lease) {
-		pthread_mutex_lock(&supply->lock);
+		gm_lock(&supply->lock);
 		supply->lease = lease;
-		pthread_mutex_unlock(&supply->lock);
+		gm_lock_drop(&supply->lock);
 	}
 	supply_make_offer(supply, chunks, ret_offer);
 }
 
 void gm_supply_forget(struct gm_supply *supply, const struct gm_session_lease *lease)
 {
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	if (supply->lease == lease)
 		supply->lease = NULL;
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 }
 
 void gm_supply_set_wait(uint32_t wait_ms)
@@ -335,9 +335,9 @@ static gpumem_status supply_get(
 	}
 
 	n = 0;
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	if (supply_known(supply, chunks)) {
-		pthread_mutex_unlock(&supply->lock);
+		gm_lock_drop(&supply->lock);
 		gm_session_chunks_free(chunks);
 		free(array);
 		return gm_error(GPUMEM_E_PROTOCOL, "gpumemd granted a chunk that is in use");
@@ -352,7 +352,7 @@ static gpumem_status supply_get(
 		memcpy(array[n - 1].ipc, chunk->ipc, sizeof(chunk->ipc));
 		LL_PREPEND(*supply_bucket(supply, chunk->held.chunk), chunk);
 	}
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 	gm_session_stir(supply->session);
 	*ret_chunks = array;
 	*ret_n = n;
@@ -365,7 +365,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 	struct gm_held *list = NULL;
 	struct gm_session_chunk *whole = NULL, *given, *tmp;
 
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	for (size_t i = 0; i < n; i++) {
 		struct gm_session_chunk **from = supply_bucket(supply, ids[i]), *chunk;
 		LL_SEARCH_SCALAR(*from, chunk, held.chunk, ids[i]);
@@ -377,7 +377,7 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 				LL_PREPEND(list, &chunk->held);
 		}
 	}
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 
 	gm_returns_send(supply->session, NULL, list);
 	LL_FOREACH_SAFE (whole, given, tmp) {

@@ -4,6 +4,7 @@
 
 #include "client/memory/supply.h"
 #include "client/grant/session_lease.h"
+#include "common/lock.h"
 
 /* For supply.c and supply_share.c. */
 
@@ -28,9 +29,9 @@ struct gm_supply {
 	struct gpumem_session *session;
 	uint32_t device;
 	bool ipc;
-	pthread_mutex_t making;  /* held while the lease is made, across a message */
-	pthread_mutex_t sharing; /* held while chunks are shared, across messages; of the groups */
-	pthread_mutex_t lock;    /* of the fields below */
+	struct gm_lock making;  /* held while the lease is made, across a message */
+	struct gm_lock sharing; /* held while chunks are shared, across messages; of the groups */
+	struct gm_lock lock;    /* of the fields below */
 	struct gm_session_lease *lease;
 	/* A hash table by id. Adding a chunk needs no memory, so it cannot fail. */
 	struct gm_session_chunk *chunks[GM_SUPPLY_BUCKETS];

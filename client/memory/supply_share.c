@@ -43,7 +43,7 @@ static bool supply_note_lease(struct gm_supply *supply, struct gm_session_lease 
 {
 	bool taken = false;
 
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	struct gm_session_chunk *chunk = gm_supply_find(supply, id);
 	if (chunk && !chunk->whole) {
 		chunk->whole = lease;
@@ -53,7 +53,7 @@ static bool supply_note_lease(struct gm_supply *supply, struct gm_session_lease 
 	} else if (chunk) {
 		lease->held.lease = 0; /* an earlier answer said the same */
 	}
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 	return taken;
 }
 
@@ -74,11 +74,11 @@ static int supply_share_take(
 		struct gm_session_lease *lease = call->leases[i];
 		if (!lease || !reply->leases[i])
 			continue;
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		lease->held.lease = reply->leases[i];
 		lease->held.epoch = base->epoch;
 		lease->next_index = 1;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (supply_note_lease(call->supply, lease, call->ids[i]))
 			call->leases[i] = NULL;
 	}
@@ -128,7 +128,7 @@ static gpumem_status supply_call_prepare(
 	gpumem_status status = GPUMEM_OK;
 
 	for (size_t i = 0; i < call->n && !status; i++) {
-		pthread_mutex_lock(&supply->lock);
+		gm_lock(&supply->lock);
 		const struct gm_session_chunk *chunk = gm_supply_find(supply, call->ids[i]);
 		if (!chunk)
 			status = GPUMEM_E_INVALID;
@@ -136,7 +136,7 @@ static gpumem_status supply_call_prepare(
 			status = GPUMEM_E_DISCONNECTED;
 		bool whole = chunk && chunk->whole;
 		leases[i] = chunk ? chunk->held.lease : 0;
-		pthread_mutex_unlock(&supply->lock);
+		gm_lock_drop(&supply->lock);
 
 		chunks[i] = whole ? 0 : call->ids[i];
 		if (status || whole)
@@ -224,24 +224,24 @@ static bool supply_group_whole(struct gm_supply *supply, const struct gm_supply_
 {
 	bool whole = true;
 
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	for (size_t i = 0; i < group->n && whole; i++) {
 		const struct gm_session_chunk *chunk = gm_supply_find(supply, group->members[i].id);
 		whole = chunk && chunk->whole && chunk->held.lease == group->members[i].lease;
 	}
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 	return whole;
 }
 
 /* Notes in which leases the chunks are now. */
 static void supply_group_note(struct gm_supply *supply, struct gm_supply_group *group)
 {
-	pthread_mutex_lock(&supply->lock);
+	gm_lock(&supply->lock);
 	for (size_t i = 0; i < group->n; i++) {
 		const struct gm_session_chunk *chunk = gm_supply_find(supply, group->members[i].id);
 		group->members[i].lease = chunk && chunk->whole ? chunk->held.lease : 0;
 	}
-	pthread_mutex_unlock(&supply->lock);
+	gm_lock_drop(&supply->lock);
 }
 
 /* Whether the heap still has all chunks, and, unless it is one, the allocation. */
@@ -306,11 +306,11 @@ gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
 	uint64_t epoch = gm_session_epoch(supply->session);
 	gpumem_status status;
 
-	pthread_mutex_lock(&supply->sharing);
+	gm_lock(&supply->sharing);
 	struct gm_supply_group *group = supply_group_find(supply, what->ids, what->n, epoch);
 	if (group) {
 		*ret_token = group->token;
-		pthread_mutex_unlock(&supply->sharing);
+		gm_lock_drop(&supply->sharing);
 		return GPUMEM_OK;
 	}
 
@@ -318,7 +318,7 @@ gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
 		supply_sweep(supply, arena);
 	group = calloc(1, sizeof(*group) + what->n * sizeof(group->members[0]));
 	if (!group) {
-		pthread_mutex_unlock(&supply->sharing);
+		gm_lock_drop(&supply->sharing);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a token");
 	}
 	group->epoch = epoch;
@@ -343,6 +343,6 @@ gpumem_status gm_supply_share(struct gm_supply *supply, struct gm_arena *arena,
 		*ret_token = group->token;
 	else
 		supply_group_end(supply, group);
-	pthread_mutex_unlock(&supply->sharing);
+	gm_lock_drop(&supply->sharing);
 	return status;
 }

@@ -157,12 +157,12 @@ static uint64_t region_again(void *ctx)
 	gpumem_status status;
 
 	if (w && !w->found) {
-		pthread_mutex_lock(&region->lock);
+		gm_lock(&region->lock);
 		if (gm_region_active(region)) {
 			settle_ns = gm_arena_range_settle(region->arena, gm_clock_ns());
 			w->found = region_try(region, w, true, &status) == 0;
 		}
-		pthread_mutex_unlock(&region->lock);
+		gm_lock_drop(&region->lock);
 	}
 	if (w && w->found)
 		return 0;
@@ -210,12 +210,12 @@ static gpumem_status region_grow(
 	uint64_t needed = bytes - (ground->mapped - region->handed);
 	uint64_t most = gm_max(region->max - gm_min(ground->mapped, region->max), needed);
 
-	pthread_mutex_unlock(&region->lock);
+	gm_lock_drop(&region->lock);
 	gpumem_status status =
 		region_ask(region, wanted, needed, most, wanted->options.wait_ms, &lease, &chunks);
 	if (!status && wanted->found)
 		gm_ground_refuse(ground, lease, chunks);
-	pthread_mutex_lock(&region->lock);
+	gm_lock(&region->lock);
 	if (status || wanted->found)
 		return wanted->found ? GPUMEM_OK : status;
 
@@ -224,9 +224,9 @@ static gpumem_status region_grow(
 	bool active = gm_region_active(region);
 	if (!active || ground->mapped - region->handed >= bytes ||
 		ground->mapped + lease->bytes > ground->room) {
-		pthread_mutex_unlock(&region->lock);
+		gm_lock_drop(&region->lock);
 		gm_ground_refuse(ground, lease, chunks);
-		pthread_mutex_lock(&region->lock);
+		gm_lock(&region->lock);
 		return active ? GPUMEM_OK : region_paused(region);
 	}
 	status = gm_ground_add(ground, &lease, chunks);
@@ -234,9 +234,9 @@ static gpumem_status region_grow(
 		gm_region_count(region);
 		return GPUMEM_OK;
 	}
-	pthread_mutex_unlock(&region->lock);
+	gm_lock_drop(&region->lock);
 	gm_ground_refuse(ground, lease, NULL);
-	pthread_mutex_lock(&region->lock);
+	gm_lock(&region->lock);
 	return status;
 }
 
@@ -324,12 +324,12 @@ gpumem_status gpumem_region_alloc(gpumem_region *region, size_t size, gpumem_str
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&region->lock);
+	gm_lock(&region->lock);
 	status = gm_region_active(region) ? region_take(region, &wanted) : region_paused(region);
 	/* Memory that the region could have given back may be in use now. */
 	if (!status && region->spare)
 		gm_region_count(region);
-	pthread_mutex_unlock(&region->lock);
+	gm_lock_drop(&region->lock);
 	if (status)
 		return status;
 	gm_region_tally(region, size, 1);
@@ -379,7 +379,7 @@ static void region_free(struct gpumem_region *region, bool give)
 	else
 		gm_spill_forget(region->content);
 	free(region->pieces);
-	pthread_mutex_destroy(&region->lock);
+	gm_lock_deinit(&region->lock);
 	free(region);
 }
 
@@ -417,7 +417,7 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 	struct gpumem_region *region = calloc(1, sizeof(*region));
 	if (!region)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a region");
-	pthread_mutex_init(&region->lock, NULL);
+	gm_lock_init(&region->lock, GM_LOCK_REGION);
 	region->session = session;
 	region->device = device;
 	region->max = gm_round_up(max_size, GM_CHUNK_MIN);

@@ -25,7 +25,7 @@ static uint64_t region_shrink(struct gpumem_region *region, uint64_t bytes)
 	uint64_t returned = 0;
 	size_t n = 0;
 
-	pthread_mutex_lock(&region->lock);
+	gm_lock(&region->lock);
 	if (gm_region_active(region) && region->ground.mapped) {
 		(void)gm_arena_range_settle(region->arena, gm_clock_ns());
 		gm_region_cut(region);
@@ -33,7 +33,7 @@ static uint64_t region_shrink(struct gpumem_region *region, uint64_t bytes)
 			&region->ground, gm_max(region->handed, region->least), bytes, &gone, &n);
 		gm_region_count(region);
 	}
-	pthread_mutex_unlock(&region->lock);
+	gm_lock_drop(&region->lock);
 
 	gm_ground_give(region->session, gone, n);
 	return returned;
@@ -44,18 +44,18 @@ uint64_t gm_region_trim(struct gpumem_session *session, uint32_t device, uint64_
 	struct gpumem_region *region;
 	uint64_t returned = 0;
 
-	pthread_mutex_lock(&session->walking);
+	gm_lock(&session->walking);
 	DL_FOREACH (session->regions, region)
 		if (region->device == device && returned < bytes)
 			returned += region_shrink(region, bytes - returned);
-	pthread_mutex_unlock(&session->walking);
+	gm_lock_drop(&session->walking);
 	return returned;
 }
 
 /* Counts what a region could give back, if that has changed. */
 static void region_shrink_recount(struct gpumem_region *region)
 {
-	pthread_mutex_lock(&region->lock);
+	gm_lock(&region->lock);
 	if (gm_region_active(region) && region->ground.mapped) {
 		uint64_t used = gm_arena_range_used(region->arena);
 
@@ -63,18 +63,18 @@ static void region_shrink_recount(struct gpumem_region *region)
 		if (region->spare != gm_ground_spare(&region->ground, gm_max(used, region->least)))
 			gm_region_count(region);
 	}
-	pthread_mutex_unlock(&region->lock);
+	gm_lock_drop(&region->lock);
 }
 
 void gm_region_recount(struct gpumem_session *session, uint32_t device)
 {
 	struct gpumem_region *region;
 
-	pthread_mutex_lock(&session->walking);
+	gm_lock(&session->walking);
 	DL_FOREACH (session->regions, region)
 		if (region->device == device)
 			region_shrink_recount(region);
-	pthread_mutex_unlock(&session->walking);
+	gm_lock_drop(&session->walking);
 }
 
 uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
@@ -82,11 +82,11 @@ uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
 	struct gpumem_region *region;
 	uint64_t next = GM_ARENA_NEVER;
 
-	pthread_mutex_lock(&session->walking);
+	gm_lock(&session->walking);
 	DL_FOREACH (session->regions, region) {
 		next = gm_min(next, gm_arena_range_tick(region->arena, now_ns));
 		region_shrink_recount(region);
 	}
-	pthread_mutex_unlock(&session->walking);
+	gm_lock_drop(&session->walking);
 	return next;
 }

@@ -90,7 +90,7 @@ void gm_region_count(struct gpumem_region *region)
 	uint64_t used = bytes ? gm_arena_range_used(region->arena) : 0;
 	uint64_t spare = gm_ground_spare(&region->ground, gm_max(used, region->least));
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (bytes > region->counted)
 		d->buffer_misses++;
 	else if (bytes < region->counted)
@@ -103,7 +103,7 @@ void gm_region_count(struct gpumem_region *region)
 	region->spare = spare;
 	region_count_kept(region, content ? content->bytes : 0, content ? content->mapped : 0);
 	region_relist(region);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	(void)gm_use_publish(session, region->device);
 	if (session->counted < session->devices)
@@ -114,12 +114,12 @@ void gm_region_tally(struct gpumem_region *region, uint64_t size, int sign)
 {
 	struct gpumem_session *session = region->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	region->in_use = sign > 0 ? region->in_use + size : region->in_use - size;
 	region->peak = gm_max(region->peak, region->in_use);
 	region->allocations += sign > 0 ? 1 : UINT64_MAX;
 	region_relist(region);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 /* ---- the list */
@@ -128,15 +128,15 @@ gpumem_status gm_region_enlist(struct gpumem_region *region)
 {
 	struct gpumem_session *session = region->session;
 
-	pthread_mutex_lock(&session->walking);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->walking);
+	gm_lock(&session->lock);
 	bool taken = gm_region_find(session, region->tag) != NULL;
 	if (!taken) {
 		DL_APPEND(session->regions, region);
 		region_state_device(region)->buffers++;
 	}
-	pthread_mutex_unlock(&session->lock);
-	pthread_mutex_unlock(&session->walking);
+	gm_lock_drop(&session->lock);
+	gm_lock_drop(&session->walking);
 	if (taken)
 		return gm_error(GPUMEM_E_BUSY,
 			"this session has a region \"%s\" already: destroy it first, or use "
@@ -150,8 +150,8 @@ void gm_region_unlist(struct gpumem_region *region)
 	struct gpumem_session *session = region->session;
 	struct gm_session_device *d = region_state_device(region);
 
-	pthread_mutex_lock(&session->walking);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->walking);
+	gm_lock(&session->lock);
 	DL_DELETE(session->regions, region);
 	d->buffers--;
 	d->buffer_held -= region->counted;
@@ -160,8 +160,8 @@ void gm_region_unlist(struct gpumem_region *region)
 	d->buffer_returns += region->counted_chunks;
 	region_count_kept(region, 0, 0);
 	gm_session_pages_row_remove(&session->pages, region->device, region->row);
-	pthread_mutex_unlock(&session->lock);
-	pthread_mutex_unlock(&session->walking);
+	gm_lock_drop(&session->lock);
+	gm_lock_drop(&session->walking);
 
 	(void)gm_use_publish(session, region->device);
 	if (session->counted < session->devices)
@@ -192,7 +192,7 @@ static gpumem_status region_not_in(const struct gpumem_region *region, gpumem_re
 gpumem_status gm_region_begin(struct gpumem_session *session, const char *tag,
 	gpumem_region_state from, gpumem_region_state to, struct gpumem_region **ret_region)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gpumem_region *region = gm_region_find(session, tag);
 	gpumem_status status = GPUMEM_OK;
 	if (!region)
@@ -201,13 +201,13 @@ gpumem_status gm_region_begin(struct gpumem_session *session, const char *tag,
 		status = region_not_in(region, atomic_load(&region->state));
 	else
 		atomic_store(&region->state, to);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (status)
 		return status;
 
 	/* A thread that allocates has seen the new state, or has finished. */
-	pthread_mutex_lock(&region->lock);
-	pthread_mutex_unlock(&region->lock);
+	gm_lock(&region->lock);
+	gm_lock_drop(&region->lock);
 	*ret_region = region;
 	return GPUMEM_OK;
 }
@@ -216,19 +216,19 @@ void gm_region_end(struct gpumem_region *region, gpumem_region_state state)
 {
 	struct gpumem_session *session = region->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (state == GPUMEM_REGION_PAUSED && atomic_load(&region->state) == GPUMEM_REGION_PAUSING)
 		region->pauses++;
 	region->paused = state == GPUMEM_REGION_PAUSED;
 	region->needed = region->paused ? region->handed : 0;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_region_count(region);
 
 	/* From here on, the region is no longer this thread's. */
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	region->made = true;
 	atomic_store(&region->state, state);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 gpumem_status gpumem_region_stats(
@@ -240,7 +240,7 @@ gpumem_status gpumem_region_stats(
 		return gm_error(GPUMEM_E_INVALID, "%s must not be NULL", tag ? "ret_stats" : "tag");
 
 	gpumem_region_stats_t stats = GPUMEM_REGION_STATS_INIT;
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	const struct gpumem_region *region = gm_region_find(session, tag);
 	if (region) {
 		stats.state = atomic_load(&region->state);
@@ -254,6 +254,6 @@ gpumem_status gpumem_region_stats(
 		stats.allocations = region->allocations;
 		stats.pauses = region->pauses;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return region ? gm_sized_out(ret_stats, &stats, sizeof(stats)) : region_no_such(tag);
 }

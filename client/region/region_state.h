@@ -2,7 +2,6 @@
 #ifndef GM_CLIENT_REGION_REGION_STATE_H
 #define GM_CLIENT_REGION_REGION_STATE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -10,6 +9,7 @@
 #include "client/map/map.h"
 #include "client/region/ground.h"
 #include "client/session/gpumem_session.h"
+#include "common/lock.h"
 #include "gpumem/gpumem_region.h"
 
 struct gm_arena;
@@ -33,7 +33,7 @@ struct gpumem_region {
 
 	/* Held while something is allocated or the ground gets memory, but not while the library asks the daemon. A
 	 * thread that changes the state from ACTIVE takes it once. After that, nobody allocates. */
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	/* In another state than ACTIVE, these belong to the thread that set the state. */
 	struct gm_ground ground;
 	struct gm_spill *content; /* of a paused region; NULL: it was dropped, or there is none */

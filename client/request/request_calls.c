@@ -25,7 +25,7 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/cond.h"
+#include "common/lock.h"
 #include "common/status_table.h"
 
 /* ---- completions */
@@ -41,13 +41,13 @@ gpumem_status gpumem_session_fd(gpumem_session *session, int *ret_fd)
 	struct gm_requests *q = session->requests;
 	int error = 0;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (q->fd < 0) {
 		q->fd = eventfd(q->n_done > 0, EFD_CLOEXEC | EFD_NONBLOCK);
 		error = q->fd < 0 ? -errno : 0;
 	}
 	int fd = q->fd;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (error)
 		return gm_error(gm_status_from_errno(error),
@@ -64,7 +64,7 @@ gpumem_status gpumem_dispatch(gpumem_session *session, uint32_t *ret_ran)
 	uint32_t ran = 0;
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	/* A function that begins requests which are ready at once must not keep this call busy for
 	 * ever. */
 	for (size_t left = q->n_done; left && q->done; left--) {
@@ -73,13 +73,13 @@ gpumem_status gpumem_dispatch(gpumem_session *session, uint32_t *ret_ran)
 		void *user = request->user;
 		request->fn = NULL;
 		gm_request_unannounce(request);
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 
 		fn(user, request);
 		ran++;
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (ret_ran)
 		*ret_ran = ran;
@@ -110,10 +110,10 @@ static void request_begin(struct gpumem_request *request, enum gm_request_state 
 {
 	struct gpumem_session *session = request->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	request->serial = ++session->requests->serials;
 	gm_request_enlist(request, state);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (state == GM_REQUEST_QUEUED)
 		gm_requests_nudge(session);
 }
@@ -215,9 +215,9 @@ gpumem_request_state gpumem_request_ready(const gpumem_request *request)
 	if (request_check(request))
 		return GPUMEM_REQUEST_FAILED;
 
-	pthread_mutex_lock(&request->session->lock);
+	gm_lock(&request->session->lock);
 	enum gm_request_state state = request->state;
-	pthread_mutex_unlock(&request->session->lock);
+	gm_lock_drop(&request->session->lock);
 
 	if (state == GM_REQUEST_READY)
 		return GPUMEM_REQUEST_READY;
@@ -231,13 +231,13 @@ gpumem_status gpumem_request_on_done(gpumem_request *request, gpumem_request_fn 
 	if (status)
 		return status;
 
-	pthread_mutex_lock(&request->session->lock);
+	gm_lock(&request->session->lock);
 	gm_request_unannounce(request);
 	request->fn = fn;
 	request->user = user;
 	if (fn && !gm_request_pending(request))
 		gm_request_announce(request);
-	pthread_mutex_unlock(&request->session->lock);
+	gm_lock_drop(&request->session->lock);
 	return GPUMEM_OK;
 }
 
@@ -251,9 +251,9 @@ static void request_drive(struct gpumem_session *session, uint64_t until_ns)
 	until_ns = gm_min(until_ns, gm_requests_step(session));
 	until_ns = gm_min(until_ns, gm_absence_retry_at(session));
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gm_conn *conn = session->conn ? gm_conn_ref(session->conn) : NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	struct pollfd p[2] = {
 		{.fd = session->requests->nudge, .events = POLLIN},
 		{.fd = conn ? gm_conn_fd(conn) : -1,
@@ -284,22 +284,22 @@ gpumem_status gpumem_request_wait(gpumem_request *request, uint32_t timeout_ms)
 	bool drove = false;
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	while (gm_request_pending(request) && gm_clock_ns() < end_ns) {
 		if (session->busy && !q->driving) {
 			drove = q->driving = true;
-			pthread_mutex_unlock(&session->lock);
+			gm_lock_drop(&session->lock);
 			request_drive(session, end_ns);
-			pthread_mutex_lock(&session->lock);
+			gm_lock(&session->lock);
 			q->driving = false;
 			/* Another thread that waits may have to go on driving. */
 			pthread_cond_broadcast(&session->changed);
 		} else {
-			(void)gm_cond_wait_until(&session->changed, &session->lock, end_ns);
+			(void)gm_lock_wait_until(&session->lock, &session->changed, end_ns);
 		}
 	}
 	bool pending = gm_request_pending(request);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	/* The library's thread goes on with the others. */
 	if (drove)
@@ -320,7 +320,7 @@ void gpumem_request_cancel(gpumem_request *request)
 	struct gpumem_session *session = request->session;
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	gm_request_unannounce(request);
 	request->fn = NULL;
 	bool ours = !request->working;
@@ -328,7 +328,7 @@ void gpumem_request_cancel(gpumem_request *request)
 		gm_request_unlist(request);
 	else
 		request->dropped = true;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (ours)
 		gm_request_dispose(request);
 }

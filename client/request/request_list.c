@@ -70,10 +70,10 @@ void gm_requests_nudge(void *ctx)
 	GM_UNCANCELLED;
 
 	gm_session_wake(session);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (session->requests && session->requests->driving)
 		(void)!eventfd_write(session->requests->nudge, 1);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 /* Locked. */

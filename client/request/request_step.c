@@ -48,14 +48,14 @@ static void step_let_go(struct gpumem_request *request, enum gm_request_state st
 {
 	struct gpumem_session *session = request->session;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	request->working = false;
 	bool dropped = request->dropped;
 	if (dropped || state != request->state)
 		gm_request_unlist(request);
 	if (!dropped && state != request->state)
 		gm_request_enlist(request, state);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (dropped)
 		gm_request_dispose(request);
 }
@@ -66,7 +66,7 @@ static void step_end(struct gpumem_request *request, gpumem_status status)
 	struct gpumem_session *session = request->session;
 	char *detail = status ? strdup(gm_error_text()) : NULL;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	request->status = status;
 	request->detail = detail;
 	request->working = false;
@@ -80,7 +80,7 @@ static void step_end(struct gpumem_request *request, gpumem_status status)
 	pthread_cond_broadcast(&session->changed);
 	if (session->requests->driving)
 		(void)!eventfd_write(session->requests->nudge, 1);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (dropped)
 		gm_request_dispose(request);
 }
@@ -129,13 +129,13 @@ static void step_try_all(struct gpumem_session *session, uint32_t device)
 	size_t size = SIZE_MAX;
 
 	for (;;) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		struct gpumem_request *request = step_find_smaller(q->asked, device, size);
 		if (!request)
 			request = step_find_smaller(q->queued, device, size);
 		if (request)
 			request->working = true;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!request)
 			return;
 
@@ -186,15 +186,15 @@ static uint64_t step_look_all(struct gpumem_session *session, uint64_t now)
 	struct gm_requests *q = session->requests;
 	uint64_t next = UINT64_MAX;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool freed = q->freed != session->freed;
 	q->freed = session->freed;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	for (uint32_t i = 0; i < session->devices; i++) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		bool any = q->pending[i] > 0;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!any) {
 			q->look[i].session = NULL; /* the next request looks soon */
 			continue;
@@ -313,13 +313,13 @@ static void step_finish_all(struct gpumem_session *session, uint64_t now)
 
 	for (;;) {
 		struct gpumem_request *request;
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		DL_FOREACH (q->asked, request)
 			if (gm_ask_ended(request->ask))
 				break;
 		if (request)
 			request->working = true;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!request)
 			return;
 		step_finish(request, now);
@@ -394,11 +394,11 @@ static uint64_t step_expire_all(struct gpumem_session *session, uint64_t now)
 {
 	for (;;) {
 		uint64_t next = UINT64_MAX;
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		struct gpumem_request *request = step_find_due(session, now, &next);
 		if (request)
 			request->working = true;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!request)
 			return next;
 		step_fail(request, step_due_error(request, now));
@@ -536,11 +536,11 @@ static void step_send_all(struct gpumem_session *session, uint64_t now)
 	bool more = true, first = true;
 
 	while (more) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		struct gpumem_request *request = step_find_unsent(session);
 		if (request)
 			request->working = true;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		if (!request)
 			return;
 
@@ -564,13 +564,13 @@ static void step_note_absence(struct gpumem_session *session, uint64_t now)
 {
 	struct gm_requests *q = session->requests;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool away = session->state == GM_SESSION_AWAY;
 	if (!away)
 		q->away_ns = 0;
 	else if (!q->away_ns)
 		q->away_ns = now;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 uint64_t gm_requests_step(struct gpumem_session *session)
@@ -579,10 +579,10 @@ uint64_t gm_requests_step(struct gpumem_session *session)
 	uint64_t now = gm_clock_ns();
 	GM_UNCANCELLED;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool go = q->n_pending && !q->stepping;
 	q->stepping = q->stepping || go;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!go)
 		return UINT64_MAX;
 
@@ -592,8 +592,8 @@ uint64_t gm_requests_step(struct gpumem_session *session)
 	step_send_all(session, now);
 	next = gm_min(next, step_expire_all(session, now));
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	q->stepping = false;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return next;
 }

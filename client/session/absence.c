@@ -14,7 +14,7 @@
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
-#include "common/cond.h"
+#include "common/lock.h"
 #include "common/system/random.h"
 #include "common/text/units.h"
 
@@ -33,9 +33,9 @@ void gm_absence_back_off(struct gm_backoff *backoff, uint64_t now_ns)
 
 bool gm_absence_now(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool away = session->state == GM_SESSION_AWAY;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return away;
 }
 
@@ -44,9 +44,9 @@ static gpumem_status absence_error(struct gpumem_session *session, const char *w
 {
 	char text[GM_ERROR_BYTES];
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	snprintf(text, sizeof(text), "%s", session->away);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	/* The reason comes last: it may be long, and only its end is cut off then. */
 	bool named = strstr(text, session->path) != NULL;
@@ -71,7 +71,7 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 	gm_conn_kill(conn, reason);
 	/* The connection's lock comes before the session's. */
 	(void)gm_conn_reason(conn, why);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool ours = session->conn == conn;
 	if (ours) {
 		uint64_t now = gm_clock_ns();
@@ -86,7 +86,7 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 		gm_absence_back_off(&session->backoff, now);
 		pthread_cond_broadcast(&session->changed);
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!ours)
 		return;
 
@@ -97,10 +97,10 @@ void gm_absence_begin(struct gpumem_session *session, struct gm_conn *conn, cons
 
 uint64_t gm_absence_retry_at(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool away = session->state == GM_SESSION_AWAY && !session->resuming && !session->closing;
 	uint64_t at = away ? session->backoff.until_ns : UINT64_MAX;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return at;
 }
 
@@ -113,17 +113,17 @@ static bool absence_retry_due(const struct gpumem_session *session)
 
 void gm_absence_retry(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool due = absence_retry_due(session);
 	if (due)
 		session->resuming = true;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!due)
 		return;
 
 	gpumem_status status = session->resume(session);
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->resuming = false;
 	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
 	if (status) {
@@ -131,18 +131,18 @@ void gm_absence_retry(struct gpumem_session *session)
 		gm_absence_back_off(&session->backoff, gm_clock_ns());
 	}
 	pthread_cond_broadcast(&session->changed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_conn_unref(greeting);
 	gm_session_wake(session);
 }
 
 void gm_absence_stop_retrying(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->closing = true;
 	pthread_cond_broadcast(&session->changed);
 	struct gm_conn *greeting = session->greeting ? gm_conn_ref(session->greeting) : NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	if (!greeting)
 		return;
 
@@ -152,10 +152,10 @@ void gm_absence_stop_retrying(struct gpumem_session *session)
 
 void gm_absence_set_busy(struct gpumem_session *session, bool busy)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->busy = busy;
 	pthread_cond_broadcast(&session->changed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 }
 
 uint64_t gm_absence_end(struct gpumem_session *session, uint64_t most_ns)
@@ -170,16 +170,16 @@ static bool absence_await_turn(
 {
 	if (patience->again && (*freed != session->freed || gm_clock_ns() >= patience->again_ns)) {
 		*freed = session->freed;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		patience->again_ns = patience->again(patience->again_ctx);
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		return patience->again_ns != 0;
 	}
 
 	if (session->busy && absence_retry_due(session)) {
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 		gm_absence_retry(session);
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		return true;
 	}
 
@@ -188,7 +188,7 @@ static bool absence_await_turn(
 		until = gm_min(until, patience->again_ns);
 	if (session->busy && !session->resuming)
 		until = gm_min(until, session->backoff.until_ns);
-	(void)gm_cond_wait_until(&session->changed, &session->lock, until);
+	(void)gm_lock_wait_until(&session->lock, &session->changed, until);
 	return true;
 }
 
@@ -226,7 +226,7 @@ gpumem_status gm_absence_get_conn(struct gpumem_session *session,
 	bool waits = false;
 	int r = 0;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	if (session->state == GM_SESSION_AWAY && began < patience->end_ns) {
 		waits = true;
 		r = absence_await(session, patience);
@@ -236,7 +236,7 @@ gpumem_status gm_absence_get_conn(struct gpumem_session *session,
 		*ret_conn = gm_conn_ref(session->conn);
 		*ret_epoch = session->epoch;
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (up)
 		return GPUMEM_OK;

@@ -29,7 +29,7 @@ struct gm_capture_block {
 void gm_captures_init(struct gm_captures *captures)
 {
 	atomic_init(&captures->n, 0);
-	pthread_mutex_init(&captures->lock, NULL);
+	gm_lock_init(&captures->lock, GM_LOCK_LEAF);
 	captures->blocks = NULL;
 }
 
@@ -42,7 +42,7 @@ void gm_captures_deinit(struct gm_captures *captures)
 		free(block);
 	}
 
-	pthread_mutex_destroy(&captures->lock);
+	gm_lock_deinit(&captures->lock);
 }
 
 static int capture_add_locked(
@@ -67,9 +67,9 @@ static int capture_add_locked(
 
 int gm_captures_add(struct gm_captures *captures, void *ptr, uint32_t device, uint64_t graph)
 {
-	pthread_mutex_lock(&captures->lock);
+	gm_lock(&captures->lock);
 	int r = capture_add_locked(captures, ptr, device, graph, false);
-	pthread_mutex_unlock(&captures->lock);
+	gm_lock_drop(&captures->lock);
 	return r;
 }
 
@@ -78,7 +78,7 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 	struct gm_capture_block *block;
 	int r = 0;
 
-	pthread_mutex_lock(&captures->lock);
+	gm_lock(&captures->lock);
 	HASH_FIND_PTR(captures->blocks, &ptr, block);
 	if (block && block->freed) {
 		r = GM_CAPTURE_E_FREED;
@@ -92,7 +92,7 @@ int gm_captures_free(struct gm_captures *captures, void *ptr, uint32_t device, u
 		if (r == 0)
 			r = GM_CAPTURE_KEPT;
 	}
-	pthread_mutex_unlock(&captures->lock);
+	gm_lock_drop(&captures->lock);
 	return r;
 }
 
@@ -102,7 +102,7 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 	struct gm_capture_block *block, *tmp, *gone = NULL;
 	uint64_t n = 0, dropped = 0;
 
-	pthread_mutex_lock(&captures->lock);
+	gm_lock(&captures->lock);
 	HASH_ITER (hh, captures->blocks, block, tmp) {
 		if (block->graphs[0] != graph && block->graphs[1] != graph)
 			continue;
@@ -116,7 +116,7 @@ uint64_t gm_captures_gone(struct gm_captures *captures, uint64_t graph,
 		LL_PREPEND(gone, block);
 		dropped++;
 	}
-	pthread_mutex_unlock(&captures->lock);
+	gm_lock_drop(&captures->lock);
 
 	LL_FOREACH_SAFE (gone, block, tmp) {
 		if (block->freed)

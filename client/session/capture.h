@@ -2,10 +2,11 @@
 #ifndef GM_CLIENT_SESSION_CAPTURE_H
 #define GM_CLIENT_SESSION_CAPTURE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/lock.h"
 
 /*
  * The memory that captured graphs use. A graph uses the same addresses each time it is launched,
@@ -17,7 +18,7 @@ struct gm_capture_block;
 
 struct gm_captures {
 	_Atomic uint64_t n; /* blocks in the table */
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	struct gm_capture_block *blocks; /* by address */
 };
 

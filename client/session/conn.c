@@ -36,6 +36,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/cond.h"
+#include "common/lock.h"
 #include "common/status_table.h"
 
 /* An Ack is worth a packet of its own when this many handles are not acknowledged. */
@@ -52,7 +53,7 @@ struct gm_conn {
 	void (*wake)(void *ctx);
 	void *wake_ctx;
 
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	struct gm_call *calls; /* unanswered, abandoned ones included */
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell, or a caller that waits for that has to read */
@@ -86,7 +87,7 @@ int gm_conn_new(int socket, _Atomic uint64_t *ids, void (*wake)(void *ctx), void
 	conn->wake = wake;
 	conn->wake_ctx = ctx;
 	conn->status = GPUMEM_E_DISCONNECTED;
-	pthread_mutex_init(&conn->lock, NULL);
+	gm_lock_init(&conn->lock, GM_LOCK_CONNECTION);
 	gm_cond_init(&conn->slot);
 	gm_wire_arena_init(&conn->arena);
 	*ret_conn = conn;
@@ -151,9 +152,9 @@ static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **
 void gm_conn_kill(struct gm_conn *conn, const char *reason)
 {
 	struct gm_call *late = NULL;
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	conn_die(conn, reason, &late);
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	conn_finish_late(late);
 }
 
@@ -166,24 +167,24 @@ void gm_conn_unref(struct gm_conn *conn)
 	gm_close(conn->poke);
 	gm_wire_arena_deinit(&conn->arena);
 	pthread_cond_destroy(&conn->slot);
-	pthread_mutex_destroy(&conn->lock);
+	gm_lock_deinit(&conn->lock);
 	free(conn);
 }
 
 bool gm_conn_dead(struct gm_conn *conn)
 {
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	bool dead = conn->dead;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	return dead;
 }
 
 gpumem_status gm_conn_reason(struct gm_conn *conn, char reason[GM_ERROR_BYTES])
 {
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	memcpy(reason, conn->reason, GM_ERROR_BYTES);
 	gpumem_status status = conn->status;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	return status;
 }
 
@@ -302,13 +303,13 @@ static int conn_read_one(struct gm_conn *conn)
 		broken = text;
 	}
 
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	if (!broken && !conn->dead)
 		broken = conn_dispatch(conn, packet, &in, &late);
 	if (broken)
 		conn_die(conn, broken, &late);
 	bool dead = conn->dead;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 
 	if (r == 0)
 		gm_fdlist_deinit(&in.fds);
@@ -345,7 +346,7 @@ static void conn_lead(struct gm_conn *conn, int poke, uint64_t deadline_ns)
 		{.fd = conn->socket, .events = POLLIN}, {.fd = poke, .events = POLLIN}};
 	if (conn_ack_due(conn))
 		p[0].events |= POLLOUT;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 
 	int n = poll(p, poke < 0 ? 1 : 2, gm_clock_poll_ms(deadline_ns));
 	if (n > 0 && p[1].revents) {
@@ -355,7 +356,7 @@ static void conn_lead(struct gm_conn *conn, int poke, uint64_t deadline_ns)
 	if (n > 0 && (p[0].revents & ~POLLOUT))
 		(void)conn_read_one(conn);
 
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	if (n > 0 && (p[0].revents & POLLOUT))
 		conn_ack(conn);
 	conn->reading = false;
@@ -366,7 +367,7 @@ void gm_conn_poke(struct gm_conn *conn)
 	struct gm_call *call;
 
 	GM_UNCANCELLED;
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	DL_FOREACH (conn->calls, call) {
 		if (!call->again || call->state == GM_CALL_ABANDONED)
 			continue;
@@ -376,33 +377,33 @@ void gm_conn_poke(struct gm_conn *conn)
 	/* The leader may be one of them. */
 	if (conn->reading && conn->poke >= 0)
 		(void)eventfd_write(conn->poke, 1);
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 }
 
 void gm_conn_drain(struct gm_conn *conn)
 {
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	if (conn->reading || conn->dead) {
-		pthread_mutex_unlock(&conn->lock);
+		gm_lock_drop(&conn->lock);
 		return;
 	}
 
 	conn->reading = true;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	while (conn_read_one(conn) == 0)
 		;
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	conn_ack(conn);
 	/* No wake(): this is the thread that it would wake. */
 	(void)conn_step_down(conn);
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 }
 
 bool gm_conn_unread(struct gm_conn *conn)
 {
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	bool unread = conn->abandoned > 0 && !conn->reading && !conn->dead;
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	return unread;
 }
 
@@ -421,7 +422,7 @@ static int conn_wait_slot(struct gm_conn *conn, uint64_t deadline_ns, bool *ret_
 		if (!conn->reading)
 			conn_lead(conn, -1, deadline_ns);
 		else
-			(void)gm_cond_wait_until(&conn->slot, &conn->lock, deadline_ns);
+			(void)gm_lock_wait_until(&conn->lock, &conn->slot, deadline_ns);
 		waited = true;
 		late = conn->in_flight >= IN_FLIGHT_MAX && gm_clock_ns() >= deadline_ns;
 	}
@@ -446,10 +447,10 @@ static int conn_send_wait(struct gm_conn *conn, Gm__Wire__Packet *request, uint6
 			return -ENOMEM;
 		if (r != -EAGAIN)
 			return r;
-		pthread_mutex_unlock(&conn->lock);
+		gm_lock_drop(&conn->lock);
 		struct pollfd p = {.fd = conn->socket, .events = POLLOUT};
 		int n = poll(&p, 1, gm_clock_poll_ms(deadline_ns));
-		pthread_mutex_lock(&conn->lock);
+		gm_lock(&conn->lock);
 		if (n == 0 && gm_clock_ns() >= deadline_ns)
 			return conn->dead ? -EPIPE : -ETIMEDOUT;
 	}
@@ -473,13 +474,13 @@ static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_call *call)
 	call->poked = false;
 	call->state = GM_CALL_AGAIN;
 	bool wake = !conn->reading && conn_step_down(conn);
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 
 	if (wake)
 		conn->wake(conn->wake_ctx);
 	call->again_ns = call->again(call->again_ctx);
 
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	if (call->state == GM_CALL_AGAIN)
 		call->state = GM_CALL_WAITED;
 	return call->again_ns != 0;
@@ -498,7 +499,7 @@ static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t
 		uint64_t until_ns = call->again ? gm_min(call->again_ns, deadline_ns) : deadline_ns;
 		if (!conn->reading)
 			conn_lead(conn, call->again ? conn->poke : -1, until_ns);
-		else if (gm_cond_wait_until(&call->answered, &conn->lock, until_ns))
+		else if (gm_lock_wait_until(&conn->lock, &call->answered, until_ns))
 			continue;
 		if (call->state != GM_CALL_DONE && gm_clock_ns() >= deadline_ns)
 			return -ETIMEDOUT;
@@ -541,7 +542,7 @@ static int conn_call_whole(
 	bool wake = false;
 
 	conn_call_init(call);
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	/* Without the descriptor, the leader is not woken, and looks at again_ns. */
 	if (call->again && conn->poke < 0)
 		conn->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -573,7 +574,7 @@ static int conn_call_whole(
 
 	if (!conn->reading)
 		wake = conn_step_down(conn);
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 
 	if (wake)
 		conn->wake(conn->wake_ctx);
@@ -585,7 +586,7 @@ static int conn_call_whole(
 	return r;
 
 unsent:
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 	pthread_cond_destroy(&call->answered);
 	conn_finish_late(late);
 	if (wake)
@@ -613,7 +614,7 @@ int gm_conn_begin(
 	GM_UNCANCELLED;
 
 	conn_call_init(call);
-	pthread_mutex_lock(&conn->lock);
+	gm_lock(&conn->lock);
 	if (!conn->dead)
 		r = urgent || conn->in_flight < IN_FLIGHT_MAX ? 0 : -EAGAIN;
 	if (r == 0) {
@@ -637,7 +638,7 @@ int gm_conn_begin(
 		conn_die(conn, "the daemon closed the connection", &late);
 		r = -EPIPE;
 	}
-	pthread_mutex_unlock(&conn->lock);
+	gm_lock_drop(&conn->lock);
 
 	if (r < 0)
 		pthread_cond_destroy(&call->answered);

@@ -50,14 +50,14 @@ static void session_poke(struct gpumem_session *session)
 {
 	struct gm_conn *conn = NULL;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->freed++;
 	bool begun = session->begun;
 	if (session->state == GM_SESSION_UP)
 		conn = gm_conn_ref(session->conn);
 	else
 		pthread_cond_broadcast(&session->changed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	if (begun)
 		gm_session_wake(session);
@@ -84,17 +84,17 @@ void gm_session_stir_now(struct gpumem_session *session)
 
 uint64_t gm_session_epoch(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t epoch = session->epoch;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return epoch;
 }
 
 uint64_t gm_session_wait_ms(struct gpumem_session *session)
 {
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	uint64_t wait_ms = session->wait_ms;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return wait_ms;
 }
 
@@ -105,11 +105,11 @@ static void session_greet(void *ctx, struct gm_conn *conn)
 {
 	struct gpumem_session *session = ctx;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	struct gm_conn *former = session->greeting;
 	session->greeting = gm_conn_ref(conn);
 	bool closing = session->closing;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	gm_conn_unref(former);
 	if (closing)
@@ -135,11 +135,11 @@ gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64
 	};
 
 	if (!anew) {
-		pthread_mutex_lock(&session->lock);
+		gm_lock(&session->lock);
 		ask.session = session->id;
 		memcpy(ask.token, session->token, sizeof(ask.token));
 		ask.held = held;
-		pthread_mutex_unlock(&session->lock);
+		gm_lock_drop(&session->lock);
 	}
 	return gm_hello(&ask, ret_hello, ret_refused);
 }
@@ -162,7 +162,7 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 {
 	uint64_t from = session->tracking ? 0 : session_track_from(hello->track);
 	atomic_store_explicit(&session->track_from, from, memory_order_relaxed);
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	session->conn = gm_steal_ptr(&hello->conn);
 	session->bell = gm_steal_fd(&hello->bell);
 	session->resumed = hello->resumed;
@@ -177,7 +177,7 @@ void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
 	session->state = GM_SESSION_UP;
 	struct gm_conn *greeting = gm_steal_ptr(&session->greeting);
 	pthread_cond_broadcast(&session->changed);
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	gm_conn_unref(greeting);
 }
 

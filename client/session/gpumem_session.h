@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/backoff.h"
+#include "common/lock.h"
 #include "client/session/capture.h"
 #include "client/session/conn.h"
 #include "client/session/error.h"
@@ -26,20 +27,7 @@
  * This header has the session itself. The layers above keep their own state in it, behind pointers
  * that this folder never follows.
  *
- * Locks. A thread that holds one takes only locks that stand in a later row, and no other of the same row.
- * Locks that are not here belong to one file, which says how it uses them.
- *
- *   walking              a thread goes through the regions. It may call the driver and ask the daemon.
- *   a region's lock      the region allocates, or its memory changes (region/region_state.h). The driver may
- *                        be called, but the daemon is never asked.
- *   settling, opening,   as the fields say. The driver may be called, and the daemon asked.
- *   listing, declaring,
- *   ending
- *   unpinning            retired registered or managed memory is given back. The driver may wait for the device.
- *   flushing             kept returns are sent, before a request
- *   an arena's lock      the heap (heap/arena_private.h)
- *   lock                 the session's state, and figures and states of buffers. No driver call, no message.
- *   pages.lock           the rows of the page
+ * Locks: common/lock.h has their order.
  */
 
 struct gm_arena;
@@ -146,23 +134,23 @@ struct gpumem_session {
 	_Atomic uint64_t copy_limit; /* pinned bytes that the rings of transfers may have */
 	_Atomic uint64_t copy_used;  /* that they have now */
 	struct gm_captures captures; /* memory that graphs use */
-	pthread_mutex_t opening;     /* held while a device's mapping is made */
-	pthread_mutex_t listing;     /* held while the heap's blocks are listed in the page */
-	pthread_mutex_t walking; /* held while a thread goes through the regions without the lock */
-	pthread_mutex_t settling;  /* held while retired items are unmapped and given back */
-	pthread_mutex_t unpinning; /* held while those are for which the driver waits */
-	pthread_mutex_t ending;    /* held while a call of the program ends what was set aside */
-	_Atomic uint64_t endings;  /* how often that was done, by any thread */
-	pthread_mutex_t flushing;  /* held while kept returns are sent */
-	pthread_mutex_t declaring; /* held while the daemon is told of less declared memory */
-	_Atomic bool declares;     /* something was ever declared */
+	struct gm_lock opening;      /* held while a device's mapping is made */
+	struct gm_lock listing;      /* held while the heap's blocks are listed in the page */
+	struct gm_lock walking;  /* held while a thread goes through the regions without the lock */
+	struct gm_lock settling; /* held while retired items are unmapped and given back */
+	struct gm_lock unpinning; /* held while those are for which the driver waits */
+	struct gm_lock ending;    /* held while a call of the program ends what was set aside */
+	_Atomic uint64_t endings; /* how often that was done, by any thread */
+	struct gm_lock flushing;  /* held while kept returns are sent */
+	struct gm_lock declaring; /* held while the daemon is told of less declared memory */
+	_Atomic bool declares;    /* something was ever declared */
 	_Atomic uint64_t
 		n_retired; /* items of the retire list, with those that a thread has taken out */
 	_Atomic bool kept; /* something could not be unmapped and is still mapped */
 	_Atomic bool makers_due; /* the makers of opened buffers with signals are to be asked for */
 	_Atomic uint32_t names_awaited; /* calls that wait until a name is published */
 
-	pthread_mutex_t lock; /* of the fields below and of buffer figures; held only briefly */
+	struct gm_lock lock; /* of the fields below and of buffer figures; held only briefly */
 	enum gm_session_state state;
 	pthread_cond_t changed;    /* of the state, and of what waiting requests look at */
 	char away[GM_ERROR_BYTES]; /* why the daemon cannot be reached */

@@ -240,10 +240,10 @@ void gm_session_call_off(struct gpumem_session *session, uint64_t request, struc
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(CANCEL, cancel, &body);
 	call->ops = &done_ops;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	bool up = session->state == GM_SESSION_UP;
 	struct gm_conn *conn = up ? gm_conn_ref(session->conn) : NULL;
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 
 	/* With its connection, the request ends by itself. The socket has room: fewer packets can be
 	 * in it than there may be unanswered requests, twice. */

@@ -27,7 +27,7 @@
 void gm_session_pages_init(struct gm_session_pages *pages)
 {
 	memset(pages, 0, sizeof(*pages));
-	pthread_mutex_init(&pages->lock, NULL);
+	gm_lock_init(&pages->lock, GM_LOCK_PAGES);
 	/* In reverse order, so that row 0 is used first. */
 	for (uint32_t i = GM_LIMIT_TRACKED_BUFFERS; i-- > 0;)
 		pages->free_rows[pages->n_free++] = (uint16_t)i;
@@ -53,7 +53,7 @@ void gm_session_pages_deinit(struct gm_session_pages *pages)
 	pages->n_own = 0;
 	gm_session_stacks_free(pages->stacks);
 	pages->stacks = NULL;
-	pthread_mutex_destroy(&pages->lock);
+	gm_lock_deinit(&pages->lock);
 }
 
 void gm_session_pages_keep(struct gm_session_pages *pages)
@@ -148,7 +148,7 @@ int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int clie
 		return r;
 	}
 
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	if (!pages->client) {
 		pages->daemon = daemon;
 		pages->client = client;
@@ -165,7 +165,7 @@ int gm_session_pages_map(struct gm_session_pages *pages, int daemon_fd, int clie
 		if (r < 0)
 			munmap(client, bytes);
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 	return r;
 }
 
@@ -190,7 +190,7 @@ bool gm_session_pages_use(
 {
 	struct gm_page_use value = *use, old;
 
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_use *block = &pages->client->use[device];
 	memcpy(&old, block, sizeof(old));
 	value.untracked = pages->untracked[device] + pages->unlisted[device];
@@ -198,7 +198,7 @@ bool gm_session_pages_use(
 	bool differs = memcmp(&value, &old, sizeof(value)) != 0;
 	if (differs)
 		gm_page_write(block, &value, sizeof(value));
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 	return differs;
 }
 
@@ -292,7 +292,7 @@ static uint32_t pages_row_take(struct gm_session_pages *pages, uint32_t device, 
 	uint64_t now_ns = pages_coarse_ns();
 	uint32_t row = 0;
 
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	if (pages->n_free) {
 		row = pages->free_rows[--pages->n_free] + UINT32_C(1);
 	} else if (anywhere) {
@@ -303,7 +303,7 @@ static uint32_t pages_row_take(struct gm_session_pages *pages, uint32_t device, 
 	if (row && row != GM_PAGES_UNTRACKED)
 		pages_row_write(
 			pages_row(pages, row), device, bytes, pages_born(pages, now_ns), tag);
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 	return row;
 }
 
@@ -321,9 +321,9 @@ uint32_t gm_session_pages_row_add(
 
 void gm_session_pages_unlisted(struct gm_session_pages *pages, uint32_t device, uint64_t n)
 {
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	pages->unlisted[device] = n;
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 /* Locked. The row is tracked. */
@@ -339,14 +339,14 @@ void gm_session_pages_row_tag(struct gm_session_pages *pages, uint32_t row, cons
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_row *place = pages_row(pages, row);
 	struct gm_page_row value;
 	memcpy(&value, place, sizeof(value));
 	memset(value.tag, 0, sizeof(value.tag));
 	snprintf(value.tag, sizeof(value.tag), "%s", tag ? tag : "");
 	gm_page_write(place, &value, sizeof(value));
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, void *ptr,
@@ -354,7 +354,7 @@ void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, voi
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_row *place = pages_row(pages, row);
 	struct gm_page_row value;
 	memcpy(&value, place, sizeof(value));
@@ -362,7 +362,7 @@ void gm_session_pages_row_size(struct gm_session_pages *pages, uint32_t row, voi
 	value.growth = *growth;
 	gm_page_write(place, &value, sizeof(value));
 	pages_set_ptr(pages, row, ptr);
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 /* Locked. Ends what the note says, and the use of its call stack. */
@@ -381,7 +381,7 @@ void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device
 {
 	if (!row)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	if (row != GM_PAGES_UNTRACKED) {
 		pages_row_write(pages_row(pages, row), 0, 0, 0, NULL);
 		pages_note_clear(pages, row);
@@ -396,7 +396,7 @@ void gm_session_pages_row_remove(struct gm_session_pages *pages, uint32_t device
 			pages->free_own = row;
 		}
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 /* ---- notes on rows */
@@ -406,7 +406,7 @@ void gm_session_pages_row_note(
 {
 	if (!row)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_note *note = row == GM_PAGES_UNTRACKED ? NULL : pages_note(pages, row);
 	if (row != GM_PAGES_UNTRACKED)
 		pages_set_ptr(pages, row, about->ptr);
@@ -421,12 +421,12 @@ void gm_session_pages_row_note(
 	} else {
 		gm_session_stacks_drop(pages->stacks, about->stack);
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 void gm_session_pages_row_stack(struct gm_session_pages *pages, uint32_t row, uint32_t stack)
 {
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_note *note =
 		!row || row == GM_PAGES_UNTRACKED ? NULL : pages_note(pages, row);
 	if (note) {
@@ -439,21 +439,21 @@ void gm_session_pages_row_stack(struct gm_session_pages *pages, uint32_t row, ui
 	} else {
 		gm_session_stacks_drop(pages->stacks, stack);
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 void gm_session_pages_row_place(struct gm_session_pages *pages, uint32_t row, uint32_t place)
 {
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_row *there = pages_row(pages, row), value;
 	if (there->place != place) {
 		memcpy(&value, there, sizeof(value));
 		value.place = place;
 		gm_page_write(there, &value, sizeof(value));
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 void gm_session_pages_row_touch(struct gm_session_pages *pages, uint32_t row)
@@ -462,7 +462,7 @@ void gm_session_pages_row_touch(struct gm_session_pages *pages, uint32_t row)
 
 	if (!row || row == GM_PAGES_UNTRACKED)
 		return;
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	struct gm_page_note *note = pages_note(pages, row);
 	if (note) {
 		struct gm_page_note value;
@@ -471,7 +471,7 @@ void gm_session_pages_row_touch(struct gm_session_pages *pages, uint32_t row)
 		value.used_ns = now_ns;
 		gm_page_write(note, &value, sizeof(value));
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 }
 
 /* Locked. */
@@ -492,7 +492,7 @@ int gm_session_pages_rows(struct gm_session_pages *pages, uint64_t born_until_ns
 {
 	size_t n = 0, found = 0;
 
-	pthread_mutex_lock(&pages->lock);
+	gm_lock(&pages->lock);
 	uint32_t last = GM_LIMIT_TRACKED_BUFFERS + pages->n_own * GM_PAGES_OWN_ROWS;
 	for (uint32_t row = 1; row <= last; row++) {
 		const struct gm_page_row *place = pages_row(pages, row);
@@ -505,7 +505,7 @@ int gm_session_pages_rows(struct gm_session_pages *pages, uint64_t born_until_ns
 		if (place->bytes && place->born_ns <= born_until_ns)
 			pages_row_copy(pages, row, &rows[found++]);
 	}
-	pthread_mutex_unlock(&pages->lock);
+	gm_lock_drop(&pages->lock);
 
 	if (n && !rows)
 		return -ENOMEM;

@@ -2,9 +2,10 @@
 #ifndef GM_CLIENT_SESSION_SESSION_PAGES_H
 #define GM_CLIENT_SESSION_SESSION_PAGES_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "common/lock.h"
 
 #include "common/wire/page.h"
 
@@ -33,7 +34,7 @@ struct gm_session_stacks;
 struct gm_session_pages {
 	const struct gm_page_daemon *daemon; /* read-only */
 	struct gm_page_client *client;
-	pthread_mutex_t lock;                         /* held by writers of this process */
+	struct gm_lock lock;                          /* held by writers of this process */
 	uint64_t untracked[GM_LIMIT_DEVICES];         /* buffers without a row */
 	uint64_t unlisted[GM_LIMIT_DEVICES];          /* blocks without a row */
 	uint16_t free_rows[GM_LIMIT_TRACKED_BUFFERS]; /* a stack */

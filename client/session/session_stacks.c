@@ -7,12 +7,12 @@
  * the loader has locks of its own.
  */
 #include "client/session/session_stacks.h"
+#include "common/lock.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <execinfo.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ struct stack_place {
 struct gm_session_stacks {
 	struct gm_page_client *page;
 	uintptr_t own_begin, own_end; /* the code of this library, if it is a shared one */
-	pthread_mutex_t lock;
+	struct gm_lock lock;
 	uint32_t modules;
 	uint32_t free;
 	uint32_t bucket[BUCKETS];
@@ -177,7 +177,7 @@ struct gm_session_stacks *gm_session_stacks_new(struct gm_page_client *page)
 	if (!stacks)
 		return NULL;
 	stacks->page = page;
-	pthread_mutex_init(&stacks->lock, NULL);
+	gm_lock_init(&stacks->lock, GM_LOCK_LEAF);
 	for (uint32_t i = 0; i + 1 < GM_LIMIT_STACKS; i++)
 		stacks->places[i].next = i + 2;
 	stacks->free = 1;
@@ -192,7 +192,7 @@ void gm_session_stacks_free(struct gm_session_stacks *stacks)
 {
 	if (!stacks)
 		return;
-	pthread_mutex_destroy(&stacks->lock);
+	gm_lock_deinit(&stacks->lock);
 	free(stacks);
 }
 
@@ -300,18 +300,18 @@ uint32_t gm_session_stacks_take(struct gm_session_stacks *stacks)
 		return 0;
 
 	uint32_t bucket = stacks_bucket(pc + own, n);
-	pthread_mutex_lock(&stacks->lock);
+	gm_lock(&stacks->lock);
 	uint32_t id = stacks_find(stacks, bucket, pc + own, n);
-	pthread_mutex_unlock(&stacks->lock);
+	gm_lock_drop(&stacks->lock);
 	if (id)
 		return id;
 
 	stacks_resolve(frames, pc + own, n);
-	pthread_mutex_lock(&stacks->lock);
+	gm_lock(&stacks->lock);
 	id = stacks_find(stacks, bucket, pc + own, n);
 	if (!id)
 		id = stacks_add(stacks, bucket, pc + own, frames, n);
-	pthread_mutex_unlock(&stacks->lock);
+	gm_lock_drop(&stacks->lock);
 	return id;
 }
 
@@ -319,9 +319,9 @@ void gm_session_stacks_ref(struct gm_session_stacks *stacks, uint32_t stack)
 {
 	if (!stacks || !stack)
 		return;
-	pthread_mutex_lock(&stacks->lock);
+	gm_lock(&stacks->lock);
 	stacks->places[stack - 1].refs++;
-	pthread_mutex_unlock(&stacks->lock);
+	gm_lock_drop(&stacks->lock);
 }
 
 void gm_session_stacks_drop(struct gm_session_stacks *stacks, uint32_t stack)
@@ -330,7 +330,7 @@ void gm_session_stacks_drop(struct gm_session_stacks *stacks, uint32_t stack)
 
 	if (!stacks || !stack)
 		return;
-	pthread_mutex_lock(&stacks->lock);
+	gm_lock(&stacks->lock);
 	struct stack_place *place = &stacks->places[stack - 1];
 	if (--place->refs == 0) {
 		uint32_t *at = &stacks->bucket[stacks_bucket(place->pc, place->frames)];
@@ -341,19 +341,19 @@ void gm_session_stacks_drop(struct gm_session_stacks *stacks, uint32_t stack)
 		stacks->free = stack;
 		gm_page_write(&stacks->page->stacks[stack - 1], &nothing, sizeof(nothing));
 	}
-	pthread_mutex_unlock(&stacks->lock);
+	gm_lock_drop(&stacks->lock);
 }
 
 void gm_session_stacks_hold(struct gm_session_stacks *stacks)
 {
 	if (stacks)
-		pthread_mutex_lock(&stacks->lock);
+		gm_lock(&stacks->lock);
 }
 
 void gm_session_stacks_release(struct gm_session_stacks *stacks)
 {
 	if (stacks)
-		pthread_mutex_unlock(&stacks->lock);
+		gm_lock_drop(&stacks->lock);
 }
 
 /* ---- as text */
@@ -380,11 +380,11 @@ void gm_session_stacks_text(
 	text[0] = '\0';
 	if (!stacks || !stack)
 		return;
-	pthread_mutex_lock(&stacks->lock);
+	gm_lock(&stacks->lock);
 	memcpy(&place, &stacks->places[stack - 1], sizeof(place));
 	memcpy(&frames, &stacks->page->stacks[stack - 1], sizeof(frames));
 	uint32_t modules = stacks->modules;
-	pthread_mutex_unlock(&stacks->lock);
+	gm_lock_drop(&stacks->lock);
 
 	/* Whoever had it may have freed its memory meanwhile. */
 	for (uint32_t i = 0; place.refs && i < place.frames && at < GM_STACK_TEXT; i++) {

@@ -54,9 +54,9 @@ static const struct gm_call_ops share_ops = {
 /* Whether the daemon still knows the buffer. */
 static gpumem_status share_known(gpumem_buffer *buffer)
 {
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	bool known = buffer->lease->held.epoch == gm_session_epoch(buffer->session);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 	if (!known)
 		return gm_error(GPUMEM_E_DISCONNECTED,
 			"gpumemd was restarted and does not know this buffer: it keeps working "
@@ -92,18 +92,18 @@ void gm_buffer_share_unlock(gpumem_buffer *buffer, bool before, bool refused)
 {
 	if (refused && !before)
 		(void)gm_evict_note_shared(buffer, false);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 }
 
 gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before)
 {
 	gm_retired_settle(buffer->session, GM_RETIRED_NO_WAIT);
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	if (!gm_buffer_tail_has(buffer)) {
 		*ret_before = gm_evict_note_shared(buffer, true);
 		return GPUMEM_OK;
 	}
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 	return gm_error(GPUMEM_E_BUSY,
 		"this buffer was made smaller, and the device may still use what was cut off: try "
 		"again when its work is done");
@@ -209,12 +209,12 @@ gpumem_status gpumem_unshare(gpumem_buffer *buffer)
 	gpumem_status status = gm_buffer_share_begin(buffer);
 	if (status)
 		return status;
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	Gm__Wire__Unshare body = GM__WIRE__UNSHARE__INIT;
 	body.lease = buffer->lease->held.lease;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNSHARE, unshare, &body);
 	status = gm_session_tell(buffer->session, NULL, &packet, buffer->lease->held.epoch, false);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 	status = gm_buffer_share_status(buffer, status);
 	gm_buffer_share_end(buffer);
 	return status;

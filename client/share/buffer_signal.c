@@ -109,7 +109,7 @@ gpumem_status gpumem_buffer_signal(gpumem_buffer *buffer, gpumem_stream stream, 
 			"a signal follows the work of one stream: name one, or say that no work is left");
 
 	/* So that values grow whichever thread signals. */
-	pthread_mutex_lock(&buffer->signals.lock);
+	gm_lock(&buffer->signals.lock);
 	if (value <= buffer->signals.sent) {
 		status = gm_error(GPUMEM_E_INVALID,
 			"value must be above the last one, which was %llu; %llu was given",
@@ -121,7 +121,7 @@ gpumem_status gpumem_buffer_signal(gpumem_buffer *buffer, gpumem_stream stream, 
 		else
 			status = gm_signals_failed(signal_device(buffer), r, "signal");
 	}
-	pthread_mutex_unlock(&buffer->signals.lock);
+	gm_lock_drop(&buffer->signals.lock);
 	return status;
 }
 
@@ -283,7 +283,7 @@ static struct signal_makers *signal_makers_list(struct gpumem_session *session, 
 	struct gpumem_buffer *buffer;
 	size_t n = 0;
 
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH (session->list, buffer)
 		n += signal_makers_concern(buffer);
 	struct signal_makers *makers =
@@ -299,7 +299,7 @@ static struct signal_makers *signal_makers_list(struct gpumem_session *session, 
 				.gone = buffer->lease->held.epoch != session->epoch ||
 					atomic_load(&buffer->signals.orphaned),
 			};
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return makers;
 }
 
@@ -377,7 +377,7 @@ static uint64_t signal_release_gone(struct gpumem_session *session, struct signa
 	uint64_t at = UINT64_MAX;
 
 	/* A buffer that is in the list is mapped. */
-	pthread_mutex_lock(&session->lock);
+	gm_lock(&session->lock);
 	DL_FOREACH (session->list, buffer) {
 		if (!signal_makers_concern(buffer))
 			continue;
@@ -387,7 +387,7 @@ static uint64_t signal_release_gone(struct gpumem_session *session, struct signa
 		if (lease && lease->gone)
 			at = gm_min(at, signal_release(buffer));
 	}
-	pthread_mutex_unlock(&session->lock);
+	gm_lock_drop(&session->lock);
 	return at;
 }
 

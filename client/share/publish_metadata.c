@@ -209,11 +209,11 @@ gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, siz
 	if (status)
 		return status;
 	Gm__Wire__GetMetadata body = GM__WIRE__GET_METADATA__INIT;
-	pthread_mutex_lock(&buffer->lock);
+	gm_lock(&buffer->lock);
 	const struct gm_held *held = &buffer->lease->held;
 	body.lease = held->lease;
 	status = metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
-	pthread_mutex_unlock(&buffer->lock);
+	gm_lock_drop(&buffer->lock);
 	gm_evict_release(buffer);
 	if (status == GPUMEM_E_NOT_FOUND)
 		return gm_error(GPUMEM_E_DISCONNECTED,

@@ -10,9 +10,9 @@
 #include "tests/tap.h"
 
 static struct gpumem_session session = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.settling = PTHREAD_MUTEX_INITIALIZER,
-	.unpinning = PTHREAD_MUTEX_INITIALIZER,
+	.lock = GM_LOCK_INITIALIZER(GM_LOCK_SESSION),
+	.settling = GM_LOCK_INITIALIZER(GM_LOCK_SETTLING),
+	.unpinning = GM_LOCK_INITIALIZER(GM_LOCK_UNPINNING),
 };
 static bool finished;      /* whether the device has finished */
 static uint64_t next_seen; /* when another thread would look again while one looks */

@@ -43,9 +43,9 @@ static void in_second(void (*fn)(void))
 /* The same while the heap's lock is taken: it would hang if the thread needed the lock. */
 static void in_second_beside_others(void (*fn)(void))
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	in_second(fn);
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 }
 
 static void setup_second(bool streams)

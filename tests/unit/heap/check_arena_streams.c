@@ -221,9 +221,9 @@ static void *take_64(void *ctx)
 
 static bool somebody_waits(void)
 {
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	bool waits = arena->waiters;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return waits;
 }
 

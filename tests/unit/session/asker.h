@@ -55,9 +55,9 @@ static inline void asker_done(struct asker *asker)
 static inline void await_waiting(gpumem_session *s, unsigned n)
 {
 	for (;;) {
-		pthread_mutex_lock(&s->lock);
+		gm_lock(&s->lock);
 		unsigned waiting = s->waiting;
-		pthread_mutex_unlock(&s->lock);
+		gm_lock_drop(&s->lock);
 		if (waiting >= n)
 			return;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

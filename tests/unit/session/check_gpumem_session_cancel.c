@@ -87,9 +87,9 @@ static void *counts_on_it(void *unused)
 static bool somebody_waits(void)
 {
 	struct gm_arena *arena = atomic_load(&session->device[0].arena);
-	pthread_mutex_lock(&arena->lock);
+	gm_lock(&arena->lock);
 	bool waits = arena->waiters > 0;
-	pthread_mutex_unlock(&arena->lock);
+	gm_lock_drop(&arena->lock);
 	return waits;
 }
 
