@@ -10,7 +10,15 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "common/lock.h"
 #include "gpumem/gpumem.h"
+
+#ifdef GM_LOCK_RANKS
+__attribute__((visibility("default"))) struct gm_lock_held *gm_lock_shared(void)
+{
+	return gm_lock_held();
+}
+#endif
 
 static struct gm_preload_settings preload_read;
 /* The program may change its environment. */

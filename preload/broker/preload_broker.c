@@ -11,6 +11,7 @@
 
 #include "common/cancel.h"
 #include "common/clock.h"
+#include "common/lock.h"
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_plan.h"
 #include "preload/preload.h"
@@ -60,7 +61,7 @@ enum broker_state {
 
 #define BROKER_DEVICES 64
 
-static pthread_mutex_t broker_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock broker_lock = GM_LOCK_INITIALIZER(GM_LOCK_BROKER);
 static _Atomic enum broker_state broker_state;
 static _Atomic unsigned broker_beginning; /* threads that have the lock, or wait for it */
 static atomic_bool broker_forked;
@@ -108,7 +109,7 @@ static bool broker_again(gpumem_status status, uint64_t *since_ns)
 /* ---- captures */
 
 /* How many captures of the program have begun, or are about to begin, and have not ended. */
-static pthread_mutex_t broker_captures_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock broker_captures_lock = GM_LOCK_INITIALIZER(GM_LOCK_BROKER_CAPTURES);
 static unsigned broker_captures;
 static bool broker_captures_told; /* the client library knows of each of them */
 
@@ -116,19 +117,19 @@ static bool broker_captures_told; /* the client library knows of each of them */
  * would hear of its end first. */
 static void broker_captures_tell(void)
 {
-	pthread_mutex_lock(&broker_captures_lock);
+	gm_lock(&broker_captures_lock);
 	for (unsigned i = 0; i < broker_captures; i++)
 		broker_client.gpumem_capture_begin();
 	broker_captures_told = true;
-	pthread_mutex_unlock(&broker_captures_lock);
+	gm_lock_drop(&broker_captures_lock);
 }
 
 void gm_broker_capture_begin(void)
 {
-	pthread_mutex_lock(&broker_captures_lock);
+	gm_lock(&broker_captures_lock);
 	broker_captures++;
 	bool tell = broker_captures_told;
-	pthread_mutex_unlock(&broker_captures_lock);
+	gm_lock_drop(&broker_captures_lock);
 
 	/* The library may wait in this call. Captures of other threads may end meanwhile. */
 	if (tell)
@@ -137,11 +138,11 @@ void gm_broker_capture_begin(void)
 
 void gm_broker_capture_end(void)
 {
-	pthread_mutex_lock(&broker_captures_lock);
+	gm_lock(&broker_captures_lock);
 	broker_captures--;
 	if (broker_captures_told)
 		broker_client.gpumem_capture_end();
-	pthread_mutex_unlock(&broker_captures_lock);
+	gm_lock_drop(&broker_captures_lock);
 }
 
 /* ---- the session */
@@ -151,7 +152,7 @@ static void broker_after_fork(void)
 {
 	if (atomic_load(&broker_state) == BROKER_SESSION || atomic_load(&broker_beginning))
 		atomic_store(&broker_forked, true);
-	pthread_mutex_init(&broker_captures_lock, NULL);
+	gm_lock_init(&broker_captures_lock, GM_LOCK_BROKER_CAPTURES);
 	broker_captures = 0;
 	broker_captures_told = false;
 	gm_pressure_after_fork();
@@ -268,13 +269,13 @@ enum gm_broker_answer gm_broker_begin(void)
 
 	GM_UNCANCELLED;
 	atomic_fetch_add(&broker_beginning, 1);
-	pthread_mutex_lock(&broker_lock);
+	gm_lock(&broker_lock);
 	enum broker_state state = atomic_load(&broker_state);
 	if (state == BROKER_NEW) {
 		state = broker_try();
 		atomic_store_explicit(&broker_state, state, memory_order_release);
 	}
-	pthread_mutex_unlock(&broker_lock);
+	gm_lock_drop(&broker_lock);
 	atomic_fetch_sub(&broker_beginning, 1);
 
 	return state == BROKER_SESSION ? GM_BROKER_READY

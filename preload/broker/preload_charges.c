@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/broker/preload_charges.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "preload/broker/preload_broker.h"
+#include "common/lock.h"
 
 struct gm_charges_list {
 	struct gm_preload_charge charge;
@@ -15,7 +15,7 @@ struct gm_charges_list {
 
 #define CHARGES_PLACES 4096
 
-static pthread_mutex_t charges_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock charges_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct gm_charges_list *charges_table[CHARGES_PLACES];
 static atomic_size_t charges_count; /* written with the lock held */
 
@@ -89,7 +89,7 @@ static bool charges_add(const struct gm_preload_charge *charge, uint64_t key)
 		return false;
 	*entry = (struct gm_charges_list){.charge = *charge, .key = key};
 
-	pthread_mutex_lock(&charges_lock);
+	gm_lock(&charges_lock);
 	struct gm_charges_list **place = charges_place(key);
 	if (*place) {
 		/* It ended in a way that nobody saw. */
@@ -100,7 +100,7 @@ static bool charges_add(const struct gm_preload_charge *charge, uint64_t key)
 		atomic_fetch_add_explicit(&charges_count, 1, memory_order_relaxed);
 		entry = NULL;
 	}
-	pthread_mutex_unlock(&charges_lock);
+	gm_lock_drop(&charges_lock);
 
 	free(entry);
 	gm_charges_settle(&before, 0);
@@ -136,10 +136,10 @@ struct gm_preload_charge gm_charges_take(uint64_t key)
 
 	if (!charges_any())
 		return charge;
-	pthread_mutex_lock(&charges_lock);
+	gm_lock(&charges_lock);
 	struct gm_charges_list **place = charges_place(key);
 	struct gm_charges_list *entry = *place ? charges_remove(place) : NULL;
-	pthread_mutex_unlock(&charges_lock);
+	gm_lock_drop(&charges_lock);
 
 	if (entry)
 		charge = entry->charge;
@@ -153,7 +153,7 @@ struct gm_charges_list *gm_charges_take_of(gm_cu_ctx ctx)
 
 	if (!charges_any())
 		return NULL;
-	pthread_mutex_lock(&charges_lock);
+	gm_lock(&charges_lock);
 	for (size_t i = 0; i < CHARGES_PLACES; i++) {
 		struct gm_charges_list **place = &charges_table[i];
 		while (*place) {
@@ -166,7 +166,7 @@ struct gm_charges_list *gm_charges_take_of(gm_cu_ctx ctx)
 			list = entry;
 		}
 	}
-	pthread_mutex_unlock(&charges_lock);
+	gm_lock_drop(&charges_lock);
 	return list;
 }
 

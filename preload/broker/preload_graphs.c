@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/broker/preload_graphs.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "preload/broker/preload_broker.h"
+#include "common/lock.h"
 
 struct graphs_charge {
 	struct gm_preload_charge charge;
@@ -34,7 +34,7 @@ struct graphs_handle {
 
 #define GRAPHS_PLACES 256
 
-static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock graphs_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct graphs_handle *graphs_table[GRAPHS_PLACES];
 static atomic_size_t graphs_count; /* of handles; written with the lock held */
 static atomic_size_t graphs_open;  /* of charges */
@@ -107,14 +107,14 @@ void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bo
 		return;
 
 	struct graphs_charge *entry = malloc(sizeof *entry);
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct gm_graphs_memory *memory = entry ? graphs_memory(graph) : NULL;
 	if (memory) {
 		*entry = (struct graphs_charge){*charge, captured, memory->charges};
 		memory->charges = entry;
 		atomic_fetch_add_explicit(&graphs_open, captured, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 
 	if (!memory) {
 		free(entry);
@@ -147,13 +147,13 @@ static void graphs_note(gm_cu_graph graph, const struct gm_graphs_piece *piece, 
 	if (!entry)
 		return; /* then it is charged as if it were never freed */
 
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct gm_graphs_memory *memory = graphs_find(graph);
 	if (memory) {
 		*entry = (struct graphs_piece){*piece, freed, memory->pieces};
 		memory->pieces = entry;
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 	if (!memory)
 		free(entry);
 }
@@ -164,7 +164,7 @@ uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 
 	if (!graphs_any())
 		return 0;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct gm_graphs_memory *memory = graphs_find(graph);
 	struct graphs_piece **place = memory ? &memory->pieces : NULL;
 	while (place && *place && reused < piece->bytes) {
@@ -183,7 +183,7 @@ uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 			free(entry);
 		}
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 	return reused;
 }
 
@@ -206,7 +206,7 @@ void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 {
 	if (!graphs_any())
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct gm_graphs_memory *memory = graphs_find(graph);
 	struct graphs_piece *entry = memory ? memory->pieces : NULL;
 	while (entry && (entry->freed || entry->piece.ptr != piece->ptr))
@@ -215,7 +215,7 @@ void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 		entry->freed = true;
 		entry->piece.stream = piece->stream;
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 }
 
 /* ---- the end of captures */
@@ -224,7 +224,7 @@ void gm_graphs_captured(gm_cu_graph graph)
 {
 	if (!graphs_any() || !atomic_load_explicit(&graphs_open, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct graphs_handle *entry = *graphs_place(graph);
 	for (struct graphs_charge *c = entry ? entry->memory->charges : NULL; c; c = c->next) {
 		atomic_fetch_sub_explicit(&graphs_open, c->open, memory_order_relaxed);
@@ -232,7 +232,7 @@ void gm_graphs_captured(gm_cu_graph graph)
 	}
 	if (entry)
 		graphs_forget_pieces(entry->memory);
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 }
 
 /* With the lock held. Moves the charges of captures that did not end to a list. */
@@ -282,7 +282,7 @@ void gm_graphs_drop_captured(bool (*capturing)(void))
 
 	if (!graphs_any() || !atomic_load_explicit(&graphs_open, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	/* Another capture may have begun meanwhile, and what it has allocated is not to be dropped. */
 	for (size_t i = 0; i < GRAPHS_PLACES && !capturing(); i++) {
 		struct graphs_handle **place = &graphs_table[i];
@@ -296,7 +296,7 @@ void gm_graphs_drop_captured(bool (*capturing)(void))
 				place = &(*place)->next;
 		}
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 	graphs_give(list);
 }
 
@@ -304,11 +304,11 @@ void gm_graphs_share(const void *handle, const void *second)
 {
 	if (!graphs_any())
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct graphs_handle *entry = *graphs_place(handle);
 	if (entry && !*graphs_place(second))
 		(void)graphs_put(second, entry->memory);
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 }
 
 /* ---- ends */
@@ -320,7 +320,7 @@ void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent)
 	if (!from)
 		return;
 
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct gm_graphs_memory *to = graphs_memory(parent);
 	bool last = --from->handles == 0;
 	if (to && last) {
@@ -329,7 +329,7 @@ void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent)
 		*end = from->charges;
 		from->charges = NULL;
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 
 	/* Something was made of the child before: that has the memory. */
 	if (last) {
@@ -345,7 +345,7 @@ void gm_graphs_end_on(uint32_t number)
 
 	if (!graphs_any())
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	for (size_t i = 0; i < GRAPHS_PLACES; i++)
 		for (struct graphs_handle *entry = graphs_table[i]; entry; entry = entry->next) {
 			struct graphs_charge **place = &entry->memory->charges;
@@ -360,7 +360,7 @@ void gm_graphs_end_on(uint32_t number)
 				list = charge;
 			}
 		}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 	graphs_give(list);
 }
 
@@ -370,14 +370,14 @@ struct gm_graphs_memory *gm_graphs_take(const void *handle)
 
 	if (!graphs_any())
 		return NULL;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	struct graphs_handle **place = graphs_place(handle), *entry = *place;
 	if (entry) {
 		*place = entry->next;
 		memory = entry->memory;
 		atomic_fetch_sub_explicit(&graphs_count, 1, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 
 	free(entry);
 	return memory;
@@ -388,11 +388,11 @@ void gm_graphs_settle(struct gm_graphs_memory *memory, const void *handle, bool 
 {
 	if (!memory)
 		return;
-	pthread_mutex_lock(&graphs_lock);
+	gm_lock(&graphs_lock);
 	if (!ended && !*graphs_place(handle))
 		(void)graphs_put(handle, memory);
 	bool last = --memory->handles == 0;
-	pthread_mutex_unlock(&graphs_lock);
+	gm_lock_drop(&graphs_lock);
 
 	/* No handle has it any more. */
 	if (last) {

@@ -2,7 +2,6 @@
 #include "preload/broker/preload_pressure.h"
 
 #include <linux/sockios.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "preload/preload.h"
 
 #define PRESSURE_DEVICES 64
@@ -32,7 +32,7 @@ struct pressure_end {
 	ino_t inode;
 };
 
-static pthread_mutex_t pressure_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock pressure_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct pressure_end pressure_reader = {.fd = -1}; /* with the lock held */
 static struct pressure_end pressure_writer = {.fd = -1}; /* likewise */
 
@@ -111,11 +111,11 @@ static void pressure_tell(void)
 	const uint64_t one = 1;
 	int unread = 0;
 
-	pthread_mutex_lock(&pressure_lock);
+	gm_lock(&pressure_lock);
 	if (pressure_is_ours(&pressure_writer) &&
 		(ioctl(pressure_writer.fd, SIOCOUTQ, &unread) < 0 || unread == 0))
 		(void)send(pressure_writer.fd, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
-	pthread_mutex_unlock(&pressure_lock);
+	gm_lock_drop(&pressure_lock);
 }
 
 void gm_pressure_event(void *user, const gpumem_event *event)
@@ -132,7 +132,7 @@ void gm_pressure_event(void *user, const gpumem_event *event)
 
 void gm_pressure_after_fork(void)
 {
-	pthread_mutex_init(&pressure_lock, NULL); /* another thread of the parent may have it */
+	gm_lock_init(&pressure_lock, GM_LOCK_LEAF); /* another thread of the parent may have it */
 	pressure_close(&pressure_reader);
 	pressure_close(&pressure_writer);
 }
@@ -142,7 +142,7 @@ int gpumem_preload_wanted(void)
 	int fd = -1;
 	GM_UNCANCELLED; /* close() is called while the lock is held */
 
-	pthread_mutex_lock(&pressure_lock);
+	gm_lock(&pressure_lock);
 	bool there = pressure_is_ours(&pressure_reader) && pressure_is_ours(&pressure_writer);
 	if (!there) {
 		/* If only the writer's end was closed, a thread of the program may still use the reader's. */
@@ -151,6 +151,6 @@ int gpumem_preload_wanted(void)
 	}
 	if (there)
 		fd = pressure_reader.fd;
-	pthread_mutex_unlock(&pressure_lock);
+	gm_lock_drop(&pressure_lock);
 	return fd;
 }

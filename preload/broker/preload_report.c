@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "common/text/message.h"
 #include "common/text/text.h"
 #include "common/text/units.h"
@@ -34,7 +35,7 @@ static _Atomic uint64_t report_chunks, report_chunk_bytes;
 static _Atomic uint64_t report_calls_passed[GM_PRELOAD_CALLS_N];
 
 static GM_PRELOAD_THREAD char report_kept[REPORT_WHY];
-static pthread_mutex_t report_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock report_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static char report_last[REPORT_WHY]; /* with the lock held */
 static atomic_bool report_told;      /* a refusal */
 
@@ -165,9 +166,9 @@ void gm_report_refused(void)
 	errno = before;
 	if (!gm_preload_settings()->report)
 		return;
-	pthread_mutex_lock(&report_lock);
+	gm_lock(&report_lock);
 	memcpy(report_last, report_kept, sizeof report_last);
-	pthread_mutex_unlock(&report_lock);
+	gm_lock_drop(&report_lock);
 }
 
 void gm_report_chunk(uint64_t bytes)
@@ -184,7 +185,7 @@ void gm_report_passed(enum gm_preload_call call)
 void gm_report_after_fork(void)
 {
 	/* Another thread of the parent may have the lock, and may have written a part of the sentence. */
-	pthread_mutex_init(&report_lock, NULL);
+	gm_lock_init(&report_lock, GM_LOCK_LEAF);
 	memset(report_last, 0, sizeof report_last);
 	/* Who reads the parent's stderr must not wait for a child that has closed its own. */
 	if (report_copy_is_ours())
@@ -230,9 +231,9 @@ static void report_say_last(char *text, size_t room)
 {
 	char why[REPORT_WHY];
 
-	pthread_mutex_lock(&report_lock);
+	gm_lock(&report_lock);
 	memcpy(why, report_last, sizeof why);
-	pthread_mutex_unlock(&report_lock);
+	gm_lock_drop(&report_lock);
 	report_cut(why);
 	if (*why)
 		snprintf(text, room, "; the last: %.*s", REPORT_CAUSE, why);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/driver/preload_contexts.h"
+#include "common/lock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,14 +13,14 @@ struct contexts_green {
 	struct contexts_green *next;
 };
 
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock contexts_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct contexts_green *contexts_greens;
 static atomic_bool contexts_any; /* set for good by the first one */
 
 /* Another thread may have had the lock when the process forked. */
 static void contexts_after_fork(void)
 {
-	pthread_mutex_init(&contexts_lock, NULL);
+	gm_lock_init(&contexts_lock, GM_LOCK_LEAF);
 }
 
 static __attribute__((constructor)) void contexts_prepare(void)
@@ -45,23 +46,23 @@ void gm_contexts_add_green(gm_cu_ctx ctx)
 		return; /* then it counts as a context of its own */
 
 	*green = (struct contexts_green){.ctx = ctx};
-	pthread_mutex_lock(&contexts_lock);
+	gm_lock(&contexts_lock);
 	if (!contexts_find(ctx)) {
 		LL_PREPEND(contexts_greens, green);
 		green = NULL;
 	}
 	atomic_store_explicit(&contexts_any, true, memory_order_release);
-	pthread_mutex_unlock(&contexts_lock);
+	gm_lock_drop(&contexts_lock);
 	free(green);
 }
 
 void gm_contexts_remove_green(gm_cu_ctx ctx)
 {
-	pthread_mutex_lock(&contexts_lock);
+	gm_lock(&contexts_lock);
 	struct contexts_green *green = contexts_find(ctx);
 	if (green)
 		LL_DELETE(contexts_greens, green);
-	pthread_mutex_unlock(&contexts_lock);
+	gm_lock_drop(&contexts_lock);
 	free(green);
 }
 
@@ -69,9 +70,9 @@ gm_cu_ctx gm_contexts_owner(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu
 {
 	if (!atomic_load_explicit(&contexts_any, memory_order_acquire))
 		return ctx;
-	pthread_mutex_lock(&contexts_lock);
+	gm_lock(&contexts_lock);
 	bool green = contexts_find(ctx);
-	pthread_mutex_unlock(&contexts_lock);
+	gm_lock_drop(&contexts_lock);
 
 	gm_cu_ctx primary = green ? gm_contexts_primary(driver, device) : NULL;
 	return primary ? primary : ctx;

@@ -10,6 +10,7 @@
 #include <utlist.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "preload/preload.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/broker/preload_graphs.h"
@@ -23,7 +24,7 @@ struct capture_origin {
 	struct capture_origin *next;
 };
 
-static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock capture_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct capture_origin *capture_origins; /* only those whose capture has begun */
 /* How many captures have begun or are about to begin, and have not ended. */
 static _Atomic unsigned capture_count;
@@ -124,11 +125,11 @@ static struct capture_origin *capture_find(gm_cu_stream stream)
 /* Takes the origin of a stream out of the list. The caller owns it from now on. NULL: the stream has none. */
 static struct capture_origin *capture_take(gm_cu_stream stream)
 {
-	pthread_mutex_lock(&capture_lock);
+	gm_lock(&capture_lock);
 	struct capture_origin *origin = capture_find(stream);
 	if (origin)
 		LL_DELETE(capture_origins, origin);
-	pthread_mutex_unlock(&capture_lock);
+	gm_lock_drop(&capture_lock);
 	return origin;
 }
 
@@ -146,13 +147,13 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 
 	if (!gm_capture_any())
 		return;
-	pthread_mutex_lock(&capture_lock);
+	gm_lock(&capture_lock);
 	LL_FOREACH_SAFE (capture_origins, origin, next)
 		if (origin->ctx == ctx) {
 			LL_DELETE(capture_origins, origin);
 			LL_PREPEND(ended, origin);
 		}
-	pthread_mutex_unlock(&capture_lock);
+	gm_lock_drop(&capture_lock);
 	LL_FOREACH_SAFE (ended, origin, next)
 		capture_over(origin);
 }
@@ -179,9 +180,9 @@ static gm_cu_result capture_begun(struct capture_origin *origin, gm_cu_result re
 		capture_over(origin);
 		return result;
 	}
-	pthread_mutex_lock(&capture_lock);
+	gm_lock(&capture_lock);
 	LL_PREPEND(capture_origins, origin);
-	pthread_mutex_unlock(&capture_lock);
+	gm_lock_drop(&capture_lock);
 	return result;
 }
 
@@ -220,7 +221,7 @@ static void capture_end_before(const struct gm_driver *driver, gm_cu_stream stre
 /* In a forked child nobody captures, whatever its parent's threads were doing. */
 static void capture_after_fork(void)
 {
-	pthread_mutex_init(&capture_lock, NULL);
+	gm_lock_init(&capture_lock, GM_LOCK_LEAF);
 	capture_origins = NULL;
 	atomic_store(&capture_count, 0);
 	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)

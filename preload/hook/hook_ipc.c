@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 #include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
@@ -28,7 +29,7 @@ _Static_assert(sizeof(struct ipc_ours) == sizeof(gm_cu_ipc_mem), "one size for h
 static const char ipc_magic[16] = "gpumemd\0handle\2";
 
 /* So that a process maps what it opens once. Held over messages: these calls are rare. */
-static pthread_mutex_t ipc_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock ipc_lock = GM_LOCK_INITIALIZER(GM_LOCK_IPC);
 
 static uint64_t ipc_number;
 static pthread_once_t ipc_drawn = PTHREAD_ONCE_INIT;
@@ -123,9 +124,9 @@ static bool ipc_opened(const struct gm_driver *driver, gm_cu_ptr *ptr, const gm_
 		*ret_result = GM_CUDA_ERROR_INVALID_VALUE;
 	else {
 		GM_UNCANCELLED;
-		pthread_mutex_lock(&ipc_lock);
+		gm_lock(&ipc_lock);
 		*ret_result = ipc_open(driver, &ours, ptr);
-		pthread_mutex_unlock(&ipc_lock);
+		gm_lock_drop(&ipc_lock);
 	}
 	return true;
 }
@@ -157,9 +158,9 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
 	if (wait)
 		gm_capture_let_in();
-	pthread_mutex_lock(&ipc_lock);
+	gm_lock(&ipc_lock);
 	bool closed = gm_shared_close(ptr, &buffer);
-	pthread_mutex_unlock(&ipc_lock);
+	gm_lock_drop(&ipc_lock);
 	gm_broker_buffer_end(buffer);
 	return closed ? result : GM_CUDA_ERROR_INVALID_VALUE;
 }

@@ -3,8 +3,8 @@
  * A treap: a search tree by address, and a heap by random weights, which keep it shallow.
  */
 #include "preload/table/preload_blocks.h"
+#include "common/lock.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ struct blocks_node {
 	struct blocks_node *left, *right;
 };
 
-static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock blocks_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct blocks_node *blocks_root;
 static struct blocks_node *blocks_spare; /* by left; as many as there ever were at once */
 static uint64_t blocks_serial, blocks_bytes, blocks_spilled;
@@ -80,14 +80,14 @@ static void blocks_insert(struct blocks_node *node)
 
 bool gm_blocks_add(const struct gm_preload_block *block)
 {
-	pthread_mutex_lock(&blocks_lock);
+	gm_lock(&blocks_lock);
 	struct blocks_node *node = blocks_spare;
 	if (node)
 		blocks_spare = node->left;
 	else
 		node = malloc(sizeof *node);
 	if (!node) {
-		pthread_mutex_unlock(&blocks_lock);
+		gm_lock_drop(&blocks_lock);
 		return false;
 	}
 
@@ -104,7 +104,7 @@ bool gm_blocks_add(const struct gm_preload_block *block)
 		atomic_store_explicit(
 			&blocks_high, block->base + block->bytes, memory_order_relaxed);
 	blocks_insert(node);
-	pthread_mutex_unlock(&blocks_lock);
+	gm_lock_drop(&blocks_lock);
 	return true;
 }
 
@@ -118,7 +118,7 @@ bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
 	struct blocks_node *node, *below = NULL;
 
-	pthread_mutex_lock(&blocks_lock);
+	gm_lock(&blocks_lock);
 	node = blocks_root;
 	while (node) {
 		if (node->block.base <= ptr)
@@ -128,17 +128,17 @@ bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 	bool found = below && ptr - below->block.base < below->block.bytes;
 	if (found)
 		*ret_block = below->block;
-	pthread_mutex_unlock(&blocks_lock);
+	gm_lock_drop(&blocks_lock);
 	return found;
 }
 
 void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
 {
-	pthread_mutex_lock(&blocks_lock);
+	gm_lock(&blocks_lock);
 	*ret_n = blocks_serial;
 	*ret_bytes = blocks_bytes;
 	*ret_spilled = blocks_spilled;
-	pthread_mutex_unlock(&blocks_lock);
+	gm_lock_drop(&blocks_lock);
 }
 
 /* Takes out what a place of the tree has. */
@@ -156,13 +156,13 @@ static bool blocks_take(gm_cu_ptr ptr, bool host, struct gm_preload_block *ret_b
 {
 	struct blocks_node **place = &blocks_root;
 
-	pthread_mutex_lock(&blocks_lock);
+	gm_lock(&blocks_lock);
 	while (*place && (*place)->block.base != ptr)
 		place = ptr < (*place)->block.base ? &(*place)->left : &(*place)->right;
 	bool found = *place && ((*place)->block.host_flags != 0) == host;
 	if (found)
 		blocks_remove(place, ret_block);
-	pthread_mutex_unlock(&blocks_lock);
+	gm_lock_drop(&blocks_lock);
 	return found;
 }
 
@@ -186,10 +186,10 @@ static struct blocks_node **blocks_of(struct blocks_node **place, gm_cu_ctx ctx)
 
 bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block)
 {
-	pthread_mutex_lock(&blocks_lock);
+	gm_lock(&blocks_lock);
 	struct blocks_node **place = blocks_of(&blocks_root, ctx);
 	if (place)
 		blocks_remove(place, ret_block);
-	pthread_mutex_unlock(&blocks_lock);
+	gm_lock_drop(&blocks_lock);
 	return place;
 }

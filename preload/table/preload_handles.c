@@ -8,8 +8,8 @@
  * stays in the tree by handle while the program has a reference.
  */
 #include "preload/table/preload_handles.h"
+#include "common/lock.h"
 
-#include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ struct handles_mapping {
 	struct handles_mapping *next; /* while it is taken out */
 };
 
-static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock handles_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static void *handles_entries, *handles_mappings;
 
 /* ---- all of these with the lock held */
@@ -95,9 +95,9 @@ bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about)
 	entry->about = *about;
 	entry->references = 1;
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	bool listed = handles_list(entry, handle);
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	if (!listed)
 		free(entry);
 	return listed;
@@ -105,23 +105,23 @@ bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about)
 
 bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about)
 {
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	const struct handles_entry *entry = handles_of(handle);
 	if (entry)
 		*ret_about = entry->about;
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return entry;
 }
 
 void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about)
 {
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
 	if (entry) {
 		entry->users++;
 		*ret_about = entry->about;
 	}
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return entry;
 }
 
@@ -129,32 +129,32 @@ gpumem_chunk *gm_handles_use_end(void *given)
 {
 	struct handles_entry *entry = given;
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	entry->users--;
 	gpumem_chunk *chunk = handles_end(entry);
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return chunk;
 }
 
 void gm_handles_ref(gm_cu_mem handle)
 {
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
 	if (entry)
 		entry->references++;
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 }
 
 bool gm_handles_release_begin(gm_cu_mem handle, void **ret_entry)
 {
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
 	if (entry) {
 		entry->users++;
 		if (--entry->references == 0)
 			handles_unlist(entry);
 	}
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	*ret_entry = entry;
 	return entry;
 }
@@ -163,13 +163,13 @@ gpumem_chunk *gm_handles_release_end(void *given, gm_cu_mem handle, bool release
 {
 	struct handles_entry *entry = given;
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	/* If the host has no memory to list it again, the chunk stays with the process. */
 	if (!released && entry->references++ == 0)
 		(void)handles_list(entry, handle);
 	entry->users--;
 	gpumem_chunk *chunk = handles_end(entry);
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return chunk;
 }
 
@@ -182,12 +182,12 @@ bool gm_handles_map_begin(gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **
 		return false;
 	*mapping = (struct handles_mapping){.ptr = ptr, .bytes = bytes};
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	mapping->entry = handles_of(handle);
 	if (mapping->entry)
 		mapping->entry->users++;
 	bool ours = mapping->entry;
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	if (!ours)
 		free(mapping);
 	*ret_mapping = ours ? mapping : NULL;
@@ -200,7 +200,7 @@ gpumem_chunk *gm_handles_map_end(void *given, bool mapped)
 	struct handles_entry *entry = mapping->entry;
 	gpumem_chunk *chunk = NULL;
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	if (!mapped) {
 		entry->users--;
 		chunk = handles_end(entry);
@@ -208,7 +208,7 @@ gpumem_chunk *gm_handles_map_end(void *given, bool mapped)
 		mapping = NULL;
 	}
 	/* If the host has no memory for the tree, the chunk stays with the process. */
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	free(mapping);
 	return chunk;
 }
@@ -220,14 +220,14 @@ void *gm_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes)
 
 	if (!bytes || ptr + bytes < ptr)
 		return NULL;
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	while ((found = tfind(&key, &handles_mappings, handles_compare_ranges))) {
 		struct handles_mapping *mapping = *found;
 		(void)tdelete(mapping, &handles_mappings, handles_compare_ranges);
 		mapping->next = list;
 		list = mapping;
 	}
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return list;
 }
 
@@ -237,14 +237,14 @@ gpumem_chunk *gm_handles_unmap_end(void **list, bool unmapped)
 	gpumem_chunk *chunk = NULL;
 
 	*list = mapping->next;
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	if (unmapped) {
 		mapping->entry->users--;
 		chunk = handles_end(mapping->entry);
 	} else if (tsearch(mapping, &handles_mappings, handles_compare_ranges)) {
 		mapping = NULL;
 	}
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	free(mapping);
 	return chunk;
 }
@@ -253,13 +253,13 @@ void *gm_handles_retain_begin(gm_cu_ptr ptr)
 {
 	const struct handles_mapping key = {.ptr = ptr, .bytes = 1};
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	struct handles_mapping *const *found =
 		tfind(&key, &handles_mappings, handles_compare_ranges);
 	struct handles_entry *entry = found ? (*found)->entry : NULL;
 	if (entry)
 		entry->users++;
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return entry;
 }
 
@@ -267,11 +267,11 @@ gpumem_chunk *gm_handles_retain_end(void *given, gm_cu_mem handle, bool retained
 {
 	struct handles_entry *entry = given;
 
-	pthread_mutex_lock(&handles_lock);
+	gm_lock(&handles_lock);
 	if (retained && entry->references++ == 0)
 		(void)handles_list(entry, handle);
 	entry->users--;
 	gpumem_chunk *chunk = handles_end(entry);
-	pthread_mutex_unlock(&handles_lock);
+	gm_lock_drop(&handles_lock);
 	return chunk;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "common/cancel.h"
+#include "common/lock.h"
 
 struct gm_preload_pool {
 	gm_cu_pool handle;
@@ -25,7 +26,7 @@ struct gm_preload_pool {
 #define POOLS_DEVICES 64
 #define POOLS_PLACES  256
 
-static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock pools_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct gm_preload_pool *pools_table[POOLS_PLACES];
 static struct gm_preload_pool pools_firsts[POOLS_DEVICES];
 static atomic_int pools_firsts_n = -1; /* -1: nobody has asked the driver */
@@ -35,7 +36,7 @@ static atomic_int pools_firsts_n = -1; /* -1: nobody has asked the driver */
 /* Another thread may have had the lock when the process forked. */
 static void pools_after_fork(void)
 {
-	pthread_mutex_init(&pools_lock, NULL);
+	gm_lock_init(&pools_lock, GM_LOCK_LEAF);
 }
 
 /* Asks for the default pool of a device. Returns false if the driver may answer later. With the lock held. */
@@ -64,7 +65,7 @@ static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_dri
 	devices = devices < POOLS_DEVICES ? devices : POOLS_DEVICES;
 
 	bool known = true;
-	pthread_mutex_lock(&pools_lock);
+	gm_lock(&pools_lock);
 	if (atomic_load(&pools_firsts_n) < 0) {
 		for (int i = 0; i < devices; i++)
 			known = pools_ask(driver, i, &pools_firsts[i]) && known;
@@ -73,7 +74,7 @@ static __attribute__((noinline, cold)) int pools_find_firsts(const struct gm_dri
 			atomic_store_explicit(&pools_firsts_n, devices, memory_order_release);
 		}
 	}
-	pthread_mutex_unlock(&pools_lock);
+	gm_lock_drop(&pools_lock);
 	return known ? devices : 0;
 }
 
@@ -104,12 +105,12 @@ static struct gm_preload_pool **pools_place(gm_cu_pool handle)
 
 void gm_pools_return(struct gm_preload_pool *pool)
 {
-	pthread_mutex_lock(&pools_lock);
+	gm_lock(&pools_lock);
 	struct gm_preload_pool **place = pools_place(pool->handle);
 	pool->next = *place ? (*place)->next : NULL;
 	struct gm_preload_pool *before = *place;
 	*place = pool;
-	pthread_mutex_unlock(&pools_lock);
+	gm_lock_drop(&pools_lock);
 
 	/* The driver has ended that one, in a way that nobody saw. */
 	if (before)
@@ -139,11 +140,11 @@ struct gm_preload_pool *gm_pools_get(const struct gm_driver *driver, gm_cu_pool 
 		if (pools_firsts[i].handle == handle)
 			return handle ? &pools_firsts[i] : NULL;
 
-	pthread_mutex_lock(&pools_lock);
+	gm_lock(&pools_lock);
 	struct gm_preload_pool *pool = *pools_place(handle);
 	if (pool)
 		atomic_fetch_add_explicit(&pool->refs, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&pools_lock);
+	gm_lock_drop(&pools_lock);
 	return pool;
 }
 
@@ -155,11 +156,11 @@ void gm_pools_put(struct gm_preload_pool *pool)
 
 struct gm_preload_pool *gm_pools_take(gm_cu_pool handle)
 {
-	pthread_mutex_lock(&pools_lock);
+	gm_lock(&pools_lock);
 	struct gm_preload_pool **place = pools_place(handle), *pool = *place;
 	if (pool)
 		*place = pool->next;
-	pthread_mutex_unlock(&pools_lock);
+	gm_lock_drop(&pools_lock);
 	return pool;
 }
 

@@ -2,8 +2,8 @@
 /* Two lists: what is mapped, and what of it is open. Both are short: programs open segments of others'
  * allocators. */
 #include "preload/table/preload_shared.h"
+#include "common/lock.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct shared_opened {
 	struct shared_opened *prev, *next;
 };
 
-static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gm_lock shared_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct shared_mapping *shared_mappings;
 static struct shared_opened *shared_list;
 static uint64_t shared_serial;
@@ -72,7 +72,7 @@ int gm_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr)
 	struct shared_mapping *mapping;
 	int r = 0;
 
-	pthread_mutex_lock(&shared_lock);
+	gm_lock(&shared_lock);
 	DL_FOREACH (shared_mappings, mapping)
 		if (memcmp(&mapping->token, &piece->token, sizeof piece->token) == 0 &&
 			piece->offset < mapping->mapped.bytes &&
@@ -80,7 +80,7 @@ int gm_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr)
 			break;
 	if (mapping)
 		r = shared_begin(mapping, piece, ctx, ret_ptr) ? 1 : -1;
-	pthread_mutex_unlock(&shared_lock);
+	gm_lock_drop(&shared_lock);
 	return r;
 }
 
@@ -93,11 +93,11 @@ bool gm_shared_add(const gpumem_piece *piece, gm_cu_ctx ctx, const struct gm_sha
 	mapping->token = piece->token;
 	mapping->mapped = *mapped;
 
-	pthread_mutex_lock(&shared_lock);
+	gm_lock(&shared_lock);
 	bool added = shared_begin(mapping, piece, ctx, ret_ptr);
 	if (added)
 		DL_APPEND(shared_mappings, mapping);
-	pthread_mutex_unlock(&shared_lock);
+	gm_lock_drop(&shared_lock);
 	if (!added)
 		free(mapping);
 	return added;
@@ -107,9 +107,9 @@ bool gm_shared_is(gm_cu_ptr ptr)
 {
 	if (!atomic_load_explicit(&shared_n, memory_order_relaxed))
 		return false;
-	pthread_mutex_lock(&shared_lock);
+	gm_lock(&shared_lock);
 	bool found = shared_at(ptr);
-	pthread_mutex_unlock(&shared_lock);
+	gm_lock_drop(&shared_lock);
 	return found;
 }
 
@@ -117,10 +117,10 @@ bool gm_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer)
 {
 	struct shared_mapping *unused = NULL;
 
-	pthread_mutex_lock(&shared_lock);
+	gm_lock(&shared_lock);
 	struct shared_opened *opened = shared_at(ptr);
 	if (!opened || --opened->count > 0) {
-		pthread_mutex_unlock(&shared_lock);
+		gm_lock_drop(&shared_lock);
 		*ret_buffer = NULL;
 		return opened;
 	}
@@ -130,7 +130,7 @@ bool gm_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer)
 		unused = opened->mapping;
 		DL_DELETE(shared_mappings, unused);
 	}
-	pthread_mutex_unlock(&shared_lock);
+	gm_lock_drop(&shared_lock);
 
 	*ret_buffer = unused ? unused->mapped.buffer : NULL;
 	free(unused);
@@ -144,12 +144,12 @@ bool gm_shared_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 
 	if (!atomic_load_explicit(&shared_n, memory_order_relaxed))
 		return false;
-	pthread_mutex_lock(&shared_lock);
+	gm_lock(&shared_lock);
 	DL_FOREACH (shared_list, opened)
 		if (ptr >= opened->block.base && ptr - opened->block.base < opened->block.bytes)
 			break;
 	if (opened)
 		*ret_block = opened->block;
-	pthread_mutex_unlock(&shared_lock);
+	gm_lock_drop(&shared_lock);
 	return opened;
 }
