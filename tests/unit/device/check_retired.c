@@ -191,7 +191,7 @@ END_TEST
 
 START_TEST(what_waits_for_an_idle_device_ends_at_once_on_demand)
 {
-	struct thing things[2] = {{.needs = GM_RETIRED_HOST_WAIT}, {0}};
+	struct thing things[2] = {{.needs = GM_RETIRED_HOST_WAIT}};
 	ck_assert(!gm_retired_end_idle(&session));
 	thing_add(&things[0], GM_RETIRED_IDLE);
 	thing_add(&things[1], GM_RETIRED_EVENT);
