@@ -215,6 +215,7 @@ END_TEST
 START_TEST(a_lock_that_is_made_anew_is_not_held)
 {
 	gm_lock(&outer);
+	pthread_mutex_unlock(&outer.mutex); /* as in a forked child, whose parent's thread had it */
 	gm_lock_init(&outer, GM_LOCK_WALKING);
 	gm_lock(&outer);
 	gm_lock_drop(&outer);
