@@ -44,6 +44,7 @@ drain 0                         | 3 3 4 0
 drain 0 --undo                  | 3 3 4 0
 kill nobody                     | 3 3 4 1
 watch                           | 3 3 4 -
+metrics                         | 3 3 4 0
 stop                            | 3 3 4 -
 config show                     | 3 3 4 0
 config check CONF               | 0 0 0 0
@@ -65,8 +66,10 @@ all_verbs() {
 		for format in "" --json; do
 			# shellcheck disable=SC2086 # the words are meant to be split
 			run "$expected" $words $format --timeout "$timeout"
-			case $expected in
-			3 | 4) check "$2: $(echo $words $format): $expected" all "[ $status = $expected ]" "silent stdout" "complains gpumemctl:" ;;
+			case $words$format$expected in
+			metrics*--json*) check "$2: metrics has no JSON: 2" all "[ $status = 2 ]" "silent stdout" ;;
+			metrics*3 | metrics*4) check "$2: metrics: $expected, and gpumem_up is 0" all "[ $status = $expected ]" "says 'gpumem_up 0'" "complains gpumemctl:" ;;
+			*3 | *4) check "$2: $(echo $words $format): $expected" all "[ $status = $expected ]" "silent stdout" "complains gpumemctl:" ;;
 			*) check "$2: $(echo $words $format): $expected" [ "$status" = "$expected" ] ;;
 			esac
 		done
