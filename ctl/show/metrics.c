@@ -54,7 +54,7 @@ struct metrics_client {
 	char *name; /* NULL: hidden */
 };
 
-/* What one user holds of a device. */
+/* The memory that one user holds of a device. */
 struct metrics_user {
 	uint32_t uid, device;
 	uint64_t held, left;

@@ -266,7 +266,7 @@ struct gm_record_metadata {
 	uint64_t version; /* of the name */
 };
 
-/* Who pays for the uid of a record: 0 is the uid itself. Root can own subordinate uids, so root as the payer of
+/* The uid that pays for the uid of a record: 0 is the uid itself. Root can own subordinate uids, so root as the payer of
  * another uid is written as a number that no uid has. */
 #define GM_RECORD_PAYER_ROOT UINT32_MAX
 static inline uint32_t gm_record_payer_uid(const struct gm_record *head, uint32_t payer_uid)
