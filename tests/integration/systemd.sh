@@ -169,12 +169,12 @@ a_reload_that_only_the_daemon_can_refuse_fails_too() {
 	local from status=0
 	from=$(next_line log)
 	gpumemctl --socket "$socket" limit set uid:64998 guarantee=200M --device 0 >/dev/null || return 1
-	configure '[gpumemd]\nfraction = 0.0001\n'
+	configure '[gpumemd]\nfraction = 0.01\n'
 	gpumemd --check-config || { echo "the file alone has a mistake" >&2; status=1; }
 	! systemctl reload gpumemd.service 2>/dev/null || { echo "the reload did not fail" >&2; status=1; }
 	await log "$from" 'the configuration stays as it was' >/dev/null && effective fraction | grep -q 0.71 || status=1
 	gpumemctl --socket "$socket" limit reset >/dev/null && systemctl reload gpumemd.service &&
-		effective fraction | grep -q 0.0001 || status=1
+		effective fraction | grep -q 0.01 || status=1
 	configure ''
 	return "$status"
 }
