@@ -70,7 +70,8 @@ START_TEST(the_wrong_order_ends_the_process_with_both_names)
 {
 	const char *text = said(take_outer_last);
 
-	ck_assert_ptr_nonnull(strstr(text, "walking (tests/unit/common/check_lock.c:"));
+	/* The compiler knows the file by the path that make gave, which differs where it builds outside of the source. */
+	ck_assert_ptr_nonnull(strstr(text, "walking (" __FILE__ ":"));
 	ck_assert_ptr_nonnull(strstr(text, "while the thread holds the session's lock"));
 }
 END_TEST
