@@ -258,8 +258,9 @@ static int exporter_run(struct exporter *exporter, const char *at)
 	int fd = exporter_socket(at, &own);
 	if (fd < 0)
 		return EXIT_FAILURE;
-	struct MHD_Daemon *server = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL,
-		exporter_answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
+	/* ITC: a thread that is woken through the socket would shut the socket down, which systemd keeps for the next one. */
+	struct MHD_Daemon *server = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0,
+		NULL, NULL, exporter_answer, exporter, MHD_OPTION_LISTEN_SOCKET, fd,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)EXPORTER_CONNECTIONS,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)EXPORTER_SILENCE_S, MHD_OPTION_END);
 	if (!server) {

@@ -146,4 +146,28 @@ get GET /metrics
 check "also if the last one was killed" all "[ $status = 200 ]" "up 1"
 end_exporter
 check "and the socket goes with it" [ ! -e "$dir/http" ]
+
+# As systemd does it: the socket is another's, and outlives the program.
+passed() {
+	python3 - "$exporter" "$GPUMEM_SOCKET" 2>"$dir/stderr" <<-'EOF'
+		import http.client, os, signal, socket, sys
+		listening = socket.create_server(("127.0.0.1", 0))
+		for _ in range(2):
+		    pid = os.fork()
+		    if pid == 0:
+		        os.dup2(listening.fileno(), 3)
+		        os.set_inheritable(3, True)
+		        os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
+		        os.execv(sys.argv[1], [sys.argv[1], "--socket", sys.argv[2]])
+		    try:
+		        connection = http.client.HTTPConnection("127.0.0.1", listening.getsockname()[1], timeout=60)
+		        connection.request("GET", "/metrics")
+		        assert b"\ngpumem_up 1\n" in connection.getresponse().read()
+		    finally:
+		        os.kill(pid, signal.SIGTERM)
+		    assert os.waitpid(pid, 0)[1] == 0
+		assert socket.create_connection(listening.getsockname(), 60) and listening.accept()
+	EOF
+}
+check "a socket that was passed serves the next one, too" passed
 echo "1..$n"
