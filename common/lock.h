@@ -30,7 +30,7 @@
 	X(IPC, "the hooks' IPC lock") \
 	/* Of preload/. The session is made. Driver and daemon. */ \
 	X(BROKER, "the broker's lock") \
-	/* Of preload/. The client library is told of captures. It waits for calls that they forbid. */ \
+	/* Of preload/. The client library hears of captures, and waits for calls that a capture forbids. */ \
 	X(BROKER_CAPTURES, "the broker's captures") \
 	/* The program's event function runs, which may call this library. */ \
 	X(CALLING, "calling") \
@@ -101,8 +101,8 @@ struct gm_lock_held;
 void gm_lock_set_rank(struct gm_lock *lock, enum gm_lock_rank rank);
 /* Checks that the thread may wait for the lock. */
 void gm_lock_check(const struct gm_lock *lock, const char *file, int line);
-/* Checks a wait for a condition. The wait ends with the lock taken again, so the thread may hold no
- * other lock of the same or a later row. The lock counts as held meanwhile. */
+/* Checks a wait for a condition. The wait takes the lock again at its end, so the thread may hold no
+ * other lock of the same or a later row. During the wait, the lock counts as held. */
 void gm_lock_check_wait(const struct gm_lock *lock);
 /* Note that the thread has taken the lock, and that it is about to drop the lock. */
 void gm_lock_note(const struct gm_lock *lock, const char *file, int line);

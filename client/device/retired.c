@@ -198,7 +198,7 @@ void gm_retired_end_all(struct gpumem_session *session)
 {
 	struct gm_retired *list, *item;
 
-	/* What ends may add other items. */
+	/* The end of an item may add other items. */
 	for (;;) {
 		gm_lock(&session->lock);
 		list = session->retired;

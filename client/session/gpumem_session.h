@@ -142,8 +142,9 @@ struct gpumem_session {
 	struct gm_lock ending;    /* held while a call of the program ends what was set aside */
 	_Atomic uint64_t endings; /* how often that was done, by any thread */
 	struct gm_lock flushing;  /* held while kept returns are sent */
-	struct gm_lock declaring; /* held while the daemon is told of less declared memory */
-	_Atomic bool declares;    /* something was ever declared */
+	struct gm_lock
+		declaring;     /* held while the library tells the daemon that less is declared */
+	_Atomic bool declares; /* something was ever declared */
 	_Atomic uint64_t
 		n_retired; /* items of the retire list, with those that a thread has taken out */
 	_Atomic bool kept; /* something could not be unmapped and is still mapped */
@@ -265,8 +266,8 @@ uint64_t gm_session_epoch(struct gpumem_session *session);
 /* How long the daemon lets a request wait if it does not say so itself; 0: not at all. */
 uint64_t gm_session_wait_ms(struct gpumem_session *session);
 
-/* Connects and says hello (gm_hello()): for this session, which made leases of so many bytes, if it has an id and anew is false, else for
- * a new one. */
+/* Connects and says hello (gm_hello()). Resumes the session if it has an id and anew is false, and makes a new session otherwise.
+ * held: bytes of the leases that this process made. */
 gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64_t held,
 	struct gm_hello *ret_hello, bool *ret_refused);
 /* Takes over the connection, the bell and the settings that a hello brought. The caller must

@@ -38,8 +38,7 @@ uint64_t gm_config_fit_min_free(uint64_t min_free, bool from_file, uint64_t tota
 	return nothing && !from_file ? gm_min(min_free, total / 2) : min_free;
 }
 
-/* What a device of total bytes can give out; UINT64_MAX if a value that counts is doubtful.
- */
+/* Returns how many bytes a device of total bytes can give out; UINT64_MAX if a value that counts is doubtful. */
 static uint64_t fit_capacity(const struct gm_config_reader *reader, uint32_t device, uint64_t total)
 {
 	int slot = GM_CONFIG_SLOT_DEVICES + (int)device;

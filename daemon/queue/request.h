@@ -89,8 +89,8 @@ struct gm_request {
 	struct gm_request *prev, *next; /* of its payer's pending ones */
 	/* Of those whose control blocks wait (word.c), or of those that wait for room (declare.c). */
 	struct gm_request *side_prev, *side_next;
-	/* It waits for room until the device has destroyed so many bytes since the start. Chunks with ids below
-	 * room_id were counted. */
+	/* A declaration waits for room until the device has destroyed so many bytes since the start. These include
+	 * the chunks with ids below room_id. */
 	uint64_t room_at, room_id;
 	struct gm_waiting waiting; /* while it is in the queue */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all handlers share: who administers and who observes, common refusals, devices as messages. */
+/* Code that all handlers share: administrators and observers, common refusals, devices as messages. */
 #include "daemon/serve/serve.h"
 
 #include <stdio.h>
