@@ -49,8 +49,17 @@ static struct gm_lock lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 /* The driver that was asked about what is in them. A process has one. */
 static const struct gm_cuda *captured_by;
 
-/* How many captures the program has announced and not ended, and how many threads keep captures out. */
-static _Atomic unsigned capture_announced, capture_kept_out;
+/* Number of captures that the program has announced and not ended. */
+static _Atomic unsigned capture_announced;
+
+/* Number of threads that keep captures out. Threads that use different counters do not slow each other down. */
+#define CAPTURE_COUNTERS 16
+static struct {
+	_Alignas(64) _Atomic unsigned n;
+} capture_kept_out[CAPTURE_COUNTERS];
+static _Atomic unsigned capture_threads;
+/* The counter of this thread, plus 1; 0: the thread has none yet. */
+static __thread unsigned capture_counter;
 
 /* What is being captured on a device. */
 static struct gm_captured *cuda_capture_on(gm_cu_device device)
@@ -249,11 +258,28 @@ bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device)
 
 #define CAPTURE_PATIENCE_MS 1000
 
+/* Counts this thread among those that keep captures out. Either the thread then sees the capture that is about to
+ * begin, or gm_cuda_capture_begin() sees the thread. */
+static void cuda_capture_count_in(void)
+{
+	if (__builtin_expect(!capture_counter, 0))
+		capture_counter = atomic_fetch_add(&capture_threads, 1) % CAPTURE_COUNTERS + 1;
+	atomic_fetch_add(&capture_kept_out[capture_counter - 1].n, 1);
+}
+
 bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device)
 {
-	/* Either this thread sees the capture that is about to begin, or that one sees this thread. */
-	atomic_fetch_add(&capture_kept_out, 1);
+	cuda_capture_count_in();
 	if (!gm_cuda_capturing(cuda, device))
+		return true;
+	gm_cuda_capture_let_in();
+	return false;
+}
+
+bool gm_cuda_capture_keep_out_announced(void)
+{
+	cuda_capture_count_in();
+	if (!atomic_load(&capture_announced))
 		return true;
 	gm_cuda_capture_let_in();
 	return false;
@@ -261,7 +287,16 @@ bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device)
 
 void gm_cuda_capture_let_in(void)
 {
-	atomic_fetch_sub(&capture_kept_out, 1);
+	atomic_fetch_sub_explicit(
+		&capture_kept_out[capture_counter - 1].n, 1, memory_order_release);
+}
+
+static bool cuda_capture_is_kept_out(void)
+{
+	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
+		if (atomic_load(&capture_kept_out[i].n))
+			return true;
+	return false;
 }
 
 bool gm_cuda_capture_launch(const struct gm_cuda *cuda, gm_cu_device device, gpumem_stream stream)
@@ -286,9 +321,9 @@ void gm_cuda_capture_begin(void)
 	GM_UNCANCELLED;
 
 	atomic_fetch_add(&capture_announced, 1);
-	for (int i = 0; i < 100 && atomic_load(&capture_kept_out); i++)
+	for (int i = 0; i < 100 && cuda_capture_is_kept_out(); i++)
 		sched_yield();
-	for (int i = 0; i < CAPTURE_PATIENCE_MS && atomic_load(&capture_kept_out); i++)
+	for (int i = 0; i < CAPTURE_PATIENCE_MS && cuda_capture_is_kept_out(); i++)
 		nanosleep(&pause, NULL);
 }
 
@@ -320,7 +355,8 @@ static void cuda_capture_after_fork(void)
 {
 	gm_lock_init(&lock, GM_LOCK_LEAF);
 	atomic_store(&capture_announced, 0);
-	atomic_store(&capture_kept_out, 0);
+	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
+		atomic_store(&capture_kept_out[i].n, 0);
 	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
 		struct gm_captured *on = &captured[i];
 

@@ -36,12 +36,14 @@ void gm_cuda_not_captured(const struct gm_cuda *cuda, gm_cu_device device, gpume
 bool gm_cuda_capturing(const struct gm_cuda *cuda, gm_cu_device device);
 
 /*
- * A capture may begin right after gm_cuda_capturing() has returned false. So a thread that is going to record an event
- * for all streams of a context, or to wait for a context, first keeps captures out: until it calls
+ * A capture may begin right after gm_cuda_capturing() has returned false. A thread that is going to record an event
+ * for all streams of a context, or to wait for a context, therefore first keeps captures out: until the thread calls
  * gm_cuda_capture_let_in(), gm_cuda_capture_begin() waits. Returns false if the program is capturing. Then the thread
- * must not make its call, and keeps nothing out.
+ * must not make its call, and keeps nothing out. While nothing is captured, the two calls cost two atomic additions.
  */
 bool gm_cuda_capture_keep_out(const struct gm_cuda *cuda, gm_cu_device device);
+/* The same, for all GPUs. Knows only the captures that the program has announced. */
+bool gm_cuda_capture_keep_out_announced(void);
 void gm_cuda_capture_let_in(void);
 
 /*

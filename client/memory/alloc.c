@@ -601,6 +601,19 @@ void gpumem_capture_end(void)
 	gm_cuda_capture_end();
 }
 
+gpumem_status gpumem_capture_keep_out(void)
+{
+	if (gm_cuda_capture_keep_out_announced())
+		return GPUMEM_OK;
+	return gm_error(GPUMEM_E_BUSY,
+		"the program is capturing a stream into a graph, and must not wait for a context meanwhile");
+}
+
+void gpumem_capture_let_in(void)
+{
+	gm_cuda_capture_let_in();
+}
+
 gpumem_status gpumem_graph_of(
 	gpumem_session *session, uint32_t device, gpumem_stream stream, uint64_t *ret_graph)
 {

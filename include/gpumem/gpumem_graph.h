@@ -22,6 +22,15 @@ GPUMEM_API void gpumem_capture_begin(void);
 GPUMEM_API void gpumem_capture_end(void);
 
 /*
+ * Call gpumem_capture_keep_out() before you wait for a context (cuCtxSynchronize()) or record an event for all of its streams,
+ * and gpumem_capture_let_in() in the same thread afterwards. In between, gpumem_capture_begin() waits, for a second at most.
+ * Returns GPUMEM_E_BUSY while a capture is announced. Then the thread must not make its call, which would break the
+ * capture, and must not call gpumem_capture_let_in(). Neither call needs a session.
+ */
+GPUMEM_API gpumem_status gpumem_capture_keep_out(void);
+GPUMEM_API void gpumem_capture_let_in(void);
+
+/*
  * A captured graph uses the same addresses each time it is launched. So memory that is allocated or
  * freed on a stream while the stream is being captured stays in place. Even after it was freed, the
  * library neither reuses it nor gives it back, until the program says that the graph and everything

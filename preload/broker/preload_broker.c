@@ -38,6 +38,8 @@
 	X(gpumem_chunk_destroy) \
 	X(gpumem_capture_begin) \
 	X(gpumem_capture_end) \
+	X(gpumem_capture_keep_out) \
+	X(gpumem_capture_let_in) \
 	X(gpumem_host_alloc) \
 	X(gpumem_on_event) \
 	X(gpumem_stats) \
@@ -110,15 +112,15 @@ static bool broker_again(gpumem_status status, uint64_t *since_ns)
 
 /* How many captures of the program have begun, or are about to begin, and have not ended. */
 static struct gm_lock broker_captures_lock = GM_LOCK_INITIALIZER(GM_LOCK_BROKER_CAPTURES);
-static unsigned broker_captures;
-static bool broker_captures_told; /* the client library knows of each of them */
+static _Atomic unsigned broker_captures; /* written with the lock held */
+static bool broker_captures_told;        /* the client library knows of each of them */
 
 /* Tells the client library of the captures that began before there was a session. No capture ends meanwhile: the library
  * would hear of its end first. */
 static void broker_captures_tell(void)
 {
 	gm_lock(&broker_captures_lock);
-	for (unsigned i = 0; i < broker_captures; i++)
+	for (unsigned i = 0, n = atomic_load(&broker_captures); i < n; i++)
 		broker_client.gpumem_capture_begin();
 	broker_captures_told = true;
 	gm_lock_drop(&broker_captures_lock);
@@ -127,7 +129,7 @@ static void broker_captures_tell(void)
 void gm_broker_capture_begin(void)
 {
 	gm_lock(&broker_captures_lock);
-	broker_captures++;
+	atomic_fetch_add(&broker_captures, 1);
 	bool tell = broker_captures_told;
 	gm_lock_drop(&broker_captures_lock);
 
@@ -136,13 +138,29 @@ void gm_broker_capture_begin(void)
 		broker_client.gpumem_capture_begin();
 }
 
-void gm_broker_capture_end(void)
+bool gm_broker_capture_end(void)
 {
 	gm_lock(&broker_captures_lock);
-	broker_captures--;
 	if (broker_captures_told)
 		broker_client.gpumem_capture_end();
+	bool last = atomic_fetch_sub(&broker_captures, 1) == 1;
 	gm_lock_drop(&broker_captures_lock);
+	return last;
+}
+
+bool gm_broker_capturing(void)
+{
+	return atomic_load_explicit(&broker_captures, memory_order_acquire);
+}
+
+bool gm_broker_capture_keep_out(void)
+{
+	return broker_client.gpumem_capture_keep_out() == GPUMEM_OK;
+}
+
+void gm_broker_capture_let_in(void)
+{
+	broker_client.gpumem_capture_let_in();
 }
 
 /* ---- the session */
@@ -153,7 +171,7 @@ static void broker_after_fork(void)
 	if (atomic_load(&broker_state) == BROKER_SESSION || atomic_load(&broker_beginning))
 		atomic_store(&broker_forked, true);
 	gm_lock_init(&broker_captures_lock, GM_LOCK_BROKER_CAPTURES);
-	broker_captures = 0;
+	atomic_store(&broker_captures, 0);
 	broker_captures_told = false;
 	gm_pressure_after_fork();
 	gm_report_after_fork();

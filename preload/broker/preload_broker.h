@@ -69,9 +69,15 @@ uint64_t gm_broker_cached(uint32_t number);
 void gm_broker_trim(void);
 /* Tells the client library that a capture is about to begin, and that it has ended or did not begin. In between, the
  * library asks nothing of the driver that would break the capture. If there is no session yet, the library is told when the
- * session begins, before it has any memory. */
+ * session begins, before it has any memory. gm_broker_capture_end() returns whether no other capture goes on. */
 void gm_broker_capture_begin(void);
-void gm_broker_capture_end(void);
+bool gm_broker_capture_end(void);
+/* Whether a capture has begun, or is about to begin, and has not ended. */
+bool gm_broker_capturing(void);
+/* Keeps captures out, so that the calling thread can wait for a context: gpumem_capture_keep_out(). There must be a session.
+ * false: the program is capturing, and the thread must not wait. */
+bool gm_broker_capture_keep_out(void);
+void gm_broker_capture_let_in(void);
 /* Asks for a chunk: physical memory that the program maps itself. Waits as gm_broker_alloc() does. *ret_fd is the caller's. A
  * result of the driver; CUDA_ERROR_NOT_SUPPORTED: the daemon cannot make it. */
 gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd);

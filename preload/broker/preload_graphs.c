@@ -276,7 +276,7 @@ static void graphs_drop(struct graphs_handle **place)
 	free(entry);
 }
 
-void gm_graphs_drop_captured(bool (*capturing)(void))
+void gm_graphs_drop_captured(void)
 {
 	struct graphs_charge *list = NULL;
 
@@ -284,7 +284,7 @@ void gm_graphs_drop_captured(bool (*capturing)(void))
 		return;
 	gm_lock(&graphs_lock);
 	/* Another capture may have begun meanwhile, and what it has allocated is not to be dropped. */
-	for (size_t i = 0; i < GRAPHS_PLACES && !capturing(); i++) {
+	for (size_t i = 0; i < GRAPHS_PLACES && !gm_broker_capturing(); i++) {
 		struct graphs_handle **place = &graphs_table[i];
 		while (*place) {
 			struct gm_graphs_memory *memory = (*place)->memory;

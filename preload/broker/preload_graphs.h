@@ -44,9 +44,9 @@ void gm_graphs_allocated(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece);
 /* A capture has ended with this graph. */
 void gm_graphs_captured(gm_cu_graph graph);
-/* No stream is being captured any more: what was captured into no graph goes back, unless capturing() says that another
- * capture has begun. */
-void gm_graphs_drop_captured(bool (*capturing)(void));
+/* No stream is being captured any more: what was captured into no graph goes back, unless another capture
+ * has begun. */
+void gm_graphs_drop_captured(void);
 /* A second handle has the memory of the first, too. */
 void gm_graphs_share(const void *handle, const void *second);
 

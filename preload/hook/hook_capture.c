@@ -2,11 +2,8 @@
 #include "preload/hook/hook_capture.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "common/cancel.h"
@@ -26,76 +23,13 @@ struct capture_origin {
 
 static struct gm_lock capture_lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 static struct capture_origin *capture_origins; /* only those whose capture has begun */
-/* How many captures have begun or are about to begin, and have not ended. */
-static _Atomic unsigned capture_count;
-
-/* How many threads keep captures out. Threads that use different counters do not slow each other down. */
-#define CAPTURE_COUNTERS 16
-static struct {
-	_Alignas(64) _Atomic unsigned n;
-} capture_kept_out[CAPTURE_COUNTERS];
-static _Atomic unsigned capture_threads;
-static GM_PRELOAD_THREAD unsigned
-	capture_counter; /* that this thread uses, + 1; 0: it has none yet */
-
-bool gm_capture_any(void)
-{
-	return atomic_load_explicit(&capture_count, memory_order_acquire);
-}
-
 bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return gm_capture_any() && driver->cuStreamIsCapturing &&
+	return gm_broker_capturing() && driver->cuStreamIsCapturing &&
 	       driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-/* ---- threads that wait for a context */
-
-bool gm_capture_keep_out(void)
-{
-	if (__builtin_expect(!capture_counter, 0))
-		capture_counter = atomic_fetch_add(&capture_threads, 1) % CAPTURE_COUNTERS + 1;
-
-	/* Either this thread sees the capture that is about to begin, or that one sees this thread. */
-	atomic_fetch_add(&capture_kept_out[capture_counter - 1].n, 1);
-	if (__builtin_expect(!atomic_load(&capture_count), 1))
-		return true;
-	gm_capture_let_in();
-	return false;
-}
-
-void gm_capture_let_in(void)
-{
-	atomic_fetch_sub_explicit(
-		&capture_kept_out[capture_counter - 1].n, 1, memory_order_release);
-}
-
-static bool capture_is_kept_out(void)
-{
-	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
-		if (atomic_load(&capture_kept_out[i].n))
-			return true;
-	return false;
-}
-
-/*
- * Waits for the threads that keep captures out, because they are about to wait for a context. Once such a thread is inside
- * of the driver's wait, a capture that begins does it no harm, but nobody can see whether it is. And the GPU may need the
- * capture to go on before the thread's wait can end. So this function waits for a second at most.
- */
-#define CAPTURE_PATIENCE_MS 1000
-
-static void capture_await(void)
-{
-	struct timespec pause = {.tv_nsec = 1000 * 1000};
-
-	for (int i = 0; i < 100 && capture_is_kept_out(); i++)
-		sched_yield();
-	for (int i = 0; i < CAPTURE_PATIENCE_MS && capture_is_kept_out(); i++)
-		nanosleep(&pause, NULL);
 }
 
 /* ---- the captures */
@@ -103,10 +37,9 @@ static void capture_await(void)
 /* Notes that a capture has ended, or did not begin. Takes ownership of its origin, which must not be in the list. */
 static void capture_over(struct capture_origin *origin)
 {
-	gm_broker_capture_end();
 	free(origin);
-	if (atomic_fetch_sub(&capture_count, 1) == 1)
-		gm_graphs_drop_captured(gm_capture_any);
+	if (gm_broker_capture_end())
+		gm_graphs_drop_captured();
 }
 
 /* With the lock held. */
@@ -145,7 +78,7 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 {
 	struct capture_origin *origin, *next, *ended = NULL;
 
-	if (!gm_capture_any())
+	if (!gm_broker_capturing())
 		return;
 	gm_lock(&capture_lock);
 	LL_FOREACH_SAFE (capture_origins, origin, next)
@@ -166,11 +99,9 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 		return NULL;
 
 	*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
-	gm_broker_capture_begin();
 	if (gm_streams_context(driver, stream, &origin->ctx))
 		origin->ctx = NULL;
-	atomic_fetch_add(&capture_count, 1);
-	capture_await();
+	gm_broker_capture_begin();
 	return origin;
 }
 
@@ -197,7 +128,7 @@ static gm_cu_result capture_ended(
 		driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 		status != GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		return result;
-	if (gm_capture_any())
+	if (gm_broker_capturing())
 		capture_end(stream);
 	return result;
 }
@@ -223,9 +154,6 @@ static void capture_after_fork(void)
 {
 	gm_lock_init(&capture_lock, GM_LOCK_LEAF);
 	capture_origins = NULL;
-	atomic_store(&capture_count, 0);
-	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
-		atomic_store(&capture_kept_out[i].n, 0);
 }
 
 static __attribute__((constructor)) void capture_prepare(void)
@@ -279,7 +207,7 @@ CAPTURE_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
 		gm_broker_grow_old(); \
-		if (gm_capture_any()) \
+		if (gm_broker_capturing()) \
 			capture_end_before(driver, stream); \
 		return driver->symbol(stream); \
 	}

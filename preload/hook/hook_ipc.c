@@ -12,7 +12,6 @@
 
 #include "common/cancel.h"
 #include "common/lock.h"
-#include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/table/preload_shared.h"
@@ -154,10 +153,10 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 
 	/* Work of this process may still use it. The driver need not be waited for, and the wait would break a capture. */
 	GM_UNCANCELLED;
-	bool wait = gm_capture_keep_out();
+	bool wait = gm_broker_capture_keep_out();
 	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_capture_let_in();
+		gm_broker_capture_let_in();
 	gm_lock(&ipc_lock);
 	bool closed = gm_shared_close(ptr, &buffer);
 	gm_lock_drop(&ipc_lock);

@@ -52,11 +52,11 @@ static __attribute__((noinline, cold)) bool memory_await_freed(
 {
 	GM_UNCANCELLED;
 
-	if (!(atomic_load(&memory_unwaited) & memory_bit(number)) || !gm_capture_keep_out())
+	if (!(atomic_load(&memory_unwaited) & memory_bit(number)) || !gm_broker_capture_keep_out())
 		return false;
 	atomic_fetch_and(&memory_unwaited, ~memory_bit(number));
 	(void)memory_await(driver, ctx);
-	gm_capture_let_in();
+	gm_broker_capture_let_in();
 	gm_broker_trim();
 	return true;
 }
@@ -178,10 +178,10 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 
 	/* During a capture nobody may wait. If the thread were cancelled in the wait, it would keep captures out for good. */
 	GM_UNCANCELLED;
-	bool wait = gm_capture_keep_out();
+	bool wait = gm_broker_capture_keep_out();
 	gm_cu_result result = wait ? memory_await(driver, block.ctx) : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_capture_let_in();
+		gm_broker_capture_let_in();
 	else
 		atomic_fetch_or(&memory_unwaited, memory_bit(block.number));
 

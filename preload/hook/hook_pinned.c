@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "common/cancel.h"
-#include "preload/hook/hook_capture.h"
 #include "preload/table/preload_blocks.h"
 #include "preload/broker/preload_broker.h"
 #include "preload/driver/preload_next.h"
@@ -73,7 +72,8 @@ static bool pinned_alloc(
 
 	/* To allocate during a capture may be forbidden, which the driver knows. */
 	if (!ret_ptr || !bytes || bytes > PINNED_MOST ||
-		(flags & ~(unsigned)(PINNED_PORTABLE | PINNED_DEVICEMAP)) || gm_capture_any() ||
+		(flags & ~(unsigned)(PINNED_PORTABLE | PINNED_DEVICEMAP)) ||
+		gm_broker_capturing() ||
 		atomic_load_explicit(&pinned_unfit, memory_order_relaxed) ||
 		gm_broker_begin() != GM_BROKER_READY ||
 		!gm_broker_current(driver, &block.ctx, &number) ||

@@ -219,6 +219,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "gpumem_trim": (c_int, [_P, POINTER(c_uint64)]),
     "gpumem_capture_begin": (None, []),
     "gpumem_capture_end": (None, []),
+    "gpumem_capture_keep_out": (c_int, []),
+    "gpumem_capture_let_in": (None, []),
     "gpumem_graph_of": (c_int, [_P, c_uint32, _P, POINTER(c_uint64)]),
     "gpumem_graph_gone": (c_int, [_P, c_uint64]),
     "gpumem_alloc": (c_int, [_P, c_uint32, c_size_t, _P, POINTER(AllocOptions), POINTER(_P)]),

@@ -552,6 +552,52 @@ START_TEST(each_announced_capture_counts_and_an_end_too_many_does_not)
 }
 END_TEST
 
+static void *keep_out_a_while(void *arg)
+{
+	_Atomic int *step = arg;
+
+	if (!gm_cuda_capture_keep_out_announced())
+		return NULL;
+	*step = 1;
+	while (*step == 1)
+		sched_yield();
+	*step = 3;
+	gm_cuda_capture_let_in();
+	return arg;
+}
+
+static void *announce_while_kept_out(void *arg)
+{
+	_Atomic int *step = arg;
+
+	gm_cuda_capture_begin();
+	ck_assert_int_eq(*step, 3);
+	return NULL;
+}
+
+START_TEST(an_announced_capture_waits_for_a_thread_that_waits_for_a_context)
+{
+	pthread_t waits, announces;
+	_Atomic int step = 0;
+	void *kept_out;
+
+	ck_assert_int_eq(pthread_create(&waits, NULL, keep_out_a_while, &step), 0);
+	while (!step)
+		sched_yield();
+	ck_assert_int_eq(pthread_create(&announces, NULL, announce_while_kept_out, &step), 0);
+	while (!gm_cuda_capturing(cuda, 0))
+		sched_yield();
+	ck_assert(!gm_cuda_capture_keep_out_announced());
+	step = 2;
+	pthread_join(waits, &kept_out);
+	ck_assert_ptr_eq(kept_out, &step);
+	pthread_join(announces, NULL);
+	gm_cuda_capture_end();
+	ck_assert(gm_cuda_capture_keep_out_announced());
+	gm_cuda_capture_let_in();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cuda_capture");
@@ -575,6 +621,7 @@ int main(void)
 	tcase_add_test(tcase, a_threads_own_default_stream_is_used_during_captures_of_others);
 	tcase_add_test(tcase, nobody_asks_about_a_stream_after_the_end_of_its_announced_capture);
 	tcase_add_test(tcase, a_forked_child_captures_nothing);
+	tcase_add_test(tcase, an_announced_capture_waits_for_a_thread_that_waits_for_a_context);
 	tcase_add_test(tcase, each_announced_capture_counts_and_an_end_too_many_does_not);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
