@@ -390,6 +390,7 @@ static gpumem_status connect_try(const gpumem_connect_options *given,
 		return status;
 
 	session->peers = given->peers != 0;
+	session->host_will_do = given->host_will_do != 0;
 	session->away_ns = given->away_ms * GM_NS_PER_MS;
 	session->timeout_ns = (given->timeout_ms ? given->timeout_ms : TIMEOUT_MS) * GM_NS_PER_MS;
 	status = connect_find_socket(session, given->socket);

@@ -73,8 +73,9 @@ struct gm_lease_wait {
 	uint64_t (*again)(void *ctx);
 	void *again_ctx;
 	uint64_t again_ns;
-	bool impatient; /* the request fails at once if the daemon is away */
-	bool at_once;   /* it fails at once if there is no room: nobody is asked to make some */
+	bool impatient;    /* the request fails at once if the daemon is away */
+	bool at_once;      /* it fails at once if there is no room: nobody is asked to make some */
+	bool host_will_do; /* the program takes host memory if it is refused */
 	/* May be NULL. In: the id of a request that was refused, which this one follows, so that the
 	 * daemon counts them as one; 0: none. Out, if this request fails: its id. */
 	uint64_t *refused;

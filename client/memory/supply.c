@@ -92,6 +92,15 @@ static bool supply_may_wait(const struct gm_supply *supply, const struct gm_leas
 	return wait->ms ? wait->ms != GM_LEASE_NO_WAIT : gm_session_wait_ms(supply->session) != 0;
 }
 
+/* Whether the program takes pinned host memory for what this heap is refused, and the daemon hands it out. */
+static bool supply_host_will_do(const struct gm_supply *supply)
+{
+	const struct gpumem_session *session = supply->session;
+
+	return session->host_will_do && supply->device < session->counted &&
+	       session->counted < session->devices;
+}
+
 static gpumem_status supply_take(const struct gm_supply *supply, uint64_t bytes,
 	const struct gm_lease_wait *wait, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
@@ -205,6 +214,7 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	struct gm_session_chunk *chunks;
 	struct gm_lease_wait again = *wait;
 	again.refused = &supply_refused;
+	again.host_will_do = supply_host_will_do(supply);
 	gpumem_status status = supply_obtain(supply, bytes, &again, &chunks);
 	if (status)
 		return status;
@@ -317,8 +327,9 @@ static gpumem_status supply_get(
 		return gm_absence_error(supply->session);
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
-		struct gm_lease_wait wait = {
-			.impatient = supply_wait_ms == GPUMEM_NO_WAIT, .refused = &supply_refused};
+		struct gm_lease_wait wait = {.impatient = supply_wait_ms == GPUMEM_NO_WAIT,
+			.host_will_do = supply_host_will_do(supply),
+			.refused = &supply_refused};
 		if (supply_may_wait(supply, &wait))
 			wait.ms = GM_LEASE_NO_WAIT;
 		gpumem_status status = supply_obtain(supply, bytes, &wait, &chunks);

@@ -105,7 +105,8 @@ struct gpumem_session {
 	 * for memory and could use what another thread frees. One word, so that freeing reads one
 	 * word. */
 	_Atomic uint32_t stirred;
-	bool peers; /* GPUs may use one another's memory */
+	bool peers;        /* GPUs may use one another's memory */
+	bool host_will_do; /* the program takes host memory for what a GPU's heap is refused */
 	enum gm_session_tracking tracking;
 	bool report; /* the program asked for the tracking, so its end says what was not freed */
 	struct gm_session_device device[GM_LIMIT_DEVICES];

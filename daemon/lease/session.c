@@ -399,7 +399,8 @@ void gm_session_finish(struct gm_session *session)
 
 void gm_session_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	if (status != GPUMEM_E_CANCELLED && !request->again) {
+	if (status != GPUMEM_E_CANCELLED && !request->again &&
+		!gm_request_host_will_do(request, status)) {
 		request->session->core->counters.refusals++;
 		request->session->n_refused++;
 	}

@@ -106,11 +106,16 @@ static struct gm_refusal queue_refusal_of(const struct gm_waiting *w)
 static void queue_refuse(struct gm_request *request, gpumem_status status, const char *detail)
 {
 	/* A client that takes its request back may have got the memory otherwise. */
-	enum gm_event_kind kind =
-		status == GPUMEM_E_CANCELLED ? GM_EVENT_CANCELLED : GM_EVENT_REFUSED;
+	bool cancelled = status == GPUMEM_E_CANCELLED;
+	enum gm_event_kind kind = cancelled || gm_request_host_will_do(request, status)
+					  ? GM_EVENT_CANCELLED
+					  : GM_EVENT_REFUSED;
 	if (request->waiting.told)
 		gm_queue_tell(request->waiting.device, request, kind, status,
-			kind == GM_EVENT_REFUSED ? "refused" : "cancelled", detail);
+			cancelled                  ? "cancelled"
+			: kind == GM_EVENT_REFUSED ? "refused"
+						   : "waits no longer, as host memory will do",
+			detail);
 	else if (kind == GM_EVENT_REFUSED)
 		gm_queue_tell_refused(request->waiting.device, request, status, detail);
 	request->calls->refuse(request, status, detail);
@@ -259,7 +264,7 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 	gpumem_status status = gm_admit_say(device, request->payer, exact, &why, detail);
 	if (request->at_once)
 		return status;
-	w->told_limit = w->ask.block == GM_BLOCK_QUOTA && !request->again;
+	w->told_limit = w->ask.block == GM_BLOCK_QUOTA && !request->again && !request->host_will_do;
 	if (why.never || (w->ask.parked && w->ask.block == GM_BLOCK_CRITICAL) ||
 		queue_refuses_more(device, request, &status, detail))
 		return queue_refuse_at_once(device, request, status, detail);

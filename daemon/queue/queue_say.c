@@ -69,7 +69,7 @@ __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 	const struct gm_account *account = &request->payer->accounts[device->number];
 	char text[GM_DETAIL_BYTES];
 
-	if (request->again)
+	if (request->again || gm_request_host_will_do(request, status))
 		return;
 	gm_say(text, "refused: %s", detail);
 	gm_env_tell(device->env, &(struct gm_event){
@@ -133,7 +133,8 @@ void gm_queue_tell_refused(struct gm_device *device, const struct gm_request *re
 	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
 	uint64_t waited = gm_device_now(device) - w->ask.since_ns;
 
-	if (request->at_once || request->again || (w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
+	if (request->at_once || request->again || gm_request_host_will_do(request, status) ||
+		(w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
 		return;
 	/* One that may not wait may have done so while clients were asked, or the device was probed.
 	 * The detail of one that may wait says how long it did. */

@@ -73,8 +73,9 @@ struct gm_request {
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */
 	uint64_t wait_ns;
-	bool at_once; /* it is refused if it does not fit now: nobody is asked to make room */
-	bool again;   /* it follows a request that was refused, and counts as one with it */
+	bool at_once;      /* it is refused if it does not fit now: nobody is asked to make room */
+	bool again;        /* it follows a request that was refused, and counts as one with it */
+	bool host_will_do; /* gm_request_host_will_do() */
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
 	/* The queue's own. What makes the request sets up the first four (gm_request_begin()). */
@@ -94,6 +95,18 @@ struct gm_request {
 	uint64_t room_at, room_id;
 	struct gm_waiting waiting; /* while it is in the queue */
 };
+
+/*
+ * Whether the client of a request that ends like this asks for host memory instead. The request for host memory counts
+ * then, and is reported if it is refused, too.
+ */
+static inline bool gm_request_host_will_do(const struct gm_request *request, gpumem_status status)
+{
+	return request->host_will_do &&
+	       (status == GPUMEM_E_NO_MEMORY || status == GPUMEM_E_LIMIT ||
+		       status == GPUMEM_E_TIMEOUT || status == GPUMEM_E_DEADLOCK ||
+		       status == GPUMEM_E_HOST_MEMORY);
+}
 
 /* What a request is for. The queue gets the memory and hands it over by these functions. */
 struct gm_request_calls {

@@ -270,6 +270,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	request->tag = lease->tag;
 	request->for_others = lease->for_others;
 	request->at_once = lease->at_once;
+	request->host_will_do = lease->host_will_do;
 	request->one_chunk = lease->one_chunk;
 	serve_ask(asked, lease->wait_ms, lease->no_wait || lease->at_once, lease->again_of);
 }
@@ -306,6 +307,7 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	asked->request.device = info.device;
 	asked->request.bytes = packet->grow->bytes;
 	asked->request.user_bytes = packet->grow->user_bytes;
+	asked->request.host_will_do = packet->grow->host_will_do;
 	serve_ask(asked, packet->grow->wait_ms, packet->grow->no_wait, packet->grow->again_of);
 }
 

@@ -97,11 +97,14 @@ typedef struct gpumem_connect_options {
 	 * above. 0: such a call fails at once. The macro sets 30 s, and so does NULL. */
 	uint32_t away_ms;
 	gpumem_track track;
+	/* If not 0, the program takes pinned host memory (gpumem_host_alloc()) when gpumem_alloc() fails
+	 * for lack of memory of a GPU. The daemon then does not count or log that failure. */
+	uint32_t host_will_do;
 } gpumem_connect_options;
 
 #define GPUMEM_CONNECT_OPTIONS_INIT \
 	{ \
-		sizeof(gpumem_connect_options), NULL, NULL, 0, 0, 30000, GPUMEM_TRACK_AUTO \
+		sizeof(gpumem_connect_options), NULL, NULL, 0, 0, 30000, GPUMEM_TRACK_AUTO, 0 \
 	}
 
 /* options may be NULL. */

@@ -232,6 +232,7 @@ static bool broker_connect(const char **ret_why)
 		return false;
 	options.name = gm_preload_settings()->name;
 	options.peers = 1; /* as memory of cuMemAlloc() after cuCtxEnablePeerAccess() */
+	options.host_will_do = gm_preload_settings()->spill;
 	const uint64_t since_ns = gm_clock_ns();
 	gpumem_status status = broker_client.gpumem_connect(&options, &broker_session);
 	/* gpumem-run has seen the daemon, so it restarts, also if its keeper cannot be seen from here. One that does not come back

@@ -84,7 +84,7 @@ class Sized(Structure):
 class ConnectOptions(Sized):
     c_name = "gpumem_connect_options"
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("name", c_char_p), ("timeout_ms", c_uint32), ("peers", c_uint32),
-                ("away_ms", c_uint32), ("track", c_int)]
+                ("away_ms", c_uint32), ("track", c_int), ("host_will_do", c_uint32)]
 
 
 class DeviceInfoStruct(Sized):

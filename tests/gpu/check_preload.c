@@ -479,7 +479,11 @@ START_TEST(what_does_not_fit_is_spilled_to_host_memory)
 	begin(&worker, &one);
 	unsetenv("GPUMEM_RUN_REPORT");
 	go_on(&worker);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).refusals, 0);
 	gm_worker_join(&worker);
+	/* Nothing was refused, so the daemon speaks of no refusal. */
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "refused"), 0);
+	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "reached a limit"), 0);
 	/* The program had all the memory that it asked for, nine pieces. The device had room for five. */
 	read_file(output, text, sizeof text);
 	GM_REQUIRE(strstr(text, ": 9 allocations from gpumemd, 216.0M in all, "
@@ -498,6 +502,8 @@ START_TEST(an_allocation_that_must_not_wait_does_not_wait_for_host_memory)
 	GM_REQUIRE(setenv("GPUMEM_RUN_WAIT", "0", 1) == 0);
 	play("dlsym", "fill", "GPUMEM_RUN_SPILL=1");
 	unsetenv("GPUMEM_RUN_WAIT");
+	/* Host memory was refused, too, which is what the daemon says. */
+	GM_REQUIRE(gm_daemon_said(&daemon_, "pinned host memory") > 0);
 	tear_down();
 }
 END_TEST

@@ -580,6 +580,7 @@ void fake_ask(struct fake_core *fake, struct fake_request *q, struct gm_session 
 	q->r.for_others = fake->for_others;
 	q->r.signals = fake->signals;
 	q->r.one_chunk = fake->one_chunk;
+	q->r.host_will_do = fake->host_will_do;
 	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }
@@ -592,6 +593,7 @@ void fake_wait(struct fake_core *fake, struct fake_request *q, struct gm_session
 	q->r.device = device;
 	q->r.bytes = bytes;
 	q->r.wait_ns = wait_ns;
+	q->r.host_will_do = fake->host_will_do;
 	q->r.done = fake_request_done;
 	gm_core_request(fake->core, &q->r);
 }

@@ -47,6 +47,7 @@ struct fake_core {
 	struct fake_ledger *ledger; /* NULL: nothing outlives the core */
 	bool for_others, signals;   /* what fake_ask() asks for */
 	bool one_chunk;             /* likewise */
+	bool host_will_do;          /* likewise */
 	uint64_t now;
 	uint64_t last_id;
 	uint64_t random;

@@ -110,6 +110,41 @@ START_TEST(only_the_first_of_several_requests_is_reported)
 }
 END_TEST
 
+/* A client that takes host memory instead is refused nothing, unless the device fails. */
+START_TEST(no_refusal_is_reported_where_host_memory_will_do)
+{
+	struct gm_core_counters counters;
+
+	fake_lease(&fake, fake_session(&fake, 2, 2000), d, 64 * GiB);
+	fake.host_will_do = true;
+	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
+	fake_pass(&fake, 10 * SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 0);
+
+	fake_wait(&fake, &q, s, d, GiB, SECOND);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_QUEUED), 1);
+	fake_pass(&fake, 2 * SECOND);
+	ck_assert_int_eq(q.status, GPUMEM_E_TIMEOUT);
+	ck_assert_uint_eq(fake_count_told(&fake, GM_EVENT_REFUSED), 0);
+	const struct fake_event *told = fake_told(&fake, GM_EVENT_CANCELLED);
+	ck_assert_msg(strstr(told->text, "waits no longer, as host memory will do: waited 1"), "%s",
+		told->text);
+	gm_core_counters(fake.core, &counters);
+	ck_assert_uint_eq(counters.requests, 3);
+	ck_assert_uint_eq(counters.refusals, 0);
+}
+END_TEST
+
+START_TEST(a_device_that_fails_is_reported_although_host_memory_would_do)
+{
+	fake.host_will_do = true;
+	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
+	fake_core_complete(&fake, 0, -EIO);
+	require_told(GPUMEM_E_SYSTEM, "device 0 could not make a chunk");
+}
+END_TEST
+
 START_TEST(what_is_taken_back_or_wrong_is_not_reported)
 {
 	fake_ask(&fake, &q, s, d, GiB, GM_TRANSPORT_AUTO);
@@ -138,6 +173,8 @@ int main(void)
 	tcase_add_test(tcase, a_daemon_without_host_memory_is_reported);
 	tcase_add_test(tcase, a_client_with_too_many_leases_is_reported);
 	tcase_add_test(tcase, only_the_first_of_several_requests_is_reported);
+	tcase_add_test(tcase, no_refusal_is_reported_where_host_memory_will_do);
+	tcase_add_test(tcase, a_device_that_fails_is_reported_although_host_memory_would_do);
 	tcase_add_test(tcase, what_is_taken_back_or_wrong_is_not_reported);
 	suite_add_tcase(suite, tcase);
 	return gm_tap_run(suite);
