@@ -30,6 +30,7 @@ struct declared_call {
 	uint64_t sum;            /* that the daemon answered */
 	Gm__Wire__Declare *body; /* while the caller waits */
 	uint64_t wait_end_ns;    /* 0: there is no such end */
+	uint64_t began_ns;
 };
 
 static int declared_take_answer(
@@ -88,8 +89,10 @@ static int declared_repeat(struct gm_call *base)
 	struct declared_call *call = (struct declared_call *)base;
 
 	/* It has waited for some time already. */
+	uint64_t now = gm_clock_ns();
+	call->body->waited_ms = (now - call->began_ns) / GM_NS_PER_MS;
 	if (call->wait_end_ns) {
-		uint64_t left_ns = gm_minus(call->wait_end_ns, gm_clock_ns());
+		uint64_t left_ns = gm_minus(call->wait_end_ns, now);
 		call->body->wait_ms = left_ns / GM_NS_PER_MS + 1;
 		base->extra_ns = call->body->wait_ms * GM_NS_PER_MS;
 	}
@@ -109,6 +112,7 @@ static struct declared_call *declared_call_new(struct gpumem_session *session, u
 	call->call.ops = &declared_ops;
 	call->session = session;
 	call->device = device;
+	call->began_ns = gm_clock_ns();
 	return call;
 }
 

@@ -218,8 +218,11 @@ static int lease_repeat(struct gm_call *base)
 		return r;
 
 	/* It has waited for some time already. */
+	uint64_t now = gm_clock_ns();
+	if (call->waited_ms)
+		*call->waited_ms = (now - call->began_ns) / GM_NS_PER_MS;
 	if (call->wait_ms) {
-		uint64_t left_ns = gm_minus(call->wait_end_ns, gm_clock_ns());
+		uint64_t left_ns = gm_minus(call->wait_end_ns, now);
 		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
 		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
 	}
@@ -269,7 +272,7 @@ static void lease_call_fail(struct gm_lease_call *call)
 }
 
 void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_call *call,
-	const struct gm_lease_wait *wait, uint64_t *wait_ms, int *no_wait)
+	const struct gm_lease_wait *wait, uint64_t *wait_ms, uint64_t *waited_ms, int *no_wait)
 {
 	uint64_t asked_ms = wait->ms == GM_LEASE_NO_WAIT ? 0 : wait->ms;
 	uint64_t patience_ms = wait->ms ? asked_ms : gm_session_wait_ms(session);
@@ -282,10 +285,12 @@ void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_
 	call->call.again = wait->again;
 	call->call.again_ctx = wait->again_ctx;
 	call->call.again_ns = wait->again_ns;
+	call->waited_ms = waited_ms;
+	call->began_ns = gm_clock_ns();
 	if (asked_ms && asked_ms < GM_LEASE_WAIT_MOST) {
 		call->call.wait_ns = asked_ms * GM_NS_PER_MS;
 		call->wait_ms = wait_ms;
-		call->wait_end_ns = gm_clock_ns() + call->call.wait_ns;
+		call->wait_end_ns = call->began_ns + call->call.wait_ns;
 	}
 }
 

@@ -75,8 +75,8 @@ static void ask_write_message(struct gm_ask *ask, const struct gm_ask_wanted *wa
 		ask->grow = (Gm__Wire__Grow)GM__WIRE__GROW__INIT;
 		ask->grow.lease = wanted->grown->held.lease;
 		ask->grow.bytes = wanted->bytes;
-		gm_lease_call_set_patience(
-			session, &ask->base, &wait, &ask->grow.wait_ms, &ask->grow.no_wait);
+		gm_lease_call_set_patience(session, &ask->base, &wait, &ask->grow.wait_ms,
+			&ask->grow.waited_ms, &ask->grow.no_wait);
 		ask->packet = (Gm__Wire__Packet)GM_WIRE_PACKET(GROW, grow, &ask->grow);
 		return;
 	}
@@ -89,8 +89,8 @@ static void ask_write_message(struct gm_ask *ask, const struct gm_ask_wanted *wa
 	ask->lease.tag = ask->tag;
 	ask->lease.for_others = wanted->for_others;
 	ask->lease.signals = wanted->signals;
-	gm_lease_call_set_patience(
-		session, &ask->base, &wait, &ask->lease.wait_ms, &ask->lease.no_wait);
+	gm_lease_call_set_patience(session, &ask->base, &wait, &ask->lease.wait_ms,
+		&ask->lease.waited_ms, &ask->lease.no_wait);
 	ask->packet = (Gm__Wire__Packet)GM_WIRE_PACKET(LEASE, lease, &ask->lease);
 }
 

@@ -182,7 +182,8 @@ gpumem_status gm_session_lease_take(struct gpumem_session *session,
 	body.one_chunk = call->one_chunk = what->one_chunk;
 	body.at_once = wait->at_once;
 	body.host_will_do = wait->host_will_do;
-	gm_lease_call_set_patience(session, call, wait, &body.wait_ms, &body.no_wait);
+	gm_lease_call_set_patience(
+		session, call, wait, &body.wait_ms, &body.waited_ms, &body.no_wait);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(LEASE, lease, &body);
 	return lease_note_refused(
@@ -235,7 +236,8 @@ static gpumem_status lease_grow(struct gpumem_session *session,
 	body.bytes = bytes;
 	body.user_bytes = user_bytes;
 	body.host_will_do = wait->host_will_do;
-	gm_lease_call_set_patience(session, call, wait, &body.wait_ms, &body.no_wait);
+	gm_lease_call_set_patience(
+		session, call, wait, &body.wait_ms, &body.waited_ms, &body.no_wait);
 	body.again_of = wait->refused ? *wait->refused : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GROW, grow, &body);
 	return lease_note_refused(

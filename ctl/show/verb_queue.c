@@ -152,7 +152,7 @@ static gpumem_status queue_run(struct gm_ctl *ctl)
 	if (answer.resumed &&
 		answer.uptime_ms - gm_min(answer.waited_ms, answer.uptime_ms) < QUEUE_REPEATED_MS)
 		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
-			"the daemon started %s ago; for requests that clients repeated then, WAITED, OVERTAKEN and the order of arrival count from then",
+			"the daemon started %s ago; for requests that clients with an older library repeated then, WAITED, OVERTAKEN and the order of arrival count from then",
 			gm_text_duration(answer.uptime_ms, since));
 	return GPUMEM_OK;
 }

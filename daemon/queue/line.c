@@ -94,8 +94,35 @@ void gm_line_free_all(struct gm_device *device)
 
 /* ---- requests */
 
+/* Gives a request that waited for an earlier daemon its place among those of its user. It trades orders with each that
+ * arrived later, so the user's requests have the same orders as before, and no other user's waits longer. */
+static void line_trade_orders(
+	struct gm_device *device, const struct gm_line *line, struct gm_request *request)
+{
+	struct gm_waiting *own = &request->waiting;
+	struct gm_request *r = line->requests ? line->requests->waiting.prev : NULL;
+
+	while (r && r->waiting.priority <= own->priority) {
+		struct gm_waiting *w = &r->waiting;
+		bool same = w->priority == own->priority;
+
+		device->queue.steps++;
+		if (same && w->arrived_ns <= own->arrived_ns)
+			return;
+		if (same && w->order < own->order) {
+			uint64_t order = w->order;
+			w->order = own->order;
+			own->order = order;
+		}
+		r = r == line->requests ? NULL : w->prev;
+	}
+}
+
 void gm_line_add(struct gm_device *device, struct gm_line *line, struct gm_request *request)
 {
+	if (request->waited_ns)
+		line_trade_orders(device, line, request);
+
 	struct gm_request *last = line->requests ? line->requests->waiting.prev : NULL;
 	/* Most often it is the youngest, so the search begins at the end. */
 	while (last && line_is_before(request, last)) {

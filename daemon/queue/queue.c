@@ -146,17 +146,23 @@ static void queue_end_late(struct gm_device *device, struct gm_request *request,
 	const struct gm_refusal *refusal, uint64_t now)
 {
 	char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
-	const struct gm_reclaim_ask *ask = &request->waiting.ask;
+	const struct gm_waiting *w = &request->waiting;
 
-	if (ask->parked) {
+	if (w->ask.parked) {
 		queue_end_by(device, request, refusal, "", GPUMEM_OK);
 		return;
 	}
-	gm_say(prefix, "waited %s: ", gm_format_duration(now - ask->since_ns, waited));
+	gm_say(prefix, "waited %s: ", gm_format_duration(now - w->arrived_ns, waited));
 	queue_end_by(device, request, refusal, prefix, GPUMEM_E_TIMEOUT);
 }
 
 /* ---- in */
+
+static void queue_note_arrival(struct gm_device *device, struct gm_request *request)
+{
+	request->waiting.order = ++device->queue.last_order;
+	request->waiting.arrived_ns = gm_minus(gm_device_now(device), request->waited_ns);
+}
 
 /* Fills all of the request's place but the reason why it waits. A bound that the client set counts from the arrival;
  * everything else from now on. */
@@ -179,6 +185,7 @@ static void queue_set_up(
 	request->waiting = (struct gm_waiting){
 		.priority = account->priority,
 		.order = request->waiting.order,
+		.arrived_ns = request->waiting.arrived_ns,
 		.device = device,
 		.ask = {.parked = parked,
 			.exact = exact,
@@ -255,10 +262,10 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 {
 	struct gm_waiting *w = &request->waiting;
 	struct gm_refusal why = *refusal, never;
+	queue_note_arrival(device, request);
 	queue_set_up(device, request, exact, gm_device_now(device));
 	if (!gm_admit_ever(device, w->ask.account, exact, &never))
 		why = never;
-	w->order = ++device->queue.last_order;
 	w->ask.block = why.block;
 	w->ask.tally = why.tally;
 	gpumem_status status = gm_admit_say(device, request->payer, exact, &why, detail);
@@ -283,10 +290,11 @@ gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *reques
 
 void gm_queue_note(struct gm_device *device, struct gm_request *request)
 {
-	if (request->waiting.order == UINT64_MAX)
-		request->waiting = (struct gm_waiting){.order = ++device->queue.last_order,
-			.device = device,
-			.ask.since_ns = gm_device_now(device)};
+	if (request->waiting.order != UINT64_MAX)
+		return;
+	request->waiting =
+		(struct gm_waiting){.device = device, .ask.since_ns = gm_device_now(device)};
+	queue_note_arrival(device, request);
 }
 
 void gm_queue_deny(
@@ -326,7 +334,7 @@ void gm_queue_deny(
 static void queue_grant(struct gm_device *device, struct gm_request *request)
 {
 	char detail[GM_DETAIL_BYTES] = "", size[GM_UNITS_TEXT], waited[GM_UNITS_TEXT];
-	uint64_t ms = (gm_device_now(device) - request->waiting.ask.since_ns) / GM_NS_PER_MS;
+	uint64_t ms = (gm_device_now(device) - request->waiting.arrived_ns) / GM_NS_PER_MS;
 	struct gm_waiting *w = &request->waiting;
 	struct gm_line *line = w->line;
 
@@ -644,7 +652,7 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quota
 			.session = r->payer->session,
 			.bytes = w->ask.exact,
 			.priority = w->priority,
-			.waited_ns = now - w->ask.since_ns,
+			.waited_ns = now - w->arrived_ns,
 			.left_ns = w->ask.until_ns == UINT64_MAX ? UINT64_MAX
 								 : gm_minus(w->ask.until_ns, now),
 			.overtaken = w->overtaken,

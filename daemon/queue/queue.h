@@ -23,7 +23,8 @@
  * or the level falls, core goes through the lines and grants whatever fits, before the call that
  * brought the memory returns. (A line that is longer than a slice goes on in the next turns.) The
  * requests of the highest priority come first. Among equals the uids take turns, one grant each,
- * and each uid's requests are served by arrival.
+ * and each uid's requests are served by arrival: what waited for an earlier daemon counts, by the client's word,
+ * among the requests of its uid and nowhere else.
  *
  * Core grants a request that fits even if others wait for more. So that a large request is not overtaken for
  * ever, it may hold others back. Then nothing behind it in the order is granted, except from what

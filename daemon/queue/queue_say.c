@@ -112,7 +112,7 @@ void gm_queue_tell(struct gm_device *device, const struct gm_request *request,
 		.session = request->payer->session,
 		.asked = w->ask.exact,
 		.held = w->ask.account->held,
-		.waited_ns = gm_device_now(device) - w->ask.since_ns,
+		.waited_ns = gm_device_now(device) - w->arrived_ns,
 		.priority = w->priority,
 		.block = w->ask.block,
 		.status = status,
@@ -131,7 +131,7 @@ void gm_queue_tell_refused(struct gm_device *device, const struct gm_request *re
 {
 	const struct gm_waiting *w = &request->waiting;
 	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
-	uint64_t waited = gm_device_now(device) - w->ask.since_ns;
+	uint64_t waited = gm_device_now(device) - w->arrived_ns;
 
 	if (request->at_once || request->again || gm_request_host_will_do(request, status) ||
 		(w->ask.block == GM_BLOCK_QUOTA && w->told_limit))

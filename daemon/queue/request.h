@@ -33,7 +33,8 @@ struct gm_waiting {
 	bool told_limit : 1; /* GM_EVENT_LIMIT is reported, and not that it is refused */
 	uint32_t overtaken;  /* by requests behind it, while it was the first of its line */
 	int32_t priority;
-	uint64_t order; /* of arrival */
+	uint64_t order;      /* of arrival */
+	uint64_t arrived_ns; /* when it came to this daemon, or an earlier one */
 	struct gm_device *device;
 	uint64_t probe; /* nothing is decided before this probe ended; 0: none */
 	/* The backend had no memory for it (ask.denied). It is tried again when the device's count of freed bytes, or
@@ -73,6 +74,9 @@ struct gm_request {
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */
 	uint64_t wait_ns;
+	/* How long it waited for an earlier daemon, by its client's word. Only the order among requests of its own user
+	 * depends on it. */
+	uint64_t waited_ns;
 	bool at_once;      /* it is refused if it does not fit now: nobody is asked to make room */
 	bool again;        /* it follows a request that was refused, and counts as one with it */
 	bool host_will_do; /* gm_request_host_will_do() */

@@ -337,7 +337,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	if (client) {
 		row->pid = client->identity->pid;
 		row->uid = client->identity->uid;
-		row->resumed = client->resumed;
+		row->resumed = client->resumed && !info->request->waited_ns;
 	}
 	if (client && all)
 		row->client = (char *)gm_client_name(client);

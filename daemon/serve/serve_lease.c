@@ -165,6 +165,15 @@ static struct gm_serve_asked *serve_new_asked(
 	return asked;
 }
 
+/* How long a request has waited for an earlier daemon, by its client's word, and at most since the client joined. */
+static uint64_t serve_waited(const struct gm_client *client, uint64_t waited_ms)
+{
+	if (!client->resumed || !waited_ms)
+		return 0;
+	uint64_t joined_ns = gm_minus(gm_clock_ns(), gm_session_info(client->session)->since_ns);
+	return waited_ms < joined_ns / GM_NS_PER_MS ? waited_ms * GM_NS_PER_MS : joined_ns;
+}
+
 /* Hands the request to core. Takes ownership of it. */
 static void serve_ask(
 	struct gm_serve_asked *asked, uint64_t wait_ms, bool no_wait, uint64_t again_of)
@@ -271,6 +280,7 @@ void gm_serve_lease(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 	request->for_others = lease->for_others;
 	request->at_once = lease->at_once;
 	request->host_will_do = lease->host_will_do;
+	request->waited_ns = serve_waited(asked->client, lease->waited_ms);
 	request->one_chunk = lease->one_chunk;
 	serve_ask(asked, lease->wait_ms, lease->no_wait || lease->at_once, lease->again_of);
 }
@@ -308,6 +318,7 @@ void gm_serve_grow(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire_
 	asked->request.bytes = packet->grow->bytes;
 	asked->request.user_bytes = packet->grow->user_bytes;
 	asked->request.host_will_do = packet->grow->host_will_do;
+	asked->request.waited_ns = serve_waited(asked->client, packet->grow->waited_ms);
 	serve_ask(asked, packet->grow->wait_ms, packet->grow->no_wait, packet->grow->again_of);
 }
 
@@ -349,6 +360,7 @@ void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	asked->request.device = declare->device;
 	asked->request.bytes = more;
 	asked->request.declares = true;
+	asked->request.waited_ns = serve_waited(asked->client, declare->waited_ms);
 	serve_ask(asked, declare->wait_ms, declare->no_wait, 0);
 }
 

@@ -259,6 +259,47 @@ START_TEST(a_request_that_waits_for_memory_is_not_ended_by_a_daemon_that_stops)
 }
 END_TEST
 
+static void wait_for_most(int channel, void *argument)
+{
+	gpumem_session *s = join(argument);
+	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
+	gpumem_buffer *buffer;
+
+	options.wait_ms = GPUMEM_WAIT_FOREVER;
+	OK(gpumem_buffer_create(s, 0, 600 * MIB, &options, &buffer));
+	gm_say_word(channel, 'g');
+	pause();
+}
+
+/* The daemon sees the second request before the first one, and orders them as they came to the daemon before. */
+START_TEST(requests_of_a_user_keep_their_order_over_a_restart)
+{
+	struct gm_worker holder, first, second;
+
+	gpumem_disconnect(session);
+	gm_worker_start(&holder, fill_device, NULL);
+	gm_hear_word(holder.channel, 'h');
+	gm_worker_start(&first, wait_for_most, "first");
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	gm_worker_start(&second, wait_for_most, "second");
+	GM_UNTIL(gm_waiting(&daemon_) == 2);
+
+	GM_REQUIRE(kill(first.pid, SIGSTOP) == 0);
+	gm_daemon_kill(&daemon_);
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_REQUIRE(kill(first.pid, SIGCONT) == 0);
+	GM_UNTIL(gm_waiting(&daemon_) == 2);
+
+	gm_worker_kill(&holder);
+	gm_hear_word(first.channel, 'g');
+	gm_worker_kill(&first);
+	gm_hear_word(second.channel, 'g');
+	gm_worker_kill(&second);
+	session = join("the test");
+}
+END_TEST
+
 /* ---- a daemon that does not come back */
 
 START_TEST(a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says)
@@ -361,6 +402,7 @@ int main(void)
 	tcase_add_test(tc, a_request_that_a_frozen_daemon_never_read_is_repeated_to_the_next_one);
 	tcase_add_test(tc, a_request_that_waits_for_memory_waits_on_with_the_next_daemon);
 	tcase_add_test(tc, a_request_that_waits_for_memory_is_not_ended_by_a_daemon_that_stops);
+	tcase_add_test(tc, requests_of_a_user_keep_their_order_over_a_restart);
 	tcase_add_loop_test(tc,
 		a_daemon_that_does_not_come_back_is_waited_for_as_long_as_the_program_says, 0, 2);
 	tcase_add_test(tc,

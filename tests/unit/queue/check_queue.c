@@ -242,6 +242,50 @@ START_TEST(the_order_is_priority_then_arrival)
 }
 END_TEST
 
+/* A request that says so. */
+static void wait_again(
+	struct fake_request *q, struct gm_session *session, uint64_t bytes, uint64_t waited_ns)
+{
+	*q = (struct fake_request){.r = {.session = session,
+					   .device = d,
+					   .bytes = bytes,
+					   .wait_ns = 100 * SECOND,
+					   .waited_ns = waited_ns,
+					   .done = fake_request_done}};
+	gm_core_request(fake.core, &q->r);
+}
+
+START_TEST(what_waited_for_an_earlier_daemon_goes_before_what_its_user_asked_for_later)
+{
+	struct gm_lease *lease = fake_lease(&fake, c, d, 16 * GiB);
+	static struct fake_request of_a[4], of_b[2];
+
+	fake.now += 100 * SECOND;
+	wait_again(&of_a[0], a, 9 * GiB, 5 * SECOND);
+	wait_again(&of_b[0], b, 10 * GiB, 0);
+	wait_again(&of_a[1], a, 11 * GiB, 7 * SECOND);
+	wait_again(&of_b[1], b, 12 * GiB, 1000 * SECOND);
+	wait_again(&of_a[2], a, 13 * GiB, 0);
+	wait_again(&of_a[3], a, 14 * GiB, 6 * SECOND);
+	/* The first place stays a's, and the second b's, however long b says that it has waited. */
+	const struct fake_request *order[] = {
+		&of_a[1], &of_b[1], &of_a[3], &of_b[0], &of_a[0], &of_a[2]};
+	struct listed now = queue();
+	ck_assert_uint_eq(now.n, 6);
+	for (size_t i = 0; i < now.n; i++)
+		ck_assert_msg(now.requests[i] == &order[i]->r, "%zu: %llu GiB", i,
+			(unsigned long long)(now.info[i].bytes / GiB));
+	ck_assert_uint_eq(now.info[0].waited_ns, 7 * SECOND);
+	ck_assert_uint_eq(now.info[0].left_ns, 100 * SECOND);
+
+	gm_lease_return(c, lease);
+	fake_core_run(&fake);
+	ck_assert_uint_eq(of_a[1].ended, 1);
+	ck_assert_int_eq(of_a[1].status, GPUMEM_OK);
+	ck_assert_uint_eq(of_a[0].ended + of_a[2].ended + of_a[3].ended + of_b[0].ended, 0);
+}
+END_TEST
+
 START_TEST(its_time_is_kept)
 {
 	fake_lease(&fake, a, d, 16 * GiB);
@@ -626,6 +670,8 @@ int main(void)
 	tcase_add_test(tcase, the_order_is_priority_then_arrival);
 	tcase_add_test(
 		tcase, a_list_in_parts_has_each_request_once_whoever_comes_and_goes_in_between);
+	tcase_add_test(
+		tcase, what_waited_for_an_earlier_daemon_goes_before_what_its_user_asked_for_later);
 	tcase_add_test(tcase, its_time_is_kept);
 	tcase_add_test(tcase, a_time_without_end_does_not_overflow);
 	tcase_add_test(tcase, oom_says_what_becomes_of_a_request_that_does_not_say);
