@@ -69,7 +69,10 @@ struct gm_request {
 	/* The client will make that memory itself. The session is charged for it, and there is no lease:
 	 * see declare.h. */
 	bool declares;
-	uint64_t id; /* of the client's packet; 0: it has none */
+	bool at_once;      /* it is refused if it does not fit now: nobody is asked to make room */
+	bool again;        /* it follows a request that was refused, and counts as one with it */
+	bool host_will_do; /* gm_request_host_will_do() */
+	uint64_t id;       /* of the client's packet; 0: it has none */
 	/* How long it may wait for room, from its arrival, or GM_WAIT_FOREVER. 0: as the device's policy says (oom).
 	 * GM_WAIT_NEVER: it is refused if it does not fit, after clients had their time to return
 	 * what is missing. */
@@ -77,9 +80,6 @@ struct gm_request {
 	/* How long it waited for an earlier daemon, by its client's word. Only the order among requests of its own user
 	 * depends on it. */
 	uint64_t waited_ns;
-	bool at_once;      /* it is refused if it does not fit now: nobody is asked to make room */
-	bool again;        /* it follows a request that was refused, and counts as one with it */
-	bool host_will_do; /* gm_request_host_will_do() */
 	void (*done)(struct gm_request *request, gpumem_status status, const char *detail);
 
 	/* The queue's own. What makes the request sets up the first four (gm_request_begin()). */
