@@ -123,7 +123,7 @@ static void ask_for(
 	struct gm_device *device, struct gm_reclaim_ask *ask, uint64_t bytes, uint64_t lacks)
 {
 	struct gm_reclaim_user *user = ask->user;
-	struct gm_ladder_ways ways = {.widely = ask->rounds > 0, .user = user, .lacks = lacks};
+	struct gm_ladder_ways ways = {.later = ask->rounds > 0, .user = user, .lacks = lacks};
 
 	/* The daemon must not refuse it because those before it lack more. */
 	if (ask->parked)

@@ -20,9 +20,9 @@
  * What triggers a reclaim, and what it climbs:
  *
  *   request    CACHED for exactly what is missing, from the clients that say they have it, then
- *              SPILL for the rest. If that is not enough, or did not come, UNUSED from every client
- *              that holds memory, and SPILL from those that have evictable memory. (Pooled chunks
- *              are in nobody's way: a request takes their room by itself.)
+ *              SPILL for the rest. If that is not enough, also UNUSED for what is missing then, from
+ *              every client that holds memory. Each later round begins with what clients say by
+ *              then. (Pooled chunks are in nobody's way: a request takes their room by itself.)
  *   pressure   medium:   the reserve is not filled any more.
  *              high:     POOL, and CACHED for what takes the level back.
  *              critical: POOL, UNUSED from every client, nothing is pooled, HOLD. If that did not
@@ -79,7 +79,7 @@ struct gm_ladder_step {
 	uint64_t held;              /* by it, on the device */
 	int32_t priority;
 	bool claimed; /* the client says that it has them */
-	bool doubted; /* its user's claims did not come true before */
+	bool doubted; /* its user's claims did not come true before, or its figures are rough in a later round */
 };
 
 /* Whom a plan for a request may ask. */
@@ -105,6 +105,7 @@ struct gm_ladder_plan {
 	bool gently; /* pressure: clients rest that moved buffers for it */
 	bool each;   /* asks every client for what is needed, not all of them together */
 	bool spares; /* request: clients have buffers that its reach leaves alone */
+	bool later;  /* request: clients were asked for it before */
 	bool begun;  /* it has looked at all clients once */
 	struct gm_ladder_step *steps;
 	size_t n_steps;

@@ -114,15 +114,12 @@ static struct gm_ladder_step *ladder_other_step(
 	return &plan->steps[step->account->asked.step - 1];
 }
 
-/* How much more the client is asked for by this step. What it does not use, it is asked for whole, so
- * moving buffers only helps to return as much. */
+/* How much more the client is asked for by this step. */
 static uint64_t ladder_more(const struct gm_ladder_plan *plan, const struct gm_ladder_step *step)
 {
 	const struct gm_ladder_step *other = ladder_other_step(plan, step);
 
-	if (!other)
-		return step->bytes;
-	return other->rung == GM_RUNG_UNUSED ? 0 : gm_min(step->bytes, step->held - other->bytes);
+	return other ? gm_min(step->bytes, step->held - other->bytes) : step->bytes;
 }
 
 /* The client is asked for both steps at once. */
@@ -132,9 +129,10 @@ static void ladder_join_step(struct gm_ladder_plan *plan, struct gm_ladder_step 
 	uint64_t more = ladder_more(plan, step);
 
 	plan->rungs[other->rung] -= other->bytes;
-	other->rung = step->rung;
+	other->rung = other->rung > step->rung ? other->rung : step->rung;
 	other->bytes += more;
-	other->spill = gm_min(step->bytes, other->bytes);
+	if (step->rung == GM_RUNG_SPILL)
+		other->spill = gm_min(step->bytes, other->bytes);
 	other->claimed = other->claimed || step->claimed;
 	plan->planned += more;
 	plan->doubted += step->doubted ? more : 0;
@@ -197,24 +195,32 @@ static int ladder_compare(const void *left, const void *right)
 	return a->id < b->id ? -1 : 1;
 }
 
-/* What the client could give on this rung; 0: there is nothing to ask it for. */
-static uint64_t ladder_offer_of(struct gm_device *device, struct gm_account *account,
-	enum gm_rung rung, bool self, uint32_t *looks, bool *ret_claimed)
+/* Fills in what the client could give on the step's rung, beside what the plan asks it for already; 0: there is nothing
+ * to ask it for. */
+static void ladder_find_offer(struct gm_device *device, const struct gm_ladder_plan *plan,
+	struct ladder_candidate *c, uint32_t *looks)
 {
-	const struct gm_said *said = ladder_use_of(device, account, looks);
+	struct gm_ladder_step *step = &c->step;
+	const struct gm_ladder_step *other = ladder_other_step(plan, step);
+	const struct gm_said *said = ladder_use_of(device, step->account, looks);
 
-	*ret_claimed = !said->rough;
-	switch (rung) {
+	step->claimed = !said->rough;
+	switch (step->rung) {
 	case GM_RUNG_CACHED:
-		return said->cached;
+		/* A client with rough figures can say the same in each round, and is not doubted for that. */
+		step->bytes = plan->later && said->rough ? 0 : said->cached;
+		break;
 	case GM_RUNG_SPILL:
-		return said->evictable;
+		step->bytes = said->evictable;
+		break;
 	case GM_RUNG_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
-		*ret_claimed = said->cached > 0 && !said->rough;
-		return self ? said->cached : gm_account_in_chunks(account);
+		step->claimed = said->cached > 0 && !said->rough;
+		step->bytes = gm_min(c->self ? said->cached : step->held, plan->need);
+		step->bytes = gm_minus(step->bytes, other ? other->bytes : 0);
+		break;
 	default:
-		return 0;
+		break;
 	}
 }
 
@@ -307,12 +313,9 @@ static bool ladder_may_ask(const struct gm_account *account, const struct gm_tal
 static void ladder_spare_guarantee(
 	const struct gm_ladder_plan *plan, struct gm_ladder_step *step, struct gm_tally *kept)
 {
-	const struct gm_ladder_step *other = ladder_other_step(plan, step);
 	uint64_t over = gm_minus(kept->held, kept->guarantee);
-	uint64_t most = other && other->rung == GM_RUNG_UNUSED ? other->bytes
-							       : gm_minus(over, kept->planned);
 
-	step->bytes = gm_min(step->bytes, most);
+	step->bytes = gm_min(step->bytes, gm_minus(over, kept->planned));
 	kept->planned += ladder_more(plan, step);
 }
 
@@ -359,8 +362,7 @@ int gm_ladder_plan_clients(struct gm_device *device, const struct gm_account *se
 				.account = account,
 				.held = gm_account_in_chunks(account),
 				.priority = account->priority}};
-		c.step.bytes =
-			ladder_offer_of(device, account, rung, c.self, &looks, &c.step.claimed);
+		ladder_find_offer(device, plan, &c, &looks);
 		if (c.step.bytes == 0)
 			continue;
 		list[n++] = c;

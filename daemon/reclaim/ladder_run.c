@@ -551,20 +551,13 @@ struct gm_ladder_asked gm_ladder_ask(struct gm_device *device, const struct gm_a
 {
 	struct gm_ladder_plan plan;
 	ladder_plan_request(device, bytes, ways.reach, &plan);
-	int r = 0;
-	if (!ways.widely)
-		r = ladder_plan_offers(device, self, tally, bytes, &plan);
+	plan.later = ways.later;
+	int r = ladder_plan_offers(device, self, tally, bytes, &plan);
 	bool wide = r == 0 && gm_ladder_plan_sure(&plan) < bytes;
-	if (wide) {
-		/* By what clients say, there is not enough. But what they say may be old, so all of
-		 * them are asked. */
-		gm_ladder_plan_deinit(&plan);
-		ladder_plan_request(device, bytes, ways.reach, &plan);
-		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED, bytes, &plan);
-		if (r == 0)
-			r = gm_ladder_plan_clients(
-				device, self, tally, GM_RUNG_SPILL, bytes, &plan);
-	}
+	/* By what clients say, there is not enough. But what they say may be old. */
+	if (wide)
+		r = gm_ladder_plan_clients(device, self, tally, GM_RUNG_UNUSED,
+			bytes - gm_ladder_plan_sure(&plan), &plan);
 
 	struct gm_ladder_asked asked = {.spares = wide && plan.spares};
 	if (r == 0 && plan.planned > 0 && plan.planned >= ways.least) {

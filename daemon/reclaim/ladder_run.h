@@ -21,11 +21,11 @@ void gm_ladder_end_runs(struct gm_device *device);
 
 /*
  * Asks clients for bytes on behalf of a request of self: the accounts of one limit (tally), or all
- * of the device. First the clients that say they have them are asked; if that is not enough, or
- * with widely, every client that holds memory. Nobody is asked unless as much as least could come.
+ * of the device. The clients that say they have them are asked; if that is not enough, also every
+ * client that holds memory. Nobody is asked unless as much as least could come.
  */
 struct gm_ladder_ways {
-	bool widely;
+	bool later; /* clients were asked for the request before */
 	uint64_t least;
 	enum gm_ladder_reach reach;
 	struct gm_reclaim_user *user; /* of the user of self */

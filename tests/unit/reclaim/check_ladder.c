@@ -181,12 +181,13 @@ START_TEST(a_client_asked_for_what_it_does_not_use_may_move_buffers_for_it)
 	give(1, GM_QUOTA_GUARANTEE, 60 * GiB, 0);
 	fake_says(&fake, a, d, 0, 4 * GiB);
 	fake_says(&fake, other, d, 0, 4 * GiB);
-	/* What they say is not enough, so all are asked, but not for what the guarantee covers. */
+	/* What they say is not enough, so all are asked for the rest as well, but not for what the guarantee covers. */
 	static struct fake_request q;
 	fake_ask(&fake, &q, late, d, 35 * GiB, GM_TRANSPORT_AUTO);
-	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 10 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 6 * GiB);
 	ck_assert_uint_eq(fake_asked(&fake, a)->spill, 4 * GiB);
-	ck_assert_ptr_null(fake_asked(&fake, other));
+	ck_assert_uint_eq(fake_asked(&fake, other)->bytes, 4 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, other)->spill, 4 * GiB);
 	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 25 * GiB);
 }
 END_TEST
@@ -442,6 +443,44 @@ START_TEST(a_client_that_may_count_rounding_as_cached_is_asked_but_not_blamed)
 }
 END_TEST
 
+/* Two clients have most, and nothing to return. They are asked first, as nobody says that it has anything, and left alone in
+ * turns afterwards. */
+START_TEST(a_later_round_begins_with_what_clients_say_then)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 40 * GiB);
+	struct gm_session *other = fake_session(&fake, 4, 4);
+	fake_lease(&fake, other, d, 40 * GiB);
+	struct gm_lease *lease = fake_lease(&fake, c, d, 20 * GiB);
+	static struct fake_request q;
+	fake_wait(&fake, &q, b, d, 10 * GiB, GM_WAIT_FOREVER);
+	ck_assert_ptr_nonnull(fake_asked(&fake, a));
+	ck_assert_ptr_null(fake_asked(&fake, c));
+	fake_says(&fake, c, d, 15 * GiB, 0);
+	fake_pass(&fake, SECOND);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 10 * GiB);
+	give_back(c, lease, 10 * GiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(q.status, GPUMEM_OK);
+}
+END_TEST
+
+START_TEST(what_clients_say_they_have_is_asked_for_even_if_it_is_too_little)
+{
+	no_levels();
+	fake_lease(&fake, a, d, 80 * GiB);
+	fake_lease(&fake, c, d, 20 * GiB);
+	static struct fake_request q;
+	fake_says(&fake, c, d, 3 * GiB, 0);
+	fake_wait(&fake, &q, b, d, 10 * GiB, GM_WAIT_FOREVER);
+	ck_assert_ptr_nonnull(fake_asked(&fake, c));
+	ck_assert_uint_eq(fake_asked(&fake, c)->bytes, 3 * GiB);
+	ck_assert_uint_eq(fake_asked(&fake, a)->bytes, 7 * GiB);
+	gm_core_cancel(fake.core, &q.r);
+}
+END_TEST
+
 START_TEST(when_what_was_claimed_does_not_come_everybody_else_is_asked)
 {
 	no_levels();
@@ -676,6 +715,8 @@ int main(void)
 	tcase_add_test(tcase, of_who_returns_a_part_it_is_told_what_was_asked_and_what_came);
 	tcase_add_test(tcase, a_client_is_blamed_only_for_what_it_could_have_returned);
 	tcase_add_test(tcase, a_client_that_may_count_rounding_as_cached_is_asked_but_not_blamed);
+	tcase_add_test(tcase, a_later_round_begins_with_what_clients_say_then);
+	tcase_add_test(tcase, what_clients_say_they_have_is_asked_for_even_if_it_is_too_little);
 	tcase_add_test(tcase, when_what_was_claimed_does_not_come_everybody_else_is_asked);
 	tcase_add_test(tcase, a_claim_beyond_what_it_holds_is_not_believed);
 	tcase_add_test(tcase, a_second_request_asks_only_for_what_the_first_did_not);
