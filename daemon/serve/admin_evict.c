@@ -47,13 +47,12 @@ struct evict_job {
 	uint64_t first; /* the id of the first client that is meant; 0: none */
 	uint64_t after; /* of the last one that is done */
 	uint64_t at;    /* of the one whose rows are looked at; 0: none */
-	uint32_t row,
-		homes; /* of that one: the next row, and a bit for each device that a buffer belongs to */
-	struct gm_pages_rows rows;
+	uint32_t row;   /* of that one: the next row */
+	uint32_t homes; /* a bit for each device that one of its buffers belongs to */
 	struct evict_found found;
 };
 
-/* Number of clients or rows in a slice. */
+/* Number of clients in a slice. */
 #define GM_EVICT_SLICE 8
 
 /* Finds the next client that is meant. Clients that are not connected are left out. Returns 1, 0 if there is none left, or
@@ -93,24 +92,25 @@ static void evict_count(
 	}
 }
 
-/* Adds what one client has to move. Returns 1 if the slice is over first. */
+/* Adds what the next block of a client's rows has to move. Returns 1 if another block follows. The rows are on the
+ * stack, because a user may have thousands of such requests under way. */
 static int evict_find(struct evict_job *evict, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
 	uint64_t held[GM_LIMIT_DEVICES] = {0};
+	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
 
 	if (evict->at != client->id) {
 		evict->at = client->id;
 		evict->row = what->row ? what->row - 1 : 0;
 		evict->homes = 0;
-		evict->rows.valid = false;
 	}
 	for (uint32_t i = 0; i < evict->job.head.serve->n_devices; i++)
 		held[i] = gm_session_held(client->session, i);
-	for (int n = 0; n < GM_EVICT_SLICE; n++) {
+	while (!rows.valid || evict->row - rows.first < GM_PAGES_ROWS) {
 		int r = gm_pages_next_row(
-			&client->pages, &evict->rows, held, gm_clock_ns(), &evict->row, &row);
+			&client->pages, &rows, held, gm_clock_ns(), &evict->row, &row);
 		if (r == -EAGAIN)
 			return 1;
 		if (r <= 0 || (what->row && row.number != what->row))

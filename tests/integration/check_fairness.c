@@ -245,6 +245,42 @@ START_TEST(nor_does_one_return_of_many_chunks)
 END_TEST
 
 /* Nobody reads what the daemon tells the service manager: the queue of a socket has 10 to 512 messages. */
+/* A user who reads all answers is not dropped for what the daemon keeps until then. */
+START_TEST(many_requests_to_evict_are_all_answered)
+{
+	enum { CONNECTIONS = 64, REQUESTS = 32 };
+	struct gm_raw *raws = calloc(CONNECTIONS, sizeof(*raws));
+	struct gm_daemon daemon;
+	int status;
+
+	gm_daemon_start(&daemon, NULL);
+	for (size_t i = 0; i < CONNECTIONS; i++)
+		gm_raw_join(&raws[i], &daemon);
+	gm_daemon_signal(&daemon, SIGSTOP);
+	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
+	for (size_t n = 0; n < REQUESTS; n++) {
+		for (size_t i = 0; i < CONNECTIONS; i++) {
+			Gm__Wire__Evict body = GM__WIRE__EVICT__INIT;
+			body.session = raws[i].session;
+			body.process = true;
+			gm_raw_send(&raws[i], GM_RAW_PACKET(EVICT, evict, &body));
+		}
+	}
+	gm_daemon_signal(&daemon, SIGCONT);
+	for (size_t n = 0; n < REQUESTS; n++)
+		for (size_t i = 0; i < CONNECTIONS; i++)
+			do
+				GM_REQUIRE(gm_raw_receive(&raws[i]));
+			while (raws[i].packet->id == 0);
+	for (size_t i = 0; i < CONNECTIONS; i++) {
+		GM_REQUIRE_EQ(gm_raw_goodbye(&raws[i]), GPUMEM_OK);
+		gm_raw_close(&raws[i]);
+	}
+	free(raws);
+	gm_daemon_stop(&daemon);
+}
+END_TEST
+
 START_TEST(reloads_do_not_wait_for_a_service_manager_that_does_not_read)
 {
 	enum { RELOADS = 600 };
@@ -323,6 +359,7 @@ int main(void)
 		tcase_add_test(tests, nor_do_many_watchers);
 	if (GM_TAP_WITH_USERS(nor_does_one_return_of_many_chunks))
 		tcase_add_test(tests, nor_does_one_return_of_many_chunks);
+	tcase_add_test(tests, many_requests_to_evict_are_all_answered);
 	tcase_add_test(tests, reloads_do_not_wait_for_a_service_manager_that_does_not_read);
 	tcase_add_test(tests, a_reload_that_waits_for_the_disk_delays_nobody);
 	suite_add_tcase(suite, tests);
