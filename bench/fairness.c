@@ -65,7 +65,7 @@ static int begun; /* the channel to the benchmark */
 static void say_begun(void)
 {
 	if (begun >= 0)
-		gm_say_word(begun, 'b');
+		gm_text_say_word(begun, 'b');
 	begun = -1;
 }
 
@@ -84,7 +84,7 @@ static void lease_and_return(const struct flood *flood, const struct gm_daemon *
 			GM_REQUIRE_EQ(
 				raws[i].packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 			leases[i] = raws[i].packet->lease_reply->lease;
-			/* The daemon would take a chunk that is still open for lingering memory. */
+			/* The daemon would take a chunk that is still open for orphaned memory. */
 			gm_fdlist_deinit(&raws[i].fds);
 			gm_fdlist_init(&raws[i].fds);
 		}

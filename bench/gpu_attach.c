@@ -62,7 +62,7 @@ static void maker(int channel, void *argument)
 	fill(gpumem_buffer_ptr(buffer), bytes, 0x77, NULL);
 	OK(gpumem_publish(buffer, NAME, NULL, NULL, NULL));
 	gpumem_buffer_destroy(buffer);
-	gm_say_word(channel, 'p');
+	gm_text_say_word(channel, 'p');
 	gm_hear_word(channel, 'e');
 	OK(gpumem_unpublish(session, NAME));
 	gpumem_disconnect(session);

@@ -140,7 +140,7 @@ static void misser(int channel, void *argument)
 	gm_hear_word(channel, 'b'); /* the first measurement must not include this context */
 	use_gpu();
 	join_at(daemon_.socket, "misser");
-	gm_say_word(channel, 'b');
+	gm_text_say_word(channel, 'b');
 	for (;;) {
 		char word;
 		gm_hear(channel, &word, 1);
@@ -155,7 +155,7 @@ static void misser(int channel, void *argument)
 			gpumem_buffer_destroy(held[i]);
 		uint64_t trimmed;
 		OK(gpumem_trim(session, &trimmed));
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 	}
 	gpumem_disconnect(session);
 }
@@ -190,7 +190,7 @@ static void hit_beside_misses(struct gm_worker *other)
 	static double hit[2][N], answer[2][N];
 	struct gm_raw raw;
 
-	gm_say_word(other->channel, 'b');
+	gm_text_say_word(other->channel, 'b');
 	gm_hear_word(other->channel, 'b');
 	gm_raw_join(&raw, &daemon_);
 	hit_us();
@@ -198,7 +198,7 @@ static void hit_beside_misses(struct gm_worker *other)
 	for (int i = 0; i < 2 * TURNS; i++) {
 		int which = i % 2 ? BESIDE : ALONE;
 		if (which == BESIDE)
-			gm_say_word(other->channel, 'm');
+			gm_text_say_word(other->channel, 'm');
 		for (int k = i / 2 * EACH; k < (i / 2 + 1) * EACH; k++) {
 			hit[which][k] = hit_us();
 			answer[which][k] = answer_us(&raw);
@@ -257,7 +257,7 @@ int main(void)
 	free_while_busy();
 	hit_beside_misses(&other);
 	gpumem_disconnect(session);
-	gm_say_word(other.channel, 'e');
+	gm_text_say_word(other.channel, 'e');
 	gm_worker_join(&other);
 	gm_daemon_stop(&daemon_);
 	return 0;

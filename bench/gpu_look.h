@@ -18,7 +18,7 @@ static inline void gpu_look_worker(int channel, void *argument)
 	else
 		printf("  no GPU: %s\n", why);
 	fflush(stdout);
-	gm_say(channel, &total, sizeof(total));
+	gm_text_say(channel, &total, sizeof(total));
 }
 
 /* Asks, in a process of its own, how much memory the first GPU has. Says so and returns 0 if there is no

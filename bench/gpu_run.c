@@ -151,7 +151,7 @@ static int measured(void)
 	DO(c.synchronize(stream));
 	double after = measure_pace();
 	figures[PACE] = before > after ? before : after;
-	gm_say(ACTOR_CHANNEL, figures, sizeof figures);
+	gm_text_say(ACTOR_CHANNEL, figures, sizeof figures);
 	return 0;
 }
 

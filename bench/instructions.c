@@ -37,7 +37,7 @@ static const char limits[] = "[limit uid:%u]\nmax = 16G\nguarantee = 1G\npriorit
 			     "[limit uid:64999]\nguarantee = 1G\n";
 /* Counts from reading a packet to sending its answer. How often the loop runs is chance. */
 static const char *const valgrind[] = {"valgrind", "--tool=callgrind",
-	"--callgrind-out-file=/dev/null", "--toggle-collect=gm_dispatch_packet", NULL};
+	"--callgrind-out-file=/dev/null", "--toggle-collect=gm_serve_dispatch_packet", NULL};
 
 /* The clients, leases and limits that the daemon has while one client leases and returns. */
 struct scene {

@@ -139,7 +139,7 @@ static void lease_round(struct gm_raw *raw, double *samples, size_t *ret_request
 		ssize_t got;
 		GM_REQUIRE(gm_wire_pack(p, request, sizeof(request), &n) == 0);
 		samples[i] = timed_call(
-			raw->socket, request, n, raw->bytes, GM_LIMIT_PACKET_BYTES, &got);
+			raw->socket, request, n, raw->bytes, GM_BOUND_PACKET_BYTES, &got);
 		GM_REQUIRE(got > 0);
 		GM_REQUIRE(gm_wire_unpack(&raw->arena, raw->bytes, (size_t)got, &raw->packet) == 0);
 		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);

@@ -47,7 +47,7 @@ static void client(int channel, void *argument)
 			gpumem_alloc(session, 0, CACHE, GPUMEM_STREAM_ANY, NULL, &ptr), GPUMEM_OK);
 		gm_device_set(ptr, CACHE, 'c');
 		GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
-		gm_say_word(channel, 'c');
+		gm_text_say_word(channel, 'c');
 	}
 	gpumem_disconnect(session);
 }
@@ -57,7 +57,7 @@ static void load(int channel, void *argument)
 {
 	struct gm_raw raw;
 	gm_raw_join(&raw, &daemon_);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	while (!gm_raw_readable(channel)) {
 		struct gm_raw_lease got;
 		if (gm_raw_lease(&raw, 0, UINT64_C(2) << 20, &got) != GPUMEM_OK)
@@ -118,7 +118,7 @@ int main(void)
 	gm_print_title("Critical pressure with 100 clients that hold idle caches of 4 MiB");
 	for (size_t round = 0; round < ROUNDS; round++) {
 		for (size_t i = 0; i < CLIENTS; i++) {
-			gm_say_word(workers[i].channel, 'f');
+			gm_text_say_word(workers[i].channel, 'f');
 			gm_hear_word(workers[i].channel, 'c');
 		}
 		/* On a busy machine, clients may still return memory late, for the last round. */
@@ -158,7 +158,7 @@ int main(void)
 	}
 	print("memory comes back to a waiting one's answer", ms, ROUNDS, "at most 50 ms");
 	for (size_t i = 0; i < CLIENTS; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 	/* All but 16 MiB stay taken, and 32 processes compete for those. */
@@ -178,7 +178,7 @@ int main(void)
 	}
 	print("a deadline of 50 ms under load, late by", ms, ROUNDS, "kept");
 	for (size_t i = 0; i < LOAD; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 	gm_raw_close(&ctl);

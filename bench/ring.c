@@ -151,7 +151,7 @@ static struct times by_ring(void)
 	join_daemon("near");
 	OK(gpumem_ring_create(session, message_bytes, 1024, &options, &way.ring));
 	OK(gpumem_share(gpumem_ring_buffer(way.ring), NULL, &token));
-	gm_say(worker.channel, &token, sizeof(token));
+	gm_text_say(worker.channel, &token, sizeof(token));
 	struct times times = lead(&way);
 	gm_worker_join(&worker);
 	gpumem_ring_close(way.ring);

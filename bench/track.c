@@ -98,7 +98,7 @@ static void release(gpumem_session *session)
 
 static void measure_many(void)
 {
-	const double page = GM_LIMIT_TRACKED_BUFFERS *
+	const double page = GM_BOUND_TRACKED_BUFFERS *
 			    (double)(sizeof(struct gm_page_row) + sizeof(struct gm_page_note));
 	gpumem_session *plain = join(GPUMEM_TRACK_AUTO);
 	double untracked = allocate(plain);

@@ -198,10 +198,10 @@ static gpumem_status connect_find_socket(struct gpumem_session *session, const c
 	if (r < 0)
 		return gm_error(gm_status_from_errno(r),
 			"cannot tell where gpumemd listens: %s; set GPUMEM_SOCKET", strerror(-r));
-	if (strlen(session->path) > GM_LIMIT_SOCKET_PATH_BYTES)
+	if (strlen(session->path) > GM_BOUND_SOCKET_PATH_BYTES)
 		return gm_error(GPUMEM_E_INVALID,
 			"the socket path %.40s… (%s) is longer than %d bytes: use a shorter one",
-			session->path, why, GM_LIMIT_SOCKET_PATH_BYTES);
+			session->path, why, GM_BOUND_SOCKET_PATH_BYTES);
 	snprintf(session->why, sizeof(session->why), "%s", why);
 	return GPUMEM_OK;
 }
@@ -219,7 +219,7 @@ static gpumem_status connect_find_name(struct gpumem_session *session, const cha
 	if (given && !gm_name_ok(given))
 		return gm_error(GPUMEM_E_INVALID,
 			"the client's name must be printable UTF-8 of at most %d bytes",
-			GM_LIMIT_NAME_BYTES);
+			GM_BOUND_NAME_BYTES);
 	/* A process that gives itself no name has the one that was given to gpumem-run. */
 	const char *name = given ? given : connect_run_name();
 	if (!name)
@@ -244,11 +244,11 @@ static gpumem_status connect_find_run(struct gpumem_session *session)
 
 	if (!run)
 		return GPUMEM_OK;
-	if (!*run || strlen(run) > GM_LIMIT_RUN_BYTES || run[strspn(run, RUN_LETTERS)])
+	if (!*run || strlen(run) > GM_BOUND_RUN_BYTES || run[strspn(run, RUN_LETTERS)])
 		return gm_error(GPUMEM_E_INVALID,
 			"the environment variable GPUMEM_RUN must be 1 to %d letters and digits, and is "
 			"'%.40s'",
-			GM_LIMIT_RUN_BYTES, run);
+			GM_BOUND_RUN_BYTES, run);
 	snprintf(session->run, sizeof(session->run), "%s", run);
 	snprintf(session->run_name, sizeof(session->run_name), "%s", name ? name : "");
 
@@ -320,7 +320,7 @@ static gpumem_status connect_begin_tracking(
 
 static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 {
-	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+	gpumem_device_info_t infos[GM_BOUND_DEVICES];
 	uint32_t n = 0;
 	/* Via the connection, because it is the whole try that is repeated if the daemon is away. */
 	gpumem_status status = gm_session_devices(session, session->conn, infos, &n);

@@ -47,7 +47,7 @@ struct gm_fd_budget {
 /* limit: RLIMIT_NOFILE. in_use: how many the daemon has open before the first client. */
 void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_use);
 
-/* So much is little: two clients with a lane, and four chunks. A daemon with few descriptors has to do
+/* So much is little: two clients with a flow, and four chunks. A daemon with few descriptors has to do
  * with less. */
 #define GM_FD_BUDGET_CONNECTIONS 11
 #define GM_FD_BUDGET_CHUNKS      4

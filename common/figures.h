@@ -32,7 +32,7 @@
 /* clang-format off */
 #define GM_CLIENT_FIGURES(PAGE, INNER, DAEMON) \
 	DAEMON(held, size, 0, 1, "HELD", 0, "charged to it") \
-	DAEMON(lingering, size, 0, 14, NULL, 0, "part of held: no client has it any more, but a process may still map it") \
+	DAEMON(orphaned, size, 0, 14, NULL, 0, "part of held: no client has it any more, but a process may still map it") \
 	/* Part of what the client pays for; in version 1 also opened. */ \
 	PAGE(in_use, size, 1, 2, "IN USE", 0, "allocated by its program") \
 	/* Memory that the client could return right now; in version 1 also slack. */ \
@@ -79,7 +79,7 @@
 	CORE(leased, size, 5, NULL, 0, "held by clients") \
 	CORE(quarantined, size, 7, NULL, 0, "not yet returned by clients that are gone") \
 	/* Destroyed, but a process may still map it. */ \
-	CORE(lingering, size, 19, NULL, 0, "part of quarantined: a process may still map it") \
+	CORE(orphaned, size, 19, NULL, 0, "part of quarantined: a process may still map it") \
 	CORE(admitted, size, 8, NULL, 0, "charged, but not created yet") \
 	CORE(pooled, size, 9, "POOLED", GM_COLUMN_RIGHT, "free chunks that are kept for reuse") \
 	CORE(declared, size, 20, NULL, 0, "charged, and made by clients themselves") \

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /*
  * The folder common/ promises the daemon, the client library and gpumemctl one way to do what more
@@ -24,26 +24,26 @@ enum gm_transport {
 
 /* How far programs on the CPU see what a GPU writes to managed memory. The values are those of the
  * wire. */
-enum gm_visibility {
-	GM_VISIBILITY_UNKNOWN = 0,
-	GM_VISIBILITY_SYSTEM = 1,   /* at any time */
-	GM_VISIBILITY_DEVICE = 2,   /* while the GPU does nothing */
-	GM_VISIBILITY_EXPLICIT = 3, /* never: it must be copied */
+enum gm_backend_visibility {
+	GM_BACKEND_VISIBILITY_UNKNOWN = 0,
+	GM_BACKEND_VISIBILITY_SYSTEM = 1,   /* at any time */
+	GM_BACKEND_VISIBILITY_DEVICE = 2,   /* while the GPU does nothing */
+	GM_BACKEND_VISIBILITY_EXPLICIT = 3, /* never: it must be copied */
 };
 
 /* Pressure levels, in the order of the thresholds that separate them. */
-enum gm_level {
-	GM_LEVEL_LOW,
-	GM_LEVEL_MEDIUM,
-	GM_LEVEL_HIGH,
-	GM_LEVEL_CRITICAL,
+enum gm_pressure_level {
+	GM_PRESSURE_LEVEL_LOW,
+	GM_PRESSURE_LEVEL_MEDIUM,
+	GM_PRESSURE_LEVEL_HIGH,
+	GM_PRESSURE_LEVEL_CRITICAL,
 	GM_LEVELS,
 };
 
 /* What pinned host memory is made of, in the order of the words in the configuration. */
-enum gm_host_memory {
-	GM_HOST_MEMORY_AUTO,  /* the driver's own memory if it can be shared, else memfds */
-	GM_HOST_MEMORY_MEMFD, /* always memfds */
+enum gm_backend_host_memory {
+	GM_BACKEND_HOST_MEMORY_AUTO,  /* the driver's own memory if it can be shared, else memfds */
+	GM_BACKEND_HOST_MEMORY_MEMFD, /* always memfds */
 };
 
 /* Which buffers a client lists in its page. */

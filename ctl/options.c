@@ -18,7 +18,7 @@
 
 #include "common/clock.h"
 #include "common/text/closest.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 #include "common/text/units.h"
 #include "ctl/io/device_table.h"
@@ -187,7 +187,7 @@ static int options_take_device(struct gm_options *options, const char *before, c
 	if (gm_device_name_parse(text, &options->device_name) < 0)
 		return options_fail(error,
 			"%s'%s' is not a device; use a number from 0 to %d, a UUID, a PCI address or pinned",
-			before, text, GM_LIMIT_DEVICES - 1);
+			before, text, GM_BOUND_DEVICES - 1);
 	options->device = options->device_name.number;
 	options->device_text = text;
 	options->given |= GM_OPTION_DEVICE;

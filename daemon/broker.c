@@ -31,7 +31,7 @@
 #include "daemon/serve/admin_processes.h"
 #include "daemon/serve/watch.h"
 #include "daemon/service.h"
-#include "daemon/tenant/client_keep.h"
+#include "daemon/tenant/client_store.h"
 #include "daemon/tenant/client_news.h"
 
 #define GM_BROKER_STOP_MS 3000
@@ -56,7 +56,7 @@ static void broker_on_watchdog(uv_timer_t *timer)
 static void broker_on_late(uv_timer_t *timer)
 {
 	struct gm_broker *broker = timer->data;
-	if (!gm_core_idle(broker->core) && !gm_broker_keep_delays(broker)) {
+	if (!gm_core_idle(broker->core) && !gm_broker_store_delays(broker)) {
 		broker->stuck = true;
 	} else if (!broker->late) {
 		broker->late = true;
@@ -73,24 +73,24 @@ static void broker_begin_stop(struct gm_broker *broker, const char *reason)
 	if (broker->stopping)
 		return;
 
-	bool kept = broker->keep && !broker->forget;
+	bool kept = broker->store && !broker->forget;
 	char detail[GM_DETAIL_BYTES];
 	broker->stopping = true;
 	gm_service_stopping();
-	if (broker->keep)
-		gm_keep_ask(broker->keep);
+	if (broker->store)
+		gm_store_ask(broker->store);
 	if (broker->clients_open)
 		gm_clients_goodbye(&broker->clients, reason, kept);
 	gm_watch_goodbye(&broker->serve, reason, kept);
 
 	/* What clients hold waits for the next daemon, or it ends: end the clients before
-	 * gm_front_hang_up() closes the connections, or they would be quarantined. */
+	 * gm_listeners_hang_up() closes the connections, or they would be quarantined. */
 	if (broker->clients_open && !kept)
 		gm_clients_end_all(&broker->clients);
 	if (broker->forget)
-		gm_core_reset_quota(broker->core, NULL, GM_ALL_DEVICES, detail);
-	gm_front_hang_up(&broker->front);
-	if (!broker->forget && gm_broker_keep_is_worth(broker))
+		gm_core_reset_limit(broker->core, NULL, GM_ALL_DEVICES, detail);
+	gm_listeners_hang_up(&broker->front);
+	if (!broker->forget && gm_broker_store_is_worth(broker))
 		gm_core_retire(broker->core);
 	else
 		gm_core_shutdown(broker->core);
@@ -142,25 +142,25 @@ static void broker_close_handle(uv_handle_t *handle, void *ctx)
 /* Takes down what broker_start() made. Does not return if a backend call is stuck. */
 static void broker_finish(struct gm_broker *broker, int result)
 {
-	gm_front_close(&broker->front);
+	gm_listeners_close(&broker->front);
 	/* What the next daemon takes over must not be taken down. */
-	bool kept = gm_broker_keep_is_worth(broker);
+	bool kept = gm_broker_store_is_worth(broker);
 	if (broker->stuck)
 		gm_log(GM_LOG_WARNING, "a call of the backend does not return; ending without it");
 	if (broker->stuck || kept) {
-		gm_broker_keep_leave(broker);
+		gm_broker_store_leave(broker);
 		if (broker->hub_open)
-			gm_quiet_expire(&broker->hub.quiet, UINT64_MAX);
+			gm_log_limit_expire(&broker->hub.quiet, UINT64_MAX);
 		gm_log_thread_stop();
 		_exit(gm_broker_exit_status(result));
 	}
 
 	gm_broker_config_end_reload(broker);
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++)
 		gm_worker_stop(broker->workers[i]);
-	gm_broker_keep_close(broker);
-	gm_processes_free(broker->serve.processes);
-	gm_terminator_free(broker->terminator);
+	gm_broker_store_close(broker);
+	gm_admin_processes_free(broker->serve.processes);
+	gm_client_terminator_free(broker->terminator);
 	gm_watch_free(broker->serve.watch);
 	broker->serve.watch = NULL;
 	if (broker->clients_open)
@@ -247,7 +247,7 @@ static int broker_start_front(struct gm_broker *broker)
 	gm_broker_config_read_names();
 	broker_warn_unseen(broker);
 
-	return gm_front_open(&broker->front, broker->options->passed, path, broker->config,
+	return gm_listeners_open(&broker->front, broker->options->passed, path, broker->config,
 		gm_broker_config_group(broker->config->admin_group));
 }
 
@@ -259,7 +259,8 @@ static int broker_start_ids(struct gm_broker *broker)
 	char *slash = strrchr(file, '/');
 	bool has_path = slash || broker->front.endpoint.own;
 	strcpy(slash ? slash + 1 : file, "generation");
-	int r = gm_ids_init(&broker->ids, has_path ? file : NULL, (int64_t)time(NULL), &stored);
+	int r = gm_broker_ids_init(
+		&broker->ids, has_path ? file : NULL, (int64_t)time(NULL), &stored);
 	if (r < 0)
 		return broker_fail(r, "ids");
 	if (!stored)
@@ -325,12 +326,12 @@ static void broker_count_kept(void *ctx, uint64_t id)
  * of metadata and of signals, and will be counted as such when they are adopted. */
 static uint64_t broker_kept_fds(struct gm_broker *broker)
 {
-	static const enum gm_keep_kind kinds[] = {GM_KEEP_CHUNK, GM_KEEP_PROCESS, GM_KEEP_PAGE,
-		GM_KEEP_FORMER, GM_KEEP_METADATA, GM_KEEP_WORD};
+	static const enum gm_store_kind kinds[] = {GM_STORE_CHUNK, GM_STORE_PROCESS, GM_STORE_PAGE,
+		GM_STORE_FORMER, GM_STORE_METADATA, GM_STORE_CONTROL_BLOCK};
 	uint64_t n = 0;
 
-	for (size_t i = 0; broker->keep && i < sizeof(kinds) / sizeof(*kinds); i++)
-		gm_keep_each_unclaimed(broker->keep, kinds[i], broker_count_kept, &n);
+	for (size_t i = 0; broker->store && i < sizeof(kinds) / sizeof(*kinds); i++)
+		gm_store_each_unclaimed(broker->store, kinds[i], broker_count_kept, &n);
 	return n;
 }
 
@@ -349,12 +350,12 @@ static void broker_share_fds(struct gm_broker *broker)
 	n = gm_minus(n, broker_kept_fds(broker));
 	if (broker->ops->prepare && limit >= GM_BROKER_FDS_MANY) {
 		uv_prepare_start(&broker->turn, gm_broker_on_turn);
-		n += GM_COPIES;
+		n += GM_BACKEND_COPIES;
 	}
-	if (broker->keep) {
-		struct gm_keep_state keep;
-		gm_keep_get_state(broker->keep, &keep);
-		limit = gm_min(limit, keep.capacity + n);
+	if (broker->store) {
+		struct gm_store_state store;
+		gm_store_get_state(broker->store, &store);
+		limit = gm_min(limit, store.capacity + n);
 	}
 	gm_fd_budget_init(&broker->hub.users.fds, limit, n);
 	gm_core_share_users(broker->core, &broker->hub.users);
@@ -366,12 +367,12 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 	if (r < 0)
 		return broker_fail(r, "events");
 
-	r = gm_terminator_new(&broker->loop, &broker->terminator);
+	r = gm_client_terminator_new(&broker->loop, &broker->terminator);
 	if (r < 0)
 		return broker_fail(r, "ending clients");
 
 	struct gm_core_ops ops = gm_broker_core_ops;
-	if (!broker->keep) {
+	if (!broker->store) {
 		ops.record = NULL;
 		ops.erase = NULL;
 		ops.deposit = NULL;
@@ -391,8 +392,8 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		return broker_fail(r, "clients");
 
 	broker->clients_open = true;
-	if (broker->keep) {
-		r = gm_clients_set_keep(&broker->clients, &gm_broker_clients_keep, broker);
+	if (broker->store) {
+		r = gm_clients_set_store(&broker->clients, &gm_broker_clients_keep, broker);
 		if (r < 0)
 			return broker_fail(r,
 				"cannot read the boot id; is there ProcSubset= in gpumemd.service? /proc/sys/kernel/random/boot_id");
@@ -428,7 +429,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		broker->serve.n_devices = number + 1;
 	}
 
-	r = gm_processes_new(
+	r = gm_admin_processes_new(
 		&broker->loop, broker->ops, broker->workers, n, &broker->serve.processes);
 	if (r < 0)
 		return broker_fail(r, "the survey of devices");
@@ -439,7 +440,7 @@ static int broker_start_core(struct gm_broker *broker, uint32_t n)
 		return -EINVAL;
 	}
 
-	r = gm_broker_keep_adopt(broker);
+	r = gm_broker_store_adopt(broker);
 	if (r < 0)
 		return r;
 	gm_core_end_adoption(broker->core);
@@ -457,7 +458,7 @@ static int broker_start_serving(struct gm_broker *broker)
 	serve->stop = broker_on_stop;
 	serve->reload = broker_on_reload;
 	serve->ctx = broker;
-	int r = gm_front_listen(&broker->front, &broker->hub, serve);
+	int r = gm_listeners_listen(&broker->front, &broker->hub, serve);
 	if (r < 0)
 		return broker_fail(r, "the listening socket");
 	gm_broker_config_apply_users(broker);
@@ -482,7 +483,7 @@ static int broker_start(struct gm_broker *broker)
 	if (r == 0)
 		r = broker_start_ids(broker);
 	if (r == 0)
-		r = gm_broker_keep_open(broker);
+		r = gm_broker_store_open(broker);
 	if (r == 0)
 		r = broker_start_backend(broker, &n);
 	if (r == 0) {
@@ -547,7 +548,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
 		gm_log(GM_LOG_INFO, "%s", status);
 		gm_broker_config_say_ready(broker);
 		broker_turn(broker);
-	} else if (broker->core && !gm_broker_keep_is_worth(broker)) {
+	} else if (broker->core && !gm_broker_store_is_worth(broker)) {
 		broker_begin_stop(broker, "the daemon could not start");
 		broker_turn(broker);
 	}

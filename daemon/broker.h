@@ -27,7 +27,7 @@ int gm_broker_run(const struct gm_broker_options *options, struct gm_config *con
  * Meant for a daemon that does not start, and that the service manager does not start again: then the manager closes what it
  * has stored. On error, logs why, returns a negative errno and leaves everything with the service manager.
  */
-int gm_broker_keep_forward(const struct gm_broker_options *options);
+int gm_broker_store_forward(const struct gm_broker_options *options);
 
 /* The exit status for what gm_broker_run() returned. CONFIG: another start would not help. */
 #define GM_BROKER_EXIT_CONFIG 78

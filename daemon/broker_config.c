@@ -81,7 +81,7 @@ static void config_apply_users(struct gm_broker *broker, struct gm_broker_readin
 		reading->subuids_known = false;
 	}
 	config_check_users(broker);
-	gm_front_set_bounds(&broker->front, config);
+	gm_listeners_set_bounds(&broker->front, config);
 	gm_clients_set_bound(&broker->clients, config->connections_per_uid);
 }
 
@@ -142,9 +142,9 @@ static void config_check_oom(const struct gm_broker *broker)
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++) {
 		struct gm_policy policy;
 		gm_broker_config_policy(broker, i, &policy);
-		wanted = wanted || policy.oom == GM_OOM_TERMINATE;
+		wanted = wanted || policy.oom == GM_POLICY_OOM_TERMINATE;
 	}
-	if (!wanted || gm_terminator_may())
+	if (!wanted || gm_client_terminator_may())
 		return;
 	const char *const fields[] = {"MESSAGE_ID=" GM_MESSAGE_POWERLESS, NULL};
 	gm_log_fields(GM_LOG_WARNING, fields,
@@ -185,7 +185,7 @@ static bool config_change(
 	struct gm_broker *broker, struct gm_config *config, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_config *old = broker->config;
-	struct gm_policy policies[GM_LIMIT_DEVICES];
+	struct gm_policy policies[GM_BOUND_DEVICES];
 	gm_broker_config_use(broker, config);
 	for (uint32_t i = 0; i < broker->serve.n_devices; i++)
 		gm_broker_config_policy(broker, i, &policies[i]);
@@ -200,7 +200,7 @@ static bool config_change(
 	if (fixed)
 		gm_log(GM_LOG_WARNING, "these changes need a restart: %s", fixed);
 	config_warn_backend(broker, config);
-	gm_say(detail, "%s", fixed ? fixed : "");
+	gm_text_say(detail, "%s", fixed ? fixed : "");
 	free(fixed);
 	config_apply_users(broker, &broker->reading);
 	if (old != broker->started)
@@ -296,7 +296,7 @@ static void config_say_mistakes(
 		restart == GM_BROKER_RESTART_HELPS ? "; " : "",
 		restart == GM_BROKER_RESTART_HELPS ? config_restart_helps(broker) : "");
 	size_t room = GM_DETAIL_BYTES - 1 - strlen(before) - strlen(rest);
-	gm_say(detail, "%s%.*s%s", before, (int)gm_min(first, room), text, rest);
+	gm_text_say(detail, "%s%.*s%s", before, (int)gm_min(first, room), text, rest);
 }
 
 /* Applies what was read. Returns false if everything stays as it was; detail says the first cause. On success, detail
@@ -343,7 +343,7 @@ static int config_try_restart(
 	const struct gm_broker_options *options = broker->options;
 	struct gm_config_known known = {.backend = options->backend,
 		.listens = broker->front.endpoint.own && !options->socket};
-	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	struct gm_backend_device devices[GM_BOUND_DEVICES];
 	struct gm_config_machine machine = {0};
 	struct gm_config *config = NULL;
 	char why[256];

@@ -28,17 +28,17 @@
 
 static void broker_core_create(void *ctx, struct gm_chunk *chunk, uint64_t turn)
 {
-	gm_broker_keep_create(ctx, chunk, turn);
+	gm_broker_store_create(ctx, chunk, turn);
 }
 
 static bool broker_core_call_off(void *ctx, struct gm_chunk *chunk)
 {
-	return gm_broker_keep_call_off(ctx, chunk);
+	return gm_broker_store_call_off(ctx, chunk);
 }
 
 static void broker_core_destroy(void *ctx, struct gm_chunk *chunk)
 {
-	gm_broker_keep_destroy(ctx, chunk);
+	gm_broker_store_destroy(ctx, chunk);
 }
 
 static uint64_t broker_core_now_ns(void *ctx)
@@ -49,7 +49,7 @@ static uint64_t broker_core_now_ns(void *ctx)
 static uint64_t broker_core_new_id(void *ctx)
 {
 	struct gm_broker *broker = ctx;
-	return gm_ids_next(&broker->ids);
+	return gm_broker_ids_next(&broker->ids);
 }
 
 static void broker_core_random(void *ctx, void *bytes, size_t n)
@@ -73,7 +73,7 @@ static void broker_core_session_changed(void *ctx, struct gm_session *session, u
 	gm_clients_session_changed(session, device);
 }
 
-static void broker_core_level_changed(void *ctx, uint32_t device, enum gm_level level)
+static void broker_core_level_changed(void *ctx, uint32_t device, enum gm_pressure_level level)
 {
 	struct gm_broker *broker = ctx;
 	gm_watch_level(&broker->serve, device);
@@ -87,7 +87,8 @@ static void broker_core_use(
 	gm_clients_use(session, device, ret);
 }
 
-static void broker_core_reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+static void broker_core_reclaim(
+	void *ctx, struct gm_session *session, const struct gm_reclaim_message *ask)
 {
 	gm_clients_reclaim_from(session, ask);
 }
@@ -103,7 +104,7 @@ static int broker_core_terminate(void *ctx, struct gm_session *session, uint32_t
 	struct gm_client *client = gm_clients_of(&broker->clients, session);
 	if (!client)
 		return -ESRCH;
-	return gm_terminator_end(
+	return gm_client_terminator_end(
 		broker->terminator, client->identity, broker->config->terminate_grace_ns);
 }
 
@@ -130,7 +131,7 @@ static bool broker_core_trouble(void *ctx, uint32_t device, char text[GM_DETAIL_
 static bool broker_core_foreigner(void *ctx, uint32_t device, char text[GM_DETAIL_BYTES])
 {
 	const struct gm_broker *broker = ctx;
-	return gm_processes_foreigner(broker->serve.processes, device, text);
+	return gm_admin_processes_foreigner(broker->serve.processes, device, text);
 }
 
 static bool broker_core_in_use(void *ctx, const struct gm_chunk *chunk)
@@ -152,7 +153,7 @@ static void broker_core_pooled(void *ctx, const struct gm_chunk *chunk)
 
 void gm_broker_on_turn(uv_prepare_t *turn)
 {
-	((struct gm_broker *)turn->data)->to_prepare = GM_COPIES;
+	((struct gm_broker *)turn->data)->to_prepare = GM_BACKEND_COPIES;
 }
 
 static void broker_core_count(void *ctx, uint32_t device)
@@ -161,16 +162,16 @@ static void broker_core_count(void *ctx, uint32_t device)
 	gm_worker_count(broker->workers[device]);
 }
 
-static enum gm_fate broker_core_fate(void *ctx, pid_t pid, uint64_t began)
+static enum gm_env_process broker_core_fate(void *ctx, pid_t pid, uint64_t began)
 {
 	unsigned long long now_began;
 	bool ended;
 	int r = gm_identity_number(pid, &now_began, &ended);
 	if (r < 0)
-		return r == -ESRCH ? GM_FATE_GONE : GM_FATE_ALIVE;
+		return r == -ESRCH ? GM_ENV_PROCESS_GONE : GM_ENV_PROCESS_ALIVE;
 	if (began && now_began != began)
-		return GM_FATE_REPLACED;
-	return ended ? GM_FATE_GONE : GM_FATE_ALIVE;
+		return GM_ENV_PROCESS_REPLACED;
+	return ended ? GM_ENV_PROCESS_GONE : GM_ENV_PROCESS_ALIVE;
 }
 
 /* What is foreign depends on what clients declared, too, as far as the driver counts that. */
@@ -191,9 +192,9 @@ static void broker_core_probe(void *ctx, uint32_t device)
 
 /* A task that runs gm_core_work() for one user, a slice on each of the user's turns. */
 struct gm_broker_work {
-	struct gm_lane_task task;
+	struct gm_hub_flow_task task;
 	struct gm_broker *broker;
-	struct gm_lane *lane;
+	struct gm_hub_flow *flow;
 	uid_t payer_uid;
 	struct gm_broker_work *prev, *next;
 };
@@ -201,12 +202,12 @@ struct gm_broker_work {
 static void broker_work_free(struct gm_broker_work *work)
 {
 	DL_DELETE(work->broker->works, work);
-	gm_lane_withdraw(&work->task);
-	gm_lane_unref(work->lane);
+	gm_hub_flow_withdraw(&work->task);
+	gm_hub_flow_unref(work->flow);
 	free(work);
 }
 
-static void broker_on_work(struct gm_lane_task *task)
+static void broker_on_work(struct gm_hub_flow_task *task)
 {
 	struct gm_broker_work *work =
 		(struct gm_broker_work *)((char *)task - offsetof(struct gm_broker_work, task));
@@ -214,9 +215,9 @@ static void broker_on_work(struct gm_lane_task *task)
 
 	do
 		more = gm_core_work(work->broker->core, work->payer_uid);
-	while (more && !gm_lane_time_is_up(work->lane));
+	while (more && !gm_hub_flow_time_is_up(work->flow));
 	if (more)
-		gm_lane_post(work->lane, task);
+		gm_hub_flow_post(work->flow, task);
 	else
 		broker_work_free(work);
 }
@@ -227,7 +228,7 @@ static int broker_core_work(void *ctx, uid_t payer_uid)
 	struct gm_broker_work *work = calloc(1, sizeof(*work));
 	if (!work)
 		return -ENOMEM;
-	int r = gm_lane_get(&broker->hub.lanes, payer_uid | GM_LANE_ENDS, &work->lane);
+	int r = gm_hub_flow_get(&broker->hub.flows, payer_uid | GM_HUB_FLOW_ENDS, &work->flow);
 	if (r < 0) {
 		free(work);
 		return r;
@@ -237,7 +238,7 @@ static int broker_core_work(void *ctx, uid_t payer_uid)
 	work->broker = broker;
 	work->payer_uid = payer_uid;
 	DL_APPEND(broker->works, work);
-	gm_lane_post(work->lane, &work->task);
+	gm_hub_flow_post(work->flow, &work->task);
 	return 0;
 }
 
@@ -252,7 +253,7 @@ void gm_broker_drop_works(struct gm_broker *broker)
 bool gm_broker_may_end(struct gm_broker *broker)
 {
 	return broker->stuck || broker->abandons ||
-	       (gm_core_idle(broker->core) && gm_broker_keep_is_safe(broker));
+	       (gm_core_idle(broker->core) && gm_broker_store_is_safe(broker));
 }
 
 void gm_broker_check_idle(struct gm_broker *broker)
@@ -265,12 +266,12 @@ void gm_broker_check_idle(struct gm_broker *broker)
  * here. */
 static uint64_t broker_begin_result(struct gm_broker *broker)
 {
-	return gm_lane_begin_work(&broker->hub.lanes);
+	return gm_hub_flow_begin_work(&broker->hub.flows);
 }
 
 static void broker_end_result(struct gm_broker *broker, uid_t payer_uid, uint64_t began_ns)
 {
-	gm_lane_end_work_of(&broker->hub.lanes, payer_uid, began_ns);
+	gm_hub_flow_end_work_of(&broker->hub.flows, payer_uid, began_ns);
 	gm_broker_check_idle(broker);
 }
 
@@ -293,7 +294,7 @@ static void broker_on_created(void *ctx, struct gm_chunk *chunk, int result)
 			result == -EMFILE ? "; raise LimitNOFILE=" : "");
 	}
 
-	gm_broker_keep_created(broker, chunk, result);
+	gm_broker_store_created(broker, chunk, result);
 	broker_end_result(broker, payer_uid, began_ns);
 }
 
@@ -303,7 +304,7 @@ static void broker_on_destroyed(void *ctx, struct gm_chunk *chunk)
 	uint64_t began_ns = broker_begin_result(broker);
 	uid_t payer_uid = chunk->payer_uid;
 	GM_STEP("chunk: destroyed");
-	if (!gm_broker_keep_failed(broker, chunk))
+	if (!gm_broker_store_failed(broker, chunk))
 		gm_core_destroyed(broker->core, chunk);
 	broker_end_result(broker, payer_uid, began_ns);
 }
@@ -313,23 +314,23 @@ static void broker_on_sampled(
 {
 	struct gm_broker *broker = ctx;
 	struct gm_device_figures figures;
-	if (gm_broker_keep_hides(broker, device, latest))
+	if (gm_broker_store_hides(broker, device, latest))
 		return;
 	if (result < 0) {
 		gm_core_sample_failed(broker->core, device);
 	} else {
 		gm_core_sample(broker->core, device, free_bytes);
 		gm_core_device_figures(broker->core, device, &figures);
-		gm_processes_watch(broker->serve.processes, device, figures.foreign);
+		gm_admin_processes_watch(broker->serve.processes, device, figures.foreign);
 	}
 	if (latest)
 		gm_core_probed(broker->core, device);
 }
 
-static void broker_on_counted(void *ctx, uint32_t device, struct gm_counted *counted)
+static void broker_on_counted(void *ctx, uint32_t device, struct gm_usage_sample *counted)
 {
 	struct gm_broker *broker = ctx;
-	if (gm_broker_keep_hides(broker, device, false))
+	if (gm_broker_store_hides(broker, device, false))
 		counted->sampled = false;
 	gm_core_counted(broker->core, device, counted);
 }
@@ -337,7 +338,7 @@ static void broker_on_counted(void *ctx, uint32_t device, struct gm_counted *cou
 static void broker_on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 {
 	struct gm_broker *broker = ctx;
-	gm_processes_update(&broker->serve, device, usage);
+	gm_admin_processes_update(&broker->serve, device, usage);
 }
 
 const struct gm_worker_events gm_broker_device_events = {
@@ -415,10 +416,10 @@ const struct gm_core_ops gm_broker_core_ops = {
 	.work = broker_core_work,
 	.wake_at = broker_core_wake_at,
 	.event = broker_core_event,
-	.record = gm_broker_keep_record,
-	.erase = gm_broker_keep_erase,
-	.deposit = gm_broker_keep_deposit,
-	.withdraw = gm_broker_keep_withdraw,
+	.record = gm_broker_store_record,
+	.erase = gm_broker_store_erase,
+	.deposit = gm_broker_store_deposit,
+	.withdraw = gm_broker_store_withdraw,
 	.close = broker_core_close,
 };
 

@@ -9,18 +9,18 @@
 
 #include "common/log.h"
 #include "daemon/backend/backend.h"
-#include "daemon/backend/copies.h"
+#include "daemon/backend/backend_copies.h"
 #include "daemon/backend/worker.h"
 #include "daemon/broker.h"
-#include "daemon/front.h"
-#include "daemon/ids.h"
-#include "daemon/keep/keep.h"
+#include "daemon/listeners.h"
+#include "daemon/broker_ids.h"
+#include "daemon/store/store.h"
 #include "daemon/net/peer.h"
-#include "daemon/serve/dispatch.h"
+#include "daemon/serve/serve_dispatch.h"
 #include "daemon/tenant/client.h"
-#include "daemon/tenant/terminate.h"
+#include "daemon/tenant/client_terminator.h"
 
-/* For broker.c, broker_config.c, broker_core.c and broker_keep.c only. */
+/* For broker.c, broker_config.c, broker_core.c and broker_store.c only. */
 
 /* Chunks of a device that the keeper is to close, by their number, and creations that wait for that. */
 struct gm_broker_closing {
@@ -65,23 +65,23 @@ struct gm_broker {
 	uint64_t tick_ns;    /* when core wants to be called again */
 	uv_prepare_t turn;   /* begins each turn of the loop */
 	uint32_t to_prepare; /* so many pooled chunks may still be prepared in this turn */
-	struct gm_terminator *terminator;
+	struct gm_client_terminator *terminator;
 
-	struct gm_front front;
-	struct gm_ids ids;
+	struct gm_listeners front;
+	struct gm_broker_ids ids;
 	const struct gm_backend_ops *ops;
 	void *backend;
-	struct gm_worker *workers[GM_LIMIT_DEVICES];
+	struct gm_worker *workers[GM_BOUND_DEVICES];
 	struct gm_core *core;
 	struct gm_hub hub;
 	bool hub_open;
 	struct gm_clients clients;
 	bool clients_open;
 	struct gm_serve serve;
-	struct gm_keep *keep; /* NULL: nothing outlives this daemon */
-	bool keeper_is_ours;  /* no service manager runs it */
-	struct gm_broker_closing closing[GM_LIMIT_DEVICES];
-	uint32_t undeposited[GM_LIMIT_DEVICES]; /* chunks that wait for the keeper */
+	struct gm_store *store; /* NULL: nothing outlives this daemon */
+	bool keeper_is_ours;    /* no service manager runs it */
+	struct gm_broker_closing closing[GM_BOUND_DEVICES];
+	uint32_t undeposited[GM_BOUND_DEVICES]; /* chunks that wait for the keeper */
 	struct gm_broker_work *works;           /* of users: core has something to end in slices */
 	uint32_t resample;                      /* a bit per device whose sample was dropped */
 	uint32_t failing; /* a bit per device whose last creation failed for an odd reason */
@@ -141,41 +141,41 @@ void gm_broker_on_turn(uv_prepare_t *turn);
 /* Samples every device that can be measured. */
 void gm_broker_on_sample(uv_timer_t *timer);
 
-/* broker_keep.c: what outlives this daemon. */
+/* broker_store.c: what outlives this daemon. */
 
-extern const struct gm_clients_keep gm_broker_clients_keep;
+extern const struct gm_clients_store gm_broker_clients_keep;
 /* Connects to the keeper. On error, logs why. A daemon whose socket has no path goes on without. */
-int gm_broker_keep_open(struct gm_broker *broker);
+int gm_broker_store_open(struct gm_broker *broker);
 /* Takes over what the daemon before had. Core is between gm_core_begin_adoption() and
  * gm_core_end_adoption(). On error, logs why. */
-int gm_broker_keep_adopt(struct gm_broker *broker);
+int gm_broker_store_adopt(struct gm_broker *broker);
 /* Whether somebody holds something that the next daemon must know of. */
-bool gm_broker_keep_is_worth(struct gm_broker *broker);
+bool gm_broker_store_is_worth(struct gm_broker *broker);
 /* Whether the keeper has everything that somebody holds. */
-bool gm_broker_keep_is_safe(struct gm_broker *broker);
+bool gm_broker_store_is_safe(struct gm_broker *broker);
 /* Whether jobs wait for a keeper: chunks that it is to take or to close. */
-bool gm_broker_keep_delays(const struct gm_broker *broker);
+bool gm_broker_store_delays(const struct gm_broker *broker);
 /* Leaves what clients hold with the service manager, unless the keeper has it. Logs that. */
-void gm_broker_keep_leave(struct gm_broker *broker);
+void gm_broker_store_leave(struct gm_broker *broker);
 /* Ends the connection, and a keeper of ours that has nothing to keep. The loop must turn once more. */
-void gm_broker_keep_close(struct gm_broker *broker);
+void gm_broker_store_close(struct gm_broker *broker);
 /* For gm_core_ops. */
-int gm_broker_keep_record(
+int gm_broker_store_record(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t *place, const void *bytes, size_t size);
-void gm_broker_keep_erase(void *ctx, uint32_t *place);
-int gm_broker_keep_deposit(
-	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
-void gm_broker_keep_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id);
-void gm_broker_keep_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
-bool gm_broker_keep_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
-void gm_broker_keep_destroy(struct gm_broker *broker, struct gm_chunk *chunk);
+void gm_broker_store_erase(void *ctx, uint32_t *place);
+int gm_broker_store_deposit(
+	void *ctx, enum gm_store_kind kind, uint64_t id, int fd, struct gm_request *request);
+void gm_broker_store_withdraw(void *ctx, enum gm_store_kind kind, uint64_t id);
+void gm_broker_store_create(struct gm_broker *broker, struct gm_chunk *chunk, uint64_t turn);
+bool gm_broker_store_call_off(struct gm_broker *broker, struct gm_chunk *chunk);
+void gm_broker_store_destroy(struct gm_broker *broker, struct gm_chunk *chunk);
 /* Called when a device's thread has made a chunk, or could not. Tells core of it when the keeper has the chunk. */
-void gm_broker_keep_created(struct gm_broker *broker, struct gm_chunk *chunk, int result);
+void gm_broker_store_created(struct gm_broker *broker, struct gm_chunk *chunk, int result);
 /* Returns whether a destroyed chunk is one that the keeper did not take. If so, tells core that the chunk could not
  * be made. */
-bool gm_broker_keep_failed(struct gm_broker *broker, struct gm_chunk *chunk);
+bool gm_broker_store_failed(struct gm_broker *broker, struct gm_chunk *chunk);
 /* Whether a sample must not reach core, because it counts chunks that core has not heard of yet. If it
  * was the latest, another one follows. */
-bool gm_broker_keep_hides(struct gm_broker *broker, uint32_t device, bool latest);
+bool gm_broker_store_hides(struct gm_broker *broker, uint32_t device, bool latest);
 
 #endif

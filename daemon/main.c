@@ -267,7 +267,7 @@ int main(int argc, char **argv)
 	int status = run(argc, argv, &options);
 	/* After these, systemd does not start the daemon again, and closes what it has stored. */
 	if ((status == EXIT_USAGE || status == GM_BROKER_EXIT_CONFIG) &&
-		gm_broker_keep_forward(&options) < 0)
+		gm_broker_store_forward(&options) < 0)
 		status = EXIT_FAILURE;
 	free(passed.left);
 	return status;

@@ -22,7 +22,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "daemon/keep/keep.h"
+#include "daemon/store/store.h"
 
 #define GM_SERVICE_FIELDS 32
 /* Maximum time to wait until the service manager has read a message, in µs. */

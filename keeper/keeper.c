@@ -27,7 +27,7 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/wire/keeper_wire.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/pid_ns.h"
 #include "common/wire/seqpacket.h"
 #include "common/step.h"
@@ -333,7 +333,7 @@ unsigned gm_keeper_alone_with(const struct gm_keeper *keeper)
 	if (keeper->daemon >= 0)
 		return 0;
 	for (item = keeper->items; item; item = item->hh.next)
-		n += item->key.kind != GM_KEEP_LEDGER && item->key.kind != GM_KEEP_REFS;
+		n += item->key.kind != GM_STORE_LEDGER && item->key.kind != GM_STORE_REFS;
 	return n;
 }
 

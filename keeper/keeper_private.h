@@ -10,7 +10,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/wire/keeper_wire.h"
 #include "keeper/keeper.h"
 
@@ -27,7 +27,7 @@ struct keeper_item {
 
 struct gm_keeper {
 	int folder;                                /* of the socket */
-	char name[GM_LIMIT_SOCKET_PATH_BYTES + 1]; /* of the socket, in that folder */
+	char name[GM_BOUND_SOCKET_PATH_BYTES + 1]; /* of the socket, in that folder */
 	int lock, listener;
 	dev_t device; /* of the socket's file */
 	ino_t inode;

@@ -39,7 +39,7 @@ unsigned gm_keeper_count_ended(const struct gm_keeper *keeper)
 	const struct keeper_item *item;
 	unsigned n = 0;
 	for (item = keeper->items; item; item = item->hh.next)
-		n += item->key.kind == GM_KEEP_PROCESS && !keeper_process_lives(item);
+		n += item->key.kind == GM_STORE_PROCESS && !keeper_process_lives(item);
 	return n;
 }
 
@@ -87,7 +87,7 @@ static int keeper_refs_map(struct keeper_refs *refs, const struct gm_keeper *kee
 {
 	const struct keeper_item *item = keeper->items;
 	struct stat st;
-	while (item && item->key.kind != GM_KEEP_REFS)
+	while (item && item->key.kind != GM_STORE_REFS)
 		item = item->hh.next;
 	if (!item || fstat(item->fd, &st) < 0 || (size_t)st.st_size < sizeof(refs->refs[0]))
 		return -ENODATA;
@@ -105,7 +105,7 @@ static bool keeper_refs_read(struct keeper_refs *refs, const struct gm_keeper *k
 {
 	const struct keeper_item *item;
 	for (item = keeper->items; item; item = item->hh.next)
-		if (item->key.kind == GM_KEEP_PROCESS &&
+		if (item->key.kind == GM_STORE_PROCESS &&
 			!keeper_refs_add(refs, item->key.id, keeper_process_lives(item)))
 			return false;
 	for (size_t i = 1; i < refs->n; i++)
@@ -145,10 +145,10 @@ static bool keeper_refs_apply(const struct keeper_refs *refs, struct gm_keeper *
 	HASH_ITER (hh, keeper->items, item, next) {
 		const struct keeper_node *node = keeper_refs_find(refs, item->key.id);
 		bool needed = node && node->needed;
-		if (item->key.kind == GM_KEEP_CHUNK && !needed) {
+		if (item->key.kind == GM_STORE_CHUNK && !needed) {
 			gm_keeper_forget(keeper, item);
 			closed++;
-		} else if (item->key.kind == GM_KEEP_CHUNK || item->key.kind == GM_KEEP_PROCESS) {
+		} else if (item->key.kind == GM_STORE_CHUNK || item->key.kind == GM_STORE_PROCESS) {
 			left |= needed;
 		}
 	}

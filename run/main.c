@@ -24,7 +24,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/cuda/cuda_device.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/random.h"
 #include "common/text/message.h"
 #include "common/text/text.h"
@@ -32,7 +32,7 @@
 #include "gpumem/gpumem.h"
 #include "run/run.h"
 
-#define MAIN_DEVICES_TEXT (GM_LIMIT_DEVICES * GM_CUDA_UUID_TEXT)
+#define MAIN_DEVICES_TEXT (GM_BOUND_DEVICES * GM_CUDA_UUID_TEXT)
 #define MAIN_FILE_TEXT    48 /* "DEVICE:INODE" */
 
 enum {

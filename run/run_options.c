@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/text/closest.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/message.h"
 #include "common/text/units.h"
 #include "gpumem/gpumem.h"

@@ -14,12 +14,12 @@ objects='
 client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_region client/heap/arena_shrink
 client/heap/arena: client/heap/arena_small client/heap/arena_range client/heap/arena_park
 client/grant/session_lease: client/grant/lease_call
-daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_keep
-daemon/lease/session: daemon/lease/estate daemon/lease/debt daemon/lease/commit
-daemon/lease/lease: daemon/lease/hold daemon/lease/estate_work
-daemon/device/quota: daemon/device/quota_check
+daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_store
+daemon/lease/session: daemon/lease/orphan daemon/lease/orphan_map daemon/lease/commit
+daemon/lease/lease: daemon/lease/ref daemon/lease/orphan_work
+daemon/device/limit: daemon/device/limit_check
 daemon/queue/queue: daemon/queue/queue_request daemon/queue/queue_say
-daemon/keep/keep: daemon/keep/keep_item daemon/keep/keep_link daemon/keep/keep_refs
+daemon/store/store: daemon/store/store_item daemon/store/store_link daemon/store/store_refs
 keeper/keeper: keeper/keeper_refs keeper/keeper_service
 daemon/net/peer: daemon/net/hub
 '

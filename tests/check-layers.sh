@@ -25,11 +25,11 @@ daemon/lease:   common common/text common/system daemon/user daemon/books daemon
 daemon/core:    common common/text daemon/user daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease
 daemon/config:  common common/text common/system common/cuda daemon/books daemon/backend
 daemon/backend: common common/text common/system common/cuda daemon/user daemon/books
-daemon/keep:    common common/text common/system common/wire
+daemon/store:    common common/text common/system common/wire
 daemon/net:     common common/text common/system common/wire daemon/user
 daemon/tenant:  common common/text common/system common/wire daemon/user daemon/books daemon/lease daemon/core daemon/config daemon/net
-daemon/serve:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease daemon/core daemon/config daemon/net daemon/keep daemon/tenant daemon/backend
-daemon:         common common/text common/system daemon/config daemon/net daemon/keep daemon/tenant daemon/backend daemon/serve
+daemon/serve:   common common/text common/system daemon/books daemon/device daemon/reclaim daemon/queue daemon/lease daemon/core daemon/config daemon/net daemon/store daemon/tenant daemon/backend
+daemon:         common common/text common/system daemon/config daemon/net daemon/store daemon/tenant daemon/backend daemon/serve
 keeper:         common common/system common/wire
 preload:        common
 preload/driver: common common/cuda preload
@@ -63,14 +63,14 @@ exporter:       common common/text ctl ctl/show
 # Headers that only some files may include: a pattern of the header, a pattern of the files that may, and why the others
 # may not. A header written with < is a system header; "autoconf.h" is what configure found.
 rules='
-^<uv\.h              ^daemon/(config|backend|keep|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
+^<uv\.h              ^daemon/(config|backend|store|net|tenant|serve)/|^daemon/[^/]*$  libuv belongs to the daemon, above its core
 ^<systemd/           ^(daemon/service|keeper/keeper_service|common/wire/keeper_store|exporter/)  only daemon/service, keeper/keeper_service, common/wire/keeper_store and exporter/ use libsystemd
 ^<microhttpd         ^exporter/           only gpumem-exporter has a network
 ^<protobuf-c         ^$                   protobuf-c is reached through common/wire/wire.h
 ^<(cuda|nvml)        ^$                   the driver is declared in common/cuda/cuda_abi.h and loaded at run time
 ^<elfutils           ^ctl/io/symbols       only ctl/io/symbols uses libdw
 ^<jansson            ^(ctl|weights)/      only gpumemctl and libgpumem-weights use jansson
-^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|keep|net|tenant|serve)|client|ctl|exporter|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets
+^<sys/(socket|un)\.h ^(common/wire|daemon/(config|backend|store|net|tenant|serve)|client|ctl|exporter|keeper|preload/broker)/|^daemon/[^/]*$  the core knows no sockets
 ^<                   ^(common|daemon|client|weights|ctl|exporter|keeper|preload|run)/|^include/.*<std(def|int)\.h$  a public header needs stddef.h and stdint.h only
 ^"autoconf\.h        ^(common|daemon|client|weights|ctl|exporter|keeper|preload|run)/.*\.c  autoconf.h is for .c files
 ^"gpumem/            ^(common|daemon|client|weights|ctl|preload|run)/       public headers include one another by their bare names

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "weights/weights_error.h"
 
 static void layout_add(struct gm_weights_layout *layout, const struct gm_weights_row *row)

@@ -20,15 +20,15 @@ gpumem_status gm_buffer_tag_check(const char *tag)
 {
 	if (tag && !gm_name_ok(tag))
 		return gm_error(GPUMEM_E_INVALID,
-			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
+			"a tag must be printable UTF-8 of at most %d bytes", GM_BOUND_NAME_BYTES);
 	return GPUMEM_OK;
 }
 
 static gpumem_status buffer_make_check_kind(const char *what, const char *text)
 {
-	if (text && (!gm_name_ok(text) || strlen(text) > GM_LIMIT_KIND_BYTES))
+	if (text && (!gm_name_ok(text) || strlen(text) > GM_BOUND_KIND_BYTES))
 		return gm_error(GPUMEM_E_INVALID, "%s must be printable UTF-8 of at most %d bytes",
-			what, GM_LIMIT_KIND_BYTES);
+			what, GM_BOUND_KIND_BYTES);
 	return GPUMEM_OK;
 }
 

@@ -111,9 +111,9 @@ struct gpumem_buffer {
 	_Atomic uint32_t row; /* in the client's page; 0: not listed */
 	struct gm_buffer_wish wish;
 	struct gm_page_growth growth; /* of its row; the session's lock protects it */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	/* For a row that it may get later; the session's lock protects them. */
-	char type[GM_LIMIT_KIND_BYTES + 1], precision[GM_LIMIT_KIND_BYTES + 1];
+	char type[GM_BOUND_KIND_BYTES + 1], precision[GM_BOUND_KIND_BYTES + 1];
 	struct gpumem_buffer *prev, *next; /* in the session's list */
 };
 

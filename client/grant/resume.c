@@ -54,7 +54,7 @@ static gpumem_status resume_hello(struct gpumem_session *session, struct gm_hell
 /* Checks that the daemon still has the devices that this process may hold memory of. */
 static gpumem_status resume_check_devices(struct gpumem_session *session, struct gm_conn *conn)
 {
-	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+	gpumem_device_info_t infos[GM_BOUND_DEVICES];
 	uint32_t n = 0;
 	gpumem_status status = gm_session_devices(session, conn, infos, &n);
 	if (status)

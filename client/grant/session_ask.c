@@ -21,7 +21,7 @@
 
 enum ask_state { ASK_IDLE, ASK_SENT, ASK_ENDED };
 
-struct gm_ask {
+struct gm_session_ask {
 	struct gm_lease_call base; /* the first member: freeing the call frees the ask */
 	struct gm_unclaimed_ask unclaimed;
 	struct gm_conn *conn;   /* it was sent on; NULL if it is idle */
@@ -38,13 +38,13 @@ struct gm_ask {
 	Gm__Wire__Packet packet;
 	Gm__Wire__Lease lease;
 	Gm__Wire__Grow grow;
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 };
 
 /* Runs on the thread that reads. */
 static void ask_on_end(struct gm_lease_call *call)
 {
-	struct gm_ask *ask = (struct gm_ask *)call;
+	struct gm_session_ask *ask = (struct gm_session_ask *)call;
 	struct gpumem_session *session = call->session;
 	void (*ended)(void *ctx) = ask->ended;
 	void *ctx = ask->ctx;
@@ -63,7 +63,8 @@ static void ask_on_end(struct gm_lease_call *call)
 	}
 }
 
-static void ask_write_message(struct gm_ask *ask, const struct gm_ask_wanted *wanted)
+static void ask_write_message(
+	struct gm_session_ask *ask, const struct gm_session_ask_wanted *wanted)
 {
 	struct gpumem_session *session = ask->base.session;
 	struct gm_lease_wait wait = {.ms = wanted->wait_ms};
@@ -94,12 +95,12 @@ static void ask_write_message(struct gm_ask *ask, const struct gm_ask_wanted *wa
 	ask->packet = (Gm__Wire__Packet)GM_WIRE_PACKET(LEASE, lease, &ask->lease);
 }
 
-gpumem_status gm_ask_new(
-	struct gpumem_session *session, const struct gm_ask_wanted *wanted, struct gm_ask **ret_ask)
+gpumem_status gm_session_ask_new(struct gpumem_session *session,
+	const struct gm_session_ask_wanted *wanted, struct gm_session_ask **ret_ask)
 {
 	struct gm_call *cancel = calloc(1, sizeof(*cancel));
-	struct gm_ask *ask =
-		cancel ? (struct gm_ask *)gm_lease_call_new(session,
+	struct gm_session_ask *ask =
+		cancel ? (struct gm_session_ask *)gm_lease_call_new(session,
 				 wanted->grown ? GM_LEASE_GROW : GM_LEASE_LEASE, sizeof(*ask))
 		       : NULL;
 	if (!ask) {
@@ -118,7 +119,7 @@ gpumem_status gm_ask_new(
 	return GPUMEM_OK;
 }
 
-static void ask_set_state(struct gm_ask *ask, enum ask_state state)
+static void ask_set_state(struct gm_session_ask *ask, enum ask_state state)
 {
 	struct gpumem_session *session = ask->base.session;
 
@@ -127,7 +128,7 @@ static void ask_set_state(struct gm_ask *ask, enum ask_state state)
 	gm_lock_drop(&session->lock);
 }
 
-gpumem_status gm_ask_send(struct gm_ask *ask)
+gpumem_status gm_session_ask_send(struct gm_session_ask *ask)
 {
 	struct gpumem_session *session = ask->base.session;
 	struct gm_call *call = &ask->base.call;
@@ -144,18 +145,18 @@ gpumem_status gm_ask_send(struct gm_ask *ask)
 	return status;
 }
 
-bool gm_ask_ended(const struct gm_ask *ask)
+bool gm_session_ask_ended(const struct gm_session_ask *ask)
 {
 	return ask->state == ASK_ENDED;
 }
 
-uint64_t gm_ask_overdue_ns(const struct gm_ask *ask)
+uint64_t gm_session_ask_overdue_ns(const struct gm_session_ask *ask)
 {
 	return ask->overdue_ns;
 }
 
-gpumem_status gm_ask_finish(struct gm_ask *ask, bool *ret_lost, struct gm_session_lease **ret_lease,
-	struct gm_session_chunk **ret_chunks)
+gpumem_status gm_session_ask_finish(struct gm_session_ask *ask, bool *ret_lost,
+	struct gm_session_lease **ret_lease, struct gm_session_chunk **ret_chunks)
 {
 	struct gpumem_session *session = ask->base.session;
 	GM_UNCANCELLED;
@@ -175,7 +176,7 @@ gpumem_status gm_ask_finish(struct gm_ask *ask, bool *ret_lost, struct gm_sessio
 	return status;
 }
 
-void gm_ask_drop(struct gm_ask *ask)
+void gm_session_ask_drop(struct gm_session_ask *ask)
 {
 	if (!ask)
 		return;

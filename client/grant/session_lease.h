@@ -46,7 +46,7 @@ struct gm_session_lease {
 	bool maker_gone; /* and its maker had left when it was opened */
 	bool opened;     /* and not made here */
 	struct gm_session_lease *also; /* was opened for the same buffer, and goes back with it */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	struct gm_session_lease *prev, *next; /* in the session's list */
 };
 

@@ -20,7 +20,7 @@
 #include "client/heap/arena_private.h"
 #include "common/cancel.h"
 #include "client/heap/arena_region.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
 #define RESERVE_MIN     (UINT64_C(64) << 20)

@@ -9,7 +9,7 @@
 #include "client/map/map.h"
 #include "client/heap/heap.h"
 #include "client/heap/source.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "gpumem/gpumem.h"
 
 /*
@@ -112,7 +112,7 @@ struct gm_arena_entry {
 	void *ptr;
 	uint64_t size;   /* as asked for */
 	uint64_t serial; /* of the tag; 0 if the block has no tag */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 };
 
 #define GM_ARENA_ENTRIES GM_HEAP_SLAB_BLOCKS

@@ -16,7 +16,7 @@
 #include <utlist.h>
 
 #include "common/arith.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 int gm_arena_chunks_init(struct gm_arena_chunks *chunks, uint64_t base, uint64_t bytes)
 {

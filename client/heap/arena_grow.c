@@ -31,7 +31,7 @@
 #include "common/cancel.h"
 #include "client/heap/arena_private.h"
 #include "client/heap/arena_region.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 #define STEP_MAX (UINT64_C(32) << 20) /* no step is larger */
 /* Moving more chunks than this costs more than asking for a few large ones. */

@@ -16,7 +16,7 @@
 #include <utlist.h>
 
 #include "common/arith.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 static void growth_append(struct gm_arena_growth *g, struct gm_arena_chunk *chunk)
 {

@@ -78,7 +78,7 @@ struct gm_arena {
 /* The note of a live block that has a tag; malloc'ed. */
 struct gm_arena_note {
 	uint64_t serial; /* never twice in an arena */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 };
 
 /* A block that somebody wants. */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* Opens a region; on failure it goes back to the source. Call without the lock. */
 static int region_open(struct gm_arena *arena, const struct gm_source_chunk *got,

@@ -16,7 +16,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 #define PUT_BATCH    64
 #define MILLISECOND  UINT64_C(1000000)

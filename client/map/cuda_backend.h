@@ -13,7 +13,7 @@
  * cuda_stream.c use it, too. Each enters a context, calls the driver, leaves, and returns the outcome.
  */
 
-#define GM_CUDA_PEERS_MAX GM_LIMIT_DEVICES
+#define GM_CUDA_PEERS_MAX GM_BOUND_DEVICES
 
 struct gm_map_cuda {
 	const struct gm_cuda *cuda;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "common/cancel.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/lock.h"
 
 /* A stream that was seen being captured. NULL stands for the legacy default stream, which cannot be captured, so NULL
@@ -43,7 +43,7 @@ struct gm_captured {
 	struct gm_capture_places first;
 };
 
-static struct gm_captured captured[GM_LIMIT_DEVICES];
+static struct gm_captured captured[GM_BOUND_DEVICES];
 /* Protects all of them. Nobody takes it while nothing is captured. */
 static struct gm_lock lock = GM_LOCK_INITIALIZER(GM_LOCK_LEAF);
 /* The driver that was asked about what is in them. A process has one. */
@@ -64,7 +64,7 @@ static __thread unsigned capture_counter;
 /* What is being captured on a device. */
 static struct gm_captured *cuda_capture_on(gm_cu_device device)
 {
-	return &captured[(unsigned)device % GM_LIMIT_DEVICES];
+	return &captured[(unsigned)device % GM_BOUND_DEVICES];
 }
 
 static bool cuda_capture_any(const struct gm_captured *on)
@@ -333,7 +333,7 @@ void gm_cuda_capture_end(void)
 	GM_UNCANCELLED;
 
 	/* The program may destroy the stream next, and then nobody may ask about it any more. */
-	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (size_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		if (!cuda_capture_any(&captured[i]))
 			continue;
 		gm_lock(&lock);
@@ -357,7 +357,7 @@ static void cuda_capture_after_fork(void)
 	atomic_store(&capture_announced, 0);
 	for (size_t i = 0; i < CAPTURE_COUNTERS; i++)
 		atomic_store(&capture_kept_out[i].n, 0);
-	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (size_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		struct gm_captured *on = &captured[i];
 
 		for (struct gm_capture_places *places = &on->first; places; places = places->next)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "common/cuda/cuda.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/lock.h"
 
 /*

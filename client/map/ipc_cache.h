@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/lock.h"
 
 /*

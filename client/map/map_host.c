@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "client/map/map_word.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* Makes a part of a reservation empty. */
 static int host_empty(void *addr, uint64_t bytes)

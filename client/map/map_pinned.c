@@ -18,7 +18,7 @@
 
 /* One part for each GPU. */
 struct gm_pinned_event {
-	struct gm_map_event *parts[GM_LIMIT_DEVICES];
+	struct gm_map_event *parts[GM_BOUND_DEVICES];
 };
 
 /* A range that access() is called for; of memfds, it is registered as one. */
@@ -33,8 +33,8 @@ struct gm_pinned_range {
 struct gm_map_pinned {
 	const struct gm_cuda *cuda;
 	size_t n; /* GPUs */
-	gm_cu_device devices[GM_LIMIT_DEVICES];
-	struct gm_map_cuda *gpus[GM_LIMIT_DEVICES];
+	gm_cu_device devices[GM_BOUND_DEVICES];
+	struct gm_map_cuda *gpus[GM_BOUND_DEVICES];
 	bool host;           /* the memory is memfds, not the driver's own */
 	struct gm_lock lock; /* protects the list */
 	struct gm_pinned_range *registered;
@@ -99,7 +99,7 @@ int gm_map_pinned_new(bool memfd, struct gm_map_pinned **ret_backend, char why[G
 	gm_lock_init(&backend->lock, GM_LOCK_LEAF);
 
 	r = gm_map_cuda_count(cuda, &count, why);
-	for (int i = 0; i < count && r == 0 && backend->n < GM_LIMIT_DEVICES; i++) {
+	for (int i = 0; i < count && r == 0 && backend->n < GM_BOUND_DEVICES; i++) {
 		gm_cu_device device;
 		gm_cu_uuid uuid;
 		int able = 1;
@@ -138,7 +138,7 @@ static gm_cu_result pinned_set_access(const struct gm_cuda *cuda, void *arg)
 {
 	const struct gm_pinned_range *range = arg;
 	const struct gm_map_pinned *backend = range->backend;
-	gm_cu_access access[GM_LIMIT_DEVICES + 1];
+	gm_cu_access access[GM_BOUND_DEVICES + 1];
 	size_t n = 0;
 
 	for (; n < backend->n; n++) {

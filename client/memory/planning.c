@@ -48,7 +48,7 @@ struct planning_call {
 	struct planning_answer {
 		gpumem_placement placement;
 		gpumem_status status; /* of a request that may not wait */
-	} answers[GM_LIMIT_DEVICES];
+	} answers[GM_BOUND_DEVICES];
 };
 
 static int planning_take(
@@ -62,7 +62,7 @@ static int planning_take(
 		const Gm__Wire__Placement *from = packet->place_reply->placements[i];
 		struct planning_answer *to = &call->answers[call->n];
 
-		if (call->n >= GM_LIMIT_DEVICES)
+		if (call->n >= GM_BOUND_DEVICES)
 			return -EPROTO;
 		to->placement = (gpumem_placement)GPUMEM_PLACEMENT_INIT;
 		to->placement.device = from->device;

@@ -222,7 +222,7 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	return GPUMEM_OK;
 }
 
-void gm_supply_wanted(struct gm_supply *supply, struct gm_ask_wanted *wanted)
+void gm_supply_wanted(struct gm_supply *supply, struct gm_session_ask_wanted *wanted)
 {
 	wanted->grown = supply->ipc ? NULL : supply_current(supply);
 	wanted->device = supply->device;

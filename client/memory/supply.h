@@ -21,7 +21,7 @@ int gm_supply_new(
 void gm_supply_free(struct gm_supply *supply);
 struct gm_source gm_supply_source(struct gm_supply *supply);
 
-struct gm_ask_wanted;
+struct gm_session_ask_wanted;
 struct gm_lease_wait;
 struct gm_session_lease;
 struct gm_session_chunk;
@@ -50,7 +50,7 @@ gpumem_status gm_supply_wait(struct gm_supply *supply, uint64_t bytes,
 	const struct gm_lease_wait *wait, struct gm_supply_offer *ret_offer);
 /* The same without waiting, in two steps. The first fills in what to ask the session for: wanted->grown
  * and what follows it. The second takes over what the request brought: lease is NULL if it grew one. */
-void gm_supply_wanted(struct gm_supply *supply, struct gm_ask_wanted *wanted);
+void gm_supply_wanted(struct gm_supply *supply, struct gm_session_ask_wanted *wanted);
 void gm_supply_got(struct gm_supply *supply, struct gm_session_lease *lease,
 	struct gm_session_chunk *chunks, struct gm_supply_offer *ret_offer);
 /* Forgets a lease that was to be grown and that the daemon no longer knows. The next request makes a new

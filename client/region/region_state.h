@@ -27,7 +27,7 @@ struct gpumem_region {
 	uint32_t device; /* by its index */
 	uint64_t max;    /* whole chunks */
 	uint64_t least;  /* a region that shrinks keeps so much */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	struct gm_map_ops ops; /* the device's, but mapping does nothing: the ground does that */
 	struct gm_arena *arena;
 

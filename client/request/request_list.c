@@ -17,7 +17,7 @@
 
 void gm_request_dispose(struct gpumem_request *request)
 {
-	gm_ask_drop(request->ask);
+	gm_session_ask_drop(request->ask);
 	if (request->ptr)
 		gm_alloc_undo(request->session, request->device, request->ptr);
 	gpumem_buffer_destroy(request->buffer);

@@ -34,14 +34,14 @@ struct gpumem_request {
 	struct gm_buffer_wish wish;
 	struct gm_alloc_wanted
 		wanted; /* of a pointer; on any stream, because it is made elsewhere */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
-	char type[GM_LIMIT_KIND_BYTES + 1], precision[GM_LIMIT_KIND_BYTES + 1]; /* of a buffer */
+	char tag[GM_BOUND_NAME_BYTES + 1];
+	char type[GM_BOUND_KIND_BYTES + 1], precision[GM_BOUND_KIND_BYTES + 1]; /* of a buffer */
 	uint32_t wait_ms;
 	uint64_t began_ns;
 	uint64_t end_ns; /* when its wait ends; UINT64_MAX: the program named no time */
 
 	/* Used only by the thread that runs gm_requests_step(). */
-	struct gm_ask *ask;                   /* NULL until it can be sent */
+	struct gm_session_ask *ask;           /* NULL until it can be sent */
 	const struct gm_session_lease *grown; /* by the ask */
 	bool regrown, trimmed;                /* both were tried */
 	unsigned refills;                     /* memory came, and was not enough */
@@ -83,7 +83,7 @@ struct gm_requests {
 	size_t n_done;
 	int fd;           /* readable while there are such; -1: nobody asked for it */
 	size_t n_pending; /* queued or asked */
-	size_t pending[GM_LIMIT_DEVICES]; /* of each device */
+	size_t pending[GM_BOUND_DEVICES]; /* of each device */
 	bool stepping;                    /* a thread is in gm_requests_step() */
 	bool driving;                     /* a thread that waits polls for the library's thread */
 	int nudge;                        /* an eventfd that wakes that thread */
@@ -92,7 +92,7 @@ struct gm_requests {
 	/* Used only by the thread that runs gm_requests_step(). */
 	uint64_t freed;   /* the session's, at the last look */
 	uint64_t away_ns; /* since when the daemon is away; 0: it is not */
-	struct gm_request_look look[GM_LIMIT_DEVICES];
+	struct gm_request_look look[GM_BOUND_DEVICES];
 };
 
 /* Makes the session's requests. On error, returns a negative errno. */

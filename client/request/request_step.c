@@ -4,7 +4,7 @@
  * has been answered, fails what has waited long enough, looks for memory that was freed in this
  * process, and sends what the daemon can take.
  *
- * The daemon lets a client have GM_LIMIT_WAITING_PER_CLIENT requests that may wait. Some of them are
+ * The daemon lets a client have GM_BOUND_WAITING_PER_CLIENT requests that may wait. Some of them are
  * left to threads that wait in a call. The other requests stay here, in their order. A small request
  * is not sent while the chunk that another one asked for has room for it, too.
  *
@@ -33,7 +33,7 @@
 
 /* What is left to threads that call and wait. */
 #define OTHERS   8
-#define ASKS_MAX (GM_LIMIT_WAITING_PER_CLIENT - OTHERS)
+#define ASKS_MAX (GM_BOUND_WAITING_PER_CLIENT - OTHERS)
 /* How many more may be under way that the daemon answers at once. */
 #define QUICK_MAX 16
 /* How often memory may come and not be enough, because others took what was left in the heap. */
@@ -91,7 +91,7 @@ static void step_fail(struct gpumem_request *request, gpumem_status status)
 	char text[GM_ERROR_BYTES];
 
 	snprintf(text, sizeof(text), "%s", gm_error_text());
-	gm_ask_drop(gm_steal_ptr(&request->ask));
+	gm_session_ask_drop(gm_steal_ptr(&request->ask));
 	step_end(request, gm_error(status, "%s", text));
 }
 
@@ -106,7 +106,7 @@ static bool step_try(struct gpumem_request *request)
 	if (gm_alloc_from_offer(&request->wanted, &nothing, &status) != 0)
 		return false;
 	request->ptr = request->wanted.ptr;
-	gm_ask_drop(gm_steal_ptr(&request->ask));
+	gm_session_ask_drop(gm_steal_ptr(&request->ask));
 	return true;
 }
 
@@ -275,7 +275,7 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 	struct gm_session_chunk *chunks = NULL;
 	bool lost = false, over = false;
 
-	gpumem_status status = gm_ask_finish(request->ask, &lost, &lease, &chunks);
+	gpumem_status status = gm_session_ask_finish(request->ask, &lost, &lease, &chunks);
 	if (lost) {
 		/* The time for which the daemon was there does not count, and earns as much again: as
 		 * for requests that are waited for in a call. */
@@ -315,7 +315,7 @@ static void step_finish_all(struct gpumem_session *session, uint64_t now)
 		struct gpumem_request *request;
 		gm_lock(&session->lock);
 		DL_FOREACH (q->asked, request)
-			if (gm_ask_ended(request->ask))
+			if (gm_session_ask_ended(request->ask))
 				break;
 		if (request)
 			request->working = true;
@@ -350,7 +350,7 @@ static struct gpumem_request *step_find_due(
 	uint64_t next = UINT64_MAX;
 
 	DL_FOREACH (q->asked, request) {
-		uint64_t at = gm_ask_overdue_ns(request->ask);
+		uint64_t at = gm_session_ask_overdue_ns(request->ask);
 		if (now >= at)
 			return request;
 		next = gm_min(next, at);
@@ -387,7 +387,7 @@ static gpumem_status step_due_error(struct gpumem_request *request, uint64_t now
 	return gm_error(GPUMEM_E_TIMEOUT,
 		"after %s the request was still behind others of this session: the daemon takes "
 		"%d at a time that wait",
-		waited, GM_LIMIT_WAITING_PER_CLIENT);
+		waited, GM_BOUND_WAITING_PER_CLIENT);
 }
 
 static uint64_t step_expire_all(struct gpumem_session *session, uint64_t now)
@@ -482,7 +482,7 @@ static struct gpumem_request *step_find_unsent(struct gpumem_session *session)
 
 static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 {
-	struct gm_ask_wanted wanted = {
+	struct gm_session_ask_wanted wanted = {
 		.bytes = request->size,
 		.device = request->device,
 		.transport = request->transport,
@@ -501,7 +501,7 @@ static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 		gm_supply_wanted(request->wanted.supply, &wanted);
 	}
 	request->grown = wanted.grown;
-	return gm_ask_new(request->session, &wanted, &request->ask);
+	return gm_session_ask_new(request->session, &wanted, &request->ask);
 }
 
 /* Sends a request. Returns whether another one may be sent. */
@@ -509,7 +509,7 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 {
 	gpumem_status status = request->ask ? GPUMEM_OK : step_make_ask(request, now);
 	if (!status)
-		status = gm_ask_send(request->ask);
+		status = gm_session_ask_send(request->ask);
 
 	if (status == GPUMEM_E_BUSY || status == GPUMEM_E_DISCONNECTED) {
 		step_let_go(request, GM_REQUEST_QUEUED);
@@ -523,7 +523,7 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 		request->sent_ns = now;
 		step_let_go(request, GM_REQUEST_ASKED);
 	} else if (step_lease_gone(request, status)) {
-		gm_ask_drop(gm_steal_ptr(&request->ask));
+		gm_session_ask_drop(gm_steal_ptr(&request->ask));
 		step_let_go(request, GM_REQUEST_QUEUED);
 	} else {
 		step_fail(request, status);

@@ -13,7 +13,7 @@
  *   - A caller that gives up leaves its call behind, so that what the daemon grants it is not lost.
  *   - A caller that looks for something else meanwhile (again()) does not keep others waiting for
  *     their answers.
- *   - Fewer than GM_LIMIT_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
+ *   - Fewer than GM_BOUND_REQUESTS_IN_FLIGHT requests are unanswered at a time. So the daemon
  *     always reads, also acknowledgements, and a full socket drains even if nobody here reads. (Those
  *     that take a request back are sent nevertheless.)
  *   - A caller that waits until it may send reads if nobody else does.
@@ -44,7 +44,7 @@
 
 /* At its own limit an older daemon would stop reading, and miss the acknowledgement that it waits
  * for. */
-#define IN_FLIGHT_MAX (GM_LIMIT_REQUESTS_IN_FLIGHT - 1)
+#define IN_FLIGHT_MAX (GM_BOUND_REQUESTS_IN_FLIGHT - 1)
 
 struct gm_conn {
 	unsigned refs; /* atomic */
@@ -64,11 +64,11 @@ struct gm_conn {
 	char reason[GM_ERROR_BYTES];
 	uint64_t fds_seen;  /* read or lost */
 	uint64_t fds_acked; /* what the daemon was told */
-	uint8_t out[GM_LIMIT_PACKET_BYTES];
+	uint8_t out[GM_BOUND_PACKET_BYTES];
 
 	/* Used only by the leader. */
 	struct gm_wire_arena arena;
-	uint8_t packet[GM_LIMIT_PACKET_BYTES];
+	uint8_t packet[GM_BOUND_PACKET_BYTES];
 };
 
 int gm_conn_new(int socket, _Atomic uint64_t *ids, void (*wake)(void *ctx), void *ctx,
@@ -246,7 +246,7 @@ static const char *conn_failure_text(const Gm__Wire__Failure *failure)
 static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
 	struct gm_packet_in *in, struct gm_call **late)
 {
-	if (packet->fds > GM_LIMIT_PACKET_FDS || in->fds.n > packet->fds)
+	if (packet->fds > GM_BOUND_PACKET_FDS || in->fds.n > packet->fds)
 		return "the daemon announced a wrong number of handles";
 	conn->fds_seen += packet->fds;
 	conn_ack(conn);

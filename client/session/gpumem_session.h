@@ -109,15 +109,15 @@ struct gpumem_session {
 	bool host_will_do; /* the program takes host memory for what a GPU's heap is refused */
 	enum gm_session_tracking tracking;
 	bool report; /* the program asked for the tracking, so its end says what was not freed */
-	struct gm_session_device device[GM_LIMIT_DEVICES];
+	struct gm_session_device device[GM_BOUND_DEVICES];
 
 	char path[GM_PATH_BYTES];
 	char why[64]; /* why that path */
-	char name[GM_LIMIT_NAME_BYTES + 1];
-	char run[GM_LIMIT_RUN_BYTES + 1]; /* what gpumem-run said in the environment */
+	char name[GM_BOUND_NAME_BYTES + 1];
+	char run[GM_BOUND_RUN_BYTES + 1]; /* what gpumem-run said in the environment */
 	uint64_t run_max;
 	int32_t run_priority;
-	char run_name[GM_LIMIT_NAME_BYTES + 1];
+	char run_name[GM_BOUND_NAME_BYTES + 1];
 	uint64_t timeout_ns;
 	uint64_t away_ns;     /* how long a request waits for an absent daemon */
 	_Atomic uint64_t ids; /* the last id of a request, on any connection */

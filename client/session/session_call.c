@@ -270,7 +270,7 @@ gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_con
 struct session_devices_call {
 	struct gm_call call;
 	uint32_t n;
-	gpumem_device_info_t infos[GM_LIMIT_DEVICES];
+	gpumem_device_info_t infos[GM_BOUND_DEVICES];
 };
 
 static int session_devices_take(
@@ -284,7 +284,7 @@ static int session_devices_take(
 		const Gm__Wire__Device *device = packet->devices->devices[i];
 		/* Numbers must be in order and without gaps, because they are used as indexes.
 		 * Pinned memory must be the last device. */
-		if (call->n >= GM_LIMIT_DEVICES || device->number != call->n ||
+		if (call->n >= GM_BOUND_DEVICES || device->number != call->n ||
 			(call->n && call->infos[call->n - 1].number == GPUMEM_DEVICE_HOST))
 			return -EPROTO;
 		gpumem_device_info_t *info = &call->infos[call->n++];

@@ -53,7 +53,7 @@ gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_con
 	Gm__Wire__Packet *request, struct gm_call *call);
 
 /* Reads the device list. Pinned host memory, if there is any, is the last device and has the number
- * GPUMEM_DEVICE_HOST. ret_infos must have room for GM_LIMIT_DEVICES. */
+ * GPUMEM_DEVICE_HOST. ret_infos must have room for GM_BOUND_DEVICES. */
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
 	gpumem_device_info_t *ret_infos, uint32_t *ret_n);
 

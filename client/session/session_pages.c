@@ -29,7 +29,7 @@ void gm_session_pages_init(struct gm_session_pages *pages)
 	memset(pages, 0, sizeof(*pages));
 	gm_lock_init(&pages->lock, GM_LOCK_PAGES);
 	/* In reverse order, so that row 0 is used first. */
-	for (uint32_t i = GM_LIMIT_TRACKED_BUFFERS; i-- > 0;)
+	for (uint32_t i = GM_BOUND_TRACKED_BUFFERS; i-- > 0;)
 		pages->free_rows[pages->n_free++] = (uint16_t)i;
 }
 
@@ -76,7 +76,7 @@ static int pages_check(int fd, size_t bytes, uint32_t magic)
 		return -errno;
 	/* Any version will do: a newer one only gives a meaning to reserved words. */
 	if ((size_t)n != sizeof(header) || header.magic != magic || header.version == 0 ||
-		header.devices > GM_LIMIT_DEVICES || header.rows > GM_LIMIT_TRACKED_BUFFERS)
+		header.devices > GM_BOUND_DEVICES || header.rows > GM_BOUND_TRACKED_BUFFERS)
 		return -EBADMSG;
 	return 0;
 }
@@ -213,13 +213,13 @@ static uint64_t pages_coarse_ns(void)
 
 static bool pages_in_page(uint32_t row)
 {
-	return row && row <= GM_LIMIT_TRACKED_BUFFERS;
+	return row && row <= GM_BOUND_TRACKED_BUFFERS;
 }
 
 /* Locked. A row of this process that is not in the page. */
 static struct gm_pages_own_row *pages_own(const struct gm_session_pages *pages, uint32_t row)
 {
-	uint32_t i = row - GM_LIMIT_TRACKED_BUFFERS - 1;
+	uint32_t i = row - GM_BOUND_TRACKED_BUFFERS - 1;
 
 	return &pages->own[i / GM_PAGES_OWN_ROWS][i % GM_PAGES_OWN_ROWS];
 }
@@ -236,7 +236,7 @@ static bool pages_own_more(struct gm_session_pages *pages)
 	if (!slab)
 		return false;
 
-	uint32_t first = GM_LIMIT_TRACKED_BUFFERS + pages->n_own * GM_PAGES_OWN_ROWS + 1;
+	uint32_t first = GM_BOUND_TRACKED_BUFFERS + pages->n_own * GM_PAGES_OWN_ROWS + 1;
 	for (uint32_t i = 0; i + 1 < GM_PAGES_OWN_ROWS; i++)
 		slab[i].next = first + i + 1;
 	pages->own[pages->n_own++] = slab;
@@ -493,7 +493,7 @@ int gm_session_pages_rows(struct gm_session_pages *pages, uint64_t born_until_ns
 	size_t n = 0, found = 0;
 
 	gm_lock(&pages->lock);
-	uint32_t last = GM_LIMIT_TRACKED_BUFFERS + pages->n_own * GM_PAGES_OWN_ROWS;
+	uint32_t last = GM_BOUND_TRACKED_BUFFERS + pages->n_own * GM_PAGES_OWN_ROWS;
 	for (uint32_t row = 1; row <= last; row++) {
 		const struct gm_page_row *place = pages_row(pages, row);
 		n += place->bytes && place->born_ns <= born_until_ns;

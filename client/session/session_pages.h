@@ -35,11 +35,11 @@ struct gm_session_pages {
 	const struct gm_page_daemon *daemon; /* read-only */
 	struct gm_page_client *client;
 	struct gm_lock lock;                          /* held by writers of this process */
-	uint64_t untracked[GM_LIMIT_DEVICES];         /* buffers without a row */
-	uint64_t unlisted[GM_LIMIT_DEVICES];          /* blocks without a row */
-	uint16_t free_rows[GM_LIMIT_TRACKED_BUFFERS]; /* a stack */
+	uint64_t untracked[GM_BOUND_DEVICES];         /* buffers without a row */
+	uint64_t unlisted[GM_BOUND_DEVICES];          /* blocks without a row */
+	uint16_t free_rows[GM_BOUND_TRACKED_BUFFERS]; /* a stack */
 	uint32_t n_free;
-	void *row_ptr[GM_LIMIT_TRACKED_BUFFERS]; /* where the memory of a row is */
+	void *row_ptr[GM_BOUND_TRACKED_BUFFERS]; /* where the memory of a row is */
 	uint64_t last_born_ns;
 	bool noted; /* the page has notes and call stacks */
 

@@ -38,7 +38,7 @@ struct gm_session_stacks {
 	uint32_t modules;
 	uint32_t free;
 	uint32_t bucket[BUCKETS];
-	struct stack_place places[GM_LIMIT_STACKS];
+	struct stack_place places[GM_BOUND_STACKS];
 };
 
 /* A frame as the loader knows it. */
@@ -178,7 +178,7 @@ struct gm_session_stacks *gm_session_stacks_new(struct gm_page_client *page)
 		return NULL;
 	stacks->page = page;
 	gm_lock_init(&stacks->lock, GM_LOCK_LEAF);
-	for (uint32_t i = 0; i + 1 < GM_LIMIT_STACKS; i++)
+	for (uint32_t i = 0; i + 1 < GM_BOUND_STACKS; i++)
 		stacks->places[i].next = i + 2;
 	stacks->free = 1;
 
@@ -220,7 +220,7 @@ static uint32_t stacks_find(
 	return 0;
 }
 
-/* Locked. Returns the index of the module, or GM_LIMIT_STACK_MODULES if there is no room for it. */
+/* Locked. Returns the index of the module, or GM_BOUND_STACK_MODULES if there is no room for it. */
 static uint32_t stacks_module(struct gm_session_stacks *stacks, const struct gm_page_module *module)
 {
 	struct gm_page_module *known = stacks->page->modules;
@@ -231,7 +231,7 @@ static uint32_t stacks_module(struct gm_session_stacks *stacks, const struct gm_
 			memcmp(known[i].id, module->id, sizeof(module->id)) == 0 &&
 			strcmp(known[i].path, module->path) == 0)
 			return i;
-	if (i < GM_LIMIT_STACK_MODULES) {
+	if (i < GM_BOUND_STACK_MODULES) {
 		gm_page_write(&known[i], module, sizeof(*module));
 		stacks->modules++;
 	}
@@ -257,7 +257,7 @@ static uint32_t stacks_add(struct gm_session_stacks *stacks, uint32_t bucket, vo
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t module = frames[i].known ? stacks_module(stacks, &frames[i].module)
-						  : GM_LIMIT_STACK_MODULES;
+						  : GM_BOUND_STACK_MODULES;
 		value.frame[i] =
 			module << GM_PAGE_FRAME_SHIFT | (frames[i].offset & GM_PAGE_FRAME_OFFSET);
 	}

@@ -269,13 +269,13 @@ gpumem_status gpumem_attach_wait(
 		return gm_publish_name_missing(
 			name, publish_attach(session, &parsed, 0, ret_buffer));
 
-	if (atomic_fetch_add(&session->names_awaited, 1) < GM_LIMIT_WAITING_PER_CLIENT)
+	if (atomic_fetch_add(&session->names_awaited, 1) < GM_BOUND_WAITING_PER_CLIENT)
 		status = publish_attach_within(session, name, &parsed, wait_ms, ret_buffer);
 	else
 		status = gm_error(GPUMEM_E_LIMIT,
 			"%d calls of this session wait for names already: try again when one has "
 			"ended, or attach without waiting",
-			GM_LIMIT_WAITING_PER_CLIENT);
+			GM_BOUND_WAITING_PER_CLIENT);
 	atomic_fetch_sub(&session->names_awaited, 1);
 	return status;
 }

@@ -17,7 +17,7 @@
 #include "common/cleanup.h"
 #include "common/text/share_name.h"
 
-_Static_assert(GPUMEM_METADATA_MOST == GM_LIMIT_METADATA_BYTES, "both are the same bound");
+_Static_assert(GPUMEM_METADATA_MOST == GM_BOUND_METADATA_BYTES, "both are the same bound");
 
 /* ---- sending */
 

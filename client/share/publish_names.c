@@ -12,10 +12,10 @@
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "common/cancel.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 struct names_row {
-	char name[GM_LIMIT_NAME_BYTES + 1], tag[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1], tag[GM_BOUND_NAME_BYTES + 1];
 	gpumem_name info; /* without its texts */
 };
 

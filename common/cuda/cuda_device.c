@@ -103,7 +103,7 @@ static bool cuda_device_has_ipc(const struct gm_cuda *cuda, struct gm_cuda_devic
  * shares it at any time. Whether the GPU is integrated does not matter: an integrated one without
  * concurrent access moves pages no less. On WSL2, memory cannot be used by both at a time, whatever the driver says.
  */
-static enum gm_visibility cuda_device_visibility(
+static enum gm_backend_visibility cuda_device_visibility(
 	const struct gm_cuda *cuda, gm_cu_device number, bool wsl)
 {
 	bool pageable =
@@ -113,8 +113,8 @@ static enum gm_visibility cuda_device_visibility(
 		cuda_device_can(cuda, number, GM_CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 
 	if (!wsl && (pageable || (managed && concurrent)))
-		return GM_VISIBILITY_SYSTEM;
-	return managed ? GM_VISIBILITY_DEVICE : GM_VISIBILITY_EXPLICIT;
+		return GM_BACKEND_VISIBILITY_SYSTEM;
+	return managed ? GM_BACKEND_VISIBILITY_DEVICE : GM_BACKEND_VISIBILITY_EXPLICIT;
 }
 
 int gm_cuda_device_read(const struct gm_cuda *cuda, int ordinal, bool wsl,

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/cuda/cuda.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 
 /* What the driver says about a GPU, and what the GPU can do for the broker. Needs no context. */
@@ -22,7 +22,7 @@ struct gm_cuda_device {
 	bool rdma;      /* other devices on the bus may read chunks */
 	bool host_numa; /* pinned host memory can be handed over as a file descriptor */
 	bool fabric;    /* memory can be handed over to other machines as a fabric handle */
-	enum gm_visibility visibility;
+	enum gm_backend_visibility visibility;
 	char fd_why[128];  /* why fd is false, or "" */
 	char ipc_why[128]; /* why ipc is false, or "" */
 };

@@ -146,7 +146,7 @@ static void path_say_user_places(uid_t uid, char text[GM_PATH_OTHER_BYTES])
 		if (i == 0)
 			strcpy(first, path);
 		n += (size_t)snprintf(text + n, GM_PATH_OTHER_BYTES - n, "; %s %.*s (%s): %s",
-			n ? "and at" : "also looked at", GM_LIMIT_SOCKET_PATH_BYTES, path,
+			n ? "and at" : "also looked at", GM_BOUND_SOCKET_PATH_BYTES, path,
 			users_daemon, objection ? objection : "there only now, try again");
 	}
 }
@@ -184,7 +184,7 @@ int gm_path_admin_socket(const char *socket, char path[GM_PATH_BYTES])
 	char made[GM_PATH_BYTES];
 	int n = path_beside(socket, "admin", made);
 
-	if (n < 0 || n > GM_LIMIT_SOCKET_PATH_BYTES)
+	if (n < 0 || n > GM_BOUND_SOCKET_PATH_BYTES)
 		return -ENAMETOOLONG;
 	strcpy(path, made);
 	return 0;

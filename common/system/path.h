@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* Where daemons listen: the same rules for the daemon, the client library and gpumemctl. */
 

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/path.h"
 #include "common/system/reach.h"
 
@@ -143,7 +143,7 @@ static void reach_say_start(struct gm_reach *reach, const char *path, const char
 			before, reach_user(st.st_uid, user));
 	else
 		snprintf(reach->remedy, sizeof(reach->remedy), "%srun 'gpumemd --socket %.*s'",
-			before, GM_LIMIT_SOCKET_PATH_BYTES, path);
+			before, GM_BOUND_SOCKET_PATH_BYTES, path);
 }
 
 static void reach_explain_missing(struct gm_reach *reach, const char *path)
@@ -182,7 +182,7 @@ static void reach_explain_denied(struct gm_reach *reach, const char *path)
 	bool entered = stat(path, &st) == 0;
 	const char *slash = strrchr(path, '/');
 	int length = entered || !slash ? (int)strlen(path) : (int)(slash - path);
-	char closed[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+	char closed[GM_BOUND_SOCKET_PATH_BYTES + 1];
 
 	snprintf(closed, sizeof(closed), "%.*s", length ? length : 1, path);
 	/* If a folder above it is closed, its mode is not known. */
@@ -245,7 +245,7 @@ void gm_reach_explain(const char *path, int error, struct gm_reach *ret_reach)
 	case ENAMETOOLONG:
 		snprintf(ret_reach->cause, sizeof(ret_reach->cause),
 			"the path of a socket can have at most %d bytes",
-			GM_LIMIT_SOCKET_PATH_BYTES);
+			GM_BOUND_SOCKET_PATH_BYTES);
 		snprintf(ret_reach->remedy, sizeof(ret_reach->remedy), "use a shorter one");
 		break;
 	case EINVAL:

@@ -58,7 +58,7 @@ int gm_device_name_parse(const char *text, struct gm_device_name *ret)
 	uint64_t number;
 	int r = gm_parse_u64(text, &number);
 
-	if (r == -ERANGE || (r == 0 && number >= GM_LIMIT_DEVICES))
+	if (r == -ERANGE || (r == 0 && number >= GM_BOUND_DEVICES))
 		return -ERANGE;
 	if (r == 0)
 		name.number = (uint32_t)number;

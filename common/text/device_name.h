@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /*
  * How people name a device, in the configuration and on the command line:
@@ -25,7 +25,7 @@ enum gm_device_name_kind { GM_DEVICE_NUMBER, GM_DEVICE_UUID, GM_DEVICE_PCI, GM_D
 
 struct gm_device_name {
 	enum gm_device_name_kind kind;
-	uint32_t number; /* below GM_LIMIT_DEVICES */
+	uint32_t number; /* below GM_BOUND_DEVICES */
 	uint8_t uuid[GM_UUID_BYTES];
 	uint32_t pci[4]; /* domain, bus, device, function */
 };

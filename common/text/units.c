@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/units.h"
 
 /* A number with an optional decimal point: whole + part / 10^decimals. */
@@ -371,7 +371,7 @@ static bool units_printable(int32_t c)
 
 bool gm_name_ok(const char *name)
 {
-	return name && strnlen(name, GM_LIMIT_NAME_BYTES + 1) <= GM_LIMIT_NAME_BYTES &&
+	return name && strnlen(name, GM_BOUND_NAME_BYTES + 1) <= GM_BOUND_NAME_BYTES &&
 	       gm_text_ok(name);
 }
 

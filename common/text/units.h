@@ -49,7 +49,7 @@ const char *gm_format_count(uint64_t n, char text[GM_UNITS_TEXT]);
 const char *gm_format_percent(uint64_t millionths, char text[GM_UNITS_TEXT]);
 
 /*
- * Whether the name is printable UTF-8 of at most GM_LIMIT_NAME_BYTES bytes: validly encoded,
+ * Whether the name is printable UTF-8 of at most GM_BOUND_NAME_BYTES bytes: validly encoded,
  * without control characters, and without anything that breaks or reorders the line it is printed
  * in. "" is such a name, NULL is not.
  */

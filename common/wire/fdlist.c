@@ -27,7 +27,7 @@ int gm_fdlist_add(struct gm_fdlist *list, int fd)
 {
 	if (fd < 0)
 		return -EBADF;
-	if (list->n >= GM_LIMIT_PACKET_FDS)
+	if (list->n >= GM_BOUND_PACKET_FDS)
 		return -E2BIG;
 	list->fds[list->n++] = fd;
 	return 0;

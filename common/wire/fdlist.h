@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* The file descriptors of one packet. The list owns them. */
 struct gm_fdlist {
-	int fds[GM_LIMIT_PACKET_FDS];
+	int fds[GM_BOUND_PACKET_FDS];
 	size_t n;
 };
 void gm_fdlist_init(struct gm_fdlist *list);

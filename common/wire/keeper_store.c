@@ -91,7 +91,7 @@ void gm_keeper_store_add(struct gm_keeper_store *store, uint64_t kind, uint64_t 
 	};
 	store->fds[store->n++] = fd;
 	store->any = true;
-	if (store->n == GM_LIMIT_PACKET_FDS && store->result == 0)
+	if (store->n == GM_BOUND_PACKET_FDS && store->result == 0)
 		store->result = keeper_store_send(store);
 	if (store->result < 0)
 		store->n = 0;
@@ -146,7 +146,7 @@ int gm_keeper_store_take(int stored, gm_keeper_store_put put, void *ctx)
 	if (!keeper_store_is_ours(stored))
 		return -EPERM;
 	for (;;) {
-		struct gm_keeper_message messages[GM_LIMIT_PACKET_FDS];
+		struct gm_keeper_message messages[GM_BOUND_PACKET_FDS];
 		struct gm_packet_in packet;
 		int r = gm_seqpacket_receive(stored, messages, sizeof(messages), &packet);
 		if (r == -EPIPE || r == -EAGAIN)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/wire/keeper_wire.h"
 
 /*
@@ -20,8 +20,8 @@
 
 /* Items on their way into the store. */
 struct gm_keeper_store {
-	struct gm_keeper_message messages[GM_LIMIT_PACKET_FDS];
-	int fds[GM_LIMIT_PACKET_FDS];
+	struct gm_keeper_message messages[GM_BOUND_PACKET_FDS];
+	int fds[GM_BOUND_PACKET_FDS];
 	size_t n; /* of the next packet */
 	int in, out;
 	bool any;

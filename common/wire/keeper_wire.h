@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/keep_kind.h"
+#include "common/store_kind.h"
 
 /*
  * What the daemon and the keeper say to each other: packets of one struct each, over a

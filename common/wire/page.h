@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 #include "common/figures.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /*
  * The two pages that each client shares with the daemon. There are no locks in them.
@@ -95,7 +95,7 @@ struct gm_page_device {
 
 struct gm_page_daemon {
 	struct gm_page_header header;
-	struct gm_page_device devices[GM_LIMIT_DEVICES];
+	struct gm_page_device devices[GM_BOUND_DEVICES];
 };
 
 /* Figures of a client on one device, as the client tells them. A figure is 0 before its version. */
@@ -136,7 +136,7 @@ struct gm_page_row {
 	uint32_t device;
 	uint64_t bytes;
 	uint64_t born_ns; /* CLOCK_MONOTONIC */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	struct gm_page_growth growth;
 	uint32_t place; /* GM_PAGE_PLACE_… */
 	uint8_t reserved[12];
@@ -151,8 +151,8 @@ struct gm_page_note {
 	uint32_t stack; /* index of the block of its call stack, plus 1; 0: not known */
 	uint64_t born_ns;
 	uint64_t used_ns; /* CLOCK_MONOTONIC, the last use that is known; 0: none */
-	char type[GM_LIMIT_KIND_BYTES + 1];
-	char precision[GM_LIMIT_KIND_BYTES + 1];
+	char type[GM_BOUND_KIND_BYTES + 1];
+	char precision[GM_BOUND_KIND_BYTES + 1];
 };
 
 /*
@@ -183,12 +183,12 @@ struct gm_page_module {
 
 struct gm_page_client {
 	struct gm_page_header header;
-	struct gm_page_use use[GM_LIMIT_DEVICES];
-	struct gm_page_row rows[GM_LIMIT_TRACKED_BUFFERS];
+	struct gm_page_use use[GM_BOUND_DEVICES];
+	struct gm_page_row rows[GM_BOUND_TRACKED_BUFFERS];
 	/* Pages of older versions end here. */
-	struct gm_page_note notes[GM_LIMIT_TRACKED_BUFFERS];
-	struct gm_page_module modules[GM_LIMIT_STACK_MODULES];
-	struct gm_page_stack stacks[GM_LIMIT_STACKS];
+	struct gm_page_note notes[GM_BOUND_TRACKED_BUFFERS];
+	struct gm_page_module modules[GM_BOUND_STACK_MODULES];
+	struct gm_page_stack stacks[GM_BOUND_STACKS];
 };
 #define GM_PAGE_CLIENT_BYTES_OLD offsetof(struct gm_page_client, notes)
 

@@ -35,10 +35,10 @@ struct gm_page_event {
 
 /* Which events a reader has had. Begins as {0}, for each page of another run of the daemon. */
 struct gm_page_heard {
-	uint64_t pressure[GM_LIMIT_DEVICES];
-	uint64_t reclaim[GM_LIMIT_DEVICES];
-	uint64_t limits[GM_LIMIT_DEVICES];
-	uint64_t evict[GM_LIMIT_DEVICES];
+	uint64_t pressure[GM_BOUND_DEVICES];
+	uint64_t reclaim[GM_BOUND_DEVICES];
+	uint64_t limits[GM_BOUND_DEVICES];
+	uint64_t evict[GM_BOUND_DEVICES];
 	uint32_t makers;
 	bool goodbye;
 };

@@ -33,20 +33,20 @@
 #define SO_PASSRIGHTS 83
 #endif
 
-_Static_assert(GM_LIMIT_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
+_Static_assert(GM_BOUND_SOCKET_PATH_BYTES == sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
 	"a path of SOCKET_PATH_BYTES and its end fill the address");
 
 /* Room for a packet's fds, and for the credentials that a socket from elsewhere may be set to
  * deliver: those come first, and would leave no room for the last fds. */
 union control_in {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS) +
+	char bytes[CMSG_SPACE(sizeof(int) * GM_BOUND_PACKET_FDS) +
 		   CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
 };
 
 union control_out {
 	struct cmsghdr align;
-	char bytes[CMSG_SPACE(sizeof(int) * GM_LIMIT_PACKET_FDS)];
+	char bytes[CMSG_SPACE(sizeof(int) * GM_BOUND_PACKET_FDS)];
 };
 
 /* Returns true if there was no room for one of the fds. */
@@ -146,9 +146,9 @@ int gm_seqpacket_send(int socket, const void *bytes, size_t n, const int *fds, s
 
 	if (n == 0)
 		return -EINVAL; /* the receiver would take it for the end */
-	if (n > GM_LIMIT_PACKET_BYTES)
+	if (n > GM_BOUND_PACKET_BYTES)
 		return -EMSGSIZE;
-	if (n_fds > GM_LIMIT_PACKET_FDS)
+	if (n_fds > GM_BOUND_PACKET_FDS)
 		return -E2BIG;
 	if (n_fds > 0) {
 		message.msg_control = control.bytes;
@@ -196,7 +196,7 @@ int gm_seqpacket_connect(const char *path, uint64_t wait_ms, int *ret_socket)
 
 	if (length == 0)
 		return -EINVAL; /* to the kernel, "" is an address of its own choice */
-	if (length > GM_LIMIT_SOCKET_PATH_BYTES)
+	if (length > GM_BOUND_SOCKET_PATH_BYTES)
 		return -ENAMETOOLONG;
 	memcpy(address.sun_path, path, length + 1);
 
@@ -227,7 +227,7 @@ bool gm_seqpacket_is_bound(const char *path)
 
 	if (fd < 0 || lstat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
 		return false;
-	if (strlen(path) > GM_LIMIT_SOCKET_PATH_BYTES)
+	if (strlen(path) > GM_BOUND_SOCKET_PATH_BYTES)
 		return true;
 	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)

@@ -4,7 +4,7 @@
 /*
  * Turns packets into bytes and back, with protobuf-c. By default protobuf-c would allocate on the
  * heap whatever a packet asks for: up to 60 times the length of a packet made for that. Here it
- * gets a bump allocator over an arena of GM_LIMIT_ARENA_BYTES. Freeing a piece does nothing; the
+ * gets a bump allocator over an arena of GM_BOUND_ARENA_BYTES. Freeing a piece does nothing; the
  * next unpack starts over. No message of the schema contains itself, which bounds the stack depth.
  */
 
@@ -19,7 +19,7 @@
 /* The first field number of the Packet's oneof: lower numbers belong to the envelope. */
 #define WIRE_FIRST_BODY 10
 
-_Static_assert(GM_WIRE_ARENA_KEEP_BYTES < GM_LIMIT_ARENA_BYTES, "only a part of the arena is kept");
+_Static_assert(GM_WIRE_ARENA_KEEP_BYTES < GM_BOUND_ARENA_BYTES, "only a part of the arena is kept");
 
 void gm_wire_arena_init(struct gm_wire_arena *arena)
 {
@@ -29,7 +29,7 @@ void gm_wire_arena_init(struct gm_wire_arena *arena)
 void gm_wire_arena_deinit(struct gm_wire_arena *arena)
 {
 	if (arena->base)
-		munmap(arena->base, GM_LIMIT_ARENA_BYTES);
+		munmap(arena->base, GM_BOUND_ARENA_BYTES);
 	*arena = (struct gm_wire_arena){0};
 }
 
@@ -37,7 +37,7 @@ void gm_wire_arena_deinit(struct gm_wire_arena *arena)
 static int wire_arena_reset(struct gm_wire_arena *arena)
 {
 	if (!arena->base) {
-		void *base = mmap(NULL, GM_LIMIT_ARENA_BYTES, PROT_READ | PROT_WRITE,
+		void *base = mmap(NULL, GM_BOUND_ARENA_BYTES, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (base == MAP_FAILED)
 			return -ENOMEM;
@@ -47,7 +47,7 @@ static int wire_arena_reset(struct gm_wire_arena *arena)
 	/* If the kernel refuses, the arena only keeps more memory than it needs. */
 	if (arena->used > GM_WIRE_ARENA_KEEP_BYTES)
 		madvise(arena->base + GM_WIRE_ARENA_KEEP_BYTES,
-			GM_LIMIT_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES, MADV_DONTNEED);
+			GM_BOUND_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES, MADV_DONTNEED);
 	arena->used = 0;
 	return 0;
 }
@@ -61,7 +61,7 @@ static void *wire_unpacking_alloc(void *data, size_t size)
 {
 	struct wire_unpacking *unpacking = data;
 	struct gm_wire_arena *arena = unpacking->arena;
-	size_t room = GM_LIMIT_ARENA_BYTES - arena->used;
+	size_t room = GM_BOUND_ARENA_BYTES - arena->used;
 	size_t rounded;
 
 	if (size > room) {
@@ -106,7 +106,7 @@ int gm_wire_unpack(
 	Gm__Wire__Packet *packet;
 	int r;
 
-	if (n > GM_LIMIT_PACKET_BYTES)
+	if (n > GM_BOUND_PACKET_BYTES)
 		return -EBADMSG;
 	r = wire_arena_reset(arena);
 	if (r < 0)
@@ -208,7 +208,7 @@ static bool wire_count_fields(const ProtobufCMessageDescriptor *message, const u
 
 int gm_wire_check_request(const void *bytes, size_t n)
 {
-	size_t left = GM_LIMIT_REQUEST_FIELDS;
+	size_t left = GM_BOUND_REQUEST_FIELDS;
 
 	/* Each of them takes a byte at least. */
 	if (n <= left)
@@ -383,8 +383,8 @@ int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_
 	const ProtobufCMessage *body = wire_plain_body(packet);
 	uint8_t head[6 * 11], *at = head, *to = bytes;
 
-	if (room > GM_LIMIT_PACKET_BYTES)
-		room = GM_LIMIT_PACKET_BYTES;
+	if (room > GM_BOUND_PACKET_BYTES)
+		room = GM_BOUND_PACKET_BYTES;
 	if (!body) {
 		if (gm__wire__packet__get_packed_size(packet) > room)
 			return -E2BIG;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "proto/gpumem.pb-c.h"
 
 /*
@@ -13,7 +13,7 @@
  * a message is for.
  *
  * Here, packets become bytes, and bytes packets. Unpacking uses only the memory of an arena of
- * GM_LIMIT_ARENA_BYTES, so a hostile packet cannot cost more than that.
+ * GM_BOUND_ARENA_BYTES, so a hostile packet cannot cost more than that.
  */
 
 #define GM_WIRE_MAJOR 1
@@ -37,7 +37,7 @@ void gm_wire_arena_init(struct gm_wire_arena *arena);
 void gm_wire_arena_deinit(struct gm_wire_arena *arena);
 
 /* Checks a packet from a client before it is unpacked, which takes some 10 ns for each field.
- * Returns 0 or -E2BIG: it has more than GM_LIMIT_REQUEST_FIELDS. */
+ * Returns 0 or -E2BIG: it has more than GM_BOUND_REQUEST_FIELDS. */
 int gm_wire_check_request(const void *bytes, size_t n);
 
 /* A positive outcome of gm_wire_unpack(). */
@@ -66,7 +66,7 @@ int gm_wire_unpack(
 	})
 
 /* Packs a packet; *ret_n is the number of bytes written. Returns -E2BIG if the packet is longer
- * than GM_LIMIT_PACKET_BYTES or than the room. */
+ * than GM_BOUND_PACKET_BYTES or than the room. */
 int gm_wire_pack(const Gm__Wire__Packet *packet, void *bytes, size_t room, size_t *ret_n);
 
 #endif

@@ -47,21 +47,21 @@ struct cleanup_device {
 struct cleanup_answer {
 	const struct gm_options *options;
 	struct gm_table *plan;
-	struct cleanup_device devices[GM_LIMIT_DEVICES];
+	struct cleanup_device devices[GM_BOUND_DEVICES];
 	size_t n_devices;
 	struct cleanup_device *now; /* the device that the daemon is asked about */
 };
 
-static const char *cleanup_step_word(Gm__Wire__Rung rung)
+static const char *cleanup_step_word(Gm__Wire__Stage stage)
 {
-	switch (rung) {
-	case GM__WIRE__RUNG__RUNG_POOL:
+	switch (stage) {
+	case GM__WIRE__STAGE__STAGE_POOL:
 		return "pool";
-	case GM__WIRE__RUNG__RUNG_CACHED:
+	case GM__WIRE__STAGE__STAGE_CACHED:
 		return "cached";
-	case GM__WIRE__RUNG__RUNG_UNUSED:
+	case GM__WIRE__STAGE__STAGE_UNUSED:
 		return "unused";
-	case GM__WIRE__RUNG__RUNG_SPILL:
+	case GM__WIRE__STAGE__STAGE_SPILL:
 		return "spill";
 	default:
 		return "other";
@@ -77,7 +77,7 @@ static void cleanup_take_devices(void *user, const Gm__Wire__Packet *packet)
 		/* What should be free on a GPU does not apply to pinned host memory. */
 		if (device->pinned && answer->options->given & GM_OPTION_NEED)
 			continue;
-		if (answer->n_devices < GM_LIMIT_DEVICES)
+		if (answer->n_devices < GM_BOUND_DEVICES)
 			answer->devices[answer->n_devices++].number = device->number;
 	}
 }
@@ -105,7 +105,7 @@ static void cleanup_take(void *user, const Gm__Wire__Packet *packet)
 
 		gm_table_row(answer->plan);
 		gm_table_count(answer->plan, reply->device);
-		gm_table_text(answer->plan, cleanup_step_word(step->rung));
+		gm_table_text(answer->plan, cleanup_step_word(step->stage));
 		gm_table_size(answer->plan, step->bytes);
 		if (!step->session) {
 			gm_table_nones(answer->plan, COLUMNS_OF_CLIENT);

@@ -38,7 +38,7 @@ struct kill_client {
 	int64_t pid;
 	uint32_t uid;
 	bool ended, hidden;
-	char name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1];
 };
 
 struct kill_answer {

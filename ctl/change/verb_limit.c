@@ -15,7 +15,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/text/message.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
@@ -30,7 +30,7 @@ static const struct gm_column columns[] = {
 	{"device", "DEV", GM_COLUMN_RIGHT},
 #define LIMIT_COLUMN(KIND, name, unit, bit, unset, how, ...) \
 	{#name, #KIND, GM_COLUMN_RIGHT | (how)},
-	GM_QUOTA_KINDS(LIMIT_COLUMN)
+	GM_LIMIT_KINDS(LIMIT_COLUMN)
 #undef LIMIT_COLUMN
 		{"held", "HELD", GM_COLUMN_RIGHT},
 	{"clients", "CLIENTS", GM_COLUMN_RIGHT | GM_COLUMN_SPARE},
@@ -48,26 +48,26 @@ struct limit_answer {
 };
 
 /* Returns the values that are in force, and which of them these bits name. */
-static struct gm_quota_values limit_values(const Gm__Wire__Limit *limit, uint32_t bits)
+static struct gm_limit_values limit_values(const Gm__Wire__Limit *limit, uint32_t bits)
 {
 #define LIMIT_VALUE(KIND, name, ...) .name = limit->name,
-	return (struct gm_quota_values){.set = bits, GM_QUOTA_KINDS(LIMIT_VALUE)};
+	return (struct gm_limit_values){.set = bits, GM_LIMIT_KINDS(LIMIT_VALUE)};
 #undef LIMIT_VALUE
 }
 
 /* Returns whether all values that were set at run time are in a drop-in. */
 static bool limit_is_saved(const char *socket, const Gm__Wire__Limit *limit)
 {
-	const struct gm_quota_values values = limit_values(limit, limit->run_time);
-	char device[16], texts[GM_QUOTA_N_KINDS][GM_QUOTA_PAIR_TEXT], path[PATH_MAX];
-	const char *pairs[GM_QUOTA_N_KINDS];
+	const struct gm_limit_values values = limit_values(limit, limit->run_time);
+	char device[16], texts[GM_LIMIT_N_KINDS][GM_LIMIT_PAIR_TEXT], path[PATH_MAX];
+	const char *pairs[GM_LIMIT_N_KINDS];
 	struct gm_limit_file file = {.owner = limit->owner, .device = device, .pairs = pairs};
 
 	snprintf(device, sizeof(device), "%u", limit->device);
-	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++)
-		if (values.set & gm_quota_kinds[i].bit)
+	for (size_t i = 0; i < GM_LIMIT_N_KINDS; i++)
+		if (values.set & gm_limit_kinds[i].bit)
 			pairs[file.n_pairs++] =
-				gm_quota_values_pair(&values, &gm_quota_kinds[i], texts[i]);
+				gm_limit_values_pair(&values, &gm_limit_kinds[i], texts[i]);
 	return gm_limit_file_find(socket, &file, path);
 }
 
@@ -146,9 +146,9 @@ static void limit_add(
 #define LIMIT_ADD(KIND, name, unit, bit, unset, ...) \
 	gm_table_##unit(table, limit->name); \
 	gm_table_known( \
-		table, limit->set &GM_QUOTA_##KIND && \
+		table, limit->set &GM_LIMIT_##KIND && \
 			       !((unset) == UINT64_MAX && (uint64_t)limit->name == UINT64_MAX));
-	GM_QUOTA_KINDS(LIMIT_ADD)
+	GM_LIMIT_KINDS(LIMIT_ADD)
 #undef LIMIT_ADD
 	gm_table_size(table, limit->held);
 	gm_table_count(table, limit->clients);
@@ -202,7 +202,7 @@ static void limit_note_max(
 	struct gm_trouble trouble;
 	char wanted[GM_UNITS_TEXT], has[GM_UNITS_TEXT], where[32] = "any device";
 
-	if (!(set->set & GM_QUOTA_MAX) || set->max == UINT64_MAX)
+	if (!(set->set & GM_LIMIT_MAX) || set->max == UINT64_MAX)
 		return;
 	if (gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS, limit_take_device, &largest,
 		    &trouble) != GPUMEM_OK)
@@ -315,7 +315,7 @@ static gpumem_status limit_show(struct gm_ctl *ctl)
 
 /* Reads a size that a limit may have. */
 static gpumem_status limit_parse_size(struct gm_ctl *ctl, const char *text,
-	const struct gm_quota_kind *kind, const char *value, uint64_t *ret)
+	const struct gm_limit_kind *kind, const char *value, uint64_t *ret)
 {
 	bool is_bound = kind->unset == UINT64_MAX;
 	char why[GM_UNITS_WHY];
@@ -336,19 +336,19 @@ static gpumem_status limit_parse_size(struct gm_ctl *ctl, const char *text,
 
 /* Reads one value, such as "max=48G". */
 static gpumem_status limit_parse_value(
-	struct gm_ctl *ctl, const char *text, struct gm_quota_values *set)
+	struct gm_ctl *ctl, const char *text, struct gm_limit_values *set)
 {
 	const char *value = strchr(text, '=');
-	const struct gm_quota_kind *kind =
-		value ? gm_quota_kind_named(text, (size_t)(value - text)) : NULL;
-	char usage[GM_QUOTA_NAMES_TEXT];
+	const struct gm_limit_kind *kind =
+		value ? gm_limit_kind_named(text, (size_t)(value - text)) : NULL;
+	char usage[GM_LIMIT_NAMES_TEXT];
 	uint64_t n;
 
 	if (!kind)
 		return gm_verb_wrong_use(ctl, "'%s' is not a value of a limit; use %s", text,
-			gm_quota_kind_names(NULL, " or ", usage));
+			gm_limit_kind_names(NULL, " or ", usage));
 	value++;
-	if (kind->unit == GM_QUOTA_UNIT_size) {
+	if (kind->unit == GM_LIMIT_UNIT_size) {
 		gpumem_status status = limit_parse_size(ctl, text, kind, value, &n);
 		if (status != GPUMEM_OK)
 			return status;
@@ -359,7 +359,7 @@ static gpumem_status limit_parse_value(
 				ctl, "'%s' is not a %s; use %s", text, kind->name, kind->example);
 		n = negative ? -n : n;
 	}
-	gm_quota_values_set(set, kind->bit, n);
+	gm_limit_values_set(set, kind->bit, n);
 	return GPUMEM_OK;
 }
 
@@ -488,7 +488,7 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__SetLimit body = GM__WIRE__SET_LIMIT__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(SET_LIMIT, set_limit, &body);
-	struct gm_quota_values values = {.set = 0};
+	struct gm_limit_values values = {.set = 0};
 	char owner[GM_CONFIG_OWNER_BYTES];
 
 	if (options->n_args < 3)
@@ -514,7 +514,7 @@ static gpumem_status limit_set(struct gm_ctl *ctl)
 	body.owner = owner;
 	body.set = values.set;
 #define LIMIT_SET(KIND, name, ...) body.name = values.name;
-	GM_QUOTA_KINDS(LIMIT_SET)
+	GM_LIMIT_KINDS(LIMIT_SET)
 #undef LIMIT_SET
 	body.all_devices = !(options->given & GM_OPTION_DEVICE);
 	body.device = options->device;
@@ -574,11 +574,11 @@ static void limit_take_undone(void *user, const Gm__Wire__Packet *packet)
 		fprintf(undone->lines,
 			"Undone: %s on device %u:", gm_user_name_owner(limit->owner, owner),
 			limit->device);
-		const struct gm_quota_values values = limit_values(limit, limit->run_time);
-		for (size_t k = 0; k < GM_QUOTA_N_KINDS; k++)
-			if (values.set & gm_quota_kinds[k].bit)
-				fprintf(undone->lines, " %s %s", gm_quota_kinds[k].name,
-					gm_quota_values_text(&values, &gm_quota_kinds[k], text));
+		const struct gm_limit_values values = limit_values(limit, limit->run_time);
+		for (size_t k = 0; k < GM_LIMIT_N_KINDS; k++)
+			if (values.set & gm_limit_kinds[k].bit)
+				fprintf(undone->lines, " %s %s", gm_limit_kinds[k].name,
+					gm_limit_values_text(&values, &gm_limit_kinds[k], text));
 		fputc('\n', undone->lines);
 	}
 }
@@ -689,6 +689,6 @@ const struct gm_verb gm_verb_limit = {
 		"is set lasts until it is reset, also if the daemon restarts, but not after a\n"
 		"reboot, unless it was saved. 'set' and 'reset' are for administrators.\n",
 	.takes = GM_OPTION_DEVICE | GM_OPTION_SAVE,
-	.max_args = 2 + GM_QUOTA_N_KINDS,
+	.max_args = 2 + GM_LIMIT_N_KINDS,
 	.run = limit_run,
 };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/share_name.h"
 #include "common/text/units.h"
 #include "common/text/text.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/share_name.h"
 #include "common/text/units.h"
 #include "common/text/text.h"
@@ -304,7 +304,7 @@ static gpumem_status weights_explain(
 static gpumem_status weights_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
-	char number[GM_LIMIT_NAME_BYTES + sizeof("uid:4294967294/")];
+	char number[GM_BOUND_NAME_BYTES + sizeof("uid:4294967294/")];
 	struct gm_share_name name = {0};
 	gpumem_session *session = NULL;
 

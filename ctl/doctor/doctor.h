@@ -41,12 +41,12 @@ struct gm_doctor_daemon {
 	uint64_t memory_max; /* of its cgroup and those above it; UINT64_MAX: none */
 	enum gm_daemon_kind kind;
 	uint32_t n_devices;
-	uint64_t lingering; /* bytes, on all devices */
+	uint64_t orphaned; /* bytes, on all devices */
 	struct {
 		bool drained;
 		uint32_t by; /* uid */
 		uint64_t ms;
-	} devices[GM_LIMIT_DEVICES]; /* that it serves, by number */
+	} devices[GM_BOUND_DEVICES]; /* that it serves, by number */
 	/* Which transport a client gets that asks for none. Both, if that depends on the device. */
 	bool by_fd, by_ipc;
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
@@ -66,9 +66,9 @@ struct gm_doctor {
 	const struct gm_cuda *cuda; /* NULL: none */
 	const struct gm_nvml *nvml; /* NULL: none */
 	uint32_t n_devices;         /* that the driver knows */
-	struct gm_cuda_device devices[GM_LIMIT_DEVICES];
-	gm_nvml_device handles[GM_LIMIT_DEVICES]; /* NULL: NVML does not know the device */
-	bool mig[GM_LIMIT_DEVICES];               /* the device and its handle are a MIG instance */
+	struct gm_cuda_device devices[GM_BOUND_DEVICES];
+	gm_nvml_device handles[GM_BOUND_DEVICES]; /* NULL: NVML does not know the device */
+	bool mig[GM_BOUND_DEVICES];               /* the device and its handle are a MIG instance */
 	struct gm_doctor_daemon daemon;
 	struct gm_table *table;
 	bool failed;
@@ -122,7 +122,7 @@ void gm_doctor_fabric(struct gm_doctor *doctor);
 void gm_doctor_mps(struct gm_doctor *doctor);
 void gm_doctor_context(struct gm_doctor *doctor);
 
-/* Names the processes that have memory which lingers, if any does. */
-void gm_doctor_lingering(struct gm_doctor *doctor, struct gm_ctl_conn *conn);
+/* Names the processes that have memory which is orphaned, if any does. */
+void gm_doctor_orphaned(struct gm_doctor *doctor, struct gm_ctl_conn *conn);
 
 #endif

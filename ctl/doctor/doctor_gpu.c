@@ -76,7 +76,7 @@ void gm_doctor_driver(struct gm_doctor *doctor)
 
 	if (doctor->cuda->cuDeviceGetCount(&count))
 		count = 0;
-	doctor->n_devices = count > GM_LIMIT_DEVICES ? GM_LIMIT_DEVICES : (uint32_t)count;
+	doctor->n_devices = count > GM_BOUND_DEVICES ? GM_BOUND_DEVICES : (uint32_t)count;
 }
 
 /*
@@ -268,7 +268,7 @@ static bool doctor_makes_huge_pages(const struct gm_doctor *doctor)
 /* What pinned host memory will be made of. The daemon decides by the same rules. */
 void gm_doctor_pinned(struct gm_doctor *doctor)
 {
-	bool wanted = doctor->config && doctor->config->host_memory == GM_HOST_MEMORY_MEMFD;
+	bool wanted = doctor->config && doctor->config->host_memory == GM_BACKEND_HOST_MEMORY_MEMFD;
 	char why[80] = "host_memory = memfd";
 	uint32_t good = 0;
 

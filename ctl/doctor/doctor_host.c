@@ -175,8 +175,8 @@ static void doctor_take(void *user, const Gm__Wire__Packet *packet)
 		char age[GM_UNITS_TEXT];
 
 		daemon->n_devices += !device->pinned;
-		daemon->lingering += device->lingering;
-		if (device->drainer && device->number < GM_LIMIT_DEVICES) {
+		daemon->orphaned += device->orphaned;
+		if (device->drainer && device->number < GM_BOUND_DEVICES) {
 			daemon->devices[device->number].drained = true;
 			daemon->devices[device->number].by = device->drainer->uid;
 			daemon->devices[device->number].ms = device->drainer->age_ms;
@@ -370,7 +370,7 @@ void gm_doctor_daemon(struct gm_doctor *doctor)
 		gm_doctor_process(doctor);
 		doctor_tell_daemon(doctor);
 		doctor_tell_configuration(doctor, conn);
-		gm_doctor_lingering(doctor, conn);
+		gm_doctor_orphaned(doctor, conn);
 	}
 	doctor_tell_others(doctor, path);
 	gm_ctl_conn_free(conn);
@@ -382,7 +382,7 @@ void gm_doctor_drained(struct gm_doctor *doctor)
 {
 	char user[GM_USER_NAME_TEXT], age[GM_UNITS_TEXT], remedy[64];
 
-	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (int i = 0; i < GM_BOUND_DEVICES; i++) {
 		if (!doctor->daemon.devices[i].drained)
 			continue;
 		snprintf(remedy, sizeof(remedy), "'gpumemctl drain %d --undo'", i);
@@ -404,7 +404,7 @@ static uint64_t doctor_count_devices(const struct gm_doctor *doctor)
 void gm_doctor_files(struct gm_doctor *doctor)
 {
 	uint64_t wanted = FDS_PER_DEVICE * doctor_count_devices(doctor) +
-			  (uint64_t)FDS_PER_CLIENT * GM_LIMIT_CONNECTIONS + FDS_OF_DAEMON;
+			  (uint64_t)FDS_PER_CLIENT * GM_BOUND_CONNECTIONS + FDS_OF_DAEMON;
 	const char *whose = "here";
 	const char *remedy =
 		"set LimitNOFILE=524288 in the unit of the daemon; without a unit, root must raise "
@@ -435,12 +435,12 @@ void gm_doctor_files(struct gm_doctor *doctor)
 	if (n >= wanted)
 		gm_doctor_say(doctor, GM_DOCTOR_OK, "descriptors", GM_DOCTOR_NO_DEVICE, NULL,
 			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
-			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			whose, (unsigned long long)n, GM_BOUND_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
 	else
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "descriptors", GM_DOCTOR_NO_DEVICE, remedy,
 			"the limit %s is %llu; %d clients and %d chunks per device need %llu",
-			whose, (unsigned long long)n, GM_LIMIT_CONNECTIONS, FDS_PER_DEVICE,
+			whose, (unsigned long long)n, GM_BOUND_CONNECTIONS, FDS_PER_DEVICE,
 			(unsigned long long)wanted);
 }
 
@@ -475,7 +475,7 @@ void gm_doctor_memory(struct gm_doctor *doctor)
 	if (!doctor_find_memory(doctor, &most, &files))
 		return;
 	/* By default there is as much of it as the unit leaves. */
-	if (config && config->host_memory == GM_HOST_MEMORY_MEMFD &&
+	if (config && config->host_memory == GM_BACKEND_HOST_MEMORY_MEMFD &&
 		config->host_limit != UINT64_MAX)
 		host = config->host_limit;
 

@@ -38,7 +38,7 @@ struct gm_ctl_conn {
 	struct gm_wire_arena arena;
 	char *daemon_version;
 	uint32_t major, minor;
-	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	uint8_t bytes[GM_BOUND_PACKET_BYTES];
 };
 
 gpumem_status gm_trouble_set(

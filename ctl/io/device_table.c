@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/figures.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/text.h"
 #include "common/types.h"
 #include "ctl/io/user_name.h"
@@ -120,10 +120,10 @@ void gm_device_table_add(struct gm_table *table, const Gm__Wire__Device *device)
 const char *gm_device_level(uint32_t level)
 {
 	static const char *const words[GM_LEVELS] = {
-		[GM_LEVEL_LOW] = "low",
-		[GM_LEVEL_MEDIUM] = "medium",
-		[GM_LEVEL_HIGH] = "high",
-		[GM_LEVEL_CRITICAL] = "critical",
+		[GM_PRESSURE_LEVEL_LOW] = "low",
+		[GM_PRESSURE_LEVEL_MEDIUM] = "medium",
+		[GM_PRESSURE_LEVEL_HIGH] = "high",
+		[GM_PRESSURE_LEVEL_CRITICAL] = "critical",
 	};
 
 	return level < GM_LEVELS ? words[level] : "unknown";
@@ -131,9 +131,9 @@ const char *gm_device_level(uint32_t level)
 
 enum gm_mark gm_device_level_mark(uint32_t level)
 {
-	if (level == GM_LEVEL_LOW)
+	if (level == GM_PRESSURE_LEVEL_LOW)
 		return GM_MARK_NONE;
-	return level < GM_LEVEL_CRITICAL ? GM_MARK_WARN : GM_MARK_BAD;
+	return level < GM_PRESSURE_LEVEL_CRITICAL ? GM_MARK_WARN : GM_MARK_BAD;
 }
 
 const char *gm_device_transport(Gm__Wire__Transport transport)
@@ -168,7 +168,7 @@ const char *gm_device_uuid(const Gm__Wire__Device *device, char text[GM_DEVICE_U
 
 void gm_device_drains_add(struct gm_device_drains *drains, const Gm__Wire__Device *device)
 {
-	if (device->drainer && drains->n < GM_LIMIT_DEVICES)
+	if (device->drainer && drains->n < GM_BOUND_DEVICES)
 		drains->items[drains->n++] = (struct gm_device_drain){
 			.number = device->number,
 			.uid = device->drainer->uid,

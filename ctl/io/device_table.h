@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "ctl/io/table.h"
 #include "ctl/io/writer.h"
 #include "proto/gpumem.pb-c.h"
@@ -32,7 +32,7 @@ struct gm_device_drains {
 	struct gm_device_drain {
 		uint32_t number, uid;
 		uint64_t age_ms;
-	} items[GM_LIMIT_DEVICES];
+	} items[GM_BOUND_DEVICES];
 };
 
 /* Does nothing if the device is not drained. */

@@ -63,7 +63,7 @@ const char *gm_user_name_owner(const char *owner, char text[GM_USER_NAME_OWNER_T
 
 const char *gm_user_name_run(const char *name, const char *id, char text[GM_USER_NAME_RUN_TEXT])
 {
-	snprintf(text, GM_USER_NAME_RUN_TEXT, "%.*s#%.8s", GM_LIMIT_NAME_BYTES, name, id);
+	snprintf(text, GM_USER_NAME_RUN_TEXT, "%.*s#%.8s", GM_BOUND_NAME_BYTES, name, id);
 	return text;
 }
 

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 #define GM_USER_NAME_TEXT 64
 /* The name of the user or, if there is none, the uid. Caches names. */
@@ -20,7 +20,7 @@ const char *gm_user_name_owner(const char *owner, char text[GM_USER_NAME_OWNER_T
 /*
  * The name of a run that other runs have, too: with the first digits of its ID, "train#4f2a91c3". Returns text.
  */
-#define GM_USER_NAME_RUN_TEXT (GM_LIMIT_NAME_BYTES + 10)
+#define GM_USER_NAME_RUN_TEXT (GM_BOUND_NAME_BYTES + 10)
 const char *gm_user_name_run(const char *name, const char *id, char text[GM_USER_NAME_RUN_TEXT]);
 
 /*

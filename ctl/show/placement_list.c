@@ -17,7 +17,7 @@ static void placement_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Placement *from = packet->place_reply->placements[i];
 		struct gm_placement_item *to = &list->items[list->n];
 
-		if (list->n == GM_LIMIT_DEVICES)
+		if (list->n == GM_BOUND_DEVICES)
 			break;
 		to->device = from->device;
 		to->fit = (uint32_t)from->fit;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "ctl/verb/verb.h"
 
 /* The list of devices that the daemon sends when it is asked for room: the best one comes first. */
@@ -20,7 +20,7 @@ struct gm_placement_item {
 };
 
 struct gm_placement_list {
-	struct gm_placement_item items[GM_LIMIT_DEVICES];
+	struct gm_placement_item items[GM_BOUND_DEVICES];
 	size_t n;
 };
 

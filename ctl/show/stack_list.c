@@ -102,14 +102,14 @@ void gm_stack_list_want(struct gm_stack_list *list, uint64_t session, uint32_t u
 static void stack_list_add_module(struct gm_stack_list *list, const Gm__Wire__StackModule *said)
 {
 	/* They come in their order, without those that are free. */
-	while (said->index < GM_LIMIT_STACK_MODULES &&
+	while (said->index < GM_BOUND_STACK_MODULES &&
 		list->n_modules <= list->first_module + said->index) {
 		if (!stack_list_grow(
 			    list, (void **)&list->modules, list->n_modules, sizeof(*list->modules)))
 			return;
 		list->modules[list->n_modules++] = (struct stack_module){0};
 	}
-	if (said->index >= GM_LIMIT_STACK_MODULES)
+	if (said->index >= GM_BOUND_STACK_MODULES)
 		return;
 
 	struct stack_module *module = &list->modules[list->first_module + said->index];
@@ -130,7 +130,7 @@ static void stack_list_add_frame(struct gm_stack_list *list, uint64_t frame)
 			sizeof(*list->frame_modules)))
 		return;
 	bool known =
-		module < GM_LIMIT_STACK_MODULES && module < list->n_modules - list->first_module;
+		module < GM_BOUND_STACK_MODULES && module < list->n_modules - list->first_module;
 	list->frame_modules[list->n_frames] = known ? list->first_module + module + 1 : 0;
 	list->frames[list->n_frames++] = (struct gm_symbol){.offset = frame & GM_PAGE_FRAME_OFFSET};
 }

@@ -56,7 +56,7 @@ static void usage_take(void *user, const Gm__Wire__Packet *packet)
 		}
 
 		list->unlisted += device->unlisted;
-		if (device->device < GM_LIMIT_DEVICES) {
+		if (device->device < GM_BOUND_DEVICES) {
 			list->sums[device->device].bytes = sum;
 			list->sums[device->device].complete = complete;
 		}
@@ -91,9 +91,9 @@ void gm_usage_list_note(const struct gm_usage_list *list, struct gm_writer *writ
 
 uint64_t gm_usage_list_rest(const struct gm_usage_list *list, const Gm__Wire__Device *device)
 {
-	uint64_t others = device->foreign + device->lingering + device->declared_seen;
+	uint64_t others = device->foreign + device->orphaned + device->declared_seen;
 
-	if (device->number >= GM_LIMIT_DEVICES || device->pinned || !device->measured ||
+	if (device->number >= GM_BOUND_DEVICES || device->pinned || !device->measured ||
 		!list->sums[device->number].complete || others <= list->sums[device->number].bytes)
 		return 0;
 	return others - list->sums[device->number].bytes;

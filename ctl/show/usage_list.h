@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "ctl/verb/verb.h"
 
 /* The processes that use devices by themselves: what they have there is foreign memory. */
@@ -20,7 +20,7 @@ struct gm_usage_item {
 	uint64_t foreign; /* part of bytes: what a client has declared is not */
 	bool bytes_known;
 	char command[64]; /* "": not known, or not for the asker to see */
-	char client[GM_LIMIT_NAME_BYTES +
+	char client[GM_BOUND_NAME_BYTES +
 		    1]; /* the client's name, for 'who' to fill in; "": none */
 };
 
@@ -36,7 +36,7 @@ struct gm_usage_list {
 	struct {
 		uint64_t bytes;
 		bool complete; /* all processes are listed, and what each of them uses is known */
-	} sums[GM_LIMIT_DEVICES];
+	} sums[GM_BOUND_DEVICES];
 	uint64_t unlisted;
 };
 
@@ -52,7 +52,7 @@ void gm_usage_list_note(const struct gm_usage_list *list, struct gm_writer *writ
 
 /*
  * Returns the foreign memory of a device that belongs to no listed process: a process only has an fd of
- * it, or uses the device without a context. What lingers on a GPU, or was declared, is not foreign, but
+ * it, or uses the device without a context. What is orphaned on a GPU, or was declared, is not foreign, but
  * processes are listed with it. Returns 0 if that is not known.
  */
 uint64_t gm_usage_list_rest(const struct gm_usage_list *list, const Gm__Wire__Device *device);

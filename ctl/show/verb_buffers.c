@@ -221,10 +221,10 @@ static void buffers_add_left_use(struct buffers_answer *answer, const Gm__Wire__
 	const Gm__Wire__ClientUse *use)
 {
 	struct gm_name_list_item rest = {.device = use->device, .bytes = use->held};
-	struct gm_name_list_item lingering = {
-		.device = use->device, .bytes = gm_min(use->lingering, use->held)};
+	struct gm_name_list_item orphaned = {
+		.device = use->device, .bytes = gm_min(use->orphaned, use->held)};
 
-	rest.bytes -= lingering.bytes;
+	rest.bytes -= orphaned.bytes;
 	for (size_t i = 0; i < answer->names.n; i++) {
 		struct gm_name_list_item item = answer->names.items[i];
 
@@ -235,7 +235,7 @@ static void buffers_add_left_use(struct buffers_answer *answer, const Gm__Wire__
 		buffers_add_left(answer, client, "published", &item);
 	}
 	buffers_add_left(answer, client, "left", &rest);
-	buffers_add_left(answer, client, "lingering", &lingering);
+	buffers_add_left(answer, client, "orphaned", &orphaned);
 }
 
 static void buffers_look_for_left(void *user, const Gm__Wire__Packet *packet)
@@ -401,7 +401,7 @@ const struct gm_verb gm_verb_buffers = {
 		"client on a device, what it caches, or its slack: memory that it holds because\n"
 		"of rounding; or memory that it made itself and 'declared'. What clients left\n"
 		"behind is 'published' under the name in TAG, 'left' while others have it\n"
-		"open, and 'lingering' while a process still maps it. The rows of a client add\n"
+		"open, and 'orphaned' while a process still maps it. The rows of a client add\n"
 		"up to its HELD in 'gpumemctl clients'.\n\n"
 		"USED, MAX and what follows are shown if a program says how much of a buffer it\n"
 		"uses, or lets it grow: where it is up to MAX, and by a policy to FACTOR of its\n"

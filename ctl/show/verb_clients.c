@@ -65,7 +65,7 @@ static const struct gm_column use_columns[GM_CLIENT_FIGURES_COLUMNS] = {
 
 /* A run, as its clients name it. */
 struct clients_run {
-	char id[GM_LIMIT_RUN_BYTES + 1], name[GM_LIMIT_NAME_BYTES + 1];
+	char id[GM_BOUND_RUN_BYTES + 1], name[GM_BOUND_NAME_BYTES + 1];
 	bool shared; /* another run has this name, too */
 };
 
@@ -236,8 +236,8 @@ static void clients_add_values(const struct clients_answer *answer, const Gm__Wi
 	clients_add_optional(table, use);
 	clients_add_count_if_any(table, first ? client->refused : 0);
 	clients_add_count_if_any(table, first ? client->waiting : 0);
-	if (use->lingering)
-		gm_table_text(table, "lingering");
+	if (use->orphaned)
+		gm_table_text(table, "orphaned");
 	else
 		gm_table_text(
 			table, client->quarantined || client->left ? clients_state(client) : NULL);
@@ -359,7 +359,7 @@ const struct gm_verb gm_verb_clients = {
 	"user's processes published buffers, which NAME names, or shared buffers that\n"
 	"others still have open. The user is charged until they are gone. REFUSED and\n"
 	"WAITING are shown if requests for memory were refused, or wait. In the state\n"
-	"lingering, the row has memory that no client has any more, but that a process\n"
+	"orphaned, the row has memory that no client has any more, but that a process\n"
 	"still maps. The user is charged until that process lets go or ends. RUN NAME is\n"
 	"that of gpumem-run --name, where a program has given itself another name, or\n"
 	"where several runs have one name: then the first digits of its ID follow.\n",

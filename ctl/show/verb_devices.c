@@ -119,10 +119,10 @@ static void devices_say(struct devices_answer *answer, const Gm__Wire__Device *d
 
 	gm_writer_line(writer, "total", "%s", gm_writer_bytes(writer, device->total, a));
 	gm_writer_line(writer, "leased", "%s", gm_writer_bytes(writer, device->leased, a));
-	if (device->lingering)
-		gm_writer_line(writer, "quarantined", "%s (%s lingering)",
+	if (device->orphaned)
+		gm_writer_line(writer, "quarantined", "%s (%s orphaned)",
 			gm_writer_bytes(writer, device->quarantined, a),
-			gm_writer_bytes(writer, device->lingering, b));
+			gm_writer_bytes(writer, device->orphaned, b));
 	else
 		gm_writer_line(writer, "quarantined", "%s",
 			gm_writer_bytes(writer, device->quarantined, a));
@@ -228,7 +228,7 @@ const struct gm_verb gm_verb_devices = {
 		"device by themselves. WHAT is outside leases (what a client has beside its\n"
 		"leases, such as its CUDA context), gpumemd (the daemon's own context, for ipc\n"
 		"chunks), no process (memory of the device that belongs to none), or - for all\n"
-		"others. What is outside leases counts as foreign, too. Lingering memory is part\n"
+		"others. What is outside leases counts as foreign, too. Orphaned memory is part\n"
 		"of quarantined: no client has it any more, but a process may still map it. On a\n"
 		"GPU, it is in the figure of that process, too. Memory that clients make\n"
 		"themselves and declare is charged; what the driver sees of it is a sixth part.\n",

@@ -21,7 +21,7 @@
 /* What the notes below the table need to know about a device. */
 struct status_device {
 	uint32_t number, level;
-	uint64_t capacity, ceiling, foreign, available, quarantined, lingering;
+	uint64_t capacity, ceiling, foreign, available, quarantined, orphaned;
 	bool measured;
 	char trouble[160]; /* "": none */
 };
@@ -38,7 +38,7 @@ struct status_answer {
 	bool keeper, keeper_ready; /* there is to be one; it has everything */
 	uint64_t lost, damaged;    /* see the message Keeper */
 	struct gm_device_drains drains;
-	struct status_device devices[GM_LIMIT_DEVICES];
+	struct status_device devices[GM_BOUND_DEVICES];
 	size_t n_devices;
 	struct gm_usage_list usage; /* filled if a device has much foreign memory */
 };
@@ -175,7 +175,7 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 
 		gm_device_table_add(answer->table, device);
 		gm_device_drains_add(&answer->drains, device);
-		if (answer->n_devices == GM_LIMIT_DEVICES)
+		if (answer->n_devices == GM_BOUND_DEVICES)
 			continue;
 
 		struct status_device *kept = &answer->devices[answer->n_devices++];
@@ -186,8 +186,8 @@ static void status_take(void *user, const Gm__Wire__Packet *packet)
 			.ceiling = device->ceiling,
 			.foreign = device->foreign,
 			.available = device->available,
-			.quarantined = device->quarantined - device->lingering,
-			.lingering = device->lingering,
+			.quarantined = device->quarantined - device->orphaned,
+			.orphaned = device->orphaned,
 			.measured = device->measured,
 		};
 		snprintf(kept->trouble, sizeof(kept->trouble), "%s", device->trouble);
@@ -229,7 +229,7 @@ static void status_note_device(
 	struct gm_writer *writer = answer->writer;
 	char a[GM_UNITS_TEXT];
 
-	if (device->level >= GM_LEVEL_HIGH)
+	if (device->level >= GM_PRESSURE_LEVEL_HIGH)
 		gm_writer_note(writer, "pressure", gm_device_level_mark(device->level),
 			"device %u: pressure is %s, %s available; see gpumemctl clients",
 			device->number, gm_device_level(device->level),
@@ -246,7 +246,7 @@ static void status_note_unusual(const struct status_answer *answer)
 {
 	struct gm_writer *writer = answer->writer;
 	char text[GM_UNITS_TEXT];
-	uint64_t quarantined = 0, lingering = 0;
+	uint64_t quarantined = 0, orphaned = 0;
 
 	gm_writer_notes(writer);
 	if (answer->n_devices == 0)
@@ -257,7 +257,7 @@ static void status_note_unusual(const struct status_answer *answer)
 	for (size_t i = 0; i < answer->n_devices; i++) {
 		status_note_device(answer, &answer->devices[i]);
 		quarantined += answer->devices[i].quarantined;
-		lingering += answer->devices[i].lingering;
+		orphaned += answer->devices[i].orphaned;
 	}
 
 	if (answer->waiting)
@@ -290,10 +290,10 @@ static void status_note_unusual(const struct status_answer *answer)
 			(unsigned long long)answer->quarantined_clients,
 			answer->quarantined_clients == 1 ? "" : "s",
 			gm_writer_bytes(writer, quarantined, text));
-	if (lingering)
-		gm_writer_note(writer, "lingering", GM_MARK_WARN,
+	if (orphaned)
+		gm_writer_note(writer, "orphaned", GM_MARK_WARN,
 			"%s cannot be freed yet: processes that are no clients still map it; see gpumemctl doctor",
-			gm_writer_bytes(writer, lingering, text));
+			gm_writer_bytes(writer, orphaned, text));
 }
 
 /* Asks who has the foreign memory, if it is much. The rest of the answer stands without that. */

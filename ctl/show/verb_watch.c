@@ -30,8 +30,8 @@
 
 static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEvent *notice)
 {
-	/* The rungs that give bytes, in the order of Gm__Wire__Rung. */
-	static const char *const rungs[] = {"pool", "cached", "unused", "spill"};
+	/* The stages that give bytes, in the order of Gm__Wire__Stage. */
+	static const char *const stages[] = {"pool", "cached", "unused", "spill"};
 	char user[GM_USER_NAME_TEXT];
 
 	if (notice->session) {
@@ -53,10 +53,11 @@ static void watch_add_notice(struct gm_writer *writer, const Gm__Wire__NoticeEve
 	gm_writer_size(writer, "bytes", notice->bytes);
 	gm_writer_time(writer, "waited_ms", notice->waited_ms);
 
-	if (notice->n_rungs) {
-		gm_writer_group(writer, "rungs");
-		for (size_t i = 0; i < notice->n_rungs && i < sizeof(rungs) / sizeof(*rungs); i++)
-			gm_writer_size(writer, rungs[i], notice->rungs[i]);
+	if (notice->n_stages) {
+		gm_writer_group(writer, "stages");
+		for (size_t i = 0; i < notice->n_stages && i < sizeof(stages) / sizeof(*stages);
+			i++)
+			gm_writer_size(writer, stages[i], notice->stages[i]);
 		gm_writer_group(writer, NULL);
 		gm_writer_text(writer, "trigger", notice->trigger);
 		gm_writer_size(writer, "need", notice->need);

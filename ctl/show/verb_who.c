@@ -202,7 +202,7 @@ static uint64_t who_without_published(
 static void who_add_client(
 	struct who_answer *answer, const Gm__Wire__Client *client, const Gm__Wire__ClientUse *use)
 {
-	bool lingers = client->left && use->lingering;
+	bool orphaned = client->left && use->orphaned;
 	struct who_row row = {
 		.device = use->device,
 		.uid = client->uid,
@@ -213,11 +213,11 @@ static void who_add_client(
 		.pid = client->pid,
 		.bytes = client->left ? who_without_published(answer, client->uid, use) : use->held,
 		.in_host = client->left ? 0 : use->in_host,
-		.kind = lingers        ? "lingering"
+		.kind = orphaned       ? "orphaned"
 			: client->left ? "left"
 			: *client->run ? "run"
 				       : "client",
-		.what = lingers               ? "lingering"
+		.what = orphaned              ? "orphaned"
 			: client->left        ? "left"
 			: client->quarantined ? "quarantined"
 			: *client->run        ? "run"
@@ -310,7 +310,7 @@ const struct gm_verb gm_verb_who = {
 	"\nWHAT is client, quarantined (a client that did not return memory in time), run\n"
 	"(a program under gpumem-run), published (a buffer under a name, whose maker is\n"
 	"gone), in client's (the maker still runs, and the buffer is in its SIZE, too),\n"
-	"left (buffers that others have open or may attach), lingering (returned, but\n"
+	"left (buffers that others have open or may attach), orphaned (returned, but\n"
 	"still mapped), foreign (a process that does not ask the daemon for this memory),\n"
 	"context (that of a client, which is foreign, too), outside leases (the same, if\n"
 	"it is more than 1G: then it is more than a context), gpumemd (the daemon's own),\n"

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "ctl/verb/verb.h"
 
 /* The names of published buffers, with the row in the list of clients that is charged for each. Memory that outlived its
@@ -15,7 +15,7 @@ struct gm_name_list_item {
 	uint64_t payer; /* the session of the row */
 	uint32_t device;
 	uint64_t bytes, age_ms;
-	char name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1];
 };
 
 struct gm_name_list {

@@ -13,7 +13,7 @@
 
 #include "common/cleanup.h"
 #include "common/text/message.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "ctl/io/user_name.h"
 #include "ctl/verb/limit_file.h"
 #include "ctl/verb/verb.h"
@@ -270,11 +270,11 @@ static void config_take_limits(void *user, const Gm__Wire__Packet *packet)
 #define CONFIG_FORMAT_size(n)   config_format_size(n, text)
 #define CONFIG_FORMAT_signed(n) snprintf(text, sizeof(text), "%d", n)
 #define CONFIG_LIMIT(KIND, name, unit, ...) \
-	if (limit->run_time & GM_QUOTA_##KIND) { \
+	if (limit->run_time & GM_LIMIT_##KIND) { \
 		CONFIG_FORMAT_##unit(limit->name); \
 		config_add_limit(answer, limit, run, #name, text); \
 	}
-		GM_QUOTA_KINDS(CONFIG_LIMIT)
+		GM_LIMIT_KINDS(CONFIG_LIMIT)
 #undef CONFIG_LIMIT
 	}
 }

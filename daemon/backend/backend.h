@@ -30,7 +30,7 @@ struct gm_backend_device {
 	bool transport_ipc;
 	/* Why it does not have the one or the other transport, for a client that asks for it. */
 	char fd_why[GM_BACKEND_WHY], ipc_why[GM_BACKEND_WHY];
-	enum gm_visibility visibility;
+	enum gm_backend_visibility visibility;
 	bool mig;      /* an instance of a GPU that is in MIG mode */
 	bool measured; /* how much of it is free can be sampled */
 	/* Pinned host memory, which the GPUs can reach. At most one device is that: the last. */
@@ -55,9 +55,9 @@ struct gm_backend_process {
 struct gm_backend_config {
 	/* For the host backend: bytes of each device. 0: for device 0 the default size, for others
 	 * no such device. */
-	uint64_t size[GM_LIMIT_DEVICES];
+	uint64_t size[GM_BOUND_DEVICES];
 	uint64_t host_limit; /* bytes of pinned host memory; 0: none */
-	enum gm_host_memory host_memory;
+	enum gm_backend_host_memory host_memory;
 };
 
 #define GM_BACKEND_PINNED_NAME "pinned memory"
@@ -98,28 +98,30 @@ struct gm_backend_ops {
 	 * -EDQUOT (ipc): old handles of another client would open every block that can be made.
 	 */
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-		const struct gm_seen *seen, struct gm_handle *ret);
+		const struct gm_backend_seen *seen, struct gm_backend_handle *ret);
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. The device's size is no
 	 * bound here: it may have been larger then. */
-	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret);
+	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes,
+		struct gm_backend_handle *ret);
 	/* Frees a part of a chunk that is about to be destroyed for good, unless a process has the chunk. Only for
 	 * devices that are reopened. Not called when the daemon ends, because the keeper may then hold the chunk
 	 * for the next daemon. May be NULL: destroying frees the memory. */
-	void (*discard)(
-		void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes);
+	void (*discard)(void *backend, const struct gm_backend_handle *handle, uint64_t from,
+		uint64_t bytes);
 	/* Destroys a chunk. seen describes the clients that may have its handle. */
 	void (*destroy)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-		const struct gm_seen *seen, struct gm_handle *handle);
+		const struct gm_backend_seen *seen, struct gm_backend_handle *handle);
 	/* Opens a second fd for the same memory, which the daemon sends to a client. The caller closes it. Only for
 	 * devices that are reopened; for others, the daemon sends the handle's own fd. May be NULL: no device is
 	 * reopened. */
-	int (*open_fd)(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd);
+	int (*open_fd)(
+		void *backend, const struct gm_backend_handle *handle, bool read_only, int *ret_fd);
 	/* Called when a client may soon get the chunk, which no process has now. Opens in advance the fd that
-	 * open_fd will return. At most GM_COPIES chunks stay prepared. May be NULL: nothing to do. */
-	void (*prepare)(void *backend, const struct gm_handle *handle);
+	 * open_fd will return. At most GM_BACKEND_COPIES chunks stay prepared. May be NULL: nothing to do. */
+	void (*prepare)(void *backend, const struct gm_backend_handle *handle);
 	/* Whether a process has such an fd, or maps what it got by one. Only for devices that are
 	 * reopened. */
-	bool (*in_use)(void *backend, const struct gm_handle *handle);
+	bool (*in_use)(void *backend, const struct gm_backend_handle *handle);
 };
 
 /*

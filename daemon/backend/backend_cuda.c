@@ -54,7 +54,7 @@ struct backend {
 	struct gm_ipc_blocks *ipc_blocks;
 	uint32_t n;
 	struct gm_backend_pinned pinned;
-	struct device devices[GM_LIMIT_DEVICES];
+	struct device devices[GM_BOUND_DEVICES];
 };
 
 static void cuda_note_trouble(struct device *device, const char *call, const char *name)
@@ -154,7 +154,7 @@ static int cuda_open_device(struct backend *backend, int ordinal, bool wsl, char
 /* ---- fd transport */
 
 static int cuda_create_fd(
-	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_handle *ret)
+	struct backend *backend, uint32_t number, uint64_t bytes, struct gm_backend_handle *ret)
 {
 	struct device *device = &backend->devices[number];
 	gm_cu_prop prop = {0};
@@ -171,7 +171,7 @@ static int cuda_create_fd(
 	if (result)
 		return cuda_failed(backend, number, call, result);
 
-	*ret = (struct gm_handle){.fd = fd};
+	*ret = (struct gm_backend_handle){.fd = fd};
 	return 0;
 }
 
@@ -184,10 +184,10 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 
 	if (!config->host_limit)
 		return;
-	if (backend->n == GM_LIMIT_DEVICES) {
+	if (backend->n == GM_BOUND_DEVICES) {
 		gm_log(GM_LOG_WARNING,
 			"no pinned host memory: %d GPUs leave no device number for it; hide one with CUDA_VISIBLE_DEVICES",
-			GM_LIMIT_DEVICES);
+			GM_BOUND_DEVICES);
 		return;
 	}
 
@@ -200,7 +200,7 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 	device->info.total = gm_backend_pinned_bound(&backend->pinned, config->host_limit);
 	device->info.transport_fd = true;
 	device->info.pinned = true;
-	device->info.visibility = GM_VISIBILITY_SYSTEM;
+	device->info.visibility = GM_BACKEND_VISIBILITY_SYSTEM;
 	snprintf(device->info.ipc_why, sizeof device->info.ipc_why,
 		"host memory has no CUDA IPC handles");
 	pthread_mutex_init(&device->trouble_lock, NULL);
@@ -210,8 +210,8 @@ static void cuda_open_pinned(struct backend *backend, const struct gm_backend_co
 }
 
 /* A chunk: a new one, or the one that an fd is (-1: none). */
-static int cuda_take_pinned(
-	struct backend *backend, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
+static int cuda_take_pinned(struct backend *backend, uint32_t number, int fd, uint64_t bytes,
+	struct gm_backend_handle *ret)
 {
 	struct device *device = &backend->devices[number];
 	gm_cu_result result;
@@ -229,7 +229,7 @@ static int cuda_take_pinned(
 		return r < 0 ? r : cuda_failed(backend, number, call, result);
 
 	device->used += bytes;
-	*ret = (struct gm_handle){.fd = fd};
+	*ret = (struct gm_backend_handle){.fd = fd};
 	return 0;
 }
 
@@ -276,10 +276,10 @@ static int cuda_open(const struct gm_backend_config *config, void **ret_backend,
 		cuda_close(backend);
 		return -ENODEV;
 	}
-	if (count > GM_LIMIT_DEVICES) {
+	if (count > GM_BOUND_DEVICES) {
 		gm_log(GM_LOG_WARNING, "there are %d GPUs; only the first %d are served", count,
-			GM_LIMIT_DEVICES);
-		count = GM_LIMIT_DEVICES;
+			GM_BOUND_DEVICES);
+		count = GM_BOUND_DEVICES;
 	}
 
 	for (int i = 0; i < count; i++) {
@@ -382,7 +382,8 @@ static bool cuda_trouble(
 
 /* ---- chunks of an earlier daemon */
 
-static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, struct gm_handle *ret)
+static int cuda_adopt(
+	void *state, uint32_t number, int fd, uint64_t bytes, struct gm_backend_handle *ret)
 {
 	struct backend *backend = state;
 	gm_cu_result result;
@@ -396,7 +397,7 @@ static int cuda_adopt(void *state, uint32_t number, int fd, uint64_t bytes, stru
 	result = gm_backend_vmm_check(backend->cuda, fd, &call);
 	if (result)
 		return cuda_failed(backend, number, call, result);
-	*ret = (struct gm_handle){.fd = fd};
+	*ret = (struct gm_backend_handle){.fd = fd};
 	return 0;
 }
 
@@ -472,7 +473,7 @@ static int cuda_refuse_crowded(struct device *device, uint32_t number)
 }
 
 static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_handle *ret)
+	const struct gm_backend_seen *seen, struct gm_backend_handle *ret)
 {
 	struct device *device = &backend->devices[number];
 	const char *call = "cuDevicePrimaryCtxRetain";
@@ -496,13 +497,13 @@ static int cuda_create_ipc(struct backend *backend, uint32_t number, uint64_t by
 		return r == GM_IPC_BLOCKS_E_SPENT ? cuda_refuse_spent(backend, seen->payer_uid) : r;
 
 	device->crowded = false;
-	*ret = (struct gm_handle){.fd = -1, .native = block.ptr};
+	*ret = (struct gm_backend_handle){.fd = -1, .native = block.ptr};
 	memcpy(ret->ipc, &block.handle, sizeof block.handle);
 	return 0;
 }
 
-static void cuda_destroy_ipc(struct backend *backend, uint32_t number, const struct gm_seen *seen,
-	struct gm_handle *handle)
+static void cuda_destroy_ipc(struct backend *backend, uint32_t number,
+	const struct gm_backend_seen *seen, struct gm_backend_handle *handle)
 {
 	struct device *device = &backend->devices[number];
 	struct gm_ipc_block block = {.ptr = handle->native};
@@ -521,7 +522,7 @@ static void cuda_destroy_ipc(struct backend *backend, uint32_t number, const str
 }
 
 static int cuda_create(void *state, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_handle *ret)
+	const struct gm_backend_seen *seen, struct gm_backend_handle *ret)
 {
 	struct backend *backend = state;
 	struct device *d = &backend->devices[device];
@@ -539,7 +540,7 @@ static int cuda_create(void *state, uint32_t device, enum gm_transport transport
 }
 
 static void cuda_destroy(void *state, uint32_t number, enum gm_transport transport, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_handle *handle)
+	const struct gm_backend_seen *seen, struct gm_backend_handle *handle)
 {
 	struct backend *backend = state;
 	struct device *device = &backend->devices[number];
@@ -555,7 +556,8 @@ static void cuda_destroy(void *state, uint32_t number, enum gm_transport transpo
 }
 
 /* A device may write to what a client registers, so everybody gets an fd for writing. */
-static int cuda_open_fd(void *state, const struct gm_handle *handle, bool read_only, int *ret_fd)
+static int cuda_open_fd(
+	void *state, const struct gm_backend_handle *handle, bool read_only, int *ret_fd)
 {
 	(void)state;
 	(void)read_only;
@@ -563,7 +565,8 @@ static int cuda_open_fd(void *state, const struct gm_handle *handle, bool read_o
 }
 
 /* As that of the host backend: a path alone (O_PATH) keeps the file, with its memory. */
-static void cuda_discard(void *state, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
+static void cuda_discard(
+	void *state, const struct gm_backend_handle *handle, uint64_t from, uint64_t bytes)
 {
 	(void)state;
 	if (gm_memfd_in_use(handle->fd) == GM_MEMFD_FREE)
@@ -571,7 +574,7 @@ static void cuda_discard(void *state, const struct gm_handle *handle, uint64_t f
 			(off_t)bytes);
 }
 
-static bool cuda_in_use(void *state, const struct gm_handle *handle)
+static bool cuda_in_use(void *state, const struct gm_backend_handle *handle)
 {
 	(void)state;
 	return gm_memfd_in_use(handle->fd) == GM_MEMFD_IN_USE;

@@ -19,7 +19,7 @@
 #include "common/system/memfd.h"
 #include "common/text/units.h"
 #include "daemon/backend/backend_ram.h"
-#include "daemon/backend/copies.h"
+#include "daemon/backend/backend_copies.h"
 
 struct gm_host_device {
 	uint64_t total;
@@ -29,9 +29,9 @@ struct gm_host_device {
 
 struct gm_host {
 	uint32_t n_devices;
-	struct gm_host_device devices[GM_LIMIT_DEVICES];
+	struct gm_host_device devices[GM_BOUND_DEVICES];
 	_Atomic uint64_t next_native;
-	struct gm_copies copies;
+	struct gm_backend_copies copies;
 	char machine[64]; /* what /etc/machine-id has; empty: there is none */
 	/* For tests. */
 	int gate;           /* -1: none */
@@ -78,7 +78,7 @@ static void host_close(void *backend)
 	struct gm_host *host = backend;
 	if (!host)
 		return;
-	gm_copies_clear(&host->copies);
+	gm_backend_copies_clear(&host->copies);
 	if (host->gate >= 0)
 		close(host->gate);
 	free(host);
@@ -121,7 +121,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 		return r;
 	}
 
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		uint64_t size = config->size[i];
 		if (size == 0 && i == 0)
 			size = gm_backend_ram_quarter();
@@ -139,7 +139,7 @@ static int host_open(const struct gm_backend_config *config, void **ret_backend,
 
 	/* Without a GPU nothing needs to be pinned. This is ordinary memory with a limit of its
 	 * own. */
-	if (config->host_limit && host->n_devices < GM_LIMIT_DEVICES) {
+	if (config->host_limit && host->n_devices < GM_BOUND_DEVICES) {
 		host->devices[host->n_devices].pinned = true;
 		host->devices[host->n_devices++].total = config->host_limit;
 	}
@@ -166,7 +166,7 @@ static void host_device_info(void *backend, uint32_t device, struct gm_backend_d
 	ret->total = d->total;
 	ret->transport_fd = true;
 	ret->reopened = true;
-	ret->visibility = GM_VISIBILITY_SYSTEM;
+	ret->visibility = GM_BACKEND_VISIBILITY_SYSTEM;
 	snprintf(ret->ipc_why, sizeof(ret->ipc_why), "host memory has no CUDA IPC handles");
 	if (d->pinned) {
 		snprintf(ret->name, sizeof(ret->name), "%s", GM_BACKEND_PINNED_NAME);
@@ -215,7 +215,7 @@ static int host_pass_gate(struct gm_host *host)
 }
 
 static int host_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_handle *ret)
+	const struct gm_backend_seen *seen, struct gm_backend_handle *ret)
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
@@ -247,7 +247,8 @@ static int host_create(void *backend, uint32_t device, enum gm_transport transpo
 	return 0;
 }
 
-static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_handle *ret)
+static int host_adopt(
+	void *backend, uint32_t device, int fd, uint64_t bytes, struct gm_backend_handle *ret)
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
@@ -265,49 +266,50 @@ static int host_adopt(void *backend, uint32_t device, int fd, uint64_t bytes, st
 
 /* A path alone (O_PATH) keeps the file, with its memory, but nobody can use it. */
 static void host_discard(
-	void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
+	void *backend, const struct gm_backend_handle *handle, uint64_t from, uint64_t bytes)
 {
 	struct gm_host *host = backend;
-	gm_copies_drop(&host->copies, handle->fd);
+	gm_backend_copies_drop(&host->copies, handle->fd);
 	if (gm_memfd_in_use(handle->fd) == GM_MEMFD_FREE)
 		(void)fallocate(handle->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
 			(off_t)bytes);
 }
 
 static void host_destroy(void *backend, uint32_t device, enum gm_transport transport,
-	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
+	uint64_t bytes, const struct gm_backend_seen *seen, struct gm_backend_handle *handle)
 {
 	struct gm_host *host = backend;
 	if (handle->fd < 0)
 		return;
-	gm_copies_drop(&host->copies, handle->fd);
+	gm_backend_copies_drop(&host->copies, handle->fd);
 	close(handle->fd);
 	handle->fd = -1;
 	atomic_fetch_sub(&host->devices[device].used, bytes);
 }
 
-static int host_open_fd(void *backend, const struct gm_handle *handle, bool read_only, int *ret_fd)
+static int host_open_fd(
+	void *backend, const struct gm_backend_handle *handle, bool read_only, int *ret_fd)
 {
 	struct gm_host *host = backend;
-	int copy = read_only ? -1 : gm_copies_take(&host->copies, handle->fd);
+	int copy = read_only ? -1 : gm_backend_copies_take(&host->copies, handle->fd);
 	if (copy < 0)
 		return gm_memfd_open(handle->fd, read_only, ret_fd);
 	*ret_fd = copy;
 	return 0;
 }
 
-static void host_prepare(void *backend, const struct gm_handle *handle)
+static void host_prepare(void *backend, const struct gm_backend_handle *handle)
 {
 	struct gm_host *host = backend;
 	int copy;
 	if (gm_memfd_open(handle->fd, false, &copy) == 0)
-		gm_copies_put(&host->copies, handle->fd, copy);
+		gm_backend_copies_put(&host->copies, handle->fd, copy);
 }
 
-static bool host_in_use(void *backend, const struct gm_handle *handle)
+static bool host_in_use(void *backend, const struct gm_backend_handle *handle)
 {
 	struct gm_host *host = backend;
-	gm_copies_drop(&host->copies, handle->fd);
+	gm_backend_copies_drop(&host->copies, handle->fd);
 	return gm_memfd_in_use(handle->fd) == GM_MEMFD_IN_USE;
 }
 

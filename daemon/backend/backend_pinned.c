@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/log.h"
 #include "common/text/units.h"
 #include "daemon/backend/backend_ram.h"
@@ -75,14 +75,15 @@ static void pinned_try_memfd(const struct gm_backend_pinned *pinned)
 }
 
 void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cuda *cuda,
-	gm_cu_device first, bool shared, enum gm_host_memory wanted)
+	gm_cu_device first, bool shared, enum gm_backend_host_memory wanted)
 {
 	*pinned = (struct gm_backend_pinned){.cuda = cuda};
 	if (cuda->cuDeviceGetAttribute(&pinned->node, GM_CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, first) !=
 			GM_CUDA_SUCCESS ||
 		pinned->node < 0)
 		pinned->node = -1;
-	pinned->memfd = wanted == GM_HOST_MEMORY_MEMFD || !shared || !pinned_driver_shares(pinned);
+	pinned->memfd =
+		wanted == GM_BACKEND_HOST_MEMORY_MEMFD || !shared || !pinned_driver_shares(pinned);
 	if (pinned->memfd)
 		pinned_try_memfd(pinned);
 }

@@ -29,7 +29,7 @@ struct gm_backend_pinned {
  * the kind before they get the first chunk, so the choice is tried with one small chunk.
  */
 void gm_backend_pinned_init(struct gm_backend_pinned *pinned, const struct gm_cuda *cuda,
-	gm_cu_device first, bool shared, enum gm_host_memory wanted);
+	gm_cu_device first, bool shared, enum gm_backend_host_memory wanted);
 
 /* Lowers a limit to what is possible. Memfds count as the daemon's own memory, and the kernel kills
  * a process that takes more than it may. The driver refuses its own memory itself. */

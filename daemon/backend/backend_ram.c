@@ -23,7 +23,7 @@
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/kept.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/memfd.h"
 #include "common/text/units.h"
 

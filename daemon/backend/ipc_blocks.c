@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "common/arith.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/user/user.h"
 
 /* The offset of the number in a handle. */
@@ -28,7 +28,7 @@
 /* How many unusable numbers in a row are skipped, besides one for each number that is known; and
  * the bound on both together, which is what two uids can leave behind. */
 #define TRIES     1024
-#define TRIES_MAX (2 * GM_LIMIT_IPC_NUMBERS_PER_UID)
+#define TRIES_MAX (2 * GM_BOUND_IPC_NUMBERS_PER_UID)
 
 /* A number that a block has, or had while somebody may still have a handle with it. */
 struct number {
@@ -147,8 +147,8 @@ static bool ipc_is_spent(struct gm_ipc_blocks *blocks, uid_t uid)
 
 	HASH_FIND(hh, blocks->payers, &uid, sizeof(uid), payer);
 	uint64_t own = payer ? payer->numbers : 0;
-	return own >= GM_LIMIT_IPC_NUMBERS_PER_UID ||
-	       !gm_user_leaves_enough(own, HASH_COUNT(blocks->numbers), GM_LIMIT_IPC_NUMBERS);
+	return own >= GM_BOUND_IPC_NUMBERS_PER_UID ||
+	       !gm_user_leaves_enough(own, HASH_COUNT(blocks->numbers), GM_BOUND_IPC_NUMBERS);
 }
 
 /* Nobody can have a handle with this number. */
@@ -166,14 +166,14 @@ static void ipc_forget(struct gm_ipc_blocks *blocks, struct number *number)
 }
 
 /* Whether a block of the domain may have the number. NULL: a number that nobody has had. */
-static bool ipc_is_good(const struct number *number, const struct gm_seen *seen)
+static bool ipc_is_good(const struct number *number, const struct gm_backend_seen *seen)
 {
 	return !number || (!number->live && !number->several && number->domain == seen->domain);
 }
 
 /* Gives the number in a handle to the domain. Returns 0, E_SPENT, E_TAKEN or -ENOMEM. */
-static int ipc_claim(
-	struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle, const struct gm_seen *seen)
+static int ipc_claim(struct gm_ipc_blocks *blocks, const gm_cu_ipc_mem *handle,
+	const struct gm_backend_seen *seen)
 {
 	struct number *number = ipc_find(blocks, handle);
 	struct payer *payer;
@@ -209,7 +209,7 @@ static int ipc_claim(
 }
 
 static void ipc_retire(
-	struct gm_ipc_blocks *blocks, struct number *number, const struct gm_seen *seen)
+	struct gm_ipc_blocks *blocks, struct number *number, const struct gm_backend_seen *seen)
 {
 	number->live = false;
 	if (seen->several || (number->domain && number->domain != seen->domain))
@@ -250,8 +250,8 @@ static int ipc_plug(struct gm_ipc_blocks *blocks, uint32_t device, gm_cu_result 
 /* Makes and frees a small block to see its number, because the driver needs longer for large
  * blocks. The next block mostly gets the number that was freed last. Returns 0, E_TAKEN or
  * E_DRIVER. Must be called with the lock held. */
-static int ipc_peek(struct gm_ipc_blocks *blocks, const struct gm_seen *seen, const char **ret_call,
-	gm_cu_result *ret_result)
+static int ipc_peek(struct gm_ipc_blocks *blocks, const struct gm_backend_seen *seen,
+	const char **ret_call, gm_cu_result *ret_result)
 {
 	const struct gm_cuda *cuda = blocks->cuda;
 	gm_cu_ipc_mem handle;
@@ -270,7 +270,7 @@ static int ipc_peek(struct gm_ipc_blocks *blocks, const struct gm_seen *seen, co
 }
 
 /* Tries once. Must be called with the lock held. */
-static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_seen *seen,
+static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm_backend_seen *seen,
 	struct gm_ipc_block *ret_block, const char **ret_call, gm_cu_result *ret_result)
 {
 	const struct gm_cuda *cuda = blocks->cuda;
@@ -293,7 +293,7 @@ static int ipc_try(struct gm_ipc_blocks *blocks, uint64_t bytes, const struct gm
 }
 
 int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
+	const struct gm_backend_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
 	gm_cu_result *ret_result)
 {
 	unsigned tries;
@@ -322,8 +322,8 @@ int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t b
 	return r;
 }
 
-gm_cu_result gm_ipc_blocks_release(
-	struct gm_ipc_blocks *blocks, const struct gm_ipc_block *block, const struct gm_seen *seen)
+gm_cu_result gm_ipc_blocks_release(struct gm_ipc_blocks *blocks, const struct gm_ipc_block *block,
+	const struct gm_backend_seen *seen)
 {
 	gm_cu_result result;
 

@@ -17,7 +17,7 @@
  * and the next block gets another one.
  *
  * The driver does not bound its numbers, and a domain may be gone for good (trust = client makes
- * one for every connection). So a uid can have GM_LIMIT_IPC_NUMBERS_PER_UID numbers, in use or
+ * one for every connection). So a uid can have GM_BOUND_IPC_NUMBERS_PER_UID numbers, in use or
  * former. They count for the uid that pays: users can make subordinate uids, but not uids that pay.
  *
  * Thread-safe, because all devices share the process's numbers.
@@ -41,12 +41,12 @@ struct gm_ipc_block {
 /* Makes a block in the current context, for seen->domain and charged to seen->payer_uid. Returns 0, one
  * of the above, or -ENOMEM: there is no host memory. */
 int gm_ipc_blocks_take(struct gm_ipc_blocks *blocks, uint32_t device, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
+	const struct gm_backend_seen *seen, struct gm_ipc_block *ret_block, const char **ret_call,
 	gm_cu_result *ret_result);
 /* Frees a block, in the same context. seen describes the clients that may have its handle. Returns
  * the result of cuMemFree; if that fails, the number stays in use. */
-gm_cu_result gm_ipc_blocks_release(
-	struct gm_ipc_blocks *blocks, const struct gm_ipc_block *block, const struct gm_seen *seen);
+gm_cu_result gm_ipc_blocks_release(struct gm_ipc_blocks *blocks, const struct gm_ipc_block *block,
+	const struct gm_backend_seen *seen);
 /* Frees the device's pages. Its context must be current, and is released after this. */
 void gm_ipc_blocks_leave(struct gm_ipc_blocks *blocks, uint32_t device);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* The largest first. Processes whose size is not known come last. */
 static int usage_by_size(const void *a, const void *b)
@@ -56,7 +56,7 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 	int r = ops->processes ? ops->processes(backend, device, &list, &all) : 0;
 	if (r < 0)
 		all = 0;
-	size_t n = all < GM_LIMIT_PROCESSES ? all : GM_LIMIT_PROCESSES;
+	size_t n = all < GM_BOUND_PROCESSES ? all : GM_BOUND_PROCESSES;
 	struct gm_usage *usage = calloc(1, sizeof(*usage) + n * sizeof(usage->list[0]));
 	if (usage) {
 		usage->known = r == 0;
@@ -78,11 +78,12 @@ struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, 
 
 static int usage_by_pid(const void *a, const void *b)
 {
-	const struct gm_counted_process *p = a, *q = b;
+	const struct gm_usage_sample_process *p = a, *q = b;
 	return p->pid < q->pid ? -1 : p->pid > q->pid;
 }
 
-struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backend, uint32_t device)
+struct gm_usage_sample *gm_usage_count(
+	const struct gm_backend_ops *ops, void *backend, uint32_t device)
 {
 	struct gm_backend_process *list = NULL;
 	size_t n = 0;
@@ -90,12 +91,13 @@ struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backen
 	if (r < 0)
 		n = 0;
 
-	struct gm_counted *counted = calloc(1, sizeof(*counted) + n * sizeof(counted->list[0]));
+	struct gm_usage_sample *counted =
+		calloc(1, sizeof(*counted) + n * sizeof(counted->list[0]));
 	if (counted) {
 		counted->known = r == 0;
 		for (size_t i = 0; i < n; i++)
 			if (list[i].bytes != GM_BACKEND_UNKNOWN)
-				counted->list[counted->n++] = (struct gm_counted_process){
+				counted->list[counted->n++] = (struct gm_usage_sample_process){
 					.pid = list[i].pid, .bytes = list[i].bytes};
 		if (counted->n)
 			qsort(counted->list, counted->n, sizeof(counted->list[0]), usage_by_pid);

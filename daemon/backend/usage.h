@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "daemon/backend/backend.h"
-#include "daemon/books/counted.h"
+#include "daemon/books/usage_sample.h"
 
 /* A survey of a device: which processes use it at one moment. */
 
@@ -26,14 +26,15 @@ struct gm_usage {
 	bool known;        /* the backend could tell */
 	uint64_t unlisted; /* processes that did not fit into the list */
 	size_t n;
-	struct gm_usage_process list[]; /* the largest first, at most GM_LIMIT_PROCESSES */
+	struct gm_usage_process list[]; /* the largest first, at most GM_BOUND_PROCESSES */
 };
 
 /* Asks the backend, then /proc. Must run on the device's thread. Returns NULL if there is no
  * memory. */
 struct gm_usage *gm_usage_read(const struct gm_backend_ops *ops, void *backend, uint32_t device);
 /* Asks the backend alone. Must run on the device's thread. Returns NULL if there is no memory. */
-struct gm_counted *gm_usage_count(const struct gm_backend_ops *ops, void *backend, uint32_t device);
+struct gm_usage_sample *gm_usage_count(
+	const struct gm_backend_ops *ops, void *backend, uint32_t device);
 void gm_usage_free(struct gm_usage *usage);
 
 #endif

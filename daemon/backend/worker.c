@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One thread per device. A job is about one chunk and lives in the chunk, so queueing it cannot
- * fail. turns.c decides which job is next.
+ * fail. worker_queue.c decides which job is next.
  *
  * Results come back through uv_async in the order of the work, samples included, because a sample
  * is meaningful only together with the chunks that existed when it was taken. The thread must never
@@ -18,7 +18,7 @@
 
 #include "common/arith.h"
 #include "common/cond.h"
-#include "daemon/backend/turns.h"
+#include "daemon/backend/worker_queue.h"
 
 /* How many results the loop takes before others have their turn. */
 #define GM_WORKER_RESULTS 2
@@ -48,7 +48,7 @@ struct worker_survey {
 
 /* A count, and when that was. */
 struct worker_count {
-	struct gm_counted *counted;
+	struct gm_usage_sample *counted;
 	uint64_t after; /* n_done when it was made */
 };
 /* If the loop is so far behind, no more counts are made. */
@@ -66,7 +66,7 @@ struct gm_worker {
 
 	pthread_mutex_t lock; /* of everything below, except n_told */
 	pthread_cond_t wake;
-	struct gm_turns turns; /* jobs that have not begun */
+	struct gm_worker_queue turns; /* jobs that have not begun */
 	struct gm_job_queue done;
 	uint64_t n_done;  /* since the start */
 	uint64_t n_taken; /* of them, by the loop */
@@ -132,7 +132,7 @@ static bool worker_discard_some(const struct gm_worker *worker, struct gm_chunk 
 /* Returns false if the job needs another turn. */
 static bool worker_run_job(struct gm_worker *worker, struct gm_chunk *chunk)
 {
-	struct gm_seen seen = {chunk->domain, chunk->payer_uid, chunk->several};
+	struct gm_backend_seen seen = {chunk->domain, chunk->payer_uid, chunk->several};
 	if (chunk->job.destroy) {
 		if (!worker_discard_some(worker, chunk))
 			return false;
@@ -185,7 +185,8 @@ static void worker_take_count(struct gm_worker *worker)
 	worker->n_counted++;
 	pthread_mutex_unlock(&worker->lock);
 	bool sampled = worker->ops->memory_free(worker->backend, worker->number, &free_bytes) == 0;
-	struct gm_counted *counted = gm_usage_count(worker->ops, worker->backend, worker->number);
+	struct gm_usage_sample *counted =
+		gm_usage_count(worker->ops, worker->backend, worker->number);
 	pthread_mutex_lock(&worker->lock);
 
 	uint64_t now = gm_clock_ns();
@@ -240,7 +241,7 @@ static bool worker_is_ahead(const struct gm_worker *worker)
 /* Returns the job to do now, or NULL. */
 static struct gm_chunk *worker_next_job(struct gm_worker *worker)
 {
-	return worker_is_ahead(worker) ? NULL : gm_turns_next(&worker->turns);
+	return worker_is_ahead(worker) ? NULL : gm_worker_queue_next(&worker->turns);
 }
 
 /* Waits for something to do, or until the last destructions may be counted. */
@@ -272,17 +273,17 @@ static void *worker_thread_main(void *arg)
 		if (chunk) {
 			/* A creation that has begun cannot be called off any more. */
 			if (!chunk->job.destroy)
-				gm_turns_remove(&worker->turns, chunk);
+				gm_worker_queue_remove(&worker->turns, chunk);
 			pthread_mutex_unlock(&worker->lock);
 			uint64_t began = gm_clock_ns();
 			bool through = worker_run_job(worker, chunk);
 			uint64_t took = gm_clock_ns() - began;
 			pthread_mutex_lock(&worker->lock);
-			gm_turns_charge(&worker->turns, chunk->payer_uid, took);
+			gm_worker_queue_charge(&worker->turns, chunk->payer_uid, took);
 			if (!through)
 				continue;
 			if (chunk->job.destroy)
-				gm_turns_remove(&worker->turns, chunk);
+				gm_worker_queue_remove(&worker->turns, chunk);
 			worker->uncounted += worker_is_watched(chunk);
 			/* Core expected that the chunk would fit, so it must see first how much is
 			 * free. */
@@ -489,7 +490,7 @@ static void worker_submit(
 	chunk->job.discarded = 0;
 	pthread_mutex_lock(&worker->lock);
 	chunk->job.queued = worker->n_counted;
-	gm_turns_add(&worker->turns, chunk);
+	gm_worker_queue_add(&worker->turns, chunk);
 	pthread_cond_signal(&worker->wake);
 	pthread_mutex_unlock(&worker->lock);
 }
@@ -504,7 +505,7 @@ bool gm_worker_call_off(struct gm_worker *worker, struct gm_chunk *chunk)
 	pthread_mutex_lock(&worker->lock);
 	bool waits = chunk->job.waits;
 	if (waits)
-		gm_turns_remove(&worker->turns, chunk);
+		gm_worker_queue_remove(&worker->turns, chunk);
 	pthread_mutex_unlock(&worker->lock);
 	return waits;
 }

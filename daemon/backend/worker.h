@@ -25,7 +25,7 @@ struct gm_worker_events {
 	 * it began after every gm_worker_sample() so far. Otherwise another sample follows. */
 	void (*sampled)(void *ctx, uint32_t device, int result, uint64_t free_bytes, bool latest);
 	/* The thread has counted what processes have of the device. Takes ownership of the count. */
-	void (*counted)(void *ctx, uint32_t device, struct gm_counted *counted);
+	void (*counted)(void *ctx, uint32_t device, struct gm_usage_sample *counted);
 	/* A survey was made. Takes ownership of usage, which is NULL if there was no memory. */
 	void (*surveyed)(void *ctx, uint32_t device, struct gm_usage *usage);
 };
@@ -40,7 +40,7 @@ void gm_worker_stop(struct gm_worker *worker);
  * results are taken in the order of the work, so a longer queue would be one in which users take no turns. */
 #define GM_WORKER_AHEAD 2
 
-/* Queue a job, which cannot fail. created() or destroyed() tells the result. turns.h says in which
+/* Queue a job, which cannot fail. created() or destroyed() tells the result. worker_queue.h says in which
  * order they are done; turn is the session's id. */
 void gm_worker_create(struct gm_worker *worker, struct gm_chunk *chunk, uint64_t turn);
 void gm_worker_destroy(struct gm_worker *worker, struct gm_chunk *chunk);

@@ -21,7 +21,7 @@
  *   creating -> leased -> pooled -> leased ...   (its client said that it unmapped it)
  *      |          |         `-----> doomed       (trimmed, decayed, or room is needed)
  *      |          |---------------> doomed       (its client died, or others may still map it)
- *      |          `-> lingering --> doomed       (the same, and a process was seen to have it)
+ *      |          `-> orphaned --> doomed       (the same, and a process was seen to have it)
  *      |-> pooled                                (reserve, or nobody waits for it any more)
  *      `-> doomed, or freed when it failed or was called off
  *
@@ -49,7 +49,7 @@ typedef uint64_t gm_domain;
 
 /* Who may have seen a chunk's handle. It matters for ipc blocks, because a client can keep a copy of the
  * handle. */
-struct gm_seen {
+struct gm_backend_seen {
 	gm_domain domain; /* GM_DOMAIN_FRESH: nobody */
 	uid_t payer_uid;  /* the user that pays for that domain */
 	bool several;     /* other domains may have seen it, too */
@@ -59,7 +59,7 @@ enum gm_chunk_state {
 	GM_CHUNK_CREATING,
 	GM_CHUNK_POOLED,
 	GM_CHUNK_LEASED,
-	GM_CHUNK_LINGERING,
+	GM_CHUNK_ORPHANED,
 	GM_CHUNK_DOOMED,
 };
 
@@ -72,17 +72,17 @@ enum gm_fds_column {
 };
 
 /* How the backend names what it made. */
-struct gm_handle {
+struct gm_backend_handle {
 	int fd;                           /* fd transport; -1 when empty */
 	uint64_t native;                  /* the backend's own name for it */
 	uint8_t ipc[GM_IPC_HANDLE_BYTES]; /* ipc transport */
 };
 
-struct gm_debt;
+struct gm_orphan_map;
 struct gm_lease;
 struct gm_request;
-struct gm_turns_session;
-struct gm_turns_user;
+struct gm_worker_queue_session;
+struct gm_worker_queue_user;
 
 struct gm_chunk {
 	uint64_t id;
@@ -108,18 +108,19 @@ struct gm_chunk {
 	bool unseen;       /* watched, but the last count does not have its process: another count
 			    * must come before its destruction */
 	uint32_t place;    /* of its record; 0: none */
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	struct gm_request *request; /* the request that waits for it; NULL: nobody does */
 	struct gm_lease *lease;     /* the lease that holds it */
 	uint64_t index;             /* its place in the lease; never used twice there */
 	uint64_t asked;             /* gm_request.id of the request that brought it to the lease */
 	uint64_t pooled_at;         /* ns */
-	struct gm_estate *estate;   /* lingering: who is charged for it */
-	uint64_t linger_ns;         /* when to look again whether it is gone */
-	uint8_t linger_level;
-	pid_t debtor;         /* the process that had it last; 0: nobody looks */
-	struct gm_debt *debt; /* of the process that had it last; NULL: nobody looks (debt.c) */
+	struct gm_orphan *orphan;   /* orphaned: who is charged for it */
+	uint64_t orphan_ns;         /* when to look again whether it is gone */
+	uint8_t orphan_level;
+	pid_t debtor; /* the process that had it last; 0: nobody looks */
+	struct gm_orphan_map
+		*map; /* of the process that had it last; NULL: nobody looks (orphan_map.c) */
 
 	/* Of one list at a time (utlist): a request's, a lease's or a bucket's. */
 	struct gm_chunk *prev, *next;
@@ -137,7 +138,7 @@ struct gm_chunk {
 	int unkept; /* the broker's own: the keeper did not take it, for this errno */
 
 	/* The device thread's own, from the submission of a job to the call that reports its end. The
-	 * lists are those of daemon/backend/turns.c. */
+	 * lists are those of daemon/backend/worker_queue.c. */
 	struct {
 		uint64_t turn; /* of the session that wants it */
 		int result;
@@ -147,8 +148,8 @@ struct gm_chunk {
 		bool waits; /* a creation that has not begun */
 		uint64_t
 			number; /* of a destruction; or of the last one that a creation waits for */
-		struct gm_turns_user *user;
-		struct gm_turns_session *session;
+		struct gm_worker_queue_user *user;
+		struct gm_worker_queue_session *session;
 		struct gm_chunk *prev, *next;         /* of a user's or a session's jobs */
 		struct gm_chunk *all_prev, *all_next; /* of all destructions */
 	} job;

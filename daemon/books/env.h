@@ -39,7 +39,7 @@ struct gm_env {
 
 	struct gm_user_table *users; /* never NULL */
 	struct gm_fd_budget *fds;    /* of users */
-	/* Chunks, and requests for a control block, that wait for a descriptor, longest first (fds.c, word.c). The
+	/* Chunks, and requests for a control block, that wait for a descriptor, longest first (fds.c, control_block.c). The
 	 * two lists take turns. */
 	struct gm_chunk *fd_waiting;
 	struct gm_request *word_waiting;

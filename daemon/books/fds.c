@@ -2,7 +2,7 @@
 /*
  * The descriptors of chunks. This file promises that every chunk on the fd transport is in one
  * column of the account, and that a user is charged for exactly the chunks that were asked for on its
- * behalf and are leased, or linger. It must never decide which chunk is released: it does not know the pools.
+ * behalf and are leased, or are orphaned. It must never decide which chunk is released: it does not know the pools.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/books/fds.h"

@@ -11,7 +11,7 @@
 /*
  * The file descriptors of chunks, and which user each counts for. A chunk on the fd transport costs
  * one from the moment it is asked for until it is destroyed. The user that asked for it is charged as
- * long as the chunk is leased or lingers, whoever opens the lease. The account (common/fd_budget.h) is shared
+ * long as the chunk is leased or is orphaned, whoever opens the lease. The account (common/fd_budget.h) is shared
  * with the connections. Chunks on the ipc transport cost none, and nothing here counts them.
  */
 

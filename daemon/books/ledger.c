@@ -3,7 +3,7 @@
  * The ledger: the column in which every byte of a device stands. It promises that no byte is in two
  * columns or in none, that nothing is admitted past the ceiling, and that charges and accounts add
  * up. Each transition asserts that before it returns. Nobody may write to its columns but through
- * these functions. Two fields that are no columns have a second writer: quota.c changes unmet when
+ * these functions. Two fields that are no columns have a second writer: limit.c changes unmet when
  * limits begin or end, and core.c clears measured when a sample failed. The ledger must never
  * decide whether something may happen: the caller has decided that before. (Its one refusal, at
  * admission, makes the check and the charge one step.)
@@ -18,7 +18,7 @@
 static void ledger_check(const struct gm_ledger *ledger, const struct gm_account *account)
 {
 	assert(gm_ledger_charged(ledger) == ledger->held);
-	assert(ledger->lingering <= ledger->quarantined);
+	assert(ledger->orphaned <= ledger->quarantined);
 	assert(ledger->seen <= ledger->declared);
 	if (account) {
 		assert(account->admitted <= account->held);
@@ -26,7 +26,7 @@ static void ledger_check(const struct gm_ledger *ledger, const struct gm_account
 		assert(account->seen <= account->declared);
 		assert(account->held <= ledger->held);
 		assert(!account->quarantined || account->admitted == 0);
-		assert(account->lingering <= ledger->lingering);
+		assert(account->orphaned <= ledger->orphaned);
 	}
 }
 
@@ -42,11 +42,11 @@ static void ledger_put(uint64_t *column, uint64_t bytes)
 	*column += bytes;
 }
 
-static void ledger_count(struct gm_ledger *ledger, struct gm_tally *tally, uint64_t held)
+static void ledger_count(struct gm_ledger *ledger, struct gm_ledger_tally *tally, uint64_t held)
 {
-	ledger->unmet -= gm_tally_unmet(tally);
+	ledger->unmet -= gm_ledger_tally_unmet(tally);
 	tally->held = held;
-	ledger->unmet += gm_tally_unmet(tally);
+	ledger->unmet += gm_ledger_tally_unmet(tally);
 }
 
 static void ledger_begin_holding(struct gm_ledger *ledger, struct gm_account *account)
@@ -100,7 +100,7 @@ static void ledger_uncharge_admitted(
 static void ledger_uncharge_created(
 	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	assert(gm_account_in_chunks(account) - account->lingering >= bytes);
+	assert(gm_account_in_chunks(account) - account->orphaned >= bytes);
 	ledger_take(ledger_created_of(ledger, account), bytes);
 	ledger_uncharge(ledger, account, bytes);
 }
@@ -124,7 +124,7 @@ uint64_t gm_ledger_room(
 	uint64_t room = ceiling > taken ? ceiling - taken : 0;
 
 	for (unsigned i = 0; i < account->n_tallies; i++) {
-		const struct gm_tally *tally = account->tallies[i];
+		const struct gm_ledger_tally *tally = account->tallies[i];
 		uint64_t left = tally->max > tally->held ? tally->max - tally->held : 0;
 		if (left < room)
 			room = left;
@@ -132,7 +132,8 @@ uint64_t gm_ledger_room(
 	return room;
 }
 
-void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct gm_tally *tally)
+void gm_ledger_join(
+	struct gm_ledger *ledger, struct gm_account *account, struct gm_ledger_tally *tally)
 {
 	assert(account->n_tallies < GM_TALLIES);
 	account->tallies[account->n_tallies++] = tally;
@@ -234,23 +235,23 @@ void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes)
 	ledger_take(&ledger->doomed, bytes);
 }
 
-void gm_ledger_linger(
+void gm_ledger_orphan(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes)
 {
 	ledger_uncharge_created(ledger, from, bytes);
 	ledger_put(&ledger->quarantined, bytes);
-	ledger_put(&ledger->lingering, bytes);
-	ledger_put(&to->lingering, bytes);
+	ledger_put(&ledger->orphaned, bytes);
+	ledger_put(&to->orphaned, bytes);
 	ledger_charge(ledger, to, bytes);
 	ledger_check(ledger, from);
 	ledger_check(ledger, to);
 }
 
-void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+void gm_ledger_doom_orphaned(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	ledger_take(&ledger->quarantined, bytes);
-	ledger_take(&ledger->lingering, bytes);
-	ledger_take(&account->lingering, bytes);
+	ledger_take(&ledger->orphaned, bytes);
+	ledger_take(&account->orphaned, bytes);
 	ledger_uncharge(ledger, account, bytes);
 	ledger_put(&ledger->doomed, bytes);
 	ledger_check(ledger, account);
@@ -265,25 +266,25 @@ void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint6
 	ledger_check(ledger, account);
 }
 
-void gm_ledger_adopt_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
+void gm_ledger_adopt_orphaned(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	ledger_put(&ledger->quarantined, bytes);
-	ledger_put(&ledger->lingering, bytes);
-	ledger_put(&account->lingering, bytes);
+	ledger_put(&ledger->orphaned, bytes);
+	ledger_put(&account->orphaned, bytes);
 	ledger_charge(ledger, account, bytes);
 	ledger_check(ledger, account);
 }
 
 void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
-	gm_ledger_adopt_lingering(ledger, account, bytes);
+	gm_ledger_adopt_orphaned(ledger, account, bytes);
 }
 
 void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes)
 {
 	ledger_take(&ledger->quarantined, bytes);
-	ledger_take(&ledger->lingering, bytes);
-	ledger_take(&account->lingering, bytes);
+	ledger_take(&ledger->orphaned, bytes);
+	ledger_take(&account->orphaned, bytes);
 	ledger_uncharge(ledger, account, bytes);
 	ledger_check(ledger, account);
 }

@@ -18,7 +18,7 @@
  *
  *   admitted      charged to a session, its chunk not yet created
  *   leased        created, charged to a session that is connected
- *   quarantined   created, charged to a session that is disconnected, or lingering: no client has it
+ *   quarantined   created, charged to a session that is disconnected, or orphaned: no client has it
  *                 any more, but a process may still reach it
  *   declared      charged to a session, and made by its process itself: not by the daemon, and in no
  *                 chunk
@@ -35,7 +35,7 @@ struct gm_ledger {
 	uint64_t foreign;
 	bool measured; /* foreign comes from the last sample */
 	uint64_t admitted, leased, quarantined;
-	uint64_t lingering; /* part of quarantined */
+	uint64_t orphaned; /* part of quarantined */
 	uint64_t declared;
 	uint64_t
 		seen; /* part of declared: the driver counts it for the processes that declared it */
@@ -44,19 +44,19 @@ struct gm_ledger {
 	uint64_t unmet;
 	uint64_t peak_charged;
 	/* The accounts that hold something, so that nobody pays for those that do not. The client that
-	 * core has not looked at for longest is first (ladder_plan.c). */
+	 * core has not looked at for longest is first (reclaim_plan.c). */
 	struct gm_account *holders;
 	uint32_t n_holders;
 };
 
 struct gm_reclaim_user;
-struct gm_debt;
+struct gm_orphan_map;
 struct gm_payer;
-struct gm_quota;
+struct gm_limit;
 
 /* Whether a group of accounts still moves: those of a device, or of one owner on it. Kept by
- * deadlock.c. */
-struct gm_standstill {
+ * queue_deadlock.c. */
+struct gm_queue_standing {
 	uint64_t returned_ns; /* when one of them last returned memory while a request waited */
 	/* As of the last look at all accounts: */
 	bool held;         /* one of them holds memory */
@@ -66,26 +66,26 @@ struct gm_standstill {
 };
 
 /* What an owner with a limit is charged on one device. */
-struct gm_tally {
-	struct gm_quota *quota;
+struct gm_ledger_tally {
+	struct gm_limit *limit;
 	uint64_t held;
 	uint64_t max; /* UINT64_MAX: none */
 	uint64_t guarantee;
-	uint64_t planned; /* while the ladder makes a plan: what the plan takes from this owner */
-	struct gm_standstill still; /* of the accounts that count for this owner */
+	uint64_t planned; /* while reclaim makes a plan: what the plan takes from this owner */
+	struct gm_queue_standing still; /* of the accounts that count for this owner */
 };
 
 /* An account has one tally at most for each kind of owner. */
 #define GM_TALLIES 7
 
-/* The daemon's last request that a client give memory back, and how the client has answered so far. ladder_run.c writes it. */
-struct gm_asked {
-	bool owing : 1;   /* it still owes bytes, and the deadline has not passed */
-	bool claimed : 1; /* it had said that it has them */
-	bool doubted : 1; /* core does not count on it: gm_ladder_run.owed leaves it out */
-	uint8_t rung : 4; /* enum gm_rung */
-	uint8_t trigger;  /* enum gm_trigger */
-	uint32_t step;    /* its step in the plan that is being made, plus 1; 0: none */
+/* The daemon's last request that a client give memory back, and how the client has answered so far. reclaim_run.c writes it. */
+struct gm_reclaim_asked {
+	bool owing : 1;    /* it still owes bytes, and the deadline has not passed */
+	bool claimed : 1;  /* it had said that it has them */
+	bool overdue : 1;  /* core does not count on it: gm_reclaim_run.owed leaves it out */
+	uint8_t stage : 4; /* enum gm_stage */
+	uint8_t trigger;   /* enum gm_reclaim_trigger */
+	uint32_t step;     /* its step in the plan that is being made, plus 1; 0: none */
 	struct gm_reclaim_user
 		*user;        /* asked for a request: of its user; NULL: for another trigger */
 	uint64_t wanted;      /* what it was asked for */
@@ -100,8 +100,8 @@ struct gm_asked {
 };
 
 /* What the client said about its use of the device when core last looked at its page. Kept by
- * ladder_plan.c. */
-struct gm_said {
+ * reclaim_plan.c. */
+struct gm_reclaim_claim {
 	uint64_t until_ns; /* core does not look again before */
 	uint64_t held;     /* what the client held then; when that changes, core looks again */
 	uint64_t cached, evictable;
@@ -110,29 +110,30 @@ struct gm_said {
 
 /* What one session is charged on one device. */
 struct gm_account {
-	uint64_t held;      /* including admitted */
-	uint64_t admitted;  /* 0 while quarantined: pending requests have ended by then */
-	uint64_t lingering; /* part of held; quarantined in any case */
-	uint64_t declared;  /* part of held, whether quarantined or not */
-	uint64_t seen;      /* part of declared */
+	uint64_t held;     /* including admitted */
+	uint64_t admitted; /* 0 while quarantined: pending requests have ended by then */
+	uint64_t orphaned; /* part of held; quarantined in any case */
+	uint64_t declared; /* part of held, whether quarantined or not */
+	uint64_t seen;     /* part of declared */
 	/* What the driver counted for the process before it declared anything (kept by declare.c).
 	 * UINT64_MAX: nobody can tell. */
 	uint64_t undeclared;
 	bool quarantined;
 	uint8_t n_tallies;
-	struct gm_tally *tallies[GM_TALLIES]; /* the owners it counts for (kept by quota.c) */
-	struct gm_tally *guaranteed;          /* the one of them with a guarantee; NULL: none */
-	int32_t priority;                     /* kept by quota.c */
+	struct gm_ledger_tally
+		*tallies[GM_TALLIES];       /* the owners it counts for (kept by limit.c) */
+	struct gm_ledger_tally *guaranteed; /* the one of them with a guarantee; NULL: none */
+	int32_t priority;                   /* kept by limit.c */
 	/* Requests in the queue that have no deadline, and when the last of them began to wait
 	 * (kept by queue.c). */
 	uint32_t endless;
 	uint64_t endless_ns;
-	struct gm_debt *debt; /* of its process (kept by debt.c); NULL: none */
-	struct gm_asked asked;
-	struct gm_said said;
+	struct gm_orphan_map *map; /* of its process (kept by orphan_map.c); NULL: none */
+	struct gm_reclaim_asked asked;
+	struct gm_reclaim_claim said;
 	struct gm_payer *payer;                     /* whose it is */
 	struct gm_account *prev, *next;             /* of gm_ledger.holders */
-	struct gm_account *owing_prev, *owing_next; /* of gm_ladder.owing */
+	struct gm_account *owing_prev, *owing_next; /* of gm_reclaim.owing */
 };
 
 /* What the account has in chunks. */
@@ -143,7 +144,7 @@ static inline uint64_t gm_account_in_chunks(const struct gm_account *account)
 
 /* Whether what the account is charged counts for this owner. */
 static inline bool gm_account_counts_for(
-	const struct gm_account *account, const struct gm_tally *tally)
+	const struct gm_account *account, const struct gm_ledger_tally *tally)
 {
 	for (unsigned i = 0; i < account->n_tallies; i++)
 		if (account->tallies[i] == tally)
@@ -167,7 +168,7 @@ static inline uint64_t gm_ledger_created(const struct gm_ledger *ledger)
 
 #define GM_LEDGER_E_NO_ROOM 1
 
-static inline uint64_t gm_tally_unmet(const struct gm_tally *tally)
+static inline uint64_t gm_ledger_tally_unmet(const struct gm_ledger_tally *tally)
 {
 	return tally->guarantee > tally->held ? tally->guarantee - tally->held : 0;
 }
@@ -176,7 +177,8 @@ static inline uint64_t gm_tally_unmet(const struct gm_tally *tally)
 static inline uint64_t gm_ledger_kept_from(
 	const struct gm_ledger *ledger, const struct gm_account *account)
 {
-	return ledger->unmet - (account->guaranteed ? gm_tally_unmet(account->guaranteed) : 0);
+	return ledger->unmet -
+	       (account->guaranteed ? gm_ledger_tally_unmet(account->guaranteed) : 0);
 }
 
 /* What the account may be charged now: below the ceiling, not kept for other owners, and within
@@ -184,7 +186,8 @@ static inline uint64_t gm_ledger_kept_from(
 uint64_t gm_ledger_room(
 	const struct gm_ledger *ledger, const struct gm_account *account, uint64_t ceiling);
 /* From now on, the account counts for this owner. */
-void gm_ledger_join(struct gm_ledger *ledger, struct gm_account *account, struct gm_tally *tally);
+void gm_ledger_join(
+	struct gm_ledger *ledger, struct gm_account *account, struct gm_ledger_tally *tally);
 
 /* Charges an account for what will be created. GM_LEDGER_E_NO_ROOM: it would pass
  * gm_ledger_room(), and nothing was charged. */
@@ -212,20 +215,19 @@ void gm_ledger_doom_unclaimed(struct gm_ledger *ledger, uint64_t bytes);
 
 void gm_ledger_destroyed(struct gm_ledger *ledger, uint64_t bytes);
 
-/* A created chunk that a process still reaches begins to linger, and is charged to another account. Later it stops
- * lingering and is handed over for destruction. */
-void gm_ledger_linger(
+/* A created chunk that a process still reaches begins to be orphaned, and is charged to another account. Later it stops
+ * orphaned and is handed over for destruction. */
+void gm_ledger_orphan(
 	struct gm_ledger *ledger, struct gm_account *from, struct gm_account *to, uint64_t bytes);
-void gm_ledger_doom_lingering(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_doom_orphaned(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* Takes over what an earlier daemon created and charged, whatever room there is: leased or
- * quarantined, as the account is; or lingering. */
+ * quarantined, as the account is; or orphaned. */
 void gm_ledger_adopt(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
-void gm_ledger_adopt_lingering(
-	struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
+void gm_ledger_adopt_orphaned(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 
 /* An account begins to pay for memory that was destroyed and that a process still maps; it pays for it no longer.
- * Such memory is in no chunk, and counts as lingering. */
+ * Such memory is in no chunk, and counts as orphaned. */
 void gm_ledger_owe(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 void gm_ledger_forgive(struct gm_ledger *ledger, struct gm_account *account, uint64_t bytes);
 

@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/keep_kind.h"
+#include "common/store_kind.h"
 #include "common/types.h"
 #include "daemon/books/chunk.h"
-#include "daemon/books/counted.h"
+#include "daemon/books/usage_sample.h"
 #include "daemon/books/event.h"
-#include "daemon/books/say.h"
+#include "daemon/books/text_say.h"
 
 struct gm_request;
 
@@ -47,7 +47,7 @@ struct gm_core_ops {
 	void (*device_changed)(void *ctx, uint32_t device);
 	void (*session_changed)(void *ctx, struct gm_session *session, uint32_t device);
 	/* The pressure on a device reached another level. */
-	void (*level_changed)(void *ctx, uint32_t device, enum gm_level level);
+	void (*level_changed)(void *ctx, uint32_t device, enum gm_pressure_level level);
 
 	/* ---- the functions below may be NULL: then core does without */
 
@@ -69,13 +69,14 @@ struct gm_core_ops {
 	 * the client returns, or from its end. A client that does not react by the deadline is left
 	 * alone for a while. Must not return memory or end a session before it returns.
 	 */
-	void (*reclaim)(void *ctx, struct gm_session *session, const struct gm_reclaim *ask);
+	void (*reclaim)(
+		void *ctx, struct gm_session *session, const struct gm_reclaim_message *ask);
 	/* This session opened a lease with signals, and the lease's maker has returned it or has ended: no signal
 	 * will come any more. */
 	void (*maker_left)(void *ctx, struct gm_session *session);
 	/*
 	 * Terminates a client's process: only with oom = terminate, and only at the end of the
-	 * ladder. Core then waits for gm_session_end_died(). A negative errno means that it cannot
+	 * reclaim. Core then waits for gm_session_end_died(). A negative errno means that it cannot
 	 * be done, for example because the daemon may not send signals. Core does not try again
 	 * while the device stays critical.
 	 */
@@ -84,7 +85,7 @@ struct gm_core_ops {
 	 * Starts a measurement of free memory that begins after this call. The daemon reports the
 	 * result with gm_core_sample() or gm_core_sample_failed(), and then calls gm_core_probed():
 	 * after this returned, and in order with the device's other jobs. Core has one probe of a
-	 * device under way at most. See probe.h.
+	 * device under way at most. See device_probe.h.
 	 */
 	void (*probe)(void *ctx, uint32_t device);
 	/*
@@ -97,7 +98,7 @@ struct gm_core_ops {
 	void (*count)(void *ctx, uint32_t device);
 	/* Says what became of the process that had this number and began at that time (0: not known). Must
 	 * be quick. Without this function, every process counts as alive. */
-	enum gm_fate (*fate)(void *ctx, pid_t pid, uint64_t began);
+	enum gm_env_process (*fate)(void *ctx, pid_t pid, uint64_t began);
 	/* A chunk is in the pool now. Must be quick. */
 	void (*pooled)(void *ctx, const struct gm_chunk *chunk);
 	/* What the device said when it failed to make a chunk just now. Returns false if it said
@@ -128,16 +129,16 @@ struct gm_core_ops {
 	/* Forgets the record, and sets *place to 0. Does nothing if it is 0. Comes with record. */
 	void (*erase)(void *ctx, uint32_t *place);
 	/*
-	 * Puts a copy of a memfd of core's (GM_KEEP_METADATA, GM_KEEP_WORD) where it outlives the daemon.
+	 * Puts a copy of a memfd of core's (GM_STORE_METADATA, GM_STORE_CONTROL_BLOCK) where it outlives the daemon.
 	 * The fd stays core's, and stays open
 	 * until it is withdrawn. Returns 0 when the copy is safe whatever happens to the daemon. Otherwise
 	 * nothing is kept: -EAGAIN (it may be possible soon; of metadata only), -ENOSPC, -ENOMEM; or
-	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_word_deposited() will be called with the request.
+	 * GM_DEPOSIT_WAITS (of a control block only): gm_core_control_block_deposited() will be called with the request.
 	 */
-	int (*deposit)(
-		void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
+	int (*deposit)(void *ctx, enum gm_store_kind kind, uint64_t id, int fd,
+		struct gm_request *request);
 	/* Gives up that copy. Comes with deposit. */
-	void (*withdraw)(void *ctx, enum gm_keep_kind kind, uint64_t id);
+	void (*withdraw)(void *ctx, enum gm_store_kind kind, uint64_t id);
 	/* Closes a descriptor of this user that may be the last of a large file. That takes the kernel
 	 * milliseconds, in which the loop could do nothing for others. */
 	void (*close)(void *ctx, uid_t payer_uid, int fd);

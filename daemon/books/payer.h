@@ -7,7 +7,7 @@
 
 #include <uthash.h>
 
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "daemon/books/chunk.h"
 #include "daemon/books/ledger.h"
 #include "daemon/books/owner.h"
@@ -16,12 +16,12 @@ struct gm_user;
 struct gm_request;
 
 /*
- * The one that memory is charged to: the part of a session, or of an estate, that the modules below daemon/lease need to
- * know. It is embedded in struct gm_session and struct gm_estate.
+ * The one that memory is charged to: the part of a session, or of an orphaned account, that the modules below daemon/lease need to
+ * know. It is embedded in struct gm_session and struct gm_orphan.
  */
 struct gm_payer {
 	uint64_t id;
-	/* Opaque here: for the functions of gm_core_ops. NULL: an estate, which stands for what clients left behind. Nobody
+	/* Opaque here: for the functions of gm_core_ops. NULL: an orphaned account, which stands for what clients left behind. Nobody
 	 * can ask it or end it. quarantined is set as well. */
 	struct gm_session *session;
 	uid_t uid;            /* of the process: for sentences only */
@@ -37,7 +37,7 @@ struct gm_payer {
 	struct gm_request *pending;   /* oldest first */
 	uint64_t n_new;               /* of them: those that make an object of their own */
 	uint64_t n_waiting;           /* requests in the queue */
-	struct gm_quota_values run;   /* the limit of its run; nothing is set: it has none */
+	struct gm_limit_values run;   /* the limit of its run; nothing is set: it has none */
 	UT_hash_handle hh;            /* of gm_env.payers */
 	struct gm_account accounts[]; /* one per device, in order of number */
 };

@@ -2,7 +2,7 @@
 /*
  * The budget arithmetic as pure functions: capacity, available, pressure, and the level that
  * follows from it. It reads no clock and changes nothing but the level it is given. It must never
- * know an owner: limits are the business of quota.c and the ledger.
+ * know an owner: limits are the business of limit.c and the ledger.
  */
 #include "daemon/books/policy.h"
 
@@ -42,16 +42,16 @@ uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total)
 	return gm_policy_capacity(policy, total) / 4;
 }
 
-enum gm_level gm_policy_level(
-	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from)
+enum gm_pressure_level gm_policy_level(
+	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_pressure_level from)
 {
-	enum gm_level level = GM_LEVEL_LOW;
-	for (unsigned l = GM_LEVEL_LOW + 1; l < GM_LEVELS; l++) {
+	enum gm_pressure_level level = GM_PRESSURE_LEVEL_LOW;
+	for (unsigned l = GM_PRESSURE_LEVEL_LOW + 1; l < GM_LEVELS; l++) {
 		uint64_t threshold = policy->level_ppm[l - 1];
 		if (l <= (unsigned)from)
 			threshold = gm_minus(threshold, policy->hysteresis_ppm);
 		if (pressure_ppm >= threshold)
-			level = (enum gm_level)l;
+			level = (enum gm_pressure_level)l;
 	}
 	return level;
 }
@@ -66,7 +66,7 @@ bool gm_pressure_steady(
 uint64_t gm_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm)
 {
-	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	enum gm_pressure_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
 	if (level == pressure->level)
 		return UINT64_MAX;
 	if (level < pressure->level) /* only a step notes since when it is calm */
@@ -77,7 +77,7 @@ uint64_t gm_pressure_due(
 bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
 	uint32_t pressure_ppm, uint64_t now_ns)
 {
-	enum gm_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
+	enum gm_pressure_level level = gm_policy_level(policy, pressure_ppm, pressure->level);
 	bool calm = level < pressure->level;
 	if (calm && !pressure->calm)
 		pressure->calm_ns = now_ns;
@@ -87,7 +87,7 @@ bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *poli
 	if (due == UINT64_MAX || now_ns < due)
 		return false;
 
-	pressure->fell_from = calm ? pressure->level : GM_LEVEL_LOW;
+	pressure->fell_from = calm ? pressure->level : GM_PRESSURE_LEVEL_LOW;
 	pressure->level = level;
 	pressure->since_ns = now_ns;
 	pressure->calm = false;

@@ -14,10 +14,10 @@
  */
 
 /* What the daemon does when a device has no memory for a request that does not say how long it may wait. */
-enum gm_oom {
-	GM_OOM_REFUSE,    /* it is refused, after clients were asked to return memory */
-	GM_OOM_WAIT,      /* it waits, wait_ns at most */
-	GM_OOM_TERMINATE, /* it waits, and at critical pressure a client may be terminated */
+enum gm_policy_oom {
+	GM_POLICY_OOM_REFUSE,    /* it is refused, after clients were asked to return memory */
+	GM_POLICY_OOM_WAIT,      /* it waits, wait_ns at most */
+	GM_POLICY_OOM_TERMINATE, /* it waits, and at critical pressure a client may be terminated */
 };
 
 /* Per device, from the configuration. A reload may change it. */
@@ -32,18 +32,18 @@ struct gm_policy {
 	uint32_t level_ppm[GM_LEVELS - 1];
 	uint32_t hysteresis_ppm;
 	uint64_t dwell_ns;
-	enum gm_oom oom;
+	enum gm_policy_oom oom;
 	uint64_t wait_ns;     /* oom_wait, for a request that does not say; 0: GM_WAIT_NS */
 	uint64_t reclaim_ns;  /* reclaim_deadline, to answer a reclaim; 0: GM_RECLAIM_NS */
-	uint64_t settle_ns;   /* after_action, until the ladder's next action; 0: GM_SETTLE_NS */
-	uint64_t deadlock_ns; /* deadlock_after, without a return; 0: GM_DEADLOCK_NS */
+	uint64_t settle_ns;   /* after_action, until reclaim's next action; 0: GM_SETTLE_NS */
+	uint64_t deadlock_ns; /* deadlock_after, without a return; 0: GM_QUEUE_DEADLOCK_NS */
 	enum gm_transport
 		transport; /* of requests that name none; AUTO: fd, where the device has it */
 };
-#define GM_WAIT_NS     UINT64_C(30000000000)
-#define GM_RECLAIM_NS  UINT64_C(100000000)
-#define GM_SETTLE_NS   UINT64_C(1000000000)
-#define GM_DEADLOCK_NS UINT64_C(10000000000)
+#define GM_WAIT_NS           UINT64_C(30000000000)
+#define GM_RECLAIM_NS        UINT64_C(100000000)
+#define GM_SETTLE_NS         UINT64_C(1000000000)
+#define GM_QUEUE_DEADLOCK_NS UINT64_C(10000000000)
 
 /* Returns the transport of a request that asks for one, or for AUTO. The device may lack it. */
 static inline enum gm_transport gm_policy_transport(
@@ -68,7 +68,7 @@ static inline uint64_t gm_policy_settle_ns(const struct gm_policy *policy)
 
 static inline uint64_t gm_policy_deadlock_ns(const struct gm_policy *policy)
 {
-	return policy->deadlock_ns ? policy->deadlock_ns : GM_DEADLOCK_NS;
+	return policy->deadlock_ns ? policy->deadlock_ns : GM_QUEUE_DEADLOCK_NS;
 }
 
 #define GM_PPM 1000000u
@@ -96,15 +96,15 @@ uint64_t gm_policy_max_pool(const struct gm_policy *policy, uint64_t total);
  * a threshold changes the level at most once per dwell. Most often it stays at the higher level.
  */
 struct gm_pressure {
-	enum gm_level level;
-	enum gm_level fell_from; /* GM_LEVEL_LOW: the last change was no fall */
-	bool calm;               /* since calm_ns, pressure has asked for a lower level */
-	uint64_t since_ns;       /* of the last change */
+	enum gm_pressure_level level;
+	enum gm_pressure_level fell_from; /* GM_PRESSURE_LEVEL_LOW: the last change was no fall */
+	bool calm;                        /* since calm_ns, pressure has asked for a lower level */
+	uint64_t since_ns;                /* of the last change */
 	uint64_t calm_ns;
 };
 /* The level that this pressure asks for when the level is from. */
-enum gm_level gm_policy_level(
-	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_level from);
+enum gm_pressure_level gm_policy_level(
+	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_pressure_level from);
 /* Whether a step would do nothing: pressure asks for the level there is, as it did at the last
  * step. */
 bool gm_pressure_steady(

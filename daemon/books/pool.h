@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/books/chunk.h"
 
 /*

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
-#include "common/text/quota_values.h"
+#include "common/bounds.h"
+#include "common/text/limit_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/token_hash.h"
 
@@ -25,7 +25,7 @@
  * The order of writing makes it safe to die between any two records:
  *   - A grant writes its chunks, and then its lease with the new number of grants. A chunk whose
  *     grant is above that number was never granted.
- *   - A return erases the chunks, or turns them into lingering ones, and then erases the lease.
+ *   - A return erases the chunks, or turns them into orphaned ones, and then erases the lease.
  *   - A chunk that becomes a lease of its own: the new lease, the chunk, then the lease that it left.
  *   - A client's record is written when everything that the keeper holds for it is there, and erased before
  *     the records of what the client held.
@@ -42,16 +42,16 @@
 	X(KEY, 1, gm_record_key, "keys") \
 	X(DEVICE, 2, gm_record_device, "devices") \
 	X(LIMIT, 3, gm_record_limit, "limits") \
-	X(ESTATE, 4, gm_record_estate, "estates") \
+	X(ORPHAN, 4, gm_record_orphan, "orphaned accounts") \
 	X(SESSION, 5, gm_record_session, "sessions") \
 	X(CLIENT, 6, gm_record_client, "clients") \
 	X(LEASE, 7, gm_record_lease, "leases") \
 	X(CHUNK, 8, gm_record_chunk, "chunks") \
-	X(HOLD, 9, gm_record_hold, "opened leases") \
+	X(REF, 9, gm_record_ref, "opened leases") \
 	X(SHARE, 10, gm_record_share, "shares") \
 	X(NAME, 11, gm_record_name, "names") \
 	X(DRAIN, 12, gm_record_drain, "drains") \
-	X(DEBT, 13, gm_record_debt, "debts") \
+	X(ORPHAN_MAP, 13, gm_record_orphan_map, "orphaned mappings") \
 	X(METADATA, 14, gm_record_metadata, "metadata") \
 	X(DECLARED, 15, gm_record_declared, "declarations")
 
@@ -91,7 +91,7 @@ struct gm_record_device {
 
 /* Before GM_RECORD_FORMAT_LIMIT_ROWS, a limit had a member for each kind of value, for each device. */
 #define GM_RECORD_FORMAT_LIMIT_ROWS 5
-#define GM_RECORD_LIMIT_ROWS        (GM_LIMIT_DEVICES * GM_QUOTA_N_KINDS)
+#define GM_RECORD_LIMIT_ROWS        (GM_BOUND_DEVICES * GM_LIMIT_N_KINDS)
 /* The limit that was set at run time for an owner: its devices, and a row for each value on one of them. */
 struct gm_record_limit {
 	struct gm_record head;
@@ -99,12 +99,12 @@ struct gm_record_limit {
 	uint64_t n_devices;
 	union {
 		struct {
-			uint64_t devices[GM_LIMIT_DEVICES];
+			uint64_t devices[GM_BOUND_DEVICES];
 			uint64_t n_values;
 			struct {
-				uint64_t value;  /* as gm_quota_values_get() returns it */
+				uint64_t value;  /* as gm_limit_values_get() returns it */
 				uint32_t device; /* its place in devices */
-				uint32_t bit;    /* of GM_QUOTA_KINDS */
+				uint32_t bit;    /* of GM_LIMIT_KINDS */
 			} values[GM_RECORD_LIMIT_ROWS];
 		};
 		struct {
@@ -112,12 +112,12 @@ struct gm_record_limit {
 			uint64_t max, guarantee;
 			int32_t priority;
 			uint32_t set;
-		} former[GM_LIMIT_DEVICES];
+		} former[GM_BOUND_DEVICES];
 	};
 };
 
 /* Who pays for what sessions left behind. */
-struct gm_record_estate {
+struct gm_record_orphan {
 	struct gm_record head;
 	uint32_t gid, reserved;
 	char unit[GM_OWNER_NAME_BYTES + 1];
@@ -142,7 +142,7 @@ struct gm_record_session {
 	uint64_t run_max;
 	int32_t run_priority;
 	uint32_t run_set; /* which of the two its run has */
-	char run[GM_LIMIT_RUN_BYTES + 1];
+	char run[GM_BOUND_RUN_BYTES + 1];
 };
 
 /* A client: its process, who is charged, its run, the tokens that resume it, and the state of its page. */
@@ -163,7 +163,7 @@ struct gm_record_client {
 	uint8_t confined; /* as in gm_identity, like the next one */
 	uint8_t own_pid_namespace;
 	uint8_t page_unsafe; /* the client may have a page that was not kept */
-	char name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1];
 	char command[GM_RECORD_COMMAND_BYTES];
 	char unit[GM_RECORD_UNIT_BYTES];
 	char container[GM_RECORD_CONTAINER_BYTES];
@@ -176,13 +176,13 @@ struct gm_record_client {
 	struct gm_token_hash domain; /* of its trust domain's key; 0: not known */
 	uint64_t run_max;
 	int32_t run_priority;
-	char run[GM_LIMIT_RUN_BYTES + 1];
+	char run[GM_BOUND_RUN_BYTES + 1];
 };
 
 struct gm_record_lease {
 	struct gm_record head;
 	uint64_t session; /* its maker; 0: the maker returned it, and others hold it */
-	uint64_t estate;
+	uint64_t orphan;
 	uint64_t grants; /* how many requests brought it chunks */
 	uint64_t next_index;
 	uint64_t user_bytes;
@@ -190,7 +190,7 @@ struct gm_record_lease {
 	uint32_t
 		made; /* how often its maker holds it, without what it opened and has a record for */
 	uint32_t transport;
-	char tag[GM_LIMIT_NAME_BYTES + 1]; /* written only as far as it is used */
+	char tag[GM_BOUND_NAME_BYTES + 1]; /* written only as far as it is used */
 	uint64_t flags;                    /* written only if it is not 0 */
 	/* With GM_RECORD_PIECE: the lease that its chunk was in before. */
 	uint64_t origin;
@@ -203,11 +203,11 @@ enum gm_record_lease_flag {
 
 enum gm_record_chunk_state {
 	GM_RECORD_LEASED = 1,
-	GM_RECORD_LINGERING = 2,
+	GM_RECORD_ORPHANED = 2,
 };
 struct gm_record_chunk {
 	struct gm_record head;
-	uint64_t owner;   /* the lease; of a lingering chunk, the estate */
+	uint64_t owner;   /* the lease; of an orphaned chunk, the orphaned account */
 	uint64_t request; /* the id of the client's packet that brought it; 0: not known */
 	uint64_t grant;
 	uint64_t index;
@@ -218,7 +218,7 @@ struct gm_record_chunk {
 };
 
 /* A lease that a session opened. It has one for each time. */
-struct gm_record_hold {
+struct gm_record_ref {
 	struct gm_record head; /* the uid of the session */
 	uint32_t lease_uid, reserved;
 	uint64_t lease;
@@ -252,7 +252,7 @@ struct gm_record_name {
 	uint32_t audience_id;
 	uint32_t read_only;
 	uint32_t until_unread;
-	char text[GM_LIMIT_NAME_BYTES + 1];
+	char text[GM_BOUND_NAME_BYTES + 1];
 	uint64_t expires_ns; /* 0: never. On the same clock as since_ns */
 	uint64_t metadata;   /* the id of its record; 0: none */
 	uint64_t request;    /* the id of the packet that published this version; 0: not known */
@@ -292,13 +292,13 @@ struct gm_record_declared {
 	struct {
 		uint64_t device;
 		uint64_t bytes;
-	} devices[GM_LIMIT_DEVICES];
+	} devices[GM_BOUND_DEVICES];
 };
 
-/* Memory that was destroyed and that a process still maps, as far as it is charged (debt.c). */
-struct gm_record_debt {
+/* Memory that was destroyed and that a process still maps, as far as it is charged (orphan_map.c). */
+struct gm_record_orphan_map {
 	struct gm_record head;
-	uint64_t estate; /* who pays */
+	uint64_t orphan; /* who pays */
 	uint64_t device;
 	uint64_t bytes;
 	uint64_t before; /* what the driver counted for the process without it */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* What core keeps of a token: its keyed hash. The token opens a lease or a session; the hash is
  * worth nothing without the key. */

@@ -71,8 +71,8 @@ static int config_fill_limit(struct gm_config *config, const char *title,
 		const char *source = config->entries[config->n_entries - 1].source;
 #define CONFIG_SOURCE(KIND, ...) \
 	if (out && id == GM_CONFIG_KEY_##KIND) \
-		out->sources[GM_QUOTA_AT_##KIND] = source;
-		GM_QUOTA_KINDS(CONFIG_SOURCE)
+		out->sources[GM_LIMIT_AT_##KIND] = source;
+		GM_LIMIT_KINDS(CONFIG_SOURCE)
 #undef CONFIG_SOURCE
 	}
 	return r;
@@ -118,12 +118,12 @@ static void config_fill_device(
 		.max_per_bucket = (uint32_t)NUMBER(MAX_POOLED_PER_BUCKET),
 		.pool_decay_ns = NUMBER(POOL_DECAY),
 		.reserve = NUMBER(RESERVE),
-		.pooling = NUMBER(TRUST) != GM_TRUST_CLIENT,
+		.pooling = NUMBER(TRUST) != GM_DOMAIN_TRUST_CLIENT,
 		.level_ppm = {(uint32_t)NUMBER(PRESSURE_MEDIUM), (uint32_t)NUMBER(PRESSURE_HIGH),
 			(uint32_t)NUMBER(PRESSURE_CRITICAL)},
 		.hysteresis_ppm = (uint32_t)NUMBER(PRESSURE_HYSTERESIS),
 		.dwell_ns = NUMBER(PRESSURE_DWELL),
-		.oom = (enum gm_oom)NUMBER(OOM),
+		.oom = (enum gm_policy_oom)NUMBER(OOM),
 		.wait_ns = NUMBER(OOM_WAIT),
 		.reclaim_ns = NUMBER(RECLAIM_DEADLINE),
 		.settle_ns = NUMBER(AFTER_ACTION),
@@ -151,11 +151,11 @@ static int config_fill(const struct gm_config_reader *reader, struct gm_config *
 	COPY(ADMIN_GROUP, config->admin_group);
 	COPY(OBSERVER_GROUP, config->observer_group);
 	config->socket_mode = (mode_t)NUMBER(SOCKET_MODE);
-	config->trust = (enum gm_trust)NUMBER(TRUST);
+	config->trust = (enum gm_domain_trust)NUMBER(TRUST);
 	config->transport = (enum gm_transport)NUMBER(TRANSPORT);
 	config->track = (enum gm_track)NUMBER(TRACK);
 	config->host_limit = NUMBER(HOST_LIMIT);
-	config->host_memory = (enum gm_host_memory)NUMBER(HOST_MEMORY);
+	config->host_memory = (enum gm_backend_host_memory)NUMBER(HOST_MEMORY);
 	config->cpu_fallback = NUMBER(CPU_FALLBACK);
 	config->decay_ns = NUMBER(DECAY);
 	config->hello_deadline_ns = NUMBER(HELLO_DEADLINE);
@@ -164,7 +164,7 @@ static int config_fill(const struct gm_config_reader *reader, struct gm_config *
 #undef NUMBER
 #undef COPY
 	config_fill_device(reader, GM_CONFIG_SLOT_GENERAL, &config->pinned);
-	for (int i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (int i = 0; i < GM_BOUND_DEVICES; i++) {
 		config_fill_device(reader, GM_CONFIG_SLOT_DEVICES + i, &config->devices[i]);
 		if (reader->named[GM_CONFIG_SLOT_DEVICES + i])
 			config->n_devices = i + 1;
@@ -410,7 +410,7 @@ bool gm_config_same_start(const struct gm_config *a, const struct gm_config *b)
 		    a->host_memory == b->host_memory && !strcmp(a->socket, b->socket) &&
 		    a->socket_mode == b->socket_mode && !strcmp(a->socket_group, b->socket_group);
 
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++)
 		same = same && a->devices[i].size == b->devices[i].size;
 	return same;
 }
@@ -439,7 +439,7 @@ char *gm_config_fixed_changes(const struct gm_config *running, struct gm_config 
 	CHANGED(running->socket_mode != new->socket_mode, "socket_mode");
 	CHANGED(strcmp(running->socket_group, new->socket_group), "socket_group");
 #undef CHANGED
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		char section[32];
 		if (running->devices[i].size == new->devices[i].size)
 			continue;

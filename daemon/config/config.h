@@ -21,7 +21,7 @@
  * win. gpumemd, gpumemd --check-config and gpumemctl config check all use this one reader.
  */
 
-enum gm_trust { GM_TRUST_UID, GM_TRUST_CONTAINER, GM_TRUST_CLIENT };
+enum gm_domain_trust { GM_DOMAIN_TRUST_UID, GM_DOMAIN_TRUST_CONTAINER, GM_DOMAIN_TRUST_CLIENT };
 
 /* The settings of one device: the general ones, overridden by those of its [device …]. */
 struct gm_config_device {
@@ -43,25 +43,25 @@ struct gm_config_entry {
 };
 
 struct gm_config {
-	char preset[GM_LIMIT_NAME_BYTES + 1];
-	char backend[GM_LIMIT_NAME_BYTES + 1]; /* "auto", "cuda", "host" */
+	char preset[GM_BOUND_NAME_BYTES + 1];
+	char backend[GM_BOUND_NAME_BYTES + 1]; /* "auto", "cuda", "host" */
 	char socket[GM_PATH_BYTES]; /* "": the default for the user who runs the daemon */
 	mode_t socket_mode;
-	char socket_group[GM_LIMIT_NAME_BYTES + 1]; /* "": leave it */
-	char admin_group[GM_LIMIT_NAME_BYTES + 1];
-	char observer_group[GM_LIMIT_NAME_BYTES + 1];
-	enum gm_trust trust;
+	char socket_group[GM_BOUND_NAME_BYTES + 1]; /* "": leave it */
+	char admin_group[GM_BOUND_NAME_BYTES + 1];
+	char observer_group[GM_BOUND_NAME_BYTES + 1];
+	enum gm_domain_trust trust;
 	enum gm_transport transport;
 	enum gm_track track;
 	uint64_t decay_ns;
 	uint64_t hello_deadline_ns;
 	uint32_t connections_per_uid;
 	uint64_t host_limit; /* pinned host memory; 0: none; UINT64_MAX: a quarter of RAM */
-	enum gm_host_memory host_memory;
+	enum gm_backend_host_memory host_memory;
 	bool cpu_fallback; /* pinned host memory may stand in for a full device */
 	struct gm_config_device pinned;
 	uint32_t n_devices; /* how many the files name: the highest number + 1 */
-	struct gm_config_device devices[GM_LIMIT_DEVICES]; /* all filled, named or not */
+	struct gm_config_device devices[GM_BOUND_DEVICES]; /* all filled, named or not */
 
 	uint64_t terminate_grace_ns;
 	struct gm_config_limit *limits;
@@ -69,7 +69,7 @@ struct gm_config {
 
 	/* Devices that sections name by UUID or PCI address and that are not known. Their settings
 	 * have no effect. */
-	char strangers[GM_LIMIT_DEVICES][GM_DEVICE_NAME_TEXT];
+	char strangers[GM_BOUND_DEVICES][GM_DEVICE_NAME_TEXT];
 	uint32_t n_strangers;
 	/* The keys of files that gm_config_drop_socket() emptied, with commas between them. */
 	char dropped[sizeof("socket, socket_mode, socket_group")];
@@ -115,7 +115,7 @@ int gm_config_read(const char *path, const struct gm_config_known *known,
 	struct gm_config **ret_config, struct gm_config_report *ret_report);
 void gm_config_free(struct gm_config *config);
 
-/* The policy of a device (below GM_LIMIT_DEVICES) that has total bytes: shares become bytes. */
+/* The policy of a device (below GM_BOUND_DEVICES) that has total bytes: shares become bytes. */
 void gm_config_policy(const struct gm_config *config, uint32_t device, uint64_t total,
 	struct gm_policy *ret_policy);
 /* The policy of pinned host memory: its limit is its capacity, and it has no reserve. */

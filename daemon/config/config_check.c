@@ -126,7 +126,7 @@ static int config_check_reserve(struct gm_config_reader *reader, int slot)
 static int config_check_gaps(struct gm_config_reader *reader)
 {
 	int missing = 0, r = 0;
-	for (int i = 1; i < GM_LIMIT_DEVICES && r >= 0; i++) {
+	for (int i = 1; i < GM_BOUND_DEVICES && r >= 0; i++) {
 		const struct gm_config_setting *size =
 			&reader->settings[GM_CONFIG_SLOT_DEVICES + i][GM_CONFIG_KEY_SIZE];
 		if (size->refused)
@@ -248,11 +248,11 @@ static int config_check_name(
 {
 	size_t n = strlen(name);
 
-	if (n <= GM_LIMIT_SOCKET_NAME_BYTES)
+	if (n <= GM_BOUND_SOCKET_NAME_BYTES)
 		return 0;
 	return gm_config_errors_add(&reader->errors, setting->source, setting->line,
 		"socket: the last part of the path has %zu bytes; the most is %d, because the keeper's socket beside it has a longer name",
-		n, GM_LIMIT_SOCKET_NAME_BYTES);
+		n, GM_BOUND_SOCKET_NAME_BYTES);
 }
 
 /* The daemon makes the socket, but not its folder. */

@@ -18,7 +18,7 @@
 
 struct fit_devices {
 	uint32_t n;
-	uint64_t capacity[GM_LIMIT_DEVICES]; /* UINT64_MAX: not known */
+	uint64_t capacity[GM_BOUND_DEVICES]; /* UINT64_MAX: not known */
 };
 
 bool gm_config_fit_size(const struct gm_config_reader *reader, int slot)
@@ -72,7 +72,7 @@ static void fit_use_known(const struct gm_config_reader *reader, struct fit_devi
  * its capacity. */
 static void fit_use_host(const struct gm_config_reader *reader, struct fit_devices *ret)
 {
-	for (ret->n = 0; ret->n < GM_LIMIT_DEVICES; ret->n++) {
+	for (ret->n = 0; ret->n < GM_BOUND_DEVICES; ret->n++) {
 		const struct gm_config_setting *size =
 			&reader->settings[GM_CONFIG_SLOT_DEVICES + ret->n][GM_CONFIG_KEY_SIZE];
 		bool sized = size->text && size->value.number && !size->refused;
@@ -84,7 +84,7 @@ static void fit_use_host(const struct gm_config_reader *reader, struct fit_devic
 
 	struct gm_config_effective limit =
 		gm_config_effective_general(reader, GM_CONFIG_KEY_HOST_LIMIT);
-	if (!limit.value.number || ret->n == GM_LIMIT_DEVICES)
+	if (!limit.value.number || ret->n == GM_BOUND_DEVICES)
 		return;
 	ret->capacity[ret->n++] = limit.value.number == UINT64_MAX
 					  ? UINT64_MAX
@@ -145,7 +145,7 @@ static int fit_guarantees(struct gm_config_reader *reader, uint32_t device, uint
 static int fit_number(struct gm_config_reader *reader, const struct gm_config_limit_section *limit,
 	const struct fit_devices *devices)
 {
-	if (limit->device < devices->n || limit->device >= GM_LIMIT_DEVICES)
+	if (limit->device < devices->n || limit->device >= GM_BOUND_DEVICES)
 		return 0;
 	char title[GM_CONFIG_LIMIT_TITLE];
 	return gm_config_errors_add(&reader->errors, limit->source, limit->line,
@@ -221,7 +221,7 @@ static int fit_warn_strangers(struct gm_config_reader *reader)
 	int r = 0;
 
 	for (uint32_t i = 0; i < reader->names.n && r >= 0; i++) {
-		fit_find_line(reader, GM_LIMIT_DEVICES + i, &source, &line);
+		fit_find_line(reader, GM_BOUND_DEVICES + i, &source, &line);
 		r = gm_config_errors_add(&reader->warnings, source, line,
 			"[device %s] has no effect: no device here has this name; see gpumemctl devices",
 			reader->names.strangers[i].text);
@@ -235,7 +235,7 @@ static int fit_warn_numbers(struct gm_config_reader *reader, uint32_t n)
 	uint32_t line;
 	int r = 0;
 
-	for (uint32_t i = n; i < GM_LIMIT_DEVICES && r >= 0; i++) {
+	for (uint32_t i = n; i < GM_BOUND_DEVICES && r >= 0; i++) {
 		if (!reader->named[GM_CONFIG_SLOT_DEVICES + i])
 			continue;
 		fit_find_line(reader, i, &source, &line);

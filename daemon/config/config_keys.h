@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /*
  * Every key of gpumemd.conf, once: its name, how its value is parsed, where it may stand, its
@@ -26,11 +26,11 @@
 #define GM_CONFIG_KEYS(X) \
 	X(PRESET, "preset", CHOICE, GENERAL, "default", NULL, NULL, 0, 0, "default inference constrained") \
 	X(BACKEND, "backend", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto cuda host") \
-	X(SOCKET, "socket", SOCKET, GENERAL, "auto", NULL, NULL, 0, GM_LIMIT_SOCKET_PATH_BYTES, NULL) \
+	X(SOCKET, "socket", SOCKET, GENERAL, "auto", NULL, NULL, 0, GM_BOUND_SOCKET_PATH_BYTES, NULL) \
 	X(SOCKET_MODE, "socket_mode", MODE, GENERAL, "0666", NULL, NULL, 0600, 0777, NULL) \
-	X(SOCKET_GROUP, "socket_group", GROUP, GENERAL, "", NULL, NULL, 0, GM_LIMIT_NAME_BYTES, NULL) \
-	X(ADMIN_GROUP, "admin_group", GROUP, GENERAL, "gpumem", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
-	X(OBSERVER_GROUP, "observer_group", GROUP, GENERAL, "gpumem-observer", NULL, NULL, 1, GM_LIMIT_NAME_BYTES, NULL) \
+	X(SOCKET_GROUP, "socket_group", GROUP, GENERAL, "", NULL, NULL, 0, GM_BOUND_NAME_BYTES, NULL) \
+	X(ADMIN_GROUP, "admin_group", GROUP, GENERAL, "gpumem", NULL, NULL, 1, GM_BOUND_NAME_BYTES, NULL) \
+	X(OBSERVER_GROUP, "observer_group", GROUP, GENERAL, "gpumem-observer", NULL, NULL, 1, GM_BOUND_NAME_BYTES, NULL) \
 	X(TRUST, "trust", CHOICE, GENERAL, "container", NULL, NULL, 0, 0, "uid container client") \
 	X(TRANSPORT, "transport", CHOICE, GENERAL, "auto", NULL, NULL, 0, 0, "auto fd ipc") \
 	X(TRACK, "track", CHOICE, GENERAL, "large", NULL, NULL, 0, 0, "off large all stacks") \
@@ -51,7 +51,7 @@
 	X(PRESSURE_HYSTERESIS, "pressure_hysteresis", FRACTION, GENERAL, "0.05", NULL, NULL, 0, 500000, NULL) \
 	X(PRESSURE_DWELL, "pressure_dwell", DURATION, GENERAL, "1s", NULL, NULL, 0, GM_CONFIG_HOUR, NULL) \
 	X(HELLO_DEADLINE, "hello_deadline", DURATION, GENERAL, "5s", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \
-	X(CONNECTIONS_PER_UID, "connections_per_uid", COUNT, GENERAL, "1024", NULL, NULL, 1, GM_LIMIT_CONNECTIONS, NULL) \
+	X(CONNECTIONS_PER_UID, "connections_per_uid", COUNT, GENERAL, "1024", NULL, NULL, 1, GM_BOUND_CONNECTIONS, NULL) \
 	X(OOM, "oom", CHOICE, BOTH, "refuse", NULL, NULL, 0, 0, "refuse wait terminate") \
 	X(OOM_WAIT, "oom_wait", DURATION, BOTH, "30s", NULL, NULL, 1000000, 24 * GM_CONFIG_HOUR, NULL) \
 	X(RECLAIM_DEADLINE, "reclaim_deadline", DURATION, GENERAL, "100ms", NULL, NULL, 1000000, GM_CONFIG_HOUR, NULL) \

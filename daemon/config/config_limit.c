@@ -100,7 +100,7 @@ static int limit_parse(const struct gm_config_limits *limits, const char *sectio
 	return gm_config_owner_parse(owner, false, ret_owner, why) ? GM_CONFIG_E_REFUSED : 0;
 }
 
-static struct gm_config_limit_section *limit_find(
+static struct gm_config_limit_section *config_limit_find_row(
 	const struct gm_config_limits *limits, const char *owner, uint32_t device)
 {
 	struct gm_config_limit_section *limit = limits->list;
@@ -116,7 +116,7 @@ struct gm_config_limit_section *gm_config_limit_find(
 	uint32_t device;
 	if (limit_parse(limits, section, owner, &device, why) != 0)
 		return NULL;
-	return limit_find(limits, owner, device);
+	return config_limit_find_row(limits, owner, device);
 }
 
 int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors *errors,
@@ -129,7 +129,7 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 	if (limit_parse(limits, section, owner, &device, why) != 0)
 		return gm_config_errors_add(errors, source, line, "[%s]: %s", shown, why);
 
-	if (limit_find(limits, owner, device))
+	if (config_limit_find_row(limits, owner, device))
 		return 0;
 
 	struct gm_config_limit_section **end = &limits->list;
@@ -137,10 +137,10 @@ int gm_config_limit_add(struct gm_config_limits *limits, struct gm_config_errors
 	for (; *end; end = &(*end)->next)
 		known = known || !strcmp((*end)->owner, owner);
 
-	if (!known && limits->n_owners == GM_LIMIT_QUOTAS)
+	if (!known && limits->n_owners == GM_BOUND_LIMITS)
 		return gm_config_errors_add(errors, source, line,
 			"[%s]: is one limit too many; there can be at most %d", shown,
-			GM_LIMIT_QUOTAS);
+			GM_BOUND_LIMITS);
 
 	struct gm_config_limit_section *limit = calloc(1, sizeof(*limit));
 	if (!limit)
@@ -179,7 +179,7 @@ static const struct gm_config_setting *limit_in_force(const struct gm_config_lim
 	const struct gm_config_limit_section *limit, size_t id)
 {
 	const struct gm_config_limit_section *all =
-		limit_find(limits, limit->owner, GM_CONFIG_ALL_DEVICES);
+		config_limit_find_row(limits, limit->owner, GM_CONFIG_ALL_DEVICES);
 	return limit->settings[id].text || !all ? &limit->settings[id] : &all->settings[id];
 }
 
@@ -209,19 +209,19 @@ static int limit_check_order(const struct gm_config_limits *limits, struct gm_co
 }
 
 /* Returns the values of the section's settings. */
-static struct gm_quota_values limit_values(const struct gm_config_limit_section *limit)
+static struct gm_limit_values limit_values(const struct gm_config_limit_section *limit)
 {
 	const struct gm_config_setting *settings = limit->settings;
-	struct gm_quota_values values = GM_QUOTA_VALUES_UNSET;
+	struct gm_limit_values values = GM_LIMIT_VALUES_UNSET;
 
 #define LIMIT_SETTING_size   number
 #define LIMIT_SETTING_signed priority
 #define LIMIT_VALUE(KIND, name, unit, ...) \
 	if (settings[GM_CONFIG_KEY_##KIND].text) { \
-		values.set |= GM_QUOTA_##KIND; \
+		values.set |= GM_LIMIT_##KIND; \
 		values.name = settings[GM_CONFIG_KEY_##KIND].value.LIMIT_SETTING_##unit; \
 	}
-	GM_QUOTA_KINDS(LIMIT_VALUE)
+	GM_LIMIT_KINDS(LIMIT_VALUE)
 #undef LIMIT_VALUE
 	return values;
 }
@@ -230,7 +230,7 @@ int gm_config_limits_check(
 	const struct gm_config_limits *limits, struct gm_config_errors *errors, bool unsure)
 {
 	const struct gm_config_limit_section *limit, *first = NULL;
-	char text[GM_CONFIG_WHY_BYTES], title[GM_CONFIG_LIMIT_TITLE], names[GM_QUOTA_NAMES_TEXT];
+	char text[GM_CONFIG_WHY_BYTES], title[GM_CONFIG_LIMIT_TITLE], names[GM_LIMIT_NAMES_TEXT];
 	int r = 0;
 	for (limit = limits->list; limit && r >= 0; limit = limit->next) {
 		const struct gm_config_setting *guarantee =
@@ -240,7 +240,7 @@ int gm_config_limits_check(
 				r = gm_config_errors_add(errors, limit->source, limit->line,
 					"[%s]: sets nothing; set %s",
 					gm_config_limit_title(limits, limit, title),
-					gm_quota_kind_names("", " or ", names));
+					gm_limit_kind_names("", " or ", names));
 			continue;
 		}
 
@@ -269,7 +269,7 @@ size_t gm_config_limits_fill(
 	size_t n = 0;
 	for (const struct gm_config_limit_section *limit = limits->list; limit;
 		limit = limit->next) {
-		if (limit->device >= GM_LIMIT_DEVICES && limit->device != GM_CONFIG_ALL_DEVICES)
+		if (limit->device >= GM_BOUND_DEVICES && limit->device != GM_CONFIG_ALL_DEVICES)
 			continue;
 		struct gm_config_limit *out = &ret_list[n++];
 		*out = (struct gm_config_limit){

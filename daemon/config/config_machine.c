@@ -41,7 +41,7 @@ int gm_config_machine_open(const struct gm_config *config, const char *name,
 
 	name = name ? name : config->backend;
 	*why = '\0';
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++)
 		wanted.size[i] = config->devices[i].size;
 	if (wanted.host_limit == UINT64_MAX)
 		wanted.host_limit = gm_backend_ram_quarter();
@@ -242,7 +242,7 @@ static int machine_warn_user(struct gm_config *config, const struct gm_config_li
 	const char *source = NULL;
 	char user[GM_UID_NAME_TEXT];
 
-	for (size_t i = 0; i < GM_QUOTA_N_KINDS && !source; i++)
+	for (size_t i = 0; i < GM_LIMIT_N_KINDS && !source; i++)
 		source = limit->sources[i];
 	return gm_config_service_add(&config->warnings,
 		"%s%sthe limit of uid:%u has no effect: it is a subordinate uid of %s, whose limits hold for it; limit uid:%u",
@@ -317,7 +317,7 @@ static int machine_read_with(const char *path, struct gm_config_known *full, boo
 	const struct gm_config_machine *machine, struct gm_config **ret_config,
 	struct gm_config_report *report)
 {
-	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	struct gm_backend_device devices[GM_BOUND_DEVICES];
 
 	gm_config_report_deinit(report);
 	for (uint32_t i = 0; i < machine->n; i++) {

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/units.h"
 #include "daemon/config/config_account.h"
 #include "daemon/config/config_value.h"
@@ -61,7 +61,7 @@ int gm_config_names_find(
 		names->n++;
 	}
 
-	*ret_device = GM_LIMIT_DEVICES + i;
+	*ret_device = GM_BOUND_DEVICES + i;
 	return 0;
 }
 
@@ -72,10 +72,10 @@ const char *gm_config_names_text(
 
 	if (known && device < known->n && known->devices[device].pinned)
 		strcpy(text, GM_DEVICE_PINNED_NAME);
-	else if (device < GM_LIMIT_DEVICES)
+	else if (device < GM_BOUND_DEVICES)
 		snprintf(text, GM_DEVICE_NAME_TEXT, "%u", device);
 	else
-		strcpy(text, names->strangers[device - GM_LIMIT_DEVICES].text);
+		strcpy(text, names->strangers[device - GM_BOUND_DEVICES].text);
 	return text;
 }
 
@@ -88,7 +88,7 @@ void gm_config_names_why(int error, char why[GM_CONFIG_WHY_BYTES])
 	else
 		snprintf(why, GM_CONFIG_WHY_BYTES,
 			"devices are numbered from 0 to %d, or named by UUID or PCI address",
-			GM_LIMIT_DEVICES - 1);
+			GM_BOUND_DEVICES - 1);
 }
 
 /* ---- owners */
@@ -213,7 +213,7 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 			"container", NAME_BYTES, colon + 1, ret_owner, ret_why);
 	if (IS("client"))
 		return config_owner_parse_name(
-			"client", GM_LIMIT_NAME_BYTES, colon + 1, ret_owner, ret_why);
+			"client", GM_BOUND_NAME_BYTES, colon + 1, ret_owner, ret_why);
 	return config_owner_parse_session(colon + 1, ret_owner, ret_why);
 #undef IS
 }

@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/device_name.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "daemon/config/config_value.h"
 
 /* What a configuration names: the devices of its sections, and the owners of its limits. */
@@ -27,7 +27,7 @@ struct gm_config_known {
 		const char *name;    /* NULL: not known */
 		uint64_t total;      /* bytes; 0: not known */
 		bool pinned;
-	} devices[GM_LIMIT_DEVICES];
+	} devices[GM_BOUND_DEVICES];
 	bool sized;          /* the files say how large these devices are */
 	uint64_t ram;        /* bytes of host memory; 0: not known */
 	const char *backend; /* that the daemon is told to use; NULL: that of the files */
@@ -45,7 +45,7 @@ struct gm_config_known {
  * above those of all devices, so that its keys are checked like any other and then have no effect.
  */
 
-#define GM_CONFIG_STRANGERS GM_LIMIT_DEVICES
+#define GM_CONFIG_STRANGERS GM_BOUND_DEVICES
 
 struct gm_config_names {
 	const struct gm_config_known *known; /* NULL: nobody knows which devices there are */
@@ -58,7 +58,7 @@ struct gm_config_names {
 
 /*
  * Finds the device that the first n bytes of a text name: its number, or for a stranger
- * GM_LIMIT_DEVICES plus its place among the strangers. On error, returns
+ * GM_BOUND_DEVICES plus its place among the strangers. On error, returns
  *
  *   -EINVAL  the text is no name of a device
  *   -ERANGE  the number is too large for a device
@@ -101,8 +101,8 @@ int gm_config_owner_parse(const char *text, bool session, char ret_owner[GM_CONF
 struct gm_config_limit {
 	char owner[GM_CONFIG_OWNER_BYTES]; /* "uid:1002": as gm_config_owner_parse() writes it */
 	uint32_t device;                   /* or GM_CONFIG_ALL_DEVICES */
-	struct gm_quota_values values;
-	const char *sources[GM_QUOTA_N_KINDS]; /* of each kind's entry; NULL: it is not set */
+	struct gm_limit_values values;
+	const char *sources[GM_LIMIT_N_KINDS]; /* of each kind's entry; NULL: it is not set */
 };
 
 #endif

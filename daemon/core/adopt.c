@@ -3,7 +3,7 @@
  * The order of adoption. This file promises that each record has its turn after those that it rests on, and that whatever
  * is not adopted is erased and counted. It must never know what makes a record sound: adopt_take.c does.
  *
- * The order is: limits, estates, clients, leases, chunks, declarations, opened leases, shares, names, metadata, limits
+ * The order is: limits, orphaned accounts, clients, leases, chunks, declarations, opened leases, shares, names, metadata, limits
  * of clients. Each limit makes a new table of all limits and runs, and joins all clients to it. So limits come first,
  * when there are no runs and no clients: otherwise a user with many runs would make the start slow.
  */
@@ -195,7 +195,7 @@ static void adopt_end_leases(struct gm_adopt *adopt)
 			adopt->result.adopted[GM_RECORD_NAME]--;
 		}
 		lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
-		if (!lease->holds && !lease->name)
+		if (!lease->refs && !lease->name)
 			gm_lease_end_unheld(lease);
 	}
 }
@@ -204,10 +204,10 @@ static void adopt_finish(struct gm_adopt *adopt)
 {
 	adopt_end_leases(adopt);
 
-	/* Estates live on if something refers to them. */
-	struct gm_adopt_list *estates = &adopt->take.records.lists[GM_RECORD_ESTATE];
-	for (size_t i = 0; i < estates->n; i++)
-		gm_estate_unref(estates->entries[i]->object);
+	/* Orphaned accounts live on if something refers to them. */
+	struct gm_adopt_list *orphans = &adopt->take.records.lists[GM_RECORD_ORPHAN];
+	for (size_t i = 0; i < orphans->n; i++)
+		gm_orphan_unref(orphans->entries[i]->object);
 
 	for (unsigned kind = 0; kind < GM_RECORD_KINDS; kind++)
 		for (size_t i = 0; i < adopt->take.records.lists[kind].n; i++)
@@ -222,13 +222,13 @@ static int adopt_all(struct gm_adopt *adopt)
 		{GM_RECORD_DEVICE, NULL},
 		{GM_RECORD_DRAIN, NULL},
 		{GM_RECORD_LIMIT, adopt_is_of_others},
-		{GM_RECORD_ESTATE, NULL},
+		{GM_RECORD_ORPHAN, NULL},
 		{GM_RECORD_CLIENT, NULL},
 		{GM_RECORD_LEASE, NULL},
 		{GM_RECORD_CHUNK, NULL},
-		{GM_RECORD_DEBT, NULL},
+		{GM_RECORD_ORPHAN_MAP, NULL},
 		{GM_RECORD_DECLARED, NULL},
-		{GM_RECORD_HOLD, NULL},
+		{GM_RECORD_REF, NULL},
 		{GM_RECORD_SHARE, NULL},
 		{GM_RECORD_NAME, NULL},
 		{GM_RECORD_METADATA, NULL},

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "daemon/books/chunk.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/record.h"
 
@@ -23,7 +23,7 @@ struct gm_adopt_ops {
 	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
 	 * or is no such chunk. */
 	int (*chunk)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
-		struct gm_handle *ret_handle);
+		struct gm_backend_handle *ret_handle);
 	/* Takes back the memfd of metadata, which is core's from then on. A negative errno: it is not
 	 * there. */
 	int (*metadata)(void *ctx, uint64_t id, int *ret_fd);
@@ -32,11 +32,11 @@ struct gm_adopt_ops {
 	/* Reports that values of an owner on a device, which were set at run time, contradict the configuration.
 	 * The values now are adopted instead. why: the contradiction. May be NULL. */
 	void (*limit)(void *ctx, const struct gm_owner *owner, uint32_t device,
-		const struct gm_quota_values *set, const struct gm_quota_values *now,
+		const struct gm_limit_values *set, const struct gm_limit_values *now,
 		const char *why);
 	/* Gives up a chunk that was taken over, for lack of host memory. The next daemon must find it. */
-	void (*drop)(
-		void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle);
+	void (*drop)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
+		struct gm_backend_handle *handle);
 };
 
 /* Whether the error is the daemon's own shortage (-ENOMEM, -EMFILE, -ENFILE), which says nothing about the record.

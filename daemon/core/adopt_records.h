@@ -20,7 +20,7 @@ struct gm_adopt_entry {
 	bool taken;   /* the record belongs to something that was adopted */
 	bool lost;    /* of a lease: some of its memory is not there */
 	bool missed;  /* of such a lease: a process that lives had it */
-	void *object; /* what was adopted: an estate, a session or a lease */
+	void *object; /* what was adopted: an orphaned account, a session or a lease */
 	uint64_t record[];
 };
 

@@ -6,11 +6,11 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/linger.h"
+#include "daemon/lease/orphan_chunk.h"
 #include "daemon/lease/declare_private.h"
 #include "daemon/lease/share_private.h"
 #include "daemon/lease/name_private.h"
-#include "daemon/lease/word.h"
+#include "daemon/lease/control_block.h"
 #include "daemon/lease/metadata_private.h"
 #include "daemon/lease/commit.h"
 
@@ -21,7 +21,7 @@
 #include "common/arith.h"
 #include "daemon/books/fds.h"
 #include "daemon/core/adopt_take.h"
-#include "daemon/device/drain.h"
+#include "daemon/device/device_drain.h"
 
 static struct gm_adopt_entry *adopt_find(
 	const struct gm_adopt_take *take, uint32_t kind, uint64_t id)
@@ -62,7 +62,7 @@ static void adopt_lose(
 	entry->lost = true;
 	entry->missed |=
 		session && (!env->ops.fate || env->ops.fate(env->ctx, session->info.pid,
-						      session->info.began) == GM_FATE_ALIVE);
+						      session->info.began) == GM_ENV_PROCESS_ALIVE);
 }
 
 static bool adopt_is_name(const char *name, size_t size)
@@ -102,7 +102,7 @@ static uint64_t adopt_maker_of(const struct gm_adopt_take *take, uint64_t lease)
 
 static uid_t adopt_lease_uid(const struct gm_lease *lease)
 {
-	return lease->estate->info.uid;
+	return lease->orphan->info.uid;
 }
 
 /*
@@ -151,14 +151,14 @@ static int adopt_drain(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	struct gm_device *device = gm_device_by_key(&take->core->env, entry->id);
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
-	gm_drain_adopt(device, record, entry->place);
+	gm_device_drain_adopt(device, record, entry->place);
 	return 0;
 }
 
-static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+static int adopt_orphan(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
-	const struct gm_record_estate *record = (const void *)entry->record;
-	struct gm_estate_info info = {
+	const struct gm_record_orphan *record = (const void *)entry->record;
+	struct gm_orphan_info info = {
 		.uid = record->head.uid,
 		.payer_uid = gm_record_payer_uid(&record->head, record->payer_uid),
 		.subordinate = true,
@@ -166,15 +166,15 @@ static int adopt_estate(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 		.unit = record->unit,
 		.container = record->container,
 	};
-	struct gm_estate *estate;
+	struct gm_orphan *orphan;
 	if (!adopt_is_name(record->unit, sizeof(record->unit)) ||
 		!adopt_is_name(record->container, sizeof(record->container)) ||
 		adopt_payer_exists(take, entry->id))
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	int r = gm_estate_adopt(take->core, entry->id, entry->place, &info, &estate);
+	int r = gm_orphan_adopt(take->core, entry->id, entry->place, &info, &orphan);
 	if (r < 0)
 		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
-	entry->object = estate;
+	entry->object = orphan;
 	return 0;
 }
 
@@ -222,7 +222,7 @@ static struct gm_session_info adopt_client_info(const struct gm_record_client *r
 		.container = record->container,
 		.name = record->name,
 		.run = record->run,
-		.run_limit = {.set = record->run_set & (GM_QUOTA_MAX | GM_QUOTA_PRIORITY),
+		.run_limit = {.set = record->run_set & (GM_LIMIT_MAX | GM_LIMIT_PRIORITY),
 			.max = record->run_max,
 			.priority = record->run_priority},
 		.scope = record->scope,
@@ -251,16 +251,16 @@ static int adopt_client(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 									: GM_ADOPT_TAKE_E_DAMAGED;
 	assert(info.domain != GM_DOMAIN_FRESH);
 
-	struct gm_estate *estate;
-	r = gm_estate_get_for(core, &info, &estate);
+	struct gm_orphan *orphan;
+	r = gm_orphan_get_for(core, &info, &orphan);
 	if (r < 0)
 		return gm_adopt_is_shortage(r) ? r : GM_ADOPT_TAKE_E_DAMAGED;
 	struct gm_session *session = gm_session_make(core, entry->id, &info);
 	if (!session) {
-		gm_estate_unref(estate);
+		gm_orphan_unref(orphan);
 		return -ENOMEM;
 	}
-	session->estate = estate;
+	session->orphan = orphan;
 	gm_user_charge_add(&session->charge, 1);
 	session->token = record->token;
 	session->domain = record->domain;
@@ -293,12 +293,12 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_lease *record = (const void *)entry->record;
 	struct gm_session *maker = adopt_find_object(take, GM_RECORD_CLIENT, record->session);
-	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
+	struct gm_orphan *orphan = adopt_find_object(take, GM_RECORD_ORPHAN, record->orphan);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	int fd;
 	if (record->session && !adopt_client_has_ended(take, record->session))
-		estate = maker ? maker->estate : NULL;
-	if (!adopt_lease_is_sound(record) || !estate || estate->info.uid != record->head.uid)
+		orphan = maker ? maker->orphan : NULL;
+	if (!adopt_lease_is_sound(record) || !orphan || orphan->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
@@ -308,7 +308,7 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 
 	struct gm_lease *lease = gm_lease_new(
-		take->core, entry->id, maker, estate, device, GM_TRANSPORT_FD, record->tag);
+		take->core, entry->id, maker, orphan, device, GM_TRANSPORT_FD, record->tag);
 	if (!lease)
 		return -ENOMEM;
 	lease->reusable = false;
@@ -331,8 +331,8 @@ static int adopt_lease(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	}
 	/* Without its block, the memory is still worth having. */
 	if (lease->signals && take->ops->word && take->ops->word(take->ctx, entry->id, &fd) == 0)
-		gm_word_adopt(lease, fd);
-	if (record->estate != estate->payer.id || (record->session && !maker))
+		gm_control_block_adopt(lease, fd);
+	if (record->orphan != orphan->payer.id || (record->session && !maker))
 		gm_commit_lease(lease);
 	entry->object = lease;
 	return 0;
@@ -344,12 +344,12 @@ static bool adopt_is_chunk_size(uint64_t bytes)
 	return bytes > 0 && bytes <= GM_LEASE_BYTES_MAX && bytes % GM_CHUNK_MIN == 0;
 }
 
-/* Takes over the memory of a chunk, whose user is that of the estate. The chunk is charged to nobody yet. */
+/* Takes over the memory of a chunk, whose user is that of the orphaned account. The chunk is charged to nobody yet. */
 static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry,
-	struct gm_device *device, const struct gm_estate *estate, struct gm_chunk **ret_chunk)
+	struct gm_device *device, const struct gm_orphan *orphan, struct gm_chunk **ret_chunk)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	int r = take->ops->chunk(take->ctx, entry->id, device->number, record->bytes, &handle);
 	if (r < 0 && gm_adopt_is_shortage(r))
 		return r;
@@ -360,48 +360,47 @@ static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 		take->ops->drop(take->ctx, entry->id, device->number, record->bytes, &handle);
 		return -ENOMEM;
 	}
-	chunk->payer_uid = estate->info.payer_uid;
+	chunk->payer_uid = orphan->info.payer_uid;
 	chunk->place = entry->place;
 	chunk->index = record->index;
 	chunk->asked = record->request;
-	gm_fds_move(device->env, chunk, GM_FDS_HELD, estate->payer.user);
+	gm_fds_move(device->env, chunk, GM_FDS_HELD, orphan->payer.user);
 	*ret_chunk = chunk;
 	return 0;
 }
 
-static int adopt_lingering(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+static int adopt_orphaned(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_chunk *record = (const void *)entry->record;
-	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->owner);
+	struct gm_orphan *orphan = adopt_find_object(take, GM_RECORD_ORPHAN, record->owner);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
 	struct gm_chunk *chunk;
-	if (!estate || estate->info.uid != record->head.uid)
+	if (!orphan || orphan->info.uid != record->head.uid)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
 
-	int r = adopt_memory(take, entry, device, estate, &chunk);
+	int r = adopt_memory(take, entry, device, orphan, &chunk);
 	if (r != 0)
 		return r;
 	chunk->domain = GM_DOMAIN_NOBODY;
-	gm_ledger_adopt_lingering(
-		&device->ledger, gm_estate_account(estate, device), record->bytes);
-	gm_linger_adopt(device, chunk, estate);
+	gm_ledger_adopt_orphaned(&device->ledger, gm_orphan_account(orphan, device), record->bytes);
+	gm_orphan_chunk_adopt(device, chunk, orphan);
 	return 0;
 }
 
-static int adopt_debt(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
+static int adopt_orphan_map(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
-	const struct gm_record_debt *record = (const void *)entry->record;
-	struct gm_estate *estate = adopt_find_object(take, GM_RECORD_ESTATE, record->estate);
+	const struct gm_record_orphan_map *record = (const void *)entry->record;
+	struct gm_orphan *orphan = adopt_find_object(take, GM_RECORD_ORPHAN, record->orphan);
 	struct gm_device *device = gm_device_by_key(&take->core->env, record->device);
-	if (!estate || estate->info.uid != record->head.uid || record->bytes == 0)
+	if (!orphan || orphan->info.uid != record->head.uid || record->bytes == 0)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!device)
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
 	if (record->bytes > device->info.total)
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	int r = gm_debt_adopt(device, estate, entry->id, entry->place, record);
+	int r = gm_orphan_map_adopt(device, orphan, entry->id, entry->place, record);
 	return r < 0 && r != -ENOMEM ? GM_ADOPT_TAKE_E_DAMAGED : r;
 }
 
@@ -412,8 +411,8 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		return GM_ADOPT_TAKE_E_IPC;
 	if (record->transport != GM_TRANSPORT_FD || !adopt_is_chunk_size(record->bytes))
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	if (record->state == GM_RECORD_LINGERING)
-		return adopt_lingering(take, entry);
+	if (record->state == GM_RECORD_ORPHANED)
+		return adopt_orphaned(take, entry);
 
 	if (adopt_lease_is_elsewhere(take, record->owner))
 		return GM_ADOPT_TAKE_E_ELSEWHERE;
@@ -427,7 +426,7 @@ static int adopt_chunk(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		(lease->chunks && lease->chunks->prev->index >= record->index))
 		return GM_ADOPT_TAKE_E_DAMAGED;
 
-	int r = adopt_memory(take, entry, lease->device, lease->estate, &chunk);
+	int r = adopt_memory(take, entry, lease->device, lease->orphan, &chunk);
 	if (r == GM_ADOPT_TAKE_E_LOST)
 		adopt_lose(take, record->owner, lease->maker);
 	if (r != 0)
@@ -449,7 +448,7 @@ static int adopt_declared(struct gm_adopt_take *take, struct gm_adopt_entry *ent
 
 static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
-	const struct gm_record_hold *record = (const void *)entry->record;
+	const struct gm_record_ref *record = (const void *)entry->record;
 	struct gm_session *session = adopt_find_object(take, GM_RECORD_CLIENT, record->session);
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	if (adopt_lease_is_elsewhere(take, record->lease))
@@ -464,7 +463,7 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		adopt_lease_uid(lease) != record->lease_uid || record->count != 1 ||
 		lease->n_opens == INT32_MAX)
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	int r = gm_hold_adopt(lease, session, entry->id, entry->place, record);
+	int r = gm_ref_adopt(lease, session, entry->id, entry->place, record);
 	if (r < 0)
 		return r;
 	lease->version = gm_max(lease->version, record->version);
@@ -483,8 +482,8 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		adopt_client_has_ended(take, adopt_maker_of(take, record->lease)))
 		return GM_ADOPT_TAKE_E_UNFINISHED;
 	if (!lease || !lease->maker || adopt_lease_uid(lease) != record->head.uid ||
-		record->audience > GM_AUDIENCE_GID ||
-		(record->audience != GM_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
+		record->audience > GM_NAME_AUDIENCE_GID ||
+		(record->audience != GM_NAME_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	int r = gm_share_adopt(lease, entry->id, entry->place, record);
 	if (r < 0)
@@ -501,8 +500,8 @@ static int adopt_name(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	if (adopt_lease_is_lost(take, record->lease))
 		return GM_ADOPT_TAKE_E_LOST;
 	if (!lease || lease->name || !lease->chunks || adopt_lease_uid(lease) != record->head.uid ||
-		record->audience > GM_AUDIENCE_GID ||
-		(record->audience != GM_AUDIENCE_DOMAIN &&
+		record->audience > GM_NAME_AUDIENCE_GID ||
+		(record->audience != GM_NAME_AUDIENCE_DOMAIN &&
 			(record->audience_id == UINT32_MAX || !lease->for_others)) ||
 		!adopt_is_name(record->text, sizeof(record->text)))
 		return GM_ADOPT_TAKE_E_DAMAGED;
@@ -518,7 +517,7 @@ static int adopt_metadata(struct gm_adopt_take *take, struct gm_adopt_entry *ent
 	struct gm_lease *lease = adopt_find_object(take, GM_RECORD_LEASE, record->lease);
 	int fd;
 	if (adopt_lease_uid(lease) != record->head.uid || record->bytes == 0 ||
-		record->bytes > GM_LIMIT_METADATA_BYTES)
+		record->bytes > GM_BOUND_METADATA_BYTES)
 		return GM_ADOPT_TAKE_E_DAMAGED;
 	if (!take->ops->metadata || take->ops->metadata(take->ctx, entry->id, &fd) < 0)
 		return GM_ADOPT_TAKE_E_LOST;
@@ -549,15 +548,15 @@ static bool adopt_make_owner(const struct gm_owner *from, struct gm_owner *ret_o
 
 /* Sets values of an owner that has a record. */
 static gpumem_status adopt_set_limit(struct gm_adopt_take *take, const struct gm_owner *owner,
-	uint32_t device, const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES])
+	uint32_t device, const struct gm_limit_values *values, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_quotas *quotas = &take->core->quotas, next;
-	gpumem_status status = gm_quotas_with(quotas, owner, device, values, &next, detail);
+	struct gm_limits *limits = &take->core->limits, next;
+	gpumem_status status = gm_limits_with(limits, owner, device, values, &next, detail);
 
 	if (status != GPUMEM_OK)
 		return status;
-	gm_quotas_replace(quotas, &next);
-	gm_quotas_deinit(&next);
+	gm_limits_replace(limits, &next);
+	gm_limits_deinit(&next);
 	return GPUMEM_OK;
 }
 
@@ -566,26 +565,26 @@ static gpumem_status adopt_set_limit(struct gm_adopt_take *take, const struct gm
  * first. A max is kept, if need be with the configured guarantee lowered to it: otherwise a restart would lift it.
  */
 static gpumem_status adopt_values(struct gm_adopt_take *take, const struct gm_owner *owner,
-	uint32_t device, const struct gm_quota_values *set, struct gm_quota_values *ret_now)
+	uint32_t device, const struct gm_limit_values *set, struct gm_limit_values *ret_now)
 {
 	char why[GM_DETAIL_BYTES], again[GM_DETAIL_BYTES];
-	struct gm_quota_values now = *set;
+	struct gm_limit_values now = *set;
 	gpumem_status status = adopt_set_limit(take, owner, device, &now, why);
 
 	*ret_now = now;
 	if (status != GPUMEM_E_INVALID)
 		return status;
-	if (now.set & GM_QUOTA_GUARANTEE) {
-		now.set &= ~(unsigned)GM_QUOTA_GUARANTEE;
+	if (now.set & GM_LIMIT_GUARANTEE) {
+		now.set &= ~(unsigned)GM_LIMIT_GUARANTEE;
 		status = adopt_set_limit(take, owner, device, &now, again);
 	}
-	if (status == GPUMEM_E_INVALID && now.set & GM_QUOTA_MAX) {
-		now.set |= GM_QUOTA_GUARANTEE;
+	if (status == GPUMEM_E_INVALID && now.set & GM_LIMIT_MAX) {
+		now.set |= GM_LIMIT_GUARANTEE;
 		now.guarantee = now.max;
 		status = adopt_set_limit(take, owner, device, &now, again);
 	}
 	if (status == GPUMEM_E_INVALID) {
-		now.set &= GM_QUOTA_PRIORITY;
+		now.set &= GM_LIMIT_PRIORITY;
 		status = adopt_set_limit(take, owner, device, &now, again);
 	}
 	if (status == GPUMEM_E_INVALID)
@@ -599,18 +598,18 @@ static gpumem_status adopt_values(struct gm_adopt_take *take, const struct gm_ow
 static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 {
 	const struct gm_record_limit *record = (const void *)entry->record;
-	struct gm_quotas *quotas = &take->core->quotas;
+	struct gm_limits *limits = &take->core->limits;
 	struct gm_owner owner;
 	bool any = false, changed = false;
 	int outcome = GM_ADOPT_TAKE_E_ELSEWHERE;
-	if (record->n_devices > GM_LIMIT_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
-		gm_quotas_place(quotas, &owner))
+	if (record->n_devices > GM_BOUND_DEVICES || !adopt_make_owner(&record->owner, &owner) ||
+		gm_limits_place(limits, &owner))
 		return GM_ADOPT_TAKE_E_DAMAGED;
 
 	for (uint64_t i = 0; i < record->n_devices; i++) {
-		struct gm_quota_values values, now;
+		struct gm_limit_values values, now;
 		const struct gm_device *device =
-			gm_device_by_key(&take->core->env, gm_quotas_read(record, i, &values));
+			gm_device_by_key(&take->core->env, gm_limits_read(record, i, &values));
 		if (!device)
 			continue;
 		gpumem_status status = adopt_values(take, &owner, device->number, &values, &now);
@@ -625,10 +624,10 @@ static int adopt_limit(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	}
 	if (!any)
 		return outcome;
-	gm_quotas_adopt(quotas, &owner, entry->id, entry->place);
+	gm_limits_adopt(limits, &owner, entry->id, entry->place);
 	/* The next daemon shall find what is in force. Without room for that, it decides again. */
 	if (changed)
-		(void)gm_quotas_record(quotas, &owner);
+		(void)gm_limits_record(limits, &owner);
 	return 0;
 }
 
@@ -671,13 +670,13 @@ int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_ad
 		[GM_RECORD_DEVICE] = adopt_device,
 		[GM_RECORD_DRAIN] = adopt_drain,
 		[GM_RECORD_LIMIT] = adopt_limit,
-		[GM_RECORD_ESTATE] = adopt_estate,
+		[GM_RECORD_ORPHAN] = adopt_orphan,
 		[GM_RECORD_CLIENT] = adopt_client,
 		[GM_RECORD_LEASE] = adopt_lease,
 		[GM_RECORD_CHUNK] = adopt_chunk,
-		[GM_RECORD_DEBT] = adopt_debt,
+		[GM_RECORD_ORPHAN_MAP] = adopt_orphan_map,
 		[GM_RECORD_DECLARED] = adopt_declared,
-		[GM_RECORD_HOLD] = adopt_hold,
+		[GM_RECORD_REF] = adopt_hold,
 		[GM_RECORD_SHARE] = adopt_share,
 		[GM_RECORD_NAME] = adopt_name,
 		[GM_RECORD_METADATA] = adopt_metadata,

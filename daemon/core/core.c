@@ -14,26 +14,26 @@
 
 #include "common/arith.h"
 #include "daemon/books/fds.h"
-#include "daemon/reclaim/doubt.h"
-#include "daemon/reclaim/climb.h"
-#include "daemon/device/decay.h"
-#include "daemon/device/drain.h"
-#include "daemon/reclaim/ladder_plan.h"
-#include "daemon/reclaim/ladder_run.h"
-#include "daemon/device/probe.h"
+#include "daemon/reclaim/reclaim_overdue.h"
+#include "daemon/reclaim/reclaim_pressure.h"
+#include "daemon/device/device_decay.h"
+#include "daemon/device/device_drain.h"
+#include "daemon/reclaim/reclaim_plan.h"
+#include "daemon/reclaim/reclaim_run.h"
+#include "daemon/device/device_probe.h"
 #include "daemon/device/reserve.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/linger.h"
+#include "daemon/lease/orphan_chunk.h"
 #include "daemon/lease/declare_private.h"
 #include "daemon/lease/name_publish.h"
-#include "daemon/lease/expiry.h"
-#include "daemon/lease/word.h"
+#include "daemon/lease/name_expiry.h"
+#include "daemon/lease/control_block.h"
 #include "daemon/lease/commit.h"
 #include "daemon/lease/request_private.h"
 #include "daemon/queue/queue.h"
-#include "daemon/queue/line.h"
-#include "daemon/reclaim/peace.h"
+#include "daemon/queue/queue_user.h"
+#include "daemon/reclaim/reclaim_backoff.h"
 
 static struct gm_device *core_device_of(const struct gm_core *core, uint32_t device)
 {
@@ -54,25 +54,25 @@ static void core_level_tick(struct gm_device *d)
 		gm_device_settle(d);
 }
 
-static void core_climb_tick(struct gm_device *d)
+static void core_pressure_tick(struct gm_device *d)
 {
-	if (gm_climb_due(d) <= gm_device_now(d))
+	if (gm_reclaim_pressure_due(d) <= gm_device_now(d))
 		d->env->woken = true;
 }
 
-static uint64_t core_linger_due(const struct gm_device *d)
+static uint64_t core_orphan_due(const struct gm_device *d)
 {
 	return d->linger.due_ns;
 }
 
-static uint64_t core_debt_due(const struct gm_device *d)
+static uint64_t core_orphan_map_due(const struct gm_device *d)
 {
-	return d->debts.due_ns;
+	return d->maps.due_ns;
 }
 
 static uint64_t core_drain_due(const struct gm_device *d)
 {
-	return gm_drain_wants_slice(d) ? 0 : UINT64_MAX;
+	return gm_device_drain_wants_slice(d) ? 0 : UINT64_MAX;
 }
 
 /* With every tick. */
@@ -84,21 +84,21 @@ static uint64_t core_never_due(const struct gm_device *d)
 /* What a device does by itself, in this order: when it is due, and what does it if it is. */
 #define CORE_TIMERS(X) \
 	X(core_level_due, core_level_tick) \
-	X(gm_peace_due, gm_peace_tick) \
+	X(gm_reclaim_backoff_due, gm_reclaim_backoff_tick) \
 	X(gm_queue_due, gm_queue_tick) \
-	X(gm_climb_due, core_climb_tick) \
-	X(core_linger_due, gm_linger_look) \
-	X(core_debt_due, gm_debt_tick) \
+	X(gm_reclaim_pressure_due, core_pressure_tick) \
+	X(core_orphan_due, gm_orphan_chunk_look) \
+	X(core_orphan_map_due, gm_orphan_map_tick) \
 	X(core_never_due, gm_commit_device) \
-	X(core_drain_due, gm_drain_release_some) \
-	X(gm_decay_due, gm_decay_run) \
+	X(core_drain_due, gm_device_drain_release_some) \
+	X(gm_device_decay_due, gm_device_decay_run) \
 	X(gm_reserve_due, gm_reserve_refill)
 #define CORE_EARLIER(due, run) next = gm_min(next, due(d));
 #define CORE_RUN(due, run)     run(d);
 
 static uint64_t core_next_due(const struct gm_core *core)
 {
-	uint64_t next = gm_expiry_next(core);
+	uint64_t next = gm_name_expiry_next(core);
 	if (core->env.woken || core->n_ticking > 0)
 		return gm_env_now(&core->env);
 	for (uint32_t n = 0; n < core->env.n_devices; n++) {
@@ -120,10 +120,10 @@ static void core_pump(struct gm_core *core)
 	env->depth++;
 	for (unsigned rounds = 0; env->woken && rounds < PUMP_ROUNDS; rounds++) {
 		env->woken = false;
-		gm_word_make_waiting(env);
+		gm_control_block_make_waiting(env);
 		for (uint32_t n = 0; n < env->n_devices; n++) {
 			struct gm_device *d = &core->devices[n];
-			gm_climb_act(d);
+			gm_reclaim_pressure_act(d);
 			if (d->queue.woken)
 				gm_queue_run(d);
 		}
@@ -143,7 +143,7 @@ uint64_t gm_core_tick(struct gm_core *core)
 	struct gm_env *env = &core->env;
 	gm_env_enter(env);
 	gm_name_expire_some(core);
-	gm_estate_work_tick(core);
+	gm_orphan_work_tick(core);
 	for (uint32_t n = 0; n < env->n_devices; n++) {
 		struct gm_device *d = &core->devices[n];
 		CORE_TIMERS(CORE_RUN)
@@ -168,7 +168,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	gm_user_table_init(&core->users);
 	core->env.users = &core->users;
 	core->env.fds = &core->users.fds;
-	core->quotas = (struct gm_quotas){.env = &core->env, .owner_of = gm_payer_owner};
+	core->limits = (struct gm_limits){.env = &core->env, .owner_of = gm_payer_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	ops->random(ctx, &core->env.owner_key, sizeof(core->env.owner_key));
 	*ret_core = core;
@@ -188,19 +188,19 @@ void gm_core_free(struct gm_core *core)
 	if (!core)
 		return;
 
-	assert(!core->env.payers && !core->shares && !core->estate_list && core->n_leases == 0);
+	assert(!core->env.payers && !core->shares && !core->orphan_list && core->n_leases == 0);
 	assert(!core->metadata && core->expiries.n == 0);
 	free(core->expiries.names);
 	for (uint32_t d = 0; d < core->env.n_devices; d++) {
-		assert(!core->devices[d].debts.list);
-		gm_line_free_all(&core->devices[d]);
-		gm_doubt_forget_all(&core->devices[d]);
+		assert(!core->devices[d].maps.list);
+		gm_queue_user_free_all(&core->devices[d]);
+		gm_reclaim_overdue_forget_all(&core->devices[d]);
 		gm_device_deinit(&core->devices[d]);
 	}
 	assert(!core_has_chunks(core) && !core->env.fd_waiting);
 	assert(!core->env.word_waiting);
 	core->env.fds->settle = NULL;
-	gm_quotas_deinit(&core->quotas);
+	gm_limits_deinit(&core->limits);
 	gm_user_table_deinit(&core->users);
 	explicit_bzero(&core->token_key, sizeof(core->token_key));
 	free(core);
@@ -247,10 +247,10 @@ void gm_core_shutdown(struct gm_core *core)
 	for (struct gm_session *session; (session = core_first_session(core));)
 		gm_session_end_died(session);
 	gm_name_end_all(core);
-	gm_estate_work_finish(core);
+	gm_orphan_work_finish(core);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
-		gm_linger_end_all(&core->devices[d]);
-		gm_debt_end_all(&core->devices[d]);
+		gm_orphan_chunk_end_all(&core->devices[d]);
+		gm_orphan_map_end_all(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 	}
@@ -263,7 +263,7 @@ void gm_core_retire(struct gm_core *core)
 	gm_env_enter(env);
 	env->stopping = true;
 	for (uint32_t d = 0; d < env->n_devices; d++) {
-		gm_debt_retire(&core->devices[d]);
+		gm_orphan_map_retire(&core->devices[d]);
 		gm_pool_clear(&core->devices[d].pool);
 		gm_device_settle(&core->devices[d]);
 		gm_commit_device(&core->devices[d]);
@@ -285,16 +285,16 @@ int gm_core_add_device(
 	struct gm_core *core, const struct gm_core_device_info *info, uint32_t *ret_device)
 {
 	struct gm_env *env = &core->env;
-	if (env->n_devices >= GM_LIMIT_DEVICES)
+	if (env->n_devices >= GM_BOUND_DEVICES)
 		return -E2BIG;
-	if (env->payers || core->quotas.by_owner) /* they have an account per device */
+	if (env->payers || core->limits.by_owner) /* they have an account per device */
 		return -EBUSY;
 
 	uint32_t number = env->n_devices++;
 	struct gm_device *device = &core->devices[number];
 	gm_device_init(device, env, number, info);
 	gm_reserve_set(device, info->policy.reserve);
-	gm_ladder_init(&device->ladder);
+	gm_reclaim_init(&device->reclaim);
 	/* The reserve must not take what others use, so core must know that first. */
 	if (info->measured)
 		gm_ledger_sample(&device->ledger, info->free_bytes);
@@ -340,7 +340,7 @@ void gm_core_set_policy(struct gm_core *core, uint32_t device, const struct gm_p
 	gm_device_set_policy(d, policy);
 	gm_reserve_set(d, policy->reserve);
 	gm_reserve_settle(d);
-	gm_env_need_tick(&core->env, gm_decay_due(d));
+	gm_env_need_tick(&core->env, gm_device_decay_due(d));
 	gm_env_leave(&core->env);
 }
 
@@ -356,7 +356,7 @@ void gm_core_device_figures(
 		.available = d->drain.on ? 0 : gm_device_available(d),
 		.leased = d->ledger.leased,
 		.quarantined = d->ledger.quarantined,
-		.lingering = d->ledger.lingering,
+		.orphaned = d->ledger.orphaned,
 		.declared = d->ledger.declared,
 		.declared_seen = d->ledger.seen,
 		.admitted = d->ledger.admitted,
@@ -417,7 +417,7 @@ uint64_t gm_core_trim(struct gm_core *core, uint32_t device, uint64_t *slice)
 int gm_core_drain(struct gm_core *core, uint32_t device, uid_t uid)
 {
 	gm_env_enter(&core->env);
-	int r = gm_drain_begin(core_device_of(core, device), uid);
+	int r = gm_device_drain_begin(core_device_of(core, device), uid);
 	gm_env_leave(&core->env);
 	return r;
 }
@@ -426,7 +426,7 @@ bool gm_core_undrain(struct gm_core *core, uint32_t device)
 {
 	struct gm_device *d = core_device_of(core, device);
 	gm_env_enter(&core->env);
-	bool was_on = gm_drain_end(d);
+	bool was_on = gm_device_drain_end(d);
 	if (was_on)
 		gm_reserve_settle(d);
 	gm_env_leave(&core->env);
@@ -434,31 +434,31 @@ bool gm_core_undrain(struct gm_core *core, uint32_t device)
 }
 
 gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free_bytes,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	gpumem_status status = gm_device_check_number(&core->env, device, detail);
 	if (status != GPUMEM_OK)
 		return status;
-	return gm_ladder_plan_cleanup(&core->devices[device], free_bytes, ret_plan, detail);
+	return gm_reclaim_plan_cleanup(&core->devices[device], free_bytes, ret_plan, detail);
 }
 
 gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free_bytes,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_ladder_plan plan = {0};
+	struct gm_reclaim_plan plan = {0};
 	gpumem_status status = gm_core_cleanup_plan(core, device, free_bytes, &plan, detail);
 	if (status == GPUMEM_OK && plan.n_steps > 0) {
 		gm_env_enter(&core->env);
 		/* For a while, the reserve must not take what becomes free. */
 		gm_reserve_back_off(&core->devices[device]);
-		gm_ladder_carry_out(&core->devices[device], &plan);
+		gm_reclaim_carry_out(&core->devices[device], &plan);
 		gm_env_leave(&core->env);
 	}
 
 	if (ret_plan && (status == GPUMEM_OK || status == GPUMEM_E_NO_MEMORY))
 		*ret_plan = plan;
 	else
-		gm_ladder_plan_deinit(&plan);
+		gm_reclaim_plan_deinit(&plan);
 	return status;
 }
 
@@ -467,7 +467,7 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
 /* The last step of a change: if it is valid (status), puts the new table in force, with the
  * policies (NULL: they stay), and frees the old one. */
 static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_policy *policies,
-	struct gm_quotas *next, gpumem_status status)
+	struct gm_limits *next, gpumem_status status)
 {
 	struct gm_env *env = &core->env;
 	if (status != GPUMEM_OK)
@@ -476,10 +476,10 @@ static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_pol
 	gm_env_enter(env);
 	for (uint32_t d = 0; policies && d < env->n_devices; d++)
 		gm_core_set_policy(core, d, &policies[d]);
-	gm_quotas_replace(&core->quotas, next);
+	gm_limits_replace(&core->limits, next);
 	for (uint32_t d = 0; d < env->n_devices; d++)
-		gm_queue_requote(&core->devices[d], &core->quotas);
-	gm_quotas_deinit(next);
+		gm_queue_requote(&core->devices[d], &core->limits);
+	gm_limits_deinit(next);
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		gm_device_settle(&core->devices[d]);
 	gm_env_leave(env);
@@ -487,28 +487,28 @@ static gpumem_status core_put_in_force(struct gm_core *core, const struct gm_pol
 }
 
 gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
-	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
+	const struct gm_limit_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES])
 {
-	const struct gm_quota_config config = {
+	const struct gm_limit_config config = {
 		.policies = policies, .rules = rules, .n_rules = n_rules};
-	struct gm_quotas next;
-	gpumem_status status = gm_quotas_configured(&core->quotas, &config, &next, detail);
+	struct gm_limits next;
+	gpumem_status status = gm_limits_configured(&core->limits, &config, &next, detail);
 	return core_put_in_force(core, policies, &next, status);
 }
 
-gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
-	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES])
+gpumem_status gm_core_set_limit(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
+	const struct gm_limit_values *values, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_quotas next;
-	gpumem_status status = gm_quotas_with(&core->quotas, owner, device, values, &next, detail);
+	struct gm_limits next;
+	gpumem_status status = gm_limits_with(&core->limits, owner, device, values, &next, detail);
 	return core_put_in_force(core, NULL, &next, status);
 }
 
-gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
+gpumem_status gm_core_reset_limit(struct gm_core *core, const struct gm_owner *owner,
 	uint32_t device, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_quotas next;
-	gpumem_status status = gm_quotas_without(&core->quotas, owner, device, &next, detail);
+	struct gm_limits next;
+	gpumem_status status = gm_limits_without(&core->limits, owner, device, &next, detail);
 	return core_put_in_force(core, NULL, &next, status);
 }
 
@@ -522,10 +522,10 @@ void gm_core_release(struct gm_core *core)
 	gm_env_leave(&core->env);
 }
 
-bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
-	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx)
+bool gm_core_limit_each(struct gm_core *core, struct gm_limit_place *place,
+	bool (*visit)(void *ctx, const struct gm_limit_info *info), void *ctx)
 {
-	return gm_quotas_each(&core->quotas, place, visit, ctx);
+	return gm_limits_each(&core->limits, place, visit, ctx);
 }
 
 /* ---- sessions and requests */
@@ -539,7 +539,7 @@ struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 
 uint64_t gm_core_session_count(const struct gm_core *core)
 {
-	return HASH_COUNT(core->env.payers) - core->env.users->all[GM_USER_ESTATES] -
+	return HASH_COUNT(core->env.payers) - core->env.users->all[GM_USER_ORPHANS] -
 	       core->n_ending;
 }
 
@@ -551,13 +551,13 @@ uint64_t gm_core_lease_count(const struct gm_core *core)
 bool gm_core_work(struct gm_core *core, uid_t payer_uid)
 {
 	struct gm_user *user = gm_user_find(core->env.users, payer_uid);
-	uint64_t slice = gm_estate_work_slice(&core->env);
+	uint64_t slice = gm_orphan_work_slice(&core->env);
 	if (!user || !user->work || !user->work->working)
 		return false;
 
 	gm_user_ref(user);
 	gm_env_enter(&core->env);
-	gm_estate_work_do(user->work, &slice);
+	gm_orphan_work_do(user->work, &slice);
 	gm_env_leave(&core->env);
 	/* done() may have ended more, or all of it. */
 	bool more = user->work && user->work->working;
@@ -565,10 +565,10 @@ bool gm_core_work(struct gm_core *core, uid_t payer_uid)
 	return more;
 }
 
-bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx)
+bool gm_core_orphan_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_orphan *orphan), void *ctx)
 {
-	return gm_estate_each(core, after, visit, ctx);
+	return gm_orphan_each(core, after, visit, ctx);
 }
 
 void gm_core_request(struct gm_core *core, struct gm_request *request)
@@ -588,7 +588,7 @@ void gm_core_cancel(struct gm_core *core, struct gm_request *request)
 bool gm_core_queue_each(const struct gm_core *core, uint32_t device, struct gm_queue_place *place,
 	bool (*visit)(void *ctx, const struct gm_queue_info *info), void *ctx)
 {
-	return gm_queue_each(core_device_of(core, device), &core->quotas, place, visit, ctx);
+	return gm_queue_each(core_device_of(core, device), &core->limits, place, visit, ctx);
 }
 
 void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret)
@@ -616,7 +616,7 @@ void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result)
 	gm_env_leave(&core->env);
 }
 
-void gm_core_word_deposited(struct gm_core *core, struct gm_request *request)
+void gm_core_control_block_deposited(struct gm_core *core, struct gm_request *request)
 {
 	gm_env_enter(&core->env);
 	gm_request_go_on(request);
@@ -633,7 +633,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 	d->destroyed += chunk->bytes;
 	bool decayed = chunk->decayed;
 	gm_fds_move(&core->env, chunk, GM_FDS_NONE, NULL);
-	gm_debt_destroyed(d, chunk);
+	gm_orphan_map_destroyed(d, chunk);
 	free(chunk);
 
 	gm_env_enter(&core->env);
@@ -645,7 +645,7 @@ void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk)
 		gm_device_wake_queue(d);
 	gm_request_destroyed(d);
 	if (decayed)
-		gm_decay_destroyed(d);
+		gm_device_decay_destroyed(d);
 	gm_env_leave(&core->env);
 }
 
@@ -661,7 +661,7 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 	uint64_t pooled = d->pool.bytes, min_free = d->info.policy.min_free;
 	gm_device_settle(d);
 	if (free_bytes < min_free && d->pool.bytes < pooled)
-		gm_ladder_min_free(d, min_free - free_bytes, pooled - d->pool.bytes);
+		gm_reclaim_min_free(d, min_free - free_bytes, pooled - d->pool.bytes);
 	gm_reserve_refill(d);
 	gm_env_leave(&core->env);
 }
@@ -671,14 +671,14 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device)
 	core_device_of(core, device)->ledger.measured = false;
 }
 
-void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *counted)
+void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_usage_sample *counted)
 {
 	struct gm_device *d = core_device_of(core, device);
 	uint64_t free_bytes = counted->free_bytes;
 	bool sampled = counted->sampled;
 
 	gm_env_enter(&core->env);
-	bool changed = gm_debt_count(d, counted);
+	bool changed = gm_orphan_map_count(d, counted);
 	gm_declare_count(d);
 	/* What is owed was foreign, so foreign must be right before anybody looks at the sum. */
 	if (sampled)
@@ -691,6 +691,6 @@ void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *c
 void gm_core_probed(struct gm_core *core, uint32_t device)
 {
 	gm_env_enter(&core->env);
-	gm_probe_told(core_device_of(core, device));
+	gm_device_probe_told(core_device_of(core, device));
 	gm_env_leave(&core->env);
 }

@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 #include "common/figures.h"
-#include "daemon/books/counted.h"
+#include "daemon/books/usage_sample.h"
 #include "daemon/books/ops.h"
 #include "daemon/books/pool.h"
 #include "daemon/core/adopt.h"
 #include "daemon/core/place.h"
 #include "daemon/device/device.h"
-#include "daemon/reclaim/ladder.h"
-#include "daemon/device/quota.h"
+#include "daemon/reclaim/reclaim.h"
+#include "daemon/device/limit.h"
 #include "daemon/lease/lease.h"
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
@@ -37,7 +37,7 @@
  *   - A request ends exactly once, by its done() function, which may run before gm_core_request()
  *     returns.
  *   - No owner's limit is passed by a byte at admission, and what is guaranteed to one owner is not
- *     given to another (quota.h).
+ *     given to another (limit.h).
  *   - A waiting request is granted in the very call that brings back what it waits for, in the
  *     order that queue.h promises.
  *   - A chunk is never given to another client unless its last client said that it unmapped it, and
@@ -48,7 +48,7 @@
  * Core is one library in six folders, lowest first; each may use only those above it in this list:
  *   daemon/books    what is counted, and the types that all of core shares (ledger.h)
  *   daemon/device   one device: its chunks, and who may have more of it (device.h)
- *   daemon/reclaim  getting memory back from clients (ladder.h)
+ *   daemon/reclaim  getting memory back from clients (reclaim.h)
  *   daemon/queue    requests for memory, and the order in which they wait (queue.h)
  *   daemon/lease    what clients hold (lease.h; session_private.h has its order)
  *   daemon/core     taking over from an earlier daemon, advice, and the calls below
@@ -68,7 +68,7 @@ void gm_core_share_users(struct gm_core *core, struct gm_user_table *users);
  * way. */
 void gm_core_shutdown(struct gm_core *core);
 /* Empties the pools, and makes nothing new. What sessions hold stays, for the next daemon to adopt. This cannot be
- * undone. Core can be freed only if nothing is left that has a record: sessions, leases and debts stay. */
+ * undone. Core can be freed only if nothing is left that has a record: sessions, leases and orphaned mappings stay. */
 void gm_core_retire(struct gm_core *core);
 bool gm_core_idle(const struct gm_core *core);
 
@@ -123,14 +123,14 @@ bool gm_core_undrain(struct gm_core *core, uint32_t device);
  * detail says how much there is. GPUMEM_E_NOT_FOUND: no such device. GPUMEM_E_HOST_MEMORY.
  */
 gpumem_status gm_core_cleanup_plan(struct gm_core *core, uint32_t device, uint64_t free,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES]);
+	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES]);
 /*
  * Carries out the plan that gm_core_cleanup_plan() makes at this moment, and hands it out (ret_plan
  * may be NULL). With GPUMEM_E_NO_MEMORY nothing was done. What clients return for it is destroyed,
  * not pooled. GM_EVENT_RECLAIM_ENDED reports its end, at the deadline or earlier.
  */
 gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t free,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES]);
+	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES]);
 
 /* ---- limits */
 
@@ -138,31 +138,31 @@ gpumem_status gm_core_cleanup(struct gm_core *core, uint32_t device, uint64_t fr
  * Each of these changes everything or nothing. On failure, detail says what contradicts what.
  * GPUMEM_E_INVALID: guarantees beyond the capacity, max below guarantee, guarantees for two kinds
  * of owner or for a client's name, nothing set. GPUMEM_E_NOT_FOUND: no such device or session, or
- * (reset) nothing was set for it. GPUMEM_E_LIMIT: too many (GM_LIMIT_QUOTAS). GPUMEM_E_HOST_MEMORY.
+ * (reset) nothing was set for it. GPUMEM_E_LIMIT: too many (GM_BOUND_LIMITS). GPUMEM_E_HOST_MEMORY.
  *
- * A max below what is held is no failure: see gm_quota_info.over.
+ * A max below what is held is no failure: see gm_limit_info.over.
  */
 /* Replaces the configuration's layer as a whole, and with it the policies of all devices (NULL:
  * they stay), whose capacities bound the guarantees. Ignores rules for a device that is not there.
  */
 gpumem_status gm_core_configure(struct gm_core *core, const struct gm_policy *policies,
-	const struct gm_quota_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES]);
+	const struct gm_limit_rule *rules, size_t n_rules, char detail[GM_DETAIL_BYTES]);
 /* Between these, core decides about no request, so that a caller can tell of a change before its effects. */
 void gm_core_hold(struct gm_core *core);
 void gm_core_release(struct gm_core *core);
 /* Adds to what was set for this owner at run time. */
-gpumem_status gm_core_set_quota(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
-	const struct gm_quota_values *values, char detail[GM_DETAIL_BYTES]);
+gpumem_status gm_core_set_limit(struct gm_core *core, const struct gm_owner *owner, uint32_t device,
+	const struct gm_limit_values *values, char detail[GM_DETAIL_BYTES]);
 /* Forgets what was set at run time for this owner; NULL: for all owners. */
-gpumem_status gm_core_reset_quota(struct gm_core *core, const struct gm_owner *owner,
+gpumem_status gm_core_reset_limit(struct gm_core *core, const struct gm_owner *owner,
 	uint32_t device, char detail[GM_DETAIL_BYTES]);
 /*
  * Visits limits in the order in which their owners were first named, each with its devices, from a
  * place on. When visit() takes no more, it returns false; then that limit's place is written to
  * *place, and the result is true.
  */
-bool gm_core_quota_each(struct gm_core *core, struct gm_quota_place *place,
-	bool (*visit)(void *ctx, const struct gm_quota_info *info), void *ctx);
+bool gm_core_limit_each(struct gm_core *core, struct gm_limit_place *place,
+	bool (*visit)(void *ctx, const struct gm_limit_info *info), void *ctx);
 
 /* ---- sessions and requests; see also session.h, lease.h and share.h */
 
@@ -174,11 +174,11 @@ uint64_t gm_core_lease_count(const struct gm_core *core);
 /* Does a slice of the user's work: see gm_core_ops.work. Returns whether there is more. */
 bool gm_core_work(struct gm_core *core, uid_t payer_uid);
 /*
- * Visits the estates, oldest first, with ids above the one given. Those that hold nothing are left out. When
+ * Visits the orphaned accounts, oldest first, with ids above the one given. Those that hold nothing are left out. When
  * visit() takes no more, it returns false, and the result is true.
  */
-bool gm_core_estate_each(const struct gm_core *core, uint64_t after,
-	bool (*visit)(void *ctx, const struct gm_estate *estate), void *ctx);
+bool gm_core_orphan_each(const struct gm_core *core, uint64_t after,
+	bool (*visit)(void *ctx, const struct gm_orphan *orphan), void *ctx);
 
 /*
  * Asks for memory. A request that could never be granted is refused at once (GPUMEM_E_LIMIT,
@@ -205,7 +205,7 @@ void gm_core_counters(const struct gm_core *core, struct gm_core_counters *ret);
 void gm_core_created(struct gm_core *core, struct gm_chunk *chunk, int result);
 void gm_core_destroyed(struct gm_core *core, struct gm_chunk *chunk);
 /* The keeper has the control block of this request's lease, for which deposit() had to wait. */
-void gm_core_word_deposited(struct gm_core *core, struct gm_request *request);
+void gm_core_control_block_deposited(struct gm_core *core, struct gm_request *request);
 /*
  * How much of the device was free when the device thread looked. Corrects foreign, and so the
  * ceiling. The samples, creations and destructions of one device must be reported in the order in
@@ -220,13 +220,13 @@ void gm_core_sample_failed(struct gm_core *core, uint32_t device);
  * in order with the others of the device: for a chunk that is watched, one count before its
  * destruction and one after it.
  */
-void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_counted *counted);
+void gm_core_counted(struct gm_core *core, uint32_t device, struct gm_usage_sample *counted);
 /* The sample reported last, or its failure, began after the call of gm_core_ops.probe. Does nothing
  * if no probe is under way. */
 void gm_core_probed(struct gm_core *core, uint32_t device);
 /*
  * Does what is due: the dwell of the pressure level, another try at the reserve, the decay of the
- * pool, lingering chunks, debts, deadlines of waiting requests and of clients that were asked for memory, the ladder's next step. Returns when
+ * pool, orphaned chunks, orphaned mappings, deadlines of waiting requests and of clients that were asked for memory, reclaim's next step. Returns when
  * it must be called next, in ns, or UINT64_MAX. That time may become earlier: see wake_at().
  */
 uint64_t gm_core_tick(struct gm_core *core);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #include "common/text/units.h"
-#include "daemon/reclaim/ladder_plan.h"
-#include "daemon/device/plan.h"
+#include "daemon/reclaim/reclaim_plan.h"
+#include "daemon/device/device_plan.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/request_private.h"
 
@@ -19,27 +19,27 @@
 
 /* Whether clients say that they could return what a request lacks. Returns GM_FIT_WAIT if they do not,
  * or if the daemon has no memory to find out. */
-static enum gm_fit place_find_reclaimable(struct gm_device *device,
+static enum gm_place_fit place_find_reclaimable(struct gm_device *device,
 	const struct gm_account *account, uint64_t exact, const struct gm_refusal *refusal)
 {
-	struct gm_ladder_plan plan;
-	if (refusal->block != GM_BLOCK_QUOTA && refusal->block != GM_BLOCK_DEVICE &&
+	struct gm_reclaim_plan plan;
+	if (refusal->block != GM_BLOCK_LIMIT && refusal->block != GM_BLOCK_DEVICE &&
 		refusal->block != GM_BLOCK_GUARANTEE)
 		return GM_FIT_WAIT;
 
-	uint64_t missing = gm_admit_missing(device, account, exact, refusal);
-	gm_ladder_plan_init(device, GM_TRIGGER_REQUEST, missing, &plan);
-	int r = gm_ladder_plan_clients(
-		device, account, refusal->tally, GM_RUNG_CACHED, missing, &plan);
-	if (r == 0 && gm_ladder_plan_sure(&plan) < missing)
-		r = gm_ladder_plan_clients(device, account, refusal->tally, GM_RUNG_SPILL,
-			missing - gm_ladder_plan_sure(&plan), &plan);
-	bool enough = r == 0 && gm_ladder_plan_sure(&plan) >= missing;
-	gm_ladder_plan_deinit(&plan);
+	uint64_t missing = gm_device_admit_missing(device, account, exact, refusal);
+	gm_reclaim_plan_init(device, GM_RECLAIM_TRIGGER_REQUEST, missing, &plan);
+	int r = gm_reclaim_plan_clients(
+		device, account, refusal->tally, GM_STAGE_CACHED, missing, &plan);
+	if (r == 0 && gm_reclaim_plan_sure(&plan) < missing)
+		r = gm_reclaim_plan_clients(device, account, refusal->tally, GM_STAGE_SPILL,
+			missing - gm_reclaim_plan_sure(&plan), &plan);
+	bool enough = r == 0 && gm_reclaim_plan_sure(&plan) >= missing;
+	gm_reclaim_plan_deinit(&plan);
 	return enough ? GM_FIT_RECLAIM : GM_FIT_WAIT;
 }
 
-static void place_try(struct gm_session *session, uint64_t bytes, struct gm_placement *p)
+static void place_try(struct gm_session *session, uint64_t bytes, struct gm_place_row *p)
 {
 	struct gm_device *device = &session->core->env.devices[p->device];
 	struct gm_request request = {.session = session, .device = p->device, .bytes = bytes};
@@ -47,7 +47,7 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 
 	p->detail[0] = '\0';
 	p->room = gm_session_room(session, p->device);
-	p->most = gm_admit_most(device, gm_session_account(session, device));
+	p->most = gm_device_admit_most(device, gm_session_account(session, device));
 	if (gm_session_full(session, p->detail))
 		p->status = GPUMEM_E_LIMIT;
 	else
@@ -62,12 +62,12 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 		p->fit = GM_FIT_NONE;
 	else
 		p->fit = place_find_reclaimable(device, gm_session_account(session, device),
-			gm_plan_exact(bytes), &refusal);
+			gm_device_plan_exact(bytes), &refusal);
 }
 
 static int place_compare(const void *left, const void *right)
 {
-	const struct gm_placement *a = left, *b = right;
+	const struct gm_place_row *a = left, *b = right;
 	if (a->fit != b->fit)
 		return a->fit < b->fit ? -1 : 1;
 	if (a->room != b->room)
@@ -76,20 +76,20 @@ static int place_compare(const void *left, const void *right)
 }
 
 gpumem_status gm_place(struct gm_core *core, struct gm_session *session,
-	const struct gm_session_info *info, uint64_t bytes, struct gm_placement *placements,
+	const struct gm_session_info *info, uint64_t bytes, struct gm_place_row *placements,
 	size_t n, char detail[GM_DETAIL_BYTES])
 {
 	gpumem_status status = gm_request_check_bytes(bytes, detail);
 	if (status != GPUMEM_OK)
 		return status;
 	if (core->env.stopping)
-		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
+		return gm_text_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
 
 	struct gm_session *visitor = NULL;
 	if (!session)
 		session = visitor = gm_session_make(core, PLACE_NOBODY, info);
 	if (!session)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for the answer");
 
 	for (size_t i = 0; i < n; i++)

@@ -7,7 +7,7 @@
 
 #include "gpumem/status.h"
 #include "common/types.h"
-#include "daemon/books/say.h"
+#include "daemon/books/text_say.h"
 
 /* Advice for a client that has not asked yet: on which device would a request fit? */
 
@@ -16,7 +16,7 @@ struct gm_session;
 struct gm_session_info;
 
 /* How the daemon would answer a request. The better answers come first. */
-enum gm_fit {
+enum gm_place_fit {
 	GM_FIT_NOW,     /* it would be granted at once */
 	GM_FIT_RECLAIM, /* clients say that they could return what it lacks */
 	GM_FIT_WAIT,    /* it would wait until clients free memory that is in use */
@@ -24,11 +24,11 @@ enum gm_fit {
 	GM_FITS
 };
 
-struct gm_placement {
+struct gm_place_row {
 	/* set by the caller */
 	uint32_t device; /* it must exist */
 
-	enum gm_fit fit;
+	enum gm_place_fit fit;
 	uint64_t room; /* bytes that a request could be granted now */
 	uint64_t most; /* bytes that a request could ever be granted */
 	/* What the request would be refused with if it may not wait; GPUMEM_OK: it fits. */
@@ -46,7 +46,7 @@ struct gm_placement {
  * GPUMEM_E_HOST_MEMORY. Then detail says so.
  */
 gpumem_status gm_place(struct gm_core *core, struct gm_session *session,
-	const struct gm_session_info *info, uint64_t bytes, struct gm_placement *placements,
+	const struct gm_session_info *info, uint64_t bytes, struct gm_place_row *placements,
 	size_t n, char detail[GM_DETAIL_BYTES]);
 
 #endif

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "common/arith.h"
-#include "daemon/books/counted.h"
+#include "daemon/books/usage_sample.h"
 #include "daemon/books/fds.h"
-#include "daemon/device/plan.h"
+#include "daemon/device/device_plan.h"
 
 /* ---- the figures */
 
@@ -39,7 +39,7 @@ uint32_t gm_device_pressure(const struct gm_device *device)
 	return gm_policy_pressure(gm_device_capacity(device), gm_device_available(device));
 }
 
-enum gm_level gm_device_level_now(const struct gm_device *device)
+enum gm_pressure_level gm_device_level_now(const struct gm_device *device)
 {
 	return gm_policy_level(
 		&device->info.policy, gm_device_pressure(device), device->pressure.level);
@@ -88,8 +88,8 @@ void gm_device_free_chunk(struct gm_device *device, struct gm_chunk *chunk)
 	free(chunk);
 }
 
-struct gm_chunk *gm_device_adopt_chunk(
-	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle)
+struct gm_chunk *gm_device_adopt_chunk(struct gm_device *device, uint64_t id, uint64_t bytes,
+	const struct gm_backend_handle *handle)
 {
 	struct gm_chunk *chunk = device_new_chunk(device, id, GM_TRANSPORT_FD, bytes);
 	if (!chunk)
@@ -158,8 +158,8 @@ static void device_doom(struct gm_device *device, struct gm_chunk *chunk)
 	gm_fds_move(device->env, chunk, GM_FDS_DYING, NULL);
 	chunk->state = GM_CHUNK_DOOMED;
 	chunk->last = device->env->stopping;
-	chunk->watched = chunk->debt && !chunk->last;
-	chunk->unseen = chunk->watched && !gm_counted_find(device->debts.last, chunk->debtor);
+	chunk->watched = chunk->map && !chunk->last;
+	chunk->unseen = chunk->watched && !gm_usage_sample_find(device->maps.last, chunk->debtor);
 	chunk->lease = NULL;
 	chunk->request = NULL;
 
@@ -199,14 +199,15 @@ static bool device_has_room(
 	const struct gm_device *device, const struct gm_chunk *chunk, uint64_t charged)
 {
 	if (device->env->stopping || device->drain.on ||
-		device->pressure.level == GM_LEVEL_CRITICAL)
+		device->pressure.level == GM_PRESSURE_LEVEL_CRITICAL)
 		return false;
 	if (chunk->domain != GM_DOMAIN_FRESH && !device->info.policy.pooling)
 		return false;
 	if (chunk->single || chunk->adopted)
 		return false;
 	/* Requests for ipc chunks take a size class each; nobody would ask for another size. */
-	if (chunk->transport == GM_TRANSPORT_IPC && chunk->bytes != gm_plan_ipc_class(chunk->bytes))
+	if (chunk->transport == GM_TRANSPORT_IPC &&
+		chunk->bytes != gm_device_plan_ipc_class(chunk->bytes))
 		return false;
 	return device->ledger.pooled + chunk->bytes + charged <= gm_device_ceiling(device);
 }
@@ -232,11 +233,11 @@ bool gm_device_release(
 	return false;
 }
 
-void gm_device_doom_lingering(
+void gm_device_doom_orphaned(
 	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account)
 {
-	assert(chunk->state == GM_CHUNK_LINGERING);
-	gm_ledger_doom_lingering(&device->ledger, account, chunk->bytes);
+	assert(chunk->state == GM_CHUNK_ORPHANED);
+	gm_ledger_doom_orphaned(&device->ledger, account, chunk->bytes);
 	device_doom(device, chunk);
 }
 
@@ -307,7 +308,7 @@ void gm_device_settle(struct gm_device *device)
 		bool calm = device->pressure.calm;
 		bool changed = gm_pressure_step(
 			&device->pressure, &device->info.policy, ppm, gm_device_now(device));
-		/* The ladder acts on a new level, and a fall that waits for its dwell sets a time.
+		/* Reclaim acts on a new level, and a fall that waits for its dwell sets a time.
 		 */
 		if (changed || calm != device->pressure.calm)
 			env->woken = true;
@@ -352,7 +353,7 @@ void gm_device_init(struct gm_device *device, struct gm_env *env, uint32_t numbe
 	device->key = device_make_key(device);
 	gm_ledger_init(&device->ledger, info->total);
 	device->linger.due_ns = UINT64_MAX;
-	device->debts.due_ns = UINT64_MAX;
+	device->maps.due_ns = UINT64_MAX;
 	gm_pool_init(&device->pool, device_pool_released, device);
 	gm_device_set_policy(device, &info->policy);
 }
@@ -361,7 +362,7 @@ void gm_device_deinit(struct gm_device *device)
 {
 	assert(device->chunks == 0 && device->jobs == 0 && device->queue.length == 0);
 	assert(!device->declaring);
-	free(device->debts.last);
+	free(device->maps.last);
 	gm_pool_deinit(&device->pool);
 	gm_ledger_deinit(&device->ledger);
 }
@@ -371,7 +372,7 @@ gpumem_status gm_device_check_number(
 {
 	if (number < env->n_devices)
 		return GPUMEM_OK;
-	return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+	return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
 		"there is no device %u; there %s %u, numbered from 0", number,
 		env->n_devices == 1 ? "is" : "are", env->n_devices);
 }

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/figures.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 #include "daemon/books/policy.h"
 
@@ -32,7 +32,7 @@ struct gm_core_device_info {
 };
 
 /* Whether nobody gets new memory on a device, because it is to become empty. */
-struct gm_drain {
+struct gm_device_draining {
 	bool on;
 	uid_t uid;         /* of who set it */
 	uint64_t since_ns; /* on core's clock, also if an earlier daemon set it */
@@ -47,9 +47,9 @@ struct gm_device_figures {
 	uint64_t dying; /* being destroyed */
 	bool measured;  /* foreign comes from a sample; false: it is not known */
 	uint32_t pressure_ppm;
-	enum gm_level level;
+	enum gm_pressure_level level;
 	uint64_t reclaim_epoch;
-	struct gm_drain drain; /* while it is on, nothing is available */
+	struct gm_device_draining drain; /* while it is on, nothing is available */
 	struct gm_policy policy;
 };
 

@@ -15,7 +15,7 @@
 /*
  * A device as core's modules see it: all of its state, and the ways that a chunk can go.
  *
- * The state of the modules above (reserve, decay, probe, drain, ladder and queue) is plain data here, so that
+ * The state of the modules above (reserve, decay, probe, drain, reclaim and queue) is plain data here, so that
  * they can be stored together. Each part is written only by the files that keep it, except these
  * fields:
  *
@@ -27,9 +27,9 @@
  */
 
 struct gm_reclaim_user;
-struct gm_counted;
-struct gm_debt;
-struct gm_line;
+struct gm_usage_sample;
+struct gm_orphan_map;
+struct gm_queue_user;
 struct gm_request;
 
 /* Kept by reserve.c. */
@@ -40,29 +40,30 @@ struct gm_reserve {
 	struct gm_backoff retry;
 };
 
-/* Kept by decay.c. */
-struct gm_decay {
+/* Kept by device_decay.c. */
+struct gm_device_decay {
 	uint64_t jobs; /* destructions of decayed chunks under way */
 	bool running;  /* the pool releases chunks because they decayed */
 };
 
-/* Kept by linger.c: chunks that somebody still reaches. Those of a level wait equally long from one
+/* Kept by orphan_chunk.c: chunks that somebody still reaches. Those of a level wait equally long from one
  * look to the next, so each list is in order of time. */
-#define GM_LINGER_LEVELS 7
-struct gm_linger {
-	struct gm_chunk *levels[GM_LINGER_LEVELS];
+#define GM_ORPHAN_CHUNK_LEVELS 7
+struct gm_orphan_chunk {
+	struct gm_chunk *levels[GM_ORPHAN_CHUNK_LEVELS];
 	uint64_t due_ns; /* the next look; UINT64_MAX: none */
 };
 
-/* Kept by debt.c: what processes still map of memory that was destroyed, as an estimate. */
-struct gm_debts {
-	struct gm_debt *list;    /* those that owe something, or of which something was destroyed */
-	struct gm_counted *last; /* the last count; NULL: it is not known */
-	uint64_t due_ns;         /* the next count; UINT64_MAX: none */
+/* Kept by orphan_map.c: what processes still map of memory that was destroyed, as an estimate. */
+struct gm_orphan_maps {
+	struct gm_orphan_map
+		*list; /* those that owe something, or of which something was destroyed */
+	struct gm_usage_sample *last; /* the last count; NULL: it is not known */
+	uint64_t due_ns;              /* the next count; UINT64_MAX: none */
 };
 
-/* Kept by probe.c. */
-struct gm_probe {
+/* Kept by device_probe.c. */
+struct gm_device_probe {
 	uint64_t begun;   /* the number of the last probe that began; the first one is 1 */
 	uint64_t told;    /* the last one whose end was reported: begun, or the one before */
 	uint64_t wanted;  /* the last one that a request waits for */
@@ -70,42 +71,42 @@ struct gm_probe {
 };
 
 /* One reclaim by one trigger, from its first ask to the last answer or the deadline. Kept by
- * ladder_run.c. */
-struct gm_ladder_run {
+ * reclaim_run.c. */
+struct gm_reclaim_run {
 	bool active;
-	bool spills;              /* somebody was asked to move buffers */
-	uid_t payer_uid;          /* request: of the user that made them, or GM_EVENT_NOBODY */
-	uint64_t deadline_ns;     /* of requests: of the client whose time is over first */
-	uint64_t need;            /* of all plans that joined the run */
-	uint64_t first_need;      /* of the plan that began it */
-	enum gm_level level;      /* pressure: the level to get below */
-	uint64_t owing;           /* accounts that were asked and have not returned all of it */
-	uint64_t owed;            /* the bytes that they still owe */
-	uint64_t rungs[GM_RUNGS]; /* bytes that each rung gave */
+	bool spills;                  /* somebody was asked to move buffers */
+	uid_t payer_uid;              /* request: of the user that made them, or GM_EVENT_NOBODY */
+	uint64_t deadline_ns;         /* of requests: of the client whose time is over first */
+	uint64_t need;                /* of all plans that joined the run */
+	uint64_t first_need;          /* of the plan that began it */
+	enum gm_pressure_level level; /* pressure: the level to get below */
+	uint64_t owing;               /* accounts that were asked and have not returned all of it */
+	uint64_t owed;                /* the bytes that they still owe */
+	uint64_t stages[GM_STAGES];   /* bytes that each stage gave */
 };
 
-/* A user that had a client which left without returning what it had promised. Kept by doubt.c. */
-struct gm_doubt {
+/* A user that had a client which left without returning what it had promised. Kept by reclaim_overdue.c. */
+struct gm_reclaim_overdue {
 	uint64_t broken;   /* what its other clients must return before it is believed; 0: it is */
 	uint64_t until_ns; /* when it is believed again in any case */
 	struct gm_user *user; /* a reference; NULL: nobody has the place */
 };
-#define GM_DOUBTS   256
-#define GM_DOUBT_NS UINT64_C(600000000000)
+#define GM_RECLAIM_OVERDUE    256
+#define GM_RECLAIM_OVERDUE_NS UINT64_C(600000000000)
 
-/* Kept by ladder_run.c and climb.c, and by others where it says so. */
-struct gm_ladder {
-	struct gm_ladder_run runs[GM_TRIGGERS];
-	enum gm_level level;      /* the level that was acted on last */
-	unsigned stage;           /* at critical: the next rung to climb */
-	uint64_t next_ns;         /* the pressure ladder's next action; UINT64_MAX: none */
-	uint64_t victim;          /* id of the payer that is being terminated; 0: none */
-	bool powerless;           /* terminate() has failed since the level became critical */
-	uint64_t steps;           /* since the start: how often a plan considered a client */
+/* Kept by reclaim_run.c and reclaim_pressure.c, and by others where it says so. */
+struct gm_reclaim {
+	struct gm_reclaim_run runs[GM_TRIGGERS];
+	enum gm_pressure_level level; /* the level that was acted on last */
+	unsigned stage;               /* at critical: the next stage to run */
+	uint64_t next_ns;             /* reclaim under pressure's next action; UINT64_MAX: none */
+	uint64_t victim;              /* id of the payer that is being terminated; 0: none */
+	bool powerless;               /* terminate() has failed since the level became critical */
+	uint64_t steps;               /* since the start: how often a plan considered a client */
 	uint32_t settled;         /* since the start: how often a client came to owe nothing more */
 	struct gm_account *owing; /* of all runs: accounts that were asked and owe something */
-	struct gm_doubt doubts[GM_DOUBTS];
-	/* Kept by peace.c: the users for which clients may be asked, and when the first user's back-off is over; 0: none
+	struct gm_reclaim_overdue overdues[GM_RECLAIM_OVERDUE];
+	/* Kept by reclaim_backoff.c: the users for which clients may be asked, and when the first user's back-off is over; 0: none
 	 * runs. */
 	struct gm_reclaim_user *users;
 	uint64_t judge_ns;
@@ -113,8 +114,8 @@ struct gm_ladder {
 
 /* Kept by queue.c. */
 struct gm_queue {
-	struct gm_line *lines; /* the user whose turn it is first */
-	uint64_t length;       /* of all lines */
+	struct gm_queue_user *user_queues; /* the user whose turn it is first */
+	uint64_t length;                   /* of all lines */
 	uint64_t last_order;
 	uint64_t denied;  /* requests that the backend had no memory for */
 	uint64_t endless; /* requests without a deadline */
@@ -124,14 +125,14 @@ struct gm_queue {
 	bool news;        /* something may have come back: every request is to be looked at */
 	bool running;     /* it is being gone through */
 	uint64_t due_ns;  /* when the first request is due; valid while the queue is not woken */
-	/* Kept by turn.c. */
+	/* Kept by queue_head.c. */
 	struct gm_request *holder; /* holds others back; NULL: none does */
 	bool holds_own;            /* only those of its own user */
 	uint64_t hold_ns;          /* since when */
 	uint64_t rest_ns;          /* no request may begin before this time */
-	/* Kept by deadlock.c. */
-	struct gm_standstill still; /* of all accounts */
-	uint64_t look_ns;           /* when to look for a deadlock, if there are endless requests */
+	/* Kept by queue_deadlock.c. */
+	struct gm_queue_standing still; /* of all accounts */
+	uint64_t look_ns; /* when to look for a deadlock, if there are endless requests */
 };
 
 struct gm_device {
@@ -143,20 +144,20 @@ struct gm_device {
 	struct gm_ledger ledger;
 	struct gm_pool pool;
 	struct gm_reserve reserve;
-	struct gm_decay decay;
+	struct gm_device_decay decay;
 	struct gm_pressure pressure;
 	struct gm_queue queue;
-	struct gm_ladder ladder;
-	struct gm_probe probe;
-	struct gm_linger linger;
-	struct gm_debts debts;
-	struct gm_drain drain;        /* kept by drain.c */
-	uint32_t drain_place;         /* of its record */
+	struct gm_reclaim reclaim;
+	struct gm_device_probe probe;
+	struct gm_orphan_chunk linger;
+	struct gm_orphan_maps maps;
+	struct gm_device_draining drain; /* kept by device_drain.c */
+	uint32_t drain_place;            /* of its record */
 	uint64_t freed;               /* bytes since the start: destroyed, or no longer foreign */
 	uint64_t destroyed;           /* bytes since the start */
 	struct gm_request *declaring; /* until so much is destroyed; in that order (declare.c) */
-	uint64_t guaranteed;          /* the sum of all guarantees (quota.c) */
-	int32_t top_priority;         /* of all payers, unless top_stale (quota.c) */
+	uint64_t guaranteed;          /* the sum of all guarantees (limit.c) */
+	int32_t top_priority;         /* of all payers, unless top_stale (limit.c) */
 	int32_t top_most;             /* no payer has a higher one */
 	bool top_stale;
 	uint64_t key;                 /* its name in records; no other device has the same */
@@ -194,7 +195,7 @@ uint64_t gm_device_available(const struct gm_device *device);
 uint32_t gm_device_pressure(const struct gm_device *device);
 /* The level of that pressure. Here a fall does not wait for its dwell, so level and pressure always agree. In
  * device->pressure.level, whose changes core reports, it does. */
-enum gm_level gm_device_level_now(const struct gm_device *device);
+enum gm_pressure_level gm_device_level_now(const struct gm_device *device);
 void gm_device_set_policy(struct gm_device *device, const struct gm_policy *policy);
 
 /* Makes the struct of a chunk: it is counted and has an id, but is not in the ledger yet. NULL: no
@@ -218,15 +219,15 @@ bool gm_device_call_off(struct gm_device *device, struct gm_chunk *chunk);
  */
 bool gm_device_release(struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account,
 	bool reusable);
-/* Destroys a lingering chunk that is charged to the account. The chunk must be in no list. */
-void gm_device_doom_lingering(
+/* Destroys an orphaned chunk that is charged to the account. The chunk must be in no list. */
+void gm_device_doom_orphaned(
 	struct gm_device *device, struct gm_chunk *chunk, struct gm_account *account);
 /*
  * Makes the struct of a leased chunk that an earlier daemon made. The backend has it already. The
  * caller charges it. NULL: no memory.
  */
-struct gm_chunk *gm_device_adopt_chunk(
-	struct gm_device *device, uint64_t id, uint64_t bytes, const struct gm_handle *handle);
+struct gm_chunk *gm_device_adopt_chunk(struct gm_device *device, uint64_t id, uint64_t bytes,
+	const struct gm_backend_handle *handle);
 /* A creation that no request waits for ended: pools the chunk, destroys it, or frees it if the creation failed. */
 void gm_device_created_unclaimed(struct gm_device *device, struct gm_chunk *chunk, int result);
 

@@ -49,7 +49,7 @@ static bool reserve_is_wanted(const struct gm_device *device)
 {
 	const struct gm_env *env = device->env;
 	return device->reserve.short_of && !env->stopping && !env->adopting && !device->drain.on &&
-	       device->info.transport_fd && device->pressure.level == GM_LEVEL_LOW;
+	       device->info.transport_fd && device->pressure.level == GM_PRESSURE_LEVEL_LOW;
 }
 
 uint64_t gm_reserve_due(const struct gm_device *device)

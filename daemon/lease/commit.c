@@ -76,20 +76,20 @@ int gm_commit_session(struct gm_session *session)
 	return r;
 }
 
-int gm_commit_estate(struct gm_estate *estate)
+int gm_commit_orphan(struct gm_orphan *orphan)
 {
-	const struct gm_env *env = &estate->core->env;
-	const struct gm_estate_info *info = &estate->info;
-	uint64_t id = estate->payer.id;
+	const struct gm_env *env = &orphan->core->env;
+	const struct gm_orphan_info *info = &orphan->info;
+	uint64_t id = orphan->payer.id;
 	if (!env->ops.record)
 		return 0;
 
-	struct gm_record_estate record = {
+	struct gm_record_orphan record = {
 		.gid = info->gid, .payer_uid = gm_record_payer_of(info->uid, info->payer_uid)};
-	gm_record_begin(&record.head, GM_RECORD_ESTATE, id, sizeof(record), info->uid);
+	gm_record_begin(&record.head, GM_RECORD_ORPHAN, id, sizeof(record), info->uid);
 	commit_copy_name(record.unit, info->unit, sizeof(record.unit));
 	commit_copy_name(record.container, info->container, sizeof(record.container));
-	return gm_env_record(env, GM_RECORD_ESTATE, id, &estate->place, &record, sizeof(record));
+	return gm_env_record(env, GM_RECORD_ORPHAN, id, &orphan->place, &record, sizeof(record));
 }
 
 /* Writes the lease as it will be after a grant of so many chunks, or as it is. */
@@ -107,9 +107,9 @@ static int commit_lease(
 	/* A lease that nobody holds yet is about to be its maker's. */
 	const struct gm_session *maker = gm_lease_maker(lease);
 	uint32_t made = maker ? lease->made + !lease->own.lease : 0;
-	gm_record_begin(&record.head, GM_RECORD_LEASE, lease->id, size, lease->estate->info.uid);
+	gm_record_begin(&record.head, GM_RECORD_LEASE, lease->id, size, lease->orphan->info.uid);
 	record.session = maker ? maker->payer.id : 0;
-	record.estate = lease->estate->payer.id;
+	record.orphan = lease->orphan->payer.id;
 	record.grants = lease->grants + grants;
 	record.next_index = lease->next_index + chunks;
 	record.user_bytes = lease->user_bytes + user_bytes;
@@ -149,13 +149,13 @@ static int commit_chunk(struct gm_chunk *chunk, const struct gm_device *device, 
 	return r;
 }
 
-void gm_commit_lingering(struct gm_chunk *chunk)
+void gm_commit_orphaned(struct gm_chunk *chunk)
 {
-	const struct gm_estate *estate = chunk->estate;
-	const struct gm_env *env = &estate->core->env;
+	const struct gm_orphan *orphan = chunk->orphan;
+	const struct gm_env *env = &orphan->core->env;
 	if (env->ops.record)
-		commit_chunk(chunk, &env->devices[chunk->device], estate->info.uid,
-			estate->payer.id, 0, GM_RECORD_LINGERING);
+		commit_chunk(chunk, &env->devices[chunk->device], orphan->info.uid,
+			orphan->payer.id, 0, GM_RECORD_ORPHANED);
 }
 
 static void commit_erase_chunks(const struct gm_env *env, struct gm_chunk *chunks)
@@ -187,7 +187,7 @@ int gm_commit_grant(
 		chunk->asked = asked;
 		chunk->index = lease->next_index + n++;
 		if (r == 0 && device->env->ops.record)
-			r = commit_chunk(chunk, device, lease->estate->info.uid, lease->id,
+			r = commit_chunk(chunk, device, lease->orphan->info.uid, lease->id,
 				lease->grants + 1, GM_RECORD_LEASED);
 	}
 	if (r == 0 && device->env->ops.record)
@@ -210,7 +210,7 @@ int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk)
 	if (r < 0)
 		return r;
 	chunk->asked = 0;
-	r = commit_chunk(chunk, device, lease->estate->info.uid, lease->id, 1, GM_RECORD_LEASED);
+	r = commit_chunk(chunk, device, lease->orphan->info.uid, lease->id, 1, GM_RECORD_LEASED);
 	if (r < 0)
 		gm_env_erase(device->env, &lease->place);
 	chunk->asked = asked;
@@ -224,14 +224,14 @@ void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks)
 }
 
 int gm_commit_open(
-	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session)
+	struct gm_ref_entry *open, const struct gm_lease *lease, const struct gm_session *session)
 {
 	const struct gm_env *env = lease->device->env;
 	if (!env->ops.record)
 		return 0;
 
-	struct gm_record_hold record = {
-		.lease_uid = lease->estate->info.uid,
+	struct gm_record_ref record = {
+		.lease_uid = lease->orphan->info.uid,
 		.lease = lease->id,
 		.session = session->payer.id,
 		.request = open->asked,
@@ -239,8 +239,8 @@ int gm_commit_open(
 		.read_only = open->read_only,
 		.version = lease->version,
 	};
-	gm_record_begin(&record.head, GM_RECORD_HOLD, open->id, sizeof(record), session->info.uid);
-	int r = gm_env_record(env, GM_RECORD_HOLD, open->id, &open->place, &record, sizeof(record));
+	gm_record_begin(&record.head, GM_RECORD_REF, open->id, sizeof(record), session->info.uid);
+	int r = gm_env_record(env, GM_RECORD_REF, open->id, &open->place, &record, sizeof(record));
 	GM_STEP("open: hold recorded");
 	return r;
 }
@@ -284,7 +284,7 @@ int gm_commit_share(struct gm_share *share)
 		.request = share->asked,
 	};
 	gm_record_begin(
-		&record.head, GM_RECORD_SHARE, share->id, sizeof(record), lease->estate->info.uid);
+		&record.head, GM_RECORD_SHARE, share->id, sizeof(record), lease->orphan->info.uid);
 	int r = gm_env_record(
 		env, GM_RECORD_SHARE, share->id, &share->place, &record, sizeof(record));
 	GM_STEP("share: recorded");
@@ -317,30 +317,32 @@ int gm_commit_declared(struct gm_session *session)
 	return r;
 }
 
-void gm_commit_debt(struct gm_debt *debt)
+void gm_commit_orphan_map(struct gm_orphan_map *map)
 {
-	const struct gm_env *env = debt->device->env;
-	const struct gm_estate *estate = debt->estate;
+	const struct gm_env *env = map->device->env;
+	const struct gm_orphan *orphan = map->orphan;
 	if (!env->ops.record)
 		return;
-	if (debt->bytes == 0) {
-		gm_env_erase(env, &debt->place);
+	if (map->bytes == 0) {
+		gm_env_erase(env, &map->place);
 		return;
 	}
 
-	if (!debt->id)
-		debt->id = env->ops.new_id(env->ctx);
-	struct gm_record_debt record = {
-		.estate = estate->payer.id,
-		.device = debt->device->key,
-		.bytes = debt->bytes,
-		.before = debt->before,
-		.began = debt->began,
-		.pid = debt->pid,
+	if (!map->id)
+		map->id = env->ops.new_id(env->ctx);
+	struct gm_record_orphan_map record = {
+		.orphan = orphan->payer.id,
+		.device = map->device->key,
+		.bytes = map->bytes,
+		.before = map->before,
+		.began = map->began,
+		.pid = map->pid,
 	};
-	gm_record_begin(&record.head, GM_RECORD_DEBT, debt->id, sizeof(record), estate->info.uid);
+	gm_record_begin(
+		&record.head, GM_RECORD_ORPHAN_MAP, map->id, sizeof(record), orphan->info.uid);
 	/* Without a record, the next daemon does not know of it: it is an estimate anyway. */
-	(void)gm_env_record(env, GM_RECORD_DEBT, debt->id, &debt->place, &record, sizeof(record));
+	(void)gm_env_record(
+		env, GM_RECORD_ORPHAN_MAP, map->id, &map->place, &record, sizeof(record));
 }
 
 void gm_commit_device(struct gm_device *device)

@@ -7,18 +7,18 @@
 /* Each writes the record of what it is given, as it stands. Only the first write of each can fail:
  * -ENOSPC, … */
 int gm_commit_session(struct gm_session *session);
-int gm_commit_estate(struct gm_estate *estate);
+int gm_commit_orphan(struct gm_orphan *orphan);
 int gm_commit_lease(struct gm_lease *lease);
 /* Writes the record of a new lease, and then that of the chunk that becomes its only one: it is still
  * in another lease. On error, the records are as before. */
 int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk);
 /* open->hold is not used. */
 int gm_commit_open(
-	struct gm_open *open, const struct gm_lease *lease, const struct gm_session *session);
+	struct gm_ref_entry *open, const struct gm_lease *lease, const struct gm_session *session);
 int gm_commit_share(struct gm_share *share);
 int gm_commit_name(struct gm_name *name);
-/* The chunk lingers from now on. */
-void gm_commit_lingering(struct gm_chunk *chunk);
+/* The chunk is orphaned from now on. */
+void gm_commit_orphaned(struct gm_chunk *chunk);
 /*
  * Commits a grant: the chunks, in this order, are about to be appended to the lease, and user_bytes
  * were asked for. If a record cannot be written, none of them stays.
@@ -29,8 +29,8 @@ int gm_commit_grant(
 void gm_commit_undo(struct gm_lease *lease, struct gm_chunk *chunks);
 /* Writes the record of what the session declared. Only the first write can fail. */
 int gm_commit_declared(struct gm_session *session);
-/* The debt as it stands; one of 0 bytes has no record. */
-void gm_commit_debt(struct gm_debt *debt);
+/* The orphaned mapping as it stands; one of 0 bytes has no record. */
+void gm_commit_orphan_map(struct gm_orphan_map *map);
 /* Writes the counts of a device, if they have changed. Core writes them in each tick, and at a grant that raises
  * the peak or comes this many requests after the last write. So a daemon that is killed forgets fewer
  * requests than that, and never a peak. */

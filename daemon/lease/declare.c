@@ -16,7 +16,7 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/declare_private.h"
 #include "daemon/lease/commit.h"
-#include "daemon/queue/deadlock.h"
+#include "daemon/queue/queue_deadlock.h"
 #include "daemon/queue/queue.h"
 
 uint64_t gm_declare_sum(const struct gm_session *session, uint32_t device)
@@ -34,7 +34,8 @@ uint64_t gm_declare_seen(const struct gm_session *session, uint32_t device)
 /* What the last count says of a process. UINT64_MAX: nothing. */
 static uint64_t declare_figure(struct gm_device *device, pid_t pid)
 {
-	const struct gm_counted_process *process = gm_counted_find(device->debts.last, pid);
+	const struct gm_usage_sample_process *process =
+		gm_usage_sample_find(device->maps.last, pid);
 	return process ? process->bytes : UINT64_MAX;
 }
 
@@ -79,7 +80,7 @@ static void declare_give_back(struct gm_session *session, struct gm_device *devi
 {
 	struct gm_account *account = gm_session_account(session, device);
 	gm_ledger_undeclare(&device->ledger, account, bytes);
-	gm_deadlock_returned(device, account);
+	gm_queue_deadlock_returned(device, account);
 }
 
 uint64_t gm_declare_less(struct gm_session *session, uint32_t number, uint64_t bytes)
@@ -116,7 +117,7 @@ bool gm_declare_adopt(
 	struct gm_session *session, uint32_t place, const struct gm_record_declared *record)
 {
 	const struct gm_env *env = &session->core->env;
-	if (record->n_devices == 0 || record->n_devices > GM_LIMIT_DEVICES)
+	if (record->n_devices == 0 || record->n_devices > GM_BOUND_DEVICES)
 		return false;
 
 	for (uint64_t i = 0; i < record->n_devices; i++) {
@@ -139,18 +140,18 @@ bool gm_declare_adopt(
 
 void gm_declare_count(struct gm_device *device)
 {
-	struct gm_counted *counted = device->debts.last;
+	struct gm_usage_sample *counted = device->maps.last;
 	if (device->ledger.declared == 0)
 		return;
 
 	for (size_t i = 0; counted && i < counted->n; i++)
 		counted->list[i].spoken_for = 0;
-	const struct gm_debt *debt;
-	DL_FOREACH (device->debts.list, debt) {
-		struct gm_counted_process *process = gm_counted_find(counted, debt->pid);
+	const struct gm_orphan_map *map;
+	DL_FOREACH (device->maps.list, map) {
+		struct gm_usage_sample_process *process = gm_usage_sample_find(counted, map->pid);
 		if (process)
 			process->spoken_for =
-				gm_min(process->bytes, process->spoken_for + debt->bytes);
+				gm_min(process->bytes, process->spoken_for + map->bytes);
 	}
 
 	/* A process may have several sessions. What one of them finds, the next one does not. */
@@ -158,7 +159,8 @@ void gm_declare_count(struct gm_device *device)
 	DL_FOREACH (device->ledger.holders, account) {
 		if (account->declared == 0)
 			continue;
-		struct gm_counted_process *process = gm_counted_find(counted, account->payer->pid);
+		struct gm_usage_sample_process *process =
+			gm_usage_sample_find(counted, account->payer->pid);
 		uint64_t left = process ? process->bytes - process->spoken_for : 0;
 		gm_ledger_see(&device->ledger, account, left);
 		if (process)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "gpumem/status.h"
-#include "daemon/books/say.h"
+#include "daemon/books/text_say.h"
 #include "daemon/lease/session.h"
 
 /*
@@ -17,7 +17,7 @@
  * less takes effect at once. The declarations end with the session.
  *
  * The daemon takes declared memory for foreign until the driver counts it for the process. What the driver counts
- * for a process, without what the process owes (debt.c), is not foreign, up to what its sessions declared. If the driver
+ * for a process, without what the process owes (orphan_map.c), is not foreign, up to what its sessions declared. If the driver
  * counts nothing, because it cannot or because the process is in a pid namespace that the daemon does not see, all of it
  * is foreign, too. The driver's figure includes the context of the process, which cannot be told apart:
  * doc/decisions.md has an example.

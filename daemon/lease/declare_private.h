@@ -12,7 +12,7 @@ void gm_declare_end(struct gm_session *session);
 /* Puts back what was declared to an earlier daemon. Returns false if it cannot be. */
 bool gm_declare_adopt(
 	struct gm_session *session, uint32_t place, const struct gm_record_declared *record);
-/* Finds out how much of what was declared on the device the last count shows. The debts of that count must have been
+/* Finds out how much of what was declared on the device the last count shows. The orphaned mappings of that count must have been
  * worked out before. */
 void gm_declare_count(struct gm_device *device);
 

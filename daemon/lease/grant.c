@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* The chunks of a lease with these indexes, without to itself, or a view of it. */
-struct gm_grant {
+struct gm_lease_grant {
 	uint64_t asked;
 	uint64_t lease;
 	uint64_t from, to;
@@ -20,25 +20,25 @@ struct gm_grant {
 };
 
 /* Writes the opens of the session to grants (NULL: only counts them). */
-static size_t grant_list_opens(const struct gm_hold *hold, struct gm_grant *grants)
+static size_t grant_list_opens(const struct gm_ref *ref, struct gm_lease_grant *grants)
 {
 	size_t n = 0;
-	for (const struct gm_open *open = hold->opens; open; open = open->next, n++)
+	for (const struct gm_ref_entry *open = ref->opens; open; open = open->next, n++)
 		if (grants)
-			grants[n] = (struct gm_grant){
-				.asked = open->asked, .lease = hold->lease_id, .opened = true};
+			grants[n] = (struct gm_lease_grant){
+				.asked = open->asked, .lease = ref->lease_id, .opened = true};
 	return n;
 }
 
 /* Writes the grants of all leases that the session made or opened to grants (NULL: only counts
  * them). */
-static size_t grant_list(const struct gm_session *session, struct gm_grant *grants)
+static size_t grant_list(const struct gm_session *session, struct gm_lease_grant *grants)
 {
 	size_t n = 0;
-	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next) {
-		const struct gm_lease *lease = hold->lease;
+	for (const struct gm_ref *ref = session->refs; ref; ref = ref->hh.next) {
+		const struct gm_lease *lease = ref->lease;
 		const struct gm_chunk *before = NULL;
-		n += grant_list_opens(hold, grants ? grants + n : NULL);
+		n += grant_list_opens(ref, grants ? grants + n : NULL);
 		if (lease->maker != session)
 			continue;
 		for (const struct gm_chunk *c = lease->chunks; c; before = c, c = c->next) {
@@ -47,7 +47,7 @@ static size_t grant_list(const struct gm_session *session, struct gm_grant *gran
 			if (!grants)
 				continue;
 			if (first)
-				grants[n - 1] = (struct gm_grant){
+				grants[n - 1] = (struct gm_lease_grant){
 					.asked = c->asked, .lease = lease->id, .from = c->index};
 			grants[n - 1].to = c->index + 1;
 		}
@@ -57,7 +57,7 @@ static size_t grant_list(const struct gm_session *session, struct gm_grant *gran
 
 static int grant_compare(const void *a, const void *b)
 {
-	const struct gm_grant *x = a, *y = b;
+	const struct gm_lease_grant *x = a, *y = b;
 	return x->asked < y->asked ? -1 : x->asked > y->asked;
 }
 
@@ -76,7 +76,8 @@ static bool grant_index(struct gm_session *session)
 	return true;
 }
 
-static const struct gm_grant *grant_find(struct gm_session *session, uint64_t asked, bool opened)
+static const struct gm_lease_grant *grant_find(
+	struct gm_session *session, uint64_t asked, bool opened)
 {
 	/* Ids grow, so this is a new request. */
 	if (asked == 0 || asked > session->last_asked)
@@ -84,18 +85,18 @@ static const struct gm_grant *grant_find(struct gm_session *session, uint64_t as
 	if (!session->indexed && !grant_index(session))
 		return NULL;
 
-	const struct gm_grant key = {.asked = asked};
-	const struct gm_grant *grant = session->n_grants == 0
-					       ? NULL
-					       : bsearch(&key, session->grants, session->n_grants,
-							 sizeof(key), grant_compare);
+	const struct gm_lease_grant key = {.asked = asked};
+	const struct gm_lease_grant *grant =
+		session->n_grants == 0 ? NULL
+				       : bsearch(&key, session->grants, session->n_grants,
+						 sizeof(key), grant_compare);
 	return grant && grant->opened == opened ? grant : NULL;
 }
 
 bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease,
 	uint64_t *ret_from, uint64_t *ret_to)
 {
-	const struct gm_grant *grant = grant_find(session, asked, false);
+	const struct gm_lease_grant *grant = grant_find(session, asked, false);
 	struct gm_lease *lease = grant ? gm_session_find_lease(session, grant->lease) : NULL;
 	const struct gm_chunk *chunk = lease ? gm_lease_chunk(lease, grant->from) : NULL;
 	if (!chunk || chunk->index >= grant->to)
@@ -109,11 +110,11 @@ bool gm_session_find_grant(struct gm_session *session, uint64_t asked, struct gm
 
 bool gm_session_find_open(struct gm_session *session, uint64_t asked, struct gm_lease **ret_lease)
 {
-	const struct gm_grant *grant = grant_find(session, asked, true);
+	const struct gm_lease_grant *grant = grant_find(session, asked, true);
 	struct gm_lease *lease = grant ? gm_session_find_lease(session, grant->lease) : NULL;
-	const struct gm_open *open = NULL;
+	const struct gm_ref_entry *open = NULL;
 	if (lease)
-		DL_SEARCH_SCALAR(gm_lease_find_hold(lease, session)->opens, open, asked, asked);
+		DL_SEARCH_SCALAR(gm_lease_find_ref(lease, session)->opens, open, asked, asked);
 	if (open)
 		*ret_lease = lease;
 	return open;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Leases: chunks granted for one purpose, and their holders. This file promises that an index is
- * never used twice in a lease, that its maker or the maker's estate pays for all of it, and that
+ * never used twice in a lease, that its maker or the maker's orphaned account pays for all of it, and that
  * chunks reach the pool only when every holder said that it unmapped them, and nobody was seen to
  * have them. It must never decide
  * whether a client may have memory: that was decided before chunks come here.
@@ -9,10 +9,10 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/linger.h"
+#include "daemon/lease/orphan_chunk.h"
 #include "daemon/lease/share_private.h"
 #include "daemon/lease/name_private.h"
-#include "daemon/lease/word.h"
+#include "daemon/lease/control_block.h"
 #include "daemon/lease/metadata_private.h"
 #include "daemon/lease/commit.h"
 #include "daemon/queue/queue.h"
@@ -24,20 +24,20 @@
 
 #include "common/step.h"
 #include "common/zeroed.h"
-#include "daemon/reclaim/ladder_run.h"
+#include "daemon/reclaim/reclaim_run.h"
 #include "daemon/device/reserve.h"
-#include "daemon/queue/deadlock.h"
-#include "daemon/reclaim/peace.h"
+#include "daemon/queue/queue_deadlock.h"
+#include "daemon/reclaim/reclaim_backoff.h"
 
 /* ---- life */
 
 static bool lease_is_kept(const struct gm_lease *lease)
 {
-	return lease->holds || lease->name;
+	return lease->refs || lease->name;
 }
 
 struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_session *maker,
-	struct gm_estate *estate, struct gm_device *device, enum gm_transport transport,
+	struct gm_orphan *orphan, struct gm_device *device, enum gm_transport transport,
 	const char *tag)
 {
 	const struct gm_env *env = device->env;
@@ -53,9 +53,9 @@ struct gm_lease *gm_lease_new(struct gm_core *core, uint64_t id, struct gm_sessi
 	lease->reusable = maker && maker->info.pooling;
 	lease->word = -1;
 	lease->maker = maker;
-	lease->estate = gm_estate_ref(estate);
+	lease->orphan = gm_orphan_ref(orphan);
 	if (tag)
-		memcpy(lease->tag, tag, strnlen(tag, GM_LIMIT_NAME_BYTES));
+		memcpy(lease->tag, tag, strnlen(tag, GM_BOUND_NAME_BYTES));
 	return lease;
 }
 
@@ -63,23 +63,23 @@ void gm_lease_free(struct gm_lease *lease)
 {
 	if (!lease)
 		return;
-	assert(!lease->holds && !lease->chunks && !lease->shares && !lease->name);
+	assert(!lease->refs && !lease->chunks && !lease->shares && !lease->name);
 	assert(!lease->draft && !lease->metadata);
-	gm_word_drop(lease);
-	gm_estate_unref(lease->estate);
-	gm_debt_unref(lease->debt);
+	gm_control_block_drop(lease);
+	gm_orphan_unref(lease->orphan);
+	gm_orphan_map_unref(lease->map);
 	free(lease);
 }
 
-static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+static int lease_hold_add(struct gm_lease *lease, struct gm_session *session, struct gm_ref *ref)
 {
-	hold->lease_id = lease->id;
-	hold->lease = lease;
-	hold->session = session;
-	HASH_ADD(hh, session->holds, lease_id, sizeof(hold->lease_id), hold);
-	if (!GM_TABLE_ADDED(hold))
+	ref->lease_id = lease->id;
+	ref->lease = lease;
+	ref->session = session;
+	HASH_ADD(hh, session->refs, lease_id, sizeof(ref->lease_id), ref);
+	if (!GM_TABLE_ADDED(ref))
 		return -ENOMEM;
-	DL_APPEND(lease->holds, hold);
+	DL_APPEND(lease->refs, ref);
 	return 0;
 }
 
@@ -102,16 +102,16 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 	if (chunks->asked > lease->maker->last_asked)
 		lease->maker->last_asked = chunks->asked;
 	struct gm_chunk *chunk;
-	struct gm_debt *debt = gm_debt_of(lease->maker, lease->device);
+	struct gm_orphan_map *map = gm_orphan_map_of(lease->maker, lease->device);
 	if (!lease->chunks && chunks)
 		gm_lease_uncount_bare(lease->maker);
 	DL_FOREACH (chunks, chunk) {
-		gm_debt_watch(chunk, lease->transport == GM_TRANSPORT_FD ? debt : NULL);
+		gm_orphan_map_watch(chunk, lease->transport == GM_TRANSPORT_FD ? map : NULL);
 		assert(chunk->state == GM_CHUNK_LEASED && !chunk->lease);
 		chunk->lease = lease;
 		chunk->request = NULL;
 		chunk->domain = lease->domain;
-		chunk->payer_uid = lease->estate->info.payer_uid;
+		chunk->payer_uid = lease->orphan->info.payer_uid;
 		chunk->index = lease->next_index++;
 		lease->bytes += chunk->bytes;
 	}
@@ -122,24 +122,24 @@ uint64_t gm_lease_append(struct gm_lease *lease, struct gm_chunk *chunks, uint64
 
 /* ---- holders */
 
-static struct gm_hold *lease_hold_of(const struct gm_session *session, uint64_t id)
+static struct gm_ref *lease_hold_of(const struct gm_session *session, uint64_t id)
 {
-	struct gm_hold *hold;
-	HASH_FIND(hh, session->holds, &id, sizeof(id), hold);
-	return hold;
+	struct gm_ref *ref;
+	HASH_FIND(hh, session->refs, &id, sizeof(id), ref);
+	return ref;
 }
 
-struct gm_hold *gm_lease_find_hold(const struct gm_lease *lease, const struct gm_session *session)
+struct gm_ref *gm_lease_find_ref(const struct gm_lease *lease, const struct gm_session *session)
 {
 	/* Most leases have one holder, and it made them. */
 	if (lease->maker == session && lease->own.lease)
-		return (struct gm_hold *)&lease->own;
+		return (struct gm_ref *)&lease->own;
 	return lease_hold_of(session, lease->id);
 }
 
-int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_hold *hold)
+int gm_lease_join(struct gm_lease *lease, struct gm_session *session, struct gm_ref *ref)
 {
-	int r = lease_hold_add(lease, session, hold);
+	int r = lease_hold_add(lease, session, ref);
 	if (r < 0)
 		return r;
 
@@ -155,7 +155,7 @@ struct gm_account *gm_lease_payer_account(const struct gm_lease *lease)
 	struct gm_session *maker = gm_lease_maker(lease);
 
 	return maker ? gm_session_account(maker, lease->device)
-		     : gm_estate_account(lease->estate, lease->device);
+		     : gm_orphan_account(lease->orphan, lease->device);
 }
 
 void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
@@ -165,7 +165,7 @@ void gm_lease_adopt_chunk(struct gm_lease *lease, struct gm_chunk *chunk)
 	chunk->domain = lease->domain;
 	chunk->lease = lease;
 	if (lease->maker)
-		gm_debt_watch(chunk, gm_debt_of(lease->maker, lease->device));
+		gm_orphan_map_watch(chunk, gm_orphan_map_of(lease->maker, lease->device));
 	DL_APPEND(lease->chunks, chunk);
 	lease->bytes += chunk->bytes;
 	if (lease->maker && lease->maker->last_asked < chunk->asked)
@@ -186,11 +186,11 @@ static void lease_release(
 	lease->bytes -= chunk->bytes;
 
 	chunk->several = lease->across;
-	if (lease->debt)
-		gm_debt_watch(chunk, lease->debt);
-	if (gm_linger_in_use(device, chunk)) {
+	if (lease->map)
+		gm_orphan_map_watch(chunk, lease->map);
+	if (gm_orphan_chunk_in_use(device, chunk)) {
 		/* Nothing came back, whatever the client says. */
-		gm_linger_begin(device, chunk, account, lease->estate);
+		gm_orphan_chunk_begin(device, chunk, account, lease->orphan);
 		return;
 	}
 
@@ -198,10 +198,10 @@ static void lease_release(
 	gm_env_erase(device->env, &chunk->place);
 	GM_STEP("return: chunk's record erased");
 	if (asked->asked.owing) {
-		gm_peace_returned(device, asked, chunk->bytes);
-		reusable = !gm_ladder_returned(device, asked, chunk->bytes) && reusable;
+		gm_reclaim_backoff_returned(device, asked, chunk->bytes);
+		reusable = !gm_reclaim_returned(device, asked, chunk->bytes) && reusable;
 	}
-	gm_deadlock_returned(device, account);
+	gm_queue_deadlock_returned(device, account);
 	if (gm_device_release(device, chunk, account, reusable))
 		device->pool.returns++;
 }
@@ -260,9 +260,9 @@ static bool lease_release_leaving(struct gm_lease *lease, uint64_t *slice)
 
 void gm_lease_hand_over(struct gm_session *session)
 {
-	for (const struct gm_hold *hold = session->holds; hold; hold = hold->hh.next)
-		if (hold->lease->counted && hold->lease->maker == session)
-			gm_estate_work_add_lease(hold->lease);
+	for (const struct gm_ref *ref = session->refs; ref; ref = ref->hh.next)
+		if (ref->lease->counted && ref->lease->maker == session)
+			gm_orphan_work_add_lease(ref->lease);
 }
 
 /* Releases chunks of a lease that nobody holds, and frees the lease with its last one. Returns false
@@ -284,7 +284,7 @@ static bool lease_end(struct gm_lease *lease, struct gm_account *account, uint64
 void gm_lease_end_unheld(struct gm_lease *lease)
 {
 	uint64_t all = UINT64_MAX;
-	assert(!lease->holds);
+	assert(!lease->refs);
 	lease->core->n_leases--;
 	lease_end(lease, gm_lease_payer_account(lease), &all);
 }
@@ -296,9 +296,9 @@ void gm_lease_settle(struct gm_lease *lease, uint64_t *slice)
 		return;
 
 	lease->core->n_leases--;
-	gm_estate_work_remove_lease(lease);
+	gm_orphan_work_remove_lease(lease);
 	if (!lease_end(lease, gm_lease_payer_account(lease), slice))
-		gm_estate_work_add_lease(lease);
+		gm_orphan_work_add_lease(lease);
 	gm_reserve_settle(device);
 }
 
@@ -306,19 +306,19 @@ bool gm_lease_end_some(struct gm_lease *lease, uint64_t *slice)
 {
 	if (lease_is_kept(lease))
 		return lease_release_leaving(lease, slice);
-	return !lease_end(lease, gm_estate_account(lease->estate, lease->device), slice);
+	return !lease_end(lease, gm_orphan_account(lease->orphan, lease->device), slice);
 }
 
-void gm_lease_drop_some(struct gm_hold *hold, bool died, uint64_t *slice)
+void gm_lease_drop_some(struct gm_ref *ref, bool died, uint64_t *slice)
 {
-	struct gm_lease *lease = hold->lease;
-	struct gm_session *session = hold->session;
+	struct gm_lease *lease = ref->lease;
+	struct gm_session *session = ref->session;
 	bool made = lease->maker == session, had = lease->chunks;
-	bool alone = made && lease->holds == hold && !hold->next && !lease->name;
+	bool alone = made && lease->refs == ref && !ref->next && !lease->name;
 
 	if (died)
 		gm_lease_spoil(lease);
-	gm_hold_end_some(hold, slice);
+	gm_ref_end_some(ref, slice);
 	if (made)
 		gm_share_end_some(lease, slice);
 	/* As long as the maker has the lease, what comes back counts for what it was asked for. */
@@ -327,25 +327,25 @@ void gm_lease_drop_some(struct gm_hold *hold, bool died, uint64_t *slice)
 			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
 	if (alone && had && !lease->chunks)
 		gm_lease_count_bare(session);
-	if (!hold->opens && !(made && lease->shares) && !(alone && lease->chunks))
-		gm_lease_drop(lease, hold, died, slice);
+	if (!ref->opens && !(made && lease->shares) && !(alone && lease->chunks))
+		gm_lease_drop(lease, ref, died, slice);
 }
 
 /* The maker has left the lease. */
 static void lease_tell_openers(const struct gm_lease *lease)
 {
 	const struct gm_env *env = lease->device->env;
-	const struct gm_hold *hold;
+	const struct gm_ref *ref;
 
 	if (!lease->signals || !env->ops.maker_left)
 		return;
-	DL_FOREACH (lease->holds, hold)
-		env->ops.maker_left(env->ctx, hold->session);
+	DL_FOREACH (lease->refs, ref)
+		env->ops.maker_left(env->ctx, ref->session);
 }
 
-void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint64_t *slice)
+void gm_lease_drop(struct gm_lease *lease, struct gm_ref *ref, bool died, uint64_t *slice)
 {
-	struct gm_session *session = hold->session;
+	struct gm_session *session = ref->session;
 	struct gm_device *device = lease->device;
 	struct gm_account *account = gm_lease_payer_account(lease);
 	bool made = lease->maker == session;
@@ -353,8 +353,8 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 	if (made && !lease->chunks)
 		gm_lease_uncount_bare(session);
 	if (!made)
-		gm_name_reader_left(lease, hold);
-	gm_hold_end_all(hold);
+		gm_name_reader_left(lease, ref);
+	gm_ref_end_all(ref);
 	if (made) {
 		gm_lease_cancel_grows(session, lease);
 		gm_share_end_all(lease);
@@ -363,27 +363,27 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		session->n_made--;
 		session->core->n_outgoing -= session->payer.ending;
 		lease->maker = NULL;
-		lease->n_opens -= hold->count - 1;
+		lease->n_opens -= ref->count - 1;
 	} else {
-		lease->n_opens -= hold->count;
+		lease->n_opens -= ref->count;
 	}
-	DL_DELETE(lease->holds, hold);
-	HASH_DEL(session->holds, hold);
-	if (hold != &lease->own)
-		free(hold);
+	DL_DELETE(lease->refs, ref);
+	HASH_DEL(session->refs, ref);
+	if (ref != &lease->own)
+		free(ref);
 	if (made)
 		lease_tell_openers(lease);
 	if (died)
 		lease->reusable = false;
 	/* A name may have had readers before. */
-	if (!made && !lease->holds && lease->transport == GM_TRANSPORT_FD) {
-		gm_debt_unref(lease->debt);
-		lease->debt = gm_debt_of_opener(device, session, lease->estate);
+	if (!made && !lease->refs && lease->transport == GM_TRANSPORT_FD) {
+		gm_orphan_map_unref(lease->map);
+		lease->map = gm_orphan_map_of_opener(device, session, lease->orphan);
 	}
 
 	if (!lease_is_kept(lease)) {
 		lease->core->n_leases--;
-		gm_estate_work_remove_lease(lease);
+		gm_orphan_work_remove_lease(lease);
 		if (lease_end(lease, account, slice))
 			lease = NULL;
 	}
@@ -394,7 +394,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_hold *hold, bool died, uint
 		gm_commit_lease(lease);
 	}
 	if (lease && (!lease_is_kept(lease) || lease->leaving))
-		gm_estate_work_add_lease(lease);
+		gm_orphan_work_add_lease(lease);
 	if (made)
 		gm_session_changed(session, device);
 }
@@ -408,29 +408,29 @@ void gm_lease_spoil(struct gm_lease *lease)
 
 struct gm_lease *gm_session_find_lease(struct gm_session *session, uint64_t lease)
 {
-	const struct gm_hold *hold = lease_hold_of(session, lease);
-	return hold ? hold->lease : NULL;
+	const struct gm_ref *ref = lease_hold_of(session, lease);
+	return ref ? ref->lease : NULL;
 }
 
 bool gm_session_maker_holds(const struct gm_session *session, uint64_t lease)
 {
-	const struct gm_hold *hold = lease_hold_of(session, lease);
-	return hold && gm_lease_maker(hold->lease);
+	const struct gm_ref *ref = lease_hold_of(session, lease);
+	return ref && gm_lease_maker(ref->lease);
 }
 
 struct gm_lease *gm_session_next_lease(struct gm_session *session, struct gm_lease *after)
 {
-	struct gm_hold *hold = session->holds;
+	struct gm_ref *ref = session->refs;
 	if (after) {
-		hold = gm_lease_find_hold(after, session);
-		hold = hold ? hold->hh.next : NULL;
+		ref = gm_lease_find_ref(after, session);
+		ref = ref ? ref->hh.next : NULL;
 	}
-	return hold ? hold->lease : NULL;
+	return ref ? ref->lease : NULL;
 }
 
 uint64_t gm_session_lease_count(const struct gm_session *session)
 {
-	return HASH_COUNT(session->holds);
+	return HASH_COUNT(session->refs);
 }
 
 uint64_t gm_session_refusal_count(const struct gm_session *session)
@@ -451,14 +451,14 @@ uint64_t gm_lease_id(const struct gm_lease *lease)
 void gm_lease_info(
 	const struct gm_lease *lease, const struct gm_session *session, struct gm_lease_info *ret)
 {
-	const struct gm_hold *hold = session ? gm_lease_find_hold(lease, session) : NULL;
+	const struct gm_ref *ref = session ? gm_lease_find_ref(lease, session) : NULL;
 	*ret = (struct gm_lease_info){
 		.id = lease->id,
 		.device = lease->device->number,
 		.transport = lease->transport,
 		.bytes = lease->bytes,
 		.user_bytes = lease->user_bytes,
-		.read_only = hold ? hold->read_only : true,
+		.read_only = ref ? ref->read_only : true,
 		.version = lease->version,
 		.signals = lease->word >= 0,
 		.word = lease->word,
@@ -545,7 +545,7 @@ bool gm_lease_is_leaving(const struct gm_lease *lease)
 bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
-	uint64_t slice = gm_estate_work_slice(lease->device->env);
+	uint64_t slice = gm_orphan_work_slice(lease->device->env);
 	if (!lease->leaving || lease->maker != session)
 		return false;
 
@@ -558,7 +558,7 @@ bool gm_lease_return_more(struct gm_session *session, struct gm_lease *lease)
 
 bool gm_lease_is_alone(const struct gm_lease *lease, const struct gm_session *session)
 {
-	return lease->maker == session && lease->holds == &lease->own && !lease->own.next &&
+	return lease->maker == session && lease->refs == &lease->own && !lease->own.next &&
 	       lease->own.count == 1 && !lease->shares && !lease->name;
 }
 
@@ -568,17 +568,17 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 	uint64_t before = lease->user_bytes;
 
 	if (lease->maker != session)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_DENIED, detail, "only the client that made a lease can resize it");
 	if (lease->name)
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the buffer is published as %s, so it stays as it is: unpublish it "
 			"first",
 			lease->name->text);
 	if (!gm_lease_is_alone(lease, session))
-		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+		return gm_text_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
 	if (user_bytes == 0 || user_bytes > lease->bytes)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"a lease of %llu bytes cannot have a size of %llu",
 			(unsigned long long)lease->bytes, (unsigned long long)user_bytes);
 
@@ -586,7 +586,7 @@ gpumem_status gm_lease_set_size(struct gm_session *session, struct gm_lease *lea
 	lease->size_before = 0;
 	if (before != user_bytes && gm_commit_lease(lease) < 0) {
 		lease->user_bytes = before;
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+		return gm_text_refuse(GPUMEM_E_HOST_MEMORY, detail,
 			"the daemon's ledger has no room; return some memory");
 	}
 	return GPUMEM_OK;
@@ -601,7 +601,7 @@ gpumem_status gm_lease_return_chunks(
 gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_lease *lease,
 	const uint64_t *ids, const uint64_t *indexes, size_t n)
 {
-	if (!gm_lease_find_hold(lease, session))
+	if (!gm_lease_find_ref(lease, session))
 		return GPUMEM_E_NOT_FOUND;
 	if (!gm_lease_is_alone(lease, session))
 		return GPUMEM_E_BUSY;
@@ -616,15 +616,15 @@ gpumem_status gm_lease_return_chunks_at(struct gm_session *session, struct gm_le
  */
 static bool lease_is_long(const struct gm_lease *lease)
 {
-	return lease->bytes > gm_estate_work_slice(lease->device->env) * GM_CHUNK_MIN &&
+	return lease->bytes > gm_orphan_work_slice(lease->device->env) * GM_CHUNK_MIN &&
 	       lease->chunks->next;
 }
 
 bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 {
 	struct gm_device *device = lease->device;
-	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (!hold || hold->count > 1 || lease->holds != hold || hold->next || lease->name ||
+	const struct gm_ref *ref = gm_lease_find_ref(lease, session);
+	if (!ref || ref->count > 1 || lease->refs != ref || ref->next || lease->name ||
 		!lease_is_long(lease))
 		return false;
 
@@ -634,7 +634,7 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 		gm_lease_cancel_grows(session, lease);
 		gm_share_end_all(lease);
 	}
-	for (uint64_t slice = gm_estate_work_slice(lease->device->env);
+	for (uint64_t slice = gm_orphan_work_slice(lease->device->env);
 		slice > 0 && lease_is_long(lease); slice--)
 		lease_release(
 			lease, lease_pick(lease), gm_lease_payer_account(lease), lease->reusable);
@@ -651,8 +651,8 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 bool gm_lease_has_view(
 	const struct gm_session *session, const struct gm_lease *lease, uint64_t view)
 {
-	const struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	return hold && gm_hold_has(hold, view);
+	const struct gm_ref *ref = gm_lease_find_ref(lease, session);
+	return ref && gm_ref_has(ref, view);
 }
 
 void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
@@ -663,17 +663,17 @@ void gm_lease_return(struct gm_session *session, struct gm_lease *lease)
 void gm_lease_return_view(struct gm_session *session, struct gm_lease *lease, uint64_t view)
 {
 	struct gm_device *device = lease->device;
-	struct gm_hold *hold = gm_lease_find_hold(lease, session);
-	if (!hold || !gm_hold_has(hold, view))
+	struct gm_ref *ref = gm_lease_find_ref(lease, session);
+	if (!ref || !gm_ref_has(ref, view))
 		return;
-	if (hold->count > 1) {
-		gm_hold_end_one(hold, view);
+	if (ref->count > 1) {
+		gm_ref_end_one(ref, view);
 		return;
 	}
 
 	gm_env_enter(device->env);
-	uint64_t slice = gm_estate_work_slice(device->env);
-	gm_lease_drop(lease, hold, false, &slice);
+	uint64_t slice = gm_orphan_work_slice(device->env);
+	gm_lease_drop(lease, ref, false, &slice);
 	gm_reserve_settle(device);
 	gm_env_leave(device->env);
 }

@@ -8,7 +8,7 @@
 
 #include "gpumem/status.h"
 #include "daemon/books/chunk.h"
-#include "daemon/books/say.h"
+#include "daemon/books/text_say.h"
 
 /*
  * This folder knows what clients hold. It promises that when an object ends, everything that depends

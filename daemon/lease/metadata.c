@@ -62,7 +62,7 @@ static void metadata_free(struct gm_metadata *metadata)
 	gm_env_erase(env, &metadata->place);
 	GM_STEP("metadata: record erased");
 	if (metadata->deposited)
-		env->ops.withdraw(env->ctx, GM_KEEP_METADATA, metadata->id);
+		env->ops.withdraw(env->ctx, GM_STORE_METADATA, metadata->id);
 	if (metadata->fd >= 0 && env->ops.close)
 		env->ops.close(env->ctx, metadata->charge.user->uid, metadata->fd);
 	else
@@ -90,7 +90,7 @@ static struct gm_metadata *metadata_new(const struct gm_lease *lease, uint64_t i
 		free(metadata);
 		return NULL;
 	}
-	struct gm_user *user = lease->estate->charge.user;
+	struct gm_user *user = lease->orphan->charge.user;
 	gm_user_charge_init(&metadata->memfd, user, GM_USER_CHUNK_FDS);
 	gm_user_charge_add(&metadata->memfd, 1);
 	gm_user_charge_init(&metadata->charge, user, GM_USER_METADATA);
@@ -114,18 +114,19 @@ static gpumem_status metadata_check(const struct gm_session *session, const stru
 	const struct gm_metadata_piece *piece, char detail[GM_DETAIL_BYTES])
 {
 	if (lease->maker != session)
-		return gm_refuse(GPUMEM_E_DENIED, detail,
+		return gm_text_refuse(GPUMEM_E_DENIED, detail,
 			"only the client that made a lease can give it metadata");
 	if (lease->name)
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the buffer is published as %s, and its metadata cannot be changed; publish "
 			"another buffer, and replace this one",
 			lease->name->text);
-	if (piece->size == 0 || piece->size > GM_LIMIT_METADATA_BYTES)
-		return gm_refuse(GPUMEM_E_INVALID, detail, "metadata has 1 to %d bytes, not %llu",
-			GM_LIMIT_METADATA_BYTES, (unsigned long long)piece->size);
+	if (piece->size == 0 || piece->size > GM_BOUND_METADATA_BYTES)
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
+			"metadata has 1 to %d bytes, not %llu", GM_BOUND_METADATA_BYTES,
+			(unsigned long long)piece->size);
 	if (piece->n == 0 || piece->offset > piece->size || piece->n > piece->size - piece->offset)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"a piece of metadata must not be empty, and must lie within its size");
 	return GPUMEM_OK;
 }
@@ -147,15 +148,15 @@ static gpumem_status metadata_admit(const struct gm_session *session, uint64_t c
 	gm_format_size(cost, asked);
 
 	if (r == GM_USER_E_OWN)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"%s may have %s of metadata, has %s, asked for %s; remove a name that has "
 			"metadata first, see gpumemctl shares",
-			owner, gm_format_size(GM_LIMIT_METADATA_PER_UID, most), has, asked);
+			owner, gm_format_size(GM_BOUND_METADATA_PER_UID, most), has, asked);
 	if (r == GM_USER_E_SHARED)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"%s has %s of metadata, asked for %s, and may have no more than it leaves to "
 			"others; the most is %s for all; remove a name that has metadata first",
-			owner, has, asked, gm_format_size(GM_LIMIT_METADATA, most));
+			owner, has, asked, gm_format_size(GM_BOUND_METADATA, most));
 	return GPUMEM_OK;
 }
 
@@ -176,14 +177,14 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	if (status != GPUMEM_OK)
 		return status;
 	if (gm_user_check(session->payer.user, GM_USER_CHUNK_FDS, 1))
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"metadata needs a file descriptor of the daemon, and %s has as many as it "
 			"may; return some memory, or raise LimitNOFILE= of the daemon and its keeper",
 			owner);
 
 	struct gm_metadata *draft = metadata_new(lease, 0, size);
 	if (!draft)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for metadata");
 	lease->draft = draft;
 	if (gm_fd_budget_short(core->env.fds))
@@ -197,7 +198,7 @@ static gpumem_status metadata_begin(struct gm_session *session, struct gm_lease 
 	gm_metadata_drop_draft(lease);
 	if ((r == -EMFILE || r == -ENFILE) && core->env.fds->dying + core->env.fds->waiting > 0)
 		return GPUMEM_OK;
-	return gm_refuse(GPUMEM_E_HOST_MEMORY, detail,
+	return gm_text_refuse(GPUMEM_E_HOST_MEMORY, detail,
 		"the daemon has no memory, or no file descriptor, for metadata; try again");
 }
 
@@ -240,7 +241,7 @@ gpumem_status gm_lease_put_metadata(struct gm_session *session, struct gm_lease 
 
 	if (metadata_write(draft->fd, piece) < 0) {
 		gm_metadata_drop_draft(lease);
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for metadata");
 	}
 	draft->received = gm_max(draft->received, piece->offset + piece->n);
@@ -264,7 +265,7 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_i
 	if (fcntl(draft->fd, F_ADD_SEALS, METADATA_SEALS) < 0)
 		return -errno;
 	if (env->ops.deposit) {
-		int r = env->ops.deposit(env->ctx, GM_KEEP_METADATA, draft->id, draft->fd, NULL);
+		int r = env->ops.deposit(env->ctx, GM_STORE_METADATA, draft->id, draft->fd, NULL);
 		if (r < 0)
 			return r;
 		draft->deposited = true;
@@ -275,7 +276,7 @@ int gm_metadata_commit(struct gm_lease *lease, uint64_t version, uint64_t *ret_i
 	struct gm_record_metadata record = {
 		.lease = lease->id, .bytes = draft->size, .version = version};
 	gm_record_begin(&record.head, GM_RECORD_METADATA, draft->id, sizeof(record),
-		lease->estate->info.uid);
+		lease->orphan->info.uid);
 	int r = gm_env_record(
 		env, GM_RECORD_METADATA, draft->id, &draft->place, &record, sizeof(record));
 	GM_STEP("metadata: recorded");
@@ -305,7 +306,7 @@ int gm_metadata_adopt(struct gm_lease *lease, uint64_t id, uint32_t place,
 		if (sound)
 			return -ENOMEM;
 		if (env->ops.withdraw)
-			env->ops.withdraw(env->ctx, GM_KEEP_METADATA, id);
+			env->ops.withdraw(env->ctx, GM_STORE_METADATA, id);
 		return -EINVAL;
 	}
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "gpumem/status.h"
-#include "daemon/books/say.h"
+#include "daemon/books/text_say.h"
 
 /*
  * Metadata of published leases: bytes that describe the content of a buffer, for clients that may attach. They
@@ -38,8 +38,8 @@ struct gm_metadata_piece {
  *   GPUMEM_E_DENIED       the session did not make the lease
  *   GPUMEM_E_BUSY         the lease is published
  *   GPUMEM_E_INVALID      the size, or the piece is not within it
- *   GPUMEM_E_LIMIT        the user has GM_LIMIT_METADATA_PER_UID bytes of metadata, as many as it leaves to
- *                         others (GM_LIMIT_METADATA), or as many descriptors as it may have
+ *   GPUMEM_E_LIMIT        the user has GM_BOUND_METADATA_PER_UID bytes of metadata, as many as it leaves to
+ *                         others (GM_BOUND_METADATA), or as many descriptors as it may have
  *   GPUMEM_E_HOST_MEMORY
  */
 gpumem_status gm_lease_put_metadata(struct gm_session *session, struct gm_lease *lease,

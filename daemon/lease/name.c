@@ -6,7 +6,7 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/name_private.h"
-#include "daemon/lease/expiry.h"
+#include "daemon/lease/name_expiry.h"
 #include "daemon/lease/metadata_private.h"
 #include "daemon/lease/commit.h"
 
@@ -27,7 +27,7 @@
  * their hash under the secret key. */
 static struct gm_token_hash name_hash(const struct gm_core *core, uid_t uid, const char *text)
 {
-	char whole[16 + GM_LIMIT_NAME_BYTES];
+	char whole[16 + GM_BOUND_NAME_BYTES];
 
 	snprintf(whole, sizeof(whole), "%u/%s", uid, text);
 	return gm_token_hash_text(&core->token_key, whole);
@@ -50,7 +50,7 @@ bool gm_name_is_sound(const char *text)
 /* Charges the user of its lease. */
 static void name_charge(struct gm_name *name)
 {
-	gm_user_charge_init(&name->charge, name->lease->estate->charge.user, GM_USER_NAMES);
+	gm_user_charge_init(&name->charge, name->lease->orphan->charge.user, GM_USER_NAMES);
 	gm_user_charge_add(&name->charge, 1);
 }
 
@@ -88,20 +88,20 @@ static void name_free(struct gm_name *name)
 
 	gm_env_erase(&core->env, &name->place);
 	GM_STEP("unpublish: record erased");
-	gm_expiry_set(name, 0);
+	gm_name_expiry_set(name, 0);
 	HASH_DEL(core->names, name);
 	free(name);
 }
 
-void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving)
+void gm_name_reader_left(struct gm_lease *lease, const struct gm_ref *leaving)
 {
 	struct gm_name *name = lease->name;
-	const struct gm_hold *hold;
+	const struct gm_ref *ref;
 
 	if (!name || !name->until_unread)
 		return;
-	DL_FOREACH (lease->holds, hold)
-		if (hold != &lease->own && hold != leaving)
+	DL_FOREACH (lease->refs, ref)
+		if (ref != &lease->own && ref != leaving)
 			return;
 	gm_name_drop(lease);
 }
@@ -122,7 +122,7 @@ int gm_name_adopt(
 		return -EEXIST;
 
 	struct gm_name *name = calloc(1, sizeof(*name));
-	if (!name || gm_expiry_make_room(lease->core) < 0) {
+	if (!name || gm_name_expiry_make_room(lease->core) < 0) {
 		free(name);
 		return -ENOMEM;
 	}
@@ -139,7 +139,7 @@ int gm_name_adopt(
 	name->until_unread = record->until_unread;
 	name->metadata = record->metadata;
 	name->share = (struct gm_share_options){
-		.audience = (enum gm_audience)record->audience,
+		.audience = (enum gm_name_audience)record->audience,
 		.id = record->audience_id,
 		.read_only = record->read_only,
 	};
@@ -147,7 +147,7 @@ int gm_name_adopt(
 		free(name);
 		return -ENOMEM;
 	}
-	gm_expiry_set(name, record->expires_ns);
+	gm_name_expiry_set(name, record->expires_ns);
 	return 0;
 }
 
@@ -182,7 +182,7 @@ int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_p
 	next.since_ns = now;
 	next.metadata = 0;
 	next.expires_ns = what->lifetime_ns ? gm_plus(now, what->lifetime_ns) : 0;
-	int r = gm_expiry_make_room(name->core);
+	int r = gm_name_expiry_make_room(name->core);
 	if (r == 0 && lease->draft)
 		r = gm_metadata_commit(lease, next.version, &next.metadata);
 	if (r == 0)
@@ -217,7 +217,7 @@ int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_p
 	}
 
 	gm_metadata_publish(lease);
-	gm_expiry_set(name, next.expires_ns);
+	gm_name_expiry_set(name, next.expires_ns);
 	*ret_old = old;
 	return 0;
 }

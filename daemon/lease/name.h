@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 #include "gpumem/status.h"
-#include "common/limits.h"
-#include "daemon/books/say.h"
+#include "common/bounds.h"
+#include "daemon/books/text_say.h"
 #include "daemon/books/token_hash.h"
 #include "daemon/lease/share.h"
 
@@ -47,7 +47,7 @@ struct gm_publish {
  *   GPUMEM_E_INVALID      the name, or the audience
  *   GPUMEM_E_BUSY         the name exists, and may not be replaced or is of another trust domain of
  *                         the uid; or the lease has another name
- *   GPUMEM_E_LIMIT        the uid has as many names as it leaves to others (GM_LIMIT_NAMES)
+ *   GPUMEM_E_LIMIT        the uid has as many names as it leaves to others (GM_BOUND_NAMES)
  *   GPUMEM_E_UNSUPPORTED  the lease was not made for this audience, or ends with the daemon (ipc)
  *   GPUMEM_E_NOT_FOUND    the metadata is not there, or cannot be kept right now: it must be sent again
  *   GPUMEM_E_HOST_MEMORY
@@ -102,7 +102,7 @@ struct gm_name_info {
 	bool until_unread;
 	bool own;         /* it is of the asker's trust domain, or the asker may do everything */
 	bool made;        /* the process that made the lease still has it */
-	uint64_t payer;   /* the session or the estate that is charged for it */
+	uint64_t payer;   /* the session or the orphaned account that is charged for it */
 	uint32_t readers; /* how often sessions attached and have not left */
 	uint64_t lease, bytes, user_bytes;
 	const char *tag;

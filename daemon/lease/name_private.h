@@ -10,7 +10,7 @@ int gm_name_adopt(
 	struct gm_lease *lease, uint64_t id, uint32_t place, const struct gm_record_name *record);
 /* Call when a session is about to leave a lease that it opened. If there is no other reader, the name may end. Its
  * record must go before the records which show that there was a reader. */
-void gm_name_reader_left(struct gm_lease *lease, const struct gm_hold *leaving);
+void gm_name_reader_left(struct gm_lease *lease, const struct gm_ref *leaving);
 /* Ends the lease's name. The caller ends the lease if nobody holds it. */
 void gm_name_drop(struct gm_lease *lease);
 /* Returns NULL if there is no such name. */

@@ -8,10 +8,10 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/share_private.h"
-#include "daemon/lease/open.h"
+#include "daemon/lease/ref_entry.h"
 #include "daemon/lease/name_private.h"
 #include "daemon/lease/name_publish.h"
-#include "daemon/lease/expiry.h"
+#include "daemon/lease/name_expiry.h"
 #include "daemon/lease/metadata_private.h"
 #include "daemon/lease/commit.h"
 
@@ -47,9 +47,9 @@ void gm_name_end_all(struct gm_core *core)
 
 void gm_name_expire_some(struct gm_core *core)
 {
-	uint64_t now = gm_env_now(&core->env), slice = gm_estate_work_slice(&core->env);
+	uint64_t now = gm_env_now(&core->env), slice = gm_orphan_work_slice(&core->env);
 
-	for (int n = 0; n < NAMES_AT_ONCE && gm_expiry_next(core) <= now; n++)
+	for (int n = 0; n < NAMES_AT_ONCE && gm_name_expiry_next(core) <= now; n++)
 		publish_end(core->expiries.names[0], &slice);
 }
 
@@ -70,24 +70,24 @@ static gpumem_status publish_check(const struct gm_session *session, const struc
 	const struct gm_publish *what, char detail[GM_DETAIL_BYTES])
 {
 	if (lease->maker != session)
-		return gm_refuse(GPUMEM_E_DENIED, detail,
+		return gm_text_refuse(GPUMEM_E_DENIED, detail,
 			"only the client that made a lease can publish it");
 	if (!gm_name_is_sound(what->text))
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"a name has 1 to %d bytes of printable UTF-8, without \"/\"",
-			GM_LIMIT_NAME_BYTES);
+			GM_BOUND_NAME_BYTES);
 	if (!lease->chunks)
-		return gm_refuse(GPUMEM_E_INVALID, detail, "the lease has no memory");
+		return gm_text_refuse(GPUMEM_E_INVALID, detail, "the lease has no memory");
 	if (lease->leaving)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_BUSY, detail, "a part of the lease is being returned; try again");
 	if (lease->transport == GM_TRANSPORT_IPC)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"memory of the ipc transport ends with the daemon, so it cannot be "
 			"published; create the buffer on the fd transport");
 	if (lease->name && (lease->name->uid != session->info.uid ||
 				   strcmp(lease->name->text, what->text) != 0))
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the buffer is published as %s already; a buffer has one name",
 			lease->name->text);
 	return gm_share_check(lease, &what->share, detail);
@@ -95,7 +95,7 @@ static gpumem_status publish_check(const struct gm_session *session, const struc
 
 static gpumem_status publish_lacks_metadata(char detail[GM_DETAIL_BYTES])
 {
-	return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+	return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
 		"the daemon does not have all of the metadata, or cannot keep it right now; send it "
 		"again");
 }
@@ -117,19 +117,19 @@ static gpumem_status publish_try(struct gm_session *session, struct gm_lease *le
 	struct gm_name *name = gm_name_find(core, session->info.uid, what->text);
 	bool fresh = !name;
 	if (name && !what->replace)
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the name %s is taken; remove it first, or ask to replace it", what->text);
 	const struct gm_name_asker self = {.session = session, .domain = session->domain};
 	if (name && !publish_is_own(name, &self))
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the name %s is taken, in another container of this user; choose another",
 			what->text);
 	if (fresh && gm_user_check(user, GM_USER_NAMES, 1))
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"%s has %llu names, as many as it leaves to others; the most is %d for all; "
 			"remove one first",
 			gm_uid_name_say_payer(user->uid, session->info.uid, owner),
-			(unsigned long long)user->has[GM_USER_NAMES], GM_LIMIT_NAMES);
+			(unsigned long long)user->has[GM_USER_NAMES], GM_BOUND_NAMES);
 	if (what->metadata_bytes && !gm_metadata_is_whole(lease, what->metadata_bytes))
 		return publish_lacks_metadata(detail);
 	if (!what->metadata_bytes)
@@ -138,7 +138,7 @@ static gpumem_status publish_try(struct gm_session *session, struct gm_lease *le
 		name = gm_name_make(session, what->text);
 
 	gm_env_enter(&core->env);
-	uint64_t slice = gm_estate_work_slice(&core->env);
+	uint64_t slice = gm_orphan_work_slice(&core->env);
 	struct gm_lease *old = NULL;
 	int r = -ENOMEM;
 	if (name)
@@ -155,7 +155,7 @@ static gpumem_status publish_try(struct gm_session *session, struct gm_lease *le
 	if (r == -EAGAIN)
 		return publish_lacks_metadata(detail);
 	if (r < 0)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another name");
 	return GPUMEM_OK;
 }
@@ -197,7 +197,7 @@ gpumem_status gm_core_unpublish(
 	if (!name)
 		return GPUMEM_E_NOT_FOUND;
 
-	uint64_t slice = gm_estate_work_slice(&core->env);
+	uint64_t slice = gm_orphan_work_slice(&core->env);
 	gm_env_enter(&core->env);
 	publish_end(name, &slice);
 	gm_env_leave(&core->env);
@@ -221,12 +221,12 @@ gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *a
 	struct gm_name *name = publish_find_own(core, asker, uid, text);
 	if (!name)
 		return GPUMEM_E_NOT_FOUND;
-	if (gm_expiry_make_room(core) < 0)
+	if (gm_name_expiry_make_room(core) < 0)
 		return GPUMEM_E_HOST_MEMORY;
 
 	uint64_t now = gm_env_now(&core->env);
 	gm_env_enter(&core->env);
-	gm_expiry_set(name, lifetime_ns ? gm_plus(now, lifetime_ns) : 0);
+	gm_name_expiry_set(name, lifetime_ns ? gm_plus(now, lifetime_ns) : 0);
 	(void)gm_commit_name(name); /* replacing a record never fails */
 	gm_env_leave(&core->env);
 	return GPUMEM_OK;
@@ -241,7 +241,7 @@ static bool publish_is_for(const struct gm_name *name, const struct gm_session *
 {
 	static const struct gm_token_hash none;
 
-	if (name->share.audience == GM_AUDIENCE_DOMAIN &&
+	if (name->share.audience == GM_NAME_AUDIENCE_DOMAIN &&
 		!gm_secret_equal(&name->domain, &none, sizeof(none)))
 		return gm_secret_equal(&name->domain, &session->domain, sizeof(name->domain));
 	return gm_share_is_for(&name->share, name->lease, session, groups, n_groups);
@@ -295,7 +295,7 @@ void gm_core_name_each(const struct gm_core *core, const struct gm_name_asker *a
 			.until_unread = name->until_unread,
 			.own = publish_is_own(name, asker),
 			.made = maker != NULL,
-			.payer = maker ? gm_session_id(maker) : gm_estate_id(lease->estate),
+			.payer = maker ? gm_session_id(maker) : gm_orphan_id(lease->orphan),
 			.readers = lease->n_opens,
 			.lease = lease->id,
 			.bytes = lease->bytes,

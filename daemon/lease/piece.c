@@ -17,12 +17,12 @@
 #include "common/arith.h"
 #include "common/step.h"
 
-static const struct gm_share_options piece_options = {.audience = GM_AUDIENCE_DOMAIN};
+static const struct gm_share_options piece_options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 
 /* Takes the chunk over into a new lease of the same maker. NULL: no memory. */
 static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chunk)
 {
-	struct gm_lease *own = gm_lease_new(lease->core, 0, lease->maker, lease->estate,
+	struct gm_lease *own = gm_lease_new(lease->core, 0, lease->maker, lease->orphan,
 		lease->device, lease->transport, lease->tag);
 	if (!own)
 		return NULL;
@@ -75,7 +75,7 @@ static gpumem_status piece_find(struct gm_session *session, uint64_t lease_id, u
 	if (chunk && chunk->lease && chunk->lease->origin)
 		lease = chunk->lease;
 	if (!chunk || !lease || chunk->lease != lease || chunk->marked || lease->maker != session)
-		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+		return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
 			"this client has no such chunk in that lease, or did not make the lease");
 	*ret_lease = lease;
 	*ret_chunk = chunk;
@@ -94,14 +94,14 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 
 	if (chunk_id && !lease->origin) {
 		if (!gm_lease_is_alone(lease, session) || lease->signals)
-			return gm_refuse(GPUMEM_E_BUSY, detail,
+			return gm_text_refuse(GPUMEM_E_BUSY, detail,
 				"the lease is shared itself, so its chunks stay in it");
 		if (gm_session_full(session, detail))
 			return GPUMEM_E_LIMIT;
 		lease = piece_split(lease, chunk);
 	}
 	if (!lease)
-		return gm_refuse(GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory");
+		return gm_text_refuse(GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory");
 	*ret_lease = lease;
 	return GPUMEM_OK;
 }
@@ -161,7 +161,7 @@ static gpumem_status piece_share(struct gm_session *session, const struct gm_sha
 		gm_token_hash_piece(&session->core->token_key, token, what->first + (uint32_t)i);
 
 	if (!lease || lease->maker != session)
-		return gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+		return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
 			"this client has returned a chunk while it was being shared");
 	/* A token has one chunk at an index: else none of them could be ended for good. */
 	piece_end(session, token, what->first + i, what->first + i + 1);
@@ -170,7 +170,8 @@ static gpumem_status piece_share(struct gm_session *session, const struct gm_sha
 		return GPUMEM_E_LIMIT;
 	}
 	gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
-	return status == GPUMEM_OK ? status : gm_refuse(status, detail, "the daemon has no memory");
+	return status == GPUMEM_OK ? status
+				   : gm_text_refuse(status, detail, "the daemon has no memory");
 }
 
 /* Checks what can be checked before anything changes. */
@@ -180,11 +181,11 @@ static gpumem_status piece_begin(struct gm_session *session, const struct gm_sha
 	struct gm_core *core = session->core;
 
 	if (what->first && !piece_is_token_of(session, token))
-		return gm_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
+		return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail, "this client has no such token");
 	/* Else some could not be ended by the token. */
-	if (what->first + what->n > GM_LIMIT_SHARES_PER_CLIENT)
-		return gm_refuse(GPUMEM_E_LIMIT, detail, "a token has at most %d chunks",
-			GM_LIMIT_SHARES_PER_CLIENT);
+	if (what->first + what->n > GM_BOUND_SHARES_PER_CLIENT)
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail, "a token has at most %d chunks",
+			GM_BOUND_SHARES_PER_CLIENT);
 	/* Else the client would be refused because of shares that it does not know of. */
 	if (what->again && what->asked)
 		piece_forget(session, what);
@@ -210,7 +211,7 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
 		status = piece_begin(session, what, token, detail);
 		what->begun = true;
 	} else if (what->first && !piece_is_token_of(session, token)) {
-		status = gm_refuse(GPUMEM_E_NOT_FOUND, detail,
+		status = gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
 			"this client ended the token while chunks were being added to it");
 		piece_end(session, token, what->first, what->first + what->n_shared);
 	}
@@ -238,7 +239,7 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
 bool gm_session_unshare_some(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n)
 {
-	uint32_t end = (uint32_t)gm_min(n, GM_LIMIT_SHARES_PER_CLIENT);
+	uint32_t end = (uint32_t)gm_min(n, GM_BOUND_SHARES_PER_CLIENT);
 	uint32_t next = (uint32_t)gm_min(*at + GM_SHARE_SLICE, end);
 
 	piece_end(session, token, *at, next);

@@ -8,7 +8,7 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/declare_private.h"
-#include "daemon/lease/word.h"
+#include "daemon/lease/control_block.h"
 #include "daemon/lease/commit.h"
 #include "daemon/lease/request_private.h"
 
@@ -83,16 +83,16 @@ static gpumem_status request_prepare(struct gm_request *request, struct gm_devic
 	bool *ret_waits, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_session *session = request->session;
-	struct gm_lease *target = gm_lease_new(session->core, 0, session, session->estate, device,
+	struct gm_lease *target = gm_lease_new(session->core, 0, session, session->orphan, device,
 		request->transport, request->tag);
 	if (!target)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another lease");
 
 	target->for_others = request->for_others;
 	target->signals = request->signals;
 	if (request->signals) {
-		gpumem_status status = gm_word_make(target, request, ret_waits, detail);
+		gpumem_status status = gm_control_block_make(target, request, ret_waits, detail);
 		if (status != GPUMEM_OK) {
 			gm_lease_free(target);
 			return status;
@@ -105,7 +105,7 @@ static gpumem_status request_prepare(struct gm_request *request, struct gm_devic
 static void request_drop_target(struct gm_request *request)
 {
 	if (request->signals)
-		gm_word_stop_waiting(request->target->device->env, request);
+		gm_control_block_stop_waiting(request->target->device->env, request);
 	gm_lease_free(request->target);
 	request->target = NULL;
 }
@@ -128,7 +128,8 @@ gpumem_status gm_request_check_bytes(uint64_t bytes, char detail[GM_DETAIL_BYTES
 	char size[GM_UNITS_TEXT], asked[GM_UNITS_TEXT];
 	if (bytes > 0 && bytes <= GM_LEASE_BYTES_MAX)
 		return GPUMEM_OK;
-	return gm_refuse(GPUMEM_E_INVALID, detail, "asked for %s; a request is for 1 byte to %s",
+	return gm_text_refuse(GPUMEM_E_INVALID, detail,
+		"asked for %s; a request is for 1 byte to %s",
 		bytes ? gm_format_size(bytes, asked) : "0 bytes",
 		gm_format_size(GM_LEASE_BYTES_MAX, size));
 }
@@ -147,7 +148,7 @@ static __attribute__((cold)) gpumem_status request_say_transport(const struct gm
 		remedy = "gpumemd.conf asks for it: set transport = auto";
 	if (!info->transport_fd && !info->transport_ipc)
 		remedy = "it cannot share memory at all; see gpumemctl doctor";
-	return gm_refuse(GPUMEM_E_UNSUPPORTED, detail, "device %u has no %s transport%s%s; %s",
+	return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail, "device %u has no %s transport%s%s; %s",
 		device->number, ipc ? "ipc" : "fd", why && *why ? ": " : "", why ? why : "",
 		remedy);
 }
@@ -158,7 +159,7 @@ gpumem_status gm_request_pick_transport(const struct gm_device *device, enum gm_
 	const struct gm_core_device_info *info = &device->info;
 	enum gm_transport picked = gm_policy_transport(&info->policy, asked, info->transport_fd);
 	if (picked != GM_TRANSPORT_FD && picked != GM_TRANSPORT_IPC)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"there is no transport %d; ask for auto, fd or ipc", (int)asked);
 	if (!(picked == GM_TRANSPORT_FD ? info->transport_fd : info->transport_ipc))
 		return request_say_transport(device, asked, picked, detail);
@@ -172,25 +173,25 @@ static gpumem_status request_check_grow(struct gm_request *request, char *detail
 	const struct gm_lease *lease = request->lease;
 	request->device = lease->device->number;
 	if (lease->maker != session)
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_DENIED, detail, "only the client that made a lease can grow it");
 	if (lease->name)
-		return gm_refuse(GPUMEM_E_BUSY, detail,
+		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the buffer is published as %s, so it stays as it is: unpublish "
 			"it first",
 			lease->name->text);
 	if (lease->transport == GM_TRANSPORT_IPC)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"a lease on the ipc transport is one block and cannot grow; make "
 			"another one");
 	if (lease->origin)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"a chunk that was shared by itself is a lease that cannot grow; "
 			"make another one");
 	if (request->user_bytes && !gm_lease_is_alone(lease, session))
-		return gm_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
+		return gm_text_refuse(GPUMEM_E_BUSY, detail, GM_LEASE_NOT_ALONE);
 	if (request->user_bytes > lease->bytes + request->bytes)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"a lease that grows to %llu bytes cannot have a size of %llu",
 			(unsigned long long)(lease->bytes + request->bytes),
 			(unsigned long long)request->user_bytes);
@@ -204,16 +205,16 @@ static gpumem_status request_check_one(
 {
 	const struct gm_core_device_info *info = &device->info;
 	if (request->bytes % GM_CHUNK_MIN)
-		return gm_refuse(GPUMEM_E_INVALID, detail,
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"asked for one chunk of %llu bytes; that must be whole 2 MiB",
 			(unsigned long long)request->bytes);
 	if (!info->transport_fd && request->transport != GM_TRANSPORT_IPC)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"device %u has no fd transport, which a chunk that the client maps itself "
 			"needs",
 			device->number);
 	if (gm_policy_transport(&info->policy, request->transport, true) != GM_TRANSPORT_FD)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"a chunk that the client maps itself needs the fd transport; ask for fd");
 	return GPUMEM_OK;
 }
@@ -224,9 +225,10 @@ static gpumem_status request_check(
 {
 	const struct gm_session *session = request->session;
 	if (env->stopping)
-		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
+		return gm_text_refuse(GPUMEM_E_DISCONNECTED, detail, "the daemon is stopping");
 	if (session->payer.ending || session->payer.quarantined)
-		return gm_refuse(GPUMEM_E_DISCONNECTED, detail, "the session is not connected");
+		return gm_text_refuse(
+			GPUMEM_E_DISCONNECTED, detail, "the session is not connected");
 	gpumem_status status = gm_request_check_bytes(request->bytes, detail);
 	if (status != GPUMEM_OK)
 		return status;
@@ -238,8 +240,8 @@ static gpumem_status request_check(
 		return status;
 	const struct gm_device *device = &env->devices[request->device];
 	if (request->tag && !gm_name_ok(request->tag))
-		return gm_refuse(GPUMEM_E_INVALID, detail,
-			"a tag must be printable UTF-8 of at most %d bytes", GM_LIMIT_NAME_BYTES);
+		return gm_text_refuse(GPUMEM_E_INVALID, detail,
+			"a tag must be printable UTF-8 of at most %d bytes", GM_BOUND_NAME_BYTES);
 	if (request->one_chunk)
 		status = request_check_one(device, request, detail);
 	if (status == GPUMEM_OK)
@@ -248,7 +250,7 @@ static gpumem_status request_check(
 	if (status != GPUMEM_OK)
 		return status;
 	if (request->signals && request->transport != GM_TRANSPORT_FD)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"signals need the fd transport; ask for fd, or for no signals");
 	return gm_session_full(session, detail) ? GPUMEM_E_LIMIT : GPUMEM_OK;
 }

@@ -19,7 +19,7 @@
 #include "common/token.h"
 #include "common/text/uid_name.h"
 #include "daemon/books/fds.h"
-#include "daemon/reclaim/ladder_run.h"
+#include "daemon/reclaim/reclaim_run.h"
 #include "daemon/device/reserve.h"
 
 static void session_new_token(struct gm_session *session, uint8_t ret_token[GM_TOKEN_BYTES])
@@ -40,8 +40,8 @@ static int session_copy_names(struct gm_session *session, const struct gm_sessio
 	} strings[] = {
 		{info->unit, &own->unit, GM_RECORD_UNIT_BYTES},
 		{info->container, &own->container, GM_RECORD_CONTAINER_BYTES},
-		{info->name, &own->name, GM_LIMIT_NAME_BYTES + 1},
-		{info->run, &own->run, GM_LIMIT_RUN_BYTES + 1},
+		{info->name, &own->name, GM_BOUND_NAME_BYTES + 1},
+		{info->run, &own->run, GM_BOUND_RUN_BYTES + 1},
 		{info->scope, &own->scope, GM_RECORD_SCOPE_BYTES},
 		{info->command, &own->command, GM_RECORD_COMMAND_BYTES},
 	};
@@ -100,9 +100,9 @@ int gm_payer_begin(struct gm_core *core, struct gm_payer *payer, uint64_t id)
 	HASH_ADD(hh, env->payers, id, sizeof(payer->id), payer);
 	if (!GM_TABLE_ADDED(payer))
 		goto no_entry;
-	if (gm_quotas_begin_run(&core->quotas, payer) < 0)
+	if (gm_limits_begin_run(&core->limits, payer) < 0)
 		goto no_run;
-	gm_quotas_join(&core->quotas, payer);
+	gm_limits_join(&core->limits, payer);
 	return 0;
 no_run:
 	HASH_DEL(env->payers, payer);
@@ -117,9 +117,9 @@ void gm_payer_end(struct gm_core *core, struct gm_payer *payer)
 
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		assert(payer->accounts[d].held == 0);
-		gm_debt_unref(payer->accounts[d].debt);
+		gm_orphan_map_unref(payer->accounts[d].map);
 	}
-	gm_quotas_leave(&core->quotas, payer);
+	gm_limits_leave(&core->limits, payer);
 	HASH_DEL(env->payers, payer);
 	gm_user_unref(payer->user);
 }
@@ -174,26 +174,26 @@ struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session)
 {
-	struct gm_estate *estate;
+	struct gm_orphan *orphan;
 	if (core->env.stopping)
 		return -ESHUTDOWN;
 
 	assert(info->domain != GM_DOMAIN_FRESH);
-	int r = gm_estate_get_for(core, info, &estate);
+	int r = gm_orphan_get_for(core, info, &orphan);
 	if (r < 0)
 		return r;
 
-	if (gm_user_check(estate->charge.user, GM_USER_SESSIONS, 1)) {
-		gm_estate_unref(estate);
+	if (gm_user_check(orphan->charge.user, GM_USER_SESSIONS, 1)) {
+		gm_orphan_unref(orphan);
 		return -ENOSPC;
 	}
 
 	struct gm_session *session = gm_session_make(core, 0, info);
 	if (!session) {
-		gm_estate_unref(estate);
+		gm_orphan_unref(orphan);
 		return -ENOMEM;
 	}
-	session->estate = estate;
+	session->orphan = orphan;
 	gm_user_charge_add(&session->charge, 1);
 	session->domain = gm_core_domain(core, info->domain_key);
 	session->info.since_ns = core->env.ops.now_ns(core->env.ctx);
@@ -261,29 +261,29 @@ uint64_t gm_session_room(const struct gm_session *session, uint32_t device)
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
 	char name[GM_UID_NAME_PAYER_TEXT];
-	if (session->n_views >= GM_LIMIT_LEASES_PER_CLIENT) {
-		gm_say(detail,
+	if (session->n_views >= GM_BOUND_LEASES_PER_CLIENT) {
+		gm_text_say(detail,
 			"this client has opened leases %d times, which is the most; return some",
-			GM_LIMIT_LEASES_PER_CLIENT);
+			GM_BOUND_LEASES_PER_CLIENT);
 		return true;
 	}
 	if (gm_user_check(session->payer.user, GM_USER_BARE_LEASES, 1) == 0)
 		return false;
-	gm_say(detail,
+	gm_text_say(detail,
 		"%s has %llu leases that it opened or that are empty, as many as it leaves "
 		"to others; the most is %d for all; return some",
 		gm_uid_name_say_payer(session->payer.payer_uid, session->info.uid, name),
 		(unsigned long long)session->payer.user->has[GM_USER_BARE_LEASES],
-		GM_LIMIT_BARE_LEASES);
+		GM_BOUND_BARE_LEASES);
 	return true;
 }
 
 bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYTES])
 {
-	if (HASH_COUNT(session->holds) + session->payer.n_new >= GM_LIMIT_LEASES_PER_CLIENT) {
-		gm_say(detail,
+	if (HASH_COUNT(session->refs) + session->payer.n_new >= GM_BOUND_LEASES_PER_CLIENT) {
+		gm_text_say(detail,
 			"this client has %d leases, which is the most; return some, or grow one",
-			GM_LIMIT_LEASES_PER_CLIENT);
+			GM_BOUND_LEASES_PER_CLIENT);
 		return true;
 	}
 	return gm_session_full_of_bare(session, detail);
@@ -318,12 +318,12 @@ bool gm_payer_owner(
 	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
 	return payer->session ? session_owner(payer->session, kind, ret_owner)
-			      : gm_estate_owner(payer, kind, ret_owner);
+			      : gm_orphan_owner(payer, kind, ret_owner);
 }
 
 void gm_session_name_run(struct gm_session *session, const char *name)
 {
-	gm_quotas_name_run(&session->core->quotas, &session->payer, name);
+	gm_limits_name_run(&session->core->limits, &session->payer, name);
 	/* Only lists have it. Without memory, they do without. */
 	if (*name && !session->run_name)
 		session->run_name = strdup(name);
@@ -386,15 +386,15 @@ void gm_session_confirm(struct gm_session *session)
 void gm_session_finish(struct gm_session *session)
 {
 	struct gm_env *env = &session->core->env;
-	struct gm_estate *estate = session->estate;
+	struct gm_orphan *orphan = session->orphan;
 
-	assert(!session->holds && session->shares.amount == 0 && session->payer.n_new == 0);
+	assert(!session->refs && session->shares.amount == 0 && session->payer.n_new == 0);
 	for (uint32_t d = 0; d < env->n_devices; d++)
-		gm_ladder_gone(&env->devices[d], &session->payer);
+		gm_reclaim_gone(&env->devices[d], &session->payer);
 	GM_STEP("end: leases dropped");
 	session->core->n_ending--;
 	gm_session_unmake(session);
-	gm_estate_unref(estate);
+	gm_orphan_unref(orphan);
 }
 
 void gm_session_refuse(struct gm_request *request, gpumem_status status, const char *detail)

@@ -8,18 +8,18 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/books/chunk.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/books/record.h"
 #include "daemon/books/token_hash.h"
 
-/* Sessions and estates. A session is a client process, whether it is connected or not. */
+/* Sessions and orphaned accounts. A session is a client process, whether it is connected or not. */
 
 struct gm_core;
 struct gm_session;
-struct gm_estate;
+struct gm_orphan;
 
 /* Identity of a client. Core copies the strings, and is the only one that keeps them. */
 struct gm_session_info {
@@ -44,7 +44,7 @@ struct gm_session_info {
 	 * that can only lower the session's. The limit holds for all sessions of the user's run together, and the
 	 * first of them sets it. NULL or "": none. */
 	const char *run;
-	struct gm_quota_values run_limit;
+	struct gm_limit_values run_limit;
 	/* The rest of what struct gm_identity says about the process. */
 	const char *scope, *command;
 	bool loose; /* gm_cgroup.name_is_loose */
@@ -71,8 +71,8 @@ struct gm_token_hash gm_core_domain(const struct gm_core *core, const char *key)
 
 /* Makes a session and its resume token. Core keeps only the token's hash. The session does not outlive the daemon before
  * gm_session_keep(). -ENOMEM; -ESHUTDOWN;
- * -ENOSPC: the user has as many sessions as it leaves to others (GM_LIMIT_SESSIONS); -EMLINK: its
- * sessions are in too many units, containers and groups (GM_LIMIT_ESTATES_PER_UID). */
+ * -ENOSPC: the user has as many sessions as it leaves to others (GM_BOUND_SESSIONS); -EMLINK: its
+ * sessions are in too many units, containers and groups (GM_BOUND_ORPHANS_PER_UID). */
 int gm_session_new(struct gm_core *core, const struct gm_session_info *info,
 	uint8_t ret_token[GM_TOKEN_BYTES], struct gm_session **ret_session);
 /* Writes the session's record, with the version of the page that its client has, and whether that page may not outlive the
@@ -121,20 +121,20 @@ void gm_session_end_unmapped(struct gm_session *session);
 void gm_session_end_died(struct gm_session *session);
 
 /*
- * Estates. An estate is the account of what clients left behind: shared leases that others still hold, and lingering
+ * Orphaned accounts. an orphaned account is the account of what clients left behind: shared leases that others still hold, and orphaned
  * memory. There is one for all clients that agree in this.
  */
-struct gm_estate_info {
+struct gm_orphan_info {
 	uid_t uid;
 	uid_t payer_uid;  /* who pays. 0: the same, or root */
 	bool subordinate; /* payer_uid pays even if it is 0 */
 	gid_t gid;
 	const char *unit, *container; /* as in limits; NULL or "": none */
 };
-uint64_t gm_estate_id(const struct gm_estate *estate);
-const struct gm_estate_info *gm_estate_info(const struct gm_estate *estate);
-/* What is charged to the estate on a device, and the part of it that lingers. */
-uint64_t gm_estate_held(const struct gm_estate *estate, uint32_t device);
-uint64_t gm_estate_lingering(const struct gm_estate *estate, uint32_t device);
+uint64_t gm_orphan_id(const struct gm_orphan *orphan);
+const struct gm_orphan_info *gm_orphan_info(const struct gm_orphan *orphan);
+/* What is charged to the orphaned account on a device, and the part of it that is orphaned. */
+uint64_t gm_orphan_held(const struct gm_orphan *orphan, uint32_t device);
+uint64_t gm_orphan_orphaned(const struct gm_orphan *orphan, uint32_t device);
 
 #endif

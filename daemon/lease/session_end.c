@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a session loses its connection, and how it ends. This file promises that an end takes requests, declarations,
- * tokens, views and leases with it, and that charges of what is left go to the estate first. It must never pool the
+ * tokens, views and leases with it, and that charges of what is left go to the orphaned account first. It must never pool the
  * memory of a process that died.
  */
 #include "daemon/books/hash_table.h"
@@ -13,7 +13,7 @@
 
 #include "common/step.h"
 #include "daemon/queue/queue.h"
-#include "daemon/reclaim/ladder_run.h"
+#include "daemon/reclaim/reclaim_run.h"
 
 void gm_session_quarantine(struct gm_session *session)
 {
@@ -30,7 +30,7 @@ void gm_session_quarantine(struct gm_session *session)
 		gm_lease_hand_over(session);
 	for (uint32_t d = 0; d < env->n_devices; d++) {
 		gm_ledger_quarantine(&env->devices[d].ledger, &session->payer.accounts[d]);
-		gm_ladder_gone(&env->devices[d], &session->payer);
+		gm_reclaim_gone(&env->devices[d], &session->payer);
 	}
 	gm_session_settle_all(env);
 	gm_env_leave(env);
@@ -44,8 +44,8 @@ void gm_session_cancel(struct gm_session *session)
 	gm_env_leave(env);
 }
 
-/* From now on the session's estate pays for what the session has in leases. */
-static void session_charge_estate(struct gm_session *session)
+/* From now on the session's orphaned account pays for what the session has in leases. */
+static void session_charge_orphan(struct gm_session *session)
 {
 	struct gm_env *env = &session->core->env;
 
@@ -53,7 +53,7 @@ static void session_charge_estate(struct gm_session *session)
 		struct gm_account *account = &session->payer.accounts[d];
 		if (account->held > 0)
 			gm_ledger_move(&env->devices[d].ledger, account,
-				gm_estate_account(session->estate, &env->devices[d]),
+				gm_orphan_account(session->orphan, &env->devices[d]),
 				account->held);
 	}
 }
@@ -64,7 +64,7 @@ static void session_end(struct gm_session *session, bool died)
 	struct gm_env *env = &core->env;
 	assert(!session->payer.ending);
 
-	uint64_t slice = env->stopping ? UINT64_MAX : gm_estate_work_slice(env);
+	uint64_t slice = env->stopping ? UINT64_MAX : gm_orphan_work_slice(env);
 	gm_env_enter(env);
 	session->payer.ending = true;
 	session->died = died;
@@ -73,12 +73,12 @@ static void session_end(struct gm_session *session, bool died)
 	gm_request_cancel_all(&session->payer);
 	GM_STEP("end: begun");
 	gm_declare_end(session);
-	session_charge_estate(session);
+	session_charge_orphan(session);
 	/* Without it, the next daemon takes what is left of the client apart, too. */
 	gm_env_erase(env, &session->place);
 	GM_STEP("end: client's record erased");
-	gm_estate_work_add_session(session);
-	gm_estate_work_do(session->estate->work, &slice);
+	gm_orphan_work_add_session(session);
+	gm_orphan_work_do(session->orphan->work, &slice);
 	gm_session_settle_all(env);
 	gm_env_leave(env);
 }

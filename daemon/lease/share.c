@@ -69,7 +69,7 @@ int gm_share_adopt(
 	share->hash = record->hash;
 	share->lease = lease;
 	share->options = (struct gm_share_options){
-		.audience = (enum gm_audience)record->audience,
+		.audience = (enum gm_name_audience)record->audience,
 		.id = record->id,
 		.read_only = record->read_only,
 	};
@@ -87,19 +87,19 @@ gpumem_status gm_share_check(const struct gm_lease *lease, const struct gm_share
 	char detail[GM_DETAIL_BYTES])
 {
 	switch (options->audience) {
-	case GM_AUDIENCE_DOMAIN:
+	case GM_NAME_AUDIENCE_DOMAIN:
 		return GPUMEM_OK;
-	case GM_AUDIENCE_UID:
-	case GM_AUDIENCE_GID:
+	case GM_NAME_AUDIENCE_UID:
+	case GM_NAME_AUDIENCE_GID:
 		if (options->id == UINT32_MAX) /* to the kernel, this is no uid or gid */
 			break;
 		if (!lease->for_others)
-			return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+			return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 				"the buffer may have old data of its trust domain, so it cannot be "
 				"shared with a uid or gid; create it for others");
 		return GPUMEM_OK;
 	}
-	return gm_refuse(GPUMEM_E_INVALID, detail,
+	return gm_text_refuse(GPUMEM_E_INVALID, detail,
 		"no such audience; share with the domain, a uid or a gid");
 }
 
@@ -120,7 +120,7 @@ void gm_share_forget(struct gm_lease *lease, uint64_t asked)
 
 bool gm_share_has_room(const struct gm_session *session, uint64_t more)
 {
-	return session->shares.amount + more <= GM_LIMIT_SHARES_PER_CLIENT &&
+	return session->shares.amount + more <= GM_BOUND_SHARES_PER_CLIENT &&
 	       gm_user_check(session->payer.user, GM_USER_SHARES, more) == 0;
 }
 
@@ -178,11 +178,11 @@ bool gm_share_is_for(const struct gm_share_options *options, const struct gm_lea
 {
 	const struct gm_session_info *info = &session->info;
 	switch (options->audience) {
-	case GM_AUDIENCE_DOMAIN:
+	case GM_NAME_AUDIENCE_DOMAIN:
 		return info->domain == lease->domain;
-	case GM_AUDIENCE_UID:
+	case GM_NAME_AUDIENCE_UID:
 		return info->uid == options->id;
-	case GM_AUDIENCE_GID:
+	case GM_NAME_AUDIENCE_GID:
 		if (info->gid == options->id)
 			return true;
 		for (size_t i = 0; i < n_groups; i++)
@@ -208,16 +208,16 @@ void gm_session_say_share_limit(const struct gm_session *session, char detail[GM
 	const struct gm_user *user = session->payer.user;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
-	if (session->shares.amount >= GM_LIMIT_SHARES_PER_CLIENT)
-		gm_say(detail,
+	if (session->shares.amount >= GM_BOUND_SHARES_PER_CLIENT)
+		gm_text_say(detail,
 			"this client has %d shares, which is the most; unshare a lease first",
-			GM_LIMIT_SHARES_PER_CLIENT);
+			GM_BOUND_SHARES_PER_CLIENT);
 	else
-		gm_say(detail,
+		gm_text_say(detail,
 			"%s has %llu shares, as many as it leaves to others; the most is %d for "
 			"all; unshare a lease first",
 			gm_uid_name_say_payer(user->uid, session->info.uid, name),
-			(unsigned long long)user->has[GM_USER_SHARES], GM_LIMIT_SHARES);
+			(unsigned long long)user->has[GM_USER_SHARES], GM_BOUND_SHARES);
 }
 
 gpumem_status gm_lease_unshare(struct gm_session *session, struct gm_lease *lease)

@@ -8,9 +8,9 @@
 #include <sys/types.h>
 
 #include "gpumem/status.h"
-#include "common/limits.h"
-#include "daemon/books/say.h"
-#include "daemon/lease/audience.h"
+#include "common/bounds.h"
+#include "daemon/books/text_say.h"
+#include "daemon/lease/name_audience.h"
 
 /* Sharing a lease by token. */
 

@@ -20,23 +20,23 @@ int gm_hub_init(struct gm_hub *hub, uv_loop_t *loop, uint64_t generation)
 	hub->generation = generation;
 	gm_user_table_init(&hub->users);
 	gm_wire_arena_init(&hub->arena);
-	hub->in = malloc(GM_LIMIT_PACKET_BYTES);
-	hub->out = malloc(GM_LIMIT_PACKET_BYTES);
+	hub->in = malloc(GM_BOUND_PACKET_BYTES);
+	hub->out = malloc(GM_BOUND_PACKET_BYTES);
 	hub->closer = gm_closer_new();
 	if (!hub->in || !hub->out || !hub->closer) {
 		gm_hub_deinit(hub);
 		return -ENOMEM;
 	}
 
-	int r = gm_lanes_init(&hub->lanes, loop, &hub->users);
+	int r = gm_hub_flows_init(&hub->flows, loop, &hub->users);
 	if (r < 0) {
-		gm_lanes_close(&hub->lanes);
+		gm_hub_flows_close(&hub->flows);
 		gm_hub_deinit(hub);
 		return r;
 	}
 
 	uv_timer_init(loop, &hub->retry); /* cannot fail */
-	gm_quiet_init(&hub->quiet, &hub->users, loop);
+	gm_log_limit_init(&hub->quiet, &hub->users, loop);
 	hub->retry.data = hub;
 	hub->timer_open = true;
 	return 0;
@@ -47,8 +47,8 @@ void gm_hub_close(struct gm_hub *hub)
 	if (hub->timer_open)
 		uv_close((uv_handle_t *)&hub->retry, NULL);
 	hub->timer_open = false;
-	gm_lanes_close(&hub->lanes);
-	gm_quiet_close(&hub->quiet);
+	gm_hub_flows_close(&hub->flows);
+	gm_log_limit_close(&hub->quiet);
 }
 
 void gm_hub_deinit(struct gm_hub *hub)
@@ -82,7 +82,7 @@ int gm_hub_pack(struct gm_hub *hub, Gm__Wire__Packet *packet, size_t n_fds, size
 	packet->sequence = ++hub->sequence;
 	packet->generation = hub->generation;
 	packet->fds = (uint32_t)n_fds;
-	return gm_wire_pack(packet, hub->out, GM_LIMIT_PACKET_BYTES, ret_n);
+	return gm_wire_pack(packet, hub->out, GM_BOUND_PACKET_BYTES, ret_n);
 }
 
 void gm_hub_refuse(struct gm_hub *hub, int socket, gpumem_status status, const char *detail)

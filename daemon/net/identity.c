@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/pid_ns.h"
 
 #ifndef SO_PEERPIDFD
@@ -213,7 +213,7 @@ static int identity_read_pid(struct gm_identity *identity)
  * user can have, a process with more than these counts as one without any. */
 static int identity_read_groups(int socket, struct gm_identity *identity)
 {
-	gid_t groups[GM_LIMIT_GROUPS];
+	gid_t groups[GM_BOUND_GROUPS];
 	socklen_t n = sizeof(groups);
 	if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups, &n) < 0)
 		return errno == ERANGE ? 0 : -errno;

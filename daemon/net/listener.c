@@ -29,7 +29,7 @@
 #include "common/text/uid_name.h"
 #include "daemon/net/listener.h"
 
-/* Descriptors that a connection without a session needs: its socket, its pidfd, its lane, and two
+/* Descriptors that a connection without a session needs: its socket, its pidfd, its flow, and two
  * while the daemon reads in /proc who it is. */
 #define GM_LISTENER_CONNECTION_FDS 5
 /* So many administrators get in when there are no descriptors left. */
@@ -53,8 +53,8 @@ struct connection {
 	struct gm_peer *peer; /* NULL: it waits for the turn of its user */
 	struct connection *prev, *next;
 	/* while it waits */
-	struct gm_lane_task turn;
-	struct gm_lane *lane;
+	struct gm_hub_flow_task turn;
+	struct gm_hub_flow *flow;
 	struct gm_user_charge charge;
 	struct gm_identity *identity; /* as far as it is known; NULL: not at all */
 	struct ucred who;
@@ -68,7 +68,7 @@ struct gm_listener {
 	const struct gm_peer_ops *ops;
 	void *ctx;
 	bool (*admits)(void *ctx, const struct gm_identity *identity); /* NULL: everybody */
-	uint64_t lane_bits;     /* of the keys of its peers' lanes */
+	uint64_t flow_bits;     /* of the keys of its peers' flows */
 	enum gm_user_slot slot; /* of its connections */
 	uint32_t most;
 	uint64_t hello_ms;
@@ -115,8 +115,8 @@ static const struct gm_peer_ops peer_ops = {
 static void listener_refuse(struct gm_listener *listener, int socket, uid_t payer_uid,
 	const struct ucred *who, gpumem_status status, const char *detail)
 {
-	if (who && gm_quiet_allows(
-			   &listener->hub->quiet, payer_uid, GM_LOG_NOTICE, GM_QUIET_CONNECTION)) {
+	if (who && gm_log_limit_allows(&listener->hub->quiet, payer_uid, GM_LOG_NOTICE,
+			   GM_LOG_LIMIT_CONNECTION)) {
 		char pid[32], uid[32], user[GM_UID_NAME_TEXT];
 		const char *const fields[] = {pid, uid, NULL};
 		snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)who->pid);
@@ -149,10 +149,10 @@ static void listener_forget(struct connection *connection)
 {
 	connection->listener->n--;
 	DL_DELETE(connection->listener->connections, connection);
-	gm_lane_withdraw(&connection->turn);
+	gm_hub_flow_withdraw(&connection->turn);
 	gm_identity_unref(connection->identity);
 	gm_user_charge_deinit(&connection->charge);
-	gm_lane_unref(connection->lane);
+	gm_hub_flow_unref(connection->flow);
 	free(connection);
 }
 
@@ -181,8 +181,8 @@ static struct connection *listener_find_spare(const struct gm_listener *listener
 
 	DL_FOREACH (listener->connections, connection) {
 		const struct gm_peer *peer = connection->peer;
-		const struct gm_lane *lane = peer ? gm_peer_lane(peer) : connection->lane;
-		uint64_t n = lane->user->has[listener->slot];
+		const struct gm_hub_flow *flow = peer ? gm_peer_flow(peer) : connection->flow;
+		uint64_t n = flow->user->has[listener->slot];
 
 		if (n < most || (peer && gm_peer_user(peer)))
 			continue;
@@ -251,16 +251,16 @@ static bool listener_refuses(struct gm_listener *listener, const struct gm_user 
 static int listener_admit(struct connection *connection)
 {
 	struct gm_listener *listener = connection->listener;
-	struct gm_lane *lane = connection->lane;
-	int r = gm_peer_new(listener->hub, connection->socket, connection->identity, lane->key,
+	struct gm_hub_flow *flow = connection->flow;
+	int r = gm_peer_new(listener->hub, connection->socket, connection->identity, flow->key,
 		listener->hello_ms, &peer_ops, connection, &connection->peer);
 	if (r < 0)
 		return r;
 
 	/* The peer has counted itself, and has its own reference. */
 	gm_user_charge_deinit(&connection->charge);
-	gm_lane_unref(lane);
-	connection->lane = NULL;
+	gm_hub_flow_unref(flow);
+	connection->flow = NULL;
 	gm_identity_unref(connection->identity);
 	connection->identity = NULL;
 	return 0;
@@ -279,7 +279,7 @@ static int listener_look(struct connection *connection, char why[256])
 		return r;
 	do
 		r = gm_identity_go_on(connection->identity, why);
-	while (r > 0 && (all || !gm_lane_time_is_up(connection->lane)));
+	while (r > 0 && (all || !gm_hub_flow_time_is_up(connection->flow)));
 	return r;
 }
 
@@ -290,7 +290,7 @@ static void listener_identify(struct connection *connection)
 	char why[256], detail[GM_LISTENER_DETAIL];
 	int r = listener_look(connection, why);
 	if (r > 0) {
-		gm_lane_post(connection->lane, &connection->turn);
+		gm_hub_flow_post(connection->flow, &connection->turn);
 		return;
 	}
 	if (r < 0) {
@@ -298,7 +298,7 @@ static void listener_identify(struct connection *connection)
 		listener_end(connection, listener_status_of(r, GPUMEM_E_DENIED), detail);
 		return;
 	}
-	/* As when it was put in its lane: the subordinate uids may have been read anew since. */
+	/* As when it was put in its flow: the subordinate uids may have been read anew since. */
 	connection->identity->payer_uid = connection->payer_uid;
 
 	if (listener->admits && !listener->admits(listener->ctx, connection->identity)) {
@@ -311,7 +311,7 @@ static void listener_identify(struct connection *connection)
 	}
 }
 
-static void listener_on_turn(struct gm_lane_task *turn)
+static void listener_on_turn(struct gm_hub_flow_task *turn)
 {
 	struct connection *connection =
 		(struct connection *)((char *)turn - offsetof(struct connection, turn));
@@ -329,8 +329,8 @@ static int listener_remember(struct gm_listener *listener, int socket, uid_t pay
 	if (!connection)
 		return -ENOMEM;
 
-	int r = gm_lane_get(
-		&listener->hub->lanes, payer_uid | listener->lane_bits, &connection->lane);
+	int r = gm_hub_flow_get(
+		&listener->hub->flows, payer_uid | listener->flow_bits, &connection->flow);
 	if (r < 0) {
 		free(connection);
 		return r;
@@ -341,7 +341,7 @@ static int listener_remember(struct gm_listener *listener, int socket, uid_t pay
 	connection->who = *who;
 	connection->payer_uid = payer_uid;
 	connection->turn.run = listener_on_turn;
-	gm_user_charge_init(&connection->charge, connection->lane->user, listener->slot);
+	gm_user_charge_init(&connection->charge, connection->flow->user, listener->slot);
 	gm_user_charge_add(&connection->charge, 1);
 	listener->n++;
 	DL_APPEND(listener->connections, connection);
@@ -378,15 +378,15 @@ static void listener_take_of(
 	} else if (listener->admits) {
 		listener_identify(connection);
 	} else {
-		gm_lane_post(connection->lane, &connection->turn);
+		gm_hub_flow_post(connection->flow, &connection->turn);
 	}
 }
 
 /* Takes a connection that was accepted. Its user pays for the time. */
 static void listener_take(struct gm_listener *listener, int socket)
 {
-	struct gm_lanes *lanes = &listener->hub->lanes;
-	uint64_t began_ns = gm_lane_begin_work(lanes);
+	struct gm_hub_flows *flows = &listener->hub->flows;
+	uint64_t began_ns = gm_hub_flow_begin_work(flows);
 	char detail[GM_LISTENER_DETAIL];
 	struct ucred who;
 	socklen_t n = sizeof(who);
@@ -400,7 +400,7 @@ static void listener_take(struct gm_listener *listener, int socket)
 		payer_uid = gm_subuids_payer(&listener->hub->subuids, who.uid);
 		listener_take_of(listener, socket, payer_uid, &who);
 	}
-	gm_lane_end_work_of(lanes, payer_uid | listener->lane_bits, began_ns);
+	gm_hub_flow_end_work_of(flows, payer_uid | listener->flow_bits, began_ns);
 }
 
 /* ---- accepting */
@@ -570,7 +570,7 @@ static struct gm_listener *listener_alloc(
 	listener->ops = ops;
 	listener->ctx = ctx;
 	listener->slot = GM_USER_CONNECTIONS;
-	listener->most = GM_LIMIT_CONNECTIONS;
+	listener->most = GM_BOUND_CONNECTIONS;
 	listener->hello_ms = 5000;
 	listener->want_reserve = 1;
 	return listener;
@@ -593,9 +593,9 @@ int gm_listener_new_admin(struct gm_hub *hub, int socket, const struct gm_peer_o
 		return -ENOMEM;
 
 	listener->admits = admits;
-	listener->lane_bits = GM_LANE_ADMIN;
+	listener->flow_bits = GM_HUB_FLOW_ADMIN;
 	listener->slot = GM_USER_ADMIN_CONNECTIONS;
-	listener->most = GM_LIMIT_ADMIN_CONNECTIONS;
+	listener->most = GM_BOUND_ADMIN_CONNECTIONS;
 	listener->want_reserve = GM_LISTENER_RESERVE;
 	return listener_start(listener, ret_listener);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection. libuv cannot pass fds, so there is our own sendmsg and recvmsg, and the socket is
- * in the lane of its user (lane.h). A packet is sent at once; the peer waits for writability only
+ * in the flow of its user (hub_flow.h). A packet is sent at once; the peer waits for writability only
  * after EAGAIN. Everything that the other end can make the daemon keep is bounded:
  *
  *   requests in flight           past the bound, each counts as bytes that it does not read
@@ -34,7 +34,7 @@
 
 #include "common/wire/seqpacket.h"
 #include "common/text/uid_name.h"
-#include "daemon/net/inflight.h"
+#include "daemon/net/peer_inflight.h"
 #include "daemon/net/peer_private.h"
 
 /* How long to wait for a hello that has arrived and was not read yet. */
@@ -56,10 +56,10 @@ struct gm_peer {
 	void *ctx;
 	void *user;
 	struct gm_identity *identity;
-	struct gm_lane *lane;
-	struct gm_lane_fd socket;
-	uv_timer_t deadline;      /* of the hello */
-	struct gm_lane_task turn; /* tries again to send, or closes the peer */
+	struct gm_hub_flow *flow;
+	struct gm_hub_flow_fd socket;
+	uv_timer_t deadline;          /* of the hello */
+	struct gm_hub_flow_task turn; /* tries again to send, or closes the peer */
 
 	bool wary; /* descriptors of the other end may lie on the socket: closer.h */
 	bool greeting, greeted;
@@ -72,7 +72,7 @@ struct gm_peer {
 	struct gm_peer *prev, *next; /* in hub->waiting */
 
 	uint32_t pending; /* requests read and not answered */
-	struct gm_inflight inflight;
+	struct gm_peer_inflight inflight;
 	struct queued *first, *last;
 	struct gm_user_charge connection, unread;
 	struct gm_stream *streams;
@@ -85,9 +85,9 @@ struct gm_identity *gm_peer_identity(const struct gm_peer *peer)
 	return peer->identity;
 }
 
-struct gm_lane *gm_peer_lane(const struct gm_peer *peer)
+struct gm_hub_flow *gm_peer_flow(const struct gm_peer *peer)
 {
-	return peer->lane;
+	return peer->flow;
 }
 
 void *gm_peer_user(const struct gm_peer *peer)
@@ -135,7 +135,8 @@ void gm_peer_log(struct gm_peer *peer, enum gm_log_level level, const char *form
 	char message[512];
 	va_list args;
 
-	if (!gm_quiet_allows(&peer->hub->quiet, peer->identity->payer_uid, level, GM_QUIET_OTHER))
+	if (!gm_log_limit_allows(
+		    &peer->hub->quiet, peer->identity->payer_uid, level, GM_LOG_LIMIT_OTHER))
 		return;
 	va_start(args, format);
 	vsnprintf(message, sizeof(message), format, args);
@@ -149,8 +150,8 @@ static void peer_drop_for(struct gm_peer *peer, enum gm_log_level level, const c
 	char message[512];
 
 	snprintf(message, sizeof(message), "dropped: %s", why);
-	if (gm_quiet_allows(
-		    &peer->hub->quiet, peer->identity->payer_uid, level, GM_QUIET_CONNECTION))
+	if (gm_log_limit_allows(
+		    &peer->hub->quiet, peer->identity->payer_uid, level, GM_LOG_LIMIT_CONNECTION))
 		peer_write_log(peer, level, message);
 	gm_peer_drop(peer);
 }
@@ -170,15 +171,15 @@ static void peer_stop_waiting(struct gm_peer *peer)
 	if (peer->waiting)
 		DL_DELETE(peer->hub->waiting, peer);
 	peer->waiting = false;
-	gm_lane_withdraw(&peer->turn);
+	gm_hub_flow_withdraw(&peer->turn);
 }
 
-static struct gm_peer *peer_of_turn(struct gm_lane_task *turn)
+static struct gm_peer *peer_of_turn(struct gm_hub_flow_task *turn)
 {
 	return (struct gm_peer *)((char *)turn - offsetof(struct gm_peer, turn));
 }
 
-static void peer_on_doomed(struct gm_lane_task *turn)
+static void peer_on_doomed(struct gm_hub_flow_task *turn)
 {
 	gm_peer_close(peer_of_turn(turn));
 }
@@ -189,9 +190,9 @@ void gm_peer_drop(struct gm_peer *peer)
 		return;
 	peer->doomed = true;
 	peer_stop_waiting(peer);
-	gm_lane_remove(&peer->socket);
+	gm_hub_flow_remove(&peer->socket);
 	peer->turn.run = peer_on_doomed;
-	gm_lane_post(peer->lane, &peer->turn);
+	gm_hub_flow_post(peer->flow, &peer->turn);
 }
 
 void gm_peer_close(struct gm_peer *peer)
@@ -215,12 +216,12 @@ void gm_peer_close(struct gm_peer *peer)
 		free(queued);
 	}
 
-	gm_lane_remove(&peer->socket);
-	gm_inflight_deinit(&peer->inflight);
+	gm_hub_flow_remove(&peer->socket);
+	gm_peer_inflight_deinit(&peer->inflight);
 	gm_user_charge_deinit(&peer->unread);
 	gm_closer_close(peer->hub->closer, peer->identity->payer_uid, peer->socket.fd, peer->wary);
 	gm_user_charge_deinit(&peer->connection);
-	gm_lane_unref(peer->lane);
+	gm_hub_flow_unref(peer->flow);
 	uv_close((uv_handle_t *)&peer->deadline, peer_on_deadline_closed);
 }
 
@@ -231,14 +232,14 @@ static bool peer_may_keep(const struct gm_peer *peer, size_t n)
 {
 	const struct gm_user_charge *unread = &peer->unread;
 
-	return unread->amount + n <= GM_LIMIT_SEND_QUEUE_BYTES &&
+	return unread->amount + n <= GM_BOUND_SEND_QUEUE_BYTES &&
 	       gm_user_check(unread->user, unread->slot, n) == 0;
 }
 
 /* Counts a request that was read. Returns false if the daemon must not keep it. */
 static bool peer_count_request(struct gm_peer *peer)
 {
-	if (peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT) {
+	if (peer->pending >= GM_BOUND_REQUESTS_IN_FLIGHT) {
 		if (!peer_may_keep(peer, GM_PEER_WAITING_BYTES))
 			return false;
 		gm_user_charge_add(&peer->unread, GM_PEER_WAITING_BYTES);
@@ -255,11 +256,11 @@ static void peer_update_events(struct gm_peer *peer)
 	uint32_t events = EPOLLRDHUP | (peer->greeting ? 0 : EPOLLIN);
 	if (peer->want_write)
 		events |= EPOLLOUT;
-	if (gm_lane_change(&peer->socket, events) < 0)
+	if (gm_hub_flow_change(&peer->socket, events) < 0)
 		gm_peer_drop(peer);
 }
 
-static void peer_on_retry(struct gm_lane_task *turn)
+static void peer_on_retry(struct gm_hub_flow_task *turn)
 {
 	peer_pump(peer_of_turn(turn));
 }
@@ -267,7 +268,7 @@ static void peer_on_retry(struct gm_lane_task *turn)
 void gm_peer_retry(struct gm_peer *peer)
 {
 	peer_stop_waiting(peer);
-	gm_lane_post(peer->lane, &peer->turn);
+	gm_hub_flow_post(peer->flow, &peer->turn);
 }
 
 /* Pumps again in a moment, on the turn of the peer's user. */
@@ -301,18 +302,18 @@ static int peer_send_failed(struct gm_peer *peer, int r)
 static int peer_transmit(
 	struct gm_peer *peer, const void *bytes, size_t n, const int *fds, size_t n_fds)
 {
-	if (gm_lane_rests(peer->lane))
+	if (gm_hub_flow_rests(peer->flow))
 		return peer_send_failed(peer, -EAGAIN);
 
-	uint64_t began_ns = gm_lane_begin_work(&peer->hub->lanes);
+	uint64_t began_ns = gm_hub_flow_begin_work(&peer->hub->flows);
 	int r = gm_seqpacket_send(peer->socket.fd, bytes, n, fds, n_fds);
-	gm_lane_end_work(peer->lane, began_ns);
+	gm_hub_flow_end_work(peer->flow, began_ns);
 	return r < 0 ? peer_send_failed(peer, r) : 0;
 }
 
 static void peer_answered(struct gm_peer *peer)
 {
-	if (peer->pending > 0 && --peer->pending >= GM_LIMIT_REQUESTS_IN_FLIGHT)
+	if (peer->pending > 0 && --peer->pending >= GM_BOUND_REQUESTS_IN_FLIGHT)
 		gm_user_charge_remove(&peer->unread, GM_PEER_WAITING_BYTES);
 }
 
@@ -328,7 +329,7 @@ static int peer_flush_queue(struct gm_peer *peer)
 			peer->last = NULL;
 		gm_user_charge_remove(&peer->unread, sizeof(*queued) + queued->n);
 		free(queued);
-		if (peer->first && gm_lane_time_is_up(peer->lane))
+		if (peer->first && gm_hub_flow_time_is_up(peer->flow))
 			return peer_send_failed(peer, -EAGAIN);
 	}
 	return 0;
@@ -379,19 +380,19 @@ static void peer_pump(struct gm_peer *peer)
 
 bool gm_peer_time_is_up(const struct gm_peer *peer)
 {
-	return gm_lane_time_is_up(peer->lane);
+	return gm_hub_flow_time_is_up(peer->flow);
 }
 
 int gm_peer_may_emit(struct gm_peer *peer, size_t n_fds)
 {
-	if (gm_lane_rests(peer->lane))
+	if (gm_hub_flow_rests(peer->flow))
 		return peer_send_failed(peer, -EAGAIN);
 
-	int r = n_fds ? gm_inflight_check(&peer->inflight, n_fds) : 0;
+	int r = n_fds ? gm_peer_inflight_check(&peer->inflight, n_fds) : 0;
 
-	if (r == GM_INFLIGHT_E_ACK)
+	if (r == GM_PEER_INFLIGHT_E_ACK)
 		peer->starved = true; /* its acknowledgement starts peer_pump() again */
-	else if (r == GM_INFLIGHT_E_BOUND)
+	else if (r == GM_PEER_INFLIGHT_E_BOUND)
 		peer_wait(peer);
 	return r ? -EAGAIN : 0;
 }
@@ -413,7 +414,7 @@ int gm_peer_emit(struct gm_peer *peer, Gm__Wire__Packet *packet, const int *fds,
 	if (r < 0)
 		return r;
 
-	gm_inflight_add(&peer->inflight, n_fds);
+	gm_peer_inflight_add(&peer->inflight, n_fds);
 	return 0;
 }
 
@@ -531,7 +532,7 @@ static void peer_take_packet(struct gm_peer *peer, size_t n)
 		return;
 	}
 	uint64_t seen = peer->inflight.seen;
-	if (!gm_inflight_acknowledge(&peer->inflight, packet->fds_seen)) {
+	if (!gm_peer_inflight_acknowledge(&peer->inflight, packet->fds_seen)) {
 		gm_peer_refuse(peer, packet->id, GPUMEM_E_PROTOCOL,
 			"the client acknowledged more file descriptors than it was sent");
 		return;
@@ -569,7 +570,7 @@ static void peer_receive_one(struct gm_peer *peer)
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, peer_sent_fds);
 		return;
 	}
-	int r = gm_seqpacket_receive(peer->socket.fd, peer->hub->in, GM_LIMIT_PACKET_BYTES, &in);
+	int r = gm_seqpacket_receive(peer->socket.fd, peer->hub->in, GM_BOUND_PACKET_BYTES, &in);
 	if (r == -EAGAIN)
 		return;
 	if (r == -EBADMSG) {
@@ -591,7 +592,7 @@ static void peer_receive_one(struct gm_peer *peer)
 		peer_take_packet(peer, in.n);
 }
 
-static void peer_on_ready(struct gm_lane_fd *socket, uint32_t events)
+static void peer_on_ready(struct gm_hub_flow_fd *socket, uint32_t events)
 {
 	struct gm_peer *peer =
 		(struct gm_peer *)((char *)socket - offsetof(struct gm_peer, socket));
@@ -623,7 +624,7 @@ static void peer_on_hello_deadline(uv_timer_t *timer)
 	gm_peer_refuse(peer, 0, GPUMEM_E_TIMEOUT, "no hello within the deadline");
 }
 
-int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t lane,
+int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t flow,
 	uint64_t hello_ms, const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer)
 {
 	struct gm_peer *peer = calloc(1, sizeof(*peer));
@@ -635,24 +636,24 @@ int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, ui
 	peer->ctx = ctx;
 	peer->socket.fd = socket;
 	peer->socket.events = EPOLLIN | EPOLLRDHUP;
-	gm_seqpacket_set_room(socket, GM_LIMIT_SOCKET_BYTES);
+	gm_seqpacket_set_room(socket, GM_BOUND_SOCKET_BYTES);
 	peer->socket.ready = peer_on_ready;
 	peer->wary = gm_seqpacket_may_have_fds(socket);
-	int r = gm_lane_get(&hub->lanes, lane, &peer->lane);
+	int r = gm_hub_flow_get(&hub->flows, flow, &peer->flow);
 	if (r == 0)
-		r = gm_lane_add(peer->lane, &peer->socket);
+		r = gm_hub_flow_add(peer->flow, &peer->socket);
 	if (r < 0) {
-		gm_lane_unref(peer->lane);
+		gm_hub_flow_unref(peer->flow);
 		free(peer);
 		return r;
 	}
 
-	gm_inflight_init(&peer->inflight, peer->lane, socket);
-	struct gm_user *user = peer->lane->user;
+	gm_peer_inflight_init(&peer->inflight, peer->flow, socket);
+	struct gm_user *user = peer->flow->user;
 	gm_user_charge_init(&peer->unread, user,
-		gm_lane_slot(peer->lane, GM_USER_BYTES_UNREAD, GM_USER_ADMIN_BYTES_UNREAD));
+		gm_hub_flow_slot(peer->flow, GM_USER_BYTES_UNREAD, GM_USER_ADMIN_BYTES_UNREAD));
 	gm_user_charge_init(&peer->connection, user,
-		gm_lane_slot(peer->lane, GM_USER_CONNECTIONS, GM_USER_ADMIN_CONNECTIONS));
+		gm_hub_flow_slot(peer->flow, GM_USER_CONNECTIONS, GM_USER_ADMIN_CONNECTIONS));
 	gm_user_charge_add(&peer->connection, 1);
 	peer->turn.run = peer_on_retry;
 	peer->identity = gm_identity_ref(identity);

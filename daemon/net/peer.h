@@ -11,8 +11,8 @@
 #include "common/wire/wire.h"
 #include "daemon/net/closer.h"
 #include "daemon/net/identity.h"
-#include "daemon/net/lane.h"
-#include "daemon/net/quiet.h"
+#include "daemon/net/hub_flow.h"
+#include "daemon/net/log_limit.h"
 #include "common/system/subuid.h"
 
 /*
@@ -25,8 +25,8 @@
 struct gm_hub {
 	uv_loop_t *loop;
 	struct gm_user_table users;
-	struct gm_lanes lanes;
-	struct gm_quiet quiet;
+	struct gm_hub_flows flows;
+	struct gm_log_limit quiet;
 	struct gm_closer *closer;
 	struct gm_subuids subuids; /* who pays for whom; whoever knows reads them */
 	uint64_t generation;
@@ -88,8 +88,8 @@ struct gm_stream {
 };
 
 /* On success, takes ownership of the socket, and takes a reference to the identity. The client must
- * send its hello within hello_ms. lane is the key of its lane. */
-int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t lane,
+ * send its hello within hello_ms. flow is the key of its flow. */
+int gm_peer_new(struct gm_hub *hub, int socket, struct gm_identity *identity, uint64_t flow,
 	uint64_t hello_ms, const struct gm_peer_ops *ops, void *ctx, struct gm_peer **ret_peer);
 /* Ends the connection on a turn of its user. May be called at any time, any number of times. */
 void gm_peer_drop(struct gm_peer *peer);
@@ -97,8 +97,8 @@ void gm_peer_drop(struct gm_peer *peer);
 void gm_peer_close(struct gm_peer *peer);
 
 struct gm_identity *gm_peer_identity(const struct gm_peer *peer);
-/* The lane of the peer's user. It lives at least as long as the peer. */
-struct gm_lane *gm_peer_lane(const struct gm_peer *peer);
+/* The flow of the peer's user. It lives at least as long as the peer. */
+struct gm_hub_flow *gm_peer_flow(const struct gm_peer *peer);
 void *gm_peer_user(const struct gm_peer *peer);
 void gm_peer_set_user(struct gm_peer *peer, void *user);
 /* The hello has come and takes several turns: the deadline no longer counts, and no further packet is
@@ -109,14 +109,14 @@ void gm_peer_set_greeted(struct gm_peer *peer);
 bool gm_peer_greeted(const struct gm_peer *peer);
 
 /* Sends a packet without fds, or keeps it while the other end does not read. Drops the peer if more
- * than GM_LIMIT_SEND_QUEUE_BYTES of its answers are unread. */
+ * than GM_BOUND_SEND_QUEUE_BYTES of its answers are unread. */
 void gm_peer_send(struct gm_peer *peer, Gm__Wire__Packet *packet);
 void gm_peer_send_failure(
 	struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
 void gm_peer_send_done(struct gm_peer *peer, uint64_t id);
 /* Sends a failure, logs it and ends the connection. */
 void gm_peer_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status, const char *detail);
-/* Whether the turn has used up its time: see gm_lane_time_is_up(). */
+/* Whether the turn has used up its time: see gm_hub_flow_time_is_up(). */
 bool gm_peer_time_is_up(const struct gm_peer *peer);
 /* Starts an answer. Takes ownership of the stream. */
 void gm_peer_start(struct gm_peer *peer, struct gm_stream *stream);

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "daemon/books/event.h"
-#include "daemon/device/admit.h"
+#include "daemon/device/device_admit.h"
 #include "daemon/queue/request.h"
-#include "daemon/queue/turn.h"
+#include "daemon/queue/queue_head.h"
 
 /*
  * This folder gets memory for requests: it admits them, makes their chunks, and keeps those that do not fit in an
@@ -30,12 +30,12 @@
  * ever, it may hold others back. Then nothing behind it in the order is granted, except from what
  * is guaranteed to the other owner. This is for the first request of a uid that waits for room on
  * the device, and only
- *   - once GM_TURN_OVERTAKES requests behind it were granted;
+ *   - once GM_QUEUE_HEAD_OVERTAKES requests behind it were granted;
  *   - within the limits of its owner: a request that waits for a limit holds nobody back;
  *   - while what is free, pooled, being destroyed, or cached by the word of clients covers it. A
  *     client that has just let a deadline pass is not believed. If only the clients of its own uid
  *     cover it, it holds back nobody but that uid;
- *   - for GM_TURN_HOLD_NS at most. Then its uid rests for six times as long as it held others back,
+ *   - for GM_QUEUE_HEAD_HOLD_NS at most. Then its uid rests for six times as long as it held others back,
  *     and no request holds others back for as long as this one did.
  * Requests of a higher priority are before it by definition. They are not held back, and they do
  * not count as overtaking it. No request fails because it was held back: when its time is over and
@@ -44,7 +44,7 @@
  * A request leaves the queue
  *   - granted;
  *   - when its time is over: GPUMEM_E_TIMEOUT. A request that must not wait is there only while the
- *     device is probed (probe.h) and clients are asked for what it lacks, and leaves as
+ *     device is probed (device_probe.h) and clients are asked for what it lacks, and leaves as
  *     GPUMEM_E_NO_MEMORY or GPUMEM_E_LIMIT;
  *   - as soon as it can never be granted any more (a lower limit, a new policy): GPUMEM_E_LIMIT or
  *     GPUMEM_E_NO_MEMORY;
@@ -70,7 +70,7 @@ struct gm_chunk;
 struct gm_device;
 struct gm_owner;
 struct gm_payer;
-struct gm_quotas;
+struct gm_limits;
 struct gm_session;
 
 struct gm_queue_info {
@@ -83,7 +83,7 @@ struct gm_queue_info {
 	uint32_t overtaken;
 	bool parked; /* it may not wait: it is there while clients are asked */
 	enum gm_block block;
-	/* GM_BLOCK_QUOTA: the owner of the limit; GM_BLOCK_GUARANTEE: that of the largest guarantee */
+	/* GM_BLOCK_LIMIT: the owner of the limit; GM_BLOCK_GUARANTEE: that of the largest guarantee */
 	const struct gm_owner *owner;
 	uint64_t
 		rests_ns; /* other users' clients are left alone for so long at most; 0: they are not */
@@ -125,7 +125,7 @@ void gm_request_tell(struct gm_device *device, const struct gm_request *request,
 /* ---- the queue of a device */
 
 /* Limits and priorities changed. */
-void gm_queue_requote(struct gm_device *device, const struct gm_quotas *quotas);
+void gm_queue_requote(struct gm_device *device, const struct gm_limits *limits);
 /* Grants what fits, ends what is over, and asks clients again where that is due. Calls done(), so
  * it may run only at the outermost level of core. */
 void gm_queue_run(struct gm_device *device);
@@ -134,7 +134,7 @@ uint64_t gm_queue_due(const struct gm_device *device);
 /* Time has passed: lets the queue run if it is due. */
 void gm_queue_tick(struct gm_device *device);
 /* See gm_core_queue_each(). */
-bool gm_queue_each(const struct gm_device *device, const struct gm_quotas *quotas,
+bool gm_queue_each(const struct gm_device *device, const struct gm_limits *limits,
 	struct gm_queue_place *place, bool (*visit)(void *ctx, const struct gm_queue_info *info),
 	void *ctx);
 

@@ -3,7 +3,7 @@
 #define GM_QUEUE_QUEUE_PRIVATE_H
 
 #include "daemon/device/device_private.h"
-#include "daemon/device/quota_private.h"
+#include "daemon/device/limit_private.h"
 #include "daemon/queue/queue.h"
 
 /* What queue.c, queue_request.c and queue_say.c know of one another. They are one object: a request moves from one to
@@ -12,7 +12,7 @@
 /* ---- queue_request.c */
 
 /*
- * Charges a request that fits (gm_admit_now()), takes chunks from the pool and prepares those that
+ * Charges a request that fits (gm_device_admit_now()), takes chunks from the pool and prepares those that
  * must be created. The request is not linked yet. On failure nothing is held: GPUMEM_E_UNSUPPORTED,
  * GPUMEM_E_LIMIT (chunks), GPUMEM_E_HOST_MEMORY.
  */
@@ -29,7 +29,7 @@ void gm_request_link(struct gm_request *request);
  * A request does not fit; refusal says why. GPUMEM_OK: it is queued, and clients were asked for
  * what it lacks, or will be when the device has been probed. Any other status: the caller must
  * refuse it with that status and detail. It may not wait and nobody can be asked, it could never be
- * granted, or too many of its user wait (GM_LIMIT_WAITING_PER_UID).
+ * granted, or too many of its user wait (GM_BOUND_WAITING_PER_UID).
  */
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
 	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
@@ -53,8 +53,8 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 	int result, char detail[GM_DETAIL_BYTES]);
 /* Returns the owner of the limit, or of the largest guarantee, that keeps the request waiting, or NULL. */
 const struct gm_owner *gm_request_blocker(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request,
-	struct gm_quota_most *last);
+	const struct gm_limits *limits, const struct gm_request *request,
+	struct gm_limit_most *last);
 /* The payer's user may not have n more descriptors of the daemon. */
 gpumem_status gm_request_say_fds(const struct gm_payer *payer, const struct gm_env *env, uint64_t n,
 	char detail[GM_DETAIL_BYTES]);

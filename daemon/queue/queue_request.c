@@ -16,8 +16,8 @@
 
 #include "common/arith.h"
 #include "daemon/books/fds.h"
-#include "daemon/device/admit.h"
-#include "daemon/device/plan.h"
+#include "daemon/device/device_admit.h"
+#include "daemon/device/device_plan.h"
 #include "daemon/device/reserve.h"
 
 static struct gm_account *request_account(
@@ -102,14 +102,14 @@ static void request_admit_room(struct gm_request *request, struct gm_device *dev
 	struct gm_account *account = request_account(request, device);
 	int r = gm_ledger_admit(
 		&device->ledger, account, gm_device_ceiling(device), request->bytes);
-	assert(r == 0); /* gm_admit_now() said that it fits */
+	assert(r == 0); /* gm_device_admit_now() said that it fits */
 	(void)r;
 
 	request->charged = request->bytes;
 	gm_device_make_room(device, request->payer->domain);
 	request->room_at = device->destroyed + request_lacks_room(device);
 	if (device->queue.length > 0)
-		gm_turn_overtake(device, account, request->waiting.order);
+		gm_queue_head_overtake(device, account, request->waiting.order);
 }
 
 static int request_compare_room(const struct gm_request *a, const struct gm_request *b)
@@ -304,7 +304,7 @@ static void request_free_chunks(struct gm_device *device, struct gm_chunk *chunk
 
 /* Makes the structs of all chunks that the plan creates, before anything is charged. */
 static int request_make_chunks(struct gm_device *device, const struct gm_request *request,
-	const struct gm_plan *plan, struct gm_chunk **ret_chunks)
+	const struct gm_device_plan *plan, struct gm_chunk **ret_chunks)
 {
 	const struct gm_payer *payer = request->payer;
 	enum gm_transport transport = request->transport;
@@ -333,7 +333,7 @@ fail:
 /* Gives the request the chunks of its plan, from the pool and to be created, largest first. They
  * are charged already. */
 static void request_gather(struct gm_request *request, struct gm_device *device,
-	const struct gm_plan *plan, struct gm_chunk *created)
+	const struct gm_device_plan *plan, struct gm_chunk *created)
 {
 	struct gm_account *account = request_account(request, device);
 	enum gm_transport transport = request->transport;
@@ -363,18 +363,18 @@ static void request_gather(struct gm_request *request, struct gm_device *device,
 
 /* Chooses the chunks of a request that fits. Its transport is chosen. */
 static gpumem_status request_plan(const struct gm_request *request, struct gm_device *device,
-	struct gm_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+	struct gm_device_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	enum gm_transport transport = request->transport;
 	uint64_t ceiling = gm_device_ceiling(device);
 	struct gm_account *account = request_account(request, device);
 	uint64_t room = gm_ledger_room(&device->ledger, account, ceiling);
 	if (request->one_chunk) {
-		gm_plan_one(request->bytes, ret_plan);
+		gm_device_plan_one(request->bytes, ret_plan);
 	} else {
-		int r = gm_plan_make(&device->pool, transport, request_domain(request),
+		int r = gm_device_plan_make(&device->pool, transport, request_domain(request),
 			request->bytes, room, ret_plan);
-		assert(r == 0); /* gm_admit_now() said that it fits */
+		assert(r == 0); /* gm_device_admit_now() said that it fits */
 		(void)r;
 	}
 
@@ -392,7 +392,7 @@ gpumem_status gm_request_admit(
 	struct gm_account *account = request_account(request, device);
 	struct gm_chunk *created = NULL;
 	bool waits = false;
-	struct gm_plan plan;
+	struct gm_device_plan plan;
 	if (calls->no_chunks) {
 		request_admit_room(request, device);
 		return GPUMEM_OK;
@@ -405,7 +405,7 @@ gpumem_status gm_request_admit(
 	if (request_make_chunks(device, request, &plan, &created) < 0) {
 		if (calls->undo)
 			calls->undo(request);
-		return gm_refuse(
+		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for another lease");
 	}
 
@@ -420,7 +420,7 @@ gpumem_status gm_request_admit(
 	if (gm_fd_budget_short(device->env->fds))
 		gm_device_settle_fds(device->env, false);
 	if (device->queue.length > 0)
-		gm_turn_overtake(device, account, request->waiting.order);
+		gm_queue_head_overtake(device, account, request->waiting.order);
 	return GPUMEM_OK;
 }
 
@@ -457,9 +457,9 @@ static bool request_fits(struct gm_device *device, const struct gm_request *requ
 	struct gm_refusal *ret)
 {
 	const struct gm_account *account = request_account(request, device);
-	if (!gm_admit_now(device, account, exact, ret))
+	if (!gm_device_admit_now(device, account, exact, ret))
 		return false;
-	if (!device->queue.holder || !gm_turn_bars(device, request->payer, exact, UINT64_MAX))
+	if (!device->queue.holder || !gm_queue_head_bars(device, request->payer, exact, UINT64_MAX))
 		return true;
 	ret->block = GM_BLOCK_TURN;
 	return false;
@@ -469,17 +469,17 @@ gpumem_status gm_request_try(const struct gm_request *request, struct gm_device 
 	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_refusal never;
-	uint64_t exact = gm_plan_exact(request->bytes);
-	struct gm_plan plan;
+	uint64_t exact = gm_device_plan_exact(request->bytes);
+	struct gm_device_plan plan;
 
 	*ret_refusal = (struct gm_refusal){0};
 	if (request_fits(device, request, exact, ret_refusal))
 		return request_plan(request, device, &plan, detail);
 
 	const struct gm_payer *payer = request->payer;
-	if (!gm_admit_ever(device, &payer->accounts[device->number], exact, &never))
+	if (!gm_device_admit_ever(device, &payer->accounts[device->number], exact, &never))
 		*ret_refusal = never;
-	return gm_admit_say(device, payer, exact, ret_refusal, detail);
+	return gm_device_admit_say(device, payer, exact, ret_refusal, detail);
 }
 
 /* Whether the daemon has too little of something. Otherwise the request is wrong, which is the client's affair. */
@@ -492,7 +492,8 @@ static bool request_is_short(gpumem_status status)
 gpumem_status gm_request_begin(
 	struct gm_device *device, struct gm_request *request, char detail[GM_DETAIL_BYTES])
 {
-	uint64_t exact = request->calls->no_chunks ? request->bytes : gm_plan_exact(request->bytes);
+	uint64_t exact =
+		request->calls->no_chunks ? request->bytes : gm_device_plan_exact(request->bytes);
 	struct gm_refusal refusal = {0};
 	request->waiting.device = device;
 	if (!request_fits(device, request, exact, &refusal))

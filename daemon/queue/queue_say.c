@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is said of requests that fail although there is device memory for them: the sentence for the client, and the report for
- * the journal; and the reports of requests that wait. The sentences for lack of memory are in admit.c.
+ * the journal; and the reports of requests that wait. The sentences for lack of memory are in device_admit.c.
  */
 #include "daemon/queue/queue_private.h"
 
@@ -13,7 +13,7 @@
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
 #include "daemon/books/fds.h"
-#include "daemon/reclaim/peace.h"
+#include "daemon/reclaim/reclaim_backoff.h"
 
 gpumem_status gm_request_say_backend(const struct gm_device *device, const struct gm_chunk *chunk,
 	int result, char detail[GM_DETAIL_BYTES])
@@ -24,23 +24,23 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 	bool said = env->ops.trouble && env->ops.trouble(env->ctx, device->number, trouble);
 
 	if (result == -EOPNOTSUPP)
-		return gm_refuse(GPUMEM_E_UNSUPPORTED, detail,
+		return gm_text_refuse(GPUMEM_E_UNSUPPORTED, detail,
 			"device %u has no %s transport: its driver refused; ask for the other one, "
 			"or set transport = auto in gpumemd.conf",
 			device->number, chunk->transport == GM_TRANSPORT_IPC ? "ipc" : "fd");
 	if (result == -EDQUOT)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"no ipc block can be made for %s that no old handle would open; ask "
 			"for the fd transport, or restart gpumemd; see the daemon's log",
 			gm_uid_name_say(chunk->payer_uid, user));
 	if (result == -EMFILE || result == -ENFILE)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"the daemon has no file descriptors left; raise its LimitNOFILE=");
 	if (result == -EXFULL)
-		return gm_refuse(GPUMEM_E_LIMIT, detail,
+		return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 			"the keeper has no room for another chunk's file descriptor; return some "
 			"memory, or raise LimitNOFILE= of gpumemd-keeper.service");
-	return gm_refuse(GPUMEM_E_SYSTEM, detail,
+	return gm_text_refuse(GPUMEM_E_SYSTEM, detail,
 		"device %u could not make a chunk of %s: %.160s; see the daemon's log",
 		device->number, gm_format_size(chunk->bytes, size),
 		said ? trouble : strerror(-result));
@@ -53,7 +53,7 @@ __attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *pa
 	const struct gm_fd_budget *fds = env->fds;
 	char name[GM_UID_NAME_PAYER_TEXT];
 
-	return gm_refuse(GPUMEM_E_LIMIT, detail,
+	return gm_text_refuse(GPUMEM_E_LIMIT, detail,
 		"%s holds %llu file descriptors of the daemon and asked for %llu more (for chunks, "
 		"signals and metadata); %llu of %llu are left, and others need some; return some, ask "
 		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
@@ -71,7 +71,7 @@ __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 
 	if (request->again || gm_request_host_will_do(request, status))
 		return;
-	gm_say(text, "refused: %s", detail);
+	gm_text_say(text, "refused: %s", detail);
 	gm_env_tell(device->env, &(struct gm_event){
 					 .kind = GM_EVENT_REFUSED,
 					 .device = device->number,
@@ -85,16 +85,16 @@ __attribute__((cold)) void gm_request_tell(struct gm_device *device,
 }
 
 const struct gm_owner *gm_request_blocker(const struct gm_device *device,
-	const struct gm_quotas *quotas, const struct gm_request *request,
-	struct gm_quota_most *last)
+	const struct gm_limits *limits, const struct gm_request *request,
+	struct gm_limit_most *last)
 {
-	const struct gm_waiting *w = &request->waiting;
+	const struct gm_queue_wait *w = &request->waiting;
 
-	if (w->ask.block == GM_BLOCK_QUOTA)
-		return gm_quota_owner(w->ask.tally->quota);
+	if (w->ask.block == GM_BLOCK_LIMIT)
+		return gm_limit_owner(w->ask.tally->limit);
 	if (w->ask.block == GM_BLOCK_GUARANTEE)
-		return gm_quotas_most_kept(
-			quotas, device->number, &request->payer->accounts[device->number], last);
+		return gm_limits_most_kept(
+			limits, device->number, &request->payer->accounts[device->number], last);
 	return NULL;
 }
 
@@ -103,7 +103,7 @@ const struct gm_owner *gm_request_blocker(const struct gm_device *device,
 void gm_queue_tell(struct gm_device *device, const struct gm_request *request,
 	enum gm_event_kind kind, int status, const char *verb, const char *why)
 {
-	const struct gm_waiting *w = &request->waiting;
+	const struct gm_queue_wait *w = &request->waiting;
 	char text[GM_DETAIL_BYTES];
 	struct gm_event event = {
 		.kind = kind,
@@ -117,43 +117,43 @@ void gm_queue_tell(struct gm_device *device, const struct gm_request *request,
 		.block = w->ask.block,
 		.status = status,
 	};
-	if (w->ask.block == GM_BLOCK_QUOTA) {
-		event.owner = gm_quota_owner(w->ask.tally->quota);
+	if (w->ask.block == GM_BLOCK_LIMIT) {
+		event.owner = gm_limit_owner(w->ask.tally->limit);
 		event.max = w->ask.tally->max;
 		event.held = w->ask.tally->held;
 	}
-	gm_say(text, "%s: %s", verb, why);
+	gm_text_say(text, "%s: %s", verb, why);
 	gm_env_tell(device->env, &event);
 }
 
 void gm_queue_tell_refused(struct gm_device *device, const struct gm_request *request,
 	gpumem_status status, const char *detail)
 {
-	const struct gm_waiting *w = &request->waiting;
+	const struct gm_queue_wait *w = &request->waiting;
 	char verb[GM_DETAIL_BYTES], after[GM_UNITS_TEXT];
 	uint64_t waited = gm_device_now(device) - w->arrived_ns;
 
 	if (request->at_once || request->again || gm_request_host_will_do(request, status) ||
-		(w->ask.block == GM_BLOCK_QUOTA && w->told_limit))
+		(w->ask.block == GM_BLOCK_LIMIT && w->told_limit))
 		return;
 	/* One that may not wait may have done so while clients were asked, or the device was probed.
 	 * The detail of one that may wait says how long it did. */
 	if (w->ask.parked && waited >= GM_NS_PER_MS)
-		gm_say(verb, "refused after %s", gm_format_duration(waited, after));
+		gm_text_say(verb, "refused after %s", gm_format_duration(waited, after));
 	else
-		gm_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
+		gm_text_say(verb, "refused%s", waited && !w->ask.parked ? "" : " without waiting");
 	gm_queue_tell(device, request, GM_EVENT_REFUSED, status, verb, detail);
 }
 
 void gm_queue_tell_rest(struct gm_device *device, struct gm_request *request)
 {
 	char verb[GM_DETAIL_BYTES], why[GM_DETAIL_BYTES], asked[GM_UNITS_TEXT];
-	struct gm_waiting *w = &request->waiting;
+	struct gm_queue_wait *w = &request->waiting;
 
-	if (w->told_rest || gm_peace_left_ns(device, &w->ask) == 0)
+	if (w->told_rest || gm_reclaim_backoff_left_ns(device, &w->ask) == 0)
 		return;
 	w->told_rest = true;
-	gm_peace_say(device, &w->ask, why);
-	gm_say(verb, "rests, asked for %s", gm_format_size(w->ask.exact, asked));
+	gm_reclaim_backoff_say(device, &w->ask, why);
+	gm_text_say(verb, "rests, asked for %s", gm_format_size(w->ask.exact, asked));
 	gm_queue_tell(device, request, GM_EVENT_RESTS, GPUMEM_OK, verb, why);
 }

@@ -7,15 +7,15 @@
 
 #include "gpumem/status.h"
 #include "common/types.h"
-#include "daemon/books/say.h"
-#include "daemon/reclaim/asker.h"
+#include "daemon/books/text_say.h"
+#include "daemon/reclaim/reclaim_user.h"
 
 /* Requests for memory. */
 
 struct gm_chunk;
 struct gm_device;
 struct gm_lease;
-struct gm_line;
+struct gm_queue_user;
 struct gm_payer;
 struct gm_session;
 
@@ -24,7 +24,7 @@ struct gm_session;
  * moment it did not fit until it is granted or refused. A request that may not wait is parked: it
  * is there only while the device is probed and clients are asked for what it lacks.
  */
-struct gm_waiting {
+struct gm_queue_wait {
 	bool queued;
 	bool begun : 1; /* it was found not to fit: clients were asked, and its wait reported */
 	bool told : 1;  /* GM_EVENT_QUEUED was reported, so its end will be, too */
@@ -40,8 +40,8 @@ struct gm_waiting {
 	/* The backend had no memory for it (ask.denied). It is tried again when the device's count of freed bytes, or
 	 * the pool's of returns, is past these. */
 	uint64_t freed, returns;
-	uint64_t look_ns; /* turn.c: whether it may hold others back is looked at then */
-	struct gm_line *line;
+	uint64_t look_ns; /* queue_head.c: whether it may hold others back is looked at then */
+	struct gm_queue_user *user_queue;
 	struct gm_request *prev, *next; /* of the line */
 	struct gm_reclaim_ask ask;      /* what clients are asked for on its behalf */
 };
@@ -92,12 +92,12 @@ struct gm_request {
 	uint32_t missing;        /* creations under way, and the control block if that waits */
 	struct gm_chunk *chunks; /* all of them, created or not, in the order of the lease */
 	struct gm_request *prev, *next; /* of its payer's pending ones */
-	/* Of those whose control blocks wait (word.c), or of those that wait for room (declare.c). */
+	/* Of those whose control blocks wait (control_block.c), or of those that wait for room (declare.c). */
 	struct gm_request *side_prev, *side_next;
 	/* A declaration waits for room until the device has destroyed so many bytes since the start. These include
 	 * the chunks with ids below room_id. */
 	uint64_t room_at, room_id;
-	struct gm_waiting waiting; /* while it is in the queue */
+	struct gm_queue_wait waiting; /* while it is in the queue */
 };
 
 /*

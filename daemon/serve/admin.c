@@ -19,26 +19,26 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/text/units.h"
-#include "daemon/keep/keep.h"
+#include "daemon/store/store.h"
 #include "daemon/lease/declare.h"
 #include "daemon/serve/answer.h"
 
-/* The most entries in a packet. So many stay far below GM_LIMIT_PACKET_BYTES. */
+/* The most entries in a packet. So many stay far below GM_BOUND_PACKET_BYTES. */
 #define GM_ADMIN_CLIENTS 32
 #define GM_ADMIN_BUFFERS 128
 #define GM_ADMIN_BUCKETS 128
 #define GM_ADMIN_ENTRIES 128
 /* How many clients' pages are read for one packet. Reading a page full of rows takes a while. */
 #define GM_ADMIN_PAGES  8
-#define GM_ADMIN_TOTALS (GM_ADMIN_PAGES * GM_LIMIT_DEVICES)
+#define GM_ADMIN_TOTALS (GM_ADMIN_PAGES * GM_BOUND_DEVICES)
 /* The most bytes of a packet's list. The envelope fits into the rest. */
-#define GM_ADMIN_BYTES (GM_LIMIT_PACKET_BYTES - 1024)
+#define GM_ADMIN_BYTES (GM_BOUND_PACKET_BYTES - 1024)
 
-static void admin_fill_keeper(const struct gm_keep *keep, Gm__Wire__Keeper *ret)
+static void admin_fill_keeper(const struct gm_store *store, Gm__Wire__Keeper *ret)
 {
-	struct gm_keep_state state;
+	struct gm_store_state state;
 
-	gm_keep_get_state(keep, &state);
+	gm_store_get_state(store, &state);
 	ret->ready = state.ready;
 	ret->pid = (uint64_t)state.pid;
 	ret->socket = (char *)state.path;
@@ -83,8 +83,8 @@ void gm_admin_get_status(
 	reply.backend_note = serve->backend_note;
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0)
 		reply.fd_limit = files.rlim_cur;
-	if (serve->keep) {
-		admin_fill_keeper(serve->keep, &keeper);
+	if (serve->store) {
+		admin_fill_keeper(serve->store, &keeper);
 		reply.keeper = &keeper;
 	}
 	if (stat("/proc/self/ns/pid", &pids) == 0)
@@ -98,11 +98,11 @@ struct admin_listing {
 	bool inside; /* the client's rows, or the device's buckets, are not all listed yet */
 	/* clients and buffers */
 	uint64_t client; /* the last one listed, or the one being listed */
-	uint64_t estate; /* the last one listed */
+	uint64_t orphan; /* the last one listed */
 	uint32_t row;    /* the next on that client's page */
 	uint64_t older_than_ns;
 	uint64_t untracked;
-	uint64_t tracked[GM_LIMIT_DEVICES]; /* the sum of that client's rows so far */
+	uint64_t tracked[GM_BOUND_DEVICES]; /* the sum of that client's rows so far */
 	uint64_t hidden;                    /* clients */
 	/* pools */
 	uint32_t device;
@@ -130,8 +130,8 @@ static void admin_start_listing(struct gm_serve *serve, struct gm_peer *peer, ui
 
 struct client_entry {
 	Gm__Wire__Client client;
-	Gm__Wire__ClientUse use[GM_LIMIT_DEVICES];
-	Gm__Wire__ClientUse *list[GM_LIMIT_DEVICES];
+	Gm__Wire__ClientUse use[GM_BOUND_DEVICES];
+	Gm__Wire__ClientUse *list[GM_BOUND_DEVICES];
 };
 
 static void admin_fill_client(const struct gm_serve *serve, const struct gm_client *client,
@@ -204,8 +204,8 @@ static bool admin_add_client(struct client_list *out)
 }
 
 /* Like gm_answer_may_see(), for what clients left behind. */
-static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm_peer *peer,
-	const struct gm_estate_info *info)
+static bool admin_may_see_orphan(const struct gm_answer *answer, const struct gm_peer *peer,
+	const struct gm_orphan_info *info)
 {
 	const struct gm_identity *identity = gm_peer_identity(peer);
 	const char *container = info->container ? info->container : "";
@@ -215,11 +215,11 @@ static bool admin_may_see_estate(const struct gm_answer *answer, const struct gm
 		       strcmp(gm_cgroup_limit_name(&identity->cgroup), container) == 0);
 }
 
-/* For gm_core_estate_each(). */
-static bool admin_add_estate(void *ctx, const struct gm_estate *estate)
+/* For gm_core_orphan_each(). */
+static bool admin_add_orphan(void *ctx, const struct gm_orphan *orphan)
 {
 	struct client_list *out = ctx;
-	const struct gm_estate_info *info = gm_estate_info(estate);
+	const struct gm_orphan_info *info = gm_orphan_info(orphan);
 	uint32_t n_devices = out->listing->head.serve->n_devices;
 
 	if (out->n == GM_ADMIN_CLIENTS ||
@@ -228,10 +228,10 @@ static bool admin_add_estate(void *ctx, const struct gm_estate *estate)
 	struct client_entry *entry = &out->entries[out->n];
 	Gm__Wire__Client *c = &entry->client;
 	gm__wire__client__init(c);
-	c->session = gm_estate_id(estate);
+	c->session = gm_orphan_id(orphan);
 	c->uid = info->uid;
 	c->left = true;
-	c->details = admin_may_see_estate(&out->listing->head, out->peer, info);
+	c->details = admin_may_see_orphan(&out->listing->head, out->peer, info);
 	if (c->details) {
 		c->unit = info->unit ? (char *)info->unit : c->unit;
 		c->container = info->container ? (char *)info->container : c->container;
@@ -243,8 +243,8 @@ static bool admin_add_estate(void *ctx, const struct gm_estate *estate)
 		Gm__Wire__ClientUse *use = entry->list[i] = &entry->use[i];
 		gm__wire__client_use__init(use);
 		use->device = i;
-		use->held = gm_estate_held(estate, i);
-		use->lingering = gm_estate_lingering(estate, i);
+		use->held = gm_orphan_held(orphan, i);
+		use->orphaned = gm_orphan_orphaned(orphan, i);
 	}
 	return admin_add_client(out);
 }
@@ -272,7 +272,7 @@ static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 		last = client->id;
 	}
 	bool more =
-		client || gm_core_estate_each(serve->core, listing->estate, admin_add_estate, &out);
+		client || gm_core_orphan_each(serve->core, listing->orphan, admin_add_orphan, &out);
 
 	reply.n_clients = out.n;
 	reply.clients = out.list;
@@ -281,7 +281,7 @@ static int admin_clients_next(struct gm_stream *stream, struct gm_peer *peer)
 		return r;
 	listing->client = last;
 	if (out.n > 0 && out.list[out.n - 1]->left)
-		listing->estate = out.list[out.n - 1]->session;
+		listing->orphan = out.list[out.n - 1]->session;
 	return r;
 }
 
@@ -328,7 +328,7 @@ static void admin_add_growth(Gm__Wire__Buffer *buffer, const struct gm_page_grow
 static bool admin_list_rows(struct admin_listing *at, const struct gm_peer *peer,
 	const struct gm_client *client, struct buffer_list *out)
 {
-	uint64_t room[GM_LIMIT_DEVICES] = {0};
+	uint64_t room[GM_BOUND_DEVICES] = {0};
 	uint64_t now = gm_clock_ns();
 	struct gm_pages_rows rows = {.valid = false};
 
@@ -551,8 +551,8 @@ struct pools_packet {
 	Gm__Wire__PoolBucket buckets[GM_ADMIN_BUCKETS];
 	Gm__Wire__PoolBucket *list[GM_ADMIN_BUCKETS];
 	char domains[GM_ADMIN_BUCKETS][GM_DOMAIN_TEXT];
-	Gm__Wire__PoolTotals totals[GM_LIMIT_DEVICES];
-	Gm__Wire__PoolTotals *totals_list[GM_LIMIT_DEVICES];
+	Gm__Wire__PoolTotals totals[GM_BOUND_DEVICES];
+	Gm__Wire__PoolTotals *totals_list[GM_BOUND_DEVICES];
 };
 
 static void admin_fill_bucket(const struct admin_listing *listing, const struct gm_peer *peer,

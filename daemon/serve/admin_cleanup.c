@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/reclaim/ladder.h"
+#include "daemon/reclaim/reclaim.h"
 #include "daemon/serve/admin_reclaim.h"
 #include "daemon/serve/handlers.h"
 
 #define GM_CLEANUP_STEPS 256 /* of a plan, in a packet */
 
-/* One step of a plan. If the peer may not see the client's details, only rung and bytes are set:
+/* One step of a plan. If the peer may not see the client's details, only stage and bytes are set:
  * naming the client would reveal how much it caches. */
 struct cleanup_step {
-	enum gm_rung rung;
+	enum gm_stage stage;
 	int32_t priority;
 	uint64_t bytes, held, session;
 	pid_t pid;
@@ -28,7 +28,7 @@ struct cleanup_job {
 	bool dry_run, reached;
 	bool sent; /* the whole plan; the next packet is the result */
 	uint64_t need, planned;
-	uint64_t freed[GM_RUNGS];
+	uint64_t freed[GM_STAGES];
 	size_t at, n; /* of the plan's steps, which the job owns */
 };
 
@@ -55,7 +55,7 @@ static int cleanup_emit_result(struct cleanup_job *cleanup, struct gm_peer *peer
 	cleanup_init_reply(cleanup, &reply);
 	reply.done = true;
 	reply.reached = cleanup->reached;
-	reply.n_freed = GM_RUNGS;
+	reply.n_freed = GM_STAGES;
 	reply.freed = cleanup->freed;
 	return gm_answer_emit(&cleanup->job.head.stream, peer, false,
 		GM__WIRE__PACKET__BODY_CLEANUP_REPLY, &reply);
@@ -67,7 +67,7 @@ static void cleanup_fill_step(
 	const struct gm_client *client = gm_clients_find(serve->clients, from->session);
 
 	gm__wire__cleanup_step__init(ret);
-	ret->rung = (Gm__Wire__Rung)from->rung;
+	ret->stage = (Gm__Wire__Stage)from->stage;
 	ret->bytes = from->bytes;
 	ret->held = from->held;
 	ret->priority = from->priority;
@@ -122,14 +122,14 @@ static void cleanup_ended(struct gm_admin_reclaim *job, const struct gm_event *e
 	struct cleanup_job *cleanup = (struct cleanup_job *)job;
 
 	cleanup->reached = event->reached;
-	memcpy(cleanup->freed, event->rungs, sizeof(cleanup->freed));
+	memcpy(cleanup->freed, event->stages, sizeof(cleanup->freed));
 }
 
 /* ---- the request */
 
 /* Copies the plan, whose clients may end while it is sent. Returns false if the daemon is out of memory. */
 static bool cleanup_take_plan(
-	struct cleanup_job *cleanup, struct gm_peer *peer, const struct gm_ladder_plan *from)
+	struct cleanup_job *cleanup, struct gm_peer *peer, const struct gm_reclaim_plan *from)
 {
 	struct gm_serve *serve = cleanup->job.head.serve;
 	struct cleanup_step *steps = calloc(from->n_steps + 1, sizeof(*steps));
@@ -141,11 +141,11 @@ static bool cleanup_take_plan(
 	cleanup->job.owned = steps;
 	cleanup->n = from->n_steps;
 	for (size_t i = 0; i < cleanup->n; i++) {
-		const struct gm_ladder_step *step = &from->steps[i];
+		const struct gm_reclaim_step *step = &from->steps[i];
 		const struct gm_client *client =
 			step->session ? gm_clients_of(serve->clients, step->session) : NULL;
 		struct cleanup_step *to = &steps[i];
-		to->rung = step->rung;
+		to->stage = step->stage;
 		to->bytes = step->bytes;
 		if (!client || !gm_answer_may_see(&cleanup->job.head, peer, client))
 			continue;
@@ -160,7 +160,7 @@ static bool cleanup_take_plan(
 
 /* Plans the cleanup and, unless it is a dry run, begins it. It may end before this function returns. */
 static gpumem_status cleanup_begin(struct cleanup_job *cleanup, struct gm_peer *peer,
-	struct gm_ladder_plan *ret_plan, char detail[GM_DETAIL_BYTES])
+	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = cleanup->job.head.serve->core;
 	uint32_t device = cleanup->job.device;
@@ -184,7 +184,7 @@ void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 		.tell = cleanup_tell, .ended = cleanup_ended};
 	const Gm__Wire__Cleanup *what = packet->cleanup;
 	char detail[GM_DETAIL_BYTES] = "";
-	struct gm_ladder_plan plan = {0};
+	struct gm_reclaim_plan plan = {0};
 
 	if (!what->dry_run && !gm_serve_require_admin(serve, peer, packet->id, "a cleanup"))
 		return;
@@ -212,5 +212,5 @@ void gm_admin_cleanup(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 		cleanup->sent = true;
 		gm_admin_reclaim_start(&cleanup->job, 0);
 	}
-	gm_ladder_plan_deinit(&plan);
+	gm_reclaim_plan_deinit(&plan);
 }

@@ -97,7 +97,7 @@ static void evict_count(
 static int evict_find(struct evict_job *evict, const struct gm_client *client)
 {
 	const Gm__Wire__Evict *what = &evict->what;
-	uint64_t held[GM_LIMIT_DEVICES] = {0};
+	uint64_t held[GM_BOUND_DEVICES] = {0};
 	struct gm_pages_rows rows = {.valid = false};
 	struct gm_pages_row row;
 

@@ -17,7 +17,7 @@
 #include "common/text/units.h"
 #include "daemon/books/policy.h"
 #include "daemon/config/config_keys.h"
-#include "daemon/device/quota.h"
+#include "daemon/device/limit.h"
 #include "daemon/serve/answer.h"
 #include "daemon/serve/handlers.h"
 #include "daemon/serve/watch.h"
@@ -27,14 +27,14 @@
 /* How many rows a packet takes. Each is below 512 bytes. */
 /* Minimum number of rows of a packet. A row of these lists is quickly made. */
 #define LIMITS_LEAST   32
-#define GM_LIMITS_ROWS 100
+#define GM_BOUNDS_ROWS 100
 
 /* ---- the configured limits */
 
 gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *config,
 	const struct gm_policy *policies, char detail[GM_DETAIL_BYTES])
 {
-	GM_AUTO_FREE struct gm_quota_rule *rules =
+	GM_AUTO_FREE struct gm_limit_rule *rules =
 		calloc(config->n_limits ? config->n_limits : 1, sizeof(*rules));
 	if (!rules) {
 		snprintf(detail, GM_DETAIL_BYTES, "the daemon is out of memory");
@@ -44,7 +44,7 @@ gpumem_status gm_admin_configure(struct gm_core *core, const struct gm_config *c
 	for (size_t i = 0; i < config->n_limits; i++) {
 		const struct gm_config_limit *from = &config->limits[i];
 		if (gm_owner_parse(from->owner, &rules[i].owner) < 0) {
-			return gm_refuse(
+			return gm_text_refuse(
 				GPUMEM_E_INVALID, detail, "\"%.100s\" names no owner", from->owner);
 		}
 		rules[i].device =
@@ -62,7 +62,7 @@ struct limits_listing {
 	struct gm_answer head;
 	bool one; /* show the limits of this owner only */
 	struct gm_owner owner;
-	struct gm_quota_place limit;
+	struct gm_limit_place limit;
 	uint64_t hidden;       /* owners */
 	struct gm_owner asked; /* the last owner that was looked at, and whether it is shown */
 	bool seen;
@@ -99,9 +99,9 @@ struct limit_rows {
 	unsigned n_asked, looked_at;
 	uint64_t hidden; /* owners */
 	size_t n;
-	Gm__Wire__Limit limits[GM_LIMITS_ROWS];
-	Gm__Wire__Limit *list[GM_LIMITS_ROWS];
-	char owners[GM_LIMITS_ROWS][GM_OWNER_TEXT];
+	Gm__Wire__Limit limits[GM_BOUNDS_ROWS];
+	Gm__Wire__Limit *list[GM_BOUNDS_ROWS];
+	char owners[GM_BOUNDS_ROWS][GM_OWNER_TEXT];
 };
 
 /* Returns false if this packet may not ask about another owner. */
@@ -119,7 +119,7 @@ static bool limits_ask_owner(struct limit_rows *out, const struct gm_owner *owne
 	return true;
 }
 
-static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
+static bool limits_add_limit(void *ctx, const struct gm_limit_info *info)
 {
 	struct limit_rows *out = ctx;
 
@@ -128,7 +128,7 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 	out->looked_at++;
 	if (out->only && memcmp(out->only, &info->owner, sizeof(info->owner)) != 0)
 		return true;
-	if (out->n == GM_LIMITS_ROWS || !limits_ask_owner(out, &info->owner))
+	if (out->n == GM_BOUNDS_ROWS || !limits_ask_owner(out, &info->owner))
 		return false;
 	if (!out->seen)
 		return true;
@@ -141,8 +141,8 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 	row->device = info->device;
 	row->set = info->values.set;
 #define LIMITS_VALUE(KIND, name, unit, bit, unset, ...) \
-	row->name = info->values.set & GM_QUOTA_##KIND ? info->values.name : (unset);
-	GM_QUOTA_KINDS(LIMITS_VALUE)
+	row->name = info->values.set & GM_LIMIT_##KIND ? info->values.name : (unset);
+	GM_LIMIT_KINDS(LIMITS_VALUE)
 #undef LIMITS_VALUE
 	row->run_time = info->run_time.set;
 	row->held = info->held;
@@ -155,7 +155,7 @@ static bool limits_add_limit(void *ctx, const struct gm_quota_info *info)
 static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct limits_listing *listing = (struct limits_listing *)stream;
-	struct gm_quota_place place = listing->limit;
+	struct gm_limit_place place = listing->limit;
 	struct limit_rows out;
 	Gm__Wire__LimitsReply reply = GM__WIRE__LIMITS_REPLY__INIT;
 
@@ -169,7 +169,7 @@ static int limits_next(struct gm_stream *stream, struct gm_peer *peer)
 	out.seen = listing->seen;
 	out.only = listing->one ? &listing->owner : NULL;
 	place.user = listing->head.sees_all ? 0 : UINT64_C(1) + gm_peer_identity(peer)->payer_uid;
-	bool more = gm_core_quota_each(listing->head.serve->core, &place, limits_add_limit, &out);
+	bool more = gm_core_limit_each(listing->head.serve->core, &place, limits_add_limit, &out);
 	reply.n_limits = out.n;
 	reply.limits = out.list;
 	reply.hidden_owners = more ? 0 : out.hidden;
@@ -198,7 +198,7 @@ static bool limits_parse_owner(
 
 	if (gm_owner_parse(text, ret) == 0)
 		return true;
-	gm_say(detail,
+	gm_text_say(detail,
 		"\"%.80s\" names no owner; use uid:ID, gid:ID, unit:NAME, container:NAME, client:NAME or session:ID",
 		text);
 	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
@@ -224,17 +224,17 @@ static bool limits_is_payer(const struct gm_serve *serve, struct gm_peer *peer, 
 	return false;
 }
 
-static void limits_describe(const Gm__Wire__SetLimit *set, const struct gm_quota_values *values,
+static void limits_describe(const Gm__Wire__SetLimit *set, const struct gm_limit_values *values,
 	char text[GM_DETAIL_BYTES])
 {
 	char value[GM_UNITS_TEXT];
 	int n = snprintf(text, GM_DETAIL_BYTES, "now");
 
-	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++)
-		if (values->set & gm_quota_kinds[i].bit)
+	for (size_t i = 0; i < GM_LIMIT_N_KINDS; i++)
+		if (values->set & gm_limit_kinds[i].bit)
 			n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " %s %s",
-				gm_quota_kinds[i].name,
-				gm_quota_values_text(values, &gm_quota_kinds[i], value));
+				gm_limit_kinds[i].name,
+				gm_limit_values_text(values, &gm_limit_kinds[i], value));
 	if (!set->all_devices)
 		snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), " on device %u", set->device);
 }
@@ -245,32 +245,32 @@ void gm_admin_set_limit(
 	const Gm__Wire__SetLimit *set = packet->set_limit;
 	char detail[GM_DETAIL_BYTES] = "";
 	struct gm_owner owner;
-	char names[GM_QUOTA_NAMES_TEXT];
+	char names[GM_LIMIT_NAMES_TEXT];
 #define LIMITS_VALUE(KIND, name, ...) .name = set->name,
-	const struct gm_quota_values values = {.set = set->set, GM_QUOTA_KINDS(LIMITS_VALUE)};
+	const struct gm_limit_values values = {.set = set->set, GM_LIMIT_KINDS(LIMITS_VALUE)};
 #undef LIMITS_VALUE
 
 	if (!gm_serve_require_admin(serve, peer, packet->id, "setting a limit") ||
 		!limits_parse_owner(peer, packet->id, set->owner, &owner) ||
 		!limits_is_payer(serve, peer, packet->id, &owner))
 		return;
-	if (set->set & ~(uint32_t)GM_QUOTA_ALL || set->priority > GM_PRIORITY_MAX ||
+	if (set->set & ~(uint32_t)GM_LIMIT_ALL || set->priority > GM_PRIORITY_MAX ||
 		set->priority < -GM_PRIORITY_MAX) {
-		gm_say(detail, "a limit has %s; the priority must be from -1000 to 1000",
-			gm_quota_kind_names("", " and ", names));
+		gm_text_say(detail, "a limit has %s; the priority must be from -1000 to 1000",
+			gm_limit_kind_names("", " and ", names));
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID, detail);
 		return;
 	}
 
 	/* Watchers hear of the change before its effects. */
 	gm_core_hold(serve->core);
-	gpumem_status status = gm_core_set_quota(serve->core, &owner,
+	gpumem_status status = gm_core_set_limit(serve->core, &owner,
 		set->all_devices ? GM_ALL_DEVICES : set->device, &values, detail);
 	if (status == GPUMEM_OK) {
 		limits_describe(set, &values, detail);
 		gm_clients_limits_changed(serve->clients);
 		gm_watch_limits(serve, gm_peer_identity(peer), set->owner, detail,
-			set->set & GM_QUOTA_MAX ? set->max : 0);
+			set->set & GM_LIMIT_MAX ? set->max : 0);
 	}
 	gm_core_release(serve->core);
 	if (status != GPUMEM_OK) {
@@ -293,7 +293,7 @@ void gm_admin_reset_limit(
 		return;
 
 	gm_core_hold(serve->core);
-	gpumem_status status = gm_core_reset_quota(serve->core, all ? NULL : &owner,
+	gpumem_status status = gm_core_reset_limit(serve->core, all ? NULL : &owner,
 		reset->all_devices ? GM_ALL_DEVICES : reset->device, detail);
 	if (status == GPUMEM_OK) {
 		gm_clients_limits_changed(serve->clients);
@@ -315,9 +315,9 @@ struct queue_rows {
 	const struct gm_peer *peer;
 	uint32_t device;
 	size_t n;
-	Gm__Wire__Waiting waiting[GM_LIMITS_ROWS];
-	Gm__Wire__Waiting *list[GM_LIMITS_ROWS];
-	char owners[GM_LIMITS_ROWS][GM_OWNER_TEXT];
+	Gm__Wire__Waiting waiting[GM_BOUNDS_ROWS];
+	Gm__Wire__Waiting *list[GM_BOUNDS_ROWS];
+	char owners[GM_BOUNDS_ROWS][GM_OWNER_TEXT];
 };
 
 static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
@@ -327,7 +327,7 @@ static bool limits_add_waiting(void *ctx, const struct gm_queue_info *info)
 	const struct gm_client *client = gm_clients_of(answer->serve->clients, info->session);
 	bool all = client ? gm_answer_may_see(answer, out->peer, client) : answer->sees_all;
 
-	if (out->n == GM_LIMITS_ROWS || (out->n >= LIMITS_LEAST && gm_peer_time_is_up(out->peer)))
+	if (out->n == GM_BOUNDS_ROWS || (out->n >= LIMITS_LEAST && gm_peer_time_is_up(out->peer)))
 		return false;
 	size_t i = out->n++;
 	Gm__Wire__Waiting *row = out->list[i] = &out->waiting[i];

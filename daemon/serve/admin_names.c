@@ -33,11 +33,11 @@ static bool names_may_see(const struct gm_identity *identity, const struct gm_na
 	if (name->own)
 		return true;
 	switch (name->share.audience) {
-	case GM_AUDIENCE_DOMAIN:
+	case GM_NAME_AUDIENCE_DOMAIN:
 		return false;
-	case GM_AUDIENCE_UID:
+	case GM_NAME_AUDIENCE_UID:
 		return identity->uid == name->share.id;
-	case GM_AUDIENCE_GID:
+	case GM_NAME_AUDIENCE_GID:
 		for (size_t i = 0; i < identity->n_groups; i++)
 			if (identity->groups[i] == name->share.id)
 				return true;

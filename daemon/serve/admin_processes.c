@@ -25,11 +25,11 @@
 #include "daemon/serve/answer.h"
 #include "daemon/serve/handlers.h"
 
-#define GM_PROCESSES_PAUSE_MS 100
+#define GM_ADMIN_PROCESSES_PAUSE_MS 100
 /* So much more or less foreign memory is worth another survey, in bytes. */
-#define GM_PROCESSES_CHANGE (UINT64_C(16) << 20)
+#define GM_ADMIN_PROCESSES_CHANGE (UINT64_C(16) << 20)
 
-_Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
+_Static_assert(GM_BOUND_DEVICES <= 32, "a bit per device");
 
 /* A question, and then its answer. */
 struct question {
@@ -40,20 +40,20 @@ struct question {
 	struct question *prev, *next;
 };
 
-struct gm_processes {
+struct gm_admin_processes {
 	const struct gm_backend_ops *ops;
 	struct gm_worker *const *workers;
 	uint32_t devices;
-	struct gm_usage *latest[GM_LIMIT_DEVICES];
+	struct gm_usage *latest[GM_BOUND_DEVICES];
 	/* Which of the latest are clients, or the daemon. To find that out, all clients are looked at: once in a round. */
-	struct processes_marks *marks[GM_LIMIT_DEVICES];
+	struct processes_marks *marks[GM_BOUND_DEVICES];
 	/* The process that has most foreign memory of each device, and how much; NULL: there is none. It is part of
 	 * latest. */
 	struct {
 		const struct gm_usage_process *process;
 		uint64_t bytes;
-	} foreigner[GM_LIMIT_DEVICES];
-	uint64_t foreign[GM_LIMIT_DEVICES]; /* how much was foreign when it was last looked for */
+	} foreigner[GM_BOUND_DEVICES];
+	uint64_t foreign[GM_BOUND_DEVICES]; /* how much was foreign when it was last looked for */
 	struct question *waiting;
 	uint64_t round;   /* how many have ended */
 	uint32_t missing; /* a bit per device whose result is missing; 0: no round is under way */
@@ -63,10 +63,11 @@ struct gm_processes {
 	uv_timer_t timer;
 };
 
-int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
-	struct gm_worker *const *workers, uint32_t devices, struct gm_processes **ret_processes)
+int gm_admin_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
+	struct gm_worker *const *workers, uint32_t devices,
+	struct gm_admin_processes **ret_processes)
 {
-	struct gm_processes *processes = calloc(1, sizeof(*processes));
+	struct gm_admin_processes *processes = calloc(1, sizeof(*processes));
 
 	if (!processes)
 		return -ENOMEM;
@@ -81,22 +82,22 @@ int gm_processes_new(uv_loop_t *loop, const struct gm_backend_ops *ops,
 
 static void processes_on_closed(uv_handle_t *handle)
 {
-	struct gm_processes *processes = handle->data;
+	struct gm_admin_processes *processes = handle->data;
 
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		gm_usage_free(processes->latest[i]);
 		free(processes->marks[i]);
 	}
 	free(processes);
 }
 
-void gm_processes_free(struct gm_processes *processes)
+void gm_admin_processes_free(struct gm_admin_processes *processes)
 {
 	if (processes)
 		uv_close((uv_handle_t *)&processes->timer, processes_on_closed);
 }
 
-void gm_processes_peer_closed(struct gm_processes *processes, struct gm_peer *peer)
+void gm_admin_processes_peer_closed(struct gm_admin_processes *processes, struct gm_peer *peer)
 {
 	struct question *question, *next;
 
@@ -125,8 +126,8 @@ struct processes_mark {
 };
 
 struct processes_marks {
-	struct processes_mark list[GM_LIMIT_PROCESSES];
-	struct processes_numbered numbered[GM_LIMIT_PROCESSES];
+	struct processes_mark list[GM_BOUND_PROCESSES];
+	struct processes_numbered numbered[GM_BOUND_PROCESSES];
 };
 
 static int processes_by_pid(const void *a, const void *b)
@@ -174,8 +175,8 @@ static bool processes_may_see(const struct gm_answer *answer, const struct gm_pe
 }
 
 struct processes_packet {
-	Gm__Wire__Process processes[GM_LIMIT_PROCESSES];
-	Gm__Wire__Process *list[GM_LIMIT_PROCESSES];
+	Gm__Wire__Process processes[GM_BOUND_PROCESSES];
+	Gm__Wire__Process *list[GM_BOUND_PROCESSES];
 };
 
 /* marks: NULL: the daemon had no memory to find out who is a client. */
@@ -209,7 +210,7 @@ static void processes_fill(const struct gm_answer *answer, const struct gm_peer 
 static int processes_next(struct gm_stream *stream, struct gm_peer *peer)
 {
 	struct question *question = (struct question *)stream;
-	const struct gm_processes *processes = question->head.serve->processes;
+	const struct gm_admin_processes *processes = question->head.serve->processes;
 	Gm__Wire__DeviceProcesses device = GM__WIRE__DEVICE_PROCESSES__INIT, *list = &device;
 	Gm__Wire__ProcessesReply reply = GM__WIRE__PROCESSES_REPLY__INIT;
 	GM_AUTO_FREE struct processes_packet *out = malloc(sizeof(*out));
@@ -239,16 +240,16 @@ static int processes_next(struct gm_stream *stream, struct gm_peer *peer)
 
 static void processes_on_timer(uv_timer_t *timer);
 
-static void processes_begin(struct gm_processes *processes)
+static void processes_begin(struct gm_admin_processes *processes)
 {
 	uint64_t now = uv_now(processes->timer.loop);
 	uint64_t since = now - processes->begun_ms;
 
 	if (processes->missing || (!processes->waiting && !processes->wanted))
 		return;
-	if (processes->begun && since < GM_PROCESSES_PAUSE_MS) {
-		uv_timer_start(
-			&processes->timer, processes_on_timer, GM_PROCESSES_PAUSE_MS - since, 0);
+	if (processes->begun && since < GM_ADMIN_PROCESSES_PAUSE_MS) {
+		uv_timer_start(&processes->timer, processes_on_timer,
+			GM_ADMIN_PROCESSES_PAUSE_MS - since, 0);
 		return;
 	}
 	processes->begun = true;
@@ -283,7 +284,7 @@ static struct processes_marks *processes_find_ours(
 
 /* Finds the process that has most foreign memory, a client or not. How much of the daemon's own is foreign is not known,
  * because of ipc chunks. */
-static void processes_find_foreigner(struct gm_processes *processes, uint32_t device)
+static void processes_find_foreigner(struct gm_admin_processes *processes, uint32_t device)
 {
 	const struct gm_usage *usage = processes->latest[device];
 	const struct processes_marks *marks = processes->marks[device];
@@ -305,8 +306,8 @@ static void processes_find_foreigner(struct gm_processes *processes, uint32_t de
 	}
 }
 
-bool gm_processes_foreigner(
-	const struct gm_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES])
+bool gm_admin_processes_foreigner(
+	const struct gm_admin_processes *processes, uint32_t device, char text[GM_DETAIL_BYTES])
 {
 	const struct gm_usage_process *process =
 		processes ? processes->foreigner[device].process : NULL;
@@ -323,20 +324,21 @@ bool gm_processes_foreigner(
 	return true;
 }
 
-void gm_processes_watch(struct gm_processes *processes, uint32_t device, uint64_t foreign)
+void gm_admin_processes_watch(
+	struct gm_admin_processes *processes, uint32_t device, uint64_t foreign)
 {
 	uint64_t before = processes ? processes->foreign[device] : foreign;
 
-	if (gm_max(foreign, before) - gm_min(foreign, before) < GM_PROCESSES_CHANGE)
+	if (gm_max(foreign, before) - gm_min(foreign, before) < GM_ADMIN_PROCESSES_CHANGE)
 		return;
 	processes->foreign[device] = foreign;
 	processes->wanted = true;
 	processes_begin(processes);
 }
 
-void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usage *usage)
+void gm_admin_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usage *usage)
 {
-	struct gm_processes *processes = serve->processes;
+	struct gm_admin_processes *processes = serve->processes;
 	struct question *question, *next;
 
 	gm_usage_free(processes->latest[device]);
@@ -361,7 +363,7 @@ void gm_processes_update(struct gm_serve *serve, uint32_t device, struct gm_usag
 void gm_admin_get_processes(
 	struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_processes *processes = serve->processes;
+	struct gm_admin_processes *processes = serve->processes;
 	struct question *question =
 		gm_answer_new(serve, peer, packet->id, processes_next, sizeof(*question));
 

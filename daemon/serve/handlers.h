@@ -5,7 +5,7 @@
 #include "daemon/serve/serve.h"
 
 /*
- * The handlers of all requests, for the table in dispatch.c. Each is in the file that is named before it.
+ * The handlers of all requests, for the table in serve_dispatch.c. Each is in the file that is named before it.
  *
  * Requests of gpumemctl (gm_admin_...): everybody sees the totals of all clients, and the details of
  * their own clients (same uid, same container). Administrators see everything, and only they may change

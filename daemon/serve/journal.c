@@ -13,8 +13,8 @@
 #include "common/log.h"
 #include "common/text/uid_name.h"
 #include "common/text/units.h"
-#include "daemon/books/say.h"
-#include "daemon/device/quota.h"
+#include "daemon/books/text_say.h"
+#include "daemon/device/limit.h"
 
 static const struct {
 	const char *kind, *id;
@@ -43,13 +43,13 @@ enum gm_log_level gm_journal_counts_as(enum gm_event_kind kind)
 	return kind == GM_EVENT_IGNORED ? GM_LOG_WARNING : kinds[kind].level;
 }
 
-const char *gm_journal_trigger(enum gm_trigger trigger)
+const char *gm_journal_trigger(enum gm_reclaim_trigger trigger)
 {
 	static const char *const names[GM_TRIGGERS] = {
-		[GM_TRIGGER_REQUEST] = "request",
-		[GM_TRIGGER_PRESSURE] = "pressure",
-		[GM_TRIGGER_MIN_FREE] = "min-free",
-		[GM_TRIGGER_MANUAL] = "manual",
+		[GM_RECLAIM_TRIGGER_REQUEST] = "request",
+		[GM_RECLAIM_TRIGGER_PRESSURE] = "pressure",
+		[GM_RECLAIM_TRIGGER_MIN_FREE] = "min-free",
+		[GM_RECLAIM_TRIGGER_MANUAL] = "manual",
 	};
 	return names[trigger];
 }
@@ -120,8 +120,8 @@ void gm_journal_event(
 	case GM_EVENT_RECLAIM_STARTED:
 	case GM_EVENT_RECLAIM_ENDED: {
 		uint64_t sum = 0;
-		for (size_t i = 0; i < GM_RUNGS; i++)
-			sum += event->rungs[i];
+		for (size_t i = 0; i < GM_STAGES; i++)
+			sum += event->stages[i];
 		journal_add(&f, "GPUMEM_TRIGGER=%s", gm_journal_trigger(event->trigger));
 		journal_add_number(&f, "NEED", event->need);
 		journal_add_number(&f, "BYTES", sum);
@@ -214,31 +214,31 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 
 /* "max 50.0M and guarantee 10.0M": the values of the bits. A priority contradicts nothing and is left out. */
 static const char *journal_values(
-	const struct gm_quota_values *values, unsigned bits, char text[GM_DETAIL_BYTES])
+	const struct gm_limit_values *values, unsigned bits, char text[GM_DETAIL_BYTES])
 {
 	char value[GM_UNITS_TEXT];
 	int n = 0;
 
 	text[0] = '\0';
-	for (size_t i = 0; i < GM_QUOTA_N_KINDS; i++) {
-		const struct gm_quota_kind *kind = &gm_quota_kinds[i];
+	for (size_t i = 0; i < GM_LIMIT_N_KINDS; i++) {
+		const struct gm_limit_kind *kind = &gm_limit_kinds[i];
 
-		if (bits & kind->bit && kind->bit != GM_QUOTA_PRIORITY)
+		if (bits & kind->bit && kind->bit != GM_LIMIT_PRIORITY)
 			n += snprintf(text + n, (size_t)(GM_DETAIL_BYTES - n), "%s%s %s",
 				n ? " and " : "", kind->name,
-				gm_quota_values_text(values, kind, value));
+				gm_limit_values_text(values, kind, value));
 	}
 	return text;
 }
 
 void gm_journal_contradiction(const struct gm_owner *owner, uint32_t device,
-	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why)
+	const struct gm_limit_values *set, const struct gm_limit_values *now, const char *why)
 {
 	struct fields f = {.n = 0};
 	char who[GM_OWNER_TEXT], name[GM_OWNER_TEXT], values[GM_DETAIL_BYTES];
 	char guarantee[GM_UNITS_TEXT];
 	unsigned dropped = set->set & ~now->set;
-	bool lowered = now->set & GM_QUOTA_GUARANTEE;
+	bool lowered = now->set & GM_LIMIT_GUARANTEE;
 
 	gm_owner_format(owner, who);
 	gm_owner_name(owner, name);

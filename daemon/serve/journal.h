@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "common/text/uid_name.h"
-#include "common/text/quota_values.h"
+#include "common/text/limit_values.h"
 #include "daemon/books/owner.h"
 #include "daemon/core/core.h"
 #include "daemon/net/identity.h"
@@ -35,8 +35,8 @@
 
 /* "limit", "reclaim-started", …: the name of a kind in gpumemctl watch and in GPUMEM_EVENT=. */
 const char *gm_journal_kind(enum gm_event_kind kind);
-const char *gm_journal_trigger(enum gm_trigger trigger);
-/* The level that an event counts as where each user may cause only so many (daemon/net/quiet.h). */
+const char *gm_journal_trigger(enum gm_reclaim_trigger trigger);
+/* The level that an event counts as where each user may cause only so many (daemon/net/log_limit.h). */
 enum gm_log_level gm_journal_counts_as(enum gm_event_kind kind);
 /* Makes the whole line: the client that the event is about, and core's own words. identity NULL:
  * the event is about no client, or the client has gone. */
@@ -54,7 +54,7 @@ void gm_journal_limits(const struct gm_identity *who, const char *owner, const c
 /* At a start: the values of an owner on a device, which were set at run time, contradict the configuration (why). The
  * values now hold instead. */
 void gm_journal_contradiction(const struct gm_owner *owner, uint32_t device,
-	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why);
+	const struct gm_limit_values *set, const struct gm_limit_values *now, const char *why);
 /* An administrator drains a device, or (undone) ends that. */
 void gm_journal_drain(const struct gm_identity *who, uint32_t device, bool undone);
 

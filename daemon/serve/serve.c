@@ -40,16 +40,16 @@ bool gm_serve_require_admin(
 		snprintf(who, sizeof(who), "root%s%s", there ? ", " : " or ",
 			gm_uid_name_say(serve->uid, user));
 	if (!gm_peer_identity(peer)->own_pid_namespace)
-		gm_say(rest, " in the daemon's pid namespace; this process is in another one");
+		gm_text_say(rest, " in the daemon's pid namespace; this process is in another one");
 	else if (there)
-		gm_say(rest,
+		gm_text_say(rest,
 			"; root adds a user with 'usermod -a -G %s USER', which takes effect at the user's next login",
 			group);
 	else if (*group)
-		gm_say(rest,
+		gm_text_say(rest,
 			"; for a group of administrators, root runs 'groupadd --system %s', 'usermod -a -G %s USER' and 'gpumemctl config reload'; USER must log in again",
 			group, group);
-	gm_say(detail, "%s needs %s%s%s%s", what, who, there ? " or the group " : "",
+	gm_text_say(detail, "%s needs %s%s%s%s", what, who, there ? " or the group " : "",
 		there ? group : "", rest);
 	gm_peer_send_failure(peer, id, GPUMEM_E_DENIED, detail);
 	return false;
@@ -72,10 +72,10 @@ bool gm_serve_require_list(struct gm_peer *peer, uint64_t id, size_t n)
 {
 	char detail[GM_DETAIL_BYTES];
 
-	if (n <= GM_LIMIT_LIST_ITEMS)
+	if (n <= GM_BOUND_LIST_ITEMS)
 		return true;
-	gm_say(detail, "a list of %zu: a request has at most %d; send several", n,
-		GM_LIMIT_LIST_ITEMS);
+	gm_text_say(detail, "a list of %zu: a request has at most %d; send several", n,
+		GM_BOUND_LIST_ITEMS);
 	gm_peer_send_failure(peer, id, GPUMEM_E_INVALID, detail);
 	return false;
 }

@@ -16,15 +16,15 @@
  * and a refused request changes nothing. It must never know how core decides, how a backend makes
  * memory, or how packets travel.
  *
- * This header holds what all handlers share. dispatch.c, on top of them, has the table that leads
+ * This header holds what all handlers share. serve_dispatch.c, on top of them, has the table that leads
  * from a message to its handler.
  */
 
 struct gm_admin_reclaim;
 struct gm_admin_reloading;
-struct gm_keep;
+struct gm_store;
 struct gm_owner;
-struct gm_processes;
+struct gm_admin_processes;
 struct gm_watch;
 
 /* What the handlers work on. The broker fills it and owns everything in it. */
@@ -35,14 +35,14 @@ struct gm_serve {
 	const struct gm_backend_ops *ops;
 	void *backend;
 	const char *socket;
-	const struct gm_keep *keep; /* NULL: nothing outlives the daemon */
-	struct gm_processes *processes;
+	const struct gm_store *store; /* NULL: nothing outlives the daemon */
+	struct gm_admin_processes *processes;
 	struct gm_watch *watch;
 	struct gm_admin_reclaim *reclaims;  /* those that core works for: admin_reclaim.c's own */
 	struct gm_admin_reloading *reloads; /* the same: admin_daemon.c's own */
 	char backend_note[256];             /* why a preferred backend is not in use; "": it is */
 	uint32_t n_devices;
-	struct gm_backend_device devices[GM_LIMIT_DEVICES];
+	struct gm_backend_device devices[GM_BOUND_DEVICES];
 	uint64_t start_ns;
 	uid_t uid;                         /* the daemon's own */
 	gid_t admin_group, observer_group; /* -1: there is none */
@@ -77,7 +77,7 @@ bool gm_serve_require_admin(
 bool gm_serve_require_device(
 	const struct gm_serve *serve, struct gm_peer *peer, uint64_t id, uint32_t device);
 /* Returns false, with the refusal sent, if a list of the request has more than
- * GM_LIMIT_LIST_ITEMS. */
+ * GM_BOUND_LIST_ITEMS. */
 bool gm_serve_require_list(struct gm_peer *peer, uint64_t id, size_t n);
 /* Answers with Done, or with a Failure. */
 void gm_serve_answer_status(
@@ -91,10 +91,10 @@ void gm_serve_fail_memory(struct gm_peer *peer, uint64_t id);
 
 /* All devices as messages. Their strings live in here and in the struct gm_serve. */
 struct gm_serve_devices {
-	Gm__Wire__Device devices[GM_LIMIT_DEVICES];
-	Gm__Wire__Device *list[GM_LIMIT_DEVICES];
-	Gm__Wire__Drainer drainers[GM_LIMIT_DEVICES];
-	char troubles[GM_LIMIT_DEVICES][GM_BACKEND_TROUBLE];
+	Gm__Wire__Device devices[GM_BOUND_DEVICES];
+	Gm__Wire__Device *list[GM_BOUND_DEVICES];
+	Gm__Wire__Drainer drainers[GM_BOUND_DEVICES];
+	char troubles[GM_BOUND_DEVICES][GM_BACKEND_TROUBLE];
 };
 void gm_serve_list_devices(const struct gm_serve *serve, struct gm_serve_devices *ret);
 

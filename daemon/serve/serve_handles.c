@@ -59,7 +59,7 @@ static int handles_open_fds(
 	const struct gm_serve *serve, const int *fds, size_t n, bool read_only, int *ret_fds)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct gm_handle handle = {.fd = fds[i]};
+		const struct gm_backend_handle handle = {.fd = fds[i]};
 		int r = serve->ops->open_fd(serve->backend, &handle, read_only, &ret_fds[i]);
 		if (r < 0) {
 			handles_close_fds(ret_fds, i);
@@ -71,9 +71,9 @@ static int handles_open_fds(
 
 /* The chunks of one packet. */
 struct serve_chunks {
-	Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS];
-	Gm__Wire__Chunk *list[GM_LIMIT_PACKET_FDS];
-	int fds[GM_LIMIT_PACKET_FDS]; /* of the chunks */
+	Gm__Wire__Chunk chunks[GM_BOUND_PACKET_FDS];
+	Gm__Wire__Chunk *list[GM_BOUND_PACKET_FDS];
+	int fds[GM_BOUND_PACKET_FDS]; /* of the chunks */
 	size_t n, n_fds;
 	const struct gm_chunk *last; /* NULL: there are none */
 	bool more;                   /* further ones follow */
@@ -114,7 +114,7 @@ static int handles_emit(struct serve_handles *handles, struct gm_peer *peer,
 	const struct gm_lease_info *info, struct serve_chunks *chunks, int control, const int *fds)
 {
 	Gm__Wire__LeaseReply reply = GM__WIRE__LEASE_REPLY__INIT;
-	int sent[GM_LIMIT_PACKET_FDS];
+	int sent[GM_BOUND_PACKET_FDS];
 	size_t n = 0;
 
 	if (control >= 0)
@@ -199,7 +199,7 @@ static int handles_next(struct gm_stream *stream, struct gm_peer *peer)
 	/* The first packet of every answer has the control block, in case it was lost on the way. */
 	int control = handles->begun || !info.signals ? -1 : info.word;
 	if (!serve->devices[info.device].reopened) {
-		handles_list(handles, lease, GM_LIMIT_PACKET_FDS - (control >= 0), &chunks);
+		handles_list(handles, lease, GM_BOUND_PACKET_FDS - (control >= 0), &chunks);
 		return handles_emit(handles, peer, &info, &chunks, control, chunks.fds);
 	}
 

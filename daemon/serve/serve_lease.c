@@ -42,7 +42,7 @@ struct gm_serve_asked {
 	uint64_t id;
 	uint32_t repeats; /* which follower of a refused request it is; 0: none */
 	bool waits;       /* it may wait for room */
-	char tag[GM_LIMIT_NAME_BYTES +
+	char tag[GM_BOUND_NAME_BYTES +
 		 2]; /* a copy, because the packet is gone by then; one that is too long stays so */
 	struct gm_serve_asked *prev, *next; /* of the client */
 };
@@ -57,7 +57,7 @@ static uint32_t serve_repeats(struct gm_client *client, uint64_t again_of)
 			continue;
 		/* Another one cannot follow it. */
 		refused->id = 0;
-		return refused->repeats < GM_LIMIT_REPEATS ? refused->repeats + 1 : 0;
+		return refused->repeats < GM_BOUND_REPEATS ? refused->repeats + 1 : 0;
 	}
 	return 0;
 }
@@ -119,11 +119,11 @@ static void serve_end_asked(struct gm_request *request, gpumem_status status, co
 /* A request may end in the turn of another user, or in a tick: whoever asked pays for its answer. */
 static void serve_on_done(struct gm_request *request, gpumem_status status, const char *detail)
 {
-	struct gm_lane *lane = gm_peer_lane(((struct gm_serve_asked *)request)->peer);
-	uint64_t began_ns = gm_lane_begin_work(lane->lanes);
+	struct gm_hub_flow *flow = gm_peer_flow(((struct gm_serve_asked *)request)->peer);
+	uint64_t began_ns = gm_hub_flow_begin_work(flow->flows);
 
 	serve_end_asked(request, status, detail);
-	gm_lane_end_work(lane, began_ns);
+	gm_hub_flow_end_work(flow, began_ns);
 }
 
 /* Decides whether a request waits if it does not fit, and for how long. */
@@ -140,9 +140,9 @@ static bool serve_set_wait(const struct gm_serve *serve, uint32_t device, uint64
 		return true;
 	}
 	const struct gm_config *config = serve->config;
-	enum gm_oom oom = serve->devices[device].pinned ? config->pinned.policy.oom
-							: config->devices[device].policy.oom;
-	return oom != GM_OOM_REFUSE;
+	enum gm_policy_oom oom = serve->devices[device].pinned ? config->pinned.policy.oom
+							       : config->devices[device].policy.oom;
+	return oom != GM_POLICY_OOM_REFUSE;
 }
 
 /* Begins a request of a client. The caller fills in what it is for, and calls serve_ask(). Returns NULL if there is no
@@ -190,10 +190,10 @@ static void serve_ask(
 	/* A client may have a bounded number of requests without an answer, and returning memory is
 	 * a request too. So requests that may wait for long must leave room for the returns that
 	 * they wait for. */
-	if (asked->waits && client->n_waiting >= GM_LIMIT_WAITING_PER_CLIENT) {
+	if (asked->waits && client->n_waiting >= GM_BOUND_WAITING_PER_CLIENT) {
 		snprintf(detail, sizeof(detail),
 			"%d requests of this client wait already; cancel one, or ask without waiting",
-			GM_LIMIT_WAITING_PER_CLIENT);
+			GM_BOUND_WAITING_PER_CLIENT);
 		gm_peer_send_failure(asked->peer, asked->id, GPUMEM_E_LIMIT, detail);
 		free(asked);
 		return;

@@ -13,7 +13,7 @@ _Static_assert((int)GM_FIT_RECLAIM == (int)GM__WIRE__FIT__FIT_RECLAIM, "reclaim"
 _Static_assert((int)GM_FIT_WAIT == (int)GM__WIRE__FIT__FIT_WAIT, "wait");
 _Static_assert((int)GM_FIT_NONE == (int)GM__WIRE__FIT__FIT_NONE, "none");
 
-static void serve_fill_placement(struct gm_placement *from, Gm__Wire__Placement *ret)
+static void serve_fill_placement(struct gm_place_row *from, Gm__Wire__Placement *ret)
 {
 	gm__wire__placement__init(ret);
 	ret->device = from->device;
@@ -28,7 +28,7 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 {
 	const struct gm_identity *identity = gm_peer_identity(peer);
 	struct gm_client *client = gm_peer_user(peer);
-	struct gm_placement placements[GM_LIMIT_DEVICES];
+	struct gm_place_row placements[GM_BOUND_DEVICES];
 	char detail[GM_DETAIL_BYTES] = "";
 	/* Of an observer: a client that it may become. Nobody knows its name yet. */
 	const struct gm_session_info info = {
@@ -46,7 +46,7 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 
 	for (uint32_t i = 0; i < serve->n_devices; i++)
 		if (!serve->devices[i].pinned)
-			placements[n++] = (struct gm_placement){.device = i};
+			placements[n++] = (struct gm_place_row){.device = i};
 	gpumem_status status = gm_place(serve->core, client ? client->session : NULL, &info,
 		packet->place->bytes, placements, n, detail);
 	if (status != GPUMEM_OK) {
@@ -54,7 +54,7 @@ void gm_serve_place(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 		return;
 	}
 
-	Gm__Wire__Placement messages[GM_LIMIT_DEVICES], *list[GM_LIMIT_DEVICES];
+	Gm__Wire__Placement messages[GM_BOUND_DEVICES], *list[GM_BOUND_DEVICES];
 	Gm__Wire__PlaceReply reply = GM__WIRE__PLACE_REPLY__INIT;
 	for (size_t i = 0; i < n; i++) {
 		serve_fill_placement(&placements[i], &messages[i]);

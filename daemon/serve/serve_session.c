@@ -52,7 +52,7 @@ static void serve_fill_hello(const struct gm_serve *serve, Gm__Wire__HelloReply 
 		gm_core_device_figures(serve->core, i, &figures);
 		uint64_t wait_ms = (figures.policy.wait_ns ? figures.policy.wait_ns : GM_WAIT_NS) /
 				   GM_NS_PER_MS;
-		if (figures.policy.oom != GM_OOM_REFUSE && wait_ms > reply->wait_ms)
+		if (figures.policy.oom != GM_POLICY_OOM_REFUSE && wait_ms > reply->wait_ms)
 			reply->wait_ms = wait_ms;
 	}
 }
@@ -130,14 +130,14 @@ static void serve_refuse_join(struct gm_peer *peer, uint64_t id, int error)
 		snprintf(detail, sizeof(detail),
 			"%s has as many sessions as it leaves to others; the most is %d for all; "
 			"end some of its clients",
-			user, GM_LIMIT_SESSIONS);
+			user, GM_BOUND_SESSIONS);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EMLINK:
-		gm_say(detail,
+		gm_text_say(detail,
 			"%s has clients, or has left memory, in too many units, containers and "
 			"groups; the most is %d, and %d for all; start the client where the user has one",
-			user, GM_LIMIT_ESTATES_PER_UID, GM_LIMIT_ESTATES);
+			user, GM_BOUND_ORPHANS_PER_UID, GM_BOUND_ORPHANS);
 		gm_peer_refuse(peer, id, GPUMEM_E_LIMIT, detail);
 		break;
 	case -EDQUOT:
@@ -163,19 +163,19 @@ static bool serve_run_ok(const char *run)
 {
 	size_t n = strspn(run, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
 
-	return run[n] == 0 && n <= GM_LIMIT_RUN_BYTES;
+	return run[n] == 0 && n <= GM_BOUND_RUN_BYTES;
 }
 
-static struct gm_quota_values serve_run_limit(const Gm__Wire__Hello *hello)
+static struct gm_limit_values serve_run_limit(const Gm__Wire__Hello *hello)
 {
-	struct gm_quota_values limit = {0};
+	struct gm_limit_values limit = {0};
 
 	if (hello->run_max) {
-		limit.set |= GM_QUOTA_MAX;
+		limit.set |= GM_LIMIT_MAX;
 		limit.max = hello->run_max;
 	}
 	if (hello->run_priority < 0) {
-		limit.set |= GM_QUOTA_PRIORITY;
+		limit.set |= GM_LIMIT_PRIORITY;
 		limit.priority = hello->run_priority;
 	}
 	return limit;
@@ -188,8 +188,8 @@ struct hello_greeting {
 	bool opened;
 	uint32_t page_version;
 	uint8_t token[GM_TOKEN_BYTES];
-	char name[GM_LIMIT_NAME_BYTES + 1], run[GM_LIMIT_RUN_BYTES + 1];
-	char run_name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1], run[GM_BOUND_RUN_BYTES + 1];
+	char run_name[GM_BOUND_NAME_BYTES + 1];
 	struct gm_client_hello hello; /* points to the above */
 };
 

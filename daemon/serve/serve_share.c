@@ -28,14 +28,14 @@ static bool share_read_audience(const struct gm_serve *serve, struct gm_peer *pe
 	ret->id = audience_id;
 	switch (audience) {
 	case GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN:
-		ret->audience = GM_AUDIENCE_DOMAIN;
+		ret->audience = GM_NAME_AUDIENCE_DOMAIN;
 		break;
 	case GM__WIRE__AUDIENCE__AUDIENCE_UID:
-		ret->audience = GM_AUDIENCE_UID;
+		ret->audience = GM_NAME_AUDIENCE_UID;
 		stranger = audience_id != gm_peer_identity(peer)->uid;
 		break;
 	case GM__WIRE__AUDIENCE__AUDIENCE_GID:
-		ret->audience = GM_AUDIENCE_GID;
+		ret->audience = GM_NAME_AUDIENCE_GID;
 		stranger = true;
 		break;
 	default:
@@ -62,7 +62,7 @@ static void share_answer_opened(struct gm_serve *serve, struct gm_peer *peer, ui
 	if (status != GPUMEM_OK) {
 		char detail[GM_DETAIL_BYTES] = "the lease cannot be opened";
 		if (status == GPUMEM_E_NOT_FOUND)
-			gm_say(detail, "%s", not_found);
+			gm_text_say(detail, "%s", not_found);
 		else if (status == GPUMEM_E_LIMIT)
 			gm_session_say_open_limit(session, detail);
 		gm_peer_send_failure(peer, id, status, detail);
@@ -85,9 +85,9 @@ static void share_refuse(struct gm_peer *peer, uint64_t id, gpumem_status status
 	if (status == GPUMEM_E_LIMIT)
 		gm_session_say_share_limit(gm_serve_session_of(peer), detail);
 	else if (status == GPUMEM_E_DENIED)
-		gm_say(detail, "only the client that made a lease can share it");
+		gm_text_say(detail, "only the client that made a lease can share it");
 	else if (status == GPUMEM_E_UNSUPPORTED)
-		gm_say(detail,
+		gm_text_say(detail,
 			"the buffer may have old data of its trust domain, so it cannot be shared "
 			"with a uid or gid; create it for others");
 	gm_peer_send_failure(peer, id, status, detail);
@@ -178,7 +178,7 @@ void gm_serve_share_chunks(
 
 	if (n == 0 || n != from->n_leases || n > GM_SHARE_CHUNKS_MOST ||
 		from->token.len != (from->first ? GM_TOKEN_BYTES : 0) ||
-		from->first > GM_LIMIT_SHARES_PER_CLIENT) {
+		from->first > GM_BOUND_SHARES_PER_CLIENT) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
 			"1 to 256 chunks can be shared at a time, each with its lease, and a token "
 			"if others come before them");
@@ -424,7 +424,7 @@ void gm_serve_get_makers(
 	const Gm__Wire__GetMakers *ask = packet->get_makers;
 	struct gm_session *session = gm_serve_session_of(peer);
 	Gm__Wire__MakersReply reply = GM__WIRE__MAKERS_REPLY__INIT;
-	uint64_t gone[GM_LIMIT_LIST_ITEMS];
+	uint64_t gone[GM_BOUND_LIST_ITEMS];
 
 	(void)serve;
 	if (!gm_serve_require_list(peer, packet->id, ask->n_leases))

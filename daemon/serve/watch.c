@@ -3,13 +3,13 @@
  * News. Everybody may watch, and learns the number, pid and uid of the client that a notice is
  * about. The client's name, unit and container go only to watchers that may see them in the list of
  * clients. A watcher that does not read is dropped like any other peer: nothing waits for it, and
- * daemon/net bounds what is kept for it. news.c sends the events.
+ * daemon/net bounds what is kept for it. watch_news.c sends the events.
  *
  * The journal gets no more than one line a second of each kind about each client, however often the
  * client runs against its limit. The same holds for reclaims by one trigger on one device, however
  * often two clients make the daemon ask each other for memory.
  *
- * Watchers hear of GM_QUIET_NEWS events a second about each user, and then that further ones are left out. So a
+ * Watchers hear of GM_LOG_LIMIT_NEWS events a second about each user, and then that further ones are left out. So a
  * user who runs against a limit without end hides nothing about others, and gets nobody's watcher dropped. A
  * reclaim for requests is about the user that made them. Other reclaims are counted by device and trigger.
  *
@@ -31,22 +31,23 @@
 #include "daemon/serve/answer.h"
 #include "daemon/serve/handlers.h"
 #include "daemon/serve/journal.h"
-#include "daemon/serve/news.h"
-#include "daemon/serve/repeat.h"
+#include "daemon/serve/watch_news.h"
+#include "daemon/serve/serve_repeat.h"
 
 #define GM_WATCH_JOURNAL_NS GM_NS_PER_S
 
-/* The events that one user can cause at once (quiet.h) leave room in the list for those of others. */
-_Static_assert(2 * 2 * (GM_QUIET_NEWS + 1) <= GM_NEWS_ITEMS * 2 / 3, "no user fills the list");
+/* The events that one user can cause at once (log_limit.h) leave room in the list for those of others. */
+_Static_assert(
+	2 * 2 * (GM_LOG_LIMIT_NEWS + 1) <= GM_WATCH_NEWS_ITEMS * 2 / 3, "no user fills the list");
 
 struct gm_watch {
-	struct gm_news *news;
+	struct gm_watch_news *news;
 	/* When the journal last got a line that is about no client. */
-	struct gm_repeat said[GM_LIMIT_DEVICES][GM_EVENTS][GM_TRIGGERS];
+	struct gm_serve_repeat said[GM_BOUND_DEVICES][GM_EVENTS][GM_TRIGGERS];
 	/* How many events about no user watchers heard of. */
-	struct gm_quiet_news told[GM_LIMIT_DEVICES][GM_TRIGGERS];
+	struct gm_log_limit_news told[GM_BOUND_DEVICES][GM_TRIGGERS];
 	/* When watchers last heard of a reclaim. */
-	struct gm_repeat_list reclaims;
+	struct gm_serve_repeat_list reclaims;
 };
 
 int gm_watch_new(struct gm_watch **ret_watch)
@@ -55,7 +56,7 @@ int gm_watch_new(struct gm_watch **ret_watch)
 
 	if (!watch)
 		return -ENOMEM;
-	int r = gm_news_new(&watch->news);
+	int r = gm_watch_news_new(&watch->news);
 	if (r < 0) {
 		free(watch);
 		return r;
@@ -68,14 +69,14 @@ void gm_watch_free(struct gm_watch *watch)
 {
 	if (!watch)
 		return;
-	gm_news_free(watch->news);
+	gm_watch_news_free(watch->news);
 	free(watch);
 }
 
 void gm_watch_peer_closed(struct gm_watch *watch, const struct gm_peer *peer)
 {
 	if (watch)
-		gm_news_unwatch(watch->news, peer);
+		gm_watch_news_unwatch(watch->news, peer);
 }
 
 /* ---- events */
@@ -85,23 +86,24 @@ static bool watch_log_again(struct gm_serve *serve, struct gm_client *client,
 	const struct gm_event *event, const char *text, uint64_t *ret_left_out)
 {
 	struct gm_watch *watch = serve->watch;
-	struct gm_quiet *quiet = &serve->clients->hub->quiet;
+	struct gm_log_limit *quiet = &serve->clients->hub->quiet;
 	uint64_t now = gm_clock_ns();
 
 	*ret_left_out = 0;
 	if (!event->session || event->kind == GM_EVENT_RECLAIM_STARTED)
-		return gm_repeat_allows(&watch->said[event->device][event->kind][event->trigger],
-			now, ret_left_out);
+		return gm_serve_repeat_allows(
+			&watch->said[event->device][event->kind][event->trigger], now,
+			ret_left_out);
 	/* Without a client: it has just gone, and this is the last line about it. */
 	uid_t payer = gm_session_info(event->session)->payer_uid;
 	bool soon = client && client->said_ns[event->kind] &&
 		    now - client->said_ns[event->kind] < GM_WATCH_JOURNAL_NS;
 	if (client && !soon)
 		client->said_ns[event->kind] = now;
-	if (!soon &&
-		gm_quiet_allows(quiet, payer, gm_journal_counts_as(event->kind), GM_QUIET_EVENT))
+	if (!soon && gm_log_limit_allows(
+			     quiet, payer, gm_journal_counts_as(event->kind), GM_LOG_LIMIT_EVENT))
 		return true;
-	gm_quiet_leave_out(quiet, payer, (int)event->kind, text);
+	gm_log_limit_leave_out(quiet, payer, (int)event->kind, text);
 	return false;
 }
 
@@ -151,7 +153,7 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 	const struct gm_client *client, const char *text, uint64_t left_out)
 {
 	const struct gm_identity *identity = client ? client->identity : NULL;
-	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	struct gm_watch_news_item *item = gm_watch_news_add(serve->watch->news);
 	Gm__Wire__NoticeEvent *notice = &item->notice;
 	char user[GM_UID_NAME_TEXT];
 
@@ -192,8 +194,8 @@ static void watch_add_event(struct gm_serve *serve, const struct gm_event *event
 	notice->status = (uint32_t)event->status;
 	if (event->kind == GM_EVENT_RECLAIM_STARTED || event->kind == GM_EVENT_RECLAIM_ENDED) {
 		notice->trigger = (char *)gm_journal_trigger(event->trigger);
-		notice->n_rungs = GM_RUNGS;
-		notice->rungs = memcpy(item->rungs, event->rungs, sizeof(item->rungs));
+		notice->n_stages = GM_STAGES;
+		notice->stages = memcpy(item->stages, event->stages, sizeof(item->stages));
 	}
 }
 
@@ -202,13 +204,13 @@ static uid_t watch_payer_of(const struct gm_event *event)
 {
 	if (event->session)
 		return gm_session_info(event->session)->payer_uid;
-	return event->trigger == GM_TRIGGER_REQUEST ? event->payer_uid : GM_EVENT_NOBODY;
+	return event->trigger == GM_RECLAIM_TRIGGER_REQUEST ? event->payer_uid : GM_EVENT_NOBODY;
 }
 
 /* Tells watchers that they do not hear of further events like this one. */
 static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event, uid_t payer)
 {
-	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	struct gm_watch_news_item *item = gm_watch_news_add(serve->watch->news);
 	char user[GM_UID_NAME_TEXT];
 
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
@@ -218,12 +220,12 @@ static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event,
 		snprintf(item->owner, sizeof(item->owner), "uid:%u", payer);
 		snprintf(item->text, sizeof(item->text),
 			"%s causes more than %d events a second: further ones are left out",
-			gm_uid_name_say(payer, user), GM_QUIET_NEWS);
+			gm_uid_name_say(payer, user), GM_LOG_LIMIT_NEWS);
 	} else {
 		snprintf(item->text, sizeof(item->text),
 			"device %u: there are more than %d reclaims and ends of reclaims with the "
 			"trigger %s a second: further ones are left out",
-			event->device, GM_QUIET_NEWS, gm_journal_trigger(event->trigger));
+			event->device, GM_LOG_LIMIT_NEWS, gm_journal_trigger(event->trigger));
 	}
 }
 
@@ -232,7 +234,7 @@ static void watch_add_lost(struct gm_serve *serve, const struct gm_event *event,
 static bool watch_is_new(
 	struct gm_watch *watch, const struct gm_event *event, uint64_t *ret_left_out)
 {
-	const uint64_t key[GM_REPEAT_PARTS] = {
+	const uint64_t key[GM_SERVE_REPEAT_PARTS] = {
 		(uint64_t)event->kind << 32 | (uint64_t)event->trigger << 16 | event->device,
 		(uint64_t)event->payer_uid << 32 | (event->reached ? 1U : 0U),
 		event->session ? gm_session_id(event->session) : 0,
@@ -240,7 +242,7 @@ static bool watch_is_new(
 		event->need,
 	};
 
-	return gm_repeat_list_allows(&watch->reclaims, key, gm_clock_ns(), ret_left_out);
+	return gm_serve_repeat_list_allows(&watch->reclaims, key, gm_clock_ns(), ret_left_out);
 }
 
 /* Whether watchers hear of the event. Tells them when they do not any more. *ret_left_out: how many like it
@@ -253,18 +255,18 @@ static bool watch_may_add(
 	enum gm_log_level level = gm_journal_counts_as(event->kind);
 	bool may, first;
 
-	if (!gm_news_is_watched(watch->news))
+	if (!gm_watch_news_is_watched(watch->news))
 		return false;
-	if (event->trigger == GM_TRIGGER_MANUAL && !event->session)
+	if (event->trigger == GM_RECLAIM_TRIGGER_MANUAL && !event->session)
 		return true; /* an administrator caused it */
 	if ((event->kind == GM_EVENT_RECLAIM_STARTED || event->kind == GM_EVENT_RECLAIM_ENDED) &&
 		!watch_is_new(watch, event, ret_left_out))
 		return false;
 
 	if (payer != GM_EVENT_NOBODY)
-		may = gm_quiet_allows_news(&serve->clients->hub->quiet, payer, level, &first);
+		may = gm_log_limit_allows_news(&serve->clients->hub->quiet, payer, level, &first);
 	else
-		may = gm_quiet_news_allows(&watch->told[event->device][event->trigger],
+		may = gm_log_limit_news_allows(&watch->told[event->device][event->trigger],
 			gm_clock_ns() / GM_NS_PER_MS, level, &first);
 	if (!may && first)
 		watch_add_lost(serve, event, payer);
@@ -282,7 +284,7 @@ void gm_watch_event(struct gm_serve *serve, const struct gm_event *event)
 	gm_journal_text(event, identity, client ? gm_client_name(client) : NULL, text);
 	if (watch_log_again(serve, client, event, text, &left_out))
 		watch_log(event, identity, text, left_out);
-	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_TRIGGER_MANUAL)
+	if (event->kind == GM_EVENT_RECLAIM_ENDED && event->trigger == GM_RECLAIM_TRIGGER_MANUAL)
 		gm_admin_reclaim_ended(serve, event);
 	left_out = 0;
 	if (watch_may_add(serve, event, &left_out))
@@ -307,9 +309,9 @@ void gm_watch_level(struct gm_serve *serve, uint32_t device)
 
 	gm_core_device_figures(serve->core, device, &figures);
 	gm_journal_pressure(device, &figures);
-	if (!gm_news_is_watched(serve->watch->news))
+	if (!gm_watch_news_is_watched(serve->watch->news))
 		return;
-	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	struct gm_watch_news_item *item = gm_watch_news_add(serve->watch->news);
 	item->body = GM__WIRE__PACKET__BODY_PRESSURE_EVENT;
 	item->pressure = watch_level_event(serve, device);
 }
@@ -319,10 +321,10 @@ void gm_watch_limits(struct gm_serve *serve, const struct gm_identity *who, cons
 {
 	if (who)
 		gm_journal_limits(who, owner, what);
-	if (!gm_news_is_watched(serve->watch->news))
+	if (!gm_watch_news_is_watched(serve->watch->news))
 		return;
 
-	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	struct gm_watch_news_item *item = gm_watch_news_add(serve->watch->news);
 	char user[GM_UID_NAME_TEXT], name[GM_JOURNAL_OWNER];
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"limits";
@@ -343,10 +345,10 @@ void gm_watch_drain(
 	struct gm_serve *serve, const struct gm_identity *who, uint32_t device, bool undone)
 {
 	gm_journal_drain(who, device, undone);
-	if (!gm_news_is_watched(serve->watch->news))
+	if (!gm_watch_news_is_watched(serve->watch->news))
 		return;
 
-	struct gm_news_item *item = gm_news_add(serve->watch->news);
+	struct gm_watch_news_item *item = gm_watch_news_add(serve->watch->news);
 	char user[GM_UID_NAME_TEXT];
 	item->body = GM__WIRE__PACKET__BODY_NOTICE_EVENT;
 	item->notice.kind = (char *)"drain";
@@ -365,21 +367,22 @@ void gm_watch_goodbye(struct gm_serve *serve, const char *reason, bool restart)
 	event.reason = (char *)reason;
 	event.restart = restart;
 	if (serve->watch)
-		gm_news_send_now(serve->watch->news, GM__WIRE__PACKET__BODY_GOODBYE_EVENT, &event);
+		gm_watch_news_send_now(
+			serve->watch->news, GM__WIRE__PACKET__BODY_GOODBYE_EVENT, &event);
 }
 
 /* ---- the request */
 
 void gm_watch_start(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire__Packet *packet)
 {
-	struct gm_news *news = serve->watch->news;
+	struct gm_watch_news *news = serve->watch->news;
 
-	if (gm_news_watches(news, peer)) {
+	if (gm_watch_news_watches(news, peer)) {
 		gm_peer_send_failure(
 			peer, packet->id, GPUMEM_E_INVALID, "this connection is watching already");
 		return;
 	}
-	if (gm_news_watch(news, peer, gm_serve_sees_all(serve, peer)) < 0) {
+	if (gm_watch_news_watch(news, peer, gm_serve_sees_all(serve, peer)) < 0) {
 		gm_serve_fail_memory(peer, packet->id);
 		return;
 	}

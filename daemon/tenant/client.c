@@ -24,7 +24,7 @@
 #include "common/clock.h"
 #include "common/step.h"
 #include "common/text/units.h"
-#include "daemon/tenant/client_keep.h"
+#include "daemon/tenant/client_store.h"
 #include "daemon/tenant/client_news.h"
 
 /* How often to look whether quarantined clients have called exec: soon after one came, then more and
@@ -98,10 +98,10 @@ void gm_client_forget(struct gm_client *client)
 	gm_events_free(client->events);
 	gm_pages_deinit(&client->pages);
 	gm_pages_deinit(&client->former);
-	gm_lane_remove(&client->process);
-	gm_lane_unref(client->ends);
+	gm_hub_flow_remove(&client->process);
+	gm_hub_flow_unref(client->ends);
 	gm_user_charge_deinit(&client->charge);
-	gm_lane_unref(client->lane);
+	gm_hub_flow_unref(client->flow);
 	gm_identity_unref(client->identity);
 	free(client);
 }
@@ -129,7 +129,7 @@ static void client_end_died(struct gm_client *client)
 	if (client->peer)
 		gm_peer_drop(client->peer);
 	gm_session_end_died(client_end(client));
-	gm_client_unkeep(clients, id);
+	gm_client_unstore(clients, id);
 }
 
 void gm_client_goodbye(struct gm_client *client)
@@ -140,7 +140,7 @@ void gm_client_goodbye(struct gm_client *client)
 	gm_client_log(client, GM_LOG_DEBUG, "said goodbye");
 	/* The connection stays open: the answer to the goodbye goes there. */
 	gm_session_end_unmapped(client_end(client));
-	gm_client_unkeep(clients, id);
+	gm_client_unstore(clients, id);
 }
 
 /* This is no complaint: a program under gpumem-run says no goodbye when it ends. */
@@ -151,13 +151,13 @@ static void client_log_death(struct gm_client *client)
 		"elsewhere");
 }
 
-static void client_on_process_end(struct gm_lane_fd *process, uint32_t events)
+static void client_on_process_end(struct gm_hub_flow_fd *process, uint32_t events)
 {
 	struct gm_client *client =
 		(struct gm_client *)((char *)process - offsetof(struct gm_client, process));
 
 	(void)events;
-	gm_lane_remove(process);
+	gm_hub_flow_remove(process);
 	if (!gm_identity_dead(client->identity)) {
 		/* The process lives: polling its pidfd failed. */
 		gm_client_log(
@@ -302,7 +302,7 @@ static int client_equip(
 	if (r == 0)
 		r = gm_pages_share(pages, &welcome->client_page);
 	if (r == 0)
-		r = gm_events_new(clients->hub, client->lane, clients->core, &client->pages,
+		r = gm_events_new(clients->hub, client->flow, clients->core, &client->pages,
 			&welcome->bell, &events);
 	if (r < 0)
 		return r;
@@ -319,10 +319,10 @@ static int client_equip(
 	}
 	client->events = events;
 	/* The record says so before the client can have its new page. */
-	bool safe = gm_client_keep_fd(client, GM_KEEP_FORMER, client->former.client_fd);
+	bool safe = gm_client_store_fd(client, GM_STORE_FORMER, client->former.client_fd);
 	GM_STEP("hello: former page deposited");
 	client->page_unsafe =
-		!gm_client_keep_fd(client, GM_KEEP_PAGE, client->pages.client_fd) || !safe;
+		!gm_client_store_fd(client, GM_STORE_PAGE, client->pages.client_fd) || !safe;
 	GM_STEP("hello: page deposited");
 	for (uint32_t i = 0; i < clients->devices; i++) {
 		struct gm_device_figures figures;
@@ -340,10 +340,11 @@ int gm_client_enter(struct gm_client *client, struct gm_identity *identity)
 	client->process.fd = identity->pidfd;
 	client->process.events = EPOLLIN;
 	client->process.ready = client_on_process_end;
-	int r = gm_lane_get(&clients->hub->lanes, client->lane->key | GM_LANE_ENDS, &client->ends);
+	int r = gm_hub_flow_get(
+		&clients->hub->flows, client->flow->key | GM_HUB_FLOW_ENDS, &client->ends);
 	if (r < 0)
 		return r;
-	r = gm_lane_add(client->ends, &client->process);
+	r = gm_hub_flow_add(client->ends, &client->process);
 	if (r < 0)
 		goto no_watch;
 	HASH_ADD(hh, clients->by_id, id, sizeof(client->id), client);
@@ -353,14 +354,14 @@ int gm_client_enter(struct gm_client *client, struct gm_identity *identity)
 	}
 
 	DL_APPEND(clients->list, client);
-	gm_user_charge_init(&client->charge, client->lane->user, GM_USER_CLIENTS);
+	gm_user_charge_init(&client->charge, client->flow->user, GM_USER_CLIENTS);
 	gm_user_charge_add(&client->charge, 1);
 	client->identity = gm_identity_ref(identity);
 	return 0;
 no_entry:
-	gm_lane_remove(&client->process);
+	gm_hub_flow_remove(&client->process);
 no_watch:
-	gm_lane_unref(client->ends);
+	gm_hub_flow_unref(client->ends);
 	return r;
 }
 
@@ -403,10 +404,10 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer,
 	gm_pages_init(&client->former);
 	struct gm_session_info info = client_info(clients, identity, hello);
 
-	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
+	int r = gm_hub_flow_get(&clients->hub->flows, identity->payer_uid, &client->flow);
 	if (r < 0)
-		goto no_lane;
-	int full = gm_user_check(client->lane->user, GM_USER_CLIENTS, 1);
+		goto no_flow;
+	int full = gm_user_check(client->flow->user, GM_USER_CLIENTS, 1);
 	if (full) {
 		r = full == GM_USER_E_OWN ? -EUSERS : -EDQUOT;
 		goto no_domain;
@@ -431,7 +432,7 @@ static int client_new(struct gm_clients *clients, struct gm_peer *peer,
 	client->peer = peer;
 	gm_session_set_user(client->session, client);
 	/* Without it, the next daemon goes by the number and the start time. */
-	(void)gm_client_keep_fd(client, GM_KEEP_PROCESS, identity->pidfd);
+	(void)gm_client_store_fd(client, GM_STORE_PROCESS, identity->pidfd);
 	GM_STEP("hello: process deposited");
 	*ret_client = client;
 	return 0;
@@ -440,8 +441,8 @@ no_entry:
 no_session:
 	gm_domains_release(clients->domains, client->domain);
 no_domain:
-	gm_lane_unref(client->lane);
-no_lane:
+	gm_hub_flow_unref(client->flow);
+no_flow:
 	free(client);
 	return r;
 }

@@ -39,13 +39,13 @@ void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 struct gm_client_hello {
 	const char *name; /* "": none */
 	const char *run;  /* the run of gpumem-run that it says it is part of; "": none */
-	struct gm_quota_values run_limit;
+	struct gm_limit_values run_limit;
 	struct gm_pages *
 		pages; /* opened for session 0, in the version that the client knows; taken on success */
-	bool unique_ids;     /* it never uses the id of a packet twice in a session */
-	enum gm_trust trust; /* what the configuration says */
-	uint64_t resume_id;  /* 0: it is new */
-	uint64_t held;       /* what it says that the session to resume holds, in bytes */
+	bool unique_ids;            /* it never uses the id of a packet twice in a session */
+	enum gm_domain_trust trust; /* what the configuration says */
+	uint64_t resume_id;         /* 0: it is new */
+	uint64_t held;              /* what it says that the session to resume holds, in bytes */
 	const uint8_t *resume_token;
 };
 
@@ -55,7 +55,7 @@ struct gm_client_hello {
  * Returns 0, or a negative errno:
  *   -EACCES  the token is wrong, or the client belongs to another process
  *   -EUSERS  the user has as many clients as allowed
- *   -ENOSPC  the user has as many as it leaves to others (GM_LIMIT_SESSIONS)
+ *   -ENOSPC  the user has as many as it leaves to others (GM_BOUND_SESSIONS)
  *   -EMLINK  the user's clients are in too many units, containers and groups
  *   -EMFILE, -ENOMEM, …
  */
@@ -72,8 +72,8 @@ void gm_clients_end_all(struct gm_clients *clients);
 /* ---- for client_adopt.c */
 
 /*
- * Enters a client into the table and watches its process; it counts for its lane from now on. The
- * caller has filled in id and lane. On failure nothing has changed.
+ * Enters a client into the table and watches its process; it counts for its flow from now on. The
+ * caller has filled in id and flow. On failure nothing has changed.
  */
 int gm_client_enter(struct gm_client *client, struct gm_identity *identity);
 /* Ends the record of a client that was entered. The caller ends the session. */

@@ -7,7 +7,7 @@
 
 #include "common/cleanup.h"
 #include "common/text/units.h"
-#include "daemon/tenant/client_keep.h"
+#include "daemon/tenant/client_store.h"
 
 /* A client whose record was read, and whose session core has not adopted yet. */
 struct gm_client_adopted {
@@ -23,7 +23,7 @@ static int client_adopt_restore(struct gm_clients *clients, const struct gm_reco
 	struct gm_client *client = calloc(1, sizeof(*client));
 	if (!client)
 		return -ENOMEM;
-	int r = gm_lane_get(&clients->hub->lanes, identity->payer_uid, &client->lane);
+	int r = gm_hub_flow_get(&clients->hub->flows, identity->payer_uid, &client->flow);
 	if (r < 0) {
 		free(client);
 		return r;
@@ -37,7 +37,7 @@ static int client_adopt_restore(struct gm_clients *clients, const struct gm_reco
 	client->pages.devices = clients->devices;
 	r = gm_client_enter(client, identity);
 	if (r < 0) {
-		gm_lane_unref(client->lane);
+		gm_hub_flow_unref(client->flow);
 		free(client);
 		return r;
 	}
@@ -72,7 +72,7 @@ static void client_adopt_known(const struct gm_record_client *record, struct gm_
 	strcpy(ret->command, record->command);
 }
 
-static int client_adopt_one(struct gm_clients *clients, enum gm_trust trust,
+static int client_adopt_one(struct gm_clients *clients, enum gm_domain_trust trust,
 	const struct gm_record_client *record, struct gm_client_kept *kept,
 	struct gm_client_adopted *adopted, bool *ret_pooling)
 {
@@ -107,7 +107,7 @@ static int client_adopt_one(struct gm_clients *clients, enum gm_trust trust,
 	return 0;
 }
 
-int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust,
+int gm_clients_adopt(struct gm_clients *clients, enum gm_domain_trust trust,
 	const struct gm_record_client *record, struct gm_client_kept *kept, gm_domain *ret_domain,
 	bool *ret_pooling)
 {
@@ -136,7 +136,7 @@ static void client_adopt_end_living(
 	struct gm_client *client = adopted->client;
 	if (!session) {
 		clients->quarantined--;
-		gm_client_unkeep(clients, adopted->id);
+		gm_client_unstore(clients, adopted->id);
 		gm_client_forget(client);
 		return;
 	}
@@ -156,7 +156,7 @@ static bool client_adopt_end_gone(
 	if (session)
 		gm_session_end_died(session);
 	gm_domains_release(clients->domains, adopted->domain);
-	gm_client_unkeep(clients, adopted->id);
+	gm_client_unstore(clients, adopted->id);
 	return session;
 }
 

@@ -5,7 +5,7 @@
 #include "daemon/tenant/client.h"
 
 /*
- * Takes back the clients of an earlier daemon. broker_keep.c calls this at the start, before anybody
+ * Takes back the clients of an earlier daemon. broker_store.c calls this at the start, before anybody
  * can connect.
  */
 
@@ -18,7 +18,7 @@ struct gm_client_kept {
  * kept for it. A client whose process is gone is taken back as well, until gm_clients_adopt_end(). The strings of the
  * record must end within their fields.
  */
-int gm_clients_adopt(struct gm_clients *clients, enum gm_trust trust,
+int gm_clients_adopt(struct gm_clients *clients, enum gm_domain_trust trust,
 	const struct gm_record_client *record, struct gm_client_kept *kept, gm_domain *ret_domain,
 	bool *ret_pooling);
 /* After gm_core_adopt(): the clients are quarantined now. Those whose process is gone end; returns how

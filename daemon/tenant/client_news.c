@@ -16,8 +16,8 @@ void gm_client_log(const struct gm_client *client, enum gm_log_level level, cons
 	char id[48], pid[32], uid[32], user[GM_UID_NAME_TEXT];
 	const char *const fields[] = {id, pid, uid, NULL};
 
-	if (!gm_quiet_allows(&client->clients->hub->quiet, client->identity->payer_uid, level,
-		    GM_QUIET_OTHER))
+	if (!gm_log_limit_allows(&client->clients->hub->quiet, client->identity->payer_uid, level,
+		    GM_LOG_LIMIT_OTHER))
 		return;
 	snprintf(id, sizeof(id), "GPUMEM_CLIENT=%llu", (unsigned long long)client->id);
 	snprintf(pid, sizeof(pid), "GPUMEM_PID=%d", (int)client->identity->pid);
@@ -146,12 +146,12 @@ void gm_clients_limits_changed(struct gm_clients *clients)
 	}
 }
 
-void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask)
+void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim_message *ask)
 {
 	struct gm_client *client = gm_session_info(session)->user;
 
 	/* A request lacks so much and no more. Urgent pressure wants all that can be spared. */
-	bool all = ask->urgent && ask->trigger == GM_TRIGGER_PRESSURE;
+	bool all = ask->urgent && ask->trigger == GM_RECLAIM_TRIGGER_PRESSURE;
 	if (client && client->events)
 		gm_events_reclaim(
 			client->events, ask->device, ask->urgent, all ? 0 : ask->bytes, ask->spill);

@@ -22,7 +22,7 @@ void gm_clients_level_changed(struct gm_clients *clients, uint32_t device);
 /* Tells every client whose limit has changed, on its page and by an event. */
 void gm_clients_limits_changed(struct gm_clients *clients);
 /* Asks one client for memory, on behalf of core. */
-void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim *ask);
+void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim_message *ask);
 /* Tells a client that a lease with signals that it opened has no maker any more. */
 void gm_clients_maker_left(struct gm_session *session);
 /* Reads what a client says it could give back, bounded by what it holds. */

@@ -8,7 +8,7 @@
 
 #include <uthash.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/core/core.h"
 #include "daemon/net/identity.h"
 #include "daemon/net/peer.h"
@@ -36,7 +36,7 @@ struct gm_client {
 	struct gm_pages pages;
 	struct gm_pages former; /* of a session that was resumed: the client's page from before */
 	struct gm_events *events;
-	uint64_t max[GM_LIMIT_DEVICES]; /* the limit it was told last; UINT64_MAX: none */
+	uint64_t max[GM_BOUND_DEVICES]; /* the limit it was told last; UINT64_MAX: none */
 	uint64_t said_ns[GM_EVENTS];    /* when the journal last got a line of each kind about it */
 	struct gm_serve_asked *asked;   /* unanswered requests for memory: serve_lease.c's own */
 	uint32_t n_waiting;             /* how many of those may wait for room */
@@ -46,10 +46,10 @@ struct gm_client {
 		uint32_t repeats; /* how many followed the first one so far */
 	} refused[GM_CLIENT_REFUSED];
 	uint32_t next_refused;
-	struct gm_lane *lane;
-	struct gm_lane *ends;          /* GM_LANE_ENDS of the same user */
+	struct gm_hub_flow *flow;
+	struct gm_hub_flow *ends;      /* GM_HUB_FLOW_ENDS of the same user */
 	struct gm_user_charge charge;  /* one client of its user */
-	struct gm_lane_fd process;     /* its pidfd */
+	struct gm_hub_flow_fd process; /* its pidfd */
 	struct gm_client *prev, *next; /* oldest first */
 	struct gm_client *away_prev,
 		*away_next; /* of the quarantined ones; away_prev NULL: it is not */
@@ -57,7 +57,7 @@ struct gm_client {
 };
 
 struct gm_client_adopted; /* client_adopt.c's own */
-struct gm_clients_keep;
+struct gm_clients_store;
 
 struct gm_clients {
 	struct gm_hub *hub;
@@ -79,7 +79,7 @@ struct gm_clients {
 	/* Called after the figures were written, for other work that is due now and then. */
 	void (*flushed)(void *ctx);
 	void *ctx;
-	const struct gm_clients_keep *keep; /* NULL: nothing outlives the daemon */
+	const struct gm_clients_store *store; /* NULL: nothing outlives the daemon */
 	void *keep_ctx;
 	uint8_t boot[GM_RECORD_BOOT_BYTES]; /* of this boot */
 	struct gm_client_adopted *adopted;

@@ -97,21 +97,21 @@ static int domain_add(struct gm_domains *domains, const struct gm_identity *iden
 	return 0;
 }
 
-bool gm_domain_key(
-	enum gm_trust trust, const struct gm_identity *identity, char key[GM_DOMAIN_KEY_BYTES])
+bool gm_domain_key(enum gm_domain_trust trust, const struct gm_identity *identity,
+	char key[GM_DOMAIN_KEY_BYTES])
 {
-	if (trust == GM_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
-		(trust == GM_TRUST_CONTAINER && identity->confined))
+	if (trust == GM_DOMAIN_TRUST_CLIENT || identity->uid == GM_OVERFLOW_UID ||
+		(trust == GM_DOMAIN_TRUST_CONTAINER && identity->confined))
 		return false;
 	snprintf(key, GM_DOMAIN_KEY_BYTES, "%u %s", identity->uid,
-		trust == GM_TRUST_CONTAINER ? identity->cgroup.scope : "");
+		trust == GM_DOMAIN_TRUST_CONTAINER ? identity->cgroup.scope : "");
 	return true;
 }
 
-int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
+int gm_domains_get(struct gm_domains *domains, enum gm_domain_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling)
 {
-	bool container = trust == GM_TRUST_CONTAINER && identity->cgroup.scope[0];
+	bool container = trust == GM_DOMAIN_TRUST_CONTAINER && identity->cgroup.scope[0];
 	struct domain *domain = NULL;
 	char key[GM_DOMAIN_KEY_BYTES];
 	bool alone = !gm_domain_key(trust, identity, key);
@@ -156,7 +156,7 @@ static bool domain_is_of(const struct domain *domain, const struct gm_identity *
 {
 	char key[GM_DOMAIN_KEY_BYTES];
 
-	return domain->key && gm_domain_key(GM_TRUST_CONTAINER, asker, key) &&
+	return domain->key && gm_domain_key(GM_DOMAIN_TRUST_CONTAINER, asker, key) &&
 	       strcmp(domain->key, key) == 0;
 }
 

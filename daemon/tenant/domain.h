@@ -27,13 +27,13 @@ void gm_domains_free(struct gm_domains *domains);
  * ever be in it: with trust = client, for the overflow uid (it may stand for anyone), and for a
  * process whose container is not known. Returns 0 or -ENOMEM.
  */
-int gm_domains_get(struct gm_domains *domains, enum gm_trust trust,
+int gm_domains_get(struct gm_domains *domains, enum gm_domain_trust trust,
 	const struct gm_identity *identity, gm_domain *ret_domain, bool *ret_pooling);
 /* The name of a process's domain, which is the same in a later daemon. Returns false if it is a domain of one
  * client. */
 #define GM_DOMAIN_KEY_BYTES (GM_CGROUP_SCOPE_BYTES + 24)
-bool gm_domain_key(
-	enum gm_trust trust, const struct gm_identity *identity, char key[GM_DOMAIN_KEY_BYTES]);
+bool gm_domain_key(enum gm_domain_trust trust, const struct gm_identity *identity,
+	char key[GM_DOMAIN_KEY_BYTES]);
 void gm_domains_release(struct gm_domains *domains, gm_domain domain);
 
 /*

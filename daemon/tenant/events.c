@@ -19,7 +19,7 @@
 #include "common/wire/page_event.h"
 #include "daemon/tenant/events.h"
 
-_Static_assert(GM_LIMIT_DEVICES <= 32, "a bit per device");
+_Static_assert(GM_BOUND_DEVICES <= 32, "a bit per device");
 
 /* A client that was told less than this ago need not have heard it. */
 #define GM_EVENTS_FRESH_NS GM_NS_PER_MS
@@ -33,29 +33,29 @@ struct gm_events {
 	uint32_t pressure, reclaim, limits; /* what waits: a bit per device */
 	uint32_t asked;                     /* reclaims that were told, and may not be heard yet */
 	uint32_t evict, evict_told;         /* the same for buffers that are to move */
-	uint32_t evict_row[GM_LIMIT_DEVICES];
+	uint32_t evict_row[GM_BOUND_DEVICES];
 	uint32_t restore;                  /* they are to move back: a bit per device */
 	bool makers;                       /* a maker has left, which waits to be told */
 	uint32_t urgent;                   /* of those that wait or were told */
-	uint64_t wanted[GM_LIMIT_DEVICES]; /* the same; 0: everything unused */
-	uint64_t spill[GM_LIMIT_DEVICES];  /* the same: bytes that evictable buffers have */
-	uint64_t max[GM_LIMIT_DEVICES];
-	struct gm_lane *lane;
-	struct gm_lane_task task; /* posted while something waits */
+	uint64_t wanted[GM_BOUND_DEVICES]; /* the same; 0: everything unused */
+	uint64_t spill[GM_BOUND_DEVICES];  /* the same: bytes that evictable buffers have */
+	uint64_t max[GM_BOUND_DEVICES];
+	struct gm_hub_flow *flow;
+	struct gm_hub_flow_task task; /* posted while something waits */
 };
 
-static void events_on_turn(struct gm_lane_task *task);
+static void events_on_turn(struct gm_hub_flow_task *task);
 
 void gm_events_free(struct gm_events *events)
 {
 	if (!events)
 		return;
-	gm_lane_withdraw(&events->task);
+	gm_hub_flow_withdraw(&events->task);
 	close(events->bell);
 	free(events);
 }
 
-int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core *core,
+int gm_events_new(struct gm_hub *hub, struct gm_hub_flow *flow, const struct gm_core *core,
 	struct gm_pages *pages, int *ret_bell, struct gm_events **ret_events)
 {
 	struct gm_events *events = calloc(1, sizeof(*events));
@@ -77,7 +77,7 @@ int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core
 	events->hub = hub;
 	events->core = core;
 	events->pages = pages;
-	events->lane = lane;
+	events->flow = flow;
 	events->task.run = events_on_turn;
 	*ret_bell = bell;
 	*ret_events = events;
@@ -114,7 +114,7 @@ static void events_write_waiting(struct gm_events *events)
 {
 	uint32_t waiting = events->pressure | events->reclaim | events->limits | events->evict;
 
-	for (uint32_t i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (uint32_t i = 0; i < GM_BOUND_DEVICES; i++)
 		if (waiting & UINT32_C(1) << i)
 			events_write_device(events, i);
 	events->asked |= events->reclaim;
@@ -136,7 +136,7 @@ static bool events_heard(const struct gm_events *events)
 	return !gm_bell_rung(events->bell) && gm_clock_ns() - events->rung_ns > GM_EVENTS_FRESH_NS;
 }
 
-static void events_on_turn(struct gm_lane_task *task)
+static void events_on_turn(struct gm_hub_flow_task *task)
 {
 	struct gm_events *events =
 		(struct gm_events *)((char *)task - offsetof(struct gm_events, task));
@@ -148,7 +148,7 @@ static void events_on_turn(struct gm_lane_task *task)
 void gm_events_pressure(struct gm_events *events, uint32_t device)
 {
 	events->pressure |= UINT32_C(1) << device;
-	gm_lane_post(events->lane, &events->task);
+	gm_hub_flow_post(events->flow, &events->task);
 }
 
 void gm_events_reclaim(
@@ -174,14 +174,14 @@ void gm_events_reclaim(
 	events->spill[device] = gm_max(events->spill[device], spill);
 	if (urgent)
 		events->urgent |= bit;
-	gm_lane_post(events->lane, &events->task);
+	gm_hub_flow_post(events->flow, &events->task);
 }
 
 void gm_events_limits(struct gm_events *events, uint32_t device, uint64_t max)
 {
 	events->limits |= UINT32_C(1) << device;
 	events->max[device] = max;
-	gm_lane_post(events->lane, &events->task);
+	gm_hub_flow_post(events->flow, &events->task);
 }
 
 int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, bool restore)
@@ -197,19 +197,19 @@ int gm_events_evict(struct gm_events *events, uint32_t device, uint32_t row, boo
 	events->evict |= bit;
 	events->evict_row[device] = row;
 	events->restore = restore ? events->restore | bit : events->restore & ~bit;
-	gm_lane_post(events->lane, &events->task);
+	gm_hub_flow_post(events->flow, &events->task);
 	return 0;
 }
 
 void gm_events_makers(struct gm_events *events)
 {
 	events->makers = true;
-	gm_lane_post(events->lane, &events->task);
+	gm_hub_flow_post(events->flow, &events->task);
 }
 
 void gm_events_goodbye(struct gm_events *events, const char *reason, bool restart)
 {
-	gm_lane_withdraw(&events->task);
+	gm_hub_flow_withdraw(&events->task);
 	events_write_waiting(events);
 	gm_page_event_goodbye(events->pages->daemon, restart, reason);
 	events_ring(events);

@@ -18,9 +18,9 @@
  */
 struct gm_events;
 
-/* *ret_bell is for the client. The caller owns it. lane and pages are the client's and must outlive
+/* *ret_bell is for the client. The caller owns it. flow and pages are the client's and must outlive
  * the events. Returns 0, or -EMFILE or another negative errno. */
-int gm_events_new(struct gm_hub *hub, struct gm_lane *lane, const struct gm_core *core,
+int gm_events_new(struct gm_hub *hub, struct gm_hub_flow *flow, const struct gm_core *core,
 	struct gm_pages *pages, int *ret_bell, struct gm_events **ret_events);
 void gm_events_free(struct gm_events *events);
 

@@ -77,7 +77,7 @@ static int pages_open_client_page(struct gm_pages *pages, uint64_t generation, u
 		.generation = generation,
 		.session = session,
 		.devices = pages->devices,
-		.rows = GM_LIMIT_TRACKED_BUFFERS,
+		.rows = GM_BOUND_TRACKED_BUFFERS,
 		.bytes = pages->version < 2 ? 0 : sizeof(struct gm_page_client),
 	};
 	if (pwrite(pages->client_fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
@@ -323,16 +323,16 @@ static void pages_take_note(
 
 	note = about ? note : &nothing;
 	ret->used_ns = gm_min(gm_max(note->used_ns, ret->born_ns), now_ns);
-	ret->stack = note->stack <= GM_LIMIT_STACKS ? note->stack : 0;
+	ret->stack = note->stack <= GM_BOUND_STACKS ? note->stack : 0;
 	pages_copy_text(ret->type, note->type, sizeof(ret->type));
 	pages_copy_text(ret->precision, note->precision, sizeof(ret->precision));
 }
 
 int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
-	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
+	const uint64_t held[GM_BOUND_DEVICES], uint64_t now_ns, uint32_t *at,
 	struct gm_pages_row *ret)
 {
-	if (pages->client_fd < 0 || *at >= GM_LIMIT_TRACKED_BUFFERS)
+	if (pages->client_fd < 0 || *at >= GM_BOUND_TRACKED_BUFFERS)
 		return 0;
 	if (!rows->valid || *at - rows->first >= GM_PAGES_ROWS) {
 		int r = pages_read_rows(pages, *at, rows);
@@ -364,7 +364,7 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		ret->growth.used = gm_min(row->growth.used, row->bytes);
 		return 1;
 	}
-	return *at < GM_LIMIT_TRACKED_BUFFERS ? -EAGAIN : 0;
+	return *at < GM_BOUND_TRACKED_BUFFERS ? -EAGAIN : 0;
 }
 
 /* ---- call stacks */
@@ -373,9 +373,9 @@ int gm_pages_read_stacks(const struct gm_pages *pages, uint32_t first,
 	struct gm_page_stack ret_stacks[GM_PAGES_STACKS])
 {
 	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
-		first >= GM_LIMIT_STACKS)
+		first >= GM_BOUND_STACKS)
 		return 0;
-	const uint32_t n = (uint32_t)gm_min(GM_PAGES_STACKS, GM_LIMIT_STACKS - first);
+	const uint32_t n = (uint32_t)gm_min(GM_PAGES_STACKS, GM_BOUND_STACKS - first);
 	int r = pages_read_twice(pages,
 		offsetof(struct gm_page_client, stacks) + first * sizeof(*ret_stacks),
 		sizeof(*ret_stacks), n, ret_stacks);
@@ -390,9 +390,9 @@ int gm_pages_read_modules(const struct gm_pages *pages, uint32_t first,
 	struct gm_page_module ret_modules[GM_PAGES_MODULES])
 {
 	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
-		first >= GM_LIMIT_STACK_MODULES)
+		first >= GM_BOUND_STACK_MODULES)
 		return 0;
-	const uint32_t n = (uint32_t)gm_min(GM_PAGES_MODULES, GM_LIMIT_STACK_MODULES - first);
+	const uint32_t n = (uint32_t)gm_min(GM_PAGES_MODULES, GM_BOUND_STACK_MODULES - first);
 	int r = pages_read_twice(pages,
 		offsetof(struct gm_page_client, modules) + first * sizeof(*ret_modules),
 		sizeof(*ret_modules), n, ret_modules);

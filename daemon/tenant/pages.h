@@ -68,9 +68,9 @@ struct gm_pages_row {
 	uint64_t born_ns;
 	uint64_t used_ns; /* not before born_ns, and not after now */
 	uint32_t stack;   /* of gm_pages_read_stacks(); 0: not known */
-	char tag[GM_LIMIT_NAME_BYTES + 1];
-	char type[GM_LIMIT_KIND_BYTES + 1];
-	char precision[GM_LIMIT_KIND_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
+	char type[GM_BOUND_KIND_BYTES + 1];
+	char precision[GM_BOUND_KIND_BYTES + 1];
 	struct gm_page_growth growth; /* used is at most bytes */
 };
 /* Rows of a page as they were read together. Begins as {.valid = false}, for one page. */
@@ -81,7 +81,7 @@ struct gm_pages_rows {
 	struct gm_page_row rows[GM_PAGES_ROWS];
 	struct gm_page_note notes[GM_PAGES_ROWS];
 };
-_Static_assert(GM_LIMIT_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has whole blocks of rows");
+_Static_assert(GM_BOUND_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has whole blocks of rows");
 /*
  * Finds the next tracked buffer, in row *at or after it, and moves *at behind it. Skips rows that
  * cannot be true, or that the client is writing. A tag, type or precision that is not printable becomes
@@ -90,7 +90,7 @@ _Static_assert(GM_LIMIT_TRACKED_BUFFERS % GM_PAGES_ROWS == 0, "the table has who
  * takes 5 system calls at most, whatever is on the page.
  */
 int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
-	const uint64_t held[GM_LIMIT_DEVICES], uint64_t now_ns, uint32_t *at,
+	const uint64_t held[GM_BOUND_DEVICES], uint64_t now_ns, uint32_t *at,
 	struct gm_pages_row *ret);
 
 /*

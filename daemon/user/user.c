@@ -5,40 +5,40 @@
 
 #include <stdlib.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 /* Bounds of a slot without a bound of its own for one user. */
 #define USER_SHARED(name) \
 	{ \
-		.own = GM_LIMIT_##name, .all = GM_LIMIT_##name \
+		.own = GM_BOUND_##name, .all = GM_BOUND_##name \
 	}
 #define USER_UNREAD \
-	.own = GM_LIMIT_UNREAD_BYTES_PER_UID, .all = GM_LIMIT_UNREAD_BYTES, \
-	.always = GM_LIMIT_PACKET_BYTES
+	.own = GM_BOUND_UNREAD_BYTES_PER_UID, .all = GM_BOUND_UNREAD_BYTES, \
+	.always = GM_BOUND_PACKET_BYTES
 
 static const struct gm_user_bound user_bounds[GM_USER_SLOTS] = {
-	[GM_USER_ESTATES] = {.own = GM_LIMIT_ESTATES_PER_UID, .all = GM_LIMIT_ESTATES},
+	[GM_USER_ORPHANS] = {.own = GM_BOUND_ORPHANS_PER_UID, .all = GM_BOUND_ORPHANS},
 	[GM_USER_SESSIONS] = USER_SHARED(SESSIONS),
 	[GM_USER_BARE_LEASES] = USER_SHARED(BARE_LEASES),
 	[GM_USER_SHARES] = USER_SHARED(SHARES),
 	[GM_USER_NAMES] = USER_SHARED(NAMES),
-	[GM_USER_METADATA] = {.own = GM_LIMIT_METADATA_PER_UID, .all = GM_LIMIT_METADATA},
-	[GM_USER_LOGGED] = {.own = 1, .all = GM_LIMIT_LOGGED_UIDS},
+	[GM_USER_METADATA] = {.own = GM_BOUND_METADATA_PER_UID, .all = GM_BOUND_METADATA},
+	[GM_USER_LOGGED] = {.own = 1, .all = GM_BOUND_LOGGED_UIDS},
 	[GM_USER_LOG_LINES] = {.own = UINT64_MAX, .all = UINT64_MAX},
 	[GM_USER_LOG_WARNINGS] = {.own = UINT64_MAX, .all = UINT64_MAX},
 	[GM_USER_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_ADMIN_BYTES_UNREAD},
-	[GM_USER_ADMIN_CONNECTIONS] = {.own = GM_LIMIT_ADMIN_CONNECTIONS, .all = UINT64_MAX},
+	[GM_USER_ADMIN_CONNECTIONS] = {.own = GM_BOUND_ADMIN_CONNECTIONS, .all = UINT64_MAX},
 	[GM_USER_ADMIN_BYTES_UNREAD] = {USER_UNREAD, .with = GM_USER_BYTES_UNREAD},
 	[GM_USER_CHUNK_FDS] = {.own = UINT64_MAX},
-	[GM_USER_LANES] = {.own = UINT64_MAX},
-	[GM_USER_CONNECTIONS] = {.own = GM_LIMIT_CONNECTIONS},
-	[GM_USER_CLIENTS] = {.own = GM_LIMIT_CONNECTIONS},
+	[GM_USER_FLOWS] = {.own = UINT64_MAX},
+	[GM_USER_CONNECTIONS] = {.own = GM_BOUND_CONNECTIONS},
+	[GM_USER_CLIENTS] = {.own = GM_BOUND_CONNECTIONS},
 };
 
 void gm_user_table_bound_fds(struct gm_user_table *table, uint64_t own, uint64_t all)
 {
 	struct gm_user_bound bound = {
-		.own = own, .all = all, .always = GM_LIMIT_PACKET_FDS, .plain = true};
+		.own = own, .all = all, .always = GM_BOUND_PACKET_FDS, .plain = true};
 
 	bound.with = GM_USER_ADMIN_FDS_UNREAD;
 	table->bounds[GM_USER_FDS_UNREAD] = bound;
@@ -109,7 +109,7 @@ void gm_user_count_fds(struct gm_user *user)
 	struct gm_fd_budget *fds = &user->table->fds;
 	uint64_t before = user->n_fds;
 
-	user->n_fds = user->has[GM_USER_LANES] +
+	user->n_fds = user->has[GM_USER_FLOWS] +
 		      user_fds_of(user->has[GM_USER_CONNECTIONS], user->has[GM_USER_CLIENTS]);
 	if (user->n_fds > before)
 		gm_fd_budget_connect(fds, user->n_fds - before);
@@ -117,7 +117,7 @@ void gm_user_count_fds(struct gm_user *user)
 		gm_fd_budget_disconnect(fds, before - user->n_fds);
 }
 
-/* Whether descriptors allow so many more. A user without connections and clients needs lanes, too. */
+/* Whether descriptors allow so many more. A user without connections and clients needs flows, too. */
 static bool user_may_open(const struct gm_user *user, uint64_t connections, uint64_t clients)
 {
 	uint64_t own = user_fds_of(user->has[GM_USER_CONNECTIONS], user->has[GM_USER_CLIENTS]);
@@ -126,8 +126,8 @@ static bool user_may_open(const struct gm_user *user, uint64_t connections, uint
 
 	if (then == own) /* a client that is to be resumed keeps room for this */
 		return true;
-	own += own ? GM_USER_LANE_FDS : 0;
-	then += GM_USER_LANE_FDS;
+	own += own ? GM_USER_FLOW_FDS : 0;
+	then += GM_USER_FLOW_FDS;
 	return gm_fd_budget_allows_connection(&user->table->fds, own, then - own);
 }
 

@@ -26,7 +26,7 @@
 
 /* What is counted. */
 enum gm_user_slot {
-	GM_USER_ESTATES,
+	GM_USER_ORPHANS,
 	GM_USER_SESSIONS,
 	GM_USER_BARE_LEASES, /* leases that clients opened, or made and that have no chunks */
 	GM_USER_SHARES,
@@ -42,8 +42,8 @@ enum gm_user_slot {
 	GM_USER_ADMIN_FDS_UNREAD,
 	GM_USER_ADMIN_BYTES_UNREAD,
 	/* What has descriptors of the daemon from here on. Other users may have as many as common/fd_budget.h says. */
-	GM_USER_CHUNK_FDS,   /* chunks that are leased or linger, signals and metadata */
-	GM_USER_LANES,       /* sets of sockets */
+	GM_USER_CHUNK_FDS,   /* chunks that are leased or are orphaned, signals and metadata */
+	GM_USER_FLOWS,       /* sets of sockets */
 	GM_USER_CONNECTIONS, /* sockets with a pidfd */
 	GM_USER_CLIENTS,     /* clients that are connected or quarantined */
 	GM_USER_SLOTS
@@ -52,7 +52,7 @@ enum gm_user_slot {
 /* Number of descriptors that one of these has. A connection: its socket and its pidfd. A client: its bell, its page and,
  * once it was resumed, the page before. A client in quarantine has no bell. It keeps room for a connection: otherwise other
  * clients could take that room after a restart, and the client could not resume its session. */
-#define GM_USER_LANE_FDS       2 /* of both lanes of a user */
+#define GM_USER_FLOW_FDS       2 /* of both flows of a user */
 #define GM_USER_CONNECTION_FDS 2
 #define GM_USER_CLIENT_FDS     3
 
@@ -71,22 +71,23 @@ struct gm_user_table {
 	uint64_t all[GM_USER_SLOTS]; /* up to GM_USER_CHUNK_FDS: fds has the others */
 	struct gm_user_bound bounds[GM_USER_SLOTS];
 	struct gm_fd_budget fds; /* of the daemon */
-	uint64_t looks;          /* see gm_user.doubted */
+	uint64_t looks;          /* see gm_user.overdue */
 };
 
-struct gm_estate_work;
-struct gm_quiet_user;
+struct gm_orphan_work;
+struct gm_log_limit_user;
 
 struct gm_user {
 	struct gm_user_table *table;
 	uid_t uid;
 	uint32_t refs;
 	uint64_t has[GM_USER_SLOTS];
-	uint64_t n_fds; /* of its lanes, connections and clients */
+	uint64_t n_fds; /* of its flows, connections and clients */
 	/* What other folders keep for the user; NULL: nothing. */
-	struct gm_estate_work *work; /* its estates, and what ends in slices: daemon/lease */
-	struct gm_quiet_user *quiet; /* what the log left out about it: daemon/net */
-	uint64_t doubted; /* the last look that found its claims doubtful: daemon/reclaim */
+	struct gm_orphan_work
+		*work; /* its orphaned accounts, and what ends in slices: daemon/lease */
+	struct gm_log_limit_user *quiet; /* what the log left out about it: daemon/net */
+	uint64_t overdue; /* the last look that found its claims doubtful: daemon/reclaim */
 	UT_hash_handle hh;
 };
 
@@ -97,7 +98,7 @@ struct gm_user_charge {
 	uint32_t amount;
 };
 
-/* The bounds follow from common/limits.h. There is no bound on descriptors, unless the caller sets fds. */
+/* The bounds follow from common/bounds.h. There is no bound on descriptors, unless the caller sets fds. */
 void gm_user_table_init(struct gm_user_table *table);
 /* Bounds descriptors on their way to clients: of one user, and of all. */
 void gm_user_table_bound_fds(struct gm_user_table *table, uint64_t own, uint64_t all);
@@ -108,7 +109,7 @@ void gm_user_table_deinit(struct gm_user_table *table);
 struct gm_user *gm_user_find(const struct gm_user_table *table, uid_t uid);
 /* Returns a reference, or NULL if there is no memory. */
 struct gm_user *gm_user_get(struct gm_user_table *table, uid_t uid);
-/* Counts in the account of descriptors what the user's lanes, connections and clients have. */
+/* Counts in the account of descriptors what the user's flows, connections and clients have. */
 void gm_user_count_fds(struct gm_user *user);
 /* Frees a user without references. */
 void gm_user_free(struct gm_user *user);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <wchar.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/units.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -87,7 +87,7 @@ static bool name_by_library(const char *text)
 	mbstate_t state = {0};
 	const char *at = text;
 
-	if (strlen(text) > GM_LIMIT_NAME_BYTES)
+	if (strlen(text) > GM_BOUND_NAME_BYTES)
 		return false;
 	while (*at) {
 		wchar_t c;

@@ -3,7 +3,7 @@
 /*
  * Any bytes into gm_wire_unpack(). What it takes for a packet must pack again, unpack again, and
  * then pack to the same bytes; what the packet points to must lie in the arena; and whatever
- * happens stays within the bounds of common/limits.h.
+ * happens stays within the bounds of common/bounds.h.
  */
 
 #include <errno.h>
@@ -132,14 +132,14 @@ static void look_at(const ProtobufCMessage *message)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-	static uint8_t once[GM_LIMIT_PACKET_BYTES], twice[GM_LIMIT_PACKET_BYTES];
+	static uint8_t once[GM_BOUND_PACKET_BYTES], twice[GM_BOUND_PACKET_BYTES];
 	Gm__Wire__Packet *packet = NULL, *again = NULL;
 	size_t n_once, n_twice;
 	int r = gm_wire_unpack(&arena, bytes, n, &packet);
 
-	MUST(arena.peak <= GM_LIMIT_ARENA_BYTES);
+	MUST(arena.peak <= GM_BOUND_ARENA_BYTES);
 	if (r == 0 || r == GM_WIRE_E_UNKNOWN) {
-		MUST(n <= GM_LIMIT_PACKET_BYTES);
+		MUST(n <= GM_BOUND_PACKET_BYTES);
 		MUST((packet->body_case == GM__WIRE__PACKET__BODY__NOT_SET) ==
 			(r == GM_WIRE_E_UNKNOWN));
 		met_field_0 = false;

@@ -35,7 +35,7 @@ static inline void start_with(const char *config)
 static inline bool nothing_is_held(void)
 {
 	struct gm_figures f = gm_figures_now(&daemon_);
-	return f.leased + f.quarantined + f.admitted + f.lingering == 0;
+	return f.leased + f.quarantined + f.admitted + f.orphaned == 0;
 }
 
 /* The memory of a process that has ended is released on several turns of the loop. */
@@ -117,7 +117,7 @@ static inline void maker(int channel, void *argument)
 		require_no_old_data(&options);
 	}
 	OK(gpumem_share(buffer, &options, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'r');
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL));
 	gpumem_buffer_destroy(buffer);
@@ -138,7 +138,7 @@ static inline void opener(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_buffer_size(buffer), PASSED);
 	GM_REQUIRE_EQ(gpumem_buffer_transport(buffer), passing->transport);
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x11, NULL));
-	gm_say_word(channel, 'o');
+	gm_text_say_word(channel, 'o');
 	gm_hear_word(channel, 'w');
 	fill(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL);
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), PASSED, 0x22, NULL));
@@ -153,7 +153,7 @@ static inline void begin_passing(struct passing *passing, struct gm_worker *a, s
 	gm_worker_start(a, maker, passing);
 	gm_worker_start(b, opener, passing);
 	gm_hear(a->channel, &token, sizeof(token));
-	gm_say(b->channel, &token, sizeof(token));
+	gm_text_say(b->channel, &token, sizeof(token));
 	gm_hear_word(b->channel, 'o');
 }
 
@@ -162,9 +162,9 @@ static inline void pass_a_buffer(gpumem_transport transport, bool other_uid)
 	struct passing passing = {transport, other_uid};
 	struct gm_worker a, b;
 	begin_passing(&passing, &a, &b);
-	gm_say_word(b.channel, 'w');
+	gm_text_say_word(b.channel, 'w');
 	gm_worker_join(&b);
-	gm_say_word(a.channel, 'r');
+	gm_text_say_word(a.channel, 'r');
 	gm_worker_join(&a);
 }
 
@@ -188,13 +188,13 @@ static inline void holder(int channel, void *argument)
 			for (;;)
 				pause();
 	}
-	gm_say(channel, &child, sizeof(child));
+	gm_text_say(channel, &child, sizeof(child));
 	gm_hear_word(channel, 'g');
 	/* Whatever happened meanwhile, the memory is as it was. */
 	GM_REQUIRE(all(ptr, HELD, 0x33, NULL));
 	fill(ptr, HELD, 0x34, NULL);
 	GM_REQUIRE(all(ptr, HELD, 0x34, NULL));
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	for (struct gm_patience p = {0};; gm_patience_wait(&p, __FILE__, __LINE__, "it is back"))
 		if (gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more) == GPUMEM_OK)
@@ -221,10 +221,10 @@ static inline void outlive_the_daemon(void)
 	struct gm_worker hold;
 	start_holder(&hold, NULL);
 	gm_daemon_kill(&daemon_);
-	gm_say_word(hold.channel, 'g');
+	gm_text_say_word(hold.channel, 'g');
 	gm_hear_word(hold.channel, 'd');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(hold.channel, 'e');
+	gm_text_say_word(hold.channel, 'e');
 	gm_worker_join(&hold);
 }
 
@@ -240,14 +240,14 @@ static inline void watcher(int channel, void *argument)
 		if (word == 'e')
 			return;
 		bytes = free_on_device();
-		gm_say(channel, &bytes, sizeof(bytes));
+		gm_text_say(channel, &bytes, sizeof(bytes));
 	}
 }
 
 static inline uint64_t ask_free(struct gm_worker *worker)
 {
 	uint64_t bytes;
-	gm_say_word(worker->channel, 'f');
+	gm_text_say_word(worker->channel, 'f');
 	gm_hear(worker->channel, &bytes, sizeof(bytes));
 	return bytes;
 }
@@ -262,7 +262,7 @@ static inline void run_in_restarts(void (*fn)(int channel, void *argument))
 		gm_hear_word(worker.channel, 'r');
 		gm_daemon_kill(&daemon_);
 		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-		gm_say_word(worker.channel, 'd');
+		gm_text_say_word(worker.channel, 'd');
 	}
 	gm_worker_join(&worker);
 }

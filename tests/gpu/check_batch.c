@@ -189,13 +189,13 @@ static void survivor(int channel, void *argument)
 	gpumem_batch *batch = create_batch(0, GPUMEM_TRANSPORT_AUTO);
 	for (size_t i = 0; i < N; i++)
 		fill(gpumem_batch_ptr(batch, i), BYTES + i, (unsigned char)(i + 1), stream);
-	gm_say_word(channel, 'm');
+	gm_text_say_word(channel, 'm');
 	gm_hear_word(channel, 'k');
 	OK(gpumem_batch_free_entry(batch, 0, stream));
 	for (size_t i = 1; i < N; i++)
 		GM_REQUIRE(
 			all(gpumem_batch_ptr(batch, i), BYTES + i, (unsigned char)(i + 1), stream));
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'u');
 	gpumem_batch_destroy(create_batch(0, GPUMEM_TRANSPORT_AUTO));
 	for (size_t i = 1; i < N; i++)
@@ -212,10 +212,10 @@ START_TEST(a_batch_outlives_a_daemon_that_is_killed)
 	gm_worker_start(&worker, survivor, NULL);
 	gm_hear_word(worker.channel, 'm');
 	gm_daemon_kill(&daemon_);
-	gm_say_word(worker.channel, 'k');
+	gm_text_say_word(worker.channel, 'k');
 	gm_hear_word(worker.channel, 'r');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(worker.channel, 'u');
+	gm_text_say_word(worker.channel, 'u');
 	gm_worker_join(&worker);
 	tear_down();
 }

@@ -56,7 +56,7 @@ static void taker(int channel, void *argument)
 		if (taken >= 1024 * MIB)
 			break;
 	}
-	gm_say(channel, &taken, sizeof(taken));
+	gm_text_say(channel, &taken, sizeof(taken));
 	gpumem_disconnect(session);
 }
 
@@ -199,10 +199,10 @@ static void sharer(int channel, void *argument)
 	keep_busy(busy);
 	fill(ptr, 60 * MIB, 0xaa, busy);
 	GM_REQUIRE(pthread_create(&thread, NULL, wait_patiently, &patient) == 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	OK(gpumem_free(session, ptr, busy));
 	/* The GPU still writes there: not yet. */
-	GM_REQUIRE_EQ(gm_waiting(&daemon_), 1);
+	GM_REQUIRE_EQ(gm_queue_wait(&daemon_), 1);
 	open_gate();
 	GM_REQUIRE(pthread_join(thread, NULL) == 0);
 	OK(patient.status);

@@ -32,7 +32,7 @@ static void computer(int channel, void *argument)
 	gm_cu_stream stream = stream_new();
 	OK(gpumem_buffer_create(session, 0, KEPT, NULL, &kept));
 	fill(gpumem_buffer_ptr(kept), KEPT, value, stream);
-	gm_say_word(channel, 'k');
+	gm_text_say_word(channel, 'k');
 	while (!gm_raw_readable(channel)) {
 		OK(gpumem_alloc(session, 0, WORK, stream, NULL, &block));
 		fill(block, WORK, (unsigned char)~value, stream);

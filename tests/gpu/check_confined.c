@@ -178,9 +178,9 @@ START_TEST(the_daemon_serves_a_gpu_under_the_restrictions_of_its_unit)
 	pass_a_buffer(GPUMEM_TRANSPORT_FD, false);
 	struct gm_worker hold;
 	start_holder(&hold, NULL);
-	gm_say_word(hold.channel, 'g');
+	gm_text_say_word(hold.channel, 'g');
 	gm_hear_word(hold.channel, 'd');
-	gm_say_word(hold.channel, 'e');
+	gm_text_say_word(hold.channel, 'e');
 	gm_worker_join(&hold);
 	tear_down();
 }

@@ -305,7 +305,7 @@ static void in_the_driver(int channel, void *argument)
 	uint64_t refusals = now().refusals;
 	GM_REQUIRE_EQ(pthread_create(&other, NULL, get_all_in_thread, (void *)&for_ever), 0);
 	GM_UNTIL(now().refusals > refusals);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'o');
 	fake_gate_open(&closed);
 	GM_REQUIRE_EQ(pthread_join(greedy, NULL), 0);
@@ -337,7 +337,7 @@ START_TEST(others_get_memory_back_while_the_driver_ends_a_ring)
 	gm_worker_start(&worker, in_the_driver, NULL);
 	gm_hear_word(worker.channel, 'd');
 	one_worker(wants_the_rest, NULL);
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
 }
 END_TEST
@@ -360,7 +360,7 @@ static void in_the_librarys_hands(int channel, void *argument)
 	fake_gate_close(&closed, "cuMemHostUnregister");
 	uint64_t refusals = now().refusals;
 	GM_REQUIRE_EQ(pthread_create(&other, NULL, get_all_in_thread, (void *)&for_ever), 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	setenv("GPUMEM_FAKE_FAIL", "none:1:1", 1);
 	fake_gate_await(&closed);
 	GM_UNTIL(now().refusals > refusals);
@@ -452,7 +452,7 @@ static void leaves(int channel, void *argument)
 
 	join("leaves");
 	OK(gpumem_host_alloc(session, LIMIT - 4 * MIB, NULL, &ptr));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -485,7 +485,7 @@ START_TEST(a_request_that_waits_leaves_the_ring_alone_as_long_as_others_give_mem
 	gm_worker_start(&holder, leaves, NULL);
 	gm_hear_word(holder.channel, 'h');
 	gm_worker_start(&waiter, waits_for_others, NULL);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	end_worker(&holder);
 	gm_worker_join(&waiter);
 }

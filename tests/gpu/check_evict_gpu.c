@@ -145,7 +145,7 @@ static void asked_early(int channel, void *argument)
 
 	options.wait_ms = GM_PATIENCE_MS;
 	OK(gpumem_buffer_create_begin(session, 0, info.available - 16 * MIB, &options, &request));
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	GM_REQUIRE_EQ(gpumem_buffer_location(buffer), GPUMEM_LOCATION_DEVICE);
 	open_gate();
 	OK(gpumem_request_wait(request, GM_PATIENCE_MS));
@@ -320,13 +320,13 @@ static void away_in_restarts(int channel, void *argument)
 		options.flags = GPUMEM_PIN_HOST_OK;
 	}
 	OK(gpumem_buffer_pin(buffers[7], &options, &where));
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'd');
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffers[7]), 8 * MIB, 8, stream));
 	OK(gpumem_buffer_unpin(buffers[7], stream));
 	if (large)
 		gpumem_buffer_destroy(large);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'd');
 
 	options = (gpumem_pin_options)GPUMEM_PIN_OPTIONS_INIT;

@@ -416,7 +416,7 @@ static void tell_total(int channel, void *argument)
 	use_gpu();
 	CU(cuda->cuMemGetInfo(&free_bytes, &total));
 	uint64_t bytes = total;
-	gm_say(channel, &bytes, sizeof(bytes));
+	gm_text_say(channel, &bytes, sizeof(bytes));
 }
 
 static uint64_t device_total(void)

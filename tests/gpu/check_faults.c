@@ -90,7 +90,7 @@ static void use_both(int channel, void *argument)
 	join("both");
 	OK(gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &on_0));
 	OK(gpumem_alloc(session, 1, 16 * MIB, NULL, NULL, &on_1));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'l');
 	/* Device 0 is gone: the cause is named, and device 1 does not care. */
 	gpumem_buffer *buffer;
@@ -104,7 +104,7 @@ static void use_both(int channel, void *argument)
 	/* What is held of it can still be given up. */
 	OK(gpumem_free(session, on_0, GPUMEM_STREAM_DONE));
 	OK(gpumem_free(session, on_1, GPUMEM_STREAM_DONE));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'b');
 	OK(gpumem_alloc(session, 0, 64 * MIB, NULL, NULL, &more));
 	gpumem_disconnect(session);
@@ -120,7 +120,7 @@ START_TEST(a_lost_gpu_is_said_and_the_other_one_goes_on)
 	GM_REQUIRE(figures(1).leased >= 16 * MIB);
 	GM_REQUIRE(ledger_is_true(0) && ledger_is_true(1));
 	mark(0, ".lost", true);
-	gm_say_word(worker.channel, 'l');
+	gm_text_say_word(worker.channel, 'l');
 	gm_hear_word(worker.channel, 'f');
 	/* However often somebody asks. */
 	GM_REQUIRE_EQ(
@@ -128,7 +128,7 @@ START_TEST(a_lost_gpu_is_said_and_the_other_one_goes_on)
 		1);
 	GM_REQUIRE(ledger_is_true(1));
 	mark(0, ".lost", false);
-	gm_say_word(worker.channel, 'b');
+	gm_text_say_word(worker.channel, 'b');
 	gm_worker_join(&worker);
 	GM_UNTIL(ledger_is_true(0) && ledger_is_true(1));
 	stop();
@@ -140,7 +140,7 @@ static void hold_and_die(int channel, void *argument)
 	void *ptr;
 	join("holder");
 	OK(gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &ptr));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	pause();
 }
 
@@ -172,12 +172,12 @@ static void outlives_daemons(int channel, void *argument)
 	use_gpu();
 	OK(gpumem_device_info(session, 0, &info));
 	OK(gpumem_alloc(session, 0, 8 * MIB, NULL, NULL, &held));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'o');
 	/* What is device 0 there is another GPU than the one that was asked for by that number. */
 	GM_UNTIL(gpumem_alloc(session, 0, 16 * MIB, NULL, NULL, &ptr) == GPUMEM_E_DISCONNECTED &&
 		 strstr(gpumem_error_detail(), "another GPU"));
-	gm_say_word(channel, 'o');
+	gm_text_say_word(channel, 'o');
 	gm_hear_word(channel, 's');
 	GM_UNTIL(gpumem_alloc(session, 0, 16 * MIB, NULL, NULL, &ptr) == GPUMEM_OK);
 	OK(gpumem_device_info(session, 0, &same));
@@ -197,12 +197,12 @@ START_TEST(a_session_goes_on_only_with_the_gpus_that_it_began_with)
 	gm_daemon_kill(&daemon_);
 	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_hear_word(worker.channel, 'o');
 	gm_daemon_kill(&daemon_);
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(worker.channel, 's');
+	gm_text_say_word(worker.channel, 's');
 	gm_worker_join(&worker);
 	stop();
 }
@@ -215,7 +215,7 @@ static void eat(int channel, void *argument)
 	gm_cu_ptr ptr;
 	use_gpu();
 	CU(cuda->cuMemAlloc(&ptr, 192 * MIB));
-	gm_say_word(channel, 'e');
+	gm_text_say_word(channel, 'e');
 	gm_hear_word(channel, 'g');
 }
 
@@ -238,7 +238,7 @@ START_TEST(a_refusal_names_what_others_use)
 	/* What is left is had to the last byte. */
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 64 * MIB, &lease), GPUMEM_OK);
 	gm_raw_lease_clear(&lease);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
 	gm_raw_close(&raw);
@@ -253,7 +253,7 @@ static void use_an_instance(int channel, void *argument)
 	OK(gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &ptr));
 	gm_device_set(ptr, 32 * MIB, 9);
 	GM_REQUIRE(gm_device_is(ptr, 32 * MIB, 9));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'b');
 	gpumem_disconnect(session);
 }
@@ -274,7 +274,7 @@ START_TEST(in_mig_mode_the_daemon_says_how_to_serve_the_other_instances)
 	gm_hear_word(worker.channel, 'h');
 	GM_REQUIRE_EQ(figures(0).leased, 32 * MIB);
 	GM_REQUIRE(ledger_is_true(0));
-	gm_say_word(worker.channel, 'b');
+	gm_text_say_word(worker.channel, 'b');
 	gm_worker_join(&worker);
 	mark(0, ".mig", false);
 	stop();

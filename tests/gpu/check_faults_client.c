@@ -132,7 +132,7 @@ static void cannot_open(int channel, void *argument)
 		GM_REQUIRE_EQ(status, GPUMEM_E_NO_MEMORY);
 		GM_REQUIRE(!strstr(gpumem_error_detail(), "host memory"));
 	}
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'g');
 	/* And it goes on as if nothing had been. */
 	unsetenv("GPUMEM_FAKE_FAIL");
@@ -151,7 +151,7 @@ START_TEST(memory_that_cannot_be_mapped_goes_back_and_the_drivers_word_for_it_is
 	gm_hear_word(worker.channel, 'f');
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_REQUIRE(ledger_is_true(0));
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	stop();
 }
@@ -233,7 +233,7 @@ static void cannot_signal(int channel, void *argument)
 	join("unable");
 	REFUSED(gpumem_buffer_create(session, 0, FOUR_CHUNKS, &options, &buffer),
 		GPUMEM_E_UNSUPPORTED, "64-bit memory operations on streams");
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'g');
 	gpumem_disconnect(session);
 }
@@ -245,7 +245,7 @@ START_TEST(signals_on_a_gpu_that_has_none_are_refused_and_nothing_is_held)
 	gm_worker_start(&worker, cannot_signal, NULL);
 	gm_hear_word(worker.channel, 'f');
 	GM_UNTIL(figures(0).leased == 0);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon_);
 }
@@ -258,7 +258,7 @@ static void stop_before_mapping(int channel, void *argument)
 	snprintf(plan, sizeof(plan), "cuMemImportFromShareableHandle:%s", (const char *)argument);
 	setenv("GPUMEM_FAKE_GATE", plan, 1);
 	join("stuck");
-	gm_say_word(channel, 'j');
+	gm_text_say_word(channel, 'j');
 	OK(gpumem_alloc(session, 0, FOUR_CHUNKS, NULL, NULL, &ptr));
 	GM_FAIL("it should have waited for ever");
 }

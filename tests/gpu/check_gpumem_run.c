@@ -400,7 +400,7 @@ START_TEST(processes_of_a_run_share_memory)
 	start_with(CONFIG(""));
 	gm_worker_start(&worker, run, &command);
 	gm_hear_word(worker.channel, 'h');
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	tear_down();
 }
@@ -446,7 +446,7 @@ START_TEST(the_limit_holds_for_what_the_program_starts)
 		ck_assert_str_eq(row.name, "trainer");
 		GM_REQUIRE(row.held <= LIMIT_BYTES && row.held >= ACTOR_BYTES);
 		require_listed();
-		gm_say_word(worker.channel, 'g');
+		gm_text_say_word(worker.channel, 'g');
 	}
 	gm_worker_join(&worker);
 	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= LIMIT_BYTES);
@@ -481,7 +481,7 @@ START_TEST(programs_that_race_for_a_limit_never_pass_it)
 	GM_REQUIRE(f.leased <= LIMIT_BYTES && f.leased >= (uint64_t)got * ACTOR_PIECE);
 	GM_REQUIRE(f.peak_charged <= LIMIT_BYTES);
 	for (int i = 0; i < RACERS; i++)
-		gm_say_word(worker.channel, 'g');
+		gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= LIMIT_BYTES);
 	tear_down();
@@ -498,7 +498,7 @@ START_TEST(a_restart_of_the_daemon_goes_unnoticed_and_the_limit_stays)
 	gm_hear_word(worker.channel, 'h');
 	gm_daemon_kill(&daemon_);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	tear_down();
 }
@@ -512,11 +512,11 @@ static void require_unnoticed(const char *const *arguments, bool shows)
 	begin_actor(&worker, arguments);
 	gm_hear_word(worker.channel, 'h');
 	gm_daemon_kill(&daemon_);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	if (shows) {
 		gm_hear_word(worker.channel, 'h');
-		gm_say_word(worker.channel, 'g');
+		gm_text_say_word(worker.channel, 'g');
 	}
 	gm_worker_join(&worker);
 }
@@ -555,7 +555,7 @@ START_TEST(gpumem_run_itself_waits_for_a_daemon_that_restarts)
 	gm_worker_start(&worker, run, &command);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	GM_REQUIRE_EQ(end_of(&worker), 0);
-	gm_say_word(holder.channel, 'g');
+	gm_text_say_word(holder.channel, 'g');
 	gm_worker_join(&holder);
 	tear_down();
 }

@@ -19,7 +19,7 @@ static void run_heard(const char *const *arguments, char word, char text[4096])
 	unlink(output);
 	gm_worker_start(&worker, run, &command);
 	gm_hear_word(worker.channel, word);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	read_file(output, text, 4096);
 	unlink(output);

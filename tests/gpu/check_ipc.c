@@ -50,7 +50,7 @@ START_TEST(a_shared_block_outlives_its_killed_maker)
 	gm_worker_kill(&a);
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 1);
 	GM_REQUIRE(gm_figures_now(&daemon_).leased >= PASSED); /* the opener pays now */
-	gm_say_word(b.channel, 'w');
+	gm_text_say_word(b.channel, 'w');
 	gm_worker_join(&b);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	/* Its maker did not say that it closed it: it is not pooled. The context goes with it. */
@@ -79,7 +79,7 @@ static void giver(int channel, void *argument)
 	OK(gpumem_buffer_ipc_handle(buffer, handle));
 	fill(gpumem_buffer_ptr(buffer), 8 * MIB, 0x55, NULL);
 	CU(cuda->cuStreamSynchronize(NULL));
-	gm_say(channel, handle, sizeof(handle));
+	gm_text_say(channel, handle, sizeof(handle));
 	gm_hear_word(channel, 'r');
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 8 * MIB, 0x66, NULL));
 	gpumem_buffer_destroy(buffer);
@@ -110,9 +110,9 @@ START_TEST(a_plain_program_opens_the_raw_handle)
 	gm_worker_start(&a, giver, NULL);
 	gm_hear(a.channel, handle, sizeof(handle));
 	gm_worker_start(&b, stranger, _i ? "" : NULL);
-	gm_say(b.channel, handle, sizeof(handle));
+	gm_text_say(b.channel, handle, sizeof(handle));
 	gm_worker_join(&b);
-	gm_say_word(a.channel, 'r');
+	gm_text_say_word(a.channel, 'r');
 	gm_worker_join(&a);
 }
 END_TEST
@@ -314,7 +314,7 @@ static void unlucky(int channel, void *argument)
 		"CUDA_ERROR_MAP_FAILED");
 	REFUSED(gpumem_alloc(session, 0, 64, NULL, NULL, &ptr), GPUMEM_E_SYSTEM,
 		"CUDA_ERROR_MAP_FAILED");
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'g');
 	GM_REQUIRE(unsetenv("GPUMEM_FAKE_FAIL") == 0);
 	OK(create(8 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
@@ -331,7 +331,7 @@ START_TEST(a_handle_that_does_not_open_is_an_error_with_the_drivers_word_and_goe
 	gm_worker_start(&worker, unlucky, NULL);
 	gm_hear_word(worker.channel, 'f');
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 }
 END_TEST
@@ -374,7 +374,7 @@ static void allocator(int channel, void *argument)
 	GM_REQUIRE(stats.allocated < 4 * 120 * MIB && stats.hits > stats.misses);
 	CU(cuda->cuStreamSynchronize(NULL));
 	GM_REQUIRE(give_all_back() > 0);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -389,7 +389,7 @@ START_TEST(allocating_works_on_a_device_without_the_fd_transport)
 	gm_worker_start(&worker, allocator, NULL);
 	gm_hear_word(worker.channel, 'd');
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 }
 END_TEST
@@ -519,7 +519,7 @@ static void reuser(int channel, void *argument)
 	for (int i = 0; i < 3; i++) {
 		OK(create(33 * MIB, GPUMEM_TRANSPORT_IPC, &buffer));
 		gpumem_buffer_destroy(buffer);
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		gm_hear_word(channel, 'n');
 	}
 	gpumem_disconnect(session);
@@ -537,7 +537,7 @@ START_TEST(a_returned_block_is_pooled_by_its_class_and_used_again)
 		/* 40 MiB, once, however often; the reserve of the other transport aside. */
 		GM_REQUIRE(gm_figures_now(&daemon_).pooled >= 40 * MIB);
 		GM_REQUIRE(gm_figures_now(&daemon_).pooled <= fresh + 8 * MIB + 40 * MIB);
-		gm_say_word(worker.channel, 'n');
+		gm_text_say_word(worker.channel, 'n');
 	}
 	gm_worker_join(&worker);
 }

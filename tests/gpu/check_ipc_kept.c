@@ -20,7 +20,7 @@ static void stayer(int channel, void *argument)
 	join("stayer");
 	use_gpu();
 	OK(create(KEPT, GPUMEM_TRANSPORT_IPC, &buffer));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
@@ -39,7 +39,7 @@ static void former(int channel, void *argument)
 	OK(gpumem_buffer_ipc_handle(buffer, handle));
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
-	gm_say(channel, handle, sizeof(handle));
+	gm_text_say(channel, handle, sizeof(handle));
 }
 
 /* The same with a block that another uid opens meanwhile. */
@@ -55,7 +55,7 @@ static void sharer(int channel, void *argument)
 	use_gpu();
 	OK(create_for_others(KEPT, GPUMEM_TRANSPORT_IPC, &buffer));
 	OK(gpumem_share(buffer, &options, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'o');
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
@@ -74,7 +74,7 @@ static void guest(int channel, void *argument)
 	OK(gpumem_buffer_ipc_handle(buffer, handle));
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
-	gm_say(channel, handle, sizeof(handle));
+	gm_text_say(channel, handle, sizeof(handle));
 }
 
 /* Has blocks of the same size now, with something in them. */
@@ -89,7 +89,7 @@ static void successor(int channel, void *argument)
 		fill(gpumem_buffer_ptr(buffer[i]), KEPT, 0x66, NULL);
 	}
 	CU(cuda->cuStreamSynchronize(NULL));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	for (int i = 0; i < 4; i++) {
 		GM_REQUIRE(all(gpumem_buffer_ptr(buffer[i]), KEPT, 0x66, NULL));
@@ -108,7 +108,7 @@ static void keeper(int channel, void *argument)
 	use_gpu();
 	bool opens =
 		cuda->cuIpcOpenMemHandle(&ptr, handle, GM_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == 0;
-	gm_say(channel, &opens, sizeof(opens));
+	gm_text_say(channel, &opens, sizeof(opens));
 }
 
 static void an_old_handle_opens_nothing_of_a_successor(
@@ -120,7 +120,7 @@ static void an_old_handle_opens_nothing_of_a_successor(
 	gm_worker_start(&now, successor, NULL);
 	gm_hear_word(now.channel, 'h');
 	gm_worker_start(&keep, keeper, NULL);
-	gm_say(keep.channel, handle, GPUMEM_IPC_HANDLE_BYTES);
+	gm_text_say(keep.channel, handle, GPUMEM_IPC_HANDLE_BYTES);
 	gm_hear(keep.channel, &opens, sizeof(opens));
 	gm_worker_join(&keep);
 	GM_REQUIRE(!opens);
@@ -157,10 +157,10 @@ START_TEST(a_handle_that_another_domain_was_given_does_not_open_what_its_maker_h
 	gm_worker_start(&a, sharer, NULL);
 	gm_worker_start(&b, guest, NULL);
 	gm_hear(a.channel, &token, sizeof(token));
-	gm_say(b.channel, &token, sizeof(token));
+	gm_text_say(b.channel, &token, sizeof(token));
 	gm_hear(b.channel, handle, sizeof(handle));
 	gm_worker_join(&b);
-	gm_say_word(a.channel, 'o');
+	gm_text_say_word(a.channel, 'o');
 	gm_worker_join(&a);
 	an_old_handle_opens_nothing_of_a_successor(handle);
 	end_worker(&stay);

@@ -141,10 +141,10 @@ static void keep(int channel, void *argument)
 		OK(gpumem_free(session, ptr, GPUMEM_STREAM_DONE));
 	}
 	OK(gpumem_trim(session, NULL));
-	gm_say_word(channel, 't');
+	gm_text_say_word(channel, 't');
 	gm_hear_word(channel, 'd');
 	gpumem_disconnect(session);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 }
 
@@ -156,7 +156,7 @@ START_TEST(what_cannot_be_unmapped_goes_to_nobody_while_the_process_lives)
 	gm_worker_start(&worker, keep, &what);
 	gm_hear_word(worker.channel, 't');
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, BYTES);
-	gm_say_word(worker.channel, 'd');
+	gm_text_say_word(worker.channel, 'd');
 	gm_hear_word(worker.channel, 'd');
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).quarantined, BYTES);

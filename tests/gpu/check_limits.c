@@ -33,7 +33,7 @@ static void nvml_watcher(int channel, void *argument)
 			return;
 		GM_REQUIRE_EQ(nvml->nvmlDeviceGetMemoryInfo(device, &memory), GM_NVML_SUCCESS);
 		free_bytes = memory.free;
-		gm_say(channel, &free_bytes, sizeof(free_bytes));
+		gm_text_say(channel, &free_bytes, sizeof(free_bytes));
 	}
 }
 
@@ -42,7 +42,7 @@ static struct gm_worker watch;
 static uint64_t nvml_free(void)
 {
 	uint64_t bytes;
-	gm_say_word(watch.channel, 'f');
+	gm_text_say_word(watch.channel, 'f');
 	gm_hear(watch.channel, &bytes, sizeof(bytes));
 	return bytes;
 }
@@ -73,7 +73,7 @@ static void greedy(int channel, void *argument)
 		GM_FAIL("the refusal does not name the limit, what is held and what was asked: %s",
 			why);
 	GM_REQUIRE(all(gpumem_buffer_ptr(one), 64 * MIB, 1, NULL));
-	gm_say_word(channel, 'l');
+	gm_text_say_word(channel, 'l');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -84,7 +84,7 @@ static void first_of_pair(int channel, void *argument)
 	join("pair");
 	use_gpu();
 	OK(gpumem_buffer_create(session, 0, 96 * MIB, NULL, &buffer));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'r');
 	gpumem_buffer_destroy(buffer);
 	gm_hear_word(channel, 'e');
@@ -99,11 +99,11 @@ static void second_of_pair(int channel, void *argument)
 	join("pair");
 	use_gpu();
 	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 64 * MIB, NULL, &buffer), GPUMEM_E_LIMIT);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	OK(gpumem_buffer_create(session, 0, 64 * MIB, &options, &buffer));
 	fill(gpumem_buffer_ptr(buffer), 64 * MIB, 2, NULL);
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), 64 * MIB, 2, NULL));
-	gm_say_word(channel, 'g');
+	gm_text_say_word(channel, 'g');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -114,7 +114,7 @@ static void foreigner(int channel, void *argument)
 	gm_cu_ptr ptr;
 	use_gpu();
 	CU(cuda->cuMemAlloc(&ptr, 96 * MIB));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -139,7 +139,7 @@ START_TEST(one_is_over_its_limit_one_waits_and_a_stranger_eats_memory)
 	GM_UNTIL(gm_figures_now(&daemon_).foreign >= foreign + 96 * MIB);
 	figures_agree();
 
-	gm_say_word(hold.channel, 'r'); /* gives back: the one that waits gets its memory */
+	gm_text_say_word(hold.channel, 'r'); /* gives back: the one that waits gets its memory */
 	gm_hear_word(wait.channel, 'g');
 	figures_agree();
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leased, 128 * MIB);
@@ -168,7 +168,7 @@ static void asker(int channel, void *argument)
 	struct wish wish;
 	join("asker");
 	use_gpu();
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	for (;;) {
 		gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 		gpumem_buffer *buffer;
@@ -185,7 +185,7 @@ static void asker(int channel, void *argument)
 		} else if (!strstr(gpumem_error_detail(), "used outside the broker")) {
 			GM_FAIL("the refusal does not name foreign use: %s", gpumem_error_detail());
 		}
-		gm_say(channel, &status, sizeof(status));
+		gm_text_say(channel, &status, sizeof(status));
 	}
 	gpumem_disconnect(session);
 }
@@ -196,13 +196,13 @@ static void eater(int channel, void *argument)
 	uint64_t bytes;
 	gm_cu_ptr ptr;
 	use_gpu();
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear(channel, &bytes, sizeof(bytes));
 	while (cuda->cuMemAlloc(&ptr, bytes) != GM_CUDA_SUCCESS) {
 		GM_REQUIRE(bytes > 32 * MIB);
 		bytes -= 16 * MIB;
 	}
-	gm_say(channel, &bytes, sizeof(bytes));
+	gm_text_say(channel, &bytes, sizeof(bytes));
 	gm_hear_word(channel, 'e');
 }
 
@@ -215,7 +215,7 @@ static uint64_t eat(struct gm_worker *worker)
 	figures_agree();
 	before = gm_figures_now(&daemon_).foreign;
 	bytes = (nvml_free() - 96 * MIB) / (2 * MIB) * (2 * MIB);
-	gm_say(worker->channel, &bytes, sizeof(bytes));
+	gm_text_say(worker->channel, &bytes, sizeof(bytes));
 	gm_hear(worker->channel, &bytes, sizeof(bytes));
 	GM_UNTIL(gm_figures_now(&daemon_).foreign >= before + bytes);
 	figures_agree();
@@ -225,7 +225,7 @@ static uint64_t eat(struct gm_worker *worker)
 static void wants(struct gm_worker *worker, uint64_t bytes, uint64_t wait_ms)
 {
 	struct wish wish = {bytes, wait_ms};
-	gm_say(worker->channel, &wish, sizeof(wish));
+	gm_text_say(worker->channel, &wish, sizeof(wish));
 }
 
 static gpumem_status gets(struct gm_worker *worker)

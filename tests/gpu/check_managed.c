@@ -140,11 +140,11 @@ static void managed_holder(int channel, void *argument)
 	fill(gpumem_managed_ptr(managed), BYTES, 0x55, NULL);
 	(void)moves(managed, GPUMEM_MANAGED_ON_DEVICE);
 	CU(cuda->cuStreamSynchronize(NULL));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_managed_destroy(managed);
 	GM_UNTIL(declared() == 0);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -168,7 +168,7 @@ START_TEST(what_the_driver_counts_is_not_foreign_as_well)
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).declared, BYTES);
 	GM_UNTIL(gm_figures_now(&daemon_).declared_seen == BYTES);
 
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_hear_word(worker.channel, 'd');
 	GM_UNTIL(gm_figures_now(&daemon_).declared == 0);
 	end_worker(&worker);

@@ -65,11 +65,11 @@ static void at_work(int channel, void *argument)
 		GM_REQUIRE_EQ(attach_status(NAME), GPUMEM_E_NOT_FOUND);
 		GM_REQUIRE(!atomic_load(&published));
 	}
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'g');
 	open_gate();
 	GM_REQUIRE(pthread_join(thread, NULL) == 0);
-	gm_say_word(channel, 'p');
+	gm_text_say_word(channel, 'p');
 	gm_hear_word(channel, 'e');
 }
 
@@ -117,7 +117,7 @@ START_TEST(readers_find_all_that_the_stream_of_a_dead_maker_wrote)
 	start_with(CONFIG(""));
 	gm_worker_start(&maker_, at_work, NULL);
 	gm_hear_word(maker_.channel, 'w');
-	gm_say_word(maker_.channel, 'g');
+	gm_text_say_word(maker_.channel, 'g');
 	gm_hear_word(maker_.channel, 'p');
 	gm_worker_kill(&maker_);
 	one_worker(reader, NULL);
@@ -162,7 +162,7 @@ static void beside_a_busy_stream(int channel, void *argument)
 	fill(gpumem_buffer_ptr(buffer), BYTES, 0x77, stream);
 	OK(gpumem_publish(buffer, NAME, NULL, stream, NULL));
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(busy), GM_CUDA_ERROR_NOT_READY);
-	gm_say_word(channel, 'p');
+	gm_text_say_word(channel, 'p');
 	gm_hear_word(channel, 'g');
 	open_gate();
 	CU(cuda->cuStreamSynchronize(busy));
@@ -177,7 +177,7 @@ START_TEST(a_publish_waits_for_its_stream_and_for_no_other)
 	gm_worker_start(&maker_, beside_a_busy_stream, NULL);
 	gm_hear_word(maker_.channel, 'p');
 	one_worker(reader, NULL);
-	gm_say_word(maker_.channel, 'g');
+	gm_text_say_word(maker_.channel, 'g');
 	gm_worker_join(&maker_);
 	one_worker(remover, NULL);
 	tear_down();

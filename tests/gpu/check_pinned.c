@@ -66,7 +66,7 @@ static void sender(int channel, void *argument)
 	copy(gpumem_buffer_ptr(buffer), host, 5 * MIB);
 	OK(gpumem_host_free(session, host));
 	OK(gpumem_share(buffer, NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 	GM_REQUIRE_EQ(registered(), 0);
@@ -97,7 +97,7 @@ static void pass_token(gm_worker_fn from, gm_worker_fn to, void *argument)
 	gm_worker_start(&a, from, argument);
 	gm_worker_start(&b, to, argument);
 	gm_hear(a.channel, &token, sizeof(token));
-	gm_say(b.channel, &token, sizeof(token));
+	gm_text_say(b.channel, &token, sizeof(token));
 	gm_worker_join(&b);
 	end_worker(&a);
 }
@@ -122,7 +122,7 @@ static void host_maker(int channel, void *argument)
 	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 6 * MIB, 0)); /* it is new */
 	memset(gpumem_buffer_ptr(buffer), 0x11, 6 * MIB);
 	OK(gpumem_share(buffer, &options, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'e');
 	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 6 * MIB, argument ? 0x11 : 0x22));
 	gpumem_buffer_destroy(buffer);
@@ -222,7 +222,7 @@ static void holder(int channel, void *argument)
 	use_gpu_of(0);
 	OK(gpumem_host_alloc(session, 48 * MIB, NULL, &ptr));
 	memset(ptr, 0x33, 48 * MIB);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -237,7 +237,7 @@ static void finder(int channel, void *argument)
 	OK(gpumem_buffer_create(session, GPUMEM_DEVICE_HOST, 48 * MIB, NULL, &buffer));
 	unsigned char found = *(unsigned char *)gpumem_buffer_ptr(buffer);
 	GM_REQUIRE(all_are(gpumem_buffer_ptr(buffer), 48 * MIB, found));
-	gm_say(channel, &found, 1);
+	gm_text_say(channel, &found, 1);
 	gpumem_disconnect(session);
 }
 
@@ -431,7 +431,7 @@ static void patient(int channel, void *argument)
 	use_gpu_of(0);
 	options.wait_ms = 1;
 	GM_REQUIRE_EQ(gpumem_host_alloc(session, 32 * MIB, &options, &ptr), GPUMEM_E_TIMEOUT);
-	gm_say_word(channel, 't');
+	gm_text_say_word(channel, 't');
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	OK(gpumem_host_alloc(session, 32 * MIB, &options, &ptr));
 	memset(ptr, 0x44, 32 * MIB);
@@ -446,7 +446,7 @@ START_TEST(a_call_that_waits_gets_what_another_process_gives_back)
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, patient, NULL);
 	gm_hear_word(b.channel, 't'); /* what waits from here on waits for ever */
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	end_worker(&a);
 	gm_worker_join(&b);
 }

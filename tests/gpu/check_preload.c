@@ -264,7 +264,7 @@ START_TEST(free_waits_for_the_work_that_was_launched)
 	begin(&worker, &one);
 	go_on(&worker);
 	gm_hear_word(worker.channel, 'w');
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
 	tear_down();
 }
@@ -287,7 +287,7 @@ START_TEST(an_allocation_does_not_wait_for_what_was_freed_during_a_capture)
 	begin(&worker, &one);
 	go_on(&worker);
 	gm_hear_word(worker.channel, 'w');
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
 	tear_down();
 }
@@ -310,7 +310,7 @@ START_TEST(memory_that_was_freed_during_a_capture_can_be_had_after_it)
 	unsetenv("GPUMEM_RUN_REPORT");
 	go_on(&worker);
 	gm_hear_word(worker.channel, 'w');
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
 	/* The daemon refused it at first. */
 	read_file(output, text, sizeof text);
@@ -374,7 +374,7 @@ START_TEST(pinned_memory_that_was_freed_during_a_capture_goes_back_after_it)
 			break;
 		go_on(&worker);
 	}
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	tear_down();
 }
@@ -427,7 +427,7 @@ START_TEST(memory_of_a_green_context_is_the_primary_ones)
 	begin(&worker, &one);
 	go_on(&worker);
 	gm_hear_word(worker.channel, 'w');
-	gm_say_word(worker.channel, 'o');
+	gm_text_say_word(worker.channel, 'o');
 	gm_worker_join(&worker);
 	tear_down();
 }

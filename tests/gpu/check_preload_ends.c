@@ -78,7 +78,7 @@ START_TEST(a_child_does_not_wait_for_a_thread_that_connects)
 	gm_worker_start(&worker, act, &one);
 	peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
 	GM_REQUIRE(peer >= 0);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_hear_word(worker.channel, 'f');
 	close(peer);
 	close(fd);

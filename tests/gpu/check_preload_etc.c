@@ -257,7 +257,7 @@ END_TEST
 static void try_etc(int channel, void *argument)
 {
 	char word = etc_own() == 0 ? 'y' : 'n';
-	gm_say(channel, &word, 1);
+	gm_text_say(channel, &word, 1);
 }
 
 int main(void)

@@ -220,12 +220,12 @@ static void pauser_in_restarts(int channel, void *argument)
 	do {
 		OK(gpumem_region_stats(session, "weights", &stats));
 	} while (stats.state != GPUMEM_REGION_PAUSING);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'd');
 	open_gate();
 	GM_REQUIRE_EQ(pthread_join(thread, NULL), 0);
 	GM_UNTIL(leased() == 0);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'd');
 	OK(gpumem_region_resume(session, "weights", 0));
 	GM_REQUIRE(all(a, 32 * MIB, 1, stream));

@@ -91,10 +91,10 @@ static void drop_many(int channel, void *argument)
 		for (int i = 0; i < MANY; i++)
 			gpumem_request_cancel(requests[i]);
 	}
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 't');
 	GM_UNTIL((gpumem_trim(session, NULL), gm_figures_now(&daemon_).leased == 0));
-	gm_say_word(channel, 't');
+	gm_text_say_word(channel, 't');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -105,7 +105,7 @@ START_TEST(requests_that_are_dropped_leave_nothing_on_the_gpu)
 	start_with(_i ? IPC_CONFIG : CONFIG(""));
 	gm_worker_start(&worker, drop_many, NULL);
 	gm_hear_word(worker.channel, 'd');
-	gm_say_word(worker.channel, 't');
+	gm_text_say_word(worker.channel, 't');
 	gm_hear_word(worker.channel, 't');
 	end_worker(&worker);
 	tear_down();

@@ -367,10 +367,10 @@ static void survivor(int channel, void *argument)
 	gm_cu_stream stream = stream_new();
 	gpumem_buffer *buffer = create_growing(0, 16 * MIB, 160 * MIB, GPUMEM_TRANSPORT_FD);
 	fill_part(buffer, 0, 16 * MIB, 1, stream);
-	gm_say_word(channel, 'm');
+	gm_text_say_word(channel, 'm');
 	gm_hear_word(channel, 'k');
 	/* It waits until the daemon is back. */
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	resize_to(buffer, 96 * MIB, stream, 0);
 	fill_part(buffer, 16 * MIB, 96 * MIB, 1, stream);
 	GM_REQUIRE(part_is(buffer, 0, 96 * MIB, 1, stream));
@@ -388,7 +388,7 @@ START_TEST(a_buffer_grows_when_the_daemon_is_back)
 	gm_worker_start(&worker, survivor, NULL);
 	gm_hear_word(worker.channel, 'm');
 	gm_daemon_kill(&daemon_);
-	gm_say_word(worker.channel, 'k');
+	gm_text_say_word(worker.channel, 'k');
 	gm_hear_word(worker.channel, 'r');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	gm_worker_join(&worker);

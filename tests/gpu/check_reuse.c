@@ -89,7 +89,7 @@ static void user(int channel, void *argument)
 	join("user");
 	if (!on_host())
 		use_gpu();
-	gm_say_word(channel, 'j');
+	gm_text_say_word(channel, 'j');
 	options.wait_ms = GM_PATIENCE_MS;
 	for (gm_hear(channel, &wish, sizeof(wish)); wish.word != 'e';
 		gm_hear(channel, &wish, sizeof(wish))) {
@@ -102,7 +102,7 @@ static void user(int channel, void *argument)
 			others = count_others(gpumem_buffer_ptr(buffer), wish.bytes, side->number);
 			fill_memory(gpumem_buffer_ptr(buffer), wish.bytes, wish.value);
 		}
-		gm_say(channel, &others, sizeof(others));
+		gm_text_say(channel, &others, sizeof(others));
 	}
 	gpumem_disconnect(session);
 }
@@ -112,7 +112,7 @@ static void user(int channel, void *argument)
 static uint64_t ask(const struct gm_worker *worker, struct wish wish)
 {
 	uint64_t others;
-	gm_say(worker->channel, &wish, sizeof(wish));
+	gm_text_say(worker->channel, &wish, sizeof(wish));
 	gm_hear(worker->channel, &others, sizeof(others));
 	return others;
 }
@@ -178,7 +178,7 @@ static void take_turns(bool users, const char *config)
 	}
 
 	for (unsigned i = 0; i < 2; i++) {
-		gm_say(workers[i].channel, &(struct wish){.word = 'e'}, sizeof(struct wish));
+		gm_text_say(workers[i].channel, &(struct wish){.word = 'e'}, sizeof(struct wish));
 		gm_worker_join(&workers[i]);
 	}
 	tear_down();

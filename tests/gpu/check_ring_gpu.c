@@ -50,7 +50,7 @@ static gpumem_ring *make_ring(
 
 	OK(gpumem_ring_create(session, message_bytes, messages, &options, &ring));
 	OK(gpumem_share(gpumem_ring_buffer(ring), NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	return ring;
 }
 
@@ -94,7 +94,7 @@ static void pass_token(const struct gm_worker *from, const struct gm_worker *to)
 	gpumem_token token;
 
 	gm_hear(from->channel, &token, sizeof(token));
-	gm_say(to->channel, &token, sizeof(token));
+	gm_text_say(to->channel, &token, sizeof(token));
 }
 
 /* ---- two processes */
@@ -171,7 +171,7 @@ static void answer_for_good(int channel, void *argument)
 	join("answers");
 	use_gpu_of(0);
 	gpumem_ring *ring = open_ring(channel, 1);
-	gm_say_word(channel, 'o');
+	gm_text_say_word(channel, 'o');
 	for (;;) {
 		OK(gpumem_ring_receive(ring, &number, GPUMEM_WAIT_FOREVER));
 		number = ~number;
@@ -207,12 +207,12 @@ static void ask_for_good(int channel, void *argument)
 				answered = ~number + 1;
 			}
 			if (!status && answered - before >= 50 && before != UINT64_MAX) {
-				gm_say_word(channel, 'w');
+				gm_text_say_word(channel, 'w');
 				before = UINT64_MAX;
 			}
 		}
 		GM_REQUIRE_EQ(status, GPUMEM_E_CANCELLED);
-		gm_say_word(channel, 'g');
+		gm_text_say_word(channel, 'g');
 	}
 	leave(ring);
 }
@@ -227,9 +227,9 @@ START_TEST(a_killed_process_is_noticed_and_the_next_one_goes_on)
 	gm_hear(asks.channel, &token, sizeof(token));
 	for (int round = 0; round < ROUNDS; round++) {
 		gm_worker_start(&answers, answer_for_good, NULL);
-		gm_say(answers.channel, &token, sizeof(token));
+		gm_text_say(answers.channel, &token, sizeof(token));
 		gm_hear_word(answers.channel, 'o');
-		gm_say_word(asks.channel, 'n');
+		gm_text_say_word(asks.channel, 'n');
 		gm_hear_word(asks.channel, 'w');
 		gm_worker_kill(&answers);
 		gm_hear_word(asks.channel, 'g');
@@ -245,7 +245,7 @@ static void make_and_wait(int channel, void *argument)
 	use_gpu_of(0);
 	gpumem_ring *ring = make_ring(channel, 3 * sizeof(uint64_t), 64, 1);
 	send_numbers(ring, 0, 10);
-	gm_say_word(channel, 's');
+	gm_text_say_word(channel, 's');
 	gm_hear_word(channel, 'e'); /* never */
 }
 
@@ -256,7 +256,7 @@ static void outlive_the_maker(int channel, void *argument)
 	join("opener");
 	use_gpu_of(0);
 	gpumem_ring *ring = open_ring(channel, 1);
-	gm_say_word(channel, 'o');
+	gm_text_say_word(channel, 'o');
 	gm_hear_word(channel, 'k');
 	receive_numbers(ring, 0, 10);
 	GM_REQUIRE_EQ(gpumem_ring_receive(ring, got, GPUMEM_WAIT_FOREVER), GPUMEM_E_CANCELLED);
@@ -276,7 +276,7 @@ START_TEST(what_a_killed_maker_sent_is_received_and_then_its_end_noticed)
 	gm_hear_word(opener.channel, 'o');
 	gm_hear_word(maker.channel, 's');
 	gm_worker_kill(&maker);
-	gm_say_word(opener.channel, 'k');
+	gm_text_say_word(opener.channel, 'k');
 	gm_worker_join(&opener);
 	tear_down_all();
 }
@@ -299,7 +299,7 @@ static void play_on(int channel, void *argument)
 			if (!first)
 				send_numbers(ring, n, n + 1);
 		}
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		gm_hear_word(channel, 'n');
 	}
 	leave(ring);
@@ -320,8 +320,8 @@ START_TEST(a_ring_works_while_the_daemon_is_away)
 			gm_daemon_kill(&daemon_);
 		if (i == 1)
 			GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-		gm_say_word(ping.channel, 'n');
-		gm_say_word(pong.channel, 'n');
+		gm_text_say_word(ping.channel, 'n');
+		gm_text_say_word(pong.channel, 'n');
 	}
 	gm_worker_join(&ping);
 	gm_worker_join(&pong);
@@ -340,7 +340,7 @@ static void publish_a_ring(int channel, void *argument)
 	use_gpu_of(0);
 	OK(gpumem_ring_create(session, sizeof(number), 3, NULL, &ring));
 	OK(gpumem_publish(gpumem_ring_buffer(ring), "ring", NULL, GPUMEM_STREAM_DONE, NULL));
-	gm_say_word(channel, 'p');
+	gm_text_say_word(channel, 'p');
 	OK(gpumem_ring_receive(ring, &number, GPUMEM_WAIT_FOREVER));
 	GM_REQUIRE_EQ(number, 42);
 	OK(gpumem_unpublish(session, "ring"));
@@ -390,7 +390,7 @@ static void make_for_another(int channel, void *argument)
 	share.id = UID_A;
 	share.flags = GPUMEM_READERS_CAN_WRITE;
 	OK(gpumem_share(gpumem_ring_buffer(ring), &share, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	send_numbers(ring, 0, 1000);
 	receive_numbers(ring, 0, 1000);
 	leave(ring);
@@ -480,7 +480,7 @@ static void share_read_only(int channel, void *argument)
 	OK(gpumem_ring_create(session, 8, 8, NULL, &ring));
 	options.mode = GPUMEM_SHARE_READ_ONLY;
 	OK(gpumem_share(gpumem_ring_buffer(ring), &options, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'e');
 	leave(ring);
 }

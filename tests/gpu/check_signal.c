@@ -31,7 +31,7 @@ static void pass_token(const struct gm_worker *from, const struct gm_worker *to)
 	gpumem_token token;
 
 	gm_hear(from->channel, &token, sizeof(token));
-	gm_say(to->channel, &token, sizeof(token));
+	gm_text_say(to->channel, &token, sizeof(token));
 }
 
 /* ---- two processes that answer one another */
@@ -48,7 +48,7 @@ static void play(int channel, void *argument)
 	gm_cu_stream stream = stream_new();
 	mine = with_signals();
 	OK(gpumem_share(mine, NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(session, &token, &theirs));
 
@@ -74,7 +74,7 @@ static void play(int channel, void *argument)
 		GM_REQUIRE_EQ(seen[i], (unsigned char)(i + 1));
 	OK(gpumem_buffer_lost(theirs, ROUNDS));
 	free(seen);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(theirs);
 	gpumem_buffer_destroy(mine);
@@ -125,7 +125,7 @@ static void produce(int channel, void *argument)
 	keep_busy(stream);
 	fill(gpumem_buffer_ptr(buffer), BYTES, 0x61, stream);
 	OK(gpumem_buffer_signal(buffer, stream, 1));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 's');
 	open_gate();
 	CU(cuda->cuStreamSynchronize(stream));
@@ -149,7 +149,7 @@ static void consume(int channel, void *argument)
 	OK(gpumem_open(session, &token, &buffer));
 	OK(gpumem_buffer_wait(buffer, streams[0], 1, GPUMEM_WAIT_FOREVER));
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(streams[0]), GM_CUDA_ERROR_NOT_READY);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	GM_REQUIRE(all(gpumem_buffer_ptr(buffer), BYTES, 0x61, streams[0]));
 	OK(gpumem_buffer_lost(buffer, 1));
 	OK(gpumem_buffer_lost(buffer, 2));
@@ -160,7 +160,7 @@ static void consume(int channel, void *argument)
 	for (int i = 0; i < going->others; i++)
 		gpumem_buffer_destroy(with_signals());
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(streams[0]), GM_CUDA_ERROR_NOT_READY);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	for (int i = 0; i < going->waits; i++)
 		CU(cuda->cuStreamSynchronize(streams[i]));
 	OK(gpumem_buffer_lost(buffer, 1));
@@ -174,7 +174,7 @@ static void consume(int channel, void *argument)
 	CU(cuda->cuStreamSynchronize(streams[0]));
 	GM_UNTIL(gpumem_buffer_wait(buffer, streams[0], 3, GPUMEM_WAIT_FOREVER) ==
 		 GPUMEM_E_CANCELLED);
-	gm_say_word(channel, 'l');
+	gm_text_say_word(channel, 'l');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(session);
@@ -190,10 +190,10 @@ static void begin_going(
 	gm_hear(producer->channel, &token, sizeof(token));
 	for (int i = 0; i < n; i++) {
 		gm_worker_start(&consumers[i], consume, going);
-		gm_say(consumers[i].channel, &token, sizeof(token));
+		gm_text_say(consumers[i].channel, &token, sizeof(token));
 		gm_hear_word(consumers[i].channel, 'w');
 	}
-	gm_say_word(producer->channel, 's');
+	gm_text_say_word(producer->channel, 's');
 	for (int i = 0; i < n; i++)
 		gm_hear_word(consumers[i].channel, 'w');
 }
@@ -274,13 +274,13 @@ static void lie(int channel, void *argument)
 	use_gpu();
 	gpumem_buffer *buffer = with_signals();
 	OK(gpumem_share(buffer, NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'v');
 	atomic_store(&find_block()->value, 2);
-	gm_say_word(channel, 'v');
+	gm_text_say_word(channel, 'v');
 	gm_hear_word(channel, 'r');
 	atomic_store(&find_block()->value, 0);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'e'); /* it is killed before */
 	gpumem_buffer_destroy(buffer);
 }
@@ -306,16 +306,16 @@ static void believe(int channel, void *argument)
 	OK(gpumem_open(session, &token, &buffer));
 	keep_busy(stream);
 	OK(gpumem_buffer_wait(buffer, stream, 2, GPUMEM_WAIT_FOREVER));
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'v');
 	others_come_and_go();
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'r');
 	open_gate();
 	others_come_and_go();
 	GM_REQUIRE_EQ(cuda->cuStreamQuery(stream), GM_CUDA_ERROR_NOT_READY);
-	gm_say_word(channel, 's');
+	gm_text_say_word(channel, 's');
 	/* The library's thread ends the wait for a producer that is dead. It must not be stuck. */
 	CU(cuda->cuStreamSynchronize(stream));
 	others_come_and_go();
@@ -332,13 +332,13 @@ START_TEST(a_signal_that_is_taken_back_hangs_no_other_buffer)
 	gm_worker_start(&believer, believe, NULL);
 	pass_token(&liar, &believer);
 	gm_hear_word(believer.channel, 'w');
-	gm_say_word(liar.channel, 'v');
+	gm_text_say_word(liar.channel, 'v');
 	gm_hear_word(liar.channel, 'v');
-	gm_say_word(believer.channel, 'v');
+	gm_text_say_word(believer.channel, 'v');
 	gm_hear_word(believer.channel, 'd');
-	gm_say_word(liar.channel, 'r');
+	gm_text_say_word(liar.channel, 'r');
 	gm_hear_word(liar.channel, 'r');
-	gm_say_word(believer.channel, 'r');
+	gm_text_say_word(believer.channel, 'r');
 	gm_hear_word(believer.channel, 's');
 	gm_worker_kill(&liar);
 	gm_worker_join(&believer);

@@ -100,7 +100,7 @@ void use(gm_cu_ptr ptr, size_t bytes, unsigned char value)
 
 void show(char word)
 {
-	gm_say_word(ACTOR_CHANNEL, word);
+	gm_text_say_word(ACTOR_CHANNEL, word);
 	gm_hear_word(ACTOR_CHANNEL, 'g');
 }
 
@@ -291,7 +291,7 @@ static void ipc_child(int other)
 	memset(&wrong, 0, sizeof wrong);
 	GM_REQUIRE(cu.cuIpcOpenMemHandle(&again, wrong, 1) != GM_CUDA_SUCCESS);
 
-	gm_say_word(other, 'w');
+	gm_text_say_word(other, 'w');
 	gm_hear_word(other, 'f');
 	expect(ptr, ACTOR_BYTES, 0x62);
 	expect(small, IPC_SMALL, 0x72);
@@ -356,7 +356,7 @@ static void scene_ipc(void)
 	CU(cu.cuMemFree(ptr));
 	CU(cu.cuMemFree(small));
 	GM_REQUIRE(cu.cuIpcGetMemHandle(&again, ptr) != GM_CUDA_SUCCESS);
-	gm_say_word(ends[0], 'f');
+	gm_text_say_word(ends[0], 'f');
 	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
 	expect(beside, IPC_SMALL, 0x51);
 	CU(cu.cuMemFree(beside));
@@ -478,7 +478,7 @@ static void scene_secure(void)
 	size_t plain, ours;
 	gm_cu_ptr ptr;
 
-	gm_say_word(ACTOR_CHANNEL, getauxval(AT_SECURE) ? 's' : 'n');
+	gm_text_say_word(ACTOR_CHANNEL, getauxval(AT_SECURE) ? 's' : 'n');
 	if (!getauxval(AT_SECURE))
 		return;
 	if (!driver || !library)

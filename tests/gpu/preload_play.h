@@ -62,7 +62,7 @@ static inline void begin(struct gm_worker *worker, struct play *play)
 
 static inline void go_on(struct gm_worker *worker)
 {
-	gm_say_word(worker->channel, 'g');
+	gm_text_say_word(worker->channel, 'g');
 }
 
 static inline void play(const char *route, const char *scene, const char *env)

@@ -29,7 +29,7 @@ static void note_gate_passed(void *unused)
 
 static void *open_gate(void *unused)
 {
-	gm_say_word(ACTOR_CHANNEL, 'w');
+	gm_text_say_word(ACTOR_CHANNEL, 'w');
 	gm_hear_word(ACTOR_CHANNEL, 'o');
 	sem_post(&gate);
 	return NULL;
@@ -322,7 +322,7 @@ void scene_capture_pinned(void)
 	CU(cu.cuStreamEndCapture(stream, &graph));
 	while (word == 'g') {
 		CU(cu.cuMemPoolTrimTo(pool, 0));
-		gm_say_word(ACTOR_CHANNEL, 't');
+		gm_text_say_word(ACTOR_CHANNEL, 't');
 		gm_hear(ACTOR_CHANNEL, &word, 1);
 	}
 	GM_REQUIRE_EQ(word, 'e');

@@ -160,6 +160,6 @@ void scene_fork_connect(void)
 		_exit(0);
 	}
 	GM_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
-	gm_say_word(ACTOR_CHANNEL, 'f');
+	gm_text_say_word(ACTOR_CHANNEL, 'f');
 	pthread_join(thread, NULL);
 }

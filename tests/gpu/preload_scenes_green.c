@@ -23,7 +23,7 @@ static void wait_until_open(void *unused)
 
 static void *open_later(void *unused)
 {
-	gm_say_word(ACTOR_CHANNEL, 'w');
+	gm_text_say_word(ACTOR_CHANNEL, 'w');
 	gm_hear_word(ACTOR_CHANNEL, 'o');
 	sem_post(&closed);
 	return NULL;

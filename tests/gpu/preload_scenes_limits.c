@@ -137,7 +137,7 @@ void scene_race(void)
 	use_gpu();
 	gm_cu_result result = cu.cuMemAlloc(&ptr, ACTOR_PIECE);
 	GM_REQUIRE(result == GM_CUDA_SUCCESS || result == GM_CUDA_ERROR_OUT_OF_MEMORY);
-	gm_say_word(ACTOR_CHANNEL, result == GM_CUDA_SUCCESS ? 'y' : 'n');
+	gm_text_say_word(ACTOR_CHANNEL, result == GM_CUDA_SUCCESS ? 'y' : 'n');
 	gm_hear_word(ACTOR_CHANNEL, 'g');
 	if (result == GM_CUDA_SUCCESS)
 		CU(cu.cuMemFree(ptr));

@@ -46,7 +46,7 @@ static inline void one_worker(gm_worker_fn fn, void *argument)
 /* Ends a worker that goes when it hears an e. */
 static inline void end_worker(struct gm_worker *worker)
 {
-	gm_say_word(worker->channel, 'e');
+	gm_text_say_word(worker->channel, 'e');
 	gm_worker_join(worker);
 }
 

@@ -17,7 +17,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/system/memfd.h"
-#include "daemon/keep/records.h"
+#include "daemon/store/store_records.h"
 #include "daemon/lease/session_private.h"
 #include "keeper/keeper_private.h"
 #include "tests/unit/core/fake_ledger.h"
@@ -31,7 +31,7 @@
 #define REFS_UNIT    4096
 #define REFS_SLACK   64
 /* Time after which core has looked at all chunks that somebody may still map. */
-#define LINGERING_NS (60 * GM_NS_PER_S)
+#define ORPHANED_NS (60 * GM_NS_PER_S)
 
 #define FAIL(adopted, format, ...) \
 	ck_abort_msg("%s, instruction %" PRIu64 ": " format, (adopted)->operation, \
@@ -108,8 +108,8 @@ static void digest_add(uint64_t *digest, const void *bytes, size_t n)
 struct reading {
 	struct fake_ledger ledger;
 	uint64_t digest;
-	struct gm_core_device_info devices[GM_LIMIT_DEVICES];
-	uint64_t keys[GM_LIMIT_DEVICES];
+	struct gm_core_device_info devices[GM_BOUND_DEVICES];
+	uint64_t keys[GM_BOUND_DEVICES];
 	uint32_t n_devices;
 };
 
@@ -118,7 +118,7 @@ static void add_device(struct reading *reading, uint64_t key)
 {
 	uint32_t at = reading->n_devices++;
 	struct gm_core_device_info info = fake_info(GiB);
-	ck_assert(at < GM_LIMIT_DEVICES);
+	ck_assert(at < GM_BOUND_DEVICES);
 	fake_no_levels(&info.policy);
 	memcpy(info.uuid, &key, sizeof(key));
 	info.pinned = key == 1;
@@ -148,21 +148,21 @@ static void read_record(
 /* Reads the store as the next daemon does, from a copy: it repairs what it finds. */
 static void read_store(struct gm_adopted *adopted, struct reading *ret)
 {
-	struct gm_records *records;
-	struct gm_records_state state;
-	char why[GM_RECORDS_WHY];
+	struct gm_store_records *records;
+	struct gm_store_records_state state;
+	char why[GM_STORE_RECORDS_WHY];
 	const struct gm_adopted_file *file = &adopted->ledger;
 	ck_assert(pwrite(adopted->copy, file->bytes, file->n, 0) == (ssize_t)file->n);
 	int fd = fcntl(adopted->copy, F_DUPFD_CLOEXEC, 0);
 	ck_assert(fd >= 0);
-	if (gm_records_open(fd, &records, why) < 0)
+	if (gm_store_records_open(fd, &records, why) < 0)
 		FAIL(adopted, "%s", why);
-	gm_records_get_state(records, &state);
+	gm_store_records_get_state(records, &state);
 	if (state.damaged)
 		FAIL(adopted, "%" PRIu64 " damaged records", state.damaged);
 	*ret = (struct reading){.digest = UINT64_C(0xcbf29ce484222325)};
-	gm_records_each(records, 0, read_record, ret);
-	gm_records_free(records);
+	gm_store_records_each(records, 0, read_record, ret);
+	gm_store_records_free(records);
 	for (size_t i = 0; i < adopted->keeper->n; i++) {
 		digest_add(&ret->digest, &adopted->keeper->items[i].kind, sizeof(uint64_t));
 		digest_add(&ret->digest, &adopted->keeper->items[i].id, sizeof(uint64_t));
@@ -203,16 +203,16 @@ static void fill_kept(struct gm_adopted *adopted, struct reading *reading)
 		const struct gm_inner_item *item = &adopted->keeper->items[i];
 		struct gm_chunk chunk = {.id = item->id, .bytes = item->bytes};
 		switch (item->kind) {
-		case GM_KEEP_CHUNK:
+		case GM_STORE_CHUNK:
 			chunk.device = device_of(reading, item->id);
 			fake_ledger_created(&reading->ledger, &chunk);
 			note_chunk(adopted, item);
 			break;
-		case GM_KEEP_METADATA:
-		case GM_KEEP_WORD:
+		case GM_STORE_METADATA:
+		case GM_STORE_CONTROL_BLOCK:
 			ck_assert_int_eq(
-				fake_ledger_deposit(&reading->ledger, (enum gm_keep_kind)item->kind,
-					item->id, item->fd, NULL),
+				fake_ledger_deposit(&reading->ledger,
+					(enum gm_store_kind)item->kind, item->id, item->fd, NULL),
 				0);
 			break;
 		default:
@@ -230,12 +230,12 @@ static const struct fake_books *books_now(const struct gm_adopted *adopted)
 
 static bool has_chunk(const struct fake_books *books, uint64_t id)
 {
-	char chunk[40], lingering[40];
+	char chunk[40], orphaned[40];
 	int n = snprintf(chunk, sizeof(chunk), "chunk %" PRIu64 " ", id);
-	int m = snprintf(lingering, sizeof(lingering), "lingering %" PRIu64 " ", id);
+	int m = snprintf(orphaned, sizeof(orphaned), "orphaned %" PRIu64 " ", id);
 	for (size_t i = 0; i < books->n; i++)
 		if (!strncmp(books->lines[i], chunk, (size_t)n) ||
-			!strncmp(books->lines[i], lingering, (size_t)m))
+			!strncmp(books->lines[i], orphaned, (size_t)m))
 			return true;
 	return false;
 }
@@ -259,7 +259,7 @@ static struct gm_keeper *left_alone(const struct gm_adopted *adopted)
 static bool keeper_has_chunk(const struct gm_keeper *keeper, uint64_t id)
 {
 	for (const struct keeper_item *item = keeper->items; item; item = item->hh.next)
-		if (item->key.kind == GM_KEEP_CHUNK && item->key.id == id)
+		if (item->key.kind == GM_STORE_CHUNK && item->key.id == id)
 			return true;
 	return false;
 }
@@ -322,15 +322,15 @@ static void check_result(const struct gm_adopted *adopted, const struct gm_adopt
 static void check_end(const struct gm_adopted *adopted, struct fake_core *fake)
 {
 	static const enum gm_record_kind always[] = {
-		GM_RECORD_CLIENT, GM_RECORD_HOLD, GM_RECORD_DECLARED};
+		GM_RECORD_CLIENT, GM_RECORD_REF, GM_RECORD_DECLARED};
 	static const enum gm_record_kind unnamed[] = {GM_RECORD_LEASE, GM_RECORD_CHUNK,
-		GM_RECORD_SHARE, GM_RECORD_METADATA, GM_RECORD_ESTATE, GM_RECORD_DEBT};
+		GM_RECORD_SHARE, GM_RECORD_METADATA, GM_RECORD_ORPHAN, GM_RECORD_ORPHAN_MAP};
 	struct gm_session *session;
 	fake->in_use = false;
 	while ((session = fake_next_session(fake, NULL)))
 		fake_ledger_leave(fake, session, true);
 	fake_core_run(fake);
-	fake_pass(fake, LINGERING_NS);
+	fake_pass(fake, ORPHANED_NS);
 	fake_core_run(fake);
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
 		if (fake_ledger_count(fake->ledger, always[i]))
@@ -368,8 +368,8 @@ void gm_adopted_look(struct gm_adopted *adopted, bool all, bool skipped)
 	const struct gm_inner_keeper *keeper = adopted->keeper;
 	bool items = adopted->changes != keeper->changes;
 	if (items) {
-		adopted->ledger.item = gm_inner_keeper_find(keeper, GM_KEEP_LEDGER, 1);
-		adopted->refs.item = gm_inner_keeper_find(keeper, GM_KEEP_REFS, 1);
+		adopted->ledger.item = gm_inner_keeper_find(keeper, GM_STORE_LEDGER, 1);
+		adopted->refs.item = gm_inner_keeper_find(keeper, GM_STORE_REFS, 1);
 		if (!adopted->ledger.item || !adopted->refs.item)
 			FAIL(adopted, "%s", "the keeper has no store");
 	}
@@ -398,9 +398,9 @@ void gm_adopted_open(struct gm_adopted *adopted, const struct gm_inner_keeper *k
 {
 	gm_log_set_sink(gm_log_nowhere);
 	*adopted = (struct gm_adopted){.keeper = keeper, .operation = "the start"};
-	file_open(&adopted->ledger, gm_inner_keeper_find(keeper, GM_KEEP_LEDGER, 1), LEDGER_UNIT,
+	file_open(&adopted->ledger, gm_inner_keeper_find(keeper, GM_STORE_LEDGER, 1), LEDGER_UNIT,
 		LEDGER_SLACK);
-	file_open(&adopted->refs, gm_inner_keeper_find(keeper, GM_KEEP_REFS, 1), REFS_UNIT,
+	file_open(&adopted->refs, gm_inner_keeper_find(keeper, GM_STORE_REFS, 1), REFS_UNIT,
 		REFS_SLACK);
 	ck_assert_int_eq(gm_memfd_create("copy", 0, &adopted->copy), 0);
 }

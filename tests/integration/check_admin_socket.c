@@ -20,7 +20,7 @@
 
 #include "common/system/path.h"
 #include "tests/integration/raw.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 /* The exit status of gpumemctl. */
@@ -102,7 +102,7 @@ static void take_all_descriptors(int channel, void *argument)
 	for (size_t i = 0; i < 200 && status == GPUMEM_OK; i++)
 		status = gm_raw_hello(&raws[i], daemon->socket, &hello);
 	GM_REQUIRE(status != GPUMEM_OK);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -117,7 +117,7 @@ START_TEST(an_administrator_gets_in_when_there_are_no_descriptors_left)
 	/* One after the other, more often than the reserve has room. */
 	for (int i = 0; i < 20; i++)
 		GM_REQUIRE_EQ(ctl(&daemon, i % 2 ? "status" : "trim"), 0);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -125,8 +125,8 @@ END_TEST
 
 START_TEST(so_many_administrators_and_no_more)
 {
-	GM_LIMIT_TEST(ADMIN_CONNECTIONS);
-	static struct gm_raw raws[GM_LIMIT_ADMIN_CONNECTIONS + 1];
+	GM_BOUND_TEST(ADMIN_CONNECTIONS);
+	static struct gm_raw raws[GM_BOUND_ADMIN_CONNECTIONS + 1];
 	struct gm_daemon daemon;
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	char path[GM_PATH_BYTES];
@@ -135,12 +135,12 @@ START_TEST(so_many_administrators_and_no_more)
 	admin_path(&daemon, path);
 	hello.major = GM_WIRE_MAJOR;
 	hello.observer = true;
-	for (size_t i = 0; i <= GM_LIMIT_ADMIN_CONNECTIONS; i++)
+	for (size_t i = 0; i <= GM_BOUND_ADMIN_CONNECTIONS; i++)
 		GM_REQUIRE_EQ(gm_raw_hello(&raws[i], path, &hello),
-			i < GM_LIMIT_ADMIN_CONNECTIONS ? GPUMEM_OK : GPUMEM_E_LIMIT);
+			i < GM_BOUND_ADMIN_CONNECTIONS ? GPUMEM_OK : GPUMEM_E_LIMIT);
 	/* gpumemctl takes the other way then. */
 	GM_REQUIRE_EQ(ctl(&daemon, "status"), 0);
-	for (size_t i = 0; i <= GM_LIMIT_ADMIN_CONNECTIONS; i++)
+	for (size_t i = 0; i <= GM_BOUND_ADMIN_CONNECTIONS; i++)
 		gm_raw_close(&raws[i]);
 	gm_daemon_stop(&daemon);
 }

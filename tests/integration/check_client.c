@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
 #include "tests/tap.h"
@@ -236,9 +236,9 @@ START_TEST(a_buffer_knows_its_size_device_and_tag)
 	GM_REQUIRE(strcmp(gpumem_buffer_tag(b), "weights") == 0);
 	OK(gpumem_buffer_set_tag(b, "others"));
 	GM_REQUIRE(strcmp(gpumem_buffer_tag(b), "others") == 0);
-	char tag[GM_LIMIT_NAME_BYTES + 2];
+	char tag[GM_BOUND_NAME_BYTES + 2];
 	memset(tag, 't', sizeof(tag));
-	tag[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	tag[GM_BOUND_NAME_BYTES + 1] = '\0';
 	GM_REQUIRE_EQ(gpumem_buffer_set_tag(b, tag), GPUMEM_E_INVALID);
 	gm_device_set(gpumem_buffer_ptr(b), 5000001, 7);
 	gpumem_buffer_destroy(b);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
@@ -175,7 +175,7 @@ END_TEST
 
 START_TEST(an_entry_that_makes_no_sense_is_named)
 {
-	char tag[GM_LIMIT_NAME_BYTES + 2];
+	char tag[GM_BOUND_NAME_BYTES + 2];
 	all_entries_have(1000);
 	entries[3].bytes = 0;
 	refused(4, GPUMEM_E_INVALID, "entry 3 of the batch: bytes", 3);
@@ -192,7 +192,7 @@ START_TEST(an_entry_that_makes_no_sense_is_named)
 	refused(4, GPUMEM_E_INVALID, "entry 3 of the batch: alignment", 3);
 
 	memset(tag, 't', sizeof(tag));
-	tag[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	tag[GM_BOUND_NAME_BYTES + 1] = '\0';
 	entries[3] = (gpumem_batch_entry){1000, 0, tag};
 	refused(4, GPUMEM_E_INVALID, "entry 3 of the batch: a tag", 3);
 	entries[3].tag = "a\ntag";
@@ -314,7 +314,7 @@ END_TEST
 
 static void *end_soon(void *other)
 {
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	gpumem_disconnect(other);
 	return NULL;
 }

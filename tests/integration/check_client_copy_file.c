@@ -540,7 +540,7 @@ static void holder(int channel, void *argument)
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	GM_REQUIRE(fd >= 0);
 	GM_REQUIRE(fcntl(fd, F_SETLEASE, F_WRLCK) == 0);
-	gm_say_word(channel, 'l');
+	gm_text_say_word(channel, 'l');
 	GM_REQUIRE(sigwait(&broken, &number) == 0);
 	GM_REQUIRE(fcntl(fd, F_SETLEASE, F_UNLCK) == 0);
 	close(fd);

@@ -337,7 +337,7 @@ START_TEST(a_pin_waits_behind_another_no_longer_than_it_may)
 	evict(buffer);
 	OK(gpumem_buffer_create(session, 0, 60 * MIB, NULL, &large));
 	start_pin(&patient, buffer, 0, 10 * GM_PATIENCE_MS);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 
 	start_pin(&other, buffer, 0, 1);
 	GM_REQUIRE_EQ(end_pin(&other), GPUMEM_E_TIMEOUT);
@@ -363,7 +363,7 @@ static void hold_evictable(int channel, void *argument)
 	gpumem_session *s = join("holds all");
 	gm_hear_word(channel, 'g');
 	gpumem_buffer *buffer = create_in(s, 60 * MIB);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(s);
@@ -381,7 +381,7 @@ START_TEST(a_pin_that_may_not_wait_asks_nobody_to_make_room)
 	session = join_as(options, "the test");
 	gpumem_buffer *buffer = filled(8 * MIB, 6);
 	evict(buffer);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_hear_word(worker.channel, 'h');
 	GM_REQUIRE_EQ(kill(worker.pid, SIGSTOP), 0);
 
@@ -397,7 +397,7 @@ START_TEST(a_pin_that_may_not_wait_asks_nobody_to_make_room)
 	}
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	GM_REQUIRE_EQ(kill(worker.pid, SIGCONT), 0);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	pin(buffer);
 	require(buffer, 8);

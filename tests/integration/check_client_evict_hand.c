@@ -214,7 +214,7 @@ static void die_when_asked(int channel, void *argument)
 {
 	struct gm_raw raw;
 	join_by_word(&raw, false);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	hear_evict(&raw);
 	_exit(0);
 }

@@ -223,7 +223,7 @@ START_TEST(another_user_sees_neither_types_nor_stacks)
 	track_again(GPUMEM_TRACK_STACKS);
 	gpumem_buffer *buffer = make(MIB);
 	struct seen seen = look_now();
-	gm_say(worker.channel, &seen.session, sizeof(seen.session));
+	gm_text_say(worker.channel, &seen.session, sizeof(seen.session));
 	gm_worker_join(&worker);
 	gpumem_buffer_destroy(buffer);
 }
@@ -273,8 +273,8 @@ START_TEST(ten_thousand_buffers_are_all_known)
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	OK(gpumem_stats(session, 0, &stats));
 	struct seen seen = look_now();
-	GM_REQUIRE_EQ(seen.n, GM_LIMIT_TRACKED_BUFFERS);
-	GM_REQUIRE_EQ(seen.untracked, N - GM_LIMIT_TRACKED_BUFFERS);
+	GM_REQUIRE_EQ(seen.n, GM_BOUND_TRACKED_BUFFERS);
+	GM_REQUIRE_EQ(seen.untracked, N - GM_BOUND_TRACKED_BUFFERS);
 	for (int i = 0; i < N; i++)
 		OK(gpumem_free(session, ptr[i], GPUMEM_STREAM_DONE));
 	OK(gpumem_leaks(session, 0, NULL, NULL, &count));

@@ -12,7 +12,7 @@
 #include "common/types.h"
 #include "tests/integration/client_fixture.h"
 #include "tests/integration/device.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static size_t listed(uint64_t *ret_untracked, char tag[64])
@@ -69,8 +69,8 @@ END_TEST
 
 START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 {
-	GM_LIMIT_TEST(TRACKED_BUFFERS);
-	enum { N = GM_LIMIT_TRACKED_BUFFERS + 1 };
+	GM_BOUND_TEST(TRACKED_BUFFERS);
+	enum { N = GM_BOUND_TRACKED_BUFFERS + 1 };
 	static void *p[N];
 	gpumem_session *s;
 	gm_daemon_reload(&daemon_, GM_DAEMON_CONFIG_WITH("track = all\n", "1G"));
@@ -80,12 +80,12 @@ START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 	for (int i = 0; i < N; i++)
 		OK(gpumem_alloc(s, 0, 512, NULL, NULL, &p[i]));
 	publish(s);
-	GM_REQUIRE_EQ(listed(&untracked, tag), GM_LIMIT_TRACKED_BUFFERS);
+	GM_REQUIRE_EQ(listed(&untracked, tag), GM_BOUND_TRACKED_BUFFERS);
 	GM_REQUIRE_EQ(untracked, 1);
 	/* Free one that was not listed or one that was: all that are alive are told. */
 	OK(gpumem_free(s, p[0], GPUMEM_STREAM_DONE));
 	publish(s);
-	GM_REQUIRE_EQ(listed(&untracked, tag), GM_LIMIT_TRACKED_BUFFERS);
+	GM_REQUIRE_EQ(listed(&untracked, tag), GM_BOUND_TRACKED_BUFFERS);
 	GM_REQUIRE_EQ(untracked, 0);
 	for (int i = 1; i < N; i++)
 		OK(gpumem_free(s, p[i], GPUMEM_STREAM_DONE));

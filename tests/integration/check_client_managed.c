@@ -408,7 +408,7 @@ static void hold(int channel, void *argument)
 	OK(gpumem_managed_prefetch(managed, 0, holding->managed, GPUMEM_MANAGED_ON_DEVICE, NULL));
 	if (holding->also)
 		OK(gpumem_declare(session, 0, holding->also, 0));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -445,7 +445,7 @@ START_TEST(what_processes_have_on_the_device_is_counted_once)
 
 	gm_worker_kill(&one);
 	GM_UNTIL(figures_are(132 * MIB, on_fake() ? 32 * MIB : 0, 0));
-	gm_say_word(two.channel, 'e');
+	gm_text_say_word(two.channel, 'e');
 	gm_worker_join(&two);
 	GM_UNTIL(figures_are(0, 0, 0));
 }
@@ -454,7 +454,7 @@ END_TEST
 static void keep_declaring(int channel, void *argument)
 {
 	session = join("declarer");
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	for (;;) {
 		gpumem_managed *managed = make(2 * MIB);
 		OK(gpumem_declare(session, 0, 3, 0));

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "tests/integration/client_names_fixture.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 #define META 200003 /* bytes of metadata: several packets */
@@ -92,7 +92,7 @@ static void make(int channel, void *argument)
 		gpumem_buffer_destroy(buffer);
 		gpumem_disconnect(s);
 	}
-	gm_say(channel, &version, sizeof(version));
+	gm_text_say(channel, &version, sizeof(version));
 	if (!making->destroy)
 		gm_hear_word(channel, 'e');
 }
@@ -129,7 +129,7 @@ static void read_it(int channel, void *argument)
 		if (has_all(buffer, (uint8_t)byte))
 			found.byte = (uint8_t)byte;
 	GM_REQUIRE(buffer_is_described(buffer, found.byte));
-	gm_say(channel, &found, sizeof(found));
+	gm_text_say(channel, &found, sizeof(found));
 	gm_hear_word(channel, 'e');
 	GM_REQUIRE(has_all(buffer, found.byte));
 	/* Of its own version, whatever the name means by now. */
@@ -149,7 +149,7 @@ static struct reading start_reader(struct gm_worker *worker)
 
 static void end_reader(struct gm_worker *worker)
 {
-	gm_say_word(worker->channel, 'e');
+	gm_text_say_word(worker->channel, 'e');
 	gm_worker_join(worker);
 }
 
@@ -248,7 +248,7 @@ static void make_many(int channel, void *argument)
 	uint64_t version;
 
 	options.replace = 1;
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	for (;;) {
 		buffer = filled(s, 0xff); /* nobody may see this */
 		if (old)
@@ -323,7 +323,7 @@ static void make_and_remove(int channel, void *argument)
 		OK(gpumem_unpublish(s, "mine"));
 		GM_REQUIRE(buffer_is_described(view, 9));
 		gpumem_buffer_destroy(view);
-		gm_say_word(channel, word);
+		gm_text_say_word(channel, word);
 		gm_hear(channel, &word, 1);
 		if (word == 'e')
 			break;
@@ -340,13 +340,13 @@ START_TEST(every_call_outlasts_the_daemon)
 	gm_worker_start(&maker, make_and_remove, NULL);
 	gm_hear_word(maker.channel, 'r');
 	for (int i = 0; i < 10; i++) {
-		gm_say_word(maker.channel, 'r');
+		gm_text_say_word(maker.channel, 'r');
 		usleep((useconds_t)(rand_r(&seed) % 5000)); /* anywhere in its loop */
 		gm_daemon_kill(&daemon_);
 		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 		gm_hear_word(maker.channel, 'r');
 	}
-	gm_say_word(maker.channel, 'e');
+	gm_text_say_word(maker.channel, 'e');
 	gm_worker_join(&maker);
 }
 END_TEST
@@ -504,11 +504,11 @@ END_TEST
 
 START_TEST(a_session_has_a_bounded_number_of_waits_for_names)
 {
-	GM_LIMIT_TEST(WAITING_PER_CLIENT);
-	struct waiter waiters[GM_LIMIT_WAITING_PER_CLIENT];
+	GM_BOUND_TEST(WAITING_PER_CLIENT);
+	struct waiter waiters[GM_BOUND_WAITING_PER_CLIENT];
 	gpumem_buffer *buffer = filled(session, 9), *view = NULL;
 
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_WAITING_PER_CLIENT; i++)
 		waiter_start(&waiters[i], "many");
 	/* Until all of them wait. */
 	while (gpumem_attach_wait(session, "many", 1, &view) != GPUMEM_E_LIMIT)
@@ -517,7 +517,7 @@ START_TEST(a_session_has_a_bounded_number_of_waits_for_names)
 	OK(gpumem_publish(buffer, "many", NULL, NULL, NULL));
 	OK(gpumem_attach(session, "many", &view));
 	gpumem_buffer_destroy(view);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_WAITING_PER_CLIENT; i++)
 		waiter_end(&waiters[i], 9);
 	gpumem_buffer_destroy(buffer);
 	OK(gpumem_unpublish(session, "many"));
@@ -650,7 +650,7 @@ START_TEST(a_buffer_that_was_destroyed_is_no_opening_any_more)
 	OK(gpumem_buffer_create(session, 0, 1000 * MIB, NULL, &large));
 	while (sem_wait(&entered) < 0)
 		continue;
-	for (int i = 0; i <= GM_LIMIT_OPENERS_PER_LEASE; i++) {
+	for (int i = 0; i <= GM_BOUND_OPENERS_PER_LEASE; i++) {
 		if (_i)
 			OK(gpumem_open(session, &token, &view));
 		else

@@ -136,7 +136,7 @@ END_TEST
 /* More often than a client may have shares. */
 START_TEST(sharing_often_uses_up_nothing)
 {
-	enum { SMALL = 512, ROUNDS = 2 * GM_LIMIT_SHARES_PER_CLIENT };
+	enum { SMALL = 512, ROUNDS = 2 * GM_BOUND_SHARES_PER_CLIENT };
 	static void *small[SMALL];
 	gpumem_piece piece, first;
 	unsigned seed = 1;
@@ -223,7 +223,7 @@ END_TEST
 
 /* ---- a limit in the middle */
 
-enum { MOST = 256, CLIENT_SHARES = GM_LIMIT_SHARES_PER_CLIENT };
+enum { MOST = 256, CLIENT_SHARES = GM_BOUND_SHARES_PER_CLIENT };
 
 /* Shares the lease, which has one chunk, so often under one token. */
 static gpumem_status share_often(struct gm_raw *raw, uint64_t lease, size_t n, uint8_t *ret_token)
@@ -281,7 +281,7 @@ static void sharer_come(struct gm_raw *raw, size_t shares, uint64_t *ret_lease)
 }
 
 /* Clients that together leave their user room for so many shares. */
-enum { CROWD = GM_LIMIT_SHARES / 2 / CLIENT_SHARES };
+enum { CROWD = GM_BOUND_SHARES / 2 / CLIENT_SHARES };
 
 static void crowd_come(struct gm_raw crowd[CROWD], size_t room)
 {
@@ -367,7 +367,7 @@ START_TEST(another_user_cannot_open_a_piece)
 	start_worker(&worker, pry);
 	uint8_t *block = allocated(session, 5 * MIB, 1);
 	OK(gpumem_share_ptr(session, block, &piece));
-	gm_say(worker.channel, &piece, sizeof piece);
+	gm_text_say(worker.channel, &piece, sizeof piece);
 	gm_worker_join(&worker);
 	OK(gpumem_free(session, block, GPUMEM_STREAM_DONE));
 }

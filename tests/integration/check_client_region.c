@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/integration/region_fixture.h"
 /* ---- allocations */
 
@@ -92,7 +92,7 @@ START_TEST(calls_that_make_no_sense_are_refused)
 	gpumem_region_options options = GPUMEM_REGION_OPTIONS_INIT;
 	gpumem_region_stats_t stats = GPUMEM_REGION_STATS_INIT;
 	void *ptr = take(region, MIB), *p;
-	char tag[GM_LIMIT_NAME_BYTES + 2];
+	char tag[GM_BOUND_NAME_BYTES + 2];
 
 	REFUSED(gpumem_region_create(session, 0, "weights", MIB, NULL, &other), GPUMEM_E_BUSY,
 		"weights");

@@ -226,11 +226,11 @@ START_TEST(a_restart_while_a_resume_waits_for_its_turn_loses_nothing)
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
 	struct resumer r = {.tag = "weights", .wait_ms = GPUMEM_WAIT_FOREVER};
 	resume_begin(&r);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 
 	/* The library asks the new daemon again, which knows who has what. */
 	restart();
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	GM_REQUIRE_EQ(stats_of("weights").state, GPUMEM_REGION_RESUMING);
 	GM_UNTIL(on_host() >= 400 * MIB && leased() >= 704 * MIB);
 	gpumem_buffer_destroy(other);

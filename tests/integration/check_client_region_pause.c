@@ -67,7 +67,7 @@ START_TEST(a_resume_takes_the_chunks_that_the_pause_left_in_the_pool)
 		OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
 		struct gm_figures f = gm_figures_now(&daemon_);
 		GM_REQUIRE_EQ(f.pooled, pools ? 512 * MIB : 0);
-		GM_REQUIRE_EQ(f.lingering, 0);
+		GM_REQUIRE_EQ(f.orphaned, 0);
 		if (pools)
 			GM_REQUIRE_EQ(f.chunks, chunks);
 		OK(gpumem_region_resume(session, "weights", 0));
@@ -191,7 +191,7 @@ START_TEST(a_resume_waits_for_its_turn_and_others_see_that)
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
 	struct resumer r = {.tag = "weights", .wait_ms = GPUMEM_WAIT_FOREVER};
 	resume_begin(&r);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 
 	GM_REQUIRE_EQ(stats_of("weights").state, GPUMEM_REGION_RESUMING);
 	REFUSED(gpumem_region_resume(session, "weights", 0), GPUMEM_E_BUSY,
@@ -226,7 +226,7 @@ START_TEST(a_region_can_be_paused_while_an_allocation_waits_for_memory)
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
 	pthread_t thread;
 	GM_REQUIRE_EQ(pthread_create(&thread, NULL, allocate_there, region), 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	/* The wait does not hold up the pause, and what comes of it goes back. */
 	OK(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP));
 	gpumem_buffer_destroy(other);
@@ -261,7 +261,7 @@ START_TEST(a_region_that_waits_for_its_first_memory_is_its_makers_alone)
 	pthread_t thread;
 	OK(gpumem_buffer_create(session, 0, 704 * MIB, NULL, &other));
 	GM_REQUIRE_EQ(pthread_create(&thread, NULL, make_there, &maker), 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 
 	REFUSED(gpumem_region_pause(session, "weights", GPUMEM_REGION_DROP), GPUMEM_E_BUSY,
 		"another thread is making the region \"weights\"");

@@ -147,13 +147,13 @@ START_TEST(an_allocation_that_waits_gets_what_another_thread_frees_in_the_region
 	pthread_t thread;
 	GM_REQUIRE(a < b);
 	GM_REQUIRE_EQ(pthread_create(&thread, NULL, allocate_freed_there, region), 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 
 	OK(gpumem_region_free(region, a, _i ? GPUMEM_STREAM_ANY : GPUMEM_STREAM_DONE));
 	GM_REQUIRE_EQ(pthread_join(thread, &c), 0);
 	GM_REQUIRE(c >= a && c < b);
 	gm_device_set(c, 4 * MIB, 1);
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 	gpumem_region_destroy(region);
 }
 END_TEST

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/integration/device.h"
 #include "tests/integration/refused.h"
 #include "tests/integration/requests_fixture.h"
@@ -136,7 +136,7 @@ START_TEST(a_pending_request_is_not_taken_and_goes_on)
 {
 	void *all = hold(1000 * MIB), *ptr = NULL;
 	gpumem_request *request = begin_waiting(session, 100 * MIB, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	GM_REQUIRE_EQ(gpumem_request_ready(request), GPUMEM_REQUEST_PENDING);
 	GM_REQUIRE_EQ(gpumem_alloc_take(request, &ptr), GPUMEM_E_BUSY);
 	GM_REQUIRE(!ptr);
@@ -172,8 +172,8 @@ START_TEST(hundreds_of_requests_are_in_flight_and_the_daemon_sees_only_so_many)
 	for (int i = 0; i < MANY; i++)
 		many[i] = i % 2 ? begin_waiting(session, 2 * MIB, FOREVER)
 				: begin_buffer(2 * MIB, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) >= 16);
-	GM_REQUIRE(gm_waiting(&daemon_) <= GM_LIMIT_WAITING_PER_CLIENT);
+	GM_UNTIL(gm_queue_wait(&daemon_) >= 16);
+	GM_REQUIRE(gm_queue_wait(&daemon_) <= GM_BOUND_WAITING_PER_CLIENT);
 	for (int i = 0; i < MANY; i++)
 		GM_REQUIRE_EQ(gpumem_request_ready(many[i]), GPUMEM_REQUEST_PENDING);
 	/* A thread that calls and waits still finds room in the daemon's queue. */
@@ -222,7 +222,7 @@ START_TEST(a_request_that_does_not_wait_is_answered_while_others_wait)
 	gpumem_buffer *buffer;
 	for (int i = 0; i < 100; i++)
 		many[i] = begin_waiting(session, i % 2 ? 1000 : 10 * MIB, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) >= 16);
+	GM_UNTIL(gm_queue_wait(&daemon_) >= 16);
 	for (int i = 0; i < 50; i++) {
 		gpumem_request *small = begin(1000), *large = begin_buffer(3 * MIB, 0);
 		OK(gpumem_request_wait(small, FOREVER));
@@ -267,10 +267,10 @@ START_TEST(a_pending_request_gets_memory_that_this_process_frees)
 	/* The piece lies in a chunk that stays in use, so the daemon never gets it. */
 	void *all = hold(1022 * MIB), *rest = hold(MIB), *piece = hold(768 << 10);
 	gpumem_request *request = begin_waiting(session, 700 << 10, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	let_go(piece);
 	let_go(take(request));
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 	let_go(rest);
 	let_go(all);
 }
@@ -284,11 +284,11 @@ START_TEST(requests_are_dropped_in_every_state)
 	for (int i = 0; i < MANY; i++)
 		many[i] = i % 2 ? begin_waiting(session, 100 * MIB, FOREVER)
 				: begin_buffer(100 * MIB, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) >= 16);
+	GM_UNTIL(gm_queue_wait(&daemon_) >= 16);
 	/* The first ones wait in the daemon, the others here. */
 	for (int i = 0; i < MANY; i++)
 		gpumem_request_cancel(many[i]);
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 	gpumem_request_cancel(ready);
 	let_go(all);
 	OK(gpumem_trim(session, NULL));
@@ -303,7 +303,7 @@ START_TEST(the_end_of_the_session_frees_its_requests)
 	OK(gpumem_request_wait(ready, FOREVER));
 	for (int i = 0; i < 100; i++)
 		(void)begin_waiting(session, 100 * MIB, FOREVER);
-	GM_UNTIL(gm_waiting(&daemon_) >= 16);
+	GM_UNTIL(gm_queue_wait(&daemon_) >= 16);
 	/* tear_down() ends it, and looks. */
 }
 END_TEST

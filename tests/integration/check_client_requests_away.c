@@ -32,7 +32,7 @@ START_TEST(pending_requests_outlast_a_daemon_that_is_killed_and_nothing_is_grant
 		pending[i] = i % 2 ? begin_waiting(session, 2 * MIB, FOREVER)
 				   : begin_buffer(4 * MIB, FOREVER);
 	for (int i = 0; i < 3; i++) {
-		GM_UNTIL(gm_waiting(&daemon_) >= 10);
+		GM_UNTIL(gm_queue_wait(&daemon_) >= 10);
 		gm_daemon_kill(&daemon_);
 		for (int k = 0; k < 5; k++)
 			(void)gpumem_request_ready(pending[k]);
@@ -209,7 +209,7 @@ static void begin_and_drop_at_random(bool killed)
 		pthread_join(threads[i], NULL);
 
 	/* The books are equal, and empty. */
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 	GM_UNTIL((gpumem_trim(session, NULL), gm_figures_now(&daemon_).leased == 0));
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	OK(gpumem_stats(session, 0, &stats));

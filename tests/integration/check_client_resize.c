@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 #include "tests/integration/device.h"
 #include "tests/integration/resize_fixture.h"
@@ -292,7 +292,7 @@ END_TEST
 
 static void *end_soon(void *other)
 {
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	gpumem_disconnect(other);
 	return NULL;
 }

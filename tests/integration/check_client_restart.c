@@ -138,7 +138,7 @@ static void work_on(int channel, void *argument)
 	/* A round whenever the test says so, until it says 'e'. */
 	for (gm_hear(channel, &word, 1); word != 'e'; gm_hear(channel, &word, 1)) {
 		one_round(s, 5);
-		gm_say(channel, &word, 1);
+		gm_text_say(channel, &word, 1);
 	}
 	GM_REQUIRE(gm_device_is(held, 4 * MIB, 99));
 	OK(gpumem_free(s, held, GPUMEM_STREAM_DONE));
@@ -154,22 +154,22 @@ START_TEST(workers_that_ask_while_the_daemon_is_away_get_what_they_asked_for)
 		gm_worker_start(&workers[i], work_on, NULL);
 	session = join("the test");
 	for (unsigned i = 0; i < N; i++) {
-		gm_say_word(workers[i].channel, 'r');
+		gm_text_say_word(workers[i].channel, 'r');
 		gm_hear_word(workers[i].channel, 'r');
 	}
 	for (unsigned k = 0; k < 3; k++) {
 		/* They begin before it is killed, or while it is away. */
 		for (unsigned i = 0; i < N / 2; i++)
-			gm_say_word(workers[i].channel, 'r');
+			gm_text_say_word(workers[i].channel, 'r');
 		gm_daemon_kill(&daemon_);
 		for (unsigned i = N / 2; i < N; i++)
-			gm_say_word(workers[i].channel, 'r');
+			gm_text_say_word(workers[i].channel, 'r');
 		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 		for (unsigned i = 0; i < N; i++)
 			gm_hear_word(workers[i].channel, 'r');
 	}
 	for (unsigned i = 0; i < N; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 }
@@ -216,7 +216,7 @@ static void fill_device(int channel, void *argument)
 	gpumem_session *s = join("holder");
 	gpumem_buffer *buffer;
 	OK(gpumem_buffer_create(s, 0, 900 * MIB, NULL, &buffer));
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	pause();
 }
 
@@ -238,7 +238,7 @@ static void wait_through(int signal)
 	gm_hear_word(holder.channel, 'h');
 	session = join("the test");
 	GM_REQUIRE_EQ(pthread_create(&thread, NULL, create_patiently, &buffer), 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	end_daemon(signal);
 	/* Nobody but the waiting request remembers. */
 	gm_worker_kill(&holder);
@@ -267,7 +267,7 @@ static void wait_for_most(int channel, void *argument)
 
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	OK(gpumem_buffer_create(s, 0, 600 * MIB, &options, &buffer));
-	gm_say_word(channel, 'g');
+	gm_text_say_word(channel, 'g');
 	pause();
 }
 
@@ -280,16 +280,16 @@ START_TEST(requests_of_a_user_keep_their_order_over_a_restart)
 	gm_worker_start(&holder, fill_device, NULL);
 	gm_hear_word(holder.channel, 'h');
 	gm_worker_start(&first, wait_for_most, "first");
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	gm_worker_start(&second, wait_for_most, "second");
-	GM_UNTIL(gm_waiting(&daemon_) == 2);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 2);
 
 	GM_REQUIRE(kill(first.pid, SIGSTOP) == 0);
 	gm_daemon_kill(&daemon_);
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	GM_REQUIRE(kill(first.pid, SIGCONT) == 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 2);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 2);
 
 	gm_worker_kill(&holder);
 	gm_hear_word(first.channel, 'g');

@@ -29,7 +29,7 @@ static void play(int channel, void *argument)
 	gpumem_token token;
 
 	OK(gpumem_share(mine, NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(s, &token, &theirs));
 
@@ -46,7 +46,7 @@ static void play(int channel, void *argument)
 			GM_REQUIRE_EQ(*in, i);
 		}
 	}
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(theirs);
 	gpumem_buffer_destroy(mine);
@@ -58,12 +58,12 @@ static void pass_token(const struct gm_worker *from, const struct gm_worker *to)
 	gpumem_token token;
 
 	gm_hear(from->channel, &token, sizeof(token));
-	gm_say(to->channel, &token, sizeof(token));
+	gm_text_say(to->channel, &token, sizeof(token));
 }
 
 static void end_worker(struct gm_worker *worker)
 {
-	gm_say_word(worker->channel, 'e');
+	gm_text_say_word(worker->channel, 'e');
 	gm_worker_join(worker);
 }
 
@@ -106,7 +106,7 @@ static void produce(int channel, void *argument)
 		OK(gpumem_publish(buffer, producing->name, NULL, NULL, NULL));
 	else
 		OK(gpumem_share(buffer, producing->read_only ? &read_only : NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 
 	for (;;) {
 		char word;
@@ -114,11 +114,11 @@ static void produce(int channel, void *argument)
 		if (word != 's')
 			break;
 		OK(gpumem_buffer_signal(buffer, NULL, ++value));
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 	}
 	if (producing->leaving == DESTROYS) {
 		gpumem_buffer_destroy(buffer);
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		gm_hear_word(channel, 'e');
 	}
 	gpumem_disconnect(s);
@@ -137,7 +137,7 @@ static void consume(int channel, void *argument)
 	OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
 	OK(gpumem_buffer_lost(buffer, 1));
 	OK(gpumem_buffer_lost(buffer, 2)); /* it may still come */
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gpumem_status status = gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER);
 	if (status == GPUMEM_E_CANCELLED) {
 		REFUSED(gpumem_buffer_wait(buffer, NULL, 2, GPUMEM_WAIT_FOREVER),
@@ -148,7 +148,7 @@ static void consume(int channel, void *argument)
 		OK(gpumem_buffer_wait(buffer, NULL, 1, GPUMEM_WAIT_FOREVER));
 		OK(gpumem_buffer_lost(buffer, 1));
 	}
-	gm_say(channel, &status, sizeof(status));
+	gm_text_say(channel, &status, sizeof(status));
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(buffer);
 	gpumem_disconnect(s);
@@ -164,7 +164,7 @@ static void begin(struct producing *producing, struct gm_worker *producer,
 		gm_worker_start(&consumers[i], consume, NULL);
 	gm_hear(producer->channel, &token, sizeof(token));
 	for (size_t i = 0; i < n; i++) {
-		gm_say(consumers[i].channel, &token, sizeof(token));
+		gm_text_say(consumers[i].channel, &token, sizeof(token));
 		gm_hear_word(consumers[i].channel, 'w');
 	}
 }
@@ -187,7 +187,7 @@ START_TEST(a_wait_for_a_producer_that_goes_is_lost)
 	if (producing.leaving == KILLED)
 		gm_worker_kill(&producer);
 	else
-		gm_say_word(producer.channel, 'e');
+		gm_text_say_word(producer.channel, 'e');
 	if (producing.leaving == DESTROYS)
 		gm_hear_word(producer.channel, 'd');
 	for (int i = 0; i < 3; i++)
@@ -206,7 +206,7 @@ START_TEST(a_consumer_that_is_killed_disturbs_nobody)
 
 	begin(&producing, &producer, consumers, 2);
 	gm_worker_kill(&consumers[0]);
-	gm_say_word(producer.channel, 's');
+	gm_text_say_word(producer.channel, 's');
 	gm_hear_word(producer.channel, 'd');
 	require_waited(&consumers[1], GPUMEM_OK);
 	gm_worker_kill(&producer);
@@ -224,13 +224,13 @@ START_TEST(a_restart_of_the_daemon_changes_nothing)
 	gm_daemon_kill(&daemon_);
 	if (_i == 0) {
 		/* It signals while the daemon is away. */
-		gm_say_word(producer.channel, 's');
+		gm_text_say_word(producer.channel, 's');
 		gm_hear_word(producer.channel, 'd');
 		require_waited(&consumer, GPUMEM_OK);
 		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	} else {
 		GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-		gm_say_word(producer.channel, 's');
+		gm_text_say_word(producer.channel, 's');
 		gm_hear_word(producer.channel, 'd');
 		require_waited(&consumer, GPUMEM_OK);
 	}

@@ -17,7 +17,7 @@
 #include "tests/integration/raw.h"
 #include "tests/integration/refused.h"
 #include "tests/integration/signal_fixture.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 /* ---- one session */
@@ -224,7 +224,7 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 	struct gm_raw maker, opener;
 	struct gm_raw_lease lease = {0}, opened = {0};
 	uint8_t token[GM_TOKEN_BYTES];
-	uint64_t many[GM_LIMIT_LIST_ITEMS + 1];
+	uint64_t many[GM_BOUND_LIST_ITEMS + 1];
 
 	gm_raw_join(&maker, &daemon_);
 	gm_raw_join(&opener, &daemon_);
@@ -254,11 +254,11 @@ START_TEST(the_daemon_tells_openers_and_answers_for_what_they_hold)
 	GM_REQUIRE_EQ(opener.event.kind, GM_PAGE_EVENT_MAKERS);
 	GM_REQUIRE_EQ(ask_makers(&opener, asked, 3), 3);
 	memset(many, 0xff, sizeof(many)); /* the longest ids that there are */
-	GM_LIMIT_TEST(LIST_ITEMS);
-	GM_REQUIRE_EQ(ask_makers(&opener, many, GM_LIMIT_LIST_ITEMS), GM_LIMIT_LIST_ITEMS);
+	GM_BOUND_TEST(LIST_ITEMS);
+	GM_REQUIRE_EQ(ask_makers(&opener, many, GM_BOUND_LIST_ITEMS), GM_BOUND_LIST_ITEMS);
 	Gm__Wire__GetMakers too_many = GM__WIRE__GET_MAKERS__INIT;
 	too_many.leases = many;
-	too_many.n_leases = GM_LIMIT_LIST_ITEMS + 1;
+	too_many.n_leases = GM_BOUND_LIST_ITEMS + 1;
 	packet = (Gm__Wire__Packet)GM_WIRE_PACKET(GET_MAKERS, get_makers, &too_many);
 	GM_REQUIRE_EQ(gm_raw_call(&opener, &packet), GPUMEM_E_INVALID);
 	OK(gm_raw_give_back(&opener, &opened));

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "tests/integration/client_fixture.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 const char *__tsan_default_options(void);
@@ -26,7 +26,7 @@ const char *__tsan_default_options(void)
 static uint64_t held_now(void)
 {
 	struct gm_figures f = gm_figures_now(&daemon_);
-	return f.leased + f.quarantined + f.lingering + f.admitted;
+	return f.leased + f.quarantined + f.orphaned + f.admitted;
 }
 
 /* Everything is back, and the daemon ends. */
@@ -51,7 +51,7 @@ static void run(gm_worker_fn fn, void *result, size_t n)
 /* ---- buffers that outlive their makers */
 
 /* Each of these buffers has a chunk of its own, and the daemon a descriptor of each. This daemon
- * may not have many: that bounds them, before GM_LIMIT_NAMES does. */
+ * may not have many: that bounds them, before GM_BOUND_NAMES does. */
 #define DAEMON_FDS 4096
 
 static gpumem_status publish_one(gpumem_session *s, const char *name, bool replace)
@@ -91,7 +91,7 @@ static void publish_all(int channel, void *argument)
 	gm_become_stranger();
 	gpumem_session *s = join("publisher");
 	uint64_t n = publish_from(s, 0);
-	gm_say(channel, &n, sizeof(n));
+	gm_text_say(channel, &n, sizeof(n));
 	gpumem_disconnect(s);
 }
 
@@ -192,7 +192,7 @@ static void wait_in_vain(int channel, void *argument)
 			OK(gpumem_buffer_create_begin(
 				sessions[i], 0, 40 * MIB, &options, &requests[i][k]));
 	}
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	for (int i = 0; i < SESSIONS; i++)
 		gpumem_disconnect(sessions[i]); /* with everything that is pending */
@@ -200,7 +200,7 @@ static void wait_in_vain(int channel, void *argument)
 
 START_TEST(a_user_whose_requests_wait_in_every_session_leaves_room_to_another)
 {
-	GM_LIMIT_TEST(WAITING_PER_UID);
+	GM_BOUND_TEST(WAITING_PER_UID);
 	enum { N = 100 };
 	struct gm_worker worker;
 	gpumem_request *requests[N];
@@ -211,8 +211,8 @@ START_TEST(a_user_whose_requests_wait_in_every_session_leaves_room_to_another)
 									    "max = 64M\n"});
 	gm_worker_start(&worker, wait_in_vain, NULL);
 	gm_hear_word(worker.channel, 'w');
-	GM_UNTIL(gm_waiting(&daemon_) >= GM_LIMIT_WAITING_PER_UID / 2);
-	GM_REQUIRE(gm_waiting(&daemon_) <= GM_LIMIT_WAITING_PER_UID);
+	GM_UNTIL(gm_queue_wait(&daemon_) >= GM_BOUND_WAITING_PER_UID / 2);
+	GM_REQUIRE(gm_queue_wait(&daemon_) <= GM_BOUND_WAITING_PER_UID);
 
 	/* Another user gets what it asks for, with requests that wait and with such that do not. */
 	session = join("another");
@@ -233,10 +233,10 @@ START_TEST(a_user_whose_requests_wait_in_every_session_leaves_room_to_another)
 	if (_i) {
 		gm_worker_kill(&worker);
 	} else {
-		gm_say_word(worker.channel, 'e');
+		gm_text_say_word(worker.channel, 'e');
 		gm_worker_join(&worker);
 	}
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 	tear_down_books();
 }
 END_TEST

@@ -418,11 +418,11 @@ static void races(int channel, void *argument)
 {
 	gpumem_session *s = weights_join("loader");
 
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'g');
 	gpumem_status status = gpumem_weights_load(s, 0, folder, "llama", NULL, NULL);
 	GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_BUSY);
-	gm_say(channel, &status, sizeof(status));
+	gm_text_say(channel, &status, sizeof(status));
 	gpumem_disconnect(s);
 }
 
@@ -437,7 +437,7 @@ START_TEST(of_two_loaders_of_one_name_one_wins)
 		gm_hear_word(workers[i].channel, 'r');
 	}
 	for (int i = 0; i < 2; i++)
-		gm_say_word(workers[i].channel, 'g');
+		gm_text_say_word(workers[i].channel, 'g');
 	for (int i = 0; i < 2; i++) {
 		gm_hear(workers[i].channel, &statuses[i], sizeof(statuses[i]));
 		gm_worker_join(&workers[i]);
@@ -513,7 +513,7 @@ static void loads_again_and_again(int channel, void *argument)
 	GM_REQUIRE(status == GPUMEM_E_NO_MEMORY || status == GPUMEM_E_LIMIT ||
 		   status == GPUMEM_E_TIMEOUT);
 	GM_REQUIRE(*gpumem_error_detail());
-	gm_say(channel, &made, sizeof(made));
+	gm_text_say(channel, &made, sizeof(made));
 	gm_hear_word(channel, 'g');
 	for (unsigned i = 0; i < made; i++) {
 		snprintf(name, sizeof(name), "small-%u", i);
@@ -535,7 +535,7 @@ START_TEST(many_loads_by_one_user_are_bounded_by_its_memory)
 	GM_REQUIRE(made > 100 && made <= 512); /* of 2 MiB each */
 	GM_REQUIRE_EQ(count_names(), made);
 	GM_UNTIL(gm_figures_now(&daemon_).leases == made);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_worker_join(&worker);
 	require_nothing();
 }

@@ -35,7 +35,7 @@ static void open_and_answer(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_buffer_size(b), 70 * MIB);
 	GM_REQUIRE(gm_device_is(p, 70 * MIB, 0x11));
 	gm_device_set(p, 70 * MIB, 0x22);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(b);
 	gpumem_disconnect(s);
@@ -51,10 +51,10 @@ START_TEST(a_buffer_passes_from_process_to_process_without_a_copy)
 	uint8_t *p = gpumem_buffer_ptr(b);
 	gm_device_set(p, 70 * MIB, 0x11);
 	OK(gpumem_share(b, NULL, &token));
-	gm_say(worker.channel, &token, sizeof(token));
+	gm_text_say(worker.channel, &token, sizeof(token));
 	gm_hear_word(worker.channel, 'w');
 	GM_REQUIRE(gm_device_is(p, 70 * MIB, 0x22));
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gpumem_buffer_destroy(b);
 }
@@ -106,10 +106,10 @@ static void write_it_nonetheless(int channel, void *argument)
 	gpumem_session *s = join("writer");
 	gpumem_buffer *b = NULL;
 	OK(gpumem_open(s, &token, &b));
-	gm_say_word(channel, 'o');
+	gm_text_say_word(channel, 'o');
 	signal(SIGSEGV, SIG_DFL); /* a sanitizer would turn it into a report */
 	*(volatile uint8_t *)gpumem_buffer_ptr(b) = 1;
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 }
 
 START_TEST(a_read_only_buffer_can_be_read_and_not_written)
@@ -124,9 +124,9 @@ START_TEST(a_read_only_buffer_can_be_read_and_not_written)
 	OK(gpumem_buffer_create(session, 0, MIB, NULL, &b));
 	gm_device_set(gpumem_buffer_ptr(b), MIB, 0x33);
 	OK(gpumem_share(b, &options, &token));
-	gm_say(reader.channel, &token, sizeof(token));
+	gm_text_say(reader.channel, &token, sizeof(token));
 	gm_worker_join(&reader);
-	gm_say(writer.channel, &token, sizeof(token));
+	gm_text_say(writer.channel, &token, sizeof(token));
 	gm_hear_word(writer.channel, 'o');
 	int status;
 	GM_REQUIRE(waitpid(writer.pid, &status, 0) == writer.pid);
@@ -181,7 +181,7 @@ static void die_with_memory(int channel, void *argument)
 	void *p;
 	OK(gpumem_alloc(s, 0, 200 * MIB, NULL, NULL, &p));
 	gm_device_set(p, MIB, 1);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	pause();
 }
 
@@ -216,7 +216,7 @@ static void race_for_the_limit(int channel, void *argument)
 	gm_hear_word(channel, 'g');
 	gpumem_status status = gpumem_alloc(s, 0, RUN_PIECE, GPUMEM_STREAM_ANY, NULL, &ptr);
 	GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_LIMIT);
-	gm_say_word(channel, status == GPUMEM_OK ? 'y' : 'n');
+	gm_text_say_word(channel, status == GPUMEM_OK ? 'y' : 'n');
 	gm_hear_word(channel, 'e');
 	OK(gpumem_free(s, ptr, GPUMEM_STREAM_DONE));
 	gpumem_disconnect(s);
@@ -232,7 +232,7 @@ START_TEST(processes_that_race_for_the_limit_of_a_run_never_pass_it)
 	for (int i = 0; i < RACERS; i++)
 		gm_worker_start(&workers[i], race_for_the_limit, NULL);
 	for (int i = 0; i < RACERS; i++)
-		gm_say_word(workers[i].channel, 'g');
+		gm_text_say_word(workers[i].channel, 'g');
 	for (int i = 0; i < RACERS; i++) {
 		gm_hear(workers[i].channel, &word, 1);
 		got += word == 'y';
@@ -242,7 +242,7 @@ START_TEST(processes_that_race_for_the_limit_of_a_run_never_pass_it)
 	GM_REQUIRE(f.leased >= got * RUN_PIECE && f.leased <= RUN_LIMIT);
 	GM_REQUIRE(f.peak_charged <= RUN_LIMIT);
 	for (int i = 0; i < RACERS; i++)
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 	for (int i = 0; i < RACERS; i++)
 		gm_worker_join(&workers[i]);
 	GM_REQUIRE(gm_figures_now(&daemon_).peak_charged <= RUN_LIMIT);

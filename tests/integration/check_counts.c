@@ -9,7 +9,7 @@
 #include "gpumem/gpumem.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 
 #define MiB (UINT64_C(1) << 20)
 
@@ -164,10 +164,10 @@ START_TEST(nobody_hides_refusals_by_asking_again_for_ever)
 	struct gm_raw raw;
 	uint64_t id = 0;
 
-	GM_LIMIT_TEST(REPEATS);
+	GM_BOUND_TEST(REPEATS);
 	start();
 	gm_raw_join(&raw, &daemon_);
-	for (int i = 0; i < 10 * (GM_LIMIT_REPEATS + 1); i++)
+	for (int i = 0; i < 10 * (GM_BOUND_REPEATS + 1); i++)
 		id = refused(&raw, id);
 	counted(10, 10);
 	gm_raw_close(&raw);

@@ -149,7 +149,7 @@ static void opener(int channel, void *argument)
 	gm_hear(channel, &token, sizeof(token));
 	OK(gpumem_open(s, &token, &opened));
 	make_all(s, &made);
-	gm_say_word(channel, 'm');
+	gm_text_say_word(channel, 'm');
 
 	gm_hear_word(channel, 'e');
 	gpumem_buffer_destroy(opened);
@@ -167,13 +167,13 @@ START_TEST(the_rows_of_buffers_sum_up_to_what_each_client_holds)
 	start_worker(&worker, opener);
 	make_all(session, &made);
 	OK(gpumem_share(made.buffer, NULL, &token));
-	gm_say(worker.channel, &token, sizeof(token));
+	gm_text_say(worker.channel, &token, sizeof(token));
 	gm_hear_word(worker.channel, 'm');
 
 	/* Two clients, each with memory on the device and in pinned memory. */
 	GM_UNTIL(tables_agree(4));
 
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	free_all(session, &made);
 }
@@ -188,7 +188,7 @@ static void maker(int channel, void *argument)
 
 	OK(gpumem_buffer_create(s, 0, 64 * MIB, NULL, &buffer));
 	OK(gpumem_share(buffer, NULL, &token));
-	gm_say(channel, &token, sizeof(token));
+	gm_text_say(channel, &token, sizeof(token));
 	gm_hear_word(channel, 'e');
 	_exit(0);
 }
@@ -203,7 +203,7 @@ START_TEST(a_buffer_whose_maker_left_has_a_row_of_its_own)
 	start_worker(&worker, maker);
 	gm_hear(worker.channel, &token, sizeof(token));
 	OK(gpumem_open(session, &token, &opened));
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 
 	GM_UNTIL(tables_agree(1));

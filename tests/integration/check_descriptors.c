@@ -78,7 +78,7 @@ static void fill_the_pool(int channel, void *argument)
 	size_t n = lease_all(&raw, 2 * GM_CHUNK_MIN, leases);
 	GM_REQUIRE(n > 10);
 	return_all(&raw, leases, n);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
 	gm_raw_close(&raw);
@@ -96,7 +96,7 @@ static void expect_pool_gives_way(const struct gm_daemon_options *options, size_
 	expect_served(&daemon, chunks);
 	GM_REQUIRE_EQ(run_ctl(&daemon, "trim"), 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).pooled, 0);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -122,7 +122,7 @@ static void hold_chunks(int channel, void *argument)
 	gm_raw_join(&raw, argument);
 	GM_REQUIRE(lease_all(&raw, GM_CHUNK_MIN, leases) > 10);
 	GM_REQUIRE(strstr(gm_raw_detail(&raw), "user 64999"));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);
 }
@@ -136,7 +136,7 @@ START_TEST(a_user_with_many_chunks_leaves_descriptors_to_others)
 	gm_worker_start(&worker, hold_chunks, &daemon);
 	gm_hear_word(worker.channel, 'f');
 	expect_served(&daemon, 100);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -161,13 +161,13 @@ static void keep_returned_chunks(int channel, void *argument)
 	}
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
 	GM_REQUIRE(strstr(gm_raw_detail(&raw), "LimitNOFILE="));
-	GM_REQUIRE_EQ(gm_figures_now(argument).lingering, n * GM_CHUNK_MIN);
-	gm_say_word(channel, 'f');
+	GM_REQUIRE_EQ(gm_figures_now(argument).orphaned, n * GM_CHUNK_MIN);
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);
 }
 
-START_TEST(a_user_with_many_lingering_chunks_leaves_descriptors_to_others)
+START_TEST(a_user_with_many_orphaned_chunks_leaves_descriptors_to_others)
 {
 	struct gm_daemon daemon;
 	struct gm_worker worker;
@@ -176,9 +176,9 @@ START_TEST(a_user_with_many_lingering_chunks_leaves_descriptors_to_others)
 	gm_worker_start(&worker, keep_returned_chunks, &daemon);
 	gm_hear_word(worker.channel, 'f');
 	expect_served(&daemon, 100);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
-	GM_UNTIL(gm_figures_now(&daemon).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon).orphaned == 0);
 	gm_daemon_stop(&daemon);
 }
 END_TEST
@@ -263,12 +263,12 @@ static void churn_signals(int channel, void *argument)
 	gm_become_stranger_if_possible();
 	gm_raw_join(&raw, argument);
 	uint64_t lease = expect_lease(&raw, ask_with_signals(&raw));
-	gm_say_word(channel, 'j');
+	gm_text_say_word(channel, 'j');
 	gm_hear_word(channel, 'b');
 	do
 		GM_REQUIRE_EQ(gm_raw_return(&raw, lease, NULL, 0), GPUMEM_OK);
 	while (n++ < MANY && (lease = lease_so_far(&raw, ask_with_signals(&raw))));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);
 }
@@ -290,7 +290,7 @@ START_TEST(a_user_that_churns_leases_with_signals_makes_nobody_elses_fail)
 	pid_t keeper = gm_keeper_in(folder);
 	GM_REQUIRE(keeper > 0);
 	GM_REQUIRE_EQ(kill(keeper, SIGSTOP), 0);
-	gm_say_word(worker.channel, 'b');
+	gm_text_say_word(worker.channel, 'b');
 	gm_hear_word(worker.channel, 'f');
 
 	uint64_t id = ask_with_signals(&raw);
@@ -298,7 +298,7 @@ START_TEST(a_user_that_churns_leases_with_signals_makes_nobody_elses_fail)
 	GM_REQUIRE_EQ(kill(keeper, SIGCONT), 0);
 	if (!granted)
 		expect_lease(&raw, id);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_raw_close(&raw);
 	gm_daemon_stop(&daemon);
@@ -391,7 +391,7 @@ static void take_small_chunks(int channel, void *argument)
 			GM_FAIL("refused after %d: %s", i, gm_raw_detail(&raw));
 		gm_raw_lease_clear(&grown);
 	}
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
@@ -416,7 +416,7 @@ START_TEST(small_leases_of_some_users_leave_another_its_guarantee)
 	for (uid_t i = 0; i < 2; i++) {
 		uid_t uid = GM_STRANGER + i;
 		gm_worker_start(&workers[i], take_small_chunks, &daemon);
-		gm_say(workers[i].channel, &uid, sizeof(uid));
+		gm_text_say(workers[i].channel, &uid, sizeof(uid));
 		gm_hear_word(workers[i].channel, 'f');
 	}
 	GM_REQUIRE_EQ(gm_figures_now(&daemon).chunks, 2 * CHUNKS);
@@ -425,7 +425,7 @@ START_TEST(small_leases_of_some_users_leave_another_its_guarantee)
 	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
 	for (int i = 0; i < 2; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 	gm_daemon_stop(&daemon);
@@ -446,10 +446,10 @@ int main(void)
 		tcase_add_test(tc, a_user_that_churns_leases_with_signals_makes_nobody_elses_fail);
 	if (GM_TAP_WITH_USERS(a_user_with_many_chunks_leaves_descriptors_to_others))
 		tcase_add_test(tc, a_user_with_many_chunks_leaves_descriptors_to_others);
-	/* On a GPU a returned chunk is destroyed, and lingers without a descriptor. */
+	/* On a GPU a returned chunk is destroyed, and is orphaned without a descriptor. */
 	if (!gm_on_gpu() &&
-		GM_TAP_WITH_USERS(a_user_with_many_lingering_chunks_leaves_descriptors_to_others))
-		tcase_add_test(tc, a_user_with_many_lingering_chunks_leaves_descriptors_to_others);
+		GM_TAP_WITH_USERS(a_user_with_many_orphaned_chunks_leaves_descriptors_to_others))
+		tcase_add_test(tc, a_user_with_many_orphaned_chunks_leaves_descriptors_to_others);
 	/* The memory of a fake GPU is really there, and this takes more than many machines have. */
 	if (!gm_on_gpu() &&
 		GM_TAP_WITH_USERS(small_leases_of_some_users_leave_another_its_guarantee))

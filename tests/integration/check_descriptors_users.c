@@ -29,7 +29,7 @@ static void hold_sessions(int channel, void *argument)
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
 	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "user 64999"));
 	GM_REQUIRE(strstr(gm_raw_detail(&raws[n]), "LimitNOFILE="));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -42,7 +42,7 @@ START_TEST(a_user_with_many_connections_leaves_descriptors_to_others)
 	gm_worker_start(&worker, hold_sessions, &daemon);
 	gm_hear_word(worker.channel, 'f');
 	expect_served(&daemon, 10);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -73,7 +73,7 @@ static void hold_observers(int channel, void *argument)
 			break;
 		}
 	}
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -86,7 +86,7 @@ START_TEST(and_so_do_several_users_together)
 	gm_worker_start(&worker, hold_observers, &daemon);
 	gm_hear_word(worker.channel, 'f');
 	expect_served(&daemon, 4);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -121,7 +121,7 @@ static void hold_resumed_sessions(int channel, void *argument)
 	}
 	GM_REQUIRE(n > 10);
 	GM_REQUIRE_EQ(status, GPUMEM_E_LIMIT);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -134,7 +134,7 @@ START_TEST(a_user_with_many_resumed_sessions_leaves_descriptors_to_others)
 	gm_worker_start(&worker, hold_resumed_sessions, &daemon);
 	gm_hear_word(worker.channel, 'f');
 	expect_served(&daemon, 1);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&daemon);
 }
@@ -153,7 +153,7 @@ static void resume_many(int channel, void *argument)
 	gm_become_stranger();
 	for (size_t i = 0; i < RESUMERS; i++)
 		gm_raw_join(&raws[i], daemon);
-	gm_say_word(channel, 'j');
+	gm_text_say_word(channel, 'j');
 	gm_hear_word(channel, 'r');
 
 	for (size_t i = 0; i < RESUMERS; i++)
@@ -172,9 +172,9 @@ START_TEST(nobody_takes_the_connections_of_clients_that_a_restart_cut_off)
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
 	gm_worker_start(&others, hold_observers, &daemon);
 	gm_hear_word(others.channel, 'f');
-	gm_say_word(user.channel, 'r');
+	gm_text_say_word(user.channel, 'r');
 	gm_worker_join(&user);
-	gm_say_word(others.channel, 'e');
+	gm_text_say_word(others.channel, 'e');
 	gm_worker_join(&others);
 	gm_daemon_stop(&daemon);
 }
@@ -206,9 +206,9 @@ static void lie_about_handles(int channel, void *argument)
 	gm_become_stranger();
 	gm_raw_join(&maker, daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	for (int i = 1; i < GM_LIMIT_FDS_IN_FLIGHT; i++)
+	for (int i = 1; i < GM_BOUND_FDS_IN_FLIGHT; i++)
 		GM_REQUIRE_EQ(gm_raw_grow(&maker, &lease, GM_CHUNK_MIN), GPUMEM_OK);
-	GM_REQUIRE_EQ(lease.n, GM_LIMIT_FDS_IN_FLIGHT);
+	GM_REQUIRE_EQ(lease.n, GM_BOUND_FDS_IN_FLIGHT);
 	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false,
 			      token),
 		GPUMEM_OK);
@@ -232,12 +232,12 @@ static void lie_about_handles(int channel, void *argument)
 			/* The first packet is there, with as many as a packet takes, or as the host
 			 * backend opens for one. */
 			acknowledge_unread(&raws[i],
-				raws[i].fds_seen + (gm_on_gpu() ? GM_LIMIT_PACKET_FDS : 16));
+				raws[i].fds_seen + (gm_on_gpu() ? GM_BOUND_PACKET_FDS : 16));
 			gm_raw_send(&raws[i], GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
 		}
 	}
 	gm_figures_now(daemon);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gm_raw_lease_clear(&lease);
 }
@@ -263,7 +263,7 @@ START_TEST(descriptors_that_one_user_does_not_read_stop_nobody_else)
 		gm_worker_start(&user, be_served, &daemon);
 		gm_worker_join(&user);
 	}
-	gm_say_word(liar.channel, 'e');
+	gm_text_say_word(liar.channel, 'e');
 	gm_worker_join(&liar);
 	gm_daemon_stop(&daemon);
 }

@@ -129,7 +129,7 @@ static void fork_and_exit(int channel, void *argument)
 		GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 		rounds -= status != GPUMEM_OK;
 	}
-	gm_say(channel, &rounds, sizeof(rounds));
+	gm_text_say(channel, &rounds, sizeof(rounds));
 	char word;
 	(void)!recv(channel, &word, 1, MSG_PEEK);
 }
@@ -146,7 +146,7 @@ START_TEST(memory_that_forked_children_keep_counts_for_their_uid_until_they_end)
 	gm_hear(attacker.channel, &rounds, sizeof(rounds));
 	GM_REQUIRE_EQ(rounds, 4); /* 64M in all, as the limit says */
 	struct gm_figures f = gm_figures_now(&daemon_);
-	GM_REQUIRE_EQ(f.lingering, 4 * STEP);
+	GM_REQUIRE_EQ(f.orphaned, 4 * STEP);
 	GM_REQUIRE_EQ(f.quarantined, 4 * STEP);
 	GM_REQUIRE_EQ(f.available, f.ceiling - 4 * STEP);
 	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 4 * STEP);
@@ -159,7 +159,7 @@ START_TEST(memory_that_forked_children_keep_counts_for_their_uid_until_they_end)
 
 	/* The children end: it comes back, and is not pooled. */
 	gm_worker_kill(&attacker);
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
 	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 0);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
@@ -181,7 +181,7 @@ static void return_falsely(int channel, void *argument)
 		GM_REQUIRE_EQ(gm_raw_return(&raw, id, NULL, 0), GPUMEM_OK);
 		rounds++;
 	}
-	gm_say(channel, &rounds, sizeof(rounds));
+	gm_text_say(channel, &rounds, sizeof(rounds));
 	gm_hear_word(channel, 'e');
 }
 
@@ -194,11 +194,11 @@ START_TEST(memory_that_is_returned_falsely_stays_charged_and_is_never_pooled)
 	gm_hear(liar.channel, &rounds, sizeof(rounds));
 	GM_REQUIRE_EQ(rounds, 4);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).pooled, 0);
-	GM_REQUIRE_EQ(gm_figures_now(&daemon_).lingering, 4 * STEP);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).orphaned, 4 * STEP);
 	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 4 * STEP);
-	gm_say_word(liar.channel, 'e');
+	gm_text_say_word(liar.channel, 'e');
 	gm_worker_join(&liar);
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).chunks == 0);
 }
 END_TEST
@@ -231,7 +231,7 @@ START_TEST(an_ordinary_user_sees_totals_and_changes_nothing)
 	gm_worker_start(&holder, obey, &who);
 	struct report lease = TELL(holder, .verb = LEASE, .bytes = GM_CHUNK_MIN);
 	gm_worker_start(&looker, look_around, NULL);
-	gm_say(looker.channel, &lease.session, sizeof(lease.session));
+	gm_text_say(looker.channel, &lease.session, sizeof(lease.session));
 	gm_worker_join(&looker);
 	end(&holder);
 }

@@ -59,13 +59,13 @@ static void flooder(int channel, void *argument)
 		}
 	}
 	gm_raw_join(&client, flood->daemon);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 
 	gm_hear_word(channel, 'g');
 	for (size_t n = 0; n < flood->requests; n++)
 		for (size_t i = 0; i < (flood->watch ? 1 : flood->connections); i++)
 			gm_raw_send(flood->watch ? &client : &raws[i], flood->packet());
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 
 	gm_hear(channel, &users, sizeof(users));
 	/* Whatever was sent before the user's packet is in the sockets by now. */
@@ -73,7 +73,7 @@ static void flooder(int channel, void *argument)
 		while (gm_raw_readable(raws[i].socket) && gm_raw_receive(&raws[i]) &&
 			raws[i].packet->sequence < users)
 			before++;
-	gm_say(channel, &before, sizeof(before));
+	gm_text_say(channel, &before, sizeof(before));
 }
 
 static void expect_few_ahead(struct flood *flood)
@@ -97,14 +97,14 @@ static void expect_few_ahead(struct flood *flood)
 	int status;
 	gm_daemon_signal(&daemon, SIGSTOP);
 	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_hear_word(worker.channel, 'f');
 	gm_raw_send(&user, gm_flood_status());
 	gm_daemon_signal(&daemon, SIGCONT);
 
 	GM_REQUIRE(gm_raw_receive(&user));
 	sequence = user.packet->sequence;
-	gm_say(worker.channel, &sequence, sizeof(sequence));
+	gm_text_say(worker.channel, &sequence, sizeof(sequence));
 	gm_hear(worker.channel, &before, sizeof(before));
 	if (before > FEW)
 		GM_FAIL("%llu packets went ahead of the user's", (unsigned long long)before);
@@ -185,18 +185,18 @@ static void returner(int channel, void *argument)
 		close(lease.chunks[i].fd);
 		lease.chunks[i].fd = -1;
 	}
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 
 	gm_hear_word(channel, 'g');
-	for (size_t i = 0; i < MANY; i += GM_LIMIT_LIST_ITEMS) {
+	for (size_t i = 0; i < MANY; i += GM_BOUND_LIST_ITEMS) {
 		Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 		body.lease = lease.id;
 		body.chunks = ids + i;
-		body.n_chunks = GM_LIMIT_LIST_ITEMS;
+		body.n_chunks = GM_BOUND_LIST_ITEMS;
 		gm_raw_send(&raw, GM_RAW_PACKET(RETURN_CHUNKS, return_chunks, &body));
 	}
-	gm_say_word(channel, 'f');
-	for (size_t i = 0; i < MANY; i += GM_LIMIT_LIST_ITEMS) {
+	gm_text_say_word(channel, 'f');
+	for (size_t i = 0; i < MANY; i += GM_BOUND_LIST_ITEMS) {
 		GM_REQUIRE(gm_raw_receive(&raw));
 		GM_REQUIRE_EQ(raw.packet->body_case, GM__WIRE__PACKET__BODY_DONE);
 	}
@@ -220,7 +220,7 @@ START_TEST(nor_does_one_return_of_many_chunks)
 
 	gm_daemon_signal(&daemon, SIGSTOP);
 	GM_REQUIRE_EQ(waitpid(daemon.pid, &status, WUNTRACED), daemon.pid);
-	gm_say_word(worker.channel, 'g');
+	gm_text_say_word(worker.channel, 'g');
 	gm_hear_word(worker.channel, 'f');
 	for (int i = 0; i < 2 * MANY / TURN; i++)
 		gm_raw_send(&user, gm_flood_status());

@@ -173,7 +173,7 @@ static bool balanced(void)
 	struct gm_figures f = gm_figures_now(&witness.daemon);
 
 	return f.clients == 1 && f.leases == 1 && f.leased == GM_CHUNK_MIN && f.admitted == 0 &&
-	       f.quarantined == 0 && f.lingering == 0 && f.declared == 0;
+	       f.quarantined == 0 && f.orphaned == 0 && f.declared == 0;
 }
 
 /* Removes what a client could not, and empties the pool, whose chunks have descriptors. */

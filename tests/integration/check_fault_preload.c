@@ -153,7 +153,7 @@ static void require_nothing_left(const struct gm_fault_scenario *scenario)
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 	struct gm_figures f;
 	GM_UNTIL((f = gm_figures_now(&daemon_),
-		f.leases + f.leased + f.quarantined + f.admitted + f.lingering + f.declared == 0));
+		f.leases + f.leased + f.quarantined + f.admitted + f.orphaned + f.declared == 0));
 }
 
 /* Learns what a program does without gpumemd. */

@@ -374,7 +374,7 @@ static void require_nothing(void)
 	GM_REQUIRE(status == GPUMEM_OK || status == GPUMEM_E_NOT_FOUND);
 	gm_raw_close(&raw);
 	GM_UNTIL((f = gm_figures_now(&daemon_), f.clients == 0 && f.leases == 0 && f.leased == 0 &&
-							f.quarantined == 0 && f.lingering == 0 &&
+							f.quarantined == 0 && f.orphaned == 0 &&
 							f.admitted == 0 && f.declared == 0));
 }
 

@@ -101,10 +101,10 @@ static uint64_t foreign(size_t device)
 	return n;
 }
 
-static uint64_t lingering(size_t device)
+static uint64_t orphaned(size_t device)
 {
 	json_t *json = ask("devices");
-	uint64_t n = figure(json, device, "lingering");
+	uint64_t n = figure(json, device, "orphaned");
 	json_decref(json);
 	return n;
 }
@@ -209,7 +209,7 @@ static void client(int channel, void *argument)
 			for (;;)
 				pause();
 	}
-	gm_say(channel, &child, sizeof(child));
+	gm_text_say(channel, &child, sizeof(child));
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -231,7 +231,7 @@ START_TEST(a_clients_own_part_is_foreign_and_its_leases_are_not)
 	GM_REQUIRE(!strcmp(text(entry, "kind"), "client"));
 	GM_REQUIRE_EQ(bytes(entry), INIT_BYTES + CONTEXT_BYTES);
 	json_decref(json);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	GM_REQUIRE_EQ(foreign(0), INIT_BYTES);
 	gm_daemon_stop(&broker);
@@ -261,11 +261,11 @@ static void maker(int channel, void *argument)
 			gpumem_managed_prefetch(managed, 0, 128 * MIB, GPUMEM_MANAGED_ON_DEVICE, 0),
 			GPUMEM_OK);
 		GM_REQUIRE_EQ(cuda->cuStreamSynchronize(NULL), GM_CUDA_SUCCESS);
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		gm_hear_word(channel, 'n');
 	}
 	GM_REQUIRE_EQ(cuda->cuMemAlloc(&memory, 128 * MIB), GM_CUDA_SUCCESS);
-	gm_say_word(channel, 'u');
+	gm_text_say_word(channel, 'u');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -304,13 +304,13 @@ START_TEST(a_client_is_named_if_it_has_most_of_the_foreign_memory)
 	GM_UNTIL(warns(in_status));
 	GM_UNTIL(refuses_with(refused));
 
-	gm_say_word(worker.channel, 'n');
+	gm_text_say_word(worker.channel, 'n');
 	gm_hear_word(worker.channel, 'u');
 	snprintf(in_status, sizeof(in_status), ", pid %d of user ", (int)worker.pid);
 	snprintf(refused, sizeof(refused), "(pid %d of ", (int)worker.pid);
 	GM_UNTIL(warns(in_status));
 	GM_UNTIL(refuses_with(refused));
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	puppet_stop(&other);
 	gm_daemon_stop(&broker);
@@ -318,7 +318,7 @@ START_TEST(a_client_is_named_if_it_has_most_of_the_foreign_memory)
 END_TEST
 
 /* It is listed with its dead parent, as the driver has it, and charged to the uid. */
-START_TEST(what_a_dead_clients_child_keeps_lingers_until_it_ends_too)
+START_TEST(what_a_dead_clients_child_keeps_is_orphaned_until_it_ends_too)
 {
 	struct gm_worker worker;
 	pid_t child;
@@ -330,7 +330,7 @@ START_TEST(what_a_dead_clients_child_keeps_lingers_until_it_ends_too)
 	pid_t pid = worker.pid;
 	gm_worker_kill(&worker);
 	/* Released by the broker, and still there. */
-	GM_UNTIL(lingering(0) == 64 * MIB);
+	GM_UNTIL(orphaned(0) == 64 * MIB);
 	json_t *json = ask("devices");
 	GM_REQUIRE_EQ(figure(json, 0, "leased") + figure(json, 0, "pooled"), 0);
 	GM_REQUIRE_EQ(figure(json, 0, "quarantined"), 64 * MIB);
@@ -347,7 +347,7 @@ START_TEST(what_a_dead_clients_child_keeps_lingers_until_it_ends_too)
 	json_decref(json);
 	GM_REQUIRE(kill(child, SIGKILL) == 0);
 	GM_UNTIL(foreign(0) == INIT_BYTES);
-	GM_UNTIL(lingering(0) == 0);
+	GM_UNTIL(orphaned(0) == 0);
 	gm_daemon_stop(&broker);
 }
 END_TEST
@@ -361,7 +361,7 @@ static void churn(int channel, void *argument)
 	char word;
 
 	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	do {
 		GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, 62 * MIB, NULL, &buffer), GPUMEM_OK);
 		gpumem_buffer_destroy(buffer);
@@ -388,7 +388,7 @@ START_TEST(foreign_holds_still_while_chunks_come_and_go)
 		GM_REQUIRE_EQ(figure(json, 0, "foreign"), 2 * INIT_BYTES + CONTEXT_BYTES);
 		json_decref(json);
 	}
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_daemon_stop(&broker);
 }
@@ -493,7 +493,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tests, a_process_beside_the_broker_is_named_and_gone_when_it_ends);
 	tcase_add_test(tests, a_clients_own_part_is_foreign_and_its_leases_are_not);
 	tcase_add_test(tests, a_client_is_named_if_it_has_most_of_the_foreign_memory);
-	tcase_add_test(tests, what_a_dead_clients_child_keeps_lingers_until_it_ends_too);
+	tcase_add_test(tests, what_a_dead_clients_child_keeps_is_orphaned_until_it_ends_too);
 	tcase_add_test(tests, foreign_holds_still_while_chunks_come_and_go);
 	tcase_add_test(tests, programs_outside_get_what_clients_left_in_the_pool);
 	tcase_add_test(tests, without_nvml_the_ledger_alone_counts_and_that_is_said);

@@ -125,7 +125,7 @@ static void perform(const char *line)
 		gm_step_expect(&operation.then, line, 0);
 		operation.channel = -1;
 	} else {
-		gm_say_word(operation.channel, line[1]);
+		gm_text_say_word(operation.channel, line[1]);
 	}
 	run_operation(&operation);
 	gm_adopted_end(&adopted);

@@ -253,7 +253,7 @@ static void report(int channel, const struct worker *worker)
 	OK(gpumem_trim(worker->session, NULL));
 	OK(gpumem_stats(worker->session, 0, &stats));
 	struct account account = {stats.allocated, stats.active_buffers};
-	gm_say(channel, &account, sizeof(account));
+	gm_text_say(channel, &account, sizeof(account));
 }
 
 /* Between steps the test may say p: the worker pauses and gives account, and does so again for each
@@ -274,7 +274,7 @@ static void work(int channel, void *argument)
 	share_for_life(&worker, true);
 	for (unsigned i = 2; i < BUFFERS; i++)
 		take(&worker, &worker.held[i]);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'g');
 
 	while (word != 'e') {
@@ -298,7 +298,7 @@ static struct gm_worker workers[WORKERS_MOST];
 static void say_to_all(char word)
 {
 	for (unsigned i = 0; i < n_workers; i++)
-		gm_say_word(workers[i].channel, word);
+		gm_text_say_word(workers[i].channel, word);
 }
 
 static void await_steps(unsigned n)
@@ -406,7 +406,7 @@ static struct difference books_differ(const struct books *books, const struct ac
 	differ(&d, "quarantined clients", f->quarantined_clients, 0);
 	differ(&d, "leased", f->leased, sum);
 	differ(&d, "quarantined", f->quarantined, 0);
-	differ(&d, "lingering", f->lingering, 0);
+	differ(&d, "orphaned", f->orphaned, 0);
 	differ(&d, "admitted", f->admitted, 0);
 	differ(&d, "foreign", f->foreign, 0);
 	differ(&d, "available", f->available, f->ceiling - sum);
@@ -444,7 +444,7 @@ static void require_same(const struct books *before, const struct books *after)
 	GM_REQUIRE_EQ(a->leases, b->leases);
 	GM_REQUIRE_EQ(a->leased, b->leased);
 	GM_REQUIRE_EQ(a->quarantined, 0);
-	GM_REQUIRE_EQ(a->lingering, 0);
+	GM_REQUIRE_EQ(a->orphaned, 0);
 	GM_REQUIRE_EQ(a->admitted, 0);
 	GM_REQUIRE_EQ(a->foreign, b->foreign);
 	GM_REQUIRE_EQ(a->total, b->total);

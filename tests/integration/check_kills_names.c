@@ -149,14 +149,14 @@ static void require_nothing(const struct gm_figures *before)
 {
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).leases == 0);
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).foreign == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).kept == before->kept);
 	GM_UNTIL(gm_figures_now(&daemon_).records == before->records);
 	struct gm_figures f = gm_figures_now(&daemon_);
 	GM_REQUIRE_EQ(f.leased + f.quarantined + f.admitted + f.quarantined_clients, 0);
 	GM_REQUIRE_EQ(f.available, f.ceiling);
-	GM_REQUIRE_EQ(gm_waiting(&daemon_), 0);
+	GM_REQUIRE_EQ(gm_queue_wait(&daemon_), 0);
 	for (unsigned user = 0; user < GM_STORM_USERS; user++) {
 		GM_REQUIRE_EQ(held_by(user), 0);
 		GM_REQUIRE_EQ(gm_left_by(&daemon_, gm_storm_board->uids[user]), 0);
@@ -303,7 +303,7 @@ START_TEST(nothing_is_lost_and_nothing_is_left_when_anybody_dies)
 	}
 
 	for (unsigned i = 0; i < n_workers; i++)
-		gm_say_word(workers[i].channel, i % 4 < 2 ? 'e' : 'x');
+		gm_text_say_word(workers[i].channel, i % 4 < 2 ? 'e' : 'x');
 	for (unsigned i = 0; i < n_workers; i++)
 		gm_worker_join(&workers[i]);
 	find_kept(&seed);

@@ -139,7 +139,7 @@ static void hold_memory(int channel, void *argument)
 	take(&raw, &lease);
 	void *at = gm_raw_map(&lease.chunks[0], true);
 	GM_REQUIRE(at != MAP_FAILED);
-	gm_say(channel, &raw.session, sizeof(raw.session));
+	gm_text_say(channel, &raw.session, sizeof(raw.session));
 	gm_hear_word(channel, 'e');
 }
 
@@ -166,7 +166,7 @@ START_TEST(memory_of_a_client_that_just_exits_comes_back)
 	uint64_t session;
 	gm_worker_start(&worker, hold_memory, &daemon_);
 	gm_hear(worker.channel, &session, sizeof(session));
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	GM_UNTIL(gm_figures_now(&daemon_).clients == 0);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
@@ -191,12 +191,12 @@ static void hold_memory_with_a_child(int channel, void *argument)
 	GM_REQUIRE(child >= 0);
 	if (child == 0) {
 		/* Lives on when its parent is killed; goes when the test closes its end. */
-		gm_say_word(channel, 'c');
+		gm_text_say_word(channel, 'c');
 		gm_hear_word(channel, 'w');
 		/* The dead parent's memory is still here, and writable. */
 		GM_REQUIRE(at[GM_CHUNK_MIN - 1] == PATTERN);
 		memset(at, PATTERN + 1, GM_CHUNK_MIN);
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		gm_hear_word(channel, 'e');
 		_exit(0);
 	}
@@ -222,14 +222,14 @@ START_TEST(a_killed_client_is_gone_though_its_forked_child_keeps_the_socket_and_
 	struct gm_raw_lease lease;
 	gm_raw_join(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, gm_figures_now(&daemon_).available, &lease), GPUMEM_OK);
-	gm_say_word(worker.channel, 'w');
+	gm_text_say_word(worker.channel, 'w');
 	gm_hear_word(worker.channel, 'd');
 	for (size_t i = 0; i < lease.n; i++)
 		GM_REQUIRE_EQ(lseek(lease.chunks[i].fd, 0, SEEK_DATA), -1);
 	gm_raw_lease_clear(&lease);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
 	gm_raw_close(&raw);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	int status;
 	GM_REQUIRE(waitpid(worker.pid, &status, 0) == worker.pid);
 	close(worker.channel);
@@ -248,7 +248,7 @@ static void exec_with_memory(int channel, void *argument)
 	GM_REQUIRE(gm_raw_map(&lease.chunks[0], true) != MAP_FAILED);
 	GM_REQUIRE(dup2(channel, STDIN_FILENO) == STDIN_FILENO);
 	GM_REQUIRE(dup2(channel, STDOUT_FILENO) == STDOUT_FILENO);
-	gm_say_word(channel, 'x');
+	gm_text_say_word(channel, 'x');
 	execl("/bin/sh", "sh", "-c", "printf r; read -r line", NULL);
 	GM_FAIL("exec: %s", strerror(errno));
 }
@@ -285,7 +285,7 @@ static void live_dangerously(int channel, void *argument)
 	gm_hear(channel, &seed, sizeof(seed));
 	struct gm_raw raw;
 	gm_raw_join(&raw, argument);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	struct gm_raw_lease leases[8] = {0};
 	uint8_t token[GM_TOKEN_BYTES] = {0};
 	for (;;) {
@@ -338,7 +338,7 @@ START_TEST(workers_killed_at_any_point_leave_nothing_behind)
 	for (int i = 0; i < WORKERS; i++) {
 		unsigned s = (unsigned)rand_r(&seed);
 		gm_worker_start(&workers[i], live_dangerously, &daemon_);
-		gm_say(workers[i].channel, &s, sizeof(s));
+		gm_text_say(workers[i].channel, &s, sizeof(s));
 		gm_hear_word(workers[i].channel, 'r');
 	}
 	for (int kills = 0; kills < KILLS; kills++) {
@@ -352,7 +352,7 @@ START_TEST(workers_killed_at_any_point_leave_nothing_behind)
 		gm_worker_kill(w);
 		unsigned s = (unsigned)rand_r(&seed);
 		gm_worker_start(w, live_dangerously, &daemon_);
-		gm_say(w->channel, &s, sizeof(s));
+		gm_text_say(w->channel, &s, sizeof(s));
 		gm_hear_word(w->channel, 'r');
 	}
 	for (int i = 0; i < WORKERS; i++)

@@ -83,7 +83,7 @@ static void come_and_go(int channel, void *argument)
 
 	gm_raw_join(&raw, daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	gm_say_word(channel, 'g');
+	gm_text_say_word(channel, 'g');
 	while (!gm_raw_readable(channel))
 		gm_raw_come_back(&raw, daemon);
 	gm_hear_word(channel, 'e');
@@ -130,7 +130,7 @@ START_TEST(clients_that_come_and_go_do_not_put_off_the_end_of_one_that_called_ex
 	GM_REQUIRE(waitpid(worker.pid, &status, 0) == worker.pid);
 	close(worker.channel);
 	for (int i = 0; i < GOERS; i++) {
-		gm_say_word(goers[i].channel, 'e');
+		gm_text_say_word(goers[i].channel, 'e');
 		gm_worker_join(&goers[i]);
 	}
 }

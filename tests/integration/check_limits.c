@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * One past each bound of common/limits.h on what a client can have or ask for over the socket: it happens what
+ * One past each bound of common/bounds.h on what a client can have or ask for over the socket: it happens what
  * the table says, to the one who did it, and a witness does not notice.
  */
 
@@ -17,11 +17,11 @@
 
 START_TEST(a_share_past_the_limit_is_refused)
 {
-	GM_LIMIT_TEST(SHARES_PER_CLIENT);
+	GM_BOUND_TEST(SHARES_PER_CLIENT);
 	struct gm_raw_lease lease;
 	uint8_t token[GM_TOKEN_BYTES];
 	lease_chunks(&peer, 1, &lease);
-	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_SHARES_PER_CLIENT; i++)
 		GM_REQUIRE_EQ(gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0,
 				      false, token),
 			GPUMEM_OK);
@@ -38,7 +38,7 @@ END_TEST
 
 START_TEST(an_opener_past_the_limit_is_refused)
 {
-	GM_LIMIT_TEST(OPENERS_PER_LEASE);
+	GM_BOUND_TEST(OPENERS_PER_LEASE);
 	struct gm_raw_lease lease, view;
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_raw other;
@@ -48,7 +48,7 @@ START_TEST(an_opener_past_the_limit_is_refused)
 		gm_raw_share(&peer, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_DOMAIN, 0, false, token),
 		GPUMEM_OK);
 	/* A user leaves half of them to others. */
-	for (int i = 0; i < GM_LIMIT_OPENERS_PER_LEASE / 2; i++) {
+	for (int i = 0; i < GM_BOUND_OPENERS_PER_LEASE / 2; i++) {
 		GM_REQUIRE_EQ(gm_raw_open(&other, token, &view), GPUMEM_OK);
 		gm_raw_lease_clear(&view);
 	}
@@ -67,10 +67,10 @@ END_TEST
 
 START_TEST(a_lease_past_the_limit_is_refused)
 {
-	GM_LIMIT_TEST(LEASES_PER_CLIENT);
+	GM_BOUND_TEST(LEASES_PER_CLIENT);
 	/* A lease whose chunks went back one by one is still a lease. */
 	struct gm_raw_lease lease;
-	for (int i = 0; i < GM_LIMIT_LEASES_PER_CLIENT; i++) {
+	for (int i = 0; i < GM_BOUND_LEASES_PER_CLIENT; i++) {
 		GM_REQUIRE_EQ(gm_raw_lease(&peer, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 		uint64_t chunk = lease.chunks[0].id, id = lease.id;
 		gm_raw_lease_clear(&lease);
@@ -85,8 +85,8 @@ END_TEST
 
 START_TEST(a_client_is_read_however_many_of_its_requests_are_unanswered)
 {
-	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
-	enum { ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT + 6 };
+	GM_BOUND_TEST(REQUESTS_IN_FLIGHT);
+	enum { ASKED = GM_BOUND_REQUESTS_IN_FLIGHT + 6 };
 	struct gm_gate gate;
 	struct gm_daemon daemon;
 	struct gm_raw raw;
@@ -232,7 +232,7 @@ static void resume_all(int channel, void *argument)
 	}
 	for (int i = 0; i < CUT_OFF; i++)
 		gm_raw_hang_up(&raws[i]);
-	gm_say_word(channel, 'a');
+	gm_text_say_word(channel, 'a');
 	gm_hear_word(channel, 'r');
 
 	for (int i = 0; i < CUT_OFF; i++)
@@ -252,19 +252,19 @@ static void take_the_rest(int channel, void *argument)
 		GM_REQUIRE_EQ(r, 0);
 	}
 	require_refused(daemon->socket);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
 START_TEST(a_connection_past_all_is_refused)
 {
-	GM_LIMIT_TEST(CONNECTIONS);
+	GM_BOUND_TEST(CONNECTIONS);
 	struct rlimit limit;
 	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
 	limit.rlim_cur = limit.rlim_max;
 	GM_REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-	if (limit.rlim_max < 2 * GM_LIMIT_CONNECTIONS + 512)
-		GM_FAIL("needs RLIMIT_NOFILE of %d", 2 * GM_LIMIT_CONNECTIONS + 512);
+	if (limit.rlim_max < 2 * GM_BOUND_CONNECTIONS + 512)
+		GM_FAIL("needs RLIMIT_NOFILE of %d", 2 * GM_BOUND_CONNECTIONS + 512);
 	struct gm_daemon_options options = {
 		.config = GM_DAEMON_CONFIG_WITH(
 			"connections_per_uid = 8192\nhello_deadline = 1h\n", "1G"),
@@ -278,9 +278,9 @@ START_TEST(a_connection_past_all_is_refused)
 	}
 	struct gm_raw first;
 	gm_raw_join(&first, &daemon);
-	int *sockets = calloc(GM_LIMIT_CONNECTIONS, sizeof(int));
+	int *sockets = calloc(GM_BOUND_CONNECTIONS, sizeof(int));
 	GM_REQUIRE(sockets);
-	for (int i = 1; i < GM_LIMIT_CONNECTIONS; i++) {
+	for (int i = 1; i < GM_BOUND_CONNECTIONS; i++) {
 		int r;
 		/* A full backlog says EAGAIN: the daemon is still accepting the ones before. */
 		GM_UNTIL((r = gm_seqpacket_connect(daemon.socket, 10000, &sockets[i])) != -EAGAIN);
@@ -291,15 +291,15 @@ START_TEST(a_connection_past_all_is_refused)
 		gm_worker_start(&rest, take_the_rest, &daemon);
 		gm_hear_word(rest.channel, 'f');
 		require_served_to_a_stranger(&daemon);
-		gm_say_word(cut_off.channel, 'r');
+		gm_text_say_word(cut_off.channel, 'r');
 		gm_worker_join(&cut_off);
-		gm_say_word(rest.channel, 'e');
+		gm_text_say_word(rest.channel, 'e');
 		gm_worker_join(&rest);
 	}
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&first, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	give_back(&first, &lease);
-	for (int i = 1; i < GM_LIMIT_CONNECTIONS; i++)
+	for (int i = 1; i < GM_BOUND_CONNECTIONS; i++)
 		close(sockets[i]);
 	free(sockets);
 	gm_raw_close(&first);

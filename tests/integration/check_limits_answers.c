@@ -2,7 +2,7 @@
 #include "autoconf.h"
 
 /*
- * One past each bound of common/limits.h on what is on its way to a client: descriptors that it has not acknowledged, and
+ * One past each bound of common/bounds.h on what is on its way to a client: descriptors that it has not acknowledged, and
  * answers that it does not read. It happens what the table says, to the one who did it, and a witness does not notice.
  */
 
@@ -15,11 +15,11 @@
 
 START_TEST(handles_past_a_packets_fds_come_in_further_packets)
 {
-	GM_LIMIT_TEST(PACKET_FDS);
+	GM_BOUND_TEST(PACKET_FDS);
 	struct gm_raw_lease lease, again;
-	lease_chunks(&peer, GM_LIMIT_PACKET_FDS + 1, &lease);
+	lease_chunks(&peer, GM_BOUND_PACKET_FDS + 1, &lease);
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, 0, &again), GPUMEM_OK);
-	GM_REQUIRE_EQ(again.n, GM_LIMIT_PACKET_FDS + 1);
+	GM_REQUIRE_EQ(again.n, GM_BOUND_PACKET_FDS + 1);
 	/* The host backend opens a file for each handle, so it sends few in a packet. */
 	GM_REQUIRE_EQ(again.packets, gm_on_gpu() ? 2 : 5);
 	GM_REQUIRE(!again.fds_lost);
@@ -34,7 +34,7 @@ START_TEST(handles_past_a_packets_fds_come_in_further_packets)
 	gm_raw_lease_clear(&again);
 	/* From the middle; from past the end. */
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, lease.chunks[60].index, &again), GPUMEM_OK);
-	GM_REQUIRE_EQ(again.n, GM_LIMIT_PACKET_FDS + 1 - 60);
+	GM_REQUIRE_EQ(again.n, GM_BOUND_PACKET_FDS + 1 - 60);
 	GM_REQUIRE_EQ(again.chunks[0].id, lease.chunks[60].id);
 	gm_raw_lease_clear(&again);
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, UINT64_MAX, &again), GPUMEM_OK);
@@ -46,9 +46,9 @@ END_TEST
 
 START_TEST(handles_past_those_in_flight_wait_until_the_peer_says_that_it_read)
 {
-	GM_LIMIT_TEST(FDS_IN_FLIGHT);
+	GM_BOUND_TEST(FDS_IN_FLIGHT);
 	struct gm_raw_lease lease, again = {0};
-	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	lease_chunks(&peer, GM_BOUND_FDS_IN_FLIGHT + 1, &lease);
 	peer.mute = true;
 	/* What was announced until now is acknowledged; from here on nothing is. */
 	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
@@ -60,8 +60,8 @@ START_TEST(handles_past_those_in_flight_wait_until_the_peer_says_that_it_read)
 	do {
 		GM_REQUIRE(gm_raw_receive(&peer));
 		GM_REQUIRE(peer.packet->more);
-		GM_REQUIRE(peer.fds_seen - seen <= GM_LIMIT_FDS_IN_FLIGHT);
-	} while (peer.fds_seen - seen < GM_LIMIT_FDS_IN_FLIGHT);
+		GM_REQUIRE(peer.fds_seen - seen <= GM_BOUND_FDS_IN_FLIGHT);
+	} while (peer.fds_seen - seen < GM_BOUND_FDS_IN_FLIGHT);
 	/* The daemon has long served somebody else: it does wait. */
 	gm_witness_served(&witness);
 	GM_REQUIRE(!gm_raw_readable(peer.socket));
@@ -82,8 +82,8 @@ END_TEST
 START_TEST(acknowledgements_are_heard_when_every_answer_waits_for_one)
 {
 	struct gm_raw_lease lease;
-	enum { ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT + 6 };
-	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	enum { ASKED = GM_BOUND_REQUESTS_IN_FLIGHT + 6 };
+	lease_chunks(&peer, GM_BOUND_FDS_IN_FLIGHT + 1, &lease);
 	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
 	get.lease = lease.id;
 	/* More requests than may be in flight, each with more handles than may be: all wait. The
@@ -104,7 +104,7 @@ END_TEST
 START_TEST(a_client_that_asks_on_and_never_acknowledges_is_dropped)
 {
 	struct gm_raw_lease lease;
-	lease_chunks(&peer, GM_LIMIT_FDS_IN_FLIGHT + 1, &lease);
+	lease_chunks(&peer, GM_BOUND_FDS_IN_FLIGHT + 1, &lease);
 	Gm__Wire__GetHandles get = GM__WIRE__GET_HANDLES__INIT;
 	get.lease = lease.id;
 	gm_raw_send(&peer, GM_RAW_PACKET(GET_HANDLES, get_handles, &get));
@@ -161,9 +161,9 @@ START_TEST(a_client_that_never_acknowledges_still_gets_answers_without_fds)
 		if (!gm_raw_readable(peer.socket))
 			break;
 		GM_REQUIRE(gm_raw_receive(&peer));
-		GM_REQUIRE(n <= GM_LIMIT_FDS_IN_FLIGHT);
+		GM_REQUIRE(n <= GM_BOUND_FDS_IN_FLIGHT);
 	}
-	GM_REQUIRE(n >= GM_LIMIT_FDS_IN_FLIGHT - 3);
+	GM_REQUIRE(n >= GM_BOUND_FDS_IN_FLIGHT - 3);
 	Gm__Wire__GetDevices get = GM__WIRE__GET_DEVICES__INIT;
 	GM_REQUIRE_EQ(gm_raw_call(&peer, GM_RAW_PACKET(GET_DEVICES, get_devices, &get)), GPUMEM_OK);
 	Gm__Wire__Ack ack = GM__WIRE__ACK__INIT;
@@ -237,13 +237,13 @@ static void ask_until_dropped(struct gm_raw *deaf)
 
 START_TEST(a_peer_that_does_not_read_is_dropped_and_others_are_served)
 {
-	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	GM_BOUND_TEST(SEND_QUEUE_BYTES);
 	struct gm_raw deaf;
 	gm_raw_observe(&deaf, &witness.daemon);
 	uint64_t before = gm_daemon_rss(&witness.daemon);
 	ask_until_dropped(&deaf);
 	/* Its queue was bounded, and is gone. */
-	GM_REQUIRE(gm_daemon_rss(&witness.daemon) < before + 16 * GM_LIMIT_SEND_QUEUE_BYTES);
+	GM_REQUIRE(gm_daemon_rss(&witness.daemon) < before + 16 * GM_BOUND_SEND_QUEUE_BYTES);
 	gm_raw_close(&deaf);
 }
 END_TEST
@@ -252,7 +252,7 @@ START_TEST(a_peer_that_does_not_read_long_answers_holds_up_nobody)
 {
 	/* They are made packet by packet, as they are read. Requests past those in flight are read,
 	 * too, and there is room for some hundreds of them. */
-	enum { ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT + 500 };
+	enum { ASKED = GM_BOUND_REQUESTS_IN_FLIGHT + 500 };
 	struct gm_raw deaf;
 	gm_raw_observe(&deaf, &witness.daemon);
 	Gm__Wire__GetConfig get = GM__WIRE__GET_CONFIG__INIT;

@@ -180,7 +180,7 @@ static void look(int channel, void *argument)
 		GM_REQUIRE(metadata_is(&raw, who->owner, "llama", 0, 70000, 7));
 	seen.expire = gm_raw_expire(&raw, who->owner, "llama", 3600000);
 	seen.unpublish = gm_raw_unpublish(&raw, who->owner, "llama");
-	gm_say(channel, &seen, sizeof(seen));
+	gm_text_say(channel, &seen, sizeof(seen));
 	gm_raw_close(&raw);
 }
 
@@ -250,7 +250,7 @@ static void ask(int channel, void *argument)
 	GM_REQUIRE(setresuid(who->uid, who->uid, who->uid) == 0);
 	gm_raw_join(&raw, &daemon_);
 	gpumem_status status = gm_raw_lease(&raw, 0, 3 * GM_CHUNK_MIN, &lease);
-	gm_say(channel, &status, sizeof(status));
+	gm_text_say(channel, &status, sizeof(status));
 	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
 }

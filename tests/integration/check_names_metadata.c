@@ -22,7 +22,7 @@ static size_t open_files(void)
 START_TEST(metadata_outlives_its_maker_and_the_daemon)
 {
 	/* None, one packet, and all that there may be. */
-	const size_t sizes[] = {0, 1, GM_METADATA_PIECE, 300000, GM_LIMIT_METADATA_BYTES};
+	const size_t sizes[] = {0, 1, GM_METADATA_PIECE, 300000, GM_BOUND_METADATA_BYTES};
 	struct maker maker = {.name = "llama", .byte = 42, .replace = true};
 	struct gm_raw reader;
 	struct gm_raw_lease lease;
@@ -97,7 +97,7 @@ static void send_metadata_and_wait(int channel, void *argument)
 	gm_raw_join(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 3 * GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	put_metadata(&raw, lease.id, 1 << 20, 3);
-	gm_say(channel, &word, 1);
+	gm_text_say(channel, &word, 1);
 	gm_hear(channel, &word, 1);
 }
 
@@ -167,7 +167,7 @@ START_TEST(a_liar_changes_nothing)
 		gm_raw_put_metadata(&raw, lease.id, UINT64_MAX, 0, piece, 8), GPUMEM_E_INVALID);
 	GM_REQUIRE(strstr(gm_raw_detail(&raw), "16777216"));
 	GM_REQUIRE_EQ(gm_raw_put_metadata(
-			      &raw, lease.id, GM_LIMIT_METADATA_BYTES + UINT64_C(1), 0, piece, 8),
+			      &raw, lease.id, GM_BOUND_METADATA_BYTES + UINT64_C(1), 0, piece, 8),
 		GPUMEM_E_INVALID);
 	GM_REQUIRE_EQ(
 		gm_raw_put_metadata(&raw, lease.id, 8, UINT64_MAX - 3, piece, 8), GPUMEM_E_INVALID);
@@ -200,7 +200,7 @@ END_TEST
 START_TEST(a_reader_that_does_not_read_stops_nobody)
 {
 	struct maker maker = {
-		.name = "llama", .byte = 8, .metadata = GM_LIMIT_METADATA_BYTES, .replace = true};
+		.name = "llama", .byte = 8, .metadata = GM_BOUND_METADATA_BYTES, .replace = true};
 	struct gm_raw deaf, reader;
 	Gm__Wire__GetMetadata get = GM__WIRE__GET_METADATA__INIT;
 
@@ -210,7 +210,7 @@ START_TEST(a_reader_that_does_not_read_stops_nobody)
 	for (int i = 0; i < 32; i++)
 		gm_raw_send(&deaf, GM_RAW_PACKET(GET_METADATA, get_metadata, &get));
 	gm_raw_join(&reader, &daemon_);
-	GM_REQUIRE(metadata_is(&reader, OWN, "llama", 0, GM_LIMIT_METADATA_BYTES, 8));
+	GM_REQUIRE(metadata_is(&reader, OWN, "llama", 0, GM_BOUND_METADATA_BYTES, 8));
 	/* The answers that it did not read end with the version. */
 	maker.metadata = 10;
 	maker.byte = 9;

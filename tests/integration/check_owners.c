@@ -158,7 +158,7 @@ START_TEST(a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing)
 	GM_REQUIRE_EQ(
 		gm_scene_set_limit(&s, gm_scene_session(&s.b), 2, 0, 600 * MiB, 0), GPUMEM_OK);
 	uint64_t id = gm_scene_ask(&s.b, 700 * MiB, 3600000);
-	GM_UNTIL(gm_waiting(&s.daemon) == 1);
+	GM_UNTIL(gm_queue_wait(&s.daemon) == 1);
 	struct gm_figures before = gm_figures_now(&s.daemon);
 	GM_REQUIRE(before.pooled > 0);
 	gm_daemon_reload(&s.daemon,
@@ -169,7 +169,7 @@ START_TEST(a_reload_that_contradicts_what_was_set_at_run_time_touches_nothing)
 	struct gm_figures after = gm_figures_now(&s.daemon);
 	GM_REQUIRE_EQ(after.pooled, before.pooled);
 	GM_REQUIRE_EQ(after.capacity, before.capacity);
-	GM_REQUIRE_EQ(gm_waiting(&s.daemon), 1);
+	GM_REQUIRE_EQ(gm_queue_wait(&s.daemon), 1);
 	gm_scene_give(&s.a, held);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
 	/* Without the limit it is put to use. */
@@ -260,7 +260,7 @@ static void take_the_name(int channel, void *argument)
 	GM_REQUIRE(!strcmp(row->owner, "client:raw"));
 	GM_REQUIRE_EQ(row->held, 12 * MiB);
 	GM_REQUIRE_EQ(row->clients, 1);
-	gm_say_word(channel, 't');
+	gm_text_say_word(channel, 't');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&thief);
 }
@@ -278,7 +278,7 @@ START_TEST(who_takes_a_name_uses_up_no_limit_of_others_and_learns_nothing_about_
 	GM_REQUIRE_EQ(row->held, 28 * MiB);
 	GM_REQUIRE_EQ(row->clients, 3);
 	GM_REQUIRE(!row->over);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }

@@ -19,7 +19,7 @@
 
 #include "common/cleanup.h"
 #include "tests/integration/witness.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_witness witness;
@@ -92,10 +92,10 @@ END_TEST
 
 START_TEST(an_oversized_packet_is_answered_with_an_error_and_its_sender_dropped)
 {
-	GM_LIMIT_TEST(PACKET_BYTES);
+	GM_BOUND_TEST(PACKET_BYTES);
 	/* A good request, made one byte too long by an unknown field, which a decoder would skip.
 	 */
-	size_t n = GM_LIMIT_PACKET_BYTES + 1;
+	size_t n = GM_BOUND_PACKET_BYTES + 1;
 	uint8_t *bytes = calloc(1, n);
 	GM_REQUIRE(bytes);
 	/* id = 1, get_devices {}, field 1000 of type bytes with the rest. */
@@ -124,7 +124,7 @@ END_TEST
 
 START_TEST(a_packet_that_unpacks_to_more_than_the_arena_is_answered_with_an_error)
 {
-	GM_LIMIT_TEST(ARENA_BYTES);
+	GM_BOUND_TEST(ARENA_BYTES);
 	/* devices { device {} device {} … }: two bytes each on the wire, hundreds unpacked. */
 	size_t n = 60000, rest = n - 5;
 	uint8_t *bytes = calloc(1, n);
@@ -259,10 +259,10 @@ END_TEST
 
 START_TEST(a_name_that_is_too_long_or_not_printable_is_refused)
 {
-	GM_LIMIT_TEST(NAME_BYTES);
-	char name[GM_LIMIT_NAME_BYTES + 2];
+	GM_BOUND_TEST(NAME_BYTES);
+	char name[GM_BOUND_NAME_BYTES + 2];
 	memset(name, 'n', sizeof(name));
-	name[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	name[GM_BOUND_NAME_BYTES + 1] = '\0';
 	const char *bad[] = {name, "new\nline", "esc\033[31m", "\xff\xfe"};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct gm_raw raw;
@@ -279,7 +279,7 @@ START_TEST(a_name_that_is_too_long_or_not_printable_is_refused)
 		status = gm_raw_call(&peer, GM_RAW_PACKET(LEASE, lease, &lease));
 		GM_REQUIRE_EQ(status, GPUMEM_E_INVALID);
 	}
-	name[GM_LIMIT_NAME_BYTES] = '\0';
+	name[GM_BOUND_NAME_BYTES] = '\0';
 	Gm__Wire__Lease lease = GM__WIRE__LEASE__INIT;
 	lease.bytes = GM_CHUNK_MIN;
 	lease.tag = name;
@@ -292,10 +292,10 @@ END_TEST
 
 START_TEST(a_run_is_named_by_a_few_letters_and_digits)
 {
-	GM_LIMIT_TEST(RUN_BYTES);
-	char run[GM_LIMIT_RUN_BYTES + 2];
+	GM_BOUND_TEST(RUN_BYTES);
+	char run[GM_BOUND_RUN_BYTES + 2];
 	memset(run, 'r', sizeof(run));
-	run[GM_LIMIT_RUN_BYTES + 1] = '\0';
+	run[GM_BOUND_RUN_BYTES + 1] = '\0';
 	const char *bad[] = {run, "a b", "a:b", "\xc3\xa4", "a\n"};
 	struct gm_raw raw;
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
@@ -308,7 +308,7 @@ START_TEST(a_run_is_named_by_a_few_letters_and_digits)
 		GM_REQUIRE_EQ(status, GPUMEM_E_INVALID);
 		gm_raw_close(&raw);
 	}
-	run[GM_LIMIT_RUN_BYTES] = '\0';
+	run[GM_BOUND_RUN_BYTES] = '\0';
 	hello.run = run;
 	hello.name = (char *)"nightly";
 	GM_REQUIRE_EQ(gm_raw_hello(&raw, witness.daemon.socket, &hello), GPUMEM_OK);
@@ -374,7 +374,7 @@ START_TEST(an_unknown_lease_share_or_device_is_not_found)
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, lease.id, 0, &lease), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(gm_raw_open(&peer, token, &lease), GPUMEM_E_NOT_FOUND);
 	GM_REQUIRE_EQ(gm_raw_return(&peer, 0, NULL, 0), GPUMEM_E_NOT_FOUND);
-	static const uint32_t devices[] = {1, GM_LIMIT_DEVICES, UINT32_MAX};
+	static const uint32_t devices[] = {1, GM_BOUND_DEVICES, UINT32_MAX};
 	for (size_t i = 0; i < 3; i++) {
 		gpumem_status status = gm_raw_lease(&peer, devices[i], GM_CHUNK_MIN, &lease);
 		GM_REQUIRE(status == GPUMEM_E_NOT_FOUND || status == GPUMEM_E_INVALID);

@@ -15,7 +15,7 @@
 #include "common/wire/page.h"
 #include "common/text/units.h"
 #include "tests/integration/witness.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_witness witness;
@@ -45,7 +45,7 @@ static void tear_down(void)
 struct seen {
 	size_t clients, buffers, ours;
 	uint64_t our_bytes, untracked;
-	char last_tag[GM_LIMIT_NAME_BYTES + 1];
+	char last_tag[GM_BOUND_NAME_BYTES + 1];
 };
 
 /* Asks for clients and buffers; every text in the answers is printable, every figure in bounds. */
@@ -61,7 +61,7 @@ static void look(uint64_t older_than_ms, struct seen *seen)
 		for (size_t i = 0; i < raw.packet->clients->n_clients; i++) {
 			const Gm__Wire__Client *c = raw.packet->clients->clients[i];
 			GM_REQUIRE(gm_name_ok(c->name));
-			GM_REQUIRE(c->n_use <= GM_LIMIT_DEVICES);
+			GM_REQUIRE(c->n_use <= GM_BOUND_DEVICES);
 			seen->clients++;
 			for (size_t k = 0; k < c->n_use; k++) {
 				/* What the daemon charges does not come from the page. */
@@ -100,7 +100,7 @@ static void look(uint64_t older_than_ms, struct seen *seen)
 			break;
 		GM_REQUIRE(gm_raw_receive(&raw));
 	}
-	GM_REQUIRE(seen->ours <= GM_LIMIT_TRACKED_BUFFERS);
+	GM_REQUIRE(seen->ours <= GM_BOUND_TRACKED_BUFFERS);
 	gm_raw_close(&raw);
 }
 
@@ -121,7 +121,7 @@ START_TEST(an_honest_page_is_shown)
 	struct seen seen;
 	page->use[0].in_use = 1234;
 	add_row(0, 4096, "weights", 7);
-	add_row(GM_LIMIT_TRACKED_BUFFERS - 1, 8192, "cache", 5);
+	add_row(GM_BOUND_TRACKED_BUFFERS - 1, 8192, "cache", 5);
 	look(0, &seen);
 	GM_REQUIRE_EQ(seen.ours, 2);
 	GM_REQUIRE_EQ(seen.our_bytes, 4096 + 8192);
@@ -173,7 +173,7 @@ END_TEST
 START_TEST(an_unterminated_or_unprintable_tag_is_made_harmless)
 {
 	struct seen seen;
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	memset(tag, 't', sizeof(tag));
 	add_row(0, 4096, tag, sizeof(tag));
 	look(0, &seen);
@@ -191,7 +191,7 @@ END_TEST
 START_TEST(a_row_that_is_always_being_written_holds_nobody_up)
 {
 	struct seen seen;
-	for (size_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+	for (size_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
 		add_row(i, 4096, "busy", 4);
 		atomic_store(&page->rows[i].seq, 1);
 	}
@@ -203,17 +203,17 @@ END_TEST
 
 START_TEST(a_full_table_is_listed_whole_and_what_is_past_it_counted)
 {
-	GM_LIMIT_TEST(TRACKED_BUFFERS);
+	GM_BOUND_TEST(TRACKED_BUFFERS);
 	struct seen seen;
-	for (size_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
-		add_row(i, GM_CHUNK_MIN / GM_LIMIT_TRACKED_BUFFERS,
+	for (size_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++)
+		add_row(i, GM_CHUNK_MIN / GM_BOUND_TRACKED_BUFFERS,
 			"a tag of about the usual length, or longer", 42);
 	gm_page_write_begin(&page->use[0].seq);
-	page->use[0].active_buffers = GM_LIMIT_TRACKED_BUFFERS + 1;
+	page->use[0].active_buffers = GM_BOUND_TRACKED_BUFFERS + 1;
 	page->use[0].untracked = 1;
 	gm_page_write_end(&page->use[0].seq);
 	look(0, &seen);
-	GM_REQUIRE_EQ(seen.ours, GM_LIMIT_TRACKED_BUFFERS);
+	GM_REQUIRE_EQ(seen.ours, GM_BOUND_TRACKED_BUFFERS);
 	GM_REQUIRE_EQ(seen.untracked, 1);
 }
 END_TEST

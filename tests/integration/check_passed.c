@@ -3,7 +3,7 @@
 
 /*
  * A client sends the daemon a descriptor whose last close waits for an hour: a TCP socket that
- * lingers with data nobody reads. Whoever does that close waits, and it must not be the daemon's
+ * is orphaned with data nobody reads. Whoever does that close waits, and it must not be the daemon's
  * loop. Each test runs on this kernel, and once more as on a kernel that cannot refuse descriptors:
  * the program runs itself with --old-kernel before the daemon, and a seccomp filter hides the socket
  * option.
@@ -62,7 +62,7 @@ static void start(struct gm_daemon *daemon, int old)
 
 /* A TCP connection to this process itself that is full, whose last close waits for an hour. Returns
  * the end that waits. */
-static int lingering_socket(int *ret_other)
+static int orphaned_socket(int *ret_other)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET};
 	socklen_t n = sizeof(address);
@@ -144,7 +144,7 @@ START_TEST(a_descriptor_whose_close_waits_does_not_stop_the_daemon)
 	start(&daemon, _i / WAYS);
 	gm_raw_join(&user, &daemon);
 	gm_raw_join(&peer, &daemon);
-	int fd = lingering_socket(&other);
+	int fd = orphaned_socket(&other);
 	if (way == READ)
 		pass(peer.socket, fd, 1);
 	if (way == EMPTY)
@@ -178,7 +178,7 @@ START_TEST(so_it_is_with_a_connection_that_is_refused)
 	for (size_t i = 0; i < 3; i++)
 		gm_raw_join(&more[i], &daemon);
 	GM_REQUIRE(gm_raw_connect(&peer, daemon.socket) == 0);
-	int fd = lingering_socket(&other);
+	int fd = orphaned_socket(&other);
 	pass(peer.socket, fd, 1);
 	GM_REQUIRE(gm_raw_receive(&peer));
 	GM_REQUIRE_EQ(peer.packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
@@ -216,7 +216,7 @@ START_TEST(fds_sent_by_a_client_are_an_error_and_closed)
 	static const uint8_t request[] = {0x08, 0x01, 0x5a, 0x00};
 	struct gm_daemon daemon;
 	struct gm_raw user, peer;
-	int fds[GM_LIMIT_PACKET_FDS], ends[2];
+	int fds[GM_BOUND_PACKET_FDS], ends[2];
 	char c;
 
 	start(&daemon, _i);
@@ -224,13 +224,13 @@ START_TEST(fds_sent_by_a_client_are_an_error_and_closed)
 	size_t before = gm_daemon_fds(&daemon);
 	for (size_t round = 0; round < 2; round++) {
 		GM_REQUIRE(pipe(ends) == 0);
-		for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+		for (size_t i = 0; i < GM_BOUND_PACKET_FDS; i++)
 			fds[i] = ends[1];
 		gm_raw_join(&peer, &daemon);
 		/* A request, and a packet that is none at all. */
 		bool no =
 			round ? refused(&peer, "\xff", 1, fds, 1)
-			      : refused(&peer, request, sizeof(request), fds, GM_LIMIT_PACKET_FDS);
+			      : refused(&peer, request, sizeof(request), fds, GM_BOUND_PACKET_FDS);
 		GM_REQUIRE(!(no && _i));
 		gm_raw_close(&peer);
 		close(ends[1]);

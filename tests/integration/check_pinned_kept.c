@@ -36,11 +36,11 @@ static void tear_down(void)
 	gm_daemon_stop(&daemon_);
 }
 
-static uint64_t lingering(void)
+static uint64_t orphaned(void)
 {
 	struct gm_figures f;
 	gm_figures_of(&daemon_, PINNED, &f);
-	return f.lingering;
+	return f.orphaned;
 }
 
 /* All of it can be had, and goes back. */
@@ -64,7 +64,7 @@ START_TEST(a_client_that_keeps_what_it_returned_pays_for_it)
 	gm_raw_join(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, PINNED, LIMIT / 2, &kept), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_return(&raw, kept.id, NULL, 0), GPUMEM_OK);
-	GM_REQUIRE_EQ(lingering(), LIMIT / 2);
+	GM_REQUIRE_EQ(orphaned(), LIMIT / 2);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, PINNED, LIMIT / 2 + 2 * MIB, &more), GPUMEM_E_NO_MEMORY);
 
 	/* Nor is it given to anybody else meanwhile. */
@@ -75,7 +75,7 @@ START_TEST(a_client_that_keeps_what_it_returned_pays_for_it)
 		GM_REQUIRE(gm_raw_chunk_is(&more.chunks[i], 0));
 	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &more), GPUMEM_OK);
 	gm_raw_lease_clear(&kept);
-	GM_UNTIL(lingering() == 0);
+	GM_UNTIL(orphaned() == 0);
 	GM_REQUIRE_EQ(gm_raw_goodbye(&raw), GPUMEM_OK);
 	gm_raw_close(&raw);
 	all_is_there();
@@ -117,7 +117,7 @@ static int handed_over(bool path)
 	int fd = gm_fdlist_steal(&in.fds, 0);
 	GM_REQUIRE(fd >= 0);
 	gm_fdlist_deinit(&in.fds);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	return fd;
 }
@@ -131,7 +131,7 @@ START_TEST(processes_that_hand_memory_on_and_die_do_not_pass_host_limit)
 
 	for (int i = 0; i < 4; i++) {
 		kept[i] = handed_over(false);
-		GM_UNTIL(lingering() == (uint64_t)(i + 1) * LIMIT / 4);
+		GM_UNTIL(orphaned() == (uint64_t)(i + 1) * LIMIT / 4);
 	}
 	gm_raw_join(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, PINNED, 2 * MIB, &lease), GPUMEM_E_NO_MEMORY);
@@ -140,7 +140,7 @@ START_TEST(processes_that_hand_memory_on_and_die_do_not_pass_host_limit)
 
 	for (int i = 0; i < 4; i++)
 		close(kept[i]);
-	GM_UNTIL(lingering() == 0);
+	GM_UNTIL(orphaned() == 0);
 	all_is_there();
 }
 END_TEST
@@ -151,7 +151,7 @@ START_TEST(a_path_to_memory_keeps_nothing_of_it)
 	struct stat st;
 
 	GM_UNTIL(fstat(path, &st) == 0 && st.st_blocks == 0);
-	GM_REQUIRE_EQ(lingering(), 0);
+	GM_REQUIRE_EQ(orphaned(), 0);
 	close(path);
 	all_is_there();
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "tests/integration/scene.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 #define MiB (UINT64_C(1) << 20)
@@ -184,9 +184,9 @@ START_TEST(of_requests_that_go_with_their_client_the_journal_says_once_whose_the
 	char line[128];
 	gm_scene_start(&s, NULL);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_WAITING_PER_CLIENT; i++)
 		(void)gm_scene_ask(&s.b, 2 * MiB, 3600000);
-	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_LIMIT_WAITING_PER_CLIENT);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_BOUND_WAITING_PER_CLIENT);
 	snprintf(line, sizeof(line), "raw (pid %d, %s): cancelled: the session went away",
 		(int)getpid(), gm_own_user());
 	if (_i) {
@@ -232,16 +232,16 @@ static void rester(int channel, void *argument)
 		for (size_t n = 0; n < COPIES; n++)
 			GM_REQUIRE_EQ(epoll_ctl(set, EPOLL_CTL_ADD, copies[n], &event), 0);
 	}
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 
 	gm_hear_word(channel, 'g');
 	gm_raw_send(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &ask));
 	gm_raw_send(&raw, GM_RAW_PACKET(GET_STATUS, get_status, &ask));
 	GM_REQUIRE(gm_raw_receive(&raw));
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	GM_REQUIRE(gm_raw_receive(&raw));
 	sequence = raw.packet->sequence;
-	gm_say(channel, &sequence, sizeof(sequence));
+	gm_text_say(channel, &sequence, sizeof(sequence));
 }
 
 /* A process of the same user. It has all of the device until it is killed. */
@@ -252,7 +252,7 @@ static void holder(int channel, void *argument)
 	gm_become_stranger();
 	gm_raw_join(&raw, argument);
 	GM_REQUIRE_EQ(gm_scene_lease(&raw, 1024 * MiB, NULL), GPUMEM_OK);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'g');
 }
 
@@ -269,7 +269,7 @@ START_TEST(the_memory_of_a_process_comes_back_while_its_user_rests)
 	uint64_t id = gm_scene_ask(&s.b, 1024 * MiB, 3600000);
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
 
-	gm_say_word(resting.channel, 'g');
+	gm_text_say_word(resting.channel, 'g');
 	gm_hear_word(resting.channel, 'f');
 	gm_worker_kill(&ending);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
@@ -317,19 +317,19 @@ END_TEST
 
 START_TEST(a_client_with_many_waiting_requests_can_still_return_memory)
 {
-	GM_LIMIT_TEST(WAITING_PER_CLIENT);
-	uint64_t held, ids[GM_LIMIT_WAITING_PER_CLIENT], half;
+	GM_BOUND_TEST(WAITING_PER_CLIENT);
+	uint64_t held, ids[GM_BOUND_WAITING_PER_CLIENT], half;
 	gm_scene_start(&s, NULL);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.b, 512 * MiB, &half), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, &held), GPUMEM_OK);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_WAITING_PER_CLIENT; i++)
 		ids[i] = gm_scene_ask(&s.a, 2 * MiB, 3600000);
-	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_LIMIT_WAITING_PER_CLIENT);
+	GM_UNTIL(gm_scene_queue(&s)->n_requests == GM_BOUND_WAITING_PER_CLIENT);
 	uint64_t more = gm_scene_ask(&s.a, 2 * MiB, 3600000);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.a, more, NULL), GPUMEM_E_LIMIT);
 	GM_REQUIRE(strstr(gm_raw_detail(&s.a), "wait already"));
 	gm_scene_give(&s.b, half);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_WAITING_PER_CLIENT; i++)
 		GM_REQUIRE_EQ(gm_scene_answer(&s.a, ids[i], NULL), GPUMEM_OK);
 	gm_scene_give(&s.a, held);
 	gm_scene_stop(&s);
@@ -359,8 +359,8 @@ END_TEST
 
 START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
 {
-	enum { CLIENTS = 7, ROWS = CLIENTS * GM_LIMIT_WAITING_PER_CLIENT };
-	enum { ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT + 300 };
+	enum { CLIENTS = 7, ROWS = CLIENTS * GM_BOUND_WAITING_PER_CLIENT };
+	enum { ASKED = GM_BOUND_REQUESTS_IN_FLIGHT + 300 };
 	struct gm_raw waiting[CLIENTS], deaf;
 	Gm__Wire__GetQueue get = GM__WIRE__GET_QUEUE__INIT;
 	Gm__Wire__Packet *p = GM_RAW_PACKET(GET_QUEUE, get_queue, &get);
@@ -370,10 +370,10 @@ START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 1024 * MiB, NULL), GPUMEM_OK);
 	for (int i = 0; i < CLIENTS; i++) {
 		gm_raw_join(&waiting[i], &s.daemon);
-		for (int k = 0; k < GM_LIMIT_WAITING_PER_CLIENT; k++)
+		for (int k = 0; k < GM_BOUND_WAITING_PER_CLIENT; k++)
 			gm_scene_ask(&waiting[i], 2 * MiB, 3600000);
 	}
-	GM_UNTIL(gm_waiting(&s.daemon) == ROWS);
+	GM_UNTIL(gm_queue_wait(&s.daemon) == ROWS);
 	/* Answers of more than the daemon keeps for a peer are under way. */
 	gm_raw_observe(&deaf, &s.daemon);
 	while (asked < ASKED) {
@@ -396,7 +396,7 @@ START_TEST(a_queue_is_told_as_it_is_read_however_often_it_is_asked_for)
 		answers += !deaf.packet->more;
 	}
 	GM_REQUIRE_EQ(rows, asked * ROWS);
-	GM_REQUIRE(told > GM_LIMIT_SEND_QUEUE_BYTES);
+	GM_REQUIRE(told > GM_BOUND_SEND_QUEUE_BYTES);
 	gm_raw_close(&deaf);
 	for (int i = 0; i < CLIENTS; i++)
 		gm_raw_close(&waiting[i]);
@@ -425,7 +425,7 @@ static void look_as_stranger(int channel, void *argument)
 		GM_REQUIRE(!row->client[0]);
 		/* The user's number is no secret. */
 		GM_REQUIRE(!strcmp(row->owner, i ? "uid:0" : ""));
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 	}
 	gm_raw_close(&eye);
 }
@@ -444,7 +444,7 @@ START_TEST(who_may_not_see_a_client_does_not_learn_its_name_from_the_limit_it_wa
 		GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
 		/* An administrator sees it. */
 		GM_REQUIRE(!strcmp(gm_scene_queue(&s)->requests[0]->owner, owners[i]));
-		gm_say_word(worker.channel, 'l');
+		gm_text_say_word(worker.channel, 'l');
 		gm_hear_word(worker.channel, 'd');
 		uint64_t got;
 		GM_REQUIRE_EQ(gm_scene_reset_limit(&s, owners[i]), GPUMEM_OK);
@@ -466,7 +466,7 @@ static void waste_what_others_cached(int channel, void *argument)
 	uint64_t id = gm_scene_ask(&raw, 512 * MiB, 3600000);
 	GM_REQUIRE_EQ(gm_scene_answer(&raw, id, &got), GPUMEM_OK);
 	gm_scene_give(&raw, got);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'a');
 	(void)gm_scene_ask(&raw, 512 * MiB, 3600000);
 	gm_hear_word(channel, 'e');
@@ -514,7 +514,7 @@ START_TEST(a_request_that_waits_until_other_users_may_be_asked_again_is_shown_as
 
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 512 * MiB, &cached), GPUMEM_OK);
 	gm_scene_claim_cached(&s.a, 512 * MiB);
-	gm_say_word(worker.channel, 'a');
+	gm_text_say_word(worker.channel, 'a');
 	GM_UNTIL(gm_scene_queue(&s)->n_requests == 1);
 	GM_REQUIRE(queue_shows("", " device, rests 59min\n"));
 	GM_REQUIRE(queue_shows("--json", "\"block\": \"device\""));
@@ -522,7 +522,7 @@ START_TEST(a_request_that_waits_until_other_users_may_be_asked_again_is_shown_as
 	GM_UNTIL(
 		gm_scene_logged(&s, "rests, asked for 512.0M: other users' clients returned memory "
 				    "that this user does not hold, and are left alone for 59min"));
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }
@@ -542,7 +542,7 @@ static void wait_for_everything(int channel, void *argument)
 		gm_scene_claim_cached(&greedy, 512 * MiB);
 	}
 	(void)gm_scene_ask(&greedy, 1024 * MiB, FOREVER_MS);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&greedy);
 }
@@ -562,7 +562,7 @@ START_TEST(a_user_that_waits_for_all_of_the_device_does_not_close_it)
 	}
 	GM_REQUIRE_EQ(gm_scene_queue(&s)->n_requests, 1);
 	GM_REQUIRE(gm_scene_queue(&s)->requests[0]->overtaken >= 200);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }
@@ -583,7 +583,7 @@ START_TEST(nor_does_one_that_lies_about_what_it_could_return)
 		GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, &lease), GPUMEM_OK);
 		gm_scene_give(&s.b, lease);
 	}
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }
@@ -598,7 +598,7 @@ static void flood_the_queue(int channel, void *argument)
 	gm_become_stranger();
 	for (int i = 0; i < FLOOD_CLIENTS; i++) {
 		gm_raw_join(&clients[i], &s.daemon);
-		for (int k = 0; k < GM_LIMIT_WAITING_PER_CLIENT; k++)
+		for (int k = 0; k < GM_BOUND_WAITING_PER_CLIENT; k++)
 			(void)gm_scene_ask(&clients[i], 2 * MiB, FOREVER_MS);
 	}
 	/* The last one is refused, and the daemon says why. */
@@ -607,7 +607,7 @@ static void flood_the_queue(int channel, void *argument)
 	GM_REQUIRE_EQ(last->packet->body_case, GM__WIRE__PACKET__BODY_FAILURE);
 	GM_REQUIRE(strstr(
 		gm_raw_detail(last), "1024 requests that wait for device 0, which is the most"));
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	for (int i = 0; i < FLOOD_CLIENTS; i++)
 		gm_raw_close(&clients[i]);
@@ -622,10 +622,10 @@ START_TEST(a_user_whose_requests_wait_in_thousands_leaves_room_for_the_others)
 	gm_worker_start(&worker, flood_the_queue, NULL);
 	gm_hear_word(worker.channel, 'w');
 	uint64_t id = gm_scene_ask(&s.b, 4 * MiB, 3600000);
-	GM_UNTIL(gm_waiting(&s.daemon) == GM_LIMIT_WAITING_PER_UID + 1);
+	GM_UNTIL(gm_queue_wait(&s.daemon) == GM_BOUND_WAITING_PER_UID + 1);
 	gm_scene_give(&s.a, held);
 	GM_REQUIRE_EQ(gm_scene_answer(&s.b, id, NULL), GPUMEM_OK);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }

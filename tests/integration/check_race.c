@@ -59,12 +59,12 @@ static void race(int channel, void *argument)
 	hello.minor = GM_WIRE_MINOR;
 	hello.name = (char *)(me->number % 2 ? "low" : "high");
 	GM_REQUIRE_EQ(gm_raw_hello(&raw, daemon_.socket, &hello), GPUMEM_OK);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'g');
 	for (unsigned i = 0; i < ROUNDS * me->requests; i++) {
 		/* Between two rounds everybody keeps still with what it holds. */
 		if (i && i % me->requests == 0) {
-			gm_say_word(channel, 'p');
+			gm_text_say_word(channel, 'p');
 			gm_hear_word(channel, 'g');
 		}
 		Gm__Wire__Lease body = GM__WIRE__LEASE__INIT;
@@ -86,7 +86,7 @@ static void race(int channel, void *argument)
 		while (n && (status != GPUMEM_OK || n == 8 || next(&state) % 2))
 			GM_REQUIRE_EQ(gm_raw_return(&raw, held[--n], NULL, 0), GPUMEM_OK);
 	}
-	gm_say(channel, &granted, sizeof(granted));
+	gm_text_say(channel, &granted, sizeof(granted));
 	/* One in four dies with what it holds. */
 	if (me->number % 4 == 3)
 		_exit(0);
@@ -195,7 +195,7 @@ START_TEST(racing_processes_pass_no_limit_and_leave_true_books)
 	}
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < CLIENTS; i++)
-			gm_say_word(workers[i].channel, 'g');
+			gm_text_say_word(workers[i].channel, 'g');
 		for (unsigned i = 0; i < CLIENTS; i++) {
 			uint64_t one;
 			while (!heard_within(workers[i].channel, 1)) {

@@ -100,7 +100,7 @@ static void keep_a_path(int channel, void *argument)
 	/* It leads nowhere: the memory is the daemon's. */
 	GM_REQUIRE_EQ(open_fd_of(getpid(), path, O_RDWR), -EACCES);
 	GM_REQUIRE_EQ(open_fd_of(getpid(), path, O_RDONLY), -EACCES);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 't');
 	GM_UNTIL(allocated(path) == 0);
 	close(path);
@@ -112,9 +112,9 @@ START_TEST(a_path_to_memory_that_was_destroyed_keeps_none_of_it)
 	struct gm_worker worker;
 	gm_worker_start(&worker, keep_a_path, NULL);
 	gm_hear_word(worker.channel, 'r');
-	GM_REQUIRE_EQ(gm_figures_now(&daemon_).lingering, 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).orphaned, 0);
 	trim();
-	gm_say_word(worker.channel, 't');
+	gm_text_say_word(worker.channel, 't');
 	gm_worker_join(&worker);
 }
 END_TEST
@@ -136,10 +136,10 @@ static void leave_a_child(int channel, void *argument)
 		(void)!recv(channel, &word, 1, MSG_PEEK);
 		_exit(0);
 	}
-	gm_say(channel, &child, sizeof(child));
+	gm_text_say(channel, &child, sizeof(child));
 }
 
-START_TEST(the_doctor_names_the_process_that_has_what_lingers)
+START_TEST(the_doctor_names_the_process_that_has_what_is_orphaned)
 {
 	struct gm_worker worker;
 	const char *build = getenv("top_builddir");
@@ -147,7 +147,7 @@ START_TEST(the_doctor_names_the_process_that_has_what_lingers)
 	pid_t child;
 	gm_worker_start(&worker, leave_a_child, NULL);
 	gm_hear(worker.channel, &child, sizeof(child));
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == BYTES);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == BYTES);
 
 	snprintf(command, sizeof(command), "%s/ctl/gpumemctl --socket %s --json doctor",
 		build ? build : ".", daemon_.socket);
@@ -160,12 +160,12 @@ START_TEST(the_doctor_names_the_process_that_has_what_lingers)
 	const char *found = strstr(text, pid);
 	if (!found || !strstr(found, "maps 16.0M"))
 		GM_FAIL("no '%s' in: %s", pid,
-			strstr(text, "\"lingering\"") ? strstr(text, "\"lingering\"")
-						      : "no such row");
+			strstr(text, "\"orphaned\"") ? strstr(text, "\"orphaned\"")
+						     : "no such row");
 
 	shutdown(worker.channel, SHUT_RDWR); /* ends the child */
 	gm_worker_join(&worker);
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == 0);
 }
 END_TEST
 
@@ -186,10 +186,10 @@ static void hold(int channel, void *argument)
 	GM_REQUIRE(prctl(PR_SET_DUMPABLE, 1) == 0);
 	take(&raw, &lease);
 	struct place place = {getpid(), lease.chunks[0].fd};
-	gm_say(channel, &place, sizeof(place));
+	gm_text_say(channel, &place, sizeof(place));
 	gm_hear_word(channel, 'r');
 	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &lease), GPUMEM_OK);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	gm_hear_word(channel, 'e');
 	end_raw(&raw);
 }
@@ -226,11 +226,11 @@ START_TEST(another_user_gets_at_no_chunk_and_keeps_none_out_of_the_pool)
 	gm_hear(holder.channel, &place, sizeof(place));
 	gm_worker_start(&stranger, try_from_outside, &place);
 	gm_worker_join(&stranger);
-	gm_say_word(holder.channel, 'r');
+	gm_text_say_word(holder.channel, 'r');
 	gm_hear_word(holder.channel, 'r');
-	GM_REQUIRE_EQ(gm_figures_now(&daemon_).lingering, 0);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).orphaned, 0);
 	GM_REQUIRE(gm_figures_now(&daemon_).pooled >= BYTES);
-	gm_say_word(holder.channel, 'e');
+	gm_text_say_word(holder.channel, 'e');
 	gm_worker_join(&holder);
 }
 END_TEST
@@ -242,7 +242,7 @@ static void copy_fd(int channel, void *argument)
 	become(UID_A);
 	GM_REQUIRE_EQ(open_fd_of(place->pid, place->fd, O_RDWR), -EACCES);
 	int fd = get_fd(place->pid, place->fd);
-	gm_say(channel, &fd, sizeof(fd));
+	gm_text_say(channel, &fd, sizeof(fd));
 	if (fd < 0)
 		return;
 	gm_hear_word(channel, 'e');
@@ -258,18 +258,18 @@ START_TEST(what_a_process_of_the_same_user_keeps_is_charged_to_that_user)
 	gm_hear(holder.channel, &place, sizeof(place));
 	gm_worker_start(&copier, copy_fd, &place);
 	gm_hear(copier.channel, &fd, sizeof(fd));
-	gm_say_word(holder.channel, 'r');
+	gm_text_say_word(holder.channel, 'r');
 	gm_hear_word(holder.channel, 'r');
-	/* Where the kernel lets nobody do that (Yama), nothing lingers. */
+	/* Where the kernel lets nobody do that (Yama), nothing is orphaned. */
 	uint64_t kept = fd >= 0 ? BYTES : 0;
-	GM_REQUIRE_EQ(gm_figures_now(&daemon_).lingering, kept);
+	GM_REQUIRE_EQ(gm_figures_now(&daemon_).orphaned, kept);
 	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), kept);
 	if (fd >= 0)
-		gm_say_word(copier.channel, 'e');
+		gm_text_say_word(copier.channel, 'e');
 	gm_worker_join(&copier);
-	GM_UNTIL(gm_figures_now(&daemon_).lingering == 0);
+	GM_UNTIL(gm_figures_now(&daemon_).orphaned == 0);
 	GM_REQUIRE_EQ(gm_left_by(&daemon_, UID_A), 0);
-	gm_say_word(holder.channel, 'e');
+	gm_text_say_word(holder.channel, 'e');
 	gm_worker_join(&holder);
 }
 END_TEST
@@ -280,7 +280,7 @@ int main(void)
 	TCase *tcase = tcase_create("reach");
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, set_up, tear_down);
-	tcase_add_test(tcase, the_doctor_names_the_process_that_has_what_lingers);
+	tcase_add_test(tcase, the_doctor_names_the_process_that_has_what_is_orphaned);
 	if (GM_TAP_WITH_USERS(a_path_to_memory_that_was_destroyed_keeps_none_of_it))
 		tcase_add_test(tcase, a_path_to_memory_that_was_destroyed_keeps_none_of_it);
 	if (GM_TAP_WITH_USERS(another_user_gets_at_no_chunk_and_keeps_none_out_of_the_pool))

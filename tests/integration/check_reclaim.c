@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/net/quiet.h"
+#include "daemon/net/log_limit.h"
 #include "tests/integration/scene.h"
 #include "tests/tap.h"
 
@@ -55,7 +55,7 @@ END_TEST
 struct plan {
 	size_t n;
 	uint64_t sessions[16], bytes[16], planned;
-	int rungs[16];
+	int stages[16];
 	bool done, reached;
 	uint64_t freed;
 };
@@ -84,7 +84,7 @@ static gpumem_status cleanup(uint64_t need, bool dry_run, struct plan *ret)
 			GM_REQUIRE(ret->n < 16);
 			ret->sessions[ret->n] = reply->steps[i]->session;
 			ret->bytes[ret->n] = reply->steps[i]->bytes;
-			ret->rungs[ret->n] = (int)reply->steps[i]->rung;
+			ret->stages[ret->n] = (int)reply->steps[i]->stage;
 		}
 		if (!s.ctl.packet->more)
 			return GPUMEM_OK;
@@ -104,10 +104,10 @@ static void idle_client(int channel, void *argument)
 	GM_REQUIRE_EQ(gm_scene_lease(&raw, 200 * MiB, NULL), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&raw, 100 * MiB, &id), GPUMEM_OK);
 	gm_scene_claim_cached(&raw, 100 * MiB);
-	gm_say(channel, &raw.session, sizeof(raw.session));
+	gm_text_say(channel, &raw.session, sizeof(raw.session));
 	gm_scene_await_reclaim(&raw);
 	gm_scene_give(&raw, id);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);
 }
@@ -131,7 +131,7 @@ START_TEST(a_dry_run_names_the_same_victims_as_the_real_one)
 	GM_REQUIRE_EQ(dry.planned, real.planned);
 	GM_REQUIRE(memcmp(dry.sessions, real.sessions, sizeof(dry.sessions)) == 0);
 	GM_REQUIRE(memcmp(dry.bytes, real.bytes, sizeof(dry.bytes)) == 0);
-	GM_REQUIRE(memcmp(dry.rungs, real.rungs, sizeof(dry.rungs)) == 0);
+	GM_REQUIRE(memcmp(dry.stages, real.stages, sizeof(dry.stages)) == 0);
 	GM_REQUIRE(real.n >= 2);
 	GM_REQUIRE_EQ(real.sessions[0], 0);
 	GM_REQUIRE_EQ(real.bytes[0], before.pooled);
@@ -152,7 +152,7 @@ START_TEST(a_dry_run_names_the_same_victims_as_the_real_one)
 	body.device = 7;
 	GM_REQUIRE_EQ(
 		gm_raw_call(&s.ctl, GM_RAW_PACKET(CLEANUP, cleanup, &body)), GPUMEM_E_NOT_FOUND);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_scene_stop(&s);
 }
@@ -161,12 +161,12 @@ END_TEST
 START_TEST(a_plan_is_told_as_it_is_read_however_often_it_is_asked_for)
 {
 	/* The last question is not a dry run, and is done before anything was read. */
-	enum { CLIENTS = 320, ASKED = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	enum { CLIENTS = 320, ASKED = GM_BOUND_REQUESTS_IN_FLIGHT };
 	static struct gm_raw clients[CLIENTS];
 	size_t steps[ASKED] = {0}, ended = 0, told = 0;
 	Gm__Wire__Hello hello = GM__WIRE__HELLO__INIT;
 	Gm__Wire__Cleanup body = GM__WIRE__CLEANUP__INIT;
-	char name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1];
 	struct rlimit limit;
 	struct gm_raw deaf;
 	GM_REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -177,7 +177,7 @@ START_TEST(a_plan_is_told_as_it_is_read_however_often_it_is_asked_for)
 	hello.minor = GM_WIRE_MINOR;
 	hello.name = name;
 	for (int i = 0; i < CLIENTS; i++) {
-		snprintf(name, sizeof(name), "%0*d", GM_LIMIT_NAME_BYTES, i);
+		snprintf(name, sizeof(name), "%0*d", GM_BOUND_NAME_BYTES, i);
 		GM_REQUIRE_EQ(gm_raw_hello(&clients[i], s.daemon.socket, &hello), GPUMEM_OK);
 		GM_REQUIRE_EQ(gm_scene_lease(&clients[i], 2 * MiB, NULL), GPUMEM_OK);
 		gm_scene_claim_cached(&clients[i], 2 * MiB);
@@ -199,7 +199,7 @@ START_TEST(a_plan_is_told_as_it_is_read_however_often_it_is_asked_for)
 		GM_REQUIRE(i < ASKED);
 		GM_REQUIRE_EQ(reply->done, i == ASKED - 1 && !deaf.packet->more);
 		for (size_t k = 0; k < reply->n_steps; k++)
-			GM_REQUIRE_EQ(strlen(reply->steps[k]->client), GM_LIMIT_NAME_BYTES);
+			GM_REQUIRE_EQ(strlen(reply->steps[k]->client), GM_BOUND_NAME_BYTES);
 		steps[i] += reply->n_steps;
 		told += gm__wire__packet__get_packed_size(deaf.packet);
 		if (!deaf.packet->more) {
@@ -207,7 +207,7 @@ START_TEST(a_plan_is_told_as_it_is_read_however_often_it_is_asked_for)
 			ended++;
 		}
 	}
-	GM_REQUIRE(told > GM_LIMIT_SEND_QUEUE_BYTES + 512 * 1024);
+	GM_REQUIRE(told > GM_BOUND_SEND_QUEUE_BYTES + 512 * 1024);
 	gm_raw_close(&deaf);
 	for (int i = 0; i < CLIENTS; i++)
 		gm_raw_close(&clients[i]);
@@ -234,7 +234,7 @@ static void eat(int channel, void *argument)
 	signal(SIGTERM, eater->stubborn ? SIG_IGN : SIG_DFL);
 	GM_REQUIRE_EQ(gm_raw_hello(&raw, eater->daemon->socket, &hello), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_scene_lease(&raw, eater->bytes, NULL), GPUMEM_OK);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'e');
 	gm_raw_close(&raw);
 }
@@ -242,7 +242,7 @@ static void eat(int channel, void *argument)
 /* Clients without manners, until the log says no more about this user. */
 static void fill_the_log(void)
 {
-	for (int i = 0; i < GM_QUIET_LINES + 1; i++) {
+	for (int i = 0; i < GM_LOG_LIMIT_LINES + 1; i++) {
 		struct gm_raw rude;
 		gpumem_status failure;
 		gm_raw_join(&rude, &s.daemon);
@@ -252,7 +252,7 @@ static void fill_the_log(void)
 	}
 }
 
-static void last_rung(bool stubborn, int signal)
+static void last_stage(bool stubborn, int signal)
 {
 	struct gm_worker low, high;
 	struct eater little = {&s.daemon, 600 * MiB, "low", stubborn},
@@ -274,20 +274,20 @@ static void last_rung(bool stubborn, int signal)
 	close(low.channel);
 	GM_UNTIL(gm_figures_now(&s.daemon).leased == 400 * MiB);
 	GM_REQUIRE(gm_scene_logged(&s, "is terminated"));
-	gm_say_word(high.channel, 'e');
+	gm_text_say_word(high.channel, 'e');
 	gm_worker_join(&high);
 	gm_scene_stop(&s);
 }
 
 START_TEST(the_client_of_the_lowest_priority_is_ended_where_the_administrator_chose_so)
 {
-	last_rung(false, SIGTERM);
+	last_stage(false, SIGTERM);
 }
 END_TEST
 
 START_TEST(a_client_that_does_not_end_by_itself_is_killed)
 {
-	last_rung(true, SIGKILL);
+	last_stage(true, SIGKILL);
 }
 END_TEST
 

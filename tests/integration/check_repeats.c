@@ -93,7 +93,7 @@ START_TEST(a_share_that_is_repeated_after_a_kill_replaces_the_token_that_nobody_
 	gm_raw_come_back(&maker, &daemon);
 	gm_raw_join(&opener, &daemon);
 	uint64_t records = gm_figures_now(&daemon).records;
-	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++) {
+	for (int i = 0; i < GM_BOUND_SHARES_PER_CLIENT; i++) {
 		uint8_t before[GM_TOKEN_BYTES];
 		memcpy(before, lost, sizeof(lost));
 		maker.next_id = id;

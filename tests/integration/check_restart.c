@@ -23,7 +23,7 @@ static void require_same(const struct gm_figures *before, const struct gm_figure
 	GM_REQUIRE_EQ(after->leases, before->leases);
 	GM_REQUIRE_EQ(after->clients, before->clients);
 	GM_REQUIRE_EQ(after->leased + after->quarantined, before->leased + before->quarantined);
-	GM_REQUIRE_EQ(after->lingering, before->lingering);
+	GM_REQUIRE_EQ(after->orphaned, before->orphaned);
 	GM_REQUIRE_EQ(after->capacity, before->capacity);
 	GM_REQUIRE_EQ(after->available, before->available);
 	GM_REQUIRE_EQ(after->peak_charged, before->peak_charged);
@@ -86,7 +86,7 @@ static void hold_memory(int channel, void *argument)
 		for (size_t c = 0; c < leases[i].n; c++)
 			gm_raw_chunk_fill(&leases[i].chunks[c], (uint8_t)(first + i));
 	}
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 
 	for (;;) {
 		gm_hear(channel, &word, 1);
@@ -107,7 +107,7 @@ static void hold_memory(int channel, void *argument)
 			}
 			gm_raw_lease_clear(&again);
 		}
-		gm_say_word(channel, 'h');
+		gm_text_say_word(channel, 'h');
 	}
 	for (int i = 0; i < LEASES; i++)
 		GM_REQUIRE_EQ(gm_raw_give_back(&raw, &leases[i]), GPUMEM_OK);
@@ -125,7 +125,7 @@ static void survive(enum how how, int rounds)
 	for (int i = 0; i < WORKERS; i++) {
 		uint8_t first = (uint8_t)(1 + i * LEASES);
 		gm_worker_start(&workers[i], hold_memory, &daemon);
-		gm_say(workers[i].channel, &first, sizeof(first));
+		gm_text_say(workers[i].channel, &first, sizeof(first));
 	}
 	for (int i = 0; i < WORKERS; i++)
 		gm_hear_word(workers[i].channel, 'h');
@@ -139,7 +139,7 @@ static void survive(enum how how, int rounds)
 			GM_REQUIRE_EQ(after.leased, 0);
 		}
 		for (int i = 0; i < WORKERS; i++)
-			gm_say_word(workers[i].channel, how == KEEPER ? 'c' : 'r');
+			gm_text_say_word(workers[i].channel, how == KEEPER ? 'c' : 'r');
 		for (int i = 0; i < WORKERS; i++)
 			gm_hear_word(workers[i].channel, 'h');
 		gm_figures(&daemon, &after);
@@ -148,7 +148,7 @@ static void survive(enum how how, int rounds)
 		GM_REQUIRE_EQ(after.leases, before.leases);
 	}
 	for (int i = 0; i < WORKERS; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 	gm_figures_await_none(&daemon);
@@ -219,7 +219,7 @@ START_TEST(memory_of_a_worker_that_died_meanwhile_is_free)
 
 	gm_daemon_start(&daemon, NULL);
 	gm_worker_start(&worker, hold_memory, &daemon);
-	gm_say(worker.channel, &first, sizeof(first));
+	gm_text_say(worker.channel, &first, sizeof(first));
 	gm_hear_word(worker.channel, 'h');
 	gm_daemon_kill(&daemon);
 	gm_worker_kill(&worker);
@@ -244,7 +244,7 @@ START_TEST(a_worker_that_died_meanwhile_does_not_trouble_others_on_a_full_device
 		&daemon, &(struct gm_daemon_options){
 				 .config = GM_DAEMON_CONFIG_WITH("pressure_dwell = 0s\n", "1G")});
 	gm_worker_start(&worker, hold_memory, &daemon);
-	gm_say(worker.channel, &first, sizeof(first));
+	gm_text_say(worker.channel, &first, sizeof(first));
 	gm_hear_word(worker.channel, 'h');
 	gm_raw_join(&raw, &daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, 960 * UINT64_C(1048576), &lease), GPUMEM_OK);
@@ -510,13 +510,13 @@ static void spoil_chunks(const struct gm_daemon *daemon)
 		GM_REQUIRE_EQ(poll(&p, 1, -1), 1);
 		GM_REQUIRE_EQ(gm_seqpacket_receive(keeper, &message, sizeof(message), &packet), 0);
 		gm_fdlist_deinit(&packet.fds);
-		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_KEEP_CHUNK && n < 64)
+		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_STORE_CHUNK && n < 64)
 			chunks[n++] = message.id;
 	}
 	GM_REQUIRE(n > 0);
 	while (n-- > 0) {
 		message = (struct gm_keeper_message){
-			.verb = GM_KEEPER_DEPOSIT, .kind = GM_KEEP_CHUNK, .id = chunks[n]};
+			.verb = GM_KEEPER_DEPOSIT, .kind = GM_STORE_CHUNK, .id = chunks[n]};
 		GM_REQUIRE_EQ(gm_seqpacket_send(keeper, &message, sizeof(message), &none, 1), 0);
 	}
 	close(none);

@@ -132,7 +132,7 @@ START_TEST(nobody_returns_what_another_has_by_its_index)
 	leases[1] = leases[0];
 	/* One of them is a lease of its own, and the other one is not. */
 	GM_REQUIRE_EQ(gm_raw_share_chunks(&owner, leases, chunks, 1, 0, token, now), GPUMEM_OK);
-	gm_say(worker.channel, chunks, sizeof(chunks));
+	gm_text_say(worker.channel, chunks, sizeof(chunks));
 	gm_worker_join(&worker);
 	GM_REQUIRE_EQ(gm_raw_open_index(&owner, token, 0, &opened), GPUMEM_OK);
 	GM_REQUIRE_EQ(opened.id, now[0]);
@@ -202,7 +202,7 @@ static void flood(int channel, void *argument)
 	lease_of(&raw, CHUNKS, &lease, chunks);
 	for (int i = 0; i < TIMES; i++)
 		send_share(&raw, lease, chunks, CHUNKS);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -221,7 +221,7 @@ START_TEST(a_client_that_shares_and_never_reads_is_dropped)
 			 gm_daemon_said(&witness.daemon,
 				 "dropped: too many requests of this client are unanswered") ==
 		 1);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined == 0);
 	gm_witness_stop(&witness);
@@ -244,7 +244,7 @@ static void share_all(int channel, void *argument)
 	for (size_t i = 1; i < HALF; i++)
 		leases[i] = leases[0];
 	GM_REQUIRE_EQ(gm_raw_share_chunks(&raw, leases, chunks, HALF, 0, token, NULL), GPUMEM_OK);
-	gm_say(channel, token, sizeof(token));
+	gm_text_say(channel, token, sizeof(token));
 	gm_hear_word(channel, 'e');
 }
 
@@ -457,10 +457,10 @@ static gpumem_status storm_op(struct stormer *s)
 /* Tells the test that the daemon is gone, and resumes the session when there is one again. */
 static void storm_resume(struct stormer *s, int channel)
 {
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'g');
 	gm_raw_come_back(&s->raw, storm_daemon);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 }
 
 static void storm(int channel, void *argument)
@@ -479,7 +479,7 @@ static void storm(int channel, void *argument)
 	/* Some say goodbye, and some just end. */
 	if (number < STORMERS / 2)
 		(void)gm_raw_goodbye(&s.raw);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 }
 
@@ -493,7 +493,7 @@ static void storm_reunite(struct gm_worker *workers, bool *finished)
 			gm_hear(workers[i].channel, &word, 1);
 		finished[i] = word == 'f';
 		if (!finished[i])
-			gm_say_word(workers[i].channel, 'g');
+			gm_text_say_word(workers[i].channel, 'g');
 	}
 	/* The next daemon may die only when all have come back. */
 	for (unsigned i = 0; i < STORMERS; i++)
@@ -527,7 +527,7 @@ START_TEST(nothing_is_left_of_a_storm_with_restarts)
 	for (unsigned i = 0; i < STORMERS; i++) {
 		if (!finished[i])
 			gm_hear_word(workers[i].channel, 'f');
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 
@@ -535,7 +535,7 @@ START_TEST(nothing_is_left_of_a_storm_with_restarts)
 	GM_UNTIL(gm_figures_now(&daemon).clients == 0);
 	struct gm_figures f;
 	GM_UNTIL((f = gm_figures_now(&daemon),
-		f.leased == 0 && f.quarantined == 0 && f.lingering == 0 && f.leases == 0));
+		f.leased == 0 && f.quarantined == 0 && f.orphaned == 0 && f.leases == 0));
 	GM_REQUIRE_EQ(gm_daemon_said(&daemon, "damaged"), 0);
 	munmap(board, sizeof(*board));
 	gm_daemon_stop(&daemon);

@@ -167,13 +167,13 @@ static void work_on(int channel, void *argument)
 	uint8_t *at = gm_raw_map(&lease.chunks[0], true);
 	GM_REQUIRE(at != MAP_FAILED);
 	memset(at, 1, GM_CHUNK_MIN);
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	GM_REQUIRE(!gm_raw_receive(&raw));
 	/* The daemon is gone; the memory is not. */
 	for (size_t i = 0; i < GM_CHUNK_MIN; i++)
 		GM_REQUIRE(at[i] == 1);
 	memset(at, 2, GM_CHUNK_MIN);
-	gm_say_word(channel, 'd');
+	gm_text_say_word(channel, 'd');
 	gm_hear_word(channel, 'e');
 	for (size_t i = 0; i < GM_CHUNK_MIN; i++)
 		GM_REQUIRE(at[i] == 2);
@@ -193,7 +193,7 @@ START_TEST(a_killed_daemon_leaves_its_clients_their_memory)
 		gm_hear_word(workers[i].channel, 'd');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
 	for (int i = 0; i < 3; i++) {
-		gm_say_word(workers[i].channel, 'e');
+		gm_text_say_word(workers[i].channel, 'e');
 		gm_worker_join(&workers[i]);
 	}
 	gm_daemon_stop(&daemon);

@@ -23,7 +23,7 @@
 
 #include "tests/integration/gate.h"
 #include "tests/integration/witness.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 /* It must not start, and its log must contain all these words. */
@@ -159,17 +159,17 @@ END_TEST
 
 START_TEST(a_socket_path_that_is_too_long_is_refused)
 {
-	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
-	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	GM_BOUND_TEST(SOCKET_PATH_BYTES);
+	char path[GM_BOUND_SOCKET_PATH_BYTES + 2];
 	struct gm_daemon daemon;
 	gm_daemon_prepare(&daemon, &(struct gm_daemon_options){.socket = ""});
 	int n = snprintf(path, sizeof(path), "%s/run/", daemon.folder);
 	memset(path + n, 's', sizeof(path) - (size_t)n);
-	path[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
+	path[GM_BOUND_SOCKET_PATH_BYTES + 1] = '\0';
 	snprintf(daemon.socket, sizeof(daemon.socket), "%s", path);
 	require_refusal(&daemon, (const char *[]){"107", NULL});
 	/* One byte less is fine. */
-	daemon.socket[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	daemon.socket[GM_BOUND_SOCKET_PATH_BYTES] = '\0';
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon), -1);
 	gm_figures_now(&daemon);
 	gm_daemon_stop(&daemon);

@@ -92,7 +92,7 @@ static bool books_agree(const struct gm_step_expected *expected)
 			  : f.clients != expected->clients                              ? "clients"
 			  : f.quarantined_clients ? "quarantined clients"
 			  : f.quarantined         ? "quarantined"
-			  : f.lingering           ? "lingering"
+			  : f.orphaned            ? "orphaned"
 			  : f.admitted            ? "admitted"
 			  : f.foreign             ? "foreign"
 						  : NULL;
@@ -121,7 +121,7 @@ static void perform(
 	if (line[1] == 'k') {
 		gm_worker_kill(&workers[who]);
 	} else {
-		gm_say_word(workers[who].channel, line[1]);
+		gm_text_say_word(workers[who].channel, line[1]);
 		while (!gm_raw_readable(workers[who].channel))
 			tend(workers[who].channel);
 		gm_hear(workers[who].channel, &held, sizeof(held));
@@ -161,7 +161,7 @@ static bool nothing_is_left(void)
 	if (!gm_figures_try(&daemon_, &f))
 		return false;
 	last_difference = f.clients + f.leases                      ? "clients"
-			  : f.leased + f.quarantined + f.lingering  ? "leased"
+			  : f.leased + f.quarantined + f.orphaned   ? "leased"
 			  : f.declared                              ? "declared"
 			  : f.admitted + f.foreign                  ? "foreign"
 			  : f.kept != f.chunks + 1 /* the ledger */ ? "what the keeper has"

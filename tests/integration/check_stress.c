@@ -157,7 +157,7 @@ static void work_to_the_end(int channel, void *argument)
 
 static void work_until_killed(int channel, void *argument)
 {
-	gm_say_word(channel, 'r');
+	gm_text_say_word(channel, 'r');
 	work(argument, UINT32_MAX);
 }
 

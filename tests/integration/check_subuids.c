@@ -94,7 +94,7 @@ static void actor_run(int channel, void *argument)
 		report.session = raw.session;
 		if (report.status != GPUMEM_OK)
 			snprintf(report.detail, sizeof(report.detail), "%s", gm_raw_detail(&raw));
-		gm_say(channel, &report, sizeof(report));
+		gm_text_say(channel, &report, sizeof(report));
 	} while (order.what != END);
 }
 
@@ -102,7 +102,7 @@ static struct report tell(struct actor *actor, struct order order)
 {
 	struct report report;
 
-	gm_say(actor->worker.channel, &order, sizeof(order));
+	gm_text_say(actor->worker.channel, &order, sizeof(order));
 	gm_hear(actor->worker.channel, &report, sizeof(report));
 	return report;
 }

@@ -16,7 +16,7 @@
 #include "common/wire/keeper_wire.h"
 #include "common/wire/seqpacket.h"
 #include "daemon/books/record.h"
-#include "daemon/keep/records.h"
+#include "daemon/store/store_records.h"
 #include "tests/end_keeper.h"
 #include "tests/integration/raw.h"
 #include "tests/tap.h"
@@ -140,7 +140,7 @@ static int take_place(int *ret_ledger)
 		while ((r = gm_seqpacket_receive(fd, &message, sizeof(message), &in)) == -EAGAIN)
 			poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, GM_PATIENCE_MS);
 		GM_REQUIRE_EQ(r, 0);
-		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_KEEP_LEDGER)
+		if (message.verb == GM_KEEPER_ITEM && message.kind == GM_STORE_LEDGER)
 			*ret_ledger = fcntl(in.fds.fds[0], F_DUPFD_CLOEXEC, 0);
 		gm_fdlist_deinit(&in.fds);
 	} while (message.verb != GM_KEEPER_DONE);
@@ -159,18 +159,18 @@ static int get_ledger(void)
 static void put_ledger(int file)
 {
 	struct gm_keeper_message message = {
-		.verb = GM_KEEPER_DEPOSIT, .kind = GM_KEEP_LEDGER, .id = 1};
+		.verb = GM_KEEPER_DEPOSIT, .kind = GM_STORE_LEDGER, .id = 1};
 	int ledger, fd = take_place(&ledger);
 	GM_REQUIRE_EQ(gm_seqpacket_send(fd, &message, sizeof(message), &file, 1), 0);
 	close(fd);
 	close(ledger);
 }
 
-static struct gm_records *open_records(void)
+static struct gm_store_records *open_records(void)
 {
-	struct gm_records *records = NULL;
-	char why[GM_RECORDS_WHY];
-	int r = gm_records_open(get_ledger(), &records, why);
+	struct gm_store_records *records = NULL;
+	char why[GM_STORE_RECORDS_WHY];
+	int r = gm_store_records_open(get_ledger(), &records, why);
 	if (r < 0)
 		GM_FAIL("%s", why);
 	return records;
@@ -180,7 +180,7 @@ static struct gm_records *open_records(void)
 
 START_TEST(a_ledger_of_a_newer_format_is_refused_until_the_newer_daemon_is_back)
 {
-	uint32_t newer = GM_RECORDS_FORMAT + 1, same = GM_RECORDS_FORMAT;
+	uint32_t newer = GM_STORE_RECORDS_FORMAT + 1, same = GM_STORE_RECORDS_FORMAT;
 	int ledger = get_ledger();
 	GM_REQUIRE(pwrite(ledger, &newer, sizeof(newer), 8) == sizeof(newer));
 	require_refusal(FOR_GOOD, "start the newer gpumemd again");
@@ -202,22 +202,23 @@ START_TEST(so_is_one_with_a_record_of_a_newer_format)
 	} record = {.news = {1, 2, 3, 4}};
 	gm_record_begin(&record.head, (enum gm_record_kind)kind, 4711, sizeof(record), 0);
 	record.head.format = GM_RECORD_FORMAT + 1;
-	struct gm_records *records = open_records();
-	GM_REQUIRE_EQ(gm_records_write(records, kind, 4711, &place, &record, sizeof(record)), 0);
-	gm_records_free(records);
+	struct gm_store_records *records = open_records();
+	GM_REQUIRE_EQ(
+		gm_store_records_write(records, kind, 4711, &place, &record, sizeof(record)), 0);
+	gm_store_records_free(records);
 	require_refusal(FOR_GOOD, "start the newer gpumemd again");
 
 	/* The newer one erases it. */
 	records = open_records();
-	gm_records_erase(records, &place);
-	gm_records_free(records);
+	gm_store_records_erase(records, &place);
+	gm_store_records_free(records);
 	require_everything();
 }
 END_TEST
 
 /* The records of an older daemon: two of a client, of one id. */
 struct older {
-	struct gm_records *records;
+	struct gm_store_records *records;
 	struct gm_record_session sessions[2];
 	size_t n;
 };
@@ -226,7 +227,7 @@ static void make_older(
 	void *ctx, uint32_t kind, uint64_t id, uint32_t place, const void *bytes, size_t size)
 {
 	struct older *older = ctx;
-	uint64_t copy[GM_RECORDS_BYTES / 8];
+	uint64_t copy[GM_STORE_RECORDS_BYTES / 8];
 	struct gm_record *head = (struct gm_record *)copy;
 	memcpy(copy, bytes, size);
 	head->format = 1;
@@ -241,22 +242,23 @@ static void make_older(
 		session->head.format = 1;
 		head->size = offsetof(struct gm_record_client, payer_uid);
 	}
-	GM_REQUIRE_EQ(gm_records_write(older->records, kind, id, &place, copy, head->size), 0);
+	GM_REQUIRE_EQ(
+		gm_store_records_write(older->records, kind, id, &place, copy, head->size), 0);
 }
 
 START_TEST(a_ledger_of_an_older_daemon_is_taken_over)
 {
 	struct older older = {.records = open_records()};
-	gm_records_each(older.records, 0, make_older, &older);
+	gm_store_records_each(older.records, 0, make_older, &older);
 	GM_REQUIRE_EQ(older.n, 2);
 	for (size_t i = 0; i < older.n; i++) {
 		const struct gm_record *head = &older.sessions[i].head;
 		uint32_t place = 0;
-		GM_REQUIRE_EQ(gm_records_write(older.records, head->kind, head->id, &place, head,
-				      head->size),
+		GM_REQUIRE_EQ(gm_store_records_write(older.records, head->kind, head->id, &place,
+				      head, head->size),
 			0);
 	}
-	gm_records_free(older.records);
+	gm_store_records_free(older.records);
 	require_everything();
 	GM_REQUIRE_EQ(gm_daemon_said(&daemon_, "damaged"), 0);
 
@@ -280,12 +282,12 @@ static void find_place(
 /* One byte of the record of ann's lease is another. Ben has everything. */
 START_TEST(of_a_damaged_ledger_the_sound_records_are_taken_over)
 {
-	struct gm_records *records = open_records();
+	struct gm_store_records *records = open_records();
 	uint64_t wanted[2] = {anns.id, 0};
-	gm_records_each(records, GM_RECORD_LEASE, find_place, wanted);
+	gm_store_records_each(records, GM_RECORD_LEASE, find_place, wanted);
 	GM_REQUIRE(wanted[1]);
-	int ledger = fcntl(gm_records_fd(records), F_DUPFD_CLOEXEC, 0);
-	gm_records_free(records);
+	int ledger = fcntl(gm_store_records_fd(records), F_DUPFD_CLOEXEC, 0);
+	gm_store_records_free(records);
 
 	/* It is somewhere in the file, in one copy or two. */
 	struct stat st;

@@ -46,10 +46,10 @@ static void holder(int channel, void *argument)
 {
 	gpumem_session *session = join(&daemon_);
 	void *ptr = alloc(session, *(uint64_t *)argument, 0, GPUMEM_OK);
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'f');
 	GM_REQUIRE_EQ(gpumem_free(session, ptr, GPUMEM_STREAM_DONE), GPUMEM_OK);
-	gm_say_word(channel, 'f');
+	gm_text_say_word(channel, 'f');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -59,7 +59,7 @@ static void waiter(int channel, void *argument)
 	gpumem_session *session = join(&daemon_);
 	char *ptr = alloc(session, *(uint64_t *)argument, GPUMEM_WAIT_FOREVER, GPUMEM_OK);
 	gm_device_set(ptr, *(uint64_t *)argument, 'w');
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -73,7 +73,7 @@ static void buffer_waiter(int channel, void *argument)
 	GM_REQUIRE_EQ(gpumem_buffer_create(session, 0, *(uint64_t *)argument, &options, &buffer),
 		GPUMEM_OK);
 	gm_device_set(gpumem_buffer_ptr(buffer), gpumem_buffer_size(buffer), 'b');
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -88,12 +88,12 @@ static void wait_for_free(gm_worker_fn fn)
 	gm_worker_start(&a, holder, &all);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, fn, &some);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
-	gm_say_word(a.channel, 'f');
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
+	gm_text_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
 	gm_hear_word(b.channel, 'w');
-	gm_say_word(a.channel, 'e');
-	gm_say_word(b.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
+	gm_text_say_word(b.channel, 'e');
 	gm_worker_join(&a);
 	gm_worker_join(&b);
 	gm_daemon_stop(&daemon_);
@@ -136,9 +136,9 @@ static void two_threads(int channel, void *argument)
 	if (later)
 		(void)alloc(party.session, 2 * MiB, 0, GPUMEM_OK);
 	GM_REQUIRE(pthread_create(&thread, NULL, ask_plainly, &party) == 0);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	(void)alloc(party.session, 64 << 10, 1, GPUMEM_E_TIMEOUT);
-	gm_say_word(channel, 't');
+	gm_text_say_word(channel, 't');
 	GM_REQUIRE(pthread_join(thread, NULL) == 0);
 	gm_device_set(party.ptr, party.bytes, 't');
 	gpumem_disconnect(party.session);
@@ -156,9 +156,9 @@ START_TEST(who_waits_as_the_daemon_is_configured_holds_up_no_other_thread)
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, two_threads, &later);
 	gm_hear_word(b.channel, 't');
-	gm_say_word(a.channel, 'f');
+	gm_text_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
-	gm_say_word(a.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
 	gm_worker_join(&a);
 	gm_worker_join(&b);
 	gm_daemon_stop(&daemon_);
@@ -250,14 +250,14 @@ static void in_a_hurry(int channel, void *argument)
 	options.away_ms = 3600000;
 	GM_REQUIRE_EQ(gpumem_connect(&options, &session), GPUMEM_OK);
 	require_hasty(session, GPUMEM_E_NO_MEMORY);
-	gm_say_word(channel, 'n');
+	gm_text_say_word(channel, 'n');
 	gm_hear_word(channel, 'f');
 	/* What the other process only caches comes back first, once the daemon knows of it. */
 	GM_UNTIL(hasty_buffer(session, 20 * MiB) == GPUMEM_OK);
-	gm_say_word(channel, 'c');
+	gm_text_say_word(channel, 'c');
 	gm_hear_word(channel, 'k');
 	require_hasty(session, GPUMEM_E_DISCONNECTED);
-	gm_say_word(channel, 'a');
+	gm_text_say_word(channel, 'a');
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
 }
@@ -275,16 +275,16 @@ START_TEST(who_must_not_wait_waits_neither_for_memory_nor_for_the_daemon)
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, in_a_hurry, NULL);
 	gm_hear_word(b.channel, 'n');
-	gm_say_word(a.channel, 'f');
+	gm_text_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
-	gm_say_word(b.channel, 'f');
+	gm_text_say_word(b.channel, 'f');
 	gm_hear_word(b.channel, 'c');
 	gm_daemon_kill(&daemon_);
-	gm_say_word(b.channel, 'k');
+	gm_text_say_word(b.channel, 'k');
 	gm_hear_word(b.channel, 'a');
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
-	gm_say_word(a.channel, 'e');
-	gm_say_word(b.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
+	gm_text_say_word(b.channel, 'e');
 	gm_worker_join(&a);
 	gm_worker_join(&b);
 	gm_daemon_stop(&daemon_);
@@ -311,9 +311,9 @@ START_TEST(waiting_ends_with_the_reason)
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	GM_REQUIRE_EQ(gpumem_stats(session, 0, &stats), GPUMEM_OK);
 	GM_REQUIRE_EQ(stats.in_use, 0);
-	gm_say_word(a.channel, 'f');
+	gm_text_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
-	gm_say_word(a.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
 	gm_worker_join(&a);
 	gpumem_disconnect(session);
 	gm_daemon_stop(&daemon_);
@@ -365,7 +365,7 @@ START_TEST(what_can_never_be_had_is_one_request_and_costs_no_cache)
 		hopeless(small, 18 * MiB, waits[i / 2], i % 2, GPUMEM_E_LIMIT,
 			"asked for 18.0M, which it can never have");
 	}
-	GM_REQUIRE_EQ(gm_waiting(&daemon_), 0);
+	GM_REQUIRE_EQ(gm_queue_wait(&daemon_), 0);
 	gpumem_disconnect(small);
 	gpumem_disconnect(session);
 	gm_daemon_stop(&daemon_);
@@ -378,17 +378,17 @@ static void greedy(int channel, void *argument)
 	gpumem_session *session = join(&daemon_);
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	void *half = alloc(session, 32 * MiB, 0, GPUMEM_OK), *more;
-	gm_say_word(channel, 'h');
+	gm_text_say_word(channel, 'h');
 	gm_hear_word(channel, 'm');
 	options.wait_ms = GPUMEM_WAIT_FOREVER;
 	gpumem_status status =
 		gpumem_alloc(session, 0, 16 * MiB, GPUMEM_STREAM_ANY, &options, &more);
 	if (status == GPUMEM_E_DEADLOCK) {
-		gm_say_word(channel, 'd');
+		gm_text_say_word(channel, 'd');
 		GM_REQUIRE_EQ(gpumem_free(session, half, GPUMEM_STREAM_DONE), GPUMEM_OK);
 	} else {
 		GM_REQUIRE_EQ(status, GPUMEM_OK);
-		gm_say_word(channel, 'g');
+		gm_text_say_word(channel, 'g');
 	}
 	gm_hear_word(channel, 'e');
 	gpumem_disconnect(session);
@@ -404,13 +404,13 @@ START_TEST(of_two_who_hold_half_and_wait_one_is_told_and_the_other_served)
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, greedy, NULL);
 	gm_hear_word(b.channel, 'h');
-	gm_say_word(a.channel, 'm');
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
-	gm_say_word(b.channel, 'm');
+	gm_text_say_word(a.channel, 'm');
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
+	gm_text_say_word(b.channel, 'm');
 	gm_hear_word(b.channel, 'd');
 	gm_hear_word(a.channel, 'g');
-	gm_say_word(a.channel, 'e');
-	gm_say_word(b.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
+	gm_text_say_word(b.channel, 'e');
 	gm_worker_join(&a);
 	gm_worker_join(&b);
 	gm_daemon_stop(&daemon_);
@@ -426,12 +426,12 @@ START_TEST(a_waiting_process_that_is_killed_leaves_nothing)
 	gm_worker_start(&a, holder, &all);
 	gm_hear_word(a.channel, 'h');
 	gm_worker_start(&b, waiter, &some);
-	GM_UNTIL(gm_waiting(&daemon_) == 1);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 1);
 	gm_worker_kill(&b);
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
-	gm_say_word(a.channel, 'f');
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
+	gm_text_say_word(a.channel, 'f');
 	gm_hear_word(a.channel, 'f');
-	gm_say_word(a.channel, 'e');
+	gm_text_say_word(a.channel, 'e');
 	gm_worker_join(&a);
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	gm_daemon_stop(&daemon_);

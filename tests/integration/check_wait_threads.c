@@ -113,7 +113,7 @@ static void begin(struct waiter *w, uint64_t waiting)
 	if (!w->wait_ms)
 		w->wait_ms = LONG_MS;
 	GM_REQUIRE(pthread_create(&w->thread, NULL, wait_here, w) == 0);
-	GM_UNTIL(gm_waiting(&daemon_) == waiting);
+	GM_UNTIL(gm_queue_wait(&daemon_) == waiting);
 }
 
 static void await(struct waiter *w)
@@ -127,7 +127,7 @@ static void await(struct waiter *w)
 /* What the library cancelled does not wait any more, and leaves nothing behind. */
 static void nobody_waits(void)
 {
-	GM_UNTIL(gm_waiting(&daemon_) == 0);
+	GM_UNTIL(gm_queue_wait(&daemon_) == 0);
 }
 
 START_TEST(a_buffer_that_is_destroyed_serves_who_waits)

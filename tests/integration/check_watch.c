@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/net/quiet.h"
+#include "daemon/net/log_limit.h"
 #include "tests/integration/scene.h"
 #include "tests/tap.h"
 
@@ -147,7 +147,7 @@ START_TEST(who_floods_gets_no_watcher_dropped_and_hides_nobodys_events)
 			GM_REQUIRE_EQ(notice->asked, (4 + 2 * heard++) * MiB);
 	} while (true);
 	GM_REQUIRE_EQ(heard, OWN);
-	GM_REQUIRE(of_the_flood >= GM_QUIET_NEWS && lost >= 1);
+	GM_REQUIRE(of_the_flood >= GM_LOG_LIMIT_NEWS && lost >= 1);
 	gm_raw_close(&eye);
 	gm_scene_stop(&s);
 }
@@ -251,7 +251,7 @@ static void ask_as_stranger(int channel, void *argument)
 	struct gm_raw raw;
 	gm_become_stranger();
 	gm_raw_join(&raw, &s.daemon);
-	gm_say_word(channel, 'j');
+	gm_text_say_word(channel, 'j');
 	gm_hear_word(channel, 'a');
 	(void)gm_scene_ask(&raw, 64 * MiB, 3600000);
 	gm_hear_word(channel, 'e');
@@ -275,7 +275,7 @@ START_TEST(reclaims_without_end_hide_no_reclaim_of_another_user)
 	GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
 	gm_raw_observe(&eye, &s.daemon);
 	(void)gm_raw_send(&eye, GM_RAW_PACKET(WATCH, watch, &watch));
-	for (int i = 0; i < GM_QUIET_NEWS; i++) {
+	for (int i = 0; i < GM_LOG_LIMIT_NEWS; i++) {
 		uint64_t id = gm_scene_ask(&s.b, 16 * MiB, 3600000);
 		gm_scene_await_reclaim(&s.a);
 		gm_scene_give(&s.a, piece);
@@ -283,7 +283,7 @@ START_TEST(reclaims_without_end_hide_no_reclaim_of_another_user)
 		gm_scene_give(&s.b, got);
 		GM_REQUIRE_EQ(gm_scene_lease(&s.a, 16 * MiB, &piece), GPUMEM_OK);
 	}
-	gm_say_word(worker.channel, 'a');
+	gm_text_say_word(worker.channel, 'a');
 
 	/* Clients are asked before the request is said to wait. */
 	do {
@@ -296,7 +296,7 @@ START_TEST(reclaims_without_end_hide_no_reclaim_of_another_user)
 		waits = strcmp(notice->kind, "queued") == 0 && notice->uid == GM_STRANGER;
 	} while (!waits);
 	GM_REQUIRE(heard);
-	gm_say_word(worker.channel, 'e');
+	gm_text_say_word(worker.channel, 'e');
 	gm_worker_join(&worker);
 	gm_raw_close(&eye);
 	gm_scene_stop(&s);
@@ -310,7 +310,7 @@ static void begin_as_stranger(int channel, struct gm_raw *eye)
 	gm_become_stranger();
 	gm_raw_observe(eye, &s.daemon);
 	GM_REQUIRE_EQ(gm_raw_call(eye, GM_RAW_PACKET(WATCH, watch, &watch)), GPUMEM_OK);
-	gm_say_word(channel, 'w');
+	gm_text_say_word(channel, 'w');
 }
 
 /* The next of that kind is about that client, and does not say what it calls itself. */

@@ -91,7 +91,7 @@ while read -r key; do
 done < <("$json" keys <"$dir/json" | sort -u)
 [ -z "$undocumented" ] && ok "every key is in gpumemctl(1)" || not_ok "every key is in gpumemctl(1)" "$undocumented"
 for kind in driver device transport pinned nvml nodes persistence mig fabric mps context container socket descriptors memory service config \
-	platform daemon lingering; do
+	platform daemon orphaned; do
 	grep -q "\*$kind\*" "$source/man/gpumemctl.1.scd" || undocumented="$undocumented $kind"
 done
 [ -z "$undocumented" ] && ok "every check is in gpumemctl(1)" || not_ok "every check is in gpumemctl(1)" "$undocumented"

@@ -32,7 +32,7 @@ const Gm__Wire__Packet *gm_flood_cleanup(void)
 
 const Gm__Wire__Packet *gm_flood_return(void)
 {
-	enum { MANY = GM_LIMIT_LIST_ITEMS };
+	enum { MANY = GM_BOUND_LIST_ITEMS };
 	static uint64_t ids[MANY];
 	static Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	for (size_t i = 0; i < MANY; i++)
@@ -87,9 +87,9 @@ FLOOD_KIND(put_metadata, PutMetadata, PUT_METADATA, put_metadata, body.lease = s
 	   body.size = sizeof(flood_bytes); body.data.data = flood_bytes;
 	   body.data.len = sizeof(flood_bytes))
 FLOOD_KIND(get_metadata, GetMetadata, GET_METADATA, get_metadata, body.lease = state->lease)
-FLOOD_KIND(get_makers, GetMakers, GET_MAKERS, get_makers, static uint64_t ids[GM_LIMIT_LIST_ITEMS];
-	   for (size_t i = 0; i < GM_LIMIT_LIST_ITEMS; i++) ids[i] = state->ids[i % 256];
-	   body.leases = ids; body.n_leases = GM_LIMIT_LIST_ITEMS)
+FLOOD_KIND(get_makers, GetMakers, GET_MAKERS, get_makers, static uint64_t ids[GM_BOUND_LIST_ITEMS];
+	   for (size_t i = 0; i < GM_BOUND_LIST_ITEMS; i++) ids[i] = state->ids[i % 256];
+	   body.leases = ids; body.n_leases = GM_BOUND_LIST_ITEMS)
 FLOOD_KIND(declare, Declare, DECLARE, declare, body.how = GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY;
 	   body.bytes = GM_CHUNK_MIN)
 FLOOD_KIND(share_chunks, ShareChunks, SHARE_CHUNKS, share_chunks, body.leases = state->ids;

@@ -498,7 +498,7 @@ void gm_worker_kill(struct gm_worker *worker)
 	reap(worker);
 }
 
-void gm_say(int channel, const void *bytes, size_t n)
+void gm_text_say(int channel, const void *bytes, size_t n)
 {
 	GM_REQUIRE(send(channel, bytes, n, MSG_NOSIGNAL) == (ssize_t)n);
 }
@@ -513,9 +513,9 @@ void gm_hear(int channel, void *bytes, size_t n)
 		GM_FAIL("heard %zd bytes, not %zu", got, n);
 }
 
-void gm_say_word(int channel, char word)
+void gm_text_say_word(int channel, char word)
 {
-	gm_say(channel, &word, 1);
+	gm_text_say(channel, &word, 1);
 }
 
 void gm_hear_word(int channel, char word)

@@ -150,10 +150,10 @@ void gm_worker_join(struct gm_worker *worker);
 /* SIGKILL and reap. */
 void gm_worker_kill(struct gm_worker *worker);
 /* One message; both ends. gm_hear fails on end of file and on another length. */
-void gm_say(int channel, const void *bytes, size_t n);
+void gm_text_say(int channel, const void *bytes, size_t n);
 void gm_hear(int channel, void *bytes, size_t n);
 /* A word is a message of one byte: "I am there now", "go on". */
-void gm_say_word(int channel, char word);
+void gm_text_say_word(int channel, char word);
 void gm_hear_word(int channel, char word);
 
 #endif

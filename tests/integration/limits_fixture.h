@@ -5,7 +5,7 @@
 /* For tests of bounds: a daemon with a witness, who must not notice, and the peer that goes too far. */
 
 #include "tests/integration/witness.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_witness witness;

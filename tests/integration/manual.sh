@@ -139,7 +139,7 @@ is "a lower limit shows her as over" "uid:alice 0 32.0G -10 48.0G 3 over run-tim
 is "without --device the guarantee is refused, as it says" 1 "$("$ctl" limit set uid:bob guarantee=17G >/dev/null 2>&1; echo $?)"
 stop
 
-# ---- the ladder
+# ---- reclaim
 
 start
 client carol 1004 gone

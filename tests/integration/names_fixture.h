@@ -102,8 +102,8 @@ static inline void publish(int channel, void *argument)
 	what.metadata_bytes = maker->metadata;
 	put_metadata(&raw, lease.id, maker->metadata, maker->byte);
 	gpumem_status status = gm_raw_publish(&raw, &what, &version);
-	gm_say(channel, &status, sizeof(status));
-	gm_say(channel, &version, sizeof(version));
+	gm_text_say(channel, &status, sizeof(status));
+	gm_text_say(channel, &version, sizeof(version));
 	char word;
 	gm_hear(channel, &word, 1);
 	gm_raw_close(&raw);

@@ -31,7 +31,7 @@ int gm_raw_connect(struct gm_raw *raw, const char *path)
 		.next_id = (connections++ << 24) + 1};
 	gm_wire_arena_init(&raw->arena);
 	gm_fdlist_init(&raw->fds);
-	raw->bytes = malloc(GM_LIMIT_PACKET_BYTES);
+	raw->bytes = malloc(GM_BOUND_PACKET_BYTES);
 	GM_REQUIRE(raw->bytes);
 	int r = gm_seqpacket_connect(path, 10000, &raw->socket);
 	if (r < 0)
@@ -91,7 +91,7 @@ uint64_t gm_raw_send(struct gm_raw *raw, const Gm__Wire__Packet *packet)
 	uint8_t *room = bytes;
 	size_t size = sizeof(bytes), n;
 	if (gm__wire__packet__get_packed_size(&p) > size) {
-		size = GM_LIMIT_PACKET_BYTES;
+		size = GM_BOUND_PACKET_BYTES;
 		room = malloc(size);
 		GM_REQUIRE(room);
 	}
@@ -119,7 +119,7 @@ bool gm_raw_receive(struct gm_raw *raw)
 		struct pollfd fd = {.fd = raw->socket, .events = POLLIN};
 		if (poll(&fd, 1, GM_PATIENCE_MS) != 1)
 			GM_FAIL("the daemon said nothing");
-		r = gm_seqpacket_receive(raw->socket, raw->bytes, GM_LIMIT_PACKET_BYTES, &in);
+		r = gm_seqpacket_receive(raw->socket, raw->bytes, GM_BOUND_PACKET_BYTES, &in);
 		if (r != -EAGAIN)
 			break;
 	}

@@ -158,7 +158,7 @@ void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte);
 struct gm_figures {
 	uint64_t clients, quarantined_clients, leases, requests, refusals;
 	uint64_t total, capacity, ceiling, available;
-	uint64_t leased, quarantined, lingering, admitted, pooled, foreign, chunks, peak_charged;
+	uint64_t leased, quarantined, orphaned, admitted, pooled, foreign, chunks, peak_charged;
 	uint64_t declared, declared_seen, free;
 	uint64_t generation;
 	uint64_t kept, records; /* descriptors in the keeper, and records of the ledger */
@@ -178,7 +178,7 @@ struct gm_client_row {
 	int64_t pid;
 	uint32_t uid;
 	bool quarantined, details, left;
-	char name[GM_LIMIT_NAME_BYTES + 1];
+	char name[GM_BOUND_NAME_BYTES + 1];
 };
 bool gm_client_row(const struct gm_daemon *daemon, uint64_t session, struct gm_client_row *ret);
 /* All of them, sorted by session; at most that many. Returns how many there are. */
@@ -186,6 +186,6 @@ size_t gm_client_rows(const struct gm_daemon *daemon, struct gm_client_row *rows
 /* What the uid's processes left behind on device 0, as this process is shown it. */
 uint64_t gm_left_by(const struct gm_daemon *daemon, uid_t uid);
 /* How many requests wait, but for those that are only there while clients are asked. */
-uint64_t gm_waiting(const struct gm_daemon *daemon);
+uint64_t gm_queue_wait(const struct gm_daemon *daemon);
 
 #endif

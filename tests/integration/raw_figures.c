@@ -25,7 +25,7 @@ static void raw_fill_figures(const struct gm_raw *raw, uint32_t device, struct g
 		.available = d->available,
 		.leased = d->leased,
 		.quarantined = d->quarantined,
-		.lingering = d->lingering,
+		.orphaned = d->orphaned,
 		.declared = d->declared,
 		.declared_seen = d->declared_seen,
 		.free = d->free,
@@ -99,7 +99,7 @@ static void raw_fill_row(const Gm__Wire__Client *c, struct gm_client_row *ret)
 		.quarantined = c->quarantined,
 		.left = c->left,
 		.details = c->details};
-	GM_REQUIRE(strlen(c->name) <= GM_LIMIT_NAME_BYTES);
+	GM_REQUIRE(strlen(c->name) <= GM_BOUND_NAME_BYTES);
 	strcpy(ret->name, c->name);
 	if (c->n_use > 0) {
 		ret->held = c->use[0]->held;
@@ -203,7 +203,7 @@ uint64_t gm_left_by(const struct gm_daemon *daemon, uid_t uid)
 	return left.held;
 }
 
-uint64_t gm_waiting(const struct gm_daemon *daemon)
+uint64_t gm_queue_wait(const struct gm_daemon *daemon)
 {
 	struct gm_raw ctl;
 	Gm__Wire__GetQueue body = GM__WIRE__GET_QUEUE__INIT;

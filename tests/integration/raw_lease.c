@@ -29,7 +29,7 @@ gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease)
 	for (;;) {
 		GM_REQUIRE_EQ(raw->packet->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
 		const Gm__Wire__LeaseReply *reply = raw->packet->lease_reply;
-		GM_REQUIRE(raw->packet->fds <= GM_LIMIT_PACKET_FDS);
+		GM_REQUIRE(raw->packet->fds <= GM_BOUND_PACKET_FDS);
 		GM_REQUIRE_EQ(raw->packet->fds, reply->n_chunks + reply->control);
 		GM_REQUIRE(!reply->control || !lease->control);
 		lease->packets++;

@@ -162,14 +162,14 @@ static inline void obey(int channel, void *argument)
 		report.bytes = lease.bytes;
 		report.user_bytes = lease.user_bytes;
 		report.read_only = lease.read_only;
-		gm_say(channel, &report, sizeof(report));
+		gm_text_say(channel, &report, sizeof(report));
 	}
 }
 
 static inline struct report tell(struct gm_worker *worker, struct order order)
 {
 	struct report report;
-	gm_say(worker->channel, &order, sizeof(order));
+	gm_text_say(worker->channel, &order, sizeof(order));
 	gm_hear(worker->channel, &report, sizeof(report));
 	return report;
 }
@@ -177,7 +177,7 @@ static inline struct report tell(struct gm_worker *worker, struct order order)
 static inline void end(struct gm_worker *worker)
 {
 	struct order order = {.verb = END};
-	gm_say(worker->channel, &order, sizeof(order));
+	gm_text_say(worker->channel, &order, sizeof(order));
 	gm_worker_join(worker);
 }
 

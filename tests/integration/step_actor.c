@@ -403,6 +403,6 @@ void gm_step_work(int channel, void *argument)
 		gpumem_stats_t stats = GPUMEM_STATS_INIT;
 		if (actor.session)
 			OK(gpumem_stats(actor.session, 0, &stats));
-		gm_say(channel, &stats.allocated, sizeof(stats.allocated));
+		gm_text_say(channel, &stats.allocated, sizeof(stats.allocated));
 	} while (word != 'q');
 }

@@ -3,7 +3,7 @@
 # Restarts of gpumemd and gpumem-keeper under a real systemd, in every order and with any pause. A worker holds buffers and a
 # published name with metadata, and checks every byte after each restart. GPUMEM_TEST_ROUNDS: how often each order is tried.
 # GPUMEM_TEST_OLD: a folder with an earlier version (bin/gpumemd, bin/gpumem-keeper, the units *.service.in), from which a last
-# test upgrades. tests/unit/keep/check_keeper_service has a keeper of an earlier version, too.
+# test upgrades. tests/unit/store/check_keeper_service has a keeper of an earlier version, too.
 set -u
 # shellcheck source=tests/integration/systemd-functions.sh
 . "$(dirname "$0")/systemd-functions.sh"

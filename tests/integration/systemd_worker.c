@@ -19,7 +19,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "daemon/keep/keep.h"
+#include "daemon/store/store.h"
 #include "gpumem/gpumem.h"
 #include "tests/integration/device.h"
 
@@ -150,7 +150,7 @@ static int guard(size_t n)
 
 /* ---- a daemon of the keeper, as far as the keeper sees it */
 
-static void fill_on_item(void *ctx, enum gm_keep_kind kind, uint64_t id, void *user)
+static void fill_on_item(void *ctx, enum gm_store_kind kind, uint64_t id, void *user)
 {
 }
 
@@ -158,19 +158,19 @@ static void fill_on_changed(void *ctx, bool ready)
 {
 }
 
-static const struct gm_keep_events fill_events = {
+static const struct gm_store_events fill_events = {
 	.deposited = fill_on_item,
 	.withdrawn = fill_on_item,
 	.changed = fill_on_changed,
 };
 
-static struct gm_keep *fill_open(uv_loop_t *loop)
+static struct gm_store *fill_open(uv_loop_t *loop)
 {
-	struct gm_keep_options options = {.path = "/run/gpumemd/keeper", .wait_ms = 10000};
-	struct gm_keep *keep;
-	char why[GM_KEEP_WHY];
+	struct gm_store_options options = {.path = "/run/gpumemd/keeper", .wait_ms = 10000};
+	struct gm_store *keep;
+	char why[GM_STORE_WHY];
 	if (uv_loop_init(loop) < 0 ||
-		gm_keep_open(loop, &options, &fill_events, NULL, &keep, why) < 0) {
+		gm_store_open(loop, &options, &fill_events, NULL, &keep, why) < 0) {
 		fprintf(stderr, "%s\n", why);
 		exit(1);
 	}
@@ -178,13 +178,13 @@ static struct gm_keep *fill_open(uv_loop_t *loop)
 }
 
 /* Ends the connection when the keeper has so many items and nothing waits. */
-static void fill_close(uv_loop_t *loop, struct gm_keep *keep, uint64_t items)
+static void fill_close(uv_loop_t *loop, struct gm_store *keep, uint64_t items)
 {
-	struct gm_keep_state state;
-	for (gm_keep_get_state(keep, &state); state.items != items || state.waiting;
-		gm_keep_get_state(keep, &state))
+	struct gm_store_state state;
+	for (gm_store_get_state(keep, &state); state.items != items || state.waiting;
+		gm_store_get_state(keep, &state))
 		uv_run(loop, UV_RUN_ONCE);
-	gm_keep_close(keep, false);
+	gm_store_close(keep, false);
 	while (uv_run(loop, UV_RUN_DEFAULT))
 		;
 	uv_loop_close(loop);
@@ -193,14 +193,14 @@ static void fill_close(uv_loop_t *loop, struct gm_keep *keep, uint64_t items)
 static int fill(uint64_t n)
 {
 	uv_loop_t loop;
-	struct gm_keep *keep = fill_open(&loop);
-	struct gm_keep_state state;
-	gm_keep_get_state(keep, &state);
+	struct gm_store *keep = fill_open(&loop);
+	struct gm_store_state state;
+	gm_store_get_state(keep, &state);
 	uint64_t before = state.items;
 	for (uint64_t id = 1; id <= n; id++) {
 		int fd = memfd_create("item", MFD_CLOEXEC);
 		int r = fd >= 0 && write(fd, &id, sizeof(id)) == sizeof(id)
-				? gm_keep_deposit(keep, GM_KEEP_WORD, id, fd, NULL)
+				? gm_store_deposit(keep, GM_STORE_CONTROL_BLOCK, id, fd, NULL)
 				: -errno;
 		if (r < 0) {
 			fprintf(stderr, "depositing item %llu: %s\n", (unsigned long long)id,
@@ -215,20 +215,20 @@ static int fill(uint64_t n)
 static int drain(uint64_t n)
 {
 	uv_loop_t loop;
-	struct gm_keep *keep = fill_open(&loop);
-	struct gm_keep_state state;
-	gm_keep_get_state(keep, &state);
+	struct gm_store *keep = fill_open(&loop);
+	struct gm_store_state state;
+	gm_store_get_state(keep, &state);
 	uint64_t before = state.items;
 	for (uint64_t id = 1; id <= n; id++) {
 		uint64_t content = 0;
 		int fd = -1;
-		if (gm_keep_claim(keep, GM_KEEP_WORD, id, &fd) < 0 ||
+		if (gm_store_claim(keep, GM_STORE_CONTROL_BLOCK, id, &fd) < 0 ||
 			pread(fd, &content, sizeof(content), 0) != sizeof(content) ||
 			content != id) {
 			fprintf(stderr, "item %llu is not there\n", (unsigned long long)id);
 			return 1;
 		}
-		(void)gm_keep_withdraw(keep, GM_KEEP_WORD, id, NULL);
+		(void)gm_store_withdraw(keep, GM_STORE_CONTROL_BLOCK, id, NULL);
 	}
 	fill_close(&loop, keep, before - n);
 	return 0;

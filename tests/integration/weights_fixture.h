@@ -122,7 +122,7 @@ static inline void weights_loader(int channel, void *argument)
 	options.replace = loading->replace;
 	OK(gpumem_weights_load(s, 0, loading->folder, "llama", &options, &weights));
 	uint64_t version = gpumem_weights_version(weights);
-	gm_say(channel, &version, sizeof(version));
+	gm_text_say(channel, &version, sizeof(version));
 	if (loading->stay)
 		gm_hear_word(channel, 'e');
 	weights_require_all(weights, loading->seed);
@@ -155,7 +155,7 @@ static inline void weights_reader(int channel, void *argument)
 	OK(gpumem_weights_attach(s, "llama", 0, &weights));
 	uint64_t version = gpumem_weights_version(weights);
 	weights_require_all(weights, seed);
-	gm_say(channel, &version, sizeof(version));
+	gm_text_say(channel, &version, sizeof(version));
 	gm_hear_word(channel, 'e');
 	weights_require_all(weights, seed);
 	gpumem_weights_detach(weights);
@@ -173,7 +173,7 @@ static inline uint64_t weights_start_reader(struct gm_worker *worker, uint8_t *s
 
 static inline void weights_end(struct gm_worker *worker)
 {
-	gm_say_word(worker->channel, 'e');
+	gm_text_say_word(worker->channel, 'e');
 	gm_worker_join(worker);
 }
 
@@ -183,7 +183,7 @@ static inline int weights_stop_half_way(void *user, uint64_t done, uint64_t tota
 
 	if (done < total / 2)
 		return 0;
-	gm_say_word(*channel, 'h');
+	gm_text_say_word(*channel, 'h');
 	gm_hear_word(*channel, 'g'); /* it never comes: the process is killed */
 	return 0;
 }

@@ -39,7 +39,7 @@ void gm_witness_stop(struct gm_witness *witness)
 	struct gm_figures f;
 	GM_UNTIL((f = gm_figures_now(&witness->daemon),
 		f.leased == GM_CHUNK_MIN && f.quarantined == 0));
-	GM_REQUIRE_EQ(f.lingering, 0);
+	GM_REQUIRE_EQ(f.orphaned, 0);
 	GM_REQUIRE_EQ(f.admitted, 0);
 	GM_REQUIRE_EQ(f.leases, 1);
 	uint64_t id = witness->lease.id;

@@ -18,7 +18,7 @@ struct gm_witness {
 void gm_witness_start(struct gm_witness *witness, const struct gm_daemon_options *options);
 /* The client is served: it leases, writes, reads and returns. */
 void gm_witness_served(struct gm_witness *witness);
-/* The same, and the daemon holds nothing for anybody but it, lingering memory included; then all ends,
+/* The same, and the daemon holds nothing for anybody but it, orphaned memory included; then all ends,
  * cleanly. The test must have closed what it returned. */
 void gm_witness_stop(struct gm_witness *witness);
 

@@ -33,11 +33,11 @@ struct seen_limits {
 	unsigned n;
 };
 
-static bool add_estate(void *ctx, const struct gm_estate *estate)
+static bool add_orphan(void *ctx, const struct gm_orphan *orphan)
 {
 	struct charges *charges = ctx;
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
-		charges->of[gm_estate_info(estate)->uid - 1000][d] += gm_estate_held(estate, d);
+		charges->of[gm_orphan_info(orphan)->uid - 1000][d] += gm_orphan_held(orphan, d);
 	return true;
 }
 
@@ -45,7 +45,7 @@ static bool add_estate(void *ctx, const struct gm_estate *estate)
 static void sum_charges(struct sim *sim, struct charges *ret)
 {
 	memset(ret, 0, sizeof(*ret));
-	gm_core_estate_each(sim->core, 0, add_estate, ret);
+	gm_core_orphan_each(sim->core, 0, add_orphan, ret);
 	for (int i = 0; i < sim->n_procs; i++) {
 		const struct gm_session *session = sim_session(sim, &sim->procs[i]);
 		for (uint32_t d = 0; session && d < SIM_DEVICES; d++)
@@ -112,7 +112,7 @@ static void check_guarantees(struct sim *sim, uint32_t d, const struct charges *
 		"device %u: a user got what is guaranteed to another", d);
 }
 
-static bool check_limit(void *ctx, const struct gm_quota_info *info)
+static bool check_limit(void *ctx, const struct gm_limit_info *info)
 {
 	struct seen_limits *seen = ctx;
 	struct sim *sim = seen->sim;
@@ -135,9 +135,9 @@ static bool check_limit(void *ctx, const struct gm_quota_info *info)
 static void check_limits(struct sim *sim, const struct charges *charges)
 {
 	struct seen_limits seen = {.sim = sim, .charges = charges};
-	struct gm_quota_place place = {0};
+	struct gm_limit_place place = {0};
 	unsigned n = 0;
-	gm_core_quota_each(sim->core, &place, check_limit, &seen);
+	gm_core_limit_each(sim->core, &place, check_limit, &seen);
 	for (uint32_t d = 0; d < SIM_DEVICES; d++)
 		for (uint32_t u = 0; u < SIM_UIDS; u++)
 			n += sim->limits[d][u].set != 0;
@@ -310,7 +310,7 @@ static void check_names(struct sim *sim)
 	SIM_MUST(sim, seen.n == n, "%u names, not %u", seen.n, n);
 }
 
-/* Chunks that must not be used again are on their way to be destroyed; those that linger are looked at by and by. */
+/* Chunks that must not be used again are on their way to be destroyed; those that are orphaned are looked at by and by. */
 static void check_banned(struct sim *sim)
 {
 	for (size_t i = 0; i < sim->n_live; i++) {
@@ -344,7 +344,7 @@ static void check_asks(struct sim *sim, const struct charges *charges)
 		struct gm_device_figures f;
 		gm_core_device_figures(sim->core, d, &f);
 		if (waiting[d] != 1 || sim->n_jobs[d] || sim->drained[d] || sim->keeper_refills ||
-			f.level == GM_LEVEL_CRITICAL)
+			f.level == GM_PRESSURE_LEVEL_CRITICAL)
 			continue;
 		/* A request that the device could not serve is tried again when something comes back, or after a while. */
 		if (sim->denied_ns[d] && sim->now < sim->denied_ns[d] + UINT64_C(10000000000))

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/keep/records.h"
+#include "daemon/store/store_records.h"
 #include "tests/sim/sim.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -26,7 +26,7 @@ uint64_t sim_roll(struct sim *sim)
 
 static int copy_store(const struct sim *sim)
 {
-	int from = gm_records_fd(sim->records), to = memfd_create("store", MFD_CLOEXEC);
+	int from = gm_store_records_fd(sim->records), to = memfd_create("store", MFD_CLOEXEC);
 	char part[65536];
 	off_t at = 0;
 	ssize_t n;
@@ -77,7 +77,7 @@ static void session_changed(void *ctx, struct gm_session *session, uint32_t devi
 {
 }
 
-static void level_changed(void *ctx, uint32_t device, enum gm_level level)
+static void level_changed(void *ctx, uint32_t device, enum gm_pressure_level level)
 {
 	(void)sim_lives(ctx);
 }
@@ -110,7 +110,7 @@ static void use(void *ctx, struct gm_session *session, uint32_t device, struct g
 	}
 }
 
-static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim_message *ask)
 {
 	struct sim *sim = ctx;
 	if (!sim_lives(sim))
@@ -197,7 +197,7 @@ static int record(
 		sim->store_full = true;
 		return -ENOSPC;
 	}
-	return gm_records_write(sim->records, kind, id, place, bytes, size);
+	return gm_store_records_write(sim->records, kind, id, place, bytes, size);
 }
 
 static void erase(void *ctx, uint32_t *place)
@@ -206,7 +206,7 @@ static void erase(void *ctx, uint32_t *place)
 	(void)sim_lives(sim);
 	if (sim->trace_records)
 		sim_say(sim, "%s erase %u", sim->frozen ? "(dead)" : "", *place);
-	gm_records_erase(sim->records, place);
+	gm_store_records_erase(sim->records, place);
 }
 
 static void event(void *ctx, const struct gm_event *told)
@@ -313,8 +313,8 @@ static int adopt_client(void *ctx, uint64_t id, const struct gm_record_client *c
 	return 0;
 }
 
-static int adopt_chunk(
-	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *ret_handle)
+static int adopt_chunk(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
+	struct gm_backend_handle *ret_handle)
 {
 	struct sim *sim = ctx;
 	struct sim_chunk *c = sim_chunk(sim, id);
@@ -324,12 +324,12 @@ static int adopt_chunk(
 		(unsigned long long)id);
 	SIM_MUST(sim, !c->daemon, "chunk %llu is adopted twice", (unsigned long long)id);
 	c->daemon = true;
-	*ret_handle = (struct gm_handle){.fd = -1, .native = id};
+	*ret_handle = (struct gm_backend_handle){.fd = -1, .native = id};
 	return 0;
 }
 
 static void adopt_drop(
-	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_backend_handle *handle)
 {
 	sim_chunk(ctx, id)->daemon = false;
 }
@@ -362,7 +362,7 @@ static void adopt(struct sim *sim)
 	sim->n_gone = 0;
 	struct gm_adopt_result result;
 	SIM_MUST(sim, gm_adopt_new(sim->core, &adding.adopt) == 0, "no memory");
-	gm_records_each(sim->records, 0, add_record, &adding);
+	gm_store_records_each(sim->records, 0, add_record, &adding);
 	SIM_MUST(sim, gm_core_adopt(adding.adopt, &adopt_ops, sim, &result) == 0, "cannot adopt");
 	if (sim->trace_records)
 		for (unsigned k = 0; k < GM_RECORD_KINDS; k++)
@@ -402,8 +402,8 @@ static void new_core(struct sim *sim)
 
 void sim_daemon_start(struct sim *sim)
 {
-	char why[GM_RECORDS_WHY];
-	SIM_MUST(sim, gm_records_new(0, &sim->records, why) == 0, "%s", why);
+	char why[GM_STORE_RECORDS_WHY];
+	SIM_MUST(sim, gm_store_records_new(0, &sim->records, why) == 0, "%s", why);
 	sim->now = 1;
 	for (uint32_t d = 0; d < SIM_DEVICES; d++) {
 		sim->info[d] = (struct gm_core_device_info){.total = (d + 1) * GIB,
@@ -434,12 +434,12 @@ static void take_down(struct sim *sim)
 	}
 	SIM_MUST(sim, gm_core_idle(sim->core), "core is not idle at its end");
 	gm_core_free(sim->core);
-	gm_records_free(sim->records);
+	gm_store_records_free(sim->records);
 }
 
 void sim_daemon_restart(struct sim *sim)
 {
-	char why[GM_RECORDS_WHY];
+	char why[GM_STORE_RECORDS_WHY];
 	if (!sim->frozen)
 		die(sim);
 	take_down(sim);
@@ -449,7 +449,7 @@ void sim_daemon_restart(struct sim *sim)
 	sim_model_lose(sim);
 	sim_items_lose(sim);
 
-	SIM_MUST(sim, gm_records_open(sim->store, &sim->records, why) == 0, "%s", why);
+	SIM_MUST(sim, gm_store_records_open(sim->store, &sim->records, why) == 0, "%s", why);
 	sim->frozen = false;
 	sim->die_after = sim->full_after = 0;
 	new_core(sim);

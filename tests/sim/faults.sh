@@ -23,7 +23,7 @@ build() { # FAULT
 	mkdir -p "$work/$1/$(dirname "$file")" && cp "$top_srcdir/$file" "$work/$1/$file" &&
 		patch -s -p1 -d "$work/$1" <"$patch" &&
 		compile -o "$work/$1/sim" "$work/$1/$file" "$work"/objects/*.o \
-			daemon/core/.libs/libgpumemd-core.a daemon/keep/.libs/libgpumemd-keep.a \
+			daemon/core/.libs/libgpumemd-core.a daemon/store/.libs/libgpumemd-store.a \
 			common/.libs/libgpumem-wire.a common/.libs/libgpumem-common.a -luv -lpthread
 }
 

@@ -9,7 +9,7 @@
 
 #include "tests/sim/sim.h"
 
-static struct sim_item *find(struct sim *sim, enum gm_keep_kind kind, uint64_t id)
+static struct sim_item *find(struct sim *sim, enum gm_store_kind kind, uint64_t id)
 {
 	for (int i = 0; i < sim->n_items; i++)
 		if (sim->items[i].fd >= 0 && sim->items[i].kind == kind && sim->items[i].id == id)
@@ -26,14 +26,14 @@ static void drop(struct sim_item *item)
 /* ---- what core asks of the keeper */
 
 int sim_item_deposit(
-	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request)
+	void *ctx, enum gm_store_kind kind, uint64_t id, int fd, struct gm_request *request)
 {
 	struct sim *sim = ctx;
 	int i = 0;
 	if (!sim_lives(sim))
 		return 0;
 	SIM_MUST(sim, !find(sim, kind, id), "item %llu is kept twice", (unsigned long long)id);
-	if (sim->keeper_refills && kind == GM_KEEP_METADATA)
+	if (sim->keeper_refills && kind == GM_STORE_METADATA)
 		return -EAGAIN;
 	if (sim_roll(sim) % 64 == 0) {
 		sim->keeper_full = true;
@@ -52,7 +52,7 @@ int sim_item_deposit(
 	return sim->keeper_refills ? GM_DEPOSIT_WAITS : 0;
 }
 
-void sim_item_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id)
+void sim_item_withdraw(void *ctx, enum gm_store_kind kind, uint64_t id)
 {
 	struct sim *sim = ctx;
 	if (!sim_lives(sim))
@@ -63,7 +63,7 @@ void sim_item_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id)
 	drop(item);
 }
 
-static int adopt(struct sim *sim, enum gm_keep_kind kind, uint64_t id, int *ret_fd)
+static int adopt(struct sim *sim, enum gm_store_kind kind, uint64_t id, int *ret_fd)
 {
 	struct sim_item *item = find(sim, kind, id);
 	if (!item)
@@ -75,12 +75,12 @@ static int adopt(struct sim *sim, enum gm_keep_kind kind, uint64_t id, int *ret_
 
 int sim_item_adopt_metadata(void *ctx, uint64_t id, int *ret_fd)
 {
-	return adopt(ctx, GM_KEEP_METADATA, id, ret_fd);
+	return adopt(ctx, GM_STORE_METADATA, id, ret_fd);
 }
 
 int sim_item_adopt_word(void *ctx, uint64_t id, int *ret_fd)
 {
-	return adopt(ctx, GM_KEEP_WORD, id, ret_fd);
+	return adopt(ctx, GM_STORE_CONTROL_BLOCK, id, ret_fd);
 }
 
 /* ---- the keeper */
@@ -98,7 +98,7 @@ void sim_items_fill(struct sim *sim)
 		sim->items[i].keeper = sim->items[i].fd >= 0;
 		sim->items[i].request = NULL;
 		if (request)
-			gm_core_word_deposited(sim->core, request);
+			gm_core_control_block_deposited(sim->core, request);
 	}
 }
 

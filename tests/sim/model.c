@@ -398,15 +398,15 @@ int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64
 
 /* ---- losses */
 
-void sim_model_lose_item(struct sim *sim, enum gm_keep_kind kind, uint64_t id)
+void sim_model_lose_item(struct sim *sim, enum gm_store_kind kind, uint64_t id)
 {
-	if (kind == GM_KEEP_WORD) /* also of a lease of which no process has heard */
+	if (kind == GM_STORE_CONTROL_BLOCK) /* also of a lease of which no process has heard */
 		sim_chunk(sim, id)->wordless = true;
 	for (int i = 0; i < sim->n_leases; i++) {
 		struct sim_lease *l = &sim->leases[i];
-		if (kind == GM_KEEP_WORD && l->id == id)
+		if (kind == GM_STORE_CONTROL_BLOCK && l->id == id)
 			l->word = false;
-		if (kind != GM_KEEP_METADATA || !l->id || l->meta.id != id)
+		if (kind != GM_STORE_METADATA || !l->id || l->meta.id != id)
 			continue;
 		l->meta = (struct sim_meta){0};
 		if (l->name >= 0)

@@ -17,7 +17,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 		return;
 	struct sim_token *token = &sim->tokens[t];
 	struct gm_share_options options = {
-		.audience = s->c % 2 ? GM_AUDIENCE_UID : GM_AUDIENCE_DOMAIN,
+		.audience = s->c % 2 ? GM_NAME_AUDIENCE_UID : GM_NAME_AUDIENCE_DOMAIN,
 		.id = 1000 + s->c / 2 % SIM_UIDS};
 	sim_say(sim, "process %d shares lease %llu", sim->procs[proc].pid,
 		U(sim->leases[lease].id));
@@ -27,7 +27,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 		return;
 	if (sim_unrecorded(sim, status))
 		return;
-	if (options.audience == GM_AUDIENCE_UID && !sim->leases[lease].for_others) {
+	if (options.audience == GM_NAME_AUDIENCE_UID && !sim->leases[lease].for_others) {
 		SIM_MUST(sim, status == GPUMEM_E_UNSUPPORTED,
 			"lease %llu is shared outside its domain", U(sim->leases[lease].id));
 		return;
@@ -37,7 +37,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 	token->used = true;
 	token->index = 0;
 	token->lease = lease;
-	token->outside = options.audience == GM_AUDIENCE_UID;
+	token->outside = options.audience == GM_NAME_AUDIENCE_UID;
 	token->uid = options.id - 1000;
 }
 
@@ -148,7 +148,7 @@ void sim_step_publish(struct sim *sim, const struct step *s)
 	/* Of metadata that is too short, the daemon lacks the last byte. */
 	uint64_t size = kind < 4 ? 0 : 1 + s->c / 512 % META_MOST, sent = size - (kind == 7);
 	struct gm_publish what = {.text = text,
-		.share = {.audience = outside ? GM_AUDIENCE_UID : GM_AUDIENCE_DOMAIN,
+		.share = {.audience = outside ? GM_NAME_AUDIENCE_UID : GM_NAME_AUDIENCE_DOMAIN,
 			.id = outside ? 1000 + to : 0},
 		.replace = true,
 		.metadata_bytes = size,

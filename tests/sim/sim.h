@@ -12,7 +12,7 @@
 /*
  * A simulation of the daemon and its clients. One seed decides everything that happens, so every run can be had again.
  *
- * Real: all of core (daemon/books, device, wait, lease, core), and the store (daemon/keep/records.c, in a real memfd).
+ * Real: all of core (daemon/books, device, wait, lease, core), and the store (daemon/store/store_records.c, in a real memfd).
  * Metadata and control blocks are real memfds, too.
  * Simulated: the clock, the devices and their threads, the keeper, the connections, and the processes of several
  * users. A process asks, waits, cancels, grows, resizes, returns, shares leases and chunks, opens, publishes with and
@@ -25,7 +25,7 @@
  * it was granted. Messages come twice: if a connection is lost before the answer comes, the process sends the packet
  * again, and a return may come once more long after it was answered.
  *
- * Not simulated, although core has it: ipc handles; the driver's counts, and with them debts and what core sees of
+ * Not simulated, although core has it: ipc handles; the driver's counts, and with them orphaned mappings and what core sees of
  * declared memory; bounds on descriptors and lack of host memory; limits of other owners than users; names that end
  * by themselves; the reserve; the end of processes by force.
  * Not in core, so it cannot be driven from here: sockets, packets and turns of users; evicting by hand and regions
@@ -40,7 +40,7 @@
  *   thread.c   the threads of the devices
  *   step.c     the table of steps
  *   client.c   what processes do
- *   ask.c      the part of it that is about requests
+ *   reclaim_ask.c      the part of it that is about requests
  *   resize.c   likewise about resizing and evicting
  *   declare.c  likewise about declared memory
  *   share.c    likewise about tokens, names and metadata
@@ -188,7 +188,7 @@ struct sim_token {
 
 /* A memfd of core's of which the keeper has a copy, or will have one. */
 struct sim_item {
-	enum gm_keep_kind kind;
+	enum gm_store_kind kind;
 	uint64_t id;
 	int fd; /* -1: there is none */
 	bool keeper, claimed;
@@ -219,7 +219,7 @@ struct sim {
 
 	/* daemon.c */
 	struct gm_core *core;
-	struct gm_records *records;
+	struct gm_store_records *records;
 	uint64_t now, next_tick, last_id, random;
 	struct sim_job *jobs[SIM_DEVICES];
 	size_t n_jobs[SIM_DEVICES], n_done[SIM_DEVICES], room[SIM_DEVICES];
@@ -328,8 +328,8 @@ uint64_t sim_device_free(const struct sim *sim, uint32_t device);
 /* ---- items.c */
 
 int sim_item_deposit(
-	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request);
-void sim_item_withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id);
+	void *ctx, enum gm_store_kind kind, uint64_t id, int fd, struct gm_request *request);
+void sim_item_withdraw(void *ctx, enum gm_store_kind kind, uint64_t id);
 int sim_item_adopt_metadata(void *ctx, uint64_t id, int *ret_fd);
 int sim_item_adopt_word(void *ctx, uint64_t id, int *ret_fd);
 /* The keeper dies; the next one has everything; the daemon dies, and what the keeper lacks is lost. */
@@ -379,7 +379,7 @@ void sim_step_obey(struct sim *sim, const struct step *s);
 void sim_step_return_chunks(struct sim *sim, const struct step *s);
 void sim_step_return_twice(struct sim *sim, const struct step *s);
 
-/* ---- ask.c */
+/* ---- reclaim_ask.c */
 
 /* Makes a request of the process, for a new lease or to grow one. It does not wait. NULL: there are too many. */
 struct sim_ask *sim_ask_new(struct sim *sim, int proc, int lease, uint64_t bytes);
@@ -477,7 +477,7 @@ void sim_model_unpublish(struct sim *sim, uint32_t uid, unsigned name);
 void sim_model_lose(struct sim *sim);
 void sim_model_give_up(struct sim *sim, int lease);
 /* The keeper and the daemon have lost metadata or a control block. */
-void sim_model_lose_item(struct sim *sim, enum gm_keep_kind kind, uint64_t id);
+void sim_model_lose_item(struct sim *sim, enum gm_store_kind kind, uint64_t id);
 /* A chunk of the lease becomes a lease of its own. Returns its place. */
 int sim_model_split(struct sim *sim, int lease, int proc, uint64_t chunk, uint64_t id);
 /* Returns the place of the lease with this id; -1: there is none. */

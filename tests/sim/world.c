@@ -28,7 +28,7 @@ struct seen_limit {
 	struct sim_limit is;
 };
 
-static bool see_limit(void *ctx, const struct gm_quota_info *info)
+static bool see_limit(void *ctx, const struct gm_limit_info *info)
 {
 	struct seen_limit *seen = ctx;
 	if (info->device == seen->d && info->owner.id == 1000 + seen->uid)
@@ -50,9 +50,9 @@ static bool is_limit(const struct sim_limit *a, const struct sim_limit *b)
 static void adopted_limit(struct sim *sim, uint32_t uid, uint32_t d, const struct sim_limit *next)
 {
 	struct seen_limit seen = {.uid = uid, .d = d, .is = {.max = UINT64_MAX}};
-	struct gm_quota_place place = {0};
+	struct gm_limit_place place = {0};
 	struct sim_limit *limit = &sim->limits[d][uid];
-	gm_core_quota_each(sim->core, &place, see_limit, &seen);
+	gm_core_limit_each(sim->core, &place, see_limit, &seen);
 	SIM_MUST(sim, is_limit(&seen.is, limit) || is_limit(&seen.is, next),
 		"uid %u has a limit on device %u that was never set", uid, d);
 	if (!is_limit(&seen.is, limit))
@@ -70,7 +70,7 @@ static void reset_limit(struct sim *sim, uint32_t uid, uint32_t d, const struct 
 	sim_say(sim, "the limit of uid %u on device %u ends", uid, d);
 	if (sim->again)
 		adopted_limit(sim, uid, d, &(struct sim_limit){.max = UINT64_MAX});
-	gpumem_status status = gm_core_reset_quota(sim->core, owner, d, detail);
+	gpumem_status status = gm_core_reset_limit(sim->core, owner, d, detail);
 	if (sim->frozen)
 		return;
 	SIM_MUST(sim, status == (limit->set ? GPUMEM_OK : GPUMEM_E_NOT_FOUND) || sim->again,
@@ -89,16 +89,16 @@ void sim_step_limit(struct sim *sim, const struct step *s)
 		reset_limit(sim, uid, d, &owner);
 		return;
 	}
-	struct gm_quota_values values = {.max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2),
+	struct gm_limit_values values = {.max = s->b % 3 == 0 ? UINT64_MAX : s->c % (GIB / 2),
 		.guarantee = s->c % 5 == 0 ? 0 : s->c / 8 % (GIB / 3),
 		.priority = (int32_t)(s->c % 7) - 3};
-	values.set = s->b % 8 < 3   ? GM_QUOTA_MAX
-		     : s->b % 8 < 6 ? GM_QUOTA_GUARANTEE
+	values.set = s->b % 8 < 3   ? GM_LIMIT_MAX
+		     : s->b % 8 < 6 ? GM_LIMIT_GUARANTEE
 				    : 1 + s->b / 8 % 7;
 	next.set |= values.set;
-	next.max = values.set & GM_QUOTA_MAX ? values.max : next.max;
-	next.guarantee = values.set & GM_QUOTA_GUARANTEE ? values.guarantee : next.guarantee;
-	next.priority = values.set & GM_QUOTA_PRIORITY ? values.priority : next.priority;
+	next.max = values.set & GM_LIMIT_MAX ? values.max : next.max;
+	next.guarantee = values.set & GM_LIMIT_GUARANTEE ? values.guarantee : next.guarantee;
+	next.priority = values.set & GM_LIMIT_PRIORITY ? values.priority : next.priority;
 	uint64_t sum = guaranteed(sim, d) - sim->limits[d][uid].guarantee + next.guarantee;
 	bool valid = (!next.guarantee || next.max >= next.guarantee) &&
 		     sum <= capacity(sim, d, &sim->info[d].policy);
@@ -106,7 +106,7 @@ void sim_step_limit(struct sim *sim, const struct step *s)
 		U(next.max), U(next.guarantee), next.priority);
 	if (sim->again)
 		adopted_limit(sim, uid, d, valid ? &next : &sim->limits[d][uid]);
-	gpumem_status status = gm_core_set_quota(sim->core, &owner, d, &values, detail);
+	gpumem_status status = gm_core_set_limit(sim->core, &owner, d, &values, detail);
 	if (sim->frozen)
 		return;
 	SIM_MUST(sim,

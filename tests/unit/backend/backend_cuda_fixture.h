@@ -14,7 +14,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static const struct gm_seen someone = {.domain = 1, .payer_uid = 1000};
+static const struct gm_backend_seen someone = {.domain = 1, .payer_uid = 1000};
 static const struct gm_backend_ops *ops = &gm_backend_cuda;
 static void *backend;
 static uint32_t devices;

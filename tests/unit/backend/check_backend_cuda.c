@@ -63,7 +63,7 @@ static pid_t start_other(uint32_t device, uint64_t bytes)
 START_TEST(others_are_listed_with_what_they_use)
 {
 	struct gm_backend_process *list;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	size_t n;
 	pid_t other = start_other(1, 32 * MIB);
 
@@ -122,7 +122,7 @@ END_TEST
 START_TEST(the_last_trouble_is_kept_and_a_full_device_is_none)
 {
 	char text[GM_BACKEND_TROUBLE];
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t when = 0, bytes;
 
 	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:999", 1);
@@ -151,7 +151,7 @@ END_TEST
 
 START_TEST(an_fd_chunk_takes_memory_and_no_context_and_gives_it_back)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	struct stat st;
 	uint64_t before;
 
@@ -170,7 +170,7 @@ END_TEST
 
 START_TEST(a_full_device_is_out_of_memory_and_stays_usable)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t before;
 
 	open_it();
@@ -186,7 +186,7 @@ END_TEST
 
 START_TEST(a_failed_export_leaks_nothing)
 {
-	struct gm_handle handle = {.fd = 12345};
+	struct gm_backend_handle handle = {.fd = 12345};
 	uint64_t before;
 
 	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:304", 1);
@@ -204,7 +204,7 @@ END_TEST
 
 START_TEST(a_chunk_is_adopted_by_its_fd_and_nonsense_is_not)
 {
-	struct gm_handle handle, adopted;
+	struct gm_backend_handle handle, adopted;
 	int fds[2];
 
 	open_it();
@@ -222,7 +222,7 @@ END_TEST
 
 START_TEST(a_lost_device_fails_and_the_other_one_goes_on)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	char mark[4200];
 	uint64_t bytes;
 
@@ -256,7 +256,7 @@ static gm_cu_result spy_create(
 START_TEST(chunks_are_made_for_sharing_by_fd_and_for_rdma_where_the_device_can)
 {
 	const struct gm_cuda *cuda;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	if (_i)
 		setenv("GPUMEM_FAKE_WITHOUT", "rdma", 1);
@@ -278,7 +278,7 @@ END_TEST
 
 START_TEST(without_rdma_chunks_are_made_all_the_same)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	setenv("GPUMEM_FAKE_WITHOUT", "rdma", 1);
 	open_it();
@@ -290,7 +290,7 @@ END_TEST
 
 START_TEST(without_nvml_it_works_and_has_no_figure)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t bytes;
 
 	setenv("GPUMEM_FAKE_WITHOUT", "nvml", 1);
@@ -306,7 +306,7 @@ START_TEST(a_gpu_that_nvml_does_not_know_works_and_has_no_figure)
 {
 	struct gm_backend_device info;
 	struct gm_backend_process *list;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t bytes;
 	size_t n;
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/scratch.h"
 #include "tests/unit/backend/backend_cuda_fixture.h"
 
@@ -109,15 +109,15 @@ static void open_with_pinned(void)
 
 START_TEST(of_more_gpus_than_there_are_numbers_the_first_are_served_and_none_is_pinned)
 {
-	static const int gpus[] = {GM_LIMIT_DEVICES - 1, GM_LIMIT_DEVICES, GM_LIMIT_DEVICES + 1};
+	static const int gpus[] = {GM_BOUND_DEVICES - 1, GM_BOUND_DEVICES, GM_BOUND_DEVICES + 1};
 	struct gm_backend_device info;
 
-	GM_LIMIT_TEST(DEVICES);
+	GM_BOUND_TEST(DEVICES);
 	with_gpus(gpus[_i], open_with_pinned);
-	ck_assert_uint_eq(devices, GM_LIMIT_DEVICES);
-	ops->device_info(backend, GM_LIMIT_DEVICES - 1, &info);
+	ck_assert_uint_eq(devices, GM_BOUND_DEVICES);
+	ops->device_info(backend, GM_BOUND_DEVICES - 1, &info);
 	ck_assert(info.pinned == (_i == 0));
-	ops->device_info(backend, GM_LIMIT_DEVICES - 2, &info);
+	ops->device_info(backend, GM_BOUND_DEVICES - 2, &info);
 	ck_assert_str_eq(info.name, "Fake GPU 14");
 	ops->close(backend);
 }
@@ -153,14 +153,14 @@ START_TEST(how_far_the_cpu_sees_managed_memory_follows_from_the_driver)
 {
 	static const struct {
 		const char *without;
-		enum gm_visibility visibility;
+		enum gm_backend_visibility visibility;
 	} cases[] = {
-		{"", GM_VISIBILITY_SYSTEM},
-		{"pageable", GM_VISIBILITY_SYSTEM},
-		{"concurrent", GM_VISIBILITY_SYSTEM},
-		{"pageable,concurrent", GM_VISIBILITY_DEVICE},
-		{"pageable,managed", GM_VISIBILITY_EXPLICIT},
-		{"pageable,concurrent,managed", GM_VISIBILITY_EXPLICIT},
+		{"", GM_BACKEND_VISIBILITY_SYSTEM},
+		{"pageable", GM_BACKEND_VISIBILITY_SYSTEM},
+		{"concurrent", GM_BACKEND_VISIBILITY_SYSTEM},
+		{"pageable,concurrent", GM_BACKEND_VISIBILITY_DEVICE},
+		{"pageable,managed", GM_BACKEND_VISIBILITY_EXPLICIT},
+		{"pageable,concurrent,managed", GM_BACKEND_VISIBILITY_EXPLICIT},
 	};
 	struct gm_backend_device info;
 
@@ -190,7 +190,7 @@ START_TEST(a_device_that_cannot_be_read_is_not_served_and_the_other_one_is)
 	static const char *const plans[] = {"cuDeviceGet:1:999", "cuDeviceGetName:1:999",
 		"cuDeviceGetUuid:2:999", "cuDeviceTotalMem:1:999", "cuDeviceGetPCIBusId:2:999"};
 	struct gm_backend_device info;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
 	open_it();
@@ -222,7 +222,7 @@ START_TEST(whichever_attribute_cannot_be_read_it_is_taken_for_absent)
 {
 	struct gm_backend_config config = {.host_limit = 16 * MIB};
 	struct gm_backend_device info;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	char plan[64];
 
 	snprintf(plan, sizeof plan, "cuDeviceGetAttribute:%d:999", _i);
@@ -338,7 +338,7 @@ START_TEST(on_wsl_the_fd_transport_is_tried_and_ipc_left_alone)
 	before = free_of(0);
 	ck_assert_uint_eq(before, (512 - 1) * MIB); /* nothing is left of the trial */
 	/* Whatever the driver says about it. */
-	ck_assert_int_eq(info.visibility, GM_VISIBILITY_DEVICE);
+	ck_assert_int_eq(info.visibility, GM_BACKEND_VISIBILITY_DEVICE);
 	ops->close(backend);
 }
 END_TEST

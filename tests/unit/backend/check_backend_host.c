@@ -22,7 +22,7 @@
 
 #define MIB UINT64_C(0x100000)
 
-static const struct gm_seen someone = {.domain = 1, .payer_uid = 1000};
+static const struct gm_backend_seen someone = {.domain = 1, .payer_uid = 1000};
 static const struct gm_backend_ops *ops = &gm_backend_host;
 static void *backend;
 static uint32_t devices;
@@ -40,9 +40,9 @@ static void teardown(void)
 	backend = NULL;
 }
 
-static struct gm_handle create(uint32_t device, uint64_t bytes)
+static struct gm_backend_handle create(uint32_t device, uint64_t bytes)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	ck_assert_int_eq(
 		ops->create(backend, device, GM_TRANSPORT_FD, bytes, &someone, &handle), 0);
 	ck_assert_int_ge(handle.fd, 0);
@@ -59,7 +59,7 @@ static uint64_t free_of(uint32_t device)
 START_TEST(a_chunk_has_its_size_and_cannot_be_resized_or_unsealed)
 {
 	open_with(64 * MIB, 0);
-	struct gm_handle handle = create(0, 2 * MIB);
+	struct gm_backend_handle handle = create(0, 2 * MIB);
 	struct stat st;
 	ck_assert_int_eq(fstat(handle.fd, &st), 0);
 	ck_assert_uint_eq((uint64_t)st.st_size, 2 * MIB);
@@ -80,7 +80,7 @@ END_TEST
 START_TEST(a_device_never_holds_more_than_its_size)
 {
 	open_with(8 * MIB, 0);
-	struct gm_handle first = create(0, 4 * MIB), second = create(0, 4 * MIB), third;
+	struct gm_backend_handle first = create(0, 4 * MIB), second = create(0, 4 * MIB), third;
 	ck_assert_uint_eq(free_of(0), 0);
 	ck_assert_int_eq(
 		ops->create(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &third), -ENOMEM);
@@ -110,7 +110,7 @@ START_TEST(devices_are_separate_and_known_by_different_uuids)
 	ck_assert_uint_eq(second.total, 4 * MIB);
 	ck_assert(memcmp(first.uuid, second.uuid, sizeof(first.uuid)) != 0);
 	ck_assert(first.transport_fd && !first.transport_ipc);
-	struct gm_handle handle = create(1, 4 * MIB);
+	struct gm_backend_handle handle = create(1, 4 * MIB);
 	ck_assert_uint_eq(free_of(0), 8 * MIB);
 	ck_assert_uint_eq(free_of(1), 0);
 	ops->destroy(backend, 1, GM_TRANSPORT_FD, 4 * MIB, &someone, &handle);
@@ -143,7 +143,7 @@ END_TEST
 
 START_TEST(there_is_no_ipc_transport)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	open_with(8 * MIB, 0);
 	ck_assert_int_eq(
 		ops->create(backend, 0, GM_TRANSPORT_IPC, 2 * MIB, &someone, &handle), -EOPNOTSUPP);
@@ -154,7 +154,7 @@ END_TEST
 START_TEST(a_chunk_is_adopted_with_its_contents_only_if_it_is_what_it_should_be)
 {
 	open_with(8 * MIB, 0);
-	struct gm_handle handle = create(0, 2 * MIB), adopted;
+	struct gm_backend_handle handle = create(0, 2 * MIB), adopted;
 	ck_assert_int_eq(pwrite(handle.fd, "data", 4, 0), 4);
 	int fd = dup(handle.fd);
 	ops->destroy(backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, &handle);
@@ -177,7 +177,7 @@ END_TEST
 START_TEST(a_read_only_fd_cannot_be_mapped_for_writing)
 {
 	open_with(8 * MIB, 0);
-	struct gm_handle handle = create(0, 2 * MIB);
+	struct gm_backend_handle handle = create(0, 2 * MIB);
 	int fd;
 	ck_assert_int_eq(ops->open_fd(backend, &handle, true, &fd), 0);
 	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -194,7 +194,7 @@ END_TEST
 START_TEST(a_chunk_is_emptied_unless_somebody_has_it)
 {
 	open_with(64 * MIB, 0);
-	struct gm_handle handle = create(0, 2 * MIB);
+	struct gm_backend_handle handle = create(0, 2 * MIB);
 	char text[4] = "";
 	int fd;
 	ck_assert_int_eq(ops->open_fd(backend, &handle, false, &fd), 0);
@@ -221,7 +221,7 @@ START_TEST(a_prepared_chunk_is_sent_by_the_fd_that_was_opened_before)
 {
 	open_with(64 * MIB, 0);
 	unsigned before = open_fds();
-	struct gm_handle handle = create(0, 2 * MIB);
+	struct gm_backend_handle handle = create(0, 2 * MIB);
 	int fd, plain;
 
 	ops->prepare(backend, &handle);
@@ -256,7 +256,7 @@ START_TEST(the_process_at_its_fd_limit_gets_an_error_and_keeps_its_account)
 	open_with(64 * MIB, 0);
 	const struct rlimit few = {.rlim_cur = 64, .rlim_max = 64};
 	int fds[64], n = 0;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
 	while ((fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
 		n++;
@@ -272,7 +272,7 @@ END_TEST
 
 START_TEST(the_creation_a_test_chose_fails)
 {
-	struct gm_handle first, second, third;
+	struct gm_backend_handle first, second, third;
 	setenv("GPUMEM_TEST_HOST_FAIL", "2", 1);
 	open_with(64 * MIB, 0);
 	first = create(0, 2 * MIB);
@@ -303,7 +303,7 @@ END_TEST
 
 static void *create_on_thread(void *arg)
 {
-	struct gm_handle *handle = arg;
+	struct gm_backend_handle *handle = arg;
 	return (void *)(intptr_t)ops->create(
 		backend, 0, GM_TRANSPORT_FD, 2 * MIB, &someone, handle);
 }
@@ -316,7 +316,7 @@ START_TEST(a_creation_waits_at_the_gate_until_it_is_let_through)
 	ck_assert_int_eq(mkfifo(path, 0600), 0);
 	setenv("GPUMEM_TEST_HOST_GATE", path, 1);
 	open_with(64 * MIB, 0);
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	pthread_t thread;
 	void *result;
 	ck_assert_int_eq(pthread_create(&thread, NULL, create_on_thread, &handle), 0);

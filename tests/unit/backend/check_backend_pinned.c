@@ -16,7 +16,7 @@
 #include "tests/unit/backend/backend_cuda_fixture.h"
 #include "tests/unit/open_fds.h"
 
-static enum gm_host_memory wanted;
+static enum gm_backend_host_memory wanted;
 
 static void open_pinned(void)
 {
@@ -35,7 +35,7 @@ static void be_of_kind(int kind)
 {
 	if (kind == CANNOT)
 		setenv("GPUMEM_FAKE_WITHOUT", "hostnuma", 1);
-	wanted = kind == WANTED ? GM_HOST_MEMORY_MEMFD : GM_HOST_MEMORY_AUTO;
+	wanted = kind == WANTED ? GM_BACKEND_HOST_MEMORY_MEMFD : GM_BACKEND_HOST_MEMORY_AUTO;
 }
 
 static bool imports(int fd)
@@ -55,7 +55,7 @@ START_TEST(pinned_memory_is_the_last_device_and_takes_nothing_from_a_gpu)
 {
 	struct gm_backend_device info;
 	struct gm_backend_process *list = (void *)1;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	struct stat st;
 	uint64_t before;
 	size_t n = 1;
@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(pinned_memory_goes_to_its_limit_and_no_further)
 {
-	struct gm_handle handles[4], one = {.fd = 12345};
+	struct gm_backend_handle handles[4], one = {.fd = 12345};
 
 	be_of_kind(_i);
 	open_pinned();
@@ -141,7 +141,7 @@ START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
 			"cuMemExportToShareableHandle: CUDA_ERROR_NOT_SUPPORTED"},
 	};
 	char text[GM_BACKEND_TROUBLE];
-	struct gm_handle first, handle = {.fd = 12345};
+	struct gm_backend_handle first, handle = {.fd = 12345};
 	uint64_t when;
 
 	setenv("GPUMEM_FAKE_FAIL", rows[_i].plan, 1);
@@ -167,7 +167,7 @@ START_TEST(pinned_memory_that_fails_halfway_is_not_counted_and_leaves_nothing)
 END_TEST
 
 /* What a creation gives to a daemon that has nothing left of a resource. */
-static int create_without(int resource, struct gm_handle *handle)
+static int create_without(int resource, struct gm_backend_handle *handle)
 {
 	struct rlimit none, before;
 
@@ -182,7 +182,7 @@ static int create_without(int resource, struct gm_handle *handle)
 
 START_TEST(a_pinned_memfd_for_which_there_is_no_descriptor_is_not_counted)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	be_of_kind(CANNOT);
 	open_pinned();
@@ -194,7 +194,7 @@ END_TEST
 
 START_TEST(a_pinned_memfd_that_cannot_be_filled_is_not_counted_and_leaves_nothing)
 {
-	struct gm_handle handle = {.fd = 12345};
+	struct gm_backend_handle handle = {.fd = 12345};
 
 	be_of_kind(WANTED);
 	open_pinned();
@@ -244,7 +244,7 @@ END_TEST
 
 START_TEST(pinned_memory_is_adopted_even_past_its_limit)
 {
-	struct gm_handle handle, adopted;
+	struct gm_backend_handle handle, adopted;
 	uint64_t bytes;
 	int fds[2];
 
@@ -259,7 +259,7 @@ START_TEST(pinned_memory_is_adopted_even_past_its_limit)
 	ck_assert_uint_eq(bytes, 0);
 
 	/* The limit may have been higher when it was made. */
-	struct gm_handle third;
+	struct gm_backend_handle third;
 	ck_assert_int_eq(ops->adopt(backend, 2, dup(handle.fd), 8 * MIB, &third), 0);
 	ck_assert_int_eq(ops->memory_free(backend, 2, &bytes), 0);
 	ck_assert_uint_eq(bytes, 0);
@@ -280,7 +280,7 @@ END_TEST
 START_TEST(a_driver_that_shares_no_pinned_memory_is_found_out_at_the_start)
 {
 	struct gm_backend_device info;
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	setenv("GPUMEM_FAKE_FAIL", "cuMemExportToShareableHandle:1:801", 1);
 	open_pinned();

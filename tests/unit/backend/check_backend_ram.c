@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/backend/backend_ram.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"

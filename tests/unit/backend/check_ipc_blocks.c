@@ -11,31 +11,32 @@
 
 #include "common/arith.h"
 #include "common/cuda/cuda.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/log.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/unit/backend/backend_cuda_fixture.h"
 #include "tests/unit/failing_malloc.h"
 
-static const struct gm_seen another = {.domain = 2, .payer_uid = 1001};
+static const struct gm_backend_seen another = {.domain = 2, .payer_uid = 1001};
 
-static struct gm_handle make(uint32_t device, uint64_t bytes, const struct gm_seen *seen)
+static struct gm_backend_handle make(
+	uint32_t device, uint64_t bytes, const struct gm_backend_seen *seen)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	ck_assert_int_eq(ops->create(backend, device, GM_TRANSPORT_IPC, bytes, seen, &handle), 0);
 	return handle;
 }
 
-static void unmake(
-	uint32_t device, uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
+static void unmake(uint32_t device, uint64_t bytes, const struct gm_backend_seen *seen,
+	struct gm_backend_handle *handle)
 {
 	ops->destroy(backend, device, GM_TRANSPORT_IPC, bytes, seen, handle);
 }
 
 START_TEST(an_ipc_block_makes_the_context_and_the_last_one_takes_it_along)
 {
-	struct gm_handle a, b;
+	struct gm_backend_handle a, b;
 	uint8_t empty[GM_IPC_HANDLE_BYTES] = {0};
 	uint64_t before;
 
@@ -59,7 +60,7 @@ START_TEST(a_failed_ipc_block_leaves_neither_memory_nor_context)
 {
 	static const char *const plans[] = {"cuDevicePrimaryCtxRetain:1:2", "cuCtxPushCurrent:1:2",
 		"cuMemAlloc:1:2", "cuIpcGetMemHandle:1:304"};
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t before;
 
 	setenv("GPUMEM_FAKE_FAIL", plans[_i], 1);
@@ -77,7 +78,7 @@ END_TEST
 START_TEST(an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more)
 {
 	char text[GM_BACKEND_TROUBLE];
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t when;
 
 	setenv("GPUMEM_FAKE_FAIL", _i ? "cuCtxPushCurrent:2:999" : "cuMemFree:1:999", 1);
@@ -93,7 +94,7 @@ START_TEST(an_ipc_block_that_cannot_be_freed_is_trouble_and_no_more)
 END_TEST
 
 /* Of the driver's number: daemon/backend/ipc_blocks.c. */
-static bool same_number(const struct gm_handle *a, const struct gm_handle *b)
+static bool same_number(const struct gm_backend_handle *a, const struct gm_backend_handle *b)
 {
 	return memcmp(a->ipc + 48, b->ipc + 48, 8) == 0;
 }
@@ -101,7 +102,7 @@ static bool same_number(const struct gm_handle *a, const struct gm_handle *b)
 /* The context goes with each block here; a handle of an earlier one is as good. */
 START_TEST(a_block_never_has_a_number_that_another_domain_had)
 {
-	struct gm_handle first, other, again;
+	struct gm_backend_handle first, other, again;
 
 	open_it();
 	uint64_t before = free_of(0);
@@ -123,8 +124,8 @@ END_TEST
 
 START_TEST(a_number_that_several_had_is_nobodys)
 {
-	struct gm_seen both = someone;
-	struct gm_handle first, again;
+	struct gm_backend_seen both = someone;
+	struct gm_backend_handle first, again;
 
 	open_it();
 	first = make(0, 8 * MIB, &someone);
@@ -139,8 +140,8 @@ END_TEST
 
 START_TEST(a_number_that_nobody_had_is_anybodys)
 {
-	static const struct gm_seen nobody = {.domain = GM_DOMAIN_FRESH, .payer_uid = 1000};
-	struct gm_handle keep, first, other;
+	static const struct gm_backend_seen nobody = {.domain = GM_DOMAIN_FRESH, .payer_uid = 1000};
+	struct gm_backend_handle keep, first, other;
 
 	open_it();
 	keep = make(0, 8 * MIB, &someone); /* so that the context stays */
@@ -162,7 +163,7 @@ END_TEST
 
 START_TEST(a_page_that_the_driver_does_not_take_fails_the_block)
 {
-	struct gm_handle first, other;
+	struct gm_backend_handle first, other;
 	char text[GM_BACKEND_TROUBLE];
 	uint64_t when;
 
@@ -231,9 +232,9 @@ static gm_cu_result any_free(gm_cu_ptr ptr)
 
 START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do)
 {
-	GM_LIMIT_TEST(IPC_NUMBERS_PER_UID);
+	GM_BOUND_TEST(IPC_NUMBERS_PER_UID);
 	struct gm_cuda *cuda = table();
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	char text[GM_BACKEND_TROUBLE];
 	uint64_t when;
 
@@ -241,9 +242,9 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 	cuda->cuMemFree = any_free;
 	cuda->cuIpcGetMemHandle = new_handle;
 	open_it();
-	struct gm_handle keep = make(0, 2 * MIB, &another); /* so that the context stays */
-	for (gm_domain domain = 10; domain < 10 + GM_LIMIT_IPC_NUMBERS_PER_UID; domain++) {
-		struct gm_seen seen = {.domain = domain, .payer_uid = 1000};
+	struct gm_backend_handle keep = make(0, 2 * MIB, &another); /* so that the context stays */
+	for (gm_domain domain = 10; domain < 10 + GM_BOUND_IPC_NUMBERS_PER_UID; domain++) {
+		struct gm_backend_seen seen = {.domain = domain, .payer_uid = 1000};
 		handle = make(0, 2 * MIB, &seen);
 		unmake(0, 2 * MIB, &seen, &handle);
 	}
@@ -264,7 +265,7 @@ START_TEST(a_uid_that_had_too_many_numbers_gets_no_block_but_by_fd_and_others_do
 	unmake(0, 2 * MIB, &another, &handle);
 	/* Their own come again. */
 	next_number = 1;
-	struct gm_seen seen = {.domain = 10, .payer_uid = 1000};
+	struct gm_backend_seen seen = {.domain = 10, .payer_uid = 1000};
 	handle = make(0, 2 * MIB, &seen);
 	unmake(0, 2 * MIB, &seen, &handle);
 	unmake(0, 2 * MIB, &another, &keep);
@@ -274,9 +275,9 @@ END_TEST
 
 START_TEST(users_leave_numbers_to_others)
 {
-	GM_LIMIT_TEST(IPC_NUMBERS);
+	GM_BOUND_TEST(IPC_NUMBERS);
 	struct gm_cuda *cuda = table();
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 	uint64_t all = 1, own = 0;
 
 	cuda->cuMemAlloc = any_alloc;
@@ -284,9 +285,9 @@ START_TEST(users_leave_numbers_to_others)
 	cuda->cuIpcGetMemHandle = new_handle;
 	open_it();
 	gm_log_set_sink(hear);
-	struct gm_handle keep = make(0, 2 * MIB, &another);
+	struct gm_backend_handle keep = make(0, 2 * MIB, &another);
 	for (uid_t uid = 2000; uid < 2020; uid++, all += own) {
-		struct gm_seen seen = {.domain = uid, .payer_uid = uid};
+		struct gm_backend_seen seen = {.domain = uid, .payer_uid = uid};
 		for (own = 0;; own++) {
 			/* A domain's own number would come again. */
 			seen.domain += 1000;
@@ -295,7 +296,7 @@ START_TEST(users_leave_numbers_to_others)
 			unmake(0, 2 * MIB, &seen, &handle);
 		}
 		ck_assert_uint_eq(own,
-			gm_min(GM_LIMIT_IPC_NUMBERS_PER_UID, (GM_LIMIT_IPC_NUMBERS - all + 1) / 2));
+			gm_min(GM_BOUND_IPC_NUMBERS_PER_UID, (GM_BOUND_IPC_NUMBERS - all + 1) / 2));
 		ck_assert_uint_gt(own, 0);
 	}
 	unmake(0, 2 * MIB, &another, &keep);
@@ -313,7 +314,7 @@ static gm_cu_result one_handle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 
 START_TEST(a_driver_whose_numbers_are_not_understood_serves_one_domain_one_block_at_a_time)
 {
-	struct gm_handle handle, other;
+	struct gm_backend_handle handle, other;
 
 	table()->cuIpcGetMemHandle = one_handle;
 	open_it();
@@ -341,7 +342,7 @@ END_TEST
 
 #define LARGE (64 * 1024 * MIB)
 
-static uint64_t stock[2 * GM_LIMIT_IPC_NUMBERS_PER_UID];
+static uint64_t stock[2 * GM_BOUND_IPC_NUMBERS_PER_UID];
 static size_t n_stock;
 static uint64_t fresh_number = 1;
 static int larges, pages;
@@ -392,9 +393,9 @@ static gm_cu_result stock_unregister(void *ptr)
  * see its number. */
 START_TEST(others_get_a_block_whatever_one_uid_has_left_behind)
 {
-	static struct gm_handle left[GM_LIMIT_IPC_NUMBERS_PER_UID];
+	static struct gm_backend_handle left[GM_BOUND_IPC_NUMBERS_PER_UID];
 	struct gm_cuda *cuda = table();
-	const size_t n = GM_LIMIT_IPC_NUMBERS_PER_UID;
+	const size_t n = GM_BOUND_IPC_NUMBERS_PER_UID;
 
 	cuda->cuMemAlloc = stock_alloc;
 	cuda->cuMemFree = stock_free;
@@ -407,8 +408,8 @@ START_TEST(others_get_a_block_whatever_one_uid_has_left_behind)
 	for (size_t i = _i ? 1 : 0; i < n; i++)
 		unmake(0, 2 * MIB, &someone, &left[i]);
 	/* The uid itself has had its share, and nothing is done for it in vain. */
-	struct gm_seen anew = {.domain = 3, .payer_uid = someone.payer_uid};
-	struct gm_handle other;
+	struct gm_backend_seen anew = {.domain = 3, .payer_uid = someone.payer_uid};
+	struct gm_backend_handle other;
 	gm_log_set_sink(hear);
 	ck_assert_int_eq(ops->create(backend, 0, GM_TRANSPORT_IPC, LARGE, &anew, &other), -EDQUOT);
 	ck_assert_int_eq(pages, 0);
@@ -449,7 +450,7 @@ static gm_cu_result spy_unregister(void *ptr)
 START_TEST(every_page_ends_with_the_context)
 {
 	struct gm_cuda *cuda = table();
-	struct gm_handle handle, keep;
+	struct gm_backend_handle handle, keep;
 
 	real = *cuda;
 	cuda->cuMemHostRegister = spy_register;
@@ -457,7 +458,7 @@ START_TEST(every_page_ends_with_the_context)
 	open_it();
 	keep = make(0, 4 * MIB, &someone);
 	for (gm_domain domain = 10; domain < 30; domain++) {
-		struct gm_seen seen = {.domain = domain, .payer_uid = 1000};
+		struct gm_backend_seen seen = {.domain = domain, .payer_uid = 1000};
 		handle = make(0, 4 * MIB, &seen);
 		unmake(0, 4 * MIB, &seen, &handle);
 	}
@@ -470,7 +471,7 @@ END_TEST
 
 /* Fails each allocation of a block in turn, until none is left to fail: how many there were, and
  * one. With a new backend each time: every time the first block of all. */
-static uint64_t fail_each(bool anew, struct gm_handle *ret)
+static uint64_t fail_each(bool anew, struct gm_backend_handle *ret)
 {
 	uint64_t before = free_of(0);
 
@@ -494,7 +495,7 @@ static uint64_t fail_each(bool anew, struct gm_handle *ret)
 START_TEST(without_host_memory_there_is_no_block_and_nothing_is_lost)
 {
 	struct gm_backend_config config = {0};
-	struct gm_handle handle, first;
+	struct gm_backend_handle handle, first;
 	uint64_t n;
 
 	table(); /* loaded before memory fails */
@@ -518,7 +519,7 @@ END_TEST
 /* The tables themselves are made with the first block. */
 START_TEST(the_first_block_of_all_without_host_memory_is_refused_and_no_more)
 {
-	struct gm_handle handle;
+	struct gm_backend_handle handle;
 
 	open_it();
 	uint64_t before = free_of(0);
@@ -536,12 +537,12 @@ END_TEST
 
 static void *on_a_device(void *arg)
 {
-	const struct gm_seen *seen = arg;
+	const struct gm_backend_seen *seen = arg;
 	uint32_t device = seen == &another;
-	struct gm_handle *had = calloc(ROUNDS, sizeof *had);
+	struct gm_backend_handle *had = calloc(ROUNDS, sizeof *had);
 
 	for (int i = 0; i < ROUNDS; i++) {
-		struct gm_handle other = make(device, 2 * MIB, seen);
+		struct gm_backend_handle other = make(device, 2 * MIB, seen);
 		had[i] = make(device, 4 * MIB, seen);
 		unmake(device, 2 * MIB, seen, &other);
 		unmake(device, 4 * MIB, seen, &had[i]);
@@ -552,7 +553,7 @@ static void *on_a_device(void *arg)
 START_TEST(two_devices_at_a_time_never_get_one_anothers_numbers)
 {
 	pthread_t threads[2];
-	struct gm_handle *had[2];
+	struct gm_backend_handle *had[2];
 
 	open_it();
 	for (int i = 0; i < 2; i++)

@@ -8,12 +8,12 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/backend/usage.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
-static struct gm_backend_process given[GM_LIMIT_PROCESSES + 1];
+static struct gm_backend_process given[GM_BOUND_PROCESSES + 1];
 static size_t n_given;
 static int result;
 
@@ -39,17 +39,17 @@ static struct gm_usage *survey(const struct gm_backend_ops *from)
 
 START_TEST(one_process_too_many_is_counted_and_not_listed)
 {
-	GM_LIMIT_TEST(PROCESSES);
-	n_given = GM_LIMIT_PROCESSES + 1;
+	GM_BOUND_TEST(PROCESSES);
+	n_given = GM_BOUND_PROCESSES + 1;
 	for (size_t i = 0; i < n_given; i++)
 		given[i] = (struct gm_backend_process){(pid_t)(1000000000 + i), 100 + i};
 	struct gm_usage *usage = survey(&ops);
 	ck_assert(usage->known);
-	ck_assert_uint_eq(usage->n, GM_LIMIT_PROCESSES);
+	ck_assert_uint_eq(usage->n, GM_BOUND_PROCESSES);
 	ck_assert_uint_eq(usage->unlisted, 1);
 	/* The smallest is the one that is left out. */
-	ck_assert_uint_eq(usage->list[0].bytes, 100 + GM_LIMIT_PROCESSES);
-	ck_assert_uint_eq(usage->list[GM_LIMIT_PROCESSES - 1].bytes, 101);
+	ck_assert_uint_eq(usage->list[0].bytes, 100 + GM_BOUND_PROCESSES);
+	ck_assert_uint_eq(usage->list[GM_BOUND_PROCESSES - 1].bytes, 101);
 	gm_usage_free(usage);
 }
 END_TEST

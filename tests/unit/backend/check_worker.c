@@ -46,7 +46,7 @@ static size_t place(uint64_t what)
 }
 
 static int fake_create(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
-	const struct gm_seen *seen, struct gm_handle *ret)
+	const struct gm_backend_seen *seen, struct gm_backend_handle *ret)
 {
 	pthread_mutex_lock(&fake.lock);
 	fake.waiting++;
@@ -63,7 +63,7 @@ static int fake_create(void *backend, uint32_t device, enum gm_transport transpo
 }
 
 static void fake_destroy(void *backend, uint32_t device, enum gm_transport transport,
-	uint64_t bytes, const struct gm_seen *seen, struct gm_handle *handle)
+	uint64_t bytes, const struct gm_backend_seen *seen, struct gm_backend_handle *handle)
 {
 	pthread_mutex_lock(&fake.lock);
 	note(0x1000 + bytes);
@@ -109,7 +109,7 @@ static const struct gm_backend_ops exclusive_ops = {
 
 /* Noted as 0x2000 and the number of the first MiB. */
 static void fake_discard(
-	void *backend, const struct gm_handle *handle, uint64_t from, uint64_t bytes)
+	void *backend, const struct gm_backend_handle *handle, uint64_t from, uint64_t bytes)
 {
 	pthread_mutex_lock(&fake.lock);
 	note(0x2000 + (from >> 20));
@@ -136,7 +136,7 @@ static struct {
 	size_t created_before_sample, created_before_survey, sampled_before_survey;
 	struct gm_usage *usage;
 	size_t counted, destroyed_before_count[JOBS];
-	struct gm_counted *last_count;
+	struct gm_usage_sample *last_count;
 } told;
 static size_t expect;
 
@@ -183,7 +183,7 @@ static void on_surveyed(void *ctx, uint32_t device, struct gm_usage *usage)
 	tell();
 }
 
-static void on_counted(void *ctx, uint32_t device, struct gm_counted *counted)
+static void on_counted(void *ctx, uint32_t device, struct gm_usage_sample *counted)
 {
 	ck_assert_uint_eq(device, 3);
 	ck_assert(pthread_equal(pthread_self(), loop_thread));

@@ -114,7 +114,7 @@ END_TEST
 
 static void open_by(struct gm_session *session, struct gm_lease *l)
 {
-	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = UID + 1};
+	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = UID + 1};
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_lease *opened;
 

@@ -49,16 +49,17 @@ START_TEST(the_figures_of_the_manual_come_out)
 	uint64_t available = gm_policy_available(ceiling_of(&policy, total, 0), 50 * GiB);
 	ck_assert_uint_eq(available, 22 * GiB);
 	ck_assert_uint_eq(gm_policy_pressure(capacity, available) / 10000, 69);
-	ck_assert_int_eq(
-		gm_policy_level(&policy, gm_policy_pressure(capacity, available), GM_LEVEL_LOW),
-		GM_LEVEL_MEDIUM);
+	ck_assert_int_eq(gm_policy_level(&policy, gm_policy_pressure(capacity, available),
+				 GM_PRESSURE_LEVEL_LOW),
+		GM_PRESSURE_LEVEL_MEDIUM);
 	uint64_t ceiling = ceiling_of(&policy, total, 20 * GiB);
 	ck_assert_uint_eq(ceiling, 59 * GiB + GiB / 2);
 	available = gm_policy_available(ceiling, 50 * GiB);
 	ck_assert_uint_eq(available, 9 * GiB + GiB / 2);
 	uint32_t pressure = gm_policy_pressure(capacity, available);
 	ck_assert_uint_eq((pressure + 5000) / 10000, 87);
-	ck_assert_int_eq(gm_policy_level(&policy, pressure, GM_LEVEL_MEDIUM), GM_LEVEL_HIGH);
+	ck_assert_int_eq(gm_policy_level(&policy, pressure, GM_PRESSURE_LEVEL_MEDIUM),
+		GM_PRESSURE_LEVEL_HIGH);
 }
 END_TEST
 
@@ -110,13 +111,20 @@ END_TEST
 
 START_TEST(a_level_is_reached_at_its_threshold_and_left_below_the_hysteresis)
 {
-	ck_assert_int_eq(gm_policy_level(&policy, 599999, GM_LEVEL_LOW), GM_LEVEL_LOW);
-	ck_assert_int_eq(gm_policy_level(&policy, 600000, GM_LEVEL_LOW), GM_LEVEL_MEDIUM);
-	ck_assert_int_eq(gm_policy_level(&policy, 550000, GM_LEVEL_MEDIUM), GM_LEVEL_MEDIUM);
-	ck_assert_int_eq(gm_policy_level(&policy, 549999, GM_LEVEL_MEDIUM), GM_LEVEL_LOW);
-	ck_assert_int_eq(gm_policy_level(&policy, GM_PPM, GM_LEVEL_LOW), GM_LEVEL_CRITICAL);
-	ck_assert_int_eq(gm_policy_level(&policy, 0, GM_LEVEL_CRITICAL), GM_LEVEL_LOW);
-	ck_assert_int_eq(gm_policy_level(&policy, 760000, GM_LEVEL_CRITICAL), GM_LEVEL_HIGH);
+	ck_assert_int_eq(
+		gm_policy_level(&policy, 599999, GM_PRESSURE_LEVEL_LOW), GM_PRESSURE_LEVEL_LOW);
+	ck_assert_int_eq(
+		gm_policy_level(&policy, 600000, GM_PRESSURE_LEVEL_LOW), GM_PRESSURE_LEVEL_MEDIUM);
+	ck_assert_int_eq(gm_policy_level(&policy, 550000, GM_PRESSURE_LEVEL_MEDIUM),
+		GM_PRESSURE_LEVEL_MEDIUM);
+	ck_assert_int_eq(
+		gm_policy_level(&policy, 549999, GM_PRESSURE_LEVEL_MEDIUM), GM_PRESSURE_LEVEL_LOW);
+	ck_assert_int_eq(gm_policy_level(&policy, GM_PPM, GM_PRESSURE_LEVEL_LOW),
+		GM_PRESSURE_LEVEL_CRITICAL);
+	ck_assert_int_eq(
+		gm_policy_level(&policy, 0, GM_PRESSURE_LEVEL_CRITICAL), GM_PRESSURE_LEVEL_LOW);
+	ck_assert_int_eq(gm_policy_level(&policy, 760000, GM_PRESSURE_LEVEL_CRITICAL),
+		GM_PRESSURE_LEVEL_HIGH);
 }
 END_TEST
 
@@ -126,19 +134,19 @@ START_TEST(a_level_rises_at_once_and_falls_after_the_dwell)
 	uint64_t now = 5 * SECOND;
 	ck_assert(!gm_pressure_step(&p, &policy, 100, now));
 	ck_assert(gm_pressure_step(&p, &policy, 700000, now));
-	ck_assert_int_eq(p.level, GM_LEVEL_MEDIUM);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_MEDIUM);
 	/* Up again within the dwell: at once. */
 	ck_assert(gm_pressure_step(&p, &policy, 960000, now + 1));
-	ck_assert_int_eq(p.level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_CRITICAL);
 
 	/* It is calm from here on. */
 	ck_assert(!gm_pressure_step(&p, &policy, 0, now + 2));
 	uint64_t due = gm_pressure_due(&p, &policy, 0);
 	ck_assert_uint_eq(due, now + 2 + SECOND);
 	ck_assert(!gm_pressure_step(&p, &policy, 0, due - 1));
-	ck_assert_int_eq(p.level, GM_LEVEL_CRITICAL);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_CRITICAL);
 	ck_assert(gm_pressure_step(&p, &policy, 0, due));
-	ck_assert_int_eq(p.level, GM_LEVEL_LOW);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_LOW);
 	ck_assert_uint_eq(gm_pressure_due(&p, &policy, 0), UINT64_MAX);
 	ck_assert(gm_pressure_steady(&p, &policy, 0));
 }
@@ -163,16 +171,16 @@ START_TEST(it_does_not_go_back_within_the_dwell_but_past_it_at_once)
 	ck_assert(gm_pressure_step(&p, &policy, 700000, SECOND));
 	ck_assert(!gm_pressure_step(&p, &policy, 0, SECOND));
 	ck_assert(gm_pressure_step(&p, &policy, 0, 2 * SECOND));
-	ck_assert_int_eq(p.level, GM_LEVEL_LOW);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_LOW);
 	/* To where it was: after the dwell. */
 	ck_assert(!gm_pressure_step(&p, &policy, 700000, 2 * SECOND + 1));
 	ck_assert_uint_eq(gm_pressure_due(&p, &policy, 700000), 3 * SECOND);
 	/* Higher than it was: now. */
 	struct gm_pressure q = p;
 	ck_assert(gm_pressure_step(&q, &policy, 810000, 2 * SECOND + 1));
-	ck_assert_int_eq(q.level, GM_LEVEL_HIGH);
+	ck_assert_int_eq(q.level, GM_PRESSURE_LEVEL_HIGH);
 	ck_assert(gm_pressure_step(&p, &policy, 700000, 3 * SECOND));
-	ck_assert_int_eq(p.level, GM_LEVEL_MEDIUM);
+	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_MEDIUM);
 }
 END_TEST
 
@@ -189,11 +197,11 @@ START_TEST(a_square_wave_changes_the_level_once_per_dwell_at_most)
 				struct gm_pressure p = {0};
 				uint64_t last = 0, changes = 0, step = periods[i] / 12;
 				gm_pressure_step(&p, &policy, waves[w][0], 0);
-				p.fell_from = GM_LEVEL_LOW;
+				p.fell_from = GM_PRESSURE_LEVEL_LOW;
 				for (uint64_t t = step; t < 60 * SECOND; t += step) {
 					bool up = t % periods[i] < periods[i] * share / 4;
 					uint32_t ppm = waves[w][up];
-					enum gm_level asked =
+					enum gm_pressure_level asked =
 						gm_policy_level(&policy, ppm, p.level);
 					bool may = t >= gm_pressure_due(&p, &policy, ppm);
 					if (!gm_pressure_step(&p, &policy, ppm, t))
@@ -213,7 +221,7 @@ START_TEST(a_dwell_past_the_end_of_time_never_ends)
 {
 	struct gm_policy forever = policy;
 	forever.dwell_ns = UINT64_MAX;
-	struct gm_pressure p = {.level = GM_LEVEL_HIGH, .since_ns = 2};
+	struct gm_pressure p = {.level = GM_PRESSURE_LEVEL_HIGH, .since_ns = 2};
 	ck_assert(!gm_pressure_step(&p, &forever, 0, 3));
 	ck_assert_uint_eq(gm_pressure_due(&p, &forever, 0), UINT64_MAX);
 	ck_assert(!gm_pressure_step(&p, &forever, 0, UINT64_MAX));

@@ -29,9 +29,9 @@ static void send_cleanup(struct gm_fake *f, uint64_t id, uint32_t device, bool d
 	uint64_t freed[6] = {4 * G, 6 * G + cleanup.more};
 	gm__wire__cleanup_step__init(&steps[0]);
 	gm__wire__cleanup_step__init(&steps[1]);
-	steps[0].rung = GM__WIRE__RUNG__RUNG_POOL;
+	steps[0].stage = GM__WIRE__STAGE__STAGE_POOL;
 	steps[0].bytes = 4 * G;
-	steps[1].rung = GM__WIRE__RUNG__RUNG_CACHED;
+	steps[1].stage = GM__WIRE__STAGE__STAGE_CACHED;
 	steps[1].bytes = 7 * G + G / 2;
 	steps[1].held = 30 * G;
 	steps[1].session = 5;

@@ -17,7 +17,7 @@
 
 #include "common/system/path.h"
 #include "common/wire/wire.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/open_fds.h"
@@ -174,8 +174,8 @@ END_TEST
 
 START_TEST(a_socket_path_past_the_limit_is_refused)
 {
-	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
-	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	GM_BOUND_TEST(SOCKET_PATH_BYTES);
+	char path[GM_BOUND_SOCKET_PATH_BYTES + 2];
 	memset(path, 'x', sizeof(path) - 1);
 	path[0] = '/';
 	path[sizeof(path) - 1] = '\0';
@@ -187,7 +187,7 @@ START_TEST(a_socket_path_past_the_limit_is_refused)
 	memset(huge, 'x', sizeof(huge) - 1);
 	options.socket = huge;
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
-	path[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	path[GM_BOUND_SOCKET_PATH_BYTES] = '\0';
 	options.socket = path;
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_DISCONNECTED);
 }
@@ -195,7 +195,7 @@ END_TEST
 
 START_TEST(the_remedy_is_whole_also_for_the_longest_path_in_a_deep_folder)
 {
-	char folder[64], deep[201], path[GM_LIMIT_SOCKET_PATH_BYTES + 1], end[160];
+	char folder[64], deep[201], path[GM_BOUND_SOCKET_PATH_BYTES + 1], end[160];
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
 
 	gm_scratch_folder(folder, sizeof(folder));
@@ -258,7 +258,7 @@ END_TEST
 START_TEST(names_are_checked)
 {
 	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
-	char name[GM_LIMIT_NAME_BYTES + 2];
+	char name[GM_BOUND_NAME_BYTES + 2];
 	memset(name, 'n', sizeof(name) - 1);
 	name[sizeof(name) - 1] = '\0';
 	options.socket = fake_path(fake);
@@ -268,7 +268,7 @@ START_TEST(names_are_checked)
 	options.name = "a\nb";
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_E_INVALID);
 	ck_assert_int_eq(gpumem_connect(&options, NULL), GPUMEM_E_INVALID);
-	name[GM_LIMIT_NAME_BYTES] = '\0';
+	name[GM_BOUND_NAME_BYTES] = '\0';
 	options.name = name;
 	ck_assert_int_eq(gpumem_connect(&options, &session), GPUMEM_OK);
 }

@@ -89,7 +89,7 @@ START_TEST(a_client_s_columns_keep_their_places)
 {
 	require_columns(of_client, N(of_client), GM_CLIENT_FIGURES_COLUMNS,
 		" held in_use cached slack peak hits misses returns active_buffers evictable in_host"
-		" cpu_fallbacks passed lingering declared");
+		" cpu_fallbacks passed orphaned declared");
 	ck_assert_uint_eq(N(of_client) + 1, GM_CLIENT_FIGURES_COLUMNS);
 }
 END_TEST
@@ -108,7 +108,7 @@ START_TEST(the_columns_of_a_device_and_its_pool_keep_their_places)
 {
 	require_columns(of_device, N(of_device), 64,
 		" total fraction min_free capacity ceiling leased quarantined admitted pooled foreign"
-		" free measured available peak_charged chunks pressure level lingering declared"
+		" free measured available peak_charged chunks pressure level orphaned declared"
 		" declared_seen");
 	require_columns(of_pool, N(of_pool), 64,
 		" pooled peak max_pool reserve pool_decay_ms hits misses hit_rate returns released");

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/system/random.h"
 #include "common/token.h"
 #include "tests/tap.h"

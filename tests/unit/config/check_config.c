@@ -8,7 +8,7 @@
 
 #include "daemon/config/config_keys.h"
 #include "daemon/config/config_value.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 START_TEST(an_empty_file_gives_every_key_its_default)
@@ -30,14 +30,14 @@ START_TEST(an_empty_file_gives_every_key_its_default)
 	ck_assert_str_eq(config->admin_group, "gpumem");
 	ck_assert_str_eq(config->observer_group, "gpumem-observer");
 	ck_assert_uint_eq(config->socket_mode, 0666);
-	ck_assert_int_eq(config->trust, GM_TRUST_CONTAINER);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_CONTAINER);
 	ck_assert_int_eq(config->transport, GM_TRANSPORT_AUTO);
 	ck_assert_int_eq(config->track, GM_TRACK_LARGE);
 	ck_assert_uint_eq(config->decay_ns, UINT64_C(10000000000));
 	ck_assert_uint_eq(config->hello_deadline_ns, UINT64_C(5000000000));
 	ck_assert_uint_eq(config->connections_per_uid, 1024);
 	ck_assert_uint_eq(config->n_devices, 0);
-	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	for (size_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		const struct gm_policy *policy = &config->devices[i].policy;
 		ck_assert_uint_eq(config->devices[i].size, 0);
 		ck_assert_double_eq(policy->fraction, 0.9);
@@ -74,7 +74,7 @@ START_TEST(every_key_can_be_written)
 	ck_assert_str_eq(config->socket_group, "gpu");
 	ck_assert_str_eq(config->admin_group, "ops");
 	ck_assert_str_eq(config->observer_group, "eyes");
-	ck_assert_int_eq(config->trust, GM_TRUST_CLIENT);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_CLIENT);
 	ck_assert(!policy->pooling);
 	ck_assert_int_eq(config->transport, GM_TRANSPORT_IPC);
 	ck_assert_int_eq(config->track, GM_TRACK_ALL);
@@ -332,10 +332,10 @@ START_TEST(pinned_memory_has_its_limit_for_capacity_and_no_reserve)
 	gm_config_pinned_policy(config, UINT64_C(1000) << 20, &policy);
 	ck_assert_uint_eq(policy.max_pool, UINT64_C(1) << 20);
 	ck_assert(!policy.pooling);
-	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_AUTO);
+	ck_assert_int_eq(config->host_memory, GM_BACKEND_HOST_MEMORY_AUTO);
 	accept_text("[gpumemd]\nhost_limit=0\nhost_memory=memfd\n");
 	ck_assert_uint_eq(config->host_limit, 0);
-	ck_assert_int_eq(config->host_memory, GM_HOST_MEMORY_MEMFD);
+	ck_assert_int_eq(config->host_memory, GM_BACKEND_HOST_MEMORY_MEMFD);
 	ck_assert(config->cpu_fallback);
 	accept_text("[gpumemd]\ncpu_fallback=no\n");
 	ck_assert(!config->cpu_fallback);
@@ -429,16 +429,16 @@ START_TEST(what_happens_when_memory_is_short_is_read_per_device)
 	accept_text("[gpumemd]\noom = wait\noom_wait = 2s\nreclaim_deadline = 50ms\n"
 		    "after_action = 3s\nterminate_grace = 0\ndeadlock_after = 4s\n"
 		    "[device 1]\noom = terminate\n");
-	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_WAIT);
-	ck_assert_int_eq(config->devices[1].policy.oom, GM_OOM_TERMINATE);
+	ck_assert_int_eq(config->devices[0].policy.oom, GM_POLICY_OOM_WAIT);
+	ck_assert_int_eq(config->devices[1].policy.oom, GM_POLICY_OOM_TERMINATE);
 	ck_assert_uint_eq(config->devices[1].policy.wait_ns, UINT64_C(2000000000));
 	ck_assert_uint_eq(config->devices[0].policy.reclaim_ns, 50000000);
 	ck_assert_uint_eq(config->devices[0].policy.settle_ns, UINT64_C(3000000000));
 	ck_assert_uint_eq(config->devices[1].policy.deadlock_ns, UINT64_C(4000000000));
 	ck_assert_uint_eq(config->terminate_grace_ns, 0);
 	accept_text("");
-	ck_assert_int_eq(config->devices[0].policy.oom, GM_OOM_REFUSE);
-	ck_assert_uint_eq(config->devices[0].policy.deadlock_ns, GM_DEADLOCK_NS);
+	ck_assert_int_eq(config->devices[0].policy.oom, GM_POLICY_OOM_REFUSE);
+	ck_assert_uint_eq(config->devices[0].policy.deadlock_ns, GM_QUEUE_DEADLOCK_NS);
 	ck_assert_uint_eq(config->terminate_grace_ns, UINT64_C(5000000000));
 }
 END_TEST

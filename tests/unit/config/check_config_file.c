@@ -60,7 +60,7 @@ START_TEST(files_made_on_other_systems_are_read)
 	ck_assert_int_eq(
 		LOAD("\xef\xbb\xbf[gpumemd]\r\ntrust = uid\r\n\r\n[device 0]\r\nreserve = 2M\r\n"),
 		0);
-	ck_assert_int_eq(config->trust, GM_TRUST_UID);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_UID);
 	expect("device 0", "reserve", "2M", ":5");
 	ck_assert_int_eq(LOAD("\xef\xbb\xbf"), 0);
 	ck_assert_int_eq(LOAD("\r\n"), 0);
@@ -68,7 +68,7 @@ START_TEST(files_made_on_other_systems_are_read)
 	ck_assert_int_eq(LOAD("# no line end"), 0);
 	ck_assert_int_eq(LOAD("\n; \xe2\x82\xac and [x] = y\n[gpumemd]\n#\n;\n"), 0);
 	ck_assert_int_eq(LOAD("[gpumemd]\n\t trust\t=\t uid \t\n"), 0);
-	ck_assert_int_eq(config->trust, GM_TRUST_UID);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_UID);
 }
 END_TEST
 
@@ -150,7 +150,7 @@ START_TEST(a_file_of_the_most_bytes_is_read_and_one_of_a_byte_more_is_not)
 	static const char last[] = "\n[gpumemd]\ntrust=uid\n";
 	memcpy(text + GM_CONFIG_FILE_BYTES - strlen(last), last, strlen(last));
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES), 0);
-	ck_assert_int_eq(config->trust, GM_TRUST_UID);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_UID);
 	ck_assert_int_eq(load_bytes(text, GM_CONFIG_FILE_BYTES + 1), -EFBIG);
 	ck_assert_ptr_nonnull(strstr(error, "has more than 65536 bytes"));
 	free(text);
@@ -201,9 +201,9 @@ static void check_nothing_lost(const char *text, size_t n)
 
 static void check_sound(void)
 {
-	ck_assert_uint_le(config->n_devices, GM_LIMIT_DEVICES);
-	ck_assert_uint_le(strlen(config->socket), GM_LIMIT_SOCKET_PATH_BYTES);
-	for (size_t i = 0; i < GM_LIMIT_DEVICES; i++) {
+	ck_assert_uint_le(config->n_devices, GM_BOUND_DEVICES);
+	ck_assert_uint_le(strlen(config->socket), GM_BOUND_SOCKET_PATH_BYTES);
+	for (size_t i = 0; i < GM_BOUND_DEVICES; i++) {
 		const struct gm_policy *policy = &config->devices[i].policy;
 		ck_assert(policy->fraction > 0 && policy->fraction <= 1);
 		ck_assert_uint_lt(policy->level_ppm[0], policy->level_ppm[1]);

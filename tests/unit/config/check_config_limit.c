@@ -6,7 +6,7 @@
  * owners are named, what contradicts what, and what does not fit the devices.
  */
 
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/config/config_fixture.h"
 
@@ -19,12 +19,12 @@ START_TEST(limits_are_read_with_their_owners_by_name_or_number)
 	ck_assert_uint_eq(config->n_limits, 5);
 	const struct gm_config_limit *l = config->limits;
 	ck_assert_str_eq(l[0].owner, "uid:0");
-	ck_assert(l[0].values.set == GM_QUOTA_ALL);
+	ck_assert(l[0].values.set == GM_LIMIT_ALL);
 	ck_assert_uint_eq(l[0].values.max, UINT64_C(48) << 30);
 	ck_assert_uint_eq(l[0].values.guarantee, UINT64_C(8) << 30);
 	ck_assert_int_eq(l[0].values.priority, -10);
 	ck_assert_str_eq(l[1].owner, "gid:4711");
-	ck_assert(l[1].values.set == GM_QUOTA_MAX);
+	ck_assert(l[1].values.set == GM_LIMIT_MAX);
 	ck_assert_uint_eq(l[1].values.max, UINT64_MAX);
 	ck_assert_str_eq(l[2].owner, "unit:training@1.service");
 	ck_assert_int_eq(l[2].values.priority, 1000);
@@ -118,7 +118,7 @@ START_TEST(a_devices_own_limit_goes_over_that_for_all_devices_key_by_key)
 	const struct gm_config_limit *l = config->limits;
 	ck_assert_str_eq(l[0].owner, "uid:0");
 	ck_assert_uint_eq(l[0].device, 1);
-	ck_assert(l[0].values.set == (GM_QUOTA_MAX | GM_QUOTA_PRIORITY));
+	ck_assert(l[0].values.set == (GM_LIMIT_MAX | GM_LIMIT_PRIORITY));
 	ck_assert_uint_eq(l[0].values.max, UINT64_C(1) << 30);
 	ck_assert_int_eq(l[0].values.priority, 3);
 	ck_assert_str_eq(l[1].owner, "uid:0");
@@ -566,13 +566,13 @@ END_TEST
 
 START_TEST(a_limit_past_the_most_is_refused)
 {
-	GM_LIMIT_TEST(QUOTAS);
+	GM_BOUND_TEST(LIMITS);
 	static char text[64 * 1024];
 	size_t n = 0;
-	for (int i = 0; i < GM_LIMIT_QUOTAS; i++)
+	for (int i = 0; i < GM_BOUND_LIMITS; i++)
 		n += snprintf(text + n, sizeof(text) - n, "[limit uid:%d]\nmax = 1G\n", i);
 	accept_text(text);
-	ck_assert_uint_eq(config->n_limits, GM_LIMIT_QUOTAS);
+	ck_assert_uint_eq(config->n_limits, GM_BOUND_LIMITS);
 	snprintf(text + n, sizeof(text) - n, "[limit uid:70000]\nmax = 1G\n");
 	refuse_text(
 		text, "2049: [limit uid:70000]: is one limit too many; there can be at most 1024");

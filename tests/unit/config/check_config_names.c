@@ -90,7 +90,7 @@ START_TEST(a_device_that_is_not_here_is_checked_and_shown_and_holds_for_nobody)
 	ck_assert_uint_eq(config->n_strangers, 2);
 	ck_assert_str_eq(config->strangers[0], OTHER);
 	ck_assert_str_eq(config->strangers[1], "ff:1f.7");
-	for (int i = 0; i < GM_LIMIT_DEVICES; i++)
+	for (int i = 0; i < GM_BOUND_DEVICES; i++)
 		ck_assert_double_eq(config->devices[i].policy.fraction, 0.9);
 	ck_assert_uint_eq(config->n_devices, 0);
 	ck_assert_uint_eq(config->n_limits, 0);

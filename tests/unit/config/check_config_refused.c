@@ -6,7 +6,7 @@
 
 #include "daemon/config/config_keys.h"
 #include "daemon/config/config_value.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 START_TEST(what_this_machine_does_not_have_is_refused_where_the_file_is_to_be_used)
@@ -157,9 +157,9 @@ END_TEST
 
 START_TEST(one_device_more_than_there_can_be_is_refused)
 {
-	GM_LIMIT_TEST(DEVICES);
+	GM_BOUND_TEST(DEVICES);
 	accept_text("[device 15]\nfraction=0.5\n");
-	ck_assert_uint_eq(config->n_devices, GM_LIMIT_DEVICES);
+	ck_assert_uint_eq(config->n_devices, GM_BOUND_DEVICES);
 	refuse_text("[device 16]\nfraction=0.5\n[device 99999999999999999999999]\n",
 		"1: [device 16]: devices are numbered from 0 to 15, or named by UUID or PCI address\n"
 		"3: [device 99999999999999999999999]: devices are numbered from 0 to 15, or named by UUID or PCI address\n");
@@ -179,7 +179,7 @@ START_TEST(a_key_that_is_set_twice_in_one_file_is_refused)
 		"2: fraction: \"2\" is not a fraction, such as 0.9 or 90%\n"
 		"3: fraction: is already set on line 2\n");
 	accept_text("[gpumemd]\nfraction=0.5\n[device 1]\nfraction=0.1\n[gpumemd]\ntrust=uid\n");
-	ck_assert_int_eq(config->trust, GM_TRUST_UID);
+	ck_assert_int_eq(config->trust, GM_DOMAIN_TRUST_UID);
 	ck_assert_double_eq(config->devices[0].policy.fraction, 0.5);
 }
 END_TEST
@@ -279,16 +279,16 @@ END_TEST
 
 START_TEST(a_socket_path_one_byte_too_long_is_refused_not_cut)
 {
-	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
-	char text[256], socket[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	GM_BOUND_TEST(SOCKET_PATH_BYTES);
+	char text[256], socket[GM_BOUND_SOCKET_PATH_BYTES + 2];
 	memset(socket, 'x', sizeof(socket));
 	socket[0] = '/';
-	socket[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	socket[GM_BOUND_SOCKET_PATH_BYTES] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
 	accept_text(text);
 	ck_assert_str_eq(config->socket, socket);
-	socket[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
-	socket[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
+	socket[GM_BOUND_SOCKET_PATH_BYTES] = 'x';
+	socket[GM_BOUND_SOCKET_PATH_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = %s\n", socket);
 	refuse_text(text, "2: socket: the path of a socket has 108 bytes; the most is 107");
 }
@@ -296,11 +296,11 @@ END_TEST
 
 START_TEST(a_socket_whose_keeper_could_have_no_address_is_refused_where_it_is_made)
 {
-	GM_LIMIT_TEST(SOCKET_NAME_BYTES);
+	GM_BOUND_TEST(SOCKET_NAME_BYTES);
 	static const struct gm_config_known here = {.listens = true}, elsewhere = {0};
-	char text[256], name[GM_LIMIT_SOCKET_NAME_BYTES + 2];
+	char text[256], name[GM_BOUND_SOCKET_NAME_BYTES + 2];
 	memset(name, 'x', sizeof(name));
-	name[GM_LIMIT_SOCKET_NAME_BYTES + 1] = '\0';
+	name[GM_BOUND_SOCKET_NAME_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = /tmp/%s\n", name);
 	put(path, text, strlen(text));
 	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), -EINVAL);
@@ -309,7 +309,7 @@ START_TEST(a_socket_whose_keeper_could_have_no_address_is_refused_where_it_is_ma
 	forget();
 	ck_assert_int_eq(gm_config_load_for(path, &elsewhere, &config, &error), 0);
 	forget();
-	name[GM_LIMIT_SOCKET_NAME_BYTES] = '\0';
+	name[GM_BOUND_SOCKET_NAME_BYTES] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nsocket = /tmp/%s\n", name);
 	put(path, text, strlen(text));
 	ck_assert_int_eq(gm_config_load_for(path, &here, &config, &error), 0);
@@ -318,15 +318,15 @@ END_TEST
 
 START_TEST(a_group_name_one_byte_too_long_is_refused_not_cut)
 {
-	GM_LIMIT_TEST(NAME_BYTES);
-	char text[256], group[GM_LIMIT_NAME_BYTES + 2];
+	GM_BOUND_TEST(NAME_BYTES);
+	char text[256], group[GM_BOUND_NAME_BYTES + 2];
 	memset(group, 'g', sizeof(group));
-	group[GM_LIMIT_NAME_BYTES] = '\0';
+	group[GM_BOUND_NAME_BYTES] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nadmin_group = %s\n", group);
 	accept_text(text);
 	ck_assert_str_eq(config->admin_group, group);
-	group[GM_LIMIT_NAME_BYTES] = 'g';
-	group[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	group[GM_BOUND_NAME_BYTES] = 'g';
+	group[GM_BOUND_NAME_BYTES + 1] = '\0';
 	snprintf(text, sizeof(text), "[gpumemd]\nadmin_group = %s\n", group);
 	refuse_text(text, "2: admin_group: the name has 64 bytes; the most is 63");
 }

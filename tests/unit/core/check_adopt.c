@@ -39,19 +39,19 @@ START_TEST(everything_is_back_after_a_restart)
 {
 	struct fake_books before, after;
 	uint8_t share[GM_TOKEN_BYTES], others[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 200};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	uint64_t id = gm_session_id(s), other_id = gm_session_id(other);
 	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK), *opened;
 	struct gm_owner owner;
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 32 * MiB};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 32 * MiB};
 	char detail[GM_DETAIL_BYTES];
 
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(other, share, NULL, 0, &opened), GPUMEM_OK);
 	ask(other, NULL, 2 * MiB, 1, GPUMEM_OK);
 	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
 	uint64_t slice = UINT64_MAX;
 	gm_core_trim(fake.core, 1, &slice);
 	gm_core_tick(fake.core);
@@ -108,14 +108,14 @@ END_TEST
 START_TEST(a_start_with_many_limits_takes_no_longer_because_a_user_has_many_runs)
 {
 	enum { LIMITS = 50, RUNS = 200 };
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 100 * MiB};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 100 * MiB};
 	char detail[GM_DETAIL_BYTES], run[16];
 	struct gm_owner owner;
 
 	for (unsigned i = 0; i < LIMITS; i++) {
 		gm_owner_by_id(GM_OWNER_UID, 1000 + i, &owner);
 		ck_assert_int_eq(
-			gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail),
+			gm_core_set_limit(fake.core, &owner, GM_ALL_DEVICES, &values, detail),
 			GPUMEM_OK);
 	}
 	for (unsigned i = 0; i < RUNS; i++) {
@@ -140,35 +140,35 @@ END_TEST
 /* The configuration has grown since an administrator set a limit. */
 START_TEST(a_limit_that_was_set_stays_however_many_are_configured)
 {
-	static struct gm_quota_rule rules[GM_LIMIT_QUOTAS];
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 100 * MiB};
+	static struct gm_limit_rule rules[GM_BOUND_LIMITS];
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 100 * MiB};
 	char detail[GM_DETAIL_BYTES];
 	struct gm_owner owner, other;
 
 	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
 	gm_owner_by_id(GM_OWNER_UID, 101, &other);
-	for (size_t i = 0; i < GM_LIMIT_QUOTAS; i++) {
+	for (size_t i = 0; i < GM_BOUND_LIMITS; i++) {
 		gm_owner_by_id(GM_OWNER_UID, 1000 + i, &rules[i].owner);
 		rules[i].device = GM_ALL_DEVICES;
-		rules[i].values = (struct gm_quota_values){.set = GM_QUOTA_MAX, .max = GiB};
+		rules[i].values = (struct gm_limit_values){.set = GM_LIMIT_MAX, .max = GiB};
 	}
 	ck_assert_int_eq(
-		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+		gm_core_set_limit(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
 
 	ledger.rules = rules;
-	ledger.n_rules = GM_LIMIT_QUOTAS;
+	ledger.n_rules = GM_BOUND_LIMITS;
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
 	ck_assert_uint_eq(gm_session_max(fake_next_session(&fake, NULL), 0), 100 * MiB);
 
 	/* It can be changed and reset. There is no room for another one. */
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &other, GM_ALL_DEVICES, &values, detail),
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &other, GM_ALL_DEVICES, &values, detail),
 		GPUMEM_E_LIMIT);
 	values.max = 200 * MiB;
 	ck_assert_int_eq(
-		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+		gm_core_set_limit(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_max(fake_next_session(&fake, NULL), 0), 200 * MiB);
-	ck_assert_int_eq(gm_core_reset_quota(fake.core, &owner, GM_ALL_DEVICES, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_reset_limit(fake.core, &owner, GM_ALL_DEVICES, detail), GPUMEM_OK);
 	ledger.n_rules = 0;
 }
 END_TEST
@@ -176,10 +176,10 @@ END_TEST
 struct held_to {
 	const struct gm_owner *owner;
 	uint32_t device;
-	struct gm_quota_values values;
+	struct gm_limit_values values;
 };
 
-static bool held_to_one(void *ctx, const struct gm_quota_info *info)
+static bool held_to_one(void *ctx, const struct gm_limit_info *info)
 {
 	struct held_to *to = ctx;
 	if (info->device == to->device && !memcmp(&info->owner, to->owner, sizeof(*to->owner)))
@@ -188,24 +188,24 @@ static bool held_to_one(void *ctx, const struct gm_quota_info *info)
 }
 
 /* The values in force of an owner on a device. */
-static struct gm_quota_values held_to(const struct gm_owner *owner, uint32_t device)
+static struct gm_limit_values held_to(const struct gm_owner *owner, uint32_t device)
 {
 	struct held_to to = {.owner = owner, .device = device};
-	struct gm_quota_place place = {0};
-	gm_core_quota_each(fake.core, &place, held_to_one, &to);
+	struct gm_limit_place place = {0};
+	gm_core_limit_each(fake.core, &place, held_to_one, &to);
 	return to.values;
 }
 
 START_TEST(a_limit_in_a_record_of_a_former_format_holds)
 {
-	struct gm_quota_values values = {
-		.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY, .max = 100 * MiB, .priority = -3};
+	struct gm_limit_values values = {
+		.set = GM_LIMIT_MAX | GM_LIMIT_PRIORITY, .max = 100 * MiB, .priority = -3};
 	char detail[GM_DETAIL_BYTES];
 	struct gm_owner owner;
 
 	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
 	ck_assert_int_eq(
-		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+		gm_core_set_limit(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
 	struct fake_record *record = fake_ledger_find(&ledger, GM_RECORD_LIMIT, 0);
 	struct gm_record_limit *limit = (void *)record->bytes, old;
 	memset(&old, 0, sizeof(old));
@@ -226,7 +226,7 @@ START_TEST(a_limit_in_a_record_of_a_former_format_holds)
 
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
-	struct gm_quota_values now = held_to(&owner, 1);
+	struct gm_limit_values now = held_to(&owner, 1);
 	ck_assert_uint_eq(now.set, values.set);
 	ck_assert_uint_eq(now.max, values.max);
 	ck_assert_int_eq(now.priority, values.priority);
@@ -235,15 +235,15 @@ END_TEST
 
 /* Sets values for a uid at run time, lets the next daemon have another configuration, and returns what holds for
  * the uid on device 0 then. */
-static struct gm_quota_values restart_with(uint64_t uid, struct gm_quota_values values,
-	uint32_t device, const struct gm_quota_rule *rule)
+static struct gm_limit_values restart_with(uint64_t uid, struct gm_limit_values values,
+	uint32_t device, const struct gm_limit_rule *rule)
 {
 	char detail[GM_DETAIL_BYTES];
 	struct gm_owner owner;
 
 	ck_assert_int_eq(gm_core_configure(fake.core, NULL, NULL, 0, detail), GPUMEM_OK);
 	gm_owner_by_id(GM_OWNER_UID, uid, &owner);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, device, &values, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &owner, device, &values, detail), GPUMEM_OK);
 	ledger.rules = rule;
 	ledger.n_rules = 1;
 	ledger.contradictions = 0;
@@ -255,13 +255,13 @@ static struct gm_quota_values restart_with(uint64_t uid, struct gm_quota_values 
 
 START_TEST(a_max_of_the_run_time_stays_where_the_configuration_guarantees_more)
 {
-	struct gm_quota_rule rule = {.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 100 * MiB}};
-	struct gm_quota_values now;
+	struct gm_limit_rule rule = {.values = {.set = GM_LIMIT_GUARANTEE, .guarantee = 100 * MiB}};
+	struct gm_limit_values now;
 
 	gm_owner_by_id(GM_OWNER_UID, 100, &rule.owner);
 	now = restart_with(100,
-		(struct gm_quota_values){
-			.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY, .max = 50 * MiB, .priority = 3},
+		(struct gm_limit_values){
+			.set = GM_LIMIT_MAX | GM_LIMIT_PRIORITY, .max = 50 * MiB, .priority = 3},
 		GM_ALL_DEVICES, &rule);
 	ck_assert_uint_eq(ledger.contradictions, 1);
 	ck_assert_str_eq(ledger.why,
@@ -286,10 +286,10 @@ END_TEST
 
 START_TEST(a_guarantee_of_the_run_time_that_contradicts_the_configuration_is_reported_not_damaged)
 {
-	struct gm_quota_rule rule = {.values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 50 * MiB}};
-	struct gm_quota_values values = {
-		.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE, .max = 200 * MiB, .guarantee = 100 * MiB};
-	struct gm_quota_values now;
+	struct gm_limit_rule rule = {.values = {.set = GM_LIMIT_GUARANTEE, .guarantee = 50 * MiB}};
+	struct gm_limit_values values = {
+		.set = GM_LIMIT_MAX | GM_LIMIT_GUARANTEE, .max = 200 * MiB, .guarantee = 100 * MiB};
+	struct gm_limit_values now;
 
 	/* Its max stays. */
 	ck_assert_int_eq(gm_owner_by_name(GM_OWNER_UNIT, "a.service", &rule.owner), 0);
@@ -301,7 +301,7 @@ START_TEST(a_guarantee_of_the_run_time_that_contradicts_the_configuration_is_rep
 	ck_assert_uint_eq(result.adopted[GM_RECORD_LIMIT], 1);
 
 	/* Nothing of it stays: it has no record any more. */
-	values.set = GM_QUOTA_GUARANTEE;
+	values.set = GM_LIMIT_GUARANTEE;
 	now = restart_with(101, values, 0, &rule);
 	ck_assert_uint_eq(ledger.contradictions, 1);
 	ck_assert_uint_eq(now.set, 0);
@@ -312,10 +312,10 @@ END_TEST
 
 START_TEST(a_guarantee_of_the_run_time_that_does_not_fit_the_device_is_reported_not_damaged)
 {
-	struct gm_quota_rule rule = {
-		.device = 1, .values = {.set = GM_QUOTA_PRIORITY, .priority = 1}};
-	struct gm_quota_values values = {.set = GM_QUOTA_GUARANTEE, .guarantee = 512 * MiB};
-	struct gm_quota_values now;
+	struct gm_limit_rule rule = {
+		.device = 1, .values = {.set = GM_LIMIT_PRIORITY, .priority = 1}};
+	struct gm_limit_values values = {.set = GM_LIMIT_GUARANTEE, .guarantee = 512 * MiB};
+	struct gm_limit_values now;
 
 	gm_owner_by_id(GM_OWNER_UID, 100, &rule.owner);
 	devices[0].total = 256 * MiB;
@@ -377,7 +377,7 @@ START_TEST(a_pooled_chunk_has_no_record)
 }
 END_TEST
 
-START_TEST(lingering_memory_stays_charged_until_it_is_gone)
+START_TEST(orphaned_memory_stays_charged_until_it_is_gone)
 {
 	struct gm_lease *lease = ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
 	(void)lease;
@@ -386,13 +386,13 @@ START_TEST(lingering_memory_stays_charged_until_it_is_gone)
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 4 * MiB);
 	restart();
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 4 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 4 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 4 * MiB);
 	fake.in_use = false;
 	fake_pass(&fake, UINT64_C(10000000000));
 	fake_core_run(&fake);
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), 0);
 	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_CHUNK), 0);
-	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ESTATE), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_ORPHAN), 0);
 }
 END_TEST
 
@@ -432,7 +432,7 @@ END_TEST
 /* A token of a lease of another user's session, for uid 100. */
 static void share_with_us(uint8_t ret_token[GM_TOKEN_BYTES])
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 100};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	uint8_t others[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	struct gm_lease *lease = ask(other, NULL, 6 * MiB, 1, GPUMEM_OK);
@@ -463,7 +463,7 @@ START_TEST(every_repeated_open_is_known)
 		for (uint64_t asked = 1; asked <= 3; asked++)
 			lease = open_again(share, asked, true);
 		ck_assert_uint_eq(lease->n_opens, 3);
-		ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_HOLD), 3);
+		ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_REF), 3);
 		/* An Open is no Lease. */
 		ck_assert(!gm_session_find_grant(s, 2, &none, &from, &to));
 	}
@@ -500,13 +500,13 @@ START_TEST(a_view_ends_once_however_often_its_return_is_repeated)
 	/* Clients that do not name the view return any. */
 	gm_lease_return(s, lease);
 	ck_assert_ptr_null(gm_session_find_lease(s, lease_id));
-	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_HOLD), 0);
+	ck_assert_uint_eq(fake_ledger_count(&ledger, GM_RECORD_REF), 0);
 }
 END_TEST
 
 START_TEST(a_maker_may_open_its_own_lease)
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
 	uint64_t id = gm_session_id(s), lease_id = lease->id;
 	uint8_t share[GM_TOKEN_BYTES];
@@ -534,8 +534,8 @@ START_TEST(a_record_of_an_open_that_counts_several_is_damaged)
 	uint64_t id = gm_session_id(s);
 	share_with_us(share);
 	open_again(share, 4, false);
-	struct gm_record_hold *hold = (void *)fake_ledger_find(&ledger, GM_RECORD_HOLD, 0)->bytes;
-	hold->count = 3;
+	struct gm_record_ref *ref = (void *)fake_ledger_find(&ledger, GM_RECORD_REF, 0)->bytes;
+	ref->count = 3;
 	restart();
 	s = back(id, token);
 	ck_assert_uint_eq(all_damaged(), 1);
@@ -605,7 +605,7 @@ int main(void)
 	tcase_add_test(tcase, a_kill_forgets_few_counts_and_no_peak);
 	tcase_add_test(tcase, adopted_chunks_are_never_pooled);
 	tcase_add_test(tcase, a_pooled_chunk_has_no_record);
-	tcase_add_test(tcase, lingering_memory_stays_charged_until_it_is_gone);
+	tcase_add_test(tcase, orphaned_memory_stays_charged_until_it_is_gone);
 	tcase_add_test(tcase, a_repeated_request_is_found_with_what_it_brought);
 	tcase_add_test(tcase, every_repeated_open_is_known);
 	tcase_add_test(tcase, a_view_ends_once_however_often_its_return_is_repeated);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
 #include "daemon/lease/share.h"
@@ -83,7 +83,7 @@ static void one_more_lease(void)
 /* uid 200 shares a lease with uid 100, which opens it. */
 static struct gm_lease *open_one(void)
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 100};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	uint8_t unused[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, unused);
 	struct gm_lease *lease;
@@ -105,7 +105,7 @@ static gpumem_status ask(void)
 
 START_TEST(a_client_keeps_more_leases_than_it_may_have)
 {
-	const uint64_t most = GM_LIMIT_LEASES_PER_CLIENT;
+	const uint64_t most = GM_BOUND_LEASES_PER_CLIENT;
 	struct gm_lease *opened;
 	for (uint64_t i = 1; i < most; i++)
 		ck_assert_int_eq(ask(), GPUMEM_OK);
@@ -114,7 +114,7 @@ START_TEST(a_client_keeps_more_leases_than_it_may_have)
 
 	one_more_lease();
 	one_more_lease();
-	((struct gm_record_hold *)one_more(GM_RECORD_HOLD))->request = 77;
+	((struct gm_record_ref *)one_more(GM_RECORD_REF))->request = 77;
 	restart();
 	ck_assert_uint_eq(gm_session_lease_count(s), most + 2);
 	ck_assert_uint_eq(gm_session_held(s, 0), (most + 1) * 2 * MiB);
@@ -130,38 +130,38 @@ START_TEST(a_lease_stays_open_more_often_than_it_may_be)
 {
 	struct gm_lease *lease = open_one();
 	uint64_t id = lease->id;
-	for (int i = 0; i < GM_LIMIT_OPENERS_PER_LEASE; i++)
-		one_more(GM_RECORD_HOLD);
+	for (int i = 0; i < GM_BOUND_OPENERS_PER_LEASE; i++)
+		one_more(GM_RECORD_REF);
 	restart();
 	lease = gm_session_find_lease(s, id);
 	ck_assert_ptr_nonnull(lease);
-	ck_assert_uint_eq(lease->n_opens, GM_LIMIT_OPENERS_PER_LEASE + 1);
+	ck_assert_uint_eq(lease->n_opens, GM_BOUND_OPENERS_PER_LEASE + 1);
 	ck_assert_int_eq(gm_session_open(s, share, NULL, 0, &lease), GPUMEM_E_LIMIT);
 }
 END_TEST
 
 START_TEST(a_client_keeps_more_shares_than_it_may_have)
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *lease = fake_lease(&fake, s, 0, 2 * MiB);
 	uint64_t id = lease->id;
-	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_SHARES_PER_CLIENT; i++)
 		ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_OK);
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_E_LIMIT);
 
 	struct gm_record_share *more = one_more(GM_RECORD_SHARE);
 	more->hash.h[0]++;
 	restart();
-	ck_assert_uint_eq(s->shares.amount, GM_LIMIT_SHARES_PER_CLIENT + 1);
+	ck_assert_uint_eq(s->shares.amount, GM_BOUND_SHARES_PER_CLIENT + 1);
 	lease = gm_session_find_lease(s, id);
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, share), GPUMEM_E_LIMIT);
 }
 END_TEST
 
 /* Of each unit, a chunk is left that a process still maps. */
-START_TEST(a_user_keeps_more_estates_than_it_may_have)
+START_TEST(a_user_keeps_more_orphaned_accounts_than_it_may_have)
 {
-	const uint64_t most = GM_LIMIT_ESTATES_PER_UID;
+	const uint64_t most = GM_BOUND_ORPHANS_PER_UID;
 	uint8_t unused[GM_TOKEN_BYTES];
 	char unit[16];
 	fake.in_use = true;
@@ -173,9 +173,9 @@ START_TEST(a_user_keeps_more_estates_than_it_may_have)
 	}
 	ck_assert_uint_eq(fake_left_by(&fake, 100, 0), (most - 1) * 2 * MiB);
 
-	struct gm_record_estate *estate = one_more(GM_RECORD_ESTATE);
-	uint64_t owner = estate->head.id;
-	strcpy(estate->unit, "one-more.service");
+	struct gm_record_orphan *orphan = one_more(GM_RECORD_ORPHAN);
+	uint64_t owner = orphan->head.id;
+	strcpy(orphan->unit, "one-more.service");
 	struct gm_record_chunk *chunk = one_more(GM_RECORD_CHUNK);
 	chunk->owner = owner;
 	struct gm_chunk kept = {.id = chunk->head.id, .bytes = chunk->bytes, .device = 0};
@@ -201,7 +201,7 @@ int main(void)
 	tcase_add_test(tc, a_client_keeps_more_leases_than_it_may_have);
 	tcase_add_test(tc, a_lease_stays_open_more_often_than_it_may_be);
 	tcase_add_test(tc, a_client_keeps_more_shares_than_it_may_have);
-	tcase_add_test(tc, a_user_keeps_more_estates_than_it_may_have);
+	tcase_add_test(tc, a_user_keeps_more_orphaned_accounts_than_it_may_have);
 	suite_add_tcase(suite, tc);
 	return gm_tap_run(suite);
 }

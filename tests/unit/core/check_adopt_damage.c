@@ -40,8 +40,8 @@ START_TEST(a_full_ledger_refuses_and_leaves_nothing)
 	struct gm_lease *lease = ask(s, NULL, 2 * MiB, 1, GPUMEM_OK);
 	size_t chunks = fake_ledger_count(&ledger, GM_RECORD_CHUNK);
 	struct gm_session_info info = {.pid = 1, .uid = 300, .domain = 9};
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 32 * MiB};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 32 * MiB};
 	struct gm_owner owner;
 	struct gm_session *none;
 	char detail[GM_DETAIL_BYTES];
@@ -55,7 +55,7 @@ START_TEST(a_full_ledger_refuses_and_leaves_nothing)
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, next), GPUMEM_E_HOST_MEMORY);
 	gm_owner_by_id(GM_OWNER_UID, 100, &owner);
 	ck_assert_int_eq(
-		gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_E_HOST_MEMORY);
+		gm_core_set_limit(fake.core, &owner, 0, &values, detail), GPUMEM_E_HOST_MEMORY);
 	ck_assert_ptr_nonnull(strstr(detail, "ledger"));
 	ck_assert_uint_eq(gm_session_max(s, 0), UINT64_MAX);
 
@@ -118,10 +118,10 @@ START_TEST(a_record_of_an_older_daemon_is_read_and_one_of_a_newer_is_not)
 	uint64_t id = gm_session_id(s);
 	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
 	/* An older daemon did not write the last field, which then reads as 0. */
-	struct fake_record *estate = fake_ledger_find(&ledger, GM_RECORD_ESTATE, 0);
-	struct gm_record *head = (void *)estate->bytes;
-	estate->size = head->size = offsetof(struct gm_record_estate, payer_uid);
-	memset((char *)estate->bytes + estate->size, 7, 8);
+	struct fake_record *orphan = fake_ledger_find(&ledger, GM_RECORD_ORPHAN, 0);
+	struct gm_record *head = (void *)orphan->bytes;
+	orphan->size = head->size = offsetof(struct gm_record_orphan, payer_uid);
+	memset((char *)orphan->bytes + orphan->size, 7, 8);
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
 	ck_assert_uint_eq(gm_session_info(gm_core_find_session(fake.core, id))->payer_uid, 100);
@@ -149,8 +149,8 @@ END_TEST
 static void set_payer(enum gm_record_kind kind, uint32_t payer_uid)
 {
 	void *record = fake_ledger_find(&ledger, kind, 0)->bytes;
-	if (kind == GM_RECORD_ESTATE)
-		((struct gm_record_estate *)record)->payer_uid = payer_uid;
+	if (kind == GM_RECORD_ORPHAN)
+		((struct gm_record_orphan *)record)->payer_uid = payer_uid;
 	else if (kind == GM_RECORD_SESSION)
 		((struct gm_record_session *)record)->payer_uid = payer_uid;
 	else
@@ -161,7 +161,7 @@ START_TEST(root_pays_for_its_subordinate_uids_also_after_a_restart)
 {
 	const struct gm_session_info sub = {
 		.pid = 7, .uid = 100005, .payer_uid = 0, .subordinate = true, .domain = 1};
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 4 * MiB};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 4 * MiB};
 	uint8_t its[GM_TOKEN_BYTES];
 	char detail[GM_DETAIL_BYTES];
 	struct gm_session *session;
@@ -181,7 +181,7 @@ START_TEST(root_pays_for_its_subordinate_uids_also_after_a_restart)
 		memcpy(its, next, sizeof(its));
 	}
 	gm_owner_by_id(GM_OWNER_UID, 0, &owner);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
 	ask(session, NULL, 2 * MiB, 2, GPUMEM_E_LIMIT);
 }
 END_TEST
@@ -189,12 +189,12 @@ END_TEST
 START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
 {
 	uint64_t id = gm_session_id(s);
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 4 * MiB};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 4 * MiB};
 	struct gm_owner owner;
 	char detail[GM_DETAIL_BYTES];
 	ask(s, NULL, 4 * MiB, 1, GPUMEM_OK);
 
-	set_payer(GM_RECORD_ESTATE, 300);
+	set_payer(GM_RECORD_ORPHAN, 300);
 	set_payer(GM_RECORD_CLIENT, 300);
 	restart();
 	ck_assert_uint_eq(all_damaged(), 0);
@@ -202,7 +202,7 @@ START_TEST(who_pays_is_remembered_and_must_be_the_same_in_all_records)
 	ck_assert_uint_eq(gm_session_info(s)->uid, 100);
 	ck_assert_uint_eq(gm_session_info(s)->payer_uid, 300);
 	gm_owner_by_id(GM_OWNER_UID, 300, &owner);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
 	ask(s, NULL, 2 * MiB, 2, GPUMEM_E_LIMIT);
 
 	fake_ledger_split_client(&ledger, 0);
@@ -345,7 +345,7 @@ static const struct {
 
 START_TEST(a_damaged_record_is_dropped_and_counted)
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 200};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	uint8_t others[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	uint64_t ids[2] = {gm_session_id(s), gm_session_id(other)};
@@ -373,7 +373,7 @@ END_TEST
 START_TEST(a_session_that_was_being_taken_apart_leaves_nothing_and_is_no_damage)
 {
 	enum { LEASES = 10 };
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 200};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	uint8_t others[GM_TOKEN_BYTES], shared[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	struct gm_lease *lease, *opened;

@@ -118,7 +118,7 @@ static void step_share(struct adopt_model *m, struct adopt_session *o)
 {
 	struct gm_lease *lease = pick_lease(m, o->s);
 	struct gm_share_options options = {
-		.audience = model_roll(m, 2) ? GM_AUDIENCE_DOMAIN : GM_AUDIENCE_UID,
+		.audience = model_roll(m, 2) ? GM_NAME_AUDIENCE_DOMAIN : GM_NAME_AUDIENCE_UID,
 		.id = 100 + (uint32_t)model_roll(m, 3),
 		.read_only = model_roll(m, 2),
 	};
@@ -178,7 +178,8 @@ static void step_publish(struct adopt_model *m, struct adopt_session *o)
 	uid_t uid = gm_session_info(o->s)->uid;
 	struct gm_publish what = {
 		.text = text,
-		.share = {.audience = model_roll(m, 2) ? GM_AUDIENCE_DOMAIN : GM_AUDIENCE_UID,
+		.share = {.audience =
+				  model_roll(m, 2) ? GM_NAME_AUDIENCE_DOMAIN : GM_NAME_AUDIENCE_UID,
 			.id = 100 + (uint32_t)model_roll(m, 3),
 			.read_only = model_roll(m, 2)},
 		.until_unread = model_roll(m, 2),
@@ -211,7 +212,7 @@ static void step_attach(struct adopt_model *m, struct adopt_session *o)
 
 static void step_limit(struct adopt_model *m, const struct adopt_session *o)
 {
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX | GM_QUOTA_PRIORITY,
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX | GM_LIMIT_PRIORITY,
 		.max = (256 + model_roll(m, 512)) * MiB,
 		.priority = (int32_t)model_roll(m, 9) - 4};
 	uint32_t device = model_roll(m, 2) ? GM_ALL_DEVICES : (uint32_t)model_roll(m, DEVICES);
@@ -228,9 +229,9 @@ static void step_limit(struct adopt_model *m, const struct adopt_session *o)
 		gm_owner_by_name(GM_OWNER_UNIT, "a.service", &owner);
 	}
 	if (model_roll(m, 3))
-		gm_core_set_quota(m->fake.core, &owner, device, &values, detail);
+		gm_core_set_limit(m->fake.core, &owner, device, &values, detail);
 	else
-		gm_core_reset_quota(m->fake.core, model_roll(m, 6) ? &owner : NULL, device, detail);
+		gm_core_reset_limit(m->fake.core, model_roll(m, 6) ? &owner : NULL, device, detail);
 }
 
 static void step_resume(struct adopt_model *m, struct adopt_session *o)
@@ -289,7 +290,7 @@ static void step(struct adopt_model *m)
 			step_resume(m, o);
 		break;
 	case 6:
-		/* So many chunks may linger that they are looked at in several ticks. */
+		/* So many chunks may be orphaned that they are looked at in several ticks. */
 		m->fake.now += UINT64_C(10000000000);
 		for (int i = 0; i < 8; i++)
 			gm_core_tick(m->fake.core);
@@ -502,7 +503,7 @@ static unsigned uid_before(const struct fake_books *before, uint64_t id)
 		uint64_t chunk;
 		const char *uid = strstr(before->lines[i], " uid ");
 		if ((sscanf(before->lines[i], "chunk %" SCNu64, &chunk) == 1 ||
-			    sscanf(before->lines[i], "lingering %" SCNu64, &chunk) == 1) &&
+			    sscanf(before->lines[i], "orphaned %" SCNu64, &chunk) == 1) &&
 			chunk == id)
 			return (unsigned)atoi(uid + 5);
 	}
@@ -517,7 +518,7 @@ static void check_uids(struct adopt_model *m, const struct fake_books *before)
 		const char *line = adopted.lines[i], *uid = strstr(line, " uid ");
 		uint64_t id;
 		if (sscanf(line, "chunk %" SCNu64, &id) != 1 &&
-			sscanf(line, "lingering %" SCNu64, &id) != 1)
+			sscanf(line, "orphaned %" SCNu64, &id) != 1)
 			continue;
 		must(m, uid_before(before, id) == (unsigned)atoi(uid + 5),
 			"a chunk changed its uid: %s", line);

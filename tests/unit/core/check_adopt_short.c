@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/device/drain.h"
+#include "daemon/device/device_drain.h"
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/session_private.h"
@@ -45,21 +45,21 @@ static void lack_memory(bool begins)
 }
 
 /* The process of an earlier session owes memory. */
-static void make_debt(void)
+static void make_orphan_map(void)
 {
-	const struct fake_record *device = fake_ledger_find(&ledger, GM_RECORD_DEVICE, 0), *estate;
-	for (size_t i = 0; (estate = fake_ledger_find(&ledger, GM_RECORD_ESTATE, i)); i++)
-		if (((const struct gm_record *)estate->bytes)->uid == 300)
+	const struct fake_record *device = fake_ledger_find(&ledger, GM_RECORD_DEVICE, 0), *orphan;
+	for (size_t i = 0; (orphan = fake_ledger_find(&ledger, GM_RECORD_ORPHAN, i)); i++)
+		if (((const struct gm_record *)orphan->bytes)->uid == 300)
 			break;
-	ck_assert(estate && device);
-	struct gm_record_debt record = {
-		.estate = estate->id, .device = device->id, .bytes = 2 * MiB, .pid = 4711};
+	ck_assert(orphan && device);
+	struct gm_record_orphan_map record = {
+		.orphan = orphan->id, .device = device->id, .bytes = 2 * MiB, .pid = 4711};
 	uint32_t place = 0;
 	uint64_t id = fake_ledger_last_id(&ledger) + 1;
 
-	gm_record_begin(&record.head, GM_RECORD_DEBT, id, sizeof(record), 300);
-	ck_assert_int_eq(
-		fake_ledger_record(&ledger, GM_RECORD_DEBT, id, &place, &record, sizeof(record)),
+	gm_record_begin(&record.head, GM_RECORD_ORPHAN_MAP, id, sizeof(record), 300);
+	ck_assert_int_eq(fake_ledger_record(&ledger, GM_RECORD_ORPHAN_MAP, id, &place, &record,
+				 sizeof(record)),
 		0);
 }
 
@@ -79,19 +79,19 @@ static void declare(struct gm_session *session)
 
 static void set_limit(enum gm_owner_kind kind, uint64_t id)
 {
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = 64 * MiB};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 64 * MiB};
 	struct gm_owner owner;
 	char detail[GM_DETAIL_BYTES];
 
 	gm_owner_by_id(kind, id, &owner);
 	ck_assert_int_eq(
-		gm_core_set_quota(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
+		gm_core_set_limit(fake.core, &owner, GM_ALL_DEVICES, &values, detail), GPUMEM_OK);
 }
 
 /* Makes at least one record of each kind. */
 static void make_records(void)
 {
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 200};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	const struct gm_metadata_piece piece = {4, 0, "true", 4};
 	struct gm_publish what = {.text = "llama", .metadata_bytes = 4};
 	uint8_t share[GM_TOKEN_BYTES];
@@ -99,12 +99,12 @@ static void make_records(void)
 	struct gm_lease *opened;
 	uint64_t version;
 
-	/* uid 300 leaves lingering memory, and a debt. */
+	/* uid 300 leaves orphaned memory, and an orphaned mapping. */
 	struct gm_session *gone = fake_ledger_join(&fake, 300, NULL, next);
 	ask(gone, NULL, 2 * MiB, 1, GPUMEM_OK);
 	fake.in_use = true;
 	fake_ledger_leave(&fake, gone, true);
-	make_debt();
+	make_orphan_map();
 
 	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
 	struct gm_session *other =
@@ -121,7 +121,7 @@ static void make_records(void)
 
 static void make_records_of_each_kind(void)
 {
-	/* Only then there are debts and declarations. */
+	/* Only then there are orphaned mappings and declarations. */
 	devices[0].counted = true;
 	restart();
 	s = back(gm_session_id(fake_next_session(&fake, NULL)), token);
@@ -137,8 +137,8 @@ static void make_records_of_each_kind(void)
 START_TEST(what_belongs_to_devices_that_are_gone_is_given_up_and_not_damaged)
 {
 	static const unsigned about[] = {GM_RECORD_DEVICE, GM_RECORD_DRAIN, GM_RECORD_LIMIT,
-		GM_RECORD_LEASE, GM_RECORD_CHUNK, GM_RECORD_DEBT, GM_RECORD_HOLD, GM_RECORD_SHARE,
-		GM_RECORD_NAME};
+		GM_RECORD_LEASE, GM_RECORD_CHUNK, GM_RECORD_ORPHAN_MAP, GM_RECORD_REF,
+		GM_RECORD_SHARE, GM_RECORD_NAME};
 
 	make_records_of_each_kind();
 	for (uint32_t d = 0; d < DEVICES; d++)

@@ -282,7 +282,7 @@ static void step_share(struct model *m)
 	}
 	if (status == GPUMEM_E_HOST_MEMORY && failing_malloc_fired())
 		return;
-	if (!m->leases[i].for_others && options.audience != GM_AUDIENCE_DOMAIN) {
+	if (!m->leases[i].for_others && options.audience != GM_NAME_AUDIENCE_DOMAIN) {
 		must(m, status == GPUMEM_E_UNSUPPORTED, "shared outside its domain: %d", status);
 		return;
 	}
@@ -303,9 +303,9 @@ static void step_open(struct model *m)
 	struct gm_lease *lease = NULL;
 	gpumem_status status = gm_session_open(o->s, t->token, NULL, 0, &lease);
 	struct m_lease *l = &m->leases[t->lease];
-	bool may = t->used &&
-		   (t->audience == GM_AUDIENCE_DOMAIN ? m->sessions[l->maker].domain == o->domain
-						      : t->id == o->uid);
+	bool may = t->used && (t->audience == GM_NAME_AUDIENCE_DOMAIN
+					      ? m->sessions[l->maker].domain == o->domain
+					      : t->id == o->uid);
 	if (!may) {
 		must(m, status == GPUMEM_E_NOT_FOUND && !lease, "opened what it may not");
 		return;
@@ -441,7 +441,7 @@ static void step_map(struct model *m)
 	}
 }
 
-/* When nobody has anything any more, what lingers is found within seconds. */
+/* When nobody has anything any more, what is orphaned is found within seconds. */
 static void let_all_go(struct model *m)
 {
 	for (uint64_t id = 0; id < m->n_chunks; id++)
@@ -454,7 +454,7 @@ static void let_all_go(struct model *m)
 	model_sweep(m);
 	model_check(m);
 	for (uint32_t d = 0; d < DEVICES; d++)
-		must(m, fake_figures(&m->fake, d).lingering == 0, "something lingers");
+		must(m, fake_figures(&m->fake, d).orphaned == 0, "something is orphaned");
 }
 
 static void step(struct model *m)
@@ -551,7 +551,7 @@ START_TEST(any_sequence_of_events_leaves_the_ledger_true)
 	must(m, m->granted > n / 20 && m->refused > n / 200 && m->hits > n / 20,
 		"the run tried little: %" PRIu64 " granted, %" PRIu64 " refused, %" PRIu64 " hits",
 		m->granted, m->refused, m->hits);
-	must(m, m->lingered > n / 100, "only %" PRIu64 " chunks lingered", m->lingered);
+	must(m, m->orphaned > n / 100, "only %" PRIu64 " chunks was orphaned", m->orphaned);
 	gm_core_shutdown(m->fake.core);
 	model_sweep(m);
 	for (int i = 0; i < REQUESTS; i++)

@@ -12,7 +12,7 @@
 
 static struct fake_core fake;
 static char detail[GM_DETAIL_BYTES];
-static struct gm_placement placements[DEVICES];
+static struct gm_place_row placements[DEVICES];
 
 /* Three devices of 4, 8 and 16 GiB, whose pressure has no levels. */
 static void setup(void)
@@ -35,7 +35,7 @@ static gpumem_status place_info(
 	struct gm_session *session, const struct gm_session_info *info, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < DEVICES; i++)
-		placements[i] = (struct gm_placement){.device = i};
+		placements[i] = (struct gm_place_row){.device = i};
 	return gm_place(fake.core, session, info, bytes, placements, DEVICES, detail);
 }
 
@@ -45,7 +45,7 @@ static void place(struct gm_session *session, uint64_t bytes)
 }
 
 /* The i-th best placement. */
-static void is(unsigned i, uint32_t device, enum gm_fit fit, uint64_t room)
+static void is(unsigned i, uint32_t device, enum gm_place_fit fit, uint64_t room)
 {
 	ck_assert_uint_eq(placements[i].device, device);
 	ck_assert_int_eq(placements[i].fit, fit);
@@ -57,11 +57,11 @@ static void is(unsigned i, uint32_t device, enum gm_fit fit, uint64_t room)
 static void limit(const char *text, uint32_t device, uint64_t max, uint64_t guarantee)
 {
 	struct gm_owner owner;
-	struct gm_quota_values values = {.max = max,
+	struct gm_limit_values values = {.max = max,
 		.guarantee = guarantee,
-		.set = (max ? GM_QUOTA_MAX : 0) | (guarantee ? GM_QUOTA_GUARANTEE : 0)};
+		.set = (max ? GM_LIMIT_MAX : 0) | (guarantee ? GM_LIMIT_GUARANTEE : 0)};
 	ck_assert_int_eq(gm_owner_parse(text, &owner), 0);
-	ck_assert_msg(gm_core_set_quota(fake.core, &owner, device, &values, detail) == GPUMEM_OK,
+	ck_assert_msg(gm_core_set_limit(fake.core, &owner, device, &values, detail) == GPUMEM_OK,
 		"%s", detail);
 }
 
@@ -262,7 +262,7 @@ START_TEST(the_answer_is_that_of_a_request)
 	fake_lease(&fake, b, 0, GiB);
 	fake_lease(&fake, b, 1, 6 * GiB);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		struct gm_placement said[DEVICES];
+		struct gm_place_row said[DEVICES];
 		place(a, sizes[i]);
 		memcpy(said, placements, sizeof(said));
 

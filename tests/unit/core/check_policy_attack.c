@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What users can cost one another, whatever they do and in whatever order, in the policy model: its invariants hold all the
- * time (policy_model.c). These cases know the promises of peace.h, doubt.h and queue.h, and nothing of how they are kept.
+ * time (policy_model.c). These cases know the promises of reclaim_backoff.h, reclaim_overdue.h and queue.h, and nothing of how they are kept.
  *
  * GM_MODEL_SEED=n as in check_core_model.
  */
@@ -221,8 +221,8 @@ START_TEST(false_claims_cost_others_one_deadline_however_often_their_user_connec
 	char detail[GM_DETAIL_BYTES];
 	struct gm_owner o;
 	gm_owner_by_id(GM_OWNER_UID, liar->uid, &o);
-	const struct gm_quota_values v = {.set = GM_QUOTA_PRIORITY, .priority = -1};
-	must(m, gm_core_set_quota(m->fake.core, &o, 0, &v, detail) == GPUMEM_OK, "priority");
+	const struct gm_limit_values v = {.set = GM_LIMIT_PRIORITY, .priority = -1};
+	must(m, gm_core_set_limit(m->fake.core, &o, 0, &v, detail) == GPUMEM_OK, "priority");
 	x.moves = m->run.seed % 2;
 	x.wants = 40 * GiB;
 	model_ask(m, &m->sessions[FILLER], 40 * GiB, false, false);
@@ -248,7 +248,7 @@ START_TEST(false_claims_cost_others_one_deadline_however_often_their_user_connec
 		must(m, r->q.status == GPUMEM_OK, "it got nothing: %d", r->q.status);
 		late += m->fake.now - began > 100 * MS;
 		requests++;
-		/* It uses what it got, so nobody has peace from it. */
+		/* It uses what it got, so nobody is exempt. */
 		attack_pass(&x, 2 * SECOND);
 		attack_drop(m, user);
 		attack_pass(&x, 100 * MS);
@@ -275,12 +275,12 @@ START_TEST(no_users_hold_others_back_for_long_whatever_they_claim)
 	char detail[GM_DETAIL_BYTES];
 	struct gm_owner o;
 	gm_owner_by_id(GM_OWNER_UID, small->uid, &o);
-	const struct gm_quota_values v = {
-		.set = rights == HIGHER ? GM_QUOTA_PRIORITY : GM_QUOTA_GUARANTEE,
+	const struct gm_limit_values v = {
+		.set = rights == HIGHER ? GM_LIMIT_PRIORITY : GM_LIMIT_GUARANTEE,
 		.priority = 1,
 		.guarantee = GiB};
 	if (rights != PLAIN)
-		must(m, gm_core_set_quota(m->fake.core, &o, 0, &v, detail) == GPUMEM_OK, "right");
+		must(m, gm_core_set_limit(m->fake.core, &o, 0, &v, detail) == GPUMEM_OK, "right");
 	model_ask(m, &m->sessions[FILLER], 14 * GiB, false, false);
 	fake_core_run(&m->fake);
 	fake_says(&m->fake, m->sessions[FILLER].s, 0, 14 * GiB, 0);
@@ -316,9 +316,9 @@ START_TEST(no_users_hold_others_back_for_long_whatever_they_claim)
 		fake_pass(&m->fake, model_roll(m, 100) * MS);
 	}
 	if (rights == PLAIN)
-		must(m, m->n.holds > 1 && held_back > 0, "the run tried little");
+		must(m, m->n.refs > 1 && held_back > 0, "the run tried little");
 	if (rights == PLAIN)
-		must(m, held_back <= m->run.steps * SECOND / 2 + GM_TURN_HOLD_NS,
+		must(m, held_back <= m->run.steps * SECOND / 2 + GM_QUEUE_HEAD_HOLD_NS,
 			"held back for %" PRIu64 " ms", held_back / MS);
 	else
 		must(m, held_back == 0, "held back for %" PRIu64 " ms", held_back / MS);

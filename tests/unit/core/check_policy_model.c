@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limits, queue and ladder against a model: any sequence of requests that wait or do not, cancels,
+ * Limits, queue and reclaim against a model: any sequence of requests that wait or do not, cancels,
  * returns, deaths, disconnects, new limits, new policies, foreign memory, steps of the clock, jobs
  * that end in any order or fail, and clients that answer a reclaim, lie, or say nothing. (Leases,
  * shares and the ledger have their own model: core_model.c.)
@@ -127,19 +127,19 @@ static void step_limit(struct model *m)
 	struct gm_owner o;
 	ck_assert_int_eq(gm_owner_parse(owners[model_roll(m, OWNERS)], &o), 0);
 	if (model_roll(m, 3) == 0) {
-		gm_core_reset_quota(
+		gm_core_reset_limit(
 			m->fake.core, model_roll(m, 4) ? &o : NULL, GM_ALL_DEVICES, detail);
 		return;
 	}
-	struct gm_quota_values v = {.set = 1 + (unsigned)model_roll(m, 7),
+	struct gm_limit_values v = {.set = 1 + (unsigned)model_roll(m, 7),
 		.max = model_roll(m, 5) ? model_roll(m, 10 * GiB) : UINT64_MAX,
 		.guarantee = model_roll(m, 3 * GiB),
 		.priority = (int32_t)model_roll(m, 4) - 1};
 	gpumem_status status;
 	if (model_roll(m, 2)) {
-		status = gm_core_set_quota(m->fake.core, &o, 0, &v, detail);
+		status = gm_core_set_limit(m->fake.core, &o, 0, &v, detail);
 	} else {
-		struct gm_quota_rule rule = {.owner = o, .device = GM_ALL_DEVICES, .values = v};
+		struct gm_limit_rule rule = {.owner = o, .device = GM_ALL_DEVICES, .values = v};
 		status = gm_core_configure(m->fake.core, NULL, &rule, 1, detail);
 	}
 	must(m, status == GPUMEM_OK || (status == GPUMEM_E_INVALID && detail[0]), "limit: %d",
@@ -174,7 +174,7 @@ static void step_says(struct model *m)
 
 static void step_cleanup(struct model *m)
 {
-	struct gm_ladder_plan dry, real;
+	struct gm_reclaim_plan dry, real;
 	char detail[GM_DETAIL_BYTES];
 	uint64_t need = model_roll(m, 3) ? model_roll(m, m->total) : 0;
 	gpumem_status a = gm_core_cleanup_plan(m->fake.core, 0, need, &dry, detail);
@@ -185,8 +185,8 @@ static void step_cleanup(struct model *m)
 			dry.steps[i].session == real.steps[i].session &&
 				dry.steps[i].bytes == real.steps[i].bytes,
 			"another victim");
-	gm_ladder_plan_deinit(&dry);
-	gm_ladder_plan_deinit(&real);
+	gm_reclaim_plan_deinit(&dry);
+	gm_reclaim_plan_deinit(&real);
 }
 
 static void step_end(struct model *m)
@@ -202,7 +202,7 @@ static void step_policy(struct model *m)
 	struct gm_policy *p = &m->policy;
 	p->fraction = 0.6 + (double)model_roll(m, 41) / 100;
 	p->min_free = model_roll(m, 3) * 100 * MiB;
-	p->oom = (enum gm_oom)model_roll(m, 3);
+	p->oom = (enum gm_policy_oom)model_roll(m, 3);
 	p->reserve = model_roll(m, 2) * 64 * MiB;
 	gm_core_set_policy(m->fake.core, 0, p);
 }
@@ -318,7 +318,7 @@ static void step(struct model *m)
 		m->mapped = model_roll(m, 2 * MAPPED_OF);
 		break;
 	}
-	m->n.lingered += fake_figures(&m->fake, 0).lingering > 0;
+	m->n.orphaned += fake_figures(&m->fake, 0).orphaned > 0;
 	model_check(m);
 	if (m->fake.probing && model_roll(m, 3) == 0) {
 		step_sample(m);
@@ -354,14 +354,14 @@ START_TEST(any_sequence_of_events_keeps_limits_order_and_promises)
 		", held back %" PRIu64 "/%" PRIu64 ", asked %" PRIu64 ", ignored %" PRIu64
 		", victims %" PRIu64 ", probed %" PRIu64 ", denied %" PRIu64 "\n",
 		m->n.granted, m->n.late, m->n.refused, m->n.limit, m->n.timeout, m->n.deadlock,
-		m->n.never, m->n.holds, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
+		m->n.never, m->n.refs, m->n.turned, m->n.asked, m->n.ignored, m->n.victims,
 		m->n.probed, m->n.denied);
 	must(m,
 		m->run.chosen || n < STEPS ||
 			(m->n.granted > n / 100 && m->n.late > n / 300 && m->n.limit > n / 1000 &&
 				m->n.timeout > 0 && m->n.deadlock > 0 && m->n.asked > n / 300 &&
 				m->n.ignored > 0 && m->n.probed > 0 && m->n.denied > 0 &&
-				m->n.lingered > n / 20),
+				m->n.orphaned > n / 20),
 		"the run tried little");
 	gm_core_shutdown(m->fake.core);
 	memset(m->sessions, 0, sizeof(m->sessions));

@@ -4,7 +4,7 @@
  * count. */
 #include <stdlib.h>
 
-#include "daemon/device/quota.h"
+#include "daemon/device/limit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/core/model_run.h"
@@ -30,11 +30,11 @@ START_TEST(sixty_four_racing_clients_never_pass_a_limit)
 	/* 8 uids of 8 clients; limits that together are above the device, one guarantee. */
 	for (uid_t u = 0; u < 8; u++) {
 		struct gm_owner o;
-		struct gm_quota_values v = {.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE,
+		struct gm_limit_values v = {.set = GM_LIMIT_MAX | GM_LIMIT_GUARANTEE,
 			.max = (1 + u) * 301 * MiB,
 			.guarantee = u == 7 ? GiB : 0};
 		gm_owner_by_id(GM_OWNER_UID, u, &o);
-		ck_assert_int_eq(gm_core_set_quota(fake.core, &o, 0, &v, detail), GPUMEM_OK);
+		ck_assert_int_eq(gm_core_set_limit(fake.core, &o, 0, &v, detail), GPUMEM_OK);
 	}
 	for (int i = 0; i < RACERS; i++)
 		s[i] = fake_session(&fake, 1 + (gm_domain)(i % 8), (uid_t)(i % 8));

@@ -15,7 +15,7 @@
  *   6. a chunk that a lease gets was never leased before, or was returned by all of its holders,
  * who were of the same trust domain and alive; one that was not is to be destroyed at once;
  *   7. chunks counted = chunks the backend has or is making, less those to be destroyed;
- *   8. a chunk that somebody has when its last holder leaves it lingers: it is in no pool, the uid
+ *   8. a chunk that somebody has when its last holder leaves it is orphaned: it is in no pool, the uid
  *      that made its lease is charged for it, and it is destroyed only after it was let go.
  * Of a request: what is granted is at least what was asked, and at most 1/64 more (ipc: a quarter
  * and a bit); it is granted when all of it is created, and charged for what it gets.
@@ -55,8 +55,8 @@ static const uid_t uids[] = {100, 200, 300};
 
 /* What is charged on a device, in bytes. */
 struct sums {
-	uint64_t lingering;  /* left, and somebody still maps it */
-	uint64_t estates;    /* leases whose makers left, and that only others hold */
+	uint64_t orphaned;   /* left, and somebody still maps it */
+	uint64_t orphans;    /* leases whose makers left, and that only others hold */
 	uint64_t left[UIDS]; /* of both, by the uid that made the lease */
 	uint64_t held[SESSIONS], admitted[SESSIONS];
 };
@@ -74,9 +74,9 @@ static void add_up(const struct model *m, struct sums sums[DEVICES])
 	memset(sums, 0, DEVICES * sizeof(sums[0]));
 	for (uint64_t id = 0; id < m->n_chunks; id++) {
 		const struct m_chunk *c = &m->chunks[id];
-		if (c->fate != LINGERING)
+		if (c->fate != ORPHANED)
 			continue;
-		sums[c->device].lingering += c->bytes;
+		sums[c->device].orphaned += c->bytes;
 		add_left(&sums[c->device], c->uid, c->bytes);
 	}
 
@@ -88,7 +88,7 @@ static void add_up(const struct model *m, struct sums sums[DEVICES])
 			sums[l->device].held[l->maker] += l->bytes;
 			continue;
 		}
-		sums[l->device].estates += l->bytes;
+		sums[l->device].orphans += l->bytes;
 		add_left(&sums[l->device], l->uid, l->bytes);
 	}
 
@@ -105,7 +105,7 @@ uint64_t model_charged(const struct model *m, uint32_t d)
 {
 	struct sums sums[DEVICES];
 	add_up(m, sums);
-	uint64_t sum = sums[d].estates + sums[d].lingering;
+	uint64_t sum = sums[d].orphans + sums[d].orphaned;
 	for (int i = 0; i < SESSIONS; i++)
 		if (m->sessions[i].s)
 			sum += sums[d].held[i];
@@ -127,8 +127,8 @@ void model_unlease(struct model *m, struct m_lease *l, uint64_t id, bool reusabl
 {
 	struct m_chunk *c = model_chunk(m, id);
 	must(m, c->fate == LEASED, "chunk %" PRIu64 " was not leased", id);
-	c->fate = c->mapped ? LINGERING : reusable ? RETURNED : BANNED;
-	m->lingered += c->mapped;
+	c->fate = c->mapped ? ORPHANED : reusable ? RETURNED : BANNED;
+	m->orphaned += c->mapped;
 	c->lease = -1;
 	l->bytes -= c->bytes;
 }
@@ -287,8 +287,8 @@ static void check_device(struct model *m, uint32_t d, const struct sums *sums)
 		doomed += job->chunk->bytes;
 		n_doomed++;
 	}
-	uint64_t leased = sums->estates, admitted = 0;
-	uint64_t lingering = sums->lingering, quarantined = lingering;
+	uint64_t leased = sums->orphans, admitted = 0;
+	uint64_t orphaned = sums->orphaned, quarantined = orphaned;
 	for (int i = 0; i < SESSIONS; i++) {
 		uint64_t a = sums->admitted[i], held = sums->held[i];
 		if (!m->sessions[i].s)
@@ -301,8 +301,7 @@ static void check_device(struct model *m, uint32_t d, const struct sums *sums)
 	}
 	must(m, f.leased == leased, "leased %" PRIu64 ", not %" PRIu64, f.leased, leased);
 	must(m, f.quarantined == quarantined, "quarantined");
-	must(m, f.lingering == lingering, "lingering %" PRIu64 ", not %" PRIu64, f.lingering,
-		lingering);
+	must(m, f.orphaned == orphaned, "orphaned %" PRIu64 ", not %" PRIu64, f.orphaned, orphaned);
 	for (size_t i = 0; i < UIDS; i++)
 		must(m, fake_left_by(&m->fake, uids[i], d) == sums->left[i],
 			"uid %u is charged for something else than it left", uids[i]);
@@ -342,7 +341,7 @@ static void check_device(struct model *m, uint32_t d, const struct sums *sums)
 static void note_doomed(struct model *m, uint64_t id)
 {
 	struct m_chunk *c = model_chunk(m, id);
-	if (!c->doomed && c->fate == LINGERING) {
+	if (!c->doomed && c->fate == ORPHANED) {
 		must(m, !c->mapped, "chunk %" PRIu64 " is destroyed while somebody has it", id);
 		c->fate = BANNED;
 	}

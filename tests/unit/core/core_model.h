@@ -21,7 +21,7 @@
 #define TOKENS   40
 #define DEVICES  2
 
-enum fate { UNKNOWN, LEASED, RETURNED, BANNED, LINGERING };
+enum fate { UNKNOWN, LEASED, RETURNED, BANNED, ORPHANED };
 
 struct m_chunk {
 	uint64_t bytes;
@@ -31,7 +31,7 @@ struct m_chunk {
 	bool doomed;
 	bool mapped; /* a process has it, whatever its client says */
 	uint32_t device;
-	uid_t uid; /* of the maker of its last lease: who pays while it lingers */
+	uid_t uid; /* of the maker of its last lease: who pays while it is orphaned */
 };
 
 struct m_session {
@@ -72,7 +72,7 @@ struct m_token {
 	bool used;
 	uint8_t token[GM_TOKEN_BYTES];
 	int lease;
-	enum gm_audience audience;
+	enum gm_name_audience audience;
 	uint32_t id;
 };
 
@@ -87,7 +87,7 @@ struct model {
 	struct m_token tokens[TOKENS];
 	struct gm_core_device_info info[DEVICES];
 	uint64_t foreign[DEVICES];
-	uint64_t granted, refused, hits, lingered;
+	uint64_t granted, refused, hits, orphaned;
 };
 
 struct m_chunk *model_chunk(struct model *m, uint64_t id);

@@ -60,7 +60,7 @@ static bool call_off(void *ctx, struct gm_chunk *chunk)
 static bool in_use(void *ctx, const struct gm_chunk *chunk)
 {
 	struct fake_core *fake = ctx;
-	must(chunk->state == GM_CHUNK_LEASED || chunk->state == GM_CHUNK_LINGERING);
+	must(chunk->state == GM_CHUNK_LEASED || chunk->state == GM_CHUNK_ORPHANED);
 	fake->looks++;
 	return fake->mapped ? fake->mapped(fake->mapped_ctx, chunk) : fake->in_use;
 }
@@ -108,7 +108,7 @@ static void erase(void *ctx, uint32_t *place)
 }
 
 static int deposit(
-	void *ctx, enum gm_keep_kind kind, uint64_t id, int fd, struct gm_request *request)
+	void *ctx, enum gm_store_kind kind, uint64_t id, int fd, struct gm_request *request)
 {
 	pause_failures(true);
 	int r = fake_ledger_deposit(((struct fake_core *)ctx)->ledger, kind, id, fd, request);
@@ -116,7 +116,7 @@ static int deposit(
 	return r;
 }
 
-static void withdraw(void *ctx, enum gm_keep_kind kind, uint64_t id)
+static void withdraw(void *ctx, enum gm_store_kind kind, uint64_t id)
 {
 	pause_failures(true);
 	fake_ledger_withdraw(((struct fake_core *)ctx)->ledger, id);
@@ -153,7 +153,7 @@ static void session_changed(void *ctx, struct gm_session *session, uint32_t devi
 	fake->session_changes++;
 }
 
-static void level_changed(void *ctx, uint32_t device, enum gm_level level)
+static void level_changed(void *ctx, uint32_t device, enum gm_pressure_level level)
 {
 	struct fake_core *fake = ctx;
 	fake->level_changes++;
@@ -169,7 +169,7 @@ static void use(void *ctx, struct gm_session *session, uint32_t device, struct g
 	*ret = fake->use[gm_session_id(session) % FAKE_LOG][device];
 }
 
-static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim *ask)
+static void reclaim(void *ctx, struct gm_session *session, const struct gm_reclaim_message *ask)
 {
 	struct fake_core *fake = ctx;
 	must(ask->bytes > 0 && ask->deadline_ns > fake->now);
@@ -216,7 +216,7 @@ static void count(void *ctx, uint32_t device)
 	((struct fake_core *)ctx)->counts++;
 }
 
-static enum gm_fate fate(void *ctx, pid_t pid, uint64_t began)
+static enum gm_env_process fate(void *ctx, pid_t pid, uint64_t began)
 {
 	must(pid > 0);
 	return ((struct fake_core *)ctx)->fate;
@@ -273,7 +273,8 @@ void fake_says_roughly(struct fake_core *fake, struct gm_session *session, uint3
 	fake->use[gm_session_id(session) % FAKE_LOG][device].rough = true;
 }
 
-const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session)
+const struct gm_reclaim_message *fake_asked(
+	const struct fake_core *fake, const struct gm_session *session)
 {
 	for (size_t i = fake->n_asks; i > 0 && i + FAKE_LOG > fake->n_asks; i--)
 		if (fake->asks[(i - 1) % FAKE_LOG].session == gm_session_id(session))
@@ -289,7 +290,7 @@ const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_k
 	return NULL;
 }
 
-bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_trigger trigger)
+bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_reclaim_trigger trigger)
 {
 	return fake->started[device][trigger] > fake->ended[device][trigger];
 }
@@ -482,18 +483,18 @@ struct fake_left {
 	uint64_t held;
 };
 
-static bool fake_add_left(void *ctx, const struct gm_estate *estate)
+static bool fake_add_left(void *ctx, const struct gm_orphan *orphan)
 {
 	struct fake_left *left = ctx;
-	if (left->uid == (uid_t)-1 || gm_estate_info(estate)->uid == left->uid)
-		left->held += gm_estate_held(estate, left->device);
+	if (left->uid == (uid_t)-1 || gm_orphan_info(orphan)->uid == left->uid)
+		left->held += gm_orphan_held(orphan, left->device);
 	return true;
 }
 
 uint64_t fake_left_by(const struct fake_core *fake, uid_t uid, uint32_t device)
 {
 	struct fake_left left = {.uid = uid, .device = device};
-	ck_assert(!gm_core_estate_each(fake->core, 0, fake_add_left, &left));
+	ck_assert(!gm_core_orphan_each(fake->core, 0, fake_add_left, &left));
 	return left.held;
 }
 

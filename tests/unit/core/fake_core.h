@@ -27,7 +27,7 @@ struct fake_job {
 /* What a client was asked for, and what it says of itself. */
 struct fake_ask {
 	uint64_t session;
-	struct gm_reclaim ask;
+	struct gm_reclaim_message ask;
 };
 
 /* One event, without its pointers. */
@@ -53,12 +53,12 @@ struct fake_core {
 	uint64_t random;
 	struct fake_job *jobs;
 	size_t n_jobs, room;
-	uint64_t backend_bytes[GM_LIMIT_DEVICES];
-	uint64_t backend_chunks[GM_LIMIT_DEVICES];
+	uint64_t backend_bytes[GM_BOUND_DEVICES];
+	uint64_t backend_chunks[GM_BOUND_DEVICES];
 	uint64_t device_changes, session_changes, level_changes;
 	uint64_t closed_aside; /* descriptors that core does not close itself */
 	uid_t closed_for;      /* the last of them */
-	enum gm_level level;
+	enum gm_pressure_level level;
 	bool quiet;  /* no device_changed counted: for measuring */
 	bool in_use; /* somebody has every chunk */
 	/* Whether somebody has the chunk. NULL: in_use says so. */
@@ -70,24 +70,24 @@ struct fake_core {
 	bool calls_off;      /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */
-	struct gm_use use[FAKE_LOG][GM_LIMIT_DEVICES];
+	struct gm_use use[FAKE_LOG][GM_BOUND_DEVICES];
 	/* The latest of each; older ones are forgotten. */
 	struct fake_ask asks[FAKE_LOG];
 	size_t n_asks;
 	struct fake_event events[FAKE_LOG];
 	size_t n_events;
 	/* Reclaims by device and trigger, as they were told. */
-	uint64_t started[GM_LIMIT_DEVICES][GM_TRIGGERS], ended[GM_LIMIT_DEVICES][GM_TRIGGERS];
-	uint64_t victim;   /* session that was to be terminated last */
-	uint64_t victims;  /* how many */
-	uint64_t left;     /* how often a maker left */
-	uint64_t left_to;  /* session that was told so last */
-	int terminate;     /* what terminate() returns */
-	uint64_t wake_ns;  /* of the last wake_at() */
-	uint64_t probes;   /* that were wanted */
-	bool probing;      /* one of them is under way */
-	uint64_t counts;   /* of what processes have, that were wanted */
-	enum gm_fate fate; /* of every process */
+	uint64_t started[GM_BOUND_DEVICES][GM_TRIGGERS], ended[GM_BOUND_DEVICES][GM_TRIGGERS];
+	uint64_t victim;          /* session that was to be terminated last */
+	uint64_t victims;         /* how many */
+	uint64_t left;            /* how often a maker left */
+	uint64_t left_to;         /* session that was told so last */
+	int terminate;            /* what terminate() returns */
+	uint64_t wake_ns;         /* of the last wake_at() */
+	uint64_t probes;          /* that were wanted */
+	bool probing;             /* one of them is under way */
+	uint64_t counts;          /* of what processes have, that were wanted */
+	enum gm_env_process fate; /* of every process */
 };
 
 /* total of one device, fraction 1, min_free 0, pooling, no reserve, no bounds on the pool */
@@ -112,11 +112,12 @@ uint64_t fake_claims(
 /* The client's page is of the version whose cached includes rounding. */
 void fake_says_roughly(struct fake_core *fake, struct gm_session *session, uint32_t device);
 /* The last ask of that client; NULL: it was not asked. */
-const struct gm_reclaim *fake_asked(const struct fake_core *fake, const struct gm_session *session);
+const struct gm_reclaim_message *fake_asked(
+	const struct fake_core *fake, const struct gm_session *session);
 /* The last event of that kind; NULL: there was none. */
 const struct fake_event *fake_told(const struct fake_core *fake, enum gm_event_kind kind);
 /* A reclaim was told to have started, and not to have ended. */
-bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_trigger trigger);
+bool fake_reclaims(const struct fake_core *fake, uint32_t device, enum gm_reclaim_trigger trigger);
 uint64_t fake_count_told(const struct fake_core *fake, enum gm_event_kind kind);
 /* Moves the clock, tick by tick as core wants them. */
 void fake_pass(struct fake_core *fake, uint64_t ns);

@@ -147,7 +147,7 @@ static struct fake_deposit *ledger_find_deposit(struct fake_ledger *ledger, uint
 	return NULL;
 }
 
-int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_keep_kind kind, uint64_t id, int fd,
+int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_store_kind kind, uint64_t id, int fd,
 	struct gm_request *request)
 {
 	if (ledger->refuses_deposits < 0) {
@@ -166,7 +166,7 @@ int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_keep_kind kind, uint
 		(struct fake_deposit){.kind = kind, .id = id, .fd = dup(fd), .claimed = true};
 	if (id > ledger->last_id)
 		ledger->last_id = id;
-	if (kind != GM_KEEP_WORD || !ledger->refuses_deposits)
+	if (kind != GM_STORE_CONTROL_BLOCK || !ledger->refuses_deposits)
 		return 0;
 	ledger->awaited = request;
 	return GM_DEPOSIT_WAITS;
@@ -217,7 +217,7 @@ struct gm_session *fake_ledger_join_run(struct fake_core *fake, uid_t uid, const
 		.unit = unit,
 		.name = "worker",
 		.run = run,
-		.run_limit = {.set = max ? GM_QUOTA_MAX : 0, .max = max}};
+		.run_limit = {.set = max ? GM_LIMIT_MAX : 0, .max = max}};
 	struct gm_session *session;
 	ck_assert_int_eq(gm_session_new(fake->core, &info, ret_token, &session), 0);
 
@@ -291,8 +291,8 @@ static int ledger_adopt_client(void *ctx, uint64_t id, const struct gm_record_cl
 	return 0;
 }
 
-static int ledger_adopt_chunk(
-	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *ret_handle)
+static int ledger_adopt_chunk(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
+	struct gm_backend_handle *ret_handle)
 {
 	struct ledger_adopting *adopting = ctx;
 	struct fake_core *fake = adopting->fake;
@@ -303,7 +303,7 @@ static int ledger_adopt_chunk(
 		return -EINVAL;
 	fake->backend_bytes[device] += bytes;
 	fake->backend_chunks[device]++;
-	*ret_handle = (struct gm_handle){.fd = -1, .native = id};
+	*ret_handle = (struct gm_backend_handle){.fd = -1, .native = id};
 	return 0;
 }
 
@@ -321,7 +321,7 @@ static int ledger_adopt_word(void *ctx, uint64_t id, int *ret_fd)
 {
 	struct ledger_adopting *adopting = ctx;
 	struct fake_deposit *deposit = ledger_find_deposit(adopting->fake->ledger, id);
-	if (!deposit || deposit->kind != GM_KEEP_WORD)
+	if (!deposit || deposit->kind != GM_STORE_CONTROL_BLOCK)
 		return -ENOENT;
 	deposit->claimed = true;
 	*ret_fd = dup(deposit->fd);
@@ -329,7 +329,7 @@ static int ledger_adopt_word(void *ctx, uint64_t id, int *ret_fd)
 }
 
 static void ledger_drop_chunk(
-	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_handle *handle)
+	void *ctx, uint64_t id, uint32_t device, uint64_t bytes, struct gm_backend_handle *handle)
 {
 	struct ledger_adopting *adopting = ctx;
 	adopting->fake->backend_bytes[device] -= bytes;
@@ -337,7 +337,7 @@ static void ledger_drop_chunk(
 }
 
 static void ledger_contradicts(void *ctx, const struct gm_owner *owner, uint32_t device,
-	const struct gm_quota_values *set, const struct gm_quota_values *now, const char *why)
+	const struct gm_limit_values *set, const struct gm_limit_values *now, const char *why)
 {
 	struct fake_ledger *to = ((struct ledger_adopting *)ctx)->fake->ledger;
 	to->contradictions++;
@@ -373,9 +373,10 @@ static void ledger_drop_unclaimed(struct fake_core *fake)
 	for (size_t i = 0; i < ledger->n_deposits;) {
 		const struct fake_deposit *deposit = &ledger->deposits[i];
 		char byte;
-		if (deposit->kind == GM_KEEP_WORD ? deposit->claimed
-						  : gm_core_read_metadata(fake->core, deposit->id,
-							    0, &byte, 1) == 0) {
+		if (deposit->kind == GM_STORE_CONTROL_BLOCK
+				? deposit->claimed
+				: gm_core_read_metadata(fake->core, deposit->id, 0, &byte, 1) ==
+					  0) {
 			i++;
 			continue;
 		}
@@ -478,7 +479,7 @@ static char *books_add(struct fake_books *books)
 
 static void books_add_lease(struct fake_books *books, const struct gm_lease *lease)
 {
-	unsigned uid = lease->estate->info.uid;
+	unsigned uid = lease->orphan->info.uid;
 	uint64_t bytes = 0;
 	snprintf(books_add(books), LINE,
 		"lease %" PRIu64 " maker %" PRIu64 " uid %u device %u made %u grants %" PRIu64
@@ -496,9 +497,9 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 			c->id, lease->id, c->index, c->bytes, c->device, c->payer_uid, c->asked);
 	}
 	ck_assert_uint_eq(bytes, lease->bytes);
-	for (const struct gm_hold *h = lease->holds; h; h = h->next) {
+	for (const struct gm_ref *h = lease->refs; h; h = h->next) {
 		uint32_t count = h == &lease->own ? lease->made : 0;
-		for (const struct gm_open *o = h->opens; o; count++, o = o->next)
+		for (const struct gm_ref_entry *o = h->opens; o; count++, o = o->next)
 			snprintf(books_add(books), LINE,
 				"hold %" PRIu64 " by %" PRIu64 "%s asked %" PRIu64, lease->id,
 				h->session->payer.id, o->read_only ? " read-only" : "", o->asked);
@@ -511,17 +512,17 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 			s->options.read_only ? " read-only" : "");
 }
 
-static void books_add_lingering(struct fake_books *books, const struct gm_chunk *c)
+static void books_add_orphaned(struct fake_books *books, const struct gm_chunk *c)
 {
-	if (c->state != GM_CHUNK_LINGERING)
+	if (c->state != GM_CHUNK_ORPHANED)
 		return;
-	const struct gm_estate_info *info = &c->estate->info;
+	const struct gm_orphan_info *info = &c->orphan->info;
 	snprintf(books_add(books), LINE,
-		"lingering %" PRIu64 " bytes %" PRIu64 " device %u uid %u unit %s", c->id, c->bytes,
+		"orphaned %" PRIu64 " bytes %" PRIu64 " device %u uid %u unit %s", c->id, c->bytes,
 		c->device, info->uid, info->unit ? info->unit : "");
 }
 
-static bool books_add_limit(void *ctx, const struct gm_quota_info *info)
+static bool books_add_limit(void *ctx, const struct gm_limit_info *info)
 {
 	char owner[GM_OWNER_TEXT];
 	if (info->run_time.set)
@@ -541,7 +542,7 @@ static int books_compare(const void *a, const void *b)
 void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 {
 	const struct gm_env *env = &fake->core->env;
-	struct gm_quota_place place = {0};
+	struct gm_limit_place place = {0};
 	memset(ret_books, 0, sizeof(*ret_books));
 	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
 		const struct gm_session *s = p->session;
@@ -555,8 +556,8 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 				snprintf(books_add(ret_books), LINE,
 					"declared by %" PRIu64 " device %u bytes %" PRIu64, p->id,
 					d, p->accounts[d].declared);
-		for (const struct gm_hold *h = s ? s->holds : NULL; h; h = h->hh.next)
-			if (h->lease->holds == h)
+		for (const struct gm_ref *h = s ? s->refs : NULL; h; h = h->hh.next)
+			if (h->lease->refs == h)
 				books_add_lease(ret_books, h->lease);
 	}
 	for (const struct gm_name *n = fake->core->names; n; n = n->hh.next) {
@@ -571,13 +572,13 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 			n->until_unread ? " until unread" : "", metadata.id, metadata.size,
 			metadata.version, n->expires_ns);
 		ck_assert_ptr_eq(n->lease->name, n);
-		if (!n->lease->holds)
+		if (!n->lease->refs)
 			books_add_lease(ret_books, n->lease);
 	}
 	for (size_t i = 0; i < GM_ENV_TABLES; i++)
 		for (const struct gm_chunk *c = env->chunks[i]; c; c = c->hh.next)
-			books_add_lingering(ret_books, c);
-	gm_core_quota_each(fake->core, &place, books_add_limit, ret_books);
+			books_add_orphaned(ret_books, c);
+	gm_core_limit_each(fake->core, &place, books_add_limit, ret_books);
 	if (ret_books->n > 0)
 		qsort(ret_books->lines, ret_books->n, sizeof(ret_books->lines[0]), books_compare);
 }

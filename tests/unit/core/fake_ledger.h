@@ -31,7 +31,7 @@ struct fake_kept {
 
 /* A copy of a memfd of core's. */
 struct fake_deposit {
-	enum gm_keep_kind kind;
+	enum gm_store_kind kind;
 	uint64_t id;
 	int fd;
 	bool claimed; /* a control block: this daemon made or adopted it */
@@ -63,7 +63,7 @@ struct fake_ledger {
 	void (*shortage)(bool begins);
 	int shortage_result; /* what came of its adoption */
 	/* What the next daemon is configured with before it adopts. */
-	const struct gm_quota_rule *rules;
+	const struct gm_limit_rule *rules;
 	size_t n_rules;
 	/* How many values of limits contradicted that, and why the last one did. */
 	unsigned contradictions;
@@ -78,7 +78,7 @@ int fake_ledger_record(struct fake_ledger *ledger, uint32_t kind, uint64_t id, u
 void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place);
 void fake_ledger_created(struct fake_ledger *ledger, const struct gm_chunk *chunk);
 void fake_ledger_destroyed(struct fake_ledger *ledger, const struct gm_chunk *chunk);
-int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_keep_kind kind, uint64_t id, int fd,
+int fake_ledger_deposit(struct fake_ledger *ledger, enum gm_store_kind kind, uint64_t id, int fd,
 	struct gm_request *request);
 void fake_ledger_withdraw(struct fake_ledger *ledger, uint64_t id);
 /* The nth record of a kind, from 0; NULL: there are fewer. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model that limits, queue and ladder are held against, and what must be true. It adds
+ * The model that limits, queue and reclaim are held against, and what must be true. It adds
  * everything up from nothing each time.
  *
  * After every step, per device:
@@ -37,7 +37,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/queue/queue.h"
-#include "daemon/queue/turn.h"
+#include "daemon/queue/queue_head.h"
 
 /* ---- the model's own arithmetic */
 
@@ -61,7 +61,7 @@ static bool matches(const struct m_session *s, const struct gm_owner *o)
 bool model_mapped(void *m, const struct gm_chunk *chunk)
 {
 	/* What no client got yet, nobody has. */
-	return (chunk->lease || chunk->state == GM_CHUNK_LINGERING) &&
+	return (chunk->lease || chunk->state == GM_CHUNK_ORPHANED) &&
 	       chunk->id % MAPPED_OF == ((const struct model *)m)->mapped;
 }
 
@@ -71,28 +71,28 @@ struct left {
 };
 
 /* What clients left that somebody still has. */
-static bool add_left(void *ctx, const struct gm_estate *estate)
+static bool add_left(void *ctx, const struct gm_orphan *orphan)
 {
 	struct left *left = ctx;
-	const struct gm_estate_info *info = gm_estate_info(estate);
+	const struct gm_orphan_info *info = gm_orphan_info(orphan);
 	const struct m_session s = {.uid = info->uid,
 		.gid = info->gid,
 		.unit = info->unit,
 		.container = info->container};
 	if (matches(&s, left->owner))
-		left->held += gm_estate_held(estate, 0);
+		left->held += gm_orphan_held(orphan, 0);
 	return true;
 }
 
 struct limits {
-	struct gm_quota_info info[OWNERS + UIDS];
+	struct gm_limit_info info[OWNERS + UIDS];
 	uid_t user[OWNERS + UIDS]; /* 0: the limit counts for all users together */
 	size_t n;
 	uid_t asked;
 };
 
 /* The limit of a name is listed once for each user. */
-static bool list_limit(void *ctx, const struct gm_quota_info *info)
+static bool list_limit(void *ctx, const struct gm_limit_info *info)
 {
 	struct limits *limits = ctx;
 	if ((info->owner.kind == GM_OWNER_NAME) != (limits->asked != 0))
@@ -106,9 +106,9 @@ static bool list_limit(void *ctx, const struct gm_quota_info *info)
 static void list_limits(struct model *m, struct limits *limits)
 {
 	for (uid_t uid = 0; uid <= UIDS; uid++) {
-		struct gm_quota_place place = {.user = uid ? uid + 1 : 0};
+		struct gm_limit_place place = {.user = uid ? uid + 1 : 0};
 		limits->asked = uid;
-		gm_core_quota_each(m->fake.core, &place, list_limit, limits);
+		gm_core_limit_each(m->fake.core, &place, list_limit, limits);
 	}
 }
 
@@ -140,7 +140,7 @@ static uint64_t room(const struct limits *limits, const struct m_session *s, uin
 {
 	uint64_t kept = 0, promised = 0, most = UINT64_MAX, ever = UINT64_MAX;
 	for (size_t i = 0; i < limits->n; i++) {
-		const struct gm_quota_info *l = &limits->info[i];
+		const struct gm_limit_info *l = &limits->info[i];
 		if (!limits_apply(limits, i, s)) {
 			kept += model_less(l->values.guarantee, l->held);
 			promised += l->values.guarantee;
@@ -221,9 +221,9 @@ static void check_limits(struct model *m, const struct limits *limits,
 {
 	uint64_t unmet = 0, charged = f->leased + f->quarantined + f->admitted;
 	for (size_t i = 0; i < limits->n; i++) {
-		const struct gm_quota_info *l = &limits->info[i];
+		const struct gm_limit_info *l = &limits->info[i];
 		struct left left = {.owner = &l->owner};
-		gm_core_estate_each(m->fake.core, 0, add_left, &left);
+		gm_core_orphan_each(m->fake.core, 0, add_left, &left);
 		uint64_t held = left.held;
 		bool grew_here = false;
 		for (int k = 0; k < SESSIONS; k++) {
@@ -277,10 +277,10 @@ static void check_begin(struct model *m, const struct gm_request *request, bool 
 	uint64_t now = m->fake.now;
 	m->holder_uid = m->sessions[r->session].uid;
 	m->hold_ns = now;
-	m->n.holds++;
+	m->n.refs++;
 	must(m, now >= m->rest_ns && now >= m->uid_rest_ns[m->holder_uid],
 		"it holds others back without a rest");
-	must(m, request->waiting.overtaken >= GM_TURN_OVERTAKES && r->waits,
+	must(m, request->waiting.overtaken >= GM_QUEUE_HEAD_OVERTAKES && r->waits,
 		"it holds others back too early");
 	check_cover(m, request, own);
 }
@@ -294,36 +294,36 @@ static void note_end(struct model *m)
 
 /* The linker sends core's calls here (--wrap). The cover is checked when core relies on it. Right after
  * that, requests that are not held back may take what it consists of, until core looks again. */
-void __real_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
-void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
-void __wrap_gm_turn_begin(struct gm_device *device, struct gm_request *request, uint64_t now)
+void __real_gm_queue_head_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+void __wrap_gm_queue_head_begin(struct gm_device *device, struct gm_request *request, uint64_t now);
+void __wrap_gm_queue_head_begin(struct gm_device *device, struct gm_request *request, uint64_t now)
 {
 	const struct gm_request *before = device->queue.holder;
-	__real_gm_turn_begin(device, request, now);
+	__real_gm_queue_head_begin(device, request, now);
 	if (device->queue.holder != before)
 		check_begin(model_of(device), request, device->queue.holds_own);
 }
 
-void __real_gm_turn_look(struct gm_device *device, uint64_t now);
-void __wrap_gm_turn_look(struct gm_device *device, uint64_t now);
-void __wrap_gm_turn_look(struct gm_device *device, uint64_t now)
+void __real_gm_queue_head_look(struct gm_device *device, uint64_t now);
+void __wrap_gm_queue_head_look(struct gm_device *device, uint64_t now);
+void __wrap_gm_queue_head_look(struct gm_device *device, uint64_t now)
 {
 	const struct gm_request *before = device->queue.holder;
-	bool due = gm_turn_due(device) <= now;
-	__real_gm_turn_look(device, now);
+	bool due = gm_queue_head_due(device) <= now;
+	__real_gm_queue_head_look(device, now);
 	if (before && !device->queue.holder)
 		note_end(model_of(device));
 	else if (due)
 		check_cover(model_of(device), before, device->queue.holds_own);
 }
 
-void __real_gm_turn_leave(struct gm_device *device, const struct gm_request *request);
-void __wrap_gm_turn_leave(struct gm_device *device, const struct gm_request *request);
-void __wrap_gm_turn_leave(struct gm_device *device, const struct gm_request *request)
+void __real_gm_queue_head_leave(struct gm_device *device, const struct gm_request *request);
+void __wrap_gm_queue_head_leave(struct gm_device *device, const struct gm_request *request);
+void __wrap_gm_queue_head_leave(struct gm_device *device, const struct gm_request *request)
 {
 	if (device->queue.holder == request)
 		note_end(model_of(device));
-	__real_gm_turn_leave(device, request);
+	__real_gm_queue_head_leave(device, request);
 }
 
 /* A standstill ends in time: all who hold memory wait for more without a deadline, nobody is being
@@ -343,10 +343,10 @@ static void check_queue(struct model *m, const struct limits *limits,
 {
 	uint64_t charged = f->leased + f->quarantined + f->admitted;
 	int32_t top = INT32_MIN;
-	/* Whoever has what lingers may let go of it, or did so. */
-	m->moved |= f->lingering < m->lingering;
-	m->lingering = f->lingering;
-	bool device_waits = false, moves = f->lingering > 0, holds = false, asking = false;
+	/* Whoever has what is orphaned may let go of it, or did so. */
+	m->moved |= f->orphaned < m->orphaned;
+	m->orphaned = f->orphaned;
+	bool device_waits = false, moves = f->orphaned > 0, refs = false, asking = false;
 	size_t waiting = 0;
 	uint64_t since_ns = 0;
 	for (int i = 0; i < REQUESTS; i++)
@@ -358,7 +358,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 			top = fake_priority(m->sessions[k].s, 0);
 	const struct gm_request *holder = fake_queue_holder(&m->fake, 0);
 	bool waits[SESSIONS] = {false}, barred = false, listed = !holder;
-	must(m, !holder || m->fake.now - m->hold_ns < GM_TURN_HOLD_NS,
+	must(m, !holder || m->fake.now - m->hold_ns < GM_QUEUE_HEAD_HOLD_NS,
 		"it holds others back for long");
 	for (size_t i = 0; i < queue->n; i++) {
 		const struct gm_queue_info *w = &queue->info[i];
@@ -383,11 +383,11 @@ static void check_queue(struct model *m, const struct limits *limits,
 		}
 		uint64_t ever, now = room(limits, s, f->ceiling, charged, &ever, f->capacity);
 		must(m, r->exact <= ever, "it waits for what it can never have");
-		bool held_back = f->level == GM_LEVEL_CRITICAL && r->priority < top;
+		bool held_back = f->level == GM_PRESSURE_LEVEL_CRITICAL && r->priority < top;
 		must(m, r->exact > now || held_back || barred || denied,
 			"it fits and waits: block %d", w->block);
 		must(m, w->block != GM_BLOCK_TURN || barred, "it waits for no one's turn");
-		if (w->block == GM_BLOCK_QUOTA)
+		if (w->block == GM_BLOCK_LIMIT)
 			must(m, w->owner && matches(s, w->owner), "somebody else's limit");
 		barred |= w->request == holder;
 		listed |= w->request == holder;
@@ -397,7 +397,7 @@ static void check_queue(struct model *m, const struct limits *limits,
 		waits[r->session] = true;
 		if (since_ns < r->q.r.waiting.ask.since_ns)
 			since_ns = r->q.r.waiting.ask.since_ns;
-		if (w->block != GM_BLOCK_QUOTA && r->exact > model_less(f->capacity, charged))
+		if (w->block != GM_BLOCK_LIMIT && r->exact > model_less(f->capacity, charged))
 			device_waits = true;
 	}
 	must(m, listed, "a request that does not wait holds others back");
@@ -405,12 +405,12 @@ static void check_queue(struct model *m, const struct limits *limits,
 		const struct m_session *s = &m->sessions[k];
 		if (!s->s || gm_session_held(s->s, 0) == 0)
 			continue;
-		holds = true;
+		refs = true;
 		moves |= !waits[k];
 	}
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
 		asking |= fake_reclaims(&m->fake, 0, t);
-	check_standstill(m, device_waits && holds && !moves && !asking && !holder, since_ns);
+	check_standstill(m, device_waits && refs && !moves && !asking && !holder, since_ns);
 }
 
 static void check_asks(struct model *m)
@@ -423,11 +423,12 @@ static void check_asks(struct model *m)
 				continue;
 			m->n.asked++;
 			bool owes = s->returned < s->asked && m->fake.now < s->asked_until;
-			must(m, ask->ask.trigger != GM_TRIGGER_REQUEST || !owes,
+			must(m, ask->ask.trigger != GM_RECLAIM_TRIGGER_REQUEST || !owes,
 				"asked again while it owes");
 			/* At critical pressure those who claim nothing are told, and owe nothing.
 			 */
-			s->asked = ask->ask.trigger == GM_TRIGGER_PRESSURE ? 0 : ask->ask.bytes;
+			s->asked = ask->ask.trigger == GM_RECLAIM_TRIGGER_PRESSURE ? 0
+										   : ask->ask.bytes;
 			s->returned = 0;
 			s->asked_until = ask->ask.deadline_ns;
 		}
@@ -444,7 +445,7 @@ static void check_level(struct model *m, const struct gm_device_figures *f)
 			m->fake.level > m->fell_from ||
 				m->fake.now - m->fell_ns >= m->policy.dwell_ns,
 			"back within the dwell");
-		m->fell_from = GM_LEVEL_LOW;
+		m->fell_from = GM_PRESSURE_LEVEL_LOW;
 	}
 	m->level = m->fake.level;
 
@@ -508,22 +509,22 @@ void model_sweep(struct model *m)
 }
 
 /* The counts of the users are those of the clients that owe something for requests. */
-static void check_debts(struct model *m)
+static void check_orphan_maps(struct model *m)
 {
 	const struct gm_device *device = &m->fake.core->devices[0];
-	const struct gm_ladder_run *run = &device->ladder.runs[GM_TRIGGER_REQUEST];
+	const struct gm_reclaim_run *run = &device->reclaim.runs[GM_RECLAIM_TRIGGER_REQUEST];
 	const struct gm_reclaim_user *user;
 	uint64_t owing = 0, owed = 0;
 
-	DL_FOREACH (device->ladder.users, user) {
+	DL_FOREACH (device->reclaim.users, user) {
 		const struct gm_account *account;
 		uint32_t of_user = 0, others = 0, moving = 0;
-		DL_FOREACH2 (device->ladder.owing, account, owing_next) {
+		DL_FOREACH2 (device->reclaim.owing, account, owing_next) {
 			if (account->asked.user != user)
 				continue;
 			of_user++;
 			others += account->payer->user != user->user;
-			moving += account->asked.rung == GM_RUNG_SPILL;
+			moving += account->asked.stage == GM_STAGE_SPILL;
 		}
 		must(m, user->owing == of_user, "wrong number of clients that owe");
 		must(m, user->owing_others == others, "wrong number of others that owe");
@@ -559,6 +560,6 @@ void model_check(struct model *m)
 	check_limits(m, &limits, &f, grew_any, grew);
 	check_queue(m, &limits, &f, &queue);
 	check_asks(m);
-	check_debts(m);
+	check_orphan_maps(m);
 	check_level(m, &f);
 }

@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/reclaim/ladder.h"
-#include "daemon/device/quota.h"
+#include "daemon/reclaim/reclaim.h"
+#include "daemon/device/limit.h"
 #include "daemon/queue/queue.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/core/model_run.h"
 
-/* A model of limits, queue and ladder on one device: who asked for what, who was asked, and what
+/* A model of limits, queue and reclaim on one device: who asked for what, who was asked, and what
  * each may have by the rules alone. What must be true of it is in policy_model.c. */
 
 #define SECOND    UINT64_C(1000000000)
@@ -55,17 +55,17 @@ struct model {
 	bool dry; /* the backend is out of memory every other time */
 	struct m_session sessions[SESSIONS];
 	struct m_request requests[REQUESTS];
-	enum gm_level level, fell_from;
+	enum gm_pressure_level level, fell_from;
 	uint64_t fell_ns;
 	bool moved; /* since the last check: a client gave something back, or a rule changed */
-	uint64_t lingering; /* at the last check */
-	uint64_t moved_ns;  /* when that was, or when a client last could */
+	uint64_t orphaned; /* at the last check */
+	uint64_t moved_ns; /* when that was, or when a client last could */
 	uint64_t asks;
 	uid_t holder_uid; /* of the request that holds others back, or did so last */
 	uint64_t hold_ns, rest_ns, uid_rest_ns[UIDS + 1];
 	struct {
-		uint64_t granted, late, refused, limit, timeout, deadlock, never, holds, turned;
-		uint64_t asked, ignored, victims, probed, denied, lingered;
+		uint64_t granted, late, refused, limit, timeout, deadlock, never, refs, turned;
+		uint64_t asked, ignored, victims, probed, denied, orphaned;
 	} n;
 };
 

@@ -10,7 +10,7 @@
 #include "ctl/io/model_file.h"
 #include "ctl/options.h"
 #include "ctl/verbs.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_options options;
@@ -288,10 +288,10 @@ START_TEST(devices_are_numbered_up_to_the_limit)
 {
 	char number[32];
 
-	snprintf(number, sizeof(number), "--device=%d", GM_LIMIT_DEVICES - 1);
+	snprintf(number, sizeof(number), "--device=%d", GM_BOUND_DEVICES - 1);
 	ck_assert_int_eq(PARSE("trim", number), 0);
-	ck_assert_uint_eq(options.device, GM_LIMIT_DEVICES - 1);
-	snprintf(number, sizeof(number), "--device=%d", GM_LIMIT_DEVICES);
+	ck_assert_uint_eq(options.device, GM_BOUND_DEVICES - 1);
+	snprintf(number, sizeof(number), "--device=%d", GM_BOUND_DEVICES);
 	ck_assert_int_eq(PARSE("trim", number), -EINVAL);
 }
 END_TEST

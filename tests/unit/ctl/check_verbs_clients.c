@@ -211,7 +211,7 @@ START_TEST(what_clients_declared_has_a_column_if_there_is_any)
 	free(text);
 	struct gm_options options = {.csv = true};
 	text = run("clients", script_clients, false, &options);
-	has(text, ",lingering,declared,run_name\n");
+	has(text, ",orphaned,declared,run_name\n");
 	has(text, ",0,536870912,\n");
 	free(text);
 
@@ -280,7 +280,7 @@ static void send_left(struct gm_fake *f, bool any)
 	uint64_t id = request->id;
 
 	use.held = 3 * G;
-	use.lingering = G;
+	use.orphaned = G;
 	for (size_t i = 0; i < 3; i++) {
 		gm__wire__client__init(&clients[i]);
 		clients[i].session = 4711 + i;
@@ -414,7 +414,7 @@ START_TEST(buffers_come_oldest_first)
 	ck_assert(json_is_null(at(json, "buffers", 6, "pid")));
 	equals(json, "buffers", 7, "kind", "declared");
 	ck_assert_int_eq(number(json, "buffers", 7, "session"), 4242);
-	equals(json, "buffers", 8, "kind", "lingering");
+	equals(json, "buffers", 8, "kind", "orphaned");
 	ck_assert_int_eq(number(json, "buffers", 8, "bytes"), (int64_t)G);
 	json_decref(json);
 	char *text = run_text("buffers", script_buffers);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/wire/page.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/daemon/broker_fixture.h"
 #include "tests/unit/daemon/wire_client.h"
@@ -125,10 +125,10 @@ START_TEST(the_hello_comes_first_once_and_in_the_same_major)
 	wire_expect_failure(wire_call(client, &packet), GPUMEM_E_PROTOCOL);
 	wire_close(client);
 
-	GM_LIMIT_TEST(NAME_BYTES);
-	char name[GM_LIMIT_NAME_BYTES + 2];
+	GM_BOUND_TEST(NAME_BYTES);
+	char name[GM_BOUND_NAME_BYTES + 2];
 	memset(name, 'n', sizeof(name));
-	name[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	name[GM_BOUND_NAME_BYTES + 1] = '\0';
 	client = wire_connect(path);
 	hello.name = name;
 	wire_expect_failure(wire_hello_as(client, &hello), GPUMEM_E_INVALID);
@@ -183,7 +183,7 @@ START_TEST(a_long_lease_comes_in_several_packets_and_can_be_asked_for_again)
 	start();
 	struct wire_client *client = wire_join(path, false);
 	uint64_t lease = wire_lease(client, 2 * MIB);
-	for (int i = 1; i < GM_LIMIT_PACKET_FDS + 6; i++) {
+	for (int i = 1; i < GM_BOUND_PACKET_FDS + 6; i++) {
 		Gm__Wire__Grow grow = GM__WIRE__GROW__INIT;
 		Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 		grow.lease = lease;
@@ -205,7 +205,7 @@ START_TEST(a_long_lease_comes_in_several_packets_and_can_be_asked_for_again)
 		Gm__Wire__Packet *answer = wire_call(client, &packet);
 		for (;;) {
 			ck_assert_int_eq(answer->body_case, GM__WIRE__PACKET__BODY_LEASE_REPLY);
-			ck_assert_uint_le(client->in.fds.n, GM_LIMIT_PACKET_FDS);
+			ck_assert_uint_le(client->in.fds.n, GM_BOUND_PACKET_FDS);
 			ck_assert_uint_eq(client->in.fds.n, answer->lease_reply->n_chunks);
 			for (size_t i = 0; i < answer->lease_reply->n_chunks; i++)
 				ck_assert_uint_eq(answer->lease_reply->chunks[i]->index, next++);
@@ -213,7 +213,7 @@ START_TEST(a_long_lease_comes_in_several_packets_and_can_be_asked_for_again)
 				break;
 			answer = wire_receive(client);
 		}
-		ck_assert_uint_eq(next, GM_LIMIT_PACKET_FDS + 6);
+		ck_assert_uint_eq(next, GM_BOUND_PACKET_FDS + 6);
 	}
 	wire_close(client);
 }

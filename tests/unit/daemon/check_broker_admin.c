@@ -13,7 +13,7 @@
 
 #include "common/text/units.h"
 #include "common/wire/page.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/daemon/broker_fixture.h"
 #include "tests/unit/daemon/wire_client.h"
@@ -332,20 +332,20 @@ END_TEST
 
 START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 {
-	GM_LIMIT_TEST(TRACKED_BUFFERS);
+	GM_BOUND_TEST(TRACKED_BUFFERS);
 	start();
 	struct wire_client *client = wire_join(path, false);
 	wire_lease(client, 8 * MIB);
 	struct gm_page_client *page = mmap(
 		NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, client->client_page, 0);
 	ck_assert_ptr_ne(page, MAP_FAILED);
-	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
-		page->rows[i].bytes = 8 * MIB / GM_LIMIT_TRACKED_BUFFERS;
+	for (int i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
+		page->rows[i].bytes = 8 * MIB / GM_BOUND_TRACKED_BUFFERS;
 		page->rows[i].born_ns = 1;
 		strcpy(page->rows[i].tag, "buffer");
 	}
 	/* One more than has a row. */
-	page->use[0].active_buffers = GM_LIMIT_TRACKED_BUFFERS + 1;
+	page->use[0].active_buffers = GM_BOUND_TRACKED_BUFFERS + 1;
 	page->use[0].untracked = 1;
 	page->rows[7].seq = 1;
 	page->rows[8].bytes = UINT64_MAX;
@@ -363,12 +363,12 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 		if (!answer->more)
 			break;
 	}
-	ck_assert_uint_eq(n, GM_LIMIT_TRACKED_BUFFERS - 2);
+	ck_assert_uint_eq(n, GM_BOUND_TRACKED_BUFFERS - 2);
 	ck_assert_uint_eq(answer->buffers->untracked, 1);
 	ck_assert_uint_eq(answer->buffers->n_totals, 1);
 	ck_assert_uint_eq(answer->buffers->totals[0]->held, 8 * MIB);
 	ck_assert_uint_eq(answer->buffers->totals[0]->tracked,
-		8 * MIB / GM_LIMIT_TRACKED_BUFFERS * (GM_LIMIT_TRACKED_BUFFERS - 2));
+		8 * MIB / GM_BOUND_TRACKED_BUFFERS * (GM_BOUND_TRACKED_BUFFERS - 2));
 	body.older_than_ms = UINT64_MAX;
 	answer = wire_call(client, &packet);
 	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
@@ -378,7 +378,7 @@ START_TEST(tracked_buffers_are_listed_whatever_the_client_wrote)
 	ck_assert_uint_eq(answer->buffers->n_buffers, 0);
 
 	/* Rows that claim more than the client holds end where they would exceed it. */
-	for (int i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
+	for (int i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++)
 		page->rows[i] = (struct gm_page_row){.bytes = 3 * MIB, .born_ns = 1};
 	page->rows[9].bytes = MIB;
 	n = 0;

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/ids.h"
-#include "tests/limit.h"
+#include "daemon/broker_ids.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/daemon/broker_fixture.h"
 #include "tests/unit/daemon/wire_client.h"
@@ -43,7 +43,8 @@ START_TEST(a_socket_of_a_live_daemon_is_left_alone_and_a_dead_ones_taken_over)
 	ck_assert_int_eq(access(path, F_OK), 0);
 	start();
 	client = wire_join(path, false);
-	ck_assert_uint_gt(client->session >> GM_IDS_BLOCK_BITS, before >> GM_IDS_BLOCK_BITS);
+	ck_assert_uint_gt(
+		client->session >> GM_BROKER_IDS_BLOCK_BITS, before >> GM_BROKER_IDS_BLOCK_BITS);
 	wire_close(client);
 }
 END_TEST
@@ -71,10 +72,10 @@ END_TEST
 
 START_TEST(a_socket_path_that_is_too_long_is_refused)
 {
-	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
+	GM_BOUND_TEST(SOCKET_PATH_BYTES);
 	write_file(conf, plain);
-	static char longer[GM_LIMIT_SOCKET_PATH_BYTES + 2];
-	memset(longer, 'x', GM_LIMIT_SOCKET_PATH_BYTES + 1);
+	static char longer[GM_BOUND_SOCKET_PATH_BYTES + 2];
+	memset(longer, 'x', GM_BOUND_SOCKET_PATH_BYTES + 1);
 	memcpy(longer, "/tmp/", 5);
 	refuses_to_start(longer, "log");
 	ck_assert(log_says("log", "108 bytes long"));

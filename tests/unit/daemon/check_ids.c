@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/ids.h"
+#include "daemon/broker_ids.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 
 static char folder[64], file[96];
-static struct gm_ids ids;
+static struct gm_broker_ids ids;
 static bool stored;
-#define NOW (GM_IDS_EPOCH + 1000)
+#define NOW (GM_BROKER_IDS_EPOCH + 1000)
 
 static void setup(void)
 {
@@ -40,25 +40,26 @@ static void write_file(const char *text)
 
 START_TEST(ids_grow_and_are_never_0)
 {
-	ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
 	ck_assert(stored);
 	ck_assert_uint_eq(ids.generation, 1000);
-	uint64_t first = gm_ids_next(&ids);
-	ck_assert_uint_eq(first, (UINT64_C(1000) << GM_IDS_BLOCK_BITS) + 1);
-	ck_assert_uint_eq(gm_ids_next(&ids), first + 1);
+	uint64_t first = gm_broker_ids_next(&ids);
+	ck_assert_uint_eq(first, (UINT64_C(1000) << GM_BROKER_IDS_BLOCK_BITS) + 1);
+	ck_assert_uint_eq(gm_broker_ids_next(&ids), first + 1);
 }
 END_TEST
 
 START_TEST(the_next_run_begins_behind_this_one_even_within_a_second)
 {
-	ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
-	uint64_t before = gm_ids_next(&ids);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
+	uint64_t before = gm_broker_ids_next(&ids);
 	for (int run = 1; run < 5; run++) {
-		ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
+		ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
 		ck_assert(stored);
 		ck_assert_uint_eq(ids.generation, 1000 + (uint64_t)run);
-		uint64_t now = gm_ids_next(&ids);
-		ck_assert_uint_gt(now >> GM_IDS_BLOCK_BITS, before >> GM_IDS_BLOCK_BITS);
+		uint64_t now = gm_broker_ids_next(&ids);
+		ck_assert_uint_gt(
+			now >> GM_BROKER_IDS_BLOCK_BITS, before >> GM_BROKER_IDS_BLOCK_BITS);
 		before = now;
 	}
 }
@@ -66,9 +67,9 @@ END_TEST
 
 START_TEST(a_clock_that_went_back_does_not_matter_with_a_file)
 {
-	ck_assert_int_eq(gm_ids_init(&ids, file, NOW + 500, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW + 500, &stored), 0);
 	uint64_t generation = ids.generation;
-	ck_assert_int_eq(gm_ids_init(&ids, file, GM_IDS_EPOCH - 77, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, GM_BROKER_IDS_EPOCH - 77, &stored), 0);
 	ck_assert_uint_gt(ids.generation, generation);
 }
 END_TEST
@@ -79,7 +80,7 @@ START_TEST(a_lost_or_broken_file_falls_back_to_the_clock)
 		"99999999999999999999999\n", "18446744073709551615\n", "4294967296\n"};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		write_file(texts[i]);
-		ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
+		ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
 		ck_assert(stored);
 		ck_assert_uint_eq(ids.generation, 1000);
 	}
@@ -90,10 +91,10 @@ START_TEST(a_file_that_cannot_be_written_is_told)
 {
 	char missing[128];
 	snprintf(missing, sizeof(missing), "%s/none/generation", folder);
-	ck_assert_int_eq(gm_ids_init(&ids, missing, NOW, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, missing, NOW, &stored), 0);
 	ck_assert(!stored);
 	ck_assert_uint_eq(ids.generation, 1000);
-	ck_assert_int_eq(gm_ids_init(&ids, NULL, NOW, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, NULL, NOW, &stored), 0);
 	ck_assert(!stored);
 	ck_assert_uint_eq(ids.generation, 1000);
 }
@@ -107,7 +108,7 @@ START_TEST(a_link_is_neither_followed_nor_believed)
 	write_file("5000\n");
 	strcpy(file + strlen(folder), "/generation");
 	ck_assert_int_eq(symlink(target, file), 0);
-	ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
 	ck_assert_uint_eq(ids.generation, 1000);
 	struct stat st;
 	ck_assert_int_eq(lstat(file, &st), 0);
@@ -122,16 +123,16 @@ START_TEST(a_link_is_neither_followed_nor_believed)
 END_TEST
 
 /* The last id of a block. */
-#define MOST ((UINT64_C(1) << GM_IDS_BLOCK_BITS) - 1)
+#define MOST ((UINT64_C(1) << GM_BROKER_IDS_BLOCK_BITS) - 1)
 
 START_TEST(ids_stay_exact_in_a_double)
 {
 	/* The last second whose ids fit. */
-	int64_t last = GM_IDS_EPOCH + (INT64_C(1) << (53 - GM_IDS_BLOCK_BITS)) - 1;
+	int64_t last = GM_BROKER_IDS_EPOCH + (INT64_C(1) << (53 - GM_BROKER_IDS_BLOCK_BITS)) - 1;
 
-	ck_assert_int_eq(gm_ids_init(&ids, file, last, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, last, &stored), 0);
 	ids.used = MOST - 1;
-	uint64_t id = gm_ids_next(&ids);
+	uint64_t id = gm_broker_ids_next(&ids);
 	ck_assert_uint_eq(id, (UINT64_C(1) << 53) - 1);
 	ck_assert_uint_eq((uint64_t)(double)id, id);
 }
@@ -139,26 +140,26 @@ END_TEST
 
 START_TEST(a_block_that_is_used_up_gives_way_to_the_next)
 {
-	ck_assert_int_eq(gm_ids_init(&ids, file, NOW, &stored), 0);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, file, NOW, &stored), 0);
 	ids.used = MOST - 1;
-	uint64_t last = gm_ids_next(&ids);
+	uint64_t last = gm_broker_ids_next(&ids);
 	ck_assert_uint_eq(last & MOST, MOST);
-	uint64_t next = gm_ids_next(&ids);
+	uint64_t next = gm_broker_ids_next(&ids);
 	ck_assert_uint_gt(next, last);
 	ck_assert_uint_eq(next & MOST, 1);
 	ck_assert_uint_eq(ids.generation, 1000);
-	struct gm_ids other;
-	ck_assert_int_eq(gm_ids_init(&other, file, NOW, &stored), 0);
-	ck_assert_uint_gt(other.block, next >> GM_IDS_BLOCK_BITS);
+	struct gm_broker_ids other;
+	ck_assert_int_eq(gm_broker_ids_init(&other, file, NOW, &stored), 0);
+	ck_assert_uint_gt(other.block, next >> GM_BROKER_IDS_BLOCK_BITS);
 }
 END_TEST
 
 START_TEST(a_path_that_is_too_long_is_refused)
 {
-	char path[GM_IDS_FILE_BYTES + 1];
+	char path[GM_BROKER_IDS_FILE_BYTES + 1];
 	memset(path, 'a', sizeof(path) - 1);
 	path[sizeof(path) - 1] = '\0';
-	ck_assert_int_eq(gm_ids_init(&ids, path, NOW, &stored), -ENAMETOOLONG);
+	ck_assert_int_eq(gm_broker_ids_init(&ids, path, NOW, &stored), -ENAMETOOLONG);
 }
 END_TEST
 

@@ -7,7 +7,7 @@
 #include "common/kept.h"
 #include "common/wire/page.h"
 #include "daemon/lease/session_private.h"
-#include "daemon/queue/line.h"
+#include "daemon/queue/queue_user.h"
 #include "daemon/tenant/client.h"
 #include "tests/tap.h"
 
@@ -16,25 +16,25 @@
 
 START_TEST(no_struct_costs_more_than_is_said)
 {
-	size_t accounts = GM_LIMIT_DEVICES * sizeof(struct gm_account);
-	size_t names = GM_RECORD_UNIT_BYTES + GM_OWNER_NAME_BYTES + 1 + GM_LIMIT_NAME_BYTES + 1 +
-		       GM_LIMIT_RUN_BYTES + 1 + GM_RECORD_SCOPE_BYTES + GM_RECORD_COMMAND_BYTES;
+	size_t accounts = GM_BOUND_DEVICES * sizeof(struct gm_account);
+	size_t names = GM_RECORD_UNIT_BYTES + GM_OWNER_NAME_BYTES + 1 + GM_BOUND_NAME_BYTES + 1 +
+		       GM_BOUND_RUN_BYTES + 1 + GM_RECORD_SCOPE_BYTES + GM_RECORD_COMMAND_BYTES;
 
 	ck_assert_uint_le(sizeof(struct gm_session) + accounts + OVERHEAD, 5632);
-	ck_assert_uint_le(names + OVERHEAD + GM_LIMIT_NAME_BYTES + 1 + OVERHEAD, 2048);
+	ck_assert_uint_le(names + OVERHEAD + GM_BOUND_NAME_BYTES + 1 + OVERHEAD, 2048);
 	ck_assert_uint_le(sizeof(struct gm_client) + OVERHEAD, 752);
-	ck_assert_uint_le(sizeof(struct gm_line) * GM_LIMIT_DEVICES, 3584);
+	ck_assert_uint_le(sizeof(struct gm_queue_user) * GM_BOUND_DEVICES, 3584);
 	ck_assert_uint_le(sizeof(struct gm_identity) + 16, 1552);
 	ck_assert_uint_le(sizeof(struct gm_lease) + OVERHEAD, GM_KEPT_BARE_LEASES);
-	ck_assert_uint_le(sizeof(struct gm_hold) + sizeof(struct gm_open) + 2 * OVERHEAD,
+	ck_assert_uint_le(sizeof(struct gm_ref) + sizeof(struct gm_ref_entry) + 2 * OVERHEAD,
 		GM_KEPT_BARE_LEASES);
-	ck_assert_uint_le(
-		sizeof(struct gm_debt) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, GM_KEPT_DEBT);
+	ck_assert_uint_le(sizeof(struct gm_orphan_map) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD,
+		GM_KEPT_ORPHAN_MAP);
 	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
-	ck_assert_uint_le(sizeof(struct gm_estate) + accounts + OVERHEAD, 5376);
+	ck_assert_uint_le(sizeof(struct gm_orphan) + accounts + OVERHEAD, 5376);
 	ck_assert_uint_le(2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, 576);
-	ck_assert_uint_le(sizeof(struct gm_estate_work) + OVERHEAD, 128);
+	ck_assert_uint_le(sizeof(struct gm_orphan_work) + OVERHEAD, 128);
 	ck_assert_uint_le(sizeof(struct gm_user) + OVERHEAD, GM_KEPT_USER);
 	ck_assert_uint_le(sizeof(struct gm_chunk) + 40, 528);
 	ck_assert_uint_le(sizeof(struct gm_request) + 192, GM_KEPT_REQUEST);
@@ -77,7 +77,7 @@ START_TEST(the_unit_allows_for_all_that_the_bounds_allow)
 }
 END_TEST
 
-/* The kernel counts all descriptors in flight of a user, and the daemon leaves up to half of its limit to clients (lane.c). */
+/* The kernel counts all descriptors in flight of a user, and the daemon leaves up to half of its limit to clients (hub_flow.c). */
 START_TEST(the_keeper_can_leave_everything_although_clients_read_nothing)
 {
 	uint64_t files = unit_number("gpumemd", "LimitNOFILE");

@@ -22,7 +22,7 @@ struct wire_client {
 	uint64_t fds_seen;
 	bool no_acks; /* keeps quiet about the fds it read */
 	struct gm_wire_arena arena;
-	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	struct gm_packet_in in; /* of the packet received last; its fds are closed by the next */
 	/* of the hello */
 	uint64_t session;

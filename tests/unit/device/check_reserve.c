@@ -103,7 +103,7 @@ START_TEST(it_is_not_made_again_under_pressure)
 	fake_core_run(&fake);
 	struct gm_session *s = fake_session(&fake, 1, 1);
 	struct gm_lease *big = fake_lease(&fake, s, d, 700 * MiB);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_MEDIUM);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_PRESSURE_LEVEL_MEDIUM);
 	uint64_t before = fake_pool(&fake, d).pooled;
 	fake_lease(&fake, s, d, 2 * MiB);
 	ck_assert_uint_eq(fake_core_count(&fake, false), 0);
@@ -117,7 +117,7 @@ START_TEST(it_is_not_made_again_under_pressure)
 	ck_assert_uint_ne(due, UINT64_MAX);
 	fake.now = due;
 	gm_core_tick(fake.core);
-	ck_assert_int_eq(fake_figures(&fake, d).level, GM_LEVEL_LOW);
+	ck_assert_int_eq(fake_figures(&fake, d).level, GM_PRESSURE_LEVEL_LOW);
 	fake_core_run(&fake);
 	ck_assert_uint_eq(fake_pool(&fake, d).pooled, 8 * MiB);
 }

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/wire/wire.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
@@ -48,7 +48,7 @@ END_TEST
 
 START_TEST(an_absence_is_told_with_a_whole_remedy_also_for_the_longest_path)
 {
-	char path[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+	char path[GM_BOUND_SOCKET_PATH_BYTES + 1];
 	gpumem_connect_options options = usual_options();
 	gpumem_buffer *buffer;
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 

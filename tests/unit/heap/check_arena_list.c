@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/arena_fixture.h"
 
@@ -71,12 +71,12 @@ END_TEST
 START_TEST(a_tag_stays_with_its_block)
 {
 	static const char *const tags[] = {"weights", "kv cache"};
-	char longest[GM_LIMIT_NAME_BYTES + 1];
+	char longest[GM_BOUND_NAME_BYTES + 1];
 	struct gm_arena_entry stale;
 	void *ptr[3];
 
 	memset(longest, 't', sizeof(longest) - 1);
-	longest[GM_LIMIT_NAME_BYTES] = '\0';
+	longest[GM_BOUND_NAME_BYTES] = '\0';
 	ck_assert_int_eq(gm_arena_alloc(arena, MIB, 0, ANY, 0, tags[0], &ptr[0], NULL), 0);
 	ck_assert_uint_eq(unlisted(0), 1);
 	ck_assert_str_eq(found[0].tag, tags[0]);

@@ -20,7 +20,7 @@
 #include <sys/random.h>
 
 #include "client/heap/arena.h"
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 #include "tests/unit/heap/heap_world.h"
 
@@ -179,9 +179,9 @@ static uint64_t pick_size(unsigned *seed)
 }
 
 /* What a block is listed with, so that anybody can tell whether it is its own. */
-static void tag_of(uint64_t size, char tag[GM_LIMIT_NAME_BYTES + 1])
+static void tag_of(uint64_t size, char tag[GM_BOUND_NAME_BYTES + 1])
 {
-	snprintf(tag, GM_LIMIT_NAME_BYTES + 1, "%llu", (unsigned long long)size);
+	snprintf(tag, GM_BOUND_NAME_BYTES + 1, "%llu", (unsigned long long)size);
 }
 
 static uint32_t cookie_of(const void *ptr, uint64_t size)
@@ -193,7 +193,7 @@ static bool do_alloc(unsigned *seed, struct block *block)
 {
 	uint64_t alignment = rand_r(seed) % 8 ? 0 : UINT64_C(1) << (rand_r(seed) % 24);
 	unsigned flags = rand_r(seed) % 4 ? 0 : GM_ARENA_LISTED;
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	gpumem_status status = GPUMEM_OK;
 	void *ptr = NULL;
 	uint64_t size;
@@ -261,7 +261,7 @@ static void do_list(uint64_t min_bytes, struct block *live, unsigned n_live)
 {
 	static struct gm_arena_entry entries[GM_ARENA_ENTRIES];
 	struct gm_arena_walk walk = {0};
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 
 	while (!walk.over) {
 		size_t n = gm_arena_unlisted(m.arena, min_bytes, &walk, entries);

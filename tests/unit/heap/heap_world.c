@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 
 struct gm_map_event {
 	uint64_t launched[WORLD_STREAMS];

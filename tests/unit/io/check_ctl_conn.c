@@ -278,7 +278,7 @@ END_TEST
 
 static void script_too_long(struct gm_fake *f, void *user)
 {
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES + 1];
 	if (hello_and_request(f)) {
 		if (send(f->socket, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
 			strcpy(f->error, "the long packet was not sent");
@@ -462,7 +462,7 @@ END_TEST
 
 START_TEST(a_path_that_is_too_long_is_not_reached)
 {
-	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	char path[GM_BOUND_SOCKET_PATH_BYTES + 2];
 	struct gm_ctl_conn *conn = NULL;
 
 	memset(path, 'a', sizeof(path) - 1);

@@ -272,7 +272,7 @@ START_TEST(one_line_has_groups_of_fields_and_ends_with_the_line)
 	struct gm_writer *writer = gm_writer_json_line_new();
 
 	gm_writer_text(writer, "event", "a\nb");
-	gm_writer_group(writer, "rungs");
+	gm_writer_group(writer, "stages");
 	gm_writer_size(writer, "pool", 1);
 	gm_writer_size(writer, "cached", UINT64_MAX);
 	gm_writer_group(writer, NULL);
@@ -280,11 +280,11 @@ START_TEST(one_line_has_groups_of_fields_and_ends_with_the_line)
 	gm_writer_share(writer, "pressure", 812345);
 	gm_writer_group(writer, "empty");
 	is_text(writer, "{\"event\":\"a\\\\x0ab\","
-			"\"rungs\":{\"pool\":1,\"cached\":null},"
+			"\"stages\":{\"pool\":1,\"cached\":null},"
 			"\"priority\":-3,\"pressure\":0.812345,\"empty\":{}}\n");
 	/* People get none of it. */
 	writer = text_writer(0, true, false);
-	gm_writer_group(writer, "rungs");
+	gm_writer_group(writer, "stages");
 	gm_writer_size(writer, "pool", 1);
 	gm_writer_group(writer, NULL);
 	is_text(writer, "");

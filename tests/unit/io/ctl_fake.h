@@ -25,7 +25,7 @@ struct gm_fake {
 	void *user;
 	uint64_t sequence;
 	struct gm_wire_arena arena;
-	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	char error[256]; /* what went against the script; "" if nothing did */
 };
 

@@ -72,17 +72,18 @@ static gpumem_status declare(struct gm_session *session, uint64_t more)
 static void limit(uid_t uid, uint64_t max)
 {
 	struct gm_owner owner;
-	struct gm_quota_values values = {.set = GM_QUOTA_MAX, .max = max};
+	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = max};
 	char detail[GM_DETAIL_BYTES];
 	gm_owner_by_id(GM_OWNER_UID, uid, &owner);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &owner, 0, &values, detail), GPUMEM_OK);
 }
 
 /* So much of the device is used, and the driver counts so much for so many processes: pairs of pid_t
  * and uint64_t, in order of pid. */
 static void count(uint64_t used, int n, ...)
 {
-	struct gm_counted *counted = calloc(1, sizeof(*counted) + 2 * sizeof(counted->list[0]));
+	struct gm_usage_sample *counted =
+		calloc(1, sizeof(*counted) + 2 * sizeof(counted->list[0]));
 	va_list args;
 	va_start(args, n);
 	counted->known = counted->sampled = true;
@@ -439,14 +440,14 @@ START_TEST(without_a_count_declared_memory_is_foreign_as_well)
 	count(GiB + CONTEXT, 1, PID, GiB + CONTEXT);
 	ck_assert_uint_eq(foreign(), CONTEXT);
 	/* The driver cannot tell any more. */
-	gm_core_counted(fake.core, 0, calloc(1, sizeof(struct gm_counted)));
+	gm_core_counted(fake.core, 0, calloc(1, sizeof(struct gm_usage_sample)));
 	gm_core_sample(fake.core, 0, TOTAL - GiB - CONTEXT);
 	ck_assert_uint_eq(foreign(), GiB + CONTEXT);
 }
 END_TEST
 
 /* Memory that was destroyed and is still mapped is in the figure of its process, too. */
-START_TEST(a_debt_and_a_declaration_do_not_hide_the_same_bytes)
+START_TEST(an_orphaned_mapping_and_a_declaration_do_not_hide_the_same_bytes)
 {
 	info.policy.pooling = false;
 	gm_core_set_policy(fake.core, 0, &info.policy);
@@ -454,7 +455,7 @@ START_TEST(a_debt_and_a_declaration_do_not_hide_the_same_bytes)
 	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
 	fake_core_run(&fake);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 64 * MiB);
 	ck_assert_int_eq(declare(s, GiB), GPUMEM_OK);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, CONTEXT);
@@ -464,7 +465,7 @@ START_TEST(a_debt_and_a_declaration_do_not_hide_the_same_bytes)
 END_TEST
 
 /* The process makes what it declared while chunks of it are destroyed: it is charged once. */
-START_TEST(declared_memory_that_is_made_is_no_debt)
+START_TEST(declared_memory_that_is_made_is_no_orphaned_mapping)
 {
 	info.policy.pooling = false;
 	gm_core_set_policy(fake.core, 0, &info.policy);
@@ -476,17 +477,17 @@ START_TEST(declared_memory_that_is_made_is_no_debt)
 	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, 64 * MiB);
 	fake_core_run(&fake);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 0);
 	ck_assert_uint_eq(gm_session_held(s, 0), 64 * MiB);
 
 	/* All of it is there now. What comes with the next chunk is owed. */
 	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
 	fake_core_run(&fake);
 	count(CONTEXT + 128 * MiB, 1, PID, CONTEXT + 128 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 64 * MiB);
 	ck_assert_uint_eq(fake_figures(&fake, 0).declared_seen, 64 * MiB);
 	count(CONTEXT + 64 * MiB, 1, PID, CONTEXT + 64 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 0);
 }
 END_TEST
 
@@ -503,9 +504,9 @@ START_TEST(sessions_of_a_process_expect_only_what_is_not_made)
 	gm_lease_return(s, fake_lease(&fake, s, 0, 64 * MiB));
 	fake_core_run(&fake);
 	count(CONTEXT + 224 * MiB, 1, PID, CONTEXT + 224 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 64 * MiB);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 64 * MiB);
 	count(CONTEXT + 160 * MiB, 1, PID, CONTEXT + 160 * MiB);
-	ck_assert_uint_eq(fake_figures(&fake, 0).lingering, 0);
+	ck_assert_uint_eq(fake_figures(&fake, 0).orphaned, 0);
 }
 END_TEST
 
@@ -597,7 +598,7 @@ START_TEST(a_record_of_a_device_twice_or_beyond_reason_counts_once_or_not_at_all
 	fake_ledger_restart(&fake, &info, 1, true, &result);
 	ck_assert_uint_eq(fake_figures(&fake, 0).declared, GiB);
 	record = (void *)fake_ledger_find(&ledger, GM_RECORD_DECLARED, 0)->bytes;
-	record->n_devices = GM_LIMIT_DEVICES + 1;
+	record->n_devices = GM_BOUND_DEVICES + 1;
 	fake_ledger_restart(&fake, &info, 1, true, &result);
 	ck_assert_uint_eq(result.damaged[GM_RECORD_DECLARED], 1);
 	ck_assert_uint_eq(fake_figures(&fake, 0).declared, 0);
@@ -627,8 +628,8 @@ int main(void)
 	tcase_add_test(tc, two_sessions_of_a_process_do_not_hide_the_same_bytes);
 	tcase_add_test(tc, a_lie_makes_no_room);
 	tcase_add_test(tc, without_a_count_declared_memory_is_foreign_as_well);
-	tcase_add_test(tc, a_debt_and_a_declaration_do_not_hide_the_same_bytes);
-	tcase_add_test(tc, declared_memory_that_is_made_is_no_debt);
+	tcase_add_test(tc, an_orphaned_mapping_and_a_declaration_do_not_hide_the_same_bytes);
+	tcase_add_test(tc, declared_memory_that_is_made_is_no_orphaned_mapping);
 	tcase_add_test(tc, sessions_of_a_process_expect_only_what_is_not_made);
 	tcase_add_test(tc, the_next_daemon_knows_what_was_declared);
 	tcase_add_test(tc, the_record_goes_with_the_session);

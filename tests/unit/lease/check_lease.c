@@ -6,7 +6,7 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/share.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 
@@ -165,7 +165,7 @@ START_TEST(a_lease_that_others_have_or_could_get_is_not_resized)
 {
 	char detail[GM_DETAIL_BYTES] = "";
 	uint8_t token[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_session *other = fake_session(&fake, 1, 1000);
 	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB), *opened;
 	ck_assert_int_eq(gm_lease_share(s, l, &options, token), GPUMEM_OK);
@@ -190,7 +190,7 @@ END_TEST
 START_TEST(a_resize_that_a_share_overtakes_is_refused)
 {
 	uint8_t token[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
 	resize_begin(l, 2 * MiB, 8 * MiB);
 	ck_assert_uint_eq(fake_core_count(&fake, false), 1);
@@ -354,7 +354,7 @@ END_TEST
 
 START_TEST(a_lease_too_many_is_refused)
 {
-	GM_LIMIT_TEST(LEASES_PER_CLIENT);
+	GM_BOUND_TEST(LEASES_PER_CLIENT);
 	struct gm_core_device_info info = fake_info(256 * GiB);
 	struct fake_core big;
 	fake_core_init(&big);
@@ -363,7 +363,7 @@ START_TEST(a_lease_too_many_is_refused)
 		fake_core_add(&big, &info), fake_core_add(&big, &info), fake_core_add(&big, &info)};
 	struct gm_session *x = fake_session(&big, 1, 1);
 	int made = 0;
-	for (; made < GM_LIMIT_LEASES_PER_CLIENT - 1; made++) {
+	for (; made < GM_BOUND_LEASES_PER_CLIENT - 1; made++) {
 		fake_ask(&big, &q, x, n[made / 8000], MiB, GM_TRANSPORT_AUTO);
 		fake_core_complete(&big, 0, 0);
 		ck_assert_int_eq(q.status, GPUMEM_OK);

@@ -10,7 +10,7 @@
 
 #include "daemon/books/fds.h"
 #include "daemon/lease/metadata_private.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/unit/failing_malloc.h"
 #include "tests/unit/lease/names_fixture.h"
 
@@ -268,12 +268,12 @@ END_TEST
 
 START_TEST(longer_metadata_is_refused)
 {
-	GM_LIMIT_TEST(METADATA_BYTES);
+	GM_BOUND_TEST(METADATA_BYTES);
 	struct gm_lease *lease = some();
 
-	ck_assert_int_eq(put(maker, lease, GM_LIMIT_METADATA_BYTES, 0, "x"), GPUMEM_OK);
+	ck_assert_int_eq(put(maker, lease, GM_BOUND_METADATA_BYTES, 0, "x"), GPUMEM_OK);
 	/* What is wrong changes nothing. */
-	ck_assert_int_eq(put(maker, lease, GM_LIMIT_METADATA_BYTES + 1, 0, "x"), GPUMEM_E_INVALID);
+	ck_assert_int_eq(put(maker, lease, GM_BOUND_METADATA_BYTES + 1, 0, "x"), GPUMEM_E_INVALID);
 	ck_assert_ptr_nonnull(strstr(detail, "16777216"));
 	ck_assert_int_eq(put(maker, lease, UINT64_MAX, 0, "x"), GPUMEM_E_INVALID);
 	ck_assert_int_eq(put(maker, lease, 0, 0, "x"), GPUMEM_E_INVALID);
@@ -281,7 +281,7 @@ START_TEST(longer_metadata_is_refused)
 	ck_assert_int_eq(put(maker, lease, 4, 0, "12345"), GPUMEM_E_INVALID);
 	ck_assert_int_eq(put(maker, lease, 4, 4, "1"), GPUMEM_E_INVALID);
 	ck_assert_int_eq(put(maker, lease, 4, UINT64_MAX, "1"), GPUMEM_E_INVALID);
-	ck_assert_uint_eq(charged(), gm_metadata_cost(GM_LIMIT_METADATA_BYTES));
+	ck_assert_uint_eq(charged(), gm_metadata_cost(GM_BOUND_METADATA_BYTES));
 }
 END_TEST
 
@@ -356,35 +356,35 @@ static uint64_t fill(struct gm_session *session, uint64_t size)
 /* As much as a quarter of the bound of a user, with the page that is added. */
 static uint64_t a_quarter(void)
 {
-	uint64_t size = GM_LIMIT_METADATA_PER_UID / 4 - (uint64_t)sysconf(_SC_PAGESIZE);
-	ck_assert_uint_eq(gm_metadata_cost(size), GM_LIMIT_METADATA_PER_UID / 4);
+	uint64_t size = GM_BOUND_METADATA_PER_UID / 4 - (uint64_t)sysconf(_SC_PAGESIZE);
+	ck_assert_uint_eq(gm_metadata_cost(size), GM_BOUND_METADATA_PER_UID / 4);
 	return size;
 }
 
 START_TEST(a_user_has_a_bound_of_its_own_for_metadata)
 {
-	GM_LIMIT_TEST(METADATA_PER_UID);
+	GM_BOUND_TEST(METADATA_PER_UID);
 	struct gm_session *other = client(200, 6, "200 ");
 
 	ck_assert_uint_eq(fill(maker, a_quarter()), 4);
 	ck_assert_ptr_nonnull(strstr(detail, "user 100 may have 64.0M of metadata, has 64.0M"));
 	ck_assert_ptr_nonnull(strstr(detail, "remove a name"));
-	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA_PER_UID);
+	ck_assert_uint_eq(charged(), GM_BOUND_METADATA_PER_UID);
 	/* Nor one byte more. */
 	ck_assert_int_eq(put(maker, some(), 1, 0, "x"), GPUMEM_E_LIMIT);
 	struct gm_lease *lease = fake_lease(&fake, other, 0, 2 * MiB);
-	ck_assert_int_eq(put(other, lease, GM_LIMIT_METADATA_BYTES, 0, "x"), GPUMEM_OK);
+	ck_assert_int_eq(put(other, lease, GM_BOUND_METADATA_BYTES, 0, "x"), GPUMEM_OK);
 	/* To replace one's own draft takes no more. */
-	ck_assert_int_eq(put(other, lease, GM_LIMIT_METADATA_BYTES, 0, "x"), GPUMEM_OK);
+	ck_assert_int_eq(put(other, lease, GM_BOUND_METADATA_BYTES, 0, "x"), GPUMEM_OK);
 	ck_assert_uint_eq(
-		charged(), GM_LIMIT_METADATA_PER_UID + gm_metadata_cost(GM_LIMIT_METADATA_BYTES));
+		charged(), GM_BOUND_METADATA_PER_UID + gm_metadata_cost(GM_BOUND_METADATA_BYTES));
 }
 END_TEST
 
 START_TEST(a_uid_leaves_metadata_to_others)
 {
-	GM_LIMIT_TEST(METADATA);
-	const uint64_t users = GM_LIMIT_METADATA / GM_LIMIT_METADATA_PER_UID;
+	GM_BOUND_TEST(METADATA);
+	const uint64_t users = GM_BOUND_METADATA / GM_BOUND_METADATA_PER_UID;
 
 	for (uint64_t i = 1; i < users; i++)
 		ck_assert_uint_eq(
@@ -393,7 +393,7 @@ START_TEST(a_uid_leaves_metadata_to_others)
 	ck_assert_uint_eq(fill(maker, a_quarter()), 2);
 	ck_assert_ptr_nonnull(strstr(detail, "user 100"));
 	ck_assert_ptr_nonnull(strstr(detail, "the most is 1.0G for all"));
-	ck_assert_uint_eq(charged(), GM_LIMIT_METADATA - GM_LIMIT_METADATA_PER_UID / 2);
+	ck_assert_uint_eq(charged(), GM_BOUND_METADATA - GM_BOUND_METADATA_PER_UID / 2);
 }
 END_TEST
 
@@ -504,9 +504,9 @@ END_TEST
 /* Whatever an earlier daemon allowed, also one that knew no bound of a user, is there and counts. */
 START_TEST(a_later_daemon_counts_metadata_and_refuses_none_that_is_there)
 {
-	static char bytes[GM_LIMIT_METADATA_BYTES];
+	static char bytes[GM_BOUND_METADATA_BYTES];
 	const struct gm_metadata_piece piece = {sizeof(bytes), 0, bytes, sizeof(bytes)};
-	uint64_t cost = gm_metadata_cost(sizeof(bytes)), n = GM_LIMIT_METADATA_PER_UID / cost + 2;
+	uint64_t cost = gm_metadata_cost(sizeof(bytes)), n = GM_BOUND_METADATA_PER_UID / cost + 2;
 
 	for (uint64_t i = 0; i < n; i++) {
 		struct gm_lease *lease = some();
@@ -550,7 +550,7 @@ START_TEST(a_reader_of_an_older_version_has_it_after_a_restart)
 	struct gm_metadata_info found;
 	struct gm_publish what = {.text = "llama", .replace = true, .metadata_bytes = 3};
 
-	what.share = (struct gm_share_options){.audience = GM_AUDIENCE_UID, .id = 100};
+	what.share = (struct gm_share_options){.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	fake.for_others = true;
 	for (int i = 0; i < 2; i++) {
 		struct gm_lease *lease = some();

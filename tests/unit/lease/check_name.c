@@ -3,7 +3,7 @@
  * back. */
 #include <string.h>
 
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/unit/lease/names_fixture.h"
 
 static void setup(void)
@@ -157,7 +157,7 @@ END_TEST
 START_TEST(others_attach_to_what_was_made_for_them)
 {
 	struct gm_publish what = {.text = "llama",
-		.share = {.audience = GM_AUDIENCE_UID, .id = 200, .read_only = true}};
+		.share = {.audience = GM_NAME_AUDIENCE_UID, .id = 200, .read_only = true}};
 	struct gm_lease *own = fake_lease(&fake, maker, 0, 2 * MiB), *opened;
 	struct gm_lease_info seen;
 
@@ -374,7 +374,7 @@ END_TEST
 
 START_TEST(a_uid_leaves_names_to_others)
 {
-	GM_LIMIT_TEST(NAMES);
+	GM_BOUND_TEST(NAMES);
 	struct gm_session *other = client(200, 6, "200 ");
 	char text[32];
 	uint64_t n = 0;
@@ -389,7 +389,7 @@ START_TEST(a_uid_leaves_names_to_others)
 			break;
 		}
 	}
-	ck_assert_uint_eq(n, GM_LIMIT_NAMES / 2);
+	ck_assert_uint_eq(n, GM_BOUND_NAMES / 2);
 	ck_assert_ptr_nonnull(strstr(detail, "user 100"));
 	ck_assert_ptr_nonnull(strstr(detail, "16384"));
 	ck_assert_int_eq(publish(other, fake_lease(&fake, other, 0, 2 * MiB), "mine"), GPUMEM_OK);

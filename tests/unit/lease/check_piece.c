@@ -180,11 +180,11 @@ END_TEST
 START_TEST(a_token_has_no_more_chunks_than_a_client_has_shares)
 {
 	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
-	ck_assert_int_eq(share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 1, 0, false),
+	ck_assert_int_eq(share_as(maker, ids + 1, 2, GM_BOUND_SHARES_PER_CLIENT - 1, 0, false),
 		GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(detail, "a token has at most"));
 	ck_assert_int_eq(
-		share_as(maker, ids + 1, 2, GM_LIMIT_SHARES_PER_CLIENT - 2, 0, false), GPUMEM_OK);
+		share_as(maker, ids + 1, 2, GM_BOUND_SHARES_PER_CLIENT - 2, 0, false), GPUMEM_OK);
 	ck_assert_uint_eq(maker->shares.amount, 3);
 	fake_unshare_chunks(maker, token, UINT32_MAX);
 	ck_assert_uint_eq(maker->shares.amount, 0);
@@ -253,12 +253,12 @@ START_TEST(a_client_that_asks_again_is_not_refused_for_what_it_did_not_hear_of)
 {
 	struct gm_lease *opened;
 
-	while (maker->shares.amount < GM_LIMIT_SHARES_PER_CLIENT - 2)
+	while (maker->shares.amount < GM_BOUND_SHARES_PER_CLIENT - 2)
 		ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, false), GPUMEM_OK);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 8, true), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(share_as(maker, ids + 1, 2, 0, 7, true), GPUMEM_OK);
-	ck_assert_uint_eq(maker->shares.amount, GM_LIMIT_SHARES_PER_CLIENT);
+	ck_assert_uint_eq(maker->shares.amount, GM_BOUND_SHARES_PER_CLIENT);
 	ck_assert_int_eq(open_by(mate, 1, &opened), GPUMEM_OK);
 }
 END_TEST
@@ -317,7 +317,7 @@ END_TEST
 
 START_TEST(nobody_shares_what_it_has_not)
 {
-	struct gm_share_options options = {.audience = GM_AUDIENCE_DOMAIN};
+	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	uint8_t other[GM_TOKEN_BYTES];
 	uint64_t none = 12345678;
 
@@ -344,7 +344,7 @@ START_TEST(a_bound_of_shares_holds_for_chunks_too)
 	ck_assert_int_eq(share(ids, 1), GPUMEM_OK);
 	while (share(ids, 1) == GPUMEM_OK)
 		n++;
-	ck_assert_int_eq(n + 1, GM_LIMIT_SHARES_PER_CLIENT);
+	ck_assert_int_eq(n + 1, GM_BOUND_SHARES_PER_CLIENT);
 	ck_assert_int_eq(share(ids, 2), GPUMEM_E_LIMIT);
 	ck_assert_ptr_nonnull(strstr(detail, "shares"));
 	ck_assert_uint_eq(fake_chunks(heap), 2);

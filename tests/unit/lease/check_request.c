@@ -443,7 +443,7 @@ END_TEST
 
 START_TEST(a_tag_that_is_too_long_is_invalid)
 {
-	char tag[GM_LIMIT_NAME_BYTES + 2];
+	char tag[GM_BOUND_NAME_BYTES + 2];
 	memset(tag, 'x', sizeof(tag));
 	tag[sizeof(tag) - 1] = 0;
 	memset(&q, 0, sizeof(q));
@@ -455,7 +455,7 @@ START_TEST(a_tag_that_is_too_long_is_invalid)
 	again.r.tag = tag;
 	gm_core_request(fake.core, &again.r);
 	ck_assert_int_eq(again.status, GPUMEM_E_INVALID);
-	tag[GM_LIMIT_NAME_BYTES] = 0;
+	tag[GM_BOUND_NAME_BYTES] = 0;
 	again.ended = 0;
 	gm_core_request(fake.core, &again.r);
 	fake_core_run(&fake);
@@ -473,12 +473,12 @@ START_TEST(memory_is_the_only_bound_on_chunks)
 	enum { MANY = 10240 };
 	struct gm_core_device_info info = fake_info(64 * GiB);
 	const struct gm_owner owner = {.kind = GM_OWNER_UID, .id = 2};
-	const struct gm_quota_values kept = {.set = GM_QUOTA_GUARANTEE, .guarantee = 8 * GiB};
+	const struct gm_limit_values kept = {.set = GM_LIMIT_GUARANTEE, .guarantee = 8 * GiB};
 	char why[GM_DETAIL_BYTES];
 	struct fake_core big;
 	fake_core_init(&big);
 	uint32_t n = fake_core_add(&big, &info);
-	ck_assert_int_eq(gm_core_set_quota(big.core, &owner, n, &kept, why), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(big.core, &owner, n, &kept, why), GPUMEM_OK);
 	struct gm_session *x = fake_session(&big, 1, 1), *y = fake_session(&big, 2, 2);
 	struct gm_lease *l = fake_lease(&big, x, n, 2 * MiB);
 	for (int i = 1; i < MANY; i++) {

@@ -6,7 +6,7 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/share.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/failing_malloc.h"
@@ -209,15 +209,15 @@ START_TEST(without_memory_there_is_no_session)
 }
 END_TEST
 
-START_TEST(an_estate_too_many_is_refused)
+START_TEST(an_orphaned_account_too_many_is_refused)
 {
-	struct gm_session *more[GM_LIMIT_ESTATES_PER_UID], *other;
+	struct gm_session *more[GM_BOUND_ORPHANS_PER_UID], *other;
 	char box[16];
-	GM_LIMIT_TEST(ESTATES_PER_UID);
+	GM_BOUND_TEST(ORPHANS_PER_UID);
 	struct gm_session_info in_box = {.pid = 7, .uid = 1000, .domain = 1, .container = box};
 
 	/* The session of the fixture is in no container. */
-	for (int i = 1; i < GM_LIMIT_ESTATES_PER_UID; i++) {
+	for (int i = 1; i < GM_BOUND_ORPHANS_PER_UID; i++) {
 		snprintf(box, sizeof(box), "box %d", i);
 		ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &more[i]), 0);
 	}
@@ -231,14 +231,14 @@ START_TEST(an_estate_too_many_is_refused)
 	snprintf(box, sizeof(box), "box 1");
 	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
 
-	/* An estate ends with the last of its sessions. */
+	/* an orphaned account ends with the last of its sessions. */
 	gm_session_end_died(more[2]);
 	snprintf(box, sizeof(box), "another");
 	ck_assert_int_eq(gm_session_new(fake.core, &in_box, next, &other), 0);
 }
 END_TEST
 
-START_TEST(all_uids_that_one_user_pays_for_have_the_estates_of_one)
+START_TEST(all_uids_that_one_user_pays_for_have_the_orphaned_accounts_of_one)
 {
 	struct gm_session *other, *last = NULL;
 	struct gm_session_info sub = {.pid = 7, .payer_uid = 5000, .domain = 1};
@@ -250,7 +250,7 @@ START_TEST(all_uids_that_one_user_pays_for_have_the_estates_of_one)
 		n++;
 	}
 	ck_assert_int_eq(r, -EMLINK);
-	ck_assert_int_eq(n, GM_LIMIT_ESTATES_PER_UID);
+	ck_assert_int_eq(n, GM_BOUND_ORPHANS_PER_UID);
 	ck_assert_uint_eq(gm_session_info(last)->uid, 100000 + n - 1);
 	ck_assert_uint_eq(gm_session_info(last)->payer_uid, 5000);
 
@@ -265,7 +265,7 @@ END_TEST
 
 START_TEST(a_uid_leaves_sessions_to_others)
 {
-	GM_LIMIT_TEST(SESSIONS);
+	GM_BOUND_TEST(SESSIONS);
 	struct gm_session_info many = {.pid = 7, .uid = 1001, .domain = 1};
 	struct gm_session *other, *last = NULL;
 	uint64_t n = 0;
@@ -277,11 +277,11 @@ START_TEST(a_uid_leaves_sessions_to_others)
 		n++;
 	}
 	ck_assert_int_eq(r, -ENOSPC);
-	ck_assert_uint_eq(n, GM_LIMIT_SESSIONS / 2);
+	ck_assert_uint_eq(n, GM_BOUND_SESSIONS / 2);
 	many.uid = 1002;
 	for (n = 0; gm_session_new(fake.core, &many, next, &other) == 0;)
 		n++;
-	ck_assert_uint_eq(n, GM_LIMIT_SESSIONS / 4);
+	ck_assert_uint_eq(n, GM_BOUND_SESSIONS / 4);
 	gm_session_end_died(last);
 	many.uid = 1001;
 	ck_assert_int_eq(gm_session_new(fake.core, &many, next, &other), -ENOSPC);
@@ -289,9 +289,9 @@ START_TEST(a_uid_leaves_sessions_to_others)
 }
 END_TEST
 
-START_TEST(estates_are_left_to_others)
+START_TEST(orphaned_accounts_are_left_to_others)
 {
-	GM_LIMIT_TEST(ESTATES);
+	GM_BOUND_TEST(ORPHANS);
 	char box[16];
 	struct gm_session_info in_box = {.pid = 7, .domain = 1, .container = box};
 	struct gm_session *other;
@@ -302,11 +302,11 @@ START_TEST(estates_are_left_to_others)
 	uint64_t n = 0;
 	int r = 0;
 
-	/* The estates outlive the sessions: each leaves memory that another uid holds. */
+	/* The orphaned accounts outlive the sessions: each leaves memory that another uid holds. */
 	struct gm_session *holder = fake_session(&large, 1, 4000);
 	large.for_others = true;
 	for (in_box.uid = 2000; in_box.uid < 2100; in_box.uid++) {
-		for (uint64_t i = 0; i < GM_LIMIT_ESTATES_PER_UID; i++) {
+		for (uint64_t i = 0; i < GM_BOUND_ORPHANS_PER_UID; i++) {
 			struct gm_lease *l, *opened;
 			snprintf(box, sizeof(box), "box %u", (unsigned)i);
 			r = gm_session_new(large.core, &in_box, next, &other);
@@ -314,10 +314,11 @@ START_TEST(estates_are_left_to_others)
 				break;
 			n++;
 			l = fake_lease(&large, other, n0, MiB);
-			ck_assert_int_eq(gm_lease_share(other, l,
-						 &(struct gm_share_options){
-							 .audience = GM_AUDIENCE_UID, .id = 4000},
-						 token),
+			ck_assert_int_eq(
+				gm_lease_share(other, l,
+					&(struct gm_share_options){
+						.audience = GM_NAME_AUDIENCE_UID, .id = 4000},
+					token),
 				GPUMEM_OK);
 			/* One session may not hold as many leases. */
 			if (n % 8192 == 0)
@@ -328,9 +329,9 @@ START_TEST(estates_are_left_to_others)
 		}
 	}
 	ck_assert_int_eq(r, -EMLINK);
-	ck_assert_uint_lt(n, GM_LIMIT_ESTATES);
-	ck_assert_uint_gt(n, GM_LIMIT_ESTATES - 100);
-	/* Where there is an estate already, a client is welcome. */
+	ck_assert_uint_lt(n, GM_BOUND_ORPHANS);
+	ck_assert_uint_gt(n, GM_BOUND_ORPHANS - 100);
+	/* Where there is an orphaned account already, a client is welcome. */
 	in_box.uid = 2000;
 	snprintf(box, sizeof(box), "box 1");
 	ck_assert_int_eq(gm_session_new(large.core, &in_box, next, &other), 0);
@@ -500,15 +501,15 @@ END_TEST
 START_TEST(levels_are_told_when_they_change)
 {
 	struct gm_lease *l = fake_lease(&fake, s, d, 13 * GiB);
-	ck_assert_int_eq(fake.level, GM_LEVEL_HIGH);
+	ck_assert_int_eq(fake.level, GM_PRESSURE_LEVEL_HIGH);
 	ck_assert_uint_eq(fake.level_changes, 1);
 	uint64_t since = fake.now;
 	gm_lease_return(s, l);
-	ck_assert_int_eq(fake.level, GM_LEVEL_HIGH);
+	ck_assert_int_eq(fake.level, GM_PRESSURE_LEVEL_HIGH);
 	ck_assert_uint_eq(gm_core_tick(fake.core), since + 1000000000);
 	fake.now = since + 1000000000;
 	ck_assert_uint_eq(gm_core_tick(fake.core), UINT64_MAX);
-	ck_assert_int_eq(fake.level, GM_LEVEL_LOW);
+	ck_assert_int_eq(fake.level, GM_PRESSURE_LEVEL_LOW);
 	ck_assert_uint_eq(fake.level_changes, 2);
 }
 END_TEST
@@ -519,11 +520,11 @@ START_TEST(devices_are_bounded_and_come_before_sessions)
 	uint32_t number;
 	ck_assert_int_eq(gm_core_add_device(fake.core, &device, &number), -EBUSY);
 	gm_session_end_died(s);
-	for (int i = 1; i < GM_LIMIT_DEVICES; i++)
+	for (int i = 1; i < GM_BOUND_DEVICES; i++)
 		ck_assert_int_eq(gm_core_add_device(fake.core, &device, &number), 0);
-	ck_assert_uint_eq(number, GM_LIMIT_DEVICES - 1);
+	ck_assert_uint_eq(number, GM_BOUND_DEVICES - 1);
 	ck_assert_int_eq(gm_core_add_device(fake.core, &device, &number), -E2BIG);
-	ck_assert_uint_eq(gm_core_device_count(fake.core), GM_LIMIT_DEVICES);
+	ck_assert_uint_eq(gm_core_device_count(fake.core), GM_BOUND_DEVICES);
 }
 END_TEST
 
@@ -544,10 +545,10 @@ int main(void)
 	tcase_add_test(tcase, a_quarantined_session_gets_nothing);
 	tcase_add_test(tcase, a_process_that_ends_in_quarantine_gives_everything_up);
 	tcase_add_test(tcase, without_memory_there_is_no_session);
-	tcase_add_test(tcase, an_estate_too_many_is_refused);
-	tcase_add_test(tcase, all_uids_that_one_user_pays_for_have_the_estates_of_one);
+	tcase_add_test(tcase, an_orphaned_account_too_many_is_refused);
+	tcase_add_test(tcase, all_uids_that_one_user_pays_for_have_the_orphaned_accounts_of_one);
 	tcase_add_test(tcase, a_uid_leaves_sessions_to_others);
-	tcase_add_test(tcase, estates_are_left_to_others);
+	tcase_add_test(tcase, orphaned_accounts_are_left_to_others);
 	tcase_add_test(tcase, shutting_down_ends_everything_that_is_under_way);
 	tcase_add_test(tcase, a_session_with_very_many_chunks_ends_in_slices);
 	tcase_add_test(tcase, no_call_takes_apart_more_of_a_session_than_a_slice);

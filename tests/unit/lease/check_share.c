@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "daemon/core/place.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/failing_malloc.h"
@@ -33,7 +33,7 @@ static void teardown(void)
 	fake_core_deinit(&fake);
 }
 
-static void share(enum gm_audience audience, uint32_t id)
+static void share(enum gm_name_audience audience, uint32_t id)
 {
 	struct gm_share_options options = {.audience = audience, .id = id};
 	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_OK);
@@ -49,7 +49,7 @@ static gpumem_status open_it(struct gm_session *session)
 
 START_TEST(a_token_for_the_domain_is_good_for_the_domain_alone)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(stranger), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_ptr_eq(gm_session_next_lease(mate, NULL), l);
@@ -62,7 +62,7 @@ END_TEST
 START_TEST(a_maker_that_returns_its_view_twice_keeps_what_it_made)
 {
 	struct gm_lease *opened;
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(
 		gm_session_open_by(maker, token, 0, NULL, 0, 5, false, &opened), GPUMEM_OK);
 	gm_lease_return_view(maker, l, 5);
@@ -85,28 +85,28 @@ START_TEST(a_token_for_a_uid_or_gid_is_good_for_those)
 {
 	struct gm_session *other = fake_session(&fake, 3, 2000);
 	struct gm_lease *opened;
-	share(GM_AUDIENCE_UID, 1000);
+	share(GM_NAME_AUDIENCE_UID, 1000);
 	ck_assert_int_eq(open_it(other), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(open_it(stranger), GPUMEM_OK);
-	share(GM_AUDIENCE_GID, 44);
+	share(GM_NAME_AUDIENCE_GID, 44);
 	gid_t groups[] = {5, 44};
 	ck_assert_int_eq(gm_session_open(other, token, groups, 1, &opened), GPUMEM_E_NOT_FOUND);
 	ck_assert_int_eq(gm_session_open(other, token, groups, 2, &opened), GPUMEM_OK);
-	share(GM_AUDIENCE_GID, 2000);
+	share(GM_NAME_AUDIENCE_GID, 2000);
 	ck_assert_int_eq(open_it(other), GPUMEM_OK);
 }
 END_TEST
 
 START_TEST(what_was_not_made_for_others_stays_in_its_domain)
 {
-	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 1000};
+	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 1000};
 
 	fake.for_others = false;
 	struct gm_lease *own = fake_lease(&fake, maker, d, 2 * MiB);
 	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_E_UNSUPPORTED);
-	options.audience = GM_AUDIENCE_GID;
+	options.audience = GM_NAME_AUDIENCE_GID;
 	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_E_UNSUPPORTED);
-	options.audience = GM_AUDIENCE_DOMAIN;
+	options.audience = GM_NAME_AUDIENCE_DOMAIN;
 	ck_assert_int_eq(gm_lease_share(maker, own, &options, token), GPUMEM_OK);
 }
 END_TEST
@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(a_guess_is_not_found_whichever_bit_is_wrong)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	for (int bit = 0; bit < GM_TOKEN_BYTES * 8; bit++) {
 		token[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		ck_assert_int_eq(open_it(mate), GPUMEM_E_NOT_FOUND);
@@ -148,7 +148,7 @@ END_TEST
 
 START_TEST(a_session_that_is_away_opens_nothing)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	gm_session_quarantine(mate);
 	ck_assert_int_eq(open_it(mate), GPUMEM_E_DISCONNECTED);
 	/* The maker's being away does not end its tokens: its process lives. */
@@ -159,9 +159,9 @@ END_TEST
 
 START_TEST(an_audience_that_is_nobody_is_invalid)
 {
-	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = UINT32_MAX};
+	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = UINT32_MAX};
 	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_E_INVALID);
-	options.audience = (enum gm_audience)9;
+	options.audience = (enum gm_name_audience)9;
 	ck_assert_int_eq(gm_lease_share(maker, l, &options, token), GPUMEM_E_INVALID);
 }
 END_TEST
@@ -170,7 +170,7 @@ START_TEST(only_the_maker_shares_and_unshares)
 {
 	struct gm_share_options options = {0};
 	uint8_t other[GM_TOKEN_BYTES];
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_int_eq(gm_lease_share(mate, l, &options, other), GPUMEM_E_DENIED);
 	ck_assert_int_eq(gm_lease_unshare(mate, l), GPUMEM_E_DENIED);
@@ -184,7 +184,7 @@ END_TEST
 START_TEST(a_shared_lease_goes_back_as_a_whole)
 {
 	uint64_t id = gm_lease_chunk(l, 0)->id;
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(gm_lease_return_chunks(maker, l, &id, 1), GPUMEM_E_BUSY);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_lease_unshare(maker, l);
@@ -198,7 +198,7 @@ END_TEST
 START_TEST(the_makers_uid_pays_until_the_last_opener_has_left)
 {
 	struct gm_session *third = fake_session(&fake, 1, 1000);
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_int_eq(open_it(third), GPUMEM_OK);
 	gm_lease_return(maker, l);
@@ -220,7 +220,7 @@ END_TEST
 
 START_TEST(an_openers_return_changes_no_charge)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_lease_return(mate, l);
 	ck_assert_uint_eq(gm_session_held(maker, d), 64 * MiB);
@@ -231,7 +231,7 @@ END_TEST
 
 START_TEST(the_payers_quarantine_counts_and_an_openers_does_not)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_session_quarantine(mate);
 	ck_assert_uint_eq(fake_figures(&fake, d).quarantined, 0);
@@ -249,7 +249,7 @@ END_TEST
 
 START_TEST(a_lease_opened_across_domains_is_never_pooled)
 {
-	share(GM_AUDIENCE_UID, 1000);
+	share(GM_NAME_AUDIENCE_UID, 1000);
 	ck_assert_int_eq(open_it(stranger), GPUMEM_OK);
 	gm_lease_return(stranger, l);
 	gm_lease_return(maker, l);
@@ -264,7 +264,7 @@ START_TEST(a_lease_opened_by_a_client_that_nobody_trusts_is_never_pooled)
 	uint8_t unused[GM_TOKEN_BYTES];
 	struct gm_session *loner;
 	ck_assert_int_eq(gm_session_new(fake.core, &info, unused, &loner), 0);
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(loner), GPUMEM_OK);
 	gm_lease_return(loner, l);
 	gm_lease_return(maker, l);
@@ -274,7 +274,7 @@ END_TEST
 
 START_TEST(a_holder_that_dies_spoils_the_chunks_for_good)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_session_end_died(mate);
 	ck_assert_uint_eq(fake_core_count(&fake, true), 0);
@@ -286,7 +286,7 @@ END_TEST
 
 START_TEST(opening_twice_counts_twice)
 {
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	ck_assert_uint_eq(gm_session_lease_count(mate), 1);
@@ -315,7 +315,7 @@ START_TEST(read_only_holds_until_it_is_opened_for_writing)
 	ck_assert(!info.read_only);
 	gm_lease_info(l, stranger, &info);
 	ck_assert(info.read_only);
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_lease_info(l, mate, &info);
 	ck_assert(!info.read_only);
@@ -324,15 +324,15 @@ END_TEST
 
 START_TEST(a_share_too_many_is_refused)
 {
-	GM_LIMIT_TEST(SHARES_PER_CLIENT);
+	GM_BOUND_TEST(SHARES_PER_CLIENT);
 	struct gm_share_options options = {0};
 	uint8_t other[GM_TOKEN_BYTES];
-	for (int i = 0; i < GM_LIMIT_SHARES_PER_CLIENT; i++)
-		share(GM_AUDIENCE_DOMAIN, 0);
+	for (int i = 0; i < GM_BOUND_SHARES_PER_CLIENT; i++)
+		share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(gm_lease_share(maker, l, &options, other), GPUMEM_E_LIMIT);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_lease_unshare(maker, l);
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 }
 END_TEST
 
@@ -344,7 +344,7 @@ static uint64_t share_until_refused(uid_t uid, char detail[GM_DETAIL_BYTES])
 	struct gm_lease *lease = NULL;
 
 	for (uint64_t n = 0;; n++) {
-		if (n % GM_LIMIT_SHARES_PER_CLIENT == 0) {
+		if (n % GM_BOUND_SHARES_PER_CLIENT == 0) {
 			session = fake_session(&fake, 1, uid);
 			lease = fake_lease(&fake, session, d, MiB);
 		}
@@ -360,28 +360,28 @@ static uint64_t share_until_refused(uid_t uid, char detail[GM_DETAIL_BYTES])
 
 START_TEST(a_uid_leaves_shares_to_others)
 {
-	GM_LIMIT_TEST(SHARES);
+	GM_BOUND_TEST(SHARES);
 	char detail[GM_DETAIL_BYTES];
 
-	ck_assert_uint_eq(share_until_refused(1000, detail), GM_LIMIT_SHARES / 2);
+	ck_assert_uint_eq(share_until_refused(1000, detail), GM_BOUND_SHARES / 2);
 	ck_assert_ptr_nonnull(strstr(detail, "user 1000"));
 	ck_assert_ptr_nonnull(strstr(detail, "65536"));
-	ck_assert_uint_eq(share_until_refused(1001, detail), GM_LIMIT_SHARES / 4);
-	ck_assert_uint_eq(share_until_refused(1002, detail), GM_LIMIT_SHARES / 8);
+	ck_assert_uint_eq(share_until_refused(1001, detail), GM_BOUND_SHARES / 4);
+	ck_assert_uint_eq(share_until_refused(1002, detail), GM_BOUND_SHARES / 8);
 }
 END_TEST
 
 /* The uid opens leases that another one made, and makes leases that it empties. */
 START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
 {
-	GM_LIMIT_TEST(BARE_LEASES);
-	const uint64_t most = GM_LIMIT_BARE_LEASES / 2, leases = 256;
+	GM_BOUND_TEST(BARE_LEASES);
+	const uint64_t most = GM_BOUND_BARE_LEASES / 2, leases = 256;
 	struct fake_core_tokens {
 		uint8_t token[GM_TOKEN_BYTES];
 	} tokens[256];
 	struct gm_session *opener = NULL, *first = NULL;
 	struct gm_lease *opened, *empty;
-	struct gm_share_options options = {.audience = GM_AUDIENCE_UID, .id = 1001};
+	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 1001};
 	char detail[GM_DETAIL_BYTES];
 
 	for (uint64_t i = 0; i < leases; i++)
@@ -415,11 +415,11 @@ START_TEST(a_uid_leaves_opened_and_empty_leases_to_others)
 
 	/* Who asks for a place hears the same, also without a session. */
 	struct gm_session_info visitor = {.pid = 7, .uid = 1001, .gid = 1001};
-	struct gm_placement place = {.device = d};
+	struct gm_place_row place = {.device = d};
 	char wrong[GM_DETAIL_BYTES];
 	ck_assert_int_eq(gm_place(fake.core, opener, NULL, MiB, &place, 1, wrong), GPUMEM_OK);
 	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
-	place = (struct gm_placement){.device = d};
+	place = (struct gm_place_row){.device = d};
 	ck_assert_int_eq(gm_place(fake.core, NULL, &visitor, MiB, &place, 1, wrong), GPUMEM_OK);
 	ck_assert_int_eq(place.status, GPUMEM_E_LIMIT);
 	ck_assert_int_eq(place.fit, GM_FIT_NONE);
@@ -444,9 +444,9 @@ END_TEST
 
 START_TEST(an_opener_too_many_is_refused)
 {
-	GM_LIMIT_TEST(OPENERS_PER_LEASE);
-	const int most = GM_LIMIT_OPENERS_PER_LEASE / 2;
-	share(GM_AUDIENCE_DOMAIN, 0);
+	GM_BOUND_TEST(OPENERS_PER_LEASE);
+	const int most = GM_BOUND_OPENERS_PER_LEASE / 2;
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	/* Some from many sessions, the others from one. */
 	for (int i = 0; i < 100; i++)
 		ck_assert_int_eq(open_it(fake_session(&fake, 1, 1000)), GPUMEM_OK);
@@ -508,7 +508,7 @@ START_TEST(openers_are_told_when_the_maker_of_signals_leaves)
 	struct gm_lease_info info;
 
 	/* A lease without signals is nobody's concern. */
-	share(GM_AUDIENCE_DOMAIN, 0);
+	share(GM_NAME_AUDIENCE_DOMAIN, 0);
 	ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 	gm_lease_return(maker, l);
 	ck_assert_uint_eq(fake.left, 0);
@@ -520,7 +520,7 @@ START_TEST(openers_are_told_when_the_maker_of_signals_leaves)
 		gm_lease_info(l, maker, &info);
 		ck_assert(info.signals && info.made);
 		ck_assert_uint_eq(info.user_bytes, 64 * MiB);
-		share(GM_AUDIENCE_DOMAIN, 0);
+		share(GM_NAME_AUDIENCE_DOMAIN, 0);
 		ck_assert_int_eq(open_it(mate), GPUMEM_OK);
 		ck_assert_int_eq(open_it(mate), GPUMEM_OK); /* twice, and told once */
 		fake.left = 0;

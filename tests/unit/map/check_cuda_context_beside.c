@@ -232,7 +232,7 @@ END_TEST
 
 START_TEST(more_gpus_than_a_daemon_serves_are_told_apart)
 {
-	int last = GM_LIMIT_DEVICES + _i;
+	int last = GM_BOUND_DEVICES + _i;
 
 	open_it();
 	primary();

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "client/session/gpumem_session.h"
-#include "common/limits.h"
-#include "tests/limit.h"
+#include "common/bounds.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -190,7 +190,7 @@ END_TEST
 
 START_TEST(a_type_or_precision_has_eleven_bytes_at_most)
 {
-	GM_LIMIT_TEST(KIND_BYTES);
+	GM_BOUND_TEST(KIND_BYTES);
 	gpumem_buffer_options options = GPUMEM_BUFFER_OPTIONS_INIT;
 	gpumem_batch_options both = GPUMEM_BATCH_OPTIONS_INIT;
 	gpumem_batch_entry entry = {100, 0, NULL};
@@ -199,7 +199,7 @@ START_TEST(a_type_or_precision_has_eleven_bytes_at_most)
 	gpumem_batch *batch = NULL;
 
 	options.type = "activations";
-	ck_assert_uint_eq(strlen(options.type), GM_LIMIT_KIND_BYTES);
+	ck_assert_uint_eq(strlen(options.type), GM_BOUND_KIND_BYTES);
 	ck_assert_int_eq(gpumem_buffer_create(session, 0, 4096, &options, &buffer), GPUMEM_OK);
 	gpumem_buffer_destroy(buffer);
 	options.type = "activations_";
@@ -223,8 +223,8 @@ END_TEST
 /* More than the page has rows for: the session keeps the others by itself. */
 START_TEST(a_session_that_tracks_knows_more_than_the_page)
 {
-	GM_LIMIT_TEST(TRACKED_BUFFERS);
-	enum { N = GM_LIMIT_TRACKED_BUFFERS + 200 };
+	GM_BOUND_TEST(TRACKED_BUFFERS);
+	enum { N = GM_BOUND_TRACKED_BUFFERS + 200 };
 	static void *ptr[N];
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	struct gm_page_use use;

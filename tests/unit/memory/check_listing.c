@@ -5,7 +5,7 @@
  */
 #include <sched.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 #include "tests/unit/session/session_fixture.h"
 
@@ -46,7 +46,7 @@ static unsigned rows(uint64_t bytes, struct gm_page_row *ret)
 {
 	struct gm_page_row row;
 	unsigned n = 0;
-	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+	for (uint32_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
 		fake_read_row(fake, i, &row);
 		n += row.bytes != 0;
 		if (ret && row.bytes == bytes)
@@ -115,7 +115,7 @@ END_TEST
 
 START_TEST(blocks_past_the_table_get_the_rows_that_come_free)
 {
-	enum { N = GM_LIMIT_TRACKED_BUFFERS + 2 };
+	enum { N = GM_BOUND_TRACKED_BUFFERS + 2 };
 	static void *ptr[N];
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 	struct gm_page_use use;
@@ -124,7 +124,7 @@ START_TEST(blocks_past_the_table_get_the_rows_that_come_free)
 		ck_assert_int_eq(gpumem_alloc(session, 0, LARGE, GPUMEM_STREAM_ANY, NULL, &ptr[i]),
 			GPUMEM_OK);
 	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
-	ck_assert_uint_eq(rows(0, NULL), GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_uint_eq(rows(0, NULL), GM_BOUND_TRACKED_BUFFERS);
 	fake_read_use(fake, 0, &use);
 	ck_assert_uint_eq(use.untracked, 2);
 	/* A buffer that finds no row is counted with them. */
@@ -136,7 +136,7 @@ START_TEST(blocks_past_the_table_get_the_rows_that_come_free)
 	ck_assert_int_eq(gpumem_free(session, ptr[0], GPUMEM_STREAM_DONE), GPUMEM_OK);
 	ck_assert_int_eq(gpumem_stats(session, 0, &stats), GPUMEM_OK);
 	fake_read_use(fake, 0, &use);
-	ck_assert_uint_eq(rows(0, NULL), GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_uint_eq(rows(0, NULL), GM_BOUND_TRACKED_BUFFERS);
 	ck_assert_uint_eq(use.untracked, 1);
 	for (int i = 1; i < N; i++)
 		ck_assert_int_eq(gpumem_free(session, ptr[i], GPUMEM_STREAM_DONE), GPUMEM_OK);

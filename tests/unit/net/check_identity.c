@@ -18,7 +18,7 @@
 
 #include "daemon/tenant/domain.h"
 #include "daemon/net/identity.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 #define ID  "3f29b6aa0b7ac52dbd5bb6d8e0a5b6ac1c0a3bd6b5a6e7d1a9a8f7c6b5d4e3f2"
@@ -306,7 +306,7 @@ END_TEST
 /* How many groups of a process are seen if it has so many; -1: other ones than it has. */
 static int groups_seen_of(size_t n)
 {
-	static gid_t groups[GM_LIMIT_GROUPS + 1];
+	static gid_t groups[GM_BOUND_GROUPS + 1];
 	pid_t child = fork();
 	if (child == 0) {
 		struct gm_identity *identity;
@@ -333,11 +333,11 @@ static int groups_seen_of(size_t n)
 
 START_TEST(a_process_has_no_more_groups_than_are_kept)
 {
-	GM_LIMIT_TEST(GROUPS);
+	GM_BOUND_TEST(GROUPS);
 	ck_assert_int_eq(groups_seen_of(0), 0);
 	ck_assert_int_eq(groups_seen_of(1), 1);
-	ck_assert_int_eq(groups_seen_of(GM_LIMIT_GROUPS), GM_LIMIT_GROUPS);
-	ck_assert_int_eq(groups_seen_of(GM_LIMIT_GROUPS + 1), 0);
+	ck_assert_int_eq(groups_seen_of(GM_BOUND_GROUPS), GM_BOUND_GROUPS);
+	ck_assert_int_eq(groups_seen_of(GM_BOUND_GROUPS + 1), 0);
 }
 END_TEST
 

@@ -61,7 +61,7 @@ static void setup(void)
 	ck_assert_int_eq(uv_loop_init(&loop), 0);
 	ck_assert_int_eq(gm_hub_init(&hub, &loop, 1), 0);
 	clock_step_ns = 0;
-	hub.lanes.clock = fake_clock;
+	hub.flows.clock = fake_clock;
 	ck_assert_int_eq(gm_listener_new(&hub, socket_, &ops, NULL, &listener), 0);
 	gm_listener_set_bounds(listener, 64, 1, 60000);
 }
@@ -203,7 +203,7 @@ START_TEST(a_client_is_identified_in_steps)
 	enum { STEPS = 5 };
 	struct wire_client *client = new_client();
 
-	clock_step_ns = GM_LANE_SLICE_NS;
+	clock_step_ns = GM_HUB_FLOW_SLICE_NS;
 	ask(client);
 	turn(STEPS);
 	ck_assert(!is_answered(client));
@@ -227,7 +227,7 @@ START_TEST(connections_that_go_before_their_turn_are_forgotten)
 		wire_close(clients[i]);
 	/* One of them may have had its turn; to close it takes two more. */
 	turn(MANY + 2);
-	ck_assert_ptr_null(gm_lane_find(&hub.lanes, getuid()));
+	ck_assert_ptr_null(gm_hub_flow_find(&hub.flows, getuid()));
 	/* On kernels that cannot refuse descriptors, a thread closes connections. */
 	while (open_fds() != before)
 		sched_yield();
@@ -245,7 +245,7 @@ START_TEST(the_listener_can_end_while_connections_wait_for_their_turn)
 	gm_listener_close(listener);
 	listener = NULL;
 	turn(1);
-	ck_assert_ptr_null(gm_lane_find(&hub.lanes, getuid()));
+	ck_assert_ptr_null(gm_hub_flow_find(&hub.flows, getuid()));
 	for (size_t i = 0; i < 3; i++) {
 		ck_assert_ptr_null(wire_receive(clients[i]));
 		wire_close(clients[i]);

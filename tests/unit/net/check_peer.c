@@ -9,7 +9,7 @@
 
 #include "common/wire/seqpacket.h"
 #include "daemon/net/peer.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/net/peer_fixture.h"
 
@@ -47,8 +47,8 @@ END_TEST
 
 START_TEST(a_packet_that_is_too_long_is_refused)
 {
-	GM_LIMIT_TEST(PACKET_BYTES);
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
+	GM_BOUND_TEST(PACKET_BYTES);
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES + 1];
 	int large = 4 << 20;
 	setsockopt(far, SOL_SOCKET, SO_SNDBUF, &large, sizeof(large));
 	ck_assert_int_eq(send(far, bytes, sizeof(bytes), 0), (ssize_t)sizeof(bytes));
@@ -65,7 +65,7 @@ END_TEST
 
 START_TEST(a_packet_that_unpacks_to_too_much_is_refused)
 {
-	GM_LIMIT_TEST(ARENA_BYTES);
+	GM_BOUND_TEST(ARENA_BYTES);
 	/* A devices reply full of empty devices: two bytes on the wire, a struct each in memory. */
 	static uint8_t bytes[60000];
 	size_t n = 0, body = 50000;
@@ -85,11 +85,11 @@ END_TEST
 
 START_TEST(a_request_with_too_many_fields_is_refused)
 {
-	GM_LIMIT_TEST(REQUEST_FIELDS);
+	GM_BOUND_TEST(REQUEST_FIELDS);
 	/* The id, the return and its lease are three fields. */
-	enum { MOST = GM_LIMIT_REQUEST_FIELDS - 3 };
+	enum { MOST = GM_BOUND_REQUEST_FIELDS - 3 };
 	static uint64_t many[MOST + 1];
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	Gm__Wire__Return body = GM__WIRE__RETURN__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	size_t n;
@@ -128,7 +128,7 @@ START_TEST(fds_from_a_client_are_closed_and_refused)
 	expect_refusal(GPUMEM_E_PROTOCOL);
 	ck_assert_uint_eq(n_packets, 0);
 	uv_run(&loop, UV_RUN_NOWAIT);
-	ck_assert_uint_eq(count_fds(), before - 2); /* less the connection and its lane */
+	ck_assert_uint_eq(count_fds(), before - 2); /* less the connection and its flow */
 }
 END_TEST
 
@@ -186,12 +186,12 @@ END_TEST
 /* Behind the requests may be what makes room for them: a Cancel, a Return, an Ack. */
 START_TEST(past_the_bound_on_requests_in_flight_a_client_is_still_read)
 {
-	GM_LIMIT_TEST(REQUESTS_IN_FLIGHT);
-	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 1; id++)
+	GM_BOUND_TEST(REQUESTS_IN_FLIGHT);
+	for (uint64_t id = 1; id <= GM_BOUND_REQUESTS_IN_FLIGHT + 1; id++)
 		send_request(far, id, 0);
-	while (n_packets <= GM_LIMIT_REQUESTS_IN_FLIGHT)
+	while (n_packets <= GM_BOUND_REQUESTS_IN_FLIGHT)
 		uv_run(&loop, UV_RUN_ONCE);
-	ck_assert_uint_eq(ids[GM_LIMIT_REQUESTS_IN_FLIGHT], GM_LIMIT_REQUESTS_IN_FLIGHT + 1);
+	ck_assert_uint_eq(ids[GM_BOUND_REQUESTS_IN_FLIGHT], GM_BOUND_REQUESTS_IN_FLIGHT + 1);
 	/* The one past the bound counts as an answer that is not read, until one is answered. */
 	ck_assert_uint_gt(hub_unread(), 0);
 	gm_peer_send_done(peer, 1);
@@ -202,7 +202,7 @@ END_TEST
 
 START_TEST(a_client_that_asks_on_while_nothing_is_answered_is_dropped)
 {
-	enum { BOUND = GM_LIMIT_REQUESTS_IN_FLIGHT + GM_LIMIT_SEND_QUEUE_BYTES / 1024 };
+	enum { BOUND = GM_BOUND_REQUESTS_IN_FLIGHT + GM_BOUND_SEND_QUEUE_BYTES / 1024 };
 	uint64_t id = 0;
 	/* A socket holds fewer than that. */
 	for (; id < BOUND; uv_run(&loop, UV_RUN_NOWAIT))
@@ -224,9 +224,9 @@ END_TEST
 
 START_TEST(a_client_with_many_unanswered_requests_is_seen_to_leave)
 {
-	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 1; id++)
+	for (uint64_t id = 1; id <= GM_BOUND_REQUESTS_IN_FLIGHT + 1; id++)
 		send_request(far, id, 0);
-	for (int i = 0; i < GM_LIMIT_REQUESTS_IN_FLIGHT + 20; i++)
+	for (int i = 0; i < GM_BOUND_REQUESTS_IN_FLIGHT + 20; i++)
 		uv_run(&loop, UV_RUN_NOWAIT);
 	shutdown(far, SHUT_RDWR);
 	while (n_closed == 0)
@@ -259,7 +259,7 @@ END_TEST
 
 START_TEST(a_client_that_does_not_read_its_answers_is_dropped)
 {
-	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	GM_BOUND_TEST(SEND_QUEUE_BYTES);
 	char detail[40001];
 	size_t sent = 0;
 	memset(detail, 'x', sizeof(detail) - 1);
@@ -274,8 +274,8 @@ START_TEST(a_client_that_does_not_read_its_answers_is_dropped)
 		uv_run(&loop, UV_RUN_NOWAIT);
 	}
 	ck_assert_uint_eq(n_closed, 1);
-	ck_assert_uint_gt(sent, GM_LIMIT_SEND_QUEUE_BYTES);
-	ck_assert_uint_lt(sent, 4 * GM_LIMIT_SEND_QUEUE_BYTES);
+	ck_assert_uint_gt(sent, GM_BOUND_SEND_QUEUE_BYTES);
+	ck_assert_uint_lt(sent, 4 * GM_BOUND_SEND_QUEUE_BYTES);
 }
 END_TEST
 
@@ -313,7 +313,7 @@ END_TEST
 START_TEST(nothing_is_read_while_a_hello_takes_several_turns)
 {
 	gm_peer_set_greeting(peer);
-	gm_peer_send_done(peer, 1); /* the peer asks its lane anew for what it waits for */
+	gm_peer_send_done(peer, 1); /* the peer asks its flow anew for what it waits for */
 	send_request(far, 7, 0);
 	for (int turn = 0; turn < 10; turn++)
 		uv_run(&loop, UV_RUN_NOWAIT);

@@ -11,7 +11,7 @@
 
 #include "common/wire/seqpacket.h"
 #include "daemon/net/peer.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/net/peer_fixture.h"
 
@@ -38,7 +38,7 @@ static int stream_next(struct gm_stream *stream, struct gm_peer *to)
 {
 	struct fds_stream *own = (struct fds_stream *)stream;
 	n_made++;
-	int fds[GM_LIMIT_PACKET_FDS];
+	int fds[GM_BOUND_PACKET_FDS];
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	for (uint64_t began = uv_hrtime(); uv_hrtime() - began < own->takes_ns;)
@@ -92,24 +92,24 @@ static void start_stream(uint64_t id, unsigned int packets, size_t fds_each)
 	start_slow_stream(id, packets, fds_each, 0);
 }
 
-static void let_user_rest(struct gm_lane *lane)
+static void let_user_rest(struct gm_hub_flow *flow)
 {
-	hub.lanes.clock = fake_clock;
-	hub.lanes.cpu_ns = 0;
-	uint64_t began_ns = gm_lane_begin_work(&hub.lanes);
-	clock_ns += GM_LANE_LEAD_NS + 1000;
-	gm_lane_end_work(lane, began_ns);
-	ck_assert(gm_lane_rests(lane));
+	hub.flows.clock = fake_clock;
+	hub.flows.cpu_ns = 0;
+	uint64_t began_ns = gm_hub_flow_begin_work(&hub.flows);
+	clock_ns += GM_HUB_FLOW_LEAD_NS + 1000;
+	gm_hub_flow_end_work(flow, began_ns);
+	ck_assert(gm_hub_flow_rests(flow));
 }
 
 START_TEST(a_connection_is_closed_on_a_turn_of_its_user)
 {
-	let_user_rest(gm_peer_lane(peer));
+	let_user_rest(gm_peer_flow(peer));
 	gm_peer_drop(peer);
 	for (int turn = 0; turn < 10; turn++)
 		uv_run(&loop, UV_RUN_NOWAIT);
 	ck_assert_uint_eq(n_closed, 0);
-	clock_ns += GM_LANE_REST_MAX_NS;
+	clock_ns += GM_HUB_FLOW_REST_MAX_NS;
 	while (!n_closed)
 		uv_run(&loop, UV_RUN_ONCE);
 }
@@ -117,9 +117,9 @@ END_TEST
 
 START_TEST(answers_wait_in_order_while_their_user_rests)
 {
-	struct gm_lane *lane = gm_peer_lane(peer);
+	struct gm_hub_flow *flow = gm_peer_flow(peer);
 
-	let_user_rest(lane);
+	let_user_rest(flow);
 
 	send_request(far, 1, 0);
 	gm_peer_send_done(peer, 2);
@@ -131,7 +131,7 @@ START_TEST(answers_wait_in_order_while_their_user_rests)
 	ck_assert_uint_eq(n_packets, 0);
 
 	/* Packets without descriptors go ahead of streams. */
-	clock_ns += GM_LANE_REST_MAX_NS;
+	clock_ns += GM_HUB_FLOW_REST_MAX_NS;
 	ck_assert_uint_eq(receive(far)->id, 2);
 	ck_assert_uint_eq(receive(far)->id, 4);
 	for (int part = 0; part < 2; part++) {
@@ -170,12 +170,12 @@ END_TEST
 
 START_TEST(handles_wait_until_the_client_says_that_it_read_those_before)
 {
-	GM_LIMIT_TEST(FDS_IN_FLIGHT);
+	GM_BOUND_TEST(FDS_IN_FLIGHT);
 	size_t before = count_fds();
-	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
+	start_stream(1, 4, GM_BOUND_PACKET_FDS);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_ptr_nonnull(receive(far));
-		ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+		ck_assert_uint_eq(in.fds.n, GM_BOUND_PACKET_FDS);
 		gm_fdlist_deinit(&in.fds);
 	}
 	for (int i = 0; i < 10; i++)
@@ -202,7 +202,7 @@ END_TEST
 
 START_TEST(a_packet_that_acknowledges_nothing_costs_nothing)
 {
-	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
+	start_stream(1, 4, GM_BOUND_PACKET_FDS);
 	for (int i = 0; i < 10; i++)
 		uv_run(&loop, UV_RUN_NOWAIT);
 	unsigned int before = n_made;
@@ -226,11 +226,11 @@ START_TEST(handles_wait_for_a_client_that_says_that_it_read_and_did_not)
 {
 	enum { PACKETS = 12 };
 	size_t unread = 0;
-	start_stream(1, PACKETS, GM_LIMIT_PACKET_FDS);
+	start_stream(1, PACKETS, GM_BOUND_PACKET_FDS);
 	for (uint64_t said = 1; said <= PACKETS; said++) {
 		/* The most it can claim without being caught: all that may have been sent. */
-		uint64_t most = 2 * GM_LIMIT_FDS_IN_FLIGHT / GM_LIMIT_PACKET_FDS;
-		send_request(far, 0, (said < most ? said : most) * GM_LIMIT_PACKET_FDS);
+		uint64_t most = 2 * GM_BOUND_FDS_IN_FLIGHT / GM_BOUND_PACKET_FDS;
+		send_request(far, 0, (said < most ? said : most) * GM_BOUND_PACKET_FDS);
 		for (int i = 0; i < 5; i++)
 			uv_run(&loop, UV_RUN_NOWAIT);
 	}
@@ -242,9 +242,9 @@ START_TEST(handles_wait_for_a_client_that_says_that_it_read_and_did_not)
 		unread += in.fds.n;
 		gm_fdlist_deinit(&in.fds);
 	}
-	ck_assert_uint_le(unread, 2 * GM_LIMIT_FDS_IN_FLIGHT);
+	ck_assert_uint_le(unread, 2 * GM_BOUND_FDS_IN_FLIGHT);
 	/* It does read now, and gets the rest. */
-	while (unread < PACKETS * GM_LIMIT_PACKET_FDS) {
+	while (unread < PACKETS * GM_BOUND_PACKET_FDS) {
 		ck_assert_ptr_nonnull(receive(far));
 		unread += in.fds.n;
 		gm_fdlist_deinit(&in.fds);
@@ -256,16 +256,16 @@ END_TEST
 
 START_TEST(an_answer_of_more_than_a_packets_fds_is_several_packets)
 {
-	GM_LIMIT_TEST(PACKET_FDS);
-	int fds[GM_LIMIT_PACKET_FDS + 1];
+	GM_BOUND_TEST(PACKET_FDS);
+	int fds[GM_BOUND_PACKET_FDS + 1];
 	Gm__Wire__Done done = GM__WIRE__DONE__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
 	packet.id = 1;
 	packet.body_case = GM__WIRE__PACKET__BODY_DONE;
 	packet.done = &done;
-	for (size_t i = 0; i < GM_LIMIT_PACKET_FDS + 1; i++)
+	for (size_t i = 0; i < GM_BOUND_PACKET_FDS + 1; i++)
 		fds[i] = STDIN_FILENO;
-	ck_assert_int_eq(gm_peer_emit(peer, &packet, fds, GM_LIMIT_PACKET_FDS + 1), -E2BIG);
+	ck_assert_int_eq(gm_peer_emit(peer, &packet, fds, GM_BOUND_PACKET_FDS + 1), -E2BIG);
 	ck_assert(!readable(far));
 }
 END_TEST
@@ -303,7 +303,7 @@ START_TEST(handles_that_the_kernel_takes_no_more_of_wait_and_arrive)
 	for (int i = 0; i < MOST; i++) {
 		others[i] = new_peer(&ends[i], 60000);
 		peer = others[i];
-		start_stream(1, 2, GM_LIMIT_PACKET_FDS);
+		start_stream(1, 2, GM_BOUND_PACKET_FDS);
 	}
 	peer = first;
 	ck_assert_uint_gt(streams_alive, 0); /* not all of 8 times 128 went out */
@@ -311,7 +311,7 @@ START_TEST(handles_that_the_kernel_takes_no_more_of_wait_and_arrive)
 		last_sequence = 0;
 		for (int k = 0; k < 2; k++) {
 			ck_assert_ptr_nonnull(receive(ends[i]));
-			ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+			ck_assert_uint_eq(in.fds.n, GM_BOUND_PACKET_FDS);
 			gm_fdlist_deinit(&in.fds);
 		}
 	}
@@ -327,16 +327,16 @@ END_TEST
 
 START_TEST(what_a_stream_keeps_counts_as_an_answer_that_is_not_read)
 {
-	GM_LIMIT_TEST(SEND_QUEUE_BYTES);
+	GM_BOUND_TEST(SEND_QUEUE_BYTES);
 	/* One that could be sent keeps nothing any more. */
-	start_keeping_stream(1, 1, 0, GM_LIMIT_SEND_QUEUE_BYTES);
-	start_keeping_stream(2, 2, 0, GM_LIMIT_SEND_QUEUE_BYTES);
+	start_keeping_stream(1, 1, 0, GM_BOUND_SEND_QUEUE_BYTES);
+	start_keeping_stream(2, 2, 0, GM_BOUND_SEND_QUEUE_BYTES);
 	while (streams_alive > 0)
 		uv_run(&loop, UV_RUN_ONCE);
 	/* These wait. */
-	start_keeping_stream(3, 4, GM_LIMIT_PACKET_FDS, GM_LIMIT_SEND_QUEUE_BYTES - 1);
-	start_keeping_stream(4, 4, GM_LIMIT_PACKET_FDS, 1);
-	start_stream(5, 4, GM_LIMIT_PACKET_FDS);
+	start_keeping_stream(3, 4, GM_BOUND_PACKET_FDS, GM_BOUND_SEND_QUEUE_BYTES - 1);
+	start_keeping_stream(4, 4, GM_BOUND_PACKET_FDS, 1);
+	start_stream(5, 4, GM_BOUND_PACKET_FDS);
 	uv_run(&loop, UV_RUN_NOWAIT);
 	ck_assert_uint_eq(n_closed, 0);
 	ck_assert_uint_eq(streams_alive, 3);
@@ -351,9 +351,9 @@ END_TEST
 START_TEST(a_stream_that_is_a_part_of_an_answer_leaves_the_request_in_flight)
 {
 	struct fds_stream *part = new_stream(1, 1, 0);
-	for (uint64_t id = 1; id <= GM_LIMIT_REQUESTS_IN_FLIGHT + 1; id++)
+	for (uint64_t id = 1; id <= GM_BOUND_REQUESTS_IN_FLIGHT + 1; id++)
 		send_request(far, id, 0);
-	while (n_packets <= GM_LIMIT_REQUESTS_IN_FLIGHT)
+	while (n_packets <= GM_BOUND_REQUESTS_IN_FLIGHT)
 		uv_run(&loop, UV_RUN_ONCE);
 	size_t past = hub_unread();
 	ck_assert_uint_gt(past, 0);
@@ -369,8 +369,8 @@ END_TEST
 
 START_TEST(a_stream_ends_with_its_connection)
 {
-	start_stream(1, 4, GM_LIMIT_PACKET_FDS);
-	start_stream(2, 4, GM_LIMIT_PACKET_FDS);
+	start_stream(1, 4, GM_BOUND_PACKET_FDS);
+	start_stream(2, 4, GM_BOUND_PACKET_FDS);
 	ck_assert_uint_eq(streams_alive, 2);
 	gm_peer_drop(peer);
 	gm_peer_drop(peer);

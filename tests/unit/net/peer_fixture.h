@@ -12,7 +12,7 @@
 
 #include "common/wire/seqpacket.h"
 #include "daemon/net/peer.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static uv_loop_t loop;
@@ -24,7 +24,7 @@ static size_t n_packets, n_closed, streams_alive;
 static uint64_t ids[4096];
 static bool answer_at_once;
 static struct gm_wire_arena arena;
-static uint8_t room[GM_LIMIT_PACKET_BYTES];
+static uint8_t room[GM_BOUND_PACKET_BYTES];
 static struct gm_packet_in in;
 static uint64_t last_sequence;
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/device/quota.h"
+#include "daemon/device/limit.h"
 #include "daemon/queue/queue.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 
@@ -38,18 +38,18 @@ static void teardown(void)
 static void prefer(uid_t uid, int32_t priority)
 {
 	struct gm_owner o;
-	struct gm_quota_values v = {.set = GM_QUOTA_PRIORITY, .priority = priority};
+	struct gm_limit_values v = {.set = GM_LIMIT_PRIORITY, .priority = priority};
 	gm_owner_by_id(GM_OWNER_UID, uid, &o);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &o, GM_ALL_DEVICES, &v, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &o, GM_ALL_DEVICES, &v, detail), GPUMEM_OK);
 }
 
 static void limit(uid_t uid, uint64_t max, uint64_t guarantee)
 {
 	struct gm_owner o;
-	struct gm_quota_values v = {
-		.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE, .max = max, .guarantee = guarantee};
+	struct gm_limit_values v = {
+		.set = GM_LIMIT_MAX | GM_LIMIT_GUARANTEE, .max = max, .guarantee = guarantee};
 	gm_owner_by_id(GM_OWNER_UID, uid, &o);
-	ck_assert_int_eq(gm_core_set_quota(fake.core, &o, GM_ALL_DEVICES, &v, detail), GPUMEM_OK);
+	ck_assert_int_eq(gm_core_set_limit(fake.core, &o, GM_ALL_DEVICES, &v, detail), GPUMEM_OK);
 }
 
 struct listed {
@@ -105,9 +105,9 @@ END_TEST
  * minutes, and end by the time that a test has. */
 START_TEST(a_queue_full_of_one_users_requests_costs_the_others_little)
 {
-	enum { OTHERS = 4000, CALLS = 1000, EACH = GM_LIMIT_WAITING_PER_CLIENT };
+	enum { OTHERS = 4000, CALLS = 1000, EACH = GM_BOUND_WAITING_PER_CLIENT };
 	bool device = _i;
-	static struct fake_request waiting[GM_LIMIT_WAITING_PER_UID];
+	static struct fake_request waiting[GM_BOUND_WAITING_PER_UID];
 	struct gm_session *who = NULL;
 	/* They wait for their own limit, or for room on the device. */
 	struct gm_lease *room = fake_lease(&fake, b, d, 2 * MiB);
@@ -120,18 +120,18 @@ START_TEST(a_queue_full_of_one_users_requests_costs_the_others_little)
 	if (device)
 		fake_lease(&fake, c, d, 16 * GiB - 66 * MiB);
 	gm_lease_return(b, room);
-	for (int i = 0; i < GM_LIMIT_WAITING_PER_UID; i++) {
+	for (int i = 0; i < GM_BOUND_WAITING_PER_UID; i++) {
 		if (i % EACH == 0)
 			who = fake_session(&fake, 1, 1);
 		fake_wait(&fake, &waiting[i], who, d, device ? 4 * MiB : 2 * MiB, GM_WAIT_FOREVER);
 	}
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_BOUND_WAITING_PER_UID);
 	uint64_t steps = fake_queue_steps(&fake, d);
 	for (int i = 0; i < CALLS; i++)
 		gm_lease_return(b, fake_lease(&fake, b, d, 2 * MiB));
 	/* A lease and a return change something a few times, and each time a slice is looked at. */
 	ck_assert_uint_le(fake_queue_steps(&fake, d) - steps, CALLS * 4 * (GM_QUEUE_SLICE + 4));
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_BOUND_WAITING_PER_UID);
 	ck_assert_ptr_nonnull(held);
 }
 END_TEST
@@ -326,7 +326,7 @@ START_TEST(oom_says_what_becomes_of_a_request_that_does_not_say)
 	static struct fake_request q;
 	fake_wait(&fake, &q, b, d, 2 * GiB, 0);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	policy.oom = GM_OOM_WAIT;
+	policy.oom = GM_POLICY_OOM_WAIT;
 	policy.wait_ns = 5 * SECOND;
 	gm_core_set_policy(fake.core, d, &policy);
 	fake_wait(&fake, &q, b, d, 2 * GiB, 0);
@@ -336,7 +336,7 @@ START_TEST(oom_says_what_becomes_of_a_request_that_does_not_say)
 	ck_assert_int_eq(q.status, GPUMEM_E_TIMEOUT);
 	fake_wait(&fake, &q, b, d, 2 * GiB, GM_WAIT_NEVER);
 	ck_assert_int_eq(q.status, GPUMEM_E_NO_MEMORY);
-	policy.oom = GM_OOM_TERMINATE;
+	policy.oom = GM_POLICY_OOM_TERMINATE;
 	policy.wait_ns = 0;
 	gm_core_set_policy(fake.core, d, &policy);
 	fake_wait(&fake, &q, b, d, 2 * GiB, 0);
@@ -533,16 +533,16 @@ START_TEST(who_waits_for_its_own_limit_is_in_nobody_elses_way)
 	struct gm_session *twin = fake_session(&fake, 2, 2);
 	static struct fake_request w, q;
 	fake_wait(&fake, &w, twin, d, 2 * GiB, SECOND);
-	ck_assert_int_eq(queue().info[0].block, GM_BLOCK_QUOTA);
+	ck_assert_int_eq(queue().info[0].block, GM_BLOCK_LIMIT);
 	ck_assert_uint_eq(queue().info[0].owner->id, 2);
-	for (unsigned i = 0; i < 2 * GM_TURN_OVERTAKES; i++) {
+	for (unsigned i = 0; i < 2 * GM_QUEUE_HEAD_OVERTAKES; i++) {
 		fake_wait(&fake, &q, c, d, 2 * MiB, GM_WAIT_NEVER);
 		fake_core_run(&fake);
 		ck_assert_int_eq(q.status, GPUMEM_OK);
 	}
 	ck_assert_uint_eq(queue().info[0].overtaken, 0);
 	/* Nor in the way of those under the same limit: what fits there is served. */
-	for (unsigned i = 0; i < 2 * GM_TURN_OVERTAKES; i++) {
+	for (unsigned i = 0; i < 2 * GM_QUEUE_HEAD_OVERTAKES; i++) {
 		fake_wait(&fake, &q, b, d, 2 * MiB, GM_WAIT_NEVER);
 		fake_core_run(&fake);
 		ck_assert_int_eq(q.status, GPUMEM_OK);
@@ -553,7 +553,7 @@ END_TEST
 
 START_TEST(all_uids_that_one_user_pays_for_wait_in_one_line)
 {
-	enum { EACH = GM_LIMIT_WAITING_PER_UID / 2 };
+	enum { EACH = GM_BOUND_WAITING_PER_UID / 2 };
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
 	static struct fake_request q[2][EACH], more, other;
 	uint8_t token[GM_TOKEN_BYTES];
@@ -565,7 +565,7 @@ START_TEST(all_uids_that_one_user_pays_for_wait_in_one_line)
 		for (size_t n = 0; n < EACH; n++)
 			fake_wait(&fake, &q[i][n], sub[i], d, 2 * MiB, SECOND);
 	}
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_BOUND_WAITING_PER_UID);
 
 	fake_wait(&fake, &more, sub[1], d, 2 * MiB, SECOND);
 	ck_assert_int_eq(more.status, GPUMEM_E_NO_MEMORY);
@@ -582,15 +582,15 @@ END_TEST
 
 START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 {
-	GM_LIMIT_TEST(WAITING_PER_UID);
+	GM_BOUND_TEST(WAITING_PER_UID);
 	struct gm_lease *lease = fake_lease(&fake, a, d, 16 * GiB);
-	struct fake_request *q = calloc(GM_LIMIT_WAITING_PER_UID + 1, sizeof(*q));
+	struct fake_request *q = calloc(GM_BOUND_WAITING_PER_UID + 1, sizeof(*q));
 	ck_assert_ptr_nonnull(q);
-	for (size_t i = 0; i <= GM_LIMIT_WAITING_PER_UID; i++)
+	for (size_t i = 0; i <= GM_BOUND_WAITING_PER_UID; i++)
 		fake_wait(&fake, &q[i], b, d, 2 * MiB, SECOND);
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
-	ck_assert_int_eq(q[GM_LIMIT_WAITING_PER_UID].status, GPUMEM_E_NO_MEMORY);
-	ck_assert_str_eq(q[GM_LIMIT_WAITING_PER_UID].detail,
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_BOUND_WAITING_PER_UID);
+	ck_assert_int_eq(q[GM_BOUND_WAITING_PER_UID].status, GPUMEM_E_NO_MEMORY);
+	ck_assert_str_eq(q[GM_BOUND_WAITING_PER_UID].detail,
 		"user 2 has 1024 requests that wait for device 0, which is the most; try again "
 		"later: device 0 has 0B available of 16.0G, asked for 2.0M; see gpumemctl clients");
 	/* Another session of the uid may not either, but another uid may. */
@@ -602,7 +602,7 @@ START_TEST(a_request_too_many_is_refused_instead_of_waiting)
 	gm_lease_return(a, lease);
 	fake_core_run(&fake);
 	ck_assert_int_eq(other.status, GPUMEM_OK);
-	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_UID; i++)
+	for (size_t i = 0; i < GM_BOUND_WAITING_PER_UID; i++)
 		ck_assert_int_eq(q[i].status, GPUMEM_OK);
 	gm_session_end_died(b);
 	fake_core_run(&fake);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A backend that has no memory for what fits (gm_queue_deny()), through the core: the ladder is
+/* A backend that has no memory for what fits (gm_queue_deny()), through the core: reclaim is
  * climbed as for any request, within the request's time, and the refusal names what is foreign. */
 #include <errno.h>
 #include <string.h>
@@ -54,10 +54,10 @@ START_TEST(clients_are_asked_for_what_could_not_be_made_and_it_is_tried_again_wh
 	ck_assert_uint_eq(q.ended, 0);
 	ck_assert_uint_eq(gm_session_held(a, d), 0);
 	ck_assert_uint_eq(fake_queue_length(&fake, d), 1);
-	const struct gm_reclaim *ask = fake_asked(&fake, b);
+	const struct gm_reclaim_message *ask = fake_asked(&fake, b);
 	ck_assert_ptr_nonnull(ask);
 	ck_assert_uint_eq(ask->bytes, GiB);
-	ck_assert_int_eq(ask->rung, GM_RUNG_CACHED);
+	ck_assert_int_eq(ask->stage, GM_STAGE_CACHED);
 	/* Nothing came yet: nothing is tried. */
 	ck_assert_uint_eq(fake_core_count(&fake, false), 0);
 	gm_lease_return(b, lease);
@@ -271,11 +271,11 @@ END_TEST
 START_TEST(a_queue_that_is_full_takes_no_one_back)
 {
 	struct gm_session *twin = fake_session(&fake, 7, gm_session_info(a)->uid);
-	static struct fake_request many[GM_LIMIT_WAITING_PER_UID];
+	static struct fake_request many[GM_BOUND_WAITING_PER_UID];
 	fake_wait(&fake, &q, a, d, GiB, 10 * SECOND);
-	for (size_t i = 0; i < GM_LIMIT_WAITING_PER_UID; i++)
+	for (size_t i = 0; i < GM_BOUND_WAITING_PER_UID; i++)
 		fake_wait(&fake, &many[i], twin, d, 4 * GiB, 10 * SECOND);
-	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_LIMIT_WAITING_PER_UID);
+	ck_assert_uint_eq(fake_queue_length(&fake, d), GM_BOUND_WAITING_PER_UID);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	fake_core_complete(&fake, 0, -ENOMEM);
 	ck_assert_uint_eq(q.ended, 1);

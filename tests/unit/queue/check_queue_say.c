@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/failing_malloc.h"
@@ -92,7 +92,7 @@ END_TEST
 
 START_TEST(a_client_with_too_many_leases_is_reported)
 {
-	for (int i = 0; i < GM_LIMIT_LEASES_PER_CLIENT; i++)
+	for (int i = 0; i < GM_BOUND_LEASES_PER_CLIENT; i++)
 		fake_lease(&fake, s, d, 2 * MiB);
 	fake_ask(&fake, &q, s, d, 2 * MiB, GM_TRANSPORT_AUTO);
 	require_told(GPUMEM_E_LIMIT, "which is the most");

@@ -7,7 +7,7 @@
 #include <check.h>
 
 #include "tests/unit/core/fake_core.h"
-#include "tests/unit/reclaim/ladder_fixture.h"
+#include "tests/unit/reclaim/reclaim_fixture.h"
 
 /* A user's request lacks what the user may not have, so that its own clients alone are asked: a liar, which moves nothing. Another
  * user has 40 GiB cached, and 20 GiB are free. */
@@ -16,7 +16,7 @@ static inline void ask_a_liar(struct fake_request *q)
 	struct gm_session *liar = fake_session(&fake, 9, 9), *asker = fake_session(&fake, 10, 9);
 
 	no_levels();
-	give(9, GM_QUOTA_MAX, 40 * GiB, 0);
+	give(9, GM_LIMIT_MAX, 40 * GiB, 0);
 	fake_lease(&fake, liar, d, 40 * GiB);
 	fake_says(&fake, liar, d, 0, 40 * GiB);
 	fake_lease(&fake, c, d, 40 * GiB);
@@ -43,7 +43,7 @@ static inline void relay_take(struct relay *relay, unsigned i)
 static inline void relay_begin(struct relay *relay)
 {
 	*relay = (struct relay){.asker = fake_session(&fake, 9, 9)};
-	give(9, GM_QUOTA_MAX, 4 * GiB, 0);
+	give(9, GM_LIMIT_MAX, 4 * GiB, 0);
 	for (unsigned i = 0; i < 2; i++) {
 		relay->client[i] = fake_session(&fake, 9, 9);
 		relay_take(relay, i);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* daemon/queue/ask.c, through the core: what a request gets from clients that lie about evictable memory, and what it
  * gets while clients are asked for other users' requests. */
-#include "daemon/reclaim/doubt.h"
+#include "daemon/reclaim/reclaim_overdue.h"
 #include "daemon/lease/session_private.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
-#include "tests/unit/reclaim/ladder_fixture.h"
+#include "tests/unit/reclaim/reclaim_fixture.h"
 #include "tests/unit/reclaim/ask_fixture.h"
 
 /* A session of the liar's user: it is asked first, claims all it holds, and moves nothing. */
@@ -13,7 +13,7 @@ static struct gm_session *add_liar(uint64_t bytes)
 {
 	struct gm_session *liar = fake_session(&fake, 9, 9);
 
-	give(9, GM_QUOTA_PRIORITY, 0, -1);
+	give(9, GM_LIMIT_PRIORITY, 0, -1);
 	fake_lease(&fake, liar, d, bytes);
 	fake_says(&fake, liar, d, 0, bytes);
 	return liar;
@@ -24,7 +24,7 @@ static void answer_until_over(
 	struct fake_request *q, struct gm_session *honest, struct gm_lease *lease)
 {
 	for (int i = 0; i < 100 && !q->ended; i++) {
-		const struct gm_reclaim *ask = fake_asked(&fake, honest);
+		const struct gm_reclaim_message *ask = fake_asked(&fake, honest);
 		if (ask && ask->spill > 0)
 			give_back(honest, lease, ask->spill);
 		asks();
@@ -62,7 +62,7 @@ START_TEST(a_liar_that_returns_a_little_in_time_is_still_a_liar)
 	struct gm_session *liar = fake_session(&fake, 9, 9);
 	struct gm_lease *bait = fake_lease(&fake, liar, d, 60 * GiB);
 	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
-	give(9, GM_QUOTA_PRIORITY, 0, -1);
+	give(9, GM_LIMIT_PRIORITY, 0, -1);
 	fake_says(&fake, liar, d, 0, 50 * GiB);
 	fake_says(&fake, c, d, 0, 40 * GiB);
 	static struct fake_request q;
@@ -240,7 +240,7 @@ START_TEST(nor_does_it_hide_a_deadlock_under_another_users_limit)
 	relay_begin(&relay);
 	relay_pass(&relay);
 	relay_pass(&relay);
-	give(2, GM_QUOTA_MAX, 10 * GiB, 0);
+	give(2, GM_LIMIT_MAX, 10 * GiB, 0);
 	fake_lease(&fake, b, d, 5 * GiB);
 	fake_lease(&fake, twin, d, 5 * GiB);
 	fake_wait(&fake, &q[0], b, d, 3 * GiB, GM_WAIT_FOREVER);
@@ -266,7 +266,7 @@ START_TEST(a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_o
 	relay_pass(&relay);
 	relay_pass(&relay);
 	struct gm_lease *news = fake_lease(&fake, a, d, 56 * GiB);
-	give(1, GM_QUOTA_GUARANTEE, 56 * GiB, 0);
+	give(1, GM_LIMIT_GUARANTEE, 56 * GiB, 0);
 	struct gm_lease *lease = fake_lease(&fake, c, d, 40 * GiB);
 	fake_says(&fake, c, d, 30 * GiB, 0);
 	fake_wait(&fake, &first, other, d, 12 * GiB, 100 * SECOND);
@@ -274,12 +274,12 @@ START_TEST(a_request_that_may_not_wait_asks_a_client_that_has_returned_what_it_o
 	asks();
 	fake_ask(&fake, &q, b, d, 10 * GiB, GM_TRANSPORT_AUTO);
 	/* As long as nobody is free to answer, nobody is looked at again. */
-	uint64_t steps = fake.core->devices[d].ladder.steps;
+	uint64_t steps = fake.core->devices[d].reclaim.steps;
 	for (int i = 0; i < 2; i++) {
 		give_back(a, news, GiB);
 		fake_core_run(&fake);
 	}
-	ck_assert_uint_eq(fake.core->devices[d].ladder.steps, steps);
+	ck_assert_uint_eq(fake.core->devices[d].reclaim.steps, steps);
 	ck_assert_uint_eq(asks(), 0);
 
 	give_back(c, lease, 12 * GiB);
@@ -303,16 +303,16 @@ START_TEST(if_nobody_has_anything_for_a_client_its_requests_find_that_out_once_a
 	fake_lease(&fake, a, d, 90 * GiB);
 	for (int i = 0; i < 20; i++)
 		fake_wait(&fake, &q[i], b, d, 10 * GiB, 100 * SECOND);
-	uint64_t before = fake.core->devices[d].ladder.steps;
+	uint64_t before = fake.core->devices[d].reclaim.steps;
 	fake_pass(&fake, SECOND + MS);
-	uint64_t steps = fake.core->devices[d].ladder.steps - before;
+	uint64_t steps = fake.core->devices[d].reclaim.steps - before;
 	ck_assert_uint_gt(steps, 0);
 	ck_assert_uint_lt(steps, 20);
 }
 END_TEST
 
-/* Many requests may come while all clients are asked. Each has to find out, but nobody has to be doubted for that. */
-START_TEST(a_request_for_which_nobody_can_be_asked_does_not_look_for_whom_to_doubt)
+/* Many requests may come while all clients are asked. Each has to find out, but nobody has to be found overdue for that. */
+START_TEST(a_request_for_which_nobody_can_be_asked_does_not_look_for_who_is_overdue)
 {
 	static struct fake_request first, q[3];
 	no_levels();
@@ -320,7 +320,7 @@ START_TEST(a_request_for_which_nobody_can_be_asked_does_not_look_for_whom_to_dou
 	fake_says(&fake, c, d, 40 * GiB, 0);
 	fake_wait(&fake, &first, a, d, 40 * GiB, 100 * SECOND);
 	ck_assert_uint_eq(asks(), 1);
-	/* A look for whom to doubt is a walk over all clients. */
+	/* A look for who is overdue is a walk over all clients. */
 	uint64_t looks = fake.core->env.users->looks;
 	ck_assert_uint_gt(looks, 0);
 
@@ -337,7 +337,7 @@ int main(void)
 	TCase *tcase = tcase_create("ask");
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_test(
-		tcase, a_request_for_which_nobody_can_be_asked_does_not_look_for_whom_to_doubt);
+		tcase, a_request_for_which_nobody_can_be_asked_does_not_look_for_who_is_overdue);
 	tcase_add_test(tcase, a_liar_does_not_get_a_request_refused_that_an_honest_client_covers);
 	tcase_add_test(tcase, a_liar_that_returns_a_little_in_time_is_still_a_liar);
 	tcase_add_test(tcase, what_clients_owe_for_another_users_request_is_not_waited_for);

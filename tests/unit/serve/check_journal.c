@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "daemon/device/quota.h"
+#include "daemon/device/limit.h"
 #include "daemon/serve/journal.h"
 #include "daemon/service.h"
 #include "tests/tap.h"
@@ -218,9 +218,9 @@ START_TEST(a_reclaim_says_what_for_and_what_came)
 	static const char *const triggers[] = {"request", "pressure", "min-free", "manual"};
 	for (unsigned t = 0; t < GM_TRIGGERS; t++) {
 		tell((struct gm_event){.kind = GM_EVENT_RECLAIM_STARTED,
-			.trigger = (enum gm_trigger)t,
+			.trigger = (enum gm_reclaim_trigger)t,
 			.need = 7,
-			.rungs = {1, 2}});
+			.stages = {1, 2}});
 		is("GPUMEM_TRIGGER", triggers[t]);
 		is("GPUMEM_NEED", "7");
 		is("GPUMEM_BYTES", "3");
@@ -228,7 +228,7 @@ START_TEST(a_reclaim_says_what_for_and_what_came)
 		ck_assert_ptr_null(field("GPUMEM_CLIENT"));
 		check_event("reclaim-started", GM_MESSAGE_RECLAIM_STARTED);
 	}
-	tell((struct gm_event){.kind = GM_EVENT_RECLAIM_ENDED, .reached = true, .rungs = {4, 4}});
+	tell((struct gm_event){.kind = GM_EVENT_RECLAIM_ENDED, .reached = true, .stages = {4, 4}});
 	is("GPUMEM_REACHED", "1");
 	is("GPUMEM_BYTES", "8");
 	check_event("reclaim-ended", GM_MESSAGE_RECLAIM_ENDED);
@@ -273,7 +273,7 @@ START_TEST(a_level_says_what_is_left_and_what_is_done)
 		.available = 3 * GiB, .capacity = 72 * GiB, .foreign = GiB, .pressure_ppm = 958333};
 	for (unsigned l = 0; l < GM_LEVELS; l++) {
 		char want[128];
-		figures.level = (enum gm_level)l;
+		figures.level = (enum gm_pressure_level)l;
 		gm_journal_pressure(1, &figures);
 		is("GPUMEM_LEVEL", levels[l]);
 		is("GPUMEM_PRESSURE_PPM", "958333");
@@ -312,9 +312,9 @@ END_TEST
 
 START_TEST(a_limit_that_contradicts_the_configuration_is_named_with_the_remedy)
 {
-	struct gm_quota_values set = {.set = GM_QUOTA_MAX, .max = 50 * MiB};
-	struct gm_quota_values now = {
-		.set = GM_QUOTA_MAX | GM_QUOTA_GUARANTEE, .max = 50 * MiB, .guarantee = 50 * MiB};
+	struct gm_limit_values set = {.set = GM_LIMIT_MAX, .max = 50 * MiB};
+	struct gm_limit_values now = {
+		.set = GM_LIMIT_MAX | GM_LIMIT_GUARANTEE, .max = 50 * MiB, .guarantee = 50 * MiB};
 
 	gm_journal_contradiction(&owner, 3, &set, &now, "WHY");
 	is("GPUMEM_DEVICE", "3");
@@ -324,9 +324,9 @@ START_TEST(a_limit_that_contradicts_the_configuration_is_named_with_the_remedy)
 		"user 1002, device 3: the limit that was set at run time (max 50.0M) contradicts the configuration (WHY): the max stays, and the guarantee is now 50.0M; to use the configuration: gpumemctl limit reset uid:1002");
 	check_event("contradiction", GM_MESSAGE_CONTRADICTION);
 
-	set = (struct gm_quota_values){
-		.set = GM_QUOTA_GUARANTEE | GM_QUOTA_PRIORITY, .guarantee = 100 * MiB};
-	now = (struct gm_quota_values){.set = GM_QUOTA_PRIORITY};
+	set = (struct gm_limit_values){
+		.set = GM_LIMIT_GUARANTEE | GM_LIMIT_PRIORITY, .guarantee = 100 * MiB};
+	now = (struct gm_limit_values){.set = GM_LIMIT_PRIORITY};
 	gm_journal_contradiction(&owner, 0, &set, &now, "WHY");
 	ck_assert_str_eq(last.message,
 		"user 1002, device 0: guarantee 100.0M, set at run time, contradicts the configuration and is dropped (WHY); change the configuration, or set it again: gpumemctl limit set uid:1002");

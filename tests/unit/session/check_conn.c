@@ -178,7 +178,7 @@ END_TEST
 START_TEST(no_more_requests_are_out_than_the_daemon_reads)
 {
 	/* One less than the daemon's bound: at it, the daemon would read no acknowledgement. */
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT };
 	static struct caller callers[N];
 	static struct asked asked[N];
 	for (unsigned i = 0; i < N; i++)
@@ -224,7 +224,7 @@ START_TEST(many_handles_are_acknowledged_before_the_answer_ends)
 	/* More than may be in flight: an other end that waits for acknowledgement gets it. */
 	uint64_t sent = 0, seen = 0;
 	for (unsigned i = 0; i < 40; i++) {
-		while (sent + 16 - seen > GM_LIMIT_FDS_IN_FLIGHT) {
+		while (sent + 16 - seen > GM_BOUND_FDS_IN_FLIGHT) {
 			struct asked ack = far_read();
 			ck_assert_int_eq(ack.body, GM__WIRE__PACKET__BODY_ACK);
 			ck_assert_uint_eq(ack.id, 0);

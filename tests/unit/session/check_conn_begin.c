@@ -58,7 +58,7 @@ END_TEST
 
 START_TEST(past_the_bound_a_request_is_not_sent_unless_it_is_urgent)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT - 1 };
 	static struct probe probes[N + 2];
 	for (unsigned i = 0; i < N; i++)
 		ck_assert_int_eq(begin(&probes[i], 1 + i, false), 0);
@@ -83,7 +83,7 @@ END_TEST
 /* The library's thread is the one that reads what was begun, and it calls, too. */
 START_TEST(a_caller_that_waits_to_send_reads_if_nobody_else_does)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT - 1 };
 	static struct probe probes[N];
 	struct asked asked[N];
 	struct caller caller = {0};
@@ -108,7 +108,7 @@ END_TEST
 
 START_TEST(a_leader_that_leaves_hands_the_reading_to_a_caller_that_waits_to_send)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT };
 	static struct probe probes[N];
 	struct asked asked[N];
 	struct caller leader = {0}, caller = {0};
@@ -141,7 +141,7 @@ END_TEST
 /* A caller that only wants to send must not go on reading instead of those whose answers come. */
 START_TEST(a_caller_that_gave_up_sending_leaves_the_reading_to_another)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT - 1 };
 	static struct probe probes[N];
 	struct asked asked[N];
 	struct caller impatient = {0}, caller = {0};

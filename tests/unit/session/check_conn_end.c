@@ -110,7 +110,7 @@ END_TEST
 
 START_TEST(a_packet_past_the_limit_ends_the_connection)
 {
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES + 1];
 	ends_with(bytes, sizeof(bytes), "the daemon sent a packet that is too long");
 }
 END_TEST

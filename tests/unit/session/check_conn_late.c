@@ -139,7 +139,7 @@ END_TEST
 
 START_TEST(a_request_that_was_never_sent_ends_late_as_cancelled)
 {
-	enum { N = GM_LIMIT_REQUESTS_IN_FLIGHT - 1 };
+	enum { N = GM_BOUND_REQUESTS_IN_FLIGHT - 1 };
 	static struct caller callers[N];
 	for (unsigned i = 0; i < N; i++)
 		caller_start(&callers[i], 1 + i, LONG_NS);

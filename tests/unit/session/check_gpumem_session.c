@@ -15,7 +15,7 @@
 #include "gpumem/gpumem_managed.h"
 #include "gpumem/gpumem_region.h"
 #include "gpumem/gpumem_share.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/session/heard.h"
 #include "tests/unit/open_fds.h"
@@ -220,8 +220,8 @@ START_TEST(bad_arguments_are_refused_with_a_sentence)
 	gpumem_token token = {{0}};
 	void *ptr;
 	int local;
-	char tag[GM_LIMIT_NAME_BYTES + 2];
-	GM_LIMIT_TEST(NAME_BYTES);
+	char tag[GM_BOUND_NAME_BYTES + 2];
+	GM_BOUND_TEST(NAME_BYTES);
 	memset(tag, 't', sizeof(tag) - 1);
 	tag[sizeof(tag) - 1] = '\0';
 

@@ -14,7 +14,7 @@
 
 #include "client/session/session_pages.h"
 #include "common/cleanup.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_session_pages pages;
@@ -79,18 +79,18 @@ static struct gm_page_use use(uint32_t device)
 
 START_TEST(buffers_past_the_table_are_counted_and_not_listed)
 {
-	GM_LIMIT_TEST(TRACKED_BUFFERS);
-	uint32_t rows[GM_LIMIT_TRACKED_BUFFERS];
+	GM_BOUND_TEST(TRACKED_BUFFERS);
+	uint32_t rows[GM_BOUND_TRACKED_BUFFERS];
 	struct gm_page_use nothing = {.in_use = 0};
 	char tag[32];
-	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+	for (uint32_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
 		snprintf(tag, sizeof(tag), "b%u", i);
 		rows[i] = gm_session_pages_row_add(&pages, 1, 1 + i, tag);
 		ck_assert_uint_ne(rows[i], 0);
 		ck_assert_uint_ne(rows[i], GM_PAGES_UNTRACKED);
 	}
-	struct gm_page_row last = row(GM_LIMIT_TRACKED_BUFFERS - 1);
-	ck_assert_uint_eq(last.bytes, GM_LIMIT_TRACKED_BUFFERS);
+	struct gm_page_row last = row(GM_BOUND_TRACKED_BUFFERS - 1);
+	ck_assert_uint_eq(last.bytes, GM_BOUND_TRACKED_BUFFERS);
 	ck_assert_str_eq(last.tag, "b1023");
 	gm_session_pages_use(&pages, 1, &nothing);
 	ck_assert_uint_eq(use(1).untracked, 0);
@@ -187,7 +187,7 @@ START_TEST(rows_that_find_no_room_are_kept_in_this_process)
 	uint32_t rows[N];
 	struct gm_page_use nothing = {.in_use = 0};
 
-	for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++)
+	for (uint32_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++)
 		gm_session_pages_row_add(&pages, 0, 1, NULL);
 	pages.own_rows = true;
 	for (int round = 0; round < 2; round++) {
@@ -199,12 +199,12 @@ START_TEST(rows_that_find_no_room_are_kept_in_this_process)
 			gm_session_pages_row_tag(&pages, rows[i], "renamed");
 			gm_session_pages_row_touch(&pages, rows[i]);
 		}
-		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_LIMIT_TRACKED_BUFFERS + N);
+		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_BOUND_TRACKED_BUFFERS + N);
 		gm_session_pages_use(&pages, 1, &nothing);
 		ck_assert_uint_eq(use(1).untracked, N);
 		for (int i = 0; i < N; i++)
 			gm_session_pages_row_remove(&pages, 1, rows[i]);
-		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_LIMIT_TRACKED_BUFFERS);
+		ck_assert_uint_eq(n_rows(UINT64_MAX, NULL), GM_BOUND_TRACKED_BUFFERS);
 	}
 	ck_assert_uint_eq(pages.n_own, 3);
 	gm_session_pages_use(&pages, 1, &nothing);
@@ -215,7 +215,7 @@ END_TEST
 /* What tracking takes in this process and in the page, the name included. */
 START_TEST(a_tracked_buffer_takes_256_bytes_at_most)
 {
-	const size_t name = GM_LIMIT_NAME_BYTES + 1;
+	const size_t name = GM_BOUND_NAME_BYTES + 1;
 
 	ck_assert_uint_le(sizeof(struct gm_page_row) + sizeof(struct gm_page_note) +
 				  sizeof(pages.row_ptr[0]) + sizeof(pages.free_rows[0]) + name,

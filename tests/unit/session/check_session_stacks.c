@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/session/session_stacks.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 #define DEPTH 10
@@ -70,7 +70,7 @@ START_TEST(equal_stacks_share_a_place)
 
 	/* The module is this program. */
 	uint64_t frame = page->stacks[ids[0] - 1].frame[0];
-	ck_assert_uint_lt(frame >> GM_PAGE_FRAME_SHIFT, GM_LIMIT_STACK_MODULES);
+	ck_assert_uint_lt(frame >> GM_PAGE_FRAME_SHIFT, GM_BOUND_STACK_MODULES);
 	ck_assert_ptr_nonnull(
 		strstr(page->modules[frame >> GM_PAGE_FRAME_SHIFT].path, "check_session_stacks"));
 	ck_assert_uint_ne(page->modules[frame >> GM_PAGE_FRAME_SHIFT].id_bytes, 0);
@@ -93,7 +93,7 @@ END_TEST
 
 START_TEST(further_stacks_find_no_place_until_one_is_free)
 {
-	GM_LIMIT_TEST(STACKS);
+	GM_BOUND_TEST(STACKS);
 	static uint32_t ids[1U << DEPTH];
 	unsigned n = 0, first_without = 0;
 
@@ -103,9 +103,9 @@ START_TEST(further_stacks_find_no_place_until_one_is_free)
 		if (!ids[way] && !first_without)
 			first_without = way;
 	}
-	ck_assert_uint_eq(n, GM_LIMIT_STACKS);
-	ck_assert_uint_eq(first_without, GM_LIMIT_STACKS);
-	for (unsigned i = 0; i < GM_LIMIT_STACKS; i++)
+	ck_assert_uint_eq(n, GM_BOUND_STACKS);
+	ck_assert_uint_eq(first_without, GM_BOUND_STACKS);
+	for (unsigned i = 0; i < GM_BOUND_STACKS; i++)
 		ck_assert_uint_ne(page->stacks[i].frames, 0);
 
 	gm_session_stacks_drop(stacks, ids[7]);

@@ -158,7 +158,7 @@ static inline bool far_readable(int ms)
 
 static inline struct asked far_read(void)
 {
-	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	struct gm_packet_in in;
 	Gm__Wire__Packet *packet;
 	ck_assert(far_readable(20000));
@@ -174,7 +174,7 @@ static inline struct asked far_read(void)
 
 static inline void far_send(const Gm__Wire__Packet *packet, const int *fds, size_t n)
 {
-	uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	size_t length;
 	ck_assert_int_eq(gm_wire_pack(packet, bytes, sizeof(bytes), &length), 0);
 	int r = gm_seqpacket_send(far_end, bytes, length, fds, n);
@@ -190,7 +190,7 @@ static inline void far_answer_with(const struct asked *asked, bool more, unsigne
 {
 	Gm__Wire__LeaseReply body = GM__WIRE__LEASE_REPLY__INIT;
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT;
-	int fds[GM_LIMIT_PACKET_FDS];
+	int fds[GM_BOUND_PACKET_FDS];
 	body.lease = asked->bytes;
 	packet.id = asked->id;
 	packet.more = more;

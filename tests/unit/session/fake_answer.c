@@ -87,10 +87,10 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 	struct fake_chunk *chunk = next_listed(lease->chunks, listed);
 	bool begun = false;
 	do {
-		Gm__Wire__Chunk chunks[GM_LIMIT_PACKET_FDS], *list[GM_LIMIT_PACKET_FDS];
-		int fds[1 + GM_LIMIT_PACKET_FDS], *sent = fds + 1;
+		Gm__Wire__Chunk chunks[GM_BOUND_PACKET_FDS], *list[GM_BOUND_PACKET_FDS];
+		int fds[1 + GM_BOUND_PACKET_FDS], *sent = fds + 1;
 		size_t n = 0,
-		       most = fake->will.per_packet ? fake->will.per_packet : GM_LIMIT_PACKET_FDS;
+		       most = fake->will.per_packet ? fake->will.per_packet : GM_BOUND_PACKET_FDS;
 		if (listed->half)
 			most = 1;
 		for (; chunk && n < most; chunk = next_listed(chunk->next, listed), n++) {
@@ -101,7 +101,7 @@ static void handles(struct fake *fake, int fd, uint64_t id, struct fake_lease *l
 			list[n] = &chunks[n];
 			sent[n] = chunk->fd;
 		}
-		if (fake->will.twice && !chunk && n && n < GM_LIMIT_PACKET_FDS) {
+		if (fake->will.twice && !chunk && n && n < GM_BOUND_PACKET_FDS) {
 			chunks[n] = chunks[n - 1];
 			chunks[n].index++;
 			list[n] = &chunks[n];
@@ -161,7 +161,7 @@ static int new_pages(struct fake *fake)
 	fake->page = mmap(NULL, sizeof(*fake->page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	ck_assert_ptr_ne(fake->page, MAP_FAILED);
 	header.magic = GM_PAGE_CLIENT_MAGIC;
-	header.rows = GM_LIMIT_TRACKED_BUFFERS;
+	header.rows = GM_BOUND_TRACKED_BUFFERS;
 	gm_close(fake->client_page);
 	fake->client_page = sealed(&header, sizeof(header), sizeof(struct gm_page_client),
 		F_SEAL_SHRINK | F_SEAL_GROW);

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/types.h"
 
 /*
@@ -26,7 +26,7 @@ struct fake_lease {
 	unsigned views;
 	bool shared, read_only;
 	uint8_t token[GM_TOKEN_BYTES];
-	char tag[GM_LIMIT_NAME_BYTES + 1];
+	char tag[GM_BOUND_NAME_BYTES + 1];
 	struct fake_chunk *chunks; /* by index */
 	struct fake_lease *next;
 };

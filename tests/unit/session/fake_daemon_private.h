@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/wire/wire.h"
 #include "tests/unit/session/fake_books.h"
 #include "tests/unit/session/fake_daemon.h"
@@ -32,7 +32,7 @@ struct fake {
 	size_t n_ids;
 	unsigned repeated;
 	struct gm_wire_arena arena;
-	uint8_t packet[GM_LIMIT_PACKET_BYTES], out[GM_LIMIT_PACKET_BYTES];
+	uint8_t packet[GM_BOUND_PACKET_BYTES], out[GM_BOUND_PACKET_BYTES];
 	/* its client */
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];

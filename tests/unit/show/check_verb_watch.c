@@ -24,7 +24,7 @@ static void script_watch(struct gm_fake *f, void *user)
 	Gm__Wire__PressureEvent pressure = GM__WIRE__PRESSURE_EVENT__INIT;
 	Gm__Wire__NoticeEvent notice = GM__WIRE__NOTICE_EVENT__INIT;
 	Gm__Wire__GoodbyeEvent goodbye = GM__WIRE__GOODBYE_EVENT__INIT;
-	uint64_t rungs[6] = {G, 2 * G, 0, 4, 5, 6};
+	uint64_t stages[6] = {G, 2 * G, 0, 4, 5, 6};
 	if (!gm_fake_hello(f))
 		return;
 	if (user)
@@ -57,8 +57,8 @@ static void script_watch(struct gm_fake *f, void *user)
 	notice.text = (char *)"device 0: \033[31menough";
 	notice.trigger = (char *)"manual";
 	notice.need = watch_need;
-	notice.n_rungs = 6;
-	notice.rungs = rungs;
+	notice.n_stages = 6;
+	notice.stages = stages;
 	notice.reached = true;
 	send_answer(f, &packet, 0, false);
 	gm__wire__notice_event__init(&notice);
@@ -184,12 +184,12 @@ START_TEST(each_line_for_programs_is_an_object)
 				json_real_value(json_object_get(json, "pressure")), 0.812345, 1e-9);
 		}
 		if (n == 1) {
-			const json_t *rungs = json_object_get(json, "rungs");
-			ck_assert_int_eq(json_integer_value(json_object_get(rungs, "cached")),
+			const json_t *stages = json_object_get(json, "stages");
+			ck_assert_int_eq(json_integer_value(json_object_get(stages, "cached")),
 				(int64_t)(2 * G));
-			ck_assert_int_eq(json_integer_value(json_object_get(rungs, "spill")), 4);
-			/* The rungs after that give no bytes. */
-			ck_assert_uint_eq(json_object_size(rungs), 4);
+			ck_assert_int_eq(json_integer_value(json_object_get(stages, "spill")), 4);
+			/* The stages after that give no bytes. */
+			ck_assert_uint_eq(json_object_size(stages), 4);
 			ck_assert_int_eq(json_integer_value(json_object_get(json, "need")),
 				(int64_t)(3 * G));
 			ck_assert(json_is_true(json_object_get(json, "reached")));

@@ -302,7 +302,7 @@ END_TEST
 
 START_TEST(the_administrators_socket_lies_beside_the_other)
 {
-	char path[GM_PATH_BYTES], longest[GM_LIMIT_SOCKET_PATH_BYTES + 1];
+	char path[GM_PATH_BYTES], longest[GM_BOUND_SOCKET_PATH_BYTES + 1];
 
 	ck_assert_int_eq(gm_path_admin_socket("/run/gpumemd/socket", path), 0);
 	ck_assert_str_eq(path, "/run/gpumemd/admin");
@@ -314,7 +314,7 @@ START_TEST(the_administrators_socket_lies_beside_the_other)
 	longest[sizeof(longest) - 1] = '\0';
 	ck_assert_int_eq(gm_path_admin_socket(longest, path), -ENAMETOOLONG);
 	ck_assert_str_eq(path, "/tmp/mine.sock.admin");
-	longest[GM_LIMIT_SOCKET_PATH_BYTES - 6] = '\0';
+	longest[GM_BOUND_SOCKET_PATH_BYTES - 6] = '\0';
 	ck_assert_int_eq(gm_path_admin_socket(longest, path), 0);
 }
 END_TEST

@@ -206,7 +206,7 @@ END_TEST
 
 START_TEST(a_path_that_no_socket_can_have)
 {
-	char longest[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	char longest[GM_BOUND_SOCKET_PATH_BYTES + 2];
 
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';

@@ -7,7 +7,7 @@
 
 #include "daemon/net/identity.h"
 #include "daemon/tenant/domain.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_identity someone(uid_t uid, const char *scope)
@@ -26,25 +26,25 @@ START_TEST(domains_follow_the_trust_setting)
 	ck_assert_int_eq(gm_domains_new(&domains), 0);
 	struct gm_identity plain = someone(1000, ""), boxed = someone(1000, "/docker/a"),
 			   other = someone(1000, "/docker/b"), root = someone(0, "/docker/a");
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &a, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &plain, &a, &pooling);
 	ck_assert(pooling);
 	ck_assert_uint_ne(a, GM_DOMAIN_FRESH);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &plain, &b, &pooling);
 	ck_assert_uint_eq(a, b);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &boxed, &b, &pooling);
 	ck_assert_uint_ne(a, b);
 	gm_domain boxed_domain = b;
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &other, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &other, &b, &pooling);
 	ck_assert_uint_ne(boxed_domain, b);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &root, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &root, &b, &pooling);
 	ck_assert_uint_ne(boxed_domain, b);
-	gm_domains_get(domains, GM_TRUST_UID, &boxed, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &boxed, &b, &pooling);
 	ck_assert_uint_eq(a, b);
-	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CLIENT, &plain, &b, &pooling);
 	ck_assert_uint_ne(a, b);
 	ck_assert(!pooling);
 	gm_domain alone = b;
-	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CLIENT, &plain, &b, &pooling);
 	ck_assert_uint_ne(alone, b);
 	gm_domains_free(domains);
 }
@@ -58,15 +58,15 @@ START_TEST(who_cannot_be_told_shares_with_nobody)
 	ck_assert_int_eq(gm_domains_new(&domains), 0);
 	struct gm_identity nobody = someone(65534, ""), hidden = someone(1000, "");
 	hidden.confined = true;
-	gm_domains_get(domains, GM_TRUST_UID, &nobody, &a, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &nobody, &a, &pooling);
 	ck_assert(!pooling);
-	gm_domains_get(domains, GM_TRUST_UID, &nobody, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &nobody, &b, &pooling);
 	ck_assert_uint_ne(a, b);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &hidden, &a, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &hidden, &a, &pooling);
 	ck_assert(!pooling);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &hidden, &b, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &hidden, &b, &pooling);
 	ck_assert_uint_ne(a, b);
-	gm_domains_get(domains, GM_TRUST_UID, &hidden, &a, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &hidden, &a, &pooling);
 	ck_assert(pooling);
 	gm_domains_free(domains);
 }
@@ -80,23 +80,23 @@ START_TEST(a_domain_is_remembered_for_its_next_session_and_bounded)
 	char text[GM_DOMAIN_TEXT];
 	ck_assert_int_eq(gm_domains_new(&domains), 0);
 	struct gm_identity one = someone(1, ""), kept = someone(2, "");
-	gm_domains_get(domains, GM_TRUST_UID, &kept, &held, &pooling);
-	gm_domains_get(domains, GM_TRUST_UID, &one, &first, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &kept, &held, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &one, &first, &pooling);
 	gm_domains_release(domains, first);
-	gm_domains_get(domains, GM_TRUST_UID, &one, &again, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &one, &again, &pooling);
 	ck_assert_uint_eq(first, again);
 	gm_domains_release(domains, again);
 	/* One more than are kept: the oldest unused one goes, never one in use. */
 	for (uid_t uid = 0; uid < GM_DOMAINS_KEPT; uid++) {
 		struct gm_identity other = someone(100000 + uid, "");
 		gm_domain number;
-		gm_domains_get(domains, GM_TRUST_UID, &other, &number, &pooling);
+		gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &other, &number, &pooling);
 		gm_domains_release(domains, number);
 	}
 	ck_assert_str_eq(gm_domains_text(domains, first, NULL, text), "a domain that is gone");
-	gm_domains_get(domains, GM_TRUST_UID, &one, &again, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &one, &again, &pooling);
 	ck_assert_uint_gt(again, first);
-	gm_domains_get(domains, GM_TRUST_UID, &kept, &again, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_UID, &kept, &again, &pooling);
 	ck_assert_uint_eq(again, held);
 	gm_domains_free(domains);
 }
@@ -111,11 +111,11 @@ START_TEST(domains_have_names_for_people)
 	ck_assert_int_eq(gm_domains_new(&domains), 0);
 	struct gm_identity plain = someone(1000, ""), boxed = someone(0, "/docker/a");
 	ck_assert_str_eq(gm_domains_text(domains, GM_DOMAIN_FRESH, NULL, text), "fresh");
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &plain, &number, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &plain, &number, &pooling);
 	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 1000");
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &boxed, &number, &pooling);
 	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 0 in box");
-	gm_domains_get(domains, GM_TRUST_CLIENT, &plain, &number, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CLIENT, &plain, &number, &pooling);
 	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "one client");
 	gm_domains_free(domains);
 }
@@ -133,8 +133,8 @@ START_TEST(a_domains_container_is_told_to_that_user_in_it_alone)
 			   root = someone(0, "/docker/a"), unknown = someone(7, "/docker/a");
 	const struct gm_identity *const strangers[] = {&other, &outside, &root, &unknown};
 	unknown.confined = true;
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &boxed, &number, &pooling);
-	gm_domains_get(domains, GM_TRUST_CONTAINER, &outside, &plain, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &boxed, &number, &pooling);
+	gm_domains_get(domains, GM_DOMAIN_TRUST_CONTAINER, &outside, &plain, &pooling);
 	ck_assert_str_eq(gm_domains_text(domains, number, NULL, text), "uid 7 in box");
 	ck_assert_str_eq(gm_domains_text(domains, number, &again, text), "uid 7 in box");
 	for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {

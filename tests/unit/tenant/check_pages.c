@@ -18,12 +18,12 @@
 #include "common/cleanup.h"
 #include "common/text/units.h"
 #include "daemon/tenant/pages.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static struct gm_pages pages;
 static struct gm_page_client *client; /* the client's own mapping of its page */
-static const uint64_t held[GM_LIMIT_DEVICES] = {1 << 20, 1 << 10};
+static const uint64_t held[GM_BOUND_DEVICES] = {1 << 20, 1 << 10};
 #define NOW UINT64_C(1000000)
 
 static void setup(void)
@@ -57,7 +57,7 @@ START_TEST(the_daemons_page_can_be_read_and_nothing_else)
 	const struct gm_device_figures figures = {.total = 100,
 		.capacity = 90,
 		.available = 50,
-		.level = GM_LEVEL_HIGH,
+		.level = GM_PRESSURE_LEVEL_HIGH,
 		.pressure_ppm = 400000,
 		.reclaim_epoch = 3};
 	const struct gm_page_daemon *page =
@@ -73,7 +73,7 @@ START_TEST(the_daemons_page_can_be_read_and_nothing_else)
 	ck_assert_uint_eq(got.total, 100);
 	ck_assert_uint_eq(got.capacity, 90);
 	ck_assert_uint_eq(got.available, 50);
-	ck_assert_uint_eq(got.level, GM_LEVEL_HIGH);
+	ck_assert_uint_eq(got.level, GM_PRESSURE_LEVEL_HIGH);
 	ck_assert_uint_eq(got.pressure_ppm, 400000);
 	ck_assert_uint_eq(got.reclaim_epoch, 3);
 	ck_assert_uint_eq(got.held, 40);
@@ -110,7 +110,7 @@ START_TEST(the_clients_page_cannot_be_resized)
 	ck_assert_int_eq(ftruncate(pages.client_fd, 1 << 20), -1);
 	ck_assert_int_eq(fcntl(pages.client_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
 	ck_assert_uint_eq(client->header.magic, GM_PAGE_CLIENT_MAGIC);
-	ck_assert_uint_eq(client->header.rows, GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_uint_eq(client->header.rows, GM_BOUND_TRACKED_BUFFERS);
 }
 END_TEST
 
@@ -227,7 +227,7 @@ START_TEST(nonsense_is_held_within_what_the_daemon_knows)
 	struct gm_pages_row row;
 	uint32_t at = 0;
 	ck_assert_int_eq(next_row(&pages, &rows, held, NOW, &at, &row), 0);
-	ck_assert_uint_eq(at, GM_LIMIT_TRACKED_BUFFERS);
+	ck_assert_uint_eq(at, GM_BOUND_TRACKED_BUFFERS);
 }
 END_TEST
 
@@ -240,9 +240,9 @@ static void put_row(uint32_t at, uint32_t device, uint64_t bytes, uint64_t born,
 
 START_TEST(rows_are_listed_in_order_and_senseless_ones_passed_over)
 {
-	char long_tag[GM_LIMIT_NAME_BYTES + 2];
+	char long_tag[GM_BOUND_NAME_BYTES + 2];
 	memset(long_tag, 'x', sizeof(long_tag));
-	long_tag[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	long_tag[GM_BOUND_NAME_BYTES + 1] = '\0';
 	put_row(0, 0, 4096, 10, "weights");
 	put_row(3, 9, 4096, 10, "no such device");
 	put_row(4, 1, held[1] + 1, 10, "more than is held");
@@ -330,8 +330,8 @@ START_TEST(notes_are_taken_if_they_are_about_the_row_and_can_be_true)
 	} rows[] = {
 		{10, 20, 3, "weights", 20, 3, "weights"},
 		{11, 20, 3, "of another", 10, 0, ""},
-		{10, 5, GM_LIMIT_STACKS, "activations", 10, GM_LIMIT_STACKS, "activations"},
-		{10, NOW + 1, GM_LIMIT_STACKS + 1, "\x1b[2J", NOW, 0, ""},
+		{10, 5, GM_BOUND_STACKS, "activations", 10, GM_BOUND_STACKS, "activations"},
+		{10, NOW + 1, GM_BOUND_STACKS + 1, "\x1b[2J", NOW, 0, ""},
 		{10, UINT64_MAX, UINT32_MAX, "has no end at all", NOW, 0, ""},
 	};
 	struct gm_pages_row row;
@@ -368,21 +368,21 @@ END_TEST
 
 START_TEST(stacks_and_modules_are_read_within_their_bounds)
 {
-	GM_LIMIT_TEST(STACKS);
-	GM_LIMIT_TEST(STACK_MODULES);
+	GM_BOUND_TEST(STACKS);
+	GM_BOUND_TEST(STACK_MODULES);
 	struct gm_page_stack stacks[GM_PAGES_STACKS], value = {.frames = 2, .frame = {7, 8}};
 	struct gm_page_module modules[GM_PAGES_MODULES],
 		module = {.id_bytes = 2, .id = {1, 2}, .path = "/usr/bin/x"};
 
-	gm_page_write(&client->stacks[GM_LIMIT_STACKS - 1], &value, sizeof(value));
+	gm_page_write(&client->stacks[GM_BOUND_STACKS - 1], &value, sizeof(value));
 	value.frames = GM_PAGE_FRAMES + 1;
-	gm_page_write(&client->stacks[GM_LIMIT_STACKS - 2], &value, sizeof(value));
-	uint32_t first = GM_LIMIT_STACKS - GM_PAGES_STACKS;
+	gm_page_write(&client->stacks[GM_BOUND_STACKS - 2], &value, sizeof(value));
+	uint32_t first = GM_BOUND_STACKS - GM_PAGES_STACKS;
 	ck_assert_int_eq(gm_pages_read_stacks(&pages, first, stacks), GM_PAGES_STACKS);
 	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 1].frames, 2);
 	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 1].frame[1], 8);
 	ck_assert_uint_eq(stacks[GM_PAGES_STACKS - 2].frames, 0);
-	ck_assert_int_eq(gm_pages_read_stacks(&pages, GM_LIMIT_STACKS, stacks), 0);
+	ck_assert_int_eq(gm_pages_read_stacks(&pages, GM_BOUND_STACKS, stacks), 0);
 	ck_assert_int_eq(gm_pages_read_stacks(&pages, UINT32_MAX, stacks), 0);
 
 	gm_page_write(&client->modules[0], &module, sizeof(module));
@@ -394,7 +394,7 @@ START_TEST(stacks_and_modules_are_read_within_their_bounds)
 	ck_assert_uint_eq(modules[0].id_bytes, 2);
 	ck_assert_str_eq(modules[1].path, "");
 	ck_assert_uint_eq(modules[1].id_bytes, 0);
-	ck_assert_int_eq(gm_pages_read_modules(&pages, GM_LIMIT_STACK_MODULES, modules), 0);
+	ck_assert_int_eq(gm_pages_read_modules(&pages, GM_BOUND_STACK_MODULES, modules), 0);
 }
 END_TEST
 
@@ -414,7 +414,7 @@ START_TEST(random_pages_are_read_within_bounds)
 		for (size_t i = sizeof(client->header); i < sizeof(*client); i++)
 			bytes[i] = round % 2 ? (uint8_t)rand_r(&seed) & 3 : (uint8_t)rand_r(&seed);
 		/* So that some are believed. */
-		for (uint32_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+		for (uint32_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
 			client->rows[i].seq &= ~1U;
 			client->rows[i].device %= 2;
 			client->rows[i].bytes %= 256;
@@ -427,7 +427,7 @@ START_TEST(random_pages_are_read_within_bounds)
 			ck_assert_uint_le(row.bytes, held[row.device]);
 			ck_assert_uint_le(row.born_ns, row.used_ns);
 			ck_assert_uint_le(row.used_ns, NOW);
-			ck_assert_uint_le(row.stack, GM_LIMIT_STACKS);
+			ck_assert_uint_le(row.stack, GM_BOUND_STACKS);
 			ck_assert(gm_text_ok(row.tag) && strlen(row.tag) < sizeof(row.tag));
 			ck_assert(gm_text_ok(row.type) && strlen(row.type) < sizeof(row.type));
 			ck_assert(gm_text_ok(row.precision));
@@ -467,7 +467,7 @@ START_TEST(whatever_is_on_a_page_it_is_read_by_few_system_calls)
 	uint32_t at = 0;
 
 	/* All rows look as if they were being written. */
-	for (size_t i = 0; i < GM_LIMIT_TRACKED_BUFFERS; i++) {
+	for (size_t i = 0; i < GM_BOUND_TRACKED_BUFFERS; i++) {
 		put_row((uint32_t)i, 1, 512, 20, "x");
 		client->rows[i].seq++;
 	}

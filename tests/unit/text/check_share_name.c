@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "tests/tap.h"
 
 START_TEST(a_bare_name_is_ones_own)
@@ -20,7 +20,7 @@ START_TEST(a_bare_name_is_ones_own)
 		ck_assert_str_eq(name.name, names[i]);
 		ck_assert_ptr_null(gm_share_name_check(names[i]));
 	}
-	ck_assert_uint_eq(strlen(names[7]), GM_LIMIT_NAME_BYTES);
+	ck_assert_uint_eq(strlen(names[7]), GM_BOUND_NAME_BYTES);
 }
 END_TEST
 

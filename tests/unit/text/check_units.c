@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/bounds.h"
 #include "common/text/units.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 #define K         UINT64_C(1024)
@@ -373,17 +373,17 @@ END_TEST
 
 START_TEST(a_name_one_byte_past_the_limit_is_none)
 {
-	GM_LIMIT_TEST(NAME_BYTES);
-	char name[GM_LIMIT_NAME_BYTES + 2];
+	GM_BOUND_TEST(NAME_BYTES);
+	char name[GM_BOUND_NAME_BYTES + 2];
 
 	memset(name, 'x', sizeof(name));
-	name[GM_LIMIT_NAME_BYTES] = '\0';
+	name[GM_BOUND_NAME_BYTES] = '\0';
 	ck_assert(gm_name_ok(name));
-	name[GM_LIMIT_NAME_BYTES] = 'x';
-	name[GM_LIMIT_NAME_BYTES + 1] = '\0';
+	name[GM_BOUND_NAME_BYTES] = 'x';
+	name[GM_BOUND_NAME_BYTES + 1] = '\0';
 	ck_assert(!gm_name_ok(name));
 	/* One character across the border. */
-	memcpy(name + GM_LIMIT_NAME_BYTES - 1, "\xc3\xb6", 2);
+	memcpy(name + GM_BOUND_NAME_BYTES - 1, "\xc3\xb6", 2);
 	ck_assert(!gm_name_ok(name));
 }
 END_TEST

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "common/limits.h"
-#include "tests/limit.h"
+#include "common/bounds.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/failing_malloc.h"
 
@@ -87,9 +87,9 @@ START_TEST(slots_do_not_count_for_one_another)
 
 	gm_user_charge_init(&shares, users[0], GM_USER_SHARES);
 	gm_user_charge_init(&names, users[0], GM_USER_NAMES);
-	ck_assert_int_eq(gm_user_charge(&shares, GM_LIMIT_SHARES / 2), 0);
+	ck_assert_int_eq(gm_user_charge(&shares, GM_BOUND_SHARES / 2), 0);
 	ck_assert_int_eq(gm_user_charge(&shares, 1), GM_USER_E_SHARED);
-	ck_assert_int_eq(gm_user_charge(&names, GM_LIMIT_NAMES / 2), 0);
+	ck_assert_int_eq(gm_user_charge(&names, GM_BOUND_NAMES / 2), 0);
 	gm_user_charge_deinit(&shares);
 	gm_user_charge_deinit(&names);
 }
@@ -128,18 +128,18 @@ START_TEST(one_user_has_a_bound_of_its_own)
 {
 	struct gm_user_charge charge, other;
 
-	ck_assert_uint_eq(fill(&charge, users[0], GM_USER_ESTATES), GM_LIMIT_ESTATES_PER_UID);
-	ck_assert_int_eq(gm_user_check(users[0], GM_USER_ESTATES, 1), GM_USER_E_OWN);
-	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ESTATES, 1), 0);
+	ck_assert_uint_eq(fill(&charge, users[0], GM_USER_ORPHANS), GM_BOUND_ORPHANS_PER_UID);
+	ck_assert_int_eq(gm_user_check(users[0], GM_USER_ORPHANS, 1), GM_USER_E_OWN);
+	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ORPHANS, 1), 0);
 	gm_user_charge_deinit(&charge);
 
 	gm_user_charge_init(&charge, users[0], GM_USER_METADATA);
 	gm_user_charge_init(&other, users[1], GM_USER_METADATA);
-	ck_assert_int_eq(gm_user_charge(&charge, GM_LIMIT_METADATA_PER_UID + 1), GM_USER_E_OWN);
+	ck_assert_int_eq(gm_user_charge(&charge, GM_BOUND_METADATA_PER_UID + 1), GM_USER_E_OWN);
 	ck_assert_uint_eq(charge.amount, 0);
-	ck_assert_int_eq(gm_user_charge(&charge, GM_LIMIT_METADATA_PER_UID), 0);
+	ck_assert_int_eq(gm_user_charge(&charge, GM_BOUND_METADATA_PER_UID), 0);
 	ck_assert_int_eq(gm_user_charge(&charge, 1), GM_USER_E_OWN);
-	ck_assert_int_eq(gm_user_charge(&other, GM_LIMIT_METADATA_PER_UID), 0);
+	ck_assert_int_eq(gm_user_charge(&other, GM_BOUND_METADATA_PER_UID), 0);
 	gm_user_charge_deinit(&charge);
 	gm_user_charge_deinit(&other);
 }
@@ -149,19 +149,19 @@ START_TEST(what_an_earlier_daemon_allowed_is_counted_past_the_bound)
 {
 	struct gm_user_charge charge;
 
-	gm_user_charge_init(&charge, users[0], GM_USER_ESTATES);
-	gm_user_charge_add(&charge, GM_LIMIT_ESTATES + 1);
-	ck_assert_int_eq(gm_user_check(users[0], GM_USER_ESTATES, 1), GM_USER_E_OWN);
-	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ESTATES, 1), GM_USER_E_SHARED);
-	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ESTATES, 0), 0);
+	gm_user_charge_init(&charge, users[0], GM_USER_ORPHANS);
+	gm_user_charge_add(&charge, GM_BOUND_ORPHANS + 1);
+	ck_assert_int_eq(gm_user_check(users[0], GM_USER_ORPHANS, 1), GM_USER_E_OWN);
+	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ORPHANS, 1), GM_USER_E_SHARED);
+	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ORPHANS, 0), 0);
 	gm_user_charge_deinit(&charge);
-	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ESTATES, 1), 0);
+	ck_assert_int_eq(gm_user_check(users[1], GM_USER_ORPHANS, 1), 0);
 }
 END_TEST
 
 /* ---- answers that are not read */
 
-enum { MIB = 1024 * 1024, UNREAD_MIB = GM_LIMIT_UNREAD_BYTES_PER_UID / MIB };
+enum { MIB = 1024 * 1024, UNREAD_MIB = GM_BOUND_UNREAD_BYTES_PER_UID / MIB };
 
 /* Keeps as many MiB for the user as it may. Returns how many. */
 static uint64_t keep_unread(struct gm_user_charge *charge, struct gm_user *user)
@@ -176,7 +176,7 @@ static uint64_t keep_unread(struct gm_user_charge *charge, struct gm_user *user)
 
 START_TEST(all_clients_of_a_user_keep_so_much)
 {
-	GM_LIMIT_TEST(UNREAD_BYTES_PER_UID);
+	GM_BOUND_TEST(UNREAD_BYTES_PER_UID);
 	struct gm_user_charge charge;
 
 	ck_assert_uint_eq(keep_unread(&charge, users[0]), UNREAD_MIB);
@@ -188,8 +188,8 @@ END_TEST
 
 START_TEST(all_users_keep_so_much_and_each_a_little)
 {
-	GM_LIMIT_TEST(UNREAD_BYTES);
-	enum { FULL = GM_LIMIT_UNREAD_BYTES / GM_LIMIT_UNREAD_BYTES_PER_UID - 1 };
+	GM_BOUND_TEST(UNREAD_BYTES);
+	enum { FULL = GM_BOUND_UNREAD_BYTES / GM_BOUND_UNREAD_BYTES_PER_UID - 1 };
 	_Static_assert(FULL + 5 <= USERS, "there are users left");
 	struct gm_user_charge charges[FULL + 5];
 
@@ -198,7 +198,7 @@ START_TEST(all_users_keep_so_much_and_each_a_little)
 	/* From here on a user gets half of what is left. */
 	for (size_t u = FULL, left = UNREAD_MIB; u < FULL + 4; u++, left /= 2)
 		ck_assert_uint_eq(keep_unread(&charges[u], users[u]), left / 2);
-	ck_assert_uint_eq(table.all[GM_USER_BYTES_UNREAD], GM_LIMIT_UNREAD_BYTES - MIB);
+	ck_assert_uint_eq(table.all[GM_USER_BYTES_UNREAD], GM_BOUND_UNREAD_BYTES - MIB);
 
 	/* One packet is there for every user, and the sum stays bounded. */
 	struct gm_user_charge *late = &charges[FULL + 4];
@@ -208,8 +208,8 @@ START_TEST(all_users_keep_so_much_and_each_a_little)
 	ck_assert_int_eq(gm_user_charge(late, 2), GM_USER_E_SHARED);
 	gm_user_charge_remove(late, MIB / 2);
 	gm_user_charge_add(&charges[0], MIB);
-	ck_assert_int_eq(gm_user_charge(late, GM_LIMIT_PACKET_BYTES + 1), GM_USER_E_SHARED);
-	ck_assert_int_eq(gm_user_charge(late, GM_LIMIT_PACKET_BYTES), 0);
+	ck_assert_int_eq(gm_user_charge(late, GM_BOUND_PACKET_BYTES + 1), GM_USER_E_SHARED);
+	ck_assert_int_eq(gm_user_charge(late, GM_BOUND_PACKET_BYTES), 0);
 	for (size_t u = 0; u < FULL + 5; u++)
 		gm_user_charge_deinit(&charges[u]);
 }
@@ -220,12 +220,12 @@ START_TEST(an_administrators_answers_count_for_all_and_not_for_the_user)
 	struct gm_user_charge admin, plain;
 
 	gm_user_charge_init(&admin, users[0], GM_USER_ADMIN_BYTES_UNREAD);
-	gm_user_charge_add(&admin, GM_LIMIT_UNREAD_BYTES - MIB);
+	gm_user_charge_add(&admin, GM_BOUND_UNREAD_BYTES - MIB);
 	gm_user_charge_init(&plain, users[0], GM_USER_BYTES_UNREAD);
 	ck_assert_int_eq(gm_user_charge(&plain, MIB), GM_USER_E_SHARED);
 	ck_assert_int_eq(gm_user_charge(&plain, MIB / 2), 0);
 	gm_user_charge_deinit(&admin);
-	ck_assert_int_eq(gm_user_charge(&plain, GM_LIMIT_UNREAD_BYTES_PER_UID - MIB / 2), 0);
+	ck_assert_int_eq(gm_user_charge(&plain, GM_BOUND_UNREAD_BYTES_PER_UID - MIB / 2), 0);
 	gm_user_charge_deinit(&plain);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(descriptors_on_their_way_are_left_to_others_up_to_a_packet)
 		ck_assert_int_eq(gm_user_charge(&charges[u], 512), 0);
 	}
 	gm_user_charge_init(&charges[4], users[4], GM_USER_FDS_UNREAD);
-	ck_assert_int_eq(gm_user_charge(&charges[4], GM_LIMIT_PACKET_FDS), 0);
+	ck_assert_int_eq(gm_user_charge(&charges[4], GM_BOUND_PACKET_FDS), 0);
 	ck_assert_int_eq(gm_user_charge(&charges[4], 1), GM_USER_E_SHARED);
 	for (int u = 0; u < 5; u++)
 		gm_user_charge_deinit(&charges[u]);
@@ -252,12 +252,12 @@ END_TEST
 
 START_TEST(a_client_without_a_connection_keeps_room_for_it)
 {
-	struct gm_user_charge lane, connection, client;
+	struct gm_user_charge flow, connection, client;
 
-	gm_user_charge_init(&lane, users[0], GM_USER_LANES);
+	gm_user_charge_init(&flow, users[0], GM_USER_FLOWS);
 	gm_user_charge_init(&connection, users[0], GM_USER_CONNECTIONS);
 	gm_user_charge_init(&client, users[0], GM_USER_CLIENTS);
-	gm_user_charge_add(&lane, 1);
+	gm_user_charge_add(&flow, 1);
 	gm_user_charge_add(&connection, 1);
 	ck_assert_uint_eq(table.fds.connections, 1 + GM_USER_CONNECTION_FDS);
 	gm_user_charge_add(&client, 1);
@@ -275,7 +275,7 @@ START_TEST(a_client_without_a_connection_keeps_room_for_it)
 	table.fds.total = UINT64_MAX / 8;
 
 	gm_user_charge_deinit(&client);
-	gm_user_charge_deinit(&lane);
+	gm_user_charge_deinit(&flow);
 	ck_assert_uint_eq(table.fds.connections, 0);
 }
 END_TEST

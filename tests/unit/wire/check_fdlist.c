@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/wire/fdlist.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 
 static int new_fd(void)
@@ -81,15 +81,15 @@ END_TEST
 
 START_TEST(one_more_than_a_packet_holds_is_refused_and_stays_the_callers)
 {
-	GM_LIMIT_TEST(PACKET_FDS);
+	GM_BOUND_TEST(PACKET_FDS);
 	struct gm_fdlist list;
 	int extra = new_fd();
 
 	gm_fdlist_init(&list);
-	for (int i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+	for (int i = 0; i < GM_BOUND_PACKET_FDS; i++)
 		ck_assert_int_eq(gm_fdlist_add(&list, new_fd()), 0);
 	ck_assert_int_eq(gm_fdlist_add(&list, extra), -E2BIG);
-	ck_assert_uint_eq(list.n, GM_LIMIT_PACKET_FDS);
+	ck_assert_uint_eq(list.n, GM_BOUND_PACKET_FDS);
 	gm_fdlist_deinit(&list);
 	ck_assert(is_open(extra));
 	close(extra);

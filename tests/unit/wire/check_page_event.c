@@ -15,7 +15,7 @@ static void set_up(void)
 	memset(&page, 0, sizeof(page));
 	memset(&heard, 0, sizeof(heard));
 	page.header.version = GM_PAGE_VERSION_EVENTS;
-	page.header.devices = GM_LIMIT_DEVICES;
+	page.header.devices = GM_BOUND_DEVICES;
 }
 
 static int next(void)
@@ -70,7 +70,7 @@ START_TEST(a_goodbye_is_the_last_event_and_is_said_once)
 	longer[sizeof(longer) - 1] = '\0';
 	gm_page_event_goodbye(&page, true, longer);
 	gm_page_event_goodbye(&page, false, "another reason");
-	page.devices[GM_LIMIT_DEVICES - 1].pressure_event = 1;
+	page.devices[GM_BOUND_DEVICES - 1].pressure_event = 1;
 
 	ck_assert_int_eq(next(), 1);
 	ck_assert_int_eq(event.kind, GM_PAGE_EVENT_PRESSURE);

@@ -21,13 +21,13 @@
 #include <unistd.h>
 
 #include "common/wire/seqpacket.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 
 static int near, far; /* the two ends; near is ours, far the enemy's */
 static struct gm_packet_in in;
-static uint8_t room[GM_LIMIT_PACKET_BYTES];
+static uint8_t room[GM_BOUND_PACKET_BYTES];
 
 static void setup(void)
 {
@@ -124,7 +124,7 @@ END_TEST
 
 START_TEST(no_room_to_send_is_no_reason_to_wait)
 {
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES];
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES];
 	int sent = 0, r;
 
 	while ((r = gm_seqpacket_send(near, bytes, sizeof(bytes), NULL, 0)) == 0)
@@ -144,10 +144,10 @@ END_TEST
 
 START_TEST(packets_that_are_not_read_take_so_much_memory)
 {
-	GM_LIMIT_TEST(SOCKET_BYTES);
-	const int rooms[] = {16384, GM_LIMIT_SOCKET_BYTES};
-	const size_t sizes[] = {40, 4000, GM_LIMIT_PACKET_BYTES};
-	static char bytes[GM_LIMIT_PACKET_BYTES];
+	GM_BOUND_TEST(SOCKET_BYTES);
+	const int rooms[] = {16384, GM_BOUND_SOCKET_BYTES};
+	const size_t sizes[] = {40, 4000, GM_BOUND_PACKET_BYTES};
+	static char bytes[GM_BOUND_PACKET_BYTES];
 
 	for (size_t i = 0; i < 2; i++) {
 		for (size_t k = 0; k < 3; k++) {
@@ -172,18 +172,18 @@ END_TEST
 
 START_TEST(one_byte_past_the_limit_is_not_sent_and_is_seen_when_received)
 {
-	GM_LIMIT_TEST(PACKET_BYTES);
-	static uint8_t bytes[GM_LIMIT_PACKET_BYTES + 1];
+	GM_BOUND_TEST(PACKET_BYTES);
+	static uint8_t bytes[GM_BOUND_PACKET_BYTES + 1];
 
 	ck_assert_int_eq(gm_seqpacket_send(far, bytes, sizeof(bytes), NULL, 0), -EMSGSIZE);
 	ck_assert_int_eq(receive(), -EAGAIN);
-	ck_assert_int_eq(gm_seqpacket_send(far, bytes, GM_LIMIT_PACKET_BYTES, NULL, 0), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, bytes, GM_BOUND_PACKET_BYTES, NULL, 0), 0);
 	ck_assert_int_eq(receive(), 0);
-	ck_assert_uint_eq(in.n, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_eq(in.n, GM_BOUND_PACKET_BYTES);
 	ck_assert(!in.data_cut);
 	ck_assert_int_eq(send_raw(far, bytes, sizeof(bytes), NULL, 0), sizeof(bytes));
 	ck_assert_int_eq(receive(), 0);
-	ck_assert_uint_eq(in.n, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_eq(in.n, GM_BOUND_PACKET_BYTES);
 	ck_assert(in.data_cut);
 	/* The rest of it is gone, not the start of the next packet. */
 	ck_assert_int_eq(send_raw(far, "next", 4, NULL, 0), 4);
@@ -195,26 +195,26 @@ END_TEST
 
 START_TEST(one_fd_past_the_limit_is_not_sent_and_is_closed_when_received)
 {
-	GM_LIMIT_TEST(PACKET_FDS);
+	GM_BOUND_TEST(PACKET_FDS);
 	int fds[253], before;
 
 	for (size_t i = 0; i < 253; i++)
 		fds[i] = far;
 	before = count_fds();
-	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_LIMIT_PACKET_FDS + 1), -E2BIG);
+	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_BOUND_PACKET_FDS + 1), -E2BIG);
 	ck_assert_int_eq(receive(), -EAGAIN);
-	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_LIMIT_PACKET_FDS), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_BOUND_PACKET_FDS), 0);
 	ck_assert_int_eq(receive(), 0);
-	ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+	ck_assert_uint_eq(in.fds.n, GM_BOUND_PACKET_FDS);
 	ck_assert(!in.fds_cut);
 	gm_fdlist_deinit(&in.fds);
 	/* One more; as many more as the room for credentials would hold; the most there is. */
 	static const size_t more[] = {
-		GM_LIMIT_PACKET_FDS + 1, GM_LIMIT_PACKET_FDS + 8, GM_LIMIT_PACKET_FDS + 20, 253};
+		GM_BOUND_PACKET_FDS + 1, GM_BOUND_PACKET_FDS + 8, GM_BOUND_PACKET_FDS + 20, 253};
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
 		ck_assert_int_eq(send_raw(far, "x", 1, fds, more[i]), 1);
 		ck_assert_int_eq(receive(), 0);
-		ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+		ck_assert_uint_eq(in.fds.n, GM_BOUND_PACKET_FDS);
 		ck_assert(in.fds_cut);
 		gm_fdlist_deinit(&in.fds);
 		ck_assert_int_eq(count_fds(), before);
@@ -225,11 +225,11 @@ END_TEST
 START_TEST(a_receiver_at_its_fd_limit_keeps_what_fits_and_knows)
 {
 	struct rlimit limit, low;
-	int fds[GM_LIMIT_PACKET_FDS], before = count_fds();
+	int fds[GM_BOUND_PACKET_FDS], before = count_fds();
 
-	for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+	for (size_t i = 0; i < GM_BOUND_PACKET_FDS; i++)
 		fds[i] = far;
-	ck_assert_int_eq(gm_seqpacket_send(far, "cut", 3, fds, GM_LIMIT_PACKET_FDS), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, "cut", 3, fds, GM_BOUND_PACKET_FDS), 0);
 	ck_assert_int_eq(gm_seqpacket_send(far, "none", 4, fds, 1), 0);
 	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	low = limit;
@@ -338,9 +338,9 @@ END_TEST
 
 START_TEST(credentials_that_a_socket_brings_push_no_fd_out)
 {
-	int fds[GM_LIMIT_PACKET_FDS], on = 1, before = count_fds();
+	int fds[GM_BOUND_PACKET_FDS], on = 1, before = count_fds();
 
-	for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+	for (size_t i = 0; i < GM_BOUND_PACKET_FDS; i++)
 		fds[i] = far;
 	ck_assert_int_eq(setsockopt(near, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
 #ifndef SO_PASSPIDFD
@@ -348,9 +348,9 @@ START_TEST(credentials_that_a_socket_brings_push_no_fd_out)
 #endif
 	/* Linux 6.5: an fd that nobody asked for by hand. Older kernels refuse the option. */
 	(void)setsockopt(near, SOL_SOCKET, SO_PASSPIDFD, &on, sizeof(on));
-	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_LIMIT_PACKET_FDS), 0);
+	ck_assert_int_eq(gm_seqpacket_send(far, "x", 1, fds, GM_BOUND_PACKET_FDS), 0);
 	ck_assert_int_eq(receive(), 0);
-	ck_assert_uint_eq(in.fds.n, GM_LIMIT_PACKET_FDS);
+	ck_assert_uint_eq(in.fds.n, GM_BOUND_PACKET_FDS);
 	ck_assert(!in.fds_cut);
 	gm_fdlist_deinit(&in.fds);
 	ck_assert_int_eq(count_fds(), before);
@@ -364,16 +364,16 @@ START_TEST(too_many_fds_in_flight_is_an_outcome_of_its_own)
 	ck_assert_int_ge(child, 0);
 	if (child == 0) {
 		struct rlimit limit = {.rlim_cur = 32, .rlim_max = 32};
-		int fds[GM_LIMIT_PACKET_FDS], r = 0;
+		int fds[GM_BOUND_PACKET_FDS], r = 0;
 
-		for (size_t i = 0; i < GM_LIMIT_PACKET_FDS; i++)
+		for (size_t i = 0; i < GM_BOUND_PACKET_FDS; i++)
 			fds[i] = far;
 		if (geteuid() == 0 && setuid(47110) < 0)
 			_exit(9);
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 			_exit(9);
 		for (int i = 0; i < 100 && r == 0; i++)
-			r = gm_seqpacket_send(near, "x", 1, fds, GM_LIMIT_PACKET_FDS);
+			r = gm_seqpacket_send(near, "x", 1, fds, GM_BOUND_PACKET_FDS);
 		_exit(r == -ETOOMANYREFS ? 0 : r == -EAGAIN ? 2 : 1);
 	}
 	int status;
@@ -510,22 +510,22 @@ END_TEST
 
 START_TEST(a_path_one_byte_past_the_limit_is_refused)
 {
-	GM_LIMIT_TEST(SOCKET_PATH_BYTES);
-	char path[GM_LIMIT_SOCKET_PATH_BYTES + 2];
+	GM_BOUND_TEST(SOCKET_PATH_BYTES);
+	char path[GM_BOUND_SOCKET_PATH_BYTES + 2];
 	int socket = -7;
 
 	gm_scratch_folder(folder, sizeof(folder));
 	memset(path, 'x', sizeof(path));
 	memcpy(path, folder, strlen(folder));
 	path[strlen(folder)] = '/';
-	path[GM_LIMIT_SOCKET_PATH_BYTES] = '\0';
+	path[GM_BOUND_SOCKET_PATH_BYTES] = '\0';
 	int listener = listen_at(path, SOCK_SEQPACKET);
 	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), 0);
 	close(socket);
 	close(listener);
 	unlink(path);
-	path[GM_LIMIT_SOCKET_PATH_BYTES] = 'x';
-	path[GM_LIMIT_SOCKET_PATH_BYTES + 1] = '\0';
+	path[GM_BOUND_SOCKET_PATH_BYTES] = 'x';
+	path[GM_BOUND_SOCKET_PATH_BYTES + 1] = '\0';
 	socket = -7;
 	ck_assert_int_eq(gm_seqpacket_connect(path, 10000, &socket), -ENAMETOOLONG);
 	ck_assert_int_eq(gm_seqpacket_connect("", 10000, &socket), -EINVAL);

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "common/wire/wire.h"
-#include "tests/limit.h"
+#include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/wire/wire_reply.h"
 
 static struct gm_wire_arena arena;
-static uint8_t bytes[2 * GM_LIMIT_PACKET_BYTES];
+static uint8_t bytes[2 * GM_BOUND_PACKET_BYTES];
 static size_t n_bytes;
 
 static void setup(void)
@@ -135,7 +135,7 @@ START_TEST(a_packet_with_any_bit_turned_does_no_harm)
 	Gm__Wire__Packet packet, *back;
 	Gm__Wire__LeaseReply reply;
 	Gm__Wire__Chunk chunks[3], *pointers[3];
-	static uint8_t again[GM_LIMIT_PACKET_BYTES];
+	static uint8_t again[GM_BOUND_PACKET_BYTES];
 
 	make_reply(&packet, &reply, chunks, pointers);
 	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n_bytes), 0);
@@ -288,25 +288,25 @@ END_TEST
 
 START_TEST(a_packet_that_fills_the_arena_fits_and_one_id_more_does_not)
 {
-	GM_LIMIT_TEST(ARENA_BYTES);
+	GM_BOUND_TEST(ARENA_BYTES);
 	Gm__Wire__Packet *back;
 
 	put_return(2);
 	ck_assert_int_eq(unpack(&back), 0);
-	size_t most = (GM_LIMIT_ARENA_BYTES - (arena.used - 2 * sizeof(uint64_t))) / 8;
+	size_t most = (GM_BOUND_ARENA_BYTES - (arena.used - 2 * sizeof(uint64_t))) / 8;
 
 	put_return(most);
-	ck_assert_uint_le(n_bytes, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_le(n_bytes, GM_BOUND_PACKET_BYTES);
 	ck_assert_int_eq(unpack(&back), 0);
-	ck_assert_uint_eq(arena.used, GM_LIMIT_ARENA_BYTES);
+	ck_assert_uint_eq(arena.used, GM_BOUND_ARENA_BYTES);
 	ck_assert_uint_eq(back->return_chunks->n_chunks, most);
 	for (size_t i = 0; i < most; i++)
 		ck_assert(back->return_chunks->chunks[i] == 7);
 
 	put_return(most + 1);
-	ck_assert_uint_le(n_bytes, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_le(n_bytes, GM_BOUND_PACKET_BYTES);
 	ck_assert_int_eq(unpack(&back), -E2BIG);
-	ck_assert_uint_le(arena.used, GM_LIMIT_ARENA_BYTES);
+	ck_assert_uint_le(arena.used, GM_BOUND_ARENA_BYTES);
 
 	/* And the next packet has the whole arena again. */
 	put_return(most);
@@ -320,32 +320,32 @@ START_TEST(the_packets_that_ask_for_most_memory_are_refused)
 
 	/* 32,000 empty sub-messages. */
 	put_tag(68, 2);
-	size_t rows = (GM_LIMIT_PACKET_BYTES - 8) / 2;
+	size_t rows = (GM_BOUND_PACKET_BYTES - 8) / 2;
 	put_varint(rows * 2);
 	for (size_t i = 0; i < rows; i++) {
 		put_tag(1, 2);
 		put_varint(0);
 	}
-	ck_assert_uint_le(n_bytes, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_le(n_bytes, GM_BOUND_PACKET_BYTES);
 	ck_assert_int_eq(unpack(&back), -E2BIG);
 	/* 32,000 unknown fields in the envelope. */
 	n_bytes = 0;
-	while (n_bytes < GM_LIMIT_PACKET_BYTES - 2) {
+	while (n_bytes < GM_BOUND_PACKET_BYTES - 2) {
 		put_tag(9, 0);
 		put_varint(1);
 	}
 	ck_assert_int_eq(unpack(&back), -E2BIG);
 	/* 32,000 times the same known field: memory for the list of them. */
 	n_bytes = 0;
-	while (n_bytes < GM_LIMIT_PACKET_BYTES - 2) {
+	while (n_bytes < GM_BOUND_PACKET_BYTES - 2) {
 		put_tag(1, 0);
 		put_varint(1);
 	}
 	ck_assert_int_eq(unpack(&back), -E2BIG);
-	ck_assert_uint_le(arena.peak, GM_LIMIT_ARENA_BYTES);
+	ck_assert_uint_le(arena.peak, GM_BOUND_ARENA_BYTES);
 	/* The same body over and over: each one is merged into the next. */
 	n_bytes = 0;
-	while (n_bytes < GM_LIMIT_PACKET_BYTES - 8) {
+	while (n_bytes < GM_BOUND_PACKET_BYTES - 8) {
 		put_tag(10, 2);
 		put_varint(3);
 		put_tag(3, 2);
@@ -359,21 +359,21 @@ END_TEST
 
 START_TEST(a_packet_past_the_limit_is_neither_packed_nor_unpacked)
 {
-	GM_LIMIT_TEST(PACKET_BYTES);
+	GM_BOUND_TEST(PACKET_BYTES);
 	Gm__Wire__Packet packet = GM__WIRE__PACKET__INIT, *back;
 	Gm__Wire__Failure failure = GM__WIRE__FAILURE__INIT;
-	static char text[GM_LIMIT_PACKET_BYTES + 1];
-	size_t n = 0, length = GM_LIMIT_PACKET_BYTES - 64;
+	static char text[GM_BOUND_PACKET_BYTES + 1];
+	size_t n = 0, length = GM_BOUND_PACKET_BYTES - 64;
 
 	packet.body_case = GM__WIRE__PACKET__BODY_FAILURE;
 	packet.failure = &failure;
 	failure.detail = text;
 	memset(text, 'x', length);
 	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
-	length += GM_LIMIT_PACKET_BYTES - n;
+	length += GM_BOUND_PACKET_BYTES - n;
 	memset(text, 'x', length);
 	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), 0);
-	ck_assert_uint_eq(n, GM_LIMIT_PACKET_BYTES);
+	ck_assert_uint_eq(n, GM_BOUND_PACKET_BYTES);
 	ck_assert_int_eq(gm_wire_unpack(&arena, bytes, n, &back), 0);
 	ck_assert_uint_eq(strlen(back->failure->detail), length);
 
@@ -382,7 +382,7 @@ START_TEST(a_packet_past_the_limit_is_neither_packed_nor_unpacked)
 	ck_assert_int_eq(gm_wire_pack(&packet, bytes, sizeof(bytes), &n), -E2BIG);
 	ck_assert_uint_eq(n, 12345);
 	n = gm__wire__packet__pack(&packet, bytes);
-	ck_assert_uint_eq(n, GM_LIMIT_PACKET_BYTES + 1);
+	ck_assert_uint_eq(n, GM_BOUND_PACKET_BYTES + 1);
 	ck_assert_int_eq(gm_wire_unpack(&arena, bytes, n, &back), -EBADMSG);
 }
 END_TEST
@@ -410,8 +410,8 @@ END_TEST
 static size_t resident_past_what_is_kept(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), n = 0;
-	unsigned char pages[GM_LIMIT_ARENA_BYTES / 4096];
-	size_t length = GM_LIMIT_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES;
+	unsigned char pages[GM_BOUND_ARENA_BYTES / 4096];
+	size_t length = GM_BOUND_ARENA_BYTES - GM_WIRE_ARENA_KEEP_BYTES;
 
 	ck_assert_int_eq(mincore(arena.base + GM_WIRE_ARENA_KEEP_BYTES, length, pages), 0);
 	for (size_t i = 0; i < length / page; i++)
@@ -486,13 +486,13 @@ END_TEST
  * is. */
 START_TEST(a_request_is_checked_for_its_fields_however_they_are_written)
 {
-	enum { MOST = GM_LIMIT_REQUEST_FIELDS };
+	enum { MOST = GM_BOUND_REQUEST_FIELDS };
 
 	/* One byte each cannot be too many, whatever it says. */
-	memset(bytes, 0x08, GM_LIMIT_PACKET_BYTES);
+	memset(bytes, 0x08, GM_BOUND_PACKET_BYTES);
 	ck_assert_int_eq(gm_wire_check_request(bytes, MOST), 0);
 	/* field 1, a number, again and again */
-	for (size_t i = 0; i < GM_LIMIT_PACKET_BYTES; i += 2) {
+	for (size_t i = 0; i < GM_BOUND_PACKET_BYTES; i += 2) {
 		bytes[i] = 0x08;
 		bytes[i + 1] = 1;
 	}
@@ -516,12 +516,12 @@ START_TEST(a_request_is_checked_for_its_fields_however_they_are_written)
 	size_t n;
 	put.data.data = calloc(1, GM_METADATA_PIECE);
 	put.data.len = GM_METADATA_PIECE;
-	ck_assert_int_eq(gm_wire_pack(&packet, bytes, GM_LIMIT_PACKET_BYTES, &n), 0);
+	ck_assert_int_eq(gm_wire_pack(&packet, bytes, GM_BOUND_PACKET_BYTES, &n), 0);
 	ck_assert_int_eq(gm_wire_check_request(bytes, n), 0);
 	free(put.data.data);
 	/* What is no message is for gm_wire_unpack() to refuse. */
-	memset(bytes, 0xff, GM_LIMIT_PACKET_BYTES);
-	ck_assert_int_eq(gm_wire_check_request(bytes, GM_LIMIT_PACKET_BYTES), 0);
+	memset(bytes, 0xff, GM_BOUND_PACKET_BYTES);
+	ck_assert_int_eq(gm_wire_check_request(bytes, GM_BOUND_PACKET_BYTES), 0);
 }
 END_TEST
 

@@ -11,12 +11,12 @@
 #include "tests/tap.h"
 #include "tests/unit/wire/wire_reply.h"
 
-static uint8_t bytes[2 * GM_LIMIT_PACKET_BYTES];
+static uint8_t bytes[2 * GM_BOUND_PACKET_BYTES];
 static size_t n_bytes;
 
 static void require_packed_as_protobuf_does(const Gm__Wire__Packet *packet)
 {
-	static uint8_t theirs[2 * GM_LIMIT_PACKET_BYTES];
+	static uint8_t theirs[2 * GM_BOUND_PACKET_BYTES];
 	size_t n = gm__wire__packet__pack(packet, theirs);
 
 	ck_assert_uint_eq(gm__wire__packet__get_packed_size(packet), n);
