@@ -422,6 +422,18 @@ static int broker_store_adopt_client(void *ctx, uint64_t id, const struct gm_rec
 	return r;
 }
 
+/* Reports that the device cannot take over memory that a client holds. */
+static void broker_store_report_unusable(struct gm_broker *broker, uint32_t device, int error)
+{
+	char trouble[GM_BACKEND_TROUBLE];
+	uint64_t ns;
+	if (!broker->ops->trouble || !broker->ops->trouble(broker->backend, device, trouble, &ns))
+		snprintf(trouble, sizeof(trouble), "%s", strerror(-error));
+	gm_log(GM_LOG_ERROR,
+		"device %u cannot take over what clients hold: %s: not started, and nothing is given up, the keeper has what clients hold; start gpumemd again when the device works. To give up what clients hold, end gpumem-keeper",
+		device, trouble);
+}
+
 static int broker_store_adopt_chunk(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
 	struct gm_backend_handle *ret_handle)
 {
@@ -431,9 +443,12 @@ static int broker_store_adopt_chunk(void *ctx, uint64_t id, uint32_t device, uin
 	if (r < 0)
 		return r;
 	r = broker->ops->adopt(broker->backend, device, fd, bytes, ret_handle);
-	if (r < 0 && !gm_adopt_is_shortage(r)) {
+	if (r == -EINVAL) {
 		gm_close(fd);
 		(void)gm_store_withdraw(broker->store, GM_STORE_CHUNK, id, NULL);
+	} else if (r < 0 && !gm_adopt_is_shortage(r)) {
+		broker_store_report_unusable(broker, device, r);
+		r = -EIO;
 	}
 	return r;
 }

@@ -100,7 +100,8 @@ struct gm_backend_ops {
 	int (*create)(void *backend, uint32_t device, enum gm_transport transport, uint64_t bytes,
 		const struct gm_backend_seen *seen, struct gm_backend_handle *ret);
 	/* Takes over a chunk by its fd, which outlived the daemon that made it. The device's size is no
-	 * bound here: it may have been larger then. */
+	 * bound here: it may have been larger then. -EINVAL: the fd is no such chunk. Any other error says nothing
+	 * about the fd. */
 	int (*adopt)(void *backend, uint32_t device, int fd, uint64_t bytes,
 		struct gm_backend_handle *ret);
 	/* Frees a part of a chunk that is about to be destroyed for good, unless a process has the chunk. Only for

@@ -47,8 +47,8 @@ struct gm_adopt_result {
 		[GM_RECORD_KINDS]; /* they are about devices that this daemon does not have */
 };
 
-/* Adopts the records; all must have been added. Frees adopt. Returns 0, a shortage (gm_adopt_is_shortage()) or gm_adopt_is_unseen(): then
- * some records were adopted and none was erased, and the daemon must end without another call into core. */
+/* Adopts the records; all must have been added. Frees adopt. Returns 0, a shortage (gm_adopt_is_shortage()), gm_adopt_is_unseen() or
+ * gm_adopt_is_unusable(): then some records were adopted and none was erased, and the daemon must end without another call into core. */
 int gm_core_adopt(struct gm_adopt *adopt, const struct gm_adopt_ops *ops, void *ctx,
 	struct gm_adopt_result *ret_result);
 

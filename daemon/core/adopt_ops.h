@@ -21,7 +21,7 @@ struct gm_adopt_ops {
 	int (*client)(void *ctx, uint64_t id, const struct gm_record_client *record,
 		gm_domain *ret_domain, bool *ret_pooling);
 	/* Takes over a chunk of the fd transport on this device. A negative errno: it is not there,
-	 * or is no such chunk. */
+	 * or is no such chunk. gm_adopt_is_unusable(): the chunk may well be sound. */
 	int (*chunk)(void *ctx, uint64_t id, uint32_t device, uint64_t bytes,
 		struct gm_backend_handle *ret_handle);
 	/* Takes back the memfd of metadata, which is core's from then on. A negative errno: it is not
@@ -44,6 +44,13 @@ struct gm_adopt_ops {
 static inline bool gm_adopt_is_shortage(int error)
 {
 	return error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+/* Whether the error says that the driver or the device cannot take over memory now, which says nothing about the memory.
+ * The adoption must end: a daemon that starts when they work again adopts what clients hold. */
+static inline bool gm_adopt_is_unusable(int error)
+{
+	return error == -EIO;
 }
 
 /* Whether the error says that the process of a client lives, but this daemon cannot see it. The adoption must end: a daemon that

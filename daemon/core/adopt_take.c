@@ -351,10 +351,9 @@ static int adopt_memory(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	const struct gm_record_chunk *record = (const void *)entry->record;
 	struct gm_backend_handle handle;
 	int r = take->ops->chunk(take->ctx, entry->id, device->number, record->bytes, &handle);
-	if (r < 0 && gm_adopt_is_shortage(r))
-		return r;
 	if (r < 0)
-		return GM_ADOPT_TAKE_E_LOST;
+		return gm_adopt_is_shortage(r) || gm_adopt_is_unusable(r) ? r
+									  : GM_ADOPT_TAKE_E_LOST;
 	struct gm_chunk *chunk = gm_device_adopt_chunk(device, entry->id, record->bytes, &handle);
 	if (!chunk) {
 		take->ops->drop(take->ctx, entry->id, device->number, record->bytes, &handle);

@@ -34,8 +34,8 @@ enum {
  * Adopts a record. All records that it may depend on must have had their turn. If other kinds depend on this kind,
  * entry->object becomes the new object.
  *
- * Returns 0, one of the outcomes above, a shortage (gm_adopt_is_shortage()) or gm_adopt_is_unseen(). After one of the last two, no further record must
- * be taken.
+ * Returns 0, one of the outcomes above, a shortage (gm_adopt_is_shortage()), gm_adopt_is_unseen() or gm_adopt_is_unusable().
+ * After one of the last three, no further record must be taken.
  */
 int gm_adopt_take_record(struct gm_adopt_take *take, uint32_t kind, struct gm_adopt_entry *entry);
 

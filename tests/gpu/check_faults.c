@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 
 #include "tests/gpu/faults_fixture.h"
 #include "tests/gpu/worker.h"
@@ -155,6 +156,56 @@ START_TEST(a_client_that_dies_on_a_lost_gpu_leaves_a_true_ledger)
 	GM_UNTIL(gm_figures_now(&daemon_).leased == 0);
 	GM_UNTIL(ledger_is_true(0));
 	mark(0, ".lost", false);
+	stop();
+}
+END_TEST
+
+/* ---- a daemon that comes back while the driver does not work */
+
+static void holds_on(int channel, void *argument)
+{
+	void *held;
+	gpumem_connect_options options = GPUMEM_CONNECT_OPTIONS_INIT;
+	options.socket = daemon_.socket;
+	options.away_ms = 0;
+	OK(gpumem_connect(&options, &session));
+	use_gpu();
+	OK(gpumem_alloc(session, 0, 32 * MIB, NULL, NULL, &held));
+	fill(held, 32 * MIB, 0x23, NULL);
+	gm_text_say_word(channel, 'h');
+	gm_hear_word(channel, 'b');
+	GM_REQUIRE(all(held, 32 * MIB, 0x23, NULL));
+	OK(gpumem_free(session, held, GPUMEM_STREAM_DONE));
+	gpumem_disconnect(session);
+}
+
+static const struct {
+	const char *plan, *says;
+} unwell[] = {
+	{"cuMemImportFromShareableHandle:1:999", "CUDA_ERROR_UNKNOWN"},
+	{"cuMemImportFromShareableHandle:0:46", "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+	{"cuMemImportFromShareableHandle:0:800", "CUDA_ERROR_NOT_PERMITTED"},
+};
+
+START_TEST(a_daemon_that_cannot_take_over_what_clients_hold_leaves_it_to_the_next_one)
+{
+	struct gm_worker worker;
+	start(NULL);
+	gm_worker_start(&worker, holds_on, NULL);
+	gm_hear_word(worker.channel, 'h');
+	uint64_t leased = figures(0).leased;
+	gm_daemon_kill(&daemon_);
+	setenv("GPUMEM_FAKE_FAIL", unwell[_i].plan, 1);
+	int status = gm_daemon_spawn(&daemon_);
+	GM_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	GM_REQUIRE(gm_daemon_said(&daemon_, "device 0 cannot take over what clients hold"));
+	GM_REQUIRE(gm_daemon_said(&daemon_, unwell[_i].says));
+	unsetenv("GPUMEM_FAKE_FAIL");
+	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
+	GM_REQUIRE_EQ(figures(0).leased + figures(0).quarantined, leased);
+	gm_text_say_word(worker.channel, 'b');
+	gm_worker_join(&worker);
+	GM_UNTIL(ledger_is_true(0));
 	stop();
 }
 END_TEST
@@ -341,6 +392,9 @@ int main(void)
 	tcase_add_test(tc, memory_that_is_scarce_for_a_moment_is_asked_for_again);
 	tcase_add_test(tc, a_lost_gpu_is_said_and_the_other_one_goes_on);
 	tcase_add_test(tc, a_client_that_dies_on_a_lost_gpu_leaves_a_true_ledger);
+	tcase_add_loop_test(tc,
+		a_daemon_that_cannot_take_over_what_clients_hold_leaves_it_to_the_next_one, 0,
+		sizeof(unwell) / sizeof(unwell[0]));
 	tcase_add_test(tc, a_session_goes_on_only_with_the_gpus_that_it_began_with);
 	tcase_add_test(tc, a_refusal_names_what_others_use);
 	tcase_add_test(tc, in_mig_mode_the_daemon_says_how_to_serve_the_other_instances);
