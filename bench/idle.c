@@ -3,7 +3,7 @@
 
 /*
  * What 1,000 idle clients cost the daemon: its CPU time over some seconds and its resident memory,
- * compared with the same daemon without clients. Each client has its bell and its two
+ * compared with the same daemon without clients. Each client has its wakeup and its two
  * pages, and has held memory once.
  */
 

@@ -16,22 +16,22 @@
 #include <utlist.h>
 
 #include "client/buffer/buffer.h"
-#include "client/device/mapping.h"
+#include "client/device/map_chunks.h"
 #include "client/memory/alloc.h"
-#include "client/memory/managed.h"
+#include "client/memory/alloc_managed.h"
 #include "client/memory/pinned.h"
 #include "client/memory/supply.h"
 #include "client/region/region.h"
 #include "client/region/region_shrink.h"
 #include "client/request/request_list.h"
-#include "client/session/absence.h"
+#include "client/session/reconnect.h"
 #include "client/session/gpumem_session.h"
-#include "client/grant/resume.h"
-#include "client/grant/returns.h"
+#include "client/grant/session_resumption.h"
+#include "client/grant/lease_returns.h"
 #include "client/session/session_call.h"
 #include "client/grant/session_lease.h"
 #include "client/session/session_stacks.h"
-#include "client/grant/unclaimed.h"
+#include "client/grant/lease_unclaimed.h"
 #include "client/thread.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -82,14 +82,14 @@ static void connect_session_free(struct gpumem_session *session)
 
 	gm_requests_deinit(session);
 	if (session->report && session->devices)
-		gm_leaks_report(session);
-	gm_batch_drop_all(session);
+		gm_alloc_leaks_report(session);
+	gm_alloc_batch_drop_all(session);
 	gm_region_drop_all(session);
 	gm_pinned_drop_all(session);
 	gm_retired_end_all(session);
 	gm_buffer_drop_all(session);
-	gm_managed_drop_all(session);
-	gm_raw_chunk_drop_all(session);
+	gm_alloc_managed_drop_all(session);
+	gm_alloc_raw_chunk_drop_all(session);
 	gm_alloc_drop_all(session);
 	/* Without a goodbye, the daemon keeps the memory aside while this process lives and has its
 	 * page. */
@@ -101,18 +101,18 @@ static void connect_session_free(struct gpumem_session *session)
 		gm_conn_unref(conn);
 
 	/* The connection is gone, so no late answer can add to these lists. */
-	gm_unclaimed_drop(session);
-	gm_returns_drop(session);
+	gm_lease_unclaimed_drop(session);
+	gm_lease_returns_drop(session);
 	struct gm_session_lease *lease, *tmp;
 	DL_FOREACH_SAFE (session->leases, lease, tmp)
 		free(lease);
 	for (uint32_t i = 0; i < session->devices; i++) {
 		gm_supply_free(session->device[i].supply);
-		gm_mapping_close(&session->device[i]);
+		gm_map_chunks_close(&session->device[i]);
 	}
 
 	gm_session_pages_deinit(&session->pages);
-	gm_close(session->bell);
+	gm_close(session->wakeup);
 	gm_close(session->wake);
 	pthread_cond_destroy(&session->changed);
 	gm_lock_deinit(&session->lock);
@@ -156,8 +156,8 @@ static gpumem_status connect_session_new(struct gpumem_session **ret_session)
 	struct gpumem_session *session = calloc(1, sizeof(*session));
 	if (!session)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a session");
-	session->bell = -1;
-	session->resume = gm_resume;
+	session->wakeup = -1;
+	session->resume = gm_session_resumption;
 	session->trim_regions = gm_region_trim;
 	atomic_init(&session->copy_limit, COPY_LIMIT);
 	gm_cond_init(&session->changed);
@@ -304,7 +304,7 @@ static gpumem_status connect_find_tracking(struct gpumem_session *session, gpume
 
 /* Begins to track. The daemon may want stacks of programs that do not ask for them. */
 static gpumem_status connect_begin_tracking(
-	struct gpumem_session *session, const struct gm_hello *hello)
+	struct gpumem_session *session, const struct gm_conn_hello *hello)
 {
 	struct gm_session_pages *pages = &session->pages;
 
@@ -341,7 +341,7 @@ static gpumem_status connect_set_up_devices(struct gpumem_session *session)
 
 static gpumem_status connect_greet(struct gpumem_session *session)
 {
-	struct gm_hello hello;
+	struct gm_conn_hello hello;
 	bool refused;
 	gpumem_status status = gm_session_hello(session, true, 0, &hello, &refused);
 	if (status)
@@ -349,7 +349,7 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 
 	int r = gm_session_pages_map(&session->pages, hello.daemon_page, hello.client_page);
 	if (r < 0) {
-		gm_hello_deinit(&hello);
+		gm_conn_hello_deinit(&hello);
 		return gm_error(r == -EBADMSG ? GPUMEM_E_PROTOCOL : gm_status_from_errno(r),
 			"the pages that gpumemd at %s sent cannot be used: %s", session->path,
 			strerror(-r));
@@ -360,13 +360,13 @@ static gpumem_status connect_greet(struct gpumem_session *session)
 	if (!status)
 		status = connect_set_up_devices(session);
 	if (!status) {
-		r = gm_thread_start(session, gm_steal_fd(&session->bell));
+		r = gm_thread_start(session, gm_steal_fd(&session->wakeup));
 		if (r < 0)
 			status = gm_error(gm_status_from_errno(r),
 				"cannot start the library's thread: %s", strerror(-r));
 	}
 
-	gm_hello_deinit(&hello);
+	gm_conn_hello_deinit(&hello);
 	return status;
 }
 
@@ -421,8 +421,8 @@ static bool connect_pause(struct gm_backoff *backoff, uint64_t end_ns)
 
 	if (now >= end_ns)
 		return false;
-	gm_absence_back_off(backoff, now);
-	uint64_t until_ns = gm_min(backoff->until_ns, end_ns);
+	gm_reconnect_back_off(backoff, now);
+	uint64_t until_ns = gm_u64_min(backoff->until_ns, end_ns);
 	while (gm_clock_ns() < until_ns)
 		(void)poll(NULL, 0, gm_clock_poll_ms(until_ns));
 	return true;
@@ -508,8 +508,8 @@ gpumem_status gpumem_pressure(
 	uint64_t value = atomic_load_explicit(&d->pressure, memory_order_relaxed);
 	uint32_t ppm = (uint32_t)value, level = (uint32_t)(value >> 32);
 	if (ret_pressure)
-		*ret_pressure = (double)gm_min(ppm, 1000000) / 1e6;
+		*ret_pressure = (double)gm_u64_min(ppm, 1000000) / 1e6;
 	if (ret_level)
-		*ret_level = (gpumem_level)gm_min(level, GPUMEM_LEVEL_CRITICAL);
+		*ret_level = (gpumem_level)gm_u64_min(level, GPUMEM_LEVEL_CRITICAL);
 	return GPUMEM_OK;
 }

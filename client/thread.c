@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread behind a session. It waits for the bell of the events, for the connection (its end, and
+ * The thread behind a session. It waits for the wakeup of the events, for the connection (its end, and
  * answers whose callers gave up), for being woken, and for the earliest of its timers. In a program
  * that is idle and connected, no timer is set.
  *
@@ -20,17 +20,17 @@
 #include "client/buffer/buffer.h"
 #include "client/buffer/evict.h"
 #include "client/buffer/signals.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/memory/alloc.h"
-#include "client/memory/listing.h"
-#include "client/memory/managed.h"
+#include "client/memory/alloc_listing.h"
+#include "client/memory/alloc_managed.h"
 #include "client/request/request_step.h"
-#include "client/session/absence.h"
-#include "client/grant/declared.h"
-#include "client/grant/returns.h"
+#include "client/session/reconnect.h"
+#include "client/grant/session_declared.h"
+#include "client/grant/lease_returns.h"
 #include "client/share/buffer_signal.h"
 #include "common/arith.h"
-#include "common/wire/bell.h"
+#include "common/wire/wakeup.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/lock.h"
@@ -53,7 +53,7 @@ struct gm_thread {
 	_Atomic bool stop;
 
 	/* Used only by the thread itself. */
-	int bell;                   /* for events; -1 while away */
+	int wakeup;                 /* for events; -1 while away */
 	struct gm_page_heard heard; /* events that the program was told */
 	uint64_t losses;            /* of the session, as far as the program was told */
 	uint64_t tick_at, publish_at, return_at, look_at, request_at, makers_at, evict_at;
@@ -71,9 +71,9 @@ static void thread_emit(struct gm_thread *thread, gpumem_event event)
 	event.size = sizeof(event);
 	gm_lock(&thread->calling);
 	if (thread->fn) {
-		gm_absence_set_busy(thread->session, true);
+		gm_reconnect_set_busy(thread->session, true);
 		thread->fn(thread->user, &event);
-		gm_absence_set_busy(thread->session, false);
+		gm_reconnect_set_busy(thread->session, false);
 	}
 	gm_lock_drop(&thread->calling);
 }
@@ -113,12 +113,12 @@ static uint64_t thread_give_back(
 
 	uint64_t returned = gm_alloc_trim(session, device, urgent ? UINT64_MAX : wanted);
 	if (spill) {
-		uint64_t spilled, most = wanted == UINT64_MAX ? spill : gm_max(wanted, spill);
-		gm_evict_want(session, device, gm_minus(most, returned));
+		uint64_t spilled, most = wanted == UINT64_MAX ? spill : gm_u64_max(wanted, spill);
+		gm_evict_want(session, device, gm_u64_minus(most, returned));
 		thread->evict_at = gm_evict_step(session, gm_clock_ns(), &spilled);
 		returned += spilled;
 	}
-	return wanted == UINT64_MAX ? wanted : gm_minus(wanted, returned);
+	return wanted == UINT64_MAX ? wanted : gm_u64_minus(wanted, returned);
 }
 
 static void thread_on_event(struct gm_thread *thread, const struct gm_page_event *said)
@@ -128,7 +128,7 @@ static void thread_on_event(struct gm_thread *thread, const struct gm_page_event
 	switch (said->kind) {
 	case GM_PAGE_EVENT_PRESSURE:
 		event.kind = GPUMEM_EVENT_PRESSURE;
-		event.level = (gpumem_level)gm_min(said->level, GPUMEM_LEVEL_CRITICAL);
+		event.level = (gpumem_level)gm_u64_min(said->level, GPUMEM_LEVEL_CRITICAL);
 		event.pressure = said->pressure_ppm / 1e6;
 		gm_evict_on_pressure(thread->session, said->device, event.level);
 		thread->back_at = 0;
@@ -187,7 +187,7 @@ static void thread_look(struct gm_thread *thread)
 /* ---- losing and resuming the connection */
 
 /* Any thread may notice that the connection was lost, and may resume the session. This one tells the
- * program, and listens for the new bell. */
+ * program, and listens for the new wakeup. */
 static void thread_follow(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
@@ -199,22 +199,22 @@ static void thread_follow(struct gm_thread *thread)
 	memcpy(reason, session->away, sizeof(reason));
 	gm_lock_drop(&session->lock);
 	if (lost) {
-		/* The last event may be a goodbye, whose bell the end of the connection overtook. */
-		if (thread->bell >= 0)
+		/* The last event may be a goodbye, whose wakeup the end of the connection overtook. */
+		if (thread->wakeup >= 0)
 			thread_look(thread);
-		thread->bell = gm_close(thread->bell);
+		thread->wakeup = gm_close(thread->wakeup);
 		thread->look_at = NEVER;
 		thread_emit(thread, (gpumem_event){.kind = GPUMEM_EVENT_LOST, .text = reason});
 	}
 
 	gm_lock(&session->lock);
-	int bell = thread->losses == session->losses ? gm_steal_fd(&session->bell) : -1;
+	int wakeup = thread->losses == session->losses ? gm_steal_fd(&session->wakeup) : -1;
 	bool resumed = session->resumed;
 	gm_lock_drop(&session->lock);
-	if (bell < 0)
+	if (wakeup < 0)
 		return;
 
-	thread->bell = bell;
+	thread->wakeup = wakeup;
 	thread->heard = (struct gm_page_heard){0};
 	thread->return_at = gm_clock_ns();
 	thread->publish_at = gm_clock_ns();
@@ -228,14 +228,14 @@ static void thread_follow(struct gm_thread *thread)
 		});
 }
 
-/* A reference to the connection whose bell this thread has, or NULL: the daemon is away, or
+/* A reference to the connection whose wakeup this thread has, or NULL: the daemon is away, or
  * thread_follow() must be called first. */
 static struct gm_conn *thread_conn(struct gm_thread *thread)
 {
 	struct gpumem_session *session = thread->session;
 
 	gm_lock(&session->lock);
-	bool ours = session->conn && session->bell < 0 && thread->losses == session->losses;
+	bool ours = session->conn && session->wakeup < 0 && thread->losses == session->losses;
 	struct gm_conn *conn = ours ? gm_conn_ref(session->conn) : NULL;
 	gm_lock_drop(&session->lock);
 	return conn;
@@ -249,26 +249,27 @@ static void thread_publish(struct gm_thread *thread, uint64_t now)
 	bool moved = false;
 
 	/* The flag is cleared first, so that a change after the figures were read sets it again. */
-	uint32_t bit = gm_session_stirred_bit(session);
-	atomic_fetch_and(&session->stirred, ~bit);
+	uint32_t bit = gm_session_dirty_bit(session);
+	atomic_fetch_and(&session->dirty, ~bit);
 	for (uint32_t i = 0; i < session->devices; i++) {
-		gm_listing_publish(session, i);
-		moved |= gm_use_publish(session, i);
+		gm_alloc_listing_publish(session, i);
+		moved |= gm_page_publish_use(session, i);
 	}
 
 	thread->publish_at = NEVER;
 	if (moved) {
-		atomic_fetch_or_explicit(&session->stirred, bit, memory_order_relaxed);
+		atomic_fetch_or_explicit(&session->dirty, bit, memory_order_relaxed);
 		thread->publish_at = now + PUBLISH_NS;
 	}
 }
 
 static uint64_t thread_next_timer(const struct gm_thread *thread)
 {
-	return gm_min(gm_min(gm_min(thread->tick_at, thread->publish_at),
-			      gm_min(thread->makers_at, gm_min(thread->evict_at, thread->back_at))),
-		gm_min(gm_min(gm_absence_retry_at(thread->session), thread->request_at),
-			gm_min(thread->return_at, thread->look_at)));
+	return gm_u64_min(gm_u64_min(gm_u64_min(thread->tick_at, thread->publish_at),
+				  gm_u64_min(thread->makers_at,
+					  gm_u64_min(thread->evict_at, thread->back_at))),
+		gm_u64_min(gm_u64_min(gm_reconnect_retry_at(thread->session), thread->request_at),
+			gm_u64_min(thread->return_at, thread->look_at)));
 }
 
 static void thread_run_timers(struct gm_thread *thread, bool woken)
@@ -279,24 +280,24 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 	if (woken) {
 		gm_retired_settle(session, GM_RETIRED_THREAD);
 		gm_signals_settle(session);
-		gm_declared_flush(session);
+		gm_session_declared_flush(session);
 	}
 	if (woken || now >= thread->tick_at)
 		thread->tick_at = gm_alloc_tick(session, now);
 
 	if (woken && thread->publish_at == NEVER &&
-		(atomic_load_explicit(&session->stirred, memory_order_relaxed) &
-			gm_session_stirred_bit(session)))
+		(atomic_load_explicit(&session->dirty, memory_order_relaxed) &
+			gm_session_dirty_bit(session)))
 		thread->publish_at = now + PUBLISH_FIRST_NS;
 	if (now >= thread->publish_at)
 		thread_publish(thread, now);
 
 	/* While the daemon is away, nothing can be returned. */
-	if (thread->bell < 0)
+	if (thread->wakeup < 0)
 		thread->return_at = NEVER;
 	else if (woken || now >= thread->return_at)
-		thread->return_at = gm_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
-	gm_absence_retry(session);
+		thread->return_at = gm_lease_returns_flush(session, NULL) ? now + RETURN_NS : NEVER;
+	gm_reconnect_retry(session);
 	if (now >= thread->evict_at)
 		thread->evict_at = gm_evict_step(session, now, NULL);
 	if (woken || now >= thread->back_at)
@@ -306,7 +307,7 @@ static void thread_run_timers(struct gm_thread *thread, bool woken)
 		thread->makers_at = gm_buffer_signal_settle(session);
 }
 
-/* What there is to do: the thread was woken, the bell rang, or answers arrived. */
+/* What there is to do: the thread was woken, the wakeup was sent, or answers arrived. */
 static void thread_turn(
 	struct gm_thread *thread, struct gm_conn *conn, bool woken, bool rang, bool answers)
 {
@@ -317,7 +318,7 @@ static void thread_turn(
 		(void)eventfd_read(session->wake, &count);
 	}
 
-	if (conn && rang && gm_bell_clear(thread->bell) < 0) {
+	if (conn && rang && gm_wakeup_clear(thread->wakeup) < 0) {
 		/* First read the answers that the daemon sent before it closed. */
 		gm_conn_drain(conn);
 		gm_conn_kill(conn, "the daemon closed the event channel");
@@ -327,19 +328,19 @@ static void thread_turn(
 	if (conn && answers)
 		gm_conn_drain(conn);
 	if (conn && gm_conn_dead(conn))
-		gm_absence_begin(session, conn, "the connection ended");
+		gm_reconnect_begin(session, conn, "the connection ended");
 	thread_follow(thread);
 	thread_run_timers(thread, woken);
 }
 
 /* The program has closed descriptors of the library, as closefrom() does. poll() would return at once for ever. The
- * connection is resumed like one that was lost, and the eventfd is made anew. The numbers of the eventfd and of the bell are not
+ * connection is resumed like one that was lost, and the eventfd is made anew. The numbers of the eventfd and of the wakeup are not
  * closed: they may be the program's by now. Returns false if there is no other eventfd. */
 static bool thread_replace_closed(
 	struct gm_thread *thread, struct gm_conn *conn, const struct pollfd p[3])
 {
 	if (p[1].revents & POLLNVAL)
-		thread->bell = -1;
+		thread->wakeup = -1;
 	if (conn && (p[1].revents | p[2].revents) & POLLNVAL)
 		gm_conn_kill(conn, "the program closed the descriptors of the connection");
 	if (!(p[0].revents & POLLNVAL))
@@ -361,7 +362,7 @@ static void *thread_run(void *ctx)
 		struct gm_conn *conn = thread_conn(thread);
 		struct pollfd p[3] = {
 			{.fd = session->wake, .events = POLLIN},
-			{.fd = thread->bell, .events = POLLIN},
+			{.fd = thread->wakeup, .events = POLLIN},
 			{.fd = conn ? gm_conn_fd(conn) : -1,
 				.events = conn && gm_conn_unread(conn) ? POLLIN : 0},
 		};
@@ -385,21 +386,21 @@ static void thread_free(struct gm_thread *thread)
 {
 	if (!thread)
 		return;
-	gm_close(thread->bell);
+	gm_close(thread->wakeup);
 	gm_lock_deinit(&thread->calling);
 	free(thread);
 }
 
-int gm_thread_start(struct gpumem_session *session, int bell)
+int gm_thread_start(struct gpumem_session *session, int wakeup)
 {
 	struct gm_thread *thread = calloc(1, sizeof(*thread));
 	if (!thread) {
-		gm_close(bell);
+		gm_close(wakeup);
 		return -ENOMEM;
 	}
 
 	thread->session = session;
-	thread->bell = bell;
+	thread->wakeup = wakeup;
 	thread->tick_at = thread->publish_at = thread->return_at = thread->look_at = NEVER;
 	thread->request_at = thread->makers_at = thread->evict_at = thread->back_at = NEVER;
 	gm_lock_init(&thread->calling, GM_LOCK_CALLING);
@@ -433,7 +434,7 @@ void gm_thread_stop(struct gpumem_session *session)
 	if (!thread)
 		return;
 	atomic_store(&thread->stop, true);
-	gm_absence_stop_retrying(session);
+	gm_reconnect_stop_retrying(session);
 	gm_session_wake(session);
 	pthread_join(thread->thread, NULL);
 	session->thread = NULL;

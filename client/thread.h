@@ -16,8 +16,8 @@
  */
 struct gm_thread;
 
-/* Takes ownership of the bell, even on error. On error, returns a negative errno. */
-int gm_thread_start(struct gpumem_session *session, int bell);
+/* Takes ownership of the wakeup, even on error. On error, returns a negative errno. */
+int gm_thread_start(struct gpumem_session *session, int wakeup);
 /* When this returns, the thread has ended. */
 void gm_thread_stop(struct gpumem_session *session);
 

@@ -7,24 +7,24 @@
 
 /* Arithmetic on sizes and times that neither wraps around nor overflows. */
 
-static inline uint64_t gm_min(uint64_t a, uint64_t b)
+static inline uint64_t gm_u64_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-static inline uint64_t gm_max(uint64_t a, uint64_t b)
+static inline uint64_t gm_u64_max(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
 /* a - b, or 0 if b is larger. */
-static inline uint64_t gm_minus(uint64_t a, uint64_t b)
+static inline uint64_t gm_u64_minus(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
 
 /* a + b, or UINT64_MAX, which stands for "forever" and "no limit". */
-static inline uint64_t gm_plus(uint64_t a, uint64_t b)
+static inline uint64_t gm_u64_plus(uint64_t a, uint64_t b)
 {
 	return b < UINT64_MAX - a ? a + b : UINT64_MAX;
 }

@@ -32,13 +32,13 @@ static inline bool gm_backoff_holds(const struct gm_backoff *backoff, uint64_t n
 /* Begins the delay that the failures so far ask for. */
 static inline void gm_backoff_begin(struct gm_backoff *backoff, uint64_t now_ns, uint64_t first_ns)
 {
-	backoff->until_ns = gm_plus(now_ns, first_ns << backoff->failures);
+	backoff->until_ns = gm_u64_plus(now_ns, first_ns << backoff->failures);
 }
 
 /* Counts a failure. The next delay is twice as long. */
 static inline void gm_backoff_fail(struct gm_backoff *backoff, uint64_t now_ns)
 {
-	backoff->until_ns = gm_max(backoff->until_ns, now_ns);
+	backoff->until_ns = gm_u64_max(backoff->until_ns, now_ns);
 	if (backoff->failures < GM_BACKOFF_DOUBLINGS)
 		backoff->failures++;
 }
@@ -49,7 +49,7 @@ static inline bool gm_backoff_remembers(
 	const struct gm_backoff *backoff, uint64_t now_ns, uint64_t first_ns)
 {
 	return backoff->failures > 0 &&
-	       now_ns < gm_plus(backoff->until_ns, gm_backoff_longest(first_ns));
+	       now_ns < gm_u64_plus(backoff->until_ns, gm_backoff_longest(first_ns));
 }
 
 static inline void gm_backoff_forget_old(
@@ -63,7 +63,7 @@ static inline void gm_backoff_forget_old(
  * try again at the same moment. */
 static inline void gm_backoff_spread(struct gm_backoff *backoff, uint64_t now_ns, uint64_t random)
 {
-	uint64_t half = gm_minus(backoff->until_ns, now_ns) / 2;
+	uint64_t half = gm_u64_minus(backoff->until_ns, now_ns) / 2;
 
 	backoff->until_ns -= random % (half + 1);
 }

@@ -16,9 +16,9 @@
  * further than the buffer's contents.
  */
 struct gm_control {
-	_Atomic uint64_t value; /* what streams wait for: the last signal, or GM_CONTROL_LOST */
-	_Atomic uint64_t last;  /* the last signal, written before value */
-	_Atomic uint32_t bell;  /* host memory: grows with each signal, and is a futex */
+	_Atomic uint64_t value;  /* what streams wait for: the last signal, or GM_CONTROL_LOST */
+	_Atomic uint64_t last;   /* the last signal, written before value */
+	_Atomic uint32_t wakeup; /* host memory: grows with each signal, and is a futex */
 	uint32_t reserved[11];
 };
 _Static_assert(sizeof(struct gm_control) == 64, "one cache line");

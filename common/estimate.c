@@ -120,7 +120,7 @@ void gm_estimate_fill(gpumem_model *model)
 		model->head_dim = model->hidden / model->heads;
 	if (!model->bytes_per_value)
 		model->bytes_per_value =
-			(uint32_t)gm_max(2, estimate_ceil(model->bytes_per_weight));
+			(uint32_t)gm_u64_max(2, estimate_ceil(model->bytes_per_weight));
 }
 
 static struct estimate_shape estimate_shape_of(const gpumem_model *m)

@@ -13,19 +13,19 @@
 void gm_fd_budget_init(struct gm_fd_budget *budget, uint64_t limit, uint64_t in_use)
 {
 	/* The sums here must not overflow. */
-	limit = gm_min(limit, UINT64_MAX / 8);
+	limit = gm_u64_min(limit, UINT64_MAX / 8);
 	*budget = (struct gm_fd_budget){
-		.total = gm_minus(limit, in_use + gm_min(FD_BUDGET_PASSING, limit / 16))};
+		.total = gm_u64_minus(limit, in_use + gm_u64_min(FD_BUDGET_PASSING, limit / 16))};
 }
 
 bool gm_fd_budget_allows_connection(const struct gm_fd_budget *budget, uint64_t own, uint64_t n)
 {
 	uint64_t reserve = gm_fd_budget_reserve(budget);
-	uint64_t left = gm_minus(budget->total, budget->connections + budget->chunks);
+	uint64_t left = gm_u64_minus(budget->total, budget->connections + budget->chunks);
 
-	if (own + n <= gm_min(GM_FD_BUDGET_CONNECTIONS, reserve / 2))
+	if (own + n <= gm_u64_min(GM_FD_BUDGET_CONNECTIONS, reserve / 2))
 		return n <= left;
-	left = gm_minus(left, reserve);
+	left = gm_u64_minus(left, reserve);
 	return n <= left && own + n <= 7 * (left - n);
 }
 

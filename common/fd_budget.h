@@ -67,8 +67,8 @@ static inline uint64_t gm_fd_budget_chunks_at_most(const struct gm_fd_budget *bu
 /* How many there may be of chunks and spare together. */
 static inline uint64_t gm_fd_budget_for_chunks(const struct gm_fd_budget *budget)
 {
-	return gm_min(gm_fd_budget_chunks_at_most(budget),
-		gm_minus(budget->total, budget->connections + gm_fd_budget_reserve(budget)));
+	return gm_u64_min(gm_fd_budget_chunks_at_most(budget),
+		gm_u64_minus(budget->total, budget->connections + gm_fd_budget_reserve(budget)));
 }
 
 /* Whether a user that holds own descriptors for chunks may have n more. */
@@ -78,7 +78,7 @@ static inline bool gm_fd_budget_allows_chunks(
 	uint64_t reserve = gm_fd_budget_reserve(budget);
 	uint64_t most = gm_fd_budget_for_chunks(budget);
 
-	if (own + n <= gm_min(GM_FD_BUDGET_CHUNKS, reserve / 4))
+	if (own + n <= gm_u64_min(GM_FD_BUDGET_CHUNKS, reserve / 4))
 		return budget->chunks + n <= gm_fd_budget_chunks_at_most(budget) &&
 		       budget->connections + budget->chunks + n <= budget->total - reserve / 4;
 	/* A user that has none may take the last one. */

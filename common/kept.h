@@ -57,7 +57,7 @@ enum gm_kept {
 	GM_KEPT_SHARES_PER_CLIENT = 0,
 	GM_KEPT_OPENERS_PER_LEASE = 0,
 	/* The session, its names, the client, its trust domain, the lines of its uid, its pages, its
-	 * events with their bell, its accounts of the limits of its name and of its run, and its orphaned mappings. */
+	 * events with their wakeup, its accounts of the limits of its name and of its run, and its orphaned mappings. */
 	GM_KEPT_SESSIONS = 5632 + 2048 + 752 + 2048 + 3584 + GM_KEPT_PAGES + 512 + 2 * 3584 +
 			   5 * GM_KEPT_KERNEL + GM_BOUND_DEVICES * GM_KEPT_ORPHAN_MAP,
 	GM_KEPT_BARE_LEASES = 480,
@@ -105,7 +105,7 @@ enum gm_kept {
  * memfds comes on top. */
 static inline uint64_t gm_kept_bytes(uint64_t nofile)
 {
-	uint64_t chunks = gm_min(nofile, UINT64_C(1) << 24) * GM_KEPT_CHUNK;
+	uint64_t chunks = gm_u64_min(nofile, UINT64_C(1) << 24) * GM_KEPT_CHUNK;
 
 	return gm_round_up(GM_KEPT_BYTES + chunks, UINT64_C(1) << 30);
 }

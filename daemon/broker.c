@@ -347,7 +347,7 @@ static void broker_share_fds(struct gm_broker *broker)
 		;
 	if (folder)
 		closedir(folder);
-	n = gm_minus(n, broker_kept_fds(broker));
+	n = gm_u64_minus(n, broker_kept_fds(broker));
 	if (broker->ops->prepare && limit >= GM_BROKER_FDS_MANY) {
 		uv_prepare_start(&broker->turn, gm_broker_on_turn);
 		n += GM_BACKEND_COPIES;
@@ -355,7 +355,7 @@ static void broker_share_fds(struct gm_broker *broker)
 	if (broker->store) {
 		struct gm_store_state store;
 		gm_store_get_state(broker->store, &store);
-		limit = gm_min(limit, store.capacity + n);
+		limit = gm_u64_min(limit, store.capacity + n);
 	}
 	gm_fd_budget_init(&broker->hub.users.fds, limit, n);
 	gm_core_share_users(broker->core, &broker->hub.users);

@@ -296,7 +296,7 @@ static void config_say_mistakes(
 		restart == GM_BROKER_RESTART_HELPS ? "; " : "",
 		restart == GM_BROKER_RESTART_HELPS ? config_restart_helps(broker) : "");
 	size_t room = GM_DETAIL_BYTES - 1 - strlen(before) - strlen(rest);
-	gm_text_say(detail, "%s%.*s%s", before, (int)gm_min(first, room), text, rest);
+	gm_text_say(detail, "%s%.*s%s", before, (int)gm_u64_min(first, room), text, rest);
 }
 
 /* Applies what was read. Returns false if everything stays as it was; detail says the first cause. On success, detail

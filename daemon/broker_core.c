@@ -82,7 +82,7 @@ static void broker_core_level_changed(void *ctx, uint32_t device, enum gm_pressu
 }
 
 static void broker_core_use(
-	void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+	void *ctx, struct gm_session *session, uint32_t device, struct gm_account_use *ret)
 {
 	gm_clients_use(session, device, ret);
 }

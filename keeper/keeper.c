@@ -150,7 +150,7 @@ static void keeper_answer(struct gm_keeper *keeper, enum gm_keeper_verb verb, ui
 }
 
 static void keeper_take_deposit(struct gm_keeper *keeper, const struct gm_keeper_message *message,
-	struct gm_packet_in *packet)
+	struct gm_conn_packet *packet)
 {
 	int fd = gm_fdlist_steal(&packet->fds, 0);
 	int r = fd < 0 ? -EMFILE : 0;
@@ -164,7 +164,7 @@ static void keeper_take_deposit(struct gm_keeper *keeper, const struct gm_keeper
 }
 
 static void keeper_take_message(struct gm_keeper *keeper, const struct gm_keeper_message *message,
-	struct gm_packet_in *packet)
+	struct gm_conn_packet *packet)
 {
 	if (!keeper->greeted && message->verb != GM_KEEPER_HELLO) {
 		keeper_hang_up(keeper);
@@ -211,7 +211,7 @@ static void keeper_serve_daemon(struct gm_keeper *keeper)
 
 	while (keeper->daemon >= 0 && !keeper->answering && !keeper->listing) {
 		struct gm_keeper_message message = {0};
-		struct gm_packet_in packet;
+		struct gm_conn_packet packet;
 
 		int r = gm_seqpacket_receive(keeper->daemon, &message, sizeof(message), &packet);
 		if (r == -EAGAIN)
@@ -453,7 +453,7 @@ static struct gm_keeper *keeper_alloc(char why[GM_KEEPER_WHY])
 	}
 	keeper->folder = keeper->lock = keeper->listener = keeper->daemon = -1;
 	keeper->capacity = getrlimit(RLIMIT_NOFILE, &limit) == 0
-				   ? gm_minus(limit.rlim_cur, KEEPER_OWN_FDS)
+				   ? gm_u64_minus(limit.rlim_cur, KEEPER_OWN_FDS)
 				   : 1024 - KEEPER_OWN_FDS;
 	return keeper;
 }
@@ -500,7 +500,7 @@ static int keeper_connect(const struct gm_keeper *keeper, int *ret_socket, char 
 static int keeper_fetch_one(struct gm_keeper *keeper, int socket)
 {
 	struct gm_keeper_message message = {0};
-	struct gm_packet_in packet;
+	struct gm_conn_packet packet;
 	int r = gm_seqpacket_receive(socket, &message, sizeof(message), &packet);
 	if (r < 0)
 		return r == -EAGAIN ? 0 : r;

@@ -69,7 +69,7 @@ static void main_take(struct main_device *device, const gpumem_device_info_t *in
 	size_t n = strlen(device->uuids);
 
 	device->several_sizes |= device->total && info->total != device->total;
-	device->total = gm_max(device->total, info->total);
+	device->total = gm_u64_max(device->total, info->total);
 	gm_cuda_uuid_text(info->uuid, false, uuid);
 	snprintf(device->uuids + n, sizeof device->uuids - n, "%s%s", n ? "," : "", uuid);
 }

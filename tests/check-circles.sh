@@ -11,7 +11,7 @@ src=${top_srcdir:-.} build=${top_builddir:-.}
 
 # OBJECT: the modules it is spread over.
 objects='
-client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_region client/heap/arena_shrink
+client/heap/arena: client/heap/arena_grow client/heap/arena_growth client/heap/arena_segment client/heap/arena_shrink
 client/heap/arena: client/heap/arena_small client/heap/arena_range client/heap/arena_park
 client/grant/session_lease: client/grant/lease_call
 daemon/broker: daemon/broker_config daemon/broker_core daemon/broker_store

@@ -7,26 +7,26 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
-#include "common/wire/bell.h"
+#include "common/wire/wakeup.h"
 #include "common/wire/page_event.h"
 
-/* A client's side of the events, for tests that speak the wire by hand: waits for the bell, and reads
+/* A client's side of the events, for tests that speak the wire by hand: waits for the wakeup, and reads
  * the page. All fields 0 is one that hears nothing. */
 struct gm_hearing {
 	const struct gm_page_daemon *page;
-	int bell;
-	bool cleared; /* the bell was, and the page may have more */
+	int wakeup;
+	bool cleared; /* the wakeup was, and the page may have more */
 	struct gm_page_heard heard;
 };
 
 /* Both descriptors stay the caller's. Returns false if the page cannot be mapped. */
-static inline bool gm_hearing_begin(struct gm_hearing *hearing, int bell, int page)
+static inline bool gm_hearing_begin(struct gm_hearing *hearing, int wakeup, int page)
 {
 	void *at = mmap(NULL, sizeof(struct gm_page_daemon), PROT_READ, MAP_SHARED, page, 0);
 
 	if (at == MAP_FAILED)
 		return false;
-	*hearing = (struct gm_hearing){.page = at, .bell = bell};
+	*hearing = (struct gm_hearing){.page = at, .wakeup = wakeup};
 	return true;
 }
 
@@ -60,13 +60,13 @@ static inline int gm_hearing_next(
 		if (r == -EAGAIN)
 			continue;
 
-		struct pollfd p[2] = {{.fd = hearing->bell, .events = POLLIN}, {.fd = socket}};
+		struct pollfd p[2] = {{.fd = hearing->wakeup, .events = POLLIN}, {.fd = socket}};
 		hearing->cleared = false;
 		r = poll(p, 2, timeout_ms);
 		if (r == 0)
 			return -ETIMEDOUT;
 		if (r > 0 && (p[0].revents || p[1].revents)) {
-			if (gm_bell_clear(hearing->bell) < 0)
+			if (gm_wakeup_clear(hearing->wakeup) < 0)
 				return 0;
 			hearing->cleared = true;
 		}

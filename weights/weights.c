@@ -174,9 +174,9 @@ gpumem_status gm_weights_look(
 {
 	struct weights_search search = {.name = name};
 	gpumem_status status = GPUMEM_E_NOT_FOUND;
-	struct gm_share_name parsed;
+	struct gm_token_name parsed;
 
-	const char *wrong = gm_share_name_parse(name, &parsed);
+	const char *wrong = gm_token_name_parse(name, &parsed);
 	if (wrong)
 		return gm_weights_error(GPUMEM_E_INVALID, "name %s", wrong);
 	if (!parsed.foreign)

@@ -97,8 +97,8 @@ int gm_weights_layout_read(void *user, uint64_t at, void *to, size_t n)
 
 	for (size_t i = layout_first(layout, at); at < end; i++) {
 		const struct gm_weights_run *run = i < layout->n ? &layout->runs[i] : NULL;
-		uint64_t begin = run ? gm_min(gm_max(run->place, at), end) : end;
-		uint64_t stop = run ? gm_min(run->place + run->bytes, end) : end;
+		uint64_t begin = run ? gm_u64_min(gm_u64_max(run->place, at), end) : end;
+		uint64_t stop = run ? gm_u64_min(run->place + run->bytes, end) : end;
 
 		memset(place, 0, (size_t)(begin - at));
 		place += begin - at;

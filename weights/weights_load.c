@@ -37,7 +37,7 @@ static void load_deinit(struct weights_load *load)
 static gpumem_status load_check(
 	struct weights_load *load, const char *path, const gpumem_weights_options *options)
 {
-	const char *wrong = gm_share_name_check(load->name);
+	const char *wrong = gm_token_name_check(load->name);
 
 	if (!path)
 		return gm_weights_error(GPUMEM_E_INVALID, "path must not be NULL");
@@ -49,7 +49,7 @@ static gpumem_status load_check(
 		return gm_weights_error(GPUMEM_E_INVALID,
 			"the size of the options is 0: initialise them with "
 			"GPUMEM_WEIGHTS_OPTIONS_INIT");
-	memcpy(&load->options, options, gm_min(options->size, sizeof(load->options)));
+	memcpy(&load->options, options, gm_u64_min(options->size, sizeof(load->options)));
 	return GPUMEM_OK;
 }
 
@@ -105,7 +105,7 @@ static gpumem_status load_create(struct weights_load *load, uint32_t device)
 		options.flags |= GPUMEM_BUFFER_FOR_OTHERS;
 	/* A model of empty tensors has no bytes. */
 	return gpumem_buffer_create(load->session, device,
-		(size_t)gm_max(bytes, GPUMEM_WEIGHTS_ALIGNMENT), &options, &load->buffer);
+		(size_t)gm_u64_max(bytes, GPUMEM_WEIGHTS_ALIGNMENT), &options, &load->buffer);
 }
 
 static int load_tell(void *user, uint64_t done, uint64_t total)

@@ -16,12 +16,12 @@
 #include <time.h>
 #include <utlist.h>
 
-#include "client/buffer/buffer_tail.h"
+#include "client/buffer/buffer_retired.h"
 #include "client/buffer/buffer_transfer.h"
 #include "client/buffer/evict.h"
-#include "client/device/mapping.h"
+#include "client/device/map_chunks.h"
 #include "client/device/spill.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/map/map.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
@@ -96,10 +96,10 @@ static int buffer_reserve(struct gpumem_buffer *buffer)
 	for (;;) {
 		bool grows = reach > buffer->bytes && !d->map->whole;
 		uint64_t room =
-			grows ? gm_max(buffer_room_for(reach), buffer->bytes) : buffer->bytes;
+			grows ? gm_u64_max(buffer_room_for(reach), buffer->bytes) : buffer->bytes;
 		/* When it comes back, its chunks may be others, and more of them. */
 		if (buffer->wish.evictable)
-			room = gm_max(room, buffer_room_for(buffer->bytes));
+			room = gm_u64_max(room, buffer_room_for(buffer->bytes));
 
 		r = d->map->reserve(d->backend, room, &addr);
 		if (r == 0) {
@@ -144,7 +144,8 @@ static int buffer_map(struct gpumem_buffer *buffer, struct gm_session_chunk *chu
 
 static gpumem_status buffer_map_failed(const struct gpumem_buffer *buffer, int r)
 {
-	return gm_mapping_failed(&buffer->session->device[buffer->device], r, "map", buffer->bytes);
+	return gm_map_chunks_failed(
+		&buffer->session->device[buffer->device], r, "map", buffer->bytes);
 }
 
 /* ---- making and ending */
@@ -172,7 +173,7 @@ static void buffer_enlist(struct gpumem_buffer *buffer)
 	}
 	gm_buffer_relist(buffer);
 	gm_lock_drop(&session->lock);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, device);
 }
 
 /* The session is locked. */
@@ -213,10 +214,10 @@ void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size)
 	gm_lock(&session->lock);
 	session->device[buffer->device].buffer_in_use += size - buffer->size;
 	buffer->size = size;
-	buffer->growth.used = gm_min(buffer->growth.used, size);
+	buffer->growth.used = gm_u64_min(buffer->growth.used, size);
 	gm_buffer_relist(buffer);
 	gm_lock_drop(&session->lock);
-	(void)gm_use_publish(session, buffer->device);
+	(void)gm_page_publish_use(session, buffer->device);
 }
 
 static void buffer_unlist(struct gpumem_buffer *buffer)
@@ -243,16 +244,16 @@ static void buffer_unlist(struct gpumem_buffer *buffer)
 	gm_lock_drop(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, buffer->device, buffer->row);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, device);
 	if (device != buffer->device)
-		(void)gm_use_publish(session, buffer->device);
+		(void)gm_page_publish_use(session, buffer->device);
 }
 
 static void buffer_free(struct gpumem_buffer *buffer)
 {
 	if (!buffer)
 		return;
-	gm_buffer_tail_forget(buffer);
+	gm_buffer_retired_forget(buffer);
 	gm_signals_deinit(&buffer->signals);
 	gm_session_chunks_free(buffer->parts);
 	gm_lock_deinit(&buffer->lock);
@@ -286,7 +287,7 @@ gpumem_status gm_buffer_new(struct gpumem_session *session, struct gm_session_le
 		goto out;
 	}
 
-	status = gm_mapping_open(session, lease->device);
+	status = gm_map_chunks_open(session, lease->device);
 	if (status)
 		goto out;
 	snprintf(buffer->tag, sizeof(buffer->tag), "%s", lease->tag);
@@ -477,7 +478,7 @@ static bool buffer_aside_end(struct gm_retired *item, enum gm_retired_may may)
 	return true;
 }
 
-void gm_buffer_set_aside(gpumem_buffer *buffer)
+void gm_buffer_retire(gpumem_buffer *buffer)
 {
 	struct gpumem_session *session = buffer->session;
 
@@ -548,7 +549,7 @@ static bool buffer_lock_ending(
 	return gm_lock_timed(&session->ending, &until);
 }
 
-bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
+bool gm_buffer_end_retired(struct gpumem_session *session, uint32_t device, gpumem_status refused,
 	uint64_t endings, uint32_t *wait_ms)
 {
 	if (device < session->counted || !buffer_is_refusal(refused))

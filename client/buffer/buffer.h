@@ -30,7 +30,7 @@ gpumem_status gm_buffer_new_in_host(struct gpumem_session *session, uint32_t dev
 void gm_buffer_leave(gpumem_buffer *buffer, bool idle);
 /* Destroys a buffer of registered host memory that nothing uses any more, but only when no work at all is under
  * way: to end a registration, the driver waits for all launched work, and lets no thread launch more meanwhile. */
-void gm_buffer_set_aside(gpumem_buffer *buffer);
+void gm_buffer_retire(gpumem_buffer *buffer);
 /* Takes back a buffer that was set aside and has that tag. NULL: none fits. */
 gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, const char *tag);
 /*
@@ -43,7 +43,7 @@ gpumem_buffer *gm_buffer_take_back(struct gpumem_session *session, size_t size, 
  * Only for calls of the program: the library's thread must not wait for the device. Does not hold settling meanwhile, so
  * that the library's thread can go on.
  */
-bool gm_buffer_end_aside(struct gpumem_session *session, uint32_t device, gpumem_status refused,
+bool gm_buffer_end_retired(struct gpumem_session *session, uint32_t device, gpumem_status refused,
 	uint64_t endings, uint32_t *wait_ms);
 /* Sets the buffer's size, and updates the figures and the row of the buffer. */
 void gm_buffer_set_size(struct gpumem_buffer *buffer, size_t size);

@@ -11,7 +11,7 @@
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
 #include "client/buffer/evict_private.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "common/cancel.h"
 #include "common/clock.h"
 
@@ -46,7 +46,7 @@ static gpumem_status buffer_fallback_make(struct gpumem_session *session, uint32
 	gm_lock(&session->lock);
 	session->device[device].fallbacks++;
 	gm_lock_drop(&session->lock);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, device);
 	gm_buffer_note(*ret_buffer, options->type, options->precision);
 	gm_buffer_made_here(*ret_buffer);
 	return GPUMEM_OK;
@@ -69,7 +69,7 @@ gpumem_status gpumem_buffer_create(gpumem_session *session, uint32_t name, size_
 	gpumem_status status = gm_sized_in(&given, sizeof(given), options);
 	if (!status)
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
-	if (gm_buffer_end_aside(session, device, status, endings, &given.wait_ms))
+	if (gm_buffer_end_retired(session, device, status, endings, &given.wait_ms))
 		status = gm_buffer_make(session, device, size, &given, GM_BUFFER_MADE, ret_buffer);
 	if (given.flags & GPUMEM_BUFFER_CPU_OK && buffer_fallback_helps(status))
 		status = buffer_fallback_make(session, device, size, &given, status, ret_buffer);

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/device/elsewhere.h"
-#include "client/device/mapping.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/map_chunks.h"
 #include "client/device/spill.h"
 #include "common/text/units.h"
 
@@ -84,7 +84,7 @@ static gpumem_status buffer_make_prepare(struct gpumem_session *session, uint32_
 		status = buffer_make_check_evictable(session, device, options);
 	if (!status && options->flags & GPUMEM_BUFFER_SIGNALS)
 		status = gm_signals_check(session, device, options->transport);
-	return status ? status : gm_mapping_open(session, device);
+	return status ? status : gm_map_chunks_open(session, device);
 }
 
 gpumem_status gm_buffer_check(struct gpumem_session *session, uint32_t name, size_t size,
@@ -135,7 +135,7 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 	const gpumem_buffer_options *options, enum gm_buffer_kind kind, gpumem_buffer **ret_buffer)
 {
 	const struct gm_buffer_wish wish = gm_buffer_wish_of(options);
-	struct gm_elsewhere elsewhere = {.session = session, .device = device, .bytes = size};
+	struct gm_wait_elsewhere elsewhere = {.session = session, .device = device, .bytes = size};
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
@@ -143,7 +143,7 @@ static gpumem_status buffer_make_take(struct gpumem_session *session, uint32_t d
 		gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	else
 		gm_retired_settle(session, GM_RETIRED_HOST_WAIT);
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
+	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
 	if (!options->wait_ms && wish.cpu_ok)
 		wait.ms = GM_LEASE_NO_WAIT;
 	const struct gm_lease_what what = {

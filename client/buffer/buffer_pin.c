@@ -12,10 +12,10 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/evict_private.h"
-#include "client/device/elsewhere.h"
-#include "client/device/mapping.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/map_chunks.h"
 #include "client/device/spill.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/map/map.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -65,9 +65,10 @@ static uint64_t pin_end_of_wait(struct gpumem_session *session, const gpumem_pin
 }
 
 /* How a pin waits for device memory: for what is left of its time. */
-static struct gm_lease_wait pin_wait(const struct buffer_pin *pin, struct gm_elsewhere *elsewhere)
+static struct gm_lease_wait pin_wait(
+	const struct buffer_pin *pin, struct gm_wait_elsewhere *elsewhere)
 {
-	uint64_t left_ns = gm_minus(pin->until_ns, gm_clock_ns());
+	uint64_t left_ns = gm_u64_minus(pin->until_ns, gm_clock_ns());
 	uint32_t ms = pin->options->wait_ms;
 
 	if (pin->restore)
@@ -77,15 +78,15 @@ static struct gm_lease_wait pin_wait(const struct buffer_pin *pin, struct gm_els
 		return (struct gm_lease_wait){
 			.ms = GM_LEASE_NO_WAIT, .at_once = true, .impatient = true};
 	if (!pin_hurries(pin->options) && ms != GPUMEM_WAIT_FOREVER)
-		ms = (uint32_t)gm_max(left_ns / GM_NS_PER_MS, 1);
-	return gm_elsewhere_wait(elsewhere, ms);
+		ms = (uint32_t)gm_u64_max(left_ns / GM_NS_PER_MS, 1);
+	return gm_wait_elsewhere_wait(elsewhere, ms);
 }
 
 /* Leases device memory. */
 static gpumem_status pin_lease(struct buffer_pin *pin)
 {
 	struct gpumem_buffer *buffer = pin->buffer;
-	struct gm_elsewhere elsewhere = {.session = pin->session, .device = buffer->device};
+	struct gm_wait_elsewhere elsewhere = {.session = pin->session, .device = buffer->device};
 	char tag[sizeof(buffer->tag)];
 
 	/* The pin may need memory of buffers that the program has just destroyed. */
@@ -116,13 +117,13 @@ static gpumem_status pin_fill(struct buffer_pin *pin, uint64_t *ret_mapped, bool
 	*ret_stuck = false;
 	if (status)
 		return status;
-	int r = gm_mapping_add_chunks(
+	int r = gm_map_chunks_add_chunks(
 		d, buffer->addr, buffer->room, pin->chunks, &mapped, ret_stuck);
 	if (r < 0) {
 		bool known = r == -ENOMEM || r == -ENOBUFS;
 		return gm_error(known ? gm_status_from_errno(r) : GPUMEM_E_SYSTEM,
 			"cannot map device memory for an evicted buffer: %.200s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 	}
 
 	status = gm_spill_in(buffer->evict.spill, buffer->addr);
@@ -155,8 +156,8 @@ static void pin_finish(struct buffer_pin *pin, uint64_t mapped)
 	gm_lock_drop(&session->lock);
 
 	gm_spill_drop(spill);
-	(void)gm_use_publish(session, session->counted);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, session->counted);
+	(void)gm_page_publish_use(session, device);
 }
 
 /* The device memory cannot be had or used. Keeps the sentence. */
@@ -332,7 +333,7 @@ gpumem_status gpumem_buffer_pin(
 	if (status)
 		return status;
 
-	(void)gm_use_publish(buffer->session, buffer->device);
+	(void)gm_page_publish_use(buffer->session, buffer->device);
 	if (ret_location)
 		*ret_location = gpumem_buffer_location(buffer);
 	return GPUMEM_OK;
@@ -443,7 +444,7 @@ static gpumem_status pin_end_record(
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot record the work on the buffer, so it stays pinned: %.200s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 	return GPUMEM_OK;
 }
 
@@ -604,6 +605,6 @@ gpumem_status gpumem_buffer_unpin(gpumem_buffer *buffer, gpumem_stream stream)
 
 	status = pin_end(buffer, stream);
 	if (!status)
-		(void)gm_use_publish(buffer->session, buffer->device);
+		(void)gm_page_publish_use(buffer->session, buffer->device);
 	return status;
 }

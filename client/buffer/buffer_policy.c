@@ -70,7 +70,7 @@ static uint64_t policy_target(const struct gpumem_buffer *buffer,
 {
 	uint64_t size = buffer->size, reach = buffer->reach, step = growth->step * GM_CHUNK_MIN;
 	uint64_t most = growth->ceiling ? growth->ceiling * GM_CHUNK_MIN : GM_LEASE_BYTES_MAX;
-	uint64_t target = gm_max(needed, size / 100 * growth->percent);
+	uint64_t target = gm_u64_max(needed, size / 100 * growth->percent);
 
 	*ret_ceiling = most;
 	if (growth->ceiling && needed > most)
@@ -82,8 +82,8 @@ static uint64_t policy_target(const struct gpumem_buffer *buffer,
 		target = size + (target - size + step - 1) / step * step;
 	/* The policy alone does not make it move. */
 	if (needed <= reach)
-		most = gm_min(most, reach);
-	return gm_max(needed, gm_min(target, most));
+		most = gm_u64_min(most, reach);
+	return gm_u64_max(needed, gm_u64_min(target, most));
 }
 
 gpumem_status gpumem_buffer_ensure(

@@ -24,7 +24,7 @@ size_t gpumem_buffer_max_size(const gpumem_buffer *buffer)
 	if (!buffer)
 		return 0;
 	bool fixed = buffer->opened || buffer->wish.signals;
-	return fixed ? buffer->size : gm_max(buffer->reach, buffer->size);
+	return fixed ? buffer->size : gm_u64_max(buffer->reach, buffer->size);
 }
 
 uint32_t gpumem_buffer_device(const gpumem_buffer *buffer)

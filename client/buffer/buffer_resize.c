@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Resizes buffers. A buffer grows by chunks that are mapped behind those it has, and shrinks by
- * chunks at its end that go back (buffer_tail.h). Where that is not possible, it moves: a second
+ * chunks at its end that go back (buffer_retired.h). Where that is not possible, it moves: a second
  * lease takes its place, and the device copies the content.
  *
  * This file promises that a resize which fails changes nothing, and that no chunk is unmapped or
@@ -16,13 +16,13 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
-#include "client/buffer/buffer_tail.h"
+#include "client/buffer/buffer_retired.h"
 #include "client/buffer/buffer_transfer.h"
 #include "client/buffer/evict.h"
-#include "client/device/await.h"
-#include "client/device/elsewhere.h"
-#include "client/device/mapping.h"
-#include "client/device/use.h"
+#include "client/device/map_await.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/map_chunks.h"
+#include "client/device/account_use.h"
 #include "client/map/map.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -133,7 +133,7 @@ static uint64_t resize_needs(const struct buffer_resize *r)
 static gpumem_status resize_within(struct buffer_resize *r)
 {
 	struct gpumem_buffer *buffer = r->buffer;
-	struct gm_buffer_tail *spare = gm_buffer_tail_new(buffer);
+	struct gm_buffer_retired *spare = gm_buffer_retired_new(buffer);
 
 	if (!spare)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory to resize a buffer");
@@ -146,12 +146,12 @@ static gpumem_status resize_within(struct buffer_resize *r)
 
 	gm_buffer_set_size(buffer, r->size);
 	resize_settle_begin(r);
-	uint64_t needs = resize_needs(r), used = buffer->bytes - gm_buffer_tail_bytes(buffer);
+	uint64_t needs = resize_needs(r), used = buffer->bytes - gm_buffer_retired_bytes(buffer);
 	if (needs < used) {
-		gm_buffer_tail_cut(buffer, used - needs, r->stream == GPUMEM_STREAM_DONE,
+		gm_buffer_retired_cut(buffer, used - needs, r->stream == GPUMEM_STREAM_DONE,
 			gm_steal_ptr(&spare));
 	} else {
-		gm_buffer_tail_take_back(buffer, buffer->bytes - needs);
+		gm_buffer_retired_take_back(buffer, buffer->bytes - needs);
 	}
 	resize_settle_end(r);
 	free(spare);
@@ -195,7 +195,7 @@ static gpumem_status resize_undo(
 	bool known = error == -ENOMEM || error == -ENOBUFS;
 	char why[GM_ERROR_BYTES];
 
-	snprintf(why, sizeof(why), "%s", gm_mapping_error(r->d, error));
+	snprintf(why, sizeof(why), "%s", gm_map_chunks_error(r->d, error));
 	if (stuck) {
 		/* They stay leased until the buffer is destroyed, which cannot unmap them either. */
 		atomic_store(&r->session->kept, true);
@@ -220,7 +220,7 @@ static void resize_append(struct buffer_resize *r, struct gm_session_chunk *chun
 		n++;
 	}
 	resize_settle_begin(r);
-	gm_buffer_tail_take_back(buffer, 0);
+	gm_buffer_retired_take_back(buffer, 0);
 	LL_CONCAT(buffer->parts, chunks);
 	gm_lock(&r->session->lock);
 	buffer->bytes += bytes;
@@ -239,8 +239,8 @@ static gpumem_status resize_grow(struct buffer_resize *r)
 {
 	struct gpumem_buffer *buffer = r->buffer;
 	struct gm_session_chunk *chunks;
-	struct gm_elsewhere elsewhere = {.session = r->session, .device = buffer->device};
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, r->wait_ms);
+	struct gm_wait_elsewhere elsewhere = {.session = r->session, .device = buffer->device};
+	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, r->wait_ms);
 	uint64_t stuck;
 
 	gm_retired_settle(r->session, GM_RETIRED_NO_WAIT);
@@ -263,8 +263,8 @@ static gpumem_status resize_not_copied(const struct buffer_resize *r, int error)
 {
 	return gm_error(error == -EAGAIN ? GPUMEM_E_BUSY : GPUMEM_E_SYSTEM,
 		"the buffer has to move, and its content cannot be copied: %.200s",
-		error == -EAGAIN ? GM_AWAIT_CAPTURED "; resize it after the capture"
-				 : gm_mapping_error(r->d, error));
+		error == -EAGAIN ? GM_MAP_AWAIT_CAPTURED "; resize it after the capture"
+				 : gm_map_chunks_error(r->d, error));
 }
 
 /*
@@ -274,10 +274,10 @@ static gpumem_status resize_not_copied(const struct buffer_resize *r, int error)
  */
 static gpumem_status resize_await(const struct buffer_resize *r)
 {
-	int error = resize_names_stream(r->stream) ? 0 : gm_await_stream(r->d, NULL);
+	int error = resize_names_stream(r->stream) ? 0 : gm_map_await_stream(r->d, NULL);
 
 	if (error == 0 && r->stream == GPUMEM_STREAM_ANY)
-		error = gm_await_stream(r->d, GPUMEM_STREAM_ANY);
+		error = gm_map_await_stream(r->d, GPUMEM_STREAM_ANY);
 	return error ? resize_not_copied(r, error) : GPUMEM_OK;
 }
 
@@ -286,12 +286,12 @@ static gpumem_status resize_copy(
 	const struct buffer_resize *r, struct gpumem_buffer *to, bool *ret_launched)
 {
 	gpumem_stream stream = resize_names_stream(r->stream) ? r->stream : NULL;
-	int error = r->d->map->copy(
-		r->d->backend, to->addr, r->buffer->addr, gm_min(r->buffer->size, r->size), stream);
+	int error = r->d->map->copy(r->d->backend, to->addr, r->buffer->addr,
+		gm_u64_min(r->buffer->size, r->size), stream);
 
 	*ret_launched = error == 0;
 	if (error == 0 && !resize_names_stream(r->stream))
-		error = gm_await_stream(r->d, NULL);
+		error = gm_map_await_stream(r->d, NULL);
 	return error ? resize_not_copied(r, error) : GPUMEM_OK;
 }
 
@@ -327,7 +327,7 @@ static void resize_exchange(const struct buffer_resize *r, struct gpumem_buffer 
 	SWAP(buffer->parts, other->parts);
 	for (size_t i = 0; i < sizeof(buffer->ipc); i++)
 		SWAP(buffer->ipc[i], other->ipc[i]);
-	gm_buffer_tail_pass(buffer, other);
+	gm_buffer_retired_pass(buffer, other);
 	gm_lock_drop(&r->session->lock);
 	resize_settle_end(r);
 }
@@ -337,7 +337,7 @@ static uint64_t resize_new_max(const struct buffer_resize *r)
 {
 	uint64_t max = r->buffer->wish.max_size;
 
-	return r->size <= max ? max : gm_min(2 * (uint64_t)r->size, GM_LEASE_BYTES_MAX);
+	return r->size <= max ? max : gm_u64_min(2 * (uint64_t)r->size, GM_LEASE_BYTES_MAX);
 }
 
 static gpumem_status resize_move(struct buffer_resize *r)
@@ -412,7 +412,7 @@ static gpumem_status resize_run(struct buffer_resize *r)
 
 	/* From here on, only this thread changes what the buffer has. */
 	resize_settle_begin(r);
-	gm_buffer_tail_keep(buffer);
+	gm_buffer_retired_keep(buffer);
 	resize_settle_end(r);
 	if (r->size <= buffer->bytes)
 		status = resize_smaller_block(r);
@@ -421,7 +421,7 @@ static gpumem_status resize_run(struct buffer_resize *r)
 	else
 		status = resize_move(r);
 	resize_settle_begin(r);
-	gm_buffer_tail_let_go(buffer);
+	gm_buffer_retired_let_go(buffer);
 	resize_settle_end(r);
 	return status;
 }

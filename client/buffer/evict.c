@@ -11,9 +11,9 @@
 #include <utlist.h>
 
 #include "client/buffer/evict_private.h"
-#include "client/device/mapping.h"
+#include "client/device/map_chunks.h"
 #include "client/device/spill.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/map/map.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -231,7 +231,7 @@ gpumem_status gm_evict_idle_error(const struct gpumem_buffer *buffer, int r)
 {
 	return gm_error(GPUMEM_E_SYSTEM,
 		"the driver does not say whether the work on the buffer is done: %.200s",
-		gm_mapping_error(evict_device(buffer), r));
+		gm_map_chunks_error(evict_device(buffer), r));
 }
 
 /* Claims a buffer for a move. The session is locked. */
@@ -292,7 +292,7 @@ static gpumem_status evict_copy(
 	int r = d->map->unmap(d->backend, buffer->addr, buffer->mapped);
 	if (r < 0) {
 		status = gm_error(GPUMEM_E_SYSTEM, "the driver does not unmap the buffer: %.200s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 		gm_spill_drop(spill);
 		return status;
 	}
@@ -324,12 +324,12 @@ static uint64_t evict_give(struct gpumem_buffer *buffer, struct gm_spill *spill)
 
 	gm_session_chunks_free(parts);
 	gm_session_lease_give(session, lease);
-	(void)gm_use_publish(session, session->counted);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, session->counted);
+	(void)gm_page_publish_use(session, device);
 	return bytes;
 }
 
-/* Whether a part that was cut off has not gone back yet. (buffer_tail.c calls this file.) */
+/* Whether a part that was cut off has not gone back yet. (buffer_retired.c calls this file.) */
 static bool evict_has_tail(const struct gpumem_buffer *buffer)
 {
 	gm_lock(&buffer->session->settling);
@@ -411,7 +411,7 @@ void gm_evict_want(struct gpumem_session *session, uint32_t device, uint64_t byt
 {
 	struct gm_session_device *d = &session->device[device];
 
-	d->spill_wanted = gm_max(d->spill_wanted, bytes);
+	d->spill_wanted = gm_u64_max(d->spill_wanted, bytes);
 	d->spill_until_ns = gm_clock_ns() + WANTED_NS;
 }
 
@@ -516,7 +516,7 @@ static bool evict_step_device(
 	if (d->spill_wanted) {
 		uint64_t bytes = evict_some(session, device, ++session->spill_rounds, &busy);
 		*sum += bytes;
-		d->spill_wanted = gm_minus(d->spill_wanted, bytes);
+		d->spill_wanted = gm_u64_minus(d->spill_wanted, bytes);
 	}
 
 	if (!busy || now_ns >= d->spill_until_ns)

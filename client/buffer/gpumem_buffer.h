@@ -12,7 +12,7 @@
 #include "client/session/gpumem_session.h"
 #include "common/lock.h"
 
-struct gm_buffer_tail;
+struct gm_buffer_retired;
 struct gm_map_event;
 struct gm_spill;
 struct gpumem_buffer;
@@ -101,7 +101,7 @@ struct gpumem_buffer {
 	size_t chunks;
 	bool counted;                   /* in the figures of the device */
 	struct gm_session_chunk *parts; /* the chunks, by address; NULL if they go back together */
-	struct gm_buffer_tail *tail;    /* NULL: none; buffer_tail.h */
+	struct gm_buffer_retired *tail; /* NULL: none; buffer_retired.h */
 	_Atomic uint64_t version;       /* of its name; 0: none that this process knows */
 	struct gm_signals signals;
 	struct gm_evict evict;

@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-#include "client/device/await.h"
-#include "client/device/mapping.h"
+#include "client/device/map_await.h"
+#include "client/device/map_chunks.h"
 #include "client/map/map.h"
 #include "client/grant/session_lease.h"
 #include "common/cleanup.h"
@@ -22,13 +22,13 @@ void gm_signals_deinit(struct gm_signals *signals)
 gpumem_status gm_signals_failed(const struct gm_session_device *d, int r, const char *what)
 {
 	if (r == -EAGAIN)
-		return gm_await_captured(what, "");
+		return gm_map_await_captured(what, "");
 	if (r == -EOPNOTSUPP)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"device %u (%s) or its driver has no 64-bit memory operations on streams, "
 			"which signals need",
 			d->info.number, d->info.name);
-	return gm_error(GPUMEM_E_SYSTEM, "cannot %s: %s", what, gm_mapping_error(d, r));
+	return gm_error(GPUMEM_E_SYSTEM, "cannot %s: %s", what, gm_map_chunks_error(d, r));
 }
 
 gpumem_status gm_signals_check(

@@ -14,12 +14,12 @@ struct gm_session_lease;
 
 /* The signals of a buffer, as this process has them. buffer_signal.c says how they work. */
 struct gm_signals {
-	struct gm_map_word *word; /* NULL: none */
-	struct gm_lock lock;      /* protects sent, and keeps signals in order */
-	uint64_t sent;            /* the last value */
-	_Atomic uint32_t waiting; /* threads that wait on the host */
-	_Atomic bool orphaned;    /* the maker is gone, so no signal will come */
-	bool released;            /* every wait was released; for the library's thread */
+	struct gm_map_control *word; /* NULL: none */
+	struct gm_lock lock;         /* protects sent, and keeps signals in order */
+	uint64_t sent;               /* the last value */
+	_Atomic uint32_t waiting;    /* threads that wait on the host */
+	_Atomic bool orphaned;       /* the maker is gone, so no signal will come */
+	bool released;               /* every wait was released; for the library's thread */
 };
 
 void gm_signals_init(struct gm_signals *signals);

@@ -12,8 +12,8 @@
 #include "client/buffer/buffer_transfer.h"
 #include "client/buffer/evict.h"
 #include "client/copy/copy_pipe.h"
-#include "client/device/await.h"
-#include "client/device/mapping.h"
+#include "client/device/map_await.h"
+#include "client/device/map_chunks.h"
 #include "client/map/map.h"
 #include "client/memory/pinned.h"
 #include "common/arith.h"
@@ -56,7 +56,7 @@ static gpumem_status copy_check_options(const gpumem_copy_options *options)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size_t offset,
+gpumem_status gm_copy_init(struct gm_copy_transfer *copy, gpumem_buffer *buffer, size_t offset,
 	uint64_t bytes, bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	const gpumem_copy_result *result)
 {
@@ -64,7 +64,7 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 		return gm_error(GPUMEM_E_INVALID, "buffer must not be NULL");
 	if (!gm_session_ok(buffer->session))
 		return gm_session_refused(buffer->session);
-	*copy = (struct gm_transfer){.session = buffer->session,
+	*copy = (struct gm_copy_transfer){.session = buffer->session,
 		.device = &buffer->session->device[buffer->device],
 		.total = bytes,
 		.out = out,
@@ -106,7 +106,7 @@ gpumem_status gm_copy_init(struct gm_transfer *copy, gpumem_buffer *buffer, size
 	return GPUMEM_OK;
 }
 
-void gm_copy_deinit(struct gm_transfer *copy)
+void gm_copy_deinit(struct gm_copy_transfer *copy)
 {
 	if (!copy->buffer)
 		return;
@@ -116,13 +116,13 @@ void gm_copy_deinit(struct gm_transfer *copy)
 }
 
 /* The name of the argument with the program's memory. */
-static const char *copy_side(const struct gm_transfer *copy)
+static const char *copy_side(const struct gm_copy_transfer *copy)
 {
 	return copy->out ? "to" : "from";
 }
 
 /* Checks the program's memory. */
-static gpumem_status copy_check_memory(const struct gm_transfer *copy)
+static gpumem_status copy_check_memory(const struct gm_copy_transfer *copy)
 {
 	uintptr_t host = (uintptr_t)copy->memory, there = (uintptr_t)copy->at;
 
@@ -143,32 +143,32 @@ static gpumem_status copy_check_memory(const struct gm_transfer *copy)
 
 /* ---- choosing */
 
-static uint32_t copy_threads(const struct gm_transfer *copy)
+static uint32_t copy_threads(const struct gm_copy_transfer *copy)
 {
 	if (copy->serial)
 		return 1;
 	return copy->options.threads ? copy->options.threads
-				     : (uint32_t)gm_min(gm_processors(), COPY_THREADS);
+				     : (uint32_t)gm_u64_min(gm_processors(), COPY_THREADS);
 }
 
 /* The size of a slot. That of a short transfer is smaller, so that all threads have something to do. */
-static size_t copy_slot_bytes(const struct gm_transfer *copy)
+static size_t copy_slot_bytes(const struct gm_copy_transfer *copy)
 {
 	if (copy->options.slot_bytes)
 		return copy->options.slot_bytes;
 	uint64_t share = gm_round_up(copy->total / (4 * copy_threads(copy)), COPY_SLOT_LEAST);
-	return (size_t)gm_min(gm_max(share, COPY_SLOT_LEAST), COPY_SLOT);
+	return (size_t)gm_u64_min(gm_u64_max(share, COPY_SLOT_LEAST), COPY_SLOT);
 }
 
 /* Whether the pinned memory of this session is of the kind that is registered with the driver. */
 static bool copy_registers(struct gpumem_session *session)
 {
 	return session->counted < session->devices &&
-	       gm_mapping_open(session, session->counted) == GPUMEM_OK &&
+	       gm_map_chunks_open(session, session->counted) == GPUMEM_OK &&
 	       gm_pinned_apart(session, session->counted);
 }
 
-static gpumem_copy_strategy copy_choose(const struct gm_transfer *copy, bool known)
+static gpumem_copy_strategy copy_choose(const struct gm_copy_transfer *copy, bool known)
 {
 	gpumem_copy_strategy given = copy->options.strategy;
 
@@ -188,20 +188,20 @@ static gpumem_copy_strategy copy_choose(const struct gm_transfer *copy, bool kno
 /* ---- doing it */
 
 /* Waits for the stream's work, and says so if that is not possible. */
-static gpumem_status copy_await(const struct gm_transfer *copy)
+static gpumem_status copy_await(const struct gm_copy_transfer *copy)
 {
-	int r = gm_await_stream(copy->device, copy->stream);
+	int r = gm_map_await_stream(copy->device, copy->stream);
 
 	if (r == -EAGAIN)
-		return gm_await_captured("copy", ", or say that no work is left");
+		return gm_map_await_captured("copy", ", or say that no work is left");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on the stream, so nothing was copied: %s",
-			gm_mapping_error(copy->device, r));
+			gm_map_chunks_error(copy->device, r));
 	return GPUMEM_OK;
 }
 
-static gpumem_status copy_run_cpu(struct gm_transfer *copy)
+static gpumem_status copy_run_cpu(struct gm_copy_transfer *copy)
 {
 	bool staged = copy->result.strategy == GPUMEM_COPY_STAGED, unused;
 	size_t piece = staged ? copy_slot_bytes(copy) : COPY_PIECE_OF_CPU;
@@ -213,7 +213,7 @@ static gpumem_status copy_run_cpu(struct gm_transfer *copy)
 }
 
 /* Runs a transfer through slots. *ret_none: there are none, so nothing was done. */
-static gpumem_status copy_run_slots(struct gm_transfer *copy, bool *ret_none)
+static gpumem_status copy_run_slots(struct gm_copy_transfer *copy, bool *ret_none)
 {
 	bool staged = copy->result.strategy == GPUMEM_COPY_STAGED, done;
 	size_t slot_bytes = copy_slot_bytes(copy);
@@ -221,8 +221,8 @@ static gpumem_status copy_run_slots(struct gm_transfer *copy, bool *ret_none)
 	uint32_t wanted = copy->options.slots ? copy->options.slots : COPY_SLOTS;
 	struct gm_copy_slots slots;
 
-	bool pinned = gm_copy_slots_init(
-		&slots, copy->session, (uint32_t)gm_min(wanted, gm_max(pieces, 2)), slot_bytes);
+	bool pinned = gm_copy_slots_init(&slots, copy->session,
+		(uint32_t)gm_u64_min(wanted, gm_u64_max(pieces, 2)), slot_bytes);
 	copy->result.ring_status = slots.refused;
 	*ret_none = !pinned && copy->memory;
 	if (*ret_none)
@@ -243,7 +243,7 @@ static gpumem_status copy_run_slots(struct gm_transfer *copy, bool *ret_none)
 	return status;
 }
 
-static gpumem_status copy_run_gpu(struct gm_transfer *copy)
+static gpumem_status copy_run_gpu(struct gm_copy_transfer *copy)
 {
 	bool none = true, unused;
 	gpumem_status status = GPUMEM_OK;
@@ -258,7 +258,7 @@ static gpumem_status copy_run_gpu(struct gm_transfer *copy)
 
 /* Without a stream of the program's, the transfer gets one of its own, so that it waits for no other
  * work. */
-static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
+static gpumem_status copy_run_unnamed(struct gm_copy_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 	gpumem_status status = copy_await(copy);
@@ -268,7 +268,7 @@ static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
 	int r = d->map->stream_open(d->backend, &copy->stream);
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM, "no stream for the copy can be made: %s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 	status = copy_run_gpu(copy);
 	d->map->stream_close(d->backend, copy->stream);
 	return status;
@@ -276,7 +276,7 @@ static gpumem_status copy_run_unnamed(struct gm_transfer *copy)
 
 static gpumem_status copy_is_captured(void)
 {
-	return gm_await_captured("copy", ", or on another stream that has no part in it");
+	return gm_map_await_captured("copy", ", or on another stream that has no part in it");
 }
 
 /*
@@ -284,7 +284,7 @@ static gpumem_status copy_is_captured(void)
  * there any more. Also refuses a default stream while a stream is captured that may wait for it: a copy
  * there would break the capture. Recording an event asks for both, before there are slots and threads.
  */
-static gpumem_status copy_check_stream(const struct gm_transfer *copy)
+static gpumem_status copy_check_stream(const struct gm_copy_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 	struct gm_map_event *event;
@@ -299,7 +299,7 @@ static gpumem_status copy_check_stream(const struct gm_transfer *copy)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
+gpumem_status gm_copy_run(struct gm_copy_transfer *copy, bool known)
 {
 	copy->pageable = !known;
 	copy->result.strategy = copy_choose(copy, known);
@@ -314,7 +314,7 @@ gpumem_status gm_copy_run(struct gm_transfer *copy, bool known)
 
 /* ---- the ways without a pipe */
 
-static gpumem_status copy_run_managed(struct gm_transfer *copy)
+static gpumem_status copy_run_managed(struct gm_copy_transfer *copy)
 {
 	copy->result.strategy = GPUMEM_COPY_MANAGED;
 	if (!copy->visible)
@@ -333,7 +333,7 @@ static gpumem_status copy_run_managed(struct gm_transfer *copy)
 	return status;
 }
 
-static gpumem_status copy_run_async(struct gm_transfer *copy)
+static gpumem_status copy_run_async(struct gm_copy_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 	uint8_t *here = copy->memory;
@@ -356,7 +356,7 @@ static gpumem_status copy_run_async(struct gm_transfer *copy)
 		return gm_error(r == -EINVAL ? GPUMEM_E_INVALID : GPUMEM_E_SYSTEM,
 			"the driver refused the copy, and nothing was copied (%s): stream must be "
 			"open and one of device %u, and the host memory must be there",
-			gm_mapping_error(d, r), d->info.number);
+			gm_map_chunks_error(d, r), d->info.number);
 	copy->result.bytes = copy->total;
 	return GPUMEM_OK;
 }
@@ -365,7 +365,7 @@ static gpumem_status copy_run_async(struct gm_transfer *copy)
 
 static int copy_move_memory(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_n)
 {
-	struct gm_transfer *copy = ctx;
+	struct gm_copy_transfer *copy = ctx;
 	uint8_t *memory = copy->memory + at;
 
 	memcpy(copy->out ? memory : place, copy->out ? place : memory, n);
@@ -374,7 +374,7 @@ static int copy_move_memory(void *ctx, uint64_t at, void *place, size_t n, size_
 }
 
 /* Whether the driver knows the program's memory. If it knows only one end, threads copy. */
-static bool copy_is_known(const struct gm_transfer *copy)
+static bool copy_is_known(const struct gm_copy_transfer *copy)
 {
 	const struct gm_session_device *d = copy->device;
 
@@ -383,7 +383,7 @@ static bool copy_is_known(const struct gm_transfer *copy)
 }
 
 gpumem_status gm_copy_end(
-	const struct gm_transfer *copy, gpumem_status status, gpumem_copy_result *ret_result)
+	const struct gm_copy_transfer *copy, gpumem_status status, gpumem_copy_result *ret_result)
 {
 	if (ret_result)
 		(void)gm_sized_out(ret_result, &copy->result, sizeof(copy->result));
@@ -394,7 +394,7 @@ static gpumem_status copy_memory(gpumem_buffer *buffer, size_t offset, void *mem
 	bool out, gpumem_stream stream, const gpumem_copy_options *options,
 	gpumem_copy_result *ret_result)
 {
-	__attribute__((cleanup(gm_copy_deinit))) struct gm_transfer copy = {0};
+	__attribute__((cleanup(gm_copy_deinit))) struct gm_copy_transfer copy = {0};
 	gpumem_status status =
 		gm_copy_init(&copy, buffer, offset, bytes, out, stream, options, ret_result);
 	copy.memory = memory;

@@ -27,7 +27,7 @@ enum {
 };
 
 struct copy_file {
-	struct gm_transfer copy; /* comes first */
+	struct gm_copy_transfer copy; /* comes first */
 	const char *name;
 	int fd;
 	uint64_t offset;
@@ -108,7 +108,7 @@ static int file_move_serial(void *ctx, uint64_t at, void *place, size_t n, size_
 	return 0;
 }
 
-static gpumem_status file_explain(const struct gm_transfer *copy, int error)
+static gpumem_status file_explain(const struct gm_copy_transfer *copy, int error)
 {
 	const struct copy_file *file = (const struct copy_file *)copy;
 	unsigned long long bytes = copy->result.bytes, total = copy->total;
@@ -227,7 +227,7 @@ static gpumem_status file_look(struct copy_file *file, uint64_t bytes, uint64_t 
 
 static gpumem_status file_load(struct copy_file *file, uint64_t wanted)
 {
-	struct gm_transfer *copy = &file->copy;
+	struct gm_copy_transfer *copy = &file->copy;
 	gpumem_status status = file_look(file, wanted, &copy->total);
 	if (status)
 		return status;
@@ -264,7 +264,7 @@ gpumem_status gpumem_copy_file_in(gpumem_buffer *buffer, size_t offset,
 	gpumem_copy_file given = GPUMEM_COPY_FILE_INIT;
 	GM_AUTO_FD int opened = -1;
 	__attribute__((cleanup(file_deinit))) struct copy_file source = {0};
-	struct gm_transfer *copy = &source.copy;
+	struct gm_copy_transfer *copy = &source.copy;
 
 	if (!file)
 		return gm_error(GPUMEM_E_INVALID, "file must not be NULL");

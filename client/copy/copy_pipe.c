@@ -22,8 +22,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "client/device/await.h"
-#include "client/device/mapping.h"
+#include "client/device/map_await.h"
+#include "client/device/map_chunks.h"
 #include "client/map/map.h"
 #include "common/arith.h"
 #include "common/clock.h"
@@ -46,7 +46,7 @@ struct pipe_slot {
 };
 
 struct copy_pipe {
-	struct gm_transfer *copy;
+	struct gm_copy_transfer *copy;
 	enum gm_copy_way way;
 	const struct gm_copy_slots *through; /* NULL: the pieces need no slots of their own */
 	size_t piece;
@@ -77,7 +77,7 @@ struct copy_pipe {
 
 static size_t pipe_length(const struct copy_pipe *pipe, uint64_t k)
 {
-	return (size_t)gm_min(pipe->piece, pipe->asked - k * pipe->piece);
+	return (size_t)gm_u64_min(pipe->piece, pipe->asked - k * pipe->piece);
 }
 
 static uint8_t *pipe_place(const struct copy_pipe *pipe, uint64_t k)
@@ -89,7 +89,7 @@ static uint8_t *pipe_place(const struct copy_pipe *pipe, uint64_t k)
 /* Moves the next piece. The lock is held, but not meanwhile. */
 static void pipe_move(struct copy_pipe *pipe)
 {
-	struct gm_transfer *copy = pipe->copy;
+	struct gm_copy_transfer *copy = pipe->copy;
 	uint64_t k = pipe->next++;
 	size_t n = pipe_length(pipe, k), got = n;
 
@@ -116,7 +116,7 @@ static void pipe_move(struct copy_pipe *pipe)
 
 static bool pipe_movable(const struct copy_pipe *pipe)
 {
-	return !pipe->stop && pipe->next < gm_min(pipe->pieces, pipe->limit);
+	return !pipe->stop && pipe->next < gm_u64_min(pipe->pieces, pipe->limit);
 }
 
 static void *pipe_run_thread(void *ctx)
@@ -161,7 +161,7 @@ static uint32_t pipe_start_threads(struct copy_pipe *pipe, pthread_t *threads, u
 static void pipe_refused(struct copy_pipe *pipe, int r)
 {
 	pipe->refused = r;
-	snprintf(pipe->why, sizeof(pipe->why), "%s", gm_mapping_error(pipe->copy->device, r));
+	snprintf(pipe->why, sizeof(pipe->why), "%s", gm_map_chunks_error(pipe->copy->device, r));
 }
 
 /*
@@ -219,7 +219,7 @@ static bool pipe_begun(struct copy_pipe *pipe)
 /* Gives the driver the next piece. false: it refuses. */
 static bool pipe_send(struct copy_pipe *pipe)
 {
-	struct gm_transfer *copy = pipe->copy;
+	struct gm_copy_transfer *copy = pipe->copy;
 	const struct gm_session_device *d = copy->device;
 	uint64_t k = pipe->sent;
 	uint8_t *there = copy->at + k * pipe->piece;
@@ -265,9 +265,9 @@ static uint64_t pipe_sendable(const struct copy_pipe *pipe, uint64_t moved, uint
 	case GM_COPY_WAY_IN:
 		return moved;
 	case GM_COPY_WAY_OUT:
-		return gm_min(pieces, moved + pipe->slots);
+		return gm_u64_min(pieces, moved + pipe->slots);
 	case GM_COPY_WAY_DRIVER:
-		return gm_min(pieces, pipe->landed + PIPE_DRIVER_DEPTH);
+		return gm_u64_min(pieces, pipe->landed + PIPE_DRIVER_DEPTH);
 	case GM_COPY_WAY_CPU:
 		break;
 	}
@@ -310,7 +310,7 @@ static void pipe_drain(struct copy_pipe *pipe)
 		int r = pipe_await_record(pipe, slot);
 
 		if (r == 0) {
-			r = gm_await_event(d, slot->event);
+			r = gm_map_await_event(d, slot->event);
 			d->map->forget(d->backend, slot->event);
 			slot->event = NULL;
 		}
@@ -368,7 +368,7 @@ static void pipe_sleep(struct copy_pipe *pipe, uint64_t *pause_ns)
 
 	(void)gm_lock_wait_until(
 		&pipe->lock, &pipe->came, gm_clock_ns() + (device ? *pause_ns : PIPE_LOOK_NS));
-	*pause_ns = gm_min(2 * *pause_ns, PIPE_ASK_MOST_NS);
+	*pause_ns = gm_u64_min(2 * *pause_ns, PIPE_ASK_MOST_NS);
 }
 
 /* Locked. */
@@ -381,7 +381,7 @@ static void pipe_loop(struct copy_pipe *pipe, bool alone)
 		uint64_t pieces = pipe->pieces, limit;
 
 		gm_lock_drop(&pipe->lock);
-		pipe_tell(pipe, gm_min(arrived * pipe->piece, pipe->asked));
+		pipe_tell(pipe, gm_u64_min(arrived * pipe->piece, pipe->asked));
 		if (!pipe->cancelled)
 			pipe_drive(pipe, moved, pieces);
 		gm_lock(&pipe->lock);
@@ -410,15 +410,15 @@ static void pipe_loop(struct copy_pipe *pipe, bool alone)
 
 static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 {
-	const struct gm_transfer *copy = pipe->copy;
+	const struct gm_copy_transfer *copy = pipe->copy;
 	unsigned long long bytes = copy->result.bytes, asked = pipe->asked;
 
 	if (pipe_arrived(pipe) >= pipe->pieces)
 		return GPUMEM_OK;
 	if (pipe->refused == -EAGAIN)
 		return gm_error(GPUMEM_E_BUSY,
-			GM_AWAIT_CAPTURED ", so nothing more can be copied: %llu of %llu bytes "
-					  "were copied; copy after the capture",
+			GM_MAP_AWAIT_CAPTURED ", so nothing more can be copied: %llu of %llu bytes "
+					      "were copied; copy after the capture",
 			bytes, asked);
 	if (pipe->refused == -EINVAL)
 		return gm_error(GPUMEM_E_INVALID,
@@ -434,7 +434,7 @@ static gpumem_status pipe_outcome(const struct copy_pipe *pipe)
 		bytes, asked);
 }
 
-gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
+gpumem_status gm_copy_pipe(struct gm_copy_transfer *copy, enum gm_copy_way way,
 	const struct gm_copy_slots *through, size_t piece, uint32_t threads, bool *ret_done)
 {
 	pthread_t thread[GPUMEM_COPY_THREADS_MOST];
@@ -455,7 +455,7 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 	if (!pipe.cancelled)
 		pipe_begin(&pipe);
 
-	threads = pipe.cancelled || pipe.refused ? 0 : (uint32_t)gm_min(threads, pipe.pieces);
+	threads = pipe.cancelled || pipe.refused ? 0 : (uint32_t)gm_u64_min(threads, pipe.pieces);
 	uint32_t n = pipe_start_threads(&pipe, thread, threads);
 	gm_lock(&pipe.lock);
 	pipe.stop = pipe.cancelled || pipe.refused;
@@ -466,7 +466,7 @@ gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
 	pipe_drain(&pipe);
 
 	copy->result.threads = n;
-	copy->result.bytes = gm_min(pipe_arrived(&pipe) * piece, pipe.total);
+	copy->result.bytes = gm_u64_min(pipe_arrived(&pipe) * piece, pipe.total);
 	if (pipe_arrived(&pipe) >= pipe.pieces)
 		pipe_tell(&pipe, copy->result.bytes);
 	*ret_done = !pipe.unsure;

@@ -3,7 +3,7 @@
 #define GM_CLIENT_COPY_PIPE_H
 
 #include "client/copy/copy_slots.h"
-#include "client/copy/transfer.h"
+#include "client/copy/copy_transfer.h"
 
 enum gm_copy_way {
 	GM_COPY_WAY_IN,     /* threads fill slots, and the device reads them */
@@ -20,7 +20,7 @@ enum gm_copy_way {
  * through is NULL for the last two ways. *ret_done gets false if the device may still use the slots: it
  * does not say when it has finished.
  */
-gpumem_status gm_copy_pipe(struct gm_transfer *copy, enum gm_copy_way way,
+gpumem_status gm_copy_pipe(struct gm_copy_transfer *copy, enum gm_copy_way way,
 	const struct gm_copy_slots *through, size_t piece, uint32_t threads, bool *ret_done);
 
 #endif

@@ -10,7 +10,7 @@
 #include "common/cancel.h"
 
 struct copy_read {
-	struct gm_transfer copy; /* comes first */
+	struct gm_copy_transfer copy; /* comes first */
 	gpumem_copy_read_fn read;
 	void *user;
 };
@@ -25,7 +25,7 @@ static int read_move(void *ctx, uint64_t at, void *place, size_t n, size_t *ret_
 	return r > 0 ? r : r == 0 ? 0 : EIO;
 }
 
-static gpumem_status read_explain(const struct gm_transfer *copy, int error)
+static gpumem_status read_explain(const struct gm_copy_transfer *copy, int error)
 {
 	return gm_error(GPUMEM_E_SYSTEM, "read() failed: %s: %llu of %llu bytes arrived",
 		strerror(error), (unsigned long long)copy->result.bytes,
@@ -43,7 +43,7 @@ gpumem_status gpumem_copy_read_in(gpumem_buffer *buffer, size_t offset, size_t b
 {
 	GM_UNCANCELLED;
 	__attribute__((cleanup(read_deinit))) struct copy_read source = {0};
-	struct gm_transfer *copy = &source.copy;
+	struct gm_copy_transfer *copy = &source.copy;
 
 	gpumem_status status =
 		gm_copy_init(copy, buffer, offset, bytes, false, stream, options, ret_result);

@@ -21,7 +21,7 @@ static bool slots_charge(struct gpumem_session *session, uint64_t bytes)
 	uint64_t used = atomic_load(&session->copy_used);
 
 	do {
-		if (bytes > gm_minus(atomic_load(&session->copy_limit), used))
+		if (bytes > gm_u64_minus(atomic_load(&session->copy_limit), used))
 			return false;
 	} while (!atomic_compare_exchange_weak(&session->copy_used, &used, used + bytes));
 	return true;
@@ -107,7 +107,7 @@ void gm_copy_slots_deinit(struct gm_copy_slots *slots, bool done)
 			free(slots->memory);
 		return;
 	}
-	if (!done || !gm_pinned_set_aside(slots->session, slots->memory))
+	if (!done || !gm_pinned_retire(slots->session, slots->memory))
 		(void)gpumem_free(slots->session, slots->memory,
 			done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
 	atomic_fetch_sub(&slots->session->copy_used, slots->n * slots->slot_bytes);

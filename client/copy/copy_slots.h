@@ -8,7 +8,7 @@
  * The slots that a transfer goes through, side by side. They are pinned memory, as a program gets it
  * from gpumem_host_alloc(). This module keeps no slots: the session's heap of pinned memory caches what was
  * freed, returns it when the daemon asks, and gives it back after a while. Registered memory has no heap:
- * gm_pinned_set_aside() keeps it.
+ * gm_pinned_retire() keeps it.
  */
 struct gm_copy_slots {
 	struct gpumem_session *session;

@@ -8,7 +8,7 @@
 
 #include <utlist.h>
 
-#include "client/device/await.h"
+#include "client/device/map_await.h"
 #include "client/map/map.h"
 #include "common/clock.h"
 
@@ -120,7 +120,7 @@ static struct gm_retired *retired_take_if_idle(struct gpumem_session *session)
 	const struct gm_session_device *d = item ? item->device : NULL;
 	gm_lock_drop(&session->lock);
 
-	if (!d || gm_await_stream_until(d, GPUMEM_STREAM_ANY, gm_clock_ns() + IDLE_NS) < 0)
+	if (!d || gm_map_await_stream_until(d, GPUMEM_STREAM_ANY, gm_clock_ns() + IDLE_NS) < 0)
 		return NULL;
 	return retired_take(session, GM_RETIRED_IDLE);
 }
@@ -213,7 +213,7 @@ void gm_retired_end_all(struct gpumem_session *session)
 			retired_try_record(item);
 			if (!item->event)
 				continue;
-			(void)gm_await_event(item->device, item->event);
+			(void)gm_map_await_event(item->device, item->event);
 			retired_forget(item);
 		}
 		retired_put(session, retired_end(session, list, GM_RETIRED_LAST));

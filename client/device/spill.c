@@ -15,7 +15,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "client/device/mapping.h"
+#include "client/device/map_chunks.h"
 #include "client/map/map.h"
 #include "common/cleanup.h"
 #include "common/status_table.h"
@@ -53,9 +53,9 @@ gpumem_status gm_spill_check(struct gpumem_session *session, uint32_t device)
 		return gm_error(GPUMEM_E_UNSUPPORTED,
 			"gpumemd hands out no pinned host memory: set host_limit in gpumemd.conf");
 
-	gpumem_status status = gm_mapping_open(session, device);
+	gpumem_status status = gm_map_chunks_open(session, device);
 	if (!status)
-		status = gm_mapping_open(session, session->counted);
+		status = gm_map_chunks_open(session, session->counted);
 	if (!status && !d->map->transfer)
 		status = gm_error(GPUMEM_E_UNSUPPORTED,
 			"content of device %u cannot be moved to host memory", d->info.number);
@@ -134,14 +134,14 @@ static gpumem_status spill_map(struct gm_spill *spill, void *under, uint64_t roo
 
 	int r = d->map->reserve(d->backend, bytes, &spill->place);
 	if (r < 0)
-		return gm_mapping_failed(d, r, "reserve addresses for", bytes);
-	r = gm_mapping_add_chunks(through, under ? under : spill->place, under ? room : bytes,
+		return gm_map_chunks_failed(d, r, "reserve addresses for", bytes);
+	r = gm_map_chunks_add_chunks(through, under ? under : spill->place, under ? room : bytes,
 		spill->chunks, &spill->mapped, ret_stuck);
 	if (r == 0) {
 		spill->under = under;
 		return GPUMEM_OK;
 	}
-	gpumem_status status = gm_mapping_failed(through, r, "map pinned host memory:", bytes);
+	gpumem_status status = gm_map_chunks_failed(through, r, "map pinned host memory:", bytes);
 	if (under || !*ret_stuck)
 		d->map->unreserve(d->backend, spill->place, bytes);
 	return status;
@@ -169,7 +169,7 @@ static gpumem_status spill_copy_out(
 	for (size_t i = 0; i < n; i++) {
 		int r = d->map->transfer(d->backend, to, parts[i].addr, parts[i].bytes);
 		if (r < 0)
-			return gm_mapping_failed(d, r, "copy to host memory", parts[i].bytes);
+			return gm_map_chunks_failed(d, r, "copy to host memory", parts[i].bytes);
 		to += parts[i].bytes;
 	}
 	return GPUMEM_OK;
@@ -243,7 +243,7 @@ gpumem_status gm_spill_in_part(
 	int r = d->map->transfer(
 		d->backend, part->addr, (uint8_t *)spill->place + offset, part->bytes);
 
-	return r < 0 ? gm_mapping_failed(d, r, "copy from host memory", part->bytes) : GPUMEM_OK;
+	return r < 0 ? gm_map_chunks_failed(d, r, "copy from host memory", part->bytes) : GPUMEM_OK;
 }
 
 /* ---- under a range */
@@ -305,11 +305,12 @@ static gpumem_status spill_move(struct gm_spill *spill, void *from, void *to)
 
 	if (r == 0)
 		return GPUMEM_OK;
-	gpumem_status status = gm_mapping_failed(d, r, "map host memory elsewhere:", spill->mapped);
+	gpumem_status status =
+		gm_map_chunks_failed(d, r, "map host memory elsewhere:", spill->mapped);
 	if (!spill_shift_back(spill, to, from, there))
 		return gm_error(GPUMEM_E_SYSTEM,
 			"the driver lost track of host memory that has content: %.200s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 	return status;
 }
 

@@ -18,7 +18,7 @@
 
 #include "client/session/session_call.h"
 #include "client/grant/session_lease_private.h"
-#include "client/grant/unclaimed.h"
+#include "client/grant/lease_unclaimed.h"
 #include "common/arith.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -55,7 +55,7 @@ static void lease_reached(const struct gm_lease_call *call, uint64_t lease, uint
 }
 
 static int lease_take_chunks(
-	struct gm_lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_packet_in *in)
+	struct gm_lease_call *call, const Gm__Wire__LeaseReply *reply, struct gm_conn_packet *in)
 {
 	/* next_index moves at once and not when the caller wakes, so that resuming in between does
 	 * not take these chunks for unknown ones. */
@@ -91,7 +91,7 @@ static int lease_take_chunks(
 /* Once: a thread that gives the same lease back may take the name of the view. */
 static void lease_take_name(const struct gm_lease_call *call, uint64_t lease, uint64_t id)
 {
-	struct gm_held *held = &call->lease->held;
+	struct gm_lease_held *held = &call->lease->held;
 	gm_lock(&call->session->lock);
 	if (!held->lease) {
 		held->lease = lease;
@@ -101,7 +101,8 @@ static void lease_take_name(const struct gm_lease_call *call, uint64_t lease, ui
 	gm_lock_drop(&call->session->lock);
 }
 
-static int lease_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+static int lease_take(
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct gm_lease_call *call = (struct gm_lease_call *)base;
 
@@ -170,7 +171,7 @@ void gm_lease_call_undo(struct gm_lease_call *call, bool now)
 }
 
 /* Nobody waits for the call any more. The library's thread gives back what it brought. */
-static void lease_late(struct gm_call *base)
+static void lease_late(struct gm_conn_request *base)
 {
 	struct gm_lease_call *call = (struct gm_lease_call *)base;
 	struct gpumem_session *session = call->session;
@@ -187,12 +188,12 @@ static void lease_late(struct gm_call *base)
 static int lease_forget(struct gm_lease_call *call)
 {
 	if (call->lease && call->lease->held.lease) {
-		struct gm_held *whole = calloc(1, sizeof(*whole));
+		struct gm_lease_held *whole = calloc(1, sizeof(*whole));
 		if (!whole)
 			return -ENOMEM;
 		*whole = call->lease->held;
 		whole->next = NULL;
-		gm_unclaimed_add(call->session, whole);
+		gm_lease_unclaimed_add(call->session, whole);
 
 		gm_lock(&call->session->lock);
 		call->lease->held.lease = 0;
@@ -202,7 +203,7 @@ static int lease_forget(struct gm_lease_call *call)
 	}
 
 	if (call->kind == GM_LEASE_GROW)
-		gm_unclaimed_add(
+		gm_lease_unclaimed_add(
 			call->session, gm_session_chunks_held(gm_steal_ptr(&call->chunks)));
 	gm_session_chunks_free(gm_steal_ptr(&call->chunks));
 	call->control = gm_close(call->control);
@@ -210,7 +211,7 @@ static int lease_forget(struct gm_lease_call *call)
 	return 0;
 }
 
-static int lease_repeat(struct gm_call *base)
+static int lease_repeat(struct gm_conn_request *base)
 {
 	struct gm_lease_call *call = (struct gm_lease_call *)base;
 	int r = lease_forget(call);
@@ -222,14 +223,14 @@ static int lease_repeat(struct gm_call *base)
 	if (call->waited_ms)
 		*call->waited_ms = (now - call->began_ns) / GM_NS_PER_MS;
 	if (call->wait_ms) {
-		uint64_t left_ns = gm_minus(call->wait_end_ns, now);
+		uint64_t left_ns = gm_u64_minus(call->wait_end_ns, now);
 		*call->wait_ms = left_ns / GM_NS_PER_MS + 1;
 		base->extra_ns = *call->wait_ms * GM_NS_PER_MS;
 	}
 	return 0;
 }
 
-static const struct gm_call_ops lease_call_ops = {
+static const struct gm_conn_request_ops lease_call_ops = {
 	.take = lease_take, .late = lease_late, .repeat = lease_repeat};
 
 /* ---- calls */
@@ -281,7 +282,7 @@ void gm_lease_call_set_patience(struct gpumem_session *session, struct gm_lease_
 	*no_wait = wait->ms == GM_LEASE_NO_WAIT;
 	if (wait->impatient)
 		call->impatient = call->call.impatient = true;
-	call->call.extra_ns = gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	call->call.extra_ns = gm_u64_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	call->call.again = wait->again;
 	call->call.again_ctx = wait->again_ctx;
 	call->call.again_ns = wait->again_ns;
@@ -312,7 +313,7 @@ static gpumem_status lease_get_handles(struct gpumem_session *session, struct gm
 	body.from = from;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_HANDLES, get_handles, &body);
 
-	struct gm_call *base = &call->call;
+	struct gm_conn_request *base = &call->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &base);
 	if (status) {
 		lease_call_free((struct gm_lease_call *)base);
@@ -406,7 +407,7 @@ gpumem_status gm_session_lease_fd(struct gpumem_session *session,
 }
 
 gpumem_status gm_lease_list_chunks(struct gpumem_session *session, struct gm_conn *via,
-	uint64_t lease, uint64_t from, struct gm_held **ret_list)
+	uint64_t lease, uint64_t from, struct gm_lease_held **ret_list)
 {
 	struct gm_lease_call *call;
 	gpumem_status status = lease_get_handles(session, via, lease, 0, from, true, &call);
@@ -450,13 +451,13 @@ static void lease_claim(struct gpumem_session *session, const struct gm_lease_ca
 {
 	const struct gm_session_chunk *chunk;
 
-	if (!gm_unclaimed_any(session))
+	if (!gm_lease_unclaimed_any(session))
 		return;
 	if (call->lease)
-		gm_unclaimed_claim(session, call->lease_id, 0);
+		gm_lease_unclaimed_claim(session, call->lease_id, 0);
 	else
 		LL_FOREACH (call->chunks, chunk)
-			gm_unclaimed_claim(session, call->lease_id, chunk->held.chunk);
+			gm_lease_unclaimed_claim(session, call->lease_id, chunk->held.chunk);
 }
 
 gpumem_status gm_lease_call_finish(struct gpumem_session *session, struct gm_lease_call *call,

@@ -14,7 +14,7 @@
 
 #include "client/session/session_call.h"
 #include "client/grant/session_lease_private.h"
-#include "client/grant/unclaimed.h"
+#include "client/grant/lease_unclaimed.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
 #include "common/clock.h"
@@ -23,10 +23,11 @@ enum ask_state { ASK_IDLE, ASK_SENT, ASK_ENDED };
 
 struct gm_session_ask {
 	struct gm_lease_call base; /* the first member: freeing the call frees the ask */
-	struct gm_unclaimed_ask unclaimed;
-	struct gm_conn *conn;   /* it was sent on; NULL if it is idle */
-	struct gm_call *cancel; /* allocated in advance, so that dropping an ask cannot fail */
-	bool again;             /* the last connection ended before the answer */
+	struct gm_lease_unclaimed_ask unclaimed;
+	struct gm_conn *conn; /* it was sent on; NULL if it is idle */
+	struct gm_conn_request
+		*cancel; /* allocated in advance, so that dropping an ask cannot fail */
+	bool again;      /* the last connection ended before the answer */
 	uint64_t overdue_ns;
 	void (*ended)(void *ctx);
 	void *ctx;
@@ -98,7 +99,7 @@ static void ask_write_message(
 gpumem_status gm_session_ask_new(struct gpumem_session *session,
 	const struct gm_session_ask_wanted *wanted, struct gm_session_ask **ret_ask)
 {
-	struct gm_call *cancel = calloc(1, sizeof(*cancel));
+	struct gm_conn_request *cancel = calloc(1, sizeof(*cancel));
 	struct gm_session_ask *ask =
 		cancel ? (struct gm_session_ask *)gm_lease_call_new(session,
 				 wanted->grown ? GM_LEASE_GROW : GM_LEASE_LEASE, sizeof(*ask))
@@ -114,7 +115,7 @@ gpumem_status gm_session_ask_new(struct gpumem_session *session,
 	ask->ended = wanted->ended;
 	ask->ctx = wanted->ctx;
 	ask_write_message(ask, wanted);
-	gm_unclaimed_begin(session, &ask->unclaimed);
+	gm_lease_unclaimed_begin(session, &ask->unclaimed);
 	*ret_ask = ask;
 	return GPUMEM_OK;
 }
@@ -131,7 +132,7 @@ static void ask_set_state(struct gm_session_ask *ask, enum ask_state state)
 gpumem_status gm_session_ask_send(struct gm_session_ask *ask)
 {
 	struct gpumem_session *session = ask->base.session;
-	struct gm_call *call = &ask->base.call;
+	struct gm_conn_request *call = &ask->base.call;
 
 	ask->overdue_ns = gm_clock_ns() + session->timeout_ns + call->extra_ns;
 	/* The answer may come before the next line. */
@@ -169,10 +170,10 @@ gpumem_status gm_session_ask_finish(struct gm_session_ask *ask, bool *ret_lost,
 		return status;
 	}
 
-	struct gm_unclaimed_ask unclaimed = ask->unclaimed;
+	struct gm_lease_unclaimed_ask unclaimed = ask->unclaimed;
 	free(ask->cancel);
 	status = gm_lease_call_finish(session, &ask->base, status, ret_lease, ret_chunks);
-	gm_unclaimed_end(session, &unclaimed);
+	gm_lease_unclaimed_end(session, &unclaimed);
 	return status;
 }
 
@@ -181,9 +182,9 @@ void gm_session_ask_drop(struct gm_session_ask *ask)
 	if (!ask)
 		return;
 	struct gpumem_session *session = ask->base.session;
-	struct gm_unclaimed_ask unclaimed = ask->unclaimed;
+	struct gm_lease_unclaimed_ask unclaimed = ask->unclaimed;
 	struct gm_conn *conn = gm_steal_ptr(&ask->conn);
-	struct gm_call *cancel = ask->cancel;
+	struct gm_conn_request *cancel = ask->cancel;
 	uint64_t id = ask->base.call.id;
 	GM_UNCANCELLED;
 
@@ -199,7 +200,7 @@ void gm_session_ask_drop(struct gm_session_ask *ask)
 		free(cancel);
 		gm_lease_call_undo(&ask->base, false);
 	}
-	gm_unclaimed_end(session, &unclaimed);
+	gm_lease_unclaimed_end(session, &unclaimed);
 	gm_conn_unref(conn);
 	gm_session_wake(session);
 }

@@ -11,7 +11,7 @@
 
 #include "client/session/session_call.h"
 #include "client/grant/session_lease_private.h"
-#include "client/grant/unclaimed.h"
+#include "client/grant/lease_unclaimed.h"
 #include "common/cleanup.h"
 #include "common/text/share_name.h"
 
@@ -31,12 +31,12 @@ struct gm_session_lease *gm_session_lease_make(struct gpumem_session *session, b
 	return lease;
 }
 
-void gm_session_lease_return(struct gpumem_session *session, struct gm_held *list, bool now)
+void gm_session_lease_return(struct gpumem_session *session, struct gm_lease_held *list, bool now)
 {
 	if (now)
-		gm_returns_send(session, NULL, list);
+		gm_lease_returns_send(session, NULL, list);
 	else
-		gm_returns_keep(session, list);
+		gm_lease_returns_keep(session, list);
 }
 
 /*
@@ -111,9 +111,9 @@ void gm_session_chunks_free(struct gm_session_chunk *chunks)
 	}
 }
 
-struct gm_held *gm_session_chunks_held(struct gm_session_chunk *chunks)
+struct gm_lease_held *gm_session_chunks_held(struct gm_session_chunk *chunks)
 {
-	struct gm_held *list = NULL;
+	struct gm_lease_held *list = NULL;
 	struct gm_session_chunk *chunk, *tmp;
 
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
@@ -125,7 +125,7 @@ struct gm_held *gm_session_chunks_held(struct gm_session_chunk *chunks)
 
 void gm_session_chunks_give(struct gpumem_session *session, struct gm_session_chunk *chunks)
 {
-	gm_returns_send(session, NULL, gm_session_chunks_held(chunks));
+	gm_lease_returns_send(session, NULL, gm_session_chunks_held(chunks));
 }
 
 /* ---- requests */
@@ -135,7 +135,7 @@ static gpumem_status lease_ask_whole(struct gpumem_session *session, struct gm_l
 	Gm__Wire__Packet *packet, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
-	struct gm_call *base = &call->call;
+	struct gm_conn_request *base = &call->call;
 	gpumem_status status = gm_session_call(session, NULL, packet, &base);
 	return gm_lease_call_finish(
 		session, (struct gm_lease_call *)base, status, ret_lease, ret_chunks);
@@ -146,12 +146,12 @@ static gpumem_status lease_ask(struct gpumem_session *session, struct gm_lease_c
 	struct gm_session_chunk **ret_chunks)
 {
 	/* The call may be gone before it has ended. */
-	struct gm_unclaimed_ask ask;
+	struct gm_lease_unclaimed_ask ask;
 
-	gm_returns_first(session);
-	gm_unclaimed_begin(session, &ask);
+	gm_lease_returns_first(session);
+	gm_lease_unclaimed_begin(session, &ask);
 	gpumem_status status = lease_ask_whole(session, call, packet, ret_lease, ret_chunks);
-	gm_unclaimed_end(session, &ask);
+	gm_lease_unclaimed_end(session, &ask);
 	return status;
 }
 
@@ -206,7 +206,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 }
 
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
-	const struct gm_share_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
+	const struct gm_token_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks)
 {
 	struct gm_lease_call *call = gm_lease_call_new(session, GM_LEASE_OPEN, sizeof(*call));

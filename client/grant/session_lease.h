@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/grant/returns.h"
+#include "client/grant/lease_returns.h"
 #include "client/session/gpumem_session.h"
 
 /*
@@ -15,11 +15,11 @@
  * used for: it maps none of it, and knows neither heap nor buffers.
  */
 
-struct gm_share_name;
+struct gm_token_name;
 
 /* A chunk that the daemon granted to this process; held.chunk is its id. */
 struct gm_session_chunk {
-	struct gm_held held;
+	struct gm_lease_held held;
 	uint64_t index; /* in its lease */
 	uint64_t bytes;
 	int fd; /* fd transport; -1 after it was mapped, or if it was lost on the way */
@@ -33,7 +33,7 @@ struct gm_session_chunk {
  * resuming never takes it for a lease that nobody here knows about.
  */
 struct gm_session_lease {
-	struct gm_held held; /* held.lease is its id, 0 until it is known; held.chunk is 0 */
+	struct gm_lease_held held; /* held.lease is its id, 0 until it is known; held.chunk is 0 */
 	uint32_t device;
 	enum gm_transport transport;
 	uint64_t bytes;      /* of its chunks */
@@ -67,7 +67,7 @@ struct gm_lease_wait {
 	uint64_t ms; /* how long: 0 means as the daemon is configured, or one of these */
 #define GM_LEASE_NO_WAIT   UINT64_MAX                         /* GPUMEM_NO_WAIT */
 #define GM_LEASE_WAIT_MOST (UINT64_C(1000) * 3600 * 24 * 365) /* GPUMEM_WAIT_FOREVER */
-	/* As in struct gm_call; again may be NULL. If it returns 0, the request ends with
+	/* As in struct gm_conn_request; again may be NULL. If it returns 0, the request ends with
 	 * GPUMEM_E_CANCELLED, or with memory that was granted at the same moment. It is called while
 	 * the request waits for memory or for an absent daemon. */
 	uint64_t (*again)(void *ctx);
@@ -100,7 +100,7 @@ gpumem_status gm_session_lease_open(struct gpumem_session *session,
 	struct gm_session_chunk **ret_chunks);
 /* wait_ns: the longest wait for an absent daemon; 0: as long as the session waits. */
 gpumem_status gm_session_lease_attach(struct gpumem_session *session,
-	const struct gm_share_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
+	const struct gm_token_name *name, uint64_t wait_ns, struct gm_session_lease **ret_lease,
 	struct gm_session_chunk **ret_chunks);
 gpumem_status gm_session_lease_grow(struct gpumem_session *session, struct gm_session_lease *lease,
 	uint64_t bytes, const struct gm_lease_wait *wait, struct gm_session_chunk **ret_chunks);

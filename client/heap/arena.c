@@ -19,7 +19,7 @@
 
 #include "client/heap/arena_private.h"
 #include "common/cancel.h"
-#include "client/heap/arena_region.h"
+#include "client/heap/arena_segment.h"
 #include "common/bounds.h"
 
 #define RESERVE_DEFAULT (UINT64_C(4) << 40)
@@ -85,7 +85,7 @@ static void arena_drop(struct gm_arena *arena)
 	gm_small_deinit(&arena->small);
 	gm_heap_deinit(&arena->heap);
 	gm_pending_deinit(&arena->pending);
-	gm_ptrmap_deinit(&arena->blocks);
+	gm_heap_ptrmap_deinit(&arena->blocks);
 	if (arena->reserved && !config->range)
 		config->ops->unreserve(config->backend, (void *)arena->base, arena->reserved);
 	pthread_cond_destroy(&arena->changed);
@@ -113,7 +113,7 @@ int gm_arena_new(const struct gm_arena_config *config, struct gm_arena **ret_are
 	r = arena_reserve(arena);
 	range = config->regions ? GM_REGION_RANGE : arena->reserved;
 	if (r == 0)
-		r = gm_ptrmap_init(&arena->blocks, arena->base, range, GM_ARENA_GRANULE_SHIFT);
+		r = gm_heap_ptrmap_init(&arena->blocks, arena->base, range, GM_ARENA_GRANULE_SHIFT);
 	if (r == 0)
 		r = gm_arena_chunks_init(&arena->chunks, arena->base, range);
 	if (r == 0)
@@ -211,7 +211,7 @@ static inline void arena_hand_out(struct gm_arena *arena, struct gm_tcache *hot,
 		block->note = note;
 	}
 	block->stamp = size;
-	gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
+	gm_heap_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
 	gm_arena_count(arena, hot, (int64_t)size, (int64_t)block->bytes);
 }
 
@@ -373,7 +373,7 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 	if (!gm_arena_holds(arena, (void *)addr))
 		return GM_ARENA_E_FOREIGN;
 
-	value = gm_ptrmap_below(&arena->blocks, addr);
+	value = gm_heap_ptrmap_below(&arena->blocks, addr);
 	if (value && !(value & GM_SMALL_MARK)) {
 		struct gm_heap_block *block = (struct gm_heap_block *)(value & ~GM_ARENA_PARKED);
 
@@ -381,7 +381,7 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 			return value & GM_ARENA_PARKED ? GM_ARENA_E_FREED : GM_ARENA_E_INSIDE;
 		/* The block of addr's own granule may start above addr. */
 		if (block->addr > addr && (block->addr & ~(GM_ARENA_GRANULE - 1)) > arena->base) {
-			value = gm_ptrmap_below(
+			value = gm_heap_ptrmap_below(
 				&arena->blocks, (block->addr & ~(GM_ARENA_GRANULE - 1)) - 1);
 			block = (struct gm_heap_block *)value;
 			if (value && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) &&
@@ -395,7 +395,8 @@ static int arena_blame(struct gm_arena *arena, uint64_t addr)
 /* Finds the live block of the heap that starts there. Call with the lock held. */
 static int arena_find(struct gm_arena *arena, uint64_t addr, struct gm_heap_block **ret_block)
 {
-	struct gm_heap_block *block = (struct gm_heap_block *)gm_ptrmap_get(&arena->blocks, addr);
+	struct gm_heap_block *block =
+		(struct gm_heap_block *)gm_heap_ptrmap_get(&arena->blocks, addr);
 
 	if (!block || ((uintptr_t)block & (GM_SMALL_MARK | GM_ARENA_PARKED)) || block->addr != addr)
 		return arena_blame(arena, addr);
@@ -418,7 +419,7 @@ bool gm_arena_release(struct gm_arena *arena, struct gm_heap_block *block, gm_st
 int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, uint32_t *ret_cookie)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	uintptr_t value = gm_heap_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block;
 	struct gm_tcache *hot;
 	gm_stream_key key;
@@ -448,7 +449,7 @@ int gm_arena_dealloc(struct gm_arena *arena, void *ptr, gpumem_stream stream, ui
 	}
 	r = arena_find(arena, addr, &block);
 	/* Another thread that frees the same block may be parking it. */
-	if (r == 0 && !gm_ptrmap_change(&arena->blocks, addr, (uintptr_t)block, 0))
+	if (r == 0 && !gm_heap_ptrmap_change(&arena->blocks, addr, (uintptr_t)block, 0))
 		r = GM_ARENA_E_FREED;
 	if (r) {
 		gm_lock_drop(&arena->lock);
@@ -476,13 +477,13 @@ bool gm_arena_holds(const struct gm_arena *arena, const void *ptr)
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 
 	return arena->config.regions ? gm_arena_chunks_at(&arena->chunks, addr) != NULL
-				     : gm_ptrmap_holds(&arena->blocks, addr);
+				     : gm_heap_ptrmap_holds(&arena->blocks, addr);
 }
 
 int gm_arena_size(struct gm_arena *arena, const void *ptr, uint64_t *ret_size)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	uintptr_t value = gm_heap_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block;
 	int r;
 
@@ -541,10 +542,10 @@ int gm_arena_cover(struct gm_arena *arena, const void *ptr, uint64_t bytes, uint
 
 /* ---- the source */
 
-int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,
+int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks,
 	size_t *ret_n, gpumem_status *ret_status)
 {
-	const struct gm_source *source = &arena->config.source;
+	const struct gm_heap_source *source = &arena->config.source;
 	gpumem_status status = source->get(source->ctx, bytes, ret_chunks, ret_n);
 
 	if (status != GPUMEM_OK) {
@@ -561,7 +562,7 @@ int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk 
 
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes)
 {
-	const struct gm_source *source = &arena->config.source;
+	const struct gm_heap_source *source = &arena->config.source;
 
 	source->put(source->ctx, &id, 1);
 	gm_lock(&arena->lock);

@@ -8,14 +8,14 @@
 
 #include "client/map/map.h"
 #include "client/heap/heap.h"
-#include "client/heap/source.h"
+#include "client/heap/heap_source.h"
 #include "common/bounds.h"
 #include "gpumem/gpumem.h"
 
 /*
  * This folder gives out blocks of one device's memory and takes them back, in constant time and
  * without a message to the daemon, as long as it holds enough chunks. It must never know sessions,
- * messages or a driver: chunks come from a table of functions (source.h) and are mapped by another
+ * messages or a driver: chunks come from a table of functions (heap_source.h) and are mapped by another
  * (map.h).
  *
  * An arena is one device's memory in this process. It maps the chunks of a source side by side into
@@ -36,7 +36,7 @@ struct gm_arena;
 struct gm_arena_config {
 	const struct gm_map_ops *ops;
 	void *backend;
-	struct gm_source source;
+	struct gm_heap_source source;
 	/* The backend chooses the chunks' addresses (attach); no address space is reserved. */
 	bool regions;
 	/* Address space to reserve; halved until the platform has that much. 0: 4 TiB. */

@@ -23,7 +23,7 @@ int gm_arena_chunks_init(struct gm_arena_chunks *chunks, uint64_t base, uint64_t
 	memset(chunks, 0, sizeof(*chunks));
 	chunks->base = base;
 	chunks->end = base + bytes;
-	return gm_ptrmap_init(&chunks->map, base, bytes, GM_CHUNK_MIN_SHIFT);
+	return gm_heap_ptrmap_init(&chunks->map, base, bytes, GM_CHUNK_MIN_SHIFT);
 }
 
 void gm_arena_chunks_deinit(struct gm_arena_chunks *chunks)
@@ -34,7 +34,7 @@ void gm_arena_chunks_deinit(struct gm_arena_chunks *chunks)
 		chunks->first = chunk->next;
 		free(chunk);
 	}
-	gm_ptrmap_deinit(&chunks->map);
+	gm_heap_ptrmap_deinit(&chunks->map);
 	memset(chunks, 0, sizeof(*chunks));
 }
 
@@ -42,26 +42,26 @@ static void chunks_map_set(
 	struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk, uintptr_t value)
 {
 	for (uint64_t a = 0; a < chunk->bytes; a += GM_CHUNK_MIN)
-		gm_ptrmap_set(&chunks->map, chunk->addr + a, value);
+		gm_heap_ptrmap_set(&chunks->map, chunk->addr + a, value);
 }
 
 bool gm_arena_chunks_taken(const struct gm_arena_chunks *chunks, uint64_t addr, uint64_t bytes)
 {
 	/* The last chunk that begins before the end of the range. */
 	const struct gm_arena_chunk *chunk =
-		(const struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, addr + bytes - 1);
+		(const struct gm_arena_chunk *)gm_heap_ptrmap_below(&chunks->map, addr + bytes - 1);
 
 	return chunk && chunk->addr + chunk->bytes > addr;
 }
 
 int gm_arena_chunks_insert(struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk)
 {
-	int r = gm_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);
+	int r = gm_heap_ptrmap_cover(&chunks->map, chunk->addr, chunk->bytes);
 	struct gm_arena_chunk *below;
 
 	if (r < 0)
 		return r;
-	below = (struct gm_arena_chunk *)gm_ptrmap_below(&chunks->map, chunk->addr);
+	below = (struct gm_arena_chunk *)gm_heap_ptrmap_below(&chunks->map, chunk->addr);
 	DL_APPEND_ELEM(chunks->first, below, chunk);
 	chunks_map_set(chunks, chunk, (uintptr_t)chunk);
 	return 0;
@@ -77,7 +77,7 @@ void gm_arena_chunks_shorten(
 	struct gm_arena_chunks *chunks, struct gm_arena_chunk *chunk, uint64_t bytes)
 {
 	for (uint64_t a = bytes; a < chunk->bytes; a += GM_CHUNK_MIN)
-		gm_ptrmap_set(&chunks->map, chunk->addr + a, 0);
+		gm_heap_ptrmap_set(&chunks->map, chunk->addr + a, 0);
 	chunk->bytes = bytes;
 }
 

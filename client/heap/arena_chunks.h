@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "client/heap/heap.h"
-#include "client/heap/ptrmap.h"
+#include "client/heap/heap_ptrmap.h"
 
 /*
  * A table that says which chunk lies where in an arena's range, and where the next one should go.
@@ -37,7 +37,7 @@ struct gm_arena_chunk {
 
 struct gm_arena_chunks {
 	uint64_t base, end;
-	struct gm_ptrmap map;         /* one granule is GM_CHUNK_MIN */
+	struct gm_heap_ptrmap map;    /* one granule is GM_CHUNK_MIN */
 	struct gm_arena_chunk *first; /* its prev is the last one */
 };
 
@@ -56,7 +56,7 @@ void gm_arena_chunks_remove(struct gm_arena_chunks *chunks, struct gm_arena_chun
 static inline struct gm_arena_chunk *gm_arena_chunks_at(
 	const struct gm_arena_chunks *chunks, uint64_t addr)
 {
-	return (struct gm_arena_chunk *)gm_ptrmap_get(&chunks->map, addr);
+	return (struct gm_arena_chunk *)gm_heap_ptrmap_get(&chunks->map, addr);
 }
 
 /* Makes a chunk of the table smaller, at its end. bytes: a multiple of GM_CHUNK_MIN, and not 0. */

@@ -30,7 +30,7 @@
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "client/heap/arena_private.h"
-#include "client/heap/arena_region.h"
+#include "client/heap/arena_segment.h"
 #include "common/bounds.h"
 
 #define STEP_MAX (UINT64_C(32) << 20) /* no step is larger */
@@ -170,12 +170,12 @@ static uint64_t grow_measure(struct grow_try *try, const struct gm_arena_want *w
 	try->missing = place->missing;
 	*ret_spare = 0;
 	if (stage == STAGE_STEP && !place->right && step > try->missing)
-		try->more = gm_min(step, place->room) - try->missing;
+		try->more = gm_u64_min(step, place->room) - try->missing;
 	if (try->missing + try->more > want->room)
 		try->more = 0;
 	if (!place->right) {
 		most = try->missing + try->more;
-		room = gm_min(place->room, most + most / 32 + GM_CHUNK_MIN);
+		room = gm_u64_min(place->room, most + most / 32 + GM_CHUNK_MIN);
 		*ret_spare = place->addr + try->missing - (place->start + want->bytes);
 	}
 	return room & ~(GM_CHUNK_MIN - 1);
@@ -306,13 +306,13 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	grow_ask_begin(arena, &ask, bytes - want->bytes, false);
 	gm_lock_drop(&arena->lock);
 	want->asked = true;
-	r = gm_arena_region_fetch(arena, bytes, &list, &want->status);
+	r = gm_arena_segment_fetch(arena, bytes, &list, &want->status);
 	if (r == GM_ARENA_E_SOURCE)
 		grow_refused(want, bytes);
 	gm_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
-		int added = gm_arena_region_add(arena, chunk, false, &block);
+		int added = gm_arena_segment_add(arena, chunk, false, &block);
 
 		if (added < 0) {
 			r = added;
@@ -333,7 +333,7 @@ static int grow_region(struct gm_arena *arena, struct gm_arena_want *want, enum 
 	grow_ask_end(arena, &ask);
 	if (bad) {
 		gm_lock_drop(&arena->lock);
-		gm_arena_region_undo(arena, bad);
+		gm_arena_segment_undo(arena, bad);
 		gm_lock(&arena->lock);
 	}
 	return r;
@@ -401,7 +401,7 @@ bool gm_arena_order(struct gm_arena *arena, const struct gm_arena_want *want)
  */
 static int grow_hopeless(struct gm_arena *arena, struct gm_arena_want *want, uint64_t bytes)
 {
-	struct gm_source_chunk *chunks;
+	struct gm_heap_source_chunk *chunks;
 	size_t n;
 	int r = gm_arena_get(arena, bytes, &chunks, &n, &want->status);
 
@@ -527,7 +527,7 @@ static int grow_step(struct grow_call *call, struct gm_heap_block **ret_block)
 int gm_arena_grow(
 	struct gm_arena *arena, struct gm_arena_want *want, struct gm_heap_block **ret_block)
 {
-	const struct gm_source *source = &arena->config.source;
+	const struct gm_heap_source *source = &arena->config.source;
 	uint64_t whole = gm_round_up(want->bytes, GM_CHUNK_MIN);
 	struct grow_call call = {
 		.arena = arena,
@@ -582,12 +582,12 @@ static int grow_small_region(
 	grow_ask_begin(arena, &ask, 0, true);
 	gm_lock_drop(&arena->lock);
 	*ret_asked = true;
-	r = gm_arena_region_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
+	r = gm_arena_segment_fetch(arena, GM_SMALL_SLAB_BYTES, &list, ret_status);
 	gm_lock(&arena->lock);
 	while ((chunk = list)) {
 		list = chunk->list_next;
 		bool fits = chunk->bytes == GM_SMALL_SLAB_BYTES;
-		int added = gm_arena_region_add(arena, chunk, fits, NULL);
+		int added = gm_arena_segment_add(arena, chunk, fits, NULL);
 
 		slab = slab || (fits && added == 0);
 		if (added < 0) {
@@ -603,7 +603,7 @@ static int grow_small_region(
 	}
 	grow_ask_end(arena, &ask);
 	gm_lock_drop(&arena->lock);
-	gm_arena_region_undo(arena, bad);
+	gm_arena_segment_undo(arena, bad);
 	return r;
 }
 

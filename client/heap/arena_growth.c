@@ -35,7 +35,7 @@ int gm_arena_growth_begin(struct gm_arena_growth *g, uint64_t room)
 	struct gm_arena_chunk *chunk;
 	int r;
 
-	r = gm_ptrmap_cover(&arena->blocks, place->addr, room);
+	r = gm_heap_ptrmap_cover(&arena->blocks, place->addr, room);
 	if (r < 0)
 		return r;
 
@@ -106,7 +106,7 @@ uint64_t gm_arena_growth_choose(
 	/* A chosen chunk may have stayed because there was no host memory. */
 	left = missing;
 	for (struct gm_arena_chunk *c = g->moving; c; c = c->list_next)
-		left -= gm_min(c->bytes, left);
+		left -= gm_u64_min(c->bytes, left);
 
 	g->passing = g->moving || g->left || g->right;
 	if (g->passing)
@@ -158,13 +158,13 @@ void gm_arena_growth_move(struct gm_arena_growth *g, bool go)
 
 static int growth_by_size(const void *a, const void *b)
 {
-	const struct gm_source_chunk *x = a, *y = b;
+	const struct gm_heap_source_chunk *x = a, *y = b;
 
 	return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
 /* Maps a chunk at the cursor; closes the fd in any case. Call without the lock. */
-static void growth_map(struct gm_arena_growth *g, struct gm_source_chunk *got)
+static void growth_map(struct gm_arena_growth *g, struct gm_heap_source_chunk *got)
 {
 	const struct gm_arena_config *config = &g->arena->config;
 	struct gm_arena_chunk *chunk = calloc(1, sizeof(*chunk));
@@ -247,7 +247,7 @@ void gm_arena_growth_end(struct gm_arena_growth *g, struct gm_heap_block **ret_b
 
 /* Places chunks that do not fit into the room that was kept, wherever there is room. Call without
  * the lock. */
-static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *chunks, size_t n)
+static void growth_place_rest(struct gm_arena *arena, struct gm_heap_source_chunk *chunks, size_t n)
 {
 	struct gm_arena_growth g = {.arena = arena};
 	struct gm_heap_block *block;
@@ -285,7 +285,7 @@ static void growth_place_rest(struct gm_arena *arena, struct gm_source_chunk *ch
 int gm_arena_growth_fetch(struct gm_arena_growth *g, uint64_t bytes, gpumem_status *ret_status)
 {
 	struct gm_arena *arena = g->arena;
-	struct gm_source_chunk *chunks;
+	struct gm_heap_source_chunk *chunks;
 	uint64_t end = g->room->addr + g->room->bytes;
 	size_t n, rest = 0;
 	int r = gm_arena_get(arena, bytes, &chunks, &n, ret_status);

@@ -56,7 +56,7 @@ size_t gm_arena_unlisted(struct gm_arena *arena, uint64_t min_bytes, struct gm_a
 static struct gm_heap_block *arena_list_find(struct gm_arena *arena, const void *ptr)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	uintptr_t value = gm_ptrmap_get(&arena->blocks, addr);
+	uintptr_t value = gm_heap_ptrmap_get(&arena->blocks, addr);
 	struct gm_heap_block *block = (struct gm_heap_block *)value;
 
 	return block && !(value & (GM_SMALL_MARK | GM_ARENA_PARKED)) && block->addr == addr ? block

@@ -30,7 +30,7 @@ bool gm_arena_park_empty(struct gm_arena *arena, struct gm_tcache *cache)
 	for (unsigned i = 0; i < cache->n_parked; i++) {
 		struct gm_heap_block *block = cache->parked[i].block;
 
-		gm_ptrmap_set(&arena->blocks, block->addr, 0);
+		gm_heap_ptrmap_set(&arena->blocks, block->addr, 0);
 		wake |= gm_arena_release(arena, block, cache->parked[i].key);
 	}
 	atomic_store_explicit(&cache->n_parked, 0, memory_order_relaxed);
@@ -95,7 +95,7 @@ bool gm_arena_park_tick(struct gm_arena *arena)
 	return walk.left;
 }
 
-/* Whether a block may be parked, once gm_ptrmap_change() has made it this thread's: then nobody changes what this reads, but for the
+/* Whether a block may be parked, once gm_heap_ptrmap_change() has made it this thread's: then nobody changes what this reads, but for the
  * cookie. */
 static bool park_may(const struct gm_heap_block *block, uint64_t addr)
 {
@@ -152,13 +152,13 @@ bool gm_arena_park(struct gm_arena *arena, uint64_t addr, uintptr_t value, gm_st
 	}
 
 	park_prepare(arena, cache, bytes);
-	if (!gm_ptrmap_change(&arena->blocks, addr, value, value | GM_ARENA_PARKED)) {
+	if (!gm_heap_ptrmap_change(&arena->blocks, addr, value, value | GM_ARENA_PARKED)) {
 		gm_tcache_leave(cache);
 		return false;
 	}
 	/* Somebody may have listed it since. From here on gm_arena_set_cookie() does not. */
 	if (!park_may(block, addr)) {
-		gm_ptrmap_set(&arena->blocks, addr, value);
+		gm_heap_ptrmap_set(&arena->blocks, addr, value);
 		gm_tcache_leave(cache);
 		return false;
 	}
@@ -206,7 +206,7 @@ bool gm_arena_unpark(struct gm_arena *arena, struct gm_tcache *cache, uint64_t s
 	if (block) {
 		*ret_ptr = (void *)block->addr;
 		gm_arena_cache_count(cache, &cache->allocs, (int64_t)size, (int64_t)block->bytes);
-		gm_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
+		gm_heap_ptrmap_set(&arena->blocks, block->addr, (uintptr_t)block);
 		/* After that, so that whoever sees the number change also finds the block alive. */
 		atomic_store_explicit(&cache->unparked, cache->unparked + 1, memory_order_release);
 	}

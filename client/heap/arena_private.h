@@ -10,7 +10,7 @@
 #include "client/heap/arena_chunks.h"
 #include "client/heap/heap.h"
 #include "client/heap/pending.h"
-#include "client/heap/ptrmap.h"
+#include "client/heap/heap_ptrmap.h"
 #include "client/heap/small.h"
 #include "client/heap/tcache.h"
 #include "common/lock.h"
@@ -19,7 +19,7 @@
  * The inside of an arena, for these files and no others:
  *
  *   arena.c, arena_small.c           blocks in and out, with arena_park.c
- *   arena_grow.c                     more chunks, with arena_growth.c and arena_region.c
+ *   arena_grow.c                     more chunks, with arena_growth.c and arena_segment.c
  *   arena_shrink.c, arena_range.c    fewer chunks
  *   arena_list.c, arena_stats.c      what is alive, and the counters
  *
@@ -44,7 +44,7 @@ struct gm_arena {
 	bool streams;            /* the backend has streams, so work may still use freed memory */
 	_Atomic unsigned scarce; /* calls that are about to fail: meanwhile caches keep nothing */
 	uint64_t base, reserved;
-	struct gm_ptrmap blocks; /* leads to a gm_heap_block or a marked gm_small_span */
+	struct gm_heap_ptrmap blocks; /* leads to a gm_heap_block or a marked gm_small_span */
 	struct gm_tcache_group caches;
 
 	struct gm_lock lock;      /* protects the rest */
@@ -142,7 +142,7 @@ uint64_t gm_arena_pump(struct gm_arena *arena);
 void gm_arena_pump_all(struct gm_arena *arena, bool replace);
 /* Asks the source for chunks, which count as held from then on. Call without the lock. 0 or
  * GM_ARENA_E_SOURCE. */
-int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_source_chunk **ret_chunks,
+int gm_arena_get(struct gm_arena *arena, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks,
 	size_t *ret_n, gpumem_status *ret_status);
 /* Gives one chunk back that is not mapped. Call without the lock. */
 void gm_arena_put(struct gm_arena *arena, uint64_t id, uint64_t bytes);
@@ -195,7 +195,7 @@ static inline gm_stream_key gm_arena_key(const struct gm_arena *arena, gpumem_st
 static inline bool gm_arena_alive(const struct gm_arena *arena, const struct gm_heap_block *block)
 {
 	return block->bytes && !block->bins &&
-	       gm_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
+	       gm_heap_ptrmap_get(&arena->blocks, block->addr) == (uintptr_t)block;
 }
 
 /*

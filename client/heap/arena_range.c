@@ -69,7 +69,7 @@ static uint64_t range_used_end(struct gm_arena *arena)
 	const struct gm_heap_block *last = range_free_end(arena);
 	uint64_t end = range_end(arena);
 
-	return last ? gm_min(gm_round_up(last->addr, GM_CHUNK_MIN), end) : end;
+	return last ? gm_u64_min(gm_round_up(last->addr, GM_CHUNK_MIN), end) : end;
 }
 
 uint64_t gm_arena_range_used(struct gm_arena *arena)
@@ -86,7 +86,7 @@ static void range_cut_chunks(struct gm_arena *arena, uint64_t end)
 	while (range_end(arena) > end) {
 		struct gm_arena_chunk *chunk = arena->chunks.first->prev;
 
-		arena->held -= gm_min(chunk->bytes, range_end(arena) - end);
+		arena->held -= gm_u64_min(chunk->bytes, range_end(arena) - end);
 		if (chunk->addr < end) {
 			gm_arena_chunks_shorten(&arena->chunks, chunk, end - chunk->addr);
 		} else {

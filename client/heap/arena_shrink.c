@@ -245,7 +245,7 @@ static bool shrink_decayed(
 	}
 	if (arena->eager_until || now - chunk->idle_since >= arena->config.decay_ns)
 		return true;
-	*next = gm_min(*next, chunk->idle_since + arena->config.decay_ns);
+	*next = gm_u64_min(*next, chunk->idle_since + arena->config.decay_ns);
 	return false;
 }
 
@@ -283,12 +283,12 @@ uint64_t gm_arena_tick(struct gm_arena *arena, uint64_t now_ns)
 	}
 
 	if (arena->stuck)
-		next = gm_min(next, now_ns + POLL_MAX_NS);
+		next = gm_u64_min(next, now_ns + POLL_MAX_NS);
 	LL_CONCAT2(list, arena->stuck, list_next);
 	arena->stuck = NULL;
 
 	if (gm_pending_bytes(&arena->pending))
-		next = gm_min(next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
+		next = gm_u64_min(next, now_ns + shrink_clamp(decay / 8, POLL_MIN_NS, POLL_MAX_NS));
 	if (arena->pending.settled >= arena->eager_until)
 		arena->eager_until = 0;
 	if (next != GM_ARENA_NEVER)

@@ -32,7 +32,8 @@ void gm_arena_small_fold(struct gm_arena *arena, struct gm_tcache *cache)
 static _Atomic uint16_t *arena_small_word_of(struct gm_arena *arena, uint64_t object)
 {
 	struct gm_small_span *span =
-		(struct gm_small_span *)(gm_ptrmap_get(&arena->blocks, object) & ~GM_SMALL_MARK);
+		(struct gm_small_span *)(gm_heap_ptrmap_get(&arena->blocks, object) &
+					 ~GM_SMALL_MARK);
 	unsigned class;
 	bool start;
 

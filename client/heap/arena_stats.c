@@ -61,8 +61,9 @@ void gm_arena_stats(struct gm_arena *arena, struct gm_arena_stats *ret_stats)
 	stats->in_use = arena_stats_at_least_0((int64_t)arena->in_use + sums.in_use);
 	stats->rounding = arena_stats_at_least_0(
 		(int64_t)(arena->in_use_rounded - arena->in_use) + sums.rounded - sums.in_use);
-	stats->cached = gm_min(arena_stats_returnable(arena), gm_minus(stats->held, stats->in_use));
-	stats->slack = gm_minus(stats->held, stats->in_use + stats->cached);
+	stats->cached =
+		gm_u64_min(arena_stats_returnable(arena), gm_u64_minus(stats->held, stats->in_use));
+	stats->slack = gm_u64_minus(stats->held, stats->in_use + stats->cached);
 	stats->peak = arena_stats_at_least_0((int64_t)arena->in_use + sums.peak);
 	if (stats->peak < arena->peak)
 		stats->peak = arena->peak;

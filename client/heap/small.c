@@ -17,7 +17,7 @@
 #include <string.h>
 #include <utlist.h>
 
-void gm_small_init(struct gm_small *small, struct gm_ptrmap *map)
+void gm_small_init(struct gm_small *small, struct gm_heap_ptrmap *map)
 {
 	memset(small, 0, sizeof(*small));
 	small->map = map;
@@ -45,7 +45,7 @@ unsigned gm_small_class_aligned(uint64_t size, uint64_t alignment)
 
 static struct gm_small_span *small_span_of(const struct gm_small *small, uint64_t object)
 {
-	return (struct gm_small_span *)(gm_ptrmap_get(small->map, object) & ~GM_SMALL_MARK);
+	return (struct gm_small_span *)(gm_heap_ptrmap_get(small->map, object) & ~GM_SMALL_MARK);
 }
 
 static unsigned small_index_of(const struct gm_small_span *span, uint64_t object)
@@ -77,7 +77,8 @@ int gm_small_add(struct gm_small *small, uint64_t addr)
 		span->addr = addr + i * GM_SMALL_SPAN_BYTES;
 		span->slab = slab;
 		for (uint64_t a = 0; a < GM_SMALL_SPAN_BYTES; a += granule)
-			gm_ptrmap_set(small->map, span->addr + a, (uintptr_t)span | GM_SMALL_MARK);
+			gm_heap_ptrmap_set(
+				small->map, span->addr + a, (uintptr_t)span | GM_SMALL_MARK);
 	}
 	small->free_bytes += GM_SMALL_SLAB_BYTES;
 	return 0;
@@ -88,7 +89,7 @@ void gm_small_remove(struct gm_small *small, struct gm_small_slab *slab)
 	uint64_t granule = UINT64_C(1) << small->map->shift;
 
 	for (uint64_t a = 0; a < GM_SMALL_SLAB_BYTES; a += granule)
-		gm_ptrmap_set(small->map, slab->addr + a, 0);
+		gm_heap_ptrmap_set(small->map, slab->addr + a, 0);
 	DL_DELETE(small->slabs, slab);
 	LL_PREPEND(small->spare, slab);
 	small->free_bytes -= GM_SMALL_SLAB_BYTES;

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/heap/ptrmap.h"
+#include "client/heap/heap_ptrmap.h"
 
 /*
  * Small sizes: slabs of 2 MiB are cut into spans of 128 KiB, and each span into objects of one
@@ -60,7 +60,7 @@ struct gm_small_list {
 };
 
 struct gm_small {
-	struct gm_ptrmap *map;
+	struct gm_heap_ptrmap *map;
 	struct gm_small_span *partial[GM_SMALL_CLASSES];
 	struct gm_small_slab *slabs; /* by age, oldest first */
 	struct gm_small_slab *spare; /* descriptors of slabs that are gone */
@@ -68,7 +68,7 @@ struct gm_small {
 };
 
 /* The map belongs to the caller. Its granules are at most as large as a span. */
-void gm_small_init(struct gm_small *small, struct gm_ptrmap *map);
+void gm_small_init(struct gm_small *small, struct gm_heap_ptrmap *map);
 void gm_small_deinit(struct gm_small *small);
 
 static inline uint64_t gm_small_bytes(unsigned class)

@@ -17,7 +17,7 @@
 
 #include "common/cancel.h"
 #include "common/lock.h"
-#include "client/map/cuda_keeper.h"
+#include "client/map/cuda_holder.h"
 
 /* Smaller numbers belong to primary contexts: the number of the device. */
 static _Atomic uint64_t next_number = UINT64_C(1) << 20;
@@ -63,7 +63,7 @@ static gm_cu_result context_ask_id(
 }
 
 /* Adds a context that is certainly alive to the list. The caller holds lock. -ENOMEM, or an error
- * of gm_cuda_keeper_new(). */
+ * of gm_cuda_holder_new(). */
 static int context_add(
 	struct gm_cuda_contexts *contexts, gm_cu_ctx cu, uint64_t number, bool primary)
 {
@@ -79,7 +79,7 @@ static int context_add(
 		context->id = 0;
 
 	if (!primary || !contexts->cuda->cuCtxRecordEvent)
-		r = gm_cuda_keeper_new(
+		r = gm_cuda_holder_new(
 			contexts->cuda, contexts->device, cu, primary, &context->keeper);
 	if (r < 0) {
 		free(context);
@@ -189,7 +189,7 @@ static void context_end(struct gm_cuda_contexts *contexts, struct gm_cuda_contex
 	gm_lock_drop(&contexts->lock);
 
 	/* Once the keeper lets go, the driver may give the handle to a new context. */
-	gm_cuda_keeper_free(context->keeper);
+	gm_cuda_holder_free(context->keeper);
 	context->keeper = NULL;
 	LL_PREPEND2(contexts->gone, context, next_gone);
 }
@@ -554,7 +554,7 @@ static void context_free_all(struct gm_cuda_contexts *contexts)
 	while ((context = contexts->list)) {
 		contexts->list = context->next;
 		context_drop_spare(context);
-		gm_cuda_keeper_free(context->keeper);
+		gm_cuda_holder_free(context->keeper);
 		gm_cuda_context_unref(context);
 	}
 

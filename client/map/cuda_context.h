@@ -30,7 +30,7 @@
  *             time.
  */
 
-struct gm_cuda_keeper;
+struct gm_cuda_holder;
 
 struct gm_cuda_context {
 	gm_cu_ctx cu;
@@ -38,7 +38,7 @@ struct gm_cuda_context {
 	uint64_t number;       /* as gm_cuda_contexts_here() returns it */
 	/* Holds the context and waits for it. NULL: this is the primary context. It is retained
 	 * instead, and the driver has events that cover all of it. */
-	struct gm_cuda_keeper *keeper;
+	struct gm_cuda_holder *keeper;
 	/* The rest is protected by walking. */
 	bool gone;                   /* it is no longer in the list */
 	uint64_t generation;         /* grows when a new context has the handle */

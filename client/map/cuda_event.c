@@ -17,7 +17,7 @@
 #include <utlist.h>
 
 #include "client/map/cuda_capture.h"
-#include "client/map/cuda_keeper.h"
+#include "client/map/cuda_holder.h"
 
 struct gm_cuda_event {
 	struct gm_cuda_contexts *contexts;
@@ -118,7 +118,7 @@ static gm_cu_result event_record_kept(struct gm_cuda_context *context, struct gm
 
 	if (!point)
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
-	point->number = gm_cuda_keeper_ask(context->keeper);
+	point->number = gm_cuda_holder_ask(context->keeper);
 	LL_PREPEND(event->points, point);
 	return GM_CUDA_SUCCESS;
 }
@@ -288,8 +288,8 @@ int gm_cuda_event_record_on(
 static bool event_reached(struct gm_cuda_point *point)
 {
 	if (!point->number)
-		point->number = gm_cuda_keeper_ask(point->context->keeper);
-	return gm_cuda_keeper_reached(point->context->keeper, point->number);
+		point->number = gm_cuda_holder_ask(point->context->keeper);
+	return gm_cuda_holder_reached(point->context->keeper, point->number);
 }
 
 /* Whether the point has an event of the driver's that this thread may touch. */

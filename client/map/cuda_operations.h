@@ -43,11 +43,14 @@ int gm_cuda_stream_passed(void *ctx, struct gm_map_event *event);
 int gm_cuda_stream_order(void *ctx, gpumem_stream stream, struct gm_map_event *event);
 void gm_cuda_stream_forget(void *ctx, struct gm_map_event *event);
 
-int gm_cuda_stream_word_open(void *ctx, int fd, bool read_only, struct gm_map_word **ret_word);
-void gm_cuda_stream_word_close(void *ctx, struct gm_map_word *word);
-void gm_cuda_stream_word_settle(void *ctx);
-int gm_cuda_stream_post(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
-int gm_cuda_stream_await(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
+int gm_cuda_stream_control_open(
+	void *ctx, int fd, bool read_only, struct gm_map_control **ret_word);
+void gm_cuda_stream_control_close(void *ctx, struct gm_map_control *word);
+void gm_cuda_stream_control_settle(void *ctx);
+int gm_cuda_stream_post(
+	void *ctx, gpumem_stream stream, struct gm_map_control *word, uint64_t value);
+int gm_cuda_stream_await(
+	void *ctx, gpumem_stream stream, struct gm_map_control *word, uint64_t value);
 
 /* Copies between memory of a GPU and pinned host memory, on a stream of its own that waits for no other,
  * and waits for the copy. Returns a result of the driver. */

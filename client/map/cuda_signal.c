@@ -27,8 +27,8 @@
 #define SIGNAL_CLOSED 64
 
 struct signal_word {
-	struct gm_map_word word; /* comes first */
-	_Atomic gm_cu_ptr at;    /* where the device has the control block */
+	struct gm_map_control word; /* comes first */
+	_Atomic gm_cu_ptr at;       /* where the device has the control block */
 	struct signal_word *next;
 };
 
@@ -80,7 +80,7 @@ static gm_cu_result signal_register(const struct gm_cuda *cuda, struct signal_wo
 	return result;
 }
 
-int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_word **ret_word)
+int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_control **ret_word)
 {
 	struct gm_cuda_entered entered;
 	if (!gm_cuda_signal_able(contexts->cuda, contexts->device))
@@ -91,7 +91,7 @@ int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map
 
 	/* For writing, because the driver pins pages for that, and because a wait for a process that died
 	 * ends by a store of this process. */
-	int r = gm_map_word_init(&word->word, fd, false);
+	int r = gm_map_control_init(&word->word, fd, false);
 	if (r < 0) {
 		free(word);
 		return r;
@@ -102,7 +102,7 @@ int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map
 		gm_cuda_contexts_leave(contexts, &entered);
 	}
 	if (result) {
-		gm_map_word_deinit(&word->word);
+		gm_map_control_deinit(&word->word);
 		free(word);
 		return (int)result;
 	}
@@ -221,7 +221,7 @@ static void signal_end_closed(struct gm_cuda_contexts *contexts)
 		taken = signal_take_closed();
 		LL_FOREACH_SAFE (taken, word, tmp) {
 			(void)contexts->cuda->cuMemHostUnregister(word->word.control);
-			gm_map_word_deinit(&word->word);
+			gm_map_control_deinit(&word->word);
 			free(word);
 		}
 		gm_cuda_contexts_leave(contexts, &entered);
@@ -229,7 +229,7 @@ static void signal_end_closed(struct gm_cuda_contexts *contexts)
 	pthread_rwlock_unlock(&words.waiting);
 }
 
-void gm_cuda_signal_close(struct gm_map_word *word)
+void gm_cuda_signal_close(struct gm_map_control *word)
 {
 	struct signal_word *closed = (struct signal_word *)word;
 
@@ -313,13 +313,13 @@ static int signal_launch(struct gm_cuda_contexts *contexts, gpumem_stream stream
 }
 
 int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	struct gm_map_word *word, uint64_t value)
+	struct gm_map_control *word, uint64_t value)
 {
 	return signal_launch(contexts, stream, (struct signal_word *)word, value, signal_write);
 }
 
 int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	struct gm_map_word *base, uint64_t value)
+	struct gm_map_control *base, uint64_t value)
 {
 	struct signal_word *word = (struct signal_word *)base;
 	struct signal_wait *wait;

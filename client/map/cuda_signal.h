@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "client/map/cuda_context.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "gpumem/gpumem.h"
 
 /*
@@ -21,9 +21,10 @@
 bool gm_cuda_signal_able(const struct gm_cuda *cuda, gm_cu_device device);
 
 /* Maps and registers the memfd of a control block. */
-int gm_cuda_signal_open(struct gm_cuda_contexts *contexts, int fd, struct gm_map_word **ret_word);
+int gm_cuda_signal_open(
+	struct gm_cuda_contexts *contexts, int fd, struct gm_map_control **ret_word);
 /* The program is done with the block, which stays registered. */
-void gm_cuda_signal_close(struct gm_map_word *word);
+void gm_cuda_signal_close(struct gm_map_control *word);
 /* Ends the registrations of blocks that were closed, if there are many and no stream of this process waits
  * for a signal. May wait for the device. */
 void gm_cuda_signal_settle(struct gm_cuda_contexts *contexts);
@@ -34,10 +35,10 @@ void gm_cuda_signal_leave(void);
 /* Writes the value to the block when all work is done that was launched on the stream before. Writes it first as
  * the block's last value, then as its value. */
 int gm_cuda_signal_post(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	struct gm_map_word *word, uint64_t value);
+	struct gm_map_control *word, uint64_t value);
 /* Makes all work that is launched on the stream from now on wait until the block's value is at least this
  * one. The driver compares by the signed difference. */
 int gm_cuda_signal_await(struct gm_cuda_contexts *contexts, gpumem_stream stream,
-	struct gm_map_word *word, uint64_t value);
+	struct gm_map_control *word, uint64_t value);
 
 #endif

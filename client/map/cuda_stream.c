@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See cuda_operations.h. It must never wait for the GPU, except in gm_cuda_stream_word_settle(). */
+/* See cuda_operations.h. It must never wait for the GPU, except in gm_cuda_stream_control_settle(). */
 #include "client/map/cuda_operations.h"
 
 #include <errno.h>
@@ -136,7 +136,7 @@ void gm_cuda_stream_forget(void *ctx, struct gm_map_event *event)
 
 /* ---- signals */
 
-int gm_cuda_stream_word_open(void *ctx, int fd, bool read_only, struct gm_map_word **ret_word)
+int gm_cuda_stream_control_open(void *ctx, int fd, bool read_only, struct gm_map_control **ret_word)
 {
 	struct gm_map_cuda *backend = ctx;
 
@@ -144,19 +144,20 @@ int gm_cuda_stream_word_open(void *ctx, int fd, bool read_only, struct gm_map_wo
 	return cuda_stream_errno(backend, gm_cuda_signal_open(backend->contexts, fd, ret_word));
 }
 
-void gm_cuda_stream_word_close(void *ctx, struct gm_map_word *word)
+void gm_cuda_stream_control_close(void *ctx, struct gm_map_control *word)
 {
 	gm_cuda_signal_close(word);
 }
 
-void gm_cuda_stream_word_settle(void *ctx)
+void gm_cuda_stream_control_settle(void *ctx)
 {
 	struct gm_map_cuda *backend = ctx;
 
 	gm_cuda_signal_settle(backend->contexts);
 }
 
-int gm_cuda_stream_post(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value)
+int gm_cuda_stream_post(
+	void *ctx, gpumem_stream stream, struct gm_map_control *word, uint64_t value)
 {
 	struct gm_map_cuda *backend = ctx;
 
@@ -165,7 +166,8 @@ int gm_cuda_stream_post(void *ctx, gpumem_stream stream, struct gm_map_word *wor
 		backend, gm_cuda_signal_post(backend->contexts, stream, word, value));
 }
 
-int gm_cuda_stream_await(void *ctx, gpumem_stream stream, struct gm_map_word *word, uint64_t value)
+int gm_cuda_stream_await(
+	void *ctx, gpumem_stream stream, struct gm_map_control *word, uint64_t value)
 {
 	struct gm_map_cuda *backend = ctx;
 

@@ -23,7 +23,7 @@ static gm_cu_result transfer_await(const struct gm_cuda *cuda, gm_cu_stream stre
 
 	while ((result = cuda->cuStreamQuery(stream)) == GM_CUDA_ERROR_NOT_READY) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, TRANSFER_LAST_NS);
+		pause_ns = gm_u64_min(2 * pause_ns, TRANSFER_LAST_NS);
 	}
 	return result;
 }

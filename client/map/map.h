@@ -25,7 +25,7 @@
 
 /* A recorded point in all streams. Opaque: each backend casts it to a struct of its own. */
 struct gm_map_event;
-struct gm_map_word;
+struct gm_map_control;
 
 struct gm_map_ops {
 	const char *name;
@@ -120,7 +120,7 @@ struct gm_map_ops {
 		void *backend, void *addr, uint64_t bytes, bool to_host, gpumem_stream stream);
 	int (*managed_advise)(void *backend, void *addr, uint64_t bytes, int advice, bool host);
 	/*
-	 * The control blocks of buffers with signals, by which processes order their work: map_word.h.
+	 * The control blocks of buffers with signals, by which processes order their work: map_control.h.
 	 * word_open() maps the memfd of one, which stays the caller's. read_only: the CPU will not write
 	 * it; a device may need to all the same. NULL: this kind of memory has no signals. word_close()
 	 * never waits for the device; no stream may use the block any more. word_settle() ends the
@@ -134,11 +134,13 @@ struct gm_map_ops {
 	 *
 	 * -EAGAIN: the stream is being captured. -EOPNOTSUPP: the device cannot do it.
 	 */
-	int (*word_open)(void *backend, int fd, bool read_only, struct gm_map_word **ret_word);
-	void (*word_close)(void *backend, struct gm_map_word *word);
+	int (*word_open)(void *backend, int fd, bool read_only, struct gm_map_control **ret_word);
+	void (*word_close)(void *backend, struct gm_map_control *word);
 	void (*word_settle)(void *backend);
-	int (*post)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
-	int (*await)(void *backend, gpumem_stream stream, struct gm_map_word *word, uint64_t value);
+	int (*post)(
+		void *backend, gpumem_stream stream, struct gm_map_control *word, uint64_t value);
+	int (*await)(
+		void *backend, gpumem_stream stream, struct gm_map_control *word, uint64_t value);
 	/* Notes the context of the calling thread, which is about to allocate, or frees memory that
 	 * it has used. Returns a number below 2^32 for the context, which tells default streams
 	 * apart. Any larger value: the backend cannot tell whose default stream is meant. NULL:

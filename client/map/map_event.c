@@ -32,7 +32,7 @@ int gm_map_await(
 		if (gm_clock_ns() >= end_ns)
 			return -ETIMEDOUT;
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, AWAIT_MOST_NS);
+		pause_ns = gm_u64_min(2 * pause_ns, AWAIT_MOST_NS);
 	}
 	return r < 0 ? r : 0;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "common/bounds.h"
 
 /* Makes a part of a reservation empty. */
@@ -103,13 +103,13 @@ static int host_copy(
 	return 0;
 }
 
-static int host_word_open(void *backend, int fd, bool read_only, struct gm_map_word **ret_word)
+static int host_word_open(void *backend, int fd, bool read_only, struct gm_map_control **ret_word)
 {
-	struct gm_map_word *word = calloc(1, sizeof(*word));
+	struct gm_map_control *word = calloc(1, sizeof(*word));
 	if (!word)
 		return -ENOMEM;
 
-	int r = gm_map_word_init(word, fd, read_only);
+	int r = gm_map_control_init(word, fd, read_only);
 	if (r < 0) {
 		free(word);
 		return r;
@@ -118,9 +118,9 @@ static int host_word_open(void *backend, int fd, bool read_only, struct gm_map_w
 	return 0;
 }
 
-static void host_word_close(void *backend, struct gm_map_word *word)
+static void host_word_close(void *backend, struct gm_map_control *word)
 {
-	gm_map_word_deinit(word);
+	gm_map_control_deinit(word);
 	free(word);
 }
 

@@ -16,18 +16,18 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
-#include "client/device/elsewhere.h"
+#include "client/device/wait_elsewhere.h"
 #include "client/device/retired.h"
-#include "client/device/mapping.h"
-#include "client/device/use.h"
+#include "client/device/map_chunks.h"
+#include "client/device/account_use.h"
 #include "client/heap/arena.h"
 #include "client/map/cuda_capture.h"
 #include "client/map/map.h"
-#include "client/memory/listing.h"
+#include "client/memory/alloc_listing.h"
 #include "client/memory/pinned.h"
 #include "client/memory/supply.h"
 #include "client/region/region_shrink.h"
-#include "client/session/absence.h"
+#include "client/session/reconnect.h"
 #include "client/grant/session_lease.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -49,7 +49,7 @@ static gpumem_status alloc_arena_make(
 {
 	struct gm_session_device *d = &session->device[device];
 	GM_UNCANCELLED;
-	gpumem_status status = gm_mapping_open(session, device);
+	gpumem_status status = gm_map_chunks_open(session, device);
 	if (status)
 		return status;
 
@@ -62,7 +62,7 @@ static gpumem_status alloc_arena_make(
 		.backend = d->backend,
 		.source = gm_supply_source(d->supply),
 		.regions = d->info.transport == GPUMEM_TRANSPORT_IPC,
-		.decay_ns = gm_min(decay_ms, UINT64_MAX / 2 / GM_NS_PER_MS) * GM_NS_PER_MS,
+		.decay_ns = gm_u64_min(decay_ms, UINT64_MAX / 2 / GM_NS_PER_MS) * GM_NS_PER_MS,
 		.wake = gm_session_wake,
 		.wake_ctx = session,
 	};
@@ -70,7 +70,8 @@ static gpumem_status alloc_arena_make(
 	int r = gm_arena_new(&config, &arena);
 	if (r < 0)
 		return gm_error(gm_status_from_errno(r), "cannot make a heap on device %u: %s%s",
-			device, r == -ENOMEM ? "no address space: " : "", gm_mapping_error(d, r));
+			device, r == -ENOMEM ? "no address space: " : "",
+			gm_map_chunks_error(d, r));
 
 	/* Another thread may have been faster. */
 	if (!atomic_compare_exchange_strong(&d->arena, &other, arena)) {
@@ -97,23 +98,24 @@ uint64_t gm_alloc_trim(struct gpumem_session *session, uint32_t device, uint64_t
 	uint64_t returned = arena ? gm_arena_trim(arena, bytes) : 0;
 	if (returned < bytes)
 		returned += gm_region_trim(session, device, bytes - returned);
-	(void)gm_use_publish(session, device);
+	(void)gm_page_publish_use(session, device);
 	return returned;
 }
 
 uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns)
 {
 	gm_retired_settle(session, GM_RETIRED_THREAD);
-	uint64_t next = gm_min(gm_retired_next(session, now_ns), gm_region_tick(session, now_ns));
+	uint64_t next =
+		gm_u64_min(gm_retired_next(session, now_ns), gm_region_tick(session, now_ns));
 
 	for (uint32_t i = 0; i < session->devices; i++) {
 		struct gm_arena *arena = alloc_arena(session, i);
 		if (!arena)
 			continue;
-		next = gm_min(next, gm_arena_tick(arena, now_ns));
+		next = gm_u64_min(next, gm_arena_tick(arena, now_ns));
 		/* The device may have finished with freed memory, which can be returned from now
 		 * on. */
-		(void)gm_use_publish(session, i);
+		(void)gm_page_publish_use(session, i);
 	}
 	return next;
 }
@@ -141,7 +143,7 @@ gpumem_status gm_alloc_failed(const struct gpumem_session *session, uint32_t dev
 	const char *text = gm_arena_text(outcome), *s = size == 1 ? "" : "s";
 	if (outcome < 0 && outcome != -ENOMEM && outcome != -EPROTO)
 		return gm_error(gm_arena_status(outcome), "cannot allocate %llu byte%s: %s: %s",
-			(unsigned long long)size, s, text, gm_mapping_error(d, outcome));
+			(unsigned long long)size, s, text, gm_map_chunks_error(d, outcome));
 	return gm_error(gm_arena_status(outcome), "cannot allocate %llu byte%s: %s",
 		(unsigned long long)size, s, text ? text : "");
 }
@@ -194,19 +196,19 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
 		return GPUMEM_OK;
 
 	if (given->wait_ms == GPUMEM_NO_WAIT)
-		return gm_absence_error(session);
+		return gm_reconnect_error(session);
 
-	struct gm_elsewhere elsewhere = {.session = session,
+	struct gm_wait_elsewhere elsewhere = {.session = session,
 		.device = device,
 		.bytes = wanted->size,
 		.take = alloc_from_freed,
 		.ctx = wanted};
-	struct gm_lease_wait look = gm_elsewhere_wait(&elsewhere, 0);
+	struct gm_lease_wait look = gm_wait_elsewhere_wait(&elsewhere, 0);
 	bool bounded = given->wait_ms && given->wait_ms != GPUMEM_WAIT_FOREVER;
 	uint64_t most_ns = bounded ? given->wait_ms * GM_NS_PER_MS : 0;
 	uint64_t end_ns = gm_clock_ns() + most_ns;
-	struct gm_absence_patience patience = {
-		.end_ns = gm_absence_end(session, most_ns),
+	struct gm_reconnect_patience patience = {
+		.end_ns = gm_reconnect_end(session, most_ns),
 		.again = look.again,
 		.again_ctx = look.again_ctx,
 		.again_ns = look.again_ns,
@@ -214,7 +216,7 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
 
 	while (*outcome == GM_ARENA_E_SOURCE && *refusal == GPUMEM_E_DISCONNECTED &&
 		gm_supply_away()) {
-		gpumem_status status = gm_absence_await(session, &patience);
+		gpumem_status status = gm_reconnect_await(session, &patience);
 		if (elsewhere.found) {
 			*outcome = 0;
 			return GPUMEM_OK;
@@ -226,7 +228,7 @@ static gpumem_status alloc_outlast(struct gpumem_session *session, uint32_t devi
 	}
 
 	if (bounded)
-		given->wait_ms = (uint32_t)(gm_minus(end_ns, gm_clock_ns()) / GM_NS_PER_MS + 1);
+		given->wait_ms = (uint32_t)(gm_u64_minus(end_ns, gm_clock_ns()) / GM_NS_PER_MS + 1);
 	return GPUMEM_OK;
 }
 
@@ -244,7 +246,7 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 	struct gm_session_device *d = &session->device[device];
 	size_t size = wanted->size;
 	uint64_t bytes = gm_alloc_bytes(wanted);
-	struct gm_elsewhere elsewhere = {.session = session,
+	struct gm_wait_elsewhere elsewhere = {.session = session,
 		.device = device,
 		.bytes = size,
 		.take = alloc_from_freed,
@@ -257,10 +259,10 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 		(refusal != GPUMEM_E_NO_MEMORY && refusal != GPUMEM_E_LIMIT))
 		return gm_alloc_failed(session, device, outcome, refusal, size);
 
-	uint64_t end = gm_clock_ns() + gm_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
+	uint64_t end = gm_clock_ns() + gm_u64_min(patience_ms, GM_LEASE_WAIT_MOST) * GM_NS_PER_MS;
 	for (;;) {
 		struct gm_supply_offer offer = {0};
-		struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, wait_ms);
+		struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, wait_ms);
 		gpumem_status status = gm_supply_wait(d->supply, bytes, &wait, &offer);
 		if (elsewhere.found) {
 			gm_supply_withdraw(&offer);
@@ -282,7 +284,7 @@ static gpumem_status alloc_await(struct gpumem_session *session, uint32_t device
 				"and the time to wait is over",
 				(unsigned long long)size);
 		if (wait_ms != GPUMEM_WAIT_FOREVER)
-			wait_ms = (uint32_t)gm_min(
+			wait_ms = (uint32_t)gm_u64_min(
 				(end - now) / GM_NS_PER_MS + 1, GPUMEM_NO_WAIT - 1);
 	}
 }
@@ -307,12 +309,12 @@ static gpumem_status alloc_no_memory_for_graph(void)
 }
 
 /* The slow path after an allocation: something has to be published, or the session tracks everything. */
-static __attribute__((noinline, cold)) void alloc_unstirred(
+static __attribute__((noinline, cold)) void alloc_clean(
 	struct gpumem_session *session, uint32_t device, void *ptr)
 {
-	gm_session_stir_now(session);
+	gm_session_dirty_now(session);
 	if (session->tracking)
-		gm_listing_add(session, device, ptr);
+		gm_alloc_listing_add(session, device, ptr);
 }
 
 static inline gpumem_status alloc_hand_over(
@@ -321,8 +323,8 @@ static inline gpumem_status alloc_hand_over(
 	uint64_t graph = alloc_graph_of(&session->device[device], stream);
 	if (unlikely(graph) && gm_captures_add(&session->captures, ptr, device, graph) < 0)
 		return alloc_no_memory_for_graph();
-	if (gm_session_unstirred(session))
-		alloc_unstirred(session, device, ptr);
+	if (gm_session_clean(session))
+		alloc_clean(session, device, ptr);
 	return GPUMEM_OK;
 }
 
@@ -432,7 +434,7 @@ static __attribute__((noinline)) gpumem_status alloc_apart(struct gpumem_session
 
 	if (!status)
 		status = gm_pinned_alloc(session, size, &given, ret_ptr);
-	if (gm_buffer_end_aside(session, device, status, endings, &given.wait_ms))
+	if (gm_buffer_end_retired(session, device, status, endings, &given.wait_ms))
 		status = gm_pinned_alloc(session, size, &given, ret_ptr);
 	return status;
 }
@@ -446,7 +448,7 @@ gpumem_status gpumem_host_alloc(
 		return gm_session_refused(session);
 	if (unlikely(!gm_session_find_device(session, GPUMEM_DEVICE_HOST, &device)))
 		return gm_session_no_device(session, GPUMEM_DEVICE_HOST);
-	gpumem_status status = gm_mapping_open(session, device);
+	gpumem_status status = gm_map_chunks_open(session, device);
 	if (unlikely(status))
 		return status;
 	if (gm_pinned_apart(session, device) && ret_ptr && size)
@@ -490,7 +492,7 @@ void gm_alloc_undo(struct gpumem_session *session, uint32_t device, void *ptr)
 {
 	/* Nobody has used it, but it may have come to its stream from work that still does. */
 	(void)alloc_dealloc(session, device, alloc_arena(session, device), ptr, GPUMEM_STREAM_ANY);
-	gm_session_stir_freed(session);
+	gm_session_dirty_freed(session);
 }
 
 static gpumem_status alloc_free_failed(int outcome, const void *ptr)
@@ -532,7 +534,7 @@ static inline gpumem_status alloc_free_in_heap(struct gpumem_session *session, u
 	int r = alloc_dealloc(session, device, arena, ptr, stream);
 	if (unlikely(r))
 		return alloc_free_failed(r, ptr);
-	gm_session_stir_freed(session);
+	gm_session_dirty_freed(session);
 	return GPUMEM_OK;
 }
 
@@ -626,7 +628,7 @@ gpumem_status gpumem_graph_of(
 			"pinned host memory has no streams: name the device of the stream");
 	if (device >= session->counted)
 		return gm_session_no_device(session, device);
-	gpumem_status status = gm_mapping_open(session, device);
+	gpumem_status status = gm_map_chunks_open(session, device);
 	if (status)
 		return status;
 	*ret_graph = alloc_graph_of(&session->device[device], stream);
@@ -652,7 +654,7 @@ gpumem_status gpumem_graph_gone(gpumem_session *session, uint64_t graph)
 	if (!graph || !gm_captures_gone(&session->captures, graph, alloc_free_of_graph, session))
 		return gm_error(GPUMEM_E_NOT_FOUND, "no memory is kept for graph %llu",
 			(unsigned long long)graph);
-	gm_session_stir_freed(session);
+	gm_session_dirty_freed(session);
 	return GPUMEM_OK;
 }
 
@@ -688,9 +690,9 @@ gpumem_status gpumem_stats(gpumem_session *session, uint32_t name, gpumem_stats_
 	if (!ret_stats)
 		return gm_error(GPUMEM_E_INVALID, "ret_stats must not be NULL");
 	gpumem_stats_t stats;
-	gm_listing_publish(session, device);
+	gm_alloc_listing_publish(session, device);
 	gm_region_recount(session, device);
-	(void)gm_use_publish(session, device);
-	gm_use_read(session, device, &stats);
+	(void)gm_page_publish_use(session, device);
+	gm_page_read_use(session, device, &stats);
 	return gm_sized_out(ret_stats, &stats, sizeof(stats));
 }

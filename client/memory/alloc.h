@@ -61,14 +61,14 @@ uint64_t gm_alloc_tick(struct gpumem_session *session, uint64_t now_ns);
 
 /* Forgets all batches. Their buffers end with the session, which waits for the device if it may
  * still use entries that were freed. */
-void gm_batch_drop_all(struct gpumem_session *session);
+void gm_alloc_batch_drop_all(struct gpumem_session *session);
 
 /* Prints on stderr what the session tracks and the program never freed. Prints nothing if all was freed. Call it
  * at the end of a session whose program asked for it, before the memory goes back. */
-void gm_leaks_report(struct gpumem_session *session);
+void gm_alloc_leaks_report(struct gpumem_session *session);
 
 /* Frees the structs of all chunks that are left, at the end of a session. Their memory goes back with the
  * session. */
-void gm_raw_chunk_drop_all(struct gpumem_session *session);
+void gm_alloc_raw_chunk_drop_all(struct gpumem_session *session);
 
 #endif

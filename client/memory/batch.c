@@ -15,7 +15,7 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/map/map.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
@@ -24,7 +24,7 @@
 
 #define LEAST_ALIGNMENT 256
 
-struct gm_batch_piece {
+struct gm_alloc_batch_piece {
 	uint64_t offset;
 	size_t size; /* as requested */
 	const char *tag;
@@ -45,7 +45,7 @@ struct gpumem_batch {
 	bool used;             /* the device may still use freed pieces */
 	bool captured;         /* a graph may use freed pieces until the batch is destroyed */
 
-	struct gm_batch_piece pieces[]; /* and then their tags */
+	struct gm_alloc_batch_piece pieces[]; /* and then their tags */
 };
 
 /* The entries that the program asked for, while the library makes the batch. */
@@ -63,7 +63,7 @@ struct batch_request {
 
 static uint64_t batch_place(const gpumem_batch_entry *entry, uint64_t from)
 {
-	return gm_round_up(from, gm_max(entry->alignment, (size_t)LEAST_ALIGNMENT));
+	return gm_round_up(from, gm_u64_max(entry->alignment, (size_t)LEAST_ALIGNMENT));
 }
 
 static gpumem_status batch_check_entry(const gpumem_batch_entry *entry, size_t index)
@@ -151,7 +151,7 @@ static gpumem_status batch_refused(struct gpumem_session *session, uint32_t devi
 
 static struct gpumem_batch *batch_alloc(const struct batch_request *request)
 {
-	const size_t pieces = request->count * sizeof(struct gm_batch_piece);
+	const size_t pieces = request->count * sizeof(struct gm_alloc_batch_piece);
 	struct gpumem_batch *batch = calloc(1, sizeof(*batch) + pieces + request->tag_bytes);
 
 	if (batch)
@@ -167,7 +167,7 @@ static void batch_carve(struct gpumem_batch *batch, const struct batch_request *
 
 	for (size_t i = 0; i < batch->count; i++) {
 		const gpumem_batch_entry *entry = &request->entries[i];
-		struct gm_batch_piece *piece = &batch->pieces[i];
+		struct gm_alloc_batch_piece *piece = &batch->pieces[i];
 
 		piece->offset = batch_place(entry, end);
 		piece->size = entry->bytes;
@@ -182,7 +182,7 @@ static void batch_carve(struct gpumem_batch *batch, const struct batch_request *
 }
 
 /* Gives a piece its row. The pieces have one stack in common. */
-static void batch_enlist_piece(struct gpumem_batch *batch, struct gm_batch_piece *piece,
+static void batch_enlist_piece(struct gpumem_batch *batch, struct gm_alloc_batch_piece *piece,
 	const struct batch_request *request, uint32_t stack)
 {
 	struct gm_session_pages *pages = &batch->session->pages;
@@ -207,7 +207,7 @@ static void batch_enlist(struct gpumem_batch *batch, const struct batch_request 
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < batch->count; i++) {
-		struct gm_batch_piece *piece = &batch->pieces[i];
+		struct gm_alloc_batch_piece *piece = &batch->pieces[i];
 
 		bytes += piece->size;
 		if (piece->size >= from)
@@ -220,7 +220,7 @@ static void batch_enlist(struct gpumem_batch *batch, const struct batch_request 
 	d->buffer_in_use += bytes;
 	d->buffers += batch->count;
 	gm_lock_drop(&session->lock);
-	(void)gm_use_publish(session, batch->device);
+	(void)gm_page_publish_use(session, batch->device);
 }
 
 /* Shows the backend the calling thread's context, so that an event covers the streams in it. */
@@ -301,7 +301,7 @@ gpumem_status gpumem_batch_create(gpumem_session *session, uint32_t name,
 /* ---- freeing */
 
 /* Locked. Returns the piece's row, which the caller removes without the lock. */
-static uint32_t batch_count_out(struct gpumem_batch *batch, struct gm_batch_piece *piece)
+static uint32_t batch_count_out(struct gpumem_batch *batch, struct gm_alloc_batch_piece *piece)
 {
 	struct gm_session_device *d = &batch->session->device[batch->device];
 
@@ -338,7 +338,7 @@ gpumem_status gpumem_batch_free_entry(gpumem_batch *batch, size_t index, gpumem_
 	if (stream != GPUMEM_STREAM_DONE)
 		batch_show_context(d);
 
-	struct gm_batch_piece *piece = &batch->pieces[index];
+	struct gm_alloc_batch_piece *piece = &batch->pieces[index];
 	gpumem_buffer *buffer = NULL;
 	uint32_t row = 0;
 	gm_lock(&session->lock);
@@ -359,7 +359,7 @@ gpumem_status gpumem_batch_free_entry(gpumem_batch *batch, size_t index, gpumem_
 	gm_session_pages_row_remove(&session->pages, batch->device, row);
 	if (buffer)
 		gm_buffer_leave(buffer, !batch->used);
-	gm_session_stir(session);
+	gm_session_dirty(session);
 	return GPUMEM_OK;
 }
 
@@ -375,7 +375,7 @@ void gpumem_batch_destroy(gpumem_batch *batch)
 	gm_lock(&session->lock);
 	DL_DELETE(session->batches, batch);
 	for (size_t i = 0; i < batch->count; i++) {
-		struct gm_batch_piece *piece = &batch->pieces[i];
+		struct gm_alloc_batch_piece *piece = &batch->pieces[i];
 		piece->row = piece->freed ? 0 : batch_count_out(batch, piece);
 	}
 	gm_lock_drop(&session->lock);
@@ -385,12 +385,12 @@ void gpumem_batch_destroy(gpumem_batch *batch)
 	if (batch->buffer) {
 		batch_show_context(&session->device[batch->device]);
 		gm_buffer_leave(batch->buffer, false);
-		gm_session_stir(session);
+		gm_session_dirty(session);
 	}
 	free(batch);
 }
 
-void gm_batch_drop_all(struct gpumem_session *session)
+void gm_alloc_batch_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_batch *batch, *tmp;
 
@@ -409,26 +409,26 @@ size_t gpumem_batch_count(const gpumem_batch *batch)
 	return batch ? batch->count : 0;
 }
 
-static const struct gm_batch_piece *batch_piece(const gpumem_batch *batch, size_t index)
+static const struct gm_alloc_batch_piece *batch_piece(const gpumem_batch *batch, size_t index)
 {
 	return batch && index < batch->count ? &batch->pieces[index] : NULL;
 }
 
 void *gpumem_batch_ptr(const gpumem_batch *batch, size_t index)
 {
-	const struct gm_batch_piece *piece = batch_piece(batch, index);
+	const struct gm_alloc_batch_piece *piece = batch_piece(batch, index);
 	return piece && !piece->freed ? batch->base + piece->offset : NULL;
 }
 
 size_t gpumem_batch_size(const gpumem_batch *batch, size_t index)
 {
-	const struct gm_batch_piece *piece = batch_piece(batch, index);
+	const struct gm_alloc_batch_piece *piece = batch_piece(batch, index);
 	return piece ? piece->size : 0;
 }
 
 const char *gpumem_batch_tag(const gpumem_batch *batch, size_t index)
 {
-	const struct gm_batch_piece *piece = batch_piece(batch, index);
+	const struct gm_alloc_batch_piece *piece = batch_piece(batch, index);
 	return piece ? piece->tag : "";
 }
 

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/memory/listing.h"
+#include "client/memory/alloc_listing.h"
 #include "client/session/session_stacks.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -43,7 +43,7 @@ static gpumem_status leaks_collect(struct gpumem_session *session, uint64_t now_
 		older_than_ms > now_ns / GM_NS_PER_MS ? now_ns : older_than_ms * GM_NS_PER_MS;
 
 	for (uint32_t i = 0; i < session->devices; i++)
-		gm_listing_publish(session, i);
+		gm_alloc_listing_publish(session, i);
 	/* If nothing can be that old, a row born at time 0 must not count. The clock of births is
 	 * coarse, so what was born just now may seem to come from the future. */
 	if (older_than_ms && older_ns == now_ns) {
@@ -61,7 +61,7 @@ static gpumem_status leaks_collect(struct gpumem_session *session, uint64_t now_
 static void leaks_tell(struct gpumem_session *session, const struct gm_pages_seen_row *seen,
 	uint64_t now_ns, gpumem_leak_fn fn, void *user)
 {
-	uint64_t used_ns = gm_max(seen->note.used_ns, seen->row.born_ns);
+	uint64_t used_ns = gm_u64_max(seen->note.used_ns, seen->row.born_ns);
 	char stack[GM_STACK_TEXT];
 
 	gm_session_stacks_text(session->pages.stacks, seen->note.stack, stack);
@@ -70,8 +70,8 @@ static void leaks_tell(struct gpumem_session *session, const struct gm_pages_see
 		.ptr = seen->ptr,
 		.bytes = seen->row.bytes,
 		.device = gm_session_device_name(session, seen->row.device),
-		.age_ms = gm_minus(now_ns, seen->row.born_ns) / GM_NS_PER_MS,
-		.idle_ms = gm_minus(now_ns, used_ns) / GM_NS_PER_MS,
+		.age_ms = gm_u64_minus(now_ns, seen->row.born_ns) / GM_NS_PER_MS,
+		.idle_ms = gm_u64_minus(now_ns, used_ns) / GM_NS_PER_MS,
 		.tag = seen->row.tag,
 		.type = seen->note.type,
 		.precision = seen->note.precision,
@@ -168,7 +168,7 @@ static void leaks_print_place(struct gpumem_session *session, const struct leak_
 			fprintf(stderr, "gpumem:     %s\n", line);
 }
 
-void gm_leaks_report(struct gpumem_session *session)
+void gm_alloc_leaks_report(struct gpumem_session *session)
 {
 	struct gm_pages_seen_row *rows = NULL;
 	uint64_t bytes = 0;

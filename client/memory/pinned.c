@@ -98,12 +98,12 @@ bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream str
 	return buffer;
 }
 
-bool gm_pinned_set_aside(struct gpumem_session *session, void *ptr)
+bool gm_pinned_retire(struct gpumem_session *session, void *ptr)
 {
 	gpumem_buffer *buffer = pinned_take(session, ptr);
 
 	if (buffer)
-		gm_buffer_set_aside(buffer);
+		gm_buffer_retire(buffer);
 	return buffer;
 }
 

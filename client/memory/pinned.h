@@ -29,8 +29,8 @@ bool gm_pinned_holds(struct gpumem_session *session, const void *ptr);
  * ptr is not a block. */
 bool gm_pinned_free(struct gpumem_session *session, void *ptr, gpumem_stream stream);
 /* Sets aside a block that nothing uses any more, until the driver can end its registration without waiting
- * (gm_buffer_set_aside()). Returns false if ptr is not a block. */
-bool gm_pinned_set_aside(struct gpumem_session *session, void *ptr);
+ * (gm_buffer_retire()). Returns false if ptr is not a block. */
+bool gm_pinned_retire(struct gpumem_session *session, void *ptr);
 /* Forgets all blocks. Their buffers end with the session. */
 void gm_pinned_drop_all(struct gpumem_session *session);
 

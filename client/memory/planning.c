@@ -43,7 +43,7 @@ _Static_assert((int)GPUMEM_FIT_WAIT == (int)GM__WIRE__FIT__FIT_WAIT, "wait");
 _Static_assert((int)GPUMEM_FIT_NONE == (int)GM__WIRE__FIT__FIT_NONE, "none");
 
 struct planning_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	uint32_t n;
 	struct planning_answer {
 		gpumem_placement placement;
@@ -52,7 +52,7 @@ struct planning_call {
 };
 
 static int planning_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct planning_call *call = (struct planning_call *)base;
 
@@ -77,18 +77,18 @@ static int planning_take(
 	return 0;
 }
 
-static void planning_late(struct gm_call *call)
+static void planning_late(struct gm_conn_request *call)
 {
 	free(call);
 }
 
-static int planning_repeat(struct gm_call *base)
+static int planning_repeat(struct gm_conn_request *base)
 {
 	((struct planning_call *)base)->n = 0;
 	return 0;
 }
 
-static const struct gm_call_ops planning_ops = {
+static const struct gm_conn_request_ops planning_ops = {
 	.take = planning_take, .late = planning_late, .repeat = planning_repeat};
 
 /* On success the caller frees *ret_call. */
@@ -104,7 +104,7 @@ static gpumem_status planning_ask(
 	body.bytes = bytes;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(PLACE, place, &body);
 
-	struct gm_call *call = &place->call;
+	struct gm_conn_request *call = &place->call;
 	gpumem_status status = gm_session_call(session, NULL, &packet, &call);
 	if (!status)
 		*ret_call = place;

@@ -12,8 +12,8 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
-#include "client/device/elsewhere.h"
-#include "client/device/use.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/account_use.h"
 #include "client/grant/session_lease.h"
 #include "client/session/session_pages.h"
 #include "common/cancel.h"
@@ -61,7 +61,7 @@ static void chunk_enlist(struct gpumem_chunk *chunk, const char *tag)
 		chunk->row = gm_session_pages_row_add(
 			&session->pages, chunk->device, chunk->bytes, tag ? tag : "");
 	gm_lock_drop(&session->lock);
-	(void)gm_use_publish(session, chunk->device);
+	(void)gm_page_publish_use(session, chunk->device);
 }
 
 static void chunk_unlist(struct gpumem_chunk *chunk)
@@ -78,7 +78,7 @@ static void chunk_unlist(struct gpumem_chunk *chunk)
 	gm_lock_drop(&session->lock);
 
 	gm_session_pages_row_remove(&session->pages, chunk->device, chunk->row);
-	(void)gm_use_publish(session, chunk->device);
+	(void)gm_page_publish_use(session, chunk->device);
 }
 
 /* ---- life */
@@ -88,7 +88,7 @@ static gpumem_status chunk_take(
 	struct gpumem_chunk *chunk, const gpumem_chunk_options *options, int *ret_fd)
 {
 	struct gpumem_session *session = chunk->session;
-	struct gm_elsewhere elsewhere = {.session = session, .device = chunk->device};
+	struct gm_wait_elsewhere elsewhere = {.session = session, .device = chunk->device};
 	const struct gm_lease_what what = {
 		.device = chunk->device,
 		.bytes = chunk->bytes,
@@ -99,7 +99,7 @@ static gpumem_status chunk_take(
 	struct gm_session_chunk *parts;
 
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
-	struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, options->wait_ms);
+	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, options->wait_ms);
 	gpumem_status status = gm_session_lease_take(session, &what, &wait, &chunk->lease, &parts);
 	if (status)
 		return status;
@@ -185,7 +185,7 @@ void gpumem_chunk_destroy(gpumem_chunk *chunk)
 	free(chunk);
 }
 
-void gm_raw_chunk_drop_all(struct gpumem_session *session)
+void gm_alloc_raw_chunk_drop_all(struct gpumem_session *session)
 {
 	struct gpumem_chunk *chunk, *tmp;
 

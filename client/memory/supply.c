@@ -16,7 +16,7 @@
 
 #include "client/buffer/buffer.h"
 #include "client/memory/supply_private.h"
-#include "client/session/absence.h"
+#include "client/session/reconnect.h"
 #include "client/grant/session_ask.h"
 #include "client/grant/session_lease.h"
 #include "common/arith.h"
@@ -309,7 +309,7 @@ void gm_supply_withdraw(struct gm_supply_offer *offer)
 }
 
 static gpumem_status supply_get(
-	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
+	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gm_supply *supply = ctx;
 	struct gm_session_chunk *chunks, *chunk, *tmp;
@@ -322,9 +322,9 @@ static gpumem_status supply_get(
 		chunks = gm_steal_ptr(&offered->chunks);
 	} else if (supply_patient(supply) && bytes > supply_room(supply)) {
 		return gm_error(GPUMEM_E_NO_MEMORY, "there is not enough memory now");
-	} else if (gm_absence_now(supply->session)) {
+	} else if (gm_reconnect_now(supply->session)) {
 		supply_away = true;
-		return gm_absence_error(supply->session);
+		return gm_reconnect_error(supply->session);
 	} else {
 		/* Other threads may rely on this request, so it must not wait inside the heap. */
 		struct gm_lease_wait wait = {.impatient = supply_wait_ms == GPUMEM_NO_WAIT,
@@ -339,7 +339,7 @@ static gpumem_status supply_get(
 
 	size_t n = 0;
 	LL_COUNT(chunks, chunk, n);
-	struct gm_source_chunk *array = calloc(n, sizeof(*array));
+	struct gm_heap_source_chunk *array = calloc(n, sizeof(*array));
 	if (!array) {
 		supply_give_back(supply, chunks);
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a list of chunks");
@@ -355,7 +355,7 @@ static gpumem_status supply_get(
 	}
 
 	LL_FOREACH_SAFE (chunks, chunk, tmp) {
-		array[n++] = (struct gm_source_chunk){
+		array[n++] = (struct gm_heap_source_chunk){
 			.id = chunk->held.chunk,
 			.bytes = chunk->bytes,
 			.fd = gm_steal_fd(&chunk->fd),
@@ -364,7 +364,7 @@ static gpumem_status supply_get(
 		LL_PREPEND(*supply_bucket(supply, chunk->held.chunk), chunk);
 	}
 	gm_lock_drop(&supply->lock);
-	gm_session_stir(supply->session);
+	gm_session_dirty(supply->session);
 	*ret_chunks = array;
 	*ret_n = n;
 	return GPUMEM_OK;
@@ -373,7 +373,7 @@ static gpumem_status supply_get(
 static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 {
 	struct gm_supply *supply = ctx;
-	struct gm_held *list = NULL;
+	struct gm_lease_held *list = NULL;
 	struct gm_session_chunk *whole = NULL, *given, *tmp;
 
 	gm_lock(&supply->lock);
@@ -390,18 +390,18 @@ static void supply_put(void *ctx, const uint64_t *ids, size_t n)
 	}
 	gm_lock_drop(&supply->lock);
 
-	gm_returns_send(supply->session, NULL, list);
+	gm_lease_returns_send(supply->session, NULL, list);
 	LL_FOREACH_SAFE (whole, given, tmp) {
 		gm_session_lease_give(supply->session, given->whole);
 		free(given);
 	}
 
-	gm_session_stir(supply->session);
+	gm_session_dirty(supply->session);
 }
 
-struct gm_source gm_supply_source(struct gm_supply *supply)
+struct gm_heap_source gm_supply_source(struct gm_supply *supply)
 {
-	return (struct gm_source){
+	return (struct gm_heap_source){
 		.ctx = supply,
 		.get = supply_get,
 		.begin = supply_begin,

@@ -2,7 +2,7 @@
 #ifndef GM_CLIENT_MEMORY_SUPPLY_H
 #define GM_CLIENT_MEMORY_SUPPLY_H
 
-#include "client/heap/source.h"
+#include "client/heap/heap_source.h"
 #include "client/session/gpumem_session.h"
 
 /*
@@ -19,7 +19,7 @@ int gm_supply_new(
 	struct gpumem_session *session, uint32_t device, bool ipc, struct gm_supply **ret_supply);
 /* Sends no message: the end of the session gives the chunks back. */
 void gm_supply_free(struct gm_supply *supply);
-struct gm_source gm_supply_source(struct gm_supply *supply);
+struct gm_heap_source gm_supply_source(struct gm_supply *supply);
 
 struct gm_session_ask_wanted;
 struct gm_lease_wait;

@@ -26,7 +26,7 @@
 /* ---- the request */
 
 struct supply_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	struct gm_supply *supply;
 	size_t n;
 	uint64_t ids[SHARE_MOST];
@@ -58,7 +58,7 @@ static bool supply_note_lease(struct gm_supply *supply, struct gm_session_lease 
 }
 
 static int supply_share_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct supply_call *call = (struct supply_call *)base;
 	const Gm__Wire__ShareChunksReply *reply = packet->share_chunks_reply;
@@ -101,7 +101,7 @@ static void supply_call_free(struct supply_call *call)
 	free(call);
 }
 
-static void supply_share_late(struct gm_call *base)
+static void supply_share_late(struct gm_conn_request *base)
 {
 	struct supply_call *call = (struct supply_call *)base;
 
@@ -111,13 +111,13 @@ static void supply_share_late(struct gm_call *base)
 	free(call);
 }
 
-static int supply_share_repeat(struct gm_call *call)
+static int supply_share_repeat(struct gm_conn_request *call)
 {
 	(void)call;
 	return 0;
 }
 
-static const struct gm_call_ops supply_share_ops = {
+static const struct gm_conn_request_ops supply_share_ops = {
 	.take = supply_share_take, .late = supply_share_late, .repeat = supply_share_repeat};
 
 /* Fills in the leases and chunks of the request. */
@@ -185,7 +185,7 @@ static gpumem_status supply_share_some(struct gm_supply *supply, const uint64_t 
 	body.token.len = first ? sizeof(token->bytes) : 0;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(SHARE_CHUNKS, share_chunks, &body);
 
-	struct gm_call *base = &call->call;
+	struct gm_conn_request *base = &call->call;
 	status = gm_session_call(supply->session, NULL, &packet, &base);
 	call = (struct supply_call *)base;
 	if (!status && call->status)
@@ -264,7 +264,7 @@ static void supply_sweep(struct gm_supply *supply, struct gm_arena *arena)
 	LL_FOREACH_SAFE (supply->groups, group, tmp)
 		if (!supply_group_lives(supply, arena, group))
 			supply_group_end(supply, group);
-	supply->sweep_at = gm_max(2 * supply->n_groups, 64);
+	supply->sweep_at = gm_u64_max(2 * supply->n_groups, 64);
 }
 
 static struct gm_supply_group *supply_group_find(
@@ -290,7 +290,7 @@ static gpumem_status supply_share_all(
 	gpumem_status status = GPUMEM_OK;
 
 	for (size_t done = 0; done < group->n && !status;) {
-		size_t n = gm_min(group->n - done, SHARE_MOST);
+		size_t n = gm_u64_min(group->n - done, SHARE_MOST);
 		status = supply_share_some(
 			supply, ids + done, n, (uint32_t)done, group->epoch, &group->token);
 		done += n;

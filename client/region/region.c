@@ -17,9 +17,9 @@
 
 #include "client/buffer/buffer.h"
 #include "client/buffer/buffer_make.h"
-#include "client/device/await.h"
-#include "client/device/elsewhere.h"
-#include "client/device/mapping.h"
+#include "client/device/map_await.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/map_chunks.h"
 #include "client/heap/arena.h"
 #include "client/region/region_state.h"
 #include "client/grant/session_lease.h"
@@ -57,16 +57,16 @@ static int region_unmap_nothing(void *backend, void *addr, uint64_t bytes)
 
 /* Hands the next piece of the ground to the heap. The region is locked. */
 static gpumem_status region_get(
-	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
+	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct gpumem_region *region = ctx;
 
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
-	if (bytes > region->ground.mapped - gm_min(region->handed, region->ground.mapped)) {
+	if (bytes > region->ground.mapped - gm_u64_min(region->handed, region->ground.mapped)) {
 		region->wanted = bytes <= region->max - region->handed ? bytes : 0;
 		return GPUMEM_E_NO_MEMORY;
 	}
-	struct gm_source_chunk *chunk = calloc(1, sizeof(*chunk));
+	struct gm_heap_source_chunk *chunk = calloc(1, sizeof(*chunk));
 	if (!chunk)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a piece of a region");
 
@@ -143,7 +143,7 @@ static gpumem_status region_paused(const struct gpumem_region *region)
 struct region_search {
 	struct gpumem_region *region;
 	struct region_wanted *wanted; /* NULL: only the daemon can grant it */
-	struct gm_elsewhere elsewhere;
+	struct gm_wait_elsewhere elsewhere;
 	uint64_t (*elsewhere_again)(void *ctx);
 };
 
@@ -166,7 +166,7 @@ static uint64_t region_again(void *ctx)
 	}
 	if (w && w->found)
 		return 0;
-	return gm_min(search->elsewhere_again(&search->elsewhere), settle_ns);
+	return gm_u64_min(search->elsewhere_again(&search->elsewhere), settle_ns);
 }
 
 /* Asks for a large lease and, if there is none, for what is needed. */
@@ -178,25 +178,26 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 	struct region_search search = {.region = region,
 		.wanted = wanted,
 		.elsewhere = {.session = session, .device = region->device}};
-	uint64_t large = gm_min(gm_round_up(needed, STEP), most), refused = 0;
+	uint64_t large = gm_u64_min(gm_round_up(needed, STEP), most), refused = 0;
 
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 	if (large > needed) {
 		const struct gm_lease_wait at_once = {.ms = GM_LEASE_NO_WAIT,
 			.impatient = wait_ms == GPUMEM_NO_WAIT,
 			.refused = &refused};
-		gpumem_status status = gm_ground_ask(
+		gpumem_status status = gm_region_backing_ask(
 			&region->ground, large, region->tag, &at_once, ret_lease, ret_chunks);
 		if (status != GPUMEM_E_NO_MEMORY && status != GPUMEM_E_LIMIT)
 			return status;
 	}
 
-	struct gm_lease_wait wait = gm_elsewhere_wait(&search.elsewhere, wait_ms);
+	struct gm_lease_wait wait = gm_wait_elsewhere_wait(&search.elsewhere, wait_ms);
 	search.elsewhere_again = wait.again;
 	wait.again = region_again;
 	wait.again_ctx = &search;
 	wait.refused = &refused;
-	return gm_ground_ask(&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
+	return gm_region_backing_ask(
+		&region->ground, needed, region->tag, &wait, ret_lease, ret_chunks);
 }
 
 /* Gets memory, so that the heap can have so many bytes more, unless the wanted block is found meanwhile.
@@ -204,17 +205,17 @@ static gpumem_status region_ask(struct gpumem_region *region, struct region_want
 static gpumem_status region_grow(
 	struct gpumem_region *region, uint64_t bytes, struct region_wanted *wanted)
 {
-	struct gm_ground *ground = &region->ground;
+	struct gm_region_backing *ground = &region->ground;
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 	uint64_t needed = bytes - (ground->mapped - region->handed);
-	uint64_t most = gm_max(region->max - gm_min(ground->mapped, region->max), needed);
+	uint64_t most = gm_u64_max(region->max - gm_u64_min(ground->mapped, region->max), needed);
 
 	gm_lock_drop(&region->lock);
 	gpumem_status status =
 		region_ask(region, wanted, needed, most, wanted->options.wait_ms, &lease, &chunks);
 	if (!status && wanted->found)
-		gm_ground_refuse(ground, lease, chunks);
+		gm_region_backing_refuse(ground, lease, chunks);
 	gm_lock(&region->lock);
 	if (status || wanted->found)
 		return wanted->found ? GPUMEM_OK : status;
@@ -225,17 +226,17 @@ static gpumem_status region_grow(
 	if (!active || ground->mapped - region->handed >= bytes ||
 		ground->mapped + lease->bytes > ground->room) {
 		gm_lock_drop(&region->lock);
-		gm_ground_refuse(ground, lease, chunks);
+		gm_region_backing_refuse(ground, lease, chunks);
 		gm_lock(&region->lock);
 		return active ? GPUMEM_OK : region_paused(region);
 	}
-	status = gm_ground_add(ground, &lease, chunks);
+	status = gm_region_backing_add(ground, &lease, chunks);
 	if (!status) {
 		gm_region_count(region);
 		return GPUMEM_OK;
 	}
 	gm_lock_drop(&region->lock);
-	gm_ground_refuse(ground, lease, NULL);
+	gm_region_backing_refuse(ground, lease, NULL);
 	gm_lock(&region->lock);
 	return status;
 }
@@ -258,7 +259,7 @@ static gpumem_status region_failed(const struct gpumem_region *region,
 			"below its max_size of %s",
 			size, region->tag, max);
 	if (outcome < 0 && outcome != -ENOMEM)
-		text = gm_mapping_error(region_device(region), outcome);
+		text = gm_map_chunks_error(region_device(region), outcome);
 	return gm_error(gm_arena_status(outcome), "cannot allocate %s from the region \"%s\": %s",
 		size, region->tag, text ? text : "");
 }
@@ -360,7 +361,7 @@ gpumem_status gpumem_region_free(gpumem_region *region, void *ptr, gpumem_stream
 		return gm_error(gm_arena_status(r), "cannot free %p in the region \"%s\": %s", ptr,
 			region->tag, gm_arena_text(r) ? gm_arena_text(r) : "");
 	gm_region_tally(region, (size_t)size, -1);
-	gm_session_stir_freed(region->session);
+	gm_session_dirty_freed(region->session);
 	return GPUMEM_OK;
 }
 
@@ -373,7 +374,7 @@ static void region_free(struct gpumem_region *region, bool give)
 		return;
 	/* Waits for the device, if it may still use what was freed. */
 	(void)gm_arena_free(region->arena);
-	gm_ground_deinit(&region->ground, give);
+	gm_region_backing_deinit(&region->ground, give);
 	if (give)
 		gm_spill_drop(region->content);
 	else
@@ -408,7 +409,7 @@ static gpumem_status region_check(struct gpumem_session *session, uint32_t devic
 			"device %u has no fd transport, which regions need: its driver cannot map "
 			"memory at given addresses",
 			device);
-	return gm_mapping_open(session, device);
+	return gm_map_chunks_open(session, device);
 }
 
 static gpumem_status region_new(struct gpumem_session *session, uint32_t device, const char *tag,
@@ -425,7 +426,8 @@ static gpumem_status region_new(struct gpumem_session *session, uint32_t device,
 	atomic_init(&region->state, GPUMEM_REGION_RESUMING);
 	snprintf(region->tag, sizeof(region->tag), "%s", tag);
 
-	gpumem_status status = gm_ground_init(&region->ground, session, device, region->max);
+	gpumem_status status =
+		gm_region_backing_init(&region->ground, session, device, region->max);
 	if (!status) {
 		int r = region_arena_new(region);
 		if (r < 0)
@@ -452,9 +454,9 @@ static gpumem_status region_get_first(struct gpumem_region *region, uint32_t wai
 		region_ask(region, NULL, region->least, region->max, wait_ms, &lease, &chunks);
 	if (status)
 		return status;
-	status = gm_ground_add(&region->ground, &lease, chunks);
+	status = gm_region_backing_add(&region->ground, &lease, chunks);
 	if (status)
-		gm_ground_refuse(&region->ground, lease, NULL);
+		gm_region_backing_refuse(&region->ground, lease, NULL);
 	return status;
 }
 
@@ -504,7 +506,7 @@ void gpumem_region_destroy(gpumem_region *region)
 		return;
 	/* If no event can be recorded, nobody can know, and this does not wait. */
 	if (region->ground.mapped)
-		(void)gm_await_stream(region_device(region), GPUMEM_STREAM_ANY);
+		(void)gm_map_await_stream(region_device(region), GPUMEM_STREAM_ANY);
 	gm_region_unlist(region);
 	region_free(region, true);
 }

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 #include "client/buffer/buffer.h"
-#include "client/device/await.h"
-#include "client/device/elsewhere.h"
-#include "client/device/mapping.h"
+#include "client/device/map_await.h"
+#include "client/device/wait_elsewhere.h"
+#include "client/device/map_chunks.h"
 #include "client/heap/arena.h"
 #include "client/region/region_shrink.h"
 #include "client/region/region_state.h"
@@ -30,7 +30,7 @@ static gpumem_status pause_await(const struct gpumem_region *region)
 
 	/* An event for what was freed, so that it is settled once all work is done. */
 	(void)gm_arena_range_settle(region->arena, gm_clock_ns());
-	int r = gm_await_stream(d, GPUMEM_STREAM_ANY);
+	int r = gm_map_await_stream(d, GPUMEM_STREAM_ANY);
 	(void)gm_arena_range_settle(region->arena, gm_clock_ns());
 
 	if (r == -EAGAIN)
@@ -41,7 +41,7 @@ static gpumem_status pause_await(const struct gpumem_region *region)
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on the region \"%s\", so it is not paused: %s",
-			region->tag, gm_mapping_error(d, r));
+			region->tag, gm_map_chunks_error(d, r));
 	return GPUMEM_OK;
 }
 
@@ -76,7 +76,7 @@ static gpumem_status pause_copy_out(struct gpumem_region *region, const struct g
 		return status;
 
 	/* Work on another GPU may keep it, which this pause has not waited for yet. */
-	if (gm_await_stream_until(&session->device[session->counted], GPUMEM_STREAM_ANY,
+	if (gm_map_await_stream_until(&session->device[session->counted], GPUMEM_STREAM_ANY,
 		    gm_clock_ns() + PAUSE_OTHERS_NS) < 0)
 		return status;
 	gm_retired_settle(session, GM_RETIRED_NO_WAIT);
@@ -123,7 +123,7 @@ static gpumem_status pause_run(struct gpumem_region *region, gpumem_region_conte
 	if (content == GPUMEM_REGION_KEEP)
 		status = pause_keep(region);
 	if (!status)
-		status = gm_ground_clear(&region->ground);
+		status = gm_region_backing_clear(&region->ground);
 	if (status)
 		pause_forget(region);
 	return status;
@@ -154,19 +154,19 @@ gpumem_status gpumem_region_pause(
 /* Gets memory for everything that the heap has, all or none. */
 static gpumem_status pause_get_memory(struct gpumem_region *region, uint32_t wait_ms)
 {
-	struct gm_elsewhere elsewhere = {.session = region->session, .device = region->device};
+	struct gm_wait_elsewhere elsewhere = {.session = region->session, .device = region->device};
 	struct gm_session_lease *lease;
 	struct gm_session_chunk *chunks;
 
 	gm_retired_settle(region->session, GM_RETIRED_NO_WAIT);
-	const struct gm_lease_wait wait = gm_elsewhere_wait(&elsewhere, wait_ms);
-	gpumem_status status =
-		gm_ground_ask(&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
+	const struct gm_lease_wait wait = gm_wait_elsewhere_wait(&elsewhere, wait_ms);
+	gpumem_status status = gm_region_backing_ask(
+		&region->ground, region->handed, region->tag, &wait, &lease, &chunks);
 	if (status)
 		return status;
-	status = gm_ground_add(&region->ground, &lease, chunks);
+	status = gm_region_backing_add(&region->ground, &lease, chunks);
 	if (status)
-		gm_ground_refuse(&region->ground, lease, NULL);
+		gm_region_backing_refuse(&region->ground, lease, NULL);
 	return status;
 }
 
@@ -176,7 +176,7 @@ static gpumem_status pause_stay(struct gpumem_region *region, gpumem_status stat
 	char text[GM_ERROR_BYTES];
 
 	snprintf(text, sizeof(text), "%s", gm_error_text());
-	if (gm_ground_clear(&region->ground))
+	if (gm_region_backing_clear(&region->ground))
 		atomic_store(&region->session->kept, true);
 	return gm_error(status, "%s", text);
 }
@@ -189,9 +189,9 @@ static gpumem_status pause_bring_back(struct gpumem_region *region)
 
 	for (size_t i = 0; !status && i < region->n_pieces; i++) {
 		const struct gm_arena_piece *piece = &region->pieces[i];
-		uint64_t end = gm_min(piece->offset + piece->bytes, region->ground.mapped);
+		uint64_t end = gm_u64_min(piece->offset + piece->bytes, region->ground.mapped);
 		const struct gm_spill_part part = {
-			region->ground.base + piece->offset, gm_minus(end, piece->offset)};
+			region->ground.base + piece->offset, gm_u64_minus(end, piece->offset)};
 
 		if (part.bytes)
 			status = gm_spill_in_part(region->content, at, &part);

@@ -21,7 +21,7 @@ void gm_region_cut(struct gpumem_region *region)
 
 static uint64_t region_shrink(struct gpumem_region *region, uint64_t bytes)
 {
-	struct gm_ground_lease *gone = NULL;
+	struct gm_region_backing_lease *gone = NULL;
 	uint64_t returned = 0;
 	size_t n = 0;
 
@@ -29,13 +29,13 @@ static uint64_t region_shrink(struct gpumem_region *region, uint64_t bytes)
 	if (gm_region_active(region) && region->ground.mapped) {
 		(void)gm_arena_range_settle(region->arena, gm_clock_ns());
 		gm_region_cut(region);
-		returned = gm_ground_shrink(
-			&region->ground, gm_max(region->handed, region->least), bytes, &gone, &n);
+		returned = gm_region_backing_shrink(&region->ground,
+			gm_u64_max(region->handed, region->least), bytes, &gone, &n);
 		gm_region_count(region);
 	}
 	gm_lock_drop(&region->lock);
 
-	gm_ground_give(region->session, gone, n);
+	gm_region_backing_give(region->session, gone, n);
 	return returned;
 }
 
@@ -60,7 +60,8 @@ static void region_shrink_recount(struct gpumem_region *region)
 		uint64_t used = gm_arena_range_used(region->arena);
 
 		/* Only threads that have the region's lock change its spare. */
-		if (region->spare != gm_ground_spare(&region->ground, gm_max(used, region->least)))
+		if (region->spare !=
+			gm_region_backing_spare(&region->ground, gm_u64_max(used, region->least)))
 			gm_region_count(region);
 	}
 	gm_lock_drop(&region->lock);
@@ -84,7 +85,7 @@ uint64_t gm_region_tick(struct gpumem_session *session, uint64_t now_ns)
 
 	gm_lock(&session->walking);
 	DL_FOREACH (session->regions, region) {
-		next = gm_min(next, gm_arena_range_tick(region->arena, now_ns));
+		next = gm_u64_min(next, gm_arena_range_tick(region->arena, now_ns));
 		region_shrink_recount(region);
 	}
 	gm_lock_drop(&session->walking);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "client/device/use.h"
+#include "client/device/account_use.h"
 #include "client/heap/arena.h"
 #include "common/arith.h"
 #include "common/wire/page.h"
@@ -44,10 +44,10 @@ static void region_relist(struct gpumem_region *region)
 {
 	struct gm_session_pages *pages = &region->session->pages;
 	bool paused = region->paused && !region->counted;
-	uint64_t gone = region->kept ? region->kept : gm_max(region->needed, 1);
+	uint64_t gone = region->kept ? region->kept : gm_u64_max(region->needed, 1);
 	uint64_t bytes = paused ? gone : region->counted;
 	const struct gm_page_growth growth = {
-		.used = gm_min(region->in_use, bytes),
+		.used = gm_u64_min(region->in_use, bytes),
 		.max = (uint32_t)(region->max / GM_CHUNK_MIN),
 		.use_known = 1,
 	};
@@ -88,7 +88,7 @@ void gm_region_count(struct gpumem_region *region)
 	const struct gm_spill *content = region->content;
 	uint64_t bytes = region->ground.mapped;
 	uint64_t used = bytes ? gm_arena_range_used(region->arena) : 0;
-	uint64_t spare = gm_ground_spare(&region->ground, gm_max(used, region->least));
+	uint64_t spare = gm_region_backing_spare(&region->ground, gm_u64_max(used, region->least));
 
 	gm_lock(&session->lock);
 	if (bytes > region->counted)
@@ -105,9 +105,9 @@ void gm_region_count(struct gpumem_region *region)
 	region_relist(region);
 	gm_lock_drop(&session->lock);
 
-	(void)gm_use_publish(session, region->device);
+	(void)gm_page_publish_use(session, region->device);
 	if (session->counted < session->devices)
-		(void)gm_use_publish(session, session->counted);
+		(void)gm_page_publish_use(session, session->counted);
 }
 
 void gm_region_tally(struct gpumem_region *region, uint64_t size, int sign)
@@ -116,7 +116,7 @@ void gm_region_tally(struct gpumem_region *region, uint64_t size, int sign)
 
 	gm_lock(&session->lock);
 	region->in_use = sign > 0 ? region->in_use + size : region->in_use - size;
-	region->peak = gm_max(region->peak, region->in_use);
+	region->peak = gm_u64_max(region->peak, region->in_use);
 	region->allocations += sign > 0 ? 1 : UINT64_MAX;
 	region_relist(region);
 	gm_lock_drop(&session->lock);
@@ -163,9 +163,9 @@ void gm_region_unlist(struct gpumem_region *region)
 	gm_lock_drop(&session->lock);
 	gm_lock_drop(&session->walking);
 
-	(void)gm_use_publish(session, region->device);
+	(void)gm_page_publish_use(session, region->device);
 	if (session->counted < session->devices)
-		(void)gm_use_publish(session, session->counted);
+		(void)gm_page_publish_use(session, session->counted);
 }
 
 /* ---- states */

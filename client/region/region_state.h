@@ -7,7 +7,7 @@
 
 #include "client/device/spill.h"
 #include "client/map/map.h"
-#include "client/region/ground.h"
+#include "client/region/region_backing.h"
 #include "client/session/gpumem_session.h"
 #include "common/lock.h"
 #include "gpumem/gpumem_region.h"
@@ -20,7 +20,7 @@ struct gm_arena_piece;
  * in the order of their addresses. It keeps its books while the ground has no memory, so addresses
  * and allocations stay.
  *
- * (The regions of arena_region.h are something else: chunks whose addresses the driver chooses.)
+ * (The regions of arena_segment.h are something else: chunks whose addresses the driver chooses.)
  */
 struct gpumem_region {
 	struct gpumem_session *session;
@@ -35,7 +35,7 @@ struct gpumem_region {
 	 * thread that changes the state from ACTIVE takes it once. After that, nobody allocates. */
 	struct gm_lock lock;
 	/* In another state than ACTIVE, these belong to the thread that set the state. */
-	struct gm_ground ground;
+	struct gm_region_backing ground;
 	struct gm_spill *content; /* of a paused region; NULL: it was dropped, or there is none */
 	struct gm_arena_piece *pieces; /* of the ground, whose content it is, one after the other */
 	size_t n_pieces;

@@ -20,7 +20,7 @@
 #include "client/heap/arena.h"
 #include "client/memory/supply.h"
 #include "client/request/request_list.h"
-#include "client/session/absence.h"
+#include "client/session/reconnect.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
@@ -247,9 +247,9 @@ gpumem_status gpumem_request_on_done(gpumem_request *request, gpumem_request_fn 
  */
 static void request_drive(struct gpumem_session *session, uint64_t until_ns)
 {
-	gm_absence_retry(session);
-	until_ns = gm_min(until_ns, gm_requests_step(session));
-	until_ns = gm_min(until_ns, gm_absence_retry_at(session));
+	gm_reconnect_retry(session);
+	until_ns = gm_u64_min(until_ns, gm_requests_step(session));
+	until_ns = gm_u64_min(until_ns, gm_reconnect_retry_at(session));
 
 	gm_lock(&session->lock);
 	struct gm_conn *conn = session->conn ? gm_conn_ref(session->conn) : NULL;
@@ -268,7 +268,7 @@ static void request_drive(struct gpumem_session *session, uint64_t until_ns)
 	if (conn && n > 0 && p[1].revents)
 		gm_conn_drain(conn);
 	if (conn && gm_conn_dead(conn))
-		gm_absence_begin(session, conn, "the connection ended");
+		gm_reconnect_begin(session, conn, "the connection ended");
 	gm_conn_unref(conn);
 }
 

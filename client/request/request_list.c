@@ -100,9 +100,9 @@ static void request_count(struct gpumem_request *request, bool more)
 	session->begun = more;
 	session->waiting += more ? 1 : -1;
 	if (more)
-		atomic_fetch_add(&session->stirred, GM_SESSION_AWAITED);
+		atomic_fetch_add(&session->dirty, GM_SESSION_AWAITED);
 	else
-		atomic_fetch_sub(&session->stirred, GM_SESSION_AWAITED);
+		atomic_fetch_sub(&session->dirty, GM_SESSION_AWAITED);
 }
 
 void gm_request_unlist(struct gpumem_request *request)
@@ -133,7 +133,7 @@ void gm_request_enlist(struct gpumem_request *request, enum gm_request_state sta
 			DL_PREPEND_ELEM(*list, after, request);
 		else
 			DL_APPEND(*list, request);
-		q->due_ns = gm_min(q->due_ns, request->end_ns);
+		q->due_ns = gm_u64_min(q->due_ns, request->end_ns);
 	}
 	if (gm_request_pending(request))
 		request_count(request, true);

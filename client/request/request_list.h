@@ -3,7 +3,7 @@
 #define GM_CLIENT_REQUEST_REQUEST_LIST_H
 
 #include "client/buffer/buffer.h"
-#include "client/device/elsewhere.h"
+#include "client/device/wait_elsewhere.h"
 #include "client/memory/alloc.h"
 #include "client/grant/session_ask.h"
 
@@ -68,7 +68,7 @@ struct gpumem_request {
 struct gm_request_look {
 	struct gpumem_session *session;
 	uint32_t device;
-	struct gm_elsewhere elsewhere;
+	struct gm_wait_elsewhere elsewhere;
 	struct gm_lease_wait wait;
 	uint64_t last_ns;
 	bool granted; /* the daemon gave more than was needed */

@@ -23,8 +23,8 @@
 #include "client/heap/arena.h"
 #include "client/memory/supply.h"
 #include "client/request/request_list.h"
-#include "client/session/absence.h"
-#include "client/grant/returns.h"
+#include "client/session/reconnect.h"
+#include "client/grant/lease_returns.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/cleanup.h"
@@ -149,7 +149,7 @@ static void step_try_all(struct gpumem_session *session, uint32_t device)
 	}
 }
 
-/* For gm_elsewhere, which has emptied the caches. It goes on looking: there may be more requests. */
+/* For gm_wait_elsewhere, which has emptied the caches. It goes on looking: there may be more requests. */
 static bool step_take_freed(void *ctx)
 {
 	struct gm_request_look *look = ctx;
@@ -164,16 +164,16 @@ static void step_look(struct gpumem_session *session, uint32_t device, bool free
 	if (!look->session) {
 		look->session = session;
 		look->device = device;
-		look->elsewhere = (struct gm_elsewhere){
+		look->elsewhere = (struct gm_wait_elsewhere){
 			.session = session, .device = device, .take = step_take_freed, .ctx = look};
-		look->wait = gm_elsewhere_wait(&look->elsewhere, 0);
+		look->wait = gm_wait_elsewhere_wait(&look->elsewhere, 0);
 	}
 	if (look->granted) {
 		look->granted = false;
 		step_try_all(session, device);
 	}
 	if (freed)
-		look->wait.again_ns = gm_min(look->wait.again_ns, look->last_ns + LOOK_NS);
+		look->wait.again_ns = gm_u64_min(look->wait.again_ns, look->last_ns + LOOK_NS);
 	if (now < look->wait.again_ns)
 		return;
 	look->last_ns = now;
@@ -200,7 +200,7 @@ static uint64_t step_look_all(struct gpumem_session *session, uint64_t now)
 			continue;
 		}
 		step_look(session, i, freed, now);
-		next = gm_min(next, q->look[i].wait.again_ns);
+		next = gm_u64_min(next, q->look[i].wait.again_ns);
 	}
 	return next;
 }
@@ -279,7 +279,7 @@ static void step_finish(struct gpumem_request *request, uint64_t now)
 	if (lost) {
 		/* The time for which the daemon was there does not count, and earns as much again: as
 		 * for requests that are waited for in a call. */
-		request->patience_ns = gm_min(
+		request->patience_ns = gm_u64_min(
 			request->patience_ns + 2 * (now - request->sent_ns), session->away_ns);
 		request->lost_ns = now;
 		step_let_go(request, GM_REQUEST_QUEUED);
@@ -331,14 +331,14 @@ static void step_finish_all(struct gpumem_session *session, uint64_t now)
 /* Locked. Until when a queued request may wait. */
 static uint64_t step_queued_until(const struct gm_requests *q, const struct gpumem_request *request)
 {
-	uint64_t from = gm_max(request->began_ns, q->away_ns), away_ns = UINT64_MAX;
+	uint64_t from = gm_u64_max(request->began_ns, q->away_ns), away_ns = UINT64_MAX;
 
 	if (q->away_ns && request->lost_ns)
 		away_ns = request->lost_ns + request->patience_ns;
 	else if (q->away_ns)
 		away_ns =
 			from + (request->wait_ms == GPUMEM_NO_WAIT ? 0 : request->session->away_ns);
-	return gm_min(request->end_ns, away_ns);
+	return gm_u64_min(request->end_ns, away_ns);
 }
 
 /* Locked. The first request that has waited enough, or NULL. *ret_next: when the next one has. */
@@ -353,7 +353,7 @@ static struct gpumem_request *step_find_due(
 		uint64_t at = gm_session_ask_overdue_ns(request->ask);
 		if (now >= at)
 			return request;
-		next = gm_min(next, at);
+		next = gm_u64_min(next, at);
 	}
 
 	if (now >= q->due_ns || q->away_ns) {
@@ -362,11 +362,11 @@ static struct gpumem_request *step_find_due(
 			uint64_t at = step_queued_until(q, request);
 			if (now >= at)
 				return request;
-			due = gm_min(due, at);
+			due = gm_u64_min(due, at);
 		}
 		q->due_ns = due;
 	}
-	*ret_next = gm_min(next, q->due_ns);
+	*ret_next = gm_u64_min(next, q->due_ns);
 	return NULL;
 }
 
@@ -382,8 +382,8 @@ static gpumem_status step_due_error(struct gpumem_request *request, uint64_t now
 			"gpumemd at %s did not answer in time; the "
 			"request was begun %s ago",
 			session->path, waited);
-	if (gm_absence_now(session))
-		return gm_absence_error(session);
+	if (gm_reconnect_now(session))
+		return gm_reconnect_error(session);
 	return gm_error(GPUMEM_E_TIMEOUT,
 		"after %s the request was still behind others of this session: the daemon takes "
 		"%d at a time that wait",
@@ -430,12 +430,12 @@ static void step_count_asked(struct gpumem_session *session, size_t *ret_waiting
 
 	DL_FOREACH (session->requests->asked, request) {
 		uint64_t bytes = gm_alloc_bytes(&request->wanted);
-		request->spare = request->for_buffer ? 0 : gm_minus(GM_CHUNK_MIN, bytes);
+		request->spare = request->for_buffer ? 0 : gm_u64_minus(GM_CHUNK_MIN, bytes);
 		waiting += step_may_wait(request);
 		quick += !step_may_wait(request);
 	}
 	/* The rest of those that ask for memory are threads, which may wait. */
-	*ret_waiting = waiting + gm_minus(session->asking, waiting + quick);
+	*ret_waiting = waiting + gm_u64_minus(session->asking, waiting + quick);
 	*ret_quick = quick;
 }
 
@@ -495,7 +495,7 @@ static gpumem_status step_make_ask(struct gpumem_request *request, uint64_t now)
 
 	wanted.wait_ms = gm_lease_wait_ms(request->wait_ms);
 	if (request->end_ns != UINT64_MAX)
-		wanted.wait_ms = gm_minus(request->end_ns, now) / GM_NS_PER_MS + 1;
+		wanted.wait_ms = gm_u64_minus(request->end_ns, now) / GM_NS_PER_MS + 1;
 	if (!request->for_buffer) {
 		wanted.bytes = gm_alloc_bytes(&request->wanted);
 		gm_supply_wanted(request->wanted.supply, &wanted);
@@ -518,7 +518,7 @@ static bool step_send(struct gpumem_request *request, uint64_t now)
 	if (!status) {
 		if (request->lost_ns)
 			request->patience_ns =
-				gm_minus(request->patience_ns, now - request->lost_ns);
+				gm_u64_minus(request->patience_ns, now - request->lost_ns);
 		request->lost_ns = 0;
 		request->sent_ns = now;
 		step_let_go(request, GM_REQUEST_ASKED);
@@ -551,7 +551,7 @@ static void step_send_all(struct gpumem_session *session, uint64_t now)
 		else if (first)
 			gm_retired_settle(session, GM_RETIRED_NO_WAIT);
 		if (pinned || first)
-			gm_returns_first(session);
+			gm_lease_returns_first(session);
 		first = false;
 		more = step_send(request, now);
 	}
@@ -590,7 +590,7 @@ uint64_t gm_requests_step(struct gpumem_session *session)
 	step_note_absence(session, now);
 	uint64_t next = step_look_all(session, now);
 	step_send_all(session, now);
-	next = gm_min(next, step_expire_all(session, now));
+	next = gm_u64_min(next, step_expire_all(session, now));
 
 	gm_lock(&session->lock);
 	q->stepping = false;

@@ -140,13 +140,13 @@ gpumem_status gm_ring_wait(const struct gm_ring_wait *wait, uint64_t until_ns)
 		if (now >= until_ns)
 			return GPUMEM_E_TIMEOUT;
 
-		uint64_t left_ns = gm_min(until_ns - now, look_ns - now);
+		uint64_t left_ns = gm_u64_min(until_ns - now, look_ns - now);
 		if (futex && state != GPUMEM_RING_KERNEL) {
 			futex = wait_sleep(wait, left_ns);
 		} else {
-			struct timespec nap = wait_time(gm_min(left_ns, nap_ns));
+			struct timespec nap = wait_time(gm_u64_min(left_ns, nap_ns));
 			nanosleep(&nap, NULL);
-			nap_ns = gm_min(2 * nap_ns, WAIT_MOST_NS);
+			nap_ns = gm_u64_min(2 * nap_ns, WAIT_MOST_NS);
 		}
 	}
 }

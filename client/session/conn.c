@@ -54,7 +54,7 @@ struct gm_conn {
 	void *wake_ctx;
 
 	struct gm_lock lock;
-	struct gm_call *calls; /* unanswered, abandoned ones included */
+	struct gm_conn_request *calls; /* unanswered, abandoned ones included */
 	unsigned in_flight, abandoned;
 	pthread_cond_t slot; /* in_flight fell, or a caller that waits for that has to read */
 	bool reading;        /* there is a leader */
@@ -102,9 +102,9 @@ struct gm_conn *gm_conn_ref(struct gm_conn *conn)
 
 /* ---- the end */
 
-static void conn_finish_late(struct gm_call *late)
+static void conn_finish_late(struct gm_conn_request *late)
 {
-	struct gm_call *call, *tmp;
+	struct gm_conn_request *call, *tmp;
 	DL_FOREACH_SAFE (late, call, tmp) {
 		DL_DELETE(late, call);
 		call->ops->late(call);
@@ -112,7 +112,8 @@ static void conn_finish_late(struct gm_call *late)
 }
 
 /* Ends a call: wakes its caller, or moves it to the late ones if the caller gave up. Locked. */
-static void conn_call_end(struct gm_conn *conn, struct gm_call *call, struct gm_call **late)
+static void conn_call_end(
+	struct gm_conn *conn, struct gm_conn_request *call, struct gm_conn_request **late)
 {
 	DL_DELETE(conn->calls, call);
 	conn->in_flight--;
@@ -129,9 +130,9 @@ static void conn_call_end(struct gm_conn *conn, struct gm_call *call, struct gm_
 }
 
 /* Locked. */
-static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **late)
+static void conn_die(struct gm_conn *conn, const char *reason, struct gm_conn_request **late)
 {
-	struct gm_call *call, *tmp;
+	struct gm_conn_request *call, *tmp;
 
 	if (conn->dead)
 		return;
@@ -151,7 +152,7 @@ static void conn_die(struct gm_conn *conn, const char *reason, struct gm_call **
 
 void gm_conn_kill(struct gm_conn *conn, const char *reason)
 {
-	struct gm_call *late = NULL;
+	struct gm_conn_request *late = NULL;
 	gm_lock(&conn->lock);
 	conn_die(conn, reason, &late);
 	gm_lock_drop(&conn->lock);
@@ -244,7 +245,7 @@ static const char *conn_failure_text(const Gm__Wire__Failure *failure)
 /* Locked. Gives a packet to its call. Returns a reason to end the connection, or NULL: after a
  * packet that breaks the rules, nothing can be trusted. */
 static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *packet,
-	struct gm_packet_in *in, struct gm_call **late)
+	struct gm_conn_packet *in, struct gm_conn_request **late)
 {
 	if (packet->fds > GM_BOUND_PACKET_FDS || in->fds.n > packet->fds)
 		return "the daemon announced a wrong number of handles";
@@ -258,7 +259,7 @@ static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *p
 		return conn_failure_text(failure);
 	}
 
-	struct gm_call *call;
+	struct gm_conn_request *call;
 	DL_SEARCH_SCALAR(conn->calls, call, id, packet->id);
 	if (!call)
 		return NULL; /* no such call: the reader closes the fds */
@@ -282,8 +283,8 @@ static const char *conn_dispatch(struct gm_conn *conn, const Gm__Wire__Packet *p
  * connection is over. */
 static int conn_read_one(struct gm_conn *conn)
 {
-	struct gm_packet_in in;
-	struct gm_call *late = NULL;
+	struct gm_conn_packet in;
+	struct gm_conn_request *late = NULL;
 	Gm__Wire__Packet *packet = NULL;
 	const char *broken = NULL;
 	char text[GM_ERROR_BYTES];
@@ -326,7 +327,7 @@ static int conn_read_one(struct gm_conn *conn)
 static bool conn_step_down(struct gm_conn *conn)
 {
 	conn->reading = false;
-	struct gm_call *call;
+	struct gm_conn_request *call;
 	DL_FOREACH (conn->calls, call) {
 		if (call->state == GM_CALL_WAITED) {
 			pthread_cond_signal(&call->answered);
@@ -364,7 +365,7 @@ static void conn_lead(struct gm_conn *conn, int poke, uint64_t deadline_ns)
 
 void gm_conn_poke(struct gm_conn *conn)
 {
-	struct gm_call *call;
+	struct gm_conn_request *call;
 
 	GM_UNCANCELLED;
 	gm_lock(&conn->lock);
@@ -462,14 +463,14 @@ static bool conn_unsent_error(int r)
 	return r == -E2BIG || r == -ETIMEDOUT || r == -ENOMEM;
 }
 
-static bool conn_again_due(const struct gm_call *call)
+static bool conn_again_due(const struct gm_conn_request *call)
 {
 	return call->again && (call->poked || gm_clock_ns() >= call->again_ns);
 }
 
 /* Locked on entry and exit. Lets the caller look elsewhere, while another one leads. Returns whether
  * the answer is still wanted. */
-static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_call *call)
+static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_conn_request *call)
 {
 	call->poked = false;
 	call->state = GM_CALL_AGAIN;
@@ -487,7 +488,8 @@ static bool conn_look_elsewhere(struct gm_conn *conn, struct gm_call *call)
 }
 
 /* Locked. Waits until the call is done. Leads if there is no leader, and sleeps otherwise. */
-static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t deadline_ns)
+static int conn_wait_answer(
+	struct gm_conn *conn, struct gm_conn_request *call, uint64_t deadline_ns)
 {
 	while (call->state != GM_CALL_DONE) {
 		if (conn_again_due(call)) {
@@ -496,7 +498,8 @@ static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t
 			continue;
 		}
 
-		uint64_t until_ns = call->again ? gm_min(call->again_ns, deadline_ns) : deadline_ns;
+		uint64_t until_ns =
+			call->again ? gm_u64_min(call->again_ns, deadline_ns) : deadline_ns;
 		if (!conn->reading)
 			conn_lead(conn, call->again ? conn->poke : -1, until_ns);
 		else if (gm_lock_wait_until(&conn->lock, &call->answered, until_ns))
@@ -507,7 +510,7 @@ static int conn_wait_answer(struct gm_conn *conn, struct gm_call *call, uint64_t
 	return 0;
 }
 
-static void conn_call_init(struct gm_call *call)
+static void conn_call_init(struct gm_conn_request *call)
 {
 	call->result = 0;
 	call->status = GPUMEM_OK;
@@ -518,7 +521,8 @@ static void conn_call_init(struct gm_call *call)
 }
 
 /* Locked. Listed before it is sent, because another thread may read the answer at once. */
-static void conn_call_list(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call)
+static void conn_call_list(
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call)
 {
 	if (!call->id)
 		call->id = atomic_fetch_add(conn->ids, 1) + 1;
@@ -528,17 +532,17 @@ static void conn_call_list(struct gm_conn *conn, Gm__Wire__Packet *request, stru
 }
 
 /* Locked. The call was not sent. */
-static void conn_call_unlist(struct gm_conn *conn, struct gm_call *call)
+static void conn_call_unlist(struct gm_conn *conn, struct gm_conn_request *call)
 {
 	DL_DELETE(conn->calls, call);
 	conn->in_flight--;
 	pthread_cond_signal(&conn->slot);
 }
 
-static int conn_call_whole(
-	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
+static int conn_call_whole(struct gm_conn *conn, Gm__Wire__Packet *request,
+	struct gm_conn_request *call, uint64_t deadline_ns)
 {
-	struct gm_call *late = NULL;
+	struct gm_conn_request *late = NULL;
 	bool wake = false;
 
 	conn_call_init(call);
@@ -598,17 +602,17 @@ unsent:
 	return r;
 }
 
-int gm_conn_call(
-	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, uint64_t deadline_ns)
+int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call,
+	uint64_t deadline_ns)
 {
 	GM_UNCANCELLED; /* the leader reads the answers of all threads */
 	return conn_call_whole(conn, request, call, deadline_ns);
 }
 
 int gm_conn_begin(
-	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, bool urgent)
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call, bool urgent)
 {
-	struct gm_call *late = NULL;
+	struct gm_conn_request *late = NULL;
 	bool wake = false;
 	int r = -EPIPE;
 	GM_UNCANCELLED;

@@ -17,39 +17,40 @@
  * waiting threads reads for all of them, and hands over to another when it has its own answer.
  */
 struct gm_conn;
-struct gm_call;
+struct gm_conn_request;
 
-struct gm_call_ops {
+struct gm_conn_request_ops {
 	/*
 	 * Gets each packet of the answer, except a Failure. Runs on the thread that reads, with the
 	 * connection locked, and must not wait. It may take fds out of in; the others are closed
 	 * afterwards. If it returns a negative errno, that becomes the result of the call, which
 	 * still ends with its last packet.
 	 */
-	int (*take)(struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in);
+	int (*take)(struct gm_conn_request *call, const Gm__Wire__Packet *packet,
+		struct gm_conn_packet *in);
 	/*
 	 * Gets a call for which no caller waits when it has ended, with all that take() collected,
 	 * and owns it from then on: gm_conn_begin() sent it, or its caller gave up (gm_conn_call()
 	 * returned -ETIMEDOUT or -ECANCELED). Runs on the thread that reads, with nothing locked.
 	 */
-	void (*late)(struct gm_call *call);
+	void (*late)(struct gm_conn_request *call);
 	/*
 	 * For the session: gets a call whose connection ended before its last answer, before it is
 	 * sent again. Forgets what take() collected. Runs on the caller's thread, with nothing
 	 * locked. On error, returns a negative errno. NULL: there is nothing to forget.
 	 */
-	int (*repeat)(struct gm_call *call);
+	int (*repeat)(struct gm_conn_request *call);
 	/*
 	 * For the session: gets a call each time before it is sent, when the session is up. It may
 	 * change the request. Runs on the caller's thread, with nothing locked. NULL: there is nothing
 	 * to do.
 	 */
-	void (*prepare)(struct gm_call *call);
+	void (*prepare)(struct gm_conn_request *call);
 };
 
 /* One request. It must be on the heap: if its caller gives up, the connection owns it until the answer comes. */
-struct gm_call {
-	const struct gm_call_ops *ops;
+struct gm_conn_request {
+	const struct gm_conn_request_ops *ops;
 	/*
 	 * How the call ended:
 	 *   0            It was answered; status and detail are the daemon's.
@@ -92,7 +93,7 @@ struct gm_call {
 	} state;
 	bool poked;
 	pthread_cond_t answered;
-	struct gm_call *prev, *next;
+	struct gm_conn_request *prev, *next;
 };
 
 /*
@@ -119,7 +120,7 @@ void gm_conn_unref(struct gm_conn *conn);
  *   -ECANCELED   The same, because again() returned 0. The caller should tell the daemon that the
  *                request, whose id is in the packet, is not wanted any more.
  */
-int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call,
+int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call,
 	uint64_t deadline_ns);
 
 /*
@@ -131,7 +132,7 @@ int gm_conn_call(struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call
  *   -EPIPE, -E2BIG, -ENOMEM   as gm_conn_call()
  */
 int gm_conn_begin(
-	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_call *call, bool urgent);
+	struct gm_conn *conn, Gm__Wire__Packet *request, struct gm_conn_request *call, bool urgent);
 
 /* Wakes every call that has an again(). */
 void gm_conn_poke(struct gm_conn *conn);

@@ -68,14 +68,14 @@ static void session_poke(struct gpumem_session *session)
 	gm_conn_unref(conn);
 }
 
-void gm_session_stir_now(struct gpumem_session *session)
+void gm_session_dirty_now(struct gpumem_session *session)
 {
-	uint32_t bit = gm_session_stirred_bit(session);
-	uint32_t was = atomic_load_explicit(&session->stirred, memory_order_relaxed);
+	uint32_t bit = gm_session_dirty_bit(session);
+	uint32_t was = atomic_load_explicit(&session->dirty, memory_order_relaxed);
 
 	/* A session that tracks everything comes here each time. */
 	if (!(was & bit))
-		was = atomic_fetch_or_explicit(&session->stirred, bit, memory_order_relaxed);
+		was = atomic_fetch_or_explicit(&session->dirty, bit, memory_order_relaxed);
 	if (!(was & bit))
 		gm_session_wake(session);
 	if (was >= GM_SESSION_AWAITED)
@@ -100,7 +100,7 @@ uint64_t gm_session_wait_ms(struct gpumem_session *session)
 
 /* ---- hello */
 
-/* Keeps the connection at hand, so that gm_absence_stop_retrying() can end it. */
+/* Keeps the connection at hand, so that gm_reconnect_stop_retrying() can end it. */
 static void session_greet(void *ctx, struct gm_conn *conn)
 {
 	struct gpumem_session *session = ctx;
@@ -117,9 +117,9 @@ static void session_greet(void *ctx, struct gm_conn *conn)
 }
 
 gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64_t held,
-	struct gm_hello *ret_hello, bool *ret_refused)
+	struct gm_conn_hello *ret_hello, bool *ret_refused)
 {
-	struct gm_hello_ask ask = {
+	struct gm_conn_hello_ask ask = {
 		.path = session->path,
 		.why = session->why,
 		.name = session->name,
@@ -141,7 +141,7 @@ gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64
 		ask.held = held;
 		gm_lock_drop(&session->lock);
 	}
-	return gm_hello(&ask, ret_hello, ret_refused);
+	return gm_conn_hello(&ask, ret_hello, ret_refused);
 }
 
 static uint64_t session_track_from(enum gm_track track)
@@ -158,13 +158,13 @@ static uint64_t session_track_from(enum gm_track track)
 	return GM_TRACK_LARGE_BYTES;
 }
 
-void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello)
+void gm_session_adopt(struct gpumem_session *session, struct gm_conn_hello *hello)
 {
 	uint64_t from = session->tracking ? 0 : session_track_from(hello->track);
 	atomic_store_explicit(&session->track_from, from, memory_order_relaxed);
 	gm_lock(&session->lock);
 	session->conn = gm_steal_ptr(&hello->conn);
-	session->bell = gm_steal_fd(&hello->bell);
+	session->wakeup = gm_steal_fd(&hello->wakeup);
 	session->resumed = hello->resumed;
 	session->since_ns = gm_clock_ns();
 	session->id = hello->session;

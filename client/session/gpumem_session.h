@@ -13,7 +13,7 @@
 #include "client/session/conn.h"
 #include "client/session/error.h"
 #include "client/session/fork.h"
-#include "client/session/hello.h"
+#include "client/session/conn_hello.h"
 #include "client/session/session_pages.h"
 #include "common/system/path.h"
 #include "gpumem/gpumem.h"
@@ -31,7 +31,7 @@
  */
 
 struct gm_arena;
-struct gm_held;
+struct gm_lease_held;
 struct gm_map_ops;
 struct gm_pinned_block;
 struct gm_requests;
@@ -44,7 +44,7 @@ struct gm_thread;
 struct gm_session_device {
 	_Atomic(struct gm_arena *) arena;       /* the first gpumem_alloc() makes it */
 	struct gm_supply *supply;               /* where the arena gets its chunks from */
-	_Atomic(const struct gm_map_ops *) map; /* NULL until gm_mapping_open() */
+	_Atomic(const struct gm_map_ops *) map; /* NULL until gm_map_chunks_open() */
 	void *backend;                          /* does not change once map is set */
 	gpumem_device_info_t info; /* as of the hello; capacity and available go stale */
 	_Atomic uint64_t pressure; /* as last read from the page: level << 32 | ppm */
@@ -60,7 +60,7 @@ struct gm_session_device {
 	uint64_t buffer_held;    /* bytes of the leases that this process made */
 	uint64_t buffer_unused;  /* part of it: leases that regions could give back now */
 	uint64_t buffers;        /* not destroyed yet */
-	uint64_t declared;       /* bytes that this session has declared: declared.c */
+	uint64_t declared;       /* bytes that this session has declared: session_declared.c */
 	uint64_t undeclared;     /* bytes no longer declared, which the daemon was not told yet */
 	uint64_t uncharged;      /* part of declared: the daemon did not take it over */
 	uint64_t buffer_misses;  /* buffers ever made */
@@ -101,10 +101,10 @@ struct gpumem_session {
 	uint32_t counted; /* without pinned host memory, which is the last device */
 	_Atomic uint64_t
 		track_from; /* buffers of at least this many bytes are listed in the page */
-	/* GM_SESSION_STIRRED or _STIRRED_TRACKING, plus GM_SESSION_AWAITED for each call that waits
+	/* GM_SESSION_DIRTY or _DIRTY_TRACKING, plus GM_SESSION_AWAITED for each call that waits
 	 * for memory and could use what another thread frees. One word, so that freeing reads one
 	 * word. */
-	_Atomic uint32_t stirred;
+	_Atomic uint32_t dirty;
 	bool peers;        /* GPUs may use one another's memory */
 	bool host_will_do; /* the program takes host memory for what a GPU's heap is refused */
 	enum gm_session_tracking tracking;
@@ -123,12 +123,13 @@ struct gpumem_session {
 	_Atomic uint64_t ids; /* the last id of a request, on any connection */
 	struct gm_session_pages pages;
 	_Atomic int wake; /* an eventfd; another one after the program has closed it (thread.c) */
-	/* Tries once to resume the session: gm_resume(). On success, the session is up. */
+	/* Tries once to resume the session: gm_session_resumption(). On success, the session is up. */
 	gpumem_status (*resume)(struct gpumem_session *session);
 	/* Gives back what regions no longer use: gm_region_trim(). A call that waits for memory runs it,
 	 * and knows no regions. */
 	uint64_t (*trim_regions)(struct gpumem_session *session, uint32_t device, uint64_t bytes);
-	struct gm_call goodbye; /* allocated in advance: the end must not fail for lack of memory */
+	struct gm_conn_request
+		goodbye; /* allocated in advance: the end must not fail for lack of memory */
 	struct gm_thread *thread;
 	uint64_t spill_rounds; /* used only by the thread: how often it evicted buffers */
 
@@ -157,7 +158,7 @@ struct gpumem_session {
 	pthread_cond_t changed;    /* of the state, and of what waiting requests look at */
 	char away[GM_ERROR_BYTES]; /* why the daemon cannot be reached */
 	struct gm_conn *conn;      /* NULL unless up */
-	int bell;                  /* for events, until the library's thread takes it; or -1 */
+	int wakeup;                /* for events, until the library's thread takes it; or -1 */
 	bool resumed;              /* the daemon still knew the session */
 	uint64_t losses;           /* how often the connection was lost */
 	uint64_t since_ns;         /* when the connection began */
@@ -183,10 +184,10 @@ struct gpumem_session {
 	uint64_t epoch;
 	struct gm_session_lease *leases; /* every lease that the daemon may have granted */
 	uint64_t views;                  /* how many of them were opened, not made */
-	struct gm_held *returning;       /* to be given back when the daemon can be reached */
+	struct gm_lease_held *returning; /* to be given back when the daemon can be reached */
 	bool flush;                      /* some of it is being sent */
-	/* Grants whose answers were lost, and the requests that may claim them: unclaimed.c. */
-	struct gm_held *unclaimed;
+	/* Grants whose answers were lost, and the requests that may claim them: lease_unclaimed.c. */
+	struct gm_lease_held *unclaimed;
 	uint64_t resumes;               /* how often the session was resumed */
 	unsigned asking;                /* requests for memory under way */
 	unsigned asking_older;          /* those of them that began before the last resume */
@@ -225,55 +226,55 @@ static inline bool gm_session_find_device(
 /* Wakes the library's thread: it checks the connection, its timers, and whether there is work. */
 void gm_session_wake(void *session);
 
-#define GM_SESSION_STIRRED UINT32_C(1) /* the library's thread is publishing the figures */
+#define GM_SESSION_DIRTY UINT32_C(1) /* the library's thread is publishing the figures */
 /* The same in a session that tracks everything. There, the first bit stays clear, so that a block that
  * was allocated takes the slow path, and tracking costs other sessions nothing. */
-#define GM_SESSION_STIRRED_TRACKING UINT32_C(2)
-#define GM_SESSION_AWAITED          UINT32_C(4)
+#define GM_SESSION_DIRTY_TRACKING UINT32_C(2)
+#define GM_SESSION_AWAITED        UINT32_C(4)
 
-static inline uint32_t gm_session_stirred_bit(const struct gpumem_session *session)
+static inline uint32_t gm_session_dirty_bit(const struct gpumem_session *session)
 {
-	return session->tracking ? GM_SESSION_STIRRED_TRACKING : GM_SESSION_STIRRED;
+	return session->tracking ? GM_SESSION_DIRTY_TRACKING : GM_SESSION_DIRTY;
 }
 
 /* Something changed, so the figures must be published, and calls that wait may find memory here. */
-void gm_session_stir_now(struct gpumem_session *session);
+void gm_session_dirty_now(struct gpumem_session *session);
 
-/* Whether the slow path is needed after an allocation: gm_session_stir_now() and, if the session
+/* Whether the slow path is needed after an allocation: gm_session_dirty_now() and, if the session
  * tracks everything, a row for the block. This costs one load. */
-static inline bool gm_session_unstirred(const struct gpumem_session *session)
+static inline bool gm_session_clean(const struct gpumem_session *session)
 {
-	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
-	return __builtin_expect(!(stirred & GM_SESSION_STIRRED), 0);
+	uint32_t dirty = atomic_load_explicit(&session->dirty, memory_order_relaxed);
+	return __builtin_expect(!(dirty & GM_SESSION_DIRTY), 0);
 }
 
 /* Something was allocated, so the figures must be published. While the library's thread is
  * publishing, this costs one load. */
-static inline void gm_session_stir(struct gpumem_session *session)
+static inline void gm_session_dirty(struct gpumem_session *session)
 {
-	if (gm_session_unstirred(session))
-		gm_session_stir_now(session);
+	if (gm_session_clean(session))
+		gm_session_dirty_now(session);
 }
 
-/* Something was freed. If no call waits for memory, this costs as much as gm_session_stir(). */
-static inline void gm_session_stir_freed(struct gpumem_session *session)
+/* Something was freed. If no call waits for memory, this costs as much as gm_session_dirty(). */
+static inline void gm_session_dirty_freed(struct gpumem_session *session)
 {
-	uint32_t stirred = atomic_load_explicit(&session->stirred, memory_order_relaxed);
-	if (__builtin_expect(stirred != GM_SESSION_STIRRED, 0))
-		gm_session_stir_now(session);
+	uint32_t dirty = atomic_load_explicit(&session->dirty, memory_order_relaxed);
+	if (__builtin_expect(dirty != GM_SESSION_DIRTY, 0))
+		gm_session_dirty_now(session);
 }
 
 uint64_t gm_session_epoch(struct gpumem_session *session);
 /* How long the daemon lets a request wait if it does not say so itself; 0: not at all. */
 uint64_t gm_session_wait_ms(struct gpumem_session *session);
 
-/* Connects and says hello (gm_hello()). Resumes the session if it has an id and anew is false, and makes a new session otherwise.
+/* Connects and says hello (gm_conn_hello()). Resumes the session if it has an id and anew is false, and makes a new session otherwise.
  * held: bytes of the leases that this process made. */
 gpumem_status gm_session_hello(struct gpumem_session *session, bool anew, uint64_t held,
-	struct gm_hello *ret_hello, bool *ret_refused);
-/* Takes over the connection, the bell and the settings that a hello brought. The caller must
+	struct gm_conn_hello *ret_hello, bool *ret_refused);
+/* Takes over the connection, the wakeup and the settings that a hello brought. The caller must
  * still deinit the hello. */
-void gm_session_adopt(struct gpumem_session *session, struct gm_hello *hello);
+void gm_session_adopt(struct gpumem_session *session, struct gm_conn_hello *hello);
 
 /* For structs with a size field: copy the fields that both sides know, from or to the program's
  * struct (given). Other fields of known stay as they are. Return GPUMEM_E_INVALID if the size is

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/session/absence.h"
+#include "client/session/reconnect.h"
 #include "common/arith.h"
 #include "common/cancel.h"
 #include "common/clock.h"
@@ -44,7 +44,7 @@ static gpumem_status session_call_unsent(
 }
 
 static gpumem_status session_call_answered(
-	struct gpumem_session *session, const struct gm_call *call)
+	struct gpumem_session *session, const struct gm_conn_request *call)
 {
 	if (call->status)
 		return gm_error(call->status, "%s", call->detail);
@@ -60,7 +60,7 @@ static gpumem_status session_call_answered(
 /* Sends the request on a connection and waits for the answer. Returns 0 or a negative errno, as
  * gm_conn_call() does. */
 static int session_call_conn(struct gpumem_session *session, struct gm_conn *conn,
-	Gm__Wire__Packet *request, struct gm_call *call, uint64_t patience_ns)
+	Gm__Wire__Packet *request, struct gm_conn_request *call, uint64_t patience_ns)
 {
 	uint64_t (*again)(void *ctx) = call->again;
 
@@ -68,10 +68,10 @@ static int session_call_conn(struct gpumem_session *session, struct gm_conn *con
 		call->again = NULL;
 	bool awaited = call->again != NULL;
 	if (awaited)
-		atomic_fetch_add(&session->stirred, GM_SESSION_AWAITED);
+		atomic_fetch_add(&session->dirty, GM_SESSION_AWAITED);
 	int r = gm_conn_call(conn, request, call, gm_clock_ns() + patience_ns);
 	if (awaited)
-		atomic_fetch_sub(&session->stirred, GM_SESSION_AWAITED);
+		atomic_fetch_sub(&session->dirty, GM_SESSION_AWAITED);
 	/* Otherwise the call is not ours any more. */
 	if (r != -ECANCELED && r != -ETIMEDOUT)
 		call->again = again;
@@ -80,7 +80,7 @@ static int session_call_conn(struct gpumem_session *session, struct gm_conn *con
 
 /* The same, and says how it ended. *ret_lost: the connection is of no use any more. */
 static gpumem_status session_call_on(struct gpumem_session *session, struct gm_conn *conn,
-	Gm__Wire__Packet *request, struct gm_call **call, bool *ret_lost)
+	Gm__Wire__Packet *request, struct gm_conn_request **call, bool *ret_lost)
 {
 	uint64_t patience_ns = session->timeout_ns + (*call)->extra_ns;
 	int r = session_call_conn(session, conn, request, *call, patience_ns);
@@ -103,7 +103,7 @@ static gpumem_status session_call_on(struct gpumem_session *session, struct gm_c
 
 /* Whether the request can be sent: for the first time, or once more after its connection ended. */
 static gpumem_status session_call_prepare(
-	struct gpumem_session *session, struct gm_call *call, bool again, uint64_t epoch)
+	struct gpumem_session *session, struct gm_conn_request *call, bool again, uint64_t epoch)
 {
 	if (call->of_epoch && call->of_epoch != epoch)
 		return gm_error(GPUMEM_E_NOT_FOUND,
@@ -118,7 +118,7 @@ static gpumem_status session_call_prepare(
 }
 
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call **call)
+	Gm__Wire__Packet *request, struct gm_conn_request **call)
 {
 	bool lost = false;
 	GM_UNCANCELLED;
@@ -130,8 +130,8 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 
 	bool impatient = (*call)->impatient;
 	uint64_t bound_ns = (*call)->wait_ns ? gm_clock_ns() + (*call)->wait_ns : UINT64_MAX;
-	struct gm_absence_patience patience = {
-		.end_ns = impatient ? 0 : gm_absence_end(session, (*call)->wait_ns),
+	struct gm_reconnect_patience patience = {
+		.end_ns = impatient ? 0 : gm_reconnect_end(session, (*call)->wait_ns),
 		.again = (*call)->again,
 		.again_ctx = (*call)->again_ctx,
 		.again_ns = (*call)->again_ns,
@@ -140,7 +140,7 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 	for (;;) {
 		struct gm_conn *conn;
 		uint64_t epoch;
-		gpumem_status status = gm_absence_get_conn(session, &patience, &conn, &epoch);
+		gpumem_status status = gm_reconnect_get_conn(session, &patience, &conn, &epoch);
 		if (status)
 			return status;
 
@@ -150,7 +150,7 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 		if (!status)
 			status = session_call_on(session, conn, request, call, &lost);
 		if (lost)
-			gm_absence_begin(session, conn, gm_error_text());
+			gm_reconnect_begin(session, conn, gm_error_text());
 		gm_conn_unref(conn);
 		if (!lost || impatient)
 			return status;
@@ -158,20 +158,20 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
 		/* The time for which the daemon was there does not count, and earns as much again:
 		 * so a request outlasts any number of restarts, but not a daemon that it kills. */
 		uint64_t now = gm_clock_ns();
-		patience.end_ns = gm_min(bound_ns,
-			gm_min(patience.end_ns + 2 * (now - sent_ns), now + session->away_ns));
+		patience.end_ns = gm_u64_min(bound_ns,
+			gm_u64_min(patience.end_ns + 2 * (now - sent_ns), now + session->away_ns));
 	}
 }
 
 gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
-	struct gm_call *call, bool again, struct gm_conn **ret_conn)
+	struct gm_conn_request *call, bool again, struct gm_conn **ret_conn)
 {
-	struct gm_absence_patience none = {.end_ns = 0};
+	struct gm_reconnect_patience none = {.end_ns = 0};
 	struct gm_conn *conn;
 	uint64_t epoch;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_absence_get_conn(session, &none, &conn, &epoch);
+	gpumem_status status = gm_reconnect_get_conn(session, &none, &conn, &epoch);
 	if (status)
 		return status;
 
@@ -182,7 +182,7 @@ gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet 
 	} else if (r < 0) {
 		status = session_call_unsent(session, conn, r);
 		if (r == -EPIPE)
-			gm_absence_begin(session, conn, gm_error_text());
+			gm_reconnect_begin(session, conn, gm_error_text());
 	}
 
 	if (status)
@@ -193,7 +193,7 @@ gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet 
 }
 
 gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
-	const struct gm_call *call, bool *ret_lost)
+	const struct gm_conn_request *call, bool *ret_lost)
 {
 	GM_UNCANCELLED;
 
@@ -202,27 +202,28 @@ gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn 
 	gpumem_status status = call->result == -EPIPE ? session_call_unsent(session, conn, -EPIPE)
 						      : session_call_answered(session, call);
 	if (*ret_lost)
-		gm_absence_begin(session, conn, gm_error_text());
+		gm_reconnect_begin(session, conn, gm_error_text());
 	return status;
 }
 
 static int session_done_take(
-	struct gm_call *call, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *call, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	return packet->body_case == GM__WIRE__PACKET__BODY_DONE ? 0 : -EPROTO;
 }
 
-static void session_done_late(struct gm_call *call)
+static void session_done_late(struct gm_conn_request *call)
 {
 	free(call);
 }
 
-static const struct gm_call_ops done_ops = {.take = session_done_take, .late = session_done_late};
+static const struct gm_conn_request_ops done_ops = {
+	.take = session_done_take, .late = session_done_late};
 
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient)
 {
-	struct gm_call *call = calloc(1, sizeof(*call));
+	struct gm_conn_request *call = calloc(1, sizeof(*call));
 	if (!call)
 		return gm_error(GPUMEM_E_HOST_MEMORY, "no memory for a request");
 	call->ops = &done_ops;
@@ -233,7 +234,8 @@ gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *vi
 	return status;
 }
 
-void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call)
+void gm_session_call_off(
+	struct gpumem_session *session, uint64_t request, struct gm_conn_request *call)
 {
 	Gm__Wire__Cancel body = GM__WIRE__CANCEL__INIT;
 	body.request = request;
@@ -252,14 +254,15 @@ void gm_session_call_off(struct gpumem_session *session, uint64_t request, struc
 	gm_conn_unref(conn);
 }
 
-static void session_kept_late(struct gm_call *call)
+static void session_kept_late(struct gm_conn_request *call)
 {
 }
 
-static const struct gm_call_ops kept_ops = {.take = session_done_take, .late = session_kept_late};
+static const struct gm_conn_request_ops kept_ops = {
+	.take = session_done_take, .late = session_kept_late};
 
 gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call *call)
+	Gm__Wire__Packet *request, struct gm_conn_request *call)
 {
 	call->ops = &kept_ops;
 	return gm_session_call(session, via, request, &call);
@@ -268,13 +271,13 @@ gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_con
 /* ---- devices */
 
 struct session_devices_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	uint32_t n;
 	gpumem_device_info_t infos[GM_BOUND_DEVICES];
 };
 
 static int session_devices_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct session_devices_call *call = (struct session_devices_call *)base;
 
@@ -312,13 +315,13 @@ static int session_devices_take(
 	return 0;
 }
 
-static int session_devices_repeat(struct gm_call *base)
+static int session_devices_repeat(struct gm_conn_request *base)
 {
 	((struct session_devices_call *)base)->n = 0;
 	return 0;
 }
 
-static const struct gm_call_ops devices_ops = {
+static const struct gm_conn_request_ops devices_ops = {
 	.take = session_devices_take, .late = session_done_late, .repeat = session_devices_repeat};
 
 gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn *via,
@@ -332,7 +335,7 @@ gpumem_status gm_session_devices(struct gpumem_session *session, struct gm_conn 
 	Gm__Wire__GetDevices body = GM__WIRE__GET_DEVICES__INIT;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_DEVICES, get_devices, &body);
 
-	struct gm_call *call = &devices->call;
+	struct gm_conn_request *call = &devices->call;
 	gpumem_status status = gm_session_call(session, via, &packet, &call);
 	if (!status) {
 		memcpy(ret_infos, devices->infos, devices->n * sizeof(*ret_infos));

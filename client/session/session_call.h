@@ -24,7 +24,7 @@
  * away.
  */
 gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call **call);
+	Gm__Wire__Packet *request, struct gm_conn_request **call);
 /*
  * Sends a request and does not wait, neither for the answer nor for an absent daemon. On success the
  * connection owns the call at once and ends it in ops->late(); *ret_conn is a reference to that
@@ -34,23 +34,24 @@ gpumem_status gm_session_call(struct gpumem_session *session, struct gm_conn *vi
  *   GPUMEM_E_DISCONNECTED  The daemon is away.
  */
 gpumem_status gm_session_begin(struct gpumem_session *session, Gm__Wire__Packet *request,
-	struct gm_call *call, bool again, struct gm_conn **ret_conn);
+	struct gm_conn_request *call, bool again, struct gm_conn **ret_conn);
 /* How such a call ended. *ret_lost: the connection, which is given, ended first; the session is away
  * then, and the request can be repeated. */
 gpumem_status gm_session_outcome(struct gpumem_session *session, struct gm_conn *conn,
-	const struct gm_call *call, bool *ret_lost);
+	const struct gm_conn_request *call, bool *ret_lost);
 /* Tells the daemon that a request is not wanted any more, and does not wait. Takes ownership of call,
  * which must be zeroed memory from malloc(). */
-void gm_session_call_off(struct gpumem_session *session, uint64_t request, struct gm_call *call);
+void gm_session_call_off(
+	struct gpumem_session *session, uint64_t request, struct gm_conn_request *call);
 
 /* Sends a request that is answered with Done, as gm_session_call() does. of_epoch and impatient are as in
- * struct gm_call. */
+ * struct gm_conn_request. */
 gpumem_status gm_session_tell(struct gpumem_session *session, struct gm_conn *via,
 	Gm__Wire__Packet *request, uint64_t of_epoch, bool impatient);
 
 /* The same without allocating memory: call must outlive the connection. */
 gpumem_status gm_session_tell_with(struct gpumem_session *session, struct gm_conn *via,
-	Gm__Wire__Packet *request, struct gm_call *call);
+	Gm__Wire__Packet *request, struct gm_conn_request *call);
 
 /* Reads the device list. Pinned host memory, if there is any, is the last device and has the number
  * GPUMEM_DEVICE_HOST. ret_infos must have room for GM_BOUND_DEVICES. */

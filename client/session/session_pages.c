@@ -182,7 +182,7 @@ uint64_t gm_session_pages_most(const struct gm_session_pages *pages, uint32_t de
 	/* Without a capacity, the page was never written. */
 	if (gm_session_pages_device(pages, device, &page) < 0 || page.capacity == 0)
 		return UINT64_MAX;
-	return gm_min(page.capacity, page.max);
+	return gm_u64_min(page.capacity, page.max);
 }
 
 bool gm_session_pages_use(

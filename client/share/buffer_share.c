@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "client/buffer/buffer.h"
-#include "client/buffer/buffer_tail.h"
+#include "client/buffer/buffer_retired.h"
 #include "client/buffer/evict.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
@@ -20,12 +20,13 @@
 #include "common/text/units.h"
 
 struct share_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	bool repeated; /* it may have been done before it was refused */
 	gpumem_token token;
 };
 
-static int share_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+static int share_take(
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct share_call *call = (struct share_call *)base;
 
@@ -37,18 +38,18 @@ static int share_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 }
 
 /* Nobody knows a token that came too late, and it ends with its lease. */
-static void share_late(struct gm_call *call)
+static void share_late(struct gm_conn_request *call)
 {
 	free(call);
 }
 
-static int share_repeat(struct gm_call *call)
+static int share_repeat(struct gm_conn_request *call)
 {
 	((struct share_call *)call)->repeated = true;
 	return 0;
 }
 
-static const struct gm_call_ops share_ops = {
+static const struct gm_conn_request_ops share_ops = {
 	.take = share_take, .late = share_late, .repeat = share_repeat};
 
 /* Whether the daemon still knows the buffer. */
@@ -99,7 +100,7 @@ gpumem_status gm_buffer_share_lock(gpumem_buffer *buffer, bool *ret_before)
 {
 	gm_retired_settle(buffer->session, GM_RETIRED_NO_WAIT);
 	gm_lock(&buffer->lock);
-	if (!gm_buffer_tail_has(buffer)) {
+	if (!gm_buffer_retired_has(buffer)) {
 		*ret_before = gm_evict_note_shared(buffer, true);
 		return GPUMEM_OK;
 	}
@@ -152,7 +153,7 @@ static gpumem_status share_send(
 	body.readers_can_write = options->flags & GPUMEM_READERS_CAN_WRITE;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(SHARE, share, &body);
 
-	struct gm_call *call = &share->call;
+	struct gm_conn_request *call = &share->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
 	gm_buffer_share_unlock(buffer, before, call && call->status && !share->repeated);
 	if (!status)

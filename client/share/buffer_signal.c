@@ -22,7 +22,7 @@
 
 #include "client/buffer/gpumem_buffer.h"
 #include "client/map/map.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "client/session/session_call.h"
 #include "common/arith.h"
 #include "common/cancel.h"
@@ -50,7 +50,7 @@ static struct gm_control *signal_control(const struct gpumem_buffer *buffer)
 
 static void signal_wake(struct gm_control *control)
 {
-	(void)syscall(SYS_futex, &control->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	(void)syscall(SYS_futex, &control->wakeup, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- calls of the program */
@@ -77,7 +77,7 @@ static void signal_post_now(struct gpumem_buffer *buffer, uint64_t value)
 	/* The value that was reached comes first: if the maker dies in between, that is no loss. */
 	atomic_store(&control->last, value);
 	atomic_store(&control->value, value);
-	atomic_fetch_add(&control->bell, 1);
+	atomic_fetch_add(&control->wakeup, 1);
 	signal_wake(control);
 }
 
@@ -153,13 +153,13 @@ static gpumem_status signal_look(
 }
 
 /* Sleeps until the signals ring, or for ns at most; UINT64_MAX: until they ring. */
-static void signal_sleep(struct gm_control *control, uint32_t bell, uint64_t ns)
+static void signal_sleep(struct gm_control *control, uint32_t wakeup, uint64_t ns)
 {
 	const struct timespec most = {
 		.tv_sec = (time_t)(ns / GM_NS_PER_S), .tv_nsec = (long)(ns % GM_NS_PER_S)};
 
-	(void)syscall(SYS_futex, &control->bell, FUTEX_WAIT, bell, ns == UINT64_MAX ? NULL : &most,
-		NULL, 0);
+	(void)syscall(SYS_futex, &control->wakeup, FUTEX_WAIT, wakeup,
+		ns == UINT64_MAX ? NULL : &most, NULL, 0);
 }
 
 /* Waits on the host, until end_ns at the latest. */
@@ -172,7 +172,7 @@ static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t val
 
 	atomic_fetch_add(&buffer->signals.waiting, 1);
 	for (;;) {
-		uint32_t bell = atomic_load(&control->bell);
+		uint32_t wakeup = atomic_load(&control->wakeup);
 		status = signal_look(buffer, value, &reached);
 		if (status || reached)
 			break;
@@ -185,9 +185,9 @@ static gpumem_status signal_wait_here(struct gpumem_buffer *buffer, uint64_t val
 			break;
 		}
 		uint64_t left_ns = end_ns == UINT64_MAX ? UINT64_MAX : end_ns - now;
-		signal_sleep(control, bell, gm_min(left_ns, look_ns));
+		signal_sleep(control, wakeup, gm_u64_min(left_ns, look_ns));
 		if (look_ns != UINT64_MAX)
-			look_ns = gm_min(2 * look_ns, LOOK_MOST_NS);
+			look_ns = gm_u64_min(2 * look_ns, LOOK_MOST_NS);
 	}
 	atomic_fetch_sub(&buffer->signals.waiting, 1);
 	return status;
@@ -244,13 +244,13 @@ struct signal_makers {
 };
 
 struct signal_makers_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	size_t n;
 	uint64_t gone[MAKERS_ASKED];
 };
 
 static int signal_makers_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct signal_makers_call *call = (struct signal_makers_call *)base;
 
@@ -263,12 +263,12 @@ static int signal_makers_take(
 	return 0;
 }
 
-static void signal_makers_late(struct gm_call *call)
+static void signal_makers_late(struct gm_conn_request *call)
 {
 	free(call);
 }
 
-static const struct gm_call_ops signal_makers_ops = {
+static const struct gm_conn_request_ops signal_makers_ops = {
 	.take = signal_makers_take, .late = signal_makers_late};
 
 /* Whether the library's thread has something to do for the buffer. The session's lock is held. */
@@ -337,7 +337,7 @@ static size_t signal_makers_ask(
 	body.leases = ids;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_MAKERS, get_makers, &body);
 
-	struct gm_call *call = &ask->call;
+	struct gm_conn_request *call = &ask->call;
 	gpumem_status status = n ? gm_session_call(session, NULL, &packet, &call) : GPUMEM_OK;
 	for (size_t j = 0; !status && j < ask->n; j++) {
 		struct signal_maker *lease = signal_makers_find(makers, ask->gone[j], epoch);
@@ -381,11 +381,11 @@ static uint64_t signal_release_gone(struct gpumem_session *session, struct signa
 	DL_FOREACH (session->list, buffer) {
 		if (!signal_makers_concern(buffer))
 			continue;
-		const struct gm_held *held = &buffer->lease->held;
+		const struct gm_lease_held *held = &buffer->lease->held;
 		const struct signal_maker *lease =
 			signal_makers_find(makers, held->lease, held->epoch);
 		if (lease && lease->gone)
-			at = gm_min(at, signal_release(buffer));
+			at = gm_u64_min(at, signal_release(buffer));
 	}
 	gm_lock_drop(&session->lock);
 	return at;
@@ -405,5 +405,5 @@ uint64_t gm_buffer_signal_settle(struct gpumem_session *session)
 	uint64_t at = signal_release_gone(session, makers);
 	free(makers);
 	/* If the daemon is away, the session is resumed first. */
-	return from ? at : gm_min(at, gm_clock_ns() + AGAIN_NS);
+	return from ? at : gm_u64_min(at, gm_clock_ns() + AGAIN_NS);
 }

@@ -10,9 +10,9 @@
 #include <time.h>
 
 #include "client/buffer/buffer.h"
-#include "client/device/await.h"
-#include "client/device/mapping.h"
-#include "client/session/absence.h"
+#include "client/device/map_await.h"
+#include "client/device/map_chunks.h"
+#include "client/session/reconnect.h"
 #include "client/session/gpumem_session.h"
 #include "client/session/session_call.h"
 #include "client/grant/session_lease.h"
@@ -35,28 +35,28 @@
 static gpumem_status publish_await(const gpumem_buffer *buffer, gpumem_stream stream)
 {
 	const struct gm_session_device *d = &buffer->session->device[buffer->device];
-	int r = gm_await_stream(d, stream);
+	int r = gm_map_await_stream(d, stream);
 
 	if (r == -EAGAIN)
-		return gm_await_captured("publish", ", or say that no work is left");
+		return gm_map_await_captured("publish", ", or say that no work is left");
 	if (r < 0)
 		return gm_error(GPUMEM_E_SYSTEM,
 			"cannot wait for the work on this buffer, so it is not published: %s",
-			gm_mapping_error(d, r));
+			gm_map_chunks_error(d, r));
 	return GPUMEM_OK;
 }
 
 /* ---- publishing */
 
 struct publish_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	bool repeated; /* it may have been done before it was refused */
 	uint64_t version;
 	bool resend;
 };
 
 static int publish_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct publish_call *call = (struct publish_call *)base;
 
@@ -68,18 +68,18 @@ static int publish_take(
 	return 0;
 }
 
-static void publish_late(struct gm_call *call)
+static void publish_late(struct gm_conn_request *call)
 {
 	free(call);
 }
 
-static int publish_repeat(struct gm_call *call)
+static int publish_repeat(struct gm_conn_request *call)
 {
 	((struct publish_call *)call)->repeated = true;
 	return 0;
 }
 
-static const struct gm_call_ops publish_ops = {
+static const struct gm_conn_request_ops publish_ops = {
 	.take = publish_take, .late = publish_late, .repeat = publish_repeat};
 
 static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
@@ -110,7 +110,7 @@ static gpumem_status publish_send(gpumem_buffer *buffer, const char *name,
 	body.lifetime_ms = (uint64_t)options->expires_s * 1000;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(PUBLISH, publish, &body);
 
-	struct gm_call *call = &publish->call;
+	struct gm_conn_request *call = &publish->call;
 	status = gm_session_call(buffer->session, NULL, &packet, &call);
 	gm_buffer_share_unlock(buffer, before, call && call->status && !publish->repeated);
 	if (!status) {
@@ -130,8 +130,8 @@ static gpumem_status publish_send_all(gpumem_buffer *buffer, const char *name,
 
 	for (;;) {
 		bool resend = false;
-		gpumem_status status =
-			gm_publish_metadata_send(buffer, options->metadata, options->metadata_size);
+		gpumem_status status = gm_name_publish_metadata_send(
+			buffer, options->metadata, options->metadata_size);
 		if (!status)
 			status = publish_send(buffer, name, options, ret_version, &resend);
 		if (status || !resend)
@@ -142,14 +142,14 @@ static gpumem_status publish_send_all(gpumem_buffer *buffer, const char *name,
 				"published; see 'gpumemctl status' for its keeper, and try again",
 				name);
 		nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
-		pause_ns = gm_min(2 * pause_ns, RESEND_MOST_NS);
+		pause_ns = gm_u64_min(2 * pause_ns, RESEND_MOST_NS);
 	}
 }
 
 static gpumem_status publish_check(
 	const char *name, const gpumem_publish_options *options, gpumem_publish_options *ret_given)
 {
-	const char *wrong = gm_share_name_check(name);
+	const char *wrong = gm_token_name_check(name);
 	if (wrong)
 		return gm_error(GPUMEM_E_INVALID, "name %s", wrong);
 	gpumem_status status = gm_sized_in(ret_given, sizeof(*ret_given), options);
@@ -159,7 +159,7 @@ static gpumem_status publish_check(
 		ret_given->audience, ret_given->id, ret_given->mode, ret_given->flags});
 	if (status)
 		return status;
-	return gm_publish_metadata_check(ret_given->metadata, ret_given->metadata_size);
+	return gm_name_publish_metadata_check(ret_given->metadata, ret_given->metadata_size);
 }
 
 gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
@@ -189,7 +189,7 @@ gpumem_status gpumem_publish(gpumem_buffer *buffer, const char *name,
 
 /* ---- attaching */
 
-static gpumem_status publish_attach(gpumem_session *session, const struct gm_share_name *name,
+static gpumem_status publish_attach(gpumem_session *session, const struct gm_token_name *name,
 	uint64_t wait_ns, gpumem_buffer **ret_buffer)
 {
 	struct gm_session_lease *lease;
@@ -233,7 +233,7 @@ static gpumem_status publish_too_late(const char *name, uint32_t wait_ms)
  * short requests a second, on the turns of their user.
  */
 static gpumem_status publish_attach_within(gpumem_session *session, const char *name,
-	const struct gm_share_name *parsed, uint32_t wait_ms, gpumem_buffer **ret_buffer)
+	const struct gm_token_name *parsed, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
 	struct gm_backoff backoff = {0};
 	uint64_t end_ns = wait_ms == GPUMEM_WAIT_FOREVER ? UINT64_MAX
@@ -242,31 +242,32 @@ static gpumem_status publish_attach_within(gpumem_session *session, const char *
 	for (;;) {
 		uint64_t now_ns = gm_clock_ns();
 		bool last = now_ns >= end_ns;
-		uint64_t left_ns = end_ns == UINT64_MAX ? 0 : gm_max(gm_minus(end_ns, now_ns), 1);
+		uint64_t left_ns =
+			end_ns == UINT64_MAX ? 0 : gm_u64_max(gm_u64_minus(end_ns, now_ns), 1);
 		gpumem_status status = publish_attach(session, parsed, left_ns, ret_buffer);
 		if (status != GPUMEM_E_NOT_FOUND)
 			return status;
 		if (last)
 			return publish_too_late(name, wait_ms);
 
-		gm_absence_back_off(&backoff, gm_clock_ns());
-		publish_sleep_until(gm_min(backoff.until_ns, end_ns));
+		gm_reconnect_back_off(&backoff, gm_clock_ns());
+		publish_sleep_until(gm_u64_min(backoff.until_ns, end_ns));
 	}
 }
 
 gpumem_status gpumem_attach_wait(
 	gpumem_session *session, const char *name, uint32_t wait_ms, gpumem_buffer **ret_buffer)
 {
-	struct gm_share_name parsed;
+	struct gm_token_name parsed;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	gpumem_status status = gm_name_publish_name_read(session, name, &parsed);
 	if (status)
 		return status;
 	if (!ret_buffer)
 		return gm_error(GPUMEM_E_INVALID, "ret_buffer must not be NULL");
 	if (!wait_ms)
-		return gm_publish_name_missing(
+		return gm_name_publish_name_missing(
 			name, publish_attach(session, &parsed, 0, ret_buffer));
 
 	if (atomic_fetch_add(&session->names_awaited, 1) < GM_BOUND_WAITING_PER_CLIENT)
@@ -291,13 +292,13 @@ gpumem_status gpumem_attach(gpumem_session *session, const char *name, gpumem_bu
 #define REMOVE_TRIES 64
 
 struct publish_remove_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	bool again;           /* it was sent before, and the daemon may have done it */
 	uint64_t id, version; /* which one the name is; 0: it is to be ended */
 };
 
 static int publish_remove_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct publish_remove_call *call = (struct publish_remove_call *)base;
 
@@ -310,13 +311,13 @@ static int publish_remove_take(
 	return 0;
 }
 
-static int publish_remove_repeat(struct gm_call *base)
+static int publish_remove_repeat(struct gm_conn_request *base)
 {
 	((struct publish_remove_call *)base)->again = true;
 	return 0;
 }
 
-static const struct gm_call_ops publish_remove_ops = {
+static const struct gm_conn_request_ops publish_remove_ops = {
 	.take = publish_remove_take, .late = publish_late, .repeat = publish_remove_repeat};
 
 /* Looks which one the name is, or ends that one, as body says. A request that is repeated after its answer
@@ -330,7 +331,7 @@ static gpumem_status publish_remove_send(
 	remove->call.ops = &publish_remove_ops;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(UNPUBLISH, unpublish, body);
 
-	struct gm_call *call = &remove->call;
+	struct gm_conn_request *call = &remove->call;
 	gpumem_status status = gm_session_call(session, NULL, &packet, &call);
 	*ret_again = call && remove->again;
 	if (!status && body->look) {
@@ -343,10 +344,10 @@ static gpumem_status publish_remove_send(
 
 gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 {
-	struct gm_share_name parsed;
+	struct gm_token_name parsed;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	gpumem_status status = gm_name_publish_name_read(session, name, &parsed);
 	if (status)
 		return status;
 
@@ -360,7 +361,7 @@ gpumem_status gpumem_unpublish(gpumem_session *session, const char *name)
 		body.look = true;
 		status = publish_remove_send(session, &body, &again);
 		if (status)
-			return gm_publish_name_missing(name, status);
+			return gm_name_publish_name_missing(name, status);
 		body.look = false;
 		status = publish_remove_send(session, &body, &again);
 		if (status != GPUMEM_E_NOT_FOUND)

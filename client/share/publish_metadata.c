@@ -21,7 +21,7 @@ _Static_assert(GPUMEM_METADATA_MOST == GM_BOUND_METADATA_BYTES, "both are the sa
 
 /* ---- sending */
 
-gpumem_status gm_publish_metadata_check(const void *metadata, size_t size)
+gpumem_status gm_name_publish_metadata_check(const void *metadata, size_t size)
 {
 	if (size > GPUMEM_METADATA_MOST)
 		return gm_error(GPUMEM_E_INVALID,
@@ -33,7 +33,8 @@ gpumem_status gm_publish_metadata_check(const void *metadata, size_t size)
 	return GPUMEM_OK;
 }
 
-gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metadata, size_t size)
+gpumem_status gm_name_publish_metadata_send(
+	gpumem_buffer *buffer, const void *metadata, size_t size)
 {
 	if (!size)
 		return GPUMEM_OK;
@@ -42,10 +43,10 @@ gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metada
 	if (status)
 		return status;
 
-	const struct gm_held *held = &buffer->lease->held;
+	const struct gm_lease_held *held = &buffer->lease->held;
 	for (size_t sent = 0, n; sent < size && !status; sent += n) {
 		Gm__Wire__PutMetadata body = GM__WIRE__PUT_METADATA__INIT;
-		n = gm_min(size - sent, (size_t)GM_METADATA_PIECE);
+		n = gm_u64_min(size - sent, (size_t)GM_METADATA_PIECE);
 		body.lease = held->lease;
 		body.size = size;
 		body.offset = sent;
@@ -62,7 +63,7 @@ gpumem_status gm_publish_metadata_send(gpumem_buffer *buffer, const void *metada
 /* ---- reading */
 
 struct metadata_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	bool begun;
 	uint8_t *data;
 	size_t size, have;
@@ -83,7 +84,7 @@ static int metadata_begin_answer(struct metadata_call *call, const Gm__Wire__Met
 }
 
 static int metadata_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct metadata_call *call = (struct metadata_call *)base;
 	const Gm__Wire__MetadataReply *reply = packet->metadata_reply;
@@ -103,7 +104,7 @@ static int metadata_take(
 	return packet->more || call->have == call->size ? 0 : -EPROTO;
 }
 
-static void metadata_late(struct gm_call *base)
+static void metadata_late(struct gm_conn_request *base)
 {
 	struct metadata_call *call = (struct metadata_call *)base;
 
@@ -112,7 +113,7 @@ static void metadata_late(struct gm_call *base)
 	free(call);
 }
 
-static int metadata_repeat(struct gm_call *base)
+static int metadata_repeat(struct gm_conn_request *base)
 {
 	struct metadata_call *call = (struct metadata_call *)base;
 
@@ -122,7 +123,7 @@ static int metadata_repeat(struct gm_call *base)
 	return 0;
 }
 
-static const struct gm_call_ops metadata_ops = {
+static const struct gm_conn_request_ops metadata_ops = {
 	.take = metadata_take, .late = metadata_late, .repeat = metadata_repeat};
 
 static gpumem_status metadata_ask(gpumem_session *session, Gm__Wire__GetMetadata *body,
@@ -135,7 +136,7 @@ static gpumem_status metadata_ask(gpumem_session *session, Gm__Wire__GetMetadata
 	call->call.of_epoch = epoch;
 
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_METADATA, get_metadata, body);
-	struct gm_call *base = &call->call;
+	struct gm_conn_request *base = &call->call;
 	gpumem_status status = gm_session_call(session, NULL, &packet, &base);
 	if (!status) {
 		call->data[call->size] = '\0';
@@ -148,16 +149,16 @@ static gpumem_status metadata_ask(gpumem_session *session, Gm__Wire__GetMetadata
 	return status;
 }
 
-gpumem_status gm_publish_name_read(
-	gpumem_session *session, const char *name, struct gm_share_name *ret_name)
+gpumem_status gm_name_publish_name_read(
+	gpumem_session *session, const char *name, struct gm_token_name *ret_name)
 {
 	if (!gm_session_ok(session))
 		return gm_session_refused(session);
-	const char *wrong = gm_share_name_parse(name, ret_name);
+	const char *wrong = gm_token_name_parse(name, ret_name);
 	return wrong ? gm_error(GPUMEM_E_INVALID, "name %s", wrong) : GPUMEM_OK;
 }
 
-gpumem_status gm_publish_name_missing(const char *name, gpumem_status status)
+gpumem_status gm_name_publish_name_missing(const char *name, gpumem_status status)
 {
 	if (status != GPUMEM_E_NOT_FOUND)
 		return status;
@@ -170,10 +171,10 @@ gpumem_status gm_publish_name_missing(const char *name, gpumem_status status)
 gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, void **ret_data,
 	size_t *ret_size, uint64_t *ret_version)
 {
-	struct gm_share_name parsed;
+	struct gm_token_name parsed;
 	GM_UNCANCELLED;
 
-	gpumem_status status = gm_publish_name_read(session, name, &parsed);
+	gpumem_status status = gm_name_publish_name_read(session, name, &parsed);
 	if (status)
 		return status;
 	if (!ret_data || !ret_size)
@@ -190,7 +191,7 @@ gpumem_status gpumem_metadata_read(gpumem_session *session, const char *name, vo
 	status = GPUMEM_E_BUSY;
 	for (int i = 0; i < TRIES && status == GPUMEM_E_BUSY; i++)
 		status = metadata_ask(session, &body, 0, ret_data, ret_size, ret_version);
-	return gm_publish_name_missing(name, status);
+	return gm_name_publish_name_missing(name, status);
 }
 
 gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, size_t *ret_size)
@@ -210,7 +211,7 @@ gpumem_status gpumem_buffer_metadata(gpumem_buffer *buffer, void **ret_data, siz
 		return status;
 	Gm__Wire__GetMetadata body = GM__WIRE__GET_METADATA__INIT;
 	gm_lock(&buffer->lock);
-	const struct gm_held *held = &buffer->lease->held;
+	const struct gm_lease_held *held = &buffer->lease->held;
 	body.lease = held->lease;
 	status = metadata_ask(buffer->session, &body, held->epoch, ret_data, ret_size, NULL);
 	gm_lock_drop(&buffer->lock);

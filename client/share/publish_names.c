@@ -20,7 +20,7 @@ struct names_row {
 };
 
 struct names_call {
-	struct gm_call call;
+	struct gm_conn_request call;
 	struct names_row *rows;
 	size_t n, room;
 };
@@ -60,7 +60,8 @@ static int names_add(struct names_call *call, const Gm__Wire__Name *name)
 	return 0;
 }
 
-static int names_take(struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+static int names_take(
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct names_call *call = (struct names_call *)base;
 	const Gm__Wire__NamesReply *reply = packet->names;
@@ -73,7 +74,7 @@ static int names_take(struct gm_call *base, const Gm__Wire__Packet *packet, stru
 	return r;
 }
 
-static void names_late(struct gm_call *base)
+static void names_late(struct gm_conn_request *base)
 {
 	struct names_call *call = (struct names_call *)base;
 
@@ -82,13 +83,13 @@ static void names_late(struct gm_call *base)
 	free(call);
 }
 
-static int names_repeat(struct gm_call *base)
+static int names_repeat(struct gm_conn_request *base)
 {
 	((struct names_call *)base)->n = 0;
 	return 0;
 }
 
-static const struct gm_call_ops names_ops = {
+static const struct gm_conn_request_ops names_ops = {
 	.take = names_take, .late = names_late, .repeat = names_repeat};
 
 gpumem_status gpumem_names(gpumem_session *session, gpumem_name_fn fn, void *user)
@@ -106,7 +107,7 @@ gpumem_status gpumem_names(gpumem_session *session, gpumem_name_fn fn, void *use
 
 	Gm__Wire__GetNames body = GM__WIRE__GET_NAMES__INIT;
 	Gm__Wire__Packet packet = GM_WIRE_PACKET(GET_NAMES, get_names, &body);
-	struct gm_call *base = &call->call;
+	struct gm_conn_request *base = &call->call;
 	gpumem_status status = gm_session_call(session, NULL, &packet, &base);
 	for (size_t i = 0; !status && i < call->n; i++) {
 		struct names_row *row = &call->rows[i];

@@ -23,7 +23,7 @@ static const char *share_name_uid(const char *text, uint32_t *ret_uid)
 	return at;
 }
 
-const char *gm_share_name_check(const char *text)
+const char *gm_token_name_check(const char *text)
 {
 	if (!text)
 		return "must not be NULL";
@@ -36,10 +36,10 @@ const char *gm_share_name_check(const char *text)
 	return NULL;
 }
 
-const char *gm_share_name_parse(const char *text, struct gm_share_name *ret_name)
+const char *gm_token_name_parse(const char *text, struct gm_token_name *ret_name)
 {
 	static const char prefix[] = "uid:";
-	struct gm_share_name name = {.name = text};
+	struct gm_token_name name = {.name = text};
 
 	if (text && strchr(text, '/')) {
 		const char *at = strncmp(text, prefix, strlen(prefix)) == 0
@@ -52,7 +52,7 @@ const char *gm_share_name_parse(const char *text, struct gm_share_name *ret_name
 		name.name = at + 1;
 	}
 
-	const char *wrong = gm_share_name_check(name.name);
+	const char *wrong = gm_token_name_check(name.name);
 	if (!wrong)
 		*ret_name = name;
 	return wrong;

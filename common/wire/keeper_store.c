@@ -115,7 +115,7 @@ int gm_keeper_store_end(struct gm_keeper_store *store)
 /* ---- taking */
 
 static int keeper_store_take_packet(const struct gm_keeper_message *messages,
-	struct gm_packet_in *packet, gm_keeper_store_put put, void *ctx)
+	struct gm_conn_packet *packet, gm_keeper_store_put put, void *ctx)
 {
 	int result = packet->fds_cut ? -EMFILE : 0;
 	if (packet->n < packet->fds.n * sizeof(messages[0]))
@@ -147,7 +147,7 @@ int gm_keeper_store_take(int stored, gm_keeper_store_put put, void *ctx)
 		return -EPERM;
 	for (;;) {
 		struct gm_keeper_message messages[GM_BOUND_PACKET_FDS];
-		struct gm_packet_in packet;
+		struct gm_conn_packet packet;
 		int r = gm_seqpacket_receive(stored, messages, sizeof(messages), &packet);
 		if (r == -EPIPE || r == -EAGAIN)
 			return result;

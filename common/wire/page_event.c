@@ -91,7 +91,7 @@ static bool page_event_is_goodbye(const struct gm_page_header *header, struct gm
 int gm_page_event_next(const struct gm_page_daemon *page, struct gm_page_heard *heard,
 	struct gm_page_event *ret_event)
 {
-	uint32_t devices = (uint32_t)gm_min(page->header.devices, GM_BOUND_DEVICES);
+	uint32_t devices = (uint32_t)gm_u64_min(page->header.devices, GM_BOUND_DEVICES);
 	struct gm_page_event event = {0};
 	bool busy = false;
 

@@ -10,7 +10,7 @@
 /*
  * Events on the daemon's page. The page has the latest event of each kind and device, so a client
  * that reads late misses steps in between, but never the current state. It costs the daemon no more
- * than a client that reads at once. The daemon rings the client's bell (bell.h) after each event.
+ * than a client that reads at once. The daemon sends the client's wakeup (wakeup.h) after each event.
  */
 
 enum gm_page_event_kind {
@@ -44,7 +44,7 @@ struct gm_page_heard {
 };
 
 /*
- * For clients: finds the oldest event that the reader has not had. The client must clear its bell
+ * For clients: finds the oldest event that the reader has not had. The client must clear its wakeup
  * before. Returns 1 and the event; 0 if there is none, or if the page is of a version without events; or
  * -EAGAIN if there may be one, but the daemon was writing at every try: look again soon.
  */

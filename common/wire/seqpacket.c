@@ -94,7 +94,7 @@ static int seqpacket_end_or_empty(int socket)
 	return -EPIPE;
 }
 
-int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_in *ret)
+int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_conn_packet *ret)
 {
 	union control_in control;
 	struct iovec data = {.iov_base = bytes, .iov_len = room};

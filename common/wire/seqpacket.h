@@ -13,7 +13,7 @@
  * CLOEXEC from birth.
  */
 
-struct gm_packet_in {
+struct gm_conn_packet {
 	size_t n;
 	struct gm_fdlist fds; /* the caller must deinit it */
 	bool fds_cut;         /* some fds were lost, or the packet had more than it may have */
@@ -27,7 +27,7 @@ struct gm_packet_in {
  *   -EPIPE     The other end is closed, and everything it sent has been read.
  *   -EBADMSG   The packet has length 0.
  */
-int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_packet_in *ret);
+int gm_seqpacket_receive(int socket, void *bytes, size_t room, struct gm_conn_packet *ret);
 /*
  * Sends one packet. The fds stay the caller's. On error, returns a negative errno, among them:
  *   -EAGAIN         The socket is full.

@@ -133,7 +133,7 @@ static bool drain_is_away(gpumem_status status)
 /* Drains, and waits until the device is empty or the time is over. */
 static gpumem_status drain_wait(struct gm_ctl *ctl, struct drain_look *look)
 {
-	uint64_t until = gm_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->wait_ms);
+	uint64_t until = gm_u64_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->wait_ms);
 	uint64_t pause = DRAIN_FIRST_MS;
 	char last[DRAIN_LINE] = "";
 	bool away = false;

@@ -47,7 +47,7 @@ static bool evict_parse(const char *word, struct evict_answer *ret)
 
 	if (n == 0)
 		return false;
-	snprintf(first, sizeof(first), "%.*s", (int)gm_min(n, sizeof(first)), word);
+	snprintf(first, sizeof(first), "%.*s", (int)gm_u64_min(n, sizeof(first)), word);
 	if (n >= sizeof(first) || gm_parse_u64(first, &number) < 0 || !number) {
 		ret->name = word;
 		return !slash && word[strspn(word, "0123456789")];
@@ -184,7 +184,7 @@ static gpumem_status evict_look(
 
 static uint64_t evict_until_ms(const struct gm_ctl *ctl)
 {
-	return gm_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->timeout_ms);
+	return gm_u64_plus(gm_clock_ns() / GM_NS_PER_MS, ctl->options->timeout_ms);
 }
 
 static bool evict_is_over(uint64_t until_ms)
@@ -260,8 +260,8 @@ static gpumem_status evict_look_at_queue(
 
 static void evict_tell(struct gm_ctl *ctl, const struct evict_answer *answer)
 {
-	uint64_t moved = gm_minus(answer->buffers, answer->left_buffers);
-	uint64_t bytes = gm_minus(answer->bytes, answer->left_bytes);
+	uint64_t moved = gm_u64_minus(answer->buffers, answer->left_buffers);
+	uint64_t bytes = gm_u64_minus(answer->bytes, answer->left_bytes);
 	char text[GM_UNITS_TEXT];
 
 	gm_writer_count(ctl->writer, "buffers", moved);

@@ -189,7 +189,7 @@ static void limit_take_device(void *user, const Gm__Wire__Packet *packet)
 		bool meant = largest->set->all_devices ? !device->pinned
 						       : device->number == largest->set->device;
 		if (meant)
-			largest->total = gm_max(largest->total, device->total);
+			largest->total = gm_u64_max(largest->total, device->total);
 	}
 }
 

@@ -132,7 +132,7 @@ static gpumem_status shares_list(struct gm_ctl *ctl)
 
 /* Reads the name that is to change. use: "shares remove" or "shares expire" */
 static gpumem_status shares_parse(
-	struct gm_ctl *ctl, const char *use, struct gm_share_name *ret_name)
+	struct gm_ctl *ctl, const char *use, struct gm_token_name *ret_name)
 {
 	gpumem_status status = gm_verb_refuse_list_options(ctl, use);
 
@@ -163,7 +163,7 @@ static void shares_take_search(void *user, const Gm__Wire__Packet *packet)
 
 /* There is no such name: says whose name may be meant. */
 static gpumem_status shares_explain(
-	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const struct gm_share_name *name)
+	struct gm_ctl *ctl, struct gm_ctl_conn *conn, const struct gm_token_name *name)
 {
 	struct shares_search search = {.name = name->name};
 
@@ -180,7 +180,7 @@ static gpumem_status shares_explain(
 
 /* Asks the daemon to change a name. */
 static gpumem_status shares_change(
-	struct gm_ctl *ctl, const struct gm_share_name *name, Gm__Wire__Packet *request)
+	struct gm_ctl *ctl, const struct gm_token_name *name, Gm__Wire__Packet *request)
 {
 	struct gm_ctl_conn *conn;
 
@@ -200,7 +200,7 @@ static gpumem_status shares_remove(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__Unpublish body = GM__WIRE__UNPUBLISH__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(UNPUBLISH, unpublish, &body);
-	struct gm_share_name name = {0};
+	struct gm_token_name name = {0};
 
 	if (options->n_args > 2)
 		return gm_verb_wrong_use(ctl, "'shares remove' takes one name");
@@ -249,7 +249,7 @@ static gpumem_status shares_expire(struct gm_ctl *ctl)
 	const struct gm_options *options = ctl->options;
 	Gm__Wire__ExpireName body = GM__WIRE__EXPIRE_NAME__INIT;
 	Gm__Wire__Packet request = GM_WIRE_PACKET(EXPIRE_NAME, expire_name, &body);
-	struct gm_share_name name = {0};
+	struct gm_token_name name = {0};
 	char text[GM_UNITS_TEXT];
 
 	if (options->n_args < 3)

@@ -161,7 +161,7 @@ static gpumem_status weights_load_arguments(struct gm_ctl *ctl)
 		return gm_verb_too_many(ctl, 2);
 	if (!options->name)
 		return gm_verb_wrong_use(ctl, "'weights load' needs --name NAME");
-	const char *wrong = gm_share_name_check(options->name);
+	const char *wrong = gm_token_name_check(options->name);
 	if (wrong)
 		return gm_verb_wrong_use(ctl, "--name '%s' %s", options->name, wrong);
 	if (options->given & ~takes)
@@ -281,7 +281,7 @@ static void weights_failed_named(struct gm_ctl *ctl, gpumem_status status, const
 /* There are no such weights: says whose may be meant. A buffer of this name that is no weights is the library's to
  * explain, as it did. */
 static gpumem_status weights_explain(
-	struct gm_ctl *ctl, gpumem_session *session, const struct gm_share_name *name)
+	struct gm_ctl *ctl, gpumem_session *session, const struct gm_token_name *name)
 {
 	gpumem_weights_entry *entries = NULL;
 	const uid_t *other = NULL;
@@ -305,7 +305,7 @@ static gpumem_status weights_remove(struct gm_ctl *ctl)
 {
 	const struct gm_options *options = ctl->options;
 	char number[GM_BOUND_NAME_BYTES + sizeof("uid:4294967294/")];
-	struct gm_share_name name = {0};
+	struct gm_token_name name = {0};
 	gpumem_session *session = NULL;
 
 	if (options->n_args < 2)

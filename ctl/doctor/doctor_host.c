@@ -30,7 +30,7 @@
 #include "ctl/io/user_name.h"
 #include "daemon/config/config_machine.h"
 
-/* What the daemon keeps open for a client: its socket, its bell, a pidfd, two pages. */
+/* What the daemon keeps open for a client: its socket, its wakeup, a pidfd, two pages. */
 #define FDS_PER_CLIENT 5
 #define FDS_OF_DAEMON  64
 /* Every chunk needs one. Memory is the only bound on chunks; so many are enough for most uses. */
@@ -43,7 +43,7 @@ static void doctor_tell_warnings(struct gm_doctor *doctor, const char *unchecked
 		at = *end ? end + 1 : end) {
 		end = at + strcspn(at, "\n");
 		gm_doctor_say(doctor, GM_DOCTOR_WARN, "config", GM_DOCTOR_NO_DEVICE, NULL, "%.*s",
-			(int)gm_min((uint64_t)(end - at), 400), at);
+			(int)gm_u64_min((uint64_t)(end - at), 400), at);
 	}
 	if (unchecked)
 		gm_doctor_say(doctor, GM_DOCTOR_NOTE, "config", GM_DOCTOR_NO_DEVICE,
@@ -283,7 +283,7 @@ static void doctor_tell_configuration(struct gm_doctor *doctor, struct gm_ctl_co
 	gm_doctor_say(doctor, GM_DOCTOR_NOTE, "config", GM_DOCTOR_NO_DEVICE,
 		"'gpumemctl config show' has the settings of the running daemon",
 		"%.*s is not the configuration of the running daemon%s%.300s",
-		*files ? (int)gm_min(strcspn(files, "\n"), 300) : 4, *files ? files : "this",
+		*files ? (int)gm_u64_min(strcspn(files, "\n"), 300) : 4, *files ? files : "this",
 		*sources.foreign ? ", which reads " : "", sources.foreign);
 }
 

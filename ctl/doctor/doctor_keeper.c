@@ -40,7 +40,7 @@ struct keeper_look {
 static enum keeper_state keeper_take_answer(int fd, struct keeper_look *look)
 {
 	struct gm_keeper_message message = {0};
-	struct gm_packet_in packet;
+	struct gm_conn_packet packet;
 
 	if (gm_seqpacket_receive(fd, &message, sizeof(message), &packet) < 0)
 		return KEEPER_CLOSED;
@@ -55,7 +55,7 @@ static enum keeper_state keeper_take_answer(int fd, struct keeper_look *look)
 static struct keeper_look keeper_ask(const struct gm_doctor *doctor)
 {
 	struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = GM_KEEPER_VERSION};
-	uint64_t wait_ms = gm_min(doctor->timeout_ms, KEEPER_ANSWER_MS);
+	uint64_t wait_ms = gm_u64_min(doctor->timeout_ms, KEEPER_ANSWER_MS);
 	struct keeper_look look = {.state = KEEPER_ABSENT};
 	struct ucred who;
 	socklen_t n = sizeof(who);

@@ -41,7 +41,7 @@ static uint64_t process_least_limit(
 		*end = '\0';
 		int n = snprintf(file, sizeof(file), "%s%s/%s", root, path, name);
 		if (n > 0 && (size_t)n < sizeof(file))
-			least = gm_min(least, process_read_limit(doctor, file));
+			least = gm_u64_min(least, process_read_limit(doctor, file));
 	}
 	return least;
 }
@@ -59,10 +59,10 @@ static void process_take_cgroup(struct gm_doctor *doctor, char *line)
 	controllers++;
 	daemon->of_service |= strstr(path, "/gpumemd.service") != NULL;
 	if (!*controllers)
-		daemon->memory_max = gm_min(daemon->memory_max,
+		daemon->memory_max = gm_u64_min(daemon->memory_max,
 			process_least_limit(doctor, "/sys/fs/cgroup", path, "memory.max"));
 	else if (!strcmp(controllers, "memory"))
-		daemon->memory_max = gm_min(
+		daemon->memory_max = gm_u64_min(
 			daemon->memory_max, process_least_limit(doctor, "/sys/fs/cgroup/memory",
 						    path, "memory.limit_in_bytes"));
 }

@@ -154,7 +154,7 @@ static int conn_send_packet(struct gm_ctl_conn *conn, const Gm__Wire__Packet *pa
 
 static int conn_receive_packet(struct gm_ctl_conn *conn, Gm__Wire__Packet **ret_packet)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	int r;
 
 	do {

@@ -69,7 +69,7 @@ static bool daemon_ask(struct gm_other_daemon *other, uint64_t timeout_ms)
 	struct gm_ctl_conn *conn = NULL;
 
 	gpumem_status status = gm_ctl_conn_open(
-		other->path, gm_min(timeout_ms, OTHER_TIMEOUT_MS), &trouble, &conn);
+		other->path, gm_u64_min(timeout_ms, OTHER_TIMEOUT_MS), &trouble, &conn);
 	if (status == GPUMEM_OK)
 		status = gm_ctl_conn_get(conn, GM__WIRE__PACKET__BODY_GET_STATUS,
 			daemon_take_status, other, &trouble);

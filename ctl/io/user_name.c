@@ -75,7 +75,7 @@ const char *gm_user_name_sentence(const char *sentence, char *text, size_t room)
 	/* The daemon says "user N", and about the trust domain of a pool "uid N". */
 	size_t before = !strncmp(sentence, "user ", 5) ? 5 : !strncmp(sentence, "uid ", 4) ? 4 : 0;
 	size_t digits = before ? strspn(sentence + before, "0123456789") : 0;
-	snprintf(number, sizeof(number), "%.*s", (int)gm_min(digits, sizeof(number) - 1),
+	snprintf(number, sizeof(number), "%.*s", (int)gm_u64_min(digits, sizeof(number) - 1),
 		sentence + before);
 	bool user_of = digits && digits < sizeof(number) && gm_parse_u64(number, &n) == 0 &&
 		       n < UINT32_MAX;

@@ -276,7 +276,7 @@ static size_t text_layout_least(const struct text_layout *layout)
 			       : column->flags & GM_COLUMN_SHRINK ? TEXT_COLUMNS
 								  : column->width;
 
-		sum += gm_min(column->width, gm_max(least, column->least));
+		sum += gm_u64_min(column->width, gm_u64_max(least, column->least));
 	}
 	return sum;
 }
@@ -320,7 +320,8 @@ static bool text_layout_narrow(
 			const struct text_column *column = &layout->columns[i];
 
 			sum += column->width;
-			if (column->flags & flag && column->width > gm_max(least, column->least) &&
+			if (column->flags & flag &&
+				column->width > gm_u64_max(least, column->least) &&
 				(widest == layout->n ||
 					column->width > layout->columns[widest].width))
 				widest = i;

@@ -116,7 +116,7 @@ static void stack_list_add_module(struct gm_stack_list *list, const Gm__Wire__St
 	free(module->path);
 	module->path = strdup(said->path ? said->path : "");
 	list->no_memory |= !module->path;
-	module->id_bytes = gm_min(said->build_id.len, sizeof(module->id));
+	module->id_bytes = gm_u64_min(said->build_id.len, sizeof(module->id));
 	if (module->id_bytes)
 		memcpy(module->id, said->build_id.data, module->id_bytes);
 }
@@ -146,7 +146,7 @@ static void stack_list_take(void *user, const Gm__Wire__Packet *packet)
 		const Gm__Wire__Stack *stack = reply->stacks[i];
 		struct stack_entry entry = {.id = stack->id, .first = list->n_frames};
 
-		for (size_t k = 0; k < gm_min(stack->n_frames, (size_t)GM_PAGE_FRAMES); k++)
+		for (size_t k = 0; k < gm_u64_min(stack->n_frames, (size_t)GM_PAGE_FRAMES); k++)
 			stack_list_add_frame(list, stack->frames[k]);
 		entry.n = list->n_frames - entry.first;
 		if (stack_list_grow(

@@ -30,7 +30,7 @@ static void usage_add(struct gm_usage_list *list, uint32_t device, const Gm__Wir
 		.uid = process->uid,
 		.uid_known = process->uid_known,
 		.bytes = process->bytes,
-		.foreign = gm_minus(process->bytes, process->declared_seen),
+		.foreign = gm_u64_minus(process->bytes, process->declared_seen),
 		.bytes_known = process->bytes_known,
 	};
 	snprintf(item->command, sizeof(item->command), "%s", process->command);

@@ -158,16 +158,16 @@ static void buffers_add_part(struct buffers_answer *answer, const Gm__Wire__Buff
 static void buffers_add_rest(struct buffers_answer *answer, const Gm__Wire__BufferTotals *totals)
 {
 	/* The client says what it uses and caches. The daemon says what it holds, which is true. */
-	uint64_t left = gm_minus(gm_minus(totals->held, totals->declared), totals->tracked);
-	uint64_t small = gm_min(gm_minus(totals->in_use, totals->tracked), left);
+	uint64_t left = gm_u64_minus(gm_u64_minus(totals->held, totals->declared), totals->tracked);
+	uint64_t small = gm_u64_min(gm_u64_minus(totals->in_use, totals->tracked), left);
 
 	left -= small;
-	uint64_t cached = gm_min(totals->cached, left);
+	uint64_t cached = gm_u64_min(totals->cached, left);
 
 	buffers_add_part(answer, totals, "small", small);
 	buffers_add_part(answer, totals, "cached", cached);
 	buffers_add_part(answer, totals, "slack", left - cached);
-	buffers_add_part(answer, totals, "declared", gm_min(totals->declared, totals->held));
+	buffers_add_part(answer, totals, "declared", gm_u64_min(totals->declared, totals->held));
 }
 
 static void buffers_take(void *user, const Gm__Wire__Packet *packet)
@@ -222,7 +222,7 @@ static void buffers_add_left_use(struct buffers_answer *answer, const Gm__Wire__
 {
 	struct gm_name_list_item rest = {.device = use->device, .bytes = use->held};
 	struct gm_name_list_item orphaned = {
-		.device = use->device, .bytes = gm_min(use->orphaned, use->held)};
+		.device = use->device, .bytes = gm_u64_min(use->orphaned, use->held)};
 
 	rest.bytes -= orphaned.bytes;
 	for (size_t i = 0; i < answer->names.n; i++) {
@@ -230,7 +230,7 @@ static void buffers_add_left_use(struct buffers_answer *answer, const Gm__Wire__
 
 		if (item.payer != client->session || item.device != use->device)
 			continue;
-		item.bytes = gm_min(item.bytes, rest.bytes);
+		item.bytes = gm_u64_min(item.bytes, rest.bytes);
 		rest.bytes -= item.bytes;
 		buffers_add_left(answer, client, "published", &item);
 	}

@@ -98,7 +98,7 @@ static void queue_take(void *user, const Gm__Wire__Packet *packet)
 		char owner[GM_USER_NAME_OWNER_TEXT], waits_for[QUEUE_WAITS_TEXT];
 
 		if (row->resumed)
-			answer->waited_ms = gm_max(answer->waited_ms, row->waited_ms);
+			answer->waited_ms = gm_u64_max(answer->waited_ms, row->waited_ms);
 		answer->resumed = answer->resumed || row->resumed;
 		gm_table_row(table);
 		gm_table_count(table, row->device);
@@ -149,8 +149,8 @@ static gpumem_status queue_run(struct gm_ctl *ctl)
 	gm_writer_table_or(ctl->writer, "queue", answer.table, "No requests are waiting.");
 	gm_writer_notes(ctl->writer);
 	/* Such a client has repeated a request that an earlier daemon had. */
-	if (answer.resumed &&
-		answer.uptime_ms - gm_min(answer.waited_ms, answer.uptime_ms) < QUEUE_REPEATED_MS)
+	if (answer.resumed && answer.uptime_ms - gm_u64_min(answer.waited_ms, answer.uptime_ms) <
+				      QUEUE_REPEATED_MS)
 		gm_writer_note(ctl->writer, "restart", GM_MARK_WARN,
 			"the daemon started %s ago; for requests that clients with an older library repeated then, WAITED, OVERTAKEN and the order of arrival count from then",
 			gm_text_duration(answer.uptime_ms, since));

@@ -160,7 +160,7 @@ static int watch_write_line(
 	int r = -ENOMEM;
 
 	if (clean_kind && clean) {
-		size_t kind_columns = gm_max(gm_text_width(clean_kind), (size_t)WATCH_KIND);
+		size_t kind_columns = gm_u64_max(gm_text_width(clean_kind), (size_t)WATCH_KIND);
 
 		errno = 0;
 		printf("%s  %s%-*s%s  ", stamp, colour, WATCH_KIND, clean_kind,

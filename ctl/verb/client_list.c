@@ -113,7 +113,7 @@ const char *gm_client_list_text(const struct gm_client_list *list, char text[GM_
 
 	*text = '\0';
 	for (size_t i = 0;
-		i < gm_min(list->n, (size_t)CLIENT_LIST_NAMED) && used < CLIENT_LIST_NAMED_TEXT;
+		i < gm_u64_min(list->n, (size_t)CLIENT_LIST_NAMED) && used < CLIENT_LIST_NAMED_TEXT;
 		i++) {
 		const struct gm_client_list_item *item = &list->items[i];
 		bool named = *item->name;

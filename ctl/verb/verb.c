@@ -117,12 +117,12 @@ void gm_verb_print_help(const struct gm_verb *const *verbs, const struct gm_verb
 
 void gm_verb_pause(uint64_t *pause_ms, uint64_t most_ms, uint64_t until_ms)
 {
-	uint64_t ms = gm_min(*pause_ms, gm_minus(until_ms, gm_clock_ns() / GM_NS_PER_MS));
+	uint64_t ms = gm_u64_min(*pause_ms, gm_u64_minus(until_ms, gm_clock_ns() / GM_NS_PER_MS));
 
 	nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000),
 			  .tv_nsec = (long)(ms % 1000 * GM_NS_PER_MS)},
 		NULL);
-	*pause_ms = gm_min(2 * *pause_ms, most_ms);
+	*pause_ms = gm_u64_min(2 * *pause_ms, most_ms);
 }
 
 gpumem_status gm_verb_connect(struct gm_ctl *ctl, struct gm_ctl_conn **ret_conn)
@@ -271,11 +271,11 @@ bool gm_verb_narrows(const struct gm_options *options)
 }
 
 gpumem_status gm_verb_parse_name(
-	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name)
+	struct gm_ctl *ctl, const char *text, struct gm_token_name *ret_name)
 {
 	static const char prefix[] = "uid:";
 	const char *slash = strchr(text, '/');
-	struct gm_share_name name = {0};
+	struct gm_token_name name = {0};
 
 	if (slash && strncmp(text, prefix, strlen(prefix)) == 0) {
 		const char *from = text + strlen(prefix);
@@ -292,7 +292,7 @@ gpumem_status gm_verb_parse_name(
 		text = slash + 1;
 	}
 
-	const char *wrong = gm_share_name_check(text);
+	const char *wrong = gm_token_name_check(text);
 	if (wrong)
 		return gm_verb_wrong_use(ctl,
 			"the name %s; it is as 'gpumemctl %s' shows it, or uid:USER/NAME for that of "
@@ -317,7 +317,7 @@ gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name)
 }
 
 gpumem_status gm_verb_no_such_name(
-	struct gm_ctl *ctl, const struct gm_share_name *name, const char *what, const uid_t *other)
+	struct gm_ctl *ctl, const struct gm_token_name *name, const char *what, const uid_t *other)
 {
 	const char *verb = ctl->options->verb->name;
 	char user[GM_USER_NAME_TEXT];

@@ -200,13 +200,13 @@ bool gm_verb_narrows(const struct gm_options *options);
 /* Refuses the options of a list that were given to something else: to 'shares remove', for example. */
 gpumem_status gm_verb_refuse_list_options(struct gm_ctl *ctl, const char *use);
 /* Reads a name of a published buffer: NAME, or uid:USER/NAME with the name or the number of a user. */
-struct gm_share_name;
+struct gm_token_name;
 gpumem_status gm_verb_parse_name(
-	struct gm_ctl *ctl, const char *text, struct gm_share_name *ret_name);
+	struct gm_ctl *ctl, const char *text, struct gm_token_name *ret_name);
 /* There is no such name. what: "buffer" or "weights". other: another user that has it, or NULL. Fills in
  * ctl->trouble and returns its status. */
 gpumem_status gm_verb_no_such_name(
-	struct gm_ctl *ctl, const struct gm_share_name *name, const char *what, const uid_t *other);
+	struct gm_ctl *ctl, const struct gm_token_name *name, const char *what, const uid_t *other);
 
 /* Refuses a name that does not exist and has the ellipsis of a table in it. Otherwise returns GPUMEM_OK. */
 gpumem_status gm_verb_refuse_cut_name(struct gm_ctl *ctl, const char *name);

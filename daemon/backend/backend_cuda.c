@@ -219,7 +219,7 @@ static int cuda_take_pinned(struct backend *backend, uint32_t number, int fd, ui
 	int r;
 
 	/* The limit may have been higher when a chunk that exists was made. */
-	if (fd < 0 && bytes > gm_minus(device->info.total, device->used))
+	if (fd < 0 && bytes > gm_u64_minus(device->info.total, device->used))
 		return -ENOMEM;
 	if (fd < 0)
 		r = gm_backend_pinned_create(&backend->pinned, bytes, &fd, &call, &result);
@@ -330,7 +330,7 @@ static int cuda_memory_free(void *state, uint32_t number, uint64_t *ret_free)
 
 	/* Nobody else uses the limit, and the driver has no figure for it. */
 	if (device->info.pinned) {
-		*ret_free = gm_minus(device->info.total, device->used);
+		*ret_free = gm_u64_minus(device->info.total, device->used);
 		return 0;
 	}
 	if (!device->nvml)

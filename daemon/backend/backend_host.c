@@ -189,14 +189,14 @@ static int host_memory_free(void *backend, uint32_t device, uint64_t *ret_free)
 {
 	struct gm_host *host = backend;
 	struct gm_host_device *d = &host->devices[device];
-	*ret_free = gm_minus(d->total, atomic_load(&d->used));
+	*ret_free = gm_u64_minus(d->total, atomic_load(&d->used));
 	return 0;
 }
 
 /* Only the device's thread charges it, so nobody but a reader can race with this. */
 static int host_charge(struct gm_host_device *device, uint64_t bytes)
 {
-	if (bytes > gm_minus(device->total, atomic_load(&device->used)))
+	if (bytes > gm_u64_minus(device->total, atomic_load(&device->used)))
 		return -ENOMEM;
 	atomic_fetch_add(&device->used, bytes);
 	return 0;

@@ -119,12 +119,12 @@ static uint64_t ram_installed(void)
 
 static uint64_t ram_round(uint64_t memory)
 {
-	return gm_max(memory / GM_CHUNK_MIN * GM_CHUNK_MIN, GM_CHUNK_MIN);
+	return gm_u64_max(memory / GM_CHUNK_MIN * GM_CHUNK_MIN, GM_CHUNK_MIN);
 }
 
 static uint64_t ram_share(uint64_t parts)
 {
-	uint64_t memory = gm_min(ram_cgroup_limit(false), ram_installed());
+	uint64_t memory = gm_u64_min(ram_cgroup_limit(false), ram_installed());
 	if (memory == UINT64_MAX)
 		memory = UINT64_C(1) << 30;
 	return ram_round(memory / parts);
@@ -139,7 +139,7 @@ uint64_t gm_backend_ram_within(uint64_t limit, uint64_t files)
 {
 	if (limit >= ram_installed())
 		return ram_share(1);
-	return ram_round(gm_max(gm_minus(limit, gm_kept_bytes(files)), limit / 4));
+	return ram_round(gm_u64_max(gm_u64_minus(limit, gm_kept_bytes(files)), limit / 4));
 }
 
 uint64_t gm_backend_ram_own(void)

@@ -124,7 +124,7 @@ static bool worker_discard_some(const struct gm_worker *worker, struct gm_chunk 
 	uint64_t from = chunk->job.discarded;
 	if (!worker->discards || chunk->last)
 		return true;
-	chunk->job.discarded += gm_min(chunk->bytes - from, GM_WORKER_DISCARD);
+	chunk->job.discarded += gm_u64_min(chunk->bytes - from, GM_WORKER_DISCARD);
 	worker->ops->discard(worker->backend, &chunk->handle, from, chunk->job.discarded - from);
 	return chunk->job.discarded == chunk->bytes;
 }
@@ -191,7 +191,7 @@ static void worker_take_count(struct gm_worker *worker)
 
 	uint64_t now = gm_clock_ns();
 	worker->pause_ns = GM_WORKER_PACE * (now - began);
-	worker->paced_ns = gm_max(worker->paced_ns, now) + worker->pause_ns;
+	worker->paced_ns = gm_u64_max(worker->paced_ns, now) + worker->pause_ns;
 	if (!counted)
 		return;
 	counted->sampled = sampled;
@@ -203,7 +203,7 @@ static void worker_take_count(struct gm_worker *worker)
 /* When the thread may count by itself. After a pause, it may do so twice. */
 static uint64_t worker_may_count_at(const struct gm_worker *worker)
 {
-	return gm_minus(worker->paced_ns, worker->pause_ns);
+	return gm_u64_minus(worker->paced_ns, worker->pause_ns);
 }
 
 static bool worker_may_count(const struct gm_worker *worker)

@@ -31,7 +31,7 @@ struct gm_env {
 
 	struct gm_device *devices; /* in order of number */
 	uint32_t n_devices;
-	struct gm_payer *payers;            /* by id, in order of age */
+	struct gm_account_payer *payers;    /* by id, in order of age */
 	struct gm_token_hash_key owner_key; /* of gm_owner_hash(); drawn at the start */
 	/* By id; all but the doomed ones. A table that grows goes through all of its chunks, so there
 	 * are many small ones (gm_env_chunks()). */
@@ -108,7 +108,7 @@ static inline void gm_env_erase(const struct gm_env *env, uint32_t *place)
 /* Reports that what the payer holds on a device, or may hold there, has changed. Does nothing for a payer that is
  * about to end or has no process. */
 static inline void gm_env_payer_changed(
-	const struct gm_env *env, const struct gm_payer *payer, uint32_t device)
+	const struct gm_env *env, const struct gm_account_payer *payer, uint32_t device)
 {
 	if (!payer->ending && payer->session)
 		env->ops.session_changed(env->ctx, payer->session, device);

@@ -38,7 +38,7 @@ enum gm_stage {
 };
 
 /* What a client says it could give back on a device. */
-struct gm_use {
+struct gm_account_use {
 	uint64_t cached;    /* leased and not in use: it can come back within the deadline */
 	bool rough;         /* cached may include memory that cannot come back */
 	uint64_t evictable; /* in use, but it could be moved to host memory */

@@ -51,7 +51,7 @@ struct gm_ledger {
 
 struct gm_reclaim_user;
 struct gm_orphan_map;
-struct gm_payer;
+struct gm_account_payer;
 struct gm_limit;
 
 /* Whether a group of accounts still moves: those of a device, or of one owner on it. Kept by
@@ -131,7 +131,7 @@ struct gm_account {
 	struct gm_orphan_map *map; /* of its process (kept by orphan_map.c); NULL: none */
 	struct gm_reclaim_asked asked;
 	struct gm_reclaim_claim said;
-	struct gm_payer *payer;                     /* whose it is */
+	struct gm_account_payer *payer;             /* whose it is */
 	struct gm_account *prev, *next;             /* of gm_ledger.holders */
 	struct gm_account *owing_prev, *owing_next; /* of gm_reclaim.owing */
 };

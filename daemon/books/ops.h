@@ -63,7 +63,8 @@ struct gm_core_ops {
 	 * a plan. Core believes it as far as it can be true (no more than the client holds). A
 	 * client that claims to have nothing cached may be asked all the same.
 	 */
-	void (*use)(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret);
+	void (*use)(
+		void *ctx, struct gm_session *session, uint32_t device, struct gm_account_use *ret);
 	/*
 	 * Asks a connected client to give memory back. Core learns about the effect only from what
 	 * the client returns, or from its end. A client that does not react by the deadline is left

@@ -19,7 +19,7 @@ struct gm_request;
  * The one that memory is charged to: the part of a session, or of an orphaned account, that the modules below daemon/lease need to
  * know. It is embedded in struct gm_session and struct gm_orphan.
  */
-struct gm_payer {
+struct gm_account_payer {
 	uint64_t id;
 	/* Opaque here: for the functions of gm_core_ops. NULL: an orphaned account, which stands for what clients left behind. Nobody
 	 * can ask it or end it. quarantined is set as well. */

@@ -80,7 +80,7 @@ uint64_t gm_policy_capacity(const struct gm_policy *policy, uint64_t total);
 /* min(share, total - min_free - foreign), of the policy's share and total - min_free */
 static inline uint64_t gm_policy_ceiling(uint64_t share, uint64_t beyond_min_free, uint64_t foreign)
 {
-	return gm_min(share, gm_minus(beyond_min_free, foreign));
+	return gm_u64_min(share, gm_u64_minus(beyond_min_free, foreign));
 }
 /* ceiling - charged */
 uint64_t gm_policy_available(uint64_t ceiling, uint64_t charged);
@@ -107,15 +107,15 @@ enum gm_pressure_level gm_policy_level(
 	const struct gm_policy *policy, uint32_t pressure_ppm, enum gm_pressure_level from);
 /* Whether a step would do nothing: pressure asks for the level there is, as it did at the last
  * step. */
-bool gm_pressure_steady(
+bool gm_preload_pressure_steady(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
 /* Notes the pressure, and goes to the level that it asks for if the dwell allows it. Returns
  * whether the level changed. */
-bool gm_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
+bool gm_preload_pressure_step(struct gm_pressure *pressure, const struct gm_policy *policy,
 	uint32_t pressure_ppm, uint64_t now_ns);
 /* When a step would change the level if pressure stays as it was at the last step; UINT64_MAX:
  * never. */
-uint64_t gm_pressure_due(
+uint64_t gm_preload_pressure_due(
 	const struct gm_pressure *pressure, const struct gm_policy *policy, uint32_t pressure_ppm);
 
 #endif

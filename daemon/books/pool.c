@@ -477,7 +477,7 @@ void gm_pool_set_reserve(struct gm_pool *pool, const uint32_t chunks[GM_CHUNK_CL
 
 static uint64_t pool_decays_at(const struct gm_pool *pool, const struct gm_chunk *chunk)
 {
-	return pool->decay_ns ? gm_plus(chunk->pooled_at, pool->decay_ns) : UINT64_MAX;
+	return pool->decay_ns ? gm_u64_plus(chunk->pooled_at, pool->decay_ns) : UINT64_MAX;
 }
 
 uint64_t gm_pool_decay_due(const struct gm_pool *pool)
@@ -518,7 +518,7 @@ static uint64_t pool_bucket_decay_ns(
 
 	while (!chunk->decay_prev)
 		chunk = chunk->prev;
-	return gm_minus(pool_decays_at(pool, chunk), now_ns);
+	return gm_u64_minus(pool_decays_at(pool, chunk), now_ns);
 }
 
 /* ---- the list */

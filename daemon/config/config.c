@@ -302,8 +302,8 @@ void gm_config_free(struct gm_config *config)
 
 static uint64_t config_policy_capacity(const struct gm_policy *policy, uint64_t total)
 {
-	return gm_policy_ceiling(
-		(uint64_t)(policy->fraction * (double)total), gm_minus(total, policy->min_free), 0);
+	return gm_policy_ceiling((uint64_t)(policy->fraction * (double)total),
+		gm_u64_minus(total, policy->min_free), 0);
 }
 
 static void config_policy_compute(

@@ -28,14 +28,14 @@ bool gm_config_fit_size(const struct gm_config_reader *reader, int slot)
 		gm_config_effective(reader, GM_CONFIG_KEY_MIN_FREE, slot);
 
 	return !size.value.number || !min_free.value.number ||
-	       gm_minus(size.value.number, min_free.value.number) >= GM_CHUNK_MIN;
+	       gm_u64_minus(size.value.number, min_free.value.number) >= GM_CHUNK_MIN;
 }
 
 uint64_t gm_config_fit_min_free(uint64_t min_free, bool from_file, uint64_t total)
 {
-	bool nothing = gm_minus(total, min_free) < GM_CHUNK_MIN;
+	bool nothing = gm_u64_minus(total, min_free) < GM_CHUNK_MIN;
 
-	return nothing && !from_file ? gm_min(min_free, total / 2) : min_free;
+	return nothing && !from_file ? gm_u64_min(min_free, total / 2) : min_free;
 }
 
 /* Returns how many bytes a device of total bytes can give out; UINT64_MAX if a value that counts is doubtful. */
@@ -52,7 +52,7 @@ static uint64_t fit_capacity(const struct gm_config_reader *reader, uint32_t dev
 	uint64_t kept =
 		gm_config_fit_min_free(min_free.value.number, min_free.setting != NULL, total);
 	return gm_policy_ceiling(
-		(uint64_t)(fraction.value.fraction * (double)total), gm_minus(total, kept), 0);
+		(uint64_t)(fraction.value.fraction * (double)total), gm_u64_minus(total, kept), 0);
 }
 
 static void fit_use_known(const struct gm_config_reader *reader, struct fit_devices *ret)
@@ -308,8 +308,8 @@ static int fit_min_free(struct gm_config_reader *reader, uint32_t device, uint64
 	uint64_t kept = gm_config_fit_min_free(min_free.value.number, at != NULL, total);
 	char size[GM_UNITS_TEXT], less[GM_UNITS_TEXT], name[FIT_NAME];
 
-	if (gm_minus(total, min_free.value.number) >= GM_CHUNK_MIN || min_free.value.number == 0 ||
-		gm_config_effective_is_doubtful(reader, &min_free))
+	if (gm_u64_minus(total, min_free.value.number) >= GM_CHUNK_MIN ||
+		min_free.value.number == 0 || gm_config_effective_is_doubtful(reader, &min_free))
 		return 0;
 	fit_name(reader, device, name);
 	gm_format_size(total, size);
@@ -356,7 +356,7 @@ static int fit_warn_max(
 			fit_name(reader, limit->device, name));
 	}
 	for (uint32_t i = 0; i < n && limit->device == GM_CONFIG_ALL_DEVICES; i++)
-		largest = gm_max(
+		largest = gm_u64_max(
 			largest, known->devices[i].total ? known->devices[i].total : UINT64_MAX);
 	if (!largest || max->value.number <= largest)
 		return 0;

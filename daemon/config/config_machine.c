@@ -123,7 +123,7 @@ static void machine_bound_pinned(struct gm_backend_device *device)
 	if (!gm_config_machine_unit(gm_platform_root(), "MemoryMax", &found, &most) || !found ||
 		most == UINT64_MAX)
 		return;
-	device->total = gm_min(device->total, gm_backend_ram_within(most, files));
+	device->total = gm_u64_min(device->total, gm_backend_ram_within(most, files));
 }
 
 /* ---- the service's environment */

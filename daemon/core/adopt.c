@@ -194,7 +194,7 @@ static void adopt_end_leases(struct gm_adopt *adopt)
 			adopt->result.incomplete++;
 			adopt->result.adopted[GM_RECORD_NAME]--;
 		}
-		lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
+		lease->user_bytes = gm_u64_min(lease->user_bytes, lease->bytes);
 		if (!lease->refs && !lease->name)
 			gm_lease_end_unheld(lease);
 	}

@@ -8,7 +8,7 @@
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/orphan_chunk.h"
 #include "daemon/lease/declare_private.h"
-#include "daemon/lease/share_private.h"
+#include "daemon/lease/lease_token_private.h"
 #include "daemon/lease/name_private.h"
 #include "daemon/lease/control_block.h"
 #include "daemon/lease/metadata_private.h"
@@ -72,7 +72,7 @@ static bool adopt_is_name(const char *name, size_t size)
 
 static bool adopt_payer_exists(const struct gm_adopt_take *take, uint64_t id)
 {
-	const struct gm_payer *payer;
+	const struct gm_account_payer *payer;
 	HASH_FIND(hh, take->core->env.payers, &id, sizeof(id), payer);
 	return payer != NULL;
 }
@@ -140,8 +140,8 @@ static int adopt_device(struct gm_adopt_take *take, struct gm_adopt_entry *entry
 	device->pool.released += record->released;
 	device->queue.granted += record->granted;
 	/* Each device's record has them, as of its last change. */
-	counters->requests = gm_max(counters->requests, record->requests);
-	counters->refusals = gm_max(counters->refusals, record->refusals);
+	counters->requests = gm_u64_max(counters->requests, record->requests);
+	counters->refusals = gm_u64_max(counters->refusals, record->refusals);
 	return 0;
 }
 
@@ -465,7 +465,7 @@ static int adopt_hold(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 	int r = gm_ref_adopt(lease, session, entry->id, entry->place, record);
 	if (r < 0)
 		return r;
-	lease->version = gm_max(lease->version, record->version);
+	lease->version = gm_u64_max(lease->version, record->version);
 	return 0;
 }
 
@@ -484,7 +484,7 @@ static int adopt_share(struct gm_adopt_take *take, struct gm_adopt_entry *entry)
 		record->audience > GM_NAME_AUDIENCE_GID ||
 		(record->audience != GM_NAME_AUDIENCE_DOMAIN && record->id == UINT32_MAX))
 		return GM_ADOPT_TAKE_E_DAMAGED;
-	int r = gm_share_adopt(lease, entry->id, entry->place, record);
+	int r = gm_token_adopt(lease, entry->id, entry->place, record);
 	if (r < 0)
 		return r == -ENOMEM ? r : GM_ADOPT_TAKE_E_DAMAGED;
 	return 0;

@@ -45,7 +45,7 @@ static struct gm_device *core_device_of(const struct gm_core *core, uint32_t dev
 
 static uint64_t core_level_due(const struct gm_device *d)
 {
-	return gm_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
+	return gm_preload_pressure_due(&d->pressure, &d->info.policy, gm_device_pressure(d));
 }
 
 static void core_level_tick(struct gm_device *d)
@@ -93,7 +93,7 @@ static uint64_t core_never_due(const struct gm_device *d)
 	X(core_drain_due, gm_device_drain_release_some) \
 	X(gm_device_decay_due, gm_device_decay_run) \
 	X(gm_reserve_due, gm_reserve_refill)
-#define CORE_EARLIER(due, run) next = gm_min(next, due(d));
+#define CORE_EARLIER(due, run) next = gm_u64_min(next, due(d));
 #define CORE_RUN(due, run)     run(d);
 
 static uint64_t core_next_due(const struct gm_core *core)
@@ -168,7 +168,7 @@ int gm_core_new(const struct gm_core_ops *ops, void *ctx, struct gm_core **ret_c
 	gm_user_table_init(&core->users);
 	core->env.users = &core->users;
 	core->env.fds = &core->users.fds;
-	core->limits = (struct gm_limits){.env = &core->env, .owner_of = gm_payer_owner};
+	core->limits = (struct gm_limits){.env = &core->env, .owner_of = gm_account_payer_owner};
 	ops->random(ctx, &core->token_key, sizeof(core->token_key));
 	ops->random(ctx, &core->env.owner_key, sizeof(core->env.owner_key));
 	*ret_core = core;
@@ -232,7 +232,7 @@ void gm_core_share_users(struct gm_core *core, struct gm_user_table *users)
 /* The oldest session that has a process; NULL: there is none. */
 static struct gm_session *core_first_session(const struct gm_core *core)
 {
-	const struct gm_payer *payer = core->env.payers;
+	const struct gm_account_payer *payer = core->env.payers;
 	while (payer && (!payer->session || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;
@@ -532,7 +532,7 @@ bool gm_core_limit_each(struct gm_core *core, struct gm_limit_place *place,
 
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id)
 {
-	struct gm_payer *payer;
+	struct gm_account_payer *payer;
 	HASH_FIND(hh, core->env.payers, &id, sizeof(id), payer);
 	return payer && !payer->ending ? payer->session : NULL;
 }
@@ -545,7 +545,7 @@ uint64_t gm_core_session_count(const struct gm_core *core)
 
 uint64_t gm_core_lease_count(const struct gm_core *core)
 {
-	return gm_minus(core->n_leases, core->n_outgoing);
+	return gm_u64_minus(core->n_leases, core->n_outgoing);
 }
 
 bool gm_core_work(struct gm_core *core, uid_t payer_uid)
@@ -655,7 +655,7 @@ void gm_core_sample(struct gm_core *core, uint32_t device, uint64_t free_bytes)
 	uint64_t foreign = d->ledger.foreign;
 	if (!gm_ledger_sample(&d->ledger, free_bytes))
 		return;
-	d->freed += gm_minus(foreign, d->ledger.foreign);
+	d->freed += gm_u64_minus(foreign, d->ledger.foreign);
 
 	gm_env_enter(&core->env);
 	uint64_t pooled = d->pool.bytes, min_free = d->info.policy.min_free;

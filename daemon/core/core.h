@@ -19,7 +19,7 @@
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/session.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "daemon/queue/queue.h"
 #include "daemon/queue/request.h"
 
@@ -164,7 +164,7 @@ gpumem_status gm_core_reset_limit(struct gm_core *core, const struct gm_owner *o
 bool gm_core_limit_each(struct gm_core *core, struct gm_limit_place *place,
 	bool (*visit)(void *ctx, const struct gm_limit_info *info), void *ctx);
 
-/* ---- sessions and requests; see also session.h, lease.h and share.h */
+/* ---- sessions and requests; see also session.h, lease.h and lease_token.h */
 
 struct gm_session *gm_core_find_session(struct gm_core *core, uint64_t id);
 uint64_t gm_core_session_count(const struct gm_core *core);

@@ -20,7 +20,7 @@
 /* Whether clients say that they could return what a request lacks. Returns GM_FIT_WAIT if they do not,
  * or if the daemon has no memory to find out. */
 static enum gm_place_fit place_find_reclaimable(struct gm_device *device,
-	const struct gm_account *account, uint64_t exact, const struct gm_refusal *refusal)
+	const struct gm_account *account, uint64_t exact, const struct gm_request_refusal *refusal)
 {
 	struct gm_reclaim_plan plan;
 	if (refusal->block != GM_BLOCK_LIMIT && refusal->block != GM_BLOCK_DEVICE &&
@@ -43,7 +43,7 @@ static void place_try(struct gm_session *session, uint64_t bytes, struct gm_plac
 {
 	struct gm_device *device = &session->core->env.devices[p->device];
 	struct gm_request request = {.session = session, .device = p->device, .bytes = bytes};
-	struct gm_refusal refusal = {0};
+	struct gm_request_refusal refusal = {0};
 
 	p->detail[0] = '\0';
 	p->room = gm_session_room(session, p->device);

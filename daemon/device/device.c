@@ -304,9 +304,9 @@ void gm_device_settle(struct gm_device *device)
 	assert(device->pool.bytes == device->ledger.pooled);
 
 	uint32_t ppm = gm_device_pressure(device);
-	if (!gm_pressure_steady(&device->pressure, &device->info.policy, ppm)) {
+	if (!gm_preload_pressure_steady(&device->pressure, &device->info.policy, ppm)) {
 		bool calm = device->pressure.calm;
-		bool changed = gm_pressure_step(
+		bool changed = gm_preload_pressure_step(
 			&device->pressure, &device->info.policy, ppm, gm_device_now(device));
 		/* Reclaim acts on a new level, and a fall that waits for its dwell sets a time.
 		 */
@@ -382,7 +382,7 @@ void gm_device_set_policy(struct gm_device *device, const struct gm_policy *poli
 	uint64_t total = device->info.total;
 	device->info.policy = *policy;
 	device->share = gm_policy_share(policy, total);
-	device->beyond_min_free = gm_minus(total, policy->min_free);
+	device->beyond_min_free = gm_u64_minus(total, policy->min_free);
 	gm_pool_set_bounds(
 		&device->pool, gm_policy_max_pool(policy, total), policy->max_per_bucket);
 	device->pool.decay_ns = policy->pool_decay_ns;

@@ -27,7 +27,7 @@ static int32_t device_admit_top_priority(struct gm_device *device)
 	device->top_stale = false;
 	device->top_priority = INT32_MIN;
 	/* Most have the same one, so that this is soon over. */
-	for (const struct gm_payer *p = device->env->payers;
+	for (const struct gm_account_payer *p = device->env->payers;
 		p && device->top_priority < device->top_most; p = p->hh.next)
 		if (!p->ending && p->session &&
 			p->accounts[device->number].priority > device->top_priority)
@@ -45,7 +45,7 @@ static bool device_admit_held_back(struct gm_device *device, const struct gm_acc
 }
 
 bool gm_device_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
-	struct gm_refusal *ret)
+	struct gm_request_refusal *ret)
 {
 	const struct gm_ledger *ledger = &device->ledger;
 	uint64_t ceiling = gm_device_ceiling(device);
@@ -53,13 +53,13 @@ bool gm_device_admit_now(struct gm_device *device, const struct gm_account *acco
 	if (fits && !device->drain.on && !device_admit_held_back(device, account))
 		return true;
 
-	*ret = (struct gm_refusal){0};
+	*ret = (struct gm_request_refusal){0};
 	if (device->drain.on) {
 		ret->block = GM_BLOCK_DRAIN;
 		return false;
 	}
 	for (unsigned i = 0; i < account->n_tallies && !ret->tally; i++)
-		if (bytes > gm_minus(account->tallies[i]->max, account->tallies[i]->held))
+		if (bytes > gm_u64_minus(account->tallies[i]->max, account->tallies[i]->held))
 			ret->tally = account->tallies[i];
 	if (ret->tally)
 		ret->block = GM_BLOCK_LIMIT;
@@ -81,57 +81,57 @@ static uint64_t device_admit_kept_for_others(
 }
 
 bool gm_device_admit_ever(const struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, struct gm_refusal *ret)
+	uint64_t bytes, struct gm_request_refusal *ret)
 {
 	/* Nobody knows how long a drain lasts. And a holder that waited for more would keep the device
 	 * from becoming empty. */
 	if (device->drain.on) {
-		*ret = (struct gm_refusal){.block = GM_BLOCK_DRAIN, .never = true};
+		*ret = (struct gm_request_refusal){.block = GM_BLOCK_DRAIN, .never = true};
 		return false;
 	}
 
 	for (unsigned i = 0; i < account->n_tallies; i++) {
 		if (bytes <= account->tallies[i]->max)
 			continue;
-		*ret = (struct gm_refusal){
+		*ret = (struct gm_request_refusal){
 			.block = GM_BLOCK_LIMIT, .tally = account->tallies[i], .never = true};
 		return false;
 	}
 
 	uint64_t capacity = gm_device_capacity(device);
-	if (bytes <= gm_minus(capacity, device_admit_kept_for_others(device, account)))
+	if (bytes <= gm_u64_minus(capacity, device_admit_kept_for_others(device, account)))
 		return true;
-	*ret = (struct gm_refusal){
+	*ret = (struct gm_request_refusal){
 		.block = bytes > capacity ? GM_BLOCK_DEVICE : GM_BLOCK_GUARANTEE, .never = true};
 	return false;
 }
 
 uint64_t gm_device_admit_most(const struct gm_device *device, const struct gm_account *account)
 {
-	uint64_t most =
-		gm_minus(gm_device_capacity(device), device_admit_kept_for_others(device, account));
+	uint64_t most = gm_u64_minus(
+		gm_device_capacity(device), device_admit_kept_for_others(device, account));
 
 	for (unsigned i = 0; i < account->n_tallies; i++)
-		most = gm_min(most, account->tallies[i]->max);
+		most = gm_u64_min(most, account->tallies[i]->max);
 	return most - most % GM_CHUNK_MIN;
 }
 
 uint64_t gm_device_admit_missing(const struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, const struct gm_refusal *refusal)
+	uint64_t bytes, const struct gm_request_refusal *refusal)
 {
 	const struct gm_ledger *ledger = &device->ledger;
 	if (refusal->block == GM_BLOCK_LIMIT)
-		return gm_minus(bytes, gm_minus(refusal->tally->max, refusal->tally->held));
+		return gm_u64_minus(bytes, gm_u64_minus(refusal->tally->max, refusal->tally->held));
 	/* Charges may be past the ceiling if foreign memory took room. That must come back, too.
 	 */
 	uint64_t taken = gm_ledger_charged(ledger) + gm_ledger_kept_from(ledger, account);
-	return gm_minus(taken + bytes, gm_device_ceiling(device));
+	return gm_u64_minus(taken + bytes, gm_device_ceiling(device));
 }
 
 /* Names the owner of a limit. If that is a user who pays for a process with another uid, says so:
  * people look for that uid in vain among the limits. */
-static const char *device_admit_say_owner(
-	const struct gm_limit *limit, const struct gm_payer *payer, char text[GM_OWNER_TEXT])
+static const char *device_admit_say_owner(const struct gm_limit *limit,
+	const struct gm_account_payer *payer, char text[GM_OWNER_TEXT])
 {
 	_Static_assert(GM_OWNER_TEXT >= GM_UID_NAME_PAYER_TEXT, "both sentences fit");
 	if (gm_limit_owner(limit)->kind == GM_OWNER_UID)
@@ -165,10 +165,10 @@ static const char *device_admit_say_foreigner(
 
 /* Returns true if another device is large enough for the request. Pinned host memory does not count as a device. */
 static bool device_admit_has_other(
-	const struct gm_device *device, const struct gm_payer *payer, uint64_t bytes)
+	const struct gm_device *device, const struct gm_account_payer *payer, uint64_t bytes)
 {
 	const struct gm_env *env = device->env;
-	struct gm_refusal refusal;
+	struct gm_request_refusal refusal;
 
 	for (uint32_t i = 0; i < env->n_devices; i++)
 		if (i != device->number && !env->devices[i].info.pinned &&
@@ -178,8 +178,8 @@ static bool device_admit_has_other(
 	return false;
 }
 
-gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_payer *payer,
-	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_account_payer *payer,
+	uint64_t bytes, const struct gm_request_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_account *account = &payer->accounts[device->number];
 	const struct gm_ledger_tally *tally = refusal->tally;
@@ -199,7 +199,7 @@ gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_paye
 			"%.100s may hold %s, holds %s, asked for %s%s%s; see gpumemctl limit",
 			owner, gm_format_size(tally->max, a), gm_format_size(tally->held, b), asked,
 			device_admit_say_excess(bytes,
-				refusal->never ? tally->max : gm_minus(tally->max, tally->held),
+				refusal->never ? tally->max : gm_u64_minus(tally->max, tally->held),
 				excess),
 			refusal->never ? ", which it can never have" : "");
 	case GM_BLOCK_CRITICAL:
@@ -217,7 +217,7 @@ gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_paye
 			"device %u keeps %s of %s for owners with a guarantee, asked for %s%s%s; "
 			"see gpumemctl limit",
 			device->number, gm_format_size(kept, a), gm_format_size(of, b), asked,
-			device_admit_say_excess(bytes, gm_minus(of, kept), excess), never);
+			device_admit_say_excess(bytes, gm_u64_minus(of, kept), excess), never);
 	case GM_BLOCK_TURN:
 		return gm_text_refuse(GPUMEM_E_NO_MEMORY, detail,
 			"another request waits for device %u and goes first for a while, asked for "
@@ -245,7 +245,7 @@ gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_paye
 			gm_format_size(foreign, b), device_admit_say_foreigner(device, foreigner),
 			device->number);
 	/* Foreign memory is named only if the request would fit without it. */
-	if (gm_plus(of, foreign) < bytes)
+	if (gm_u64_plus(of, foreign) < bytes)
 		foreign = 0;
 	snprintf(see, sizeof(see), "see gpumemctl who %u", device->number);
 	return gm_text_refuse(GPUMEM_E_NO_MEMORY, detail,

@@ -11,7 +11,7 @@
 /* Whether an account may have so many bytes more of a device, now or ever, and why not. Nothing
  * here changes anything: gm_ledger_admit() makes the charge itself. */
 
-struct gm_refusal {
+struct gm_request_refusal {
 	enum gm_block block;
 	const struct gm_ledger_tally *tally; /* GM_BLOCK_LIMIT: the tally whose max is in the way */
 	bool never;                          /* waiting would not help */
@@ -22,18 +22,18 @@ struct gm_refusal {
 
 /* Whether it fits now. If it does not, *ret says why. Does not consider whose turn it is. */
 bool gm_device_admit_now(struct gm_device *device, const struct gm_account *account, uint64_t bytes,
-	struct gm_refusal *ret);
+	struct gm_request_refusal *ret);
 /* Whether it could be granted if all others returned everything and nothing were foreign. Always false while the
  * device is being drained. */
 bool gm_device_admit_ever(const struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, struct gm_refusal *ret);
+	uint64_t bytes, struct gm_request_refusal *ret);
 /* Returns the most bytes for which gm_device_admit_ever() is true while the device is not being drained, in whole chunks. */
 uint64_t gm_device_admit_most(const struct gm_device *device, const struct gm_account *account);
 /* How many bytes must come back (to the limit, or to the device) before it fits. */
 uint64_t gm_device_admit_missing(const struct gm_device *device, const struct gm_account *account,
-	uint64_t bytes, const struct gm_refusal *refusal);
+	uint64_t bytes, const struct gm_request_refusal *refusal);
 /* Writes the sentence for a refusal of the payer. Returns the status that goes with it. */
-gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_payer *payer,
-	uint64_t bytes, const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+gpumem_status gm_device_admit_say(struct gm_device *device, const struct gm_account_payer *payer,
+	uint64_t bytes, const struct gm_request_refusal *refusal, char detail[GM_DETAIL_BYTES]);
 
 #endif

@@ -64,7 +64,7 @@ static void device_plan_fd(const struct gm_pool *pool, gm_domain domain, uint64_
 	uint64_t budget, struct gm_device_plan *plan)
 {
 	plan->bytes = device_plan_round(gm_device_plan_exact(bytes), budget);
-	plan->classes = gm_chunk_class(gm_min(plan->bytes, GM_CHUNK_MAX)) + 1;
+	plan->classes = gm_chunk_class(gm_u64_min(plan->bytes, GM_CHUNK_MAX)) + 1;
 
 	uint64_t left = plan->bytes;
 	uint64_t have[GM_CHUNK_CLASSES] = {0};
@@ -75,7 +75,7 @@ static void device_plan_fd(const struct gm_pool *pool, gm_domain domain, uint64_
 		have[c] = gm_pool_count(pool, GM_TRANSPORT_FD, size, domain);
 		if (size < plan->bytes / SLACK_PART)
 			continue;
-		uint64_t n = gm_min(left / size, have[c]);
+		uint64_t n = gm_u64_min(left / size, have[c]);
 		plan->pooled[c] += (uint32_t)n;
 		plan->n_pooled += (uint32_t)n;
 		have[c] -= n;
@@ -85,7 +85,7 @@ static void device_plan_fd(const struct gm_pool *pool, gm_domain domain, uint64_
 	for (unsigned c = plan->classes; c-- > 0 && left > 0;) {
 		uint64_t size = plan->size[c];
 		uint64_t n = left / size;
-		uint64_t from_pool = gm_min(n, have[c]);
+		uint64_t from_pool = gm_u64_min(n, have[c]);
 		plan->pooled[c] += (uint32_t)from_pool;
 		plan->n_pooled += (uint32_t)from_pool;
 		plan->created[c] += (uint32_t)(n - from_pool);

@@ -162,7 +162,7 @@ uint64_t gm_limits_read(
 			.priority = record->former[device].priority};
 		return record->former[device].device;
 	}
-	for (uint64_t i = 0; i < gm_min(record->n_values, GM_RECORD_LIMIT_ROWS); i++)
+	for (uint64_t i = 0; i < gm_u64_min(record->n_values, GM_RECORD_LIMIT_ROWS); i++)
 		if (record->values[i].device == device)
 			gm_limit_values_set(ret, record->values[i].bit, record->values[i].value);
 	return record->devices[device];
@@ -241,7 +241,7 @@ static gpumem_status limit_check(const struct gm_limits *limits,
 /* The user's account of the limit of a client's name. Without memory for it, the limit itself: then
  * the user shares it with others like that. */
 static struct gm_limit *limit_get_user(
-	struct gm_limits *limits, struct gm_limit *model, const struct gm_payer *payer)
+	struct gm_limits *limits, struct gm_limit *model, const struct gm_account_payer *payer)
 {
 	struct gm_owner user, owner = model->owner;
 	if (!limits->owner_of(payer, GM_OWNER_UID, &user))
@@ -276,8 +276,8 @@ static void limit_free_user(struct gm_limits *limits, struct gm_limit *limit)
 }
 
 /* The limit of this kind that the payer has joined, or NULL. */
-static struct gm_limit *limit_joined(
-	const struct gm_limits *limits, const struct gm_payer *payer, enum gm_owner_kind kind)
+static struct gm_limit *limit_joined(const struct gm_limits *limits,
+	const struct gm_account_payer *payer, enum gm_owner_kind kind)
 {
 	struct gm_owner owner;
 	struct gm_limit *limit = NULL;
@@ -296,7 +296,7 @@ static struct gm_limit *limit_joined(
 }
 
 /* Finds the payer's part in the table. */
-static void limit_join(struct gm_limits *limits, struct gm_payer *payer)
+static void limit_join(struct gm_limits *limits, struct gm_account_payer *payer)
 {
 	struct gm_env *env = limits->env;
 	static const enum gm_owner_kind by_rank[] = {GM_OWNER_SESSION, GM_OWNER_CONTAINER,
@@ -339,7 +339,7 @@ static void limit_join(struct gm_limits *limits, struct gm_payer *payer)
 	}
 }
 
-static void limit_set_limited(const struct gm_env *env, struct gm_payer *payer)
+static void limit_set_limited(const struct gm_env *env, struct gm_account_payer *payer)
 {
 	payer->limited = false;
 	for (uint32_t d = 0; d < env->n_devices; d++)
@@ -354,7 +354,7 @@ static void limit_tops_changed(struct gm_env *env)
 }
 
 /* No payer may have a higher priority than top_most. */
-static void limit_raise_tops(struct gm_env *env, const struct gm_payer *payer)
+static void limit_raise_tops(struct gm_env *env, const struct gm_account_payer *payer)
 {
 	for (uint32_t d = 0; d < env->n_devices; d++)
 		if (payer->accounts[d].priority > env->devices[d].top_most)
@@ -384,12 +384,12 @@ void gm_limits_replace(struct gm_limits *limits, struct gm_limits *next)
 			env->devices[d].guaranteed += v.guarantee;
 		}
 	}
-	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
+	for (struct gm_account_payer *p = env->payers; p; p = p->hh.next) {
 		limit_join(limits, p);
 		limit_raise_tops(env, p);
 	}
 
-	for (struct gm_payer *p = env->payers; p; p = p->hh.next) {
+	for (struct gm_account_payer *p = env->payers; p; p = p->hh.next) {
 		for (uint32_t d = 0; d < env->n_devices; d++)
 			if (p->accounts[d].n_tallies > 0 || p->limited)
 				gm_env_payer_changed(env, p, d);
@@ -456,7 +456,7 @@ gpumem_status gm_limits_with(const struct gm_limits *limits, const struct gm_own
 		return gm_text_refuse(GPUMEM_E_INVALID, detail,
 			"the limit of a run comes from gpumem-run --limit; set one for its user");
 	if (owner->kind == GM_OWNER_SESSION) {
-		const struct gm_payer *payer;
+		const struct gm_account_payer *payer;
 		HASH_FIND(hh, env->payers, &owner->id, sizeof(owner->id), payer);
 		if (!payer || !payer->session)
 			return gm_text_refuse(GPUMEM_E_NOT_FOUND, detail,
@@ -539,7 +539,7 @@ gpumem_status gm_limits_without(const struct gm_limits *limits, const struct gm_
 
 /* ---- payers and listings */
 
-int gm_limits_begin_run(struct gm_limits *limits, struct gm_payer *payer)
+int gm_limits_begin_run(struct gm_limits *limits, struct gm_account_payer *payer)
 {
 	struct gm_owner owner, name;
 	if (!payer->run.set || !limits->owner_of(payer, GM_OWNER_RUN, &owner))
@@ -560,7 +560,8 @@ int gm_limits_begin_run(struct gm_limits *limits, struct gm_payer *payer)
 	return 0;
 }
 
-void gm_limits_name_run(struct gm_limits *limits, const struct gm_payer *payer, const char *name)
+void gm_limits_name_run(
+	struct gm_limits *limits, const struct gm_account_payer *payer, const char *name)
 {
 	struct gm_owner owner;
 	if (!*name || !payer->run.set || !limits->owner_of(payer, GM_OWNER_RUN, &owner))
@@ -573,7 +574,7 @@ void gm_limits_name_run(struct gm_limits *limits, const struct gm_payer *payer, 
 	limit->named = true;
 }
 
-void gm_limits_join(struct gm_limits *limits, struct gm_payer *payer)
+void gm_limits_join(struct gm_limits *limits, struct gm_account_payer *payer)
 {
 	struct gm_env *env = limits->env;
 	limit_tops_changed(env);
@@ -584,7 +585,7 @@ void gm_limits_join(struct gm_limits *limits, struct gm_payer *payer)
 	limit_raise_tops(env, payer);
 }
 
-void gm_limits_leave(struct gm_limits *limits, struct gm_payer *payer)
+void gm_limits_leave(struct gm_limits *limits, struct gm_account_payer *payer)
 {
 	struct gm_env *env = limits->env;
 	limit_tops_changed(env);

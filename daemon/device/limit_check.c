@@ -114,7 +114,7 @@ static uint64_t check_others(const struct check *check, const struct gm_limit *s
 
 	for (const struct gm_limit *q = check->limits->by_owner; q; q = q->hh.next)
 		if (q != self)
-			sum = gm_plus(sum, gm_limit_in_force(&q->devices[d]).guarantee);
+			sum = gm_u64_plus(sum, gm_limit_in_force(&q->devices[d]).guarantee);
 	return sum;
 }
 

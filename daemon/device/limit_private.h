@@ -20,8 +20,8 @@ struct gm_limits {
 	struct gm_env *env;
 	/* The owner of this kind that a payer counts for. Returns false if it has none. The
 	 * session module sets this: limits cannot look into a session or an orphaned account. */
-	bool (*owner_of)(
-		const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+	bool (*owner_of)(const struct gm_account_payer *payer, enum gm_owner_kind kind,
+		struct gm_owner *ret_owner);
 	struct gm_limit *by_owner; /* in order of age */
 	uint64_t last_age;
 };
@@ -66,15 +66,16 @@ const struct gm_ledger_tally *gm_limits_moved(
 
 /* Makes the limit of the payer's run, if it has one and is the first of it: before gm_limits_join().
  * -ENOMEM. */
-int gm_limits_begin_run(struct gm_limits *limits, struct gm_payer *payer);
+int gm_limits_begin_run(struct gm_limits *limits, struct gm_account_payer *payer);
 /* Gives the limit of the payer's run the name that people know the run by: the first one that is not "". */
-void gm_limits_name_run(struct gm_limits *limits, const struct gm_payer *payer, const char *name);
+void gm_limits_name_run(
+	struct gm_limits *limits, const struct gm_account_payer *payer, const char *name);
 /* Finds a payer's limits and keeps them with its accounts until limits change. The payer must not
  * hold anything yet. */
-void gm_limits_join(struct gm_limits *limits, struct gm_payer *payer);
+void gm_limits_join(struct gm_limits *limits, struct gm_account_payer *payer);
 /* The payer holds nothing any more. Limits for it alone, and for a run that it was the last of, are
  * removed. */
-void gm_limits_leave(struct gm_limits *limits, struct gm_payer *payer);
+void gm_limits_leave(struct gm_limits *limits, struct gm_account_payer *payer);
 /* See gm_core_limit_each(). */
 bool gm_limits_each(const struct gm_limits *limits, struct gm_limit_place *place,
 	bool (*visit)(void *ctx, const struct gm_limit_info *info), void *ctx);

@@ -18,10 +18,10 @@
 void gm_reserve_set(struct gm_device *device, uint64_t bytes)
 {
 	struct gm_reserve *reserve = &device->reserve;
-	uint64_t left = gm_min(bytes, device->info.total);
+	uint64_t left = gm_u64_min(bytes, device->info.total);
 	memset(reserve->wanted, 0, sizeof(reserve->wanted));
 	while (left >= 2 * GM_CHUNK_MIN) {
-		unsigned c = gm_chunk_class(gm_min(left / 2, GM_CHUNK_MAX));
+		unsigned c = gm_chunk_class(gm_u64_min(left / 2, GM_CHUNK_MAX));
 		reserve->wanted[c]++;
 		left -= GM_CHUNK_MIN << c;
 	}
@@ -76,7 +76,7 @@ void gm_reserve_refill(struct gm_device *device)
 				&device->pool, GM_TRANSPORT_FD, size, GM_DOMAIN_FRESH);
 		uint64_t want = reserve->wanted[c];
 		if (device->pool.max_per_bucket)
-			want = gm_min(want, device->pool.max_per_bucket);
+			want = gm_u64_min(want, device->pool.max_per_bucket);
 		for (; have < want; have++) {
 			if (!reserve_fits(device, size)) {
 				all = false;

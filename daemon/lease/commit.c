@@ -268,7 +268,7 @@ int gm_commit_name(struct gm_name *name)
 	return r;
 }
 
-int gm_commit_share(struct gm_share *share)
+int gm_commit_share(struct gm_token *share)
 {
 	const struct gm_lease *lease = share->lease;
 	const struct gm_env *env = lease->device->env;

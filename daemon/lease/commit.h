@@ -15,7 +15,7 @@ int gm_commit_piece(struct gm_lease *lease, struct gm_chunk *chunk);
 /* open->hold is not used. */
 int gm_commit_open(
 	struct gm_ref_entry *open, const struct gm_lease *lease, const struct gm_session *session);
-int gm_commit_share(struct gm_share *share);
+int gm_commit_share(struct gm_token *share);
 int gm_commit_name(struct gm_name *name);
 /* The chunk is orphaned from now on. */
 void gm_commit_orphaned(struct gm_chunk *chunk);

@@ -151,7 +151,7 @@ void gm_declare_count(struct gm_device *device)
 		struct gm_usage_sample_process *process = gm_usage_sample_find(counted, map->pid);
 		if (process)
 			process->spoken_for =
-				gm_min(process->bytes, process->spoken_for + map->bytes);
+				gm_u64_min(process->bytes, process->spoken_for + map->bytes);
 	}
 
 	/* A process may have several sessions. What one of them finds, the next one does not. */

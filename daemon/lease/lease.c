@@ -10,7 +10,7 @@
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
 #include "daemon/lease/orphan_chunk.h"
-#include "daemon/lease/share_private.h"
+#include "daemon/lease/lease_token_private.h"
 #include "daemon/lease/name_private.h"
 #include "daemon/lease/control_block.h"
 #include "daemon/lease/metadata_private.h"
@@ -227,7 +227,7 @@ static void lease_clamp(struct gm_lease *lease)
 	if (lease->user_bytes <= lease->bytes)
 		return;
 	lease->user_bytes =
-		lease->size_before ? gm_min(lease->size_before, lease->bytes) : lease->bytes;
+		lease->size_before ? gm_u64_min(lease->size_before, lease->bytes) : lease->bytes;
 	lease->size_before = 0;
 	gm_commit_lease(lease);
 }
@@ -320,7 +320,7 @@ void gm_lease_drop_some(struct gm_ref *ref, bool died, uint64_t *slice)
 		gm_lease_spoil(lease);
 	gm_ref_end_some(ref, slice);
 	if (made)
-		gm_share_end_some(lease, slice);
+		gm_token_end_some(lease, slice);
 	/* As long as the maker has the lease, what comes back counts for what it was asked for. */
 	for (; alone && lease->chunks && *slice > 0; --*slice)
 		lease_release(
@@ -357,7 +357,7 @@ void gm_lease_drop(struct gm_lease *lease, struct gm_ref *ref, bool died, uint64
 	gm_ref_end_all(ref);
 	if (made) {
 		gm_lease_cancel_grows(session, lease);
-		gm_share_end_all(lease);
+		gm_token_end_all(lease);
 		gm_metadata_drop_draft(lease);
 		lease_count_leaving(lease, false);
 		session->n_made--;
@@ -632,7 +632,7 @@ bool gm_lease_return_some(struct gm_session *session, struct gm_lease *lease)
 	/* Nobody may open what is going away. */
 	if (lease->maker == session) {
 		gm_lease_cancel_grows(session, lease);
-		gm_share_end_all(lease);
+		gm_token_end_all(lease);
 	}
 	for (uint64_t slice = gm_orphan_work_slice(lease->device->env);
 		slice > 0 && lease_is_long(lease); slice--)

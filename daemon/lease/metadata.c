@@ -244,7 +244,7 @@ gpumem_status gm_lease_put_metadata(struct gm_session *session, struct gm_lease 
 		return gm_text_refuse(
 			GPUMEM_E_HOST_MEMORY, detail, "the daemon has no memory for metadata");
 	}
-	draft->received = gm_max(draft->received, piece->offset + piece->n);
+	draft->received = gm_u64_max(draft->received, piece->offset + piece->n);
 	return GPUMEM_OK;
 }
 

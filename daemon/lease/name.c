@@ -138,7 +138,7 @@ int gm_name_adopt(
 	name->since_ns = record->since_ns;
 	name->until_unread = record->until_unread;
 	name->metadata = record->metadata;
-	name->share = (struct gm_share_options){
+	name->share = (struct gm_token_options){
 		.audience = (enum gm_name_audience)record->audience,
 		.id = record->audience_id,
 		.read_only = record->read_only,
@@ -167,7 +167,7 @@ struct gm_name *gm_name_make(struct gm_session *session, const char *text)
 	return name;
 }
 
-int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_publish *what,
+int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_name_publish *what,
 	struct gm_lease **ret_old)
 {
 	struct gm_name next = *name;
@@ -181,7 +181,7 @@ int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_p
 	next.until_unread = what->until_unread;
 	next.since_ns = now;
 	next.metadata = 0;
-	next.expires_ns = what->lifetime_ns ? gm_plus(now, what->lifetime_ns) : 0;
+	next.expires_ns = what->lifetime_ns ? gm_u64_plus(now, what->lifetime_ns) : 0;
 	int r = gm_name_expiry_make_room(name->core);
 	if (r == 0 && lease->draft)
 		r = gm_metadata_commit(lease, next.version, &next.metadata);

@@ -11,7 +11,7 @@
 #include "common/bounds.h"
 #include "daemon/books/text_say.h"
 #include "daemon/books/token_hash.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 
 /*
  * Names for leases. A name keeps its lease, so that memory outlives its maker: the weights of a model
@@ -28,9 +28,9 @@ struct gm_core;
 struct gm_lease;
 struct gm_session;
 
-struct gm_publish {
+struct gm_name_publish {
 	const char *text; /* 1 to 63 bytes of printable UTF-8 without "/" */
-	struct gm_share_options share;
+	struct gm_token_options share;
 	bool until_unread;       /* the name ends when the last session that attached has left */
 	bool replace;            /* the name may exist: it gets this lease instead of its own */
 	uint64_t metadata_bytes; /* of the lease's draft (metadata.h); 0: it has no metadata */
@@ -54,7 +54,7 @@ struct gm_publish {
  * detail says cause and remedy. However it ends, the lease has no draft of metadata any more.
  */
 gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
-	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES]);
+	const struct gm_name_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES]);
 
 /* Opens the lease of a uid's name, as gm_session_open_by() does. A name that does not exist and one
  * for another audience look the same: GPUMEM_E_NOT_FOUND. */
@@ -98,7 +98,7 @@ struct gm_name_info {
 	uid_t uid;
 	const char *text;
 	uint64_t version;
-	struct gm_share_options share;
+	struct gm_token_options share;
 	bool until_unread;
 	bool own;         /* it is of the asker's trust domain, or the asker may do everything */
 	bool made;        /* the process that made the lease still has it */

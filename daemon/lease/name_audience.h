@@ -9,7 +9,7 @@
 
 enum gm_name_audience { GM_NAME_AUDIENCE_DOMAIN, GM_NAME_AUDIENCE_UID, GM_NAME_AUDIENCE_GID };
 
-struct gm_share_options {
+struct gm_token_options {
 	enum gm_name_audience audience;
 	uint32_t id; /* uid or gid */
 	bool read_only;

@@ -20,7 +20,7 @@ bool gm_name_is_sound(const char *text);
 struct gm_name *gm_name_make(struct gm_session *session, const char *text);
 /* The name means this lease from now on. Writes the record first: that is the step that counts. On failure nothing has
  * changed. ret_old: the lease that it meant before, which the caller must settle; NULL: none. */
-int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_publish *what,
+int gm_name_give(struct gm_name *name, struct gm_lease *lease, const struct gm_name_publish *what,
 	struct gm_lease **ret_old);
 
 #endif

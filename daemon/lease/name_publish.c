@@ -7,7 +7,7 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/share_private.h"
+#include "daemon/lease/lease_token_private.h"
 #include "daemon/lease/ref_entry.h"
 #include "daemon/lease/name_private.h"
 #include "daemon/lease/name_publish.h"
@@ -67,7 +67,7 @@ static bool publish_is_own(const struct gm_name *name, const struct gm_name_aske
 }
 
 static gpumem_status publish_check(const struct gm_session *session, const struct gm_lease *lease,
-	const struct gm_publish *what, char detail[GM_DETAIL_BYTES])
+	const struct gm_name_publish *what, char detail[GM_DETAIL_BYTES])
 {
 	if (lease->maker != session)
 		return gm_text_refuse(GPUMEM_E_DENIED, detail,
@@ -90,7 +90,7 @@ static gpumem_status publish_check(const struct gm_session *session, const struc
 		return gm_text_refuse(GPUMEM_E_BUSY, detail,
 			"the buffer is published as %s already; a buffer has one name",
 			lease->name->text);
-	return gm_share_check(lease, &what->share, detail);
+	return gm_token_check(lease, &what->share, detail);
 }
 
 static gpumem_status publish_lacks_metadata(char detail[GM_DETAIL_BYTES])
@@ -101,7 +101,7 @@ static gpumem_status publish_lacks_metadata(char detail[GM_DETAIL_BYTES])
 }
 
 static gpumem_status publish_try(struct gm_session *session, struct gm_lease *lease,
-	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
+	const struct gm_name_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
 	const struct gm_user *user = session->payer.user;
@@ -161,7 +161,7 @@ static gpumem_status publish_try(struct gm_session *session, struct gm_lease *le
 }
 
 gpumem_status gm_lease_publish(struct gm_session *session, struct gm_lease *lease,
-	const struct gm_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
+	const struct gm_name_publish *what, uint64_t *ret_version, char detail[GM_DETAIL_BYTES])
 {
 	gpumem_status status = publish_try(session, lease, what, ret_version, detail);
 
@@ -226,7 +226,7 @@ gpumem_status gm_core_expire(struct gm_core *core, const struct gm_name_asker *a
 
 	uint64_t now = gm_env_now(&core->env);
 	gm_env_enter(&core->env);
-	gm_name_expiry_set(name, lifetime_ns ? gm_plus(now, lifetime_ns) : 0);
+	gm_name_expiry_set(name, lifetime_ns ? gm_u64_plus(now, lifetime_ns) : 0);
 	(void)gm_commit_name(name); /* replacing a record never fails */
 	gm_env_leave(&core->env);
 	return GPUMEM_OK;
@@ -244,7 +244,7 @@ static bool publish_is_for(const struct gm_name *name, const struct gm_session *
 	if (name->share.audience == GM_NAME_AUDIENCE_DOMAIN &&
 		!gm_secret_equal(&name->domain, &none, sizeof(none)))
 		return gm_secret_equal(&name->domain, &session->domain, sizeof(name->domain));
-	return gm_share_is_for(&name->share, name->lease, session, groups, n_groups);
+	return gm_token_is_for(&name->share, name->lease, session, groups, n_groups);
 }
 
 gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const char *text,
@@ -258,7 +258,7 @@ gpumem_status gm_session_attach(struct gm_session *session, uid_t uid, const cha
 
 	if (!name || !publish_is_for(name, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
-	return gm_share_open(session, name->lease, name->share.read_only, asked, ret_lease);
+	return gm_token_open(session, name->lease, name->share.read_only, asked, ret_lease);
 }
 
 gpumem_status gm_session_find_metadata(struct gm_session *session, uid_t uid, const char *text,

@@ -102,12 +102,13 @@ static struct gm_orphan *orphan_new(struct gm_core *core, struct gm_orphan_work 
 	orphan->info.subordinate = info->uid != work->user->uid;
 	orphan->info.gid = info->gid;
 	orphan->payer.quarantined = true;
-	if (orphan_copy_names(orphan, info) < 0 || gm_payer_begin(core, &orphan->payer, id) < 0) {
+	if (orphan_copy_names(orphan, info) < 0 ||
+		gm_account_payer_begin(core, &orphan->payer, id) < 0) {
 		orphan_free(orphan);
 		return NULL;
 	}
 	if (!place && gm_commit_orphan(orphan) < 0) {
-		gm_payer_end(core, &orphan->payer);
+		gm_account_payer_end(core, &orphan->payer);
 		orphan_free(orphan);
 		return NULL;
 	}
@@ -197,7 +198,7 @@ void gm_orphan_unref(struct gm_orphan *orphan)
 	DL_DELETE2(core->orphan_list, orphan, all_prev, all_next);
 	gm_user_charge_deinit(&orphan->charge);
 	gm_env_erase(&core->env, &orphan->place);
-	gm_payer_end(core, &orphan->payer);
+	gm_account_payer_end(core, &orphan->payer);
 	orphan_free(orphan);
 	orphan_work_put(work);
 }
@@ -223,7 +224,7 @@ uint64_t gm_orphan_orphaned(const struct gm_orphan *orphan, uint32_t device)
 }
 
 bool gm_orphan_owner(
-	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
+	const struct gm_account_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
 	const struct gm_orphan *orphan =
 		(const void *)((const char *)payer - offsetof(struct gm_orphan, payer));

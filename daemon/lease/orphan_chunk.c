@@ -35,7 +35,7 @@ static void orphan_chunk_put(struct gm_device *device, struct gm_chunk *chunk, u
 	chunk->orphan_level = (uint8_t)level;
 	chunk->orphan_ns = gm_device_now(device) + (ORPHAN_FIRST_NS << level);
 	DL_APPEND(linger->levels[level], chunk);
-	linger->due_ns = gm_min(linger->due_ns, chunk->orphan_ns);
+	linger->due_ns = gm_u64_min(linger->due_ns, chunk->orphan_ns);
 	gm_env_need_tick(device->env, linger->due_ns);
 }
 
@@ -76,7 +76,7 @@ static void orphan_chunk_set_due(struct gm_orphan_chunk *linger)
 	linger->due_ns = UINT64_MAX;
 	for (unsigned i = 0; i < GM_ORPHAN_CHUNK_LEVELS; i++)
 		if (linger->levels[i])
-			linger->due_ns = gm_min(linger->due_ns, linger->levels[i]->orphan_ns);
+			linger->due_ns = gm_u64_min(linger->due_ns, linger->levels[i]->orphan_ns);
 }
 
 void gm_orphan_chunk_look(struct gm_device *device)
@@ -96,7 +96,7 @@ void gm_orphan_chunk_look(struct gm_device *device)
 			chunk->prev = chunk->next = NULL;
 			if (gm_orphan_chunk_in_use(device, chunk)) {
 				orphan_chunk_put(device, chunk,
-					gm_min(level + 1, GM_ORPHAN_CHUNK_LEVELS - 1));
+					gm_u64_min(level + 1, GM_ORPHAN_CHUNK_LEVELS - 1));
 			} else {
 				orphan_chunk_end(device, chunk);
 				ended = true;

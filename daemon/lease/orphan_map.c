@@ -130,7 +130,8 @@ void gm_orphan_map_destroyed(struct gm_device *device, struct gm_chunk *chunk)
 
 	chunk->map = NULL;
 	if (!device->env->stopping && device->maps.last) {
-		map->smallest = map->destroyed ? gm_min(map->smallest, chunk->bytes) : chunk->bytes;
+		map->smallest =
+			map->destroyed ? gm_u64_min(map->smallest, chunk->bytes) : chunk->bytes;
 		map->destroyed += chunk->bytes;
 		orphan_map_list(map);
 	}
@@ -194,7 +195,7 @@ static uint64_t orphan_map_believe(
 	const struct gm_orphan_map *map, uint64_t growth, enum gm_env_process fate)
 {
 	if (fate == GM_ENV_PROCESS_GONE)
-		return gm_min(growth, map->destroyed);
+		return gm_u64_min(growth, map->destroyed);
 	if (growth > map->destroyed || growth % map->smallest != 0)
 		return 0;
 	return growth;
@@ -215,7 +216,7 @@ static uint64_t orphan_map_estimate(struct gm_orphan_map *map, struct gm_usage_s
 {
 	uint64_t growth = 0;
 	if (map->destroyed)
-		growth = gm_minus(now->bytes, last ? last->bytes + last->expected : 0);
+		growth = gm_u64_minus(now->bytes, last ? last->bytes + last->expected : 0);
 	if (growth == 0 && map->bytes == 0)
 		return 0;
 
@@ -227,7 +228,7 @@ static uint64_t orphan_map_estimate(struct gm_orphan_map *map, struct gm_usage_s
 		growth = 0;
 	uint64_t more = growth ? orphan_map_believe(map, growth, fate) : 0;
 
-	uint64_t bytes = gm_min(map->bytes, gm_minus(now->bytes - more, map->before));
+	uint64_t bytes = gm_u64_min(map->bytes, gm_u64_minus(now->bytes - more, map->before));
 	if (more == 0)
 		return bytes;
 	/* Another session of the same process must not owe it, too. */
@@ -257,13 +258,13 @@ static void orphan_map_expect_declared(struct gm_device *device)
 		if (!process)
 			continue;
 		process->expected += account->declared;
-		process->before = gm_min(process->before, account->undeclared);
+		process->before = gm_u64_min(process->before, account->undeclared);
 	}
 	/* What came to the process since then may be declared memory. The rest of that is still to come. */
 	for (size_t i = 0; i < last->n; i++) {
 		struct gm_usage_sample_process *process = &last->list[i];
-		process->expected =
-			gm_minus(process->expected, gm_minus(process->bytes, process->before));
+		process->expected = gm_u64_minus(
+			process->expected, gm_u64_minus(process->bytes, process->before));
 	}
 }
 

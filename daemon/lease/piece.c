@@ -3,12 +3,12 @@
  * Sharing chunks of a lease that goes on growing and shrinking, as that of a heap does: each becomes a
  * lease of its own. This file promises that a chunk changes its lease and nothing else: its maker, who
  * pays, its trust domain, who has seen it, its descriptor and its index stay. A client that does not hear of the change, because its
- * connection ended, can ask again, or return the chunk as if it were where it was. It must never give a chunk to anybody: share.c opens leases.
+ * connection ended, can ask again, or return the chunk as if it were where it was. It must never give a chunk to anybody: lease_token.c opens leases.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/share_private.h"
+#include "daemon/lease/lease_token_private.h"
 #include "daemon/lease/commit.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include "common/arith.h"
 #include "common/step.h"
 
-static const struct gm_share_options piece_options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+static const struct gm_token_options piece_options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 
 /* Takes the chunk over into a new lease of the same maker. NULL: no memory. */
 static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chunk)
@@ -41,7 +41,7 @@ static struct gm_lease *piece_split(struct gm_lease *lease, struct gm_chunk *chu
 
 	DL_DELETE(lease->chunks, chunk);
 	lease->bytes -= chunk->bytes;
-	lease->user_bytes = gm_min(lease->user_bytes, lease->bytes);
+	lease->user_bytes = gm_u64_min(lease->user_bytes, lease->bytes);
 	lease->size_before = 0;
 	if (!lease->chunks)
 		gm_lease_count_bare(lease->maker);
@@ -107,14 +107,14 @@ static gpumem_status piece_lease(struct gm_session *session, uint64_t lease_id, 
 }
 
 /* Ends what the same packet shared when it was here before: nobody got that token. */
-static void piece_forget(struct gm_session *session, const struct gm_share_chunks *what)
+static void piece_forget(struct gm_session *session, const struct gm_token_chunks *what)
 {
-	struct gm_lease *leases[GM_SHARE_CHUNKS_MOST], *lease;
+	struct gm_lease *leases[GM_TOKEN_CHUNKS_MOST], *lease;
 	char unsaid[GM_DETAIL_BYTES];
 	struct gm_chunk *chunk;
 	size_t n = 0, k;
 
-	assert(what->n <= GM_SHARE_CHUNKS_MOST);
+	assert(what->n <= GM_TOKEN_CHUNKS_MOST);
 	for (size_t i = 0; i < what->n; i++) {
 		if (piece_find(session, what->leases[i], what->chunks[i], &lease, &chunk, unsaid) !=
 			GPUMEM_OK)
@@ -125,7 +125,7 @@ static void piece_forget(struct gm_session *session, const struct gm_share_chunk
 		if (k < n)
 			continue;
 		leases[n++] = lease;
-		gm_share_forget(lease, what->asked);
+		gm_token_forget(lease, what->asked);
 	}
 }
 
@@ -133,7 +133,7 @@ static void piece_forget(struct gm_session *session, const struct gm_share_chunk
 static bool piece_is_token_of(const struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES])
 {
 	struct gm_token_hash hash = gm_token_hash_make(&session->core->token_key, token);
-	const struct gm_share *share = gm_share_find(session->core, &hash);
+	const struct gm_token *share = gm_token_find(session->core, &hash);
 
 	return share && share->lease->maker == session;
 }
@@ -145,14 +145,14 @@ static void piece_end(const struct gm_session *session, const uint8_t token[GM_T
 	for (uint64_t i = first; i < end; i++) {
 		struct gm_token_hash hash =
 			gm_token_hash_piece(&session->core->token_key, token, (uint32_t)i);
-		struct gm_share *share = gm_share_find(session->core, &hash);
+		struct gm_token *share = gm_token_find(session->core, &hash);
 		if (share && share->lease->maker == session)
-			gm_share_end(share);
+			gm_token_end(share);
 	}
 }
 
 /* Shares the next chunk. */
-static gpumem_status piece_share(struct gm_session *session, const struct gm_share_chunks *what,
+static gpumem_status piece_share(struct gm_session *session, const struct gm_token_chunks *what,
 	const uint8_t token[GM_TOKEN_BYTES], const uint64_t *leases, char detail[GM_DETAIL_BYTES])
 {
 	size_t i = what->n_shared;
@@ -165,17 +165,17 @@ static gpumem_status piece_share(struct gm_session *session, const struct gm_sha
 			"this client has returned a chunk while it was being shared");
 	/* A token has one chunk at an index: else none of them could be ended for good. */
 	piece_end(session, token, what->first + i, what->first + i + 1);
-	if (!gm_share_has_room(session, 1)) {
+	if (!gm_token_has_room(session, 1)) {
 		gm_session_say_share_limit(session, detail);
 		return GPUMEM_E_LIMIT;
 	}
-	gpumem_status status = gm_share_make(lease, &hash, &piece_options, what->asked);
+	gpumem_status status = gm_token_make(lease, &hash, &piece_options, what->asked);
 	return status == GPUMEM_OK ? status
 				   : gm_text_refuse(status, detail, "the daemon has no memory");
 }
 
 /* Checks what can be checked before anything changes. */
-static gpumem_status piece_begin(struct gm_session *session, const struct gm_share_chunks *what,
+static gpumem_status piece_begin(struct gm_session *session, const struct gm_token_chunks *what,
 	uint8_t token[GM_TOKEN_BYTES], char detail[GM_DETAIL_BYTES])
 {
 	struct gm_core *core = session->core;
@@ -189,7 +189,7 @@ static gpumem_status piece_begin(struct gm_session *session, const struct gm_sha
 	/* Else the client would be refused because of shares that it does not know of. */
 	if (what->again && what->asked)
 		piece_forget(session, what);
-	if (!gm_share_has_room(session, what->n)) {
+	if (!gm_token_has_room(session, what->n)) {
 		gm_session_say_share_limit(session, detail);
 		return GPUMEM_E_LIMIT;
 	}
@@ -198,13 +198,13 @@ static gpumem_status piece_begin(struct gm_session *session, const struct gm_sha
 	return GPUMEM_OK;
 }
 
-bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *what,
+bool gm_session_share_some(struct gm_session *session, struct gm_token_chunks *what,
 	uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases, gpumem_status *ret_status,
 	char detail[GM_DETAIL_BYTES])
 {
 	gpumem_status status = GPUMEM_OK;
 	struct gm_lease *lease = NULL;
-	unsigned slice = GM_SHARE_SLICE;
+	unsigned slice = GM_TOKEN_SLICE;
 
 	if (!what->begun) {
 		memset(ret_leases, 0, what->n * sizeof(ret_leases[0]));
@@ -239,8 +239,8 @@ bool gm_session_share_some(struct gm_session *session, struct gm_share_chunks *w
 bool gm_session_unshare_some(
 	struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES], uint32_t *at, uint32_t n)
 {
-	uint32_t end = (uint32_t)gm_min(n, GM_BOUND_SHARES_PER_CLIENT);
-	uint32_t next = (uint32_t)gm_min(*at + GM_SHARE_SLICE, end);
+	uint32_t end = (uint32_t)gm_u64_min(n, GM_BOUND_SHARES_PER_CLIENT);
+	uint32_t next = (uint32_t)gm_u64_min(*at + GM_TOKEN_SLICE, end);
 
 	piece_end(session, token, *at, next);
 	*at = next;

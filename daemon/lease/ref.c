@@ -3,7 +3,7 @@
  * Views of leases: how often a session opened a lease, and by which of its client's packets. This file
  * promises that each Open has a record of its own with the id of its packet, so that the next daemon
  * knows a repeated one, and that a view which is returned by its name ends only once. It must never
- * decide who may open a lease: share.c does that.
+ * decide who may open a lease: lease_token.c does that.
  */
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
@@ -57,7 +57,7 @@ static int ref_add(struct gm_lease *lease, struct gm_session *session, struct gm
 	ref->count++;
 	ref->read_only = ref->read_only && open->read_only;
 	lease->n_opens++;
-	session->last_asked = gm_max(session->last_asked, open->asked);
+	session->last_asked = gm_u64_max(session->last_asked, open->asked);
 	session->n_views++;
 	gm_lease_count_bare(session);
 	return 0;

@@ -6,7 +6,7 @@
 #include "daemon/books/hash_table.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/share_private.h"
+#include "daemon/lease/lease_token_private.h"
 #include "daemon/lease/ref_entry.h"
 
 gpumem_status gm_session_open(struct gm_session *session, const uint8_t token[GM_TOKEN_BYTES],
@@ -25,10 +25,10 @@ gpumem_status gm_session_open_by(struct gm_session *session, const uint8_t token
 	/* The share may have ended since. */
 	if (again && gm_session_find_open(session, asked, ret_lease))
 		return GPUMEM_OK;
-	const struct gm_share *share = gm_share_find(core, &hash);
-	if (!share || !gm_share_is_for(&share->options, share->lease, session, groups, n_groups))
+	const struct gm_token *share = gm_token_find(core, &hash);
+	if (!share || !gm_token_is_for(&share->options, share->lease, session, groups, n_groups))
 		return GPUMEM_E_NOT_FOUND;
-	return gm_share_open(session, share->lease, share->options.read_only, asked, ret_lease);
+	return gm_token_open(session, share->lease, share->options.read_only, asked, ret_lease);
 }
 
 /* How often a user has the lease open. */
@@ -43,7 +43,7 @@ static uint64_t ref_entry_count_of(const struct gm_lease *lease, uid_t payer_uid
 	return n;
 }
 
-gpumem_status gm_share_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
+gpumem_status gm_token_open(struct gm_session *session, struct gm_lease *lease, bool read_only,
 	uint64_t asked, struct gm_lease **ret_lease)
 {
 	if (session->payer.ending || session->payer.quarantined)

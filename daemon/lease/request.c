@@ -270,7 +270,7 @@ static inline void request_set_up(struct gm_request *request)
 }
 
 gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
-	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
+	struct gm_request_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_request copy = *request;
 

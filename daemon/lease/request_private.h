@@ -19,6 +19,6 @@ gpumem_status gm_request_pick_transport(const struct gm_device *device, enum gm_
  * GM_BLOCK_NONE, no memory would help. Does not look at how many leases the session has.
  */
 gpumem_status gm_request_foresee(const struct gm_request *request, struct gm_device *device,
-	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
+	struct gm_request_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
 
 #endif

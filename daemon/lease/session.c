@@ -86,7 +86,7 @@ static void session_free(struct gm_session *session)
 	free(session);
 }
 
-int gm_payer_begin(struct gm_core *core, struct gm_payer *payer, uint64_t id)
+int gm_account_payer_begin(struct gm_core *core, struct gm_account_payer *payer, uint64_t id)
 {
 	struct gm_env *env = &core->env;
 
@@ -111,7 +111,7 @@ no_entry:
 	return -ENOMEM;
 }
 
-void gm_payer_end(struct gm_core *core, struct gm_payer *payer)
+void gm_account_payer_end(struct gm_core *core, struct gm_account_payer *payer)
 {
 	struct gm_env *env = &core->env;
 
@@ -136,7 +136,7 @@ struct gm_session *gm_session_make(
 	session->core = core;
 	session->info = *info;
 	session->info.domain_key = NULL; /* the caller's */
-	struct gm_payer *payer = &session->payer;
+	struct gm_account_payer *payer = &session->payer;
 	payer->session = session;
 	payer->uid = info->uid;
 	payer->payer_uid = session->info.payer_uid = gm_session_payer_uid(info);
@@ -145,7 +145,7 @@ struct gm_session *gm_session_make(
 	payer->run = info->run_limit;
 	payer->domain = info->domain;
 	payer->pooling = info->pooling;
-	if (session_copy_names(session, info) < 0 || gm_payer_begin(core, payer, id) < 0) {
+	if (session_copy_names(session, info) < 0 || gm_account_payer_begin(core, payer, id) < 0) {
 		session_free(session);
 		return NULL;
 	}
@@ -160,7 +160,7 @@ void gm_session_unmake(struct gm_session *session)
 	gm_user_charge_deinit(&session->charge);
 	gm_user_charge_deinit(&session->bare);
 	gm_user_charge_deinit(&session->shares);
-	gm_payer_end(session->core, &session->payer);
+	gm_account_payer_end(session->core, &session->payer);
 	session_free(session);
 }
 
@@ -243,7 +243,7 @@ uint64_t gm_session_max(const struct gm_session *session, uint32_t device)
 	const struct gm_account *account = &session->payer.accounts[device];
 	uint64_t most = UINT64_MAX;
 	for (unsigned i = 0; i < account->n_tallies; i++)
-		most = gm_min(most, account->tallies[i]->max);
+		most = gm_u64_min(most, account->tallies[i]->max);
 	return most;
 }
 
@@ -314,8 +314,8 @@ static bool session_owner(
 	}
 }
 
-bool gm_payer_owner(
-	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
+bool gm_account_payer_owner(
+	const struct gm_account_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner)
 {
 	return payer->session ? session_owner(payer->session, kind, ret_owner)
 			      : gm_orphan_owner(payer, kind, ret_owner);

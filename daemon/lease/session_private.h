@@ -36,7 +36,7 @@ struct gm_core {
 	struct gm_limits limits;
 	struct gm_token_hash_key token_key;
 	uint32_t key_place;      /* of the key's record */
-	struct gm_share *shares; /* by hash of token */
+	struct gm_token *shares; /* by hash of token */
 	struct gm_name *names;   /* by hash; oldest first */
 	struct gm_name_expiries expiries;
 	struct gm_metadata *metadata;  /* by id */
@@ -83,7 +83,7 @@ struct gm_session {
 	uint64_t n_leaving;  /* leases it made that still have chunks which it returned */
 	struct gm_ref *refs; /* by lease, in order of age */
 	struct gm_session *prev, *next; /* of gm_orphan_work.leaving */
-	struct gm_payer payer;          /* last: its accounts follow */
+	struct gm_account_payer payer;  /* last: its accounts follow */
 };
 
 static inline struct gm_account *gm_session_account(
@@ -120,7 +120,7 @@ struct gm_orphan {
 	char *names;                           /* what info's strings point to */
 	struct gm_orphan *prev, *next;         /* of its user */
 	struct gm_orphan *all_prev, *all_next; /* oldest first */
-	struct gm_payer payer;                 /* last: its accounts follow */
+	struct gm_account_payer payer;         /* last: its accounts follow */
 };
 
 /* The orphaned accounts of one user, and what of theirs ends in slices. It exists while the user has an orphaned account. */
@@ -178,7 +178,7 @@ struct gm_lease {
 	struct gm_ref own; /* the maker's */
 	uint32_t made;     /* of own.count: without what has a record of its own; 1 at first */
 	uint32_t n_opens;  /* by all sessions, as often as they opened it */
-	struct gm_share *shares;
+	struct gm_token *shares;
 	struct gm_name *name;  /* NULL: none */
 	uint64_t version;      /* of the name that it has or had; 0: none */
 	uint64_t published_by; /* the id of its maker's packet that published it; 0: not known */
@@ -252,18 +252,18 @@ struct gm_orphan_map {
 	char names[];                      /* the unit and the container */
 };
 
-/* ---- share.c */
+/* ---- lease_token.c */
 
 /* One token for one lease. It ends with gm_lease_unshare(), or with its maker's part in the lease.
  */
-struct gm_share {
+struct gm_token {
 	struct gm_token_hash hash;
 	struct gm_lease *lease;
-	struct gm_share_options options;
+	struct gm_token_options options;
 	uint64_t asked;               /* the id of the client's packet; 0: not known */
 	uint64_t id;                  /* of its record */
 	uint32_t place;               /* of its record */
-	struct gm_share *prev, *next; /* of the lease */
+	struct gm_token *prev, *next; /* of the lease */
 	UT_hash_handle hh;            /* of all shares, by the first half of the hash */
 };
 
@@ -282,7 +282,7 @@ struct gm_name {
 	uid_t uid;
 	uint32_t place; /* of its record */
 	struct gm_user_charge charge;
-	struct gm_share_options share;
+	struct gm_token_options share;
 	bool until_unread;
 	uint64_t metadata;   /* the id of what it was published with; 0: none */
 	uint64_t expires_ns; /* 0: never. name_expiry.c sets it, and the next one */
@@ -306,12 +306,12 @@ bool gm_session_full(const struct gm_session *session, char detail[GM_DETAIL_BYT
 /* Whether its user has as many opened and empty leases as it may. */
 bool gm_session_full_of_bare(const struct gm_session *session, char detail[GM_DETAIL_BYTES]);
 /* Puts a payer, of which uid, payer_uid, pid, session and run are set, among the others, and sets its user. id 0: a new one. -ENOMEM */
-int gm_payer_begin(struct gm_core *core, struct gm_payer *payer, uint64_t id);
+int gm_account_payer_begin(struct gm_core *core, struct gm_account_payer *payer, uint64_t id);
 /* Takes out a payer that holds nothing. */
-void gm_payer_end(struct gm_core *core, struct gm_payer *payer);
+void gm_account_payer_end(struct gm_core *core, struct gm_account_payer *payer);
 /* For gm_limits.owner_of. */
-bool gm_payer_owner(
-	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+bool gm_account_payer_owner(
+	const struct gm_account_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
 /* Ends a request without success: counts it, and calls done(). */
 void gm_session_refuse(struct gm_request *request, gpumem_status status, const char *detail);
 /* Call when charges of a session have changed on any device. */
@@ -332,9 +332,9 @@ int gm_orphan_adopt(struct gm_core *core, uint64_t id, uint32_t place,
 	const struct gm_orphan_info *info, struct gm_orphan **ret_orphan);
 struct gm_orphan *gm_orphan_ref(struct gm_orphan *orphan);
 void gm_orphan_unref(struct gm_orphan *orphan);
-/* gm_payer_owner() for the payer of an orphaned account. */
+/* gm_account_payer_owner() for the payer of an orphaned account. */
 bool gm_orphan_owner(
-	const struct gm_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
+	const struct gm_account_payer *payer, enum gm_owner_kind kind, struct gm_owner *ret_owner);
 /* See gm_core_orphan_each(). */
 bool gm_orphan_each(const struct gm_core *core, uint64_t after,
 	bool (*visit)(void *ctx, const struct gm_orphan *orphan), void *ctx);

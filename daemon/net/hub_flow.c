@@ -136,7 +136,7 @@ static void hub_flow_begin_rest(struct gm_hub_flow *flow, uint64_t excess_ns, ui
 	bool rested = gm_hub_flow_rests(flow);
 
 	flow->rest_until_ns =
-		now_ns + gm_min(excess_ns * GM_HUB_FLOW_REST_FACTOR, GM_HUB_FLOW_REST_MAX_NS);
+		now_ns + gm_u64_min(excess_ns * GM_HUB_FLOW_REST_FACTOR, GM_HUB_FLOW_REST_MAX_NS);
 	if (flow->left)
 		return;
 	if (!rested)
@@ -226,7 +226,8 @@ static void hub_flow_charge(struct gm_hub_flow *flow, uint64_t spent_ns, uint64_
 	struct gm_hub_flows *flows = flow->flows;
 
 	if (spent_ns > GM_HUB_FLOW_TURN_NS)
-		spent_ns = gm_min(spent_ns, flows->clock(CLOCK_THREAD_CPUTIME_ID) - flows->cpu_ns);
+		spent_ns =
+			gm_u64_min(spent_ns, flows->clock(CLOCK_THREAD_CPUTIME_ID) - flows->cpu_ns);
 	if (flow->virtual_ns < flows->virtual_ns)
 		flow->virtual_ns = flows->virtual_ns;
 	flow->virtual_ns += spent_ns;
@@ -323,7 +324,7 @@ static uint64_t hub_flow_serve(struct gm_hub_flows *flows, uint64_t lowest_ns, u
 	struct gm_hub_flow *flow = flows->queue;
 
 	hub_flow_leave_queue(flow);
-	flows->virtual_ns = gm_max(flows->virtual_ns, gm_min(flow->virtual_ns, lowest_ns));
+	flows->virtual_ns = gm_u64_max(flows->virtual_ns, gm_u64_min(flow->virtual_ns, lowest_ns));
 	flows->serving = flow;
 	flows->turn_ns = *now_ns;
 	flows->began_ns = *now_ns - flows->paid_ns;
@@ -355,7 +356,7 @@ static void hub_flow_take_turns(struct gm_hub_flows *flows)
 	for (size_t n = flows->n_queued; n > 0 && now < end && flows->queue &&
 					 flows->queue->virtual_ns <= lowest + GM_HUB_FLOW_TURN_NS;
 		n--)
-		lowest = gm_min(lowest, hub_flow_serve(flows, lowest, &now));
+		lowest = gm_u64_min(lowest, hub_flow_serve(flows, lowest, &now));
 	flows->serving = NULL;
 }
 
@@ -413,7 +414,7 @@ int gm_hub_flows_init(struct gm_hub_flows *flows, uv_loop_t *loop, struct gm_use
 	 * uid gets an eighth of that, and never less than one client may have on its way. */
 	struct rlimit nofile;
 	uint64_t all = getrlimit(RLIMIT_NOFILE, &nofile) == 0 ? nofile.rlim_cur / 2 : 512;
-	gm_user_table_bound_fds(users, gm_max(all / 8, GM_BOUND_FDS_IN_FLIGHT), all);
+	gm_user_table_bound_fds(users, gm_u64_max(all / 8, GM_BOUND_FDS_IN_FLIGHT), all);
 	return 0;
 }
 

@@ -472,7 +472,7 @@ int gm_listener_socket_adopt(
 
 	/* The kernel counts a 0 byte behind a path that fills all of it. */
 	size_t length =
-		gm_min(n - offsetof(struct sockaddr_un, sun_path), sizeof(address.sun_path));
+		gm_u64_min(n - offsetof(struct sockaddr_un, sun_path), sizeof(address.sun_path));
 	if (length && address.sun_path[0]) {
 		memcpy(endpoint->path, address.sun_path, length);
 		endpoint->path[length] = '\0';

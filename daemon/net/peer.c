@@ -565,7 +565,7 @@ static const char peer_sent_fds[] = "clients do not send file descriptors";
 
 static void peer_receive_one(struct gm_peer *peer)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	if (peer->wary && gm_seqpacket_has_fds(peer->socket.fd)) {
 		gm_peer_refuse(peer, 0, GPUMEM_E_PROTOCOL, peer_sent_fds);
 		return;

@@ -49,9 +49,9 @@ static uint64_t queue_due_of(const struct gm_queue_wait *w, uint64_t now)
 	/* If its time to ask clients has come already, others are being asked. The end of that
 	 * wakes the queue. */
 	if (!w->ask.parked && !w->probe && w->ask.again_ns > now)
-		return gm_min(w->ask.again_ns, w->ask.until_ns);
+		return gm_u64_min(w->ask.again_ns, w->ask.until_ns);
 	if (w->ask.rests && w->user_queue->asker.backoff_ns > now)
-		return gm_min(w->user_queue->asker.backoff_ns, w->ask.until_ns);
+		return gm_u64_min(w->user_queue->asker.backoff_ns, w->ask.until_ns);
 	return w->ask.until_ns;
 }
 
@@ -69,7 +69,8 @@ static void queue_insert(struct gm_device *device, struct gm_request *request)
 	if (gm_queue_wait_endless(w)) {
 		queue->endless++;
 		w->ask.account->endless++;
-		w->ask.account->endless_ns = gm_max(w->ask.account->endless_ns, w->ask.since_ns);
+		w->ask.account->endless_ns =
+			gm_u64_max(w->ask.account->endless_ns, w->ask.since_ns);
 		gm_queue_deadlock_look_by(device, w->ask.since_ns);
 	}
 	gm_queue_head_note(request);
@@ -96,9 +97,9 @@ static void queue_take_out(struct gm_device *device, struct gm_request *request)
 
 /* ---- reports, and the end without success */
 
-static struct gm_refusal queue_refusal_of(const struct gm_queue_wait *w)
+static struct gm_request_refusal queue_refusal_of(const struct gm_queue_wait *w)
 {
-	return (struct gm_refusal){
+	return (struct gm_request_refusal){
 		.block = w->ask.block, .tally = w->ask.tally, .denied = w->ask.denied};
 }
 
@@ -130,7 +131,7 @@ void gm_queue_end(struct gm_request *request, gpumem_status status, const char *
 
 /* Ends a request for this reason. instead: the status to report; GPUMEM_OK: the refusal's own. */
 static void queue_end_by(struct gm_device *device, struct gm_request *request,
-	const struct gm_refusal *refusal, const char *prefix, gpumem_status instead)
+	const struct gm_request_refusal *refusal, const char *prefix, gpumem_status instead)
 {
 	char why[GM_DETAIL_BYTES], rest[GM_DETAIL_BYTES] = "", detail[GM_DETAIL_BYTES];
 	const struct gm_queue_wait *w = &request->waiting;
@@ -144,7 +145,7 @@ static void queue_end_by(struct gm_device *device, struct gm_request *request,
 
 /* Ends a request whose time is over. */
 static void queue_end_late(struct gm_device *device, struct gm_request *request,
-	const struct gm_refusal *refusal, uint64_t now)
+	const struct gm_request_refusal *refusal, uint64_t now)
 {
 	char prefix[GM_DETAIL_BYTES], waited[GM_UNITS_TEXT];
 	const struct gm_queue_wait *w = &request->waiting;
@@ -162,7 +163,7 @@ static void queue_end_late(struct gm_device *device, struct gm_request *request,
 static void queue_note_arrival(struct gm_device *device, struct gm_request *request)
 {
 	request->waiting.order = ++device->queue.last_order;
-	request->waiting.arrived_ns = gm_minus(gm_device_now(device), request->waited_ns);
+	request->waiting.arrived_ns = gm_u64_minus(gm_device_now(device), request->waited_ns);
 }
 
 /* Fills all of the request's place but the reason why it waits. A bound that the client set counts from the arrival;
@@ -192,7 +193,7 @@ static void queue_set_up(
 			.exact = exact,
 			.account = account,
 			.since_ns = since,
-			.until_ns = gm_plus(since, wait)},
+			.until_ns = gm_u64_plus(since, wait)},
 	};
 }
 
@@ -231,7 +232,7 @@ static bool queue_refuses_more(struct gm_device *device, const struct gm_request
 	gpumem_status *status, char detail[GM_DETAIL_BYTES])
 {
 	char lacks[GM_DETAIL_BYTES], user[GM_UID_NAME_PAYER_TEXT];
-	const struct gm_payer *payer = request->payer;
+	const struct gm_account_payer *payer = request->payer;
 	if (gm_queue_user_length(device, payer->user) >= GM_BOUND_WAITING_PER_UID) {
 		gm_text_say(lacks, "%s", detail);
 		gm_text_say(detail,
@@ -260,10 +261,10 @@ static gpumem_status queue_refuse_at_once(struct gm_device *device,
 }
 
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
-	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES])
+	const struct gm_request_refusal *refusal, char detail[GM_DETAIL_BYTES])
 {
 	struct gm_queue_wait *w = &request->waiting;
-	struct gm_refusal why = *refusal, never;
+	struct gm_request_refusal why = *refusal, never;
 	queue_note_arrival(device, request);
 	queue_set_up(device, request, exact, gm_device_now(device));
 	if (!gm_device_admit_ever(device, w->ask.account, exact, &never))
@@ -314,7 +315,7 @@ void gm_queue_deny(
 	w->freed = device->freed + doomed;
 	w->returns = device->pool.returns;
 
-	struct gm_refusal refusal = queue_refusal_of(w);
+	struct gm_request_refusal refusal = queue_refusal_of(w);
 	gpumem_status status =
 		gm_device_admit_say(device, request->payer, w->ask.exact, &refusal, detail);
 	if (request->at_once || queue_refuses_more(device, request, &status, detail)) {
@@ -377,7 +378,7 @@ static bool queue_came_back(
 
 /* Decides about a parked request that does not fit. Returns whether it left the queue. */
 static bool queue_step_parked(struct gm_device *device, struct gm_request *request,
-	const struct gm_refusal *refusal, uint64_t now)
+	const struct gm_request_refusal *refusal, uint64_t now)
 {
 	struct gm_queue_wait *w = &request->waiting;
 	/* It fits, and the request that holds it back may be gone before its time is over. */
@@ -408,7 +409,7 @@ static bool queue_step_parked(struct gm_device *device, struct gm_request *reque
 static bool queue_step(struct gm_device *device, struct gm_request *request, uint64_t now)
 {
 	struct gm_queue_wait *w = &request->waiting;
-	struct gm_refusal refusal = {0};
+	struct gm_request_refusal refusal = {0};
 	if (!gm_device_admit_ever(device, w->ask.account, w->ask.exact, &refusal)) {
 		w->ask.block = refusal.block;
 		w->ask.tally = refusal.tally;
@@ -500,7 +501,7 @@ static bool queue_look(struct gm_device *device, struct gm_queue_user *user_queu
 
 	if (!queue_step(device, r, now)) {
 		user_queue->next_due_ns =
-			gm_min(user_queue->next_due_ns, queue_due_of(&r->waiting, now));
+			gm_u64_min(user_queue->next_due_ns, queue_due_of(&r->waiting, now));
 		user_queue->next_foreign =
 			user_queue->next_foreign || (!r->waiting.probe && queue_may_fit(device, r));
 	}
@@ -559,18 +560,18 @@ static void queue_set_due(struct gm_device *device, uint64_t now)
 
 	DL_FOREACH (queue->user_queues, user_queue) {
 		/* The next slice comes as soon as the loop has served others. */
-		uint64_t due = user_queue->left > 0 ? gm_plus(now, 1) : user_queue->due_ns;
+		uint64_t due = user_queue->left > 0 ? gm_u64_plus(now, 1) : user_queue->due_ns;
 		if (gm_queue_user_count(user_queue) > 0)
-			queue->due_ns = gm_min(queue->due_ns, due);
+			queue->due_ns = gm_u64_min(queue->due_ns, due);
 		foreign = foreign || (gm_queue_user_count(user_queue) > 0 && user_queue->foreign);
 	}
 
 	if (foreign)
-		queue->due_ns = gm_min(queue->due_ns, gm_device_probe_again(device, now));
+		queue->due_ns = gm_u64_min(queue->due_ns, gm_device_probe_again(device, now));
 	/* If the time to look for a deadlock has come already, a request holds others back. The end of
 	 * that wakes the queue. */
 	if (queue->endless > 0 && queue->look_ns > now)
-		queue->due_ns = gm_min(queue->due_ns, queue->look_ns);
+		queue->due_ns = gm_u64_min(queue->due_ns, queue->look_ns);
 }
 
 /* Ends one request that is in a deadlock, if there is any. */
@@ -584,7 +585,7 @@ static void queue_end_deadlock(struct gm_device *device)
 	/* It may be behind the slices so far, and fit since a turn ended or pressure fell. Then one of the
 	 * next slices grants it. */
 	const struct gm_queue_wait *w = &r->waiting;
-	struct gm_refusal refusal = queue_refusal_of(w);
+	struct gm_request_refusal refusal = queue_refusal_of(w);
 	if (gm_device_admit_now(device, w->ask.account, w->ask.exact, &refusal) &&
 		w->user_queue->left > 0 && !w->ask.denied)
 		return;
@@ -661,8 +662,9 @@ bool gm_queue_each(const struct gm_device *device, const struct gm_limits *limit
 			.bytes = w->ask.exact,
 			.priority = w->priority,
 			.waited_ns = now - w->arrived_ns,
-			.left_ns = w->ask.until_ns == UINT64_MAX ? UINT64_MAX
-								 : gm_minus(w->ask.until_ns, now),
+			.left_ns = w->ask.until_ns == UINT64_MAX
+					   ? UINT64_MAX
+					   : gm_u64_minus(w->ask.until_ns, now),
 			.overtaken = w->overtaken,
 			.parked = w->ask.parked,
 			.block = w->ask.block,

@@ -69,7 +69,7 @@
 struct gm_chunk;
 struct gm_device;
 struct gm_owner;
-struct gm_payer;
+struct gm_account_payer;
 struct gm_limits;
 struct gm_session;
 
@@ -101,12 +101,12 @@ gpumem_status gm_request_begin(
  * detail says why not, and so does *ret_refusal; if its block is GM_BLOCK_NONE, no memory would help.
  */
 gpumem_status gm_request_try(const struct gm_request *request, struct gm_device *device,
-	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
+	struct gm_request_refusal *ret_refusal, char detail[GM_DETAIL_BYTES]);
 /* Ends a request that waits or is admitted, without success. */
 void gm_request_fail(struct gm_request *request, gpumem_status status, const char *detail);
 void gm_request_cancel(struct gm_request *request);
 /* Ends all pending requests of a payer as cancelled. */
-void gm_request_cancel_all(struct gm_payer *payer);
+void gm_request_cancel_all(struct gm_account_payer *payer);
 /* Something that the request waits for is there. */
 void gm_request_go_on(struct gm_request *request);
 /* A chunk that the request waits for was created, or could not be. */

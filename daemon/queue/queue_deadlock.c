@@ -20,8 +20,8 @@
 void gm_queue_deadlock_look_by(struct gm_device *device, uint64_t since_ns)
 {
 	struct gm_queue *queue = &device->queue;
-	uint64_t look = gm_plus(since_ns, gm_policy_deadlock_ns(&device->info.policy));
-	queue->look_ns = queue->endless > 1 ? gm_min(queue->look_ns, look) : look;
+	uint64_t look = gm_u64_plus(since_ns, gm_policy_deadlock_ns(&device->info.policy));
+	queue->look_ns = queue->endless > 1 ? gm_u64_min(queue->look_ns, look) : look;
 }
 
 void gm_queue_deadlock_returned(struct gm_device *device, const struct gm_account *account)
@@ -71,7 +71,7 @@ static void queue_deadlock_add(struct gm_queue_standing *group, const struct gm_
 	group->held = true;
 	group->moves = group->moves || account->endless == 0;
 	group->asked = group->asked || account->asked.owing;
-	group->since_ns = gm_max(group->since_ns, account->endless_ns);
+	group->since_ns = gm_u64_max(group->since_ns, account->endless_ns);
 }
 
 /* Looks at every account that holds something once, and fills in each group that a request waits for. */
@@ -106,8 +106,8 @@ static uint64_t queue_deadlock_asked_until(const struct gm_device *device)
 
 	for (unsigned t = 0; t < GM_TRIGGERS; t++)
 		if (gm_reclaim_asking(device, t))
-			first = gm_min(first, device->reclaim.runs[t].deadline_ns);
-	return gm_max(first, gm_plus(gm_device_now(device), 1));
+			first = gm_u64_min(first, device->reclaim.runs[t].deadline_ns);
+	return gm_u64_max(first, gm_u64_plus(gm_device_now(device), 1));
 }
 
 /* When the request's group has stood still for long enough; UINT64_MAX: it can still move. */
@@ -118,10 +118,10 @@ static uint64_t queue_deadlock_due(struct gm_device *device, const struct gm_req
 		return UINT64_MAX;
 	if (group == &device->queue.still && queue_deadlock_waits_for_foreign(device, request))
 		return UINT64_MAX;
-	uint64_t due = gm_plus(gm_max(group->since_ns, group->returned_ns),
+	uint64_t due = gm_u64_plus(gm_u64_max(group->since_ns, group->returned_ns),
 		gm_policy_deadlock_ns(&device->info.policy));
 	/* Clients outside of the group that are asked for memory do not help it. */
-	return group->asked ? gm_max(due, queue_deadlock_asked_until(device)) : due;
+	return group->asked ? gm_u64_max(due, queue_deadlock_asked_until(device)) : due;
 }
 
 static bool queue_deadlock_is_in(const struct gm_device *device, const struct gm_account *account,
@@ -162,7 +162,7 @@ struct gm_request *gm_queue_deadlock_find(struct gm_device *device)
 
 	/* A group that moves now can come to a standstill a moment later, but it has to stand still
 	 * for this long. */
-	queue->look_ns = gm_plus(now, gm_policy_deadlock_ns(&device->info.policy));
+	queue->look_ns = gm_u64_plus(now, gm_policy_deadlock_ns(&device->info.policy));
 	queue_deadlock_survey(device);
 	for (r = gm_queue_user_each(device, NULL); r; r = gm_queue_user_each(device, r)) {
 		if (!gm_queue_wait_endless(&r->waiting))
@@ -174,10 +174,10 @@ struct gm_request *gm_queue_deadlock_find(struct gm_device *device)
 			assert(victim);
 			/* The next look is a tick later, so that a long line of them does not
 			 * keep the loop from the others. */
-			queue->look_ns = gm_plus(now, 1);
+			queue->look_ns = gm_u64_plus(now, 1);
 			return victim;
 		}
-		queue->look_ns = gm_min(queue->look_ns, due);
+		queue->look_ns = gm_u64_min(queue->look_ns, due);
 	}
 	return NULL;
 }

@@ -58,8 +58,8 @@ static enum queue_head_cover queue_head_find_cover(
 	struct gm_device *device, const struct gm_request *request)
 {
 	const struct gm_queue_wait *w = &request->waiting;
-	const struct gm_payer *self = w->ask.account->payer;
-	struct gm_refusal refusal = {.block = GM_BLOCK_DEVICE};
+	const struct gm_account_payer *self = w->ask.account->payer;
+	struct gm_request_refusal refusal = {.block = GM_BLOCK_DEVICE};
 	uint64_t missing = gm_device_admit_missing(device, w->ask.account, w->ask.exact, &refusal);
 
 	if (missing == 0 || missing <= gm_reclaim_claimed(device, self, false))
@@ -74,9 +74,9 @@ static void queue_head_end(struct gm_device *device, uint64_t now)
 	struct gm_queue_wait *w = &queue->holder->waiting;
 
 	w->overtaken = 0;
-	w->user_queue->rest_ns = gm_plus(now, TURN_REST * held);
+	w->user_queue->rest_ns = gm_u64_plus(now, TURN_REST * held);
 	/* No request holds others back for as long as this one did, so that those are served. */
-	queue->rest_ns = gm_plus(now, held);
+	queue->rest_ns = gm_u64_plus(now, held);
 	queue->holder = NULL;
 	gm_device_wake_queue(device);
 }
@@ -142,10 +142,10 @@ uint64_t gm_queue_head_due(const struct gm_device *device)
 	const struct gm_queue *queue = &device->queue;
 	if (!queue->holder)
 		return UINT64_MAX;
-	return gm_min(queue->hold_ns + GM_QUEUE_HEAD_HOLD_NS, queue->holder->waiting.look_ns);
+	return gm_u64_min(queue->hold_ns + GM_QUEUE_HEAD_HOLD_NS, queue->holder->waiting.look_ns);
 }
 
-bool gm_queue_head_bars(const struct gm_device *device, const struct gm_payer *payer,
+bool gm_queue_head_bars(const struct gm_device *device, const struct gm_account_payer *payer,
 	uint64_t bytes, uint64_t order)
 {
 	const struct gm_queue *queue = &device->queue;

@@ -29,7 +29,7 @@ uint64_t gm_queue_head_due(const struct gm_device *device);
 /* The request leaves its line. */
 void gm_queue_head_leave(struct gm_device *device, const struct gm_request *request);
 /* Whether a request of this payer must wait because another one holds it back. order: as above. */
-bool gm_queue_head_bars(const struct gm_device *device, const struct gm_payer *payer,
+bool gm_queue_head_bars(const struct gm_device *device, const struct gm_account_payer *payer,
 	uint64_t bytes, uint64_t order);
 
 #endif

@@ -32,7 +32,7 @@ void gm_request_link(struct gm_request *request);
  * granted, or too many of its user wait (GM_BOUND_WAITING_PER_UID).
  */
 gpumem_status gm_queue_enter(struct gm_device *device, struct gm_request *request, uint64_t exact,
-	const struct gm_refusal *refusal, char detail[GM_DETAIL_BYTES]);
+	const struct gm_request_refusal *refusal, char detail[GM_DETAIL_BYTES]);
 /*
  * A request was admitted, but the backend has no memory for it, and nothing is held for it any
  * more. bytes: what could not be made of it; doomed: what is being destroyed of what it had. It is
@@ -56,8 +56,8 @@ const struct gm_owner *gm_request_blocker(const struct gm_device *device,
 	const struct gm_limits *limits, const struct gm_request *request,
 	struct gm_limit_most *last);
 /* The payer's user may not have n more descriptors of the daemon. */
-gpumem_status gm_request_say_fds(const struct gm_payer *payer, const struct gm_env *env, uint64_t n,
-	char detail[GM_DETAIL_BYTES]);
+gpumem_status gm_request_say_fds(const struct gm_account_payer *payer, const struct gm_env *env,
+	uint64_t n, char detail[GM_DETAIL_BYTES]);
 /* Reports what happened to the request, which is the verb, and why. */
 void gm_queue_tell(struct gm_device *device, const struct gm_request *request,
 	enum gm_event_kind kind, int status, const char *verb, const char *why);

@@ -36,7 +36,7 @@ static void request_changed(const struct gm_request *request, const struct gm_de
 
 void gm_request_unlink(struct gm_request *request)
 {
-	struct gm_payer *payer = request->payer;
+	struct gm_account_payer *payer = request->payer;
 	if (!request->prev)
 		return;
 	DL_DELETE(payer->pending, request);
@@ -46,7 +46,7 @@ void gm_request_unlink(struct gm_request *request)
 
 void gm_request_link(struct gm_request *request)
 {
-	struct gm_payer *payer = request->payer;
+	struct gm_account_payer *payer = request->payer;
 	DL_APPEND(payer->pending, request);
 	payer->n_new += request->calls->makes;
 }
@@ -94,7 +94,7 @@ static uint64_t request_lacks_room(const struct gm_device *device)
 	const struct gm_ledger *ledger = &device->ledger;
 	uint64_t going = ledger->doomed + ledger->unclaimed;
 	uint64_t taken = gm_ledger_charged(ledger) + ledger->pooled + going;
-	return gm_min(going, gm_minus(taken, gm_device_ceiling(device)));
+	return gm_u64_min(going, gm_u64_minus(taken, gm_device_ceiling(device)));
 }
 
 static void request_admit_room(struct gm_request *request, struct gm_device *device)
@@ -164,7 +164,7 @@ static void request_count_out(struct gm_device *device, const struct gm_chunk *c
 	struct gm_request *request;
 	DL_FOREACH2 (device->declaring, request, side_next)
 		if (chunk->id < request->room_id)
-			request->room_at = gm_minus(request->room_at, chunk->bytes);
+			request->room_at = gm_u64_minus(request->room_at, chunk->bytes);
 	DL_SORT2(device->declaring, request_compare_room, side_prev, side_next);
 }
 
@@ -203,7 +203,7 @@ void gm_request_cancel(struct gm_request *request)
 	gm_request_fail(request, GPUMEM_E_CANCELLED, "the client took the request back");
 }
 
-void gm_request_cancel_all(struct gm_payer *payer)
+void gm_request_cancel_all(struct gm_account_payer *payer)
 {
 	while (payer->pending)
 		gm_request_fail(payer->pending, GPUMEM_E_CANCELLED, "the session went away");
@@ -306,7 +306,7 @@ static void request_free_chunks(struct gm_device *device, struct gm_chunk *chunk
 static int request_make_chunks(struct gm_device *device, const struct gm_request *request,
 	const struct gm_device_plan *plan, struct gm_chunk **ret_chunks)
 {
-	const struct gm_payer *payer = request->payer;
+	const struct gm_account_payer *payer = request->payer;
 	enum gm_transport transport = request->transport;
 	struct gm_chunk *chunks = NULL, *chunk;
 	for (unsigned c = plan->classes; c-- > 0;) {
@@ -454,7 +454,7 @@ void gm_request_start(struct gm_request *request)
 
 /* Whether the request may be granted now. If not, *ret says why. */
 static bool request_fits(struct gm_device *device, const struct gm_request *request, uint64_t exact,
-	struct gm_refusal *ret)
+	struct gm_request_refusal *ret)
 {
 	const struct gm_account *account = request_account(request, device);
 	if (!gm_device_admit_now(device, account, exact, ret))
@@ -466,17 +466,17 @@ static bool request_fits(struct gm_device *device, const struct gm_request *requ
 }
 
 gpumem_status gm_request_try(const struct gm_request *request, struct gm_device *device,
-	struct gm_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
+	struct gm_request_refusal *ret_refusal, char detail[GM_DETAIL_BYTES])
 {
-	struct gm_refusal never;
+	struct gm_request_refusal never;
 	uint64_t exact = gm_device_plan_exact(request->bytes);
 	struct gm_device_plan plan;
 
-	*ret_refusal = (struct gm_refusal){0};
+	*ret_refusal = (struct gm_request_refusal){0};
 	if (request_fits(device, request, exact, ret_refusal))
 		return request_plan(request, device, &plan, detail);
 
-	const struct gm_payer *payer = request->payer;
+	const struct gm_account_payer *payer = request->payer;
 	if (!gm_device_admit_ever(device, &payer->accounts[device->number], exact, &never))
 		*ret_refusal = never;
 	return gm_device_admit_say(device, payer, exact, ret_refusal, detail);
@@ -494,7 +494,7 @@ gpumem_status gm_request_begin(
 {
 	uint64_t exact =
 		request->calls->no_chunks ? request->bytes : gm_device_plan_exact(request->bytes);
-	struct gm_refusal refusal = {0};
+	struct gm_request_refusal refusal = {0};
 	request->waiting.device = device;
 	if (!request_fits(device, request, exact, &refusal))
 		return gm_queue_enter(device, request, exact, &refusal, detail);

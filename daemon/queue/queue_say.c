@@ -46,7 +46,7 @@ gpumem_status gm_request_say_backend(const struct gm_device *device, const struc
 		said ? trouble : strerror(-result));
 }
 
-__attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *payer,
+__attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_account_payer *payer,
 	const struct gm_env *env, uint64_t n, char detail[GM_DETAIL_BYTES])
 {
 	const struct gm_user *user = payer->user;
@@ -59,7 +59,7 @@ __attribute__((cold)) gpumem_status gm_request_say_fds(const struct gm_payer *pa
 		"for larger leases, or raise LimitNOFILE= of the daemon and its keeper",
 		gm_uid_name_say_payer(user->uid, payer->uid, name),
 		(unsigned long long)user->has[GM_USER_CHUNK_FDS], (unsigned long long)n,
-		(unsigned long long)gm_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
+		(unsigned long long)gm_u64_minus(gm_fd_budget_for_chunks(fds), fds->chunks),
 		(unsigned long long)gm_fd_budget_for_chunks(fds));
 }
 

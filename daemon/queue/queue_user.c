@@ -221,7 +221,7 @@ bool gm_queue_user_ask(struct gm_device *device, struct gm_request *request)
 		if (!w->ask.parked)
 			ahead.others = queue_user_wanted_by_others(device, w);
 		if (gm_reclaim_ask_clients(device, &w->ask, ahead))
-			w->user_queue->work -= gm_min(w->user_queue->work, LINE_ASK_WORK);
+			w->user_queue->work -= gm_u64_min(w->user_queue->work, LINE_ASK_WORK);
 	}
 	return w->ask.rests || gm_reclaim_ask_under_way(device, &w->ask);
 }

@@ -16,7 +16,7 @@ struct gm_chunk;
 struct gm_device;
 struct gm_lease;
 struct gm_queue_user;
-struct gm_payer;
+struct gm_account_payer;
 struct gm_session;
 
 /*
@@ -84,7 +84,7 @@ struct gm_request {
 
 	/* The queue's own. What makes the request sets up the first four (gm_request_begin()). */
 	const struct gm_request_calls *calls;
-	struct gm_payer *payer;
+	struct gm_account_payer *payer;
 	bool fresh;              /* its chunks must not have been used */
 	struct gm_lease *target; /* the lease it will have; nobody can find it before done() */
 	uint64_t first_index;    /* out */
@@ -114,7 +114,7 @@ static inline bool gm_request_host_will_do(const struct gm_request *request, gpu
 
 /* What a request is for. The queue gets the memory and hands it over by these functions. */
 struct gm_request_calls {
-	bool makes;     /* it makes an object: gm_payer.n_new counts it */
+	bool makes;     /* it makes an object: gm_account_payer.n_new counts it */
 	bool no_chunks; /* its client makes the memory: the device needs room for it */
 	/* Called for a request that fits, before anything is charged. NULL: nothing is to be prepared. Another status than
 	 * GPUMEM_OK ends the request. Sets *ret_waits if gm_request_go_on() or gm_request_fail() will follow. */

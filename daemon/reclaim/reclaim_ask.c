@@ -41,9 +41,9 @@ static uint64_t reclaim_ask_needed(const struct gm_device *device, const struct 
 {
 	uint64_t own = ask->user->owed, owed = gm_reclaim_owed(device, GM_RECLAIM_TRIGGER_REQUEST);
 	/* One that may not wait asks for itself alone. If it fits, it overtakes those that wait for more. */
-	uint64_t others = ask->parked ? 0 : gm_minus(ahead.others, owed - own);
+	uint64_t others = ask->parked ? 0 : gm_u64_minus(ahead.others, owed - own);
 
-	return gm_minus(lacks + ahead.own + others, own + reclaim_ask_owed_to_all(device, ask));
+	return gm_u64_minus(lacks + ahead.own + others, own + reclaim_ask_owed_to_all(device, ask));
 }
 
 void gm_reclaim_ask_join(struct gm_reclaim_ask *ask, struct gm_reclaim_user *user)
@@ -98,8 +98,8 @@ static void reclaim_ask_extend(const struct gm_device *device, struct gm_reclaim
 	uint64_t round = gm_reclaim_spill_ns(&device->info.policy);
 
 	if (ask->user->moving > 0)
-		ask->until_ns =
-			gm_max(ask->until_ns, gm_plus(ask->since_ns, GM_PARKED_ROUNDS * round));
+		ask->until_ns = gm_u64_max(
+			ask->until_ns, gm_u64_plus(ask->since_ns, GM_PARKED_ROUNDS * round));
 }
 
 /* The request waits until others may be asked, even if it is parked, since it is not their fault. It does not
@@ -109,16 +109,17 @@ static void reclaim_ask_wait_for_peace(
 {
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t backoff = ask->user->backoff_ns;
-	uint64_t latest = gm_plus(ask->since_ns, gm_policy_settle_ns(policy));
+	uint64_t latest = gm_u64_plus(ask->since_ns, gm_policy_settle_ns(policy));
 	uint64_t rounds_ns = GM_PARKED_ROUNDS * gm_policy_reclaim_ns(policy);
 
 	if (ask->parked && !gm_reclaim_backoff_is_worth_it(device, ask, lacks))
 		return;
 	ask->rests = true;
-	ask->again_ns = gm_min(ask->again_ns, backoff);
+	ask->again_ns = gm_u64_min(ask->again_ns, backoff);
 	/* However long its user disturbs others meanwhile. */
 	if (ask->parked)
-		ask->until_ns = gm_max(ask->until_ns, gm_plus(gm_min(backoff, latest), rounds_ns));
+		ask->until_ns = gm_u64_max(
+			ask->until_ns, gm_u64_plus(gm_u64_min(backoff, latest), rounds_ns));
 }
 
 /* ---- asking */
@@ -132,13 +133,13 @@ static void reclaim_ask_for(
 
 	/* The daemon must not refuse it because those before it lack more. */
 	if (ask->parked)
-		ways.least = gm_min(lacks, bytes);
+		ways.least = gm_u64_min(lacks, bytes);
 
 	ways.reach = gm_reclaim_backoff_reach(device, ask);
 	struct gm_reclaim_outcome asked =
 		gm_reclaim_request(device, ask->account, ask->tally, bytes, ways);
 	if (ways.reach == GM_REACH_OWN) {
-		reclaim_ask_wait_for_peace(device, ask, gm_min(lacks, bytes));
+		reclaim_ask_wait_for_peace(device, ask, gm_u64_min(lacks, bytes));
 		return;
 	}
 
@@ -168,7 +169,7 @@ static bool reclaim_ask_is_dry(const struct gm_reclaim_ask *ask, uint64_t now)
 bool gm_reclaim_ask_begin(const struct gm_device *device, struct gm_reclaim_ask *ask)
 {
 	uint64_t now = gm_device_now(device);
-	ask->again_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+	ask->again_ns = gm_u64_plus(now, gm_policy_settle_ns(&device->info.policy));
 	ask->rests = ask->spares = false;
 
 	if (!gm_reclaim_ask_lacks_memory(ask))
@@ -185,13 +186,13 @@ bool gm_reclaim_ask_begin(const struct gm_device *device, struct gm_reclaim_ask 
 bool gm_reclaim_ask_clients(
 	struct gm_device *device, struct gm_reclaim_ask *ask, struct gm_reclaim_ask_ahead ahead)
 {
-	struct gm_refusal refusal = {
+	struct gm_request_refusal refusal = {
 		.block = ask->block, .tally = ask->tally, .denied = ask->denied};
 	uint64_t missing = gm_device_admit_missing(device, ask->account, ask->exact, &refusal);
 
 	if (missing < ask->denied)
 		missing = ask->denied;
-	ask->lacked = gm_max(ask->lacked, missing);
+	ask->lacked = gm_u64_max(ask->lacked, missing);
 	uint64_t needed = reclaim_ask_needed(device, ask, ahead, missing);
 
 	if (needed > 0)

@@ -50,7 +50,7 @@ bool gm_reclaim_backoff_remembers(
 static uint64_t reclaim_backoff_kept_by(
 	const struct gm_device *device, const struct gm_reclaim_user *user)
 {
-	return gm_minus(reclaim_backoff_held_by(device, user->user), user->held_before);
+	return gm_u64_minus(reclaim_backoff_held_by(device, user->user), user->held_before);
 }
 
 /* A client of another user moved buffers to host memory. */
@@ -66,7 +66,7 @@ static void reclaim_backoff_note_moved(struct gm_device *device, struct gm_recla
 		if (reclaim->judge_ns == 0 || user->spill.until_ns < reclaim->judge_ns)
 			reclaim->judge_ns = user->spill.until_ns;
 	}
-	user->moved += gm_min(bytes, asked->bytes);
+	user->moved += gm_u64_min(bytes, asked->bytes);
 }
 
 /* The user did not keep what others moved for it. */
@@ -109,8 +109,8 @@ void gm_reclaim_backoff_tick(struct gm_device *device)
 			reclaim_backoff_judge_user(device, user);
 		if (user->moved == 0)
 			continue;
-		uint64_t next = gm_max(user->spill.until_ns,
-			gm_plus(now, gm_policy_settle_ns(&device->info.policy)));
+		uint64_t next = gm_u64_max(user->spill.until_ns,
+			gm_u64_plus(now, gm_policy_settle_ns(&device->info.policy)));
 		if (reclaim->judge_ns == 0 || next < reclaim->judge_ns)
 			reclaim->judge_ns = next;
 	}
@@ -120,11 +120,11 @@ void gm_reclaim_backoff_tick(struct gm_device *device)
 static uint64_t reclaim_backoff_gained_by(
 	const struct gm_device *device, const struct gm_reclaim_ask *ask)
 {
-	const struct gm_refusal refusal = {
+	const struct gm_request_refusal refusal = {
 		.block = ask->block, .tally = ask->tally, .denied = ask->denied};
 	uint64_t lacks = gm_device_admit_missing(device, ask->account, ask->exact, &refusal);
 
-	return gm_minus(ask->lacked, gm_max(lacks, ask->denied));
+	return gm_u64_minus(ask->lacked, gm_u64_max(lacks, ask->denied));
 }
 
 /* Whether what others moved for the request's user until now is in use, or still there for the request. If they took it
@@ -134,13 +134,13 @@ static bool reclaim_backoff_uses_moved(struct gm_device *device, const struct gm
 {
 	uint64_t kept = reclaim_backoff_kept_by(device, ask->user), moved = ask->user->moved;
 
-	if (moved <= gm_plus(reclaim_backoff_gained_by(device, ask), kept))
+	if (moved <= gm_u64_plus(reclaim_backoff_gained_by(device, ask), kept))
 		return true;
-	if (moved > gm_plus(ask->lacked, kept))
+	if (moved > gm_u64_plus(ask->lacked, kept))
 		return false;
 	uint64_t offered =
 		gm_reclaim_offered(device, ask->account, ask->tally, ask->lacked, GM_REACH_ALL);
-	return moved <= gm_plus(offered, kept);
+	return moved <= gm_u64_plus(offered, kept);
 }
 
 /* Whether other users' clients may be asked to move buffers for the request: what they moved for its user
@@ -170,7 +170,7 @@ static void reclaim_backoff_begin(const struct gm_device *device, struct gm_recl
 
 	if (now >= user->backoff_ns && user->disturbing > 0)
 		user->enough = 0;
-	user->backoff_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+	user->backoff_ns = gm_u64_plus(now, gm_policy_settle_ns(&device->info.policy));
 }
 
 /* A client of another user returned what it did not use. If no request waits for that, the user has got its
@@ -189,7 +189,7 @@ void gm_reclaim_backoff_granted(const struct gm_device *device, struct gm_reclai
 
 	uint64_t held = reclaim_backoff_held_by(device, user->user);
 	bool backoff = gm_device_now(device) < user->backoff_ns;
-	user->enough = backoff ? gm_max(user->enough, held) : held;
+	user->enough = backoff ? gm_u64_max(user->enough, held) : held;
 	if (user->disturbing == 0)
 		user->untaken = false;
 }
@@ -266,7 +266,7 @@ uint64_t gm_reclaim_backoff_left_ns(
 {
 	if (!(ask->rests || ask->spares) || !gm_reclaim_ask_lacks_memory(ask))
 		return 0;
-	return gm_minus(ask->rests ? ask->user->backoff_ns : ask->user->spill.until_ns,
+	return gm_u64_minus(ask->rests ? ask->user->backoff_ns : ask->user->spill.until_ns,
 		gm_device_now(device));
 }
 

@@ -53,8 +53,8 @@ void gm_reclaim_overdue_remember(struct gm_device *device, const struct gm_accou
 		return;
 
 	struct gm_reclaim_overdue *overdue = reclaim_overdue_place(device, account->payer->user);
-	overdue->broken = gm_max(overdue->broken, account->asked.broken);
-	overdue->until_ns = gm_plus(gm_device_now(device), GM_RECLAIM_OVERDUE_NS);
+	overdue->broken = gm_u64_max(overdue->broken, account->asked.broken);
+	overdue->until_ns = gm_u64_plus(gm_device_now(device), GM_RECLAIM_OVERDUE_NS);
 }
 
 void gm_reclaim_overdue_mend(struct gm_device *device, const struct gm_user *user, uint64_t bytes)
@@ -62,7 +62,7 @@ void gm_reclaim_overdue_mend(struct gm_device *device, const struct gm_user *use
 	for (size_t i = 0; i < GM_RECLAIM_OVERDUE; i++) {
 		struct gm_reclaim_overdue *overdue = &device->reclaim.overdues[i];
 		if (overdue->user == user)
-			overdue->broken -= gm_min(overdue->broken, bytes);
+			overdue->broken -= gm_u64_min(overdue->broken, bytes);
 	}
 }
 

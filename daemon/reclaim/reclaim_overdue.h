@@ -21,7 +21,7 @@ void gm_reclaim_overdue_forget_all(struct gm_device *device);
 /* Marks the users that are overdue. Returns the mark, with which gm_reclaim_overdue_is_of() finds them until the next look. */
 uint64_t gm_reclaim_overdue_look(struct gm_device *device);
 
-static inline bool gm_reclaim_overdue_is_of(const struct gm_payer *payer, uint64_t look)
+static inline bool gm_reclaim_overdue_is_of(const struct gm_account_payer *payer, uint64_t look)
 {
 	return payer->user->overdue == look;
 }

@@ -22,16 +22,16 @@ const struct gm_reclaim_claim *gm_reclaim_look(
 {
 	const struct gm_env *env = device->env;
 	uint64_t held = gm_account_in_chunks(account);
-	struct gm_use use = {0};
+	struct gm_account_use use = {0};
 
 	if (env->ops.use)
 		env->ops.use(env->ctx, account->payer->session, device->number, &use);
-	uint64_t cached = gm_min(use.cached, held);
+	uint64_t cached = gm_u64_min(use.cached, held);
 	account->said = (struct gm_reclaim_claim){
-		.until_ns = gm_plus(gm_device_now(device), GM_RECLAIM_SAID_NS),
+		.until_ns = gm_u64_plus(gm_device_now(device), GM_RECLAIM_SAID_NS),
 		.held = held,
 		.cached = cached,
-		.evictable = device->info.pinned ? 0 : gm_min(use.evictable, held - cached),
+		.evictable = device->info.pinned ? 0 : gm_u64_min(use.evictable, held - cached),
 		.rough = use.rough,
 	};
 	return &account->said;
@@ -47,8 +47,8 @@ static const struct gm_reclaim_claim *reclaim_use_of(
 	if (gm_device_now(device) < said->until_ns && said->held == held)
 		return said;
 	if (*looks == 0) {
-		said->cached = gm_min(said->cached, held);
-		said->evictable = gm_min(said->evictable, held - said->cached);
+		said->cached = gm_u64_min(said->cached, held);
+		said->evictable = gm_u64_min(said->evictable, held - said->cached);
 		return said;
 	}
 
@@ -59,7 +59,8 @@ static const struct gm_reclaim_claim *reclaim_use_of(
 	return gm_reclaim_look(device, account);
 }
 
-uint64_t gm_reclaim_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own)
+uint64_t gm_reclaim_claimed(
+	struct gm_device *device, const struct gm_account_payer *self, bool with_own)
 {
 	const struct gm_ledger_tally *own = self->accounts[device->number].guaranteed;
 	uint32_t looks = GM_RECLAIM_LOOKS, holders = device->ledger.n_holders;
@@ -72,7 +73,7 @@ uint64_t gm_reclaim_claimed(struct gm_device *device, const struct gm_payer *sel
 	next = device->ledger.holders;
 	while (holders-- > 0) {
 		struct gm_account *account = next;
-		const struct gm_payer *p = account->payer;
+		const struct gm_account_payer *p = account->payer;
 		next = account->next;
 		device->reclaim.steps++;
 		if (p->ending || p->quarantined || (p->user == self->user && !with_own) ||
@@ -82,8 +83,8 @@ uint64_t gm_reclaim_claimed(struct gm_device *device, const struct gm_payer *sel
 		struct gm_ledger_tally *kept = account->guaranteed;
 		uint64_t cached = said->cached;
 		if (kept && kept != own) {
-			uint64_t over = gm_minus(kept->held, kept->guarantee);
-			cached = gm_min(cached, gm_minus(over, kept->planned));
+			uint64_t over = gm_u64_minus(kept->held, kept->guarantee);
+			cached = gm_u64_min(cached, gm_u64_minus(over, kept->planned));
 			kept->planned += cached;
 		}
 		sum += said->rough ? 0 : cached;
@@ -121,7 +122,7 @@ static uint64_t reclaim_more(const struct gm_reclaim_plan *plan, const struct gm
 {
 	const struct gm_reclaim_step *other = reclaim_other_step(plan, step);
 
-	return other ? gm_min(step->bytes, step->held - other->bytes) : step->bytes;
+	return other ? gm_u64_min(step->bytes, step->held - other->bytes) : step->bytes;
 }
 
 /* The client is asked for both steps at once. */
@@ -134,7 +135,7 @@ static void reclaim_join_step(struct gm_reclaim_plan *plan, struct gm_reclaim_st
 	other->stage = other->stage > step->stage ? other->stage : step->stage;
 	other->bytes += more;
 	if (step->stage == GM_STAGE_SPILL)
-		other->spill = gm_min(step->bytes, other->bytes);
+		other->spill = gm_u64_min(step->bytes, other->bytes);
 	other->claimed = other->claimed || step->claimed;
 	plan->planned += more;
 	plan->overdue += step->overdue ? more : 0;
@@ -218,8 +219,8 @@ static void reclaim_find_offer(struct gm_device *device, const struct gm_reclaim
 	case GM_STAGE_UNUSED:
 		/* The client that asks knows what it does not use, and has tried that already. */
 		step->claimed = said->cached > 0 && !said->rough;
-		step->bytes = gm_min(c->self ? said->cached : step->held, plan->need);
-		step->bytes = gm_minus(step->bytes, other ? other->bytes : 0);
+		step->bytes = gm_u64_min(c->self ? said->cached : step->held, plan->need);
+		step->bytes = gm_u64_minus(step->bytes, other ? other->bytes : 0);
 		break;
 	default:
 		break;
@@ -292,7 +293,7 @@ static bool reclaim_is_quiet(
 static bool reclaim_may_ask(const struct gm_account *account, const struct gm_ledger_tally *tally,
 	enum gm_reclaim_trigger trigger, enum gm_stage stage, uint64_t now)
 {
-	const struct gm_payer *payer = account->payer;
+	const struct gm_account_payer *payer = account->payer;
 	const struct gm_reclaim_asked *asked = &account->asked;
 	if (payer->ending || payer->quarantined || gm_account_in_chunks(account) == 0)
 		return false;
@@ -316,9 +317,9 @@ static bool reclaim_may_ask(const struct gm_account *account, const struct gm_le
 static void reclaim_spare_guarantee(const struct gm_reclaim_plan *plan,
 	struct gm_reclaim_step *step, struct gm_ledger_tally *kept)
 {
-	uint64_t over = gm_minus(kept->held, kept->guarantee);
+	uint64_t over = gm_u64_minus(kept->held, kept->guarantee);
 
-	step->bytes = gm_min(step->bytes, gm_minus(over, kept->planned));
+	step->bytes = gm_u64_min(step->bytes, gm_u64_minus(over, kept->planned));
 	kept->planned += reclaim_more(plan, step);
 }
 
@@ -382,7 +383,7 @@ int gm_reclaim_plan_clients(struct gm_device *device, const struct gm_account *s
 	for (size_t i = 0; i < n && bytes > 0 && r == 0; i++) {
 		struct gm_reclaim_step *step = &list[i].step;
 		struct gm_ledger_tally *kept = step->account->guaranteed;
-		step->bytes = gm_min(step->bytes, bytes);
+		step->bytes = gm_u64_min(step->bytes, bytes);
 		if (guarded && kept && kept != own)
 			reclaim_spare_guarantee(plan, step, kept);
 		if (step->bytes == 0)
@@ -400,16 +401,16 @@ gpumem_status gm_reclaim_plan_cleanup(struct gm_device *device, uint64_t free_by
 	struct gm_reclaim_plan *ret_plan, char detail[GM_DETAIL_BYTES])
 {
 	uint64_t has = gm_ledger_free(&device->ledger) + device->ledger.doomed;
-	uint64_t need = free_bytes ? gm_minus(free_bytes, has) : UINT64_MAX;
+	uint64_t need = free_bytes ? gm_u64_minus(free_bytes, has) : UINT64_MAX;
 	struct gm_reclaim_plan plan;
 	gm_reclaim_plan_init(device, GM_RECLAIM_TRIGGER_MANUAL, need, &plan);
 	int r = gm_reclaim_plan_pool(device, &plan, need);
 	if (r == 0)
-		r = gm_reclaim_plan_clients(
-			device, NULL, NULL, GM_STAGE_CACHED, gm_minus(need, plan.planned), &plan);
+		r = gm_reclaim_plan_clients(device, NULL, NULL, GM_STAGE_CACHED,
+			gm_u64_minus(need, plan.planned), &plan);
 	if (r == 0)
-		r = gm_reclaim_plan_clients(
-			device, NULL, NULL, GM_STAGE_SPILL, gm_minus(need, plan.planned), &plan);
+		r = gm_reclaim_plan_clients(device, NULL, NULL, GM_STAGE_SPILL,
+			gm_u64_minus(need, plan.planned), &plan);
 	if (r < 0) {
 		gm_reclaim_plan_deinit(&plan);
 		return gm_text_refuse(

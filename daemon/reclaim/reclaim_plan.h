@@ -24,7 +24,8 @@ const struct gm_reclaim_claim *gm_reclaim_look(
 	const struct gm_device *device, struct gm_account *account);
 /* The bytes that clients say they could return and that would help self. with_own: also the clients
  * of its own user. Leaves out clients of users that are overdue (reclaim_overdue.h), and clients whose figures are rough. */
-uint64_t gm_reclaim_claimed(struct gm_device *device, const struct gm_payer *self, bool with_own);
+uint64_t gm_reclaim_claimed(
+	struct gm_device *device, const struct gm_account_payer *self, bool with_own);
 
 /* A plan is built stage by stage. The functions that return int may return -ENOMEM; then the plan
  * must still be deinited. */

@@ -35,7 +35,7 @@ static uint64_t reclaim_pressure_excess(
 	const struct gm_device *device, enum gm_pressure_level level)
 {
 	const struct gm_policy *policy = &device->info.policy;
-	uint64_t threshold = gm_minus(policy->level_ppm[level - 1], policy->hysteresis_ppm);
+	uint64_t threshold = gm_u64_minus(policy->level_ppm[level - 1], policy->hysteresis_ppm);
 	uint64_t capacity = gm_device_capacity(device);
 	uint64_t used = capacity - gm_device_available(device);
 	uint64_t allowed = (uint64_t)((unsigned __int128)capacity * threshold / GM_PPM);
@@ -43,7 +43,7 @@ static uint64_t reclaim_pressure_excess(
 
 	/* Pressure must go below the threshold, not just reach it. */
 	uint64_t bytes = used >= allowed ? used - allowed + GM_CHUNK_MIN : 0;
-	return gm_min(bytes, charged);
+	return gm_u64_min(bytes, charged);
 }
 
 /* When the level rises, all of the pool goes. Later, while the level lasts, the chunks go that
@@ -79,7 +79,7 @@ static void reclaim_pressure_clean_up(struct gm_device *device, bool rising)
 	const struct gm_env *env = device->env;
 	struct gm_reclaim_plan plan;
 	uint64_t deadline =
-		gm_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
+		gm_u64_plus(gm_device_now(device), gm_policy_reclaim_ns(&device->info.policy));
 
 	gm_reclaim_plan_init(device, GM_RECLAIM_TRIGGER_PRESSURE,
 		reclaim_pressure_excess(device, GM_PRESSURE_LEVEL_CRITICAL), &plan);
@@ -103,7 +103,7 @@ static void reclaim_pressure_clean_up(struct gm_device *device, bool rising)
 	/* A client that says it has nothing is told as well, but it owes nothing. */
 	const struct gm_account *account;
 	DL_FOREACH (device->ledger.holders, account) {
-		const struct gm_payer *p = account->payer;
+		const struct gm_account_payer *p = account->payer;
 		if (p->ending || p->quarantined || account->asked.owing ||
 			gm_account_in_chunks(account) == 0)
 			continue;
@@ -151,7 +151,7 @@ static bool reclaim_pressure_spill_worked(const struct gm_device *device)
 /* ---- the last stage */
 
 struct reclaim_pressure_candidate {
-	const struct gm_payer *payer;
+	const struct gm_account_payer *payer;
 	const struct gm_ledger_tally *kept; /* the guarantee that it counts for; NULL: none */
 	uint64_t held;
 	size_t order; /* the oldest first */
@@ -218,7 +218,7 @@ static struct reclaim_pressure_part reclaim_pressure_largest_user(
 			uint64_t held = reclaim_pressure_add_equals(
 				list, n, &user, reclaim_pressure_compare_users);
 			if (kept)
-				held = gm_min(held, gm_minus(kept->held, kept->guarantee));
+				held = gm_u64_min(held, gm_u64_minus(kept->held, kept->guarantee));
 			user.bytes += held;
 		}
 		reclaim_pressure_keep_larger(&best, &user);
@@ -253,7 +253,7 @@ static size_t reclaim_pressure_list_candidates(
 	int32_t lowest = INT32_MAX;
 	size_t n = 0, order = 0;
 
-	for (const struct gm_payer *p = device->env->payers; p; p = p->hh.next, order++) {
+	for (const struct gm_account_payer *p = device->env->payers; p; p = p->hh.next, order++) {
 		const struct gm_account *a = &p->accounts[device->number];
 		if (p->ending || !p->session || a->held == 0 || a->priority > lowest)
 			continue;
@@ -272,7 +272,7 @@ static size_t reclaim_pressure_list_candidates(
  * beyond its guarantee. Many small sessions must not hide a large holder behind others. Returns the
  * process's largest session, and what all its sessions hold. NULL: there is none, or no memory to
  * find it. */
-static const struct gm_payer *reclaim_pressure_find_victim(
+static const struct gm_account_payer *reclaim_pressure_find_victim(
 	const struct gm_device *device, uint64_t *ret_held)
 {
 	const struct gm_policy *policy = &device->info.policy;
@@ -288,7 +288,7 @@ static const struct gm_payer *reclaim_pressure_find_victim(
 	struct reclaim_pressure_candidate *list = most ? calloc(most, sizeof(*list)) : NULL;
 	size_t n = list ? reclaim_pressure_list_candidates(device, list) : 0;
 	const struct reclaim_pressure_candidate *victim = NULL;
-	const struct gm_payer *payer = NULL;
+	const struct gm_account_payer *payer = NULL;
 
 	if (n > 0) {
 		struct reclaim_pressure_part user = reclaim_pressure_largest_user(list, n);
@@ -312,7 +312,7 @@ static void reclaim_pressure_terminate(struct gm_device *device)
 	if (!env->ops.terminate || reclaim->powerless || reclaim->victim)
 		return;
 	uint64_t held = 0;
-	const struct gm_payer *victim = reclaim_pressure_find_victim(device, &held);
+	const struct gm_account_payer *victim = reclaim_pressure_find_victim(device, &held);
 	if (!victim)
 		return;
 
@@ -379,7 +379,7 @@ static void reclaim_pressure_at_critical(struct gm_device *device, bool rising)
 /* When the next action is due: not while clients still have time to move their buffers. */
 static uint64_t reclaim_pressure_next(const struct gm_device *device)
 {
-	return gm_max(device->reclaim.next_ns,
+	return gm_u64_max(device->reclaim.next_ns,
 		gm_reclaim_spill_until(device, GM_RECLAIM_TRIGGER_PRESSURE));
 }
 
@@ -404,7 +404,7 @@ void gm_reclaim_pressure_act(struct gm_device *device)
 	uint64_t now = gm_device_now(device);
 	if (!rising && now < reclaim_pressure_next(device))
 		return;
-	reclaim->next_ns = gm_plus(now, gm_policy_settle_ns(&device->info.policy));
+	reclaim->next_ns = gm_u64_plus(now, gm_policy_settle_ns(&device->info.policy));
 	if (!rising && reclaim_pressure_has_left(device, level)) {
 		/* What was done has helped. If the level comes back, it begins again. */
 		reclaim->stage = CLEANUP;

@@ -200,7 +200,7 @@ static void reclaim_settle_account(struct gm_device *device, struct gm_account *
 static uint64_t reclaim_promise(const struct gm_device *device, const struct gm_reclaim_step *step)
 {
 	const struct gm_reclaim_claim *said = gm_reclaim_look(device, step->account);
-	return gm_min(step->bytes, said->cached + gm_min(said->evictable, step->spill));
+	return gm_u64_min(step->bytes, said->cached + gm_u64_min(said->evictable, step->spill));
 }
 
 static void reclaim_ask_client(struct gm_device *device, const struct gm_reclaim_plan *plan,
@@ -246,7 +246,7 @@ void gm_reclaim_carry_out(struct gm_device *device, const struct gm_reclaim_plan
 	const struct gm_policy *policy = &device->info.policy;
 	uint64_t allowed = plan->stages[GM_STAGE_SPILL] ? gm_reclaim_spill_ns(policy)
 							: gm_policy_reclaim_ns(policy);
-	uint64_t deadline = gm_plus(gm_device_now(device), allowed);
+	uint64_t deadline = gm_u64_plus(gm_device_now(device), allowed);
 	uid_t payer_uid = plan->user ? plan->user->user->uid : GM_EVENT_NOBODY;
 
 	if (run->active && plan->trigger == GM_RECLAIM_TRIGGER_PRESSURE) {
@@ -256,7 +256,7 @@ void gm_reclaim_carry_out(struct gm_device *device, const struct gm_reclaim_plan
 		run->level =
 			device->reclaim.level > run->level ? device->reclaim.level : run->level;
 	} else if (run->active) {
-		run->need = gm_plus(run->need, plan->need);
+		run->need = gm_u64_plus(run->need, plan->need);
 		if (run->payer_uid != payer_uid)
 			run->payer_uid = GM_EVENT_NOBODY;
 	} else {
@@ -273,9 +273,9 @@ void gm_reclaim_carry_out(struct gm_device *device, const struct gm_reclaim_plan
 	/* For requests, each client has its own deadline, and this is the first one. For anything else, whoever was
 	 * asked before may have longer now. */
 	if (plan->trigger == GM_RECLAIM_TRIGGER_REQUEST)
-		run->deadline_ns = run->owing ? gm_min(run->deadline_ns, deadline) : deadline;
+		run->deadline_ns = run->owing ? gm_u64_min(run->deadline_ns, deadline) : deadline;
 	else
-		run->deadline_ns = gm_max(run->deadline_ns, deadline);
+		run->deadline_ns = gm_u64_max(run->deadline_ns, deadline);
 	run->spills = run->spills || plan->stages[GM_STAGE_SPILL] > 0;
 	device->reclaim_epoch++;
 
@@ -324,7 +324,7 @@ static bool reclaim_kept_its_word(const struct gm_reclaim_asked *asked)
 
 static void reclaim_break_word(struct gm_reclaim_asked *asked, uint64_t now)
 {
-	asked->broken = gm_max(asked->broken, asked->promised / 2);
+	asked->broken = gm_u64_max(asked->broken, asked->promised / 2);
 	gm_backoff_fail(&asked->quiet, now);
 }
 
@@ -333,7 +333,7 @@ static void reclaim_mend_word(struct gm_reclaim_asked *asked, uint64_t bytes)
 {
 	if (!asked->claimed)
 		return;
-	asked->broken -= gm_min(asked->broken, bytes);
+	asked->broken -= gm_u64_min(asked->broken, bytes);
 	if (asked->broken == 0)
 		asked->quiet.failures = 0;
 }
@@ -355,7 +355,7 @@ bool gm_reclaim_returned(struct gm_device *device, struct gm_account *account, u
 {
 	struct gm_reclaim_asked *asked = &account->asked;
 	struct gm_reclaim_run *run = &device->reclaim.runs[asked->trigger];
-	uint64_t of_it = gm_min(bytes, asked->bytes);
+	uint64_t of_it = gm_u64_min(bytes, asked->bytes);
 
 	reclaim_let_rest(device, asked);
 	run->stages[asked->stage] += bytes;
@@ -368,7 +368,7 @@ bool gm_reclaim_returned(struct gm_device *device, struct gm_account *account, u
 	return run != &device->reclaim.runs[GM_RECLAIM_TRIGGER_REQUEST];
 }
 
-void gm_reclaim_gone(struct gm_device *device, struct gm_payer *payer)
+void gm_reclaim_gone(struct gm_device *device, struct gm_account_payer *payer)
 {
 	reclaim_settle_account(device, &payer->accounts[device->number]);
 	if (payer->ending)
@@ -376,8 +376,8 @@ void gm_reclaim_gone(struct gm_device *device, struct gm_payer *payer)
 	if (device->reclaim.victim == payer->id && payer->ending) {
 		/* Wait and see what its end brings before the next action. */
 		device->reclaim.victim = 0;
-		device->reclaim.next_ns =
-			gm_plus(gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
+		device->reclaim.next_ns = gm_u64_plus(
+			gm_device_now(device), gm_policy_settle_ns(&device->info.policy));
 	}
 }
 
@@ -389,7 +389,7 @@ static uint64_t reclaim_kept_back(const struct gm_device *device, struct gm_acco
 	if (!asked->owing || !asked->claimed)
 		return 0;
 	const struct gm_reclaim_claim *said = gm_reclaim_look(device, account);
-	return said->rough ? 0 : gm_min(asked->bytes, said->cached);
+	return said->rough ? 0 : gm_u64_min(asked->bytes, said->cached);
 }
 
 /* Whether the client still has some of what it owes. Nobody is blamed for evictable buffers that stay:
@@ -405,7 +405,7 @@ static bool reclaim_has_still(const struct gm_device *device, struct gm_account 
 
 static void reclaim_give_up_on(struct gm_device *device, struct gm_account *account)
 {
-	const struct gm_payer *payer = account->payer;
+	const struct gm_account_payer *payer = account->payer;
 	struct gm_reclaim_asked *asked = &account->asked;
 	uint64_t came = asked->wanted - asked->bytes;
 	uint64_t kept = reclaim_kept_back(device, account);
@@ -418,7 +418,7 @@ static void reclaim_give_up_on(struct gm_device *device, struct gm_account *acco
 		gm_backoff_begin(&asked->quiet, now, settle);
 		reclaim_break_word(asked, now);
 	} else {
-		asked->quiet.until_ns = gm_plus(now, settle);
+		asked->quiet.until_ns = gm_u64_plus(now, settle);
 	}
 	if (kept) {
 		char text[GM_DETAIL_BYTES], wanted[GM_UNITS_TEXT], returned[GM_UNITS_TEXT];
@@ -492,7 +492,7 @@ static void reclaim_expire(struct gm_device *device)
 		if (now >= account->asked.deadline_ns)
 			reclaim_give_up_on(device, account);
 		else
-			first = gm_min(first, account->asked.deadline_ns);
+			first = gm_u64_min(first, account->asked.deadline_ns);
 	}
 	run->deadline_ns = first;
 	if (device->queue.length > 0)

@@ -54,7 +54,7 @@ uint64_t gm_reclaim_spill_ns(const struct gm_policy *policy);
  * destroyed. */
 bool gm_reclaim_returned(struct gm_device *device, struct gm_account *account, uint64_t bytes);
 /* The payer will not return anything any more: it is quarantined, or ends. */
-void gm_reclaim_gone(struct gm_device *device, struct gm_payer *payer);
+void gm_reclaim_gone(struct gm_device *device, struct gm_account_payer *payer);
 /* The pool gave so many bytes because the device has less than min_free. */
 void gm_reclaim_min_free(struct gm_device *device, uint64_t need, uint64_t bytes);
 

@@ -409,7 +409,7 @@ static uint64_t admin_add_totals(
 		totals->declared = declared;
 		totals->in_use = said.in_use;
 		totals->cached = said.cached;
-		totals->tracked = gm_min(at->tracked[i], held);
+		totals->tracked = gm_u64_min(at->tracked[i], held);
 		out->totals_list[out->n_totals++] = totals;
 	}
 	return untracked;

@@ -80,7 +80,7 @@ static bool names_add(void *ctx, const struct gm_name_info *name)
 	row->readers = name->readers;
 	row->age_ms = out->now > name->since_ns ? (out->now - name->since_ns) / GM_NS_PER_MS : 0;
 	row->left_ms =
-		name->expires_ns ? gm_minus(name->expires_ns, out->now) / GM_NS_PER_MS + 1 : 0;
+		name->expires_ns ? gm_u64_minus(name->expires_ns, out->now) / GM_NS_PER_MS + 1 : 0;
 	row->metadata_bytes = name->metadata_bytes;
 	row->tag = (char *)name->tag;
 	out->n++;

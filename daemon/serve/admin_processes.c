@@ -198,7 +198,7 @@ static void processes_fill(const struct gm_answer *answer, const struct gm_peer 
 		if (marks) {
 			process->kind = marks->list[i].kind;
 			process->declared_seen =
-				gm_min(marks->list[i].declared_seen, process->bytes);
+				gm_u64_min(marks->list[i].declared_seen, process->bytes);
 		}
 	}
 	ret->known = usage->known;
@@ -298,7 +298,7 @@ static void processes_find_foreigner(struct gm_admin_processes *processes, uint3
 		if (bytes == GM_BACKEND_UNKNOWN ||
 			marks->list[i].kind == GM__WIRE__PROCESS_KIND__PROCESS_DAEMON)
 			continue;
-		bytes = gm_minus(bytes, marks->list[i].declared_seen);
+		bytes = gm_u64_minus(bytes, marks->list[i].declared_seen);
 		if (bytes <= processes->foreigner[device].bytes)
 			continue;
 		processes->foreigner[device].process = &usage->list[i];
@@ -329,7 +329,7 @@ void gm_admin_processes_watch(
 {
 	uint64_t before = processes ? processes->foreign[device] : foreign;
 
-	if (gm_max(foreign, before) - gm_min(foreign, before) < GM_ADMIN_PROCESSES_CHANGE)
+	if (gm_u64_max(foreign, before) - gm_u64_min(foreign, before) < GM_ADMIN_PROCESSES_CHANGE)
 		return;
 	processes->foreign[device] = foreign;
 	processes->wanted = true;

@@ -170,7 +170,8 @@ static uint64_t serve_waited(const struct gm_client *client, uint64_t waited_ms)
 {
 	if (!client->resumed || !waited_ms)
 		return 0;
-	uint64_t joined_ns = gm_minus(gm_clock_ns(), gm_session_info(client->session)->since_ns);
+	uint64_t joined_ns =
+		gm_u64_minus(gm_clock_ns(), gm_session_info(client->session)->since_ns);
 	return waited_ms < joined_ns / GM_NS_PER_MS ? waited_ms * GM_NS_PER_MS : joined_ns;
 }
 
@@ -338,11 +339,11 @@ void gm_serve_declare(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	case GM__WIRE__DECLARE_HOW__DECLARE_MORE:
 		break;
 	case GM__WIRE__DECLARE_HOW__DECLARE_LESS:
-		gm_declare_less(session, declare->device, gm_minus(has, declare->bytes));
+		gm_declare_less(session, declare->device, gm_u64_minus(has, declare->bytes));
 		serve_answer_declared(peer, packet->id, session, declare->device);
 		return;
 	case GM__WIRE__DECLARE_HOW__DECLARE_EXACTLY:
-		more = gm_minus(
+		more = gm_u64_minus(
 			declare->bytes, gm_declare_less(session, declare->device, declare->bytes));
 		if (more > 0)
 			break;

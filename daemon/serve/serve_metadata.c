@@ -51,7 +51,7 @@ static int metadata_next(struct gm_stream *stream, struct gm_peer *peer)
 	int r = gm_peer_may_emit(peer, 0);
 	if (r < 0)
 		return r;
-	size_t n = gm_min(info->size - answer->offset, sizeof(piece));
+	size_t n = gm_u64_min(info->size - answer->offset, sizeof(piece));
 	if (n > 0 && gm_core_read_metadata(
 			     answer->head.serve->core, info->id, answer->offset, piece, n) < 0)
 		return gm_answer_emit_failure(stream, peer, GPUMEM_E_BUSY,

@@ -18,7 +18,7 @@ bool gm_serve_repeat_allows(struct gm_serve_repeat *repeat, uint64_t now_ns, uin
 	bool calm = !repeat->left_out && now_ns - repeat->said_ns >= GM_SERVE_REPEAT_LAST_NS;
 	repeat->gap_ns = !repeat->gap_ns || calm
 				 ? GM_SERVE_REPEAT_FIRST_NS
-				 : gm_min(2 * repeat->gap_ns, GM_SERVE_REPEAT_LAST_NS);
+				 : gm_u64_min(2 * repeat->gap_ns, GM_SERVE_REPEAT_LAST_NS);
 	repeat->said_ns = now_ns;
 	*ret_left_out = repeat->left_out;
 	repeat->left_out = 0;

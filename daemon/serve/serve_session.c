@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hello, goodbye and the list of devices. The answer to a hello carries three fds (the bell,
+ * Hello, goodbye and the list of devices. The answer to a hello carries three fds (the wakeup,
  * the daemon's page, the client's page), so it may have to wait for room like any packet
  * with fds. It owns the fds until it is sent. A resume token is written into packets and nowhere
  * else.
@@ -22,7 +22,7 @@
 #include "daemon/serve/answer.h"
 
 /* A packed lease id takes at most 10 bytes. Further packets take the rest of a long list. */
-#define GM_HELLO_LEASES_PER_PACKET 4096
+#define GM_CONN_HELLO_LEASES_PER_PACKET 4096
 
 struct hello_answer {
 	struct gm_answer head;
@@ -62,7 +62,7 @@ static int serve_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 	struct hello_answer *answer = (struct hello_answer *)stream;
 	struct gm_client *client = gm_peer_user(peer);
 	const int fds[] = {
-		answer->welcome.bell, answer->welcome.daemon_page, answer->welcome.client_page};
+		answer->welcome.wakeup, answer->welcome.daemon_page, answer->welcome.client_page};
 	uint64_t left = answer->n_leases - answer->at;
 	Gm__Wire__HelloReply reply = GM__WIRE__HELLO_REPLY__INIT;
 
@@ -73,7 +73,7 @@ static int serve_hello_next(struct gm_stream *stream, struct gm_peer *peer)
 	reply.token.data = answer->welcome.token;
 	reply.token.len = sizeof(answer->welcome.token);
 	reply.resumed = answer->welcome.resumed;
-	reply.n_leases = gm_min(left, GM_HELLO_LEASES_PER_PACKET);
+	reply.n_leases = gm_u64_min(left, GM_CONN_HELLO_LEASES_PER_PACKET);
 	reply.leases = answer->leases + answer->at;
 	int r = gm_answer_emit_fds(stream, peer, left > reply.n_leases,
 		GM__WIRE__PACKET__BODY_HELLO_REPLY, &reply, fds, answer->at ? 0 : 3);

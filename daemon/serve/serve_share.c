@@ -21,7 +21,7 @@
  */
 static bool share_read_audience(const struct gm_serve *serve, struct gm_peer *peer, uint64_t id,
 	Gm__Wire__Audience audience, uint32_t audience_id, bool readers_can_write,
-	struct gm_share_options *ret)
+	struct gm_token_options *ret)
 {
 	bool stranger = false;
 
@@ -97,7 +97,7 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 {
 	const Gm__Wire__Share *share = packet->share;
 	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, share->lease);
-	struct gm_share_options options = {.read_only = share->read_only};
+	struct gm_token_options options = {.read_only = share->read_only};
 
 	if (!lease || !share_read_audience(serve, peer, packet->id, share->audience,
 			      share->audience_id, share->readers_can_write, &options))
@@ -123,7 +123,7 @@ void gm_serve_share(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wire
 /* The answer to ShareChunks. Some chunks are split and shared on each turn of the client's user. */
 struct share_chunks {
 	struct gm_answer head;
-	struct gm_share_chunks what;
+	struct gm_token_chunks what;
 	uint8_t token[GM_TOKEN_BYTES];
 	char detail[GM_DETAIL_BYTES];
 	bool done;
@@ -176,7 +176,7 @@ void gm_serve_share_chunks(
 	const struct gm_client *client = gm_peer_user(peer);
 	size_t n = from->n_chunks;
 
-	if (n == 0 || n != from->n_leases || n > GM_SHARE_CHUNKS_MOST ||
+	if (n == 0 || n != from->n_leases || n > GM_TOKEN_CHUNKS_MOST ||
 		from->token.len != (from->first ? GM_TOKEN_BYTES : 0) ||
 		from->first > GM_BOUND_SHARES_PER_CLIENT) {
 		gm_peer_send_failure(peer, packet->id, GPUMEM_E_INVALID,
@@ -198,7 +198,7 @@ void gm_serve_share_chunks(
 		memcpy(share->token, from->token.data, sizeof(share->token));
 	memcpy(share->ids, from->leases, n * sizeof(uint64_t));
 	memcpy(share->ids + n, from->chunks, n * sizeof(uint64_t));
-	share->what = (struct gm_share_chunks){
+	share->what = (struct gm_token_chunks){
 		.leases = share->ids,
 		.chunks = share->ids + n,
 		.n = n,
@@ -308,7 +308,7 @@ void gm_serve_publish(struct gm_serve *serve, struct gm_peer *peer, const Gm__Wi
 	const Gm__Wire__Publish *publish = packet->publish;
 	const struct gm_client *client = gm_peer_user(peer);
 	struct gm_lease *lease = gm_serve_find_lease(peer, packet->id, publish->lease);
-	struct gm_publish what = {
+	struct gm_name_publish what = {
 		.text = publish->name,
 		.share = {.read_only = publish->read_only},
 		.until_unread = publish->until_unread,

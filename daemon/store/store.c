@@ -94,7 +94,8 @@ static int store_try(struct gm_store *store, uint64_t until_ns, char why[GM_STOR
 	if (r < 0)
 		return r;
 
-	r = store_read_all(store, gm_max(until_ns, gm_clock_ns() + KEEP_ANSWER_MS * GM_NS_PER_MS));
+	r = store_read_all(
+		store, gm_u64_max(until_ns, gm_clock_ns() + KEEP_ANSWER_MS * GM_NS_PER_MS));
 	if (r < 0) {
 		store_say_silent(store, r, why);
 		gm_store_link_close(store);

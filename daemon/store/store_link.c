@@ -275,7 +275,7 @@ static void store_take_lost(struct gm_store *store, const struct gm_keeper_messa
 }
 
 static int store_take_message(struct gm_store *store, const struct gm_keeper_message *message,
-	struct gm_packet_in *packet)
+	struct gm_conn_packet *packet)
 {
 	struct gm_store_item *item;
 
@@ -314,7 +314,7 @@ int gm_store_link_receive(struct gm_store *store)
 {
 	for (int i = 0; i < KEEP_SLICE; i++) {
 		struct gm_keeper_message message = {0};
-		struct gm_packet_in packet;
+		struct gm_conn_packet packet;
 		int r = gm_seqpacket_receive(
 			store->link->socket, &message, sizeof(message), &packet);
 		if (r == -EAGAIN)

@@ -505,7 +505,7 @@ static int store_records_take_stock(struct gm_store_records *records)
 	struct store_records_header *header = store_records_get_header(records);
 	uint32_t used = atomic_load_explicit(&header->extents, memory_order_acquire);
 	records->n_extents = (uint32_t)(records->bytes / RECORDS_EXTENT);
-	records->damaged += gm_minus(used, records->n_extents);
+	records->damaged += gm_u64_minus(used, records->n_extents);
 	int r = store_records_read_extents(records, used);
 	if (r == 0)
 		atomic_store_explicit(&header->extents, records->n_extents, memory_order_release);

@@ -212,7 +212,7 @@ static void client_on_look(uv_timer_t *timer)
 	if (!done)
 		client_look_in(clients, clients->look_ms);
 	else if (clients->away)
-		client_look_in(clients, gm_min(2 * clients->look_ms, GM_CLIENTS_LOOK_LAST_MS));
+		client_look_in(clients, gm_u64_min(2 * clients->look_ms, GM_CLIENTS_LOOK_LAST_MS));
 }
 
 void gm_client_is_away(struct gm_client *client)
@@ -269,7 +269,7 @@ void gm_clients_end_all(struct gm_clients *clients)
 
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome)
 {
-	welcome->bell = gm_close(welcome->bell);
+	welcome->wakeup = gm_close(welcome->wakeup);
 	welcome->daemon_page = gm_close(welcome->daemon_page);
 	welcome->client_page = gm_close(welcome->client_page);
 }
@@ -290,8 +290,8 @@ static void client_keep_former_page(struct gm_client *client)
 	client->former = kept;
 }
 
-/* Gives the client new pages and a new bell. A process that resumes its client keeps those of its
- * previous connection to itself. A client that does not know of events on its page gets a bell that
+/* Gives the client new pages and a new wakeup. A process that resumes its client keeps those of its
+ * previous connection to itself. A client that does not know of events on its page gets a wakeup that
  * never rings. */
 static int client_equip(
 	struct gm_client *client, struct gm_pages *pages, struct gm_client_welcome *welcome)
@@ -303,7 +303,7 @@ static int client_equip(
 		r = gm_pages_share(pages, &welcome->client_page);
 	if (r == 0)
 		r = gm_events_new(clients->hub, client->flow, clients->core, &client->pages,
-			&welcome->bell, &events);
+			&welcome->wakeup, &events);
 	if (r < 0)
 		return r;
 
@@ -494,7 +494,7 @@ static void client_note_unknown(struct gm_client *client, uint64_t held)
 			"came back with a session that this daemon does not know, and has a new one: if it held memory, nobody is charged for that until the program returns it or ends (on a GPU, it is foreign)");
 		return;
 	}
-	client->uncharged = gm_min(held, UINT64_C(1) << 50);
+	client->uncharged = gm_u64_min(held, UINT64_C(1) << 50);
 	clients->uncharged_clients++;
 	clients->uncharged += client->uncharged;
 	snprintf(text, sizeof(text),
@@ -508,7 +508,7 @@ int gm_clients_join(struct gm_clients *clients, struct gm_peer *peer,
 	struct gm_client_welcome *ret_welcome)
 {
 	struct gm_client *client = NULL;
-	struct gm_client_welcome welcome = {.bell = -1, .daemon_page = -1, .client_page = -1};
+	struct gm_client_welcome welcome = {.wakeup = -1, .daemon_page = -1, .client_page = -1};
 	int r = -ENOENT;
 
 	if (hello->resume_id)

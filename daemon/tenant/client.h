@@ -31,7 +31,7 @@ void gm_clients_set_bound(struct gm_clients *clients, uint32_t per_uid);
 struct gm_client_welcome {
 	uint8_t token[GM_TOKEN_BYTES];
 	bool resumed;
-	int bell, daemon_page, client_page;
+	int wakeup, daemon_page, client_page;
 };
 void gm_client_welcome_deinit(struct gm_client_welcome *welcome);
 

@@ -166,15 +166,15 @@ void gm_clients_maker_left(struct gm_session *session)
 		gm_events_makers(client->events);
 }
 
-void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret)
+void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_account_use *ret)
 {
 	struct gm_client *client = gm_session_info(session)->user;
 	uint64_t held = gm_session_held(session, device) - gm_declare_sum(session, device);
 	struct gm_page_use said;
 
-	*ret = (struct gm_use){0};
+	*ret = (struct gm_account_use){0};
 	if (client && client->events && gm_pages_read_use(&client->pages, device, held, &said) == 0)
-		*ret = (struct gm_use){.cached = said.cached,
+		*ret = (struct gm_account_use){.cached = said.cached,
 			.evictable = said.evictable,
 			.rough = client->pages.version < 2};
 }

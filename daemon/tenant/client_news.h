@@ -26,7 +26,7 @@ void gm_clients_reclaim_from(struct gm_session *session, const struct gm_reclaim
 /* Tells a client that a lease with signals that it opened has no maker any more. */
 void gm_clients_maker_left(struct gm_session *session);
 /* Reads what a client says it could give back, bounded by what it holds. */
-void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_use *ret);
+void gm_clients_use(struct gm_session *session, uint32_t device, struct gm_account_use *ret);
 /* Asks every client that holds memory of the device to return what it does not use. Returns how
  * many clients were asked. */
 uint64_t gm_clients_reclaim(struct gm_clients *clients, uint32_t device, bool urgent);

@@ -75,7 +75,7 @@ static void client_terminator_set_timer(struct gm_client_terminator *terminator)
 	struct victim *victim;
 
 	DL_FOREACH (terminator->victims, victim)
-		first = gm_min(first, victim->kill_ns);
+		first = gm_u64_min(first, victim->kill_ns);
 	if (first == UINT64_MAX) {
 		uv_timer_stop(&terminator->timer);
 		return;

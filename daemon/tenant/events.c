@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events. A bit per kind and device says what waits to be told. On the turn of the client's user it
- * is written on the client's page, with the figures of that moment, and the bell is rung.
+ * is written on the client's page, with the figures of that moment, and the wakeup is sent.
  *
  * An event takes the place of an earlier one of its kind. For the level of pressure and for limits
- * that is all there is to know. A reclaim that the client has not heard yet counts on: the bell says
+ * that is all there is to know. A reclaim that the client has not heard yet counts on: the wakeup says
  * whether it has.
  */
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/arith.h"
-#include "common/wire/bell.h"
+#include "common/wire/wakeup.h"
 #include "common/clock.h"
 #include "common/wire/page_event.h"
 #include "daemon/tenant/events.h"
@@ -28,7 +28,7 @@ struct gm_events {
 	struct gm_hub *hub;
 	const struct gm_core *core;
 	struct gm_pages *pages;
-	int bell;
+	int wakeup;
 	uint64_t rung_ns;                   /* when */
 	uint32_t pressure, reclaim, limits; /* what waits: a bit per device */
 	uint32_t asked;                     /* reclaims that were told, and may not be heard yet */
@@ -51,24 +51,24 @@ void gm_events_free(struct gm_events *events)
 	if (!events)
 		return;
 	gm_hub_flow_withdraw(&events->task);
-	close(events->bell);
+	close(events->wakeup);
 	free(events);
 }
 
 int gm_events_new(struct gm_hub *hub, struct gm_hub_flow *flow, const struct gm_core *core,
-	struct gm_pages *pages, int *ret_bell, struct gm_events **ret_events)
+	struct gm_pages *pages, int *ret_wakeup, struct gm_events **ret_events)
 {
 	struct gm_events *events = calloc(1, sizeof(*events));
 	if (!events)
 		return -ENOMEM;
 
-	int r = gm_bell_new(&events->bell);
+	int r = gm_wakeup_new(&events->wakeup);
 	if (r < 0) {
 		free(events);
 		return r;
 	}
-	int bell = fcntl(events->bell, F_DUPFD_CLOEXEC, 0);
-	if (bell < 0) {
+	int wakeup = fcntl(events->wakeup, F_DUPFD_CLOEXEC, 0);
+	if (wakeup < 0) {
 		r = -errno;
 		gm_events_free(events);
 		return r;
@@ -79,7 +79,7 @@ int gm_events_new(struct gm_hub *hub, struct gm_hub_flow *flow, const struct gm_
 	events->pages = pages;
 	events->flow = flow;
 	events->task.run = events_on_turn;
-	*ret_bell = bell;
+	*ret_wakeup = wakeup;
 	*ret_events = events;
 	return 0;
 }
@@ -127,13 +127,14 @@ static void events_write_waiting(struct gm_events *events)
 
 static void events_ring(struct gm_events *events)
 {
-	gm_bell_ring(events->bell);
+	gm_wakeup_send(events->wakeup);
 	events->rung_ns = gm_clock_ns();
 }
 
 static bool events_heard(const struct gm_events *events)
 {
-	return !gm_bell_rung(events->bell) && gm_clock_ns() - events->rung_ns > GM_EVENTS_FRESH_NS;
+	return !gm_wakeup_is_sent(events->wakeup) &&
+	       gm_clock_ns() - events->rung_ns > GM_EVENTS_FRESH_NS;
 }
 
 static void events_on_turn(struct gm_hub_flow_task *task)
@@ -171,7 +172,7 @@ void gm_events_reclaim(
 	}
 
 	events->reclaim |= bit;
-	events->spill[device] = gm_max(events->spill[device], spill);
+	events->spill[device] = gm_u64_max(events->spill[device], spill);
 	if (urgent)
 		events->urgent |= bit;
 	gm_hub_flow_post(events->flow, &events->task);

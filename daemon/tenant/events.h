@@ -10,10 +10,10 @@
 #include "daemon/tenant/pages.h"
 
 /*
- * A client's events. They are on the daemon's page, the latest of each kind and device, and a bell
+ * A client's events. They are on the daemon's page, the latest of each kind and device, and a wakeup
  * tells the client to look. So a slow client may miss steps in between but learns the latest state,
  * and costs no more than a fast one. Nothing here waits for a client or depends on what it does with
- * its bell. Events are written on the turn of the client's user: what one client causes for 1,000
+ * its wakeup. Events are written on the turn of the client's user: what one client causes for 1,000
  * clients of another user delays nobody else.
  */
 struct gm_events;
@@ -21,7 +21,7 @@ struct gm_events;
 /* *ret_bell is for the client. The caller owns it. flow and pages are the client's and must outlive
  * the events. Returns 0, or -EMFILE or another negative errno. */
 int gm_events_new(struct gm_hub *hub, struct gm_hub_flow *flow, const struct gm_core *core,
-	struct gm_pages *pages, int *ret_bell, struct gm_events **ret_events);
+	struct gm_pages *pages, int *ret_wakeup, struct gm_events **ret_events);
 void gm_events_free(struct gm_events *events);
 
 void gm_events_pressure(struct gm_events *events, uint32_t device);

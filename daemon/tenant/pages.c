@@ -189,10 +189,10 @@ void gm_pages_write_event(struct gm_pages *pages, uint32_t device,
 /* Makes in_use, cached and slack add up to held. What the client did not account for is slack. */
 static void pages_bound_use(struct gm_page_use *use, uint64_t held)
 {
-	use->in_use = gm_min(use->in_use, held);
-	use->cached = gm_min(use->cached, held - use->in_use);
+	use->in_use = gm_u64_min(use->in_use, held);
+	use->cached = gm_u64_min(use->cached, held - use->in_use);
 	use->slack = held - use->in_use - use->cached;
-	use->evictable = gm_min(use->evictable, held - use->cached);
+	use->evictable = gm_u64_min(use->evictable, held - use->cached);
 }
 
 int gm_pages_read_use(
@@ -211,12 +211,12 @@ int gm_pages_read_use(
 	if (!memcmp(&use, &nothing, sizeof(use)))
 		return -ENODATA;
 #define PAGES_BOUND(name, unit, since, ...) \
-	use.name = pages->version < (since) ? 0 : gm_min(use.name, PAGES_MOST_##unit);
+	use.name = pages->version < (since) ? 0 : gm_u64_min(use.name, PAGES_MOST_##unit);
 	GM_CLIENT_FIGURES(PAGES_BOUND, PAGES_BOUND, GM_FIGURE_SKIP)
 #undef PAGES_BOUND
 	pages_bound_use(&use, held);
-	use.active_buffers = gm_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
-	use.untracked = gm_min(use.untracked, use.active_buffers);
+	use.active_buffers = gm_u64_min(use.active_buffers, held / GM_PAGES_PIECE_MIN);
+	use.untracked = gm_u64_min(use.untracked, use.active_buffers);
 	*ret = use;
 	return 0;
 }
@@ -322,7 +322,7 @@ static void pages_take_note(
 	const struct gm_page_note nothing = {.used_ns = 0};
 
 	note = about ? note : &nothing;
-	ret->used_ns = gm_min(gm_max(note->used_ns, ret->born_ns), now_ns);
+	ret->used_ns = gm_u64_min(gm_u64_max(note->used_ns, ret->born_ns), now_ns);
 	ret->stack = note->stack <= GM_BOUND_STACKS ? note->stack : 0;
 	pages_copy_text(ret->type, note->type, sizeof(ret->type));
 	pages_copy_text(ret->precision, note->precision, sizeof(ret->precision));
@@ -361,7 +361,7 @@ int gm_pages_next_row(const struct gm_pages *pages, struct gm_pages_rows *rows,
 		pages_copy_text(ret->tag, row->tag, sizeof(row->tag));
 		pages_take_note(note, now_ns, ret);
 		ret->growth = row->growth;
-		ret->growth.used = gm_min(row->growth.used, row->bytes);
+		ret->growth.used = gm_u64_min(row->growth.used, row->bytes);
 		return 1;
 	}
 	return *at < GM_BOUND_TRACKED_BUFFERS ? -EAGAIN : 0;
@@ -375,7 +375,7 @@ int gm_pages_read_stacks(const struct gm_pages *pages, uint32_t first,
 	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
 		first >= GM_BOUND_STACKS)
 		return 0;
-	const uint32_t n = (uint32_t)gm_min(GM_PAGES_STACKS, GM_BOUND_STACKS - first);
+	const uint32_t n = (uint32_t)gm_u64_min(GM_PAGES_STACKS, GM_BOUND_STACKS - first);
 	int r = pages_read_twice(pages,
 		offsetof(struct gm_page_client, stacks) + first * sizeof(*ret_stacks),
 		sizeof(*ret_stacks), n, ret_stacks);
@@ -392,7 +392,7 @@ int gm_pages_read_modules(const struct gm_pages *pages, uint32_t first,
 	if (pages->client_fd < 0 || pages->version < GM_PAGE_VERSION_NOTES ||
 		first >= GM_BOUND_STACK_MODULES)
 		return 0;
-	const uint32_t n = (uint32_t)gm_min(GM_PAGES_MODULES, GM_BOUND_STACK_MODULES - first);
+	const uint32_t n = (uint32_t)gm_u64_min(GM_PAGES_MODULES, GM_BOUND_STACK_MODULES - first);
 	int r = pages_read_twice(pages,
 		offsetof(struct gm_page_client, modules) + first * sizeof(*ret_modules),
 		sizeof(*ret_modules), n, ret_modules);

@@ -101,7 +101,8 @@ void gm_user_free(struct gm_user *user)
 /* Counts a connection for each client that has none. */
 static uint64_t user_fds_of(uint64_t connections, uint64_t clients)
 {
-	return gm_max(connections, clients) * GM_USER_CONNECTION_FDS + clients * GM_USER_CLIENT_FDS;
+	return gm_u64_max(connections, clients) * GM_USER_CONNECTION_FDS +
+	       clients * GM_USER_CLIENT_FDS;
 }
 
 void gm_user_count_fds(struct gm_user *user)

@@ -49,8 +49,8 @@ enum gm_user_slot {
 	GM_USER_SLOTS
 };
 
-/* Number of descriptors that one of these has. A connection: its socket and its pidfd. A client: its bell, its page and,
- * once it was resumed, the page before. A client in quarantine has no bell. It keeps room for a connection: otherwise other
+/* Number of descriptors that one of these has. A connection: its socket and its pidfd. A client: its wakeup, its page and,
+ * once it was resumed, the page before. A client in quarantine has no wakeup. It keeps room for a connection: otherwise other
  * clients could take that room after a restart, and the client could not resume its session. */
 #define GM_USER_FLOW_FDS       2 /* of both flows of a user */
 #define GM_USER_CONNECTION_FDS 2
@@ -132,7 +132,7 @@ static inline void gm_user_unref(struct gm_user *user)
  * the next one always finds some left. */
 static inline bool gm_user_leaves_enough(uint64_t own, uint64_t all, uint64_t most)
 {
-	return own < gm_minus(most, all);
+	return own < gm_u64_minus(most, all);
 }
 
 #define GM_USER_E_OWN    1 /* as much as one user may have */

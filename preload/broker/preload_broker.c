@@ -126,7 +126,7 @@ static void broker_captures_tell(void)
 	gm_lock_drop(&broker_captures_lock);
 }
 
-void gm_broker_capture_begin(void)
+void gm_preload_capture_begin(void)
 {
 	gm_lock(&broker_captures_lock);
 	atomic_fetch_add(&broker_captures, 1);
@@ -138,7 +138,7 @@ void gm_broker_capture_begin(void)
 		broker_client.gpumem_capture_begin();
 }
 
-bool gm_broker_capture_end(void)
+bool gm_preload_capture_end(void)
 {
 	gm_lock(&broker_captures_lock);
 	if (broker_captures_told)
@@ -148,17 +148,17 @@ bool gm_broker_capture_end(void)
 	return last;
 }
 
-bool gm_broker_capturing(void)
+bool gm_preload_capturing(void)
 {
 	return atomic_load_explicit(&broker_captures, memory_order_acquire);
 }
 
-bool gm_broker_capture_keep_out(void)
+bool gm_preload_capture_keep_out(void)
 {
 	return broker_client.gpumem_capture_keep_out() == GPUMEM_OK;
 }
 
-void gm_broker_capture_let_in(void)
+void gm_preload_capture_let_in(void)
 {
 	broker_client.gpumem_capture_let_in();
 }
@@ -173,14 +173,14 @@ static void broker_after_fork(void)
 	gm_lock_init(&broker_captures_lock, GM_LOCK_BROKER_CAPTURES);
 	atomic_store(&broker_captures, 0);
 	broker_captures_told = false;
-	gm_pressure_after_fork();
-	gm_report_after_fork();
+	gm_preload_pressure_after_fork();
+	gm_preload_report_after_fork();
 }
 
 static __attribute__((constructor)) void broker_prepare(void)
 {
 	pthread_atfork(NULL, NULL, broker_after_fork);
-	gm_report_begin();
+	gm_preload_report_begin();
 }
 
 /* Loads the client library, with the lock held. Tries it once: with glibc 2.36, a library that is loaded
@@ -206,7 +206,7 @@ static bool broker_load(const char **ret_why)
 	void *library = dlopen("libgpumem-client.so.0", RTLD_NOW | RTLD_LOCAL);
 
 	for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
-		void *fn = gm_next_symbol(library, functions[i].name);
+		void *fn = gm_driver_next_symbol(library, functions[i].name);
 		if (!fn)
 			library = NULL;
 		else
@@ -247,11 +247,11 @@ static bool broker_connect(const char **ret_why)
 		*ret_why = broker_client.gpumem_error_detail();
 		/* Nothing else would tell the user that a limit in the environment is not one. */
 		if (status == GPUMEM_E_INVALID && !gm_preload_settings()->optional)
-			gm_report_tell(*ret_why);
+			gm_preload_report_tell(*ret_why);
 		return false;
 	}
 	broker_captures_tell();
-	(void)broker_client.gpumem_on_event(broker_session, gm_pressure_event, NULL);
+	(void)broker_client.gpumem_on_event(broker_session, gm_preload_pressure_event, NULL);
 	return true;
 }
 
@@ -263,7 +263,7 @@ static enum broker_state broker_try(void)
 	if (broker_connect(&why))
 		return BROKER_SESSION;
 	if (!gm_preload_settings()->optional) {
-		gm_report_why(why ? why : "libgpumem-client.so.0 cannot be loaded");
+		gm_preload_report_why(why ? why : "libgpumem-client.so.0 cannot be loaded");
 		return BROKER_NEW; /* the next call tries again */
 	}
 	char text[512];
@@ -272,15 +272,15 @@ static enum broker_state broker_try(void)
 	return BROKER_PLAIN;
 }
 
-bool gm_broker_there(void)
+bool gm_preload_there(void)
 {
 	return atomic_load_explicit(&broker_state, memory_order_acquire) == BROKER_SESSION &&
 	       !atomic_load_explicit(&broker_forked, memory_order_relaxed);
 }
 
-enum gm_broker_answer gm_broker_begin(void)
+enum gm_preload_answer gm_preload_begin(void)
 {
-	if (__builtin_expect(gm_broker_there(), 1))
+	if (__builtin_expect(gm_preload_there(), 1))
 		return GM_BROKER_READY;
 	if (gm_preload_settings()->off || atomic_load(&broker_forked) ||
 		atomic_load(&broker_state) == BROKER_PLAIN)
@@ -302,9 +302,9 @@ enum gm_broker_answer gm_broker_begin(void)
 				       : GM_BROKER_REFUSED;
 }
 
-gm_cu_result gm_broker_refuse(void)
+gm_cu_result gm_preload_refuse(void)
 {
-	gm_report_refused();
+	gm_preload_report_refused();
 	return GM_CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
@@ -328,7 +328,7 @@ static uint32_t broker_find(const gm_cu_uuid *uuid)
 	return none;
 }
 
-bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
+bool gm_preload_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
 {
 	uint32_t found = broker_find(uuid);
 
@@ -338,12 +338,12 @@ bool gm_broker_uuid(const gm_cu_uuid *uuid, uint32_t *ret_number)
 	return true;
 }
 
-bool gm_broker_serves(const gm_cu_uuid *uuid)
+bool gm_preload_serves(const gm_cu_uuid *uuid)
 {
 	const char *devices = gm_preload_settings()->devices;
 	char text[sizeof "GPU-00000000-0000-0000-0000-000000000000"] = "GPU-", *at = text + 4;
 
-	if (gm_broker_there())
+	if (gm_preload_there())
 		return broker_find(uuid) >= 2;
 	if (!devices)
 		return true;
@@ -353,7 +353,7 @@ bool gm_broker_serves(const gm_cu_uuid *uuid)
 	return strstr(devices, text);
 }
 
-bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number)
+bool gm_preload_device(const struct gm_driver *driver, gm_cu_device device, uint32_t *ret_number)
 {
 	gm_cu_uuid uuid;
 
@@ -375,7 +375,7 @@ bool gm_broker_device(const struct gm_driver *driver, gm_cu_device device, uint3
 
 static _Atomic uint64_t broker_age = 1;
 
-/* The context that gm_broker_current() last found in this thread. */
+/* The context that gm_preload_current() last found in this thread. */
 static GM_PRELOAD_THREAD struct {
 	gm_cu_ctx ctx;
 	gm_cu_ctx owner; /* of the memory */
@@ -383,12 +383,12 @@ static GM_PRELOAD_THREAD struct {
 	uint32_t number;
 } broker_here;
 
-uint64_t gm_broker_age(void)
+uint64_t gm_preload_age(void)
 {
 	return atomic_load_explicit(&broker_age, memory_order_acquire);
 }
 
-void gm_broker_grow_old(void)
+void gm_preload_grow_old(void)
 {
 	atomic_fetch_add_explicit(&broker_age, 1, memory_order_acq_rel);
 }
@@ -400,18 +400,18 @@ static __attribute__((noinline, cold)) bool broker_look(
 	gm_cu_device device;
 	uint32_t number;
 
-	if (driver->cuCtxGetDevice(&device) || !gm_broker_device(driver, device, &number))
+	if (driver->cuCtxGetDevice(&device) || !gm_preload_device(driver, device, &number))
 		return false;
 	broker_here.ctx = ctx;
-	broker_here.owner = gm_contexts_owner(driver, ctx, device);
+	broker_here.owner = gm_driver_contexts_owner(driver, ctx, device);
 	broker_here.age = age;
 	broker_here.number = number;
 	return true;
 }
 
-bool gm_broker_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number)
+bool gm_preload_current(const struct gm_driver *driver, gm_cu_ctx *ret_ctx, uint32_t *ret_number)
 {
-	uint64_t age = gm_broker_age();
+	uint64_t age = gm_preload_age();
 	gm_cu_ctx ctx = NULL;
 
 	if (driver->cuCtxGetCurrent(&ctx) || !ctx)
@@ -455,7 +455,7 @@ static gm_cu_result broker_result(gpumem_status status)
 /* As the driver aligns: textures may be bound to memory of cuMemAlloc(). */
 #define BROKER_ALIGNMENT 512
 
-gm_cu_result gm_broker_alloc(
+gm_cu_result gm_preload_alloc(
 	uint32_t number, size_t bytes, gpumem_stream stream, gm_cu_ptr *ret_ptr)
 {
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
@@ -470,7 +470,7 @@ gm_cu_result gm_broker_alloc(
 			broker_session, number, bytes, stream, &options, &ptr);
 	while (broker_again(status, &since_ns));
 	if (status) {
-		gm_report_why(broker_client.gpumem_error_detail());
+		gm_preload_report_why(broker_client.gpumem_error_detail());
 		return broker_result(status);
 	}
 
@@ -482,7 +482,7 @@ gm_cu_result gm_broker_alloc(
  * clients need to return what they do not use: reclaim_deadline, by default. 0 would mean as the daemon is configured. */
 #define BROKER_SPILL_WAIT_MS 100
 
-bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
+bool gm_preload_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 {
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 	void *ptr;
@@ -497,7 +497,7 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 		status = broker_client.gpumem_host_alloc(broker_session, bytes, &options, &ptr);
 	while (status == GPUMEM_E_DISCONNECTED && broker_pause(since_ns));
 	if (status) {
-		gm_report_why_host(broker_client.gpumem_error_detail());
+		gm_preload_report_why_host(broker_client.gpumem_error_detail());
 		return false;
 	}
 
@@ -505,7 +505,7 @@ bool gm_broker_spill(size_t bytes, gm_cu_ptr *ret_ptr)
 	return true;
 }
 
-void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
+void gm_preload_free(gm_cu_ptr ptr, gpumem_stream stream)
 {
 	/* It can fail only for pointers that are not the library's. */
 	(void)broker_client.gpumem_free(broker_session, (void *)(uintptr_t)ptr, stream);
@@ -514,7 +514,7 @@ void gm_broker_free(gm_cu_ptr ptr, gpumem_stream stream)
 /* The driver's is page-aligned, but for small pieces. */
 #define BROKER_HOST_ALIGNMENT 4096
 
-bool gm_broker_host_alloc(size_t bytes, void **ret_ptr)
+bool gm_preload_host_alloc(size_t bytes, void **ret_ptr)
 {
 	gpumem_alloc_options options = GPUMEM_ALLOC_OPTIONS_INIT;
 
@@ -525,7 +525,7 @@ bool gm_broker_host_alloc(size_t bytes, void **ret_ptr)
 	       GPUMEM_OK;
 }
 
-gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charged)
+gm_cu_result gm_preload_declare(uint32_t number, uint64_t bytes, bool *ret_charged)
 {
 	uint32_t wait_ms = gm_preload_settings()->wait_ms;
 	uint64_t trimmed = 0, since_ns = 0;
@@ -535,7 +535,7 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 		status = broker_client.gpumem_declare(broker_session, number, bytes, wait_ms);
 	while (broker_again(status, &since_ns));
 	if (status)
-		gm_report_why(broker_client.gpumem_error_detail());
+		gm_preload_report_why(broker_client.gpumem_error_detail());
 
 	/* What the library only caches may be what is in the way. */
 	if (status && broker_result(status) == GM_CUDA_ERROR_OUT_OF_MEMORY &&
@@ -546,17 +546,17 @@ gm_cu_result gm_broker_declare(uint32_t number, uint64_t bytes, bool *ret_charge
 		return GM_CUDA_SUCCESS;
 	}
 	if (status)
-		gm_report_refused();
+		gm_preload_report_refused();
 	*ret_charged = !status;
 	return broker_result(status);
 }
 
-void gm_broker_undeclare(uint32_t number, uint64_t bytes)
+void gm_preload_undeclare(uint32_t number, uint64_t bytes)
 {
 	(void)broker_client.gpumem_undeclare(broker_session, number, bytes);
 }
 
-uint64_t gm_broker_cached(uint32_t number)
+uint64_t gm_preload_cached(uint32_t number)
 {
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
 
@@ -565,12 +565,12 @@ uint64_t gm_broker_cached(uint32_t number)
 	return stats.allocated > stats.in_use ? stats.allocated - stats.in_use : 0;
 }
 
-void gm_broker_trim(void)
+void gm_preload_trim(void)
 {
 	(void)broker_client.gpumem_trim(broker_session, NULL);
 }
 
-gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd)
+gm_cu_result gm_preload_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_chunk, int *ret_fd)
 {
 	gpumem_chunk_options options = GPUMEM_CHUNK_OPTIONS_INIT;
 
@@ -583,34 +583,34 @@ gm_cu_result gm_broker_chunk(uint32_t number, size_t bytes, gpumem_chunk **ret_c
 	while (broker_again(status, &since_ns));
 	if (status) {
 		if (status != GPUMEM_E_UNSUPPORTED) {
-			gm_report_why(broker_client.gpumem_error_detail());
-			gm_report_refused();
+			gm_preload_report_why(broker_client.gpumem_error_detail());
+			gm_preload_report_refused();
 		}
 		return broker_result(status);
 	}
 
-	gm_report_chunk(bytes);
+	gm_preload_report_chunk(bytes);
 	return GM_CUDA_SUCCESS;
 }
 
-gm_cu_result gm_broker_chunk_fd(gpumem_chunk *chunk, int *ret_fd)
+gm_cu_result gm_preload_chunk_fd(gpumem_chunk *chunk, int *ret_fd)
 {
 	return broker_result(broker_client.gpumem_chunk_fd(chunk, ret_fd));
 }
 
-void gm_broker_chunk_end(gpumem_chunk *chunk)
+void gm_preload_chunk_end(gpumem_chunk *chunk)
 {
 	if (chunk)
 		broker_client.gpumem_chunk_destroy(chunk);
 }
 
-gm_cu_result gm_broker_share(gm_cu_ptr ptr, gpumem_piece *ret_piece)
+gm_cu_result gm_preload_share(gm_cu_ptr ptr, gpumem_piece *ret_piece)
 {
 	return broker_result(broker_client.gpumem_share_ptr(
 		broker_session, (const void *)(uintptr_t)ptr, ret_piece));
 }
 
-gm_cu_result gm_broker_open(const gpumem_piece *piece, gpumem_buffer **ret_buffer,
+gm_cu_result gm_preload_open(const gpumem_piece *piece, gpumem_buffer **ret_buffer,
 	gm_cu_ptr *ret_start, uint64_t *ret_bytes)
 {
 	gpumem_buffer *buffer;
@@ -626,7 +626,7 @@ gm_cu_result gm_broker_open(const gpumem_piece *piece, gpumem_buffer **ret_buffe
 	return GM_CUDA_SUCCESS;
 }
 
-void gm_broker_buffer_end(gpumem_buffer *buffer)
+void gm_preload_buffer_end(gpumem_buffer *buffer)
 {
 	if (buffer)
 		broker_client.gpumem_buffer_destroy(buffer);
@@ -648,7 +648,7 @@ static void broker_placement(void *user, const gpumem_placement *placement)
 	}
 }
 
-bool gm_broker_room(uint32_t number, uint64_t *ret_bytes)
+bool gm_preload_room(uint32_t number, uint64_t *ret_bytes)
 {
 	struct broker_asked asked = {.number = number};
 	gpumem_stats_t stats = GPUMEM_STATS_INIT;
@@ -662,15 +662,15 @@ bool gm_broker_room(uint32_t number, uint64_t *ret_bytes)
 
 /* ---- the report */
 
-void gm_broker_count_passed(enum gm_preload_call call)
+void gm_preload_count_passed(enum gm_preload_call call)
 {
 	const struct gm_driver *driver = gm_driver();
 	uint32_t number;
 	gm_cu_ctx ctx;
 
-	gm_report_passed(call);
+	gm_preload_report_passed(call);
 	atomic_fetch_add_explicit(&broker_untold, 1, memory_order_relaxed);
-	if (!driver || !gm_broker_there() || !gm_broker_current(driver, &ctx, &number))
+	if (!driver || !gm_preload_there() || !gm_preload_current(driver, &ctx, &number))
 		return;
 	uint64_t n = atomic_exchange_explicit(&broker_untold, 0, memory_order_relaxed);
 	(void)broker_client.gpumem_count_passed(broker_session, number, n);
@@ -680,5 +680,5 @@ void gm_broker_count_passed(enum gm_preload_call call)
 static __attribute__((destructor)) void broker_report(void)
 {
 	if (!atomic_load(&broker_forked))
-		gm_report_print();
+		gm_preload_report_print();
 }

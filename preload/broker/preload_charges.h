@@ -14,17 +14,17 @@
  *
  * A call that makes such memory:
  *
- *	result = gm_charges_begin(driver, GM_CALL_cuArrayCreate_v2, bytes, &charge);
+ *	result = gm_preload_charges_begin(driver, GM_CALL_cuArrayCreate_v2, bytes, &charge);
  *	if (result)
  *		return result;
  *	result = driver->cuArrayCreate_v2(array, description);
- *	gm_charges_settle(&charge, result ? 0 : (uint64_t)*array);
+ *	gm_preload_charges_settle(&charge, result ? 0 : (uint64_t)*array);
  *
  * And one that ends it. Another thread may be given the same handle at once, so it is taken before:
  *
- *	charge = gm_charges_take((uint64_t)array);
+ *	charge = gm_preload_charges_take((uint64_t)array);
  *	result = driver->cuArrayDestroy(array);
- *	gm_charges_settle(&charge, result ? (uint64_t)array : 0);
+ *	gm_preload_charges_settle(&charge, result ? (uint64_t)array : 0);
  *
  * Thread-safe.
  */
@@ -37,19 +37,19 @@ struct gm_preload_charge {
 
 /* Asks the daemon, for the device of the current context. A result of the driver if the call must fail:
  * CUDA_ERROR_OUT_OF_MEMORY. Without a daemon, nothing is charged, and the call is counted. */
-gm_cu_result gm_charges_begin(const struct gm_driver *driver, enum gm_preload_call call,
+gm_cu_result gm_preload_charges_begin(const struct gm_driver *driver, enum gm_preload_call call,
 	uint64_t bytes, struct gm_preload_charge *ret_charge);
 /* The same for a device of the driver's, and for memory that belongs to no context. */
-gm_cu_result gm_charges_begin_on(const struct gm_driver *driver, enum gm_preload_call call,
+gm_cu_result gm_preload_charges_begin_on(const struct gm_driver *driver, enum gm_preload_call call,
 	gm_cu_device device, uint64_t bytes, struct gm_preload_charge *ret_charge);
 /* The memory is there, under that address or handle; 0: it is not, and the charge goes back. */
-void gm_charges_settle(const struct gm_preload_charge *charge, uint64_t key);
+void gm_preload_charges_settle(const struct gm_preload_charge *charge, uint64_t key);
 /* Takes out what was noted down. */
-struct gm_preload_charge gm_charges_take(uint64_t key);
+struct gm_preload_charge gm_preload_charges_take(uint64_t key);
 
-/* What is charged in a context, taken out: a list for gm_charges_settle_list(). */
-struct gm_charges_list *gm_charges_take_of(gm_cu_ctx ctx);
+/* What is charged in a context, taken out: a list for gm_preload_charges_settle_list(). */
+struct gm_preload_charges_list *gm_preload_charges_take_of(gm_cu_ctx ctx);
 /* The context has ended, or not: then everything is as it was. Frees the list. */
-void gm_charges_settle_list(struct gm_charges_list *list, bool ended);
+void gm_preload_charges_settle_list(struct gm_preload_charges_list *list, bool ended);
 
 #endif

@@ -14,13 +14,13 @@ struct graphs_charge {
 };
 
 struct graphs_piece {
-	struct gm_graphs_piece piece;
+	struct gm_preload_graphs_piece piece;
 	bool freed; /* by piece.stream, which may use it again */
 	struct graphs_piece *next;
 };
 
 /* A graph's memory belongs to all handles that were made of it. */
-struct gm_graphs_memory {
+struct gm_preload_graphs_memory {
 	unsigned handles;
 	struct graphs_charge *charges;
 	struct graphs_piece *pieces; /* of captures that have not ended */
@@ -28,7 +28,7 @@ struct gm_graphs_memory {
 
 struct graphs_handle {
 	const void *handle;
-	struct gm_graphs_memory *memory;
+	struct gm_preload_graphs_memory *memory;
 	struct graphs_handle *next;
 };
 
@@ -42,7 +42,7 @@ static atomic_size_t graphs_open;  /* of charges */
 /* A forked child has none, and another thread of its parent may have had the lock. */
 static bool graphs_any(void)
 {
-	return atomic_load_explicit(&graphs_count, memory_order_relaxed) && gm_broker_there();
+	return atomic_load_explicit(&graphs_count, memory_order_relaxed) && gm_preload_there();
 }
 
 static struct graphs_handle **graphs_place(const void *handle)
@@ -56,7 +56,7 @@ static struct graphs_handle **graphs_place(const void *handle)
 }
 
 /* With the lock held. Gives a handle memory, which it must not have yet. */
-static bool graphs_put(const void *handle, struct gm_graphs_memory *memory)
+static bool graphs_put(const void *handle, struct gm_preload_graphs_memory *memory)
 {
 	struct graphs_handle **place = graphs_place(handle), *entry = malloc(sizeof *entry);
 	if (!entry)
@@ -71,7 +71,7 @@ static bool graphs_put(const void *handle, struct gm_graphs_memory *memory)
 
 /* ---- captures */
 
-gm_cu_graph gm_graphs_of(const struct gm_driver *driver, gm_cu_stream stream)
+gm_cu_graph gm_preload_graphs_of(const struct gm_driver *driver, gm_cu_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 	gm_cu_graph graph = NULL;
@@ -87,13 +87,13 @@ gm_cu_graph gm_graphs_of(const struct gm_driver *driver, gm_cu_stream stream)
 /* ---- charges */
 
 /* With the lock held. The memory of a graph, which it gets if it has none. NULL: the host has none. */
-static struct gm_graphs_memory *graphs_memory(const void *handle)
+static struct gm_preload_graphs_memory *graphs_memory(const void *handle)
 {
 	struct graphs_handle *entry = *graphs_place(handle);
 	if (entry)
 		return entry->memory;
 
-	struct gm_graphs_memory *memory = calloc(1, sizeof *memory);
+	struct gm_preload_graphs_memory *memory = calloc(1, sizeof *memory);
 	if (memory && !graphs_put(handle, memory)) {
 		free(memory);
 		memory = NULL;
@@ -101,14 +101,14 @@ static struct gm_graphs_memory *graphs_memory(const void *handle)
 	return memory;
 }
 
-void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bool captured)
+void gm_preload_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bool captured)
 {
 	if (!charge->bytes)
 		return;
 
 	struct graphs_charge *entry = malloc(sizeof *entry);
 	gm_lock(&graphs_lock);
-	struct gm_graphs_memory *memory = entry ? graphs_memory(graph) : NULL;
+	struct gm_preload_graphs_memory *memory = entry ? graphs_memory(graph) : NULL;
 	if (memory) {
 		*entry = (struct graphs_charge){*charge, captured, memory->charges};
 		memory->charges = entry;
@@ -118,13 +118,13 @@ void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bo
 
 	if (!memory) {
 		free(entry);
-		gm_charges_settle(charge, 0);
+		gm_preload_charges_settle(charge, 0);
 	}
 }
 
 /* ---- memory that a captured stream uses again */
 
-static void graphs_forget_pieces(struct gm_graphs_memory *memory)
+static void graphs_forget_pieces(struct gm_preload_graphs_memory *memory)
 {
 	struct graphs_piece *next;
 
@@ -135,20 +135,20 @@ static void graphs_forget_pieces(struct gm_graphs_memory *memory)
 }
 
 /* With the lock held. */
-static struct gm_graphs_memory *graphs_find(gm_cu_graph graph)
+static struct gm_preload_graphs_memory *graphs_find(gm_cu_graph graph)
 {
 	struct graphs_handle *entry = *graphs_place(graph);
 	return entry ? entry->memory : NULL;
 }
 
-static void graphs_note(gm_cu_graph graph, const struct gm_graphs_piece *piece, bool freed)
+static void graphs_note(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece, bool freed)
 {
 	struct graphs_piece *entry = malloc(sizeof *entry);
 	if (!entry)
 		return; /* then it is charged as if it were never freed */
 
 	gm_lock(&graphs_lock);
-	struct gm_graphs_memory *memory = graphs_find(graph);
+	struct gm_preload_graphs_memory *memory = graphs_find(graph);
 	if (memory) {
 		*entry = (struct graphs_piece){*piece, freed, memory->pieces};
 		memory->pieces = entry;
@@ -158,14 +158,14 @@ static void graphs_note(gm_cu_graph graph, const struct gm_graphs_piece *piece, 
 		free(entry);
 }
 
-uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+uint64_t gm_preload_graphs_reuse(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece)
 {
 	uint64_t reused = 0;
 
 	if (!graphs_any())
 		return 0;
 	gm_lock(&graphs_lock);
-	struct gm_graphs_memory *memory = graphs_find(graph);
+	struct gm_preload_graphs_memory *memory = graphs_find(graph);
 	struct graphs_piece **place = memory ? &memory->pieces : NULL;
 	while (place && *place && reused < piece->bytes) {
 		struct graphs_piece *entry = *place;
@@ -187,9 +187,10 @@ uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 	return reused;
 }
 
-void gm_graphs_spare(gm_cu_graph graph, const struct gm_graphs_piece *piece, uint64_t bytes)
+void gm_preload_graphs_spare(
+	gm_cu_graph graph, const struct gm_preload_graphs_piece *piece, uint64_t bytes)
 {
-	struct gm_graphs_piece spare = *piece;
+	struct gm_preload_graphs_piece spare = *piece;
 
 	spare.ptr = 0;
 	spare.bytes = bytes;
@@ -197,17 +198,17 @@ void gm_graphs_spare(gm_cu_graph graph, const struct gm_graphs_piece *piece, uin
 		graphs_note(graph, &spare, true);
 }
 
-void gm_graphs_allocated(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+void gm_preload_graphs_allocated(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece)
 {
 	graphs_note(graph, piece, false);
 }
 
-void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece)
+void gm_preload_graphs_freed(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece)
 {
 	if (!graphs_any())
 		return;
 	gm_lock(&graphs_lock);
-	struct gm_graphs_memory *memory = graphs_find(graph);
+	struct gm_preload_graphs_memory *memory = graphs_find(graph);
 	struct graphs_piece *entry = memory ? memory->pieces : NULL;
 	while (entry && (entry->freed || entry->piece.ptr != piece->ptr))
 		entry = entry->next;
@@ -220,7 +221,7 @@ void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece)
 
 /* ---- the end of captures */
 
-void gm_graphs_captured(gm_cu_graph graph)
+void gm_preload_graphs_captured(gm_cu_graph graph)
 {
 	if (!graphs_any() || !atomic_load_explicit(&graphs_open, memory_order_relaxed))
 		return;
@@ -236,7 +237,7 @@ void gm_graphs_captured(gm_cu_graph graph)
 }
 
 /* With the lock held. Moves the charges of captures that did not end to a list. */
-static void graphs_take_open(struct gm_graphs_memory *memory, struct graphs_charge **list)
+static void graphs_take_open(struct gm_preload_graphs_memory *memory, struct graphs_charge **list)
 {
 	struct graphs_charge **place = &memory->charges;
 
@@ -259,7 +260,7 @@ static void graphs_give(struct graphs_charge *charge)
 	for (; charge; charge = next) {
 		next = charge->next;
 		atomic_fetch_sub_explicit(&graphs_open, charge->open, memory_order_relaxed);
-		gm_charges_settle(&charge->charge, 0);
+		gm_preload_charges_settle(&charge->charge, 0);
 		free(charge);
 	}
 }
@@ -276,7 +277,7 @@ static void graphs_drop(struct graphs_handle **place)
 	free(entry);
 }
 
-void gm_graphs_drop_captured(void)
+void gm_preload_graphs_drop_captured(void)
 {
 	struct graphs_charge *list = NULL;
 
@@ -284,10 +285,10 @@ void gm_graphs_drop_captured(void)
 		return;
 	gm_lock(&graphs_lock);
 	/* Another capture may have begun meanwhile, and what it has allocated is not to be dropped. */
-	for (size_t i = 0; i < GRAPHS_PLACES && !gm_broker_capturing(); i++) {
+	for (size_t i = 0; i < GRAPHS_PLACES && !gm_preload_capturing(); i++) {
 		struct graphs_handle **place = &graphs_table[i];
 		while (*place) {
-			struct gm_graphs_memory *memory = (*place)->memory;
+			struct gm_preload_graphs_memory *memory = (*place)->memory;
 			graphs_take_open(memory, &list);
 			graphs_forget_pieces(memory);
 			if (!memory->charges && memory->handles == 1)
@@ -300,7 +301,7 @@ void gm_graphs_drop_captured(void)
 	graphs_give(list);
 }
 
-void gm_graphs_share(const void *handle, const void *second)
+void gm_preload_graphs_share(const void *handle, const void *second)
 {
 	if (!graphs_any())
 		return;
@@ -313,15 +314,15 @@ void gm_graphs_share(const void *handle, const void *second)
 
 /* ---- ends */
 
-void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent)
+void gm_preload_graphs_move(gm_cu_graph child, gm_cu_graph parent)
 {
-	struct gm_graphs_memory *from = gm_graphs_take(child);
+	struct gm_preload_graphs_memory *from = gm_preload_graphs_take(child);
 	struct graphs_charge **end;
 	if (!from)
 		return;
 
 	gm_lock(&graphs_lock);
-	struct gm_graphs_memory *to = graphs_memory(parent);
+	struct gm_preload_graphs_memory *to = graphs_memory(parent);
 	bool last = --from->handles == 0;
 	if (to && last) {
 		for (end = &to->charges; *end;)
@@ -339,7 +340,7 @@ void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent)
 	}
 }
 
-void gm_graphs_end_on(uint32_t number)
+void gm_preload_graphs_end_on(uint32_t number)
 {
 	struct graphs_charge *list = NULL;
 
@@ -364,9 +365,9 @@ void gm_graphs_end_on(uint32_t number)
 	graphs_give(list);
 }
 
-struct gm_graphs_memory *gm_graphs_take(const void *handle)
+struct gm_preload_graphs_memory *gm_preload_graphs_take(const void *handle)
 {
-	struct gm_graphs_memory *memory = NULL;
+	struct gm_preload_graphs_memory *memory = NULL;
 
 	if (!graphs_any())
 		return NULL;
@@ -384,7 +385,8 @@ struct gm_graphs_memory *gm_graphs_take(const void *handle)
 }
 
 /* The handle that was taken still counts. */
-void gm_graphs_settle(struct gm_graphs_memory *memory, const void *handle, bool ended)
+void gm_preload_graphs_settle(
+	struct gm_preload_graphs_memory *memory, const void *handle, bool ended)
 {
 	if (!memory)
 		return;

@@ -18,10 +18,10 @@
  * A handle is a graph's or that of one that can be launched. Thread-safe.
  */
 
-struct gm_graphs_memory;
+struct gm_preload_graphs_memory;
 
 /* An allocation that is captured. */
-struct gm_graphs_piece {
+struct gm_preload_graphs_piece {
 	gm_cu_stream stream; /* that allocates or frees it */
 	gm_cu_ptr ptr;
 	uint64_t bytes;
@@ -29,35 +29,38 @@ struct gm_graphs_piece {
 };
 
 /* The graph that a stream is being captured into. NULL: there is none, or the driver does not say. */
-gm_cu_graph gm_graphs_of(const struct gm_driver *driver, gm_cu_stream stream);
+gm_cu_graph gm_preload_graphs_of(const struct gm_driver *driver, gm_cu_stream stream);
 
 /* A graph has memory more; captured: if the capture comes to an end. The charge goes back at once if the
  * host has no memory to note it down. */
-void gm_graphs_add(gm_cu_graph graph, const struct gm_preload_charge *charge, bool captured);
+void gm_preload_graphs_add(
+	gm_cu_graph graph, const struct gm_preload_charge *charge, bool captured);
 /* How many bytes of an allocation lie in memory that its stream has freed before. They count as used from now on. */
-uint64_t gm_graphs_reuse(gm_cu_graph graph, const struct gm_graphs_piece *piece);
+uint64_t gm_preload_graphs_reuse(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece);
 /* They do not: there is no such allocation. */
-void gm_graphs_spare(gm_cu_graph graph, const struct gm_graphs_piece *piece, uint64_t bytes);
+void gm_preload_graphs_spare(
+	gm_cu_graph graph, const struct gm_preload_graphs_piece *piece, uint64_t bytes);
 /* The allocation is there, so that its free can be known. */
-void gm_graphs_allocated(gm_cu_graph graph, const struct gm_graphs_piece *piece);
+void gm_preload_graphs_allocated(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece);
 /* A stream has freed what begins at piece->ptr. */
-void gm_graphs_freed(gm_cu_graph graph, const struct gm_graphs_piece *piece);
+void gm_preload_graphs_freed(gm_cu_graph graph, const struct gm_preload_graphs_piece *piece);
 /* A capture has ended with this graph. */
-void gm_graphs_captured(gm_cu_graph graph);
+void gm_preload_graphs_captured(gm_cu_graph graph);
 /* No stream is being captured any more: what was captured into no graph goes back, unless another capture
  * has begun. */
-void gm_graphs_drop_captured(void);
+void gm_preload_graphs_drop_captured(void);
 /* A second handle has the memory of the first, too. */
-void gm_graphs_share(const void *handle, const void *second);
+void gm_preload_graphs_share(const void *handle, const void *second);
 
 /* The driver has moved a graph into another one: they end together. */
-void gm_graphs_move(gm_cu_graph child, gm_cu_graph parent);
+void gm_preload_graphs_move(gm_cu_graph child, gm_cu_graph parent);
 /* The primary context of a device has ended, and what graphs had there. */
-void gm_graphs_end_on(uint32_t number);
+void gm_preload_graphs_end_on(uint32_t number);
 
-/* The handle is about to end: returns what it has, for gm_graphs_settle(). NULL: nothing. */
-struct gm_graphs_memory *gm_graphs_take(const void *handle);
+/* The handle is about to end: returns what it has, for gm_preload_graphs_settle(). NULL: nothing. */
+struct gm_preload_graphs_memory *gm_preload_graphs_take(const void *handle);
 /* It has ended, or not: then everything is as it was. */
-void gm_graphs_settle(struct gm_graphs_memory *memory, const void *handle, bool ended);
+void gm_preload_graphs_settle(
+	struct gm_preload_graphs_memory *memory, const void *handle, bool ended);
 
 #endif

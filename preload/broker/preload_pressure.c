@@ -118,7 +118,7 @@ static void pressure_tell(void)
 	gm_lock_drop(&pressure_lock);
 }
 
-void gm_pressure_event(void *user, const gpumem_event *event)
+void gm_preload_pressure_event(void *user, const gpumem_event *event)
 {
 	bool high = event->kind == GPUMEM_EVENT_PRESSURE && event->level >= GPUMEM_LEVEL_HIGH;
 	/* 0: the library has returned enough. */
@@ -130,7 +130,7 @@ void gm_pressure_event(void *user, const gpumem_event *event)
 		pressure_signal(event);
 }
 
-void gm_pressure_after_fork(void)
+void gm_preload_pressure_after_fork(void)
 {
 	gm_lock_init(&pressure_lock, GM_LOCK_LEAF); /* another thread of the parent may have it */
 	pressure_close(&pressure_reader);

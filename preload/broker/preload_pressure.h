@@ -17,9 +17,9 @@
  */
 
 /* For gpumem_on_event(), which calls it on a thread of the client library. user must be NULL. */
-void gm_pressure_event(void *user, const gpumem_event *event);
+void gm_preload_pressure_event(void *user, const gpumem_event *event);
 /* In the child, after fork(): the descriptor is its parent's. */
-void gm_pressure_after_fork(void);
+void gm_preload_pressure_after_fork(void);
 
 /*
  * Exported. A descriptor that read(2) waits at until memory is wanted; a read takes 8 bytes. One for the process, for one reader;

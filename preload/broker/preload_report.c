@@ -117,7 +117,7 @@ static void report_clean(char *line, size_t n)
 	line[n - 1] = '\n';
 }
 
-void gm_report_tell(const char *why)
+void gm_preload_report_tell(const char *why)
 {
 	char line[REPORT_WHY + NAME_MAX + 64];
 	GM_UNCANCELLED;
@@ -139,7 +139,7 @@ void gm_report_tell(const char *why)
 
 /* ---- counting */
 
-void gm_report_why(const char *why)
+void gm_preload_report_why(const char *why)
 {
 	const struct gm_preload_settings *settings = gm_preload_settings();
 
@@ -147,7 +147,7 @@ void gm_report_why(const char *why)
 		snprintf(report_kept, sizeof report_kept, "%s", why);
 }
 
-void gm_report_why_host(const char *why)
+void gm_preload_report_why_host(const char *why)
 {
 	size_t n = strlen(report_kept);
 
@@ -156,13 +156,13 @@ void gm_report_why_host(const char *why)
 			REPORT_HOST ", where limits hold, too: %s", why);
 }
 
-void gm_report_refused(void)
+void gm_preload_report_refused(void)
 {
 	int before = errno;
 
 	atomic_fetch_add_explicit(&report_refusals, 1, memory_order_relaxed);
 	if (!atomic_load_explicit(&report_told, memory_order_relaxed) && report_stderr_is_ours())
-		gm_report_tell(report_kept);
+		gm_preload_report_tell(report_kept);
 	errno = before;
 	if (!gm_preload_settings()->report)
 		return;
@@ -171,18 +171,18 @@ void gm_report_refused(void)
 	gm_lock_drop(&report_lock);
 }
 
-void gm_report_chunk(uint64_t bytes)
+void gm_preload_report_chunk(uint64_t bytes)
 {
 	atomic_fetch_add_explicit(&report_chunks, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&report_chunk_bytes, bytes, memory_order_relaxed);
 }
 
-void gm_report_passed(enum gm_preload_call call)
+void gm_preload_report_passed(enum gm_preload_call call)
 {
 	atomic_fetch_add_explicit(&report_calls_passed[call], 1, memory_order_relaxed);
 }
 
-void gm_report_after_fork(void)
+void gm_preload_report_after_fork(void)
 {
 	/* Another thread of the parent may have the lock, and may have written a part of the sentence. */
 	gm_lock_init(&report_lock, GM_LOCK_LEAF);
@@ -268,7 +268,7 @@ static void report_say_passed(char *text, size_t room)
 	}
 }
 
-void gm_report_begin(void)
+void gm_preload_report_begin(void)
 {
 	struct stat st;
 
@@ -292,7 +292,7 @@ static void report_last_line(char *line)
 		report_write(report_copy, line, strlen(line));
 }
 
-void gm_report_print(void)
+void gm_preload_report_print(void)
 {
 	char size[GM_UNITS_TEXT], host[80] = "", last[REPORT_CAUSE + 16] = "", passed[512] = "";
 	char line[1024] = "";
@@ -302,7 +302,7 @@ void gm_report_print(void)
 		return;
 	report_say_last(last, sizeof last);
 	report_say_passed(passed, sizeof passed);
-	gm_blocks_total(&n, &bytes, &spilled);
+	gm_preload_blocks_total(&n, &bytes, &spilled);
 	report_say_spilled(spilled, host, sizeof host);
 	n += atomic_load(&report_chunks);
 	bytes += atomic_load(&report_chunk_bytes);

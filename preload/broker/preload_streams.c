@@ -7,12 +7,12 @@
 #define STREAMS_KNOWN 8
 static GM_PRELOAD_THREAD struct streams_known {
 	gm_cu_stream stream;
-	uint64_t age; /* gm_broker_age() when it was found */
+	uint64_t age; /* gm_preload_age() when it was found */
 	gm_cu_device device;
 	uint32_t number; /* of the daemon */
 } streams_known[STREAMS_KNOWN];
 
-gm_cu_result gm_streams_context(
+gm_cu_result gm_preload_streams_context(
 	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_ctx *ret_ctx)
 {
 	if ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx)
@@ -28,7 +28,7 @@ static bool streams_ask(
 
 	if ((uintptr_t)stream <= GM_CU_STREAM_PER_THREAD || !driver->cuStreamGetCtx)
 		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
-	if (gm_streams_context(driver, stream, &ctx) || driver->cuCtxGetCurrent(&other))
+	if (gm_preload_streams_context(driver, stream, &ctx) || driver->cuCtxGetCurrent(&other))
 		return false;
 	if (ctx == other)
 		return driver->cuCtxGetDevice(ret_device) == GM_CUDA_SUCCESS;
@@ -39,18 +39,18 @@ static bool streams_ask(
 	return result == GM_CUDA_SUCCESS;
 }
 
-bool gm_streams_device(const struct gm_driver *driver, gm_cu_stream stream,
+bool gm_preload_streams_device(const struct gm_driver *driver, gm_cu_stream stream,
 	gm_cu_device *ret_device, uint32_t *ret_number)
 {
 	uintptr_t place = (uintptr_t)stream / 64;
 	struct streams_known *known =
 		&streams_known[(place ^ place / STREAMS_KNOWN) % STREAMS_KNOWN];
 	bool named = (uintptr_t)stream > GM_CU_STREAM_PER_THREAD;
-	uint64_t age = gm_broker_age();
+	uint64_t age = gm_preload_age();
 
 	if (!named || known->stream != stream || known->age != age) {
 		if (!streams_ask(driver, stream, ret_device) ||
-			!gm_broker_device(driver, *ret_device, ret_number))
+			!gm_preload_device(driver, *ret_device, ret_number))
 			return false;
 		if (named)
 			*known = (struct streams_known){stream, age, *ret_device, *ret_number};

@@ -14,10 +14,10 @@
 
 /* The device of a stream, and the daemon's number of it. A default stream is that of the current context. false: the
  * driver does not know the stream, or the daemon does not serve its device. */
-bool gm_streams_device(const struct gm_driver *driver, gm_cu_stream stream,
+bool gm_preload_streams_device(const struct gm_driver *driver, gm_cu_stream stream,
 	gm_cu_device *ret_device, uint32_t *ret_number);
 /* The context of a stream. A result of the driver. */
-gm_cu_result gm_streams_context(
+gm_cu_result gm_preload_streams_context(
 	const struct gm_driver *driver, gm_cu_stream stream, gm_cu_ctx *ret_ctx);
 
 #endif

@@ -39,7 +39,7 @@ static struct contexts_green *contexts_find(gm_cu_ctx ctx)
 	return NULL;
 }
 
-void gm_contexts_add_green(gm_cu_ctx ctx)
+void gm_driver_contexts_add_green(gm_cu_ctx ctx)
 {
 	struct contexts_green *green = malloc(sizeof *green);
 	if (!green)
@@ -56,7 +56,7 @@ void gm_contexts_add_green(gm_cu_ctx ctx)
 	free(green);
 }
 
-void gm_contexts_remove_green(gm_cu_ctx ctx)
+void gm_driver_contexts_remove_green(gm_cu_ctx ctx)
 {
 	gm_lock(&contexts_lock);
 	struct contexts_green *green = contexts_find(ctx);
@@ -66,7 +66,8 @@ void gm_contexts_remove_green(gm_cu_ctx ctx)
 	free(green);
 }
 
-gm_cu_ctx gm_contexts_owner(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_device device)
+gm_cu_ctx gm_driver_contexts_owner(
+	const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_device device)
 {
 	if (!atomic_load_explicit(&contexts_any, memory_order_acquire))
 		return ctx;
@@ -74,11 +75,11 @@ gm_cu_ctx gm_contexts_owner(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu
 	bool green = contexts_find(ctx);
 	gm_lock_drop(&contexts_lock);
 
-	gm_cu_ctx primary = green ? gm_contexts_primary(driver, device) : NULL;
+	gm_cu_ctx primary = green ? gm_driver_contexts_primary(driver, device) : NULL;
 	return primary ? primary : ctx;
 }
 
-gm_cu_ctx gm_contexts_primary(const struct gm_driver *driver, gm_cu_device device)
+gm_cu_ctx gm_driver_contexts_primary(const struct gm_driver *driver, gm_cu_device device)
 {
 	gm_cu_ctx ctx = NULL;
 	unsigned int flags;

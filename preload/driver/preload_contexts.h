@@ -13,12 +13,13 @@
  */
 
 /* The program has got the context of a green one. */
-void gm_contexts_add_green(gm_cu_ctx ctx);
+void gm_driver_contexts_add_green(gm_cu_ctx ctx);
 /* That has ended. */
-void gm_contexts_remove_green(gm_cu_ctx ctx);
+void gm_driver_contexts_remove_green(gm_cu_ctx ctx);
 /* The context that has the memory: ctx itself, or the primary one of its device. */
-gm_cu_ctx gm_contexts_owner(const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_device device);
+gm_cu_ctx gm_driver_contexts_owner(
+	const struct gm_driver *driver, gm_cu_ctx ctx, gm_cu_device device);
 /* The primary context of a device. NULL: it is not active. */
-gm_cu_ctx gm_contexts_primary(const struct gm_driver *driver, gm_cu_device device);
+gm_cu_ctx gm_driver_contexts_primary(const struct gm_driver *driver, gm_cu_device device);
 
 #endif

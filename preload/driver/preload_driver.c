@@ -43,7 +43,7 @@ static __attribute__((noinline, cold)) const struct gm_driver *driver_find(void)
 		return NULL;
 
 	for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols; i++) {
-		void *fn = gm_next_symbol(library, driver_symbols[i].symbol);
+		void *fn = gm_driver_next_symbol(library, driver_symbols[i].symbol);
 		memcpy((char *)driver + driver_symbols[i].offset, &fn, sizeof fn);
 	}
 	if (atomic_compare_exchange_strong(&driver_found, &other, driver))

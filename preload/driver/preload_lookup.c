@@ -42,7 +42,7 @@ static const struct lookup_row {
 
 /* ---- dlsym() */
 
-/* Called by the code below, which then reads gm_next_dlsym. */
+/* Called by the code below, which then reads gm_driver_next_dlsym. */
 __attribute__((visibility("hidden"), used)) void *gm_lookup_dlsym(
 	void *handle, const char *name, void *caller);
 
@@ -74,7 +74,7 @@ __asm__(".text\n"
 	"	cmpq $-1, %rax\n"
 	"	je 1f\n"
 	"	ret\n"
-	"1:	jmp *gm_next_dlsym(%rip)\n"
+	"1:	jmp *gm_driver_next_dlsym(%rip)\n"
 	"	.cfi_endproc\n"
 	".size dlsym, .-dlsym\n");
 #elif defined(__aarch64__)
@@ -102,8 +102,8 @@ __asm__(".text\n"
 	"	b.eq 1f\n"
 	"	mov x0, x9\n"
 	"	ret\n"
-	"1:	adrp x16, gm_next_dlsym\n"
-	"	ldr x16, [x16, #:lo12:gm_next_dlsym]\n"
+	"1:	adrp x16, gm_driver_next_dlsym\n"
+	"	ldr x16, [x16, #:lo12:gm_driver_next_dlsym]\n"
 	"	br x16\n"
 	"	.cfi_endproc\n"
 	".size dlsym, .-dlsym\n");
@@ -150,7 +150,7 @@ static bool lookup_exempt(const void *caller)
 }
 
 /* What a library finds that was loaded for itself alone, with what it needs. */
-static void *lookup_local(gm_next_fn next, const struct link_map *library, const char *name)
+static void *lookup_local(gm_driver_next_fn next, const struct link_map *library, const char *name)
 {
 	void *handle, *found;
 
@@ -163,7 +163,8 @@ static void *lookup_local(gm_next_fn next, const struct link_map *library, const
 }
 
 /* Whether a search that begins after a library comes to this one first. */
-static bool lookup_next_is_us(gm_next_fn next, const struct link_map *library, const char *name)
+static bool lookup_next_is_us(
+	gm_driver_next_fn next, const struct link_map *library, const char *name)
 {
 	struct link_map *own, *has;
 	Dl_info info;
@@ -184,7 +185,7 @@ static bool lookup_next_is_us(gm_next_fn next, const struct link_map *library, c
  * there is none at all; or a function of somebody else.
  */
 static void *lookup_found(
-	gm_next_fn next, const char *name, void *hook, void *handle, const void *caller)
+	gm_driver_next_fn next, const char *name, void *hook, void *handle, const void *caller)
 {
 	struct link_map *library = NULL;
 	Dl_info info;
@@ -209,7 +210,7 @@ static void *lookup_found(
 
 void *gm_lookup_dlsym(void *handle, const char *name, void *caller)
 {
-	gm_next_fn next = gm_next();
+	gm_driver_next_fn next = gm_driver_next();
 
 	const struct lookup_row *row = name ? lookup_row(name) : NULL;
 	void *hook = row ? row->hook : name ? lookup_nvml(name) : NULL;
@@ -226,7 +227,7 @@ void *gm_lookup_dlsym(void *handle, const char *name, void *caller)
 	if (driver)
 		memcpy(&own, (const char *)driver + row->offset, sizeof own);
 	else if (!row)
-		own = gm_next_loaded("libnvidia-ml.so.1", name);
+		own = gm_driver_next_loaded("libnvidia-ml.so.1", name);
 	return found == own && !lookup_exempt(caller) ? hook : found;
 }
 

@@ -19,17 +19,17 @@
 static atomic_bool async_pools_set;
 
 /* The pool that is meant, if the broker serves it; handle NULL: the one that the device has now. To be
- * given to gm_pools_put(). */
+ * given to gm_preload_pools_put(). */
 static struct gm_preload_pool *async_pool(
 	const struct gm_driver *driver, gm_cu_device device, gm_cu_pool handle)
 {
 	if (!handle) {
 		if (!atomic_load_explicit(&async_pools_set, memory_order_acquire))
-			return gm_pools_first(driver, device);
+			return gm_preload_pools_first(driver, device);
 		if (!driver->cuDeviceGetMemPool || driver->cuDeviceGetMemPool(&handle, device))
 			return NULL;
 	}
-	return gm_pools_get(driver, handle);
+	return gm_preload_pools_get(driver, handle);
 }
 
 /* Allocates for a pool, which the block keeps. */
@@ -37,38 +37,38 @@ static gm_cu_result async_serve(struct gm_preload_pool *pool, uint32_t number, s
 	gpumem_stream stream, gm_cu_ptr *ret_ptr)
 {
 	struct gm_preload_block block = {.bytes = bytes, .pool = pool, .number = number};
-	gm_cu_result result = gm_broker_alloc(number, bytes, stream, &block.base);
+	gm_cu_result result = gm_preload_alloc(number, bytes, stream, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
-		block.spilled = gm_broker_spill(bytes, &block.base);
-		block.device = gm_pools_device(pool);
+		block.spilled = gm_preload_spill(bytes, &block.base);
+		block.device = gm_preload_pools_device(pool);
 		if (block.spilled)
 			result = GM_CUDA_SUCCESS;
 	}
 	if (result) {
-		gm_report_refused();
+		gm_preload_report_refused();
 		return result;
 	}
 
-	if (gm_pools_enter(pool, bytes)) {
-		if (gm_blocks_add(&block)) {
+	if (gm_preload_pools_enter(pool, bytes)) {
+		if (gm_preload_blocks_add(&block)) {
 			*ret_ptr = block.base;
 			return GM_CUDA_SUCCESS;
 		}
-		gm_pools_leave(pool, bytes);
+		gm_preload_pools_leave(pool, bytes);
 	}
 	/* Nobody has used it, but it may have come to its stream from work that still does. */
-	gm_broker_free(block.base, GPUMEM_STREAM_ANY);
-	gm_report_why(GM_REPORT_NO_HOST);
-	gm_report_refused();
+	gm_preload_free(block.base, GPUMEM_STREAM_ANY);
+	gm_preload_report_why(GM_PRELOAD_REPORT_NO_HOST);
+	gm_preload_report_refused();
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* What becomes of an allocation that the driver makes. */
 struct async_passed {
 	struct gm_preload_charge charge;
-	gm_cu_graph graph;            /* that has the memory; NULL: none */
-	struct gm_graphs_piece piece; /* the memory of the graph */
-	uint64_t reused;              /* bytes of it that are charged already */
+	gm_cu_graph graph;                    /* that has the memory; NULL: none */
+	struct gm_preload_graphs_piece piece; /* the memory of the graph */
+	uint64_t reused;                      /* bytes of it that are charged already */
 };
 
 /* Asks for the memory of a graph, of which the pool is only a description. */
@@ -76,21 +76,21 @@ static gm_cu_result async_capture(const struct gm_driver *driver, enum gm_preloa
 	size_t bytes, gm_cu_stream stream, struct async_passed *passed)
 {
 	GM_UNCANCELLED; /* between these steps the memory that the graph may use again is nobody's */
-	struct gm_graphs_piece *piece = &passed->piece;
+	struct gm_preload_graphs_piece *piece = &passed->piece;
 	gm_cu_device device;
 
-	*piece = (struct gm_graphs_piece){.stream = stream, .bytes = bytes};
-	passed->graph = gm_graphs_of(driver, stream);
-	if (!passed->graph || !gm_streams_device(driver, stream, &device, &piece->number)) {
+	*piece = (struct gm_preload_graphs_piece){.stream = stream, .bytes = bytes};
+	passed->graph = gm_preload_graphs_of(driver, stream);
+	if (!passed->graph || !gm_preload_streams_device(driver, stream, &device, &piece->number)) {
 		passed->graph = NULL;
-		gm_broker_count_passed(call);
+		gm_preload_count_passed(call);
 		return GM_CUDA_SUCCESS;
 	}
-	passed->reused = gm_graphs_reuse(passed->graph, piece);
-	gm_cu_result result =
-		gm_charges_begin_on(driver, call, device, bytes - passed->reused, &passed->charge);
+	passed->reused = gm_preload_graphs_reuse(passed->graph, piece);
+	gm_cu_result result = gm_preload_charges_begin_on(
+		driver, call, device, bytes - passed->reused, &passed->charge);
 	if (result)
-		gm_graphs_spare(passed->graph, piece, passed->reused);
+		gm_preload_graphs_spare(passed->graph, piece, passed->reused);
 	return result;
 }
 
@@ -111,38 +111,40 @@ static bool async_alloc(const struct gm_driver *driver, gm_cu_ptr *ptr, size_t b
 	*ret_passed = (struct async_passed){0};
 	if (!ptr || !bytes)
 		return false;
-	enum gm_broker_answer answer = gm_broker_begin();
+	enum gm_preload_answer answer = gm_preload_begin();
 	if (answer == GM_BROKER_REFUSED) {
-		*ret_result = gm_broker_refuse();
+		*ret_result = gm_preload_refuse();
 		return true;
 	}
 	if (answer == GM_BROKER_READY && gm_capture_of(driver, stream)) {
 		*ret_result = async_capture(driver, call, bytes, stream, ret_passed);
 		return *ret_result;
 	}
-	if (answer != GM_BROKER_READY || !gm_streams_device(driver, stream, &device, &number) ||
+	if (answer != GM_BROKER_READY ||
+		!gm_preload_streams_device(driver, stream, &device, &number) ||
 		!(pool = async_pool(driver, device, handle))) {
-		gm_broker_count_passed(call);
+		gm_preload_count_passed(call);
 		return false;
 	}
 
-	if (!gm_pools_is_served(pool)) {
-		*ret_result = gm_charges_begin_on(
-			driver, call, gm_pools_device(pool), bytes, &ret_passed->charge);
-		gm_pools_put(pool);
+	if (!gm_preload_pools_is_served(pool)) {
+		*ret_result = gm_preload_charges_begin_on(
+			driver, call, gm_preload_pools_device(pool), bytes, &ret_passed->charge);
+		gm_preload_pools_put(pool);
 		return *ret_result;
 	}
-	if (gm_pools_device(pool) != device &&
-		!gm_broker_device(driver, gm_pools_device(pool), &number)) {
-		gm_pools_put(pool);
-		gm_broker_count_passed(call);
+	if (gm_preload_pools_device(pool) != device &&
+		!gm_preload_device(driver, gm_preload_pools_device(pool), &number)) {
+		gm_preload_pools_put(pool);
+		gm_preload_count_passed(call);
 		return false;
 	}
 	/* A pool may be of another device than the stream. */
 	*ret_result = async_serve(pool, number, bytes,
-		gm_pools_device(pool) == device ? (gpumem_stream)stream : GPUMEM_STREAM_ANY, ptr);
+		gm_preload_pools_device(pool) == device ? (gpumem_stream)stream : GPUMEM_STREAM_ANY,
+		ptr);
 	if (*ret_result)
-		gm_pools_put(pool);
+		gm_preload_pools_put(pool);
 	return true;
 }
 
@@ -151,17 +153,17 @@ static gm_cu_result async_made(
 	struct async_passed *passed, const gm_cu_ptr *ptr, gm_cu_result result)
 {
 	if (!passed->graph || result) {
-		gm_charges_settle(&passed->charge, result ? 0 : *ptr);
+		gm_preload_charges_settle(&passed->charge, result ? 0 : *ptr);
 		if (passed->graph)
-			gm_graphs_spare(passed->graph, &passed->piece, passed->reused);
+			gm_preload_graphs_spare(passed->graph, &passed->piece, passed->reused);
 		return result;
 	}
 
 	bool charged = passed->charge.bytes || passed->reused;
 	passed->piece.ptr = *ptr;
-	gm_graphs_add(passed->graph, &passed->charge, true);
+	gm_preload_graphs_add(passed->graph, &passed->charge, true);
 	if (charged)
-		gm_graphs_allocated(passed->graph, &passed->piece);
+		gm_preload_graphs_allocated(passed->graph, &passed->piece);
 	return result;
 }
 
@@ -176,9 +178,9 @@ static void async_free_across(
 	GM_UNCANCELLED;
 	gm_cu_ctx other;
 
-	bool known = ctx || gm_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS;
+	bool known = ctx || gm_preload_streams_context(driver, stream, &ctx) == GM_CUDA_SUCCESS;
 	bool pushed = known && ctx && driver->cuCtxPushCurrent_v2(ctx) == GM_CUDA_SUCCESS;
-	gm_broker_free(ptr, GPUMEM_STREAM_ANY);
+	gm_preload_free(ptr, GPUMEM_STREAM_ANY);
 	if (pushed)
 		(void)driver->cuCtxPopCurrent_v2(&other);
 }
@@ -193,27 +195,27 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 	uint32_t number;
 
 	*ret_passed = (struct async_passed){.piece = {.stream = stream, .ptr = ptr}};
-	if (!gm_broker_there())
+	if (!gm_preload_there())
 		return false;
 	if (gm_capture_of(driver, stream)) {
-		ret_passed->graph = gm_graphs_of(driver, stream);
+		ret_passed->graph = gm_preload_graphs_of(driver, stream);
 		return false;
 	}
 
-	bool known = gm_streams_device(driver, stream, &device, &number);
+	bool known = gm_preload_streams_device(driver, stream, &device, &number);
 	/* The driver says what is wrong with a stream that it does not know. */
-	if (!known && gm_streams_context(driver, stream, &ctx))
+	if (!known && gm_preload_streams_context(driver, stream, &ctx))
 		return false;
-	if (!gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
-		ret_passed->charge = gm_charges_take(ptr);
+	if (!gm_preload_blocks_near(ptr) || !gm_preload_blocks_take(ptr, &block)) {
+		ret_passed->charge = gm_preload_charges_take(ptr);
 		return false;
 	}
-	gm_pools_free(&block);
+	gm_preload_pools_free(&block);
 	/* The order of a stream is for memory of its device. */
 	if (block.spilled)
-		gm_broker_free(ptr, GPUMEM_STREAM_ANY);
+		gm_preload_free(ptr, GPUMEM_STREAM_ANY);
 	else if (known && number == block.number)
-		gm_broker_free(ptr, stream);
+		gm_preload_free(ptr, stream);
 	else
 		async_free_across(driver, stream, ctx, ptr);
 	return true;
@@ -221,9 +223,9 @@ static bool async_free(const struct gm_driver *driver, gm_cu_ptr ptr, gm_cu_stre
 
 static gm_cu_result async_freed(const struct async_passed *passed, gm_cu_result result)
 {
-	gm_charges_settle(&passed->charge, result ? passed->piece.ptr : 0);
+	gm_preload_charges_settle(&passed->charge, result ? passed->piece.ptr : 0);
 	if (passed->graph && !result)
-		gm_graphs_freed(passed->graph, &passed->piece);
+		gm_preload_graphs_freed(passed->graph, &passed->piece);
 	return result;
 }
 

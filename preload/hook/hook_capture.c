@@ -27,7 +27,7 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 {
 	gm_cu_capture_status status = GM_CU_STREAM_CAPTURE_STATUS_NONE;
 
-	return gm_broker_capturing() && driver->cuStreamIsCapturing &&
+	return gm_preload_capturing() && driver->cuStreamIsCapturing &&
 	       driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 	       status != GM_CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -38,8 +38,8 @@ bool gm_capture_of(const struct gm_driver *driver, gm_cu_stream stream)
 static void capture_over(struct capture_origin *origin)
 {
 	free(origin);
-	if (gm_broker_capture_end())
-		gm_graphs_drop_captured();
+	if (gm_preload_capture_end())
+		gm_preload_graphs_drop_captured();
 }
 
 /* With the lock held. */
@@ -78,7 +78,7 @@ void gm_capture_end_of(gm_cu_ctx ctx)
 {
 	struct capture_origin *origin, *next, *ended = NULL;
 
-	if (!gm_broker_capturing())
+	if (!gm_preload_capturing())
 		return;
 	gm_lock(&capture_lock);
 	LL_FOREACH_SAFE (capture_origins, origin, next)
@@ -99,9 +99,9 @@ static struct capture_origin *capture_begin(const struct gm_driver *driver, gm_c
 		return NULL;
 
 	*origin = (struct capture_origin){.stream = stream, .thread = pthread_self()};
-	if (gm_streams_context(driver, stream, &origin->ctx))
+	if (gm_preload_streams_context(driver, stream, &origin->ctx))
 		origin->ctx = NULL;
-	gm_broker_capture_begin();
+	gm_preload_capture_begin();
 	return origin;
 }
 
@@ -128,7 +128,7 @@ static gm_cu_result capture_ended(
 		driver->cuStreamIsCapturing(stream, &status) == GM_CUDA_SUCCESS &&
 		status != GM_CU_STREAM_CAPTURE_STATUS_NONE)
 		return result;
-	if (gm_broker_capturing())
+	if (gm_preload_capturing())
 		capture_end(stream);
 	return result;
 }
@@ -194,7 +194,7 @@ static __attribute__((constructor)) void capture_prepare(void)
 		GM_UNCANCELLED; \
 		gm_cu_result result = driver->cuStreamEndCapture##suffix(stream, graph); \
 		if (result == GM_CUDA_SUCCESS && graph) \
-			gm_graphs_captured(*graph); \
+			gm_preload_graphs_captured(*graph); \
 		return capture_ended(driver, CAPTURE_STREAM(stream, zero), result); \
 	}
 
@@ -206,8 +206,8 @@ CAPTURE_CALLS(_ptsz, GM_CU_STREAM_PER_THREAD)
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
-		gm_broker_grow_old(); \
-		if (gm_broker_capturing()) \
+		gm_preload_grow_old(); \
+		if (gm_preload_capturing()) \
 			capture_end_before(driver, stream); \
 		return driver->symbol(stream); \
 	}

@@ -37,11 +37,12 @@ gm_cu_result cuMemAllocManaged(gm_cu_ptr *ptr, size_t bytes, unsigned int flags)
 	if (!ptr || !bytes || whole < bytes)
 		return driver->cuMemAllocManaged(ptr, bytes, flags);
 	GM_UNCANCELLED;
-	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuMemAllocManaged, whole, &charge);
+	gm_cu_result result =
+		gm_preload_charges_begin(driver, GM_CALL_cuMemAllocManaged, whole, &charge);
 	if (result)
 		return result;
 	result = driver->cuMemAllocManaged(ptr, bytes, flags);
-	gm_charges_settle(&charge, result ? 0 : *ptr);
+	gm_preload_charges_settle(&charge, result ? 0 : *ptr);
 	return result;
 }
 
@@ -127,7 +128,7 @@ static uint64_t declared_array(
 
 	if (array->flags & (DECLARED_SPARSE | DECLARED_DEFERRED))
 		return 0;
-	if (levels != 1 || gm_broker_begin() != GM_BROKER_READY ||
+	if (levels != 1 || gm_preload_begin() != GM_BROKER_READY ||
 		!declared_ask(driver, array, &bytes))
 		bytes = declared_texels(array, levels);
 	return declared_round(bytes);
@@ -145,12 +146,12 @@ gm_cu_result cuArrayCreate_v2(void **array, const gm_cu_array_2d *description)
 		.height = description->height,
 		.format = description->format,
 		.channels = description->channels};
-	gm_cu_result result = gm_charges_begin(
+	gm_cu_result result = gm_preload_charges_begin(
 		driver, GM_CALL_cuArrayCreate_v2, declared_array(driver, &full, 1), &charge);
 	if (result)
 		return result;
 	result = driver->cuArrayCreate_v2(array, description);
-	gm_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
+	gm_preload_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
 	return result;
 }
 
@@ -162,12 +163,12 @@ gm_cu_result cuArray3DCreate_v2(void **array, const gm_cu_array *description)
 	if (!array || !description)
 		return driver->cuArray3DCreate_v2(array, description);
 	GM_UNCANCELLED;
-	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuArray3DCreate_v2,
+	gm_cu_result result = gm_preload_charges_begin(driver, GM_CALL_cuArray3DCreate_v2,
 		declared_array(driver, description, 1), &charge);
 	if (result)
 		return result;
 	result = driver->cuArray3DCreate_v2(array, description);
-	gm_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
+	gm_preload_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
 	return result;
 }
 
@@ -180,12 +181,12 @@ gm_cu_result cuMipmappedArrayCreate(
 	if (!array || !description)
 		return driver->cuMipmappedArrayCreate(array, description, levels);
 	GM_UNCANCELLED;
-	gm_cu_result result = gm_charges_begin(driver, GM_CALL_cuMipmappedArrayCreate,
+	gm_cu_result result = gm_preload_charges_begin(driver, GM_CALL_cuMipmappedArrayCreate,
 		declared_array(driver, description, levels), &charge);
 	if (result)
 		return result;
 	result = driver->cuMipmappedArrayCreate(array, description, levels);
-	gm_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
+	gm_preload_charges_settle(&charge, result ? 0 : (uintptr_t)*array);
 	return result;
 }
 
@@ -194,9 +195,9 @@ gm_cu_result cuMipmappedArrayCreate(
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
-		struct gm_preload_charge charge = gm_charges_take((uintptr_t)array); \
+		struct gm_preload_charge charge = gm_preload_charges_take((uintptr_t)array); \
 		gm_cu_result result = driver->symbol(array); \
-		gm_charges_settle(&charge, result ? (uintptr_t)array : 0); \
+		gm_preload_charges_settle(&charge, result ? (uintptr_t)array : 0); \
 		return result; \
 	}
 

@@ -27,11 +27,11 @@ gm_cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	uint32_t number;
 
 	if (result || !free_bytes || !total || settings->see_all ||
-		gm_broker_begin() != GM_BROKER_READY || !gm_broker_current(driver, &ctx, &number))
+		gm_preload_begin() != GM_BROKER_READY || !gm_preload_current(driver, &ctx, &number))
 		return result;
 
 	*total = figures_min(*total, settings->limit);
-	if (gm_broker_room(number, &room))
+	if (gm_preload_room(number, &room))
 		*free_bytes = room;
 	*free_bytes = figures_min(*free_bytes, *total);
 	return result;
@@ -43,10 +43,10 @@ static bool figures_served(const struct gm_driver *driver, gm_cu_device device)
 	gm_cu_uuid uuid;
 	uint32_t number;
 
-	if (gm_broker_there())
-		return gm_broker_device(driver, device, &number);
+	if (gm_preload_there())
+		return gm_preload_device(driver, device, &number);
 	return !driver->cuDeviceGetUuid_v2 || driver->cuDeviceGetUuid_v2(&uuid, device) ||
-	       gm_broker_serves(&uuid);
+	       gm_preload_serves(&uuid);
 }
 
 gm_cu_result cuDeviceTotalMem_v2(size_t *bytes, gm_cu_device device)
@@ -77,8 +77,9 @@ enum {
 
 static bool figures_block(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
-	return gm_broker_there() && ((gm_blocks_near(ptr) && gm_blocks_find(ptr, ret_block)) ||
-					    gm_shared_find(ptr, ret_block));
+	return gm_preload_there() &&
+	       ((gm_preload_blocks_near(ptr) && gm_preload_blocks_find(ptr, ret_block)) ||
+		       gm_preload_shared_find(ptr, ret_block));
 }
 
 /* Writes the attributes that an allocation has. Others are those of the chunk. */
@@ -111,7 +112,7 @@ static bool figures_attribute(const struct gm_preload_block *block, int attribut
 		*(unsigned long long *)data = 0; /* it cannot be exported */
 		return true;
 	case FIGURES_POOL:
-		*(gm_cu_pool *)data = block->pool ? gm_pools_handle(block->pool) : NULL;
+		*(gm_cu_pool *)data = block->pool ? gm_preload_pools_handle(block->pool) : NULL;
 		return true;
 	default:
 		return false;

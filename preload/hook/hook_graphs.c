@@ -13,7 +13,7 @@ static gm_cu_result graphs_begin(const struct gm_driver *driver, enum gm_preload
 	if (!graph || !parameters || !parameters->bytes ||
 		parameters->pool.location.type != GM_CU_MEM_LOCATION_TYPE_DEVICE)
 		return GM_CUDA_SUCCESS;
-	return gm_charges_begin_on(
+	return gm_preload_charges_begin_on(
 		driver, call, parameters->pool.location.id, parameters->bytes, charge);
 }
 
@@ -30,11 +30,11 @@ static gm_cu_result graphs_added(
 	gm_cu_result result, gm_cu_graph graph, struct gm_preload_charge *charge, gm_cu_graph moved)
 {
 	if (!result && moved)
-		gm_graphs_move(moved, graph);
+		gm_preload_graphs_move(moved, graph);
 	if (result)
-		gm_charges_settle(charge, 0);
+		gm_preload_charges_settle(charge, 0);
 	else
-		gm_graphs_add(graph, charge, false);
+		gm_preload_graphs_add(graph, charge, false);
 	return result;
 }
 
@@ -73,7 +73,7 @@ GRAPHS_ADD(cuGraphAddNode_v2,
 static gm_cu_result graphs_made(gm_cu_result result, const void *graph, void *const *made)
 {
 	if (result == GM_CUDA_SUCCESS)
-		gm_graphs_share(graph, *made);
+		gm_preload_graphs_share(graph, *made);
 	return result;
 }
 
@@ -104,9 +104,9 @@ GRAPHS_INSTANTIATE(cuGraphClone, (void **exec, gm_cu_graph graph), exec, graph)
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
-		struct gm_graphs_memory *memory = gm_graphs_take(handle); \
+		struct gm_preload_graphs_memory *memory = gm_preload_graphs_take(handle); \
 		gm_cu_result result = driver->symbol(handle); \
-		gm_graphs_settle(memory, handle, result == GM_CUDA_SUCCESS); \
+		gm_preload_graphs_settle(memory, handle, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}
 

@@ -61,8 +61,8 @@ gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	struct gm_preload_block block;
 
 	/* Of host memory, the driver says that it has no handle. */
-	if (!handle || !gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_find(ptr, &block) ||
-		block.host_flags)
+	if (!handle || !gm_preload_there() || !gm_preload_blocks_near(ptr) ||
+		!gm_preload_blocks_find(ptr, &block) || block.host_flags)
 		return driver->cuIpcGetMemHandle(handle, ptr);
 	/* As the driver, which makes handles only for memory that was not allocated in stream order. */
 	if (!block.ctx)
@@ -70,7 +70,7 @@ gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 	if (block.spilled)
 		return GM_CUDA_ERROR_NOT_SUPPORTED;
 
-	gm_cu_result result = gm_broker_share(block.base, &ours.piece);
+	gm_cu_result result = gm_preload_share(block.base, &ours.piece);
 	if (result)
 		return result;
 	memcpy(ours.magic, ipc_magic, sizeof ipc_magic);
@@ -85,22 +85,22 @@ gm_cu_result cuIpcGetMemHandle(gm_cu_ipc_mem *handle, gm_cu_ptr ptr)
 static gm_cu_result ipc_open(
 	const struct gm_driver *driver, const struct ipc_ours *ours, gm_cu_ptr *ret_ptr)
 {
-	struct gm_shared_mapped mapped;
+	struct gm_preload_shared_mapped mapped;
 	gm_cu_ctx ctx = NULL;
 
 	/* As the driver: nobody opens what is his own. */
 	if (ours->process == ipc_process() || driver->cuCtxGetCurrent(&ctx) || !ctx)
 		return GM_CUDA_ERROR_INVALID_CONTEXT;
-	int again = gm_shared_open(&ours->piece, ctx, ret_ptr);
+	int again = gm_preload_shared_open(&ours->piece, ctx, ret_ptr);
 	if (again)
 		return again > 0 ? GM_CUDA_SUCCESS : GM_CUDA_ERROR_OUT_OF_MEMORY;
 
 	gm_cu_result result =
-		gm_broker_open(&ours->piece, &mapped.buffer, &mapped.start, &mapped.bytes);
+		gm_preload_open(&ours->piece, &mapped.buffer, &mapped.start, &mapped.bytes);
 	if (result)
 		return result;
-	if (!gm_shared_add(&ours->piece, ctx, &mapped, ret_ptr)) {
-		gm_broker_buffer_end(mapped.buffer);
+	if (!gm_preload_shared_add(&ours->piece, ctx, &mapped, ret_ptr)) {
+		gm_preload_buffer_end(mapped.buffer);
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return GM_CUDA_SUCCESS;
@@ -114,7 +114,7 @@ static bool ipc_opened(const struct gm_driver *driver, gm_cu_ptr *ptr, const gm_
 
 	if (!ipc_read(handle, &ours))
 		return false;
-	enum gm_broker_answer answer = gm_broker_begin();
+	enum gm_preload_answer answer = gm_preload_begin();
 	if (answer == GM_BROKER_ABSENT)
 		return false;
 	if (answer == GM_BROKER_REFUSED)
@@ -148,18 +148,18 @@ gm_cu_result cuIpcCloseMemHandle(gm_cu_ptr ptr)
 	GM_DRIVER_OR_RETURN(driver, cuIpcCloseMemHandle);
 	gpumem_buffer *buffer = NULL;
 
-	if (!gm_broker_there() || !gm_shared_is(ptr))
+	if (!gm_preload_there() || !gm_preload_shared_is(ptr))
 		return driver->cuIpcCloseMemHandle(ptr);
 
 	/* Work of this process may still use it. The driver need not be waited for, and the wait would break a capture. */
 	GM_UNCANCELLED;
-	bool wait = gm_broker_capture_keep_out();
+	bool wait = gm_preload_capture_keep_out();
 	gm_cu_result result = wait ? driver->cuCtxSynchronize() : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_broker_capture_let_in();
+		gm_preload_capture_let_in();
 	gm_lock(&ipc_lock);
-	bool closed = gm_shared_close(ptr, &buffer);
+	bool closed = gm_preload_shared_close(ptr, &buffer);
 	gm_lock_drop(&ipc_lock);
-	gm_broker_buffer_end(buffer);
+	gm_preload_buffer_end(buffer);
 	return closed ? result : GM_CUDA_ERROR_INVALID_VALUE;
 }

@@ -52,12 +52,12 @@ static __attribute__((noinline, cold)) bool memory_await_freed(
 {
 	GM_UNCANCELLED;
 
-	if (!(atomic_load(&memory_unwaited) & memory_bit(number)) || !gm_broker_capture_keep_out())
+	if (!(atomic_load(&memory_unwaited) & memory_bit(number)) || !gm_preload_capture_keep_out())
 		return false;
 	atomic_fetch_and(&memory_unwaited, ~memory_bit(number));
 	(void)memory_await(driver, ctx);
-	gm_broker_capture_let_in();
-	gm_broker_trim();
+	gm_preload_capture_let_in();
+	gm_preload_trim();
 	return true;
 }
 
@@ -67,24 +67,24 @@ static gm_cu_result memory_alloc(const struct gm_driver *driver, gm_cu_ctx ctx, 
 {
 	struct gm_preload_block block = {.bytes = bytes, .ctx = ctx, .number = number};
 
-	gm_cu_result result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+	gm_cu_result result = gm_preload_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY && memory_await_freed(driver, ctx, number))
-		result = gm_broker_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
+		result = gm_preload_alloc(number, bytes, GPUMEM_STREAM_ANY, &block.base);
 	if (result == GM_CUDA_ERROR_OUT_OF_MEMORY) {
-		block.spilled = gm_broker_spill(bytes, &block.base);
+		block.spilled = gm_preload_spill(bytes, &block.base);
 		if (block.spilled)
 			result = driver->cuCtxGetDevice(&block.device);
 		if (block.spilled && result)
-			gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+			gm_preload_free(block.base, GPUMEM_STREAM_DONE);
 	}
 	if (result) {
-		gm_report_refused();
+		gm_preload_report_refused();
 		return result;
 	}
-	if (!gm_blocks_add(&block)) {
-		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
-		gm_report_why(GM_REPORT_NO_HOST);
-		gm_report_refused();
+	if (!gm_preload_blocks_add(&block)) {
+		gm_preload_free(block.base, GPUMEM_STREAM_DONE);
+		gm_preload_report_why(GM_PRELOAD_REPORT_NO_HOST);
+		gm_preload_report_refused();
 		return GM_CUDA_ERROR_OUT_OF_MEMORY;
 	}
 
@@ -100,17 +100,17 @@ gm_cu_result cuMemAlloc_v2(gm_cu_ptr *ptr, size_t bytes)
 
 	if (!ptr || !bytes)
 		return driver->cuMemAlloc_v2(ptr, bytes);
-	switch (gm_broker_begin()) {
+	switch (gm_preload_begin()) {
 	case GM_BROKER_REFUSED:
-		return gm_broker_refuse();
+		return gm_preload_refuse();
 	case GM_BROKER_READY:
-		if (gm_broker_current(driver, &ctx, &number))
+		if (gm_preload_current(driver, &ctx, &number))
 			return memory_alloc(driver, ctx, number, bytes, ptr);
 		break;
 	case GM_BROKER_ABSENT:
 		break;
 	}
-	gm_broker_count_passed(GM_CALL_cuMemAlloc_v2);
+	gm_preload_count_passed(GM_CALL_cuMemAlloc_v2);
 	return driver->cuMemAlloc_v2(ptr, bytes);
 }
 
@@ -134,11 +134,11 @@ gm_cu_result cuMemAllocPitch_v2(
 	if (__builtin_mul_overflow(row, height, &bytes))
 		return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
 
-	switch (gm_broker_begin()) {
+	switch (gm_preload_begin()) {
 	case GM_BROKER_REFUSED:
-		return gm_broker_refuse();
+		return gm_preload_refuse();
 	case GM_BROKER_READY:
-		if (gm_broker_current(driver, &ctx, &number)) {
+		if (gm_preload_current(driver, &ctx, &number)) {
 			gm_cu_result result = memory_alloc(driver, ctx, number, bytes, ptr);
 			if (result == GM_CUDA_SUCCESS)
 				*pitch = row;
@@ -148,7 +148,7 @@ gm_cu_result cuMemAllocPitch_v2(
 	case GM_BROKER_ABSENT:
 		break;
 	}
-	gm_broker_count_passed(GM_CALL_cuMemAllocPitch_v2);
+	gm_preload_count_passed(GM_CALL_cuMemAllocPitch_v2);
 	return driver->cuMemAllocPitch_v2(ptr, pitch, width, height, element);
 }
 
@@ -160,7 +160,7 @@ static __attribute__((noinline)) gm_cu_result memory_free_charged(
 	GM_UNCANCELLED;
 	gm_cu_result result = driver->cuMemFree_v2(ptr);
 
-	gm_charges_settle(charge, result ? ptr : 0);
+	gm_preload_charges_settle(charge, result ? ptr : 0);
 	return result;
 }
 
@@ -169,25 +169,26 @@ gm_cu_result cuMemFree_v2(gm_cu_ptr ptr)
 	GM_DRIVER_OR_RETURN(driver, cuMemFree_v2);
 	struct gm_preload_block block;
 
-	if (!gm_broker_there() || !gm_blocks_near(ptr) || !gm_blocks_take(ptr, &block)) {
-		struct gm_preload_charge charge = gm_charges_take(ptr);
+	if (!gm_preload_there() || !gm_preload_blocks_near(ptr) ||
+		!gm_preload_blocks_take(ptr, &block)) {
+		struct gm_preload_charge charge = gm_preload_charges_take(ptr);
 		return charge.bytes ? memory_free_charged(driver, ptr, &charge)
 				    : driver->cuMemFree_v2(ptr);
 	}
-	gm_pools_free(&block);
+	gm_preload_pools_free(&block);
 
 	/* During a capture nobody may wait. If the thread were cancelled in the wait, it would keep captures out for good. */
 	GM_UNCANCELLED;
-	bool wait = gm_broker_capture_keep_out();
+	bool wait = gm_preload_capture_keep_out();
 	gm_cu_result result = wait ? memory_await(driver, block.ctx) : GM_CUDA_SUCCESS;
 	if (wait)
-		gm_broker_capture_let_in();
+		gm_preload_capture_let_in();
 	else
 		atomic_fetch_or(&memory_unwaited, memory_bit(block.number));
 
 	/* Without a wait the device may still use it. After a failure it may, or will never again. The library finds out. */
 	bool done = wait && !result && block.ctx;
-	gm_broker_free(ptr, done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
+	gm_preload_free(ptr, done ? GPUMEM_STREAM_DONE : GPUMEM_STREAM_ANY);
 	return result;
 }
 
@@ -203,8 +204,8 @@ static struct memory_ended *memory_take_of(gm_cu_ctx ctx)
 {
 	struct memory_ended *list = NULL, *ended;
 
-	while (gm_broker_there() && (ended = malloc(sizeof *ended))) {
-		if (!gm_blocks_take_of(ctx, &ended->block)) {
+	while (gm_preload_there() && (ended = malloc(sizeof *ended))) {
+		if (!gm_preload_blocks_take_of(ctx, &ended->block)) {
 			free(ended);
 			break;
 		}
@@ -225,11 +226,11 @@ static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 	for (; list; list = next) {
 		next = list->next;
 		if (!ended) {
-			(void)gm_blocks_add(&list->block);
+			(void)gm_preload_blocks_add(&list->block);
 			free(list);
 			continue;
 		}
-		gm_broker_free(list->block.base,
+		gm_preload_free(list->block.base,
 			GPUMEM_STREAM_ANY); /* nobody can wait for the context any more */
 		free(list);
 	}
@@ -240,12 +241,13 @@ static void memory_end(gm_cu_ctx ctx, struct memory_ended *list, bool ended)
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
-		gm_broker_grow_old(); \
+		gm_preload_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
-		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
+		struct gm_preload_charges_list *charges = \
+			ctx ? gm_preload_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(ctx); \
 		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
-		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
+		gm_preload_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		return result; \
 	}
 
@@ -258,16 +260,18 @@ MEMORY_DESTROY(cuCtxDestroy_v2)
 	{ \
 		GM_DRIVER_OR_RETURN(driver, symbol); \
 		GM_UNCANCELLED; \
-		gm_cu_ctx ctx = gm_broker_there() ? gm_contexts_primary(driver, device) : NULL; \
-		gm_broker_grow_old(); \
+		gm_cu_ctx ctx = \
+			gm_preload_there() ? gm_driver_contexts_primary(driver, device) : NULL; \
+		gm_preload_grow_old(); \
 		struct memory_ended *list = ctx ? memory_take_of(ctx) : NULL; \
-		struct gm_charges_list *charges = ctx ? gm_charges_take_of(ctx) : NULL; \
+		struct gm_preload_charges_list *charges = \
+			ctx ? gm_preload_charges_take_of(ctx) : NULL; \
 		gm_cu_result result = driver->symbol(device); \
 		memory_end(ctx, list, result == GM_CUDA_SUCCESS); \
-		gm_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
+		gm_preload_charges_settle_list(charges, result == GM_CUDA_SUCCESS); \
 		uint32_t number; \
-		if (ctx && !result && gm_broker_device(driver, device, &number)) \
-			gm_graphs_end_on(number); \
+		if (ctx && !result && gm_preload_device(driver, device, &number)) \
+			gm_preload_graphs_end_on(number); \
 		return result; \
 	}
 
@@ -282,8 +286,8 @@ gm_cu_result cuCtxFromGreenCtx(gm_cu_ctx *ctx, void *green)
 	gm_cu_result result = driver->cuCtxFromGreenCtx(ctx, green);
 
 	if (result == GM_CUDA_SUCCESS) {
-		gm_contexts_add_green(*ctx);
-		gm_broker_grow_old(); /* what threads remember about the handle is of another one */
+		gm_driver_contexts_add_green(*ctx);
+		gm_preload_grow_old(); /* what threads remember about the handle is of another one */
 	}
 	return result;
 }
@@ -295,10 +299,10 @@ gm_cu_result cuGreenCtxDestroy(void *green)
 
 	if (green && (!driver->cuCtxFromGreenCtx || driver->cuCtxFromGreenCtx(&ctx, green)))
 		ctx = NULL;
-	gm_broker_grow_old();
+	gm_preload_grow_old();
 	gm_cu_result result = driver->cuGreenCtxDestroy(green);
 	if (ctx && result == GM_CUDA_SUCCESS) {
-		gm_contexts_remove_green(ctx);
+		gm_driver_contexts_remove_green(ctx);
 		gm_capture_end_of(ctx);
 	}
 	return result;

@@ -17,7 +17,7 @@
 /* Of NVML itself, which the program has loaded: otherwise nobody would be here. NULL: it lacks that. */
 static void *nvml_find(const char *symbol)
 {
-	return gm_next_loaded("libnvidia-ml.so.1", symbol);
+	return gm_driver_next_loaded("libnvidia-ml.so.1", symbol);
 }
 
 /* ---- which device it is */
@@ -66,13 +66,13 @@ static bool nvml_answer(
 	if (settings->see_all)
 		return false;
 	bool known = nvml_uuid(device, &uuid);
-	if (known && !gm_broker_serves(&uuid))
+	if (known && !gm_preload_serves(&uuid))
 		return false;
 	bool limited = settings->limit < *total;
 	if (limited)
 		*total = settings->limit;
-	if (known && gm_broker_there() && gm_broker_uuid(&uuid, &number) &&
-		gm_broker_room(number, &room))
+	if (known && gm_preload_there() && gm_preload_uuid(&uuid, &number) &&
+		gm_preload_room(number, &room))
 		*free_bytes = room;
 	if (*free_bytes > *total)
 		*free_bytes = *total;

@@ -38,8 +38,8 @@ static bool physical_ours(
 /* The host has no memory for what is noted down of the program's. */
 static gm_cu_result physical_no_host(void)
 {
-	gm_report_why(GM_REPORT_NO_HOST);
-	gm_report_refused();
+	gm_preload_report_why(GM_PRELOAD_REPORT_NO_HOST);
+	gm_preload_report_refused();
 	return GM_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -50,18 +50,18 @@ static gm_cu_result physical_create(const struct gm_driver *driver, uint32_t num
 	gm_cu_mem handle;
 	int fd;
 
-	gm_cu_result result = gm_broker_chunk(number, bytes, &about.chunk, &fd);
+	gm_cu_result result = gm_preload_chunk(number, bytes, &about.chunk, &fd);
 	if (result)
 		return result;
 	result = driver->cuMemImportFromShareableHandle(
 		&handle, (void *)(intptr_t)fd, GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	close(fd);
-	if (result == GM_CUDA_SUCCESS && !gm_handles_add(handle, &about)) {
+	if (result == GM_CUDA_SUCCESS && !gm_preload_handles_add(handle, &about)) {
 		(void)driver->cuMemRelease(handle);
 		result = physical_no_host();
 	}
 	if (result) {
-		gm_broker_chunk_end(about.chunk);
+		gm_preload_chunk_end(about.chunk);
 		return result;
 	}
 
@@ -78,17 +78,17 @@ gm_cu_result cuMemCreate(
 
 	if (!handle || !prop || !driver->cuMemImportFromShareableHandle || !driver->cuMemRelease)
 		return driver->cuMemCreate(handle, bytes, prop, flags);
-	enum gm_broker_answer answer = gm_broker_begin();
+	enum gm_preload_answer answer = gm_preload_begin();
 	if (answer == GM_BROKER_REFUSED)
-		return gm_broker_refuse();
+		return gm_preload_refuse();
 	if (answer == GM_BROKER_READY && physical_ours(driver, bytes, prop, flags) &&
-		gm_broker_device(driver, prop->location.id, &number)) {
+		gm_preload_device(driver, prop->location.id, &number)) {
 		gm_cu_result result = physical_create(driver, number, bytes, prop, handle);
 		if (result != GM_CUDA_ERROR_NOT_SUPPORTED)
 			return result;
 		/* The daemon is older than that, or cannot share memory of this device so. */
 	}
-	gm_broker_count_passed(GM_CALL_cuMemCreate);
+	gm_preload_count_passed(GM_CALL_cuMemCreate);
 	return driver->cuMemCreate(handle, bytes, prop, flags);
 }
 
@@ -100,10 +100,11 @@ gm_cu_result cuMemRelease(gm_cu_mem handle)
 	GM_UNCANCELLED;
 	void *entry;
 
-	if (!gm_broker_there() || !gm_handles_release_begin(handle, &entry))
+	if (!gm_preload_there() || !gm_preload_handles_release_begin(handle, &entry))
 		return driver->cuMemRelease(handle);
 	gm_cu_result result = driver->cuMemRelease(handle);
-	gm_broker_chunk_end(gm_handles_release_end(entry, handle, result == GM_CUDA_SUCCESS));
+	gm_preload_chunk_end(
+		gm_preload_handles_release_end(entry, handle, result == GM_CUDA_SUCCESS));
 	return result;
 }
 
@@ -111,13 +112,13 @@ gm_cu_result cuMemRetainAllocationHandle(gm_cu_mem *handle, void *addr)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemRetainAllocationHandle);
 	GM_UNCANCELLED;
-	void *entry = handle && gm_broker_there()
-			      ? gm_handles_retain_begin((gm_cu_ptr)(uintptr_t)addr)
+	void *entry = handle && gm_preload_there()
+			      ? gm_preload_handles_retain_begin((gm_cu_ptr)(uintptr_t)addr)
 			      : NULL;
 	gm_cu_result result = driver->cuMemRetainAllocationHandle(handle, addr);
 
 	if (entry)
-		gm_broker_chunk_end(gm_handles_retain_end(
+		gm_preload_chunk_end(gm_preload_handles_retain_end(
 			entry, result ? 0 : *handle, result == GM_CUDA_SUCCESS));
 	return result;
 }
@@ -130,8 +131,8 @@ gm_cu_result cuMemImportFromShareableHandle(
 	gm_cu_result result = driver->cuMemImportFromShareableHandle(handle, os_handle, type);
 
 	/* A driver may return the handle that this process has already. */
-	if (result == GM_CUDA_SUCCESS && gm_broker_there())
-		gm_handles_ref(*handle);
+	if (result == GM_CUDA_SUCCESS && gm_preload_there())
+		gm_preload_handles_ref(*handle);
 	return result;
 }
 
@@ -145,17 +146,17 @@ gm_cu_result cuMemExportToShareableHandle(
 	int fd;
 
 	/* The program may release the handle meanwhile. */
-	void *entry = shareable && !flags && gm_broker_there() &&
+	void *entry = shareable && !flags && gm_preload_there() &&
 				      type == GM_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-			      ? gm_handles_use(handle, &about)
+			      ? gm_preload_handles_use(handle, &about)
 			      : NULL;
 	bool wanted = entry && about.asked.requested_handle_types & type;
 	gm_cu_result result =
-		wanted ? gm_broker_chunk_fd(about.chunk, &fd)
+		wanted ? gm_preload_chunk_fd(about.chunk, &fd)
 		       : driver->cuMemExportToShareableHandle(shareable, handle, type, flags);
 
 	if (entry)
-		gm_broker_chunk_end(gm_handles_use_end(entry));
+		gm_preload_chunk_end(gm_preload_handles_use_end(entry));
 	if (wanted && result == GM_CUDA_SUCCESS) {
 		(void)fcntl(fd, F_SETFD, 0); /* the driver's descriptors outlive exec() */
 		*(int *)shareable = fd;
@@ -170,7 +171,8 @@ gm_cu_result cuMemGetAllocationPropertiesFromHandle(gm_cu_prop *prop, gm_cu_mem 
 	gm_cu_result result = driver->cuMemGetAllocationPropertiesFromHandle(prop, handle);
 	struct gm_handle_about about;
 
-	if (result == GM_CUDA_SUCCESS && gm_broker_there() && gm_handles_find(handle, &about)) {
+	if (result == GM_CUDA_SUCCESS && gm_preload_there() &&
+		gm_preload_handles_find(handle, &about)) {
 		prop->requested_handle_types = about.asked.requested_handle_types;
 		prop->alloc_flags = about.asked.alloc_flags;
 	}
@@ -186,11 +188,12 @@ gm_cu_result cuMemMap(
 	GM_UNCANCELLED;
 	void *mapping = NULL;
 
-	if (gm_broker_there() && !gm_handles_map_begin(handle, ptr, bytes, &mapping))
+	if (gm_preload_there() && !gm_preload_handles_map_begin(handle, ptr, bytes, &mapping))
 		return physical_no_host();
 	gm_cu_result result = driver->cuMemMap(ptr, bytes, offset, handle, flags);
 	if (mapping)
-		gm_broker_chunk_end(gm_handles_map_end(mapping, result == GM_CUDA_SUCCESS));
+		gm_preload_chunk_end(
+			gm_preload_handles_map_end(mapping, result == GM_CUDA_SUCCESS));
 	return result;
 }
 
@@ -198,10 +201,11 @@ gm_cu_result cuMemUnmap(gm_cu_ptr ptr, size_t bytes)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemUnmap);
 	GM_UNCANCELLED;
-	void *list = gm_broker_there() ? gm_handles_unmap_begin(ptr, bytes) : NULL;
+	void *list = gm_preload_there() ? gm_preload_handles_unmap_begin(ptr, bytes) : NULL;
 	gm_cu_result result = driver->cuMemUnmap(ptr, bytes);
 
 	while (list)
-		gm_broker_chunk_end(gm_handles_unmap_end(&list, result == GM_CUDA_SUCCESS));
+		gm_preload_chunk_end(
+			gm_preload_handles_unmap_end(&list, result == GM_CUDA_SUCCESS));
 	return result;
 }

@@ -31,8 +31,8 @@ static void pinned_find(void)
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	if (!library)
 		return;
-	*(void **)&pinned_retain = gm_next_symbol(library, "cuMemRetainAllocationHandle");
-	*(void **)&pinned_release = gm_next_symbol(library, "cuMemRelease");
+	*(void **)&pinned_retain = gm_driver_next_symbol(library, "cuMemRetainAllocationHandle");
+	*(void **)&pinned_release = gm_driver_next_symbol(library, "cuMemRelease");
 	dlclose(library);
 }
 
@@ -73,16 +73,16 @@ static bool pinned_alloc(
 	/* To allocate during a capture may be forbidden, which the driver knows. */
 	if (!ret_ptr || !bytes || bytes > PINNED_MOST ||
 		(flags & ~(unsigned)(PINNED_PORTABLE | PINNED_DEVICEMAP)) ||
-		gm_broker_capturing() ||
+		gm_preload_capturing() ||
 		atomic_load_explicit(&pinned_unfit, memory_order_relaxed) ||
-		gm_broker_begin() != GM_BROKER_READY ||
-		!gm_broker_current(driver, &block.ctx, &number) ||
-		!gm_broker_host_alloc(bytes, &ptr))
+		gm_preload_begin() != GM_BROKER_READY ||
+		!gm_preload_current(driver, &block.ctx, &number) ||
+		!gm_preload_host_alloc(bytes, &ptr))
 		return false;
 
 	block.base = (gm_cu_ptr)(uintptr_t)ptr;
-	if (!pinned_whole(ptr, bytes) || !gm_blocks_add(&block)) {
-		gm_broker_free(block.base, GPUMEM_STREAM_DONE);
+	if (!pinned_whole(ptr, bytes) || !gm_preload_blocks_add(&block)) {
+		gm_preload_free(block.base, GPUMEM_STREAM_DONE);
 		return false;
 	}
 	*ret_ptr = ptr;
@@ -110,9 +110,10 @@ gm_cu_result cuMemFreeHost(void *ptr)
 	gm_cu_ptr at = (gm_cu_ptr)(uintptr_t)ptr;
 	struct gm_preload_block block;
 
-	if (!gm_broker_there() || !gm_blocks_near(at) || !gm_blocks_take_host(at, &block))
+	if (!gm_preload_there() || !gm_preload_blocks_near(at) ||
+		!gm_preload_blocks_take_host(at, &block))
 		return driver->cuMemFreeHost(ptr);
-	gm_broker_free(at, GPUMEM_STREAM_ANY); /* any context may use it */
+	gm_preload_free(at, GPUMEM_STREAM_ANY); /* any context may use it */
 	return GM_CUDA_SUCCESS;
 }
 
@@ -122,8 +123,8 @@ gm_cu_result cuMemHostGetFlags(unsigned int *flags, void *ptr)
 	gm_cu_ptr at = (gm_cu_ptr)(uintptr_t)ptr;
 	struct gm_preload_block block;
 
-	if (!flags || !gm_broker_there() || !gm_blocks_near(at) || !gm_blocks_find(at, &block) ||
-		!block.host_flags)
+	if (!flags || !gm_preload_there() || !gm_preload_blocks_near(at) ||
+		!gm_preload_blocks_find(at, &block) || !block.host_flags)
 		return driver->cuMemHostGetFlags(flags, ptr);
 	*flags = block.host_flags;
 	return GM_CUDA_SUCCESS;

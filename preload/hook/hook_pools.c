@@ -33,7 +33,8 @@ gm_cu_result cuMemPoolCreate(gm_cu_pool *pool, const gm_cu_pool_props *props)
 
 	/* If it cannot be noted down, the driver serves it. */
 	if (result == GM_CUDA_SUCCESS && props->location.type == GM_CU_MEM_LOCATION_TYPE_DEVICE)
-		(void)gm_pools_add(*pool, props->location.id, pools_served(props), props->max_size);
+		(void)gm_preload_pools_add(
+			*pool, props->location.id, pools_served(props), props->max_size);
 	return result;
 }
 
@@ -42,13 +43,13 @@ gm_cu_result cuMemPoolDestroy(gm_cu_pool pool)
 {
 	GM_DRIVER_OR_RETURN(driver, cuMemPoolDestroy);
 	GM_UNCANCELLED;
-	struct gm_preload_pool *own = gm_pools_take(pool);
+	struct gm_preload_pool *own = gm_preload_pools_take(pool);
 	gm_cu_result result = driver->cuMemPoolDestroy(pool);
 
 	if (own && result == GM_CUDA_SUCCESS)
-		gm_pools_put(own);
+		gm_preload_pools_put(own);
 	else if (own)
-		gm_pools_return(own);
+		gm_preload_pools_return(own);
 	return result;
 }
 
@@ -60,23 +61,23 @@ gm_cu_result cuMemPoolTrimTo(gm_cu_pool pool, size_t keep)
 	gm_cu_result result = driver->cuMemPoolTrimTo(pool, keep);
 	struct gm_preload_pool *own;
 
-	if (result || !gm_broker_there() || !(own = gm_pools_get(driver, pool)))
+	if (result || !gm_preload_there() || !(own = gm_preload_pools_get(driver, pool)))
 		return result;
-	if (gm_pools_is_served(own) && keep <= gm_pools_used(own))
-		gm_broker_trim();
-	gm_pools_put(own);
+	if (gm_preload_pools_is_served(own) && keep <= gm_preload_pools_used(own))
+		gm_preload_trim();
+	gm_preload_pools_put(own);
 	return result;
 }
 
 /* What is used, and what the library has cached, which counts for the default pool. */
 static uint64_t pools_reserved(const struct gm_driver *driver, struct gm_preload_pool *own)
 {
-	uint64_t bytes = gm_pools_used(own);
+	uint64_t bytes = gm_preload_pools_used(own);
 	uint32_t number;
 
-	if (gm_pools_is_first(own) && gm_broker_there() &&
-		gm_broker_device(driver, gm_pools_device(own), &number))
-		bytes += gm_broker_cached(number);
+	if (gm_preload_pools_is_first(own) && gm_preload_there() &&
+		gm_preload_device(driver, gm_preload_pools_device(own), &number))
+		bytes += gm_preload_cached(number);
 	return bytes;
 }
 
@@ -87,11 +88,11 @@ static uint64_t pools_figure(
 	case POOLS_RESERVED:
 		return pools_reserved(driver, own);
 	case POOLS_RESERVED_HIGH:
-		return gm_pools_reserved_high(own, pools_reserved(driver, own));
+		return gm_preload_pools_reserved_high(own, pools_reserved(driver, own));
 	case POOLS_USED:
-		return gm_pools_used(own);
+		return gm_preload_pools_used(own);
 	default:
-		return gm_pools_used_high(own);
+		return gm_preload_pools_used_high(own);
 	}
 }
 
@@ -102,10 +103,10 @@ gm_cu_result cuMemPoolGetAttribute(gm_cu_pool pool, gm_cu_pool_attribute attribu
 	struct gm_preload_pool *own;
 
 	if (result || attribute < POOLS_RESERVED || attribute > POOLS_USED_HIGH ||
-		!(own = gm_pools_get(driver, pool)))
+		!(own = gm_preload_pools_get(driver, pool)))
 		return result;
 	*(uint64_t *)value += pools_figure(driver, own, attribute);
-	gm_pools_put(own);
+	gm_preload_pools_put(own);
 	return result;
 }
 
@@ -116,12 +117,12 @@ gm_cu_result cuMemPoolSetAttribute(gm_cu_pool pool, gm_cu_pool_attribute attribu
 	struct gm_preload_pool *own;
 
 	if (result || (attribute != POOLS_RESERVED_HIGH && attribute != POOLS_USED_HIGH) ||
-		!(own = gm_pools_get(driver, pool)))
+		!(own = gm_preload_pools_get(driver, pool)))
 		return result;
 	if (attribute == POOLS_USED_HIGH)
-		gm_pools_reset_used_high(own);
+		gm_preload_pools_reset_used_high(own);
 	else
-		gm_pools_reset_reserved_high(own);
-	gm_pools_put(own);
+		gm_preload_pools_reset_reserved_high(own);
+	gm_preload_pools_put(own);
 	return result;
 }

@@ -78,7 +78,7 @@ static void blocks_insert(struct blocks_node *node)
 	*place = node;
 }
 
-bool gm_blocks_add(const struct gm_preload_block *block)
+bool gm_preload_blocks_add(const struct gm_preload_block *block)
 {
 	gm_lock(&blocks_lock);
 	struct blocks_node *node = blocks_spare;
@@ -108,13 +108,13 @@ bool gm_blocks_add(const struct gm_preload_block *block)
 	return true;
 }
 
-bool gm_blocks_near(gm_cu_ptr ptr)
+bool gm_preload_blocks_near(gm_cu_ptr ptr)
 {
 	return ptr >= atomic_load_explicit(&blocks_low, memory_order_relaxed) &&
 	       ptr < atomic_load_explicit(&blocks_high, memory_order_relaxed);
 }
 
-bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+bool gm_preload_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
 	struct blocks_node *node, *below = NULL;
 
@@ -132,7 +132,7 @@ bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 	return found;
 }
 
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
+void gm_preload_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
 {
 	gm_lock(&blocks_lock);
 	*ret_n = blocks_serial;
@@ -166,12 +166,12 @@ static bool blocks_take(gm_cu_ptr ptr, bool host, struct gm_preload_block *ret_b
 	return found;
 }
 
-bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+bool gm_preload_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
 	return blocks_take(ptr, false, ret_block);
 }
 
-bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+bool gm_preload_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
 	return blocks_take(ptr, true, ret_block);
 }
@@ -184,7 +184,7 @@ static struct blocks_node **blocks_of(struct blocks_node **place, gm_cu_ctx ctx)
 	return found ? found : blocks_of(&(*place)->right, ctx);
 }
 
-bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block)
+bool gm_preload_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block)
 {
 	gm_lock(&blocks_lock);
 	struct blocks_node **place = blocks_of(&blocks_root, ctx);

@@ -27,19 +27,19 @@ struct gm_preload_block {
 };
 
 /* Gives it a serial, unless it has one: then it was taken out before. false: the host has no memory. */
-bool gm_blocks_add(const struct gm_preload_block *block);
+bool gm_preload_blocks_add(const struct gm_preload_block *block);
 /* Finds the block that holds the address. */
-bool gm_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
+bool gm_preload_blocks_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* Removes the block that begins at the address. false: none begins there, or it is host memory. */
-bool gm_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
+bool gm_preload_blocks_take(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* The same for host memory. */
-bool gm_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
+bool gm_preload_blocks_take_host(gm_cu_ptr ptr, struct gm_preload_block *ret_block);
 /* Removes any block of a context. false: there is none left. */
-bool gm_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block);
+bool gm_preload_blocks_take_of(gm_cu_ctx ctx, struct gm_preload_block *ret_block);
 /* How many there have been, their bytes, and how many of these bytes were spilled. */
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled);
+void gm_preload_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled);
 /* Whether the address lies between the lowest and the highest that blocks have had: a quick look,
  * without the lock. */
-bool gm_blocks_near(gm_cu_ptr ptr);
+bool gm_preload_blocks_near(gm_cu_ptr ptr);
 
 #endif

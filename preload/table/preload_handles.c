@@ -87,7 +87,7 @@ static gpumem_chunk *handles_end(struct handles_entry *entry)
 
 /* ---- references */
 
-bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about)
+bool gm_preload_handles_add(gm_cu_mem handle, const struct gm_handle_about *about)
 {
 	struct handles_entry *entry = calloc(1, sizeof *entry);
 	if (!entry)
@@ -103,7 +103,7 @@ bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about)
 	return listed;
 }
 
-bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about)
+bool gm_preload_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about)
 {
 	gm_lock(&handles_lock);
 	const struct handles_entry *entry = handles_of(handle);
@@ -113,7 +113,7 @@ bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about)
 	return entry;
 }
 
-void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about)
+void *gm_preload_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about)
 {
 	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
@@ -125,7 +125,7 @@ void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about)
 	return entry;
 }
 
-gpumem_chunk *gm_handles_use_end(void *given)
+gpumem_chunk *gm_preload_handles_use_end(void *given)
 {
 	struct handles_entry *entry = given;
 
@@ -136,7 +136,7 @@ gpumem_chunk *gm_handles_use_end(void *given)
 	return chunk;
 }
 
-void gm_handles_ref(gm_cu_mem handle)
+void gm_preload_handles_ref(gm_cu_mem handle)
 {
 	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
@@ -145,7 +145,7 @@ void gm_handles_ref(gm_cu_mem handle)
 	gm_lock_drop(&handles_lock);
 }
 
-bool gm_handles_release_begin(gm_cu_mem handle, void **ret_entry)
+bool gm_preload_handles_release_begin(gm_cu_mem handle, void **ret_entry)
 {
 	gm_lock(&handles_lock);
 	struct handles_entry *entry = handles_of(handle);
@@ -159,7 +159,7 @@ bool gm_handles_release_begin(gm_cu_mem handle, void **ret_entry)
 	return entry;
 }
 
-gpumem_chunk *gm_handles_release_end(void *given, gm_cu_mem handle, bool released)
+gpumem_chunk *gm_preload_handles_release_end(void *given, gm_cu_mem handle, bool released)
 {
 	struct handles_entry *entry = given;
 
@@ -175,7 +175,7 @@ gpumem_chunk *gm_handles_release_end(void *given, gm_cu_mem handle, bool release
 
 /* ---- mappings */
 
-bool gm_handles_map_begin(gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **ret_mapping)
+bool gm_preload_handles_map_begin(gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **ret_mapping)
 {
 	struct handles_mapping *mapping = calloc(1, sizeof *mapping);
 	if (!mapping)
@@ -194,7 +194,7 @@ bool gm_handles_map_begin(gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **
 	return true;
 }
 
-gpumem_chunk *gm_handles_map_end(void *given, bool mapped)
+gpumem_chunk *gm_preload_handles_map_end(void *given, bool mapped)
 {
 	struct handles_mapping *mapping = given;
 	struct handles_entry *entry = mapping->entry;
@@ -213,7 +213,7 @@ gpumem_chunk *gm_handles_map_end(void *given, bool mapped)
 	return chunk;
 }
 
-void *gm_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes)
+void *gm_preload_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes)
 {
 	const struct handles_mapping key = {.ptr = ptr, .bytes = bytes};
 	struct handles_mapping *list = NULL, *const * found;
@@ -231,7 +231,7 @@ void *gm_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes)
 	return list;
 }
 
-gpumem_chunk *gm_handles_unmap_end(void **list, bool unmapped)
+gpumem_chunk *gm_preload_handles_unmap_end(void **list, bool unmapped)
 {
 	struct handles_mapping *mapping = *list;
 	gpumem_chunk *chunk = NULL;
@@ -249,7 +249,7 @@ gpumem_chunk *gm_handles_unmap_end(void **list, bool unmapped)
 	return chunk;
 }
 
-void *gm_handles_retain_begin(gm_cu_ptr ptr)
+void *gm_preload_handles_retain_begin(gm_cu_ptr ptr)
 {
 	const struct handles_mapping key = {.ptr = ptr, .bytes = 1};
 
@@ -263,7 +263,7 @@ void *gm_handles_retain_begin(gm_cu_ptr ptr)
 	return entry;
 }
 
-gpumem_chunk *gm_handles_retain_end(void *given, gm_cu_mem handle, bool retained)
+gpumem_chunk *gm_preload_handles_retain_end(void *given, gm_cu_mem handle, bool retained)
 {
 	struct handles_entry *entry = given;
 

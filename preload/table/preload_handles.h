@@ -24,37 +24,38 @@ struct gm_handle_about {
 };
 
 /* Adds a chunk with one reference. false: the host has no memory. */
-bool gm_handles_add(gm_cu_mem handle, const struct gm_handle_about *about);
+bool gm_preload_handles_add(gm_cu_mem handle, const struct gm_handle_about *about);
 /* What is known of a handle. false: it is not the broker's. The chunk may end at once: to use it,
- * gm_handles_use() keeps it. */
-bool gm_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about);
-void *gm_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about);
+ * gm_preload_handles_use() keeps it. */
+bool gm_preload_handles_find(gm_cu_mem handle, struct gm_handle_about *ret_about);
+void *gm_preload_handles_use(gm_cu_mem handle, struct gm_handle_about *ret_about);
 /* After that. Returns a chunk that must be given back now, or NULL. */
-gpumem_chunk *gm_handles_use_end(void *entry);
+gpumem_chunk *gm_preload_handles_use_end(void *entry);
 /* One more reference, by a handle that the driver has just returned. Does nothing for other handles. */
-void gm_handles_ref(gm_cu_mem handle);
+void gm_preload_handles_ref(gm_cu_mem handle);
 
 /* One reference less: before the driver's release. false: the handle is not the broker's. */
-bool gm_handles_release_begin(gm_cu_mem handle, void **ret_entry);
+bool gm_preload_handles_release_begin(gm_cu_mem handle, void **ret_entry);
 /* After it. Returns a chunk that must be given back now, or NULL. */
-gpumem_chunk *gm_handles_release_end(void *entry, gm_cu_mem handle, bool released);
+gpumem_chunk *gm_preload_handles_release_end(void *entry, gm_cu_mem handle, bool released);
 
 /* A mapping: before the driver maps. *ret_mapping is NULL if the handle is not the broker's. false: the
  * host has no memory. */
-bool gm_handles_map_begin(gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **ret_mapping);
+bool gm_preload_handles_map_begin(
+	gm_cu_mem handle, gm_cu_ptr ptr, size_t bytes, void **ret_mapping);
 /* After it. Returns a chunk that must be given back now, or NULL. */
-gpumem_chunk *gm_handles_map_end(void *mapping, bool mapped);
+gpumem_chunk *gm_preload_handles_map_end(void *mapping, bool mapped);
 
 /* Takes out all mappings in a range, before the driver unmaps it. NULL: there is none. */
-void *gm_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes);
+void *gm_preload_handles_unmap_begin(gm_cu_ptr ptr, size_t bytes);
 /* After it. Returns a chunk that must be given back now, or NULL; call it again with *list until *list
  * is NULL. */
-gpumem_chunk *gm_handles_unmap_end(void **list, bool unmapped);
+gpumem_chunk *gm_preload_handles_unmap_end(void **list, bool unmapped);
 
 /* One more reference by address: before the driver is asked for a handle of what is mapped there. NULL:
  * it is not the broker's. */
-void *gm_handles_retain_begin(gm_cu_ptr ptr);
+void *gm_preload_handles_retain_begin(gm_cu_ptr ptr);
 /* After it. Returns a chunk that must be given back now, or NULL. */
-gpumem_chunk *gm_handles_retain_end(void *entry, gm_cu_mem handle, bool retained);
+gpumem_chunk *gm_preload_handles_retain_end(void *entry, gm_cu_mem handle, bool retained);
 
 #endif

@@ -19,7 +19,7 @@ struct gm_preload_pool {
 	bool served;
 	uint64_t most;
 	_Atomic uint64_t used, used_high, reserved_high;
-	atomic_uint refs; /* the table, each allocation, and each gm_pools_get() */
+	atomic_uint refs; /* the table, each allocation, and each gm_preload_pools_get() */
 	struct gm_preload_pool *next;
 };
 
@@ -84,7 +84,7 @@ static int pools_count_firsts(const struct gm_driver *driver)
 	return n < 0 ? pools_find_firsts(driver) : n;
 }
 
-struct gm_preload_pool *gm_pools_first(const struct gm_driver *driver, gm_cu_device device)
+struct gm_preload_pool *gm_preload_pools_first(const struct gm_driver *driver, gm_cu_device device)
 {
 	if (device < 0 || device >= pools_count_firsts(driver) || !pools_firsts[device].handle)
 		return NULL;
@@ -103,7 +103,7 @@ static struct gm_preload_pool **pools_place(gm_cu_pool handle)
 	return place;
 }
 
-void gm_pools_return(struct gm_preload_pool *pool)
+void gm_preload_pools_return(struct gm_preload_pool *pool)
 {
 	gm_lock(&pools_lock);
 	struct gm_preload_pool **place = pools_place(pool->handle);
@@ -114,10 +114,10 @@ void gm_pools_return(struct gm_preload_pool *pool)
 
 	/* The driver has ended that one, in a way that nobody saw. */
 	if (before)
-		gm_pools_put(before);
+		gm_preload_pools_put(before);
 }
 
-bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, bool served, uint64_t most)
+bool gm_preload_pools_add(gm_cu_pool handle, gm_cu_device device, bool served, uint64_t most)
 {
 	struct gm_preload_pool *pool = calloc(1, sizeof *pool);
 	if (!pool)
@@ -128,11 +128,11 @@ bool gm_pools_add(gm_cu_pool handle, gm_cu_device device, bool served, uint64_t 
 	pool->served = served;
 	pool->most = most ? most : UINT64_MAX;
 	atomic_init(&pool->refs, 1);
-	gm_pools_return(pool);
+	gm_preload_pools_return(pool);
 	return true;
 }
 
-struct gm_preload_pool *gm_pools_get(const struct gm_driver *driver, gm_cu_pool handle)
+struct gm_preload_pool *gm_preload_pools_get(const struct gm_driver *driver, gm_cu_pool handle)
 {
 	int firsts = pools_count_firsts(driver);
 
@@ -148,13 +148,13 @@ struct gm_preload_pool *gm_pools_get(const struct gm_driver *driver, gm_cu_pool 
 	return pool;
 }
 
-void gm_pools_put(struct gm_preload_pool *pool)
+void gm_preload_pools_put(struct gm_preload_pool *pool)
 {
 	if (!pool->first && atomic_fetch_sub_explicit(&pool->refs, 1, memory_order_acq_rel) == 1)
 		free(pool);
 }
 
-struct gm_preload_pool *gm_pools_take(gm_cu_pool handle)
+struct gm_preload_pool *gm_preload_pools_take(gm_cu_pool handle)
 {
 	gm_lock(&pools_lock);
 	struct gm_preload_pool **place = pools_place(handle), *pool = *place;
@@ -164,22 +164,22 @@ struct gm_preload_pool *gm_pools_take(gm_cu_pool handle)
 	return pool;
 }
 
-gm_cu_pool gm_pools_handle(const struct gm_preload_pool *pool)
+gm_cu_pool gm_preload_pools_handle(const struct gm_preload_pool *pool)
 {
 	return pool->handle;
 }
 
-gm_cu_device gm_pools_device(const struct gm_preload_pool *pool)
+gm_cu_device gm_preload_pools_device(const struct gm_preload_pool *pool)
 {
 	return pool->device;
 }
 
-bool gm_pools_is_served(const struct gm_preload_pool *pool)
+bool gm_preload_pools_is_served(const struct gm_preload_pool *pool)
 {
 	return pool->served;
 }
 
-bool gm_pools_is_first(const struct gm_preload_pool *pool)
+bool gm_preload_pools_is_first(const struct gm_preload_pool *pool)
 {
 	return pool->first;
 }
@@ -195,12 +195,12 @@ static void pools_raise(_Atomic uint64_t *mark, uint64_t to)
 		;
 }
 
-bool gm_pools_enter(struct gm_preload_pool *pool, uint64_t bytes)
+bool gm_preload_pools_enter(struct gm_preload_pool *pool, uint64_t bytes)
 {
 	uint64_t before = atomic_fetch_add_explicit(&pool->used, bytes, memory_order_relaxed);
 
 	if (before > pool->most || bytes > pool->most - before) {
-		gm_pools_leave(pool, bytes);
+		gm_preload_pools_leave(pool, bytes);
 		return false;
 	}
 	pools_raise(&pool->used_high, before + bytes);
@@ -208,30 +208,30 @@ bool gm_pools_enter(struct gm_preload_pool *pool, uint64_t bytes)
 	return true;
 }
 
-void gm_pools_leave(struct gm_preload_pool *pool, uint64_t bytes)
+void gm_preload_pools_leave(struct gm_preload_pool *pool, uint64_t bytes)
 {
 	atomic_fetch_sub_explicit(&pool->used, bytes, memory_order_relaxed);
 }
 
-void gm_pools_free(const struct gm_preload_block *block)
+void gm_preload_pools_free(const struct gm_preload_block *block)
 {
 	if (block->pool) {
-		gm_pools_leave(block->pool, block->bytes);
-		gm_pools_put(block->pool);
+		gm_preload_pools_leave(block->pool, block->bytes);
+		gm_preload_pools_put(block->pool);
 	}
 }
 
-uint64_t gm_pools_used(const struct gm_preload_pool *pool)
+uint64_t gm_preload_pools_used(const struct gm_preload_pool *pool)
 {
 	return atomic_load_explicit(&pool->used, memory_order_relaxed);
 }
 
-uint64_t gm_pools_used_high(const struct gm_preload_pool *pool)
+uint64_t gm_preload_pools_used_high(const struct gm_preload_pool *pool)
 {
 	return atomic_load_explicit(&pool->used_high, memory_order_relaxed);
 }
 
-uint64_t gm_pools_reserved_high(struct gm_preload_pool *pool, uint64_t reserved)
+uint64_t gm_preload_pools_reserved_high(struct gm_preload_pool *pool, uint64_t reserved)
 {
 	pools_raise(&pool->reserved_high, reserved);
 	return atomic_load_explicit(&pool->reserved_high, memory_order_relaxed);
@@ -241,15 +241,15 @@ uint64_t gm_pools_reserved_high(struct gm_preload_pool *pool, uint64_t reserved)
 static void pools_reset(struct gm_preload_pool *pool, _Atomic uint64_t *mark)
 {
 	atomic_store_explicit(mark, 0, memory_order_relaxed);
-	pools_raise(mark, gm_pools_used(pool));
+	pools_raise(mark, gm_preload_pools_used(pool));
 }
 
-void gm_pools_reset_used_high(struct gm_preload_pool *pool)
+void gm_preload_pools_reset_used_high(struct gm_preload_pool *pool)
 {
 	pools_reset(pool, &pool->used_high);
 }
 
-void gm_pools_reset_reserved_high(struct gm_preload_pool *pool)
+void gm_preload_pools_reset_reserved_high(struct gm_preload_pool *pool)
 {
 	pools_reset(pool, &pool->reserved_high);
 }

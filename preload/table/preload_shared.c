@@ -12,7 +12,7 @@
 
 struct shared_mapping {
 	gpumem_token token;
-	struct gm_shared_mapped mapped;
+	struct gm_preload_shared_mapped mapped;
 	unsigned opened; /* allocations in it */
 	struct shared_mapping *prev, *next;
 };
@@ -67,7 +67,7 @@ static bool shared_begin(struct shared_mapping *mapping, const gpumem_piece *pie
 
 /* ---- the calls */
 
-int gm_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr)
+int gm_preload_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr)
 {
 	struct shared_mapping *mapping;
 	int r = 0;
@@ -84,8 +84,8 @@ int gm_shared_open(const gpumem_piece *piece, gm_cu_ctx ctx, gm_cu_ptr *ret_ptr)
 	return r;
 }
 
-bool gm_shared_add(const gpumem_piece *piece, gm_cu_ctx ctx, const struct gm_shared_mapped *mapped,
-	gm_cu_ptr *ret_ptr)
+bool gm_preload_shared_add(const gpumem_piece *piece, gm_cu_ctx ctx,
+	const struct gm_preload_shared_mapped *mapped, gm_cu_ptr *ret_ptr)
 {
 	struct shared_mapping *mapping = calloc(1, sizeof *mapping);
 	if (!mapping)
@@ -103,7 +103,7 @@ bool gm_shared_add(const gpumem_piece *piece, gm_cu_ctx ctx, const struct gm_sha
 	return added;
 }
 
-bool gm_shared_is(gm_cu_ptr ptr)
+bool gm_preload_shared_is(gm_cu_ptr ptr)
 {
 	if (!atomic_load_explicit(&shared_n, memory_order_relaxed))
 		return false;
@@ -113,7 +113,7 @@ bool gm_shared_is(gm_cu_ptr ptr)
 	return found;
 }
 
-bool gm_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer)
+bool gm_preload_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer)
 {
 	struct shared_mapping *unused = NULL;
 
@@ -138,7 +138,7 @@ bool gm_shared_close(gm_cu_ptr ptr, gpumem_buffer **ret_buffer)
 	return true;
 }
 
-bool gm_shared_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
+bool gm_preload_shared_find(gm_cu_ptr ptr, struct gm_preload_block *ret_block)
 {
 	struct shared_opened *opened;
 

@@ -253,7 +253,7 @@ void fake_pool_leave(struct fake_pool *pool, size_t bytes);
 /* array.c, with the lock held */
 void fake_arrays_end(int context);
 
-/* managed.c, with the lock held: frees managed memory that begins there. False: there is none. */
+/* alloc_managed.c, with the lock held: frees managed memory that begins there. False: there is none. */
 bool fake_managed_drop(uintptr_t addr);
 void fake_managed_end(int context);
 /* The same: the buffer id of managed memory at the address. 0: there is none. */

@@ -101,7 +101,7 @@ static void gets_it(int channel, void *argument)
 
 /* ---- clients without the library, which can lie */
 
-static gm_cu_ptr map_chunk(const struct gm_raw_chunk *chunk)
+static gm_cu_ptr map_chunk(const struct gm_alloc_raw_chunk *chunk)
 {
 	gm_cu_access access = {0};
 	gm_cu_mem mem;

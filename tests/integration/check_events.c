@@ -3,7 +3,7 @@
 
 /*
  * Events, and connections that end by halves: a client that does not read its events is never
- * dropped for that and hears the latest when it does; what it does to its bell, or to one direction
+ * dropped for that and hears the latest when it does; what it does to its wakeup, or to one direction
  * of its connection, is nobody's loss but its own.
  */
 
@@ -93,8 +93,8 @@ END_TEST
 
 START_TEST(a_client_that_closes_its_bell_is_served_on)
 {
-	close(peer.bell);
-	peer.bell = -1;
+	close(peer.wakeup);
+	peer.wakeup = -1;
 	for (int i = 0; i < 20; i++)
 		press();
 	struct gm_raw_lease lease;
@@ -108,10 +108,10 @@ START_TEST(what_a_client_does_to_its_bell_disturbs_nobody)
 	const struct itimerspec always = {.it_interval.tv_nsec = 1, .it_value.tv_nsec = 1},
 				never = {0};
 	char junk[5000] = {0};
-	GM_REQUIRE(fcntl(peer.bell, F_SETFL, 0) == 0); /* both have the same file */
+	GM_REQUIRE(fcntl(peer.wakeup, F_SETFL, 0) == 0); /* both have the same file */
 	for (int i = 0; i < 20; i++) {
-		GM_REQUIRE(write(peer.bell, junk, sizeof(junk)) < 0);
-		GM_REQUIRE(timerfd_settime(peer.bell, 0, i % 2 ? &always : &never, NULL) == 0);
+		GM_REQUIRE(write(peer.wakeup, junk, sizeof(junk)) < 0);
+		GM_REQUIRE(timerfd_settime(peer.wakeup, 0, i % 2 ? &always : &never, NULL) == 0);
 		press();
 	}
 	struct gm_raw_lease lease;
@@ -127,7 +127,7 @@ START_TEST(the_answer_to_a_hello_carries_no_socket)
 {
 	/* The kernel may let the sender of a Unix socket wait for its garbage collector, whatever
 	 * flags the sender gives: once others had the daemon's user send many descriptors. */
-	const int fds[] = {peer.bell, peer.daemon_page, peer.client_page};
+	const int fds[] = {peer.wakeup, peer.daemon_page, peer.client_page};
 	for (size_t i = 0; i < 3; i++) {
 		struct stat st;
 		GM_REQUIRE(fstat(fds[i], &st) == 0);
@@ -150,7 +150,7 @@ START_TEST(a_client_that_knows_no_events_on_its_page_gets_a_bell_that_never_ring
 		press();
 	GM_REQUIRE(gm_raw_receive_event(&peer));
 	GM_REQUIRE(!gm_raw_has_event(&old));
-	GM_REQUIRE(!gm_raw_readable(old.bell));
+	GM_REQUIRE(!gm_raw_readable(old.wakeup));
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&old, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_give_back(&old, &lease), GPUMEM_OK);

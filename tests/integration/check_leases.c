@@ -50,7 +50,7 @@ static uint64_t held(const struct gm_raw *raw)
 	return row.held;
 }
 
-static bool writable(const struct gm_raw_chunk *chunk)
+static bool writable(const struct gm_alloc_raw_chunk *chunk)
 {
 	void *at = gm_raw_map(chunk, true);
 	if (at == MAP_FAILED)
@@ -115,18 +115,18 @@ START_TEST(a_maker_that_returns_first_leaves_the_memory_to_the_opener_and_goes_o
 {
 	struct gm_raw_lease view;
 	GM_REQUIRE_EQ(gm_raw_open(&opener, token, &view), GPUMEM_OK);
-	gm_raw_chunk_fill(&view.chunks[0], 0x77);
+	gm_alloc_raw_chunk_fill(&view.chunks[0], 0x77);
 	GM_REQUIRE_EQ(gm_raw_return(&maker, lease.id, NULL, 0), GPUMEM_OK);
 	GM_REQUIRE_EQ(held(&maker), 0);
 	GM_REQUIRE_EQ(held(&opener), 0);
 	GM_REQUIRE_EQ(gm_left_by(&witness.daemon, geteuid()), GM_CHUNK_MIN);
-	GM_REQUIRE(gm_raw_chunk_is(&view.chunks[0], 0x77));
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&view.chunks[0], 0x77));
 	/* It is not in the pool: a new lease gets another chunk. */
 	struct gm_raw_lease other;
 	GM_REQUIRE_EQ(gm_raw_lease(&maker, 0, GM_CHUNK_MIN, &other), GPUMEM_OK);
 	GM_REQUIRE(other.chunks[0].id != view.chunks[0].id);
-	gm_raw_chunk_fill(&other.chunks[0], 0x11);
-	GM_REQUIRE(gm_raw_chunk_is(&view.chunks[0], 0x77));
+	gm_alloc_raw_chunk_fill(&other.chunks[0], 0x11);
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&view.chunks[0], 0x77));
 	gm_raw_lease_clear(&other);
 	gm_raw_lease_clear(&view);
 }

@@ -63,7 +63,7 @@ START_TEST(what_is_returned_is_pooled_and_given_out_again)
 	GM_REQUIRE_EQ(f.available, f.ceiling);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	/* The pool trusts the domain: nobody cleared it. */
-	GM_REQUIRE(gm_raw_chunk_is(&lease.chunks[0], PATTERN));
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&lease.chunks[0], PATTERN));
 	gm_raw_lease_clear(&lease);
 	gm_raw_close(&raw);
 }
@@ -106,7 +106,7 @@ START_TEST(memory_of_a_client_off_the_socket_stays_charged_while_its_process_liv
 	require_all_memory_zero();
 	/* Untouched by all that. */
 	for (size_t i = 0; i < lease.n; i++)
-		GM_REQUIRE(gm_raw_chunk_is(&lease.chunks[i], PATTERN));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&lease.chunks[i], PATTERN));
 	gm_raw_lease_clear(&lease);
 }
 END_TEST

@@ -65,7 +65,7 @@ START_TEST(a_session_goes_on_with_its_token_and_its_leases)
 	GM_REQUIRE_EQ(again.n, lease.n);
 	for (size_t i = 0; i < again.n; i++) {
 		GM_REQUIRE_EQ(again.chunks[i].id, lease.chunks[i].id);
-		GM_REQUIRE(gm_raw_chunk_is(&again.chunks[i], PATTERN));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&again.chunks[i], PATTERN));
 	}
 	gm_raw_lease_clear(&again);
 	gm_raw_lease_clear(&lease);

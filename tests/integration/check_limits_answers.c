@@ -210,7 +210,7 @@ START_TEST(a_client_at_its_fd_limit_loses_handles_and_can_ask_again)
 	GM_REQUIRE_EQ(gm_raw_handles(&peer, id, 0, &again), GPUMEM_OK);
 	GM_REQUIRE(!again.fds_lost);
 	for (size_t i = 0; i < again.n; i++)
-		gm_raw_chunk_fill(&again.chunks[i], 1);
+		gm_alloc_raw_chunk_fill(&again.chunks[i], 1);
 	give_back(&peer, &again);
 }
 END_TEST
@@ -287,7 +287,7 @@ START_TEST(a_client_that_does_not_read_is_dropped_with_what_it_holds_still_charg
 	GM_REQUIRE_EQ(gm_raw_lease(&deaf, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	ask_until_dropped(&deaf);
 	GM_UNTIL(gm_figures_now(&witness.daemon).quarantined == GM_CHUNK_MIN);
-	gm_raw_chunk_fill(&lease.chunks[0], 9);
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], 9);
 	gm_raw_lease_clear(&lease);
 	/* It comes back, and lets go. */
 	struct gm_raw back;

@@ -512,7 +512,7 @@ START_TEST(a_chunk_can_neither_be_resized_nor_sealed_by_its_client)
 	GM_REQUIRE(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == -1 && errno == EPERM);
 	GM_REQUIRE(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1);
 	GM_REQUIRE_EQ(lseek(fd, 0, SEEK_END), GM_CHUNK_MIN);
-	gm_raw_chunk_fill(&lease.chunks[0], 1);
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], 1);
 	GM_REQUIRE_EQ(gm_raw_give_back(&peer, &lease), GPUMEM_OK);
 }
 END_TEST

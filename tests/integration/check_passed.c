@@ -150,7 +150,7 @@ START_TEST(a_descriptor_whose_close_waits_does_not_stop_the_daemon)
 	if (way == EMPTY)
 		pass(peer.socket, fd, 0);
 	if (way == EVENTS)
-		pass(peer.bell, fd, 1);
+		pass(peer.wakeup, fd, 1);
 	if (way == UNREAD) {
 		/* The daemon refuses the first packet, and never reads the second. */
 		gm_raw_send_bytes(&peer, "\xff", 1, NULL, 0);

@@ -70,9 +70,9 @@ START_TEST(a_client_that_keeps_what_it_returned_pays_for_it)
 	/* Nor is it given to anybody else meanwhile. */
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, PINNED, LIMIT / 2, &more), GPUMEM_OK);
 	for (size_t i = 0; i < kept.n; i++)
-		gm_raw_chunk_fill(&kept.chunks[i], 7);
+		gm_alloc_raw_chunk_fill(&kept.chunks[i], 7);
 	for (size_t i = 0; i < more.n; i++)
-		GM_REQUIRE(gm_raw_chunk_is(&more.chunks[i], 0));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&more.chunks[i], 0));
 	GM_REQUIRE_EQ(gm_raw_give_back(&raw, &more), GPUMEM_OK);
 	gm_raw_lease_clear(&kept);
 	GM_UNTIL(orphaned() == 0);
@@ -93,7 +93,7 @@ static void hand_over(int channel, void *argument)
 	gm_raw_join(&raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(&raw, PINNED, LIMIT / 4, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(lease.n, 1);
-	gm_raw_chunk_fill(&lease.chunks[0], 1);
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], 1);
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", lease.chunks[0].fd);
 	int fd = *path ? open(name, O_PATH | O_CLOEXEC) : lease.chunks[0].fd;
 	GM_REQUIRE(fd >= 0);
@@ -104,7 +104,7 @@ static void hand_over(int channel, void *argument)
 /* A process hands over the descriptor of its memory and ends. Returns the descriptor. */
 static int handed_over(bool path)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	struct gm_worker worker;
 	char word;
 	int r;

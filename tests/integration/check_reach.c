@@ -68,7 +68,7 @@ static void take(struct gm_raw *raw, struct gm_raw_lease *lease)
 	gm_raw_join(raw, &daemon_);
 	GM_REQUIRE_EQ(gm_raw_lease(raw, 0, BYTES, lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(lease->n, 1);
-	gm_raw_chunk_fill(&lease->chunks[0], 0x5a);
+	gm_alloc_raw_chunk_fill(&lease->chunks[0], 0x5a);
 }
 
 static void end_raw(struct gm_raw *raw)

@@ -84,7 +84,7 @@ static void hold_memory(int channel, void *argument)
 			gm_raw_lease(&raw, 0, (uint64_t)(1 + i % 3) * GM_CHUNK_MIN, &leases[i]),
 			GPUMEM_OK);
 		for (size_t c = 0; c < leases[i].n; c++)
-			gm_raw_chunk_fill(&leases[i].chunks[c], (uint8_t)(first + i));
+			gm_alloc_raw_chunk_fill(&leases[i].chunks[c], (uint8_t)(first + i));
 	}
 	gm_text_say_word(channel, 'h');
 
@@ -101,8 +101,9 @@ static void hold_memory(int channel, void *argument)
 			GM_REQUIRE_EQ(again.n, leases[i].n);
 			for (size_t c = 0; c < again.n; c++) {
 				GM_REQUIRE_EQ(again.chunks[c].id, leases[i].chunks[c].id);
-				GM_REQUIRE(gm_raw_chunk_is(&again.chunks[c], (uint8_t)(first + i)));
-				GM_REQUIRE(gm_raw_chunk_is(
+				GM_REQUIRE(gm_alloc_raw_chunk_is(
+					&again.chunks[c], (uint8_t)(first + i)));
+				GM_REQUIRE(gm_alloc_raw_chunk_is(
 					&leases[i].chunks[c], (uint8_t)(first + i)));
 			}
 			gm_raw_lease_clear(&again);
@@ -332,7 +333,7 @@ START_TEST(memory_that_is_smaller_after_a_restart_keeps_what_clients_hold)
 	for (uint32_t i = 0; i < 2; i++) {
 		GM_REQUIRE_EQ(gm_raw_lease(&raw, i, bytes, &held[i]), GPUMEM_OK);
 		for (size_t c = 0; c < held[i].n; c++)
-			gm_raw_chunk_fill(&held[i].chunks[c], (uint8_t)(1 + i));
+			gm_alloc_raw_chunk_fill(&held[i].chunks[c], (uint8_t)(1 + i));
 	}
 
 	gm_daemon_kill(&daemon);
@@ -347,7 +348,7 @@ START_TEST(memory_that_is_smaller_after_a_restart_keeps_what_clients_hold)
 		GM_REQUIRE_EQ(gm_raw_handles(&raw, id, 0, &back), GPUMEM_OK);
 		GM_REQUIRE_EQ(back.n, held[i].n);
 		for (size_t c = 0; c < back.n; c++)
-			GM_REQUIRE(gm_raw_chunk_is(&back.chunks[c], (uint8_t)(1 + i)));
+			GM_REQUIRE(gm_alloc_raw_chunk_is(&back.chunks[c], (uint8_t)(1 + i)));
 		gm_raw_lease_clear(&back);
 		gm_figures_of(&daemon, i, &f);
 		GM_REQUIRE_EQ(f.leased, bytes);
@@ -376,20 +377,20 @@ START_TEST(a_shared_token_opens_its_lease_after_a_restart)
 	gm_daemon_start(&daemon, NULL);
 	gm_raw_join(&maker, &daemon);
 	GM_REQUIRE_EQ(gm_raw_lease_for_others(&maker, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
-	gm_raw_chunk_fill(&lease.chunks[0], 77);
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], 77);
 	GM_REQUIRE_EQ(gm_raw_share(&maker, lease.id, GM__WIRE__AUDIENCE__AUDIENCE_UID,
 			      (uint32_t)geteuid(), false, token),
 		GPUMEM_OK);
 	restart(&daemon, KILL);
 	gm_raw_join(&opener, &daemon);
 	GM_REQUIRE_EQ(gm_raw_open(&opener, token, &opened), GPUMEM_OK);
-	GM_REQUIRE(gm_raw_chunk_is(&opened.chunks[0], 77));
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&opened.chunks[0], 77));
 	gm_raw_lease_clear(&opened);
 	/* The opener is known, too. */
 	restart(&daemon, STOP);
 	gm_raw_come_back(&opener, &daemon);
 	GM_REQUIRE_EQ(gm_raw_handles(&opener, lease.id, 0, &opened), GPUMEM_OK);
-	GM_REQUIRE(gm_raw_chunk_is(&opened.chunks[0], 77));
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&opened.chunks[0], 77));
 	GM_REQUIRE_EQ(gm_raw_give_back(&opener, &opened), GPUMEM_OK);
 	gm_raw_come_back(&maker, &daemon);
 	GM_REQUIRE_EQ(gm_raw_give_back(&maker, &lease), GPUMEM_OK);
@@ -506,7 +507,7 @@ static void spoil_chunks(const struct gm_daemon *daemon)
 	GM_REQUIRE_EQ(gm_seqpacket_send(keeper, &message, sizeof(message), NULL, 0), 0);
 	while (message.verb != GM_KEEPER_DONE) {
 		struct pollfd p = {.fd = keeper, .events = POLLIN};
-		struct gm_packet_in packet;
+		struct gm_conn_packet packet;
 		GM_REQUIRE_EQ(poll(&p, 1, -1), 1);
 		GM_REQUIRE_EQ(gm_seqpacket_receive(keeper, &message, sizeof(message), &packet), 0);
 		gm_fdlist_deinit(&packet.fds);

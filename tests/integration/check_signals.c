@@ -39,8 +39,8 @@ START_TEST(sigterm_says_goodbye_to_clients_and_ends_with_status_0)
 	}
 	GM_REQUIRE_EQ(gm_daemon_wait(&daemon), 0);
 	/* Its memory is still the client's. */
-	gm_raw_chunk_fill(&lease.chunks[0], 1);
-	GM_REQUIRE(gm_raw_chunk_is(&lease.chunks[0], 1));
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], 1);
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&lease.chunks[0], 1));
 	gm_raw_lease_clear(&lease);
 	for (int i = 0; i < 3; i++)
 		gm_raw_close(&raws[i]);

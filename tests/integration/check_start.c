@@ -539,7 +539,7 @@ START_TEST(a_daemon_without_memory_of_its_own_refuses_clearly_and_recovers)
 		GM_REQUIRE(gm_raw_connect(&raws[n], witness.daemon.socket) == 0);
 		gpumem_status status = gm_raw_call(&raws[n], GM_RAW_PACKET(HELLO, hello, &hello));
 		if (status == GPUMEM_OK) {
-			raws[n].bell = gm_fdlist_steal(&raws[n].fds, 0);
+			raws[n].wakeup = gm_fdlist_steal(&raws[n].fds, 0);
 			continue;
 		}
 		/* Told so, or hung up on, but never anything else. */

@@ -80,10 +80,10 @@ static void actor_run(int channel, void *argument)
 			report.status = gm_raw_give_back(&raw, &leases[--n]);
 			break;
 		case FILL:
-			gm_raw_chunk_fill(&leases[n - 1].chunks[0], order.byte);
+			gm_alloc_raw_chunk_fill(&leases[n - 1].chunks[0], order.byte);
 			break;
 		case IS:
-			report.yes = gm_raw_chunk_is(&leases[n - 1].chunks[0], order.byte);
+			report.yes = gm_alloc_raw_chunk_is(&leases[n - 1].chunks[0], order.byte);
 			break;
 		case RESUME:
 			gm_raw_come_back(&raw, actor->daemon);

@@ -52,8 +52,8 @@ static void setup(void)
 	GM_REQUIRE_EQ(gm_raw_lease(&ann, 0, SIZE, &anns), GPUMEM_OK);
 	GM_REQUIRE_EQ(gm_raw_lease(&ben, 0, SIZE, &bens), GPUMEM_OK);
 	for (size_t i = 0; i < anns.n; i++) {
-		gm_raw_chunk_fill(&anns.chunks[i], 'a');
-		gm_raw_chunk_fill(&bens.chunks[i], 'b');
+		gm_alloc_raw_chunk_fill(&anns.chunks[i], 'a');
+		gm_alloc_raw_chunk_fill(&bens.chunks[i], 'b');
 	}
 	keeper = keeper_now();
 	GM_REQUIRE(keeper > 0);
@@ -73,8 +73,8 @@ static void teardown(void)
 static void require_contents(void)
 {
 	for (size_t i = 0; i < anns.n; i++) {
-		GM_REQUIRE(gm_raw_chunk_is(&anns.chunks[i], 'a'));
-		GM_REQUIRE(gm_raw_chunk_is(&bens.chunks[i], 'b'));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&anns.chunks[i], 'a'));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&bens.chunks[i], 'b'));
 	}
 }
 
@@ -92,7 +92,7 @@ static bool comes_back(struct gm_raw *raw, const struct gm_raw_lease *lease, uin
 		return false;
 	GM_REQUIRE_EQ(again.n, lease->n);
 	for (size_t i = 0; i < again.n; i++)
-		GM_REQUIRE(gm_raw_chunk_is(&again.chunks[i], content));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&again.chunks[i], content));
 	gm_raw_lease_clear(&again);
 	return true;
 }
@@ -128,7 +128,7 @@ static void require_everything(void)
 static int take_place(int *ret_ledger)
 {
 	struct gm_keeper_message message = {.verb = GM_KEEPER_HELLO, .value = GM_KEEPER_VERSION};
-	struct gm_packet_in in = {0};
+	struct gm_conn_packet in = {0};
 	char path[128];
 	int fd, r;
 
@@ -345,7 +345,7 @@ START_TEST(of_a_truncated_ledger_the_rest_is_taken_over)
 	struct gm_raw_lease fresh;
 	GM_REQUIRE_EQ(gm_raw_lease(&ann, 0, SIZE, &fresh), GPUMEM_OK);
 	for (size_t i = 0; i < fresh.n; i++)
-		GM_REQUIRE(gm_raw_chunk_is(&fresh.chunks[i], 0));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&fresh.chunks[i], 0));
 	GM_REQUIRE_EQ(gm_raw_give_back(&ann, &fresh), GPUMEM_OK);
 }
 END_TEST
@@ -423,7 +423,7 @@ START_TEST(a_full_keeper_costs_requests_and_nothing_else)
 	gm_raw_join(&ann, &daemon_);
 	gpumem_status status = GPUMEM_OK;
 	while (n < 64 && (status = gm_raw_lease(&ann, 0, GM_CHUNK_MIN, &leases[n])) == GPUMEM_OK) {
-		gm_raw_chunk_fill(&leases[n].chunks[0], (uint8_t)(n + 1));
+		gm_alloc_raw_chunk_fill(&leases[n].chunks[0], (uint8_t)(n + 1));
 		n++;
 	}
 	GM_REQUIRE(n > 0 && n < 64);
@@ -435,7 +435,7 @@ START_TEST(a_full_keeper_costs_requests_and_nothing_else)
 	GM_REQUIRE_EQ(gm_daemon_spawn(&daemon_), -1);
 	GM_REQUIRE_EQ(gm_figures_now(&daemon_).leases, n);
 	for (size_t i = 0; i < n; i++) {
-		GM_REQUIRE(gm_raw_chunk_is(&leases[i].chunks[0], (uint8_t)(i + 1)));
+		GM_REQUIRE(gm_alloc_raw_chunk_is(&leases[i].chunks[0], (uint8_t)(i + 1)));
 		gm_raw_lease_clear(&leases[i]);
 	}
 	gm_raw_close(&ann);

@@ -71,7 +71,7 @@ static void inner_say(struct gm_inner_keeper *keeper, struct gm_keeper_message m
 }
 
 static void inner_take(struct gm_inner_keeper *keeper, const struct gm_keeper_message *message,
-	struct gm_packet_in *packet)
+	struct gm_conn_packet *packet)
 {
 	switch (message->verb) {
 	case GM_KEEPER_HELLO:
@@ -106,7 +106,7 @@ void gm_inner_keeper_serve(struct gm_inner_keeper *keeper)
 			accept4(keeper->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	while (keeper->daemon >= 0) {
 		struct gm_keeper_message message = {0};
-		struct gm_packet_in packet;
+		struct gm_conn_packet packet;
 		int r = gm_seqpacket_receive(keeper->daemon, &message, sizeof(message), &packet);
 		if (r == -EAGAIN)
 			return;

@@ -30,7 +30,7 @@ static inline void take(struct gm_raw *raw, struct gm_raw_lease *ret)
 	while (ret->n < CHUNKS)
 		GM_REQUIRE_EQ(gm_raw_grow(raw, ret, GM_CHUNK_MIN), GPUMEM_OK);
 	for (size_t i = 0; i < ret->n; i++)
-		gm_raw_chunk_fill(&ret->chunks[i], PATTERN);
+		gm_alloc_raw_chunk_fill(&ret->chunks[i], PATTERN);
 }
 
 #endif

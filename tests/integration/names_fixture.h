@@ -90,7 +90,7 @@ static inline void publish(int channel, void *argument)
 			      &raw, 0, 3 * GM_CHUNK_MIN, &lease),
 		GPUMEM_OK);
 	for (size_t i = 0; i < lease.n; i++)
-		gm_raw_chunk_fill(&lease.chunks[i], maker->byte);
+		gm_alloc_raw_chunk_fill(&lease.chunks[i], maker->byte);
 	what.lease = lease.id;
 	what.name = (char *)maker->name;
 	what.audience = maker->audience;
@@ -125,7 +125,7 @@ static inline uint64_t publish_and_die(const struct maker *maker)
 static inline bool is_filled(const struct gm_raw_lease *lease, uint8_t byte)
 {
 	for (size_t i = 0; i < lease->n; i++)
-		if (!gm_raw_chunk_is(&lease->chunks[i], byte))
+		if (!gm_alloc_raw_chunk_is(&lease->chunks[i], byte))
 			return false;
 	return lease->n > 0;
 }

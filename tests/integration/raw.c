@@ -25,7 +25,7 @@ static _Atomic uint64_t connections;
 int gm_raw_connect(struct gm_raw *raw, const char *path)
 {
 	*raw = (struct gm_raw){.socket = -1,
-		.bell = -1,
+		.wakeup = -1,
 		.daemon_page = -1,
 		.client_page = -1,
 		.next_id = (connections++ << 24) + 1};
@@ -50,7 +50,7 @@ void gm_raw_close(struct gm_raw *raw)
 {
 	close_fd(&raw->socket);
 	gm_hearing_end(&raw->hearing);
-	close_fd(&raw->bell);
+	close_fd(&raw->wakeup);
 	close_fd(&raw->daemon_page);
 	close_fd(&raw->client_page);
 	gm_fdlist_deinit(&raw->fds);
@@ -112,7 +112,7 @@ bool gm_raw_readable(int socket)
 
 bool gm_raw_receive(struct gm_raw *raw)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	int r;
 	raw->packet = NULL;
 	for (;;) {
@@ -149,7 +149,7 @@ bool gm_raw_receive_event(struct gm_raw *raw)
 {
 	int r = gm_hearing_next(&raw->hearing, raw->socket, GM_PATIENCE_MS, &raw->event);
 	if (r < 0)
-		GM_FAIL("the daemon rang no bell");
+		GM_FAIL("the daemon rang no wakeup");
 	if (r == 0)
 		return false;
 	raw->sequence = raw->event.sequence;
@@ -229,11 +229,11 @@ gpumem_status gm_raw_hello(struct gm_raw *raw, const char *path, const Gm__Wire_
 		GM_REQUIRE(fstat(raw->fds.fds[i], &st) == 0);
 		GM_REQUIRE(!S_ISSOCK(st.st_mode));
 	}
-	raw->bell = gm_fdlist_steal(&raw->fds, 0);
+	raw->wakeup = gm_fdlist_steal(&raw->fds, 0);
 	raw->daemon_page = gm_fdlist_steal(&raw->fds, 1);
 	raw->client_page = gm_fdlist_steal(&raw->fds, 2);
 	if (raw->daemon_page >= 0)
-		GM_REQUIRE(gm_hearing_begin(&raw->hearing, raw->bell, raw->daemon_page));
+		GM_REQUIRE(gm_hearing_begin(&raw->hearing, raw->wakeup, raw->daemon_page));
 	return status;
 }
 

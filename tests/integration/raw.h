@@ -19,7 +19,7 @@
 
 struct gm_raw {
 	int socket;
-	int bell, daemon_page, client_page; /* from the hello reply; -1: none */
+	int wakeup, daemon_page, client_page; /* from the hello reply; -1: none */
 	struct gm_hearing hearing;
 	struct gm_page_event event; /* the last one */
 	uint64_t next_id;
@@ -83,7 +83,7 @@ const char *gm_raw_detail(const struct gm_raw *raw);
 /* Reads until the daemon hangs up; how many packets came, and the last Failure's status. */
 size_t gm_raw_drain(struct gm_raw *raw, gpumem_status *ret_last_failure);
 
-struct gm_raw_chunk {
+struct gm_alloc_raw_chunk {
 	uint64_t id, index, bytes;
 	int fd;
 };
@@ -92,7 +92,7 @@ struct gm_raw_lease {
 	uint32_t device;
 	bool read_only;
 	size_t n;
-	struct gm_raw_chunk *chunks;
+	struct gm_alloc_raw_chunk *chunks;
 	int control;    /* the fd of its control block; 0: none */
 	size_t packets; /* that the answer took */
 	bool fds_lost;
@@ -148,10 +148,10 @@ gpumem_status gm_raw_goodbye(struct gm_raw *raw);
 gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease);
 
 /* Maps a chunk shared, read-write or read-only; MAP_FAILED as mmap() has it. */
-void *gm_raw_map(const struct gm_raw_chunk *chunk, bool writable);
+void *gm_raw_map(const struct gm_alloc_raw_chunk *chunk, bool writable);
 /* Every byte of the chunk is this one. */
-bool gm_raw_chunk_is(const struct gm_raw_chunk *chunk, uint8_t byte);
-void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte);
+bool gm_alloc_raw_chunk_is(const struct gm_alloc_raw_chunk *chunk, uint8_t byte);
+void gm_alloc_raw_chunk_fill(const struct gm_alloc_raw_chunk *chunk, uint8_t byte);
 
 /* What the daemon says of itself and of device 0, asked by an observer on a connection of its own.
  */

@@ -43,12 +43,13 @@ gpumem_status gm_raw_collect(struct gm_raw *raw, struct gm_raw_lease *lease)
 		if (reply->control)
 			lease->control = gm_fdlist_steal(&raw->fds, 0);
 		size_t n = lease->n + reply->n_chunks;
-		struct gm_raw_chunk *chunks = realloc(lease->chunks, (n + 1) * sizeof(*chunks));
+		struct gm_alloc_raw_chunk *chunks =
+			realloc(lease->chunks, (n + 1) * sizeof(*chunks));
 		GM_REQUIRE(chunks);
 		lease->chunks = chunks;
 		for (size_t i = 0; i < reply->n_chunks; i++) {
 			const Gm__Wire__Chunk *c = reply->chunks[i];
-			chunks[lease->n++] = (struct gm_raw_chunk){.id = c->id,
+			chunks[lease->n++] = (struct gm_alloc_raw_chunk){.id = c->id,
 				.index = c->index,
 				.bytes = c->bytes,
 				.fd = gm_fdlist_steal(&raw->fds, i + reply->control)};
@@ -331,13 +332,13 @@ gpumem_status gm_raw_goodbye(struct gm_raw *raw)
 
 /* ---- chunks */
 
-void *gm_raw_map(const struct gm_raw_chunk *chunk, bool writable)
+void *gm_raw_map(const struct gm_alloc_raw_chunk *chunk, bool writable)
 {
 	return mmap(NULL, chunk->bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
 		chunk->fd, 0);
 }
 
-bool gm_raw_chunk_is(const struct gm_raw_chunk *chunk, uint8_t byte)
+bool gm_alloc_raw_chunk_is(const struct gm_alloc_raw_chunk *chunk, uint8_t byte)
 {
 	uint8_t *at = gm_raw_map(chunk, false);
 	GM_REQUIRE(at != MAP_FAILED);
@@ -346,7 +347,7 @@ bool gm_raw_chunk_is(const struct gm_raw_chunk *chunk, uint8_t byte)
 	return same;
 }
 
-void gm_raw_chunk_fill(const struct gm_raw_chunk *chunk, uint8_t byte)
+void gm_alloc_raw_chunk_fill(const struct gm_alloc_raw_chunk *chunk, uint8_t byte)
 {
 	uint8_t *at = gm_raw_map(chunk, true);
 	GM_REQUIRE(at != MAP_FAILED);

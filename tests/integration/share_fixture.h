@@ -75,7 +75,7 @@ struct person {
 };
 
 /* Not one byte of it can be written, by no way that is open to this process. */
-static inline bool write_protected(const struct gm_raw_chunk *chunk)
+static inline bool write_protected(const struct gm_alloc_raw_chunk *chunk)
 {
 	if (gm_raw_map(chunk, true) != MAP_FAILED)
 		return false;
@@ -107,7 +107,7 @@ static inline void obey(int channel, void *argument)
 		become(who->uid, who->further);
 	struct gm_raw raw;
 	struct gm_raw_lease lease = {0};
-	struct gm_raw_chunk *chunk;
+	struct gm_alloc_raw_chunk *chunk;
 	gm_raw_join(&raw, &daemon_);
 	for (;;) {
 		struct order order;
@@ -122,12 +122,12 @@ static inline void obey(int channel, void *argument)
 			break;
 		case FILL:
 			for (chunk = lease.chunks; chunk < lease.chunks + lease.n; chunk++)
-				gm_raw_chunk_fill(chunk, order.byte);
+				gm_alloc_raw_chunk_fill(chunk, order.byte);
 			break;
 		case IS:
 			report.yes = lease.n > 0;
 			for (chunk = lease.chunks; chunk < lease.chunks + lease.n; chunk++)
-				report.yes = report.yes && gm_raw_chunk_is(chunk, order.byte);
+				report.yes = report.yes && gm_alloc_raw_chunk_is(chunk, order.byte);
 			break;
 		case SHARE:
 			report.status = gm_raw_share(&raw, lease.id, order.audience, order.id,

@@ -16,7 +16,7 @@ void gm_witness_start(struct gm_witness *witness, const struct gm_daemon_options
 	gm_raw_join(&witness->raw, &witness->daemon);
 	GM_REQUIRE_EQ(gm_raw_lease(&witness->raw, 0, GM_CHUNK_MIN, &witness->lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(witness->lease.n, 1);
-	gm_raw_chunk_fill(&witness->lease.chunks[0], PATTERN);
+	gm_alloc_raw_chunk_fill(&witness->lease.chunks[0], PATTERN);
 }
 
 void gm_witness_served(struct gm_witness *witness)
@@ -24,12 +24,12 @@ void gm_witness_served(struct gm_witness *witness)
 	struct gm_raw_lease lease;
 	GM_REQUIRE_EQ(gm_raw_lease(&witness->raw, 0, GM_CHUNK_MIN, &lease), GPUMEM_OK);
 	GM_REQUIRE_EQ(lease.n, 1);
-	gm_raw_chunk_fill(&lease.chunks[0], PATTERN + 1);
-	GM_REQUIRE(gm_raw_chunk_is(&lease.chunks[0], PATTERN + 1));
+	gm_alloc_raw_chunk_fill(&lease.chunks[0], PATTERN + 1);
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&lease.chunks[0], PATTERN + 1));
 	uint64_t id = lease.id;
 	gm_raw_lease_clear(&lease);
 	GM_REQUIRE_EQ(gm_raw_return(&witness->raw, id, NULL, 0), GPUMEM_OK);
-	GM_REQUIRE(gm_raw_chunk_is(&witness->lease.chunks[0], PATTERN));
+	GM_REQUIRE(gm_alloc_raw_chunk_is(&witness->lease.chunks[0], PATTERN));
 }
 
 void gm_witness_stop(struct gm_witness *witness)

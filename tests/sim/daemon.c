@@ -95,12 +95,12 @@ static void offer(struct sim *sim)
 	}
 }
 
-static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_account_use *ret)
 {
 	struct sim *sim = ctx;
 	if (!sim->offered)
 		offer(sim);
-	*ret = (struct gm_use){.cached = gm_session_held(session, device) / 2};
+	*ret = (struct gm_account_use){.cached = gm_session_held(session, device) / 2};
 	for (int i = 0; i < sim->n_procs; i++) {
 		struct sim_proc *p = &sim->procs[i];
 		if (p->session != gm_session_id(session))

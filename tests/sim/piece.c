@@ -62,7 +62,7 @@ void sim_step_share_chunks(struct sim *sim, const struct step *s)
 	if (n == 0 || (n == l->n_chunks && !l->origin))
 		return;
 	bool alone = sim_alone(sim, lease, proc) && !l->signals;
-	struct gm_share_chunks what = {
+	struct gm_token_chunks what = {
 		.leases = leases, .chunks = chunks, .n = n, .asked = sim->op, .again = sim->again};
 	uint8_t token[GM_TOKEN_BYTES];
 	char detail[GM_DETAIL_BYTES];

@@ -16,7 +16,7 @@ void sim_step_share(struct sim *sim, const struct step *s)
 	if (lease < 0 || t == SIM_TOKENS)
 		return;
 	struct sim_token *token = &sim->tokens[t];
-	struct gm_share_options options = {
+	struct gm_token_options options = {
 		.audience = s->c % 2 ? GM_NAME_AUDIENCE_UID : GM_NAME_AUDIENCE_DOMAIN,
 		.id = 1000 + s->c / 2 % SIM_UIDS};
 	sim_say(sim, "process %d shares lease %llu", sim->procs[proc].pid,
@@ -147,7 +147,7 @@ void sim_step_publish(struct sim *sim, const struct step *s)
 	uint32_t to = s->c / SIM_NAMES / 2 % SIM_UIDS, kind = s->c / 64 % 8;
 	/* Of metadata that is too short, the daemon lacks the last byte. */
 	uint64_t size = kind < 4 ? 0 : 1 + s->c / 512 % META_MOST, sent = size - (kind == 7);
-	struct gm_publish what = {.text = text,
+	struct gm_name_publish what = {.text = text,
 		.share = {.audience = outside ? GM_NAME_AUDIENCE_UID : GM_NAME_AUDIENCE_DOMAIN,
 			.id = outside ? 1000 + to : 0},
 		.replace = true,

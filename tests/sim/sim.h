@@ -43,7 +43,7 @@
  *   reclaim_ask.c      the part of it that is about requests
  *   resize.c   likewise about resizing and evicting
  *   declare.c  likewise about declared memory
- *   share.c    likewise about tokens, names and metadata
+ *   lease_token.c    likewise about tokens, names and metadata
  *   piece.c    likewise about chunks that become leases of their own
  *   items.c    what the keeper has beside chunks: metadata and control blocks
  *   world.c    what administrators, the device, the keeper and others do
@@ -444,7 +444,7 @@ bool sim_step_repeats(const struct step *step);
 const char *sim_step_name(uint32_t kind);
 uint32_t sim_step_draw(uint32_t number);
 
-/* ---- share.c */
+/* ---- lease_token.c */
 
 void sim_step_share(struct sim *sim, const struct step *s);
 void sim_step_unshare(struct sim *sim, const struct step *s);

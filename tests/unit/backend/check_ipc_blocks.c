@@ -295,8 +295,8 @@ START_TEST(users_leave_numbers_to_others)
 				break;
 			unmake(0, 2 * MIB, &seen, &handle);
 		}
-		ck_assert_uint_eq(own,
-			gm_min(GM_BOUND_IPC_NUMBERS_PER_UID, (GM_BOUND_IPC_NUMBERS - all + 1) / 2));
+		ck_assert_uint_eq(own, gm_u64_min(GM_BOUND_IPC_NUMBERS_PER_UID,
+					       (GM_BOUND_IPC_NUMBERS - all + 1) / 2));
 		ck_assert_uint_gt(own, 0);
 	}
 	unmake(0, 2 * MIB, &another, &keep);

@@ -114,7 +114,7 @@ END_TEST
 
 static void open_by(struct gm_session *session, struct gm_lease *l)
 {
-	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = UID + 1};
+	struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = UID + 1};
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_lease *opened;
 
@@ -147,7 +147,7 @@ START_TEST(what_was_seen_by_several_stays_so_in_a_lease_of_its_own)
 	uint64_t own;
 
 	gm_lease_info(l, s, &info);
-	const struct gm_share_chunks what = {.leases = &info.id, .chunks = &chunk, .n = 1};
+	const struct gm_token_chunks what = {.leases = &info.id, .chunks = &chunk, .n = 1};
 	open_by(fake_session(&fake, 6, UID + 1), l);
 	ck_assert_int_eq(gm_lease_unshare(s, l), GPUMEM_OK);
 	ck_assert_int_eq(fake_share_chunks(s, &what, token, &own, detail), GPUMEM_OK);

@@ -69,7 +69,7 @@ END_TEST
 
 START_TEST(whoever_asked_for_a_chunk_pays_as_long_as_it_is_leased)
 {
-	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 2000};
+	struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 2000};
 	uint8_t token[GM_TOKEN_BYTES];
 	fake.for_others = true;
 	struct gm_lease *lease = fake_lease(&fake, s, d, 2 * MiB), *opened;

@@ -132,54 +132,54 @@ START_TEST(a_level_rises_at_once_and_falls_after_the_dwell)
 {
 	struct gm_pressure p = {0};
 	uint64_t now = 5 * SECOND;
-	ck_assert(!gm_pressure_step(&p, &policy, 100, now));
-	ck_assert(gm_pressure_step(&p, &policy, 700000, now));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 100, now));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 700000, now));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_MEDIUM);
 	/* Up again within the dwell: at once. */
-	ck_assert(gm_pressure_step(&p, &policy, 960000, now + 1));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 960000, now + 1));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_CRITICAL);
 
 	/* It is calm from here on. */
-	ck_assert(!gm_pressure_step(&p, &policy, 0, now + 2));
-	uint64_t due = gm_pressure_due(&p, &policy, 0);
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, now + 2));
+	uint64_t due = gm_preload_pressure_due(&p, &policy, 0);
 	ck_assert_uint_eq(due, now + 2 + SECOND);
-	ck_assert(!gm_pressure_step(&p, &policy, 0, due - 1));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, due - 1));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_CRITICAL);
-	ck_assert(gm_pressure_step(&p, &policy, 0, due));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 0, due));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_LOW);
-	ck_assert_uint_eq(gm_pressure_due(&p, &policy, 0), UINT64_MAX);
-	ck_assert(gm_pressure_steady(&p, &policy, 0));
+	ck_assert_uint_eq(gm_preload_pressure_due(&p, &policy, 0), UINT64_MAX);
+	ck_assert(gm_preload_pressure_steady(&p, &policy, 0));
 }
 END_TEST
 
 START_TEST(one_moment_of_pressure_makes_the_calm_begin_anew)
 {
 	struct gm_pressure p = {0};
-	ck_assert(gm_pressure_step(&p, &policy, 700000, SECOND));
-	ck_assert(!gm_pressure_step(&p, &policy, 0, 2 * SECOND));
-	ck_assert(!gm_pressure_step(&p, &policy, 600000, 3 * SECOND - 2));
-	ck_assert(!gm_pressure_step(&p, &policy, 0, 3 * SECOND - 1));
-	ck_assert(!gm_pressure_step(&p, &policy, 0, 3 * SECOND));
-	ck_assert_uint_eq(gm_pressure_due(&p, &policy, 0), 4 * SECOND - 1);
-	ck_assert(gm_pressure_step(&p, &policy, 0, 4 * SECOND - 1));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 700000, SECOND));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, 2 * SECOND));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 600000, 3 * SECOND - 2));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, 3 * SECOND - 1));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, 3 * SECOND));
+	ck_assert_uint_eq(gm_preload_pressure_due(&p, &policy, 0), 4 * SECOND - 1);
+	ck_assert(gm_preload_pressure_step(&p, &policy, 0, 4 * SECOND - 1));
 }
 END_TEST
 
 START_TEST(it_does_not_go_back_within_the_dwell_but_past_it_at_once)
 {
 	struct gm_pressure p = {0};
-	ck_assert(gm_pressure_step(&p, &policy, 700000, SECOND));
-	ck_assert(!gm_pressure_step(&p, &policy, 0, SECOND));
-	ck_assert(gm_pressure_step(&p, &policy, 0, 2 * SECOND));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 700000, SECOND));
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 0, SECOND));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 0, 2 * SECOND));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_LOW);
 	/* To where it was: after the dwell. */
-	ck_assert(!gm_pressure_step(&p, &policy, 700000, 2 * SECOND + 1));
-	ck_assert_uint_eq(gm_pressure_due(&p, &policy, 700000), 3 * SECOND);
+	ck_assert(!gm_preload_pressure_step(&p, &policy, 700000, 2 * SECOND + 1));
+	ck_assert_uint_eq(gm_preload_pressure_due(&p, &policy, 700000), 3 * SECOND);
 	/* Higher than it was: now. */
 	struct gm_pressure q = p;
-	ck_assert(gm_pressure_step(&q, &policy, 810000, 2 * SECOND + 1));
+	ck_assert(gm_preload_pressure_step(&q, &policy, 810000, 2 * SECOND + 1));
 	ck_assert_int_eq(q.level, GM_PRESSURE_LEVEL_HIGH);
-	ck_assert(gm_pressure_step(&p, &policy, 700000, 3 * SECOND));
+	ck_assert(gm_preload_pressure_step(&p, &policy, 700000, 3 * SECOND));
 	ck_assert_int_eq(p.level, GM_PRESSURE_LEVEL_MEDIUM);
 }
 END_TEST
@@ -196,15 +196,15 @@ START_TEST(a_square_wave_changes_the_level_once_per_dwell_at_most)
 			for (uint64_t share = 1; share < 4; share++) {
 				struct gm_pressure p = {0};
 				uint64_t last = 0, changes = 0, step = periods[i] / 12;
-				gm_pressure_step(&p, &policy, waves[w][0], 0);
+				gm_preload_pressure_step(&p, &policy, waves[w][0], 0);
 				p.fell_from = GM_PRESSURE_LEVEL_LOW;
 				for (uint64_t t = step; t < 60 * SECOND; t += step) {
 					bool up = t % periods[i] < periods[i] * share / 4;
 					uint32_t ppm = waves[w][up];
 					enum gm_pressure_level asked =
 						gm_policy_level(&policy, ppm, p.level);
-					bool may = t >= gm_pressure_due(&p, &policy, ppm);
-					if (!gm_pressure_step(&p, &policy, ppm, t))
+					bool may = t >= gm_preload_pressure_due(&p, &policy, ppm);
+					if (!gm_preload_pressure_step(&p, &policy, ppm, t))
 						continue;
 					ck_assert(may && p.level == asked);
 					if (changes++ > 0)
@@ -222,9 +222,9 @@ START_TEST(a_dwell_past_the_end_of_time_never_ends)
 	struct gm_policy forever = policy;
 	forever.dwell_ns = UINT64_MAX;
 	struct gm_pressure p = {.level = GM_PRESSURE_LEVEL_HIGH, .since_ns = 2};
-	ck_assert(!gm_pressure_step(&p, &forever, 0, 3));
-	ck_assert_uint_eq(gm_pressure_due(&p, &forever, 0), UINT64_MAX);
-	ck_assert(!gm_pressure_step(&p, &forever, 0, UINT64_MAX));
+	ck_assert(!gm_preload_pressure_step(&p, &forever, 0, 3));
+	ck_assert_uint_eq(gm_preload_pressure_due(&p, &forever, 0), UINT64_MAX);
+	ck_assert(!gm_preload_pressure_step(&p, &forever, 0, UINT64_MAX));
 }
 END_TEST
 

@@ -249,7 +249,7 @@ START_TEST(what_is_no_gpumemd_is_not_taken_for_one)
 	says("before it answered the hello");
 	fake_hang_up(fake);
 	fake_will(fake, &(struct fake_will){0});
-	/* Pages and bells of the fake come and go with each hello: two page fds and one bell
+	/* Pages and wakeups of the fake come and go with each hello: two page fds and one wakeup
 	 * stay with it. */
 	ck_assert_uint_le(open_fds(), before + 2);
 }

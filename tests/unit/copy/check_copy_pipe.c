@@ -98,7 +98,7 @@ static gpumem_status run(enum gm_copy_way way, uint64_t *ret_bytes, bool *ret_do
 	struct gm_copy_slots slots = {
 		.memory = memory, .n = 2, .slot_bytes = PIECE, .pinned = !device_.pageable};
 	struct gm_session_device device = {.map = &ops};
-	struct gm_transfer copy = {.device = &device,
+	struct gm_copy_transfer copy = {.device = &device,
 		.at = there,
 		.total = sizeof(here),
 		.memory = here,

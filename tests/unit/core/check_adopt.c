@@ -7,7 +7,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "daemon/lease/commit.h"
 #include "tests/tap.h"
 #include "tests/unit/core/adopt_fixture.h"
@@ -39,7 +39,7 @@ START_TEST(everything_is_back_after_a_restart)
 {
 	struct fake_books before, after;
 	uint8_t share[GM_TOKEN_BYTES], others[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	uint64_t id = gm_session_id(s), other_id = gm_session_id(other);
 	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK), *opened;
@@ -432,7 +432,7 @@ END_TEST
 /* A token of a lease of another user's session, for uid 100. */
 static void share_with_us(uint8_t ret_token[GM_TOKEN_BYTES])
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	uint8_t others[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	struct gm_lease *lease = ask(other, NULL, 6 * MiB, 1, GPUMEM_OK);
@@ -506,7 +506,7 @@ END_TEST
 
 START_TEST(a_maker_may_open_its_own_lease)
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *lease = ask(s, NULL, 6 * MiB, 1, GPUMEM_OK);
 	uint64_t id = gm_session_id(s), lease_id = lease->id;
 	uint8_t share[GM_TOKEN_BYTES];

@@ -7,7 +7,7 @@
 #include "common/bounds.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 
@@ -83,7 +83,7 @@ static void one_more_lease(void)
 /* uid 200 shares a lease with uid 100, which opens it. */
 static struct gm_lease *open_one(void)
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	uint8_t unused[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, unused);
 	struct gm_lease *lease;
@@ -142,7 +142,7 @@ END_TEST
 
 START_TEST(a_client_keeps_more_shares_than_it_may_have)
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *lease = fake_lease(&fake, s, 0, 2 * MiB);
 	uint64_t id = lease->id;
 	for (int i = 0; i < GM_BOUND_SHARES_PER_CLIENT; i++)

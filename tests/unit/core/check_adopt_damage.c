@@ -8,7 +8,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/metadata.h"
 #include "tests/tap.h"
@@ -40,7 +40,7 @@ START_TEST(a_full_ledger_refuses_and_leaves_nothing)
 	struct gm_lease *lease = ask(s, NULL, 2 * MiB, 1, GPUMEM_OK);
 	size_t chunks = fake_ledger_count(&ledger, GM_RECORD_CHUNK);
 	struct gm_session_info info = {.pid = 1, .uid = 300, .domain = 9};
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_limit_values values = {.set = GM_LIMIT_MAX, .max = 32 * MiB};
 	struct gm_owner owner;
 	struct gm_session *none;
@@ -345,7 +345,7 @@ static const struct {
 
 START_TEST(a_damaged_record_is_dropped_and_counted)
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	uint8_t others[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	uint64_t ids[2] = {gm_session_id(s), gm_session_id(other)};
@@ -373,7 +373,7 @@ END_TEST
 START_TEST(a_session_that_was_being_taken_apart_leaves_nothing_and_is_no_damage)
 {
 	enum { LEASES = 10 };
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	uint8_t others[GM_TOKEN_BYTES], shared[GM_TOKEN_BYTES];
 	struct gm_session *other = fake_ledger_join(&fake, 200, NULL, others);
 	struct gm_lease *lease, *opened;
@@ -416,7 +416,7 @@ END_TEST
 static void publish(struct gm_lease *lease, const char *text, bool metadata)
 {
 	const struct gm_metadata_piece piece = {1, 0, "m", 1};
-	const struct gm_publish what = {.text = text, .metadata_bytes = metadata};
+	const struct gm_name_publish what = {.text = text, .metadata_bytes = metadata};
 	char detail[GM_DETAIL_BYTES];
 	uint64_t version;
 	if (metadata)

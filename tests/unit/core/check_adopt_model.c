@@ -117,7 +117,7 @@ static void step_return(struct adopt_model *m, struct adopt_session *o)
 static void step_share(struct adopt_model *m, struct adopt_session *o)
 {
 	struct gm_lease *lease = pick_lease(m, o->s);
-	struct gm_share_options options = {
+	struct gm_token_options options = {
 		.audience = model_roll(m, 2) ? GM_NAME_AUDIENCE_DOMAIN : GM_NAME_AUDIENCE_UID,
 		.id = 100 + (uint32_t)model_roll(m, 3),
 		.read_only = model_roll(m, 2),
@@ -133,7 +133,7 @@ static void step_share_chunks(struct adopt_model *m, struct adopt_session *o)
 {
 	uint64_t leases[PIECES], chunks[PIECES], own[PIECES];
 	uint8_t *token = m->tokens[m->n_tokens % TOKENS];
-	struct gm_share_chunks what = {
+	struct gm_token_chunks what = {
 		.leases = leases, .chunks = chunks, .asked = ++m->last_request};
 	char detail[GM_DETAIL_BYTES];
 
@@ -176,7 +176,7 @@ static void step_publish(struct adopt_model *m, struct adopt_session *o)
 	struct gm_lease *lease = pick_lease(m, o->s);
 	const char *text = names[model_roll(m, 3)];
 	uid_t uid = gm_session_info(o->s)->uid;
-	struct gm_publish what = {
+	struct gm_name_publish what = {
 		.text = text,
 		.share = {.audience =
 				  model_roll(m, 2) ? GM_NAME_AUDIENCE_DOMAIN : GM_NAME_AUDIENCE_UID,

@@ -9,7 +9,7 @@
 #include "daemon/lease/metadata.h"
 #include "daemon/lease/name.h"
 #include "daemon/lease/session_private.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/tap.h"
 #include "tests/unit/core/adopt_fixture.h"
 #include "tests/unit/core/fake_ledger.h"
@@ -91,9 +91,9 @@ static void set_limit(enum gm_owner_kind kind, uint64_t id)
 /* Makes at least one record of each kind. */
 static void make_records(void)
 {
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 200};
 	const struct gm_metadata_piece piece = {4, 0, "true", 4};
-	struct gm_publish what = {.text = "llama", .metadata_bytes = 4};
+	struct gm_name_publish what = {.text = "llama", .metadata_bytes = 4};
 	uint8_t share[GM_TOKEN_BYTES];
 	char detail[GM_DETAIL_BYTES];
 	struct gm_lease *opened;

@@ -271,7 +271,7 @@ static void step_share(struct model *m)
 	if (i < 0 || t == TOKENS)
 		return;
 	static const uint32_t uids[] = {100, 200, 300};
-	struct gm_share_options options = {
+	struct gm_token_options options = {
 		.audience = model_roll(m, 3), .read_only = model_roll(m, 2)};
 	options.id = uids[model_roll(m, 3)];
 	gpumem_status status =

@@ -162,7 +162,7 @@ static void level_changed(void *ctx, uint32_t device, enum gm_pressure_level lev
 
 /* ---- what clients are asked and what is told */
 
-static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_use *ret)
+static void use(void *ctx, struct gm_session *session, uint32_t device, struct gm_account_use *ret)
 {
 	struct fake_core *fake = ctx;
 	fake->page_looks++;
@@ -256,7 +256,7 @@ void fake_says(struct fake_core *fake, struct gm_session *session, uint32_t devi
 {
 	session->payer.accounts[device].said.until_ns = 0;
 	fake->use[gm_session_id(session) % FAKE_LOG][device] =
-		(struct gm_use){.cached = cached, .evictable = evictable};
+		(struct gm_account_use){.cached = cached, .evictable = evictable};
 }
 
 uint64_t fake_claims(
@@ -471,7 +471,7 @@ void fake_core_run(struct fake_core *fake)
 
 struct gm_session *fake_next_session(const struct fake_core *fake, struct gm_session *after)
 {
-	struct gm_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
+	struct gm_account_payer *payer = after ? after->payer.hh.next : fake->core->env.payers;
 	while (payer && (!payer->session || payer->ending))
 		payer = payer->hh.next;
 	return payer ? payer->session : NULL;

@@ -70,7 +70,7 @@ struct fake_core {
 	bool calls_off;      /* no creation has begun before the test completes it */
 
 	/* What a client says it has, by the last digits of its session's id. */
-	struct gm_use use[FAKE_LOG][GM_BOUND_DEVICES];
+	struct gm_account_use use[FAKE_LOG][GM_BOUND_DEVICES];
 	/* The latest of each; older ones are forgotten. */
 	struct fake_ask asks[FAKE_LOG];
 	size_t n_asks;
@@ -176,10 +176,10 @@ struct gm_pool_totals fake_pool(const struct fake_core *fake, uint32_t device);
 
 /* Shares chunks, slice after slice. See gm_session_share_some(). */
 static inline gpumem_status fake_share_chunks(struct gm_session *session,
-	const struct gm_share_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
+	const struct gm_token_chunks *what, uint8_t token[GM_TOKEN_BYTES], uint64_t *ret_leases,
 	char detail[GM_DETAIL_BYTES])
 {
-	struct gm_share_chunks rest = *what;
+	struct gm_token_chunks rest = *what;
 	gpumem_status status;
 
 	while (gm_session_share_some(session, &rest, token, ret_leases, &status, detail))

@@ -105,7 +105,7 @@ void fake_ledger_erase(struct fake_ledger *ledger, uint32_t *place)
 	if (ledger_lives(ledger)) {
 		ck_assert(*place <= ledger->n && ledger->records[*place - 1].kind);
 		ledger->records[*place - 1].kind = 0;
-		ledger->used = gm_min(ledger->used, *place - 1);
+		ledger->used = gm_u64_min(ledger->used, *place - 1);
 	}
 	*place = 0;
 }
@@ -505,7 +505,7 @@ static void books_add_lease(struct fake_books *books, const struct gm_lease *lea
 				h->session->payer.id, o->read_only ? " read-only" : "", o->asked);
 		ck_assert_uint_eq(count, h->count);
 	}
-	for (const struct gm_share *s = lease->shares; s; s = s->next)
+	for (const struct gm_token *s = lease->shares; s; s = s->next)
 		snprintf(books_add(books), LINE,
 			"share %" PRIx64 "%" PRIx64 " of %" PRIu64 " for %d %u%s", s->hash.h[0],
 			s->hash.h[1], lease->id, (int)s->options.audience, s->options.id,
@@ -544,7 +544,7 @@ void fake_books_read(const struct fake_core *fake, struct fake_books *ret_books)
 	const struct gm_env *env = &fake->core->env;
 	struct gm_limit_place place = {0};
 	memset(ret_books, 0, sizeof(*ret_books));
-	for (const struct gm_payer *p = env->payers; p; p = p->hh.next) {
+	for (const struct gm_account_payer *p = env->payers; p; p = p->hh.next) {
 		const struct gm_session *s = p->session;
 		if (s)
 			snprintf(books_add(ret_books), LINE,

@@ -90,7 +90,7 @@ START_TEST(what_is_asked_wrongly_is_answered_and_changes_nothing)
 	body.transport = (Gm__Wire__Transport)77;
 	wire_expect_failure(wire_call(client, &packet), GPUMEM_E_INVALID);
 	body.transport = GM__WIRE__TRANSPORT__TRANSPORT_AUTO;
-	body.tag = (char *)"bell\a";
+	body.tag = (char *)"wakeup\a";
 	wire_expect_failure(wire_call(client, &packet), GPUMEM_E_INVALID);
 	ck_assert_uint_eq(wire_status(client)->leases, 1);
 	wire_close(client);

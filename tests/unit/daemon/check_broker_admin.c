@@ -23,7 +23,7 @@ START_TEST(an_observer_sees_and_holds_nothing)
 	start();
 	struct wire_client *observer = wire_join(path, true);
 	ck_assert_uint_eq(observer->session, 0);
-	ck_assert_int_eq(observer->bell, -1);
+	ck_assert_int_eq(observer->wakeup, -1);
 	ck_assert_uint_eq(wire_status(observer)->clients, 0);
 	wire_send_lease(observer, 0, MIB);
 	wire_expect_failure(wire_receive(observer), GPUMEM_E_DENIED);

@@ -30,7 +30,7 @@ START_TEST(no_struct_costs_more_than_is_said)
 		GM_KEPT_BARE_LEASES);
 	ck_assert_uint_le(sizeof(struct gm_orphan_map) + 2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD,
 		GM_KEPT_ORPHAN_MAP);
-	ck_assert_uint_le(sizeof(struct gm_share) + OVERHEAD, GM_KEPT_SHARES);
+	ck_assert_uint_le(sizeof(struct gm_token) + OVERHEAD, GM_KEPT_SHARES);
 	ck_assert_uint_le(sizeof(struct gm_name) + OVERHEAD, GM_KEPT_NAMES);
 	ck_assert_uint_le(sizeof(struct gm_orphan) + accounts + OVERHEAD, 5376);
 	ck_assert_uint_le(2 * (GM_OWNER_NAME_BYTES + 1) + OVERHEAD, 576);

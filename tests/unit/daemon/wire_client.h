@@ -23,11 +23,11 @@ struct wire_client {
 	bool no_acks; /* keeps quiet about the fds it read */
 	struct gm_wire_arena arena;
 	uint8_t bytes[GM_BOUND_PACKET_BYTES];
-	struct gm_packet_in in; /* of the packet received last; its fds are closed by the next */
+	struct gm_conn_packet in; /* of the packet received last; its fds are closed by the next */
 	/* of the hello */
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
-	int bell, daemon_page, client_page;
+	int wakeup, daemon_page, client_page;
 	struct gm_hearing hearing;
 	struct gm_page_event event; /* the last one */
 };
@@ -38,7 +38,7 @@ static inline struct wire_client *wire_connect(const char *path)
 	ck_assert_ptr_nonnull(client);
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
-	client->bell = client->daemon_page = client->client_page = -1;
+	client->wakeup = client->daemon_page = client->client_page = -1;
 	/* Ids of its own: none comes twice when a session is resumed. */
 	static _Atomic uint64_t connections;
 	client->next_id = connections++ << 24;
@@ -49,7 +49,8 @@ static inline struct wire_client *wire_connect(const char *path)
 
 static inline void wire_close(struct wire_client *client)
 {
-	const int fds[] = {client->socket, client->bell, client->daemon_page, client->client_page};
+	const int fds[] = {
+		client->socket, client->wakeup, client->daemon_page, client->client_page};
 	gm_hearing_end(&client->hearing);
 	for (size_t i = 0; i < 4; i++)
 		if (fds[i] >= 0)
@@ -134,12 +135,12 @@ static inline Gm__Wire__Packet *wire_hello_as(struct wire_client *client, Gm__Wi
 		client->session = answer->hello_reply->session;
 		if (answer->hello_reply->token.len == GM_TOKEN_BYTES)
 			memcpy(client->token, answer->hello_reply->token.data, GM_TOKEN_BYTES);
-		client->bell = gm_fdlist_steal(&client->in.fds, 0);
+		client->wakeup = gm_fdlist_steal(&client->in.fds, 0);
 		client->daemon_page = gm_fdlist_steal(&client->in.fds, 1);
 		client->client_page = gm_fdlist_steal(&client->in.fds, 2);
-		if (client->bell >= 0)
+		if (client->wakeup >= 0)
 			ck_assert(gm_hearing_begin(
-				&client->hearing, client->bell, client->daemon_page));
+				&client->hearing, client->wakeup, client->daemon_page));
 	}
 	return answer;
 }

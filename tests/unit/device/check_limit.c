@@ -312,7 +312,7 @@ START_TEST(a_shared_lease_counts_for_its_makers_owners_until_the_last_opener_has
 	struct gm_session *opener = client(8, 8, NULL, NULL, NULL);
 	fake.for_others = true;
 	struct gm_lease *lease = fake_lease(&fake, maker, d, GiB), *opened;
-	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
+	struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
 	uint8_t token[GM_TOKEN_BYTES];
 	ck_assert_int_eq(set("uid:8", 512 * MiB, 0), GPUMEM_OK);
 	ck_assert_int_eq(set("uid:7", GiB + 2 * MiB, 0), GPUMEM_OK);

@@ -213,7 +213,7 @@ START_TEST(a_block_that_is_handed_out_again_is_listed)
 
 	/* Whoever listed it must learn that it is freed. */
 	ck_assert(!gm_arena_park(arena, (uintptr_t)again,
-		gm_ptrmap_get(&arena->blocks, (uintptr_t)again), GM_STREAM_DONE));
+		gm_heap_ptrmap_get(&arena->blocks, (uintptr_t)again), GM_STREAM_DONE));
 	ck_assert_int_eq(gm_arena_dealloc(arena, again, DONE, &cookie), 0);
 	ck_assert_uint_eq(cookie, 7);
 	all_goes_back();

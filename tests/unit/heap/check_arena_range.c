@@ -17,14 +17,14 @@
 static uint64_t handed; /* by the source, from the start of the range on */
 
 static gpumem_status range_get(
-	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
+	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	static uint64_t serial;
 	bytes = gm_round_up(bytes, GM_CHUNK_MIN);
 	if (handed + bytes > ROOM)
 		return GPUMEM_E_NO_MEMORY;
-	struct gm_source_chunk *chunk = calloc(1, sizeof(*chunk));
-	*chunk = (struct gm_source_chunk){.id = ++serial, .bytes = bytes, .fd = -1};
+	struct gm_heap_source_chunk *chunk = calloc(1, sizeof(*chunk));
+	*chunk = (struct gm_heap_source_chunk){.id = ++serial, .bytes = bytes, .fd = -1};
 	handed += bytes;
 	*ret_chunks = chunk;
 	*ret_n = 1;

@@ -14,7 +14,7 @@
 #define MIB  (UINT64_C(1) << 20)
 #define BASE (UINT64_C(1) << 40)
 
-static struct gm_ptrmap map;
+static struct gm_heap_ptrmap map;
 static struct gm_heap heap;
 static struct gm_heap_bins clean;
 static struct gm_small small;
@@ -24,8 +24,8 @@ static void setup(void)
 {
 	gm_heap_init(&heap);
 	gm_heap_bins_init(&clean, false);
-	ck_assert_int_eq(gm_ptrmap_init(&map, BASE, 64 * MIB, 15), 0);
-	ck_assert_int_eq(gm_ptrmap_cover(&map, BASE, 64 * MIB), 0);
+	ck_assert_int_eq(gm_heap_ptrmap_init(&map, BASE, 64 * MIB, 15), 0);
+	ck_assert_int_eq(gm_heap_ptrmap_cover(&map, BASE, 64 * MIB), 0);
 	gm_small_init(&small, &map);
 	ck_assert_int_eq(gm_small_add(&small, BASE + 32 * MIB), 0);
 	ck_assert_int_eq(gm_heap_add(&heap, BASE, 32 * MIB, &clean, 0, NULL), 0);
@@ -37,7 +37,7 @@ static void teardown(void)
 	gm_pending_deinit(&pending);
 	gm_small_deinit(&small);
 	gm_heap_deinit(&heap);
-	gm_ptrmap_deinit(&map);
+	gm_heap_ptrmap_deinit(&map);
 }
 
 static struct gm_map_event *event(uintptr_t n)

@@ -23,20 +23,20 @@
 
 /* ---- classes and slabs */
 
-static struct gm_ptrmap map;
+static struct gm_heap_ptrmap map;
 static struct gm_small small;
 
 static void setup_small(void)
 {
-	ck_assert_int_eq(gm_ptrmap_init(&map, BASE, 64 * MIB, 15), 0);
-	ck_assert_int_eq(gm_ptrmap_cover(&map, BASE, 64 * MIB), 0);
+	ck_assert_int_eq(gm_heap_ptrmap_init(&map, BASE, 64 * MIB, 15), 0);
+	ck_assert_int_eq(gm_heap_ptrmap_cover(&map, BASE, 64 * MIB), 0);
 	gm_small_init(&small, &map);
 }
 
 static void teardown_small(void)
 {
 	gm_small_deinit(&small);
-	gm_ptrmap_deinit(&map);
+	gm_heap_ptrmap_deinit(&map);
 }
 
 START_TEST(every_small_size_has_the_least_class_that_holds_it)
@@ -94,7 +94,7 @@ START_TEST(a_slab_is_used_up_by_any_class_and_comes_back_whole)
 	ck_assert_uint_eq(small.slabs->addr, addr);
 	gm_small_remove(&small, small.slabs);
 	ck_assert_ptr_null(small.slabs);
-	ck_assert_uint_eq(gm_ptrmap_below(&map, BASE + 64 * MIB - 1), 0);
+	ck_assert_uint_eq(gm_heap_ptrmap_below(&map, BASE + 64 * MIB - 1), 0);
 	ck_assert_uint_eq(small.free_bytes, 0);
 }
 END_TEST

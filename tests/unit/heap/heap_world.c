@@ -374,10 +374,10 @@ static uint64_t world_room(void *ctx)
 }
 
 static gpumem_status world_get(
-	void *ctx, uint64_t bytes, struct gm_source_chunk **ret_chunks, size_t *ret_n)
+	void *ctx, uint64_t bytes, struct gm_heap_source_chunk **ret_chunks, size_t *ret_n)
 {
 	struct world *w = ctx;
-	struct gm_source_chunk *chunks;
+	struct gm_heap_source_chunk *chunks;
 	uint64_t min = w->chunk_min ? w->chunk_min : GM_CHUNK_MIN;
 	uint64_t most = w->chunk_most ? w->chunk_most : GM_CHUNK_MAX;
 	gpumem_status status = GPUMEM_OK;
@@ -410,7 +410,7 @@ static gpumem_status world_get(
 		demand(id < WORLD_CHUNKS);
 		w->chunks[id] = (struct world_chunk){.bytes = bytes, .out = true};
 		w->granted += bytes;
-		chunks[n] = (struct gm_source_chunk){.id = id, .bytes = bytes, .fd = -1};
+		chunks[n] = (struct gm_heap_source_chunk){.id = id, .bytes = bytes, .fd = -1};
 		memcpy(chunks[n++].ipc, &id, sizeof(id));
 		bytes = 0;
 	}
@@ -558,7 +558,7 @@ void world_init(struct world *w, bool streams, uint64_t capacity)
 		.forget = world_forget,
 		.stream_id = world_stream_id,
 	};
-	w->source = (struct gm_source){
+	w->source = (struct gm_heap_source){
 		.ctx = w,
 		.get = world_get,
 		.room = world_room,

@@ -28,7 +28,7 @@ struct world_chunk {
 struct world {
 	pthread_mutex_t lock;
 	struct gm_map_ops ops;
-	struct gm_source source;
+	struct gm_heap_source source;
 	/* the source */
 	uint64_t capacity; /* what it may grant together */
 	uint64_t granted;

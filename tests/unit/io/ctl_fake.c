@@ -80,7 +80,7 @@ static int wait_for(struct gm_fake *fake, short events)
 
 const Gm__Wire__Packet *gm_fake_expect(struct gm_fake *fake, Gm__Wire__Packet__BodyCase body)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	Gm__Wire__Packet *packet;
 	int r;
 
@@ -158,7 +158,7 @@ bool gm_fake_hello(struct gm_fake *fake)
 
 void gm_fake_wait_end(struct gm_fake *fake)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	int r;
 
 	do {

@@ -12,7 +12,7 @@
 #include "daemon/books/fds.h"
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 
@@ -139,7 +139,7 @@ START_TEST(a_block_lasts_as_long_as_its_lease)
 {
 	struct gm_session *reader =
 		fake_ledger_join(&fake, 100, NULL, (uint8_t[GM_TOKEN_BYTES]){0});
-	struct gm_share_options share = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	struct gm_token_options share = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_lease *lease = some(), *opened;
 	struct gm_user *payer = maker->payer.user;

@@ -5,7 +5,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -165,7 +165,7 @@ START_TEST(a_lease_that_others_have_or_could_get_is_not_resized)
 {
 	char detail[GM_DETAIL_BYTES] = "";
 	uint8_t token[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_session *other = fake_session(&fake, 1, 1000);
 	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB), *opened;
 	ck_assert_int_eq(gm_lease_share(s, l, &options, token), GPUMEM_OK);
@@ -190,7 +190,7 @@ END_TEST
 START_TEST(a_resize_that_a_share_overtakes_is_refused)
 {
 	uint8_t token[GM_TOKEN_BYTES];
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	struct gm_lease *l = fake_lease(&fake, s, d, 5 * MiB);
 	resize_begin(l, 2 * MiB, 8 * MiB);
 	ck_assert_uint_eq(fake_core_count(&fake, false), 1);
@@ -383,7 +383,7 @@ START_TEST(a_lease_too_many_is_refused)
 	struct gm_lease *shared = fake_lease(&big, y, n[2], MiB), *opened;
 	uint8_t token[GM_TOKEN_BYTES];
 	ck_assert_int_eq(
-		gm_lease_share(y, shared, &(struct gm_share_options){0}, token), GPUMEM_OK);
+		gm_lease_share(y, shared, &(struct gm_token_options){0}, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(x, token, NULL, 0, &opened), GPUMEM_E_LIMIT);
 	/* Growing is not a lease, and one returned makes room for one. */
 	fake_grow(&big, &q, x, last.r.lease, MiB);
@@ -504,7 +504,7 @@ START_TEST(or_if_the_maker_leaves_the_lease_to_others)
 	uint8_t token[GM_TOKEN_BYTES];
 	struct gm_lease *opened;
 	return_most(lease, n);
-	ck_assert_int_eq(gm_lease_share(s, lease, &(struct gm_share_options){0}, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_share(s, lease, &(struct gm_token_options){0}, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(mate, token, NULL, 0, &opened), GPUMEM_OK);
 	gm_lease_return(s, lease);
 	expect_ticks(n - GM_LEASE_SLICE, 1);

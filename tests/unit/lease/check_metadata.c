@@ -30,7 +30,7 @@ static gpumem_status put(struct gm_session *session, struct gm_lease *lease, uin
 /* Publishes as "llama", with the metadata if it is not NULL. */
 static gpumem_status publish(struct gm_lease *lease, const char *text)
 {
-	struct gm_publish what = {.text = "llama", .replace = true};
+	struct gm_name_publish what = {.text = "llama", .replace = true};
 	if (text) {
 		ck_assert_int_eq(put(maker, lease, strlen(text), 0, text), GPUMEM_OK);
 		what.metadata_bytes = strlen(text);
@@ -205,7 +205,7 @@ END_TEST
 START_TEST(a_draft_comes_in_pieces)
 {
 	struct gm_lease *lease = some();
-	struct gm_publish what = {.text = "llama", .metadata_bytes = 9};
+	struct gm_name_publish what = {.text = "llama", .metadata_bytes = 9};
 
 	ck_assert_int_eq(put(maker, lease, 9, 0, "abc"), GPUMEM_OK);
 	/* All of it is charged before it is there. */
@@ -221,7 +221,7 @@ END_TEST
 START_TEST(what_is_not_whole_is_sent_again)
 {
 	struct gm_lease *lease = some();
-	struct gm_publish what = {.text = "llama", .metadata_bytes = 9};
+	struct gm_name_publish what = {.text = "llama", .metadata_bytes = 9};
 
 	/* None, a part, a gap, and another size. */
 	for (int i = 0; i < 4; i++) {
@@ -289,7 +289,7 @@ START_TEST(only_the_maker_sends_metadata)
 {
 	struct gm_lease *lease = some(), *opened;
 	struct gm_session *reader = client(100, 5, "100 ");
-	struct gm_publish what = {.text = "mine", .metadata_bytes = 4};
+	struct gm_name_publish what = {.text = "mine", .metadata_bytes = 4};
 
 	ck_assert_int_eq(publish(lease, NULL), GPUMEM_OK);
 	ck_assert_int_eq(
@@ -310,7 +310,7 @@ START_TEST(a_draft_ends_with_its_maker_or_with_any_publish)
 	struct gm_lease *lease = some();
 	size_t files = open_files();
 	uid_t payer = gm_session_info(maker)->payer_uid;
-	struct gm_publish what = {.text = _i == 3 ? "a/b" : "llama", .metadata_bytes = 4};
+	struct gm_name_publish what = {.text = _i == 3 ? "a/b" : "llama", .metadata_bytes = 4};
 
 	ck_assert_int_eq(put(maker, lease, 4, 0, "text"), GPUMEM_OK);
 	ck_assert_uint_gt(charged(), 0);
@@ -465,7 +465,8 @@ START_TEST(without_memory_nothing_is_left)
 {
 	for (uint64_t n = 1;; n++) {
 		struct gm_lease *lease = some();
-		struct gm_publish what = {.text = "llama", .metadata_bytes = 4, .lifetime_ns = 5};
+		struct gm_name_publish what = {
+			.text = "llama", .metadata_bytes = 4, .lifetime_ns = 5};
 
 		failing_malloc_arm(n);
 		gpumem_status status = put(maker, lease, 4, 0, "text");
@@ -510,7 +511,7 @@ START_TEST(a_later_daemon_counts_metadata_and_refuses_none_that_is_there)
 
 	for (uint64_t i = 0; i < n; i++) {
 		struct gm_lease *lease = some();
-		struct gm_publish what = {.metadata_bytes = sizeof(bytes)};
+		struct gm_name_publish what = {.metadata_bytes = sizeof(bytes)};
 		char text[16];
 		snprintf(text, sizeof(text), "m%u", (unsigned)i);
 		what.text = text;
@@ -548,9 +549,9 @@ START_TEST(a_reader_of_an_older_version_has_it_after_a_restart)
 		fake_ledger_join(&fake, 100, NULL, (uint8_t[GM_TOKEN_BYTES]){0});
 	struct gm_lease *opened;
 	struct gm_metadata_info found;
-	struct gm_publish what = {.text = "llama", .replace = true, .metadata_bytes = 3};
+	struct gm_name_publish what = {.text = "llama", .replace = true, .metadata_bytes = 3};
 
-	what.share = (struct gm_share_options){.audience = GM_NAME_AUDIENCE_UID, .id = 100};
+	what.share = (struct gm_token_options){.audience = GM_NAME_AUDIENCE_UID, .id = 100};
 	fake.for_others = true;
 	for (int i = 0; i < 2; i++) {
 		struct gm_lease *lease = some();
@@ -622,7 +623,8 @@ END_TEST
 START_TEST(a_daemon_that_dies_while_it_publishes_has_all_of_it_or_nothing)
 {
 	for (uint64_t step = 1;; step++) {
-		struct gm_publish what = {.text = "llama", .replace = true, .metadata_bytes = 3};
+		struct gm_name_publish what = {
+			.text = "llama", .replace = true, .metadata_bytes = 3};
 		struct gm_session *s =
 			fake_ledger_join(&fake, 100, NULL, (uint8_t[GM_TOKEN_BYTES]){0});
 		struct gm_lease *first = fake_lease(&fake, s, 0, 2 * MiB);

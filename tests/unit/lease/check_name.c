@@ -13,7 +13,7 @@ static void setup(void)
 
 static gpumem_status publish(struct gm_session *session, struct gm_lease *lease, const char *text)
 {
-	const struct gm_publish what = {.text = text};
+	const struct gm_name_publish what = {.text = text};
 	return gm_lease_publish(session, lease, &what, &version, detail);
 }
 
@@ -130,7 +130,7 @@ END_TEST
 
 START_TEST(another_container_of_the_uid_has_no_say)
 {
-	struct gm_publish what = {.text = "llama", .replace = true};
+	struct gm_name_publish what = {.text = "llama", .replace = true};
 	struct gm_session *other = client(100, 8, "100 /box"), *same = client(100, 9, "100 ");
 	struct gm_name_asker asker = {.domain = gm_core_domain(fake.core, "100 /box")};
 
@@ -156,7 +156,7 @@ END_TEST
 
 START_TEST(others_attach_to_what_was_made_for_them)
 {
-	struct gm_publish what = {.text = "llama",
+	struct gm_name_publish what = {.text = "llama",
 		.share = {.audience = GM_NAME_AUDIENCE_UID, .id = 200, .read_only = true}};
 	struct gm_lease *own = fake_lease(&fake, maker, 0, 2 * MiB), *opened;
 	struct gm_lease_info seen;
@@ -179,7 +179,7 @@ END_TEST
 
 START_TEST(a_newer_version_replaces_an_older_one_in_one_step)
 {
-	struct gm_publish what = {.text = "llama", .replace = true};
+	struct gm_name_publish what = {.text = "llama", .replace = true};
 	struct gm_lease *first = fake_lease(&fake, maker, 0, 2 * MiB);
 	struct gm_lease *second = fake_lease(&fake, maker, 0, 4 * MiB), *opened;
 	struct gm_session *reader = client(100, 5, "100 "), *later = client(100, 5, "100 ");
@@ -209,7 +209,7 @@ END_TEST
 
 START_TEST(a_name_may_end_with_its_last_reader)
 {
-	const struct gm_publish what = {.text = "llama", .until_unread = true};
+	const struct gm_name_publish what = {.text = "llama", .until_unread = true};
 	struct gm_lease *lease = fake_lease(&fake, maker, 0, 2 * MiB);
 	struct gm_session *a = client(100, 5, "100 "), *b = client(100, 5, "100 ");
 
@@ -301,7 +301,7 @@ END_TEST
 
 START_TEST(a_later_daemon_has_the_names)
 {
-	struct gm_publish what = {.text = "llama", .replace = true};
+	struct gm_name_publish what = {.text = "llama", .replace = true};
 	struct gm_lease *first = fake_lease(&fake, maker, 0, 2 * MiB);
 
 	ck_assert_int_eq(gm_lease_publish(maker, first, &what, &version, detail), GPUMEM_OK);
@@ -333,7 +333,7 @@ END_TEST
 START_TEST(a_daemon_that_dies_while_it_replaces_has_one_of_them)
 {
 	for (uint64_t step = 1;; step++) {
-		struct gm_publish what = {.text = "llama", .replace = true};
+		struct gm_name_publish what = {.text = "llama", .replace = true};
 		struct gm_session *s =
 			fake_ledger_join(&fake, 100, NULL, (uint8_t[GM_TOKEN_BYTES]){0});
 		uint64_t first_id, second_id;
@@ -394,7 +394,7 @@ START_TEST(a_uid_leaves_names_to_others)
 	ck_assert_ptr_nonnull(strstr(detail, "16384"));
 	ck_assert_int_eq(publish(other, fake_lease(&fake, other, 0, 2 * MiB), "mine"), GPUMEM_OK);
 	/* Replacing needs no room. */
-	struct gm_publish what = {.text = "name 0", .replace = true};
+	struct gm_name_publish what = {.text = "name 0", .replace = true};
 	ck_assert_int_eq(gm_lease_publish(maker, fake_lease(&fake, maker, 0, 2 * MiB), &what,
 				 &version, detail),
 		GPUMEM_OK);

@@ -17,7 +17,7 @@ static void setup(void)
 /* Publishes and gives up its own part. */
 static void publish(const char *text, uint64_t lifetime_ns)
 {
-	struct gm_publish what = {.text = text, .replace = true, .lifetime_ns = lifetime_ns};
+	struct gm_name_publish what = {.text = text, .replace = true, .lifetime_ns = lifetime_ns};
 	struct gm_lease *lease = fake_lease(&fake, maker, 0, 2 * MiB);
 	ck_assert_int_eq(gm_lease_publish(maker, lease, &what, &version, detail), GPUMEM_OK);
 	gm_lease_return(maker, lease);

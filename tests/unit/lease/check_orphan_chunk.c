@@ -155,7 +155,7 @@ START_TEST(a_shared_lease_is_orphaned_at_the_expense_of_its_maker)
 	fake.for_others = true;
 	struct gm_session *other = fake_session(&fake, 2, 8);
 	struct gm_lease *lease = fake_lease(&fake, s, d, 4 * MiB), *opened;
-	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
+	struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
 	uint8_t token[GM_TOKEN_BYTES];
 	ck_assert_int_eq(gm_lease_share(s, lease, &options, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(other, token, NULL, 0, &opened), GPUMEM_OK);

@@ -7,7 +7,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_ledger.h"
 
@@ -277,7 +277,7 @@ END_TEST
 START_TEST(what_the_last_opener_keeps_is_charged_to_the_maker)
 {
 	fake.for_others = true;
-	const struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
+	const struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_UID, .id = 8};
 	struct gm_session *opener = join(OTHER, 8);
 	struct gm_lease *lease = fake_lease(&fake, s, 0, 64 * MiB), *opened;
 	uint8_t token[GM_TOKEN_BYTES];

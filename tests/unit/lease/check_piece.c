@@ -4,7 +4,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
 #include "tests/unit/failing_malloc.h"
@@ -45,7 +45,7 @@ static gpumem_status share_as(struct gm_session *session, const uint64_t *chunks
 	uint32_t first, uint64_t asked, bool again)
 {
 	uint64_t leases[8];
-	struct gm_share_chunks what = {
+	struct gm_token_chunks what = {
 		.leases = leases,
 		.chunks = chunks,
 		.n = n,
@@ -160,7 +160,7 @@ START_TEST(nothing_is_added_to_a_token_that_ends_meanwhile)
 {
 	const uint64_t leases[] = {heap->id, heap->id, heap->id},
 		       chunks[] = {ids[1], ids[2], ids[0]};
-	struct gm_share_chunks what = {.leases = leases, .chunks = chunks, .n = 3, .first = 1};
+	struct gm_token_chunks what = {.leases = leases, .chunks = chunks, .n = 3, .first = 1};
 	uint64_t ret[3];
 	gpumem_status status;
 
@@ -317,7 +317,7 @@ END_TEST
 
 START_TEST(nobody_shares_what_it_has_not)
 {
-	struct gm_share_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
+	struct gm_token_options options = {.audience = GM_NAME_AUDIENCE_DOMAIN};
 	uint8_t other[GM_TOKEN_BYTES];
 	uint64_t none = 12345678;
 
@@ -380,7 +380,7 @@ END_TEST
 
 START_TEST(chunks_are_shared_in_slices_and_one_may_go_in_between)
 {
-	enum { N = 4 * GM_SHARE_SLICE };
+	enum { N = 4 * GM_TOKEN_SLICE };
 	uint64_t leases[N], chunks[N], now[N];
 	gpumem_status status = GPUMEM_OK;
 	uint32_t at = 0;
@@ -391,10 +391,10 @@ START_TEST(chunks_are_shared_in_slices_and_one_may_go_in_between)
 	for (size_t i = 0; i < N; i++)
 		chunks[i] = ids[0];
 	for (int returns = 0; returns < 2; returns++) {
-		struct gm_share_chunks what = {.leases = leases, .chunks = chunks, .n = N};
-		for (size_t slice = 1; slice < 2 * N / GM_SHARE_SLICE; slice++) {
+		struct gm_token_chunks what = {.leases = leases, .chunks = chunks, .n = N};
+		for (size_t slice = 1; slice < 2 * N / GM_TOKEN_SLICE; slice++) {
 			ck_assert(gm_session_share_some(maker, &what, token, now, &status, detail));
-			ck_assert_uint_eq(what.n_split + what.n_shared, slice * GM_SHARE_SLICE);
+			ck_assert_uint_eq(what.n_split + what.n_shared, slice * GM_TOKEN_SLICE);
 		}
 		if (returns)
 			gm_lease_return(maker, gm_session_find_lease(maker, now[0]));
@@ -403,7 +403,7 @@ START_TEST(chunks_are_shared_in_slices_and_one_may_go_in_between)
 		ck_assert_uint_eq(maker->shares.amount, returns ? 0 : N);
 		if (returns)
 			break;
-		for (size_t slice = 1; slice < N / GM_SHARE_SLICE; slice++)
+		for (size_t slice = 1; slice < N / GM_TOKEN_SLICE; slice++)
 			ck_assert(gm_session_unshare_some(maker, token, &at, N));
 		ck_assert(!gm_session_unshare_some(maker, token, &at, N));
 		ck_assert_uint_eq(maker->shares.amount, 0);

@@ -186,7 +186,7 @@ END_TEST
 
 START_TEST(a_tag_is_a_short_printable_text)
 {
-	static const char *const tags[] = {"bell\a", "\xff",
+	static const char *const tags[] = {"wakeup\a", "\xff",
 		"0123456789012345678901234567890123456789012345678901234567890123"};
 	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
 		memset(&q, 0, sizeof(q));
@@ -434,7 +434,7 @@ START_TEST(only_the_maker_grows_a_lease_and_ipc_leases_do_not_grow)
 	struct gm_lease *opened;
 	uint8_t token[GM_TOKEN_BYTES];
 	l = fake_lease(&fake, s, d, MiB);
-	ck_assert_int_eq(gm_lease_share(s, l, &(struct gm_share_options){0}, token), GPUMEM_OK);
+	ck_assert_int_eq(gm_lease_share(s, l, &(struct gm_token_options){0}, token), GPUMEM_OK);
 	ck_assert_int_eq(gm_session_open(other, token, NULL, 0, &opened), GPUMEM_OK);
 	fake_grow(&fake, &q, other, opened, MiB);
 	refused(GPUMEM_E_DENIED, "made a lease");

@@ -5,7 +5,7 @@
 
 #include "daemon/lease/session_private.h"
 #include "daemon/lease/lease_private.h"
-#include "daemon/lease/share.h"
+#include "daemon/lease/lease_token.h"
 #include "tests/bound.h"
 #include "tests/tap.h"
 #include "tests/unit/core/fake_core.h"
@@ -316,7 +316,7 @@ START_TEST(orphaned_accounts_are_left_to_others)
 			l = fake_lease(&large, other, n0, MiB);
 			ck_assert_int_eq(
 				gm_lease_share(other, l,
-					&(struct gm_share_options){
+					&(struct gm_token_options){
 						.audience = GM_NAME_AUDIENCE_UID, .id = 4000},
 					token),
 				GPUMEM_OK);
@@ -394,7 +394,7 @@ START_TEST(no_call_takes_apart_more_of_a_session_than_a_slice)
 	struct gm_session *ends = fake_session(&fake, 1, 1001),
 			  *mate = fake_session(&fake, 1, 1001);
 	struct gm_lease *lease = fake_lease(&fake, ends, d, 2 * MiB), *opened;
-	const struct gm_share_options options = {0};
+	const struct gm_token_options options = {0};
 	uint8_t ends_token[GM_TOKEN_BYTES];
 	uint64_t id = gm_session_id(ends), calls = 0;
 

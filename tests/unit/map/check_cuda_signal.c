@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "client/map/cuda_capture.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "common/control.h"
 #include "tests/unit/map/cuda_context_fixture.h"
 
@@ -28,9 +28,9 @@ static int block_new(void)
 	return fd;
 }
 
-static struct gm_map_word *word_new(int fd)
+static struct gm_map_control *word_new(int fd)
 {
-	struct gm_map_word *word;
+	struct gm_map_control *word;
 
 	ck_assert_int_eq(ops->word_open(map, fd, false, &word), 0);
 	return word;
@@ -67,7 +67,7 @@ START_TEST(what_a_block_says_does_not_end_registrations)
 	open_it();
 	primary();
 	gm_cu_stream stream = busy_stream();
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	ck_assert_int_eq(ops->await(map, stream, word, 2), 0);
 	open_and_close_many();
 	if (_i)
@@ -103,7 +103,7 @@ START_TEST(waits_that_have_ended_keep_no_registration)
 	primary();
 	gm_cu_stream stream;
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, 0), 0);
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	atomic_store(&word->control->value, 1000);
 	for (uint64_t i = 1; i <= 1000; i++)
 		ck_assert_int_eq(ops->await(map, stream, word, i), 0);
@@ -127,7 +127,7 @@ START_TEST(a_stream_waits_longer_than_its_session)
 	open_it();
 	primary();
 	gm_cu_stream stream = busy_stream();
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	struct gm_control *control = word->control;
 	ck_assert_int_eq(ops->await(map, stream, word, 2), 0);
 	ops->word_close(map, word);
@@ -157,7 +157,7 @@ START_TEST(waits_that_have_ended_do_not_hold_the_context)
 	primary();
 	gm_cu_stream stream;
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, 0), 0);
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	atomic_store(&word->control->value, 1);
 	ck_assert_int_eq(ops->await(map, stream, word, 1), 0);
 	ck_assert_int_eq(cuda->cuStreamSynchronize(stream), 0);
@@ -200,7 +200,7 @@ START_TEST(registrations_end_after_a_capture_that_began_after_a_wait)
 
 	open_it();
 	primary();
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	wait_value = cuda->cuStreamWaitValue64;
 	((struct gm_cuda *)cuda)->cuStreamWaitValue64 = wait_and_announce;
 	ck_assert_int_eq(ops->await(map, NULL, word, 2), 0);
@@ -234,7 +234,7 @@ START_TEST(a_stream_of_another_context_may_wait_during_a_capture)
 	gm_cu_stream stream;
 	ck_assert_int_eq(cuda->cuStreamCreate(&stream, GM_CU_STREAM_NON_BLOCKING), 0);
 	primary();
-	struct gm_map_word *word = word_new(fd);
+	struct gm_map_control *word = word_new(fd);
 	gm_cuda_capture_begin();
 	ck_assert_int_eq(ops->await(map, stream, word, 2), 0);
 	open_and_close_many();

@@ -15,7 +15,7 @@
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_pinned.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/map/map_cuda_fixture.h"
@@ -249,14 +249,14 @@ static const struct {
 
 static int open_word(int fd)
 {
-	struct gm_map_word *word;
+	struct gm_map_control *word;
 	int r = ops->word_open(map, fd, false, &word);
 	if (r == 0)
 		ops->word_close(map, word);
 	return r;
 }
 
-static struct gm_map_word *tried;
+static struct gm_map_control *tried;
 
 static int perform(enum op op, char *addr, int fd, gpumem_stream stream, struct gm_map_event *event)
 {

@@ -19,7 +19,7 @@
 
 #include "client/map/map_cuda.h"
 #include "client/map/map_pinned.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "tests/scratch.h"
 #include "tests/tap.h"
 #include "tests/unit/map/map_cuda_fixture.h"
@@ -135,7 +135,7 @@ START_TEST(a_stream_that_was_captured_may_be_destroyed)
 	find_capture();
 	open_it();
 	use(0);
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 	gm_cu_stream stream = stream_new();
 	ck_assert_int_eq(begin(stream, 0), 0);
 	ck_assert_int_eq(ops->stream_id(map, (gpumem_stream)stream, &id), -EAGAIN);
@@ -167,7 +167,7 @@ START_TEST(an_event_on_one_stream_does_not_wait_for_another)
 	open_it();
 	use(0);
 	gm_cu_stream busy = stream_new(), stream = stream_new();
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 	ck_assert_int_eq(ops->await(map, (gpumem_stream)busy, word, 1), 0);
 
 	ck_assert_int_eq(ops->record_on(map, (gpumem_stream)stream, &event), 0);
@@ -195,7 +195,7 @@ START_TEST(a_store_releases_all_streams_that_wait)
 
 	open_it();
 	use(0);
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 	for (int i = 0; i < 40; i++) {
 		streams[i] = stream_new();
 		ck_assert_int_eq(
@@ -231,7 +231,7 @@ static unsigned times_open(const char *path)
 }
 
 struct awaiting {
-	struct gm_map_word *word;
+	struct gm_map_control *word;
 	gm_cu_stream stream;
 	int r;
 };
@@ -260,7 +260,7 @@ START_TEST(a_wait_that_fails_does_not_undo_the_note_of_another)
 	snprintf(gated, sizeof(gated), "cuStreamWaitValue64:%s", path);
 	setenv("GPUMEM_FAKE_GATE", gated, 1);
 	setenv("GPUMEM_FAKE_FAIL", "cuStreamWaitValue64:1:999", 1);
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 	for (unsigned i = 0; i < 2; i++)
 		a[i] = (struct awaiting){.word = word, .stream = stream_new()};
 	for (unsigned i = 0; i < 2; i++) {
@@ -301,7 +301,7 @@ START_TEST(no_registration_ends_while_a_stream_waits)
 	*(void **)&registered = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_registered");
 	ck_assert_ptr_nonnull(registered);
 	gm_cu_stream stream = stream_new();
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 
 	ck_assert_int_eq(ops->await(map, (gpumem_stream)stream, word, 5), 0);
 	for (int i = 0; i < 200; i++)
@@ -342,7 +342,7 @@ START_TEST(a_block_works_after_the_context_in_which_it_was_registered)
 
 	open_it();
 	ck_assert_int_eq(cuda->cuCtxCreate(&context, 0, 0), 0);
-	struct gm_map_word *word = word_new();
+	struct gm_map_control *word = word_new();
 	ck_assert_int_eq(cuda->cuCtxDestroy(context), 0);
 	use(0);
 	gm_cu_stream stream = stream_new();
@@ -357,7 +357,7 @@ END_TEST
 
 START_TEST(a_memfd_that_somebody_could_cut_is_refused)
 {
-	struct gm_map_word *word = NULL;
+	struct gm_map_control *word = NULL;
 	int fd = memfd_create("word", MFD_CLOEXEC | MFD_ALLOW_SEALING), fds[2];
 
 	open_it();
@@ -377,7 +377,7 @@ END_TEST
 
 START_TEST(a_device_without_memory_operations_says_so)
 {
-	struct gm_map_word *word = NULL;
+	struct gm_map_control *word = NULL;
 
 	setenv("GPUMEM_FAKE_WITHOUT", "memops", 1);
 	open_it();

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "client/map/map_cuda.h"
-#include "client/map/map_word.h"
+#include "client/map/map_control.h"
 #include "tests/tap.h"
 #include "tests/unit/map/map_fixture.h"
 
@@ -45,9 +45,9 @@ static inline int word_fd(void)
 	return fd;
 }
 
-static inline struct gm_map_word *word_new(void)
+static inline struct gm_map_control *word_new(void)
 {
-	struct gm_map_word *word;
+	struct gm_map_control *word;
 	int fd = word_fd();
 
 	ck_assert_int_eq(ops->word_open(map, fd, false, &word), 0);

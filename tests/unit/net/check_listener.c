@@ -80,7 +80,7 @@ static struct wire_client *new_client(void)
 {
 	struct wire_client *client = calloc(1, sizeof(*client));
 	ck_assert_ptr_nonnull(client);
-	client->bell = client->daemon_page = client->client_page = -1;
+	client->wakeup = client->daemon_page = client->client_page = -1;
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
 	client->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

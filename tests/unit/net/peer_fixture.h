@@ -25,7 +25,7 @@ static uint64_t ids[4096];
 static bool answer_at_once;
 static struct gm_wire_arena arena;
 static uint8_t room[GM_BOUND_PACKET_BYTES];
-static struct gm_packet_in in;
+static struct gm_conn_packet in;
 static uint64_t last_sequence;
 
 static inline void on_packet(void *ctx, struct gm_peer *from, const Gm__Wire__Packet *packet)

@@ -19,7 +19,7 @@
 static void want(void)
 {
 	const gpumem_event event = {.kind = GPUMEM_EVENT_RECLAIM, .bytes = 1};
-	gm_pressure_event(NULL, &event);
+	gm_preload_pressure_event(NULL, &event);
 }
 
 static bool readable(int fd)
@@ -67,7 +67,7 @@ START_TEST(what_wants_nothing_is_not_told)
 	};
 	int fd = asked();
 	for (size_t i = 0; i < sizeof(events) / sizeof(*events); i++)
-		gm_pressure_event(NULL, &events[i]);
+		gm_preload_pressure_event(NULL, &events[i]);
 	ck_assert(!readable(fd));
 }
 END_TEST
@@ -169,7 +169,7 @@ START_TEST(a_child_has_a_descriptor_of_its_own)
 	int fd = asked(), status;
 	pid_t pid = fork();
 	if (pid == 0) {
-		gm_pressure_after_fork();
+		gm_preload_pressure_after_fork();
 		if (fcntl(fd, F_GETFD) >= 0)
 			_exit(1);
 		want();

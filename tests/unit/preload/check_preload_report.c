@@ -23,7 +23,7 @@
 #define CHILDREN 300
 
 /* The table of blocks, which has nothing here. */
-void gm_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
+void gm_preload_blocks_total(uint64_t *ret_n, uint64_t *ret_bytes, uint64_t *ret_spilled)
 {
 	*ret_n = *ret_bytes = *ret_spilled = 0;
 }
@@ -33,9 +33,9 @@ static atomic_bool enough;
 static void *refuse_all_the_time(void *unused)
 {
 	(void)unused;
-	gm_report_why("the parent was refused; ask for less");
+	gm_preload_report_why("the parent was refused; ask for less");
 	while (!atomic_load(&enough))
-		gm_report_refused();
+		gm_preload_report_refused();
 	return NULL;
 }
 
@@ -48,7 +48,7 @@ static int in_child(int (*function)(void))
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
 		alarm(30);
-		gm_report_after_fork();
+		gm_preload_report_after_fork();
 		_exit(function());
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -59,7 +59,7 @@ static int in_child(int (*function)(void))
 
 static int child_refused(void)
 {
-	gm_report_refused();
+	gm_preload_report_refused();
 	return 0;
 }
 
@@ -83,7 +83,7 @@ static int child_prints(void)
 	int ends[2], real = dup(STDERR_FILENO);
 	if (real < 0 || pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(ends[1], STDERR_FILENO) < 0)
 		return 3;
-	gm_report_print();
+	gm_preload_report_print();
 	dup2(real, STDERR_FILENO);
 	ssize_t n = read(ends[0], text, sizeof text - 1);
 	close(real);
@@ -96,17 +96,17 @@ static int child_prints(void)
 
 static int child_refused_once(void)
 {
-	gm_report_why("the child was refused; ask for less");
-	gm_report_refused();
+	gm_preload_report_why("the child was refused; ask for less");
+	gm_preload_report_refused();
 	return child_prints();
 }
 
 START_TEST(a_child_reports_nothing_of_its_parent)
 {
-	gm_report_why("the parent was refused; ask for less");
-	gm_report_refused();
-	gm_report_chunk(2 << 20);
-	gm_report_passed(0);
+	gm_preload_report_why("the parent was refused; ask for less");
+	gm_preload_report_refused();
+	gm_preload_report_chunk(2 << 20);
+	gm_preload_report_passed(0);
 	ck_assert_int_eq(child_prints(), 1);
 	ck_assert_int_eq(in_child(child_prints), 0);
 	ck_assert_int_eq(in_child(child_refused_once), 2);
@@ -147,8 +147,8 @@ static void require_said(int fd, const char *expected)
 static void refuse(const char *why)
 {
 	errno = ERANGE;
-	gm_report_why(why);
-	gm_report_refused();
+	gm_preload_report_why(why);
+	gm_preload_report_refused();
 	ck_assert_int_eq(errno, ERANGE);
 }
 
@@ -181,9 +181,9 @@ START_TEST(a_refusal_says_why_there_is_no_host_memory_either)
 	char line[512];
 	int fd = pipe_as_stderr();
 
-	gm_report_why("run \"a\" may hold 50.0M; see gpumemctl limit");
-	gm_report_why_host("run \"a\" may hold 50.0M; see gpumemctl limit");
-	gm_report_refused();
+	gm_preload_report_why("run \"a\" may hold 50.0M; see gpumemctl limit");
+	gm_preload_report_why_host("run \"a\" may hold 50.0M; see gpumemctl limit");
+	gm_preload_report_refused();
 	snprintf(line, sizeof line,
 		"gpumem-run: a name (pid %d): refused: run \"a\" may hold 50.0M; see gpumemctl limit; nor from host memory (--spill), where limits hold, too: run \"a\" may hold 50.0M; see gpumemctl limit\n",
 		(int)getpid());
@@ -236,14 +236,14 @@ END_TEST
 
 static int child_reports(void)
 {
-	gm_report_refused();
-	gm_report_print();
+	gm_preload_report_refused();
+	gm_preload_report_print();
 	return 0;
 }
 
 static int child_reports_on_the_copy(void)
 {
-	gm_report_begin();
+	gm_preload_report_begin();
 	close(STDERR_FILENO);
 	return child_reports();
 }
@@ -264,8 +264,8 @@ START_TEST(no_control_character_of_a_name_is_printed)
 
 	setenv("GPUMEM_RUN_NAME", "a\033[2J\177\302\233b\303\274\n", 1);
 	setenv("GPUMEM_RUN_STDERR", "", 1);
-	gm_report_refused();
-	gm_report_print();
+	gm_preload_report_refused();
+	gm_preload_report_print();
 	ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
 	snprintf(expected, sizeof expected,
 		"gpumem-run: a [2J   b\303\274  (pid %d): 0 allocations", (int)getpid());
@@ -283,8 +283,8 @@ START_TEST(lines_on_a_terminal_end_with_a_word)
 	ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
 	setenv("GPUMEM_RUN_NAME", "train", 1);
 	setenv("GPUMEM_RUN_STDERR", "", 1);
-	gm_report_refused();
-	gm_report_print();
+	gm_preload_report_refused();
+	gm_preload_report_print();
 	ck_assert_int_gt(read(ends[0], text, sizeof text - 1), 0);
 	ck_assert_ptr_nonnull(strstr(text, "allocations"));
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
@@ -297,7 +297,7 @@ static void live_on(int until)
 {
 	char byte;
 
-	gm_report_after_fork();
+	gm_preload_report_after_fork();
 	dup2(until, STDERR_FILENO);
 	while (read(until, &byte, 1) > 0)
 		;
@@ -313,7 +313,7 @@ START_TEST(a_child_that_lives_on_does_not_hold_up_who_reads_stderr)
 	ck_assert_int_ge(program, 0);
 	if (program == 0) {
 		close(until[1]);
-		gm_report_begin();
+		gm_preload_report_begin();
 		if (fork() == 0)
 			live_on(until[0]);
 		_exit(0);

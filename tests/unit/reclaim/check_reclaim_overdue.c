@@ -102,7 +102,7 @@ END_TEST
 START_TEST(the_table_of_overdue_users_has_an_end)
 {
 	struct gm_device *device = &fake.core->devices[d];
-	struct gm_payer payer = {0};
+	struct gm_account_payer payer = {0};
 	struct gm_account account = {
 		.payer = &payer, .asked = {.quiet.failures = 1, .broken = GiB}};
 	enum { FIRST = 5000 };

@@ -260,7 +260,7 @@ static struct wire_client *new_client(void)
 {
 	struct wire_client *client = calloc(1, sizeof(*client));
 	ck_assert_ptr_nonnull(client);
-	client->socket = client->bell = client->daemon_page = client->client_page = -1;
+	client->socket = client->wakeup = client->daemon_page = client->client_page = -1;
 	gm_wire_arena_init(&client->arena);
 	gm_fdlist_init(&client->in.fds);
 	return client;

@@ -54,7 +54,7 @@ static inline void tear_down(void)
 /* ---- the near end: a call that notes what it got */
 
 struct probe {
-	struct gm_call call;
+	struct gm_conn_request call;
 	unsigned packets, fds, announced;
 	uint64_t lease;
 	_Atomic bool late;
@@ -62,7 +62,7 @@ struct probe {
 };
 
 static inline int probe_take(
-	struct gm_call *base, const Gm__Wire__Packet *packet, struct gm_packet_in *in)
+	struct gm_conn_request *base, const Gm__Wire__Packet *packet, struct gm_conn_packet *in)
 {
 	struct probe *probe = (struct probe *)base;
 	probe->packets++;
@@ -73,12 +73,12 @@ static inline int probe_take(
 	return probe->say;
 }
 
-static inline void probe_late(struct gm_call *base)
+static inline void probe_late(struct gm_conn_request *base)
 {
 	((struct probe *)base)->late = true;
 }
 
-static const struct gm_call_ops probe_ops = {.take = probe_take, .late = probe_late};
+static const struct gm_conn_request_ops probe_ops = {.take = probe_take, .late = probe_late};
 
 /* A Lease of so many bytes: the far end answers with the same number as the lease's id. */
 static inline int call_saying(struct probe *probe, uint64_t bytes, uint64_t timeout_ns, int say)
@@ -159,7 +159,7 @@ static inline bool far_readable(int ms)
 static inline struct asked far_read(void)
 {
 	uint8_t bytes[GM_BOUND_PACKET_BYTES];
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	Gm__Wire__Packet *packet;
 	ck_assert(far_readable(20000));
 	ck_assert_int_eq(gm_seqpacket_receive(far_end, bytes, sizeof(bytes), &in), 0);

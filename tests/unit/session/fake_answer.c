@@ -15,7 +15,7 @@
 #include <utlist.h>
 
 #include "common/cleanup.h"
-#include "common/wire/bell.h"
+#include "common/wire/wakeup.h"
 #include "common/wire/seqpacket.h"
 #include "tests/unit/wire_failure.h"
 
@@ -191,16 +191,16 @@ static void hello(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Hello 
 		fake->session = ++fake->books.last_id;
 	}
 	memset(fake->token, (int)(++fake->books.last_id & 0xff), GM_TOKEN_BYTES);
-	int bell, daemon_page = new_pages(fake);
-	ck_assert_int_eq(gm_bell_new(&fake->bell), 0);
-	bell = fcntl(fake->bell, F_DUPFD_CLOEXEC, 0);
-	ck_assert_int_ge(bell, 0);
+	int wakeup, daemon_page = new_pages(fake);
+	ck_assert_int_eq(gm_wakeup_new(&fake->wakeup), 0);
+	wakeup = fcntl(fake->wakeup, F_DUPFD_CLOEXEC, 0);
+	ck_assert_int_ge(wakeup, 0);
 	for (int i = 0; i < FAKE_CONNS; i++) {
 		if (fake->conns[i] >= 0 && fake->conns[i] == fd)
-			fake->bells[i] = fake->bell;
+			fake->wakeups[i] = fake->wakeup;
 	}
 	if (fd < 0)
-		fake->bell = gm_close(fake->bell);
+		fake->wakeup = gm_close(fake->wakeup);
 
 	uint64_t leases[1024];
 	Gm__Wire__HelloReply body = GM__WIRE__HELLO_REPLY__INIT;
@@ -225,9 +225,9 @@ static void hello(struct fake *fake, int fd, uint64_t id, const Gm__Wire__Hello 
 	packet.generation = 1;
 	packet.body_case = GM__WIRE__PACKET__BODY_HELLO_REPLY;
 	packet.hello_reply = &body;
-	int fds[] = {bell, daemon_page, fake->client_page};
+	int fds[] = {wakeup, daemon_page, fake->client_page};
 	fake_answer_send(fake, fd, &packet, fds, 3);
-	close(bell);
+	close(wakeup);
 	close(daemon_page);
 }
 

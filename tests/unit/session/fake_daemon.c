@@ -20,7 +20,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "common/wire/bell.h"
+#include "common/wire/wakeup.h"
 #include "common/cleanup.h"
 #include "common/wire/page_event.h"
 #include "common/wire/seqpacket.h"
@@ -40,7 +40,7 @@ struct fake_held {
 static void close_conn(struct fake *fake, int i)
 {
 	fake->conns[i] = gm_close(fake->conns[i]);
-	fake->bells[i] = gm_close(fake->bells[i]);
+	fake->wakeups[i] = gm_close(fake->wakeups[i]);
 }
 
 static void hang_up(struct fake *fake)
@@ -51,7 +51,7 @@ static void hang_up(struct fake *fake)
 	fake->held = NULL;
 	for (int i = 0; i < FAKE_CONNS; i++)
 		close_conn(fake, i);
-	fake->bell = -1;
+	fake->wakeup = -1;
 }
 
 /* Requests that have an answer have an id of their own, unless they are repeated. A new client
@@ -125,7 +125,7 @@ static bool handle(struct fake *fake, int conn, const void *bytes, size_t n, boo
 
 static void read_conn(struct fake *fake, int i)
 {
-	struct gm_packet_in in;
+	struct gm_conn_packet in;
 	int r = gm_seqpacket_receive(fake->conns[i], fake->packet, sizeof(fake->packet), &in);
 	if (r == -EAGAIN)
 		return;
@@ -207,8 +207,8 @@ struct fake *fake_start(void)
 	pthread_cond_init(&fake->changed, NULL);
 	gm_wire_arena_init(&fake->arena);
 	for (int i = 0; i < FAKE_CONNS; i++)
-		fake->conns[i] = fake->bells[i] = -1;
-	fake->bell = fake->client_page = -1;
+		fake->conns[i] = fake->wakeups[i] = -1;
+	fake->wakeup = fake->client_page = -1;
 	fake->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fake->will = (struct fake_will){.major = GM_WIRE_MAJOR, .minor = GM_WIRE_MINOR};
 	start_listening(fake);
@@ -394,7 +394,7 @@ void fake_room(struct fake *fake, uint32_t device, uint64_t room)
 static void send_event(struct fake *fake, uint32_t device, const struct gm_page_device *value)
 {
 	gm_page_write(&fake->page->devices[device], value, sizeof(*value));
-	gm_bell_ring(fake->bell);
+	gm_wakeup_send(fake->wakeup);
 }
 
 void fake_send_pressure(struct fake *fake, uint32_t device, uint32_t ppm, uint32_t level)
@@ -423,7 +423,7 @@ void fake_send_goodbye(struct fake *fake, const char *reason)
 {
 	pthread_mutex_lock(&fake->lock);
 	gm_page_event_goodbye(fake->page, false, reason);
-	gm_bell_ring(fake->bell);
+	gm_wakeup_send(fake->wakeup);
 	pthread_mutex_unlock(&fake->lock);
 }
 

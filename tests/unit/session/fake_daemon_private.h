@@ -23,7 +23,7 @@ struct fake {
 	pthread_cond_t changed;
 	int listener, wake;
 	int conns[FAKE_CONNS];
-	int bells[FAKE_CONNS];
+	int wakeups[FAKE_CONNS];
 	bool stop;
 	struct fake_will will;
 	struct fake_held *held;
@@ -36,7 +36,7 @@ struct fake {
 	/* its client */
 	uint64_t session;
 	uint8_t token[GM_TOKEN_BYTES];
-	int bell;          /* of the client that came last: one of the above */
+	int wakeup;        /* of the client that came last: one of the above */
 	uint64_t sequence; /* of the last event */
 	int client_page;
 	struct gm_page_daemon *page;

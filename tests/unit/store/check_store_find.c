@@ -114,7 +114,7 @@ static _Noreturn void be_refused(const char *path)
 {
 	struct gm_keeper_message hello = {.verb = GM_KEEPER_HELLO, .value = 1}, answer;
 	struct pollfd p = {.events = POLLIN};
-	struct gm_packet_in packet;
+	struct gm_conn_packet packet;
 
 	if (gm_seqpacket_connect(path, 10000, &p.fd) < 0)
 		_exit(2);

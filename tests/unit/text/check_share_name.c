@@ -12,13 +12,13 @@ START_TEST(a_bare_name_is_ones_own)
 {
 	static const char *const names[] = {"llama", "7", "uid:1000", "a b", "naïve", "uid:", "..",
 		"123456789012345678901234567890123456789012345678901234567890123"};
-	struct gm_share_name name;
+	struct gm_token_name name;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		ck_assert_ptr_null(gm_share_name_parse(names[i], &name));
+		ck_assert_ptr_null(gm_token_name_parse(names[i], &name));
 		ck_assert(!name.foreign);
 		ck_assert_str_eq(name.name, names[i]);
-		ck_assert_ptr_null(gm_share_name_check(names[i]));
+		ck_assert_ptr_null(gm_token_name_check(names[i]));
 	}
 	ck_assert_uint_eq(strlen(names[7]), GM_BOUND_NAME_BYTES);
 }
@@ -26,17 +26,17 @@ END_TEST
 
 START_TEST(a_name_of_another_user_begins_with_the_uid)
 {
-	struct gm_share_name name;
+	struct gm_token_name name;
 
-	ck_assert_ptr_null(gm_share_name_parse("uid:1000/llama", &name));
+	ck_assert_ptr_null(gm_token_name_parse("uid:1000/llama", &name));
 	ck_assert(name.foreign);
 	ck_assert_uint_eq(name.owner, 1000);
 	ck_assert_str_eq(name.name, "llama");
-	ck_assert_ptr_null(gm_share_name_parse("uid:0/x", &name));
+	ck_assert_ptr_null(gm_token_name_parse("uid:0/x", &name));
 	ck_assert_uint_eq(name.owner, 0);
-	ck_assert_ptr_null(gm_share_name_parse("uid:4294967294/x", &name));
+	ck_assert_ptr_null(gm_token_name_parse("uid:4294967294/x", &name));
 	ck_assert_uint_eq(name.owner, UINT32_MAX - 1);
-	ck_assert_ptr_nonnull(gm_share_name_check("uid:1000/llama"));
+	ck_assert_ptr_nonnull(gm_token_name_check("uid:1000/llama"));
 }
 END_TEST
 
@@ -68,8 +68,8 @@ START_TEST(other_names_are_refused_with_the_reason)
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct gm_share_name name = {.name = "untouched"};
-		const char *wrong = gm_share_name_parse(bad[i].text, &name);
+		struct gm_token_name name = {.name = "untouched"};
+		const char *wrong = gm_token_name_parse(bad[i].text, &name);
 		ck_assert_msg(wrong && strstr(wrong, bad[i].says), "%s: %s", bad[i].text, wrong);
 		ck_assert_str_eq(name.name, "untouched");
 	}

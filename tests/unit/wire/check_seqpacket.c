@@ -26,7 +26,7 @@
 #include "tests/tap.h"
 
 static int near, far; /* the two ends; near is ours, far the enemy's */
-static struct gm_packet_in in;
+static struct gm_conn_packet in;
 static uint8_t room[GM_BOUND_PACKET_BYTES];
 
 static void setup(void)
@@ -320,7 +320,7 @@ END_TEST
 
 START_TEST(a_failed_receive_writes_nothing)
 {
-	struct gm_packet_in untouched;
+	struct gm_conn_packet untouched;
 
 	memset(&in, 0x5a, sizeof(in));
 	memset(&untouched, 0x5a, sizeof(untouched));
