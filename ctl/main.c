@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/system/program.h"
 #include "common/text/units.h"
 #include "common/text/message.h"
 #include "common/text/text.h"
@@ -56,10 +57,11 @@ static void main_style_init(
 static void main_say_trouble(const struct gm_trouble *trouble)
 {
 	char text[sizeof(trouble->text) + sizeof(trouble->hint) + 4];
+	char mended[sizeof(text) + 2 * GM_PROGRAM_BYTES];
 
 	snprintf(text, sizeof(text), "%s%s%s", trouble->text, *trouble->hint ? "; " : "",
 		trouble->hint);
-	gm_message(own_name, text);
+	gm_message(own_name, gm_program_mend(text, mended, sizeof(mended)));
 }
 
 static int main_run(struct gm_options *options, bool utf8)

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/system/program.h"
 #include "daemon/serve/serve_dispatch.h"
 
 static void listeners_open_admin(struct gm_listeners *front, int passed, gid_t admin_group)
@@ -45,7 +46,8 @@ int gm_listeners_open(struct gm_listeners *front, const struct gm_service_passed
 		r = gm_listener_socket_open(
 			&front->endpoint, path, config->socket_mode, config->socket_group, why);
 	if (r < 0) {
-		gm_log(GM_LOG_ERROR, "%s", why);
+		char mended[GM_LISTENER_SOCKET_WHY + 2 * GM_PROGRAM_BYTES];
+		gm_log(GM_LOG_ERROR, "%s", gm_program_mend(why, mended, sizeof(mended)));
 		return r;
 	}
 

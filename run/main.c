@@ -27,6 +27,7 @@
 #include "common/bounds.h"
 #include "common/system/random.h"
 #include "common/text/message.h"
+#include "common/system/program.h"
 #include "common/text/text.h"
 #include "common/text/units.h"
 #include "gpumem/gpumem.h"
@@ -44,11 +45,13 @@ enum {
 
 __attribute__((format(printf, 2, 3))) static int main_fail(int status, const char *format, ...)
 {
+	char text[1024], mended[sizeof(text) + 2 * GM_PROGRAM_BYTES];
 	va_list args;
 
 	va_start(args, format);
-	gm_message_format("gpumem-run", format, args);
+	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
+	gm_message("gpumem-run", gm_program_mend(text, mended, sizeof mended));
 	return status;
 }
 

@@ -56,7 +56,7 @@ ctl/doctor:     common common/text common/system common/cuda common/wire daemon/
 ctl/verb:       common common/text common/system daemon/config ctl/io ctl/doctor
 ctl/show:       common common/text common/system common/wire ctl/io ctl/verb
 ctl/change:     common common/text common/system daemon/config ctl/io ctl/verb
-ctl:            common common/text ctl/io ctl/verb
+ctl:            common common/text common/system ctl/io ctl/verb
 exporter:       common common/text ctl ctl/show
 '
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/system/program.h"
 #include "common/text/units.h"
 
 /* What the columns STATE and CHECK leave of 80 columns. */
@@ -77,13 +78,15 @@ void gm_doctor_say(struct gm_doctor *doctor, enum gm_doctor_state state, const c
 {
 	static const char *const words[] = {"ok", "note", "warn", "fail"};
 	static const enum gm_mark marks[] = {GM_MARK_GOOD, GM_MARK_NONE, GM_MARK_WARN, GM_MARK_BAD};
-	char text[512], full[640];
+	char text[512], mended[640 + GM_PROGRAM_BYTES], full[640 + GM_PROGRAM_BYTES];
 	va_list list;
 
 	va_start(list, format);
 	vsnprintf(text, sizeof(text), format, list);
 	va_end(list);
 	gm_text_mend(text);
+	if (remedy)
+		remedy = gm_program_mend(remedy, mended, sizeof(mended));
 
 	gm_table_row(doctor->table);
 	gm_table_text(doctor->table, words[state]);

@@ -18,6 +18,8 @@ exec {ready}<>"$dir/ready"
 chmod 755 "$dir"
 install -m 0755 "$build/ctl/gpumemctl" "$dir/gpumemctl" || bail "no gpumemctl"
 gpumemctl=$dir/gpumemctl
+# Remedies then name the programs as they are.
+PATH=$dir:$(cd "$build/daemon" && pwd):$PATH
 export GPUMEM_SOCKET=$dir/socket COLUMNS=80 LC_ALL=C.UTF-8
 unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR
 

@@ -645,4 +645,8 @@ unset 'pid[daemon]'
 run 3 status
 check "a dead daemon's socket: 3, and what to do" all "[ $status = 3 ]" "complains again,"
 
+tree=$(cd "$build" && pwd) gpumemctl=$tree/ctl/gpumemctl
+PATH=/usr/bin:/bin run 3 --socket "$dir/other" status
+check "a program that is not on PATH is named by its path" complains "run '$tree/daemon/gpumemd --socket"
+
 echo "1..$n"

@@ -16,7 +16,7 @@ unset NOTIFY_SOCKET LISTEN_FDS LISTEN_PID NO_COLOR CUDA_VISIBLE_DEVICES CUDA_MPS
 # What systemd says about the unit.
 mkdir "$dir/bin"
 printf '#!/bin/sh\nfor unit; do :; done\ncase $unit in *keeper*) unit=keeper-unit ;; *.socket) unit=socket-unit ;; *) unit=unit ;; esac\ncd "%s" && if [ -e "$unit" ]; then cat "$unit"; else cat unit; fi\n' "$dir" >"$dir/bin/systemctl" && chmod +x "$dir/bin/systemctl"
-PATH=$dir/bin:$PATH
+PATH=$dir/bin:$build/ctl:$build/daemon:$PATH
 
 # Makes a machine where all is well.
 fresh() {
