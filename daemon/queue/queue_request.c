@@ -51,6 +51,25 @@ void gm_request_link(struct gm_request *request)
 	payer->n_new += request->calls->makes;
 }
 
+static int request_compare_room(const struct gm_request *a, const struct gm_request *b)
+{
+	return a->room_at < b->room_at ? -1 : a->room_at > b->room_at;
+}
+
+/*
+ * The creation goes on for nobody. A declaration that waits counted its chunk as charged; from now on others may be charged
+ * in its place, and their chunks are made before this one is destroyed. A chunk of which the creation began later makes
+ * nobody wait longer, or else a user that cancels request after request could do that without end.
+ */
+static void request_count_in(struct gm_device *device, const struct gm_chunk *chunk)
+{
+	struct gm_request *request;
+	DL_FOREACH2 (device->declaring, request, side_next)
+		if (chunk->id < request->room_id)
+			request->room_at += chunk->bytes;
+	DL_SORT2(device->declaring, request_compare_room, side_prev, side_next);
+}
+
 /* Gives back all that is held for the request. The caller must still see to done(). */
 static void request_undo(struct gm_request *request)
 {
@@ -71,6 +90,7 @@ static void request_undo(struct gm_request *request)
 		} else {
 			gm_ledger_disown(&device->ledger, account, chunk->bytes);
 			gm_fds_move(device->env, chunk, GM_FDS_SPARE, NULL);
+			request_count_in(device, chunk);
 		}
 	}
 
@@ -85,7 +105,8 @@ static void request_undo(struct gm_request *request)
 /*
  * How much the device must still destroy before it has the room that is charged by now. All that is
  * charged later waits for destructions of its own, and a chunk that is doomed later was counted here as
- * pooled, charged or unclaimed. Others cannot make this wait longer. A creation for nobody takes room
+ * pooled, charged or unclaimed. Others cannot make this wait longer, except that they cancel what is under creation
+ * already: see request_count_in(). A creation for nobody takes room
  * as well: its chunk is destroyed if such a request waits. If it fails, requests that counted the chunk
  * wait for that much less.
  */
@@ -110,11 +131,6 @@ static void request_admit_room(struct gm_request *request, struct gm_device *dev
 	request->room_at = device->destroyed + request_lacks_room(device);
 	if (device->queue.length > 0)
 		gm_queue_head_overtake(device, account, request->waiting.order);
-}
-
-static int request_compare_room(const struct gm_request *a, const struct gm_request *b)
-{
-	return a->room_at < b->room_at ? -1 : a->room_at > b->room_at;
 }
 
 static void request_await_room(struct gm_request *request)

@@ -305,6 +305,32 @@ START_TEST(what_is_doomed_later_makes_no_declaration_wait_longer)
 }
 END_TEST
 
+/* The creation of a chunk was charged when the declaration came. Then its request is cancelled, and another one takes its place
+ * before the chunk is destroyed. */
+START_TEST(what_takes_the_place_of_a_cancelled_creation_takes_no_declared_room)
+{
+	struct gm_session *other = join(OTHER, 8), *third = join(OTHER + 1, 9);
+	struct fake_request creating, first, instead;
+	info.policy.pooling = false;
+	gm_core_set_policy(fake.core, 0, &info.policy);
+	gm_lease_return(s, fake_lease(&fake, s, 0, GiB));
+	fake_ask(&fake, &creating, third, 0, GiB, GM_TRANSPORT_AUTO);
+	begin(&first, other, 2 * GiB + 256 * MiB, GM_WAIT_NEVER);
+	ck_assert_uint_eq(first.ended, 0);
+	gm_core_cancel(fake.core, &creating.r);
+	fake_ask(&fake, &instead, third, 0, GiB, GM_TRANSPORT_AUTO);
+	while (first.ended == 0)
+		fake_core_complete(&fake, 0, 0);
+	ck_assert_int_eq(first.status, GPUMEM_OK);
+	uint64_t taken = fake.backend_bytes[0];
+	for (size_t i = 0; i < fake.n_jobs; i++)
+		taken += fake.jobs[i].destroy ? 0 : fake.jobs[i].chunk->bytes;
+	ck_assert_uint_le(taken, TOTAL - 2 * GiB - 256 * MiB);
+	fake_core_run(&fake);
+	ck_assert_int_eq(instead.status, GPUMEM_OK);
+}
+END_TEST
+
 START_TEST(a_declaration_that_waits_for_room_can_be_cancelled)
 {
 	struct fake_request q, gone;
@@ -620,6 +646,7 @@ int main(void)
 		tc, a_creation_that_begins_later_and_fails_makes_room_for_later_declarations_alone);
 	tcase_add_test(tc, a_declaration_that_fits_beside_what_is_destroyed_does_not_wait);
 	tcase_add_test(tc, what_is_doomed_later_makes_no_declaration_wait_longer);
+	tcase_add_test(tc, what_takes_the_place_of_a_cancelled_creation_takes_no_declared_room);
 	tcase_add_test(tc, a_declaration_that_waits_for_room_can_be_cancelled);
 	tcase_add_test(tc, a_declaration_waits_its_turn_and_gets_what_others_return);
 	tcase_add_test(tc, a_client_is_not_asked_for_what_it_declared);
